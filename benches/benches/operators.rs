@@ -47,12 +47,12 @@ fn values<const D: usize>(
 }
 
 /// Panics unless both forms agree.
-fn prove(name: &str, found: &[Vec<f64>], wanted: &[Vec<f64>]) {
-    assert_eq!(found.len(), wanted.len(), "{name}");
-    for (found, wanted) in found.iter().zip(wanted) {
-        assert_eq!(found.len(), wanted.len(), "{name}");
-        let largest = wanted.iter().fold(0.0, |m: f64, w| m.max(w.abs()));
-        let worst = found.iter().zip(wanted).fold(0.0, |m: f64, (f, w)| m.max((f - w).abs()));
+fn prove(name: &str, found: &[Vec<f64>], expected: &[Vec<f64>]) {
+    assert_eq!(found.len(), expected.len(), "{name}");
+    for (found, expected) in found.iter().zip(expected) {
+        assert_eq!(found.len(), expected.len(), "{name}");
+        let largest = expected.iter().fold(0.0, |m: f64, w| m.max(w.abs()));
+        let worst = found.iter().zip(expected).fold(0.0, |m: f64, (f, w)| m.max((f - w).abs()));
         assert!(worst <= TOLERANCE * largest, "{name}: off by {worst} of {largest}");
     }
 }

@@ -86,8 +86,8 @@ pub fn prove(
     input: &TokenBatch,
     draws: usize,
 ) -> Result<(), Box<dyn Error>> {
-    let wanted = predict(Way::Sequential, model, input, draws)?;
-    if way != Way::Sequential && predict(way, model, input, draws)? != wanted {
+    let expected = predict(Way::Sequential, model, input, draws)?;
+    if way != Way::Sequential && predict(way, model, input, draws)? != expected {
         return Err(format!("{way:?} draws give other numbers than one pass for each").into());
     }
     Ok(())

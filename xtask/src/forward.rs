@@ -133,14 +133,11 @@ fn become_program(command: &mut Command) -> Result<ExitCode> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-
-    fn words(text: &str) -> Vec<String> {
-        text.split_whitespace().map(str::to_owned).collect()
-    }
+    use crate::commands::words;
 
     fn check(given: &str, build: &str, program: &str) {
-        let wanted = Split { build: words(build), program: words(program) };
-        assert_eq!(split(&words(given)).unwrap(), wanted, "{given}");
+        let expected = Split { build: words(build), program: words(program) };
+        assert_eq!(split(&words(given)).unwrap(), expected, "{given}");
     }
 
     #[test]

@@ -5,7 +5,7 @@ pub(crate) const TEXT: &str = "\
 Usage: cargo xtask COMMAND [ARGS…]
        cargo xtask COMMAND --help
 
-Every day
+Checks
   test [ARGS…]           documentation tests, then all other tests. With ARGS only the test runner
                          runs, with these arguments (`cargo xtask test -p lrvd-core gauge`). The
                          runner is cargo-nextest if it is installed and `cargo test` otherwise.
@@ -27,7 +27,7 @@ Every day
                          rewrites their files: state in CHANGELOG.md what moved and why
 
 Reproduction
-  glue [ARGS…]           builds the CLI in release mode, then runs `lrvd bench glue ARGS…` here
+  glue [ARGS…]           builds the CLI in release mode, then runs `lrvd bench glue ARGS…`
   reasoning [ARGS…]      the same with `lrvd bench reasoning ARGS…`
   lrvd [ARGS…]           the same for any other command of the CLI: `cargo xtask lrvd inspect DIR`
                          `--features LIST` and `--no-default-features` before a `--` apply to the
@@ -41,7 +41,7 @@ Speed
                          interleaved, and compares the ratios with targets; writes docs/results/speed.md,
                          or speed.md and speed.json in DIR. --only runs one comparison or group (an
                          unknown name lists them). --only and --quick, which is too short for results,
-                         only print unless there is a DIR. Comparisons with PyTorch need a Python with
+                         only print unless `--out` is given. Comparisons with PyTorch need a Python with
                          torch, transformers and peft (default: python3); without it they are listed as
                          skipped. The machine should be idle. Operators: `cargo bench -p lrvd-perf`.
 

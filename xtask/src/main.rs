@@ -11,7 +11,6 @@ mod commands;
 mod forward;
 mod help;
 mod process;
-mod stage;
 mod tidy;
 mod workspace;
 

@@ -64,13 +64,9 @@ impl Workspace {
     pub(crate) fn read() -> Result<Self> {
         let root = root()?;
         let files = files(&root)?;
-        let text = process::output(process::cargo(&root).args([
-            "metadata",
-            "--no-deps",
-            "--format-version",
-            "1",
-        ]))?;
-        let packages = packages(&text, &root)?;
+        let mut command = process::cargo(&root);
+        command.args(["metadata", "--no-deps", "--format-version", "1"]);
+        let packages = packages(&process::output(&mut command)?, &root)?;
         Ok(Self { root, files, packages })
     }
 

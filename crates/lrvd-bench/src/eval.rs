@@ -14,6 +14,7 @@ use lrvd_core::metrics::{
     BinaryCounts, Binning, DEFAULT_BINS, Predictions, RiskCoverage, Uncertainty, f1_macro,
     log_softmax, mean, mean_probability, pearson, spearman, uncertainty,
 };
+use lrvd_core::noise::{NoiseKey, Stream, permutation};
 use lrvd_models::TokenBatch;
 
 use crate::data::batch::{TokenExamples, TokenisedExample};
@@ -44,6 +45,13 @@ impl<'a> RunContext<'a> {
     pub fn examples(&self, examples: &'a [TokenisedExample]) -> TokenExamples<'a> {
         let Self { task, device, dtype, .. } = *self;
         TokenExamples { examples, pad_id: task.pad_id, labels: task.labels, device, dtype }
+    }
+
+    /// `count` training examples, or all if there are fewer, picked by the run's seed and `salt`.
+    pub(crate) fn picked(&self, salt: u64, count: usize) -> Vec<TokenisedExample> {
+        let train = &self.task.train;
+        let key = NoiseKey::new(self.seed ^ salt).on_stream(Stream::DATA);
+        permutation(key, train.len()).into_iter().take(count).map(|i| train[i].clone()).collect()
     }
 
     /// `examples` to be asked about with this run's draws, by its policy.

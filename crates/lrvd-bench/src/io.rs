@@ -2,11 +2,11 @@
 
 use std::fmt::Write as _;
 use std::fs::File;
-use std::io::Read as _;
+use std::io::{Read as _, Write as _};
 use std::path::Path;
 
 use anyhow::{anyhow, bail};
-use lrvd_burn::files::write_atomic;
+use lrvd_burn::files::{replace_with, write_atomic};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -43,17 +43,17 @@ pub(crate) fn parse_json<T: DeserializeOwned>(path: &Path, text: &str) -> Result
     serde_json::from_str(text).map_err(|source| anyhow!("`{}`: {source}", path.display()))
 }
 
-/// Reads a JSON file whose `schema_version` must be `wanted`: the version is looked at first, because of another version
+/// Reads a JSON file whose `schema_version` must be `expected`: the version is looked at first, because of another version
 /// nothing else can be relied on.
-pub(crate) fn read_versioned<T: DeserializeOwned>(path: &Path, wanted: u32) -> Result<T> {
+pub(crate) fn read_versioned<T: DeserializeOwned>(path: &Path, expected: u32) -> Result<T> {
     #[derive(Deserialize)]
     struct Version {
         schema_version: u32,
     }
     let text = read_text(path)?;
     let Version { schema_version: found } = parse_json(path, &text)?;
-    if found != wanted {
-        bail!("`{}` has schema version {found}, wanted {wanted}", path.display());
+    if found != expected {
+        bail!("`{}` has schema version {found}, expected {expected}", path.display());
     }
     parse_json(path, &text)
 }
@@ -77,6 +77,20 @@ pub(crate) fn write_json(path: &Path, value: &impl Serialize, layout: JsonLayout
 pub(crate) fn write_text(path: &Path, text: &str) -> Result<()> {
     write_atomic(path, text.as_bytes())?;
     trace!(file = %path.display(), bytes = text.len(), "wrote");
+    Ok(())
+}
+
+/// Writes `values` to `path` as compact JSON, one on each line, whole or not at all.
+pub(crate) fn write_json_lines<T: Serialize>(
+    path: &Path,
+    values: impl IntoIterator<Item = T>,
+) -> Result<()> {
+    replace_with(path, |out| {
+        values.into_iter().try_for_each(|value| {
+            serde_json::to_writer(&mut *out, &value)?;
+            out.write_all(b"\n")
+        })
+    })?;
     Ok(())
 }
 

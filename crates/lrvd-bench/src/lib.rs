@@ -47,7 +47,7 @@ pub use error::{Error, Kind, Result, kind_of};
 pub use lrvd_models::Error as ModelsError;
 pub use report::Judged;
 pub use saved::FileHashes;
-pub use text::{UnknownName, decimals, grouped, printable};
+pub use text::{UnknownName, decimals, grouped, printable, printable_json};
 
 pub mod progress {
     pub use lrvd_burn::train::{Event, ProgressSink, Silent};

@@ -3,16 +3,20 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use anyhow::{anyhow, bail};
+use anyhow::{Context as _, anyhow, bail};
 use lrvd_burn::peft::{POSTERIOR_FILE, PeftAdapter, PeftPosterior};
 use lrvd_burn::train::{Method, Model, TrainState, latest_checkpoint, load_checkpoint};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::backbone::{Backbone, locate_model};
-use crate::error::{Burn, Result};
-use crate::io::{parse_json, read_json, sha256_file, sha256_text};
+use crate::error::{Burn, Error, Result};
+use crate::io::{
+    JsonLayout, parse_json, read_json, read_versioned, sha256_file, sha256_text, write_json,
+};
 use crate::run::{ADAPTER_DIR, CHECKPOINT_DIR, SETTINGS_FILE};
+use crate::settings::MAX_DRAWS;
 
 /// Names of a file of an adapter and of one of a checkpoint.
 pub(crate) const PEFT_CONFIG: &str = "adapter_config.json";
@@ -34,7 +38,7 @@ impl Place {
     /// What `dir` is, or what is in it: a PEFT folder, the output of a run, one of its checkpoints; `None` for none of them.
     pub(crate) fn find(dir: &Path) -> Result<Option<Self>> {
         if !dir.is_dir() {
-            bail!("`{}` is not there, or is no folder", dir.display());
+            bail!("there is no folder `{}`", dir.display());
         }
         if dir.join(PEFT_CONFIG).is_file() {
             return Ok(Some(Self::Adapter(dir.to_owned())));
@@ -108,6 +112,35 @@ pub(crate) fn read_adapter(folder: &Path) -> Burn<(PeftAdapter, Option<PeftPoste
     Ok((adapter, posterior))
 }
 
+/// Draws are asked of the adapter in `dir`, which has no posterior.
+pub(crate) fn no_posterior(draws: usize, dir: &Path) -> Error {
+    anyhow!("{draws} draws need a posterior, and `{}` has no `{POSTERIOR_FILE}`", dir.display())
+}
+
+/// Checks a number of draws that is asked for.
+pub(crate) fn check_draws(draws: usize) -> Result<()> {
+    if draws > MAX_DRAWS {
+        let (name, value, high) = ("draws", draws as f64, MAX_DRAWS as f64);
+        return Err(lrvd_core::Error::OutOfRange { name, value, low: 0.0, high }.into());
+    }
+    Ok(())
+}
+
+/// Checks the numbers of the description of an adapter in `file`.
+pub(crate) fn check_sizes(
+    file: &Path,
+    batch_size: usize,
+    max_length: usize,
+    draws: usize,
+) -> Result<()> {
+    for (key, size) in [("batch_size", batch_size), ("max_length", max_length)] {
+        if size == 0 {
+            bail!("`{}`: {key} is 0, expected at least 1", file.display());
+        }
+    }
+    check_draws(draws).with_context(|| format!("`{}`", file.display()))
+}
+
 /// What the description of an adapter says of its base model.
 pub(crate) struct DescribedBase<'a> {
     pub name: &'a str,
@@ -143,10 +176,9 @@ pub(crate) fn open_base_model(
     })?;
     // An exported adapter has the last part of a path only.
     if asked.is_none() && !name.contains(['/', '\\']) && !Path::new(name).exists() {
-        let (dir, name) = (folder.to_owned(), name.to_owned());
         bail!(
             "`{}` names its base model `{name}`, and there is no such folder here; pass `--model DIR|HUB-ID`",
-            dir.display()
+            folder.display()
         );
     }
     let backbone = Backbone::open(locate_model(name)?)?;
@@ -154,10 +186,10 @@ pub(crate) fn open_base_model(
         return Ok((backbone, Vec::new()));
     };
     if !allowed.other_base && *weights != backbone.hashes {
-        let (model, files) = (backbone.location.name.clone(), backbone.other_files(weights));
         bail!(
-            "model `{model}` has other weights than the adapter was trained on ({files}); pass \
-             `--allow-other-base` if that is meant"
+            "model `{}` has other weights than the adapter was trained on ({}); pass `--allow-other-base` if that is meant",
+            backbone.location.name,
+            backbone.other_files(weights)
         );
     }
     let allow = allowed.changed || allowed.other_base;
@@ -229,6 +261,40 @@ impl FileHashes {
     }
 }
 
+/// As [`FileHashes::check`]; without `hashes` nothing is compared.
+pub(crate) fn check_hashes(
+    hashes: Option<&FileHashes>,
+    dir: &Path,
+    description: &str,
+    allow: bool,
+) -> Result<Vec<String>> {
+    hashes.map_or_else(|| Ok(Vec::new()), |hashes| hashes.check(dir, description, allow))
+}
+
+/// Writes the description of an adapter into `dir` as `name`, with its own hash if it has hashes.
+pub(crate) fn write_description<T: Clone + Serialize>(
+    dir: &Path,
+    name: &str,
+    description: &T,
+    hashes: impl FnOnce(&mut T) -> &mut Option<FileHashes>,
+) -> Result<()> {
+    let (file, mut sealed) = (dir.join(name), description.clone());
+    if let Some(hashes) = hashes(&mut sealed) {
+        hashes.seal(&file, description)?;
+    }
+    write_json(&file, &sealed, JsonLayout::Pretty)
+}
+
+/// Reads it; `None` if there is none.
+pub(crate) fn read_description<T: DeserializeOwned>(
+    dir: &Path,
+    name: &str,
+    schema: u32,
+) -> Result<Option<T>> {
+    let file = dir.join(name);
+    if file.is_file() { read_versioned(&file, schema).map(Some) } else { Ok(None) }
+}
+
 fn compare(
     saved: &BTreeMap<String, String>,
     found: &BTreeMap<String, String>,
@@ -248,8 +314,7 @@ fn compare(
             if !allow {
                 bail!(
                     "`{}` has changed since the adapter was saved: SHA-256 found {found}, expected {expected}; \
-                     pass \
-                     `--allow-changed` to use it all the same",
+                     pass `--allow-changed` to use it all the same",
                     file.display()
                 );
             }

@@ -233,14 +233,14 @@ impl FromStr for GlueTask {
 
     /// Reads a command-line name (`sst2`) or a table name (`SST-2`), in any case.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let wanted = text.trim();
+        let expected = text.trim();
         Self::ALL
             .into_iter()
             .find(|task| {
-                wanted.eq_ignore_ascii_case(task.name())
-                    || wanted.eq_ignore_ascii_case(task.display_name())
+                expected.eq_ignore_ascii_case(task.name())
+                    || expected.eq_ignore_ascii_case(task.display_name())
             })
-            .ok_or_else(|| UnknownName::new("task", wanted, Self::ALL.map(Self::name)))
+            .ok_or_else(|| UnknownName::new("task", expected, Self::ALL.map(Self::name)))
     }
 }
 
@@ -373,7 +373,7 @@ mod tests {
         assert_eq!(error.suggestion.as_deref(), Some("sst2"));
         assert_eq!(
             error.to_string(),
-            "unknown task `sst-3`; wanted one of `cola`, `sst2`, `mrpc`, `qqp`, `mnli`, `qnli`, \
+            "unknown task `sst-3`; expected one of `cola`, `sst2`, `mrpc`, `qqp`, `mnli`, `qnli`, \
              `rte`, `stsb`; did you mean `sst2`?"
         );
         assert_eq!("imagenet".parse::<GlueTask>().unwrap_err().suggestion, None);

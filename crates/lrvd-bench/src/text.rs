@@ -1,7 +1,7 @@
 //! Words and numbers of messages.
 
-use std::borrow::Cow;
-
+pub(crate) use lrvd_burn::text::{cell, code};
+pub use lrvd_burn::text::{printable, printable_json};
 pub(crate) use lrvd_core::error::quoted;
 
 pub(crate) fn listed<T: AsRef<str>>(names: &[T]) -> String {
@@ -12,35 +12,18 @@ pub(crate) fn listed<T: AsRef<str>>(names: &[T]) -> String {
     }
 }
 
-/// `text` with control characters and text-direction overrides escaped, as `\u{1b}`: data, model and file names may hold sequences
-/// that a terminal executes. Line breaks and tabs stay.
-pub fn printable(text: &str) -> Cow<'_, str> {
-    let hidden = |c: char| {
-        (c.is_control() && !matches!(c, '\n' | '\t'))
-            || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
-    };
-    if !text.contains(hidden) {
-        return Cow::Borrowed(text);
-    }
-    let mut out = String::with_capacity(text.len() + 16);
-    for c in text.chars() {
-        if hidden(c) { out.extend(c.escape_unicode()) } else { out.push(c) }
-    }
-    Cow::Owned(out)
-}
-
 /// The first `limit` characters (not bytes) of a text.
 pub(crate) fn head(text: &str, limit: usize) -> &str {
     text.char_indices().nth(limit).map_or(text, |(end, _)| &text[..end])
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("unknown {what} `{found}`; wanted one of {wanted}{}", meant(.suggestion.as_deref()))]
+#[error("unknown {what} `{found}`; expected one of {expected}{}", meant(.suggestion.as_deref()))]
 pub struct UnknownName {
     /// What kind of name: `task`, `method`, `preset`.
     pub what: &'static str,
     pub found: String,
-    pub wanted: String,
+    pub expected: String,
     pub suggestion: Option<String>,
 }
 
@@ -53,7 +36,7 @@ impl UnknownName {
     ) -> Self {
         let known: Vec<T> = known.into_iter().collect();
         let suggestion = nearest(found, &known).map(str::to_owned);
-        Self { what, found: found.to_owned(), wanted: quoted(known), suggestion }
+        Self { what, found: found.to_owned(), expected: quoted(known), suggestion }
     }
 }
 
@@ -100,12 +83,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn control_characters_are_escaped() {
-        assert_eq!(printable("a\tb\nc é"), "a\tb\nc é");
-        assert_eq!(printable("\u{1b}[2J\r\u{9b}x\u{202e}"), "\\u{1b}[2J\\u{d}\\u{9b}x\\u{202e}");
-    }
-
-    #[test]
     fn names_are_listed_as_in_a_sentence() {
         let names = ["a", "b", "c"];
         let found = [&names[..0], &names[..1], &names[..2], &names].map(listed);
@@ -114,9 +91,10 @@ mod tests {
 
     #[test]
     fn nothing_has_no_sign() {
-        for (value, wanted) in [(-0.0, "0.00"), (-0.004, "0.00"), (-0.006, "-0.01"), (1.5, "1.50")]
+        for (value, expected) in
+            [(-0.0, "0.00"), (-0.004, "0.00"), (-0.006, "-0.01"), (1.5, "1.50")]
         {
-            assert_eq!(decimals(value, 2), wanted);
+            assert_eq!(decimals(value, 2), expected);
         }
         assert_eq!(decimals(f64::NEG_INFINITY, 2), "-inf");
     }
@@ -132,18 +110,18 @@ mod tests {
     #[test]
     fn only_a_close_name_is_suggested() {
         let names = ["cola", "sst2", "mrpc", "BayesLoRA"];
-        for (found, wanted) in [
+        for (found, expected) in [
             ("colla", Some("cola")),
             ("MRCP", Some("mrpc")),
             ("bayeslorra", Some("BayesLoRA")),
             ("imagenet", None),
         ] {
-            assert_eq!(nearest(found, &names), wanted, "{found}");
+            assert_eq!(nearest(found, &names), expected, "{found}");
         }
         let error = UnknownName::new("task", "colla", names).to_string();
         assert_eq!(
             error,
-            "unknown task `colla`; wanted one of `cola`, `sst2`, `mrpc`, `BayesLoRA`; did you mean `cola`?"
+            "unknown task `colla`; expected one of `cola`, `sst2`, `mrpc`, `BayesLoRA`; did you mean `cola`?"
         );
     }
 }

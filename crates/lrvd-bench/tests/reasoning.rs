@@ -46,7 +46,7 @@ fn prompts_are_those_written_by_hand() {
 #[test]
 fn answers_are_scored_at_the_labels_of_the_specification() {
     // Prompt set, set, row, word at whose token the right answer is scored.
-    for (prompt, set, row, wanted) in [
+    for (prompt, set, row, expected) in [
         (PromptSet::Blob, ReasoningSet::WgS, 0, "A"),
         (PromptSet::Blob, ReasoningSet::WgM, 0, "B"),
         (PromptSet::Blob, ReasoningSet::ArcC, 1, "C"),
@@ -64,7 +64,7 @@ fn answers_are_scored_at_the_labels_of_the_specification() {
     ] {
         let items = read_items(&golden().join(format!("items/{set}.jsonl")), Format::Jsonl, set, 0)
             .unwrap();
-        assert_eq!(prompt.labels(set)[items[row].answer], wanted, "{prompt} {set} {row}");
+        assert_eq!(prompt.labels(set)[items[row].answer], expected, "{prompt} {set} {row}");
     }
     let n_labels = |prompt: PromptSet| ReasoningSet::ALL.map(|set| prompt.labels(set).len());
     assert_eq!(n_labels(PromptSet::Blob), ReasoningSet::ALL.map(|set| set.spec().n_classes));
@@ -128,9 +128,9 @@ fn real_sets_become_prompts_of_the_published_vocabulary() {
             let task = ReasoningTask::new(&data, &tokenizer, config).unwrap();
             assert!(task.train.iter().chain(&task.validation).all(|e| e.ids.len() <= 300));
             // Only passages are too long; what is too long is counted, and the cue stays where it is promised.
-            let wanted = if set == ReasoningSet::BoolQ { (cut, cut_validation) } else { (0, 0) };
+            let expected = if set == ReasoningSet::BoolQ { (cut, cut_validation) } else { (0, 0) };
             let found = (task.train_cut.total(), task.validation_cut.total());
-            assert_eq!(found, wanted, "{set} {prompt}");
+            assert_eq!(found, expected, "{set} {prompt}");
             assert!(prompt != PromptSet::Clean || task.train_cut.right == 0);
         }
     }

@@ -133,7 +133,7 @@ impl AdaLora {
         });
     }
 
-    /// Refuses a model whose adapters went or shrank.
+    /// Rejects a model whose adapters went or shrank.
     fn check(&self, model: &impl AdaptedModel) -> Result<(), lrvd_core::Error> {
         let mut found = Vec::new();
         model.visit_layers(&mut |_, layer| {
@@ -141,14 +141,14 @@ impl AdaLora {
                 found.push(e.val().dims()[0]);
             }
         });
-        let wanted = self.paths.len();
-        if found.len() != wanted {
-            return Err(lrvd_core::Error::length("model", found.len(), wanted));
+        let expected = self.paths.len();
+        if found.len() != expected {
+            return Err(lrvd_core::Error::length("model", found.len(), expected));
         }
-        let wanted = self.allocator.config().init_r;
-        match found.into_iter().enumerate().find(|(_, rank)| *rank != wanted) {
+        let expected = self.allocator.config().init_r;
+        match found.into_iter().enumerate().find(|(_, rank)| *rank != expected) {
             Some((module, found)) => {
-                Err(lrvd_core::Error::length(format!("E of module {module}"), found, wanted))
+                Err(lrvd_core::Error::length(format!("E of module {module}"), found, expected))
             }
             None => Ok(()),
         }

@@ -48,8 +48,8 @@ fn not_built_in(name: &str, feature: &'static str) -> Error {
 }
 
 #[cfg(any(feature = "wgpu", feature = "cuda"))]
-fn not_there(name: &str, reason: &str) -> Error {
-    Error::Undefined(format!("device `{name}` is not there: {reason}"))
+fn unavailable(name: &str, reason: &str) -> Error {
+    Error::Undefined(format!("device `{name}` is not available: {reason}"))
 }
 
 #[cfg(feature = "flex")]
@@ -68,14 +68,14 @@ fn wgpu(name: &str, index: Option<usize>) -> Result<Device, Error> {
     use burn::tensor::DeviceType;
     let mut found = Device::enumerate(DeviceType::Wgpu).into_vec();
     if found.is_empty() {
-        return Err(not_there(
+        return Err(unavailable(
             name,
             "no adapter answers (a Vulkan, Metal or DirectX driver is needed)",
         ));
     }
     let (index, count) = (index.unwrap_or(0), found.len());
     if index >= count {
-        return Err(not_there(name, &format!("{count} adapter(s) found, numbered from 0")));
+        return Err(unavailable(name, &format!("{count} adapter(s) found, numbered from 0")));
     }
     Ok(found.swap_remove(index))
 }
@@ -95,7 +95,7 @@ fn cuda(name: &str, index: usize) -> Result<Device, Error> {
             0 => "no CUDA driver or no CUDA device".to_owned(),
             n => format!("{n} device(s) found, numbered from 0"),
         };
-        return Err(not_there(name, &reason));
+        return Err(unavailable(name, &reason));
     }
     Ok(found.swap_remove(index))
 }

@@ -11,9 +11,10 @@
 //! | [`sampling`] | how noise enters one forward pass |
 //! | [`model`], [`parameters`] | how a model of yours takes part |
 //! | [`objective`], [`optimizer`] | what is minimised, and by what |
-//! | [`prune`], [`adalora`] | how ranks go |
+//! | [`prune`], [`adalora`] | how ranks are pruned |
 //! | [`gauge`] | adapters rotated to the singular directions of their update |
 //! | [`peft`], [`files`] | how adapters come from and go to disk |
+//! | [`text`] | names from files, for terminals and Markdown |
 //! | [`ops`] | the fused operators |
 //! | [`device`] | devices by name |
 //! | `burn_train` | metrics and a step for burn-train's learner (feature `train`) |
@@ -38,6 +39,7 @@ pub mod prune;
 pub mod sampling;
 #[cfg(feature = "schema")]
 pub mod schema;
+pub mod text;
 pub mod train;
 
 pub use burn;

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use lrvd_core::prune::{PruneRule, StatisticOptions, rank_statistic};
 
-use crate::adapter::{Extension, RankCut};
+use crate::adapter::{Extension, Posterior, RankCut};
 use crate::error::Error;
 use crate::host::HostAdapter;
 use crate::model::AdaptedModel;
@@ -56,14 +56,20 @@ pub(crate) fn set_relevance(
     options: StatisticOptions,
 ) -> Result<(), Error> {
     let statistics = statistics(model, options)?;
-    for (path, of_layer) in &statistics {
-        if let Some(rank) = of_layer.iter().position(|found| found.is_nan()) {
+    let mut outcome = Ok(());
+    model.visit_layers(&mut |path, layer| {
+        let Some((adapter, of_layer)) = layer.low_rank().zip(statistics.get(path)) else { return };
+        // A parameter is finite; noise relative to the energy of a mean of zero is not.
+        let is_parameter = matches!(adapter.posterior(), Some(Posterior::NoiseToSignal(_)));
+        let most = if is_parameter { f64::MAX } else { f64::INFINITY };
+        if let Some(rank) = of_layer.iter().position(|found| !(f64::MIN..=most).contains(found)) {
             let value = of_layer[rank];
-            return Err(Error::Undefined(format!(
+            outcome = Err(Error::Undefined(format!(
                 "the relevance statistic of rank {rank} of adapter `{path}` is {value}, expected a finite number"
             )));
         }
-    }
+    });
+    outcome?;
     model.visit_layers_mut(&mut |path, layer| {
         let Some((adapter, statistic)) = layer.low_rank_mut().zip(statistics.get(path)) else {
             return;
@@ -140,9 +146,10 @@ mod tests {
     use burn::module::Param;
     use burn::tensor::{Device, Tensor};
     use lrvd_core::family::VariationalFamily;
+    use lrvd_core::prune::StatisticAggregate;
 
     use super::*;
-    use crate::adapter::{AdaptedLinear, LowRankAdapter, Posterior, RankParameters};
+    use crate::adapter::{AdaptedLinear, LowRankAdapter, RankParameters};
     use crate::host::values;
 
     /// A layer of rank 2 with `noise`.
@@ -184,9 +191,25 @@ mod tests {
 
     #[test]
     fn a_statistic_without_a_value_is_an_error_and_changes_nothing() {
-        let mut ratio = layer(VariationalFamily::NoiseToSignal, [-1.0, f64::NAN]);
-        let outcome = set_relevance(&mut ratio, -8.0, StatisticOptions::default());
-        assert!(outcome.unwrap_err().to_string().contains("statistic of rank 1 of adapter"));
-        assert_eq!(noise(&ratio)[0], -1.0);
+        for value in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
+            let mut ratio = layer(VariationalFamily::NoiseToSignal, [-1.0, value]);
+            let outcome = set_relevance(&mut ratio, -8.0, StatisticOptions::default());
+            assert!(outcome.unwrap_err().to_string().contains("statistic of rank 1 of adapter"));
+            assert_eq!(noise(&ratio)[0], -1.0);
+        }
+    }
+
+    #[test]
+    fn a_rank_without_a_mean_gets_the_least_noise() {
+        let energy = StatisticAggregate::Energy;
+        let options = StatisticOptions { aggregate: energy, ..StatisticOptions::default() };
+        let mut layer = layer(VariationalFamily::RankVariance, [-1.0, 0.5]);
+        let adapter = layer.low_rank_mut().unwrap();
+        let device = Device::flex();
+        adapter.a = Param::from_tensor(Tensor::from_data([[1.0, 0.0]; 3], &device));
+        adapter.b = Param::from_tensor(Tensor::from_data([[1.0; 4], [0.0; 4]], &device));
+        set_relevance(&mut layer, -8.0, options).unwrap();
+        assert_eq!(noise(&layer)[1], -20.0);
+        assert!((noise(&layer)[0] + 8.0).abs() < 1e-5);
     }
 }

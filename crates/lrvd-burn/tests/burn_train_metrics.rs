@@ -47,16 +47,20 @@ fn input(logits: &[f32], labels: &[usize]) -> ClassesInput {
     ClassesInput { logits: tensor(logits.to_vec()), labels: Some(tensor(one_hot)) }
 }
 
-/// Feeds three batches of unlike sizes, and compares every batch and the epoch with `wanted`.
+/// Feeds three batches of unlike sizes, and compares every batch and the epoch with `expected`.
 fn agrees<M: Metric<Input = ClassesInput> + Numeric>(
     mut metric: M,
-    wanted: impl Fn(&Predictions<'_>) -> f64,
+    expected: impl Fn(&Predictions<'_>) -> f64,
 ) {
     let check = |logits: &[f32], labels: &[usize], found: f64| {
         let logits: Vec<f64> = logits.iter().map(|&z| f64::from(z)).collect();
         let p = softmax(&logits, CLASSES).unwrap();
-        let wanted = wanted(&Predictions::new(&p, CLASSES, labels).unwrap());
-        assert!((found - wanted).abs() < 1e-12, "{}: {found}, wanted {wanted}", metric.name());
+        let expected = expected(&Predictions::new(&p, CLASSES, labels).unwrap());
+        assert!(
+            (found - expected).abs() < 1e-12,
+            "{}: {found}, expected {expected}",
+            metric.name()
+        );
     };
     let name = metric.name();
     let (mut batches, mut first) = (Vec::new(), 0);
@@ -77,8 +81,8 @@ fn agrees<M: Metric<Input = ClassesInput> + Numeric>(
     let found = metric.final_value().current();
     let logits: Vec<f64> = logits.iter().map(|&z| f64::from(z)).collect();
     let p = softmax(&logits, CLASSES).unwrap();
-    let wanted = wanted(&Predictions::new(&p, CLASSES, &labels).unwrap());
-    assert!((found - wanted).abs() < 1e-12, "{name}: {found}, wanted {wanted}");
+    let expected = expected(&Predictions::new(&p, CLASSES, &labels).unwrap());
+    assert!((found - expected).abs() < 1e-12, "{name}: {found}, expected {expected}");
     assert!(matches!(
         NumericEntry::deserialize(&entry.serialized), Ok(NumericEntry::Final(v)) if v == found
     ));

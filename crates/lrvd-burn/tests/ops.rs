@@ -123,9 +123,9 @@ fn gelu_is_x_times_the_normal_distribution_function() {
     let device = Device::flex();
     let single = host(ops::gelu(leaf(&inputs, &device, DType::F32)));
     let double = host(ops::gelu(leaf(&inputs, &device, DType::F64)));
-    for (i, (x, wanted)) in table.into_iter().enumerate() {
-        assert!((single[i] - wanted).abs() <= 3e-7 * f64::abs(x), "{x}: {}", single[i]);
-        assert!((double[i] - wanted).abs() <= 1e-15 * f64::abs(x), "{x}: {}", double[i]);
+    for (i, (x, expected)) in table.into_iter().enumerate() {
+        assert!((single[i] - expected).abs() <= 3e-7 * f64::abs(x), "{x}: {}", single[i]);
+        assert!((double[i] - expected).abs() <= 1e-15 * f64::abs(x), "{x}: {}", double[i]);
     }
 }
 
@@ -140,7 +140,7 @@ fn disentangled_attention_follows_its_definition() {
     // The second example has no key at all.
     let mask: Vec<f64> = (0..b * l).map(|i| if i < 3 { 1.0 } else { 0.0 }).collect();
     let scale = 0.6;
-    let mut wanted = vec![0.0; b * l * width];
+    let mut expected = vec![0.0; b * l * width];
     for example in 0..b {
         for head in 0..h {
             let at = |x: &[f64], row: usize, c: usize| x[row * width + head * d + c];
@@ -167,7 +167,7 @@ fn disentangled_attention_follows_its_definition() {
                     for c in 0..d {
                         let p = if total == 0.0 { 0.0 } else { weight(j) / total };
                         let v = at(&value, example * l + j, c);
-                        wanted[(example * l + i) * width + head * d + c] += p * v;
+                        expected[(example * l + i) * width + head * d + c] += p * v;
                     }
                 }
             }
@@ -188,8 +188,8 @@ fn disentangled_attention_follows_its_definition() {
         let (keys, queries) = (Some(keys), Some(queries));
         let out = ops::disentangled_attention(query, key, value, keys, queries, Some(mask), layout);
         let out = host(out);
-        assert!(distance(&out, &wanted) < tolerance);
-        assert!(out.iter().zip(&wanted).all(|(&o, &w)| (o == 0.0) == (w == 0.0)));
+        assert!(distance(&out, &expected) < tolerance);
+        assert!(out.iter().zip(&expected).all(|(&o, &w)| (o == 0.0) == (w == 0.0)));
     }
 }
 
@@ -199,8 +199,8 @@ fn causal_attention_follows_its_definition() {
     let (query, key) = (wave(b * t * h * d, 0.3), wave(b * t * g * d, 1.3));
     let value = wave(b * t * g * d, 2.3);
     let mask: Vec<f64> = (0..b * t).map(|i| f64::from(u8::from(i % 5 != 0))).collect();
-    let mut wanted = vec![0.0; b * t * h * d];
-    for (row, out) in wanted.chunks_exact_mut(d).enumerate() {
+    let mut expected = vec![0.0; b * t * h * d];
+    for (row, out) in expected.chunks_exact_mut(d).enumerate() {
         let (example, token, head) = (row / h / t, row / h % t, row % h);
         let at = |s: usize| ((example * t + s) * g + head / (h / g)) * d;
         let weight = |s: usize| {
@@ -215,7 +215,7 @@ fn causal_attention_follows_its_definition() {
         }
     }
     // The first query of either example sees nothing.
-    assert!(wanted[..h * d].iter().all(|&out| out == 0.0));
+    assert!(expected[..h * d].iter().all(|&out| out == 0.0));
     let device = Device::flex();
     for (dtype, tolerance) in [(DType::F64, 1e-14), (DType::F32, 1e-6)] {
         let out = ops::causal_attention(
@@ -225,7 +225,7 @@ fn causal_attention_follows_its_definition() {
             leaf(&mask, &device, dtype).reshape([b, t]),
             scale,
         );
-        assert!(distance(&host(out), &wanted) < tolerance);
+        assert!(distance(&host(out), &expected) < tolerance);
     }
 }
 

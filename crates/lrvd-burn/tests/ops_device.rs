@@ -84,10 +84,10 @@ fn normals_are_those_of_the_definition(device: &Device) {
     let like = leaf(&[0.0], device, DType::F32);
     // 33 columns: pitched memory on CUDA.
     let shape = [101, 33];
-    let mut wanted = vec![0.0f64; 101 * 33];
-    fill_normal_f64(key(), 0, &mut wanted);
+    let mut expected = vec![0.0f64; 101 * 33];
+    fill_normal_f64(key(), 0, &mut expected);
     let got = host(ops::standard_normal(&like, shape, key()));
-    let worst = distance(&got, &wanted);
+    let worst = distance(&got, &expected);
     assert!(worst < 1e-5, "{worst:e}");
 }
 

@@ -59,7 +59,7 @@ fn nothing_in_a_file_is_executed_or_trusted() {
     let error = WeightStore::open(golden("call.bin")).map(|store| store.len());
     assert!(
         matches!(&error, Ok(1) | Err(lrvd_burn::Error::File { .. })),
-        "the weight alone, or a refusal: {error:?}"
+        "the weight alone, or a rejection: {error:?}"
     );
     let bytes = std::fs::read(golden("weights.bin")).unwrap();
     let dir = tempfile::tempdir().unwrap();

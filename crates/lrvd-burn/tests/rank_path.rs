@@ -108,13 +108,13 @@ fn a_turned_model_answers_the_same_by_orthogonal_directions() {
     }
     let before = HostAdapter::read(model.one.low_rank().unwrap());
     let (a, b) = before.factors().unwrap();
-    let wanted = singular_factors(a, b).unwrap();
+    let expected = singular_factors(a, b).unwrap();
     let host = HostAdapter::read(turned.one.low_rank().unwrap());
     for (k, value) in spectra["one"].iter().enumerate() {
         // c = 10 / 5, and each factor carries the root of the singular value.
-        assert!((value - 2.0 * wanted.values[k]).abs() < 1e-12);
+        assert!((value - 2.0 * expected.values[k]).abs() < 1e-12);
         let square: f64 = host.a[k * INPUT..][..INPUT].iter().map(|v| v * v).sum();
-        assert!((square - wanted.values[k]).abs() < 1e-5 * wanted.values[0]);
+        assert!((square - expected.values[k]).abs() < 1e-5 * expected.values[0]);
     }
     // All directions of both modules, by singular value.
     let order = directions(&turned);
@@ -226,12 +226,12 @@ fn two_planted_directions_are_found() {
 }
 
 #[test]
-fn a_turn_is_refused_where_it_has_no_meaning() {
-    let refused = |method: BayesLora| method.check().unwrap_err().to_string();
+fn a_turn_is_rejected_where_it_has_no_meaning() {
+    let rejected = |method: BayesLora| method.check().unwrap_err().to_string();
     let turn = Some(Turn { after: 0, kl_factor: 1.0 });
-    assert!(refused(BayesLora { turn, ..method() }).contains("turn.after"));
+    assert!(rejected(BayesLora { turn, ..method() }).contains("turn.after"));
     let turn = Some(Turn { after: 1, kl_factor: -1.0 });
-    assert!(refused(BayesLora { turn, ..method() }).contains("turn.kl_factor"));
+    assert!(rejected(BayesLora { turn, ..method() }).contains("turn.kl_factor"));
     let (family, prior) = (VariationalFamily::NoiseToSignal, Prior::LogUniform);
-    assert!(refused(BayesLora { family, prior, ..method() }).contains("turning"));
+    assert!(rejected(BayesLora { family, prior, ..method() }).contains("turning"));
 }

@@ -32,12 +32,12 @@ pub(crate) fn start() -> Result<()> {
     #[expect(clippy::disallowed_methods, reason = "the variable that logs are asked for by")]
     let found = std::env::var_os(VARIABLE);
     let Some(found) = found.filter(|found| !found.is_empty()) else { return Ok(()) };
-    let refused = |reason: String| {
+    let rejected = |reason: String| {
         let found = found.display();
-        anyhow!("{VARIABLE} is `{found}`: {reason}; wanted a filter such as `lrvd=debug`")
+        anyhow!("{VARIABLE} is `{found}`: {reason}; expected a filter such as `lrvd=debug`")
     };
-    let text = found.to_str().ok_or_else(|| refused("it is not UTF-8".to_owned()))?;
-    let filter = EnvFilter::builder().parse(text).map_err(|error| refused(error.to_string()))?;
+    let text = found.to_str().ok_or_else(|| rejected("it is not UTF-8".to_owned()))?;
+    let filter = EnvFilter::builder().parse(text).map_err(|error| rejected(error.to_string()))?;
     let subscriber = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_ansi(false)

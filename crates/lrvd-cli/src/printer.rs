@@ -5,7 +5,8 @@ use std::io::{ErrorKind, Write};
 
 use anyhow::anyhow;
 use clap::ValueEnum;
-use lrvd_bench::{Result, printable};
+use lrvd_bench::{Result, printable, printable_json};
+use serde::Serialize;
 
 /// Format of standard output.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -41,11 +42,35 @@ impl Printer {
     /// One of many lines of data; `false` once the reader has closed the pipe.
     #[expect(clippy::unused_self, reason = "only the holder of a printer writes")]
     pub(crate) fn line(self, text: &str) -> Result<bool> {
-        let mut out = std::io::stdout().lock();
-        match writeln!(out, "{}", printable(text)).and_then(|()| out.flush()) {
-            Ok(()) => Ok(true),
-            Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
-            Err(error) => Err(anyhow!("cannot write to standard output: {error}")),
+        written(&printable(text))
+    }
+
+    /// A JSON document.
+    pub(crate) fn json(self, value: &impl Serialize) -> Result<()> {
+        self.json_text(&serde_json::to_string_pretty(value)?)
+    }
+
+    /// A JSON document as it is written.
+    #[expect(clippy::unused_self, reason = "only the holder of a printer writes")]
+    pub(crate) fn json_text(self, json: &str) -> Result<()> {
+        written(&printable_json(json)).map(|_| ())
+    }
+
+    /// One of many lines of JSON; `false` once the reader has closed the pipe.
+    #[expect(clippy::unused_self, reason = "only the holder of a printer writes")]
+    pub(crate) fn json_line(self, value: &impl Serialize) -> Result<bool> {
+        written(&printable_json(&serde_json::to_string(value)?))
+    }
+
+    /// `value` as JSON, or as `text`.
+    pub(crate) fn report<T: Serialize>(
+        self,
+        value: &T,
+        text: impl FnOnce(&T) -> String,
+    ) -> Result<()> {
+        match self.format {
+            Format::Json => self.json(value),
+            Format::Text => self.data(&text(value)),
         }
     }
 
@@ -71,6 +96,16 @@ impl Printer {
             seen = text;
             cause = next.source();
         }
+    }
+}
+
+/// Writes a line to standard output; `false` if the reader has closed the pipe.
+fn written(text: &str) -> Result<bool> {
+    let mut out = std::io::stdout().lock();
+    match writeln!(out, "{text}").and_then(|()| out.flush()) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
+        Err(error) => Err(anyhow!("cannot write to standard output: {error}")),
     }
 }
 

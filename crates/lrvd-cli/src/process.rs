@@ -45,7 +45,7 @@ pub(crate) fn run<R: Send>(keeps_pages: bool, command: impl FnOnce() -> R + Send
     if keeps_pages {
         keep_pages();
     }
-    // Only a pool that is there already is refused, and then that one serves.
+    // Only a pool that is there already is rejected, and then that one serves.
     let _ = rayon::ThreadPoolBuilder::new().stack_size(STACK).build_global();
     rayon::scope(|_| command())
 }

@@ -65,14 +65,6 @@ impl VariationalFamily {
         !matches!(self, Self::AsymRankVariance)
     }
 
-    /// The number of posterior parameters beside the means, for one adapter.
-    pub fn parameter_count(self, rank: usize, d_input: usize, d_output: usize) -> usize {
-        match self {
-            Self::ElementVariance => rank * (d_input + d_output),
-            _ => rank,
-        }
-    }
-
     /// The error for an operation that this family does not have.
     pub(crate) fn unsupported(self, operation: &'static str, reason: &'static str) -> Error {
         Error::undefined(operation, format!("is not defined for the family `{self}`: {reason}"))
@@ -95,17 +87,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_clamp_keeps_its_range() {
-        assert_eq!(clamp_log_variance(LOG_VARIANCE_MAX + 1e-9), LOG_VARIANCE_MAX);
-        assert_eq!(clamp_log_variance(LOG_VARIANCE_MIN - 1e-9), LOG_VARIANCE_MIN);
-        assert_eq!(clamp_log_variance(-8.0), -8.0);
-    }
-
-    #[test]
-    fn counts_and_names() {
+    fn names() {
         assert_eq!(VariationalFamily::default(), VariationalFamily::RankVariance);
-        assert_eq!(VariationalFamily::RankVariance.parameter_count(8, 768, 3072), 8);
-        assert_eq!(VariationalFamily::ElementVariance.parameter_count(2, 3, 4), 14);
         let names: Vec<String> = VariationalFamily::ALL.iter().map(ToString::to_string).collect();
         assert_eq!(
             names,

@@ -16,7 +16,7 @@
 use crate::error::{Error, check_length};
 use crate::family::EPS_VARIANCE;
 use crate::moments::{CrossTerm, count_tokens, moments};
-use crate::numeric::dense::{squared, times, times_transposed};
+use crate::numeric::dense::{scaled, squared, times, times_transposed};
 use crate::posterior::{Entries, Posterior};
 
 /// Output with noise of the right mean and variance, independent for every output (the published "local
@@ -102,10 +102,7 @@ pub fn nested(
             *o += e * (v + EPS_VARIANCE).sqrt();
         }
     }
-    for value in &mut output {
-        *value *= scaling;
-    }
-    Ok(output)
+    Ok(scaled(&output, scaling))
 }
 
 /// The standard-normal draws of one weight sample.
@@ -153,9 +150,6 @@ pub fn drawn_weights(
     let (rank, d_in, d_out) = (posterior.rank(), posterior.d_input(), posterior.d_output());
     let weights = sample_weights(posterior, noise)?;
     let s = times_transposed(x, &weights.a, n, d_in, rank);
-    let mut output = times(&s, &weights.b, n, rank, d_out);
-    for value in &mut output {
-        *value *= scaling;
-    }
-    Ok(output)
+    let output = times(&s, &weights.b, n, rank, d_out);
+    Ok(scaled(&output, scaling))
 }

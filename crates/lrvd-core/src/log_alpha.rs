@@ -3,23 +3,15 @@
 use crate::family::{EPS_MEAN, clamp_log_variance};
 use crate::posterior::{Entries, Entry, EntryKind, Factor, Posterior};
 
-/// The floor that the authors' code adds to the ratio before its logarithm.
-pub const AUTHORS_ALPHA_FLOOR: f64 = 1e-8;
-
-/// A floor under the ratio σ²/μ²: 0 for none, [`AUTHORS_ALPHA_FLOOR`] for the authors' numerics.
+/// A floor under the ratio σ²/μ²: 0 for none, 1e-8 for the authors' numerics.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct AlphaFloor(f64);
 
 impl AlphaFloor {
     /// No floor: the default.
     pub const NONE: Self = Self(0.0);
-    /// The authors' floor.
-    pub const AUTHORS: Self = Self(AUTHORS_ALPHA_FLOOR);
-
-    /// The floor as a number.
-    pub fn value(self) -> f64 {
-        self.0
-    }
+    /// The floor that the authors' code adds to the ratio before its logarithm, 1e-8.
+    pub const AUTHORS: Self = Self(1e-8);
 }
 
 /// Log noise-to-signal ratio of one weight with an additive variance.

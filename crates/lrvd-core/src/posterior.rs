@@ -130,7 +130,7 @@ impl<'a> Posterior<'a> {
         }
     }
 
-    fn view(&self, factor: Factor) -> FactorView<'a> {
+    pub(crate) fn view(&self, factor: Factor) -> FactorView<'a> {
         match factor {
             Factor::A => self.a_mean,
             Factor::B => self.b_mean,

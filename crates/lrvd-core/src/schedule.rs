@@ -160,18 +160,12 @@ impl LrSchedule {
         }
         f64::from(total - step) / f64::from(total - self.warmup_steps)
     }
-
-    /// The rate at `step` of a group whose full rate is `base`.
-    pub fn rate(self, base: f64, step: u32) -> f64 {
-        base * self.factor(step)
-    }
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use proptest::prelude::*;
 
     #[test]
     fn weight_rises_linearly_and_stays() {
@@ -195,21 +189,15 @@ mod tests {
 
     #[test]
     fn matches_a_recorded_run() {
-        // `lr_adapter` of the reference training run of 30 steps with 3 steps of warm-up at base rate 1e-3
-        // (golden case `train/deberta_lora`), first six values and the last.
+        // `lr_adapter` of the reference training run of 30 steps with 3 steps of warm-up (golden case
+        // `train/deberta_lora`) over its base rate 1e-3: first six values and the last.
         let schedule = LrSchedule::linear(3, 30).unwrap();
-        let recorded = [
-            0.0,
-            0.000_333_333_333_333_333_3,
-            0.000_666_666_666_666_666_6,
-            0.001,
-            0.000_962_962_962_962_963,
-            0.000_925_925_925_925_926,
-        ];
+        let recorded =
+            [0.0, 1.0 / 3.0, 2.0 / 3.0, 1.0, 0.962_962_962_962_963, 0.925_925_925_925_926];
         for (step, expected) in (0u32..).zip(recorded) {
-            assert!((schedule.rate(1e-3, step) - expected).abs() < 1e-18, "step {step}");
+            assert!((schedule.factor(step) - expected).abs() < 1e-15, "step {step}");
         }
-        assert!((schedule.rate(1e-3, 29) - 3.703_703_703_703_703_7e-5).abs() < 1e-18);
+        assert!((schedule.factor(29) - 3.703_703_703_703_703_7e-2).abs() < 1e-15);
     }
 
     #[test]
@@ -220,18 +208,5 @@ mod tests {
         assert_eq!([3, 4].map(|step| only_warmup.factor(step)), [0.75, 0.0]);
         assert!(LrSchedule::linear(5, 4).is_err());
         assert_eq!(LrSchedule::linear(0, 0).unwrap().factor(0), 0.0);
-    }
-
-    proptest! {
-        #[test]
-        fn rises_then_falls_within_the_unit_interval(warmup in 0u32..50, rest in 1u32..50) {
-            let schedule = LrSchedule::linear(warmup, warmup + rest).unwrap();
-            for step in 0..warmup + rest + 3 {
-                let (now, next) = (schedule.factor(step), schedule.factor(step + 1));
-                prop_assert!((0.0..=1.0).contains(&now));
-                let in_order = if step < warmup { next > now } else { next <= now };
-                prop_assert!(in_order, "step {}: {} then {}", step, now, next);
-            }
-        }
     }
 }

@@ -196,10 +196,14 @@ impl<'a> Reader<'a> {
 
 /// A value in quotes, cut after 200 characters.
 pub(crate) fn quoted(found: impl Display) -> String {
-    let text = found.to_string();
-    match text.char_indices().nth(200) {
-        Some((end, _)) => format!("`{}…`", &text[..end]),
-        None => format!("`{text}`"),
+    format!("`{}`", cut(&found.to_string(), 200))
+}
+
+/// The first `most` characters of a text.
+pub(crate) fn cut(text: &str, most: usize) -> String {
+    match text.char_indices().nth(most) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
     }
 }
 

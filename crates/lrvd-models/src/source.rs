@@ -219,7 +219,7 @@ impl<'a> WeightSource<'a> {
         // Before its values are read: a wrong shape may be larger than the memory.
         if let Some(found) = store.shape(name).filter(|found| *found != expected) {
             let (name, found) = (name.to_owned(), found.to_vec());
-            self.report.mis_shaped.push(MisShaped { name, wanted: expected, found });
+            self.report.mis_shaped.push(MisShaped { name, expected, found });
             return None;
         }
         let host = match store.read(name) {

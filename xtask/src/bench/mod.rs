@@ -164,13 +164,6 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_name_is_answered_with_all_names() {
-        let names = select(groups(false), "nano-lora").unwrap_err();
-        assert!(names.contains(&"nano-lora-pytorch".to_owned()), "{names:?}");
-        assert!(names.contains(&"smollm2".to_owned()), "{names:?}");
-    }
-
-    #[test]
     fn without_pytorch_the_rest_is_left_and_the_gap_is_named() {
         let (left, skipped) = without_torch(groups(false));
         assert_eq!(skipped.len(), 9);

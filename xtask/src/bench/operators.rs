@@ -6,7 +6,8 @@ use anyhow::{Context, Result};
 use serde_json::Value;
 
 use super::measure::Sample;
-use super::{Comparison, Group, Program, Side};
+use super::table::compare;
+use super::{Group, Program, Side};
 use crate::process;
 
 /// Group of criterion, and which of its functions is held against which others.
@@ -44,14 +45,7 @@ pub(crate) fn group() -> Group {
         for other in others {
             sides.push(side(other));
             let name = format!("{operator}-{ours}-{other}");
-            let reference = sides.len() - 1;
-            comparisons.push(Comparison {
-                name,
-                ours: first,
-                reference,
-                target: None,
-                worth: None,
-            });
+            comparisons.push(compare(name, first, sides.len() - 1, None));
         }
     }
     Group {

@@ -148,14 +148,14 @@ fn tables(out: &mut String, one: &Measured) {
         );
     }
     for Entry { comparison, nll, .. } in one.entries() {
-        if let (Some([ours, wanted]), Some(side)) = (nll, comparison.worth) {
+        if let (Some([ours, expected]), Some(side)) = (nll, comparison.worth) {
             let _ = writeln!(
                 out,
                 "\n`{}` counts as met only within {:.0} % of the NLL of \"{}\": {:+.2} %.",
                 comparison.name,
                 100.0 * EQUAL_NLL,
                 group.sides[side].label,
-                100.0 * (ours / wanted - 1.0),
+                100.0 * (ours / expected - 1.0),
             );
         }
     }
@@ -203,7 +203,7 @@ mod tests {
     fn the_page_tells_what_was_missed_skipped_and_failed() {
         let names = ["smollm2-lora-pytorch".to_owned()];
         let page = page(Some((&names, "no PyTorch")));
-        for wanted in [
+        for expected in [
             "Test 9, AVX2, 2 threads on each side, linux x86_64; revision abc; load average 0.05",
             "1 of 4 targets are met. **Missed**: `nano-lora-pytorch`, `nano-bayeslora-lora`, `nano-moment-matched-lora`.",
             "**Skipped**, no PyTorch: `smollm2-lora-pytorch`.",
@@ -213,7 +213,7 @@ mod tests {
             "| `nano-bayeslora-pytorch` | 3.00 (3.00, 3.00) |  |  |",
             "Fitted: time grows as layers^",
         ] {
-            assert!(page.contains(wanted), "{wanted}\n{page}");
+            assert!(page.contains(expected), "{expected}\n{page}");
         }
     }
 
@@ -226,23 +226,23 @@ mod tests {
         }
         let mut page = String::new();
         tables(&mut page, &trained);
-        for wanted in [
+        for expected in [
             "| rank left | draws | NLL |\n|---|---|---|---|---|---|---|\n",
             "| 3 | 41 | 2.25 | 0.5000 |",
             "`draws-trained-cascade-mean` counts as met only within 1 % of the NLL of \"ten draws, one by one\": +0.80 %.",
         ] {
-            assert!(page.contains(wanted), "{wanted}\n{page}");
+            assert!(page.contains(expected), "{expected}\n{page}");
         }
     }
 
     #[test]
     fn only_what_stands_between_the_marks_is_replaced() {
         let page = page(None);
-        let kept = format!("# Speed\n\n{BEGIN}\nold\n{END}\n\n## Where the time goes\n\nThere.\n");
+        let kept = format!("# Speed\n\n{BEGIN}\nold\n{END}\n\n## What it shows\n\nThere.\n");
         let new = replace(&kept, &page).unwrap();
         assert!(
             new.starts_with("# Speed\n\n<!--")
-                && new.ends_with("end -->\n\n## Where the time goes\n\nThere.\n")
+                && new.ends_with("end -->\n\n## What it shows\n\nThere.\n")
         );
         assert!(!new.contains("old") && new.contains("| LoRA |"));
         assert_eq!(replace(&new, &page).unwrap(), new);
@@ -254,7 +254,7 @@ mod tests {
     fn the_page_of_the_results_has_the_marks() {
         let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/results/speed.md");
         let kept = std::fs::read_to_string(file).unwrap();
-        assert!(replace(&kept, &page(None)).unwrap().contains("## Where the time goes"));
+        assert!(replace(&kept, &page(None)).unwrap().contains("## What it shows"));
     }
 
     #[test]

@@ -13,7 +13,7 @@ use crate::{forward, process};
 /// Stands for the shared folder in a side's arguments.
 pub(crate) const FOLDER: &str = "FOLDER";
 /// The other side's script.
-const SCRIPT: &str = "xtask/python/torch_step.py";
+pub(crate) const SCRIPT: &str = "xtask/python/torch_step.py";
 
 /// Programs to run, with the same number of threads each.
 pub(crate) struct Programs {
@@ -38,11 +38,8 @@ impl Programs {
     /// The command is built along: both then share one set of compiled dependencies.
     pub(crate) fn build(root: &Path, python: &str, threads: usize) -> Result<Self> {
         let packages = ["--package", "lrvd-cli", "--package", "lrvd-perf"];
-        let step = forward::release(
-            root,
-            &[&packages[..], &["--bin", "lrvd", "--bin", "step"]].concat(),
-            "step",
-        )?;
+        let bins = ["--bin", "lrvd", "--bin", "step"];
+        let step = forward::release(root, &[packages, bins].concat(), "step")?;
         let folder = std::env::temp_dir().join(format!("lrvd-bench-{}", std::process::id()));
         Ok(Self { step, python: python.to_owned(), root: root.to_owned(), threads, folder })
     }
@@ -76,13 +73,18 @@ impl Programs {
     /// Times `steps` steps of a side.
     pub(crate) fn run(&self, side: &Side, steps: usize) -> Result<Run> {
         let mut command = self.command(side, steps)?;
-        let text = process::output(&mut command)?;
-        let run = parse(&text).with_context(|| format!("`{}`", process::show(&command)))?;
+        let run = time(&mut command)?;
         if run.seconds.len() != steps {
             bail!("`{}` timed {} steps", process::show(&command), run.seconds.len());
         }
         Ok(run)
     }
+}
+
+/// What `command` timed.
+pub(crate) fn time(command: &mut Command) -> Result<Run> {
+    let text = process::output(command)?;
+    parse(&text).with_context(|| format!("`{}`", process::show(command)))
 }
 
 /// The last line of a program's output.

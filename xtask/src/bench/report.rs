@@ -52,7 +52,7 @@ impl Measured {
         let median = |round: &[f64]| super::measure::median(round);
         let by_round = a.rounds.iter().zip(&b.rounds).map(|(a, b)| median(a) / median(b)).collect();
         let of = |side: usize| self.samples[side].facts["nll"].as_f64().unwrap_or(f64::NAN);
-        let nll = comparison.worth.map(|wanted| [of(comparison.ours), of(wanted)]);
+        let nll = comparison.worth.map(|expected| [of(comparison.ours), of(expected)]);
         let equal = nll.is_none_or(|[a, b]| (a - b).abs() <= EQUAL_NLL * b);
         let met = comparison.target.map(|target| ratio <= target && equal);
         Entry { comparison, ours, reference, ratio, by_round, nll, met }
@@ -81,27 +81,28 @@ impl Measured {
                 "seconds_per_unit": fit.per_unit,
             })
         });
-        let entry =
-            |Entry { comparison, ours, reference, ratio, by_round, nll, met }: Entry<'_>| {
-                json!({
-                    "name": comparison.name,
-                    "ours": ours,
-                    "reference": reference,
-                    "ratio": ratio,
-                    "target": comparison.target,
-                    "nll": nll.map(|[ours, wanted]| json!({ "ours": ours, "wanted": wanted })),
-                    "met": met,
-                    "unit": "seconds",
-                    "ratio_by_round": by_round,
-                    "medians": {
-                        "ours": side(comparison.ours),
-                        "reference": side(comparison.reference),
-                    },
-                    "fit": fitted,
-                    "command": format!("cargo xtask bench --only {}", comparison.name),
-                    "machine": machine.json(),
-                })
-            };
+        let entry = |Entry { comparison, ours, reference, ratio, by_round, nll, met }: Entry<
+            '_,
+        >| {
+            json!({
+                "name": comparison.name,
+                "ours": ours,
+                "reference": reference,
+                "ratio": ratio,
+                "target": comparison.target,
+                "nll": nll.map(|[ours, expected]| json!({ "ours": ours, "expected": expected })),
+                "met": met,
+                "unit": "seconds",
+                "ratio_by_round": by_round,
+                "medians": {
+                    "ours": side(comparison.ours),
+                    "reference": side(comparison.reference),
+                },
+                "fit": fitted,
+                "command": format!("cargo xtask bench --only {}", comparison.name),
+                "machine": machine.json(),
+            })
+        };
         self.entries().into_iter().map(entry).collect()
     }
 }
@@ -180,7 +181,7 @@ pub(crate) mod tests {
         ];
         let met: Vec<Option<bool>> = draws.entries().iter().map(|entry| entry.met).collect();
         assert_eq!(met, [Some(true), Some(false), Some(true), Some(false)]);
-        assert_eq!(draws.json(&machine())[1]["nll"]["wanted"], 0.5);
+        assert_eq!(draws.json(&machine())[1]["nll"]["expected"], 0.5);
         // Missing measurements never compare equal.
         draws.samples[1].facts = Value::Null;
         assert_eq!(draws.entries()[0].met, Some(false));

@@ -55,7 +55,12 @@ fn ours(label: impl Into<String>, arguments: String) -> Side {
     Side { label: label.into(), program: Program::Ours, arguments }
 }
 
-fn compare(name: String, ours: usize, reference: usize, target: Option<f64>) -> Comparison {
+pub(super) fn compare(
+    name: String,
+    ours: usize,
+    reference: usize,
+    target: Option<f64>,
+) -> Comparison {
     Comparison { name, ours, reference, target, worth: None }
 }
 
@@ -98,7 +103,7 @@ fn steps(config: &str, title: &str, pytorch: f64, rounds: usize, steps: usize) -
 fn draws((rows, length): (usize, usize)) -> Group {
     let model = format!("--config nano --method bayeslora --batch {rows} --length {length}");
     let side = |(name, arguments): (&str, &str)| ours(name, format!("{model} {arguments}"));
-    let index = |wanted: &str| PREDICTIONS.iter().position(|(name, _)| *name == wanted);
+    let index = |expected: &str| PREDICTIONS.iter().position(|(name, _)| *name == expected);
     let comparison = |(left, right, target): (&str, &str, Option<f64>)| {
         let name = format!("draws-{rows}x{length}-{left}-{right}");
         Some(compare(name, index(left)?, index(right)?, target))

@@ -213,22 +213,19 @@ fn write(file: &Path, text: &str) -> Result<()> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use super::super::words;
     use super::*;
 
-    fn words(text: &str) -> Vec<String> {
-        text.split_whitespace().map(str::to_owned).collect()
-    }
-
     #[test]
-    fn options_are_read_or_refused() {
+    fn options_are_read_or_rejected() {
         let all = parse(&words("--out DIR --only=nano --python py --quick")).unwrap();
-        let wanted = Options {
+        let expected = Options {
             out: Some("DIR".into()),
             only: Some("nano".to_owned()),
             python: Some("py".to_owned()),
             quick: true,
         };
-        assert_eq!(all, wanted);
+        assert_eq!(all, expected);
         assert!(!all.is_whole() && parse(&words("--out X")).unwrap().is_whole());
         for bad in ["--only", "--fast", "nano", "--quick=yes"] {
             assert!(parse(&words(bad)).is_err(), "{bad}");
@@ -242,10 +239,10 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_comparison_is_refused_with_the_list() {
-        let refusal = choose(groups(false), Some("deberta")).unwrap_err();
-        assert!(refusal.starts_with("there is no comparison `deberta`; there are\n  nano\n"));
-        assert!(refusal.contains("\n  pruned-base-rank-10"), "{refusal}");
+    fn an_unknown_comparison_is_rejected_with_the_list() {
+        let rejection = choose(groups(false), Some("deberta")).unwrap_err();
+        assert!(rejection.starts_with("there is no comparison `deberta`; there are\n  nano\n"));
+        assert!(rejection.contains("\n  pruned-base-rank-10"), "{rejection}");
         assert_eq!(choose(groups(true), None).unwrap(), groups(true));
     }
 

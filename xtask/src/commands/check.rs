@@ -4,13 +4,20 @@ use std::path::Path;
 use std::process::{Command, ExitCode};
 use std::time::Instant;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 
 use super::{test, usage};
 use crate::process;
-use crate::stage::{Outcome, stage};
 use crate::tidy::{INVARIANTS, enforce};
 use crate::workspace::{self, Workspace};
+
+/// How a stage ended that did not fail.
+enum Outcome {
+    /// It ran.
+    Done,
+    /// It could not run; why, and what would change that.
+    Skipped(String),
+}
 
 type Step = fn(&Path) -> Result<Outcome>;
 
@@ -40,11 +47,22 @@ pub(crate) fn run(arguments: &[String]) -> Result<ExitCode> {
     for (name, step) in known() {
         let usual = arguments.is_empty() && STAGES.iter().any(|(n, _)| n == name);
         if usual || chosen(name) {
-            stage(name, || step(&root))?;
+            stage(name, *step, &root)?;
         }
     }
     eprintln!("== check: ok, {:.1} s", begun.elapsed().as_secs_f64());
     Ok(ExitCode::SUCCESS)
+}
+
+/// Runs one stage under its name and prints its wall time, or why it was skipped.
+fn stage(name: &str, step: Step, root: &Path) -> Result<()> {
+    eprintln!("\n== {name}");
+    let begun = Instant::now();
+    match step(root).with_context(|| format!("stage `{name}`"))? {
+        Outcome::Done => eprintln!("== {name}: ok, {:.1} s", begun.elapsed().as_secs_f64()),
+        Outcome::Skipped(reason) => eprintln!("== {name}: skipped, {reason}"),
+    }
+    Ok(())
 }
 
 fn format(root: &Path) -> Result<Outcome> {
@@ -57,15 +75,10 @@ fn tidy(_root: &Path) -> Result<Outcome> {
 }
 
 fn spelling(root: &Path) -> Result<Outcome> {
-    let typos = || {
-        let mut command = Command::new("typos");
-        command.current_dir(root);
-        command
-    };
-    if !process::works(typos().arg("--version")) {
+    if !process::works(Command::new("typos").arg("--version")) {
         return Ok(missing("typos", "typos-cli"));
     }
-    process::run(&mut typos()).map(|()| Outcome::Done)
+    process::run(Command::new("typos").current_dir(root)).map(|()| Outcome::Done)
 }
 
 fn licences(root: &Path) -> Result<Outcome> {
@@ -90,22 +103,13 @@ fn missing(tool: &str, package: &str) -> Outcome {
 }
 
 fn lint(root: &Path) -> Result<Outcome> {
-    process::run(process::cargo(root).args([
-        "clippy",
-        "--workspace",
-        "--all-targets",
-        "--",
-        "--deny",
-        "warnings",
-    ]))?;
-    Ok(Outcome::Done)
+    let mut command = process::cargo(root);
+    command.args(["clippy", "--workspace", "--all-targets", "--", "--deny", "warnings"]);
+    process::run(&mut command).map(|()| Outcome::Done)
 }
 
 fn docs(root: &Path) -> Result<Outcome> {
-    process::run(
-        process::cargo(root)
-            .args(["doc", "--workspace", "--no-deps"])
-            .env("RUSTDOCFLAGS", "-D warnings"),
-    )?;
-    Ok(Outcome::Done)
+    let mut command = process::cargo(root);
+    command.args(["doc", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings");
+    process::run(&mut command).map(|()| Outcome::Done)
 }

@@ -116,11 +116,9 @@ pub(crate) fn cuda_check(arguments: &[String]) -> Result<ExitCode> {
         return Ok(usage(&format!("`cuda-check` takes no argument, found `{argument}`")));
     }
     let root = workspace::root()?;
-    process::run(
-        process::cargo(&root)
-            .args(["check", "--package", "lrvd-cli", "--features", "cuda"])
-            .env("DOCS_RS", "1"),
-    )?;
+    let mut command = process::cargo(&root);
+    command.args(["check", "--package", "lrvd-cli", "--features", "cuda"]).env("DOCS_RS", "1");
+    process::run(&mut command)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -137,10 +135,7 @@ mod tests {
             "crates/lower/tests/deep/more_device.rs",
             "crates/lower/src/some_device.rs",
         ];
-        let found = device_tests(files.into_iter());
-        assert_eq!(
-            found,
-            BTreeMap::from([("lower", vec!["ops_device"]), ("upper", vec!["model_device"])])
-        );
+        let expected = [("lower", vec!["ops_device"]), ("upper", vec!["model_device"])];
+        assert_eq!(device_tests(files.into_iter()), BTreeMap::from(expected));
     }
 }

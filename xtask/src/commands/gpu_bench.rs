@@ -4,17 +4,16 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::process::{Command, ExitCode};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use serde_json::Value;
 
 use super::{device, usage};
 use crate::bench::measure::median;
+use crate::bench::programs::{SCRIPT, time};
 use crate::{process, workspace};
 
 /// What is written.
 const PAGE: &str = "docs/results/gpu.md";
-/// The other side.
-const SCRIPT: &str = "xtask/python/torch_step.py";
 const ARCHITECTURES: [&str; 2] = ["nano", "base"];
 const METHODS: [&str; 3] = ["lora", "bayeslora", "moment-matched"];
 /// The sides run in turn so often, and so many steps each; the first steps tune and compile kernels.
@@ -38,15 +37,20 @@ pub(crate) fn run(arguments: &[String]) -> Result<ExitCode> {
     };
     let root = workspace::root()?;
     test(&options)?;
+    let timed = |command: &mut Command| {
+        eprintln!("$ {}", process::show(command));
+        time(command)
+    };
     let mut table = String::new();
     let mut versions = Value::Null;
     for architecture in ARCHITECTURES {
         let (mut torch, mut ours) = (Vec::new(), vec![Vec::new(); METHODS.len()]);
         for _ in 0..ROUNDS {
-            let facts = time(&mut options.torch(&root, architecture), &mut torch)?;
-            versions = facts["versions"].clone();
+            let run = timed(&mut options.torch(&root, architecture))?;
+            torch.extend(run.seconds);
+            versions = run.facts["versions"].clone();
             for (method, seconds) in METHODS.iter().zip(&mut ours) {
-                time(&mut options.ours(&root, architecture, method), seconds)?;
+                seconds.extend(timed(&mut options.ours(&root, architecture, method))?.seconds);
             }
         }
         let torch = median(&torch);
@@ -135,20 +139,6 @@ fn test(options: &Options) -> Result<()> {
     process::run(Command::new(program).env("LRVD_TEST_DEVICE", &options.device))
 }
 
-/// Adds the seconds of each step that `command` times, and returns all that it says.
-fn time(command: &mut Command, seconds: &mut Vec<f64>) -> Result<Value> {
-    eprintln!("$ {}", process::show(command));
-    let text = process::output(command)?;
-    let facts: Value = serde_json::from_str(text.lines().next_back().unwrap_or_default())
-        .with_context(|| format!("`{}` did not end with JSON", process::show(command)))?;
-    let steps = facts["seconds"].as_array().context("no `seconds`")?;
-    seconds.extend(steps.iter().filter_map(Value::as_f64));
-    if seconds.is_empty() {
-        bail!("`{}` timed nothing", process::show(command));
-    }
-    Ok(facts)
-}
-
 /// What NVIDIA's tool says of the GPUs, if it is there.
 fn machine() -> String {
     let mut command = Command::new("nvidia-smi");
@@ -160,11 +150,8 @@ fn machine() -> String {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use super::super::words;
     use super::*;
-
-    fn words(text: &str) -> Vec<String> {
-        text.split_whitespace().map(str::to_owned).collect()
-    }
 
     #[test]
     fn both_sides_time_the_same_steps() {
@@ -184,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn other_devices_and_flags_are_refused() {
+    fn other_devices_and_flags_are_rejected() {
         for text in ["--device cpu", "--device", "--steps 3"] {
             assert!(parse(&words(text)).is_err(), "{text}");
         }

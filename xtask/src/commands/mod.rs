@@ -65,13 +65,15 @@ fn usage(problem: &str) -> ExitCode {
     ExitCode::from(USAGE)
 }
 
+/// Arguments as typed.
+#[cfg(test)]
+pub(crate) fn words(text: &str) -> Vec<String> {
+    text.split_whitespace().map(str::to_owned).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn words(text: &str) -> Vec<String> {
-        text.split(' ').map(str::to_owned).collect()
-    }
 
     #[test]
     fn every_command_has_help() {

@@ -49,11 +49,11 @@ fn scope(arguments: &[String]) -> &'static [&'static str] {
 
 #[cfg(test)]
 mod tests {
+    use super::super::words;
     use super::*;
 
     #[test]
     fn packages_replace_the_workspace() {
-        let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
         assert_eq!(scope(&words("-p lrvd-core gauge")), [""; 0]);
         assert_eq!(scope(&words("gauge -- -p")), ["--workspace"]);
         assert_eq!(scope(&[]), ["--workspace"]);

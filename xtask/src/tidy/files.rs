@@ -24,8 +24,6 @@ const MACHINE: [(&str, &str); 7] = [
 ];
 /// Settings that lead cargo to another registry, in two parts as well.
 const REGISTRY: [(&str, &str); 3] = [("[sou", "rce."), ("[regis", "tries"), ("replace", "-with")];
-/// The one source of packages.
-const CRATES_IO: &str = "registry+https://github.com/rust-lang/crates.io-index";
 
 /// Words with which a README names what made the fixtures.
 const ORIGIN: [&str; 6] =
@@ -98,12 +96,6 @@ pub(crate) fn machine_paths(workspace: &Workspace) -> Result<Vec<String>> {
                 && let Some(setting) = foreign_registry(line)
             {
                 findings.push(format!("{place}: `{setting}`"));
-            }
-            if file == "Cargo.lock"
-                && let Some(source) = line.strip_prefix("source = ")
-                && source.trim_matches('"') != CRATES_IO
-            {
-                findings.push(format!("{place}: package source {source}"));
             }
         }
     }

@@ -10,7 +10,7 @@ const PINNED: [&str; 4] = ["burn", "burn-cubecl", "burn-flex", "cubecl"];
 const KINDS: [&str; 3] = ["dependencies", "dev-dependencies", "build-dependencies"];
 
 /// A manifest as a table.
-pub(super) fn read(workspace: &Workspace, file: &str) -> Result<Table> {
+fn read(workspace: &Workspace, file: &str) -> Result<Table> {
     let text = workspace.text(file)?.unwrap_or_default();
     text.parse().with_context(|| format!("`{file}` is not TOML"))
 }

@@ -44,12 +44,8 @@ pub(crate) const INVARIANTS: &[Invariant] = rules! {
         "the top-level modules of a crate use one another in one direction";
     "terminal-in-cli", crates::terminal,
         "argument parsing, progress bars and signal handlers are the CLI's";
-    "no-prints", lints::prints,
-        "no library writes to the terminal; in the CLI only the printer does";
     "noise-is-an-argument", lints::noise,
         "no process-wide seed, no random tensors of Burn, no dropout that hides its mask";
-    "no-unsafe", lints::no_unsafe,
-        "no unsafe code, and no permission for it";
     "backends-in-ops", sources::backends,
         "code that is generic over Burn's backends stays in lrvd-burn's operators";
     "environment-at-edges", lints::edges,
@@ -67,7 +63,7 @@ pub(crate) const INVARIANTS: &[Invariant] = rules! {
     "file-sizes", files::sizes,
         "no source file over 800 lines without a stated reason";
     "no-machine-paths", files::machine_paths,
-        "no absolute path of some machine, no registry other than crates.io";
+        "no absolute path of some machine, no other registry in cargo's settings";
     "documents-hold", documents::hold,
         "links between documents resolve, and derivations name code and tests that exist";
     "plain-english", english::plain,

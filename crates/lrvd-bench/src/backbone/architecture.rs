@@ -48,7 +48,7 @@ impl Architecture {
         let Kind { model_type } = read_json(&file)?;
         Ok(match model_type.as_str() {
             "llama" => Self::Llama(LlamaConfig::read(&file)?),
-            // Every other kind is refused by name in there.
+            // Every other kind is rejected by name in there.
             _ => Self::Deberta(DebertaConfig::read(&file)?),
         })
     }

@@ -21,9 +21,13 @@ use crate::io::{cannot, sha256_file};
 use crate::settings::BasePrecision;
 use crate::text::quoted;
 
+/// What a folder says of generation, beside its configuration.
+pub(crate) const GENERATION_FILE: &str = "generation_config.json";
+
 /// Files of a folder that answers depend on, beside the weights. A GGUF file holds all of that.
-const READ_FILES: [&str; 8] = [
+const READ_FILES: [&str; 9] = [
     "config.json",
+    GENERATION_FILE,
     "tokenizer.json",
     "tokenizer.model",
     "spm.model",
@@ -153,16 +157,16 @@ fn check_ends(
 ) -> Result<()> {
     let Architecture::Llama(config) = architecture else { return Ok(()) };
     let special = tokenizer.special_tokens();
-    let refused = |what: &str, found: u32, wanted: String| {
+    let rejected = |what: &str, found: u32, expected: String| {
         anyhow!(
-            "model `{model}`: the tokenizer {what} a text with id {found}, `config.json` with {wanted}: it is \
+            "model `{model}`: the tokenizer {what} a text with id {found}, `config.json` with {expected}: it is \
              another model's",
             model = location.name
         )
     };
     match (special.bos, config.bos_token_id) {
-        (Some(found), Some(wanted)) if found != wanted => {
-            return Err(refused("starts", found, wanted.to_string()));
+        (Some(found), Some(expected)) if found != expected => {
+            return Err(rejected("starts", found, expected.to_string()));
         }
         _ => {}
     }
@@ -170,8 +174,8 @@ fn check_ends(
         Some(found)
             if !config.eos_token_ids.is_empty() && !config.eos_token_ids.contains(&found) =>
         {
-            let wanted: Vec<String> = config.eos_token_ids.iter().map(u32::to_string).collect();
-            Err(refused("ends", found, wanted.join(" or ")))
+            let expected: Vec<String> = config.eos_token_ids.iter().map(u32::to_string).collect();
+            Err(rejected("ends", found, expected.join(" or ")))
         }
         _ => Ok(()),
     }
@@ -200,7 +204,7 @@ pub(crate) fn load_language_model(
 /// A model that answers `task`, and the names of the parameters that the checkpoint did not have.
 ///
 /// An encoder comes from the checkpoint; its head too where it fits, else from `seed`. A language
-/// model answers by the logits of the task's answer tokens, or where a number is wanted by a head like an encoder's.
+/// model answers by the logits of the task's answer tokens, or where a number is expected by a head like an encoder's.
 pub(crate) fn load_model(
     backbone: &Backbone,
     task: &PreparedTask,
@@ -345,6 +349,25 @@ mod tests {
         ] {
             assert_eq!(shared_name(name), shared, "{name}");
         }
+    }
+
+    #[test]
+    fn a_file_that_ends_texts_is_one_that_answers_depend_on() {
+        let folder = tempfile::tempdir().unwrap();
+        let assets = Path::new(env!("CARGO_MANIFEST_DIR")).join("assets/stories260K");
+        for file in std::fs::read_dir(assets).unwrap() {
+            let file = file.unwrap();
+            std::fs::copy(file.path(), folder.path().join(file.file_name())).unwrap();
+        }
+        let opened = || {
+            let (name, folder) = ("nano".to_owned(), folder.path().to_owned());
+            Backbone::open(ModelLocation { name, folder }).unwrap()
+        };
+        let before = opened().files;
+        std::fs::write(folder.path().join(GENERATION_FILE), "{}").unwrap();
+        let after = opened().files;
+        let new: Vec<_> = after.keys().filter(|name| !before.contains_key(*name)).collect();
+        assert_eq!(new, [GENERATION_FILE]);
     }
 
     #[test]

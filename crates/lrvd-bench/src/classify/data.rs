@@ -208,7 +208,7 @@ fn classes(
         let many = found > MOST_CLASSES;
         let hint = if many { "; for numbers to be predicted pass `--regression`" } else { "" };
         bail!(
-            "`{}`, column `{}`: {found} distinct labels, wanted 2 to {MOST_CLASSES}{hint}",
+            "`{}`, column `{}`: {found} distinct labels, expected 2 to {MOST_CLASSES}{hint}",
             file.display(),
             column()
         );
@@ -234,9 +234,9 @@ fn answer(place: Place, column: String, found: String, choices: &[String]) -> Re
     match meant[..] {
         [one] => Ok(one),
         [] => Err(anyhow!(
-            "{place}, column `{column}`: answer `{found}` is none of the choices {wanted}; wanted the text of \
+            "{place}, column `{column}`: answer `{found}` is none of the choices {expected}; expected the text of \
              one, its letter (`A` for the first) or its place counted from 0",
-            wanted = quoted(choices)
+            expected = quoted(choices)
         )),
         _ => {
             let meant = quoted(meant.iter().filter_map(|&i| LETTERS.get(i)));
@@ -285,7 +285,7 @@ fn labelled(goal: &Goal, columns: &TextColumns, rows: Vec<Row>) -> Result<Vec<Ex
             let (n, most) = (row.choices.len(), goal.n_labels());
             if !(2..=most).contains(&n) {
                 let column = columns.choices.join(", ");
-                bail!("{place}, column `{column}`: {n} choices where 2 to {most} are wanted");
+                bail!("{place}, column `{column}`: {n} choices where 2 to {most} are expected");
             }
             Label::Class(answer(place, column, found, &row.choices)?)
         } else if goal.is_regression() {
@@ -295,9 +295,9 @@ fn labelled(goal: &Goal, columns: &TextColumns, rows: Vec<Row>) -> Result<Vec<Ex
             }
         } else {
             let Some(&id) = ids.get(found.as_str()) else {
-                let wanted = quoted(&goal.classes);
+                let expected = quoted(&goal.classes);
                 bail!(
-                    "{place}, column `{column}`: unknown label `{found}`, wanted one of {wanted}"
+                    "{place}, column `{column}`: unknown label `{found}`, expected one of {expected}"
                 );
             };
             Label::Class(id)
@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn labels_that_are_no_classes_of_their_own_are_refused() {
+    fn labels_that_are_no_classes_of_their_own_are_rejected() {
         let good = "text,label\na,0\nb,1\n";
         let message = |train| read(train, good, false).unwrap_err();
         assert_eq!(
@@ -362,7 +362,7 @@ mod tests {
         );
         assert_eq!(
             message("text,label,text\na,0,b\n"),
-            "`/train.csv`, line 1: `text` occurs 2 times, wanted one such column"
+            "`/train.csv`, line 1: `text` occurs 2 times, expected one such column"
         );
         let unread = "text,label,note,note\na,0,x,y\nb,1,x,y\n";
         assert_eq!(read(unread, good, false).unwrap().goal.classes, ["0", "1"]);
@@ -429,7 +429,7 @@ mod tests {
         let list = TextColumns::questions(vec!["choices".to_owned()]);
         let header = "question,p,q,r,answer\n";
         let good = format!("{header}a,x,y,z,x\n");
-        for (row, wanted) in [
+        for (row, expected) in [
             (
                 "a,x,y,z,w",
                 "line 2, column `answer`: answer `w` is none of the choices `x`, `y`, `z`",
@@ -442,14 +442,14 @@ mod tests {
             ("a,B,A,z,A", "answer `A` may mean `A`, `B`"),
             ("a,x,x,z,x", "answer `x` may mean `A`, `B`"),
             ("a,x,,z,x", "line 2, column `q`: empty choice"),
-            ("a,x,,,x", "column `p, q, r`: 1 choices where 2 to 3 are wanted"),
+            ("a,x,,,x", "column `p, q, r`: 1 choices where 2 to 3 are expected"),
             ("a,x,y,z,", "column `answer`: empty label"),
         ] {
             let train = format!("{good}{row}\n").replacen("a,x,y,z,x\n", "", 1);
             // The other file says how many letters there are.
             let error = questions(("csv", &format!("{train}b,x,y,z,z\n")), &good, &each);
             let error = error.unwrap_err();
-            assert!(error.contains(wanted), "{error}");
+            assert!(error.contains(expected), "{error}");
         }
         // A letter means the same whatever the texts are.
         let clear = format!("{header}a,1,2,3,B\nb,x,x,y,B\nc,0,1,2,1\n");
@@ -463,20 +463,20 @@ mod tests {
         );
         let one =
             |choices: &str| format!("{{\"question\":\"a\",\"choices\":{choices},\"answer\":0}}\n");
-        for (choices, wanted) in [
+        for (choices, expected) in [
             ("\"x\"", "column `choices`: a string where a list of choices"),
             ("[\"x\",null]", "column `choices`: null where a string, a number or a boolean"),
             ("[\"x\",\" \"]", "column `choices`: empty choice"),
-            ("[]", "0 choices where 2 to 2 are wanted"),
+            ("[]", "0 choices where 2 to 2 are expected"),
         ] {
             let row = one(choices);
             let error = questions(("jsonl", &row), &row, &list).unwrap_err();
-            assert!(error.contains(wanted), "{error}");
+            assert!(error.contains(expected), "{error}");
         }
         let many: Vec<String> = (0..27).map(|i| format!("\"c{i}\"")).collect();
         let row = one(&format!("[{}]", many.join(",")));
         let error = questions(("jsonl", &row), &row, &list).unwrap_err();
-        assert!(error.contains("27 choices where 2 to 26 are wanted"), "{error}");
+        assert!(error.contains("27 choices where 2 to 26 are expected"), "{error}");
     }
 
     #[test]
@@ -485,9 +485,11 @@ mod tests {
         let good = "text,label\na,0\nb,1\n";
         assert_eq!(
             message(good, "text,label\na,0\nb,2\n", false),
-            "`/dev.csv`, line 3, column `label`: unknown label `2`, wanted one of `0`, `1`"
+            "`/dev.csv`, line 3, column `label`: unknown label `2`, expected one of `0`, `1`"
         );
-        assert!(message("text,label\na,0\n", good, false).contains("1 distinct labels, wanted 2"));
+        assert!(
+            message("text,label\na,0\n", good, false).contains("1 distinct labels, expected 2")
+        );
         assert!(message(good, "text,label\na,nan\n", true).contains("not a finite number"));
     }
 }

@@ -63,14 +63,14 @@ impl SavedClassifier {
 
     /// The validation split of a benchmark task, whose classes must be the classifier's.
     pub fn read_task(&self, task: GlueTask, data_dir: &Path) -> Result<Labelled> {
-        let (wanted, found) = (&self.info.goal.classes, Goal::of_task(task).classes);
-        if *wanted != found {
+        let (expected, found) = (&self.info.goal.classes, Goal::of_task(task).classes);
+        if *expected != found {
             let name = |classes: &[String]| match classes {
                 [] => "none (regression)".to_owned(),
                 classes => quoted(classes),
             };
-            let (wanted, found) = (name(wanted), name(&found));
-            bail!("the classifier knows the labels {wanted}, the data has {found}");
+            let (expected, found) = (name(expected), name(&found));
+            bail!("the classifier knows the labels {expected}, the data has {found}");
         }
         let split = load(data_dir, task)?.validation;
         let files = split.files.iter().map(|f| (f.path.display().to_string(), f.sha256.clone()));
@@ -162,24 +162,24 @@ impl SavedClassifier {
         let kind = |pair: bool| if pair { "a pair (`text` and `pair`)" } else { "a single text" };
         let encode = |(i, input): (usize, &Input)| {
             let pair = input.pair.is_some();
-            if let Some(wanted) = self.info.pairs.filter(|wanted| *wanted != pair) {
-                let (found, wanted) = (kind(pair), kind(wanted));
+            if let Some(expected) = self.info.pairs.filter(|expected| *expected != pair) {
+                let (found, expected) = (kind(pair), kind(expected));
                 let number = first + i + 1;
                 return Err(Kind::Input.mark(anyhow!(
-                    "input {number} is {found}, the classifier was trained on {wanted}"
+                    "input {number} is {found}, the classifier was trained on {expected}"
                 )));
             }
             let (found, most) = (input.choices.len(), self.info.goal.n_labels());
-            let wanted = match self.info.has_choices() {
+            let expected = match self.info.has_choices() {
                 true if (2..=most).contains(&found) => None,
                 true => Some(format!("questions with 2 to {most}")),
                 false if found == 0 => None,
                 false => Some("texts without choices".to_owned()),
             };
-            if let Some(wanted) = wanted {
+            if let Some(expected) = expected {
                 let number = first + i + 1;
                 return Err(Kind::Input.mark(anyhow!(
-                    "input {number} has {found} choices, the classifier was trained on {wanted}"
+                    "input {number} has {found} choices, the classifier was trained on {expected}"
                 )));
             }
             // Without a target: the label is not read in prediction.
@@ -366,7 +366,7 @@ pub fn fit_abstention(
     };
     let dir = classifier.folder();
     let Some(mut info) = ClassifierInfo::read(dir)? else {
-        bail!("`{}` has no `lrvd_classifier.json`, where what is fitted is kept", dir.display());
+        bail!("`{}` has no `lrvd_classifier.json`, which stores fitted values", dir.display());
     };
     info.abstentions.insert(draws, found);
     info.write(dir)?;

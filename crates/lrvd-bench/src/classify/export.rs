@@ -23,7 +23,7 @@ use crate::io::{cannot, read_json, read_versioned};
 use crate::record::{CheckpointRecord, Metrics, RunRecord};
 use crate::run::{ADAPTER_DIR, RECORD_FILE, SETTINGS_FILE};
 use crate::settings::CheckpointChoice;
-use crate::text::{decimals, printable, quoted};
+use crate::text::{cell, code, decimals, printable, quoted};
 
 const GGUF_FILE: &str = "adapter.gguf";
 /// Name of what an adapter of a language model was trained on.
@@ -184,7 +184,7 @@ impl<'a> Card<'a> {
 
     fn base_name(&self) -> String {
         let base = self.base().map(shared_name);
-        base.map_or_else(|| "an unnamed base model".to_owned(), |base| format!("`{base}`"))
+        base.map_or_else(|| "an unnamed base model".to_owned(), code)
     }
 
     fn front_matter(&self, format: CardFormat<'_>) -> String {
@@ -264,10 +264,10 @@ impl<'a> Card<'a> {
     fn facts(&self, out: &mut String) {
         out.push_str("| | |\n|---|---|\n");
         let mut row = |name: &str, value: String| {
-            let _ = writeln!(out, "| {name} | {} |", value.replace('|', "\\|").replace('\n', " "));
+            let _ = writeln!(out, "| {name} | {} |", cell(&value));
         };
         let hashes = |map: &BTreeMap<String, String>| {
-            let one = |(file, hash): (&String, &String)| format!("`{file}` sha256 `{hash}`");
+            let one = |(file, hash): (&String, &String)| format!("{} sha256 `{hash}`", code(file));
             map.iter().map(one).collect::<Vec<_>>().join("; ")
         };
         row("base model", self.base_name());
@@ -331,7 +331,7 @@ impl<'a> Card<'a> {
     fn measured(&self, out: &mut String) {
         out.push_str("\n## Measured\n\n");
         let (Some(record), Some(at)) = (&self.record, self.checkpoint()) else {
-            out.push_str("No record of the training lies beside the adapter.\n");
+            out.push_str("There is no training record beside the adapter.\n");
             return;
         };
         let n = at.metrics.values().map(|metrics| metrics.n).max().unwrap_or(0);
@@ -396,7 +396,7 @@ impl<'a> Card<'a> {
         for (file, hash) in &settings.data {
             let name =
                 Path::new(file).file_name().map_or_else(|| file.into(), |n| n.to_string_lossy());
-            let _ = writeln!(out, "| `{name}` | `{hash}` |");
+            let _ = writeln!(out, "| {} | `{hash}` |", cell(&code(&name)));
         }
     }
 
@@ -405,8 +405,8 @@ impl<'a> Card<'a> {
         for module in &self.report.modules {
             let rank = self.ranks.get(&module.path).copied().unwrap_or(0);
             let scale = module.scaling.map_or_else(String::new, |scale| scale.to_string());
-            let _ =
-                writeln!(out, "| `{}` | {rank} | {} | {scale} |", module.path, module.initial_rank);
+            let path = cell(&code(&module.path));
+            let _ = writeln!(out, "| {path} | {rank} | {} | {scale} |", module.initial_rank);
         }
     }
 

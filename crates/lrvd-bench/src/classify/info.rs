@@ -17,13 +17,13 @@ use super::train::TrainSettings;
 use crate::backbone::{Backbone, TextReader, locate_model};
 use crate::data::Wording;
 use crate::error::Result;
-use crate::io::{JsonLayout, read_versioned, write_json};
+use crate::io::read_versioned;
 use crate::language::{self, LANGUAGE_FILE, LanguageInfo};
 use crate::reasoning::QuestionForm;
 use crate::run::{ADAPTER_DIR, AdapterFiles, SETTINGS_FILE, adapter_files};
 use crate::saved::{
-    CHECKPOINT_VALUES, DescribedBase, FileHashes, PEFT_CONFIG, Place, load_checkpoint_from,
-    read_adapter, unfinished,
+    CHECKPOINT_VALUES, DescribedBase, FileHashes, PEFT_CONFIG, Place, check_hashes, check_sizes,
+    load_checkpoint_from, read_adapter, read_description, unfinished, write_description,
 };
 use crate::settings::{BasePrecision, CheckpointChoice, ExperimentConfig, PredictionDraws};
 use crate::task::Goal;
@@ -119,11 +119,14 @@ impl AdapterInfo {
 
     /// What it says of the base model.
     pub(super) fn base(&self) -> DescribedBase<'_> {
-        let (name, weights, hashes) = match self {
-            Self::Classifier(info) => (&info.base_model, &info.weights, &info.hashes),
-            Self::Language(info) => (&info.base_model, &info.weights, &info.hashes),
-        };
-        DescribedBase { name, weights, hashes: hashes.as_ref() }
+        match self {
+            Self::Classifier(info) => DescribedBase {
+                name: &info.base_model,
+                weights: &info.weights,
+                hashes: info.hashes.as_ref(),
+            },
+            Self::Language(info) => info.base(),
+        }
     }
 
     /// Folder or repository of the base model.
@@ -140,8 +143,7 @@ impl AdapterInfo {
             Self::Classifier(info) => (INFO_FILE, &info.hashes),
             Self::Language(info) => (LANGUAGE_FILE, &info.hashes),
         };
-        let found = hashes.as_ref().map(|hashes| hashes.check(dir, name, allow));
-        Ok(found.transpose()?.unwrap_or_default())
+        check_hashes(hashes.as_ref(), dir, name, allow)
     }
 
     pub(super) fn take_hashes(&mut self, dir: &Path) -> Result<()> {
@@ -226,19 +228,14 @@ impl ClassifierInfo {
 
     /// Writes the file into `dir`, with its own hash if there are hashes.
     pub fn write(&self, dir: &Path) -> Result<()> {
-        let (path, mut info) = (dir.join(INFO_FILE), self.clone());
-        if let Some(hashes) = &mut info.hashes {
-            hashes.seal(&path, self)?;
-        }
-        write_json(&path, &info, JsonLayout::Pretty)
+        write_description(dir, INFO_FILE, self, |info| &mut info.hashes)
     }
 
     pub fn read(dir: &Path) -> Result<Option<Self>> {
-        let path = dir.join(INFO_FILE);
-        if !path.is_file() {
+        let Some(info) = read_description::<Self>(dir, INFO_FILE, SCHEMA_VERSION)? else {
             return Ok(None);
-        }
-        let info: Self = read_versioned(&path, SCHEMA_VERSION)?;
+        };
+        let path = dir.join(INFO_FILE);
         let file = path.display();
         let wrong = |t: &f64| !(t.is_finite() && *t > 0.0);
         if let Some((draws, found)) = info.temperatures.iter().find(|(_, t)| wrong(t)) {
@@ -246,11 +243,7 @@ impl ClassifierInfo {
                 "`{file}`: the temperature of {draws} draws is {found}, expected a positive number"
             );
         }
-        for (key, size) in [("batch_size", info.batch_size), ("max_length", info.max_length)] {
-            if size == 0 {
-                bail!("`{file}`: {key} is 0, expected at least 1");
-            }
-        }
+        check_sizes(&path, info.batch_size, info.max_length, info.draws)?;
         let mut seen = BTreeSet::new();
         if let Some(class) = info.goal.classes.iter().find(|class| !seen.insert(*class)) {
             bail!("`{file}`: class `{class}` is there twice, expected distinct classes");
@@ -428,5 +421,51 @@ impl AdapterSource {
         let info = settings.info(run.state.done, CheckpointChoice::Last);
         let saved = take(&run.state.model, &settings.experiment, run.kl_weight(), info)?;
         Ok(Self { kind, folder, saved, warnings, allow_changed: false })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn a_description_with_a_value_out_of_range_is_an_error() {
+        let dir = tempfile::tempdir().unwrap();
+        let read = |change: &dyn Fn(&mut Value)| {
+            let mut info = json!({
+                "schema_version": 1, "base_model": "nano", "weights": {}, "goal": {
+                "name": "train", "classes": ["bad", "good"], "standard_metrics": [],
+                "selection": "accuracy"}, "columns": null, "pairs": false, "max_length": 16,
+                "batch_size": 128, "method": "BayesLoRA", "seed": 5, "initial_rank": 3, "ranks": {},
+                "checkpoint": "last", "step": 30, "log_alpha_threshold": null,
+                "fan_in_correction": false, "draws": 10_000, "temperatures": {}
+            });
+            change(&mut info);
+            std::fs::write(dir.path().join(INFO_FILE), info.to_string()).unwrap();
+            ClassifierInfo::read(dir.path())
+        };
+        assert_eq!(read(&|_| {}).unwrap().unwrap().draws, 10_000);
+        for (place, value, expected) in [
+            ("/batch_size", json!(0), "batch_size is 0, expected at least 1"),
+            ("/max_length", json!(0), "max_length is 0, expected at least 1"),
+            ("/draws", json!(10_001), "`draws` is 10001, outside 0..=10000"),
+            (
+                "/goal/classes/1",
+                json!("bad"),
+                "class `bad` is there twice, expected distinct classes",
+            ),
+            (
+                "/temperatures",
+                json!({"3": 0.0}),
+                "the temperature of 3 draws is 0, expected a positive number",
+            ),
+        ] {
+            let change = |info: &mut Value| *info.pointer_mut(place).unwrap() = value.clone();
+            let text = format!("{:#}", read(&change).unwrap_err());
+            assert!(text.contains(INFO_FILE) && text.ends_with(expected), "{text}");
+        }
     }
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{anyhow, bail};
 use burn::tensor::Device;
 use lrvd_burn::model::AdaptedModel;
-use lrvd_burn::peft::{POSTERIOR_FILE, attach_peft, attach_posterior};
+use lrvd_burn::peft::{attach_peft, attach_posterior};
 use lrvd_burn::sampling::Pass;
 use lrvd_burn::train::{DrawPolicy, Inputs, Logits};
 use lrvd_models::AutoClassifier;
@@ -14,11 +14,11 @@ use lrvd_models::AutoClassifier;
 use super::info::{AdapterInfo, AdapterSource, ClassifierInfo};
 use crate::backbone::{Backbone, load_model};
 use crate::data::batch::TokenExamples;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::method::softened;
 use crate::reasoning::QuestionForm;
-use crate::saved::{Allowed, open_base_model};
-use crate::settings::{BasePrecision, CheckpointChoice, MAX_DRAWS, PredictionDraws};
+use crate::saved::{Allowed, check_draws, no_posterior, open_base_model};
+use crate::settings::{BasePrecision, CheckpointChoice, PredictionDraws};
 use crate::task::Goal;
 use crate::text::quoted;
 
@@ -79,8 +79,7 @@ impl SavedClassifier {
         let absent: Vec<&String> =
             fresh.iter().filter(|name| !source.saved.adapter.saved.contains_key(*name)).collect();
         if !absent.is_empty() {
-            let (dir, names) = (source.folder.display(), quoted(absent));
-            bail!("neither the adapter `{dir}` nor the base model has {names}");
+            return Err(no_head(&source.folder, absent));
         }
         attach_peft(&mut model, &source.saved.adapter, false)?;
         let rate = source.saved.adapter.config.lora_dropout;
@@ -123,7 +122,7 @@ impl SavedClassifier {
     }
 
     /// Whether what is drawn for an answer of `draws` draws is the same whatever else is asked in the same call. Dropout,
-    /// weights drawn anew for every batch and noise on activations are addressed by places in it.
+    /// weights resampled for every batch and noise on activations are addressed by places in it.
     pub fn is_batch_free(&self, draws: usize) -> bool {
         let weights = self.info.prediction_draws == PredictionDraws::Weights;
         draws == 0 || (self.sampler == Sampler::Posterior && weights)
@@ -160,21 +159,13 @@ impl SavedClassifier {
             (None, _) => self.info.draws,
         };
         if draws > 0 && self.sampler == Sampler::Mean {
-            bail!(
-                "{draws} draws need a posterior, and `{}` has no `{POSTERIOR_FILE}`",
-                self.dir.display()
-            );
+            return Err(no_posterior(draws, &self.dir));
         }
         if let (0, Some(setting)) = (draws, self.policy.asked()) {
-            let what = format!("`{setting}` spares draws, and the answer is that of the mean");
+            let what = format!("`{setting}` needs draws: pass `--draws K`");
             return Err(lrvd_burn::Error::Argument(what).into());
         }
-        if draws > MAX_DRAWS {
-            let (name, value) = ("draws", draws as f64);
-            let range =
-                lrvd_core::Error::OutOfRange { name, value, low: 0.0, high: MAX_DRAWS as f64 };
-            return Err(range.into());
-        }
+        check_draws(draws)?;
         let fitted = &self.info.temperatures;
         if !fitted.is_empty() && !fitted.contains_key(&draws) {
             let (dir, known) = (self.dir.display(), quoted(fitted.keys().map(usize::to_string)));
@@ -184,6 +175,12 @@ impl SavedClassifier {
         }
         Ok(draws)
     }
+}
+
+/// `names` are tensors of the head that nothing has.
+pub(super) fn no_head<T: AsRef<str>>(adapter: &Path, names: impl IntoIterator<Item = T>) -> Error {
+    let (dir, names) = (adapter.display(), quoted(names));
+    anyhow!("neither the adapter `{dir}` nor the base model has {names}")
 }
 
 /// The base model that an adapter names, or `model`, the adapter's description or what can be known of it, and warnings of

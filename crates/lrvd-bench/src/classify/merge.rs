@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use super::evaluate::Input;
 use super::export::{CARD_FILE, Card, CardFormat};
 use super::info::{AdapterSource, ClassifierInfo};
-use super::load::{LoadOptions, Sampler, SavedClassifier, open_any_base};
+use super::load::{LoadOptions, Sampler, SavedClassifier, no_head, open_any_base};
 use crate::backbone::{Architecture, Backbone, ModelLocation, open_weights, shared_name};
 use crate::error::{Kind, Result};
 use crate::io::{JsonLayout, cannot, read_json, write_json};
@@ -62,7 +62,7 @@ const PROBES: [&str; 6] = [
 pub struct MergeOptions {
     pub model: Option<String>,
     pub allow_other_base: bool,
-    /// Compare logits of the merged model with those of base and adapter, and refuse a difference above this, in
+    /// Compare logits of the merged model with those of base and adapter, and reject a difference above this, in
     /// units of the largest logit or of 1 where that is larger.
     pub verify: Option<f64>,
     pub command: String,
@@ -163,8 +163,7 @@ impl Plan {
             let absent: Vec<&str> =
                 HEAD.into_iter().filter(|name| !tensors.contains_key(*name)).collect();
             if !absent.is_empty() {
-                let (dir, names) = (store.path().display(), crate::text::quoted(absent));
-                bail!("neither the adapter `{dir}` nor the base model has {names}");
+                return Err(no_head(store.path(), absent));
             }
         }
         let weight = |path: &String| format!("{path}.weight");
@@ -356,14 +355,14 @@ fn compare(
             choices: info.goal.classes.iter().filter(|_| info.has_choices()).cloned().collect(),
         })
         .collect();
-    let wanted = SavedClassifier::load(dir, load, device)?.mean_logits(&inputs)?;
+    let expected = SavedClassifier::load(dir, load, device)?.mean_logits(&inputs)?;
     let found = load_merged(merged, info, device)?.mean_logits(&inputs)?;
-    let largest = wanted.iter().map(|value| value.abs()).fold(1.0, f64::max);
-    let differences = wanted.iter().zip(&found).map(|(wanted, found)| (wanted - found).abs());
+    let largest = expected.iter().map(|value| value.abs()).fold(1.0, f64::max);
+    let differences = expected.iter().zip(&found).map(|(expected, found)| (expected - found).abs());
     // A value that is not a number is a difference as well.
     let difference = differences.fold(0.0, |a: f64, b| if b > a || b.is_nan() { b } else { a });
-    if difference <= limit * largest && wanted.len() == found.len() {
-        Ok((difference, wanted.len()))
+    if difference <= limit * largest && expected.len() == found.len() {
+        Ok((difference, expected.len()))
     } else {
         Err(Kind::Differs.mark(anyhow!(
             "a logit of the merged model is off by {difference:.3e}, more than {limit:e} of the \

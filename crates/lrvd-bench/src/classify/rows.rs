@@ -53,13 +53,13 @@ pub fn read_rows(file: &Path, columns: &TextColumns) -> Result<Vec<Row>> {
 
 pub(super) fn open(file: &Path, format: Format, columns: &TextColumns) -> Result<Table> {
     let TextColumns { text, pair, label, choices } = columns;
-    let wanted: Vec<&str> = [Some(text), pair.as_ref(), label.as_ref()]
+    let expected: Vec<&str> = [Some(text), pair.as_ref(), label.as_ref()]
         .into_iter()
         .flatten()
         .chain(choices)
         .map(String::as_str)
         .collect();
-    Table::open(file, &Layout { columns: &wanted, blank_lines: true, ..Layout::of(format) })
+    Table::open(file, &Layout { columns: &expected, blank_lines: true, ..Layout::of(format) })
 }
 
 impl TextColumns {
@@ -106,14 +106,15 @@ impl TextColumns {
     }
 }
 
+/// What a label or a choice should be.
+const PLAIN: &str = "a string, a number or a boolean";
+
 impl Row {
     pub(super) fn of(row: &table::Row, columns: &TextColumns) -> Result<Self> {
         let text = |column: &String| row.text(&[column]).map(str::to_owned);
         let label = |column: &String| {
             let (_, cell) = row.find(&[column])?;
-            let label = cell
-                .plain()
-                .ok_or_else(|| row.wrong_type(column, "a string, a number or a boolean", cell))?;
+            let label = cell.plain().ok_or_else(|| row.wrong_type(column, PLAIN, cell))?;
             match label.trim() {
                 "" => Err(row.blank(column, "label")),
                 label => Ok(label.to_owned()),
@@ -133,9 +134,8 @@ impl Row {
 fn choices(row: &table::Row, columns: &[String]) -> Result<Vec<String>> {
     const LIST: &str =
         "a list of choices (several columns of one choice each are named one by one)";
-    const CHOICE: &str = "a string, a number or a boolean";
     let one = |column: &str, cell: &Cell| -> Result<String> {
-        let choice = cell.plain().ok_or_else(|| row.wrong_type(column, CHOICE, cell))?;
+        let choice = cell.plain().ok_or_else(|| row.wrong_type(column, PLAIN, cell))?;
         Ok(choice.trim().to_owned())
     };
     let mut found: Vec<String> = Vec::new();
@@ -333,14 +333,14 @@ mod tests {
 
     #[test]
     fn every_text_format_gives_the_same_rows() {
-        let wanted = [("say \"no\", please", "yes", "1"), ("tea", "no", "0")];
+        let expected = [("say \"no\", please", "yes", "1"), ("tea", "no", "0")];
         let tsv = b"\xef\xbb\xbfy\ta\tb\r\n1\tsay \"no\", please\tyes\r\n0\ttea\tno\r\n";
         let csv = b"a,b,y\n\"say \"\"no\"\", please\",yes,1\ntea,no,0\n";
         let jsonl = b"{\"a\":\"say \\\"no\\\", please\",\"b\":\"yes\",\"y\":1}\n\
                       {\"y\":\"0\",\"b\":\"no\",\"a\":\"tea\",\"more\":null}\n";
         for (name, contents) in [("d.tsv", &tsv[..]), ("d.CSV", &csv[..]), ("d.jsonl", &jsonl[..])]
         {
-            assert_eq!(plain(&read(name, contents).unwrap()), wanted, "{name}");
+            assert_eq!(plain(&read(name, contents).unwrap()), expected, "{name}");
         }
     }
 
@@ -392,7 +392,7 @@ mod tests {
         );
         assert_eq!(
             message("d.tsv", "a\tb\ty\n1\t2\t3\n4\t5\n"),
-            "tsv`, line 3: 2 tab-separated fields where 3 are expected (a, b, y)"
+            "tsv`, line 3: 2 tab-separated fields where 3 are expected (`a`, `b`, `y`)"
         );
         assert_eq!(message("d.csv", "a,b,y\n1, ,3\n"), "csv`, line 2, column `b`: empty text");
         assert_eq!(message("d.csv", "a,b,y\n1,2,\n"), "csv`, line 2, column `y`: empty label");
@@ -406,6 +406,6 @@ mod tests {
             "jsonl`, line 1, column `b`: a number where a string is expected"
         );
         assert_eq!(message("d.jsonl", "{\"a\":\n"), "jsonl`, line 1: not a JSON object");
-        assert!(message("d.txt", "a").contains("wanted a name that ends in"));
+        assert!(message("d.txt", "a").contains("expected a name that ends in"));
     }
 }

@@ -162,7 +162,7 @@ impl TrainSettings {
 
 /// Trains, evaluates and saves a classifier, on `data` if those of the options were read already.
 ///
-/// Everything is read and checked before the first byte is written: a start that is refused leaves
+/// Everything is read and checked before the first byte is written: a start that is rejected leaves
 /// nothing behind. The output folder then gets `settings.json`, `labels.json`, `predictions-last.jsonl` and
 /// `predictions-best.jsonl` of the validation file, the folder `adapter` with the PEFT files, the
 /// posterior and the description, and last of all `record.json`. Checkpoints are in `checkpoints`
@@ -234,7 +234,7 @@ pub fn train_classifier(
     let run = Run::new(settings.start(&backbone, &task, &device), stop, label.clone(), (1, 1))?;
     let folder = out.file(CHECKPOINT_DIR);
     let start = run.open(&folder)?;
-    // Whatever can be refused is refused by now: nothing was written before.
+    // Whatever can be rejected is rejected by now: nothing was written before.
     out.begin(&value)?;
     write_json(&out.file(LABELS_FILE), &settings.goal.classes, JsonLayout::Pretty)?;
     let checkpoints = Checkpoints::open(&folder)?;
@@ -282,8 +282,5 @@ fn check(options: &TrainOptions) -> Result<()> {
     if can.post_hoc && options.config.checkpoint == CheckpointChoice::Best {
         bail!("a temperature is fitted to the last model: pass `--set checkpoint=last`");
     }
-    if options.target_rank.is_some() && !can.budget {
-        bail!("a target rank is for the method `adalora` only");
-    }
-    Ok(())
+    options.method.check_target(options.target_rank)
 }

@@ -36,7 +36,7 @@ pub(crate) fn picked<'a, T>(all: &'a [T], indices: &[usize]) -> Burn<Vec<&'a T>>
         return Err(lrvd_burn::Error::other("a batch needs at least one example"));
     }
     let one = |&index: &usize| {
-        let absent = || format!("example {index} is wanted, but there are {}", all.len());
+        let absent = || format!("there is no example {index}: there are {}", all.len());
         all.get(index).ok_or_else(|| lrvd_burn::Error::other(absent()))
     };
     indices.iter().map(one).collect()
@@ -57,10 +57,10 @@ impl Examples for TokenExamples<'_> {
         let mut rows: Vec<(&[u32], &[u32])> = Vec::with_capacity(indices.len());
         let picked = picked(self.examples, indices)?;
         for (example, &index) in picked.iter().zip(indices) {
-            let (wanted, found) = (example.ids.len(), example.type_ids.len());
-            if wanted != found {
+            let (expected, found) = (example.ids.len(), example.type_ids.len());
+            if expected != found {
                 return Err(lrvd_burn::Error::other(format!(
-                    "example {index} has {wanted} token ids but {found} segment ids"
+                    "example {index} has {expected} token ids but {found} segment ids"
                 )));
             }
             rows.push((&example.ids, &example.type_ids));
@@ -244,7 +244,7 @@ mod tests {
             examples(all, &device).batch(indices).unwrap_err().to_string()
         };
         assert_eq!(failed(&all, &[0, 2]), "example 2 mixes scores and classes in one batch");
-        assert_eq!(failed(&all, &[3]), "example 3 is wanted, but there are 3");
+        assert_eq!(failed(&all, &[3]), "there is no example 3: there are 3");
         assert_eq!(failed(&all, &[]), "a batch needs at least one example");
         all[1].type_ids.pop();
         assert_eq!(failed(&all, &[0, 1]), "example 1 has 2 token ids but 1 segment ids");

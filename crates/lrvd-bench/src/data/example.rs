@@ -199,7 +199,7 @@ impl Field<'_> {
         match self.spec.target {
             Target::Score { .. } => self.of_score(id as f64),
             Target::Classes(classes) if id == -1 => Err(anyhow!(
-                "{}, column `{}`: label -1 marks a hidden test label, wanted one of {}",
+                "{}, column `{}`: label -1 marks a hidden test label, expected one of {}",
                 self.place,
                 self.column,
                 allowed(classes)
@@ -221,7 +221,7 @@ impl Field<'_> {
 
     fn unknown(self, found: &str) -> Error {
         anyhow!(
-            "{}, column `{}`: unknown label `{found}`, wanted one of {}",
+            "{}, column `{}`: unknown label `{found}`, expected one of {}",
             self.place,
             self.column,
             allowed(self.spec.class_names())
@@ -308,7 +308,7 @@ mod tests {
         assert!(read(GlueTask::Cola, "1").is_ok());
         assert_eq!(
             message("2"),
-            "`dev.tsv`, line 7, column `label`: unknown label `2`, wanted one of \
+            "`dev.tsv`, line 7, column `label`: unknown label `2`, expected one of \
              `unacceptable` (0), `acceptable` (1)"
         );
         assert!(message("-1").contains("hidden test label"), "{}", message("-1"));

@@ -73,8 +73,8 @@ fn chosen_pairs(examples: Vec<Example>, list: &Path, split: SplitName) -> Result
     let (chosen, rest): (Vec<_>, Vec<_>) =
         examples.into_iter().partition(|example| listed.contains(&example.id));
     if chosen.len() != n_listed || chosen.is_empty() {
-        let (wanted, found) = (n_listed, chosen.len());
-        bail!("`{}` names {wanted} pairs, of which the corpus has {found}", list.display());
+        let (expected, found) = (n_listed, chosen.len());
+        bail!("`{}` names {expected} pairs, of which the corpus has {found}", list.display());
     }
     Ok(match split {
         SplitName::Train => rest,
@@ -121,12 +121,12 @@ pub(crate) fn sample<T>(rows: &mut Vec<T>, most: Option<usize>) -> Option<String
     Some(format!("trained on {most} of {all} rows, drawn at random"))
 }
 
-/// `wanted` of the `rows`, and the others, drawn by `seed`; both in their order. Seed 0 is for what is drawn once and for
+/// `count` of the `rows`, and the others, drawn by `seed`; both in their order. Seed 0 is for what is drawn once and for
 /// all runs.
-pub(crate) fn drawn<T>(rows: Vec<T>, wanted: usize, seed: u64) -> (Vec<T>, Vec<T>) {
+pub(crate) fn drawn<T>(rows: Vec<T>, count: usize, seed: u64) -> (Vec<T>, Vec<T>) {
     let order = permutation(NoiseKey::new(seed).on_stream(Stream::DATA), rows.len());
     let mut is_drawn = vec![false; rows.len()];
-    order[..wanted.min(rows.len())].iter().for_each(|&row| is_drawn[row] = true);
+    order[..count.min(rows.len())].iter().for_each(|&row| is_drawn[row] = true);
     let mut is_drawn = is_drawn.into_iter();
     rows.into_iter().partition(|_| is_drawn.next().unwrap_or(false))
 }
@@ -243,14 +243,14 @@ pub struct PreparedTask {
 
 /// How many of `rows` a `share` of them is; one row is left at least.
 pub(crate) fn held_out_rows(rows: usize, share: f64) -> usize {
-    let wanted = (share * rows as f64).round() as usize;
-    wanted.min(rows.saturating_sub(1))
+    let expected = (share * rows as f64).round() as usize;
+    expected.min(rows.saturating_sub(1))
 }
 
 /// The `rows` less `share` of them, and those, drawn by `seed`; both in their order. One row stays at least.
 pub(crate) fn held_out<T>(rows: Vec<T>, share: f64, seed: u64) -> (Vec<T>, Vec<T>) {
-    let wanted = held_out_rows(rows.len(), share);
-    let (held, rest) = drawn(rows, wanted, seed ^ HOLDOUT_SALT);
+    let expected = held_out_rows(rows.len(), share);
+    let (held, rest) = drawn(rows, expected, seed ^ HOLDOUT_SALT);
     (rest, held)
 }
 

@@ -160,9 +160,9 @@ pub(crate) fn search(
     }
     let split = if has_validation { SplitName::Train } else { SplitName::Validation };
     let looked_for = places.iter().flat_map(|place| {
-        let wanted = if has_validation { &place.train } else { &place.validation };
+        let expected = if has_validation { &place.train } else { &place.validation };
         let folders = place.folders.join("|");
-        wanted.iter().map(move |candidate| format!("{folders}/{}", candidate.pattern.names()))
+        expected.iter().map(move |candidate| format!("{folders}/{}", candidate.pattern.names()))
     });
     Err(Kind::NotFound.mark(anyhow!(
         "no {split} files of task `{task}` in `{}`; looked for {}",
@@ -218,7 +218,7 @@ pub(crate) fn file_names(folder: &Path) -> Result<BTreeSet<String>> {
     let mut names = BTreeSet::new();
     for entry in fs::read_dir(folder).map_err(failed)? {
         let entry = entry.map_err(failed)?;
-        // Names that are not UTF-8 cannot be among the wanted ones.
+        // Names that are not UTF-8 cannot be among the expected ones.
         if let Ok(name) = entry.file_name().into_string()
             && entry.path().is_file()
         {
@@ -241,12 +241,12 @@ pub(crate) fn shards<'a>(
             found.push((name, index, total));
         }
     }
-    let Some(&(first, _, wanted)) = found.first() else { return Ok(Vec::new()) };
-    let whole = found.len() == wanted
-        && found.iter().enumerate().all(|(i, &(_, index, total))| i == index && total == wanted);
+    let Some(&(first, _, expected)) = found.first() else { return Ok(Vec::new()) };
+    let whole = found.len() == expected
+        && found.iter().enumerate().all(|(i, &(_, index, total))| i == index && total == expected);
     if !whole {
         bail!(
-            "`{}` has {found} of the {wanted} shards that its file names announce",
+            "`{}` has {found} of the {expected} shards that its file names announce",
             folder.join(first).display(),
             found = found.len()
         );
@@ -289,8 +289,8 @@ mod tests {
     }
 
     fn check(task: GlueTask, files: &[&str], train: (&str, Origin), validation: (&str, Origin)) {
-        let wanted = [(train.0.to_owned(), train.1), (validation.0.to_owned(), validation.1)];
-        assert_eq!(found(files, task).unwrap(), wanted, "{files:?}");
+        let expected = [(train.0.to_owned(), train.1), (validation.0.to_owned(), validation.1)];
+        assert_eq!(found(files, task).unwrap(), expected, "{files:?}");
     }
 
     #[test]

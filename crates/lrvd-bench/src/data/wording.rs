@@ -105,7 +105,7 @@ impl Wording {
         })?;
         if answers.len() != goal.classes.len() {
             bail!(
-                "task `{}`: {} words in `wording.answers`, wanted {}: one each for {}",
+                "task `{}`: {} words in `wording.answers`, expected {}: one each for {}",
                 goal.name,
                 answers.len(),
                 goal.classes.len(),
@@ -144,11 +144,11 @@ fn next(template: &str) -> Option<(usize, &'static str)> {
 
 /// What is wrong with `template` for single texts or `pairs`.
 fn check(template: &str, pairs: bool) -> Result<(), String> {
-    for (name, wanted) in [(TEXT, 1), (PAIR, usize::from(pairs))] {
+    for (name, expected) in [(TEXT, 1), (PAIR, usize::from(pairs))] {
         let found = template.matches(name).count();
-        if found != wanted {
+        if found != expected {
             let what = if pairs { "pairs of texts" } else { "single texts" };
-            return Err(format!("it has `{name}` {found} times, wanted {wanted} for {what}"));
+            return Err(format!("it has `{name}` {found} times, expected {expected} for {what}"));
         }
     }
     let left = template.replace(TEXT, "").replace(PAIR, "");
@@ -251,7 +251,7 @@ fn answers(
             let tokenizer = file(tokenizer);
             bail!(
                 "task `{task}`: the answer `{word}` is {} tokens after the prompt ({}) in tokenizer \
-                 `{tokenizer}`, wanted one; choose other words with `wording.answers`",
+                 `{tokenizer}`, expected one; choose other words with `wording.answers`",
                 pieces.len(),
                 quoted(&pieces)
             );
@@ -336,20 +336,20 @@ mod tests {
             Wording::resolve(&given(template, answers), &goal, None, pairs).unwrap_err().to_string()
         };
         let start = "task `tone`: `wording.template` is ";
-        for (template, pairs, wanted) in [
-            ("Label:", false, "`Label:`: it has `{text}` 0 times, wanted 1 for single texts"),
+        for (template, pairs, expected) in [
+            ("Label:", false, "`Label:`: it has `{text}` 0 times, expected 1 for single texts"),
             ("{text}{text}:", false, "it has `{text}` 2 times"),
-            ("{text}:", true, "it has `{pair}` 0 times, wanted 1 for pairs of texts"),
-            ("{text}{pair}:", false, "it has `{pair}` 1 times, wanted 0"),
+            ("{text}:", true, "it has `{pair}` 0 times, expected 1 for pairs of texts"),
+            ("{text}{pair}:", false, "it has `{pair}` 1 times, expected 0"),
             ("{text}{label}:", false, "unknown place `{label}`; there are `{text}` and `{pair}`"),
             ("{text}:\n", false, "`{text}:\\n`: it ends in white space"),
         ] {
             let error = message(Some(template), &[], pairs);
-            assert!(error.starts_with(start) && error.contains(wanted), "{error}");
+            assert!(error.starts_with(start) && error.contains(expected), "{error}");
         }
         assert_eq!(
             message(None, &["a"], false),
-            "task `tone`: 1 words in `wording.answers`, wanted 2: one each for `no`, `yes`"
+            "task `tone`: 1 words in `wording.answers`, expected 2: one each for `no`, `yes`"
         );
     }
 
@@ -372,8 +372,9 @@ mod tests {
         // By tokenizers 0.23.3.
         assert_eq!(texts.answers, [393, 370, 312]);
         let (ids, cut) = texts.encode(" the cat\n", None).unwrap();
-        let wanted = [1, 274, 411, 444, 413, 467, 265, 280, 294, 13, 438, 412, 430, 411, 421, 467];
-        assert_eq!((ids.as_slice(), cut), (&wanted[..], false));
+        let expected =
+            [1, 274, 411, 444, 413, 467, 265, 280, 294, 13, 438, 412, 430, 411, 421, 467];
+        assert_eq!((ids.as_slice(), cut), (&expected[..], false));
         // Filled up by a token that the mask hides; this vocabulary has no padding token.
         assert_eq!(texts.pad_id, 1);
     }
@@ -394,11 +395,11 @@ mod tests {
         let (ids, cut) = texts.encode("it", Some("it was")).unwrap();
         assert_eq!((ids, cut), (bare("One: it\nTwo: it was\nSame:"), false));
         let short = WordedTexts::new(&wording, "tone", &tokenizer, frame - 1).unwrap_err();
-        let wanted = format!(
+        let expected = format!(
             "task `tone`: the prompt takes {frame} tokens without its texts, but `max_length` is {}",
             frame - 1
         );
-        assert_eq!(short.to_string(), wanted);
+        assert_eq!(short.to_string(), expected);
     }
 
     #[test]
@@ -409,11 +410,11 @@ mod tests {
             WordedTexts::new(&wording, "tone", &tokenizer, 32).unwrap_err().to_string()
         };
         let split = message(&["big", "negative"]);
-        let wanted = "task `tone`: the answer `negative` is 5 tokens after the prompt (`▁ne`, `g`, `at`, `i`, `ve`) in \
+        let expected = "task `tone`: the answer `negative` is 5 tokens after the prompt (`▁ne`, `g`, `at`, `i`, `ve`) in \
                       tokenizer `";
-        assert!(split.starts_with(wanted), "{split}");
+        assert!(split.starts_with(expected), "{split}");
         assert!(
-            split.ends_with("wanted one; choose other words with `wording.answers`"),
+            split.ends_with("expected one; choose other words with `wording.answers`"),
             "{split}"
         );
         let twice = message(&["big", "it", "big"]);

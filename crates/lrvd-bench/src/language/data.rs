@@ -128,7 +128,7 @@ pub(super) fn encoded(
     }
     let count = |is: &dyn Fn(&EncodedText) -> bool| texts.iter().filter(|text| is(text)).count();
     let (cut, apart) = (count(&|text| text.length > max_length), count(&|text| text.apart));
-    let learnt: usize = examples.iter().map(|(_, example)| example.wanted.len()).sum();
+    let learnt: usize = examples.iter().map(|(_, example)| example.expected.len()).sum();
     let read: usize = texts.iter().map(|text| text.ids.len()).sum();
     notes.push(format!("{split}: {} rows, {learnt} of {read} tokens are learnt", examples.len()));
     if cut > 0 {

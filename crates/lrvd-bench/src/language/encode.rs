@@ -11,13 +11,10 @@ use lrvd_models::tokenizer::TextTokenizer;
 use serde::Deserialize;
 
 use super::rows::{Content, LanguageExample, TextRow};
-use crate::backbone::{Architecture, ModelLocation};
+use crate::backbone::{Architecture, GENERATION_FILE, ModelLocation};
 use crate::data::batch::BareTokens;
 use crate::error::{Kind, Result};
 use crate::io::read_json;
-
-/// What a folder says of generation, beside its configuration.
-const GENERATION_FILE: &str = "generation_config.json";
 
 /// Turns rows into tokens as the model in a folder reads them.
 ///
@@ -204,8 +201,8 @@ impl EncodedText {
             (1..self.ids.len()).filter(|&i| self.learnt[i]).map(|i| i - 1).collect();
         // Nothing is asked behind the last of them, so nothing is read there.
         let read = columns.last()? + 1;
-        let wanted = columns.iter().map(|&column| self.ids[column + 1]).collect();
-        Some(LanguageExample { ids: self.ids[..read].to_vec(), columns, wanted })
+        let expected = columns.iter().map(|&column| self.ids[column + 1]).collect();
+        Some(LanguageExample { ids: self.ids[..read].to_vec(), columns, expected })
     }
 }
 
@@ -276,7 +273,7 @@ mod tests {
         let example = found.example().unwrap();
         assert_eq!(example.ids, whole);
         assert_eq!(example.columns, (prompt - 1..whole.len()).collect::<Vec<_>>());
-        assert_eq!(example.wanted, found.ids[prompt..]);
+        assert_eq!(example.expected, found.ids[prompt..]);
         assert_eq!(reader.prompt(&text("Once upon", "x").content).unwrap(), whole[..prompt]);
 
         // `Tim` + `my` is one token, `▁Timmy`: asked after `Tim`, the model will not have read it.

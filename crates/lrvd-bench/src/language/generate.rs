@@ -110,10 +110,11 @@ impl SavedLanguageModel {
             }
             longest => most - longest.map_or(0, |(_, length)| length),
         };
+        let seed = DrawSeed::new(options.seed)?;
         let generate = GenerateOptions {
             max_new_tokens: options.max_tokens.min(room),
             stop: reader.stops(),
-            draws: (0..draws).map(|draw| DrawSeed(options.seed).key(draw)).collect(),
+            draws: (0..draws).map(|draw| seed.key(draw)).collect(),
             choice: options.choice(first),
         };
         let texts =

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use anyhow::{anyhow, bail};
+use anyhow::anyhow;
 use burn::module::Module;
 use burn::tensor::Device;
-use lrvd_burn::peft::{POSTERIOR_FILE, PeftAdapter, PeftPosterior, attach_peft, attach_posterior};
+use lrvd_burn::peft::{PeftAdapter, PeftPosterior, attach_peft, attach_posterior};
 use lrvd_burn::train::{PassWatch, TokenAnswers, token_answers};
 use lrvd_core::metrics::mean;
 use lrvd_models::llama::LlamaForCausalLm;
@@ -20,11 +20,12 @@ use super::settings::{LANGUAGE_FILE, LanguageInfo};
 use super::train::{AtCheckpoint, Rebuilt, rebuild};
 use crate::backbone::{Backbone, load_language_model, locate_model};
 use crate::error::{Error, Result};
-use crate::io::create_dir;
-use crate::record::{JsonLines, Metrics, Reliability};
+use crate::io::{create_dir, write_json_lines};
+use crate::record::{Metrics, Reliability};
 use crate::run::{ADAPTER_DIR, SETTINGS_FILE};
 use crate::saved::{
-    Allowed, CHECKPOINT_VALUES, DescribedBase, Place, open_base_model, read_adapter,
+    Allowed, CHECKPOINT_VALUES, Place, check_draws, check_hashes, no_posterior, open_base_model,
+    read_adapter,
 };
 use crate::settings::BasePrecision;
 
@@ -85,11 +86,7 @@ impl SavedLanguageModel {
         let &LanguageLoadOptions { ref model, allow_other_base, allow_changed } = options;
         let Found { folder, adapter, posterior, info, mut warnings } =
             Found::open(dir, device, allow_changed)?;
-        let described = info.as_ref().map(|info| DescribedBase {
-            name: &info.base_model,
-            weights: &info.weights,
-            hashes: info.hashes.as_ref(),
-        });
+        let described = info.as_ref().map(LanguageInfo::base);
         let allowed = Allowed { other_base: allow_other_base, changed: allow_changed };
         let (backbone, changed) =
             open_base_model(&folder, &adapter, model.as_deref(), described, allowed)?;
@@ -127,11 +124,9 @@ impl SavedLanguageModel {
         let own = self.info.as_ref().filter(|_| self.has_posterior).map_or(0, |info| info.draws);
         let draws = asked.unwrap_or(own);
         if draws > 0 && !self.has_posterior {
-            bail!(
-                "{draws} draws need a posterior, and `{}` has no `{POSTERIOR_FILE}`",
-                self.dir.display()
-            );
+            return Err(no_posterior(draws, &self.dir));
         }
+        check_draws(draws)?;
         Ok(draws)
     }
 
@@ -218,8 +213,7 @@ impl Found {
     fn read(folder: PathBuf, allow_changed: bool) -> Result<Self> {
         let info = LanguageInfo::read(&folder)?;
         let hashes = info.as_ref().and_then(|info| info.hashes.as_ref());
-        let check = hashes.map(|hashes| hashes.check(&folder, LANGUAGE_FILE, allow_changed));
-        let warnings = check.transpose()?.unwrap_or_default();
+        let warnings = check_hashes(hashes, &folder, LANGUAGE_FILE, allow_changed)?;
         let (adapter, posterior) = read_adapter(&folder)?;
         if info.is_none() && adapter.config.task_type.as_deref() != Some(TASK_TYPE) {
             return Err(nothing(&folder));
@@ -298,9 +292,8 @@ impl LanguageEvaluation {
         if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
             create_dir(parent)?;
         }
-        let mut lines = JsonLines::create(path)?;
         let mut start = 0;
-        for (row, id) in self.ids.iter().enumerate() {
+        let lines = self.ids.iter().enumerate().map(|(row, id)| {
             let tokens = self.scored.values().next().map_or(0, |answers| answers.per_row[row]);
             let of = |values: &dyn Fn(&TokenAnswers) -> &[f64]| -> BTreeMap<u32, f64> {
                 let mean = |answers| mean(&values(answers)[start..start + tokens]).unwrap_or(0.0);
@@ -310,16 +303,17 @@ impl LanguageEvaluation {
             let mut mutual_information = of(&|answers| &answers.mutual_information);
             // A single model agrees with itself.
             mutual_information.retain(|&draws, _| draws > 1);
-            lines.write(&Line {
+            let line = Line {
                 id,
                 tokens,
                 nll: nll.into_iter().map(|(draws, log)| (draws, -log)).collect(),
                 entropy: of(&|answers| &answers.entropy),
                 mutual_information,
-            })?;
+            };
             start += tokens;
-        }
-        lines.flush()
+            line
+        });
+        write_json_lines(path, lines)
     }
 }
 
@@ -336,4 +330,20 @@ fn metrics(answers: &TokenAnswers, draws: u32) -> Result<Metrics> {
         entropy: Some(mean(&answers.entropy)?),
         mutual_information: if draws > 1 { Some(mean(&answers.mutual_information)?) } else { None },
     })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn more_draws_than_the_most_are_an_error() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/assets/stories260K");
+        let mut model = SavedLanguageModel::base(folder, &Device::flex()).unwrap();
+        model.has_posterior = true;
+        assert_eq!(model.draws(Some(10_000)).unwrap(), 10_000);
+        let error = model.draws(Some(10_001)).unwrap_err().to_string();
+        assert_eq!(error, "`draws` is 10001, outside 0..=10000");
+    }
 }

@@ -33,28 +33,36 @@ pub enum Content {
 }
 
 /// Reads a data file in the format that its name ends in: `.tsv`, `.csv`, `.jsonl` or `.parquet`; a conversation needs one
-/// of the last two. Completions are read if they are `wanted`.
-pub fn read_texts(file: &Path, columns: &LanguageColumns, wanted: bool) -> Result<Vec<TextRow>> {
+/// of the last two. Completions are read `with_completions`.
+pub fn read_texts(
+    file: &Path,
+    columns: &LanguageColumns,
+    with_completions: bool,
+) -> Result<Vec<TextRow>> {
     let names = columns.names();
     let format = Format::of(file)?;
     // A missing column is reported by its first row.
     let table = Table::open(
         file,
         &Layout {
-            columns: if wanted { &names } else { &names[..1] },
+            columns: if with_completions { &names } else { &names[..1] },
             blank_lines: true,
             ..Layout::of(format)
         },
     )?;
-    table.map(|row| TextRow::of(&row?, columns, wanted)).collect()
+    table.map(|row| TextRow::of(&row?, columns, with_completions)).collect()
 }
 
 impl TextRow {
-    fn of(row: &table::Row, columns: &LanguageColumns, wanted: bool) -> Result<Self> {
+    fn of(row: &table::Row, columns: &LanguageColumns, with_completions: bool) -> Result<Self> {
         let content = match columns {
             LanguageColumns::Texts { prompt, completion } => Content::Text {
                 prompt: row.text(&[prompt])?.to_owned(),
-                completion: if wanted { Some(row.text(&[completion])?.to_owned()) } else { None },
+                completion: if with_completions {
+                    Some(row.text(&[completion])?.to_owned())
+                } else {
+                    None
+                },
             },
             LanguageColumns::Chat { messages } => Content::Chat(conversation(row, messages)?),
         };
@@ -160,7 +168,7 @@ impl LanguageColumns {
 pub(crate) struct LanguageExample {
     pub(super) ids: Vec<u32>,
     pub(super) columns: Vec<usize>,
-    pub(super) wanted: Vec<u32>,
+    pub(super) expected: Vec<u32>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -194,16 +202,16 @@ impl LabelledExamples for LanguageExamples<'_> {
     fn targets(&self, indices: &[usize]) -> Burn<Targets> {
         let texts = picked(self.texts, indices)?;
         let ids: Vec<i64> =
-            texts.iter().flat_map(|text| &text.wanted).map(|&id| i64::from(id)).collect();
+            texts.iter().flat_map(|text| &text.expected).map(|&id| i64::from(id)).collect();
         let n = ids.len();
         Ok(Targets::Tokens(TokenTargets {
             ids: Tensor::from_data(TensorData::new(ids, [n]), self.device),
-            per_row: texts.iter().map(|text| text.wanted.len()).collect(),
+            per_row: texts.iter().map(|text| text.expected.len()).collect(),
         }))
     }
 
     fn answers(&self, index: usize) -> usize {
-        self.texts[index].wanted.len()
+        self.texts[index].expected.len()
     }
 }
 
@@ -230,13 +238,13 @@ mod tests {
 
     #[test]
     fn texts_are_taken_verbatim_from_every_format() {
-        let wanted =
+        let expected =
             Content::Text { prompt: "a, b".to_owned(), completion: Some(" c\n".to_owned()) };
         for (name, text) in [
             ("d.csv", "prompt,completion\n\"a, b\",\" c\n\"\n"),
             ("d.jsonl", "{\"completion\": \" c\\n\", \"prompt\": \"a, b\", \"n\": 1}\n"),
         ] {
-            assert_eq!(read(name, text, &texts()).unwrap()[0].content, wanted, "{name}");
+            assert_eq!(read(name, text, &texts()).unwrap()[0].content, expected, "{name}");
         }
         let line = r#"{"messages": [{"role": "user", "content": "Hi", "weight": 1}]}"#;
         let message = Message { role: Role::User, content: "Hi".to_owned() };
@@ -248,18 +256,18 @@ mod tests {
 
     #[test]
     fn bad_rows_are_named_by_line_and_column() {
-        let refused =
+        let rejected =
             |text: &str, columns: &LanguageColumns| read("d.jsonl", text, columns).unwrap_err();
         let good = "{\"prompt\": \"a\", \"completion\": \"b\"}\n";
         assert_eq!(
-            refused(&format!("{good}{{\"prompt\": \"a\", \"completion\": \" \"}}"), &texts()),
+            rejected(&format!("{good}{{\"prompt\": \"a\", \"completion\": \" \"}}"), &texts()),
             "jsonl`, line 2, column `completion`: empty text"
         );
         assert_eq!(
-            refused("{\"prompt\": \"a\"}", &texts()),
+            rejected("{\"prompt\": \"a\"}", &texts()),
             "jsonl`, line 1: no key `completion`; the keys are `prompt`"
         );
-        let message = |inner: &str| refused(&format!("{{\"messages\": {inner}}}"), &chat());
+        let message = |inner: &str| rejected(&format!("{{\"messages\": {inner}}}"), &chat());
         assert_eq!(
             message(r#"[{"role": "narrator", "content": "x"}]"#),
             "jsonl`, line 1: `role` should be `system`, `user` or `assistant`, found `narrator`"

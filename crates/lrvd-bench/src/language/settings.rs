@@ -9,9 +9,8 @@ use serde::{Deserialize, Serialize};
 use super::data::LanguageSource;
 use super::rows::LanguageColumns;
 use crate::error::Result;
-use crate::io::{JsonLayout, read_versioned, write_json};
 use crate::run::check_seed;
-use crate::saved::FileHashes;
+use crate::saved::{DescribedBase, FileHashes, check_sizes, read_description, write_description};
 use crate::settings::{
     BasePrecision, CheckpointChoice, MethodName, RankRequest, Training, ValidConfig,
 };
@@ -93,9 +92,8 @@ impl LanguageSettings {
 }
 
 impl LanguageOptions {
-    /// Refuses what no run can be made of.
+    /// Rejects what no run can be made of.
     pub(super) fn check(&self) -> Result<()> {
-        let can = self.method.can();
         if !self.method.is_for_language() {
             bail!(
                 "a language model is trained on texts by lora, adalora, bayeslora or a variant of it; a \
@@ -103,9 +101,7 @@ impl LanguageOptions {
             );
         }
         check_seed(self.seed)?;
-        if self.target_rank.is_some() && !can.budget {
-            bail!("a target rank is for the method `adalora` only");
-        }
+        self.method.check_target(self.target_rank)?;
         self.config.check_use(Training::Language)
     }
 }
@@ -148,20 +144,57 @@ impl LanguageInfo {
         Self { draws: 0, ..self }
     }
 
+    /// What it says of the base model.
+    pub(crate) fn base(&self) -> DescribedBase<'_> {
+        let Self { base_model: name, weights, hashes, .. } = self;
+        DescribedBase { name, weights, hashes: hashes.as_ref() }
+    }
+
     /// Writes the file into `dir`, with its own hash if there are hashes.
     pub fn write(&self, dir: &Path) -> Result<()> {
-        let (path, mut info) = (dir.join(LANGUAGE_FILE), self.clone());
-        if let Some(hashes) = &mut info.hashes {
-            hashes.seal(&path, self)?;
-        }
-        write_json(&path, &info, JsonLayout::Pretty)
+        write_description(dir, LANGUAGE_FILE, self, |info| &mut info.hashes)
     }
 
     pub fn read(dir: &Path) -> Result<Option<Self>> {
-        let path = dir.join(LANGUAGE_FILE);
-        if !path.is_file() {
+        let Some(info) = read_description::<Self>(dir, LANGUAGE_FILE, Self::SCHEMA)? else {
             return Ok(None);
+        };
+        check_sizes(&dir.join(LANGUAGE_FILE), info.batch_size, info.max_length, info.draws)?;
+        Ok(Some(info))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn a_description_with_a_number_out_of_range_is_an_error() {
+        let dir = tempfile::tempdir().unwrap();
+        let read = |change: &dyn Fn(&mut Value)| {
+            let mut info = json!({
+                "schema_version": 1, "base_model": "nano", "weights": {}, "columns": {"texts": {
+                "prompt": "prompt", "completion": "completion"}}, "base_precision": "f32",
+                "max_length": 64, "batch_size": 8, "method": "BayesLoRA", "seed": 5,
+                "initial_rank": 3, "ranks": {}, "checkpoint": "last", "step": 30,
+                "log_alpha_threshold": null, "fan_in_correction": false, "draws": 10_000
+            });
+            change(&mut info);
+            std::fs::write(dir.path().join(LANGUAGE_FILE), info.to_string()).unwrap();
+            LanguageInfo::read(dir.path())
+        };
+        assert_eq!(read(&|_| {}).unwrap().unwrap().draws, 10_000);
+        for (key, value, expected) in [
+            ("batch_size", 0, "batch_size is 0, expected at least 1"),
+            ("max_length", 0, "max_length is 0, expected at least 1"),
+            ("draws", 10_001, "`draws` is 10001, outside 0..=10000"),
+        ] {
+            let error = read(&|info| info[key] = value.into()).unwrap_err();
+            let text = format!("{error:#}");
+            assert!(text.contains(LANGUAGE_FILE) && text.ends_with(expected), "{text}");
         }
-        Ok(Some(read_versioned(&path, Self::SCHEMA)?))
     }
 }

@@ -61,7 +61,7 @@ pub(crate) struct Rebuilt {
 
 /// Trains, measures and saves an adapter of a language model, on `rows` if the options' data were read already.
 ///
-/// Everything is read and checked before the first byte is written: a start that is refused leaves nothing behind. The
+/// Everything is read and checked before the first byte is written: a start that is rejected leaves nothing behind. The
 /// output folder then gets `settings.json`, `predictions-last.jsonl` and `predictions-best.jsonl` of the validation texts,
 /// the folder `adapter` with the PEFT files, the posterior and the description, and last of all `record.json`. Checkpoints
 /// are in `checkpoints` until then.
@@ -126,7 +126,7 @@ pub fn train_language(
     if let Some(path) = latest_checkpoint(&folder)? {
         load_checkpoint(&path, &mut run.state, &mut *run.method)?;
     }
-    // Whatever can be refused is refused by now: nothing was written before.
+    // Whatever can be rejected is rejected by now: nothing was written before.
     out.begin(&value)?;
     let checkpoints = Checkpoints::open(&folder)?;
     sink.event(&Event::RunStarted {

@@ -100,10 +100,10 @@ pub(crate) fn inputs<'a>(
 
 /// Equal up to `limit`, absolutely for small and relatively for large values.
 #[track_caller]
-pub(crate) fn close(what: &str, found: &[f64], wanted: &[f64], limit: f64) {
-    assert_eq!(found.len(), wanted.len(), "{what}");
-    for (i, (found, wanted)) in found.iter().zip(wanted).enumerate() {
-        let limit = limit * wanted.abs().max(1.0);
-        assert!((found - wanted).abs() <= limit, "{what} {i}: {found}, wanted {wanted}");
+pub(crate) fn close(what: &str, found: &[f64], expected: &[f64], limit: f64) {
+    assert_eq!(found.len(), expected.len(), "{what}");
+    for (i, (found, expected)) in found.iter().zip(expected).enumerate() {
+        let limit = limit * expected.abs().max(1.0);
+        assert!((found - expected).abs() <= limit, "{what} {i}: {found}, expected {expected}");
     }
 }

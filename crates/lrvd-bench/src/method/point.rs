@@ -126,7 +126,7 @@ impl PostHoc for McDropout {}
 /// it: a step of B moves the weight as some twelve of LoRA's do at the same rate.
 /// Parameters: `members·rank·(d_input + d_output)` per layer. The classifier of an encoder is shared by the members,
 /// unlike in the published code for image models, where each has its own
-/// (`docs/guides/presets.md` says why); on a language model each member adapts the `lm_head` by itself.
+/// (`docs/guides/reproduce.md` says why); on a language model each member adapts the `lm_head` by itself.
 /// Source: `Mühlematter` et al. 2024, arXiv:2405.14438.
 #[derive(Clone, Debug)]
 pub(super) struct LoraEnsemble {

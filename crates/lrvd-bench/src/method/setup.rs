@@ -272,8 +272,8 @@ mod tests {
     fn without_rescaling_a_cycle_is_an_epoch() {
         // 2/7 and 4/7 in an epoch of two batches.
         let kept = cycle(None, LastBatch::Keep);
-        for (step, wanted) in [(0, 2.0 / 7.0), (1, 4.0 / 7.0), (2, 2.0 / 7.0)] {
-            assert!((kept.weight(step, 7).unwrap() - wanted).abs() < 1e-15, "{step}");
+        for (step, expected) in [(0, 2.0 / 7.0), (1, 4.0 / 7.0), (2, 2.0 / 7.0)] {
+            assert!((kept.weight(step, 7).unwrap() - expected).abs() < 1e-15, "{step}");
         }
         assert_eq!((kept.batches(7), cycle(None, LastBatch::Drop).batches(7)), (2, 1));
     }
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn what_gives_no_cycle_is_refused() {
+    fn what_gives_no_cycle_is_rejected() {
         for gamma in [0.0, -1.0, f64::INFINITY, f64::NAN] {
             let mut config = Preset::ConstantWeight.config();
             config.methods.blob.gamma = Some(gamma);

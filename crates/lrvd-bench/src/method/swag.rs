@@ -64,7 +64,7 @@ impl Swag {
         let collections = config.steps.saturating_sub(tail.0) / tail.1;
         if collections < 2 {
             bail!(
-                "SWAG: {} steps leave {collections} collections after `swag.start`, wanted at least 2: \
+                "SWAG: {} steps leave {collections} collections after `swag.start`, expected at least 2: \
                  train longer, start earlier or collect more often",
                 config.steps
             );
@@ -200,9 +200,10 @@ impl Predict<AutoClassifier> for Swag {
         if draws == 0 {
             return inputs.logits(model, &Pass::mean());
         }
+        let seed = DrawSeed::new(inputs.seed)?;
         let mut all = Logits::new(Vec::new(), inputs.examples.len(), 0);
         for draw in 0..draws {
-            let drawn = self.drawn(model, DrawSeed(inputs.seed).key(draw))?;
+            let drawn = self.drawn(model, seed.key(draw))?;
             let one = inputs.logits(&drawn, &Pass::mean())?;
             all.width = one.width;
             all.values.extend(one.values);
@@ -317,8 +318,8 @@ mod tests {
     fn posthoc_swag_holds_the_rate_and_needs_two_collections() {
         let swag = swag(SwagSettings { learning_rate_factor: 0.3, ..SwagSettings::default() });
         let rates = [49, 50, 60, 70, 99].map(|step| swag.rate_factor(step, 0.62));
-        for (found, wanted) in rates.into_iter().zip([0.62, 0.6, 0.45, 0.3, 0.3]) {
-            assert!((found - wanted).abs() < 1e-15, "{rates:?}");
+        for (found, expected) in rates.into_iter().zip([0.62, 0.6, 0.45, 0.3, 0.3]) {
+            assert!((found - expected).abs() < 1e-15, "{rates:?}");
         }
         let due: Vec<usize> = (0..=80).filter(|&done| swag.is_due(done)).collect();
         assert_eq!(due, [60, 70, 80]);

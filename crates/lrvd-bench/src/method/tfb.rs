@@ -1,4 +1,4 @@
-//! TFB: as much noise on a trained LoRA as its predictions bear.
+//! TFB: as much noise on a trained LoRA as its predictions tolerate.
 //!
 //! Objective of the training: mean negative log-likelihood. Afterwards, with the thin singular value
 //! decomposition of every `B`, one noise level for all of them:
@@ -16,7 +16,7 @@
 //!
 //! Labels are not used: the change is that of the negative log-likelihood of the trained model's own
 //! answers, relative to what it was. If even the smallest level tried changes too much there is no
-//! noise. Scores have no such answers: a regression task is refused.
+//! noise. Scores have no such answers: a regression task is rejected.
 //!
 //! Parameters: LoRA's, `rank·(d_input + d_output)` per layer, and one number. Source: Shi et al. 2024,
 //! arXiv:2412.05723. Its code divides the change by the number of examples as well, and so does the
@@ -40,12 +40,10 @@ use lrvd_burn::sampling::Scheme;
 use lrvd_burn::train::{Attach, DrawPolicy, Logits, Predict, RankPolicy, Regularise};
 use lrvd_core::baselines::tfb::{AdmissibleChange, RotatedAdapter, largest_admissible};
 use lrvd_core::metrics::{log_softmax, mean_probability};
-use lrvd_core::noise::{NoiseKey, Stream, permutation};
 use lrvd_models::AutoClassifier;
 
 use super::setup::adapter;
 use super::{Inputs, PostHoc, RankRequest};
-use crate::data::batch::TokenisedExample;
 use crate::error::{Burn, Result};
 use crate::eval::RunContext;
 use crate::settings::{ExperimentConfig, TfbCriterion, TfbSettings};
@@ -103,7 +101,7 @@ impl PostHoc for Tfb {
             bail!("TFB: its criterion compares classes, and the task has scores");
         }
         rotate(model)?;
-        let anchors = anchors(context, self.settings.anchors);
+        let anchors = context.picked(SALT, self.settings.anchors);
         let examples = context.examples(&anchors);
         // The criterion is about all draws, whatever is spared later.
         let (seed, policy) = (context.seed ^ SALT, DrawPolicy::default());
@@ -129,14 +127,6 @@ impl PostHoc for Tfb {
     fn stored_parameters(&self) -> usize {
         1
     }
-}
-
-/// At most `wanted` training examples, whichever the seed picks.
-fn anchors(context: &RunContext<'_>, wanted: usize) -> Vec<TokenisedExample> {
-    let train = &context.task.train;
-    let key = NoiseKey::new(context.seed ^ SALT).on_stream(Stream::DATA);
-    let order = permutation(key, train.len());
-    order.into_iter().take(wanted).map(|i| train[i].clone()).collect()
 }
 
 /// What noise does to the answers to some examples.

@@ -271,12 +271,12 @@ pub fn answer_tokens(
     find(tokenizer, prompt.labels(set), prompt, prompt.cue(set))
 }
 
-/// Refuses labels that take more than one token, as a run that is to be compared with published numbers must.
+/// Rejects labels that take more than one token, as a run that is to be compared with published numbers must.
 pub fn require_single(tokenizer: &TextTokenizer, answers: &[AnswerToken]) -> Result<()> {
     match answers.iter().find(|answer| answer.n_pieces != 1) {
         None => Ok(()),
         Some(AnswerToken { label, n_pieces, .. }) => Err(anyhow!(
-            "wrong label token: `{label}` is {pieces} tokens in tokenizer `{tokenizer}`, wanted a single one",
+            "wrong label token: `{label}` is {pieces} tokens in tokenizer `{tokenizer}`, expected a single one",
             pieces = *n_pieces,
             tokenizer = file(tokenizer)
         )),
@@ -291,10 +291,10 @@ pub fn check_known(
 ) -> Result<()> {
     for AnswerToken { label, id, .. } in answers {
         let listed = known.iter().find(|(name, _)| name == label);
-        if let Some(&(_, wanted)) = listed.filter(|(_, wanted)| wanted != id) {
+        if let Some(&(_, expected)) = listed.filter(|(_, expected)| expected != id) {
             let tokenizer = file(tokenizer);
             bail!(
-                "wrong label token: `{label}` has id {id} in tokenizer `{tokenizer}`, wanted {wanted}"
+                "wrong label token: `{label}` has id {id} in tokenizer `{tokenizer}`, expected {expected}"
             );
         }
     }
@@ -418,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn empty_and_unknown_labels_are_refused() {
+    fn empty_and_unknown_labels_are_rejected() {
         let error =
             find(&tokenizer("llama2_spm_bpe"), &["A", ""], PromptSet::Blob, "").unwrap_err();
         assert!(error.to_string().contains("has no distinct token"), "{error}");

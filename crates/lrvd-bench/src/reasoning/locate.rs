@@ -145,8 +145,8 @@ mod tests {
     }
 
     fn check(set: ReasoningSet, files: &[&str], train: (&str, Origin), validation: (&str, Origin)) {
-        let wanted = [(train.0.to_owned(), train.1), (validation.0.to_owned(), validation.1)];
-        assert_eq!(found(files, set).unwrap(), wanted, "{files:?}");
+        let expected = [(train.0.to_owned(), train.1), (validation.0.to_owned(), validation.1)];
+        assert_eq!(found(files, set).unwrap(), expected, "{files:?}");
     }
 
     #[test]

@@ -213,10 +213,10 @@ mod tests {
 
     #[test]
     fn choices_become_sentences() {
-        for (text, wanted) in
+        for (text, expected) in
             [("the sun", "The sun."), ("Mars.", "Mars."), ("émeraude", "Émeraude."), ("5", "5.")]
         {
-            assert_eq!(sentence(text), wanted);
+            assert_eq!(sentence(text), expected);
         }
     }
 }

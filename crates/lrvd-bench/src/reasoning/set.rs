@@ -118,9 +118,9 @@ impl FromStr for ReasoningSet {
 
     /// Reads a command-line name (`arc-c`) or a table name (`ARC-C`), in any case.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let wanted = text.trim();
-        let found = Self::ALL.into_iter().find(|set| wanted.eq_ignore_ascii_case(set.name()));
-        found.ok_or_else(|| UnknownName::new("reasoning set", wanted, Self::ALL.map(Self::name)))
+        let expected = text.trim();
+        let found = Self::ALL.into_iter().find(|set| expected.eq_ignore_ascii_case(set.name()));
+        found.ok_or_else(|| UnknownName::new("reasoning set", expected, Self::ALL.map(Self::name)))
     }
 }
 
@@ -291,7 +291,7 @@ mod tests {
         let error = "arc".parse::<ReasoningSet>().unwrap_err().to_string();
         assert_eq!(
             error,
-            "unknown reasoning set `arc`; wanted one of `wg-s`, `arc-c`, `arc-e`, `wg-m`, `obqa`, `boolq`; \
+            "unknown reasoning set `arc`; expected one of `wg-s`, `arc-c`, `arc-e`, `wg-m`, `obqa`, `boolq`; \
              did you mean `arc-c`?"
         );
     }

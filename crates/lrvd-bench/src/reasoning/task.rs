@@ -329,7 +329,7 @@ mod tests {
     #[test]
     fn both_kinds_of_model_read_the_same_question_and_only_one_its_cue() {
         let choices = ["the cat", "a dog "].map(str::to_owned);
-        let wanted = "Return the label of the correct answer for the question below.\n\n\
+        let expected = "Return the label of the correct answer for the question below.\n\n\
                       Passage: The cat did.\nQuestion: Who saw the ball?\nChoices:\nA) the cat\nB) a dog";
         for (name, form) in
             [("stories260K", InputForm::Decoder), ("deberta-v3-nano", InputForm::Encoder)]
@@ -341,7 +341,7 @@ mod tests {
             assert_eq!((example.choices, is_cut), (Some(2), false), "{name}");
             assert_eq!(own.measure(asked).unwrap(), example.ids.len());
             let cue = if form == InputForm::Decoder { "\nAnswer:" } else { "" };
-            let whole = tokenizer.encode(&format!("{wanted}{cue}"), None, None).unwrap().ids;
+            let whole = tokenizer.encode(&format!("{expected}{cue}"), None, None).unwrap().ids;
             assert_eq!(example.ids, whole, "{name}");
             assert_eq!(own.answers().len(), if form == InputForm::Decoder { 3 } else { 0 });
         }
@@ -364,8 +364,8 @@ mod tests {
             let own = OwnQuestions::new(&tokenizer, InputForm::Decoder, form, 2, 300).unwrap();
             let config = EncodeConfig { prompt, form: InputForm::Decoder, max_length: 300 };
             let encoder = PromptEncoder::new(&tokenizer, config).unwrap();
-            let wanted = encoder.encode(set, &[item(asked)], 2).unwrap().examples.remove(0);
-            assert_eq!(own.encode(asked, Label::Class(0)).unwrap().0.ids, wanted.ids, "{prompt}");
+            let expected = encoder.encode(set, &[item(asked)], 2).unwrap().examples.remove(0);
+            assert_eq!(own.encode(asked, Label::Class(0)).unwrap().0.ids, expected.ids, "{prompt}");
             let tokens = answer_tokens(&tokenizer, set, prompt).unwrap();
             assert_eq!(own.answers(), tokens[..2].iter().map(|t| t.id).collect::<Vec<_>>());
             assert_eq!(QuestionForm::of(ReasoningSet::BoolQ, prompt), None);

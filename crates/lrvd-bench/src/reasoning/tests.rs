@@ -81,7 +81,7 @@ fn each_prompt_set_finds_its_label_tokens() {
 }
 
 #[test]
-fn wrong_label_tokens_are_refused() {
+fn wrong_label_tokens_are_rejected() {
     let llama = llama();
     let answers = answer_tokens(&llama, ReasoningSet::Obqa, PromptSet::Clean).unwrap();
     let error = require_single(&llama, &answers).unwrap_err().to_string();
@@ -110,11 +110,11 @@ fn a_decoder_reads_begin_prompt_and_end() {
         let config = EncodeConfig::decoder(prompt, 300);
         let task =
             ReasoningTask::new(&data(set, std::slice::from_ref(&one)), &llama, config).unwrap();
-        let mut wanted = vec![1];
-        wanted.extend(bare(&llama, &prompt.text(set, &one)));
-        wanted.extend(end.then_some(2));
-        assert_eq!(task.train[0].ids, wanted, "{set} {prompt}");
-        assert_eq!(task.train[0].type_ids, vec![0; wanted.len()]);
+        let mut expected = vec![1];
+        expected.extend(bare(&llama, &prompt.text(set, &one)));
+        expected.extend(end.then_some(2));
+        assert_eq!(task.train[0].ids, expected, "{set} {prompt}");
+        assert_eq!(task.train[0].type_ids, vec![0; expected.len()]);
         assert_eq!(task.train[0].label, Label::Class(one.answer));
         assert_eq!(task.pad_id, 1);
         assert_eq!(task.classes, task.answers.len());
@@ -176,8 +176,8 @@ fn choices_are_cut_when_the_question_is_gone_and_then_there_is_an_error() {
     let error = at(40).unwrap_err().to_string();
     assert!(error.starts_with("item `7-1`") && error.ends_with("the limit is 40"), "{error}");
     let error = at(1).unwrap_err().to_string();
-    let wanted = "`max_length` should be more than 1, the number of special tokens, found 1";
-    assert_eq!(error, wanted);
+    let expected = "`max_length` should be more than 1, the number of special tokens, found 1";
+    assert_eq!(error, expected);
 }
 
 #[test]

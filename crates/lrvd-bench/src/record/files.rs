@@ -1,17 +1,14 @@
 //! Files of a run: `results.json`, written whole and read strictly, `ranks.jsonl` and the predictions.
 
 use std::collections::BTreeMap;
-use std::fs::{File, OpenOptions};
-use std::io::{BufWriter, Write as _};
-use std::marker::PhantomData;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::{anyhow, bail};
 use serde::{Deserialize, Serialize};
 
 use super::results::{Results, SCHEMA_VERSION};
 use super::{RankCause, real};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::io::{read_text, write_text};
 
 /// Writes `results.json`, indented by two spaces, with a final newline.
@@ -31,18 +28,18 @@ pub fn read_results(path: &Path) -> Result<Results> {
     let text = read_text(path)?;
     let parse = |error: serde_json::Error| {
         anyhow!(
-            "`{path}` is not a results file of schema version {wanted}: {error}",
+            "`{path}` is not a results file of schema version {expected}: {error}",
             path = path.display(),
-            wanted = SCHEMA_VERSION
+            expected = SCHEMA_VERSION
         )
     };
     let probe: Probe = serde_json::from_str(&text).map_err(parse)?;
     if probe.schema_version != u64::from(SCHEMA_VERSION) {
         bail!(
-            "`{path}` has schema version {found}, this program reads version {wanted}",
+            "`{path}` has schema version {found}, this program reads version {expected}",
             path = path.display(),
             found = probe.schema_version,
-            wanted = SCHEMA_VERSION
+            expected = SCHEMA_VERSION
         );
     }
     serde_json::from_str(&text).map_err(parse)
@@ -83,52 +80,12 @@ pub struct PredictionLine {
     pub mutual_information: BTreeMap<u32, f64>,
 }
 
-/// Appends values of one type to a file, one compact JSON object a line.
-#[derive(Debug)]
-pub struct JsonLines<T> {
-    path: PathBuf,
-    file: BufWriter<File>,
-    kind: PhantomData<fn(&T)>,
-}
-
-impl<T: Serialize> JsonLines<T> {
-    pub fn create(path: &Path) -> Result<Self> {
-        Self::open(path, OpenOptions::new().create(true).write(true).truncate(true))
-    }
-
-    pub fn append(path: &Path) -> Result<Self> {
-        Self::open(path, OpenOptions::new().create(true).append(true))
-    }
-
-    fn open(path: &Path, options: &OpenOptions) -> Result<Self> {
-        let file = options.open(path).map_err(|source| {
-            Error::new(source).context(format!("cannot create `{}`", path.display()))
-        })?;
-        Ok(Self { path: path.to_path_buf(), file: BufWriter::new(file), kind: PhantomData })
-    }
-
-    pub fn write(&mut self, value: &T) -> Result<()> {
-        let mut line = serde_json::to_string(value)
-            .map_err(|source| anyhow!("`{}`: {source}", self.path.display()))?;
-        line.push('\n');
-        self.file.write_all(line.as_bytes()).map_err(|source| self.write_error(source))
-    }
-
-    /// Hands what is buffered to the operating system: call at each checkpoint and at the end.
-    pub fn flush(&mut self) -> Result<()> {
-        self.file.flush().map_err(|source| self.write_error(source))
-    }
-
-    fn write_error(&self, source: std::io::Error) -> Error {
-        Error::new(source).context(format!("cannot write `{}`", self.path.display()))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::super::sample::sample_results;
     use super::*;
+    use crate::io::write_json_lines;
 
     #[test]
     fn results_come_back_as_they_went() {
@@ -164,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn other_versions_and_unknown_fields_are_refused() {
+    fn other_versions_and_unknown_fields_are_rejected() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("results.json");
         write_results(&path, &sample_results()).unwrap();
@@ -187,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn rank_lines_append_and_read_back() {
+    fn rank_lines_are_written_and_read_back() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("ranks.jsonl");
         let line = |step| RankLine {
@@ -199,13 +156,7 @@ mod tests {
             ranks: BTreeMap::from([("b.query".into(), 3), ("a.key".into(), 0)]),
             total_rank: 3,
         };
-        let mut file = JsonLines::create(&path).unwrap();
-        file.write(&line(100)).unwrap();
-        file.flush().unwrap();
-        drop(file);
-        let mut file = JsonLines::append(&path).unwrap();
-        file.write(&line(200)).unwrap();
-        file.flush().unwrap();
+        write_json_lines(&path, [line(100), line(200)]).unwrap();
         let text = std::fs::read_to_string(&path).unwrap();
         let first = r#"{"task":"cola","method":"BayesLoRA","seed":2,"step":100,"cause":"prune","ranks":{"a.key":0,"b.query":3},"total_rank":3}"#;
         assert_eq!(text.lines().next().unwrap(), first);

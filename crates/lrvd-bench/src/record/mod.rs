@@ -10,7 +10,7 @@ pub(crate) mod results;
 #[cfg(test)]
 pub(crate) mod sample;
 
-pub use files::{JsonLines, PredictionLine, RankLine, read_results, write_results};
+pub use files::{PredictionLine, RankLine, read_results, write_results};
 pub use lrvd_burn::train::{RankCause, RankEvent};
 pub use results::{
     BinRecord, CheckpointRecord, Checkpoints, DataFile, DataOrigin, EnergyAuc, EnergyRecord,

@@ -25,7 +25,7 @@ pub(super) fn deserialize<'de, T: Carried, D: Deserializer<'de>>(from: D) -> Res
 }
 
 #[derive(Serialize, Deserialize)]
-#[serde(untagged, expecting = "wanted a number, or one of \"NaN\", \"inf\", \"-inf\"")]
+#[serde(untagged, expecting = "expected a number, or one of \"NaN\", \"inf\", \"-inf\"")]
 pub(super) enum Number {
     Finite(f64),
     Named(String),
@@ -47,7 +47,7 @@ impl Carried for f64 {
             Number::Named(name) if ["NaN", "inf", "-inf"].contains(&name.as_str()) => {
                 name.parse().map_err(|_| name)
             }
-            Number::Named(name) => Err(format!("`{name}` is no number")),
+            Number::Named(name) => Err(format!("`{name}` is not a number")),
         }
     }
 }

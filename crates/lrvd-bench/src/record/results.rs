@@ -329,7 +329,7 @@ pub struct SelectiveRecord {
     pub curve: Vec<(f64, f64)>,
 }
 
-/// What a wanted risk costs in coverage.
+/// What a chosen risk costs in coverage.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SelectiveTarget {

@@ -419,8 +419,8 @@ mod tests {
         let (run, metric) =
             (own("obqa", "BayesLoRA"), Metric::EntropyAuroc(ReasoningSet::ArcC, 10));
         let last = run.checkpoints.last.as_ref().unwrap();
-        let wanted = run.ood["arc-c"][&10].auroc_entropy;
-        assert_eq!(metric.value(&results, run, last), Some(wanted));
+        let expected = run.ood["arc-c"][&10].auroc_entropy;
+        assert_eq!(metric.value(&results, run, last), Some(expected));
         let best = run.checkpoints.best.as_ref().unwrap();
         assert_eq!(metric.value(&results, run, best), None);
         // One draw is one model, and models of another task were not asked.

@@ -383,9 +383,9 @@ mod tests {
     fn the_first_sentence_says_what_was_run() {
         let mut results = two(&[(0.5, 0.5); 3], &[(0.9, 0.5); 3]);
         let text = said(&results).ran;
-        let wanted = "LoRA and BayesLoRA fine-tuned nano, 3\u{202f}400\u{202f}000 parameters, for 800 steps with 3 seeds on \
+        let expected = "LoRA and BayesLoRA fine-tuned nano, 3\u{202f}400\u{202f}000 parameters, for 800 steps with 3 seeds on \
                       RTE (";
-        assert!(text.starts_with(wanted), "{text}");
+        assert!(text.starts_with(expected), "{text}");
         assert!(
             text.contains(" training rows, generated; 400 validation rows, split off here)"),
             "{text}"

@@ -130,11 +130,11 @@ fn parse_row(record: &csv::StringRecord, line: u64, file: &str) -> Result<Publis
         "" => Err(anyhow!("`{file}`:{line}: column `{column}` is empty")),
         cell => Ok(cell.to_owned()),
     };
-    let number = |index: usize, column: &'static str, wanted: &'static str, low: f64| {
+    let number = |index: usize, column: &'static str, expected: &'static str, low: f64| {
         let parsed = record[index].parse::<f64>().ok().filter(|x| x.is_finite() && *x >= low);
         parsed.ok_or_else(|| {
             anyhow!(
-                "`{file}`:{line}: column `{column}` holds `{}`, expected {wanted}",
+                "`{file}`:{line}: column `{column}` holds `{}`, expected {expected}",
                 &record[index]
             )
         })
@@ -216,8 +216,8 @@ mod tests {
                 "`t.csv`:4: `rank`, `LoRA`, `CoLA` is already given on line 2",
             ),
         ];
-        for (text, wanted) in cases {
-            assert_eq!(error(&text).to_string(), wanted);
+        for (text, expected) in cases {
+            assert_eq!(error(&text).to_string(), expected);
         }
         let missing = Published::read(Path::new("no-such-table.csv")).unwrap_err().to_string();
         assert!(missing.starts_with("cannot read `no-such-table.csv`"), "{missing}");

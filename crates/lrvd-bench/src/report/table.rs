@@ -305,36 +305,36 @@ mod tests {
 
     #[test]
     fn text_is_aligned() {
-        let wanted = "\
+        let expected = "\
 metric    method     CoLA         RTE    STS-B
 --------  ---------  -----------  -----  -----
 accuracy  LoRA       0.500 ±.250  0.625  –
 accuracy  BayesLoRA  0.500 ±.000  0.750  –
 ";
-        assert_eq!(render_text(&summary()), wanted);
+        assert_eq!(render_text(&summary()), expected);
     }
 
     #[test]
     fn markdown_has_a_rule() {
-        let wanted = "\
+        let expected = "\
 | metric | method | CoLA | RTE | STS-B |
 | --- | --- | --- | --- | --- |
 | accuracy | LoRA | 0.500 ±.250 | 0.625 | – |
 | accuracy | BayesLoRA | 0.500 ±.000 | 0.750 | – |
 ";
-        assert_eq!(render_markdown(&summary()), wanted);
+        assert_eq!(render_markdown(&summary()), expected);
     }
 
     #[test]
     fn csv_is_tidy_and_quoted() {
-        let wanted = "\
+        let expected = "\
 metric,method,task,mean,std
 accuracy,LoRA,CoLA,0.5,0.25
 accuracy,LoRA,RTE,0.625,
 accuracy,BayesLoRA,CoLA,0.5,0
 accuracy,BayesLoRA,RTE,0.75,
 ";
-        assert_eq!(render_csv(&summary()), wanted);
+        assert_eq!(render_csv(&summary()), expected);
         assert_eq!(quote("a,\"b\""), "\"a,\"\"b\"\"\"");
     }
 
@@ -361,8 +361,8 @@ accuracy,BayesLoRA,RTE,0.75,
             }
             for table in tables(&render_markdown(&summary)) {
                 let bars = |line: &str| line.matches(" |").count();
-                let wanted = table.lines().next().map(bars);
-                assert!(table.lines().all(|line| Some(bars(line)) == wanted), "{table}");
+                let expected = table.lines().next().map(bars);
+                assert!(table.lines().all(|line| Some(bars(line)) == expected), "{table}");
             }
         }
     }
@@ -414,12 +414,12 @@ accuracy,BayesLoRA,RTE,0.75,
         let groups = blocks(&summary);
         assert_eq!(groups.len(), 2, "sizes stand apart");
         let value = |metric| cell(&summary, metric, "LoRA", "obqa");
-        let wanted = format!(
+        let expected = format!(
             "        accuracy  accuracy_k10  ece\nmethod  OBQA      OBQA          OBQA\n\
 ------  --------  ------------  -------------\nLoRA    {}     –             {}\n",
             value(Metric::Accuracy(0)),
             value(Metric::Ece(0))
         );
-        assert_eq!(block_text(&summary, &groups[0]), wanted);
+        assert_eq!(block_text(&summary, &groups[0]), expected);
     }
 }

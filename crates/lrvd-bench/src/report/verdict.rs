@@ -320,9 +320,10 @@ pub(super) mod tests {
     #[test]
     fn a_task_is_judged_by_its_own_metric() {
         let first = said(&sample_results());
-        for (text, wanted) in first.scores.iter().zip(["CoLA. Matthews", "RTE. Acc", "STS-B. Pear"])
+        for (text, expected) in
+            first.scores.iter().zip(["CoLA. Matthews", "RTE. Acc", "STS-B. Pear"])
         {
-            assert!(text.starts_with(wanted), "{text}");
+            assert!(text.starts_with(expected), "{text}");
         }
         let many = said(&sample_reasoning());
         assert!(many.ran.starts_with("20 methods"), "{}", many.ran);
@@ -385,7 +386,7 @@ pub(super) mod tests {
     fn what_is_alike_for_all_tasks_is_said_once() {
         let text = &said(&six_tasks()).ranks[0];
         assert!(text.starts_with("Of 8 ranks a module BayesLoRA kept 4.77 on ARC-C, "), "{text}");
-        let wanted = " on WG-S: no layer or kind of module stands out significantly.";
-        assert!(text.ends_with(wanted), "{text}");
+        let expected = " on WG-S: no layer or kind of module stands out significantly.";
+        assert!(text.ends_with(expected), "{text}");
     }
 }

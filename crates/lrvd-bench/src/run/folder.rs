@@ -5,6 +5,8 @@
 //! left them; any other folder is an error and stays as it is. The marker is locked for as long as an
 //! [`OutputFolder`] lives, so that two processes never write into one folder.
 
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
 use std::fs::{self, File, TryLockError};
 use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
@@ -18,6 +20,7 @@ use lrvd_burn::peft::{
 use serde::Serialize;
 use serde_json::Value;
 
+use crate::backbone::GENERATION_FILE;
 use crate::error::{Burn, Error, Result};
 use crate::io::{JsonLayout, cannot, create_dir, read_json, write_json};
 use crate::record::RunRecord;
@@ -38,6 +41,9 @@ const DATA_FILES: &str = "data_files";
 /// Entry with the hashes of the base model's configuration and tokenizer.
 const BASE_FILES: &str = "base_files";
 
+/// Differences that a message shows.
+const DIFFERENCES: usize = 40;
+
 #[derive(Debug)]
 pub(crate) struct OutputFolder {
     path: PathBuf,
@@ -57,9 +63,9 @@ impl OutputFolder {
                 folder.hold()?;
             }
             // A process that is just starting has created the marker and not written it yet.
-            Ok(text) if text.is_empty() => folder.refuse_foreign()?,
+            Ok(text) if text.is_empty() => folder.reject_foreign()?,
             Ok(_) => return Err(folder.foreign(MARKER)),
-            Err(_) => folder.refuse_foreign()?,
+            Err(_) => folder.reject_foreign()?,
         }
         Ok(folder)
     }
@@ -112,7 +118,7 @@ impl OutputFolder {
         if self.lock.is_some() {
             return Ok(());
         }
-        self.refuse_foreign()?;
+        self.reject_foreign()?;
         let absent = |folder: &&Path| !folder.as_os_str().is_empty() && !folder.exists();
         let made = self.path.ancestors().take_while(absent).map(Path::to_owned).collect();
         create_dir(&self.path)?;
@@ -129,29 +135,18 @@ impl OutputFolder {
             keep_files(&old, &mut settings);
         }
         self.made = None;
+        remove_parts(&self.path)?;
         write_json(&self.file(SETTINGS_FILE), &settings, JsonLayout::Pretty)
     }
 
     /// Checks that the folder is still there, with its marker in it.
     pub(crate) fn still_there(&self) -> Result<()> {
-        if self.file(MARKER).is_file() {
-            return Ok(());
-        }
-        Err(anyhow!(
-            "`{}` was removed or moved while the run wrote into it, so that parts of its output are missing",
-            self.path.display()
-        ))
+        still_there(&self.path)
     }
 
-    /// Removes what a run needs only until it is finished.
+    /// Removes what a run needs only until it is finished, and what a kill left.
     pub(crate) fn clear(&self) -> Result<()> {
-        let folder = self.file(CHECKPOINT_DIR);
-        match fs::remove_dir_all(&folder) {
-            Err(error) if error.kind() != ErrorKind::NotFound => {
-                Err(cannot("remove", &folder)(error))
-            }
-            _ => Ok(()),
-        }
+        clear(&self.path)
     }
 
     fn hold(&mut self) -> Result<bool> {
@@ -184,7 +179,7 @@ impl OutputFolder {
     }
 
     /// An error for a folder with anything in it but a marker, unless there are settings, which must then be ours.
-    fn refuse_foreign(&self) -> Result<()> {
+    fn reject_foreign(&self) -> Result<()> {
         if self.file(SETTINGS_FILE).is_file() {
             return Ok(());
         }
@@ -217,6 +212,48 @@ impl Drop for OutputFolder {
     }
 }
 
+/// Checks that the output folder `out` is still there, with its marker in it.
+pub(crate) fn still_there(out: &Path) -> Result<()> {
+    if out.join(MARKER).is_file() {
+        return Ok(());
+    }
+    Err(anyhow!(
+        "`{}` was removed or moved while the run wrote into it, so that parts of its output are missing",
+        out.display()
+    ))
+}
+
+/// Removes the checkpoints of the finished run in `folder`, and what a kill left there.
+pub(crate) fn clear(folder: &Path) -> Result<()> {
+    remove_parts(folder)?;
+    let checkpoints = folder.join(CHECKPOINT_DIR);
+    match fs::remove_dir_all(&checkpoints) {
+        Err(error) if error.kind() != ErrorKind::NotFound => {
+            Err(cannot("remove", &checkpoints)(error))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Removes the files directly in `folder` that a kill left half written: `.NAME*.part`.
+pub(crate) fn remove_parts(folder: &Path) -> Result<()> {
+    let entries = match fs::read_dir(folder) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        Err(source) => return Err(cannot("list", folder)(source)),
+    };
+    for entry in entries {
+        let entry = entry.map_err(cannot("list", folder))?;
+        let (path, name) = (entry.path(), entry.file_name());
+        let is_part = name.to_string_lossy().starts_with('.')
+            && path.extension().is_some_and(|extension| extension == "part");
+        if is_part && entry.file_type().is_ok_and(|kind| kind.is_file()) {
+            fs::remove_file(&path).map_err(cannot("remove", &path))?;
+        }
+    }
+    Ok(())
+}
+
 /// Adds the data files of `old` tasks that `new` does not name.
 fn keep_files(old: &Value, new: &mut Value) {
     let old = old.get(DATA_FILES).and_then(Value::as_object);
@@ -228,7 +265,7 @@ fn keep_files(old: &Value, new: &mut Value) {
     }
 }
 
-/// Names of the settings that differ, apart from the lists that may grow.
+/// The settings that differ, apart from the lists that may grow; of many the first.
 fn differences(old: &Value, new: &Value) -> String {
     let may_grow = ["tasks", "methods", "seeds"];
     let (Some(old), Some(new)) = (old.as_object(), new.as_object()) else {
@@ -253,11 +290,25 @@ fn differences(old: &Value, new: &Value) -> String {
                 let changed = value.iter().filter(|(k, v)| old.get(*k).is_some_and(|o| o != *v));
                 found.extend(changed.map(|(task, _)| format!("the data files of {task}")));
             }
+            (BASE_FILES, Some(old), Some(value)) => {
+                // Folders of earlier versions do not have the hash of this one.
+                let known = |file: &&String| *file != GENERATION_FILE || old.contains_key(*file);
+                let files: BTreeSet<&String> =
+                    old.keys().chain(value.keys().filter(known)).collect();
+                let changed = files.into_iter().filter(|file| old.get(*file) != value.get(*file));
+                found.extend(changed.map(|file| format!("`{file}` of the base model")));
+            }
             _ => found
                 .push(format!("{key}: {} then, {value} now", old.get(key).unwrap_or(&Value::Null))),
         }
     }
-    found.join("; ")
+    let more = found.len().saturating_sub(DIFFERENCES);
+    found.truncate(DIFFERENCES);
+    let mut text = found.join("; ");
+    if more > 0 {
+        let _ = write!(text, "; and {more} more");
+    }
+    text
 }
 
 /// What the files of an adapter say beside its factors.
@@ -321,13 +372,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_ours_is_refused_untouched() {
+    fn what_is_not_ours_is_rejected_untouched() {
         let parent = tempfile::tempdir().unwrap();
         let out = parent.path().join("out");
         fs::create_dir(&out).unwrap();
         fs::write(out.join("labels.json"), "mine").unwrap();
-        let refused = OutputFolder::look(&out, false).unwrap_err().to_string();
-        assert!(refused.contains("holds `labels.json` and was not made by `lrvd`"), "{refused}");
+        let rejected = OutputFolder::look(&out, false).unwrap_err().to_string();
+        assert!(rejected.contains("holds `labels.json` and was not made by `lrvd`"), "{rejected}");
         // A settings file of another program is not accepted, with or without `--resume`.
         fs::write(out.join(SETTINGS_FILE), "{\"theme\": \"dark\"}").unwrap();
         for resume in [false, true] {
@@ -337,8 +388,8 @@ mod tests {
         }
         assert_eq!(fs::read_dir(&out).unwrap().count(), 2);
         let file = out.join("labels.json");
-        let refused = OutputFolder::look(&file, false).unwrap_err().to_string();
-        assert!(refused.starts_with("cannot list `"), "{refused}");
+        let rejected = OutputFolder::look(&file, false).unwrap_err().to_string();
+        assert!(rejected.starts_with("cannot list `"), "{rejected}");
     }
 
     #[test]
@@ -412,6 +463,56 @@ mod tests {
     }
 
     #[test]
+    fn files_that_a_kill_left_half_written_are_removed() {
+        let parent = tempfile::tempdir().unwrap();
+        let (out, settings) = (parent.path().join("out"), json!({ "seed": 1 }));
+        OutputFolder::look(&out, false).unwrap().begin(&settings).unwrap();
+        // Names as `replace_with` makes them, and others.
+        let half = [".record.jsonxY3z9Q.part", ".metrics.jsonl0a1B2c.part"];
+        let kept = [".hidden", "model.part", "adapter/.adapter_config.jsonAAAAAA.part"];
+        fs::create_dir_all(out.join("adapter")).unwrap();
+        fs::create_dir_all(out.join(".folder.part")).unwrap();
+        let write = || {
+            half.iter().chain(&kept).for_each(|name| fs::write(out.join(name), "half").unwrap());
+        };
+        let check = || {
+            assert!(half.iter().all(|name| !out.join(name).exists()));
+            assert!(kept.iter().all(|name| out.join(name).is_file()));
+            assert!(out.join(".folder.part").is_dir());
+        };
+        write();
+        assert!(OutputFolder::look(&out, false).unwrap().begin(&settings).is_err());
+        assert!(half.iter().all(|name| out.join(name).exists()), "only `--resume` removes them");
+        let mut folder = OutputFolder::look(&out, true).unwrap();
+        folder.begin(&settings).unwrap();
+        check();
+        write();
+        folder.clear().unwrap();
+        check();
+    }
+
+    #[test]
+    fn of_many_differences_some_are_shown() {
+        let all = |n: i32| (0..1000).map(|i| (format!("key{i:03}"), json!(n))).collect::<Value>();
+        let text = differences(&all(1), &all(2));
+        assert!(text.starts_with("key000: 1 then, 2 now; "), "{text}");
+        assert!(text.ends_with("; key039: 1 then, 2 now; and 960 more"), "{text}");
+    }
+
+    #[test]
+    fn a_base_file_that_an_earlier_version_did_not_hash_is_no_difference() {
+        let base = |files: Value| json!({ BASE_FILES: files });
+        let new = base(json!({"config.json": "1", GENERATION_FILE: "2"}));
+        assert_eq!(differences(&base(json!({"config.json": "1"})), &new), "");
+        let one = differences(&base(json!({GENERATION_FILE: "2"})), &new);
+        assert_eq!(one, "`config.json` of the base model");
+        let old = base(json!({"config.json": "0", GENERATION_FILE: "3", "spm.model": "4"}));
+        let all = ["config.json", GENERATION_FILE, "spm.model"];
+        let expected = all.map(|file| format!("`{file}` of the base model")).join("; ");
+        assert_eq!(differences(&old, &new), expected);
+    }
+
+    #[test]
     fn one_process_at_a_time() {
         let parent = tempfile::tempdir().unwrap();
         let out = parent.path().join("out");
@@ -419,8 +520,8 @@ mod tests {
         let mut first = OutputFolder::look(&out, false).unwrap();
         let mut second = OutputFolder::look(&out, false).unwrap();
         first.begin(&settings).unwrap();
-        for refused in [second.begin(&settings), OutputFolder::look(&out, true).map(drop)] {
-            assert!(refused.unwrap_err().to_string().starts_with("another `lrvd` is writing"));
+        for rejected in [second.begin(&settings), OutputFolder::look(&out, true).map(drop)] {
+            assert!(rejected.unwrap_err().to_string().starts_with("another `lrvd` is writing"));
         }
         drop(first);
         OutputFolder::look(&out, true).unwrap().begin(&settings).unwrap();

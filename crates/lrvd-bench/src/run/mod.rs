@@ -8,7 +8,7 @@ pub use lrvd_burn::train::{MAX_SEED, check_seed};
 
 pub(crate) use folder::{
     ADAPTER_DIR, AdapterFiles, CHECKPOINT_DIR, OutputFolder, RECORD_FILE, SETTINGS_FILE,
-    adapter_files,
+    adapter_files, clear, remove_parts, still_there,
 };
 pub(crate) use outcome::{
     Candidate, Finished, RunLabel, rank_record, reported, run_record, summary, write_predictions,

@@ -17,11 +17,11 @@ use crate::eval::{
     RunContext, Scored, energy_records, label_number, score_draws, selective_records,
     statistic_record,
 };
-use crate::io::create_dir;
+use crate::io::{create_dir, write_json_lines};
 use crate::method::Tuning;
 use crate::record::{
-    CheckpointRecord, Checkpoints, EvalPoint, JsonLines, ParameterCounts, PredictionLine,
-    RankBudget, RunRecord, RunStatus,
+    CheckpointRecord, Checkpoints, EvalPoint, ParameterCounts, PredictionLine, RankBudget,
+    RunRecord, RunStatus,
 };
 use crate::settings::{CheckpointChoice, ExperimentConfig, MethodName, RankRequest};
 use crate::task::Goal;
@@ -300,11 +300,12 @@ pub(crate) fn write_predictions(
     if let Some(parent) = path.parent().filter(|p| !p.as_os_str().is_empty()) {
         create_dir(parent)?;
     }
-    let mut lines = JsonLines::create(path)?;
     let width = task.labels;
     let uncertain = || scored.iter().filter_map(|(&k, s)| Some((k, s, s.uncertainty.as_ref()?)));
-    for (i, (id, example)) in task.validation_ids.iter().zip(&task.validation).enumerate() {
-        lines.write(&PredictionLine {
+    let rows = task.validation_ids.iter().zip(&task.validation).enumerate();
+    write_json_lines(
+        path,
+        rows.map(|(i, (id, example))| PredictionLine {
             id: id.clone(),
             label: label_number(example.label),
             probs: scored
@@ -317,9 +318,8 @@ pub(crate) fn write_predictions(
                 .filter(|(_, s, _)| s.metrics.mutual_information.is_some())
                 .map(|(k, _, u)| (k, u.mutual_information[i]))
                 .collect(),
-        })?;
-    }
-    lines.flush()
+        }),
+    )
 }
 
 #[cfg(test)]

@@ -76,7 +76,7 @@ impl RunStart<'_> {
         Ok(run)
     }
 
-    /// Refuses a policy of draws that the method or the task has no use for, by one question.
+    /// Rejects a policy of draws that the method or the task has no use for, by one question.
     ///
     /// Whoever follows a policy answers a cascade that decides everything without a draw, and says so.
     fn check_policy(&self, run: &RunState) -> Burn<()> {
@@ -153,10 +153,21 @@ impl<'a> Run<'a> {
         folder: &Path,
         sink: &mut dyn ProgressSink,
     ) -> Result<Option<Finished>> {
-        let watch = FinalWatch::new(self.stop, sink, self.answers(run, label.method));
+        let total = self.answers(run, label.method);
+        self.watched(sink, total, |context| record(context, run, label, folder))
+    }
+
+    /// What `answer` returns after about `total` answers under this run's watch; `None` if a stop request ended it.
+    pub(crate) fn watched<T>(
+        &self,
+        sink: &mut dyn ProgressSink,
+        total: usize,
+        answer: impl FnOnce(&RunContext<'_>) -> Result<T>,
+    ) -> Result<Option<T>> {
+        let watch = FinalWatch::new(self.stop, sink, total);
         let passed = |answers| watch.passed(answers);
         let context = RunContext { watch: PassWatch::new(&passed), ..self.context() };
-        match record(&context, run, label, folder) {
+        match answer(&context) {
             Err(error) if kind_of(&error) == Some(Kind::Stopped) => Ok(None),
             found => found.map(Some),
         }

@@ -139,16 +139,16 @@ mod tests {
 
     #[test]
     fn a_number_or_the_word() {
-        for (text, wanted) in [
+        for (text, expected) in [
             ("0.5", KlWeight::Fixed(0.5)),
             ("1", KlWeight::Fixed(1.0)),
             ("\"auto\"", KlWeight::Auto),
         ] {
             let found: KlWeight = serde_json::from_str(text).unwrap();
-            assert_eq!(found, wanted);
+            assert_eq!(found, expected);
             assert_eq!(
                 serde_json::from_value::<KlWeight>(serde_json::to_value(found).unwrap()).unwrap(),
-                wanted
+                expected
             );
         }
         let error = serde_json::from_str::<KlWeight>("\"automatic\"").unwrap_err().to_string();

@@ -3,11 +3,14 @@
 use std::cmp::Ordering;
 use std::fmt;
 
+use anyhow::bail;
+
 use Capabilities as Can;
 use lrvd_core::adalora::matched_target_rank;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::ExperimentConfig;
+use crate::error::Result;
 
 /// What stands behind a name for temperature scaling on top of it.
 const TEMPERED: &str = "+TS";
@@ -93,6 +96,14 @@ impl MethodName {
         } else {
             self.entry.can
         }
+    }
+
+    /// Returns an error for a target rank of a method that has none.
+    pub(crate) fn check_target(self, rank: Option<usize>) -> Result<()> {
+        if rank.is_some() && !self.can().budget {
+            bail!("a target rank is for the method `adalora` only");
+        }
+        Ok(())
     }
 
     /// Numbers of draws that make sense beside the deterministic answer.
@@ -295,13 +306,13 @@ methods! {
     "ScalaBL", "scalabl", Variance, SINGLE, Can::DRAWS,
         "noise on one scale per rank direction, in an orthonormal basis";
     "TFB", "tfb", PostHoc, SINGLE, Can::POST_HOC,
-        "the most noise on a trained LoRA that its predictions bear";
+        "the most noise on a trained LoRA that its predictions tolerate";
     "C-LoRA", "c-lora", Variance, SINGLE, Can::DRAWS,
         "a random rank matrix whose law a small network reads off the input";
     "AdaLoRA", "adalora", Point, SINGLE, Can { prunes: true, budget: true, ..Can::PLAIN },
         "rank directions masked to a falling budget by their sensitivity";
     "BayesLoRA", "bayeslora", LowRank, SINGLE, Can::LRVD,
-        "one posterior variance per rank direction, pruned while it trains";
+        "one posterior variance per rank direction; ranks cut by held-out rows or by the posterior";
     "BayesLoRA-fixed", "bayeslora-fixed", LowRank, SINGLE, Can { prunes: false, ..Can::LRVD },
         "BayesLoRA at its initial rank, without pruning";
     "LRVD-NTS", "lrvd-nts", LowRank, SINGLE, Can::LRVD,

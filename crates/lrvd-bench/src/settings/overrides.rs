@@ -1,5 +1,6 @@
 //! Settings from a preset, a file and the command line, in this order; unknown keys are errors.
 
+use std::fmt::Display;
 use std::path::Path;
 
 use anyhow::{anyhow, bail};
@@ -51,11 +52,11 @@ impl ConfigOverrides {
         let preset = preset.or(named).unwrap_or_default();
         let named = take(&mut table, TASK, Training::ALL, Training::name)?;
         let training = match (training, named) {
-            (Some(wanted), Some(found)) if wanted != found => {
-                let (found, wanted) = (found.name(), wanted.name());
-                bail!("the settings file is for the task `{found}`, and this is `{wanted}`");
+            (Some(expected), Some(found)) if expected != found => {
+                let (found, expected) = (found.name(), expected.name());
+                bail!("the settings file is for the task `{found}`, and this is `{expected}`");
             }
-            (wanted, found) => wanted.or(found).unwrap_or_default(),
+            (expected, found) => expected.or(found).unwrap_or_default(),
         };
         let mut config = ExperimentConfig { steps: STEPS, ..training.config(preset) };
         if preset == Preset::Default {
@@ -144,14 +145,14 @@ impl ConfigOverrides {
         if key == "preset" {
             bail!("the preset is chosen by `--preset NAME`");
         }
-        let refused = |reason: &str| anyhow!("setting `{key}` cannot be `{value}`: {reason}");
+        let rejected = |reason: &str| anyhow!("setting `{key}` cannot be `{value}`: {reason}");
         if key == TASK {
-            return Err(refused("only a settings file for `lrvd train` says what it is for"));
+            return Err(rejected("only a settings file for `lrvd train` says what it is for"));
         }
         if !is_finite(value) {
-            return Err(refused("wanted a finite number"));
+            return Err(rejected("expected a finite number"));
         }
-        let json = serde_json::to_value(value).map_err(|error| refused(&error.to_string()))?;
+        let json = serde_json::to_value(value).map_err(|error| rejected(&error.to_string()))?;
         let changed = self.replaced(key, json.clone())?;
         let changed = match read(key, &json, changed.clone()) {
             Ok(_) => changed,
@@ -186,7 +187,7 @@ impl ConfigOverrides {
                 return Err(Error::new(UnknownName {
                     what: "setting",
                     found: below(name),
-                    wanted: quoted(known.iter().map(|key| below(key))),
+                    expected: quoted(known.iter().map(|key| below(key))),
                     suggestion: nearest(name, &known).map(below),
                 }));
             }
@@ -276,8 +277,12 @@ fn is_finite(value: &toml::Value) -> bool {
 fn read(key: &str, value: &Value, config: Value) -> Result<ExperimentConfig> {
     serde_json::from_value(config).map_err(|error| {
         let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-        anyhow!("setting `{key}` cannot be `{value}`: {error}")
+        unusable(key, value, error)
     })
+}
+
+pub(super) fn unusable(key: &str, value: impl Display, reason: impl Display) -> Error {
+    anyhow!("setting `{key}` cannot be `{value}`: {reason}")
 }
 
 fn read_table(file: &Path) -> Result<toml::Table> {
@@ -379,7 +384,7 @@ mod tests {
     #[test]
     fn what_does_not_exist_or_fit_is_named() {
         let message = |assignment: &str| with(&[assignment]).unwrap_err().to_string();
-        assert!(message("stepz=5").starts_with("unknown setting `stepz`; wanted one of "));
+        assert!(message("stepz=5").starts_with("unknown setting `stepz`; expected one of "));
         assert!(message("prune.threshold=5").contains("`prune.log_alpha_threshold`"));
         assert!(message("steps.more=5").contains("`steps`, which has no parts"));
         assert!(message("steps=many").starts_with("setting `steps` cannot be `many`: "));
@@ -395,36 +400,36 @@ mod tests {
 
     #[test]
     fn what_is_out_of_range_or_does_not_go_together_is_named() {
-        for (assignments, wanted) in [
-            ("optimizer.beta1=2.0", "is 2, wanted at least 0 and below 1"),
-            ("optimizer.beta1=1.0", "is 1, wanted at least 0 and below 1"),
-            ("optimizer.beta2=-0.1", "is -0.1, wanted at least 0 and below 1"),
-            ("optimizer.epsilon=-1e-8", "is -1e-8, wanted at least 0"),
-            ("head_weight_decay=-1.0", "is -1, wanted at least 0"),
+        for (assignments, expected) in [
+            ("optimizer.beta1=2.0", "is 2, expected at least 0 and below 1"),
+            ("optimizer.beta1=1.0", "is 1, expected at least 0 and below 1"),
+            ("optimizer.beta2=-0.1", "is -0.1, expected at least 0 and below 1"),
+            ("optimizer.epsilon=-1e-8", "is -1e-8, expected at least 0"),
+            ("head_weight_decay=-1.0", "is -1, expected at least 0"),
             ("prune.min_rank=17", "is 17: it is above `initial_rank`, which is 16"),
             ("accumulation=5", "is 5: it does not divide `batch_size`, which is 32"),
-            ("gradient_clip=0.0", "is 0, wanted above 0"),
-            ("kl_weight=nan", "cannot be `nan`: wanted a finite number"),
-            ("gradient_clip=inf", "cannot be `inf`: wanted a finite number"),
-            ("methods.laplace.holdout=1.0", "is 1, wanted 0.01 to 0.9"),
-            ("methods.swag.start=-0.1", "is -0.1, wanted 0 to 1"),
-            ("methods.swag.every=0.0", "is 0, wanted above 0 and at most 1"),
-            ("methods.swag.anneal=1.5", "is 1.5, wanted 0 to 1"),
-            ("methods.swag.deviations=1", "is 1, wanted 2 to 1000"),
-            ("prediction.cascade=1.5", "is 1.5, wanted 0 to 1"),
-            ("prediction.tolerance=0.0", "is 0, wanted 1e-6 to 0.5"),
+            ("gradient_clip=0.0", "is 0, expected above 0"),
+            ("kl_weight=nan", "cannot be `nan`: expected a finite number"),
+            ("gradient_clip=inf", "cannot be `inf`: expected a finite number"),
+            ("methods.laplace.holdout=1.0", "is 1, expected 0.01 to 0.9"),
+            ("methods.swag.start=-0.1", "is -0.1, expected 0 to 1"),
+            ("methods.swag.every=0.0", "is 0, expected above 0 and at most 1"),
+            ("methods.swag.anneal=1.5", "is 1.5, expected 0 to 1"),
+            ("methods.swag.deviations=1", "is 1, expected 2 to 1000"),
+            ("prediction.cascade=1.5", "is 1.5, expected 0 to 1"),
+            ("prediction.tolerance=0.0", "is 0, expected 1e-6 to 0.5"),
             (
                 "prediction.antithetic=true prediction_draws=activation",
                 "is true: it is for draws of weights, and `prediction_draws` is `activation`",
             ),
-            ("prior={gaussian={std=0.0}}", "is 0, wanted above 0 and at most 1000000"),
+            ("prior={gaussian={std=0.0}}", "is 0, expected above 0 and at most 1000000"),
         ] {
             let mut config = ConfigOverrides::over(&Preset::ConstantWeight.config()).unwrap();
             let set = assignments.split(' ').try_for_each(|one| config.assign(one));
             let error = set.and_then(|()| config.finish().map(drop)).unwrap_err().to_string();
             let key = assignments.split('=').next().unwrap();
             assert!(error.starts_with(&format!("setting `{key}")), "{error}");
-            assert!(error.ends_with(&format!("` {wanted}")), "{error}");
+            assert!(error.ends_with(&format!("` {expected}")), "{error}");
         }
     }
 
@@ -448,10 +453,10 @@ mod tests {
         assert!(config.methods.map.l2_in_loss);
         assert_eq!((config.methods.map.precision, config.methods.map.weight_decay), (2.0, None));
         let wrong = with(&["methods.mep.delta=2"]).unwrap_err().to_string();
-        assert!(wrong.starts_with("unknown setting `methods.mep`; wanted one of `methods."));
+        assert!(wrong.starts_with("unknown setting `methods.mep`; expected one of `methods."));
         let wrong = with(&["methods.map.delta=2"]).unwrap_err().to_string();
         assert!(
-            wrong.starts_with("unknown setting `methods.map.delta`; wanted one of `methods.map.")
+            wrong.starts_with("unknown setting `methods.map.delta`; expected one of `methods.map.")
         );
         // Methods that share a type keep their defaults.
         let config = with(&["methods.bbb-a.prior_std=2", "methods.blob.gamma=none"]).unwrap();
@@ -479,9 +484,9 @@ mod tests {
         // A language model is not asked for classes.
         let text = "[wording]\ntemplate = \"{text}\"\n";
         assert!(read(text, Some(Training::Classifier)).unwrap().finish().is_ok());
-        let refused = read(text, Some(Training::Language)).unwrap().finish().unwrap_err();
+        let rejected = read(text, Some(Training::Language)).unwrap().finish().unwrap_err();
         assert_eq!(
-            refused.to_string(),
+            rejected.to_string(),
             "setting `wording` is set: it asks for a class, and texts have none"
         );
         let config = Preset::Default.config();
@@ -505,7 +510,7 @@ mod tests {
         assert_eq!(config.prune.min_rank, 2);
         let flag = ConfigOverrides::new(None, Some(Preset::Default), Some(&file)).unwrap();
         assert_eq!(flag.finish().unwrap().preset, "default");
-        for (text, wanted) in [
+        for (text, expected) in [
             ("[prune]\nevery_step = 1\n", "unknown setting `prune.every_step`"),
             ("seed = 1\n", "unknown setting `seed`"),
             ("preset = \"mine\"\n", "setting `preset` cannot be `mine`"),
@@ -515,7 +520,7 @@ mod tests {
         ] {
             std::fs::write(&file, text).unwrap();
             let error = ConfigOverrides::new(None, None, Some(&file)).unwrap_err().to_string();
-            assert!(error.contains(wanted), "{error}");
+            assert!(error.contains(expected), "{error}");
         }
     }
 }

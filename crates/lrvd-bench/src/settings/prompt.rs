@@ -2,12 +2,11 @@
 
 use std::fmt::{self, Write as _};
 
-use anyhow::anyhow;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::overrides::TASK;
+use super::overrides::{TASK, unusable};
 use super::schema::{pointer, schema};
 use super::{ConfigOverrides, ExperimentConfig, Preset};
 use crate::error::Result;
@@ -79,7 +78,7 @@ impl WordingSettings {
 }
 
 /// What is set most often, in the order of a file: plain settings first, then those of sections.
-const COMMON: [&str; 22] = [
+const COMMON: [&str; 23] = [
     "steps",
     "batch_size",
     "accumulation",
@@ -98,11 +97,14 @@ const COMMON: [&str; 22] = [
     "draws",
     "checkpoint",
     "base_precision",
+    "prune.min_rank",
     "prune.log_alpha_threshold",
     "prune.start",
     "prune.every",
-    "prune.min_rank",
+    "rank_search.margin",
 ];
+/// Settings of ranks that are cut at a constant KL weight. `rank_search` has those of the cut by held-out rows.
+const AT_CONSTANT_WEIGHT: [&str; 3] = ["prune.log_alpha_threshold", "prune.start", "prune.every"];
 /// Language models keep their own head.
 const HEAD: &str = "head_learning_rate";
 
@@ -112,7 +114,12 @@ pub fn template(training: Training, preset: Preset) -> Result<String> {
     let schema = schema()?;
     let mut config = ConfigOverrides::new(Some(training), Some(preset), None)?.config;
     config[TASK] = training.name().into();
-    let own = |key: &&str| training == Training::Classifier || *key != HEAD;
+    let by_held_out_rows = config["kl_weight"] == "auto";
+    let own = |key: &&str| match *key {
+        HEAD => training == Training::Classifier,
+        key if AT_CONSTANT_WEIGHT.contains(&key) => !by_held_out_rows,
+        key => by_held_out_rows || !key.starts_with("rank_search."),
+    };
     let mut text = "#:schema ./lrvd.schema.json\n".to_owned();
     for key in ["preset", TASK].into_iter().chain(COMMON.into_iter().filter(own)) {
         let (section, name) = key.rsplit_once('.').unwrap_or(("", key));
@@ -125,8 +132,9 @@ pub fn template(training: Training, preset: Preset) -> Result<String> {
         let about = comment(described.unwrap_or(&Value::Null));
         let value = match config.pointer(&pointer(key)) {
             None | Some(Value::Null) => "none".into(),
-            Some(value) => toml::Value::try_from(value)
-                .map_err(|error| anyhow!("setting `{key}` cannot be `{value}`: {error}"))?,
+            Some(value) => {
+                toml::Value::try_from(value).map_err(|error| unusable(key, value, error))?
+            }
         };
         let _ = write!(text, "\n# {about}\n{name} = {value}\n");
     }

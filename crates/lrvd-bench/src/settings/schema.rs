@@ -17,7 +17,7 @@ const DERIVED: &str = "evaluate_every";
 
 /// The JSON schema (draft 2020-12) of a settings file for `--config`.
 ///
-/// Keys, words and descriptions are those of the types that are read. A range is asked of the check that refuses what is
+/// Keys, words and descriptions are those of the types that are read. A range is asked of the check that rejects what is
 /// outside, and a default is stated where all presets agree on it. What holds between two settings is not in it.
 pub fn schema() -> Result<Value> {
     let settings = SchemaSettings::draft2020_12()
@@ -56,7 +56,7 @@ impl Presets {
     /// What the number at `key`, or every number in the list there, may be.
     fn range(&self, key: &str) -> Option<(Bound<f64>, Bound<f64>)> {
         let pointer = pointer(key);
-        let refused = |value: Value| {
+        let rejected = |value: Value| {
             let mut config = self.0.first()?.clone();
             *config.pointer_mut(&pointer)? = value;
             // The wrong type, for some.
@@ -73,7 +73,7 @@ impl Presets {
         let extremes = [json!(-1e300), json!(1e300), json!(0), json!(u32::MAX), json!(1_u64 << 52)];
         extremes
             .into_iter()
-            .find_map(|value| refused(value.clone()).or_else(|| refused(json!([value]))))
+            .find_map(|value| rejected(value.clone()).or_else(|| rejected(json!([value]))))
     }
 }
 
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_schema_forbids_is_refused() {
+    fn what_the_schema_forbids_is_rejected() {
         /// Objects of a schema that forbid other keys, with a value of each.
         fn closed(schema: &Value, found: &mut usize) {
             if schema["properties"].is_object() {

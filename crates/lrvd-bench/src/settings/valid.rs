@@ -176,18 +176,18 @@ impl ValidConfig {
         if training == Training::Classifier {
             return Ok(());
         }
-        let refused =
+        let rejected =
             |key, value: &str, reason: &str| Err(anyhow!("setting `{key}` is {value}: {reason}"));
         if self.wording.given().is_some() {
-            return refused("wording", "set", "it asks for a class, and texts have none");
+            return rejected("wording", "set", "it asks for a class, and texts have none");
         }
         if self.prediction_draws != PredictionDraws::Weights {
             let value = format!("{:?}", self.prediction_draws).to_lowercase();
-            return refused("prediction_draws", &value, "a text is answered by draws of weights");
+            return rejected("prediction_draws", &value, "a text is answered by draws of weights");
         }
         let spared = DrawPolicy { tokens_per_pass: 0, ..self.prediction };
         if spared != (DrawPolicy { tokens_per_pass: 0, ..DrawPolicy::default() }) {
-            return refused("prediction", "set", "sparing draws is for classifiers");
+            return rejected("prediction", "set", "sparing draws is for classifiers");
         }
         Ok(())
     }
@@ -201,7 +201,7 @@ impl ValidConfig {
 
 /// A number is out of its range; the schema of the settings takes the ranges from it.
 #[derive(Debug, thiserror::Error)]
-#[error("setting `{key}` is {value}, wanted {}", words(*low, *high))]
+#[error("setting `{key}` is {value}, expected {}", words(*low, *high))]
 pub(super) struct OutOfRange {
     pub key: String,
     pub value: String,
@@ -217,7 +217,7 @@ pub(super) const fn positive_to(high: f64) -> (Bound<f64>, Bound<f64>) {
     (Bound::Excluded(0.0), Bound::Included(high))
 }
 
-/// Refuses a number outside `range`, and one that is not finite.
+/// Rejects a number outside `range`, and one that is not finite.
 pub(super) fn in_range(key: &str, value: f64, range: impl RangeBounds<f64>) -> Result<()> {
     if value.is_finite() && range.contains(&value) {
         return Ok(());
@@ -310,19 +310,19 @@ mod tests {
 
     #[test]
     fn a_range_is_said_in_few_words() {
-        for (failed, wanted) in [
-            (in_range("a.b", -1.0, 0.0..=1.0), "setting `a.b` is -1, wanted 0 to 1"),
-            (in_range("a", 1.0, 0.0..1.0), "setting `a` is 1, wanted at least 0 and below 1"),
-            (in_range("a", 0.0, POSITIVE), "setting `a` is 0, wanted above 0"),
+        for (failed, expected) in [
+            (in_range("a.b", -1.0, 0.0..=1.0), "setting `a.b` is -1, expected 0 to 1"),
+            (in_range("a", 1.0, 0.0..1.0), "setting `a` is 1, expected at least 0 and below 1"),
+            (in_range("a", 0.0, POSITIVE), "setting `a` is 0, expected above 0"),
             (
                 in_range("a", 7.0, positive_to(2.0)),
-                "setting `a` is 7, wanted above 0 and at most 2",
+                "setting `a` is 7, expected above 0 and at most 2",
             ),
-            (in_range("a", f64::NAN, 0.0..), "setting `a` is NaN, wanted at least 0"),
-            (in_range("a", -1e-300, 0.0..=1e12), "setting `a` is -1e-300, wanted 0 to 1e12"),
-            (count_in_range("a", 0, 1..), "setting `a` is 0, wanted at least 1"),
+            (in_range("a", f64::NAN, 0.0..), "setting `a` is NaN, expected at least 0"),
+            (in_range("a", -1e-300, 0.0..=1e12), "setting `a` is -1e-300, expected 0 to 1e12"),
+            (count_in_range("a", 0, 1..), "setting `a` is 0, expected at least 1"),
         ] {
-            assert_eq!(failed.unwrap_err().to_string(), wanted);
+            assert_eq!(failed.unwrap_err().to_string(), expected);
         }
     }
 }

@@ -245,6 +245,7 @@ pub fn run_arms(
     for ((name, options), (_, plan)) in arms.experiments(&options)?.into_iter().zip(&plan.arms) {
         let mut sink = ArmSink { sink: &mut *sink, arm: &name, before, runs };
         let mut arm = run_suite(options, stop, &mut sink).map_err(of_arm(&name))?;
+        out.still_there()?;
         before += plan.runs.len();
         for run in &mut arm.results.runs {
             run.method.clone_from(&name);

@@ -18,6 +18,8 @@ mod plan;
 mod run;
 mod summary;
 mod task;
+#[cfg(test)]
+mod tests;
 
 pub use arms::{Arms, ArmsOutcome, ArmsPlan, planned_arms, run_arms};
 pub use kind::{Profile, Suite};

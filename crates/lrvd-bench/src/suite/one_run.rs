@@ -19,14 +19,15 @@ use crate::data::PreparedTask;
 use crate::data::batch::TokenExamples;
 use crate::error::{Error, Result};
 use crate::eval::{RunContext, Scored, score_draws, selective_records};
-use crate::io::{JsonLayout, create_dir, read_json, read_lines, write_json};
+use crate::io::{JsonLayout, read_json, read_lines, write_json};
 use crate::progress::{Event, ProgressSink};
 use crate::reasoning::{QuestionForm, ReasoningData, ReasoningSet};
 use crate::record::{
     CheckpointRecord, Checkpoints, OodRecord, ParameterCounts, PredictionLine, RunRecord,
 };
 use crate::run::{
-    ADAPTER_DIR, Finished, Run, RunLabel, RunStart, RunState, summary, write_predictions,
+    ADAPTER_DIR, CHECKPOINT_DIR, Finished, RECORD_FILE, Run, RunLabel, RunStart, RunState, clear,
+    remove_parts, still_there, summary, write_predictions,
 };
 use crate::settings::{MethodName, RankRequest, ValidConfig};
 
@@ -59,12 +60,17 @@ pub(super) fn folder(out: &Path, run: &PlannedRun) -> PathBuf {
     out.join(kind).join(run.task.key()).join(run.method.key()).join(format!("seed-{}", run.seed))
 }
 
+/// The record of the run if it is finished. What a kill left in its folder is removed.
 pub(super) fn completed(out: &Path, run: &PlannedRun) -> Result<Option<RunRecord>> {
-    let path = folder(out, run).join("record.json");
+    let folder = folder(out, run);
+    let path = folder.join(RECORD_FILE);
     if !path.is_file() {
+        remove_parts(&folder)?;
         return Ok(None);
     }
-    Ok(Some(read_json(&path)?))
+    let record = read_json(&path)?;
+    clear(&folder)?;
+    Ok(Some(record))
 }
 
 /// Makes the run; `None` if a stop request ended it after a checkpoint.
@@ -78,25 +84,33 @@ pub(super) fn run_one(
     sink: &mut dyn ProgressSink,
 ) -> Result<Option<RunRecord>> {
     let folder = folder(shared.out, run);
-    let checkpoints = folder.join("checkpoints");
+    let checkpoints = folder.join(CHECKPOINT_DIR);
     let start = shared.start(&task.prepared, run.method, run.seed);
     let start = RunStart { request, ..start };
     let training = Run::new(start, shared.stop, run.label(), position)?;
     let begun = training.open(&checkpoints)?;
     let checkpoints = lrvd_burn::train::Checkpoints::open(&checkpoints)?;
     let Some(mut trained) = training.train(begun, &checkpoints, sink)? else { return Ok(None) };
+    still_there(shared.out)?;
     let label = label(run, request, shared.config, shared.matches);
     let Some(Finished { mut record, scored }) =
         training.record(&mut trained, &label, &folder, sink)?
     else {
         return Ok(None);
     };
-    let context = training.context();
-    record.ood = ood_answers(&context, &trained, &scored, ood, &folder)?;
+    if !ood.is_empty() {
+        let draws = scored.keys().map(|&draws| draws.max(1) as usize).sum::<usize>();
+        let total = draws * ood.iter().map(OodSet::rows).sum::<usize>();
+        let answers =
+            |context: &RunContext<'_>| ood_answers(context, &trained, &scored, ood, &folder);
+        let Some(found) = training.watched(sink, total, answers)? else { return Ok(None) };
+        record.ood = found;
+    }
     if let Some(settings) = kept(shared, task, run)? {
         settings.keep(trained, &folder.join(ADAPTER_DIR))?;
     }
-    write_json(&folder.join("record.json"), &record, JsonLayout::Compact)?;
+    write_json(&folder.join(RECORD_FILE), &record, JsonLayout::Compact)?;
+    still_there(shared.out)?;
     checkpoints.remove()?;
     let summary = summary(&record, &task.prepared.goal);
     sink.event(&Event::RunFinished { label: run.label(), summary, seconds: record.train_seconds });
@@ -189,7 +203,6 @@ impl Rows<'_> {
     ) -> Result<RunRecord> {
         let prepared = &self.task.prepared;
         let folder = folder(self.out, run);
-        create_dir(&folder)?;
         let scored = self.averaged(parts, PREDICTIONS, prepared)?;
         write_predictions(prepared, &scored, &folder.join(PREDICTIONS))?;
         let mut ood = BTreeMap::new();
@@ -242,7 +255,7 @@ impl Rows<'_> {
             seed: run.seed,
             ..first.clone()
         };
-        write_json(&folder.join("record.json"), &record, JsonLayout::Compact)?;
+        write_json(&folder.join(RECORD_FILE), &record, JsonLayout::Compact)?;
         Ok(record)
     }
 
@@ -351,6 +364,12 @@ impl OodSet {
 
     pub(super) fn key(&self) -> &'static str {
         self.set.name()
+    }
+
+    /// Questions that a model answers, those with other labels twice.
+    fn rows(&self) -> usize {
+        let lettered = self.letters.as_ref().map_or(0, |letters| letters.validation.len());
+        self.questions.validation.len() + lettered
     }
 
     pub(super) fn file(&self) -> String {

@@ -73,7 +73,7 @@ impl SuiteOptions {
         }
     }
 
-    /// Fills in the profile's defaults and refuses what appears twice.
+    /// Fills in the profile's defaults and rejects what appears twice.
     pub fn resolved(mut self) -> Result<Self> {
         if self.tasks.is_empty() {
             self.tasks = self.suite.tasks(self.profile, self.data_dir.is_some());

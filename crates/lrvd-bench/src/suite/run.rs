@@ -21,7 +21,7 @@ use crate::progress::{Event, ProgressSink};
 use crate::reasoning;
 use crate::record::{ModelRecord, Results, RunRecord, SCHEMA_VERSION, Tool};
 use crate::report::{Published, RowScores};
-use crate::run::OutputFolder;
+use crate::run::{OutputFolder, still_there, summary};
 use crate::settings::{BasePrecision, ConfigOverrides, MethodName, RankRequest, ValidConfig};
 use crate::text::quoted;
 
@@ -190,6 +190,7 @@ pub fn run_suite(
         runs: records,
         notes: notes(complete),
     };
+    folder.still_there()?;
     let written = write_summary(&options.out, &results, &rows, published.as_ref(), None)?;
     Ok(SuiteOutcome {
         complete,
@@ -237,8 +238,17 @@ impl TaskRuns<'_> {
             .collect();
         for (index, run) in &own {
             let position = (index + 1, runs);
+            still_there(self.shared.out)?;
             let record = match completed(self.shared.out, run)? {
-                Some(record) => record,
+                Some(record) => {
+                    // A kill at the end of a run leaves no last line of its metrics. A row made of others has no lines.
+                    if run.parts().is_empty() {
+                        let summary = summary(&record, &self.ready.prepared.goal);
+                        let (label, seconds) = (run.label(), record.train_seconds);
+                        sink.event(&Event::RunFinished { label, summary, seconds });
+                    }
+                    record
+                }
                 None if !run.parts().is_empty() => self.combined(run)?,
                 None => {
                     let request = self.request(run);
@@ -309,7 +319,7 @@ impl TaskRuns<'_> {
     }
 }
 
-/// Attaches every method of `plan` once to one copy of the model: settings that one of them refuses
+/// Attaches every method of `plan` once to one copy of the model: settings that one of them rejects
 /// must not end hours of the others' training.
 fn check_methods(shared: &Shared<'_>, task: &PreparedTask, plan: &Plan) -> Result<()> {
     let mut seen: Vec<MethodName> = Vec::new();

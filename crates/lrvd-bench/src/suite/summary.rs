@@ -11,8 +11,8 @@ use super::task::ReadyTask;
 use crate::backbone::{Architecture, Backbone};
 use crate::data::Wording;
 use crate::error::Result;
-use crate::io::write_text;
-use crate::record::{JsonLines, RankLine, Results, write_results};
+use crate::io::{write_json_lines, write_text};
+use crate::record::{RankLine, Results, write_results};
 use crate::report::{
     Comparison, Published, RowScores, Said, Summary, compare, csv_metrics, headline_metrics,
     render_csv, render_markdown, render_text, write_html,
@@ -38,21 +38,18 @@ pub(super) fn write_summary(
     below: Option<&str>,
 ) -> Result<Written> {
     write_results(&out.join("results.json"), results)?;
-    let mut lines = JsonLines::create(&out.join("ranks.jsonl"))?;
-    for run in &results.runs {
-        for event in &run.rank_events {
-            lines.write(&RankLine {
-                task: run.task.clone(),
-                method: run.method.clone(),
-                seed: run.seed,
-                step: event.step,
-                cause: event.cause,
-                ranks: event.ranks.clone(),
-                total_rank: event.total_rank,
-            })?;
-        }
-    }
-    lines.flush()?;
+    let events = results.runs.iter().flat_map(|run| {
+        run.rank_events.iter().map(|event| RankLine {
+            task: run.task.clone(),
+            method: run.method.clone(),
+            seed: run.seed,
+            step: event.step,
+            cause: event.cause,
+            ranks: event.ranks.clone(),
+            total_rank: event.total_rank,
+        })
+    });
+    write_json_lines(&out.join("ranks.jsonl"), events)?;
     let everything = csv_metrics(results);
     for choice in CheckpointChoice::BOTH {
         let summary = Summary::new(results, choice, &everything);

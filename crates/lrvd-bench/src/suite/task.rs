@@ -116,7 +116,7 @@ impl SuiteTask {
     }
 }
 
-/// Refuses what would make a run incomparable with published ones: under the paper's profile a label
+/// Rejects what would make a run incomparable with published ones: under the paper's profile a label
 /// of several tokens, and of a model that is called Llama-2 any token but Llama-2's.
 fn check_labels(answers: &[AnswerToken], backbone: &Backbone, profile: Profile) -> Result<()> {
     if profile == Profile::Paper {

@@ -1,15 +1,19 @@
-//! What holds for every method: training, resumed runs, exact numbers of parameters, refused settings.
+//! What holds for every method: training, resumed runs, exact numbers of parameters, rejected settings.
 
+use std::fs::Metadata;
 use std::path::Path;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use burn::tensor::{DType, Device};
+use lrvd_bench::progress::{Event, ProgressSink};
 use lrvd_bench::run::fit;
 use lrvd_bench::settings::{MethodForm, MethodName, PredictionDraws, Preset, RankRequest};
 use lrvd_burn::files::WeightStore;
 use lrvd_burn::model::{AdaptedModel, AdapterTargets, trainable_counts};
 use lrvd_burn::sampling::Pass;
-use lrvd_burn::train::{Checkpoints, Model, Outcome, TrainState, negative_log_likelihood};
+use lrvd_burn::train::{
+    Checkpoints, Model, Outcome, TrainState, latest_checkpoint, negative_log_likelihood,
+};
 use lrvd_core::baselines::{CountedMethod, LayerShape, c_lora};
 use lrvd_core::noise::NoiseKey;
 use lrvd_models::AutoClassifier;
@@ -100,24 +104,24 @@ fn methods_that_are_stopped_and_resumed_end_in_the_same_bits() {
         bench.change(|config| config.steps = 4);
         let (mut state, mut tuning) = bench.fresh(method(key));
         bench.train(&mut state, &mut tuning);
-        let resumed = stopped_and_resumed(&bench, method(key), 2);
+        let mut stop = StopAt { done: 2, stop: &bench.stop };
+        let resumed = stopped_and_resumed(&bench, method(key), 2, &mut stop);
         assert_eq!(trained(&resumed.model), trained(&state.model), "{key}");
     }
 }
 
-/// A run that is stopped after `done` steps and taken up again by a method that knows nothing.
+/// A run that `stop` ends after `done` steps and that is taken up again by a method that knows nothing.
 fn stopped_and_resumed(
     bench: &Bench,
     method: MethodName,
     done: usize,
+    stop: &mut dyn ProgressSink,
 ) -> TrainState<AutoClassifier> {
     let folder = tempfile::tempdir().unwrap();
     let checkpoints = Checkpoints::open(folder.path()).unwrap();
     let (mut stopped, mut tuning) = bench.fresh(method);
-    let mut stop = StopAt { done, stop: &bench.stop };
     let context = bench.context();
-    let ended =
-        fit(&context, &mut stopped, &mut *tuning, Some(&checkpoints), &bench.stop, &mut stop);
+    let ended = fit(&context, &mut stopped, &mut *tuning, Some(&checkpoints), &bench.stop, stop);
     assert_eq!(ended.unwrap(), Outcome::Stopped);
     bench.stop.store(false, Ordering::Relaxed);
     let (mut resumed, mut tuning) = bench.fresh(method);
@@ -127,8 +131,8 @@ fn stopped_and_resumed(
     resumed
 }
 
-#[test]
-fn a_search_for_ranks_resumes_before_and_after_the_cut() {
+/// 20 steps, a search for ranks, and 4 steps of refinement.
+fn searching() -> Bench {
     let mut bench = Bench::new(Backbone::Deberta);
     let auto = Preset::Default.config();
     bench.change(|config| {
@@ -136,12 +140,104 @@ fn a_search_for_ranks_resumes_before_and_after_the_cut() {
         (config.kl_weight, config.kl_divisor) = (auto.kl_weight, auto.kl_divisor);
         config.rank_search.refine = 0.2;
     });
+    bench
+}
+
+/// `searching` with as many held-out rows as it takes to try smaller sizes.
+fn cutting() -> Bench {
+    let mut bench = searching();
+    bench.task.holdout = bench.task.train.iter().cycle().take(104).cloned().collect();
+    bench
+}
+
+/// Sets the flag once a size is tried.
+struct StopInTheCut<'a>(&'a AtomicBool);
+
+impl ProgressSink for StopInTheCut<'_> {
+    fn event(&mut self, event: &Event) {
+        if matches!(event, Event::Note(text) if text.contains("directions: ")) {
+            assert!(!self.0.swap(true, Ordering::Relaxed), "no other size is tried after the stop");
+        }
+    }
+}
+
+#[test]
+fn a_search_for_ranks_stops_between_the_sizes_that_it_tries() {
+    let bench = cutting();
+    let (mut state, mut tuning) = bench.fresh(MethodName::BAYES_LORA);
+    bench.train(&mut state, &mut tuning);
+    let choice = state.journal.choice.as_ref().unwrap();
+    assert!(choice.points.len() > 2, "{choice}");
+    let mut stop = StopInTheCut(&bench.stop);
+    let resumed = stopped_and_resumed(&bench, MethodName::BAYES_LORA, 20, &mut stop);
+    assert_eq!(resumed.journal.choice, state.journal.choice);
+    assert_eq!(resumed.position, state.position);
+    assert_eq!(trained(&resumed.model), trained(&state.model));
+}
+
+/// Bytes of the tensors in the newest checkpoint and of all files, at every step after the first checkpoint.
+struct Sizes<'a> {
+    folder: &'a Path,
+    found: Vec<(u64, u64)>,
+}
+
+impl Sizes<'_> {
+    fn measure(&mut self) {
+        let Some(newest) = latest_checkpoint(self.folder).unwrap() else { return };
+        let tensors = std::fs::read(newest.join("state.safetensors")).unwrap();
+        // A safetensors file: the length of its header in 8 bytes, the header, the values.
+        let header = u64::from_le_bytes(tensors[..8].try_into().unwrap());
+        let files = std::fs::read_dir(self.folder).unwrap().chain(newest.read_dir().unwrap());
+        let sizes = files.map(|entry| entry.unwrap().metadata().unwrap());
+        let all = sizes.filter(Metadata::is_file).map(|file| file.len()).sum();
+        self.found.push((tensors.len() as u64 - 8 - header, all));
+    }
+}
+
+impl ProgressSink for Sizes<'_> {
+    fn event(&mut self, event: &Event) {
+        if matches!(event, Event::Step { .. }) {
+            self.measure();
+        }
+    }
+}
+
+#[test]
+fn checkpoints_do_not_grow_with_the_looks_at_the_validation_rows() {
+    let mut bench = cutting();
+    bench.change(|config| config.evaluate_every = 1);
+    let parent = tempfile::tempdir().unwrap();
+    let folder = parent.path().join("checkpoints");
+    let checkpoints = Checkpoints::open(&folder).unwrap();
+    let (mut state, mut tuning) = bench.fresh(MethodName::BAYES_LORA);
+    let numbers: usize = trained(&state.model).iter().map(|(_, values)| values.len()).sum();
+    let mut sizes = Sizes { folder: &folder, found: Vec::new() };
+    let context = bench.context();
+    fit(&context, &mut state, &mut *tuning, Some(&checkpoints), &bench.stop, &mut sizes).unwrap();
+    sizes.measure();
+    assert_eq!((state.journal.history.len(), sizes.found.len()), (25, 24));
+    let (first, last) = (sizes.found[0], sizes.found[23]);
+    // Single precision: the parameters, two moments of each, the best model, and in the refinement the cut one.
+    let parameters = 4 * numbers as u64;
+    for (place, &(tensors, all)) in sizes.found.iter().enumerate() {
+        assert!(tensors <= 5 * parameters, "{place}: {tensors} of {parameters}");
+        assert!(4 * all <= 5 * first.1, "{place}: {all} of {}", first.1);
+    }
+    // The model that was cut is needed no longer.
+    assert!(first.0 > 3 * parameters && last.0 <= 4 * parameters, "{first:?} {last:?}");
+    assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 2, "the newest, and the lock");
+}
+
+#[test]
+fn a_search_for_ranks_resumes_before_and_after_the_cut() {
+    let mut bench = searching();
     bench.task = bench.task.holding_out(0.3);
     let (mut state, mut tuning) = bench.fresh(MethodName::BAYES_LORA);
     bench.train(&mut state, &mut tuning);
     assert_eq!((state.done, &state.position["taken_in"]), (24, &true.into()));
     for done in [20, 21] {
-        let resumed = stopped_and_resumed(&bench, MethodName::BAYES_LORA, done);
+        let mut stop = StopAt { done, stop: &bench.stop };
+        let resumed = stopped_and_resumed(&bench, MethodName::BAYES_LORA, done, &mut stop);
         assert_eq!(resumed.position, state.position, "{done}");
         assert_eq!(trained(&resumed.model), trained(&state.model), "{done}");
     }
@@ -220,14 +316,14 @@ fn methods_add_exactly_what_is_counted_for_them() {
 }
 
 #[test]
-fn methods_refuse_targets_that_match_no_layer() {
+fn methods_reject_targets_that_match_no_layer() {
     let built = method("lora")
         .build(&Preset::ConstantWeight.config().validate().unwrap(), RankRequest::Initial)
         .unwrap();
     let names = ["query_proj", "quary_proj"].map(str::to_owned).to_vec();
     let mut model = nano();
-    let refused = built.attach(&mut model, &AdapterTargets::Names(names), NoiseKey::new(1));
-    let error = refused.unwrap_err().to_string();
+    let rejected = built.attach(&mut model, &AdapterTargets::Names(names), NoiseKey::new(1));
+    let error = rejected.unwrap_err().to_string();
     assert!(error.contains("quary_proj") && !error.contains("query_proj"), "{error}");
     assert_eq!(trainable_counts(&model).adapter, 0, "nothing is attached then");
 }
@@ -276,7 +372,7 @@ fn methods_of_several_runs_name_single_ones() {
 }
 
 #[test]
-fn methods_refuse_settings_out_of_range_and_unknown_ones() {
+fn methods_reject_settings_out_of_range_and_unknown_ones() {
     use serde_json::json;
     let cases = [
         ("map", json!({ "weight_decay": -1.0 })),
@@ -306,7 +402,7 @@ fn methods_refuse_settings_out_of_range_and_unknown_ones() {
         ("c-lora", json!({ "kl_weight": -1.0 })),
     ];
     for (key, settings) in cases {
-        let refused = set(&Bench::new(Backbone::Deberta).config, key, &settings);
-        assert!(refused.is_err(), "{key} {settings}");
+        let rejected = set(&Bench::new(Backbone::Deberta).config, key, &settings);
+        assert!(rejected.is_err(), "{key} {settings}");
     }
 }

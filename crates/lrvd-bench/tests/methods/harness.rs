@@ -280,9 +280,9 @@ pub(crate) fn modules(model: &AutoClassifier) -> usize {
     n
 }
 
-pub(crate) fn close(found: f64, wanted: f64, tolerance: f64, what: &str) {
-    let scale = wanted.abs().max(1e-300);
-    assert!((found - wanted).abs() <= tolerance * scale, "{what}: {found}, wanted {wanted}");
+pub(crate) fn close(found: f64, expected: f64, tolerance: f64, what: &str) {
+    let scale = expected.abs().max(1e-300);
+    assert!((found - expected).abs() <= tolerance * scale, "{what}: {found}, expected {expected}");
 }
 
 pub(crate) fn asked<'a>(

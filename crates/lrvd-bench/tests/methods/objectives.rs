@@ -73,14 +73,14 @@ fn methods_bbb_adds_the_closed_form() {
         let pairs = noisy_factors(bench, key);
         let (state, _) = bench.fresh(method(key));
         assert_eq!(pairs.len(), factors * modules(&state.model), "{key}");
-        let wanted: f64 = pairs
+        let expected: f64 = pairs
             .iter()
             .map(|(_, mean, rho)| {
                 let q = ElementGaussian::new(mean, rho, StdMap::Softplus).unwrap();
                 q.kl(prior, reduction).unwrap()
             })
             .sum();
-        close(numbers(found.kl.unwrap())[0], wanted, 1e-12, key);
+        close(numbers(found.kl.unwrap())[0], expected, 1e-12, key);
         close(found.kl_weight / found.divisor, weight, 1e-15, key);
     }
 }
@@ -137,7 +137,7 @@ fn methods_bbb_mixture_is_the_sampled_divergence_of_the_batch() {
     let pass = Pass::sampled(Scheme::Weights(DrawPer::Batch), key);
     let found = regularised(&bench, "bbb", &pass);
     let prior = ScaleMixture::new(0.5, 1.0, (-6.0_f64).exp()).unwrap();
-    let wanted: f64 = noisy_factors(&bench, "bbb")
+    let expected: f64 = noisy_factors(&bench, "bbb")
         .iter()
         .map(|(name, mean, rho)| {
             let (path, factor) = name.rsplit_once('.').unwrap();
@@ -148,7 +148,7 @@ fn methods_bbb_mixture_is_the_sampled_divergence_of_the_batch() {
             q.sampled_kl(&prior, &eps, ElementReduction::Sum).unwrap()
         })
         .sum();
-    close(numbers(found.kl.unwrap())[0], wanted, 1e-10, "mixture");
+    close(numbers(found.kl.unwrap())[0], expected, 1e-10, "mixture");
     // The first of 4 batches of 4.
     close(found.kl_weight, falling_weight(1, 4).unwrap() / 4.0, 1e-15, "weight");
 }
@@ -174,7 +174,7 @@ fn methods_c_lora_weighs_the_divergence_of_every_token() {
         }
     });
     let modules = modules(&state.model);
-    let wanted: f64 = bias
+    let expected: f64 = bias
         .chunks(2 * square)
         .flat_map(|bias| bias[..square].iter().zip(&bias[square..]))
         .map(|(&mean, &raw)| {
@@ -187,7 +187,7 @@ fn methods_c_lora_weighs_the_divergence_of_every_token() {
     let pass = Pass::sampled(tuning.scheme(), NoiseKey::new(1));
     drop(state.model.logits(&batch.input, &pass));
     let found = tuning.terms(&state.model, &pass, sizes).unwrap();
-    close(numbers(found.kl.unwrap())[0], positions * wanted, 1e-10, "divergence");
+    close(numbers(found.kl.unwrap())[0], positions * expected, 1e-10, "divergence");
     let cycle = rescaled_cycle(14, 8.0, 1, 4).unwrap();
     let weight = rising_weight(1, cycle).unwrap() * 1e-6 / modules as f64;
     close(found.kl_weight / found.divisor, weight, 1e-12, "weight");
@@ -234,7 +234,7 @@ fn methods_under_the_ard_prior_have_its_divergence() {
     let (state, _) = bench.fresh(method("lrvd-ard"));
     let rank = bench.config.initial_rank;
     let parts = values(&state.model, &["lora_A", "lora_B", "rank_log_sigma2"]);
-    let mut wanted = 0.0;
+    let mut expected = 0.0;
     for layer in parts.chunks(3) {
         let [(_, a), (_, b), (_, log_variance)] = layer else { unreachable!() };
         for k in 0..rank {
@@ -245,16 +245,16 @@ fn methods_under_the_ard_prior_have_its_divergence() {
             let n = means.len() as f64;
             let variance = log_variance[k].exp();
             let alpha = n * variance / means.iter().map(|m| m * m).sum::<f64>();
-            wanted += 0.5 * n * (1.0 + 1.0 / alpha).ln();
+            expected += 0.5 * n * (1.0 + 1.0 / alpha).ln();
         }
     }
     let found = regularised(&bench, "lrvd-ard", &Pass::mean()).kl.unwrap();
-    close(numbers(found)[0], wanted, 1e-10, "empirical Bayes");
+    close(numbers(found)[0], expected, 1e-10, "empirical Bayes");
 }
 
 #[test]
 fn methods_divide_the_divergence_by_what_the_loader_gives_at_once() {
-    for (accumulation, wanted) in [(1, 4.0), (2, 2.0), (4, 1.0)] {
+    for (accumulation, expected) in [(1, 4.0), (2, 2.0), (4, 1.0)] {
         let mut bench = double();
         bench.change(|config| config.steps = 1);
         bench.change(|config| config.evaluate_every = 1);
@@ -266,7 +266,7 @@ fn methods_divide_the_divergence_by_what_the_loader_gives_at_once() {
         let point = state.journal.history.last().unwrap();
         let parts = point.parts.unwrap();
         let found = 1e-3 * parts.kl / (parts.loss - parts.nll);
-        close(found, wanted, 1e-6, "divisor");
+        close(found, expected, 1e-6, "divisor");
     }
 }
 

@@ -199,8 +199,8 @@ fn posthoc_laplace_softens_what_lora_answers() {
     let bed = Bed::new(with(config(80), "laplace", settings), task);
     let run = bed.run("laplace");
     let found = softmax(&bed.answers(&run, 0), LABELS).unwrap();
-    for (found, wanted) in found.iter().zip(softmax(&trained, LABELS).unwrap()) {
-        assert!((found - wanted).abs() < 1e-4, "{found} {wanted}");
+    for (found, expected) in found.iter().zip(softmax(&trained, LABELS).unwrap()) {
+        assert!((found - expected).abs() < 1e-4, "{found} {expected}");
     }
 }
 
@@ -246,7 +246,7 @@ fn posthoc_laplace_keeps_few_columns_of_a_wide_factor() {
 }
 
 #[test]
-fn posthoc_scores_get_the_trained_answer_or_a_refusal() {
+fn posthoc_scores_get_the_trained_answer_or_a_rejection() {
     let mut task = task(3, 32, 16);
     task.goal = Goal::regression("number");
     task.labels = 1;
@@ -264,7 +264,7 @@ fn posthoc_scores_get_the_trained_answer_or_a_refusal() {
 }
 
 #[test]
-fn posthoc_settings_out_of_range_are_refused_by_name() {
+fn posthoc_settings_out_of_range_are_rejected_by_name() {
     for (key, settings, name) in [
         ("laplace", json!({ "samples": 0 }), "laplace.samples"),
         ("laplace", json!({ "examples": 0 }), "laplace.examples"),
@@ -276,7 +276,7 @@ fn posthoc_settings_out_of_range_are_refused_by_name() {
         ("tfb", json!({ "tolerance": -1.0 }), "tfb.tolerance"),
     ] {
         let failed = set(&config(40), key, &settings).unwrap_err().to_string();
-        assert!(failed.contains(name) && failed.contains(", wanted "), "{failed}");
+        assert!(failed.contains(name) && failed.contains(", expected "), "{failed}");
     }
     for key in ["laplace", "swag", "tfb"] {
         let failed = set(&config(40), key, &json!({ "unknown": 1 })).unwrap_err();
@@ -321,8 +321,8 @@ fn posthoc_tfb_keeps_the_mean_and_stores_one_number() {
     let lora = bed.run("lora");
     let run = bed.run("tfb");
     let (plain, rotated) = (bed.answers(&lora, 0), bed.answers(&run, 0));
-    for (found, wanted) in rotated.iter().zip(&plain) {
-        assert!((found - wanted).abs() < 1e-4 * wanted.abs().max(1.0), "{found} {wanted}");
+    for (found, expected) in rotated.iter().zip(&plain) {
+        assert!((found - expected).abs() < 1e-4 * expected.abs().max(1.0), "{found} {expected}");
     }
     let mut levels = Vec::new();
     run.model.visit_layers(&mut |_, layer| {

@@ -83,8 +83,8 @@ fn methods_of_members_answer_as_each_member_alone() {
                 layer.attach(member, rank).unwrap();
             });
             let examples = bench.validation();
-            let wanted = asked(&bench, &examples).logits(&alone, &Pass::mean()).unwrap().values;
-            for (f, w) in logits.iter().zip(wanted) {
+            let expected = asked(&bench, &examples).logits(&alone, &Pass::mean()).unwrap().values;
+            for (f, w) in logits.iter().zip(expected) {
                 assert!((f - w).abs() < 2e-5 * w.abs().max(1.0), "member {m}: {f} {w}");
             }
         }
@@ -198,8 +198,8 @@ fn bench() -> Bench {
     bench
 }
 
-fn all_close(found: &[f64], wanted: impl Iterator<Item = f64>, what: &str) {
-    for (&f, w) in found.iter().zip(wanted) {
+fn all_close(found: &[f64], expected: impl Iterator<Item = f64>, what: &str) {
+    for (&f, w) in found.iter().zip(expected) {
         close(f, w, 1e-9, what);
     }
 }

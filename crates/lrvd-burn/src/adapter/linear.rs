@@ -259,8 +259,8 @@ impl AdaptedLinear {
 
     fn check(&self, adapter: &Adapter) -> Result<(), Error> {
         match adapter.misfit(&adapter.sizes(self.d_input(), self.d_output())) {
-            Some((name, wanted, found)) => Err(Error::Shape(format!(
-                "adapter `{}`: `{name}` should have shape {wanted:?}, found {found:?}",
+            Some((name, expected, found)) => Err(Error::Shape(format!(
+                "adapter `{}`: `{name}` should have shape {expected:?}, found {found:?}",
                 self.path
             ))),
             None => Ok(()),

@@ -1,7 +1,7 @@
 //! Inputs of the adapters in a pass, and the gradients that arrive there.
 //!
 //! Frameworks with hooks answer this by callbacks on modules. Here a zero tensor that asks for its
-//! gradient, a probe, is added where the gradient is wanted; after `backward` its gradient is that of
+//! gradient, a probe, is added where the gradient is needed; after `backward` its gradient is that of
 //! the sum. The pass itself is unchanged, and a layer without an observer does nothing of this.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -117,7 +117,7 @@ impl Observer {
         std::mem::take(&mut self.seen().divergences)
     }
 
-    /// The prior, if divergences are wanted.
+    /// The prior, if divergences are computed.
     pub(super) fn prior_std(&self) -> Option<f64> {
         match self.what {
             Observe::Divergences { prior_std } => Some(prior_std),

@@ -33,7 +33,7 @@ enum Update<'a> {
     Weights { adapter: &'a LowRankAdapter, a: Tensor<3>, b: Tensor<3> },
     /// One draw, turned by signs for every token.
     Flipped { adapter: &'a LowRankAdapter, draw: FlippedDraw },
-    /// Noise on activations, drawn anew for each use.
+    /// Noise on activations, resampled for each use.
     Activations { adapter: &'a LowRankAdapter, posterior: &'a Posterior, key: NoiseKey },
     /// Scales of the rank directions, `[1 | sequences, rank]`.
     Scaled { adapter: &'a LowRankAdapter, scales: Tensor<2> },

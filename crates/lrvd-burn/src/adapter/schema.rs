@@ -133,13 +133,13 @@ pub(crate) trait Parameters {
         });
     }
 
-    /// The first parameter whose shape is not what `sizes` ask for, with wanted and found shape.
+    /// The first parameter whose shape is not what `sizes` ask for, with expected and found shape.
     fn misfit(&self, sizes: &Sizes) -> Option<(&'static str, Vec<usize>, Vec<usize>)> {
         let mut misfit = None;
         self.each(&mut |schema, value| {
-            let (wanted, found) = (schema.shape(sizes), value.shape());
-            if misfit.is_none() && wanted != found {
-                misfit = Some((schema.name, wanted, found));
+            let (expected, found) = (schema.shape(sizes), value.shape());
+            if misfit.is_none() && expected != found {
+                misfit = Some((schema.name, expected, found));
             }
         });
         misfit

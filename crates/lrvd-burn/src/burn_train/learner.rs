@@ -177,20 +177,20 @@ where
     }
 
     /// The update with what the method does around it.
-    fn update(&mut self, rate: f64, mut gradients: GradientsParams) -> Result<(), Error> {
+    fn update(mut self, rate: f64, mut gradients: GradientsParams) -> Self {
         let parts = std::mem::take(&mut *self.parts.lock());
         let (sizes, pass) = (self.sizes(&parts), self.pass(0));
         let named = gradients::take(&self.model, &mut gradients);
         let rate_factor = self.method.rate_factor(self.step, rate);
         let context = StepContext { config: &self.config, n_train: self.n_train, rate_factor };
-        let mut state = TrainState::new(self.model.clone(), self.optimizer.0.clone());
+        let mut state = TrainState::new(self.model, self.optimizer.0);
         state.skip_next_update = self.skip_next_update;
-        update(&context, &mut state, &mut self.method, named, &pass, sizes)?;
-        self.skip_next_update = state.skip_next_update;
-        self.optimizer = Optimizer(state.optimizer);
-        self.model = state.model;
-        self.step += 1;
-        Ok(())
+        match update(&context, &mut state, &mut self.method, named, &pass, sizes) {
+            Ok(_) => self.step += 1,
+            Err(error) => self.stop.because(&error),
+        }
+        let TrainState { model, optimizer, skip_next_update, .. } = state;
+        Self { model, optimizer: Optimizer(optimizer), skip_next_update, ..self }
     }
 }
 
@@ -226,15 +226,12 @@ where
     }
 
     fn optimize(
-        mut self,
+        self,
         _optimizer: &mut ModuleOptimizer,
         rate: ModuleLearningRate,
         gradients: GradientsParams,
     ) -> Self {
-        if let Err(error) = self.update(rate.base(), gradients) {
-            self.stop.because(&error);
-        }
-        self
+        self.update(rate.base(), gradients)
     }
 
     fn optimize_multi(

@@ -13,7 +13,7 @@ pub struct MisShaped {
     /// Name of the tensor.
     pub name: String,
     /// Shape that the model wants.
-    pub wanted: Vec<usize>,
+    pub expected: Vec<usize>,
     /// Shape that the file has.
     pub found: Vec<usize>,
 }
@@ -50,9 +50,9 @@ pub struct LoadReport {
     pub source: String,
     /// Tensors that were used.
     pub applied: Vec<String>,
-    /// Tensors that are wanted and not there.
+    /// Expected tensors that are missing.
     pub missing: Vec<String>,
-    /// Tensors that are there and not wanted.
+    /// Tensors that are there and not expected.
     pub unexpected: Vec<String>,
     /// Tensors of the wrong shape.
     pub mis_shaped: Vec<MisShaped>,
@@ -76,11 +76,11 @@ impl LoadReport {
             && self.non_finite.is_empty()
     }
 
-    /// Whether a tensor has the shape that is wanted; notes one that has not.
-    pub(crate) fn check_shape(&mut self, name: &str, wanted: &[usize], found: &[usize]) -> bool {
-        if wanted != found {
-            let (name, wanted, found) = (name.to_owned(), wanted.to_vec(), found.to_vec());
-            self.mis_shaped.push(MisShaped { name, wanted, found });
+    /// Whether a tensor has the expected shape; notes one that has not.
+    pub(crate) fn check_shape(&mut self, name: &str, expected: &[usize], found: &[usize]) -> bool {
+        if expected != found {
+            let (name, expected, found) = (name.to_owned(), expected.to_vec(), found.to_vec());
+            self.mis_shaped.push(MisShaped { name, expected, found });
             return false;
         }
         true
@@ -104,11 +104,11 @@ impl LoadReport {
 /// What is wrong with the load, and what was passed over; what was applied is not listed.
 impl fmt::Display for LoadReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "`{}` does not hold the tensors that are wanted", self.source)?;
+        write!(f, "`{}` does not hold the expected tensors", self.source)?;
         list(f, "missing", &self.missing, |f, name| write!(f, "`{name}`"))?;
         list(f, "unexpected", &self.unexpected, |f, name| write!(f, "`{name}`"))?;
         list(f, "mis-shaped", &self.mis_shaped, |f, item| {
-            write!(f, "`{}`: wanted {:?}, found {:?}", item.name, item.wanted, item.found)
+            write!(f, "`{}`: expected {:?}, found {:?}", item.name, item.expected, item.found)
         })?;
         list(f, "not finite", &self.non_finite, |f, item| {
             write!(f, "`{}`: {} at index {}", item.name, item.value, item.index)
@@ -161,15 +161,15 @@ mod tests {
         report.unexpected.push("extra".into());
         report.mis_shaped.push(MisShaped {
             name: "w".into(),
-            wanted: vec![2, 3],
+            expected: vec![2, 3],
             found: vec![3, 2],
         });
         report.non_finite.push(NonFinite { name: "n".into(), index: 4, value: f64::NAN });
         let text = report.into_result().unwrap_err().to_string();
         assert_eq!(
             text,
-            "`m.safetensors` does not hold the tensors that are wanted\nmissing (1):\n  `gone`\nunexpected (1):\n  `extra`\n\
-             mis-shaped (1):\n  `w`: wanted [2, 3], found [3, 2]\nnot finite (1):\n  `n`: NaN at index 4"
+            "`m.safetensors` does not hold the expected tensors\nmissing (1):\n  `gone`\nunexpected (1):\n  `extra`\n\
+             mis-shaped (1):\n  `w`: expected [2, 3], found [3, 2]\nnot finite (1):\n  `n`: NaN at index 4"
         );
     }
 

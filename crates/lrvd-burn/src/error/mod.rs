@@ -65,7 +65,7 @@ pub enum Error {
         value: f64,
     },
     /// The caller ended a prediction, through a [`PassWatch`](crate::train::PassWatch).
-    #[error("stopped before all answers were there")]
+    #[error("stopped before all answers were computed")]
     Stopped,
     /// An argument that a formula of `lrvd_core` is not defined on.
     #[error(transparent)]
@@ -102,8 +102,13 @@ impl Error {
     }
 
     /// A file whose `key` has another value than it should.
-    pub(crate) fn value(path: &Path, key: &str, wanted: impl Display, found: impl Display) -> Self {
-        Self::file(path, format!("should have {wanted} as `{key}`, found {found}"))
+    pub(crate) fn value(
+        path: &Path,
+        key: &str,
+        expected: impl Display,
+        found: impl Display,
+    ) -> Self {
+        Self::file(path, format!("should have {expected} as `{key}`, found {found}"))
     }
 
     /// A checkpoint without the entry `name`, or with one that does not fit.
@@ -125,9 +130,9 @@ impl Error {
     pub(crate) fn module(
         path: &str,
         name: &str,
-        wanted: impl Display,
+        expected: impl Display,
         found: impl Display,
     ) -> Self {
-        Self::Shape(format!("module `{path}`: `{name}` should be {wanted}, found {found}"))
+        Self::Shape(format!("module `{path}`: `{name}` should be {expected}, found {found}"))
     }
 }

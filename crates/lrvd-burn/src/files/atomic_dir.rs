@@ -1,4 +1,4 @@
-//! Folders that are whole or absent.
+//! Folders written atomically.
 //!
 //! A folder is built under its name plus `.lrvd-tmp`, everything in it is flushed to the disk, and one
 //! rename gives it its name. A crash before the rename leaves a `.lrvd-tmp` folder, which no reader
@@ -46,7 +46,7 @@ impl AtomicDir {
     /// Gives the folder its name; there must be nothing of that name yet.
     pub fn commit(mut self) -> Result<PathBuf, Error> {
         if self.target.try_exists().map_err(|source| Error::io("look at", &self.target, source))? {
-            return Err(Error::file(&self.target, "is there already"));
+            return Err(Error::file(&self.target, "already exists"));
         }
         sync_tree(&self.building)?;
         self.rename_into_place()
@@ -212,7 +212,7 @@ mod tests {
                 dir.commit_replacing().unwrap();
                 assert_eq!(read(&target), text);
             } else {
-                assert!(dir.commit().unwrap_err().to_string().ends_with("is there already"));
+                assert!(dir.commit().unwrap_err().to_string().ends_with("already exists"));
                 assert_eq!(read(&target), "first");
             }
             assert_eq!(names(parent.path()), ["best"]);

@@ -88,7 +88,7 @@ impl WeightStore {
             if !path.is_file() {
                 let first = names.first().map_or("", String::as_str);
                 let what = format!(
-                    "names the shard `{shard}`, which is not there ({} tensors, `{first}` first)",
+                    "names the shard `{shard}`, which is missing ({} tensors, `{first}` first)",
                     names.len()
                 );
                 return Err(Error::file(index, what));

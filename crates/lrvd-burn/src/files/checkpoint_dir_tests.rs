@@ -40,11 +40,11 @@ fn shards_read_like_one_file() {
 
 #[test]
 fn index_and_shards_must_agree() {
-    for (from, to, wanted) in [
+    for (from, to, expected) in [
         (
             "two.",
             "three.",
-            "names the shard `three.safetensors`, which is not there (1 tensors, `ccc` first)",
+            "names the shard `three.safetensors`, which is missing (1 tensors, `ccc` first)",
         ),
         ("\"a\"", "\"x\"", "puts `x` into `one.safetensors`, which does not have them"),
         (
@@ -54,7 +54,7 @@ fn index_and_shards_must_agree() {
         ),
     ] {
         let error = sharded(&GOOD.replace(from, to)).1.unwrap_err().to_string();
-        assert!(error.ends_with(wanted), "{error}");
+        assert!(error.ends_with(expected), "{error}");
     }
 }
 

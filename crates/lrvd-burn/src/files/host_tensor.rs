@@ -19,11 +19,11 @@ pub(super) fn element_size(dtype: HostDType) -> Option<usize> {
 }
 
 /// The error of elements that do not convert without loss of meaning.
-pub(crate) fn wrong_type(wanted: HostDType, found: HostDType) -> Error {
-    Error::Shape(format!("`{found}` values cannot be read as `{wanted}`"))
+pub(crate) fn wrong_type(expected: HostDType, found: HostDType) -> Error {
+    Error::Shape(format!("`{found}` values cannot be read as `{expected}`"))
 }
 
-/// The error of a shape that has not two axes, or not those that are wanted.
+/// The error of a shape that has not two axes, or not those that are expected.
 pub(crate) fn not_a_matrix(shape: &[usize]) -> Error {
     Error::Shape(format!("expected a matrix, found shape {shape:?}"))
 }
@@ -58,15 +58,16 @@ impl HostTensor {
     /// Takes raw little-endian bytes.
     pub fn new(dtype: HostDType, shape: Vec<usize>, bytes: Vec<u8>) -> Result<Self, Error> {
         let size = element_size(dtype).ok_or_else(|| wrong_type(HostDType::F32, dtype))?;
-        let wanted = shape
+        let expected = shape
             .iter()
             .try_fold(size, |product, &length| product.checked_mul(length))
             .unwrap_or(usize::MAX);
-        if wanted == bytes.len() {
+        if expected == bytes.len() {
             Ok(Self { dtype, shape, bytes })
         } else {
             let found = bytes.len();
-            let what = format!("shape {shape:?} of `{dtype}` needs {wanted} bytes, found {found}");
+            let what =
+                format!("shape {shape:?} of `{dtype}` needs {expected} bytes, found {found}");
             Err(Error::Shape(what))
         }
     }

@@ -19,7 +19,7 @@ pub use checkpoint_dir::WeightStore;
 pub use gguf::{GgufField, GgufFile, GgufType, GgufValue, write_gguf};
 pub use host_tensor::{HostDType, HostTensor, is_float};
 pub use tensor_file::TensorFile;
-pub use write::{write_atomic, write_safetensors};
+pub use write::{replace_with, write_atomic, write_safetensors};
 
 /// What is wrong with a path like `/`.
 const NO_NAME: &str = "does not end in the name of a file or folder";

@@ -37,8 +37,8 @@ impl TensorFile {
         let io = |action| move |source| Error::io(action, path, source);
         let mut file = File::open(path).map_err(io("open"))?;
         let n_file = file.metadata().map_err(io("open"))?.len();
-        let cut = |wanted: u64| {
-            Error::file(path, format!("is cut short: {wanted} bytes expected, {n_file} found"))
+        let cut = |expected: u64| {
+            Error::file(path, format!("is cut short: {expected} bytes expected, {n_file} found"))
         };
         if n_file < 8 {
             return Err(cut(8));
@@ -66,15 +66,15 @@ impl TensorFile {
             header.tensors().into_iter().map(|(name, info)| (name, info.clone())).collect();
         let n_data = tensors.values().map(|info| info.data_offsets.1).max().unwrap_or(0);
         // Saturating: a single tensor may claim a length near the end of the 64-bit range.
-        let wanted = data_start.saturating_add(n_data as u64);
-        if n_file < wanted {
-            return Err(cut(wanted));
+        let expected = data_start.saturating_add(n_data as u64);
+        if n_file < expected {
+            return Err(cut(expected));
         }
-        if n_file > wanted {
+        if n_file > expected {
             return Err(Error::file(
                 path,
                 format!(
-                    "has bytes that belong to no tensor: {wanted} bytes expected, {n_file} found"
+                    "has bytes that belong to no tensor: {expected} bytes expected, {n_file} found"
                 ),
             ));
         }
@@ -215,14 +215,14 @@ mod tests {
     fn cut_and_padded_files() {
         let header = r#"{"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}}"#;
         assert!(open(header, &[0; 8]).is_ok());
-        for (opened, wanted) in [
+        for (opened, expected) in [
             (open(header, &[0; 7]), "is cut short"),
             (open(header, &[0; 9]), "belong to no tensor"),
             (open_bytes(&[1, 2]), "is cut short: 8 bytes expected, 2 found"),
             (open_bytes(&[100, 0, 0, 0, 0, 0, 0, 0, b'{']), "108 bytes expected, 9 found"),
         ] {
             let error = opened.unwrap_err().to_string();
-            assert!(error.contains(wanted), "{error}");
+            assert!(error.contains(expected), "{error}");
         }
     }
 

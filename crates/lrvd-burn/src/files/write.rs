@@ -1,5 +1,4 @@
-//! Files that are whole or absent: written beside their place, flushed to the disk, then renamed
-//! into it.
+//! Files written atomically: beside their place, flushed to the disk, then renamed into it.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -78,8 +77,8 @@ fn header_bytes(
     Ok(bytes)
 }
 
-/// Runs `fill` on a new sibling file and puts it in the place of `path`.
-pub(super) fn replace_with(
+/// Runs `fill` on a new sibling file and puts it in the place of `path`. A link at `path` is replaced, not followed.
+pub fn replace_with(
     path: &Path,
     fill: impl FnOnce(&mut BufWriter<&File>) -> io::Result<()>,
 ) -> Result<(), Error> {

@@ -9,6 +9,7 @@ pub use parts::{AdaptedModel, Leaf, LeafMut};
 use std::collections::BTreeSet;
 
 use burn::tensor::Tensor;
+use lrvd_core::error::quoted;
 use lrvd_core::kl::KlReduction;
 use lrvd_core::noise::NoiseKey;
 use tracing::{debug, trace};
@@ -58,17 +59,16 @@ pub fn attach_adapters(
     config.check()?;
     let mut all = Vec::new();
     model.visit_layers(&mut |path, _| all.push(path.to_owned()));
-    let mut seen = BTreeSet::new();
-    if let Some(path) = all.iter().find(|path| !seen.insert(*path)) {
-        return Err(Error::Argument(format!(
-            "two layers of the model have the path `{path}`: a path names one layer in files, noise and optimizer state"
-        )));
+    check_distinct(all.iter().map(String::as_str))?;
+    if targets.list().is_empty() {
+        return Err(Error::Argument("there are no targets, expected at least 1".to_owned()));
     }
     let idle = |entry: &&String| !all.iter().any(|path| targets.means(entry, path));
     let unmatched: Vec<String> = targets.list().iter().filter(idle).cloned().collect();
-    if !unmatched.is_empty() || targets.list().is_empty() {
+    if !unmatched.is_empty() {
         return Err(Error::Argument(format!(
-            "the targets {unmatched:?} match none of the {} adaptable layers",
+            "the targets {} match none of the {} adaptable layers",
+            quoted(unmatched),
             all.len()
         )));
     }
@@ -102,6 +102,17 @@ pub fn attach_adapters(
         trace!(%path, "adapted");
     }
     Ok(paths)
+}
+
+/// Checks that no two layers have one path.
+pub(crate) fn check_distinct<'a>(paths: impl IntoIterator<Item = &'a str>) -> Result<(), Error> {
+    let mut seen = BTreeSet::new();
+    match paths.into_iter().find(|path| !seen.insert(*path)) {
+        Some(path) => Err(Error::Argument(format!(
+            "two layers of the model have the path `{path}`: a path names one layer in files, noise and optimizer state"
+        ))),
+        None => Ok(()),
+    }
 }
 
 /// Rank of every layer that was given an adapter, in order; pruned ones count 0.
@@ -180,15 +191,15 @@ pub fn check_scheme(model: &impl AdaptedModel, scheme: Scheme) -> Result<(), Err
 /// Number of ensemble members that share a batch, 1 without members: how often a caller repeats its
 /// batch with [`repeat_for_members`](crate::adapter::repeat_for_members).
 pub fn members(model: &impl AdaptedModel) -> Result<usize, Error> {
-    let mut wanted = None;
+    let mut expected = None;
     let mut outcome = Ok(());
     model.visit_layers(&mut |path, layer| {
         let Some(found) = layer.members() else { return };
-        let wanted = *wanted.get_or_insert(found);
-        if outcome.is_ok() && found != wanted {
-            let what = format!("adapter `{path}` has {found} members, others have {wanted}");
+        let expected = *expected.get_or_insert(found);
+        if outcome.is_ok() && found != expected {
+            let what = format!("adapter `{path}` has {found} members, others have {expected}");
             outcome = Err(Error::Shape(what));
         }
     });
-    outcome.map(|()| wanted.unwrap_or(1))
+    outcome.map(|()| expected.unwrap_or(1))
 }

@@ -44,7 +44,7 @@ impl<B: Backend> From<Option<FloatTensor<B>>> for Maybe<B> {
 ///
 /// The default bodies are the composite forms. Shapes have been checked by the public functions of
 /// the operators' modules, which also define them; nothing else should call these methods.
-/// Methods ending in `_grad` map the gradient of the output to those of the inputs; `wanted` says,
+/// Methods ending in `_grad` map the gradient of the output to those of the inputs; `needs_grad` says,
 /// in the order of the results, which of them are needed.
 #[backend_extension(Autodiff, Flex: cfg(feature = "flex"), Cube: cfg(feature = "cube"))]
 pub trait LrvdBackend: Backend {
@@ -75,7 +75,7 @@ pub trait LrvdBackend: Backend {
         #[extension_type] hidden: Maybe<Self>,
         grad: FloatTensor<Self>,
         scale: f64,
-        wanted: [bool; 5],
+        needs_grad: [bool; 5],
         #[extension_type] grad_x_acc: Maybe<Self>,
         #[extension_type] grad_h_acc: Maybe<Self>,
     ) -> (
@@ -88,7 +88,7 @@ pub trait LrvdBackend: Backend {
         let (a, b, hidden) = (a.into_option(), b.into_option(), hidden.into_option());
         let acc = [grad_x_acc.into_option(), grad_h_acc.into_option()];
         adapted_linear::composite::backward::<Self>(
-            x, weight, a, b, hidden, grad, scale, wanted, acc,
+            x, weight, a, b, hidden, grad, scale, needs_grad, acc,
         )
     }
 
@@ -127,9 +127,9 @@ pub trait LrvdBackend: Backend {
         gate: FloatTensor<Self>,
         up: FloatTensor<Self>,
         grad: FloatTensor<Self>,
-        wanted: [bool; 2],
+        needs_grad: [bool; 2],
     ) -> (Option<FloatTensor<Self>>, Option<FloatTensor<Self>>) {
-        gated_silu::composite::backward::<Self>(gate, up, grad, wanted)
+        gated_silu::composite::backward::<Self>(gate, up, grad, needs_grad)
     }
 
     /// See [`causal_attention()`](fn@super::causal_attention).
@@ -151,10 +151,10 @@ pub trait LrvdBackend: Backend {
         mask: FloatTensor<Self>,
         grad: FloatTensor<Self>,
         scale: f64,
-        wanted: [bool; 3],
+        needs_grad: [bool; 3],
     ) -> (Option<FloatTensor<Self>>, Option<FloatTensor<Self>>, Option<FloatTensor<Self>>) {
         let arguments = [query, key, value, mask];
-        causal_attention::composite::backward::<Self>(arguments, grad, scale, wanted)
+        causal_attention::composite::backward::<Self>(arguments, grad, scale, needs_grad)
     }
 
     /// See [`disentangled_attention()`](fn@super::disentangled_attention); also the probabilities before
@@ -190,7 +190,7 @@ pub trait LrvdBackend: Backend {
         probability: FloatTensor<Self>,
         grad: FloatTensor<Self>,
         layout: AttentionLayout,
-        wanted: [bool; 9],
+        needs_grad: [bool; 9],
     ) -> Vec<Option<FloatTensor<Self>>> {
         let terms = [keys.into_parts(), queries.into_parts()];
         disentangled_attention::composite::backward::<Self>(
@@ -199,7 +199,7 @@ pub trait LrvdBackend: Backend {
             probability,
             grad,
             &layout,
-            wanted,
+            needs_grad,
         )
     }
 
@@ -219,9 +219,9 @@ pub trait LrvdBackend: Backend {
         gamma: FloatTensor<Self>,
         grad: FloatTensor<Self>,
         eps: f64,
-        wanted: [bool; 3],
+        needs_grad: [bool; 3],
     ) -> (Option<FloatTensor<Self>>, Option<FloatTensor<Self>>, Option<FloatTensor<Self>>) {
-        layer_norm::composite::backward::<Self>(x, gamma, grad, eps, wanted)
+        layer_norm::composite::backward::<Self>(x, gamma, grad, eps, needs_grad)
     }
 
     /// See [`rms_norm()`](fn@super::rms_norm).
@@ -239,9 +239,9 @@ pub trait LrvdBackend: Backend {
         gamma: FloatTensor<Self>,
         grad: FloatTensor<Self>,
         eps: f64,
-        wanted: [bool; 2],
+        needs_grad: [bool; 2],
     ) -> (Option<FloatTensor<Self>>, Option<FloatTensor<Self>>) {
-        rms_norm::composite::backward::<Self>(x, gamma, grad, eps, wanted)
+        rms_norm::composite::backward::<Self>(x, gamma, grad, eps, needs_grad)
     }
 
     /// See [`dropout()`](fn@super::dropout). It is its own gradient.
@@ -273,9 +273,9 @@ pub trait LrvdBackend: Backend {
         std: FloatTensor<Self>,
         grad: FloatTensor<Self>,
         key: NoiseKey,
-        wanted: [bool; 2],
+        needs_grad: [bool; 2],
     ) -> (Option<FloatTensor<Self>>, Option<FloatTensor<Self>>) {
-        gaussian_draw::composite::backward::<Self>(std, grad, key, wanted)
+        gaussian_draw::composite::backward::<Self>(std, grad, key, needs_grad)
     }
 
     /// See [`row_energy()`](fn@super::row_energy).
@@ -291,9 +291,9 @@ pub trait LrvdBackend: Backend {
         x: FloatTensor<Self>,
         #[extension_type] weight: Maybe<Self>,
         grad: FloatTensor<Self>,
-        wanted: [bool; 2],
+        needs_grad: [bool; 2],
     ) -> (Option<FloatTensor<Self>>, Option<FloatTensor<Self>>) {
-        row_energy::composite::backward::<Self>(x, weight.into_option(), grad, wanted)
+        row_energy::composite::backward::<Self>(x, weight.into_option(), grad, needs_grad)
     }
 
     /// See [`add_rank_two_noise`](super::add_rank_two_noise).
@@ -314,9 +314,9 @@ pub trait LrvdBackend: Backend {
         t: FloatTensor<Self>,
         grad: FloatTensor<Self>,
         noise: Noise,
-        wanted: [bool; 3],
+        needs_grad: [bool; 3],
     ) -> (Option<FloatTensor<Self>>, Option<FloatTensor<Self>>, Option<FloatTensor<Self>>) {
-        rank_two_noise::composite::backward::<Self>(q, w, t, grad, noise, wanted)
+        rank_two_noise::composite::backward::<Self>(q, w, t, grad, noise, needs_grad)
     }
 
     /// See [`add_gaussian_noise`](super::add_gaussian_noise).
@@ -352,8 +352,8 @@ pub trait LrvdBackend: Backend {
         log_variance: FloatTensor<Self>,
         grad: FloatTensor<Self>,
         rank_axis: usize,
-        wanted: [bool; 2],
+        needs_grad: [bool; 2],
     ) -> (Option<FloatTensor<Self>>, Option<FloatTensor<Self>>) {
-        kl_log_uniform::composite::backward::<Self>(mean, log_variance, grad, rank_axis, wanted)
+        kl_log_uniform::composite::backward::<Self>(mean, log_variance, grad, rank_axis, needs_grad)
     }
 }

@@ -60,12 +60,19 @@ impl LrvdBackend for CubeBackend {
         probability: FloatTensor<Self>,
         grad: FloatTensor<Self>,
         layout: AttentionLayout,
-        wanted: [bool; 9],
+        needs_grad: [bool; 9],
     ) -> Vec<Option<FloatTensor<Self>>> {
         let (operands, terms) = ([query, key, value], [keys.into_parts(), queries.into_parts()]);
         by_element!(
             grad,
-            disentangled_attention::backward(operands, terms, probability, grad, &layout, wanted)
+            disentangled_attention::backward(
+                operands,
+                terms,
+                probability,
+                grad,
+                &layout,
+                needs_grad
+            )
         )
     }
 
@@ -94,9 +101,9 @@ impl LrvdBackend for CubeBackend {
         std: FloatTensor<Self>,
         grad: FloatTensor<Self>,
         key: NoiseKey,
-        wanted: [bool; 2],
+        needs_grad: [bool; 2],
     ) -> (Option<FloatTensor<Self>>, Option<FloatTensor<Self>>) {
-        by_element!(grad, gaussian_draw::backward(std, grad, key, wanted))
+        by_element!(grad, gaussian_draw::backward(std, grad, key, needs_grad))
     }
 
     fn fused_rank_two_noise(
@@ -115,9 +122,9 @@ impl LrvdBackend for CubeBackend {
         t: FloatTensor<Self>,
         grad: FloatTensor<Self>,
         noise: Noise,
-        wanted: [bool; 3],
+        needs_grad: [bool; 3],
     ) -> (Option<FloatTensor<Self>>, Option<FloatTensor<Self>>, Option<FloatTensor<Self>>) {
-        by_element!(grad, rank_two_noise::backward(q, w, t, grad, noise, wanted))
+        by_element!(grad, rank_two_noise::backward(q, w, t, grad, noise, needs_grad))
     }
 
     fn fused_gaussian_noise(
@@ -149,9 +156,9 @@ impl LrvdBackend for CubeBackend {
         log_variance: FloatTensor<Self>,
         grad: FloatTensor<Self>,
         rank_axis: usize,
-        wanted: [bool; 2],
+        needs_grad: [bool; 2],
     ) -> (Option<FloatTensor<Self>>, Option<FloatTensor<Self>>) {
-        by_element!(mean, kl_log_uniform::backward(mean, log_variance, grad, rank_axis, wanted))
+        by_element!(mean, kl_log_uniform::backward(mean, log_variance, grad, rank_axis, needs_grad))
     }
 }
 

@@ -49,7 +49,7 @@ impl LrvdBackend for Flex {
         hidden: Maybe<Self>,
         grad: FloatTensor<Self>,
         scale: f64,
-        wanted: [bool; 5],
+        needs_grad: [bool; 5],
         grad_x_acc: Maybe<Self>,
         grad_h_acc: Maybe<Self>,
     ) -> (
@@ -62,10 +62,10 @@ impl LrvdBackend for Flex {
         let (a, b, hidden) = (a.into_option(), b.into_option(), hidden.into_option());
         let acc = [grad_x_acc.into_option(), grad_h_acc.into_option()];
         if x.dtype() == DType::F32 {
-            adapted_linear::cpu::backward(x, weight, a, b, hidden, grad, scale, wanted, acc)
+            adapted_linear::cpu::backward(x, weight, a, b, hidden, grad, scale, needs_grad, acc)
         } else {
             adapted_linear::composite::backward::<Self>(
-                x, weight, a, b, hidden, grad, scale, wanted, acc,
+                x, weight, a, b, hidden, grad, scale, needs_grad, acc,
             )
         }
     }
@@ -86,9 +86,9 @@ impl LrvdBackend for Flex {
         gate: FloatTensor<Self>,
         up: FloatTensor<Self>,
         grad: FloatTensor<Self>,
-        wanted: [bool; 2],
+        needs_grad: [bool; 2],
     ) -> (Option<FloatTensor<Self>>, Option<FloatTensor<Self>>) {
-        by_element!(gate, gated_silu::backward(gate, up, grad, wanted))
+        by_element!(gate, gated_silu::backward(gate, up, grad, needs_grad))
     }
 
     fn fused_causal_attention(
@@ -112,13 +112,13 @@ impl LrvdBackend for Flex {
         mask: FloatTensor<Self>,
         grad: FloatTensor<Self>,
         scale: f64,
-        wanted: [bool; 3],
+        needs_grad: [bool; 3],
     ) -> (Option<FloatTensor<Self>>, Option<FloatTensor<Self>>, Option<FloatTensor<Self>>) {
         let run = match grad.dtype() {
             DType::F32 => causal_attention::cpu::backward,
             _ => causal_attention::composite::backward::<Self>,
         };
-        run([query, key, value, mask], grad, scale, wanted)
+        run([query, key, value, mask], grad, scale, needs_grad)
     }
 
     fn fused_disentangled_attention(
@@ -147,14 +147,14 @@ impl LrvdBackend for Flex {
         probability: FloatTensor<Self>,
         grad: FloatTensor<Self>,
         layout: AttentionLayout,
-        wanted: [bool; 9],
+        needs_grad: [bool; 9],
     ) -> Vec<Option<FloatTensor<Self>>> {
         let run = match query.dtype() {
             DType::F32 => disentangled_attention::cpu::backward,
             _ => disentangled_attention::composite::backward::<Self>,
         };
         let terms = [keys.into_parts(), queries.into_parts()];
-        run([query, key, value], terms, probability, grad, &layout, wanted)
+        run([query, key, value], terms, probability, grad, &layout, needs_grad)
     }
 
     fn fused_layer_norm(
@@ -171,9 +171,9 @@ impl LrvdBackend for Flex {
         gamma: FloatTensor<Self>,
         grad: FloatTensor<Self>,
         eps: f64,
-        wanted: [bool; 3],
+        needs_grad: [bool; 3],
     ) -> (Option<FloatTensor<Self>>, Option<FloatTensor<Self>>, Option<FloatTensor<Self>>) {
-        by_element!(x, layer_norm::backward(x, gamma, grad, eps, wanted))
+        by_element!(x, layer_norm::backward(x, gamma, grad, eps, needs_grad))
     }
 
     fn fused_rms_norm(
@@ -189,9 +189,9 @@ impl LrvdBackend for Flex {
         gamma: FloatTensor<Self>,
         grad: FloatTensor<Self>,
         eps: f64,
-        wanted: [bool; 2],
+        needs_grad: [bool; 2],
     ) -> (Option<FloatTensor<Self>>, Option<FloatTensor<Self>>) {
-        by_element!(x, rms_norm::backward(x, gamma, grad, eps, wanted))
+        by_element!(x, rms_norm::backward(x, gamma, grad, eps, needs_grad))
     }
 
     fn fused_dropout(x: FloatTensor<Self>, rate: f64, key: NoiseKey) -> FloatTensor<Self> {
@@ -219,9 +219,9 @@ impl LrvdBackend for Flex {
         std: FloatTensor<Self>,
         grad: FloatTensor<Self>,
         key: NoiseKey,
-        wanted: [bool; 2],
+        needs_grad: [bool; 2],
     ) -> (Option<FloatTensor<Self>>, Option<FloatTensor<Self>>) {
-        by_element!(grad, gaussian_draw::backward(std, grad, key, wanted))
+        by_element!(grad, gaussian_draw::backward(std, grad, key, needs_grad))
     }
 
     fn fused_row_energy(x: FloatTensor<Self>, weight: Maybe<Self>) -> FloatTensor<Self> {
@@ -232,9 +232,9 @@ impl LrvdBackend for Flex {
         x: FloatTensor<Self>,
         weight: Maybe<Self>,
         grad: FloatTensor<Self>,
-        wanted: [bool; 2],
+        needs_grad: [bool; 2],
     ) -> (Option<FloatTensor<Self>>, Option<FloatTensor<Self>>) {
-        by_element!(grad, row_energy::backward(x, weight.into_option(), grad, wanted))
+        by_element!(grad, row_energy::backward(x, weight.into_option(), grad, needs_grad))
     }
 
     fn fused_rank_two_noise(
@@ -253,9 +253,9 @@ impl LrvdBackend for Flex {
         t: FloatTensor<Self>,
         grad: FloatTensor<Self>,
         noise: Noise,
-        wanted: [bool; 3],
+        needs_grad: [bool; 3],
     ) -> (Option<FloatTensor<Self>>, Option<FloatTensor<Self>>, Option<FloatTensor<Self>>) {
-        by_element!(grad, rank_two_noise::backward(q, w, t, grad, noise, wanted))
+        by_element!(grad, rank_two_noise::backward(q, w, t, grad, noise, needs_grad))
     }
 
     fn fused_gaussian_noise(
@@ -287,8 +287,8 @@ impl LrvdBackend for Flex {
         log_variance: FloatTensor<Self>,
         grad: FloatTensor<Self>,
         rank_axis: usize,
-        wanted: [bool; 2],
+        needs_grad: [bool; 2],
     ) -> (Option<FloatTensor<Self>>, Option<FloatTensor<Self>>) {
-        by_element!(mean, kl_log_uniform::backward(mean, log_variance, grad, rank_axis, wanted))
+        by_element!(mean, kl_log_uniform::backward(mean, log_variance, grad, rank_axis, needs_grad))
     }
 }

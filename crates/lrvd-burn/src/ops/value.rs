@@ -7,11 +7,11 @@ use burn::backend::{Backend, TensorMetadata};
 use burn::tensor::ops::PadMode;
 use burn::tensor::{DType, FloatDType, Shape, Slice, TensorData};
 
-/// Gradients of three operands, as far as wanted.
+/// Gradients of three operands, where `needs_grad`.
 pub(crate) type ThreeGradients<B> =
     (Option<FloatTensor<B>>, Option<FloatTensor<B>>, Option<FloatTensor<B>>);
 
-/// Gradients of five operands, as far as wanted.
+/// Gradients of five operands, where `needs_grad`.
 pub(crate) type FiveGradients<B> = (
     Option<FloatTensor<B>>,
     Option<FloatTensor<B>>,

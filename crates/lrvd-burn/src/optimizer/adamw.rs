@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use burn::tensor::Tensor;
+use lrvd_core::error::quoted;
 use serde::{Deserialize, Serialize};
 
 use super::gradients::NamedGradients;
@@ -164,7 +165,8 @@ impl AdamW {
             .collect();
         if !unexpected.is_empty() {
             return Err(Error::State(format!(
-                "the optimizer state does not fit the model: unexpected {unexpected:?}"
+                "the optimizer state does not fit the model: unexpected {}",
+                quoted(unexpected)
             )));
         }
         self.state = state;

@@ -101,7 +101,7 @@ impl PeftModule {
 
     /// The factors in double precision, scale and diagonal multiplied into the second.
     fn update(&self) -> Result<Update, Error> {
-        for (tensor, shape) in self.wanted_shapes() {
+        for (tensor, shape) in self.expected_shapes() {
             if tensor.shape() != shape {
                 return Err(not_a_matrix(tensor.shape()));
             }
@@ -115,7 +115,7 @@ impl PeftModule {
     }
 
     /// Each factor with the shape it should have.
-    pub(super) fn wanted_shapes(&self) -> Vec<(&HostTensor, Vec<usize>)> {
+    pub(super) fn expected_shapes(&self) -> Vec<(&HostTensor, Vec<usize>)> {
         let mut shapes = vec![
             (&self.a, vec![self.rank, self.d_input()]),
             (&self.b, vec![self.d_output(), self.rank]),
@@ -240,10 +240,10 @@ impl Folder {
         path: &str,
         keys: &BTreeMap<Factor, String>,
     ) -> Result<Option<PeftModule>, Error> {
-        let wanted = self.config.method.factors();
+        let expected = self.config.method.factors();
         let rank = self.rules.rank(path);
         let mut tensors = Vec::new();
-        for &factor in wanted {
+        for &factor in expected {
             let Some(key) = keys.get(&factor) else {
                 self.report.missing.push(factor_key(&self.config.method, path, factor));
                 continue;
@@ -259,11 +259,11 @@ impl Folder {
             }
         }
         let mut tensors = tensors.into_iter();
-        // `wanted` is in the order A, B, E; a tensor that was left out is in the report.
+        // `expected` is in the order A, B, E; a tensor that was left out is in the report.
         let (Some(a), Some(b), e) = (tensors.next(), tensors.next(), tensors.next()) else {
             return Ok(None);
         };
-        if wanted.len() == 3 && e.is_none() {
+        if expected.len() == 3 && e.is_none() {
             return Ok(None);
         }
         let e = e.map(|e| e.reshape(&[rank]).expect("a tensor of shape [rank, 1] has rank values"));

@@ -80,7 +80,7 @@ fn a_model_that_does_not_fit_is_listed() {
     assert!(report.missing[0].contains("layer.0.attention.self.key_proj.lora_A.weight"));
     assert_eq!(report.unexpected.len(), 2);
     assert!(report.unexpected[0].contains("layer.1.attention.self.key_proj"));
-    assert_eq!((report.mis_shaped[0].wanted[1], report.mis_shaped[0].found[1]), (65, 64));
+    assert_eq!((report.mis_shaped[0].expected[1], report.mis_shaped[0].found[1]), (65, 64));
 }
 
 #[test]
@@ -133,14 +133,14 @@ fn every_fault_of_a_file_is_listed() {
     let report = report(error.unwrap_err());
     assert_eq!(report.missing, [format!("{QUERY}.lora_B.weight")]);
     assert_eq!(report.mis_shaped.len(), 1, "{report}");
-    assert_eq!(report.mis_shaped[0].wanted, [4, 32]);
+    assert_eq!(report.mis_shaped[0].expected, [4, 32]);
     assert_eq!((report.non_finite.len(), report.non_finite[0].index), (1, 7));
     assert_eq!(report.unexpected.len(), 3, "{report}");
 }
 
 /// The width of a factor that lies on its side is the other one.
 #[test]
-fn shapes_that_are_wanted_are_those_that_are_meant() {
+fn shapes_in_messages_are_those_that_are_meant() {
     let error = edited("deberta_lora_r4", |tensors| {
         for factor in ["lora_A", "lora_B"] {
             let tensor = tensors.get_mut(&format!("{QUERY}.{factor}.weight")).unwrap();
@@ -151,12 +151,16 @@ fn shapes_that_are_wanted_are_those_that_are_meant() {
         *flat = flat.clone().reshape(&[4 * 32]).unwrap();
     });
     let report = report(error.unwrap_err());
-    let shapes: Vec<_> = report.mis_shaped.iter().map(|m| (&m.wanted[..], &m.found[..])).collect();
-    let wanted: [(&[usize], &[usize]); 3] =
+    let shapes: Vec<_> =
+        report.mis_shaped.iter().map(|m| (&m.expected[..], &m.found[..])).collect();
+    let expected: [(&[usize], &[usize]); 3] =
         [(&[4, 32], &[128]), (&[4, 32], &[32, 4]), (&[32, 4], &[4, 32])];
-    assert_eq!(shapes, wanted);
+    assert_eq!(shapes, expected);
     let text = report.to_string();
-    assert!(!text.contains("applied") && text.contains("wanted [4, 32], found [32, 4]"), "{text}");
+    assert!(
+        !text.contains("applied") && text.contains("expected [4, 32], found [32, 4]"),
+        "{text}"
+    );
 }
 
 #[test]

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 use burn::module::Param;
 use burn::tensor::{Tensor, TensorData};
+use lrvd_core::error::quoted;
 
 use super::adapter::{PeftAdapter, PeftModule};
 use super::config::{PeftConfig, PeftMethod, TargetModules};
@@ -17,7 +18,7 @@ use crate::adapter::{AdaptedLinear, AdapterSlot, Extension, LowRankAdapter, adap
 use crate::error::Error;
 use crate::files::{HostTensor, LoadReport};
 use crate::host::stored;
-use crate::model::AdaptedModel;
+use crate::model::{AdaptedModel, check_distinct};
 use crate::parameters::{Layout, NamedParameter, Role, plain};
 
 /// Puts `adapter` on `model`: factors on the layers at the module paths, and the parameters of
@@ -37,6 +38,7 @@ pub fn attach_peft(
     model.visit_layers(&mut |path, layer| {
         layers.push((path.to_owned(), layer.d_input(), layer.d_output()));
     });
+    check_distinct(layers.iter().map(|(path, ..)| path.as_str()))?;
     let mut report = adapter.check_against(&layers)?;
     let mut parameters = Vec::new();
     model.visit_parameters(&mut |p| {
@@ -123,7 +125,7 @@ pub fn peft_from_model(
         }
     });
     if let Some(path) = modules.keys().find(|path| config.saves(&format!("{path}.weight"))) {
-        let found = format!("adapted and covered by {:?}", config.saved_modules());
+        let found = format!("adapted and covered by {}", quoted(config.saved_modules()));
         return Err(Error::module(path, "role", "either adapted or stored whole", found));
     }
     let mut saved = BTreeMap::new();
@@ -236,9 +238,9 @@ fn take_module(
         }
     };
     if e.is_some() != adalora {
-        let wanted = format!("what `{}` has", template.method.name());
+        let expected = format!("what `{}` has", template.method.name());
         let found = if e.is_some() { "one" } else { "none" };
-        return Err(Error::module(path, "diagonal", wanted, found));
+        return Err(Error::module(path, "diagonal", expected, found));
     }
     let lora_alpha = if adalora { template.lora_alpha } else { exact_alpha(slot.scaling, rank) };
     let (initial_rank, scaling) = (slot.initial_rank, slot.scaling);

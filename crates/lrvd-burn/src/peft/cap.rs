@@ -120,9 +120,9 @@ mod tests {
         let (old, new) = (old.delta().unwrap(), new.delta().unwrap());
         let norm = |values: &[f64]| values.iter().map(|v| v * v).sum::<f64>().sqrt();
         let apart: Vec<f64> = old.iter().zip(&new).map(|(o, n)| o - n).collect();
-        let wanted = norm(&apart) / norm(&old);
-        assert!((report.errors["h.q"] - wanted).abs() < 1e-6, "{report:?}, wanted {wanted}");
-        assert!(wanted > 0.01 && report.error < wanted, "the other module lost nothing");
+        let expected = norm(&apart) / norm(&old);
+        assert!((report.errors["h.q"] - expected).abs() < 1e-6, "{report:?}, expected {expected}");
+        assert!(expected > 0.01 && report.error < expected, "the other module lost nothing");
         // Enough room changes nothing but the description.
         let (same, none) = adapter.capped(5).unwrap();
         assert_eq!((same.modules, none.error, none.errors.len()), (adapter.modules, 0.0, 0));

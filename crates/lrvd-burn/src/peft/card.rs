@@ -6,6 +6,7 @@ use std::path::Path;
 
 use super::adapter::PeftModule;
 use super::export::ExportSummary;
+use crate::text::{cell, code, printable_json};
 
 /// The card: what the adapter belongs to, how it is laid out, and the rank and scale of every
 /// module.
@@ -22,7 +23,8 @@ pub(super) fn write_card(
     let mut card = String::from("---\n");
     if let Some(base) = id {
         // A JSON text is a YAML text, whatever is in it.
-        let _ = writeln!(card, "base_model: {}", serde_json::Value::from(base));
+        let json = serde_json::Value::from(base).to_string();
+        let _ = writeln!(card, "base_model: {}", printable_json(&json));
     }
     card.push_str("library_name: peft\ntags:\n- lora\n- lrvd\n---\n\n# Low-rank adapter\n\n");
     let total: usize = summary.ranks.values().sum();
@@ -30,14 +32,15 @@ pub(super) fn write_card(
         card,
         "Adapter of the type {} for {}, layout `{}`: {} modules, {total} ranks in all.",
         config.method.name(),
-        name.map_or_else(|| "an unnamed base model".to_owned(), |base| format!("`{base}`")),
+        name.map_or_else(|| "an unnamed base model".to_owned(), code),
         summary.layout.name(),
         modules.len(),
     );
     if let Some(path) = &summary.zero_module {
         let _ = writeln!(
             card,
-            "\nNo module has a rank left. `{path}` is there with zeros, because PEFT demands a module."
+            "\nNo module has a rank left. {} is there with zeros, because PEFT demands a module.",
+            code(path)
         );
     }
     if !summary.dropped.is_empty() {
@@ -56,7 +59,8 @@ pub(super) fn write_card(
     }
     card.push_str("\n| Module | Rank | Scale |\n|---|---|---|\n");
     for (path, module) in modules {
-        let _ = writeln!(card, "| `{path}` | {} | {} |", module.rank, module.scaling);
+        let path = cell(&code(path));
+        let _ = writeln!(card, "| {path} | {} | {} |", module.rank, module.scaling);
     }
     card
 }

@@ -33,11 +33,11 @@ impl PeftAdapter {
                 report.missing.extend(factors.iter().map(|&factor| name(path, factor)));
                 continue;
             };
-            for (factor, tensor, wanted) in [
+            for (factor, tensor, expected) in [
                 (Factor::A, &module.a, [module.rank, *d_input]),
                 (Factor::B, &module.b, [*d_output, module.rank]),
             ] {
-                report.check_shape(&name(path, factor), &wanted, tensor.shape());
+                report.check_shape(&name(path, factor), &expected, tensor.shape());
             }
             report.applied.extend(factors.iter().map(|&factor| name(path, factor)));
         }
@@ -57,9 +57,9 @@ impl PeftAdapter {
         parameters: &[(S, D)],
     ) -> Result<LoadReport, Error> {
         let mut report = LoadReport::new("adapter modules stored whole");
-        let wanted: BTreeMap<&str, &[usize]> =
+        let expected: BTreeMap<&str, &[usize]> =
             parameters.iter().map(|(name, shape)| (name.as_ref(), shape.as_ref())).collect();
-        for (&name, &shape) in wanted.iter().filter(|(name, _)| self.config.saves(name)) {
+        for (&name, &shape) in expected.iter().filter(|(name, _)| self.config.saves(name)) {
             let key = saved_key(name);
             match self.saved.get(name) {
                 None => report.missing.push(key),
@@ -69,7 +69,7 @@ impl PeftAdapter {
                 Some(_) => {}
             }
         }
-        let unknown = self.saved.keys().filter(|name| !wanted.contains_key(name.as_str()));
+        let unknown = self.saved.keys().filter(|name| !expected.contains_key(name.as_str()));
         report.unexpected.extend(unknown.map(|name| saved_key(name)));
         report.into_result()
     }

@@ -109,9 +109,9 @@ pub struct PeftConfig {
     pub task_type: Option<String>,
     /// Whether the adapter was saved for inference.
     pub inference_mode: bool,
-    /// Rank where no pattern says otherwise; not used by `AdaLoRA`.
+    /// Rank where no pattern applies; not used by `AdaLoRA`.
     pub r: usize,
-    /// Numerator of the scale where no pattern says otherwise.
+    /// Numerator of the scale where no pattern applies.
     pub lora_alpha: f64,
     /// Dropout on the adapter's input in training.
     pub lora_dropout: f64,

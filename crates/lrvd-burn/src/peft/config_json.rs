@@ -60,8 +60,8 @@ impl PeftConfig {
                 // PEFT would look the names up by architecture; a saved adapter has them written
                 // out.
                 None => {
-                    let wanted = "a list of names or a text";
-                    return Err(reader.error("target_modules", wanted, &Value::Null));
+                    let expected = "a list of names or a text";
+                    return Err(reader.error("target_modules", expected, &Value::Null));
                 }
             },
             exclude_modules: targets(&mut reader, "exclude_modules")?.filter(|t| match t {
@@ -89,12 +89,12 @@ impl PeftConfig {
         }
         let names = matches!(self.target_modules, TargetModules::Names(_));
         if self.layers_to_transform.is_some() && !names {
-            let (wanted, found) = ("unset with a text target", &self.layers_to_transform);
-            return Err(reader.error("layers_to_transform", wanted, found));
+            let (expected, found) = ("unset with a text target", &self.layers_to_transform);
+            return Err(reader.error("layers_to_transform", expected, found));
         }
         if !self.layers_pattern.is_empty() && self.layers_to_transform.is_none() {
-            let (wanted, found) = ("unset without `layers_to_transform`", &self.layers_pattern);
-            return Err(reader.error("layers_pattern", wanted, found));
+            let (expected, found) = ("unset without `layers_to_transform`", &self.layers_pattern);
+            return Err(reader.error("layers_pattern", expected, found));
         }
         // PEFT puts the rank in the place of such a numerator, which cannot be meant.
         if matches!(self.method, PeftMethod::AdaLora(_)) && self.lora_alpha <= 0.0 {
@@ -202,12 +202,12 @@ type Flags = Vec<(String, Vec<bool>)>;
 
 /// The kept triplets, by module path: keys end in `.lora_E`, in old files also in an adapter name.
 fn read_kept(reader: &mut Reader<'_>, init_r: usize) -> Result<Option<Flags>, Error> {
-    let wanted = "one true or false per initial rank";
-    let pattern: Flags = reader.pattern("rank_pattern", wanted)?;
+    let expected = "one true or false per initial rank";
+    let pattern: Flags = reader.pattern("rank_pattern", expected)?;
     let mut kept: Flags = Vec::with_capacity(pattern.len());
     for (key, flags) in pattern {
         if flags.len() != init_r {
-            return Err(reader.error(&format!("rank_pattern.{key}"), wanted, &flags));
+            return Err(reader.error(&format!("rank_pattern.{key}"), expected, &flags));
         }
         let path = key.strip_suffix(E_SUFFIX).or_else(|| {
             let (start, adapter_name) = key.rsplit_once('.')?;
@@ -216,8 +216,8 @@ fn read_kept(reader: &mut Reader<'_>, init_r: usize) -> Result<Option<Flags>, Er
         match path.filter(|path| !kept.iter().any(|(known, _)| known == path)) {
             Some(path) => kept.push((path.to_owned(), flags)),
             None => {
-                let wanted = "an object with one key that ends in `.lora_E` per module";
-                return Err(reader.error("rank_pattern", wanted, &key));
+                let expected = "an object with one key that ends in `.lora_E` per module";
+                return Err(reader.error("rank_pattern", expected, &key));
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Values taken out of a JSON document, with errors that name the file, the key, the wanted form
+//! Values taken out of a JSON document, with errors that name the file, the key, the expected form
 //! and the value.
 
 use std::path::Path;
@@ -58,13 +58,13 @@ impl<'a> Reader<'a> {
         Ok(Self { file, keys })
     }
 
-    pub(super) fn error(&self, key: &str, wanted: &'static str, found: &impl Serialize) -> Error {
+    pub(super) fn error(&self, key: &str, expected: &'static str, found: &impl Serialize) -> Error {
         let found = match serde_json::to_string(found) {
             Ok(text) if text == "null" => "nothing".to_owned(),
             Ok(text) => text,
             Err(error) => error.to_string(),
         };
-        Error::value(self.file, key, wanted, format_args!("`{found}`"))
+        Error::value(self.file, key, expected, format_args!("`{found}`"))
     }
 
     /// Takes a key; absent and null are the same.
@@ -83,11 +83,11 @@ impl<'a> Reader<'a> {
     pub(super) fn take<T: DeserializeOwned>(
         &mut self,
         key: &str,
-        wanted: &'static str,
+        expected: &'static str,
     ) -> Result<Option<T>, Error> {
         match self.value(key) {
             Value::Null => Ok(None),
-            value => self.convert(key, wanted, value).map(Some),
+            value => self.convert(key, expected, value).map(Some),
         }
     }
 
@@ -95,7 +95,7 @@ impl<'a> Reader<'a> {
     pub(super) fn pattern<T: DeserializeOwned>(
         &mut self,
         key: &str,
-        wanted: &'static str,
+        expected: &'static str,
     ) -> Result<Vec<(String, T)>, Error> {
         let pairs = match self.entry(key) {
             None => Vec::new(),
@@ -105,7 +105,7 @@ impl<'a> Reader<'a> {
             }
         };
         let convert = |(name, value): (String, _)| {
-            let value = self.convert(&format!("{key}.{name}"), wanted, value)?;
+            let value = self.convert(&format!("{key}.{name}"), expected, value)?;
             Ok((name, value))
         };
         pairs.into_iter().map(convert).collect()
@@ -114,10 +114,10 @@ impl<'a> Reader<'a> {
     fn convert<T: DeserializeOwned>(
         &self,
         key: &str,
-        wanted: &'static str,
+        expected: &'static str,
         value: Value,
     ) -> Result<T, Error> {
-        T::deserialize(&value).map_err(|_| self.error(key, wanted, &value))
+        T::deserialize(&value).map_err(|_| self.error(key, expected, &value))
     }
 
     /// The keys that were not taken.

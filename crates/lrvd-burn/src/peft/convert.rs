@@ -40,10 +40,10 @@ impl PeftAdapter {
 
 /// Checks that the factors of a module fit its rank.
 pub(super) fn check_shapes(path: &str, module: &PeftModule) -> Result<(), Error> {
-    for (tensor, wanted) in module.wanted_shapes() {
-        if tensor.shape() != wanted {
+    for (tensor, expected) in module.expected_shapes() {
+        if tensor.shape() != expected {
             let found = format!("{:?}", tensor.shape());
-            return Err(Error::module(path, "shape", format!("{wanted:?}"), found));
+            return Err(Error::module(path, "shape", format!("{expected:?}"), found));
         }
         if !tensor.is_float() {
             let source = wrong_type(HostDType::F32, tensor.dtype());
@@ -209,9 +209,9 @@ mod tests {
         assert_eq!(folded.b.to_f32().unwrap(), [1.0, 0.25, -3.0, 2.0]);
         // By hand: b·diag(e)·a = [[0.75, -1], [0.5, -19]].
         let delta = folded.delta().unwrap();
-        let wanted = [0.75, -1.0, 0.5, -19.0].map(|x| x * 8.0 / 4.000_01);
-        for (found, wanted) in delta.iter().zip(wanted) {
-            assert!((found - wanted).abs() < 1e-12 * wanted.abs(), "{found} {wanted}");
+        let expected = [0.75, -1.0, 0.5, -19.0].map(|x| x * 8.0 / 4.000_01);
+        for (found, expected) in delta.iter().zip(expected) {
+            assert!((found - expected).abs() < 1e-12 * expected.abs(), "{found} {expected}");
         }
         assert_eq!(delta, adapter.modules["q"].delta().unwrap());
         let rules = lora.config.rules().unwrap();

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use lrvd_core::error::quoted;
+
 use super::adapter::{PeftAdapter, PeftModule, WEIGHTS_FILE};
 use super::attach::no_module;
 use super::card::write_card;
@@ -90,9 +92,9 @@ impl PeftAdapter {
             check_shapes(path, module)?;
             let adalora = matches!(self.config.method, PeftMethod::AdaLora(_));
             if module.e.is_some() != adalora || !module.scaling.is_finite() {
-                let wanted = format!("`{}` and finite", self.config.method.name());
+                let expected = format!("`{}` and finite", self.config.method.name());
                 let found = format!("diagonal: {}, scale {}", module.e.is_some(), module.scaling);
-                return Err(Error::module(path, "method and scale", wanted, found));
+                return Err(Error::module(path, "method and scale", expected, found));
             }
             for (factor, tensor) in factors(module) {
                 report.check_finite(
@@ -104,8 +106,8 @@ impl PeftAdapter {
         for (name, tensor) in &self.saved {
             if !self.config.saves(name) {
                 return Err(Error::Argument(format!(
-                    "`{name}` is in none of the `modules_to_save` {:?}",
-                    self.config.saved_modules()
+                    "`{name}` is in none of the `modules_to_save` {}",
+                    quoted(self.config.saved_modules())
                 )));
             }
             report.check_finite(&saved_key(name), tensor.first_non_finite());
@@ -145,9 +147,9 @@ impl PeftAdapter {
         let mut kept = Vec::new();
         for (path, module) in &self.modules {
             if module.rank > adalora.init_r || module.scaling != rules.scaling(path) {
-                let wanted = format!("at most {} and {}", adalora.init_r, rules.scaling(path));
+                let expected = format!("at most {} and {}", adalora.init_r, rules.scaling(path));
                 let found = format!("{} and {}", module.rank, module.scaling);
-                return Err(Error::module(path, "rank and scale", wanted, found));
+                return Err(Error::module(path, "rank and scale", expected, found));
             }
             let flags = rules.kept(path).map(<[bool]>::to_vec);
             let fits = |flags: &Vec<bool>| flags.iter().filter(|&&f| f).count() == module.rank;

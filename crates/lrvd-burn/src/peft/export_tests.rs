@@ -70,6 +70,30 @@ fn every_fixture_survives_every_layout() {
 }
 
 #[test]
+fn names_do_not_end_their_places_in_the_card() {
+    let mut adapter = pruned();
+    adapter.config.base_model_name_or_path = Some("a`\n# b\u{1b}\u{85}".to_owned());
+    let module = adapter.modules.remove("h.0.q").unwrap();
+    adapter.modules.insert("h.0.q`|\n\u{1b}[2J".to_owned(), module);
+    let dir = tempfile::tempdir().unwrap();
+    adapter.write(dir.path(), ExportLayout::Ragged).unwrap();
+    let card = std::fs::read_to_string(dir.path().join("README.md")).unwrap();
+    assert!(card.contains("\nbase_model: \"a`\\n# b\\u001b\\u0085\"\n"), "{card}");
+    assert!(card.contains("for `a' # b\\u{1b}\\u{85}`, layout"), "{card}");
+    assert!(card.contains("\n| `h.0.q'\\| \\u{1b}[2J` | 3 |"), "{card}");
+}
+
+#[test]
+fn of_many_modules_to_save_some_are_named() {
+    let mut adapter = pruned();
+    adapter.config.task_type = None;
+    adapter.config.modules_to_save = (0..1000).map(|i| i.to_string()).collect();
+    let error = adapter.write("unused", ExportLayout::Ragged).unwrap_err().to_string();
+    assert!(error.starts_with("`classifier.weight` is in none of the `modules_to_save` `0`, "));
+    assert!(error.ends_with(", `39` and 960 more"), "{error}");
+}
+
+#[test]
 fn adalora_keeps_its_own_layout() {
     for case in ["deberta_adalora", "deberta_adalora_reallocated"] {
         let adapter = golden(case);
@@ -156,11 +180,11 @@ fn uniform_is_right_for_a_server_with_one_scale() {
         let (a, b) = (read("lora_A"), read("lora_B"));
         assert_eq!((a.shape()[0], b.shape()[1]), (r, r), "{path}");
         let (d_input, a, b) = (a.shape()[1], a.to_f64().unwrap(), b.to_f64().unwrap());
-        for (at, wanted) in module.delta().unwrap().into_iter().enumerate() {
+        for (at, expected) in module.delta().unwrap().into_iter().enumerate() {
             let (row, column) = (at / d_input, at % d_input);
             let sum: f64 = (0..r).map(|k| b[row * r + k] * a[k * d_input + column]).sum();
-            assert!((scale * sum - wanted).abs() <= 1e-5, "{path}: {} {wanted}", scale * sum);
-            compared += usize::from(wanted != 0.0);
+            assert!((scale * sum - expected).abs() <= 1e-5, "{path}: {} {expected}", scale * sum);
+            compared += usize::from(expected != 0.0);
         }
     }
     assert!(compared > 20, "{compared}");

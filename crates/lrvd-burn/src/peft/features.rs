@@ -24,7 +24,7 @@ const HARMLESS: [&str; 9] = [
 ];
 
 /// Keys that must be unset, and what they would change.
-const REFUSED: [(&str, &str); 15] = [
+const UNSUPPORTED: [(&str, &str); 15] = [
     ("alora_invocation_tokens", "the adapter would act from an invocation token on"),
     ("arrow_config", "several adapters would be routed by token"),
     ("ensure_weight_tying", "adapters of tied layers would be tied"),
@@ -50,7 +50,7 @@ pub(super) fn check_unread(file: &Path, key: &str, value: &Value) -> Result<(), 
     if HARMLESS.contains(&key) || is_unset(value) {
         return Ok(());
     }
-    match REFUSED.iter().find(|(name, _)| *name == key) {
+    match UNSUPPORTED.iter().find(|(name, _)| *name == key) {
         Some(&(_, reason)) => Err(unsupported(file, key, value, reason)),
         None => Err(Error::file(
             file,

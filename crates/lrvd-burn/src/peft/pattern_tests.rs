@@ -28,10 +28,10 @@ fn a_text_target_must_match_the_whole_path() {
     let rules = rules(|config| {
         config.target_modules = TargetModules::Regex(r"h\.\d+\.(q|v)|top".into());
     });
-    for (path, wanted) in
+    for (path, expected) in
         [("h.3.q", true), ("top", true), ("h.3.q.x", false), ("x.h.3.q", false), ("topp", false)]
     {
-        assert_eq!(rules.targets(path), wanted, "{path}");
+        assert_eq!(rules.targets(path), expected, "{path}");
     }
 }
 
@@ -42,7 +42,7 @@ fn all_linear_leaves_out_the_head_and_what_is_saved_whole() {
         config.task_type = Some("SEQ_CLS".into());
         config.modules_to_save = vec!["pooler".into()];
     });
-    for (path, wanted) in [
+    for (path, expected) in [
         ("model.q", true),
         ("lm_head", false),
         ("score", false),
@@ -50,7 +50,7 @@ fn all_linear_leaves_out_the_head_and_what_is_saved_whole() {
         ("pooler.dense", false),
         ("mypooler.dense", true),
     ] {
-        assert_eq!(rules.targets(path), wanted, "{path}");
+        assert_eq!(rules.targets(path), expected, "{path}");
     }
 }
 

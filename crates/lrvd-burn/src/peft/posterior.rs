@@ -105,15 +105,15 @@ impl PosteriorHeader {
         if self.log_variance_clamp == CLAMP {
             return Ok(());
         }
-        let wanted = format!("{from}..={to} (that of this build)");
+        let expected = format!("{from}..={to} (that of this build)");
         let found = format!("{low}..={high}");
-        Err(Error::value(Path::new(POSTERIOR_FILE), "log_variance_clamp", wanted, found))
+        Err(Error::value(Path::new(POSTERIOR_FILE), "log_variance_clamp", expected, found))
     }
 
-    /// The first value that is out of range, as key, wanted and found.
+    /// The first value that is out of range, as key, expected and found.
     fn fault(&self) -> Option<(String, String, String)> {
-        let fault = |key: &str, wanted: &str, found: String| {
-            Some((key.to_owned(), wanted.to_owned(), found))
+        let fault = |key: &str, expected: &str, found: String| {
+            Some((key.to_owned(), expected.to_owned(), found))
         };
         let [low, high] = self.log_variance_clamp;
         if self.schema_version != SCHEMA_VERSION {
@@ -131,8 +131,8 @@ impl PosteriorHeader {
         }
         self.modules.iter().find_map(|(path, module)| {
             if module.rank > module.initial_rank {
-                let wanted = format!("at most `initial_rank` = {}", module.initial_rank);
-                fault(&format!("{path}.rank"), &wanted, module.rank.to_string())
+                let expected = format!("at most `initial_rank` = {}", module.initial_rank);
+                fault(&format!("{path}.rank"), &expected, module.rank.to_string())
             } else if !module.scaling.is_finite() {
                 fault(&format!("{path}.scaling"), "finite", module.scaling.to_string())
             } else {
@@ -194,8 +194,8 @@ impl PeftPosterior {
         &self,
         adapted: impl Iterator<Item = (&'a str, Factors)>,
     ) -> Result<(), Error> {
-        if let Some((key, wanted, found)) = self.header.fault() {
-            return Err(Error::value(Path::new(POSTERIOR_FILE), &key, wanted, found));
+        if let Some((key, expected, found)) = self.header.fault() {
+            return Err(Error::value(Path::new(POSTERIOR_FILE), &key, expected, found));
         }
         let adapted: BTreeMap<&str, Factors> =
             adapted.filter(|(_, factors)| factors.rank > 0).collect();
@@ -203,15 +203,15 @@ impl PeftPosterior {
             let named = factors.parameters(self.header.family).into_iter();
             named.map(move |(end, shape)| (format!("{path}.{end}"), shape)).collect::<Vec<_>>()
         };
-        let mut wanted = BTreeMap::new();
+        let mut expected = BTreeMap::new();
         for (path, header) in self.header.modules.iter().filter(|(_, header)| header.rank > 0) {
             let absent = Factors { rank: 0, scaling: header.scaling, d_input: 0, d_output: 0 };
             let factors = adapted.get(path.as_str()).copied().unwrap_or(absent);
             check_module(path, header, factors)?;
-            wanted.extend(parameters(path, factors));
+            expected.extend(parameters(path, factors));
         }
         let mut report = LoadReport::new(POSTERIOR_FILE);
-        for (name, shape) in &wanted {
+        for (name, shape) in &expected {
             match self.tensors.get(name) {
                 None => report.missing.push(name.clone()),
                 Some(tensor) if !tensor.is_float() => report.unexpected.push(name.clone()),
@@ -224,7 +224,7 @@ impl PeftPosterior {
                 }
             }
         }
-        let unknown = self.tensors.keys().filter(|name| !wanted.contains_key(*name));
+        let unknown = self.tensors.keys().filter(|name| !expected.contains_key(*name));
         report.unexpected.extend(unknown.cloned());
         // A module of the adapter that the header does not know has means without a posterior.
         let known = |path: &str| self.header.modules.get(path).is_some_and(|h| h.rank > 0);
@@ -265,7 +265,7 @@ fn check_module(path: &str, header: &PosteriorModuleHeader, factors: Factors) ->
     if header.rank == rank && near {
         return Ok(());
     }
-    let wanted = format!("{rank} and {scaling} as in the adapter");
+    let expected = format!("{rank} and {scaling} as in the adapter");
     let found = format!("{} and {}", header.rank, header.scaling);
-    Err(Error::module(path, "rank and scale of the posterior", wanted, found))
+    Err(Error::module(path, "rank and scale of the posterior", expected, found))
 }

@@ -35,8 +35,8 @@ pub fn posterior_from_model(
         let Some(found) = family else { return };
         let header = header.get_or_insert_with(|| PosteriorHeader::new(found, run));
         if header.family != found {
-            let wanted = format!("{}, as in other layers", header.family);
-            outcome = Err(Error::module(path, "family", wanted, found));
+            let expected = format!("{}, as in other layers", header.family);
+            outcome = Err(Error::module(path, "family", expected, found));
         }
     });
     outcome?;

@@ -33,8 +33,8 @@ pub fn posterior_family_name(family: VariationalFamily) -> &'static str {
     name_of(&FAMILIES, family)
 }
 
-fn name_of<T: PartialEq + Copy>(table: &[(&'static str, T)], wanted: T) -> &'static str {
-    let entry = table.iter().find(|(_, value)| *value == wanted);
+fn name_of<T: PartialEq + Copy>(table: &[(&'static str, T)], value: T) -> &'static str {
+    let entry = table.iter().find(|(_, known)| *known == value);
     entry.expect("the table has every value of its type").0
 }
 
@@ -59,7 +59,7 @@ macro_rules! by_name {
                 let entry = super::$table.iter().find(|(known, _)| *known == name);
                 entry.map(|(_, value)| *value).ok_or_else(|| {
                     let known = super::$table.map(|(known, _)| known).join("`, `");
-                    de::Error::custom(format!("unknown name `{name}`, wanted one of `{known}`"))
+                    de::Error::custom(format!("unknown name `{name}`, expected one of `{known}`"))
                 })
             }
         }

@@ -74,7 +74,7 @@ fn every_family_survives_a_round_trip_beside_its_adapter() {
 #[test]
 fn names_are_those_of_the_specification() {
     let dir = tempfile::tempdir().unwrap();
-    for (family, wanted) in FAMILIES.into_iter().zip([
+    for (family, expected) in FAMILIES.into_iter().zip([
         &["h.0.q.rank_log_sigma2", "h.1.q.rank_log_sigma2"][..],
         &["h.0.q.rank_log_alpha", "h.1.q.rank_log_alpha"],
         &["h.0.q.log_sigma2_a", "h.0.q.log_sigma2_b", "h.1.q.log_sigma2_a", "h.1.q.log_sigma2_b"],
@@ -83,7 +83,7 @@ fn names_are_those_of_the_specification() {
         let (adapter, posterior) = sample(family);
         posterior.write(dir.path(), &adapter).unwrap();
         let file = TensorFile::open(dir.path().join(POSTERIOR_FILE)).unwrap();
-        assert_eq!(file.names().collect::<Vec<_>>(), wanted);
+        assert_eq!(file.names().collect::<Vec<_>>(), expected);
         assert!(file.metadata()["lrvd"].contains("\"schema_version\":1"));
     }
 }
@@ -153,7 +153,7 @@ fn the_adapter_must_be_the_same() {
         posterior.tensors.insert("h.1.q.rank_log_sigma2".into(), tensor(&[3]));
     });
     let found = report(error);
-    assert_eq!((found.non_finite[0].index, &found.mis_shaped[0].wanted[..]), (1, &[2][..]));
+    assert_eq!((found.non_finite[0].index, &found.mis_shaped[0].expected[..]), (1, &[2][..]));
     let error = fails(&|_, posterior| {
         posterior.tensors.remove("h.0.q.rank_log_sigma2").unwrap();
         posterior.tensors.insert("h.0.q.log_sigma2_a".into(), tensor(&[3, 5]));

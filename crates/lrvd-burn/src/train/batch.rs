@@ -42,7 +42,7 @@ impl Targets {
         }
     }
 
-    /// The class of every example; `None` where none is wanted.
+    /// The class of every example; `None` where none is expected.
     pub fn classes(&self) -> Option<Vec<usize>> {
         let Self::Classes(one_hot) = self else { return None };
         let classes = one_hot.clone().argmax(1).into_data();

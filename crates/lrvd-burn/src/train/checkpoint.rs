@@ -1,4 +1,4 @@
-//! Checkpoints: folders that are whole or absent, from which a run continues bit for bit.
+//! Checkpoints: folders written atomically, from which a run continues bit for bit.
 //!
 //! A checkpoint holds what training changes: trainable parameters, moments, the best model so far,
 //! the method's state, the position in the data and the journal. Frozen weights come from the
@@ -236,7 +236,7 @@ fn read_values(file: &Path) -> Result<Values, Error> {
         return Err(Error::file(
             file,
             format!(
-                "has format {found}, expected {FORMAT}: start anew, or use the version that wrote it"
+                "has format {found}, expected {FORMAT}: start again, or use the version that wrote it"
             ),
         ));
     }

@@ -157,12 +157,12 @@ mod tests {
             ("log_variance.learning_rate", |c| c.groups.log_variance.learning_rate = f64::NAN),
             ("pooler.learning_rate", |c| c.groups.pooler.learning_rate = f64::INFINITY),
         ];
-        for (wanted, change) in wrong {
+        for (expected, change) in wrong {
             let mut config = good.clone();
             change(&mut config);
             match config.check() {
-                Err(lrvd_core::Error::OutOfRange { name, .. }) => assert_eq!(name, wanted),
-                other => panic!("{wanted}: {other:?}"),
+                Err(lrvd_core::Error::OutOfRange { name, .. }) => assert_eq!(name, expected),
+                other => panic!("{expected}: {other:?}"),
             }
         }
     }

@@ -27,12 +27,12 @@ pub(super) fn check_sums(folder: &Path, names: &[&str]) -> Result<(), Error> {
     let text = fs::read_to_string(&list).map_err(|source| Error::io("read", &list, source))?;
     for name in names {
         let line = text.lines().find_map(|line| line.strip_suffix(name)?.strip_suffix("  "));
-        let wanted = line.unwrap_or("none").to_owned();
+        let expected = line.unwrap_or("none").to_owned();
         let file = folder.join(name);
         let found = sha256(&file)?;
-        if found != wanted {
+        if found != expected {
             let what = format!(
-                "has changed since it was written: its SHA-256 should be {wanted}, found {found}"
+                "has changed since it was written: its SHA-256 should be {expected}, found {found}"
             );
             return Err(Error::file(file, what));
         }

@@ -91,8 +91,10 @@ where
             (Outcome::Stopped, _) => return Ok(Outcome::Stopped),
             (Outcome::Finished, step) => last = step,
         }
-        if let Some(search) = &search {
-            cut(search, state, method, batches, observer)?;
+        if let Some(search) = &search
+            && cut(search, state, method, batches, observer)? == Outcome::Stopped
+        {
+            return Ok(Outcome::Stopped);
         }
     }
     if let (Some(search), Some(choice)) = (&search, &state.journal.choice) {

@@ -110,13 +110,13 @@ impl EpochOrder {
         if config.bucketing == (Bucketing::LengthBucketed { window: 0 }) {
             return Err(zero("window"));
         }
-        let wanted = match config.last_batch {
+        let expected = match config.last_batch {
             LastBatch::Keep => 1,
             LastBatch::Drop => config.batch_size,
         };
-        if lengths.len() < wanted {
+        if lengths.len() < expected {
             return Err(Error::Argument(format!(
-                "{} examples make no batch, expected at least {wanted}",
+                "{} examples make no batch, expected at least {expected}",
                 lengths.len()
             )));
         }
@@ -151,10 +151,10 @@ impl EpochOrder {
 
     /// Continues from `state`.
     pub fn resume(&mut self, state: OrderState) -> Result<(), Error> {
-        let wanted = self.batches_per_epoch();
-        if state.next_batch >= wanted {
+        let expected = self.batches_per_epoch();
+        if state.next_batch >= expected {
             return Err(Error::State(format!(
-                "order resumes at batch {}, but an epoch has {wanted} batches",
+                "order resumes at batch {}, but an epoch has {expected} batches",
                 state.next_batch
             )));
         }
@@ -218,10 +218,10 @@ pub fn evaluation_batches(sizes: &[usize], batch_size: usize) -> Result<Vec<Vec<
 
 /// Values in the order of the examples from values in the order of `batches`.
 pub fn restore_order<T>(batches: &[Vec<usize>], values: Vec<T>) -> Result<Vec<T>, Error> {
-    let (wanted, found) = (batches.iter().map(Vec::len).sum::<usize>(), values.len());
-    if found != wanted {
+    let (expected, found) = (batches.iter().map(Vec::len).sum::<usize>(), values.len());
+    if found != expected {
         return Err(Error::Shape(format!(
-            "the batches have {wanted} examples, found {found} values"
+            "the batches have {expected} examples, found {found} values"
         )));
     }
     let mut pairs: Vec<(usize, T)> = batches.concat().into_iter().zip(values).collect();
@@ -322,13 +322,13 @@ mod tests {
         let drop = config(Bucketing::Shuffled, LastBatch::Drop);
         assert!(make(4, drop).is_ok());
         let flat = config(Bucketing::LengthBucketed { window: 0 }, LastBatch::Keep);
-        for (n, config, wanted) in [
+        for (n, config, expected) in [
             (3, drop, "3 examples make no batch, expected at least 4"),
             (0, OrderConfig::shuffled(4), "0 examples make no batch, expected at least 1"),
             (3, OrderConfig::shuffled(0), "`batch_size` is 0, expected at least 1"),
             (3, flat, "`window` is 0, expected at least 1"),
         ] {
-            assert_eq!(make(n, config).unwrap_err().to_string(), wanted);
+            assert_eq!(make(n, config).unwrap_err().to_string(), expected);
         }
         let mut order = make(9, OrderConfig::shuffled(4)).unwrap();
         assert!(order.resume(OrderState { epoch: 5, next_batch: 2 }).is_ok());

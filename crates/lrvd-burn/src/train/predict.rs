@@ -6,6 +6,7 @@ use lrvd_core::metrics::{
 use lrvd_core::noise::NoiseKey;
 use serde::{Deserialize, Serialize};
 
+use super::config::check_seed;
 use super::step::PART_SHIFT;
 use crate::error::Error;
 use crate::sampling::{DrawPer, Pass, Scheme};
@@ -24,16 +25,22 @@ pub enum PredictionDraws {
     /// Weights, anew for every batch.
     Fresh,
     /// Outputs, token by token, as the authors' scripts for language models do. Where the noise of a
-    /// method has no such distribution, as all but LRVD's and TFB's, weights are drawn anew for every batch; SWAG,
+    /// method has no such distribution, as all but LRVD's and TFB's, weights are resampled for every batch; SWAG,
     /// whose draw is a set of factors, keeps them.
     Activation,
 }
 
 /// Addresses the fixed draws of a predictor: the `k` draws of a seed are a reproducible ensemble.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DrawSeed(pub u64);
+pub struct DrawSeed(pub(super) u64);
 
 impl DrawSeed {
+    /// The draws of `seed`, at most [`MAX_SEED`](super::MAX_SEED).
+    pub fn new(seed: u64) -> Result<Self, lrvd_core::Error> {
+        check_seed(seed)?;
+        Ok(Self(seed))
+    }
+
     /// The key of draw number `draw`.
     pub fn key(self, draw: usize) -> NoiseKey {
         NoiseKey::new(self.0 ^ PREDICTION_SALT).at_step(draw as u32)

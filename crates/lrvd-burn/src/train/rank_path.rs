@@ -67,7 +67,7 @@ pub fn directions(model: &(impl AdaptedModel + ?Sized)) -> Vec<Direction> {
 /// The loss of `model` at its mean, row by row, with the first `n` directions of `order` for every `n`
 /// of `ranks`, and the fewest within `tolerance` of the best.
 ///
-/// The loss is the negative log-likelihood in nats (per token, where tokens are wanted), or the squared error of scores, of the answers as
+/// The loss is the negative log-likelihood in nats (per token, where tokens are expected), or the squared error of scores, of the answers as
 /// they stand; a training run that searches its ranks looks at [`calibrated_losses`]. The model itself is not changed, nothing is trained. `held_out`
 /// should be rows that training has not seen.
 pub fn rank_path<M: Model>(
@@ -135,25 +135,25 @@ pub fn row_losses(logits: &Logits, targets: &Targets) -> Result<Vec<f64>, Error>
     Ok(match targets {
         Targets::Classes(one_hot) => {
             let logs = log_softmax(&first.values, width)?;
-            let wanted = values(one_hot.clone());
-            let row = |(logs, wanted): (&[f64], &[f64])| {
+            let expected = values(one_hot.clone());
+            let row = |(logs, expected): (&[f64], &[f64])| {
                 -logs
                     .iter()
-                    .zip(wanted)
+                    .zip(expected)
                     .filter(|(_, w)| **w != 0.0)
                     .map(|(l, w)| l * w)
                     .sum::<f64>()
             };
-            logs.chunks(width).zip(wanted.chunks(width)).map(row).collect()
+            logs.chunks(width).zip(expected.chunks(width)).map(row).collect()
         }
         Targets::Tokens(_) => return Err(Error::token_logits()),
         Targets::Scores(scores) => {
-            let wanted = values(scores.clone());
+            let expected = values(scores.clone());
             first
                 .values
                 .iter()
-                .zip(&wanted)
-                .map(|(found, wanted)| (found - wanted).powi(2))
+                .zip(&expected)
+                .map(|(found, expected)| (found - expected).powi(2))
                 .collect()
         }
     })
@@ -194,8 +194,8 @@ mod tests {
         for scale in [0.1, 4.0, 40.0] {
             let logits = Logits::new([scale, 0.0].repeat(4), 4, 2);
             let losses = calibrated_losses(&logits, &targets(&[0, 0, 0, 1])).unwrap();
-            for (loss, wanted) in losses.iter().zip([0.75_f64, 0.75, 0.75, 0.25]) {
-                assert!((loss + wanted.ln()).abs() < 1e-9, "{loss} {wanted}");
+            for (loss, expected) in losses.iter().zip([0.75_f64, 0.75, 0.75, 0.25]) {
+                assert!((loss + expected.ln()).abs() < 1e-9, "{loss} {expected}");
             }
         }
     }

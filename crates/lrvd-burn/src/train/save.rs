@@ -17,7 +17,7 @@ use crate::peft::{
 
 impl<M: Model, T: Method<M> + ?Sized> Run<M, T> {
     /// Writes the adapters, every other trainable parameter and the posterior of the model as it is now
-    /// into `folder`, which is whole or absent.
+    /// into `folder`, atomically.
     ///
     /// The layout is the one that keeps every rank as it is; where no rank is left there is no posterior
     /// to write.

@@ -20,7 +20,7 @@ use lrvd_core::schedule::LrSchedule;
 
 use super::batches::Batches;
 use super::config::range;
-use super::fit::{Observer, record_ranks, warn_if_empty};
+use super::fit::{Observer, Outcome, record_ranks, warn_if_empty};
 use super::method::Method;
 use super::model::Model;
 use super::progress::Event;
@@ -64,14 +64,15 @@ impl RankSearch {
     }
 }
 
-/// Rotates and cuts the whole model, and starts the refinement.
+/// Rotates and cuts the whole model, and starts the refinement. A stop request that comes meanwhile ends this before the
+/// next pass over the held-out rows, with a checkpoint of `state` as it was.
 pub(super) fn cut<M, T, B, O>(
     search: &RankSearch,
     state: &mut TrainState<M>,
     method: &mut T,
     batches: &mut B,
     observer: &mut O,
-) -> Result<(), O::Error>
+) -> Result<Outcome, O::Error>
 where
     M: Model,
     T: Method<M> + ?Sized,
@@ -79,6 +80,8 @@ where
     O: Observer<M, T>,
 {
     let clock = Instant::now();
+    // An earlier request ends the run after the next step: every start takes one.
+    let stopped_before = observer.stops();
     let mut whole = state.model.clone();
     rotate(&mut whole)?;
     let (order, least) = order(&whole, search.min_rank);
@@ -89,6 +92,10 @@ where
     let (mut enough, mut short) = (0, if losses.len() < ROWS { 1 } else { sizes.len() });
     let mut chosen = 0;
     while short - enough > 1 {
+        if observer.stops() && !stopped_before {
+            observer.checkpoint(state, method)?;
+            return Ok(Outcome::Stopped);
+        }
         let middle = usize::midpoint(enough, short);
         let mut part = whole.clone();
         keep(&mut part, &order, sizes[middle], None);
@@ -99,6 +106,9 @@ where
             short = middle;
         }
         points.push(found);
+        let (n, all) = (found.total_rank, order.len());
+        let text = format!("{n} of {all} directions: {}", compared(&found, search.margin));
+        observer.event(&Event::Note(text));
     }
     keep(&mut whole, &order, sizes[enough], None);
     let rows = batches.take_in()?;
@@ -127,7 +137,7 @@ where
         observer.event(&Event::Note(text));
     }
     state.journal.train_seconds += clock.elapsed().as_secs_f64();
-    Ok(())
+    Ok(Outcome::Finished)
 }
 
 /// Keeps the refined means if they are non-inferior to the whole model, else those of the cut.

@@ -16,7 +16,7 @@ use crate::sampling::Pass;
 /// Smallest probability whose logarithm is taken in an entropy; `p·ln p` of it is 0 in every float type.
 const TINY: f64 = 1e-30;
 
-/// What is known of every wanted token, those of one row after those of another.
+/// What is known of every expected token, those of one row after those of another.
 ///
 /// With draws the probabilities of the vocabulary are averaged, as a classifier's are:
 ///
@@ -29,11 +29,11 @@ const TINY: f64 = 1e-30;
 pub struct TokenAnswers {
     /// Number of tokens of each row.
     pub per_row: Vec<usize>,
-    /// Logarithm of the wanted token's probability.
+    /// Logarithm of the expected token's probability.
     pub log_probability: Vec<f64>,
     /// Probability of the most likely token.
     pub confidence: Vec<f64>,
-    /// Whether that is the wanted one.
+    /// Whether that is the expected one.
     pub correct: Vec<bool>,
     /// Entropy of the next token.
     pub entropy: Vec<f64>,
@@ -105,7 +105,10 @@ pub fn token_answers<M: Model>(
     let batches = evaluation_batches(&sizes, batch_size)?;
     let passes: Vec<Pass> = match draws {
         0 => vec![Pass::mean()],
-        _ => (0..draws).map(|draw| DrawSeed(seed).pass(draw)).collect(),
+        _ => {
+            let seed = DrawSeed::new(seed)?;
+            (0..draws).map(|draw| seed.pass(draw)).collect()
+        }
     };
     let mut rows = Vec::with_capacity(examples.len());
     for indices in &batches {
@@ -144,13 +147,13 @@ struct Sum<'a> {
     /// Entropies of every draw so far, summed.
     entropies: Vec<f64>,
     /// `ln p[y]` by draw.
-    wanted: Vec<Vec<f64>>,
+    expected: Vec<Vec<f64>>,
 }
 
 impl<'a> Sum<'a> {
     fn new(ids: &'a Tensor<1, Int>) -> Self {
         let entropies = vec![0.0; ids.dims()[0]];
-        Self { ids, probabilities: None, entropies, wanted: Vec::new() }
+        Self { ids, probabilities: None, entropies, expected: Vec::new() }
     }
 
     /// Adds the logits of a pass, which may hold several draws or members.
@@ -164,11 +167,11 @@ impl<'a> Sum<'a> {
         for part in 0..found / answers {
             let logits = logits.clone().narrow(0, part * answers, answers).without_autodiff();
             let logs = activation::log_softmax(logits, 1);
-            let wanted = logs.clone().gather(1, self.ids.clone().unsqueeze_dim(1));
+            let expected = logs.clone().gather(1, self.ids.clone().unsqueeze_dim(1));
             let probabilities = logs.clone().exp();
             let entropy = values((probabilities.clone() * logs).sum_dim(1).neg());
             self.entropies.iter_mut().zip(entropy).for_each(|(sum, value)| *sum += value);
-            self.wanted.push(values(wanted));
+            self.expected.push(values(expected));
             self.probabilities = Some(match self.probabilities.take() {
                 Some(sum) => sum + probabilities,
                 None => probabilities,
@@ -178,7 +181,7 @@ impl<'a> Sum<'a> {
     }
 
     fn answers(self) -> Vec<Answer> {
-        let (draws, Some(sum)) = (self.wanted.len(), self.probabilities) else {
+        let (draws, Some(sum)) = (self.expected.len(), self.probabilities) else {
             return Vec::new();
         };
         let mean = sum.div_scalar(draws as f64);
@@ -192,7 +195,7 @@ impl<'a> Sum<'a> {
         };
         let confidence = values(confidence);
         let of_token = |(i, correct): (usize, bool)| {
-            let logs: Vec<f64> = self.wanted.iter().map(|draw| draw[i]).collect();
+            let logs: Vec<f64> = self.expected.iter().map(|draw| draw[i]).collect();
             let of_draws = self.entropies[i] / draws as f64;
             Answer {
                 log_probability: log_mean_exp(&logs),

@@ -148,12 +148,12 @@ fn measure(logits: &Logits, targets: &Targets) -> Result<Evaluation, Error> {
         // Tokens are measured where they are answered.
         Targets::Tokens(_) => return Err(Error::token_logits()),
         Targets::Scores(scores) => {
-            let wanted = scores.clone().into_data();
+            let expected = scores.clone().into_data();
             let errors: Vec<f64> = logits
                 .scores()?
                 .iter()
-                .zip(wanted.iter::<f64>())
-                .map(|(answer, wanted)| (answer.score - wanted).powi(2))
+                .zip(expected.iter::<f64>())
+                .map(|(answer, expected)| (answer.score - expected).powi(2))
                 .collect();
             let mse = mean(&errors)?;
             ("mse", -mse, [("mse", mse)].to_vec())

@@ -97,19 +97,19 @@ fn the_allocator_sees_what_the_core_sees() {
             })
             .collect();
         let before = singular_values(&net);
-        let wanted = core.update(step, &triplets).unwrap();
+        let expected = core.update(step, &triplets).unwrap();
         let got = bridge.update(step, &mut net, &gradients).unwrap();
-        assert_eq!(got, wanted, "step {step}");
+        assert_eq!(got, expected, "step {step}");
         assert_eq!(bridge.state(), core.state(), "step {step}");
         assert_eq!(bridge.scores(), core.scores());
-        assert_eq!(bridge.mask(), wanted.mask.as_deref());
+        assert_eq!(bridge.mask(), expected.mask.as_deref());
 
-        let masked = wanted.mask.filter(|_| wanted.masked_now);
+        let masked = expected.mask.filter(|_| expected.masked_now);
         for (i, (old, new)) in before.iter().zip(singular_values(&net)).enumerate() {
             let keep = |k: usize| masked.as_ref().is_none_or(|m| m[i][k]);
-            let wanted: Vec<f64> =
+            let expected: Vec<f64> =
                 old.iter().enumerate().map(|(k, e)| if keep(k) { *e } else { 0.0 }).collect();
-            assert_eq!(new, wanted, "singular values of layer {i} at step {step}");
+            assert_eq!(new, expected, "singular values of layer {i} at step {step}");
         }
     }
     let total: usize = bridge.mask().unwrap().iter().flatten().filter(|k| **k).count();
@@ -186,7 +186,7 @@ fn a_resumed_allocator_goes_on() {
 }
 
 #[test]
-fn a_model_that_was_cut_is_refused() {
+fn a_model_that_was_cut_is_rejected() {
     for step in [0, 7] {
         let dtype = DType::F32;
         let (mut net, mut bridge) = finished(dtype);

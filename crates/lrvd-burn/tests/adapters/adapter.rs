@@ -8,10 +8,12 @@ use crate::support::{
 };
 use burn::tensor::{DType, Device};
 use lrvd_burn::adapter::{AdaptedLinear, AdapterConfig, AdapterKind};
+use lrvd_burn::files::HostTensor;
 use lrvd_burn::host::{HostAdapter, HostNoise};
 use lrvd_burn::model::{AdapterTargets, attach_adapters};
 use lrvd_burn::ops::dropout;
 use lrvd_burn::optimizer::NamedGradients;
+use lrvd_burn::peft::{PeftAdapter, PeftConfig, PeftModule, TargetModules, attach_peft};
 use lrvd_burn::sampling::{DrawPer, Pass, Scheme};
 use lrvd_core::family::VariationalFamily;
 use lrvd_core::moments::{CrossTerm, moments, output_covariance};
@@ -52,7 +54,7 @@ fn draws_have_the_moments_of_the_posterior() {
                 Scheme::MomentMatched(cross) => cross,
                 _ => CrossTerm::Exact,
             };
-            let wanted = moments(&posterior, row, cross).unwrap();
+            let expected = moments(&posterior, row, cross).unwrap();
             let covariance = match scheme {
                 // Independent noise per output.
                 Scheme::MomentMatched(_) => 0.0,
@@ -61,10 +63,10 @@ fn draws_have_the_moments_of_the_posterior() {
             let sample = draws(&layer, row, scheme, N);
             let mut centred = Vec::new();
             for o in 0..D_OUTPUT {
-                let mean = adapter.scaling * wanted.mean[o];
+                let mean = adapter.scaling * expected.mean[o];
                 let column = sample.iter().skip(o).step_by(D_OUTPUT).map(|y| y - mean);
                 centred.push(column.collect::<Vec<f64>>());
-                let variance = c2 * wanted.variance[o];
+                let variance = c2 * expected.variance[o];
                 within(&format!("{family} {scheme:?} mean {o}"), centred[o].iter().copied(), 0.0);
                 let squares = centred[o].iter().map(|d| d * d);
                 within(&format!("{family} {scheme:?} variance {o}"), squares, variance);
@@ -75,15 +77,15 @@ fn draws_have_the_moments_of_the_posterior() {
     }
 }
 
-/// The sample mean of independent `values` lies within five standard errors of `wanted`.
+/// The sample mean of independent `values` lies within five standard errors of `expected`.
 #[track_caller]
-fn within(what: &str, values: impl Iterator<Item = f64> + Clone, wanted: f64) {
+fn within(what: &str, values: impl Iterator<Item = f64> + Clone, expected: f64) {
     let n = values.clone().count() as f64;
     let mean = values.clone().sum::<f64>() / n;
     let variance = values.map(|v| (v - mean) * (v - mean)).sum::<f64>() / (n - 1.0);
     // The EPS_VARIANCE under every root is far below one standard error.
-    let errors = (mean - wanted).abs() / (variance / n).sqrt();
-    assert!(errors < 5.0, "{what}: {mean} for {wanted}, {errors:.2} standard errors");
+    let errors = (mean - expected).abs() / (variance / n).sqrt();
+    assert!(errors < 5.0, "{what}: {mean} for {expected}, {errors:.2} standard errors");
 }
 
 #[test]
@@ -185,16 +187,16 @@ fn shared_rows_meet_the_draws_of_the_tokens() {
             // The core, which is given the rows once for every sequence.
             let weights = numbers(6, blocks * ROWS * D_OUTPUT);
             let repeated = rows.repeat(blocks);
-            let wanted = reference(&layer, &repeated, blocks, &weights, &pass, 1);
-            close(&format!("{name} output"), &host(out.clone()), &wanted.out, 1e-12);
+            let expected = reference(&layer, &repeated, blocks, &weights, &pass, 1);
+            close(&format!("{name} output"), &host(out.clone()), &expected.out, 1e-12);
             let weights = tensor(&weights, [blocks, ROWS, D_OUTPUT], DType::F64);
             let gradients = (out.clone() * weights).sum().backward();
             let of_x: Vec<f64> = (0..ROWS * D_INPUT)
-                .map(|i| wanted.x.iter().skip(i).step_by(ROWS * D_INPUT).sum())
+                .map(|i| expected.x.iter().skip(i).step_by(ROWS * D_INPUT).sum())
                 .collect();
             close(&format!("{name} rows"), &gradient(&x, &gradients), &of_x, SLOPES);
             let got = posterior_gradient(of(&layer), &gradients);
-            for ((piece, g), (_, w)) in pieces(&got).into_iter().zip(pieces(&wanted.posterior)) {
+            for ((piece, g), (_, w)) in pieces(&got).into_iter().zip(pieces(&expected.posterior)) {
                 close(&format!("{name} {piece}"), g, w, SLOPES);
             }
 
@@ -262,9 +264,9 @@ fn dropout_is_keyed_and_asked_for() {
     bare.detach();
     let base = |x| bare.forward(x, &Pass::mean());
     let mean = |x| full.forward(x, &Pass::mean());
-    let wanted = mean(masked.clone()) - base(masked) + base(x.clone());
+    let expected = mean(masked.clone()) - base(masked) + base(x.clone());
     let got = dropped.forward(x, &Pass::mean().with_dropout(key));
-    close("masked input", &host(got), &host(wanted), 1e-12);
+    close("masked input", &host(got), &host(expected), 1e-12);
 }
 
 #[test]
@@ -282,11 +284,11 @@ fn dropout_differs_between_the_two_uses_and_keeps_the_mean() {
     let tokens = host(prepared.forward::<3>(rows.unsqueeze_dim(0)));
     assert_ne!(shared, tokens, "both uses share their mask");
     let one = tensor(&row, [1, 1, D_INPUT], DType::F64);
-    let wanted = host(full.forward(one, &Pass::mean()));
+    let expected = host(full.forward(one, &Pass::mean()));
     for values in [&shared, &tokens] {
-        for (o, wanted) in wanted.iter().enumerate() {
+        for (o, expected) in expected.iter().enumerate() {
             let column = values.iter().skip(o).step_by(D_OUTPUT).copied();
-            within(&format!("output {o}"), column, *wanted);
+            within(&format!("output {o}"), column, *expected);
         }
     }
 }
@@ -389,6 +391,26 @@ fn two_layers_of_one_path_are_an_error() {
     let error = outcome.unwrap_err().to_string();
     assert!(error.starts_with("two layers of the model have the path `net.first`"), "{error}");
     assert!(net.first.adapter().is_none() && net.second.adapter().is_none());
+    let factor = |shape: &[usize]| HostTensor::from_f32(shape, &[0.5; 14]).unwrap();
+    let module = PeftModule::lora(factor(&[2, 7]), factor(&[7, 2]), 4.0, 2).unwrap();
+    let config = PeftConfig::lora(2, 8.0, TargetModules::Names(vec!["first".to_owned()]));
+    let modules = [("net.first".to_owned(), module)].into();
+    let adapter = PeftAdapter { config, modules, saved: [].into(), ignored: Vec::new() };
+    assert_eq!(attach_peft(&mut net, &adapter, false).unwrap_err().to_string(), error);
+    assert!(net.first.adapter().is_none() && net.second.adapter().is_none());
+}
+
+#[test]
+fn of_many_targets_some_are_named() {
+    let mut net = Net::new([None, None], DType::F32);
+    let mut attach = |names: Vec<String>| {
+        let targets = AdapterTargets::Names(names);
+        let key = NoiseKey::new(1);
+        attach_adapters(&mut net, &targets, &AdapterConfig::default(), key).unwrap_err().to_string()
+    };
+    let error = attach((0..1000).map(|i| i.to_string()).collect());
+    assert!(error.ends_with(", `39` and 960 more match none of the 2 adaptable layers"), "{error}");
+    assert_eq!(attach(Vec::new()), "there are no targets, expected at least 1");
 }
 
 #[test]

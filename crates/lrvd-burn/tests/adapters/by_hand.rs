@@ -123,14 +123,14 @@ fn flipout_is_pytorchs() {
     let flips = Flips { eps: &eps, input_sign: &input_sign, rank_sign: &rank_sign };
     let leaves = [x, a, rho, b];
     for (name, map) in [("softplus", StdMap::Softplus), ("square", StdMap::Square)] {
-        let wanted = &case[name];
+        let expected = &case[name];
         let run = |leaves: &[Vec<f64>]| flipout(sizes, map, leaves, &flips);
-        close(name, &run(&leaves), &numbers(&wanted["output"]), EXACT);
+        close(name, &run(&leaves), &numbers(&expected["output"]), EXACT);
         let gradients = [
-            ("x", numbers(&wanted["grad_x"])),
-            ("A", turned(&wanted["grad_a_mean"], sizes.rank)),
-            ("rho", turned(&wanted["grad_a_rho"], sizes.rank)),
-            ("B", numbers(&wanted["grad_b"])),
+            ("x", numbers(&expected["grad_x"])),
+            ("A", turned(&expected["grad_a_mean"], sizes.rank)),
+            ("rho", turned(&expected["grad_a_rho"], sizes.rank)),
+            ("B", numbers(&expected["grad_b"])),
         ];
         close_to_slopes(name, &gradients, &leaves, 0.0, |leaves| dot(&run(leaves), &g));
     }
@@ -158,12 +158,12 @@ fn divergences_are_pytorchs() {
         layer.extend(Some(Extension::Gaussian(noise))).unwrap();
         let prior = case["prior_std_dev"].as_f64().unwrap();
         let kl = layer.kl_elements(prior, ElementReduction::Sum).unwrap();
-        let wanted = &case[name];
-        close(name, &host(kl.clone()), &numbers(&wanted["kl"]), EXACT);
+        let expected = &case[name];
+        close(name, &host(kl.clone()), &numbers(&expected["kl"]), EXACT);
         let gradients = kl.backward();
         let by_mean = gradient(&of(&layer).a.val(), &gradients);
-        close(name, &by_mean, &numbers(&wanted["kl_by_mean"]), EXACT);
-        close(name, &gradient(&of_rho, &gradients), &numbers(&wanted["kl_by_rho"]), EXACT);
+        close(name, &by_mean, &numbers(&expected["kl_by_mean"]), EXACT);
+        close(name, &gradient(&of_rho, &gradients), &numbers(&expected["kl_by_rho"]), EXACT);
     }
     let case = &document["scala_bl"];
     let [log_mean, log_std] = ["log_mean", "log_std_dev"].map(|k| numbers(&case[k]));
@@ -186,11 +186,11 @@ fn divergences_are_pytorchs() {
         let (of_mean, of_std) = (scales.log_mean.val(), scales.log_std.val());
         layer.extend(Some(Extension::Scale(scales))).unwrap();
         let kl = layer.kl_scale(direction).unwrap();
-        let wanted = &case[name];
-        let total = numbers(&wanted["per_rank"]).iter().sum();
+        let expected = &case[name];
+        let total = numbers(&expected["per_rank"]).iter().sum();
         close(name, &host(kl.clone()), &[total], EXACT);
         let gradients = kl.backward();
-        close(name, &gradient(&of_mean, &gradients), &numbers(&wanted["by_log_mean"]), EXACT);
-        close(name, &gradient(&of_std, &gradients), &numbers(&wanted["by_log_std_dev"]), EXACT);
+        close(name, &gradient(&of_mean, &gradients), &numbers(&expected["by_log_mean"]), EXACT);
+        close(name, &gradient(&of_std, &gradients), &numbers(&expected["by_log_std_dev"]), EXACT);
     }
 }

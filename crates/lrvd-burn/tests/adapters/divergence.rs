@@ -39,7 +39,7 @@ fn families(prior: Prior) -> impl Iterator<Item = VariationalFamily> {
 }
 
 /// Value by the core.
-fn wanted(adapter: &HostAdapter, prior: Prior, reduction: KlReduction) -> f64 {
+fn expected(adapter: &HostAdapter, prior: Prior, reduction: KlReduction) -> f64 {
     let posterior = &adapter.posterior().unwrap().unwrap();
     match prior {
         Prior::LogUniform => {
@@ -77,7 +77,7 @@ fn check(dtype: DType, tolerance: f64) {
                 }
                 let module = adapter(&host_adapter(Some(family), 10), dtype);
                 let read = HostAdapter::read(&module);
-                let value = |read: &HostAdapter| wanted(read, prior, reduction);
+                let value = |read: &HostAdapter| expected(read, prior, reduction);
                 let name = format!("{family} {prior:?} {reduction:?} {dtype:?}");
 
                 let kl = module.kl(prior, reduction).unwrap().unwrap();

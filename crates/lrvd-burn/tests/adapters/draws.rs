@@ -28,15 +28,15 @@ fn a_batch_of_draws_is_as_many_batches() {
             let each = |f: &dyn Fn(Pass) -> Vec<f64>| -> Vec<f64> {
                 (1..=DRAWS as u32).flat_map(|draw| f(one(draw))).collect()
             };
-            let wanted = each(&|pass| host(layer.forward(input(), &pass)));
+            let expected = each(&|pass| host(layer.forward(input(), &pass)));
             // From the rows of one draw, and from those of all of them.
             for x in [input(), input().repeat_dim(0, DRAWS)] {
-                close("tokens", &host(layer.forward(x, &pass(set))), &wanted, 1e-14);
+                close("tokens", &host(layer.forward(x, &pass(set))), &expected, 1e-14);
             }
             let shared = |pass: Pass| layer.prepare(&pass, BATCH).forward_shared(rows.clone());
             // A single draw has no axis for the sequences, several have.
-            let wanted = each(&|pass| host(shared(pass)).repeat(BATCH));
-            close("shared rows", &host(shared(pass(set))), &wanted, 1e-14);
+            let expected = each(&|pass| host(shared(pass)).repeat(BATCH));
+            close("shared rows", &host(shared(pass(set))), &expected, 1e-14);
         }
     }
 }

@@ -38,7 +38,7 @@ fn check_element_noise(map: StdMap, both: bool, scheme: Scheme, dtype: DType, to
     };
     let (n_a, n_b) = (D_INPUT * RANK, RANK * D_OUTPUT);
     let (eps_a, eps_b) = (eps(Stream::WEIGHT_A, n_a), eps(Stream::WEIGHT_B, n_b));
-    let mut wanted = Vec::new();
+    let mut expected = Vec::new();
     let (mut by_a, mut by_rho_a) = (vec![0.0; n_a], vec![0.0; n_a]);
     let (mut by_b, mut by_rho_b) = (vec![0.0; n_b], vec![0.0; n_b]);
     let rho_a = host(gaussian(&layer).a.val());
@@ -70,7 +70,7 @@ fn check_element_noise(map: StdMap, both: bool, scheme: Scheme, dtype: DType, to
         plain = widened(plain);
         let x = share(tensor(&host(x.clone()), [BATCH, TOKENS, D_INPUT], DType::F64));
         let out = plain.forward(x, &Pass::mean());
-        wanted.extend(host(out.clone()));
+        expected.extend(host(out.clone()));
         let g = share(tensor(&host(by_output.clone()), [BATCH, TOKENS, D_OUTPUT], DType::F64));
         let slopes = (out * g).sum().backward();
         let add = |of: &Tensor<2>, rho: &[f64], eps: &[f64], into: [&mut Vec<f64>; 2]| {
@@ -87,7 +87,7 @@ fn check_element_noise(map: StdMap, both: bool, scheme: Scheme, dtype: DType, to
         add(&of(&plain).b.val(), rho_b, e_b, [&mut by_b, &mut by_rho_b]);
     }
     let name = format!("{map:?} {scheme:?} {dtype:?}");
-    close(&format!("{name} output"), &host(out), &wanted, tolerance);
+    close(&format!("{name} output"), &host(out), &expected, tolerance);
     let of_layer = |t: Tensor<2>| gradient(&t, &gradients);
     close(&format!("{name} A"), &of_layer(of(&layer).a.val()), &by_a, tolerance);
     close(&format!("{name} B"), &of_layer(of(&layer).b.val()), &by_b, tolerance);

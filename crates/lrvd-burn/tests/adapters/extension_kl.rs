@@ -143,9 +143,9 @@ fn a_mixture_of_one_width_averages_to_the_closed_form() {
     let n = f64::from(DRAWS);
     let mean = values.iter().sum::<f64>() / n;
     let variance = values.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / (n - 1.0);
-    let wanted = host(layer.kl_elements(0.7, ElementReduction::Sum).unwrap())[0];
+    let expected = host(layer.kl_elements(0.7, ElementReduction::Sum).unwrap())[0];
     let bound = 5.0 * (variance / n).sqrt();
-    assert!((mean - wanted).abs() < bound, "{mean}, wanted {wanted} ± {bound}");
+    assert!((mean - expected).abs() < bound, "{mean}, expected {expected} ± {bound}");
 }
 
 #[test]
@@ -194,9 +194,9 @@ fn a_narrow_posterior_keeps_its_digits_in_single_precision() {
     let kl = host(wide.kl_elements(PRIOR, ElementReduction::Sum).unwrap())[0];
     let (m, r) = (host(of(&wide).a.val()), host(gaussian(&wide).a.val()));
     let core = CoreGaussian::new(&m, &r, StdMap::Square).unwrap();
-    let wanted = core.kl(PRIOR, ElementReduction::Sum).unwrap();
+    let expected = core.kl(PRIOR, ElementReduction::Sum).unwrap();
     // One rounding to single precision, at the end.
-    assert!((kl / wanted - 1.0).abs() < 6.1e-8, "{kl}, wanted {wanted}");
+    assert!((kl / expected - 1.0).abs() < 6.1e-8, "{kl}, expected {expected}");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! What a fresh baseline adapter holds, how much of it trains, and which settings are refused.
+//! What a fresh baseline adapter holds, how much of it trains, and which settings are rejected.
 
 use crate::support::net::{Net, WIDTHS};
 use crate::support::{base, close, host, numbers, of, tensor};
@@ -57,17 +57,17 @@ fn starts_depend_on_seed_and_path_and_leave_the_base_alone() {
         AdapterKind::LoraEnsemble { members: 1, gain: 10.0 },
     ] {
         let first = fresh("p.q", kind, 1);
-        let wanted = values(&first);
-        assert_eq!(wanted, values(&fresh("p.q", kind, 1)), "{kind:?}");
-        assert_ne!(wanted, values(&fresh("p.q", kind, 2)), "{kind:?}");
-        assert_ne!(wanted, values(&fresh("p.r", kind, 1)), "{kind:?}");
+        let expected = values(&first);
+        assert_eq!(expected, values(&fresh("p.q", kind, 1)), "{kind:?}");
+        assert_ne!(expected, values(&fresh("p.q", kind, 2)), "{kind:?}");
+        assert_ne!(expected, values(&fresh("p.r", kind, 1)), "{kind:?}");
         let bare = base("p.q", D_IN, D_OUT, DType::F32);
         let plain = host(bare.forward(x.clone(), &Pass::mean()));
         assert_eq!(host(first.forward(x.clone(), &Pass::mean())), plain, "{kind:?}: B is not 0");
         // Attaching over another adapter leaves nothing of it.
         let mut again = fresh("p.q", AdapterKind::LoraEnsemble { members: 2, gain: 1.0 }, 9);
         config(kind).attach(&mut again, NoiseKey::new(1)).unwrap();
-        assert_eq!(values(&again), wanted, "{kind:?}");
+        assert_eq!(values(&again), expected, "{kind:?}");
     }
 }
 
@@ -153,9 +153,9 @@ fn parameters_are_counted_exactly() {
         let config = AdapterConfig { rank, ..config(kind) };
         config.attach(&mut net.first, NoiseKey::new(1)).unwrap();
         let counts = trainable_counts(&net);
-        let wanted = counted.parameter_count(&[shape], rank);
-        assert_eq!(counts.adapter + counts.posterior, wanted, "{kind:?}");
-        assert_eq!(config.parameter_count(WIDTHS[0], WIDTHS[1]), wanted, "{kind:?}");
+        let expected = counted.parameter_count(&[shape], rank);
+        assert_eq!(counts.adapter + counts.posterior, expected, "{kind:?}");
+        assert_eq!(config.parameter_count(WIDTHS[0], WIDTHS[1]), expected, "{kind:?}");
         let mut walked = Vec::new();
         net.first.visit_parameters(&mut |p| walked.push(p.name.to_owned()));
         let named = kind.parameters().into_iter().map(|p| format!("net.first.{}", p.name));
@@ -165,8 +165,8 @@ fn parameters_are_counted_exactly() {
 }
 
 #[test]
-fn settings_out_of_range_are_refused_by_name() {
-    let refuse = |kind, name: &str| {
+fn settings_out_of_range_are_rejected_by_name() {
+    let reject = |kind, name: &str| {
         let error = config(kind).check().unwrap_err();
         assert!(
             matches!(error, lrvd_core::Error::OutOfRange { name: n, .. } if n == name),
@@ -179,14 +179,14 @@ fn settings_out_of_range_are_refused_by_name() {
         rho_std,
         mean_std,
     };
-    refuse(bbb(f64::NAN, 0.0, None), "rho");
-    refuse(bbb(-6.0, -0.1, None), "rho_std");
-    refuse(bbb(-6.0, 0.0, Some(0.0)), "mean_std");
-    refuse(AdapterKind::Blob { epsilon: 0.0 }, "epsilon");
-    refuse(AdapterKind::ScalaBl { epsilon: 1.5 }, "epsilon");
-    refuse(AdapterKind::CLora { hidden: 0 }, "hidden");
-    refuse(AdapterKind::LoraEnsemble { members: 0, gain: 1.0 }, "members");
-    refuse(AdapterKind::LoraEnsemble { members: 2, gain: 0.0 }, "gain");
+    reject(bbb(f64::NAN, 0.0, None), "rho");
+    reject(bbb(-6.0, -0.1, None), "rho_std");
+    reject(bbb(-6.0, 0.0, Some(0.0)), "mean_std");
+    reject(AdapterKind::Blob { epsilon: 0.0 }, "epsilon");
+    reject(AdapterKind::ScalaBl { epsilon: 1.5 }, "epsilon");
+    reject(AdapterKind::CLora { hidden: 0 }, "hidden");
+    reject(AdapterKind::LoraEnsemble { members: 0, gain: 1.0 }, "members");
+    reject(AdapterKind::LoraEnsemble { members: 2, gain: 0.0 }, "gain");
     // A basis has no more directions than the layer has inputs.
     let mut narrow = base("p.q", 5, 7, DType::F32);
     let error = config(SCALA).attach(&mut narrow, NoiseKey::new(1)).unwrap_err();
@@ -196,7 +196,7 @@ fn settings_out_of_range_are_refused_by_name() {
 
 #[test]
 fn kinds_have_stable_names_in_files() {
-    for (kind, wanted) in [
+    for (kind, expected) in [
         (BLOB, r#"{"blob":{"epsilon":0.05}}"#),
         (SCALA, r#"{"scala-bl":{"epsilon":0.05}}"#),
         (AdapterKind::CLora { hidden: 64 }, r#"{"c-lora":{"hidden":64}}"#),
@@ -207,7 +207,7 @@ fn kinds_have_stable_names_in_files() {
         (BBB, r#"{"bayes-by-backprop":{"both":true,"rho":-6.0,"rho_std":0.0,"mean_std":null}}"#),
     ] {
         let text = serde_json::to_string(&kind).unwrap();
-        assert_eq!(text, wanted);
+        assert_eq!(text, expected);
         assert_eq!(serde_json::from_str::<AdapterKind>(&text).unwrap(), kind);
     }
 }

@@ -1,4 +1,4 @@
-//! What may be done with noise per entry and on scales: merge, refuse, save, prune, train.
+//! What may be done with noise per entry and on scales: merge, reject, save, prune, train.
 
 use crate::support::net::{Net, WIDTHS, optimizer, train_step};
 use crate::support::noisy::{WEIGHTS, element_noise, extended, gaussian, key, scale_noise, scales};
@@ -19,28 +19,28 @@ use lrvd_core::moments::CrossTerm;
 const N: usize = BATCH * TOKENS;
 
 #[test]
-fn the_mean_merges_and_the_rest_is_refused() {
+fn the_mean_merges_and_the_rest_is_rejected() {
     let x = tensor(&numbers(1, N * D_INPUT), [BATCH, TOKENS, D_INPUT], DType::F64);
     for extension in [element_noise(StdMap::Square, false, DType::F64), scale_noise(DType::F64)] {
         let layer = extended(extension, DType::F64);
         assert!(layer.has_dense_mean());
-        let wanted = host(layer.forward(x.clone(), &Pass::mean()));
-        close("merged", &host(layer.merge().forward(x.clone())), &wanted, 1e-13);
+        let expected = host(layer.forward(x.clone(), &Pass::mean()));
+        close("merged", &host(layer.merge().forward(x.clone())), &expected, 1e-13);
     }
 }
 
 #[test]
-fn schemes_without_a_meaning_are_refused_by_name() {
-    let refused = [Scheme::MomentMatched(CrossTerm::Exact), Scheme::Nested];
+fn schemes_without_a_meaning_are_rejected_by_name() {
+    let rejected = [Scheme::MomentMatched(CrossTerm::Exact), Scheme::Nested];
     let [noise, scales] =
         [element_noise(StdMap::Square, false, DType::F32), scale_noise(DType::F32)];
     for scheme in [Scheme::Mean, WEIGHTS[0], WEIGHTS[1], Scheme::FLIPOUT] {
         assert!(noise.supports(scheme));
         assert_eq!(scales.supports(scheme), scheme != Scheme::FLIPOUT);
     }
-    assert!(refused.iter().all(|&s| !noise.supports(s) && !scales.supports(s)));
+    assert!(rejected.iter().all(|&s| !noise.supports(s) && !scales.supports(s)));
     let mut net = Net::new([Some(&host_adapter(None, 10)), None], DType::F32);
-    for scheme in refused {
+    for scheme in rejected {
         assert!(check_scheme(&net, scheme).is_ok(), "a plain adapter runs at its mean");
     }
     net.first.extend(Some(noise)).unwrap();
@@ -50,7 +50,7 @@ fn schemes_without_a_meaning_are_refused_by_name() {
 
 #[test]
 #[should_panic(expected = "an adapter cannot be sampled by Nested")]
-fn a_refused_scheme_is_not_run_at_the_mean() {
+fn a_rejected_scheme_is_not_run_at_the_mean() {
     let layer = extended(scale_noise(DType::F32), DType::F32);
     drop(layer.forward(inputs(DType::F32), &Pass::sampled(Scheme::Nested, key())));
 }
@@ -71,8 +71,8 @@ fn extensions_stand_on_two_factors_of_their_shape() {
     let narrow = parameter(&numbers(1, D_INPUT), [D_INPUT, 1], DType::F32);
     let narrow = ElementGaussian::new(StdMap::Square, narrow, None);
     let error = plain.extend(Some(Extension::Gaussian(narrow))).unwrap_err();
-    let wanted = "adapter `net.first`: `lora_A_G` should have shape [5, 4], found [5, 1]";
-    assert_eq!(error.to_string(), wanted);
+    let expected = "adapter `net.first`: `lora_A_G` should have shape [5, 4], found [5, 1]";
+    assert_eq!(error.to_string(), expected);
     assert!(plain.extension().is_none() && plain.slot().is_some() && plain.rank() == RANK);
 }
 
@@ -88,12 +88,12 @@ fn files_hold_the_mean_of_element_noise_and_nothing_of_the_rest() {
     assert!(matches!(taken, Some(Extension::Gaussian(_))) && net.first.extension().is_none());
     assert_eq!(peft_from_model(&net, &template).unwrap(), plain);
     net.first.extend(Some(scale_noise(DType::F32))).unwrap();
-    let refused = peft_from_model(&net, &template);
+    let rejected = peft_from_model(&net, &template);
     assert!(
-        refused
+        rejected
             .as_ref()
             .is_err_and(|e| e.to_string().starts_with("module `net.first`: `extension`")),
-        "{refused:?}"
+        "{rejected:?}"
     );
     assert_eq!(ranks(&net), [("net.first".to_owned(), RANK)]);
     // Plain factors may be written again, whatever stood between them.
@@ -111,12 +111,12 @@ fn dropping_directions_takes_their_noise_along() {
         let of_b = gaussian(&layer).b.as_ref().map(|b| host(b.val()));
         layer.select_ranks(&kept);
         let noise = gaussian(&layer);
-        let wanted: Vec<f64> =
+        let expected: Vec<f64> =
             (0..D_INPUT).flat_map(|i| kept.map(|k| full[i * RANK + k])).collect();
-        assert_eq!((host(noise.a.val()), noise.std_map()), (wanted, StdMap::Square));
+        assert_eq!((host(noise.a.val()), noise.std_map()), (expected, StdMap::Square));
         if let (Some(b), Some(full)) = (&noise.b, of_b) {
-            let wanted = kept.map(|k| full[k * D_OUTPUT..(k + 1) * D_OUTPUT].to_vec()).concat();
-            assert_eq!(host(b.val()), wanted);
+            let expected = kept.map(|k| full[k * D_OUTPUT..(k + 1) * D_OUTPUT].to_vec()).concat();
+            assert_eq!(host(b.val()), expected);
         }
         assert_eq!(layer.rank(), 2);
         drop(layer.forward(inputs(DType::F64), &Pass::sampled(WEIGHTS[1], key())));
@@ -131,7 +131,7 @@ fn dropping_directions_takes_their_noise_along() {
 
 #[test]
 fn noise_parameters_train_under_their_names() {
-    for (extension, scheme, wanted) in [
+    for (extension, scheme, expected) in [
         (element_noise(StdMap::Square, false, DType::F32), Scheme::FLIPOUT, vec!["lora_A_G"]),
         (
             element_noise(StdMap::Softplus, true, DType::F32),
@@ -150,7 +150,7 @@ fn noise_parameters_train_under_their_names() {
         }
         let mut trained = vec!["head.bias".to_owned(), "head.weight".to_owned()];
         trained
-            .extend(["lora_A", "lora_B"].iter().chain(&wanted).map(|n| format!("net.first.{n}")));
+            .extend(["lora_A", "lora_B"].iter().chain(&expected).map(|n| format!("net.first.{n}")));
         trained.sort();
         assert_eq!(optimizer.state().keys().cloned().collect::<Vec<_>>(), trained);
         for ((name, _, old), (_, _, new)) in before.into_iter().zip(net.snapshot()) {

@@ -121,8 +121,8 @@ fn noise_on_both_factors_is_turned_twice() {
     let (std_a, std_b) = gaussian(&layer).deviations();
     let x = numbers(1, N * D_INPUT);
     let out = layer.forward(tensor(&x, [BATCH, TOKENS, D_INPUT], DType::F64), &pass());
-    let wanted = by_hand(&layer, &x, &host(std_a), Some(&host(std_b.unwrap())));
-    close("both", &host(out.clone()), &wanted, 1e-13);
+    let expected = by_hand(&layer, &x, &host(std_a), Some(&host(std_b.unwrap())));
+    close("both", &host(out.clone()), &expected, 1e-13);
     let gradients = out.square().sum().backward();
     let noise = gaussian(&layer);
     for rho in [noise.a.val(), noise.b.as_ref().unwrap().val()] {
@@ -141,22 +141,22 @@ fn every_posterior_family_is_turned_as_well() {
         let full_a = host(std_a + a.zeros_like());
         let full_b = std_b.map(|std| host(std + b.zeros_like()));
         let out = layer.forward(tensor(&x, [BATCH, TOKENS, D_INPUT], DType::F64), &pass());
-        let wanted = by_hand(&layer, &x, &full_a, full_b.as_deref());
-        close(&format!("{family}"), &host(out.clone()), &wanted, 1e-12);
+        let expected = by_hand(&layer, &x, &full_a, full_b.as_deref());
+        close(&format!("{family}"), &host(out.clone()), &expected, 1e-12);
         let slopes = posterior_gradient(adapter, &out.square().sum().backward());
         let moved = crate::support::reference::pieces(&slopes);
         assert!(moved[2].1.iter().any(|g| *g != 0.0), "{family}: no gradient for the noise");
     }
 }
 
-/// The sample mean of independent `values` lies within five standard errors of `wanted`.
+/// The sample mean of independent `values` lies within five standard errors of `expected`.
 #[track_caller]
-fn within(what: &str, values: &[f64], wanted: f64) {
+fn within(what: &str, values: &[f64], expected: f64) {
     let n = values.len() as f64;
     let mean = values.iter().sum::<f64>() / n;
     let variance = values.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / (n - 1.0);
     let bound = 5.0 * (variance / n).sqrt() + 1e-12;
-    assert!((mean - wanted).abs() <= bound, "{what}: {mean}, wanted {wanted} ± {bound}");
+    assert!((mean - expected).abs() <= bound, "{what}: {mean}, expected {expected} ± {bound}");
 }
 
 #[test]

@@ -74,11 +74,11 @@ fn one_product_gives_every_member_its_own_numbers() {
         for m in 0..MEMBERS {
             let alone = single(m, dtype);
             let x = leaf(&host(x.clone()), [BATCH, TOKENS, D_INPUT], dtype);
-            let wanted = alone.forward(x.clone(), &Pass::mean());
+            let expected = alone.forward(x.clone(), &Pass::mean());
             let share = weights.clone().narrow(0, m * BATCH, BATCH);
-            let slopes = (wanted.clone() * share).sum().backward();
+            let slopes = (expected.clone() * share).sum().backward();
             let got = host(out.clone().narrow(0, m * BATCH, BATCH));
-            close(&format!("member {m}"), &got, &host(wanted), tolerance);
+            close(&format!("member {m}"), &got, &host(expected), tolerance);
             let (a, b) = (D_INPUT * RANK, RANK * D_OUTPUT);
             let a_slope = gradient(&adapter(&alone).a.val(), &slopes);
             close(&format!("A of {m}"), &by_a[m * a..(m + 1) * a], &a_slope, tolerance);
@@ -114,11 +114,11 @@ fn shared_rows_reach_every_sequence_through_its_member() {
 fn members_are_deterministic_under_every_scheme() {
     let layer = ensemble(DType::F32);
     let x = tensor(&numbers(1, MEMBERS * TOKENS * D_INPUT), [MEMBERS, TOKENS, D_INPUT], DType::F32);
-    let wanted = host(layer.forward(x.clone(), &Pass::mean()));
+    let expected = host(layer.forward(x.clone(), &Pass::mean()));
     for scheme in [Scheme::Weights(DrawPer::Sequence), Scheme::FLIPOUT, Scheme::Nested] {
         assert!(layer.supports(scheme));
         let out = layer.forward(x.clone(), &Pass::sampled(scheme, NoiseKey::new(2)));
-        assert_eq!(host(out), wanted);
+        assert_eq!(host(out), expected);
     }
 }
 
@@ -172,8 +172,8 @@ fn a_fresh_ensemble_is_diverse_starts_at_the_base_and_counts_exactly() {
     net.first.visit_parameters(&mut |p| {
         names.push((p.name.to_owned(), p.role));
     });
-    let wanted = ["net.first.lora_A_members", "net.first.lora_B_members"];
-    assert_eq!(names[2..], wanted.map(|name| (name.to_owned(), Role::AdapterMean)));
+    let expected = ["net.first.lora_A_members", "net.first.lora_B_members"];
+    assert_eq!(names[2..], expected.map(|name| (name.to_owned(), Role::AdapterMean)));
     assert_eq!(model::ranks(&net), [("net.first".to_owned(), RANK)]);
     assert_eq!(model::members(&net).unwrap(), MEMBERS);
 }
@@ -204,7 +204,7 @@ fn members_train() {
 }
 
 #[test]
-fn misfits_are_refused() {
+fn misfits_are_rejected() {
     let mut layer = base("net.first", D_INPUT, D_OUTPUT, DType::F32);
     let wrong = AdapterMembers {
         b: parameter(&numbers(1, 2 * RANK * D_OUTPUT), [2, RANK, D_OUTPUT], DType::F32),

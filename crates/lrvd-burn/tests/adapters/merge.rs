@@ -32,9 +32,9 @@ fn a_merged_layer_is_the_mean_forward() {
     for (dtype, tolerance) in [(DType::F32, 1e-6), (DType::F64, 1e-14)] {
         for adapter in adapters() {
             let layer = layer("net.first", &adapter, dtype);
-            let wanted = mean(&layer, dtype);
+            let expected = mean(&layer, dtype);
             let merged = layer.clone().merge();
-            close("merged", &host(merged.forward(inputs(dtype))), &wanted, tolerance);
+            close("merged", &host(merged.forward(inputs(dtype))), &expected, tolerance);
             assert_eq!(merged.weight.val().dtype(), dtype);
             // The base is not the merged weight: the update is there.
             assert_ne!(host(merged.weight.val()), host(layer.weight.val()));
@@ -66,9 +66,9 @@ fn the_dense_update_by_hand() {
     let e = adapter.e.as_ref().unwrap();
     let scaled: Vec<f64> =
         scaled.iter().enumerate().map(|(i, a)| SCALING * a * e[i % RANK]).collect();
-    let wanted = product(&scaled, &adapter.b, RANK, D_OUTPUT);
+    let expected = product(&scaled, &adapter.b, RANK, D_OUTPUT);
     let delta = layer.delta().unwrap();
     assert_eq!(delta.dims(), [D_INPUT, D_OUTPUT]);
-    close("delta", &host(delta), &wanted, 1e-14);
+    close("delta", &host(delta), &expected, 1e-14);
     assert!(base("net.first", 5, 7, DType::F64).delta().is_none());
 }

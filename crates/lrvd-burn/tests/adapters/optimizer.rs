@@ -98,7 +98,7 @@ impl Torch {
 /// Twenty steps by both, with rates and decays by role; returns the largest distance.
 fn twenty_steps(dtype: DType, tolerance: f64) {
     // name, rate, decay: what `groups()` says, vectors of pooler, head and backbone exempt from decay.
-    let wanted = [
+    let expected = [
         ("adapter.matrix", 3e-3, 0.02),
         ("head.matrix", 5e-3, 0.1),
         ("backbone.matrix", 1e-3, 0.05),
@@ -112,7 +112,7 @@ fn twenty_steps(dtype: DType, tolerance: f64) {
     ];
     let mut zoo = Zoo::new(dtype);
     let start = zoo.values();
-    let mut torch: Vec<Torch> = wanted
+    let mut torch: Vec<Torch> = expected
         .iter()
         .map(|(name, rate, decay)| {
             let p = start[*name].clone();
@@ -130,12 +130,12 @@ fn twenty_steps(dtype: DType, tolerance: f64) {
         let factor = 1.0 - f64::from(t) / 40.0;
         let gradients = zoo.gradients(dtype, value);
         optimizer.step(&mut zoo, &gradients, factor);
-        for (torch, (name, _, _)) in torch.iter_mut().zip(&wanted) {
+        for (torch, (name, _, _)) in torch.iter_mut().zip(&expected) {
             torch.step(&host(gradients.get(name).unwrap().clone()), t as i32 + 1, factor);
         }
     }
     let got = zoo.values();
-    for (torch, (name, _, _)) in torch.iter().zip(&wanted) {
+    for (torch, (name, _, _)) in torch.iter().zip(&expected) {
         close(&format!("{name} {dtype:?}"), &got[*name], &torch.p, tolerance);
         let state = &optimizer.state()[*name];
         assert_eq!(state.steps, 20);
@@ -161,8 +161,8 @@ fn the_first_step_by_hand() {
     AdamW::new(AdamWConfig::default(), groups()).step(&mut zoo, &gradients, 0.5);
     let after = zoo.values();
     for (p, q) in before["head.matrix"].iter().zip(&after["head.matrix"]) {
-        let wanted = p * (1.0 - 2.5e-3 * 0.1) + 2.5e-3 * 0.5 / (0.5 + 1e-8);
-        assert!((q - wanted).abs() < 1e-15, "{q} {wanted}");
+        let expected = p * (1.0 - 2.5e-3 * 0.1) + 2.5e-3 * 0.5 / (0.5 + 1e-8);
+        assert!((q - expected).abs() < 1e-15, "{q} {expected}");
     }
 }
 
@@ -203,11 +203,11 @@ fn the_norm_is_global_and_the_clip_is_torchs() {
             .sum();
         let norm = gradients.global_norm();
         close("norm", &[norm], &[squares.sqrt()], tolerance);
-        for (max_norm, wanted) in [(0.25, 0.25 / (norm + 1e-6)), (100.0, 1.0)] {
+        for (max_norm, expected) in [(0.25, 0.25 / (norm + 1e-6)), (100.0, 1.0)] {
             let mut clipped = gradients.clone();
-            assert_eq!(clipped.clip(norm, max_norm), wanted);
+            assert_eq!(clipped.clip(norm, max_norm), expected);
             let of = |g: &NamedGradients| host(g.get("head.matrix").unwrap().clone());
-            let scaled: Vec<f64> = of(&gradients).iter().map(|g| g * wanted).collect();
+            let scaled: Vec<f64> = of(&gradients).iter().map(|g| g * expected).collect();
             close("clipped", &of(&clipped), &scaled, tolerance);
         }
     }
@@ -244,7 +244,7 @@ fn micro_batches_add_up_to_their_batch() {
 }
 
 #[test]
-fn foreign_state_is_refused_by_name_and_changes_nothing() {
+fn foreign_state_is_rejected_by_name_and_changes_nothing() {
     let mut zoo = Zoo::new(DType::F64);
     let mut optimizer = AdamW::new(AdamWConfig::default(), groups());
     let gradients = zoo.gradients(DType::F64, |seed, n| numbers(seed + 1, n));
@@ -263,7 +263,7 @@ fn foreign_state_is_refused_by_name_and_changes_nothing() {
         let mut bad = good.clone();
         bad.insert(name.to_owned(), state);
         let error = optimizer.restore(&zoo, bad).unwrap_err();
-        assert!(error.to_string().ends_with(&format!("unexpected [\"{name}\"]")), "{error}");
+        assert!(error.to_string().ends_with(&format!("unexpected `{name}`")), "{error}");
         assert_eq!(optimizer.state().len(), 10);
         assert_eq!(optimizer.state()["head.matrix"].first.dims(), [6]);
     }

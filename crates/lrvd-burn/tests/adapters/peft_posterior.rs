@@ -89,7 +89,7 @@ fn families_do_not_mix() {
     assert!(error.to_string().starts_with("module `net.second`"), "{error}");
 }
 
-/// What does not fit is refused, and the model stays as it was.
+/// What does not fit is rejected, and the model stays as it was.
 #[test]
 fn a_posterior_must_fit_the_model() {
     let family = VariationalFamily::RankVariance;

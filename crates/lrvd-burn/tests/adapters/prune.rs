@@ -265,13 +265,13 @@ fn a_prune_before_the_update_takes_the_gradients_along() {
         assert_eq!(event.kept["net.first"], [0, 2]);
         apply(&mut net, &event, Some(&mut optimizer), Some(&mut gradients));
         // Nothing is left of a layer without a rank; the rest is what the kept directions had.
-        let wanted: Vec<(String, Vec<f64>)> = sliced_all(&full, &event.kept)
+        let expected: Vec<(String, Vec<f64>)> = sliced_all(&full, &event.kept)
             .into_iter()
             .filter(|(name, _, values)| !name.starts_with("net.second.") || !values.is_empty())
             .map(|(name, _, values)| (name, values))
             .collect();
-        assert_eq!(gradients.names().count(), wanted.len(), "{family}");
-        for (name, values) in wanted {
+        assert_eq!(gradients.names().count(), expected.len(), "{family}");
+        for (name, values) in expected {
             assert_eq!(host(gradients.get(&name).unwrap().clone()), values, "{family} {name}");
         }
         let before = net.snapshot();
@@ -339,10 +339,10 @@ fn rank_zero_leaves_the_base_and_nothing_else() {
         // The layer is its base, whatever the pass.
         let x = tensor(&numbers(4, 42), [2, 3, 7], DTYPE);
         let bare = Net::new([None, None], DTYPE).second;
-        let wanted = host(bare.forward(x.clone(), &Pass::mean()));
+        let expected = host(bare.forward(x.clone(), &Pass::mean()));
         for scheme in crate::support::SCHEMES {
             let pass = Pass::sampled(scheme, NoiseKey::new(1)).with_dropout(NoiseKey::new(2));
-            assert_eq!(host(net.second.forward(x.clone(), &pass)), wanted);
+            assert_eq!(host(net.second.forward(x.clone(), &pass)), expected);
             let shared =
                 net.second.prepare(&pass, 2).forward_shared(x.clone().slice([0..1]).squeeze_dim(0));
             assert_eq!(shared.dims(), [1, 3, 6]);
@@ -375,10 +375,10 @@ fn a_least_rank_keeps_the_clearest_directions() {
     let found = statistics(&net, StatisticOptions::default()).unwrap();
     let posterior = HostAdapter::read(net.first.low_rank().unwrap());
     let posterior = posterior.posterior().unwrap().unwrap();
-    let wanted = rank_statistic(&posterior, StatisticOptions::default()).unwrap();
-    assert_eq!(found["net.first"], wanted);
+    let expected = rank_statistic(&posterior, StatisticOptions::default()).unwrap();
+    assert_eq!(found["net.first"], expected);
     let mut order: Vec<usize> = (0..RANK).collect();
-    order.sort_by(|&i, &j| wanted[i].total_cmp(&wanted[j]));
+    order.sort_by(|&i, &j| expected[i].total_cmp(&expected[j]));
     let mut clearest = order[..2].to_vec();
     clearest.sort_unstable();
     let event = prune(&mut net, &mut optimizer(), &rule(2));

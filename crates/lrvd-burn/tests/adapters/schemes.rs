@@ -29,18 +29,18 @@ fn check(layer: &AdaptedLinear, pass: &Pass, dtype: DType, tolerance: f64) {
     assert_eq!(out.dims(), [BATCH, TOKENS, D_OUTPUT]);
     let gradients = (out.clone() * weights.clone()).sum().backward();
 
-    let wanted = reference(layer, &host(x.clone()), BATCH, &host(weights), pass, 0);
+    let expected = reference(layer, &host(x.clone()), BATCH, &host(weights), pass, 0);
     let name = format!(
         "{:?} {:?} {dtype:?}",
         of(layer).posterior().map(lrvd_burn::adapter::Posterior::family),
         pass.scheme
     );
-    close(&format!("{name} output"), &host(out), &wanted.out, tolerance);
+    close(&format!("{name} output"), &host(out), &expected.out, tolerance);
     let tolerance = tolerance.max(SLOPES);
-    close(&format!("{name} x"), &gradient(&x, &gradients), &wanted.x, tolerance);
+    close(&format!("{name} x"), &gradient(&x, &gradients), &expected.x, tolerance);
     let got = posterior_gradient(of(layer), &gradients);
-    for ((piece, got), (_, wanted)) in pieces(&got).into_iter().zip(pieces(&wanted.posterior)) {
-        close(&format!("{name} {piece}"), got, wanted, tolerance);
+    for ((piece, got), (_, expected)) in pieces(&got).into_iter().zip(pieces(&expected.posterior)) {
+        close(&format!("{name} {piece}"), got, expected, tolerance);
     }
     if pass.scheme != Scheme::Mean {
         let moved = pieces(&got).into_iter().skip(2).any(|(_, g)| g.iter().any(|g| *g != 0.0));
@@ -95,10 +95,10 @@ fn plain_adapters_are_their_mean_under_every_scheme() {
         let mut bare = layer.clone();
         bare.detach();
         let base = host(bare.forward(x.clone(), &Pass::mean()));
-        let wanted: Vec<f64> = base.iter().zip(&update).map(|(b, u)| b + u).collect();
+        let expected: Vec<f64> = base.iter().zip(&update).map(|(b, u)| b + u).collect();
         for scheme in SCHEMES {
             let got = host(layer.forward(x.clone(), &Pass::sampled(scheme, key())));
-            close("plain", &got, &wanted, 1e-13);
+            close("plain", &got, &expected, 1e-13);
         }
     }
 }
@@ -196,7 +196,7 @@ mod worked_example {
         let (v, y, [a, b, l, x]) = with_noise_e(&layer, CrossTerm::Exact);
         close("V", &v, &[0.02188615998, 0.03507431615, 0.002557509994, 0.003244393128], DIGITS);
         close("Y", &y, &[0.04888987559, -0.137121409, 0.1573963578, -0.09826508443], DIGITS);
-        let wanted = [
+        let expected = [
             -0.8794964446,
             -1.166576879,
             0.4351844368,
@@ -204,10 +204,10 @@ mod worked_example {
             -0.05214621638,
             0.0277354214,
         ];
-        close("dA", &a, &wanted, DIGITS);
+        close("dA", &a, &expected, DIGITS);
         close("dB", &b, &[-0.3772384287, 0.3550283332, 0.08210569187, 0.1524381043], DIGITS);
         close("dl", &l, &[-0.1366902656, -0.1386687962], DIGITS);
-        let wanted = [
+        let expected = [
             -0.3412679634,
             0.04657462247,
             -0.02276584907,
@@ -215,10 +215,10 @@ mod worked_example {
             0.1482369877,
             -0.1061673993,
         ];
-        close("dX", &x, &wanted, DIGITS);
+        close("dX", &x, &expected, DIGITS);
         let (v, _, _) = with_noise_e(&layer, CrossTerm::Omitted);
-        let wanted = [0.005000871151, 0.01818902732, 0.001678067868, 0.002364951002];
-        close("V without the cross term", &v, &wanted, DIGITS);
+        let expected = [0.005000871151, 0.01818902732, 0.001678067868, 0.002364951002];
+        close("V without the cross term", &v, &expected, DIGITS);
     }
 
     #[test]
@@ -227,7 +227,7 @@ mod worked_example {
         let (v, y, [a, b, l, x]) = with_noise_e(&layer, CrossTerm::Exact);
         close("V", &v, &[0.01060875025, 0.04243500099, 0.002441687546, 0.009766750183], DIGITS);
         close("Y", &y, &[0.02641941807, -0.1558375995, 0.1550795721, -0.08779826992], DIGITS);
-        let wanted = [
+        let expected = [
             -1.241883638,
             -0.391001776,
             0.3097846794,
@@ -235,10 +235,10 @@ mod worked_example {
             0.00597916437,
             -0.002490739656,
         ];
-        close("dA", &a, &wanted, DIGITS);
+        close("dA", &a, &expected, DIGITS);
         close("dB", &b, &[-0.642886947, 0.8897272515, 0.08240843715, 0.158325559], DIGITS);
         close("da", &l, &[-0.2769943358, -5.026513568e-07], DIGITS);
-        let wanted = [
+        let expected = [
             -0.4397150956,
             0.04893501364,
             -0.05658933598,
@@ -246,10 +246,10 @@ mod worked_example {
             0.1366829225,
             -0.07116611542,
         ];
-        close("dX", &x, &wanted, DIGITS);
+        close("dX", &x, &expected, DIGITS);
         let (v, _, _) = with_noise_e(&layer, CrossTerm::Omitted);
-        let wanted = [0.007817452963, 0.03126981185, 0.002098062582, 0.008392250329];
-        close("V without the cross term", &v, &wanted, DIGITS);
+        let expected = [0.007817452963, 0.03126981185, 0.002098062582, 0.008392250329];
+        close("V without the cross term", &v, &expected, DIGITS);
     }
 
     #[test]
@@ -258,11 +258,11 @@ mod worked_example {
         let kl = of(&layer).kl(Prior::LogUniform, KlReduction::Element).unwrap().unwrap();
         close("KL", &host(kl.clone()), &[5.7781603806], DIGITS);
         let g = posterior_gradient(of(&layer), &kl.backward());
-        let wanted =
+        let expected =
             [2.256503429, -4.983053462, 5.142182228, 0.2032882099, 0.4096449137, -0.6166451485];
-        close("dKL/dA", &g.a_mean, &wanted, DIGITS);
-        let wanted = [5.517257614, -3.01613563, -0.02011538647, 0.04028626615];
-        close("dKL/dB", &g.b_mean, &wanted, DIGITS);
+        close("dKL/dA", &g.a_mean, &expected, DIGITS);
+        let expected = [5.517257614, -3.01613563, -0.02011538647, 0.04028626615];
+        close("dKL/dB", &g.b_mean, &expected, DIGITS);
         close("dKL/dl", &g.noise[0], &[-2.66334732, -0.0144134195], DIGITS);
         let layer = multiplicative();
         let kl = of(&layer).kl(Prior::LogUniform, KlReduction::Element).unwrap().unwrap();
@@ -308,9 +308,9 @@ fn a_clamped_log_variance_is_used_clamped_and_gets_no_gradient() {
 #[test]
 fn reading_back_keeps_every_entry_in_its_place() {
     for family in VariationalFamily::ALL {
-        let wanted = host_adapter(Some(family), 10);
-        let read = HostAdapter::read(of(&layer("net.first", &wanted, DType::F64)));
-        assert_eq!(read, wanted);
+        let expected = host_adapter(Some(family), 10);
+        let read = HostAdapter::read(of(&layer("net.first", &expected, DType::F64)));
+        assert_eq!(read, expected);
     }
     let mut plain = host_adapter(None, 10);
     plain.e = Some(numbers(3, 4));

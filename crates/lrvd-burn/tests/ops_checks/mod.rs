@@ -56,11 +56,11 @@ pub(crate) fn evaluate(
     Run { out: values, grads }
 }
 
-/// Largest distance, relative to the largest wanted number.
-pub(crate) fn distance(got: &[f64], wanted: &[f64]) -> f64 {
-    assert_eq!(got.len(), wanted.len());
-    let scale = wanted.iter().fold(1e-30f64, |s, w| s.max(w.abs())).max(1.0);
-    got.iter().zip(wanted).fold(0.0, |worst: f64, (g, w)| {
+/// Largest distance, relative to the largest expected number.
+pub(crate) fn distance(got: &[f64], expected: &[f64]) -> f64 {
+    assert_eq!(got.len(), expected.len());
+    let scale = expected.iter().fold(1e-30f64, |s, w| s.max(w.abs())).max(1.0);
+    got.iter().zip(expected).fold(0.0, |worst: f64, (g, w)| {
         let d = (g - w).abs() / scale;
         if d.is_nan() { f64::INFINITY } else { worst.max(d) }
     })
@@ -98,8 +98,8 @@ impl Case<'_> {
     pub(crate) fn check(&self, device: &Device, dtype: DType, tolerance: f64) {
         for pattern in self.patterns() {
             let got = evaluate(self.fused, &self.leaves, &pattern, device, dtype);
-            let wanted = evaluate(self.composite, &self.leaves, &pattern, &Device::flex(), dtype);
-            self.compare(&got, &wanted, &pattern, tolerance);
+            let expected = evaluate(self.composite, &self.leaves, &pattern, &Device::flex(), dtype);
+            self.compare(&got, &expected, &pattern, tolerance);
         }
     }
 
@@ -108,8 +108,8 @@ impl Case<'_> {
     pub(crate) fn check_double(&self, device: &Device, tolerance: f64) {
         let tracked = &self.differentiable;
         let got = evaluate(self.fused, &self.leaves, tracked, device, DType::F32);
-        let wanted = evaluate(self.composite, &self.leaves, tracked, &Device::flex(), DType::F64);
-        self.compare(&got, &wanted, tracked, tolerance);
+        let expected = evaluate(self.composite, &self.leaves, tracked, &Device::flex(), DType::F64);
+        self.compare(&got, &expected, tracked, tolerance);
     }
 
     /// The fused operator in a narrow format gives the numbers of the composite on the CPU in `f32`, both
@@ -119,15 +119,15 @@ impl Case<'_> {
         let leaves: Vec<Vec<f64>> = self.leaves.iter().map(narrow).collect();
         let tracked = &self.differentiable;
         let got = evaluate(self.fused, &leaves, tracked, device, dtype);
-        let wanted = evaluate(self.composite, &leaves, tracked, &Device::flex(), DType::F32);
-        self.compare(&got, &wanted, tracked, tolerance);
+        let expected = evaluate(self.composite, &leaves, tracked, &Device::flex(), DType::F32);
+        self.compare(&got, &expected, tracked, tolerance);
     }
 
-    fn compare(&self, got: &Run, wanted: &Run, pattern: &[bool], tolerance: f64) {
+    fn compare(&self, got: &Run, expected: &Run, pattern: &[bool], tolerance: f64) {
         let context = |what: &str| format!("{}: {what}, tracked {pattern:?}", self.name);
-        let d = distance(&got.out, &wanted.out);
+        let d = distance(&got.out, &expected.out);
         assert!(d <= tolerance, "{}: {d:e}", context("output"));
-        for (i, (g, w)) in got.grads.iter().zip(&wanted.grads).enumerate() {
+        for (i, (g, w)) in got.grads.iter().zip(&expected.grads).enumerate() {
             match (g, w) {
                 (Some(g), Some(w)) => {
                     let d = distance(g, w);

@@ -65,7 +65,7 @@ fn a_folder_serves_one_run_at_a_time() {
 }
 
 #[test]
-fn only_the_newest_checkpoint_stays_and_another_model_is_refused() {
+fn only_the_newest_checkpoint_stays_and_another_model_is_rejected() {
     let folder = tempfile::tempdir().unwrap();
     let checkpoints = Checkpoints::open(folder.path()).unwrap();
     trained(&checkpoints, 9);

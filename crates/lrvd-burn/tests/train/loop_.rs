@@ -126,8 +126,8 @@ fn micro_batches_add_up_to_the_batch() {
     let order = OrderConfig::shuffled(8);
     for parts in [0, 3, 16] {
         let failed = Ordered::new(examples(7, 32), order, 0).unwrap().accumulating(parts);
-        let wanted = format!("`accumulation` is {parts}, which does not divide `batch_size` = 8");
-        assert_eq!(failed.map(drop).unwrap_err().to_string(), wanted);
+        let expected = format!("`accumulation` is {parts}, which does not divide `batch_size` = 8");
+        assert_eq!(failed.map(drop).unwrap_err().to_string(), expected);
     }
 }
 
@@ -148,22 +148,22 @@ fn nothing_left_to_learn_is_no_error() {
 }
 
 #[test]
-fn settings_out_of_range_are_refused_before_anything_is_attached() {
-    let refused = |method: BayesLora| {
+fn settings_out_of_range_are_rejected_before_anything_is_attached() {
+    let rejected = |method: BayesLora| {
         let failed = Run::new(crate::net::net(), method, &crate::net::targets(), &config(5));
         failed.err().unwrap().to_string()
     };
     let rule = PruneRule::new(3.0, 9).unwrap();
     let pruning = pruned().pruning.map(|p| Pruning { rule, ..p });
-    assert!(refused(BayesLora { pruning, ..pruned() }).contains("prune.min_rank"));
-    assert!(refused(BayesLora { weight_decay: -1.0, ..pruned() }).contains("weight_decay"));
-    assert!(refused(BayesLora { rank: 0, ..pruned() }).contains("rank"));
+    assert!(rejected(BayesLora { pruning, ..pruned() }).contains("prune.min_rank"));
+    assert!(rejected(BayesLora { weight_decay: -1.0, ..pruned() }).contains("weight_decay"));
+    assert!(rejected(BayesLora { rank: 0, ..pruned() }).contains("rank"));
     let search = RankSearch { margin: 0.01, min_rank: 0, refine_steps: 1, refine_rate: 0.1 };
     let searching = |search| BayesLora { search: Some(search), ..pruned() };
-    assert!(refused(searching(RankSearch { margin: -1.0, ..search })).contains("search.margin"));
-    assert!(refused(searching(RankSearch { min_rank: 9, ..search })).contains("search.min_rank"));
+    assert!(rejected(searching(RankSearch { margin: -1.0, ..search })).contains("search.margin"));
+    assert!(rejected(searching(RankSearch { min_rank: 9, ..search })).contains("search.min_rank"));
     let turn = Some(Turn { after: 1, kl_factor: 1.0 });
-    assert!(refused(BayesLora { turn, ..searching(search) }).contains("`turn`"));
+    assert!(rejected(BayesLora { turn, ..searching(search) }).contains("`turn`"));
     let mut wrong = config(5);
     wrong.optimizer.beta1 = 2.0;
     let failed = Run::new(crate::net::net(), pruned(), &crate::net::targets(), &wrong);

@@ -49,14 +49,15 @@ fn compare<T: Method<Net> + Clone>(method: &T, config: &TrainConfig, name: &str)
     assert_eq!(restarts, whole.steps() - 1, "{name}");
     assert_eq!(numbers(&broken.state), numbers(&whole.state), "{name}");
     assert_eq!(whole.state.position["taken_in"], kept_back > 0, "{name}");
-    let (best, wanted) = (broken.state.best.as_ref().unwrap(), whole.state.best.as_ref().unwrap());
-    assert_eq!(best.info, wanted.info, "{name}");
-    assert_eq!(parameters(&best.model), parameters(&wanted.model));
-    let (found, wanted) = (&broken.state.journal, &whole.state.journal);
-    assert_eq!(found.rank_events, wanted.rank_events, "{name}");
-    assert_eq!(found.history, wanted.history, "{name}");
-    assert_eq!(found.removed, wanted.removed, "{name}");
-    assert_eq!(found.choice, wanted.choice, "{name}");
+    let (best, expected) =
+        (broken.state.best.as_ref().unwrap(), whole.state.best.as_ref().unwrap());
+    assert_eq!(best.info, expected.info, "{name}");
+    assert_eq!(parameters(&best.model), parameters(&expected.model));
+    let (found, expected) = (&broken.state.journal, &whole.state.journal);
+    assert_eq!(found.rank_events, expected.rank_events, "{name}");
+    assert_eq!(found.history, expected.history, "{name}");
+    assert_eq!(found.removed, expected.removed, "{name}");
+    assert_eq!(found.choice, expected.choice, "{name}");
     broken.method.ranks(&broken.state.model).values().sum()
 }
 

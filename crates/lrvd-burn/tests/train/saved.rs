@@ -21,10 +21,10 @@ fn mean_and_draws_come_back_bit_for_bit() {
     let asked = examples(9, 20).inputs;
     let inputs = Inputs::new(&asked);
     for draws in [0, 3] {
-        let wanted = run.predict(&inputs, draws).unwrap();
-        assert_eq!(run.method.predict(&loaded, &inputs, draws).unwrap(), wanted);
-        assert_eq!((wanted.members(), wanted.rows, wanted.width), (draws.max(1), 20, 3));
-        let answers = wanted.classes().unwrap();
+        let expected = run.predict(&inputs, draws).unwrap();
+        assert_eq!(run.method.predict(&loaded, &inputs, draws).unwrap(), expected);
+        assert_eq!((expected.members(), expected.rows, expected.width), (draws.max(1), 20, 3));
+        let answers = expected.classes().unwrap();
         let sampled = answers.iter().any(|answer| answer.mutual_information > Some(0.0));
         assert_eq!(sampled, draws > 0);
         assert!(answers.iter().all(|a| (a.probabilities.iter().sum::<f64>() - 1.0).abs() < 1e-6));

@@ -5,8 +5,9 @@ use burn::tensor::{Device, Int, Tensor, TensorData};
 use lrvd_burn::burn;
 use lrvd_burn::model::AdapterTargets;
 use lrvd_burn::train::{
-    Batches, BayesLora, DrawSeed, Examples, Inputs, LabelledExamples, Lora, Model, OrderConfig,
-    Ordered, PassWatch, Run, Targets, TokenTargets, TrainConfig, Watch, token_answers,
+    Batches, BayesLora, DrawSeed, Examples, Inputs, LabelledExamples, Lora, MAX_SEED, Model,
+    OrderConfig, Ordered, PassWatch, Run, Targets, TokenTargets, TrainConfig, Watch, check_seed,
+    token_answers,
 };
 use lrvd_core::noise::{NoiseKey, Stream, fill_normal_f64};
 use lrvd_core::schedule::KlDivisor;
@@ -18,7 +19,7 @@ const LENGTHS: [usize; 5] = [3, 1, 4, 2, 2];
 
 struct Texts {
     inputs: Vec<f64>,
-    wanted: Vec<i64>,
+    expected: Vec<i64>,
 }
 
 impl Texts {
@@ -26,7 +27,7 @@ impl Texts {
         let all: usize = LENGTHS.iter().sum();
         let mut inputs = vec![0.0; all * WIDTH];
         fill_normal_f64(NoiseKey::new(31).on_stream(Stream::DATA), 0, &mut inputs);
-        Self { inputs, wanted: (0..all as i64).map(|i| i * i % CLASSES as i64).collect() }
+        Self { inputs, expected: (0..all as i64).map(|i| i * i % CLASSES as i64).collect() }
     }
 
     fn places(indices: &[usize]) -> Vec<usize> {
@@ -56,7 +57,7 @@ impl Examples for Texts {
 
 impl LabelledExamples for Texts {
     fn targets(&self, indices: &[usize]) -> Result<Targets, lrvd_burn::Error> {
-        let ids: Vec<i64> = Self::places(indices).into_iter().map(|p| self.wanted[p]).collect();
+        let ids: Vec<i64> = Self::places(indices).into_iter().map(|p| self.expected[p]).collect();
         let n = ids.len();
         let ids = Tensor::<1, Int>::from_data(TensorData::new(ids, [n]), &Device::flex());
         Ok(Targets::Tokens(TokenTargets {
@@ -150,14 +151,14 @@ fn answers_are_those_of_averaged_probabilities() {
         assert_eq!(found.per_row, LENGTHS);
         let passes: Vec<_> = match draws {
             0 => vec![lrvd_burn::sampling::Pass::mean()],
-            _ => (0..draws).map(|draw| DrawSeed(8).pass(draw)).collect(),
+            _ => (0..draws).map(|draw| DrawSeed::new(8).unwrap().pass(draw)).collect(),
         };
         let logits: Vec<Vec<f64>> = passes
             .iter()
             .map(|pass| model.logits(&input, pass).into_data().iter::<f64>().collect())
             .collect();
         let mut nll = 0.0;
-        for (token, &wanted) in texts.wanted.iter().enumerate() {
+        for (token, &expected) in texts.expected.iter().enumerate() {
             let each: Vec<Vec<f64>> = logits
                 .iter()
                 .map(|l| softmax(&l[token * CLASSES..(token + 1) * CLASSES]))
@@ -168,12 +169,12 @@ fn answers_are_those_of_averaged_probabilities() {
             let best = (0..CLASSES).max_by(|&a, &b| mean[a].total_cmp(&mean[b])).unwrap();
             let own = each.iter().map(|p| entropy(p)).sum::<f64>() / n;
             let near = |a: f64, b: f64| assert!((a - b).abs() < 2e-6, "{a} {b}");
-            near(found.log_probability[token], mean[wanted as usize].ln());
+            near(found.log_probability[token], mean[expected as usize].ln());
             near(found.confidence[token], mean[best]);
             near(found.entropy[token], entropy(&mean));
             near(found.mutual_information[token], entropy(&mean) - own);
-            assert_eq!(found.correct[token], best as i64 == wanted);
-            nll -= mean[wanted as usize].ln() / 12.0;
+            assert_eq!(found.correct[token], best as i64 == expected);
+            nll -= mean[expected as usize].ln() / 12.0;
         }
         assert!((found.nll().unwrap() - nll).abs() < 1e-6);
         let rows = found.row_losses();
@@ -189,4 +190,15 @@ fn whoever_wants_logits_by_row_is_told() {
     let (model, texts) = (drawn(), Texts::new());
     let error = Inputs::new(&texts).logits(&model, &lrvd_burn::sampling::Pass::mean()).unwrap_err();
     assert!(error.to_string().contains("tokens have no logits by row"), "{error}");
+}
+
+#[test]
+fn a_seed_above_the_largest_is_an_error() {
+    let (model, texts) = (drawn(), Texts::new());
+    for seed in [MAX_SEED + 1, u64::MAX] {
+        let expected = check_seed(seed).unwrap_err().to_string();
+        let tokens = token_answers(&model, &texts, 2, seed, 1, PassWatch::default());
+        assert_eq!(tokens.unwrap_err().to_string(), expected);
+    }
+    token_answers(&model, &texts, 2, MAX_SEED, 1, PassWatch::default()).unwrap();
 }

@@ -41,7 +41,7 @@ Environment: HF_HOME, HF_HUB_CACHE, HF_TOKEN, HF_ENDPOINT, HF_HUB_OFFLINE and HF
 repository (the network is used for nothing else); NO_COLOR; RUST_LOG=lrvd=debug logs to standard error what is read,
 adapted, pruned and written, `lrvd=trace` every step.";
 
-/// Fine-tuning with low-rank adapters that learns their ranks and estimates uncertainty.
+/// Fine-tune models with low-rank adapters, optionally with learnt ranks and uncertainty.
 #[derive(Debug, Parser)]
 #[command(name = "lrvd", version, about, after_help = EXIT_CODES, max_term_width = 100)]
 pub(crate) struct Arguments {

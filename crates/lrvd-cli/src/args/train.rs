@@ -13,7 +13,7 @@ Examples:
   lrvd train --model DIR --train a.csv --validation b.csv --text-column question \\
       --pair-column answer --label-column verdict --method lora --rank 16
   lrvd train --model DIR --train reviews.csv --method bayeslora --out runs/ranks
-  lrvd train --model DIR --task sst2 --data-dir GLUE --steps 2000 --set prune.log_alpha_threshold=3
+  lrvd train --model DIR --task sst2 --data-dir GLUE --method bayeslora --set rank_search.margin=0.03
   lrvd train --model DIR --train t.jsonl --validation v.jsonl --config run.toml
   lrvd train --model LLAMA-DIR --train t.tsv --validation v.tsv --labels bad,good \
       --template 'Review: {text}\\nSentiment:' --answers negative,positive
@@ -25,8 +25,8 @@ Data: `.tsv` (header; quotes are ordinary characters), `.csv` (header; quoted fi
 Labels are texts or integers, sorted by value or in the order of `--labels`.
 
 A Llama classifier reads a prompt, and the logits of one word for each class are its answer. Words and template are in
-`settings.json`; a word that is not one token after the prompt is an error. Texts that are too long are truncated, the
-question is not. For numbers (`--regression`, stsb) a new head reads the last token of the prompt.
+`settings.json`; a word that is not one token after the prompt is an error. Texts that are too long are truncated; the
+rest of the prompt is kept. For numbers (`--regression`, stsb) a new head reads the last token of the prompt.
 
 A table with the columns `question`, `choices` (a list) and `answer` is multiple choice; `--choice-columns` names others, or
 one column for each choice, and `--pair-column` a passage. The answer is the text of a choice, its letter (`A` is the first)
@@ -48,8 +48,8 @@ other options; later ones take precedence. A configuration file is TOML:
   preset = \"default\"
   steps = 2000
   gradient_clip = \"none\"
-  [prune]
-  log_alpha_threshold = 3.0
+  [rank_search]
+  margin = 0.03
 
 The output folder gets `adapter/` (PEFT files, a description with the labels, and for BayesLoRA
 `lrvd_posterior.safetensors`), `settings.json`, `labels.json`, `metrics.jsonl` (written during training; with

@@ -1,6 +1,6 @@
 //! `lrvd abstain`
 
-use lrvd_bench::classify::{SavedClassifier, fit_abstention};
+use lrvd_bench::classify::{Labelled, SavedClassifier, fit_abstention};
 
 use super::Outcome;
 use super::eval::{Evaluated, draws, evaluated};
@@ -12,19 +12,28 @@ use crate::printer::{Format, Printer};
 pub(super) fn run(command: AbstainCommand, printer: Printer) -> Outcome {
     let AbstainCommand::Fit(arguments) = command;
     let AbstainArguments { eval, risk, delta } = *arguments;
-    let check = SavedClassifier::check_unseen;
+    let check = |classifier: &SavedClassifier, labelled: &Labelled| {
+        if classifier.info.seen.is_empty() {
+            printer.note(&format!(
+                "the description of `{}` does not name the files that trained or chose the model: pass rows that the run \
+                 has not used",
+                classifier.folder().display()
+            ));
+        }
+        classifier.check_unseen(labelled)
+    };
     // As many draws as the answers of `lrvd predict` have.
     let numbers = |classifier: &SavedClassifier| draws(&eval.classifier, classifier);
     let Evaluated { classifier, labelled, draws, evaluation, .. } =
         evaluated(&eval, check, numbers, printer)?;
     let found = fit_abstention(&classifier, &labelled, &evaluation, draws, risk, delta)?;
-    printer.data(&match printer.format() {
-        Format::Json => serde_json::to_string_pretty(&serde_json::json!({
+    match printer.format() {
+        Format::Json => printer.json(&serde_json::json!({
             "schema_version": 1,
             "draws": draws,
             "abstention": found,
         }))?,
-        Format::Text => format!(
+        Format::Text => printer.data(&format!(
             "threshold: an entropy of {:.4} nats. Of these {} rows {:.1} % are answered, and {:.2} % of the answers are \
              wrong. With {} % confidence the error rate on further rows of the same kind is at most {:.2} %.",
             found.above,
@@ -33,7 +42,7 @@ pub(super) fn run(command: AbstainCommand, printer: Printer) -> Outcome {
             100.0 * found.risk,
             100.0 * (1.0 - delta),
             100.0 * found.bound,
-        ),
-    })?;
+        ))?,
+    }
     Ok(ExitStatus::Done)
 }

@@ -26,7 +26,7 @@ pub(super) fn run(command: BenchCommand, global: GlobalArguments, printer: Print
     if dry_run && let Some(arms) = &arms {
         let plan = planned_arms(arms, &options)?;
         match printer.format() {
-            Format::Json => printer.data(&serde_json::to_string_pretty(&plan)?)?,
+            Format::Json => printer.json(&plan)?,
             Format::Text => printer.data(&plan.render_text())?,
         }
         return Ok(ExitStatus::Done);
@@ -34,10 +34,10 @@ pub(super) fn run(command: BenchCommand, global: GlobalArguments, printer: Print
     if dry_run {
         let plan = planned(options)?;
         match printer.format() {
-            Format::Json => printer.data(&serde_json::to_string_pretty(&plan)?)?,
+            Format::Json => printer.json(&plan)?,
             Format::Text => {
                 printer.data(&plan.render_text())?;
-                printer.data(&serde_json::to_string_pretty(&plan.settings)?)?;
+                printer.json(&plan.settings)?;
             }
         }
         return Ok(ExitStatus::Done);
@@ -52,7 +52,7 @@ pub(super) fn run(command: BenchCommand, global: GlobalArguments, printer: Print
     };
     drop(sink); // gives the screen back
     match printer.format() {
-        Format::Json => printer.data(&std::fs::read_to_string(out.join("results.json"))?)?,
+        Format::Json => printer.json_text(&std::fs::read_to_string(out.join("results.json"))?)?,
         Format::Text => {
             for text in outcome.table.iter().chain(&outcome.comparison).chain(&outcome.verdict) {
                 printer.data(text)?;

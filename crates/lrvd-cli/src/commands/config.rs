@@ -57,26 +57,28 @@ pub(super) fn run(command: ConfigCommand, printer: Printer) -> Outcome {
             let config = overrides(&settings, training.training()?)?;
             let training = config.training();
             let config = config.finish()?;
-            printer.data(&match printer.format() {
-                Format::Json => serde_json::to_string_pretty(&config)?,
-                Format::Text => config.to_toml(training, &preset_of(&config, training)?)?,
-            })?;
+            match printer.format() {
+                Format::Json => printer.json(&config)?,
+                Format::Text => {
+                    printer.data(&config.to_toml(training, &preset_of(&config, training)?)?)?;
+                }
+            }
         }
         ConfigCommand::Check { file, training } => {
             let config = ConfigOverrides::new(training.training()?, None, Some(&file))?;
             check(config, printer)?;
         }
         ConfigCommand::Schema => {
-            printer.data(&serde_json::to_string_pretty(&schema()?)?)?;
+            printer.json(&schema()?)?;
         }
     }
     Ok(ExitStatus::Done)
 }
 
-/// Writes a file, whole or not at all, over one that is there only with `force`.
+/// Writes a file atomically; an existing one is replaced only with `force`.
 fn write(file: &Path, text: &str, force: bool) -> Result<()> {
     if !force && file.exists() {
-        bail!("`{}` is there already; `--force` replaces it", file.display());
+        bail!("`{}` already exists; `--force` replaces it", file.display());
     }
     Ok(write_atomic(file, text.as_bytes())?)
 }
@@ -96,7 +98,7 @@ fn check(config: ConfigOverrides, printer: Printer) -> Result<()> {
                 "preset": config.preset,
                 "changes": changes,
             });
-            printer.data(&serde_json::to_string_pretty(&report)?)?;
+            printer.json(&report)?;
         }
         Format::Text => {
             let row = |(key, from, to): &(String, Value, Value)| {

@@ -14,11 +14,11 @@ use super::table::{count, table};
 use super::{Outcome, language};
 use crate::args::{CheckArguments, DataCommand, ExampleArguments};
 use crate::exit::ExitStatus;
-use crate::printer::{Format, Printer};
+use crate::printer::Printer;
 
-/// Share of the training rows that is measured on where nothing else is named.
+/// Share of the training rows that is measured on by default.
 const VALIDATION_SPLIT: f64 = 0.1;
-/// Longest input of a classifier where nothing else is named, tokens.
+/// Longest input of a classifier by default, tokens.
 const MAX_LENGTH: usize = 128;
 
 /// The examples that `arguments` name.
@@ -66,7 +66,7 @@ pub(super) fn texts(arguments: &ExampleArguments) -> Result<Option<LanguageSourc
         || !arguments.answers.is_empty();
     if given.is_some() && classifies {
         bail!(
-            "columns of texts for a language model go without labels, pairs and words for classes"
+            "columns of a language model cannot be combined with `--labels`, `--pair-column`, `--choice-columns`, `--template`, `--answers` or `--regression`"
         );
     }
     let or = |named: &Option<String>, usual: &str| named.clone().unwrap_or(usual.to_owned());
@@ -98,10 +98,7 @@ pub(super) fn run(command: DataCommand, printer: Printer) -> Outcome {
         answers: (!examples.answers.is_empty()).then(|| examples.answers.clone()),
     };
     let report = check_data(&source(examples)?, model.as_deref(), &given, max_length)?;
-    printer.data(&match printer.format() {
-        Format::Json => serde_json::to_string_pretty(&report)?,
-        Format::Text => text(&report),
-    })?;
+    printer.report(&report, text)?;
     Ok(ExitStatus::Done)
 }
 

@@ -26,7 +26,7 @@ struct Report<'a> {
     labels: &'a [String],
     seed: u64,
     metrics: &'a BTreeMap<u32, Metrics>,
-    reliability: BTreeMap<u32, &'a Reliability>,
+    reliability: &'a BTreeMap<u32, Reliability>,
 }
 
 /// Evaluates and prints.
@@ -40,8 +40,10 @@ pub(super) fn run(arguments: EvalArguments, printer: Printer) -> Outcome {
         evaluated(&arguments, |_, _| Ok(()), numbers, printer)?;
     let metrics: BTreeMap<u32, Metrics> =
         evaluation.scored.iter().map(|(k, s)| (*k, s.metrics.clone())).collect();
+    let reliability: BTreeMap<u32, Reliability> =
+        evaluation.scored.iter().filter_map(|(k, s)| Some((*k, s.reliability.clone()?))).collect();
     match printer.format() {
-        Format::Text => printer.data(&table::metrics(&metrics))?,
+        Format::Text => printer.data(&table::metrics(&metrics, &reliability))?,
         Format::Json => {
             let report = Report {
                 schema_version: 1,
@@ -51,13 +53,9 @@ pub(super) fn run(arguments: EvalArguments, printer: Printer) -> Outcome {
                 labels: &classifier.info.goal.classes,
                 seed,
                 metrics: &metrics,
-                reliability: evaluation
-                    .scored
-                    .iter()
-                    .filter_map(|(k, s)| s.reliability.as_ref().map(|r| (*k, r)))
-                    .collect(),
+                reliability: &reliability,
             };
-            printer.data(&serde_json::to_string_pretty(&report)?)?;
+            printer.json(&report)?;
         }
     }
     Ok(ExitStatus::Done)

@@ -40,7 +40,7 @@ struct Report<'a> {
 pub(super) fn run(arguments: ExportArguments, printer: Printer) -> Outcome {
     check(&arguments)?;
     if arguments.out.exists() {
-        return Err(lrvd_burn::Error::file(arguments.out, "is there already").into());
+        return Err(lrvd_burn::Error::file(arguments.out, "already exists").into());
     }
     let device = device::open("cpu")?;
     let source = AdapterSource::open(&arguments.dir, &device, arguments.allow_changed)?;
@@ -78,9 +78,9 @@ fn check(arguments: &ExportArguments) -> Result<()> {
         ("--verify", arguments.verify, arguments.to == ExportFormat::Merged, "--to merged"),
     ];
     match given.into_iter().find(|(_, given, right, _)| *given && !right) {
-        Some((option, _, _, wanted)) => {
+        Some((option, _, _, expected)) => {
             let found = arguments.to.name();
-            bail!("`{option}` is for `{wanted}` only, and this is `--to {found}`")
+            bail!("`{option}` is for `{expected}` only, and this is `--to {found}`")
         }
         None => Ok(()),
     }
@@ -131,7 +131,7 @@ fn peft(arguments: &ExportArguments, source: &AdapterSource, printer: Printer) -
                 cap_error: cut.as_ref().map(|cut| cut.error),
                 cap_errors: cut.map(|cut| cut.errors),
             };
-            printer.data(&serde_json::to_string_pretty(&report)?)?;
+            printer.json(&report)?;
         }
         Format::Text => {
             printer.data(&describe(&summary, max_rank))?;
@@ -197,7 +197,7 @@ fn merged(arguments: &ExportArguments, source: &AdapterSource, printer: Printer)
                 difference: report.difference.map(|(difference, _)| difference),
                 logits: report.difference.map(|(_, logits)| logits),
             };
-            printer.data(&serde_json::to_string_pretty(&report)?)?;
+            printer.json(&report)?;
         }
         Format::Text => {
             printer.data(&describe_merged(&report))?;
@@ -264,7 +264,7 @@ fn gguf(arguments: &ExportArguments, source: &AdapterSource, printer: Printer) -
                 dropped: &adapter.dropped,
                 folded: &adapter.folded,
             };
-            printer.data(&serde_json::to_string_pretty(&report)?)?;
+            printer.json(&report)?;
         }
         Format::Text => {
             let mut lines = vec![format!(

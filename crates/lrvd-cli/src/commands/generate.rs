@@ -65,14 +65,14 @@ pub(super) fn run(mut arguments: GenerateArguments, printer: Printer) -> Outcome
         done += group.len();
         for (prompt, continuation) in group.iter().zip(&found) {
             let mean_log_probability = continuation.mean_log_probability();
-            let text = match printer.format() {
+            let is_open = match printer.format() {
                 Format::Json => {
                     let answer = Answer { prompt, continuation, mean_log_probability };
                     all.push(serde_json::to_value(answer)?);
                     continue;
                 }
-                Format::Text if alone => continuation.text.clone(),
-                Format::Text => serde_json::to_string(&Line {
+                Format::Text if alone => printer.line(&continuation.text)?,
+                Format::Text => printer.json_line(&Line {
                     schema_version: SCHEMA_VERSION,
                     prompt,
                     text: &continuation.text,
@@ -80,7 +80,7 @@ pub(super) fn run(mut arguments: GenerateArguments, printer: Printer) -> Outcome
                     mean_log_probability,
                 })?,
             };
-            if !printer.line(&text)? {
+            if !is_open {
                 return Ok(ExitStatus::Done);
             }
             if let Some(limit) = arguments.unsure {
@@ -104,7 +104,7 @@ pub(super) fn run(mut arguments: GenerateArguments, printer: Printer) -> Outcome
             "top_p": options.sampling.map(|(_, top_p)| top_p),
             "texts": all,
         });
-        printer.data(&serde_json::to_string_pretty(&document)?)?;
+        printer.json(&document)?;
     }
     Ok(ExitStatus::Done)
 }
@@ -138,7 +138,7 @@ fn prompts(arguments: &GenerateArguments, model: &SavedLanguageModel) -> Result<
     let trained = model.columns();
     if let Some(file) = &arguments.input {
         if !arguments.arguments.is_empty() {
-            bail!("prompts are given, and a table by `--input`; wanted one of them");
+            bail!("pass prompts or `--input`, not both");
         }
         let columns = match arguments.texts.named().meant()?.or(trained.cloned()) {
             Some(columns) => columns,
@@ -150,7 +150,7 @@ fn prompts(arguments: &GenerateArguments, model: &SavedLanguageModel) -> Result<
         return Ok(Box::new(rows.into_iter().map(|row| Ok(row.content))));
     }
     if arguments.texts.named().meant()?.is_some() {
-        bail!("columns are those of a table; pass one by `--input`");
+        bail!("column options need a table: pass `--input FILE`");
     }
     let is_chat = arguments.chat
         || arguments.system.is_some()

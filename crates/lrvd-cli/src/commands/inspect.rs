@@ -11,7 +11,7 @@ use super::Outcome;
 use super::table::{count, table};
 use crate::args::InspectArguments;
 use crate::exit::ExitStatus;
-use crate::printer::{Format, Printer};
+use crate::printer::Printer;
 
 /// Describes an adapter or a base checkpoint.
 pub(super) fn run(arguments: InspectArguments, printer: Printer) -> Outcome {
@@ -25,37 +25,27 @@ pub(super) fn run(arguments: InspectArguments, printer: Printer) -> Outcome {
                 return Ok(ExitStatus::No);
             }
         };
-        printer.data(&match printer.format() {
-            Format::Json => serde_json::to_string_pretty(&check)?,
-            Format::Text => checked(&check),
-        })?;
+        printer.report(&check, checked)?;
         return Ok(if check.finite == Some(false) { ExitStatus::No } else { ExitStatus::Done });
     }
     if !AdapterSource::is_at(dir) {
         if found {
             let report = inspect_base(dir)?;
-            printer.data(&match printer.format() {
-                Format::Json => serde_json::to_string_pretty(&report)?,
-                Format::Text => base(&report),
-            })?;
+            printer.report(&report, base)?;
             return Ok(ExitStatus::Done);
         }
-        let shown = dir.display();
-        if !dir.is_dir() {
-            bail!("`{shown}` is not there, or is no folder");
+        if dir.is_dir() {
+            bail!(
+                "`{}` holds no adapter or checkpoint; looked for `adapter_config.json`, \
+                 `adapter/adapter_config.json`, `settings.json`, `state.json`, `config.json`, `*.gguf`",
+                dir.display()
+            );
         }
-        bail!(
-            "`{shown}` holds no adapter or checkpoint; looked for `adapter_config.json`, \
-             `adapter/adapter_config.json`, `settings.json`, `state.json`, `config.json`, `*.gguf`"
-        );
     }
     let source = AdapterSource::open(dir, &device::open("cpu")?, arguments.allow_changed)?;
     source.warnings.iter().for_each(|warning| printer.note(warning));
     let report = inspect_adapter(&source)?;
-    printer.data(&match printer.format() {
-        Format::Json => serde_json::to_string_pretty(&report)?,
-        Format::Text => adapter(&report),
-    })?;
+    printer.report(&report, adapter)?;
     Ok(ExitStatus::Done)
 }
 

@@ -31,10 +31,7 @@ pub(super) fn check(
 ) -> Outcome {
     let max_length = max_length.unwrap_or(Preset::Default.language_config().max_length);
     let report = check_language(source, model, max_length)?;
-    printer.data(&match printer.format() {
-        Format::Json => serde_json::to_string_pretty(&report)?,
-        Format::Text => text(&report),
-    })?;
+    printer.report(&report, text)?;
     Ok(ExitStatus::Done)
 }
 
@@ -95,7 +92,7 @@ pub(super) fn load(
 ) -> Result<SavedLanguageModel> {
     let policy = arguments.policy;
     if policy.cascade.is_some() || policy.tolerance.is_some() || policy.antithetic {
-        bail!("sparing draws is for classifiers; a language model makes all of them");
+        bail!("`--cascade`, `--tolerance` and `--antithetic` are for classifiers only");
     }
     let options = LanguageLoadOptions {
         model: arguments.model.clone(),
@@ -150,9 +147,9 @@ pub(super) fn eval(arguments: EvalArguments, printer: Printer) -> Outcome {
         printer.note(&format!("predictions: {}", out.display()));
     }
     let found = evaluation.metrics()?;
-    printer.data(&match printer.format() {
-        Format::Text => metrics(&found),
-        Format::Json => serde_json::to_string_pretty(&Report {
+    match printer.format() {
+        Format::Text => printer.data(&metrics(&found, &evaluation.reliability()?))?,
+        Format::Json => printer.json(&Report {
             schema_version: 1,
             adapter: model.folder().display().to_string(),
             data: file.display().to_string(),
@@ -161,6 +158,6 @@ pub(super) fn eval(arguments: EvalArguments, printer: Printer) -> Outcome {
             metrics: found,
             reliability: evaluation.reliability()?,
         })?,
-    })?;
+    }
     Ok(ExitStatus::Done)
 }

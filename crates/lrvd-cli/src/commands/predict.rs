@@ -61,7 +61,7 @@ pub(super) fn run(arguments: PredictArguments, printer: Printer) -> Outcome {
     let limit = arguments.abstain_above;
     if !arguments.pair.is_empty() && arguments.pair.len() != arguments.texts.len() {
         let (pairs, texts) = (arguments.pair.len(), arguments.texts.len());
-        bail!("{pairs} `--pair` for {texts} texts; wanted one for each");
+        bail!("{pairs} `--pair` for {texts} texts; expected one for each");
     }
     let classifier = load(&arguments.classifier, printer)?;
     check_limit(&classifier, limit)?;
@@ -90,7 +90,7 @@ pub(super) fn run(arguments: PredictArguments, printer: Printer) -> Outcome {
             match printer.format() {
                 Format::Text => {
                     let line = Line { schema_version: SCHEMA_VERSION, answer };
-                    if !printer.line(&serde_json::to_string(&line)?)? {
+                    if !printer.json_line(&line)? {
                         return Ok(ExitStatus::Done);
                     }
                 }
@@ -104,7 +104,7 @@ pub(super) fn run(arguments: PredictArguments, printer: Printer) -> Outcome {
             "labels": classifier.info.goal.classes,
             "predictions": all,
         });
-        printer.data(&serde_json::to_string_pretty(&document)?)?;
+        printer.json(&document)?;
     }
     Ok(ExitStatus::Done)
 }
@@ -141,7 +141,7 @@ fn inputs(arguments: PredictArguments, classifier: &SavedClassifier) -> Result<I
     }
     if is_named {
         bail!(
-            "`--text-column`, `--pair-column` and `--choice-columns` are for tables; pass one by `--input`, or `--jsonl`"
+            "`--text-column`, `--pair-column` and `--choice-columns` need a table: pass `--input FILE`, or `--jsonl`"
         );
     }
     if classifier.info.has_choices() {

@@ -52,13 +52,12 @@ pub(super) fn run(arguments: ServeArguments, printer: Printer) -> Outcome {
         ));
     }
     let address = format!("http://{}", server.address());
-    let started = || {
-        printer.data(&match printer.format() {
-            Format::Text => address,
-            Format::Json => {
-                serde_json::json!({ "schema_version": 1, "address": address }).to_string()
-            }
-        })
+    let started = || match printer.format() {
+        Format::Text => printer.data(&address),
+        Format::Json => {
+            let line = serde_json::json!({ "schema_version": 1, "address": address });
+            printer.json_line(&line).map(|_| ())
+        }
     };
     if generates {
         let model = language::load(own, printer)?;
@@ -95,7 +94,7 @@ fn key(name: &str) -> Result<String> {
     Ok(key)
 }
 
-/// Refuses options of the other kind of model.
+/// Rejects options of the other kind of model.
 fn check(arguments: &ServeArguments, generates: bool) -> Result<()> {
     let own = [("--max-tokens", arguments.max_tokens.is_some())];
     let others = [
@@ -103,14 +102,14 @@ fn check(arguments: &ServeArguments, generates: bool) -> Result<()> {
         ("--batch-size", arguments.batch_size.is_some()),
         ("--max-texts", arguments.max_texts.is_some()),
     ];
-    let (unwanted, wanted, found) = if generates {
+    let (unwanted, expected, found) = if generates {
         (&others[..], "classifiers", "a language model")
     } else {
         (&own[..], "language models", "a classifier")
     };
     match unwanted.iter().find(|(_, is_given)| *is_given) {
         Some((name, _)) => bail!(
-            "`{name}` is for {wanted}, and `{}` is {found}",
+            "`{name}` is for {expected}, and `{}` is {found}",
             arguments.classifier.dir.display()
         ),
         None => Ok(()),

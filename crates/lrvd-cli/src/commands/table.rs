@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use comfy_table::{CellAlignment, LineStyle, Table, TableStyle};
 use lrvd_bench::decimals;
-use lrvd_bench::record::Metrics;
+use lrvd_bench::record::{Metrics, Reliability};
 
 /// One rule below the header.
 const STYLE: TableStyle =
@@ -23,23 +23,28 @@ pub(super) fn table(header: &[&str], rows: Vec<Vec<String>>) -> String {
     table.to_string()
 }
 
-/// Metrics by number of draws: one row each, a column for every metric that any of them has.
-pub(super) fn metrics(by_draws: &BTreeMap<u32, Metrics>) -> String {
+/// Metrics by number of draws: one row each, a column for every metric that any of them has. The floor is the mean ECE of a
+/// perfectly calibrated model on as many rows.
+pub(super) fn metrics(
+    by_draws: &BTreeMap<u32, Metrics>,
+    reliability: &BTreeMap<u32, Reliability>,
+) -> String {
     type Named = Vec<(String, Option<f64>)>;
-    let named = |m: &Metrics| -> Named {
+    let named = |k: &u32, m: &Metrics| -> Named {
         let own = m.standard.iter().filter(|(name, _)| *name != "accuracy");
         let mut named = vec![("accuracy".to_owned(), m.accuracy)];
         named.extend(own.map(|(name, value)| (name.clone(), Some(*value))));
         named.extend([
             ("NLL".to_owned(), m.nll),
             ("ECE".to_owned(), m.ece),
+            ("its floor".to_owned(), reliability.get(k).map(Reliability::floor)),
             ("Brier".to_owned(), m.brier),
             ("entropy".to_owned(), m.entropy),
             ("mutual inf.".to_owned(), m.mutual_information),
         ]);
         named
     };
-    let all: Vec<(u32, Named)> = by_draws.iter().map(|(k, m)| (*k, named(m))).collect();
+    let all: Vec<(u32, Named)> = by_draws.iter().map(|(k, m)| (*k, named(k, m))).collect();
     let Some((_, first)) = all.first() else { return String::new() };
     let kept: Vec<usize> = (0..first.len())
         .filter(|&i| all.iter().any(|(_, values)| values.get(i).is_some_and(|v| v.1.is_some())))
@@ -64,8 +69,8 @@ mod tests {
 
     #[test]
     fn digits_are_grouped_from_the_right() {
-        for (n, wanted) in [(0, "0"), (123, "123"), (1234, "1 234"), (1_234_567, "1 234 567")] {
-            assert_eq!(count(n), wanted);
+        for (n, expected) in [(0, "0"), (123, "123"), (1234, "1 234"), (1_234_567, "1 234 567")] {
+            assert_eq!(count(n), expected);
         }
     }
 }

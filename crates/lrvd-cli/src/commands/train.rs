@@ -47,7 +47,7 @@ pub(super) fn run(arguments: TrainArguments, global: GlobalArguments, printer: P
     let Some(record) = record else {
         if printer.format() == Format::Json {
             let json = json!({ "schema_version": SCHEMA_VERSION, "complete": false });
-            printer.data(&serde_json::to_string_pretty(&json)?)?;
+            printer.json(&json)?;
         }
         printer.note("interrupted after a checkpoint; run the same command with --resume");
         return Ok(ExitStatus::Requeue);
@@ -64,11 +64,11 @@ pub(super) fn run(arguments: TrainArguments, global: GlobalArguments, printer: P
                 "adapter": adapter,
                 "record": record,
             });
-            printer.data(&serde_json::to_string_pretty(&json)?)?;
+            printer.json(&json)?;
         }
         Format::Text => {
             if let Some(chosen) = chosen {
-                printer.data(&table::metrics(&chosen.metrics))?;
+                printer.data(&table::metrics(&chosen.metrics, &chosen.reliability))?;
                 printer.data(&format!(
                     "step {}: total rank {}, {:.2} per module ({:.0} % of the start), \
                      {} trainable values",
@@ -115,7 +115,7 @@ fn set_epochs(config: &mut ConfigOverrides, epochs: f64, rows: usize) -> Result<
     let steps = epochs * rows.div_ceil(batch) as f64;
     if steps > MAX_STEPS {
         bail!(
-            "`--epochs {epochs:e}` is {steps:.3e} steps of {batch} rows, at most {MAX_STEPS:e} can be taken"
+            "`--epochs {epochs:e}` is {steps:.3e} steps of {batch} rows, the limit is {MAX_STEPS:e}"
         );
     }
     config.set_count("steps", (steps.ceil() as usize).max(1))

@@ -170,7 +170,7 @@ fn events_become_curves() {
         dashboard.event(&event);
     }
     let named = |name: &str, rest: &str| format!("train MetricId {{ id: \"{name}\" }} {rest}");
-    let wanted = [
+    let expected = [
         "open after 1".to_owned(),
         "start 2/3 None Some(\"rte / bayeslora / 1\")".to_owned(),
         "train 40".to_owned(),
@@ -195,13 +195,13 @@ fn events_become_curves() {
         named("Total rank", "96 `96`"),
         named("Examples per second", "31.6 `32 ex/s`"),
     ];
-    assert_eq!(record.calls(), wanted);
+    assert_eq!(record.calls(), expected);
     assert_eq!(record.closed.load(Ordering::Relaxed), 1);
     // The next run gets a separate screen, with every metric to be registered again.
     for event in [started(3), step(1, 0.0)] {
         dashboard.event(&event);
     }
-    assert_eq!(record.calls()[wanted.len()], "open after 2");
+    assert_eq!(record.calls()[expected.len()], "open after 2");
     assert_eq!(record.calls().iter().filter(|call| *call == "register Loss").count(), 2);
     drop(dashboard);
     assert_eq!(record.closed.load(Ordering::Relaxed), 2);

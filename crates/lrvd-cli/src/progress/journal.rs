@@ -25,7 +25,7 @@ pub(crate) struct Journal {
     shown: Box<dyn ProgressSink>,
     printer: Printer,
     out: PathBuf,
-    board_wanted: bool,
+    with_board: bool,
     run: String,
     step: usize,
     lines: Option<File>,
@@ -45,7 +45,7 @@ impl Journal {
             shown,
             printer,
             out: out.to_path_buf(),
-            board_wanted: logs.contains(&LogFormat::Tensorboard),
+            with_board: logs.contains(&LogFormat::Tensorboard),
             run: String::new(),
             step: 0,
             lines: None,
@@ -66,11 +66,12 @@ impl Journal {
             write_atomic(&path, kept.as_bytes()).map_err(io::Error::other)?;
         }
         self.lines = Some(OpenOptions::new().create(true).append(true).open(&path)?);
+        self.board = None;
         Ok(())
     }
 
     fn open_board(&mut self, run: &str, done: usize) -> io::Result<()> {
-        if self.board_wanted {
+        if self.with_board {
             let folder = self.out.join(BOARD_DIR).join(run.replace(" / ", "/").replace(' ', "-"));
             self.board = Some(EventFile::create(&folder, done)?);
         }
@@ -82,7 +83,10 @@ impl Journal {
     fn reopen(&mut self, run: &str) -> io::Result<Option<()>> {
         let path = self.out.join(METRICS_FILE);
         let Some(old) = read(&path)? else { return Ok(None) };
-        let lines = old.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        // A suite has many lines of other runs, which need not be parsed.
+        let name = json!(run).to_string();
+        let lines = old.lines().filter(|line| line.contains(&name));
+        let lines = lines.filter_map(|line| serde_json::from_str::<Value>(line).ok());
         let own: Vec<Value> = lines.filter(|line| line["run"] == run).collect();
         if own.iter().any(|line| line["event"] == FINISHED) {
             return Ok(None);
@@ -98,8 +102,9 @@ impl Journal {
                 self.open(label, *done)?;
                 self.open_board(label, *done)?;
             }
+            // A run that this process did not start was finished by an earlier one.
             Event::RunFinished { label, .. }
-                if self.lines.is_none() && self.reopen(label)?.is_none() =>
+                if self.run != *label && self.reopen(label)?.is_none() =>
             {
                 return Ok(());
             }
@@ -242,7 +247,7 @@ mod tests {
         tell(out, &[started("a / c", 0), step(1)]);
         tell(out, &[started("a / b", 2), step(3)]);
         let of = |run: &str, event: &str, step| (run.to_owned(), event.to_owned(), step);
-        let wanted = [
+        let expected = [
             of("a / b", "run", 0),
             of("a / b", "step", 1),
             of("a / b", "step", 2),
@@ -252,15 +257,31 @@ mod tests {
             of("a / b", "run", 2),
             of("a / b", "step", 3),
         ];
-        assert_eq!(steps(out), wanted);
+        assert_eq!(steps(out), expected);
         // A finished run that lacks its last line gets it, once; another run of the folder keeps its own.
         let finished =
             Event::RunFinished { label: "a / b".into(), summary: "s".into(), seconds: 1.0 };
         for _ in 0..2 {
             tell(out, std::slice::from_ref(&finished));
-            assert_eq!(steps(out)[..8], wanted);
+            assert_eq!(steps(out)[..8], expected);
             assert_eq!(steps(out)[8..], [of("a / b", "finished", 3)]);
         }
+        // In a suite, several in one process, before and after a run that starts here.
+        let finished = |label: &str| Event::RunFinished {
+            label: label.into(),
+            summary: "s".into(),
+            seconds: 1.0,
+        };
+        let all = ["a / b", "a / c", "a / d", "a / b"].map(finished);
+        let [first, second, third, again] = all;
+        tell(out, &[first, second, started("a / d", 0), step(1), third, again]);
+        let more = [
+            of("a / c", "finished", 1),
+            of("a / d", "run", 0),
+            of("a / d", "step", 1),
+            of("a / d", "finished", 1),
+        ];
+        assert_eq!(steps(out)[9..], more);
         // As other files, and none beside it.
         #[cfg(unix)]
         {
@@ -275,8 +296,8 @@ mod tests {
         assert_eq!(fs::read_dir(out).unwrap().count(), 2, "metrics and the board");
         // A run that starts anew leaves nothing of the old one.
         tell(out, &[started("a / b", 0), step(1)]);
-        assert_eq!(steps(out)[..2], wanted[4..6]);
-        assert_eq!(steps(out).len(), 4);
+        assert_eq!(steps(out)[..2], expected[4..6]);
+        assert_eq!(steps(out).len(), 8);
         assert!(out.join("tensorboard/a/b").is_dir() && out.join("tensorboard/a/c").is_dir());
     }
 }

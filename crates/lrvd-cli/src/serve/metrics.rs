@@ -152,7 +152,7 @@ mod tests {
         metrics.answered(2, 1, Duration::from_millis(20));
         metrics.answered(1, 0, Duration::from_mins(1));
         let page = metrics.page(4, 9);
-        for wanted in [
+        for expected in [
             "# TYPE lrvd_http_requests_total counter\n",
             "lrvd_http_requests_total{path=\"/v1/classify\",status=\"200\"} 2\n",
             "lrvd_http_requests_total{path=\"other\",status=\"404\"} 1\n",
@@ -172,7 +172,7 @@ mod tests {
             "lrvd_tokens_total 2\n",
             "lrvd_batch_seconds_total 1.5\n",
         ] {
-            assert!(page.contains(wanted), "{wanted}{page}");
+            assert!(page.contains(expected), "{expected}{page}");
         }
         // Every line is a comment, or a name and a number; the page ends in a line break.
         for line in page.lines().filter(|line| !line.starts_with("# ")) {

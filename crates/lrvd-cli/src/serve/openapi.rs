@@ -17,10 +17,10 @@ pub(super) fn document<C: Card>() -> Value {
     let (model, error) = (of::<C>(generator), of::<Body>(generator));
     let body = |schema: &Schema| json!({ "application/json": { "schema": schema } });
     let plain = json!({ "text/plain": { "schema": { "type": "string" } } });
-    let refused =
+    let rejected =
         |description: &str| json!({ "description": description, "content": body(&error) });
-    let no_key = refused("The server needs a key, and the request has no such one.");
-    let misdirected = refused("`Host` is not a name of this server.");
+    let no_key = rejected("The server needs a key, and the request has no such one.");
+    let misdirected = rejected("`Host` is not a name of this server.");
     let retry = json!({
         "description": "The queue is full, or the server is being stopped.",
         "headers": { "Retry-After": {
@@ -59,15 +59,15 @@ pub(super) fn document<C: Card>() -> Value {
                 "requestBody": { "required": true, "content": body(&request) },
                 "responses": {
                     "200": { "description": "Answers in the order of the texts.", "content": body(&answers) },
-                    "400": refused("A field is wrong; `field` names it."),
+                    "400": rejected("A field is wrong; `field` names it."),
                     "401": no_key.clone(),
-                    "413": refused("The body is too long."),
-                    "415": refused("The body is not said to be JSON."),
+                    "413": rejected("The body is too long."),
+                    "415": rejected("The body is not said to be JSON."),
                     "421": misdirected.clone(),
-                    "422": refused("A text cannot be read by the model."),
-                    "500": refused("The model failed."),
+                    "422": rejected("A text cannot be read by the model."),
+                    "500": rejected("The model failed."),
                     "503": retry,
-                    "504": refused("No answer in time."),
+                    "504": rejected("No answer in time."),
                 },
             } },
             "/v1/model": got("The model, and what can be asked of it.", body(&model)),

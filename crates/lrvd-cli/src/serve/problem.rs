@@ -13,47 +13,47 @@ const SCHEME: HeaderValue = HeaderValue::from_static("Bearer");
 /// A request without an answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Problem {
-    #[error("there is nothing here; `/openapi.json` lists what there is")]
+    #[error("unknown path; `/openapi.json` lists the paths")]
     NotFound,
     #[error("the model of this server is of another kind: it answers at `{path}`")]
     OtherKind { path: &'static str },
-    #[error("this path has another method; the header `Allow` names it")]
+    #[error("method not allowed; the header `Allow` names the allowed one")]
     Method,
-    #[error("the content type is {found}, wanted `application/json`")]
+    #[error("the content type is {found}, expected `application/json`")]
     MediaType { found: String },
     #[error("the body could not be read: {0}")]
     Body(String),
     #[error("the body is longer than {most} bytes")]
     TooLarge { most: usize },
-    #[error("the body is no JSON: {0}")]
+    #[error("the body is not JSON: {0}")]
     Json(String),
     #[error("{message}")]
     Field { field: String, message: String },
-    #[error("wanted {wanted}")]
-    NoText { field: &'static str, wanted: &'static str },
+    #[error("expected {expected}")]
+    NoText { field: &'static str, expected: &'static str },
     #[error("the text is empty")]
     EmptyText { field: String },
-    #[error("{found} texts, wanted at most {most}")]
+    #[error("{found} texts, expected at most {most}")]
     TooManyTexts { found: usize, most: usize },
-    #[error("the model was trained on pairs: wanted `pair`, the second text")]
+    #[error("the model was trained on pairs: expected `pair`, the second text")]
     PairMissing { field: String },
-    #[error("the model was trained on single texts: wanted no `pair`")]
+    #[error("the model was trained on single texts: expected no `pair`")]
     PairUnwanted { field: String },
-    #[error("{found} choices, wanted 2 to {most}")]
+    #[error("{found} choices, expected 2 to {most}")]
     Choices { field: String, found: usize, most: usize },
-    #[error("the model was trained on texts without choices: wanted no `choices`")]
+    #[error("the model was trained on texts without choices: expected no `choices`")]
     ChoicesUnwanted { field: String },
-    #[error("{found} draws, wanted {wanted}")]
-    Draws { found: usize, wanted: String },
-    #[error("{found} new tokens, wanted 1 to {most}")]
+    #[error("{found} draws, expected {expected}")]
+    Draws { found: usize, expected: String },
+    #[error("{found} new tokens, expected 1 to {most}")]
     Tokens { found: usize, most: usize },
-    #[error("seed {found}, wanted 0 to {most}")]
+    #[error("seed {found}, expected 0 to {most}")]
     Seed { found: u64, most: u64 },
     #[error("the model cannot read this text: {message}")]
     Unreadable { field: String, message: String },
-    #[error("the model failed; the server's log says how")]
+    #[error("the model failed; see the server's log")]
     Internal,
-    #[error("{most} texts may wait, and there is no room for more: try again later")]
+    #[error("the queue is full ({most} texts): try again later")]
     Full { most: usize },
     #[error("the server is being stopped")]
     Stopping,

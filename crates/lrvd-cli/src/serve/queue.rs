@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_queue_refuses_until_somebody_leaves() {
+    fn a_full_queue_rejects_until_somebody_leaves() {
         let queue = Queue::new(3);
         let (first, gone) = job("a", 2, MEAN);
         queue.push(first).unwrap();

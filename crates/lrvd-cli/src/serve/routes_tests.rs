@@ -131,8 +131,9 @@ fn texts_are_answered_in_their_order_with_the_threshold_of_their_draws() {
         assert_eq!((&mean["answers"][0]["abstained"], &mean["seed"]), (&Value::Null, &json!(9)));
 
         let (_, _, page) = ask(&app, "GET", "/metrics", None, "").await;
-        for wanted in ["lrvd_texts_total 3\n", "lrvd_withheld_total 1\n", "lrvd_queue_texts 0\n"] {
-            assert!(page.contains(wanted), "{page}");
+        for expected in ["lrvd_texts_total 3\n", "lrvd_withheld_total 1\n", "lrvd_queue_texts 0\n"]
+        {
+            assert!(page.contains(expected), "{page}");
         }
         let counted = "lrvd_http_requests_total{path=\"/v1/classify\",status=\"200\"} 2\n";
         assert!(page.contains(counted), "{page}");
@@ -244,7 +245,7 @@ async fn described<C: Card>(app: &Arc<App<C>>, answers: &str, fits: &[Value], mi
     ] {
         assert_eq!(misfit(value, &schema(place), &document), None, "{value}");
     }
-    // The other way round: what is not said is refused.
+    // The other way round: what is not said is rejected.
     let request = schema(&post_of["requestBody"]);
     for body in fits {
         assert_eq!(misfit(body, &request, &document), None, "{body}");
@@ -304,10 +305,10 @@ fn a_language_model_answers_one_prompt_and_is_no_classifier() {
             // ln 0.25
             "mean_log_probability": -1.386_294_361_119_890_6,
         });
-        let wanted = json!({
+        let expected = json!({
             "schema_version": 1, "draws": 2, "seed": 7, "temperature": 1.0, "top_p": 0.9, "texts": [text],
         });
-        assert_eq!((status, body), (200, wanted));
+        assert_eq!((status, body), (200, expected));
         let said = r#"{"messages": [{"role": "user", "content": "odd"}]}"#;
         let long = format!(r#"{{"prompt": "{}"}}"#, "a".repeat(200));
         for (path, body, status, code, field) in [

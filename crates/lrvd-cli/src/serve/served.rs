@@ -147,7 +147,7 @@ pub(super) fn seed(asked: Option<u64>, own: u64) -> Result<u64, Problem> {
     Ok(found)
 }
 
-/// Refuses a blank text.
+/// Rejects a blank text.
 pub(super) fn filled(text: &str, field: impl FnOnce() -> String) -> Result<(), Problem> {
     if text.trim().is_empty() {
         return Err(Problem::EmptyText { field: field() });
@@ -177,6 +177,6 @@ pub(super) fn text_fault(error: &Error) -> Option<String> {
 
 /// Two fields that exclude each other.
 pub(super) fn clash(field: &str, other: &str) -> Problem {
-    let message = format!("`{field}` beside `{other}`: wanted one of them");
+    let message = format!("`{field}` beside `{other}`: expected one of them");
     Problem::Field { field: field.to_owned(), message }
 }

@@ -23,12 +23,12 @@ pub(super) fn work<C: Card>(
         &mut dyn FnMut(usize) -> bool,
     ) -> Result<Vec<C::Found>, Fault>,
 ) {
-    let mut attempt = |inputs: &[C::Input], key: C::Key, is_wanted: &dyn Fn() -> bool| {
+    let mut attempt = |inputs: &[C::Input], key: C::Key, is_awaited: &dyn Fn() -> bool| {
         metrics.passed(inputs.len());
         let begun = Instant::now();
         let mut go_on = |tokens| {
             metrics.generated(tokens);
-            is_wanted()
+            is_awaited()
         };
         let answered = catch_unwind(AssertUnwindSafe(|| answer(inputs, key, &mut go_on)));
         metrics.took(begun.elapsed());
@@ -37,14 +37,14 @@ pub(super) fn work<C: Card>(
     };
     let mut ask = |inputs: &[C::Input],
                    key: C::Key,
-                   is_wanted: &dyn Fn() -> bool|
+                   is_awaited: &dyn Fn() -> bool|
      -> Vec<Result<C::Found, Fault>> {
-        match attempt(inputs, key, is_wanted) {
+        match attempt(inputs, key, is_awaited) {
             Ok(answers) => answers.into_iter().map(Ok).collect(),
             Err(fault) if inputs.len() == 1 => vec![Err(fault)],
             Err(_) => inputs
                 .chunks(1)
-                .flat_map(|one| match attempt(one, key, is_wanted) {
+                .flat_map(|one| match attempt(one, key, is_awaited) {
                     Ok(answers) => answers.into_iter().map(Ok).collect(),
                     Err(fault) => vec![Err(fault)],
                 })
@@ -55,9 +55,9 @@ pub(super) fn work<C: Card>(
         let Some(key) = jobs.first().map(|job| job.key) else { continue };
         let inputs: Vec<C::Input> = jobs.iter().flat_map(|job| job.inputs.clone()).collect();
         let size = if is_shared(key) { most } else { 1 };
-        let is_wanted = || jobs.iter().any(|job| !job.reply.is_closed());
+        let is_awaited = || jobs.iter().any(|job| !job.reply.is_closed());
         let answers: Vec<_> =
-            inputs.chunks(size).flat_map(|part| ask(part, key, &is_wanted)).collect();
+            inputs.chunks(size).flat_map(|part| ask(part, key, &is_awaited)).collect();
         let mut answers = answers.into_iter();
         for job in jobs {
             let own: Vec<_> = answers.by_ref().take(job.inputs.len()).collect();

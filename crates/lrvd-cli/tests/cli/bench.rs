@@ -194,8 +194,8 @@ fn a_glue_suite_matches_ranks_and_averages_scores() {
     let members: Vec<Vec<f64>> =
         (1000..1003).map(|i| scores(&format!("members/stsb/lora/seed-{i}"))).collect();
     for (i, found) in scores("runs/stsb/ens-3/seed-1").into_iter().enumerate() {
-        let wanted = members.iter().map(|m| m[i]).sum::<f64>() / 3.0;
-        assert!((found - wanted).abs() < 1e-9, "{found} {wanted}");
+        let expected = members.iter().map(|m| m[i]).sum::<f64>() / 3.0;
+        assert!((found - expected).abs() < 1e-9, "{found} {expected}");
     }
 
     // What was trained is kept, and answers as it did then.
@@ -294,33 +294,33 @@ fn a_dry_run_trains_nothing_and_needs_no_model() {
 }
 
 #[test]
-fn what_cannot_be_used_is_refused_before_anything_is_trained() {
+fn what_cannot_be_used_is_rejected_before_anything_is_trained() {
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("out");
     let name = out.display().to_string();
-    let refused = |more: &[&str], wanted: &[&str]| {
+    let rejected = |more: &[&str], expected: &[&str]| {
         let mut command = arguments("reasoning", "obqa", "lora", &name);
         command.extend(more);
         let found = run(&command);
         assert_eq!(found.code, 2, "{more:?}: {}", found.stderr);
-        for part in wanted {
+        for part in expected {
             assert!(found.stderr.contains(part), "{part}: {}", found.stderr);
         }
         assert!(!out.exists(), "{more:?} left an output folder");
     };
-    refused(&["--profile", "paper"], &["needs `--data-dir`", "OpenBookQA"]);
-    refused(&["--data-dir", "nowhere"], &["nowhere"]);
-    refused(&["--tasks", "boolq"], &["task `boolq` is not among the shipped ones", "`obqa`"]);
-    refused(&["--set", "promt=clean"], &["unknown setting `promt`", "`prompt`"]);
-    refused(&["--set", "methods.laplase.samples=3"], &["unknown setting `methods.laplase`"]);
-    refused(&["--set", "base_precision=f8"], &["base_precision"]);
-    refused(&["--seeds", "99999999999"], &["seed"]);
-    refused(&["--set", "prediction.margin=0.3"], &["unknown setting `prediction.margin`"]);
+    rejected(&["--profile", "paper"], &["needs `--data-dir`", "OpenBookQA"]);
+    rejected(&["--data-dir", "nowhere"], &["nowhere"]);
+    rejected(&["--tasks", "boolq"], &["task `boolq` is not among the shipped ones", "`obqa`"]);
+    rejected(&["--set", "promt=clean"], &["unknown setting `promt`", "`prompt`"]);
+    rejected(&["--set", "methods.laplase.samples=3"], &["unknown setting `methods.laplase`"]);
+    rejected(&["--set", "base_precision=f8"], &["base_precision"]);
+    rejected(&["--seeds", "99999999999"], &["seed"]);
+    rejected(&["--set", "prediction.margin=0.3"], &["unknown setting `prediction.margin`"]);
     let others = ["`cascade` is for draws that a seed addresses one by one"];
     let swag = ["--methods", "swag", "--set", "steps=20", "--set", "prediction.cascade=0.3"];
-    refused(&swag, &others);
+    rejected(&swag, &others);
     let opposite = ["`antithetic` is for weights that are drawn once a batch"];
-    refused(&["--methods", "mcd", "--set", "prediction.antithetic=true"], &opposite);
+    rejected(&["--methods", "mcd", "--set", "prediction.antithetic=true"], &opposite);
 
     // Data: all sets once, then one file of each damaged.
     let whole = dir.path().join("whole");
@@ -336,9 +336,9 @@ fn what_cannot_be_used_is_refused_before_anything_is_trained() {
     let no_stem = damaged("no-stem", &|bytes| {
         String::from_utf8(bytes).unwrap().replacen("\"stem\"", "\"steam\"", 1).into_bytes()
     });
-    refused(&["--data-dir", &no_stem], &["dev.jsonl", "stem"]);
+    rejected(&["--data-dir", &no_stem], &["dev.jsonl", "stem"]);
     let empty = damaged("empty", &|_| Vec::new());
-    refused(&["--data-dir", &empty], &["dev.jsonl"]);
+    rejected(&["--data-dir", &empty], &["dev.jsonl"]);
     let long = damaged("long", &|bytes| {
         let text = String::from_utf8(bytes).unwrap();
         let (first, rest) = text.split_once('\n').unwrap();
@@ -349,7 +349,7 @@ fn what_cannot_be_used_is_refused_before_anything_is_trained() {
         }
         format!("{row}\n{rest}").into_bytes()
     });
-    refused(&["--data-dir", &long], &["dev.jsonl", "choices"]);
+    rejected(&["--data-dir", &long], &["dev.jsonl", "choices"]);
 
     // Models.
     let llama = shipped("stories260K");
@@ -359,7 +359,7 @@ fn what_cannot_be_used_is_refused_before_anything_is_trained() {
         to.display().to_string()
     };
     let cut = damaged("cut", "model.safetensors", &|bytes| bytes[..bytes.len() / 2].to_vec());
-    refused(&["--model", &cut], &["model.safetensors"]);
+    rejected(&["--model", &cut], &["model.safetensors"]);
     let field = |name: &'static str, value: Value| {
         move |bytes: Vec<u8>| {
             let mut config: Value = serde_json::from_slice(&bytes).unwrap();
@@ -368,18 +368,18 @@ fn what_cannot_be_used_is_refused_before_anything_is_trained() {
         }
     };
     let small = damaged("small", "config.json", &field("vocab_size", json!(500)));
-    refused(&["--model", &small], &["500"]);
+    rejected(&["--model", &small], &["500"]);
     let other = damaged("other", "config.json", &field("bos_token_id", json!(128_000)));
-    refused(&["--model", &other], &["tokenizer starts a text with id 1", "128000"]);
+    rejected(&["--model", &other], &["tokenizer starts a text with id 1", "128000"]);
     let scaled = json!({ "rope_type": "longrope" });
     let unknown = damaged("unknown", "config.json", &field("rope_scaling", scaled));
-    refused(&["--model", &unknown], &["config.json", "longrope"]);
+    rejected(&["--model", &unknown], &["config.json", "longrope"]);
 
     // Label tokens: published numbers need one token each, and those of their model.
     let data = sets.display().to_string();
     let paper = ["--profile", "paper", "--data-dir", &data];
     let tiny = llama.display().to_string();
-    refused(&[&paper[..], &["--model", &tiny]].concat(), &["`A`", "2 tokens"]);
+    rejected(&[&paper[..], &["--model", &tiny]].concat(), &["`A`", "2 tokens"]);
     let named = damaged("Llama-2-tiny", "config.json", &|bytes| bytes);
-    refused(&["--model", &named, "--data-dir", &data], &["wrong label token: `A` has id"]);
+    rejected(&["--model", &named, "--data-dir", &data], &["wrong label token: `A` has id"]);
 }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use crate::support::{borrowed, done, lines, model, refused, replaced, run, train, write_data};
+use crate::support::{borrowed, done, lines, model, rejected, replaced, run, train, write_data};
 
 /// A copy of the base model in `dir`, which may be changed.
 fn copied_base(dir: &Path) -> PathBuf {
@@ -194,9 +194,9 @@ fn too_few_rows_are_an_error_before_the_start() {
     let out = dir.path().join("out");
     let arguments = |more: &[&str]| train(&data, &out, 2, more);
     let expected = "a share of 0.1 of 3 training rows is held out for the temperature";
-    refused(&borrowed(&arguments(&["--method", "lora+ts"])), expected, &out);
+    rejected(&borrowed(&arguments(&["--method", "lora+ts"])), expected, &out);
     // No model is looked for.
     let nowhere = replaced(&arguments(&["--method", "lora+ts"]), "--model", "/nowhere");
-    refused(&borrowed(&nowhere), expected, &out);
+    rejected(&borrowed(&nowhere), expected, &out);
     done(&borrowed(&arguments(&["--method", "lora+ts", "--set", "holdout=0.4"])));
 }

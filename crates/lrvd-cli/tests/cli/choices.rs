@@ -6,7 +6,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use crate::support::{
-    borrowed, difference, done, lines, model, refused, replaced, run, run_with, train, write_data,
+    borrowed, difference, done, lines, model, rejected, replaced, run, run_with, train, write_data,
 };
 
 /// Rows of which every third has two choices and the others three; answers in all three ways.
@@ -71,8 +71,8 @@ fn round_trip(is_llama: bool, more: &[&str]) {
     let labels =
         |rows: &[Value]| rows.iter().filter_map(|row| row["label"].as_f64()).collect::<Vec<_>>();
     let right = |i: usize| (i / 2 % if i.is_multiple_of(3) { 2 } else { 3 }) as f64;
-    let wanted: Vec<f64> = (24..36).map(right).collect();
-    assert_eq!(labels(&before), wanted);
+    let expected: Vec<f64> = (24..36).map(right).collect();
+    assert_eq!(labels(&before), expected);
     for (i, row) in (24..36).zip(&before) {
         for draws in ["0", "3"] {
             let third = row["probs"][draws][2].as_f64().unwrap();
@@ -99,7 +99,7 @@ fn round_trip(is_llama: bool, more: &[&str]) {
     let report = done(&[&eval[..], &columns, &["--format", "json"]].concat()).json();
     assert_eq!(report["metrics"]["0"]["standard"], json!({}), "{report}");
     let after = text(&again);
-    assert_eq!(labels(&after), wanted);
+    assert_eq!(labels(&after), expected);
     for (b, a) in before.iter().zip(&after) {
         for draws in ["0", "3"] {
             assert!(difference(&b["probs"][draws], &a["probs"][draws]) <= 1e-6, "{b} {a}");
@@ -129,13 +129,16 @@ fn round_trip(is_llama: bool, more: &[&str]) {
 
     #[cfg(all(unix, feature = "serve"))]
     served(&folder, &unanswered, &lines(&answers), is_llama);
-    let refused = |arguments: &[&str], wanted: &str| run(arguments).refused(wanted);
-    refused(&["predict", &folder, "Which?"], "answers questions with choices, and a text has none");
+    let rejected = |arguments: &[&str], expected: &str| run(arguments).rejected(expected);
+    rejected(
+        &["predict", &folder, "Which?"],
+        "answers questions with choices, and a text has none",
+    );
     let wide = json!({ "question": "Which?", "choices": ["a", "b", "c", "d"], "answer": "a", "about": "x" });
     let wide = write(&dir.path().join("wide.jsonl"), &[wide]);
     let trained = "the classifier was trained on questions with 2 to 3";
-    refused(&["predict", &folder, "--input", &wide], &format!("input 1 has 4 choices, {trained}"));
-    refused(
+    rejected(&["predict", &folder, "--input", &wide], &format!("input 1 has 4 choices, {trained}"));
+    rejected(
         &["eval", &folder, "--data", &wide],
         "line 1, column `choices`: 4 choices where 2 to 3",
     );
@@ -157,24 +160,28 @@ fn served(folder: &str, rows: &[Value], predicted: &[Value], has_passages: bool)
     let inputs: Vec<Value> = rows.iter().map(item).collect();
     let reply = server.post("/v1/classify", &json!({ "inputs": inputs }).to_string());
     assert_eq!(reply.status, 200, "{}", reply.text);
-    for ((answer, wanted), row) in
+    for ((answer, expected), row) in
         reply.json()["answers"].as_array().unwrap().iter().zip(predicted).zip(rows)
     {
         for name in ["predicted", "choice", "entropy", "mutual_information", "draws"] {
-            assert_eq!(answer[name], wanted[name], "{name}: {answer} {wanted}");
+            assert_eq!(answer[name], expected[name], "{name}: {answer} {expected}");
         }
         let given = answer["probabilities"].as_object().unwrap();
         assert_eq!(given.len(), row["choices"].as_array().unwrap().len(), "{answer}");
-        for (letter, p) in ["A", "B", "C"].iter().zip(wanted["probs"].as_array().unwrap()) {
-            assert_eq!(given.get(*letter).unwrap_or(&json!(0.0)), p, "{letter}: {answer} {wanted}");
+        for (letter, p) in ["A", "B", "C"].iter().zip(expected["probs"].as_array().unwrap()) {
+            assert_eq!(
+                given.get(*letter).unwrap_or(&json!(0.0)),
+                p,
+                "{letter}: {answer} {expected}"
+            );
         }
     }
     let mut wide = item(&rows[0]);
     wide["choices"] = json!(["a", "b", "c", "d"]);
-    let refused = server.post("/v1/classify", &wide.to_string());
-    assert_eq!(refused.status, 400, "{}", refused.text);
-    let error = &refused.json()["error"];
-    assert_eq!(error["message"], "4 choices, wanted 2 to 3");
+    let rejected = server.post("/v1/classify", &wide.to_string());
+    assert_eq!(rejected.status, 400, "{}", rejected.text);
+    let error = &rejected.json()["error"];
+    assert_eq!(error["message"], "4 choices, expected 2 to 3");
     assert_eq!(
         (&error["code"], &error["field"]),
         (&json!("choices_out_of_range"), &json!("choices"))
@@ -218,8 +225,9 @@ fn what_makes_no_question_is_named() {
     let dir = tempfile::tempdir().unwrap();
     let data = quiz(dir.path());
     let out = dir.path().join("out");
-    let refused = |arguments: &[String], wanted: &str| refused(&borrowed(arguments), wanted, &out);
-    for (more, wanted) in [
+    let rejected =
+        |arguments: &[String], expected: &str| rejected(&borrowed(arguments), expected, &out);
+    for (more, expected) in [
         (
             &["--choice-columns", "answers"][..],
             "no key `answers`; the keys are `about`, `answer`, `choices`",
@@ -245,13 +253,13 @@ fn what_makes_no_question_is_named() {
         let arguments = asked(&data, &out, true, more);
         let arguments =
             if more[0] == "--set" { replaced(&arguments, "--max-length", "20") } else { arguments };
-        refused(&arguments, wanted);
+        rejected(&arguments, expected);
     }
     let mut rows = rows(0..4);
     rows[2]["choices"] = json!(["2", "x", "y"]);
     rows[2]["answer"] = json!(2);
     let bad = write(&dir.path().join("bad.jsonl"), &rows);
-    refused(
+    rejected(
         &asked(&[bad, data[1].clone()], &out, false, &[]),
         "bad.jsonl`, line 3, column `answer`: answer `2` may mean `A`, `C`",
     );
@@ -263,8 +271,8 @@ fn what_makes_no_question_is_named() {
     for command in [["predict", &folder, "--input"], ["eval", &folder, "--data"]] {
         let more = [&data[1], "--text-column", "question", "--choice-columns", "choices"];
         let found = run(&[&command[..], &more].concat());
-        let wanted = ["trained on texts without choices", "trained on questions with choices"];
-        let named = wanted.iter().any(|wanted| found.stderr.contains(wanted));
+        let expected = ["trained on texts without choices", "trained on questions with choices"];
+        let named = expected.iter().any(|expected| found.stderr.contains(expected));
         assert!(found.code == 2 && named, "{}", found.stderr);
     }
 }

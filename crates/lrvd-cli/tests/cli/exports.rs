@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use crate::support::{
-    borrowed, difference, done, lines, model, refused, replaced, run, train, write_data,
+    borrowed, difference, done, lines, model, rejected, replaced, run, train, write_data,
 };
 
 fn text(path: &Path) -> String {
@@ -85,9 +85,9 @@ fn an_encoder_is_merged_and_described() {
     let tight = merge(&three, &["--verify", "--tolerance", "1e-30"]);
     assert_eq!(tight.code, 1, "{}", tight.stderr);
     assert!(tight.stderr.contains("nothing was written"), "{}", tight.stderr);
-    assert!(!three.exists() && merge(&one, &[]).stderr.contains("is there already"));
+    assert!(!three.exists() && merge(&one, &[]).stderr.contains("already exists"));
     let out = name(&three);
-    for (more, wanted) in [
+    for (more, expected) in [
         (&["--to", "gguf"][..], "which llama.cpp does not run"),
         (&["--to", "gguf", "--verify"], "`--verify` is for `--to merged` only"),
         (&["--to", "merged", "--layout", "uniform"], "`--layout` is for `--to peft` only"),
@@ -97,7 +97,7 @@ fn an_encoder_is_merged_and_described() {
         (&["--to", "merged", "--tolerance", "1"], "--verify"),
         (&["--to", "merged", "--verify", "--tolerance", "0"], "expected a number above 0"),
     ] {
-        refused(&[&["export", &source, "--out", &out], more].concat(), wanted, &three);
+        rejected(&[&["export", &source, "--out", &out], more].concat(), expected, &three);
     }
 }
 
@@ -126,7 +126,7 @@ fn a_language_model_goes_to_llama_cpp_or_is_merged() {
     // An adapted head that is the word embedding: merged with separate weights, an error by llama.cpp's rule.
     done(&borrowed(&worded(&data, &head, &tied, "big,happy", r#"["q_proj", "lm_head"]"#)));
     let out = dir.path().join("none");
-    refused(
+    rejected(
         &["export", "--to", "gguf", &name(&head), "--out", &name(&out)],
         "llama.cpp would adapt both",
         &out,
@@ -173,13 +173,13 @@ fn a_gguf_file_is_a_base_as_a_folder_is() {
     let broken = dir.path().join("broken.gguf");
     std::fs::write(&broken, b"GGUF\x03").unwrap();
     let none = dir.path().join("none");
-    for (model, wanted) in [
+    for (model, expected) in [
         (&folder, "more than one GGUF file: name one of"),
         (&broken, "is not a usable GGUF file: it is cut short"),
         (&golden.join("blocks.gguf"), "has no `llama.embedding_length`"),
     ] {
         let arguments = worded(&data, &none, &name(model), "is,a", modules);
-        refused(&borrowed(&arguments), wanted, &none);
+        rejected(&borrowed(&arguments), expected, &none);
     }
     let text = run(&["inspect", &name(&broken)]);
     assert!(text.code == 2 && text.stderr.contains("cut short"), "{}", text.stderr);

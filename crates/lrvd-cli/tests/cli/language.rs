@@ -184,7 +184,7 @@ fn completions_are_learnt_saved_measured_and_generated() {
     assert!(table.contains("perplexity") && table.contains(&format!("{after:.4}")), "{table}");
 
     generates(&name, &data[1]);
-    refuses(&name, &data[1]);
+    rejects(&name, &data[1]);
     #[cfg(all(unix, feature = "serve"))]
     served::answers_as_generate_does_and_stops_for_nobody(&name);
     goes_on(&name, dir.path());
@@ -198,13 +198,13 @@ fn goes_on(name: &str, dir: &Path) {
     let alone = ["generate", "--model", &to("merged"), prompt, "--max-tokens", "20"];
     assert_eq!(done(&alone).stdout, " He was sad.\n");
     let verified = to("verified");
-    for (more, wanted) in [
+    for (more, expected) in [
         (&["--to", "merged", "--verify"][..], "compares the answers of a classifier"),
         (&["--to", "gguf"], "llama.cpp would adapt both"),
     ] {
-        let refused = run(&[&["export", name, "--out", &verified], more].concat());
-        assert_eq!(refused.code, 2);
-        assert!(refused.stderr.contains(wanted), "{}", refused.stderr);
+        let rejected = run(&[&["export", name, "--out", &verified], more].concat());
+        assert_eq!(rejected.code, 2);
+        assert!(rejected.stderr.contains(expected), "{}", rejected.stderr);
         assert!(!Path::new(&verified).exists());
     }
 }
@@ -250,27 +250,30 @@ fn generates(name: &str, table: &str) {
 }
 
 /// What a language model is not asked for.
-fn refuses(name: &str, table: &str) {
+fn rejects(name: &str, table: &str) {
     let base = llama().display().to_string();
-    for (command, wanted) in [
+    for (command, expected) in [
         (&["predict", name, "a text"][..], "which has no classes: `lrvd generate "),
         (&["abstain", "fit", name, "--data", table], "which has no classes"),
         (&["generate", name, "x", "--draws", "2", "--top-p", "1.5"], "top_p"),
-        (&["generate", "no-such-folder", "x"], "is not there"),
+        (&["generate", "no-such-folder", "x"], "there is no folder `no-such-folder`"),
         (&["generate", name, "x", "--chat"], "states no chat template"),
         (&["generate", name, &"word ".repeat(600)], "texts of up to 512"),
         (&["generate"], "name the folder of an adapter, or a base model by `--model`"),
-        (&["generate", name, "x", "--input", table], "wanted one of them"),
+        (&["generate", name, "x", "--input", table], "pass prompts or `--input`"),
         (&["generate", "--model", &base, "x", "--draws", "2"], "2 draws need a posterior"),
         (&["eval", name, "--data", table, "--label-column", "x"], "is measured on texts"),
-        (&["eval", name, "--data", table, "--cascade", "0.5"], "sparing draws is for classifiers"),
+        (
+            &["eval", name, "--data", table, "--cascade", "0.5"],
+            "`--antithetic` are for classifiers only",
+        ),
         (&["eval", name, "--data", table, "--prompt-column", "body"], "no column `body`"),
     ] {
-        let refused = run(command);
+        let rejected = run(command);
         assert!(
-            refused.code == 2 && refused.stderr.contains(wanted),
+            rejected.code == 2 && rejected.stderr.contains(expected),
             "{command:?}: {}",
-            refused.stderr
+            rejected.stderr
         );
     }
 }
@@ -440,12 +443,16 @@ mod served {
             [("--abstain-above", "1"), ("--batch-size", "2"), ("--max-texts", "2")]
         {
             let found = run(&["serve", name, "--address", "127.0.0.1:0", option, value]);
-            found.refused(&format!(
+            found.rejected(&format!(
                 "`{option}` is for classifiers, and `{name}` is a language model"
             ));
         }
-        let refused = run(&["serve", name, "--address", "127.0.0.1:0", "--cascade", "0.5"]);
-        assert!(refused.stderr.contains("sparing draws is for classifiers"), "{}", refused.stderr);
+        let rejected = run(&["serve", name, "--address", "127.0.0.1:0", "--cascade", "0.5"]);
+        assert!(
+            rejected.stderr.contains("`--antithetic` are for classifiers only"),
+            "{}",
+            rejected.stderr
+        );
     }
 
     pub(super) fn answers_conversations(adapter: &str) {
@@ -477,7 +484,7 @@ mod served {
         assert!(drawn.status == 400 && drawn.text.contains("has no posterior"), "{}", drawn.text);
         server.stop();
         run(&["serve", lora, "--address", "127.0.0.1:0", "--draws", "3"])
-            .refused("3 draws need a posterior");
+            .rejected("3 draws need a posterior");
     }
 }
 
@@ -596,15 +603,15 @@ fn texts_that_cannot_be_learnt_are_named_and_nothing_is_written() {
     let template = "{% for m in messages %}{{ m.content if loop.last else '...' }}{% endfor %}";
     std::fs::write(Path::new(&forgetful).join("chat_template.jinja"), template).unwrap();
     let one = |text: &str, name: &str| file(name, &format!("{text}\n{text}\n"));
-    for (model, data, more, wanted) in [
+    for (model, data, more, expected) in [
         (&base, &texts, &["--completion-column", "answer"][..], "no key `answer`"),
         (&base, &texts, &["--messages-column", "talk"], "no key `talk`"),
-        (&base, &texts, &["--prompt-column", "prompt", "--labels", "a,b"], "without labels"),
+        (&base, &texts, &["--prompt-column", "prompt", "--labels", "a,b"], "with `--labels`"),
         (
             &base,
             &texts,
             &["--method", "bayeslora+ts"],
-            "unknown method `bayeslora+ts`; wanted one of `LoRA`",
+            "unknown method `bayeslora+ts`; expected one of `LoRA`",
         ),
         (&base, &texts, &["--method", "mcd"], "unknown method `mcd`"),
         (&base, &texts, &["--target-rank", "2"], "a target rank is for the method `adalora` only"),
@@ -658,13 +665,13 @@ fn texts_that_cannot_be_learnt_are_named_and_nothing_is_written() {
         ),
         (&forgetful, &chats, &[], "the whole text does not start with the text up to message 3"),
     ] {
-        let refused = run(&borrowed(&train(model, &[data], &out, 40, more)));
+        let rejected = run(&borrowed(&train(model, &[data], &out, 40, more)));
         assert!(
-            refused.code == 2 && refused.stderr.contains(wanted),
-            "{wanted}: {}",
-            refused.stderr
+            rejected.code == 2 && rejected.stderr.contains(expected),
+            "{expected}: {}",
+            rejected.stderr
         );
-        assert!(!out.exists(), "{wanted}");
+        assert!(!out.exists(), "{expected}");
     }
 }
 

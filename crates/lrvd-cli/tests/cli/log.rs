@@ -20,15 +20,15 @@ fn events_are_written_to_standard_error_alone() {
     // The arguments are quiet.
     assert_eq!(silent, "");
     let (logged, events) = run("logged", Some("lrvd=debug"));
-    for wanted in [
+    for expected in [
         ["DEBUG lrvd_burn::files::tensor_file: opened file=", "model.safetensors bytes="],
         ["DEBUG lrvd_bench::data::table: opened file=", "train.tsv bytes="],
         ["DEBUG lrvd_burn::model: attached adapters layers=", "query_proj"],
         ["DEBUG lrvd_burn::train::fit: first batches step=0 rows=[4] tokens=[", "]"],
         ["DEBUG lrvd_burn::train::checkpoint: wrote a checkpoint folder=", "step-00000004"],
     ] {
-        let found = |line: &str| wanted.iter().all(|part| line.contains(part));
-        assert!(events.lines().any(found), "{wanted:?}: {events}");
+        let found = |line: &str| expected.iter().all(|part| line.contains(part));
+        assert!(events.lines().any(found), "{expected:?}: {events}");
     }
     assert!(!events.contains("TRACE") && !events.contains('\u{1b}'), "{events}");
     let keys = |text: &str| -> Vec<String> {

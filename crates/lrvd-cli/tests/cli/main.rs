@@ -14,7 +14,7 @@ mod lengths;
 mod log;
 mod output;
 mod pins;
-mod refusals;
+mod rejections;
 mod resume;
 mod serve;
 mod support;

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::support::{borrowed, done, model, replaced, run, train, write_data};
+use crate::support::{borrowed, done, lines, model, replaced, run, train, write_data};
 
 /// Names in a folder.
 fn names(dir: &Path) -> Vec<String> {
@@ -14,7 +14,7 @@ fn names(dir: &Path) -> Vec<String> {
 }
 
 #[test]
-fn a_folder_of_somebody_elses_is_refused_untouched() {
+fn a_folder_of_somebody_elses_is_rejected_untouched() {
     let dir = tempfile::tempdir().unwrap();
     let data = write_data(dir.path());
     let out = dir.path().join("out");
@@ -34,10 +34,10 @@ fn a_folder_of_somebody_elses_is_refused_untouched() {
     for name in ["adapter", "data"] {
         for command in [&borrowed(&arguments)[..], &suite] {
             for more in [&[][..], &["--resume"]] {
-                let refused = run(&[command, more].concat());
-                assert_eq!(refused.code, 2, "{}", refused.stderr);
-                let wanted = format!("holds `{name}` and was not made by `lrvd`");
-                assert!(refused.stderr.contains(&wanted), "{}", refused.stderr);
+                let rejected = run(&[command, more].concat());
+                assert_eq!(rejected.code, 2, "{}", rejected.stderr);
+                let expected = format!("holds `{name}` and was not made by `lrvd`");
+                assert!(rejected.stderr.contains(&expected), "{}", rejected.stderr);
                 assert_eq!((names(&out), names(&out.join(name)).len()), (vec![name.to_owned()], 1));
             }
         }
@@ -51,17 +51,17 @@ fn a_folder_of_somebody_elses_is_refused_untouched() {
 }
 
 #[test]
-fn a_refused_start_leaves_nothing_and_the_corrected_one_begins() {
+fn a_rejected_start_leaves_nothing_and_the_corrected_one_begins() {
     let dir = tempfile::tempdir().unwrap();
     let data = write_data(dir.path());
     let out = dir.path().join("new/out");
     let llama = model().with_file_name("stories260K").display().to_string();
-    let refused = |arguments: &[String], wanted: &str| {
+    let rejected = |arguments: &[String], expected: &str| {
         let found = run(&borrowed(arguments));
-        found.refused(wanted);
-        assert!(!dir.path().join("new").exists(), "{wanted} left {:?}", names(&out));
+        found.rejected(expected);
+        assert!(!dir.path().join("new").exists(), "{expected} left {:?}", names(&out));
     };
-    for (more, wanted) in [
+    for (more, expected) in [
         (&["--set", "target_modules=[\"nothing\"]"][..], "nothing"),
         (&["--set", "base_precision=f16"], "single precision"),
         (&["--method", "mcd", "--set", "methods.mcd.dropout=2"], "mcd.dropout"),
@@ -75,12 +75,12 @@ fn a_refused_start_leaves_nothing_and_the_corrected_one_begins() {
         (&["--set", "log_variance.initial=99"], "initial"),
         (&["--set", "bucketing={length_bucketed={window=0}}"], "window"),
     ] {
-        refused(&train(&data, &out, 2, more), wanted);
+        rejected(&train(&data, &out, 2, more), expected);
     }
     let worded = replaced(&train(&data, &out, 2, &[]), "--model", &llama);
-    refused(&worded, "task `train`: the answer `bad` is 2 tokens after the prompt");
+    rejected(&worded, "task `train`: the answer `bad` is 2 tokens after the prompt");
     let whole_batches = train(&data, &out, 2, &["--set", "last_batch=drop"]);
-    refused(&replaced(&whole_batches, "--batch-size", "64"), "at least 64");
+    rejected(&replaced(&whole_batches, "--batch-size", "64"), "at least 64");
 
     // A suite has written its generated data by then.
     let name = out.display().to_string();
@@ -88,24 +88,78 @@ fn a_refused_start_leaves_nothing_and_the_corrected_one_begins() {
         ["bench", "glue", "--tasks", "rte", "--methods", "mcd", "--steps", "1", "--out", &name];
     let wrong = ["--set", "methods.mcd.dropout=2"].map(str::to_owned);
     let all: Vec<String> = suite.map(str::to_owned).into_iter().chain(wrong).collect();
-    refused(&all, "mcd.dropout");
+    rejected(&all, "mcd.dropout");
     done(&borrowed(&train(&data, &out, 2, &[])));
 }
 
 #[test]
-fn numbers_out_of_range_are_refused_with_the_range() {
+fn a_file_of_predictions_replaces_another_only_if_it_is_asked_to() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = write_data(dir.path());
+    let out = dir.path().join("out");
+    done(&borrowed(&train(&data, &out, 1, &["--method", "lora"])));
+    let name = out.display().to_string();
+    let file = dir.path().join("answers.jsonl");
+    std::fs::write(&file, "mine").unwrap();
+    let answers = file.display().to_string();
+    let eval = |to: &str, more: &[&str]| {
+        run(&[&["eval", &name, "--data", &data[1], "--out", to], more].concat())
+    };
+    for there in [&answers, &data[1]] {
+        let before = std::fs::read(there).unwrap();
+        eval(there, &[]).rejected("exists: `--force` replaces it");
+        assert_eq!(std::fs::read(there).unwrap(), before, "{there}");
+    }
+    assert_eq!(eval(&answers, &["--force"]).code, 0);
+    let written = std::fs::read_to_string(&file).unwrap();
+    assert_eq!(lines(&written).len(), 12);
+    // The rows are read before their file is replaced.
+    assert_eq!(eval(&data[1], &["--force"]).code, 0);
+    assert_eq!(std::fs::read_to_string(&data[1]).unwrap(), written);
+}
+
+#[cfg(unix)]
+#[test]
+fn a_link_in_the_place_of_predictions_is_replaced_and_not_followed() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = write_data(dir.path());
+    let (out, precious) = (dir.path().join("out"), dir.path().join("precious.txt"));
+    let arguments = train(&data, &out, 1, &["--method", "lora"]);
+    done(&borrowed(&arguments));
+    std::fs::write(&precious, "mine").unwrap();
+    let file = out.join("predictions-last.jsonl");
+    let linked = |make: &dyn Fn() -> Vec<String>| {
+        std::fs::remove_file(&file).unwrap();
+        std::os::unix::fs::symlink(&precious, &file).unwrap();
+        done(&borrowed(&make()));
+        assert_eq!(std::fs::read_to_string(&precious).unwrap(), "mine");
+        assert!(!file.is_symlink());
+        assert_eq!(lines(&std::fs::read_to_string(&file).unwrap()).len(), 12);
+    };
+    linked(&|| {
+        // Not finished, so that the run is made again.
+        std::fs::remove_file(out.join("record.json")).unwrap();
+        [&arguments[..], &["--resume".to_owned()]].concat()
+    });
+    let [name, to] = [&out, &file].map(|path| path.display().to_string());
+    let eval = ["eval", &name, "--data", &data[1], "--out", &to, "--force"];
+    linked(&|| eval.map(str::to_owned).to_vec());
+}
+
+#[test]
+fn numbers_out_of_range_are_rejected_with_the_range() {
     let dir = tempfile::tempdir().unwrap();
     let data = write_data(dir.path());
     let arguments = train(&data, &dir.path().join("out"), 2, &[]);
     for seed in ["-1", "1099511627776"] {
-        let refused = run(&borrowed(&replaced(&arguments, "--seed", seed)));
-        assert_eq!(refused.code, 2);
-        assert!(refused.stderr.contains("is not in 0..=1099511627775"), "{}", refused.stderr);
+        let rejected = run(&borrowed(&replaced(&arguments, "--seed", seed)));
+        assert_eq!(rejected.code, 2);
+        assert!(rejected.stderr.contains("is not in 0..=1099511627775"), "{}", rejected.stderr);
     }
     for (command, draws) in [("eval", "99999999999"), ("predict", "-2")] {
-        let refused = run(&[command, "nowhere", "--draws", draws, "--data", "x.tsv"][..4]);
-        assert_eq!(refused.code, 2);
-        assert!(refused.stderr.contains("is not in 0..=10000"), "{}", refused.stderr);
+        let rejected = run(&[command, "nowhere", "--draws", draws, "--data", "x.tsv"][..4]);
+        assert_eq!(rejected.code, 2);
+        assert!(rejected.stderr.contains("is not in 0..=10000"), "{}", rejected.stderr);
     }
 }
 

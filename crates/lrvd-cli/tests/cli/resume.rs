@@ -181,11 +181,61 @@ fn what_a_kill_left_of_a_finished_run_is_cleared() {
     let checkpoint = out.join("checkpoints/step-00000004");
     std::fs::create_dir_all(&checkpoint).unwrap();
     std::fs::write(checkpoint.join("SHA256SUMS"), "x").unwrap();
+    let part = out.join(".record.jsonu7Hq0K.part");
+    std::fs::write(&part, "half").unwrap();
     let resumed = [arguments, vec!["--resume".to_owned()]].concat();
     for _ in 0..2 {
         done(&borrowed(&resumed));
-        assert!(!out.join("checkpoints").exists());
+        assert!(!out.join("checkpoints").exists() && !part.exists());
         assert_eq!(std::fs::read_to_string(&metrics).unwrap(), whole);
+    }
+}
+
+#[test]
+fn what_a_kill_left_of_a_finished_run_of_a_suite_is_cleared() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("out");
+    let name = out.display().to_string();
+    let command = ["bench", "glue", "--quiet", "--tasks", "cola", "--methods", "lora,ens-3"];
+    let more = ["--steps", "1", "--set", "validation_rows=20", "--seeds", "1", "--out", &name];
+    let arguments = [&command[..], &more].concat();
+    done(&arguments);
+    let metrics = out.join("metrics.jsonl");
+    let whole = std::fs::read_to_string(&metrics).unwrap();
+    let of_all = |text: &str| {
+        let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+        lines.sort();
+        lines
+    };
+    // As kills between the record and the end leave the first run, a member and the last row.
+    let first = out.join("runs/cola/lora/seed-1");
+    let member = out.join("members/cola/lora/seed-1001");
+    let lost = ["CoLA / LoRA / seed 1\"", "CoLA / LoRA / seed 1001\""];
+    let is_lost = |line: &&str| {
+        line.contains("\"finished\"") && lost.iter().any(|label| line.contains(label))
+    };
+    assert_eq!(whole.lines().filter(is_lost).count(), 2, "{whole}");
+    let kept: Vec<&str> = whole.lines().filter(|line| !is_lost(line)).collect();
+    std::fs::write(&metrics, kept.join("\n") + "\n").unwrap();
+    let parts = [
+        first.join(".record.jsonu7Hq0K.part"),
+        member.join(".predictions-last.jsonu7Hq0K.part"),
+        out.join("runs/cola/ens-3/seed-1/.record.jsonu7Hq0K.part"),
+        out.join(".results.jsonu7Hq0K.part"),
+    ];
+    for part in &parts {
+        std::fs::write(part, "half").unwrap();
+    }
+    for folder in [&first, &member] {
+        let checkpoint = folder.join("checkpoints/step-00000001");
+        std::fs::create_dir_all(&checkpoint).unwrap();
+        std::fs::write(checkpoint.join("SHA256SUMS"), "x").unwrap();
+    }
+    for _ in 0..2 {
+        done(&[&arguments[..], &["--resume"]].concat());
+        assert!(!first.join("checkpoints").exists() && !member.join("checkpoints").exists());
+        assert!(parts.iter().all(|part| !part.exists()));
+        assert_eq!(of_all(&std::fs::read_to_string(&metrics).unwrap()), of_all(&whole));
     }
 }
 

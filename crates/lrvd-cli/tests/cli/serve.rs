@@ -1,4 +1,4 @@
-//! `lrvd serve` on loopback: the answers of `lrvd predict`, refusals, overload, and a clean end.
+//! `lrvd serve` on loopback: the answers of `lrvd predict`, rejections, overload, and a clean end.
 #![cfg(all(unix, feature = "serve"))]
 // Connections that no client library would make.
 #![allow(clippy::disallowed_types)]
@@ -185,26 +185,26 @@ fn it_answers_as_predict_does_whoever_shares_the_batch() {
 
     for (draws, seed) in [(3, 5), (0, 5), (2, 77)] {
         let [k, s] = [draws.to_string(), seed.to_string()];
-        let wanted =
+        let expected =
             predicted(&folder, &texts, &[&more[..], &["--draws", &k, "--seed", &s]].concat());
         let body = |inputs: Value| json!({ "inputs": inputs, "draws": draws, "seed": seed });
-        for (text, wanted) in texts.iter().zip(&wanted) {
+        for (text, expected) in texts.iter().zip(&expected) {
             let alone = server.ask(&body(json!([{ "text": text }])));
-            assert_eq!(as_predicted(&alone["answers"][0], &labels), *wanted, "{text} {draws}");
+            assert_eq!(as_predicted(&alone["answers"][0], &labels), *expected, "{text} {draws}");
         }
         // The same in one request, and in many that are asked at once.
         let all: Vec<Value> = texts.iter().map(|text| json!({ "text": text })).collect();
         let together = server.ask(&body(json!(all)));
-        for (found, wanted) in together["answers"].as_array().unwrap().iter().zip(&wanted) {
-            assert_eq!(as_predicted(found, &labels), *wanted, "{draws}");
+        for (found, expected) in together["answers"].as_array().unwrap().iter().zip(&expected) {
+            assert_eq!(as_predicted(found, &labels), *expected, "{draws}");
         }
         std::thread::scope(|scope| {
             for i in 0..12 {
-                let (server, text, wanted) = (&server, texts[i % 4], &wanted[i % 4]);
+                let (server, text, expected) = (&server, texts[i % 4], &expected[i % 4]);
                 let body = body(json!([{ "text": text }]));
                 scope.spawn(move || {
                     let found = server.ask(&body);
-                    assert_eq!(as_predicted(&found["answers"][0], &labels), *wanted, "{text}");
+                    assert_eq!(as_predicted(&found["answers"][0], &labels), *expected, "{text}");
                 });
             }
         });
@@ -212,8 +212,8 @@ fn it_answers_as_predict_does_whoever_shares_the_batch() {
     // Without draws and seed: the mean, and the seed of the training.
     let plain = server.ask(&json!({ "text": "a song" }));
     assert_eq!(plain["seed"], 5);
-    let wanted = predicted(&folder, &["a song"], &more);
-    assert_eq!(as_predicted(&plain["answers"][0], &labels), wanted[0]);
+    let expected = predicted(&folder, &["a song"], &more);
+    assert_eq!(as_predicted(&plain["answers"][0], &labels), expected[0]);
 
     let page = server.get("/");
     assert!(page.status == 200 && page.text.contains("<textarea"), "{}", page.text);
@@ -242,10 +242,10 @@ fn where_draws_belong_to_places_in_a_batch_each_text_is_answered_alone() {
         let folder = trained(dir.path(), more);
         let server = Server::start(&folder, &["--draws", "3"]);
         let together = server.ask(&json!({ "inputs": all }));
-        let wanted = predicted(&folder, &texts, &["--draws", "3"]);
-        for (found, wanted) in together["answers"].as_array().unwrap().iter().zip(&wanted) {
+        let expected = predicted(&folder, &texts, &["--draws", "3"]);
+        for (found, expected) in together["answers"].as_array().unwrap().iter().zip(&expected) {
             assert_eq!(found["draws"], 3);
-            assert_eq!(as_predicted(found, &["bad", "good"]), *wanted, "{more:?}");
+            assert_eq!(as_predicted(found, &["bad", "good"]), *expected, "{more:?}");
         }
         server.stop();
     }
@@ -294,23 +294,23 @@ fn what_cannot_be_answered_is_named_and_the_next_request_is_answered() {
     server.ask(&json!({ "text": "a fine film", "draws": 4 }));
     assert_eq!(server.stop(), "", "it was told to be quiet");
 
-    let refused = |more: &[&str], wanted: &str| {
+    let rejected = |more: &[&str], expected: &str| {
         let found = run(&[&["serve", &folder, "--address", "127.0.0.1:0"], more].concat());
-        found.refused(wanted);
+        found.rejected(expected);
         assert_eq!(found.stdout, "");
     };
-    refused(&["--queue", "8", "--max-texts", "9"], "raise `--queue` or lower `--max-texts`");
-    refused(&["--draws", "5", "--max-draws", "4"], "raise `--max-draws`");
-    refused(&["--abstain-above", "-1"], "expected an entropy of 0 or more");
-    refused(&["--timeout", "0"], "is not in 1..=3600");
-    refused(&["--batch-size", "0"], "is not in 1..=4096");
-    refused(&["--cascade", "2"], "cascade");
-    refused(&["--max-tokens", "9"], "`--max-tokens` is for language models, and `");
+    rejected(&["--queue", "8", "--max-texts", "9"], "raise `--queue` or lower `--max-texts`");
+    rejected(&["--draws", "5", "--max-draws", "4"], "raise `--max-draws`");
+    rejected(&["--abstain-above", "-1"], "expected an entropy of 0 or more");
+    rejected(&["--timeout", "0"], "is not in 1..=3600");
+    rejected(&["--batch-size", "0"], "is not in 1..=4096");
+    rejected(&["--cascade", "2"], "cascade");
+    rejected(&["--max-tokens", "9"], "`--max-tokens` is for language models, and `");
     let taken = Server::start(&folder, &[]);
     let same = taken.address.trim_start_matches("http://").to_owned();
     let again = run(&["serve", &folder, "--address", &same]);
-    let wanted = format!("cannot listen at `{same}`");
-    assert!(again.code == 2 && again.stderr.contains(&wanted), "{}", again.stderr);
+    let expected = format!("cannot listen at `{same}`");
+    assert!(again.code == 2 && again.stderr.contains(&expected), "{}", again.stderr);
     let nowhere = run(&["serve", &folder, "--address", "8080"]);
     assert!(
         nowhere.code == 2 && nowhere.stderr.contains("expected HOST:PORT"),
@@ -318,11 +318,15 @@ fn what_cannot_be_answered_is_named_and_the_next_request_is_answered() {
         nowhere.stderr
     );
     let absent = run(&["serve", "absent", "--address", "127.0.0.1:0"]);
-    assert!(absent.code == 2 && absent.stderr.contains("is not there"), "{}", absent.stderr);
+    assert!(
+        absent.code == 2 && absent.stderr.contains("there is no folder `absent`"),
+        "{}",
+        absent.stderr
+    );
 }
 
 #[test]
-fn under_overload_every_request_gets_an_answer_or_a_refusal_also_when_it_is_stopped() {
+fn under_overload_every_request_gets_an_answer_or_a_rejection_also_when_it_is_stopped() {
     let dir = tempfile::tempdir().unwrap();
     let folder = trained(dir.path(), &[]);
     let more = ["--queue", "2", "--max-texts", "1", "--batch-size", "1"];
@@ -335,11 +339,11 @@ fn under_overload_every_request_gets_an_answer_or_a_refusal_also_when_it_is_stop
         asked.into_iter().map(|thread| thread.join().unwrap()).collect()
     });
     let answered: Vec<&Reply> = replies.iter().filter(|reply| reply.status == 200).collect();
-    let refused: Vec<&Reply> = replies.iter().filter(|reply| reply.status == 503).collect();
-    assert_eq!(answered.len() + refused.len(), 24);
-    assert!(!answered.is_empty() && !refused.is_empty(), "{} answered", answered.len());
+    let rejected: Vec<&Reply> = replies.iter().filter(|reply| reply.status == 503).collect();
+    assert_eq!(answered.len() + rejected.len(), 24);
+    assert!(!answered.is_empty() && !rejected.is_empty(), "{} answered", answered.len());
     assert!(answered.iter().all(|reply| reply.text == answered[0].text));
-    for reply in refused {
+    for reply in rejected {
         assert_eq!(reply.json()["error"]["code"], "queue_full");
         assert_eq!(reply.retry_after.as_deref(), Some("1"));
     }
@@ -441,7 +445,7 @@ fn requests_that_name_another_server_get_no_answer() {
     }
     server.stop();
     for name in ["http://models.example", "models.example:80", "", "a b"] {
-        run(&["serve", &folder, "--host-name", name]).refused("expected a host name");
+        run(&["serve", &folder, "--host-name", name]).rejected("expected a host name");
     }
 }
 
@@ -475,7 +479,8 @@ fn a_key_is_required_where_one_is_set() {
     let keyed = Server::start_with(&folder, &[&public[..], &key].concat(), Some("s3cret")).stop();
     assert_eq!(keyed, "");
 
-    run(&["serve", &folder, "--api-key-env", "LRVD_ABSENT"]).refused("`--api-key-env LRVD_ABSENT`");
+    run(&["serve", &folder, "--api-key-env", "LRVD_ABSENT"])
+        .rejected("`--api-key-env LRVD_ABSENT`");
 }
 
 #[test]

@@ -25,10 +25,10 @@ impl Output {
         serde_json::from_str(&self.stdout).unwrap()
     }
 
-    /// Expects that the arguments were refused with these words.
+    /// Expects that the arguments were rejected with these words.
     #[track_caller]
-    pub(crate) fn refused(&self, wanted: &str) {
-        assert!(self.code == 2 && self.stderr.contains(wanted), "{wanted}: {}", self.stderr);
+    pub(crate) fn rejected(&self, expected: &str) {
+        assert!(self.code == 2 && self.stderr.contains(expected), "{expected}: {}", self.stderr);
     }
 }
 
@@ -53,11 +53,11 @@ pub(crate) fn done(arguments: &[&str]) -> Output {
     output
 }
 
-/// Runs, and expects that the arguments are refused with these words and that nothing is written.
+/// Runs, and expects that the arguments are rejected with these words and that nothing is written.
 #[track_caller]
-pub(crate) fn refused(arguments: &[&str], wanted: &str, out: &Path) {
-    run(arguments).refused(wanted);
-    assert!(!out.exists(), "{wanted}");
+pub(crate) fn rejected(arguments: &[&str], expected: &str, out: &Path) {
+    run(arguments).rejected(expected);
+    assert!(!out.exists(), "{expected}");
 }
 
 /// The shipped model.

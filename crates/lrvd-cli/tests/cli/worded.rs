@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use crate::support::{
-    borrowed, difference, done, lines, model, refused, replaced, run, train, write_data,
+    borrowed, difference, done, lines, model, rejected, replaced, run, train, write_data,
 };
 
 /// Words that are single tokens of the shipped vocabulary behind any prompt.
@@ -123,7 +123,7 @@ fn a_language_model_learns_numbers_by_a_head_of_its_own() {
     let config = read(&dir.path().join("merged/config.json"));
     let kind = (&config["architectures"][0], &config["problem_type"]);
     assert_eq!(kind, (&json!("LlamaForSequenceClassification"), &json!("regression")));
-    export("gguf", &[]).refused("a GGUF adapter cannot hold the separate head");
+    export("gguf", &[]).rejected("a GGUF adapter cannot hold the separate head");
     assert!(!dir.path().join("gguf").exists());
     let none = worded(
         &data,
@@ -131,7 +131,7 @@ fn a_language_model_learns_numbers_by_a_head_of_its_own() {
         2,
         &["--regression", "--set", "target_modules=[\"lm_head\"]"],
     );
-    run(&borrowed(&none)).refused("lm_head");
+    run(&borrowed(&none)).rejected("lm_head");
 }
 
 #[test]
@@ -139,8 +139,9 @@ fn what_cannot_be_asked_in_words_is_named() {
     let dir = tempfile::tempdir().unwrap();
     let data = write_data(dir.path());
     let out = dir.path().join("out");
-    let refused = |arguments: &[String], wanted: &str| refused(&borrowed(arguments), wanted, &out);
-    for (more, wanted) in [
+    let rejected =
+        |arguments: &[String], expected: &str| rejected(&borrowed(arguments), expected, &out);
+    for (more, expected) in [
         (
             &["--answers", "big,negative"][..],
             "the answer `negative` is 5 tokens after the prompt (`▁ne`, `g`",
@@ -151,22 +152,22 @@ fn what_cannot_be_asked_in_words_is_named() {
         ),
         (
             &["--answers", "big"],
-            "1 words in `wording.answers`, wanted 2: one each for `bad`, `good`",
+            "1 words in `wording.answers`, expected 2: one each for `bad`, `good`",
         ),
-        (&["--template", "{text} {pair}:"], "it has `{pair}` 1 times, wanted 0 for single texts"),
+        (&["--template", "{text} {pair}:"], "it has `{pair}` 1 times, expected 0 for single texts"),
         (&["--template", "{sentence}"], "it has `{text}` 0 times"),
         (&["--template", "{text}: ", "--answers", "big,it"], "ends in white space"),
         (&["--set", "base_precision=f8"], "base_precision"),
     ] {
-        refused(&worded(&data, &out, 2, more), wanted);
+        rejected(&worded(&data, &out, 2, more), expected);
     }
     let short = worded(&data, &out, 2, &[&ANSWERS[..], &TEMPLATE].concat());
-    refused(
+    rejected(
         &replaced(&short, "--max-length", "8"),
         "tokens without its texts, but `max_length` is 8",
     );
     let encoder = train(&data, &out, 2, &ANSWERS);
-    refused(&encoder, "`wording.answers` words the prompt of a language model");
+    rejected(&encoder, "`wording.answers` words the prompt of a language model");
 }
 
 #[test]
@@ -182,18 +183,18 @@ fn a_glue_suite_asks_a_language_model() {
         run(&[&fixed[..], &short, more].concat())
     };
     let answers = ["--set", "wording.answers=[\"big\", \"happy\"]"];
-    for (tasks, more, wanted) in [
+    for (tasks, more, expected) in [
         ("sst2", &[][..], "task `sst2`: the answer `negative` is 5 tokens after the prompt (`▁ne`"),
         (
             "cola,sst2",
             &answers,
             "setting `wording.answers` is set: it words one task, and several are run",
         ),
-        ("rte", &["--set", "wording.template={text}?"], "wanted 1 for pairs of texts"),
+        ("rte", &["--set", "wording.template={text}?"], "expected 1 for pairs of texts"),
     ] {
         let found = bench(tasks, more);
-        found.refused(wanted);
-        assert!(!out.exists(), "{wanted}");
+        found.rejected(expected);
+        assert!(!out.exists(), "{expected}");
     }
     let reasoning = ["bench", "reasoning", "--out", &name, answers[0], answers[1]];
     assert!(run(&reasoning).stderr.contains("asked by the prompts of `prompt`"));

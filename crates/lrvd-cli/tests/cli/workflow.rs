@@ -133,9 +133,9 @@ fn bayes_lora_from_training_to_export() {
     let printed = done(&["inspect", &out]).stdout;
     let (gone, above) = (24 * 3 - total, report["above_threshold"].as_u64().unwrap());
     assert_eq!(report["pruned"].as_u64(), Some(gone));
-    let wanted =
+    let expected =
         format!("{gone} directions were pruned; {above} of those left have a log_alpha of");
-    assert!(printed.contains("log_alpha min") && printed.contains(&wanted), "{printed}");
+    assert!(printed.contains("log_alpha min") && printed.contains(&expected), "{printed}");
 
     its_ranks_go_elsewhere(dir.path(), &out, total);
 
@@ -175,10 +175,10 @@ fn bayes_lora_from_training_to_export() {
     }
     for (wrong, words) in [
         (&["--cascade", "1.5"][..], "`cascade` is 1.5, outside 0..=1"),
-        (&["--tolerance", "0.1", "--draws", "0"], "`tolerance` spares draws"),
+        (&["--tolerance", "0.1", "--draws", "0"], "`tolerance` needs draws"),
     ] {
-        let refused = run(&[&["predict", &out, "one"], wrong].concat());
-        assert!(refused.code == 2 && refused.stderr.contains(words), "{}", refused.stderr);
+        let rejected = run(&[&["predict", &out, "one"], wrong].concat());
+        assert!(rejected.code == 2 && rejected.stderr.contains(words), "{}", rejected.stderr);
     }
     let document = done(&[&predict[..], &texts, &["--format", "json"]].concat()).json();
     assert_eq!(document["predictions"].as_array().unwrap().len(), 2);
@@ -205,8 +205,12 @@ fn bayes_lora_from_training_to_export() {
     };
     assert!(difference(&mean(&ragged.0), &mean(&out)) <= 1e-6);
     assert!(difference(&mean(&uniform.0), &mean(&out)) <= 1e-6);
-    let refused = run(&["eval", &uniform.0, "--model", &base, "--data", &data[1], "--draws", "2"]);
-    assert!(refused.code == 2 && refused.stderr.contains("need a posterior"), "{}", refused.stderr);
+    let rejected = run(&["eval", &uniform.0, "--model", &base, "--data", &data[1], "--draws", "2"]);
+    assert!(
+        rejected.code == 2 && rejected.stderr.contains("need a posterior"),
+        "{}",
+        rejected.stderr
+    );
 }
 
 #[test]
@@ -243,32 +247,32 @@ fn tables_of_every_format_are_predicted_by_their_columns() {
         std::fs::write(&path, contents).unwrap();
         path.display().to_string()
     };
-    let wanted = done(&["predict", &out, "a fine film", "dull, and cold"]).stdout;
+    let expected = done(&["predict", &out, "a fine film", "dull, and cold"]).stdout;
     let by_input = |path: &str, more: &[&str]| {
         done(&[&["predict", &out, "--input", path], more].concat()).stdout
     };
     let csv = file("x.csv", "id,review\n1,a fine film\n2,\"dull, and cold\"\n");
-    assert_eq!(by_input(&csv, &[]), wanted);
+    assert_eq!(by_input(&csv, &[]), expected);
     let tsv = file("x.tsv", "body\tid\na fine film\t1\ndull, and cold\t2\n");
-    assert_eq!(by_input(&tsv, &["--text-column", "body"]), wanted);
+    assert_eq!(by_input(&tsv, &["--text-column", "body"]), expected);
     let objects = "{\"review\":\"a fine film\"}\n\n{\"review\":\"dull, and cold\",\"pair\":1}\n";
-    assert_eq!(by_input(&file("x.jsonl", objects), &[]), wanted);
-    assert_eq!(by_input(&file("x.log", objects), &["--jsonl"]), wanted);
-    assert_eq!(run_with(&["predict", &out, "--jsonl"], objects).stdout, wanted);
-    assert_eq!(by_input(&file("x.txt", "a fine film\n\ndull, and cold\n"), &[]), wanted);
+    assert_eq!(by_input(&file("x.jsonl", objects), &[]), expected);
+    assert_eq!(by_input(&file("x.log", objects), &["--jsonl"]), expected);
+    assert_eq!(run_with(&["predict", &out, "--jsonl"], objects).stdout, expected);
+    assert_eq!(by_input(&file("x.txt", "a fine film\n\ndull, and cold\n"), &[]), expected);
     let parquet = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("../lrvd-bench/tests/golden/data/cola-train-00000-of-00002.parquet")
         .display()
         .to_string();
     assert_eq!(by_input(&parquet, &["--text-column", "sentence"]).lines().count(), 2);
 
-    let refused = |arguments: &[&str], wanted: &str| {
-        run(&[&["predict", &out], arguments].concat()).refused(wanted);
+    let rejected = |arguments: &[&str], expected: &str| {
+        run(&[&["predict", &out], arguments].concat()).rejected(expected);
     };
-    refused(&["--input", &tsv], "no column `review`; its columns are `body`, `id`");
-    refused(&["--input", &file("x.md", "text")], "is in no known format");
-    refused(&["--input", "absent.csv"], "cannot read `absent.csv`");
-    refused(&["--text-column", "body"], "are for tables");
+    rejected(&["--input", &tsv], "no column `review`; its columns are `body`, `id`");
+    rejected(&["--input", &file("x.md", "text")], "is in no known format");
+    rejected(&["--input", "absent.csv"], "cannot read `absent.csv`");
+    rejected(&["--text-column", "body"], "need a table");
 }
 
 #[test]
@@ -278,8 +282,8 @@ fn deterministic_methods_come_back_without_a_posterior() {
     // The same command again finds the run complete and changes nothing.
     let record = text(&dir.path().join("out/record.json"));
     let arguments = train(&data, &dir.path().join("out"), 6, &["--method", "lora"]);
-    let refused = run(&borrowed(&arguments));
-    assert!(refused.code == 2 && refused.stderr.contains("--resume"), "{}", refused.stderr);
+    let rejected = run(&borrowed(&arguments));
+    assert!(rejected.code == 2 && rejected.stderr.contains("--resume"), "{}", rejected.stderr);
     done(&[&borrowed(&arguments)[..], &["--resume"]].concat());
     assert_eq!(record, text(&dir.path().join("out/record.json")));
     let other = replaced(&arguments, "--seed", "6");
@@ -353,12 +357,12 @@ fn a_fitted_threshold_is_kept_and_used() {
     // The rows that trained the model, also in a copy of the file.
     let copy = dir.path().join("copy.tsv").display().to_string();
     std::fs::copy(&data[0], &copy).unwrap();
-    run(&["abstain", "fit", &out, "--data", &copy]).refused("trained or chose this model");
+    run(&["abstain", "fit", &out, "--data", &copy]).rejected("trained or chose this model");
     // The validation rows of the last model chose nothing.
     let fixed = ["abstain", "fit", &out, "--data", &data[1], "--draws", "2"];
     let fit = |more: &[&str]| run(&[&fixed[..], more].concat());
     let never = "no threshold has an error rate below 0.001 with 95 % confidence on these 12 rows";
-    fit(&["--risk", "0.001"]).refused(never);
+    fit(&["--risk", "0.001"]).rejected(never);
     let answer = |more: &[&str]| run(&[&["predict", &out, "a fine film"], more].concat());
     assert!(!answer(&["--draws", "2"]).stdout.contains("abstained"));
 
@@ -370,13 +374,57 @@ fn a_fitted_threshold_is_kept_and_used() {
     assert_eq!(given["abstained"], given["entropy"].as_f64().unwrap() > above);
     // It is not for other draws; whoever names a threshold has that one.
     for more in [&["--draws", "3"][..], &["--draws", "2", "--tolerance", "0.1"]] {
-        let refused = answer(more);
-        assert!(refused.code == 2 && refused.stderr.contains("no threshold was fitted"));
+        let rejected = answer(more);
+        assert!(rejected.code == 2 && rejected.stderr.contains("no threshold was fitted"));
     }
     let named = &lines(&answer(&["--draws", "3", "--abstain-above", "inf"]).stdout)[0];
     assert_eq!(named["abstained"], false);
     let named = &lines(&answer(&["--draws", "2", "--abstain-above", "0"]).stdout)[0];
     assert_eq!(named["abstained"], true);
+}
+
+#[test]
+fn no_threshold_is_fitted_to_rows_that_the_model_depends_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = write_data(dir.path());
+    let trained = |name: &str, more: &[&str]| {
+        let out = dir.path().join(name);
+        done(&borrowed(&train(&data, &out, 2, more)));
+        out.display().to_string()
+    };
+    let fit = |out: &str, file: &str| {
+        let risk = ["--risk", "0.9", "--delta", "0.5", "--draws", "0"];
+        run(&[&["abstain", "fit", out, "--data", file], &risk[..]].concat())
+    };
+    let seen = "trained or chose this model, so its error rate there is not that of new texts";
+    // The validation rows chose the best model.
+    let best = trained("best", &["--set", "checkpoint=best"]);
+    for file in &data {
+        fit(&best, file).rejected(seen);
+    }
+    // Rows of the training file gave the temperature; those of the validation file chose nothing.
+    let last = trained("last", &["--method", "lora+ts", "--set", "holdout=0.25"]);
+    fit(&last, &data[0]).rejected(seen);
+    // Whether a threshold is found depends on the answers.
+    let unnamed = "does not name the files that trained or chose the model";
+    let fitted = fit(&last, &data[1]).stderr;
+    assert!(!fitted.contains(seen) && !fitted.contains(unnamed), "{fitted}");
+    // All rows of a run without a validation file are in one file.
+    let one = dir.path().join("one").display().to_string();
+    let base = model().display().to_string();
+    let fixed = ["train", "--quiet", "--model", &base, "--train", &data[0], "--steps", "2"];
+    done(&[&fixed[..], &["--max-length", "16", "--rank", "3", "--out", &one]].concat());
+    fit(&one, &data[0]).rejected(seen);
+
+    // A description of an earlier version names no files.
+    let description = Path::new(&last).join("adapter/lrvd_classifier.json");
+    let mut info: Value = serde_json::from_str(&text(&description)).unwrap();
+    for key in ["hashes", "seen"] {
+        info.as_object_mut().unwrap().remove(key).unwrap();
+    }
+    std::fs::write(&description, info.to_string()).unwrap();
+    let fitted = fit(&last, &data[0]).stderr;
+    assert!(!fitted.contains(seen) && fitted.contains(unnamed), "{fitted}");
 }
 
 #[test]
@@ -532,21 +580,25 @@ fn a_fitted_temperature_is_saved_with_the_adapter_and_used() {
     let dir = tempfile::tempdir().unwrap();
     let data = write_data(dir.path());
     let best = ["--method", "lora+ts", "--set", "checkpoint=best"];
-    let refused = run(&borrowed(&train(&data, &dir.path().join("out"), 2, &best)));
-    assert!(refused.code == 2 && refused.stderr.contains("checkpoint=last"), "{}", refused.stderr);
+    let rejected = run(&borrowed(&train(&data, &dir.path().join("out"), 2, &best)));
+    assert!(
+        rejected.code == 2 && rejected.stderr.contains("checkpoint=last"),
+        "{}",
+        rejected.stderr
+    );
 }
 
 #[test]
 fn a_run_says_what_became_of_its_ranks() {
     let dir = tempfile::tempdir().unwrap();
     let data = write_data(dir.path());
-    for (method, wanted) in
+    for (method, expected) in
         [("lrvd-a-only", "learnt"), ("bayeslora-fixed", "fixed"), ("adalora", "asked for")]
     {
         let out = dir.path().join(method);
         done(&borrowed(&train(&data, &out, 2, &["--method", method])));
         let record: Value = serde_json::from_str(&text(&out.join("record.json"))).unwrap();
-        assert_eq!(record["rank_budget"]["note"], wanted, "{method}");
+        assert_eq!(record["rank_budget"]["note"], expected, "{method}");
     }
     // Nothing was pruned, whatever the threshold says.
     let out = dir.path().join("bayeslora-fixed").display().to_string();
@@ -592,9 +644,9 @@ fn checkpoints_and_adapters_are_checked() {
         }
         let name = dir.path().display().to_string();
         let report = done(&["inspect", "--check", &name, "--format", "json"]).json();
-        let wanted = (&base.into(), &adapter.into(), &true.into());
+        let expected = (&base.into(), &adapter.into(), &true.into());
         let found = (&report["base_tensors"], &report["adapter_tensors"], &report["finite"]);
-        assert_eq!(found, wanted, "{case}");
+        assert_eq!(found, expected, "{case}");
 
         let lone = check(&golden.join(case).join("adapter"));
         assert!(lone.code == 0 && lone.stdout.contains("nothing was computed"), "{}", lone.stdout);

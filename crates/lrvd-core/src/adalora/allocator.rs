@@ -217,42 +217,6 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_whole_run_by_hand() {
-        // One module, rank 2, widths 1. Importance of a triplet's entries is |w·g| = 1 and 3 at every step.
-        let config = small();
-        let shape = TripletShape { d_input: 1, d_output: 1 };
-        let mut allocator = AdaLoraAllocator::new(config, vec![shape]).unwrap();
-        let (parameter, gradient) = ([0.5, -1.0], [2.0, 3.0]);
-        let values = EntryValues { parameter: &parameter, gradient: &gradient };
-        let modules = [TripletValues { a: values, e: values, b: values }];
-        let actions: Vec<_> =
-            (0..6).map(|step| allocator.update(step, &modules).unwrap()).collect();
-        // Budget: 2, 2, ⌊(2/3)³ + 1⌋ = 1, ⌊(1/3)³ + 1⌋ = 1, 1, 1.
-        assert_eq!(actions.iter().map(|a| a.budget).collect::<Vec<_>>(), [2, 2, 1, 1, 1, 1]);
-        let masked: Vec<_> = actions.iter().map(|a| a.masked_now).collect();
-        assert_eq!(masked, [false, false, true, false, true, true]);
-        assert_eq!(actions[1].mask, None);
-        assert!(actions[2..].iter().all(|a| a.mask == Some(vec![vec![false, true]])));
-        assert_eq!(actions[5].total_rank(), Some(1));
-        // Four updates with constant importance c: importance c(1 − 0.85^4), uncertainty
-        // Σ 0.15·0.85^(4−t)·c·0.85^t = 4·0.15·0.85^4·c; three factors of one entry each.
-        let decay = 0.85f64.powi(4);
-        for (score, c) in allocator.scores()[0].iter().zip([1.0, 3.0]) {
-            let expected = 3.0 * c * c * (1.0 - decay) * 0.6 * decay;
-            assert!((score / expected - 1.0).abs() < 1e-14, "{score} {expected}");
-        }
-    }
-
-    #[test]
-    fn a_full_budget_masks_nothing() {
-        let config = AdaLoraConfig { target_r: 2, ..small() };
-        let mut allocator = AdaLoraAllocator::new(config, SHAPES.to_vec()).unwrap();
-        let actions = run::<f32>(&mut allocator, 0..6);
-        assert!(actions.iter().all(|action| action.total_rank().is_none_or(|rank| rank == 4)));
-        assert!(actions[2].masked_now);
-    }
-
-    #[test]
     fn single_precision_input_is_widened_exactly() {
         let mut single = AdaLoraAllocator::new(small(), SHAPES.to_vec()).unwrap();
         let mut double = single.clone();

@@ -134,23 +134,6 @@ pub(super) mod tests {
     };
 
     #[test]
-    fn budget_and_masking_steps_match_the_recorded_run() {
-        // Tensors `budget` and `masked_now`, and `masking_steps`, of `train/deberta_adalora` (PEFT 0.18.1,
-        // 12 modules).
-        let budget = [
-            48, 48, 48, 48, 48, 44, 41, 38, 36, 34, 32, 30, 29, 27, 27, 26, 25, 25, 24, 24, 24, 24,
-            24, 24, 24, 24, 24, 24, 24, 24,
-        ];
-        for (step, expected) in (0u32..).zip(budget) {
-            assert_eq!(RECORDED.budget(step, 12), expected, "step {step}");
-        }
-        let steps_in = |phase| (0..30).filter(|&t| RECORDED.phase(t) == phase).collect::<Vec<_>>();
-        assert_eq!(steps_in(Phase::Choose), [6, 9, 12, 15, 18, 21, 24]);
-        assert_eq!(steps_in(Phase::Repeat), [25, 26, 27, 28, 29]);
-        assert_eq!((0..30).filter(|&t| RECORDED.reads_gradients(t)).count(), 24);
-    }
-
-    #[test]
     fn a_freeze_step_off_the_grid_still_chooses() {
         let config = AdaLoraConfig { tfinal: 5, ..RECORDED };
         assert_eq!(config.phase(24), Phase::Choose);
@@ -171,7 +154,6 @@ pub(super) mod tests {
         let wrong = [
             ("init_r", AdaLoraConfig { init_r: 0, ..RECORDED }),
             ("target_r", AdaLoraConfig { target_r: 5, ..RECORDED }),
-            ("target_r", AdaLoraConfig { target_r: 0, ..RECORDED }),
             ("delta_t", AdaLoraConfig { delta_t: 0, ..RECORDED }),
             ("total_step", AdaLoraConfig { total_step: 0, ..RECORDED }),
             ("tfinal", AdaLoraConfig { tfinal: 30, ..RECORDED }),

@@ -190,14 +190,6 @@ mod tests {
     }
 
     #[test]
-    fn a_slope_of_exactly_zero_ends_the_search_where_it_is() {
-        for a in [0.1, 4.0, 40.0] {
-            let fit = temperature_scaling(&[a, 0.0].repeat(4), 2, &[0, 0, 0, 1]).unwrap();
-            assert!((fit.temperature * 3.0_f64.ln() / a - 1.0).abs() < 1e-12, "{a}: {fit:?}");
-        }
-    }
-
-    #[test]
     fn minima_outside_the_bracket_end_at_its_nearer_side() {
         let right = temperature_scaling(&[1.0, 0.0, 0.0, 2.0], 2, &[0, 1]).unwrap();
         assert!((right.temperature / BRACKET.0 - 1.0).abs() < 1e-15 && right.at_bound);

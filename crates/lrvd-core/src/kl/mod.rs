@@ -12,6 +12,6 @@ pub mod ard;
 pub mod gaussian;
 pub mod log_uniform;
 
-pub use ard::{ArdKl, ArdPrior, ArdScales, RankScale, inverse_gamma_kl, kl_ard, rank_scale};
+pub use ard::{ArdKl, ArdPrior, ArdScales, inverse_gamma_kl, kl_ard, scale_kl};
 pub use gaussian::gaussian_kl;
 pub use log_uniform::{KlReduction, LogUniformKl, LogUniformOptions, kl_fit, kl_log_uniform};

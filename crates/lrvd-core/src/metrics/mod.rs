@@ -5,20 +5,14 @@
 
 mod calibration;
 mod classification;
-mod correlation;
 mod predictions;
-mod ranking;
 mod selective;
-mod summary;
+mod statistics;
 mod uncertainty;
 
 pub use calibration::{Binning, DEFAULT_BINS, ReliabilityBin, ReliabilityDiagram, ece, ece_floor};
-pub use classification::{BinaryCounts, accuracy, f1_macro};
-pub use correlation::{average_ranks, pearson, spearman};
+pub use classification::{BinaryCounts, f1_macro};
 pub use predictions::{NLL_FLOOR, Predictions, ROW_SUM_TOLERANCE, argmax_rows};
-pub use ranking::auroc;
 pub use selective::{RiskCoverage, RiskCoveragePoint, error_rate_bound};
-pub use summary::{mean, sample_sd};
-pub use uncertainty::{
-    Uncertainty, entropy, log_mean_probability, log_softmax, mean_probability, softmax, uncertainty,
-};
+pub use statistics::{auroc, average_ranks, mean, pearson, sample_sd, spearman};
+pub use uncertainty::{Uncertainty, entropy, log_softmax, mean_probability, softmax, uncertainty};

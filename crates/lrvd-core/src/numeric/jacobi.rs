@@ -38,7 +38,11 @@ pub fn symmetric_eigen(matrix: &[f64], size: usize) -> SymmetricEigen {
                 }
                 rotated = true;
                 let angle = rotation_angle(work[i * size + i], work[j * size + j], off);
-                rotate(&mut work, &mut vectors, size, (i, j), angle);
+                rotate_pair(&mut vectors, size, (i, j), angle);
+                rotate_pair(&mut work, size, (i, j), angle);
+                for row in work.chunks_exact_mut(size) {
+                    (row[i], row[j]) = turned(row[i], row[j], angle);
+                }
             }
         }
         if !rotated {
@@ -59,26 +63,6 @@ fn rotation_angle(ii: f64, jj: f64, ij: f64) -> (f64, f64) {
     let tangent = slope.signum() / (slope.abs() + slope.hypot(1.0));
     let cosine = 1.0 / tangent.hypot(1.0);
     (cosine, cosine * tangent)
-}
-
-/// Applies one rotation to both sides of `work` and to the rows of `vectors`.
-fn rotate(
-    work: &mut [f64],
-    vectors: &mut [f64],
-    size: usize,
-    (i, j): (usize, usize),
-    (cosine, sine): (f64, f64),
-) {
-    let turn = |p: f64, q: f64| (cosine * p - sine * q, sine * p + cosine * q);
-    for c in 0..size {
-        let (row_i, row_j) = (i * size + c, j * size + c);
-        (work[row_i], work[row_j]) = turn(work[row_i], work[row_j]);
-        (vectors[row_i], vectors[row_j]) = turn(vectors[row_i], vectors[row_j]);
-    }
-    for c in 0..size {
-        let (col_i, col_j) = (c * size + i, c * size + j);
-        (work[col_i], work[col_j]) = turn(work[col_i], work[col_j]);
-    }
 }
 
 /// A thin singular value decomposition `matrix = u · diag(values) · vᵀ`.
@@ -131,9 +115,9 @@ fn rotate_rows(mut work: Vec<f64>, k: usize, width: usize) -> (Vec<f64>, Vec<f64
                     continue;
                 }
                 rotated = true;
-                let (cosine, sine) = rotation_angle(ii, jj, ij);
-                rotate_pair(&mut work, width, i, j, cosine, sine);
-                rotate_pair(&mut rotation, k, i, j, cosine, sine);
+                let angle = rotation_angle(ii, jj, ij);
+                rotate_pair(&mut work, width, (i, j), angle);
+                rotate_pair(&mut rotation, k, (i, j), angle);
             }
         }
         if !rotated {
@@ -143,12 +127,15 @@ fn rotate_rows(mut work: Vec<f64>, k: usize, width: usize) -> (Vec<f64>, Vec<f64
     (work, rotation)
 }
 
-fn rotate_pair(rows: &mut [f64], width: usize, i: usize, j: usize, cosine: f64, sine: f64) {
-    for c in 0..width {
-        let (p, q) = (rows[i * width + c], rows[j * width + c]);
-        rows[i * width + c] = cosine * p - sine * q;
-        rows[j * width + c] = sine * p + cosine * q;
+/// Applies one rotation to the rows `i` and `j`.
+fn rotate_pair(rows: &mut [f64], width: usize, (i, j): (usize, usize), angle: (f64, f64)) {
+    for (at_i, at_j) in (i * width..(i + 1) * width).zip(j * width..) {
+        (rows[at_i], rows[at_j]) = turned(rows[at_i], rows[at_j], angle);
     }
+}
+
+fn turned(p: f64, q: f64, (cosine, sine): (f64, f64)) -> (f64, f64) {
+    (cosine * p - sine * q, sine * p + cosine * q)
 }
 
 /// Splits orthogonal rows into lengths and directions, longest first.
@@ -180,18 +167,21 @@ mod tests {
     use crate::numeric::dense::{times_transposed, transposed_times};
     use crate::testing::assert_near;
 
-    /// `Σ_k values[k] · v_k v_kᵀ`.
-    fn rebuild(found: &SymmetricEigen, size: usize) -> Vec<f64> {
+    /// `Σ_k values[k] · u_k v_kᵀ`.
+    fn rebuild(values: &[f64], left: &[f64], right: &[f64]) -> Vec<f64> {
+        let k = values.len();
+        let (n_rows, n_cols) = (left.len() / k, right.len() / k);
         let scaled: Vec<f64> =
-            (0..size * size).map(|at| found.values[at / size] * found.vectors[at]).collect();
-        transposed_times(&scaled, &found.vectors, size, size, size)
+            left.iter().enumerate().map(|(at, v)| values[at / n_rows] * v).collect();
+        transposed_times(&scaled, right, k, n_rows, n_cols)
     }
 
     fn check(matrix: &[f64], size: usize) -> Vec<f64> {
         let found = symmetric_eigen(matrix, size);
         assert!(found.values.windows(2).all(|w| w[0] >= w[1]), "{:?}", found.values);
         let scale = matrix.iter().fold(1.0_f64, |m, v| m.max(v.abs()));
-        assert_near(&rebuild(&found, size), matrix, 1e-13 * scale);
+        let rebuilt = rebuild(&found.values, &found.vectors, &found.vectors);
+        assert_near(&rebuilt, matrix, 1e-13 * scale);
         let gram = times_transposed(&found.vectors, &found.vectors, size, size, size);
         assert_near(&gram, &identity(size), 1e-13);
         found.values
@@ -240,26 +230,13 @@ mod tests {
         assert!(symmetric_eigen(&[f64::NAN], 1).values[0].is_nan());
     }
 
-    fn rebuild_svd(svd: &Svd, n_rows: usize, n_cols: usize) -> Vec<f64> {
-        let mut out = vec![0.0; n_rows * n_cols];
-        for (k, value) in svd.values.iter().enumerate() {
-            for row in 0..n_rows {
-                for col in 0..n_cols {
-                    out[row * n_cols + col] +=
-                        svd.left[k * n_rows + row] * value * svd.right[k * n_cols + col];
-                }
-            }
-        }
-        out
-    }
-
     #[test]
     fn rebuilds_tall_wide_square_and_deficient_matrices() {
         let data = [2.0, -1.0, 0.5, 4.0, 1.5, -3.0, 0.25, 2.25, 1.0, -2.0, 0.125, 6.0];
         for (n_rows, n_cols) in [(4, 3), (3, 4), (2, 6), (12, 1), (1, 12)] {
             let found = svd(&data, n_rows, n_cols);
             assert!(found.values.windows(2).all(|w| w[0] >= w[1]));
-            assert_near(&rebuild_svd(&found, n_rows, n_cols), &data, 1e-13);
+            assert_near(&rebuild(&found.values, &found.left, &found.right), &data, 1e-13);
         }
         let flat = svd(&[1.0, 2.0, 2.0, 4.0], 2, 2);
         assert!((flat.values[0] - 5.0).abs() < 1e-14 && flat.values[1] < 1e-15);

@@ -16,4 +16,4 @@ pub mod sum;
 pub use cholesky::Cholesky;
 pub use jacobi::{Svd, SymmetricEigen, svd, symmetric_eigen};
 pub use special::{digamma, ln_gamma, logistic, softplus, width_divergence};
-pub use sum::{CompensatedSum, MedianKind, compensated_sum, lower_median, midpoint_median};
+pub use sum::{MedianKind, compensated_sum};

@@ -106,10 +106,7 @@ fn medians(
     factor: Factor,
     options: StatisticOptions,
 ) -> Result<Vec<f64>, Error> {
-    let width = match factor {
-        Factor::A => posterior.d_input(),
-        Factor::B => posterior.d_output(),
-    };
+    let width = posterior.view(factor).width();
     let values: Vec<f64> = posterior
         .entries(factor)
         .map(|entry| {

@@ -1,16 +1,12 @@
-//! Curvature blocks, evidence and their derivatives against dense matrices.
+//! Curvature blocks and evidence against dense matrices.
 
 use lrvd_core::baselines::laplace::{
     CurvatureBlock, Evidence, EvidenceOptions, KronBlock, LOW_RANK, LowRankBlock, WideFactor,
     WideSide,
 };
-use lrvd_core::numeric::Cholesky;
-use lrvd_core::numeric::dense::{identity, inverse, transposed_times};
 use serde_json::Value;
 
-use crate::support::{
-    TestRng, assert_close, assert_reference, gradient_error, number, numbers, reference,
-};
+use crate::support::{TestRng, assert_close, assert_reference, number, numbers, reference};
 
 fn full_block(case: &Value) -> CurvatureBlock {
     let (s, a) = (numbers(&case["output_factor"]), numbers(&case["input_factor"]));
@@ -53,54 +49,6 @@ fn woodbury_block_of_36_parameters_on_either_side() {
         let found = block.covariance(&gradients, 3, delta).unwrap();
         assert_reference("covariance", &found, &expected["covariance"]);
     }
-}
-
-/// The published formula as it stands: Cholesky root, dense `K`.
-#[test]
-fn woodbury_with_a_cholesky_root_and_a_dense_k() {
-    let mut rng = TestRng::new(19);
-    let (d, r, k, delta) = (7, 3, 2, 0.4);
-    let vectors = rng.normals(k * d);
-    let root = rng.normals(5 * r);
-    let small = transposed_times(&root, &root, 5, r, r);
-    let mut wide = WideFactor::new(d, k).unwrap();
-    wide.add(1.0, &vectors).unwrap();
-    let block =
-        CurvatureBlock::from(LowRankBlock::new(&wide, WideSide::Output, &small, r).unwrap());
-    let gradients = rng.normals(2 * d * r);
-
-    let lower = Cholesky::new("small", &small, r).unwrap();
-    let l = lower.lower();
-    let q = wide.columns();
-    let s2 = 1.0 / delta;
-    let inner = |x: &[f64], y: &[f64]| x.iter().zip(y).map(|(x, y)| x * y).sum::<f64>();
-    let gram_q = |p: usize, s: usize| inner(&q[p * d..(p + 1) * d], &q[s * d..(s + 1) * d]);
-    let gram_l = transposed_times(l, l, r, r, r);
-    let size = k * r;
-    let mut big = identity(size);
-    for (at, value) in big.iter_mut().enumerate() {
-        let (row, col) = (at / size, at % size);
-        *value += s2 * gram_q(row / r, col / r) * gram_l[(row % r) * r + col % r];
-    }
-    let solver = Cholesky::new("k", &big, size).unwrap();
-    let expected = solver.log_det() - (d * r) as f64 * s2.ln();
-    assert!((block.log_det(delta).unwrap() - expected).abs() < 1e-12 * expected.abs());
-
-    // vec(Qᵀ G L).
-    let projected = |g: &[f64]| -> Vec<f64> {
-        (0..size)
-            .map(|at| {
-                let (p, c) = (at / r, at % r);
-                let entry = |i: usize, j: usize| q[p * d + i] * g[i * r + j] * l[j * r + c];
-                (0..d).map(|i| (0..r).map(|j| entry(i, j)).sum::<f64>()).sum()
-            })
-            .collect()
-    };
-    let (first, second) = gradients.split_at(d * r);
-    let known = inner(&projected(first), &solver.solve(&projected(second)));
-    let expected = s2 * inner(first, second) - s2 * s2 * known;
-    let found = block.covariance(&gradients, 2, delta).unwrap();
-    assert!((found[1] - expected).abs() < 1e-12, "{} {expected}", found[1]);
 }
 
 #[test]
@@ -174,39 +122,11 @@ fn evidence_and_its_climb() {
         let row = numbers(row);
         assert_close("value", &[evidence.log_evidence(row[0]).unwrap()], &[row[1]], 1e-12);
         assert_close("slope", &[evidence.slope(row[0]).unwrap()], &[row[2]], 1e-11);
-        let at = row[0].ln();
-        let error = gradient_error(&[evidence.slope(row[0]).unwrap()], &[at], |at| {
-            evidence.log_evidence(at[0].exp()).unwrap()
-        });
-        assert!(error < 1e-8, "{error}");
     }
     let fit = evidence.fit(EvidenceOptions::default()).unwrap();
     assert_close("Adam", &[fit.prior_precision], &[number(&case["adam_100"])], 1e-9);
     assert_eq!(fit.log_evidence, evidence.log_evidence(fit.prior_precision).unwrap());
-}
-
-#[test]
-fn the_best_prior_of_equal_eigenvalues_in_closed_form() {
-    // t·δ² + t·λ·δ − P·λ = 0 with t = ‖θ‖², P parameters of curvature λ.
-    let (lambda, t) = (3.0, 2.5);
-    let blocks = [KronBlock::new(&[lambda, 0.0, 0.0, lambda], 2, &[1.0], 1).unwrap().into()];
-    let expected =
-        (-t * lambda + (t * t * lambda * lambda + 4.0 * t * 2.0 * lambda).sqrt()) / (2.0 * t);
-    let evidence = Evidence::new(&blocks, t, 0.0).unwrap();
-    assert!(evidence.slope(expected).unwrap().abs() < 1e-14);
-    let options = EvidenceOptions { steps: 2000, learning_rate: 0.01, ..Default::default() };
-    let fit = evidence.fit(options).unwrap();
-    assert!((fit.prior_precision / expected - 1.0).abs() < 1e-6, "{fit:?} {expected}");
-    let none = evidence.fit(EvidenceOptions { steps: 0, start: 7.0, ..options }).unwrap();
+    let none =
+        evidence.fit(EvidenceOptions { steps: 0, start: 7.0, ..Default::default() }).unwrap();
     assert!((none.prior_precision - 7.0).abs() < 1e-14);
-}
-
-#[test]
-fn a_small_inverse_by_hand() {
-    // S = [2], A = [[1, 1], [1, 2]], δ = ½: P = [[2.5, 2], [2, 4.5]].
-    let block = CurvatureBlock::from(KronBlock::new(&[2.0], 1, &[1.0, 1.0, 1.0, 2.0], 2).unwrap());
-    let expected = inverse("p", &[2.5, 2.0, 2.0, 4.5], 2).unwrap();
-    let found = block.covariance(&identity(2), 2, 0.5).unwrap();
-    assert_close("inverse", &found, &expected, 1e-14);
-    assert!((block.log_det(0.5).unwrap() - 7.25_f64.ln()).abs() < 1e-14);
 }

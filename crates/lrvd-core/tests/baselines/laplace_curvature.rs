@@ -2,9 +2,9 @@
 //!
 //! The classifier reads token outputs `h_t = W·a_t` through a fixed `V`: logits `Σ_t V·h_t`.
 
-use lrvd_core::baselines::laplace::{Curvature, CurvatureBlock, InputNormalisation, KronBlock};
+use lrvd_core::baselines::laplace::{Curvature, InputNormalisation};
 use lrvd_core::metrics::softmax;
-use lrvd_core::numeric::dense::{times, times_transposed, transposed_times};
+use lrvd_core::numeric::dense::{times, transposed_times};
 
 use crate::support::{TestRng, assert_close};
 
@@ -60,17 +60,15 @@ impl Classifier {
     }
 }
 
-fn kronecker(s: &[f64], a: &[f64]) -> Vec<f64> {
+/// `S ⊗ A`.
+fn product(sums: &Curvature, by: InputNormalisation) -> Vec<f64> {
+    let (s, a) = (sums.output_factor(), sums.input_factor(by).unwrap());
     (0..SIZE * SIZE)
         .map(|at| {
             let (row, col) = (at / SIZE, at % SIZE);
             s[(row / D_IN) * D_OUT + col / D_IN] * a[(row % D_IN) * D_IN + col % D_IN]
         })
         .collect()
-}
-
-fn product(sums: &Curvature, by: InputNormalisation) -> Vec<f64> {
-    kronecker(sums.output_factor(), &sums.input_factor(by).unwrap())
 }
 
 #[test]
@@ -107,40 +105,4 @@ fn duplicated_data_doubles_the_curvature() {
     let tokens: Vec<f64> =
         product(&gather(1), InputNormalisation::Tokens).iter().map(|v| 2.0 * v).collect();
     assert_close("length", &product(&gather(1), InputNormalisation::Examples), &tokens, 1e-13);
-}
-
-#[test]
-fn padding_left_out_changes_nothing() {
-    let (model, tokens) = (Classifier::new(), TestRng::new(41).normals(2 * D_IN));
-    let mut sums = Curvature::new(D_OUT, D_IN);
-    model.gather(&mut sums, &tokens);
-    // A padded position has inputs but no gradient: only the count of tokens changes.
-    let mut padded = Curvature::new(D_OUT, D_IN);
-    padded.add_inputs(&[tokens.clone(), vec![0.0; D_IN]].concat()).unwrap();
-    assert_eq!(sums.n_tokens() + 1, padded.n_tokens());
-    let factor = |sums: &Curvature| sums.input_factor(InputNormalisation::Tokens).unwrap();
-    let expected: Vec<f64> = factor(&sums).iter().map(|v| v * 2.0 / 3.0).collect();
-    assert_close("with padding", &factor(&padded), &expected, 1e-14);
-}
-
-#[test]
-fn the_block_inverts_what_was_gathered() {
-    let (model, mut rng) = (Classifier::new(), TestRng::new(43));
-    let mut sums = Curvature::new(D_OUT, D_IN);
-    for length in [1, 4, 2] {
-        model.gather(&mut sums, &rng.normals(length * D_IN));
-    }
-    let a = sums.input_factor(InputNormalisation::Tokens).unwrap();
-    let block = KronBlock::new(sums.output_factor(), D_OUT, &a, D_IN).unwrap();
-    let mut precision = kronecker(sums.output_factor(), &a);
-    for value in precision.iter_mut().step_by(SIZE + 1) {
-        *value += 0.3;
-    }
-    // ⟨G, P⁻¹ (P G')⟩ = ⟨G, G'⟩.
-    let (g, h) = (rng.normals(SIZE), rng.normals(SIZE));
-    let through = times(&precision, &h, SIZE, SIZE, 1);
-    let pair = [g.clone(), through].concat();
-    let found = CurvatureBlock::from(block).covariance(&pair, 2, 0.3).unwrap()[1];
-    let expected = times_transposed(&g, &h, 1, SIZE, 1)[0];
-    assert!((found - expected).abs() < 1e-12, "{found} {expected}");
 }

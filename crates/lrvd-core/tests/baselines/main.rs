@@ -2,6 +2,7 @@
 
 #![allow(missing_docs, clippy::unwrap_used)]
 
+mod adalora;
 mod adapters;
 mod laplace;
 mod laplace_curvature;

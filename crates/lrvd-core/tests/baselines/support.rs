@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-pub(crate) use crate::shared::{TestRng, assert_close, gradient_error};
+pub(crate) use crate::shared::{TestRng, assert_close};
 
 /// The file that `reference.py` wrote.
 pub(crate) fn reference() -> Value {

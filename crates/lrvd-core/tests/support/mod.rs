@@ -1,4 +1,4 @@
-//! Comparison, random numbers and difference quotients of more than one test program.
+//! Comparison and random numbers of more than one test program.
 
 #![allow(dead_code, reason = "each program uses a part")]
 
@@ -37,27 +37,4 @@ impl TestRng {
     pub(crate) fn normals(&mut self, n: usize) -> Vec<f64> {
         (0..n).map(|_| self.normal()).collect()
     }
-}
-
-/// Central differences of a scalar function, step `ε^(1/3)·max(1, |x|)`.
-pub(crate) fn central_difference(at: &[f64], f: impl Fn(&[f64]) -> f64) -> Vec<f64> {
-    (0..at.len())
-        .map(|i| {
-            let h = f64::EPSILON.cbrt() * at[i].abs().max(1.0);
-            let mut moved = at.to_vec();
-            moved[i] = at[i] + h;
-            let (up, above) = (f(&moved), moved[i]);
-            moved[i] = at[i] - h;
-            let (down, below) = (f(&moved), moved[i]);
-            (up - down) / (above - below)
-        })
-        .collect()
-}
-
-/// Whether a written gradient agrees with the difference quotient, relative to its largest entry.
-pub(crate) fn gradient_error(written: &[f64], at: &[f64], f: impl Fn(&[f64]) -> f64) -> f64 {
-    let numeric = central_difference(at, f);
-    assert_eq!(written.len(), numeric.len());
-    let scale = numeric.iter().fold(1e-3_f64, |m, v| m.max(v.abs()));
-    written.iter().zip(&numeric).map(|(w, n)| (w - n).abs() / scale).fold(0.0, f64::max)
 }

@@ -40,6 +40,13 @@ fn grown(rounds: usize, list: &str, then: &str) -> String {
 }
 
 #[test]
+fn a_long_reason_is_cut() {
+    let text = rendered("{{ raise_exception('é' * 1000000) }}".to_owned()).unwrap_err().to_string();
+    let expected = format!("cannot render the conversation: {}…", "é".repeat(400));
+    assert!(text.ends_with(&expected), "{}", text.len());
+}
+
+#[test]
 fn deep_sources_are_too_long_or_are_parsed() {
     for part in ["not ", "-", "|abs", ".a", " ~ 1", " + 1", "()", "[0]", "**1", " if 1 else 1"] {
         let nested = |count: usize| match part {

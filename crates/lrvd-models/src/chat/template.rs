@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::methods::{self, BYTES_PER_FUEL};
 use super::worker::Worker;
-use crate::config_reader::Reader;
+use crate::config_reader::{Reader, cut};
 use crate::error::{Error, Result};
 use crate::tokenizer::TextTokenizer;
 
@@ -26,6 +26,8 @@ const NAME: &str = "chat";
 const FUEL: u64 = 1_000_000;
 /// Longest template, bytes: published ones have up to 30,000.
 const SOURCE: usize = 1 << 16;
+/// Characters of the reason for a failure.
+const REASON: usize = 400;
 
 /// The author of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -207,7 +209,7 @@ fn engine(source: &str) -> Result<Environment<'static>, minijinja::Error> {
     Ok(engine)
 }
 
-/// Why a rendering failed.
+/// Why a rendering failed; the text may be the template's, of any length.
 fn words(error: &minijinja::Error) -> String {
     if error.kind() == ErrorKind::OutOfFuel {
         let megabytes = FUEL as usize * BYTES_PER_FUEL / 1_000_000;
@@ -215,7 +217,7 @@ fn words(error: &minijinja::Error) -> String {
             "it takes more than {FUEL} steps or makes more than {megabytes} MB of text"
         );
     }
-    error.detail().map_or_else(|| error.to_string(), str::to_owned)
+    cut(&error.detail().map_or_else(|| error.to_string(), str::to_owned), REASON)
 }
 
 fn read(file: &Path) -> Result<Option<String>> {

@@ -101,13 +101,13 @@ mod tests {
                       {% if add_generation_prompt %}<assistant>{% endif %}";
         let segments = template(source).segments(&messages).unwrap();
         let pieces: Vec<_> = segments.iter().map(|s| (s.text.as_str(), s.learnt)).collect();
-        let wanted = [
+        let expected = [
             ("<system>Be brief.</s><user>Hi</s><assistant>", false),
             ("Hello.</s>", true),
             ("<user>Bye</s><assistant>", false),
             ("Bye!</s>", true),
         ];
-        assert_eq!(pieces, wanted);
+        assert_eq!(pieces, expected);
     }
 
     #[test]
@@ -136,21 +136,21 @@ mod tests {
         let forgetful =
             "{% for m in messages %}{{ m.content if loop.last else m.role }};{% endfor %}";
         let strict = "{{ raise_exception('roles must alternate') }}";
-        for (source, messages, wanted) in [
+        for (source, messages, expected) in [
             (forgetful, &two[..], "does not start with the text up to message 2,"),
             (CHATML, &two[..1], "the conversation has no message of the role `assistant`"),
             (CHATML, &[], "the conversation has no message"),
             (strict, &two, "cannot render the conversation: roles must alternate"),
         ] {
             let error = template(source).segments(messages).unwrap_err();
-            assert!(matches!(&error, Error::Text(text) if text.contains(wanted)), "{error}");
+            assert!(matches!(&error, Error::Text(text) if text.contains(expected)), "{error}");
         }
         let broken = ChatTemplate::new("{% if %}".to_owned(), Path::new("here"), &tokenizer());
         let error = broken.unwrap_err().to_string();
         assert!(error.starts_with("`here`: `chat_template` should be a Jinja template"), "{error}");
         let error = Role::from_name("narrator").unwrap_err().to_string();
-        let wanted = "`role` should be `system`, `user` or `assistant`, found `narrator`";
-        assert_eq!(error, wanted);
+        let expected = "`role` should be `system`, `user` or `assistant`, found `narrator`";
+        assert_eq!(error, expected);
     }
 
     #[test]

@@ -153,8 +153,8 @@ mod tests {
             }
             counts
         };
-        let near = |found: [f64; 4], wanted: [f64; 4]| {
-            found.iter().zip(wanted).all(|(a, b)| (a - b).abs() < 1e-3)
+        let near = |found: [f64; 4], expected: [f64; 4]| {
+            found.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-3)
         };
         assert!(near(frequencies(sampling(1.0, 1.0)), p));
         // Squares 0.01, 0.25, 0.16 over their sum 0.42.
@@ -184,14 +184,14 @@ mod tests {
 
     #[test]
     fn values_out_of_range_are_named() {
-        for (settings, wanted) in [
+        for (settings, expected) in [
             (sampling(0.0, 1.0), "temperature"),
             (sampling(f64::NAN, 1.0), "temperature"),
             (sampling(1.0, 0.0), "top_p"),
             (sampling(1.0, 1.5), "top_p"),
         ] {
             let error = TokenChoice::Sampled(settings).check().unwrap_err();
-            assert!(matches!(error, Error::OutOfRange { name, .. } if name == wanted));
+            assert!(matches!(error, Error::OutOfRange { name, .. } if name == expected));
         }
     }
 }

@@ -169,8 +169,8 @@ mod tests {
     fn frequencies_fall_geometrically() {
         let rotary = rotary(r#", "rope_theta": 10000.0"#);
         // 10000^(-i/4)
-        for (found, wanted) in rotary.frequencies().iter().zip([1.0, 0.1, 0.01, 0.001]) {
-            assert!((found - wanted).abs() < 1e-15 * wanted.max(0.1), "{found}");
+        for (found, expected) in rotary.frequencies().iter().zip([1.0, 0.1, 0.01, 0.001]) {
+            assert!((found - expected).abs() < 1e-15 * expected.max(0.1), "{found}");
         }
     }
 
@@ -186,8 +186,8 @@ mod tests {
         let s: f64 = (1000.0 / (TAU * 100.0) - 1.0) / 3.0;
         assert!((s - 0.197183).abs() < 1e-6);
         let between = 0.01 * ((1.0 - s) / 8.0 + s);
-        for (found, wanted) in rotary.frequencies().iter().zip([1.0, 0.1, between, 0.000125]) {
-            assert!((found - wanted).abs() < 1e-14, "{found} and {wanted}");
+        for (found, expected) in rotary.frequencies().iter().zip([1.0, 0.1, between, 0.000125]) {
+            assert!((found - expected).abs() < 1e-14, "{found} and {expected}");
         }
     }
 
@@ -206,10 +206,10 @@ mod tests {
         let found: Vec<f64> = rotated.into_data().iter::<f64>().collect();
         assert_eq!(found[..16], row, "position 0 stays");
         let (sin, cos) = 0.3_f64.sin_cos();
-        let mut wanted = vec![0.0; 16];
-        (wanted[1], wanted[5], wanted[8 + 1], wanted[8 + 5]) = (cos, sin, -sin, cos);
-        for (found, wanted) in found[16..].iter().zip(&wanted) {
-            assert!((found - wanted).abs() < 1e-15, "{found} and {wanted}");
+        let mut expected = vec![0.0; 16];
+        (expected[1], expected[5], expected[8 + 1], expected[8 + 5]) = (cos, sin, -sin, cos);
+        for (found, expected) in found[16..].iter().zip(&expected) {
+            assert!((found - expected).abs() < 1e-15, "{found} and {expected}");
         }
     }
 

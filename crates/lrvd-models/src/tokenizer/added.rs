@@ -29,10 +29,10 @@ pub(super) fn add_tokens(
     let last = last.filter(|last| !tokens.iter().any(|token| token.content == *last));
     tokens.extend(last.map(|last| AddedToken::from(last, true)));
     tokenizer.add_tokens(tokens).map_err(Error::library("add special tokens", file))?;
-    for (&wanted, (list, token)) in &settings.added {
+    for (&expected, (list, token)) in &settings.added {
         let found = tokenizer.token_to_id(&token.content).unwrap_or(n_pieces);
-        if found != wanted {
-            return Err(wrong_id(list, &token.content, wanted, found));
+        if found != expected {
+            return Err(wrong_id(list, &token.content, expected, found));
         }
     }
     Ok(())

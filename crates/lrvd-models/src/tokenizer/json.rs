@@ -145,7 +145,7 @@ mod tests {
             ))
         };
         let added = r#""added_tokens": [{"id": 7, "content": "<x>", "single_word": false, "lstrip": false, "rstrip": false, "normalized": false, "special": true}], "#;
-        for (text, wanted) in [
+        for (text, expected) in [
             (
                 template(r#"{"Sequence": {"id": "B", "type_id": 0}}"#),
                 "`post_processor.single` should",
@@ -176,7 +176,7 @@ mod tests {
             ("{".into(), "is not the JSON that was expected"),
         ] {
             let error = load_text(&text).unwrap_err().to_string();
-            assert!(error.contains("tokenizer.json`") && error.contains(wanted), "{error}");
+            assert!(error.contains("tokenizer.json`") && error.contains(expected), "{error}");
         }
     }
 }

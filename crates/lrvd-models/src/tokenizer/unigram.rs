@@ -203,8 +203,8 @@ mod tests {
         assert_eq!(tokenizer.token_to_id("[MASK]"), Some(9));
         listed.added.remove(&8);
         let error = load_bytes(&pieces(), &listed).unwrap_err().to_string();
-        let wanted = "`added_tokens.json`: `id of token [MASK]` should be 8, its place in the vocabulary, found 9";
-        assert_eq!(error, wanted);
+        let expected = "`added_tokens.json`: `id of token [MASK]` should be 8, its place in the vocabulary, found 9";
+        assert_eq!(error, expected);
     }
 
     #[test]
@@ -246,7 +246,7 @@ mod tests {
         assert!(error.contains("spm.model`: `precompiled_charsmap` should"), "{error}");
         let few = [piece_field("[UNK]", 0.0, 2), piece_field("[CLS]", 0.0, 3)].concat();
         let error = load_bytes(&few, &Settings::default()).unwrap_err().to_string();
-        let wanted = "`sep_token` should be a token of the vocabulary, found `[SEP]`";
-        assert!(error.ends_with(wanted), "{error}");
+        let expected = "`sep_token` should be a token of the vocabulary, found `[SEP]`";
+        assert!(error.ends_with(expected), "{error}");
     }
 }

@@ -161,9 +161,9 @@ fn draws_with_another_mean_miss() {
     copy.change("expected.safetensors", "additive.formula.v_paper", |v| v[0] += 1e-4);
     copy.change("expected.safetensors", "multiplicative.nested.se_var", |v| v[0] *= 2.5);
     let misses = copy.misses().unwrap();
-    let wanted = ["multiplicative.nested.se_var", "additive.formula.v_paper"];
+    let expected = ["multiplicative.nested.se_var", "additive.formula.v_paper"];
     let scores = "additive.nested.mean (standard errors)";
-    assert_eq!(misses, [wanted[0], wanted[1], scores]);
+    assert_eq!(misses, [expected[0], expected[1], scores]);
 }
 
 #[test]

@@ -35,12 +35,12 @@ fn answer_rows_are_rows_of_the_full_head_at_the_mean_and_at_weight_draws() {
                 [Scheme::Mean, Scheme::Weights(DrawPer::Batch), Scheme::Weights(DrawPer::Sequence)]
             {
                 let pass = Pass::sampled(scheme, key());
-                let wanted = full_answers(&model, &PROMPTS, &pass);
+                let expected = full_answers(&model, &PROMPTS, &pass);
                 for left in [true, false] {
                     let input = padded(&PROMPTS, left, DType::F64);
-                    close(&numbers(model.answer_logits(&input, &ANSWERS, &pass)), &wanted, 1e-12);
+                    close(&numbers(model.answer_logits(&input, &ANSWERS, &pass)), &expected, 1e-12);
                 }
-                let moved = wanted.iter().zip(&mean).all(|(a, b)| (a - b).abs() > 1e-6);
+                let moved = expected.iter().zip(&mean).all(|(a, b)| (a - b).abs() > 1e-6);
                 assert_eq!(moved, scheme != Scheme::Mean, "{family:?} {scheme:?}");
             }
         }
@@ -57,9 +57,9 @@ fn a_plain_adapter_and_dropout_on_the_head_give_the_same_rows() {
         Pass::sampled(Scheme::Nested, key()),
         Pass::mean().with_dropout(NoiseKey::new(5)),
     ] {
-        let wanted = full_answers(&model, &PROMPTS, &pass);
+        let expected = full_answers(&model, &PROMPTS, &pass);
         let input = padded(&PROMPTS, true, DType::F64);
-        close(&numbers(model.answer_logits(&input, &ANSWERS, &pass)), &wanted, 1e-12);
+        close(&numbers(model.answer_logits(&input, &ANSWERS, &pass)), &expected, 1e-12);
     }
 }
 
@@ -76,12 +76,12 @@ fn activation_noise_is_that_of_a_head_with_the_answers_only() {
             let pass = Pass::sampled(scheme, key());
             let input = padded(&PROMPTS, true, DType::F64);
             // With every token as an answer the numbering is that of the full head.
-            let wanted = numbers(model.last_logits(&input, &pass));
-            close(&numbers(model.answer_logits(&input, &all, &pass)), &wanted, 1e-12);
+            let expected = numbers(model.last_logits(&input, &pass));
+            close(&numbers(model.answer_logits(&input, &all, &pass)), &expected, 1e-12);
             // And the first columns of one row have the same numbers in both.
             let one = padded(&PROMPTS[..1], true, DType::F64);
-            let wanted = numbers(model.last_logits(&one, &pass));
-            close(&numbers(model.answer_logits(&one, &all[..6], &pass)), &wanted[..6], 1e-12);
+            let expected = numbers(model.last_logits(&one, &pass));
+            close(&numbers(model.answer_logits(&one, &all[..6], &pass)), &expected[..6], 1e-12);
             let mean = numbers(model.answer_logits(&one, &all[..6], &Pass::mean()));
             let found = numbers(model.answer_logits(&one, &ANSWERS, &pass));
             assert!(found.iter().all(|v| v.is_finite()) && mean.len() == 6);
@@ -154,9 +154,9 @@ fn what_the_baselines_attach_gives_the_rows_of_the_full_head() {
             check_scheme(&model, pass.scheme).unwrap();
             let full = numbers(model.last_logits(&input, &pass));
             let found = numbers(model.answer_logits(&input, &ANSWERS, &pass));
-            let wanted: Vec<f64> =
+            let expected: Vec<f64> =
                 full.chunks(50).flat_map(|row| ANSWERS.map(|id| row[id as usize])).collect();
-            close(&found, &wanted, 1e-12);
+            close(&found, &expected, 1e-12);
         }
         let flipout = Pass::sampled(Scheme::FLIPOUT, key());
         if check_scheme(&model, flipout.scheme).is_ok() {
@@ -170,13 +170,13 @@ fn what_the_baselines_attach_gives_the_rows_of_the_full_head() {
 fn a_choice_checks_its_answers_and_is_the_model() {
     let model = model(false, DType::F64);
     let new = |ids: &[u32]| LlamaChoice::new(model.clone(), ids.to_vec());
-    for (ids, wanted) in [
+    for (ids, expected) in [
         (&[3][..], "at least 2 tokens, found [3]"),
         (&[3, 50], "tokens below 50, the size of the model's vocabulary, found [3, 50]"),
         (&[3, 4, 3], "different tokens, found [3, 4, 3]"),
     ] {
         let error = new(ids).unwrap_err().to_string();
-        assert_eq!(error, format!("`answer_ids` should be {wanted}"));
+        assert_eq!(error, format!("`answer_ids` should be {expected}"));
     }
     let choice = new(&ANSWERS).unwrap();
     let text = padded(&PROMPTS, true, DType::F64);
@@ -210,12 +210,12 @@ fn a_score_is_a_product_with_the_hidden_state_of_the_last_real_token() {
         let input = padded(&PROMPTS, true, wide);
         let hidden = numbers(decoder.model().last_hidden(&input, &Pass::mean()));
         let product = |row: &[f64]| row.iter().zip(&weight).map(|(h, w)| h * w).sum::<f64>();
-        let wanted: Vec<f64> = hidden.chunks(20).map(product).collect();
-        assert!(wanted.iter().all(|score| score.abs() > 1e-3), "{wanted:?}");
+        let expected: Vec<f64> = hidden.chunks(20).map(product).collect();
+        assert!(expected.iter().all(|score| score.abs() > 1e-3), "{expected:?}");
         let limit = if dtype == DType::F64 { 1e-12 } else { 1e-5 };
         for left in [true, false] {
             let input = padded(&PROMPTS, left, wide);
-            close(&numbers(scorer.forward(&input, &Pass::mean())), &wanted, limit);
+            close(&numbers(scorer.forward(&input, &Pass::mean())), &expected, limit);
         }
     }
 }

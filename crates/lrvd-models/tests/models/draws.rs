@@ -65,8 +65,8 @@ fn equal<const D: usize>(
     let each: Vec<Vec<f64>> = (0..DRAWS as u32).map(|draw| numbers(one(&of_draw(draw)))).collect();
     assert_eq!(each[0] != each[1] && each[1] != each[2], distinct, "the draws must show");
     assert_eq!(found.dims()[0], if distinct { DRAWS * rows } else { rows });
-    let wanted = if distinct { each.concat() } else { each[0].clone() };
-    assert_eq!(numbers(found), wanted);
+    let expected = if distinct { each.concat() } else { each[0].clone() };
+    assert_eq!(numbers(found), expected);
 }
 
 fn check_deberta(rest: &str, kind: AdapterKind, targets: &AdapterTargets, distinct: bool) {
@@ -247,11 +247,11 @@ fn a_cascade_draws_where_the_mean_is_undecided() {
     for (row, p) in first_class(&mean).into_iter().enumerate() {
         assert_eq!(made[row], if margin(p) < 0.3 { 8 } else { 0 });
         for draw in 0..8 {
-            let wanted =
+            let expected =
                 if made[row] > 0 { values(&all, draw, row) } else { values(&mean, 0, row) };
-            for (found, wanted) in values(&found, draw, row).iter().zip(wanted) {
+            for (found, expected) in values(&found, draw, row).iter().zip(expected) {
                 // Other company in the batch, and so other padding.
-                assert!((found - wanted).abs() < 1e-5, "{found} and {wanted}");
+                assert!((found - expected).abs() < 1e-5, "{found} and {expected}");
             }
         }
     }
@@ -323,19 +323,19 @@ fn pairs_are_the_same_in_one_pass_and_in_many() {
 }
 
 #[test]
-fn what_has_no_meaning_is_refused() {
+fn what_has_no_meaning_is_rejected() {
     let model = adapted_deberta("", family(VariationalFamily::RankVariance), &names(&SIX));
     let texts = Texts(3);
-    let refused = |policy: DrawPolicy, scheme| {
+    let rejected = |policy: DrawPolicy, scheme| {
         let inputs = Inputs { policy, ..Inputs::new(&texts) };
         inputs.predict_by(scheme, &model, 4).unwrap_err().to_string()
     };
     let weights = Scheme::Weights(DrawPer::Batch);
     let policy = DrawPolicy { antithetic: true, ..DrawPolicy::default() };
     assert_eq!(
-        refused(policy, Scheme::FLIPOUT),
+        rejected(policy, Scheme::FLIPOUT),
         "`antithetic` is for weights that are drawn once a batch"
     );
     let policy = DrawPolicy { cascade: Some(1.2), ..DrawPolicy::default() };
-    assert_eq!(refused(policy, weights), "`cascade` is 1.2, outside 0..=1");
+    assert_eq!(rejected(policy, weights), "`cascade` is 1.2, outside 0..=1");
 }

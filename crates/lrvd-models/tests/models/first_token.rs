@@ -45,9 +45,9 @@ fn equal(model: &DebertaClassifier, pass: &Pass) {
     let whole = model.head(model.encoder().forward(&input, pass), pass).1;
     let first = model.forward(&input, pass);
     assert_eq!(numbers(first.clone()), numbers(whole.clone()));
-    let (found, wanted) = (gradients(first), gradients(whole));
-    assert!(wanted.values().flatten().any(|&value| value != 0.0));
-    assert_eq!(found, wanted);
+    let (found, expected) = (gradients(first), gradients(whole));
+    assert!(expected.values().flatten().any(|&value| value != 0.0));
+    assert_eq!(found, expected);
 }
 
 #[test]

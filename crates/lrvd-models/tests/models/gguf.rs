@@ -30,10 +30,10 @@ fn every_block_is_what_the_reference_makes_of_it() {
     assert_eq!(file.names().len(), 13);
     for name in expected.names() {
         assert_eq!(format!("{:?}", file.stored_as(name).unwrap()), name);
-        let (found, wanted) = (file.read(name).unwrap(), expected.read(name).unwrap());
-        assert_eq!(found.shape(), wanted.shape(), "{name}");
+        let (found, expected) = (file.read(name).unwrap(), expected.read(name).unwrap());
+        assert_eq!(found.shape(), expected.shape(), "{name}");
         // To the last bit: the sums and products are the same in the same order.
-        assert_eq!(found.to_f32().unwrap(), wanted.to_f32().unwrap(), "{name}");
+        assert_eq!(found.to_f32().unwrap(), expected.to_f32().unwrap(), "{name}");
     }
 }
 
@@ -45,11 +45,11 @@ fn weights_have_hugging_faces_names_and_order() {
             TensorFile::open(golden("gguf").join(format!("{name}.safetensors"))).unwrap();
         assert_eq!(store.len(), if name == "byte_level" { 20 } else { 21 });
         for name in expected.names() {
-            let (found, wanted) = (store.read(name).unwrap(), expected.read(name).unwrap());
-            let skipped = found.n_elements() - wanted.n_elements();
+            let (found, expected) = (store.read(name).unwrap(), expected.read(name).unwrap());
+            let skipped = found.n_elements() - expected.n_elements();
             let large = ["model.embed_tokens.weight", "lm_head.weight"].contains(&name);
             assert_eq!(skipped > 0, large, "{name}");
-            assert_eq!(found.to_f32().unwrap()[skipped..], wanted.to_f32().unwrap(), "{name}");
+            assert_eq!(found.to_f32().unwrap()[skipped..], expected.to_f32().unwrap(), "{name}");
         }
     }
 }
@@ -141,7 +141,7 @@ fn changed(name: &str, change: impl FnOnce(&mut Vec<u8>)) -> Result<GgufFile, lr
     GgufFile::open(&path)
 }
 
-fn refused(name: &str, change: impl FnOnce(&mut Vec<u8>)) -> String {
+fn rejected(name: &str, change: impl FnOnce(&mut Vec<u8>)) -> String {
     changed(name, change).unwrap_err().to_string()
 }
 
@@ -225,13 +225,13 @@ fn broken_files_are_errors() {
         ("blocks.gguf", |b| behind(b, "Q2_K", 24, &[1]), "not a multiple of the alignment"),
         ("blocks.gguf", |b| behind(b, "Q3_K", 24, &[0; 8]), "within the tensor before it"),
     ];
-    for (file, change, wanted) in cases {
-        let error = refused(file, change);
-        assert!(error.contains(wanted), "{wanted}: {error}");
+    for (file, change, expected) in cases {
+        let error = rejected(file, change);
+        assert!(error.contains(expected), "{expected}: {error}");
     }
-    let kind = refused("blocks.gguf", |b| behind(b, "Q2_K", 20, &[20]));
+    let kind = rejected("blocks.gguf", |b| behind(b, "Q2_K", 20, &[20]));
     assert!(kind.contains("Q4_K"), "{kind}");
-    let twice = refused("blocks.gguf", |b| {
+    let twice = rejected("blocks.gguf", |b| {
         let at = b.windows(4).position(|found| found == b"Q3_K").unwrap();
         b[at + 1] = b'2';
     });
@@ -243,7 +243,7 @@ fn broken_files_are_errors() {
 fn every_shorter_file_is_an_error() {
     let whole = std::fs::read(golden("gguf/blocks.gguf")).unwrap();
     for length in (0..whole.len() - 32).step_by(7) {
-        let short = refused("blocks.gguf", |bytes| bytes.truncate(length));
+        let short = rejected("blocks.gguf", |bytes| bytes.truncate(length));
         assert!(short.contains("it is cut short"), "{length}: {short}");
     }
 }
@@ -278,7 +278,7 @@ fn written(settings: &[(&str, GgufField)], factors: Option<&[f32]>) -> Result<St
 }
 
 #[test]
-fn other_models_are_refused_by_key() {
+fn other_models_are_rejected_by_key() {
     let text = |text: &str| GgufField::Text(text.to_owned());
     assert!(written(&[], None).unwrap().contains("\"num_key_value_heads\": 4"));
     for (key, value) in [
@@ -306,7 +306,7 @@ fn other_models_are_refused_by_key() {
 }
 
 #[test]
-fn other_tokenizers_are_refused_by_key() {
+fn other_tokenizers_are_rejected_by_key() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("changed.gguf");
     let tokenizer = |text: &str, skip: usize, new: &[u8]| {
@@ -367,10 +367,10 @@ fn an_adapter_is_added_by_llama_cpps_rule() {
     assert_eq!(written.dropped, ["model.layers.1.mlp.up_proj"]);
 
     let file = GgufFile::open(&path).unwrap();
-    for (key, wanted) in
+    for (key, expected) in
         [("general.type", "adapter"), ("adapter.type", "lora"), ("general.architecture", "llama")]
     {
-        assert_eq!(file.text(key).unwrap(), Some(wanted));
+        assert_eq!(file.text(key).unwrap(), Some(expected));
     }
     assert_eq!(file.names().len(), 8);
     let alpha = file.float("adapter.lora.alpha").unwrap().unwrap();
@@ -401,10 +401,10 @@ fn an_adapter_is_added_by_llama_cpps_rule() {
             }
             None => merged,
         };
-        for (found, wanted) in found.iter().zip(merged.to_f64().unwrap()) {
+        for (found, expected) in found.iter().zip(merged.to_f64().unwrap()) {
             assert!(
-                (found - wanted).abs() <= 1e-5 * wanted.abs().max(1.0),
-                "{name}: {found} {wanted}"
+                (found - expected).abs() <= 1e-5 * expected.abs().max(1.0),
+                "{name}: {found} {expected}"
             );
         }
     }
@@ -424,7 +424,7 @@ fn adapters_that_llama_cpp_cannot_take_are_errors() {
     let bias = HostTensor::from_f32(&[1], &[0.0]).unwrap();
     whole.saved.insert("classifier.bias".to_owned(), bias);
     let name = query.0;
-    for (adapter, wanted) in [
+    for (adapter, expected) in [
         (adapter(&[("lm_head", update(680, 2, 32, 3.0)), query]), "it is the word embedding"),
         (adapter(&[(name, update(32, 0, 32, 2.0))]), "no module has a rank left"),
         (adapter(&[("model.layers.0.conv", update(32, 1, 32, 2.0))]), "no counterpart"),
@@ -432,7 +432,7 @@ fn adapters_that_llama_cpp_cannot_take_are_errors() {
         (whole, "whole parameters (`classifier.bias`)"),
     ] {
         let error = write_gguf_adapter(&adapter, &tied, "name", &path).unwrap_err();
-        assert!(matches!(&error, Error::Adapter(text) if text.contains(wanted)), "{error}");
+        assert!(matches!(&error, Error::Adapter(text) if text.contains(expected)), "{error}");
         assert!(!path.exists(), "{error}");
     }
 }

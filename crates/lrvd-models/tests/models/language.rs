@@ -1,4 +1,4 @@
-//! Logits of wanted tokens alone are those of the whole text, whoever shares the batch and wherever the noise enters.
+//! Logits of expected tokens alone are those of the whole text, whoever shares the batch and wherever the noise enters.
 
 use burn::tensor::DType;
 use lrvd_burn::sampling::{DrawPer, DrawSet, Pass, Scheme};
@@ -25,7 +25,7 @@ fn models() -> [LlamaForCausalLm; 3] {
 }
 
 /// The logits of the whole text at the asked columns.
-fn wanted(model: &LlamaForCausalLm, batch: &TextBatch, pass: &Pass) -> Vec<f64> {
+fn expected(model: &LlamaForCausalLm, batch: &TextBatch, pass: &Pass) -> Vec<f64> {
     let logits = model.forward(&batch.tokens, pass);
     let [_, tokens, _] = logits.dims();
     let all = numbers(logits);
@@ -46,7 +46,7 @@ fn asked_columns_are_those_of_the_whole_text() {
         ] {
             let found = model.logits(&batch, &pass);
             assert_eq!(found.dims(), [7, VOCAB]);
-            close(&numbers(found), &wanted(&model, &batch, &pass), 1e-10);
+            close(&numbers(found), &expected(&model, &batch, &pass), 1e-10);
         }
     }
 }

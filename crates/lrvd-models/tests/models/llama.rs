@@ -76,7 +76,7 @@ fn pieces_through_the_cache_equal_the_whole_text() {
         Pass::sampled(Scheme::Weights(DrawPer::Sequence), key()),
     ];
     for pass in draws {
-        let wanted = numbers(model.forward(&whole, &pass).narrow(1, tokens - 1, 1));
+        let expected = numbers(model.forward(&whole, &pass).narrow(1, tokens - 1, 1));
         for cuts in [vec![tokens], vec![3, tokens - 3], vec![1; tokens], vec![2, 1, tokens - 3]] {
             let mut cache = KvCache::new();
             let (mut from, mut last) = (0, Vec::new());
@@ -88,7 +88,7 @@ fn pieces_through_the_cache_equal_the_whole_text() {
                 from += columns;
             }
             assert_eq!(cache.columns(), tokens);
-            close(&last, &wanted, 1e-12);
+            close(&last, &expected, 1e-12);
         }
     }
     let fixed = model.drawn(key());
@@ -287,8 +287,8 @@ fn continuations_do_not_depend_on_company_and_stop_where_told() {
         let stop = together[0][2];
         options.stop = vec![stop];
         let stopped = model.generate_greedy(&prompts, &options).unwrap();
-        let wanted = together[0].iter().position(|&id| id == stop).unwrap();
-        assert_eq!(stopped[0], together[0][..wanted]);
+        let expected = together[0].iter().position(|&id| id == stop).unwrap();
+        assert_eq!(stopped[0], together[0][..expected]);
         options.stop.clear();
     }
     // A stop after three of the six tokens is an error; after the last one it changes nothing.
@@ -306,12 +306,12 @@ fn continuations_do_not_depend_on_company_and_stop_where_told() {
             Err(error) => assert!(ends == 3 && matches!(error, Error::Stopped), "{error}"),
         }
     }
-    for (prompts, wanted) in [
+    for (prompts, expected) in [
         ([vec![1], vec![]], "prompt 1 has no tokens"),
         ([vec![1, 50], vec![1]], "prompt 0 has token 50 at position 1, the model has 50 tokens"),
     ] {
         let error = model.generate_greedy(&prompts, &options).unwrap_err();
-        assert!(matches!(&error, Error::Text(text) if text == wanted), "{error}");
+        assert!(matches!(&error, Error::Text(text) if text == expected), "{error}");
     }
     assert!(model.generate_greedy(&[], &options).unwrap().is_empty());
 }

@@ -188,7 +188,7 @@ fn damaged_checkpoints_are_reported_whole() {
     assert!(error.contains("is cut short"), "{error}");
     std::fs::remove_file(&shard).unwrap();
     let error = load(SEPARATE, dir.path(), DType::F32).unwrap_err().to_string();
-    assert!(error.contains("names the shard `part-1.safetensors`, which is not there"), "{error}");
+    assert!(error.contains("names the shard `part-1.safetensors`, which is missing"), "{error}");
 }
 
 #[test]
@@ -216,5 +216,5 @@ fn a_wrong_shape_is_reported_before_its_values_are_read() {
     let file = std::fs::File::options().write(true).open(&path).unwrap();
     file.set_len(start.len() as u64 + bytes).unwrap();
     let text = load(SEPARATE, dir.path(), DType::F32).unwrap_err().to_string();
-    assert!(text.contains("mis-shaped (1):\n  `model.norm.weight`: wanted"), "{text}");
+    assert!(text.contains("mis-shaped (1):\n  `model.norm.weight`: expected"), "{text}");
 }

@@ -82,9 +82,9 @@ fn one_draw_per_batch_equals_the_drawn_model() {
     let key = NoiseKey::new(12).at_step(1);
     let pass = Pass::sampled(Scheme::Weights(DrawPer::Batch), key);
     let found = numbers(model.forward(&batch(&rows, DType::F64), &pass));
-    let wanted = drawn(&model, key, 1, 0);
-    let wanted = numbers(wanted.forward(&batch(&rows, DType::F64), &Pass::mean()));
-    close(&found, &wanted, 1e-9);
+    let expected = drawn(&model, key, 1, 0);
+    let expected = numbers(expected.forward(&batch(&rows, DType::F64), &Pass::mean()));
+    close(&found, &expected, 1e-9);
 }
 
 #[test]

@@ -56,12 +56,12 @@ fn logits_equal_the_independent_forward_pass() {
         let logits = values(model(dtype).forward(&input, &Pass::mean()));
         let stored = expected["logits_after_position"].as_object().unwrap();
         assert_eq!(stored.len(), 5);
-        for (position, wanted) in stored {
-            let wanted: Vec<f64> = serde_json::from_value(wanted.clone()).unwrap();
+        for (position, expected) in stored {
+            let expected: Vec<f64> = serde_json::from_value(expected.clone()).unwrap();
             let start = position.parse::<usize>().unwrap() * 512;
-            let worst = wanted.iter().zip(&logits[start..start + 512]);
+            let worst = expected.iter().zip(&logits[start..start + 512]);
             let worst = worst.map(|(w, f)| (w - f).abs()).fold(0.0, f64::max);
-            assert!(wanted.len() == 512 && worst < limit, "{dtype:?}, {position}: {worst}");
+            assert!(expected.len() == 512 && worst < limit, "{dtype:?}, {position}: {worst}");
         }
     }
 }

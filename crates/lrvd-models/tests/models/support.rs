@@ -144,10 +144,10 @@ pub(crate) fn numbers<const D: usize>(tensor: Tensor<D>) -> Vec<f64> {
 
 /// Equal up to `limit`, absolutely for small and relatively for large values.
 #[track_caller]
-pub(crate) fn close(found: &[f64], wanted: &[f64], limit: f64) {
-    assert_eq!(found.len(), wanted.len());
-    for (i, (found, wanted)) in found.iter().zip(wanted).enumerate() {
-        let limit = limit * wanted.abs().max(1.0);
-        assert!((found - wanted).abs() <= limit, "{i}: {found} and {wanted}");
+pub(crate) fn close(found: &[f64], expected: &[f64], limit: f64) {
+    assert_eq!(found.len(), expected.len());
+    for (i, (found, expected)) in found.iter().zip(expected).enumerate() {
+        let limit = limit * expected.abs().max(1.0);
+        assert!((found - expected).abs() <= limit, "{i}: {found} and {expected}");
     }
 }

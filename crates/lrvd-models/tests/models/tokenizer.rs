@@ -58,13 +58,13 @@ fn a_checkpoint_folder_is_loaded_with_its_settings() {
     tokenizer.check_vocab(8064).unwrap();
     tokenizer.check_vocab(8001).unwrap();
     let empty = tempfile::tempdir().unwrap();
-    for (error, wanted) in [
+    for (error, expected) in [
         (tokenizer.check_vocab(8000).unwrap_err(), "up to 8000, but the model embeds only 8000"),
         (tokenizer.decode(&[1, 8001], true).unwrap_err(), "of id 8001, its largest id is 8000"),
         (TextTokenizer::from_dir(empty.path()).unwrap_err(), "the files `tokenizer.json`, "),
     ] {
         assert!(matches!(error, Error::Tokenizer { .. }), "{error}");
-        assert!(error.to_string().contains(wanted), "{error}");
+        assert!(error.to_string().contains(expected), "{error}");
     }
 }
 
@@ -73,16 +73,16 @@ fn limits_that_cannot_be_met_are_errors() {
     let tokenizer = TextTokenizer::from_file(&nano().join("spm.model")).unwrap();
     assert_eq!(tokenizer.encode("a river", None, Some(2)).unwrap().ids, [1, 2]);
     let error = tokenizer.encode("a river", Some("a boat"), Some(2)).unwrap_err().to_string();
-    let wanted = "`max_length` should be at least 3, the number of special tokens, found 2";
-    assert_eq!(error, wanted);
+    let expected = "`max_length` should be at least 3, the number of special tokens, found 2";
+    assert_eq!(error, expected);
     let only = |strategy, pair| {
         let options = EncodeOptions { max_length: Some(5), strategy, padding: None };
         tokenizer.encode_with("the river was high", pair, &options)
     };
     let second = TruncationStrategy::OnlySecond;
     let error = only(second, None).unwrap_err().to_string();
-    let wanted = "truncation `only_second` must remove 1 tokens from a text that has 0";
-    assert_eq!(error, wanted);
+    let expected = "truncation `only_second` must remove 1 tokens from a text that has 0";
+    assert_eq!(error, expected);
     assert!(matches!(only(second, Some("no")), Err(Error::Text(_))));
     let first = only(TruncationStrategy::OnlyFirst, Some("no")).unwrap();
     assert_eq!(first.ids.len(), 5);
@@ -174,9 +174,10 @@ fn the_published_llama_vocabulary_gives_the_ids_of_llama_cpp() {
     assert_eq!((texts.len(), outputs.lines().count()), (46, 46));
     for (name, tokenizer) in both {
         for (text, line) in texts.iter().zip(outputs.lines()) {
-            let wanted: Vec<u32> = line.split_whitespace().map(|id| id.parse().unwrap()).collect();
+            let expected: Vec<u32> =
+                line.split_whitespace().map(|id| id.parse().unwrap()).collect();
             let found = tokenizer.encode(text, None, None).unwrap();
-            assert_eq!(found.ids[1..], wanted, "{name}: {text:?}");
+            assert_eq!(found.ids[1..], expected, "{name}: {text:?}");
         }
     }
 }

@@ -4,11 +4,11 @@
 //! is the one that states the file's hash, and because the token is for the hub's own host.
 
 use std::fs::{File, TryLockError};
-use std::io::{Read as _, Write as _};
+use std::io::{Read, Write as _};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use tracing::{debug, info};
+use tracing::{debug, info, warn};
 use ureq::http::{Method, Request, Response, StatusCode, Uri};
 use ureq::{Agent, Body};
 
@@ -25,6 +25,7 @@ pub(super) struct Client {
     endpoint: String,
     origin: Origin,
     token: Option<String>,
+    patience: Duration,
 }
 
 type Origin = (String, String, u16);
@@ -40,25 +41,25 @@ pub(super) struct Remote {
 
 impl Client {
     /// Requests to the hub at `endpoint`. The deadline `patience` is for a connection, for an answer, and for the next
-    /// bytes of a file.
+    /// bytes of a file, which must also come at [`SLOWEST`] beside it.
     pub(super) fn new(
         endpoint: &str,
         token: Option<String>,
         patience: Duration,
     ) -> Result<Self, String> {
         let endpoint = endpoint.trim_end_matches('/').to_owned();
-        let patience = Some(patience);
+        let each = Some(patience);
         let config = Agent::config_builder()
             .user_agent(concat!("lrvd/", env!("CARGO_PKG_VERSION")))
             .http_status_as_error(false)
             .max_redirects(0)
-            .timeout_resolve(patience)
-            .timeout_connect(patience)
-            .timeout_send_request(patience)
-            .timeout_recv_response(patience)
-            .timeout_per_read(patience);
+            .timeout_resolve(each)
+            .timeout_connect(each)
+            .timeout_send_request(each)
+            .timeout_recv_response(each)
+            .timeout_per_read(each);
         let origin = origin(&endpoint)?;
-        Ok(Self { agent: config.build().into(), endpoint, origin, token })
+        Ok(Self { agent: config.build().into(), endpoint, origin, token, patience })
     }
 
     /// What the hub states of `path`; `None` if it has no such file.
@@ -205,6 +206,10 @@ fn endless(url: &str) -> String {
 
 /// Bytes written at a time.
 const BLOCK: usize = 1 << 16;
+/// Bytes a second that a download has at least: a file that drips would never end.
+const SLOWEST: u64 = 16 << 10;
+/// Most bytes of a file whose size the hub does not state.
+const UNSTATED: u64 = 256 << 20;
 const RESUMED: &str = "the next run resumes it";
 /// Characters of a name that becomes a file's.
 const LONGEST: usize = 200;
@@ -318,9 +323,15 @@ impl<'a> Repository<'a> {
         if !blob.is_file() {
             self.complete(&mut file, remote)?;
             file.sync_all().map_err(words)?;
-            if let Err(why) = check(&partial, remote) {
-                std::fs::remove_file(&partial).map_err(words)?;
-                return Err(format!("{why}; the download was deleted"));
+            match check(&partial, remote) {
+                Ok(false) if is_weights(name) => {
+                    warn!(file = name, "the hub states no SHA-256 of these weights: not checked");
+                }
+                Ok(_) => {}
+                Err(why) => {
+                    std::fs::remove_file(&partial).map_err(words)?;
+                    return Err(format!("{why}; the download was deleted"));
+                }
             }
             std::fs::rename(&partial, blob).map_err(words)?;
         }
@@ -349,22 +360,10 @@ impl<'a> Repository<'a> {
             status => return Err(format!("the server answered {status} to a download")),
         }
         file.set_len(length).map_err(words)?;
-        let mut body = answer.into_body().into_reader();
-        let mut block = vec![0; BLOCK];
-        loop {
-            let n = body.read(&mut block).map_err(|error| {
-                format!("the download stopped after {length} bytes: {error}; {RESUMED}")
-            })?;
-            if n == 0 {
-                break;
-            }
-            length += n as u64;
-            if let Some(size) = remote.size.filter(|&size| size < length) {
-                file.set_len(0).map_err(words)?;
-                return Err(format!("the server sends more than the {size} bytes that it states"));
-            }
-            file.write_all(&block[..n]).map_err(words)?;
-        }
+        let most = remote.size.unwrap_or(UNSTATED);
+        let time = Duration::from_secs(most.saturating_sub(length) / SLOWEST);
+        let body = answer.into_body().into_reader();
+        length = append(file, length, body, most, self.client.patience + time)?;
         match remote.size {
             Some(size) if length < size => {
                 Err(format!("the download stopped after {length} of {size} bytes; {RESUMED}"))
@@ -374,8 +373,44 @@ impl<'a> Repository<'a> {
     }
 }
 
-/// Checks the SHA-256 of a download where the hub states it.
-fn check(file: &Path, remote: &Remote) -> Result<(), String> {
+/// Writes `body` behind the `length` bytes of `file`, and returns how many it then has: `most` of them, written within `time`.
+fn append(
+    file: &mut File,
+    mut length: u64,
+    mut body: impl Read,
+    most: u64,
+    time: Duration,
+) -> Result<u64, String> {
+    let words = |error: std::io::Error| error.to_string();
+    let stopped = |length: u64, why: &str| {
+        format!("the download stopped after {length} bytes: {why}; {RESUMED}")
+    };
+    let (begun, mut block) = (Instant::now(), vec![0; BLOCK]);
+    loop {
+        let n = body.read(&mut block).map_err(|error| stopped(length, &error.to_string()))?;
+        if n == 0 {
+            return Ok(length);
+        }
+        length += n as u64;
+        if length > most {
+            file.set_len(0).map_err(words)?;
+            return Err(format!(
+                "the server sends more than the {most} bytes that this file may have"
+            ));
+        }
+        file.write_all(&block[..n]).map_err(words)?;
+        if begun.elapsed() > time {
+            return Err(stopped(length, &format!("slower than {} KiB a second", SLOWEST >> 10)));
+        }
+    }
+}
+
+fn is_weights(name: &str) -> bool {
+    [".safetensors", ".bin"].iter().any(|ending| name.ends_with(ending))
+}
+
+/// Checks the SHA-256 of a download, and returns whether the hub states it.
+fn check(file: &Path, remote: &Remote) -> Result<bool, String> {
     // Small files have Git's own hash, of 40 digits.
     let is_sha256 = remote.etag.len() == 64 && remote.etag.chars().all(|c| c.is_ascii_hexdigit());
     if is_sha256 {
@@ -385,7 +420,7 @@ fn check(file: &Path, remote: &Remote) -> Result<(), String> {
             return Err(format!("the SHA-256 of the download is {found}, the hub states {stated}"));
         }
     }
-    Ok(())
+    Ok(is_sha256)
 }
 
 /// Makes `file` a link to `blob`, relative as Python's library makes it.
@@ -411,7 +446,55 @@ fn link(blob: &Path, file: &Path) -> std::io::Result<()> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use std::io::repeat;
+
     use super::*;
+
+    /// One byte at a time without an end, each after a while.
+    struct Drip;
+
+    impl Read for Drip {
+        fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+            std::thread::sleep(Duration::from_millis(10));
+            buffer[0] = b'a';
+            Ok(1)
+        }
+    }
+
+    #[test]
+    fn a_download_without_an_end_ends() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("blob");
+        let mut file = File::create(&path).unwrap();
+        let patience = Duration::from_millis(50);
+        let error = append(&mut file, 0, Drip, u64::MAX, patience).unwrap_err();
+        assert!(error.ends_with("slower than 16 KiB a second; the next run resumes it"), "{error}");
+        // What has come stays, so that the next run has less to read.
+        assert_ne!(std::fs::read(&path).unwrap(), b"");
+
+        let (body, time) = (repeat(b'a'), Duration::from_mins(10));
+        let error = append(&mut file, 0, body, 100_000, time).unwrap_err();
+        assert_eq!(error, "the server sends more than the 100000 bytes that this file may have");
+        assert_eq!(std::fs::read(&path).unwrap(), b"");
+        assert_eq!(append(&mut file, 3, &b"ab"[..], 5, time).unwrap(), 5);
+    }
+
+    #[test]
+    fn a_download_is_checked_where_its_sha256_is_stated() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("blob");
+        std::fs::write(&path, "weights").unwrap();
+        let check = |etag: &str| {
+            let (url, commit) = (String::new(), String::new());
+            check(&path, &Remote { url, commit, etag: etag.to_owned(), size: None })
+        };
+        // By coreutils' sha256sum.
+        let sha256 = "9a129038d9a00aed0cf6a7ea059ca50a813449061ab87848cf1a13eafdf33b2c";
+        assert_eq!(check(sha256), Ok(true));
+        assert!(check(&sha256.replace('9', "8")).unwrap_err().contains("the hub states 8a12"));
+        assert_eq!(check(&"0".repeat(40)), Ok(false));
+        assert!(is_weights("model-00001-of-00002.safetensors") && !is_weights("config.json"));
+    }
 
     #[test]
     fn an_origin_is_scheme_host_and_port() {

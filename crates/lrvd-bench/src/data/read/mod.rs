@@ -27,7 +27,7 @@ pub(crate) fn read_examples(file: &Path, format: Format, task: GlueTask) -> Resu
     let mut examples = Vec::new();
     for row in Table::open(file, &layout)? {
         let row = row?;
-        let text = |wanted| row.text(wanted).map(str::to_owned);
+        let text = |expected| row.text(expected).map(str::to_owned);
         examples.push(Example {
             id: row.id(IDS)?.unwrap_or_else(|| examples.len().to_string()),
             text_a: text(columns.text_a)?,
@@ -39,8 +39,8 @@ pub(crate) fn read_examples(file: &Path, format: Format, task: GlueTask) -> Resu
     Ok(examples)
 }
 
-fn label(row: &Row, wanted: &[&str], task: GlueTask) -> Result<Label> {
-    let (column, cell) = row.find(wanted)?;
+fn label(row: &Row, expected: &[&str], task: GlueTask) -> Result<Label> {
+    let (column, cell) = row.find(expected)?;
     let field = Field { spec: task.spec(), column, place: row.place() };
     match cell {
         Cell::Text(text) => field.of_text(text),

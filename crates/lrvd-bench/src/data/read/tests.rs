@@ -56,7 +56,7 @@ fn columns_are_found_by_name_in_both_layouts() {
         let rows = read(Format::Tsv, task, text).unwrap();
         (rows[0].id.clone(), rows[0].text_a.clone(), rows[0].text_b.clone().unwrap(), rows[0].label)
     };
-    let wanted = |id: &str, label| (id.to_owned(), "A".to_owned(), "B".to_owned(), label);
+    let expected = |id: &str, label| (id.to_owned(), "A".to_owned(), "B".to_owned(), label);
     for (task, text, id, label) in [
         (GlueTask::Qnli, "index\tquestion\tsentence\tlabel\n9\tA\tB\tnot_entailment", "9", 1),
         (GlueTask::Qnli, "question\tsentence\tlabel\nA\tB\tentailment", "0", 0),
@@ -77,10 +77,10 @@ fn columns_are_found_by_name_in_both_layouts() {
             2,
         ),
     ] {
-        assert_eq!(class(task, text), wanted(id, Label::Class(label)), "{text}");
+        assert_eq!(class(task, text), expected(id, Label::Class(label)), "{text}");
     }
     let text = "index\tgenre\tsentence1\tsentence2\tscore\n4\tnews\tA\tB\t3.800";
-    assert_eq!(class(GlueTask::Stsb, text), wanted("4", Label::Score(3.8)));
+    assert_eq!(class(GlueTask::Stsb, text), expected("4", Label::Score(3.8)));
 }
 
 #[test]
@@ -92,18 +92,21 @@ fn outer_spaces_stay() {
 #[test]
 fn a_bad_row_is_named_by_file_line_and_column() {
     let head = "sentence\tlabel\ngood\t1\n";
-    for (row, wanted) in [
-        ("bad", "`dev.tsv`, line 3: 1 tab-separated fields where 2 are expected (sentence, label)"),
+    for (row, expected) in [
+        (
+            "bad",
+            "`dev.tsv`, line 3: 1 tab-separated fields where 2 are expected (`sentence`, `label`)",
+        ),
         ("bad\t1\t", "`dev.tsv`, line 3: 3 tab-separated fields where 2 are expected"),
         ("", "`dev.tsv`, line 3: 1 tab-separated fields"),
         (
             "bad\tgood",
-            "`dev.tsv`, line 3, column `label`: unknown label `good`, wanted one of `negative` (0), `positive` (1)",
+            "`dev.tsv`, line 3, column `label`: unknown label `good`, expected one of `negative` (0), `positive` (1)",
         ),
         (" \t1", "`dev.tsv`, line 3, column `sentence`: empty text"),
     ] {
         let error = message(GlueTask::Sst2, format!("{head}{row}\nlast\t0\n"));
-        assert!(error.starts_with(wanted), "{error}");
+        assert!(error.starts_with(expected), "{error}");
     }
     let error = message(GlueTask::Stsb, "sentence1\tsentence2\tscore\nA\tB\t5.01");
     assert_eq!(error, "`dev.tsv`, line 2, column `score`: `5.01` is not a score within 0..=5");
@@ -149,11 +152,14 @@ fn ids_names_and_scores_are_labels() {
 #[test]
 fn errors_of_objects_name_file_line_and_key() {
     let good = "{\"sentence\":\"A\",\"label\":0}\n";
-    for (bad, wanted) in [
+    for (bad, expected) in [
         ("{\"sentence\":\"A\"}", "line 2: no key `label`; the keys are `sentence`"),
         ("{\"sentence\":3,\"label\":0}", "line 2, column `sentence`: a number where a string is"),
         ("{\"sentence\":\"A\",\"label\":true}", "column `label`: a boolean where a label is"),
-        ("{\"sentence\":\"A\",\"label\":2}", "unknown label `2`, wanted one of `unacceptable` (0)"),
+        (
+            "{\"sentence\":\"A\",\"label\":2}",
+            "unknown label `2`, expected one of `unacceptable` (0)",
+        ),
         ("{\"sentence\":\"A\",\"label\":0.5}", "unknown label `0.5`"),
         ("{\"sentence\":\"A\",\"label\":-1}", "hidden test label"),
         ("{\"sentence\":\" \",\"label\":0}", "line 2, column `sentence`: empty text"),
@@ -161,7 +167,7 @@ fn errors_of_objects_name_file_line_and_key() {
         ("", "line 2: not a JSON object"),
     ] {
         let error = read(Format::Jsonl, GlueTask::Cola, format!("{good}{bad}\n")).unwrap_err();
-        assert!(error.contains(wanted) && error.starts_with("`train.jsonl`"), "{error}");
+        assert!(error.contains(expected) && error.starts_with("`train.jsonl`"), "{error}");
     }
     let empty = read(Format::Jsonl, GlueTask::Cola, "").unwrap_err();
     assert_eq!(empty, "`train.jsonl` holds no examples");
@@ -190,7 +196,7 @@ fn columns_of_a_schema_are_found_by_name_in_any_order() {
 
 #[test]
 fn errors_name_file_row_and_column() {
-    for (name, task, wanted) in [
+    for (name, task, expected) in [
         (
             "cola-hidden.parquet",
             GlueTask::Cola,
@@ -211,7 +217,7 @@ fn errors_name_file_row_and_column() {
         ("absent.parquet", GlueTask::Cola, "cannot read"),
     ] {
         let error = golden(name, task).unwrap_err().to_string();
-        assert!(error.contains(wanted) && error.contains(name), "{error}");
+        assert!(error.contains(expected) && error.contains(name), "{error}");
     }
 }
 
@@ -259,9 +265,9 @@ fn real_files_have_their_published_rows() {
     ] {
         let examples = read_examples(&data.join("glue").join(file), Format::Tsv, task).unwrap();
         assert_eq!(examples.len(), rows, "{file}");
-        for (id, wanted) in class_counts.into_iter().enumerate() {
+        for (id, expected) in class_counts.into_iter().enumerate() {
             let found = examples.iter().filter(|e| e.label.class() == Some(id)).count();
-            assert_eq!(found, wanted, "{file} class {id}");
+            assert_eq!(found, expected, "{file} class {id}");
         }
     }
     let jsonl = read_examples(&data.join("superglue/RTE/train.jsonl"), Format::Jsonl, Rte).unwrap();

@@ -1,9 +1,10 @@
 //! Parquet, a row at a time, through the record interface, which needs no Arrow.
 
+use std::cell::Cell as ThreadCell;
 use std::fs::File;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Once};
 
 use anyhow::bail;
 use parquet::basic::ConvertedType;
@@ -27,19 +28,19 @@ pub(super) struct Columnar {
 }
 
 impl Columnar {
-    /// Decodes the `wanted` columns, or all if none are named.
-    pub(super) fn new(opened: File, file: &Path, wanted: &[&str]) -> Result<Self> {
+    /// Decodes the columns named `columns`, or all if none are named.
+    pub(super) fn new(opened: File, file: &Path, columns: &[&str]) -> Result<Self> {
         let reader = decoded(file, || SerializedFileReader::new(opened))?;
         let schema = reader.metadata().file_metadata().schema_descr().root_schema_ptr();
         let fields = schema.get_fields();
         let names: Arc<[String]> = fields.iter().map(|field| field.name().to_owned()).collect();
-        let needed = |i: &usize| wanted.is_empty() || wanted.contains(&names[*i].as_str());
+        let needed = |i: &usize| columns.is_empty() || columns.contains(&names[*i].as_str());
         let kept: Vec<usize> = (0..names.len()).filter(needed).collect();
         if kept.is_empty() {
             bail!(
                 "`{}` has no column {}; its columns are {}",
                 file.display(),
-                any_of(wanted),
+                any_of(columns),
                 quoted(&*names)
             );
         }
@@ -105,9 +106,26 @@ fn has_interval(field: &Type) -> bool {
         || field.is_group() && field.get_fields().iter().any(|inner| has_interval(inner))
 }
 
+thread_local! {
+    /// Whether this thread decodes, so that the panics on it are errors of a file, which the panic hook does not print.
+    static DECODES: ThreadCell<bool> = const { ThreadCell::new(false) };
+}
+
 /// What `decode` returns. The decoder panics on some damaged files; that is an error of the file here.
 fn decoded<T>(file: &Path, decode: impl FnOnce() -> Result<T, ParquetError>) -> Result<T> {
-    let outcome = catch_unwind(AssertUnwindSafe(decode)).unwrap_or_else(|_| {
+    static HOOK: Once = Once::new();
+    HOOK.call_once(|| {
+        let usual = take_hook();
+        set_hook(Box::new(move |panic| {
+            if !DECODES.get() {
+                usual(panic);
+            }
+        }));
+    });
+    DECODES.set(true);
+    let outcome = catch_unwind(AssertUnwindSafe(decode));
+    DECODES.set(false);
+    let outcome = outcome.unwrap_or_else(|_| {
         Err(ParquetError::General("the file is damaged: its pages do not fit its metadata".into()))
     });
     outcome.map_err(|source| broken(file, source))

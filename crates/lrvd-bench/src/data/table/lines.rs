@@ -5,7 +5,6 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::{anyhow, bail};
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
@@ -131,75 +130,82 @@ impl<'de> Deserialize<'de> for Fields {
 
 pub(super) struct Commas {
     names: Arc<[String]>,
-    records: csv::StringRecordsIntoIter<BufReader<Bounded>>,
-    /// The reader leaves the LF of CRLF for the next record, whose line it counts too low by 1.
-    before: usize,
-    /// Byte up to which the file may be read.
-    end: Arc<AtomicU64>,
+    records: csv::StringRecordsIntoIter<Bounded>,
 }
 
-/// A file that is read up to a byte that moves on with the records: a quote that is never closed would fill the memory.
+/// A file that is read one line at a time, so that the line of a row is known, and up to a byte that moves on with the rows: a
+/// quote that is never closed would fill the memory.
 struct Bounded {
-    file: File,
+    file: BufReader<File>,
     at: u64,
-    end: Arc<AtomicU64>,
+    end: u64,
+    line: usize,
+    /// Line in which the row starts that is being read, once a byte of it was read. The reader passes over blank lines.
+    row: Option<usize>,
 }
 
 impl Read for Bounded {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        if self.at >= self.end.load(Ordering::Relaxed) {
+        if self.at >= self.end {
             return Err(io::Error::other("the row does not end"));
         }
-        let length = self.file.read(buffer)?;
+        let bytes = self.file.fill_buf()?;
+        let bytes = &bytes[..bytes.len().min(buffer.len())];
+        let end = bytes.iter().position(|&byte| byte == b'\n');
+        let bytes = &bytes[..end.map_or(bytes.len(), |end| end + 1)];
+        buffer[..bytes.len()].copy_from_slice(bytes);
+        if self.row.is_none() && bytes.iter().any(|byte| !b"\r\n".contains(byte)) {
+            self.row = Some(self.line);
+        }
+        self.line += usize::from(end.is_some());
+        let length = bytes.len();
         self.at += length as u64;
+        self.file.consume(length);
         Ok(length)
     }
 }
 
 impl Commas {
     pub(super) fn new(opened: File, file: &Path) -> Result<Self> {
-        let end = Arc::new(AtomicU64::new(MAX_ROW));
-        let mut opened = BufReader::new(Bounded { file: opened, at: 0, end: Arc::clone(&end) });
-        let head = opened.fill_buf().map_err(cannot("read", file))?;
-        let first = head.iter().position(|&byte| byte == b'\n');
-        let before = usize::from(first.is_some_and(|first| head[..first].ends_with(b"\r")));
+        let bytes =
+            Bounded { file: BufReader::new(opened), at: 0, end: MAX_ROW, line: 1, row: None };
         // Too few or too many fields are our error, which names the columns.
-        let mut reader = csv::ReaderBuilder::new().flexible(true).from_reader(opened);
+        let mut reader = csv::ReaderBuilder::new().flexible(true).from_reader(bytes);
         let header = reader.headers().cloned();
-        let header = header.map_err(|error| broken(file, error, &reader, 1))?;
+        let header = header.map_err(|error| broken(file, error, reader.get_ref()))?;
         let names = header.iter().map(str::to_owned).collect();
-        Ok(Self { names, records: reader.into_records(), before, end })
+        Ok(Self { names, records: reader.into_records() })
     }
 
     pub(super) fn next_row(&mut self, file: &Path) -> Result<Option<Row>> {
-        let start = self.records.reader().position().clone();
-        self.end.store(start.byte() + MAX_ROW, Ordering::Relaxed);
+        let start = self.records.reader().position().byte();
+        let bytes = self.records.reader_mut().get_mut();
+        (bytes.end, bytes.row) = (start + MAX_ROW, None);
         let Some(record) = self.records.next() else { return Ok(None) };
-        let record =
-            record.map_err(|error| broken(file, error, self.records.reader(), start.line()))?;
-        let line = record.position().map_or(0, |position| position.line() as usize) + self.before;
-        let place = Place { file: file.into(), at: At::Line(line) };
-        Row::separated(&self.names, place, "comma", record.iter()).map(Some)
+        let bytes = self.records.reader().get_ref();
+        let record = record.map_err(|error| broken(file, error, bytes))?;
+        Row::separated(&self.names, bytes.place(file), "comma", record.iter()).map(Some)
     }
 }
 
-/// The error of the row that starts in `line`.
-fn broken(
-    file: &Path,
-    error: csv::Error,
-    reader: &csv::Reader<BufReader<Bounded>>,
-    line: u64,
-) -> Error {
-    let inner = reader.get_ref().get_ref();
-    if error.is_io_error() && inner.at >= inner.end.load(Ordering::Relaxed) {
-        let at = At::Line(line as usize);
-        return anyhow!(
-            "{place}: longer than {} MiB",
-            MAX_ROW >> 20,
-            place = Place { file: file.into(), at }
-        );
+impl Bounded {
+    fn place(&self, file: &Path) -> Place {
+        Place { file: file.into(), at: At::Line(self.row.unwrap_or(self.line)) }
     }
-    Error::new(error).context(format!("cannot decode CSV file `{}`", file.display()))
+}
+
+/// The error of the row that was last read from `bytes`.
+fn broken(file: &Path, error: csv::Error, bytes: &Bounded) -> Error {
+    let place = bytes.place(file);
+    match error.kind() {
+        csv::ErrorKind::Io(_) if bytes.at >= bytes.end => {
+            anyhow!("{place}: longer than {} MiB", MAX_ROW >> 20)
+        }
+        csv::ErrorKind::Utf8 { err, .. } => {
+            anyhow!("{place}: invalid UTF-8 in field {}", err.field() + 1)
+        }
+        _ => Error::new(error).context(format!("cannot decode CSV file `{}`", file.display())),
+    }
 }
 
 #[cfg(test)]
@@ -230,14 +236,15 @@ mod tests {
             ("b.tsv", "text\tlabel\na\tb\n", 3),
             ("c.csv", csv[0], 2),
             ("d.csv", csv[1], 3),
+            ("e.csv", "text,label\r\na,b\r\n\r\n\"\r\nc,d\r\n", 4),
         ] {
             let path = folder.path().join(name);
             let mut file = File::create(&path).unwrap();
             file.write_all(start.as_bytes()).unwrap();
             file.set_len(2 * MAX_ROW).unwrap();
             let error = read(&path).unwrap().find_map(Result::err).unwrap().to_string();
-            let wanted = format!("`{}`, line {line}: longer than 64 MiB", path.display());
-            assert_eq!(error, wanted);
+            let expected = format!("`{}`, line {line}: longer than 64 MiB", path.display());
+            assert_eq!(error, expected);
         }
     }
 }

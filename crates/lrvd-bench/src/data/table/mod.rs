@@ -54,7 +54,7 @@ impl Format {
             "jsonl" | "ndjson" => Self::Jsonl,
             "parquet" => Self::Parquet,
             _ => bail!(
-                "`{}` is in no known format; wanted a name that ends in `.tsv`, `.csv`, `.jsonl` or `.parquet`",
+                "`{}` is in no known format; expected a name that ends in `.tsv`, `.csv`, `.jsonl` or `.parquet`",
                 file.display()
             ),
         })

@@ -39,10 +39,10 @@ impl Row {
     ) -> Result<Self> {
         let cells: Vec<Cell> = fields.map(|field| Cell::Text(field.to_owned())).collect();
         if cells.len() != names.len() {
-            let (wanted, found) = (names.len(), cells.len());
+            let (expected, found) = (names.len(), cells.len());
             bail!(
-                "{place}: {found} {separator}-separated fields where {wanted} are expected ({})",
-                names.join(", ")
+                "{place}: {found} {separator}-separated fields where {expected} are expected ({})",
+                quoted(&**names)
             );
         }
         Ok(Self::under(Arc::clone(names), place, cells))
@@ -56,30 +56,30 @@ impl Row {
         self.names.iter().any(|known| known == name)
     }
 
-    /// The first of `wanted` that the row has, with its name.
-    pub fn find<'a>(&self, wanted: &[&'a str]) -> Result<(&'a str, &Cell)> {
-        for name in wanted {
+    /// The value under the first of `names` that the row has, with its name.
+    pub fn find<'a>(&self, names: &[&'a str]) -> Result<(&'a str, &Cell)> {
+        for name in names {
             if let Some(cell) = self.get(name)? {
                 return Ok((*name, cell));
             }
         }
-        let (place, wanted) = (&self.place, any_of(wanted));
+        let (place, names) = (&self.place, any_of(names));
         Err(if self.keyed {
             let mut found = self.names.to_vec();
             found.sort_unstable();
-            anyhow!("{place}: no key {wanted}; the keys are {}", quoted(found))
+            anyhow!("{place}: no key {names}; the keys are {}", quoted(found))
         } else {
             anyhow!(
-                "`{}` has no column {wanted}; its columns are {}",
+                "`{}` has no column {names}; its columns are {}",
                 place.file.display(),
                 quoted(&*self.names)
             )
         })
     }
 
-    /// The text under the first of `wanted` that the row has, verbatim.
-    pub fn text(&self, wanted: &[&str]) -> Result<&str> {
-        let (name, cell) = self.find(wanted)?;
+    /// The text under the first of `names` that the row has, verbatim.
+    pub fn text(&self, names: &[&str]) -> Result<&str> {
+        let (name, cell) = self.find(names)?;
         self.as_text(cell, name)
     }
 
@@ -93,7 +93,10 @@ impl Row {
                 if !self.keyed {
                     place.at = At::Line(1);
                 }
-                Err(anyhow!("{place}: `{name}` occurs {} times, wanted one such column", more + 1))
+                Err(anyhow!(
+                    "{place}: `{name}` occurs {} times, expected one such column",
+                    more + 1
+                ))
             }
         }
     }
@@ -165,10 +168,10 @@ impl Row {
         }
     }
 
-    /// The error of a value that has another type than `wanted`.
-    pub(crate) fn wrong_type(&self, column: &str, wanted: &'static str, cell: &Cell) -> Error {
+    /// The error of a value that has another type than `expected`.
+    pub(crate) fn wrong_type(&self, column: &str, expected: &'static str, cell: &Cell) -> Error {
         let (place, found) = (&self.place, cell.kind());
-        anyhow!("{place}, column `{column}`: {found} where {wanted} is expected")
+        anyhow!("{place}, column `{column}`: {found} where {expected} is expected")
     }
 
     pub(crate) fn blank(&self, column: &str, what: &'static str) -> Error {

@@ -52,7 +52,7 @@ fn values_keep_their_types() {
 }
 
 #[test]
-fn a_name_that_occurs_twice_is_refused_where_it_is_read() {
+fn a_name_that_occurs_twice_is_rejected_where_it_is_read() {
     let cases = [
         ("d.tsv", "a\tb\ta\nx\ty\tz\n", "`d.tsv`, line 1: `a` occurs 2 times"),
         ("d.csv", "a,b,a\nx,y,z\n", "`d.csv`, line 1: `a` occurs 2 times"),
@@ -62,34 +62,34 @@ fn a_name_that_occurs_twice_is_refused_where_it_is_read() {
             "`d.jsonl`, line 2: `a` occurs 2 times",
         ),
     ];
-    for (name, text, wanted) in cases {
+    for (name, text, expected) in cases {
         let row = &rows(name, text.as_bytes()).unwrap()[0];
         assert_eq!(row.text(&["b"]).unwrap(), "y");
         let error = row.text(&["a"]).unwrap_err().to_string();
         let (file, rest) = error.rsplit_once('/').unwrap();
-        assert!(format!("`{rest}").starts_with(wanted), "{file}/{rest}");
+        assert!(format!("`{rest}").starts_with(expected), "{file}/{rest}");
     }
 }
 
 #[test]
 fn errors_name_file_and_line() {
-    for (name, text, wanted) in [
+    for (name, text, expected) in [
         (
             "d.csv",
             &b"a,b\n1,2\n3\n"[..],
-            "`d.csv`, line 3: 1 comma-separated fields where 2 are expected (a, b)",
+            "`d.csv`, line 3: 1 comma-separated fields where 2 are expected (`a`, `b`)",
         ),
-        ("d.csv", b"a,b\n1,\xff\n", "cannot decode CSV file `d.csv`"),
+        ("d.csv", b"a,b\n1,\xff\n", "`d.csv`, line 2: invalid UTF-8 in field 2"),
         ("d.tsv", b"a\n1\n\xff\n", "`d.tsv`, line 3: invalid UTF-8 at byte 4 of the file"),
         ("d.jsonl", b"{}\n[]\n", "`d.jsonl`, line 2: not a JSON object"),
         ("d.tsv", b"", "`d.tsv` holds no examples"),
         ("d.csv", b"a,b\n", "`d.csv` holds no examples"),
         ("d.jsonl", b"\n", "`d.jsonl` holds no examples"),
         ("d.parquet", b"PAR1", "cannot decode parquet file `d.parquet`"),
-        ("d.txt", b"a", "`d.txt` is in no known format; wanted a name that ends in `.tsv`"),
+        ("d.txt", b"a", "`d.txt` is in no known format; expected a name that ends in `.tsv`"),
     ] {
         let error = rows(name, text).unwrap_err();
-        assert!(error.starts_with(wanted), "{error}");
+        assert!(error.starts_with(expected), "{error}");
     }
     let absent = read(Path::new("no/such.csv")).map(drop).unwrap_err().to_string();
     assert_eq!(absent, "cannot read `no/such.csv`");
@@ -103,7 +103,7 @@ fn nothing_follows_an_error() {
 }
 
 #[test]
-fn only_wanted_columns_of_a_parquet_file_are_decoded() {
+fn only_the_columns_asked_for_of_a_parquet_file_are_decoded() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/data");
     let file = folder.join("cola-train-00000-of-00002.parquet");
     let layout = Layout { columns: &["label"], ..Layout::of(Format::Parquet) };
@@ -119,7 +119,7 @@ fn only_wanted_columns_of_a_parquet_file_are_decoded() {
 
 /// The record interface ends the program at a value of this type.
 #[test]
-fn a_parquet_column_of_intervals_is_refused_unless_it_is_skipped() {
+fn a_parquet_column_of_intervals_is_rejected_unless_it_is_skipped() {
     let schema = "message m { required binary text (UTF8);
         optional group when { required fixed_len_byte_array(12) span (INTERVAL); } }";
     let schema = Arc::new(parquet::schema::parser::parse_message_type(schema).unwrap());
@@ -139,19 +139,32 @@ fn a_parquet_column_of_intervals_is_refused_unless_it_is_skipped() {
     writer.close().unwrap();
 
     let open = |columns| Table::open(&path, &Layout { columns, ..Layout::of(Format::Parquet) });
-    let refused = open(&[]).map(|_| ()).unwrap_err();
-    assert!(refused.to_string().contains("column `when`: an INTERVAL"), "{refused}");
+    let rejected = open(&[]).map(|_| ()).unwrap_err();
+    assert!(rejected.to_string().contains("column `when`: an INTERVAL"), "{rejected}");
     let row = open(&["text"]).unwrap().next().unwrap().unwrap();
     assert_eq!(row.text(&["text"]).unwrap(), "a");
 }
 
 #[test]
 fn lines_are_counted_alike_with_lf_and_crlf() {
-    for end in ["\n", "\r\n"] {
-        let text = ["a,b", "x,y", "\"two", "lines\",y", "z"].join(end);
-        let error = rows("d.csv", text.as_bytes()).unwrap_err();
-        assert!(error.starts_with("`d.csv`, line 5:"), "{error}");
+    // The second is longer than what is read at once.
+    let headers = ["a,b", &format!("a,{}", "b".repeat(20_000))];
+    for (end, header) in ["\n", "\r\n"].into_iter().flat_map(|end| headers.map(|h| (end, h))) {
+        let lines = [header, "x,y", "\"two", "lines\",y", "", "z"];
+        let mut text = lines.join(end).into_bytes();
+        let error = rows("d.csv", &text).unwrap_err();
+        assert!(error.starts_with("`d.csv`, line 6: 1 comma"), "{error}");
+        text.extend(b",\xff");
+        let error = rows("d.csv", &text).unwrap_err();
+        assert_eq!(error, "`d.csv`, line 6: invalid UTF-8 in field 2");
     }
+}
+
+#[test]
+fn of_many_columns_some_are_named() {
+    let header = (0..1000).map(|i| i.to_string()).collect::<Vec<_>>().join(",");
+    let error = rows("d.csv", format!("{header}\n1\n").as_bytes()).unwrap_err();
+    assert!(error.ends_with(", `39` and 960 more)"), "{error}");
 }
 
 #[test]
@@ -174,12 +187,46 @@ fn integers_stay_distinct_or_are_errors() {
     assert!(Cell::Float(1e22).kind().contains("as a string"));
 }
 
+/// `bytes` with `changed` from byte `start` on.
+fn patched(mut bytes: Vec<u8>, patches: &[(usize, &[u8])]) -> Vec<u8> {
+    for &(start, changed) in patches {
+        bytes[start..start + changed.len()].copy_from_slice(changed);
+    }
+    bytes
+}
+
 #[test]
 fn damaged_parquet_is_an_error_that_names_the_file() {
-    for bytes in
-        [&include_bytes!("damaged/delta.parquet")[..], include_bytes!("damaged/plain.parquet")]
-    {
+    let (delta, plain) =
+        (include_bytes!("damaged/delta.parquet"), include_bytes!("damaged/plain.parquet"));
+    let valid = patched(delta.to_vec(), &[(249, &[122])]);
+    assert!(rows("d.parquet", &valid).is_ok());
+    // What the fuzzer's other files have in place of the bytes of the valid one.
+    let large = [255, 255, 255, 255, 255, 255, 255, 127];
+    let changes: [&[(usize, &[u8])]; 6] = [
+        &[(347, &[255]), (1559, &[104])],
+        &[(253, &[0; 54])],
+        &[(335, &[0; 17])],
+        &[(332, &large)],
+        &[(275, &large)],
+        &[(325, &large)],
+    ];
+    let other = patched(plain.to_vec(), &[(12_992, &[136]), (13_163, &[127]), (13_225, &[82])]);
+    let mut files = vec![delta.to_vec(), plain.to_vec(), other];
+    files.extend(changes.map(|changes| patched(valid.clone(), changes)));
+    for (i, bytes) in files.iter().enumerate() {
         let error = rows("d.parquet", bytes).unwrap_err();
-        assert!(error.contains("`d.parquet`"), "{error}");
+        assert!(error.contains("`d.parquet`"), "{i}: {error}");
     }
+}
+
+#[test]
+fn a_panic_of_the_parquet_decoder_prints_nothing() {
+    let name = "data::table::tests::damaged_parquet_is_an_error_that_names_the_file";
+    let mut program = std::process::Command::new(std::env::current_exe().unwrap());
+    let output = program.args(["--exact", name, "--nocapture"]).output().unwrap();
+    let [stdout, stderr] =
+        [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
+    assert!(output.status.success() && stdout.contains("1 passed"), "{stdout}");
+    assert!(!stderr.contains("panicked"), "{stderr}");
 }

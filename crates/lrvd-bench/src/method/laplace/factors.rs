@@ -183,11 +183,11 @@ impl Curvatures {
             outcome?;
             log_likelihood += likelihood(&seen, examples, &indices)?;
             for used in &seen.uses {
-                let wanted: usize = sums.iter().flatten().map(AdapterSums::wide_bytes).sum();
+                let expected: usize = sums.iter().flatten().map(AdapterSums::wide_bytes).sum();
                 let sum = &mut sums[used.module];
                 let sum = sum.get_or_insert_with(|| AdapterSums::new(used, settings));
                 sum.add(used);
-                if wanted > memory {
+                if expected > memory {
                     sum.fold();
                 }
             }
@@ -302,12 +302,12 @@ pub(super) fn fisher_root(p: &[f64]) -> Vec<f64> {
     root
 }
 
-/// Directions iterated beyond the wanted ones: convergence is as fast as the gap to the first
+/// Directions iterated beyond those asked for: convergence is as fast as the gap to the first
 /// direction left out.
 const SURPLUS: usize = 10;
 /// Iterations after which the best so far is taken.
 const MAX_ITERATIONS: usize = 100;
-/// Relative change of the wanted eigenvalues' sum at which the iteration ends: what is summed comes
+/// Relative change of the sum of the eigenvalues asked for at which the iteration ends: what is summed comes
 /// from `f32` activations.
 const TOLERANCE: f64 = 1e-9;
 
@@ -363,9 +363,9 @@ mod tests {
             let square = transposed_times(&root, &root, n - 1, n, n);
             for (at, value) in square.iter().enumerate() {
                 let (i, j) = (at / n, at % n);
-                let wanted = if i == j { p[i] * (1.0 - p[i]) } else { -p[i] * p[j] };
-                let slack = 1e-15 + 1e-12 * wanted.abs();
-                assert!((value - wanted).abs() <= slack, "{p:?} {i} {j}: {value} {wanted}");
+                let expected = if i == j { p[i] * (1.0 - p[i]) } else { -p[i] * p[j] };
+                let slack = 1e-15 + 1e-12 * expected.abs();
+                assert!((value - expected).abs() <= slack, "{p:?} {i} {j}: {value} {expected}");
             }
         }
     }
@@ -402,8 +402,8 @@ mod tests {
         let gram = gram(12, 3);
         let rows = leading_rows(&gram, 12, 10);
         let back = transposed_times(&rows, &rows, rows.len() / 12, 12, 12);
-        for (found, wanted) in back.iter().zip(&gram) {
-            assert!((found - wanted).abs() < 1e-10 * gram[0].max(1.0), "{found} {wanted}");
+        for (found, expected) in back.iter().zip(&gram) {
+            assert!((found - expected).abs() < 1e-10 * gram[0].max(1.0), "{found} {expected}");
         }
         assert!(leading_rows(&[0.0; 9], 3, 2).is_empty());
     }

@@ -42,7 +42,6 @@ use lrvd_burn::train::{
 };
 use lrvd_core::baselines::laplace::Evidence;
 use lrvd_core::metrics::Predictions;
-use lrvd_core::noise::{NoiseKey, Stream, permutation};
 use lrvd_models::{AutoClassifier, TokenBatch};
 
 use super::setup::adapter;
@@ -82,13 +81,9 @@ impl Laplace {
     /// The training examples, or as many as the settings say, whichever the seed picks.
     fn fitted_to<'a>(&self, context: &RunContext<'a>) -> Cow<'a, [TokenisedExample]> {
         let train = &context.task.train;
-        match self.settings.examples.filter(|&wanted| wanted < train.len()) {
+        match self.settings.examples.filter(|&count| count < train.len()) {
             None => Cow::Borrowed(train),
-            Some(wanted) => {
-                let key = NoiseKey::new(context.seed ^ SALT).on_stream(Stream::DATA);
-                let order = permutation(key, train.len());
-                order.into_iter().take(wanted).map(|i| train[i].clone()).collect()
-            }
+            Some(count) => Cow::Owned(context.picked(SALT, count)),
         }
     }
 

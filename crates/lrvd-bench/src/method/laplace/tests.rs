@@ -55,12 +55,12 @@ fn probe(block: &CurvatureBlock, delta: f64) -> [f64; 2] {
 }
 
 #[track_caller]
-fn same(found: &[CurvatureBlock], wanted: &[CurvatureBlock], limit: f64) {
-    assert_eq!(found.len(), wanted.len());
-    for (i, (found, wanted)) in found.iter().zip(wanted).enumerate() {
-        assert_eq!(found.n_parameters(), wanted.n_parameters());
+fn same(found: &[CurvatureBlock], expected: &[CurvatureBlock], limit: f64) {
+    assert_eq!(found.len(), expected.len());
+    for (i, (found, expected)) in found.iter().zip(expected).enumerate() {
+        assert_eq!(found.n_parameters(), expected.n_parameters());
         for delta in [0.01, 1.0] {
-            close(&format!("block {i}"), &probe(found, delta), &probe(wanted, delta), limit);
+            close(&format!("block {i}"), &probe(found, delta), &probe(expected, delta), limit);
         }
     }
 }
@@ -110,12 +110,12 @@ fn posthoc_jacobians_are_the_gradients_of_single_examples() {
         assert_eq!(watch.modules().len(), 12);
         for example in 0..3 {
             for class in 0..LABELS {
-                let wanted = explicit(&model, &inputs, example, &unit(class));
-                for (module, wanted) in wanted.iter().enumerate() {
+                let expected = explicit(&model, &inputs, example, &unit(class));
+                for (module, expected) in expected.iter().enumerate() {
                     let found = jacobians(&seen, module, LABELS).unwrap();
-                    for (found, wanted) in found.iter().zip(wanted) {
-                        let at = (class * 3 + example) * wanted.len();
-                        close("gradient", &found[at..at + wanted.len()], wanted, 1e-11);
+                    for (found, expected) in found.iter().zip(expected) {
+                        let at = (class * 3 + example) * expected.len();
+                        close("gradient", &found[at..at + expected.len()], expected, 1e-11);
                     }
                 }
             }
@@ -227,14 +227,14 @@ fn posthoc_one_example_of_one_token_has_its_exact_fisher_matrix() {
         let root = Cholesky::new("precision", &precision, n).unwrap();
         let jacobian: Vec<f64> = of_logits.iter().flat_map(|j| j[module][side].clone()).collect();
         let solved: Vec<Vec<f64>> = jacobian.chunks_exact(n).map(|row| root.solve(row)).collect();
-        let wanted: Vec<f64> = jacobian
+        let expected: Vec<f64> = jacobian
             .chunks_exact(n)
             .flat_map(|row| {
                 solved.iter().map(move |x| x.iter().zip(row).map(|(a, b)| a * b).sum::<f64>())
             })
             .collect();
         let covariance = block.covariance(&jacobian, LABELS, delta).unwrap();
-        close(&format!("block {i}"), &covariance, &wanted, 1e-9);
+        close(&format!("block {i}"), &covariance, &expected, 1e-9);
         close("log det", &[block.log_det(delta).unwrap()], &[root.log_det()], 1e-9);
     }
 }

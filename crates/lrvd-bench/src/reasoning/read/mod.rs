@@ -130,7 +130,7 @@ fn check_labels(record: &Row, column: &'static str, choices: &[Choice]) -> Resul
     }
     if !LETTERS.starts_with(&labels) && !DIGITS.starts_with(&labels) {
         bail!(
-            "{place}, column `{column}`: choices labelled {}, wanted `A`, `B`, … or `1`, `2`, … in order",
+            "{place}, column `{column}`: choices labelled {}, expected `A`, `B`, … or `1`, `2`, … in order",
             quoted(&labels)
         );
     }
@@ -146,7 +146,7 @@ fn passage(record: &Row, id: String) -> Result<ChoiceItem> {
         Cell::Bool(answer) => usize::from(*answer),
         Cell::Integer(answer @ (0 | 1)) => *answer as usize,
         Cell::Integer(other) => bail!(
-            "{}, column `{column}`: answer `{other}`, wanted one of {}",
+            "{}, column `{column}`: answer `{other}`, expected one of {}",
             record.place(),
             quoted(TRUTH)
         ),
@@ -172,7 +172,7 @@ fn finished(
     let place = choices.iter().position(|choice| choice.label == answer);
     let answer = place.ok_or_else(|| {
         anyhow!(
-            "{}, column `{column}`: answer `{answer}`, wanted one of {}",
+            "{}, column `{column}`: answer `{answer}`, expected one of {}",
             record.place(),
             quoted(choices.iter().map(|choice| &choice.label))
         )

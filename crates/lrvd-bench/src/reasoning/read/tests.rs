@@ -79,14 +79,14 @@ fn the_columns_of_the_hub_are_read_as_jsonl_too() {
 fn shards_of_the_hub_hold_the_same_items() {
     for set in ReasoningSet::ALL {
         let data = load(&golden("parquet"), set).unwrap();
-        let mut wanted = read_jsonl(&golden(&format!("items/{set}.jsonl")), set).unwrap();
+        let mut expected = read_jsonl(&golden(&format!("items/{set}.jsonl")), set).unwrap();
         if matches!(set, ReasoningSet::WgS | ReasoningSet::WgM) {
             // The hub drops this set's ids.
-            wanted.iter_mut().enumerate().for_each(|(row, item)| item.id = row.to_string());
+            expected.iter_mut().enumerate().for_each(|(row, item)| item.id = row.to_string());
         }
-        assert_eq!(data.train.examples, wanted, "{set}");
+        assert_eq!(data.train.examples, expected, "{set}");
         assert_eq!(data.train.origin, Origin::Unverified);
-        assert_eq!(data.validation.examples, wanted, "{set}");
+        assert_eq!(data.validation.examples, expected, "{set}");
         assert_eq!(data.notes.len(), 3, "{:?}", data.notes);
     }
     let file = golden("parquet/other/boolq-super-glue.parquet");
@@ -97,7 +97,7 @@ fn shards_of_the_hub_hold_the_same_items() {
 
 #[test]
 fn errors_name_file_line_and_field() {
-    for (key, wanted) in [
+    for (key, expected) in [
         ("qID", ""),
         ("sentence", ": no key `sentence`; the keys are `answer`, `option1`, `option2`, `qID`"),
         ("option1", ": no key `option1`"),
@@ -107,14 +107,14 @@ fn errors_name_file_line_and_field() {
         let mut row: serde_json::Value = serde_json::from_str(BLANK).unwrap();
         row.as_object_mut().unwrap().remove(key);
         let found = read(ReasoningSet::WgM, format!("{BLANK}\n{row}\n").as_bytes());
-        match wanted {
+        match expected {
             "" => assert_eq!(found.unwrap()[1].id, "1"),
-            _ => assert!(message(ReasoningSet::WgM, BLANK, &row.to_string()).starts_with(wanted)),
+            _ => assert!(message(ReasoningSet::WgM, BLANK, &row.to_string()).starts_with(expected)),
         }
     }
     let cases: [(ReasoningSet, &str, &str, &str, &str); 19] = [
         (ReasoningSet::WgS, BLANK, "A _ b.", "A b.", ", column `sentence`: no blank `_`"),
-        (ReasoningSet::WgS, BLANK, "\"2\"", "\"3\"", "answer `3`, wanted one of `1`, `2`"),
+        (ReasoningSet::WgS, BLANK, "\"2\"", "\"3\"", "answer `3`, expected one of `1`, `2`"),
         (ReasoningSet::WgS, BLANK, "\"2\"", "\"\"", ", column `answer`: empty text"),
         (ReasoningSet::WgS, BLANK, "\"2\"", "2", ", column `answer`: a number where a string"),
         (ReasoningSet::ArcC, ARC, "answerKey", "key", ": no key `answerKey`"),
@@ -127,10 +127,10 @@ fn errors_name_file_line_and_field() {
             ARC,
             "Key\":\"C\"",
             "Key\":\"D\"",
-            "answer `D`, wanted one of `A`, `B`, `C`",
+            "answer `D`, expected one of `A`, `B`, `C`",
         ),
         (ReasoningSet::ArcC, ARC, "\"B\"", "\"A\"", "two choices are labelled `A`"),
-        (ReasoningSet::ArcC, ARC, "\"B\"", "\"E\"", "labelled `A`, `E`, `C`, wanted `A`, `B`, …"),
+        (ReasoningSet::ArcC, ARC, "\"B\"", "\"E\"", "labelled `A`, `E`, `C`, expected `A`, `B`, …"),
         (ReasoningSet::ArcC, ARC, "\"id\":\"7\",", "", ": no"),
         (
             ReasoningSet::Obqa,
@@ -147,19 +147,19 @@ fn errors_name_file_line_and_field() {
             ": no key `choices`",
         ),
         (ReasoningSet::BoolQ, BOOLQ, "true", "\"yes\"", "`answer`: a string where true or false"),
-        (ReasoningSet::BoolQ, BOOLQ, "true", "2", "answer `2`, wanted one of `False`, `True`"),
+        (ReasoningSet::BoolQ, BOOLQ, "true", "2", "answer `2`, expected one of `False`, `True`"),
         (ReasoningSet::BoolQ, BOOLQ, "passage", "text", ": no key `passage`"),
         (ReasoningSet::BoolQ, BOOLQ, "is it so", "", ", column `question`: empty text"),
     ];
-    for (set, good, from, to, wanted) in cases {
+    for (set, good, from, to, expected) in cases {
         let bad = good.replacen(from, to, 1);
-        if wanted == ": no" {
+        if expected == ": no" {
             // An id is not needed.
             assert_eq!(read(set, bad.as_bytes()).unwrap()[0].id, "0");
             continue;
         }
         let found = message(set, good, &bad);
-        assert!(found.contains(wanted), "{found}");
+        assert!(found.contains(expected), "{found}");
     }
 }
 
@@ -173,14 +173,14 @@ fn choice_lists_end_where_they_may() {
     for n in 2..=5 {
         assert_eq!(read(ReasoningSet::ArcE, row(n).as_bytes()).unwrap()[0].choices.len(), n);
     }
-    for (set, n, wanted) in [
+    for (set, n, expected) in [
         (ReasoningSet::ArcE, 6, "6 choices where 2 to 5 are allowed"),
         (ReasoningSet::ArcC, 1, "1 choices where 2 to 5 are allowed"),
         (ReasoningSet::ArcC, 0, "0 choices where 2 to 5 are allowed"),
         (ReasoningSet::Obqa, 5, "5 choices where 4 are allowed"),
     ] {
         let error = read(set, row(n).as_bytes()).unwrap_err().to_string();
-        assert!(error.contains(wanted) && error.contains("column `question.choices`"), "{error}");
+        assert!(error.contains(expected) && error.contains("column `question.choices`"), "{error}");
     }
     let uneven = r#"{"question":"Q","choices":{"text":["x","y"],"label":["A"]},"answerKey":"A"}"#;
     let error = read(ReasoningSet::ArcC, uneven.as_bytes()).unwrap_err().to_string();
@@ -188,7 +188,7 @@ fn choice_lists_end_where_they_may() {
 }
 
 #[test]
-fn files_that_hold_no_rows_are_refused() {
+fn files_that_hold_no_rows_are_rejected() {
     let empty = read(ReasoningSet::ArcC, b"").unwrap_err().to_string();
     assert!(empty.ends_with("holds no examples"), "{empty}");
     assert_eq!(message(ReasoningSet::ArcC, ARC, ""), ": not a JSON object");

@@ -41,7 +41,7 @@ const PLOT: [&str; 2] = [include_str!("vendor/d3.min.js"), include_str!("vendor/
 const LICENCES: [&str; 2] =
     [include_str!("vendor/LICENSE-d3"), include_str!("vendor/LICENSE-plot")];
 
-/// Writes [`render_html`] to a file that is whole or absent.
+/// Writes [`render_html`] to a file, atomically.
 pub(crate) fn write_html(
     path: &Path,
     results: &Results,

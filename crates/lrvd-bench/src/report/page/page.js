@@ -378,7 +378,7 @@ function diagrams(task, label) {
         label: `${name} on ${label}, ${note}: reliability diagram`, ...reliability(bins, `ECE ${text("ece", mean(own.map((r) => r.ece)))}${floorOf("ece", task, name, k)}`, name) }) };
     });
   }).filter(Boolean);
-  const those = (wanted) => grid("four", drawn.filter((d) => d.front === wanted).map((d) => d.figure));
+  const those = (front) => grid("four", drawn.filter((d) => d.front === front).map((d) => d.figure));
   return [those(true), fold(`Other answers on ${label}`, those(false))];
 }
 const MEASURES = [
@@ -416,7 +416,7 @@ function sweep(task, label) {
     }) });
   }));
 }
-/** Answering only where sure: risk over coverage, and what a wanted risk costs. */
+/** Answering only where sure: risk over coverage, and what a chosen risk costs. */
 function selection(task, label) {
   const found = page.methods.map((m) => {
     const records = lastOf(task, m.name);

@@ -401,14 +401,14 @@ mod tests {
     use crate::settings::valid::OutOfRange;
 
     #[test]
-    fn settings_out_of_range_are_refused() {
+    fn settings_out_of_range_are_rejected() {
         let hyper = ArdHyper::InverseGamma { shape: 0.0, rate: 1.0 };
         let nts = NoiseToSignalSettings { learning_rate: Some(-1.0), ..Default::default() };
-        for refused in [
+        for rejected in [
             nts.check("methods.lrvd-nts"),
             ArdSettings { hyper, ..ArdSettings::default() }.check("methods.lrvd-ard"),
         ] {
-            assert!(refused.is_err_and(|error| error.is::<OutOfRange>()));
+            assert!(rejected.is_err_and(|error| error.is::<OutOfRange>()));
         }
         assert!(serde_json::from_str::<NoiseToSignalSettings>(r#"{"start": -1.0}"#).is_err());
     }

@@ -145,20 +145,20 @@ impl GgufFile {
         header::unusable(&self.path, format_args!("it has no `{key}`"))
     }
 
-    /// The error of a setting that is there and is not `wanted`.
-    pub fn unwanted(&self, key: &str, wanted: &'static str) -> Error {
+    /// The error of a setting that is not `expected`.
+    pub fn unexpected(&self, key: &str, expected: &'static str) -> Error {
         let found =
             self.settings.get(key).map_or_else(|| "nothing".to_owned(), GgufValue::describe);
-        header::unusable(&self.path, format_args!("`{key}` should be {wanted}, found {found}"))
+        header::unusable(&self.path, format_args!("`{key}` should be {expected}, found {found}"))
     }
 
     fn take<'a, T>(
         &'a self,
         key: &str,
-        wanted: &'static str,
+        expected: &'static str,
         read: impl Fn(&'a GgufValue) -> Option<T>,
     ) -> Result<Option<T>, Error> {
         let Some(value) = self.settings.get(key) else { return Ok(None) };
-        read(value).map(Some).ok_or_else(|| self.unwanted(key, wanted))
+        read(value).map(Some).ok_or_else(|| self.unexpected(key, expected))
     }
 }

@@ -178,16 +178,16 @@ impl<R: Read> Source<'_, R> {
             let (offset, bytes) = entry.place;
             let at = data_start.saturating_add(offset);
             let found = self.length.saturating_sub(at);
-            let wanted = bytes as u64;
-            if wanted > found {
-                return self.short(format_args!("tensor `{name}`"), at, wanted, found);
+            let expected = bytes as u64;
+            if expected > found {
+                return self.short(format_args!("tensor `{name}`"), at, expected, found);
             }
             if offset < free {
                 return self.unusable(format_args!(
                     "tensor `{name}` starts at byte {offset} of the data: within the tensor before it"
                 ));
             }
-            free = offset + wanted;
+            free = offset + expected;
         }
         Ok(())
     }
@@ -319,23 +319,23 @@ impl<R: Read> Source<'_, R> {
 
     /// `count` things of at least `size` bytes are left in the file.
     fn fits(&self, count: u64, size: u64, what: &dyn Fn() -> String) -> Result<(), Error> {
-        let wanted = count.saturating_mul(size);
+        let expected = count.saturating_mul(size);
         let found = self.length.saturating_sub(self.at);
-        if wanted <= found {
+        if expected <= found {
             return Ok(());
         }
-        self.short(what(), self.at, wanted, found)
+        self.short(what(), self.at, expected, found)
     }
 
     fn short<T>(
         &self,
         what: impl std::fmt::Display,
         at: u64,
-        wanted: u64,
+        expected: u64,
         found: u64,
     ) -> Result<T, Error> {
         self.unusable(format_args!(
-            "it is cut short: {what} needs {wanted} bytes at byte {at}, {found} are left"
+            "it is cut short: {what} needs {expected} bytes at byte {at}, {found} are left"
         ))
     }
 

@@ -35,7 +35,7 @@ pub(crate) fn forward<B: Backend>(
     (out.0, Some(s.0))
 }
 
-/// Gradients of `x`, `weight`, `bias`, `a` and `b` as far as `wanted`; those of `x`
+/// Gradients of `x`, `weight`, `bias`, `a` and `b` where `needs_grad`; those of `x`
 /// and of `x·A` are added to `acc`.
 #[expect(clippy::too_many_arguments, reason = "the operands of the forward pass and what it saved")]
 pub(crate) fn backward<B: Backend>(
@@ -46,7 +46,7 @@ pub(crate) fn backward<B: Backend>(
     hidden: Option<FloatTensor<B>>,
     grad: FloatTensor<B>,
     scale: f64,
-    wanted: [bool; 5],
+    needs_grad: [bool; 5],
     acc: [Option<FloatTensor<B>>; 2],
 ) -> FiveGradients<B> {
     let (x, grad) = (Value::<B>(x), Value::<B>(grad));
@@ -56,9 +56,9 @@ pub(crate) fn backward<B: Backend>(
         v.clone().reshape([shape[0] * shape[1], shape[2]])
     };
     let mut d_x =
-        wanted[0].then(|| rows(&grad).matmul(Value(weight).swap(0, 1)).reshape(shape.clone()));
-    let d_weight = wanted[1].then(|| rows(&x).swap(0, 1).matmul(rows(&grad)).0);
-    let d_bias = wanted[2].then(|| {
+        needs_grad[0].then(|| rows(&grad).matmul(Value(weight).swap(0, 1)).reshape(shape.clone()));
+    let d_weight = needs_grad[1].then(|| rows(&x).swap(0, 1).matmul(rows(&grad)).0);
+    let d_bias = needs_grad[2].then(|| {
         let width = grad.shape()[2];
         rows(&grad).sum(0).reshape([width]).0
     });
@@ -71,15 +71,15 @@ pub(crate) fn backward<B: Backend>(
         let (a, b) = (Value::<B>(a), Value::<B>(b));
         let groups = a.shape()[0];
         let g = grouped(&grad, groups);
-        if wanted[0] || wanted[3] {
+        if needs_grad[0] || needs_grad[3] {
             let mut h = g.clone().matmul(b.swap(1, 2)) * scale;
             if let Some(acc) = grad_h_acc {
                 h = h + acc;
             }
-            d_a = wanted[3].then(|| grouped(&x, groups).swap(1, 2).matmul(h.clone()).0);
+            d_a = needs_grad[3].then(|| grouped(&x, groups).swap(1, 2).matmul(h.clone()).0);
             d_x = d_x.map(|d_x| d_x + h.matmul(a.swap(1, 2)).reshape(shape));
         }
-        d_b = wanted[4].then(|| Value::<B>(s).swap(1, 2).matmul(g).0);
+        d_b = needs_grad[4].then(|| Value::<B>(s).swap(1, 2).matmul(g).0);
     }
     (d_x.map(|d_x| d_x.0), d_weight, d_bias, d_a, d_b)
 }

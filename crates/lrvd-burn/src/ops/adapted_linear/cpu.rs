@@ -83,7 +83,7 @@ pub(crate) fn backward(
     hidden: Option<FlexTensor>,
     grad: FlexTensor,
     scale: f64,
-    wanted: [bool; 5],
+    needs_grad: [bool; 5],
     acc: [Option<FlexTensor>; 2],
 ) -> FiveGradients<Flex> {
     let (x, grad) = (contiguous(x), contiguous(grad));
@@ -98,10 +98,10 @@ pub(crate) fn backward(
         let empty = || f32::tensor(zeros(shape.iter().product()), Shape::new(shape));
         acc.map_or_else(empty, contiguous)
     };
-    let mut d_x = wanted[0].then(|| start(grad_x_acc, [n, tokens, d_input]));
+    let mut d_x = needs_grad[0].then(|| start(grad_x_acc, [n, tokens, d_input]));
     let mut h = start(grad_h_acc, [groups, rows / groups.max(1), rank]);
-    if wanted[0] || wanted[3] {
-        let base = wanted[0].then(|| packed_weight(&weight, true));
+    if needs_grad[0] || needs_grad[3] {
+        let base = needs_grad[0].then(|| packed_weight(&weight, true));
         let packed = factors.as_ref().map(|(a, b)| {
             let down = b.packed(|m| Panels::pack(m.transposed(), lanes()));
             (down, a.packed(|m| pack_wide(m.transposed())))
@@ -111,23 +111,23 @@ pub(crate) fn backward(
         Product { x: g, base: base.as_ref(), bias: None, low, adds }
             .run(d_x.as_mut().map(f32::slice_mut).unwrap_or_default(), f32::slice_mut(&mut h));
     }
-    let d_a = wanted[3].then(|| {
+    let d_a = needs_grad[3].then(|| {
         let turned = transposed_product(f32::slice(&h), x_values, rank, d_input, groups);
         f32::tensor(turned, Shape::new([groups, rank, d_input])).transpose(1, 2)
     });
-    let d_b = hidden.filter(|_| wanted[4]).map(|s| {
+    let d_b = hidden.filter(|_| needs_grad[4]).map(|s| {
         let s = contiguous(s);
         let d_b = transposed_product(f32::slice(&s), g, rank, d_output, groups);
         f32::tensor(d_b, Shape::new([groups, rank, d_output]))
     });
-    let d_weight = wanted[1].then(|| {
+    let d_weight = needs_grad[1].then(|| {
         let grad = pack_wide(Matrix::new(g, rows, d_output));
         let mut d_weight = zeros(d_input * d_output);
         let x = Matrix::new(x_values, rows, d_input).transposed();
         Product::plain(x, &grad).run(&mut d_weight, &mut []);
         f32::tensor(d_weight, Shape::new([d_input, d_output]))
     });
-    let d_bias = wanted[2].then(|| {
+    let d_bias = needs_grad[2].then(|| {
         let ones = vec![1.0; rows];
         f32::tensor(transposed_product(&ones, g, 1, d_output, 1), Shape::new([d_output]))
     });

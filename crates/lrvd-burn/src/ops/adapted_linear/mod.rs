@@ -50,7 +50,7 @@ pub struct LowRank {
 /// On the CPU `x` is packed once for both products, and `s` never leaves the cache before it meets B. In
 /// `f32` every element is one chain of fused multiply-adds in a fixed order: the same bits for every
 /// number of threads, every vector width and every batch around a row. The backward pass saves `x`, the
-/// factors and `s`, and computes the gradient of a weight or a bias only where one is wanted.
+/// factors and `s`, and computes the gradient of a weight or a bias only where one is needed.
 ///
 /// # Panics
 ///

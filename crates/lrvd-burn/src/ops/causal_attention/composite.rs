@@ -84,20 +84,20 @@ pub(crate) fn backward<B: Backend>(
     [query, key, value, mask]: [FloatTensor<B>; 4],
     grad: FloatTensor<B>,
     scale: f64,
-    wanted: [bool; 3],
+    needs_grad: [bool; 3],
 ) -> ThreeGradients<B> {
     let sizes = Sizes::of::<B>(&query, &key);
     if sizes.is_empty() {
-        let of = |wanted: bool, tensor| wanted.then_some(tensor);
-        return (of(wanted[0], query), of(wanted[1], key), of(wanted[2], value));
+        let of = |needs_grad: bool, tensor| needs_grad.then_some(tensor);
+        return (of(needs_grad[0], query), of(needs_grad[1], key), of(needs_grad[2], value));
     }
     let (query, grad) = (sizes.stack::<B>(query), sizes.stack::<B>(grad));
     let (key, value) = (Value::<B>(key).swap(1, 2), Value::<B>(value).swap(1, 2));
     let p = probabilities(query.clone(), key.clone(), mask, scale, sizes);
-    let d_value = wanted[2].then(|| p.clone().swap(2, 3).matmul(grad.clone()).swap(1, 2).0);
+    let d_value = needs_grad[2].then(|| p.clone().swap(2, 3).matmul(grad.clone()).swap(1, 2).0);
     let d_p = grad.matmul(value.swap(2, 3));
     let d_score = softmax_gradient(p, d_p, scale);
-    let d_key = wanted[1].then(|| d_score.clone().swap(2, 3).matmul(query).swap(1, 2).0);
-    let d_query = wanted[0].then(|| sizes.unstack(d_score.matmul(key)));
+    let d_key = needs_grad[1].then(|| d_score.clone().swap(2, 3).matmul(query).swap(1, 2).0);
+    let d_query = needs_grad[0].then(|| sizes.unstack(d_score.matmul(key)));
     (d_query, d_key, d_value)
 }

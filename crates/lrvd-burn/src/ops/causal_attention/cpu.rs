@@ -155,7 +155,7 @@ pub(crate) fn backward(
     arguments: [FlexTensor; 4],
     grad: FlexTensor,
     scale: f64,
-    wanted: [bool; 3],
+    needs_grad: [bool; 3],
 ) -> (Option<FlexTensor>, Option<FlexTensor>, Option<FlexTensor>) {
     let (arguments, grad) = (arguments.map(contiguous), contiguous(grad));
     let (shape, key_shape) = (arguments[0].shape(), arguments[1].shape());
@@ -169,7 +169,7 @@ pub(crate) fn backward(
     };
     let of = |i: usize, shape: &Shape| {
         let parts = parts.iter().map(|part| part[i].as_slice());
-        wanted[i].then(|| join(parts, shape.clone(), heads))
+        needs_grad[i].then(|| join(parts, shape.clone(), heads))
     };
     (of(0, &shape), of(1, &key_shape), of(2, &key_shape))
 }

@@ -77,14 +77,14 @@ fn dropped<B: Backend>(p: Value<B>, layout: &AttentionLayout) -> Value<B> {
 }
 
 /// Gradients of query, key and value, then of each term's shared rows, `hidden` and `up`, as far as
-/// `wanted`.
+/// `needs_grad`.
 pub(crate) fn backward<B: Backend>(
     [query, key, value]: [FloatTensor<B>; 3],
     terms: [Term<B>; 2],
     probability: FloatTensor<B>,
     grad: FloatTensor<B>,
     layout: &AttentionLayout,
-    wanted: [bool; 9],
+    needs_grad: [bool; 9],
 ) -> Vec<Option<FloatTensor<B>>> {
     let shape = query.shape();
     let [q, k, v, grad] = [query, key, value, grad].map(|x| split(Value::<B>(x), layout.heads));
@@ -93,8 +93,8 @@ pub(crate) fn backward<B: Backend>(
         let zeros = |x: FloatTensor<B>| (Value::<B>(x) * 0.0).0;
         let [keys, queries] = terms;
         let all = [Some(join(q).0), Some(join(k).0), Some(join(v).0)];
-        let all = all.into_iter().chain(keys).chain(queries).zip(wanted);
-        return all.map(|(x, wanted)| x.filter(|_| wanted).map(zeros)).collect();
+        let all = all.into_iter().chain(keys).chain(queries).zip(needs_grad);
+        return all.map(|(x, needs_grad)| x.filter(|_| needs_grad).map(zeros)).collect();
     }
     let d_v = dropped(p.clone(), layout).swap(2, 3).matmul(grad.clone());
     let d_p = dropped(grad.matmul(v.swap(2, 3)), layout);
@@ -104,7 +104,7 @@ pub(crate) fn backward<B: Backend>(
     let mut d_k = d_score.swap(2, 3).matmul(q.clone());
     let mut of_terms = Vec::new();
     let parts = [(d_c2p, &q, &mut d_q, true), (d_p2c, &k, &mut d_k, false)];
-    for ((term, part), wanted) in terms.iter().zip(parts).zip(wanted[3..].chunks_exact(3)) {
+    for ((term, part), needs_grad) in terms.iter().zip(parts).zip(needs_grad[3..].chunks_exact(3)) {
         let (d_term, x, d_x, falling) = part;
         let selected = d_term.zip(rows(term, layout, falling));
         let Some((d_term, selected)) = selected else {
@@ -113,12 +113,12 @@ pub(crate) fn backward<B: Backend>(
         };
         *d_x = d_x.clone() + d_term.clone().matmul(selected);
         let d_selected = join(d_term.swap(2, 3).matmul(x.clone()));
-        of_terms.extend(term_gradients(term, d_selected, layout, falling, wanted));
+        of_terms.extend(term_gradients(term, d_selected, layout, falling, needs_grad));
     }
     let mut all = vec![
-        wanted[0].then(|| join(d_q).0),
-        wanted[1].then(|| join(d_k).0),
-        wanted[2].then(|| join(d_v).0),
+        needs_grad[0].then(|| join(d_q).0),
+        needs_grad[1].then(|| join(d_k).0),
+        needs_grad[2].then(|| join(d_v).0),
     ];
     all.extend(of_terms);
     all
@@ -130,7 +130,7 @@ fn term_gradients<B: Backend>(
     d_selected: Value<B>,
     layout: &AttentionLayout,
     falling: bool,
-    wanted: &[bool],
+    needs_grad: &[bool],
 ) -> [Option<FloatTensor<B>>; 3] {
     let Some(shared) = &term[0] else { return [None, None, None] };
     let (count, shape) = (shared.shape()[1], d_selected.shape());
@@ -139,24 +139,24 @@ fn term_gradients<B: Backend>(
     let index = columns(layout, falling, &d_selected);
     let d_rows =
         Value::<B>(B::float_select_assign(none, 1, index, d_selected.0, IndexingUpdateOp::Add));
-    of_rows(term, d_rows, wanted)
+    of_rows(term, d_rows, needs_grad)
 }
 
 /// From the gradient of the rows of every sequence, `[B, rows, heads·d]`.
 pub(super) fn of_rows<B: Backend>(
     term: &Term<B>,
     d_rows: Value<B>,
-    wanted: &[bool],
+    needs_grad: &[bool],
 ) -> [Option<FloatTensor<B>>; 3] {
     let [Some(shared), hidden, up] = term.clone() else { return [None, None, None] };
     let of_copies = |copies: usize| {
         let d_rows = d_rows.clone();
         if copies == 1 { d_rows.sum(0) } else { d_rows }
     };
-    let d_shared = wanted[0].then(|| of_copies(shared.shape()[0]).0);
+    let d_shared = needs_grad[0].then(|| of_copies(shared.shape()[0]).0);
     let (Some(hidden), Some(up)) = (hidden, up) else { return [d_shared, None, None] };
     let d_low = of_copies(hidden.shape()[0]);
-    let d_hidden = wanted[1].then(|| d_low.clone().matmul(Value(up).swap(1, 2)).0);
-    let d_up = wanted[2].then(|| Value::<B>(hidden).swap(1, 2).matmul(d_low).0);
+    let d_hidden = needs_grad[1].then(|| d_low.clone().matmul(Value(up).swap(1, 2)).0);
+    let d_up = needs_grad[2].then(|| Value::<B>(hidden).swap(1, 2).matmul(d_low).0);
     [d_shared, d_hidden, d_up]
 }

@@ -264,7 +264,7 @@ pub(crate) fn backward(
     probability: FlexTensor,
     grad: FlexTensor,
     layout: &AttentionLayout,
-    wanted: [bool; 9],
+    needs_grad: [bool; 9],
 ) -> Vec<Option<FlexTensor>> {
     let operands = operands.map(contiguous);
     let terms = terms.map(|term| term.map(|tensor| tensor.map(contiguous)));
@@ -280,28 +280,28 @@ pub(crate) fn backward(
     let mut all: Vec<_> = (0..3)
         .map(|i| {
             let parts = parts.iter().map(|part| part.operands[i].as_slice());
-            wanted[i].then(|| beside(parts, operands[i].shape(), heads))
+            needs_grad[i].then(|| beside(parts, operands[i].shape(), heads))
         })
         .collect();
     for (i, rows) in [call.keys.as_ref(), call.queries.as_ref()].into_iter().enumerate() {
-        let wanted = &wanted[3 * (i + 1)..][..3];
+        let needs_grad = &needs_grad[3 * (i + 1)..][..3];
         let Some(rows) = rows else {
             all.extend([None, None, None]);
             continue;
         };
         let parts: Vec<&TermGradient> =
             parts.iter().filter_map(|part| part.terms[i].as_ref()).collect();
-        all.extend(term_gradients(&call, rows, &parts, wanted));
+        all.extend(term_gradients(&call, rows, &parts, needs_grad));
     }
     all
 }
 
-/// Gradients of one position term: shared rows, `hidden` and `up`, as far as wanted.
+/// Gradients of one position term: shared rows, `hidden` and `up`, where `needs_grad`.
 fn term_gradients(
     call: &Call<'_>,
     rows: &Rows<'_>,
     parts: &[&TermGradient],
-    wanted: &[bool],
+    needs_grad: &[bool],
 ) -> [Option<FlexTensor>; 3] {
     let (heads, width, low) = (call.layout.heads, call.width, rows.low.is_some());
     let joined =
@@ -311,10 +311,10 @@ fn term_gradients(
             Parts { heads, groups, shared, size }.tensor(parts.iter().map(|part| of(part)), shape)
         };
     [
-        wanted[0].then(|| joined(|part| &part.rows, rows.copies, heads, [rows.count, width])),
-        (wanted[1] && low)
+        needs_grad[0].then(|| joined(|part| &part.rows, rows.copies, heads, [rows.count, width])),
+        (needs_grad[1] && low)
             .then(|| joined(|part| &part.hidden, rows.factors, 1, [rows.count, rows.rank])),
-        (wanted[2] && low)
+        (needs_grad[2] && low)
             .then(|| joined(|part| &part.up, rows.factors, heads, [rows.rank, width])),
     ]
 }

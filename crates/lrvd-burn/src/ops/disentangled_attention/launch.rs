@@ -143,7 +143,7 @@ pub(crate) fn backward(
     probability: CubeTensor,
     grad: CubeTensor,
     layout: &AttentionLayout,
-    wanted: [bool; 9],
+    needs_grad: [bool; 9],
 ) -> Vec<Option<CubeTensor>> {
     if operands[0].shape().num_elements() == 0 {
         return composite::backward::<CubeBackend>(
@@ -152,22 +152,22 @@ pub(crate) fn backward(
             probability,
             grad,
             layout,
-            wanted,
+            needs_grad,
         );
     }
     let [q, k, v] = operands.map(|x| split::<CubeBackend>(Value(x), layout.heads));
     let grad = split::<CubeBackend>(Value(grad), layout.heads);
-    let d_v = wanted[2].then(|| {
+    let d_v = needs_grad[2].then(|| {
         let kept = dropped(Value(probability.clone()), layout);
         join(kept.swap(2, 3).matmul(grad.clone())).0
     });
     let d_p = dropped(grad.matmul(v.swap(2, 3)), layout);
     let d_score = softmax_gradient(probability, d_p, layout.scale);
-    let mut d_q = wanted[0].then(|| d_score.clone().matmul(k.clone()));
-    let mut d_k = wanted[1].then(|| d_score.clone().swap(2, 3).matmul(q.clone()));
+    let mut d_q = needs_grad[0].then(|| d_score.clone().matmul(k.clone()));
+    let mut d_k = needs_grad[1].then(|| d_score.clone().swap(2, 3).matmul(q.clone()));
     let mut of_terms = Vec::new();
     let parts = [(&q, &mut d_q, false), (&k, &mut d_k, true)];
-    for ((term, part), wanted) in terms.iter().zip(parts).zip(wanted[3..].chunks_exact(3)) {
+    for ((term, part), needs_grad) in terms.iter().zip(parts).zip(needs_grad[3..].chunks_exact(3)) {
         let (x, d_x, of_keys) = part;
         let Some(rows) = rows(term, layout.heads) else {
             of_terms.extend([None, None, None]);
@@ -177,9 +177,9 @@ pub(crate) fn backward(
         if let Some(d_x) = d_x {
             *d_x = d_x.clone() + d_term.clone().matmul(rows);
         }
-        if wanted.contains(&true) {
+        if needs_grad.contains(&true) {
             let d_rows = join(d_term.swap(2, 3).matmul(x.clone()));
-            of_terms.extend(composite::of_rows(term, d_rows, wanted));
+            of_terms.extend(composite::of_rows(term, d_rows, needs_grad));
         } else {
             of_terms.extend([None, None, None]);
         }

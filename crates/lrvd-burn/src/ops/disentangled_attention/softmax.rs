@@ -55,16 +55,16 @@ pub(super) fn forward<B: Backend>(
     weight.clone() / weight.sum(3)
 }
 
-/// Gradients of the content scores and, where `wanted`, of the position scores.
+/// Gradients of the content scores and, where `needs_grad`, of the position scores.
 pub(super) fn backward<B: Backend>(
     probability: Value<B>,
     grad: Value<B>,
     scale: f64,
-    wanted: [bool; 2],
+    needs_grad: [bool; 2],
 ) -> (Value<B>, [Option<Value<B>>; 2]) {
     let &[b, h, l, _] = probability.shape().as_slice() else { unreachable!("made with rank 4") };
     let score = softmax_gradient(probability, grad, scale);
-    let c2p = wanted[0].then(|| spread(score.clone(), [b, h, l]));
-    let p2c = wanted[1].then(|| spread(score.clone().swap(2, 3), [b, h, l]));
+    let c2p = needs_grad[0].then(|| spread(score.clone(), [b, h, l]));
+    let p2c = needs_grad[1].then(|| spread(score.clone().swap(2, 3), [b, h, l]));
     (score, [c2p, p2c])
 }

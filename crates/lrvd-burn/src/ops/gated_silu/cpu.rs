@@ -50,7 +50,7 @@ pub(crate) fn backward<E: Real>(
     gate: FlexTensor,
     up: FlexTensor,
     grad: FlexTensor,
-    wanted: [bool; 2],
+    needs_grad: [bool; 2],
 ) -> (Option<FlexTensor>, Option<FlexTensor>) {
     let (gate, up, mut grad) = (contiguous(gate), contiguous(up), contiguous(grad));
     let shape = gate.shape();
@@ -62,5 +62,5 @@ pub(crate) fn backward<E: Real>(
         .zip(d_up.chunks_mut(TASK))
         .collect();
     run(tasks, |(((grad, gate), up), d_up): Task<'_, E>| chunk_backward(grad, gate, up, d_up));
-    (wanted[0].then_some(grad), wanted[1].then(|| E::tensor(d_up, shape)))
+    (needs_grad[0].then_some(grad), needs_grad[1].then(|| E::tensor(d_up, shape)))
 }

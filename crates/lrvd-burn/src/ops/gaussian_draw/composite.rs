@@ -33,13 +33,13 @@ pub(crate) fn backward<B: LrvdBackend>(
     std: FloatTensor<B>,
     grad: FloatTensor<B>,
     key: NoiseKey,
-    wanted: [bool; 2],
+    needs_grad: [bool; 2],
 ) -> (Option<FloatTensor<B>>, Option<FloatTensor<B>>) {
     let (shape, narrow) = (grad.shape(), std.shape());
     let whole = [shape[1], shape[2]];
     let grad = Value::<B>(grad);
-    let d_mean = wanted[0].then(|| grad.clone().sum(0).reshape(whole).0);
-    let d_std = wanted[1].then(|| {
+    let d_mean = needs_grad[0].then(|| grad.clone().sum(0).reshape(whole).0);
+    let d_std = needs_grad[1].then(|| {
         let eps = noise::<B>(std, [shape[0], shape[1], shape[2]], key);
         summed(grad * eps, &narrow).0
     });

@@ -68,7 +68,7 @@ pub(crate) fn backward<E: Real>(
     std: FlexTensor,
     grad: FlexTensor,
     key: NoiseKey,
-    wanted: [bool; 2],
+    needs_grad: [bool; 2],
 ) -> (Option<FlexTensor>, Option<FlexTensor>) {
     let (grad, narrow) = (contiguous(grad), std.shape());
     let (count, rows, columns) = (grad.shape()[0], grad.shape()[1], grad.shape()[2]);
@@ -80,13 +80,13 @@ pub(crate) fn backward<E: Real>(
         let mut noise = vec![E::ZERO; d_mean.len()];
         for draw in 0..count {
             let first = draw * size + task * TASK;
-            if wanted[1] {
+            if needs_grad[1] {
                 E::fill_normal(key, first as u64, &mut noise);
             }
             collect(&grad[first..][..noise.len()], &noise, d_mean, d_std);
         }
     });
-    let d_std = wanted[1].then(|| {
+    let d_std = needs_grad[1].then(|| {
         let mut sums = d_std;
         let mut shape = [rows, columns];
         if narrow[0] == 1 && rows != 1 {
@@ -100,5 +100,5 @@ pub(crate) fn backward<E: Real>(
         }
         E::tensor(sums, Shape::new(shape))
     });
-    (wanted[0].then(|| E::tensor(d_mean, Shape::new([rows, columns]))), d_std)
+    (needs_grad[0].then(|| E::tensor(d_mean, Shape::new([rows, columns]))), d_std)
 }

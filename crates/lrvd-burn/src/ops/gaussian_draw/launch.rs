@@ -44,17 +44,17 @@ pub(crate) fn backward(
     std: CubeTensor,
     grad: CubeTensor,
     key: NoiseKey,
-    wanted: [bool; 2],
+    needs_grad: [bool; 2],
 ) -> (Option<CubeTensor>, Option<CubeTensor>) {
     let (dtype, shape) = (grad.dtype, grad.shape());
     if shape.num_elements() == 0 {
-        return super::composite::backward::<CubeBackend>(std, grad, key, wanted);
+        return super::composite::backward::<CubeBackend>(std, grad, key, needs_grad);
     }
-    let d_mean = wanted[0].then(|| {
+    let d_mean = needs_grad[0].then(|| {
         let sums = Value::<CubeBackend>(cast(grad.clone(), DType::F32)).sum(0);
         cast(sums.reshape([shape[1], shape[2]]).0, dtype)
     });
-    let d_std = wanted[1].then(|| {
+    let d_std = needs_grad[1].then(|| {
         let products = times_noise(into_contiguous(grad), key);
         cast(summed::<CubeBackend>(Value(products), &std.shape()).0, dtype)
     });

@@ -40,24 +40,24 @@ pub(crate) fn backward<B: Backend>(
     log_variance: FloatTensor<B>,
     grad: FloatTensor<B>,
     rank_axis: usize,
-    wanted: [bool; 2],
+    needs_grad: [bool; 2],
 ) -> (Option<FloatTensor<B>>, Option<FloatTensor<B>>) {
     let [k1, k2, k3] = FIT;
     let (mean, log_variance) = (Value::<B>(mean), Value::<B>(log_variance));
     let rank = log_variance.shape()[0];
     if mean.shape().contains(&0) {
-        return (wanted[0].then_some(mean.0), wanted[1].then(|| (log_variance * 0.0).0));
+        return (needs_grad[0].then_some(mean.0), needs_grad[1].then(|| (log_variance * 0.0).0));
     }
     let a = log_alpha(mean.clone(), log_variance.clone(), rank_axis);
     let z = a.clone() * k3 + k2;
     let bell = z.clone().logistic() * (-z).logistic();
     let slope = -(bell * (k1 * k3) + (-a).logistic() * 0.5);
     let slope = slope * along(Value(grad), rank_axis);
-    let d_log_variance = wanted[1].then(|| {
+    let d_log_variance = needs_grad[1].then(|| {
         let inside = log_variance.inside(LOG_VARIANCE[0], LOG_VARIANCE[1]);
         (slope.clone().sum(1 - rank_axis).reshape([rank]) * inside).0
     });
-    let d_mean = wanted[0].then(|| {
+    let d_mean = needs_grad[0].then(|| {
         let denominator = mean.clone().square() + MEAN_EPSILON;
         (slope * mean * -2.0 / denominator).0
     });

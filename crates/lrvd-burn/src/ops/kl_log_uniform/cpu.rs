@@ -188,7 +188,7 @@ pub(crate) fn backward<E: Real>(
     log_variance: FlexTensor,
     grad: FlexTensor,
     rank_axis: usize,
-    wanted: [bool; 2],
+    needs_grad: [bool; 2],
 ) -> (Option<FlexTensor>, Option<FlexTensor>) {
     let (mean, log_variance, grad) = (contiguous(mean), contiguous(log_variance), contiguous(grad));
     let shape = mean.shape();
@@ -196,7 +196,7 @@ pub(crate) fn backward<E: Real>(
     let rank = log_variances.len();
     if shape.num_elements() == 0 {
         let zeros = E::tensor(vec![E::ZERO; rank], Shape::new([rank]));
-        return (wanted[0].then_some(mean), wanted[1].then_some(zeros));
+        return (needs_grad[0].then_some(mean), needs_grad[1].then_some(zeros));
     }
     let layout = Layout::new(log_variances, &shape, rank_axis);
     let mut d_mean = vec![E::ZERO; shape.num_elements()];
@@ -221,12 +221,12 @@ pub(crate) fn backward<E: Real>(
         }
         totals
     });
-    let d_log_variance = wanted[1].then(|| {
+    let d_log_variance = needs_grad[1].then(|| {
         let totals = layout.collect(&parts);
         let per_rank = totals.iter().zip(grads).zip(log_variances).map(|((&total, &grad), &l)| {
             if clamp(l) == l { E::of(total * grad.wide()) } else { E::ZERO }
         });
         E::tensor(per_rank.collect(), Shape::new([rank]))
     });
-    (wanted[0].then(|| E::tensor(d_mean, shape)), d_log_variance)
+    (needs_grad[0].then(|| E::tensor(d_mean, shape)), d_log_variance)
 }

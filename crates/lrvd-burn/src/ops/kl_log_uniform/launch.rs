@@ -42,13 +42,13 @@ pub(crate) fn forward(mean: CubeTensor, log_variance: CubeTensor, rank_axis: usi
     out
 }
 
-/// Both gradients come from one reading of the means; both are nearly always wanted.
+/// Both gradients come from one reading of the means; both are nearly always needed.
 pub(crate) fn backward(
     mean: CubeTensor,
     log_variance: CubeTensor,
     grad: CubeTensor,
     rank_axis: usize,
-    wanted: [bool; 2],
+    needs_grad: [bool; 2],
 ) -> (Option<CubeTensor>, Option<CubeTensor>) {
     if mean.shape().num_elements() == 0 {
         return super::composite::backward::<CubeBackend>(
@@ -56,7 +56,7 @@ pub(crate) fn backward(
             log_variance,
             grad,
             rank_axis,
-            wanted,
+            needs_grad,
         );
     }
     let (mean, log_variance) = (into_contiguous(mean), into_contiguous(log_variance));
@@ -77,5 +77,5 @@ pub(crate) fn backward(
         units,
         dtype_to_storage_type(d_mean.dtype),
     );
-    (wanted[0].then_some(d_mean), wanted[1].then_some(d_log_variance))
+    (needs_grad[0].then_some(d_mean), needs_grad[1].then_some(d_log_variance))
 }

@@ -33,7 +33,7 @@ pub(crate) fn backward<B: Backend>(
     gamma: FloatTensor<B>,
     grad: FloatTensor<B>,
     eps: f64,
-    wanted: [bool; 3],
+    needs_grad: [bool; 3],
 ) -> ThreeGradients<B> {
     let (x, grad) = (Value::<B>(x), Value::<B>(grad));
     let shape = x.shape();
@@ -42,16 +42,16 @@ pub(crate) fn backward<B: Backend>(
     if rows * width == 0 {
         let zeros = || Value::<B>(gamma.clone()) * 0.0;
         return (
-            wanted[0].then_some(grad.0),
-            wanted[1].then(|| zeros().0),
-            wanted[2].then(|| zeros().0),
+            needs_grad[0].then_some(grad.0),
+            needs_grad[1].then(|| zeros().0),
+            needs_grad[2].then(|| zeros().0),
         );
     }
     let over_rows = |v: Value<B>| v.reshape([rows, width]).sum(0).reshape([width]).0;
     let (normal, r) = normalise(x, eps);
-    let d_gamma = wanted[1].then(|| over_rows(grad.clone() * normal.clone()));
-    let d_beta = wanted[2].then(|| over_rows(grad.clone()));
-    let d_x = wanted[0].then(|| {
+    let d_gamma = needs_grad[1].then(|| over_rows(grad.clone() * normal.clone()));
+    let d_beta = needs_grad[2].then(|| over_rows(grad.clone()));
+    let d_x = needs_grad[0].then(|| {
         let g = grad.clone() * as_row(gamma.clone(), rank);
         let along = (g.clone() * normal.clone()).mean(rank - 1);
         (r * (g.clone() - g.mean(rank - 1) - normal.clone() * along)).0

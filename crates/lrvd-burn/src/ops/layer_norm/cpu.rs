@@ -35,7 +35,7 @@ wide! {
         }
     }
 
-    /// `grad` becomes the gradient of `x`; an empty part is not wanted.
+    /// `grad` becomes the gradient of `x`; an empty part is not needed.
     fn rows_backward<'a, E>(
         grad: &'a mut [E],
         x: &'a [E],
@@ -75,7 +75,7 @@ pub(crate) fn backward<E: Real>(
     gamma: FlexTensor,
     grad: FlexTensor,
     eps: f64,
-    wanted: [bool; 3],
+    needs_grad: [bool; 3],
 ) -> (Option<FlexTensor>, Option<FlexTensor>, Option<FlexTensor>) {
     let (x, gamma, mut grad) = (contiguous(x), contiguous(gamma), contiguous(grad));
     let width = gamma.shape()[0];
@@ -86,8 +86,8 @@ pub(crate) fn backward<E: Real>(
         let size = rows_per_task(width) * width;
         let tasks = E::slice_mut(&mut grad).chunks_mut(size).zip(E::slice(&x).chunks(size));
         parts = run(tasks.collect(), |(grad, x): (&mut [E], &[E])| {
-            let mut part = [wanted[1], wanted[2]]
-                .map(|wanted| if wanted { vec![E::ZERO; width] } else { Vec::new() });
+            let mut part = [needs_grad[1], needs_grad[2]]
+                .map(|needs_grad| if needs_grad { vec![E::ZERO; width] } else { Vec::new() });
             rows_backward(grad, x, gain, eps, &mut part);
             part
         });
@@ -95,9 +95,9 @@ pub(crate) fn backward<E: Real>(
     let (gamma_parts, beta_parts): (Vec<_>, Vec<_>) = parts.into_iter().map(Into::into).unzip();
     let vector = |parts: &[Vec<E>]| E::tensor(sum_rows(parts, width), Shape::new([width]));
     (
-        wanted[0].then_some(grad),
-        wanted[1].then(|| vector(&gamma_parts)),
-        wanted[2].then(|| vector(&beta_parts)),
+        needs_grad[0].then_some(grad),
+        needs_grad[1].then(|| vector(&gamma_parts)),
+        needs_grad[2].then(|| vector(&beta_parts)),
     )
 }
 

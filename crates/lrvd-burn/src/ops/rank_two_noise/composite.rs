@@ -38,36 +38,36 @@ pub(crate) fn backward<B: Backend>(
     t: FloatTensor<B>,
     grad: FloatTensor<B>,
     noise: Noise,
-    wanted: [bool; 3],
+    needs_grad: [bool; 3],
 ) -> ThreeGradients<B> {
     let (q, w, t) = (Value::<B>(q), Value::<B>(w), Value::<B>(t));
     let (n, d) = (q.shape()[0], w.shape()[0]);
     if n * d == 0 {
         let zeros = |v: &Value<B>| (v.clone() * 0.0).0;
         return (
-            wanted[0].then(|| zeros(&q)),
-            wanted[1].then(|| zeros(&w)),
-            wanted[2].then(|| zeros(&t)),
+            needs_grad[0].then(|| zeros(&q)),
+            needs_grad[1].then(|| zeros(&w)),
+            needs_grad[2].then(|| zeros(&t)),
         );
     }
     let variance = rank_two(q.clone(), w.clone(), t);
     let gamma = Value::<B>(gaussian_backward::<B>(variance.0, grad, noise));
-    sums(gamma, q, w, wanted)
+    sums(gamma, q, w, needs_grad)
 }
 
-/// `Γ w`, `Γᵀ q` and `Γ 1`, as far as wanted.
+/// `Γ w`, `Γᵀ q` and `Γ 1`, where `needs_grad`.
 pub(super) fn sums<B: Backend>(
     gamma: Value<B>,
     q: Value<B>,
     w: Value<B>,
-    wanted: [bool; 3],
+    needs_grad: [bool; 3],
 ) -> ThreeGradients<B> {
     let (n, d) = (q.shape()[0], w.shape()[0]);
     let over_channels = |v: Value<B>| v.sum(1).reshape([n]).0;
     (
-        wanted[0].then(|| over_channels(gamma.clone() * w.reshape([1, d]))),
-        wanted[1].then(|| (gamma.clone() * q.reshape([n, 1])).sum(0).reshape([d]).0),
-        wanted[2].then(|| over_channels(gamma)),
+        needs_grad[0].then(|| over_channels(gamma.clone() * w.reshape([1, d]))),
+        needs_grad[1].then(|| (gamma.clone() * q.reshape([n, 1])).sum(0).reshape([d]).0),
+        needs_grad[2].then(|| over_channels(gamma)),
     )
 }
 

@@ -89,7 +89,7 @@ pub(crate) fn backward<E: Real>(
     t: FlexTensor,
     grad: FlexTensor,
     noise: Noise,
-    wanted: [bool; 3],
+    needs_grad: [bool; 3],
 ) -> (Option<FlexTensor>, Option<FlexTensor>, Option<FlexTensor>) {
     let (q, w, t) = (contiguous(q), contiguous(w), contiguous(t));
     let grad = contiguous(grad);
@@ -109,7 +109,7 @@ pub(crate) fn backward<E: Real>(
             .collect();
         parts = run(tasks, |(task, ((grad, d_q), d_t)): Task<'_, E>| {
             let mut gamma = vec![E::ZERO; grad.len()];
-            let mut d_w = if wanted[1] { vec![E::ZERO; width] } else { Vec::new() };
+            let mut d_w = if needs_grad[1] { vec![E::ZERO; width] } else { Vec::new() };
             E::fill_normal(key, (task * rows * width) as u64, &mut gamma);
             let lines = gamma.chunks_exact_mut(width).zip(grad.chunks_exact(width));
             for (k, (gamma, grad)) in lines.enumerate() {
@@ -121,9 +121,9 @@ pub(crate) fn backward<E: Real>(
         });
     }
     (
-        wanted[0].then(|| E::tensor(d_q, Shape::new([n]))),
-        wanted[1].then(|| E::tensor(sum_rows(&parts, width), Shape::new([width]))),
-        wanted[2].then(|| E::tensor(d_t, Shape::new([n]))),
+        needs_grad[0].then(|| E::tensor(d_q, Shape::new([n]))),
+        needs_grad[1].then(|| E::tensor(sum_rows(&parts, width), Shape::new([width]))),
+        needs_grad[2].then(|| E::tensor(d_t, Shape::new([n]))),
     )
 }
 

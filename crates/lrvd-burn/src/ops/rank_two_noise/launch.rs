@@ -57,13 +57,13 @@ pub(crate) fn backward(
     t: CubeTensor,
     grad: CubeTensor,
     noise: Noise,
-    wanted: [bool; 3],
+    needs_grad: [bool; 3],
 ) -> (Option<CubeTensor>, Option<CubeTensor>, Option<CubeTensor>) {
     if grad.shape().num_elements() == 0 {
-        return super::composite::backward::<CubeBackend>(q, w, t, grad, noise, wanted);
+        return super::composite::backward::<CubeBackend>(q, w, t, grad, noise, needs_grad);
     }
     let gamma = rank_two(grad, [q.clone(), w.clone(), t], noise, true);
-    super::composite::sums::<CubeBackend>(Value(gamma), Value(q), Value(w), wanted)
+    super::composite::sums::<CubeBackend>(Value(gamma), Value(q), Value(w), needs_grad)
 }
 
 /// The output for `x = mean`, or the gradient of the variance for `x` = gradient.

@@ -29,21 +29,24 @@ pub(crate) fn backward<B: Backend>(
     gamma: FloatTensor<B>,
     grad: FloatTensor<B>,
     eps: f64,
-    wanted: [bool; 2],
+    needs_grad: [bool; 2],
 ) -> (Option<FloatTensor<B>>, Option<FloatTensor<B>>) {
     let (x, grad) = (Value::<B>(x), Value::<B>(grad));
     let shape = x.shape();
     let (rank, width) = (shape.len(), shape[shape.len() - 1]);
     if shape.contains(&0) {
-        return (wanted[0].then_some(grad.0), wanted[1].then(|| (Value::<B>(gamma) * 0.0).0));
+        return (
+            needs_grad[0].then_some(grad.0),
+            needs_grad[1].then(|| (Value::<B>(gamma) * 0.0).0),
+        );
     }
     let r = reciprocal_root(x.clone(), eps);
     let normal = x * r.clone();
-    let d_gamma = wanted[1].then(|| {
+    let d_gamma = needs_grad[1].then(|| {
         let rows = shape.iter().product::<usize>() / width;
         (grad.clone() * normal.clone()).reshape([rows, width]).sum(0).reshape([width]).0
     });
-    let d_x = wanted[0].then(|| {
+    let d_x = needs_grad[0].then(|| {
         let g = grad * as_row(gamma, rank);
         let along = (g.clone() * normal.clone()).mean(rank - 1);
         (r * (g - normal * along)).0

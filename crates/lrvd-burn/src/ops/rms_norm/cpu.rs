@@ -27,16 +27,16 @@ wide! {
         }
     }
 
-    /// `grad` becomes the gradient of `x`; returns that of `gamma`, or nothing if it is not wanted.
+    /// `grad` becomes the gradient of `x`; returns that of `gamma`, or nothing if it is not needed.
     fn rows_backward<'a, E>(
         grad: &'a mut [E],
         x: &'a [E],
         gamma: &'a [E],
         eps: E,
-        wanted: bool,
+        needs_grad: bool,
     ) -> Vec<E> {
         let width = gamma.len();
-        let mut d_gamma = if wanted { vec![E::ZERO; width] } else { Vec::new() };
+        let mut d_gamma = if needs_grad { vec![E::ZERO; width] } else { Vec::new() };
         for (grad, x) in grad.chunks_exact_mut(width).zip(x.chunks_exact(width)) {
             let r = reciprocal_root(x, eps);
             for ((d_gamma, &grad), &x) in d_gamma.iter_mut().zip(&*grad).zip(x) {
@@ -73,7 +73,7 @@ pub(crate) fn backward<E: Real>(
     gamma: FlexTensor,
     grad: FlexTensor,
     eps: f64,
-    wanted: [bool; 2],
+    needs_grad: [bool; 2],
 ) -> (Option<FlexTensor>, Option<FlexTensor>) {
     let (x, gamma, mut grad) = (contiguous(x), contiguous(gamma), contiguous(grad));
     let (gain, eps) = (E::slice(&gamma), E::of(eps));
@@ -83,9 +83,9 @@ pub(crate) fn backward<E: Real>(
         let size = rows_per_task(width) * width;
         let tasks = E::slice_mut(&mut grad).chunks_mut(size).zip(E::slice(&x).chunks(size));
         parts = run(tasks.collect(), |(grad, x): (&mut [E], &[E])| {
-            rows_backward(grad, x, gain, eps, wanted[1])
+            rows_backward(grad, x, gain, eps, needs_grad[1])
         });
     }
-    let d_gamma = wanted[1].then(|| E::tensor(sum_rows(&parts, width), Shape::new([width])));
-    (wanted[0].then_some(grad), d_gamma)
+    let d_gamma = needs_grad[1].then(|| E::tensor(sum_rows(&parts, width), Shape::new([width])));
+    (needs_grad[0].then_some(grad), d_gamma)
 }

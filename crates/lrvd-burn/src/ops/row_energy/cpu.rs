@@ -56,7 +56,7 @@ pub(crate) fn backward<E: Real>(
     x: FlexTensor,
     weight: Option<FlexTensor>,
     grad: FlexTensor,
-    wanted: [bool; 2],
+    needs_grad: [bool; 2],
 ) -> (Option<FlexTensor>, Option<FlexTensor>) {
     let (x, weight, grad) = (contiguous(x), weight.map(contiguous), contiguous(grad));
     let shape = x.shape();
@@ -73,13 +73,13 @@ pub(crate) fn backward<E: Real>(
             .zip(E::slice(&grad).chunks(count))
             .collect();
         parts = run(tasks, |((d_x, x), grad): ((&mut [E], &[E]), &[E])| {
-            let mut d_weight = if wanted[1] { vec![E::ZERO; width] } else { Vec::new() };
+            let mut d_weight = if needs_grad[1] { vec![E::ZERO; width] } else { Vec::new() };
             rows_backward(d_x, &mut d_weight, x, weight, grad);
             d_weight
         });
     }
     (
-        wanted[0].then(|| E::tensor(d_x, shape)),
-        wanted[1].then(|| E::tensor(sum_rows(&parts, width), Shape::new([width]))),
+        needs_grad[0].then(|| E::tensor(d_x, shape)),
+        needs_grad[1].then(|| E::tensor(sum_rows(&parts, width), Shape::new([width]))),
     )
 }

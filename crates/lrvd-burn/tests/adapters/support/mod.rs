@@ -114,8 +114,8 @@ pub(crate) fn close_to_slopes(
     value: impl Fn(&[Vec<f64>]) -> f64,
 ) {
     assert_eq!(gradients.len(), leaves.len(), "{what}");
-    for ((name, found), wanted) in gradients.iter().zip(slopes(leaves, value)) {
-        close(&format!("{what}: gradient for {name}"), found, &wanted, tolerance.max(SLOPES));
+    for ((name, found), expected) in gradients.iter().zip(slopes(leaves, value)) {
+        close(&format!("{what}: gradient for {name}"), found, &expected, tolerance.max(SLOPES));
     }
 }
 
@@ -138,21 +138,21 @@ pub(crate) fn product(x: &[f64], w: &[f64], inner: usize, width: usize) -> Vec<f
     x.chunks(inner).flat_map(row).collect()
 }
 
-/// Largest distance relative to the largest wanted number; infinite for a NaN.
-pub(crate) fn distance(got: &[f64], wanted: &[f64]) -> f64 {
-    assert_eq!(got.len(), wanted.len(), "number of values");
-    let largest = wanted.iter().fold(0.0f64, |m, w| m.max(w.abs()));
+/// Largest distance relative to the largest expected number; infinite for a NaN.
+pub(crate) fn distance(got: &[f64], expected: &[f64]) -> f64 {
+    assert_eq!(got.len(), expected.len(), "number of values");
+    let largest = expected.iter().fold(0.0f64, |m, w| m.max(w.abs()));
     let scale = if largest > 0.0 { largest } else { 1.0 };
-    got.iter().zip(wanted).fold(0.0, |worst: f64, (g, w)| {
+    got.iter().zip(expected).fold(0.0, |worst: f64, (g, w)| {
         let d = (g - w).abs() / scale;
         if d.is_nan() { f64::INFINITY } else { worst.max(d) }
     })
 }
 
 #[track_caller]
-pub(crate) fn close(what: &str, got: &[f64], wanted: &[f64], tolerance: f64) {
-    let d = distance(got, wanted);
-    assert!(d <= tolerance, "{what}: off by {d:e}, allowed {tolerance:e}\n{got:?}\n{wanted:?}");
+pub(crate) fn close(what: &str, got: &[f64], expected: &[f64], tolerance: f64) {
+    let d = distance(got, expected);
+    assert!(d <= tolerance, "{what}: off by {d:e}, allowed {tolerance:e}\n{got:?}\n{expected:?}");
 }
 
 /// An adapter on the host, `[rank, d_input]` and `[rank, d_output]`, with values of every size.

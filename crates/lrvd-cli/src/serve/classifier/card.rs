@@ -92,7 +92,7 @@ impl ClassifierCard {
     pub(super) fn drawn(&self, draws: Option<usize>, asked: Option<u64>) -> Result<Drawn, Problem> {
         let draws = draws.unwrap_or(self.draws);
         if !self.abstain_above.contains_key(&draws) {
-            return Err(Problem::Draws { found: draws, wanted: self.allowed() });
+            return Err(Problem::Draws { found: draws, expected: self.allowed() });
         }
         Ok(Drawn { draws, seed: seed(asked, self.seed)? })
     }

@@ -68,8 +68,8 @@ impl Request {
             (None, None) => Vec::new(),
         };
         if inputs.is_empty() {
-            let wanted = "`text`, or `inputs` with at least one text";
-            return Err(Problem::NoText { field: "text", wanted });
+            let expected = "`text`, or `inputs` with at least one text";
+            return Err(Problem::NoText { field: "text", expected });
         }
         if inputs.len() > card.max_texts {
             return Err(Problem::TooManyTexts { found: inputs.len(), most: card.max_texts });
@@ -205,6 +205,6 @@ mod tests {
             assert_eq!((problem.code(), problem.field()), (code, Some(field)), "{body}: {problem}");
         }
         let draws = read(br#"{"text": "a", "draws": 3}"#, &card()).unwrap_err();
-        assert_eq!(draws.to_string(), "3 draws, wanted one of 0, 2");
+        assert_eq!(draws.to_string(), "3 draws, expected one of 0, 2");
     }
 }

@@ -65,8 +65,8 @@ impl Request {
             }
             (None, messages) => {
                 let field = if messages.is_some() { "messages" } else { "prompt" };
-                let wanted = "`prompt`, or `messages` with at least one message";
-                return Err(Problem::NoText { field, wanted });
+                let expected = "`prompt`, or `messages` with at least one message";
+                return Err(Problem::NoText { field, expected });
             }
         };
         let max_tokens = max_tokens.unwrap_or(card.tokens);
@@ -75,12 +75,12 @@ impl Request {
         }
         let draws = draws.unwrap_or(card.draws);
         if draws > card.max_draws {
-            let wanted = if card.max_draws == 0 {
+            let expected = if card.max_draws == 0 {
                 "0: the model has no posterior, or the server allows no draws".to_owned()
             } else {
                 format!("0 to {}", card.max_draws)
             };
-            return Err(Problem::Draws { found: draws, wanted });
+            return Err(Problem::Draws { found: draws, expected });
         }
         let sampling = Generation::sampling(temperature, top_p);
         let key = Generation { max_tokens, draws, seed: seed(asked, card.seed)?, sampling };
@@ -185,6 +185,6 @@ mod tests {
         }
         let bare = LanguageCard { draws: 0, max_draws: 0, ..language_card() };
         let drawn = read(br#"{"prompt": "a", "draws": 1}"#, &bare).unwrap_err();
-        assert!(drawn.to_string().starts_with("1 draws, wanted 0: the model has no posterior"));
+        assert!(drawn.to_string().starts_with("1 draws, expected 0: the model has no posterior"));
     }
 }

@@ -178,10 +178,10 @@ impl Pins {
         }
         let mut moved = String::new();
         for line in pinned.lines().filter(|line| !is_elsewhere(line)) {
-            let (name, wanted) = parts(line);
+            let (name, expected) = parts(line);
             match names.remove(name) {
-                Some(found) if found == wanted => {}
-                Some(found) if name.ends_with('~') && is_near(wanted, found) => {}
+                Some(found) if found == expected => {}
+                Some(found) if name.ends_with('~') && is_near(expected, found) => {}
                 Some(found) => writeln!(moved, "- {line}\n+ {name} {found}").unwrap(),
                 None => writeln!(moved, "- {line}").unwrap(),
             }
@@ -239,18 +239,18 @@ fn digits(number: f64) -> String {
 }
 
 /// Whether the numbers agree to two units of the last digit of what is pinned.
-fn is_near(wanted: &str, found: &str) -> bool {
-    let (wanted, found): (Vec<&str>, Vec<&str>) =
-        (wanted.split(' ').collect(), found.split(' ').collect());
-    let near = |(wanted, found): (&&str, &&str)| {
-        let decimals = wanted.split_once('.').map_or(0, |(_, digits)| digits.len());
+fn is_near(expected: &str, found: &str) -> bool {
+    let (expected, found): (Vec<&str>, Vec<&str>) =
+        (expected.split(' ').collect(), found.split(' ').collect());
+    let near = |(expected, found): (&&str, &&str)| {
+        let decimals = expected.split_once('.').map_or(0, |(_, digits)| digits.len());
         let unit = 10_f64.powi(-(decimals as i32));
-        match (wanted.parse::<f64>(), found.parse::<f64>()) {
-            (Ok(a), Ok(b)) => wanted == found || (a - b).abs() <= 2.1 * unit,
+        match (expected.parse::<f64>(), found.parse::<f64>()) {
+            (Ok(a), Ok(b)) => expected == found || (a - b).abs() <= 2.1 * unit,
             _ => false,
         }
     };
-    wanted.len() == found.len() && wanted.iter().zip(&found).all(near)
+    expected.len() == found.len() && expected.iter().zip(&found).all(near)
 }
 
 /// Every file below `folder`, in the order of their paths; no marker of a run.

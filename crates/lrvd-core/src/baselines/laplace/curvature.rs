@@ -68,16 +68,6 @@ impl Curvature {
         Ok(())
     }
 
-    /// Examples seen.
-    pub fn n_examples(&self) -> usize {
-        self.n_examples
-    }
-
-    /// Tokens seen.
-    pub fn n_tokens(&self) -> usize {
-        self.n_tokens
-    }
-
     /// `S`, `[d_output, d_output]`.
     pub fn output_factor(&self) -> &[f64] {
         &self.output
@@ -129,7 +119,6 @@ mod tests {
         assert_eq!(sums.output_factor(), [5.75]);
         assert_eq!(sums.input_factor(InputNormalisation::Tokens).unwrap(), [0.5, 1.0, 1.0, 2.5]);
         assert_eq!(sums.input_factor(InputNormalisation::Examples).unwrap(), [1.0, 2.0, 2.0, 5.0]);
-        assert_eq!((sums.n_examples(), sums.n_tokens()), (1, 2));
     }
 
     #[test]

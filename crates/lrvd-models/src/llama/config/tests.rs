@@ -75,21 +75,21 @@ fn groups_and_head_widths_are_read() {
 
 #[test]
 fn both_spellings_of_the_rotary_settings_say_the_same() {
-    let wanted = Llama3Scaling {
+    let expected = Llama3Scaling {
         factor: 8.0,
         low_freq_factor: 1.0,
         high_freq_factor: 4.0,
         original_max_position_embeddings: 8192,
     };
     let old = with(&[("rope_theta", 5e5.into()), ("rope_scaling", llama3())]).unwrap();
-    assert_eq!((old.rope_theta, old.rope_scaling), (5e5, Some(wanted)));
+    assert_eq!((old.rope_theta, old.rope_scaling), (5e5, Some(expected)));
     let mut parameters = llama3();
     parameters["rope_theta"] = 5e5.into();
     let new = with(&[("rope_parameters", parameters.clone())]).unwrap();
-    assert_eq!((new.rope_theta, new.rope_scaling), (5e5, Some(wanted)));
+    assert_eq!((new.rope_theta, new.rope_scaling), (5e5, Some(expected)));
     assert!(new.unrecognised().is_empty(), "{:?}", new.unrecognised());
     let both = with(&[("rope_scaling", llama3()), ("rope_parameters", parameters)]).unwrap();
-    assert_eq!((both.rope_theta, both.rope_scaling), (5e5, Some(wanted)));
+    assert_eq!((both.rope_theta, both.rope_scaling), (5e5, Some(expected)));
     let plain = json!({"rope_type": "default", "rope_theta": 1e6});
     let plain = with(&[("rope_parameters", plain)]).unwrap();
     assert_eq!((plain.rope_theta, plain.rope_scaling), (1e6, None));

@@ -29,7 +29,7 @@ pub(super) fn config_json(file: &GgufFile) -> Result<String> {
     let same = "the width of a head, which is `llama.attention.key_length` or the embedding's over the heads";
     for key in ["llama.attention.value_length", "llama.rope.dimension_count"] {
         if file.count(key)?.is_some_and(|found| found != head_dim) {
-            return Err(file.unwanted(key, same).into());
+            return Err(file.unexpected(key, same).into());
         }
     }
     let theta = file.float("llama.rope.freq_base")?.unwrap_or(THETA);
@@ -109,7 +109,7 @@ fn scaling(file: &GgufFile, theta: f64, head_dim: u64) -> Result<Value> {
         let share = ((LENGTH / wavelength - LOW) / (HIGH - LOW)).clamp(0.0, 1.0);
         1.0 / ((1.0 - share) / factor + share)
     });
-    let near = |(found, wanted): (&f64, f64)| (found - wanted).abs() <= 1e-4 * wanted;
+    let near = |(found, expected): (&f64, f64)| (found - expected).abs() <= 1e-4 * expected;
     if factors.len() as u64 != head_dim / 2 || !factors.iter().zip(expected).all(near) {
         let found = format!("{} factors up to {factor}", factors.len());
         let supported = "those of Llama 3 with low_freq_factor 1, high_freq_factor 4 and a training length of 8192";

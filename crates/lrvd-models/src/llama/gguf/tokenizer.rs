@@ -86,20 +86,20 @@ fn vocabulary(file: &GgufFile, begins: bool) -> Result<Vocabulary<'_>> {
     let tokens = file.texts(TOKENS)?.ok_or_else(|| file.missing(TOKENS))?;
     let kinds = file.integers(TYPES)?.ok_or_else(|| file.missing(TYPES))?;
     if kinds.len() != tokens.len() {
-        return Err(file.unwanted(TYPES, "one kind for each of `tokenizer.ggml.tokens`").into());
+        return Err(file.unexpected(TYPES, "one kind for each of `tokenizer.ggml.tokens`").into());
     }
     if kinds.iter().any(|kind| !(NORMAL..=BYTE).contains(kind)) {
-        return Err(file.unwanted(TYPES, "a list of numbers from 1 to 6").into());
+        return Err(file.unexpected(TYPES, "a list of numbers from 1 to 6").into());
     }
     // Rows of the embedding that no text has are filled up with names.
     let used = kinds.iter().rposition(|&kind| kind != UNUSED).map_or(0, |last| last + 1);
     let (tokens, kinds) = (&tokens[..used], &kinds[..used]);
     if tokens.iter().collect::<BTreeSet<_>>().len() != used || used == 0 {
-        return Err(file.unwanted(TOKENS, "a list of different texts").into());
+        return Err(file.unexpected(TOKENS, "a list of different texts").into());
     }
     let id = |key: &str| -> Result<Option<usize>> {
         match file.count(key)?.map(|id| id as usize) {
-            Some(id) if id >= used => Err(file.unwanted(key, "the number of a token").into()),
+            Some(id) if id >= used => Err(file.unexpected(key, "the number of a token").into()),
             found => Ok(found),
         }
     };
@@ -120,7 +120,9 @@ fn vocabulary(file: &GgufFile, begins: bool) -> Result<Vocabulary<'_>> {
 fn sentence_piece(file: &GgufFile, vocabulary: &Vocabulary<'_>) -> Result<String> {
     let scores = file.floats(SCORES)?.ok_or_else(|| file.missing(SCORES))?;
     if scores.len() < vocabulary.tokens.len() {
-        return Err(file.unwanted(SCORES, "one number for each of `tokenizer.ggml.tokens`").into());
+        return Err(file
+            .unexpected(SCORES, "one number for each of `tokenizer.ggml.tokens`")
+            .into());
     }
     let pieces = vocabulary.tokens.iter().zip(vocabulary.kinds).zip(scores);
     let piece = |((text, kind), score): ((&String, &i64), &f32)| {

@@ -4,11 +4,11 @@ use std::path::Path;
 
 use crate::support::{borrowed, done, replaced, run, train, write_data};
 
-fn refused(arguments: &[&str], wanted: &str) {
+fn rejected(arguments: &[&str], expected: &str) {
     let output = run(arguments);
     assert_eq!(output.code, 2, "{arguments:?}: {}", output.stderr);
     let first = output.stderr.lines().next().unwrap_or_default();
-    assert!(first.starts_with("error: ") && output.stderr.contains(wanted), "{}", output.stderr);
+    assert!(first.starts_with("error: ") && output.stderr.contains(expected), "{}", output.stderr);
     assert_eq!(output.stdout, "", "{arguments:?}");
 }
 
@@ -17,42 +17,45 @@ fn settings_and_names_that_do_not_exist() {
     let dir = tempfile::tempdir().unwrap();
     let data = write_data(dir.path());
     let out = dir.path().join("out");
-    let refused_with = |more: &[&str], wanted: &str| {
-        refused(&borrowed(&train(&data, &out, 4, more)), wanted);
+    let rejected_with = |more: &[&str], expected: &str| {
+        rejected(&borrowed(&train(&data, &out, 4, more)), expected);
         assert!(!out.exists(), "{more:?} left an output folder");
     };
-    refused_with(
+    rejected_with(
         &["--set", "kl_wait=1"],
-        "unknown setting `kl_wait`; wanted one of `accumulation`",
+        "unknown setting `kl_wait`; expected one of `accumulation`",
     );
-    refused_with(&["--set", "prune.every=often"], "setting `prune.every` cannot be `often`");
-    refused_with(&["--set", "prune.every=2"], "prune.every");
-    refused_with(
+    rejected_with(&["--set", "prune.every=often"], "setting `prune.every` cannot be `often`");
+    rejected_with(&["--set", "prune.every=2"], "prune.every");
+    rejected_with(
         &["--set", "draws=[1000000000]"],
-        "setting `draws` is 1000000000, wanted 1 to 10000",
+        "setting `draws` is 1000000000, expected 1 to 10000",
     );
     let wide = replaced(&train(&data, &out, 4, &[]), "--rank", "193");
-    refused(&borrowed(&wide), "rank 193 is above 192, the smaller width of layer `");
+    rejected(&borrowed(&wide), "rank 193 is above 192, the smaller width of layer `");
     let endless = train(&data, &out, 4, &["--epochs", "1e300"]);
     let at = endless.iter().position(|word| word == "--steps").unwrap();
     let endless = [&endless[..at], &endless[at + 2..]].concat();
-    refused(
+    rejected(
         &borrowed(&endless),
-        "`--epochs 1e300` is 8.000e300 steps of 4 rows, at most 1e9 can be taken",
+        "`--epochs 1e300` is 8.000e300 steps of 4 rows, the limit is 1e9",
     );
-    refused_with(&["--method", "bora"], "unknown method `bora`; wanted one of `LoRA`");
+    rejected_with(&["--method", "bora"], "unknown method `bora`; expected one of `LoRA`");
     let best = replaced(&train(&data, &out, 4, &[]), "--preset", "best");
-    refused(&borrowed(&best), "unknown preset `best`");
-    refused_with(&["--device", "tpu"], "tpu");
-    refused_with(&["--target-rank", "2"], "adalora");
-    refused_with(&["--text-column", "body"], "no column `body`; its columns are `text`, `label`");
-    refused_with(&["--labels", "good,evil"], "unknown label `bad`, wanted one of `good`, `evil`");
+    rejected(&borrowed(&best), "unknown preset `best`");
+    rejected_with(&["--device", "tpu"], "tpu");
+    rejected_with(&["--target-rank", "2"], "adalora");
+    rejected_with(&["--text-column", "body"], "no column `body`; its columns are `text`, `label`");
+    rejected_with(
+        &["--labels", "good,evil"],
+        "unknown label `bad`, expected one of `good`, `evil`",
+    );
     let config = dir.path().join("c.toml");
     std::fs::write(&config, "[prune]\nthreshold = 4.0\n").unwrap();
     let config = config.display().to_string();
-    refused_with(&["--config", &config], "unknown setting `prune.threshold`");
-    refused(&["config", "check", &config], "unknown setting `prune.threshold`");
-    refused(&["config", "show", "--preset", "best"], "unknown preset `best`");
+    rejected_with(&["--config", &config], "unknown setting `prune.threshold`");
+    rejected(&["config", "check", &config], "unknown setting `prune.threshold`");
+    rejected(&["config", "show", "--preset", "best"], "unknown preset `best`");
     let shown = done(&["config", "show", "--set", "gradient_clip=none", "--set", "steps=60"]);
     let own = dir.path().join("own.toml");
     std::fs::write(&own, shown.stdout).unwrap();
@@ -60,11 +63,11 @@ fn settings_and_names_that_do_not_exist() {
     let keys: Vec<&str> =
         checked["changes"].as_array().unwrap().iter().filter_map(|c| c["key"].as_str()).collect();
     assert_eq!(keys, ["evaluate_every", "gradient_clip", "steps"]);
-    for (model, wanted) in
+    for (model, expected) in
         [("no/such-model", "HF_HUB_OFFLINE is set"), ("nowhere", "model `nowhere`: no such folder")]
     {
         let arguments = replaced(&train(&data, &out, 4, &[]), "--model", model);
-        refused(&borrowed(&arguments), wanted);
+        rejected(&borrowed(&arguments), expected);
         assert!(!out.exists(), "{model}");
     }
 }
@@ -75,7 +78,7 @@ fn arms_that_cannot_run() {
     let file = dir.path().join("arms.toml");
     let path = file.display().to_string();
     let arms = ["bench", "glue", "--dry-run", "--arms", &path];
-    refused(&arms, "arms.toml");
+    rejected(&arms, "arms.toml");
     let head = "[[arm]]\nname = \"warm\"\nmethod = ";
     for (text, expected) in [
         ("arm = []".to_owned(), "expected at least one arm"),
@@ -87,19 +90,19 @@ fn arms_that_cannot_run() {
         (format!("tasks = [\"obqa\"]\n{head}\"lora\""), "unknown task `obqa`"),
     ] {
         std::fs::write(&file, text).unwrap();
-        refused(&arms, expected);
+        rejected(&arms, expected);
     }
     let both = [&arms[..], &["--methods", "lora"]].concat();
-    refused(&both, "cannot be used with");
+    rejected(&both, "cannot be used with");
 }
 
 #[test]
 fn folders_that_hold_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().display().to_string();
-    refused(&["eval", &path, "--data", "x.tsv"], "holds no adapter; looked for");
-    refused(&["predict", &path, "text"], "holds no adapter");
-    refused(&["inspect", &path], "holds no adapter or checkpoint");
+    rejected(&["eval", &path, "--data", "x.tsv"], "holds no adapter; looked for");
+    rejected(&["predict", &path, "text"], "holds no adapter");
+    rejected(&["inspect", &path], "holds no adapter or checkpoint");
     let absent = format!("{path}/absent");
     for command in [
         &["eval", &absent, "--data", "x.tsv"][..],
@@ -107,10 +110,10 @@ fn folders_that_hold_nothing() {
         &["inspect", &absent],
         &["inspect", &absent, "--check"],
     ] {
-        refused(command, "is not there, or is no folder");
+        rejected(command, "there is no folder `");
     }
-    refused(&["export", "--to", "peft", &path, "--out", &path], "is there already");
+    rejected(&["export", "--to", "peft", &path, "--out", &path], "already exists");
     let out = Path::new(&path).join("out").display().to_string();
-    refused(&["export", "--to", "peft", &path, "--out", &out], "holds no adapter");
-    refused(&["export", "--to", "peft", &absent, "--out", &out], "is not there, or is no folder");
+    rejected(&["export", "--to", "peft", &path, "--out", &out], "holds no adapter");
+    rejected(&["export", "--to", "peft", &absent, "--out", &out], "there is no folder `");
 }

@@ -2,8 +2,6 @@
 //!
 //! How `allocator.json` was made is in its `generator` field.
 
-#![allow(missing_docs, clippy::unwrap_used)]
-
 use lrvd_core::adalora::{
     AdaLoraAllocator, AdaLoraConfig, EntryValues, TripletFactors, TripletShape, TripletValues,
     orthogonality,
@@ -11,20 +9,10 @@ use lrvd_core::adalora::{
 use serde_json::Value;
 use std::path::Path;
 
+use crate::support::{count, number, numbers};
+
 /// Float64 on both sides; sums over at most 15 entries in another order.
 const RELATIVE: f64 = 1e-13;
-
-fn count(value: &Value) -> usize {
-    usize::try_from(value.as_u64().unwrap()).unwrap()
-}
-
-fn step_count(value: &Value) -> u32 {
-    u32::try_from(value.as_u64().unwrap()).unwrap()
-}
-
-fn numbers(value: &Value) -> Vec<f64> {
-    value.as_array().unwrap().iter().map(|number| number.as_f64().unwrap()).collect()
-}
 
 fn check(what: &str, found: &[f64], expected: &Value) {
     let expected = numbers(expected);
@@ -56,13 +44,13 @@ fn read() -> (Value, AdaLoraConfig, Vec<TripletShape>) {
     let config = AdaLoraConfig {
         init_r: count(&settings["init_r"]),
         target_r: count(&settings["target_r"]),
-        tinit: step_count(&settings["tinit"]),
-        tfinal: step_count(&settings["tfinal"]),
-        delta_t: step_count(&settings["delta_t"]),
-        total_step: step_count(&settings["total_step"]),
-        beta1: settings["beta1"].as_f64().unwrap(),
-        beta2: settings["beta2"].as_f64().unwrap(),
-        orth_reg_weight: settings["orth_reg_weight"].as_f64().unwrap(),
+        tinit: count(&settings["tinit"]) as u32,
+        tfinal: count(&settings["tfinal"]) as u32,
+        delta_t: count(&settings["delta_t"]) as u32,
+        total_step: count(&settings["total_step"]) as u32,
+        beta1: number(&settings["beta1"]),
+        beta2: number(&settings["beta2"]),
+        orth_reg_weight: number(&settings["orth_reg_weight"]),
     };
     let shapes = golden["shapes"].as_array().unwrap().iter().map(|shape| TripletShape {
         d_input: count(&shape["d_input"]),
@@ -111,7 +99,7 @@ fn the_orthogonality_penalty() {
             .map(|([a, _, _, _, b, _], &shape)| TripletFactors { shape, rank: config.init_r, a, b })
             .collect();
         let found = orthogonality(&factors).unwrap();
-        let value = expected["orthogonality"].as_f64().unwrap();
+        let value = number(&expected["orthogonality"]);
         assert!((found / value - 1.0).abs() < RELATIVE, "step {step}: {found} {value}");
     }
 }

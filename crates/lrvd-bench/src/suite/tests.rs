@@ -1,0 +1,96 @@
+//! Runs of a suite that are stopped, and output folders that vanish.
+#![allow(clippy::unwrap_used)]
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::*;
+use crate::error::Result;
+use crate::progress::{Event, ProgressSink};
+use crate::settings::MethodName;
+
+/// Passes every event to a function.
+struct Each<F>(F);
+
+impl<F: FnMut(&Event)> ProgressSink for Each<F> {
+    fn event(&mut self, event: &Event) {
+        (self.0)(event);
+    }
+}
+
+/// One step of LoRA for every seed.
+fn run(
+    (suite, task): (Suite, &str),
+    seeds: &[u64],
+    out: &Path,
+    stop: &AtomicBool,
+    each: impl FnMut(&Event),
+) -> Result<SuiteOutcome> {
+    let options = SuiteOptions {
+        tasks: vec![suite.task(task).unwrap()],
+        methods: vec![MethodName::LORA],
+        seeds: seeds.to_vec(),
+        steps: Some(1),
+        set: vec!["validation_rows=20".to_owned()],
+        resume: out.exists(),
+        ..SuiteOptions::new(suite, Profile::Quick, out.to_owned())
+    };
+    run_suite(options, stop, &mut Each(each))
+}
+
+#[test]
+fn a_stop_in_the_answers_to_other_sets_ends_the_run_and_resume_completes_it() {
+    let parent = tempfile::tempdir().unwrap();
+    let (out, stop) = (parent.path().join("out"), AtomicBool::new(false));
+    let obqa = (Suite::Reasoning, "obqa");
+    let folder = out.join("runs/obqa/lora/seed-1");
+    let mut evaluations = 0;
+    let stopped = run(obqa, &[1], &out, &stop, |event| {
+        evaluations += usize::from(matches!(event, Event::Evaluating { done: 0, .. }));
+        // The first is that of the run's own questions.
+        stop.store(evaluations == 2, Ordering::Relaxed);
+    });
+    let stopped = stopped.unwrap();
+    assert_eq!((stopped.complete, stopped.finished, evaluations), (false, 0, 2));
+    assert!(folder.join("checkpoints/step-00000001").is_dir());
+    assert!(!folder.join("record.json").exists());
+
+    stop.store(false, Ordering::Relaxed);
+    let mut shown = Vec::new();
+    let completed = run(obqa, &[1], &out, &stop, |event| {
+        if let Event::Evaluating { done, total } = event {
+            shown.push((*done, *total));
+        }
+    });
+    let completed = completed.unwrap();
+    assert!(completed.complete && !folder.join("checkpoints").exists());
+    assert_eq!(completed.results.runs[0].ood.len(), 2);
+    // At the mean alone, each question twice: with the labels of the trained set and with its own labels.
+    let lines = |name: &str| std::fs::read_to_string(folder.join(name)).unwrap().lines().count();
+    let sets = ["arc-e", "arc-e-letters", "arc-c", "arc-c-letters"];
+    let all: usize = sets.iter().map(|set| lines(&format!("predictions-last-{set}.jsonl"))).sum();
+    assert!(all > 100 && shown.contains(&(0, all)), "{all} {shown:?}");
+    assert_eq!(shown.last(), Some(&(all, all)));
+}
+
+#[test]
+fn an_output_folder_that_vanishes_after_the_last_checkpoint_is_an_error() {
+    let parent = tempfile::tempdir().unwrap();
+    let (out, stop) = (parent.path().join("out"), AtomicBool::new(false));
+    let cola = (Suite::Glue, "cola");
+    let vanished = |at: fn(&Event) -> bool| {
+        let ended = run(cola, &[1, 2], &out, &stop, |event| {
+            if at(event) && out.exists() {
+                std::fs::remove_dir_all(&out).unwrap();
+            }
+        });
+        let error = ended.unwrap_err().to_string();
+        let expected = format!("`{}` was removed or moved while the run wrote", out.display());
+        assert!(error.starts_with(&expected), "{error}");
+    };
+    vanished(|event| matches!(event, Event::RunFinished { .. }));
+    assert!(!out.exists(), "nothing is made anew");
+    // While predictions are made, whose files make their folder.
+    vanished(|event| matches!(event, Event::Evaluating { .. }));
+    assert!(!out.join("results.json").exists());
+}
