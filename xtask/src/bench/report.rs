@@ -90,7 +90,7 @@ impl Measured {
                 "reference": reference,
                 "ratio": ratio,
                 "target": comparison.target,
-                "nll": nll.map(|[ours, expected]| json!({ "ours": ours, "expected": expected })),
+                "nll": nll.map(|[ours, expected]| json!({ "ours": ours, "wanted": expected })),
                 "met": met,
                 "unit": "seconds",
                 "ratio_by_round": by_round,
@@ -181,7 +181,7 @@ pub(crate) mod tests {
         ];
         let met: Vec<Option<bool>> = draws.entries().iter().map(|entry| entry.met).collect();
         assert_eq!(met, [Some(true), Some(false), Some(true), Some(false)]);
-        assert_eq!(draws.json(&machine())[1]["nll"]["expected"], 0.5);
+        assert_eq!(draws.json(&machine())[1]["nll"]["wanted"], 0.5);
         // Missing measurements never compare equal.
         draws.samples[1].facts = Value::Null;
         assert_eq!(draws.entries()[0].met, Some(false));
