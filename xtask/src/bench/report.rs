@@ -81,28 +81,27 @@ impl Measured {
                 "seconds_per_unit": fit.per_unit,
             })
         });
-        let entry = |Entry { comparison, ours, reference, ratio, by_round, nll, met }: Entry<
-            '_,
-        >| {
-            json!({
-                "name": comparison.name,
-                "ours": ours,
-                "reference": reference,
-                "ratio": ratio,
-                "target": comparison.target,
-                "nll": nll.map(|[ours, expected]| json!({ "ours": ours, "wanted": expected })),
-                "met": met,
-                "unit": "seconds",
-                "ratio_by_round": by_round,
-                "medians": {
-                    "ours": side(comparison.ours),
-                    "reference": side(comparison.reference),
-                },
-                "fit": fitted,
-                "command": format!("cargo xtask bench --only {}", comparison.name),
-                "machine": machine.json(),
-            })
-        };
+        let entry =
+            |Entry { comparison, ours, reference, ratio, by_round, nll, met }: Entry<'_>| {
+                json!({
+                    "name": comparison.name,
+                    "ours": ours,
+                    "reference": reference,
+                    "ratio": ratio,
+                    "target": comparison.target,
+                    "nll": nll.map(|[ours, expected]| json!({ "ours": ours, "wanted": expected })),
+                    "met": met,
+                    "unit": "seconds",
+                    "ratio_by_round": by_round,
+                    "medians": {
+                        "ours": side(comparison.ours),
+                        "reference": side(comparison.reference),
+                    },
+                    "fit": fitted,
+                    "command": format!("cargo xtask bench --only {}", comparison.name),
+                    "machine": machine.json(),
+                })
+            };
         self.entries().into_iter().map(entry).collect()
     }
 }
