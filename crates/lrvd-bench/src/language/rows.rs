@@ -58,11 +58,9 @@ impl TextRow {
         let content = match columns {
             LanguageColumns::Texts { prompt, completion } => Content::Text {
                 prompt: row.text(&[prompt])?.to_owned(),
-                completion: if with_completions {
-                    Some(row.text(&[completion])?.to_owned())
-                } else {
-                    None
-                },
+                completion: with_completions
+                    .then(|| row.text(&[completion]).map(str::to_owned))
+                    .transpose()?,
             },
             LanguageColumns::Chat { messages } => Content::Chat(conversation(row, messages)?),
         };

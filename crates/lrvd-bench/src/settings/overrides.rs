@@ -145,14 +145,14 @@ impl ConfigOverrides {
         if key == "preset" {
             bail!("the preset is chosen by `--preset NAME`");
         }
-        let rejected = |reason: &str| anyhow!("setting `{key}` cannot be `{value}`: {reason}");
         if key == TASK {
-            return Err(rejected("only a settings file for `lrvd train` says what it is for"));
+            let reason = "only a settings file for `lrvd train` says what it is for";
+            return Err(unusable(key, value, reason));
         }
         if !is_finite(value) {
-            return Err(rejected("expected a finite number"));
+            return Err(unusable(key, value, "expected a finite number"));
         }
-        let json = serde_json::to_value(value).map_err(|error| rejected(&error.to_string()))?;
+        let json = serde_json::to_value(value).map_err(|error| unusable(key, value, error))?;
         let changed = self.replaced(key, json.clone())?;
         let changed = match read(key, &json, changed.clone()) {
             Ok(_) => changed,

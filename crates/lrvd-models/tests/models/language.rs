@@ -1,4 +1,4 @@
-//! Logits of expected tokens alone are those of the whole text, whoever shares the batch and wherever the noise enters.
+//! Logits of expected tokens alone are those of the whole text, whichever texts share the batch and wherever the noise enters.
 
 use burn::tensor::DType;
 use lrvd_burn::sampling::{DrawPer, DrawSet, Pass, Scheme};

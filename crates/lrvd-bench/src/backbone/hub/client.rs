@@ -305,7 +305,6 @@ impl<'a> Repository<'a> {
         if blob.is_file() {
             return Ok(());
         }
-        let words = |error: std::io::Error| error.to_string();
         if let Some(folder) = blob.parent() {
             std::fs::create_dir_all(folder).map_err(words)?;
         }
@@ -339,7 +338,6 @@ impl<'a> Repository<'a> {
     }
 
     fn complete(&self, file: &mut File, remote: &Remote) -> Result<(), String> {
-        let words = |error: std::io::Error| error.to_string();
         let mut length = file.metadata().map_err(words)?.len();
         if remote.size.is_some_and(|size| size <= length) {
             if remote.size == Some(length) && length > 0 {
@@ -381,7 +379,6 @@ fn append(
     most: u64,
     time: Duration,
 ) -> Result<u64, String> {
-    let words = |error: std::io::Error| error.to_string();
     let stopped = |length: u64, why: &str| {
         format!("the download stopped after {length} bytes: {why}; {RESUMED}")
     };
@@ -403,6 +400,10 @@ fn append(
             return Err(stopped(length, &format!("slower than {} KiB a second", SLOWEST >> 10)));
         }
     }
+}
+
+fn words(error: std::io::Error) -> String {
+    error.to_string()
 }
 
 fn is_weights(name: &str) -> bool {

@@ -48,7 +48,7 @@ pub struct Noise {
 /// |-------------------|----------|---------------------------------------------------------------|
 /// | `mean`, *returns* | `[n, d]` | activations                                                |
 /// | `q`               | `[n]`    | squared norm of each input                                 |
-/// | `w`               | `[d]`    | `Σ_i var_i B[k,i]²`, plus the cross term if it is asked for|
+/// | `w`               | `[d]`    | `Σ_i var_i B[k,i]²`, plus the cross term if it is used |
 /// | `t`               | `[n]`    | `Σ_i var_i S[n,i]²`                                        |
 ///
 /// # Numerics
