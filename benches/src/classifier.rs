@@ -6,13 +6,13 @@ use std::sync::atomic::AtomicBool;
 
 use burn::tensor::Device;
 use lrvd_bench::classify::{
-    DataSource, Input, LoadOptions, Prediction, SavedClassifier, TrainOptions, train_classifier,
+    LoadOptions, Prediction, SavedClassifier, TrainOptions, train_classifier,
 };
-use lrvd_bench::data::write_generated;
+use lrvd_bench::data::{Input, load, write_generated};
 use lrvd_bench::progress::Silent;
 use lrvd_bench::settings::{ExperimentConfig, MethodName, Preset};
 use lrvd_bench::suite::{Profile, Suite};
-use lrvd_bench::task::GlueTask;
+use lrvd_bench::task::Task;
 use lrvd_burn::train::DrawPolicy;
 use lrvd_core::metrics::Predictions;
 
@@ -20,7 +20,7 @@ use lrvd_core::metrics::Predictions;
 const BACKBONE: &str =
     concat!(env!("CARGO_MANIFEST_DIR"), "/../crates/lrvd-bench/assets/deberta-v3-nano");
 const LAYERS: usize = 4;
-const TASK: GlueTask = GlueTask::Sst2;
+const TASK: Task = Task::Sst2;
 const SEED: u64 = 1;
 /// Twice those of the quick profile, after which this task is learnt.
 const STEPS: usize = 400;
@@ -63,7 +63,6 @@ impl Held {
         let live = live.unwrap_or(LAYERS);
         let options = TrainOptions {
             model: BACKBONE.to_owned(),
-            data: DataSource::Glue { task: TASK, data_dir: data_dir.clone() },
             method: MethodName::BAYES_LORA,
             target_rank: None,
             config: config(live).validate()?,
@@ -72,16 +71,12 @@ impl Held {
             out: folder.join(format!("last-{live}")),
             resume: true,
         };
-        let trained = train_classifier(&options, None, &AtomicBool::new(false), &mut Silent)?;
+        let trained = train_classifier(&options, load(&data_dir, TASK, None)?, &AtomicBool::new(false), &mut Silent)?;
         let load = LoadOptions { policy, ..LoadOptions::default() };
         let classifier = SavedClassifier::load(&trained.adapter, &load, &Device::flex())?;
         let examples = classifier.read_task(TASK, &data_dir)?.examples;
         let labels = examples.iter().filter_map(|example| example.label.class()).collect();
-        let texts = examples.into_iter().map(|e| Input {
-            text: e.text_a,
-            pair: e.text_b,
-            choices: e.choices,
-        });
+        let texts = examples.into_iter().map(|example| example.input);
         Ok(Self { texts: texts.collect(), labels, classifier })
     }
 

@@ -1,15 +1,17 @@
 //! Whole text and JSON files, and hashes, with errors that name the file.
 
 use std::fmt::Write as _;
+use std::cell::RefCell;
 use std::fs::File;
-use std::io::{Read as _, Write as _};
+use std::io::{self, Read, Seek as _, Write as _};
 use std::path::Path;
+use std::rc::Rc;
 
 use anyhow::{anyhow, bail};
 use lrvd_burn::files::{replace_with, write_atomic};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
+use sha2::{Digest as _, Sha256};
 use tracing::{debug, trace};
 
 use crate::error::{Error, Result};
@@ -21,7 +23,7 @@ const HASH_BLOCK: usize = 1 << 16;
 pub(crate) fn cannot<'a>(
     action: &'static str,
     path: &'a Path,
-) -> impl FnOnce(std::io::Error) -> Error + 'a {
+) -> impl FnOnce(io::Error) -> Error + 'a {
     move |source| Error::new(source).context(format!("cannot {action} `{}`", path.display()))
 }
 
@@ -100,18 +102,60 @@ pub(crate) fn create_dir(path: &Path) -> Result<()> {
 
 /// SHA-256 of a file in lower-case hex.
 pub(crate) fn sha256_file(path: &Path) -> Result<String> {
-    let mut file = File::open(path).map_err(cannot("read", path))?;
-    let mut hasher = Sha256::new();
-    let mut block = vec![0_u8; HASH_BLOCK];
-    loop {
-        let n = file.read(&mut block).map_err(cannot("read", path))?;
-        if n == 0 {
-            break;
-        }
-        hasher.update(&block[..n]);
-    }
+    let file = File::open(path).map_err(cannot("read", path))?;
+    let (_, sha256) = Digest::of(file).finish().map_err(cannot("read", path))?;
     debug!(file = %path.display(), "hashed");
-    Ok(hex(&hasher.finalize()))
+    Ok(sha256)
+}
+
+/// The hash of an open file: of the bytes that were read through it, or of all at the end.
+pub(crate) enum Digest {
+    Read(Rc<RefCell<(Sha256, u64)>>),
+    Whole(File),
+}
+
+/// A file whose bytes are hashed while they are read.
+pub(crate) struct Hashing {
+    file: File,
+    state: Rc<RefCell<(Sha256, u64)>>,
+}
+
+impl Read for Hashing {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let length = self.file.read(buffer)?;
+        let (hasher, bytes) = &mut *self.state.borrow_mut();
+        hasher.update(&buffer[..length]);
+        *bytes += length as u64;
+        Ok(length)
+    }
+}
+
+impl Digest {
+    pub(crate) fn reading(file: File) -> (Self, Hashing) {
+        let state = Rc::default();
+        (Self::Read(Rc::clone(&state)), Hashing { file, state })
+    }
+
+    /// For a file that is not read from its start to its end.
+    pub(crate) fn of(file: File) -> Self {
+        Self::Whole(file)
+    }
+
+    /// Number of bytes, and their SHA-256 in lower-case hex.
+    pub(crate) fn finish(self) -> io::Result<(u64, String)> {
+        let state = match self {
+            Self::Read(state) => state,
+            Self::Whole(mut file) => {
+                file.rewind()?;
+                let (digest, mut reader) = Self::reading(file);
+                let mut block = vec![0_u8; HASH_BLOCK];
+                while reader.read(&mut block)? > 0 {}
+                return digest.finish();
+            }
+        };
+        let (hasher, bytes) = &*state.borrow();
+        Ok((*bytes, hex(&hasher.clone().finalize())))
+    }
 }
 
 /// SHA-256 of a text in lower-case hex.

@@ -8,8 +8,7 @@
 //! | `error`, `text`, `io` | errors and their kinds, words of messages, whole files |
 //! | [`settings`] | every setting of a run, the presets, the methods there are |
 //! | [`record`] | what a run leaves behind |
-//! | [`task`], [`data`] | what is learnt, from which files |
-//! | [`reasoning`] | the six multiple-choice sets: files, prompts, answer tokens |
+//! | [`task`], [`data`] | the table of tasks; what is learnt, from which files; prompts and token ids |
 //! | `backbone` | where the pretrained model comes from |
 //! | [`eval`] | predictions and what is measured of them |
 //! | [`method`] | what each fine-tuning method attaches, minimises and does to ranks |
@@ -18,6 +17,7 @@
 //! | `saved` | where a trained adapter lies, and the base model that it belongs to |
 //! | [`language`] | a language model on a user's own texts: train, save, load, measure, continue |
 //! | [`classify`] | a classifier on a user's own data: train, save, load, evaluate, predict |
+//! | [`check`] | a report on data before anything is trained |
 //! | [`suite`] | whole reproductions: GLUE and reasoning; arms of settings, compared in pairs |
 //!
 //! The loop is [`lrvd_burn::train`]'s. Nothing here prints: callers pass a [`progress::ProgressSink`].
@@ -26,6 +26,7 @@
 #![allow(missing_docs, clippy::missing_errors_doc)]
 
 mod backbone;
+pub mod check;
 pub mod classify;
 pub mod data;
 mod error;
@@ -33,7 +34,6 @@ pub mod eval;
 mod io;
 pub mod language;
 pub mod method;
-pub mod reasoning;
 pub mod record;
 mod report;
 pub mod run;

@@ -1,11 +1,9 @@
-//! The tasks: what their columns and classes mean, and which number each reports.
+//! The tasks: one table of the eight of GLUE and of six sets of multiple-choice questions.
 //!
-//! [`TaskSpec`] is what every task family shares; [`GlueTask`] is the table of the eight GLUE tasks.
-//! A task family that comes later brings its own enum and hands out the same specification.
-//! [`Goal`] is the part that a user's own data has as well.
+//! A task is one row of the table: its files, columns, classes, metrics, prompt and published sizes. [`Goal`] is the part
+//! that a user's own data has as well.
 
 use std::fmt;
-use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
@@ -26,16 +24,6 @@ pub struct Goal {
 }
 
 impl Goal {
-    pub fn of_task(task: GlueTask) -> Self {
-        let spec = task.spec();
-        Self {
-            name: spec.name.to_owned(),
-            classes: spec.class_names().iter().map(ToString::to_string).collect(),
-            standard_metrics: spec.standard_metrics.to_vec(),
-            selection: spec.selection_metric(),
-        }
-    }
-
     /// The metric by which models are compared, in `metrics`; minus infinity where it is absent.
     pub fn score(&self, metrics: &Metrics) -> f64 {
         let found = match self.selection {
@@ -50,6 +38,12 @@ impl Goal {
         let standard_metrics =
             if classes.len() == 2 { vec![Metric::F1, Metric::Matthews] } else { Vec::new() };
         Self { name: name.to_owned(), classes, standard_metrics, selection: Metric::Accuracy }
+    }
+
+    /// Questions whose classes are letters or other `labels`: metrics of the second class mean nothing there.
+    pub fn questions(name: &str, labels: &[&str]) -> Self {
+        let classes = labels.iter().map(ToString::to_string).collect();
+        Self { standard_metrics: Vec::new(), ..Self::classification(name, classes) }
     }
 
     pub fn regression(name: &str) -> Self {
@@ -68,15 +62,6 @@ impl Goal {
     pub fn n_labels(&self) -> usize {
         self.classes.len().max(1)
     }
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Target {
-    /// One of these classes; the index is the class id in files and in logits.
-    Classes(&'static [&'static str]),
-    /// A real number within `low..=high`, learnt by regression with a single output.
-    Score { low: f64, high: f64 },
 }
 
 /// A number that sums up predictions on a validation split; larger is better for all of them.
@@ -112,225 +97,482 @@ impl fmt::Display for Metric {
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct TaskSpec {
+/// A row of the table of tasks.
+#[derive(Debug)]
+pub struct TaskRow {
     /// Name on the command line and in records, such as `sst2`.
     pub name: &'static str,
     /// Name in the paper's tables and in the original folder layout, such as `SST-2`.
     pub display_name: &'static str,
-    /// Text keys, first segment first; one or two.
-    pub keys: &'static [&'static str],
-    /// Classes in id order, or the range of scores.
+    /// Layouts of its files, in order of preference.
+    pub files: &'static [Files],
+    /// Whether a file `localdev*` has rows of a larger train file, none of which are in the train file.
+    pub larger_dev: bool,
+    pub shape: Shape,
     pub target: Target,
     /// The metric of the paper's table; `None` where the paper has no such task.
     pub paper_metric: Option<Metric>,
-    /// The metrics that the benchmark itself reports, the principal one first.
+    /// The metrics that the benchmark itself reports, the principal one first; none for questions.
     pub standard_metrics: &'static [Metric],
     /// Published number of training examples.
     pub n_train: usize,
-    /// Published number of validation examples.
+    /// Published number of validation examples; the validation split serves as the test set.
     pub n_validation: usize,
 }
 
-impl TaskSpec {
-    /// Class names in id order; empty for regression.
-    pub const fn class_names(&self) -> &'static [&'static str] {
-        match self.target {
-            Target::Classes(names) => names,
-            Target::Score { .. } => &[],
-        }
-    }
-
-    /// Width of the model's output: the number of classes, or 1 for regression.
-    pub const fn n_labels(&self) -> usize {
-        match self.target {
-            Target::Classes(names) => names.len(),
-            Target::Score { .. } => 1,
-        }
-    }
-
-    pub const fn is_regression(&self) -> bool {
-        matches!(self.target, Target::Score { .. })
-    }
-
-    /// The metric that picks the best checkpoint: the paper's, or else the principal standard one.
-    pub const fn selection_metric(&self) -> Metric {
-        match self.paper_metric {
-            Some(metric) => metric,
-            None => self.standard_metrics[0],
-        }
-    }
+/// Names of the files of a task, without format and folder.
+#[derive(Debug)]
+pub struct Files {
+    /// Folders below the data directory, in order of preference; spellings of the task's names if there are none.
+    pub folders: &'static [&'static str],
+    pub train: &'static str,
+    /// Stems of the validation files, in order of preference.
+    pub validation: &'static [&'static str],
+    /// An undivided corpus, and the list of those of its pairs that are the validation split.
+    pub pair_list: Option<(&'static str, &'static str)>,
 }
 
-/// Class order and sizes are those of the benchmark's public distribution; the accuracy column of
-/// the paper covers seven of the eight tasks (arXiv:2506.22809, table 1).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum GlueTask {
+/// What is in a row of a task's files.
+#[derive(Debug, Clone, Copy)]
+pub enum Shape {
+    /// One text or two, and a label. Each has names of columns, those of the original files first.
+    Texts {
+        text: &'static [&'static str],
+        pair: &'static [&'static str],
+        label: &'static [&'static str],
+        /// Columns of files without a header.
+        unnamed: Option<&'static [&'static str]>,
+        /// The prompt of a language model; `{text}` and `{pair}` stand for the texts.
+        template: &'static str,
+        /// The words that answer it, in class order; none for a score.
+        words: &'static [&'static str],
+    },
+    /// A sentence with a blank, and two texts of which one fills it.
+    Blank,
+    Choices {
+        fewest: usize,
+        most: usize,
+        /// The header of the choices in the prompts of the `BLoB` code, which misspells one.
+        blob_header: &'static str,
+    },
+    /// A question on a passage, answered by true or false.
+    Passage,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Target {
+    /// One of these classes; the index is the class id in files and in logits.
+    Classes(&'static [&'static str]),
+    /// A real number within `low..=high`, learnt by regression with a single output.
+    Score { low: f64, high: f64 },
+    /// One of so many choices; some rows of the two ARC sets have fewer.
+    Choice(usize),
+}
+
+macro_rules! tasks {
+    ($($(#[$about:meta])* $task:ident: $row:expr,)*) => {
+        /// A task of the table. Class order and sizes of GLUE are those of the benchmark's public distribution; those of
+        /// the questions are of the protocol that the baselines were published under (`BLoB`, arXiv:2406.11675).
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(into = "&'static str", try_from = "String")]
+        pub enum Task {
+            $($(#[$about])* $task,)*
+        }
+
+        impl Task {
+            pub const ALL: &'static [Self] = &[$(Self::$task),*];
+
+            pub const fn row(self) -> &'static TaskRow {
+                match self {
+                    $(Self::$task => const { &$row },)*
+                }
+            }
+        }
+    };
+}
+
+tasks! {
     /// Corpus of Linguistic Acceptability: is the sentence grammatical?
-    Cola,
+    Cola: TaskRow {
+        name: "cola",
+        display_name: "CoLA",
+        shape: Shape::Texts {
+            text: &["sentence"],
+            pair: &[],
+            label: LABEL,
+            unnamed: Some(&["source", "label", "author mark", "sentence"]),
+            template: "Sentence: {text}\nIs this sentence grammatical? Answer:",
+            words: &["no", "yes"],
+        },
+        target: Target::Classes(&["unacceptable", "acceptable"]),
+        standard_metrics: &[Metric::Matthews],
+        n_train: 8_551,
+        n_validation: 1_043,
+        ..GLUE
+    },
     /// Stanford Sentiment Treebank, two classes.
-    Sst2,
+    Sst2: TaskRow {
+        name: "sst2",
+        display_name: "SST-2",
+        shape: Shape::Texts {
+            text: &["sentence"],
+            pair: &[],
+            label: LABEL,
+            unnamed: None,
+            template: "Review: {text}\nSentiment:",
+            words: &["negative", "positive"],
+        },
+        target: Target::Classes(&["negative", "positive"]),
+        n_train: 67_349,
+        n_validation: 872,
+        ..GLUE
+    },
     /// Microsoft Research Paraphrase Corpus.
-    Mrpc,
+    Mrpc: TaskRow {
+        name: "mrpc",
+        display_name: "MRPC",
+        files: &[Files {
+            pair_list: Some(("msr_paraphrase_train.txt", "dev_ids.tsv")),
+            ..GLUE_FILES
+        }],
+        shape: Shape::Texts {
+            text: &["#1 String", "sentence1"],
+            pair: &["#2 String", "sentence2"],
+            label: &["Quality", "label"],
+            unnamed: None,
+            template: "Sentence 1: {text}\nSentence 2: {pair}\nDo both sentences mean the same? Answer:",
+            words: &["no", "yes"],
+        },
+        target: Target::Classes(&["not_equivalent", "equivalent"]),
+        standard_metrics: &[Metric::F1, Metric::Accuracy],
+        n_train: 3_668,
+        n_validation: 408,
+        ..GLUE
+    },
     /// Quora Question Pairs: do two questions ask the same?
-    Qqp,
+    Qqp: TaskRow {
+        name: "qqp",
+        display_name: "QQP",
+        shape: Shape::Texts {
+            text: &["question1"],
+            pair: &["question2"],
+            label: &["is_duplicate", "label"],
+            unnamed: None,
+            template: "Question 1: {text}\nQuestion 2: {pair}\nDo both questions ask the same? Answer:",
+            words: &["no", "yes"],
+        },
+        target: Target::Classes(&["not_duplicate", "duplicate"]),
+        standard_metrics: &[Metric::F1, Metric::Accuracy],
+        n_train: 363_846,
+        n_validation: 40_430,
+        ..GLUE
+    },
     /// Multi-genre natural language inference, three classes.
-    Mnli,
+    Mnli: TaskRow {
+        name: "mnli",
+        display_name: "MNLI",
+        files: &[Files {
+            validation: &["dev_matched", "validation_matched", "dev", "validation", "val"],
+            ..GLUE_FILES
+        }],
+        shape: Shape::Texts {
+            text: INFERENCE[0],
+            pair: INFERENCE[1],
+            label: &["gold_label", "label"],
+            unnamed: None,
+            template: "Premise: {text}\nHypothesis: {pair}\nDoes the premise entail the hypothesis (yes, maybe, no)? Answer:",
+            words: &["yes", "maybe", "no"],
+        },
+        target: Target::Classes(&["entailment", "neutral", "contradiction"]),
+        n_train: 392_702,
+        n_validation: 9_815,
+        ..GLUE
+    },
     /// Question-answering inference: does the sentence answer the question?
-    Qnli,
+    Qnli: TaskRow {
+        name: "qnli",
+        display_name: "QNLI",
+        shape: Shape::Texts {
+            text: &["question"],
+            pair: &["sentence"],
+            label: LABEL,
+            unnamed: None,
+            template: "Question: {text}\nSentence: {pair}\nDoes the sentence answer the question? Answer:",
+            words: &["yes", "no"],
+        },
+        n_train: 104_743,
+        n_validation: 5_463,
+        ..GLUE
+    },
     /// Recognising Textual Entailment.
-    Rte,
+    Rte: TaskRow {
+        name: "rte",
+        display_name: "RTE",
+        n_train: 2_490,
+        n_validation: 277,
+        ..GLUE
+    },
     /// Semantic Textual Similarity Benchmark: regression on a score from 0 to 5.
-    Stsb,
+    Stsb: TaskRow {
+        name: "stsb",
+        display_name: "STS-B",
+        shape: Shape::Texts {
+            text: &["sentence1"],
+            pair: &["sentence2"],
+            label: &["score", "label"],
+            unnamed: None,
+            template: "Sentence 1: {text}\nSentence 2: {pair}\nHow much alike are they, from 0 to 5? Score:",
+            words: &[],
+        },
+        target: Target::Score { low: 0.0, high: 5.0 },
+        paper_metric: None,
+        standard_metrics: &[Metric::Pearson, Metric::Spearman],
+        n_train: 5_749,
+        n_validation: 1_500,
+        ..GLUE
+    },
+    /// `WinoGrande`, the train split of 640 rows.
+    WgS: TaskRow {
+        name: "wg-s",
+        display_name: "WG-S",
+        files: &[
+            Files { folders: WINOGRANDE, train: "train_s", validation: &["dev"], ..HUB },
+            Files {
+                folders: &["winogrande_s", "winogrande/winogrande_s", "WinoGrande/winogrande_s"],
+                ..HUB
+            },
+        ],
+        larger_dev: true,
+        shape: Shape::Blank,
+        target: Target::Choice(2),
+        n_train: 640,
+        n_validation: 1_267,
+        ..QUESTIONS
+    },
+    /// AI2 Reasoning Challenge, the questions that retrieval gets wrong.
+    ArcC: TaskRow {
+        name: "arc-c",
+        display_name: "ARC-C",
+        files: &[
+            Files {
+                folders: &[
+                    "ARC-Challenge",
+                    "ARC-V1-Feb2018-2/ARC-Challenge",
+                    "ARC-V1-Feb2018/ARC-Challenge",
+                ],
+                train: "ARC-Challenge-Train",
+                validation: &["ARC-Challenge-Dev"],
+                ..HUB
+            },
+            Files { folders: &["ai2_arc/ARC-Challenge", "ARC-Challenge"], ..HUB },
+        ],
+        n_train: 1_119,
+        n_validation: 299,
+        ..QUESTIONS
+    },
+    /// AI2 Reasoning Challenge, the other questions.
+    ArcE: TaskRow {
+        name: "arc-e",
+        display_name: "ARC-E",
+        files: &[
+            Files {
+                folders: &["ARC-Easy", "ARC-V1-Feb2018-2/ARC-Easy", "ARC-V1-Feb2018/ARC-Easy"],
+                train: "ARC-Easy-Train",
+                validation: &["ARC-Easy-Dev"],
+                ..HUB
+            },
+            Files { folders: &["ai2_arc/ARC-Easy", "ARC-Easy"], ..HUB },
+        ],
+        n_train: 2_251,
+        n_validation: 570,
+        ..QUESTIONS
+    },
+    /// `WinoGrande`, the train split of 2,558 rows.
+    WgM: TaskRow {
+        name: "wg-m",
+        display_name: "WG-M",
+        files: &[
+            Files { folders: WINOGRANDE, train: "train_m", validation: &["dev"], ..HUB },
+            Files {
+                folders: &["winogrande_m", "winogrande/winogrande_m", "WinoGrande/winogrande_m"],
+                ..HUB
+            },
+        ],
+        larger_dev: true,
+        shape: Shape::Blank,
+        target: Target::Choice(2),
+        n_train: 2_558,
+        n_validation: 1_267,
+        ..QUESTIONS
+    },
+    /// `OpenBookQA`, without its book.
+    Obqa: TaskRow {
+        name: "obqa",
+        display_name: "OBQA",
+        files: &[
+            Files {
+                folders: &["OpenBookQA", "OpenBookQA-V1-Sep2018/Data/Main", "openbookqa"],
+                validation: &["dev"],
+                ..HUB
+            },
+            Files { folders: &["openbookqa/main", "OpenBookQA/main", "openbookqa"], ..HUB },
+        ],
+        shape: Shape::Choices { fewest: 4, most: 4, blob_header: "Chioces" },
+        target: Target::Choice(4),
+        n_train: 4_957,
+        n_validation: 500,
+        ..QUESTIONS
+    },
+    /// Yes/no questions on a passage.
+    BoolQ: TaskRow {
+        name: "boolq",
+        display_name: "BoolQ",
+        files: &[
+            Files { folders: &["BoolQ", "boolq"], validation: &["dev"], ..HUB },
+            Files {
+                folders: &["boolq", "boolq/data", "BoolQ", "BoolQ/data"],
+                validation: &["validation", "val"],
+                ..HUB
+            },
+        ],
+        shape: Shape::Passage,
+        target: Target::Choice(2),
+        n_train: 9_427,
+        n_validation: 3_270,
+        ..QUESTIONS
+    },
 }
 
-/// Two classes that the inference tasks share.
-const ENTAILMENT: Target = Target::Classes(&["entailment", "not_entailment"]);
+const LABEL: &[&str] = &["label"];
+const INFERENCE: [&[&str]; 2] = [&["sentence1", "premise"], &["sentence2", "hypothesis"]];
+const WINOGRANDE: &[&str] = &["WinoGrande", "winogrande", "winogrande_1.1"];
 
-impl GlueTask {
-    pub const ALL: [Self; 8] = [
-        Self::Cola,
-        Self::Sst2,
-        Self::Mrpc,
-        Self::Qqp,
-        Self::Mnli,
-        Self::Qnli,
-        Self::Rte,
-        Self::Stsb,
-    ];
+const GLUE_FILES: Files =
+    Files { folders: &[], train: "train", validation: &["dev", "validation", "val"], pair_list: None };
 
-    pub const fn spec(self) -> &'static TaskSpec {
-        match self {
-            Self::Cola => &COLA,
-            Self::Sst2 => &SST2,
-            Self::Mrpc => &MRPC,
-            Self::Qqp => &QQP,
-            Self::Mnli => &MNLI,
-            Self::Qnli => &QNLI,
-            Self::Rte => &RTE,
-            Self::Stsb => &STSB,
-        }
+/// Files of the public data hub: parquet shards, or JSONL of the same columns.
+const HUB: Files =
+    Files { folders: &[], train: "train", validation: &["validation"], pair_list: None };
+
+/// What the tasks of GLUE share, most of it as in those of inference.
+const GLUE: TaskRow = TaskRow {
+    name: "",
+    display_name: "",
+    files: &[GLUE_FILES],
+    larger_dev: false,
+    shape: Shape::Texts {
+        text: INFERENCE[0],
+        pair: INFERENCE[1],
+        label: LABEL,
+        unnamed: None,
+        template: "Premise: {text}\nHypothesis: {pair}\nDoes the premise entail the hypothesis? Answer:",
+        words: &["yes", "no"],
+    },
+    target: Target::Classes(&["entailment", "not_entailment"]),
+    paper_metric: Some(Metric::Accuracy),
+    standard_metrics: &[Metric::Accuracy],
+    n_train: 0,
+    n_validation: 0,
+};
+
+/// What the sets of questions share.
+const QUESTIONS: TaskRow = TaskRow {
+    files: &[],
+    shape: Shape::Choices { fewest: 2, most: 5, blob_header: "Choices" },
+    target: Target::Choice(5),
+    standard_metrics: &[],
+    ..GLUE
+};
+
+impl Task {
+    /// The eight tasks of GLUE.
+    pub fn glue() -> impl Iterator<Item = Self> + Clone {
+        Self::ALL.iter().copied().filter(|task| !task.is_question())
+    }
+
+    /// The six sets of questions.
+    pub fn reasoning() -> impl Iterator<Item = Self> + Clone {
+        Self::ALL.iter().copied().filter(|task| task.is_question())
+    }
+
+    /// Whether its rows are questions with choices.
+    pub const fn is_question(self) -> bool {
+        !matches!(self.row().shape, Shape::Texts { .. })
     }
 
     pub const fn name(self) -> &'static str {
-        self.spec().name
+        self.row().name
     }
 
     pub const fn display_name(self) -> &'static str {
-        self.spec().display_name
+        self.row().display_name
+    }
+
+    /// Whether a row has two texts.
+    pub const fn is_pair(self) -> bool {
+        matches!(self.row().shape, Shape::Texts { pair: [_, ..], .. })
+    }
+
+    /// What is learnt of it; the classes of questions follow from the prompt.
+    pub fn goal(self) -> Goal {
+        let row = self.row();
+        let classes: &[&str] = match row.target {
+            Target::Classes(names) => names,
+            Target::Score { .. } | Target::Choice(_) => &[],
+        };
+        Goal {
+            name: row.name.to_owned(),
+            classes: classes.iter().map(ToString::to_string).collect(),
+            standard_metrics: row.standard_metrics.to_vec(),
+            // The paper's, or else the principal standard one.
+            selection: row
+                .paper_metric
+                .or(row.standard_metrics.first().copied())
+                .unwrap_or(Metric::Accuracy),
+        }
+    }
+
+    /// The task of GLUE with this command-line name (`sst2`) or table name (`SST-2`), in any case.
+    pub fn named_glue(name: &str) -> Result<Self, UnknownName> {
+        Self::named("task", name, Self::glue())
+    }
+
+    /// The set of questions with this name.
+    pub fn named_reasoning(name: &str) -> Result<Self, UnknownName> {
+        Self::named("reasoning set", name, Self::reasoning())
+    }
+
+    fn named(
+        what: &'static str,
+        name: &str,
+        among: impl Iterator<Item = Self> + Clone,
+    ) -> Result<Self, UnknownName> {
+        let name = name.trim();
+        let is = |own: &str| name.eq_ignore_ascii_case(own);
+        let found = among.clone().find(|task| is(task.name()) || is(task.display_name()));
+        found.ok_or_else(|| UnknownName::new(what, name, among.map(Self::name)))
     }
 }
 
-impl fmt::Display for GlueTask {
+impl fmt::Display for Task {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.name())
     }
 }
 
-impl FromStr for GlueTask {
-    type Err = UnknownName;
-
-    /// Reads a command-line name (`sst2`) or a table name (`SST-2`), in any case.
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let expected = text.trim();
-        Self::ALL
-            .into_iter()
-            .find(|task| {
-                expected.eq_ignore_ascii_case(task.name())
-                    || expected.eq_ignore_ascii_case(task.display_name())
-            })
-            .ok_or_else(|| UnknownName::new("task", expected, Self::ALL.map(Self::name)))
+impl From<Task> for &'static str {
+    fn from(task: Task) -> Self {
+        task.name()
     }
 }
 
-const COLA: TaskSpec = TaskSpec {
-    name: "cola",
-    display_name: "CoLA",
-    keys: &["sentence"],
-    target: Target::Classes(&["unacceptable", "acceptable"]),
-    paper_metric: Some(Metric::Accuracy),
-    standard_metrics: &[Metric::Matthews],
-    n_train: 8_551,
-    n_validation: 1_043,
-};
+impl TryFrom<String> for Task {
+    type Error = UnknownName;
 
-const SST2: TaskSpec = TaskSpec {
-    name: "sst2",
-    display_name: "SST-2",
-    keys: &["sentence"],
-    target: Target::Classes(&["negative", "positive"]),
-    paper_metric: Some(Metric::Accuracy),
-    standard_metrics: &[Metric::Accuracy],
-    n_train: 67_349,
-    n_validation: 872,
-};
-
-const MRPC: TaskSpec = TaskSpec {
-    name: "mrpc",
-    display_name: "MRPC",
-    keys: &["sentence1", "sentence2"],
-    target: Target::Classes(&["not_equivalent", "equivalent"]),
-    paper_metric: Some(Metric::Accuracy),
-    standard_metrics: &[Metric::F1, Metric::Accuracy],
-    n_train: 3_668,
-    n_validation: 408,
-};
-
-const QQP: TaskSpec = TaskSpec {
-    name: "qqp",
-    display_name: "QQP",
-    keys: &["question1", "question2"],
-    target: Target::Classes(&["not_duplicate", "duplicate"]),
-    paper_metric: Some(Metric::Accuracy),
-    standard_metrics: &[Metric::F1, Metric::Accuracy],
-    n_train: 363_846,
-    n_validation: 40_430,
-};
-
-const MNLI: TaskSpec = TaskSpec {
-    name: "mnli",
-    display_name: "MNLI",
-    keys: &["premise", "hypothesis"],
-    target: Target::Classes(&["entailment", "neutral", "contradiction"]),
-    paper_metric: Some(Metric::Accuracy),
-    standard_metrics: &[Metric::Accuracy],
-    n_train: 392_702,
-    n_validation: 9_815,
-};
-
-const QNLI: TaskSpec = TaskSpec {
-    name: "qnli",
-    display_name: "QNLI",
-    keys: &["question", "sentence"],
-    target: ENTAILMENT,
-    paper_metric: Some(Metric::Accuracy),
-    standard_metrics: &[Metric::Accuracy],
-    n_train: 104_743,
-    n_validation: 5_463,
-};
-
-const RTE: TaskSpec = TaskSpec {
-    name: "rte",
-    display_name: "RTE",
-    keys: &["sentence1", "sentence2"],
-    target: ENTAILMENT,
-    paper_metric: Some(Metric::Accuracy),
-    standard_metrics: &[Metric::Accuracy],
-    n_train: 2_490,
-    n_validation: 277,
-};
-
-const STSB: TaskSpec = TaskSpec {
-    name: "stsb",
-    display_name: "STS-B",
-    keys: &["sentence1", "sentence2"],
-    target: Target::Score { low: 0.0, high: 5.0 },
-    paper_metric: None,
-    standard_metrics: &[Metric::Pearson, Metric::Spearman],
-    n_train: 5_749,
-    n_validation: 1_500,
-};
+    fn try_from(name: String) -> Result<Self, Self::Error> {
+        Self::named("task", &name, Self::ALL.iter().copied())
+    }
+}
 
 #[cfg(test)]
 mod tests {
@@ -338,12 +580,39 @@ mod tests {
     use super::*;
 
     #[test]
-    fn goals_of_tasks_keep_their_specification() {
-        for task in GlueTask::ALL {
-            let (goal, spec) = (Goal::of_task(task), task.spec());
-            assert_eq!(goal.n_labels(), spec.n_labels(), "{task}");
-            assert_eq!(goal.is_regression(), spec.is_regression(), "{task}");
-            assert_eq!(goal.selection, spec.selection_metric(), "{task}");
+    fn the_table_is_that_of_the_benchmarks() {
+        // Name, width of the output, pairs, train and validation rows.
+        let facts = [
+            ("cola", 2, false, 8_551, 1_043),
+            ("sst2", 2, false, 67_349, 872),
+            ("mrpc", 2, true, 3_668, 408),
+            ("qqp", 2, true, 363_846, 40_430),
+            ("mnli", 3, true, 392_702, 9_815),
+            ("qnli", 2, true, 104_743, 5_463),
+            ("rte", 2, true, 2_490, 277),
+            ("stsb", 1, true, 5_749, 1_500),
+            ("wg-s", 2, false, 640, 1_267),
+            ("arc-c", 5, false, 1_119, 299),
+            ("arc-e", 5, false, 2_251, 570),
+            ("wg-m", 2, false, 2_558, 1_267),
+            ("obqa", 4, false, 4_957, 500),
+            ("boolq", 2, false, 9_427, 3_270),
+        ];
+        let found = Task::ALL.iter().map(|task| {
+            let row = task.row();
+            let width = match row.target {
+                Target::Choice(choices) => choices,
+                _ => task.goal().n_labels(),
+            };
+            (row.name, width, task.is_pair(), row.n_train, row.n_validation)
+        });
+        assert_eq!(found.collect::<Vec<_>>(), facts);
+        for task in Task::glue() {
+            let goal = task.goal();
+            assert_eq!(goal.is_regression(), task == Task::Stsb);
+            assert_eq!(task.row().paper_metric.is_some(), task != Task::Stsb);
+            let selection = if task == Task::Stsb { Metric::Pearson } else { Metric::Accuracy };
+            assert_eq!(goal.selection, selection);
         }
     }
 
@@ -358,38 +627,32 @@ mod tests {
 
     #[test]
     fn both_spellings_of_every_name_parse_back() {
-        for task in GlueTask::ALL {
+        for &task in Task::ALL {
+            let named = if task.is_question() { Task::named_reasoning } else { Task::named_glue };
             for text in [task.name(), task.display_name(), &task.name().to_uppercase()] {
-                assert_eq!(text.parse::<GlueTask>().unwrap(), task, "{text}");
+                assert_eq!(named(text).unwrap(), task, "{text}");
             }
             let json = serde_json::to_string(&task).unwrap();
             assert_eq!(json, format!("\"{}\"", task.name()));
+            assert_eq!(serde_json::from_str::<Task>(&json).unwrap(), task);
         }
     }
 
     #[test]
     fn a_misspelt_name_is_answered_with_the_nearest() {
-        let error = "sst-3".parse::<GlueTask>().unwrap_err();
+        let error = Task::named_glue("sst-3").unwrap_err();
         assert_eq!(error.suggestion.as_deref(), Some("sst2"));
         assert_eq!(
             error.to_string(),
             "unknown task `sst-3`; expected one of `cola`, `sst2`, `mrpc`, `qqp`, `mnli`, `qnli`, \
              `rte`, `stsb`; did you mean `sst2`?"
         );
-        assert_eq!("imagenet".parse::<GlueTask>().unwrap_err().suggestion, None);
-    }
-
-    #[test]
-    fn output_widths_and_metrics_follow_the_target() {
-        let widths = GlueTask::ALL.map(|task| task.spec().n_labels());
-        assert_eq!(widths, [2, 2, 2, 2, 3, 2, 2, 1]);
-        for task in GlueTask::ALL {
-            let spec = task.spec();
-            assert_eq!(spec.is_regression(), task == GlueTask::Stsb);
-            assert_eq!(spec.keys.len() == 2, !matches!(task, GlueTask::Cola | GlueTask::Sst2));
-            assert_eq!(spec.paper_metric.is_some(), (task != GlueTask::Stsb));
-        }
-        assert_eq!(GlueTask::Stsb.spec().selection_metric(), Metric::Pearson);
-        assert_eq!(GlueTask::Cola.spec().selection_metric(), Metric::Accuracy);
+        assert_eq!(Task::named_glue("arc-c").unwrap_err().suggestion, None);
+        let error = Task::named_reasoning("arc").unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "unknown reasoning set `arc`; expected one of `wg-s`, `arc-c`, `arc-e`, `wg-m`, `obqa`, `boolq`; \
+             did you mean `arc-c`?"
+        );
     }
 }

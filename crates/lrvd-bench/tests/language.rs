@@ -5,10 +5,11 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use lrvd_bench::data::Validation;
+use lrvd_bench::data::{
+    Content, Data, DataSource, NamedColumns, TextSet, Validation, read_texts,
+};
 use lrvd_bench::language::{
-    Content, Generation, LanguageColumns, LanguageLoadOptions, LanguageOptions, LanguageSource,
-    SavedLanguageModel, read_texts, train_language,
+    Generation, LanguageLoadOptions, LanguageOptions, SavedLanguageModel, train_language,
 };
 use lrvd_bench::progress::{Event, ProgressSink, Silent};
 use lrvd_bench::settings::{ConfigOverrides, MethodName, Training};
@@ -21,11 +22,6 @@ fn llama() -> String {
     folder.display().to_string()
 }
 
-fn columns() -> LanguageColumns {
-    let [prompt, completion] = ["prompt", "completion"].map(str::to_owned);
-    LanguageColumns::Texts { prompt, completion }
-}
-
 fn write_rows(dir: &Path) -> PathBuf {
     let mut text = "prompt,completion\n".to_owned();
     for i in 0..24 {
@@ -36,6 +32,19 @@ fn write_rows(dir: &Path) -> PathBuf {
     let file = dir.join("rows.csv");
     std::fs::write(&file, text).unwrap();
     file
+}
+
+fn texts(dir: &Path) -> TextSet {
+    let source = DataSource::Files {
+        train: write_rows(dir),
+        validation: Validation::Share(0.25),
+        columns: NamedColumns::default(),
+        labels: None,
+        regression: false,
+        classifies: false,
+    };
+    let Data::Texts(data) = source.read().unwrap() else { panic!("labelled rows") };
+    data
 }
 
 fn options(dir: &Path, out: &str, method: MethodName) -> LanguageOptions {
@@ -59,11 +68,6 @@ fn options(dir: &Path, out: &str, method: MethodName) -> LanguageOptions {
     }
     LanguageOptions {
         model: llama(),
-        data: LanguageSource {
-            train: write_rows(dir),
-            validation: Validation::Share(0.25),
-            columns: columns(),
-        },
         method,
         target_rank: None,
         config: config.finish().unwrap(),
@@ -92,7 +96,7 @@ fn an_interrupted_run_ends_in_the_same_bytes_across_a_prune() {
     for method in [MethodName::BAYES_LORA, MethodName::ADALORA] {
         let dir = tempfile::tempdir().unwrap();
         let whole = options(dir.path(), "whole", method);
-        let record = train_language(&whole, None, &AtomicBool::new(false), &mut Silent)
+        let record = train_language(&whole, texts(dir.path()), &AtomicBool::new(false), &mut Silent)
             .unwrap()
             .record
             .unwrap();
@@ -106,7 +110,7 @@ fn an_interrupted_run_ends_in_the_same_bytes_across_a_prune() {
         for stops in [&[3][..], &[8, 9], &[]] {
             let stop = AtomicBool::new(false);
             let outcome =
-                train_language(&parts, None, &stop, &mut StopAt { steps: stops, stop: &stop })
+                train_language(&parts, texts(dir.path()), &stop, &mut StopAt { steps: stops, stop: &stop })
                     .unwrap();
             assert_eq!(outcome.record.is_some(), stops.is_empty());
             if !stops.is_empty() {
@@ -139,10 +143,10 @@ fn an_interrupted_run_ends_in_the_same_bytes_across_a_prune() {
 fn answers_do_not_depend_on_the_company_of_a_text() {
     let dir = tempfile::tempdir().unwrap();
     let options = options(dir.path(), "out", MethodName::BAYES_LORA);
-    train_language(&options, None, &AtomicBool::new(false), &mut Silent).unwrap();
+    train_language(&options, texts(dir.path()), &AtomicBool::new(false), &mut Silent).unwrap();
     let load = LanguageLoadOptions::default();
     let model = SavedLanguageModel::load(&options.out, &load, &Device::flex()).unwrap();
-    let rows = read_texts(&options.data.train, &columns(), true).unwrap();
+    let rows = read_texts(&dir.path().join("rows.csv"), None, true).unwrap();
     let (all, notes) = model.evaluate(&rows, 2, 7).unwrap();
     assert!(notes[0].starts_with("data: 24 rows, "), "{notes:?}");
     let mut start = 0;
@@ -162,7 +166,7 @@ fn answers_do_not_depend_on_the_company_of_a_text() {
     let prompts: Vec<Content> = rows
         .iter()
         .take(3)
-        .map(|row| match &row.content {
+        .map(|row| match &row.input {
             Content::Text { prompt, .. } => {
                 Content::Text { prompt: prompt.clone(), completion: None }
             }

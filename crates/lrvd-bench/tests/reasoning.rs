@@ -6,26 +6,32 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use lrvd_bench::data::{Format, Origin};
-use lrvd_bench::reasoning::{
-    EncodeConfig, LLAMA_2_LABELS, PromptSet, ReasoningSet, ReasoningTask, answer_tokens,
-    check_known, load, read_items, require_single,
+use lrvd_bench::data::{
+    Cut, Example, Format, InputForm, LLAMA_2_LABELS, Label, Origin, QuestionForm, Questions,
+    SplitName, TextReader, check_known, load, read_examples, require_single,
 };
+use lrvd_bench::settings::PromptSet;
+use lrvd_bench::task::Task;
 use lrvd_models::tokenizer::TextTokenizer;
 
 fn golden() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/reasoning")
 }
 
+fn items(task: Task) -> Vec<Example> {
+    let mut items = Vec::new();
+    let file = golden().join(format!("items/{task}.jsonl"));
+    read_examples(&file, Format::Jsonl, task, &mut items).unwrap();
+    items
+}
+
 #[test]
 fn prompts_are_those_written_by_hand() {
     let mut checked = BTreeSet::new();
     for prompt in PromptSet::ALL {
-        for set in ReasoningSet::ALL {
-            let items =
-                read_items(&golden().join(format!("items/{set}.jsonl")), Format::Jsonl, set, 0)
-                    .unwrap();
-            for (row, item) in items.iter().enumerate() {
+        for set in Task::reasoning() {
+            for (row, item) in items(set).iter().enumerate() {
+                let item = &item.input;
                 let name = format!("{prompt}/{set}-{row}.txt");
                 let file = golden().join(&name);
                 assert_eq!(prompt.uses(set, item), file.is_file(), "{name}");
@@ -47,27 +53,28 @@ fn prompts_are_those_written_by_hand() {
 fn answers_are_scored_at_the_labels_of_the_specification() {
     // Prompt set, set, row, word at whose token the right answer is scored.
     for (prompt, set, row, expected) in [
-        (PromptSet::Blob, ReasoningSet::WgS, 0, "A"),
-        (PromptSet::Blob, ReasoningSet::WgM, 0, "B"),
-        (PromptSet::Blob, ReasoningSet::ArcC, 1, "C"),
-        (PromptSet::Blob, ReasoningSet::ArcC, 2, "E"),
-        (PromptSet::Blob, ReasoningSet::ArcE, 0, "C"),
-        (PromptSet::Blob, ReasoningSet::Obqa, 0, "B"),
+        (PromptSet::Blob, Task::WgS, 0, "A"),
+        (PromptSet::Blob, Task::WgM, 0, "B"),
+        (PromptSet::Blob, Task::ArcC, 1, "C"),
+        (PromptSet::Blob, Task::ArcC, 2, "E"),
+        (PromptSet::Blob, Task::ArcE, 0, "C"),
+        (PromptSet::Blob, Task::Obqa, 0, "B"),
         // True is scored at False and the other way round.
-        (PromptSet::Blob, ReasoningSet::BoolQ, 0, "False"),
-        (PromptSet::Blob, ReasoningSet::BoolQ, 1, "True"),
-        (PromptSet::Laplace, ReasoningSet::ArcE, 0, "C"),
-        (PromptSet::Laplace, ReasoningSet::BoolQ, 0, "True"),
-        (PromptSet::Clean, ReasoningSet::ArcC, 2, "E"),
-        (PromptSet::Clean, ReasoningSet::BoolQ, 0, "True"),
-        (PromptSet::Clean, ReasoningSet::BoolQ, 1, "False"),
+        (PromptSet::Blob, Task::BoolQ, 0, "False"),
+        (PromptSet::Blob, Task::BoolQ, 1, "True"),
+        (PromptSet::Laplace, Task::ArcE, 0, "C"),
+        (PromptSet::Laplace, Task::BoolQ, 0, "True"),
+        (PromptSet::Clean, Task::ArcC, 2, "E"),
+        (PromptSet::Clean, Task::BoolQ, 0, "True"),
+        (PromptSet::Clean, Task::BoolQ, 1, "False"),
     ] {
-        let items = read_items(&golden().join(format!("items/{set}.jsonl")), Format::Jsonl, set, 0)
-            .unwrap();
-        assert_eq!(prompt.labels(set)[items[row].answer], expected, "{prompt} {set} {row}");
+        let answer = items(set)[row].label.class().unwrap();
+        assert_eq!(prompt.labels(set)[answer], expected, "{prompt} {set} {row}");
     }
-    let n_labels = |prompt: PromptSet| ReasoningSet::ALL.map(|set| prompt.labels(set).len());
-    assert_eq!(n_labels(PromptSet::Blob), ReasoningSet::ALL.map(|set| set.spec().n_classes));
+    let n_labels = |prompt: PromptSet| -> Vec<usize> {
+        Task::reasoning().map(|set| prompt.labels(set).len()).collect()
+    };
+    assert_eq!(n_labels(PromptSet::Blob), [2, 5, 5, 2, 4, 2]);
     assert_eq!(n_labels(PromptSet::Laplace), [2, 4, 4, 2, 4, 2]);
     assert_eq!(n_labels(PromptSet::Clean), n_labels(PromptSet::Blob));
 }
@@ -88,17 +95,17 @@ fn real_files_have_their_published_rows() {
     use Origin::{LocalSplit, Official, Subset};
     let Some(folder) = shared("data/reasoning") else { return };
     for (set, train, validation, classes) in [
-        (ReasoningSet::WgS, (640, Official), (1_266, LocalSplit), vec![320, 320]),
-        (ReasoningSet::WgM, (2_558, Official), (1_266, LocalSplit), vec![1_279, 1_279]),
-        (ReasoningSet::ArcC, (1_119, Official), (299, Official), vec![]),
-        (ReasoningSet::ArcE, (2_251, Official), (570, Official), vec![]),
-        (ReasoningSet::Obqa, (3_966, LocalSplit), (991, LocalSplit), vec![]),
-        (ReasoningSet::BoolQ, (2_000, Subset), (3_270, Official), vec![759, 1_241]),
+        (Task::WgS, (640, Official), (1_266, LocalSplit), vec![320, 320]),
+        (Task::WgM, (2_558, Official), (1_266, LocalSplit), vec![1_279, 1_279]),
+        (Task::ArcC, (1_119, Official), (299, Official), vec![]),
+        (Task::ArcE, (2_251, Official), (570, Official), vec![]),
+        (Task::Obqa, (3_966, LocalSplit), (991, LocalSplit), vec![]),
+        (Task::BoolQ, (2_000, Subset), (3_270, Official), vec![759, 1_241]),
     ] {
-        let data = load(&folder, set).unwrap();
+        let data = load(&folder, set, None).unwrap();
         assert_eq!((data.train.rows(), data.train.origin), train, "{set}");
         assert_eq!((data.validation.rows(), data.validation.origin), validation, "{set}");
-        let count = |class| data.train.examples.iter().filter(|i| i.answer == class).count();
+        let count = |class| data.train.examples.iter().filter(|e| e.label == Label::Class(class)).count();
         assert!(classes.is_empty() || [count(0), count(1)][..] == classes, "{set}");
         assert_eq!(data.train.files.len(), 1);
     }
@@ -112,8 +119,8 @@ fn real_sets_become_prompts_of_the_published_vocabulary() {
         return;
     };
     let tokenizer = TextTokenizer::from_dir(&vocabulary).unwrap();
-    for set in ReasoningSet::ALL {
-        let mut data = load(&folder, set).unwrap();
+    for set in Task::reasoning() {
+        let mut data = load(&folder, set, None).unwrap();
         // Enough rows to meet long ones, few enough to stay quick.
         data.train.examples.truncate(300);
         data.validation.examples.truncate(300);
@@ -121,17 +128,22 @@ fn real_sets_become_prompts_of_the_published_vocabulary() {
         for (prompt, cut, cut_validation) in
             [(PromptSet::Blob, 17, 15), (PromptSet::Laplace, 26, 19), (PromptSet::Clean, 34, 23)]
         {
-            let answers = answer_tokens(&tokenizer, set, prompt).unwrap();
-            require_single(&tokenizer, &answers).unwrap();
-            check_known(&tokenizer, &answers, &LLAMA_2_LABELS).unwrap();
-            let config = EncodeConfig::decoder(prompt, 300);
-            let task = ReasoningTask::new(&data, &tokenizer, config).unwrap();
-            assert!(task.train.iter().chain(&task.validation).all(|e| e.ids.len() <= 300));
+            let (form, labels) = (QuestionForm { task: set, prompt }, prompt.labels(set));
+            let questions =
+                Questions::new(&tokenizer, InputForm::Decoder, form, labels, 300).unwrap();
+            require_single(&tokenizer, &questions.answers).unwrap();
+            check_known(&tokenizer, &questions.answers, &LLAMA_2_LABELS).unwrap();
+            let reader = TextReader::Questions(questions);
+            let encode = |examples: &[Example]| {
+                let encoded = reader.encode_all(SplitName::Train, examples).unwrap();
+                assert!(encoded.examples.iter().all(|e| e.ids.len() <= 300));
+                assert!(prompt != PromptSet::Clean || !encoded.cut.contains_key(&Cut::Right));
+                encoded.cut.values().sum::<usize>()
+            };
+            let found = (encode(&data.train.examples), encode(&data.validation.examples));
             // Only passages are too long; what is too long is counted, and the cue stays where it is promised.
-            let expected = if set == ReasoningSet::BoolQ { (cut, cut_validation) } else { (0, 0) };
-            let found = (task.train_cut.total(), task.validation_cut.total());
+            let expected = if set == Task::BoolQ { (cut, cut_validation) } else { (0, 0) };
             assert_eq!(found, expected, "{set} {prompt}");
-            assert!(prompt != PromptSet::Clean || task.train_cut.right == 0);
         }
     }
 }

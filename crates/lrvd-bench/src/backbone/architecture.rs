@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use anyhow::anyhow;
+use anyhow::{anyhow, bail};
 use lrvd_burn::model::AdapterTargets;
 use lrvd_core::baselines::LayerShape;
 use lrvd_models::deberta::{ADAPTER_TARGETS, DebertaConfig};
@@ -12,13 +12,14 @@ use lrvd_models::tokenizer::TextTokenizer;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::data::batch::TokenisedExample;
-use crate::data::{Example, Label, PreparedTask, SplitName, Texts, WordedTexts, Wording};
-use crate::error::{Error, Result};
+use crate::data::{
+    Dataset, InputForm, Labelled, QuestionForm, Questions, TextColumns, TextReader, WordedTexts,
+    Wording,
+};
+use crate::error::Result;
 use crate::io::read_json;
-use crate::reasoning::{InputForm, OwnQuestions, QuestionForm};
 use crate::settings::WordingSettings;
-use crate::task::{GlueTask, Goal};
+use crate::task::{Goal, Task};
 
 /// Every linear layer of a language model, by the end of the path.
 const LLAMA_LAYERS: [&str; 8] =
@@ -117,7 +118,7 @@ impl Architecture {
         &self,
         given: &WordingSettings,
         goal: &Goal,
-        task: Option<GlueTask>,
+        task: Option<Task>,
         pairs: bool,
     ) -> Result<Option<Wording>> {
         match (self, given.given()) {
@@ -127,6 +128,25 @@ impl Architecture {
             (Self::Deberta(_), None) => Ok(None),
             (Self::Llama(_), _) => Wording::resolve(given, goal, task, pairs).map(Some),
         }
+    }
+
+    /// How it is asked for the classes of `data`; a question with choices has the prompt of a user's questions.
+    pub(crate) fn wording_of(
+        &self,
+        data: &Dataset,
+        given: &WordingSettings,
+    ) -> Result<Option<Wording>> {
+        let Labelled { goal, task, columns } = &data.kind;
+        if !columns.as_ref().is_some_and(TextColumns::has_choices) {
+            return self.wording(given, goal, *task, data.pairs());
+        }
+        if let Some(key) = given.given() {
+            bail!(
+                "`{key}` is the prompt of a question for a class; a question with choices has another prompt and \
+                 is answered by a letter"
+            );
+        }
+        Ok(self.question_wording(QuestionForm::default(), goal.n_labels(), data.pairs()))
     }
 
     /// The most tokens of a text, for a model with a vector for every position; `None` where only distances count.
@@ -150,36 +170,44 @@ impl Architecture {
         }
     }
 
+    /// How texts, or a user's `questions` with choices, become what this kind of model reads for the classes of `goal`.
     pub(crate) fn reader<'a>(
         &self,
         tokenizer: &'a TextTokenizer,
-        task: &'a str,
+        goal: &'a Goal,
+        questions: Option<QuestionForm>,
         wording: Option<&'a Wording>,
         max_length: usize,
     ) -> Result<TextReader<'a>> {
         self.check_length(max_length)?;
-        match (self, wording) {
-            (Self::Deberta(_), _) => Ok(TextReader::Segments { tokenizer, max_length }),
-            (Self::Llama(_), Some(wording)) => {
-                Ok(TextReader::Worded(WordedTexts::new(wording, task, tokenizer, max_length)?))
+        match (self, questions, wording) {
+            (_, Some(form), _) => {
+                let (kind, letters) = (self.input_form(), goal.n_labels());
+                let own = Questions::own(tokenizer, kind, form, letters, max_length)?;
+                Ok(TextReader::Questions(own))
             }
-            (Self::Llama(_), None) => Err(anyhow!(
-                "classifier `{task}` does not say in which words a language model is asked"
+            (Self::Deberta(_), None, _) => Ok(TextReader::Segments { tokenizer, max_length }),
+            (Self::Llama(_), None, Some(wording)) => {
+                let worded = WordedTexts::new(wording, &goal.name, tokenizer, max_length)?;
+                Ok(TextReader::Worded(worded))
+            }
+            (Self::Llama(_), None, None) => Err(anyhow!(
+                "classifier `{}` does not say in which words a language model is asked",
+                goal.name
             )),
         }
     }
 
-    /// How questions with at most `letters` choices become what this kind of model reads.
-    pub(crate) fn questions<'a>(
+    /// How the questions of a task become what this kind of model reads, to be answered by `labels`.
+    pub(crate) fn task_questions<'a>(
         &self,
         tokenizer: &'a TextTokenizer,
         form: QuestionForm,
-        letters: usize,
+        labels: &'static [&'static str],
         max_length: usize,
-    ) -> Result<TextReader<'a>> {
+    ) -> Result<Questions<'a>> {
         self.check_length(max_length)?;
-        let own = OwnQuestions::new(tokenizer, self.input_form(), form, letters, max_length)?;
-        Ok(TextReader::Questions(own))
+        Questions::new(tokenizer, self.input_form(), form, labels, max_length)
     }
 
     /// How this kind of model is asked questions with `letters` choices, about a passage or not; `None` for an encoder.
@@ -259,101 +287,6 @@ impl Architecture {
 
 fn bytes(config: &Value) -> Vec<u8> {
     config.to_string().into_bytes()
-}
-
-#[derive(Debug)]
-pub(crate) enum TextReader<'a> {
-    /// For an encoder: `[CLS] a [SEP] b [SEP]`, cut longest first.
-    Segments { tokenizer: &'a TextTokenizer, max_length: usize },
-    /// For a language model: a question in words.
-    Worded(WordedTexts<'a>),
-    /// For either: a question with its choices, which go by letters.
-    Questions(OwnQuestions<'a>),
-}
-
-impl TextReader<'_> {
-    /// One example, and whether its question had to be cut; the ends of segments are not counted.
-    pub(crate) fn encode(
-        &self,
-        texts: Texts<'_>,
-        label: Label,
-    ) -> Result<(TokenisedExample, bool)> {
-        let Texts { text, pair, .. } = texts;
-        let choices = None;
-        Ok(match self {
-            Self::Segments { tokenizer, max_length } => {
-                let encoded = tokenizer.encode(text, pair, Some(*max_length))?;
-                let (ids, type_ids) = (encoded.ids, encoded.type_ids);
-                (TokenisedExample { ids, type_ids, choices, label }, false)
-            }
-            Self::Worded(worded) => {
-                let (ids, cut) = worded.encode(text, pair)?;
-                let type_ids = vec![0; ids.len()];
-                (TokenisedExample { ids, type_ids, choices, label }, cut)
-            }
-            Self::Questions(questions) => questions.encode(texts, label)?,
-        })
-    }
-
-    pub(crate) fn measure(&self, texts: Texts<'_>) -> Result<(usize, bool)> {
-        let Texts { text, pair, .. } = texts;
-        let (whole, most) = match self {
-            Self::Segments { tokenizer, max_length } => {
-                (tokenizer.encode(text, pair, None)?.ids.len(), *max_length)
-            }
-            Self::Worded(worded) => (worded.whole(text, pair)?.len(), worded.max_length()),
-            Self::Questions(questions) => (questions.measure(texts)?, questions.max_length()),
-        };
-        Ok((whole, whole > most))
-    }
-
-    pub(crate) fn pad_id(&self) -> u32 {
-        match self {
-            Self::Segments { tokenizer, .. } => tokenizer.special_tokens().pad.unwrap_or(0),
-            Self::Worded(worded) => worded.pad_id,
-            Self::Questions(questions) => questions.pad_id,
-        }
-    }
-
-    /// Encodes examples of any origin; `train` may be empty where nothing is trained.
-    pub(crate) fn prepare(
-        &self,
-        goal: Goal,
-        train: &[Example],
-        validation: &[Example],
-    ) -> Result<PreparedTask> {
-        let (answers, note) = match self {
-            Self::Segments { .. } => (Vec::new(), None),
-            Self::Worded(worded) => (worded.answers.clone(), None),
-            Self::Questions(questions) => (questions.answers(), questions.note()),
-        };
-        let mut notes = Vec::from_iter(note);
-        let mut encode = |split: SplitName, examples: &[Example]| {
-            let mut encoded = Vec::with_capacity(examples.len());
-            let mut n_cut = 0;
-            for example in examples {
-                let (example, cut) = self.encode(example.texts(), example.label)?;
-                encoded.push(example);
-                n_cut += usize::from(cut);
-            }
-            if n_cut > 0 {
-                let rows = examples.len();
-                notes.push(format!("{split}: {n_cut} of {rows} prompts lost the end of a text"));
-            }
-            Ok::<_, Error>(encoded)
-        };
-        let (train, held) =
-            (encode(SplitName::Train, train)?, encode(SplitName::Validation, validation)?);
-        Ok(PreparedTask {
-            train,
-            validation: held,
-            validation_ids: validation.iter().map(|e| e.id.clone()).collect(),
-            pad_id: self.pad_id(),
-            answers,
-            notes,
-            ..PreparedTask::without_examples(goal)
-        })
-    }
 }
 
 #[cfg(test)]

@@ -14,8 +14,8 @@ use lrvd_models::llama::{LlamaChoice, LlamaConfig, LlamaForCausalLm, LlamaScore}
 use lrvd_models::tokenizer::TextTokenizer;
 
 use super::architecture::Architecture;
-use super::{TextReader, hub};
-use crate::data::{PreparedTask, Wording};
+use super::hub;
+use crate::data::PreparedTask;
 use crate::error::Result;
 use crate::io::{cannot, sha256_file};
 use crate::settings::BasePrecision;
@@ -96,15 +96,6 @@ impl Backbone {
                 self.location.name
             )),
         }
-    }
-
-    pub(crate) fn reader<'a>(
-        &'a self,
-        task: &'a str,
-        wording: Option<&'a Wording>,
-        max_length: usize,
-    ) -> Result<TextReader<'a>> {
-        self.architecture.reader(&self.tokenizer, task, wording, max_length)
     }
 
     /// The type that the weights of this kind of model are stored in.

@@ -9,19 +9,17 @@ use burn::tensor::DType;
 use lrvd_burn::train::{ClassAnswer, ScoreAnswer};
 use lrvd_core::metrics::{RiskCoverage, argmax_rows};
 
-use super::data::read_examples;
 use super::info::{Abstention, ClassifierInfo};
 use super::load::SavedClassifier;
-use super::rows::{self, Row, TextColumns};
-use crate::backbone::TextReader;
 use crate::data::batch::{TokenExamples, TokenisedExample};
-use crate::data::table::{Format, Table};
-use crate::data::{Example, Label, PreparedTask, Texts, load};
+use crate::data::table::{Format, Layout, Table};
+use crate::data::{
+    Example, Input, Label, PreparedTask, Split, TextColumns, TextReader, load, read_labelled,
+};
 use crate::error::{Kind, Result};
 use crate::eval::{Scored, score_draws};
-use crate::io::sha256_file;
 use crate::run::write_predictions;
-use crate::task::{GlueTask, Goal};
+use crate::task::{Goal, Task};
 use crate::text::quoted;
 
 /// Metrics and predictions at the posterior mean and, if asked for, at draws.
@@ -44,26 +42,19 @@ impl Evaluation {
     }
 }
 
-#[derive(Clone, Debug, PartialEq)]
-pub struct Labelled {
-    pub examples: Vec<Example>,
-    pub files: BTreeMap<String, String>,
-}
-
 impl SavedClassifier {
-    pub fn read_examples(&self, file: &Path, columns: &TextColumns) -> Result<Labelled> {
+    pub fn read_examples(&self, file: &Path, columns: &TextColumns) -> Result<Split> {
         if columns.has_choices() && !self.info.has_choices() {
             bail!(
                 "columns of choices are for a classifier that was trained on questions with choices"
             );
         }
-        let files = BTreeMap::from([(file.display().to_string(), sha256_file(file)?)]);
-        Ok(Labelled { examples: read_examples(file, columns, &self.info.goal)?, files })
+        read_labelled(file, columns, &self.info.goal)
     }
 
     /// The validation split of a benchmark task, whose classes must be the classifier's.
-    pub fn read_task(&self, task: GlueTask, data_dir: &Path) -> Result<Labelled> {
-        let (expected, found) = (&self.info.goal.classes, Goal::of_task(task).classes);
+    pub fn read_task(&self, task: Task, data_dir: &Path) -> Result<Split> {
+        let (expected, found) = (&self.info.goal.classes, task.goal().classes);
         if *expected != found {
             let name = |classes: &[String]| match classes {
                 [] => "none (regression)".to_owned(),
@@ -72,9 +63,7 @@ impl SavedClassifier {
             let (expected, found) = (name(expected), name(&found));
             bail!("the classifier knows the labels {expected}, the data has {found}");
         }
-        let split = load(data_dir, task)?.validation;
-        let files = split.files.iter().map(|f| (f.path.display().to_string(), f.sha256.clone()));
-        Ok(Labelled { files: files.collect(), examples: split.examples })
+        Ok(load(data_dir, task, None)?.validation)
     }
 
     /// The columns that the classifier was trained on, or the usual ones: `text` and `label`, and `pair`
@@ -183,9 +172,7 @@ impl SavedClassifier {
                 )));
             }
             // Without a target: the label is not read in prediction.
-            let Input { text, pair, choices } = input;
-            let texts = Texts { text, pair: pair.as_deref(), choices };
-            Ok(reader.encode(texts, Label::Class(0))?.0)
+            Ok(reader.encode(input, Label::Class(0))?.0)
         };
         inputs.iter().enumerate().map(encode).collect()
     }
@@ -194,11 +181,12 @@ impl SavedClassifier {
     ///
     /// Files are compared by SHA-256, so copies of single rows are not noticed. Validation rows of a run with
     /// `checkpoint = "last"` pass: nothing was chosen by them.
-    pub fn check_unseen(&self, labelled: &Labelled) -> Result<()> {
-        match labelled.files.iter().find(|(_, sha256)| self.info.seen.contains(*sha256)) {
-            Some((file, _)) => Err(anyhow!(
+    pub fn check_unseen(&self, labelled: &Split) -> Result<()> {
+        match labelled.files.iter().find(|file| self.info.seen.contains(&file.sha256)) {
+            Some(file) => Err(anyhow!(
                 "`{file}` trained or chose this model, so its error rate there is not that of new texts: pass \
-                 rows that the run has not used"
+                 rows that the run has not used",
+                file = file.path.display()
             )),
             None => Ok(()),
         }
@@ -269,15 +257,6 @@ const WINDOW: usize = 32;
 /// Logits that such a window may have.
 const KEPT_LOGITS: usize = 1 << 23;
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Input {
-    pub text: String,
-    /// Second text of a pair, or the passage that a question is about.
-    pub pair: Option<String>,
-    /// Choices of a question; none of a text.
-    pub choices: Vec<String>,
-}
-
 #[derive(Clone, Debug, PartialEq)]
 pub enum Prediction {
     Class {
@@ -303,20 +282,23 @@ pub enum Prediction {
 pub type Inputs = Box<dyn Iterator<Item = Result<Input>>>;
 
 pub fn read_inputs(file: &Path, format: Format, columns: TextColumns) -> Result<Inputs> {
-    let columns = TextColumns { label: None, ..columns };
-    Ok(inputs(rows::open(file, format, &columns)?, columns))
+    let table = Table::open(file, &Layout { blank_lines: true, ..Layout::of(format) })?;
+    inputs(table, columns)
 }
 
 /// The inputs in a stream of one JSON object a line, which errors call `name`.
-pub fn stream_inputs(reader: Box<dyn BufRead>, name: &Path, columns: TextColumns) -> Inputs {
-    inputs(Table::objects(reader, name), TextColumns { label: None, ..columns })
+pub fn stream_inputs(
+    reader: Box<dyn BufRead>,
+    name: &Path,
+    columns: TextColumns,
+) -> Result<Inputs> {
+    inputs(Table::objects(reader, name), columns)
 }
 
-fn inputs(table: Table, columns: TextColumns) -> Inputs {
-    Box::new(table.map(move |row| {
-        let Row { text, pair, choices, .. } = Row::of(&row?, &columns)?;
-        Ok(Input { text, pair, choices })
-    }))
+fn inputs(mut table: Table, columns: TextColumns) -> Result<Inputs> {
+    let columns = TextColumns { label: None, ..columns };
+    table.select(&columns.names())?;
+    Ok(Box::new(table.map(move |row| Input::of(&row?, &columns))))
 }
 
 /// Finds the largest entropy up to which the answers of `draws` draws in `evaluation` have an error rate of at most `target`
@@ -324,7 +306,7 @@ fn inputs(table: Table, columns: TextColumns) -> Inputs {
 /// [`SavedClassifier::abstention`] finds it.
 pub fn fit_abstention(
     classifier: &SavedClassifier,
-    labelled: &Labelled,
+    labelled: &Split,
     evaluation: &Evaluation,
     draws: usize,
     target: f64,

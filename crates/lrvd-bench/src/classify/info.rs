@@ -10,16 +10,13 @@ use lrvd_burn::model::{AdaptedModel, ranks};
 use lrvd_burn::peft::{CapReport, ExportLayout, ExportSummary, PeftAdapter, PeftPosterior};
 use serde::{Deserialize, Serialize};
 
-use super::data::reader;
 use super::export::CARD_FILE;
-use super::rows::TextColumns;
 use super::train::TrainSettings;
-use crate::backbone::{Backbone, TextReader, locate_model};
-use crate::data::Wording;
+use crate::backbone::{Backbone, locate_model};
+use crate::data::{QuestionForm, TextColumns, TextReader, Wording};
 use crate::error::Result;
 use crate::io::read_versioned;
 use crate::language::{self, LANGUAGE_FILE, LanguageInfo};
-use crate::reasoning::QuestionForm;
 use crate::run::{ADAPTER_DIR, AdapterFiles, SETTINGS_FILE, adapter_files};
 use crate::saved::{
     CHECKPOINT_VALUES, DescribedBase, FileHashes, PEFT_CONFIG, Place, check_hashes, check_sizes,
@@ -210,10 +207,10 @@ impl ClassifierInfo {
     }
 
     pub(super) fn reader<'a>(&'a self, backbone: &'a Backbone) -> Result<TextReader<'a>> {
-        let (architecture, tokenizer) = (&backbone.architecture, &backbone.tokenizer);
-        let kind = (&self.goal, self.columns.as_ref(), self.questions);
-        let wording = self.wording.as_ref();
-        reader(architecture, tokenizer, kind, wording, self.max_length)
+        let (tokenizer, wording) = (&backbone.tokenizer, self.wording.as_ref());
+        let questions = self.has_choices().then_some(self.questions);
+        let length = self.max_length;
+        backbone.architecture.reader(tokenizer, &self.goal, questions, wording, length)
     }
 
     /// Whether it answers by a separate head, as an encoder does and a language model that predicts a number.

@@ -13,10 +13,10 @@ use lrvd_models::AutoClassifier;
 
 use super::info::{AdapterInfo, AdapterSource, ClassifierInfo};
 use crate::backbone::{Backbone, load_model};
+use crate::data::QuestionForm;
 use crate::data::batch::TokenExamples;
 use crate::error::{Error, Result};
 use crate::method::softened;
-use crate::reasoning::QuestionForm;
 use crate::saved::{Allowed, check_draws, no_posterior, open_base_model};
 use crate::settings::{BasePrecision, CheckpointChoice, PredictionDraws};
 use crate::task::Goal;

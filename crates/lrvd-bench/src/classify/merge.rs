@@ -17,11 +17,11 @@ use lrvd_models::llama::gguf::GgufModel;
 use lrvd_models::llama::{LlamaChoice, LlamaForCausalLm, LlamaScore};
 use serde_json::{Value, json};
 
-use super::evaluate::Input;
 use super::export::{CARD_FILE, Card, CardFormat};
 use super::info::{AdapterSource, ClassifierInfo};
 use super::load::{LoadOptions, Sampler, SavedClassifier, no_head, open_any_base};
 use crate::backbone::{Architecture, Backbone, ModelLocation, open_weights, shared_name};
+use crate::data::Input;
 use crate::error::{Kind, Result};
 use crate::io::{JsonLayout, cannot, read_json, write_json};
 use crate::settings::BasePrecision;
@@ -350,9 +350,9 @@ fn compare(
         .iter()
         .zip(PROBES.iter().rev())
         .map(|(text, pair)| Input {
-            text: (*text).to_owned(),
             pair: (info.pairs == Some(true)).then(|| (*pair).to_owned()),
             choices: info.goal.classes.iter().filter(|_| info.has_choices()).cloned().collect(),
+            ..Input::text(*text)
         })
         .collect();
     let expected = SavedClassifier::load(dir, load, device)?.mean_logits(&inputs)?;

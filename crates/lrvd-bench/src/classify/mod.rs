@@ -2,28 +2,22 @@
 //!
 //! | File | What is in it |
 //! |---|---|
-//! | `rows` | the rows of a data file, and a report on them before anything is trained |
-//! | `data` | the classes and examples that those rows are |
 //! | `train` | training into a folder |
 //! | `info`, `load` | adapter folder format; the adapter in a folder, a run or a checkpoint |
 //! | `evaluate` | metrics and predictions of a saved classifier, and when it gives no answer |
 //! | `export`, `merge` | for other programs: PEFT with its model card, llama.cpp, a whole model |
 //! | `inspect` | ranks, statistics and sizes; whether a checkpoint is whole |
 
-mod data;
 mod evaluate;
 mod export;
 mod info;
 mod inspect;
 mod load;
 mod merge;
-mod rows;
 mod train;
 
-pub use data::{ClassifyData, DataSource};
 pub use evaluate::{
-    Evaluation, Input, Inputs, Labelled, Prediction, evaluate, fit_abstention, read_inputs,
-    stream_inputs,
+    Evaluation, Inputs, Prediction, evaluate, fit_abstention, read_inputs, stream_inputs,
 };
 pub use export::{GgufExport, PeftExport, export_gguf, export_peft};
 pub use info::{
@@ -35,5 +29,4 @@ pub use inspect::{
 };
 pub use load::{LoadOptions, SavedClassifier};
 pub use merge::{MergeOptions, MergeReport, export_merged};
-pub use rows::{DataReport, RenderedExample, Row, SplitReport, TextColumns, check_data, read_rows};
 pub use train::{TrainOptions, TrainOutcome, TrainSettings, train_classifier};

@@ -12,15 +12,14 @@ use lrvd_burn::train::Checkpoints;
 use lrvd_models::deberta::ADAPTER_TARGETS;
 use serde::{Deserialize, Serialize};
 
-use super::data::{ClassifyData, DataSource, reader};
 use super::info::{ClassifierInfo, take};
-use super::rows::TextColumns;
-use crate::backbone::{Backbone, TextReader, locate_model};
-use crate::data::{PreparedTask, Wording, held_out_rows, limit, sample};
+use crate::backbone::{Backbone, locate_model};
+use crate::data::{
+    Dataset, Labelled, PreparedTask, QuestionForm, TextColumns, TextReader, Wording, held_out_rows,
+};
 use crate::error::Result;
 use crate::io::{JsonLayout, write_json};
 use crate::progress::{Event, ProgressSink};
-use crate::reasoning::QuestionForm;
 use crate::record::RunRecord;
 use crate::run::{
     ADAPTER_DIR, CHECKPOINT_DIR, Finished, OutputFolder, RECORD_FILE, Run, RunLabel, RunStart,
@@ -35,7 +34,6 @@ const LABELS_FILE: &str = "labels.json";
 #[derive(Clone, Debug, PartialEq)]
 pub struct TrainOptions {
     pub model: String,
-    pub data: DataSource,
     pub method: MethodName,
     /// Average rank that AdaLoRA ends with; half the initial rank if `None`.
     pub target_rank: Option<usize>,
@@ -107,10 +105,11 @@ impl TrainSettings {
     }
 
     pub(super) fn reader<'a>(&'a self, backbone: &'a Backbone) -> Result<TextReader<'a>> {
-        let (architecture, tokenizer) = (&backbone.architecture, &backbone.tokenizer);
-        let kind = (&self.goal, self.columns.as_ref(), self.questions);
-        let wording = self.wording.as_ref();
-        reader(architecture, tokenizer, kind, wording, self.experiment.max_length)
+        let (tokenizer, wording) = (&backbone.tokenizer, self.wording.as_ref());
+        let has_choices = self.columns.as_ref().is_some_and(TextColumns::has_choices);
+        let questions = has_choices.then_some(self.questions);
+        let length = self.experiment.max_length;
+        backbone.architecture.reader(tokenizer, &self.goal, questions, wording, length)
     }
 
     /// The description of a model of this run after `step` steps, of which it is the `checkpoint`.
@@ -160,7 +159,7 @@ impl TrainSettings {
     }
 }
 
-/// Trains, evaluates and saves a classifier, on `data` if those of the options were read already.
+/// Trains, evaluates and saves a classifier of `data`.
 ///
 /// Everything is read and checked before the first byte is written: a start that is rejected leaves
 /// nothing behind. The output folder then gets `settings.json`, `labels.json`, `predictions-last.jsonl` and
@@ -169,38 +168,38 @@ impl TrainSettings {
 /// until then. What a kill left of a finished run is removed by `resume`.
 pub fn train_classifier(
     options: &TrainOptions,
-    data: Option<ClassifyData>,
+    mut data: Dataset,
     stop: &AtomicBool,
     sink: &mut dyn ProgressSink,
 ) -> Result<TrainOutcome> {
     check(options)?;
     let can = options.method.can();
     let device = device::open(&options.device)?;
-    let data = data.map_or_else(|| options.data.read(), Ok)?;
     check_held_out(options, &data)?;
     let backbone = Backbone::open(locate_model(&options.model)?)?;
     let (pairs, architecture) = (data.pairs(), &backbone.architecture);
-    let wording = data.wording(architecture, &options.config.wording, options.data.task())?;
+    let wording = architecture.wording_of(&data, &options.config.wording)?;
     // The presets name the layers of an encoder.
     let experiment = options.config.with(|config| {
         if config.target_modules == ADAPTER_TARGETS {
             config.target_modules = architecture.target_modules(&config.target_modules);
         }
-        config.holdout = config.drawn_share(can.post_hoc, data.train.len());
+        config.holdout = config.drawn_share(can.post_hoc, data.train.rows());
     })?;
+    let Labelled { goal, columns, .. } = data.kind.clone();
     let settings = TrainSettings {
         schema_version: TrainSettings::SCHEMA,
         model: backbone.location.lasting_name(),
         weights: backbone.hashes.clone(),
         base_files: backbone.files.clone(),
-        data: data.files,
-        validation_files: data.validation_files,
-        validation_split: options.data.validation_split(),
-        columns: data.columns,
+        data: data.files(),
+        validation_files: data.validation_files(),
+        validation_split: data.validation_split,
+        columns,
         wording,
         questions: QuestionForm::default(),
         pairs,
-        goal: data.goal,
+        goal,
         method: options.method,
         target_rank: options.target_rank,
         seed: options.seed,
@@ -220,13 +219,12 @@ pub fn train_classifier(
 
     let reader = settings.reader(&backbone)?;
     let goal = settings.goal.clone();
-    let (mut train, mut validation) = (data.train, data.validation);
-    let drawn = sample(&mut train, settings.experiment.train_rows);
-    let cut = limit(&mut validation, settings.experiment.validation_rows);
-    let task = reader.prepare(goal, &train, &validation)?;
+    let drawn = data.sample(settings.experiment.train_rows);
+    let cut = data.limit(settings.experiment.validation_rows);
+    let task = reader.prepare(goal, &data.train.examples, &data.validation.examples)?;
     let asked = settings.wording.as_ref().map(Wording::describe);
-    drawn
-        .into_iter()
+    let own = data.notes.drain(..).filter(|_| data.kind.task.is_none());
+    own.chain(drawn)
         .chain(cut)
         .chain(asked)
         .chain(task.notes.clone())
@@ -258,11 +256,11 @@ pub fn train_classifier(
 }
 
 /// Checks that a row is held out where a temperature is fitted to such rows.
-fn check_held_out(options: &TrainOptions, data: &ClassifyData) -> Result<()> {
-    let (config, all) = (&options.config, data.train.len());
+fn check_held_out(options: &TrainOptions, data: &Dataset) -> Result<()> {
+    let (config, all) = (&options.config, data.train.rows());
     let rows = config.train_rows.map_or(all, |most| most.min(all));
     let share = config.drawn_share(true, all);
-    if options.method.is_tempered() && !data.goal.is_regression() && held_out_rows(rows, share) == 0
+    if options.method.is_tempered() && !data.kind.goal.is_regression() && held_out_rows(rows, share) == 0
     {
         bail!(
             "a share of {share} of {rows} training rows is held out for the temperature, which is not one row: \

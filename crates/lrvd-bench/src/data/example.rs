@@ -1,17 +1,14 @@
-//! Examples, splits and data sets: what readers hand on.
+//! Examples, splits and data sets: what readers return.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::hash::Hash;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use anyhow::{anyhow, bail};
 use serde::{Deserialize, Serialize};
 
-use super::Place;
-use super::load::drawn;
-use crate::error::{Error, Result};
-use crate::task::{GlueTask, Target, TaskSpec};
+use super::split::drawn;
+use super::{Place, TextColumns};
+use crate::task::{Goal, Task};
 
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -36,32 +33,34 @@ impl Label {
     }
 }
 
-/// One labelled sentence or sentence pair, texts exactly as in the file.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Example {
+/// What a classifier reads: a text, a pair of texts, or a question with its choices. Texts are as in the file.
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Input {
+    pub text: String,
+    /// The second text of a pair, or the passage that a question is about.
+    pub pair: Option<String>,
+    /// Possible answers to a question, of which the label is one; empty for a text, and for a question that is answered by
+    /// true or false.
+    pub choices: Vec<String>,
+    /// Whether the file numbers the choices, rather than to letter them.
+    pub numbered: bool,
+}
+
+impl Input {
+    pub fn text(text: impl Into<String>) -> Self {
+        Self { text: text.into(), ..Self::default() }
+    }
+}
+
+/// One row of a data file: what is read, what is to be learnt, and where it was. Of a language model's texts the
+/// [`Content`](super::Content) has both.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Example<C = Input, L = Label> {
     /// The file's own id, or the row number counted from 0.
     pub id: String,
-    pub text_a: String,
-    pub text_b: Option<String>,
-    /// Possible answers, of which the label is one; empty where the label is a class or a score of the texts.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub choices: Vec<String>,
-    pub label: Label,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Texts<'a> {
-    pub text: &'a str,
-    /// The second text of a pair, or the passage that a question is about.
-    pub pair: Option<&'a str>,
-    /// Possible answers to a question; empty for a text.
-    pub choices: &'a [String],
-}
-
-impl Example {
-    pub fn texts(&self) -> Texts<'_> {
-        Texts { text: &self.text_a, pair: self.text_b.as_deref(), choices: &self.choices }
-    }
+    pub place: Place,
+    pub input: C,
+    pub label: L,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -130,6 +129,11 @@ pub struct Split<T = Example> {
 }
 
 impl<T> Split<T> {
+    /// Rows of a user's own file.
+    pub(super) fn own(name: SplitName, file: SourceFile, examples: Vec<T>) -> Self {
+        Self { name, origin: Origin::Unverified, files: vec![file], examples }
+    }
+
     pub fn rows(&self) -> usize {
         self.examples.len()
     }
@@ -138,192 +142,86 @@ impl<T> Split<T> {
         self.origin.describe(self.name)
     }
 
-    pub(crate) fn file_names(&self) -> Vec<String> {
+    pub(super) fn file_names(&self) -> Vec<String> {
         let names = self.files.iter().filter_map(|file| file.path.file_name());
         names.map(|name| name.to_string_lossy().into_owned()).collect()
     }
 
-    /// What a reader must know if `texts` of these examples, the validation split, occur in `train` too.
-    pub(crate) fn note_shared<'a, K: Eq + Hash>(
-        &'a self,
-        train: &'a Self,
-        what: &str,
-        texts: impl Fn(&'a T) -> K,
-    ) -> Option<String> {
-        let known: HashSet<K> = train.examples.iter().map(&texts).collect();
-        let shared =
-            self.examples.iter().filter(|&example| known.contains(&texts(example))).count();
-        let rows = self.rows();
-        (shared > 0)
-            .then(|| format!("{shared} of {rows} validation {what} occur in the train split too"))
+    /// SHA-256 of every file, by path.
+    pub fn hashes(&self) -> BTreeMap<String, String> {
+        let hash = |file: &SourceFile| (file.path.display().to_string(), file.sha256.clone());
+        self.files.iter().map(hash).collect()
+    }
+
+    /// A part of a published split is none.
+    fn is_cut(&mut self) {
+        if self.origin == Origin::Official {
+            self.origin = Origin::Subset;
+        }
     }
 }
 
+/// What a classifier learns from a [`Dataset`].
 #[derive(Debug, Clone, PartialEq)]
-pub struct Dataset {
-    pub task: GlueTask,
-    pub train: Split,
-    pub validation: Split,
+pub struct Labelled {
+    pub goal: Goal,
+    /// The benchmark's task; `None` for a user's own files.
+    pub task: Option<Task>,
+    /// The columns, for files that have columns of the user's own.
+    pub columns: Option<TextColumns>,
+}
+
+/// What a run learns from and is measured on: a task of the table, or a user's own files.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Dataset<T = Example, K = Labelled> {
+    /// The task's, or that of the training file.
+    pub name: String,
+    pub kind: K,
+    pub train: Split<T>,
+    pub validation: Split<T>,
+    /// Share of the rows of a user's file that is the validation split.
+    pub validation_split: Option<f64>,
     /// What a reader of the results must know of the data, one sentence each.
     pub notes: Vec<String>,
 }
 
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Field<'a> {
-    pub(super) spec: &'static TaskSpec,
-    pub(super) column: &'a str,
-    pub(super) place: &'a Place,
-}
-
-impl Field<'_> {
-    /// A class name, a class id in digits, or a score in digits.
-    pub(super) fn of_text(self, text: &str) -> Result<Label> {
-        let text = text.trim();
-        match self.spec.target {
-            Target::Score { .. } => match text.parse() {
-                Ok(score) => self.of_score(score),
-                Err(_) => Err(self.bad_score(text)),
-            },
-            Target::Classes(names) => match names.iter().position(|name| *name == text) {
-                Some(id) => Ok(Label::Class(id)),
-                None => match text.parse() {
-                    Ok(id) => self.of_integer(id),
-                    Err(_) => Err(self.unknown(text)),
-                },
-            },
-        }
+impl<T, K> Dataset<T, K> {
+    /// SHA-256 of every file, by path.
+    pub fn files(&self) -> BTreeMap<String, String> {
+        let mut files = self.train.hashes();
+        files.extend(self.validation.hashes());
+        files
     }
 
-    /// A class id; for regression a whole score.
-    pub(super) fn of_integer(self, id: i128) -> Result<Label> {
-        match self.spec.target {
-            Target::Score { .. } => self.of_score(id as f64),
-            Target::Classes(classes) if id == -1 => Err(anyhow!(
-                "{}, column `{}`: label -1 marks a hidden test label, expected one of {}",
-                self.place,
-                self.column,
-                allowed(classes)
-            )),
-            Target::Classes(names) => match usize::try_from(id) {
-                Ok(id) if id < names.len() => Ok(Label::Class(id)),
-                _ => Err(self.unknown(&id.to_string())),
-            },
-        }
+    /// Paths of the files that only the validation split has.
+    pub fn validation_files(&self) -> BTreeSet<String> {
+        let train = self.train.hashes();
+        self.validation.hashes().into_keys().filter(|name| !train.contains_key(name)).collect()
     }
 
-    pub(super) fn of_score(self, score: f64) -> Result<Label> {
-        match self.spec.target {
-            Target::Score { low, high } if (low..=high).contains(&score) => Ok(Label::Score(score)),
-            Target::Score { .. } => Err(self.bad_score(&score.to_string())),
-            Target::Classes(_) => Err(self.unknown(&score.to_string())),
-        }
+    /// Cuts the validation rows to the first `most` and says so.
+    pub(crate) fn limit(&mut self, most: Option<usize>) -> Option<String> {
+        let all = self.validation.rows();
+        let most = most.filter(|&most| most < all)?;
+        self.validation.examples.truncate(most);
+        self.validation.is_cut();
+        Some(format!("evaluated on the first {most} of {all} validation rows"))
     }
 
-    fn unknown(self, found: &str) -> Error {
-        anyhow!(
-            "{}, column `{}`: unknown label `{found}`, expected one of {}",
-            self.place,
-            self.column,
-            allowed(self.spec.class_names())
-        )
-    }
-
-    fn bad_score(self, found: &str) -> Error {
-        let Target::Score { low, high } = self.spec.target else {
-            return self.unknown(found);
-        };
-        let (place, column) = (self.place, self.column);
-        anyhow!("{place}, column `{column}`: `{found}` is not a score within {low}..={high}")
+    /// Cuts the training rows to `most` drawn without replacement, in their order, and says so. The same rows
+    /// whatever the seed of the run: seeds then differ in nothing but training.
+    pub(crate) fn sample(&mut self, most: Option<usize>) -> Option<String> {
+        let all = self.train.rows();
+        let most = most.filter(|&most| most < all)?;
+        self.train.examples = drawn(std::mem::take(&mut self.train.examples), most, 0).0;
+        self.train.is_cut();
+        Some(format!("trained on {most} of {all} rows, drawn at random"))
     }
 }
 
-fn allowed(classes: &[&str]) -> String {
-    let each = classes.iter().enumerate().map(|(id, name)| format!("`{name}` ({id})"));
-    each.collect::<Vec<_>>().join(", ")
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Spread {
-    pub least: usize,
-    pub median: usize,
-    /// The one that 95 % of the rows do not exceed.
-    pub most_rows: usize,
-    pub most: usize,
-}
-
-impl Spread {
-    pub(crate) fn of(mut values: Vec<usize>) -> Option<Self> {
-        values.sort_unstable();
-        let last = values.len().checked_sub(1)?;
-        let at = |share: f64| values[(share * last as f64).floor() as usize];
-        Some(Self { least: values[0], median: at(0.5), most_rows: at(0.95), most: values[last] })
-    }
-}
-
-#[derive(Clone, Debug, PartialEq)]
-pub enum Validation {
-    File(PathBuf),
-    /// This share of the training file's rows, drawn once, the same ones for every seed.
-    Share(f64),
-}
-
-impl Validation {
-    pub(crate) fn split<T>(file: &Path, rows: Vec<T>, share: f64) -> Result<(Vec<T>, Vec<T>)> {
-        let held = (share * rows.len() as f64).round() as usize;
-        if held == 0 || held >= rows.len() {
-            bail!(
-                "`{}`: {share} of its {} rows leaves none to train on or none to measure on; pass another \
-                 `--validation-split`, or `--validation FILE`",
-                file.display(),
-                rows.len()
-            );
-        }
-        let (validation, train) = drawn(rows, held, 0);
-        Ok((train, validation))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-    use super::*;
-    use crate::data::At;
-
-    fn read(task: GlueTask, text: &str) -> Result<Label> {
-        let place = Place { file: "dev.tsv".into(), at: At::Line(7) };
-        Field { spec: task.spec(), column: "label", place: &place }.of_text(text)
-    }
-
-    #[test]
-    fn names_and_ids_are_both_labels() {
-        assert_eq!(read(GlueTask::Mnli, "contradiction").unwrap(), Label::Class(2));
-        assert_eq!(read(GlueTask::Mnli, " 2 ").unwrap(), Label::Class(2));
-        assert_eq!(read(GlueTask::Rte, "not_entailment").unwrap(), Label::Class(1));
-        assert_eq!(read(GlueTask::Stsb, "4.750").unwrap(), Label::Score(4.75));
-    }
-
-    #[test]
-    fn ids_end_where_the_classes_end() {
-        let message = |text| read(GlueTask::Cola, text).unwrap_err().to_string();
-        assert!(read(GlueTask::Cola, "1").is_ok());
-        assert_eq!(
-            message("2"),
-            "`dev.tsv`, line 7, column `label`: unknown label `2`, expected one of \
-             `unacceptable` (0), `acceptable` (1)"
-        );
-        assert!(message("-1").contains("hidden test label"), "{}", message("-1"));
-        assert!(message("-2").contains("unknown label `-2`"));
-        assert!(message("Acceptable").contains("unknown label `Acceptable`"));
-    }
-
-    #[test]
-    fn scores_end_at_their_bounds() {
-        for good in ["0", "5.0", "0.000"] {
-            assert!(read(GlueTask::Stsb, good).is_ok(), "{good}");
-        }
-        for bad in ["-0.001", "5.001", "NaN", "inf", "", "four"] {
-            let error = read(GlueTask::Stsb, bad).unwrap_err();
-            assert!(error.to_string().ends_with("is not a score within 0..=5"), "{error}");
-        }
+impl Dataset {
+    /// Whether rows are pairs of texts, or questions about a passage.
+    pub fn pairs(&self) -> bool {
+        self.train.examples.iter().any(|example| example.input.pair.is_some())
     }
 }

@@ -2,11 +2,12 @@
 //!
 //! The order of preference is fixed, so the same directory always gives the same files:
 //!
-//! 1. the folder: the table name (`SST-2`), the command-line name (`sst2`), then other spellings;
+//! 1. the layouts of the task's row in their order, and within each its folders: of GLUE the table name (`SST-2`), the
+//!    command-line name (`sst2`), then other spellings;
 //! 2. the validation split: published names before subsets before a local dev set cut from train;
-//! 3. the format: tab-separated, then parquet, then JSONL;
-//! 4. the train split, by the same two rules. A local dev set goes only with the rest of the train file it was cut
-//!    from, never with the whole.
+//! 3. the format: that of the originals first, which is tab-separated for GLUE and JSONL for questions;
+//! 4. the train split, by the same rules. A local dev set that was cut from the train file goes only with the rest of
+//!    that file, never with the whole.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -17,26 +18,14 @@ use anyhow::{anyhow, bail};
 use super::{Format, Origin, SplitName};
 use crate::error::{Kind, Result};
 use crate::io::cannot;
-use crate::task::GlueTask;
+use crate::task::{Files, Task};
 use crate::text::quoted;
 
-const CORPUS: &str = "msr_paraphrase_train.txt";
-const DEV_PAIRS: &str = "dev_ids.tsv";
-
-pub(crate) fn locate(data_dir: &Path, task: GlueTask) -> Result<Located> {
-    let place = Place {
-        folders: spellings(task),
-        train: candidates(task, SplitName::Train),
-        validation: candidates(task, SplitName::Validation),
-    };
-    search(data_dir, task.name(), &[place], |train, validation| {
-        let local = validation.origin == Origin::LocalSplit;
-        let pairs = matches!(train.pattern, Pattern::PairList(..));
-        (!local || train.origin == Origin::LocalSplit) && pairs == validation.dev_pairs.is_some()
-    })
-}
-
-fn spellings(task: GlueTask) -> Vec<String> {
+/// Folders of one layout of a task.
+fn folders(task: Task, files: &Files) -> Vec<String> {
+    if !files.folders.is_empty() {
+        return files.folders.iter().map(ToString::to_string).collect();
+    }
     let (table, name) = (task.display_name(), task.name());
     let mut all = vec![table.to_owned()];
     for other in [name.to_owned(), table.to_uppercase(), name.to_uppercase(), table.to_lowercase()]
@@ -49,45 +38,40 @@ fn spellings(task: GlueTask) -> Vec<String> {
 }
 
 /// Every way to store a split, in order of preference.
-fn candidates(task: GlueTask, split: SplitName) -> Vec<Candidate> {
-    let (stems, subsets, local): (&[&'static str], &[&'static str], &'static str) = match split {
-        SplitName::Train => (&["train"], &["train_subset"], "train_split"),
-        SplitName::Validation if task == GlueTask::Mnli => (
-            &["dev_matched", "validation_matched", "dev", "validation", "val"],
-            &["dev_matched_subset", "validation_matched_subset", "dev_subset", "validation_subset"],
-            "localdev",
-        ),
-        SplitName::Validation => {
-            (&["dev", "validation", "val"], &["dev_subset", "validation_subset"], "localdev")
-        }
+fn candidates(task: Task, files: &Files, split: SplitName) -> Vec<Candidate> {
+    let (stems, local) = match split {
+        SplitName::Train => (&[files.train][..], "train_split"),
+        SplitName::Validation => (files.validation, "localdev"),
+    };
+    let formats: &[Format] = if task.is_question() {
+        &[Format::Jsonl, Format::Parquet]
+    } else {
+        &[Format::Tsv, Format::Parquet, Format::Jsonl]
     };
     let mut all = Vec::new();
     let mut add = |origin, format, pattern| all.push(Candidate { origin, format, pattern });
-    for &stem in stems {
-        add(Origin::Official, Format::Tsv, Pattern::Exact(stem.to_owned(), "tsv"));
-    }
-    if task == GlueTask::Mrpc {
-        add(Origin::Official, Format::Tsv, Pattern::PairList(CORPUS, DEV_PAIRS));
-    }
-    for &stem in stems {
-        add(Origin::Official, Format::Parquet, Pattern::Shards(stem.to_owned()));
-        add(Origin::Official, Format::Parquet, Pattern::Exact(stem.to_owned(), "parquet"));
-    }
-    for &stem in stems {
-        add(Origin::Official, Format::Jsonl, Pattern::Exact(stem.to_owned(), "jsonl"));
-    }
-    for (origin, stems) in [(Origin::Subset, subsets), (Origin::LocalSplit, &[local][..])] {
+    for &format in formats {
         for &stem in stems {
-            add(origin, Format::Tsv, Pattern::Starting(stem.to_owned(), "tsv"));
-            add(origin, Format::Parquet, Pattern::Starting(stem.to_owned(), "parquet"));
-            add(origin, Format::Jsonl, Pattern::Starting(stem.to_owned(), "jsonl"));
+            if format == Format::Parquet {
+                add(Origin::Official, format, Pattern::Shards(stem.to_owned()));
+            }
+            add(Origin::Official, format, Pattern::Exact(stem.to_owned()));
+        }
+        if let (Format::Tsv, Some((corpus, list))) = (format, files.pair_list) {
+            add(Origin::Official, format, Pattern::PairList(corpus, list));
+        }
+    }
+    let subsets = stems.iter().map(|stem| (Origin::Subset, format!("{stem}_subset")));
+    for (origin, start) in subsets.chain([(Origin::LocalSplit, local.to_owned())]) {
+        for &format in formats {
+            add(origin, format, Pattern::Starting(start.clone()));
         }
     }
     all
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FileSet {
+pub(super) struct FileSet {
     pub split: SplitName,
     pub origin: Origin,
     pub format: Format,
@@ -97,61 +81,49 @@ pub struct FileSet {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Located {
+pub(super) struct Located {
     pub folder: PathBuf,
     pub train: FileSet,
     pub validation: FileSet,
 }
 
 #[derive(Debug, Clone)]
-pub(crate) struct Candidate {
-    pub(crate) origin: Origin,
-    pub(crate) format: Format,
-    pub(crate) pattern: Pattern,
+struct Candidate {
+    origin: Origin,
+    format: Format,
+    pattern: Pattern,
 }
 
 #[derive(Debug, Clone)]
-pub(crate) enum Pattern {
-    Exact(String, &'static str),
+enum Pattern {
+    Exact(String),
     /// `STEM-00000-of-00002*.parquet`
     Shards(String),
     /// `START*.EXTENSION`; the last by name if there are more. Files held out are not meant.
-    Starting(String, &'static str),
+    Starting(String),
     PairList(&'static str, &'static str),
 }
 
-/// Folders, and the ways in which either split may be stored in any of them; all in order of preference.
-#[derive(Debug)]
-pub(crate) struct Place {
-    pub(crate) folders: Vec<String>,
-    pub(crate) train: Vec<Candidate>,
-    pub(crate) validation: Vec<Candidate>,
-}
-
-/// Finds both splits below `data_dir`; reads no file. `goes_with` says whether a train split shares no row with a
-/// validation split by the way the files are made.
-pub(crate) fn search(
-    data_dir: &Path,
-    task: &'static str,
-    places: &[Place],
-    goes_with: impl Fn(&Candidate, &FileSet) -> bool,
-) -> Result<Located> {
+/// Finds both splits of `task` below `data_dir`; reads no file.
+pub(super) fn locate(data_dir: &Path, task: Task) -> Result<Located> {
     if !data_dir.is_dir() {
         bail!("data directory `{}` does not exist or is not a directory", data_dir.display());
     }
     let mut has_validation = false;
-    for place in places {
-        for folder in place.folders.iter().map(|folder| data_dir.join(folder)) {
+    for files in task.row().files {
+        for folder in folders(task, files).iter().map(|folder| data_dir.join(folder)) {
             if !folder.is_dir() {
                 continue;
             }
             let names = file_names(&folder)?;
-            for validation in &place.validation {
+            for validation in candidates(task, files, SplitName::Validation) {
                 let split = SplitName::Validation;
                 let Some(validation) = validation.find(split, &folder, &names)? else { continue };
                 has_validation = true;
-                for train in place.train.iter().filter(|train| goes_with(train, &validation)) {
-                    if let Some(train) = train.find(SplitName::Train, &folder, &names)? {
+                for train in candidates(task, files, SplitName::Train) {
+                    if train.goes_with(&validation, task)
+                        && let Some(train) = train.find(SplitName::Train, &folder, &names)?
+                    {
                         return Ok(Located { folder, train, validation });
                     }
                 }
@@ -159,10 +131,10 @@ pub(crate) fn search(
         }
     }
     let split = if has_validation { SplitName::Train } else { SplitName::Validation };
-    let looked_for = places.iter().flat_map(|place| {
-        let expected = if has_validation { &place.train } else { &place.validation };
-        let folders = place.folders.join("|");
-        expected.iter().map(move |candidate| format!("{folders}/{}", candidate.pattern.names()))
+    let looked_for = task.row().files.iter().flat_map(|files| {
+        let folders = folders(task, files).join("|");
+        let candidates = candidates(task, files, split).into_iter();
+        candidates.map(move |candidate| format!("{folders}/{}", candidate.names()))
     });
     Err(Kind::NotFound.mark(anyhow!(
         "no {split} files of task `{task}` in `{}`; looked for {}",
@@ -172,17 +144,34 @@ pub(crate) fn search(
 }
 
 impl Candidate {
+    /// Whether it shares no row with a validation split by the way the files are made.
+    fn goes_with(&self, validation: &FileSet, task: Task) -> bool {
+        let is_cut = validation.origin == Origin::LocalSplit && !task.row().larger_dev;
+        let pairs = matches!(self.pattern, Pattern::PairList(..));
+        (!is_cut || self.origin == Origin::LocalSplit) && pairs == validation.dev_pairs.is_some()
+    }
+
+    fn names(&self) -> String {
+        let extension = self.format.extension();
+        match &self.pattern {
+            Pattern::Exact(stem) => format!("{stem}.{extension}"),
+            Pattern::Starting(start) => format!("{start}*.{extension}"),
+            Pattern::Shards(stem) => format!("{stem}-*-of-*.parquet"),
+            Pattern::PairList(corpus, list) => format!("{corpus} with {list}"),
+        }
+    }
+
     fn find(
         &self,
         split: SplitName,
         folder: &Path,
         names: &BTreeSet<String>,
     ) -> Result<Option<FileSet>> {
-        let mut dev_pairs = None;
+        let (mut dev_pairs, extension) = (None, self.format.extension());
         let found: Vec<&str> = match &self.pattern {
-            Pattern::Exact(stem, extension) => one(names.get(&format!("{stem}.{extension}"))),
-            Pattern::Starting(start, extension) => one(names.iter().rev().find(|name| {
-                let stem = name.strip_suffix(*extension);
+            Pattern::Exact(stem) => one(names.get(&format!("{stem}.{extension}"))),
+            Pattern::Starting(start) => one(names.iter().rev().find(|name| {
+                let stem = name.strip_suffix(extension);
                 name.starts_with(start.as_str())
                     && stem.is_some_and(|stem| stem.ends_with('.') && !stem.contains("heldout"))
             })),
@@ -202,18 +191,7 @@ fn one(name: Option<&String>) -> Vec<&str> {
     name.map(String::as_str).into_iter().collect()
 }
 
-impl Pattern {
-    fn names(&self) -> String {
-        match self {
-            Self::Exact(stem, extension) => format!("{stem}.{extension}"),
-            Self::Starting(start, extension) => format!("{start}*.{extension}"),
-            Self::Shards(stem) => format!("{stem}-*-of-*.parquet"),
-            Self::PairList(corpus, list) => format!("{corpus} with {list}"),
-        }
-    }
-}
-
-pub(crate) fn file_names(folder: &Path) -> Result<BTreeSet<String>> {
+fn file_names(folder: &Path) -> Result<BTreeSet<String>> {
     let failed = |source| cannot("read", folder)(source);
     let mut names = BTreeSet::new();
     for entry in fs::read_dir(folder).map_err(failed)? {
@@ -229,7 +207,7 @@ pub(crate) fn file_names(folder: &Path) -> Result<BTreeSet<String>> {
 }
 
 /// All shards of a split among `names`, or none.
-pub(crate) fn shards<'a>(
+fn shards<'a>(
     stem: &str,
     folder: &Path,
     names: &'a BTreeSet<String>,
@@ -277,7 +255,7 @@ mod tests {
     }
 
     /// Names of train and validation files, with the origin of each.
-    fn found(files: &[&str], task: GlueTask) -> Result<[(String, Origin); 2]> {
+    fn found(files: &[&str], task: Task) -> Result<[(String, Origin); 2]> {
         let dir = directory(files);
         let located = locate(dir.path(), task)?;
         Ok([located.train, located.validation].map(|set| {
@@ -288,7 +266,7 @@ mod tests {
         }))
     }
 
-    fn check(task: GlueTask, files: &[&str], train: (&str, Origin), validation: (&str, Origin)) {
+    fn check(task: Task, files: &[&str], train: (&str, Origin), validation: (&str, Origin)) {
         let expected = [(train.0.to_owned(), train.1), (validation.0.to_owned(), validation.1)];
         assert_eq!(found(files, task).unwrap(), expected, "{files:?}");
     }
@@ -297,39 +275,39 @@ mod tests {
     fn the_better_file_wins_whatever_else_is_there() {
         use Origin::{LocalSplit, Official, Subset};
         let folders = ["sst2/train.tsv", "sst2/dev.tsv", "SST-2/train.tsv", "SST-2/dev.tsv"];
-        check(GlueTask::Sst2, &folders, ("SST-2/train.tsv", Official), ("SST-2/dev.tsv", Official));
+        check(Task::Sst2, &folders, ("SST-2/train.tsv", Official), ("SST-2/dev.tsv", Official));
         check(
-            GlueTask::Sst2,
+            Task::Sst2,
             &folders[..3],
             ("sst2/train.tsv", Official),
             ("sst2/dev.tsv", Official),
         );
         check(
-            GlueTask::Qnli,
+            Task::Qnli,
             &["QNLI/dev.tsv", "QNLI/train_subset9k.tsv", "QNLI/train_subset_heldout1k.tsv"],
             ("QNLI/train_subset9k.tsv", Subset),
             ("QNLI/dev.tsv", Official),
         );
         check(
-            GlueTask::Mnli,
+            Task::Mnli,
             &["mnli/dev_matched_subset.tsv", "mnli/dev_mismatched.tsv", "mnli/train_subset9k.tsv"],
             ("mnli/train_subset9k.tsv", Subset),
             ("mnli/dev_matched_subset.tsv", Subset),
         );
         check(
-            GlueTask::Rte,
+            Task::Rte,
             &["RTE/train.tsv", "RTE/train_split80.tsv", "RTE/localdev_split20.tsv"],
             ("RTE/train_split80.tsv", LocalSplit),
             ("RTE/localdev_split20.tsv", LocalSplit),
         );
         check(
-            GlueTask::Mrpc,
+            Task::Mrpc,
             &["MRPC/msr_paraphrase_train.txt", "MRPC/dev_ids.tsv", "MRPC/train.tsv"],
             ("MRPC/msr_paraphrase_train.txt MRPC/dev_ids.tsv", Official),
             ("MRPC/msr_paraphrase_train.txt MRPC/dev_ids.tsv", Official),
         );
         check(
-            GlueTask::Mnli,
+            Task::Mnli,
             &[
                 "mnli/train-00001-of-00002.parquet",
                 "mnli/train-00000-of-00002-a1b2.parquet",
@@ -341,24 +319,85 @@ mod tests {
             ("mnli/validation_matched-00000-of-00001.parquet", Official),
         );
         check(
-            GlueTask::Rte,
+            Task::Rte,
             &["RTE/train.jsonl", "RTE/val.jsonl"],
             ("RTE/train.jsonl", Official),
             ("RTE/val.jsonl", Official),
         );
+        let winogrande = [
+            "WinoGrande/train_s.jsonl",
+            "WinoGrande/train_m.jsonl",
+            "WinoGrande/localdev_from_train_l.jsonl",
+        ];
+        let local = ("WinoGrande/localdev_from_train_l.jsonl", LocalSplit);
+        check(Task::WgS, &winogrande, ("WinoGrande/train_s.jsonl", Official), local);
+        check(Task::WgM, &winogrande, ("WinoGrande/train_m.jsonl", Official), local);
+        check(
+            Task::ArcC,
+            &[
+                "ARC-Challenge/ARC-Challenge-Train.jsonl",
+                "ARC-Challenge/ARC-Challenge-Dev.jsonl",
+                "ARC-Challenge/ARC-Challenge-Test.jsonl",
+                "ARC-Challenge/train-00000-of-00001.parquet",
+            ],
+            ("ARC-Challenge/ARC-Challenge-Train.jsonl", Official),
+            ("ARC-Challenge/ARC-Challenge-Dev.jsonl", Official),
+        );
+        check(
+            Task::Obqa,
+            &[
+                "OpenBookQA/train.jsonl",
+                "OpenBookQA/train_split80.jsonl",
+                "OpenBookQA/localdev_split20.jsonl",
+            ],
+            ("OpenBookQA/train_split80.jsonl", LocalSplit),
+            ("OpenBookQA/localdev_split20.jsonl", LocalSplit),
+        );
+        check(
+            Task::BoolQ,
+            &[
+                "BoolQ/dev.jsonl",
+                "BoolQ/train_questions_only.jsonl",
+                "BoolQ/train_subset2000.jsonl",
+            ],
+            ("BoolQ/train_subset2000.jsonl", Subset),
+            ("BoolQ/dev.jsonl", Official),
+        );
+    }
+
+    #[test]
+    fn the_folders_of_the_hub_are_found() {
+        for (task, folder) in [
+            (Task::WgS, "winogrande_s"),
+            (Task::WgM, "winogrande/winogrande_m"),
+            (Task::ArcC, "ai2_arc/ARC-Challenge"),
+            (Task::ArcE, "ARC-Easy"),
+            (Task::Obqa, "openbookqa/main"),
+            (Task::BoolQ, "boolq/data"),
+        ] {
+            let train = format!("{folder}/train-00000-of-00001.parquet");
+            let validation = format!("{folder}/validation-00000-of-00001.parquet");
+            let files = [train.as_str(), validation.as_str()];
+            let [train, validation] = files.map(|file| (file, Origin::Official));
+            check(task, &files, train, validation);
+        }
     }
 
     #[test]
     fn a_local_dev_set_never_goes_with_the_train_file_it_was_cut_from() {
-        let error = found(&["RTE/train.tsv", "RTE/localdev_split20.tsv"], GlueTask::Rte);
+        let error = found(&["RTE/train.tsv", "RTE/localdev_split20.tsv"], Task::Rte);
         let error = error.unwrap_err().to_string();
         assert!(error.starts_with("no train files of task `rte`"), "{error}");
         assert!(error.contains("`RTE|rte/train_split*.tsv`"), "{error}");
+        let files = ["OpenBookQA/train.jsonl", "OpenBookQA/localdev_split20.jsonl"];
+        let error = found(&files, Task::Obqa).unwrap_err().to_string();
+        assert!(error.starts_with("no train files of task `obqa`"), "{error}");
+        assert!(error.contains("/train_split*.jsonl`"), "{error}");
     }
 
     #[test]
     fn everything_looked_for_is_listed() {
-        let error = found(&["RTE/test.tsv"], GlueTask::Mrpc).unwrap_err().to_string();
+        let error = found(&["RTE/test.tsv"], Task::Mrpc).unwrap_err().to_string();
         for name in [
             "dev.tsv",
             "msr_paraphrase_train.txt with dev_ids.tsv",
@@ -368,7 +407,11 @@ mod tests {
         ] {
             assert!(error.contains(&format!("`MRPC|mrpc/{name}`")), "{name}: {error}");
         }
-        let error = locate(Path::new("no/such/place"), GlueTask::Cola).unwrap_err();
+        let error = found(&["WinoGrande/x"], Task::WgS).unwrap_err().to_string();
+        for name in ["dev.jsonl", "localdev*.jsonl", "validation-*-of-*.parquet"] {
+            assert!(error.contains(name), "{name}: {error}");
+        }
+        let error = locate(Path::new("no/such/place"), Task::Cola).unwrap_err();
         assert!(error.to_string().contains("does not exist or is not a directory"), "{error}");
     }
 
@@ -379,7 +422,10 @@ mod tests {
             "cola/train-00002-of-00003.parquet",
             "cola/dev.tsv",
         ];
-        let error = found(&files, GlueTask::Cola).unwrap_err().to_string();
+        let error = found(&files, Task::Cola).unwrap_err().to_string();
         assert!(error.contains("has 2 of the 3 shards"), "{error}");
+        let files = ["boolq/train-00000-of-00002.parquet", "boolq/validation.parquet"];
+        let error = found(&files, Task::BoolQ).unwrap_err().to_string();
+        assert!(error.contains("has 1 of the 2 shards"), "{error}");
     }
 }

@@ -1,35 +1,54 @@
-//! Data of the tasks: from rows on disk to batches of token ids.
+//! Data: from files to batches of token ids, for every task of the table and for a user's own files.
 //!
 //! | File | Holds |
 //! |---|---|
-//! | `example` | [`Example`], [`Label`], [`Split`], [`Dataset`], [`Spread`], [`Validation`] |
-//! | `table` | rows of typed values from TSV, CSV, JSONL and parquet |
-//! | `read` | the examples of a task from such rows, and its columns |
-//! | `locate` | which files of a data directory serve a task, in a fixed order of preference |
-//! | `load` | counts, hashes and notes for the record; [`PreparedTask`]: token ids and labels of a task |
+//! | `example` | [`Input`], [`Example`], [`Label`], [`Split`], [`Dataset`] |
+//! | `table` | rows of typed values from TSV, CSV, JSON and parquet |
+//! | `locate`, `read`, `load` | a task: its files in a data directory; examples from a file; both splits with notes |
+//! | `columns`, `content`, `own` | a user's files: their columns; texts for a language model; classes and examples |
+//! | `split` | which rows are drawn, held out or validated on |
 //! | `quick` | the shipped data of the quick profiles |
-//! | `wording` | [`Wording`]: how a language model is asked for a class |
+//! | `wording`, `prompt` | how a language model is asked for a class; the prompts of questions with choices |
+//! | `questions`, `encode` | token ids of questions; [`TextReader`]: token ids of any example; [`PreparedTask`] |
 //! | `batch` | [`TokenExamples`](batch::TokenExamples): batches on the device; the longest beginning that fits |
 //!
-//! A bad row is an error that names file, line and column; no row is skipped.
+//! A bad row is an error that names file, line and column; no row is skipped. Questions that a prompt set does not use are
+//! counted and noted.
 
 pub mod batch;
+mod columns;
+mod content;
+mod encode;
 mod example;
-pub(crate) mod load;
-pub(crate) mod locate;
+mod load;
+mod locate;
+mod own;
+mod prompt;
+mod questions;
 pub(crate) mod quick;
 mod read;
+mod split;
 pub mod table;
 mod wording;
 
+pub use columns::{LanguageColumns, NamedColumns, TextColumns};
+pub(crate) use content::Pieces;
+pub use content::{Content, TextRow};
+pub use encode::{Cut, Encoded, PreparedTask, TextReader};
 pub use example::{
-    Dataset, Example, Label, Origin, SourceFile, Split, SplitName, Spread, Texts, Validation,
+    Dataset, Example, Input, Label, Labelled, Origin, SourceFile, Split, SplitName,
 };
-pub use load::PreparedTask;
-pub(crate) use load::{describe, held_out, held_out_rows, in_order, limit, load, sample};
-pub(crate) use locate::locate;
-pub use locate::{FileSet, Located};
+pub use load::load;
+pub(crate) use own::read_labelled;
+pub use own::{Data, DataSource, TextSet, read_texts};
+pub use prompt::LETTERS;
+pub use questions::{
+    AnswerToken, InputForm, LLAMA_2_LABELS, QuestionForm, Questions, answer_tokens, check_known,
+    require_single,
+};
 pub use quick::write_generated;
-pub(crate) use read::read_examples;
+pub use read::read_examples;
+pub use split::Validation;
+pub(crate) use split::{held_out, held_out_rows, in_order};
 pub use table::{At, Format, Place};
 pub use wording::{WordedTexts, Wording};

@@ -7,45 +7,12 @@ use anyhow::{anyhow, bail};
 use lrvd_models::tokenizer::TextTokenizer;
 use serde::{Deserialize, Serialize};
 
-use crate::data::batch::{BareTokens, file, is_special, longest};
+use super::batch::{BareTokens, file, is_special, longest};
+use super::encode::Cut;
 use crate::error::{Error, Kind, Result};
 use crate::settings::WordingSettings;
-use crate::task::{GlueTask, Goal};
+use crate::task::{Goal, Shape, Task};
 use crate::text::{head, quoted};
-
-/// Template and answer words, in class order, of a task of GLUE; no words for a regression.
-const fn of_task(task: GlueTask) -> (&'static str, &'static [&'static str]) {
-    match task {
-        GlueTask::Cola => {
-            ("Sentence: {text}\nIs this sentence grammatical? Answer:", &["no", "yes"])
-        }
-        GlueTask::Sst2 => ("Review: {text}\nSentiment:", &["negative", "positive"]),
-        GlueTask::Mrpc => (
-            "Sentence 1: {text}\nSentence 2: {pair}\nDo both sentences mean the same? Answer:",
-            &["no", "yes"],
-        ),
-        GlueTask::Qqp => (
-            "Question 1: {text}\nQuestion 2: {pair}\nDo both questions ask the same? Answer:",
-            &["no", "yes"],
-        ),
-        GlueTask::Mnli => (
-            "Premise: {text}\nHypothesis: {pair}\nDoes the premise entail the hypothesis (yes, maybe, no)? Answer:",
-            &["yes", "maybe", "no"],
-        ),
-        GlueTask::Qnli => (
-            "Question: {text}\nSentence: {pair}\nDoes the sentence answer the question? Answer:",
-            &["yes", "no"],
-        ),
-        GlueTask::Rte => (
-            "Premise: {text}\nHypothesis: {pair}\nDoes the premise entail the hypothesis? Answer:",
-            &["yes", "no"],
-        ),
-        GlueTask::Stsb => (
-            "Sentence 1: {text}\nSentence 2: {pair}\nHow much alike are they, from 0 to 5? Score:",
-            &[],
-        ),
-    }
-}
 
 /// The template of a user's own texts, or pairs of them; the answers are the names of the classes, or a number.
 const fn of_own(pairs: bool, number: bool) -> &'static str {
@@ -82,15 +49,14 @@ impl Wording {
     pub fn resolve(
         given: &WordingSettings,
         goal: &Goal,
-        task: Option<GlueTask>,
+        task: Option<Task>,
         pairs: bool,
     ) -> Result<Self> {
-        let (template, answers) = match task {
-            Some(task) => {
-                let (template, words) = of_task(task);
+        let (template, answers) = match task.map(|task| task.row().shape) {
+            Some(Shape::Texts { template, words, .. }) => {
                 (template, words.iter().map(ToString::to_string).collect())
             }
-            None => (of_own(pairs, goal.is_regression()), goal.classes.clone()),
+            _ => (of_own(pairs, goal.is_regression()), goal.classes.clone()),
         };
         // A shell has no easy way to type a line break.
         let template = given.template.as_deref().unwrap_or(template).replace("\\n", "\n");
@@ -172,7 +138,7 @@ pub struct WordedTexts<'a> {
     wording: &'a Wording,
     task: &'a str,
     tokens: BareTokens<'a>,
-    max_length: usize,
+    pub(super) max_length: usize,
     pub answers: Vec<u32>,
     /// The token that fills a batch, which nothing reads.
     pub pad_id: u32,
@@ -197,25 +163,21 @@ impl<'a> WordedTexts<'a> {
         Ok(Self { wording, task, tokens, max_length, answers, pad_id })
     }
 
-    pub(crate) fn max_length(&self) -> usize {
-        self.max_length
-    }
-
     /// The prompt with nothing cut, however long.
     pub(crate) fn whole(&self, text: &str, pair: Option<&str>) -> Result<Vec<u32>> {
         Ok(self.tokens.opened(&self.wording.prompt(text, pair, usize::MAX))?)
     }
 
-    pub fn encode(&self, text: &str, pair: Option<&str>) -> Result<(Vec<u32>, bool)> {
+    pub(super) fn encode(&self, text: &str, pair: Option<&str>) -> Result<(Vec<u32>, Cut)> {
         let prompt = |room| self.tokens.opened(&self.wording.prompt(text, pair, room));
         let whole = self.whole(text, pair)?;
         if whole.len() <= self.max_length {
-            return Ok((whole, false));
+            return Ok((whole, Cut::Nothing));
         }
         let characters = [text, pair.unwrap_or_default()].map(|text| text.trim().chars().count());
         let most = characters[0].max(characters[1]);
         match longest(most, self.max_length, prompt)? {
-            Some(ids) => Ok((ids, true)),
+            Some(ids) => Ok((ids, Cut::Text)),
             None => {
                 let found = prompt(0)?.len();
                 Err(Kind::Input.mark(too_long(self.task, found, self.max_length)))
@@ -297,14 +259,14 @@ mod tests {
 
     #[test]
     fn every_task_has_its_wording() {
-        for task in GlueTask::ALL {
-            let (goal, pairs) = (Goal::of_task(task), task.spec().keys.len() == 2);
+        for task in Task::glue() {
+            let (goal, pairs) = (task.goal(), task.is_pair());
             let wording = Wording::resolve(&given(None, &[]), &goal, Some(task), pairs).unwrap();
-            assert_eq!(wording.is_scored(), task == GlueTask::Stsb, "{task}");
+            assert_eq!(wording.is_scored(), task == Task::Stsb, "{task}");
             assert!(!wording.prompt("a", Some("b"), 9).contains('{'), "{task}");
         }
-        let sst2 = Goal::of_task(GlueTask::Sst2);
-        let wording = Wording::resolve(&given(None, &[]), &sst2, Some(GlueTask::Sst2), false);
+        let sst2 = Task::Sst2.goal();
+        let wording = Wording::resolve(&given(None, &[]), &sst2, Some(Task::Sst2), false);
         let wording = wording.unwrap();
         assert_eq!(wording.prompt(" fine . ", None, 99), "Review: fine .\nSentiment:");
         assert_eq!(wording.prompt("fine", None, 2), "Review: fi\nSentiment:");
@@ -374,7 +336,7 @@ mod tests {
         let (ids, cut) = texts.encode(" the cat\n", None).unwrap();
         let expected =
             [1, 274, 411, 444, 413, 467, 265, 280, 294, 13, 438, 412, 430, 411, 421, 467];
-        assert_eq!((ids.as_slice(), cut), (&expected[..], false));
+        assert_eq!((ids.as_slice(), cut), (&expected[..], Cut::Nothing));
         // Filled up by a token that the mask hides; this vocabulary has no padding token.
         assert_eq!(texts.pad_id, 1);
     }
@@ -388,12 +350,12 @@ mod tests {
         let frame = bare("One: \nTwo: \nSame:").len();
         let texts = WordedTexts::new(&wording, "tone", &tokenizer, frame + 12).unwrap();
         let (ids, cut) = texts.encode(&long, Some("it was")).unwrap();
-        assert!(cut && (frame + 8..=frame + 12).contains(&ids.len()), "{}", ids.len());
+        assert!(cut == Cut::Text && (frame + 8..=frame + 12).contains(&ids.len()), "{}", ids.len());
         let text = tokenizer.decode(&ids, true).unwrap();
         assert!(text.starts_with("One: she saw"), "{text}");
         assert!(text.ends_with("\nTwo: it was\nSame:"), "{text}");
         let (ids, cut) = texts.encode("it", Some("it was")).unwrap();
-        assert_eq!((ids, cut), (bare("One: it\nTwo: it was\nSame:"), false));
+        assert_eq!((ids, cut), (bare("One: it\nTwo: it was\nSame:"), Cut::Nothing));
         let short = WordedTexts::new(&wording, "tone", &tokenizer, frame - 1).unwrap_err();
         let expected = format!(
             "task `tone`: the prompt takes {frame} tokens without its texts, but `max_length` is {}",

@@ -1,61 +1,16 @@
-//! The rows of a user's files as a model reads them, and a report on them.
-
-use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+//! A user's texts as tokens, and batches of them.
 
 use anyhow::bail;
-use lrvd_models::chat::Role;
-use lrvd_models::tokenizer::TextTokenizer;
-use serde::Serialize;
+use burn::tensor::{DType, Device, Tensor, TensorData};
+use lrvd_burn::train::{Examples, LabelledExamples, Targets, TokenTargets};
+use lrvd_models::TokenBatch;
+use lrvd_models::llama::TextBatch;
 
 use super::encode::{EncodedText, LanguageReader};
-use super::rows::{Content, LanguageColumns, LanguageExample, TextRow, read_texts};
-use crate::backbone::{Architecture, locate_model, open_tokenizer};
-use crate::data::{Spread, Validation, limit, sample};
-use crate::error::Result;
-use crate::io::sha256_file;
+use crate::data::batch::picked;
+use crate::data::{TextRow, TextSet};
+use crate::error::{Burn, Result};
 use crate::settings::ExperimentConfig;
-
-#[derive(Clone, Debug, PartialEq)]
-pub struct LanguageSource {
-    pub train: PathBuf,
-    pub validation: Validation,
-    pub columns: LanguageColumns,
-}
-
-#[derive(Clone, Debug)]
-pub struct LanguageRows {
-    /// To fit, those included that a method holds out.
-    pub train: Vec<TextRow>,
-    pub validation: Vec<TextRow>,
-    pub(super) files: BTreeMap<String, String>,
-}
-
-impl LanguageSource {
-    pub(super) fn validation_split(&self) -> Option<f64> {
-        match self.validation {
-            Validation::Share(share) => Some(share),
-            Validation::File(_) => None,
-        }
-    }
-
-    pub fn read(&self) -> Result<LanguageRows> {
-        let mut files = BTreeMap::new();
-        let other = match &self.validation {
-            Validation::File(file) => Some(file),
-            Validation::Share(_) => None,
-        };
-        for file in std::iter::once(&self.train).chain(other) {
-            files.insert(file.display().to_string(), sha256_file(file)?);
-        }
-        let whole = read_texts(&self.train, &self.columns, true)?;
-        let (train, validation) = match &self.validation {
-            Validation::File(file) => (whole, read_texts(file, &self.columns, true)?),
-            Validation::Share(share) => Validation::split(&self.train, whole, *share)?,
-        };
-        Ok(LanguageRows { train, validation, files })
-    }
-}
 
 #[derive(Clone, Debug)]
 pub(crate) struct LanguageTask {
@@ -74,16 +29,15 @@ impl LanguageTask {
     ///
     /// Rows without a token to learn within the longest input are left out and counted.
     pub(super) fn new(
-        mut rows: LanguageRows,
-        columns: &LanguageColumns,
+        mut data: TextSet,
         reader: &LanguageReader<'_>,
         config: &ExperimentConfig,
     ) -> Result<Self> {
         let max_length = config.max_length;
-        let mut notes = Vec::new();
-        notes.extend(sample(&mut rows.train, config.train_rows));
-        notes.extend(limit(&mut rows.validation, config.validation_rows));
-        if !columns.is_chat() {
+        let mut notes = std::mem::take(&mut data.notes);
+        notes.extend(data.sample(config.train_rows));
+        notes.extend(data.limit(config.validation_rows));
+        if !data.kind.is_chat() {
             if reader.has_chat() {
                 notes.push(
                     "prompts and completions are read as they are, without the model's chat template: give `messages` \
@@ -98,8 +52,9 @@ impl LanguageTask {
                 );
             }
         }
-        let train = encoded("train", &rows.train, reader, max_length, &mut notes)?;
-        let validation = encoded("validation", &rows.validation, reader, max_length, &mut notes)?;
+        let (train, validation) = (&data.train.examples, &data.validation.examples);
+        let train = encoded("train", train, reader, max_length, &mut notes)?;
+        let validation = encoded("validation", validation, reader, max_length, &mut notes)?;
         let (validation_ids, validation) = validation.into_iter().unzip();
         let train = train.into_iter().map(|(_, text)| text).collect();
         let (holdout, pad_id) = (Vec::new(), reader.pad_id);
@@ -151,152 +106,53 @@ pub(super) fn encoded(
     Ok(examples)
 }
 
-const SHOWN: usize = 3;
-
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct LanguageSplitReport {
-    pub name: &'static str,
-    pub rows: usize,
-    pub characters: Option<Spread>,
-    /// Tokens of a row before anything is cut; `None` without a model.
-    pub tokens: Option<Spread>,
-    /// Tokens of a row that are learnt; `None` without a model.
-    pub learnt: Option<Spread>,
-    /// Rows that are longer than `max_length` and will be cut.
-    pub truncated: Option<usize>,
-    /// Rows that have nothing left to learn then, and will be left out.
-    pub dropped: Option<usize>,
-    /// Rows that have occurred before in the split.
-    pub repeated: usize,
-    /// Rows that are in the training split too; of the validation split only.
-    pub seen_in_training: usize,
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct LanguageExample {
+    pub(super) ids: Vec<u32>,
+    pub(super) columns: Vec<usize>,
+    pub(super) expected: Vec<u32>,
 }
 
-/// A text in pieces: each with whether it is learnt.
-pub type MarkedText = Vec<(String, bool)>;
-
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct LanguageReport {
-    pub schema_version: u32,
-    pub files: BTreeMap<String, String>,
-    pub columns: LanguageColumns,
-    /// Longest input in tokens; `None` without a model.
-    pub max_length: Option<usize>,
-    pub splits: Vec<LanguageSplitReport>,
-    /// The first rows in pieces, as the model reads them.
-    pub examples: Vec<MarkedText>,
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LanguageExamples<'a> {
+    pub(super) texts: &'a [LanguageExample],
+    pub(super) pad_id: u32,
+    pub(super) device: &'a Device,
 }
 
-/// Reads the texts of `source`, and with a `model` its configuration, tokenizer and chat template: no weights.
-pub fn check_language(
-    source: &LanguageSource,
-    model: Option<&str>,
-    max_length: usize,
-) -> Result<LanguageReport> {
-    let rows = source.read()?;
-    let opened = match model {
-        Some(name) => {
-            let location = locate_model(name)?;
-            let architecture = Architecture::read(&location.folder)?;
-            let tokenizer = open_tokenizer(&location.folder)?;
-            Some((location, architecture, tokenizer))
-        }
-        None => None,
-    };
-    let reader = match &opened {
-        Some((location, architecture, tokenizer)) => {
-            Some((LanguageReader::new(location, architecture, tokenizer, max_length)?, tokenizer))
-        }
-        None => None,
-    };
-    let known: BTreeSet<String> = rows.train.iter().map(key).collect();
-    let (mut splits, mut examples) = (Vec::new(), Vec::new());
-    for (name, rows) in [("train", &rows.train), ("validation", &rows.validation)] {
-        let texts = match &reader {
-            Some((reader, _)) => {
-                Some(rows.iter().map(|row| reader.encode(row)).collect::<Result<Vec<_>, _>>()?)
-            }
-            None => None,
-        };
-        let mut before = BTreeSet::new();
-        let (mut repeated, mut shared) = (0, 0);
-        for row in rows {
-            let key = key(row);
-            shared += usize::from(name == "validation" && known.contains(&key));
-            repeated += usize::from(!before.insert(key));
-        }
-        let spread = |of: &dyn Fn(&EncodedText) -> usize| {
-            Spread::of(texts.as_ref()?.iter().map(of).collect())
-        };
-        let count = |of: &dyn Fn(&EncodedText) -> bool| {
-            Some(texts.as_ref()?.iter().filter(|text| of(text)).count())
-        };
-        splits.push(LanguageSplitReport {
-            name,
-            rows: rows.len(),
-            characters: Spread::of(rows.iter().map(characters).collect()),
-            tokens: spread(&|text| text.length),
-            learnt: spread(&|text| text.learnt.iter().filter(|learnt| **learnt).count()),
-            truncated: count(&|text| text.length > max_length),
-            dropped: count(&|text| text.example().is_none()),
-            repeated,
-            seen_in_training: shared,
-        });
-        if name == "train" {
-            examples = match (&reader, &texts) {
-                (Some((_, tokenizer)), Some(texts)) => {
-                    let shown = texts.iter().take(SHOWN);
-                    shown.map(|text| marked(text, tokenizer)).collect::<Result<_, _>>()?
-                }
-                _ => rows.iter().take(SHOWN).map(plain).collect(),
-            };
-        }
+impl Examples for LanguageExamples<'_> {
+    type Input = TextBatch;
+
+    fn len(&self) -> usize {
+        self.texts.len()
     }
-    Ok(LanguageReport {
-        schema_version: 1,
-        files: rows.files,
-        columns: source.columns.clone(),
-        max_length: model.map(|_| max_length),
-        splits,
-        examples,
-    })
-}
 
-/// The tokens of a text in runs of what is learnt and what is not, special tokens included.
-fn marked(text: &EncodedText, tokenizer: &TextTokenizer) -> Result<MarkedText> {
-    let (mut pieces, mut so_far, mut start) = (MarkedText::new(), String::new(), 0);
-    for run in text.learnt.chunk_by(|a, b| a == b) {
-        start += run.len();
-        // From the beginning each time: a decoder treats a first token in its own way.
-        let longer = tokenizer.decode(&text.ids[..start], false)?;
-        let piece = longer.strip_prefix(&so_far).unwrap_or(&longer).to_owned();
-        pieces.push((piece, run[0]));
-        so_far = longer;
+    fn size(&self, index: usize) -> usize {
+        self.texts[index].ids.len()
     }
-    Ok(pieces)
-}
 
-/// The texts themselves, where no model reads them.
-fn plain(row: &TextRow) -> MarkedText {
-    match &row.content {
-        Content::Text { prompt, completion } => {
-            let completion = completion.clone().unwrap_or_default();
-            vec![(prompt.clone(), false), (completion, true)]
-        }
-        Content::Chat(messages) => messages
-            .iter()
-            .map(|message| {
-                let learnt = message.role == Role::Assistant;
-                (format!("{}: {}\n", message.role.name(), message.content), learnt)
-            })
-            .collect(),
+    fn input(&self, indices: &[usize]) -> Burn<TextBatch> {
+        let texts = picked(self.texts, indices)?;
+        let rows: Vec<(&[u32], &[u32])> =
+            texts.iter().map(|text| (&text.ids[..], &[][..])).collect();
+        let tokens = TokenBatch::padded(&rows, self.pad_id, self.device, DType::F32);
+        Ok(TextBatch { tokens, columns: texts.iter().map(|text| text.columns.clone()).collect() })
     }
 }
 
-fn characters(row: &TextRow) -> usize {
-    plain(row).iter().map(|(text, _)| text.chars().count()).sum()
-}
+impl LabelledExamples for LanguageExamples<'_> {
+    fn targets(&self, indices: &[usize]) -> Burn<Targets> {
+        let texts = picked(self.texts, indices)?;
+        let ids: Vec<i64> =
+            texts.iter().flat_map(|text| &text.expected).map(|&id| i64::from(id)).collect();
+        let n = ids.len();
+        Ok(Targets::Tokens(TokenTargets {
+            ids: Tensor::from_data(TensorData::new(ids, [n]), self.device),
+            per_row: texts.iter().map(|text| text.expected.len()).collect(),
+        }))
+    }
 
-fn key(row: &TextRow) -> String {
-    plain(row).into_iter().map(|(text, _)| text).collect::<Vec<_>>().join("\u{0}")
+    fn answers(&self, index: usize) -> usize {
+        self.texts[index].expected.len()
+    }
 }

@@ -10,9 +10,10 @@ use lrvd_models::llama::gguf::GgufModel;
 use lrvd_models::tokenizer::TextTokenizer;
 use serde::Deserialize;
 
-use super::rows::{Content, LanguageExample, TextRow};
+use super::data::LanguageExample;
 use crate::backbone::{Architecture, GENERATION_FILE, ModelLocation};
 use crate::data::batch::BareTokens;
+use crate::data::{Content, TextRow};
 use crate::error::{Kind, Result};
 use crate::io::read_json;
 
@@ -38,9 +39,9 @@ pub(crate) struct LanguageReader<'a> {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct EncodedText {
     /// Tokens of the row, cut to the longest input.
-    pub(super) ids: Vec<u32>,
-    pub(super) learnt: Vec<bool>,
-    pub(super) length: usize,
+    pub(crate) ids: Vec<u32>,
+    pub(crate) learnt: Vec<bool>,
+    pub(crate) length: usize,
     /// Whether prompt and answer had to be encoded apart.
     pub(super) apart: bool,
 }
@@ -101,7 +102,7 @@ impl<'a> LanguageReader<'a> {
 
     /// The tokens of a row with what is learnt of them.
     pub(crate) fn encode(&self, row: &TextRow) -> Result<EncodedText> {
-        let mut text = match &row.content {
+        let mut text = match &row.input {
             Content::Text { prompt, completion } => {
                 self.plain(prompt, completion.as_deref().unwrap_or(""))?
             }
@@ -196,7 +197,7 @@ impl EncodedText {
 
     /// What the model reads and should predict; `None` if no token is left to learn. A first token has nothing to be
     /// predicted from.
-    pub(super) fn example(&self) -> Option<LanguageExample> {
+    pub(crate) fn example(&self) -> Option<LanguageExample> {
         let columns: Vec<usize> =
             (1..self.ids.len()).filter(|&i| self.learnt[i]).map(|i| i - 1).collect();
         // Nothing is asked behind the last of them, so nothing is read there.
@@ -234,8 +235,6 @@ fn stops(folder: &Path, config: &LlamaConfig, tokenizer: &TextTokenizer) -> Resu
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use std::path::PathBuf;
-
     use lrvd_models::chat::Role;
 
     use super::*;
@@ -249,8 +248,9 @@ mod tests {
         (ModelLocation { name: "stories".to_owned(), folder }, architecture, tokenizer)
     }
 
-    fn row(content: Content) -> TextRow {
-        TextRow { place: Place { file: PathBuf::from("rows.csv"), at: At::Line(2) }, content }
+    fn row(input: Content) -> TextRow {
+        let place = Place { file: Path::new("rows.csv").into(), at: At::Line(2) };
+        TextRow { id: "0".to_owned(), place, input, label: () }
     }
 
     fn text(prompt: &str, completion: &str) -> TextRow {
@@ -274,7 +274,7 @@ mod tests {
         assert_eq!(example.ids, whole);
         assert_eq!(example.columns, (prompt - 1..whole.len()).collect::<Vec<_>>());
         assert_eq!(example.expected, found.ids[prompt..]);
-        assert_eq!(reader.prompt(&text("Once upon", "x").content).unwrap(), whole[..prompt]);
+        assert_eq!(reader.prompt(&text("Once upon", "x").input).unwrap(), whole[..prompt]);
 
         // `Tim` + `my` is one token, `▁Timmy`: asked after `Tim`, the model will not have read it.
         let parted = reader.encode(&text("Once upon a Tim", "my ran")).unwrap();

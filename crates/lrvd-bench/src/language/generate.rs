@@ -6,7 +6,7 @@ use lrvd_models::llama::{GenerateOptions, GeneratedText, TokenChoice, TokenSampl
 use serde::Serialize;
 
 use super::load::SavedLanguageModel;
-use super::rows::Content;
+use crate::data::Content;
 use crate::error::{Kind, Result};
 
 /// Default number of new tokens of a text.

@@ -13,12 +13,12 @@ use lrvd_core::metrics::mean;
 use lrvd_models::llama::LlamaForCausalLm;
 use serde::Serialize;
 
-use super::data::encoded;
+use super::data::{LanguageExamples, encoded};
 use super::encode::LanguageReader;
-use super::rows::{LanguageColumns, LanguageExamples, TextRow};
 use super::settings::{LANGUAGE_FILE, LanguageInfo};
 use super::train::{AtCheckpoint, Rebuilt, rebuild};
 use crate::backbone::{Backbone, load_language_model, locate_model};
+use crate::data::{LanguageColumns, TextRow};
 use crate::error::{Error, Result};
 use crate::io::{create_dir, write_json_lines};
 use crate::record::{Metrics, Reliability};

@@ -6,8 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::bail;
 use serde::{Deserialize, Serialize};
 
-use super::data::LanguageSource;
-use super::rows::LanguageColumns;
+use crate::data::LanguageColumns;
 use crate::error::Result;
 use crate::run::check_seed;
 use crate::saved::{DescribedBase, FileHashes, check_sizes, read_description, write_description};
@@ -21,7 +20,6 @@ pub(super) const TASK: &str = Training::Language.name();
 #[derive(Clone, Debug, PartialEq)]
 pub struct LanguageOptions {
     pub model: String,
-    pub data: LanguageSource,
     pub method: MethodName,
     pub target_rank: Option<usize>,
     pub config: ValidConfig,

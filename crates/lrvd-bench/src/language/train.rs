@@ -17,13 +17,12 @@ use lrvd_burn::train::{
 };
 use lrvd_models::llama::LlamaForCausalLm;
 
-use super::data::{LanguageRows, LanguageTask};
+use super::data::{LanguageExample, LanguageExamples, LanguageTask};
 use super::encode::LanguageReader;
 use super::load::LanguageEvaluation;
-use super::rows::{LanguageExample, LanguageExamples};
 use super::settings::{LanguageInfo, LanguageOptions, LanguageSettings, TASK};
 use crate::backbone::{Backbone, load_language_model, locate_model};
-use crate::data::{held_out, in_order};
+use crate::data::{TextSet, held_out, in_order};
 use crate::error::{Error, Kind, Result, kind_of};
 use crate::eval::PeakMemory;
 use crate::io::{JsonLayout, read_json, read_versioned, write_json};
@@ -59,7 +58,7 @@ pub(crate) struct Rebuilt {
     pub info: LanguageInfo,
 }
 
-/// Trains, measures and saves an adapter of a language model, on `rows` if the options' data were read already.
+/// Trains, measures and saves an adapter of a language model on `data`.
 ///
 /// Everything is read and checked before the first byte is written: a start that is rejected leaves nothing behind. The
 /// output folder then gets `settings.json`, `predictions-last.jsonl` and `predictions-best.jsonl` of the validation texts,
@@ -67,20 +66,19 @@ pub(crate) struct Rebuilt {
 /// are in `checkpoints` until then.
 pub fn train_language(
     options: &LanguageOptions,
-    rows: Option<LanguageRows>,
+    data: TextSet,
     stop: &AtomicBool,
     sink: &mut dyn ProgressSink,
 ) -> Result<LanguageOutcome> {
     options.check()?;
     let device = device::open(&options.device)?;
-    let rows = rows.map_or_else(|| options.data.read(), Ok)?;
     let backbone = Backbone::open(locate_model(&options.model)?)?;
-    let files = rows.files.clone();
+    let (files, columns, name) = (data.files(), data.kind.clone(), data.name.clone());
+    let validation_split = data.validation_split;
     let Backbone { location, architecture, tokenizer, .. } = &backbone;
     let config = &options.config;
     let reader = LanguageReader::new(location, architecture, tokenizer, config.max_length)?;
-    let columns = &options.data.columns;
-    let mut task = LanguageTask::new(rows, columns, &reader, config)?;
+    let mut task = LanguageTask::new(data, &reader, config)?;
     let settings = LanguageSettings {
         schema_version: LanguageSettings::SCHEMA,
         task: TASK.to_owned(),
@@ -88,8 +86,8 @@ pub fn train_language(
         weights: backbone.hashes.clone(),
         base_files: backbone.files.clone(),
         data: files,
-        validation_split: options.data.validation_split(),
-        columns: options.data.columns.clone(),
+        validation_split,
+        columns,
         method: options.method,
         target_rank: options.target_rank,
         seed: options.seed,
@@ -98,7 +96,6 @@ pub fn train_language(
     };
     let mut out = OutputFolder::look(&options.out, options.resume)?;
     let (adapter, (value, finished)) = (out.file(ADAPTER_DIR), out.finished(&settings)?);
-    let name = options.data.train.file_stem().and_then(|stem| stem.to_str()).unwrap_or("texts");
     let label = format!("{name} / {} / seed {}", settings.method, settings.seed);
     if let Some(record) = finished {
         // A kill at the end of the run leaves checkpoints, and no last line of its metrics.
@@ -149,7 +146,7 @@ pub fn train_language(
     }
     let finishing = Instant::now();
     out.still_there()?;
-    let place = (name, options.out.as_path());
+    let place = (name.as_str(), options.out.as_path());
     let Some(mut record) = settings.record(&mut run, &task, &device, place, stop, sink)? else {
         return Ok(LanguageOutcome { record: None, adapter });
     };

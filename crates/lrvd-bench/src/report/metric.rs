@@ -3,8 +3,8 @@
 use std::borrow::Cow;
 
 use super::significance::Spread;
-use crate::reasoning::ReasoningSet;
 use crate::record::{CheckpointRecord, Metrics, OodRecord, Reliability, Results, RunRecord};
+use crate::task::Task;
 use crate::text;
 
 const MINUTE: f64 = 60.0;
@@ -35,15 +35,15 @@ pub(crate) enum Metric {
     /// Area under the risk-coverage curve; 0 is perfect.
     SelectiveArea(u32),
     /// Area under the ROC curve by which predictive entropy tells the questions of another set from a run's own.
-    EntropyAuroc(ReasoningSet, u32),
+    EntropyAuroc(Task, u32),
     /// The same of the mutual information between prediction and weights.
-    InformationAuroc(ReasoningSet, u32),
+    InformationAuroc(Task, u32),
     /// Accuracy on the questions of another set by its own labels.
-    OtherAccuracy(ReasoningSet, u32),
+    OtherAccuracy(Task, u32),
     /// Negative log-likelihood of those answers, nats per example.
-    OtherNll(ReasoningSet, u32),
+    OtherNll(Task, u32),
     /// Expected calibration error of those answers.
-    OtherEce(ReasoningSet, u32),
+    OtherEce(Task, u32),
     /// Trained parameters of adapters and posterior, the exact count; the head is not in it.
     Parameters,
     /// Numbers kept for prediction beside the trained parameters.
@@ -133,7 +133,7 @@ impl Metric {
     }
 
     /// The set whose questions are separated from a run's; none for a metric of the run's questions.
-    pub(crate) fn other_set(self) -> Option<ReasoningSet> {
+    pub(crate) fn other_set(self) -> Option<Task> {
         match self {
             Self::EntropyAuroc(set, _)
             | Self::InformationAuroc(set, _)
@@ -154,7 +154,7 @@ impl Metric {
     }
 
     /// All metrics of the questions of another set, without draws.
-    pub(crate) fn of_other_set(set: ReasoningSet) -> [Self; 5] {
+    pub(crate) fn of_other_set(set: Task) -> [Self; 5] {
         [
             Self::EntropyAuroc(set, 0),
             Self::InformationAuroc(set, 0),
@@ -211,7 +211,7 @@ impl Metric {
         let ending = name.rsplit_once("_k");
         let (name, draws) =
             ending.and_then(|(name, k)| Some((name, k.parse().ok()?))).unwrap_or((name, draws));
-        let ood = ReasoningSet::ALL.into_iter().flat_map(Self::of_other_set);
+        let ood = Task::reasoning().flat_map(Self::of_other_set);
         let found = Self::OWN.into_iter().chain(ood).find(|metric| metric.base() == name)?;
         Some(found.at_draws(draws))
     }
@@ -327,7 +327,7 @@ fn of_counted(run: &RunRecord, checkpoint: &CheckpointRecord) -> bool {
 fn ood<'a>(
     run: &'a RunRecord,
     checkpoint: &CheckpointRecord,
-    set: ReasoningSet,
+    set: Task,
     draws: u32,
 ) -> Option<&'a OodRecord> {
     let last = run.checkpoints.last.as_ref()?;
@@ -386,11 +386,11 @@ mod tests {
             Metric::Ece(10),
             Metric::MacroF1(5),
             Metric::SelectiveArea(10),
-            Metric::EntropyAuroc(ReasoningSet::ArcC, 0),
-            Metric::InformationAuroc(ReasoningSet::BoolQ, 10),
-            Metric::OtherAccuracy(ReasoningSet::ArcC, 0),
-            Metric::OtherNll(ReasoningSet::ArcE, 5),
-            Metric::OtherEce(ReasoningSet::ArcE, 10),
+            Metric::EntropyAuroc(Task::ArcC, 0),
+            Metric::InformationAuroc(Task::BoolQ, 10),
+            Metric::OtherAccuracy(Task::ArcC, 0),
+            Metric::OtherNll(Task::ArcE, 5),
+            Metric::OtherEce(Task::ArcE, 10),
             Metric::Parameters,
             Metric::StoredParameters,
             Metric::HeadParameters,
@@ -402,7 +402,7 @@ mod tests {
             assert_eq!(Metric::parse(&metric.name(), 0), Some(metric));
         }
         assert_eq!(Metric::Nll(10).name(), "nll_k10");
-        let ood = Metric::EntropyAuroc(ReasoningSet::ArcE, 10);
+        let ood = Metric::EntropyAuroc(Task::ArcE, 10);
         assert_eq!(ood.name(), "auroc_entropy_arc-e_k10");
         assert_eq!(ood.title(), "AUROC of the entropy, ARC-E, 10 draws");
         assert_eq!(Metric::parse("nll", 10), Some(Metric::Nll(10)));
@@ -417,14 +417,14 @@ mod tests {
             results.runs.iter().find(|run| run.task == task && run.method == method).unwrap()
         };
         let (run, metric) =
-            (own("obqa", "BayesLoRA"), Metric::EntropyAuroc(ReasoningSet::ArcC, 10));
+            (own("obqa", "BayesLoRA"), Metric::EntropyAuroc(Task::ArcC, 10));
         let last = run.checkpoints.last.as_ref().unwrap();
         let expected = run.ood["arc-c"][&10].auroc_entropy;
         assert_eq!(metric.value(&results, run, last), Some(expected));
         let best = run.checkpoints.best.as_ref().unwrap();
         assert_eq!(metric.value(&results, run, best), None);
         // One draw is one model, and models of another task were not asked.
-        let one = Metric::InformationAuroc(ReasoningSet::ArcC, 1);
+        let one = Metric::InformationAuroc(Task::ArcC, 1);
         assert_eq!(one.value(&results, run, last), None);
         let other = own("arc-e", "BayesLoRA");
         let last = other.checkpoints.last.as_ref().unwrap();

@@ -7,10 +7,10 @@ use serde_json::Value;
 use super::metric::Metric;
 use super::rows::task_order;
 use super::significance::Spread;
-use crate::reasoning::ReasoningSet;
 use crate::record::{CheckpointRecord, Results, RunRecord, RunStatus};
 pub(crate) use crate::settings::CheckpointChoice;
 use crate::settings::MethodName;
+use crate::task::Task;
 
 /// [`Results::suite`] of the multiple-choice questions.
 const REASONING: &str = "reasoning";
@@ -221,7 +221,7 @@ pub(crate) fn csv_metrics(results: &Results) -> Vec<Metric> {
         results.data.get(&run.task).is_some_and(|data| data.standard_metric != "accuracy")
     };
     let shown =
-        |set: &ReasoningSet| results.runs.iter().any(|run| run.ood.contains_key(set.name()));
+        |set: &Task| results.runs.iter().any(|run| run.ood.contains_key(set.name()));
     let draws = evaluated_draws(results);
     let at_all = |metric: Metric| -> Vec<Metric> {
         match metric.draws() {
@@ -230,7 +230,7 @@ pub(crate) fn csv_metrics(results: &Results) -> Vec<Metric> {
         }
     };
     let standard = results.runs.iter().any(other).then_some(Metric::Standard(0));
-    let ood = ReasoningSet::ALL.into_iter().filter(shown).flat_map(Metric::of_other_set);
+    let ood = Task::reasoning().filter(shown).flat_map(Metric::of_other_set);
     std::iter::once(Metric::Accuracy(0))
         .chain(standard)
         .chain([
@@ -347,16 +347,16 @@ mod tests {
         assert!(headline_metrics(&results).iter().all(|metric| metrics.contains(metric)));
         for metric in [
             Metric::SelectiveArea(1),
-            Metric::EntropyAuroc(ReasoningSet::ArcE, 0),
-            Metric::InformationAuroc(ReasoningSet::ArcC, 10),
+            Metric::EntropyAuroc(Task::ArcE, 0),
+            Metric::InformationAuroc(Task::ArcC, 10),
             Metric::StoredParameters,
         ] {
             assert!(metrics.contains(&metric), "{metric:?}");
         }
-        assert!(!metrics.contains(&Metric::EntropyAuroc(ReasoningSet::Obqa, 0)), "it is their own");
+        assert!(!metrics.contains(&Metric::EntropyAuroc(Task::Obqa, 0)), "it is their own");
         let summary = Summary::new(&results, CheckpointChoice::Last, &metrics);
         let cell = |metric, method: &str| summary.cell(metric, method, "obqa").is_some();
-        assert!(cell(Metric::EntropyAuroc(ReasoningSet::ArcC, 5), "BayesLoRA"));
+        assert!(cell(Metric::EntropyAuroc(Task::ArcC, 5), "BayesLoRA"));
         assert!(cell(Metric::SelectiveArea(0), "LoRA") && !cell(Metric::SelectiveArea(5), "LoRA"));
         let counts = summary.cell(Metric::StoredParameters, "SWAG", "obqa").unwrap();
         assert_eq!(counts.values, [81_408.0; 2], "once for each seed");

@@ -2,12 +2,10 @@
 
 use std::path::PathBuf;
 
-use super::task::SuiteTask;
 use crate::backbone::{Architecture, ModelLocation, locate_model};
 use crate::error::Result;
-use crate::reasoning::ReasoningSet;
 use crate::settings::{BasePrecision, ExperimentConfig, MethodName, MethodSettings, Preset};
-use crate::task::GlueTask;
+use crate::task::Task;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Suite {
@@ -25,10 +23,10 @@ impl Suite {
         }
     }
 
-    pub fn task(self, name: &str) -> Result<SuiteTask> {
+    pub fn task(self, name: &str) -> Result<Task> {
         Ok(match self {
-            Self::Glue => SuiteTask::Glue(name.parse::<GlueTask>()?),
-            Self::Reasoning => SuiteTask::Reasoning(name.parse::<ReasoningSet>()?),
+            Self::Glue => Task::named_glue(name)?,
+            Self::Reasoning => Task::named_reasoning(name)?,
         })
     }
 
@@ -56,18 +54,16 @@ impl Suite {
     }
 
     /// Tasks where none are named; `real_text` if there is a data folder.
-    pub(super) fn tasks(self, profile: Profile, real_text: bool) -> Vec<SuiteTask> {
-        use GlueTask::{Cola, Mnli, Mrpc, Qnli, Qqp, Rte, Sst2};
-        let glue = |tasks: &[GlueTask]| tasks.iter().copied().map(SuiteTask::Glue).collect();
-        let sets = |sets: &[ReasoningSet]| sets.iter().copied().map(SuiteTask::Reasoning).collect();
+    pub(super) fn tasks(self, profile: Profile, real_text: bool) -> Vec<Task> {
+        use Task::{Cola, Mnli, Mrpc, Obqa, Qnli, Qqp, Rte, Sst2};
         match (self, profile) {
-            (Self::Glue, Profile::Quick) if real_text => glue(&[Cola, Sst2, Mrpc, Qnli]),
+            (Self::Glue, Profile::Quick) if real_text => vec![Cola, Sst2, Mrpc, Qnli],
             // What the tiny model learns in so few steps; the generated RTE takes longer.
-            (Self::Glue, Profile::Quick) => glue(&[Cola, Sst2]),
-            (Self::Glue, Profile::Paper) => glue(&[Cola, Mnli, Mrpc, Qnli, Qqp, Rte, Sst2]),
+            (Self::Glue, Profile::Quick) => vec![Cola, Sst2],
+            (Self::Glue, Profile::Paper) => vec![Cola, Mnli, Mrpc, Qnli, Qqp, Rte, Sst2],
             // The one that the tiny Llama learns in minutes.
-            (Self::Reasoning, Profile::Quick) => sets(&[ReasoningSet::Obqa]),
-            (Self::Reasoning, Profile::Paper) => sets(&ReasoningSet::ALL),
+            (Self::Reasoning, Profile::Quick) => vec![Obqa],
+            (Self::Reasoning, Profile::Paper) => Task::reasoning().collect(),
         }
     }
 

@@ -26,4 +26,3 @@ pub use kind::{Profile, Suite};
 pub use options::SuiteOptions;
 pub use plan::{DryRun, Plan, PlannedMemory, PlannedMethod, PlannedModel, PlannedRun};
 pub use run::{SuiteOutcome, planned, run_suite};
-pub use task::SuiteTask;

@@ -12,16 +12,17 @@ use lrvd_core::metrics::auroc;
 use lrvd_models::AutoClassifier;
 
 use super::plan::PlannedRun;
-use super::task::{ReadyTask, SuiteTask};
+use super::task::{ReadyTask, wording};
 use crate::backbone::Backbone;
-use crate::classify::{TextColumns, TrainSettings};
-use crate::data::PreparedTask;
+use crate::classify::TrainSettings;
 use crate::data::batch::TokenExamples;
+use crate::data::{
+    Dataset, InputForm, PreparedTask, QuestionForm, SplitName, TextColumns, TextReader,
+};
 use crate::error::{Error, Result};
 use crate::eval::{RunContext, Scored, score_draws, selective_records};
 use crate::io::{JsonLayout, read_json, read_lines, write_json};
 use crate::progress::{Event, ProgressSink};
-use crate::reasoning::{QuestionForm, ReasoningData, ReasoningSet};
 use crate::record::{
     CheckpointRecord, Checkpoints, OodRecord, ParameterCounts, PredictionLine, RunRecord,
 };
@@ -30,6 +31,8 @@ use crate::run::{
     remove_parts, still_there, summary, write_predictions,
 };
 use crate::settings::{MethodName, RankRequest, ValidConfig};
+use crate::task::{Goal, Task};
+use crate::text::quoted;
 
 pub(super) struct Shared<'a> {
     pub config: &'a ValidConfig,
@@ -57,7 +60,7 @@ impl<'a> Shared<'a> {
 
 pub(super) fn folder(out: &Path, run: &PlannedRun) -> PathBuf {
     let kind = if run.is_member { "members" } else { "runs" };
-    out.join(kind).join(run.task.key()).join(run.method.key()).join(format!("seed-{}", run.seed))
+    out.join(kind).join(run.task.name()).join(run.method.key()).join(format!("seed-{}", run.seed))
 }
 
 /// The record of the run if it is finished. What a kill left in its folder is removed.
@@ -125,16 +128,12 @@ fn kept(shared: &Shared<'_>, task: &ReadyTask, run: &PlannedRun) -> Result<Optio
     }
     let (backbone, goal) = (shared.backbone, task.prepared.goal.clone());
     let architecture = &backbone.architecture;
-    let (pairs, columns, wording, questions) = match run.task {
-        SuiteTask::Glue(glue) => {
-            let wording = run.task.wording(architecture, config)?;
-            (glue.spec().keys.len() == 2, None, wording, QuestionForm::default())
-        }
-        SuiteTask::Reasoning(set) => {
-            let Some(form) = QuestionForm::of(set, config.prompt) else { return Ok(None) };
-            let wording = architecture.question_wording(form, goal.n_labels(), false);
-            (false, Some(TextColumns::usual_questions()), wording, form)
-        }
+    let (columns, wording, questions) = if run.task.is_question() {
+        let Some(form) = QuestionForm::of(run.task, config.prompt) else { return Ok(None) };
+        let wording = architecture.question_wording(form, goal.n_labels(), false);
+        (Some(TextColumns::usual_questions()), wording, form)
+    } else {
+        (None, wording(run.task, architecture, config)?, QuestionForm::default())
     };
     let (train, validation) = (&task.data.train.files, &task.data.validation.files);
     let is_in_train = |path: &String| train.iter().any(|file| file.path == *path);
@@ -151,7 +150,7 @@ fn kept(shared: &Shared<'_>, task: &ReadyTask, run: &PlannedRun) -> Result<Optio
         columns,
         wording,
         questions,
-        pairs,
+        pairs: run.task.is_pair(),
         goal,
         method: run.method,
         target_rank: None,
@@ -179,7 +178,7 @@ fn label(
         _ => config.initial_rank,
     };
     let (method, seed) = (run.method, run.seed);
-    RunLabel { task: run.task.key(), method, seed, initial_rank, requested, note }
+    RunLabel { task: run.task.name(), method, seed, initial_rank, requested, note }
 }
 
 const PREDICTIONS: &str = "predictions-last.jsonl";
@@ -317,7 +316,7 @@ pub(super) type OodRecords = BTreeMap<String, BTreeMap<u32, OodRecord>>;
 
 /// Questions of another set, answered with the labels of the trained one.
 pub(super) struct OodSet {
-    set: ReasoningSet,
+    set: Task,
     /// The trained task with the other set's questions for its validation split.
     pub questions: PreparedTask,
     /// The same questions with their set's labels, if those differ and are tokens.
@@ -328,30 +327,52 @@ pub(super) struct OodSet {
 }
 
 impl OodSet {
-    /// The sets that models of `set` are shown besides their own: the two of ARC for `OpenBookQA`, the
+    /// The sets that models of `task` are shown besides their own: the two of ARC for `OpenBookQA`, the
     /// pair of the published experiment.
-    pub(super) const fn of(set: ReasoningSet) -> &'static [ReasoningSet] {
-        match set {
-            ReasoningSet::Obqa => &[ReasoningSet::ArcE, ReasoningSet::ArcC],
+    pub(super) const fn of(task: Task) -> &'static [Task] {
+        match task {
+            Task::Obqa => &[Task::ArcE, Task::ArcC],
             _ => &[],
         }
     }
 
-    /// The first `rows` validation questions of `other` in the form of `task`; none for a task that is
-    /// no reasoning set.
+    /// The first `rows` validation questions of another set: in the form of `task` and with its labels, and with those of the
+    /// other set (five letters for a model trained on four) if those are others and tokens.
     pub(super) fn new(
         task: &ReadyTask,
-        mut other: ReasoningData,
+        (set, mut other): (Task, Dataset),
         backbone: &Backbone,
+        config: &ValidConfig,
         rows: Option<usize>,
-    ) -> Result<Option<Self>> {
-        let Some((own, _)) = &task.items else { return Ok(None) };
+    ) -> Result<Self> {
         other.validation.examples.truncate(rows.unwrap_or(usize::MAX));
-        let encoded = own.encode_for(&other, &backbone.tokenizer)?;
-        let letters = own.with_letters_of(&other, &backbone.tokenizer)?;
-        let same_labels = own.config.prompt.labels(other.set) == own.labels;
-        let name = other.set.display_name();
-        let notes = own.notes_on(&encoded, name);
+        let (architecture, prompt) = (&backbone.architecture, config.prompt);
+        let (own, theirs) = (prompt.labels(task.task), prompt.labels(set));
+        if own.iter().zip(theirs).any(|(own, other)| own != other) {
+            bail!(
+                "a model of `{task}` answers with {}, which are no labels of `{set}` ({})",
+                quoted(own),
+                quoted(theirs),
+                task = task.task
+            );
+        }
+        let form = QuestionForm { task: set, prompt };
+        let reader = |labels| {
+            let length = config.max_length;
+            let reader = architecture.task_questions(&backbone.tokenizer, form, labels, length);
+            Ok::<_, Error>(TextReader::Questions(reader?))
+        };
+        let questions = reader(own)?;
+        let examples = &other.validation.examples;
+        let encoded = questions.encode_all(SplitName::Validation, examples)?;
+        let same_labels = own == theirs;
+        let letters = if same_labels || architecture.input_form() == InputForm::Encoder {
+            None
+        } else {
+            let goal = Goal::questions(set.name(), theirs);
+            Some(reader(theirs)?.prepare(goal, &[], examples)?)
+        };
+        let notes = questions.notes(&encoded, set.display_name());
         let questions = PreparedTask {
             train: Vec::new(),
             holdout: Vec::new(),
@@ -359,7 +380,7 @@ impl OodSet {
             validation_ids: encoded.ids,
             ..task.prepared.clone()
         };
-        Ok(Some(Self { set: other.set, questions, letters, same_labels, notes }))
+        Ok(Self { set, questions, letters, same_labels, notes })
     }
 
     pub(super) fn key(&self) -> &'static str {

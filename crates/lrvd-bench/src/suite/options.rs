@@ -6,10 +6,10 @@ use anyhow::{anyhow, bail};
 
 use super::kind::{Profile, Suite};
 use super::plan::MAX_SEED;
-use super::task::SuiteTask;
 use crate::data::quick;
 use crate::error::Result;
 use crate::settings::{MethodName, Preset};
+use crate::task::Task;
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct SuiteOptions {
@@ -17,7 +17,7 @@ pub struct SuiteOptions {
     pub profile: Profile,
     pub preset: Preset,
     /// Tasks; empty for the profile's own.
-    pub tasks: Vec<SuiteTask>,
+    pub tasks: Vec<Task>,
     /// Methods; empty for the suite's own.
     pub methods: Vec<MethodName>,
     /// Seeds; empty for the profile's own.
@@ -85,7 +85,7 @@ impl SuiteOptions {
             self.methods = self.suite.methods(self.profile);
         }
         self.methods.sort();
-        no_repeats("task", &self.tasks, |t| t.key().to_owned())?;
+        no_repeats("task", &self.tasks, |t| t.name().to_owned())?;
         no_repeats("method", &self.methods, ToString::to_string)?;
         no_repeats("seed", &self.seeds, ToString::to_string)?;
         if let Some(&seed) = self.seeds.iter().find(|&&seed| seed > MAX_SEED) {
@@ -105,10 +105,11 @@ impl SuiteOptions {
         match (self.profile, &self.data_dir, self.suite) {
             (_, Some(_), _) => Ok(()),
             (Profile::Quick, None, _) => {
-                Ok(self.tasks.iter().try_for_each(|task| match *task {
-                    SuiteTask::Glue(task) => quick::GLUE.check(task.name()),
-                    SuiteTask::Reasoning(set) => quick::REASONING.check(set.name()),
-                })?)
+                let shipped = match self.suite {
+                    Suite::Glue => &quick::GLUE,
+                    Suite::Reasoning => &quick::REASONING,
+                };
+                self.tasks.iter().try_for_each(|task| shipped.check(task.name()))
             }
             (Profile::Paper, None, Suite::Glue) => Err(anyhow!(
                 "the paper profile needs `--data-dir`: the folder that holds CoLA, MNLI, MRPC, QNLI, QQP, RTE \

@@ -9,11 +9,11 @@ use serde::Serialize;
 use super::kind::Suite;
 use super::options::SuiteOptions;
 use super::summary::wordings;
-use super::task::SuiteTask;
 use crate::backbone::Architecture;
 use crate::data::Wording;
 use crate::error::Result;
 use crate::settings::{MethodForm, MethodName, RankRequest, ValidConfig};
+use crate::task::Task;
 use crate::text::grouped;
 
 /// Members of an ensemble take their seeds from here: `MEMBER_SEEDS · seed + member`.
@@ -23,7 +23,7 @@ pub(super) const MAX_SEED: u64 = (1 << 40) / MEMBER_SEEDS - 1;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PlannedRun {
-    pub task: SuiteTask,
+    pub task: Task,
     pub method: MethodName,
     pub seed: u64,
     /// Whether it is only a part of other rows.

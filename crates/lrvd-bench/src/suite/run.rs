@@ -13,12 +13,11 @@ use super::one_run::{OodSet, Rows, Shared, completed, folder as run_folder, run_
 use super::options::SuiteOptions;
 use super::plan::{DryRun, Plan, PlannedRun};
 use super::summary::{data_files, now, resolved, write_summary};
-use super::task::{ReadyTask, SuiteTask};
+use super::task::{ReadyTask, is_kept, prepare};
 use crate::backbone::{Architecture, Backbone, locate_config, locate_model};
-use crate::data::{PreparedTask, quick};
+use crate::data::{PreparedTask, load, quick};
 use crate::error::{Kind, Result, kind_of};
 use crate::progress::{Event, ProgressSink};
-use crate::reasoning;
 use crate::record::{ModelRecord, Results, RunRecord, SCHEMA_VERSION, Tool};
 use crate::report::{Published, RowScores};
 use crate::run::{OutputFolder, still_there, summary};
@@ -124,8 +123,8 @@ pub fn run_suite(
         .tasks
         .iter()
         .map(|task| {
-            let mut ready = task.prepare(&data_dir, &backbone, &config, options.profile)?;
-            let ood = ood_sets(&mut ready, &data_dir, &backbone, options.profile)?;
+            let mut ready = prepare(*task, &data_dir, &backbone, &config, options.profile)?;
+            let ood = ood_sets(&mut ready, &data_dir, &backbone, &config, options.profile)?;
             if !ready.data.note.is_empty() {
                 let note = format!("{}: {}", task.display_name(), ready.data.note);
                 sink.event(&Event::Note(note));
@@ -156,7 +155,7 @@ pub fn run_suite(
     let (mut records, mut rows, mut data) = (Vec::new(), RowScores::default(), BTreeMap::new());
     let mut finished = true;
     for (ready, ood) in ready {
-        data.insert(ready.task.key().to_owned(), ready.data.clone());
+        data.insert(ready.task.name().to_owned(), ready.data.clone());
         let mut runs =
             TaskRuns { shared: &shared, plan: &plan, ready: &ready, ood, done: Vec::new() };
         finished = runs.run(sink)?;
@@ -208,7 +207,7 @@ pub fn run_suite(
 /// Which methods and tasks leave numbers and no adapter, though adapters are kept.
 fn lost(options: &SuiteOptions, config: &ValidConfig) -> Option<String> {
     let methods = options.methods.iter().filter(|method| !method.can().saved);
-    let tasks = options.tasks.iter().filter(|task| !task.is_kept(config));
+    let tasks = options.tasks.iter().filter(|task| !is_kept(**task, config));
     let names =
         methods.map(ToString::to_string).chain(tasks.map(|task| task.display_name().to_owned()));
     let lost: Vec<String> = names.collect();
@@ -346,24 +345,19 @@ fn ood_sets(
     ready: &mut ReadyTask,
     data_dir: &Path,
     backbone: &Backbone,
+    config: &ValidConfig,
     profile: Profile,
 ) -> Result<Vec<OodSet>> {
     let rows = profile.other_rows();
-    let sets = match ready.task {
-        SuiteTask::Reasoning(set) => OodSet::of(set),
-        SuiteTask::Glue(_) => &[],
-    };
     let mut found = Vec::new();
-    for &set in sets {
-        let notes = match reasoning::load(data_dir, set) {
-            Ok(data) => match OodSet::new(ready, data, backbone, rows)? {
-                Some(mut other) => {
-                    let notes = std::mem::take(&mut other.notes);
-                    found.push(other);
-                    notes
-                }
-                None => Vec::new(),
-            },
+    for &set in OodSet::of(ready.task) {
+        let notes = match load(data_dir, set, None) {
+            Ok(data) => {
+                let mut other = OodSet::new(ready, (set, data), backbone, config, rows)?;
+                let notes = std::mem::take(&mut other.notes);
+                found.push(other);
+                notes
+            }
             Err(error) if kind_of(&error) == Some(Kind::NotFound) => {
                 vec![format!("no answers to {} questions: {error}", set.display_name())]
             }
@@ -456,7 +450,7 @@ mod tests {
     #[test]
     fn every_task_has_a_key_of_its_own() {
         let tasks = [Suite::Glue, Suite::Reasoning].map(|s| s.tasks(Profile::Paper, true));
-        let mut keys: Vec<&str> = tasks.iter().flatten().map(|t| t.key()).collect();
+        let mut keys: Vec<&str> = tasks.iter().flatten().map(|t| t.name()).collect();
         let n = keys.len();
         keys.sort_unstable();
         keys.dedup();

@@ -7,7 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde_json::{Map, Value, json};
 
 use super::options::SuiteOptions;
-use super::task::ReadyTask;
+use super::task::{ReadyTask, wording};
 use crate::backbone::{Architecture, Backbone};
 use crate::data::Wording;
 use crate::error::Result;
@@ -110,7 +110,7 @@ pub(super) fn resolved(
         "suite": options.suite.name(),
         "profile": options.profile.name(),
         "preset": options.preset.name(),
-        "tasks": options.tasks.iter().map(|t| t.key()).collect::<Vec<_>>(),
+        "tasks": options.tasks.iter().map(|t| t.name()).collect::<Vec<_>>(),
         "methods": options.methods,
         "seeds": options.seeds,
         "device": options.device,
@@ -133,8 +133,8 @@ pub(super) fn wordings(
     architecture: &Architecture,
 ) -> Result<BTreeMap<String, Wording>> {
     let worded = options.tasks.iter().map(|task| {
-        let wording = task.wording(architecture, config)?;
-        Ok(wording.map(|wording| (task.key().to_owned(), wording)))
+        let found = wording(*task, architecture, config)?;
+        Ok(found.map(|wording| (task.name().to_owned(), wording)))
     });
     worded.filter_map(Result::transpose).collect()
 }
@@ -146,7 +146,7 @@ pub(super) fn data_files<'a>(tasks: impl Iterator<Item = &'a ReadyTask>) -> Valu
         let files = splits.into_iter().flat_map(|split| &split.files);
         files.map(|file| (file.path.clone(), json!(file.sha256))).collect::<Map<_, _>>().into()
     };
-    tasks.map(|task| (task.task.key().to_owned(), files(task))).collect::<Map<_, _>>().into()
+    tasks.map(|task| (task.task.name().to_owned(), files(task))).collect::<Map<_, _>>().into()
 }
 
 #[cfg(test)]

@@ -4,116 +4,76 @@ use std::path::Path;
 
 use super::kind::Profile;
 use crate::backbone::{Architecture, Backbone};
-use crate::data::{self, Dataset, Origin, PreparedTask, SourceFile, Wording, limit, sample};
-use crate::error::Result;
-use crate::reasoning::{
-    self, AnswerToken, EncodeConfig, LLAMA_2_LABELS, QuestionForm, ReasoningData, ReasoningSet,
-    ReasoningTask, check_known, require_single,
+use crate::data::{
+    AnswerToken, Dataset, LLAMA_2_LABELS, Origin, PreparedTask, QuestionForm, Split, TextReader,
+    Wording, check_known, load, require_single,
 };
+use crate::error::Result;
 use crate::record::{DataFile, DataOrigin, SplitRecord, TaskData};
 use crate::settings::{LastBatch, ValidConfig};
-use crate::task::{GlueTask, Goal};
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum SuiteTask {
-    Glue(GlueTask),
-    Reasoning(ReasoningSet),
-}
+use crate::task::{Goal, Task};
 
 pub(super) struct ReadyTask {
-    pub task: SuiteTask,
+    pub task: Task,
     pub prepared: PreparedTask,
     pub data: TaskData,
-    /// The items behind a reasoning set, to be shown to models of another.
-    pub items: Option<(ReasoningTask, ReasoningData)>,
 }
 
-impl SuiteTask {
-    pub fn key(self) -> &'static str {
-        match self {
-            Self::Glue(task) => task.spec().name,
-            Self::Reasoning(set) => set.name(),
-        }
+/// How a model of this kind is asked for the classes of a GLUE task; questions have their prompts.
+pub(super) fn wording(
+    task: Task,
+    architecture: &Architecture,
+    config: &ValidConfig,
+) -> Result<Option<Wording>> {
+    if task.is_question() {
+        return Ok(None);
     }
+    architecture.wording(&config.wording, &task.goal(), Some(task), task.is_pair())
+}
 
-    pub fn display_name(self) -> &'static str {
-        match self {
-            Self::Glue(task) => task.spec().display_name,
-            Self::Reasoning(set) => set.display_name(),
-        }
-    }
+/// Whether its input is one of a saved classifier: a text, a pair, or a question with choices.
+pub(super) fn is_kept(task: Task, config: &ValidConfig) -> bool {
+    !task.is_question() || QuestionForm::of(task, config.prompt).is_some()
+}
 
-    /// How a model of this kind is asked for the classes of a GLUE task; reasoning sets have their prompts.
-    pub(super) fn wording(
-        self,
-        architecture: &Architecture,
-        config: &ValidConfig,
-    ) -> Result<Option<Wording>> {
-        let Self::Glue(task) = self else { return Ok(None) };
-        let pairs = task.spec().keys.len() == 2;
-        architecture.wording(&config.wording, &Goal::of_task(task), Some(task), pairs)
-    }
-
-    /// Whether its input is one of a saved classifier: a text, a pair, or a question with choices.
-    pub(super) fn is_kept(self, config: &ValidConfig) -> bool {
-        match self {
-            Self::Glue(_) => true,
-            Self::Reasoning(set) => QuestionForm::of(set, config.prompt).is_some(),
-        }
-    }
-
-    pub(super) fn prepare(
-        self,
-        data_dir: &Path,
-        backbone: &Backbone,
-        config: &ValidConfig,
-        profile: Profile,
-    ) -> Result<ReadyTask> {
-        match self {
-            Self::Glue(task) => {
-                let wording = self.wording(&backbone.architecture, config)?;
-                let reader = backbone.reader(self.key(), wording.as_ref(), config.max_length)?;
-                let mut dataset = data::load(data_dir, task)?;
-                let cut = limit(&mut dataset.validation.examples, config.validation_rows);
-                let drawn = sample(&mut dataset.train.examples, config.train_rows);
-                let (train, validation) = (&dataset.train.examples, &dataset.validation.examples);
-                let prepared = reader.prepare(Goal::of_task(task), train, validation)?;
-                let mut data = glue_data(&dataset, drawn, cut);
-                let asked = wording.as_ref().map(Wording::describe);
-                let before = Some(data.note).filter(|note| !note.is_empty());
-                let notes = before.into_iter().chain(asked).chain(prepared.notes.clone());
-                data.note = notes.collect::<Vec<_>>().join("; ");
-                Ok(ReadyTask { task: self, prepared, data, items: None })
-            }
-            Self::Reasoning(set) => {
-                let mut data = reasoning::load_first(data_dir, set, config.validation_rows)?;
-                if let Some(note) = sample(&mut data.train.examples, config.train_rows) {
-                    if data.train.origin == Origin::Official {
-                        data.train.origin = Origin::Subset;
-                    }
-                    data.notes.push(note);
-                }
-                // The protocol drops it from both splits.
-                let dropped = match config.last_batch {
-                    LastBatch::Keep => 0,
-                    LastBatch::Drop => data.validation.rows() % config.batch_size,
-                };
-                let whole = data.validation.rows() - dropped;
-                data.notes.extend(limit(&mut data.validation.examples, Some(whole)));
-                let (form, max_length) = (backbone.architecture.input_form(), config.max_length);
-                backbone.architecture.check_length(max_length)?;
-                let encode = EncodeConfig { prompt: config.prompt, form, max_length };
-                let task = ReasoningTask::new(&data, &backbone.tokenizer, encode)?;
-                check_labels(&task.answers, backbone, profile)?;
-                Ok(ReadyTask {
-                    task: self,
-                    prepared: task.prepared(),
-                    data: reasoning_data(&data, &task),
-                    items: Some((task, data)),
-                })
-            }
-        }
-    }
+pub(super) fn prepare(
+    task: Task,
+    data_dir: &Path,
+    backbone: &Backbone,
+    config: &ValidConfig,
+    profile: Profile,
+) -> Result<ReadyTask> {
+    let Backbone { architecture, tokenizer, .. } = backbone;
+    let mut data = load(data_dir, task, config.validation_rows)?;
+    let drawn = data.sample(config.train_rows);
+    let cut = data.limit(config.validation_rows);
+    data.notes.extend(drawn.into_iter().chain(cut));
+    let wording = wording(task, architecture, config)?;
+    let (length, task_goal) = (config.max_length, task.goal());
+    let (reader, goal) = if task.is_question() {
+        // The protocol drops an incomplete batch from both splits.
+        let dropped = match config.last_batch {
+            LastBatch::Keep => 0,
+            LastBatch::Drop => data.validation.rows() % config.batch_size,
+        };
+        let (whole, origin) = (data.validation.rows() - dropped, data.validation.origin);
+        let cut = data.limit(Some(whole));
+        data.notes.extend(cut);
+        data.validation.origin = origin;
+        let labels = config.prompt.labels(task);
+        let form = QuestionForm { task, prompt: config.prompt };
+        let questions = architecture.task_questions(tokenizer, form, labels, length)?;
+        check_labels(&questions.answers, backbone, profile)?;
+        (TextReader::Questions(questions), Goal::questions(task.name(), labels))
+    } else {
+        let wording = wording.as_ref();
+        let reader = architecture.reader(tokenizer, &task_goal, None, wording, length)?;
+        (reader, task_goal.clone())
+    };
+    let prepared = reader.prepare(goal, &data.train.examples, &data.validation.examples)?;
+    data.notes.extend(wording.as_ref().map(Wording::describe));
+    data.notes.extend(prepared.notes.clone());
+    Ok(ReadyTask { task, prepared, data: task_data(&data, task) })
 }
 
 /// Rejects what would make a run incomparable with published ones: under the paper's profile a label
@@ -128,42 +88,29 @@ fn check_labels(answers: &[AnswerToken], backbone: &Backbone, profile: Profile) 
     Ok(())
 }
 
-fn split_record(files: &[SourceFile], rows: usize, origin: Origin, cut: bool) -> SplitRecord {
+fn task_data(data: &Dataset, task: Task) -> TaskData {
+    let standard = task.row().standard_metrics.first().map_or("accuracy", |metric| metric.name());
+    TaskData {
+        train: split_record(&data.train),
+        validation: split_record(&data.validation),
+        standard_metric: standard.to_owned(),
+        note: data.notes.join("; "),
+    }
+}
+
+fn split_record(split: &Split) -> SplitRecord {
     SplitRecord {
-        files: files
+        files: split
+            .files
             .iter()
             .map(|f| DataFile { path: f.path.display().to_string(), sha256: f.sha256.clone() })
             .collect(),
-        rows: rows as u64,
-        origin: match origin {
-            Origin::Official if cut => DataOrigin::Subset,
+        rows: split.rows() as u64,
+        origin: match split.origin {
             Origin::Official => DataOrigin::Official,
             Origin::LocalSplit => DataOrigin::LocalDev,
             Origin::Generated => DataOrigin::Generated,
             Origin::Subset | Origin::Unverified => DataOrigin::Subset,
         },
-    }
-}
-
-fn glue_data(dataset: &Dataset, drawn: Option<String>, cut: Option<String>) -> TaskData {
-    let (train, validation) = (&dataset.train, &dataset.validation);
-    let (is_drawn, is_cut) = (drawn.is_some(), cut.is_some());
-    let standard = dataset.task.spec().standard_metrics.first().map_or("", |m| m.name());
-    let notes: Vec<String> = dataset.notes.iter().cloned().chain(drawn).chain(cut).collect();
-    TaskData {
-        train: split_record(&train.files, train.rows(), train.origin, is_drawn),
-        validation: split_record(&validation.files, validation.rows(), validation.origin, is_cut),
-        standard_metric: standard.to_owned(),
-        note: notes.join("; "),
-    }
-}
-
-fn reasoning_data(data: &ReasoningData, task: &ReasoningTask) -> TaskData {
-    let (train, validation) = (&data.train, &data.validation);
-    TaskData {
-        train: split_record(&train.files, train.rows(), train.origin, false),
-        validation: split_record(&validation.files, validation.rows(), validation.origin, false),
-        standard_metric: "accuracy".to_owned(),
-        note: task.notes.join("; "),
     }
 }

@@ -162,7 +162,7 @@ pub(crate) struct InputColumns {
 pub(crate) struct EvalArguments {
     #[command(flatten)]
     pub(crate) classifier: ClassifierArguments,
-    /// Labelled examples: `.tsv`, `.csv`, `.jsonl` or `.parquet`.
+    /// Labelled examples: `.tsv`, `.csv`, `.jsonl`, `.json` or `.parquet`.
     #[arg(long, value_name = "FILE", required_unless_present = "task")]
     pub(crate) data: Option<PathBuf>,
     #[command(flatten)]
@@ -209,7 +209,7 @@ pub(crate) struct PredictArguments {
     /// Second text of each pair; once for each text.
     #[arg(long, value_name = "TEXT", requires = "texts")]
     pub(crate) pair: Vec<String>,
-    /// A table (`.tsv`, `.csv`, `.jsonl`, `.parquet`), or `.txt` with one text a line [default: standard input].
+    /// A table (`.tsv`, `.csv`, `.jsonl`, `.json`, `.parquet`), or `.txt` with one text a line [default: standard input].
     #[arg(long, value_name = "FILE", conflicts_with = "texts")]
     pub(crate) input: Option<PathBuf>,
     #[command(flatten)]

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use lrvd_bench::language::NamedColumns;
+use lrvd_bench::data::NamedColumns;
 
 pub(crate) const CHECK_EXAMPLES: &str = "\
 Examples:
@@ -19,7 +19,7 @@ Takes the data options of `lrvd train`. Reads the data files, and the model's co
 weights; writes nothing. With a model, lengths are also in tokens and examples are shown with special tokens.";
 
 /// Examples for training and evaluation.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub(crate) struct ExampleArguments {
     /// Training examples.
     #[arg(long, value_name = "FILE", required_unless_present = "task")]
@@ -30,13 +30,15 @@ pub(crate) struct ExampleArguments {
     /// Share of the training rows to validate on instead of training on; the same rows for every seed [default: 0.1].
     #[arg(long, value_name = "SHARE", value_parser = super::share, requires = "train", conflicts_with = "validation")]
     pub(crate) validation_split: Option<f64>,
-    /// Column or key of the text [default: `text`; `question` for questions with choices].
+    /// Column or key of the text [default: `text`, or else the only one of `sentence`, `query` and `question`; `question` for
+    /// questions with choices].
     #[arg(long, value_name = "NAME")]
     pub(crate) text_column: Option<String>,
     /// Column or key of the second text of a pair, or of the passage of a question with choices.
     #[arg(long, value_name = "NAME", conflicts_with = "task")]
     pub(crate) pair_column: Option<String>,
-    /// Column or key of the label [default: `label`; `answer` for questions with choices].
+    /// Column or key of the label [default: `label`, or else the only one of `category`, `intent`, `class` and `target`; `answer`
+    /// for questions with choices].
     #[arg(long, value_name = "NAME")]
     pub(crate) label_column: Option<String>,
     /// Column or key of a list of choices, one of which is the label; or one column for each choice, comma-separated
@@ -81,8 +83,8 @@ pub(crate) struct TextArguments {
     /// Column or key of the completion, which is learnt [default: `completion`].
     #[arg(id = "completion_column", long = "completion-column", value_name = "NAME")]
     pub(crate) completion: Option<String>,
-    /// Key of a conversation, a list of objects with `role` and `content`: the assistant's messages are learnt
-    /// [default: `messages`].
+    /// Key of a conversation, a list of objects with `role` and `content`, or `from` and `value`: the assistant's messages are
+    /// learnt [default: `messages`, or else `conversations`, or else `instruction`, `input` and `output`].
     #[arg(
         id = "messages_column",
         long = "messages-column",
@@ -99,6 +101,7 @@ impl TextArguments {
             prompt: self.prompt.clone(),
             completion: self.completion.clone(),
             messages: self.messages.clone(),
+            ..NamedColumns::default()
         }
     }
 }

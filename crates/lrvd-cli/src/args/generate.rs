@@ -46,7 +46,7 @@ pub(crate) struct GenerateArguments {
     /// Accept changed files: the adapter's, or the base model's configuration or tokenizer.
     #[arg(long)]
     pub(crate) allow_changed: bool,
-    /// A table of prompts: `.jsonl`, `.parquet`, `.csv` or `.tsv`.
+    /// A table of prompts: `.jsonl`, `.json`, `.parquet`, `.csv` or `.tsv`.
     #[arg(long, value_name = "FILE")]
     pub(crate) input: Option<PathBuf>,
     #[command(flatten)]

@@ -21,7 +21,8 @@ Examples:
   lrvd train --model LLAMA-DIR --train chat.jsonl --epochs 3 --out runs/chat
   lrvd train ... --resume                          continue after an interruption
 
-Data: `.tsv` (header; quotes are ordinary characters), `.csv` (header; quoted fields), `.jsonl`, `.parquet`.
+Data: `.tsv` (header; quotes are ordinary characters), `.csv` (header; quoted fields; `,`, `;` or `|` between them), `.jsonl`,
+`.json` (an array of objects), `.parquet`. Without a column `text` or `label` the only one with another usual name is taken.
 Labels are texts or integers, sorted by value or in the order of `--labels`.
 
 A Llama classifier reads a prompt, and the logits of one word for each class are its answer. Words and template are in

@@ -1,6 +1,7 @@
 //! `lrvd abstain`
 
-use lrvd_bench::classify::{Labelled, SavedClassifier, fit_abstention};
+use lrvd_bench::classify::{SavedClassifier, fit_abstention};
+use lrvd_bench::data::Split;
 
 use super::Outcome;
 use super::eval::{Evaluated, draws, evaluated};
@@ -12,7 +13,7 @@ use crate::printer::{Format, Printer};
 pub(super) fn run(command: AbstainCommand, printer: Printer) -> Outcome {
     let AbstainCommand::Fit(arguments) = command;
     let AbstainArguments { eval, risk, delta } = *arguments;
-    let check = |classifier: &SavedClassifier, labelled: &Labelled| {
+    let check = |classifier: &SavedClassifier, labelled: &Split| {
         if classifier.info.seen.is_empty() {
             printer.note(&format!(
                 "the description of `{}` does not name the files that trained or chose the model: pass rows that the run \

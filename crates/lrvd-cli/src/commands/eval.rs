@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 
 use anyhow::bail;
 use lrvd_bench::Result;
-use lrvd_bench::classify::{Evaluation, Labelled, LoadOptions, SavedClassifier, evaluate};
+use lrvd_bench::classify::{Evaluation, LoadOptions, SavedClassifier, evaluate};
+use lrvd_bench::data::Split;
 use lrvd_bench::language::SavedLanguageModel;
 use lrvd_bench::record::{Metrics, Reliability};
-use lrvd_bench::task::GlueTask;
+use lrvd_bench::task::Task;
 use lrvd_burn::device;
 use serde::Serialize;
 
@@ -66,7 +67,7 @@ pub(super) struct Evaluated {
     pub(super) classifier: SavedClassifier,
     /// Name of the examples.
     pub(super) data: String,
-    pub(super) labelled: Labelled,
+    pub(super) labelled: Split,
     pub(super) draws: usize,
     pub(super) seed: u64,
     pub(super) evaluation: Evaluation,
@@ -76,7 +77,7 @@ pub(super) struct Evaluated {
 /// predictions if it asks for them.
 pub(super) fn evaluated(
     arguments: &EvalArguments,
-    check: impl FnOnce(&SavedClassifier, &Labelled) -> Result<()>,
+    check: impl FnOnce(&SavedClassifier, &Split) -> Result<()>,
     numbers: impl FnOnce(&SavedClassifier) -> Result<usize>,
     printer: Printer,
 ) -> Result<Evaluated> {
@@ -95,10 +96,10 @@ pub(super) fn evaluated(
 }
 
 /// The labelled examples that the command line names, and their name.
-fn labelled(classifier: &SavedClassifier, arguments: &EvalArguments) -> Result<(String, Labelled)> {
+fn labelled(classifier: &SavedClassifier, arguments: &EvalArguments) -> Result<(String, Split)> {
     Ok(match (&arguments.task, &arguments.data_dir, &arguments.data) {
         (Some(task), Some(folder), _) => {
-            let task: GlueTask = task.parse()?;
+            let task = Task::named_glue(task)?;
             (task.name().to_owned(), classifier.read_task(task, folder)?)
         }
         (_, _, Some(file)) => {

@@ -4,10 +4,10 @@ use std::path::Path;
 
 use anyhow::bail;
 use lrvd_bench::Result;
-use lrvd_bench::data::table;
+use lrvd_bench::data::{Content, LanguageColumns, read_texts, table};
 use lrvd_bench::language::{
-    Content, Continuation, ContinuedToken, Generation, LanguageColumns, LanguageLoadOptions,
-    Message, Role, SavedLanguageModel, read_texts,
+    Continuation, ContinuedToken, Generation, LanguageLoadOptions, Message, Role,
+    SavedLanguageModel,
 };
 use lrvd_burn::device;
 use serde::Serialize;
@@ -140,16 +140,11 @@ fn prompts(arguments: &GenerateArguments, model: &SavedLanguageModel) -> Result<
         if !arguments.arguments.is_empty() {
             bail!("pass prompts or `--input`, not both");
         }
-        let columns = match arguments.texts.named().meant()?.or(trained.cloned()) {
-            Some(columns) => columns,
-            None => LanguageColumns::recognise(file, &[]).ok().flatten().unwrap_or(
-                LanguageColumns::Texts { prompt: "prompt".into(), completion: "completion".into() },
-            ),
-        };
-        let rows = read_texts(file, &columns, false)?;
-        return Ok(Box::new(rows.into_iter().map(|row| Ok(row.content))));
+        let columns = arguments.texts.named().texts()?.or(trained.cloned());
+        let rows = read_texts(file, columns.as_ref(), false)?;
+        return Ok(Box::new(rows.into_iter().map(|row| Ok(row.input))));
     }
-    if arguments.texts.named().meant()?.is_some() {
+    if arguments.texts.named().texts()?.is_some() {
         bail!("column options need a table: pass `--input FILE`");
     }
     let is_chat = arguments.chat

@@ -1,4 +1,4 @@
-//! Texts for a language model: `lrvd data check` and `lrvd eval`.
+//! Texts for a language model: `lrvd eval`.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -6,72 +6,17 @@ use std::path::Path;
 use anyhow::{Context as _, bail};
 use burn::tensor::Device;
 use lrvd_bench::Result;
-use lrvd_bench::language::{
-    LanguageLoadOptions, LanguageReport, LanguageSource, LanguageSplitReport, SavedLanguageModel,
-    check_language, read_texts,
-};
+use lrvd_bench::data::read_texts;
+use lrvd_bench::language::{LanguageLoadOptions, SavedLanguageModel};
 use lrvd_bench::record::{Metrics, Reliability};
-use lrvd_bench::settings::Preset;
 use lrvd_burn::device;
 use serde::Serialize;
 
 use super::Outcome;
-use super::data::spread;
-use super::table::{count, metrics, table};
+use super::table::metrics;
 use crate::args::{ClassifierArguments, EvalArguments};
 use crate::exit::ExitStatus;
 use crate::printer::{Format, Printer};
-
-/// Reads texts and describes them.
-pub(super) fn check(
-    source: &LanguageSource,
-    model: Option<&str>,
-    max_length: Option<usize>,
-    printer: Printer,
-) -> Outcome {
-    let max_length = max_length.unwrap_or(Preset::Default.language_config().max_length);
-    let report = check_language(source, model, max_length)?;
-    printer.report(&report, text)?;
-    Ok(ExitStatus::Done)
-}
-
-fn text(report: &LanguageReport) -> String {
-    let mut header = vec![""];
-    header.extend(report.splits.iter().map(|split| split.name));
-    let row = |name: &str, cell: &dyn Fn(&LanguageSplitReport) -> Option<String>| {
-        let cells = report.splits.iter();
-        let cells = cells.map(|split| cell(split).unwrap_or_else(|| "-".to_owned()));
-        std::iter::once(name.to_owned()).chain(cells).collect::<Vec<_>>()
-    };
-    let mut rows = vec![
-        row("rows", &|split| Some(count(split.rows))),
-        row("characters: least, median, 95 %, most", &|split| split.characters.map(spread)),
-    ];
-    if let Some(max_length) = report.max_length {
-        rows.extend([
-            row("tokens: least, median, 95 %, most", &|split| split.tokens.map(spread)),
-            row("of them learnt", &|split| split.learnt.map(spread)),
-            row(&format!("longer than {max_length} tokens, cut"), &|split| {
-                split.truncated.map(count)
-            }),
-            row("without a learnt token, left out", &|split| split.dropped.map(count)),
-        ]);
-    }
-    rows.push(row("duplicates", &|split| Some(count(split.repeated))));
-    rows.push(row("also in training", &|split| {
-        (split.name == "validation").then(|| count(split.seen_in_training))
-    }));
-    let mut lines = vec![table(&header, rows), "\nlearnt parts are in «»:".to_owned()];
-    for example in &report.examples {
-        let pieces = example.iter().map(
-            |(text, learnt)| {
-                if *learnt { format!("«{text}»") } else { text.clone() }
-            },
-        );
-        lines.push(format!("\n{}", pieces.collect::<String>()));
-    }
-    lines.join("\n")
-}
 
 /// The JSON on standard output.
 #[derive(Serialize)]
@@ -132,11 +77,11 @@ pub(super) fn eval(arguments: EvalArguments, printer: Printer) -> Outcome {
     let Some(file) = &arguments.data else { bail!("pass --data") };
     let out = arguments.out()?;
     let model = load(own, printer)?;
-    let columns = match arguments.language.named().meant()? {
+    let columns = match arguments.language.named().texts()? {
         Some(columns) => columns,
         None => model.columns().cloned().context("name the columns of the texts")?,
     };
-    let rows = read_texts(file, &columns, true)?;
+    let rows = read_texts(file, Some(&columns), true)?;
     let (draws, seed) = (model.draws(own.draws)?, own.seed.unwrap_or(model.seed()));
     let (evaluation, notes) = model.evaluate(&rows, draws, seed)?;
     for note in &notes {

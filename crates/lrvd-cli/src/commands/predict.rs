@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::bail;
 use lrvd_bench::Result;
-use lrvd_bench::classify::{Input, Prediction, SavedClassifier, read_inputs, stream_inputs};
-use lrvd_bench::data::table;
+use lrvd_bench::classify::{Prediction, SavedClassifier, read_inputs, stream_inputs};
+use lrvd_bench::data::{Input, table};
 use serde::Serialize;
 
 use super::eval::{draws, load};
@@ -132,7 +132,7 @@ fn inputs(arguments: PredictArguments, classifier: &SavedClassifier) -> Result<I
         (Some(path), false) => Some(read_inputs(path, table::Format::of(path)?, columns)?),
         (None, true) => {
             let reader = Box::new(std::io::stdin().lock());
-            Some(stream_inputs(reader, Path::new(STDIN), columns))
+            Some(stream_inputs(reader, Path::new(STDIN), columns)?)
         }
         (None, false) => None,
     };
@@ -156,7 +156,7 @@ fn inputs(arguments: PredictArguments, classifier: &SavedClassifier) -> Result<I
             if text.trim().is_empty() {
                 bail!("an empty text cannot be classified");
             }
-            Ok(Input { text, pair: pairs.next(), choices: Vec::new() })
+            Ok(Input { pair: pairs.next(), ..Input::text(text) })
         });
         return Ok(Box::new(inputs));
     }
@@ -164,8 +164,7 @@ fn inputs(arguments: PredictArguments, classifier: &SavedClassifier) -> Result<I
         Some(path) => table::text_lines(&path)?,
         None => table::texts(Box::new(std::io::stdin().lock()), Path::new(STDIN)),
     };
-    let input = |text: String| Input { text, pair: None, choices: Vec::new() };
-    Ok(Box::new(lines.map(move |line| line.map(input))))
+    Ok(Box::new(lines.map(|line| line.map(Input::text))))
 }
 
 fn answer<'a>(

@@ -3,14 +3,15 @@
 use std::path::Path;
 
 use anyhow::bail;
-use lrvd_bench::classify::{ClassifyData, TrainOptions, train_classifier};
-use lrvd_bench::language::{LanguageOptions, LanguageRows, LanguageSource, train_language};
+use lrvd_bench::classify::{TrainOptions, train_classifier};
+use lrvd_bench::data::{Data, Dataset, TextSet};
+use lrvd_bench::language::{LanguageOptions, train_language};
 use lrvd_bench::settings::{CheckpointChoice, ConfigOverrides, MethodName, Training};
 use lrvd_bench::{Result, UnknownName};
 use serde_json::json;
 
 use super::config::overrides;
-use super::data::{source, texts};
+use super::data::source;
 use super::{Outcome, table};
 use crate::args::{GlobalArguments, TrainArguments};
 use crate::exit::ExitStatus;
@@ -26,20 +27,20 @@ const SCHEMA_VERSION: u32 = 1;
 /// Trains, or continues training.
 pub(super) fn run(arguments: TrainArguments, global: GlobalArguments, printer: Printer) -> Outcome {
     let logs = arguments.logs.log.clone();
-    let texts = texts(&arguments.examples)?;
+    let data = source(&arguments.examples)?.read()?;
     let stop = stop_flag()?;
     let sink = |out: &Path| {
         let shown = progress::sink(printer, global.progress_style(), &stop);
         Journal::new(shown, printer, out, &logs)
     };
-    let (record, adapter, checkpoint) = match texts {
-        Some(data) => {
-            let (options, rows) = language_options(arguments, data)?;
-            let outcome = train_language(&options, rows, &stop, &mut sink(&options.out))?;
+    let (record, adapter, checkpoint) = match data {
+        Data::Texts(data) => {
+            let options = language_options(arguments, &data)?;
+            let outcome = train_language(&options, data, &stop, &mut sink(&options.out))?;
             (outcome.record, outcome.adapter, options.config.checkpoint)
         }
-        None => {
-            let (options, data) = options(arguments)?;
+        Data::Labelled(data) => {
+            let options = options(arguments, &data)?;
             let outcome = train_classifier(&options, data, &stop, &mut sink(&options.out))?;
             (outcome.record, outcome.adapter, options.config.checkpoint)
         }
@@ -128,24 +129,18 @@ fn named(name: &str, suit: impl Fn(MethodName) -> bool) -> Result<MethodName> {
     Ok(known.ok_or_else(|| UnknownName::new("method", name, names()))?)
 }
 
-/// What is trained, and what had to be read to know it.
-fn language_options(
-    arguments: TrainArguments,
-    data: LanguageSource,
-) -> Result<(LanguageOptions, Option<LanguageRows>)> {
+/// What is trained on the texts of `data`.
+fn language_options(arguments: TrainArguments, data: &TextSet) -> Result<LanguageOptions> {
     let mut config = settings(&arguments, Training::Language)?;
-    let mut rows = None;
     if let Some(epochs) = arguments.epochs {
-        let read = rows.insert(data.read()?);
-        set_epochs(&mut config, epochs, read.train.len())?;
+        set_epochs(&mut config, epochs, data.train.rows())?;
     }
     let method = match &arguments.method {
         Some(name) => named(name, MethodName::is_for_language)?,
         None => MethodName::LORA,
     };
-    let options = LanguageOptions {
+    Ok(LanguageOptions {
         model: arguments.model,
-        data,
         method,
         target_rank: arguments.target_rank,
         config: config.finish()?,
@@ -153,12 +148,11 @@ fn language_options(
         device: arguments.device,
         out: arguments.out,
         resume: arguments.resume,
-    };
-    Ok((options, rows))
+    })
 }
 
 /// As [`language_options`], for a classifier.
-fn options(arguments: TrainArguments) -> Result<(TrainOptions, Option<ClassifyData>)> {
+fn options(arguments: TrainArguments, data: &Dataset) -> Result<TrainOptions> {
     let mut config = settings(&arguments, Training::Classifier)?;
     if let Some(template) = &arguments.examples.template {
         config.set_text("wording.template", template)?;
@@ -166,24 +160,20 @@ fn options(arguments: TrainArguments) -> Result<(TrainOptions, Option<ClassifyDa
     if !arguments.examples.answers.is_empty() {
         config.set_texts("wording.answers", &arguments.examples.answers)?;
     }
-    let data = source(arguments.examples)?;
-    let mut examples = None;
     if let Some(epochs) = arguments.epochs {
-        let read = examples.insert(data.read()?);
-        set_epochs(&mut config, epochs, read.train.len())?;
+        set_epochs(&mut config, epochs, data.train.rows())?;
     }
     let config = config.finish()?;
     let method = match &arguments.method {
         Some(name) => named(name, |method| method.can().saved)?,
         // A temperature belongs to the last model, and numbers have none.
-        None if config.checkpoint == CheckpointChoice::Best || data.is_regression() => {
+        None if config.checkpoint == CheckpointChoice::Best || data.kind.goal.is_regression() => {
             MethodName::LORA
         }
         None => MethodName::LORA.tempered(),
     };
-    let options = TrainOptions {
+    Ok(TrainOptions {
         model: arguments.model,
-        data,
         method,
         target_rank: arguments.target_rank,
         config,
@@ -191,6 +181,5 @@ fn options(arguments: TrainArguments) -> Result<(TrainOptions, Option<ClassifyDa
         device: arguments.device,
         out: arguments.out,
         resume: arguments.resume,
-    };
-    Ok((options, examples))
+    })
 }

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use lrvd_bench::classify::{Input, Prediction};
+use lrvd_bench::classify::{Prediction};
+use lrvd_bench::data::Input;
 use tokio::sync::oneshot::{Receiver, channel};
 
 use super::access::Access;
@@ -83,7 +84,7 @@ pub(super) fn job(
 ) -> (Job<ClassifierCard>, Receiver<Reply<ClassifierCard>>) {
     let (reply, receiver) = channel();
     let inputs = (0..texts)
-        .map(|i| Input { text: format!("{name} {i}"), pair: None, choices: Vec::new() })
+        .map(|i| Input::text(format!("{name} {i}")))
         .collect();
     (Job { inputs, key, reply }, receiver)
 }

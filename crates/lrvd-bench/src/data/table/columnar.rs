@@ -20,20 +20,29 @@ use crate::error::{Error, Result};
 use crate::text::quoted;
 
 pub(super) struct Columnar {
-    names: Arc<[String]>,
-    /// Which of the columns are decoded, in ascending order.
+    pub(super) names: Arc<[String]>,
+    /// Until the columns are chosen.
+    reader: Option<SerializedFileReader<File>>,
+    /// Which of the columns are decoded, in ascending order, and their rows.
     kept: Vec<usize>,
-    rows: RowIter<'static>,
+    rows: Option<RowIter<'static>>,
     number: usize,
 }
 
 impl Columnar {
-    /// Decodes the columns named `columns`, or all if none are named.
-    pub(super) fn new(opened: File, file: &Path, columns: &[&str]) -> Result<Self> {
+    pub(super) fn new(opened: File, file: &Path) -> Result<Self> {
         let reader = decoded(file, || SerializedFileReader::new(opened))?;
-        let schema = reader.metadata().file_metadata().schema_descr().root_schema_ptr();
+        let schema = reader.metadata().file_metadata().schema_descr().root_schema();
+        let names = schema.get_fields().iter().map(|field| field.name().to_owned()).collect();
+        Ok(Self { names, reader: Some(reader), kept: Vec::new(), rows: None, number: 0 })
+    }
+
+    /// Decodes the columns named `columns`, or all if none are named.
+    pub(super) fn select(&mut self, file: &Path, columns: &[&str]) -> Result<()> {
+        let Some(reader) = self.reader.take() else { return Ok(()) };
+        let (names, schema) = (&self.names, reader.metadata().file_metadata());
+        let schema = schema.schema_descr().root_schema_ptr();
         let fields = schema.get_fields();
-        let names: Arc<[String]> = fields.iter().map(|field| field.name().to_owned()).collect();
         let needed = |i: &usize| columns.is_empty() || columns.contains(&names[*i].as_str());
         let kept: Vec<usize> = (0..names.len()).filter(needed).collect();
         if kept.is_empty() {
@@ -41,7 +50,7 @@ impl Columnar {
                 "`{}` has no column {}; its columns are {}",
                 file.display(),
                 any_of(columns),
-                quoted(&*names)
+                quoted(&**names)
             );
         }
         if let Some(&column) = kept.iter().find(|&&column| has_interval(&fields[column])) {
@@ -57,18 +66,21 @@ impl Columnar {
             .map_err(|source| broken(file, source))?;
         let rows =
             decoded(file, || RowIter::from_file_into(Box::new(reader)).project(Some(projection)))?;
-        Ok(Self { names, kept, rows, number: 0 })
+        (self.kept, self.rows) = (kept, Some(rows));
+        Ok(())
     }
 
-    pub(super) fn next_row(&mut self, file: &Path) -> Result<Option<Row>> {
-        let Some(row) = decoded(file, || self.rows.next().transpose())? else { return Ok(None) };
+    pub(super) fn next_row(&mut self, file: &Arc<Path>) -> Result<Option<Row>> {
+        self.select(file, &[])?;
+        let Some(rows) = &mut self.rows else { return Ok(None) };
+        let Some(row) = decoded(file, || rows.next().transpose())? else { return Ok(None) };
         self.number += 1;
         let mut cells = vec![Cell::Null; self.names.len()];
         let fields = row.into_columns();
         for (&column, (_, field)) in self.kept.iter().zip(fields) {
             cells[column] = field.into();
         }
-        let place = Place { file: file.into(), at: At::Row(self.number) };
+        let place = Place { file: Arc::clone(file), at: At::Row(self.number) };
         Ok(Some(Row::under(Arc::clone(&self.names), place, cells)))
     }
 }

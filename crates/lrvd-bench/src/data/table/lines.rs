@@ -1,9 +1,8 @@
-//! Text tables: tab-separated lines, one JSON object a line, CSV.
+//! Text tables: tab-separated lines, JSON objects, CSV.
 
 use std::fmt;
-use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read};
-use std::path::{Path, PathBuf};
+use std::io::{self, BufRead, Read};
+use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{anyhow, bail};
@@ -15,20 +14,20 @@ use crate::error::{Error, Result};
 use crate::io::cannot;
 
 /// Some files start with this mark; it is no part of the first line.
-const BYTE_ORDER_MARK: &str = "\u{feff}";
+pub(super) const BYTE_ORDER_MARK: &str = "\u{feff}";
 
 /// Numbered lines of a file, checked to be UTF-8 one by one. They end in LF or CRLF, the last one also in nothing.
 pub(super) struct Lines {
     bytes: Box<dyn BufRead>,
-    file: PathBuf,
+    file: Arc<Path>,
     skip_blank: bool,
     offset: usize,
     number: usize,
 }
 
 impl Lines {
-    pub(super) fn new(bytes: Box<dyn BufRead>, file: &Path, skip_blank: bool) -> Self {
-        Self { bytes, file: file.into(), skip_blank, offset: 0, number: 0 }
+    pub(super) fn new(bytes: Box<dyn BufRead>, file: &Arc<Path>, skip_blank: bool) -> Self {
+        Self { bytes, file: Arc::clone(file), skip_blank, offset: 0, number: 0 }
     }
 
     pub(super) fn next_line(&mut self) -> Result<Option<(Place, String)>> {
@@ -41,7 +40,7 @@ impl Lines {
                 return Ok(None);
             }
             self.number += 1;
-            let place = Place { file: self.file.clone(), at: At::Line(self.number) };
+            let place = Place { file: Arc::clone(&self.file), at: At::Line(self.number) };
             if length as u64 > MAX_ROW {
                 bail!("{place}: longer than {} MiB", MAX_ROW >> 20);
             }
@@ -72,8 +71,21 @@ impl Lines {
     }
 }
 
+/// The objects of an array that is the whole file.
+pub(super) fn objects(mut bytes: Box<dyn BufRead>, file: &Arc<Path>) -> Result<Vec<Row>> {
+    let mut text = String::new();
+    bytes.read_to_string(&mut text).map_err(cannot("read", file))?;
+    let text = text.strip_prefix(BYTE_ORDER_MARK).unwrap_or(&text);
+    let rows: Vec<Fields> = serde_json::from_str(text).map_err(|source| {
+        Error::new(source).context(format!("`{}`: not an array of JSON objects", file.display()))
+    })?;
+    let place = |i: usize| Place { file: Arc::clone(file), at: At::Row(i + 1) };
+    let rows = rows.into_iter().enumerate();
+    Ok(rows.map(|(i, Fields(fields))| Row::keyed(place(i), fields)).collect())
+}
+
 pub(super) struct Tabs {
-    names: Arc<[String]>,
+    pub(super) names: Arc<[String]>,
     first: Option<(Place, String)>,
     lines: Lines,
 }
@@ -129,14 +141,15 @@ impl<'de> Deserialize<'de> for Fields {
 }
 
 pub(super) struct Commas {
-    names: Arc<[String]>,
+    pub(super) names: Arc<[String]>,
+    separator: &'static str,
     records: csv::StringRecordsIntoIter<Bounded>,
 }
 
 /// A file that is read one line at a time, so that the line of a row is known, and up to a byte that moves on with the rows: a
 /// quote that is never closed would fill the memory.
 struct Bounded {
-    file: BufReader<File>,
+    bytes: Box<dyn BufRead>,
     at: u64,
     end: u64,
     line: usize,
@@ -149,7 +162,7 @@ impl Read for Bounded {
         if self.at >= self.end {
             return Err(io::Error::other("the row does not end"));
         }
-        let bytes = self.file.fill_buf()?;
+        let bytes = self.bytes.fill_buf()?;
         let bytes = &bytes[..bytes.len().min(buffer.len())];
         let end = bytes.iter().position(|&byte| byte == b'\n');
         let bytes = &bytes[..end.map_or(bytes.len(), |end| end + 1)];
@@ -160,42 +173,60 @@ impl Read for Bounded {
         self.line += usize::from(end.is_some());
         let length = bytes.len();
         self.at += length as u64;
-        self.file.consume(length);
+        self.bytes.consume(length);
         Ok(length)
     }
 }
 
+/// What may separate the fields of a row. The first of equals is taken.
+const SEPARATORS: [(u8, &str); 3] = [(b',', "comma"), (b';', "semicolon"), (b'|', "bar")];
+
+/// The separator that the first line has most of, outside quotes.
+fn separator(start: &[u8]) -> (u8, &'static str) {
+    let line = start.split(|&byte| byte == b'\n').next().unwrap_or_default();
+    let mut quoted = false;
+    let outside = line.iter().filter(|&&byte| {
+        quoted ^= byte == b'"';
+        !quoted
+    });
+    let outside: Vec<u8> = outside.copied().collect();
+    let count = |separator: u8| outside.iter().filter(|&&byte| byte == separator).count();
+    let most = SEPARATORS.iter().rev().max_by_key(|(separator, _)| count(*separator));
+    *most.unwrap_or(&SEPARATORS[0])
+}
+
 impl Commas {
-    pub(super) fn new(opened: File, file: &Path) -> Result<Self> {
-        let bytes =
-            Bounded { file: BufReader::new(opened), at: 0, end: MAX_ROW, line: 1, row: None };
+    pub(super) fn new(mut bytes: Box<dyn BufRead>, file: &Arc<Path>) -> Result<Self> {
+        let (byte, separator) = separator(bytes.fill_buf().map_err(cannot("read", file))?);
+        let bytes = Bounded { bytes, at: 0, end: MAX_ROW, line: 1, row: None };
         // Too few or too many fields are our error, which names the columns.
-        let mut reader = csv::ReaderBuilder::new().flexible(true).from_reader(bytes);
+        let mut reader = csv::ReaderBuilder::new();
+        let mut reader = reader.flexible(true).delimiter(byte).from_reader(bytes);
         let header = reader.headers().cloned();
         let header = header.map_err(|error| broken(file, error, reader.get_ref()))?;
         let names = header.iter().map(str::to_owned).collect();
-        Ok(Self { names, records: reader.into_records() })
+        Ok(Self { names, separator, records: reader.into_records() })
     }
 
-    pub(super) fn next_row(&mut self, file: &Path) -> Result<Option<Row>> {
+    pub(super) fn next_row(&mut self, file: &Arc<Path>) -> Result<Option<Row>> {
         let start = self.records.reader().position().byte();
         let bytes = self.records.reader_mut().get_mut();
         (bytes.end, bytes.row) = (start + MAX_ROW, None);
         let Some(record) = self.records.next() else { return Ok(None) };
         let bytes = self.records.reader().get_ref();
         let record = record.map_err(|error| broken(file, error, bytes))?;
-        Row::separated(&self.names, bytes.place(file), "comma", record.iter()).map(Some)
+        Row::separated(&self.names, bytes.place(file), self.separator, record.iter()).map(Some)
     }
 }
 
 impl Bounded {
-    fn place(&self, file: &Path) -> Place {
-        Place { file: file.into(), at: At::Line(self.row.unwrap_or(self.line)) }
+    fn place(&self, file: &Arc<Path>) -> Place {
+        Place { file: Arc::clone(file), at: At::Line(self.row.unwrap_or(self.line)) }
     }
 }
 
 /// The error of the row that was last read from `bytes`.
-fn broken(file: &Path, error: csv::Error, bytes: &Bounded) -> Error {
+fn broken(file: &Arc<Path>, error: csv::Error, bytes: &Bounded) -> Error {
     let place = bytes.place(file);
     match error.kind() {
         csv::ErrorKind::Io(_) if bytes.at >= bytes.end => {
@@ -211,7 +242,8 @@ fn broken(file: &Path, error: csv::Error, bytes: &Bounded) -> Error {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use std::io::{Read as _, Write as _, repeat};
+    use std::fs::File;
+    use std::io::{BufReader, Read as _, Write as _, repeat};
 
     use super::super::{read, texts};
     use super::*;

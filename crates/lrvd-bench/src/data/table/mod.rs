@@ -3,11 +3,13 @@
 //! | Format | Ending | Values |
 //! |---|---|---|
 //! | [`Format::Tsv`] | `.tsv` | texts; a tab always separates, a quote is a letter |
-//! | [`Format::Csv`] | `.csv` | texts; commas separate outside double quotes, a quote within is doubled |
+//! | [`Format::Csv`] | `.csv` | texts; `,`, `;` or `|` separates outside double quotes, a quote within is doubled |
 //! | [`Format::Jsonl`] | `.jsonl`, `.ndjson` | one object a line |
+//! | [`Format::Json`] | `.json` | an array of objects, or one object a line |
 //! | [`Format::Parquet`] | `.parquet` | as stored |
 //!
-//! Tab-separated files are not read as CSV: that merges rows wherever a text holds a lone quote.
+//! Tab-separated files are not read as CSV: that merges rows wherever a text holds a lone quote, passes over blank lines
+//! and ends a row at a carriage return within a text. A file is opened once, and hashed while it is read.
 
 #[cfg(feature = "parquet")]
 mod columnar;
@@ -21,7 +23,9 @@ mod tests;
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
+use std::path::Path;
+use std::sync::Arc;
+use std::vec::IntoIter;
 
 pub use row::{At, Cell, Place, Row};
 
@@ -29,10 +33,11 @@ use anyhow::{anyhow, bail};
 use tracing::debug;
 
 use columnar::Columnar;
-use lines::{Commas, Lines, Tabs};
+use lines::{Commas, Lines, Tabs, objects};
 
+use super::SourceFile;
 use crate::error::Result;
-use crate::io::cannot;
+use crate::io::{Digest, cannot};
 
 /// Longest line, or row of a CSV file, in bytes.
 const MAX_ROW: u64 = 64 << 20;
@@ -42,19 +47,31 @@ pub enum Format {
     Tsv,
     Csv,
     Jsonl,
+    Json,
     Parquet,
 }
 
 impl Format {
+    pub(super) const fn extension(self) -> &'static str {
+        match self {
+            Self::Tsv => "tsv",
+            Self::Csv => "csv",
+            Self::Jsonl => "jsonl",
+            Self::Json => "json",
+            Self::Parquet => "parquet",
+        }
+    }
+
     pub fn of(file: &Path) -> Result<Self> {
         let ending = file.extension().and_then(|e| e.to_str()).unwrap_or("").to_ascii_lowercase();
         Ok(match ending.as_str() {
             "tsv" => Self::Tsv,
             "csv" => Self::Csv,
             "jsonl" | "ndjson" => Self::Jsonl,
+            "json" => Self::Json,
             "parquet" => Self::Parquet,
             _ => bail!(
-                "`{}` is in no known format; expected a name that ends in `.tsv`, `.csv`, `.jsonl` or `.parquet`",
+                "`{}` is in no known format; expected a name that ends in `.tsv`, `.csv`, `.jsonl`, `.json` or `.parquet`",
                 file.display()
             ),
         })
@@ -64,8 +81,6 @@ impl Format {
 #[derive(Debug, Clone, Copy)]
 pub struct Layout<'a> {
     pub format: Format,
-    /// Columns that are needed; empty for all. Only a parquet file is decoded the faster for it.
-    pub columns: &'a [&'a str],
     /// Columns of a tab-separated file without a header: its first line is one only if it has one of these names.
     pub unnamed: Option<&'a [&'a str]>,
     /// Whether blank lines are passed over. Otherwise they are rows, and bad ones.
@@ -73,9 +88,9 @@ pub struct Layout<'a> {
 }
 
 impl Layout<'_> {
-    /// All columns of a file in this format, every line a row.
+    /// Every line a row.
     pub const fn of(format: Format) -> Self {
-        Self { format, columns: &[], unnamed: None, blank_lines: false }
+        Self { format, unnamed: None, blank_lines: false }
     }
 }
 
@@ -83,8 +98,12 @@ impl Layout<'_> {
 ///
 /// The first error is the last item.
 pub struct Table {
-    file: PathBuf,
+    file: Arc<Path>,
     source: Source,
+    /// The first row, if it was read for its names.
+    first: Option<Row>,
+    /// Of the bytes that were read; `None` for a stream.
+    digest: Option<Digest>,
     rows: usize,
     ended: bool,
 }
@@ -93,7 +112,8 @@ enum Source {
     Tabs(Tabs),
     Commas(Commas),
     Objects(Lines),
-    Columnar(Columnar),
+    Array(IntoIter<Row>),
+    Columnar(Box<Columnar>),
 }
 
 /// Opens a table in the format that its name ends in, blank lines passed over.
@@ -124,7 +144,7 @@ pub fn text_lines(file: &Path) -> Result<TextLines> {
 
 /// As [`text_lines`], from any reader, which errors call `name`.
 pub fn texts(reader: Box<dyn BufRead>, name: &Path) -> TextLines {
-    let (mut lines, mut ended) = (Lines::new(reader, name, true), false);
+    let (mut lines, mut ended) = (Lines::new(reader, &name.into(), true), false);
     Box::new(std::iter::from_fn(move || {
         let line = if ended { Ok(None) } else { lines.next_line() };
         ended = !matches!(line, Ok(Some(_)));
@@ -133,40 +153,103 @@ pub fn texts(reader: Box<dyn BufRead>, name: &Path) -> TextLines {
 }
 
 impl Table {
-    pub fn open(file: &Path, layout: &Layout<'_>) -> Result<Self> {
-        let opened = File::open(file).map_err(cannot("read", file))?;
-        let bytes = opened.metadata().map_err(cannot("read", file))?.len();
-        debug!(file = %file.display(), bytes, format = ?layout.format, "opened");
-        let lines = |opened| Lines::new(Box::new(BufReader::new(opened)), file, layout.blank_lines);
-        let source = match layout.format {
-            Format::Tsv => Source::Tabs(Tabs::new(lines(opened), layout.unnamed)?),
-            Format::Csv => Source::Commas(Commas::new(opened, file)?),
-            Format::Jsonl => Source::Objects(lines(opened)),
-            Format::Parquet => Source::Columnar(Columnar::new(opened, file, layout.columns)?),
+    pub fn open(path: &Path, layout: &Layout<'_>) -> Result<Self> {
+        let opened = File::open(path).map_err(cannot("read", path))?;
+        let bytes = opened.metadata().map_err(cannot("read", path))?.len();
+        debug!(file = %path.display(), bytes, format = ?layout.format, "opened");
+        let file: Arc<Path> = path.into();
+        let (digest, reader) = match layout.format {
+            Format::Parquet => {
+                let again = opened.try_clone().map_err(cannot("read", path))?;
+                let columnar = Box::new(Columnar::new(opened, path)?);
+                let source = Source::Columnar(columnar);
+                return Ok(Self::new(file, source, Some(Digest::of(again))));
+            }
+            _ => Digest::reading(opened),
         };
-        Ok(Self { file: file.into(), source, rows: 0, ended: false })
+        let mut bytes: Box<dyn BufRead> = Box::new(BufReader::new(reader));
+        let lines = |bytes| Lines::new(bytes, &file, layout.blank_lines);
+        let source = match layout.format {
+            Format::Tsv => Source::Tabs(Tabs::new(lines(bytes), layout.unnamed)?),
+            Format::Csv => Source::Commas(Commas::new(bytes, &file)?),
+            Format::Json if starts_array(&mut bytes).map_err(cannot("read", path))? => {
+                Source::Array(objects(bytes, &file)?.into_iter())
+            }
+            _ => Source::Objects(lines(bytes)),
+        };
+        Ok(Self::new(file, source, Some(digest)))
     }
 
     /// One JSON object a line from any reader, which errors call `name`; blank lines are passed over.
     pub fn objects(reader: Box<dyn BufRead>, name: &Path) -> Self {
-        let source = Source::Objects(Lines::new(reader, name, true));
-        Self { file: name.into(), source, rows: 0, ended: false }
+        let file: Arc<Path> = name.into();
+        Self::new(Arc::clone(&file), Source::Objects(Lines::new(reader, &file, true)), None)
     }
+
+    fn new(file: Arc<Path>, source: Source, digest: Option<Digest>) -> Self {
+        Self { file, source, first: None, digest, rows: 0, ended: false }
+    }
+
+    /// Names of the columns, or of the keys of the first row.
+    pub fn names(&mut self) -> Result<Vec<String>> {
+        let names = match &self.source {
+            Source::Tabs(tabs) => &tabs.names,
+            Source::Commas(commas) => &commas.names,
+            Source::Columnar(columnar) => &columnar.names,
+            Source::Objects(_) | Source::Array(_) => {
+                if self.first.is_none() {
+                    self.first = self.next().transpose()?;
+                }
+                return Ok(self.first.as_ref().map_or_else(Vec::new, |row| row.names().to_vec()));
+            }
+        };
+        Ok(names.to_vec())
+    }
+
+    /// Decodes these columns only, where a format allows that. A column that is not there is an error of the first row.
+    pub fn select(&mut self, columns: &[&str]) -> Result<()> {
+        match &mut self.source {
+            Source::Columnar(columnar) => columnar.select(&self.file, columns),
+            _ => Ok(()),
+        }
+    }
+
+    /// The file, with the hash of its bytes, once all rows were read.
+    pub(crate) fn source(self) -> Result<SourceFile> {
+        let Some(digest) = self.digest else { bail!("`{}` is no file", self.file.display()) };
+        let (bytes, sha256) = digest.finish().map_err(cannot("read", &self.file))?;
+        Ok(SourceFile { path: self.file.to_path_buf(), bytes, sha256 })
+    }
+
+    fn read_row(&mut self) -> Result<Option<Row>> {
+        match &mut self.source {
+            Source::Tabs(tabs) => tabs.next_row(),
+            Source::Commas(commas) => commas.next_row(&self.file),
+            Source::Objects(lines) => lines.next_object(),
+            Source::Array(rows) => Ok(rows.next()),
+            Source::Columnar(columnar) => columnar.next_row(&self.file),
+        }
+    }
+}
+
+/// Whether the first letter is that of an array.
+fn starts_array(bytes: &mut Box<dyn BufRead>) -> std::io::Result<bool> {
+    let start = bytes.fill_buf()?;
+    let start = start.strip_prefix(lines::BYTE_ORDER_MARK.as_bytes()).unwrap_or(start);
+    Ok(start.trim_ascii_start().starts_with(b"["))
 }
 
 impl Iterator for Table {
     type Item = Result<Row>;
 
     fn next(&mut self) -> Option<Self::Item> {
+        if let Some(first) = self.first.take() {
+            return Some(Ok(first));
+        }
         if self.ended {
             return None;
         }
-        let row = match &mut self.source {
-            Source::Tabs(tabs) => tabs.next_row(),
-            Source::Commas(commas) => commas.next_row(&self.file),
-            Source::Objects(lines) => lines.next_object(),
-            Source::Columnar(columnar) => columnar.next_row(&self.file),
-        };
+        let row = self.read_row();
         self.ended = !matches!(row, Ok(Some(_)));
         self.rows += usize::from(!self.ended);
         match row.transpose() {

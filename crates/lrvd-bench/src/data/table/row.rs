@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{anyhow, bail};
@@ -52,8 +52,8 @@ impl Row {
         &self.place
     }
 
-    pub fn has(&self, name: &str) -> bool {
-        self.names.iter().any(|known| known == name)
+    pub(super) fn names(&self) -> &[String] {
+        &self.names
     }
 
     /// The value under the first of `names` that the row has, with its name.
@@ -83,7 +83,7 @@ impl Row {
         self.as_text(cell, name)
     }
 
-    fn get(&self, name: &str) -> Result<Option<&Cell>> {
+    pub(crate) fn get(&self, name: &str) -> Result<Option<&Cell>> {
         let mut places = (0..self.names.len()).filter(|&i| self.names[i] == name);
         let first = places.next();
         match places.count() {
@@ -261,7 +261,7 @@ pub enum At {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Place {
-    pub file: PathBuf,
+    pub file: Arc<Path>,
     pub at: At,
 }
 

@@ -1,12 +1,13 @@
 #![allow(clippy::unwrap_used)]
 
-use std::sync::Arc;
+use std::path::PathBuf;
 
 use parquet::data_type::{ByteArray, ByteArrayType, FixedLenByteArrayType};
 use parquet::file::writer::SerializedFileWriter;
 
 use super::*;
 use crate::error::Error;
+use crate::io::sha256_file;
 
 fn written(name: &str, text: &[u8]) -> (tempfile::TempDir, PathBuf) {
     let dir = tempfile::tempdir().unwrap();
@@ -28,8 +29,27 @@ fn every_text_format_gives_the_same_texts() {
     let tsv = b"\xef\xbb\xbfb\ta\r\nyes\tsay \"no\", please\r\nno\ttea";
     let csv = b"\xef\xbb\xbfa,b\n\"say \"\"no\"\", please\",yes\n\ntea,no\n";
     let jsonl = b"\xef\xbb\xbf{\"a\":\"say \\\"no\\\", please\",\"b\":\"yes\"}\n\n{\"b\":\"no\",\"a\":\"tea\"}";
-    for (name, text) in [("d.tsv", &tsv[..]), ("d.CSV", &csv[..]), ("d.ndjson", &jsonl[..])] {
-        let rows = rows(name, text).unwrap();
+    let semicolons = b"b;a\nyes;\"say \"\"no\"\", please\"\nno;tea\n";
+    let bars = b"\"b\"|a\nyes|\"say \"\"no\"\", please\"\nno|tea\n";
+    let array =
+        b"\xef\xbb\xbf [{\"a\":\"say \\\"no\\\", please\",\"b\":\"yes\"},\n{\"b\":\"no\",\"a\":\"tea\"}]";
+    for (name, text) in [
+        ("d.tsv", &tsv[..]),
+        ("d.CSV", &csv[..]),
+        ("d.csv", &semicolons[..]),
+        ("d.csv", &bars[..]),
+        ("d.ndjson", &jsonl[..]),
+        ("d.json", &jsonl[..]),
+        ("d.json", &array[..]),
+    ] {
+        let (_dir, file) = written(name, text);
+        let mut table = read(&file).unwrap();
+        let mut names = table.names().unwrap();
+        names.sort_unstable();
+        assert_eq!(names, ["a", "b"], "{name}");
+        let rows: Vec<Row> = table.by_ref().collect::<Result<_, _>>().unwrap();
+        let source = table.source().unwrap();
+        assert_eq!((source.bytes, source.sha256), (text.len() as u64, sha256_file(&file).unwrap()));
         let texts: Vec<_> =
             rows.iter().map(|row| ["a", "b"].map(|name| row.text(&[name]).unwrap())).collect();
         assert_eq!(texts, [["say \"no\", please", "yes"], ["tea", "no"]], "{name}");
@@ -86,6 +106,8 @@ fn errors_name_file_and_line() {
         ("d.csv", b"a,b\n", "`d.csv` holds no examples"),
         ("d.jsonl", b"\n", "`d.jsonl` holds no examples"),
         ("d.parquet", b"PAR1", "cannot decode parquet file `d.parquet`"),
+        ("d.json", b"[{}, 1]", "`d.json`: not an array of JSON objects"),
+        ("d.json", b"[]", "`d.json` holds no examples"),
         ("d.txt", b"a", "`d.txt` is in no known format; expected a name that ends in `.tsv`"),
     ] {
         let error = rows(name, text).unwrap_err();
@@ -106,8 +128,11 @@ fn nothing_follows_an_error() {
 fn only_the_columns_asked_for_of_a_parquet_file_are_decoded() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/data");
     let file = folder.join("cola-train-00000-of-00002.parquet");
-    let layout = Layout { columns: &["label"], ..Layout::of(Format::Parquet) };
-    let rows: Vec<Row> = Table::open(&file, &layout).unwrap().collect::<Result<_, _>>().unwrap();
+    let mut table = read(&file).unwrap();
+    assert_eq!(table.names().unwrap(), ["sentence", "label", "idx"]);
+    table.select(&["label"]).unwrap();
+    let rows: Vec<Row> = table.by_ref().collect::<Result<_, _>>().unwrap();
+    assert_eq!(table.source().unwrap().sha256, sha256_file(&file).unwrap());
     let found = |name| rows[1].find(&[name]).unwrap().1.clone();
     assert_eq!((found("label"), found("sentence")), (Cell::Integer(0), Cell::Null));
     let missing = rows[1].text(&["verdict"]).unwrap_err().to_string();
@@ -138,10 +163,11 @@ fn a_parquet_column_of_intervals_is_rejected_unless_it_is_skipped() {
     group.close().unwrap();
     writer.close().unwrap();
 
-    let open = |columns| Table::open(&path, &Layout { columns, ..Layout::of(Format::Parquet) });
-    let rejected = open(&[]).map(|_| ()).unwrap_err();
+    let rejected = read(&path).unwrap().next().unwrap().unwrap_err();
     assert!(rejected.to_string().contains("column `when`: an INTERVAL"), "{rejected}");
-    let row = open(&["text"]).unwrap().next().unwrap().unwrap();
+    let mut table = read(&path).unwrap();
+    table.select(&["text"]).unwrap();
+    let row = table.next().unwrap().unwrap();
     assert_eq!(row.text(&["text"]).unwrap(), "a");
 }
 

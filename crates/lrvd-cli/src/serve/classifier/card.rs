@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use lrvd_bench::classify::{Input, SavedClassifier};
+use lrvd_bench::classify::{SavedClassifier};
+use lrvd_bench::data::Input;
 use schemars::JsonSchema;
 use serde::Serialize;
 

@@ -1,7 +1,8 @@
 //! A saved classifier that is asked.
 
 use lrvd_bench::Result;
-use lrvd_bench::classify::{Input, SavedClassifier};
+use lrvd_bench::classify::{SavedClassifier};
+use lrvd_bench::data::Input;
 
 use super::answer::Found;
 use super::card::{ClassifierCard, Drawn};
@@ -43,7 +44,7 @@ impl Model for Classifier {
         let pair = (info.pairs == Some(true)).then(|| "second".to_owned());
         let choices =
             if info.has_choices() { vec!["one".to_owned(), "other".to_owned()] } else { vec![] };
-        (Input { text: "first".to_owned(), pair, choices }, self.drawn)
+        (Input { pair, choices, ..Input::text("first") }, self.drawn)
     }
 
     fn is_shared(&self, key: Drawn) -> bool {

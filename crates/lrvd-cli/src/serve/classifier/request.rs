@@ -1,6 +1,6 @@
 //! The body of a request to a classifier.
 
-use lrvd_bench::classify::Input;
+use lrvd_bench::data::Input;
 use schemars::JsonSchema;
 
 use super::card::ClassifierCard;
@@ -50,7 +50,7 @@ impl From<Item> for Input {
         // As the choices of a table.
         let trimmed = |choice: String| choice.trim().to_owned();
         let choices = choices.unwrap_or_default().into_iter().map(trimmed).collect();
-        Self { text, pair, choices }
+        Self { pair, choices, ..Self::text(text) }
     }
 }
 
@@ -124,7 +124,7 @@ mod tests {
     #[test]
     fn texts_pairs_questions_and_lists_are_read() {
         let read_one = |body: &str| read(body.as_bytes(), &card()).unwrap();
-        let input = |text: &str| Input { text: text.to_owned(), pair: None, choices: Vec::new() };
+        let input = |text: &str| Input::text(text);
         let one = read_one(r#"{"text": "a", "draws": 0, "seed": 3}"#);
         assert_eq!((one.inputs, one.key), (vec![input("a")], Drawn { draws: 0, seed: 3 }));
         let two = read_one(r#" {"inputs": [{"text": "a"}, {"text": "b", "pair": null}]} "#);

@@ -1,6 +1,7 @@
 //! What clients can know of a language model.
 
-use lrvd_bench::language::{Content, Continuation, Generation, LanguageColumns, NEW_TOKENS};
+use lrvd_bench::data::{Content, LanguageColumns};
+use lrvd_bench::language::{Continuation, Generation, NEW_TOKENS};
 use schemars::JsonSchema;
 use serde::Serialize;
 

@@ -1,9 +1,17 @@
 //! Prompts: how a question becomes a text, and which words answer it.
 
-use super::set::{LETTERS, Layout};
-use super::{ChoiceItem, ReasoningSet};
+use super::Input;
 use crate::settings::PromptSet;
+use crate::task::{Shape, Target, Task};
 use crate::text::head;
+
+/// The letters that choices go by, in class order.
+pub const LETTERS: &[&str; 26] = &[
+    "A", "B", "C", "D", "E", "F", "G", "H", "I", "J", "K", "L", "M", "N", "O", "P", "Q", "R", "S",
+    "T", "U", "V", "W", "X", "Y", "Z",
+];
+/// The digits that number choices in some files.
+pub(super) const DIGITS: [&str; 5] = ["1", "2", "3", "4", "5"];
 
 /// Largest number of characters of a text in a prompt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,19 +27,22 @@ impl Room {
 
 impl PromptSet {
     /// The words that stand for the classes, in class order.
-    pub fn labels(self, set: ReasoningSet) -> &'static [&'static str] {
-        match (set.spec().layout, self) {
-            (Layout::Passage, Self::Blob) => &["True", "False"],
-            (Layout::Passage, _) => &["False", "True"],
-            (Layout::Choices { .. }, Self::Laplace) => &LETTERS[..LAPLACE_CHOICES],
-            (Layout::Blank | Layout::Choices { .. }, _) => &LETTERS[..set.spec().n_classes],
+    pub fn labels(self, task: Task) -> &'static [&'static str] {
+        match (task.row().shape, self) {
+            (Shape::Passage, Self::Blob) => &["True", "False"],
+            (Shape::Passage, _) => &["False", "True"],
+            (Shape::Choices { .. }, Self::Laplace) => &LETTERS[..LAPLACE_CHOICES],
+            _ => match task.row().target {
+                Target::Choice(choices) => &LETTERS[..choices],
+                Target::Classes(_) | Target::Score { .. } => &[],
+            },
         }
     }
 
     /// Whether an end-of-text token follows the prompt, so that the answer is read off its position.
-    pub const fn appends_end(self, set: ReasoningSet) -> bool {
-        match (self, set.spec().layout) {
-            (Self::Blob, Layout::Blank | Layout::Passage) | (Self::Laplace, Layout::Passage) => {
+    pub const fn appends_end(self, task: Task) -> bool {
+        match (self, task.row().shape) {
+            (Self::Blob, Shape::Blank | Shape::Passage) | (Self::Laplace, Shape::Passage) => {
                 true
             }
             (Self::Blob | Self::Laplace | Self::Clean, _) => false,
@@ -39,52 +50,52 @@ impl PromptSet {
     }
 
     /// Whether the item is used at all: `laplace` leaves out items with other than four choices.
-    pub fn uses(self, set: ReasoningSet, item: &ChoiceItem) -> bool {
-        match (self, set.spec().layout) {
-            (Self::Laplace, Layout::Choices { .. }) => item.choices.len() == LAPLACE_CHOICES,
+    pub fn uses(self, task: Task, input: &Input) -> bool {
+        match (self, task.row().shape) {
+            (Self::Laplace, Shape::Choices { .. }) => input.choices.len() == LAPLACE_CHOICES,
             _ => true,
         }
     }
 
     /// The words at the end of the prompt that ask for the answer; empty where there are none.
-    pub const fn cue(self, set: ReasoningSet) -> &'static str {
-        match (self, set.spec().layout) {
-            (Self::Laplace, Layout::Passage) => "",
-            (_, Layout::Passage) => "Answer (true or false):",
-            (_, Layout::Blank | Layout::Choices { .. }) => "Answer:",
+    pub const fn cue(self, task: Task) -> &'static str {
+        match (self, task.row().shape) {
+            (Self::Laplace, Shape::Passage) => "",
+            (_, Shape::Passage) => "Answer (true or false):",
+            _ => "Answer:",
         }
     }
 
     /// The prompt of an item, without begin and end tokens; no line break ends it.
-    pub fn text(self, set: ReasoningSet, item: &ChoiceItem) -> String {
-        self.text_within(set, item, Room::ALL)
+    pub fn text(self, task: Task, input: &Input) -> String {
+        self.text_within(task, input, Room::ALL)
     }
 
     /// The prompt with shortened texts; the two published prompt sets know no such thing and ignore `room`.
-    pub(super) fn text_within(self, set: ReasoningSet, item: &ChoiceItem, room: Room) -> String {
+    pub(super) fn text_within(self, task: Task, input: &Input, room: Room) -> String {
         match self {
-            Self::Blob => blob(set, item),
-            Self::Laplace => laplace(set, item),
-            Self::Clean => clean(set, item, room),
+            Self::Blob => blob(task, input),
+            Self::Laplace => laplace(task, input),
+            Self::Clean => clean(task, input, room),
         }
     }
 
     /// The prompt up to its cue, for a model with a separate classifier.
     pub(super) fn text_before_cue(
         self,
-        set: ReasoningSet,
-        item: &ChoiceItem,
+        task: Task,
+        input: &Input,
         room: Room,
     ) -> String {
-        let mut text = self.text_within(set, item, room);
-        let kept = text.strip_suffix(self.cue(set)).unwrap_or(&text).trim_end().len();
+        let mut text = self.text_within(task, input, room);
+        let kept = text.strip_suffix(self.cue(task)).unwrap_or(&text).trim_end().len();
         text.truncate(kept);
         text
     }
 }
 
-fn two(item: &ChoiceItem) -> [&str; 2] {
-    [0, 1].map(|i| item.choices.get(i).map_or("", |choice| choice.text.as_str()))
+fn two(input: &Input) -> [&str; 2] {
+    [0, 1].map(|i| input.choices.get(i).map_or("", String::as_str))
 }
 
 // The prompts of the `BLoB` code, character by character.
@@ -102,23 +113,28 @@ fn two(item: &ChoiceItem) -> [&str; 2] {
 /// Characters of a passage that are shown.
 const PASSAGE: usize = 1_024;
 
-fn blob(set: ReasoningSet, item: &ChoiceItem) -> String {
-    let question = &item.question;
-    match set.spec().layout {
-        Layout::Passage => {
-            let passage = head(item.passage.as_deref().unwrap_or_default(), PASSAGE);
+fn blob(task: Task, input: &Input) -> String {
+    let question = &input.text;
+    match task.row().shape {
+        Shape::Passage => {
+            let passage = head(input.pair.as_deref().unwrap_or_default(), PASSAGE);
             format!(
                 "Read the passage below and answer the question with the words 'true' or 'false'.\n\n\
                  Passage: {passage}\nQuestion: {question}\nAnswer (true or false):"
             )
         }
-        Layout::Blank => {
-            let [first, second] = two(item);
+        Shape::Blank => {
+            let [first, second] = two(input);
             blob_question(question, "Choices", &format!("A) {first}\nB) {second}"))
         }
-        Layout::Choices { .. } => {
-            let lines = item.choices.iter().map(|c| format!("{}) {}", c.text, c.label));
-            let header = if set == ReasoningSet::Obqa { "Chioces" } else { "Choices" };
+        other => {
+            let header = match other {
+                Shape::Choices { blob_header, .. } => blob_header,
+                _ => "Choices",
+            };
+            let labels: &[&str] = if input.numbered { &DIGITS } else { LETTERS };
+            let choices = input.choices.iter().zip(labels);
+            let lines = choices.map(|(text, label)| format!("{text}) {label}"));
             blob_question(question, header, &lines.collect::<Vec<_>>().join("\n"))
         }
     }
@@ -141,19 +157,19 @@ fn blob_question(question: &str, header: &str, choices: &str) -> String {
 /// Choices of every item that is used.
 const LAPLACE_CHOICES: usize = 4;
 
-fn laplace(set: ReasoningSet, item: &ChoiceItem) -> String {
-    let question = &item.question;
-    match set.spec().layout {
-        Layout::Passage => {
-            let passage = item.passage.as_deref().unwrap_or_default();
+fn laplace(task: Task, input: &Input) -> String {
+    let question = &input.text;
+    match task.row().shape {
+        Shape::Passage => {
+            let passage = input.pair.as_deref().unwrap_or_default();
             format!("Answer the question with only True or False: {question} Context: {passage}")
         }
-        Layout::Blank => {
-            let [first, second] = two(item);
+        Shape::Blank => {
+            let [first, second] = two(input);
             laplace_question(question, &format!("A. {first}. B {second}."))
         }
-        Layout::Choices { .. } => {
-            let texts = item.choices.iter().map(|choice| sentence(&choice.text));
+        _ => {
+            let texts = input.choices.iter().map(|choice| sentence(choice));
             let choices =
                 LETTERS.iter().zip(texts).map(|(letter, text)| format!("{letter}. {text}"));
             laplace_question(question, &choices.collect::<Vec<_>>().join(" "))
@@ -182,23 +198,23 @@ fn sentence(text: &str) -> String {
 ///
 /// Letters by place, text after letter; of a passage as much as fits. Where a prompt has to be cut, the passage (or
 /// the question, where there is none) loses its end first, then every choice; the cue always stays.
-fn clean(set: ReasoningSet, item: &ChoiceItem, room: Room) -> String {
-    if set.spec().layout == Layout::Passage {
-        let passage = head(item.passage.as_deref().unwrap_or_default(), room.body);
-        let question = head(&item.question, room.choice);
+fn clean(task: Task, input: &Input, room: Room) -> String {
+    if matches!(task.row().shape, Shape::Passage) {
+        let passage = head(input.pair.as_deref().unwrap_or_default(), room.body);
+        let question = head(&input.text, room.choice);
         return format!(
             "Read the passage below and answer the question with the words 'true' or 'false'.\n\n\
              Passage: {passage}\nQuestion: {question}\nAnswer (true or false):"
         );
     }
-    let texts = item.choices.iter().map(|choice| head(&choice.text, room.choice));
+    let texts = input.choices.iter().map(|choice| head(choice, room.choice));
     let choices = LETTERS.iter().zip(texts).map(|(letter, text)| format!("{letter}) {text}\n"));
-    let question = match &item.passage {
+    let question = match &input.pair {
         Some(passage) => {
-            let (passage, question) = (head(passage, room.body), head(&item.question, room.choice));
+            let (passage, question) = (head(passage, room.body), head(&input.text, room.choice));
             format!("Passage: {passage}\nQuestion: {question}")
         }
-        None => format!("Question: {}", head(&item.question, room.body)),
+        None => format!("Question: {}", head(&input.text, room.body)),
     };
     format!(
         "Return the label of the correct answer for the question below.\n\n\

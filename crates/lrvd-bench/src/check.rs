@@ -1,0 +1,315 @@
+//! A report on data before anything is trained: rows, classes, lengths, duplicates, and the first examples as a model
+//! reads them.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
+
+use lrvd_models::tokenizer::TextTokenizer;
+use serde::Serialize;
+
+use crate::backbone::{Architecture, ModelLocation, locate_model, open_tokenizer};
+use crate::data::{
+    Data, Dataset, Example, Input, Label, LanguageColumns, Pieces, QuestionForm, Split,
+    TextColumns, TextSet, Wording,
+};
+use crate::error::Result;
+use crate::language::{EncodedText, LanguageReader};
+use crate::settings::WordingSettings;
+
+const SHOWN: usize = 3;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Spread {
+    pub least: usize,
+    pub median: usize,
+    /// The one that 95 % of the rows do not exceed.
+    pub most_rows: usize,
+    pub most: usize,
+}
+
+impl Spread {
+    fn of(mut values: Vec<usize>) -> Option<Self> {
+        values.sort_unstable();
+        let last = values.len().checked_sub(1)?;
+        let at = |share: f64| values[(share * last as f64).floor() as usize];
+        Some(Self { least: values[0], median: at(0.5), most_rows: at(0.95), most: values[last] })
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct SplitReport {
+    pub name: &'static str,
+    pub rows: usize,
+    pub characters: Option<Spread>,
+    /// Tokens of a row before anything is cut; `None` without a model.
+    pub tokens: Option<Spread>,
+    /// Rows that are longer than `max_length` and will be cut; `None` without a model.
+    pub truncated: Option<usize>,
+    /// Rows whose texts have occurred before in the split.
+    pub repeated: usize,
+    /// Rows whose texts are in the training split too; of the validation split only.
+    pub seen_in_training: usize,
+    #[serde(flatten)]
+    pub counts: Counts,
+}
+
+/// What is counted of one kind of data.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(untagged)]
+pub enum Counts {
+    Labels {
+        /// Rows of each class, in class order; empty for scores.
+        classes: Vec<(String, usize)>,
+        /// Smallest, mean and largest score; `None` for classes.
+        scores: Option<[f64; 3]>,
+        empty: usize,
+    },
+    Texts {
+        /// Tokens of a row that are learnt; `None` without a model.
+        learnt: Option<Spread>,
+        /// Rows that have nothing left to learn once they are cut, and will be left out.
+        dropped: Option<usize>,
+    },
+}
+
+/// A text in pieces: each with whether it is learnt.
+pub type MarkedText = Vec<(String, bool)>;
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(untagged)]
+pub enum Shown {
+    Labelled { input: String, label: String },
+    Marked(MarkedText),
+}
+
+/// What is said of one kind of data.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(untagged)]
+pub enum Described {
+    Labels {
+        regression: bool,
+        /// Whether rows are pairs of texts, or questions about a passage.
+        pairs: bool,
+        wording: Option<String>,
+    },
+    Texts {
+        columns: LanguageColumns,
+    },
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct DataReport {
+    pub schema_version: u32,
+    pub files: BTreeMap<String, String>,
+    #[serde(flatten)]
+    pub data: Described,
+    /// Longest input in tokens; `None` without a model.
+    pub max_length: Option<usize>,
+    pub splits: Vec<SplitReport>,
+    /// The first rows, as the model reads them if there is one.
+    pub examples: Vec<Shown>,
+}
+
+/// Describes `data`, and with a `model` its tokens, by configuration, tokenizer and chat template: no weights are read.
+pub fn check_data(
+    data: &Data,
+    model: Option<&str>,
+    given: &WordingSettings,
+    max_length: usize,
+) -> Result<DataReport> {
+    let model = model.map(Opened::new).transpose()?;
+    let mut report = match data {
+        Data::Labelled(data) => labelled(data, model.as_ref(), given, max_length)?,
+        Data::Texts(data) => texts(data, model.as_ref(), max_length)?,
+    };
+    report.max_length = model.map(|_| max_length);
+    Ok(report)
+}
+
+struct Opened {
+    location: ModelLocation,
+    architecture: Architecture,
+    tokenizer: TextTokenizer,
+}
+
+impl Opened {
+    fn new(name: &str) -> Result<Self> {
+        let location = locate_model(name)?;
+        let architecture = Architecture::read(&location.folder)?;
+        let tokenizer = open_tokenizer(&location.folder)?;
+        Ok(Self { location, architecture, tokenizer })
+    }
+}
+
+/// The report on both splits, of which `lengths` has the tokens of every row and whether they are cut.
+fn splits<C: Pieces, L>(
+    [train, validation]: [&Split<Example<C, L>>; 2],
+    lengths: impl Fn(&Split<Example<C, L>>) -> Result<Option<Vec<(usize, bool)>>>,
+    counts: impl Fn(&Split<Example<C, L>>) -> Result<Counts>,
+) -> Result<Vec<SplitReport>> {
+    let known: BTreeSet<Vec<Cow<'_, str>>> =
+        train.examples.iter().map(|example| example.input.pieces()).collect();
+    let report = |(name, split): (&'static str, &Split<Example<C, L>>)| {
+        let (mut before, mut repeated, mut shared) = (BTreeSet::new(), 0, 0);
+        let mut characters = Vec::with_capacity(split.rows());
+        for example in &split.examples {
+            let pieces = example.input.pieces();
+            characters.push(pieces.iter().map(|text| text.chars().count()).sum());
+            shared += usize::from(name == "validation" && known.contains(&pieces));
+            repeated += usize::from(!before.insert(pieces));
+        }
+        let lengths = lengths(split)?;
+        Ok(SplitReport {
+            name,
+            rows: split.rows(),
+            characters: Spread::of(characters),
+            tokens: lengths.as_ref().and_then(|l| Spread::of(l.iter().map(|(n, _)| *n).collect())),
+            truncated: lengths.map(|l| l.iter().filter(|(_, cut)| *cut).count()),
+            repeated,
+            seen_in_training: shared,
+            counts: counts(split)?,
+        })
+    };
+    [("train", train), ("validation", validation)].into_iter().map(report).collect()
+}
+
+fn labelled(
+    data: &Dataset,
+    model: Option<&Opened>,
+    given: &WordingSettings,
+    max_length: usize,
+) -> Result<DataReport> {
+    let goal = &data.kind.goal;
+    let wording = match model {
+        Some(model) => model.architecture.wording_of(data, given)?,
+        None => None,
+    };
+    let has_choices = data.kind.columns.as_ref().is_some_and(TextColumns::has_choices);
+    let questions = has_choices.then(QuestionForm::default);
+    let reader = match model {
+        Some(Opened { architecture, tokenizer, .. }) => {
+            let wording = wording.as_ref();
+            let reader = architecture.reader(tokenizer, goal, questions, wording, max_length)?;
+            Some((reader, tokenizer))
+        }
+        None => None,
+    };
+    let lengths = |split: &Split| match &reader {
+        Some((reader, _)) => {
+            let whole = split.examples.iter().map(|example| reader.measure(&example.input));
+            whole.collect::<Result<Vec<_>>>().map(Some)
+        }
+        None => Ok(None),
+    };
+    let counts = |split: &Split| {
+        let mut classes: Vec<(String, usize)> =
+            goal.classes.iter().map(|class| (class.clone(), 0)).collect();
+        for id in split.examples.iter().filter_map(|example| example.label.class()) {
+            classes[id].1 += 1;
+        }
+        let is_empty = |example: &&Example| example.input.text.trim().is_empty();
+        let empty = split.examples.iter().filter(is_empty).count();
+        Ok(Counts::Labels { classes, scores: scores(&split.examples), empty })
+    };
+    let shown = |Example { input, label, .. }: &Example| {
+        let text = match (&reader, input) {
+            (Some((reader, tokenizer)), _) => {
+                tokenizer.decode(&reader.encode(input, *label)?.0.ids, false)?
+            }
+            (None, question) if !question.choices.is_empty() => {
+                QuestionForm::default().text(question)
+            }
+            (None, Input { text, pair: Some(pair), .. }) => format!("{text} | {pair}"),
+            (None, Input { text, pair: None, .. }) => text.clone(),
+        };
+        let label = match label {
+            Label::Class(id) => goal.classes.get(*id).cloned().unwrap_or_default(),
+            Label::Score(score) => score.to_string(),
+        };
+        Ok(Shown::Labelled { input: text, label })
+    };
+    Ok(DataReport {
+        schema_version: 1,
+        files: data.files(),
+        data: Described::Labels {
+            regression: goal.is_regression(),
+            pairs: data.pairs(),
+            wording: wording.as_ref().map(Wording::describe),
+        },
+        max_length: None,
+        splits: splits([&data.train, &data.validation], lengths, counts)?,
+        examples: data.train.examples.iter().take(SHOWN).map(shown).collect::<Result<_>>()?,
+    })
+}
+
+fn scores(examples: &[Example]) -> Option<[f64; 3]> {
+    let scores: Vec<f64> = examples.iter().filter_map(|example| example.label.score()).collect();
+    let (least, most) =
+        (scores.iter().copied().reduce(f64::min)?, scores.iter().copied().reduce(f64::max)?);
+    Some([least, scores.iter().sum::<f64>() / scores.len() as f64, most])
+}
+
+fn texts(data: &TextSet, model: Option<&Opened>, max_length: usize) -> Result<DataReport> {
+    let reader = match model {
+        Some(Opened { location, architecture, tokenizer }) => {
+            let reader = LanguageReader::new(location, architecture, tokenizer, max_length)?;
+            Some((reader, tokenizer))
+        }
+        None => None,
+    };
+    let encoded = |split: &Split<_>| match &reader {
+        Some((reader, _)) => {
+            let texts = split.examples.iter().map(|row| reader.encode(row));
+            texts.collect::<Result<Vec<_>>>().map(Some)
+        }
+        None => Ok(None),
+    };
+    let lengths = |split: &Split<_>| {
+        let length = |text: &EncodedText| (text.length, text.length > max_length);
+        Ok(encoded(split)?.map(|texts| texts.iter().map(length).collect()))
+    };
+    let counts = |split: &Split<_>| {
+        let texts = encoded(split)?;
+        let learnt = |text: &EncodedText| text.learnt.iter().filter(|learnt| **learnt).count();
+        let dropped = |text: &&EncodedText| text.example().is_none();
+        Ok(Counts::Texts {
+            learnt: texts.as_ref().and_then(|texts| Spread::of(texts.iter().map(learnt).collect())),
+            dropped: texts.map(|texts| texts.iter().filter(dropped).count()),
+        })
+    };
+    let first = data.train.examples.iter().take(SHOWN);
+    let examples = match &reader {
+        Some((reader, tokenizer)) => {
+            let marked = first.map(|row| Ok(Shown::Marked(marked(&reader.encode(row)?, tokenizer)?)));
+            marked.collect::<Result<_>>()?
+        }
+        None => first
+            .map(|row| {
+                let pieces = row.input.marked().into_iter();
+                Shown::Marked(pieces.map(|(text, learnt)| (text.into_owned(), learnt)).collect())
+            })
+            .collect(),
+    };
+    Ok(DataReport {
+        schema_version: 1,
+        files: data.files(),
+        data: Described::Texts { columns: data.kind.clone() },
+        max_length: None,
+        splits: splits([&data.train, &data.validation], lengths, counts)?,
+        examples,
+    })
+}
+
+/// The tokens of a text in runs of what is learnt and what is not, special tokens included.
+fn marked(text: &EncodedText, tokenizer: &TextTokenizer) -> Result<MarkedText> {
+    let (mut pieces, mut so_far, mut start) = (MarkedText::new(), String::new(), 0);
+    for run in text.learnt.chunk_by(|a, b| a == b) {
+        start += run.len();
+        // From the beginning each time: a decoder treats a first token in its own way.
+        let longer = tokenizer.decode(&text.ids[..start], false)?;
+        let piece = longer.strip_prefix(&so_far).unwrap_or(&longer).to_owned();
+        pieces.push((piece, run[0]));
+        so_far = longer;
+    }
+    Ok(pieces)
+}

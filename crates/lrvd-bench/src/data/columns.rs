@@ -1,0 +1,381 @@
+//! Columns of a user's file: as they are named, or by the names that are usual.
+
+use std::path::Path;
+
+use anyhow::{anyhow, bail};
+use serde::{Deserialize, Serialize};
+
+use crate::error::Result;
+use crate::text::{listed, quoted};
+
+const QUESTION: &str = "question";
+const CHOICES: &str = "choices";
+const ANSWER: &str = "answer";
+const PROMPT: &str = "prompt";
+const COMPLETION: &str = "completion";
+const MESSAGES: &str = "messages";
+/// A conversation in the layout of ShareGPT.
+const CONVERSATIONS: &str = "conversations";
+/// Columns of the layout of Alpaca. The second may be empty or absent.
+pub(super) const INSTRUCTIONS: [&str; 3] = ["instruction", "input", "output"];
+
+/// Names that a column of texts or of labels often has.
+const TEXTS: [&str; 4] = ["text", "sentence", "query", "question"];
+const LABELS: [&str; 5] = ["label", "category", "intent", "class", "target"];
+
+/// Columns of a classifier's rows.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TextColumns {
+    pub text: String,
+    pub pair: Option<String>,
+    pub label: Option<String>,
+    /// Choices, of which the label is one: a column with the list of them, or a column for each of several; none where
+    /// labels are classes or scores of the texts.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub choices: Vec<String>,
+}
+
+impl Default for TextColumns {
+    fn default() -> Self {
+        let label = Some(LABELS[0].to_owned());
+        Self { text: TEXTS[0].to_owned(), pair: None, label, choices: Vec::new() }
+    }
+}
+
+impl TextColumns {
+    /// The usual columns of questions: `question`, `choices` and `answer`.
+    pub fn usual_questions() -> Self {
+        let [text, label, choices] = [QUESTION, ANSWER, CHOICES].map(str::to_owned);
+        Self { text, pair: None, label: Some(label), choices: vec![choices] }
+    }
+
+    pub fn has_choices(&self) -> bool {
+        !self.choices.is_empty()
+    }
+
+    /// The same columns, but for those that are given.
+    #[must_use]
+    pub fn with(
+        self,
+        text: Option<String>,
+        pair: Option<String>,
+        label: Option<String>,
+        choices: Vec<String>,
+    ) -> Self {
+        Self {
+            text: text.unwrap_or(self.text),
+            pair: pair.or(self.pair),
+            label: label.or(self.label),
+            choices: if choices.is_empty() { self.choices } else { choices },
+        }
+    }
+
+    pub(crate) fn names(&self) -> Vec<&str> {
+        let single = [Some(&self.text), self.pair.as_ref(), self.label.as_ref()];
+        single.into_iter().flatten().chain(&self.choices).map(String::as_str).collect()
+    }
+}
+
+/// Columns of a language model's texts.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum LanguageColumns {
+    Texts {
+        prompt: String,
+        completion: String,
+    },
+    /// Conversations: lists of objects with `role` and `content`, or with `from` and `value`.
+    Chat {
+        messages: String,
+    },
+    /// Conversations of one answer: `instruction`, perhaps `input`, and `output`.
+    Instructions,
+}
+
+impl Default for LanguageColumns {
+    fn default() -> Self {
+        Self::Texts { prompt: PROMPT.to_owned(), completion: COMPLETION.to_owned() }
+    }
+}
+
+impl LanguageColumns {
+    /// The columns of a language model among `names`, by their usual names.
+    pub(super) fn recognise(names: &[String]) -> Option<Self> {
+        let has = |name: &str| names.iter().any(|known| known == name);
+        let chat = |messages: &str| Self::Chat { messages: messages.to_owned() };
+        match () {
+            () if has(MESSAGES) => Some(chat(MESSAGES)),
+            () if has(PROMPT) && has(COMPLETION) => Some(Self::default()),
+            () if has(CONVERSATIONS) => Some(chat(CONVERSATIONS)),
+            () if has(INSTRUCTIONS[0]) && has(INSTRUCTIONS[2]) => Some(Self::Instructions),
+            () => None,
+        }
+    }
+
+    /// What is said of columns that have the names of another tool.
+    fn note(&self) -> Option<String> {
+        match self {
+            Self::Chat { messages } if messages == CONVERSATIONS => Some(format!(
+                "column `{CONVERSATIONS}` is read as conversations (`--messages-column` names another)"
+            )),
+            Self::Instructions => Some(
+                "columns `instruction`, `input` and `output` are read as conversations of one question and its answer"
+                    .to_owned(),
+            ),
+            _ => None,
+        }
+    }
+
+    pub fn is_chat(&self) -> bool {
+        !matches!(self, Self::Texts { .. })
+    }
+
+    pub(super) fn names(&self, with_completions: bool) -> Vec<&str> {
+        match self {
+            Self::Texts { prompt, .. } if !with_completions => vec![prompt],
+            Self::Texts { prompt, completion } => vec![prompt, completion],
+            Self::Chat { messages } => vec![messages],
+            Self::Instructions if !with_completions => INSTRUCTIONS[..2].to_vec(),
+            Self::Instructions => INSTRUCTIONS.to_vec(),
+        }
+    }
+}
+
+/// The columns of one file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Columns {
+    Labelled(TextColumns),
+    Texts(LanguageColumns),
+}
+
+/// Columns that a user names. The others are found by their usual names.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NamedColumns {
+    pub text: Option<String>,
+    pub pair: Option<String>,
+    pub label: Option<String>,
+    pub choices: Vec<String>,
+    pub prompt: Option<String>,
+    pub completion: Option<String>,
+    pub messages: Option<String>,
+}
+
+impl NamedColumns {
+    /// The columns of a language model that are named, if any is.
+    pub fn texts(&self) -> Result<Option<LanguageColumns>> {
+        let or = |given: &Option<String>, usual: &str| given.clone().unwrap_or(usual.to_owned());
+        match (&self.messages, &self.prompt, &self.completion) {
+            (None, None, None) => Ok(None),
+            (Some(messages), None, None) => {
+                Ok(Some(LanguageColumns::Chat { messages: messages.clone() }))
+            }
+            (None, prompt, completion) => Ok(Some(LanguageColumns::Texts {
+                prompt: or(prompt, PROMPT),
+                completion: or(completion, COMPLETION),
+            })),
+            (Some(_), ..) => Err(anyhow!(
+                "a row is a conversation or a prompt with its completion, not both: name `--messages-column` or \
+                 the other two"
+            )),
+        }
+    }
+
+    /// The columns of `file`, which has the columns or keys `names`, and what a user must know of a guess. Other options may
+    /// say that the file `classifies`.
+    pub(super) fn resolve(
+        &self,
+        file: &Path,
+        names: &[String],
+        classifies: bool,
+    ) -> Result<(Columns, Option<String>)> {
+        let classifies = classifies || self.pair.is_some() || !self.choices.is_empty();
+        match self.texts()? {
+            Some(_) if classifies => bail!(
+                "columns of a language model cannot be combined with `--labels`, `--pair-column`, `--choice-columns`, `--template`, `--answers` or `--regression`"
+            ),
+            Some(columns) => return Ok((Columns::Texts(columns), None)),
+            None => {}
+        }
+        let has = |named: &Option<String>, usual: &str| {
+            let name = named.as_deref().unwrap_or(usual);
+            names.iter().any(|known| known == name)
+        };
+        let is_labelled = has(&self.text, TEXTS[0]) && has(&self.label, LABELS[0]);
+        if !classifies
+            && !is_labelled
+            && let Some(columns) = LanguageColumns::recognise(names)
+        {
+            let note = columns.note();
+            return Ok((Columns::Texts(columns), note));
+        }
+        let (columns, note) = self.labelled(file, names)?;
+        Ok((Columns::Labelled(columns), note))
+    }
+
+    /// `question`, `choices` and `answer`, or else `text` and `label`, or the one column that has another usual name.
+    fn labelled(&self, file: &Path, names: &[String]) -> Result<(TextColumns, Option<String>)> {
+        let has = |name: &str| names.iter().any(|known| known == name);
+        let mut choices = self.choices.clone();
+        let is_named = self.text.is_some() || self.label.is_some();
+        let is_usual = has(TEXTS[0]) && has(LABELS[0]);
+        let is_question = || [QUESTION, CHOICES, ANSWER].into_iter().all(has);
+        if choices.is_empty() && !is_named && !is_usual && is_question() {
+            choices.push(CHOICES.to_owned());
+        }
+        let (text, label) =
+            if choices.is_empty() { (TEXTS[0], LABELS[0]) } else { (QUESTION, ANSWER) };
+        let text = found(&self.text, text, &TEXTS, ("text", file), names)?;
+        let label = found(&self.label, label, &LABELS, ("label", file), names)?;
+        let taken: Vec<String> = [&text, &label].into_iter().filter_map(|(_, n)| n.clone()).collect();
+        let note = (!taken.is_empty()).then(|| format!("{} of `{}`", listed(&taken), file.display()));
+        let (text, label) = (text.0, Some(label.0));
+        Ok((TextColumns { text, pair: self.pair.clone(), label, choices }, note))
+    }
+}
+
+/// The column of the text or the label: as `named`, else the `usual` one, else the only one of `others` that there is, with what
+/// is said of it.
+fn found(
+    named: &Option<String>,
+    usual: &str,
+    others: &[&str],
+    (what, file): (&str, &Path),
+    names: &[String],
+) -> Result<(String, Option<String>)> {
+    if let Some(name) = named {
+        return Ok((name.clone(), None));
+    }
+    if names.iter().any(|known| known == usual) {
+        return Ok((usual.to_owned(), None));
+    }
+    let is_other = |name: &&String| others.iter().any(|other| name.eq_ignore_ascii_case(other));
+    let fitting: Vec<&String> = names.iter().filter(is_other).collect();
+    match fitting[..] {
+        [one] => Ok((
+            one.clone(),
+            Some(format!("column `{one}` is read as the {what} (`--{what}-column` names another)")),
+        )),
+        [] => bail!(
+            "`{}` has no column `{usual}`; its columns are {}: name that of the {what} by `--{what}-column`",
+            file.display(),
+            quoted(names)
+        ),
+        _ => bail!(
+            "`{}` has no column `{usual}`, and {} may be the {what}: name it by `--{what}-column`",
+            file.display(),
+            listed(&fitting.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>())
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn resolve(named: &NamedColumns, names: &str) -> Result<(Columns, Option<String>), String> {
+        let names: Vec<String> = names.split(',').map(str::to_owned).collect();
+        let found = named.resolve(Path::new("d.csv"), &names, false);
+        found.map_err(|error| error.to_string())
+    }
+
+    fn labelled(text: &str, label: &str) -> TextColumns {
+        TextColumns::default().with(Some(text.to_owned()), None, Some(label.to_owned()), Vec::new())
+    }
+
+    #[test]
+    fn a_column_is_guessed_where_one_fits_and_the_guess_is_said() {
+        let usual = NamedColumns::default();
+        let label = Some("topic".to_owned());
+        let named = NamedColumns { label, ..NamedColumns::default() };
+        for (named, names, text, label, note) in [
+            (&usual, "text,label,class", "text", "label", ""),
+            (
+                &usual,
+                "text,category",
+                "text",
+                "category",
+                "column `category` is read as the label (`--label-column` names another) of `d.csv`",
+            ),
+            (
+                &usual,
+                "Query,Intent,id",
+                "Query",
+                "Intent",
+                "column `Query` is read as the text (`--text-column` names another) and column `Intent` is read as the \
+                 label (`--label-column` names another) of `d.csv`",
+            ),
+            (
+                &named,
+                "sentence,topic,target",
+                "sentence",
+                "topic",
+                "column `sentence` is read as the text (`--text-column` names another) of `d.csv`",
+            ),
+        ] {
+            let (columns, said) = resolve(named, names).unwrap();
+            assert_eq!(columns, Columns::Labelled(labelled(text, label)), "{names}");
+            assert_eq!(said.unwrap_or_default(), note, "{names}");
+        }
+        let questions = TextColumns::usual_questions();
+        let found = resolve(&usual, "question,choices,answer").unwrap();
+        assert_eq!(found, (Columns::Labelled(questions), None));
+    }
+
+    #[test]
+    fn a_column_that_is_not_clear_is_named_with_its_option() {
+        for (names, expected) in [
+            (
+                "text,mood",
+                "`d.csv` has no column `label`; its columns are `text`, `mood`: name that of the label by `--label-column`",
+            ),
+            (
+                "text,intent,category",
+                "`d.csv` has no column `label`, and `intent` and `category` may be the label: name it by `--label-column`",
+            ),
+            (
+                "review,label",
+                "`d.csv` has no column `text`; its columns are `review`, `label`: name that of the text by `--text-column`",
+            ),
+            (
+                "sentence,query,label",
+                "`d.csv` has no column `text`, and `sentence` and `query` may be the text: name it by `--text-column`",
+            ),
+        ] {
+            assert_eq!(resolve(&NamedColumns::default(), names).unwrap_err(), expected);
+        }
+    }
+
+    #[test]
+    fn columns_of_a_language_model_are_known_by_their_names() {
+        let texts = |prompt: &str, completion: &str| LanguageColumns::Texts {
+            prompt: prompt.to_owned(),
+            completion: completion.to_owned(),
+        };
+        let chat = |messages: &str| LanguageColumns::Chat { messages: messages.to_owned() };
+        let of = |names| {
+            match resolve(&NamedColumns::default(), names) {
+                Ok((Columns::Texts(columns), note)) => Some((columns, note.is_some())),
+                _ => None,
+            }
+        };
+        assert_eq!(of("prompt,completion"), Some((texts("prompt", "completion"), false)));
+        assert_eq!(of("messages,text"), Some((chat("messages"), false)));
+        assert_eq!(of("id,conversations"), Some((chat("conversations"), true)));
+        let instructions = Some((LanguageColumns::Instructions, true));
+        assert_eq!(of("instruction,input,output"), instructions);
+        assert_eq!(of("instruction,output"), instructions);
+        assert_eq!(of("prompt,completion,text,label"), None);
+        assert_eq!(of("prompt,answer"), None);
+        let named = |prompt: Option<&str>, completion: Option<&str>, messages: Option<&str>| {
+            let [prompt, completion, messages] =
+                [prompt, completion, messages].map(|name| name.map(str::to_owned));
+            NamedColumns { prompt, completion, messages, ..NamedColumns::default() }.texts()
+        };
+        assert_eq!(named(None, None, None).unwrap(), None);
+        assert_eq!(named(None, Some("answer"), None).unwrap(), Some(texts("prompt", "answer")));
+        assert_eq!(named(None, None, Some("talk")).unwrap(), Some(chat("talk")));
+        assert!(named(Some("a"), None, Some("b")).is_err());
+    }
+}

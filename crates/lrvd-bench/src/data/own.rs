@@ -1,0 +1,664 @@
+//! A user's own files: which columns are read, and what is learnt from them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use anyhow::{anyhow, bail};
+
+use super::columns::{Columns, LanguageColumns, NamedColumns, TextColumns};
+use super::content::{TextRow, content};
+use super::prompt::LETTERS;
+use super::table::{self, Cell, Place, Table};
+use super::{
+    Dataset, Example, Input, Label, Labelled, SourceFile, Split, SplitName, Validation, load,
+};
+use crate::error::Result;
+use crate::task::{Goal, Task};
+use crate::text::quoted;
+
+/// More distinct labels than this are hardly classes: a wrong column, most likely.
+const MOST_CLASSES: usize = 1000;
+
+/// Texts for a language model.
+pub type TextSet = Dataset<TextRow, LanguageColumns>;
+
+/// A row whose label is not yet a class or a number.
+type RawRow = Example<Input, String>;
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum DataSource {
+    Files {
+        train: PathBuf,
+        validation: Validation,
+        columns: NamedColumns,
+        /// Classes in id order; those of the training file, sorted, if `None`.
+        labels: Option<Vec<String>>,
+        regression: bool,
+        /// Whether options of a classifier alone are given besides.
+        classifies: bool,
+    },
+    Task {
+        task: Task,
+        data_dir: PathBuf,
+    },
+}
+
+/// What a source holds, by its columns.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Data {
+    Labelled(Dataset),
+    Texts(TextSet),
+}
+
+impl DataSource {
+    /// Reads every file once.
+    pub fn read(&self) -> Result<Data> {
+        let (train, validation, columns, labels, regression, classifies) = match self {
+            Self::Task { task, data_dir } => {
+                return Ok(Data::Labelled(load(data_dir, *task, None)?));
+            }
+            Self::Files { train, validation, columns, labels, regression, classifies } => {
+                (train, validation, columns, labels, *regression, *classifies)
+            }
+        };
+        let classifies = classifies || regression || labels.is_some();
+        let mut table = table::read(train)?;
+        let (columns, note) = columns.resolve(train, &table.names()?, classifies)?;
+        let name = train.file_stem().and_then(|stem| stem.to_str());
+        let validation_split = validation.share();
+        let notes = Vec::from_iter(note);
+        match columns {
+            Columns::Texts(columns) => {
+                let name = name.unwrap_or("texts").to_owned();
+                let read = |table| text_rows(table, &columns, true);
+                let rows = read(table)?;
+                let (train, validation) = splits(train, rows, validation, read)?;
+                let kind = columns;
+                Ok(Data::Texts(Dataset { name, kind, train, validation, validation_split, notes }))
+            }
+            Columns::Labelled(columns) => {
+                if columns.has_choices() && (regression || labels.is_some()) {
+                    bail!(
+                        "questions with choices are answered by letters: leave out labels and regression"
+                    );
+                }
+                let name = name.unwrap_or("data");
+                let (rows, file) = raw_rows(table, &columns)?;
+                let goal = if regression {
+                    Goal::regression(name)
+                } else if columns.has_choices() {
+                    // As many letters as a row has choices at most.
+                    let most = rows.iter().map(|row| row.input.choices.len()).max().unwrap_or(0);
+                    Goal::questions(name, &LETTERS[..most.clamp(2, LETTERS.len())])
+                } else {
+                    let classes = classes(train, &columns, &rows, labels.clone())?;
+                    Goal::classification(name, classes)
+                };
+                let rows = (labelled(&goal, &columns, rows)?, file);
+                let read = |table| {
+                    let (rows, file) = raw_rows(table, &columns)?;
+                    Ok((labelled(&goal, &columns, rows)?, file))
+                };
+                let (train, validation) = splits(train, rows, validation, read)?;
+                let (name, columns) = (name.to_owned(), Some(columns));
+                let kind = Labelled { goal, task: None, columns };
+                let data = Dataset { name, kind, train, validation, validation_split, notes };
+                Ok(Data::Labelled(data))
+            }
+        }
+    }
+}
+
+/// The splits of a training file's rows: with those of another file, or with a share of them.
+fn splits<T>(
+    train: &Path,
+    (rows, file): (Vec<T>, SourceFile),
+    validation: &Validation,
+    read: impl FnOnce(Table) -> Result<(Vec<T>, SourceFile)>,
+) -> Result<(Split<T>, Split<T>)> {
+    let (rows, held, other) = match validation {
+        Validation::File(path) => {
+            let (held, other) = read(table::read(path)?)?;
+            (rows, held, other)
+        }
+        Validation::Share(share) => {
+            let (rows, held) = Validation::split(train, rows, *share)?;
+            (rows, held, file.clone())
+        }
+    };
+    let train = Split::own(SplitName::Train, file, rows);
+    Ok((train, Split::own(SplitName::Validation, other, held)))
+}
+
+/// The labelled examples of one file, for a classifier that exists already.
+pub(crate) fn read_labelled(file: &Path, columns: &TextColumns, goal: &Goal) -> Result<Split> {
+    let (rows, file) = raw_rows(table::read(file)?, columns)?;
+    Ok(Split::own(SplitName::Validation, file, labelled(goal, columns, rows)?))
+}
+
+/// The texts of one file, under the given columns or those that it has by their usual names. Completions are read
+/// `with_completions`.
+pub fn read_texts(
+    file: &Path,
+    columns: Option<&LanguageColumns>,
+    with_completions: bool,
+) -> Result<Vec<TextRow>> {
+    let mut table = table::read(file)?;
+    let columns = match columns {
+        Some(columns) => columns.clone(),
+        None => LanguageColumns::recognise(&table.names()?).unwrap_or_default(),
+    };
+    Ok(text_rows(table, &columns, with_completions)?.0)
+}
+
+/// All rows of a table of which these columns are needed.
+fn rows<T>(
+    mut table: Table,
+    columns: &[&str],
+    read: impl Fn(usize, &table::Row) -> Result<T>,
+) -> Result<(Vec<T>, SourceFile)> {
+    table.select(columns)?;
+    let rows = table.by_ref().enumerate().map(|(number, row)| read(number, &row?));
+    let rows = rows.collect::<Result<_>>()?;
+    Ok((rows, table.source()?))
+}
+
+fn text_rows(
+    table: Table,
+    columns: &LanguageColumns,
+    with_completions: bool,
+) -> Result<(Vec<TextRow>, SourceFile)> {
+    rows(table, &columns.names(with_completions), |number, row| {
+        let (id, place) = (number.to_string(), row.place().clone());
+        Ok(Example { id, place, input: content(row, columns, with_completions)?, label: () })
+    })
+}
+
+fn raw_rows(table: Table, columns: &TextColumns) -> Result<(Vec<RawRow>, SourceFile)> {
+    rows(table, &columns.names(), |number, row| {
+        let (id, place) = (number.to_string(), row.place().clone());
+        let label = columns.label.as_ref().map(|column| label(row, column)).transpose()?;
+        let (input, label) = (Input::of(row, columns)?, label.unwrap_or_default());
+        Ok(Example { id, place, input, label })
+    })
+}
+
+/// What a label or a choice should be.
+const PLAIN: &str = "a string, a number or a boolean";
+
+fn label(row: &table::Row, column: &str) -> Result<String> {
+    let (_, cell) = row.find(&[column])?;
+    let label = cell.plain().ok_or_else(|| row.wrong_type(column, PLAIN, cell))?;
+    match label.trim() {
+        "" => Err(row.blank(column, "label")),
+        label => Ok(label.to_owned()),
+    }
+}
+
+impl Input {
+    pub(crate) fn of(row: &table::Row, columns: &TextColumns) -> Result<Self> {
+        let text = |column: &String| row.text(&[column]).map(str::to_owned);
+        let pair = columns.pair.as_ref().map(text).transpose()?;
+        let choices = choices(row, &columns.choices)?;
+        Ok(Self { pair, choices, ..Self::text(text(&columns.text)?) })
+    }
+}
+
+/// The choices in the list of one column, or in several columns, of which the last ones may be empty.
+fn choices(row: &table::Row, columns: &[String]) -> Result<Vec<String>> {
+    const LIST: &str =
+        "a list of choices (several columns of one choice each are named one by one)";
+    let one = |column: &str, cell: &Cell| -> Result<String> {
+        let choice = cell.plain().ok_or_else(|| row.wrong_type(column, PLAIN, cell))?;
+        Ok(choice.trim().to_owned())
+    };
+    let mut found: Vec<String> = Vec::new();
+    if let [column] = columns {
+        let (column, cell) = row.find(&[column])?;
+        let Cell::List(list) = cell else { return Err(row.wrong_type(column, LIST, cell)) };
+        found = list.iter().map(|cell| one(column, cell)).collect::<Result<_, _>>()?;
+    } else {
+        for column in columns {
+            let (column, cell) = row.find(&[column])?;
+            found.push(if *cell == Cell::Null { String::new() } else { one(column, cell)? });
+        }
+        let last = found.iter().rposition(|choice| !choice.is_empty());
+        found.truncate(last.map_or(0, |last| last + 1));
+    }
+    match found.iter().position(String::is_empty) {
+        Some(empty) => Err(row.blank(columns.get(empty).unwrap_or(&columns[0]), "choice")),
+        None => Ok(found),
+    }
+}
+
+/// The `given` classes, or the distinct labels: by value if all are whole numbers, else by text.
+fn classes(
+    file: &Path,
+    columns: &TextColumns,
+    rows: &[RawRow],
+    given: Option<Vec<String>>,
+) -> Result<Vec<String>> {
+    let column = || columns.label.clone().unwrap_or_default();
+    let classes = match given {
+        Some(classes) => classes,
+        None => distinct(rows, column())?,
+    };
+    for (i, class) in classes.iter().enumerate() {
+        if classes[..i].contains(class) {
+            bail!("label `{class}` is given twice");
+        }
+        let value = number(class);
+        let same = classes[..i].iter().find(|other| value.is_some() && number(other) == value);
+        if let Some(other) = same {
+            bail!(
+                "`{}`, column `{}`: labels `{other}` and `{class}` are one number; write it in one way",
+                file.display(),
+                column()
+            );
+        }
+    }
+    if !(2..=MOST_CLASSES).contains(&classes.len()) {
+        let found = classes.len();
+        let many = found > MOST_CLASSES;
+        let hint = if many { "; for numbers to be predicted pass `--regression`" } else { "" };
+        bail!(
+            "`{}`, column `{}`: {found} distinct labels, expected 2 to {MOST_CLASSES}{hint}",
+            file.display(),
+            column()
+        );
+    }
+    Ok(classes)
+}
+
+/// The place of the one of `choices` that `found` means: by its text, its letter, or its place counted from 0.
+fn answer(place: &Place, column: String, found: String, choices: &[String]) -> Result<usize> {
+    let means = |i: &usize| {
+        choices[*i] == found
+            || LETTERS.get(*i).is_some_and(|l| *l == found)
+            || i.to_string() == found
+    };
+    let meant: Vec<usize> = (0..choices.len()).filter(means).collect();
+    match meant[..] {
+        [one] => Ok(one),
+        [] => Err(anyhow!(
+            "{place}, column `{column}`: answer `{found}` is none of the choices {expected}; expected the text of \
+             one, its letter (`A` for the first) or its place counted from 0",
+            expected = quoted(choices)
+        )),
+        _ => {
+            let meant = quoted(meant.iter().filter_map(|&i| LETTERS.get(i)));
+            Err(anyhow!(
+                "{place}, column `{column}`: answer `{found}` may mean {meant}: it is read as the text of a \
+                 choice, as its letter and as its place counted from 0; write it so that one choice is meant"
+            ))
+        }
+    }
+}
+
+/// Distinct labels in order. `NaN` is how programs write a missing one, and no class.
+fn distinct(rows: &[RawRow], column: String) -> Result<Vec<String>> {
+    let mut distinct = BTreeSet::new();
+    for row in rows {
+        let label = row.label.as_str();
+        if label.eq_ignore_ascii_case("nan") {
+            bail!(
+                "{}, column `{column}`: `{label}` marks a missing label and is no class; leave the row \
+                 out, or name the class with `--labels`",
+                row.place
+            );
+        }
+        distinct.insert(label);
+    }
+    let mut classes: Vec<String> = distinct.into_iter().map(str::to_owned).collect();
+    let numbers: Option<Vec<i64>> = classes.iter().map(|class| class.parse().ok()).collect();
+    if numbers.is_some() {
+        classes.sort_by_key(|class| class.parse::<i64>().unwrap_or(0));
+    }
+    Ok(classes)
+}
+
+fn number(class: &str) -> Option<f64> {
+    class.parse().ok().filter(|number: &f64| number.is_finite())
+}
+
+fn labelled(goal: &Goal, columns: &TextColumns, rows: Vec<RawRow>) -> Result<Vec<Example>> {
+    let column = columns.label.clone().unwrap_or_default();
+    let ids: BTreeMap<&str, usize> =
+        goal.classes.iter().enumerate().map(|(id, class)| (class.as_str(), id)).collect();
+    let label = |place: &Place, choices: &[String], found: String| {
+        if columns.has_choices() {
+            let (n, most) = (choices.len(), goal.n_labels());
+            if !(2..=most).contains(&n) {
+                let column = columns.choices.join(", ");
+                bail!("{place}, column `{column}`: {n} choices where 2 to {most} are expected");
+            }
+            return Ok(Label::Class(answer(place, column.clone(), found, choices)?));
+        }
+        if goal.is_regression() {
+            return match found.parse::<f64>().ok().filter(|score| score.is_finite()) {
+                Some(score) => Ok(Label::Score(score)),
+                None => bail!("{place}, column `{column}`: `{found}` is not a finite number"),
+            };
+        }
+        ids.get(found.as_str()).map(|&id| Label::Class(id)).ok_or_else(|| {
+            let expected = quoted(&goal.classes);
+            anyhow!(
+                "{place}, column `{column}`: unknown label `{found}`, expected one of {expected}"
+            )
+        })
+    };
+    let example = |Example { id, place, input, label: found }: RawRow| {
+        let label = label(&place, &input.choices, found)?;
+        Ok(Example { id, place, input, label })
+    };
+    rows.into_iter().map(example).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    /// Files of the format `ending`; the error without their folder.
+    fn read_as(
+        (ending, train): (&str, &str),
+        validation: &str,
+        columns: &NamedColumns,
+        regression: bool,
+    ) -> Result<Dataset, String> {
+        let dir = tempfile::tempdir().unwrap();
+        let [train, validation] = [("train", train), ("dev", validation)].map(|(name, text)| {
+            let path = dir.path().join(format!("{name}.{ending}"));
+            std::fs::write(&path, text).unwrap();
+            path
+        });
+        let (columns, validation) = (columns.clone(), Validation::File(validation));
+        let read = source(train, validation, columns, regression).read();
+        let read = read.map_err(|e| e.to_string().replace(dir.path().to_str().unwrap(), ""))?;
+        let Data::Labelled(data) = read else { panic!("texts for a language model") };
+        Ok(data)
+    }
+
+    fn source(
+        train: PathBuf,
+        validation: Validation,
+        columns: NamedColumns,
+        regression: bool,
+    ) -> DataSource {
+        let (labels, classifies) = (None, false);
+        DataSource::Files { train, validation, columns, labels, regression, classifies }
+    }
+
+    fn read(train: &str, validation: &str, regression: bool) -> Result<Dataset, String> {
+        read_as(("csv", train), validation, &NamedColumns::default(), regression)
+    }
+
+    #[test]
+    fn classes_are_sorted_by_value_or_by_text() {
+        let data = read("text,label\na,10\nb,9\nc,10\n", "text,label\nd,9\n", false).unwrap();
+        assert_eq!(data.kind.goal.classes, ["9", "10"]);
+        let labels: Vec<_> = data.train.examples.iter().map(|e| e.label).collect();
+        assert_eq!(labels, [Label::Class(1), Label::Class(0), Label::Class(1)]);
+        assert_eq!(data.validation.examples[0].label, Label::Class(0));
+        let data = read("text,label\na,no\nb,yes\nc,maybe\n", "text,label\nd,no\n", false).unwrap();
+        assert_eq!(data.kind.goal.classes, ["maybe", "no", "yes"]);
+        assert_eq!(data.files().len(), 2);
+    }
+
+    #[test]
+    fn labels_that_are_no_classes_of_their_own_are_rejected() {
+        let good = "text,label\na,0\nb,1\n";
+        let message = |train| read(train, good, false).unwrap_err();
+        assert_eq!(
+            message("text,label\na,0\nb,NaN\n"),
+            "`/train.csv`, line 3, column `label`: `NaN` marks a missing label and is no class; leave the row out, \
+             or name the class with `--labels`"
+        );
+        assert_eq!(
+            message("text,label\na,1\nb,0\nc,1.0\n"),
+            "`/train.csv`, column `label`: labels `1` and `1.0` are one number; write it in one way"
+        );
+        assert_eq!(
+            message("text,label,text\na,0,b\n"),
+            "`/train.csv`, line 1: `text` occurs 2 times, expected one such column"
+        );
+        let unread = "text,label,note,note\na,0,x,y\nb,1,x,y\n";
+        assert_eq!(read(unread, good, false).unwrap().kind.goal.classes, ["0", "1"]);
+    }
+
+    #[test]
+    fn a_share_of_one_file_is_measured_on() {
+        let dir = tempfile::tempdir().unwrap();
+        let train = dir.path().join("all.csv");
+        let rows: Vec<String> = (0..40).map(|i| format!("t{i},{}\n", i % 2)).collect();
+        std::fs::write(&train, format!("text,label\n{}", rows.concat())).unwrap();
+        let read = |share: f64| {
+            let (columns, validation) = (NamedColumns::default(), Validation::Share(share));
+            let Data::Labelled(data) = source(train.clone(), validation, columns, false).read()?
+            else {
+                panic!("texts for a language model")
+            };
+            Ok::<_, crate::Error>(data)
+        };
+        let data = read(0.25).unwrap();
+        assert_eq!((data.train.rows(), data.validation.rows(), data.files().len()), (30, 10, 1));
+        let ids = |examples: &[Example]| -> BTreeSet<String> {
+            examples.iter().map(|example| example.id.clone()).collect()
+        };
+        assert!(ids(&data.train.examples).is_disjoint(&ids(&data.validation.examples)));
+        assert_eq!(ids(&read(0.25).unwrap().validation.examples), ids(&data.validation.examples));
+        for share in [0.001, 0.999] {
+            let message = read(share).unwrap_err().to_string();
+            assert!(
+                message.contains("40 rows") && message.contains(&share.to_string()),
+                "{message}"
+            );
+        }
+    }
+
+    fn questions_of(choices: Vec<String>) -> NamedColumns {
+        NamedColumns { choices, ..NamedColumns::default() }
+    }
+
+    fn questions(
+        train: (&str, &str),
+        validation: &str,
+        columns: &NamedColumns,
+    ) -> Result<Dataset, String> {
+        read_as(train, validation, columns, false)
+    }
+
+    #[test]
+    fn an_answer_is_a_text_a_letter_or_a_place_and_every_format_says_the_same() {
+        let jsonl = "{\"question\":\"a\",\"choices\":[\"x\",\" y\",\"z\"],\"answer\":\"y\"}\n\
+                     {\"question\":\"b\",\"choices\":[\"x\",\"y\"],\"answer\":\"A\"}\n\
+                     {\"question\":\"c\",\"choices\":[7,8,9],\"answer\":2}\n";
+        let dev = jsonl.lines().next().unwrap();
+        let list = questions_of(vec!["choices".to_owned()]);
+        let data = questions(("jsonl", jsonl), dev, &list).unwrap();
+        assert_eq!(data.kind.goal.classes, ["A", "B", "C"]);
+        assert_eq!(data.kind.goal.standard_metrics, []);
+        let labels: Vec<_> = data.train.examples.iter().filter_map(|e| e.label.class()).collect();
+        assert_eq!(labels, [1, 0, 2]);
+        assert_eq!(data.train.examples[0].input.choices, ["x", "y", "z"]);
+        assert_eq!(data.train.examples[1].input.choices, ["x", "y"]);
+        let each = questions_of(["p", "q", "r"].map(str::to_owned).to_vec());
+        let csv = "question,p,q,r,answer\na,x, y,z,y\nb,x,y,,A\nc,7,8,9,2\n";
+        let same = questions(("csv", csv), csv, &each).unwrap();
+        let rows = |data: &Dataset| {
+            let rows = data.train.examples.iter();
+            rows.map(|row| (row.input.clone(), row.label)).collect::<Vec<_>>()
+        };
+        assert_eq!((rows(&same), same.kind.goal), (rows(&data), data.kind.goal));
+    }
+
+    #[test]
+    fn choices_and_answers_that_mean_nothing_or_too_much_are_named() {
+        let each = questions_of(["p", "q", "r"].map(str::to_owned).to_vec());
+        let list = questions_of(vec!["choices".to_owned()]);
+        let header = "question,p,q,r,answer\n";
+        let good = format!("{header}a,x,y,z,x\n");
+        for (row, expected) in [
+            (
+                "a,x,y,z,w",
+                "line 2, column `answer`: answer `w` is none of the choices `x`, `y`, `z`",
+            ),
+            ("a,x,y,,C", "answer `C` is none of"),
+            ("a,x,y,z,3", "answer `3` is none of"),
+            ("a,x,y,z,b", "answer `b` is none of"),
+            ("a,x,y,z,+1", "answer `+1` is none of"),
+            ("a,1,2,3,2", "column `answer`: answer `2` may mean `B`, `C`"),
+            ("a,B,A,z,A", "answer `A` may mean `A`, `B`"),
+            ("a,x,x,z,x", "answer `x` may mean `A`, `B`"),
+            ("a,x,,z,x", "line 2, column `q`: empty choice"),
+            ("a,x,,,x", "column `p, q, r`: 1 choices where 2 to 3 are expected"),
+            ("a,x,y,z,", "column `answer`: empty label"),
+        ] {
+            let train = format!("{good}{row}\n").replacen("a,x,y,z,x\n", "", 1);
+            // The other file says how many letters there are.
+            let error = questions(("csv", &format!("{train}b,x,y,z,z\n")), &good, &each);
+            let error = error.unwrap_err();
+            assert!(error.contains(expected), "{error}");
+        }
+        // A letter means the same whatever the texts are.
+        let clear = format!("{header}a,1,2,3,B\nb,x,x,y,B\nc,0,1,2,1\n");
+        let data = questions(("csv", &clear), &good, &each).unwrap();
+        assert!(data.train.examples.iter().all(|example| example.label == Label::Class(1)));
+        let wider = "question,p,q,r,answer\na,x,y,,x\n";
+        let error = questions(("csv", wider), &good, &each).unwrap_err();
+        assert!(
+            error.contains("`/dev.csv`, line 2, column `p, q, r`: 3 choices where 2 to 2"),
+            "{error}"
+        );
+        let one =
+            |choices: &str| format!("{{\"question\":\"a\",\"choices\":{choices},\"answer\":0}}\n");
+        for (choices, expected) in [
+            ("\"x\"", "column `choices`: a string where a list of choices"),
+            ("[\"x\",null]", "column `choices`: null where a string, a number or a boolean"),
+            ("[\"x\",\" \"]", "column `choices`: empty choice"),
+            ("[]", "0 choices where 2 to 2 are expected"),
+        ] {
+            let row = one(choices);
+            let error = questions(("jsonl", &row), &row, &list).unwrap_err();
+            assert!(error.contains(expected), "{error}");
+        }
+        let many: Vec<String> = (0..27).map(|i| format!("\"c{i}\"")).collect();
+        let row = one(&format!("[{}]", many.join(",")));
+        let error = questions(("jsonl", &row), &row, &list).unwrap_err();
+        assert!(error.contains("27 choices where 2 to 26 are expected"), "{error}");
+    }
+
+    #[test]
+    fn labels_that_do_not_fit_are_named() {
+        let message = |train, dev, regression| read(train, dev, regression).unwrap_err();
+        let good = "text,label\na,0\nb,1\n";
+        assert_eq!(
+            message(good, "text,label\na,0\nb,2\n", false),
+            "`/dev.csv`, line 3, column `label`: unknown label `2`, expected one of `0`, `1`"
+        );
+        assert!(
+            message("text,label\na,0\n", good, false).contains("1 distinct labels, expected 2")
+        );
+        assert!(message(good, "text,label\na,nan\n", true).contains("not a finite number"));
+    }
+
+    fn pairs() -> TextColumns {
+        let (pair, label) = (Some("b".into()), Some("y".into()));
+        TextColumns { text: "a".into(), pair, label, choices: Vec::new() }
+    }
+
+    fn read_pairs(name: &str, contents: &[u8]) -> Result<Vec<RawRow>> {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join(name);
+        std::fs::write(&file, contents).unwrap();
+        read_rows(&file, &pairs())
+    }
+
+    fn read_rows(file: &Path, columns: &TextColumns) -> Result<Vec<RawRow>> {
+        Ok(raw_rows(table::read(file)?, columns)?.0)
+    }
+
+    fn plain(rows: &[RawRow]) -> Vec<(&str, &str, &str)> {
+        rows.iter()
+            .map(|r| (r.input.text.as_str(), r.input.pair.as_deref().unwrap(), r.label.as_str()))
+            .collect()
+    }
+
+    #[test]
+    fn every_text_format_gives_the_same_rows() {
+        let expected = [("say \"no\", please", "yes", "1"), ("tea", "no", "0")];
+        let tsv = b"\xef\xbb\xbfy\ta\tb\r\n1\tsay \"no\", please\tyes\r\n0\ttea\tno\r\n";
+        let csv = b"a,b,y\n\"say \"\"no\"\", please\",yes,1\ntea,no,0\n";
+        let jsonl = b"{\"a\":\"say \\\"no\\\", please\",\"b\":\"yes\",\"y\":1}\n\
+                      {\"y\":\"0\",\"b\":\"no\",\"a\":\"tea\",\"more\":null}\n";
+        for (name, contents) in [("d.tsv", &tsv[..]), ("d.CSV", &csv[..]), ("d.jsonl", &jsonl[..])]
+        {
+            assert_eq!(plain(&read_pairs(name, contents).unwrap()), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_lone_quote_in_a_tab_separated_file_merges_no_rows() {
+        let rows = read_pairs("d.tsv", b"a\tb\ty\n\"open\tx\t1\nnext\tx\t0\n").unwrap();
+        assert_eq!(plain(&rows), [("\"open", "x", "1"), ("next", "x", "0")]);
+    }
+
+    #[test]
+    fn parquet_files_of_another_writer_are_read() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/data");
+        let columns = |label: &str| TextColumns {
+            text: "sentence".into(),
+            label: Some(label.into()),
+            ..TextColumns::default()
+        };
+        let file = folder.join("cola-train-00000-of-00002.parquet");
+        let rows = read_rows(&file, &columns("label")).unwrap();
+        let second = (rows[1].input.text.as_str(), rows[1].label.as_str());
+        assert_eq!((rows.len(), second), (2, ("The letters was lost.", "0")));
+        let missing = read_rows(&file, &columns("verdict")).unwrap_err().to_string();
+        assert!(missing.contains("no column `verdict`; its columns are"), "{missing}");
+        let null = read_rows(&folder.join("cola-null.parquet"), &columns("label")).unwrap_err();
+        let null = null.to_string();
+        assert!(null.contains("row 2, column `sentence`: null where a string"), "{null}");
+    }
+
+    #[test]
+    fn a_file_that_is_not_there_is_said_to_be_absent() {
+        let columns = TextColumns { text: "a".to_owned(), label: None, ..TextColumns::default() };
+        for name in ["d.csv", "d.jsonl", "d.parquet"] {
+            let error = read_rows(&Path::new("no-such-folder").join(name), &columns);
+            let error = error.unwrap_err();
+            let cause: &std::io::Error = error.downcast_ref().unwrap();
+            assert_eq!(cause.kind(), std::io::ErrorKind::NotFound, "{name}");
+        }
+    }
+
+    #[test]
+    fn bad_rows_are_named_by_line_and_column() {
+        let message = |name: &str, contents: &str| {
+            let error = read_pairs(name, contents.as_bytes()).unwrap_err().to_string();
+            error.split_once("d.").unwrap().1.to_owned()
+        };
+        assert_eq!(
+            message("d.tsv", "a\tc\ty\n1\t2\t3\n"),
+            "tsv` has no column `b`; its columns are `a`, `c`, `y`"
+        );
+        assert_eq!(
+            message("d.tsv", "a\tb\ty\n1\t2\t3\n4\t5\n"),
+            "tsv`, line 3: 2 tab-separated fields where 3 are expected (`a`, `b`, `y`)"
+        );
+        assert_eq!(message("d.csv", "a,b,y\n1, ,3\n"), "csv`, line 2, column `b`: empty text");
+        assert_eq!(message("d.csv", "a,b,y\n1,2,\n"), "csv`, line 2, column `y`: empty label");
+        assert_eq!(message("d.csv", "a,b,y\n"), "csv` holds no examples");
+        assert_eq!(
+            message("d.jsonl", "{\"a\":\"x\",\"y\":1}\n"),
+            "jsonl`, line 1: no key `b`; the keys are `a`, `y`"
+        );
+        assert_eq!(
+            message("d.jsonl", "{\"a\":\"x\",\"b\":3,\"y\":1}\n"),
+            "jsonl`, line 1, column `b`: a number where a string is expected"
+        );
+        assert_eq!(message("d.jsonl", "{\"a\":\n"), "jsonl`, line 1: not a JSON object");
+        assert!(message("d.txt", "a").contains("expected a name that ends in"));
+    }
+}

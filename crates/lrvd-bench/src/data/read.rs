@@ -1,0 +1,225 @@
+//! Examples of a task from one file in any of its formats.
+//!
+//! Columns are found by the names in the task's row; other columns are allowed and not read. The acceptability corpus
+//! alone has files without a header. A label is a class id, a class name or, for regression, a number. Questions are in
+//! the layout of the authors' release, or in the columns of the public hub. Texts are kept verbatim, outer spaces
+//! included.
+
+use std::path::Path;
+
+use anyhow::{anyhow, bail};
+
+use super::prompt::{DIGITS, LETTERS};
+use super::table::{Cell, Format, Layout, Row, Table};
+use super::{Example, Input, Label, SourceFile};
+use crate::error::{Error, Result};
+use crate::task::{Shape, Target, Task};
+use crate::text::quoted;
+
+/// Columns that make an example's id, joined by a hyphen; the first set that a file has is used.
+const IDS: &[&[&str]] = &[&["qID"], &["idx"], &["index"], &["id"], &["#1 ID", "#2 ID"]];
+/// Labels of a yes/no question, in class order.
+const TRUTH: [&str; 2] = ["False", "True"];
+
+/// Adds the examples of one file to those of its split.
+pub fn read_examples(
+    file: &Path,
+    format: Format,
+    task: Task,
+    examples: &mut Vec<Example>,
+) -> Result<SourceFile> {
+    let (columns, unnamed) = match task.row().shape {
+        Shape::Texts { text, pair, label, unnamed, .. } => ([text, pair, label].concat(), unnamed),
+        _ => (Vec::new(), None),
+    };
+    let mut table = Table::open(file, &Layout { unnamed, ..Layout::of(format) })?;
+    if !columns.is_empty() {
+        table.select(&[&columns[..], &IDS.concat()].concat())?;
+    }
+    for row in &mut table {
+        let row = row?;
+        let id = row.id(IDS)?.unwrap_or_else(|| examples.len().to_string());
+        let (input, label) = match task.row().shape {
+            Shape::Texts { text, pair, label, .. } => {
+                let own = |names: &[&str]| row.text(names).map(str::to_owned);
+                let pair = if pair.is_empty() { None } else { Some(own(pair)?) };
+                (Input { pair, ..Input::text(own(text)?) }, target(&row, label, task.row().target)?)
+            }
+            Shape::Blank => blank(&row)?,
+            Shape::Choices { fewest, most, .. } => choices(&row, fewest, most)?,
+            Shape::Passage => passage(&row)?,
+        };
+        examples.push(Example { id, place: row.place().clone(), input, label });
+    }
+    table.source()
+}
+
+/// A class name, a class id or a score, also in digits.
+fn target(row: &Row, names: &[&str], target: Target) -> Result<Label> {
+    let (column, cell) = row.find(names)?;
+    let place = row.place();
+    let of_score = |score: f64, found: &str| match target {
+        Target::Score { low, high } if (low..=high).contains(&score) => Ok(Label::Score(score)),
+        _ => Err(unknown(row, column, found, target)),
+    };
+    let of_integer = |id: i128, found: &str| match target {
+        Target::Score { .. } => of_score(id as f64, found),
+        Target::Classes(_) | Target::Choice(_) if id == -1 => Err(anyhow!(
+            "{place}, column `{column}`: label -1 marks a hidden test label, expected one of {}",
+            allowed(target)
+        )),
+        _ => match usize::try_from(id) {
+            Ok(id) if id < classes(target).len() => Ok(Label::Class(id)),
+            _ => Err(unknown(row, column, found, target)),
+        },
+    };
+    match cell {
+        Cell::Text(text) => {
+            let text = text.trim();
+            if let Some(id) = classes(target).iter().position(|name| *name == text) {
+                return Ok(Label::Class(id));
+            }
+            match (target, text.parse(), text.parse()) {
+                (Target::Score { .. }, Ok(score), _) => of_score(score, text),
+                (Target::Classes(_), _, Ok(id)) => of_integer(id, &id.to_string()),
+                _ => Err(unknown(row, column, text, target)),
+            }
+        }
+        Cell::Integer(id) => of_integer(*id, &id.to_string()),
+        Cell::Float(score) => of_score(*score, &score.to_string()),
+        other => Err(row.wrong_type(column, "a label", other)),
+    }
+}
+
+fn classes(target: Target) -> &'static [&'static str] {
+    match target {
+        Target::Classes(names) => names,
+        Target::Score { .. } | Target::Choice(_) => &[],
+    }
+}
+
+fn unknown(row: &Row, column: &str, found: &str, target: Target) -> Error {
+    let place = row.place();
+    match target {
+        Target::Score { low, high } => {
+            anyhow!("{place}, column `{column}`: `{found}` is not a score within {low}..={high}")
+        }
+        _ => anyhow!(
+            "{place}, column `{column}`: unknown label `{found}`, expected one of {}",
+            allowed(target)
+        ),
+    }
+}
+
+fn allowed(target: Target) -> String {
+    let each = classes(target).iter().enumerate().map(|(id, name)| format!("`{name}` ({id})"));
+    each.collect::<Vec<_>>().join(", ")
+}
+
+/// `sentence`, `option1`, `option2`, and `answer`, which is `1` or `2`.
+fn blank(row: &Row) -> Result<(Input, Label)> {
+    let question = row.text(&["sentence"])?;
+    if !question.contains('_') {
+        bail!("{}, column `sentence`: no blank `_` in the sentence", row.place());
+    }
+    let options = [row.text(&["option1"])?, row.text(&["option2"])?];
+    let label = answer(row, "answer", row.text(&["answer"])?, &DIGITS[..2])?;
+    let (choices, numbered) = (options.map(str::to_owned).to_vec(), true);
+    Ok((Input { choices, numbered, ..Input::text(question) }, label))
+}
+
+/// The question with its choices in one of three forms, and `answerKey`.
+///
+/// ```text
+/// question: {stem, choices: [{text, label}, …]}            the authors' files
+/// question or question_stem, choices: [{text, label}, …]
+/// question or question_stem, choices: {text: […], label: […]}     the hub
+/// ```
+fn choices(row: &Row, fewest: usize, most: usize) -> Result<(Input, Label)> {
+    let (key, value) = row.find(&["question", "question_stem"])?;
+    let (column, question, found) = if let Cell::Object(question) = value {
+        let column = "question.choices";
+        let list = row.list_within(question, column)?;
+        (column, row.text_within(question, "question.stem")?, objects(row, column, list)?)
+    } else {
+        let (column, lists) = row.find(&["choices"])?;
+        let found = match lists {
+            Cell::List(list) => objects(row, column, list)?,
+            other => columns(row, column, other)?,
+        };
+        (column, row.as_text(value, key)?, found)
+    };
+    let (place, n) = (row.place(), found.len());
+    if !(fewest..=most).contains(&n) {
+        let allowed = if fewest == most { most.to_string() } else { format!("{fewest} to {most}") };
+        bail!("{place}, column `{column}`: {n} choices where {allowed} are allowed");
+    }
+    let (labels, texts): (Vec<&str>, Vec<&str>) = found.into_iter().unzip();
+    if let Some(i) = (1..n).find(|&i| labels[..i].contains(&labels[i])) {
+        bail!("{place}, column `{column}`: two choices are labelled `{}`", labels[i]);
+    }
+    let numbered = DIGITS.starts_with(&labels);
+    if !numbered && !LETTERS.starts_with(&labels) {
+        bail!(
+            "{place}, column `{column}`: choices labelled {}, expected `A`, `B`, … or `1`, `2`, … in order",
+            quoted(&labels)
+        );
+    }
+    let label = answer(row, "answerKey", row.text(&["answerKey"])?, &labels)?;
+    let choices = texts.into_iter().map(str::to_owned).collect();
+    Ok((Input { choices, numbered, ..Input::text(question) }, label))
+}
+
+/// Labels and texts of `[{text, label}, …]`.
+fn objects<'a>(row: &Row, column: &str, list: &'a [Cell]) -> Result<Vec<(&'a str, &'a str)>> {
+    let read = |value: &'a Cell| {
+        let object = row.as_object(value, column)?;
+        let label = row.text_within(object, "choices.label")?;
+        Ok((label, row.text_within(object, "choices.text")?))
+    };
+    list.iter().map(read).collect()
+}
+
+/// Labels and texts of `{text: […], label: […]}`.
+fn columns<'a>(row: &Row, column: &str, value: &'a Cell) -> Result<Vec<(&'a str, &'a str)>> {
+    let object = row.as_object(value, column)?;
+    let texts = row.list_within(object, "choices.text")?;
+    let labels = row.list_within(object, "choices.label")?;
+    if texts.len() != labels.len() {
+        let (place, texts, labels) = (row.place(), texts.len(), labels.len());
+        bail!("{place}, column `{column}`: {texts} texts of choices, but {labels} labels");
+    }
+    let pairs = labels.iter().zip(texts);
+    let read = |(label, text)| {
+        Ok((row.as_text(label, "choices.label")?, row.as_text(text, "choices.text")?))
+    };
+    pairs.map(read).collect()
+}
+
+/// `question`, `passage`, and `answer` (the hub's other distribution: `label`), which is true or false, 1 or 0.
+fn passage(row: &Row) -> Result<(Input, Label)> {
+    let (question, passage) = (row.text(&["question"])?, row.text(&["passage"])?.to_owned());
+    let (column, value) = row.find(&["answer", "label"])?;
+    let answer = match value {
+        Cell::Bool(answer) => usize::from(*answer),
+        Cell::Integer(answer @ (0 | 1)) => *answer as usize,
+        Cell::Integer(other) => return Err(no_answer(row, column, &other.to_string(), &TRUTH)),
+        _ => return Err(row.wrong_type(column, "true or false", value)),
+    };
+    Ok((Input { pair: Some(passage), ..Input::text(question) }, Label::Class(answer)))
+}
+
+/// The place of the answer among the labels.
+fn answer(row: &Row, column: &str, found: &str, labels: &[&str]) -> Result<Label> {
+    let place = labels.iter().position(|label| *label == found);
+    place.map(Label::Class).ok_or_else(|| no_answer(row, column, found, labels))
+}
+
+fn no_answer(row: &Row, column: &str, found: &str, labels: &[&str]) -> Error {
+    let (place, labels) = (row.place(), quoted(labels));
+    anyhow!("{place}, column `{column}`: answer `{found}`, expected one of {labels}")
+}
+
+#[cfg(test)]
+#[path = "read_tests.rs"]
+mod tests;
