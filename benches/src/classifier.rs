@@ -71,7 +71,12 @@ impl Held {
             out: folder.join(format!("last-{live}")),
             resume: true,
         };
-        let trained = train_classifier(&options, load(&data_dir, TASK, None)?, &AtomicBool::new(false), &mut Silent)?;
+        let trained = train_classifier(
+            &options,
+            load(&data_dir, TASK, None)?,
+            &AtomicBool::new(false),
+            &mut Silent,
+        )?;
         let load = LoadOptions { policy, ..LoadOptions::default() };
         let classifier = SavedClassifier::load(&trained.adapter, &load, &Device::flex())?;
         let examples = classifier.read_task(TASK, &data_dir)?.examples;

@@ -280,7 +280,8 @@ fn texts(data: &TextSet, model: Option<&Opened>, max_length: usize) -> Result<Da
     let first = data.train.examples.iter().take(SHOWN);
     let examples = match &reader {
         Some((reader, tokenizer)) => {
-            let marked = first.map(|row| Ok(Shown::Marked(marked(&reader.encode(row)?, tokenizer)?)));
+            let marked =
+                first.map(|row| Ok(Shown::Marked(marked(&reader.encode(row)?, tokenizer)?)));
             marked.collect::<Result<_>>()?
         }
         None => first

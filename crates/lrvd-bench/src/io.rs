@@ -1,7 +1,7 @@
 //! Whole text and JSON files, and hashes, with errors that name the file.
 
-use std::fmt::Write as _;
 use std::cell::RefCell;
+use std::fmt::Write as _;
 use std::fs::File;
 use std::io::{self, Read, Seek as _, Write as _};
 use std::path::Path;

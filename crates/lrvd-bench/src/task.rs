@@ -447,8 +447,12 @@ const LABEL: &[&str] = &["label"];
 const INFERENCE: [&[&str]; 2] = [&["sentence1", "premise"], &["sentence2", "hypothesis"]];
 const WINOGRANDE: &[&str] = &["WinoGrande", "winogrande", "winogrande_1.1"];
 
-const GLUE_FILES: Files =
-    Files { folders: &[], train: "train", validation: &["dev", "validation", "val"], pair_list: None };
+const GLUE_FILES: Files = Files {
+    folders: &[],
+    train: "train",
+    validation: &["dev", "validation", "val"],
+    pair_list: None,
+};
 
 /// Files of the public data hub: parquet shards, or JSONL of the same columns.
 const HUB: Files =

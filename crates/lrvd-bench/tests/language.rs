@@ -5,9 +5,7 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use lrvd_bench::data::{
-    Content, Data, DataSource, NamedColumns, TextSet, Validation, read_texts,
-};
+use lrvd_bench::data::{Content, Data, NamedColumns, OwnFiles, TextSet, Validation, read_texts};
 use lrvd_bench::language::{
     Generation, LanguageLoadOptions, LanguageOptions, SavedLanguageModel, train_language,
 };
@@ -35,7 +33,7 @@ fn write_rows(dir: &Path) -> PathBuf {
 }
 
 fn texts(dir: &Path) -> TextSet {
-    let source = DataSource::Files {
+    let source = OwnFiles {
         train: write_rows(dir),
         validation: Validation::Share(0.25),
         columns: NamedColumns::default(),
@@ -96,10 +94,11 @@ fn an_interrupted_run_ends_in_the_same_bytes_across_a_prune() {
     for method in [MethodName::BAYES_LORA, MethodName::ADALORA] {
         let dir = tempfile::tempdir().unwrap();
         let whole = options(dir.path(), "whole", method);
-        let record = train_language(&whole, texts(dir.path()), &AtomicBool::new(false), &mut Silent)
-            .unwrap()
-            .record
-            .unwrap();
+        let record =
+            train_language(&whole, texts(dir.path()), &AtomicBool::new(false), &mut Silent)
+                .unwrap()
+                .record
+                .unwrap();
         let total = |at: usize| record.rank_events.get(at).map(|event| event.total_rank);
         if method == MethodName::BAYES_LORA {
             assert!(total(1) < total(0) && total(1) > Some(0), "{:?}", record.rank_events);
@@ -109,9 +108,13 @@ fn an_interrupted_run_ends_in_the_same_bytes_across_a_prune() {
         // Before the first prune, and behind it.
         for stops in [&[3][..], &[8, 9], &[]] {
             let stop = AtomicBool::new(false);
-            let outcome =
-                train_language(&parts, texts(dir.path()), &stop, &mut StopAt { steps: stops, stop: &stop })
-                    .unwrap();
+            let outcome = train_language(
+                &parts,
+                texts(dir.path()),
+                &stop,
+                &mut StopAt { steps: stops, stop: &stop },
+            )
+            .unwrap();
             assert_eq!(outcome.record.is_some(), stops.is_empty());
             if !stops.is_empty() {
                 // The unfinished run answers, too.

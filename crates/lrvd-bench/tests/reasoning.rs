@@ -105,7 +105,8 @@ fn real_files_have_their_published_rows() {
         let data = load(&folder, set, None).unwrap();
         assert_eq!((data.train.rows(), data.train.origin), train, "{set}");
         assert_eq!((data.validation.rows(), data.validation.origin), validation, "{set}");
-        let count = |class| data.train.examples.iter().filter(|e| e.label == Label::Class(class)).count();
+        let count =
+            |class| data.train.examples.iter().filter(|e| e.label == Label::Class(class)).count();
         assert!(classes.is_empty() || [count(0), count(1)][..] == classes, "{set}");
         assert_eq!(data.train.files.len(), 1);
     }

@@ -282,7 +282,9 @@ pub enum Prediction {
 pub type Inputs = Box<dyn Iterator<Item = Result<Input>>>;
 
 pub fn read_inputs(file: &Path, format: Format, columns: TextColumns) -> Result<Inputs> {
-    let table = Table::open(file, &Layout { blank_lines: true, ..Layout::of(format) })?;
+    let mut table = Table::open(file, &Layout { blank_lines: true, ..Layout::of(format) })?;
+    let columns = TextColumns { label: None, ..columns };
+    columns.check(file, &table.names()?)?;
     inputs(table, columns)
 }
 

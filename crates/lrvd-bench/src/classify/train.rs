@@ -260,7 +260,9 @@ fn check_held_out(options: &TrainOptions, data: &Dataset) -> Result<()> {
     let (config, all) = (&options.config, data.train.rows());
     let rows = config.train_rows.map_or(all, |most| most.min(all));
     let share = config.drawn_share(true, all);
-    if options.method.is_tempered() && !data.kind.goal.is_regression() && held_out_rows(rows, share) == 0
+    if options.method.is_tempered()
+        && !data.kind.goal.is_regression()
+        && held_out_rows(rows, share) == 0
     {
         bail!(
             "a share of {share} of {rows} training rows is held out for the temperature, which is not one row: \

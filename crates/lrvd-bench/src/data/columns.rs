@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::{anyhow, bail};
 use serde::{Deserialize, Serialize};
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::text::{listed, quoted};
 
 const QUESTION: &str = "question";
@@ -14,7 +14,7 @@ const ANSWER: &str = "answer";
 const PROMPT: &str = "prompt";
 const COMPLETION: &str = "completion";
 const MESSAGES: &str = "messages";
-/// A conversation in the layout of ShareGPT.
+/// A conversation in the layout of `ShareGPT`.
 const CONVERSATIONS: &str = "conversations";
 /// Columns of the layout of Alpaca. The second may be empty or absent.
 pub(super) const INSTRUCTIONS: [&str; 3] = ["instruction", "input", "output"];
@@ -68,6 +68,21 @@ impl TextColumns {
             pair: pair.or(self.pair),
             label: label.or(self.label),
             choices: if choices.is_empty() { self.choices } else { choices },
+        }
+    }
+
+    /// Checks that `file`, which has the columns or keys `names`, has all of them.
+    pub(crate) fn check(&self, file: &Path, names: &[String]) -> Result<()> {
+        let single = [
+            (Some(&self.text), "text-column"),
+            (self.pair.as_ref(), "pair-column"),
+            (self.label.as_ref(), "label-column"),
+        ];
+        let choices = self.choices.iter().map(|column| (Some(column), "choice-columns"));
+        let is_absent = |column: &String| !names.contains(column);
+        match single.into_iter().chain(choices).find(|(c, _)| c.is_some_and(is_absent)) {
+            Some((Some(column), option)) => Err(absent(file, column, names, option)),
+            _ => Ok(()),
         }
     }
 
@@ -210,6 +225,7 @@ impl NamedColumns {
             return Ok((Columns::Texts(columns), note));
         }
         let (columns, note) = self.labelled(file, names)?;
+        columns.check(file, names)?;
         Ok((Columns::Labelled(columns), note))
     }
 
@@ -225,10 +241,12 @@ impl NamedColumns {
         }
         let (text, label) =
             if choices.is_empty() { (TEXTS[0], LABELS[0]) } else { (QUESTION, ANSWER) };
-        let text = found(&self.text, text, &TEXTS, ("text", file), names)?;
-        let label = found(&self.label, label, &LABELS, ("label", file), names)?;
-        let taken: Vec<String> = [&text, &label].into_iter().filter_map(|(_, n)| n.clone()).collect();
-        let note = (!taken.is_empty()).then(|| format!("{} of `{}`", listed(&taken), file.display()));
+        let text = found(self.text.as_ref(), text, &TEXTS, ("text", file), names)?;
+        let label = found(self.label.as_ref(), label, &LABELS, ("label", file), names)?;
+        let taken: Vec<String> =
+            [&text, &label].into_iter().filter_map(|(_, n)| n.clone()).collect();
+        let note =
+            (!taken.is_empty()).then(|| format!("{} of `{}`", listed(&taken), file.display()));
         let (text, label) = (text.0, Some(label.0));
         Ok((TextColumns { text, pair: self.pair.clone(), label, choices }, note))
     }
@@ -237,7 +255,7 @@ impl NamedColumns {
 /// The column of the text or the label: as `named`, else the `usual` one, else the only one of `others` that there is, with what
 /// is said of it.
 fn found(
-    named: &Option<String>,
+    named: Option<&String>,
     usual: &str,
     others: &[&str],
     (what, file): (&str, &Path),
@@ -256,17 +274,20 @@ fn found(
             one.clone(),
             Some(format!("column `{one}` is read as the {what} (`--{what}-column` names another)")),
         )),
-        [] => bail!(
-            "`{}` has no column `{usual}`; its columns are {}: name that of the {what} by `--{what}-column`",
-            file.display(),
-            quoted(names)
-        ),
+        [] => Err(absent(file, usual, names, &format!("{what}-column"))),
         _ => bail!(
             "`{}` has no column `{usual}`, and {} may be the {what}: name it by `--{what}-column`",
             file.display(),
             listed(&fitting.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>())
         ),
     }
+}
+
+fn absent(file: &Path, column: &str, names: &[String], option: &str) -> Error {
+    let (file, names) = (file.display(), quoted(names));
+    anyhow!(
+        "`{file}` has no column `{column}`; its columns are {names}: name another by `--{option}`"
+    )
 }
 
 #[cfg(test)]
@@ -328,7 +349,7 @@ mod tests {
         for (names, expected) in [
             (
                 "text,mood",
-                "`d.csv` has no column `label`; its columns are `text`, `mood`: name that of the label by `--label-column`",
+                "`d.csv` has no column `label`; its columns are `text`, `mood`: name another by `--label-column`",
             ),
             (
                 "text,intent,category",
@@ -336,7 +357,7 @@ mod tests {
             ),
             (
                 "review,label",
-                "`d.csv` has no column `text`; its columns are `review`, `label`: name that of the text by `--text-column`",
+                "`d.csv` has no column `text`; its columns are `review`, `label`: name another by `--text-column`",
             ),
             (
                 "sentence,query,label",
@@ -354,11 +375,9 @@ mod tests {
             completion: completion.to_owned(),
         };
         let chat = |messages: &str| LanguageColumns::Chat { messages: messages.to_owned() };
-        let of = |names| {
-            match resolve(&NamedColumns::default(), names) {
-                Ok((Columns::Texts(columns), note)) => Some((columns, note.is_some())),
-                _ => None,
-            }
+        let of = |names| match resolve(&NamedColumns::default(), names) {
+            Ok((Columns::Texts(columns), note)) => Some((columns, note.is_some())),
+            _ => None,
         };
         assert_eq!(of("prompt,completion"), Some((texts("prompt", "completion"), false)));
         assert_eq!(of("messages,text"), Some((chat("messages"), false)));

@@ -149,10 +149,7 @@ mod tests {
         }
         let line = r#"{"messages": [{"role": "user", "content": "Hi", "weight": 1}]}"#;
         let message = Message { role: Role::User, content: "Hi".to_owned() };
-        assert_eq!(
-            read("d.jsonl", line, &chat()).unwrap()[0].input,
-            Content::Chat(vec![message])
-        );
+        assert_eq!(read("d.jsonl", line, &chat()).unwrap()[0].input, Content::Chat(vec![message]));
     }
 
     #[test]
@@ -179,7 +176,7 @@ mod tests {
         );
         assert_eq!(
             message(r#"[{"role": "user", "content": ["x"]}]"#),
-            "jsonl`, line 1, column `messages[0].input`: a list where a string is expected"
+            "jsonl`, line 1, column `messages[0].content`: a list where a string is expected"
         );
         assert_eq!(
             message(r#""Hi""#),
@@ -214,11 +211,9 @@ mod tests {
         let rows = r#"[{"instruction": "Add.", "input": "1 2", "output": "3"},
             {"instruction": "Sing.", "input": "", "output": "La"}, {"instruction": "Go.", "output": "Ok"}]"#;
         let rows = read("d.json", rows, &LanguageColumns::Instructions).unwrap();
-        for (row, question, answer) in [
-            (&rows[0], "Add.\n\n1 2", "3"),
-            (&rows[1], "Sing.", "La"),
-            (&rows[2], "Go.", "Ok"),
-        ] {
+        for (row, question, answer) in
+            [(&rows[0], "Add.\n\n1 2", "3"), (&rows[1], "Sing.", "La"), (&rows[2], "Go.", "Ok")]
+        {
             let said = [message(Role::User, question), message(Role::Assistant, answer)];
             assert_eq!(row.input, Content::Chat(said.to_vec()));
         }

@@ -1,7 +1,7 @@
 //! A task's data: the located files, read, split and described.
 
 use std::collections::{BTreeMap, HashSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::bail;
 use serde::Deserialize;
@@ -19,8 +19,19 @@ const PAIR: &[&str] = &["#1 ID", "#2 ID"];
 /// Reads both splits of `task`, of which the first `rows` validation rows will be used.
 pub fn load(data_dir: &Path, task: Task, rows: Option<usize>) -> Result<Dataset> {
     let located = locate(data_dir, task)?;
-    let mut train = read_files(&located.train, task)?;
-    let mut validation = read_files(&located.validation, task)?;
+    let (examples, mut files) = read_files(&located.train, task)?;
+    let (mut train, mut validation) = match &located.train.dev_pairs {
+        Some(list) => {
+            let (listed, rest) = by_list(examples, list, &mut files)?;
+            let validation = split(&located.validation, task, (listed, files.clone()));
+            (split(&located.train, task, (rest, files)), validation)
+        }
+        None => {
+            let validation = read_files(&located.validation, task)?;
+            let train = split(&located.train, task, (examples, files));
+            (train, split(&located.validation, task, validation))
+        }
+    };
     let mut notes = Vec::new();
     if let Some(mark) = GeneratedMark::read(&located.folder)? {
         train.origin = Origin::Generated;
@@ -35,22 +46,20 @@ pub fn load(data_dir: &Path, task: Task, rows: Option<usize>) -> Result<Dataset>
     Ok(Dataset { name, kind, train, validation, validation_split: None, notes })
 }
 
-/// Reads one split.
-///
+fn read_files(set: &FileSet, task: Task) -> Result<(Vec<Example>, Vec<SourceFile>)> {
+    let mut examples = Vec::new();
+    let read = |file| read_examples(file, set.format, task, &mut examples);
+    let files = set.files.iter().map(PathBuf::as_path).map(read).collect::<Result<_>>()?;
+    Ok((examples, files))
+}
+
 /// The origin `Official` is kept only where the number of rows is the published one.
-fn read_files(set: &FileSet, task: Task) -> Result<Split> {
-    let (mut examples, mut files) = (Vec::new(), Vec::new());
-    for file in &set.files {
-        files.push(read_examples(file, set.format, task, &mut examples)?);
-    }
-    if let Some(list) = &set.dev_pairs {
-        examples = chosen_pairs(examples, list, set.split, &mut files)?;
-    }
+fn split(set: &FileSet, task: Task, (examples, files): (Vec<Example>, Vec<SourceFile>)) -> Split {
     let origin = match set.origin {
         Origin::Official if examples.len() != published(task, set.split) => Origin::Unverified,
         origin => origin,
     };
-    Ok(Split { name: set.split, origin, files, examples })
+    Split { name: set.split, origin, files, examples }
 }
 
 const fn published(task: Task, split: SplitName) -> usize {
@@ -60,13 +69,12 @@ const fn published(task: Task, split: SplitName) -> usize {
     }
 }
 
-/// The pairs of the corpus that the list names (validation) or does not (train), in the corpus's order.
-fn chosen_pairs(
+/// The pairs of the corpus that the list names, which are validated on, and the others; both in the corpus's order.
+fn by_list(
     examples: Vec<Example>,
     list: &Path,
-    split: SplitName,
     files: &mut Vec<SourceFile>,
-) -> Result<Vec<Example>> {
+) -> Result<(Vec<Example>, Vec<Example>)> {
     let layout = Layout { unnamed: Some(PAIR), ..Layout::of(Format::Tsv) };
     let (mut table, mut listed) = (Table::open(list, &layout)?, HashSet::new());
     for row in &mut table {
@@ -74,17 +82,14 @@ fn chosen_pairs(
         listed.insert(format!("{}-{}", row.text(&PAIR[..1])?, row.text(&PAIR[1..])?));
     }
     files.push(table.source()?);
-    let n_listed = listed.len();
+    let expected = listed.len();
     let (chosen, rest): (Vec<_>, Vec<_>) =
         examples.into_iter().partition(|example| listed.contains(&example.id));
-    if chosen.len() != n_listed || chosen.is_empty() {
-        let (expected, found) = (n_listed, chosen.len());
-        bail!("`{}` names {expected} pairs, of which the corpus has {found}", list.display());
+    if chosen.len() != expected || chosen.is_empty() {
+        let (list, found) = (list.display(), chosen.len());
+        bail!("`{list}` names {expected} pairs, of which the corpus has {found}");
     }
-    Ok(match split {
-        SplitName::Train => rest,
-        SplitName::Validation => chosen,
-    })
+    Ok((chosen, rest))
 }
 
 /// Why metrics on a split cannot stand beside published ones; `None` where they can.
@@ -111,7 +116,8 @@ fn note_shared(train: &Split, validation: &Split, task: Task) -> Option<String> 
     let known: HashSet<_> = train.examples.iter().map(texts).collect();
     let shared = validation.examples.iter().filter(|e| known.contains(&texts(e))).count();
     let (rows, what) = (validation.rows(), if task.is_question() { "items" } else { "texts" });
-    (shared > 0).then(|| format!("{shared} of {rows} validation {what} occur in the train split too"))
+    (shared > 0)
+        .then(|| format!("{shared} of {rows} validation {what} occur in the train split too"))
 }
 
 const MARK: &str = "generated.json";

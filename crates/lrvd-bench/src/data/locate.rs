@@ -207,11 +207,7 @@ fn file_names(folder: &Path) -> Result<BTreeSet<String>> {
 }
 
 /// All shards of a split among `names`, or none.
-fn shards<'a>(
-    stem: &str,
-    folder: &Path,
-    names: &'a BTreeSet<String>,
-) -> Result<Vec<&'a str>> {
+fn shards<'a>(stem: &str, folder: &Path, names: &'a BTreeSet<String>) -> Result<Vec<&'a str>> {
     let mut found: Vec<(&str, usize, usize)> = Vec::new();
     for name in names {
         let numbers = name.strip_prefix(stem).and_then(|rest| rest.strip_prefix('-'));
@@ -276,12 +272,7 @@ mod tests {
         use Origin::{LocalSplit, Official, Subset};
         let folders = ["sst2/train.tsv", "sst2/dev.tsv", "SST-2/train.tsv", "SST-2/dev.tsv"];
         check(Task::Sst2, &folders, ("SST-2/train.tsv", Official), ("SST-2/dev.tsv", Official));
-        check(
-            Task::Sst2,
-            &folders[..3],
-            ("sst2/train.tsv", Official),
-            ("sst2/dev.tsv", Official),
-        );
+        check(Task::Sst2, &folders[..3], ("sst2/train.tsv", Official), ("sst2/dev.tsv", Official));
         check(
             Task::Qnli,
             &["QNLI/dev.tsv", "QNLI/train_subset9k.tsv", "QNLI/train_subset_heldout1k.tsv"],

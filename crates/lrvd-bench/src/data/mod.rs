@@ -35,12 +35,10 @@ pub use columns::{LanguageColumns, NamedColumns, TextColumns};
 pub(crate) use content::Pieces;
 pub use content::{Content, TextRow};
 pub use encode::{Cut, Encoded, PreparedTask, TextReader};
-pub use example::{
-    Dataset, Example, Input, Label, Labelled, Origin, SourceFile, Split, SplitName,
-};
+pub use example::{Dataset, Example, Input, Label, Labelled, Origin, SourceFile, Split, SplitName};
 pub use load::load;
 pub(crate) use own::read_labelled;
-pub use own::{Data, DataSource, TextSet, read_texts};
+pub use own::{Data, OwnFiles, TextSet, read_texts};
 pub use prompt::LETTERS;
 pub use questions::{
     AnswerToken, InputForm, LLAMA_2_LABELS, QuestionForm, Questions, answer_tokens, check_known,

@@ -9,11 +9,9 @@ use super::columns::{Columns, LanguageColumns, NamedColumns, TextColumns};
 use super::content::{TextRow, content};
 use super::prompt::LETTERS;
 use super::table::{self, Cell, Place, Table};
-use super::{
-    Dataset, Example, Input, Label, Labelled, SourceFile, Split, SplitName, Validation, load,
-};
+use super::{Dataset, Example, Input, Label, Labelled, SourceFile, Split, SplitName, Validation};
 use crate::error::Result;
-use crate::task::{Goal, Task};
+use crate::task::Goal;
 use crate::text::quoted;
 
 /// More distinct labels than this are hardly classes: a wrong column, most likely.
@@ -25,43 +23,31 @@ pub type TextSet = Dataset<TextRow, LanguageColumns>;
 /// A row whose label is not yet a class or a number.
 type RawRow = Example<Input, String>;
 
+/// A user's files, and what is said of them.
 #[derive(Clone, Debug, PartialEq)]
-pub enum DataSource {
-    Files {
-        train: PathBuf,
-        validation: Validation,
-        columns: NamedColumns,
-        /// Classes in id order; those of the training file, sorted, if `None`.
-        labels: Option<Vec<String>>,
-        regression: bool,
-        /// Whether options of a classifier alone are given besides.
-        classifies: bool,
-    },
-    Task {
-        task: Task,
-        data_dir: PathBuf,
-    },
+pub struct OwnFiles {
+    pub train: PathBuf,
+    pub validation: Validation,
+    pub columns: NamedColumns,
+    /// Classes in id order; those of the training file, sorted, if `None`.
+    pub labels: Option<Vec<String>>,
+    pub regression: bool,
+    /// Whether options of a classifier alone are given besides.
+    pub classifies: bool,
 }
 
-/// What a source holds, by its columns.
+/// What files hold, by their columns.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Data {
     Labelled(Dataset),
     Texts(TextSet),
 }
 
-impl DataSource {
+impl OwnFiles {
     /// Reads every file once.
     pub fn read(&self) -> Result<Data> {
-        let (train, validation, columns, labels, regression, classifies) = match self {
-            Self::Task { task, data_dir } => {
-                return Ok(Data::Labelled(load(data_dir, *task, None)?));
-            }
-            Self::Files { train, validation, columns, labels, regression, classifies } => {
-                (train, validation, columns, labels, *regression, *classifies)
-            }
-        };
-        let classifies = classifies || regression || labels.is_some();
+        let Self { train, validation, columns, labels, regression, classifies } = self;
+        let classifies = *classifies || *regression || labels.is_some();
         let mut table = table::read(train)?;
         let (columns, note) = columns.resolve(train, &table.names()?, classifies)?;
         let name = train.file_stem().and_then(|stem| stem.to_str());
@@ -77,14 +63,14 @@ impl DataSource {
                 Ok(Data::Texts(Dataset { name, kind, train, validation, validation_split, notes }))
             }
             Columns::Labelled(columns) => {
-                if columns.has_choices() && (regression || labels.is_some()) {
+                if columns.has_choices() && (*regression || labels.is_some()) {
                     bail!(
                         "questions with choices are answered by letters: leave out labels and regression"
                     );
                 }
                 let name = name.unwrap_or("data");
                 let (rows, file) = raw_rows(table, &columns)?;
-                let goal = if regression {
+                let goal = if *regression {
                     Goal::regression(name)
                 } else if columns.has_choices() {
                     // As many letters as a row has choices at most.
@@ -132,7 +118,9 @@ fn splits<T>(
 
 /// The labelled examples of one file, for a classifier that exists already.
 pub(crate) fn read_labelled(file: &Path, columns: &TextColumns, goal: &Goal) -> Result<Split> {
-    let (rows, file) = raw_rows(table::read(file)?, columns)?;
+    let mut table = table::read(file)?;
+    columns.check(file, &table.names()?)?;
+    let (rows, file) = raw_rows(table, columns)?;
     Ok(Split::own(SplitName::Validation, file, labelled(goal, columns, rows)?))
 }
 
@@ -384,9 +372,9 @@ mod tests {
         validation: Validation,
         columns: NamedColumns,
         regression: bool,
-    ) -> DataSource {
+    ) -> OwnFiles {
         let (labels, classifies) = (None, false);
-        DataSource::Files { train, validation, columns, labels, regression, classifies }
+        OwnFiles { train, validation, columns, labels, regression, classifies }
     }
 
     fn read(train: &str, validation: &str, regression: bool) -> Result<Dataset, String> {
@@ -582,19 +570,6 @@ mod tests {
         rows.iter()
             .map(|r| (r.input.text.as_str(), r.input.pair.as_deref().unwrap(), r.label.as_str()))
             .collect()
-    }
-
-    #[test]
-    fn every_text_format_gives_the_same_rows() {
-        let expected = [("say \"no\", please", "yes", "1"), ("tea", "no", "0")];
-        let tsv = b"\xef\xbb\xbfy\ta\tb\r\n1\tsay \"no\", please\tyes\r\n0\ttea\tno\r\n";
-        let csv = b"a,b,y\n\"say \"\"no\"\", please\",yes,1\ntea,no,0\n";
-        let jsonl = b"{\"a\":\"say \\\"no\\\", please\",\"b\":\"yes\",\"y\":1}\n\
-                      {\"y\":\"0\",\"b\":\"no\",\"a\":\"tea\",\"more\":null}\n";
-        for (name, contents) in [("d.tsv", &tsv[..]), ("d.CSV", &csv[..]), ("d.jsonl", &jsonl[..])]
-        {
-            assert_eq!(plain(&read_pairs(name, contents).unwrap()), expected, "{name}");
-        }
     }
 
     #[test]

@@ -42,9 +42,7 @@ impl PromptSet {
     /// Whether an end-of-text token follows the prompt, so that the answer is read off its position.
     pub const fn appends_end(self, task: Task) -> bool {
         match (self, task.row().shape) {
-            (Self::Blob, Shape::Blank | Shape::Passage) | (Self::Laplace, Shape::Passage) => {
-                true
-            }
+            (Self::Blob, Shape::Blank | Shape::Passage) | (Self::Laplace, Shape::Passage) => true,
             (Self::Blob | Self::Laplace | Self::Clean, _) => false,
         }
     }
@@ -81,12 +79,7 @@ impl PromptSet {
     }
 
     /// The prompt up to its cue, for a model with a separate classifier.
-    pub(super) fn text_before_cue(
-        self,
-        task: Task,
-        input: &Input,
-        room: Room,
-    ) -> String {
+    pub(super) fn text_before_cue(self, task: Task, input: &Input, room: Room) -> String {
         let mut text = self.text_within(task, input, room);
         let kept = text.strip_suffix(self.cue(task)).unwrap_or(&text).trim_end().len();
         text.truncate(kept);

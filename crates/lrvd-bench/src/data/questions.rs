@@ -390,5 +390,4 @@ fn check_distinct(
 }
 
 #[cfg(test)]
-#[path = "questions_tests.rs"]
 mod tests;

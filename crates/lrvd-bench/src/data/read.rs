@@ -221,5 +221,4 @@ fn no_answer(row: &Row, column: &str, found: &str, labels: &[&str]) -> Error {
 }
 
 #[cfg(test)]
-#[path = "read_tests.rs"]
 mod tests;

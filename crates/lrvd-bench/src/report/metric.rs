@@ -416,8 +416,7 @@ mod tests {
         let own = |task: &str, method: &str| {
             results.runs.iter().find(|run| run.task == task && run.method == method).unwrap()
         };
-        let (run, metric) =
-            (own("obqa", "BayesLoRA"), Metric::EntropyAuroc(Task::ArcC, 10));
+        let (run, metric) = (own("obqa", "BayesLoRA"), Metric::EntropyAuroc(Task::ArcC, 10));
         let last = run.checkpoints.last.as_ref().unwrap();
         let expected = run.ood["arc-c"][&10].auroc_entropy;
         assert_eq!(metric.value(&results, run, last), Some(expected));

@@ -220,8 +220,7 @@ pub(crate) fn csv_metrics(results: &Results) -> Vec<Metric> {
     let other = |run: &RunRecord| {
         results.data.get(&run.task).is_some_and(|data| data.standard_metric != "accuracy")
     };
-    let shown =
-        |set: &Task| results.runs.iter().any(|run| run.ood.contains_key(set.name()));
+    let shown = |set: &Task| results.runs.iter().any(|run| run.ood.contains_key(set.name()));
     let draws = evaluated_draws(results);
     let at_all = |metric: Metric| -> Vec<Metric> {
         match metric.draws() {

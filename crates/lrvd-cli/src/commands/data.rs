@@ -2,8 +2,8 @@
 
 use anyhow::anyhow;
 use lrvd_bench::Result;
-use lrvd_bench::check::{Counts, DataReport, Described, Shown, Spread, SplitReport, check_data};
-use lrvd_bench::data::{Data, DataSource, NamedColumns, Validation};
+use lrvd_bench::check::{Counts, DataReport, Described, Shown, SplitReport, Spread, check_data};
+use lrvd_bench::data::{Data, NamedColumns, OwnFiles, Validation, load};
 use lrvd_bench::settings::{Preset, WordingSettings};
 use lrvd_bench::task::Task;
 
@@ -18,29 +18,31 @@ const VALIDATION_SPLIT: f64 = 0.1;
 /// Longest input of a classifier by default, tokens.
 const MAX_LENGTH: usize = 128;
 
-/// The data that `arguments` name: a task, or files whose columns say what they are for.
-pub(super) fn source(arguments: &ExampleArguments) -> Result<DataSource> {
+/// Reads the data that `arguments` name: a task, or files whose columns say what they are for.
+pub(super) fn read(arguments: &ExampleArguments) -> Result<Data> {
     let given = arguments.clone();
     match (&given.task, given.data_dir, given.train) {
         (Some(task), Some(data_dir), _) => {
-            Ok(DataSource::Task { task: Task::named_glue(task)?, data_dir })
+            Ok(Data::Labelled(load(&data_dir, Task::named_glue(task)?, None)?))
         }
         (_, _, Some(train)) => {
             let share = given.validation_split.unwrap_or(VALIDATION_SPLIT);
-            Ok(DataSource::Files {
+            let columns = NamedColumns {
+                text: given.text_column,
+                pair: given.pair_column,
+                label: given.label_column,
+                choices: given.choice_columns,
+                ..given.texts.named()
+            };
+            let files = OwnFiles {
                 train,
                 validation: given.validation.map_or(Validation::Share(share), Validation::File),
-                columns: NamedColumns {
-                    text: given.text_column,
-                    pair: given.pair_column,
-                    label: given.label_column,
-                    choices: given.choice_columns,
-                    ..given.texts.named()
-                },
+                columns,
                 labels: (!given.labels.is_empty()).then_some(given.labels),
                 regression: given.regression,
                 classifies: given.template.is_some() || !given.answers.is_empty(),
-            })
+            };
+            files.read()
         }
         _ => Err(anyhow!("pass --train, or --task and --data-dir")),
     }
@@ -54,7 +56,7 @@ pub(super) fn run(command: DataCommand, printer: Printer) -> Outcome {
         template: examples.template.clone(),
         answers: (!examples.answers.is_empty()).then(|| examples.answers.clone()),
     };
-    let data = source(&examples)?.read()?;
+    let data = read(&examples)?;
     let (usual, notes) = match &data {
         Data::Labelled(data) => {
             (MAX_LENGTH, data.notes.iter().filter(|_| data.kind.task.is_none()).collect())

@@ -11,7 +11,7 @@ use lrvd_bench::{Result, UnknownName};
 use serde_json::json;
 
 use super::config::overrides;
-use super::data::source;
+use super::data::read;
 use super::{Outcome, table};
 use crate::args::{GlobalArguments, TrainArguments};
 use crate::exit::ExitStatus;
@@ -27,7 +27,7 @@ const SCHEMA_VERSION: u32 = 1;
 /// Trains, or continues training.
 pub(super) fn run(arguments: TrainArguments, global: GlobalArguments, printer: Printer) -> Outcome {
     let logs = arguments.logs.log.clone();
-    let data = source(&arguments.examples)?.read()?;
+    let data = read(&arguments.examples)?;
     let stop = stop_flag()?;
     let sink = |out: &Path| {
         let shown = progress::sink(printer, global.progress_style(), &stop);

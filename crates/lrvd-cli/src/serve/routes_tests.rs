@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 use tokio::runtime::{Builder, Runtime};
 use tower::ServiceExt;
 
+use lrvd_bench::data::Content;
 use lrvd_bench::data::Input;
-use lrvd_bench::data::{Content};
 use lrvd_bench::language::{Continuation, ContinuedToken, Generation};
 
 use super::*;

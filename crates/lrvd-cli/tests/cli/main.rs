@@ -6,6 +6,7 @@ mod changed;
 mod choices;
 mod config;
 mod exports;
+mod first_contact;
 mod help;
 #[cfg(feature = "hub")]
 mod hub;

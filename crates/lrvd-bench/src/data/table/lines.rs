@@ -184,15 +184,16 @@ const SEPARATORS: [(u8, &str); 3] = [(b',', "comma"), (b';', "semicolon"), (b'|'
 /// The separator that the first line has most of, outside quotes.
 fn separator(start: &[u8]) -> (u8, &'static str) {
     let line = start.split(|&byte| byte == b'\n').next().unwrap_or_default();
-    let mut quoted = false;
-    let outside = line.iter().filter(|&&byte| {
-        quoted ^= byte == b'"';
-        !quoted
-    });
-    let outside: Vec<u8> = outside.copied().collect();
-    let count = |separator: u8| outside.iter().filter(|&&byte| byte == separator).count();
-    let most = SEPARATORS.iter().rev().max_by_key(|(separator, _)| count(*separator));
-    *most.unwrap_or(&SEPARATORS[0])
+    let (mut counts, mut quoted) = ([0; SEPARATORS.len()], false);
+    for byte in line {
+        quoted ^= *byte == b'"';
+        let found = SEPARATORS.iter().position(|(separator, _)| separator == byte);
+        if let (Some(found), false) = (found, quoted) {
+            counts[found] += 1;
+        }
+    }
+    let most = (0..counts.len()).rev().max_by_key(|&i| counts[i]);
+    SEPARATORS[most.unwrap_or(0)]
 }
 
 impl Commas {

@@ -1,7 +1,7 @@
 //! A saved language model that is asked.
 
 use lrvd_bench::Result;
-use lrvd_bench::data::{Content};
+use lrvd_bench::data::Content;
 use lrvd_bench::language::{Continuation, Generation, SavedLanguageModel};
 
 use super::card::LanguageCard;

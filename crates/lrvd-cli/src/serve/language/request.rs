@@ -1,6 +1,6 @@
 //! The body of a request to a language model.
 
-use lrvd_bench::data::{Content};
+use lrvd_bench::data::Content;
 use lrvd_bench::language::{Generation, Message, Role};
 use schemars::JsonSchema;
 

@@ -34,8 +34,7 @@ fn golden(name: &str, task: Task) -> Result<Vec<Example>> {
 #[test]
 fn cola_has_no_header_and_quotes_are_letters() {
     let rows =
-        read(Format::Tsv, Task::Cola, "gj04\t1\t\t\"Go,\" he said.\ngj04\t0\t*\tHe \"go.")
-            .unwrap();
+        read(Format::Tsv, Task::Cola, "gj04\t1\t\t\"Go,\" he said.\ngj04\t0\t*\tHe \"go.").unwrap();
     let texts: Vec<_> = rows.iter().map(|row| row.input.text.as_str()).collect();
     assert_eq!(texts, ["\"Go,\" he said.", "He \"go."]);
     assert_eq!([rows[0].label, rows[1].label], [Label::Class(1), Label::Class(0)]);
@@ -59,18 +58,18 @@ fn byte_order_mark_and_carriage_returns_are_no_text() {
 fn columns_are_found_by_name_in_both_layouts() {
     let class = |task, text: &str| {
         let rows = read(Format::Tsv, task, text).unwrap();
-        (rows[0].id.clone(), rows[0].input.text.clone(), rows[0].input.pair.clone().unwrap(), rows[0].label)
+        (
+            rows[0].id.clone(),
+            rows[0].input.text.clone(),
+            rows[0].input.pair.clone().unwrap(),
+            rows[0].label,
+        )
     };
     let expected = |id: &str, label| (id.to_owned(), "A".to_owned(), "B".to_owned(), label);
     for (task, text, id, label) in [
         (Task::Qnli, "index\tquestion\tsentence\tlabel\n9\tA\tB\tnot_entailment", "9", 1),
         (Task::Qnli, "question\tsentence\tlabel\nA\tB\tentailment", "0", 0),
-        (
-            Task::Qqp,
-            "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n7\t1\t2\tA\tB\t1",
-            "7",
-            1,
-        ),
+        (Task::Qqp, "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n7\t1\t2\tA\tB\t1", "7", 1),
         (Task::Qqp, "question1\tquestion2\tlabel\nA\tB\tnot_duplicate", "0", 0),
         (Task::Rte, "index\tsentence1\tsentence2\tlabel\n3\tA\tB\tentailment", "3", 0),
         (Task::Mnli, "sentence1\tsentence2\tlabel\nA\tB\tneutral", "0", 1),
@@ -433,7 +432,8 @@ fn the_columns_of_the_hub_are_read_as_jsonl_too() {
 fn shards_of_the_hub_hold_the_same_items() {
     for set in Task::reasoning() {
         let data = load(&golden_set("parquet"), set, None).unwrap();
-        let mut expected = examples(&golden_set(&format!("items/{set}.jsonl")), Format::Jsonl, set).unwrap();
+        let mut expected =
+            examples(&golden_set(&format!("items/{set}.jsonl")), Format::Jsonl, set).unwrap();
         if matches!(set, Task::WgS | Task::WgM) {
             // The hub drops this set's ids.
             expected.iter_mut().enumerate().for_each(|(row, item)| item.id = row.to_string());
@@ -486,13 +486,7 @@ fn errors_of_questions_name_file_line_and_field() {
         (Task::ArcC, ARC, "\"B\"", "\"A\"", "two choices are labelled `A`"),
         (Task::ArcC, ARC, "\"B\"", "\"E\"", "labelled `A`, `E`, `C`, expected `A`, `B`, …"),
         (Task::ArcC, ARC, "\"id\":\"7\",", "", ": no"),
-        (
-            Task::Obqa,
-            OBQA,
-            ",{\"text\":\"w\",\"label\":\"D\"}",
-            "",
-            "3 choices where 4 are",
-        ),
+        (Task::Obqa, OBQA, ",{\"text\":\"w\",\"label\":\"D\"}", "", "3 choices where 4 are"),
         (
             Task::Obqa,
             OBQA,

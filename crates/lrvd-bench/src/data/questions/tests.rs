@@ -254,7 +254,12 @@ fn asked(pair: Option<&str>) -> Input {
     Input { pair: pair.map(str::to_owned), choices, ..Input::text(" Who saw the ball? ") }
 }
 
-fn own(tokenizer: &TextTokenizer, kind: InputForm, letters: usize, length: usize) -> TextReader<'_> {
+fn own(
+    tokenizer: &TextTokenizer,
+    kind: InputForm,
+    letters: usize,
+    length: usize,
+) -> TextReader<'_> {
     let form = QuestionForm::default();
     TextReader::Questions(Questions::own(tokenizer, kind, form, letters, length).unwrap())
 }
@@ -311,7 +316,10 @@ fn a_passage_goes_before_the_question_and_the_choices_when_room_is_short() {
     assert!(example.ids.len() <= frame + 9, "{}", example.ids.len());
     let (whole, is_cut) = short.measure(&long).unwrap();
     assert!(is_cut && whole > frame + 9);
-    assert!(text.contains("Passage: once") && text.contains("Who saw the ball?\nChoices:"), "{text}");
+    assert!(
+        text.contains("Passage: once") && text.contains("Who saw the ball?\nChoices:"),
+        "{text}"
+    );
     assert!(text.ends_with("B) a dog\nAnswer:"), "{text}");
     let tight = own(&tokenizer, Decoder, 2, 20);
     let error = tight.encode(&long, Label::Class(0)).unwrap_err().to_string();
