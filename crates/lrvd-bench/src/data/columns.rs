@@ -245,8 +245,7 @@ impl NamedColumns {
         let label = found(self.label.as_ref(), label, &LABELS, ("label", file), names)?;
         let taken: Vec<String> =
             [&text, &label].into_iter().filter_map(|(_, n)| n.clone()).collect();
-        let note =
-            (!taken.is_empty()).then(|| format!("{} of `{}`", listed(&taken), file.display()));
+        let note = (!taken.is_empty()).then(|| format!("`{}`: {}", file.display(), listed(&taken)));
         let (text, label) = (text.0, Some(label.0));
         Ok((TextColumns { text, pair: self.pair.clone(), label, choices }, note))
     }
@@ -317,22 +316,22 @@ mod tests {
                 "text,category",
                 "text",
                 "category",
-                "column `category` is read as the label (`--label-column` names another) of `d.csv`",
+                "`d.csv`: column `category` is read as the label (`--label-column` names another)",
             ),
             (
                 &usual,
                 "Query,Intent,id",
                 "Query",
                 "Intent",
-                "column `Query` is read as the text (`--text-column` names another) and column `Intent` is read as the \
-                 label (`--label-column` names another) of `d.csv`",
+                "`d.csv`: column `Query` is read as the text (`--text-column` names another) and column `Intent` is read as the \
+                 label (`--label-column` names another)",
             ),
             (
                 &named,
                 "sentence,topic,target",
                 "sentence",
                 "topic",
-                "column `sentence` is read as the text (`--text-column` names another) of `d.csv`",
+                "`d.csv`: column `sentence` is read as the text (`--text-column` names another)",
             ),
         ] {
             let (columns, said) = resolve(named, names).unwrap();

@@ -21,7 +21,8 @@ fn a_column_of_another_usual_name_is_taken_and_said() {
         .map(|row| row.replacen("card", "\"card", 1).replacen(", please", ", please\"", 1))
         .collect();
     let file = write(dir.path(), "banking.csv", &format!("text,category\n{}", rows.concat()));
-    let taken = "column `category` is read as the label (`--label-column` names another) of `";
+    let taken =
+        "banking.csv`: column `category` is read as the label (`--label-column` names another)";
     let checked = done(&["data", "check", "--train", &file, "--format", "json"]);
     assert!(checked.stderr.contains(taken), "{}", checked.stderr);
     let classes = &checked.json()["splits"][0]["classes"];
