@@ -5,14 +5,13 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
 use burn::tensor::Device;
-use lrvd_bench::classify::{
-    LoadOptions, Prediction, SavedClassifier, TrainOptions, train_classifier,
-};
-use lrvd_bench::data::{Input, load, write_generated};
+use lrvd_bench::adapter::{LoadOptions, Prediction, SavedClassifier};
+use lrvd_bench::data::{Data, Input, load, write_generated};
 use lrvd_bench::progress::Silent;
 use lrvd_bench::settings::{ExperimentConfig, MethodName, Preset};
 use lrvd_bench::suite::{Profile, Suite};
 use lrvd_bench::task::Task;
+use lrvd_bench::{TrainOptions, train};
 use lrvd_burn::train::DrawPolicy;
 use lrvd_core::metrics::Predictions;
 
@@ -71,12 +70,8 @@ impl Held {
             out: folder.join(format!("last-{live}")),
             resume: true,
         };
-        let trained = train_classifier(
-            &options,
-            load(&data_dir, TASK, None)?,
-            &AtomicBool::new(false),
-            &mut Silent,
-        )?;
+        let data = Data::Labelled(load(&data_dir, TASK, None)?);
+        let trained = train(&options, data, &AtomicBool::new(false), &mut Silent)?;
         let load = LoadOptions { policy, ..LoadOptions::default() };
         let classifier = SavedClassifier::load(&trained.adapter, &load, &Device::flex())?;
         let examples = classifier.read_task(TASK, &data_dir)?.examples;
@@ -87,7 +82,7 @@ impl Held {
 
     /// Ranks that pruning left, of all that there were.
     pub fn rank(&self) -> usize {
-        self.classifier.info.ranks.values().sum()
+        self.classifier.info.run.ranks.values().sum()
     }
 
     /// Answers every text, by the call that a user makes.

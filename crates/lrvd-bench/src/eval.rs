@@ -28,10 +28,10 @@ use crate::settings::{ExperimentConfig, ValidConfig};
 use crate::task::Metric;
 
 /// What training, fitting and answering need beside the model.
-#[derive(Clone, Copy, Debug)]
-pub struct RunContext<'a> {
+#[derive(Debug)]
+pub struct RunContext<'a, T = PreparedTask> {
     pub config: &'a ValidConfig,
-    pub task: &'a PreparedTask,
+    pub task: &'a T,
     pub seed: u64,
     pub device: &'a Device,
     pub dtype: DType,
@@ -39,6 +39,14 @@ pub struct RunContext<'a> {
     pub memory: PeakMemory,
     pub watch: PassWatch<'a>,
 }
+
+impl<T> Clone for RunContext<'_, T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for RunContext<'_, T> {}
 
 impl<'a> RunContext<'a> {
     /// `examples` as this run's model reads them.

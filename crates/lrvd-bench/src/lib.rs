@@ -12,11 +12,12 @@
 //! | `backbone` | where the pretrained model comes from |
 //! | [`eval`] | predictions and what is measured of them |
 //! | [`method`] | what each fine-tuning method attaches, minimises and does to ranks |
+//! | [`language`] | a user's texts as tokens |
 //! | [`run`] | one run: beginning, loop, record, folder |
 //! | `report` | tables, comparisons, the page that a person looks at |
-//! | `saved` | where a trained adapter lies, and the base model that it belongs to |
-//! | [`language`] | a language model on a user's own texts: train, save, load, measure, continue |
-//! | [`classify`] | a classifier on a user's own data: train, save, load, evaluate, predict |
+//! | [`adapter`] | what is in an adapter folder; predictions, measurement, new texts of a saved model |
+//! | `train` | [`train()`]: training into a folder |
+//! | [`export`] | adapters for other programs, a model card; ranks and sizes |
 //! | [`check`] | a report on data before anything is trained |
 //! | [`suite`] | whole reproductions: GLUE and reasoning; arms of settings, compared in pairs |
 //!
@@ -25,29 +26,30 @@
 // The crate's only user is `lrvd-cli`: docs are where they say something.
 #![allow(missing_docs, clippy::missing_errors_doc)]
 
+pub mod adapter;
 mod backbone;
 pub mod check;
-pub mod classify;
 pub mod data;
 mod error;
 pub mod eval;
+pub mod export;
 mod io;
 pub mod language;
 pub mod method;
 pub mod record;
 mod report;
 pub mod run;
-mod saved;
 pub mod settings;
 pub mod suite;
 pub mod task;
 mod text;
+mod train;
 
 pub use error::{Error, Kind, Result, kind_of};
 pub use lrvd_models::Error as ModelsError;
 pub use report::Judged;
-pub use saved::FileHashes;
 pub use text::{UnknownName, decimals, grouped, printable, printable_json};
+pub use train::{TrainOptions, TrainOutcome, train};
 
 pub mod progress {
     pub use lrvd_burn::train::{Event, ProgressSink, Silent};

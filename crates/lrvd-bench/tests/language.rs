@@ -5,12 +5,11 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use lrvd_bench::data::{Content, Data, NamedColumns, OwnFiles, TextSet, Validation, read_texts};
-use lrvd_bench::language::{
-    Generation, LanguageLoadOptions, LanguageOptions, SavedLanguageModel, train_language,
-};
+use lrvd_bench::adapter::{Generation, OpenOptions, SavedLanguageModel};
+use lrvd_bench::data::{Content, Data, DataSource, NamedColumns, Validation, read_texts};
 use lrvd_bench::progress::{Event, ProgressSink, Silent};
 use lrvd_bench::settings::{ConfigOverrides, MethodName, Training};
+use lrvd_bench::{TrainOptions, train};
 use lrvd_burn::burn::tensor::Device;
 
 const STEPS: usize = 18;
@@ -32,8 +31,8 @@ fn write_rows(dir: &Path) -> PathBuf {
     file
 }
 
-fn texts(dir: &Path) -> TextSet {
-    let source = OwnFiles {
+fn texts(dir: &Path) -> Data {
+    let source = DataSource::Files {
         train: write_rows(dir),
         validation: Validation::Share(0.25),
         columns: NamedColumns::default(),
@@ -41,11 +40,10 @@ fn texts(dir: &Path) -> TextSet {
         regression: false,
         classifies: false,
     };
-    let Data::Texts(data) = source.read().unwrap() else { panic!("labelled rows") };
-    data
+    source.read().unwrap()
 }
 
-fn options(dir: &Path, out: &str, method: MethodName) -> LanguageOptions {
+fn options(dir: &Path, out: &str, method: MethodName) -> TrainOptions {
     let mut config = ConfigOverrides::new(Some(Training::Language), None, None).unwrap();
     for assignment in [
         &format!("steps={STEPS}"),
@@ -64,7 +62,7 @@ fn options(dir: &Path, out: &str, method: MethodName) -> LanguageOptions {
     ] {
         config.assign(assignment).unwrap();
     }
-    LanguageOptions {
+    TrainOptions {
         model: llama(),
         method,
         target_rank: None,
@@ -94,36 +92,31 @@ fn an_interrupted_run_ends_in_the_same_bytes_across_a_prune() {
     for method in [MethodName::BAYES_LORA, MethodName::ADALORA] {
         let dir = tempfile::tempdir().unwrap();
         let whole = options(dir.path(), "whole", method);
-        let record =
-            train_language(&whole, texts(dir.path()), &AtomicBool::new(false), &mut Silent)
-                .unwrap()
-                .record
-                .unwrap();
+        let record = train(&whole, texts(dir.path()), &AtomicBool::new(false), &mut Silent)
+            .unwrap()
+            .record
+            .unwrap();
         let total = |at: usize| record.rank_events.get(at).map(|event| event.total_rank);
         if method == MethodName::BAYES_LORA {
             assert!(total(1) < total(0) && total(1) > Some(0), "{:?}", record.rank_events);
         }
 
-        let parts = LanguageOptions { resume: true, ..options(dir.path(), "parts", method) };
+        let parts = TrainOptions { resume: true, ..options(dir.path(), "parts", method) };
         // Before the first prune, and behind it.
         for stops in [&[3][..], &[8, 9], &[]] {
             let stop = AtomicBool::new(false);
-            let outcome = train_language(
-                &parts,
-                texts(dir.path()),
-                &stop,
-                &mut StopAt { steps: stops, stop: &stop },
-            )
-            .unwrap();
+            let outcome =
+                train(&parts, texts(dir.path()), &stop, &mut StopAt { steps: stops, stop: &stop })
+                    .unwrap();
             assert_eq!(outcome.record.is_some(), stops.is_empty());
             if !stops.is_empty() {
                 // The unfinished run answers, too.
                 let model = SavedLanguageModel::load(
                     &parts.out,
-                    &LanguageLoadOptions::default(),
+                    &OpenOptions::default(),
                     &Device::flex(),
                 );
-                assert_eq!(model.unwrap().info.unwrap().step, stops[0]);
+                assert_eq!(model.unwrap().info.unwrap().run.step, stops[0]);
             }
         }
         let mut names = vec![
@@ -146,8 +139,8 @@ fn an_interrupted_run_ends_in_the_same_bytes_across_a_prune() {
 fn answers_do_not_depend_on_the_company_of_a_text() {
     let dir = tempfile::tempdir().unwrap();
     let options = options(dir.path(), "out", MethodName::BAYES_LORA);
-    train_language(&options, texts(dir.path()), &AtomicBool::new(false), &mut Silent).unwrap();
-    let load = LanguageLoadOptions::default();
+    train(&options, texts(dir.path()), &AtomicBool::new(false), &mut Silent).unwrap();
+    let load = OpenOptions::default();
     let model = SavedLanguageModel::load(&options.out, &load, &Device::flex()).unwrap();
     let rows = read_texts(&dir.path().join("rows.csv"), None, true).unwrap();
     let (all, notes) = model.evaluate(&rows, 2, 7).unwrap();

@@ -228,6 +228,20 @@ pub(crate) fn load_model(
     }
 }
 
+/// A model whose checkpoint has the head that answers `task`, in single precision.
+pub(crate) fn load_fine_tuned(
+    backbone: &Backbone,
+    task: &PreparedTask,
+    device: &Device,
+) -> Result<AutoClassifier> {
+    let Architecture::Deberta(config) = &backbone.architecture else {
+        return Ok(load_model(backbone, task, true, 0, device, DType::F32)?.0);
+    };
+    let store = open_weights(&backbone.location.folder)?;
+    let (model, _) = DebertaClassifier::from_fine_tuned(&store, config, device, DType::F32)?;
+    Ok(AutoClassifier::Deberta(model))
+}
+
 /// A folder with `config.json`, weights and tokenizer, or a GGUF file, which holds all three.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ModelLocation {
@@ -238,6 +252,10 @@ pub(crate) struct ModelLocation {
 }
 
 impl ModelLocation {
+    pub(crate) fn of_folder(folder: &Path) -> Self {
+        Self { name: folder.display().to_string(), folder: folder.to_owned() }
+    }
+
     /// A name that still finds the model from another working directory.
     pub(crate) fn lasting_name(&self) -> String {
         // A repository keeps its name: where its files lie is the cache's business.

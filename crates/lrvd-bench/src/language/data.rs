@@ -12,23 +12,23 @@ use crate::data::{TextRow, TextSet};
 use crate::error::{Burn, Result};
 use crate::settings::ExperimentConfig;
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct LanguageTask {
-    pub(super) train: Vec<LanguageExample>,
-    pub(super) holdout: Vec<LanguageExample>,
-    pub(super) validation: Vec<LanguageExample>,
+    pub train: Vec<LanguageExample>,
+    pub holdout: Vec<LanguageExample>,
+    pub validation: Vec<LanguageExample>,
     /// Number of each validation text among the rows of its split, from 0.
-    pub(super) validation_ids: Vec<String>,
-    pub(super) pad_id: u32,
+    pub validation_ids: Vec<String>,
+    pub pad_id: u32,
     /// What a reader of the results must know, one sentence each.
-    pub(super) notes: Vec<String>,
+    pub notes: Vec<String>,
 }
 
 impl LanguageTask {
     /// The rows as `reader` reads them, as many and as long as `config` wants.
     ///
     /// Rows without a token to learn within the longest input are left out and counted.
-    pub(super) fn new(
+    pub(crate) fn new(
         mut data: TextSet,
         reader: &LanguageReader<'_>,
         config: &ExperimentConfig,
@@ -62,7 +62,7 @@ impl LanguageTask {
     }
 }
 
-pub(super) fn encoded(
+pub(crate) fn encoded(
     split: &'static str,
     rows: &[TextRow],
     reader: &LanguageReader<'_>,
@@ -115,9 +115,9 @@ pub(crate) struct LanguageExample {
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LanguageExamples<'a> {
-    pub(super) texts: &'a [LanguageExample],
-    pub(super) pad_id: u32,
-    pub(super) device: &'a Device,
+    pub texts: &'a [LanguageExample],
+    pub pad_id: u32,
+    pub device: &'a Device,
 }
 
 impl Examples for LanguageExamples<'_> {

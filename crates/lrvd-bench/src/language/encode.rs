@@ -31,7 +31,7 @@ pub(crate) struct LanguageReader<'a> {
     stops: BTreeSet<u32>,
     end: Option<u32>,
     /// Fills a batch; nothing reads it.
-    pub(super) pad_id: u32,
+    pub(crate) pad_id: u32,
     max_length: usize,
     model: String,
 }
@@ -87,11 +87,11 @@ impl<'a> LanguageReader<'a> {
         })
     }
 
-    pub(super) fn stops(&self) -> Vec<u32> {
+    pub(crate) fn stops(&self) -> Vec<u32> {
         self.stops.iter().copied().collect()
     }
 
-    pub(super) fn has_chat(&self) -> bool {
+    pub(crate) fn has_chat(&self) -> bool {
         self.chat.is_some()
     }
 
@@ -118,7 +118,7 @@ impl<'a> LanguageReader<'a> {
     }
 
     /// The tokens after which an answer is asked for.
-    pub(super) fn prompt(&self, content: &Content) -> Result<Vec<u32>> {
+    pub(crate) fn prompt(&self, content: &Content) -> Result<Vec<u32>> {
         Ok(match content {
             Content::Text { prompt, .. } => self.tokens.opened(prompt)?,
             Content::Chat(messages) => self.tokens.ids(&self.asked(messages)?)?,

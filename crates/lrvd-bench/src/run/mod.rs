@@ -1,17 +1,31 @@
-//! One fine-tuning run: a fresh start or a checkpoint, the loop, the record, the folder.
+//! One run: a fresh start or a checkpoint, the loop of [`lrvd_burn::train`], the record, the folder.
+//!
+//! | File | What is in it |
+//! |---|---|
+//! | `task` | what a run must know of the kind of its rows |
+//! | `classes`, `texts` | the two kinds: classes and scores, tokens of texts |
+//! | `settings` | what determines the numbers of a run: `settings.json` |
+//! | `start` | from a fresh start or a checkpoint to the last step |
+//! | `outcome` | the finished run as a record, and its predictions |
+//! | `folder` | the folder that it writes into |
 
+mod classes;
 mod folder;
 mod outcome;
+mod settings;
 mod start;
+mod task;
+mod texts;
 
 pub use lrvd_burn::train::{MAX_SEED, check_seed};
 
 pub(crate) use folder::{
-    ADAPTER_DIR, AdapterFiles, CHECKPOINT_DIR, OutputFolder, RECORD_FILE, SETTINGS_FILE,
-    adapter_files, clear, remove_parts, still_there,
+    ADAPTER_DIR, CHECKPOINT_DIR, OutputFolder, RECORD_FILE, SETTINGS_FILE, clear, remove_parts,
+    still_there,
 };
-pub(crate) use outcome::{
-    Candidate, Finished, RunLabel, rank_record, reported, run_record, summary, write_predictions,
-};
+pub(crate) use outcome::{Finished, LAST_PREDICTIONS, RunLabel, reported, summary};
+pub(crate) use settings::{ClassSettings, TextSettings, TrainSettings, is_run_on_texts};
 pub use start::fit;
-pub(crate) use start::{FinalWatch, Run, RunStart, RunState};
+pub(crate) use start::{Run, RunPlace, RunState};
+pub(crate) use task::{ByDraws, RunStart, TrainTask};
+pub(crate) use texts::{measures, scored, write_predictions};

@@ -4,27 +4,24 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Instant;
 
-use burn::module::Module;
+use burn::module::Module as _;
 use lrvd_burn::model::{AdaptedModel, trainable_counts};
-use lrvd_burn::train::{self, TrainState};
+use lrvd_burn::train::{self, RankPolicy as _, TrainState};
 use lrvd_core::prune::RankSummary;
-use lrvd_models::AutoClassifier;
 
 use super::start::RunState;
-use crate::data::PreparedTask;
+use super::task::{ByDraws, Measures, TrainTask};
 use crate::error::Result;
-use crate::eval::{
-    RunContext, Scored, energy_records, label_number, score_draws, selective_records,
-    statistic_record,
-};
-use crate::io::{create_dir, write_json_lines};
-use crate::method::Tuning;
+use crate::eval::{RunContext, energy_records, statistic_record};
 use crate::record::{
-    CheckpointRecord, Checkpoints, EvalPoint, ParameterCounts, PredictionLine, RankBudget,
-    RunRecord, RunStatus,
+    CheckpointRecord, Checkpoints, EvalPoint, ParameterCounts, RankBudget, RunRecord, RunStatus,
 };
 use crate::settings::{CheckpointChoice, ExperimentConfig, MethodName, RankRequest};
 use crate::task::Goal;
+
+/// Answers of the last model and of the best one to the validation rows.
+pub(crate) const LAST_PREDICTIONS: &str = "predictions-last.jsonl";
+const BEST_PREDICTIONS: &str = "predictions-best.jsonl";
 
 pub(crate) struct RunLabel<'a> {
     pub task: &'a str,
@@ -62,56 +59,47 @@ pub(crate) fn reported<M>(
     }
 }
 
-pub(crate) struct Finished {
+pub(crate) struct Finished<T: TrainTask> {
     pub record: RunRecord,
     /// Answers of the last checkpoint to the validation split, by number of draws.
-    pub scored: BTreeMap<u32, Scored>,
+    pub answers: ByDraws<T::Answers>,
 }
 
-pub(crate) struct Candidate<'a, M> {
-    pub model: &'a M,
-    pub step: usize,
-    pub ranks: BTreeMap<String, usize>,
-    pub removed: &'a BTreeMap<String, Vec<f64>>,
+struct Candidate<'a, M> {
+    model: &'a M,
+    step: usize,
+    ranks: BTreeMap<String, usize>,
+    removed: &'a BTreeMap<String, Vec<f64>>,
 }
 
 /// Cuts the last model to its ranks in use, evaluates it and the best one, and writes their
 /// predictions into `folder`. The journal of `run` moves into the record.
-pub(super) fn record(
-    context: &RunContext<'_>,
-    run: &mut RunState,
+pub(super) fn record<T: TrainTask>(
+    context: &RunContext<'_, T>,
+    run: &mut RunState<T>,
     label: &RunLabel<'_>,
     folder: &Path,
-) -> Result<Finished> {
+) -> Result<Finished<T>> {
     let begun = Instant::now();
-    let RunState { state, method, .. } = run;
+    let RunState::<T> { state, method, .. } = run;
     let ranks = method.ranks(&state.model);
     method.compact(&mut state.model);
-    method.finish(&mut state.model, context)?;
-    let last =
-        Candidate { model: &state.model, step: state.done, ranks, removed: &state.journal.removed };
-    let (last_record, scored) = checkpoint(
-        context,
-        &**method,
-        label.method,
-        &last,
-        &folder.join("predictions-last.jsonl"),
-    )?;
+    T::finish(context, &mut state.model, method)?;
+    let (path, removed) = (folder.join(LAST_PREDICTIONS), &state.journal.removed);
+    let last = Candidate { model: &state.model, step: state.done, ranks, removed };
+    let (last_record, answers) = checkpoint(context, method, label.method, &last, &path)?;
+    let path = folder.join(BEST_PREDICTIONS);
     let best_record = match state.best.as_ref().filter(|_| !label.method.can().post_hoc) {
         // The best model is the last one: its answers are known.
         Some(best) if best.info.step == state.done => {
-            write_predictions(context.task, &scored, &folder.join("predictions-best.jsonl"))?;
+            context.task.write_predictions(&answers, &path)?;
             Some(last_record.clone())
         }
         Some(best) => {
-            let candidate = Candidate {
-                model: &best.model,
-                step: best.info.step,
-                ranks: best.info.ranks.clone(),
-                removed: &best.info.removed,
-            };
-            let path = folder.join("predictions-best.jsonl");
-            Some(checkpoint(context, &**method, label.method, &candidate, &path)?.0)
+            let (model, info) = (&best.model, &best.info);
+            let (step, ranks, removed) = (info.step, info.ranks.clone(), &info.removed);
+            let best = Candidate { model, step, ranks, removed };
+            Some(checkpoint(context, method, label.method, &best, &path)?.0)
         }
         None => None,
     };
@@ -119,9 +107,8 @@ pub(super) fn record(
     let mut record = run_record(context.config, state, label, checkpoints);
     record.evaluate_seconds += begun.elapsed().as_secs_f64();
     record.peak_memory_bytes = context.memory.bytes();
-    record.trainable_parameters.stored = method.stored_parameters() as u64;
-    record.fitted = method.fitted();
-    Ok(Finished { record, scored })
+    T::complete(&mut record, method);
+    Ok(Finished { record, answers })
 }
 
 /// One line of results for the terminal: the metric of `goal` at the mean, and the rank.
@@ -136,7 +123,7 @@ pub(crate) fn summary(record: &RunRecord, goal: &Goal) -> String {
     )
 }
 
-pub(crate) fn run_record<M: AdaptedModel>(
+fn run_record<M: AdaptedModel>(
     config: &ExperimentConfig,
     state: &mut TrainState<M>,
     label: &RunLabel<'_>,
@@ -200,176 +187,42 @@ fn history(
     points.into_iter().map(point).collect()
 }
 
-fn checkpoint(
-    context: &RunContext<'_>,
-    method: &(dyn Tuning + 'static),
+/// What `candidate` answers, and the record of it.
+fn checkpoint<T: TrainTask>(
+    context: &RunContext<'_, T>,
+    method: &T::Method,
     name: MethodName,
-    candidate: &Candidate<'_, AutoClassifier>,
+    candidate: &Candidate<'_, T::Model>,
     path: &Path,
-) -> Result<(CheckpointRecord, BTreeMap<u32, Scored>)> {
+) -> Result<(CheckpointRecord, ByDraws<T::Answers>)> {
     let model = candidate.model.clone().valid();
-    let (scored, seconds) = answers(context, method, name, &model)?;
-    write_predictions(context.task, &scored, path)?;
-    let record = CheckpointRecord {
-        reliability: scored
-            .iter()
-            .filter_map(|(&k, s)| s.reliability.clone().map(|r| (k, r)))
-            .collect(),
-        selective: selective_records(&scored, context.task)?,
-        predict_seconds: seconds,
-        metrics: scored.iter().map(|(&k, s)| (k, s.metrics.clone())).collect(),
-        ..rank_record(context.config, name, candidate)?
-    };
-    Ok((record, scored))
-}
-
-/// What a checkpoint's record says of its ranks; what is measured of its answers is left empty.
-pub(crate) fn rank_record<M: AdaptedModel>(
-    config: &ExperimentConfig,
-    name: MethodName,
-    candidate: &Candidate<'_, M>,
-) -> Result<CheckpointRecord> {
+    let draws = name.draws(context.config);
+    let (answers, predict_seconds) = T::answers(context, &model, method, &draws)?;
+    context.task.write_predictions(&answers, path)?;
+    let Measures { metrics, reliability, selective } = context.task.measures(&answers)?;
     let ranks: Vec<usize> = candidate.ranks.values().copied().collect();
-    let summary = RankSummary::new(&ranks, config.initial_rank);
+    let summary = RankSummary::new(&ranks, context.config.initial_rank);
     // Noise that is fitted around trained means, as TFB's is, says nothing of what a direction is worth.
     let (statistics, energy) = if name.can().post_hoc {
         (None, BTreeMap::new())
     } else {
         (
-            statistic_record(candidate.model, config, candidate.removed)?,
-            energy_records(candidate.model, config)?,
+            statistic_record(candidate.model, context.config, candidate.removed)?,
+            energy_records(candidate.model, context.config)?,
         )
     };
-    Ok(CheckpointRecord {
+    let record = CheckpointRecord {
         step: candidate.step as u64,
         ranks: candidate.ranks.iter().map(|(p, &r)| (p.clone(), r as u32)).collect(),
         total_rank: summary.total as u64,
         average_rank: summary.average,
         percent_rank: summary.percent,
-        metrics: BTreeMap::new(),
-        reliability: BTreeMap::new(),
-        selective: BTreeMap::new(),
-        predict_seconds: BTreeMap::new(),
+        metrics,
+        reliability,
+        selective,
+        predict_seconds,
         statistics,
         energy,
-    })
-}
-
-type ByDraws<T> = BTreeMap<u32, T>;
-
-/// The method's answers to the validation split, deterministic (0) and at every number of draws, and the
-/// seconds that each number took.
-fn answers(
-    context: &RunContext<'_>,
-    method: &(dyn Tuning + 'static),
-    name: MethodName,
-    model: &AutoClassifier,
-) -> Result<(ByDraws<Scored>, ByDraws<f64>)> {
-    let examples = context.examples(&context.task.validation);
-    let inputs = context.inputs(&examples);
-    let (mut scored, mut seconds) = (BTreeMap::new(), BTreeMap::new());
-    // The answer to `asked` draws serves all numbers in `kept`.
-    let mut answer = |asked: usize, kept: &[usize]| -> Result<()> {
-        let begun = Instant::now();
-        let logits = method.predict(model, &inputs, asked)?;
-        let took = begun.elapsed().as_secs_f64();
-        for &draws in kept {
-            let all = draws == asked;
-            let first = (!all).then(|| logits.first(draws));
-            let share = if all { 1.0 } else { draws as f64 / asked as f64 };
-            let logits = first.as_ref().unwrap_or(&logits);
-            scored.insert(draws as u32, score_draws(logits, context.task)?);
-            seconds.insert(draws as u32, took * share);
-        }
-        Ok(())
     };
-    answer(0, &[0])?;
-    let numbers = name.draws(context.config);
-    match numbers.iter().max().filter(|_| method.draws_nest()) {
-        Some(&most) => answer(most, &numbers)?,
-        None => numbers.iter().try_for_each(|&draws| answer(draws, &[draws]))?,
-    }
-    Ok((scored, seconds))
-}
-
-pub(crate) fn write_predictions(
-    task: &PreparedTask,
-    scored: &BTreeMap<u32, Scored>,
-    path: &Path,
-) -> Result<()> {
-    if let Some(parent) = path.parent().filter(|p| !p.as_os_str().is_empty()) {
-        create_dir(parent)?;
-    }
-    let width = task.labels;
-    let uncertain = || scored.iter().filter_map(|(&k, s)| Some((k, s, s.uncertainty.as_ref()?)));
-    let rows = task.validation_ids.iter().zip(&task.validation).enumerate();
-    write_json_lines(
-        path,
-        rows.map(|(i, (id, example))| PredictionLine {
-            id: id.clone(),
-            label: label_number(example.label),
-            probs: scored
-                .iter()
-                .map(|(&k, s)| (k, s.outputs[i * width..(i + 1) * width].to_vec()))
-                .collect(),
-            entropy: uncertain().map(|(k, _, u)| (k, u.predictive_entropy[i])).collect(),
-            // A single model agrees with itself: its mean is absent, and so are its values.
-            mutual_information: uncertain()
-                .filter(|(_, s, _)| s.metrics.mutual_information.is_some())
-                .map(|(k, _, u)| (k, u.mutual_information[i]))
-                .collect(),
-        }),
-    )
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-
-    use lrvd_burn::train::Logits;
-
-    use super::*;
-    use crate::data::Label;
-    use crate::data::batch::TokenisedExample;
-    use crate::io::read_lines;
-
-    #[test]
-    fn uncertainty_is_written_for_every_number_of_draws() {
-        let goal = Goal::classification("tone", ["a", "b", "c"].map(String::from).to_vec());
-        let example = TokenisedExample {
-            ids: vec![1],
-            type_ids: vec![0],
-            choices: None,
-            label: Label::Class(1),
-        };
-        let task = PreparedTask {
-            validation: vec![example],
-            validation_ids: vec!["first".to_owned()],
-            ..PreparedTask::without_examples(goal)
-        };
-        // Without draws two members that contradict each other; one draw; two draws that agree.
-        let (b, c) = ([0.0, 9.0, 0.0], [0.0, 0.0, 9.0]);
-        let answers = [(0, [b, c].concat()), (1, b.to_vec()), (2, [b, b].concat())];
-        let scored =
-            answers.map(|(k, logits)| (k, score_draws(&Logits::new(logits, 1, 3), &task).unwrap()));
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("new").join("predictions.jsonl");
-        write_predictions(&task, &BTreeMap::from(scored), &path).unwrap();
-        let lines: Vec<PredictionLine> = read_lines(&path).unwrap();
-        let [line] = lines.as_slice() else { panic!("one example") };
-        assert_eq!((line.id.as_str(), line.label), ("first", 1.0));
-        assert_eq!(line.entropy.keys().copied().collect::<Vec<_>>(), [0, 1, 2]);
-        assert!(line.entropy[&0] > 0.6 && line.entropy[&1] < 0.1);
-        // A single model has no members that could disagree.
-        assert_eq!(line.mutual_information.keys().copied().collect::<Vec<_>>(), [0, 2]);
-        assert!(line.mutual_information[&0] > 0.6 && line.mutual_information[&2] < 1e-12);
-
-        // Answered at the mean: no mutual information, where a cascade spared the draws.
-        let spared = Logits { made: Some(vec![0]), ..Logits::new([b, b].concat(), 1, 3) };
-        let scored = score_draws(&spared, &task).unwrap();
-        assert_eq!(scored.metrics.mutual_information, None);
-        write_predictions(&task, &BTreeMap::from([(2, scored)]), &path).unwrap();
-        let lines: Vec<PredictionLine> = read_lines(&path).unwrap();
-        assert!(lines[0].mutual_information.is_empty() && lines[0].entropy.len() == 1);
-    }
+    Ok((record, answers))
 }

@@ -1,48 +1,37 @@
-//! One fine-tuning run of a classifier: a fresh start or a checkpoint, the loop, the evaluation at its end.
+//! One fine-tuning run: a fresh start or a checkpoint, the loop, the evaluation at its end.
 
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use burn::module::Module;
-use burn::tensor::{DType, Device};
+use burn::tensor::DType;
 use lrvd_burn::model::AdapterTargets;
 use lrvd_burn::train::{
-    self, BestModel, Checkpoints, DrawPolicy, Evaluation, Examples, Inputs, LabelledExamples,
-    Observer, Ordered, Outcome, PassWatch, TrainState, calibrated_losses, latest_checkpoint,
-    load_checkpoint,
+    self, Checkpoints, Evaluation, Observer, Ordered, Outcome, PassWatch, RankPolicy as _,
+    TrainState, latest_checkpoint, load_checkpoint,
 };
 use lrvd_models::AutoClassifier;
 
 use super::outcome::record;
-use super::{Finished, RunLabel};
-use crate::backbone::{Backbone, load_model};
-use crate::data::batch::{TokenExamples, TokenisedExample};
+use super::task::{RunStart, TrainTask};
+use super::{CHECKPOINT_DIR, Finished, RECORD_FILE, RunLabel, still_there};
 use crate::data::{PreparedTask, in_order};
 use crate::error::{Burn, Error, Kind, Result, kind_of};
-use crate::eval::{PeakMemory, RunContext, score_draws};
+use crate::eval::{PeakMemory, RunContext};
+use crate::io::{JsonLayout, write_json};
 use crate::method::Tuning;
 use crate::progress::{Event, ProgressSink};
-use crate::settings::{MethodName, RankRequest, ValidConfig};
+use crate::record::RunRecord;
+use crate::settings::MethodName;
 
-pub(crate) type RunState = train::Run<AutoClassifier, dyn Tuning>;
+/// A model of a task with its method.
+pub(crate) type RunState<T = PreparedTask> =
+    train::Run<<T as TrainTask>::Model, <T as TrainTask>::Method>;
 
-#[derive(Clone, Copy)]
-pub(crate) struct RunStart<'a> {
-    pub config: &'a ValidConfig,
-    pub backbone: &'a Backbone,
-    pub task: &'a PreparedTask,
-    pub method: MethodName,
-    pub request: RankRequest,
-    pub seed: u64,
-    pub device: &'a Device,
-}
-
-pub(crate) struct Run<'a> {
-    pub start: RunStart<'a>,
-    task: Cow<'a, PreparedTask>,
+pub(crate) struct Run<'a, T: TrainTask = PreparedTask> {
+    start: RunStart<'a, T>,
+    task: Cow<'a, T>,
     memory: PeakMemory,
     stop: &'a AtomicBool,
     label: String,
@@ -50,90 +39,61 @@ pub(crate) struct Run<'a> {
     position: (usize, usize),
 }
 
-impl RunStart<'_> {
-    pub(crate) fn fresh(&self) -> Result<RunState> {
+/// Where a run leaves its results, and what they are called.
+pub(crate) struct RunPlace<'a> {
+    /// The output folder, of this run or of all.
+    pub out: &'a Path,
+    /// The folder of the run.
+    pub folder: &'a Path,
+    pub label: RunLabel<'a>,
+    pub layout: JsonLayout,
+    /// One line of results for the terminal.
+    pub summary: &'a dyn Fn(&RunRecord) -> String,
+}
+
+impl<T: TrainTask> RunStart<'_, T> {
+    pub(crate) fn fresh(&self) -> Result<RunState<T>> {
         self.attached(self.load()?)
     }
 
-    pub(crate) fn load(&self) -> Result<AutoClassifier> {
-        let dtype = self.backbone.stored_as(self.config.base_precision)?;
-        let dropout = self.config.backbone_dropout;
-        Ok(load_model(self.backbone, self.task, dropout, self.seed, self.device, dtype)?.0)
+    pub(crate) fn load(&self) -> Result<T::Model> {
+        T::load(self)
     }
 
     /// [`fresh`](Self::fresh) around the `model` that [`load`](Self::load) returned.
-    pub(crate) fn attached(&self, model: AutoClassifier) -> Result<RunState> {
+    pub(crate) fn attached(&self, model: T::Model) -> Result<RunState<T>> {
         let config = self.config;
-        let method = self.method.build(config, self.request)?;
-        let mut targets = config.target_modules.clone();
-        if matches!(model, AutoClassifier::LlamaScore(_)) && targets.len() > 1 {
-            // A model that predicts a number has no head over the vocabulary.
-            targets.retain(|name| name != "lm_head");
-        }
-        let targets = AdapterTargets::Names(targets);
+        let method = T::build(self.method, config, self.request)?;
+        let targets = AdapterTargets::Names(T::targets(&model, &config.target_modules));
         let run = train::Run::with(model, method, &targets, &config.training(self.seed))?;
-        self.check_policy(&run)?;
-        Ok(run)
-    }
-
-    /// Rejects a policy of draws that the method or the task has no use for, by one question.
-    ///
-    /// Whoever follows a policy answers a cascade that decides everything without a draw, and says so.
-    fn check_policy(&self, run: &RunState) -> Burn<()> {
-        let (config, policy) = (self.config, self.config.prediction);
-        let (draws, first) = (self.method.draws(config), self.task.validation.first());
-        let (Some(setting), Some(first)) = (policy.asked(), first) else { return Ok(()) };
-        let Some(&draws) = draws.iter().max() else { return Ok(()) };
-        let examples = TokenExamples {
-            examples: std::slice::from_ref(first),
-            pad_id: self.task.pad_id,
-            labels: self.task.labels,
-            device: self.device,
-            dtype: DType::F32,
-        };
-        let cascade = if self.task.goal.is_regression() { policy.cascade } else { Some(0.0) };
-        let policy = DrawPolicy { cascade, ..policy };
-        let kind = config.prediction_draws;
-        let inputs = Inputs { policy, kind, ..Inputs::new(&examples) };
-        let model = run.state.model.clone().valid();
-        let answer = run.method.predict(&model, &inputs, draws)?;
-        if cascade.is_some() && answer.made.is_none() {
-            return Err(lrvd_burn::Error::Argument(format!(
-                "`{setting}` is for draws that a seed addresses one by one, and the method has others"
-            )));
-        }
-        Ok(())
-    }
-
-    pub(crate) fn resumed(&self, path: &Path) -> Result<RunState> {
-        let mut run = self.fresh()?;
-        load_checkpoint(path, &mut run.state, &mut *run.method)?;
+        T::check(self, &run.state.model, &run.method)?;
         Ok(run)
     }
 }
 
-impl<'a> Run<'a> {
+impl<'a, T: TrainTask> Run<'a, T> {
     pub(crate) fn new(
-        start: RunStart<'a>,
+        start: RunStart<'a, T>,
         stop: &'a AtomicBool,
         label: String,
         position: (usize, usize),
     ) -> Result<Self> {
-        let method = start.method.build(start.config, start.request)?;
-        let share = method.holdout();
-        let searches = method.search().is_some();
-        let drawn = start.config.drawn_share(searches, start.task.train.len());
+        let (config, seed) = (start.config, start.seed);
+        let method = T::build(start.method, config, start.request)?;
+        let [train, ..] = start.task.splits();
+        let share = T::holdout(&method);
+        let drawn = config.drawn_share(method.search().is_some(), train.len());
         let task = if drawn > 0.0 {
-            Cow::Owned(start.task.holding_out_drawn(drawn, start.seed))
+            Cow::Owned(start.task.holding_out(drawn, Some(seed)))
         } else if share > 0.0 {
-            Cow::Owned(start.task.holding_out(share))
+            Cow::Owned(start.task.holding_out(share, None))
         } else {
             Cow::Borrowed(start.task)
         };
         Ok(Self { start, task, memory: PeakMemory::start(), stop, label, position })
     }
 
-    pub(crate) fn context(&self) -> RunContext<'_> {
+    pub(crate) fn context(&self) -> RunContext<'_, T> {
         RunContext {
             config: self.start.config,
             task: &self.task,
@@ -145,27 +105,50 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Evaluates the trained `run` and writes its predictions into `folder`; `None` if a stop request ended that.
-    pub(crate) fn record(
+    /// Trains `begun` to the end, evaluates it, and leaves predictions, what `keep` writes, and last of all the record in the
+    /// run's folder; `None` if a stop request ended that after a checkpoint, or `keep` returns `None`.
+    pub(crate) fn complete(
         &self,
-        run: &mut RunState,
-        label: &RunLabel<'_>,
-        folder: &Path,
+        mut begun: RunState<T>,
+        place: &RunPlace<'_>,
         sink: &mut dyn ProgressSink,
-    ) -> Result<Option<Finished>> {
-        let total = self.answers(run, label.method);
-        self.watched(sink, total, |context| record(context, run, label, folder))
+        keep: impl FnOnce(RunState<T>, &mut Finished<T>, &mut dyn ProgressSink) -> Result<Option<()>>,
+    ) -> Result<Option<RunRecord>> {
+        let &RunPlace { out, folder, ref label, layout, summary } = place;
+        let checkpoints = Checkpoints::open(&folder.join(CHECKPOINT_DIR))?;
+        if self.train(&mut begun, &checkpoints, sink)? == Outcome::Stopped {
+            return Ok(None);
+        }
+        still_there(out)?;
+        let (total, mut trained) = (self.answers(&begun, label.method), begun);
+        let recorded =
+            self.watched(sink, total, |context| record(context, &mut trained, label, folder))?;
+        let Some(mut finished) = recorded else { return Ok(None) };
+        let Some(()) = keep(trained, &mut finished, sink)? else { return Ok(None) };
+        let record = finished.record;
+        write_json(&folder.join(RECORD_FILE), &record, layout)?;
+        still_there(out)?;
+        checkpoints.remove()?;
+        let (label, summary) = (self.label.clone(), summary(&record));
+        sink.event(&Event::RunFinished { label, summary, seconds: record.train_seconds });
+        Ok(Some(record))
     }
 
     /// What `answer` returns after about `total` answers under this run's watch; `None` if a stop request ended it.
-    pub(crate) fn watched<T>(
+    pub(crate) fn watched<R>(
         &self,
         sink: &mut dyn ProgressSink,
         total: usize,
-        answer: impl FnOnce(&RunContext<'_>) -> Result<T>,
-    ) -> Result<Option<T>> {
-        let watch = FinalWatch::new(self.stop, sink, total);
-        let passed = |answers| watch.passed(answers);
+        answer: impl FnOnce(&RunContext<'_, T>) -> Result<R>,
+    ) -> Result<Option<R>> {
+        sink.event(&Event::Evaluating { done: 0, total });
+        let (sink, done) = (RefCell::new(sink), Cell::new(0));
+        let passed = |answers: usize| {
+            // What a method spares or adds is not known before.
+            done.set((done.get() + answers).min(total));
+            sink.borrow_mut().event(&Event::Evaluating { done: done.get(), total });
+            !self.stop.load(Ordering::Relaxed)
+        };
         let context = RunContext { watch: PassWatch::new(&passed), ..self.context() };
         match answer(&context) {
             Err(error) if kind_of(&error) == Some(Kind::Stopped) => Ok(None),
@@ -173,36 +156,37 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// About how many answers [`record`](Self::record) takes.
-    fn answers(&self, run: &RunState, method: MethodName) -> usize {
+    /// About how many answers the record takes.
+    fn answers(&self, run: &RunState<T>, method: MethodName) -> usize {
         let draws = method.draws(self.start.config);
         let (all, most) = (1 + draws.iter().sum::<usize>(), 1 + draws.iter().max().unwrap_or(&0));
-        let rows = self.task.validation.len();
+        let [_, holdout, validation] = self.task.splits();
         if method.can().post_hoc {
-            return (rows + self.task.holdout.len()) * all;
+            return (validation.len() + holdout.len()) * all;
         }
-        let is_other = |best: &BestModel<AutoClassifier>| best.info.step != run.state.done;
-        let models = 1 + usize::from(run.state.best.as_ref().is_some_and(is_other));
-        rows * models * if run.method.draws_nest() { most } else { all }
+        let best = run.state.best.as_ref().filter(|best| best.info.step != run.state.done);
+        let models = 1 + usize::from(best.is_some());
+        validation.len() * models * if T::draws_nest(&run.method) { most } else { all }
     }
 
-    /// Where the run stands: at the newest checkpoint in `folder`, or at its start. Writes nothing,
+    /// Where the run in `folder` stands: at its newest checkpoint, or at its start. Writes nothing,
     /// and finds whatever could keep the first step from being taken.
-    pub(crate) fn open(&self, folder: &Path) -> Result<RunState> {
-        batches(&self.context(), &self.task.train, 0)?;
-        match latest_checkpoint(folder)? {
-            Some(path) => self.start.resumed(&path),
-            None => self.start.fresh(),
+    pub(crate) fn open(&self, folder: &Path) -> Result<RunState<T>> {
+        let [train, ..] = self.task.splits();
+        batches(&self.context(), train, 0)?;
+        let mut run = self.start.fresh()?;
+        if let Some(path) = latest_checkpoint(&folder.join(CHECKPOINT_DIR))? {
+            load_checkpoint(&path, &mut run.state, &mut *run.method)?;
         }
+        Ok(run)
     }
 
-    /// Trains `run` to the end; `None` if a stop request ended it after a checkpoint.
-    pub(crate) fn train(
+    fn train(
         &self,
-        mut run: RunState,
+        run: &mut RunState<T>,
         checkpoints: &Checkpoints,
         sink: &mut dyn ProgressSink,
-    ) -> Result<Option<RunState>> {
+    ) -> Result<Outcome> {
         sink.event(&Event::RunStarted {
             index: self.position.0,
             runs: self.position.1,
@@ -210,13 +194,13 @@ impl<'a> Run<'a> {
             steps: run.steps(),
             done: run.state.done,
         });
-        let context = self.context();
-        let (state, method) = (&mut run.state, &mut *run.method);
-        let outcome = fit(&context, state, method, Some(checkpoints), self.stop, sink)?;
-        Ok((outcome == Outcome::Finished).then_some(run))
+        let (context, checkpoints, stop) = (self.context(), Some(checkpoints), self.stop);
+        let mut observer = Watched { context: &context, checkpoints, stop, sink };
+        observer.fit(&mut run.state, &mut run.method)
     }
 }
 
+/// Trains a classifier to the last step.
 pub fn fit(
     context: &RunContext<'_>,
     state: &mut TrainState<AutoClassifier>,
@@ -225,86 +209,59 @@ pub fn fit(
     stop: &AtomicBool,
     sink: &mut dyn ProgressSink,
 ) -> Result<Outcome> {
-    let plan = context.config.training(context.seed).check()?;
-    let (config, task) = (context.config, context.task);
-    let is_fitted_to = method.holdout() > 0.0 || config.holdout > 0.0;
-    let (rows, waiting) = in_order(&task.train, &task.holdout, is_fitted_to);
-    let mut batches = batches(context, &rows, waiting)?;
-    train::fit(
-        &plan,
-        state,
-        method,
-        &mut batches,
-        &mut Watched { context, checkpoints, stop, sink },
-    )
+    let mut observer = Watched { context, checkpoints, stop, sink };
+    observer.fit(state, method)
 }
 
 /// `rows` in their order, the last of them `kept_back` until they have cut the ranks.
-fn batches<'a>(
-    context: &RunContext<'a>,
-    rows: &'a [TokenisedExample],
+fn batches<'a, T: TrainTask>(
+    context: &RunContext<'a, T>,
+    rows: &'a [T::Row],
     kept_back: usize,
-) -> Burn<Ordered<TokenExamples<'a>>> {
+) -> Burn<Ordered<T::Rows<'a>>> {
     let config = context.config;
-    Ordered::new(context.examples(rows), config.order(), context.seed)?
+    Ordered::new(T::rows(context, rows), config.order(), context.seed)?
         .accumulating(config.accumulation)?
         .holding_out(kept_back)
 }
 
-struct Watched<'a> {
-    context: &'a RunContext<'a>,
+/// Measures the validation rows, keeps checkpoints, ends on a stop request.
+struct Watched<'a, T> {
+    context: &'a RunContext<'a, T>,
     checkpoints: Option<&'a Checkpoints>,
     stop: &'a AtomicBool,
     sink: &'a mut dyn ProgressSink,
 }
 
-impl Observer<AutoClassifier, dyn Tuning> for Watched<'_> {
+impl<T: TrainTask> Watched<'_, T> {
+    fn fit(&mut self, state: &mut TrainState<T::Model>, method: &mut T::Method) -> Result<Outcome> {
+        let RunContext { config, task, seed, .. } = *self.context;
+        let is_fitted_to = T::holdout(method) > 0.0 || config.holdout > 0.0;
+        let [train, holdout, _] = task.splits();
+        let (rows, waiting) = in_order(train, holdout, is_fitted_to);
+        let mut batches = batches(self.context, &rows, waiting)?;
+        train::fit(&config.training(seed).check()?, state, method, &mut batches, self)
+    }
+}
+
+impl<T: TrainTask> Observer<T::Model, T::Method> for Watched<'_, T> {
     type Error = Error;
 
     fn event(&mut self, event: &Event) {
         self.sink.event(event);
     }
 
-    fn evaluate(
-        &mut self,
-        model: &AutoClassifier,
-        method: &(dyn Tuning + 'static),
-    ) -> Result<Option<Evaluation>> {
-        let task = self.context.task;
-        let examples = self.context.examples(&task.validation);
-        let logits = method.predict(model, &self.context.inputs(&examples), 0)?;
-        let metrics = score_draws(&logits, task)?.metrics;
-        let standard = metrics.standard.values().next().copied();
-        let found = [("accuracy", metrics.accuracy), ("standard", standard), ("nll", metrics.nll)];
-        let finite = found.into_iter().filter_map(|(name, value)| {
-            Some((name.to_owned(), value.filter(|value| value.is_finite())?))
-        });
-        Ok(Some(Evaluation {
-            metric: task.selection_metric().to_owned(),
-            score: Some(task.score(&metrics)).filter(|score| score.is_finite()),
-            metrics: finite.collect::<BTreeMap<_, _>>(),
-        }))
+    fn evaluate(&mut self, model: &T::Model, method: &T::Method) -> Result<Option<Evaluation>> {
+        T::evaluate(self.context, model, method).map(Some)
     }
 
-    fn held_out(
-        &mut self,
-        model: &AutoClassifier,
-        method: &(dyn Tuning + 'static),
-    ) -> Result<Option<Vec<f64>>> {
-        let examples = self.context.examples(&self.context.task.holdout);
-        if examples.is_empty() {
-            return Ok(None);
-        }
-        let logits = method.predict(model, &self.context.inputs(&examples), 0)?;
-        let all: Vec<usize> = (0..examples.len()).collect();
-        Ok(Some(calibrated_losses(&logits, &examples.targets(&all)?)?))
+    fn held_out(&mut self, model: &T::Model, method: &T::Method) -> Result<Option<Vec<f64>>> {
+        let [_, holdout, _] = self.context.task.splits();
+        let losses = (!holdout.is_empty()).then(|| T::held_out(self.context, model, method));
+        losses.transpose()
     }
 
-    fn checkpoint(
-        &mut self,
-        state: &TrainState<AutoClassifier>,
-        method: &(dyn Tuning + 'static),
-    ) -> Result<()> {
+    fn checkpoint(&mut self, state: &TrainState<T::Model>, method: &T::Method) -> Result<()> {
         if let Some(checkpoints) = self.checkpoints {
             checkpoints.save(state, method)?;
         }
@@ -313,28 +270,5 @@ impl Observer<AutoClassifier, dyn Tuning> for Watched<'_> {
 
     fn stops(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
-    }
-}
-
-pub(crate) struct FinalWatch<'a> {
-    stop: &'a AtomicBool,
-    sink: RefCell<&'a mut dyn ProgressSink>,
-    done: Cell<usize>,
-    total: usize,
-}
-
-impl<'a> FinalWatch<'a> {
-    /// An evaluation of about `total` answers, which `stop` ends.
-    pub(crate) fn new(stop: &'a AtomicBool, sink: &'a mut dyn ProgressSink, total: usize) -> Self {
-        sink.event(&Event::Evaluating { done: 0, total });
-        Self { stop, sink: RefCell::new(sink), done: Cell::new(0), total }
-    }
-
-    pub(crate) fn passed(&self, answers: usize) -> bool {
-        // What a method spares or adds is not known before.
-        let done = (self.done.get() + answers).min(self.total);
-        self.done.set(done);
-        self.sink.borrow_mut().event(&Event::Evaluating { done, total: self.total });
-        !self.stop.load(Ordering::Relaxed)
     }
 }

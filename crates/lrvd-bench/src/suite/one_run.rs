@@ -14,7 +14,7 @@ use lrvd_models::AutoClassifier;
 use super::plan::PlannedRun;
 use super::task::{ReadyTask, wording};
 use crate::backbone::Backbone;
-use crate::classify::TrainSettings;
+use crate::adapter::keep;
 use crate::data::batch::TokenExamples;
 use crate::data::{
     Dataset, InputForm, PreparedTask, QuestionForm, SplitName, TextColumns, TextReader,
@@ -22,13 +22,13 @@ use crate::data::{
 use crate::error::{Error, Result};
 use crate::eval::{RunContext, Scored, score_draws, selective_records};
 use crate::io::{JsonLayout, read_json, read_lines, write_json};
-use crate::progress::{Event, ProgressSink};
+use crate::progress::ProgressSink;
 use crate::record::{
     CheckpointRecord, Checkpoints, OodRecord, ParameterCounts, PredictionLine, RunRecord,
 };
 use crate::run::{
-    ADAPTER_DIR, CHECKPOINT_DIR, Finished, RECORD_FILE, Run, RunLabel, RunStart, RunState, clear,
-    remove_parts, still_there, summary, write_predictions,
+    ADAPTER_DIR, ClassSettings, Finished, LAST_PREDICTIONS, RECORD_FILE, Run, RunLabel, RunPlace,
+    RunStart, RunState, TrainSettings, TrainTask as _, clear, remove_parts, summary,
 };
 use crate::settings::{MethodName, RankRequest, ValidConfig};
 use crate::task::{Goal, Task};
@@ -51,7 +51,7 @@ impl<'a> Shared<'a> {
         task: &'a PreparedTask,
         method: MethodName,
         seed: u64,
-    ) -> RunStart<'a> {
+    ) -> RunStart<'a, PreparedTask> {
         let Self { config, backbone, device, .. } = *self;
         let request = RankRequest::Initial;
         RunStart { config, backbone, task, method, request, seed, device }
@@ -87,41 +87,39 @@ pub(super) fn run_one(
     sink: &mut dyn ProgressSink,
 ) -> Result<Option<RunRecord>> {
     let folder = folder(shared.out, run);
-    let checkpoints = folder.join(CHECKPOINT_DIR);
     let start = shared.start(&task.prepared, run.method, run.seed);
     let start = RunStart { request, ..start };
     let training = Run::new(start, shared.stop, run.label(), position)?;
-    let begun = training.open(&checkpoints)?;
-    let checkpoints = lrvd_burn::train::Checkpoints::open(&checkpoints)?;
-    let Some(mut trained) = training.train(begun, &checkpoints, sink)? else { return Ok(None) };
-    still_there(shared.out)?;
-    let label = label(run, request, shared.config, shared.matches);
-    let Some(Finished { mut record, scored }) =
-        training.record(&mut trained, &label, &folder, sink)?
-    else {
-        return Ok(None);
+    let begun = training.open(&folder)?;
+    let place = RunPlace {
+        out: shared.out,
+        folder: &folder,
+        label: label(run, request, shared.config, shared.matches),
+        layout: JsonLayout::Compact,
+        summary: &|record| summary(record, &task.prepared.goal),
     };
-    if !ood.is_empty() {
-        let draws = scored.keys().map(|&draws| draws.max(1) as usize).sum::<usize>();
-        let total = draws * ood.iter().map(OodSet::rows).sum::<usize>();
-        let answers =
-            |context: &RunContext<'_>| ood_answers(context, &trained, &scored, ood, &folder);
-        let Some(found) = training.watched(sink, total, answers)? else { return Ok(None) };
-        record.ood = found;
-    }
-    if let Some(settings) = kept(shared, task, run)? {
-        settings.keep(trained, &folder.join(ADAPTER_DIR))?;
-    }
-    write_json(&folder.join(RECORD_FILE), &record, JsonLayout::Compact)?;
-    still_there(shared.out)?;
-    checkpoints.remove()?;
-    let summary = summary(&record, &task.prepared.goal);
-    sink.event(&Event::RunFinished { label: run.label(), summary, seconds: record.train_seconds });
-    Ok(Some(record))
+    training.complete(begun, &place, sink, |trained, Finished { record, answers }, sink| {
+        if !ood.is_empty() {
+            let draws = answers.keys().map(|&draws| draws.max(1) as usize).sum::<usize>();
+            let total = draws * ood.iter().map(OodSet::rows).sum::<usize>();
+            let ask =
+                |context: &RunContext<'_>| ood_answers(context, &trained, answers, ood, &folder);
+            let Some(found) = training.watched(sink, total, ask)? else { return Ok(None) };
+            record.ood = found;
+        }
+        if let Some(settings) = kept(shared, task, run)? {
+            keep::<PreparedTask>(&settings, trained, &folder.join(ADAPTER_DIR))?;
+        }
+        Ok(Some(()))
+    })
 }
 
 /// What the adapter of a run is described by; `None` where none is kept.
-fn kept(shared: &Shared<'_>, task: &ReadyTask, run: &PlannedRun) -> Result<Option<TrainSettings>> {
+fn kept(
+    shared: &Shared<'_>,
+    task: &ReadyTask,
+    run: &PlannedRun,
+) -> Result<Option<TrainSettings<ClassSettings>>> {
     let config = shared.config;
     if !shared.keep || !run.method.can().saved {
         return Ok(None);
@@ -139,12 +137,7 @@ fn kept(shared: &Shared<'_>, task: &ReadyTask, run: &PlannedRun) -> Result<Optio
     let is_in_train = |path: &String| train.iter().any(|file| file.path == *path);
     let validation_files = validation.iter().map(|file| file.path.clone());
     let files = train.iter().chain(validation);
-    Ok(Some(TrainSettings {
-        schema_version: TrainSettings::SCHEMA,
-        model: backbone.location.lasting_name(),
-        weights: backbone.hashes.clone(),
-        base_files: backbone.files.clone(),
-        data: files.map(|file| (file.path.clone(), file.sha256.clone())).collect(),
+    let kind = ClassSettings {
         validation_files: validation_files.filter(|path| !is_in_train(path)).collect(),
         validation_split: None,
         columns,
@@ -152,6 +145,14 @@ fn kept(shared: &Shared<'_>, task: &ReadyTask, run: &PlannedRun) -> Result<Optio
         questions,
         pairs: run.task.is_pair(),
         goal,
+    };
+    Ok(Some(TrainSettings {
+        schema_version: TrainSettings::<ClassSettings>::SCHEMA,
+        model: backbone.location.lasting_name(),
+        weights: backbone.hashes.clone(),
+        base_files: backbone.files.clone(),
+        data: files.map(|file| (file.path.clone(), file.sha256.clone())).collect(),
+        kind,
         method: run.method,
         target_rank: None,
         seed: run.seed,
@@ -181,8 +182,6 @@ fn label(
     RunLabel { task: run.task.name(), method, seed, initial_rank, requested, note }
 }
 
-const PREDICTIONS: &str = "predictions-last.jsonl";
-
 /// What the rows of one task are made with.
 pub(super) struct Rows<'a> {
     pub out: &'a Path,
@@ -202,16 +201,16 @@ impl Rows<'_> {
     ) -> Result<RunRecord> {
         let prepared = &self.task.prepared;
         let folder = folder(self.out, run);
-        let scored = self.averaged(parts, PREDICTIONS, prepared)?;
-        write_predictions(prepared, &scored, &folder.join(PREDICTIONS))?;
+        let scored = self.averaged(parts, LAST_PREDICTIONS, prepared)?;
+        prepared.write_predictions(&scored, &folder.join(LAST_PREDICTIONS))?;
         let mut ood = BTreeMap::new();
         for other in self.ood {
             let theirs = self.averaged(parts, &other.file(), &other.questions)?;
-            write_predictions(&other.questions, &theirs, &folder.join(other.file()))?;
+            other.questions.write_predictions(&theirs, &folder.join(other.file()))?;
             let lettered = match other.letters() {
                 Some((letters, file)) => {
                     let answers = self.averaged(parts, &file, letters)?;
-                    write_predictions(letters, &answers, &folder.join(file))?;
+                    letters.write_predictions(&answers, &folder.join(file))?;
                     answers
                 }
                 None => BTreeMap::new(),
@@ -458,7 +457,7 @@ pub(super) fn ood_answers(
                 let logits = run.method.predict(model, &inputs, draws as usize)?;
                 answers.insert(draws, score_draws(&logits, questions)?);
             }
-            write_predictions(questions, &answers, &folder.join(file))?;
+            questions.write_predictions(&answers, &folder.join(file))?;
             Ok::<_, Error>(answers)
         };
         let theirs = asked(&model, &other.questions, &other.file())?;

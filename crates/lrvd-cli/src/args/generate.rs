@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use lrvd_bench::language::NEW_TOKENS;
+use lrvd_bench::adapter::NEW_TOKENS;
 
 use super::TextArguments;
 

@@ -1,6 +1,6 @@
 //! `lrvd abstain`
 
-use lrvd_bench::classify::{SavedClassifier, fit_abstention};
+use lrvd_bench::adapter::{SavedClassifier, fit_abstention};
 use lrvd_bench::data::Split;
 
 use super::Outcome;

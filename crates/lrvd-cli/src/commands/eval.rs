@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 
 use anyhow::bail;
 use lrvd_bench::Result;
-use lrvd_bench::classify::{Evaluation, LoadOptions, SavedClassifier, evaluate};
+use lrvd_bench::adapter::{
+    Adapter, Evaluation, LoadOptions, OpenOptions, SavedClassifier, evaluate,
+};
 use lrvd_bench::data::Split;
-use lrvd_bench::language::SavedLanguageModel;
 use lrvd_bench::record::{Metrics, Reliability};
 use lrvd_bench::task::Task;
 use lrvd_burn::device;
@@ -32,7 +33,7 @@ struct Report<'a> {
 
 /// Evaluates and prints.
 pub(super) fn run(arguments: EvalArguments, printer: Printer) -> Outcome {
-    if SavedLanguageModel::is_at(&arguments.classifier.dir)? {
+    if Adapter::is_for_texts(&arguments.classifier.dir)? {
         return language::eval(arguments, printer);
     }
     let asked = arguments.classifier.draws;
@@ -86,7 +87,7 @@ pub(super) fn evaluated(
     let (data, labelled) = labelled(&classifier, arguments)?;
     check(&classifier, &labelled)?;
     let draws = numbers(&classifier)?;
-    let seed = arguments.classifier.seed.unwrap_or(classifier.info.seed);
+    let seed = arguments.classifier.seed.unwrap_or(classifier.info.run.seed);
     let evaluation = evaluate(&classifier, &labelled.examples, draws, seed)?;
     if let Some(file) = out {
         evaluation.write_predictions(file)?;
@@ -126,16 +127,18 @@ pub(super) fn draws(
 /// Loads the classifier that the command line names.
 pub(super) fn load(arguments: &ClassifierArguments, printer: Printer) -> Result<SavedClassifier> {
     let device = device::open(&arguments.device)?;
-    let options = LoadOptions {
+    let policy = arguments.policy.policy();
+    let options = LoadOptions { open: open_options(arguments), policy, precision: None };
+    let classifier = SavedClassifier::load(&arguments.dir, &options, &device)?;
+    classifier.warnings.iter().for_each(|note| printer.note(note));
+    Ok(classifier)
+}
+
+/// How the adapter that the command line names is opened.
+pub(super) fn open_options(arguments: &ClassifierArguments) -> OpenOptions {
+    OpenOptions {
         model: arguments.model.clone(),
         allow_other_base: arguments.allow_other_base,
         allow_changed: arguments.allow_changed,
-        policy: arguments.policy.policy(),
-        precision: None,
-    };
-    let classifier = SavedClassifier::load(&arguments.dir, &options, &device)?;
-    for note in classifier.warnings.iter().chain(&classifier.length_note()) {
-        printer.note(note);
     }
-    Ok(classifier)
 }

@@ -3,9 +3,8 @@
 use std::collections::BTreeMap;
 
 use anyhow::bail;
-use lrvd_bench::classify::{
-    AdapterSource, GgufExport, MergeOptions, MergeReport, export_gguf, export_merged, export_peft,
-};
+use lrvd_bench::adapter::{Adapter, OpenOptions};
+use lrvd_bench::export::{GgufExport, MergeReport, export_gguf, export_merged, export_peft};
 use lrvd_bench::{Kind, Result, kind_of};
 use lrvd_burn::device;
 use lrvd_burn::peft::{CapReport, ExportLayout, ExportSummary};
@@ -43,7 +42,12 @@ pub(super) fn run(arguments: ExportArguments, printer: Printer) -> Outcome {
         return Err(lrvd_burn::Error::file(arguments.out, "already exists").into());
     }
     let device = device::open("cpu")?;
-    let source = AdapterSource::open(&arguments.dir, &device, arguments.allow_changed)?;
+    let options = OpenOptions {
+        model: arguments.model.clone(),
+        allow_other_base: arguments.allow_other_base,
+        allow_changed: arguments.allow_changed,
+    };
+    let source = Adapter::open(&arguments.dir, &options, &device)?;
     source.warnings.iter().for_each(|warning| printer.note(warning));
     match arguments.to {
         ExportFormat::Peft => peft(&arguments, &source, printer)?,
@@ -108,7 +112,7 @@ fn export_layout(layout: Layout) -> ExportLayout {
     }
 }
 
-fn peft(arguments: &ExportArguments, source: &AdapterSource, printer: Printer) -> Result<()> {
+fn peft(arguments: &ExportArguments, source: &Adapter, printer: Printer) -> Result<()> {
     let layout = arguments.layout.map_or(ExportLayout::Ragged, export_layout);
     let export =
         export_peft(source, layout, arguments.cap_rank, &command(arguments), &arguments.out)?;
@@ -138,7 +142,7 @@ fn peft(arguments: &ExportArguments, source: &AdapterSource, printer: Printer) -
             if let Some(cut) = &cut {
                 printer.data(&lost(cut))?;
             }
-            if source.saved.posterior.is_some() && !posterior {
+            if source.files.posterior.is_some() && !posterior {
                 printer.data(LEFT_BEHIND)?;
             }
         }
@@ -166,15 +170,10 @@ struct MergedReport<'a> {
 }
 
 /// Writes the merged model; whether it answers as base and adapter do.
-fn merged(arguments: &ExportArguments, source: &AdapterSource, printer: Printer) -> Result<bool> {
-    let options = MergeOptions {
-        model: arguments.model.clone(),
-        allow_other_base: arguments.allow_other_base,
-        verify: arguments.verify.then_some(arguments.tolerance),
-        command: command(arguments),
-    };
-    let device = device::open("cpu")?;
-    let report = match export_merged(&arguments.dir, source, &options, &arguments.out, &device) {
+fn merged(arguments: &ExportArguments, source: &Adapter, printer: Printer) -> Result<bool> {
+    let verify = arguments.verify.then_some(arguments.tolerance);
+    let (command, device) = (command(arguments), device::open("cpu")?);
+    let report = match export_merged(source, verify, &command, &arguments.out, &device) {
         Ok(report) => report,
         Err(error) if kind_of(&error) == Some(Kind::Differs) => {
             printer.error(error.as_ref());
@@ -201,7 +200,7 @@ fn merged(arguments: &ExportArguments, source: &AdapterSource, printer: Printer)
         }
         Format::Text => {
             printer.data(&describe_merged(&report))?;
-            if source.saved.posterior.is_some() {
+            if source.files.posterior.is_some() {
                 printer.data(LEFT_BEHIND)?;
             }
         }
@@ -243,11 +242,9 @@ struct GgufReport<'a> {
     folded: &'a [String],
 }
 
-fn gguf(arguments: &ExportArguments, source: &AdapterSource, printer: Printer) -> Result<()> {
-    let model = arguments.model.as_deref();
-    let (other, command) = (arguments.allow_other_base, command(arguments));
+fn gguf(arguments: &ExportArguments, source: &Adapter, printer: Printer) -> Result<()> {
     let GgufExport { file, adapter, warnings } =
-        export_gguf(source, model, other, &command, &arguments.out)?;
+        export_gguf(source, &command(arguments), &arguments.out)?;
     for warning in &warnings {
         printer.note(warning);
     }
@@ -279,7 +276,7 @@ fn gguf(arguments: &ExportArguments, source: &AdapterSource, printer: Printer) -
             if !adapter.folded.is_empty() {
                 lines.push(list("scale multiplied into the factors", &adapter.folded));
             }
-            if source.saved.posterior.is_some() {
+            if source.files.posterior.is_some() {
                 lines.push(LEFT_BEHIND.to_owned());
             }
             printer.data(&lines.join("\n"))?;

@@ -5,10 +5,8 @@ use std::path::Path;
 use anyhow::bail;
 use lrvd_bench::Result;
 use lrvd_bench::data::{Content, LanguageColumns, read_texts, table};
-use lrvd_bench::language::{
-    Continuation, ContinuedToken, Generation, LanguageLoadOptions, Message, Role,
-    SavedLanguageModel,
-};
+use lrvd_bench::adapter::{Continuation, ContinuedToken, Generation, OpenOptions, SavedLanguageModel};
+use lrvd_bench::language::{Message, Role};
 use lrvd_burn::device;
 use serde::Serialize;
 
@@ -116,7 +114,7 @@ fn load(arguments: &mut GenerateArguments, printer: Printer) -> Result<SavedLang
     match &arguments.model {
         Some(model) if !is_folder => Ok(SavedLanguageModel::base(model, &device)?),
         model => {
-            let options = LanguageLoadOptions {
+            let options = OpenOptions {
                 model: model.clone(),
                 allow_other_base: arguments.allow_other_base,
                 allow_changed: arguments.allow_changed,

@@ -1,9 +1,10 @@
 //! `lrvd inspect`
 
 use anyhow::bail;
-use lrvd_bench::classify::{
-    AdapterReport, AdapterSource, BaseReport, ModelCheck, ModuleReport, check_model,
-    inspect_adapter, inspect_base, is_base,
+use lrvd_bench::adapter::{Adapter, OpenOptions};
+use lrvd_bench::export::{
+    AdapterReport, BaseReport, ModelCheck, ModuleReport, check_model, inspect_adapter,
+    inspect_base, is_base,
 };
 use lrvd_burn::device;
 
@@ -16,7 +17,7 @@ use crate::printer::Printer;
 /// Describes an adapter or a base checkpoint.
 pub(super) fn run(arguments: InspectArguments, printer: Printer) -> Outcome {
     let dir = arguments.dir.as_path();
-    let found = AdapterSource::is_at(dir) || is_base(dir);
+    let found = Adapter::is_at(dir) || is_base(dir);
     if found && arguments.check {
         let check = match check_model(dir, &device::open("cpu")?, arguments.allow_changed) {
             Ok(check) => check,
@@ -28,7 +29,7 @@ pub(super) fn run(arguments: InspectArguments, printer: Printer) -> Outcome {
         printer.report(&check, checked)?;
         return Ok(if check.finite == Some(false) { ExitStatus::No } else { ExitStatus::Done });
     }
-    if !AdapterSource::is_at(dir) {
+    if !Adapter::is_at(dir) {
         if found {
             let report = inspect_base(dir)?;
             printer.report(&report, base)?;
@@ -42,7 +43,8 @@ pub(super) fn run(arguments: InspectArguments, printer: Printer) -> Outcome {
             );
         }
     }
-    let source = AdapterSource::open(dir, &device::open("cpu")?, arguments.allow_changed)?;
+    let options = OpenOptions { allow_changed: arguments.allow_changed, ..OpenOptions::default() };
+    let source = Adapter::open(dir, &options, &device::open("cpu")?)?;
     source.warnings.iter().for_each(|warning| printer.note(warning));
     let report = inspect_adapter(&source)?;
     printer.report(&report, adapter)?;

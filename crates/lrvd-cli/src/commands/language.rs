@@ -7,12 +7,13 @@ use anyhow::{Context as _, bail};
 use burn::tensor::Device;
 use lrvd_bench::Result;
 use lrvd_bench::data::read_texts;
-use lrvd_bench::language::{LanguageLoadOptions, SavedLanguageModel};
+use lrvd_bench::adapter::{OpenOptions, SavedLanguageModel};
 use lrvd_bench::record::{Metrics, Reliability};
 use lrvd_burn::device;
 use serde::Serialize;
 
 use super::Outcome;
+use super::eval::open_options;
 use super::table::metrics;
 use crate::args::{ClassifierArguments, EvalArguments};
 use crate::exit::ExitStatus;
@@ -39,19 +40,14 @@ pub(super) fn load(
     if policy.cascade.is_some() || policy.tolerance.is_some() || policy.antithetic {
         bail!("`--cascade`, `--tolerance` and `--antithetic` are for classifiers only");
     }
-    let options = LanguageLoadOptions {
-        model: arguments.model.clone(),
-        allow_other_base: arguments.allow_other_base,
-        allow_changed: arguments.allow_changed,
-    };
     let device = device::open(&arguments.device)?;
-    load_from(&arguments.dir, &options, &device, printer)
+    load_from(&arguments.dir, &open_options(arguments), &device, printer)
 }
 
 /// Loads the language model in `dir`, and says what a reader must know of it.
 pub(super) fn load_from(
     dir: &Path,
-    options: &LanguageLoadOptions,
+    options: &OpenOptions,
     device: &Device,
     printer: Printer,
 ) -> Result<SavedLanguageModel> {
@@ -91,9 +87,9 @@ pub(super) fn eval(arguments: EvalArguments, printer: Printer) -> Outcome {
         evaluation.write_predictions(out)?;
         printer.note(&format!("predictions: {}", out.display()));
     }
-    let found = evaluation.metrics()?;
+    let (found, reliability) = evaluation.measures()?;
     match printer.format() {
-        Format::Text => printer.data(&metrics(&found, &evaluation.reliability()?))?,
+        Format::Text => printer.data(&metrics(&found, &reliability))?,
         Format::Json => printer.json(&Report {
             schema_version: 1,
             adapter: model.folder().display().to_string(),
@@ -101,7 +97,7 @@ pub(super) fn eval(arguments: EvalArguments, printer: Printer) -> Outcome {
             rows: evaluation.rows(),
             seed,
             metrics: found,
-            reliability: evaluation.reliability()?,
+            reliability,
         })?,
     }
     Ok(ExitStatus::Done)

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::bail;
 use lrvd_bench::Result;
-use lrvd_bench::classify::{Prediction, SavedClassifier, read_inputs, stream_inputs};
+use lrvd_bench::adapter::{Prediction, SavedClassifier, read_inputs, stream_inputs};
 use lrvd_bench::data::{Input, table};
 use serde::Serialize;
 
@@ -70,13 +70,13 @@ pub(super) fn run(arguments: PredictArguments, printer: Printer) -> Outcome {
         Some(limit) => Some(limit),
         None => classifier.abstention(draws)?.map(|fitted| fitted.above),
     };
-    let seed = arguments.classifier.seed.unwrap_or(classifier.info.seed);
+    let seed = arguments.classifier.seed.unwrap_or(classifier.info.run.seed);
     let mut all = Vec::new();
     let mut done = 0;
     let mut inputs = inputs(arguments, &classifier)?;
     let most = classifier.window(draws);
     // The first answers need not wait for a whole window of inputs.
-    let mut size = classifier.info.batch_size;
+    let mut size = classifier.info.run.batch_size;
     loop {
         let window: Vec<Input> = inputs.by_ref().take(size).collect::<Result<_, _>>()?;
         if window.is_empty() {

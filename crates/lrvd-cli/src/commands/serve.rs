@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{anyhow, bail};
 use lrvd_bench::Result;
-use lrvd_bench::language::SavedLanguageModel;
+use lrvd_bench::adapter::Adapter;
 
 use super::eval::{draws, load};
 use super::predict::check_limit;
@@ -26,7 +26,7 @@ const MAX_TOKENS: usize = 1024;
 pub(super) fn run(arguments: ServeArguments, printer: Printer) -> Outcome {
     let stop = signals::stop_flag()?;
     let own = &arguments.classifier;
-    let generates = SavedLanguageModel::is_at(&own.dir)?;
+    let generates = Adapter::is_for_texts(&own.dir)?;
     check(&arguments, generates)?;
     let one = |asked: Option<usize>, usual| asked.unwrap_or(if generates { 1 } else { usual });
     let limits = Limits {
@@ -73,7 +73,7 @@ pub(super) fn run(arguments: ServeArguments, printer: Printer) -> Outcome {
         if limit.is_none() {
             classifier.abstention(draws)?;
         }
-        let seed = own.seed.unwrap_or(classifier.info.seed);
+        let seed = own.seed.unwrap_or(classifier.info.run.seed);
         let model = Classifier::new(classifier, draws, seed, limit, limits.batch_size);
         server.run(&model, stop, printer, started)?;
     }

@@ -1,13 +1,9 @@
 //! `lrvd train`
 
-use std::path::Path;
-
 use anyhow::bail;
-use lrvd_bench::classify::{TrainOptions, train_classifier};
-use lrvd_bench::data::{Data, Dataset, TextSet};
-use lrvd_bench::language::{LanguageOptions, train_language};
+use lrvd_bench::data::Data;
 use lrvd_bench::settings::{CheckpointChoice, ConfigOverrides, MethodName, Training};
-use lrvd_bench::{Result, UnknownName};
+use lrvd_bench::{Result, TrainOptions, TrainOutcome, UnknownName, train};
 use serde_json::json;
 
 use super::config::overrides;
@@ -29,22 +25,10 @@ pub(super) fn run(arguments: TrainArguments, global: GlobalArguments, printer: P
     let logs = arguments.logs.log.clone();
     let data = read(&arguments.examples)?;
     let stop = stop_flag()?;
-    let sink = |out: &Path| {
-        let shown = progress::sink(printer, global.progress_style(), &stop);
-        Journal::new(shown, printer, out, &logs)
-    };
-    let (record, adapter, checkpoint) = match data {
-        Data::Texts(data) => {
-            let options = language_options(arguments, &data)?;
-            let outcome = train_language(&options, data, &stop, &mut sink(&options.out))?;
-            (outcome.record, outcome.adapter, options.config.checkpoint)
-        }
-        Data::Labelled(data) => {
-            let options = options(arguments, &data)?;
-            let outcome = train_classifier(&options, data, &stop, &mut sink(&options.out))?;
-            (outcome.record, outcome.adapter, options.config.checkpoint)
-        }
-    };
+    let options = options(arguments, &data)?;
+    let shown = progress::sink(printer, global.progress_style(), &stop);
+    let mut sink = Journal::new(shown, printer, &options.out, &logs);
+    let TrainOutcome { record, adapter } = train(&options, data, &stop, &mut sink)?;
     let Some(record) = record else {
         if printer.format() == Format::Json {
             let json = json!({ "schema_version": SCHEMA_VERSION, "complete": false });
@@ -53,7 +37,7 @@ pub(super) fn run(arguments: TrainArguments, global: GlobalArguments, printer: P
         printer.note("interrupted after a checkpoint; run the same command with --resume");
         return Ok(ExitStatus::Requeue);
     };
-    let chosen = match (checkpoint, &record.checkpoints.best) {
+    let chosen = match (options.config.checkpoint, &record.checkpoints.best) {
         (CheckpointChoice::Best, Some(best)) => Some(best),
         _ => record.checkpoints.last.as_ref(),
     };
@@ -129,48 +113,37 @@ fn named(name: &str, suit: impl Fn(MethodName) -> bool) -> Result<MethodName> {
     Ok(known.ok_or_else(|| UnknownName::new("method", name, names()))?)
 }
 
-/// What is trained on the texts of `data`.
-fn language_options(arguments: TrainArguments, data: &TextSet) -> Result<LanguageOptions> {
-    let mut config = settings(&arguments, Training::Language)?;
-    if let Some(epochs) = arguments.epochs {
-        set_epochs(&mut config, epochs, data.train.rows())?;
-    }
-    let method = match &arguments.method {
-        Some(name) => named(name, MethodName::is_for_language)?,
-        None => MethodName::LORA,
+/// What is trained on `data`, and how.
+fn options(arguments: TrainArguments, data: &Data) -> Result<TrainOptions> {
+    let (training, rows) = match data {
+        Data::Labelled(data) => (Training::Classifier, data.train.rows()),
+        Data::Texts(data) => (Training::Language, data.train.rows()),
     };
-    Ok(LanguageOptions {
-        model: arguments.model,
-        method,
-        target_rank: arguments.target_rank,
-        config: config.finish()?,
-        seed: arguments.seed,
-        device: arguments.device,
-        out: arguments.out,
-        resume: arguments.resume,
-    })
-}
-
-/// As [`language_options`], for a classifier.
-fn options(arguments: TrainArguments, data: &Dataset) -> Result<TrainOptions> {
-    let mut config = settings(&arguments, Training::Classifier)?;
-    if let Some(template) = &arguments.examples.template {
-        config.set_text("wording.template", template)?;
-    }
-    if !arguments.examples.answers.is_empty() {
-        config.set_texts("wording.answers", &arguments.examples.answers)?;
+    let mut config = settings(&arguments, training)?;
+    if let Data::Labelled(_) = data {
+        if let Some(template) = &arguments.examples.template {
+            config.set_text("wording.template", template)?;
+        }
+        if !arguments.examples.answers.is_empty() {
+            config.set_texts("wording.answers", &arguments.examples.answers)?;
+        }
     }
     if let Some(epochs) = arguments.epochs {
-        set_epochs(&mut config, epochs, data.train.rows())?;
+        set_epochs(&mut config, epochs, rows)?;
     }
     let config = config.finish()?;
-    let method = match &arguments.method {
-        Some(name) => named(name, |method| method.can().saved)?,
-        // A temperature belongs to the last model, and numbers have none.
-        None if config.checkpoint == CheckpointChoice::Best || data.kind.goal.is_regression() => {
-            MethodName::LORA
+    // A temperature belongs to the last model, and numbers have none.
+    let is_tempered = match data {
+        Data::Texts(_) => false,
+        Data::Labelled(data) => {
+            config.checkpoint != CheckpointChoice::Best && !data.kind.goal.is_regression()
         }
-        None => MethodName::LORA.tempered(),
+    };
+    let method = match (&arguments.method, training) {
+        (Some(name), Training::Language) => named(name, MethodName::is_for_language)?,
+        (Some(name), Training::Classifier) => named(name, |method| method.can().saved)?,
+        (None, _) if is_tempered => MethodName::LORA.tempered(),
+        (None, _) => MethodName::LORA,
     };
     Ok(TrainOptions {
         model: arguments.model,

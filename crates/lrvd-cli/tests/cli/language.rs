@@ -193,17 +193,22 @@ fn completions_are_learnt_saved_measured_and_generated() {
 /// The merged model says the same without an adapter.
 fn goes_on(name: &str, dir: &Path) {
     let to = |form: &str| dir.join(form).display().to_string();
-    done(&["export", "--to", "merged", name, "--out", &to("merged")]);
+    let merge = ["export", "--to", "merged", name, "--verify", "--out"];
+    let report = done(&[&merge[..], &[&to("merged"), "--format", "json"]].concat()).json();
+    // Logits of the next token of six texts, over a vocabulary of 512.
+    assert_eq!(report["logits"], 6 * 512);
+    let difference = report["difference"].as_f64().unwrap();
+    assert!(difference > 0.0 && difference < 1e-3, "{report}");
     let prompt = "Tim saw a blue car.";
     let alone = ["generate", "--model", &to("merged"), prompt, "--max-tokens", "20"];
     assert_eq!(done(&alone).stdout, " He was sad.\n");
     let verified = to("verified");
-    for (more, expected) in [
-        (&["--to", "merged", "--verify"][..], "compares the answers of a classifier"),
-        (&["--to", "gguf"], "llama.cpp would adapt both"),
+    for (more, code, expected) in [
+        (&["--to", "merged", "--verify", "--tolerance", "1e-30"][..], 1, "a logit of the merged"),
+        (&["--to", "gguf"], 2, "llama.cpp would adapt both"),
     ] {
         let rejected = run(&[&["export", name, "--out", &verified], more].concat());
-        assert_eq!(rejected.code, 2);
+        assert_eq!(rejected.code, code);
         assert!(rejected.stderr.contains(expected), "{}", rejected.stderr);
         assert!(!Path::new(&verified).exists());
     }

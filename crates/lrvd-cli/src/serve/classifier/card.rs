@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use lrvd_bench::classify::SavedClassifier;
+use lrvd_bench::adapter::{SavedClassifier};
 use lrvd_bench::data::Input;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -73,7 +73,7 @@ impl ClassifierCard {
         Self {
             schema_version: SCHEMA_VERSION,
             name: info.goal.name.clone(),
-            method: info.method.clone(),
+            method: info.run.method.clone(),
             kind: match info.has_choices() {
                 true => Kind::Choices,
                 false if scores => Kind::Scores,

@@ -1,7 +1,7 @@
 //! A saved classifier that is asked.
 
 use lrvd_bench::Result;
-use lrvd_bench::classify::SavedClassifier;
+use lrvd_bench::adapter::{SavedClassifier};
 use lrvd_bench::data::Input;
 
 use super::answer::Found;
@@ -27,7 +27,7 @@ impl Classifier {
         batch_size: usize,
     ) -> Self {
         // One call is one pass.
-        saved.info.batch_size = batch_size;
+        saved.info.run.batch_size = batch_size;
         Self { saved, drawn: Drawn { draws, seed }, limit }
     }
 }

@@ -1,6 +1,6 @@
 //! The body of an answer, in the words of `lrvd generate --format json`.
 
-use lrvd_bench::language::{Continuation, ContinuedToken, Generation};
+use lrvd_bench::adapter::{Continuation, ContinuedToken, Generation};
 use schemars::JsonSchema;
 use serde::Serialize;
 

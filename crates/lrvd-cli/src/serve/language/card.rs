@@ -1,7 +1,7 @@
 //! What clients can know of a language model.
 
 use lrvd_bench::data::{Content, LanguageColumns};
-use lrvd_bench::language::{Continuation, Generation, NEW_TOKENS};
+use lrvd_bench::adapter::{Continuation, Generation, NEW_TOKENS};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -54,7 +54,7 @@ impl LanguageCard {
         Ok(Self {
             schema_version: SCHEMA_VERSION,
             name: name.to_owned(),
-            method: model.info.as_ref().map(|info| info.method.clone()),
+            method: model.info.as_ref().map(|info| info.run.method.clone()),
             kind: Kind::Texts,
             chat: model.columns().is_some_and(LanguageColumns::is_chat),
             messages: model.has_chat()?,

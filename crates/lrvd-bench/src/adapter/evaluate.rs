@@ -1,4 +1,4 @@
-//! Metrics and predictions of a saved classifier, and the entropy above which it gives no answer.
+//! Metrics of a saved classifier, its inputs, and the entropy above which it gives no answer.
 
 use std::collections::BTreeMap;
 use std::io::BufRead;
@@ -6,19 +6,16 @@ use std::path::Path;
 
 use anyhow::{anyhow, bail};
 use burn::tensor::DType;
-use lrvd_burn::train::{ClassAnswer, ScoreAnswer};
 use lrvd_core::metrics::{RiskCoverage, argmax_rows};
 
-use super::info::{Abstention, ClassifierInfo};
-use super::load::SavedClassifier;
-use crate::data::batch::{TokenExamples, TokenisedExample};
+use super::classifier::SavedClassifier;
+use super::description::{Abstention, Description};
+use crate::data::batch::TokenExamples;
 use crate::data::table::{Format, Layout, Table};
-use crate::data::{
-    Example, Input, Label, PreparedTask, Split, TextColumns, TextReader, load, read_labelled,
-};
-use crate::error::{Kind, Result};
+use crate::data::{Example, Input, PreparedTask, Split, TextColumns, load, read_labelled};
+use crate::error::Result;
 use crate::eval::{Scored, score_draws};
-use crate::run::write_predictions;
+use crate::run::TrainTask as _;
 use crate::task::{Goal, Task};
 use crate::text::quoted;
 
@@ -38,7 +35,7 @@ impl Evaluation {
     /// Writes one line for every example: its label, probabilities by number of draws, entropy,
     /// mutual information.
     pub fn write_predictions(&self, path: &Path) -> Result<()> {
-        write_predictions(&self.task, &self.scored, path)
+        self.task.write_predictions(&self.scored, path)
     }
 }
 
@@ -66,117 +63,6 @@ impl SavedClassifier {
         Ok(load(data_dir, task, None)?.validation)
     }
 
-    /// The columns that the classifier was trained on, or the usual ones: `text` and `label`, and `pair`
-    /// where it was trained on pairs.
-    pub fn columns(&self) -> TextColumns {
-        let pair = (self.info.pairs == Some(true)).then(|| "pair".to_owned());
-        let usual = || TextColumns { pair, ..TextColumns::default() };
-        self.info.columns.clone().unwrap_or_else(usual)
-    }
-
-    /// Answers `inputs` at the posterior mean (`draws = 0`) or averaged over draws, which `seed`
-    /// addresses and which are of the kind that the classifier was evaluated with: by default a draw
-    /// from a posterior is the same model for every input and every call, and one of dropout drops the
-    /// same places of every batch.
-    ///
-    /// `first` is the number of inputs before these, for errors.
-    pub fn predict(
-        &self,
-        inputs: &[Input],
-        draws: usize,
-        seed: u64,
-        first: usize,
-    ) -> Result<Vec<Prediction>> {
-        let reader = self.info.reader(&self.backbone)?;
-        let examples = self.encode(&reader, inputs, first)?;
-        let logits = self.logits(&self.batches(&reader, &examples), draws, seed)?;
-        if self.info.goal.is_regression() {
-            let score =
-                |a: ScoreAnswer| Prediction::Score { score: a.score, deviation: a.deviation };
-            return Ok(logits.scores()?.into_iter().map(score).collect());
-        }
-        // What the draws disagree about is theirs, whatever the temperature.
-        let information: Vec<Option<f64>> =
-            logits.classes()?.into_iter().map(|answer| answer.mutual_information).collect();
-        let logits = self.calibrated(logits, draws)?;
-        let made = |row: usize| logits.made.as_ref().map_or(draws, |made| made[row]);
-        let answer = |(row, a): (usize, ClassAnswer)| Prediction::Class {
-            probabilities: a.probabilities,
-            class: a.class,
-            entropy: a.entropy,
-            mutual_information: information[row].filter(|_| made(row) > 0),
-            draws: made(row),
-        };
-        Ok(logits.classes()?.into_iter().enumerate().map(answer).collect())
-    }
-
-    /// How many inputs [`predict`](Self::predict) should get at once, where there are many: enough to find texts of like length
-    /// for every batch. One batch, in the order given, where what is drawn for an answer depends on its batch.
-    pub fn window(&self, draws: usize) -> usize {
-        let batch = self.info.batch_size;
-        if !self.is_batch_free(draws) {
-            return batch;
-        }
-        // Every draw's logits are kept until the answers are taken from them.
-        let most = KEPT_LOGITS / (draws.max(1) * self.info.goal.n_labels().max(1));
-        (WINDOW * batch).min(most).max(batch)
-    }
-
-    pub(super) fn mean_logits(&self, inputs: &[Input]) -> Result<Vec<f64>> {
-        let reader = self.info.reader(&self.backbone)?;
-        let examples = self.encode(&reader, inputs, 0)?;
-        Ok(self.logits(&self.batches(&reader, &examples), 0, 0)?.values)
-    }
-
-    fn batches<'a>(
-        &'a self,
-        reader: &TextReader<'_>,
-        examples: &'a [TokenisedExample],
-    ) -> TokenExamples<'a> {
-        TokenExamples {
-            examples,
-            pad_id: reader.pad_id(),
-            labels: self.info.goal.n_labels(),
-            device: &self.device,
-            dtype: DType::F32,
-        }
-    }
-
-    fn encode(
-        &self,
-        reader: &TextReader<'_>,
-        inputs: &[Input],
-        first: usize,
-    ) -> Result<Vec<TokenisedExample>> {
-        let kind = |pair: bool| if pair { "a pair (`text` and `pair`)" } else { "a single text" };
-        let encode = |(i, input): (usize, &Input)| {
-            let pair = input.pair.is_some();
-            if let Some(expected) = self.info.pairs.filter(|expected| *expected != pair) {
-                let (found, expected) = (kind(pair), kind(expected));
-                let number = first + i + 1;
-                return Err(Kind::Input.mark(anyhow!(
-                    "input {number} is {found}, the classifier was trained on {expected}"
-                )));
-            }
-            let (found, most) = (input.choices.len(), self.info.goal.n_labels());
-            let expected = match self.info.has_choices() {
-                true if (2..=most).contains(&found) => None,
-                true => Some(format!("questions with 2 to {most}")),
-                false if found == 0 => None,
-                false => Some("texts without choices".to_owned()),
-            };
-            if let Some(expected) = expected {
-                let number = first + i + 1;
-                return Err(Kind::Input.mark(anyhow!(
-                    "input {number} has {found} choices, the classifier was trained on {expected}"
-                )));
-            }
-            // Without a target: the label is not read in prediction.
-            Ok(reader.encode(input, Label::Class(0))?.0)
-        };
-        inputs.iter().enumerate().map(encode).collect()
-    }
-
     /// Checks that no file of `labelled` trained or chose this model.
     ///
     /// Files are compared by SHA-256, so copies of single rows are not noticed. Validation rows of a run with
@@ -189,24 +75,6 @@ impl SavedClassifier {
                 file = file.path.display()
             )),
             None => Ok(()),
-        }
-    }
-
-    pub fn abstention(&self, draws: usize) -> Result<Option<Abstention>> {
-        let fitted = &self.info.abstentions;
-        let spared = self.policy.asked().is_some();
-        match fitted.get(&draws).filter(|_| !spared) {
-            Some(found) => Ok(Some(*found)),
-            None if fitted.is_empty() => Ok(None),
-            None => {
-                let known = quoted(fitted.keys().map(usize::to_string));
-                Err(anyhow!(
-                    "no threshold was fitted for the answers of {draws} draws with these options in `{dir}`, \
-                     only for {known} draws: pass `--draws`, run `lrvd abstain fit` with these options, or pass \
-                     `--abstain-above` (`inf` always answers)",
-                    dir = self.folder().display()
-                ))
-            }
         }
     }
 }
@@ -250,32 +118,6 @@ pub fn evaluate(
         scored.insert(draws as u32, answers);
     }
     Ok(Evaluation { scored, task })
-}
-
-/// Batches in which texts of like length are looked for.
-const WINDOW: usize = 32;
-/// Logits that such a window may have.
-const KEPT_LOGITS: usize = 1 << 23;
-
-#[derive(Clone, Debug, PartialEq)]
-pub enum Prediction {
-    Class {
-        /// Probabilities in label order, averaged over the draws.
-        probabilities: Vec<f64>,
-        /// The most probable class; ties go to the lowest.
-        class: usize,
-        /// Entropy of the probabilities, nats.
-        entropy: f64,
-        /// Mutual information between answer and weights, nats; `None` without draws.
-        mutual_information: Option<f64>,
-        /// Draws that the answer is averaged over; 0 at the mean.
-        draws: usize,
-    },
-    Score {
-        score: f64,
-        /// Standard deviation over the draws; `None` below two draws.
-        deviation: Option<f64>,
-    },
 }
 
 /// Inputs one by one, so that a long table needs little memory.
@@ -349,10 +191,10 @@ pub fn fit_abstention(
         rows,
     };
     let dir = classifier.folder();
-    let Some(mut info) = ClassifierInfo::read(dir)? else {
+    let Some(Description::Classifier(mut info)) = Description::read(dir)? else {
         bail!("`{}` has no `lrvd_classifier.json`, which stores fitted values", dir.display());
     };
     info.abstentions.insert(draws, found);
-    info.write(dir)?;
+    Description::Classifier(info).write(dir)?;
     Ok(found)
 }

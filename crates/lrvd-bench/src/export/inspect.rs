@@ -18,7 +18,7 @@ use lrvd_models::deberta::DebertaClassifier;
 use lrvd_models::llama::LlamaForCausalLm;
 use serde::Serialize;
 
-use super::info::{AdapterInfo, AdapterSource};
+use crate::adapter::{Adapter, Description, OpenOptions};
 use crate::backbone::{Architecture, local, open_weights};
 use crate::error::{Burn, Result};
 
@@ -101,10 +101,11 @@ pub struct AdapterReport {
     pub saved_parameters: BTreeMap<String, usize>,
 }
 
-pub fn inspect_adapter(source: &AdapterSource) -> Result<AdapterReport> {
-    let corrected = source.saved.info.as_ref().is_some_and(AdapterInfo::fan_in_correction);
-    let classifier = source.saved.info.as_ref().and_then(AdapterInfo::classifier);
-    let header = source.saved.posterior.as_ref().map(|p| &p.header);
+pub fn inspect_adapter(source: &Adapter) -> Result<AdapterReport> {
+    let known = source.files.description.as_ref();
+    let (run, classifier) = (known.map(Description::run), known.and_then(Description::classifier));
+    let corrected = run.is_some_and(|run| run.fan_in_correction);
+    let header = source.files.posterior.as_ref().map(|p| &p.header);
     let options = StatisticOptions {
         aggregate: header.map(|h| h.statistic).unwrap_or_default(),
         fan_in_correction: corrected.then_some(REFERENCE_FAN_IN),
@@ -124,13 +125,13 @@ pub fn inspect_adapter(source: &AdapterSource) -> Result<AdapterReport> {
         };
         modules.insert(path, empty);
     }
-    for (path, module) in &source.saved.adapter.modules {
+    for (path, module) in &source.files.peft.modules {
         if modules.contains_key(path) {
             // PEFT demands one module: this one is zeros and stands for none.
             continue;
         }
         let wrong = |source| anyhow!("module `{path}`: {source}");
-        let posterior = source.saved.posterior.as_ref();
+        let posterior = source.files.posterior.as_ref();
         let noise = posterior.map(|p| p.noise(path)).transpose().map_err(wrong)?.flatten();
         let host = host_adapter(module, noise).map_err(wrong)?;
         let posterior = host.posterior()?;
@@ -145,7 +146,7 @@ pub fn inspect_adapter(source: &AdapterSource) -> Result<AdapterReport> {
             rank: module.rank,
             initial_rank: known
                 .map(|m| m.initial_rank)
-                .or(source.saved.info.as_ref().and_then(AdapterInfo::initial_rank))
+                .or(run.and_then(|run| run.initial_rank))
                 .unwrap_or(module.initial_rank),
             scaling: Some(module.scaling),
             shape: Some([module.d_input(), module.d_output()]),
@@ -167,10 +168,10 @@ pub fn inspect_adapter(source: &AdapterSource) -> Result<AdapterReport> {
         schema_version: SCHEMA_VERSION,
         kind: source.kind.name(),
         folder: source.folder.display().to_string(),
-        base_model: source.saved.adapter.config.base_model_name_or_path.clone(),
-        method: match &source.saved.info {
-            Some(info) => info.method().to_owned(),
-            None => source.saved.adapter.config.method.name().to_owned(),
+        base_model: source.files.peft.config.base_model_name_or_path.clone(),
+        method: match run {
+            Some(run) => run.method.clone(),
+            None => source.files.peft.config.method.name().to_owned(),
         },
         family: header.map(|h| posterior_family_name(h.family)),
         statistic: header.map(|h| h.statistic),
@@ -185,13 +186,13 @@ pub fn inspect_adapter(source: &AdapterSource) -> Result<AdapterReport> {
         lora_config: LoraConfig::of(&modules),
         adapter_parameters: modules.iter().map(|m| m.parameters).sum(),
         posterior_parameters: source
-            .saved
+            .files
             .posterior
             .as_ref()
             .map_or(0, |p| p.tensors.values().map(HostTensor::n_elements).sum()),
         saved_parameters: source
-            .saved
-            .adapter
+            .files
+            .peft
             .saved
             .iter()
             .map(|(name, tensor)| (name.clone(), tensor.n_elements()))
@@ -201,14 +202,14 @@ pub fn inspect_adapter(source: &AdapterSource) -> Result<AdapterReport> {
 }
 
 /// Layers of rank 0: path, initial rank, scaling.
-fn pruned(source: &AdapterSource) -> Vec<(String, usize, Option<f64>)> {
-    let header = source.saved.posterior.as_ref().map(|p| &p.header);
+fn pruned(source: &Adapter) -> Vec<(String, usize, Option<f64>)> {
+    let header = source.files.posterior.as_ref().map(|p| &p.header);
     let of_header = header.into_iter().flat_map(|h| &h.modules).filter(|(_, m)| m.rank == 0);
     let mut found: BTreeMap<&String, (usize, Option<f64>)> =
         of_header.map(|(path, m)| (path, (m.initial_rank, Some(m.scaling)))).collect();
-    if let Some(info) = &source.saved.info {
-        for (path, _) in info.ranks().iter().filter(|(_, rank)| **rank == 0) {
-            found.entry(path).or_insert((info.initial_rank().unwrap_or(0), None));
+    if let Some(run) = source.files.description.as_ref().map(Description::run) {
+        for (path, _) in run.ranks.iter().filter(|(_, rank)| **rank == 0) {
+            found.entry(path).or_insert((run.initial_rank.unwrap_or(0), None));
         }
     }
     found.into_iter().map(|(path, (rank, scaling))| (path.clone(), rank, scaling)).collect()
@@ -321,9 +322,10 @@ pub struct ModelCheck {
 /// Reads everything in `dir` and runs it on a built-in batch: a base checkpoint, or an adapter, with the base checkpoint
 /// that lies beside it. With `allow_changed` it may have other hashes than its description has.
 pub fn check_model(dir: &Path, device: &Device, allow_changed: bool) -> Result<ModelCheck> {
-    let source = AdapterSource::is_at(dir);
-    let source = source.then(|| AdapterSource::open(dir, device, allow_changed)).transpose()?;
-    let adapter = source.as_ref().map(|source| &source.saved.adapter);
+    let options = OpenOptions { allow_changed, ..OpenOptions::default() };
+    let source = Adapter::is_at(dir);
+    let source = source.then(|| Adapter::open(dir, &options, device)).transpose()?;
+    let adapter = source.as_ref().map(|source| &source.files.peft);
     let mut check = ModelCheck {
         schema_version: 1,
         folder: dir.display().to_string(),

@@ -6,21 +6,19 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use anyhow::{anyhow, bail};
-use burn::tensor::{DType, Device};
+use anyhow::anyhow;
+use burn::tensor::Device;
 use lrvd_burn::files::{AtomicDir, HostTensor, WeightStore, write_safetensors};
 use lrvd_burn::peft::{PeftAdapter, PeftModule};
-use lrvd_core::noise::NoiseKey;
-use lrvd_models::AutoClassifier;
-use lrvd_models::deberta::DebertaClassifier;
+use lrvd_burn::train::DrawPolicy;
 use lrvd_models::llama::gguf::GgufModel;
-use lrvd_models::llama::{LlamaChoice, LlamaForCausalLm, LlamaScore};
 use serde_json::{Value, json};
 
-use super::export::{CARD_FILE, Card, CardFormat};
-use super::info::{AdapterSource, ClassifierInfo};
-use super::load::{LoadOptions, Sampler, SavedClassifier, no_head, open_any_base};
-use crate::backbone::{Architecture, Backbone, ModelLocation, open_weights, shared_name};
+use super::card::{Card, CardFormat};
+use crate::adapter::{
+    Adapter, CARD_FILE, ClassifierInfo, SavedClassifier, SavedLanguageModel, no_head,
+};
+use crate::backbone::{Architecture, Backbone, open_weights, shared_name};
 use crate::data::Input;
 use crate::error::{Kind, Result};
 use crate::io::{JsonLayout, cannot, read_json, write_json};
@@ -58,16 +56,6 @@ const PROBES: [&str; 6] = [
     "She sold sea shells by the sea shore until the tide came in and took the stall with it.",
 ];
 
-#[derive(Clone, Debug, Default)]
-pub struct MergeOptions {
-    pub model: Option<String>,
-    pub allow_other_base: bool,
-    /// Compare logits of the merged model with those of base and adapter, and reject a difference above this, in
-    /// units of the largest logit or of 1 where that is larger.
-    pub verify: Option<f64>,
-    pub command: String,
-}
-
 #[derive(Clone, Debug, PartialEq)]
 pub struct MergeReport {
     /// Modules with an update, by path, and their ranks.
@@ -82,48 +70,37 @@ pub struct MergeReport {
     pub warnings: Vec<String>,
 }
 
-/// Writes the folder `out`, whole or not at all; it must not exist. `dir` is what `source` was opened from.
+/// Writes the folder `out`, whole or not at all; it must not exist. `command` is for the model card.
+///
+/// With `verify` the logits of the merged model are compared with those of base and adapter. A difference above that, in units
+/// of the largest logit or of 1 where that is larger, is an error.
 pub fn export_merged(
-    dir: &Path,
-    source: &AdapterSource,
-    options: &MergeOptions,
+    adapter: &Adapter,
+    verify: Option<f64>,
+    command: &str,
     out: &Path,
     device: &Device,
 ) -> Result<MergeReport> {
-    let (info, backbone, warnings) =
-        open_any_base(source, options.model.as_deref(), options.allow_other_base)?;
-    if info.is_none() && options.verify.is_some() {
-        bail!("`--verify` compares the answers of a classifier, and this is a language model");
-    }
+    let (backbone, warnings) = adapter.base()?;
+    let info = adapter.described(&backbone)?;
     let model = backbone.location.folder.as_path();
     let store = open_weights(model)?;
-    let adapter = source.saved.adapter.to_lora()?;
-    let plan = Plan::new(&backbone.architecture, &store, &adapter)?;
+    let lora = adapter.files.peft.to_lora()?;
+    let plan = Plan::new(&backbone.architecture, &store, &lora)?;
     let building = AtomicDir::create(out)?;
     let folder = building.path();
-    let (tensors, parameters) = plan.write(&store, &adapter, folder)?;
+    let (tensors, parameters) = plan.write(&store, &lora, folder)?;
     let config = config(&backbone, info.as_ref(), plan.untied)?;
     write_json(&folder.join("config.json"), &config, JsonLayout::Pretty)?;
     companions(model, folder)?;
     let ranks: BTreeMap<String, usize> =
-        adapter.modules.iter().map(|(path, module)| (path.clone(), module.rank)).collect();
-    let card = Card::of(source, info.as_ref(), &ranks, &options.command)?;
+        lora.modules.iter().map(|(path, module)| (path.clone(), module.rank)).collect();
+    let card = Card::of(adapter, info.as_ref(), &ranks, command)?;
     let encoder = info.as_ref().is_some_and(ClassifierInfo::has_head);
     let text = card.text(CardFormat::Merged { encoder });
     std::fs::write(folder.join(CARD_FILE), text).map_err(cannot("write", folder))?;
-    let difference = match (options.verify, &info) {
-        (Some(limit), Some(info)) => {
-            let load = LoadOptions {
-                model: options.model.clone(),
-                allow_other_base: options.allow_other_base,
-                allow_changed: source.allow_changed,
-                precision: Some(BasePrecision::F32),
-                ..LoadOptions::default()
-            };
-            Some(compare(dir, &load, info, folder, limit, device)?)
-        }
-        _ => None,
-    };
+    let compare = |limit| compare(adapter, info.as_ref(), folder, limit, device);
+    let difference = verify.map(compare).transpose()?;
     building.commit()?;
     Ok(MergeReport { ranks, tensors, parameters, untied: plan.untied, difference, warnings })
 }
@@ -337,26 +314,30 @@ fn companions(model: &Path, folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The largest difference between logits of base with adapter and of the merged model, in single precision.
+/// The largest difference between logits of base with adapter and of the merged model, in single precision, and their number.
 fn compare(
-    dir: &Path,
-    load: &LoadOptions,
-    info: &ClassifierInfo,
+    adapter: &Adapter,
+    info: Option<&ClassifierInfo>,
     merged: &Path,
     limit: f64,
     device: &Device,
 ) -> Result<(f64, usize)> {
-    let inputs: Vec<Input> = PROBES
-        .iter()
-        .zip(PROBES.iter().rev())
-        .map(|(text, pair)| Input {
-            pair: (info.pairs == Some(true)).then(|| (*pair).to_owned()),
-            choices: info.goal.classes.iter().filter(|_| info.has_choices()).cloned().collect(),
-            ..Input::text(*text)
-        })
-        .collect();
-    let expected = SavedClassifier::load(dir, load, device)?.mean_logits(&inputs)?;
-    let found = load_merged(merged, info, device)?.mean_logits(&inputs)?;
+    let (policy, single) = (DrawPolicy::default(), Some(BasePrecision::F32));
+    let (expected, found) = match info {
+        Some(info) => {
+            let inputs = probes(info);
+            let before = SavedClassifier::on(adapter, policy, single, device)?;
+            let expected = before.mean_logits(&inputs)?;
+            drop(before);
+            (expected, SavedClassifier::merged(merged, info, device)?.mean_logits(&inputs)?)
+        }
+        None => {
+            let before = SavedLanguageModel::on(adapter, single, device)?;
+            let expected = before.mean_logits(&PROBES)?;
+            drop(before);
+            (expected, SavedLanguageModel::merged(merged, device)?.mean_logits(&PROBES)?)
+        }
+    };
     let largest = expected.iter().map(|value| value.abs()).fold(1.0, f64::max);
     let differences = expected.iter().zip(&found).map(|(expected, found)| (expected - found).abs());
     // A value that is not a number is a difference as well.
@@ -371,38 +352,15 @@ fn compare(
     }
 }
 
-fn load_merged(folder: &Path, info: &ClassifierInfo, device: &Device) -> Result<SavedClassifier> {
-    let location = ModelLocation { name: folder.display().to_string(), folder: folder.to_owned() };
-    let backbone = Backbone::open(location)?;
-    let task = info.reader(&backbone)?.prepare(info.goal.clone(), &[], &[])?;
-    let store = WeightStore::open(folder)?;
-    let model = match &backbone.architecture {
-        Architecture::Deberta(config) => {
-            let load = DebertaClassifier::from_fine_tuned(&store, config, device, DType::F32);
-            AutoClassifier::Deberta(load?.0)
-        }
-        Architecture::Llama(config) if info.has_head() => {
-            let seed = NoiseKey::new(0);
-            let load = LlamaScore::from_pretrained(&store, config, seed, device, DType::F32);
-            AutoClassifier::LlamaScore(load?.0)
-        }
-        Architecture::Llama(config) => {
-            let load = LlamaForCausalLm::from_pretrained(&store, config, device, DType::F32);
-            let model = load?.0;
-            AutoClassifier::Llama(LlamaChoice::new(model, task.answers.clone())?)
-        }
+/// [`PROBES`] as inputs of a classifier.
+fn probes(info: &ClassifierInfo) -> Vec<Input> {
+    let pairs = PROBES.iter().zip(PROBES.iter().rev());
+    let input = |(text, pair): (&&str, &&str)| Input {
+        pair: (info.pairs == Some(true)).then(|| (*pair).to_owned()),
+        choices: info.goal.classes.iter().filter(|_| info.has_choices()).cloned().collect(),
+        ..Input::text(*text)
     };
-    Ok(SavedClassifier {
-        info: info.clone(),
-        warnings: Vec::new(),
-        dir: folder.to_owned(),
-        sampler: Sampler::Mean,
-        policy: LoadOptions::default().policy,
-        stated_length: None,
-        model,
-        backbone,
-        device: device.clone(),
-    })
+    pairs.map(input).collect()
 }
 
 #[cfg(test)]

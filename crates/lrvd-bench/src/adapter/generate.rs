@@ -5,7 +5,7 @@ use lrvd_burn::train::DrawSeed;
 use lrvd_models::llama::{GenerateOptions, GeneratedText, TokenChoice, TokenSampling};
 use serde::Serialize;
 
-use super::load::SavedLanguageModel;
+use super::language::SavedLanguageModel;
 use crate::data::Content;
 use crate::error::{Kind, Result};
 

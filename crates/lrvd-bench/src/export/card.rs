@@ -1,4 +1,4 @@
-//! Adapters for other programs: PEFT with its model card, and llama.cpp.
+//! Model cards.
 //!
 //! The text of a card depends on the adapter, the run's own files beside it and the command alone.
 
@@ -6,116 +6,18 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::Path;
 
-use anyhow::bail;
-use lrvd_burn::files::AtomicDir;
-use lrvd_burn::peft::{CapReport, ExportLayout, ExportSummary};
-use lrvd_models::llama::gguf::{GgufAdapter, write_gguf_adapter};
 use serde_json::Value;
 
-use super::info::{AdapterInfo, AdapterSource, ClassifierInfo};
 use super::inspect::{AdapterReport, inspect_adapter};
-use super::load::open_any_base;
-use super::train::TrainSettings;
-use crate::backbone::{Architecture, is_hub_id, shared_name};
+use crate::adapter::{Adapter, ClassifierInfo, Description};
+use crate::backbone::{is_hub_id, shared_name};
 use crate::data::Wording;
 use crate::error::Result;
-use crate::io::{cannot, read_json, read_versioned};
+use crate::io::read_json;
 use crate::record::{CheckpointRecord, Metrics, RunRecord};
-use crate::run::{ADAPTER_DIR, RECORD_FILE, SETTINGS_FILE};
+use crate::run::{ADAPTER_DIR, ClassSettings, RECORD_FILE, SETTINGS_FILE, TrainSettings};
 use crate::settings::CheckpointChoice;
 use crate::text::{cell, code, decimals, printable, quoted};
-
-const GGUF_FILE: &str = "adapter.gguf";
-/// Name of what an adapter of a language model was trained on.
-const TEXTS: &str = "texts";
-
-#[derive(Clone, Debug)]
-pub struct PeftExport {
-    pub summary: ExportSummary,
-    pub cut: Option<CapReport>,
-    pub posterior: bool,
-}
-
-/// Writes `source` as the PEFT folder `out`, with no module above the rank `cap`. `command` is for the model card. A base model
-/// that is a path on this machine is named by its last part.
-pub fn export_peft(
-    source: &AdapterSource,
-    layout: ExportLayout,
-    cap: Option<usize>,
-    command: &str,
-    out: &Path,
-) -> Result<PeftExport> {
-    let (mut saved, cut) = match cap {
-        Some(rank) => {
-            let (saved, cut) = source.saved.capped(rank)?;
-            (saved, Some(cut))
-        }
-        None => (source.saved.clone(), None),
-    };
-    let base = &mut saved.adapter.config.base_model_name_or_path;
-    let described = saved.info.as_mut().map(AdapterInfo::base_name);
-    for name in base.iter_mut().chain(described) {
-        *name = shared_name(name).to_owned();
-    }
-    let summary = saved.write_with(out, layout, |summary| {
-        let info = saved.info.as_ref().and_then(AdapterInfo::classifier);
-        let card = Card::of(source, info, &summary.ranks, command)?;
-        let encoder = match saved.info {
-            Some(AdapterInfo::Language(_)) => false,
-            _ => info.is_none_or(ClassifierInfo::has_head),
-        };
-        Ok(Some(card.text(CardFormat::Peft { layout: layout.name(), encoder })))
-    })?;
-    let posterior = saved.posterior.is_some()
-        && layout == ExportLayout::Ragged
-        && summary.zero_module.is_none();
-    Ok(PeftExport { summary, cut, posterior })
-}
-
-#[derive(Clone, Debug)]
-pub struct GgufExport {
-    pub file: &'static str,
-    pub adapter: GgufAdapter,
-    /// Files of the base model that have changed.
-    pub warnings: Vec<String>,
-}
-
-/// Writes `source` as an adapter of llama.cpp into the folder `out`, which must not exist. The base model's
-/// configuration says how its heads are laid out.
-pub fn export_gguf(
-    source: &AdapterSource,
-    model: Option<&str>,
-    allow_other_base: bool,
-    command: &str,
-    out: &Path,
-) -> Result<GgufExport> {
-    let (info, backbone, warnings) = open_any_base(source, model, allow_other_base)?;
-    let Architecture::Llama(config) = &backbone.architecture else {
-        bail!(
-            "a GGUF adapter is for a Llama, and `{model}` is an encoder, which llama.cpp does not run: use \
-             `--to merged` or `--to peft`",
-            model = backbone.location.name
-        );
-    };
-    if info.as_ref().is_some_and(ClassifierInfo::has_head) {
-        bail!(
-            "a GGUF adapter cannot hold the separate head that predicts a number: use `--to merged` or \
-             `--to peft`"
-        );
-    }
-    let building = AtomicDir::create(out)?;
-    let file = building.path().join(GGUF_FILE);
-    let name = info.as_ref().map_or(TEXTS, |info| &info.goal.name);
-    let adapter = write_gguf_adapter(&source.saved.adapter, config, name, &file)?;
-    let card = Card::of(source, info.as_ref(), &adapter.ranks, command)?;
-    let text = card.text(CardFormat::Gguf { file: GGUF_FILE });
-    std::fs::write(building.path().join(CARD_FILE), text)
-        .map_err(cannot("write", building.path()))?;
-    building.commit()?;
-    Ok(GgufExport { file: GGUF_FILE, adapter, warnings })
-}
-
-pub(super) const CARD_FILE: &str = "README.md";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CardFormat<'a> {
@@ -128,37 +30,30 @@ pub(super) struct Card<'a> {
     info: Option<&'a ClassifierInfo>,
     report: AdapterReport,
     ranks: &'a BTreeMap<String, usize>,
-    settings: Option<TrainSettings>,
+    settings: Option<TrainSettings<ClassSettings>>,
     record: Option<RunRecord>,
     command: &'a str,
 }
 
 impl<'a> Card<'a> {
-    /// The card of `source`, written with these ranks. Measurements and data come from the run's folder, where there
+    /// The card of `adapter`, written with these ranks. Measurements and data come from the run's folder, where there
     /// is one around the adapter.
     pub(super) fn of(
-        source: &'a AdapterSource,
+        adapter: &Adapter,
         info: Option<&'a ClassifierInfo>,
         ranks: &'a BTreeMap<String, usize>,
         command: &'a str,
     ) -> Result<Self> {
-        let run = source
-            .folder
-            .file_name()
-            .filter(|name| *name == ADAPTER_DIR)
-            .and_then(|_| source.folder.parent());
+        let is_kept = adapter.folder.file_name().is_some_and(|name| name == ADAPTER_DIR);
+        let run = adapter.folder.parent().filter(|_| is_kept);
+        let has = |name: &'static str| move |run: &&Path| run.join(name).is_file();
         // Those of a language model's run are of another kind.
-        let of_texts = matches!(source.saved.info, Some(AdapterInfo::Language(_)));
-        let file = run.filter(|_| !of_texts).map(|run| run.join(SETTINGS_FILE));
-        let settings = match file.filter(|file| file.is_file()) {
-            Some(file) => Some(read_versioned(&file, TrainSettings::SCHEMA)?),
-            None => None,
-        };
-        let record = match run.map(|run| run.join(RECORD_FILE)).filter(|file| file.is_file()) {
-            Some(file) => Some(read_json(&file)?),
-            None => None,
-        };
-        Ok(Self { info, report: inspect_adapter(source)?, ranks, settings, record, command })
+        let of_texts = matches!(adapter.files.description, Some(Description::Language(_)));
+        let settings = run.filter(has(SETTINGS_FILE)).filter(|_| !of_texts);
+        let settings = settings.map(TrainSettings::read).transpose()?;
+        let record = run.filter(has(RECORD_FILE)).map(|run| read_json(&run.join(RECORD_FILE)));
+        let (report, record) = (inspect_adapter(adapter)?, record.transpose()?);
+        Ok(Self { info, report, ranks, settings, record, command })
     }
 
     pub(super) fn text(&self, format: CardFormat<'_>) -> String {
@@ -173,7 +68,7 @@ impl<'a> Card<'a> {
     }
 
     fn base(&self) -> Option<&str> {
-        let own = self.info.map(|info| info.base_model.as_str());
+        let own = self.info.map(|info| info.base.name.as_str());
         own.or(self.report.base_model.as_deref())
     }
 
@@ -238,7 +133,9 @@ impl<'a> Card<'a> {
 
     fn title(&self) -> String {
         match self.info {
-            Some(info) => format!("{}: {} on {}", info.goal.name, info.method, self.base_name()),
+            Some(info) => {
+                format!("{}: {} on {}", info.goal.name, info.run.method, self.base_name())
+            }
             None => format!("Low-rank adapter for {}", self.base_name()),
         }
     }
@@ -272,8 +169,8 @@ impl<'a> Card<'a> {
         };
         row("base model", self.base_name());
         if let Some(info) = self.info {
-            row("base weights", hashes(&info.weights));
-            row("method", info.method.clone());
+            row("base weights", hashes(&info.base.weights));
+            row("method", info.run.method.clone());
             row("task", info.goal.name.clone());
             let classes = match info.goal.classes.as_slice() {
                 [] => "none: a number is predicted".to_owned(),
@@ -290,15 +187,15 @@ impl<'a> Card<'a> {
                     (false, true) => "pairs of texts",
                     (false, false) => "single texts",
                 };
-                row("inputs", format!("{kind}, at most {} tokens", info.max_length));
+                row("inputs", format!("{kind}, at most {} tokens", info.run.max_length));
             }
-            let which = match info.checkpoint {
+            let which = match info.run.checkpoint {
                 CheckpointChoice::Best => "best",
                 CheckpointChoice::Last => "last",
             };
             row(
                 "training",
-                format!("seed {}, {} steps, the {which} checkpoint", info.seed, info.step),
+                format!("seed {}, {} steps, the {which} checkpoint", info.run.seed, info.run.step),
             );
             if let Some(temperature) = info.temperatures.get(&0) {
                 row(
@@ -322,7 +219,7 @@ impl<'a> Card<'a> {
 
     fn checkpoint(&self) -> Option<&CheckpointRecord> {
         let both = &self.record.as_ref()?.checkpoints;
-        match self.info?.checkpoint {
+        match self.info?.run.checkpoint {
             CheckpointChoice::Best => both.best.as_ref(),
             CheckpointChoice::Last => both.last.as_ref(),
         }
@@ -335,7 +232,7 @@ impl<'a> Card<'a> {
             return;
         };
         let n = at.metrics.values().map(|metrics| metrics.n).max().unwrap_or(0);
-        let share = self.settings.as_ref().and_then(|settings| settings.validation_split);
+        let share = self.settings.as_ref().and_then(|settings| settings.kind.validation_split);
         let rows = match share {
             Some(share) => format!(
                 "{n} rows, {} % of the training file, drawn once and not trained on",
@@ -343,7 +240,7 @@ impl<'a> Card<'a> {
             ),
             None => format!("{n} validation rows"),
         };
-        let chosen = match self.info.map(|info| info.checkpoint) {
+        let chosen = match self.info.map(|info| info.run.checkpoint) {
             Some(CheckpointChoice::Best) => {
                 " The checkpoint was chosen on these rows, so this is optimistic."
             }

@@ -1,0 +1,422 @@
+//! The description of an adapter: `lrvd_classifier.json`, or of a language model `lrvd_language.json`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use anyhow::{Context as _, bail};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use super::hashes::FileHashes;
+use super::saved::check_draws;
+use crate::backbone::Backbone;
+use crate::data::{LanguageColumns, QuestionForm, TextColumns, TextReader, Wording};
+use crate::error::Result;
+use crate::io::{JsonLayout, read_versioned, write_json};
+use crate::run::{ClassSettings, TextSettings, TrainSettings};
+use crate::settings::{BasePrecision, CheckpointChoice, PredictionDraws};
+use crate::task::Goal;
+
+pub(crate) const CLASSIFIER_FILE: &str = "lrvd_classifier.json";
+pub(crate) const LANGUAGE_FILE: &str = "lrvd_language.json";
+/// Version of both that is written, and the only one that is read.
+pub(super) const SCHEMA: u32 = 1;
+
+/// What is known of an adapter beside its weights.
+#[expect(clippy::large_enum_variant, reason = "an adapter has one of them")]
+#[derive(Clone, Debug, PartialEq)]
+pub enum Description {
+    Classifier(ClassifierInfo),
+    Language(LanguageInfo),
+}
+
+/// The base model: the first entries of either file.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct BaseInfo {
+    pub schema_version: u32,
+    #[serde(rename = "base_model")]
+    pub name: String,
+    /// SHA-256 of its weight files.
+    pub weights: BTreeMap<String, String>,
+    /// SHA-256 of what else answers depend on; `None` in folders of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hashes: Option<FileHashes>,
+}
+
+/// The run that trained the adapter: the last entries that the files share.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RunInfo {
+    pub max_length: usize,
+    pub batch_size: usize,
+    pub method: String,
+    pub seed: u64,
+    /// Rank of every adapted layer at the start; `None` if that is not known.
+    pub initial_rank: Option<usize>,
+    /// Rank of every adapted layer, by path, also of those that a PEFT file cannot hold.
+    pub ranks: BTreeMap<String, usize>,
+    pub checkpoint: CheckpointChoice,
+    pub step: usize,
+    /// Statistic at or above which a rank direction counts as noise.
+    pub log_alpha_threshold: Option<f64>,
+    pub fan_in_correction: bool,
+    /// Default draws of an answer; 0 without a posterior.
+    pub draws: usize,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ClassifierInfo {
+    #[serde(flatten)]
+    pub base: BaseInfo,
+    /// SHA-256 of the data files whose rows trained or chose this model, or were held out for its temperature.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub seen: BTreeSet<String>,
+    pub goal: Goal,
+    /// Columns of the training file, for files of the user's own.
+    pub columns: Option<TextColumns>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wording: Option<Wording>,
+    #[serde(default, skip_serializing_if = "QuestionForm::is_usual")]
+    pub questions: QuestionForm,
+    /// How the base is held, which a language model's answers depend on.
+    #[serde(default)]
+    pub base_precision: BasePrecision,
+    /// Whether inputs are pairs of texts; `None` if that is not known.
+    pub pairs: Option<bool>,
+    #[serde(flatten)]
+    pub run: RunInfo,
+    #[serde(default)]
+    pub prediction_draws: PredictionDraws,
+    /// Temperature of the answer by number of draws, where it was fitted.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub temperatures: BTreeMap<usize, f64>,
+    /// Where no answer is given, by number of draws, where it was fitted.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub abstentions: BTreeMap<usize, Abstention>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LanguageInfo {
+    #[serde(flatten)]
+    pub base: BaseInfo,
+    pub columns: LanguageColumns,
+    /// How the base is held, which answers depend on.
+    pub base_precision: BasePrecision,
+    #[serde(flatten)]
+    pub run: RunInfo,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Abstention {
+    /// Largest entropy of an answer that is given, nats.
+    pub above: f64,
+    pub target: f64,
+    /// Probability, over the rows it was fitted to, that their error rate on further rows is larger.
+    pub delta: f64,
+    /// Upper confidence limit of the error rate, at confidence `1 − delta`.
+    pub bound: f64,
+    pub risk: f64,
+    pub coverage: f64,
+    pub rows: usize,
+}
+
+impl Description {
+    /// The description in `dir`, if there is one.
+    pub fn read(dir: &Path) -> Result<Option<Self>> {
+        fn at<T: DeserializeOwned>(file: &Path) -> Result<Option<T>> {
+            if file.is_file() { read_versioned(file, SCHEMA).map(Some) } else { Ok(None) }
+        }
+        let file = dir.join(LANGUAGE_FILE);
+        let (file, description) = match at(&file)? {
+            Some(info) => (file, Self::Language(info)),
+            None => {
+                let file = dir.join(CLASSIFIER_FILE);
+                let Some(info) = at(&file)? else { return Ok(None) };
+                (file, Self::Classifier(info))
+            }
+        };
+        description.check(&file)?;
+        Ok(Some(description))
+    }
+
+    /// Checks what `file` says.
+    fn check(&self, path: &Path) -> Result<()> {
+        let (file, run) = (path.display(), self.run());
+        if let Self::Classifier(info) = self {
+            let wrong = |t: &f64| !(t.is_finite() && *t > 0.0);
+            if let Some((draws, found)) = info.temperatures.iter().find(|(_, t)| wrong(t)) {
+                bail!(
+                    "`{file}`: the temperature of {draws} draws is {found}, expected a positive number"
+                );
+            }
+        }
+        for (key, size) in [("batch_size", run.batch_size), ("max_length", run.max_length)] {
+            if size == 0 {
+                bail!("`{file}`: {key} is 0, expected at least 1");
+            }
+        }
+        check_draws(run.draws).with_context(|| format!("`{file}`"))?;
+        if let Self::Classifier(info) = self {
+            let mut seen = BTreeSet::new();
+            if let Some(class) = info.goal.classes.iter().find(|class| !seen.insert(*class)) {
+                bail!("`{file}`: class `{class}` is there twice, expected distinct classes");
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the file into `dir`, with its own hash if there are hashes.
+    pub fn write(&self, dir: &Path) -> Result<()> {
+        let (file, mut sealed) = (dir.join(self.file()), self.clone());
+        let hashes = &mut sealed.base_mut().hashes;
+        match self {
+            Self::Classifier(info) => seal(hashes, &file, info)?,
+            Self::Language(info) => seal(hashes, &file, info)?,
+        }
+        match &sealed {
+            Self::Classifier(info) => write_json(&file, info, JsonLayout::Pretty),
+            Self::Language(info) => write_json(&file, info, JsonLayout::Pretty),
+        }
+    }
+
+    /// Name of its file.
+    pub(super) const fn file(&self) -> &'static str {
+        match self {
+            Self::Classifier(_) => CLASSIFIER_FILE,
+            Self::Language(_) => LANGUAGE_FILE,
+        }
+    }
+
+    pub fn classifier(&self) -> Option<&ClassifierInfo> {
+        match self {
+            Self::Classifier(info) => Some(info),
+            Self::Language(_) => None,
+        }
+    }
+
+    pub fn base(&self) -> &BaseInfo {
+        match self {
+            Self::Classifier(info) => &info.base,
+            Self::Language(info) => &info.base,
+        }
+    }
+
+    pub(crate) fn base_mut(&mut self) -> &mut BaseInfo {
+        match self {
+            Self::Classifier(info) => &mut info.base,
+            Self::Language(info) => &mut info.base,
+        }
+    }
+
+    pub fn run(&self) -> &RunInfo {
+        match self {
+            Self::Classifier(info) => &info.run,
+            Self::Language(info) => &info.run,
+        }
+    }
+
+    pub(super) fn run_mut(&mut self) -> &mut RunInfo {
+        match self {
+            Self::Classifier(info) => &mut info.run,
+            Self::Language(info) => &mut info.run,
+        }
+    }
+
+    /// Of an adapter whose posterior stays behind.
+    #[must_use]
+    pub(super) fn at_the_mean(mut self) -> Self {
+        self.run_mut().draws = 0;
+        if let Self::Classifier(info) = &mut self {
+            info.temperatures.retain(|draws, _| *draws == 0);
+            info.abstentions.retain(|draws, _| *draws == 0);
+        }
+        self
+    }
+}
+
+/// Takes the hash of `info`, which is about to be written to `file`.
+fn seal(hashes: &mut Option<FileHashes>, file: &Path, info: &impl Serialize) -> Result<()> {
+    hashes.as_mut().map_or(Ok(()), |hashes| hashes.seal(file, info))
+}
+
+impl ClassifierInfo {
+    pub(super) fn reader<'a>(&'a self, backbone: &'a Backbone) -> Result<TextReader<'a>> {
+        let (tokenizer, wording) = (&backbone.tokenizer, self.wording.as_ref());
+        let questions = self.has_choices().then_some(self.questions);
+        let length = self.run.max_length;
+        backbone.architecture.reader(tokenizer, &self.goal, questions, wording, length)
+    }
+
+    /// Whether it answers by a separate head, as an encoder does and a language model that predicts a number.
+    pub(crate) fn has_head(&self) -> bool {
+        self.wording.as_ref().is_none_or(Wording::is_scored)
+    }
+
+    /// Whether it answers questions by one of their choices; its classes are letters then.
+    pub fn has_choices(&self) -> bool {
+        self.columns.as_ref().is_some_and(TextColumns::has_choices)
+    }
+}
+
+impl<K> TrainSettings<K> {
+    fn base(&self) -> BaseInfo {
+        BaseInfo {
+            schema_version: SCHEMA,
+            name: self.model.clone(),
+            weights: self.weights.clone(),
+            hashes: Some(FileHashes { base: self.base_files.clone(), ..FileHashes::default() }),
+        }
+    }
+
+    /// Of a model after `step` steps, of which it is the `checkpoint`.
+    fn run(&self, step: usize, checkpoint: CheckpointChoice) -> RunInfo {
+        let config = &self.experiment;
+        let posterior = self.method.can().posterior;
+        RunInfo {
+            max_length: config.max_length,
+            batch_size: config.evaluation_batch_size,
+            method: self.method.name(),
+            seed: self.seed,
+            initial_rank: Some(config.initial_rank),
+            // Filled in when a model is read back.
+            ranks: BTreeMap::new(),
+            checkpoint,
+            step,
+            log_alpha_threshold: posterior.then_some(config.prune.log_alpha_threshold),
+            fan_in_correction: config.prune.fan_in_correction,
+            draws: self.method.draws(config).into_iter().max().unwrap_or(0),
+        }
+    }
+}
+
+/// Settings of a run whose adapters can be described.
+pub(crate) trait Describe {
+    /// The description of a model of the run after `step` steps, of which it is the `checkpoint`.
+    fn description(
+        &self,
+        step: usize,
+        checkpoint: CheckpointChoice,
+        temperatures: BTreeMap<usize, f64>,
+    ) -> Description;
+}
+
+impl Describe for TrainSettings<ClassSettings> {
+    fn description(
+        &self,
+        step: usize,
+        checkpoint: CheckpointChoice,
+        temperatures: BTreeMap<usize, f64>,
+    ) -> Description {
+        let own = &self.kind;
+        let is_measured = |name: &String| own.validation_files.contains(name);
+        let is_seen = |name: &String| checkpoint == CheckpointChoice::Best || !is_measured(name);
+        let seen = self.data.iter().filter(|(name, _)| is_seen(name));
+        Description::Classifier(ClassifierInfo {
+            base: self.base(),
+            seen: seen.map(|(_, sha256)| sha256.clone()).collect(),
+            goal: own.goal.clone(),
+            columns: own.columns.clone(),
+            wording: own.wording.clone(),
+            questions: own.questions,
+            base_precision: self.experiment.base_precision,
+            pairs: Some(own.pairs),
+            run: self.run(step, checkpoint),
+            prediction_draws: self.experiment.prediction_draws,
+            temperatures,
+            abstentions: BTreeMap::new(),
+        })
+    }
+}
+
+impl Describe for TrainSettings<TextSettings> {
+    fn description(
+        &self,
+        step: usize,
+        checkpoint: CheckpointChoice,
+        _: BTreeMap<usize, f64>,
+    ) -> Description {
+        Description::Language(LanguageInfo {
+            base: self.base(),
+            columns: self.kind.columns.clone(),
+            base_precision: self.experiment.base_precision,
+            run: self.run(step, checkpoint),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn a_description_with_a_value_out_of_range_is_an_error() {
+        let dir = tempfile::tempdir().unwrap();
+        let read = |change: &dyn Fn(&mut Value)| {
+            let mut info = json!({
+                "schema_version": 1, "base_model": "nano", "weights": {}, "goal": {
+                "name": "train", "classes": ["bad", "good"], "standard_metrics": [],
+                "selection": "accuracy"}, "columns": null, "pairs": false, "max_length": 16,
+                "batch_size": 128, "method": "BayesLoRA", "seed": 5, "initial_rank": 3, "ranks": {},
+                "checkpoint": "last", "step": 30, "log_alpha_threshold": null,
+                "fan_in_correction": false, "draws": 10_000, "temperatures": {}
+            });
+            change(&mut info);
+            std::fs::write(dir.path().join(CLASSIFIER_FILE), info.to_string()).unwrap();
+            Description::read(dir.path())
+        };
+        assert_eq!(read(&|_| {}).unwrap().unwrap().run().draws, 10_000);
+        let unknown = read(&|info| info["later"] = 1.into()).unwrap_err().to_string();
+        assert!(unknown.contains("unknown field `later`"), "{unknown}");
+        for (place, value, expected) in [
+            ("/batch_size", json!(0), "batch_size is 0, expected at least 1"),
+            ("/max_length", json!(0), "max_length is 0, expected at least 1"),
+            ("/draws", json!(10_001), "`draws` is 10001, outside 0..=10000"),
+            (
+                "/goal/classes/1",
+                json!("bad"),
+                "class `bad` is there twice, expected distinct classes",
+            ),
+            (
+                "/temperatures",
+                json!({"3": 0.0}),
+                "the temperature of 3 draws is 0, expected a positive number",
+            ),
+        ] {
+            let change = |info: &mut Value| *info.pointer_mut(place).unwrap() = value.clone();
+            let text = format!("{:#}", read(&change).unwrap_err());
+            assert!(text.contains(CLASSIFIER_FILE) && text.ends_with(expected), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_description_of_texts_with_a_number_out_of_range_is_an_error() {
+        let dir = tempfile::tempdir().unwrap();
+        let read = |change: &dyn Fn(&mut Value)| {
+            let mut info = json!({
+                "schema_version": 1, "base_model": "nano", "weights": {}, "columns": {"texts": {
+                "prompt": "prompt", "completion": "completion"}}, "base_precision": "f32",
+                "max_length": 64, "batch_size": 8, "method": "BayesLoRA", "seed": 5,
+                "initial_rank": 3, "ranks": {}, "checkpoint": "last", "step": 30,
+                "log_alpha_threshold": null, "fan_in_correction": false, "draws": 10_000
+            });
+            change(&mut info);
+            std::fs::write(dir.path().join(LANGUAGE_FILE), info.to_string()).unwrap();
+            Description::read(dir.path())
+        };
+        assert_eq!(read(&|_| {}).unwrap().unwrap().run().draws, 10_000);
+        for (key, value, expected) in [
+            ("batch_size", 0, "batch_size is 0, expected at least 1"),
+            ("max_length", 0, "max_length is 0, expected at least 1"),
+            ("draws", 10_001, "`draws` is 10001, outside 0..=10000"),
+        ] {
+            let error = read(&|info| info[key] = value.into()).unwrap_err();
+            let text = format!("{error:#}");
+            assert!(text.contains(LANGUAGE_FILE) && text.ends_with(expected), "{text}");
+        }
+    }
+}

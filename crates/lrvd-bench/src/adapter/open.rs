@@ -1,0 +1,319 @@
+//! Where an adapter is found, and the base model that it belongs to.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use anyhow::{anyhow, bail};
+use burn::tensor::Device;
+use lrvd_burn::train::{RankPolicy as _, latest_checkpoint, load_checkpoint};
+
+use super::PEFT_CONFIG;
+use super::description::{BaseInfo, ClassifierInfo, Describe, Description, RunInfo, SCHEMA};
+use super::files::AdapterFiles;
+use crate::backbone::{Backbone, locate_model};
+use crate::data::{PreparedTask, QuestionForm};
+use crate::error::Result;
+use crate::language::LanguageTask;
+use crate::run::{
+    ADAPTER_DIR, CHECKPOINT_DIR, SETTINGS_FILE, TrainSettings, TrainTask, is_run_on_texts,
+};
+use crate::settings::{BasePrecision, CheckpointChoice, PredictionDraws};
+use crate::task::Goal;
+
+/// A file of a checkpoint.
+const CHECKPOINT_VALUES: &str = "state.json";
+/// Longest input of an adapter that does not say what it was trained on.
+const MAX_LENGTH: usize = 128;
+const BATCH_SIZE: usize = 32;
+
+#[derive(Clone, Debug, Default)]
+pub struct OpenOptions {
+    /// Base model, instead of the one that the adapter names.
+    pub model: Option<String>,
+    /// Whether the base model may have other weights than the adapter was trained on; its other files may then differ, too.
+    pub allow_other_base: bool,
+    /// Whether files of the adapter, or configuration and tokenizer of the base model, may have changed: a warning.
+    pub allow_changed: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PlaceKind {
+    Adapter,
+    Run,
+    Checkpoint,
+}
+
+impl PlaceKind {
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Adapter => "adapter",
+            Self::Run => "run",
+            Self::Checkpoint => "checkpoint",
+        }
+    }
+}
+
+/// An adapter on the host with all that is known of it.
+#[derive(Clone, Debug)]
+pub struct Adapter {
+    pub kind: PlaceKind,
+    pub folder: PathBuf,
+    pub files: AdapterFiles,
+    /// What a reader must know of the model: that its run is not finished, or a file of it has changed.
+    pub warnings: Vec<String>,
+    pub(crate) options: OpenOptions,
+}
+
+enum Place {
+    Folder(PlaceKind, PathBuf),
+    Checkpoint {
+        out: PathBuf,
+        folder: PathBuf,
+        /// Whether any newer one will do: the output folder was named, not this checkpoint.
+        or_newer: bool,
+    },
+}
+
+impl Place {
+    /// What `dir` is, or what is in it: a PEFT folder, the output of a run, one of its checkpoints; `None` for none of them.
+    fn find(dir: &Path) -> Result<Option<Self>> {
+        if !dir.is_dir() {
+            bail!("there is no folder `{}`", dir.display());
+        }
+        if dir.join(PEFT_CONFIG).is_file() {
+            return Ok(Some(Self::Folder(PlaceKind::Adapter, dir.to_owned())));
+        }
+        let inner = dir.join(ADAPTER_DIR);
+        if inner.join(PEFT_CONFIG).is_file() {
+            return Ok(Some(Self::Folder(PlaceKind::Run, inner)));
+        }
+        if let Some(out) = run_of(dir) {
+            let (out, folder) = (out.to_owned(), dir.to_owned());
+            return Ok(Some(Self::Checkpoint { out, folder, or_newer: false }));
+        }
+        if !dir.join(SETTINGS_FILE).is_file() {
+            return Ok(None);
+        }
+        let newest = latest_checkpoint(&dir.join(CHECKPOINT_DIR))?;
+        let or_newer = true;
+        Ok(newest.map(|folder| Self::Checkpoint { out: dir.to_owned(), folder, or_newer }))
+    }
+
+    fn looked_for() -> String {
+        format!(
+            "`{PEFT_CONFIG}`, `{ADAPTER_DIR}/{PEFT_CONFIG}`, `{CHECKPOINT_VALUES}`, \
+             `{CHECKPOINT_DIR}/step-*`"
+        )
+    }
+}
+
+/// The output folder of the run that the checkpoint `dir` is of; `None` if `dir` is not one.
+fn run_of(dir: &Path) -> Option<&Path> {
+    let is_checkpoint = dir.join(CHECKPOINT_VALUES).is_file();
+    dir.parent().and_then(Path::parent).filter(|_| is_checkpoint)
+}
+
+impl Adapter {
+    pub fn is_at(dir: &Path) -> bool {
+        [PEFT_CONFIG, SETTINGS_FILE, CHECKPOINT_VALUES].iter().any(|name| dir.join(name).is_file())
+            || dir.join(ADAPTER_DIR).join(PEFT_CONFIG).is_file()
+    }
+
+    /// Whether `dir` holds an adapter of a language model that was trained here on texts, or a run of one.
+    pub fn is_for_texts(dir: &Path) -> Result<bool> {
+        for folder in [dir, &dir.join(ADAPTER_DIR)] {
+            if let Some(Description::Language(_)) = Description::read(folder)? {
+                return Ok(true);
+            }
+        }
+        is_run_on_texts(run_of(dir).unwrap_or(dir))
+    }
+
+    /// Reads the adapter that `dir` holds: a PEFT folder, the output of a training run, or one of its checkpoints. `device` is
+    /// used to rebuild the model of a checkpoint.
+    pub fn open(dir: &Path, options: &OpenOptions, device: &Device) -> Result<Self> {
+        let options = options.clone();
+        match Place::find(dir)? {
+            Some(Place::Folder(kind, folder)) => {
+                let (files, warnings) = AdapterFiles::read(&folder, options.allow_changed)?;
+                Ok(Self { kind, folder, files, warnings, options })
+            }
+            Some(Place::Checkpoint { out, folder, or_newer }) => {
+                let rebuilt = if is_run_on_texts(&out)? {
+                    rebuild::<LanguageTask>(&out, &folder, or_newer, device)
+                } else {
+                    rebuild::<PreparedTask>(&out, &folder, or_newer, device)
+                };
+                // The run ended meanwhile and removed its checkpoints.
+                let is_over = or_newer && folder.parent().is_some_and(|all| !all.exists());
+                match rebuilt {
+                    Err(_) if is_over => Self::open(dir, &options, device),
+                    rebuilt => {
+                        let ((folder, files, warning), kind) = (rebuilt?, PlaceKind::Checkpoint);
+                        Ok(Self { kind, folder, files, warnings: vec![warning], options })
+                    }
+                }
+            }
+            None => Err(anyhow!(
+                "`{}` holds no adapter; looked for {}",
+                dir.display(),
+                Place::looked_for()
+            )),
+        }
+    }
+
+    /// What is known of its use as a classifier; an error for a language model.
+    pub(super) fn classifier(&self, backbone: &Backbone) -> Result<ClassifierInfo> {
+        self.described(backbone)?.ok_or_else(|| {
+            let dir = self.folder.display();
+            anyhow!(
+                "`{dir}` holds a language model, which has no classes: `lrvd generate {dir}` continues \
+                 texts, `lrvd eval {dir} --data FILE` measures it"
+            )
+        })
+    }
+
+    /// Its description as a classifier on `backbone`, or what can be known of one that was made elsewhere; `None` for a
+    /// language model.
+    pub(crate) fn described(&self, backbone: &Backbone) -> Result<Option<ClassifierInfo>> {
+        let mut info = match &self.files.description {
+            Some(description) => description.classifier().cloned(),
+            None => Some(self.foreign(backbone)?),
+        };
+        if let (Some(info), Some(most)) = (&mut info, backbone.architecture.positions()) {
+            info.run.max_length = info.run.max_length.min(most);
+        }
+        Ok(info)
+    }
+
+    /// The base model, and warnings of its files: the one that the options name, else the one of the description, else that
+    /// of PEFT's file. Its files must be those that the adapter was trained on, unless the options allow others.
+    pub(crate) fn base(&self) -> Result<(Backbone, Vec<String>)> {
+        let OpenOptions { model: asked, allow_other_base, allow_changed } = &self.options;
+        let described = self.files.description.as_ref().map(Description::base);
+        let name = asked.as_ref().or(described.map(|base| &base.name));
+        let name = name.or(self.files.peft.config.base_model_name_or_path.as_ref());
+        let folder = self.folder.display();
+        let name = name.ok_or_else(|| {
+            anyhow!("`{folder}` does not name its base model; pass `--model DIR|HUB-ID`")
+        })?;
+        // An exported adapter has the last part of a path only.
+        if asked.is_none() && !name.contains(['/', '\\']) && !Path::new(name).exists() {
+            bail!(
+                "`{folder}` names its base model `{name}`, and there is no such folder here; pass `--model DIR|HUB-ID`"
+            );
+        }
+        let backbone = Backbone::open(locate_model(name)?)?;
+        let Some(BaseInfo { weights, hashes, .. }) = described else {
+            return Ok((backbone, Vec::new()));
+        };
+        if !allow_other_base && *weights != backbone.hashes {
+            bail!(
+                "model `{}` has other weights than the adapter was trained on ({}); pass `--allow-other-base` if that is meant",
+                backbone.location.name,
+                backbone.other_files(weights)
+            );
+        }
+        let allow = *allow_changed || *allow_other_base;
+        let (found, place) = (&backbone.files, &backbone.location.folder);
+        let check = hashes.as_ref().map(|hashes| hashes.check_base(found, place, allow));
+        let warnings = check.transpose()?.unwrap_or_default();
+        Ok((backbone, warnings))
+    }
+
+    /// What can be known of an adapter that was made elsewhere.
+    fn foreign(&self, backbone: &Backbone) -> Result<ClassifierInfo> {
+        let AdapterFiles { peft, posterior, .. } = &self.files;
+        let encoder = backbone.encoder_for("an adapter without `lrvd_classifier.json`")?;
+        let head = peft.saved.iter().find(|(name, _)| name.ends_with("classifier.weight"));
+        let width = head.and_then(|(_, tensor)| tensor.shape().first().copied());
+        let goal = match width.unwrap_or_else(|| encoder.num_labels()) {
+            1 => Goal::regression("adapter"),
+            n if n == encoder.num_labels() => {
+                Goal::classification("adapter", encoder.id2label.clone())
+            }
+            n => {
+                let names = (0..n).map(|i| format!("LABEL_{i}")).collect();
+                Goal::classification("adapter", names)
+            }
+        };
+        let header = posterior.as_ref().map(|posterior| &posterior.header);
+        let longest = backbone.tokenizer.model_max_length().unwrap_or(MAX_LENGTH);
+        let run = RunInfo {
+            max_length: longest.min(MAX_LENGTH),
+            batch_size: BATCH_SIZE,
+            method: peft.config.method.name().to_owned(),
+            seed: header.map_or(0, |header| header.seed),
+            initial_rank: None,
+            ranks: peft.modules.iter().map(|(path, m)| (path.clone(), m.rank)).collect(),
+            checkpoint: CheckpointChoice::Last,
+            step: 0,
+            log_alpha_threshold: header.map(|header| header.log_alpha_threshold),
+            fan_in_correction: false,
+            draws: if posterior.is_some() { 10 } else { 0 },
+        };
+        Ok(ClassifierInfo {
+            base: BaseInfo {
+                schema_version: SCHEMA,
+                name: backbone.location.name.clone(),
+                weights: backbone.hashes.clone(),
+                hashes: None,
+            },
+            seen: BTreeSet::new(),
+            goal,
+            columns: None,
+            wording: None,
+            questions: QuestionForm::default(),
+            base_precision: BasePrecision::F32,
+            pairs: None,
+            run,
+            prediction_draws: PredictionDraws::default(),
+            temperatures: BTreeMap::new(),
+            abstentions: BTreeMap::new(),
+        })
+    }
+}
+
+/// The model at `checkpoint` of the run in `out`, or with `or_newer` at the newest one beside it if it is gone: a run that is
+/// still training removes a checkpoint once it has written a newer one. With the checkpoint's folder, and the warning that
+/// the run is not finished.
+fn rebuild<T: TrainTask>(
+    out: &Path,
+    checkpoint: &Path,
+    or_newer: bool,
+    device: &Device,
+) -> Result<(PathBuf, AdapterFiles, String)>
+where
+    TrainSettings<T::Kind>: Describe,
+{
+    let settings = TrainSettings::<T::Kind>::read(out)?;
+    let backbone = Backbone::open(locate_model(&settings.model)?)?;
+    let task = T::without_rows(&settings, &backbone)?;
+    let mut run = settings.start(&backbone, &task, device).fresh()?;
+    let mut folder = checkpoint.to_owned();
+    while let Err(error) = load_checkpoint(&folder, &mut run.state, &mut *run.method) {
+        let newest = match folder.parent() {
+            Some(all) if or_newer && !folder.exists() => latest_checkpoint(all)?,
+            _ => None,
+        };
+        match newest.filter(|newest| *newest > folder) {
+            Some(newest) => folder = newest,
+            None => return Err(error.into()),
+        }
+    }
+    run.method.compact(&mut run.state.model);
+    let (done, steps) = (run.state.done, settings.experiment.steps);
+    let description = settings.description(done, CheckpointChoice::Last, BTreeMap::new());
+    let files =
+        AdapterFiles::of(&run.state.model, &settings.experiment, run.kl_weight(), description)?;
+    let without = if settings.method.is_tempered() {
+        ", without the temperature that the end of the training fits"
+    } else {
+        ""
+    };
+    let warning = format!(
+        "warning: the run in `{}` is not finished: this is its checkpoint after {done} of {steps} steps{without}",
+        out.display()
+    );
+    Ok((folder, files, warning))
+}

@@ -1,0 +1,111 @@
+//! Adapters for other programs, and what there is to know of them.
+//!
+//! | File | What is in it |
+//! |---|---|
+//! | `mod` | PEFT, llama.cpp |
+//! | `merged` | a whole model |
+//! | `card` | the model card of all three |
+//! | `inspect` | ranks, statistics and sizes; whether a checkpoint is whole |
+
+mod card;
+mod inspect;
+mod merged;
+
+use std::path::Path;
+
+use anyhow::bail;
+use lrvd_burn::files::AtomicDir;
+use lrvd_burn::peft::{CapReport, ExportLayout, ExportSummary};
+use lrvd_models::llama::gguf::{GgufAdapter, write_gguf_adapter};
+
+use crate::adapter::{Adapter, CARD_FILE, ClassifierInfo, Description};
+use crate::backbone::{Architecture, shared_name};
+use crate::error::Result;
+use crate::io::cannot;
+use card::{Card, CardFormat};
+
+pub use inspect::{
+    AdapterReport, BaseReport, LoraConfig, ModelCheck, ModuleReport, check_model, inspect_adapter,
+    inspect_base, is_base,
+};
+pub use merged::{MergeReport, export_merged};
+
+const GGUF_FILE: &str = "adapter.gguf";
+/// Name of what an adapter of a language model was trained on.
+const TEXTS: &str = "texts";
+
+#[derive(Clone, Debug)]
+pub struct PeftExport {
+    pub summary: ExportSummary,
+    pub cut: Option<CapReport>,
+    pub posterior: bool,
+}
+
+/// Writes `adapter` as the PEFT folder `out`, with no module above the rank `cap`. `command` is for the model card. A base model
+/// that is a path on this machine is named by its last part.
+pub fn export_peft(
+    adapter: &Adapter,
+    layout: ExportLayout,
+    cap: Option<usize>,
+    command: &str,
+    out: &Path,
+) -> Result<PeftExport> {
+    let (mut files, cut) = match cap {
+        Some(rank) => adapter.files.capped(rank).map(|(files, cut)| (files, Some(cut)))?,
+        None => (adapter.files.clone(), None),
+    };
+    let base = &mut files.peft.config.base_model_name_or_path;
+    let described = files.description.as_mut().map(|known| &mut known.base_mut().name);
+    for name in base.iter_mut().chain(described) {
+        *name = shared_name(name).to_owned();
+    }
+    let summary = files.write_with(out, layout, |summary| {
+        let info = files.description.as_ref().and_then(Description::classifier);
+        let card = Card::of(adapter, info, &summary.ranks, command)?;
+        let encoder = match files.description {
+            Some(Description::Language(_)) => false,
+            _ => info.is_none_or(ClassifierInfo::has_head),
+        };
+        Ok(Some(card.text(CardFormat::Peft { layout: layout.name(), encoder })))
+    })?;
+    let is_whole = layout == ExportLayout::Ragged && summary.zero_module.is_none();
+    Ok(PeftExport { posterior: files.posterior.is_some() && is_whole, summary, cut })
+}
+
+#[derive(Clone, Debug)]
+pub struct GgufExport {
+    pub file: &'static str,
+    pub adapter: GgufAdapter,
+    /// Files of the base model that have changed.
+    pub warnings: Vec<String>,
+}
+
+/// Writes `adapter` as one of llama.cpp into the folder `out`, which must not exist. The base model's
+/// configuration says how its heads are laid out.
+pub fn export_gguf(adapter: &Adapter, command: &str, out: &Path) -> Result<GgufExport> {
+    let (backbone, warnings) = adapter.base()?;
+    let info = adapter.described(&backbone)?;
+    let Architecture::Llama(config) = &backbone.architecture else {
+        bail!(
+            "a GGUF adapter is for a Llama, and `{model}` is an encoder, which llama.cpp does not run: use \
+             `--to merged` or `--to peft`",
+            model = backbone.location.name
+        );
+    };
+    if info.as_ref().is_some_and(ClassifierInfo::has_head) {
+        bail!(
+            "a GGUF adapter cannot hold the separate head that predicts a number: use `--to merged` or \
+             `--to peft`"
+        );
+    }
+    let building = AtomicDir::create(out)?;
+    let file = building.path().join(GGUF_FILE);
+    let name = info.as_ref().map_or(TEXTS, |info| &info.goal.name);
+    let written = write_gguf_adapter(&adapter.files.peft, config, name, &file)?;
+    let card = Card::of(adapter, info.as_ref(), &written.ranks, command)?;
+    let text = card.text(CardFormat::Gguf { file: GGUF_FILE });
+    std::fs::write(building.path().join(CARD_FILE), text)
+        .map_err(cannot("write", building.path()))?;
+    building.commit()?;
+    Ok(GgufExport { file: GGUF_FILE, adapter: written, warnings })
+}

@@ -1,0 +1,147 @@
+//! What a run must know of the kind of its task: classes and scores (`classes`), or texts (`texts`).
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use burn::tensor::Device;
+use lrvd_burn::train::{Evaluation, LabelledExamples, Method, Model};
+use serde::de::DeserializeOwned;
+
+use super::settings::TrainSettings;
+use crate::backbone::Backbone;
+use crate::error::{Burn, Result};
+use crate::eval::RunContext;
+use crate::record::{Metrics, Reliability, RunRecord, SelectiveRecord};
+use crate::settings::{MethodName, RankRequest, ValidConfig};
+
+/// Something of every number of draws; 0 is the mean.
+pub(crate) type ByDraws<T> = BTreeMap<u32, T>;
+
+/// What starts a run.
+pub(crate) struct RunStart<'a, T> {
+    pub config: &'a ValidConfig,
+    pub backbone: &'a Backbone,
+    pub task: &'a T,
+    pub method: MethodName,
+    pub request: RankRequest,
+    pub seed: u64,
+    pub device: &'a Device,
+}
+
+impl<T> Clone for RunStart<'_, T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for RunStart<'_, T> {}
+
+/// What is measured of the answers to the validation rows.
+#[derive(Default)]
+pub(crate) struct Measures {
+    pub metrics: ByDraws<Metrics>,
+    pub reliability: ByDraws<Reliability>,
+    pub selective: ByDraws<SelectiveRecord>,
+}
+
+/// Prepared rows: training, held out, validation. The kind of the rows decides the model, the methods, what is measured.
+pub(crate) trait TrainTask: Clone {
+    /// What the settings of its runs have beside those of every run.
+    type Kind: DeserializeOwned;
+    type Model: Model;
+    type Method: Method<Self::Model> + ?Sized;
+    type Row: Clone;
+    type Rows<'a>: LabelledExamples<Input = <Self::Model as Model>::Input>
+    where
+        Self: 'a;
+    type Answers: Clone;
+
+    /// A task without rows, for a run that is not continued.
+    fn without_rows(settings: &TrainSettings<Self::Kind>, backbone: &Backbone) -> Result<Self>;
+
+    /// The training rows, those held out of training, the validation rows.
+    fn splits(&self) -> [&[Self::Row]; 3];
+
+    /// The same task with a `share` of the training rows held out: drawn by a seed, or without one the last.
+    #[must_use]
+    fn holding_out(&self, share: f64, drawn_by: Option<u64>) -> Self;
+
+    /// `rows` as the model of the run reads them.
+    fn rows<'a>(context: &RunContext<'a, Self>, rows: &'a [Self::Row]) -> Self::Rows<'a>;
+
+    fn load(start: &RunStart<'_, Self>) -> Result<Self::Model>;
+
+    fn build(
+        method: MethodName,
+        config: &ValidConfig,
+        request: RankRequest,
+    ) -> Result<Box<Self::Method>>;
+
+    /// Measures the validation rows at the mean, between steps.
+    fn evaluate(
+        context: &RunContext<'_, Self>,
+        model: &Self::Model,
+        method: &Self::Method,
+    ) -> Result<Evaluation>;
+
+    /// The loss of every held-out row at the mean.
+    fn held_out(
+        context: &RunContext<'_, Self>,
+        model: &Self::Model,
+        method: &Self::Method,
+    ) -> Result<Vec<f64>>;
+
+    /// Answers to the validation rows at the mean and at every number of `draws`, and the seconds that each took.
+    fn answers(
+        context: &RunContext<'_, Self>,
+        model: &Self::Model,
+        method: &Self::Method,
+        draws: &[usize],
+    ) -> Result<(ByDraws<Self::Answers>, ByDraws<f64>)>;
+
+    fn measures(&self, answers: &ByDraws<Self::Answers>) -> Result<Measures>;
+
+    /// Writes one line for every validation row.
+    fn write_predictions(&self, answers: &ByDraws<Self::Answers>, path: &Path) -> Result<()>;
+
+    /// Share of the training rows that the method holds out, to fit something to them afterwards.
+    fn holdout(_method: &Self::Method) -> f64 {
+        0.0
+    }
+
+    /// Whether one pass with the most draws answers for all numbers of draws.
+    fn draws_nest(_method: &Self::Method) -> bool {
+        false
+    }
+
+    /// The layers of `model` that get an adapter, of those that the settings name.
+    fn targets(_model: &Self::Model, names: &[String]) -> Vec<String> {
+        names.to_vec()
+    }
+
+    /// Checks what only the model with its adapters can say.
+    fn check(
+        _start: &RunStart<'_, Self>,
+        _model: &Self::Model,
+        _method: &Self::Method,
+    ) -> Burn<()> {
+        Ok(())
+    }
+
+    /// Fits what a method fits to the trained model.
+    fn finish(
+        _context: &RunContext<'_, Self>,
+        _model: &mut Self::Model,
+        _method: &mut Self::Method,
+    ) -> Result<()> {
+        Ok(())
+    }
+
+    /// Adds to the record what [`finish`](Self::finish) found.
+    fn complete(_record: &mut RunRecord, _method: &Self::Method) {}
+
+    /// Temperatures by number of draws that [`finish`](Self::finish) found.
+    fn temperatures(_method: &Self::Method) -> BTreeMap<usize, f64> {
+        BTreeMap::new()
+    }
+}
