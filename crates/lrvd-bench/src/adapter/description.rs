@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use anyhow::{Context as _, bail};
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::hashes::FileHashes;
@@ -24,7 +23,8 @@ pub(super) const SCHEMA: u32 = 1;
 
 /// What is known of an adapter beside its weights.
 #[expect(clippy::large_enum_variant, reason = "an adapter has one of them")]
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(untagged)]
 pub enum Description {
     Classifier(ClassifierInfo),
     Language(LanguageInfo),
@@ -125,19 +125,15 @@ pub struct Abstention {
 impl Description {
     /// The description in `dir`, if there is one.
     pub fn read(dir: &Path) -> Result<Option<Self>> {
-        fn at<T: DeserializeOwned>(file: &Path) -> Result<Option<T>> {
-            if file.is_file() { read_versioned(file, SCHEMA).map(Some) } else { Ok(None) }
-        }
-        let file = dir.join(LANGUAGE_FILE);
-        let (file, description) = match at(&file)? {
-            Some(info) => (file, Self::Language(info)),
-            None => {
-                let file = dir.join(CLASSIFIER_FILE);
-                let Some(info) = at(&file)? else { return Ok(None) };
-                (file, Self::Classifier(info))
-            }
+        let [texts, classes] = [LANGUAGE_FILE, CLASSIFIER_FILE].map(|name| dir.join(name));
+        let description = if texts.is_file() {
+            Self::Language(read_versioned(&texts, SCHEMA)?)
+        } else if classes.is_file() {
+            Self::Classifier(read_versioned(&classes, SCHEMA)?)
+        } else {
+            return Ok(None);
         };
-        description.check(&file)?;
+        description.check(&dir.join(description.file()))?;
         Ok(Some(description))
     }
 
@@ -170,15 +166,10 @@ impl Description {
     /// Writes the file into `dir`, with its own hash if there are hashes.
     pub fn write(&self, dir: &Path) -> Result<()> {
         let (file, mut sealed) = (dir.join(self.file()), self.clone());
-        let hashes = &mut sealed.base_mut().hashes;
-        match self {
-            Self::Classifier(info) => seal(hashes, &file, info)?,
-            Self::Language(info) => seal(hashes, &file, info)?,
+        if let Some(hashes) = &mut sealed.base_mut().hashes {
+            hashes.seal(&file, self)?;
         }
-        match &sealed {
-            Self::Classifier(info) => write_json(&file, info, JsonLayout::Pretty),
-            Self::Language(info) => write_json(&file, info, JsonLayout::Pretty),
-        }
+        write_json(&file, &sealed, JsonLayout::Pretty)
     }
 
     /// Name of its file.
@@ -236,11 +227,6 @@ impl Description {
     }
 }
 
-/// Takes the hash of `info`, which is about to be written to `file`.
-fn seal(hashes: &mut Option<FileHashes>, file: &Path, info: &impl Serialize) -> Result<()> {
-    hashes.as_mut().map_or(Ok(()), |hashes| hashes.seal(file, info))
-}
-
 impl ClassifierInfo {
     pub(super) fn reader<'a>(&'a self, backbone: &'a Backbone) -> Result<TextReader<'a>> {
         let (tokenizer, wording) = (&backbone.tokenizer, self.wording.as_ref());
@@ -294,21 +280,11 @@ impl<K> TrainSettings<K> {
 /// Settings of a run whose adapters can be described.
 pub(crate) trait Describe {
     /// The description of a model of the run after `step` steps, of which it is the `checkpoint`.
-    fn description(
-        &self,
-        step: usize,
-        checkpoint: CheckpointChoice,
-        temperatures: BTreeMap<usize, f64>,
-    ) -> Description;
+    fn description(&self, step: usize, checkpoint: CheckpointChoice) -> Description;
 }
 
 impl Describe for TrainSettings<ClassSettings> {
-    fn description(
-        &self,
-        step: usize,
-        checkpoint: CheckpointChoice,
-        temperatures: BTreeMap<usize, f64>,
-    ) -> Description {
+    fn description(&self, step: usize, checkpoint: CheckpointChoice) -> Description {
         let own = &self.kind;
         let is_measured = |name: &String| own.validation_files.contains(name);
         let is_seen = |name: &String| checkpoint == CheckpointChoice::Best || !is_measured(name);
@@ -324,19 +300,14 @@ impl Describe for TrainSettings<ClassSettings> {
             pairs: Some(own.pairs),
             run: self.run(step, checkpoint),
             prediction_draws: self.experiment.prediction_draws,
-            temperatures,
+            temperatures: BTreeMap::new(),
             abstentions: BTreeMap::new(),
         })
     }
 }
 
 impl Describe for TrainSettings<TextSettings> {
-    fn description(
-        &self,
-        step: usize,
-        checkpoint: CheckpointChoice,
-        _: BTreeMap<usize, f64>,
-    ) -> Description {
+    fn description(&self, step: usize, checkpoint: CheckpointChoice) -> Description {
         Description::Language(LanguageInfo {
             base: self.base(),
             columns: self.kind.columns.clone(),
@@ -355,68 +326,51 @@ mod tests {
 
     #[test]
     fn a_description_with_a_value_out_of_range_is_an_error() {
-        let dir = tempfile::tempdir().unwrap();
-        let read = |change: &dyn Fn(&mut Value)| {
-            let mut info = json!({
-                "schema_version": 1, "base_model": "nano", "weights": {}, "goal": {
-                "name": "train", "classes": ["bad", "good"], "standard_metrics": [],
-                "selection": "accuracy"}, "columns": null, "pairs": false, "max_length": 16,
-                "batch_size": 128, "method": "BayesLoRA", "seed": 5, "initial_rank": 3, "ranks": {},
-                "checkpoint": "last", "step": 30, "log_alpha_threshold": null,
-                "fan_in_correction": false, "draws": 10_000, "temperatures": {}
-            });
+        let run = json!({
+            "schema_version": 1, "base_model": "nano", "weights": {}, "base_precision": "f32",
+            "max_length": 16, "batch_size": 128, "method": "BayesLoRA", "seed": 5,
+            "initial_rank": 3, "ranks": {}, "checkpoint": "last", "step": 30,
+            "log_alpha_threshold": null, "fan_in_correction": false, "draws": 10_000
+        });
+        let texts = json!({"columns": {"texts": {"prompt": "prompt", "completion": "completion"}}});
+        let classes = json!({
+            "goal": {"name": "train", "classes": ["bad", "good"], "standard_metrics": [],
+            "selection": "accuracy"}, "columns": null, "pairs": false, "temperatures": {"0": 1.5}
+        });
+        let read = |name: &str, change: &dyn Fn(&mut Value)| {
+            let dir = tempfile::tempdir().unwrap();
+            let mut info = run.clone();
+            let own = if name == LANGUAGE_FILE { &texts } else { &classes };
+            let entries = own.as_object().unwrap().clone();
+            info.as_object_mut().unwrap().extend(entries);
             change(&mut info);
-            std::fs::write(dir.path().join(CLASSIFIER_FILE), info.to_string()).unwrap();
-            Description::read(dir.path())
+            std::fs::write(dir.path().join(name), info.to_string()).unwrap();
+            let read = Description::read(dir.path());
+            read.map(Option::unwrap).map_err(|error| format!("{error:#}"))
         };
-        assert_eq!(read(&|_| {}).unwrap().unwrap().run().draws, 10_000);
-        let unknown = read(&|info| info["later"] = 1.into()).unwrap_err().to_string();
-        assert!(unknown.contains("unknown field `later`"), "{unknown}");
-        for (place, value, expected) in [
+        let both = [
             ("/batch_size", json!(0), "batch_size is 0, expected at least 1"),
             ("/max_length", json!(0), "max_length is 0, expected at least 1"),
             ("/draws", json!(10_001), "`draws` is 10001, outside 0..=10000"),
-            (
-                "/goal/classes/1",
-                json!("bad"),
-                "class `bad` is there twice, expected distinct classes",
-            ),
+        ];
+        let alone = [
+            ("/goal/classes/1", json!("bad"), "class `bad` is there twice, expected distinct classes"),
             (
                 "/temperatures",
                 json!({"3": 0.0}),
                 "the temperature of 3 draws is 0, expected a positive number",
             ),
-        ] {
-            let change = |info: &mut Value| *info.pointer_mut(place).unwrap() = value.clone();
-            let text = format!("{:#}", read(&change).unwrap_err());
-            assert!(text.contains(CLASSIFIER_FILE) && text.ends_with(expected), "{text}");
-        }
-    }
-
-    #[test]
-    fn a_description_of_texts_with_a_number_out_of_range_is_an_error() {
-        let dir = tempfile::tempdir().unwrap();
-        let read = |change: &dyn Fn(&mut Value)| {
-            let mut info = json!({
-                "schema_version": 1, "base_model": "nano", "weights": {}, "columns": {"texts": {
-                "prompt": "prompt", "completion": "completion"}}, "base_precision": "f32",
-                "max_length": 64, "batch_size": 8, "method": "BayesLoRA", "seed": 5,
-                "initial_rank": 3, "ranks": {}, "checkpoint": "last", "step": 30,
-                "log_alpha_threshold": null, "fan_in_correction": false, "draws": 10_000
-            });
-            change(&mut info);
-            std::fs::write(dir.path().join(LANGUAGE_FILE), info.to_string()).unwrap();
-            Description::read(dir.path())
-        };
-        assert_eq!(read(&|_| {}).unwrap().unwrap().run().draws, 10_000);
-        for (key, value, expected) in [
-            ("batch_size", 0, "batch_size is 0, expected at least 1"),
-            ("max_length", 0, "max_length is 0, expected at least 1"),
-            ("draws", 10_001, "`draws` is 10001, outside 0..=10000"),
-        ] {
-            let error = read(&|info| info[key] = value.into()).unwrap_err();
-            let text = format!("{error:#}");
-            assert!(text.contains(LANGUAGE_FILE) && text.ends_with(expected), "{text}");
+        ];
+        for name in [LANGUAGE_FILE, CLASSIFIER_FILE] {
+            assert_eq!(read(name, &|_| {}).unwrap().run().draws, 10_000);
+            let unknown = read(name, &|info| info["later"] = 1.into()).unwrap_err();
+            assert!(unknown.contains("unknown field `later`"), "{unknown}");
+            let alone = alone.iter().filter(|_| name == CLASSIFIER_FILE);
+            for (place, value, expected) in both.iter().chain(alone) {
+                let change = |info: &mut Value| *info.pointer_mut(place).unwrap() = value.clone();
+                let text = read(name, &change).unwrap_err();
+                assert!(text.contains(name) && text.ends_with(expected), "{text}");
+            }
         }
     }
 }

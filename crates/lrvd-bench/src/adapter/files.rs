@@ -36,7 +36,10 @@ where
     let (config, kl_weight) = (&settings.experiment, trained.kl_weight());
     let temperatures = T::temperatures(&trained.method);
     let (model, which, step) = reported(trained.state, config.checkpoint);
-    let description = settings.description(step, which, temperatures);
+    let mut description = settings.description(step, which);
+    if let Description::Classifier(info) = &mut description {
+        info.temperatures = temperatures;
+    }
     AdapterFiles::of(&model, config, kl_weight, description)?
         .write(folder, ExportLayout::Ragged)?;
     Ok(())

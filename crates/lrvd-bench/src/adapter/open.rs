@@ -303,7 +303,7 @@ where
     }
     run.method.compact(&mut run.state.model);
     let (done, steps) = (run.state.done, settings.experiment.steps);
-    let description = settings.description(done, CheckpointChoice::Last, BTreeMap::new());
+    let description = settings.description(done, CheckpointChoice::Last);
     let files =
         AdapterFiles::of(&run.state.model, &settings.experiment, run.kl_weight(), description)?;
     let without = if settings.method.is_tempered() {
