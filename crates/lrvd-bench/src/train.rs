@@ -154,7 +154,9 @@ impl Folder<'_> {
             return Ok(TrainOutcome { record: Some(record), adapter });
         }
         let (task, notes) = prepare()?;
-        notes.into_iter().for_each(|note| sink.event(&Event::Note(note)));
+        for note in notes {
+            sink.event(&Event::Note(note));
+        }
         let run = Run::new(settings.start(backbone, &task, device), stop, label, (1, 1))?;
         let begun = run.open(&options.out)?;
         // Whatever can be rejected is rejected by now: nothing was written before.

@@ -111,11 +111,8 @@ fn an_interrupted_run_ends_in_the_same_bytes_across_a_prune() {
             assert_eq!(outcome.record.is_some(), stops.is_empty());
             if !stops.is_empty() {
                 // The unfinished run answers, too.
-                let model = SavedLanguageModel::load(
-                    &parts.out,
-                    &OpenOptions::default(),
-                    &Device::flex(),
-                );
+                let model =
+                    SavedLanguageModel::load(&parts.out, &OpenOptions::default(), &Device::flex());
                 assert_eq!(model.unwrap().info.unwrap().run.step, stops[0]);
             }
         }

@@ -354,7 +354,11 @@ mod tests {
             ("/draws", json!(10_001), "`draws` is 10001, outside 0..=10000"),
         ];
         let alone = [
-            ("/goal/classes/1", json!("bad"), "class `bad` is there twice, expected distinct classes"),
+            (
+                "/goal/classes/1",
+                json!("bad"),
+                "class `bad` is there twice, expected distinct classes",
+            ),
             (
                 "/temperatures",
                 json!({"3": 0.0}),

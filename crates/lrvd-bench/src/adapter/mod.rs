@@ -23,9 +23,7 @@ mod saved;
 pub use classifier::{LoadOptions, Prediction, SavedClassifier};
 pub(crate) use description::Describe;
 pub use description::{Abstention, BaseInfo, ClassifierInfo, Description, LanguageInfo, RunInfo};
-pub use evaluate::{
-    Evaluation, Inputs, evaluate, fit_abstention, read_inputs, stream_inputs,
-};
+pub use evaluate::{Evaluation, Inputs, evaluate, fit_abstention, read_inputs, stream_inputs};
 pub use files::AdapterFiles;
 pub(crate) use files::{CARD_FILE, keep};
 pub use generate::{Continuation, ContinuedToken, Generation, NEW_TOKENS};

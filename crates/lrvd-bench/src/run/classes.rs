@@ -12,7 +12,7 @@ use lrvd_burn::train::{
 use lrvd_models::AutoClassifier;
 
 use super::settings::{ClassSettings, TrainSettings};
-use super::task::{ByDraws, Measures, RunStart, TrainTask};
+use super::task::{Answering, ByDraws, Measures, RunStart, Timed, TrainTask};
 use crate::backbone::{Backbone, load_model};
 use crate::data::PreparedTask;
 use crate::data::batch::{TokenExamples, TokenisedExample};
@@ -64,11 +64,7 @@ impl TrainTask for PreparedTask {
         method.build(config, request)
     }
 
-    fn evaluate(
-        context: &RunContext<'_>,
-        model: &AutoClassifier,
-        method: &(dyn Tuning + 'static),
-    ) -> Result<Evaluation> {
+    fn evaluate((context, model, method): Answering<'_, Self>) -> Result<Evaluation> {
         let task = context.task;
         let examples = context.examples(&task.validation);
         let logits = method.predict(model, &context.inputs(&examples), 0)?;
@@ -85,11 +81,7 @@ impl TrainTask for PreparedTask {
         })
     }
 
-    fn held_out(
-        context: &RunContext<'_>,
-        model: &AutoClassifier,
-        method: &(dyn Tuning + 'static),
-    ) -> Result<Vec<f64>> {
+    fn held_out((context, model, method): Answering<'_, Self>) -> Result<Vec<f64>> {
         let examples = context.examples(&context.task.holdout);
         let logits = method.predict(model, &context.inputs(&examples), 0)?;
         let all: Vec<usize> = (0..examples.len()).collect();
@@ -97,11 +89,9 @@ impl TrainTask for PreparedTask {
     }
 
     fn answers(
-        context: &RunContext<'_>,
-        model: &AutoClassifier,
-        method: &(dyn Tuning + 'static),
+        (context, model, method): Answering<'_, Self>,
         draws: &[usize],
-    ) -> Result<(ByDraws<Scored>, ByDraws<f64>)> {
+    ) -> Result<Timed<Scored>> {
         let examples = context.examples(&context.task.validation);
         let inputs = context.inputs(&examples);
         let (mut scored, mut seconds) = (BTreeMap::new(), BTreeMap::new());

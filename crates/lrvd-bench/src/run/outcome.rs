@@ -197,7 +197,7 @@ fn checkpoint<T: TrainTask>(
 ) -> Result<(CheckpointRecord, ByDraws<T::Answers>)> {
     let model = candidate.model.clone().valid();
     let draws = name.draws(context.config);
-    let (answers, predict_seconds) = T::answers(context, &model, method, &draws)?;
+    let (answers, predict_seconds) = T::answers((context, &model, method), &draws)?;
     context.task.write_predictions(&answers, path)?;
     let Measures { metrics, reliability, selective } = context.task.measures(&answers)?;
     let ranks: Vec<usize> = candidate.ranks.values().copied().collect();

@@ -115,7 +115,7 @@ impl<'a, T: TrainTask> Run<'a, T> {
         keep: impl FnOnce(RunState<T>, &mut Finished<T>, &mut dyn ProgressSink) -> Result<Option<()>>,
     ) -> Result<Option<RunRecord>> {
         let &RunPlace { out, folder, ref label, layout, summary } = place;
-        let checkpoints = Checkpoints::open(&folder.join(CHECKPOINT_DIR))?;
+        let checkpoints = Checkpoints::open(folder.join(CHECKPOINT_DIR))?;
         if self.train(&mut begun, &checkpoints, sink)? == Outcome::Stopped {
             return Ok(None);
         }
@@ -252,12 +252,12 @@ impl<T: TrainTask> Observer<T::Model, T::Method> for Watched<'_, T> {
     }
 
     fn evaluate(&mut self, model: &T::Model, method: &T::Method) -> Result<Option<Evaluation>> {
-        T::evaluate(self.context, model, method).map(Some)
+        T::evaluate((self.context, model, method)).map(Some)
     }
 
     fn held_out(&mut self, model: &T::Model, method: &T::Method) -> Result<Option<Vec<f64>>> {
         let [_, holdout, _] = self.context.task.splits();
-        let losses = (!holdout.is_empty()).then(|| T::held_out(self.context, model, method));
+        let losses = (!holdout.is_empty()).then(|| T::held_out((self.context, model, method)));
         losses.transpose()
     }
 

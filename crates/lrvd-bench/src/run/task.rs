@@ -36,6 +36,13 @@ impl<T> Clone for RunStart<'_, T> {
 
 impl<T> Copy for RunStart<'_, T> {}
 
+/// Answers with the seconds that they took.
+pub(crate) type Timed<T> = (ByDraws<T>, ByDraws<f64>);
+
+/// A model of a run that is asked, its method, and the run.
+pub(crate) type Answering<'a, T> =
+    (&'a RunContext<'a, T>, &'a <T as TrainTask>::Model, &'a <T as TrainTask>::Method);
+
 /// What is measured of the answers to the validation rows.
 #[derive(Default)]
 pub(crate) struct Measures {
@@ -78,26 +85,13 @@ pub(crate) trait TrainTask: Clone {
     ) -> Result<Box<Self::Method>>;
 
     /// Measures the validation rows at the mean, between steps.
-    fn evaluate(
-        context: &RunContext<'_, Self>,
-        model: &Self::Model,
-        method: &Self::Method,
-    ) -> Result<Evaluation>;
+    fn evaluate(model: Answering<'_, Self>) -> Result<Evaluation>;
 
     /// The loss of every held-out row at the mean.
-    fn held_out(
-        context: &RunContext<'_, Self>,
-        model: &Self::Model,
-        method: &Self::Method,
-    ) -> Result<Vec<f64>>;
+    fn held_out(model: Answering<'_, Self>) -> Result<Vec<f64>>;
 
     /// Answers to the validation rows at the mean and at every number of `draws`, and the seconds that each took.
-    fn answers(
-        context: &RunContext<'_, Self>,
-        model: &Self::Model,
-        method: &Self::Method,
-        draws: &[usize],
-    ) -> Result<(ByDraws<Self::Answers>, ByDraws<f64>)>;
+    fn answers(model: Answering<'_, Self>, draws: &[usize]) -> Result<Timed<Self::Answers>>;
 
     fn measures(&self, answers: &ByDraws<Self::Answers>) -> Result<Measures>;
 

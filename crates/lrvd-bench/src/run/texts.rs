@@ -10,7 +10,7 @@ use lrvd_models::llama::LlamaForCausalLm;
 use serde::Serialize;
 
 use super::settings::{TextSettings, TrainSettings};
-use super::task::{ByDraws, Measures, RunStart, TrainTask};
+use super::task::{Answering, ByDraws, Measures, RunStart, Timed, TrainTask};
 use crate::backbone::{Backbone, load_language_model};
 use crate::data::held_out;
 use crate::error::Result;
@@ -63,11 +63,7 @@ impl TrainTask for LanguageTask {
         method.build_for_language(config, request)
     }
 
-    fn evaluate(
-        context: &RunContext<'_, Self>,
-        model: &LlamaForCausalLm,
-        _: &LanguageMethod,
-    ) -> Result<Evaluation> {
+    fn evaluate((context, model, _): Answering<'_, Self>) -> Result<Evaluation> {
         let answers = at_the_mean(context, model, &context.task.validation)?;
         let nll = answers.nll()?;
         let found = [("accuracy", answers.accuracy()?), ("standard", nll.exp()), ("nll", nll)];
@@ -79,20 +75,14 @@ impl TrainTask for LanguageTask {
         })
     }
 
-    fn held_out(
-        context: &RunContext<'_, Self>,
-        model: &LlamaForCausalLm,
-        _: &LanguageMethod,
-    ) -> Result<Vec<f64>> {
+    fn held_out((context, model, _): Answering<'_, Self>) -> Result<Vec<f64>> {
         Ok(at_the_mean(context, model, &context.task.holdout)?.row_losses())
     }
 
     fn answers(
-        context: &RunContext<'_, Self>,
-        model: &LlamaForCausalLm,
-        _: &LanguageMethod,
+        (context, model, _): Answering<'_, Self>,
         draws: &[usize],
-    ) -> Result<(ByDraws<TokenAnswers>, ByDraws<f64>)> {
+    ) -> Result<Timed<TokenAnswers>> {
         let examples = Self::rows(context, &context.task.validation);
         let batch_size = context.config.evaluation_batch_size;
         scored(model, &examples, batch_size, context.seed, draws, context.watch)
@@ -125,7 +115,7 @@ pub(crate) fn scored(
     seed: u64,
     draws: &[usize],
     watch: PassWatch<'_>,
-) -> Result<(ByDraws<TokenAnswers>, ByDraws<f64>)> {
+) -> Result<Timed<TokenAnswers>> {
     let (mut scored, mut seconds) = (BTreeMap::new(), BTreeMap::new());
     for draws in std::iter::once(0).chain(draws.iter().copied()) {
         let begun = Instant::now();

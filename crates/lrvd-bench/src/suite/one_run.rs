@@ -13,8 +13,8 @@ use lrvd_models::AutoClassifier;
 
 use super::plan::PlannedRun;
 use super::task::{ReadyTask, wording};
-use crate::backbone::Backbone;
 use crate::adapter::keep;
+use crate::backbone::Backbone;
 use crate::data::batch::TokenExamples;
 use crate::data::{
     Dataset, InputForm, PreparedTask, QuestionForm, SplitName, TextColumns, TextReader,

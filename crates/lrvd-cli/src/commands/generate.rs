@@ -4,8 +4,10 @@ use std::path::Path;
 
 use anyhow::bail;
 use lrvd_bench::Result;
+use lrvd_bench::adapter::{
+    Continuation, ContinuedToken, Generation, OpenOptions, SavedLanguageModel,
+};
 use lrvd_bench::data::{Content, LanguageColumns, read_texts, table};
-use lrvd_bench::adapter::{Continuation, ContinuedToken, Generation, OpenOptions, SavedLanguageModel};
 use lrvd_bench::language::{Message, Role};
 use lrvd_burn::device;
 use serde::Serialize;

@@ -6,9 +6,9 @@ use serde_json::{Value, json};
 use tokio::runtime::{Builder, Runtime};
 use tower::ServiceExt;
 
-use lrvd_bench::data::Input;
-use lrvd_bench::data::{Content};
 use lrvd_bench::adapter::{Continuation, ContinuedToken, Generation};
+use lrvd_bench::data::Content;
+use lrvd_bench::data::Input;
 
 use super::*;
 use crate::serve::classifier::ClassifierCard;

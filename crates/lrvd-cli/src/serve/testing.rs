@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use lrvd_bench::adapter::{Prediction};
+use lrvd_bench::adapter::Prediction;
 use lrvd_bench::data::Input;
 use tokio::sync::oneshot::{Receiver, channel};
 
@@ -83,9 +83,7 @@ pub(super) fn job(
     key: Drawn,
 ) -> (Job<ClassifierCard>, Receiver<Reply<ClassifierCard>>) {
     let (reply, receiver) = channel();
-    let inputs = (0..texts)
-        .map(|i| Input::text(format!("{name} {i}")))
-        .collect();
+    let inputs = (0..texts).map(|i| Input::text(format!("{name} {i}"))).collect();
     (Job { inputs, key, reply }, receiver)
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use lrvd_bench::adapter::{SavedClassifier};
+use lrvd_bench::adapter::SavedClassifier;
 use lrvd_bench::data::Input;
 use schemars::JsonSchema;
 use serde::Serialize;

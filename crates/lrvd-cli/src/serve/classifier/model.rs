@@ -1,7 +1,7 @@
 //! A saved classifier that is asked.
 
 use lrvd_bench::Result;
-use lrvd_bench::adapter::{SavedClassifier};
+use lrvd_bench::adapter::SavedClassifier;
 use lrvd_bench::data::Input;
 
 use super::answer::Found;

@@ -1,7 +1,7 @@
 //! What clients can know of a language model.
 
-use lrvd_bench::data::{Content, LanguageColumns};
 use lrvd_bench::adapter::{Continuation, Generation, NEW_TOKENS};
+use lrvd_bench::data::{Content, LanguageColumns};
 use schemars::JsonSchema;
 use serde::Serialize;
 

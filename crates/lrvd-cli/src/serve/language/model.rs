@@ -1,8 +1,8 @@
 //! A saved language model that is asked.
 
 use lrvd_bench::Result;
-use lrvd_bench::data::{Content};
 use lrvd_bench::adapter::{Continuation, Generation, SavedLanguageModel};
+use lrvd_bench::data::Content;
 
 use super::card::LanguageCard;
 use crate::serve::routes::Limits;

@@ -1,7 +1,7 @@
 //! The body of a request to a language model.
 
-use lrvd_bench::data::{Content};
-use lrvd_bench::adapter::{Generation};
+use lrvd_bench::adapter::Generation;
+use lrvd_bench::data::Content;
 use lrvd_bench::language::{Message, Role};
 use schemars::JsonSchema;
 
