@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use lrvd_bench::adapter::{Generation, OpenOptions, SavedLanguageModel};
-use lrvd_bench::data::{Content, Data, DataSource, NamedColumns, Validation, read_texts};
+use lrvd_bench::data::{Content, Data, NamedColumns, OwnFiles, Validation, read_texts};
 use lrvd_bench::progress::{Event, ProgressSink, Silent};
 use lrvd_bench::settings::{ConfigOverrides, MethodName, Training};
 use lrvd_bench::{TrainOptions, train};
@@ -32,7 +32,7 @@ fn write_rows(dir: &Path) -> PathBuf {
 }
 
 fn texts(dir: &Path) -> Data {
-    let source = DataSource::Files {
+    let source = OwnFiles {
         train: write_rows(dir),
         validation: Validation::Share(0.25),
         columns: NamedColumns::default(),
