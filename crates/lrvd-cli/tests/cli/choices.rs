@@ -230,7 +230,7 @@ fn what_makes_no_question_is_named() {
     for (more, expected) in [
         (
             &["--choice-columns", "answers"][..],
-            "no key `answers`; the keys are `about`, `answer`, `choices`",
+            "no column `answers`; its columns are `about`, `answer`, `choices`",
         ),
         (&["--choice-columns", "question"], "column `question`: a string where a list of choices"),
         (&["--choice-columns", "choices", "--labels", "A,B"], "cannot be used with"),
