@@ -180,17 +180,7 @@ fn regression(logits: &[f64], draws: usize, task: &PreparedTask) -> Result<Score
         (Metric::Spearman.name().to_owned(), spearman(&outputs, &targets)?),
         ("mse".to_owned(), mean(&errors)?),
     ]);
-    let metrics = Metrics {
-        n: n as u64,
-        accuracy: None,
-        macro_f1: None,
-        standard,
-        nll: None,
-        ece: None,
-        brier: None,
-        entropy: None,
-        mutual_information: None,
-    };
+    let metrics = Metrics { n: n as u64, standard, ..Metrics::default() };
     Ok(Scored { outputs, metrics, reliability: None, uncertainty: None })
 }
 

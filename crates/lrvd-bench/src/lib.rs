@@ -47,7 +47,7 @@ mod train;
 
 pub use error::{Error, Kind, Result, kind_of};
 pub use lrvd_models::Error as ModelsError;
-pub use report::Judged;
+pub use report::Verdict;
 pub use text::{UnknownName, decimals, grouped, printable, printable_json};
 pub use train::{TrainOptions, TrainOutcome, train};
 

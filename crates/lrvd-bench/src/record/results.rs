@@ -41,6 +41,18 @@ pub struct Results {
     pub notes: Vec<String>,
 }
 
+impl Results {
+    /// Runs that took all their steps: only these are in tables.
+    pub(crate) fn finished(&self) -> impl Iterator<Item = &RunRecord> {
+        self.runs.iter().filter(|run| run.status == RunStatus::Finished)
+    }
+
+    /// The name of a task's own metric.
+    pub(crate) fn standard_metric(&self, task: &str) -> &str {
+        self.data.get(task).map_or("accuracy", |data| &data.standard_metric)
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Tool {
@@ -259,6 +271,13 @@ pub struct Checkpoints {
     pub best: Option<CheckpointRecord>,
 }
 
+impl Checkpoints {
+    /// Those that there are.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &CheckpointRecord> {
+        [&self.last, &self.best].into_iter().flatten()
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CheckpointRecord {
@@ -287,7 +306,7 @@ pub struct CheckpointRecord {
 }
 
 /// Validation metrics at one number of draws; a null is a metric the task does not have.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Metrics {
     pub n: u64,

@@ -1,277 +1,338 @@
-//! The numbers of tables, where they come from, and how they are printed.
+//! The table of metrics: what a number is called, how it is printed, where it is read. A new metric is one row.
 
 use std::borrow::Cow;
+use std::fmt;
 
-use super::significance::Spread;
-use crate::record::{CheckpointRecord, Metrics, OodRecord, Reliability, Results, RunRecord};
+use super::summary::Spread;
+use crate::record::{CheckpointRecord, Metrics, OodRecord, ParameterCounts, Results, RunRecord};
 use crate::task::Task;
 use crate::text;
 
 const MINUTE: f64 = 60.0;
-/// Minutes below which one more place is printed.
-const SHORT: f64 = 10.0;
 const MEBIBYTE: f64 = 1_048_576.0;
-pub(crate) const FLOOR: &str =
-    "ece: in brackets, the mean ECE of a perfectly calibrated model on as many rows";
-pub(crate) const KEPT: &str =
-    "parameters: trained, the head not counted; after a +, numbers kept for prediction beside them";
+/// What is printed where nothing was measured.
+pub(crate) const ABSENT: &str = "–";
 
-/// A row of a table. The number is the count of posterior draws; 0 is the posterior mean.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Metric {
-    /// Validation accuracy, a fraction.
-    Accuracy(u32),
-    Standard(u32),
-    /// Expected calibration error, a fraction.
-    Ece(u32),
-    /// Mean expected calibration error of a perfectly calibrated model with the same confidences.
-    EceFloor(u32),
-    /// Negative log-likelihood, nats per example.
-    Nll(u32),
-    /// Brier score in `[0, 2]`.
-    Brier(u32),
-    /// Mean over classes of the F1 score.
-    MacroF1(u32),
-    /// Area under the risk-coverage curve; 0 is perfect.
-    SelectiveArea(u32),
-    /// Area under the ROC curve by which predictive entropy tells the questions of another set from a run's own.
-    EntropyAuroc(Task, u32),
-    /// The same of the mutual information between prediction and weights.
-    InformationAuroc(Task, u32),
-    /// Accuracy on the questions of another set by its own labels.
-    OtherAccuracy(Task, u32),
-    /// Negative log-likelihood of those answers, nats per example.
-    OtherNll(Task, u32),
-    /// Expected calibration error of those answers.
-    OtherEce(Task, u32),
-    /// Trained parameters of adapters and posterior, the exact count; the head is not in it.
-    Parameters,
-    /// Numbers kept for prediction beside the trained parameters.
-    StoredParameters,
-    /// Parameters of pooler and classifier.
-    HeadParameters,
-    Rank,
-    /// Average rank in per cent of the initial rank.
-    RankPercent,
-    /// Training time in minutes, evaluation not counted.
-    TimeMin,
-    /// Seconds to answer the validation split.
-    PredictSeconds(u32),
-    MemoryMib,
+use Better::{Higher, Lower, Neither};
+use Per::{Draws, Run, Set};
+use Shown::{Always, File, Named, Page, Uncertainty};
+use Unit::{Count, Mebibytes, Minutes, Rank, Score, Seconds};
+
+/// All metrics in the order of tables and files.
+static TABLE: [Fact; 21] = [
+    fact("accuracy", "accuracy", Higher, Score, Always, Draws, |at| at.metrics()?.accuracy),
+    fact("standard", "standard metric", Higher, Score, Always, Draws, standard),
+    fact("macro_f1", "macro F1", Higher, Score, Uncertainty, Draws, |at| at.metrics()?.macro_f1),
+    fact("ece", "ECE", Lower, Score, Always, Draws, |at| at.metrics()?.ece),
+    fact("ece_floor", "ECE of a calibrated model", Neither, Score, File, Draws, ece_floor),
+    fact("nll", "NLL (nats)", Lower, Score, Always, Draws, |at| at.metrics()?.nll),
+    fact("brier", "Brier score", Lower, Score, Uncertainty, Draws, |at| at.metrics()?.brier),
+    fact("aurc", "risk-coverage area", Lower, Score, File, Draws, |at| {
+        Some(at.checkpoint.selective.get(&at.draws)?.area)
+    }),
+    fact("auroc_entropy", "AUROC of the entropy", Higher, Score, File, Set, |at| {
+        Some(at.other_set()?.auroc_entropy)
+    }),
+    fact("auroc_information", "AUROC of the mutual information", Higher, Score, File, Set, |at| {
+        at.other_set()?.auroc_mutual_information
+    }),
+    fact("ood_accuracy", "accuracy by its own letters", Higher, Score, File, Set, |at| {
+        at.other_set()?.accuracy
+    }),
+    fact("ood_nll", "NLL (nats) by its own letters", Lower, Score, File, Set, |at| {
+        at.other_set()?.nll
+    }),
+    fact("ood_ece", "ECE by its own letters", Lower, Score, File, Set, |at| at.other_set()?.ece),
+    fact("parameters", "trained parameters, head not counted", Neither, Count, Always, Run, |at| {
+        Some(at.counts()?.trained() as f64)
+    }),
+    fact("stored_parameters", "numbers kept for prediction", Neither, Count, File, Run, |at| {
+        Some(at.counts()?.stored as f64)
+    }),
+    fact("head_parameters", "parameters of the head", Neither, Count, Uncertainty, Run, |at| {
+        Some(at.run.trainable_parameters.head as f64)
+    }),
+    fact("rank", "average rank", Neither, Rank, Always, Run, |at| Some(at.checkpoint.average_rank)),
+    fact("rank_percent", "rank (% of initial)", Neither, Rank, Named, Run, |at| {
+        Some(at.checkpoint.percent_rank)
+    }),
+    fact("time_min", "training time (min)", Neither, Minutes, Always, Run, |at| {
+        Some(at.run.train_seconds / MINUTE)
+    }),
+    fact("predict_s", "prediction time (s)", Neither, Seconds, Uncertainty, Draws, |at| {
+        at.checkpoint.predict_seconds.get(&at.draws).copied()
+    }),
+    fact("memory_mib", "peak memory (MiB)", Neither, Mebibytes, Page, Run, |at| {
+        Some(at.run.peak_memory_bytes? as f64 / MEBIBYTE)
+    }),
+];
+
+/// A row of the table.
+pub(crate) struct Fact {
+    /// Name in files, without a number of draws.
+    name: &'static str,
+    /// Heading in print, with the unit.
+    title: &'static str,
+    pub(crate) better: Better,
+    pub(crate) unit: Unit,
+    pub(crate) shown: Shown,
+    per: Per,
+    read: fn(&Place<'_>) -> Option<f64>,
 }
 
+const fn fact(
+    name: &'static str,
+    title: &'static str,
+    better: Better,
+    unit: Unit,
+    shown: Shown,
+    per: Per,
+    read: fn(&Place<'_>) -> Option<f64>,
+) -> Fact {
+    Fact { name, title, better, unit, shown, per, read }
+}
+
+/// Direction of improvement. Sizes, time and memory are facts, not goals.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Better {
     Higher,
     Lower,
-    /// Neither: a fact about the run.
     Neither,
 }
 
-impl Metric {
-    /// Name in files, heading in print, direction of improvement, decimals of the mean and of the standard deviation
-    /// as the paper prints them. Sizes, time and memory are facts, not goals.
-    fn facts(self) -> (&'static str, &'static str, Better, (usize, usize)) {
-        use Better::{Higher, Lower, Neither};
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Unit {
+    /// A fraction, nats, or another number of the order of one.
+    Score,
+    Count,
+    Rank,
+    Minutes,
+    Seconds,
+    Mebibytes,
+}
+
+impl Unit {
+    /// Decimals of the mean and of the standard deviation, as the paper prints them.
+    pub(crate) const fn decimals(self) -> (usize, usize) {
         match self {
-            Self::Accuracy(_) => ("accuracy", "accuracy", Higher, (3, 3)),
-            Self::Standard(_) => ("standard", "standard metric", Higher, (3, 3)),
-            Self::Nll(_) => ("nll", "NLL (nats)", Lower, (3, 3)),
-            Self::Ece(_) => ("ece", "ECE", Lower, (3, 3)),
-            Self::EceFloor(_) => ("ece_floor", "ECE of a calibrated model", Neither, (3, 3)),
-            Self::Brier(_) => ("brier", "Brier score", Lower, (3, 3)),
-            Self::MacroF1(_) => ("macro_f1", "macro F1", Higher, (3, 3)),
-            Self::SelectiveArea(_) => ("aurc", "risk-coverage area", Lower, (3, 3)),
-            Self::EntropyAuroc(..) => ("auroc_entropy", "AUROC of the entropy", Higher, (3, 3)),
-            Self::InformationAuroc(..) => {
-                ("auroc_information", "AUROC of the mutual information", Higher, (3, 3))
-            }
-            Self::OtherAccuracy(..) => {
-                ("ood_accuracy", "accuracy by its own letters", Higher, (3, 3))
-            }
-            Self::OtherNll(..) => ("ood_nll", "NLL (nats) by its own letters", Lower, (3, 3)),
-            Self::OtherEce(..) => ("ood_ece", "ECE by its own letters", Lower, (3, 3)),
-            Self::Parameters => {
-                ("parameters", "trained parameters, head not counted", Neither, (0, 0))
-            }
-            Self::StoredParameters => {
-                ("stored_parameters", "numbers kept for prediction", Neither, (0, 0))
-            }
-            Self::HeadParameters => ("head_parameters", "parameters of the head", Neither, (0, 0)),
-            Self::Rank => ("rank", "average rank", Neither, (2, 2)),
-            Self::RankPercent => ("rank_percent", "rank (% of initial)", Neither, (2, 2)),
-            Self::TimeMin => ("time_min", "training time (min)", Neither, (1, 2)),
-            Self::PredictSeconds(_) => ("predict_s", "prediction time (s)", Neither, (2, 2)),
-            Self::MemoryMib => ("memory_mib", "peak memory (MiB)", Neither, (0, 0)),
+            Score => (3, 3),
+            Rank | Seconds => (2, 2),
+            Minutes => (1, 2),
+            Count | Mebibytes => (0, 0),
         }
     }
 
-    fn draws_mut(&mut self) -> Option<&mut u32> {
-        match self {
-            Self::Accuracy(k)
-            | Self::Standard(k)
-            | Self::Nll(k)
-            | Self::Ece(k)
-            | Self::EceFloor(k)
-            | Self::Brier(k)
-            | Self::MacroF1(k)
-            | Self::SelectiveArea(k)
-            | Self::EntropyAuroc(_, k)
-            | Self::InformationAuroc(_, k)
-            | Self::OtherAccuracy(_, k)
-            | Self::OtherNll(_, k)
-            | Self::OtherEce(_, k)
-            | Self::PredictSeconds(k) => Some(k),
+    /// Whether values are those of a machine, and not of the model.
+    pub(crate) const fn is_of_hardware(self) -> bool {
+        matches!(self, Minutes | Seconds | Mebibytes)
+    }
+}
+
+/// The tables that have a metric.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Shown {
+    Always,
+    /// Tables about uncertainty, the page and files.
+    Uncertainty,
+    /// The page and files.
+    File,
+    /// The page.
+    Page,
+    /// Where a claim or a published number names it.
+    Named,
+}
+
+/// What a value depends on beside the run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Per {
+    Run,
+    /// The number of posterior draws.
+    Draws,
+    /// The number of draws, and the other set whose questions were asked.
+    Set,
+}
+
+/// Where a value is read.
+pub(crate) struct Place<'a> {
+    results: &'a Results,
+    run: &'a RunRecord,
+    checkpoint: &'a CheckpointRecord,
+    set: Option<Task>,
+    draws: u32,
+}
+
+impl<'a> Place<'a> {
+    fn metrics(&self) -> Option<&'a Metrics> {
+        self.checkpoint.metrics.get(&self.draws)
+    }
+
+    /// The answers to another set's questions, if this is the checkpoint that was asked: the last one, or one of its step.
+    fn other_set(&self) -> Option<&'a OodRecord> {
+        let last = self.run.checkpoints.last.as_ref()?;
+        let asked = (last.step == self.checkpoint.step).then_some(self.set)??;
+        self.run.ood.get(asked.name())?.get(&self.draws)
+    }
+
+    /// The parameters, which were counted at the last checkpoint: those of a checkpoint with other ranks are not known.
+    fn counts(&self) -> Option<&'a ParameterCounts> {
+        let last = self.run.checkpoints.last.as_ref();
+        let same = last.is_none_or(|last| last.ranks == self.checkpoint.ranks);
+        same.then_some(&self.run.trainable_parameters)
+    }
+}
+
+/// The task's own metric.
+fn standard(at: &Place<'_>) -> Option<f64> {
+    let (metrics, name) = (at.metrics()?, at.results.standard_metric(&at.run.task));
+    let accuracy = || metrics.accuracy.filter(|_| name == "accuracy");
+    metrics.standard.get(name).copied().or_else(accuracy)
+}
+
+/// Mean expected calibration error of a perfectly calibrated model with the same confidences.
+fn ece_floor(at: &Place<'_>) -> Option<f64> {
+    Some(at.checkpoint.reliability.get(&at.draws)?.floor())
+}
+
+/// A row of the table at a number of posterior draws.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Metric {
+    row: usize,
+    /// The set whose questions are told from a run's.
+    set: Option<Task>,
+    /// 0 is the posterior mean; none for what does not depend on draws.
+    draws: Option<u32>,
+}
+
+impl Metric {
+    pub(crate) const ACCURACY: Self = Self::known("accuracy");
+    pub(crate) const STANDARD: Self = Self::known("standard");
+    pub(crate) const ECE: Self = Self::known("ece");
+    pub(crate) const ECE_FLOOR: Self = Self::known("ece_floor");
+    pub(crate) const NLL: Self = Self::known("nll");
+    pub(crate) const BRIER: Self = Self::known("brier");
+    pub(crate) const PARAMETERS: Self = Self::known("parameters");
+    pub(crate) const STORED: Self = Self::known("stored_parameters");
+    pub(crate) const HEAD: Self = Self::known("head_parameters");
+    pub(crate) const RANK: Self = Self::known("rank");
+
+    /// The row called `name`; an error of the compiler if there is none.
+    const fn known(name: &str) -> Self {
+        let mut row = 0;
+        while !same(TABLE[row].name, name) {
+            row += 1;
+        }
+        Self::of_row(row, None)
+    }
+
+    const fn of_row(row: usize, set: Option<Task>) -> Self {
+        let draws = match TABLE[row].per {
+            Run => None,
+            Draws | Set => Some(0),
+        };
+        Self { row, set, draws }
+    }
+
+    /// All metrics at the posterior mean, those about other sets set by set.
+    pub(crate) fn all() -> Vec<Self> {
+        let rows: Vec<usize> = (0..TABLE.len()).collect();
+        let is_of_set = |row: usize| TABLE[row].per == Set;
+        let mut all = Vec::new();
+        for rows in rows.chunk_by(|a, b| is_of_set(*a) == is_of_set(*b)) {
+            let sets = match is_of_set(rows[0]) {
+                true => Task::reasoning().map(Some).collect(),
+                false => vec![None],
+            };
+            for set in sets {
+                all.extend(rows.iter().map(|row| Self::of_row(*row, set)));
+            }
+        }
+        all
+    }
+
+    pub(crate) fn fact(self) -> &'static Fact {
+        &TABLE[self.row]
+    }
+
+    pub(crate) fn set(self) -> Option<Task> {
+        self.set
+    }
+
+    /// The number of draws; none for what does not depend on one.
+    pub(crate) fn draws(self) -> Option<u32> {
+        self.draws
+    }
+
+    /// The same metric at a number of draws.
+    #[must_use]
+    pub(crate) fn at(self, draws: u32) -> Self {
+        Self { draws: self.draws.map(|_| draws), ..self }
+    }
+
+    /// The metric that is printed behind this one: after a `+`, or in brackets.
+    pub(crate) fn beside(self) -> Option<Self> {
+        match self.at(0) {
+            Self::PARAMETERS => Some(Self::STORED),
+            Self::ECE => Some(Self { draws: self.draws, ..Self::ECE_FLOOR }),
             _ => None,
         }
     }
 
     /// The name without its number of draws: what `accuracy` and `accuracy_k10` share.
     pub(crate) fn base(self) -> Cow<'static, str> {
-        let name = self.facts().0;
-        self.other_set().map_or(Cow::Borrowed(name), |set| Cow::Owned(format!("{name}_{set}")))
-    }
-
-    /// The set whose questions are separated from a run's; none for a metric of the run's questions.
-    pub(crate) fn other_set(self) -> Option<Task> {
-        match self {
-            Self::EntropyAuroc(set, _)
-            | Self::InformationAuroc(set, _)
-            | Self::OtherAccuracy(set, _)
-            | Self::OtherNll(set, _)
-            | Self::OtherEce(set, _) => Some(set),
-            _ => None,
-        }
-    }
-
-    /// The metric that is printed behind this one: after a `+`, or in brackets.
-    pub(crate) fn beside(self) -> Option<Self> {
-        match self {
-            Self::Parameters => Some(Self::StoredParameters),
-            Self::Ece(k) => Some(Self::EceFloor(k)),
-            _ => None,
-        }
-    }
-
-    /// All metrics of the questions of another set, without draws.
-    pub(crate) fn of_other_set(set: Task) -> [Self; 5] {
-        [
-            Self::EntropyAuroc(set, 0),
-            Self::InformationAuroc(set, 0),
-            Self::OtherAccuracy(set, 0),
-            Self::OtherNll(set, 0),
-            Self::OtherEce(set, 0),
-        ]
-    }
-
-    /// The number of draws; none for what does not depend on one.
-    pub(crate) fn draws(mut self) -> Option<u32> {
-        self.draws_mut().copied()
-    }
-
-    #[must_use]
-    pub(crate) fn at_draws(mut self, draws: u32) -> Self {
-        if let Some(k) = self.draws_mut() {
-            *k = draws;
-        }
-        self
+        let name = self.fact().name;
+        self.set.map_or(Cow::Borrowed(name), |set| Cow::Owned(format!("{name}_{}", set.name())))
     }
 
     /// The name in CSV files: `accuracy`, `accuracy_k10`, `rank`, `time_min`, ...
     pub(crate) fn name(self) -> String {
-        match self.draws() {
+        match self.draws {
             Some(draws) if draws > 0 => format!("{}_k{draws}", self.base()),
             _ => self.base().into_owned(),
         }
     }
 
-    /// All metrics of a run's own questions, without draws.
-    pub(crate) const OWN: [Self; 16] = [
-        Self::Accuracy(0),
-        Self::Standard(0),
-        Self::Nll(0),
-        Self::Ece(0),
-        Self::EceFloor(0),
-        Self::Brier(0),
-        Self::MacroF1(0),
-        Self::SelectiveArea(0),
-        Self::Parameters,
-        Self::StoredParameters,
-        Self::HeadParameters,
-        Self::Rank,
-        Self::RankPercent,
-        Self::TimeMin,
-        Self::PredictSeconds(0),
-        Self::MemoryMib,
-    ];
-
-    /// The metric of a CSV name; none if the name is not known. `nll_k10` says its number of draws itself, for all
+    /// The metric of a CSV name; none if the name is not known. `nll_k10` has its number of draws in its name, for all
     /// others it is `draws`.
     pub(crate) fn parse(name: &str, draws: u32) -> Option<Self> {
         let ending = name.rsplit_once("_k");
         let (name, draws) =
             ending.and_then(|(name, k)| Some((name, k.parse().ok()?))).unwrap_or((name, draws));
-        let ood = Task::reasoning().flat_map(Self::of_other_set);
-        let found = Self::OWN.into_iter().chain(ood).find(|metric| metric.base() == name)?;
-        Some(found.at_draws(draws))
+        Some(Self::all().into_iter().find(|metric| metric.base() == name)?.at(draws))
     }
 
     pub(crate) fn title(self) -> String {
-        let title = self.facts().1;
-        let set = self.other_set().map(|set| format!(", {}", set.display_name()));
-        let draws = self.draws().filter(|draws| *draws > 0).map(|draws| format!(", {draws} draws"));
-        format!("{title}{}{}", set.unwrap_or_default(), draws.unwrap_or_default())
+        let set = self.set.map(|set| format!(", {}", set.display_name()));
+        let draws = self.draws.filter(|draws| *draws > 0).map(|draws| format!(", {draws} draws"));
+        format!("{}{}{}", self.fact().title, set.unwrap_or_default(), draws.unwrap_or_default())
     }
 
     /// Whether the value counts things and prints as a whole number.
     pub(crate) fn is_count(self) -> bool {
-        matches!(self, Self::Parameters | Self::StoredParameters | Self::HeadParameters)
-    }
-
-    pub(crate) fn better(self) -> Better {
-        self.facts().2
-    }
-
-    /// Whether the metric is independent of the hardware, unlike time and memory.
-    pub(crate) fn is_of_the_model(self) -> bool {
-        !matches!(self, Self::TimeMin | Self::PredictSeconds(_) | Self::MemoryMib)
-    }
-
-    /// Decimals of the mean and of the standard deviation.
-    pub(crate) fn decimals(self) -> (usize, usize) {
-        self.facts().3
+        self.fact().unit == Count
     }
 
     /// One value in print; `–` where it is not a finite number.
     pub(crate) fn format(self, value: f64) -> String {
-        if !value.is_finite() {
-            return "–".to_owned();
+        let unit = self.fact().unit;
+        match unit {
+            _ if !value.is_finite() => ABSENT.to_owned(),
+            Count if value >= 0.0 => grouped(value.round() as u64),
+            // Minutes of tiny runs would all be zero with the paper's one place.
+            Minutes if value < 10.0 => text::decimals(value, unit.decimals().0 + 1),
+            _ => text::decimals(value, unit.decimals().0),
         }
-        if self.is_count() && value >= 0.0 {
-            return grouped(value.round() as u64);
-        }
-        // Minutes of tiny runs would all be zero with the paper's one place.
-        let more = usize::from(self == Self::TimeMin && value < SHORT);
-        text::decimals(value, self.decimals().0 + more)
     }
 
     /// A cell in print: `0.882 ±.005`, or the mean alone for one seed and for counts, which most methods fix.
     pub(crate) fn format_spread(self, spread: &Spread) -> String {
-        let mean = self.format(spread.mean);
-        match spread.std {
-            Some(std) if std.is_finite() && !self.is_count() => {
-                format!("{mean} ±{}", self.format_std(std))
-            }
-            _ => mean,
-        }
+        let std = spread.std.filter(|std| std.is_finite() && !self.is_count());
+        let std = std.map(|std| format!(" ±{}", self.format_std(std)));
+        self.format(spread.mean) + &std.unwrap_or_default()
     }
 
     /// A standard deviation in print: no zero before the point, as in the paper.
     pub(crate) fn format_std(self, std: f64) -> String {
-        if self.is_count() {
-            return self.format(std);
-        }
-        let text = format!("{std:.*}", self.decimals().1);
+        let text = format!("{std:.*}", self.fact().unit.decimals().1);
         text.strip_prefix("0.").map(|rest| format!(".{rest}")).unwrap_or(text)
     }
 
@@ -282,70 +343,29 @@ impl Metric {
         run: &RunRecord,
         checkpoint: &CheckpointRecord,
     ) -> Option<f64> {
-        let at = |k: u32| checkpoint.metrics.get(&k);
-        match self {
-            Self::Accuracy(k) => at(k)?.accuracy,
-            Self::Standard(k) => standard(results, run, at(k)?),
-            Self::Nll(k) => at(k)?.nll,
-            Self::Ece(k) => at(k)?.ece,
-            Self::EceFloor(k) => checkpoint.reliability.get(&k).map(Reliability::floor),
-            Self::Brier(k) => at(k)?.brier,
-            Self::MacroF1(k) => at(k)?.macro_f1,
-            Self::SelectiveArea(k) => checkpoint.selective.get(&k).map(|s| s.area),
-            Self::EntropyAuroc(set, k) => {
-                ood(run, checkpoint, set, k).map(|record| record.auroc_entropy)
-            }
-            Self::InformationAuroc(set, k) => {
-                ood(run, checkpoint, set, k)?.auroc_mutual_information
-            }
-            Self::OtherAccuracy(set, k) => ood(run, checkpoint, set, k)?.accuracy,
-            Self::OtherNll(set, k) => ood(run, checkpoint, set, k)?.nll,
-            Self::OtherEce(set, k) => ood(run, checkpoint, set, k)?.ece,
-            Self::Parameters => {
-                of_counted(run, checkpoint).then(|| run.trainable_parameters.trained() as f64)
-            }
-            Self::StoredParameters => {
-                of_counted(run, checkpoint).then_some(run.trainable_parameters.stored as f64)
-            }
-            Self::HeadParameters => Some(run.trainable_parameters.head as f64),
-            Self::Rank => Some(checkpoint.average_rank),
-            Self::RankPercent => Some(checkpoint.percent_rank),
-            Self::TimeMin => Some(run.train_seconds / MINUTE),
-            Self::PredictSeconds(k) => checkpoint.predict_seconds.get(&k).copied(),
-            Self::MemoryMib => run.peak_memory_bytes.map(|bytes| bytes as f64 / MEBIBYTE),
-        }
+        let draws = self.draws.unwrap_or(0);
+        (self.fact().read)(&Place { results, run, checkpoint, set: self.set, draws })
     }
 }
 
-/// Whether the run's parameter count is valid for this checkpoint: it was taken at the last one, so of a checkpoint with
-/// other ranks it is not known.
-fn of_counted(run: &RunRecord, checkpoint: &CheckpointRecord) -> bool {
-    run.checkpoints.last.as_ref().is_none_or(|last| last.ranks == checkpoint.ranks)
+impl fmt::Debug for Metric {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name())
+    }
 }
 
-/// What a run's uncertainty says of another set, if this is the checkpoint that was asked: the last one, or one of its step.
-fn ood<'a>(
-    run: &'a RunRecord,
-    checkpoint: &CheckpointRecord,
-    set: Task,
-    draws: u32,
-) -> Option<&'a OodRecord> {
-    let last = run.checkpoints.last.as_ref()?;
-    (last.step == checkpoint.step).then_some(())?;
-    run.ood.get(set.name())?.get(&draws)
+/// Equality of texts in constants.
+const fn same(a: &str, b: &str) -> bool {
+    let (a, b) = (a.as_bytes(), b.as_bytes());
+    let mut i = 0;
+    while i < a.len() && i < b.len() && a[i] == b[i] {
+        i += 1;
+    }
+    i == a.len() && i == b.len()
 }
 
 pub(crate) fn grouped(n: u64) -> String {
     text::grouped(n, '\u{202f}')
-}
-
-fn standard(results: &Results, run: &RunRecord, metrics: &Metrics) -> Option<f64> {
-    let name = results.data.get(&run.task).map_or("accuracy", |data| &data.standard_metric);
-    match metrics.standard.get(name) {
-        Some(value) => Some(*value),
-        None if name == "accuracy" => metrics.accuracy,
-        None => None,
-    }
 }
 
 #[cfg(test)]
@@ -355,57 +375,42 @@ mod tests {
     use super::*;
     use crate::record::sample::{sample_reasoning, sample_results};
 
-    #[test]
-    fn cells_print_as_in_the_paper() {
-        let spread = |values: &[f64]| Spread::of(values).unwrap();
-        assert_eq!(
-            Metric::Accuracy(0).format_spread(&spread(&[0.877, 0.882, 0.887])),
-            "0.882 ±.005"
-        );
-        assert_eq!(Metric::Rank.format_spread(&spread(&[1.0, 2.0, 4.0])), "2.33 ±1.53");
-        assert_eq!(Metric::Rank.format_spread(&spread(&[1.0, 2.0, 2.0])), "1.67 ±.58");
-        assert_eq!(Metric::TimeMin.format_spread(&spread(&[12.3])), "12.3");
-        assert_eq!(Metric::Accuracy(0).format_spread(&spread(&[f64::NAN, 0.5])), "–");
+    fn metric(name: &str) -> Metric {
+        Metric::parse(name, 0).unwrap()
     }
 
     #[test]
-    fn counts_print_exactly() {
-        let spread = |values: &[f64]| Spread::of(values).unwrap();
-        assert_eq!(
-            Metric::Parameters.format_spread(&spread(&[4_483_592.0, 4_483_592.0])),
-            "4\u{202f}483\u{202f}592"
-        );
-        assert_eq!(Metric::Parameters.format_spread(&spread(&[1000.0, 3000.0])), "2\u{202f}000");
+    fn cells_print_as_in_the_paper() {
+        for (name, values, expected) in [
+            ("accuracy", &[0.877, 0.882, 0.887][..], "0.882 ±.005"),
+            ("accuracy", &[f64::NAN, 0.5], "–"),
+            ("rank", &[1.0, 2.0, 4.0], "2.33 ±1.53"),
+            ("rank", &[1.0, 2.0, 2.0], "1.67 ±.58"),
+            ("time_min", &[12.3], "12.3"),
+            ("time_min", &[0.123], "0.12"),
+            ("parameters", &[4_483_592.0, 4_483_592.0], "4\u{202f}483\u{202f}592"),
+            ("parameters", &[1000.0, 3000.0], "2\u{202f}000"),
+        ] {
+            let spread = Spread::of(values).unwrap();
+            assert_eq!(metric(name).format_spread(&spread), expected, "{name}");
+        }
         assert_eq!([0, 999, 3_400_000].map(grouped), ["0", "999", "3\u{202f}400\u{202f}000"]);
     }
 
     #[test]
     fn names_go_there_and_back() {
-        let all = [
-            Metric::Accuracy(0),
-            Metric::Ece(10),
-            Metric::MacroF1(5),
-            Metric::SelectiveArea(10),
-            Metric::EntropyAuroc(Task::ArcC, 0),
-            Metric::InformationAuroc(Task::BoolQ, 10),
-            Metric::OtherAccuracy(Task::ArcC, 0),
-            Metric::OtherNll(Task::ArcE, 5),
-            Metric::OtherEce(Task::ArcE, 10),
-            Metric::Parameters,
-            Metric::StoredParameters,
-            Metric::HeadParameters,
-            Metric::Rank,
-            Metric::TimeMin,
-            Metric::PredictSeconds(10),
-        ];
-        for metric in all {
-            assert_eq!(Metric::parse(&metric.name(), 0), Some(metric));
+        for metric in Metric::all() {
+            for metric in [metric, metric.at(10)] {
+                assert_eq!(Metric::parse(&metric.name(), 0), Some(metric));
+            }
         }
-        assert_eq!(Metric::Nll(10).name(), "nll_k10");
-        let ood = Metric::EntropyAuroc(Task::ArcE, 10);
-        assert_eq!(ood.name(), "auroc_entropy_arc-e_k10");
-        assert_eq!(ood.title(), "AUROC of the entropy, ARC-E, 10 draws");
-        assert_eq!(Metric::parse("nll", 10), Some(Metric::Nll(10)));
+        assert_eq!(Metric::NLL.at(10).name(), "nll_k10");
+        assert_eq!(Metric::RANK.at(10), Metric::RANK, "it has no draws");
+        assert_eq!(
+            metric("auroc_entropy_arc-e_k10").title(),
+            "AUROC of the entropy, ARC-E, 10 draws"
+        );
+        assert_eq!(Metric::parse("nll", 10), Some(Metric::NLL.at(10)));
         assert_eq!(Metric::parse("params_m", 0), None);
         assert_eq!(Metric::parse("nll_kind", 0), None);
     }
@@ -413,31 +418,21 @@ mod tests {
     #[test]
     fn other_sets_belong_to_the_last_checkpoint() {
         let results = sample_reasoning();
-        let own = |task: &str, method: &str| {
-            results.runs.iter().find(|run| run.task == task && run.method == method).unwrap()
+        let own = |task: &str| {
+            results.runs.iter().find(|run| run.task == task && run.method == "BayesLoRA").unwrap()
         };
-        let (run, metric) = (own("obqa", "BayesLoRA"), Metric::EntropyAuroc(Task::ArcC, 10));
+        let (run, metric, one) =
+            (own("obqa"), metric("auroc_entropy_arc-c_k10"), metric("auroc_information_arc-c_k1"));
         let last = run.checkpoints.last.as_ref().unwrap();
         let expected = run.ood["arc-c"][&10].auroc_entropy;
         assert_eq!(metric.value(&results, run, last), Some(expected));
         let best = run.checkpoints.best.as_ref().unwrap();
         assert_eq!(metric.value(&results, run, best), None);
         // One draw is one model, and models of another task were not asked.
-        let one = Metric::InformationAuroc(Task::ArcC, 1);
         assert_eq!(one.value(&results, run, last), None);
-        let other = own("arc-e", "BayesLoRA");
+        let other = own("arc-e");
         let last = other.checkpoints.last.as_ref().unwrap();
         assert_eq!(metric.value(&results, other, last), None);
-    }
-
-    #[test]
-    fn kept_numbers_are_counted_apart() {
-        let results = sample_reasoning();
-        let run = results.runs.iter().find(|run| run.method == "SWAG").unwrap();
-        let last = run.checkpoints.last.as_ref().unwrap();
-        let counts = [Metric::Parameters, Metric::StoredParameters];
-        let found = counts.map(|metric| metric.value(&results, run, last));
-        assert_eq!(found, [Some(13_568.0), Some(81_408.0)]);
     }
 
     #[test]
@@ -445,9 +440,9 @@ mod tests {
         let results = sample_results();
         let run = results.runs.iter().find(|run| run.method == "BayesLoRA").unwrap();
         let last = run.checkpoints.last.as_ref().unwrap();
-        assert_eq!(Metric::Parameters.value(&results, run, last), Some(98_496.0));
+        assert_eq!(Metric::PARAMETERS.value(&results, run, last), Some(98_496.0));
         let mut other = last.clone();
         other.ranks.clear();
-        assert_eq!(Metric::Parameters.value(&results, run, &other), None);
+        assert_eq!(Metric::PARAMETERS.value(&results, run, &other), None);
     }
 }

@@ -24,15 +24,11 @@
 //!
 //! References: Satterthwaite 1946; Holm 1979; Searle et al. 1992, Variance components, chapter 4.
 
-use std::collections::BTreeMap;
-
 use serde::Serialize;
 use statrs::distribution::{ContinuousCDF as _, StudentsT};
 
 use super::metric::{Better, Metric};
-use super::rows::RowScores;
 use super::summary::Summary;
-use crate::record::Results;
 
 /// Probability of an error that a verdict accepts.
 pub(super) const LEVEL: f64 = 0.05;
@@ -125,25 +121,26 @@ pub(super) fn holm(p: &[f64]) -> Vec<f64> {
 /// The difference of `metric` on `task` between two methods, paired by seed and, where recorded, by row; a method without
 /// draws has one answer at every number of them.
 pub(super) fn difference(
-    results: &Results,
-    summary: &Summary,
-    rows: &RowScores,
+    summary: &Summary<'_>,
     (metric, task): (Metric, &str),
     (of, from): (&str, &str),
 ) -> Option<Difference> {
-    let values = |method: &str| summary.by_seed(results, metric, method, task);
-    let ((metric, own), (other_metric, other)) = (values(of), values(from));
-    let seeds: Vec<u64> = own.keys().filter(|seed| other.contains_key(seed)).copied().collect();
-    let by_row = |seed: &u64| {
-        let own = rows.get(summary.choice, task, of, *seed, metric)?;
-        let other = rows.get(summary.choice, task, from, *seed, other_metric)?;
+    let [own, other] = [of, from].map(|method| summary.answer(metric, method, task));
+    let ((metric, own), (other_metric, other)) = (own?, other?);
+    let pairs: Vec<(u64, f64)> = own
+        .by_seed
+        .iter()
+        .filter_map(|(seed, value)| Some((*seed, value - other.by_seed.get(seed)?)))
+        .collect();
+    let by_row = |seed: u64| {
+        let rows = |method, metric| summary.rows.get(summary.choice, task, method, seed, metric);
+        let (own, other) = (rows(of, metric)?, rows(from, other_metric)?);
         let same = own.len() == other.len();
         same.then(|| own.iter().zip(other).map(|(a, b)| a - b).collect::<Vec<f64>>())
     };
-    let by_seed: Vec<f64> = seeds.iter().map(|seed| own[seed] - other[seed]).collect();
-    match seeds.iter().map(by_row).collect::<Option<Vec<_>>>() {
+    match pairs.iter().map(|(seed, _)| by_row(*seed)).collect::<Option<Vec<_>>>() {
         Some(rows) => Difference::of_rows(&rows),
-        None => Difference::of_seeds(&by_seed),
+        None => Difference::of_seeds(&pairs.iter().map(|(_, d)| *d).collect::<Vec<_>>()),
     }
 }
 
@@ -166,111 +163,59 @@ pub(super) struct Rival<'a> {
     pub(super) near: bool,
 }
 
-/// The methods of a task that have a metric with at least two seeds, the best one first.
-pub(super) struct Standing<'a> {
-    pub(super) ranked: Vec<Rival<'a>>,
+/// Compares the methods of a task that have a metric with at least two seeds, each by its answer at the metric's draws or,
+/// where it draws nothing, its only one: the best one first. None where there is nothing to compare, or no direction in
+/// which the metric improves.
+pub(super) fn standing<'a>(
+    summary: &Summary<'a>,
+    metric: Metric,
+    task: &str,
+) -> Option<Vec<Rival<'a>>> {
+    let sign = match metric.fact().better {
+        Better::Higher => 1.0,
+        Better::Lower => -1.0,
+        Better::Neither => return None,
+    };
+    let mean = |method: &&'a str| {
+        let (_, spread) = summary.answer(metric, method, task)?;
+        (spread.n() > 1 && spread.mean.is_finite()).then_some((*method, spread.mean))
+    };
+    let mut means: Vec<(&str, f64)> = summary.methods.iter().filter_map(mean).collect();
+    means.sort_by(|a, b| (sign * b.1).total_cmp(&(sign * a.1)));
+    let (&(best, top), rivals) = means.split_first().filter(|(_, rivals)| !rivals.is_empty())?;
+    let found: Vec<Option<Difference>> = rivals
+        .iter()
+        .map(|(method, _)| difference(summary, (metric, task), (method, best)))
+        .collect();
+    let p: Vec<f64> = found.iter().map(|d| d.map_or(1.0, Difference::p)).collect();
+    // What prints alike is alike.
+    let least = 0.5 * 10_f64.powi(-(metric.fact().unit.decimals().0 as i32));
+    let first = Rival { method: best, mean: top, difference: None, near: true };
+    let rest = rivals.iter().zip(found).zip(holm(&p)).map(|((&(method, mean), d), p)| Rival {
+        method,
+        mean,
+        difference: d,
+        near: p > LEVEL || d.is_none_or(|d| d.mean.abs() <= least),
+    });
+    Some(std::iter::once(first).chain(rest).collect())
 }
 
-impl<'a> Standing<'a> {
-    /// Compares all methods with the best, each by its answer at the metric's draws or, where it draws nothing, its only
-    /// one. None where there is nothing to compare, or no direction in which the metric improves.
-    pub(super) fn new(
-        results: &Results,
-        summary: &'a Summary,
-        rows: &RowScores,
-        metric: Metric,
-        task: &str,
-    ) -> Option<Self> {
-        let sign = match metric.better() {
-            Better::Higher => 1.0,
-            Better::Lower => -1.0,
-            Better::Neither => return None,
-        };
-        let mean = |method: &'a String| {
-            let spread = summary.answer(metric, method, task)?;
-            (spread.n() > 1 && spread.mean.is_finite()).then_some((method.as_str(), spread.mean))
-        };
-        let mut means: Vec<(&str, f64)> = summary.methods.iter().filter_map(mean).collect();
-        means.sort_by(|a, b| (sign * b.1).total_cmp(&(sign * a.1)));
-        let (best, _) = *means.first()?;
-        let (_, rivals) = means.split_first().filter(|(_, rivals)| !rivals.is_empty())?;
-        let found: Vec<Option<Difference>> = rivals
-            .iter()
-            .map(|(method, _)| difference(results, summary, rows, (metric, task), (method, best)))
-            .collect();
-        let p: Vec<f64> = found.iter().map(|d| d.map_or(1.0, Difference::p)).collect();
-        // What prints alike is alike.
-        let least = 0.5 * 10_f64.powi(-(metric.decimals().0 as i32));
-        let first = Rival { method: best, mean: means[0].1, difference: None, near: true };
-        let rest = rivals.iter().zip(found).zip(holm(&p)).map(|((&(method, mean), d), p)| Rival {
-            method,
-            mean,
-            difference: d,
-            near: p > LEVEL || d.is_none_or(|d| d.mean.abs() <= least),
-        });
-        Some(Self { ranked: std::iter::once(first).chain(rest).collect() })
-    }
-
-    /// Whether no method differs significantly from the best.
-    pub(super) fn is_level(&self) -> bool {
-        self.ranked.iter().all(|rival| rival.near)
-    }
-
-    /// The marks by method: one best, or all that do not differ significantly from the best.
-    pub(super) fn marks(&self) -> BTreeMap<&'a str, Mark> {
-        let near = || self.ranked.iter().filter(|rival| rival.near);
-        let mark = if near().count() == 1 { Mark::Best } else { Mark::Par };
-        near().map(|rival| (rival.method, mark)).collect()
-    }
-}
-
-/// Mean and sample standard deviation over seeds.
-///
-/// # Formula
-///
-/// ```text
-/// mean = Σ x / n      std = sqrt( Σ (x − mean)² / (n − 1) )
-/// ```
-///
-/// The sample form (`n − 1`) is what the paper prints: ranks 1, 2, 4 give 2.33 ± 1.53.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Spread {
-    /// The values, in the order of the seeds.
-    pub(crate) values: Vec<f64>,
-    pub(crate) mean: f64,
-    /// Sample standard deviation; none for one value.
-    pub(crate) std: Option<f64>,
-}
-
-impl Spread {
-    /// Sums up a list; none if it is empty.
-    pub(crate) fn of(values: &[f64]) -> Option<Self> {
-        if values.is_empty() {
-            return None;
-        }
-        let n = values.len();
-        let mean = values.iter().sum::<f64>() / n as f64;
-        let squares: f64 = values.iter().map(|x| (x - mean).powi(2)).sum();
-        let std = (n > 1).then(|| (squares / (n - 1) as f64).sqrt());
-        Some(Self { values: values.to_vec(), mean, std })
-    }
-
-    pub(crate) fn n(&self) -> usize {
-        self.values.len()
-    }
-
-    /// Standard error of the mean, `std / sqrt(n)`; none for one value.
-    pub(crate) fn standard_error(&self) -> Option<f64> {
-        self.std.map(|std| std / (self.n() as f64).sqrt())
-    }
+/// The marks by method: one best, or all that do not differ significantly from the best.
+pub(super) fn marks<'a>(ranked: &[Rival<'a>]) -> Vec<(&'a str, Mark)> {
+    let near = || ranked.iter().filter(|rival| rival.near);
+    let mark = if near().count() == 1 { Mark::Best } else { Mark::Par };
+    near().map(|rival| (rival.method, mark)).collect()
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use super::super::summary::CheckpointChoice;
+    use super::super::rows::RowScores;
+    use super::super::summary::Spread;
     use super::*;
+    use crate::record::Results;
     use crate::record::sample::{sample_results, set_accuracy};
+    use crate::settings::CheckpointChoice::Last;
 
     fn near(found: f64, expected: f64) {
         assert!((found - expected).abs() < 1e-9, "{found}, expected {expected}");
@@ -344,18 +289,17 @@ mod tests {
         for (method, values) in accuracies {
             set_accuracy(&mut results, "rte", method, &values.map(|v| (v, 0.5)));
         }
-        let metric = Metric::Accuracy(0);
-        let marks = |results: &Results| -> Option<Vec<(String, Mark)>> {
-            let summary = Summary::new(results, CheckpointChoice::Last, &[metric]);
-            let standing = Standing::new(results, &summary, &RowScores::default(), metric, "rte")?;
-            Some(standing.marks().into_iter().map(|(m, mark)| (m.to_owned(), mark)).collect())
+        let found = |results: &Results| {
+            let rows = RowScores::default();
+            let ranked = standing(&Summary::new(results, &rows, Last), Metric::ACCURACY, "rte")?;
+            Some(marks(&ranked).iter().map(|(name, mark)| format!("{name} {mark:?}")).collect())
         };
-        let near = marks(&results).unwrap();
-        assert_eq!(near, [("AdaLoRA".into(), Mark::Par), ("BayesLoRA".into(), Mark::Par)]);
+        let near: Vec<String> = found(&results).unwrap();
+        assert_eq!(near, ["BayesLoRA Par", "AdaLoRA Par"]);
         set_accuracy(&mut results, "rte", "AdaLoRA", &[0.80, 0.81, 0.79].map(|v| (v, 0.5)));
-        assert_eq!(marks(&results).unwrap(), [("BayesLoRA".into(), Mark::Best)]);
+        assert_eq!(found(&results).unwrap(), ["BayesLoRA Best"]);
         results.runs.retain(|run| run.seed == 1);
-        assert_eq!(marks(&results), None, "one seed");
+        assert_eq!(found(&results), None, "one seed");
     }
 
     #[test]
@@ -364,18 +308,18 @@ mod tests {
         // Seeds agree to a thousandth on what four rows out of ten decide.
         set_accuracy(&mut results, "rte", "LoRA", &[(0.5, 0.5), (0.501, 0.5), (0.502, 0.5)]);
         set_accuracy(&mut results, "rte", "BayesLoRA", &[(0.9, 0.5), (0.902, 0.5), (0.901, 0.5)]);
-        let metric = Metric::Accuracy(0);
-        let summary = Summary::new(&results, CheckpointChoice::Last, &[metric]);
+        let metric = Metric::ACCURACY;
         let found = |rows: &RowScores| {
-            let pair = ("BayesLoRA", "LoRA");
-            difference(&results, &summary, rows, (metric, "rte"), pair).unwrap()
+            let summary = Summary::new(&results, rows, Last);
+            difference(&summary, (metric, "rte"), ("BayesLoRA", "LoRA")).unwrap()
         };
         assert!(found(&RowScores::default()).p() < 1e-4);
         let mut rows = RowScores::default();
         for seed in 1..=3 {
-            let right = |n: usize| (0..10).map(|i| f64::from(u8::from(i < n))).collect();
-            rows.insert(CheckpointChoice::Last, "rte", "LoRA", seed, metric, right(5));
-            rows.insert(CheckpointChoice::Last, "rte", "BayesLoRA", seed, metric, right(9));
+            for (method, n) in [("LoRA", 5), ("BayesLoRA", 9)] {
+                let right = (0..10).map(|i| f64::from(u8::from(i < n)));
+                rows.of(Last, "rte", method, seed, metric).extend(right);
+            }
         }
         // √(0.4 · 0.6 · 10/9 / 10): the seeds agree, and ten rows say little.
         let with_rows = found(&rows);

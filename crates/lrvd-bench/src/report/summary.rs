@@ -1,19 +1,15 @@
-//! The paper's tables in numbers: metrics by method and task, summed up over seeds.
+//! The numbers of a report: every metric by method and task, summed up over seeds. Computed once per report and
+//! checkpoint; tables, comparisons and the page read it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-use super::metric::Metric;
-use super::rows::task_order;
-use super::significance::Spread;
-use crate::record::{CheckpointRecord, Results, RunRecord, RunStatus};
-pub(crate) use crate::settings::CheckpointChoice;
-use crate::settings::MethodName;
-use crate::task::Task;
-
-/// [`Results::suite`] of the multiple-choice questions.
-const REASONING: &str = "reasoning";
+use super::metric::{Metric, Shown};
+use super::names::{method_rank, task_order};
+use super::rows::RowScores;
+use crate::record::{CheckpointRecord, Results, RunRecord};
+use crate::settings::{CheckpointChoice, MethodName};
 
 impl CheckpointChoice {
     pub(crate) const BOTH: [Self; 2] = [Self::Last, Self::Best];
@@ -25,11 +21,10 @@ impl CheckpointChoice {
         }
     }
 
-    /// The checkpoint that the settings of the results say to report, `experiment.checkpoint`; the last where they say
-    /// nothing.
+    /// The checkpoint that the settings of the results choose, `experiment.checkpoint`; the last one by default.
     pub(crate) fn reported(results: &Results) -> Self {
-        let said = results.config.pointer("/experiment/checkpoint").and_then(Value::as_str);
-        if said == Some(Self::Best.name()) { Self::Best } else { Self::Last }
+        let name = results.config.pointer("/experiment/checkpoint").and_then(Value::as_str);
+        if name == Some(Self::Best.name()) { Self::Best } else { Self::Last }
     }
 
     /// This checkpoint of a run; none where the run stopped before it.
@@ -41,210 +36,231 @@ impl CheckpointChoice {
     }
 }
 
-/// Metrics by method and task at one kind of checkpoint, over the finished runs.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Summary {
+/// By method and task.
+type ByMethod<'a, T> = BTreeMap<&'a str, BTreeMap<&'a str, T>>;
+
+/// Metrics by method and task at one kind of checkpoint, over the finished runs. Methods and tasks of unfinished runs keep
+/// their (empty) places.
+pub(crate) struct Summary<'a> {
+    pub(crate) results: &'a Results,
+    pub(crate) rows: &'a RowScores,
     pub(crate) choice: CheckpointChoice,
-    pub(crate) metrics: Vec<Metric>,
-    pub(crate) methods: Vec<String>,
-    pub(crate) tasks: Vec<String>,
-    /// Rank that a cell's average is a part of: that of the settings, or of the start of the run if larger.
-    full_ranks: BTreeMap<(String, String), u32>,
-    cells: BTreeMap<(Metric, String, String), Spread>,
+    /// As registered; other names, those of arms, follow in the order of their runs.
+    pub(crate) methods: Vec<&'a str>,
+    pub(crate) tasks: Vec<&'a str>,
+    /// Whether the results are about uncertainty: those of the reasoning suite are, and those of any suite that ran a
+    /// method beyond the three of the paper's first table.
+    pub(crate) uncertainty: bool,
+    /// The number of draws beside 0 that figures, switches and sentences are about: the one at which the most methods answered,
+    /// and the largest of these. A longer sweep of a single method does not empty the places of all others.
+    pub(crate) draws: Option<u32>,
+    /// Every metric at every number of draws at which a run answered.
+    metrics: Vec<Metric>,
+    cells: BTreeMap<Metric, ByMethod<'a, Spread>>,
+    full_ranks: ByMethod<'a, u32>,
 }
 
-impl Summary {
-    /// Sums up the finished runs over seeds. Methods and tasks of unfinished runs keep their (empty) places.
-    pub(crate) fn new(results: &Results, choice: CheckpointChoice, metrics: &[Metric]) -> Self {
-        let mut methods: Vec<String> = Vec::new();
+impl<'a> Summary<'a> {
+    /// At the last and at the best checkpoint.
+    pub(crate) fn both(results: &'a Results, rows: &'a RowScores) -> [Self; 2] {
+        CheckpointChoice::BOTH.map(|choice| Self::new(results, rows, choice))
+    }
+
+    /// The one that the settings choose.
+    pub(crate) fn reported<'s>(both: &'s [Self; 2]) -> &'s Self {
+        let is_best = CheckpointChoice::reported(both[0].results) == CheckpointChoice::Best;
+        &both[usize::from(is_best)]
+    }
+
+    pub(crate) fn new(results: &'a Results, rows: &'a RowScores, choice: CheckpointChoice) -> Self {
+        let mut methods: Vec<&str> = Vec::new();
         for run in &results.runs {
-            if !methods.contains(&run.method) {
-                methods.push(run.method.clone());
+            if !methods.contains(&run.method.as_str()) {
+                methods.push(&run.method);
             }
         }
-        // As registered; other names, those of arms, follow in the order of their runs.
-        methods.sort_by_key(|name| {
-            let known = MethodName::from_name(name);
-            (known.is_none(), known)
-        });
-        let mut tasks: Vec<String> = results.runs.iter().map(|run| run.task.clone()).collect();
+        methods.sort_by_key(|name| method_rank(name));
+        let mut tasks: Vec<&str> = results.runs.iter().map(|run| run.task.as_str()).collect();
         tasks.sort_by(|a, b| task_order(a, b));
         tasks.dedup();
+        let beyond = |method: &&str| MethodName::FIRST_TABLE.iter().all(|m| m.name() != *method);
+        let uncertainty = results.suite == "reasoning" || methods.iter().any(beyond);
 
-        let mut runs: Vec<&RunRecord> =
-            results.runs.iter().filter(|run| run.status == RunStatus::Finished).collect();
+        let mut answered: BTreeMap<u32, BTreeSet<&str>> = BTreeMap::from([(0, BTreeSet::new())]);
+        for run in results.finished() {
+            for draws in run.checkpoints.iter().flat_map(|checkpoint| checkpoint.metrics.keys()) {
+                answered.entry(*draws).or_default().insert(&run.method);
+            }
+        }
+        let metrics = metrics(results, answered.keys().copied());
+        let drawn = answered.iter().filter(|(draws, _)| **draws > 0);
+        let draws = drawn.max_by_key(|(draws, methods)| (methods.len(), **draws)).map(|(k, _)| *k);
+
+        let mut runs: Vec<&RunRecord> = results.finished().collect();
         runs.sort_by_key(|run| run.seed);
-        // What is printed after a count is not a separate row.
-        let measured: BTreeSet<Metric> =
-            metrics.iter().flat_map(|m| std::iter::once(*m).chain(m.beside())).collect();
-        let mut values: BTreeMap<(Metric, String, String), Vec<f64>> = BTreeMap::new();
+        let mut cells: BTreeMap<Metric, ByMethod<'_, Spread>> = BTreeMap::new();
         for run in runs {
             let Some(checkpoint) = choice.of(run) else { continue };
-            for metric in &measured {
-                // If the task's metric is the accuracy, it is listed once.
-                let own = results.data.get(&run.task).map(|data| data.standard_metric.as_str());
-                if matches!(metric, Metric::Standard(_)) && own.is_none_or(|m| m == "accuracy") {
-                    continue;
-                }
+            for metric in &metrics {
                 if let Some(value) = metric.value(results, run, checkpoint) {
-                    let key = (*metric, run.method.clone(), run.task.clone());
-                    values.entry(key).or_default().push(value);
+                    let tasks = cells.entry(*metric).or_default().entry(&run.method).or_default();
+                    tasks.entry(&run.task).or_default().by_seed.insert(run.seed, value);
                 }
             }
         }
-        let cells = values
-            .into_iter()
-            .filter_map(|(key, values)| Spread::of(&values).map(|spread| (key, spread)))
-            .collect();
-        let said = results.config.pointer("/experiment/initial_rank").and_then(Value::as_u64);
-        let mut full_ranks: BTreeMap<(String, String), u32> = BTreeMap::new();
+        let methods_of = cells.values_mut().flat_map(BTreeMap::values_mut);
+        methods_of.flat_map(BTreeMap::values_mut).for_each(Spread::sum_up);
+        let named = results.config.pointer("/experiment/initial_rank").and_then(Value::as_u64);
+        let mut full_ranks: ByMethod<'_, u32> = BTreeMap::new();
         for run in &results.runs {
-            let begun = u64::from(run.rank_budget.initial_rank).max(said.unwrap_or(0)) as u32;
-            let full = full_ranks.entry((run.method.clone(), run.task.clone())).or_insert(begun);
-            *full = begun.max(*full);
+            let full = full_ranks.entry(&run.method).or_default().entry(&run.task).or_default();
+            *full = run.rank_budget.initial_rank.max(named.unwrap_or(0) as u32).max(*full);
         }
-        Self { choice, metrics: metrics.to_vec(), methods, tasks, full_ranks, cells }
+        Self {
+            results,
+            rows,
+            choice,
+            methods,
+            tasks,
+            uncertainty,
+            draws,
+            metrics,
+            cells,
+            full_ranks,
+        }
     }
 
+    /// Rank that an average is a part of: that of the settings, or of the start of the run if larger.
     pub(crate) fn full_rank(&self, method: &str, task: &str) -> Option<u32> {
-        self.full_ranks.get(&(method.to_owned(), task.to_owned())).copied()
+        self.full_ranks.get(method)?.get(task).copied()
     }
 
-    /// One cell; none where no finished run has the metric.
+    /// One number of a table; none where no finished run has it. If the task's own metric is the accuracy, it is listed once.
     pub(crate) fn cell(&self, metric: Metric, method: &str, task: &str) -> Option<&Spread> {
-        self.cells.get(&(metric, method.to_owned(), task.to_owned()))
+        let again = metric.at(0) == Metric::STANDARD;
+        if again && self.results.standard_metric(task) == "accuracy" {
+            return None;
+        }
+        self.cells.get(&metric)?.get(method)?.get(task)
     }
 
-    /// A method's answer at the metric's draws, or its only one where it draws nothing.
-    pub(crate) fn answer(&self, metric: Metric, method: &str, task: &str) -> Option<&Spread> {
-        let only = || self.cell(metric.at_draws(0), method, task);
-        self.cell(metric, method, task).or_else(only)
-    }
-
-    /// The same by seed, and the metric that the values are of.
-    pub(super) fn by_seed(
+    /// A method's answer at the metric's draws, or its only one where it draws nothing, and the metric of that.
+    pub(crate) fn answer(
         &self,
-        results: &Results,
         metric: Metric,
         method: &str,
         task: &str,
-    ) -> (Metric, BTreeMap<u64, f64>) {
-        let drawn = self.cell(metric, method, task).is_some();
-        let metric = if drawn { metric } else { metric.at_draws(0) };
-        let runs = results.runs.iter().filter(|run| {
-            run.status == RunStatus::Finished && run.method == method && run.task == task
-        });
-        let values = runs
-            .filter_map(|run| Some((run.seed, metric.value(results, run, self.choice.of(run)?)?)));
-        (metric, values.collect())
+    ) -> Option<(Metric, &Spread)> {
+        let at = |metric| Some((metric, self.cells.get(&metric)?.get(method)?.get(task)?));
+        at(metric).or_else(|| at(metric.at(0)))
     }
 
     /// The mean of what is printed behind a cell; none where there is nothing.
     pub(crate) fn beside(&self, metric: Metric, method: &str, task: &str) -> Option<f64> {
-        let beside = self.cell(metric.beside()?, method, task)?.mean;
-        (beside > 0.0).then_some(beside)
+        Some(self.cell(metric.beside()?, method, task)?.mean).filter(|mean| *mean > 0.0)
     }
 
-    /// All cells in the order of the table: metric, method, task.
-    pub(crate) fn cells(&self) -> impl Iterator<Item = (Metric, &str, &str, &Spread)> {
-        self.metrics.iter().flat_map(move |metric| {
-            self.methods.iter().flat_map(move |method| {
-                self.tasks.iter().filter_map(move |task| {
-                    let spread = self.cell(*metric, method, task)?;
-                    Some((*metric, method.as_str(), task.as_str(), spread))
-                })
+    /// The cells of some metrics in the order of a table: metric, method, task.
+    pub(crate) fn cells(
+        &self,
+        metrics: &[Metric],
+    ) -> impl Iterator<Item = (Metric, &'a str, &'a str, &Spread)> {
+        metrics.iter().flat_map(move |&metric| {
+            self.methods.iter().flat_map(move |&method| {
+                let cell =
+                    move |&task| Some((metric, method, task, self.cell(metric, method, task)?));
+                self.tasks.iter().filter_map(cell)
             })
         })
     }
-}
 
-/// Whether the results are about uncertainty: those of the reasoning suite are, and those of any suite that ran a
-/// method beyond the three of the paper's first table.
-pub(crate) fn is_about_uncertainty(results: &Results) -> bool {
-    let first = MethodName::FIRST_TABLE.map(MethodName::name);
-    results.suite == REASONING || results.runs.iter().any(|run| !first.contains(&run.method))
-}
-
-/// The number of draws beside 0 that the figures and switches of the page show: the one at which the most methods
-/// answered, and the largest of these. A longer sweep of a single method does not empty the places of all others.
-pub(crate) fn table_draws(results: &Results) -> Option<u32> {
-    let mut methods: BTreeMap<u32, BTreeSet<&str>> = BTreeMap::new();
-    for run in results.runs.iter().filter(|run| run.status == RunStatus::Finished) {
-        let checkpoints = [&run.checkpoints.last, &run.checkpoints.best].into_iter().flatten();
-        for draws in checkpoints.flat_map(|c| c.metrics.keys()).filter(|k| **k > 0) {
-            methods.entry(*draws).or_default().insert(&run.method);
-        }
-    }
-    methods.into_iter().max_by_key(|(draws, methods)| (methods.len(), *draws)).map(|(k, _)| k)
-}
-
-/// Every number of draws at which a finished run answered, ascending, and 0.
-pub(crate) fn evaluated_draws(results: &Results) -> Vec<u32> {
-    let runs = results.runs.iter().filter(|run| run.status == RunStatus::Finished);
-    let checkpoints = runs.flat_map(|run| [&run.checkpoints.last, &run.checkpoints.best]);
-    let draws = checkpoints.flatten().flat_map(|checkpoint| checkpoint.metrics.keys().copied());
-    let draws: BTreeSet<u32> = std::iter::once(0).chain(draws).collect();
-    draws.into_iter().collect()
-}
-
-/// Rows of the headline table. The paper's first table: accuracy, rank and time, and the standard metric where some
-/// task has another one; ECE, NLL and parameters beside them. Its uncertainty tables: accuracy, macro F1, ECE, NLL and Brier score at every number of draws
-/// that was evaluated, parameters, rank, and the times of training and of prediction.
-pub(crate) fn headline_metrics(results: &Results) -> Vec<Metric> {
-    let first_table = !is_about_uncertainty(results);
-    let head = results.runs.iter().any(|run| run.trainable_parameters.head > 0);
-    csv_metrics(results)
-        .into_iter()
-        .filter(|metric| match metric {
-            Metric::Accuracy(k) | Metric::Standard(k) => *k == 0 || !first_table,
-            Metric::Nll(0)
-            | Metric::Ece(0)
-            | Metric::Parameters
-            | Metric::Rank
-            | Metric::TimeMin => true,
-            Metric::HeadParameters => head && !first_table,
-            Metric::MacroF1(_)
-            | Metric::Ece(_)
-            | Metric::Nll(_)
-            | Metric::Brier(_)
-            | Metric::PredictSeconds(_) => !first_table,
-            // For programs: the kept numbers stand behind the parameters, and the page draws the others.
-            _ => false,
+    /// Rows of the headline table. The paper's first table: accuracy, rank and time, and the standard metric where some
+    /// task has another one; ECE, NLL and parameters beside them. Its uncertainty tables: accuracy, macro F1, ECE, NLL and
+    /// Brier score at every number of draws, parameters, rank, and the times of training and of prediction.
+    pub(crate) fn headline(&self) -> Vec<Metric> {
+        let head = self.results.runs.iter().any(|run| run.trainable_parameters.head > 0);
+        self.shown(|metric| match metric.fact().shown {
+            Shown::Always => self.uncertainty || metric.at(0) == metric,
+            Shown::Uncertainty => self.uncertainty && (head || metric != Metric::HEAD),
+            Shown::File | Shown::Page | Shown::Named => false,
         })
-        .collect()
+    }
+
+    /// Rows of the CSV files: all quality at every number of draws, how well uncertainty tells the other sets apart that
+    /// models were shown, sizes and times.
+    pub(crate) fn in_files(&self) -> Vec<Metric> {
+        self.shown(|metric| !matches!(metric.fact().shown, Shown::Page | Shown::Named))
+    }
+
+    /// What the page has: the rows of the files, and memory.
+    pub(crate) fn on_page(&self) -> Vec<Metric> {
+        self.shown(|metric| metric.fact().shown != Shown::Named)
+    }
+
+    fn shown(&self, is_shown: impl Fn(Metric) -> bool) -> Vec<Metric> {
+        self.metrics.iter().copied().filter(|metric| is_shown(*metric)).collect()
+    }
 }
 
-/// Rows of the CSV files: all quality at every number of draws that was evaluated, how well uncertainty tells the other sets
-/// apart that models were shown, sizes and times.
-pub(crate) fn csv_metrics(results: &Results) -> Vec<Metric> {
-    let other = |run: &RunRecord| {
-        results.data.get(&run.task).is_some_and(|data| data.standard_metric != "accuracy")
+/// The rows that these results fill, at each of `draws`: the standard metric only where a task has another one than the
+/// accuracy, and those of other sets only if some model was shown the set.
+fn metrics(results: &Results, draws: impl Iterator<Item = u32> + Clone) -> Vec<Metric> {
+    let other = results.runs.iter().any(|run| results.standard_metric(&run.task) != "accuracy");
+    let asked = |name: &str| results.runs.iter().any(|run| run.ood.contains_key(name));
+    let filled = |metric: &Metric| match metric.set() {
+        Some(set) => asked(set.name()),
+        None => other || *metric != Metric::STANDARD,
     };
-    let shown = |set: &Task| results.runs.iter().any(|run| run.ood.contains_key(set.name()));
-    let draws = evaluated_draws(results);
-    let at_all = |metric: Metric| -> Vec<Metric> {
-        match metric.draws() {
-            Some(_) => draws.iter().map(|k| metric.at_draws(*k)).collect(),
-            None => vec![metric],
-        }
+    let at_all = |metric: Metric| match metric.draws() {
+        Some(_) => draws.clone().map(|k| metric.at(k)).collect(),
+        None => vec![metric],
     };
-    let standard = results.runs.iter().any(other).then_some(Metric::Standard(0));
-    let ood = Task::reasoning().filter(shown).flat_map(Metric::of_other_set);
-    std::iter::once(Metric::Accuracy(0))
-        .chain(standard)
-        .chain([
-            Metric::MacroF1(0),
-            Metric::Ece(0),
-            Metric::EceFloor(0),
-            Metric::Nll(0),
-            Metric::Brier(0),
-        ])
-        .chain([Metric::SelectiveArea(0)])
-        .chain(ood)
-        .chain([Metric::Parameters, Metric::StoredParameters, Metric::HeadParameters])
-        .chain([Metric::Rank, Metric::TimeMin, Metric::PredictSeconds(0)])
-        .flat_map(at_all)
-        .collect()
+    Metric::all().into_iter().filter(filled).flat_map(at_all).collect()
+}
+
+/// Mean and sample standard deviation over seeds.
+///
+/// # Formula
+///
+/// ```text
+/// mean = Σ x / n      std = sqrt( Σ (x − mean)² / (n − 1) )
+/// ```
+///
+/// The sample form (`n − 1`) is what the paper prints: ranks 1, 2, 4 give 2.33 ± 1.53.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Spread {
+    pub(crate) by_seed: BTreeMap<u64, f64>,
+    pub(crate) mean: f64,
+    /// Sample standard deviation; none for one value.
+    pub(crate) std: Option<f64>,
+}
+
+impl Spread {
+    /// Of a list; none if it is empty.
+    pub(crate) fn of(values: &[f64]) -> Option<Self> {
+        let by_seed = (0..).zip(values.iter().copied()).collect();
+        let mut spread = Self { by_seed, ..Self::default() };
+        spread.sum_up();
+        (!values.is_empty()).then_some(spread)
+    }
+
+    fn sum_up(&mut self) {
+        let values = || self.by_seed.values().copied();
+        let n = self.n();
+        let mean = values().sum::<f64>() / n as f64;
+        let squares: f64 = values().map(|x| (x - mean).powi(2)).sum();
+        let std = (n > 1).then(|| (squares / (n - 1) as f64).sqrt());
+        (self.mean, self.std) = (mean, std);
+    }
+
+    pub(crate) fn n(&self) -> usize {
+        self.by_seed.len()
+    }
+
+    /// Standard error of the mean, `std / sqrt(n)`; none for one value.
+    pub(crate) fn standard_error(&self) -> Option<f64> {
+        self.std.map(|std| std / (self.n() as f64).sqrt())
+    }
 }
 
 #[cfg(test)]
@@ -252,143 +268,91 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use super::*;
+    use crate::record::RunStatus;
     use crate::record::sample::{sample_reasoning, sample_results, set_accuracy};
 
+    fn names(metrics: &[Metric]) -> String {
+        metrics.iter().map(|metric| metric.name()).collect::<Vec<_>>().join(" ")
+    }
+
     #[test]
-    fn last_and_best_are_kept_apart() {
-        let mut results = sample_results();
+    fn last_and_best_are_kept_apart_and_the_settings_choose() {
+        let (mut results, rows) = (sample_results(), RowScores::default());
         set_accuracy(&mut results, "rte", "LoRA", &[(0.25, 0.5), (0.5, 0.75), (0.75, 1.0)]);
-        let at = |choice| {
-            let summary = Summary::new(&results, choice, &[Metric::Accuracy(0)]);
-            summary.cell(Metric::Accuracy(0), "LoRA", "rte").unwrap().clone()
-        };
-        assert_eq!(at(CheckpointChoice::Last).values, [0.25, 0.5, 0.75]);
-        assert_eq!(at(CheckpointChoice::Last).std, Some(0.25));
-        assert_eq!(at(CheckpointChoice::Best).values, [0.5, 0.75, 1.0]);
+        for (choice, mean) in [("last", 0.5), ("best", 0.75), ("", 0.5)] {
+            results.config = serde_json::json!({ "experiment": { "checkpoint": choice } });
+            let both = Summary::both(&results, &rows);
+            let cell = Summary::reported(&both).cell(Metric::ACCURACY, "LoRA", "rte").unwrap();
+            assert_eq!((cell.mean, cell.std, cell.n()), (mean, Some(0.25), 3), "{choice}");
+        }
     }
 
     #[test]
     fn unfinished_runs_do_not_count() {
-        let mut results = sample_results();
+        let (mut results, rows) = (sample_results(), RowScores::default());
         let run = results.runs.iter_mut().find(|r| r.task == "rte" && r.method == "LoRA").unwrap();
         run.status = RunStatus::Failed { reason: "loss is NaN at step 3".into() };
-        let summary = Summary::new(&results, CheckpointChoice::Last, &[Metric::Rank]);
-        assert_eq!(summary.cell(Metric::Rank, "LoRA", "rte").unwrap().n(), 2);
-        assert_eq!(summary.cell(Metric::Rank, "LoRA", "cola").unwrap().n(), 3);
+        let summary = Summary::new(&results, &rows, CheckpointChoice::Last);
+        let n = |task: &str| summary.cell(Metric::RANK, "LoRA", task).map(Spread::n);
+        assert_eq!((n("rte"), n("cola")), (Some(2), Some(3)));
         assert_eq!(summary.tasks, ["cola", "rte", "stsb"]);
         assert_eq!(summary.methods, ["LoRA", "AdaLoRA", "BayesLoRA"]);
     }
 
     #[test]
-    fn regression_has_a_standard_metric_and_no_accuracy() {
-        let results = sample_results();
-        let metrics = headline_metrics(&results);
-        assert_eq!(
-            metrics,
-            [
-                Metric::Accuracy(0),
-                Metric::Standard(0),
-                Metric::Ece(0),
-                Metric::Nll(0),
-                Metric::Parameters,
-                Metric::Rank,
-                Metric::TimeMin
-            ]
-        );
-        let summary = Summary::new(&results, CheckpointChoice::Last, &metrics);
-        assert!(summary.cell(Metric::Accuracy(0), "LoRA", "stsb").is_none());
-        assert!(summary.cell(Metric::Standard(0), "LoRA", "stsb").is_some());
-    }
-
-    #[test]
     fn the_suite_decides_what_is_shown() {
-        let mut results = sample_reasoning();
-        let metrics = headline_metrics(&results);
-        for metric in [
-            Metric::Accuracy(0),
-            Metric::Accuracy(1),
-            Metric::Accuracy(10),
-            Metric::MacroF1(2),
-            Metric::Ece(5),
-            Metric::Brier(10),
-            Metric::Parameters,
-            Metric::PredictSeconds(0),
-            Metric::PredictSeconds(10),
-        ] {
-            assert!(metrics.contains(&metric), "{metric:?}");
-        }
-        assert!(!metrics.contains(&Metric::HeadParameters), "a language model has no other head");
-        assert!(!metrics.contains(&Metric::StoredParameters), "they stand behind the parameters");
-        let summary = Summary::new(&results, CheckpointChoice::Last, &metrics);
-        assert!(summary.cell(Metric::Ece(10), "LoRA", "obqa").is_none(), "it has no draws");
-        assert!(summary.cell(Metric::Ece(10), "BayesLoRA", "obqa").is_some());
-
-        results.suite = "glue".into();
-        assert_eq!(headline_metrics(&results), metrics, "more than the first table's methods");
-        results.runs.retain(|run| ["LoRA", "BayesLoRA"].contains(&run.method.as_str()));
+        let rows = RowScores::default();
+        let of = |results: &Results| {
+            let summary = Summary::new(results, &rows, CheckpointChoice::Last);
+            (names(&summary.headline()), names(&summary.in_files()))
+        };
+        let (first, files) = of(&sample_results());
+        assert_eq!(first, "accuracy standard ece nll parameters rank time_min");
         assert_eq!(
-            headline_metrics(&results),
-            [
-                Metric::Accuracy(0),
-                Metric::Ece(0),
-                Metric::Nll(0),
-                Metric::Parameters,
-                Metric::Rank,
-                Metric::TimeMin
-            ]
+            files,
+            "accuracy accuracy_k10 standard standard_k10 macro_f1 macro_f1_k10 ece ece_k10 ece_floor ece_floor_k10 nll \
+             nll_k10 brier brier_k10 aurc aurc_k10 parameters stored_parameters head_parameters rank time_min \
+             predict_s predict_s_k10"
         );
+        let mut results = sample_reasoning();
+        let (many, files) = of(&results);
+        for name in ["accuracy_k1 ", "macro_f1_k2 ", "ece_k5 ", "brier_k10 ", "parameters rank"] {
+            assert!(many.contains(name), "{name}: {many}");
+        }
+        // A language model has no other head; what is kept is behind the parameters.
+        assert!(!many.contains("head_parameters") && !many.contains("stored"), "{many}");
+        for name in ["auroc_entropy_arc-e ", "auroc_information_arc-c_k10 ", "ood_ece_arc-c_k10 "] {
+            assert!(files.contains(name), "{name}: {files}");
+        }
+        assert!(!files.contains("obqa"), "these are the runs' own questions");
+        results.suite = "glue".into();
+        assert_eq!(of(&results).0, many, "more than the first table's methods");
+        results.runs.retain(|run| ["LoRA", "BayesLoRA"].contains(&run.method.as_str()));
+        assert_eq!(of(&results).0, "accuracy ece nll parameters rank time_min");
     }
 
     #[test]
-    fn files_for_programs_hold_what_tables_leave_out() {
-        let results = sample_reasoning();
-        let metrics = csv_metrics(&results);
-        assert!(headline_metrics(&results).iter().all(|metric| metrics.contains(metric)));
-        for metric in [
-            Metric::SelectiveArea(1),
-            Metric::EntropyAuroc(Task::ArcE, 0),
-            Metric::InformationAuroc(Task::ArcC, 10),
-            Metric::StoredParameters,
-        ] {
-            assert!(metrics.contains(&metric), "{metric:?}");
-        }
-        assert!(!metrics.contains(&Metric::EntropyAuroc(Task::Obqa, 0)), "it is their own");
-        let summary = Summary::new(&results, CheckpointChoice::Last, &metrics);
-        let cell = |metric, method: &str| summary.cell(metric, method, "obqa").is_some();
-        assert!(cell(Metric::EntropyAuroc(Task::ArcC, 5), "BayesLoRA"));
-        assert!(cell(Metric::SelectiveArea(0), "LoRA") && !cell(Metric::SelectiveArea(5), "LoRA"));
-        let counts = summary.cell(Metric::StoredParameters, "SWAG", "obqa").unwrap();
-        assert_eq!(counts.values, [81_408.0; 2], "once for each seed");
-        // The first table's file has the calibration that its page shows.
-        let first = csv_metrics(&sample_results());
-        assert!(first.contains(&Metric::Ece(10)) && first.contains(&Metric::Standard(0)));
-    }
-
-    #[test]
-    fn the_settings_choose_the_checkpoint() {
-        let mut results = sample_results();
-        assert_eq!(CheckpointChoice::reported(&results), CheckpointChoice::Last);
-        for choice in CheckpointChoice::BOTH {
-            results.config = serde_json::json!({ "experiment": { "checkpoint": choice.name() } });
-            assert_eq!(CheckpointChoice::reported(&results), choice);
-        }
-        results.config = Value::Null;
-        assert_eq!(CheckpointChoice::reported(&results), CheckpointChoice::Last);
+    fn a_regression_has_a_standard_metric_and_an_accuracy_is_listed_once() {
+        let (results, rows) = (sample_results(), RowScores::default());
+        let summary = Summary::new(&results, &rows, CheckpointChoice::Last);
+        let has = |metric, task| summary.cell(metric, "LoRA", task).is_some();
+        let both = |task| [Metric::ACCURACY, Metric::STANDARD].map(|metric| has(metric, task));
+        assert_eq!(["stsb", "rte", "cola"].map(both), [[false, true], [true, false], [true; 2]]);
+        // A claim may name it.
+        assert!(summary.answer(Metric::STANDARD, "LoRA", "rte").is_some());
     }
 
     #[test]
     fn one_long_sweep_does_not_empty_the_page() {
-        let mut results = sample_reasoning();
-        assert_eq!(table_draws(&results), Some(10));
-        assert_eq!(evaluated_draws(&results), [0, 1, 2, 5, 10]);
+        let (mut results, rows) = (sample_reasoning(), RowScores::default());
         let run = results.runs.iter_mut().find(|run| run.method == "BayesLoRA").unwrap();
         let metrics = &mut run.checkpoints.last.as_mut().unwrap().metrics;
-        let at_ten = metrics[&10].clone();
-        metrics.insert(100, at_ten);
-        assert_eq!(table_draws(&results), Some(10));
-        assert!(headline_metrics(&results).contains(&Metric::Accuracy(100)), "tables show all");
+        metrics.insert(100, metrics[&10].clone());
+        let summary = Summary::new(&results, &rows, CheckpointChoice::Last);
+        assert_eq!(summary.draws, Some(10));
+        assert!(summary.headline().contains(&Metric::ACCURACY.at(100)), "tables show all");
         results.runs.retain(|run| run.method == "LoRA");
-        assert_eq!(table_draws(&results), None);
-        assert_eq!(evaluated_draws(&results), [0]);
+        let summary = Summary::new(&results, &rows, CheckpointChoice::Last);
+        assert_eq!((summary.draws, summary.metrics.contains(&Metric::NLL.at(10))), (None, false));
     }
 }

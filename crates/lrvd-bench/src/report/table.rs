@@ -7,27 +7,33 @@
 
 use std::fmt::Write as _;
 
-use super::metric::{Better, FLOOR, KEPT, Metric};
-use super::rows::task_label;
+use super::metric::{ABSENT, Better, Metric};
+use super::names::task_label;
 use super::summary::Summary;
-use crate::record::{Results, RunStatus};
 
-/// What stands where nothing was measured.
-const ABSENT: &str = "–";
 /// Up to so many methods the metric is a column.
 const FEW_METHODS: usize = 4;
 /// Characters of a line that tables of many methods keep to, if one metric alone does not exceed it.
 const MOST_WIDTH: usize = 120;
 const GAP: usize = 2;
 
+/// What is printed behind a cell, and the note on it below the tables.
+const NOTES: [(Metric, &str); 2] = [
+    (
+        Metric::PARAMETERS,
+        "parameters: trained, the head not counted; after a +, numbers kept for prediction beside them",
+    ),
+    (Metric::ECE, "ece: in brackets, the mean ECE of a perfectly calibrated model on as many rows"),
+];
+
 /// Header and rows of the table: metric, method, then one column per task.
-fn grid(summary: &Summary) -> Vec<Vec<String>> {
+fn grid(summary: &Summary<'_>, metrics: &[Metric]) -> Vec<Vec<String>> {
     let mut header = vec!["metric".to_owned(), "method".to_owned()];
     header.extend(summary.tasks.iter().map(|task| task_label(task)));
     let mut rows = vec![header];
-    for metric in &summary.metrics {
+    for metric in metrics {
         for method in &summary.methods {
-            let mut row = vec![metric.name(), method.clone()];
+            let mut row = vec![metric.name(), (*method).to_owned()];
             row.extend(summary.tasks.iter().map(|task| cell(summary, *metric, method, task)));
             rows.push(row);
         }
@@ -35,33 +41,34 @@ fn grid(summary: &Summary) -> Vec<Vec<String>> {
     rows
 }
 
-fn cell(summary: &Summary, metric: Metric, method: &str, task: &str) -> String {
+fn cell(summary: &Summary<'_>, metric: Metric, method: &str, task: &str) -> String {
     let Some(spread) = summary.cell(metric, method, task) else { return ABSENT.to_owned() };
-    let text = metric.format_spread(spread);
-    match summary.beside(metric, method, task) {
-        Some(stored) if metric == Metric::Parameters => {
-            format!("{text} + {}", metric.format(stored))
-        }
-        Some(floor) => format!("{text} ({})", metric.format(floor)),
-        None if metric == Metric::Rank => match summary.full_rank(method, task) {
-            Some(full) => format!("{text} of {full}"),
-            None => text,
-        },
-        None => text,
-    }
+    metric.format_spread(spread) + &behind(summary, metric, method, task).unwrap_or_default()
 }
 
-/// What is said below tables that have a `+` or brackets.
-fn footnote(summary: &Summary) -> Option<String> {
-    let has = |parameters: bool| {
-        let mut cells = summary.cells();
-        cells.any(|(metric, method, task, _)| {
-            (metric == Metric::Parameters) == parameters
-                && summary.beside(metric, method, task).is_some()
+/// What is printed behind a cell: ` + 81 408`, ` (0.031)`, ` of 8`.
+pub(crate) fn behind(
+    summary: &Summary<'_>,
+    metric: Metric,
+    method: &str,
+    task: &str,
+) -> Option<String> {
+    if metric == Metric::RANK {
+        return summary.full_rank(method, task).map(|full| format!(" of {full}"));
+    }
+    let beside = metric.format(summary.beside(metric, method, task)?);
+    Some(if metric == Metric::PARAMETERS { format!(" + {beside}") } else { format!(" ({beside})") })
+}
+
+/// The notes on tables that have a `+` or brackets.
+fn footnote(summary: &Summary<'_>, metrics: &[Metric]) -> Option<String> {
+    let has = |noted: Metric| {
+        summary.cells(metrics).any(|(metric, method, task, _)| {
+            metric.at(0) == noted && summary.beside(metric, method, task).is_some()
         })
     };
-    let notes = [(true, KEPT), (false, FLOOR)].into_iter().filter(|(which, _)| has(*which));
-    let notes: Vec<&str> = notes.map(|(_, note)| note).collect();
+    let notes: Vec<&str> =
+        NOTES.iter().filter(|(metric, _)| has(*metric)).map(|(_, note)| *note).collect();
     (!notes.is_empty()).then(|| notes.join("\n") + "\n")
 }
 
@@ -73,8 +80,8 @@ struct Group {
 }
 
 impl Group {
-    fn new(summary: &Summary, metric: Metric) -> Self {
-        let column = |task: &String| {
+    fn new(summary: &Summary<'_>, metric: Metric) -> Self {
+        let column = |task: &&str| {
             let cells = summary.methods.iter().map(|method| cell(summary, metric, method, task));
             std::iter::once(task_label(task)).chain(cells).collect()
         };
@@ -117,13 +124,13 @@ fn widest(column: &[String]) -> usize {
 
 /// Metrics that share a table: first one at all its numbers of draws, then as many more as fit. Sizes and times stand
 /// apart from quality.
-fn blocks(summary: &Summary) -> Vec<Vec<Group>> {
+fn blocks(summary: &Summary<'_>, metrics: &[Metric]) -> Vec<Vec<Group>> {
     let names = name_width(summary);
     let width = |groups: &[Group]| groups.iter().map(Group::width).sum::<usize>();
     let room = MOST_WIDTH.saturating_sub(names);
     let mut blocks: Vec<Vec<Group>> = Vec::new();
     let mut facts = false;
-    for metrics in summary.metrics.chunk_by(|a, b| a.base() == b.base()) {
+    for metrics in metrics.chunk_by(|a, b| a.base() == b.base()) {
         let groups = metrics.iter().flat_map(|metric| Group::new(summary, *metric).parted(room));
         let mut lines: Vec<Vec<Group>> = Vec::new();
         for group in groups {
@@ -133,7 +140,7 @@ fn blocks(summary: &Summary) -> Vec<Vec<Group>> {
             }
         }
         let added: usize = lines.iter().map(|line| width(line)).sum();
-        let is_fact = metrics.iter().any(|metric| metric.better() == Better::Neither);
+        let is_fact = metrics.iter().any(|metric| metric.fact().better == Better::Neither);
         match blocks.last_mut() {
             Some(last) if is_fact == facts && width(last) + added <= room => {
                 last.extend(lines.into_iter().flatten());
@@ -145,12 +152,12 @@ fn blocks(summary: &Summary) -> Vec<Vec<Group>> {
     blocks
 }
 
-fn name_width(summary: &Summary) -> usize {
+fn name_width(summary: &Summary<'_>) -> usize {
     let longest = summary.methods.iter().map(|method| method.chars().count()).max();
     longest.unwrap_or(0).max("method".len())
 }
 
-fn block_text(summary: &Summary, groups: &[Group]) -> String {
+fn block_text(summary: &Summary<'_>, groups: &[Group]) -> String {
     let names = name_width(summary);
     let gap = " ".repeat(GAP);
     let mut lines = vec![pad("", names), pad("method", names), "-".repeat(names)];
@@ -170,11 +177,9 @@ fn block_text(summary: &Summary, groups: &[Group]) -> String {
 }
 
 /// The rows of a table of many methods in markdown, whose header has one line.
-fn block_rows(summary: &Summary, groups: &[Group]) -> Vec<Vec<String>> {
-    let mut rows: Vec<Vec<String>> = std::iter::once("method".to_owned())
-        .chain(summary.methods.iter().cloned())
-        .map(|name| vec![name])
-        .collect();
+fn block_rows(summary: &Summary<'_>, groups: &[Group]) -> Vec<Vec<String>> {
+    let names = std::iter::once("method").chain(summary.methods.iter().copied());
+    let mut rows: Vec<Vec<String>> = names.map(|name| vec![name.to_owned()]).collect();
     for group in groups {
         for column in &group.columns {
             for (i, (row, cell)) in rows.iter_mut().zip(column).enumerate() {
@@ -227,199 +232,140 @@ pub(crate) fn markdown(rows: &[Vec<String>]) -> String {
 }
 
 /// The table for a terminal: aligned columns, no colour. More than a few methods become the rows of several tables.
-pub(crate) fn render_text(summary: &Summary) -> String {
+pub(crate) fn render_text(summary: &Summary<'_>) -> String {
+    let metrics = &summary.headline();
     let mut tables: Vec<String> = if summary.methods.len() <= FEW_METHODS {
-        vec![align(&grid(summary))]
+        vec![align(&grid(summary, metrics))]
     } else {
-        blocks(summary).iter().map(|groups| block_text(summary, groups)).collect()
+        blocks(summary, metrics).iter().map(|groups| block_text(summary, groups)).collect()
     };
-    tables.extend(footnote(summary));
+    tables.extend(footnote(summary, metrics));
     tables.join("\n")
 }
 
 /// The table in markdown, parted as the text is.
-pub(crate) fn render_markdown(summary: &Summary) -> String {
+pub(crate) fn render_markdown(summary: &Summary<'_>) -> String {
+    let metrics = &summary.headline();
     let mut tables: Vec<String> = if summary.methods.len() <= FEW_METHODS {
-        vec![markdown(&grid(summary))]
+        vec![markdown(&grid(summary, metrics))]
     } else {
-        blocks(summary).iter().map(|groups| markdown(&block_rows(summary, groups))).collect()
+        let blocks = blocks(summary, metrics);
+        blocks.iter().map(|groups| markdown(&block_rows(summary, groups))).collect()
     };
-    tables.extend(footnote(summary));
+    tables.extend(footnote(summary, metrics));
     tables.join("\n")
 }
 
 /// The table as tidy CSV, `metric,method,task,mean,std`: full precision, `std` empty for one seed.
 ///
 /// The layout is that of the published tables, so a file written here can be given to `--compare`.
-pub(crate) fn render_csv(summary: &Summary) -> String {
-    let mut text = String::from("metric,method,task,mean,std\n");
-    for (metric, method, task, spread) in summary.cells() {
+pub(crate) fn render_csv(summary: &Summary<'_>) -> String {
+    let metrics = summary.in_files();
+    let rows = summary.cells(&metrics).map(|(metric, method, task, spread)| {
         let std = spread.std.map(|x| x.to_string()).unwrap_or_default();
-        let row = [metric.name(), method.to_owned(), task_label(task)].map(|cell| quote(&cell));
-        let _ = writeln!(text, "{},{},{std}", row.join(","), spread.mean);
-    }
-    text
+        [metric.name(), method.to_owned(), task_label(task), spread.mean.to_string(), std]
+    });
+    csv_text(["metric", "method", "task", "mean", "std"], rows)
 }
 
-/// Every number of the last checkpoints of finished runs as tidy CSV, `arm,task,seed,metric,at,value`; `at` is the number of
-/// draws.
-pub(crate) fn render_runs(results: &Results, metrics: &[Metric]) -> String {
-    let mut text = String::from("arm,task,seed,metric,at,value\n");
-    for run in results.runs.iter().filter(|run| run.status == RunStatus::Finished) {
-        let Some(last) = &run.checkpoints.last else { continue };
-        for metric in metrics {
-            let Some(value) = metric.value(results, run, last) else { continue };
+/// Every number of the last checkpoints of finished runs as tidy CSV; `at` is the number of draws.
+pub(crate) fn render_runs(summary: &Summary<'_>) -> String {
+    let (results, metrics) = (summary.results, summary.in_files());
+    let rows = results.finished().flat_map(|run| {
+        metrics.iter().filter_map(move |metric| {
+            let value = metric.value(results, run, run.checkpoints.last.as_ref()?)?;
             let draws = metric.draws().map_or_else(String::new, |draws| draws.to_string());
-            let (arm, task) = (quote(&run.method), quote(&run.task));
-            let _ = writeln!(text, "{arm},{task},{},{},{draws},{value}", run.seed, metric.base());
-        }
-    }
-    text
+            let (arm, task, seed) = (run.method.clone(), run.task.clone(), run.seed.to_string());
+            Some([arm, task, seed, metric.base().into_owned(), draws, value.to_string()])
+        })
+    });
+    csv_text(["arm", "task", "seed", "metric", "at", "value"], rows)
+}
+
+fn csv_text<const N: usize>(header: [&str; N], rows: impl Iterator<Item = [String; N]>) -> String {
+    let lines = rows.map(|row| row.map(quoted).join(","));
+    std::iter::once(header.join(",")).chain(lines).map(|line| line + "\n").collect()
 }
 
 /// A CSV cell, quoted only where it must be (RFC 4180).
-fn quote(cell: &str) -> String {
+fn quoted(cell: String) -> String {
     if cell.contains([',', '"', '\n', '\r']) {
         format!("\"{}\"", cell.replace('"', "\"\""))
     } else {
-        cell.to_owned()
+        cell
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::published::{Published, PublishedRow};
-    use super::super::summary::{CheckpointChoice, csv_metrics, headline_metrics};
+    use super::super::published::Published;
+    use super::super::rows::RowScores;
     use super::*;
+    use crate::record::Results;
     use crate::record::sample::{sample_reasoning, sample_results, set_accuracy, six_tasks};
+    use crate::settings::CheckpointChoice::Last;
 
-    fn summary() -> Summary {
+    /// The results in all formats, of files some lines.
+    fn rendered(results: &Results) -> String {
+        let rows = RowScores::default();
+        let summary = Summary::new(results, &rows, Last);
+        let files = render_csv(&summary) + "\n" + &render_runs(&summary);
+        let shown =
+            ["m", "arm,", "accuracy", "rank", "parameters", "stored", "auroc_entropy_arc-c"];
+        let is_shown = |line: &&str| {
+            let of_run = line.contains(",1,auroc_entropy") || line.contains(",1,rank");
+            of_run || shown.iter().any(|start| line.starts_with(start))
+        };
+        let lines: Vec<&str> = files.lines().filter(is_shown).collect();
+        format!("{}\n{}\n{}", render_text(&summary), render_markdown(&summary), lines.join("\n"))
+    }
+
+    #[test]
+    fn a_few_methods_are_in_one_table() {
         let mut results = sample_results();
         results.runs.retain(|run| run.method != "AdaLoRA" && (run.task != "rte" || run.seed == 1));
         set_accuracy(&mut results, "cola", "LoRA", &[(0.25, 0.5), (0.5, 0.5), (0.75, 0.5)]);
-        set_accuracy(&mut results, "cola", "BayesLoRA", &[(0.5, 0.5), (0.5, 0.5), (0.5, 0.5)]);
         set_accuracy(&mut results, "rte", "LoRA", &[(0.625, 0.5)]);
-        set_accuracy(&mut results, "rte", "BayesLoRA", &[(0.75, 0.5)]);
-        Summary::new(&results, CheckpointChoice::Last, &[Metric::Accuracy(0)])
-    }
-
-    #[test]
-    fn text_is_aligned() {
-        let expected = "\
-metric    method     CoLA         RTE    STS-B
---------  ---------  -----------  -----  -----
-accuracy  LoRA       0.500 ±.250  0.625  –
-accuracy  BayesLoRA  0.500 ±.000  0.750  –
-";
-        assert_eq!(render_text(&summary()), expected);
-    }
-
-    #[test]
-    fn markdown_has_a_rule() {
-        let expected = "\
-| metric | method | CoLA | RTE | STS-B |
-| --- | --- | --- | --- | --- |
-| accuracy | LoRA | 0.500 ±.250 | 0.625 | – |
-| accuracy | BayesLoRA | 0.500 ±.000 | 0.750 | – |
-";
-        assert_eq!(render_markdown(&summary()), expected);
-    }
-
-    #[test]
-    fn csv_is_tidy_and_quoted() {
-        let expected = "\
-metric,method,task,mean,std
-accuracy,LoRA,CoLA,0.5,0.25
-accuracy,LoRA,RTE,0.625,
-accuracy,BayesLoRA,CoLA,0.5,0
-accuracy,BayesLoRA,RTE,0.75,
-";
-        assert_eq!(render_csv(&summary()), expected);
-        assert_eq!(quote("a,\"b\""), "\"a,\"\"b\"\"\"");
-    }
-
-    #[test]
-    fn many_methods_stay_within_a_terminal() {
-        for (results, n_tasks) in [(sample_reasoning(), 2), (six_tasks(), 6)] {
-            let summary =
-                Summary::new(&results, CheckpointChoice::Last, &headline_metrics(&results));
-            assert_eq!((summary.methods.len(), summary.tasks.len()), (20, n_tasks));
-            let text = render_text(&summary);
-            let widest = text.lines().map(|line| line.chars().count()).max();
-            assert!(widest.is_some_and(|n| n <= MOST_WIDTH), "{widest:?}\n{text}");
-            for name in ["accuracy_k2", "macro_f1", "brier_k10", "parameters", "predict_s_k5"] {
-                assert!(text.contains(name), "{name}");
-            }
-            let kept = "13\u{202f}568 + 81\u{202f}408";
-            let tables = |text: &str| -> Vec<String> {
-                let (tables, note) = text.rsplit_once("\n\n").unwrap_or_default();
-                assert!(note == format!("{KEPT}\n{FLOOR}\n") && tables.contains(kept), "{text}");
-                tables.split("\n\n").map(str::to_owned).collect()
-            };
-            for table in tables(&text) {
-                assert_eq!(table.lines().count(), 3 + 20, "{table}");
-            }
-            for table in tables(&render_markdown(&summary)) {
-                let bars = |line: &str| line.matches(" |").count();
-                let expected = table.lines().next().map(bars);
-                assert!(table.lines().all(|line| Some(bars(line)) == expected), "{table}");
-            }
+        for run in results.runs.iter_mut().filter(|run| run.method == "BayesLoRA") {
+            run.method = "a,\"b\"".into();
         }
+        insta::assert_snapshot!(rendered(&results));
     }
 
     #[test]
     fn every_number_of_draws_has_its_rows() {
         let mut results = sample_reasoning();
-        results.runs.retain(|run| ["LoRA", "BayesLoRA"].contains(&run.method.as_str()));
-        let metrics = [0, 1, 2, 5, 10].map(Metric::Ece);
-        let summary = Summary::new(&results, CheckpointChoice::Last, &metrics);
-        let (text, csv) = (render_text(&summary), render_csv(&summary));
-        for name in ["ece", "ece_k1", "ece_k2", "ece_k5", "ece_k10"] {
-            for method in ["LoRA", "BayesLoRA"] {
-                let start = format!("{name:<7}  {method} ");
-                assert!(text.lines().any(|line| line.starts_with(&start)), "{start}\n{text}");
-            }
-            assert!(csv.contains(&format!("\n{name},BayesLoRA,OBQA,0.")), "{csv}");
-            assert_eq!(csv.contains(&format!("\n{name},LoRA,")), name == "ece", "one answer");
-        }
-        assert!(!text.contains('+'), "nothing is kept");
-    }
-
-    #[test]
-    fn files_count_what_is_kept_apart() {
-        let mut results = sample_reasoning();
-        results.runs.retain(|run| run.method == "SWAG" && run.task == "obqa");
-        let metrics = csv_metrics(&results);
-        let csv = render_csv(&Summary::new(&results, CheckpointChoice::Last, &metrics));
-        for row in ["parameters,SWAG,OBQA,13568,0", "stored_parameters,SWAG,OBQA,81408,0"] {
-            assert_eq!(csv.lines().filter(|line| *line == row).count(), 1, "{csv}");
-        }
-        for start in ["aurc_k5,SWAG,OBQA,", "auroc_entropy_arc-c,", "auroc_information_arc-e_k10,"]
-        {
-            assert!(csv.lines().any(|line| line.starts_with(start)), "{start}");
-        }
-        // What is written here can be compared with.
-        let known = |row: &PublishedRow| Metric::parse(&row.metric, 0).is_some();
-        let read = Published::parse(&csv, "table.csv");
-        assert!(read.is_ok_and(|table| table.rows.iter().all(known)), "{csv}");
-    }
-
-    #[test]
-    fn metrics_stand_side_by_side_while_they_fit() {
-        let mut results = sample_reasoning();
         results.runs.retain(|run| run.seed == 1 && run.task == "obqa");
-        let metrics = [Metric::Accuracy(0), Metric::Accuracy(10), Metric::Ece(0), Metric::Rank];
-        let mut summary = Summary::new(&results, CheckpointChoice::Last, &metrics);
-        summary.methods.truncate(1);
-        let groups = blocks(&summary);
-        assert_eq!(groups.len(), 2, "sizes stand apart");
-        let value = |metric| cell(&summary, metric, "LoRA", "obqa");
-        let expected = format!(
-            "        accuracy  accuracy_k10  ece\nmethod  OBQA      OBQA          OBQA\n\
-------  --------  ------------  -------------\nLoRA    {}     –             {}\n",
-            value(Metric::Accuracy(0)),
-            value(Metric::Ece(0))
-        );
-        assert_eq!(block_text(&summary, &groups[0]), expected);
+        results.runs.retain(|run| ["LoRA", "SWAG"].contains(&run.method.as_str()));
+        insta::assert_snapshot!(rendered(&results));
+    }
+
+    #[test]
+    fn many_methods_stay_within_a_terminal() {
+        let rows = RowScores::default();
+        for results in [sample_reasoning(), six_tasks()] {
+            let mut summary = Summary::new(&results, &rows, Last);
+            let text = render_text(&summary);
+            let widest = text.lines().map(|line| line.chars().count()).max();
+            assert!(widest.is_some_and(|n| n <= MOST_WIDTH), "{widest:?}\n{text}");
+            for table in render_markdown(&summary).split("\n\n").filter(|t| t.starts_with('|')) {
+                let bars: Vec<usize> = table.lines().map(|l| l.matches(" |").count()).collect();
+                assert!(bars.len() == 2 + 20 && bars.iter().all(|n| *n == bars[0]), "{table}");
+            }
+            summary.methods.truncate(5);
+            if summary.tasks.len() == 2 {
+                insta::assert_snapshot!(render_text(&summary));
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_written_can_be_compared_with() -> crate::error::Result<()> {
+        let (results, rows) = (sample_reasoning(), RowScores::default());
+        let csv = render_csv(&Summary::new(&results, &rows, Last));
+        let table = Published::parse(&csv, "table.csv")?;
+        assert!(table.rows.iter().all(|row| Metric::parse(&row.metric, 0).is_some()));
+        assert_eq!(table.rows.len(), csv.lines().count() - 1);
+        Ok(())
     }
 }

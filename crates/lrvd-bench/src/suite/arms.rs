@@ -40,7 +40,7 @@ use crate::error::{Error, Result};
 use crate::io::write_text;
 use crate::progress::{Event, ProgressSink};
 use crate::record::Results;
-use crate::report::{Claim, Judged, Summary, csv_metrics, judge, render_pairs, render_runs};
+use crate::report::{Claim, Summary, Verdict, judge, render_pairs, render_runs};
 use crate::run::OutputFolder;
 use crate::settings::{CheckpointChoice, MethodName, Preset};
 use crate::text::UnknownName;
@@ -106,7 +106,7 @@ impl ArmsPlan {
 pub struct ArmsOutcome {
     /// All arms as one experiment: table, report, comparisons.
     pub suite: SuiteOutcome,
-    pub judged: Vec<Judged>,
+    pub verdicts: Vec<Verdict>,
 }
 
 impl Arms {
@@ -273,18 +273,17 @@ pub fn run_arms(
 
 /// Judges the claims and writes the files that sum all arms up.
 fn finish(mut suite: SuiteOutcome, claims: &[Claim], out: &Path) -> Result<ArmsOutcome> {
-    let metrics = csv_metrics(&suite.results);
-    let summary = Summary::new(&suite.results, CheckpointChoice::Last, &metrics);
-    let judged = judge(&suite.results, &summary, &suite.rows, claims);
-    let pairs = render_pairs(&judged);
-    suite.results.notes.extend(judged.iter().map(|judged| judged.cells().join("; ")));
-    write_text(&out.join(TABLE), &render_runs(&suite.results, &metrics))?;
+    let summary = Summary::new(&suite.results, &suite.rows, CheckpointChoice::Last);
+    let verdicts = judge(&summary, claims);
+    let pairs = render_pairs(&verdicts);
+    write_text(&out.join(TABLE), &render_runs(&summary))?;
+    suite.results.notes.extend(verdicts.iter().map(|verdict| verdict.cells().join("; ")));
     let written = write_summary(out, &suite.results, &suite.rows, None, Some(&pairs))?;
     suite.table = written.table;
     suite.verdict = written.verdict;
     suite.report = written.report;
     suite.comparison = Some(pairs);
-    Ok(ArmsOutcome { suite, judged })
+    Ok(ArmsOutcome { suite, verdicts })
 }
 
 fn join(all: &mut SuiteOutcome, arm: SuiteOutcome) {
@@ -385,15 +384,15 @@ metrics = ["rank", "accuracy_k1"]
         assert!(plan.render_text().starts_with("rank 2\n"));
 
         let stopped = run_arms(&arms, &options, &AtomicBool::new(true), &mut Silent).unwrap();
-        assert!(!stopped.suite.complete && stopped.judged.is_empty());
+        assert!(!stopped.suite.complete && stopped.verdicts.is_empty());
         options.resume = true;
         let whole = run_arms(&arms, &options, &AtomicBool::new(false), &mut Silent).unwrap();
         let suite = &whole.suite;
         assert_eq!((suite.complete, suite.finished, suite.planned), (true, 4, 4));
-        let verdicts: Vec<&str> = whole.judged.iter().map(|j| j.verdict.as_str()).collect();
+        let verdicts: Vec<&str> = whole.verdicts.iter().map(|v| v.verdict.as_str()).collect();
         assert_eq!(verdicts[0], "not worse by 1000");
         // Nothing is pruned in four steps: 4 less 2 ranks with both seeds.
-        assert_eq!((verdicts[1], whole.judged[1].mean), ("not tested", Some(2.0)));
+        assert_eq!((verdicts[1], whole.verdicts[1].mean), ("not tested", Some(2.0)));
         let text = |name: &str| std::fs::read_to_string(out.join(name)).unwrap();
         let csv = text("arms.csv");
         assert!(
@@ -406,7 +405,7 @@ metrics = ["rank", "accuracy_k1"]
             assert!(table.contains(part), "{part}: {table}");
         }
         let again = run_arms(&arms, &options, &AtomicBool::new(false), &mut Silent).unwrap();
-        assert_eq!(again.judged, whole.judged);
+        assert_eq!(again.verdicts, whole.verdicts);
 
         let other = FILE.replace("initial_rank = 4", "initial_rank = 3");
         let other = read(&other, folder.path()).unwrap();

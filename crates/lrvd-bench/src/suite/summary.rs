@@ -14,10 +14,10 @@ use crate::error::Result;
 use crate::io::{write_json_lines, write_text};
 use crate::record::{RankLine, Results, write_results};
 use crate::report::{
-    Comparison, Published, RowScores, Said, Summary, compare, csv_metrics, headline_metrics,
-    render_csv, render_markdown, render_text, write_html,
+    Findings, Published, RowScores, Summary, compare, render_csv, render_markdown, render_text,
+    write_html,
 };
-use crate::settings::{CheckpointChoice, ValidConfig};
+use crate::settings::ValidConfig;
 
 pub(super) struct Written {
     /// The headline table as text, if it has a row.
@@ -50,19 +50,19 @@ pub(super) fn write_summary(
         })
     });
     write_json_lines(&out.join("ranks.jsonl"), events)?;
-    let everything = csv_metrics(results);
-    for choice in CheckpointChoice::BOTH {
-        let summary = Summary::new(results, choice, &everything);
-        write_text(&out.join(format!("table-{}.csv", choice.name())), &render_csv(&summary))?;
+    let both = Summary::both(results, rows);
+    for summary in &both {
+        write_text(&out.join(format!("table-{}.csv", summary.choice.name())), &render_csv(summary))?;
     }
-    let choice = CheckpointChoice::reported(results);
-    let summary = Summary::new(results, choice, &headline_metrics(results));
-    let comparison: Option<Comparison> =
-        published.map(|published| compare(results, published, choice));
-    let said = Said::new(results, &summary, rows);
-    let (lead, verdict) = (said.lead(), said.verdict());
-    let told = verdict.join("\n\n");
-    let mut markdown = format!("{lead}\n\n{}\n{told}\n", render_markdown(&summary));
+    let summary = Summary::reported(&both);
+    let comparison = published.map(|published| compare(summary, published));
+    let findings = Findings::new(summary);
+    let (lead, verdict) = (findings.lead(), findings.verdict());
+    let mut markdown = format!(
+        "{lead}\n\n{}\n{}\n",
+        render_markdown(summary),
+        verdict.join("\n\n")
+    );
     if let Some(below) = below {
         markdown = format!("{markdown}\n{below}");
     }
@@ -71,10 +71,10 @@ pub(super) fn write_summary(
     }
     write_text(&out.join("table.md"), &markdown)?;
     let report = out.join("report.html");
-    write_html(&report, results, rows, comparison.as_ref())?;
-    let rows = !results.runs.is_empty();
-    let table = rows.then(|| format!("{lead}\n\n{}", render_text(&summary)));
-    let comparison = comparison.filter(|_| rows).map(|c| c.render_text());
+    write_html(&report, &both, &findings, comparison.as_ref())?;
+    let has_runs = !results.runs.is_empty();
+    let table = has_runs.then(|| format!("{lead}\n\n{}", render_text(summary)));
+    let comparison = comparison.filter(|_| has_runs).map(|c| c.render_text());
     Ok(Written { table, comparison, verdict, report })
 }
 

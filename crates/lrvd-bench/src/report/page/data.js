@@ -1,4 +1,4 @@
-// What the page says and draws, read from the two embedded documents: spreads over seeds, marks, orders.
+// What the page says and draws, read from the two embedded documents: numbers of tables, marks, orders.
 
 const read = (id) => JSON.parse(document.getElementById(id).textContent);
 const results = read("results");
@@ -37,27 +37,22 @@ const runsOf = (task, method) =>
   results.runs
     .filter((run) => run.task === task && run.method === method)
     .sort((a, b) => a.seed - b.seed);
-/** Last checkpoints of the finished runs of a task and method. */
-const lastOf = (task, method) =>
-  runsOf(task, method).filter(isFinished).map((run) => run.checkpoints.last).filter(Boolean);
+/** The last or the best checkpoints of the finished runs of a task and method. */
+const checkpointsOf = (task, method, choice) =>
+  runsOf(task, method).filter(isFinished).map((run) => run.checkpoints[choice]).filter(Boolean);
+const lastOf = (task, method) => checkpointsOf(task, method, "last");
 /** The draws of a method's full answer: the most it has, up to those of the tables; 0 without draws. */
 const fullDraws = (records) =>
   Math.max(0, ...records.flatMap((record) => Object.keys(record.metrics).map(Number))
     .filter((k) => k <= (page.draws ?? 0)));
 
-/** Mean, sample standard deviation and standard error of one value per seed. */
-function spread(values) {
-  const found = nums(values ?? []);
-  if (!found.length) return null;
-  const n = found.length;
-  const average = mean(found);
-  const std = n > 1 ? Math.sqrt(found.reduce((s, x) => s + (x - average) ** 2, 0) / (n - 1)) : null;
-  return { values: found, n, mean: average, std, se: std === null ? null : std / Math.sqrt(n) };
-}
-
 /** A metric at a number of draws, as cells are keyed. */
 const at = (metric, draws) => (draws > 0 && describe(metric).drawn ? `${metric}_k${draws}` : metric);
-const cell = (choice, metric, draws, method, task) => spread(page.cells[choice]?.[at(metric, draws)]?.[method]?.[task]);
+/** A number over seeds, in print (`text`, `std_text`, `behind`, `seeds`), with its mean, deviation and standard error. */
+function cell(choice, metric, draws, method, task) {
+  const found = page.cells[choice]?.[at(metric, draws)]?.[method]?.[task];
+  return found && { ...found, se: found.std === null ? null : found.std / Math.sqrt(found.n) };
+}
 /** A method's answer at a number of draws, `only` where it has a single one and draws nothing. */
 function answer(choice, metric, draws, method, task) {
   const drawn = cell(choice, metric, draws, method, task);
@@ -67,16 +62,7 @@ function answer(choice, metric, draws, method, task) {
 /** `best` if significantly so, `par` if not significantly different from the best. */
 const markOf = (choice, metric, draws, method, task) => page.marks[choice]?.[at(metric, draws)]?.[task]?.[method] ?? "";
 
-/** How a metric prints: value, deviation without a zero before the point. */
-const describe = (metric) => page.metrics[metric] ?? { title: metric, digits: 3, count: false, better: 0, drawn: false };
-function text(metric, x) {
-  const { digits, count } = describe(metric);
-  if (num(x) === null) return "–";
-  if (count) return grouped(x);
-  return fixed(x, digits + (metric === "time_min" && x < 10 ? 1 : 0));
-}
-const stdText = (metric, std) =>
-  ` ±${fixed(std, Math.max(2, describe(metric).digits)).replace(/^0\./, ".")}`;
+const describe = (metric) => page.metrics[metric] ?? { title: metric, better: 0, drawn: false };
 
 /** Methods that a crowded figure brings out: the reference, the subject and the best of each family, the smallest. */
 function highlights(value) {

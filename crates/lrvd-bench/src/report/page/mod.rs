@@ -2,7 +2,8 @@
 //!
 //! - `template.html`, `style.css`: the frame and its look.
 //! - `data.js`, `charts.js`, `page.js`: what the page reads, draws and says, from two embedded JSON documents: the
-//!   record itself, as `results.json` holds it, and what `data` computes beside it.
+//!   record itself, as `results.json` has it, and [`page_data`]. Numbers of tables are printed here and placed by the script
+//!   as they are; charts read the record.
 //! - `vendor/`: the plot library, written into the page as it was published, with its licences.
 //!
 //! All text reaches the page as JSON and is placed by the script as text, never as markup. The same record gives the
@@ -16,22 +17,19 @@ use std::path::Path;
 
 use anyhow::anyhow;
 use serde::Serialize;
+use serde_json::{Value, json};
 
-use super::compare::Comparison;
-use super::rows::RowScores;
-use super::summary::{CheckpointChoice, Summary, headline_metrics};
-use super::table::render_text;
+use super::compare::{Comparison, ComparisonRow};
+use super::findings::Findings;
+use super::metric::{Better, Metric};
+use super::names::{ModuleName, match_key, standard_title, task_label};
+use super::significance::{marks, standing};
+use super::summary::{Spread, Summary};
+use super::table::{behind, render_text};
 use crate::error::Result;
 use crate::io::write_text;
 use crate::record::{Results, RunStatus, TaskData};
-use crate::report::compare::ComparisonRow;
-use crate::report::metric::{Better, Metric};
-use crate::report::pairs::Family;
-use crate::report::rows::{ModuleName, match_key, task_label};
-use crate::report::significance::{Mark, Standing};
-use crate::report::summary::{csv_metrics, is_about_uncertainty, table_draws};
-use crate::report::verdict::{Said, standard_title};
-use crate::settings::MethodName;
+use crate::settings::{Family, MethodName};
 
 const TEMPLATE: &str = include_str!("template.html");
 const STYLE: &str = include_str!("style.css");
@@ -44,32 +42,31 @@ const LICENCES: [&str; 2] =
 /// Writes [`render_html`] to a file, atomically.
 pub(crate) fn write_html(
     path: &Path,
-    results: &Results,
-    rows: &RowScores,
+    both: &[Summary<'_>; 2],
+    findings: &Findings,
     comparison: Option<&Comparison>,
 ) -> Result<()> {
-    let page = render_html(results, rows, comparison)
+    let page = render_html(both, findings, comparison)
         .map_err(|source| anyhow!("`{}`: {source}", path.display()))?;
     write_text(path, &page)
 }
 
 /// The whole report as one HTML page: no network, no clock, the same bytes for the same record.
 pub(crate) fn render_html(
-    results: &Results,
-    rows: &RowScores,
+    both: &[Summary<'_>; 2],
+    findings: &Findings,
     comparison: Option<&Comparison>,
 ) -> Result<String, serde_json::Error> {
+    let results = both[0].results;
     let title = format!("{}, {} profile", results.model.name, results.profile);
-    let table =
-        Summary::new(results, CheckpointChoice::reported(results), &headline_metrics(results));
     Ok(fill(
         TEMPLATE,
         &[
             ("title", &escape(&title)),
             ("style", STYLE),
-            ("table", &escape(&render_text(&table))),
+            ("table", &escape(&render_text(Summary::reported(both)))),
             ("results", &json(results)?),
-            ("page", &json(&PageData::new(results, rows, comparison))?),
+            ("page", &json(&page_data(both, findings, comparison))?),
             ("licences", &LICENCES.join("\n")),
             ("plot", &PLOT.join("\n")),
             ("scripts", &SCRIPTS.join("\n")),
@@ -99,247 +96,159 @@ fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
-#[derive(Debug, Serialize)]
-struct PageData<'a> {
-    /// Whether the page asks about uncertainty and colours families; else it asks about ranks and colours methods.
-    uncertainty: bool,
-    /// The checkpoint that the settings say to report, `last` or `best`.
-    reported: &'static str,
-    /// Posterior draws that tables and figures show beside the mean.
-    draws: Option<u32>,
-    /// What was run and what it showed, in the words of the terminal.
-    said: Said,
-    methods: Vec<MethodEntry>,
-    families: Vec<&'static str>,
-    tasks: Vec<TaskEntry>,
-    sets: BTreeMap<&'a str, String>,
-    /// Modules in the order of the network.
-    modules: Vec<ModuleEntry>,
-    kinds: Vec<String>,
-    /// How values are printed and compared, by name without draws.
-    metrics: BTreeMap<String, MetricEntry>,
-    /// Values over seeds by checkpoint, metric (`nll_k10`), method and task.
-    cells: BTreeMap<&'static str, Cells>,
-    /// Methods that are significantly the best or not significantly different from it, by checkpoint, metric and task.
-    marks: BTreeMap<&'static str, Marks>,
-    /// Ranks that average ranks are a part of, by task and method.
-    full_ranks: BTreeMap<String, BTreeMap<String, u32>>,
-    /// Sums of ranks over steps, of the events that the heat map is drawn of.
-    total_ranks: Vec<RankPoint<'a>>,
-    /// Published numbers beside measured ones.
-    comparison: Option<ComparisonEntry>,
+/// What the script reads beside the record. Maps of numbers are by checkpoint, then by metric (`nll_k10`).
+fn page_data(
+    both: &[Summary<'_>; 2],
+    findings: &Findings,
+    comparison: Option<&Comparison>,
+) -> Value {
+    let reported = Summary::reported(both);
+    let Summary { results, methods, tasks, uncertainty, draws, .. } = reported;
+    let families: BTreeSet<Family> = methods.iter().map(|name| Family::of(name)).collect();
+    let modules = modules(results);
+    let mut kinds: Vec<&ModuleName> = modules.iter().map(|(name, _)| name).collect();
+    kinds.sort_by_cached_key(|name| name.kind_order());
+    kinds.dedup_by(|a, b| a.kind == b.kind);
+    let sets: BTreeSet<&String> = results.runs.iter().flat_map(|run| run.ood.keys()).collect();
+    let full_ranks = |task: &&str| -> Value {
+        let rank = |m: &&str| Some(((*m).to_owned(), json!(reported.full_rank(m, task)?)));
+        Value::Object(methods.iter().filter_map(rank).collect())
+    };
+    json!({
+        // Whether the page asks about uncertainty and colours families; else it asks about ranks and colours methods.
+        "uncertainty": uncertainty,
+        "reported": reported.choice.name(),
+        // Posterior draws that tables and figures show beside the mean.
+        "draws": draws,
+        // The words of the terminal.
+        "findings": findings,
+        "methods": list(methods.iter().map(|name| method_entry(name, *uncertainty))),
+        "families": list(families.into_iter().map(|family| json!(family.in_print().0))),
+        "tasks": list(tasks.iter().map(|task| task_entry(results, task))),
+        "sets": map(sets.into_iter().map(|set| (set.clone(), json!(task_label(set))))),
+        // In the order of the network.
+        "modules": list(modules.iter().map(|(name, path)| json!({
+            "path": path, "layer": name.layer, "kind": name.kind, "label": name.label(),
+        }))),
+        "kinds": list(kinds.into_iter().map(|name| json!(name.kind))),
+        "metrics": map(reported.on_page().iter().map(|m| (m.base().into_owned(), metric_entry(*m)))),
+        "cells": map(both.iter().map(|s| (s.choice.name().to_owned(), cells(s)))),
+        "marks": map(both.iter().map(|s| (s.choice.name().to_owned(), all_marks(s)))),
+        "full_ranks": map(tasks.iter().map(|task| ((*task).to_owned(), full_ranks(task)))),
+        "total_ranks": total_ranks(results),
+        "comparison": comparison.map(|comparison| json!({
+            "source": comparison.source,
+            "choice": comparison.choice.name(),
+            "rows": list(comparison.rows.iter().map(published_entry)),
+            "caveats": comparison.caveats,
+        })),
+    })
 }
 
-type Cells = BTreeMap<String, BTreeMap<String, BTreeMap<String, Vec<f64>>>>;
-type Marks = BTreeMap<String, BTreeMap<String, BTreeMap<String, Mark>>>;
-
-#[derive(Debug, Serialize)]
-struct MethodEntry {
-    name: String,
-    family: &'static str,
-    colour: usize,
-    /// One sentence about the method; none for a name that is not known here.
-    about: Option<&'static str>,
-    /// Whether crowded figures always bring it out: the reference and the subject of a page.
-    always: bool,
+fn list(entries: impl Iterator<Item = Value>) -> Value {
+    Value::Array(entries.collect())
 }
 
-#[derive(Debug, Serialize)]
-struct TaskEntry {
-    key: String,
-    label: String,
-    metric: String,
-    /// Why numbers on these data are not comparable with published ones.
-    caveat: Option<String>,
+fn map(entries: impl Iterator<Item = (String, Value)>) -> Value {
+    Value::Object(entries.collect())
 }
 
-#[derive(Debug, Serialize)]
-struct ModuleEntry {
-    path: String,
-    layer: Option<u32>,
-    kind: String,
-    label: String,
-}
-
-#[derive(Debug, Serialize)]
-struct MetricEntry {
-    title: String,
-    digits: usize,
-    count: bool,
-    /// Whether the value depends on the number of posterior draws.
-    drawn: bool,
-    /// 1 where larger is better, -1 where smaller is, 0 for a fact.
-    better: i8,
-}
-
-#[derive(Debug, Serialize)]
-struct RankPoint<'a> {
-    task: &'a str,
-    method: &'a str,
-    seed: u64,
-    step: u64,
-    value: u64,
-}
-
-#[derive(Debug, Serialize)]
-struct ComparisonEntry {
-    source: String,
-    choice: &'static str,
-    rows: Vec<PublishedCell>,
-    caveats: Vec<String>,
-}
-
-#[derive(Debug, Serialize)]
-struct PublishedCell {
-    metric: String,
-    method: String,
-    task: String,
-    draws: u32,
-    measured: Option<String>,
-    published: String,
-    difference: String,
-    standard_errors: Option<String>,
-    caveat: Option<String>,
-}
-
-impl<'a> PageData<'a> {
-    pub(super) fn new(
-        results: &'a Results,
-        rows: &RowScores,
-        comparison: Option<&Comparison>,
-    ) -> Self {
-        let mut metrics = csv_metrics(results);
-        metrics.push(Metric::MemoryMib);
-        let summaries =
-            CheckpointChoice::BOTH.map(|choice| Summary::new(results, choice, &metrics));
-        let uncertainty = is_about_uncertainty(results);
-        let reported = CheckpointChoice::reported(results);
-        let names = if reported == summaries[0].choice { &summaries[0] } else { &summaries[1] };
-        let families: BTreeSet<Family> =
-            names.methods.iter().map(|name| Family::of(name)).collect();
-        let mut modules = modules(results);
-        modules.sort_by(|a, b| a.0.order(&b.0).then_with(|| a.1.cmp(b.1)));
-        let mut kinds: Vec<&ModuleName> = modules.iter().map(|(name, _)| name).collect();
-        kinds.sort_by(|a, b| a.kind_order(b));
-        kinds.dedup_by(|a, b| a.kind == b.kind);
-        Self {
-            uncertainty,
-            reported: reported.name(),
-            draws: table_draws(results),
-            said: Said::new(results, names, rows),
-            methods: names.methods.iter().map(|name| method_entry(name, uncertainty)).collect(),
-            families: families.into_iter().map(Family::title).collect(),
-            tasks: names.tasks.iter().map(|key| task_entry(results, key)).collect(),
-            sets: other_sets(results),
-            kinds: kinds.into_iter().map(|name| name.kind.clone()).collect(),
-            modules: modules.iter().map(|(name, path)| module_entry(name, path)).collect(),
-            metrics: metrics.iter().map(|m| (m.base().into_owned(), metric_entry(*m))).collect(),
-            cells: summaries.iter().map(|s| (s.choice.name(), cells(s))).collect(),
-            marks: summaries.iter().map(|s| (s.choice.name(), marks(results, rows, s))).collect(),
-            full_ranks: full_ranks(names),
-            total_ranks: total_ranks(results),
-            comparison: comparison.map(comparison_entry),
-        }
-    }
-}
-
-fn method_entry(name: &str, uncertainty: bool) -> MethodEntry {
+fn method_entry(name: &str, uncertainty: bool) -> Value {
     let key = match_key(name);
-    let family = Family::of(name);
-    // Few methods have a colour each, many share that of their family.
-    let colour = if key == "adalora" && !uncertainty { 1 } else { family.colour() };
-    MethodEntry {
-        name: name.to_owned(),
-        family: family.title(),
-        colour,
-        about: MethodName::from_name(name).map(|known| known.entry().summary),
-        always: ["lora", "bayeslora"].contains(&key.as_str()),
-    }
+    let (family, colour) = Family::of(name).in_print();
+    json!({
+        "name": name,
+        "family": family,
+        // Few methods have a colour each, many share that of their family.
+        "colour": if key == "adalora" && !uncertainty { 1 } else { colour },
+        // One sentence; null for a name that is not known here.
+        "about": MethodName::from_name(name).map(|known| known.entry().summary),
+        // Whether crowded figures always bring it out: the reference and the subject of a page.
+        "always": matches!(key.as_str(), "lora" | "bayeslora"),
+    })
 }
 
-fn task_entry(results: &Results, key: &str) -> TaskEntry {
-    let data = results.data.get(key);
-    TaskEntry {
-        key: key.to_owned(),
-        label: task_label(key),
-        metric: standard_title(data.map_or("accuracy", |data| &data.standard_metric)).to_owned(),
-        caveat: data.and_then(TaskData::caveat),
-    }
+fn task_entry(results: &Results, key: &str) -> Value {
+    json!({
+        "key": key,
+        "label": task_label(key),
+        "metric": standard_title(results.standard_metric(key)),
+        // Why numbers on these data are not comparable with published ones.
+        "caveat": results.data.get(key).and_then(TaskData::caveat),
+    })
 }
 
-fn other_sets(results: &Results) -> BTreeMap<&str, String> {
-    let sets = results.runs.iter().flat_map(|run| run.ood.keys());
-    sets.map(|set| (set.as_str(), task_label(set))).collect()
+fn metric_entry(metric: Metric) -> Value {
+    let better = match metric.fact().better {
+        Better::Higher => 1,
+        Better::Lower => -1,
+        Better::Neither => 0,
+    };
+    json!({ "title": metric.at(0).title(), "drawn": metric.draws().is_some(), "better": better })
 }
 
+/// All modules of the record, in the order of the network.
 fn modules(results: &Results) -> Vec<(ModuleName, &str)> {
     let mut paths: BTreeSet<&String> = BTreeSet::new();
     for run in &results.runs {
         paths.extend(run.rank_events.iter().flat_map(|event| event.ranks.keys()));
-        for checkpoint in [&run.checkpoints.last, &run.checkpoints.best].into_iter().flatten() {
+        for checkpoint in run.checkpoints.iter() {
             paths.extend(checkpoint.ranks.keys());
             if let Some(statistic) = &checkpoint.statistics {
                 paths.extend(statistic.present.keys().chain(statistic.removed.keys()));
             }
         }
     }
-    paths.into_iter().map(|path| (ModuleName::parse(path), path.as_str())).collect()
+    let mut modules: Vec<(ModuleName, &str)> =
+        paths.into_iter().map(|path| (ModuleName::parse(path), path.as_str())).collect();
+    modules.sort_by_cached_key(|(name, path)| (name.order(), *path));
+    modules
 }
 
-fn module_entry(name: &ModuleName, path: &str) -> ModuleEntry {
-    let (layer, kind) = (name.layer, name.kind.clone());
-    ModuleEntry { path: path.to_owned(), layer, kind, label: name.label() }
-}
-
-fn metric_entry(metric: Metric) -> MetricEntry {
-    MetricEntry {
-        title: metric.at_draws(0).title(),
-        digits: metric.decimals().0,
-        count: metric.is_count(),
-        drawn: metric.draws().is_some(),
-        better: match metric.better() {
-            Better::Higher => 1,
-            Better::Lower => -1,
-            Better::Neither => 0,
-        },
-    }
-}
-
-fn cells(summary: &Summary) -> Cells {
-    let mut cells = Cells::new();
-    for (metric, method, task, spread) in summary.cells() {
+/// A number of a table by method and task, in print, with what charts need of it. What is not a number is left out.
+fn cells(summary: &Summary<'_>) -> Value {
+    let mut cells: BTreeMap<String, BTreeMap<&str, BTreeMap<&str, Value>>> = BTreeMap::new();
+    for (metric, method, task, spread) in summary.cells(&summary.on_page()) {
+        let Spread { by_seed, mean, std } = spread;
+        if !mean.is_finite() {
+            continue;
+        }
         let methods = cells.entry(metric.name()).or_default();
-        let tasks = methods.entry(method.to_owned()).or_default();
-        tasks.insert(task.to_owned(), spread.values.clone());
+        let seeds: Vec<String> = by_seed.values().map(|value| metric.format(*value)).collect();
+        // Ranks and counts that all seeds share have no spread to show.
+        let varies = |std: &f64| !metric.is_count() && (metric != Metric::RANK || *std > 0.0);
+        let text = metric.format(*mean);
+        let std_text = std.filter(varies).map(|std| format!(" ±{}", metric.format_std(std)));
+        let behind = behind(summary, metric, method, task);
+        let entry = json!({
+            "mean": mean, "std": std, "n": spread.n(), "text": text, "std_text": std_text,
+            // What is kept beside parameters has a column.
+            "behind": behind.filter(|_| metric != Metric::PARAMETERS),
+            "seeds": (seeds.len() > 1).then(|| seeds.join(", ")),
+        });
+        methods.entry(method).or_default().insert(task, entry);
     }
-    cells
+    json!(cells)
 }
 
-fn marks(results: &Results, rows: &RowScores, summary: &Summary) -> Marks {
-    let mut marks = Marks::new();
-    for metric in &summary.metrics {
-        for task in &summary.tasks {
-            if let Some(standing) = Standing::new(results, summary, rows, *metric, task) {
-                let found =
-                    standing.marks().into_iter().map(|(name, mark)| (name.to_owned(), mark));
-                marks.entry(metric.name()).or_default().insert(task.clone(), found.collect());
+/// Methods that are significantly the best or not significantly different from it, by metric and task.
+fn all_marks(summary: &Summary<'_>) -> Value {
+    let mut found: BTreeMap<String, BTreeMap<&str, Value>> = BTreeMap::new();
+    for metric in summary.on_page() {
+        for &task in &summary.tasks {
+            if let Some(ranked) = standing(summary, metric, task) {
+                let marked = marks(&ranked).into_iter();
+                let marked = map(marked.map(|(name, mark)| (name.to_owned(), json!(mark))));
+                found.entry(metric.name()).or_default().insert(task, marked);
             }
         }
     }
-    marks
-}
-
-fn full_ranks(summary: &Summary) -> BTreeMap<String, BTreeMap<String, u32>> {
-    let of = |task: &String| {
-        let rank = |m: &String| summary.full_rank(m, task).map(|rank| (m.clone(), rank));
-        (task.clone(), summary.methods.iter().filter_map(rank).collect())
-    };
-    summary.tasks.iter().map(of).collect()
+    json!(found)
 }
 
 /// The sum of ranks of every run at every step where it changes in some run of its task and method, and at its end: ranks hold
 /// until they change.
-fn total_ranks(results: &Results) -> Vec<RankPoint<'_>> {
+fn total_ranks(results: &Results) -> Vec<Value> {
     let mut steps: BTreeMap<(&str, &str), BTreeSet<u64>> = BTreeMap::new();
     for run in &results.runs {
         let all = steps.entry((&run.task, &run.method)).or_default();
@@ -350,32 +259,25 @@ fn total_ranks(results: &Results) -> Vec<RankPoint<'_>> {
         let (task, method, seed) = (run.task.as_str(), run.method.as_str(), run.seed);
         let point = move |step: &u64| {
             let event = run.rank_events.iter().rfind(|event| event.step <= *step)?;
-            Some(RankPoint { task, method, seed, step: *step, value: event.total_rank })
+            let value = event.total_rank;
+            let point = json!({ "task": task, "method": method, "seed": seed, "step": step, "value": value });
+            Some(point)
         };
         steps[&(task, method)].iter().filter_map(point)
     });
     points.collect()
 }
 
-fn comparison_entry(comparison: &Comparison) -> ComparisonEntry {
-    ComparisonEntry {
-        source: comparison.source.clone(),
-        choice: comparison.choice.name(),
-        rows: comparison.rows.iter().map(published_cell).collect(),
-        caveats: comparison.caveats.clone(),
-    }
-}
-
-fn published_cell(row: &ComparisonRow) -> PublishedCell {
-    PublishedCell {
-        metric: row.metric.at_draws(0).title(),
-        method: row.method.clone(),
-        task: task_label(&row.task),
-        draws: row.metric.draws().unwrap_or(0),
-        measured: row.measured.is_some().then(|| row.measured_text()),
-        published: row.published_text(),
-        difference: row.difference_text(),
-        standard_errors: row.standard_errors.map(|_| row.standard_errors_text()),
-        caveat: row.caveat.clone(),
-    }
+fn published_entry(row: &ComparisonRow) -> Value {
+    json!({
+        "metric": row.metric.at(0).title(),
+        "method": row.method,
+        "task": task_label(&row.task),
+        "draws": row.metric.draws().unwrap_or(0),
+        "measured": row.measured,
+        "published": row.published,
+        "difference": row.difference,
+        "standard_errors": row.standard_errors,
+        "caveat": row.caveat,
+    })
 }

@@ -47,24 +47,16 @@ function familyBodies(row) {
     return { heading: [methodName(members[0].name)[0], family], rows: rowsOf(members, (name) => name) };
   });
 }
-/** The cell of a spread. `behind` follows its number. */
-function valueCell(metric, s, mark = "", behind = "") {
+/** The cell of a number over seeds. */
+function valueCell(s, mark) {
   if (!s) return h("td", { class: "n absent" }, "–");
   const tips = [
-    s.n > 1 ? `seeds: ${s.values.map((x) => text(metric, x)).join(", ")}` : "",
-    s.only ? "one answer, no draws" : "",
+    s.seeds && `seeds: ${s.seeds}`,
+    s.only && "one answer, no draws",
     mark === "par" ? "not significantly different from the best" : mark === "best" ? "significantly the best" : "",
   ].filter(Boolean);
-  // Ranks and counts that all seeds share have nothing to say of their spread.
-  const spreads = s.std !== null && !describe(metric).count && (metric !== "rank" || s.std > 0);
   return h("td", { class: `n ${mark}${s.only ? " only" : ""}`, "data-tip": tips.join("; ") || null },
-    h("b", {}, text(metric, s.mean)), spreads ? h("i", {}, stdText(metric, s.std)) : null,
-    behind ? h("i", {}, behind) : null);
-}
-/** ` (0.031)`: the ECE of a calibrated model, behind an ECE. */
-function floorOf(metric, task, name, draws, choice = "last") {
-  const floor = metric === "ece" && answer(choice, "ece_floor", draws, name, task);
-  return floor ? ` (${text("ece_floor", floor.mean)})` : "";
+    h("b", {}, s.text), [s.std_text, s.behind].filter(Boolean).map((words) => h("i", {}, words)));
 }
 /**
  * Metrics of all methods, `[metric, heading, draws]`: a table per task with a body per family, or for a few methods one
@@ -81,9 +73,8 @@ function metricTables(caption, choice, metrics, tasks = taskKeys) {
   const cells = (task, shown) => (name) =>
     shown.some((c) => c.of(task, name)) && shown.map((c) => {
       const s = c.of(task, name);
-      const full = page.full_ranks[task]?.[name];
-      return valueCell(c.metric, s && { ...s, only: s.only && describe(c.metric).drawn && c.draws > 0 },
-        markOf(choice, c.metric, c.draws, name, task), c.metric === "rank" && full ? ` of ${full}` : floorOf(c.metric, task, name, c.draws, choice));
+      return valueCell(s && { ...s, only: s.only && describe(c.metric).drawn && c.draws > 0 },
+        markOf(choice, c.metric, c.draws, name, task));
     });
   const head = (shown, task) => shown.map((c) =>
     c.metric === "standard" && task ? { ...c, text: metricOf(task) } : c);
@@ -113,9 +104,9 @@ function resultsSection() {
   const main = page.uncertainty ? page.draws ?? 0 : 0;
   const [first, other] = page.reported === "best" ? ["best", "last"] : ["last", "best"];
   return section("results", "Results",
-    how(page.said.rule, page.said.rule.includes("nothing is marked") ? "" : ` ${MARKS}`,
+    how(page.findings.rule, page.findings.rule.includes("nothing is marked") ? "" : ` ${MARKS}`,
       " Behind an ECE: the mean ECE of a perfectly calibrated model on as many rows."),
-    qualityTables(first, main), page.said.budgets.map((words) => how(words)),
+    qualityTables(first, main), page.findings.budgets.map((words) => how(words)),
     page.draws ? fold(main ? "The same at the posterior mean" : `The same with ${withDraws}`,
       qualityTables(first, main ? 0 : page.draws)) : null,
     fold(`The same at the ${other} checkpoint${other === "best" ? ", chosen on the data it is reported on: optimistic" : ""}`,
@@ -136,13 +127,14 @@ const legend = () =>
 function tradeoff(task, label) {
   const at = (name, k) => {
     const [x, y] = ["accuracy", "ece"].map((metric) => answer("last", metric, k, name, task));
-    return x && y && { method: name, x: x.mean, y: y.mean, sx: x.se, sy: y.se, drawn: k > 0 && !x.only };
+    return x && y && { method: name, x: x.mean, y: y.mean, sx: x.se, sy: y.se, drawn: k > 0 && !x.only,
+      words: `accuracy ${x.text}, ECE ${y.text}` };
   };
   const full = page.methods.map((m) => at(m.name, page.draws ?? 0)).filter(Boolean);
   if (!full.length) return null;
   const hollow = full.filter((d) => d.drawn).map((d) => at(d.method, 0)).filter(Boolean);
   const trails = hollow.map((d) => ({ ...d, to: full.find((f) => f.method === d.method) }));
-  const title = (d) => `${d.method}${d.drawn ? `, ${withDraws}` : ""}: accuracy ${text("accuracy", d.x)}, ECE ${text("ece", d.y)}`;
+  const title = (d) => `${d.method}${d.drawn ? `, ${withDraws}` : ""}: ${d.words}`;
   const stroke = (d) => colour(d.method);
   const range = (key, side) => {
     const [low, high] = d3.extent([...full, ...hollow].flatMap((d) => [d[key] - (d[side] ?? 0), d[key] + (d[side] ?? 0)]));
@@ -167,7 +159,9 @@ function scatter(task, label) {
   const found = page.methods.map((m) => ({ method: m.name, rank: cell(page.reported, "rank", 0, m.name, task),
     score: cell(page.reported, scoreOf(task), 0, m.name, task) })).filter((d) => d.rank && d.score);
   if (!found.length) return null;
-  const dots = found.flatMap((d) => d.rank.values.map((x, i) => ({ method: d.method, x, y: d.score.values[i] })));
+  const own = scoreOf(task) === "standard" ? (m) => m.standard[results.data[task].standard_metric] : (m) => m.accuracy;
+  const dots = found.flatMap(({ method }) => checkpointsOf(task, method, page.reported)
+    .map((r) => ({ method, x: num(r.average_rank), y: num(own(r.metrics[0])) }))).filter((d) => d.x !== null && d.y !== null);
   const bars = { stroke: (d) => colour(d.method), strokeWidth: 1.6, strokeOpacity: 0.75 };
   const most = Math.max(...found.map((d) => d.rank.mean), ...dots.map((d) => d.x), ...Object.values(page.full_ranks[task] ?? {}));
   return figure({ title: label, label: `${label}: ${metricOf(task)} against average rank`, height: 235, least: 280, plots: () => ({
@@ -183,7 +177,7 @@ function scatter(task, label) {
         y2: (d) => d.score.mean + d.score.std, ...bars }),
       Plot.dot(found, { x: (d) => d.rank.mean, y: (d) => d.score.mean, r: 5.5, symbol: (d) => symbol(d.method),
         fill: (d) => colour(d.method), stroke: "var(--paper)",
-        title: (d) => `${d.method}: ${text("accuracy", d.score.mean)}${d.score.std === null ? "" : stdText("accuracy", d.score.std)} at rank ${short(d.rank.mean)}` }),
+        title: (d) => `${d.method}: ${d.score.text}${d.score.std_text ?? ""} at rank ${short(d.rank.mean)}` }),
     ],
   }) });
 }
@@ -248,7 +242,7 @@ function ranksSection() {
       ...drawn });
   });
   return section("ranks", "Ranks",
-    page.uncertainty ? page.said.ranks.map((words) => h("p", {}, words)) : null,
+    page.uncertainty ? page.findings.ranks.map((words) => h("p", {}, words)) : null,
     part("Final ranks", "At the last checkpoint, mean over seeds: layers down, kinds of module across. Hatched: rank 0, the adapter is gone.",
       patterns.length ? [rankKey(most), grid("two", patterns)] : null),
     part("Ranks over steps", "Mean over modules and seeds.", maps(by("layer", (l) => (l === null ? "other" : `layer ${l}`))),
@@ -361,32 +355,25 @@ function confidenceSection() {
 }
 /** Reliability at the full answer; the other answers, and on crowded pages the other methods, are folded. */
 function diagrams(task, label) {
-  const eceOf = (name) => {
-    const last = lastOf(task, name);
-    return mean(last.map((r) => r.reliability[fullDraws(last)]?.ece ?? null));
-  };
+  const eceOf = (name) => cell("last", "ece", fullDraws(lastOf(task, name)), name, task)?.mean ?? null;
   const front = page.uncertainty ? highlights(eceOf) : page.methods.map((m) => m.name);
   const drawn = page.methods.flatMap(({ name }) => {
     const last = lastOf(task, name);
     const full = fullDraws(last);
     return unique([full, 0]).map((k) => {
-      const own = last.map((r) => r.reliability[k]).filter(Boolean);
-      const bins = pool(own);
-      if (!bins.length) return null;
+      const bins = pool(last.map((r) => r.reliability[k]).filter(Boolean));
+      const ece = cell("last", "ece", k, name, task);
+      if (!bins.length || !ece) return null;
       const note = k ? `${k} draws` : full ? "posterior mean" : "";
       return { front: k === full && front.includes(name), figure: figure({ title: [methodName(name), ` on ${label}`], note,
-        label: `${name} on ${label}, ${note}: reliability diagram`, ...reliability(bins, `ECE ${text("ece", mean(own.map((r) => r.ece)))}${floorOf("ece", task, name, k)}`, name) }) };
+        label: `${name} on ${label}, ${note}: reliability diagram`, ...reliability(bins, `ECE ${ece.text}${ece.behind ?? ""}`, name) }) };
     });
   }).filter(Boolean);
   const those = (front) => grid("four", drawn.filter((d) => d.front === front).map((d) => d.figure));
   return [those(true), fold(`Other answers on ${label}`, those(false))];
 }
-const MEASURES = [
-  ["accuracy", "accuracy", 3, (r, k) => r.metrics[k]?.accuracy],
-  ["calibration", "ECE", 3, (r, k) => r.metrics[k]?.ece],
-  ["likelihood", "NLL (nats)", 3, (r, k) => r.metrics[k]?.nll],
-  ["latency", "milliseconds per example", 2, (r, k) => (r.metrics[k]?.n ? (r.predict_seconds[k] * 1000) / r.metrics[k].n : null)],
-];
+const MEASURES = [["accuracy", "accuracy", "accuracy"], ["calibration", "ECE", "ece"], ["likelihood", "NLL (nats)", "nll"],
+  ["latency", "milliseconds per example", "predict_s"]];
 /** What one more posterior draw buys: metrics and time against the number of draws. */
 function sweep(task, label) {
   const found = page.methods.map((m) => ({ method: m.name, records: lastOf(task, m.name) }))
@@ -396,9 +383,12 @@ function sweep(task, label) {
   if (draws.length < 3) return null;
   const room = Math.max(...found.map((f) => f.method.length));
   const height = Math.max(220, 14 * found.length + 56);
-  return grid("two", MEASURES.map(([title, axis, digits, value]) => {
-    const lines = found.map((f) => draws.map((k) => ({ method: f.method, k, s: spread(f.records.map((r) => value(r, k))) }))
-      .filter((p) => p.s).map((p) => ({ ...p, value: p.s.mean, se: p.s.se ?? 0 }))).filter((line) => line.length > 1);
+  const n = Object.values(found[0].records[0].metrics)[0].n;
+  return grid("two", MEASURES.map(([title, axis, metric]) => {
+    const [scale, print] = metric === "predict_s" ? [1000 / n, (s) => ((1000 * s.mean) / n).toFixed(2)] : [1, (s) => s.text];
+    const lines = found.map((f) => draws.map((k) => ({ method: f.method, k, s: cell("last", metric, k, f.method, task) }))
+      .filter((p) => num(p.s?.mean) !== null).map((p) => ({ ...p, value: scale * p.s.mean, se: scale * (p.s.se ?? 0) })))
+      .filter((line) => line.length > 1);
     if (!lines.length) return null;
     return figure({ title: `${label}: ${title}`, label: `${label}: ${title} by number of posterior draws`, height, plots: (width) => ({
       height, marginLeft: 70, marginRight: Math.min(16 + 7.4 * room, width / 3), marginBottom: 40,
@@ -410,7 +400,7 @@ function sweep(task, label) {
           strokeOpacity: 0.45 }),
         Plot.line(lines.flat(), { x: "k", y: "value", z: "method", stroke: (d) => colour(d.method), strokeWidth: 1.6 }),
         Plot.dot(lines.flat(), { x: "k", y: "value", r: 2.8, fill: (d) => colour(d.method),
-          title: (d) => `${d.method}, ${d.k} draws: ${d.value.toFixed(digits)}` }),
+          title: (d) => `${d.method}, ${d.k} draws: ${print(d.s)}` }),
         endNames(lines.map((line) => ({ ...line.at(-1), name: line[0].method })), "k", "value"),
       ],
     }) });
@@ -420,17 +410,18 @@ function sweep(task, label) {
 function selection(task, label) {
   const found = page.methods.map((m) => {
     const records = lastOf(task, m.name);
-    const own = records.map((r) => r.selective[fullDraws(records)]).filter(Boolean);
+    const k = fullDraws(records);
+    const own = records.map((r) => r.selective[k]).filter(Boolean);
     const points = d3.range(1, 51).map((i) => ({ method: m.name, x: i / 50, y: mean(own.map((s) => readCurve(s.curve, i / 50))) }))
       .filter((p) => p.y !== null);
-    return { method: m.name, own, points, area: mean(own.map((s) => s.area)) };
-  }).filter((f) => f.area !== null && f.points.length);
+    return { method: m.name, own, points, area: cell("last", "aurc", k, m.name, task) };
+  }).filter((f) => num(f.area?.mean) !== null && f.points.length);
   if (!found.length) return null;
-  const bold = page.uncertainty ? highlights((name) => found.find((f) => f.method === name)?.area ?? null) : found.map((f) => f.method);
+  const bold = page.uncertainty ? highlights((name) => found.find((f) => f.method === name)?.area.mean ?? null) : found.map((f) => f.method);
   const strong = (d) => bold.includes(d.method);
   // Below a tenth of the questions a single early mistake is a risk of one.
   const top = Math.max(0.01, ...found.flatMap((f) => f.points.filter((p) => p.x >= 0.1).map((p) => p.y)));
-  const names = found.filter(strong).map((f) => ({ ...f.points.at(-1), name: `${f.method} ${text("aurc", f.area)}` }));
+  const names = found.filter(strong).map((f) => ({ ...f.points.at(-1), name: `${f.method} ${f.area.text}` }));
   const room = Math.max(...names.map((d) => d.name.length));
   const chart = figure({ title: label, label: `${label}: risk against coverage`, height: 340, least: 330, plots: (width) => ({
     height: 340, marginLeft: 58, marginRight: Math.min(14 + 7.9 * room, width / 2.4), marginBottom: 40,
@@ -513,7 +504,7 @@ function build() {
   const look = document.documentElement.dataset;
   look.theme = matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
   theme.addEventListener("click", () => { look.theme = look.theme === "dark" ? "light" : "dark"; });
-  const { ran, scores, ranks } = page.said;
+  const { ran, scores, ranks } = page.findings;
   const concluded = page.uncertainty ? scores : [...ranks, ...scores];
   document.querySelector("header").append(theme,
     h("p", { class: "over" }, `${results.suite} · ${results.profile} profile`),

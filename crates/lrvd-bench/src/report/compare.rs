@@ -1,0 +1,388 @@
+//! Published numbers beside measured ones, as text and markdown.
+//!
+//! Tasks match by letters and digits (`SST-2` is `sst2`), a published method `X_k10` is method `X` at ten draws, and
+//! [`ALIASES`] are the names of the paper's tables. What did not run here keeps its row, without a partner.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use super::metric::{ABSENT, Metric};
+use super::names::{match_key, method_rank, task_label, task_order};
+use super::published::{PUBLISHED_SEEDS, Published, PublishedRow};
+use super::summary::{Spread, Summary};
+use super::table;
+use crate::record::TaskData;
+use crate::settings::CheckpointChoice;
+
+/// A published name that is not ours, and the names under which the method may have run here, the nearest first. Both
+/// are letters and digits only.
+struct Alias {
+    published: &'static str,
+    ours: &'static [&'static str],
+    /// Whether the published table gives the method's full answer and no other: then a name without a number of draws
+    /// is the largest that the run has, otherwise the posterior mean.
+    full: bool,
+}
+
+const fn alias(published: &'static str, ours: &'static [&'static str], full: bool) -> Alias {
+    Alias { published, ours, full }
+}
+
+/// A method that is called the same here needs an entry only if its published name leaves the draws open. The published
+/// ensemble has the parameters of ten members.
+const ALIASES: [Alias; 6] = [
+    alias("mcd", &["mcd"], true),
+    alias("ens", &["ens10", "ens3", "enslogits"], true),
+    alias("bbb", &["bbb"], true),
+    alias("lap", &["lap"], true),
+    alias("bayeslorar8noprune", &["bayeslorafixed"], false),
+    alias("bayesloraexpanded", &["bayesloraexpanded"], false),
+];
+
+/// The method among those that ran here; none if it did not. And the draws of a published row.
+fn partner<'a>(row: &PublishedRow, summary: &Summary<'a>) -> (Option<&'a str>, u32) {
+    let (name, draws) = row.method_and_draws();
+    let key = match_key(name);
+    let alias = ALIASES.iter().find(|alias| alias.published == key);
+    let named = |key: &str| summary.methods.iter().find(|method| match_key(method) == key).copied();
+    let method = match alias {
+        Some(alias) => alias.ours.iter().find_map(|ours| named(ours)),
+        None => named(&key),
+    };
+    let most = |method| {
+        let runs = summary.results.finished().filter(|run| run.method == method);
+        let checkpoints = runs.filter_map(|run| summary.choice.of(run));
+        checkpoints.flat_map(|checkpoint| checkpoint.metrics.keys().copied()).max()
+    };
+    let full = method.filter(|_| alias.is_some_and(|alias| alias.full)).and_then(most);
+    (method, draws.or(full).unwrap_or(0))
+}
+
+/// What a published number is taken over the tasks of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Over {
+    Task,
+    /// All tasks: their mean, which is the value of each where they agree.
+    Mean,
+    Least,
+    Most,
+}
+
+impl Over {
+    /// The number taken of the values of all tasks; none without tasks.
+    fn of(self, values: &[f64]) -> Option<f64> {
+        let fold = |f: fn(f64, f64) -> f64| values.iter().copied().reduce(f);
+        match self {
+            Self::Task | Self::Mean => Some(fold(|a, b| a + b)? / values.len() as f64),
+            Self::Least => fold(f64::min),
+            Self::Most => fold(f64::max),
+        }
+    }
+
+    fn label(self) -> &'static str {
+        match self {
+            Self::Task => "",
+            Self::Mean => "all tasks",
+            Self::Least => "all tasks, fewest",
+            Self::Most => "all tasks, most",
+        }
+    }
+}
+
+/// The metric of a published row, one of its unit in ours (a million parameters are 1e6 parameters), and the tasks that
+/// it is of; none if we measure nothing like it.
+fn metric(row: &PublishedRow, draws: u32) -> Option<(Metric, f64, Over)> {
+    let over = if match_key(&row.task) == "all" { Over::Mean } else { Over::Task };
+    match row.metric.as_str() {
+        "params_m" => Some((Metric::PARAMETERS, MILLION, over)),
+        "params_m_min" => Some((Metric::PARAMETERS, MILLION, Over::Least)),
+        "params_m_max" => Some((Metric::PARAMETERS, MILLION, Over::Most)),
+        name => Some((Metric::parse(name, draws)?, 1.0, over)),
+    }
+}
+
+const MILLION: f64 = 1e6;
+/// Decimals of a parameter count in millions: as many as are published, and enough for the smallest backbones.
+const MILLION_DECIMALS: usize = 3;
+
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Comparison {
+    /// Where the published numbers come from.
+    pub(crate) source: String,
+    pub(crate) choice: CheckpointChoice,
+    /// Every published number of a metric that is known here, in the order of the headline table.
+    pub(crate) rows: Vec<ComparisonRow>,
+    /// What to bear in mind: the backbone, units, data that are not the published ones, numbers without a partner.
+    pub(crate) caveats: Vec<String>,
+}
+
+/// One published number and, if there is one, its measured partner, in print.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct ComparisonRow {
+    pub(crate) metric: Metric,
+    /// Method in print; as it was published if it did not run here.
+    pub(crate) method: String,
+    /// Task key, `all tasks` with what was taken of them, or the task as published if it did not run here.
+    pub(crate) task: String,
+    /// What was measured; none if the method, the task or this number of draws did not run.
+    pub(crate) measured: Option<String>,
+    pub(crate) published: String,
+    /// Measured less published.
+    pub(crate) difference: Option<String>,
+    /// The same in standard errors.
+    pub(crate) standard_errors: Option<String>,
+    /// Whether the task ran here with any method; numbers over all tasks always have.
+    task_ran: bool,
+    /// Why the data of this task are not the published ones; none where they are.
+    pub(crate) caveat: Option<String>,
+}
+
+pub(crate) fn compare(summary: &Summary<'_>, published: &Published) -> Comparison {
+    let mut rows: Vec<ComparisonRow> = Vec::new();
+    let mut unknown: Vec<&str> = Vec::new();
+    for row in &published.rows {
+        match pair(summary, row) {
+            Some(pair) => rows.push(pair),
+            None => unknown.push(&row.metric),
+        }
+    }
+    rows.sort_by(|a, b| {
+        let key = |row: &ComparisonRow| {
+            let method = (method_rank(&row.method), row.method.clone());
+            (row.metric.at(0), method, row.metric.draws())
+        };
+        key(a).cmp(&key(b)).then_with(|| task_order(&a.task, &b.task))
+    });
+    // A size that is published once for every number of draws is one number.
+    rows.dedup();
+    let caveats = caveats(summary, published, &rows, &unknown);
+    Comparison { source: published.source.clone(), choice: summary.choice, rows, caveats }
+}
+
+/// A published number and its partner; none if the metric is not known.
+fn pair(summary: &Summary<'_>, row: &PublishedRow) -> Option<ComparisonRow> {
+    let (method, draws) = partner(row, summary);
+    let (metric, factor, over) = metric(row, draws)?;
+    let key = match_key(&row.task);
+    let task = summary.tasks.iter().find(|task| match_key(task) == key).copied();
+    let measured = method.and_then(|method| {
+        if over == Over::Task {
+            return summary.cell(metric, method, task?).cloned();
+        }
+        let cells = summary.tasks.iter().filter_map(|task| summary.cell(metric, method, task));
+        Spread::of(&[over.of(&cells.map(|spread| spread.mean).collect::<Vec<_>>())?])
+    });
+    let as_published = if over == Over::Task { &row.task } else { over.label() };
+    let (mean, std) = (row.mean * factor, row.std.map(|std| std * factor));
+    let difference = measured.as_ref().map(|spread| spread.mean - mean).filter(|x| x.is_finite());
+    let signed = |text: String| text.replace('-', "−");
+    // Counts in millions, as they are published.
+    let count = metric.is_count();
+    let value = |value: f64| match count && value.is_finite() {
+        true => format!("{:.MILLION_DECIMALS$} M", value / MILLION),
+        false => metric.format(value),
+    };
+    let published_std = std.filter(|_| !count).map(|std| format!(" ±{}", metric.format_std(std)));
+    let decimals = metric.fact().unit.decimals().0;
+    Some(ComparisonRow {
+        metric,
+        method: method.unwrap_or_else(|| row.method_and_draws().0).to_owned(),
+        task: task.unwrap_or(as_published).to_owned(),
+        measured: measured.as_ref().map(|spread| match count {
+            true => value(spread.mean),
+            false => metric.format_spread(spread),
+        }),
+        published: value(mean) + &published_std.unwrap_or_default(),
+        difference: difference.map(|x| {
+            signed(match count {
+                true => format!("{:+.MILLION_DECIMALS$} M", x / MILLION),
+                false => format!("{x:+.decimals$}"),
+            })
+        }),
+        standard_errors: standard_errors(metric, measured.as_ref(), mean, std).map(|z| {
+            let decimals = usize::from(z.abs() < 99.95);
+            signed(format!("{z:+.decimals$}"))
+        }),
+        task_ran: task.is_some() || over != Over::Task,
+        caveat: task.and_then(|task| summary.results.data.get(task)).and_then(TaskData::caveat),
+    })
+}
+
+/// The difference in units of the combined standard error, `sqrt(s1²/n1 + s2²/n2)`; none without both deviations
+/// or where both vanish, and none for time and memory, which are those of two machines.
+fn standard_errors(
+    metric: Metric,
+    measured: Option<&Spread>,
+    mean: f64,
+    std: Option<f64>,
+) -> Option<f64> {
+    let measured = measured.filter(|_| !metric.fact().unit.is_of_hardware())?;
+    let published = std? / (PUBLISHED_SEEDS as f64).sqrt();
+    let combined = measured.standard_error()?.hypot(published);
+    (combined > 0.0 && combined.is_finite()).then(|| (measured.mean - mean) / combined)
+}
+
+fn caveats(
+    summary: &Summary<'_>,
+    published: &Published,
+    rows: &[ComparisonRow],
+    unknown: &[&str],
+) -> Vec<String> {
+    let (source, model) = (&published.source, &summary.results.model);
+    let mut caveats = vec![format!(
+        "measured with {} ({:.1} M parameters) on {}; published numbers speak of the model, data and device of their \
+         source",
+        model.name,
+        model.parameters as f64 / MILLION,
+        summary.results.device
+    )];
+    let mut seen: Vec<&str> = Vec::new();
+    for row in rows {
+        if let Some(caveat) = &row.caveat
+            && !seen.contains(&row.task.as_str())
+        {
+            seen.push(&row.task);
+            caveats.push(format!("{}: {caveat}; not comparable", task_label(&row.task)));
+        }
+    }
+    if published.was_percent {
+        caveats.push(format!("accuracy and ECE in {source} are per cent and were divided by 100"));
+    }
+    let alone = unknown.len() + rows.iter().filter(|row| row.measured.is_none()).count();
+    if alone > 0 {
+        let all = published.rows.len();
+        caveats.push(format!("{alone} of {all} published numbers have no measured partner"));
+    }
+    let elsewhere = rows.iter().filter(|row| !row.task_ran).map(|row| row.task.as_str());
+    let (tasks, names) = (counted(elsewhere), counted(unknown.iter().copied()));
+    if !tasks.is_empty() {
+        caveats.push(format!("published numbers of tasks that did not run here: {tasks}"));
+    }
+    if !names.is_empty() {
+        caveats.push(format!("published metrics that are not measured here: {names}"));
+    }
+    caveats
+}
+
+/// How many published numbers carry each name, in the order of the names: `foo (2), bar`.
+fn counted<'a>(names: impl Iterator<Item = &'a str>) -> String {
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    for name in names {
+        *counts.entry(name).or_default() += 1;
+    }
+    let word = |(name, n)| if n > 1 { format!("{name} ({n})") } else { String::from(name) };
+    counts.into_iter().map(word).collect::<Vec<_>>().join(", ")
+}
+
+impl Comparison {
+    /// The table without rows of tasks that did not run here, which the caveats name.
+    fn grid(&self) -> Vec<Vec<String>> {
+        let or_absent = |text: &Option<String>| text.clone().unwrap_or_else(|| ABSENT.to_owned());
+        let with_draws = self.rows.iter().any(|row| row.metric.draws().is_some_and(|k| k > 0));
+        let header = [
+            "metric",
+            "method",
+            "k",
+            "task",
+            "measured",
+            "published",
+            "difference",
+            "std. errors",
+            "",
+        ];
+        let rows = self.rows.iter().filter(|row| row.task_ran).map(|row| {
+            [
+                row.metric.base().into_owned(),
+                row.method.clone(),
+                row.metric.draws().map(|k| k.to_string()).unwrap_or_default(),
+                task_label(&row.task),
+                or_absent(&row.measured),
+                row.published.clone(),
+                or_absent(&row.difference),
+                or_absent(&row.standard_errors),
+                row.caveat.as_ref().map_or("", |_| "*").to_owned(),
+            ]
+        });
+        let all = std::iter::once(header.map(str::to_owned)).chain(rows);
+        all.map(|row| {
+            let mut row = row.to_vec();
+            if !with_draws {
+                row.remove(2);
+            }
+            row
+        })
+        .collect()
+    }
+
+    /// Aligned text for a terminal; a star marks tasks whose data are not the published ones.
+    pub(crate) fn render_text(&self) -> String {
+        self.with_caveats(table::align(&self.grid()), '*')
+    }
+
+    /// Markdown, the caveats as a list below the table.
+    pub(crate) fn render_markdown(&self) -> String {
+        self.with_caveats(table::markdown(&self.grid()), '-')
+    }
+
+    fn with_caveats(&self, mut text: String, bullet: char) -> String {
+        text.push('\n');
+        for caveat in &self.caveats {
+            let _ = writeln!(text, "{bullet} {caveat}");
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::super::rows::RowScores;
+    use super::*;
+    use crate::record::Results;
+    use crate::record::sample::{sample_reasoning, sample_results, set_accuracy};
+
+    fn compared(results: &Results, rows: &str, source: &str) -> Comparison {
+        let published = format!("metric,method,task,mean,std\n{rows}");
+        let published = Published::parse(&published, source).unwrap();
+        compare(&Summary::new(results, &RowScores::default(), CheckpointChoice::Last), &published)
+    }
+
+    #[test]
+    fn differences_and_standard_errors() {
+        let mut results = sample_results();
+        set_accuracy(&mut results, "cola", "LoRA", &[(0.25, 0.0), (0.5, 0.0), (0.75, 0.0)]);
+        set_accuracy(&mut results, "rte", "LoRA", &[(0.5, 0.0); 3]);
+        let rows = "accuracy,LoRA,CoLA,0.625,0.25\naccuracy,LoRA,RTE,0.875,0.03\nrank,LoRA,CoLA,8,\n\
+                    time_min,LoRA,CoLA,8,1\naccuracy,LoRA,WNLI,0.5,\nperplexity,LoRA,CoLA,1,\n";
+        let comparison = compared(&results, rows, "glue.csv");
+        // Both deviations 0.25 at three seeds: -0.125 / (0.25 · sqrt(2/3)) = -0.612372...
+        let measured = Spread::of(&[0.25, 0.5, 0.75]);
+        let errors = standard_errors(Metric::ACCURACY, measured.as_ref(), 0.625, Some(0.25));
+        assert!((errors.unwrap() + 0.612_372_435_695_794_5).abs() < 1e-12);
+        insta::assert_snapshot!(comparison.render_text() + "\n" + &comparison.render_markdown());
+    }
+
+    /// The layout of the paper's tables, with made-up numbers: per cent, parameters in millions, names that are not ours,
+    /// methods and tasks that did not run.
+    #[test]
+    fn the_papers_uncertainty_tables_find_their_partners() {
+        let rows = "accuracy,LoRA,OBQA,80.5,0.25\naccuracy,MCD,OBQA,81.25,0.5\naccuracy,ENS,OBQA,82,\n\
+                    accuracy,BayesLoRA_k10,OBQA,83,1\naccuracy,BayesLoRA_k0,OBQA,83,1\n\
+                    accuracy,BayesLoRA_r8_noprune_k0,OBQA,81,1\naccuracy,BayesLoRA_r8_noprune_k10,OBQA,81,1\n\
+                    accuracy,IVON_k10,OBQA,84,\naccuracy,LoRA,BoolQ,86,0.2\nece,BLoB_k10,OBQA,4.5,0.5\n\
+                    nll,LAP,OBQA,0.5,\nparams_m,LoRA,all,4.48,\nparams_m,LoRA,OBQA,4.48,\n\
+                    params_m_min,BayesLoRA_k0,all,2.40,\nparams_m_max,BayesLoRA_k10,all,3.87,\n";
+        let comparison = compared(&sample_reasoning(), rows, "reasoning.csv");
+        assert_eq!(comparison.rows.len(), rows.lines().count(), "nothing is dropped");
+        insta::assert_snapshot!(comparison.render_text());
+    }
+
+    #[test]
+    fn ranges_over_tasks() {
+        let values = [1.0, 4.0, 4.0];
+        let found = [Over::Mean, Over::Least, Over::Most].map(|over| over.of(&values));
+        assert_eq!(found, [Some(3.0), Some(1.0), Some(4.0)]);
+        assert_eq!(Over::Least.of(&[]), None);
+    }
+}

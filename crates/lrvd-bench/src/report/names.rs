@@ -1,0 +1,235 @@
+//! Names in print: tasks, methods and their families, modules.
+
+use std::cmp::Ordering;
+
+use crate::settings::{Family, MethodName};
+use crate::task::Task;
+
+/// Letters and digits in lower case: the key under which `SST-2`, `sst2` and `SST2` are one task.
+pub(crate) fn match_key(name: &str) -> String {
+    name.chars().filter(char::is_ascii_alphanumeric).map(|c| c.to_ascii_lowercase()).collect()
+}
+
+pub(crate) fn task_label(task: &str) -> String {
+    let mut known = Task::ALL.iter().map(|task| task.display_name());
+    known.find(|name| match_key(name) == match_key(task)).unwrap_or(task).to_owned()
+}
+
+/// Order of tasks in a table: by name in print, case ignored, as the paper does.
+pub(crate) fn task_order(a: &str, b: &str) -> Ordering {
+    let key = |task: &str| (task_label(task).to_lowercase(), task.to_owned());
+    key(a).cmp(&key(b))
+}
+
+/// Order of methods in a table: as they are registered, unknown ones last.
+pub(crate) fn method_rank(name: &str) -> impl Ord + use<> {
+    let known = MethodName::from_name(name);
+    (known.is_none(), known)
+}
+
+/// The name of a task's own metric in print.
+pub(crate) fn standard_title(name: &str) -> &str {
+    match name {
+        "matthews" => "Matthews correlation",
+        "pearson" => "Pearson correlation",
+        "spearman" => "Spearman correlation",
+        "f1" => "F1",
+        other => other,
+    }
+}
+
+/// End of a name for temperature scaling on top of a method.
+const TEMPERED: &str = "+ts";
+
+/// Starts of names that published tables give to methods, letters and digits only, in the order in
+/// which they are tried where the registry has no such name.
+const STARTS: [(&str, Family); 12] = [
+    ("bayeslora", Family::LowRank),
+    ("ens", Family::Ensemble),
+    ("deepens", Family::Ensemble),
+    ("batchens", Family::Ensemble),
+    ("bayesbybackprop", Family::Variance),
+    ("blob", Family::Variance),
+    ("lap", Family::PostHoc),
+    ("llla", Family::PostHoc),
+    ("lla", Family::PostHoc),
+    ("swag", Family::PostHoc),
+    ("temperature", Family::PostHoc),
+    ("mle", Family::Point),
+];
+
+impl Family {
+    /// The family of a method, by its name in print.
+    pub(crate) fn of(method: &str) -> Self {
+        if method.to_lowercase().ends_with(TEMPERED) {
+            return Self::PostHoc;
+        }
+        if let Some(known) = MethodName::from_name(method) {
+            return known.entry().family;
+        }
+        let key = match_key(method);
+        let known = STARTS.iter().find(|(start, _)| key.starts_with(start));
+        known.map_or(Self::Other, |(_, family)| *family)
+    }
+
+    /// Heading and number of the colour.
+    pub(crate) fn in_print(self) -> (&'static str, usize) {
+        match self {
+            Self::Point => ("Point estimates", 0),
+            Self::Ensemble => ("Ensembles and dropout", 3),
+            Self::Variance => ("Learnt weight variances", 1),
+            Self::PostHoc => ("Fitted around a trained adapter", 4),
+            Self::LowRank => ("Low-rank variational dropout", 2),
+            Self::Other => ("Others", 5),
+        }
+    }
+}
+
+/// Path segments that are followed by a layer number in the checkpoints we know.
+const LAYER_WORDS: [&str; 5] = ["layer", "layers", "h", "block", "blocks"];
+
+/// Known endings of a module path after its layer number, the longest first, with the name in print. The order of
+/// [`KIND_ORDER`] is the order of columns in a report.
+const KINDS: [(&str, &str); 22] = [
+    ("attention.self.query_proj", "query"),
+    ("attention.self.key_proj", "key"),
+    ("attention.self.value_proj", "value"),
+    ("attention.self.query", "query"),
+    ("attention.self.key", "key"),
+    ("attention.self.value", "value"),
+    ("attention.output.dense", "attn out"),
+    ("intermediate.dense", "ffn in"),
+    ("output.dense", "ffn out"),
+    ("self_attn.q_proj", "query"),
+    ("self_attn.k_proj", "key"),
+    ("self_attn.v_proj", "value"),
+    ("self_attn.o_proj", "attn out"),
+    ("mlp.gate_proj", "gate"),
+    ("mlp.up_proj", "ffn in"),
+    ("mlp.down_proj", "ffn out"),
+    ("attn.c_attn", "qkv"),
+    ("attn.c_proj", "attn out"),
+    ("mlp.c_fc", "ffn in"),
+    ("mlp.c_proj", "ffn out"),
+    ("lm_head", "lm head"),
+    ("pooler.dense", "pooler"),
+];
+
+/// Names in print in the order in which data flow through a layer.
+const KIND_ORDER: [&str; 10] =
+    ["query", "key", "value", "qkv", "attn out", "gate", "ffn in", "ffn out", "pooler", "lm head"];
+
+/// A module path taken apart for print: its layer and what it does there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ModuleName {
+    /// Layer number; none for a module outside the stack.
+    pub(crate) layer: Option<u32>,
+    /// What it is: `query`, `key`, `value`, `attn out`, `ffn in`, `ffn out`, or the path's own words.
+    pub(crate) kind: String,
+}
+
+impl ModuleName {
+    /// Takes a dotted path apart. A path that is not understood keeps its own words, so nothing is lost.
+    ///
+    /// `deberta.encoder.layer.3.attention.self.query_proj` is layer 3, `query`.
+    pub(crate) fn parse(path: &str) -> Self {
+        let segments: Vec<&str> = path.split('.').collect();
+        let found = segments
+            .windows(2)
+            .position(|pair| LAYER_WORDS.contains(&pair[0]) && pair[1].parse::<u32>().is_ok());
+        let (layer, rest) = match found {
+            Some(at) => (segments[at + 1].parse().ok(), segments[at + 2..].join(".")),
+            None => (None, path.to_owned()),
+        };
+        let known = KINDS.iter().find(|(ending, _)| {
+            rest == *ending
+                || rest.ends_with(ending) && rest[..rest.len() - ending.len()].ends_with('.')
+        });
+        let kind = known.map_or_else(|| rest.clone(), |(_, name)| (*name).to_owned());
+        let kind = if kind.is_empty() { path.to_owned() } else { kind };
+        Self { layer, kind }
+    }
+
+    /// `L3 query`, or the kind alone outside the stack.
+    pub(crate) fn label(&self) -> String {
+        self.layer.map_or_else(|| self.kind.clone(), |layer| format!("L{layer} {}", self.kind))
+    }
+
+    /// Order of columns in a report: along the data flow, unknown kinds last by name.
+    pub(crate) fn kind_order(&self) -> impl Ord + use<> {
+        let place = KIND_ORDER.iter().position(|kind| *kind == self.kind);
+        (place.unwrap_or(KIND_ORDER.len()), self.kind.clone())
+    }
+
+    /// Order in a report: by layer, modules outside the stack last, then along the data flow.
+    pub(crate) fn order(&self) -> impl Ord + use<> {
+        (self.layer.is_none(), self.layer, self.kind_order())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_find_their_family() {
+        let cases = [
+            ("LoRA", Family::Point),
+            ("LoRA+TS", Family::PostHoc),
+            ("LoRA-Ensemble", Family::Ensemble),
+            ("ENS-10", Family::Ensemble),
+            ("C-LoRA", Family::Variance),
+            ("SWAG-LoRA", Family::PostHoc),
+            ("BayesLoRA expanded", Family::LowRank),
+            ("<b>", Family::Other),
+            ("", Family::Other),
+        ];
+        for (name, family) in cases {
+            assert_eq!(Family::of(name), family, "{name}");
+        }
+    }
+
+    #[test]
+    fn paths_of_known_checkpoints() {
+        let cases = [
+            ("deberta.encoder.layer.3.attention.self.query_proj", Some(3), "query"),
+            ("deberta.encoder.layer.11.attention.output.dense", Some(11), "attn out"),
+            ("deberta.encoder.layer.0.output.dense", Some(0), "ffn out"),
+            ("encoder.layer.0.intermediate.dense", Some(0), "ffn in"),
+            ("base_model.model.model.layers.7.self_attn.v_proj", Some(7), "value"),
+            ("lm_head", None, "lm head"),
+            ("transformer.h.2.mlp.c_proj", Some(2), "ffn out"),
+            ("encoder.layer.4.my_output.dense", Some(4), "my_output.dense"),
+            ("encoder.layer.five.thing", None, "encoder.layer.five.thing"),
+            ("encoder.layer.5", Some(5), "encoder.layer.5"),
+            ("", None, ""),
+        ];
+        for (path, layer, kind) in cases {
+            let name = ModuleName::parse(path);
+            assert_eq!((name.layer, name.kind.as_str()), (layer, kind), "{path}");
+        }
+    }
+
+    #[test]
+    fn modules_sort_by_number_not_by_text() {
+        let mut paths = [
+            "encoder.layer.10.attention.self.key_proj",
+            "lm_head",
+            "encoder.layer.2.output.dense",
+            "encoder.layer.2.attention.self.query_proj",
+        ];
+        paths.sort_by_cached_key(|path| ModuleName::parse(path).order());
+        let labels: Vec<String> = paths.iter().map(|p| ModuleName::parse(p).label()).collect();
+        assert_eq!(labels, ["L2 query", "L2 ffn out", "L10 key", "lm head"]);
+    }
+
+    #[test]
+    fn tasks_and_methods_have_a_fixed_order() {
+        let mut tasks = ["sst2", "agreement", "rte", "cola", "STS-B"];
+        tasks.sort_by(|a, b| task_order(a, b));
+        assert_eq!(tasks.map(task_label), ["agreement", "CoLA", "RTE", "SST-2", "STS-B"]);
+        let mut methods = ["yours", "BayesLoRA", "LoRA", "mine", "AdaLoRA"];
+        methods.sort_by_key(|name| (method_rank(name), *name));
+        assert_eq!(methods, ["LoRA", "AdaLoRA", "BayesLoRA", "mine", "yours"]);
+    }
+}
