@@ -91,33 +91,22 @@ mod tests {
     fn results_come_back_as_they_went() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("results.json");
-        let results = sample_results();
+        let mut results = sample_results();
         write_results(&path, &results).unwrap();
         assert_eq!(read_results(&path).unwrap(), results);
-        let first = std::fs::read(&path).unwrap();
-        write_results(&path, &read_results(&path).unwrap()).unwrap();
-        assert_eq!(std::fs::read(&path).unwrap(), first);
-        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "no partial file is left");
-    }
-
-    #[test]
-    fn non_finite_numbers_survive() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("results.json");
-        let mut results = sample_results();
-        results.runs[0].history[0].loss = Some(f64::NAN);
-        results.runs[0].history[0].kl = Some(f64::NEG_INFINITY);
-        results.runs[0].history[0].nll = None;
-        let record = results.runs[0].checkpoints.last.as_mut().unwrap();
-        record.average_rank = f64::INFINITY;
+        // Numbers that JSON cannot carry, and none.
+        let point = &mut results.runs[0].history[0];
+        (point.loss, point.kl, point.nll) = (Some(f64::NAN), Some(f64::NEG_INFINITY), None);
+        results.runs[0].checkpoints.last.as_mut().unwrap().average_rank = f64::INFINITY;
         write_results(&path, &results).unwrap();
         let text = std::fs::read_to_string(&path).unwrap();
         assert!(text.contains("\"average_rank\": \"inf\""));
         let back = read_results(&path).unwrap();
-        assert!(back.runs[0].history[0].loss.unwrap().is_nan());
-        assert_eq!(back.runs[0].history[0].kl, Some(f64::NEG_INFINITY));
-        assert_eq!(back.runs[0].history[0].nll, None);
-        assert_eq!(back.runs[0].checkpoints.last.as_ref().unwrap().average_rank, f64::INFINITY);
+        let point = &back.runs[0].history[0];
+        assert!(point.loss.unwrap().is_nan() && point.kl == Some(f64::NEG_INFINITY));
+        write_results(&path, &back).unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), text, "the same bytes");
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "no partial file is left");
     }
 
     #[test]
@@ -127,20 +116,17 @@ mod tests {
         write_results(&path, &sample_results()).unwrap();
         let good = std::fs::read_to_string(&path).unwrap();
 
-        let version = |n: u64| format!("\"schema_version\": {n}");
-        let other = u64::from(SCHEMA_VERSION) + 1;
-        let text = good.replacen(&version(SCHEMA_VERSION.into()), &version(other), 1);
-        std::fs::write(&path, text).unwrap();
-        let error = read_results(&path).unwrap_err().to_string();
-        assert!(error.contains(&format!("has schema version {other},")), "{error}");
-
-        std::fs::write(&path, good.replacen("\"preset\"", "\"presett\"", 1)).unwrap();
-        let error = read_results(&path).unwrap_err().to_string();
-        assert!(error.contains("presett") && error.contains("line"), "{error}");
-
-        std::fs::write(&path, good.replacen("\"step\": 0,", "", 1)).unwrap();
-        let error = read_results(&path).unwrap_err().to_string();
-        assert!(error.contains("`step`"), "{error}");
+        let other = SCHEMA_VERSION + 1;
+        let version = |n: u32| format!("\"schema_version\": {n}");
+        for (from, to, expected) in [
+            (version(SCHEMA_VERSION).as_str(), version(other).as_str(), "has schema version 5,"),
+            ("\"preset\"", "\"presett\"", "unknown field `presett`"),
+            ("\"step\": 0,", "", "missing field `step` at line"),
+        ] {
+            std::fs::write(&path, good.replacen(from, to, 1)).unwrap();
+            let error = read_results(&path).unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}");
+        }
     }
 
     #[test]

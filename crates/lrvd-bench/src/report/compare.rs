@@ -149,7 +149,7 @@ pub(crate) fn compare(summary: &Summary<'_>, published: &Published) -> Compariso
     rows.sort_by(|a, b| {
         let key = |row: &ComparisonRow| {
             let method = (method_rank(&row.method), row.method.clone());
-            (row.metric.at(0), method, row.metric.draws())
+            (row.metric.at(0), method, row.metric.draws)
         };
         key(a).cmp(&key(b)).then_with(|| task_order(&a.task, &b.task))
     });
@@ -175,34 +175,28 @@ fn pair(summary: &Summary<'_>, row: &PublishedRow) -> Option<ComparisonRow> {
     let as_published = if over == Over::Task { &row.task } else { over.label() };
     let (mean, std) = (row.mean * factor, row.std.map(|std| std * factor));
     let difference = measured.as_ref().map(|spread| spread.mean - mean).filter(|x| x.is_finite());
+    let standard_errors = standard_errors(metric, measured.as_ref(), mean, std);
     let signed = |text: String| text.replace('-', "−");
     // Counts in millions, as they are published.
     let count = metric.is_count();
-    let value = |value: f64| match count && value.is_finite() {
-        true => format!("{:.MILLION_DECIMALS$} M", value / MILLION),
-        false => metric.format(value),
+    let millions = |x: f64| format!("{:.MILLION_DECIMALS$} M", x / MILLION);
+    let value = |x: f64| if count && x.is_finite() { millions(x) } else { metric.format(x) };
+    let spread = |spread: &Spread| {
+        if count { value(spread.mean) } else { metric.format_spread(spread) }
     };
-    let published_std = std.filter(|_| !count).map(|std| format!(" ±{}", metric.format_std(std)));
-    let decimals = metric.fact().unit.decimals().0;
+    let std = std.filter(|_| !count).map(|std| format!(" ±{}", metric.format_std(std)));
+    let own = (1.0, "", metric.fact().unit.decimals().0);
+    let (scale, unit, decimals) = if count { (MILLION, " M", MILLION_DECIMALS) } else { own };
+    let apart = |x: f64| signed(format!("{:+.decimals$}{unit}", x / scale));
+    let errors = |z: f64| signed(format!("{z:+.*}", usize::from(z.abs() < 99.95)));
     Some(ComparisonRow {
         metric,
         method: method.unwrap_or_else(|| row.method_and_draws().0).to_owned(),
         task: task.unwrap_or(as_published).to_owned(),
-        measured: measured.as_ref().map(|spread| match count {
-            true => value(spread.mean),
-            false => metric.format_spread(spread),
-        }),
-        published: value(mean) + &published_std.unwrap_or_default(),
-        difference: difference.map(|x| {
-            signed(match count {
-                true => format!("{:+.MILLION_DECIMALS$} M", x / MILLION),
-                false => format!("{x:+.decimals$}"),
-            })
-        }),
-        standard_errors: standard_errors(metric, measured.as_ref(), mean, std).map(|z| {
-            let decimals = usize::from(z.abs() < 99.95);
-            signed(format!("{z:+.decimals$}"))
-        }),
+        measured: measured.as_ref().map(spread),
+        published: value(mean) + &std.unwrap_or_default(),
+        difference: difference.map(apart),
+        standard_errors: standard_errors.map(errors),
         task_ran: task.is_some() || over != Over::Task,
         caveat: task.and_then(|task| summary.results.data.get(task)).and_then(TaskData::caveat),
     })
@@ -278,7 +272,7 @@ impl Comparison {
     /// The table without rows of tasks that did not run here, which the caveats name.
     fn grid(&self) -> Vec<Vec<String>> {
         let or_absent = |text: &Option<String>| text.clone().unwrap_or_else(|| ABSENT.to_owned());
-        let with_draws = self.rows.iter().any(|row| row.metric.draws().is_some_and(|k| k > 0));
+        let with_draws = self.rows.iter().any(|row| row.metric.draws.is_some_and(|k| k > 0));
         let header = [
             "metric",
             "method",
@@ -294,7 +288,7 @@ impl Comparison {
             [
                 row.metric.base().into_owned(),
                 row.method.clone(),
-                row.metric.draws().map(|k| k.to_string()).unwrap_or_default(),
+                row.metric.draws.map(|k| k.to_string()).unwrap_or_default(),
                 task_label(&row.task),
                 or_absent(&row.measured),
                 row.published.clone(),

@@ -198,9 +198,9 @@ fn ece_floor(at: &Place<'_>) -> Option<f64> {
 pub(crate) struct Metric {
     row: usize,
     /// The set whose questions are told from a run's.
-    set: Option<Task>,
+    pub(crate) set: Option<Task>,
     /// 0 is the posterior mean; none for what does not depend on draws.
-    draws: Option<u32>,
+    pub(crate) draws: Option<u32>,
 }
 
 impl Metric {
@@ -238,11 +238,8 @@ impl Metric {
         let is_of_set = |row: usize| TABLE[row].per == Set;
         let mut all = Vec::new();
         for rows in rows.chunk_by(|a, b| is_of_set(*a) == is_of_set(*b)) {
-            let sets = match is_of_set(rows[0]) {
-                true => Task::reasoning().map(Some).collect(),
-                false => vec![None],
-            };
-            for set in sets {
+            let every = || Task::reasoning().map(Some).collect();
+            for set in if is_of_set(rows[0]) { every() } else { vec![None] } {
                 all.extend(rows.iter().map(|row| Self::of_row(*row, set)));
             }
         }
@@ -251,15 +248,6 @@ impl Metric {
 
     pub(crate) fn fact(self) -> &'static Fact {
         &TABLE[self.row]
-    }
-
-    pub(crate) fn set(self) -> Option<Task> {
-        self.set
-    }
-
-    /// The number of draws; none for what does not depend on one.
-    pub(crate) fn draws(self) -> Option<u32> {
-        self.draws
     }
 
     /// The same metric at a number of draws.
@@ -280,7 +268,7 @@ impl Metric {
     /// The name without its number of draws: what `accuracy` and `accuracy_k10` share.
     pub(crate) fn base(self) -> Cow<'static, str> {
         let name = self.fact().name;
-        self.set.map_or(Cow::Borrowed(name), |set| Cow::Owned(format!("{name}_{}", set.name())))
+        self.set.map_or(Cow::Borrowed(name), |set| Cow::Owned(format!("{name}_{set}")))
     }
 
     /// The name in CSV files: `accuracy`, `accuracy_k10`, `rank`, `time_min`, ...

@@ -28,7 +28,7 @@ impl Claim {
         metric: &str,
         margin: Option<f64>,
     ) -> Result<Self, UnknownName> {
-        let own = || Metric::all().into_iter().filter(|m| m.set().is_none()).map(Metric::name);
+        let own = || Metric::all().into_iter().filter(|m| m.set.is_none()).map(Metric::name);
         let metric =
             Metric::parse(metric, 0).ok_or_else(|| UnknownName::new("metric", metric, own()))?;
         Ok(Self { of: of.to_owned(), from: from.to_owned(), metric, margin })

@@ -179,7 +179,7 @@ mod tests {
             "accuracy,,CoLA,0.5,",
             "rank,LoRA,CoLA,1,\n\nrank,LoRA,CoLA,2,",
         ];
-        let texts = ["".to_owned(), "a,b\n".to_owned(), H.to_owned()].into_iter();
+        let texts = [String::new(), "a,b\n".to_owned(), H.to_owned()].into_iter();
         let texts = texts.chain(rows.map(|rows| format!("{H}{rows}\n")));
         let error = |text: String| Published::parse(&text, "t.csv").unwrap_err().to_string();
         let errors: Vec<String> = texts.map(error).collect();

@@ -67,7 +67,7 @@ impl<'a> Summary<'a> {
     }
 
     /// The one that the settings choose.
-    pub(crate) fn reported<'s>(both: &'s [Self; 2]) -> &'s Self {
+    pub(crate) fn reported(both: &[Self; 2]) -> &Self {
         let is_best = CheckpointChoice::reported(both[0].results) == CheckpointChoice::Best;
         &both[usize::from(is_best)]
     }
@@ -207,11 +207,11 @@ impl<'a> Summary<'a> {
 fn metrics(results: &Results, draws: impl Iterator<Item = u32> + Clone) -> Vec<Metric> {
     let other = results.runs.iter().any(|run| results.standard_metric(&run.task) != "accuracy");
     let asked = |name: &str| results.runs.iter().any(|run| run.ood.contains_key(name));
-    let filled = |metric: &Metric| match metric.set() {
+    let filled = |metric: &Metric| match metric.set {
         Some(set) => asked(set.name()),
         None => other || *metric != Metric::STANDARD,
     };
-    let at_all = |metric: Metric| match metric.draws() {
+    let at_all = |metric: Metric| match metric.draws {
         Some(_) => draws.clone().map(|k| metric.at(k)).collect(),
         None => vec![metric],
     };

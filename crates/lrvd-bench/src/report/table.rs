@@ -233,24 +233,24 @@ pub(crate) fn markdown(rows: &[Vec<String>]) -> String {
 
 /// The table for a terminal: aligned columns, no colour. More than a few methods become the rows of several tables.
 pub(crate) fn render_text(summary: &Summary<'_>) -> String {
-    let metrics = &summary.headline();
-    let mut tables: Vec<String> = if summary.methods.len() <= FEW_METHODS {
-        vec![align(&grid(summary, metrics))]
-    } else {
-        blocks(summary, metrics).iter().map(|groups| block_text(summary, groups)).collect()
-    };
-    tables.extend(footnote(summary, metrics));
-    tables.join("\n")
+    rendered(summary, align, block_text)
 }
 
 /// The table in markdown, parted as the text is.
 pub(crate) fn render_markdown(summary: &Summary<'_>) -> String {
+    rendered(summary, markdown, |summary, groups| markdown(&block_rows(summary, groups)))
+}
+
+fn rendered(
+    summary: &Summary<'_>,
+    grid_text: fn(&[Vec<String>]) -> String,
+    block_text: fn(&Summary<'_>, &[Group]) -> String,
+) -> String {
     let metrics = &summary.headline();
     let mut tables: Vec<String> = if summary.methods.len() <= FEW_METHODS {
-        vec![markdown(&grid(summary, metrics))]
+        vec![grid_text(&grid(summary, metrics))]
     } else {
-        let blocks = blocks(summary, metrics);
-        blocks.iter().map(|groups| markdown(&block_rows(summary, groups))).collect()
+        blocks(summary, metrics).iter().map(|groups| block_text(summary, groups)).collect()
     };
     tables.extend(footnote(summary, metrics));
     tables.join("\n")
@@ -274,7 +274,7 @@ pub(crate) fn render_runs(summary: &Summary<'_>) -> String {
     let rows = results.finished().flat_map(|run| {
         metrics.iter().filter_map(move |metric| {
             let value = metric.value(results, run, run.checkpoints.last.as_ref()?)?;
-            let draws = metric.draws().map_or_else(String::new, |draws| draws.to_string());
+            let draws = metric.draws.map_or_else(String::new, |draws| draws.to_string());
             let (arm, task, seed) = (run.method.clone(), run.task.clone(), run.seed.to_string());
             Some([arm, task, seed, metric.base().into_owned(), draws, value.to_string()])
         })
@@ -306,7 +306,7 @@ mod tests {
     use crate::settings::CheckpointChoice::Last;
 
     /// The results in all formats, of files some lines.
-    fn rendered(results: &Results) -> String {
+    fn all_formats(results: &Results) -> String {
         let rows = RowScores::default();
         let summary = Summary::new(results, &rows, Last);
         let files = render_csv(&summary) + "\n" + &render_runs(&summary);
@@ -326,10 +326,8 @@ mod tests {
         results.runs.retain(|run| run.method != "AdaLoRA" && (run.task != "rte" || run.seed == 1));
         set_accuracy(&mut results, "cola", "LoRA", &[(0.25, 0.5), (0.5, 0.5), (0.75, 0.5)]);
         set_accuracy(&mut results, "rte", "LoRA", &[(0.625, 0.5)]);
-        for run in results.runs.iter_mut().filter(|run| run.method == "BayesLoRA") {
-            run.method = "a,\"b\"".into();
-        }
-        insta::assert_snapshot!(rendered(&results));
+        insta::assert_snapshot!(all_formats(&results));
+        assert_eq!(quoted("a,\"b\"".into()), "\"a,\"\"b\"\"\"");
     }
 
     #[test]
@@ -337,7 +335,7 @@ mod tests {
         let mut results = sample_reasoning();
         results.runs.retain(|run| run.seed == 1 && run.task == "obqa");
         results.runs.retain(|run| ["LoRA", "SWAG"].contains(&run.method.as_str()));
-        insta::assert_snapshot!(rendered(&results));
+        insta::assert_snapshot!(all_formats(&results));
     }
 
     #[test]

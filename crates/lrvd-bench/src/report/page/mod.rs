@@ -184,7 +184,7 @@ fn metric_entry(metric: Metric) -> Value {
         Better::Lower => -1,
         Better::Neither => 0,
     };
-    json!({ "title": metric.at(0).title(), "drawn": metric.draws().is_some(), "better": better })
+    json!({ "title": metric.at(0).title(), "drawn": metric.draws.is_some(), "better": better })
 }
 
 /// All modules of the record, in the order of the network.
@@ -273,7 +273,7 @@ fn published_entry(row: &ComparisonRow) -> Value {
         "metric": row.metric.at(0).title(),
         "method": row.method,
         "task": task_label(&row.task),
-        "draws": row.metric.draws().unwrap_or(0),
+        "draws": row.metric.draws.unwrap_or(0),
         "measured": row.measured,
         "published": row.published,
         "difference": row.difference,

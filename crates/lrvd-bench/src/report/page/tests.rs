@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 
 use serde_json::Value;
 
@@ -95,7 +96,7 @@ fn the_page_has_the_terminals_words() {
         for (method, cell) in methods.as_object().unwrap() {
             let part = |name: &str| cell["obqa"][name].as_str().unwrap_or_default();
             let [text, std, behind, seeds] = ["text", "std_text", "behind", "seeds"].map(part);
-            shown += &format!("{metric}, {method}: {text}{std}{behind}; {seeds}\n");
+            writeln!(shown, "{metric}, {method}: {text}{std}{behind}; {seeds}").unwrap();
         }
     }
     for name in ["findings", "methods", "tasks", "sets", "kinds", "comparison"] {
