@@ -197,7 +197,7 @@ fn ece_floor(at: &Place<'_>) -> Option<f64> {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Metric {
     row: usize,
-    /// The set whose questions are told from a run's.
+    /// The set whose questions are separated from a run's.
     pub(crate) set: Option<Task>,
     /// 0 is the posterior mean; none for what does not depend on draws.
     pub(crate) draws: Option<u32>,
