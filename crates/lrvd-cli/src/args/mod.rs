@@ -1,6 +1,5 @@
 //! The command line, as types; no logic.
 
-mod bench;
 mod classifier;
 mod config;
 mod data;
@@ -15,7 +14,6 @@ use clap::{Args, Parser, Subcommand};
 use lrvd_bench::run::MAX_SEED;
 use lrvd_bench::settings::MAX_DRAWS;
 
-pub(crate) use bench::{BenchCommand, Keep, SuiteArguments};
 pub(crate) use classifier::{
     AbstainArguments, AbstainCommand, ClassifierArguments, EvalArguments, InputColumns,
     PredictArguments,
@@ -30,6 +28,7 @@ pub(crate) use generate::GenerateArguments;
 pub(crate) use serve::ServeArguments;
 pub(crate) use train::TrainArguments;
 
+use crate::commands::BenchCommand;
 use crate::printer::Format;
 use crate::progress::{LogFormat, ProgressStyle};
 
@@ -137,12 +136,12 @@ impl Command {
 }
 
 /// A seed within its range.
-fn seed() -> RangedI64ValueParser<u64> {
+pub(crate) fn seed() -> RangedI64ValueParser<u64> {
     RangedI64ValueParser::new().range(0..=MAX_SEED as i64)
 }
 
 /// A number of draws within its range.
-fn draws() -> RangedI64ValueParser<usize> {
+pub(crate) fn draws() -> RangedI64ValueParser<usize> {
     RangedI64ValueParser::new().range(0..=MAX_DRAWS as i64)
 }
 
@@ -165,7 +164,7 @@ fn share(text: &str) -> Result<f64, String> {
 }
 
 /// A count of at least one.
-fn count() -> RangedI64ValueParser<usize> {
+pub(crate) fn count() -> RangedI64ValueParser<usize> {
     RangedI64ValueParser::new().range(1..=1_000_000_000)
 }
 

@@ -16,6 +16,8 @@ mod serve;
 mod table;
 mod train;
 
+pub(crate) use bench::BenchCommand;
+
 use crate::args::{Arguments, Command};
 use crate::exit::ExitStatus;
 use crate::printer::Printer;
