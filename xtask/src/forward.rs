@@ -133,7 +133,7 @@ fn become_program(command: &mut Command) -> Result<ExitCode> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::commands::words;
+    use crate::words;
 
     fn check(given: &str, build: &str, program: &str) {
         let expected = Split { build: words(build), program: words(program) };

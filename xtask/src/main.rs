@@ -7,31 +7,173 @@
 #![allow(clippy::disallowed_methods, reason = "cargo and CI talk to it through the environment")]
 
 mod bench;
-mod commands;
+mod check;
+mod device;
 mod forward;
-mod help;
+mod golden;
+mod gpu_bench;
+mod pins;
 mod process;
+mod test;
 mod tidy;
 mod workspace;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
+use clap::{Args, Parser, Subcommand};
+
+const STATUS: &str = "\
+Exit status: 0, success; 1, failure; 2, invalid arguments; `glue`, `reasoning` and `lrvd` return the CLI's.";
+
+const FORWARDED: &str = "\
+`--features LIST` and `--no-default-features` before a `--` apply to the build: `cargo xtask glue --features cuda \
+--device cuda:0`. Arguments after a `--` are passed to the CLI unchanged. Signals are passed on, and the exit status is \
+the CLI's.";
+
+/// Checks, tests, reproductions and comparisons of speed.
+#[derive(Debug, Parser)]
+#[command(name = "cargo-xtask", bin_name = "cargo xtask", after_help = STATUS, max_term_width = 100)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Documentation tests, then all other tests; or only the tests that ARGS select.
+    ///
+    /// The runner is cargo-nextest if it is installed and `cargo test` otherwise; it gets ARGS:
+    /// `cargo xtask test -p lrvd-core gauge`.
+    Test(Passed),
+    /// The checks of a change, fastest first, or only the named stages.
+    ///
+    /// `advisories`, which needs the network, runs only when it is named.
+    Check {
+        #[arg(value_name = "STAGE", value_parser = check::names())]
+        stages: Vec<String>,
+    },
+    /// The invariants of docs/architecture.md, or only the named ones.
+    Tidy {
+        #[arg(value_name = "NAME", value_parser = tidy::names())]
+        names: Vec<String>,
+        /// List the invariants.
+        #[arg(long)]
+        list: bool,
+    },
+    /// The golden tests on any folders of recorded reference values.
+    ///
+    /// Prints one line for each folder, and below it the largest difference of every recorded tensor
+    /// beside its tolerance.
+    Golden {
+        /// Folders with an `expected.json`.
+        #[arg(value_name = "DIR", required = true)]
+        folders: Vec<PathBuf>,
+    },
+    /// The tests of values that must not move (crates/lrvd-cli/tests/cli/pins).
+    Pins {
+        /// Rewrite their files: state in CHANGELOG.md what moved and why.
+        #[arg(long)]
+        bless: bool,
+    },
+    /// Build the CLI in release mode, then run `lrvd bench glue ARGS…`.
+    #[command(disable_help_flag = true, after_help = FORWARDED)]
+    Glue(Passed),
+    /// Build the CLI in release mode, then run `lrvd bench reasoning ARGS…`.
+    #[command(disable_help_flag = true, after_help = FORWARDED)]
+    Reasoning(Passed),
+    /// Build the CLI in release mode, then run any command of it: `cargo xtask lrvd inspect DIR`.
+    #[command(disable_help_flag = true, after_help = FORWARDED)]
+    Lrvd(Passed),
+    /// Time training steps and predictions beside those of other programs.
+    ///
+    /// Both sides run interleaved, and their ratios are compared with targets. Writes docs/results/speed.md, or
+    /// speed.md and speed.json in the folder of `--out`. Comparisons with PyTorch need a Python with torch,
+    /// transformers and peft; without it they are listed as skipped. The machine should be idle. Operators alone:
+    /// `cargo bench -p lrvd-perf`.
+    Bench(bench::run::Options),
+    /// The device tests on `wgpu`, by default through Mesa's software Vulkan driver if it is installed.
+    WgpuTest(Passed),
+    /// The device tests on the first CUDA device.
+    CudaTest(Passed),
+    /// The device tests, then training steps beside PyTorch + PEFT, written to docs/results/gpu.md.
+    GpuBench(gpu_bench::Options),
+    /// Type check with the feature `cuda`, without its native parts.
+    CudaCheck,
+}
+
+/// Arguments for another program.
+#[derive(Debug, Args)]
+struct Passed {
+    #[arg(value_name = "ARGS", trailing_var_arg = true, allow_hyphen_values = true)]
+    arguments: Vec<String>,
+}
+
 fn main() -> ExitCode {
-    let mut arguments: Vec<String> = Vec::new();
-    for argument in std::env::args_os().skip(1) {
-        match argument.into_string() {
-            Ok(text) => arguments.push(text),
-            Err(raw) => {
-                eprintln!("error: argument `{}` is not valid UTF-8", raw.display());
-                return ExitCode::from(2);
+    let outcome = match Arguments::parse().command {
+        Command::Test(Passed { arguments }) => test::run(&arguments),
+        Command::Check { stages } => check::run(&stages),
+        Command::Tidy { names, list } => tidy::run(&names, list),
+        Command::Golden { folders } => golden::run(&folders),
+        Command::Pins { bless } => pins::run(bless),
+        Command::Glue(Passed { arguments }) => forward::suite("glue", &arguments),
+        Command::Reasoning(Passed { arguments }) => forward::suite("reasoning", &arguments),
+        Command::Lrvd(Passed { arguments }) => forward::lrvd(&[], &arguments),
+        Command::Bench(options) => bench::run::run(&options),
+        Command::WgpuTest(Passed { arguments }) => device::test(device::Backend::Wgpu, &arguments),
+        Command::CudaTest(Passed { arguments }) => device::test(device::Backend::Cuda, &arguments),
+        Command::GpuBench(options) => gpu_bench::run(&options),
+        Command::CudaCheck => device::cuda_check(),
+    };
+    outcome.unwrap_or_else(|error| {
+        eprintln!("error: {error:#}");
+        ExitCode::from(1)
+    })
+}
+
+/// Arguments as typed.
+#[cfg(test)]
+fn words(text: &str) -> Vec<String> {
+    text.split_whitespace().map(str::to_owned).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+    use clap::error::ErrorKind;
+
+    use super::*;
+
+    #[test]
+    fn every_command_has_help() {
+        Arguments::command().debug_assert();
+        for command in Arguments::command().get_subcommands() {
+            let name = command.get_name();
+            let asked = Arguments::try_parse_from(["xtask", name, "--help"]);
+            match name {
+                // The CLI prints its own.
+                "glue" | "reasoning" | "lrvd" => assert!(asked.is_ok(), "{name}"),
+                _ => assert_eq!(asked.map_err(|e| e.kind()).err(), Some(ErrorKind::DisplayHelp)),
             }
         }
     }
-    match commands::dispatch(&arguments) {
-        Ok(code) => code,
-        Err(error) => {
-            eprintln!("error: {error:#}");
-            ExitCode::from(1)
+
+    #[test]
+    fn options_of_other_programs_are_passed_on() {
+        for text in ["test -p lrvd-core gauge", "glue --profile quick -- --x", "lrvd --help"] {
+            let parsed = Arguments::try_parse_from(words(&format!("xtask {text}")));
+            let Ok(Arguments { command: Command::Test(p) | Command::Glue(p) | Command::Lrvd(p) }) =
+                parsed
+            else {
+                panic!("{text}");
+            };
+            assert_eq!(p.arguments, words(text)[1..], "{text}");
+        }
+        for text in
+            ["check nothing", "tidy nothing", "golden", "bench --fast", "gpu-bench --device cpu"]
+        {
+            assert!(Arguments::try_parse_from(words(&format!("xtask {text}"))).is_err(), "{text}");
         }
     }
 }

@@ -28,7 +28,7 @@ pub struct Spread {
 }
 
 impl Spread {
-    fn of(mut values: Vec<usize>) -> Option<Self> {
+    pub fn of(mut values: Vec<usize>) -> Option<Self> {
         values.sort_unstable();
         let last = values.len().checked_sub(1)?;
         let at = |share: f64| values[(share * last as f64).floor() as usize];
@@ -99,7 +99,6 @@ pub enum Described {
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct DataReport {
-    pub schema_version: u32,
     pub files: BTreeMap<String, String>,
     #[serde(flatten)]
     pub data: Described,
@@ -229,7 +228,6 @@ fn labelled(
         Ok(Shown::Labelled { input: text, label })
     };
     Ok(DataReport {
-        schema_version: 1,
         files: data.files(),
         data: Described::Labels {
             regression: goal.is_regression(),
@@ -292,7 +290,6 @@ fn texts(data: &TextSet, model: Option<&Opened>, max_length: usize) -> Result<Da
             .collect(),
     };
     Ok(DataReport {
-        schema_version: 1,
         files: data.files(),
         data: Described::Texts { columns: data.kind.clone() },
         max_length: None,

@@ -40,12 +40,17 @@ impl UnknownName {
     }
 }
 
+/// The `known` names for a message about `found`: at most ten, and the nearest one.
+pub(crate) fn one_of<T: AsRef<str>>(found: &str, known: &[T]) -> String {
+    format!("one of {}{}", quoted(known), meant(nearest(found, known)))
+}
+
 /// The end of a message that suggests a name.
 fn meant(suggestion: Option<&str>) -> String {
     suggestion.map_or_else(String::new, |name| format!("; did you mean `{name}`?"))
 }
 
-/// The known name within a third of its length in edits, the earliest of equals.
+/// The known name within a third of its length in edits, fewer than its characters, the earliest of equals.
 pub(crate) fn nearest<'a, T: AsRef<str>>(found: &str, known: &'a [T]) -> Option<&'a str> {
     let found = found.to_lowercase();
     known
@@ -53,7 +58,10 @@ pub(crate) fn nearest<'a, T: AsRef<str>>(found: &str, known: &'a [T]) -> Option<
         .map(AsRef::as_ref)
         .map(|name| (strsim::levenshtein(&found, &name.to_lowercase()), name))
         .min_by_key(|(distance, _)| *distance)
-        .filter(|(distance, name)| *distance <= name.chars().count().div_ceil(3))
+        .filter(|(distance, name)| {
+            let length = name.chars().count();
+            *distance <= length.div_ceil(3) && *distance < length
+        })
         .map(|(_, name)| name)
 }
 
@@ -105,6 +113,17 @@ mod tests {
         assert_eq!(head("naïve", 5), "naïve");
         assert_eq!(head("naïve", 0), "");
         assert_eq!(head("naïve", usize::MAX), "naïve");
+    }
+
+    #[test]
+    fn of_many_names_ten_and_the_nearest_are_shown() {
+        let names: Vec<String> = (0..77).map(|i| format!("intent_{i:02}")).collect();
+        let expected = (0..10).map(|i| format!("`intent_{i:02}`")).collect::<Vec<_>>().join(", ");
+        assert_eq!(
+            one_of("intent_4O", &names),
+            format!("one of {expected} and 67 more; did you mean `intent_40`?")
+        );
+        assert_eq!(one_of("other", &names[..2]), "one of `intent_00`, `intent_01`");
     }
 
     #[test]

@@ -16,11 +16,11 @@ use std::process::ExitCode;
 use clap::Parser;
 
 fn main() -> ExitCode {
-    let arguments = args::Arguments::parse();
+    let arguments = commands::Arguments::parse();
     process::run(arguments.command.keeps_pages(), || command(arguments))
 }
 
-fn command(arguments: args::Arguments) -> ExitCode {
+fn command(arguments: commands::Arguments) -> ExitCode {
     let printer = printer::Printer::new(arguments.global.format, arguments.global.quiet);
     let outcome = log::start();
     match outcome.and_then(|()| commands::run(arguments, printer)) {

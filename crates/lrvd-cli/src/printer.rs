@@ -18,6 +18,22 @@ pub(crate) enum Format {
     Json,
 }
 
+/// The envelope of every JSON document: what wrote it, and the version of its form.
+#[derive(Serialize)]
+struct Document<T> {
+    schema_version: u32,
+    /// Not in the lines of a command that writes many.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    command: Option<&'static str>,
+    #[serde(flatten)]
+    body: T,
+}
+
+/// Version of a command's documents: a number more for each change of a key's name or meaning.
+fn version(command: &str) -> u32 {
+    if command == "predict" { 2 } else { 1 }
+}
+
 /// Writes the output of a command.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Printer {
@@ -62,14 +78,25 @@ impl Printer {
         written(&printable_json(&serde_json::to_string(value)?))
     }
 
-    /// `value` as JSON, or as `text`.
+    /// The JSON document of a command.
+    pub(crate) fn document(self, command: &'static str, body: impl Serialize) -> Result<()> {
+        self.json(&Document { schema_version: version(command), command: Some(command), body })
+    }
+
+    /// One of the lines of a command, as JSON; `false` once the reader has closed the pipe.
+    pub(crate) fn document_line(self, command: &'static str, body: impl Serialize) -> Result<bool> {
+        self.json_line(&Document { schema_version: version(command), command: None, body })
+    }
+
+    /// `value` as the JSON document of a command, or as `text`.
     pub(crate) fn report<T: Serialize>(
         self,
+        command: &'static str,
         value: &T,
         text: impl FnOnce(&T) -> String,
     ) -> Result<()> {
         match self.format {
-            Format::Json => self.json(value),
+            Format::Json => self.document(command, value),
             Format::Text => self.data(&text(value)),
         }
     }

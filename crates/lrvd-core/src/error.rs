@@ -91,9 +91,9 @@ fn outside(low: f64, high: f64) -> String {
 }
 
 /// Names that a message shows.
-const NAMES: usize = 40;
+const NAMES: usize = 10;
 
-/// Names in backticks, separated by commas; of many the first 40, and how many more there are.
+/// Names in backticks, separated by commas; of many the first ten, and how many more there are.
 ///
 /// ```
 /// assert_eq!(lrvd_core::error::quoted(["a", "b"]), "`a`, `b`");
@@ -241,8 +241,8 @@ mod tests {
     #[test]
     fn of_many_names_some_are_shown() {
         let names = |n: usize| (0..n).map(|i| i.to_string());
-        assert!(quoted(names(40)).ends_with(", `39`"));
-        assert!(quoted(names(1_000_000)).ends_with(", `39` and 999960 more"));
+        assert!(quoted(names(10)).ends_with(", `9`"));
+        assert!(quoted(names(1_000_000)).ends_with(", `9` and 999990 more"));
         assert_eq!(quoted(names(0)), "");
     }
 

@@ -96,7 +96,7 @@ struct Lines;
 impl ProgressSink for Lines {
     fn event(&mut self, event: &Event) {
         match event {
-            Event::Evaluated { done, metric, value, total_rank } => {
+            Event::Evaluated { done, metric, value, total_rank, .. } => {
                 println!("step {done:3}: {metric} {value:.3}, total rank {total_rank}");
             }
             Event::Pruned { done, before, after } => {

@@ -9,6 +9,7 @@
 //! | `machine` | what the times belong to |
 //! | `report` | one entry for each comparison, as JSON |
 //! | `page` | the same as a page |
+//! | `run` | the command |
 
 pub(crate) mod machine;
 pub(crate) mod measure;
@@ -16,6 +17,7 @@ pub(crate) mod operators;
 pub(crate) mod page;
 pub(crate) mod programs;
 pub(crate) mod report;
+pub(crate) mod run;
 pub(crate) mod table;
 
 /// Who runs.

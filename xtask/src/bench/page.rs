@@ -2,12 +2,10 @@
 
 use std::fmt::Write as _;
 
-use anyhow::{Context, Result};
-use serde_json::Value;
-
 use super::machine::Machine;
 use super::report::{EQUAL_NLL, Entry, Measured};
 use super::table::RANK;
+use anyhow::{Context, Result};
 
 const BEGIN: &str = "<!-- written by `cargo xtask bench`: begin -->";
 const END: &str = "<!-- written by `cargo xtask bench`: end -->";
@@ -28,7 +26,7 @@ pub(crate) fn render(account: &Account<'_>, measured: &[Measured]) -> String {
     let mut out = format!("{BEGIN}\n\n");
     head(&mut out, account, measured);
     for one in measured {
-        tables(&mut out, one);
+        table(&mut out, one);
     }
     out.push_str(END);
     out.push('\n');
@@ -61,7 +59,7 @@ fn head(out: &mut String, account: &Account<'_>, measured: &[Measured]) {
          Unless stated otherwise: random weights, no padding, no dropout, single precision, rank {RANK}. A step is \
          forward, cross-entropy, backward, clipping of the gradient norm and AdamW. The sides of a table run interleaved, \
          A B A B, each as a separate process with one warm-up step. Times are medians over the steps of all \
-         rounds; a ratio is our time over the other's, in brackets for each round.\n",
+         rounds, beside the peak memory of the process; a ratio is our time over the other's, in brackets for each round.\n",
         machine.processor,
         machine.vector_units,
         machine.threads,
@@ -94,54 +92,35 @@ fn head(out: &mut String, account: &Account<'_>, measured: &[Measured]) {
     }
 }
 
-fn tables(out: &mut String, one: &Measured) {
+fn table(out: &mut String, one: &Measured) {
     let group = &one.group;
     let how = if group.is_criterions() {
         "By criterion, one after another in one process".to_owned()
     } else {
         format!("Rounds: {}, steps in each: {}", group.rounds, group.steps)
     };
-    let answers = one.samples.iter().any(|sample| sample.facts.get("draws").is_some());
     let _ = writeln!(
         out,
-        "### {}\n\n{}.\n\n\
-         | side | median, s | fastest, s | peak memory, MiB | {} |\n\
-         |---|---|---|---|---|---|{}",
-        group.title,
-        how,
-        if answers { "rank left | draws | NLL" } else { "trained values | adapter, KiB" },
-        if answers { "---|" } else { "" },
+        "### {}\n\n{how}.\n\n| comparison | ours | other | ratio | target | met |\n|---|---|---|---|---|---|",
+        group.title
     );
-    for (side, sample) in group.sides.iter().zip(&one.samples) {
-        let fact = |name: &str| sample.facts.get(name).and_then(Value::as_f64);
+    let side = |index: usize| {
+        let sample = &one.samples[index];
+        let peak = sample.facts["peak_rss_bytes"].as_f64();
+        let peak = peak.map(|bytes| format!(", {:.0} MiB", bytes / f64::from(1 << 20)));
+        let (label, seconds) = (&group.sides[index].label, digits(sample.median()));
+        format!("{label}: {seconds} s{}", peak.unwrap_or_default())
+    };
+    for Entry { comparison, ratio, by_round, met, .. } in one.entries() {
+        let rounds: Vec<String> = by_round.iter().map(|ratio| format!("{ratio:.2}")).collect();
+        let target = comparison.target.map(|target| format!("{target:.2}"));
+        let met = met.map(|met| if met { "yes" } else { "**no**" });
         let _ = writeln!(
             out,
-            "| {} | {} | {} | {} | {} |",
-            side.label,
-            digits(sample.median()),
-            sample.fastest().map(digits).unwrap_or_default(),
-            cell(fact("peak_rss_bytes").map(|bytes| bytes / f64::from(1 << 20))),
-            if answers {
-                let exact = |name: &str| fact(name).map(digits).unwrap_or_default();
-                let nll = fact("nll").map(|nll| format!("{nll:.4}")).unwrap_or_default();
-                format!("{} | {} | {nll}", cell(fact("rank")), exact("draws"))
-            } else {
-                let kilobytes = fact("adapter_bytes").map(|bytes| bytes / 1024.0);
-                format!("{} | {}", cell(fact("trainable_parameters")), cell(kilobytes))
-            },
-        );
-    }
-    out.push_str("\n| comparison | ratio | target | met |\n|---|---|---|---|\n");
-    for entry in one.entries() {
-        let rounds: Vec<String> =
-            entry.by_round.iter().map(|ratio| format!("{ratio:.2}")).collect();
-        let target = entry.comparison.target.map(|target| format!("{target:.2}"));
-        let met = entry.met.map(|met| if met { "yes" } else { "**no**" });
-        let _ = writeln!(
-            out,
-            "| `{}` | {:.2} ({}) | {} | {} |",
-            entry.comparison.name,
-            entry.ratio,
+            "| `{}` | {} | {} | {ratio:.2} ({}) | {} | {} |",
+            comparison.name,
+            side(comparison.ours),
+            side(comparison.reference),
             rounds.join(", "),
             target.unwrap_or_default(),
             met.unwrap_or_default(),
@@ -169,10 +148,6 @@ fn tables(out: &mut String, one: &Measured) {
         );
     }
     out.push('\n');
-}
-
-fn cell(value: Option<f64>) -> String {
-    value.map_or_else(String::new, |value| format!("{value:.0}"))
 }
 
 /// Three digits that count.
@@ -208,9 +183,8 @@ mod tests {
             "1 of 4 targets are met. **Missed**: `nano-lora-pytorch`, `nano-bayeslora-lora`, `nano-moment-matched-lora`.",
             "**Skipped**, no PyTorch: `smollm2-lora-pytorch`.",
             "**Failed**: `base`: it fell over",
-            "| LoRA | 3.00 | 2.00 | 3 |  | 2 |",
-            "| `nano-lora-pytorch` | 2.00 (2.00, 2.00) | 1.00 | **no** |",
-            "| `nano-bayeslora-pytorch` | 3.00 (3.00, 3.00) |  |  |",
+            "| `nano-lora-pytorch` | LoRA: 3.00 s, 3 MiB | PyTorch + PEFT, LoRA: 1.50 s, 3 MiB | 2.00 (2.00, 2.00) | 1.00 | **no** |",
+            " | 3.00 (3.00, 3.00) |  |  |",
             "Fitted: time grows as layers^",
         ] {
             assert!(page.contains(expected), "{expected}\n{page}");
@@ -219,20 +193,10 @@ mod tests {
 
     #[test]
     fn answers_are_shown_with_their_worth() {
-        let mut trained = measured("draws-trained");
-        for sample in &mut trained.samples {
-            sample.facts["draws"] = 2.25.into();
-            sample.facts["rank"] = 41.into();
-        }
         let mut page = String::new();
-        tables(&mut page, &trained);
-        for expected in [
-            "| rank left | draws | NLL |\n|---|---|---|---|---|---|---|\n",
-            "| 3 | 41 | 2.25 | 0.5000 |",
-            "`draws-trained-cascade-mean` counts as met only within 1 % of the NLL of \"ten draws, one by one\": +0.80 %.",
-        ] {
-            assert!(page.contains(expected), "{expected}\n{page}");
-        }
+        table(&mut page, &measured("draws-trained"));
+        let expected = "`draws-trained-cascade-mean` counts as met only within 1 % of the NLL of \"ten draws, one by one\": +0.80 %.";
+        assert!(page.contains(expected), "{page}");
     }
 
     #[test]
@@ -244,7 +208,7 @@ mod tests {
             new.starts_with("# Speed\n\n<!--")
                 && new.ends_with("end -->\n\n## What it shows\n\nThere.\n")
         );
-        assert!(!new.contains("old") && new.contains("| LoRA |"));
+        assert!(!new.contains("old") && new.contains("| LoRA: "));
         assert_eq!(replace(&new, &page).unwrap(), new);
         assert!(replace("# Speed\n", &page).is_err());
         assert!(replace(&format!("{END}{BEGIN}"), &page).is_err());

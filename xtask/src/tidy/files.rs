@@ -1,14 +1,10 @@
-//! What files of the repository hold, and how much.
+//! What files of the repository hold.
 
 use anyhow::Result;
 
 use crate::workspace::Workspace;
 
-/// Lines from which on a source file needs a reason.
-const LONG: usize = 800;
-/// How a long file gives its reason, in a comment near its top.
-const REASON: &str = "tidy: long because ";
-/// Lines among which the reason is looked for.
+/// Lines of a fixture among which its generator is looked for.
 const TOP: usize = 40;
 
 /// Roots of absolute paths that exist on one machine only. Written in two parts, so that this file
@@ -63,27 +59,6 @@ fn without_readme(files: &[String], readmes: &[&str]) -> Vec<String> {
     folders.into_iter().map(|f| format!("{f}: fixtures without a README")).collect()
 }
 
-/// Long source files say why.
-pub(crate) fn sizes(workspace: &Workspace) -> Result<Vec<String>> {
-    let mut findings = Vec::new();
-    for file in workspace.below("", ".rs") {
-        let text = workspace.text(file)?.unwrap_or_default();
-        if let Some(lines) = too_long(&text) {
-            findings
-                .push(format!("{file}: {lines} lines; split it, or say `{REASON}…` at its top"));
-        }
-    }
-    Ok(findings)
-}
-
-fn too_long(text: &str) -> Option<usize> {
-    let lines = text.lines().count();
-    let excused = text.lines().take(TOP).any(|l| {
-        l.trim_start().starts_with("//") && l.split_once(REASON).is_some_and(|(_, r)| !r.is_empty())
-    });
-    (lines > LONG && !excused).then_some(lines)
-}
-
 /// No file names a path of one machine or another registry.
 pub(crate) fn machine_paths(workspace: &Workspace) -> Result<Vec<String>> {
     let mut findings = Vec::new();
@@ -135,15 +110,6 @@ mod tests {
         }
         assert!(foreign_registry(&format!("{}mirror]", join(&REGISTRY[0]))).is_some());
         assert!(foreign_registry("[dependencies]").is_none());
-    }
-
-    #[test]
-    fn long_files_need_a_reason() {
-        let long = "x\n".repeat(LONG + 1);
-        assert_eq!(too_long(&long), Some(LONG + 1));
-        assert_eq!(too_long(&"x\n".repeat(LONG)), None);
-        assert_eq!(too_long(&format!("// {REASON}it is a table\n{long}")), None);
-        assert!(too_long(&format!("// {REASON}\n{long}")).is_some());
     }
 
     #[test]

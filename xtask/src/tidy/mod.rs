@@ -4,26 +4,27 @@
 //! them: the drawing of the architecture is executed.
 
 mod core;
-mod crates;
 mod documents;
 mod english;
+mod features;
 mod files;
-mod lints;
 mod manifest;
 mod modules;
 mod ops;
 mod sources;
+
+use std::process::ExitCode;
 
 use anyhow::{Result, bail};
 
 use crate::workspace::Workspace;
 
 /// A rule about the workspace.
-pub(crate) struct Invariant {
+struct Invariant {
     /// How the document and the command line call it.
-    pub(crate) name: &'static str,
+    name: &'static str,
     /// What must hold.
-    pub(crate) claim: &'static str,
+    claim: &'static str,
     /// Places where it does not, as `path:line: what`.
     check: fn(&Workspace) -> Result<Vec<String>>,
 }
@@ -35,33 +36,23 @@ macro_rules! rules {
 }
 
 /// All rules, in the order of the document.
-pub(crate) const INVARIANTS: &[Invariant] = rules! {
+const INVARIANTS: &[Invariant] = rules! {
     "core-is-plain", core::plain,
         "lrvd-core depends on error and serialisation macros only, and does no I/O";
-    "crate-directions", crates::directions,
-        "lrvd-core <- lrvd-burn <- lrvd-models <- lrvd-bench <- lrvd-cli; no way back";
     "module-directions", modules::directions,
         "the top-level modules of a crate use one another in one direction";
-    "terminal-in-cli", crates::terminal,
-        "argument parsing, progress bars and signal handlers are the CLI's";
-    "noise-is-an-argument", lints::noise,
-        "no process-wide seed, no random tensors of Burn, no dropout that hides its mask";
     "backends-in-ops", sources::backends,
         "code that is generic over Burn's backends stays in lrvd-burn's operators";
-    "environment-at-edges", lints::edges,
-        "environment and network are met in named files only";
     "operators-have-twins", ops::twins,
         "an operator with a hand-written form has a composite one, a backward node and a test";
     "one-version-table", manifest::versions,
         "every dependency comes from the workspace's table, where Burn is pinned exactly";
     "workspace-lints", manifest::lints,
         "every package inherits the workspace's lints";
-    "features-add-up", crates::features,
+    "features-add-up", features::add_up,
         "flex is the default; wgpu and cuda only add, through every crate above the core";
     "golden-has-origin", files::golden,
         "fixtures have a README that names their generator";
-    "file-sizes", files::sizes,
-        "no source file over 800 lines without a stated reason";
     "no-machine-paths", files::machine_paths,
         "no absolute path of some machine, no other registry in cargo's settings";
     "documents-hold", documents::hold,
@@ -72,8 +63,27 @@ pub(crate) const INVARIANTS: &[Invariant] = rules! {
         "docs/architecture.md lists exactly these invariants";
 };
 
+/// The invariants that can be named.
+pub(crate) fn names() -> Vec<&'static str> {
+    INVARIANTS.iter().map(|invariant| invariant.name).collect()
+}
+
+/// Checks all invariants or the named ones, or with `list` prints them.
+pub(crate) fn run(names: &[String], list: bool) -> Result<ExitCode> {
+    if list {
+        for invariant in INVARIANTS {
+            println!("{:<24} {}", invariant.name, invariant.claim);
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
+    let is_chosen =
+        |invariant: &&Invariant| names.is_empty() || names.iter().any(|n| n == invariant.name);
+    enforce(&Workspace::read()?, &INVARIANTS.iter().filter(is_chosen).collect::<Vec<_>>())?;
+    Ok(ExitCode::SUCCESS)
+}
+
 /// Checks `chosen`; an error lists every place that breaks one of them.
-pub(crate) fn enforce(workspace: &Workspace, chosen: &[&Invariant]) -> Result<()> {
+fn enforce(workspace: &Workspace, chosen: &[&Invariant]) -> Result<()> {
     let mut broken = 0;
     for invariant in chosen {
         let findings = (invariant.check)(workspace)?;

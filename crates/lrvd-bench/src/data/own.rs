@@ -12,7 +12,7 @@ use super::table::{self, Cell, Place, Table};
 use super::{Dataset, Example, Input, Label, Labelled, SourceFile, Split, SplitName, Validation};
 use crate::error::Result;
 use crate::task::Goal;
-use crate::text::quoted;
+use crate::text::{one_of, quoted};
 
 /// More distinct labels than this are hardly classes: a wrong column, most likely.
 const MOST_CLASSES: usize = 1000;
@@ -329,10 +329,8 @@ fn labelled(goal: &Goal, columns: &TextColumns, rows: Vec<RawRow>) -> Result<Vec
             };
         }
         ids.get(found.as_str()).map(|&id| Label::Class(id)).ok_or_else(|| {
-            let expected = quoted(&goal.classes);
-            anyhow!(
-                "{place}, column `{column}`: unknown label `{found}`, expected one of {expected}"
-            )
+            let expected = one_of(&found, &goal.classes);
+            anyhow!("{place}, column `{column}`: unknown label `{found}`, expected {expected}")
         })
     };
     let example = |Example { id, place, input, label: found }: RawRow| {

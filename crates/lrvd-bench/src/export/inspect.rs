@@ -22,8 +22,6 @@ use crate::adapter::{Adapter, Description, OpenOptions};
 use crate::backbone::{Architecture, local, open_weights};
 use crate::error::{Burn, Result};
 
-const SCHEMA_VERSION: u32 = 1;
-
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ModuleReport {
     pub path: String,
@@ -73,7 +71,6 @@ impl LoraConfig {
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct AdapterReport {
-    pub schema_version: u32,
     /// `adapter`, `run` or `checkpoint`.
     pub kind: &'static str,
     pub folder: String,
@@ -165,7 +162,6 @@ pub fn inspect_adapter(source: &Adapter) -> Result<AdapterReport> {
         m.log_alpha.iter().filter(|value| threshold.is_some_and(|limit| **value >= limit)).count()
     };
     Ok(AdapterReport {
-        schema_version: SCHEMA_VERSION,
         kind: source.kind.name(),
         folder: source.folder.display().to_string(),
         base_model: source.files.peft.config.base_model_name_or_path.clone(),
@@ -241,7 +237,6 @@ fn update_norm(host: &HostAdapter) -> f64 {
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct BaseReport {
-    pub schema_version: u32,
     pub kind: &'static str,
     /// `deberta` or `llama`.
     pub architecture: &'static str,
@@ -285,7 +280,6 @@ pub fn inspect_base(dir: &Path) -> Result<BaseReport> {
         Architecture::Llama(c) => ("llama", c.num_attention_heads, c.intermediate_size),
     };
     Ok(BaseReport {
-        schema_version: SCHEMA_VERSION,
         kind: "base",
         architecture: kind,
         folder: dir.display().to_string(),
@@ -307,7 +301,6 @@ const TOKENS: usize = 8;
 /// What a check found. A tensor that is missing, left over, of another shape or not finite is an error instead.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ModelCheck {
-    pub schema_version: u32,
     pub folder: String,
     /// Tensors of the checkpoint that the model holds; `None` where there is only an adapter.
     pub base_tensors: Option<usize>,
@@ -327,7 +320,6 @@ pub fn check_model(dir: &Path, device: &Device, allow_changed: bool) -> Result<M
     let source = source.then(|| Adapter::open(dir, &options, device)).transpose()?;
     let adapter = source.as_ref().map(|source| &source.files.peft);
     let mut check = ModelCheck {
-        schema_version: 1,
         folder: dir.display().to_string(),
         base_tensors: None,
         unused_tensors: 0,

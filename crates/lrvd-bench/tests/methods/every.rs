@@ -155,7 +155,7 @@ struct StopInTheCut<'a>(&'a AtomicBool);
 
 impl ProgressSink for StopInTheCut<'_> {
     fn event(&mut self, event: &Event) {
-        if matches!(event, Event::Note(text) if text.contains("directions: ")) {
+        if matches!(event, Event::Searching { .. }) {
             assert!(!self.0.swap(true, Ordering::Relaxed), "no other size is tried after the stop");
         }
     }

@@ -9,7 +9,7 @@ use super::batches::Batches;
 use super::config::{Plan, TrainConfig};
 use super::method::{Method, RankChange};
 use super::model::Model;
-use super::progress::Event;
+use super::progress::{Event, Pace};
 use super::search::{cut, settle};
 use super::state::{BestInfo, BestModel, EvalPoint, Evaluation, RankCause, RankEvent, TrainState};
 use super::step::{StepContext, train_step};
@@ -148,7 +148,8 @@ where
 {
     let Stretch { config, until, further, rate } = *stretch;
     let steps = until + further;
-    let (start, clock, mut examples) = (state.done, Instant::now(), 0);
+    let start = state.done;
+    let mut pace = Pace::after(state.journal.history.len(), state.journal.evaluate_seconds);
     let mut last = None;
     while state.done < until {
         if let Some(best) =
@@ -164,7 +165,7 @@ where
         let step = state.done;
         let factor = method.rate_factor(step, rate(step));
         let micro_batches = batches.next_step()?;
-        examples += micro_batches.iter().map(Batch::rows).sum::<usize>();
+        let examples = micro_batches.iter().map(Batch::rows).sum::<usize>();
         if step == start {
             let sizes = |of: fn(&Batch<B::Input>) -> usize| {
                 micro_batches.iter().map(of).collect::<Vec<_>>()
@@ -179,28 +180,32 @@ where
         state.done += 1;
         state.position =
             serde_json::to_value(batches.position()).map_err(|error| Error::position(&error))?;
-        state.journal.train_seconds += begun.elapsed().as_secs_f64();
+        let seconds = begun.elapsed().as_secs_f64();
+        state.journal.train_seconds += seconds;
+        pace.step(examples, seconds);
         let (done, parts) = (state.done, taken.parts);
         last = Some((parts, factor));
         trace!(done, loss = parts.loss, nll = parts.nll, kl = parts.kl, factor, "step");
-        let seconds = clock.elapsed().as_secs_f64();
+        let every = config.evaluate_every;
         observer.event(&Event::Step {
             done,
             loss: parts.loss,
             nll: parts.nll,
             kl: parts.kl,
             total_rank: method.ranks(&state.model).values().sum(),
-            examples_per_second: examples as f64 / seconds,
-            seconds_left: seconds / (done - start) as f64 * (steps - done) as f64,
+            examples_per_second: pace.examples_per_second(),
+            seconds_left: pace.seconds_left(done, steps, every),
         });
         // The end of the run is evaluated when its model is settled.
-        let due = done < steps && done.is_multiple_of(config.evaluate_every);
+        let due = done < steps && done.is_multiple_of(every);
+        let clock = Instant::now();
         if due {
             evaluate(state, method, observer, Some(parts), factor)?;
         }
         let stops = observer.stops() && done < steps;
         if due || stops {
             observer.checkpoint(state, method)?;
+            pace.evaluation(clock.elapsed().as_secs_f64());
         }
         if stops {
             return Ok((Outcome::Stopped, last));
@@ -306,6 +311,7 @@ where
     state.journal.evaluate_seconds += begun.elapsed().as_secs_f64();
     // A loss is shown as it is, though the score that is compared has its sign turned.
     let value = metrics.get(&metric).copied().or(score).unwrap_or(f64::NEG_INFINITY);
-    observer.event(&Event::Evaluated { done: step, metric, value, total_rank });
+    let nll = metrics.get("nll").copied();
+    observer.event(&Event::Evaluated { done: step, metric, value, nll, total_rank });
     Ok(())
 }

@@ -18,6 +18,8 @@ use std::time::Instant;
 use lrvd_core::prune::PairedDifference;
 use lrvd_core::schedule::LrSchedule;
 
+use tracing::debug;
+
 use super::batches::Batches;
 use super::config::range;
 use super::fit::{Observer, Outcome, record_ranks, warn_if_empty};
@@ -106,9 +108,9 @@ where
             short = middle;
         }
         points.push(found);
-        let (n, all) = (found.total_rank, order.len());
-        let text = format!("{n} of {all} directions: {}", compared(&found, search.margin));
-        observer.event(&Event::Note(text));
+        let (total_rank, of) = (found.total_rank, order.len());
+        debug!(total_rank, of, found = compared(&found, search.margin), "tried");
+        observer.event(&Event::Searching { total_rank, of });
     }
     keep(&mut whole, &order, sizes[enough], None);
     let rows = batches.take_in()?;
@@ -168,7 +170,7 @@ where
     let keeps = losses.len() >= ROWS && found.upper <= search.margin;
     choice.refined = Some(found);
     let text = if keeps {
-        format!("refined: {}", compared(&found, search.margin))
+        format!("refined: loss {}", compared(&found, search.margin))
     } else if losses.len() < ROWS {
         format!(
             "{} held-out rows do not show what the refinement does: it fits the variances alone",
@@ -176,7 +178,7 @@ where
         )
     } else {
         format!(
-            "the means of before the refinement stay, with its variances: {}",
+            "the means of before the refinement stay, with its variances: loss {}",
             compared(&found, search.margin)
         )
     };
@@ -250,7 +252,7 @@ fn point(total_rank: usize, losses: &[f64], whole: &[f64]) -> Result<ChoicePoint
 fn compared(point: &ChoicePoint, margin: f64) -> String {
     let ChoicePoint { loss, difference, upper, .. } = point;
     format!(
-        "held-out loss {loss:.4} against {:.4} of the whole model (difference {difference:.4}, 95 % bound {upper:.4}, margin {margin})",
+        "{loss:.4} against {:.4} with all ranks; the difference is at most {upper:.4} with 95 % confidence, the margin is {margin}",
         loss - difference
     )
 }
@@ -274,24 +276,26 @@ impl fmt::Display for Choice {
             let Self { margin, .. } = *self;
             return write!(
                 f,
-                "kept {} of {all} directions: {}",
+                "held-out rows choose {} of {all} ranks: loss {}",
                 kept.total_rank,
                 compared(kept, margin)
             );
         }
-        write!(f, "kept all {all} directions: ")?;
         if self.rows < ROWS {
             let rows = self.rows;
             return write!(
                 f,
-                "{rows} held-out rows are too few to show that fewer are enough ({ROWS} are needed)"
+                "all {all} ranks stay: {rows} held-out rows are too few to show that fewer are enough ({ROWS} are needed)"
             );
         }
         match self.points[1..].iter().max_by_key(|point| point.total_rank) {
-            Some(point) => {
-                write!(f, "{} have a {}", point.total_rank, compared(point, self.margin))
-            }
-            None => write!(f, "there are no fewer"),
+            Some(point) => write!(
+                f,
+                "held-out rows choose all {all} ranks: with {} the loss is {}",
+                point.total_rank,
+                compared(point, self.margin)
+            ),
+            None => write!(f, "all {all} ranks stay: no size below is tried"),
         }
     }
 }
@@ -318,11 +322,17 @@ mod tests {
         let points = vec![point(576, 0.0, 0.0), point(16, 0.03, 0.04), point(40, 0.002, 0.006)];
         let (step, margin, refined) = (100, 0.01, None);
         let choice = Choice { step, rows: 1000, margin, points, chosen: 2, refined };
-        let compared = "held-out loss 0.2910 against 0.2890 of the whole model (difference 0.0020, 95 % bound 0.0060, margin 0.01)";
-        assert_eq!(choice.to_string(), format!("kept 40 of 576 directions: {compared}"));
+        let compared = "0.2910 against 0.2890 with all ranks; the difference is at most 0.0060 with 95 % confidence, the margin is 0.01";
+        assert_eq!(
+            choice.to_string(),
+            format!("held-out rows choose 40 of 576 ranks: loss {compared}")
+        );
         let short = Choice { chosen: 0, ..choice.clone() }.to_string();
-        assert_eq!(short, format!("kept all 576 directions: 40 have a {compared}"));
+        assert_eq!(
+            short,
+            format!("held-out rows choose all 576 ranks: with 40 the loss is {compared}")
+        );
         let few = Choice { chosen: 0, rows: 40, ..choice }.to_string();
-        assert!(few.starts_with("kept all 576 directions: 40 held-out rows are too few"), "{few}");
+        assert!(few.starts_with("all 576 ranks stay: 40 held-out rows are too few"), "{few}");
     }
 }

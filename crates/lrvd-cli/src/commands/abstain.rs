@@ -1,13 +1,48 @@
 //! `lrvd abstain`
 
+use clap::{Args, Subcommand};
 use lrvd_bench::adapter::{SavedClassifier, fit_abstention};
 use lrvd_bench::data::Split;
 
+use serde_json::json;
+
 use super::Outcome;
-use super::eval::{Evaluated, draws, evaluated};
-use crate::args::{AbstainArguments, AbstainCommand};
+use super::eval::{EvalArguments, Evaluated, draws, evaluated};
+use crate::args;
 use crate::exit::ExitStatus;
 use crate::printer::{Format, Printer};
+
+const EXAMPLES: &str = "\
+Examples:
+  lrvd abstain fit runs/mine --data held-out.csv                    at most 5 % wrong, with 95 % confidence
+  lrvd abstain fit runs/mine --data held-out.csv --risk 0.01 --delta 0.1
+  lrvd abstain fit runs/mine --data held-out.csv --draws 10 && lrvd predict runs/mine --draws 10 < lines.txt
+
+The rows must not have been used to train or to select the model; files that were are an error. The threshold is the largest
+entropy at which the error rate of given answers on further texts of the same kind is at most RISK, with confidence
+1 - DELTA (fixed-sequence testing, Angelopoulos et al. 2021). RISK 0.05 needs at least 59 rows, RISK 0.01 at least 299. The
+threshold is saved beside the adapter; `lrvd predict` gives no label above it.";
+
+/// Commands of `lrvd abstain`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum AbstainCommand {
+    /// Fit the entropy above which no answer is given, for a target error rate.
+    #[command(after_help = EXAMPLES)]
+    Fit(Box<AbstainArguments>),
+}
+
+/// Options of `lrvd abstain fit`.
+#[derive(Debug, Args)]
+pub(crate) struct AbstainArguments {
+    #[command(flatten)]
+    pub(crate) eval: EvalArguments,
+    /// Largest error rate of the answers that are given.
+    #[arg(long, value_name = "RISK", default_value = "0.05", value_parser = args::share, allow_negative_numbers = true)]
+    pub(crate) risk: f64,
+    /// Probability that the error rate is larger than RISK; the confidence is 1 - DELTA.
+    #[arg(long, value_name = "DELTA", default_value = "0.05", value_parser = args::share, allow_negative_numbers = true)]
+    pub(crate) delta: f64,
+}
 
 /// Fits the threshold and keeps it beside the adapter.
 pub(super) fn run(command: AbstainCommand, printer: Printer) -> Outcome {
@@ -24,16 +59,14 @@ pub(super) fn run(command: AbstainCommand, printer: Printer) -> Outcome {
         classifier.check_unseen(labelled)
     };
     // As many draws as the answers of `lrvd predict` have.
-    let numbers = |classifier: &SavedClassifier| draws(&eval.classifier, classifier);
+    let numbers = |classifier: &SavedClassifier| draws(&eval.adapter, classifier);
     let Evaluated { classifier, labelled, draws, evaluation, .. } =
         evaluated(&eval, check, numbers, printer)?;
     let found = fit_abstention(&classifier, &labelled, &evaluation, draws, risk, delta)?;
     match printer.format() {
-        Format::Json => printer.json(&serde_json::json!({
-            "schema_version": 1,
-            "draws": draws,
-            "abstention": found,
-        }))?,
+        Format::Json => {
+            printer.document("abstain fit", json!({ "draws": draws, "abstention": found }))?;
+        }
         Format::Text => printer.data(&format!(
             "threshold: an entropy of {:.4} nats. Of these {} rows {:.1} % are answered, and {:.2} % of the answers are \
              wrong. With {} % confidence the error rate on further rows of the same kind is at most {:.2} %.",

@@ -1,12 +1,19 @@
 //! `lrvd completions`
 
-use clap::CommandFactory;
-use clap_complete::generate;
+use clap::{Args, CommandFactory};
+use clap_complete::{Shell, generate};
 
-use super::Outcome;
-use crate::args::{Arguments, CompletionsArguments};
+use super::{Arguments, Outcome};
 use crate::exit::ExitStatus;
 use crate::printer::Printer;
+
+/// Options of `lrvd completions`.
+#[derive(Debug, Args)]
+pub(crate) struct CompletionsArguments {
+    /// Shell.
+    #[arg(value_enum)]
+    pub(crate) shell: Shell,
+}
 
 /// Prints the script.
 pub(super) fn run(arguments: CompletionsArguments, printer: Printer) -> Outcome {

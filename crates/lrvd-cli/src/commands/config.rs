@@ -1,8 +1,9 @@
 //! `lrvd config`
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::bail;
+use clap::{Args, Subcommand};
 use lrvd_bench::settings::{ConfigOverrides, Preset, Training, ValidConfig, schema, template};
 use lrvd_bench::{Result, UnknownName};
 use lrvd_burn::files::write_atomic;
@@ -10,9 +11,94 @@ use serde_json::{Value, json};
 
 use super::Outcome;
 use super::table::table;
-use crate::args::{ConfigCommand, SettingsArguments, TrainingArgument};
+use crate::args::SettingsArguments;
 use crate::exit::ExitStatus;
 use crate::printer::{Format, Printer};
+
+const INIT_EXAMPLES: &str = "\
+Examples:
+  lrvd config init                                 writes run.toml, for `lrvd train --config run.toml`
+  lrvd config init mine.toml --preset constant-weight
+  lrvd config init words.toml --task language      for a language model
+  lrvd config init --force                         replaces an existing run.toml
+
+The file has the preset's values of common settings, each below a line that explains it. `lrvd config show` prints all
+settings, and `lrvd config schema` lets an editor complete them.";
+
+const SHOW_EXAMPLES: &str = "\
+Examples:
+  lrvd config show > run.toml                      a file to edit, for `lrvd train --config run.toml`
+  lrvd config show --preset author-glue
+  lrvd config show --task language                 for a language model
+  lrvd config show --config run.toml --set steps=2000
+
+Prints all settings as training would use them, with 1000 steps by default.";
+
+const CHECK_EXAMPLES: &str = "\
+Examples:
+  lrvd config check run.toml                       lists changes to the preset, or the errors
+  lrvd config check run.toml --task language       for a file without `task = \"language\"`
+  lrvd config check run.toml --format json
+  lrvd config check runs/mine.toml && lrvd train --config runs/mine.toml ...
+
+No data or model is loaded. An unknown key, a value of the wrong type and a value out of range are errors.";
+
+const SCHEMA_EXAMPLES: &str = "\
+Examples:
+  lrvd config schema > lrvd.schema.json            beside run.toml, which names it in its first line
+  lrvd config schema | jq '.properties | keys'     every setting
+  lrvd config schema | jq .properties.prune
+
+JSON schema, draft 2020-12. Editors that read the line `#:schema ./lrvd.schema.json` of a TOML file (Taplo, Even
+Better TOML) then complete and explain keys and values, and mark errors.";
+
+/// Commands of `lrvd config`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum ConfigCommand {
+    /// Write a settings file to start from.
+    #[command(after_help = INIT_EXAMPLES)]
+    Init {
+        /// The file.
+        #[arg(value_name = "FILE.toml", default_value = "run.toml")]
+        file: PathBuf,
+        /// Settings to start from: default, constant-weight, paper-glue, author-glue [default: default].
+        #[arg(long, value_name = "NAME")]
+        preset: Option<String>,
+        #[command(flatten)]
+        training: TrainingArgument,
+        /// Replace an existing file.
+        #[arg(long)]
+        force: bool,
+    },
+    /// Print settings as a file for `--config`.
+    #[command(after_help = SHOW_EXAMPLES)]
+    Show {
+        #[command(flatten)]
+        settings: SettingsArguments,
+        #[command(flatten)]
+        training: TrainingArgument,
+    },
+    /// Check a settings file, and list what it changes.
+    #[command(after_help = CHECK_EXAMPLES)]
+    Check {
+        /// The file.
+        #[arg(value_name = "FILE.toml")]
+        file: PathBuf,
+        #[command(flatten)]
+        training: TrainingArgument,
+    },
+    /// Print the JSON schema of settings files, for editors.
+    #[command(after_help = SCHEMA_EXAMPLES)]
+    Schema,
+}
+
+/// What the settings are for, without data to infer it from.
+#[derive(Debug, Args)]
+pub(crate) struct TrainingArgument {
+    /// What is trained: classifier, language [default: the file's, or classifier].
+    #[arg(long, value_name = "NAME")]
+    pub(crate) task: Option<String>,
+}
 
 /// Settings from a preset, a file and assignments, for `training` or for what the file says.
 pub(super) fn overrides(
@@ -92,13 +178,9 @@ fn check(config: ConfigOverrides, printer: Printer) -> Result<()> {
         Format::Json => {
             let change = |(key, from, to): &(String, Value, Value)| json!({ "key": key, "from": from, "to": to });
             let changes: Vec<Value> = changes.iter().map(change).collect();
-            let report = json!({
-                "schema_version": 1,
-                "task": training.name(),
-                "preset": config.preset,
-                "changes": changes,
-            });
-            printer.json(&report)?;
+            let body =
+                json!({ "task": training.name(), "preset": config.preset, "changes": changes });
+            printer.document("config check", body)?;
         }
         Format::Text => {
             let row = |(key, from, to): &(String, Value, Value)| {
@@ -122,5 +204,37 @@ fn plain(value: &Value) -> String {
         Value::Null => "none".to_owned(),
         Value::String(text) => text.clone(),
         other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_file_to_start_from_changes_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("run.toml");
+        for training in Training::ALL {
+            for preset in ["default", "constant-weight", "paper-glue", "author-glue"] {
+                let preset = preset_named(preset).unwrap();
+                let text = template(training, preset).unwrap();
+                assert!(text.starts_with("#:schema ./lrvd.schema.json\n"), "{text}");
+                write(&file, &text, true).unwrap();
+                let read = ConfigOverrides::new(None, None, Some(&file)).unwrap();
+                assert_eq!(read.training(), training);
+                let read = read.finish().unwrap();
+                let usual = preset_of(&read, training).unwrap();
+                assert_eq!(read.changes(&usual).unwrap(), [], "{text}");
+                let own = ConfigOverrides::new(Some(training), Some(preset), None).unwrap();
+                let [read, own] = [read, own.finish().unwrap()]
+                    .map(|config| config.to_toml(training, &usual).unwrap());
+                assert_eq!(read, own);
+            }
+        }
+        let text = std::fs::read_to_string(&file).unwrap();
+        let length = "\n# Longest encoded input.\nmax_length = 1024\n";
+        assert_eq!(text.contains(length), text.contains("task = \"language\""), "{text}");
     }
 }

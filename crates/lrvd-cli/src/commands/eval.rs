@@ -1,8 +1,10 @@
 //! `lrvd eval`
 
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 
 use anyhow::bail;
+use clap::Args;
 use lrvd_bench::Result;
 use lrvd_bench::adapter::{
     Adapter, Evaluation, LoadOptions, OpenOptions, SavedClassifier, evaluate,
@@ -11,32 +13,80 @@ use lrvd_bench::data::Split;
 use lrvd_bench::record::{Metrics, Reliability};
 use lrvd_bench::task::Task;
 use lrvd_burn::device;
-use serde::Serialize;
+use serde_json::json;
 
 use super::{Outcome, language, table};
-use crate::args::{ClassifierArguments, EvalArguments, InputColumns};
+use crate::args::{AdapterArguments, InputColumns, TextArguments};
 use crate::exit::ExitStatus;
 use crate::printer::{Format, Printer};
 
-/// The JSON on standard output.
-#[derive(Serialize)]
-struct Report<'a> {
-    schema_version: u32,
-    adapter: String,
-    data: String,
-    rows: usize,
-    labels: &'a [String],
-    seed: u64,
-    metrics: &'a BTreeMap<u32, Metrics>,
-    reliability: &'a BTreeMap<u32, Reliability>,
+pub(super) const EXAMPLES: &str = "\
+Examples:
+  lrvd eval runs/mine --data test.tsv
+  lrvd eval runs/mine --data test.csv --draws 20 --out predictions.jsonl
+  lrvd eval ADAPTER --task sst2 --data-dir GLUE --model microsoft/deberta-v3-base
+
+DIR is the output of `lrvd train`, its adapter folder, or any PEFT adapter of a DeBERTa classifier. The metrics of a language
+model are the negative log-likelihood per token, its exponential (the perplexity), next-token accuracy and calibration;
+`--out` then has each text's number of tokens and their mean `nll`, by number of draws.
+
+The row k = 0 is the posterior mean; the row k = K averages the probabilities of K fixed draws.
+`--out` writes one JSON object a line with the keys of `lrvd predict`; those after `label` are by
+number of draws:
+
+  id                   the row, counted from 0, or the example's id
+  label                the right answer: the number of a class, counted from 0, or a score
+  probs                probabilities in label order, or the one score
+  entropy              of the probabilities, nats
+  mutual_information   between answer and weights, nats; absent without draws";
+
+/// Options of `lrvd eval`.
+#[derive(Debug, Args)]
+pub(crate) struct EvalArguments {
+    #[command(flatten)]
+    pub(crate) adapter: AdapterArguments,
+    /// Labelled examples: `.tsv`, `.csv`, `.jsonl`, `.json` or `.parquet`.
+    #[arg(long, value_name = "FILE", required_unless_present = "task")]
+    pub(crate) data: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) columns: InputColumns,
+    /// Column or key of the label [default: as in training].
+    #[arg(long, value_name = "NAME")]
+    pub(crate) label_column: Option<String>,
+    #[command(flatten)]
+    pub(crate) language: TextArguments,
+    /// The validation split of a GLUE task instead of a file.
+    #[arg(long, value_name = "NAME", requires = "data_dir", conflicts_with_all = ["data", "text_column", "pair_column", "choice_columns", "label_column"])]
+    pub(crate) task: Option<String>,
+    /// Folder of the GLUE data.
+    #[arg(long, value_name = "DIR", requires = "task")]
+    pub(crate) data_dir: Option<PathBuf>,
+    /// File for the predictions, one JSON object per line.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) out: Option<PathBuf>,
+    /// Replace the file of `--out` if it exists.
+    #[arg(long, requires = "out")]
+    pub(crate) force: bool,
+}
+
+impl EvalArguments {
+    /// The file for the predictions, which must not exist without `--force`.
+    pub(crate) fn out(&self) -> Result<Option<&Path>> {
+        match self.out.as_deref() {
+            Some(file) if file.exists() && !self.force => {
+                bail!("`{}` exists: `--force` replaces it", file.display())
+            }
+            file => Ok(file),
+        }
+    }
 }
 
 /// Evaluates and prints.
 pub(super) fn run(arguments: EvalArguments, printer: Printer) -> Outcome {
-    if Adapter::is_for_texts(&arguments.classifier.dir)? {
+    if Adapter::is_for_texts(&arguments.adapter.dir)? {
         return language::eval(arguments, printer);
     }
-    let asked = arguments.classifier.draws;
+    let asked = arguments.adapter.draws;
     let numbers = |classifier: &SavedClassifier| classifier.draws(asked);
     let Evaluated { classifier, data, seed, evaluation, .. } =
         evaluated(&arguments, |_, _| Ok(()), numbers, printer)?;
@@ -47,17 +97,16 @@ pub(super) fn run(arguments: EvalArguments, printer: Printer) -> Outcome {
     match printer.format() {
         Format::Text => printer.data(&table::metrics(&metrics, &reliability))?,
         Format::Json => {
-            let report = Report {
-                schema_version: 1,
-                adapter: classifier.folder().display().to_string(),
-                data,
-                rows: evaluation.rows(),
-                labels: &classifier.info.goal.classes,
-                seed,
-                metrics: &metrics,
-                reliability: &reliability,
-            };
-            printer.json(&report)?;
+            let body = json!({
+                "adapter": classifier.folder().display().to_string(),
+                "data": data,
+                "rows": evaluation.rows(),
+                "labels": classifier.info.goal.classes,
+                "seed": seed,
+                "metrics": metrics,
+                "reliability": reliability,
+            });
+            printer.document("eval", body)?;
         }
     }
     Ok(ExitStatus::Done)
@@ -83,11 +132,11 @@ pub(super) fn evaluated(
     printer: Printer,
 ) -> Result<Evaluated> {
     let out = arguments.out()?;
-    let classifier = load(&arguments.classifier, printer)?;
+    let classifier = load(&arguments.adapter, printer)?;
     let (data, labelled) = labelled(&classifier, arguments)?;
     check(&classifier, &labelled)?;
     let draws = numbers(&classifier)?;
-    let seed = arguments.classifier.seed.unwrap_or(classifier.info.run.seed);
+    let seed = arguments.adapter.seed.unwrap_or(classifier.info.run.seed);
     let evaluation = evaluate(&classifier, &labelled.examples, draws, seed)?;
     if let Some(file) = out {
         evaluation.write_predictions(file)?;
@@ -116,16 +165,13 @@ fn labelled(classifier: &SavedClassifier, arguments: &EvalArguments) -> Result<(
 }
 
 /// Draws of an answer that is given: the mean where the command line names no number, unless it says how draws are made.
-pub(super) fn draws(
-    arguments: &ClassifierArguments,
-    classifier: &SavedClassifier,
-) -> Result<usize> {
+pub(super) fn draws(arguments: &AdapterArguments, classifier: &SavedClassifier) -> Result<usize> {
     let is_spared = arguments.policy.policy().asked().is_some();
     classifier.draws(arguments.draws.or((!is_spared).then_some(0)))
 }
 
 /// Loads the classifier that the command line names.
-pub(super) fn load(arguments: &ClassifierArguments, printer: Printer) -> Result<SavedClassifier> {
+pub(super) fn load(arguments: &AdapterArguments, printer: Printer) -> Result<SavedClassifier> {
     let device = device::open(&arguments.device)?;
     let policy = arguments.policy.policy();
     let options = LoadOptions { open: open_options(arguments), policy, precision: None };
@@ -135,7 +181,7 @@ pub(super) fn load(arguments: &ClassifierArguments, printer: Printer) -> Result<
 }
 
 /// How the adapter that the command line names is opened.
-pub(super) fn open_options(arguments: &ClassifierArguments) -> OpenOptions {
+pub(super) fn open_options(arguments: &AdapterArguments) -> OpenOptions {
     OpenOptions {
         model: arguments.model.clone(),
         allow_other_base: arguments.allow_other_base,

@@ -1,38 +1,82 @@
 //! `lrvd export`
 
-use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use anyhow::bail;
+use clap::{Args, ValueEnum};
 use lrvd_bench::adapter::{Adapter, OpenOptions};
 use lrvd_bench::export::{GgufExport, MergeReport, export_gguf, export_merged, export_peft};
 use lrvd_bench::{Kind, Result, kind_of};
 use lrvd_burn::device;
 use lrvd_burn::peft::{CapReport, ExportLayout, ExportSummary};
-use serde::Serialize;
+use serde_json::json;
 
 use super::Outcome;
-use crate::args::{ExportArguments, ExportFormat, Layout};
+use crate::args;
 use crate::exit::ExitStatus;
 use crate::printer::{Format, Printer};
 
-/// The JSON on standard output.
-#[derive(Serialize)]
-struct Report<'a> {
-    schema_version: u32,
-    format: &'static str,
-    layout: &'static str,
-    out: String,
-    max_rank: usize,
-    modules: usize,
-    ranks: &'a BTreeMap<String, usize>,
-    dropped: &'a [String],
-    zero_module: Option<&'a str>,
-    folded: &'a [String],
-    posterior: bool,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    cap_error: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    cap_errors: Option<BTreeMap<String, f64>>,
+pub(super) const EXAMPLES: &str = "\
+Examples:
+  lrvd export --to peft runs/mine --out adapter
+  lrvd export --to peft runs/mine --out adapter-for-server --layout uniform
+  lrvd export --to peft runs/mine --out adapter-r4 --cap-rank 4
+  lrvd export --to peft runs/mine/checkpoints/step-00000400 --out adapter-400
+  lrvd export --to merged runs/mine --out model --verify     a whole model, for transformers
+  lrvd export --to gguf runs/mine --out for-llama-cpp        adapter.gguf, for `llama-cli --lora`; Llama only
+
+`ragged` keeps each module's rank (rank_pattern, alpha_pattern) and the posterior; `uniform` pads all
+modules to one rank, for servers that support only one, without the posterior. Both hold the posterior mean
+exactly, unless `--cap-rank` truncates it, which also drops the posterior. Modules pruned to rank 0 are left out.
+`merged` and `gguf` hold only the posterior mean, in single precision, and need the base model named by the adapter.
+Every export has a README.md: base, method, data hashes, metrics, ranks, and how to load it.
+The exit code is 1 if `--verify` finds a difference; nothing is written then.";
+
+/// Export formats.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ExportFormat {
+    /// Hugging Face PEFT.
+    Peft,
+    /// The base model with the adapter merged in, as a Hugging Face folder.
+    Merged,
+    /// An adapter for llama.cpp.
+    Gguf,
+}
+
+/// Options of `lrvd export`.
+#[derive(Debug, Args)]
+pub(crate) struct ExportArguments {
+    /// Format.
+    #[arg(long, value_enum)]
+    pub(crate) to: ExportFormat,
+    /// Output of `lrvd train`, one of its checkpoints, or an adapter folder.
+    #[arg(value_name = "DIR")]
+    pub(crate) dir: PathBuf,
+    /// Folder to write; it must not exist.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: PathBuf,
+    /// Layout of modules with different ranks [PEFT only; default: ragged].
+    #[arg(long, value_name = "LAYOUT", value_parser = args::one_of(&[ExportLayout::Ragged, ExportLayout::Uniform], ExportLayout::name))]
+    pub(crate) layout: Option<ExportLayout>,
+    /// Largest rank to write, for servers with a rank limit: larger modules keep their largest singular directions;
+    /// the relative error is printed [PEFT only].
+    #[arg(long, value_name = "R", value_parser = args::count(), allow_negative_numbers = true)]
+    pub(crate) cap_rank: Option<usize>,
+    /// Base model [merged and gguf only; default: the one named by the adapter].
+    #[arg(long, value_name = "DIR|GGUF|HUB-ID")]
+    pub(crate) model: Option<String>,
+    /// Accept a base model with other weights than the adapter was trained on [merged and gguf only].
+    #[arg(long)]
+    pub(crate) allow_other_base: bool,
+    /// Accept changed files: the adapter's, or the base model's configuration or tokenizer.
+    #[arg(long)]
+    pub(crate) allow_changed: bool,
+    /// Compare the logits of the merged model with those of base and adapter [merged only].
+    #[arg(long)]
+    pub(crate) verify: bool,
+    /// Largest difference allowed by `--verify`, in units of the largest logit.
+    #[arg(long, value_name = "T", default_value = "1e-4", value_parser = args::positive, requires = "verify", allow_negative_numbers = true)]
+    pub(crate) tolerance: f64,
 }
 
 /// Writes the folder and says what a reader of it must be able to do.
@@ -93,9 +137,7 @@ fn check(arguments: &ExportArguments) -> Result<()> {
 /// The command as a model card shows it: the options that decide what is written, not places on this machine.
 fn command(arguments: &ExportArguments) -> String {
     let mut words = vec![format!("lrvd export --to {} DIR --out OUT", arguments.to.name())];
-    words.extend(
-        arguments.layout.map(|layout| format!("--layout {}", export_layout(layout).name())),
-    );
+    words.extend(arguments.layout.map(|layout| format!("--layout {}", layout.name())));
     words.extend(arguments.cap_rank.map(|rank| format!("--cap-rank {rank}")));
     words.extend(arguments.allow_other_base.then(|| "--allow-other-base".to_owned()));
     words.extend(arguments.allow_changed.then(|| "--allow-changed".to_owned()));
@@ -105,69 +147,42 @@ fn command(arguments: &ExportArguments) -> String {
     words.join(" ")
 }
 
-fn export_layout(layout: Layout) -> ExportLayout {
-    match layout {
-        Layout::Ragged => ExportLayout::Ragged,
-        Layout::Uniform => ExportLayout::Uniform,
-    }
-}
-
 fn peft(arguments: &ExportArguments, source: &Adapter, printer: Printer) -> Result<()> {
-    let layout = arguments.layout.map_or(ExportLayout::Ragged, export_layout);
+    let layout = arguments.layout.unwrap_or_default();
     let export =
         export_peft(source, layout, arguments.cap_rank, &command(arguments), &arguments.out)?;
     let (summary, cut, posterior) = (export.summary, export.cut, export.posterior);
     let max_rank = summary.ranks.values().copied().max().unwrap_or(0);
-    match printer.format() {
-        Format::Json => {
-            let report = Report {
-                schema_version: 1,
-                format: "peft",
-                layout: layout.name(),
-                out: arguments.out.display().to_string(),
-                max_rank,
-                modules: summary.ranks.len(),
-                ranks: &summary.ranks,
-                dropped: &summary.dropped,
-                zero_module: summary.zero_module.as_deref(),
-                folded: &summary.folded,
-                posterior,
-                cap_error: cut.as_ref().map(|cut| cut.error),
-                cap_errors: cut.map(|cut| cut.errors),
-            };
-            printer.json(&report)?;
+    if printer.format() == Format::Json {
+        let mut body = json!({
+            "format": "peft",
+            "layout": layout.name(),
+            "out": arguments.out.display().to_string(),
+            "max_rank": max_rank,
+            "modules": summary.ranks.len(),
+            "ranks": summary.ranks,
+            "dropped": summary.dropped,
+            "zero_module": summary.zero_module,
+            "folded": summary.folded,
+            "posterior": posterior,
+        });
+        if let Some(cut) = cut {
+            body["cap_error"] = json!(cut.error);
+            body["cap_errors"] = json!(cut.errors);
         }
-        Format::Text => {
-            printer.data(&describe(&summary, max_rank))?;
-            if let Some(cut) = &cut {
-                printer.data(&lost(cut))?;
-            }
-            if source.files.posterior.is_some() && !posterior {
-                printer.data(LEFT_BEHIND)?;
-            }
-        }
+        return printer.document("export", body);
+    }
+    printer.data(&describe(&summary, max_rank))?;
+    if let Some(cut) = &cut {
+        printer.data(&lost(cut))?;
+    }
+    if source.files.posterior.is_some() && !posterior {
+        printer.data(LEFT_BEHIND)?;
     }
     Ok(())
 }
 
 const LEFT_BEHIND: &str = "without the posterior: this is the posterior mean alone";
-
-/// The JSON of `--to merged`.
-#[derive(Serialize)]
-struct MergedReport<'a> {
-    schema_version: u32,
-    format: &'static str,
-    out: String,
-    modules: usize,
-    ranks: &'a BTreeMap<String, usize>,
-    tensors: usize,
-    parameters: usize,
-    untied: bool,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    difference: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    logits: Option<usize>,
-}
 
 /// Writes the merged model; whether it answers as base and adapter do.
 fn merged(arguments: &ExportArguments, source: &Adapter, printer: Printer) -> Result<bool> {
@@ -182,28 +197,26 @@ fn merged(arguments: &ExportArguments, source: &Adapter, printer: Printer) -> Re
         Err(error) => return Err(error),
     };
     report.warnings.iter().for_each(|warning| printer.note(warning));
-    match printer.format() {
-        Format::Json => {
-            let report = MergedReport {
-                schema_version: 1,
-                format: "merged",
-                out: arguments.out.display().to_string(),
-                modules: report.ranks.len(),
-                ranks: &report.ranks,
-                tensors: report.tensors,
-                parameters: report.parameters,
-                untied: report.untied,
-                difference: report.difference.map(|(difference, _)| difference),
-                logits: report.difference.map(|(_, logits)| logits),
-            };
-            printer.json(&report)?;
+    if printer.format() == Format::Json {
+        let mut body = json!({
+            "format": "merged",
+            "out": arguments.out.display().to_string(),
+            "modules": report.ranks.len(),
+            "ranks": report.ranks,
+            "tensors": report.tensors,
+            "parameters": report.parameters,
+            "untied": report.untied,
+        });
+        if let Some((difference, logits)) = report.difference {
+            body["difference"] = json!(difference);
+            body["logits"] = json!(logits);
         }
-        Format::Text => {
-            printer.data(&describe_merged(&report))?;
-            if source.files.posterior.is_some() {
-                printer.data(LEFT_BEHIND)?;
-            }
-        }
+        printer.document("export", body)?;
+        return Ok(true);
+    }
+    printer.data(&describe_merged(&report))?;
+    if source.files.posterior.is_some() {
+        printer.data(LEFT_BEHIND)?;
     }
     Ok(true)
 }
@@ -228,61 +241,38 @@ fn describe_merged(report: &MergeReport) -> String {
     lines.join("\n")
 }
 
-/// The JSON of `--to gguf`.
-#[derive(Serialize)]
-struct GgufReport<'a> {
-    schema_version: u32,
-    format: &'static str,
-    out: String,
-    file: &'static str,
-    lora_alpha: f32,
-    modules: usize,
-    ranks: &'a BTreeMap<String, usize>,
-    dropped: &'a [String],
-    folded: &'a [String],
-}
-
 fn gguf(arguments: &ExportArguments, source: &Adapter, printer: Printer) -> Result<()> {
     let GgufExport { file, adapter, warnings } =
         export_gguf(source, &command(arguments), &arguments.out)?;
     for warning in &warnings {
         printer.note(warning);
     }
-    match printer.format() {
-        Format::Json => {
-            let report = GgufReport {
-                schema_version: 1,
-                format: "gguf",
-                out: arguments.out.display().to_string(),
-                file,
-                lora_alpha: adapter.lora_alpha,
-                modules: adapter.ranks.len(),
-                ranks: &adapter.ranks,
-                dropped: &adapter.dropped,
-                folded: &adapter.folded,
-            };
-            printer.json(&report)?;
-        }
-        Format::Text => {
-            let mut lines = vec![format!(
-                "`{file}`: {} modules, alpha {}",
-                adapter.ranks.len(),
-                adapter.lora_alpha
-            )];
-            let list = |what: &str, paths: &[String]| format!("{what}: {}", paths.join(", "));
-            if !adapter.dropped.is_empty() {
-                lines.push(list("left out, rank 0", &adapter.dropped));
-            }
-            if !adapter.folded.is_empty() {
-                lines.push(list("scale multiplied into the factors", &adapter.folded));
-            }
-            if source.files.posterior.is_some() {
-                lines.push(LEFT_BEHIND.to_owned());
-            }
-            printer.data(&lines.join("\n"))?;
-        }
+    if printer.format() == Format::Json {
+        return printer.document(
+            "export",
+            json!({
+                "format": "gguf",
+                "out": arguments.out.display().to_string(),
+                "file": file,
+                "lora_alpha": adapter.lora_alpha,
+                "modules": adapter.ranks.len(),
+                "ranks": adapter.ranks,
+                "dropped": adapter.dropped,
+                "folded": adapter.folded,
+            }),
+        );
     }
-    Ok(())
+    let mut lines =
+        vec![format!("`{file}`: {} modules, alpha {}", adapter.ranks.len(), adapter.lora_alpha)];
+    lines.extend(listed("left out, rank 0", &adapter.dropped));
+    lines.extend(listed("scale multiplied into the factors", &adapter.folded));
+    lines.extend(source.files.posterior.is_some().then(|| LEFT_BEHIND.to_owned()));
+    printer.data(&lines.join("\n"))
+}
+
+/// The modules at `paths` in one line, if there are any.
+fn listed(what: &str, paths: &[String]) -> Option<String> {
+    (!paths.is_empty()).then(|| format!("{what}: {}", paths.join(", ")))
 }
 
 fn lost(cut: &CapReport) -> String {
@@ -299,15 +289,10 @@ fn describe(summary: &ExportSummary, max_rank: usize) -> String {
         summary.ranks.len(),
         summary.layout.name(),
     )];
-    let list = |what: &str, paths: &[String]| format!("{what}: {}", paths.join(", "));
-    if !summary.dropped.is_empty() {
-        lines.push(list("left out, rank 0", &summary.dropped));
-    }
+    lines.extend(listed("left out, rank 0", &summary.dropped));
     if let Some(path) = &summary.zero_module {
         lines.push(format!("all modules have rank 0; `{path}` is written with zeros"));
     }
-    if !summary.folded.is_empty() {
-        lines.push(list("scale multiplied into the factors", &summary.folded));
-    }
+    lines.extend(listed("scale multiplied into the factors", &summary.folded));
     lines.join("\n")
 }

@@ -1,6 +1,9 @@
 //! `lrvd inspect`
 
+use std::path::PathBuf;
+
 use anyhow::bail;
+use clap::Args;
 use lrvd_bench::adapter::{Adapter, OpenOptions};
 use lrvd_bench::export::{
     AdapterReport, BaseReport, ModelCheck, ModuleReport, check_model, inspect_adapter,
@@ -10,9 +13,42 @@ use lrvd_burn::device;
 
 use super::Outcome;
 use super::table::{count, table};
-use crate::args::InspectArguments;
 use crate::exit::ExitStatus;
 use crate::printer::Printer;
+
+pub(super) const EXAMPLES: &str = "\
+Examples:
+  lrvd inspect runs/mine                           ranks and relevance by module
+  lrvd inspect ADAPTER --format json
+  lrvd inspect MODEL                               sizes of a base checkpoint: a folder or a .gguf file
+  lrvd inspect MODEL --check                       reads all tensors and computes logits
+
+  lrvd inspect runs/mine --format json | jq .lora_config > ranks.json
+  python -c 'import json, peft; peft.LoraConfig(**json.load(open(\"ranks.json\")))'
+                                                   the learnt ranks as settings of a plain LoRA
+
+log_alpha is the relevance statistic ln(noise variance / signal) of a rank direction. A direction at or above
+the threshold is noise: a method that prunes removes it at its next prune.
+
+With --check the exit code is 1 if a tensor is missing, unexpected, misshapen or not finite, or if the logits are not
+finite.
+
+JSON: `lora_config` has r, lora_alpha, target_modules, rank_pattern and alpha_pattern. Modules of rank 0 are left out;
+the others keep the scaling of the training (alpha over rank). It is null if all modules have rank 0.";
+
+/// Options of `lrvd inspect`.
+#[derive(Debug, Args)]
+pub(crate) struct InspectArguments {
+    /// Output of `lrvd train`, one of its checkpoints, an adapter folder, or a base checkpoint.
+    #[arg(value_name = "DIR")]
+    pub(crate) dir: PathBuf,
+    /// Check that all tensors in DIR can be read and are finite, and that the logits are finite.
+    #[arg(long)]
+    pub(crate) check: bool,
+    /// Accept changed files of the adapter.
+    #[arg(long)]
+    pub(crate) allow_changed: bool,
+}
 
 /// Describes an adapter or a base checkpoint.
 pub(super) fn run(arguments: InspectArguments, printer: Printer) -> Outcome {
@@ -26,13 +62,13 @@ pub(super) fn run(arguments: InspectArguments, printer: Printer) -> Outcome {
                 return Ok(ExitStatus::No);
             }
         };
-        printer.report(&check, checked)?;
+        printer.report("inspect", &check, checked)?;
         return Ok(if check.finite == Some(false) { ExitStatus::No } else { ExitStatus::Done });
     }
     if !Adapter::is_at(dir) {
         if found {
             let report = inspect_base(dir)?;
-            printer.report(&report, base)?;
+            printer.report("inspect", &report, base)?;
             return Ok(ExitStatus::Done);
         }
         if dir.is_dir() {
@@ -47,7 +83,7 @@ pub(super) fn run(arguments: InspectArguments, printer: Printer) -> Outcome {
     let source = Adapter::open(dir, &options, &device::open("cpu")?)?;
     source.warnings.iter().for_each(|warning| printer.note(warning));
     let report = inspect_adapter(&source)?;
-    printer.report(&report, adapter)?;
+    printer.report("inspect", &report, adapter)?;
     Ok(ExitStatus::Done)
 }
 
@@ -76,7 +112,8 @@ fn adapter(report: &AdapterReport) -> String {
     if relevance {
         header.extend(["log_alpha min", "median", "max"]);
     }
-    let rows = report.modules.iter().map(|m| module(m, relevance)).collect();
+    let (empty, ranked): (Vec<_>, Vec<_>) = report.modules.iter().partition(|m| m.rank == 0);
+    let rows: Vec<_> = ranked.into_iter().map(|m| module(m, relevance)).collect();
     let mut lines = vec![
         format!("{} {} ({})", report.method, report.kind, report.folder),
         format!("base model: {}", report.base_model.as_deref().unwrap_or("not named")),
@@ -84,7 +121,13 @@ fn adapter(report: &AdapterReport) -> String {
     if !report.labels.is_empty() {
         lines.push(format!("labels: {}", report.labels.join(", ")));
     }
-    lines.push(table(&header, rows));
+    if !rows.is_empty() {
+        lines.push(table(&header, rows));
+    }
+    if let Some(first) = empty.first() {
+        let (n, all) = (empty.len(), report.modules.len());
+        lines.push(format!("{n} of {all} modules have no rank left, `{}` among them", first.path));
+    }
     lines.push(format!(
         "total rank {}, {:.2} per module, largest {}; {} values in adapters, {} in the posterior, \
          {} in pooler and head",
@@ -149,4 +192,50 @@ fn base(report: &BaseReport) -> String {
         format!("{} values: {}", count(report.total_parameters), types.join(", ")),
     ]
     .join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn modules_without_a_rank_are_summed_up() {
+        let module = |path: &str, rank| ModuleReport {
+            path: path.to_owned(),
+            rank,
+            initial_rank: 8,
+            scaling: None,
+            shape: None,
+            parameters: 3 * rank,
+            update_norm: 0.5,
+            log_alpha: Vec::new(),
+        };
+        let report = |modules: Vec<ModuleReport>| AdapterReport {
+            kind: "run",
+            folder: "out".to_owned(),
+            base_model: None,
+            method: "BayesLoRA".to_owned(),
+            family: None,
+            statistic: None,
+            log_alpha_threshold: None,
+            labels: Vec::new(),
+            temperatures: std::collections::BTreeMap::new(),
+            total_rank: modules.iter().map(|m| m.rank).sum(),
+            modules,
+            pruned: 0,
+            above_threshold: 0,
+            average_rank: 0.0,
+            max_rank: 0,
+            lora_config: None,
+            adapter_parameters: 0,
+            posterior_parameters: 0,
+            saved_parameters: std::collections::BTreeMap::new(),
+        };
+        let text = adapter(&report(vec![module("a", 0), module("b", 2), module("c", 0)]));
+        assert!(text.contains("\n2 of 3 modules have no rank left, `a` among them\n"), "{text}");
+        assert!(text.lines().any(|line| line.trim_start().starts_with("b ")), "{text}");
+        assert!(!text.lines().any(|line| line.trim_start().starts_with("c ")), "{text}");
+        let text = adapter(&report(vec![module("b", 2)]));
+        assert!(!text.contains("no rank left"), "{text}");
+    }
 }

@@ -1,6 +1,5 @@
 //! Texts for a language model: `lrvd eval`.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::{Context as _, bail};
@@ -8,34 +7,18 @@ use burn::tensor::Device;
 use lrvd_bench::Result;
 use lrvd_bench::adapter::{OpenOptions, SavedLanguageModel};
 use lrvd_bench::data::read_texts;
-use lrvd_bench::record::{Metrics, Reliability};
 use lrvd_burn::device;
-use serde::Serialize;
+use serde_json::json;
 
 use super::Outcome;
-use super::eval::open_options;
+use super::eval::{EvalArguments, open_options};
 use super::table::metrics;
-use crate::args::{ClassifierArguments, EvalArguments};
+use crate::args::AdapterArguments;
 use crate::exit::ExitStatus;
 use crate::printer::{Format, Printer};
 
-/// The JSON on standard output.
-#[derive(Serialize)]
-struct Report {
-    schema_version: u32,
-    adapter: String,
-    data: String,
-    rows: usize,
-    seed: u64,
-    metrics: BTreeMap<u32, Metrics>,
-    reliability: BTreeMap<u32, Reliability>,
-}
-
 /// Loads the language model that the command line names.
-pub(super) fn load(
-    arguments: &ClassifierArguments,
-    printer: Printer,
-) -> Result<SavedLanguageModel> {
+pub(super) fn load(arguments: &AdapterArguments, printer: Printer) -> Result<SavedLanguageModel> {
     let policy = arguments.policy;
     if policy.cascade.is_some() || policy.tolerance.is_some() || policy.antithetic {
         bail!("`--cascade`, `--tolerance` and `--antithetic` are for classifiers only");
@@ -58,7 +41,7 @@ pub(super) fn load_from(
 
 /// Measures a language model on another file.
 pub(super) fn eval(arguments: EvalArguments, printer: Printer) -> Outcome {
-    let own = &arguments.classifier;
+    let own = &arguments.adapter;
     let classifies = arguments.task.is_some()
         || arguments.label_column.is_some()
         || arguments.columns.text_column.is_some()
@@ -90,15 +73,17 @@ pub(super) fn eval(arguments: EvalArguments, printer: Printer) -> Outcome {
     let (found, reliability) = evaluation.measures()?;
     match printer.format() {
         Format::Text => printer.data(&metrics(&found, &reliability))?,
-        Format::Json => printer.json(&Report {
-            schema_version: 1,
-            adapter: model.folder().display().to_string(),
-            data: file.display().to_string(),
-            rows: evaluation.rows(),
-            seed,
-            metrics: found,
-            reliability,
-        })?,
+        Format::Json => {
+            let body = json!({
+                "adapter": model.folder().display().to_string(),
+                "data": file.display().to_string(),
+                "rows": evaluation.rows(),
+                "seed": seed,
+                "metrics": found,
+                "reliability": reliability,
+            });
+            printer.document("eval", body)?;
+        }
     }
     Ok(ExitStatus::Done)
 }

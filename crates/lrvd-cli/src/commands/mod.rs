@@ -1,4 +1,4 @@
-//! One function for each command.
+//! The command line: a file for each command, its options first.
 
 mod abstain;
 mod bench;
@@ -16,11 +16,81 @@ mod serve;
 mod table;
 mod train;
 
-pub(crate) use bench::BenchCommand;
+use clap::{Parser, Subcommand};
 
-use crate::args::{Arguments, Command};
+use crate::args::GlobalArguments;
 use crate::exit::ExitStatus;
 use crate::printer::Printer;
+
+const EXIT_CODES: &str = "\
+Exit codes: 0, done; 1, a check failed; 2, invalid arguments, settings or files, described on standard error; 75, stopped
+after a checkpoint: the same command with `--resume` continues.
+
+Environment: HF_HOME, HF_HUB_CACHE, HF_TOKEN, HF_ENDPOINT, HF_HUB_OFFLINE and HF_HUB_DOWNLOAD_TIMEOUT for models named by
+repository (the network is used for nothing else); NO_COLOR; RUST_LOG=lrvd=debug logs to standard error what is read,
+adapted, pruned and written, `lrvd=trace` every step.";
+
+/// Fine-tune models with low-rank adapters, optionally with learnt ranks and uncertainty.
+#[derive(Debug, Parser)]
+#[command(name = "lrvd", version, about, after_help = EXIT_CODES, max_term_width = 100)]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    pub(crate) global: GlobalArguments,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Fine-tune a classifier, or a language model, on your own data.
+    #[command(after_help = train::EXAMPLES)]
+    Train(Box<train::TrainArguments>),
+    /// Evaluate a saved classifier on labelled examples, or a language model on texts.
+    #[command(after_help = eval::EXAMPLES)]
+    Eval(eval::EvalArguments),
+    /// Classify texts, with calibrated probabilities and entropy.
+    #[command(after_help = predict::EXAMPLES)]
+    Predict(predict::PredictArguments),
+    /// Generate text with a language model, with the uncertainty of every token.
+    #[command(after_help = generate::EXAMPLES)]
+    Generate(Box<generate::GenerateArguments>),
+    /// Serve a model over HTTP, with a page to try it.
+    #[cfg(feature = "serve")]
+    #[command(after_help = serve::EXAMPLES)]
+    Serve(Box<serve::ServeArguments>),
+    /// Check your data before training.
+    #[command(subcommand)]
+    Data(data::DataCommand),
+    /// Let a classifier withhold uncertain answers.
+    #[command(subcommand)]
+    Abstain(abstain::AbstainCommand),
+    /// Write and check settings files.
+    #[command(subcommand)]
+    Config(config::ConfigCommand),
+    /// Show ranks, relevance and sizes of an adapter or a checkpoint.
+    #[command(after_help = inspect::EXAMPLES)]
+    Inspect(inspect::InspectArguments),
+    /// Write an adapter for other programs.
+    #[command(after_help = export::EXAMPLES)]
+    Export(export::ExportArguments),
+    /// Reproduce a benchmark: train, evaluate and report several methods.
+    #[command(subcommand)]
+    Bench(bench::BenchCommand),
+    /// Print a completion script for a shell.
+    Completions(completions::CompletionsArguments),
+}
+
+impl Command {
+    /// Whether freed memory is soon reused, so that the process should keep it.
+    pub(crate) fn keeps_pages(&self) -> bool {
+        match self {
+            #[cfg(feature = "serve")]
+            Self::Serve(_) => false,
+            _ => true,
+        }
+    }
+}
 
 /// Name of standard input in errors.
 const STDIN: &str = "standard input";
@@ -45,5 +115,104 @@ pub(crate) fn run(arguments: Arguments, printer: Printer) -> Outcome {
         Command::Export(arguments) => export::run(arguments, printer),
         Command::Completions(arguments) => completions::run(arguments, printer),
         Command::Bench(command) => bench::run(command, global, printer),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use clap::CommandFactory as _;
+    use clap_complete::{Shell, generate};
+
+    use super::*;
+
+    /// The commands that do something, by their words behind `lrvd`, with their help.
+    fn all() -> Vec<(String, String)> {
+        fn add(command: &mut clap::Command, path: &str, found: &mut Vec<(String, String)>) {
+            if !command.has_subcommands() {
+                found.push((path.to_owned(), command.render_long_help().to_string()));
+            }
+            for inner in command.get_subcommands_mut().filter(|inner| inner.get_name() != "help") {
+                let path = format!("{path} {}", inner.get_name()).trim_start().to_owned();
+                add(inner, &path, found);
+            }
+        }
+        let mut root = Arguments::command();
+        root.build();
+        let mut found = Vec::new();
+        add(&mut root, "", &mut found);
+        found
+    }
+
+    #[test]
+    fn every_command_has_help_with_examples() {
+        Arguments::command().debug_assert();
+        let all = all();
+        assert!(all.len() >= 15 && all.iter().any(|(path, _)| path == "abstain fit"), "{all:?}");
+        for (path, help) in all {
+            assert!(help.contains(&format!("Usage: lrvd {path}")), "{path}: {help}");
+            let taught =
+                help.contains("Examples:") && help.matches(&format!("lrvd {path}")).count() >= 3;
+            assert!(taught || path == "completions", "{path}: {help}");
+        }
+    }
+
+    #[test]
+    fn completions_name_every_command() {
+        for shell in [Shell::Bash, Shell::Zsh, Shell::Fish, Shell::PowerShell, Shell::Elvish] {
+            let mut script = Vec::new();
+            generate(shell, &mut Arguments::command(), "lrvd", &mut script);
+            let script = String::from_utf8(script).unwrap();
+            for (path, _) in all() {
+                assert!(path.split(' ').all(|word| script.contains(word)), "{shell} {path}");
+            }
+        }
+    }
+
+    #[test]
+    fn arguments_that_make_no_sense_are_rejected() {
+        for (text, expected) in [
+            ("", "Usage: lrvd"),
+            ("tune", "unrecognized subcommand 'tune'"),
+            ("train --model m", "--train"),
+            ("train --model m --train t.tsv --validation-split 1", "between 0 and 1"),
+            ("train --model m --train t.tsv --epochs 1 --steps 2", "cannot be used with"),
+            ("train --model m --task sst2", "--data-dir"),
+            ("train --model m --train t.tsv --seed -1", "is not in 0..=1099511627775"),
+            ("train --model m --train t.tsv --seed 1099511627776", "is not in 0..=1099511627775"),
+            ("inspect", "<DIR>"),
+            ("inspect --precision f16 .", "--precision"),
+            ("export x --out y", "--to"),
+            ("export x --to peft --out y --layout square", "[possible values: ragged, uniform]"),
+            ("export x --to merged --out y --tolerance 1", "--verify"),
+            ("export x --to merged --out y --verify --tolerance 0", "expected a number above 0"),
+            ("predict", "<DIR>"),
+            ("predict x --draws -2", "is not in 0..=10000"),
+            ("eval x --data t.tsv --draws 99999999999", "is not in 0..=10000"),
+            ("bench glue --arms a.toml --methods lora", "cannot be used with"),
+        ] {
+            let words = std::iter::once("lrvd").chain(text.split_whitespace());
+            let error = Arguments::try_parse_from(words).unwrap_err();
+            assert_eq!(error.exit_code(), 2, "{text}");
+            assert!(error.to_string().contains(expected), "{text}: {error}");
+        }
+    }
+
+    #[cfg(feature = "serve")]
+    #[test]
+    fn limits_of_a_server_have_ranges() {
+        for (text, expected) in [
+            ("--abstain-above -1", "expected an entropy of 0 or more"),
+            ("--timeout 0", "is not in 1..=3600"),
+            ("--batch-size 0", "is not in 1..=4096"),
+            ("--address 8080", "expected HOST:PORT"),
+            ("--host-name http://models.example", "expected a host name"),
+            ("--host-name models.example:80", "expected a host name"),
+            ("--host-name=", "expected a host name"),
+        ] {
+            let words = ["lrvd", "serve", "x"].into_iter().chain(text.split_whitespace());
+            let error = Arguments::try_parse_from(words).unwrap_err().to_string();
+            assert!(error.contains(expected), "{text}: {error}");
+        }
     }
 }

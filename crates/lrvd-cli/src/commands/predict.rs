@@ -1,21 +1,84 @@
 //! `lrvd predict`
 
+use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
 use anyhow::bail;
+use clap::Args;
 use lrvd_bench::Result;
 use lrvd_bench::adapter::{Prediction, SavedClassifier, read_inputs, stream_inputs};
 use lrvd_bench::data::{Input, table};
 use serde::Serialize;
+use serde_json::json;
 
 use super::eval::{draws, load};
 use super::{Outcome, STDIN};
-use crate::args::{InputColumns, PredictArguments};
+use crate::args::{self, AdapterArguments, InputColumns};
 use crate::exit::ExitStatus;
 use crate::printer::{Format, Printer};
 
-/// Version of one answer.
-const SCHEMA_VERSION: u32 = 2;
+pub(super) const EXAMPLES: &str = "\
+Examples:
+  lrvd predict runs/mine \"a fine film\" \"not my taste\"
+  lrvd predict runs/pairs \"Who wrote it?\" --pair \"It was written by Mary Shelley.\"
+  lrvd predict runs/mine < lines.txt
+  lrvd predict runs/mine --input texts.csv --draws 10 --abstain-above 0.5 > answers.jsonl
+
+Input: arguments; a table, with the column names of the training unless `--text-column`,
+`--pair-column` and `--choice-columns` name others; or one text a line from a `.txt` file or
+standard input, or one object a line with `--jsonl`. Questions with choices are rows of tables or
+objects. Blank lines are skipped. Texts of similar length share a batch; the output has the order of
+the input.
+
+In a terminal each text is printed with its five most probable labels, or with `--all` all of them. In a
+file or a pipe each answer is one JSON object a line:
+
+  text, pair           the input
+  predicted            a label, null if the answer is withheld, or a number for regression
+  choice               for a question with choices, whose labels are letters: the text of the choice
+  probs                probabilities in label order
+  entropy              of the probabilities, nats
+  mutual_information   between answer and weights, nats; null without draws
+  deviation            for regression: standard deviation over the draws
+  abstained            whether the answer is withheld, if there is a threshold
+  draws                number of draws averaged; 0 for the posterior mean
+
+The posterior mean takes one pass. With `--draws 10` an answer is the average over ten weight draws, and
+their disagreement is the mutual information. On the adapter measured in docs/guides/predict-with-draws.md
+ten draws had a slightly higher NLL than the mean, and took 2 to 11 times as long. A threshold
+of `lrvd abstain fit` is for one number of draws: pass the same number to both commands.
+
+`lrvd eval --out` has the same keys, with the right answer under `label`.";
+
+/// Options of `lrvd predict`.
+#[derive(Debug, Args)]
+pub(crate) struct PredictArguments {
+    #[command(flatten)]
+    pub(crate) adapter: AdapterArguments,
+    /// Texts [default: lines of standard input].
+    #[arg(value_name = "TEXT")]
+    pub(crate) texts: Vec<String>,
+    /// Second text of each pair; once for each text.
+    #[arg(long, value_name = "TEXT", requires = "texts")]
+    pub(crate) pair: Vec<String>,
+    /// A table (`.tsv`, `.csv`, `.jsonl`, `.json`, `.parquet`), or `.txt` with one text a line [default: standard input].
+    #[arg(long, value_name = "FILE", conflicts_with = "texts")]
+    pub(crate) input: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) columns: InputColumns,
+    /// Read the input as JSONL, whatever its name.
+    #[arg(long, conflicts_with = "texts")]
+    pub(crate) jsonl: bool,
+    /// Give no label if the entropy is above this many nats [default: the threshold of `lrvd abstain fit`, if any].
+    #[arg(long, value_name = "NATS", value_parser = args::entropy, allow_negative_numbers = true)]
+    pub(crate) abstain_above: Option<f64>,
+    /// List all labels in a terminal, instead of the five most probable.
+    #[arg(long)]
+    pub(crate) all: bool,
+}
+
+/// Labels of an answer in a terminal.
+const SHOWN: usize = 5;
 
 /// One answer as it is written.
 #[derive(Serialize)]
@@ -49,13 +112,6 @@ enum Kind<'a> {
     },
 }
 
-#[derive(Serialize)]
-struct Line<'a> {
-    schema_version: u32,
-    #[serde(flatten)]
-    answer: Answer<'a>,
-}
-
 /// Answers window by window, so that a long input needs little memory.
 pub(super) fn run(arguments: PredictArguments, printer: Printer) -> Outcome {
     let limit = arguments.abstain_above;
@@ -63,14 +119,16 @@ pub(super) fn run(arguments: PredictArguments, printer: Printer) -> Outcome {
         let (pairs, texts) = (arguments.pair.len(), arguments.texts.len());
         bail!("{pairs} `--pair` for {texts} texts; expected one for each");
     }
-    let classifier = load(&arguments.classifier, printer)?;
+    let classifier = load(&arguments.adapter, printer)?;
     check_limit(&classifier, limit)?;
-    let draws = draws(&arguments.classifier, &classifier)?;
+    let draws = draws(&arguments.adapter, &classifier)?;
     let limit = match limit {
         Some(limit) => Some(limit),
         None => classifier.abstention(draws)?.map(|fitted| fitted.above),
     };
-    let seed = arguments.classifier.seed.unwrap_or(classifier.info.run.seed);
+    let seed = arguments.adapter.seed.unwrap_or(classifier.info.run.seed);
+    let for_reading = std::io::stdout().is_terminal();
+    let most_labels = if arguments.all { usize::MAX } else { SHOWN };
     let mut all = Vec::new();
     let mut done = 0;
     let mut inputs = inputs(arguments, &classifier)?;
@@ -89,8 +147,13 @@ pub(super) fn run(arguments: PredictArguments, printer: Printer) -> Outcome {
             let answer = answer(&classifier, input, prediction, draws, limit);
             match printer.format() {
                 Format::Text => {
-                    let line = Line { schema_version: SCHEMA_VERSION, answer };
-                    if !printer.json_line(&line)? {
+                    let is_open = if for_reading {
+                        let labels = &classifier.info.goal.classes;
+                        printer.line(&shown(&answer, labels, &input.choices, most_labels))?
+                    } else {
+                        printer.document_line("predict", answer)?
+                    };
+                    if !is_open {
                         return Ok(ExitStatus::Done);
                     }
                 }
@@ -99,14 +162,59 @@ pub(super) fn run(arguments: PredictArguments, printer: Printer) -> Outcome {
         }
     }
     if printer.format() == Format::Json {
-        let document = serde_json::json!({
-            "schema_version": SCHEMA_VERSION,
-            "labels": classifier.info.goal.classes,
-            "predictions": all,
-        });
-        printer.json(&document)?;
+        let labels = &classifier.info.goal.classes;
+        printer.document("predict", json!({ "labels": labels, "predictions": all }))?;
     }
     Ok(ExitStatus::Done)
+}
+
+/// An answer for reading: its text, and the labels with the largest probabilities, `most` of them at most.
+fn shown(answer: &Answer<'_>, labels: &[String], choices: &[String], most: usize) -> String {
+    let draws = match answer.draws {
+        0 => String::new(),
+        n => format!(" over {n} draws"),
+    };
+    let mut lines = vec![
+        [Some(answer.text), answer.pair].into_iter().flatten().collect::<Vec<_>>().join(" | "),
+    ];
+    match &answer.kind {
+        Kind::Score { predicted, deviation: None } => {
+            lines.push(format!("  {predicted:.4}{draws}"));
+        }
+        Kind::Score { predicted, deviation: Some(deviation) } => {
+            lines.push(format!("  {predicted:.4}, standard deviation {deviation:.4}{draws}"));
+        }
+        Kind::Class { probs, entropy, mutual_information, abstained, .. } => {
+            if *abstained == Some(true) {
+                lines.push("  no answer is given: the entropy is above the threshold".to_owned());
+            }
+            let mut ranked: Vec<(usize, f64)> = probs.iter().copied().enumerate().collect();
+            // A letter without a choice is no answer.
+            ranked.truncate(if choices.is_empty() { labels.len() } else { choices.len() });
+            ranked.sort_by(|a, b| b.1.total_cmp(&a.1));
+            let others = ranked.split_off(most.min(ranked.len()));
+            let name = |id: usize| match choices.get(id) {
+                Some(choice) => format!("{} {choice}", labels[id]),
+                None => labels[id].clone(),
+            };
+            let width = ranked.iter().map(|(id, _)| name(*id).chars().count()).max().unwrap_or(0);
+            lines.extend(
+                ranked.iter().map(|(id, p)| format!("  {:width$}  {:5.1} %", name(*id), 100.0 * p)),
+            );
+            if !others.is_empty() {
+                let rest: f64 = others.iter().map(|(_, p)| p).sum();
+                let n = others.len();
+                lines.push(format!(
+                    "  and {n} more labels, {:.1} % together: `--all`",
+                    100.0 * rest
+                ));
+            }
+            let shared = mutual_information
+                .map_or_else(String::new, |found| format!(", mutual information {found:.4}"));
+            lines.push(format!("  entropy {entropy:.4} nats{shared}{draws}"));
+        }
+    }
+    lines.join("\n")
 }
 
 /// A number has no entropy that could be too high.
@@ -147,7 +255,7 @@ fn inputs(arguments: PredictArguments, classifier: &SavedClassifier) -> Result<I
     if classifier.info.has_choices() {
         bail!(
             "`{dir}` answers questions with choices, and a text has none; `lrvd predict {dir} --input FILE` answers them",
-            dir = arguments.classifier.dir.display()
+            dir = arguments.adapter.dir.display()
         );
     }
     if !arguments.texts.is_empty() {
@@ -195,4 +303,38 @@ fn answer<'a>(
         }
     };
     Answer { text: &input.text, pair: input.pair.as_deref(), kind, draws }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_five_most_probable_labels_are_shown() {
+        let labels: Vec<String> = (0..7).map(|i| format!("intent {i}")).collect();
+        let probs = [0.02, 0.4, 0.1, 0.06, 0.3, 0.04, 0.08];
+        let kind = |abstained| Kind::Class {
+            predicted: Some("intent 1"),
+            choice: None,
+            probs: &probs,
+            entropy: 1.5234,
+            mutual_information: Some(0.25),
+            abstained,
+        };
+        let answer = |kind, draws| Answer { text: "where is my card", pair: None, kind, draws };
+        let five = "where is my card\n  intent 1   40.0 %\n  intent 4   30.0 %\n  intent 2   10.0 %\n  \
+                    intent 6    8.0 %\n  intent 3    6.0 %\n  and 2 more labels, 6.0 % together: `--all`\n  \
+                    entropy 1.5234 nats, mutual information 0.2500 over 3 draws";
+        assert_eq!(shown(&answer(kind(None), 3), &labels, &[], SHOWN), five);
+        let all = shown(&answer(kind(Some(true)), 3), &labels, &[], usize::MAX);
+        assert_eq!(all.lines().count(), 10, "{all}");
+        assert!(all.contains("no answer is given") && all.contains("intent 0    2.0 %"), "{all}");
+        let choices = ["yes".to_owned(), "no".to_owned()];
+        let question = shown(&answer(kind(None), 0), &labels, &choices, SHOWN);
+        assert!(question.contains("  intent 1 no    40.0 %\n  intent 0 yes"), "{question}");
+        assert!(!question.contains("intent 2") && !question.contains("draws"), "{question}");
+        let score = Kind::Score { predicted: 3.25, deviation: Some(0.5) };
+        let found = shown(&answer(score, 2), &[], &[], SHOWN);
+        assert!(found.ends_with("\n  3.2500, standard deviation 0.5000 over 2 draws"), "{found}");
+    }
 }

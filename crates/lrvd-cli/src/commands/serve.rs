@@ -1,19 +1,128 @@
 //! `lrvd serve`
 
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::time::Duration;
 
 use anyhow::{anyhow, bail};
+use clap::Args;
 use lrvd_bench::Result;
 use lrvd_bench::adapter::Adapter;
+
+use serde_json::json;
 
 use super::eval::{draws, load};
 use super::predict::check_limit;
 use super::{Outcome, language};
-use crate::args::ServeArguments;
+use crate::args::{self, AdapterArguments};
 use crate::exit::ExitStatus;
 use crate::printer::{Format, Printer, remark};
-use crate::serve::{Classifier, LanguageModel, Limits, Server};
+use crate::serve::{Limits, Model, Server};
 use crate::signals;
+
+pub(super) const EXAMPLES: &str = "\
+Examples:
+  lrvd serve runs/mine                             then open http://127.0.0.1:8080 in a browser
+  LRVD_KEY=... lrvd serve runs/mine --address 0.0.0.0:80 --host-name models.example --api-key-env LRVD_KEY
+  lrvd serve runs/mine --address 127.0.0.1:0 --format json        a free port, which is printed
+  curl -H 'Content-Type: application/json' -d '{\"text\": \"a film\"}' \\
+      http://127.0.0.1:8080/v1/classify
+  curl -H 'Content-Type: application/json' -d '{\"prompt\": \"Once upon\", \"max_tokens\": 20}' \\
+      http://127.0.0.1:8080/v1/generate
+
+POST /v1/classify   of a classifier: {\"text\": T}, {\"text\": T, \"pair\": P} or
+                    {\"inputs\": [{\"text\": T}, ...]}, optionally with \"draws\" and \"seed\";
+                    the answers of `lrvd predict`, at the posterior mean without `--draws`
+POST /v1/generate   of a language model: {\"prompt\": P} or {\"messages\": [{\"role\": R, \"content\": C}, ...]},
+                    optionally with \"max_tokens\", \"draws\", \"seed\", \"temperature\" and \"top_p\";
+                    the answers of `lrvd generate --format json`, at the posterior mean without `--draws`
+GET  /v1/model      labels or lengths, allowed numbers of draws, limits
+GET  /              a page to try the model
+GET  /openapi.json  the schema of requests and answers
+GET  /healthz, /readyz, /metrics
+                    for supervisors, and for Prometheus
+
+A server has one model, which uses all cores. Queued texts for a classifier share a batch, which changes
+no answer. Prompts are answered one after another; generation stops when the client disconnects. An
+error is {\"error\": {\"code\", \"message\", \"field\"}}; 503 with Retry-After means that the queue is
+full, 504 that an answer took too long.
+
+The header `Host` of a request must be `localhost`, a loopback address, the address that the server
+listens at (any address for 0.0.0.0 or [::]) or a `--host-name`; other requests get 421. With
+`--api-key-env` all paths except /, /healthz and /readyz need `Authorization: Bearer KEY`; other requests
+get 401. There is no encryption: use a proxy with TLS on a network that is not yours. A connection that
+sends no complete request head, or reads no answer, for 30 s (or `--timeout`, if shorter) is closed.
+
+The address is printed when the server is ready. Each request is logged as one line of JSON on standard
+error, without its texts, unless `--quiet` is given. Ctrl-C and SIGTERM stop accepting connections, answer
+the accepted requests, and exit with 0.";
+
+/// Options of `lrvd serve`.
+#[derive(Debug, Args)]
+pub(crate) struct ServeArguments {
+    #[command(flatten)]
+    pub(crate) adapter: AdapterArguments,
+    /// Address to listen at; port 0 means a free port.
+    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:8080", value_parser = listen)]
+    pub(crate) address: Listen,
+    /// A further name of the server that is accepted in the header `Host`; may be repeated.
+    #[arg(long, value_name = "NAME", value_parser = host_name)]
+    pub(crate) host_name: Vec<String>,
+    /// Environment variable with the key that requests must send as `Authorization: Bearer KEY`.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) api_key_env: Option<String>,
+    /// Give no label if the entropy is above this many nats [default: the threshold of `lrvd abstain fit`, if any].
+    #[arg(long, value_name = "NATS", value_parser = args::entropy, allow_negative_numbers = true)]
+    pub(crate) abstain_above: Option<f64>,
+    /// Largest number of draws in a request.
+    #[arg(long, value_name = "K", default_value = "100", value_parser = args::few(0, 1000), allow_negative_numbers = true)]
+    pub(crate) max_draws: usize,
+    /// Largest batch of a classifier; more suits a GPU [default: 8].
+    #[arg(long, value_name = "N", value_parser = args::few(1, 4096), allow_negative_numbers = true)]
+    pub(crate) batch_size: Option<usize>,
+    /// Largest number of texts in a request to a classifier [default: 64].
+    #[arg(long, value_name = "N", value_parser = args::few(1, 65_536), allow_negative_numbers = true)]
+    pub(crate) max_texts: Option<usize>,
+    /// Largest number of new tokens in a request to a language model [default: 1024].
+    #[arg(long, value_name = "N", value_parser = args::few(1, 1 << 20), allow_negative_numbers = true)]
+    pub(crate) max_tokens: Option<usize>,
+    /// Largest request body in bytes.
+    #[arg(long, value_name = "BYTES", default_value = "1048576", value_parser = args::few(64, 1 << 30), allow_negative_numbers = true)]
+    pub(crate) max_bytes: usize,
+    /// Length of the queue in texts or prompts, at least `--max-texts`; further requests get 503.
+    #[arg(long, value_name = "N", default_value = "1024", value_parser = args::few(1, 1 << 20), allow_negative_numbers = true)]
+    pub(crate) queue: usize,
+    /// Largest number of open connections; further ones wait.
+    #[arg(long, value_name = "N", default_value = "512", value_parser = args::few(1, 65_536), allow_negative_numbers = true)]
+    pub(crate) max_connections: usize,
+    /// Longest time from the head of a request to its answer; after it the request gets 504 and is cancelled.
+    #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = args::few(1, 3600), allow_negative_numbers = true)]
+    pub(crate) timeout: usize,
+}
+
+/// Address to listen at.
+#[derive(Clone, Debug)]
+pub(crate) struct Listen {
+    /// The host as given.
+    pub(crate) host: String,
+    /// Its first address.
+    pub(crate) address: SocketAddr,
+}
+
+fn listen(text: &str) -> Result<Listen, String> {
+    let mut found =
+        text.to_socket_addrs().map_err(|error| format!("expected HOST:PORT: {error}"))?;
+    let address = found.next().ok_or_else(|| "this host has no address".to_owned())?;
+    let host = text.rsplit_once(':').map_or(text, |(host, _)| host);
+    Ok(Listen { host: host.trim_matches(['[', ']']).to_owned(), address })
+}
+
+fn host_name(text: &str) -> Result<String, String> {
+    let is_part = |c: char| c.is_ascii_alphanumeric() || "-._".contains(c);
+    if !text.is_empty() && text.chars().all(is_part) {
+        return Ok(text.trim_end_matches('.').to_owned());
+    }
+    Err("expected a host name without scheme, port or path".to_owned())
+}
 
 /// Texts that share a pass by default.
 const BATCH_SIZE: usize = 8;
@@ -25,7 +134,7 @@ const MAX_TOKENS: usize = 1024;
 /// Listens, loads, answers until a signal.
 pub(super) fn run(arguments: ServeArguments, printer: Printer) -> Outcome {
     let stop = signals::stop_flag()?;
-    let own = &arguments.classifier;
+    let own = &arguments.adapter;
     let generates = Adapter::is_for_texts(&own.dir)?;
     check(&arguments, generates)?;
     let one = |asked: Option<usize>, usual| asked.unwrap_or(if generates { 1 } else { usual });
@@ -54,17 +163,14 @@ pub(super) fn run(arguments: ServeArguments, printer: Printer) -> Outcome {
     let address = format!("http://{}", server.address());
     let started = || match printer.format() {
         Format::Text => printer.data(&address),
-        Format::Json => {
-            let line = serde_json::json!({ "schema_version": 1, "address": address });
-            printer.json_line(&line).map(|_| ())
-        }
+        Format::Json => printer.document_line("serve", json!({ "address": address })).map(|_| ()),
     };
-    if generates {
+    let model = if generates {
         let model = language::load(own, printer)?;
         // As `lrvd generate`, at the mean by default.
         let draws = model.draws(Some(own.draws.unwrap_or(0)))?;
         let seed = own.seed.unwrap_or(model.seed());
-        server.run(&LanguageModel::new(model, draws, seed), stop, printer, started)?;
+        Model::language(model, draws, seed)
     } else {
         let classifier = load(own, printer)?;
         let limit = arguments.abstain_above;
@@ -74,9 +180,9 @@ pub(super) fn run(arguments: ServeArguments, printer: Printer) -> Outcome {
             classifier.abstention(draws)?;
         }
         let seed = own.seed.unwrap_or(classifier.info.run.seed);
-        let model = Classifier::new(classifier, draws, seed, limit, limits.batch_size);
-        server.run(&model, stop, printer, started)?;
-    }
+        Model::classifier(classifier, draws, seed, limit, limits.batch_size)
+    };
+    server.run(&model, stop, printer, started)?;
     Ok(ExitStatus::Done)
 }
 
@@ -110,7 +216,7 @@ fn check(arguments: &ServeArguments, generates: bool) -> Result<()> {
     match unwanted.iter().find(|(_, is_given)| *is_given) {
         Some((name, _)) => bail!(
             "`{name}` is for {expected}, and `{}` is {found}",
-            arguments.classifier.dir.display()
+            arguments.adapter.dir.display()
         ),
         None => Ok(()),
     }

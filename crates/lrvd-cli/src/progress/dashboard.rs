@@ -121,7 +121,8 @@ impl ProgressSink for Dashboard {
         if screen.renderer.is_none() {
             return screen.lines.event(event);
         }
-        if !matches!(event, Event::Step { .. } | Event::Evaluating { .. }) {
+        if !matches!(event, Event::Step { .. } | Event::Searching { .. } | Event::Evaluating { .. })
+        {
             screen.held.push(event.clone());
         }
         // "Stop immediately" makes burn-train's renderer panic here, in the middle of the run. A
@@ -190,7 +191,7 @@ impl Screen {
                 renderer.update_split(*done);
             }
             Event::Pruned { .. } => renderer.log_event_training("Prunes".to_owned()),
-            Event::Note(_) | Event::RunFinished { .. } => {}
+            Event::Note(_) | Event::Searching { .. } | Event::RunFinished { .. } => {}
         }
     }
 

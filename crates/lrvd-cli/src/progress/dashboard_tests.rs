@@ -163,8 +163,13 @@ fn until(done: impl Fn() -> bool) -> bool {
 fn events_become_curves() {
     let (mut dashboard, record, stop) = dashboard();
     dashboard.event(&Event::Note("not on the screen yet".into()));
-    let evaluated =
-        Event::Evaluated { done: 1, metric: "accuracy".into(), value: 0.625, total_rank: 96 };
+    let evaluated = Event::Evaluated {
+        done: 1,
+        metric: "accuracy".into(),
+        value: 0.625,
+        nll: None,
+        total_rank: 96,
+    };
     let pruned = Event::Pruned { done: 1, before: 96, after: 90 };
     for event in [started(2), step(1, 0.0), evaluated, pruned, step(2, 1234.5), finished()] {
         dashboard.event(&event);

@@ -170,7 +170,7 @@ type Described = (&'static str, usize, Vec<(&'static str, Value)>);
 /// Kind, step and values of an event; `None` if it is no number of a run.
 fn described(event: &Event, step: usize) -> Option<Described> {
     Some(match event {
-        Event::Note(_) | Event::Evaluating { .. } => return None,
+        Event::Note(_) | Event::Searching { .. } | Event::Evaluating { .. } => return None,
         Event::RunStarted { steps, done, .. } => {
             ("run", *done, vec![("steps", json!(steps)), ("done", json!(done))])
         }
@@ -184,7 +184,7 @@ fn described(event: &Event, step: usize) -> Option<Described> {
             ];
             ("step", *done, values)
         }
-        Event::Evaluated { done, metric, value, total_rank } => {
+        Event::Evaluated { done, metric, value, total_rank, .. } => {
             let values = vec![
                 ("metric", json!(metric)),
                 ("value", json!(value)),

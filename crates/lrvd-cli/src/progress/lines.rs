@@ -14,14 +14,34 @@ const LINE_EVERY: Duration = Duration::from_secs(10);
 
 /// Shows events on standard error.
 pub(super) struct Lines {
-    printer: Printer,
+    print: Box<dyn Fn(&str) + Send>,
     bar: Option<ProgressBar>,
     bars: bool,
+    line_every: Duration,
     last_line: Instant,
     /// Start of the evaluation at the end.
     evaluating: Instant,
-    evaluated: String,
+    loss: Smooth,
     pruned: Option<Pruned>,
+}
+
+/// Weight of all earlier values in a smoothed one.
+const MEMORY: f64 = 0.95;
+
+/// An exponential moving average that starts at its first value.
+#[derive(Clone, Copy, Default)]
+struct Smooth {
+    sum: f64,
+    weight: f64,
+}
+
+impl Smooth {
+    /// Takes one more value, and returns the average.
+    fn add(&mut self, value: f64) -> f64 {
+        self.sum = MEMORY * self.sum + (1.0 - MEMORY) * value;
+        self.weight = MEMORY * self.weight + (1.0 - MEMORY);
+        self.sum / self.weight
+    }
 }
 
 /// Cuts that no other line has come between.
@@ -55,9 +75,13 @@ impl fmt::Display for Pruned {
 impl Lines {
     /// Plain lines, and with `bars` a bar that standard error must be a terminal for.
     pub(super) fn new(printer: Printer, bars: bool) -> Self {
-        let (now, evaluated) = (Instant::now(), String::new());
-        let (last_line, evaluating) = (now, now);
-        Self { printer, bar: None, bars, last_line, evaluating, evaluated, pruned: None }
+        Self::to(Box::new(move |text| printer.note(text)), bars, LINE_EVERY)
+    }
+
+    fn to(print: Box<dyn Fn(&str) + Send>, bars: bool, line_every: Duration) -> Self {
+        let (last_line, evaluating) = (Instant::now(), Instant::now());
+        let (loss, pruned) = (Smooth::default(), None);
+        Self { print, bar: None, bars, line_every, last_line, evaluating, loss, pruned }
     }
 
     /// Prints a remark above the bar, after the cuts before it in one line: a method that cuts at every step would
@@ -71,8 +95,8 @@ impl Lines {
 
     fn print(&self, text: &str) {
         match &self.bar {
-            Some(bar) => bar.suspend(|| self.printer.note(text)),
-            None => self.printer.note(text),
+            Some(bar) => bar.suspend(|| (self.print)(text)),
+            None => (self.print)(text),
         }
     }
 }
@@ -85,7 +109,7 @@ impl ProgressSink for Lines {
                 let resumed =
                     if *done > 0 { format!(", resumed at {done}") } else { String::new() };
                 self.line(&format!("[{index}/{runs}] {label}: {steps} steps{resumed}"));
-                self.evaluated.clear();
+                self.loss = Smooth::default();
                 if self.bars {
                     let bar = ProgressBar::with_draw_target(
                         Some(*steps as u64),
@@ -105,24 +129,31 @@ impl ProgressSink for Lines {
             Event::Step {
                 done, nll, kl, total_rank, examples_per_second, seconds_left, ..
             } => {
+                // Without a posterior there is no divergence.
+                let kl = if *kl == 0.0 { String::new() } else { format!("  KL {kl:.0}") };
                 let text = format!(
-                    "loss {nll:.4}  KL {kl:.0}  rank {total_rank}  {examples_per_second:.0} ex/s  \
-                     {} left{}",
+                    "loss {:.4}{kl}  rank {total_rank}  {examples_per_second:.0} ex/s  {} left",
+                    self.loss.add(*nll),
                     duration(*seconds_left),
-                    self.evaluated
                 );
                 if let Some(bar) = &self.bar {
                     bar.set_position(*done as u64);
                     bar.set_message(text);
-                } else if self.last_line.elapsed() >= LINE_EVERY {
+                } else if self.last_line.elapsed() >= self.line_every {
                     self.last_line = Instant::now();
                     self.line(&format!("  step {done}  {text}"));
                 }
             }
-            Event::Evaluated { done, metric, value, total_rank } => {
-                self.evaluated = format!("  {metric} {value:.4}");
-                if self.bar.is_none() {
-                    self.line(&format!("  step {done}  {metric} {value:.4}  rank {total_rank}"));
+            Event::Evaluated { done, metric, value, nll, total_rank } => {
+                let nll = nll.filter(|_| metric != "nll");
+                let nll = nll.map_or_else(String::new, |nll| format!("  NLL {nll:.4}"));
+                self.line(&format!(
+                    "  step {done}  validation {metric} {value:.4}{nll}  rank {total_rank}"
+                ));
+            }
+            Event::Searching { total_rank, of } => {
+                if let Some(bar) = &self.bar {
+                    bar.set_message(format!("trying {total_rank} of {of} ranks on held-out rows"));
                 }
             }
             Event::Evaluating { done, total } => {
@@ -140,7 +171,7 @@ impl ProgressSink for Lines {
                     bar.set_length(*total as u64);
                     bar.set_position(*done as u64);
                     bar.set_message(format!("evaluating{left}"));
-                } else if self.last_line.elapsed() >= LINE_EVERY {
+                } else if self.last_line.elapsed() >= self.line_every {
                     self.last_line = Instant::now();
                     self.line(&format!("  evaluating: {done} of {total} answers{left}"));
                 }
@@ -170,7 +201,43 @@ fn duration(seconds: f64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc::channel;
+
     use super::*;
+
+    fn step(done: usize, nll: f64) -> Event {
+        let (kl, total_rank, examples_per_second) = (0.0, 12, 100.0);
+        let (loss, seconds_left) = (9.0, 75.0);
+        Event::Step { done, loss, nll, kl, total_rank, examples_per_second, seconds_left }
+    }
+
+    #[test]
+    fn what_is_measured_is_printed_once_and_losses_are_smoothed() {
+        let (said, lines) = channel();
+        let print = move |text: &str| said.send(text.to_owned()).unwrap_or_default();
+        let mut shown = Lines::to(Box::new(print), false, Duration::ZERO);
+        let evaluated = |metric: &str, value| {
+            let (metric, nll) = (metric.to_owned(), Some(0.625));
+            Event::Evaluated { done: 1, metric, value, nll, total_rank: 12 }
+        };
+        let label = "a / b".to_owned();
+        shown.event(&Event::RunStarted { index: 1, runs: 2, label, steps: 9, done: 0 });
+        for event in
+            [step(1, 1.0), evaluated("accuracy", 0.5), step(2, 0.0), evaluated("nll", 0.625)]
+        {
+            shown.event(&event);
+        }
+        shown.event(&Event::Searching { total_rank: 4, of: 12 });
+        // The mean of 1 and 0 with weights .95 and 1.
+        let expected = [
+            "[1/2] a / b: 9 steps",
+            "  step 1  loss 1.0000  rank 12  100 ex/s  1m15s left",
+            "  step 1  validation accuracy 0.5000  NLL 0.6250  rank 12",
+            "  step 2  loss 0.4872  rank 12  100 ex/s  1m15s left",
+            "  step 1  validation nll 0.6250  rank 12",
+        ];
+        assert_eq!(lines.try_iter().collect::<Vec<_>>(), expected);
+    }
 
     #[test]
     fn cuts_in_a_row_are_one_line() {

@@ -7,7 +7,7 @@ use axum::http::header::{AUTHORIZATION, HOST};
 use axum::http::uri::Authority;
 use subtle::ConstantTimeEq;
 
-use super::problem::Problem;
+use super::problem::{Code, Problem};
 
 /// Paths that need no key: the page, which has a field for one, and the probes of supervisors.
 const OPEN: [&str; 3] = ["/", "/healthz", "/readyz"];
@@ -38,18 +38,21 @@ impl Access {
         self.key.is_none() && !self.address.ip().to_canonical().is_loopback()
     }
 
-    /// # Errors
-    ///
-    /// [`Problem::HostHeader`] without exactly one readable `Host`, [`Problem::WrongHost`] for one that is another
-    /// server's, [`Problem::Unauthorized`] without the key on a path that needs it.
+    /// [`Code::HostHeader`] without exactly one readable `Host`, [`Code::WrongHost`] for one that is another
+    /// server's, [`Code::Unauthorized`] without the key on a path that needs it.
     pub(super) fn check(&self, request: &Request) -> Result<(), Problem> {
+        let wrong = |found: &str| {
+            let message =
+                format!("expected one header `Host` with a name or an address, found {found}");
+            Problem::new(Code::HostHeader, message)
+        };
         let mut hosts = request.headers().get_all(HOST).iter();
         let (Some(host), None) = (hosts.next(), hosts.next()) else {
             let found = request.headers().get_all(HOST).iter().count();
-            return Err(Problem::HostHeader { found: format!("{found} of them") });
+            return Err(wrong(&format!("{found} of them")));
         };
         let text = String::from_utf8_lossy(host.as_bytes());
-        let unreadable = || Problem::HostHeader { found: format!("`{text}`") };
+        let unreadable = || wrong(&format!("`{text}`"));
         let parsed: Authority = text.parse().map_err(|_| unreadable())?;
         if parsed.as_str().contains('@') {
             return Err(unreadable());
@@ -57,13 +60,19 @@ impl Access {
         // A request may name the server in its first line too.
         for named in std::iter::once(&parsed).chain(request.uri().authority()) {
             if !self.is_own(named.host()) {
-                return Err(Problem::WrongHost { found: named.host().to_owned() });
+                let found = named.host();
+                let message = format!(
+                    "`{found}` is not known as a name of this server: `--host-name` adds one"
+                );
+                return Err(Problem::new(Code::WrongHost, message));
             }
         }
         if OPEN.contains(&request.uri().path()) || self.has_key(request) {
             Ok(())
         } else {
-            Err(Problem::Unauthorized)
+            let message =
+                "expected the header `Authorization: Bearer KEY` with the key of this server";
+            Err(Problem::new(Code::Unauthorized, message))
         }
     }
 
@@ -103,10 +112,10 @@ mod tests {
     }
 
     /// The code of the answer to a request with this `Host` for a server at `address`.
-    fn asked(address: &str, host: &str) -> Result<(), &'static str> {
+    fn asked(address: &str, host: &str) -> Result<(), Code> {
         let names = vec!["models.example".to_owned()];
         let access = Access::new(address.parse().unwrap(), names, None);
-        access.check(&request("/v1/model", &[("host", host)])).map_err(|problem| problem.code())
+        access.check(&request("/v1/model", &[("host", host)])).map_err(|problem| problem.code)
     }
 
     #[test]
@@ -130,24 +139,24 @@ mod tests {
             "models.example.org",
             "127.1",
         ] {
-            assert_eq!(asked("127.0.0.1:8080", host), Err("wrong_host"), "{host}");
+            assert_eq!(asked("127.0.0.1:8080", host), Err(Code::WrongHost), "{host}");
         }
         for host in ["", "a b", "user@127.0.0.1", "127.0.0.1:8080/", "127.0.0.1, 127.0.0.1"] {
-            assert_eq!(asked("127.0.0.1:8080", host), Err("host_header"), "{host}");
+            assert_eq!(asked("127.0.0.1:8080", host), Err(Code::HostHeader), "{host}");
         }
         // The address that it listens at, and every address where it listens at all of them; never a name.
         assert_eq!(asked("10.0.0.1:80", "10.0.0.1"), Ok(()));
-        assert_eq!(asked("10.0.0.1:80", "10.0.0.2"), Err("wrong_host"));
+        assert_eq!(asked("10.0.0.1:80", "10.0.0.2"), Err(Code::WrongHost));
         assert_eq!(asked("[::]:80", "10.0.0.2"), Ok(()));
-        assert_eq!(asked("0.0.0.0:80", "evil.example"), Err("wrong_host"));
+        assert_eq!(asked("0.0.0.0:80", "evil.example"), Err(Code::WrongHost));
 
         let access = Access::new("127.0.0.1:80".parse().unwrap(), Vec::new(), None);
-        let code = |request: &Request| access.check(request).map_err(|problem| problem.code());
-        assert_eq!(code(&request("/", &[])), Err("host_header"));
+        let code = |request: &Request| access.check(request).map_err(|problem| problem.code);
+        assert_eq!(code(&request("/", &[])), Err(Code::HostHeader));
         let twice = [("host", "localhost"), ("host", "localhost")];
-        assert_eq!(code(&request("/", &twice)), Err("host_header"));
+        assert_eq!(code(&request("/", &twice)), Err(Code::HostHeader));
         let absolute = request("http://evil.example/v1/model", &[("host", "localhost")]);
-        assert_eq!(code(&absolute), Err("wrong_host"));
+        assert_eq!(code(&absolute), Err(Code::WrongHost));
     }
 
     #[test]
@@ -157,13 +166,13 @@ mod tests {
         let ask = |path: &str, value: Option<&str>| {
             let mut headers = vec![("host", "localhost")];
             headers.extend(value.map(|value| ("authorization", value)));
-            access.check(&request(path, &headers)).map_err(|problem| problem.code())
+            access.check(&request(path, &headers)).map_err(|problem| problem.code)
         };
         for path in OPEN {
             assert_eq!(ask(path, None), Ok(()), "{path}");
         }
         for path in ["/v1/classify", "/v1/model", "/openapi.json", "/metrics", "/nowhere", "//"] {
-            assert_eq!(ask(path, None), Err("unauthorized"), "{path}");
+            assert_eq!(ask(path, None), Err(Code::Unauthorized), "{path}");
             assert_eq!(ask(path, Some("Bearer s3cret")), Ok(()), "{path}");
         }
         assert_eq!(ask("/metrics", Some("bearer s3cret")), Ok(()));
@@ -177,7 +186,7 @@ mod tests {
             "Basic s3cret",
             "s3cret",
         ] {
-            assert_eq!(ask("/metrics", Some(value)), Err("unauthorized"), "{value:?}");
+            assert_eq!(ask("/metrics", Some(value)), Err(Code::Unauthorized), "{value:?}");
         }
     }
 

@@ -1,137 +1,137 @@
-//! Counts for Prometheus, in its text format 0.0.4.
+//! Counts for Prometheus, in its text format (`OpenMetrics` 1.0).
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::fmt::{Error, Result};
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use prometheus_client::encoding::text::encode;
+use prometheus_client::encoding::{EncodeMetric, MetricEncoder};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::{Metric, Registry};
+
+/// Content type of the page.
+pub(super) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 /// Upper bounds of the histogram's buckets, seconds.
 const BOUNDS: [f64; 12] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0];
 
 /// What has happened since the start.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Metrics {
-    /// By path and status.
-    requests: Mutex<BTreeMap<(&'static str, u16), u64>>,
-    /// Answered questions by bucket, the last one without a bound.
-    seconds: [AtomicU64; BOUNDS.len() + 1],
-    microseconds: AtomicU64,
-    texts: AtomicU64,
-    withheld: AtomicU64,
-    batches: AtomicU64,
-    batched: AtomicU64,
-    batch_microseconds: AtomicU64,
-    tokens: AtomicU64,
+    registry: Registry,
+    requests: Requests,
+    seconds: Histogram,
+    texts: Counter,
+    withheld: Counter,
+    batches: Counter,
+    batched: Counter,
+    batch_seconds: Counter<f64, AtomicU64>,
+    tokens: Counter,
+    waiting: Gauge,
+    limit: Gauge,
+}
+
+/// Requests by path and status, in their order.
+#[derive(Clone, Debug, Default)]
+struct Requests(Arc<Mutex<BTreeMap<(&'static str, u16), Counter>>>);
+
+impl EncodeMetric for Requests {
+    fn encode(&self, mut encoder: MetricEncoder<'_>) -> Result {
+        let requests = self.0.lock().map_err(|_| Error)?;
+        for ((path, status), count) in requests.iter() {
+            let labels = [("path", (*path).to_owned()), ("status", status.to_string())];
+            count.encode(encoder.encode_family(&labels)?)?;
+        }
+        Ok(())
+    }
+
+    fn metric_type(&self) -> MetricType {
+        MetricType::Counter
+    }
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        let mut registry = Registry::with_prefix("lrvd");
+        let all = &mut registry;
+        Self {
+            requests: add(all, "http_requests", "Requests by path and status"),
+            seconds: {
+                let seconds = Histogram::new(BOUNDS);
+                let help = "Time from a request's head to its answer";
+                all.register("answer_seconds", help, seconds.clone());
+                seconds
+            },
+            texts: add(all, "texts", "Texts that were answered"),
+            withheld: add(all, "withheld", "Answers that were withheld, being too unsure"),
+            batches: add(all, "batches", "Times that the model was asked"),
+            batched: add(all, "batch_texts", "Texts that the model was asked about"),
+            batch_seconds: add(
+                all,
+                "batch_seconds",
+                "Time that the model took to answer or to generate",
+            ),
+            tokens: add(
+                all,
+                "tokens",
+                "Tokens that were generated, also for clients that did not wait for them",
+            ),
+            waiting: add(all, "queue_texts", "Texts that wait"),
+            limit: add(all, "queue_limit", "Texts that may wait"),
+            registry,
+        }
+    }
+}
+
+fn add<M: Metric + Clone + Default>(registry: &mut Registry, name: &str, help: &str) -> M {
+    let metric = M::default();
+    registry.register(name, help, metric.clone());
+    metric
 }
 
 impl Metrics {
     /// A request to `path` had the status `status`.
     pub(super) fn request(&self, path: &'static str, status: u16) {
-        let mut requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
-        *requests.entry((path, status)).or_default() += 1;
+        let mut requests = self.requests.0.lock().unwrap_or_else(PoisonError::into_inner);
+        requests.entry((path, status)).or_default().inc();
     }
 
     /// `texts` of one request were answered, `withheld` of them without a label.
     pub(super) fn answered(&self, texts: usize, withheld: usize, took: Duration) {
-        let seconds = took.as_secs_f64();
-        let bucket = BOUNDS.iter().position(|bound| seconds <= *bound).unwrap_or(BOUNDS.len());
-        add(&self.seconds[bucket], 1);
-        add(&self.microseconds, took.as_micros() as u64);
-        add(&self.texts, texts as u64);
-        add(&self.withheld, withheld as u64);
+        self.seconds.observe(took.as_secs_f64());
+        self.texts.inc_by(texts as u64);
+        self.withheld.inc_by(withheld as u64);
     }
 
     /// The model is asked about `texts` texts at once.
     pub(super) fn passed(&self, texts: usize) {
-        add(&self.batches, 1);
-        add(&self.batched, texts as u64);
+        self.batches.inc();
+        self.batched.inc_by(texts as u64);
     }
 
     /// The model was asked for so long.
     pub(super) fn took(&self, time: Duration) {
-        add(&self.batch_microseconds, time.as_micros() as u64);
+        self.batch_seconds.inc_by(time.as_secs_f64());
     }
 
     /// There are `tokens` new ones.
     pub(super) fn generated(&self, tokens: usize) {
-        add(&self.tokens, tokens as u64);
+        self.tokens.inc_by(tokens as u64);
     }
 
     /// The page that Prometheus reads, with `waiting` texts in a queue of `most`.
     pub(super) fn page(&self, waiting: usize, most: usize) -> String {
+        self.waiting.set(waiting as i64);
+        self.limit.set(most as i64);
         let mut page = String::new();
-        head(&mut page, "lrvd_http_requests_total", "counter", "Requests by path and status.");
-        let requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
-        for ((path, status), count) in requests.iter() {
-            let labels = format!("{{path=\"{path}\",status=\"{status}\"}}");
-            line(&mut page, &format!("lrvd_http_requests_total{labels}"), *count);
-        }
-        drop(requests);
-        let name = "lrvd_answer_seconds";
-        head(&mut page, name, "histogram", "Time from a request's head to its answer.");
-        let mut sum = 0;
-        let bounds = BOUNDS.iter().map(f64::to_string).chain(["+Inf".to_owned()]);
-        for (bound, count) in bounds.zip(&self.seconds) {
-            sum += get(count);
-            line(&mut page, &format!("{name}_bucket{{le=\"{bound}\"}}"), sum);
-        }
-        line(&mut page, &format!("{name}_sum"), get(&self.microseconds) as f64 / 1e6);
-        line(&mut page, &format!("{name}_count"), sum);
-        for (name, kind, help, value) in [
-            ("lrvd_texts_total", "counter", "Texts that were answered.", get(&self.texts)),
-            (
-                "lrvd_withheld_total",
-                "counter",
-                "Answers that were withheld, being too unsure.",
-                get(&self.withheld),
-            ),
-            (
-                "lrvd_batches_total",
-                "counter",
-                "Times that the model was asked.",
-                get(&self.batches),
-            ),
-            (
-                "lrvd_batch_texts_total",
-                "counter",
-                "Texts that the model was asked about.",
-                get(&self.batched),
-            ),
-            (
-                "lrvd_tokens_total",
-                "counter",
-                "Tokens that were generated, also for clients that did not wait for them.",
-                get(&self.tokens),
-            ),
-            ("lrvd_queue_texts", "gauge", "Texts that wait.", waiting as u64),
-            ("lrvd_queue_limit", "gauge", "Texts that may wait.", most as u64),
-        ] {
-            head(&mut page, name, kind, help);
-            line(&mut page, name, value);
-        }
-        let name = "lrvd_batch_seconds_total";
-        head(&mut page, name, "counter", "Time that the model took to answer or to generate.");
-        line(&mut page, name, get(&self.batch_microseconds) as f64 / 1e6);
+        // Writing to a string does not fail.
+        let _ = encode(&mut page, &self.registry);
         page
     }
-}
-
-fn add(counter: &AtomicU64, n: u64) {
-    counter.fetch_add(n, Ordering::Relaxed);
-}
-
-fn get(counter: &AtomicU64) -> u64 {
-    counter.load(Ordering::Relaxed)
-}
-
-fn head(page: &mut String, name: &str, kind: &str, help: &str) {
-    // Writing to a string does not fail.
-    let _ = writeln!(page, "# HELP {name} {help}\n# TYPE {name} {kind}");
-}
-
-fn line(page: &mut String, name: &str, value: impl std::fmt::Display) {
-    let _ = writeln!(page, "{name} {value}");
 }
 
 #[cfg(test)]
@@ -153,13 +153,13 @@ mod tests {
         metrics.answered(1, 0, Duration::from_mins(1));
         let page = metrics.page(4, 9);
         for expected in [
-            "# TYPE lrvd_http_requests_total counter\n",
+            "# TYPE lrvd_http_requests counter\n",
             "lrvd_http_requests_total{path=\"/v1/classify\",status=\"200\"} 2\n",
             "lrvd_http_requests_total{path=\"other\",status=\"404\"} 1\n",
             "lrvd_answer_seconds_bucket{le=\"0.01\"} 0\n",
             "lrvd_answer_seconds_bucket{le=\"0.025\"} 1\n",
-            "lrvd_answer_seconds_bucket{le=\"1\"} 1\n",
-            "lrvd_answer_seconds_bucket{le=\"30\"} 1\n",
+            "lrvd_answer_seconds_bucket{le=\"1.0\"} 1\n",
+            "lrvd_answer_seconds_bucket{le=\"30.0\"} 1\n",
             "lrvd_answer_seconds_bucket{le=\"+Inf\"} 2\n",
             "lrvd_answer_seconds_sum 60.02\n",
             "lrvd_answer_seconds_count 2\n",
@@ -174,11 +174,11 @@ mod tests {
         ] {
             assert!(page.contains(expected), "{expected}{page}");
         }
-        // Every line is a comment, or a name and a number; the page ends in a line break.
+        // Every line is a comment, or a name and a number.
         for line in page.lines().filter(|line| !line.starts_with("# ")) {
             let (_, value) = line.rsplit_once(' ').unwrap_or_default();
             assert!(value.parse::<f64>().is_ok(), "{line}");
         }
-        assert!(page.ends_with('\n'));
+        assert!(page.ends_with("# EOF\n"));
     }
 }

@@ -4,8 +4,8 @@
 //!
 //! | File | What is in it |
 //! |---|---|
-//! | `served` | what the kinds of models differ in |
-//! | `classifier`, `language` | the two kinds: what clients can know of the model, bodies of requests and answers |
+//! | `model` | the model, a classifier or a language model: how it is asked, and what clients can know of it |
+//! | `request`, `answer` | bodies of requests and answers |
 //! | `problem` | the body of errors |
 //! | `queue` | what waits, and which of it is answered together |
 //! | `worker` | the loop that asks the model |
@@ -16,20 +16,19 @@
 //! | `server` | start and stop, connections |
 
 mod access;
-mod classifier;
-mod language;
+mod answer;
 mod metrics;
+mod model;
 mod openapi;
 mod problem;
 mod queue;
+mod request;
 mod routes;
-mod served;
 mod server;
 #[cfg(test)]
 mod testing;
 mod worker;
 
-pub(crate) use classifier::Classifier;
-pub(crate) use language::LanguageModel;
+pub(crate) use model::Model;
 pub(crate) use routes::Limits;
 pub(crate) use server::Server;

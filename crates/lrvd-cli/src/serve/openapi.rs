@@ -4,17 +4,38 @@ use schemars::generate::{SchemaGenerator, SchemaSettings};
 use schemars::{JsonSchema, Schema};
 use serde_json::{Value, json};
 
+use super::answer::{ClassifierAnswers, LanguageAnswers};
+use super::model::{Card, ClassifierCard, LanguageCard};
 use super::problem::Body;
-use super::served::Card;
+use super::request::{ClassifyRequest, GenerateRequest};
 
-/// The `OpenAPI` 3.1 document of a server of such a model; its schemas are those of the types that are read and written.
-pub(super) fn document<C: Card>() -> Value {
+/// The `OpenAPI` 3.1 document of a server of the model of `card`; its schemas are those of the types that are read and written.
+pub(super) fn document(card: &Card) -> Value {
     let settings = SchemaSettings::draft2020_12().with(|settings| {
         settings.definitions_path = "/components/schemas".into();
     });
     let generator = &mut settings.into_generator();
-    let (request, answers) = (of::<C::Request>(generator), of::<C::Answers>(generator));
-    let (model, error) = (of::<C>(generator), of::<Body>(generator));
+    let (description, summary, [request, answers, model]) = match card {
+        Card::Classifier(_) => (
+            "A classifier that says how sure it is.",
+            "Classify texts, with uncertainty.",
+            [
+                of::<ClassifyRequest>(generator),
+                of::<ClassifierAnswers>(generator),
+                of::<ClassifierCard>(generator),
+            ],
+        ),
+        Card::Language(_) => (
+            "A language model that says how sure it is of every token.",
+            "Continue a text or a conversation, with uncertainty.",
+            [
+                of::<GenerateRequest>(generator),
+                of::<LanguageAnswers>(generator),
+                of::<LanguageCard>(generator),
+            ],
+        ),
+    };
+    let error = of::<Body>(generator);
     let body = |schema: &Schema| json!({ "application/json": { "schema": schema } });
     let plain = json!({ "text/plain": { "schema": { "type": "string" } } });
     let rejected =
@@ -51,11 +72,11 @@ pub(super) fn document<C: Card>() -> Value {
         "info": {
             "title": "lrvd serve",
             "version": env!("CARGO_PKG_VERSION"),
-            "description": C::DESCRIPTION,
+            "description": description,
         },
         "paths": {
-            (C::PATH): { "post": {
-                "summary": C::SUMMARY,
+            (card.path()): { "post": {
+                "summary": summary,
                 "requestBody": { "required": true, "content": body(&request) },
                 "responses": {
                     "200": { "description": "Answers in the order of the texts.", "content": body(&answers) },

@@ -6,12 +6,12 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use tokio::sync::oneshot::Sender;
 use tracing::debug;
 
-use super::problem::Problem;
-use super::served::Card;
+use super::model::{Found, Input, Key};
+use super::problem::{Code, Problem};
 
 /// Why a text has no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Blame {
+pub(super) enum Blame {
     /// The text cannot be read.
     Text,
     /// Something that the client cannot help.
@@ -26,34 +26,34 @@ pub(super) struct Fault {
 }
 
 /// The answers to a job's texts, or the first text without one.
-pub(super) type Reply<C> = Result<Vec<<C as Card>::Found>, (usize, Fault)>;
+pub(super) type Reply = Result<Vec<Found>, (usize, Fault)>;
 
 /// The texts of a request.
 #[derive(Debug)]
-pub(super) struct Job<C: Card> {
+pub(super) struct Job {
     /// At least one.
-    pub(super) inputs: Vec<C::Input>,
-    pub(super) key: C::Key,
+    pub(super) inputs: Vec<Input>,
+    pub(super) key: Key,
     /// Closed by a client that has gone or timed out.
-    pub(super) reply: Sender<Reply<C>>,
+    pub(super) reply: Sender<Reply>,
 }
 
 /// First come, first served; bounded by texts.
 #[derive(Debug)]
-pub(super) struct Queue<C: Card> {
+pub(super) struct Queue {
     most: usize,
-    waiting: Mutex<Waiting<C>>,
+    waiting: Mutex<Waiting>,
     changed: Condvar,
 }
 
 #[derive(Debug)]
-struct Waiting<C: Card> {
-    jobs: VecDeque<Job<C>>,
+struct Waiting {
+    jobs: VecDeque<Job>,
     texts: usize,
     closed: bool,
 }
 
-impl<C: Card> Waiting<C> {
+impl Waiting {
     /// Drops the jobs whose clients have disconnected.
     fn forget(&mut self) {
         self.jobs.retain(|job| !job.reply.is_closed());
@@ -61,7 +61,7 @@ impl<C: Card> Waiting<C> {
     }
 }
 
-impl<C: Card> Queue<C> {
+impl Queue {
     /// A queue of `most` texts.
     pub(super) fn new(most: usize) -> Self {
         let waiting = Waiting { jobs: VecDeque::new(), texts: 0, closed: false };
@@ -79,17 +79,18 @@ impl<C: Card> Queue<C> {
     }
 
     /// Puts a job behind the others, unless the queue is full or stopping.
-    pub(super) fn push(&self, job: Job<C>) -> Result<(), Problem> {
+    pub(super) fn push(&self, job: Job) -> Result<(), Problem> {
         let mut waiting = self.lock();
         if waiting.closed {
-            return Err(Problem::Stopping);
+            return Err(Problem::stopping());
         }
         let texts = job.inputs.len();
         if waiting.texts + texts > self.most {
             waiting.forget();
         }
         if waiting.texts + texts > self.most {
-            return Err(Problem::Full { most: self.most });
+            let message = format!("the queue is full ({} texts): try again later", self.most);
+            return Err(Problem::new(Code::QueueFull, message));
         }
         waiting.texts += texts;
         waiting.jobs.push_back(job);
@@ -108,11 +109,7 @@ impl<C: Card> Queue<C> {
     ///
     /// It is the job that has waited longest and, if `is_shared` says that its key allows that, those of the others with
     /// the same key, in order, that fit within `most` texts.
-    pub(super) fn take(
-        &self,
-        most: usize,
-        is_shared: impl Fn(C::Key) -> bool,
-    ) -> Option<Vec<Job<C>>> {
+    pub(super) fn take(&self, most: usize, is_shared: impl Fn(Key) -> bool) -> Option<Vec<Job>> {
         let mut waiting = self.lock();
         loop {
             waiting.forget();
@@ -132,7 +129,7 @@ impl<C: Card> Queue<C> {
                     }
                 }
                 waiting.texts -= batch.iter().map(|job| job.inputs.len()).sum::<usize>();
-                debug!(jobs = batch.len(), draws = C::draws(key), waiting = waiting.texts, "taken");
+                debug!(jobs = batch.len(), draws = key.draws, waiting = waiting.texts, "taken");
                 return Some(batch);
             }
             if waiting.closed {
@@ -142,7 +139,7 @@ impl<C: Card> Queue<C> {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Waiting<C>> {
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
         // No code that can panic holds it.
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -152,15 +149,14 @@ impl<C: Card> Queue<C> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::serve::classifier::{ClassifierCard, Drawn};
-    use crate::serve::testing::job;
+    use crate::serve::testing::{job, text};
 
-    const MEAN: Drawn = Drawn { draws: 0, seed: 1 };
-    const DRAWN: Drawn = Drawn { draws: 3, seed: 1 };
+    const MEAN: Key = Key { max_tokens: 0, draws: 0, seed: 1, sampling: None };
+    const DRAWN: Key = Key { draws: 3, ..MEAN };
 
     /// The names of the jobs of a batch.
-    fn names(batch: &[Job<ClassifierCard>]) -> Vec<&str> {
-        batch.iter().map(|job| job.inputs[0].text.trim_end_matches(" 0")).collect()
+    fn names(batch: &[Job]) -> Vec<&str> {
+        batch.iter().map(|job| text(&job.inputs[0]).trim_end_matches(" 0")).collect()
     }
 
     #[test]
@@ -196,7 +192,7 @@ mod tests {
         let (first, gone) = job("a", 2, MEAN);
         queue.push(first).unwrap();
         let (second, _waits) = job("b", 2, MEAN);
-        assert_eq!(queue.push(second), Err(Problem::Full { most: 3 }));
+        assert_eq!(queue.push(second).unwrap_err().code, Code::QueueFull);
         drop(gone);
         let (third, _waits) = job("c", 3, MEAN);
         queue.push(third).unwrap();
@@ -211,7 +207,7 @@ mod tests {
         queue.push(waits).unwrap();
         queue.close();
         let (late, _reply) = job("b", 1, MEAN);
-        assert_eq!(queue.push(late), Err(Problem::Stopping));
+        assert_eq!(queue.push(late).unwrap_err().code, Code::Stopping);
         assert_eq!(names(&queue.take(1, |_| true).unwrap()), ["a"]);
         assert!(queue.take(1, |_| true).is_none());
     }

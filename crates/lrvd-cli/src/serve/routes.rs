@@ -16,13 +16,13 @@ use serde::Serialize;
 use tokio::sync::oneshot::channel;
 
 use super::access::Access;
-use super::classifier::CLASSIFY;
-use super::language::GENERATE;
-use super::metrics::Metrics;
+use super::answer::Answers;
+use super::metrics::{CONTENT_TYPE, Metrics};
+use super::model::{CLASSIFY, Card, GENERATE};
 use super::openapi;
-use super::problem::{Problem, json};
+use super::problem::{Code, Problem, json};
 use super::queue::{Blame, Job, Queue};
-use super::served::{Asked, Card, read};
+use super::request::{Asked, read};
 use crate::printer::Printer;
 
 /// The paths, as they are counted.
@@ -57,11 +57,11 @@ pub(crate) struct Limits {
 
 /// What every request sees.
 #[derive(Debug)]
-pub(super) struct App<C: Card> {
-    pub(super) card: C,
+pub(super) struct App {
+    pub(super) card: Card,
     pub(super) limits: Limits,
     pub(super) access: Access,
-    pub(super) queue: Queue<C>,
+    pub(super) queue: Queue,
     pub(super) metrics: Metrics,
     /// Set when the server is to end.
     pub(super) stop: Arc<AtomicBool>,
@@ -91,25 +91,43 @@ struct Line<'a> {
 }
 
 /// All paths of `app`.
-pub(super) fn router<C: Card>(app: Arc<App<C>>) -> Router {
-    let elsewhere = if C::PATH == CLASSIFY { GENERATE } else { CLASSIFY };
+pub(super) fn router(app: Arc<App>) -> Router {
+    let path = app.card.path();
+    let elsewhere = if path == CLASSIFY { GENERATE } else { CLASSIFY };
     Router::new()
         .route("/", get(page))
-        .route(C::PATH, post(ask::<C>))
-        .route(elsewhere, any(|| async { Problem::OtherKind { path: C::PATH } }))
+        .route(path, post(ask))
+        .route(
+            elsewhere,
+            any(move || async move {
+                let message =
+                    format!("the model of this server is of another kind: it answers at `{path}`");
+                Problem::new(Code::OtherKind, message)
+            }),
+        )
         .route(
             "/v1/model",
-            get(|State(app): State<Arc<App<C>>>| async move { json(StatusCode::OK, &app.card) }),
+            get(|State(app): State<Arc<App>>| async move { json(StatusCode::OK, &app.card) }),
         )
-        .route("/openapi.json", get(|| async { json(StatusCode::OK, &openapi::document::<C>()) }))
+        .route(
+            "/openapi.json",
+            get(|State(app): State<Arc<App>>| async move {
+                json(StatusCode::OK, &openapi::document(&app.card))
+            }),
+        )
         .route("/healthz", get(|| async { "ok\n" }))
-        .route("/readyz", get(ready::<C>))
-        .route("/metrics", get(metrics::<C>))
-        .fallback(|| async { Problem::NotFound })
-        .method_not_allowed_fallback(|| async { Problem::Method })
+        .route("/readyz", get(ready))
+        .route("/metrics", get(metrics))
+        .fallback(|| async {
+            Problem::new(Code::NotFound, "unknown path; `/openapi.json` lists the paths")
+        })
+        .method_not_allowed_fallback(|| async {
+            let message = "method not allowed; the header `Allow` names the allowed one";
+            Problem::new(Code::MethodNotAllowed, message)
+        })
         .layer(DefaultBodyLimit::max(app.limits.max_bytes))
-        .layer(from_fn_with_state(Arc::clone(&app), admit::<C>))
-        .layer(from_fn_with_state(Arc::clone(&app), observe::<C>))
+        .layer(from_fn_with_state(Arc::clone(&app), admit))
+        .layer(from_fn_with_state(Arc::clone(&app), observe))
         .with_state(app)
 }
 
@@ -122,20 +140,20 @@ async fn page() -> impl IntoResponse {
     (policy, Html(PAGE))
 }
 
-async fn ready<C: Card>(State(app): State<Arc<App<C>>>) -> Response {
+async fn ready(State(app): State<Arc<App>>) -> Response {
     if app.stop.load(Ordering::Relaxed) {
-        return Problem::Stopping.into_response();
+        return Problem::stopping().into_response();
     }
     "ready\n".into_response()
 }
 
-async fn metrics<C: Card>(State(app): State<Arc<App<C>>>) -> impl IntoResponse {
+async fn metrics(State(app): State<Arc<App>>) -> impl IntoResponse {
     let page = app.metrics.page(app.queue.texts(), app.queue.most());
-    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], page)
+    ([(header::CONTENT_TYPE, CONTENT_TYPE)], page)
 }
 
-async fn ask<C: Card>(
-    State(app): State<Arc<App<C>>>,
+async fn ask(
+    State(app): State<Arc<App>>,
     headers: HeaderMap,
     body: Result<Bytes, BytesRejection>,
 ) -> Response {
@@ -144,10 +162,10 @@ async fn ask<C: Card>(
         Ok(asked) => asked,
         Err(problem) => return problem.into_response(),
     };
-    let size = Size { texts: asked.inputs.len(), draws: C::draws(asked.key) };
+    let size = Size { texts: asked.inputs.len(), draws: asked.key.draws };
     let mut response = match answers(&app, asked).await {
         Ok(answers) => {
-            app.metrics.answered(size.texts, C::withheld(&answers), begun.elapsed());
+            app.metrics.answered(size.texts, answers.withheld(), begun.elapsed());
             json(StatusCode::OK, &answers)
         }
         Err(problem) => problem.into_response(),
@@ -156,45 +174,53 @@ async fn ask<C: Card>(
     response
 }
 
-fn asked<C: Card>(
-    app: &App<C>,
+fn asked(
+    app: &App,
     headers: &HeaderMap,
     body: Result<Bytes, BytesRejection>,
-) -> Result<Asked<C>, Problem> {
+) -> Result<Asked, Problem> {
     let kind =
         headers.get(header::CONTENT_TYPE).map(|kind| String::from_utf8_lossy(kind.as_bytes()));
     let essence = kind.as_deref().map(|kind| kind.split(';').next().unwrap_or_default().trim());
     if !essence.is_some_and(|kind| kind.eq_ignore_ascii_case("application/json")) {
         let found = kind.map_or_else(|| "not given".to_owned(), |kind| format!("`{kind}`"));
-        return Err(Problem::MediaType { found });
+        let message = format!("the content type is {found}, expected `application/json`");
+        return Err(Problem::new(Code::UnsupportedMediaType, message));
     }
     let body = body.map_err(|rejection| match rejection.status() {
-        StatusCode::PAYLOAD_TOO_LARGE => Problem::TooLarge { most: app.limits.max_bytes },
-        _ => Problem::Body(rejection.body_text()),
+        StatusCode::PAYLOAD_TOO_LARGE => {
+            let most = app.limits.max_bytes;
+            Problem::new(Code::BodyTooLarge, format!("the body is longer than {most} bytes"))
+        }
+        _ => {
+            let message = format!("the body could not be read: {}", rejection.body_text());
+            Problem::new(Code::UnreadableBody, message)
+        }
     })?;
     read(&body, &app.card)
 }
 
 /// Waits for the model; a client that stops waiting closes the reply, which the model checks.
-async fn answers<C: Card>(app: &App<C>, asked: Asked<C>) -> Result<C::Answers, Problem> {
+async fn answers(app: &App, asked: Asked) -> Result<Answers, Problem> {
     let Asked { inputs, mut fields, key } = asked;
     let (reply, answered) = channel();
     app.queue.push(Job { inputs, key, reply })?;
     match answered.await {
-        Ok(Ok(found)) => Ok(app.card.answers(found, key)),
+        Ok(Ok(found)) => Ok(Answers::new(&app.card, found, key)),
         Ok(Err((index, fault))) => Err(match fault.blame {
             Blame::Text => {
-                Problem::Unreadable { field: fields.swap_remove(index), message: fault.message }
+                let message = format!("the model cannot read this text: {}", fault.message);
+                Problem::at(Code::UnreadableText, fields.swap_remove(index), message)
             }
-            Blame::Model => Problem::Internal,
+            Blame::Model => Problem::internal(),
         }),
         // The worker has ended, which it says itself.
-        Err(_) => Err(Problem::Internal),
+        Err(_) => Err(Problem::internal()),
     }
 }
 
 /// Answers only requests that name this server and have its key.
-async fn admit<C: Card>(State(app): State<Arc<App<C>>>, request: Request, next: Next) -> Response {
+async fn admit(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
     match app.access.check(&request) {
         Ok(()) => next.run(request).await,
         Err(problem) => problem.into_response(),
@@ -202,18 +228,17 @@ async fn admit<C: Card>(State(app): State<Arc<App<C>>>, request: Request, next: 
 }
 
 /// Bounds a request in time, counts it and writes its line.
-async fn observe<C: Card>(
-    State(app): State<Arc<App<C>>>,
-    request: Request,
-    next: Next,
-) -> Response {
+async fn observe(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
     let begun = Instant::now();
     let method = request.method().clone();
     let path = request.uri().path().to_owned();
     let limit = app.limits.timeout;
     let response = match tokio::time::timeout(limit, next.run(request)).await {
         Ok(response) => response,
-        Err(_) => Problem::Timeout { seconds: limit.as_secs() }.into_response(),
+        Err(_) => {
+            let message = format!("no answer within {} s", limit.as_secs());
+            Problem::new(Code::Timeout, message).into_response()
+        }
     };
     let known = PATHS.into_iter().find(|known| *known == path).unwrap_or("other");
     app.metrics.request(known, response.status().as_u16());

@@ -6,15 +6,12 @@ use serde_json::{Value, json};
 use tokio::runtime::{Builder, Runtime};
 use tower::ServiceExt;
 
-use lrvd_bench::adapter::{Continuation, ContinuedToken, Generation};
-use lrvd_bench::data::Content;
-use lrvd_bench::data::Input;
+use lrvd_bench::adapter::{Continuation, ContinuedToken};
 
 use super::*;
-use crate::serve::classifier::ClassifierCard;
-use crate::serve::language::LanguageCard;
+use crate::serve::model::{Found, Input, Key};
 use crate::serve::queue::Fault;
-use crate::serve::testing::{app, card, class, language_card};
+use crate::serve::testing::{app, card, class, language_card, text};
 use crate::serve::worker::work;
 
 const LONG: Duration = Duration::from_mins(10);
@@ -24,8 +21,8 @@ fn runtime() -> Runtime {
 }
 
 /// Status, headers and text of the answer to one request.
-async fn ask<C: Card>(
-    app: &Arc<App<C>>,
+async fn ask(
+    app: &Arc<App>,
     method: &str,
     path: &str,
     kind: Option<&str>,
@@ -42,22 +39,18 @@ async fn ask<C: Card>(
     (head.status.as_u16(), head.headers, text)
 }
 
-async fn post<C: Card>(app: &Arc<App<C>>, body: &str) -> (u16, HeaderMap, Value) {
-    let (status, headers, text) = ask(app, "POST", C::PATH, Some("application/json"), body).await;
+async fn post(app: &Arc<App>, body: &str) -> (u16, HeaderMap, Value) {
+    let (status, headers, text) =
+        ask(app, "POST", app.card.path(), Some("application/json"), body).await;
     assert_eq!(headers[header::CONTENT_TYPE], "application/json");
     (status, headers, serde_json::from_str(&text).unwrap())
 }
 
 /// Runs `questions` while a worker answers by `answer`.
-fn served<C: Card, F: Future<Output = ()>>(
-    app: &Arc<App<C>>,
-    answer: impl FnMut(
-        &[C::Input],
-        C::Key,
-        &mut dyn FnMut(usize) -> bool,
-    ) -> Result<Vec<C::Found>, Fault>
-    + Send,
-    questions: impl FnOnce(Arc<App<C>>) -> F,
+fn served<F: Future<Output = ()>>(
+    app: &Arc<App>,
+    answer: impl FnMut(&[Input], Key, &mut dyn FnMut(usize) -> bool) -> Result<Vec<Found>, Fault> + Send,
+    questions: impl FnOnce(Arc<App>) -> F,
 ) {
     std::thread::scope(|scope| {
         scope.spawn(|| work(&app.queue, &app.metrics, 4, |_| true, answer));
@@ -71,11 +64,8 @@ fn fault(blame: Blame) -> Fault {
 }
 
 /// `odd` is unreadable, `broken` breaks the model, other texts have probability 0.9, or 0.5 where they begin with `unsure`.
-fn answered<F: Future<Output = ()>>(
-    app: &Arc<App<ClassifierCard>>,
-    questions: impl FnOnce(Arc<App<ClassifierCard>>) -> F,
-) {
-    let one = |input: &Input| match input.text.as_str() {
+fn answered<F: Future<Output = ()>>(app: &Arc<App>, questions: impl FnOnce(Arc<App>) -> F) {
+    let one = |input: &Input| match text(input) {
         "odd" => Err(fault(Blame::Text)),
         "broken" => Err(fault(Blame::Model)),
         text if text.starts_with("unsure") => Ok(class(0.5)),
@@ -87,14 +77,11 @@ fn answered<F: Future<Output = ()>>(
 /// A model that says `a` as often as it may: `odd` is unreadable, and `forever` ends only when no client waits
 /// any more.
 fn continued(
-    inputs: &[Content],
-    key: Generation,
+    inputs: &[Input],
+    key: Key,
     go_on: &mut dyn FnMut(usize) -> bool,
-) -> Result<Vec<Continuation>, Fault> {
-    let prompt = match &inputs[0] {
-        Content::Text { prompt, .. } => prompt,
-        Content::Chat(messages) => &messages[0].content,
-    };
+) -> Result<Vec<Found>, Fault> {
+    let prompt = text(&inputs[0]);
     if prompt == "odd" {
         return Err(fault(Blame::Text));
     }
@@ -111,7 +98,8 @@ fn continued(
     };
     let tokens = vec![token; key.max_tokens];
     let text = "a".repeat(key.max_tokens);
-    Ok(vec![Continuation { text, tokens, prompt_tokens: 3, stopped: false }])
+    let found = Continuation { text, tokens, prompt_tokens: 3, stopped: false };
+    Ok(vec![Found::Continuation(found)])
 }
 
 #[test]
@@ -228,11 +216,11 @@ fn a_full_queue_and_a_late_answer_are_said() {
 
 /// That the document of `app` describes its model, the `answers` of one request and the error of another, and what `fits`
 /// and what `misfits` as a request.
-async fn described<C: Card>(app: &Arc<App<C>>, answers: &str, fits: &[Value], misfits: &[Value]) {
+async fn described(app: &Arc<App>, answers: &str, fits: &[Value], misfits: &[Value]) {
     let (status, _, document) = ask(app, "GET", "/openapi.json", None, "").await;
     assert_eq!(status, 200);
     let document: Value = serde_json::from_str(&document).unwrap();
-    let post_of = &document["paths"][C::PATH]["post"];
+    let post_of = &document["paths"][app.card.path()]["post"];
     let schema = |place: &Value| place["content"]["application/json"]["schema"].clone();
     let (status, _, answers) = post(app, answers).await;
     assert_eq!(status, 200, "{answers}");
@@ -255,7 +243,7 @@ async fn described<C: Card>(app: &Arc<App<C>>, answers: &str, fits: &[Value], mi
         assert!(misfit(body, &request, &document).is_some(), "{body}");
     }
     // And every route has its place.
-    let elsewhere = if C::PATH == CLASSIFY { GENERATE } else { CLASSIFY };
+    let elsewhere = if app.card.path() == CLASSIFY { GENERATE } else { CLASSIFY };
     for path in PATHS.iter().filter(|path| !["/", "/openapi.json", elsewhere].contains(path)) {
         assert!(document["paths"][path].is_object(), "{path}");
     }
@@ -274,7 +262,7 @@ fn what_is_sent_is_what_the_document_says() {
         ];
         described(&app, answers, &fits, &misfits).await;
     });
-    served(&app(language_card(), LONG), continued, |app| async move {
+    served(&app(Card::Language(language_card()), LONG), continued, |app| async move {
         let said = json!([{ "role": "user", "content": "a" }]);
         let fits = [
             json!({ "prompt": "a", "temperature": 0.5, "top_p": null }),
@@ -295,7 +283,7 @@ fn what_is_sent_is_what_the_document_says() {
 
 #[test]
 fn a_language_model_answers_one_prompt_and_is_no_classifier() {
-    served(&app(language_card(), LONG), continued, |app| async move {
+    served(&app(Card::Language(language_card()), LONG), continued, |app| async move {
         let (status, _, body) =
             post(&app, r#"{"prompt": "a", "max_tokens": 2, "top_p": 0.9}"#).await;
         let token = json!({
@@ -331,19 +319,19 @@ fn a_language_model_answers_one_prompt_and_is_no_classifier() {
 #[test]
 fn a_generation_that_nobody_waits_for_ends() {
     let forever = r#"{"prompt": "forever"}"#;
-    let tokens = |app: &App<LanguageCard>| {
+    let tokens = |app: &App| {
         let page = app.metrics.page(0, 0);
         let line = page.lines().find_map(|line| line.strip_prefix("lrvd_tokens_total "));
         line.unwrap().parse::<usize>().unwrap()
     };
     // A deadline.
-    let late = app(language_card(), Duration::from_millis(20));
+    let late = app(Card::Language(language_card()), Duration::from_millis(20));
     served(&late, continued, |app| async move {
         let (status, _, late) = post(&app, forever).await;
         assert_eq!((status, &late["error"]["code"]), (504, &json!("timeout")));
     });
     // A client that goes away.
-    let left = app(language_card(), LONG);
+    let left = app(Card::Language(language_card()), LONG);
     served(&left, continued, |app| async move {
         let gone = tokio::spawn({
             let app = Arc::clone(&app);

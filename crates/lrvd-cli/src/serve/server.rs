@@ -22,9 +22,10 @@ use tracing::{debug, warn};
 
 use super::access::Access;
 use super::metrics::Metrics;
+use super::model::Model;
+use super::problem::text_fault;
 use super::queue::{Blame, Fault, Queue};
 use super::routes::{App, Limits, router};
-use super::served::{Card, Model, text_fault};
 use super::worker::work;
 use crate::printer::Printer;
 
@@ -81,18 +82,17 @@ impl Server {
     }
 
     /// Answers by `model` until `stop` is set, then what was accepted. `started` is called once requests are taken.
-    pub(crate) fn run<M: Model>(
+    pub(crate) fn run(
         self,
-        model: &M,
+        model: &Model,
         stop: Arc<AtomicBool>,
         printer: Printer,
         started: impl FnOnce() -> Result<()>,
     ) -> Result<()> {
         let Self { runtime, listener, access, limits } = self;
         let (first, key) = model.first();
-        let draws = M::Card::draws(key);
-        if draws > limits.max_draws {
-            let most = limits.max_draws;
+        if key.draws > limits.max_draws {
+            let (draws, most) = (key.draws, limits.max_draws);
             bail!("{draws} draws are more than a request may ask for; raise `--max-draws`, {most}");
         }
         let failed = |error: Error| anyhow!("the model does not answer: {error}");
@@ -128,7 +128,7 @@ fn stopped(reason: impl Display) -> Error {
 }
 
 /// Accepts until the stop, then waits until all is answered or has had its time.
-async fn accept<C: Card>(listener: TcpListener, app: &Arc<App<C>>) {
+async fn accept(listener: TcpListener, app: &Arc<App>) {
     let Limits { timeout: limit, max_connections, .. } = app.limits;
     let patience = limit.min(PATIENCE);
     let mut http = http1::Builder::new();

@@ -5,20 +5,18 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use lrvd_bench::adapter::Prediction;
-use lrvd_bench::data::Input;
+use lrvd_bench::data::{self, Content};
 use tokio::sync::oneshot::{Receiver, channel};
 
 use super::access::Access;
-use super::classifier::{ClassifierCard, Drawn, Found};
-use super::language::LanguageCard;
 use super::metrics::Metrics;
+use super::model::{Card, ClassifierCard, Found, Input, Key, Kind, LanguageCard, SCHEMA_VERSION};
 use super::queue::{Job, Queue, Reply};
 use super::routes::{App, Limits};
-use super::served::{Card, Kind, SCHEMA_VERSION};
 use crate::printer::{Format, Printer};
 
 /// Two classes, single texts, at most two of them; answers at the mean or from two draws.
-pub(super) fn card() -> ClassifierCard {
+pub(super) fn classifier_card() -> ClassifierCard {
     ClassifierCard {
         schema_version: SCHEMA_VERSION,
         name: "test".to_owned(),
@@ -32,6 +30,11 @@ pub(super) fn card() -> ClassifierCard {
         max_texts: 2,
         max_bytes: 200,
     }
+}
+
+/// The same as a card of any model.
+pub(super) fn card() -> Card {
+    Card::Classifier(classifier_card())
 }
 
 /// Up to 20 new tokens, 9 by default, from up to two draws.
@@ -54,7 +57,7 @@ pub(super) fn language_card() -> LanguageCard {
 }
 
 /// A server of that model with room for three texts.
-pub(super) fn app<C: Card>(card: C, timeout: Duration) -> Arc<App<C>> {
+pub(super) fn app(card: Card, timeout: Duration) -> Arc<App> {
     let limits = Limits {
         batch_size: 4,
         max_draws: 2,
@@ -77,14 +80,20 @@ pub(super) fn app<C: Card>(card: C, timeout: Duration) -> Arc<App<C>> {
 }
 
 /// A job of `texts` texts that are called `NAME 0`, `NAME 1` and so on.
-pub(super) fn job(
-    name: &str,
-    texts: usize,
-    key: Drawn,
-) -> (Job<ClassifierCard>, Receiver<Reply<ClassifierCard>>) {
+pub(super) fn job(name: &str, texts: usize, key: Key) -> (Job, Receiver<Reply>) {
     let (reply, receiver) = channel();
-    let inputs = (0..texts).map(|i| Input::text(format!("{name} {i}"))).collect();
+    let input = |i| Input::Text(data::Input::text(format!("{name} {i}")));
+    let inputs = (0..texts).map(input).collect();
     (Job { inputs, key, reply }, receiver)
+}
+
+/// What is asked of the model.
+pub(super) fn text(input: &Input) -> &str {
+    match input {
+        Input::Text(input) => &input.text,
+        Input::Prompt(Content::Text { prompt, .. }) => prompt,
+        Input::Prompt(Content::Chat(messages)) => &messages[0].content,
+    }
 }
 
 /// An answer with probability `p` for the first class.
@@ -95,5 +104,5 @@ pub(super) fn class(p: f64) -> Found {
     let mutual_information = Some(0.01);
     let prediction =
         Prediction::Class { probabilities, class, entropy, mutual_information, draws: 2 };
-    Found { prediction, choices: Vec::new() }
+    Found::Prediction(prediction, Vec::new())
 }

@@ -4,26 +4,22 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Instant;
 
 use super::metrics::Metrics;
+use super::model::{Found, Input, Key};
 use super::queue::{Blame, Fault, Queue};
-use super::served::Card;
 
 /// Answers what waits in `queue` until it is closed and empty, with at most `most` texts in one call of `answer`; one
 /// text in each where `is_shared` says so of the key.
 ///
 /// A call that fails or panics is made again for each of its texts, so that one of them costs the others no answer. A call
 /// that generates reports its new tokens, and checks whether the client still waits.
-pub(super) fn work<C: Card>(
-    queue: &Queue<C>,
+pub(super) fn work(
+    queue: &Queue,
     metrics: &Metrics,
     most: usize,
-    is_shared: impl Fn(C::Key) -> bool,
-    mut answer: impl FnMut(
-        &[C::Input],
-        C::Key,
-        &mut dyn FnMut(usize) -> bool,
-    ) -> Result<Vec<C::Found>, Fault>,
+    is_shared: impl Fn(Key) -> bool,
+    mut answer: impl FnMut(&[Input], Key, &mut dyn FnMut(usize) -> bool) -> Result<Vec<Found>, Fault>,
 ) {
-    let mut attempt = |inputs: &[C::Input], key: C::Key, is_awaited: &dyn Fn() -> bool| {
+    let mut attempt = |inputs: &[Input], key: Key, is_awaited: &dyn Fn() -> bool| {
         metrics.passed(inputs.len());
         let begun = Instant::now();
         let mut go_on = |tokens| {
@@ -35,25 +31,23 @@ pub(super) fn work<C: Card>(
         let message = "it panicked".to_owned();
         answered.unwrap_or(Err(Fault { blame: Blame::Model, message }))
     };
-    let mut ask = |inputs: &[C::Input],
-                   key: C::Key,
-                   is_awaited: &dyn Fn() -> bool|
-     -> Vec<Result<C::Found, Fault>> {
-        match attempt(inputs, key, is_awaited) {
-            Ok(answers) => answers.into_iter().map(Ok).collect(),
-            Err(fault) if inputs.len() == 1 => vec![Err(fault)],
-            Err(_) => inputs
-                .chunks(1)
-                .flat_map(|one| match attempt(one, key, is_awaited) {
-                    Ok(answers) => answers.into_iter().map(Ok).collect(),
-                    Err(fault) => vec![Err(fault)],
-                })
-                .collect(),
-        }
-    };
+    let mut ask =
+        |inputs: &[Input], key: Key, is_awaited: &dyn Fn() -> bool| -> Vec<Result<Found, Fault>> {
+            match attempt(inputs, key, is_awaited) {
+                Ok(answers) => answers.into_iter().map(Ok).collect(),
+                Err(fault) if inputs.len() == 1 => vec![Err(fault)],
+                Err(_) => inputs
+                    .chunks(1)
+                    .flat_map(|one| match attempt(one, key, is_awaited) {
+                        Ok(answers) => answers.into_iter().map(Ok).collect(),
+                        Err(fault) => vec![Err(fault)],
+                    })
+                    .collect(),
+            }
+        };
     while let Some(jobs) = queue.take(most, &is_shared) {
         let Some(key) = jobs.first().map(|job| job.key) else { continue };
-        let inputs: Vec<C::Input> = jobs.iter().flat_map(|job| job.inputs.clone()).collect();
+        let inputs: Vec<Input> = jobs.iter().flat_map(|job| job.inputs.clone()).collect();
         let size = if is_shared(key) { most } else { 1 };
         let is_awaited = || jobs.iter().any(|job| !job.reply.is_closed());
         let answers: Vec<_> =
@@ -73,10 +67,9 @@ pub(super) fn work<C: Card>(
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::serve::classifier::{ClassifierCard, Drawn};
-    use crate::serve::testing::{class, job};
+    use crate::serve::testing::{class, job, text};
 
-    const KEY: Drawn = Drawn { draws: 0, seed: 1 };
+    const KEY: Key = Key { max_tokens: 0, draws: 0, seed: 1, sampling: None };
 
     /// How many answers there were, or what failed.
     type Counted = Result<usize, (usize, Fault)>;
@@ -100,15 +93,15 @@ mod tests {
             |inputs, key, _| {
                 assert_eq!(key, KEY);
                 calls.push(inputs.len());
-                assert!(inputs.iter().all(|input| input.text != "panic 0"), "as asked");
-                if inputs.iter().any(|input| input.text == "odd 1") {
+                assert!(inputs.iter().all(|input| text(input) != "panic 0"), "as asked");
+                if inputs.iter().any(|input| text(input) == "odd 1") {
                     return Err(Fault { blame: Blame::Text, message: "odd".to_owned() });
                 }
                 Ok(inputs.iter().map(|_| class(0.5)).collect())
             },
         );
         let read = |mut reply: tokio::sync::oneshot::Receiver<_>| {
-            let reply: super::super::queue::Reply<ClassifierCard> = reply.try_recv().unwrap();
+            let reply: super::super::queue::Reply = reply.try_recv().unwrap();
             reply.map(|answers| answers.len())
         };
         (calls, replies.into_iter().map(read).collect())

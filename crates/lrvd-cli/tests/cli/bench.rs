@@ -5,15 +5,11 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use crate::support::{done, lines, run};
+use crate::support::{done, json_of, lines, run};
 
 /// A shipped model.
 fn shipped(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../lrvd-bench/assets").join(name)
-}
-
-fn read(path: &Path) -> Value {
-    serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
 }
 
 /// Arguments of a two-step suite into `out`, too short for held-out rows to choose anything.
@@ -26,7 +22,7 @@ fn arguments<'a>(suite: &'a str, tasks: &'a str, methods: &'a str, out: &'a str)
 
 /// Records by method.
 fn records(out: &Path) -> BTreeMap<String, Value> {
-    let results = read(&out.join("results.json"));
+    let results = json_of(&out.join("results.json"));
     let runs = results["runs"].as_array().unwrap();
     runs.iter().map(|run| (run["method"].as_str().unwrap().to_owned(), run.clone())).collect()
 }
@@ -151,20 +147,17 @@ fn a_reasoning_suite_trains_scores_and_keeps_what_it_found() {
     // What is finished stays finished, and is not silently made anew.
     let before = std::fs::read(folder.join("record.json")).unwrap();
     let again = run(&command);
-    assert_eq!(again.code, 2);
-    assert!(again.stderr.contains("already holds results; pass `--resume`"), "{}", again.stderr);
+    again.rejected("already holds results; pass `--resume`");
     let resumed = [&command[..], &["--resume"]].concat();
     assert_eq!(done(&resumed).stdout, printed);
     assert_eq!(std::fs::read(folder.join("record.json")).unwrap(), before);
     let other = run(&[&resumed[..], &["--set", "learning_rate=1e-3"]].concat());
-    assert_eq!(other.code, 2);
-    assert!(other.stderr.contains("learning_rate: 0.005 then, 0.001 now"), "{}", other.stderr);
+    other.rejected("learning_rate: 0.005 then, 0.001 now");
     let data = out.join("data/OpenBookQA/dev.jsonl");
     let text = std::fs::read_to_string(&data).unwrap();
     std::fs::write(&data, text.split_once('\n').unwrap().1).unwrap();
     let other = run(&resumed);
-    assert_eq!(other.code, 2);
-    assert!(other.stderr.contains("the data files of obqa"), "{}", other.stderr);
+    other.rejected("the data files of obqa");
 }
 
 #[test]

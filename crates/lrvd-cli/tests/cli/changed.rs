@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use crate::support::{borrowed, done, lines, model, rejected, replaced, run, train, write_data};
+use crate::support::{done, lines, model, rejected, replaced, run, train, write_data};
 
 /// A copy of the base model in `dir`, which may be changed.
 fn copied_base(dir: &Path) -> PathBuf {
@@ -45,7 +45,7 @@ fn a_changed_file_is_an_error_unless_it_is_allowed() {
     let (base, out) = (copied_base(dir.path()), dir.path().join("out"));
     let base_name = base.display().to_string();
     let fit = ["--method", "bayeslora+ts", "--set", "draws=[2]", "--set", "holdout=0.3"];
-    done(&borrowed(&replaced(&train(&data, &out, 4, &fit), "--model", &base_name)));
+    done(&replaced(&train(&data, &out, 4, &fit), "--model", &base_name));
     let name = out.display().to_string();
     let adapter = out.join("adapter");
     let predict = ["predict", &name, "a fine film"];
@@ -153,7 +153,7 @@ fn exports_name_no_place_on_this_machine() {
     }
     let out = dir.path().join("out");
     let base_name = base.display().to_string();
-    done(&borrowed(&replaced(&train(&data, &out, 2, &[]), "--model", &base_name)));
+    done(&replaced(&train(&data, &out, 2, &[]), "--model", &base_name));
     let name = out.display().to_string();
     // The adapter folder itself finds its base.
     let answer = done(&["predict", &name, "a fine film"]).stdout;
@@ -176,7 +176,7 @@ fn exports_name_no_place_on_this_machine() {
     let exported = exported.display().to_string();
     let lost = run(&["predict", &exported, "a fine film"]);
     let words = "names its base model `base`";
-    assert!(lost.code == 2 && lost.stderr.contains(words), "{}", lost.stderr);
+    lost.rejected(words);
     let found = done(&["predict", &exported, "--model", &base_name, "a fine film"]);
     assert_eq!(found.stdout, answer);
     let card = std::fs::read_to_string(out.join("adapter/README.md")).unwrap();
@@ -194,9 +194,9 @@ fn too_few_rows_are_an_error_before_the_start() {
     let out = dir.path().join("out");
     let arguments = |more: &[&str]| train(&data, &out, 2, more);
     let expected = "a share of 0.1 of 3 training rows is held out for the temperature";
-    rejected(&borrowed(&arguments(&["--method", "lora+ts"])), expected, &out);
+    rejected(&arguments(&["--method", "lora+ts"]), expected, &out);
     // No model is looked for.
     let nowhere = replaced(&arguments(&["--method", "lora+ts"]), "--model", "/nowhere");
-    rejected(&borrowed(&nowhere), expected, &out);
-    done(&borrowed(&arguments(&["--method", "lora+ts", "--set", "holdout=0.4"])));
+    rejected(&nowhere, expected, &out);
+    done(&arguments(&["--method", "lora+ts", "--set", "holdout=0.4"]));
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use crate::support::{
-    borrowed, difference, done, lines, model, rejected, replaced, run, run_with, train, write_data,
+    difference, done, json_of, lines, model, rejected, replaced, run, run_with, train, write_data,
 };
 
 /// Rows of which every third has two choices and the others three; answers in all three ways.
@@ -48,17 +48,13 @@ fn asked(data: &[String; 2], out: &Path, is_llama: bool, more: &[&str]) -> Vec<S
     if is_llama { replaced(&arguments, "--model", &llama) } else { arguments }
 }
 
-fn read(path: &Path) -> Value {
-    serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
-}
-
 /// Trains, evaluates and predicts.
 fn round_trip(is_llama: bool, more: &[&str]) {
     let dir = tempfile::tempdir().unwrap();
     let data = quiz(dir.path());
     let out = dir.path().join("out");
-    done(&borrowed(&asked(&data, &out, is_llama, more)));
-    let info = read(&out.join("adapter/lrvd_classifier.json"));
+    done(&asked(&data, &out, is_llama, more));
+    let info = json_of(&out.join("adapter/lrvd_classifier.json"));
     assert_eq!(info["goal"]["classes"], json!(["A", "B", "C"]));
     assert_eq!(info["columns"]["choices"], json!(["choices"]));
     assert_eq!(
@@ -225,8 +221,7 @@ fn what_makes_no_question_is_named() {
     let dir = tempfile::tempdir().unwrap();
     let data = quiz(dir.path());
     let out = dir.path().join("out");
-    let rejected =
-        |arguments: &[String], expected: &str| rejected(&borrowed(arguments), expected, &out);
+    let rejected = |arguments: &[String], expected: &str| rejected(arguments, expected, &out);
     for (more, expected) in [
         (
             &["--choice-columns", "answers"][..],
@@ -266,7 +261,7 @@ fn what_makes_no_question_is_named() {
 
     // A classifier of texts has no letters.
     let texts = write_data(dir.path());
-    done(&borrowed(&train(&texts, &out, 1, &["--method", "lora"])));
+    done(&train(&texts, &out, 1, &["--method", "lora"]));
     let folder = out.display().to_string();
     for command in [["predict", &folder, "--input"], ["eval", &folder, "--data"]] {
         let more = [&data[1], "--text-column", "question", "--choice-columns", "choices"];

@@ -52,7 +52,7 @@ fn a_column_of_another_usual_name_is_taken_and_said() {
     let other = write(dir.path(), "other.csv", "text,mood\na,b\nc,d\n");
     let none = dir.path().join("none");
     rejected(
-        &borrowed(&train(&[other, data[1].clone()], &none, 2, &[])),
+        &train(&[other, data[1].clone()], &none, 2, &[]),
         "other.csv` has no column `label`; its columns are `text`, `mood`: name another by `--label-column`",
         &none,
     );

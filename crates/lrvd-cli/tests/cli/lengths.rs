@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use crate::support::{borrowed, done, model, rejected, replaced, run, train, write_data};
+use crate::support::{done, model, rejected, replaced, run, train, write_data};
 
 /// The shipped encoder with a vector for each of its first 24 positions.
 fn absolute(dir: &Path) -> PathBuf {
@@ -39,10 +39,10 @@ fn texts_have_at_most_as_many_tokens_as_the_model_has_positions() {
     let folder = absolute(dir.path()).display().to_string();
     let own = replaced(&train(&data, &out, 4, &[]), "--model", &folder);
     let expected = "`max_length` is 25, but the model has positions for 24 tokens";
-    rejected(&borrowed(&replaced(&own, "--max-length", "25")), expected, &out);
+    rejected(&replaced(&own, "--max-length", "25"), expected, &out);
     let check = ["data", "check", "--train", &data[0], "--model", &folder, "--max-length", "25"];
     rejected(&check, expected, &out);
-    done(&borrowed(&replaced(&own, "--max-length", "24")));
+    done(&replaced(&own, "--max-length", "24"));
 
     // A description that allows more, as one that was edited or made before may.
     let long = "a fine film ".repeat(30);

@@ -1,6 +1,6 @@
 //! What `RUST_LOG` shows.
 
-use crate::support::{borrowed, lrvd, train, write_data};
+use crate::support::{lrvd, train, write_data};
 
 #[test]
 fn events_are_written_to_standard_error_alone() {
@@ -9,7 +9,7 @@ fn events_are_written_to_standard_error_alone() {
     let run = |out: &str, filter: Option<&str>| {
         let more = ["--set", "evaluate_every=2", "--method", "lora", "--format", "json"];
         let mut command = lrvd();
-        command.args(borrowed(&train(&data, &dir.path().join(out), 4, &more)));
+        command.args(train(&data, &dir.path().join(out), 4, &more));
         filter.map(|filter| command.env("RUST_LOG", filter));
         let output = command.output().unwrap();
         let text = |bytes| String::from_utf8(bytes).unwrap();

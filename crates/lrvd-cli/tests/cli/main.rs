@@ -7,7 +7,6 @@ mod choices;
 mod config;
 mod exports;
 mod first_contact;
-mod help;
 #[cfg(feature = "hub")]
 mod hub;
 mod language;

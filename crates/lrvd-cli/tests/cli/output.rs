@@ -47,7 +47,7 @@ fn a_folder_of_somebody_elses_is_rejected_untouched() {
         }
     }
     let file = replaced(&arguments, "--out", &data[0]);
-    assert_eq!(run(&borrowed(&file)).code, 2);
+    assert_eq!(run(&file).code, 2);
 }
 
 #[test]
@@ -57,7 +57,7 @@ fn a_rejected_start_leaves_nothing_and_the_corrected_one_begins() {
     let out = dir.path().join("new/out");
     let llama = model().with_file_name("stories260K").display().to_string();
     let rejected = |arguments: &[String], expected: &str| {
-        let found = run(&borrowed(arguments));
+        let found = run(arguments);
         found.rejected(expected);
         assert!(!dir.path().join("new").exists(), "{expected} left {:?}", names(&out));
     };
@@ -89,7 +89,7 @@ fn a_rejected_start_leaves_nothing_and_the_corrected_one_begins() {
     let wrong = ["--set", "methods.mcd.dropout=2"].map(str::to_owned);
     let all: Vec<String> = suite.map(str::to_owned).into_iter().chain(wrong).collect();
     rejected(&all, "mcd.dropout");
-    done(&borrowed(&train(&data, &out, 2, &[])));
+    done(&train(&data, &out, 2, &[]));
 }
 
 #[test]
@@ -97,7 +97,7 @@ fn a_file_of_predictions_replaces_another_only_if_it_is_asked_to() {
     let dir = tempfile::tempdir().unwrap();
     let data = write_data(dir.path());
     let out = dir.path().join("out");
-    done(&borrowed(&train(&data, &out, 1, &["--method", "lora"])));
+    done(&train(&data, &out, 1, &["--method", "lora"]));
     let name = out.display().to_string();
     let file = dir.path().join("answers.jsonl");
     std::fs::write(&file, "mine").unwrap();
@@ -125,13 +125,13 @@ fn a_link_in_the_place_of_predictions_is_replaced_and_not_followed() {
     let data = write_data(dir.path());
     let (out, precious) = (dir.path().join("out"), dir.path().join("precious.txt"));
     let arguments = train(&data, &out, 1, &["--method", "lora"]);
-    done(&borrowed(&arguments));
+    done(&arguments);
     std::fs::write(&precious, "mine").unwrap();
     let file = out.join("predictions-last.jsonl");
     let linked = |make: &dyn Fn() -> Vec<String>| {
         std::fs::remove_file(&file).unwrap();
         std::os::unix::fs::symlink(&precious, &file).unwrap();
-        done(&borrowed(&make()));
+        done(&make());
         assert_eq!(std::fs::read_to_string(&precious).unwrap(), "mine");
         assert!(!file.is_symlink());
         assert_eq!(lines(&std::fs::read_to_string(&file).unwrap()).len(), 12);
@@ -147,19 +147,23 @@ fn a_link_in_the_place_of_predictions_is_replaced_and_not_followed() {
 }
 
 #[test]
-fn numbers_out_of_range_are_rejected_with_the_range() {
+fn many_classes_are_summed_up() {
     let dir = tempfile::tempdir().unwrap();
-    let data = write_data(dir.path());
-    let arguments = train(&data, &dir.path().join("out"), 2, &[]);
-    for seed in ["-1", "1099511627776"] {
-        let rejected = run(&borrowed(&replaced(&arguments, "--seed", seed)));
-        assert_eq!(rejected.code, 2);
-        assert!(rejected.stderr.contains("is not in 0..=1099511627775"), "{}", rejected.stderr);
-    }
-    for (command, draws) in [("eval", "99999999999"), ("predict", "-2")] {
-        let rejected = run(&[command, "nowhere", "--draws", draws, "--data", "x.tsv"][..4]);
-        assert_eq!(rejected.code, 2);
-        assert!(rejected.stderr.contains("is not in 0..=10000"), "{}", rejected.stderr);
+    let check = |classes: usize| {
+        let file = dir.path().join("t.csv");
+        // One row of the first class, two of the second and so on.
+        let rows = (0..classes).flat_map(|class| (0..=class).map(move |row| (class, row)));
+        let rows: Vec<String> = rows.map(|(c, r)| format!("text {c} {r},class {c:02}")).collect();
+        std::fs::write(&file, format!("text,label\n{}\n", rows.join("\n"))).unwrap();
+        done(&["data", "check", "--train", &file.display().to_string()]).stdout
+    };
+    let (few, many) = (check(20), check(21));
+    assert_eq!(few.matches("class `class").count(), 20, "{few}");
+    assert_eq!(many.matches("class `class").count(), 6, "{many}");
+    for expected in
+        ["classes", "rows of a class: least, median, 95 %, most", "`class 20`", "`class 00`"]
+    {
+        assert!(many.contains(expected), "{expected}: {many}");
     }
 }
 

@@ -1,5 +1,6 @@
 //! Running the program on the shipped model and a few generated rows.
 
+use std::ffi::OsStr;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
@@ -33,7 +34,7 @@ impl Output {
 }
 
 /// Runs with arguments and standard input.
-pub(crate) fn run_with(arguments: &[&str], input: &str) -> Output {
+pub(crate) fn run_with<S: AsRef<OsStr>>(arguments: &[S], input: &str) -> Output {
     let output = lrvd().args(arguments).write_stdin(input).output().unwrap();
     Output {
         code: output.status.code().unwrap(),
@@ -42,20 +43,22 @@ pub(crate) fn run_with(arguments: &[&str], input: &str) -> Output {
     }
 }
 
-pub(crate) fn run(arguments: &[&str]) -> Output {
+pub(crate) fn run<S: AsRef<OsStr>>(arguments: &[S]) -> Output {
     run_with(arguments, "")
 }
 
 /// Runs and expects success.
-pub(crate) fn done(arguments: &[&str]) -> Output {
+#[track_caller]
+pub(crate) fn done<S: AsRef<OsStr>>(arguments: &[S]) -> Output {
     let output = run(arguments);
-    assert_eq!(output.code, 0, "{arguments:?}\n{}\n{}", output.stdout, output.stderr);
+    let words: Vec<_> = arguments.iter().map(AsRef::as_ref).collect();
+    assert_eq!(output.code, 0, "{words:?}\n{}\n{}", output.stdout, output.stderr);
     output
 }
 
 /// Runs, and expects that the arguments are rejected with these words and that nothing is written.
 #[track_caller]
-pub(crate) fn rejected(arguments: &[&str], expected: &str, out: &Path) {
+pub(crate) fn rejected<S: AsRef<OsStr>>(arguments: &[S], expected: &str, out: &Path) {
     run(arguments).rejected(expected);
     assert!(!out.exists(), "{expected}");
 }
@@ -139,6 +142,16 @@ pub(crate) fn replaced(arguments: &[String], option: &str, value: &str) -> Vec<S
 /// The arguments as `run` takes them.
 pub(crate) fn borrowed(arguments: &[String]) -> Vec<&str> {
     arguments.iter().map(String::as_str).collect()
+}
+
+/// The text of a file.
+pub(crate) fn text(path: &Path) -> String {
+    std::fs::read_to_string(path).unwrap()
+}
+
+/// The JSON in a file.
+pub(crate) fn json_of(path: &Path) -> Value {
+    serde_json::from_str(&text(path)).unwrap()
 }
 
 /// The objects of a JSONL file or output.

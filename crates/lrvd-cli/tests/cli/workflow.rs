@@ -7,12 +7,9 @@ use std::process::Stdio;
 use serde_json::Value;
 
 use crate::support::{
-    borrowed, difference, done, lines, model, replaced, run, run_with, train, write_data,
+    borrowed, difference, done, json_of, lines, model, replaced, run, run_with, text, train,
+    write_data,
 };
-
-fn text(path: &Path) -> String {
-    std::fs::read_to_string(path).unwrap()
-}
 
 /// Trains 6 steps with `more`, and checks that a reload predicts what the end of training did, at the
 /// mean and at `draws` draws of a posterior.
@@ -28,7 +25,7 @@ fn trained_and_reloaded(
     let dir = tempfile::tempdir().unwrap();
     let data = write_data(dir.path());
     let out = dir.path().join("out");
-    let trained = done(&borrowed(&train(&data, &out, 6, more))).stdout;
+    let trained = done(&train(&data, &out, 6, more)).stdout;
     assert!(trained.contains("accuracy") && trained.contains("total rank"), "{trained}");
     for file in ["settings.json", "record.json", "labels.json", "adapter/lrvd_classifier.json"] {
         assert!(out.join(file).is_file(), "{file}");
@@ -178,12 +175,12 @@ fn bayes_lora_from_training_to_export() {
         (&["--tolerance", "0.1", "--draws", "0"], "`tolerance` needs draws"),
     ] {
         let rejected = run(&[&["predict", &out, "one"], wrong].concat());
-        assert!(rejected.code == 2 && rejected.stderr.contains(words), "{}", rejected.stderr);
+        rejected.rejected(words);
     }
     let document = done(&[&predict[..], &texts, &["--format", "json"]].concat()).json();
     assert_eq!(document["predictions"].as_array().unwrap().len(), 2);
     let pair = run(&["predict", &out, "one", "--pair", "two"]);
-    assert!(pair.code == 2 && pair.stderr.contains("trained on a single text"), "{}", pair.stderr);
+    pair.rejected("trained on a single text");
 
     let [ragged, uniform] = ["ragged", "uniform"].map(|layout| {
         let to = dir.path().join(layout).display().to_string();
@@ -206,11 +203,7 @@ fn bayes_lora_from_training_to_export() {
     assert!(difference(&mean(&ragged.0), &mean(&out)) <= 1e-6);
     assert!(difference(&mean(&uniform.0), &mean(&out)) <= 1e-6);
     let rejected = run(&["eval", &uniform.0, "--model", &base, "--data", &data[1], "--draws", "2"]);
-    assert!(
-        rejected.code == 2 && rejected.stderr.contains("need a posterior"),
-        "{}",
-        rejected.stderr
-    );
+    rejected.rejected("need a posterior");
 }
 
 #[test]
@@ -219,7 +212,7 @@ fn the_first_validation_rows_can_be_asked_alone() {
     let data = write_data(dir.path());
     let answers = |name: &str, more: &[&str]| {
         let out = dir.path().join(name);
-        done(&borrowed(&train(&data, &out, 2, more)));
+        done(&train(&data, &out, 2, more));
         lines(&text(&out.join("predictions-last.jsonl")))
     };
     let (all, first) = (answers("all", &[]), answers("first", &["--set", "validation_rows=5"]));
@@ -240,7 +233,7 @@ fn tables_of_every_format_are_predicted_by_their_columns() {
         std::fs::write(path, renamed).unwrap();
     }
     let out = dir.path().join("out");
-    done(&borrowed(&train(&data, &out, 2, &["--method", "lora", "--text-column", "review"])));
+    done(&train(&data, &out, 2, &["--method", "lora", "--text-column", "review"]));
     let out = out.display().to_string();
     let file = |name: &str, contents: &str| {
         let path = dir.path().join(name);
@@ -282,13 +275,13 @@ fn deterministic_methods_come_back_without_a_posterior() {
     // The same command again finds the run complete and changes nothing.
     let record = text(&dir.path().join("out/record.json"));
     let arguments = train(&data, &dir.path().join("out"), 6, &["--method", "lora"]);
-    let rejected = run(&borrowed(&arguments));
-    assert!(rejected.code == 2 && rejected.stderr.contains("--resume"), "{}", rejected.stderr);
+    let rejected = run(&arguments);
+    rejected.rejected("--resume");
     done(&[&borrowed(&arguments)[..], &["--resume"]].concat());
     assert_eq!(record, text(&dir.path().join("out/record.json")));
     let other = replaced(&arguments, "--seed", "6");
     let other = run(&[&borrowed(&other)[..], &["--resume"]].concat());
-    assert!(other.code == 2 && other.stderr.contains("seed: 5 then, 6 now"), "{}", other.stderr);
+    other.rejected("seed: 5 then, 6 now");
 
     // Another base model is noticed.
     let copy = dir.path().join("base");
@@ -306,7 +299,7 @@ fn deterministic_methods_come_back_without_a_posterior() {
     bytes[last] ^= 1;
     std::fs::write(&weights, bytes).unwrap();
     let other = run(&["predict", &out, "--model", &copy_name, "a fine film"]);
-    assert!(other.code == 2 && other.stderr.contains("other weights"), "{}", other.stderr);
+    other.rejected("other weights");
     done(&["predict", &out, "--model", &copy_name, "--allow-other-base", "a fine film"]);
 
     reload_predicts_the_same(&["--method", "adalora", "--target-rank", "1"], 0);
@@ -353,7 +346,7 @@ fn a_fitted_threshold_is_kept_and_used() {
     let dir = tempfile::tempdir().unwrap();
     let data = write_data(dir.path());
     let out = dir.path().join("out").display().to_string();
-    done(&borrowed(&train(&data, Path::new(&out), 4, &[])));
+    done(&train(&data, Path::new(&out), 4, &[]));
     // The rows that trained the model, also in a copy of the file.
     let copy = dir.path().join("copy.tsv").display().to_string();
     std::fs::copy(&data[0], &copy).unwrap();
@@ -375,7 +368,7 @@ fn a_fitted_threshold_is_kept_and_used() {
     // It is not for other draws; whoever names a threshold has that one.
     for more in [&["--draws", "3"][..], &["--draws", "2", "--tolerance", "0.1"]] {
         let rejected = answer(more);
-        assert!(rejected.code == 2 && rejected.stderr.contains("no threshold was fitted"));
+        rejected.rejected("no threshold was fitted");
     }
     let named = &lines(&answer(&["--draws", "3", "--abstain-above", "inf"]).stdout)[0];
     assert_eq!(named["abstained"], false);
@@ -389,7 +382,7 @@ fn no_threshold_is_fitted_to_rows_that_the_model_depends_on() {
     let data = write_data(dir.path());
     let trained = |name: &str, more: &[&str]| {
         let out = dir.path().join(name);
-        done(&borrowed(&train(&data, &out, 2, more)));
+        done(&train(&data, &out, 2, more));
         out.display().to_string()
     };
     let fit = |out: &str, file: &str| {
@@ -418,7 +411,7 @@ fn no_threshold_is_fitted_to_rows_that_the_model_depends_on() {
 
     // A description of an earlier version names no files.
     let description = Path::new(&last).join("adapter/lrvd_classifier.json");
-    let mut info: Value = serde_json::from_str(&text(&description)).unwrap();
+    let mut info: Value = json_of(&description);
     for key in ["hashes", "seen"] {
         info.as_object_mut().unwrap().remove(key).unwrap();
     }
@@ -457,7 +450,7 @@ fn one_file_is_enough_and_is_looked_at_before() {
     let more = ["--rank", "2", "--max-length", "8", "--set", "draws=[2]", "--out", &name];
     let arguments = [&fixed[..], &more, &["--epochs", "2", "--learning-rate", "2e-3"]].concat();
     done(&arguments);
-    let settings: Value = serde_json::from_str(&text(&out.join("settings.json"))).unwrap();
+    let settings: Value = json_of(&out.join("settings.json"));
     assert_eq!(settings["experiment"]["steps"], 16);
     // By default the method is LoRA, and a temperature is fitted to a tenth of the rows.
     assert_eq!(settings["method"], "LoRA+TS");
@@ -468,9 +461,9 @@ fn one_file_is_enough_and_is_looked_at_before() {
     assert_eq!(settings["validation_split"], 0.1);
     assert_eq!(lines(&text(&out.join("predictions-last.jsonl"))).len(), 3);
     let other = run(&[&arguments[..], &["--validation-split", "0.2", "--resume"]].concat());
-    assert!(other.code == 2 && other.stderr.contains("validation_split"), "{}", other.stderr);
+    other.rejected("validation_split");
     let none = run(&[&arguments[..], &["--validation-split", "0.001"]].concat());
-    assert!(none.code == 2 && none.stderr.contains("32 rows"), "{}", none.stderr);
+    none.rejected("32 rows");
 }
 
 #[test]
@@ -479,8 +472,8 @@ fn bayeslora_is_trained_whole_cut_and_refined() {
     let data = write_data(dir.path());
     let out = dir.path().join("out");
     let arguments = replaced(&train(&data, &out, 8, &[]), "--preset", "default");
-    done(&borrowed(&arguments));
-    let record: Value = serde_json::from_str(&text(&out.join("record.json"))).unwrap();
+    done(&arguments);
+    let record: Value = json_of(&out.join("record.json"));
     assert_eq!(record["steps"], 9);
     let choice = &record["choice"];
     assert_eq!((&choice["step"], &choice["chosen"]), (&Value::from(8), &Value::from(0)));
@@ -498,7 +491,7 @@ fn a_run_whose_ranks_are_all_pruned_is_still_a_classifier() {
     let dir = tempfile::tempdir().unwrap();
     let data = write_data(dir.path());
     let out = dir.path().join("out");
-    done(&borrowed(&train(&data, &out, 6, &pruning)));
+    done(&train(&data, &out, 6, &pruning));
     let out = out.display().to_string();
     let report = done(&["inspect", &out, "--format", "json"]).json();
     assert_eq!(report["total_rank"], 0);
@@ -525,8 +518,7 @@ fn every_method_predicts_by_the_draws_it_was_trained_with() {
     assert!(answer["draws"] == 3 && answer["mutual_information"].as_f64().unwrap() > 0.0);
     let exported = dir.path().join("exported").display().to_string();
     done(&["export", "--to", "peft", &out, "--out", &exported]);
-    let config: Value =
-        serde_json::from_str(&text(&Path::new(&exported).join("adapter_config.json"))).unwrap();
+    let config: Value = json_of(&Path::new(&exported).join("adapter_config.json"));
     assert_eq!(config["lora_dropout"], 0.1);
     let base = model().display().to_string();
     let asked = ["eval", &exported, "--model", &base, "--data", &data[1], "--draws", "2"];
@@ -542,10 +534,10 @@ fn a_fitted_temperature_is_saved_with_the_adapter_and_used() {
         let (dir, data) = reload_predicts_the_same(&more, draws);
         let out = dir.path().join("out");
         let path = out.join("adapter/lrvd_classifier.json");
-        let mut info: Value = serde_json::from_str(&text(&path)).unwrap();
+        let mut info: Value = json_of(&path);
         let temperatures = info["temperatures"].as_object().unwrap().clone();
         assert_eq!(temperatures.len(), if draws > 0 { 2 } else { 1 });
-        let record: Value = serde_json::from_str(&text(&out.join("record.json"))).unwrap();
+        let record: Value = json_of(&out.join("record.json"));
         assert_eq!(record["fitted"]["temperature-k0"], temperatures["0"]);
         // Without it the same weights answer otherwise; twice as hot, nearer to even.
         let adapter = out.join("adapter").display().to_string();
@@ -569,23 +561,19 @@ fn a_fitted_temperature_is_saved_with_the_adapter_and_used() {
         let (plain, hot) = (of(&asked(None)), of(&asked(Some(4.0))));
         assert!((log_odds(plain) / log_odds(hot) - 4.0).abs() < 1e-3, "{plain} {hot}");
         let wrong = asked(Some(-1.0));
-        assert!(wrong.code == 2 && wrong.stderr.contains("temperature of 0 draws is -1"));
+        wrong.rejected("temperature of 0 draws is -1");
         asked(Some(2.0));
         if draws > 0 {
             let asked = ["eval", &adapter, "--allow-changed", "--data", &data[1], "--draws", "2"];
             let other = run(&asked);
-            assert!(other.code == 2 && other.stderr.contains("no temperature was fitted for 2"));
+            other.rejected("no temperature was fitted for 2");
         }
     }
     let dir = tempfile::tempdir().unwrap();
     let data = write_data(dir.path());
     let best = ["--method", "lora+ts", "--set", "checkpoint=best"];
-    let rejected = run(&borrowed(&train(&data, &dir.path().join("out"), 2, &best)));
-    assert!(
-        rejected.code == 2 && rejected.stderr.contains("checkpoint=last"),
-        "{}",
-        rejected.stderr
-    );
+    let rejected = run(&train(&data, &dir.path().join("out"), 2, &best));
+    rejected.rejected("checkpoint=last");
 }
 
 #[test]
@@ -596,8 +584,8 @@ fn a_run_says_what_became_of_its_ranks() {
         [("lrvd-a-only", "learnt"), ("bayeslora-fixed", "fixed"), ("adalora", "asked for")]
     {
         let out = dir.path().join(method);
-        done(&borrowed(&train(&data, &out, 2, &["--method", method])));
-        let record: Value = serde_json::from_str(&text(&out.join("record.json"))).unwrap();
+        done(&train(&data, &out, 2, &["--method", method]));
+        let record: Value = json_of(&out.join("record.json"));
         assert_eq!(record["rank_budget"]["note"], expected, "{method}");
     }
     // Nothing was pruned, whatever the threshold says.

@@ -6,10 +6,8 @@ use std::time::Instant;
 
 use anyhow::{Context, Result};
 
-use super::{test, usage};
-use crate::process;
-use crate::tidy::{INVARIANTS, enforce};
-use crate::workspace::{self, Workspace};
+use crate::workspace;
+use crate::{process, test, tidy};
 
 /// How a stage ended that did not fail.
 enum Outcome {
@@ -24,29 +22,29 @@ type Step = fn(&Path) -> Result<Outcome>;
 /// Stages in order; the tests come last, so that their summary closes the output.
 const STAGES: [(&str, Step); 7] = [
     ("format", format),
-    ("tidy", tidy),
+    ("tidy", |_| tidy::run(&[], false).map(|_| Outcome::Done)),
     ("spelling", spelling),
     ("licences", licences),
     ("lint", lint),
     ("docs", docs),
-    ("test", |_| test::run(&[]).map(|()| Outcome::Done)),
+    ("test", |_| test::run(&[]).map(|_| Outcome::Done)),
 ];
 
 /// Stages that run only when named, because they do not depend on the change alone.
 const ON_REQUEST: [(&str, Step); 1] = [("advisories", advisories)];
 
+/// The stages that can be named.
+pub(crate) fn names() -> Vec<&'static str> {
+    STAGES.iter().chain(&ON_REQUEST).map(|(name, _)| *name).collect()
+}
+
 /// Runs all stages or the named ones; the first failure ends it.
-pub(crate) fn run(arguments: &[String]) -> Result<ExitCode> {
-    let known = || STAGES.iter().chain(&ON_REQUEST);
-    if let Some(other) = arguments.iter().find(|a| known().all(|(name, _)| name != a)) {
-        return Ok(usage(&format!("`check` has no stage `{other}`")));
-    }
+pub(crate) fn run(chosen: &[String]) -> Result<ExitCode> {
     let root = workspace::root()?;
     let begun = Instant::now();
-    let chosen = |name: &str| arguments.iter().any(|a| a == name);
-    for (name, step) in known() {
-        let usual = arguments.is_empty() && STAGES.iter().any(|(n, _)| n == name);
-        if usual || chosen(name) {
+    for (name, step) in STAGES.iter().chain(&ON_REQUEST) {
+        let usual = chosen.is_empty() && STAGES.iter().any(|(n, _)| n == name);
+        if usual || chosen.iter().any(|stage| stage == name) {
             stage(name, *step, &root)?;
         }
     }
@@ -67,11 +65,6 @@ fn stage(name: &str, step: Step, root: &Path) -> Result<()> {
 
 fn format(root: &Path) -> Result<Outcome> {
     process::run(process::cargo(root).args(["fmt", "--all", "--check"])).map(|()| Outcome::Done)
-}
-
-fn tidy(_root: &Path) -> Result<Outcome> {
-    enforce(&Workspace::read()?, &INVARIANTS.iter().collect::<Vec<_>>())?;
-    Ok(Outcome::Done)
 }
 
 fn spelling(root: &Path) -> Result<Outcome> {

@@ -3,9 +3,8 @@
 use std::path::PathBuf;
 use std::process::{ExitCode, Stdio};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 
-use super::usage;
 use crate::{process, workspace};
 
 /// Where the test finds the folders and where it writes its report.
@@ -13,15 +12,12 @@ const FOLDERS: &str = "LRVD_GOLDEN_FOLDERS";
 const REPORT: &str = "LRVD_GOLDEN_REPORT";
 
 /// Recomputes the given folders by the golden tests of lrvd-models and prints their report.
-pub(crate) fn run(arguments: &[String]) -> Result<ExitCode> {
-    if arguments.is_empty() {
-        return Ok(usage("`golden` needs at least one folder with an `expected.json`"));
-    }
-    if let Some(other) = arguments.iter().find(|dir| !PathBuf::from(dir).is_dir()) {
-        return Ok(usage(&format!("`{other}` is not a folder")));
+pub(crate) fn run(folders: &[PathBuf]) -> Result<ExitCode> {
+    if let Some(other) = folders.iter().find(|folder| !folder.is_dir()) {
+        bail!("`{}` is not a folder", other.display());
     }
     let folders: Vec<PathBuf> =
-        arguments.iter().map(std::path::absolute).collect::<std::io::Result<_>>()?;
+        folders.iter().map(std::path::absolute).collect::<std::io::Result<_>>()?;
     let folders = std::env::join_paths(folders).context("a folder's name cannot be passed on")?;
     let report = std::env::temp_dir().join(format!("lrvd-golden-{}.txt", std::process::id()));
     let mut command = process::cargo(&workspace::root()?);

@@ -5,12 +5,12 @@ use std::path::Path;
 use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result};
+use clap::Args;
 use serde_json::Value;
 
-use super::{device, usage};
 use crate::bench::measure::median;
 use crate::bench::programs::{SCRIPT, time};
-use crate::{process, workspace};
+use crate::{device, process, workspace};
 
 /// What is written.
 const PAGE: &str = "docs/results/gpu.md";
@@ -20,23 +20,35 @@ const METHODS: [&str; 3] = ["lora", "bayeslora", "moment-matched"];
 const ROUNDS: usize = 3;
 const STEPS: [&str; 4] = ["--warmup", "10", "--steps", "20"];
 
-#[derive(Debug, PartialEq, Eq)]
-struct Options {
+/// Options of `gpu-bench`.
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    /// cuda[:N] or wgpu[:N].
+    #[arg(long, default_value = "cuda", value_parser = gpu)]
     device: String,
-    /// A built `step`, and a built `ops_device`, in place of cargo.
+    /// A built program `step`, for a machine without cargo.
+    #[arg(long)]
     step: Option<String>,
+    /// A built program `ops_device`, for a machine without cargo.
+    #[arg(long)]
     tests: Option<String>,
+    /// A Python with torch, transformers and peft.
+    #[arg(long, default_value = "python3")]
     python: String,
 }
 
+fn gpu(name: &str) -> Result<String, String> {
+    let kind = name.split(':').next().unwrap_or_default();
+    if ["cuda", "wgpu"].contains(&kind) {
+        return Ok(name.to_owned());
+    }
+    Err("expected `cuda[:N]` or `wgpu[:N]`".to_owned())
+}
+
 /// Runs the device tests, then our steps and PyTorch's in turn, and writes the page.
-pub(crate) fn run(arguments: &[String]) -> Result<ExitCode> {
-    let options = match parse(arguments) {
-        Ok(options) => options,
-        Err(problem) => return Ok(usage(&problem)),
-    };
+pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let root = workspace::root()?;
-    test(&options)?;
+    test(options)?;
     let timed = |command: &mut Command| {
         eprintln!("$ {}", process::show(command));
         time(command)
@@ -78,26 +90,6 @@ pub(crate) fn run(arguments: &[String]) -> Result<ExitCode> {
     std::fs::write(root.join(PAGE), &page).with_context(|| format!("cannot write `{PAGE}`"))?;
     print!("{page}");
     Ok(ExitCode::SUCCESS)
-}
-
-fn parse(arguments: &[String]) -> Result<Options, String> {
-    let mut options =
-        Options { device: "cuda".into(), step: None, tests: None, python: "python3".into() };
-    let mut rest = arguments.iter();
-    while let Some(flag) = rest.next() {
-        let mut value = || rest.next().cloned().ok_or_else(|| format!("`{flag}` needs a value"));
-        match flag.as_str() {
-            "--device" => options.device = value()?,
-            "--step" => options.step = Some(value()?),
-            "--tests" => options.tests = Some(value()?),
-            "--python" => options.python = value()?,
-            other => return Err(format!("`gpu-bench` does not know `{other}`")),
-        }
-    }
-    if !["cuda", "wgpu"].contains(&options.kind()) {
-        return Err(format!("`{}` is neither `cuda[:N]` nor `wgpu[:N]`", options.device));
-    }
-    Ok(options)
 }
 
 impl Options {
@@ -150,13 +142,23 @@ fn machine() -> String {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use super::super::words;
+    use clap::Parser as _;
+
     use super::*;
+    use crate::{Arguments, Command as Chosen, words};
+
+    fn parse(text: &str) -> Options {
+        let words = words(&format!("xtask gpu-bench {text}"));
+        match Arguments::try_parse_from(words).unwrap().command {
+            Chosen::GpuBench(options) => options,
+            other => panic!("{other:?}"),
+        }
+    }
 
     #[test]
     fn both_sides_time_the_same_steps() {
         let root = Path::new("root");
-        let options = parse(&words("--device cuda:1 --step built/step --python py")).unwrap();
+        let options = parse("--device cuda:1 --step built/step --python py");
         assert_eq!(
             process::show(&options.ours(root, "nano", "lora")),
             "step --device cuda:1 --config nano --method lora --warmup 10 --steps 20"
@@ -165,15 +167,8 @@ mod tests {
             process::show(&options.torch(root, "nano")),
             "py root/xtask/python/torch_step.py --device cuda --config nano --warmup 10 --steps 20"
         );
-        let built = parse(&words("--device wgpu")).unwrap();
+        let built = parse("--device wgpu");
         let shown = process::show(&built.ours(root, "base", "bayeslora"));
         assert!(shown.contains("--features wgpu --package lrvd-perf --bin step -- "), "{shown}");
-    }
-
-    #[test]
-    fn other_devices_and_flags_are_rejected() {
-        for text in ["--device cpu", "--device", "--steps 3"] {
-            assert!(parse(&words(text)).is_err(), "{text}");
-        }
     }
 }

@@ -6,7 +6,6 @@ use std::process::{Command, ExitCode};
 
 use anyhow::{Result, bail};
 
-use super::usage;
 use crate::process;
 use crate::workspace::{self, Workspace};
 
@@ -111,10 +110,7 @@ fn software_driver(folder: &Path) -> Option<PathBuf> {
 ///
 /// The build script of Burn's LLVM bundle fetches a large archive; it leaves that out when it is
 /// told that only documentation is being built.
-pub(crate) fn cuda_check(arguments: &[String]) -> Result<ExitCode> {
-    if let Some(argument) = arguments.first() {
-        return Ok(usage(&format!("`cuda-check` takes no argument, found `{argument}`")));
-    }
+pub(crate) fn cuda_check() -> Result<ExitCode> {
     let root = workspace::root()?;
     let mut command = process::cargo(&root);
     command.args(["check", "--package", "lrvd-cli", "--features", "cuda"]).env("DOCS_RS", "1");

@@ -1,6 +1,7 @@
 //! All tests.
 
 use std::path::Path;
+use std::process::ExitCode;
 
 use anyhow::Result;
 
@@ -9,12 +10,12 @@ use crate::{process, workspace};
 /// Runs every test of the workspace, or what `arguments` select.
 ///
 /// The runner comes last, so that its summary closes the output. With arguments it runs alone.
-pub(crate) fn run(arguments: &[String]) -> Result<()> {
+pub(crate) fn run(arguments: &[String]) -> Result<ExitCode> {
     run_with(arguments, None)
 }
 
 /// The same with a variable set for the tests.
-pub(super) fn run_with(arguments: &[String], variable: Option<(&str, &str)>) -> Result<()> {
+pub(crate) fn run_with(arguments: &[String], variable: Option<(&str, &str)>) -> Result<ExitCode> {
     let root = workspace::root()?;
     let nextest = process::works(process::cargo(&root).args(["nextest", "--version"]));
     if !nextest {
@@ -25,7 +26,8 @@ pub(super) fn run_with(arguments: &[String], variable: Option<(&str, &str)>) -> 
         process::run(process::cargo(&root).args(["test", "--workspace", "--doc"]))?;
     }
     let mut tests = runner(&root, nextest);
-    process::run(tests.args(scope(arguments)).args(arguments).envs(variable))
+    process::run(tests.args(scope(arguments)).args(arguments).envs(variable))?;
+    Ok(ExitCode::SUCCESS)
 }
 
 fn runner(root: &Path, nextest: bool) -> std::process::Command {
@@ -49,8 +51,8 @@ fn scope(arguments: &[String]) -> &'static [&'static str] {
 
 #[cfg(test)]
 mod tests {
-    use super::super::words;
     use super::*;
+    use crate::words;
 
     #[test]
     fn packages_replace_the_workspace() {

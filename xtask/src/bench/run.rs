@@ -3,17 +3,17 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
+use clap::Args;
 use serde_json::Value;
 
-use super::usage;
-use crate::bench::machine::Machine;
-use crate::bench::measure::{interleave, median};
-use crate::bench::page::{Account, render, replace};
-use crate::bench::programs::{Programs, torch_problem};
-use crate::bench::report::Measured;
-use crate::bench::table::groups;
-use crate::bench::{Group, Program, operators, select, without_torch};
+use super::machine::Machine;
+use super::measure::{interleave, median};
+use super::page::{Account, render, replace};
+use super::programs::{Programs, torch_problem};
+use super::report::Measured;
+use super::table::groups;
+use super::{Group, Program, operators, select, without_torch};
 use crate::workspace;
 
 /// The page that a whole run writes.
@@ -23,37 +23,39 @@ const PYTHON: &str = "python3";
 /// Rounds and steps of a quick run.
 const QUICK: (usize, usize) = (1, 2);
 
-#[derive(Debug, Default, PartialEq)]
-struct Options {
+/// Options of `bench`.
+#[derive(Debug, Default, Args)]
+pub(crate) struct Options {
+    /// Folder for speed.md and speed.json.
+    #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
+    /// Run one comparison or group, and only print it; an unknown name lists them.
+    #[arg(long, value_name = "NAME")]
     only: Option<String>,
+    /// A Python with torch, transformers and peft [default: python3].
+    #[arg(long)]
     python: Option<String>,
+    /// Too short for results: only print.
+    #[arg(long)]
     quick: bool,
 }
 
 /// Runs the comparisons, or one of them, and writes them down.
-pub(crate) fn run(arguments: &[String]) -> Result<ExitCode> {
-    let options = match parse(arguments) {
-        Ok(options) => options,
-        Err(problem) => return Ok(usage(&problem)),
-    };
+pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let root = workspace::root()?;
     let machine = Machine::read(&root);
-    let mut chosen = match choose(groups(machine.avx512()), options.only.as_deref()) {
-        Ok(chosen) => chosen,
-        Err(problem) => return Ok(usage(&problem)),
-    };
+    let mut chosen = choose(groups(machine.avx512()), options.only.as_deref())?;
     if options.quick {
         for group in chosen.iter_mut().filter(|group| !group.is_criterions()) {
             (group.rounds, group.steps) = QUICK;
         }
     }
-    let (chosen, skipped) = with_torch(chosen, &options, || torch_problem(options.python()))?;
-    let (measured, failed) = measure(chosen, &root, &options, machine.threads)?;
+    let (chosen, skipped) = with_torch(chosen, options, || torch_problem(options.python()))?;
+    let (measured, failed) = measure(chosen, &root, options, machine.threads)?;
 
     let account = Account {
         machine: &machine,
-        command: &command(arguments),
+        command: &options.command(),
         skipped: skipped.as_ref().map(|(names, reason)| (names.as_slice(), reason.as_str())),
         failed: &failed,
     };
@@ -81,42 +83,31 @@ impl Options {
         self.only.is_none() && !self.quick
     }
 
+    /// The call as a reader would repeat it: paths of this machine stay out.
+    fn command(&self) -> String {
+        let only = self.only.as_ref().map(|name| format!(" --only {name}"));
+        [
+            Some("cargo xtask bench".to_owned()),
+            self.out.is_some().then(|| " --out OUT".to_owned()),
+            self.python.is_some().then(|| " --python PYTHON".to_owned()),
+            only,
+            self.quick.then(|| " --quick".to_owned()),
+        ]
+        .into_iter()
+        .flatten()
+        .collect()
+    }
+
     fn python(&self) -> &str {
         self.python.as_deref().unwrap_or(PYTHON)
     }
 }
 
-fn parse(arguments: &[String]) -> Result<Options, String> {
-    let mut options = Options::default();
-    let mut rest = arguments.iter();
-    while let Some(argument) = rest.next() {
-        let (flag, given) = match argument.split_once('=') {
-            Some((flag, value)) => (flag, Some(value.to_owned())),
-            None => (argument.as_str(), None),
-        };
-        if flag == "--quick" && given.is_none() {
-            options.quick = true;
-            continue;
-        }
-        if !["--out", "--only", "--python"].contains(&flag) {
-            return Err(format!("`bench` does not know `{argument}`"));
-        }
-        let value = given.or_else(|| rest.next().cloned());
-        let value = value.ok_or_else(|| format!("`{flag}` needs a value"))?;
-        match flag {
-            "--out" => options.out = Some(value.into()),
-            "--only" => options.only = Some(value),
-            _ => options.python = Some(value),
-        }
-    }
-    Ok(options)
-}
-
 /// All groups or the one asked for.
-fn choose(groups: Vec<Group>, only: Option<&str>) -> Result<Vec<Group>, String> {
+fn choose(groups: Vec<Group>, only: Option<&str>) -> Result<Vec<Group>> {
     let Some(name) = only else { return Ok(groups) };
     select(groups, name).map_err(|names| {
-        format!("there is no comparison `{name}`; there are\n  {}", names.join("\n  "))
+        anyhow!("there is no comparison `{name}`; there are\n  {}", names.join("\n  "))
     })
 }
 
@@ -181,24 +172,6 @@ fn measure(
     Ok((measured, failed))
 }
 
-/// The call as a reader would repeat it: paths of this machine stay out.
-fn command(arguments: &[String]) -> String {
-    let mut words = vec!["cargo xtask bench".to_owned()];
-    let mut rest = arguments.iter();
-    while let Some(argument) = rest.next() {
-        match argument.split_once('=').map_or(argument.as_str(), |(flag, _)| flag) {
-            flag @ ("--out" | "--python") => {
-                words.push(format!("{flag} {}", flag[2..].to_uppercase()));
-                if !argument.contains('=') {
-                    rest.next();
-                }
-            }
-            _ => words.push(argument.clone()),
-        }
-    }
-    words.join(" ")
-}
-
 fn write(file: &Path, text: &str) -> Result<()> {
     let shown = file.display();
     if let Some(folder) = file.parent() {
@@ -213,34 +186,25 @@ fn write(file: &Path, text: &str) -> Result<()> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use super::super::words;
     use super::*;
 
     #[test]
-    fn options_are_read_or_rejected() {
-        let all = parse(&words("--out DIR --only=nano --python py --quick")).unwrap();
-        let expected = Options {
-            out: Some("DIR".into()),
+    fn the_command_on_the_page_names_no_folder_of_this_machine() {
+        let options = Options {
+            out: Some("x/y".into()),
             only: Some("nano".to_owned()),
-            python: Some("py".to_owned()),
+            python: Some("z/python".to_owned()),
             quick: true,
         };
-        assert_eq!(all, expected);
-        assert!(!all.is_whole() && parse(&words("--out X")).unwrap().is_whole());
-        for bad in ["--only", "--fast", "nano", "--quick=yes"] {
-            assert!(parse(&words(bad)).is_err(), "{bad}");
-        }
-    }
-
-    #[test]
-    fn the_command_on_the_page_names_no_folder_of_this_machine() {
-        let shown = command(&words("--out=/x/y --python /z/python --only nano --quick"));
-        assert_eq!(shown, "cargo xtask bench --out OUT --python PYTHON --only nano --quick");
+        let shown = "cargo xtask bench --out OUT --python PYTHON --only nano --quick";
+        assert_eq!(options.command(), shown);
+        assert!(!options.is_whole());
+        assert!(Options { out: Some("x".into()), ..Options::default() }.is_whole());
     }
 
     #[test]
     fn an_unknown_comparison_is_rejected_with_the_list() {
-        let rejection = choose(groups(false), Some("deberta")).unwrap_err();
+        let rejection = choose(groups(false), Some("deberta")).unwrap_err().to_string();
         assert!(rejection.starts_with("there is no comparison `deberta`; there are\n  nano\n"));
         assert!(rejection.contains("\n  pruned-base-rank-10"), "{rejection}");
         assert_eq!(choose(groups(true), None).unwrap(), groups(true));

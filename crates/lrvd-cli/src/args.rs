@@ -1,0 +1,207 @@
+//! Groups of options that several commands share, and the ranges of their values.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use clap::builder::{PossibleValuesParser, RangedI64ValueParser, TypedValueParser};
+use lrvd_bench::data::NamedColumns;
+use lrvd_bench::run::MAX_SEED;
+use lrvd_bench::settings::MAX_DRAWS;
+use lrvd_burn::train::DrawPolicy;
+
+use crate::printer::Format;
+use crate::progress::{LogFormat, ProgressStyle};
+
+/// Options of every command.
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct GlobalArguments {
+    /// Format of standard output.
+    #[arg(long, global = true, value_enum, default_value_t)]
+    pub(crate) format: Format,
+    /// Print only errors on standard error, and the log messages of `RUST_LOG`.
+    #[arg(long, short, global = true)]
+    pub(crate) quiet: bool,
+    /// How progress is shown [default: the dashboard in a terminal, otherwise lines].
+    #[arg(long, global = true, value_enum, value_name = "STYLE")]
+    pub(crate) progress: Option<ProgressStyle>,
+    /// The same as `--progress lines`.
+    #[arg(long, global = true, conflicts_with = "progress")]
+    pub(crate) no_progress: bool,
+}
+
+impl GlobalArguments {
+    /// How progress is shown, if an option says it.
+    pub(crate) fn progress_style(self) -> Option<ProgressStyle> {
+        let lines = self.no_progress || self.quiet;
+        if lines { Some(ProgressStyle::Lines) } else { self.progress }
+    }
+}
+
+/// Logs of a run.
+#[derive(Debug, Args)]
+pub(crate) struct LogArguments {
+    /// Also write logs of this kind; `metrics.jsonl` is always written.
+    #[arg(long, value_enum, value_name = "KIND")]
+    pub(crate) log: Vec<LogFormat>,
+}
+
+/// Where settings come from, for `lrvd train` and `lrvd config show`.
+#[derive(Debug, Default, Args)]
+pub(crate) struct SettingsArguments {
+    /// Settings to start from: default, constant-weight, paper-glue, author-glue [default: the file's, or default].
+    #[arg(long, value_name = "NAME")]
+    pub(crate) preset: Option<String>,
+    /// Settings that differ from the preset; an unknown key is an error.
+    #[arg(long, value_name = "FILE.toml")]
+    pub(crate) config: Option<PathBuf>,
+    /// One setting, e.g. `lora_alpha=32` or `optimizer.beta2=0.98`; may be repeated.
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub(crate) set: Vec<String>,
+}
+
+/// Which adapter, on which base model.
+#[derive(Debug, Args)]
+pub(crate) struct AdapterArguments {
+    /// Output of `lrvd train`, or an adapter folder.
+    #[arg(value_name = "DIR")]
+    pub(crate) dir: PathBuf,
+    /// Base model [default: the one named by the adapter].
+    #[arg(long, value_name = "DIR|GGUF|HUB-ID")]
+    pub(crate) model: Option<String>,
+    /// Accept a base model with other weights than the adapter was trained on.
+    #[arg(long)]
+    pub(crate) allow_other_base: bool,
+    /// Accept changed files: the adapter's, or the base model's configuration or tokenizer.
+    #[arg(long)]
+    pub(crate) allow_changed: bool,
+    /// Draws of the posterior, or of MC dropout's masks; 0 uses the posterior mean [default: 0; for `eval` the mean
+    /// and the number of draws in the training settings]. Draws add the mutual information; ten cost 2 to 11 passes.
+    #[arg(long, value_name = "K", value_parser = draws(), allow_negative_numbers = true)]
+    pub(crate) draws: Option<usize>,
+    /// Seed of the draws [default: the training's].
+    #[arg(long, value_name = "N", value_parser = seed(), allow_negative_numbers = true)]
+    pub(crate) seed: Option<u64>,
+    #[command(flatten)]
+    pub(crate) policy: PolicyArguments,
+    /// Device: cpu, wgpu, cuda:0; the build must include the backend.
+    #[arg(long, default_value = "cpu", value_name = "DEVICE")]
+    pub(crate) device: String,
+}
+
+/// How draws are made, and when fewer are enough; `docs/guides/predict-with-draws.md`.
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct PolicyArguments {
+    /// Draw only if the two largest probabilities at the posterior mean differ by less than this, 0 to 1; other
+    /// texts are answered at the mean.
+    #[arg(long, value_name = "MARGIN", allow_negative_numbers = true)]
+    pub(crate) cascade: Option<f64>,
+    /// Stop drawing for a text when the standard error of its top probability is at most this.
+    #[arg(long, value_name = "ERROR", allow_negative_numbers = true)]
+    pub(crate) tolerance: Option<f64>,
+    /// Draw in pairs of opposite noise.
+    #[arg(long)]
+    pub(crate) antithetic: bool,
+}
+
+impl PolicyArguments {
+    /// The arguments as a policy, not yet validated.
+    pub(crate) fn policy(self) -> DrawPolicy {
+        let Self { cascade, tolerance, antithetic } = self;
+        DrawPolicy { antithetic, cascade, tolerance, ..DrawPolicy::default() }
+    }
+}
+
+/// Where the texts are in a table.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct InputColumns {
+    /// Column or key of the text or the question [default: as in training].
+    #[arg(long, value_name = "NAME")]
+    pub(crate) text_column: Option<String>,
+    /// Column or key of the second text or the passage [default: as in training].
+    #[arg(long, value_name = "NAME")]
+    pub(crate) pair_column: Option<String>,
+    /// Column or key of a list of choices, or one column for each choice, comma-separated [default: as in training].
+    #[arg(long, value_delimiter = ',', value_name = "NAME|A,B")]
+    pub(crate) choice_columns: Vec<String>,
+}
+
+/// Columns of a language model's texts.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct TextArguments {
+    /// Column or key of a language model's prompt [default: `prompt`].
+    #[arg(id = "prompt_column", long = "prompt-column", value_name = "NAME")]
+    pub(crate) prompt: Option<String>,
+    /// Column or key of the completion, which is learnt [default: `completion`].
+    #[arg(id = "completion_column", long = "completion-column", value_name = "NAME")]
+    pub(crate) completion: Option<String>,
+    /// Key of a conversation, a list of objects with `role` and `content`, or `from` and `value`: the assistant's messages are
+    /// learnt [default: `messages`, or else `conversations`, or else `instruction`, `input` and `output`].
+    #[arg(
+        id = "messages_column",
+        long = "messages-column",
+        value_name = "NAME",
+        conflicts_with_all = ["prompt_column", "completion_column"]
+    )]
+    pub(crate) messages: Option<String>,
+}
+
+impl TextArguments {
+    /// The named columns.
+    pub(crate) fn named(&self) -> NamedColumns {
+        NamedColumns {
+            prompt: self.prompt.clone(),
+            completion: self.completion.clone(),
+            messages: self.messages.clone(),
+            ..NamedColumns::default()
+        }
+    }
+}
+
+/// A seed within its range.
+pub(crate) fn seed() -> RangedI64ValueParser<u64> {
+    RangedI64ValueParser::new().range(0..=MAX_SEED as i64)
+}
+
+/// A number of draws within its range.
+pub(crate) fn draws() -> RangedI64ValueParser<usize> {
+    RangedI64ValueParser::new().range(0..=MAX_DRAWS as i64)
+}
+
+/// A number above 0.
+pub(crate) fn positive(text: &str) -> Result<f64, String> {
+    let number = text.parse().ok().filter(|number: &f64| number.is_finite() && *number > 0.0);
+    number.ok_or_else(|| "expected a number above 0".to_owned())
+}
+
+/// An entropy in nats, infinity included.
+pub(crate) fn entropy(text: &str) -> Result<f64, String> {
+    let number = text.parse().ok().filter(|number: &f64| *number >= 0.0);
+    number.ok_or_else(|| "expected an entropy of 0 or more".to_owned())
+}
+
+/// A number between 0 and 1.
+pub(crate) fn share(text: &str) -> Result<f64, String> {
+    let number = positive(text).ok().filter(|number| *number < 1.0);
+    number.ok_or_else(|| "expected a number between 0 and 1".to_owned())
+}
+
+/// A count of at least one.
+pub(crate) fn count() -> RangedI64ValueParser<usize> {
+    RangedI64ValueParser::new().range(1..=1_000_000_000)
+}
+
+/// A whole number from `least` to `most`.
+#[cfg(feature = "serve")]
+pub(crate) fn few(least: i64, most: i64) -> RangedI64ValueParser<usize> {
+    RangedI64ValueParser::new().range(least..=most)
+}
+
+/// One of `all`, by the names that the library gives them.
+pub(crate) fn one_of<T: Copy + Send + Sync + 'static>(
+    all: &'static [T],
+    name: fn(T) -> &'static str,
+) -> impl TypedValueParser<Value = T> {
+    let found = move |found: String| all.iter().copied().find(|value| name(*value) == found);
+    PossibleValuesParser::new(all.iter().map(move |value| name(*value)))
+        .try_map(move |text| found(text).ok_or("it has no such name"))
+}

@@ -1,0 +1,470 @@
+//! The body of a request.
+
+use std::fmt::{Formatter, Result as Written};
+use std::marker::PhantomData;
+
+use lrvd_bench::adapter::Generation;
+use lrvd_bench::data::{self, Content};
+use lrvd_bench::language::{Message, Role};
+use schemars::JsonSchema;
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Deserialize, DeserializeOwned, Deserializer, MapAccess, Visitor};
+
+use super::model::{Card, ClassifierCard, Input, Key, Kind, LanguageCard};
+use super::problem::{Code, Problem};
+
+/// A request that can be answered.
+#[derive(Debug)]
+pub(super) struct Asked {
+    /// At least one.
+    pub(super) inputs: Vec<Input>,
+    /// The field of each of them, as the client wrote it.
+    pub(super) fields: Vec<String>,
+    pub(super) key: Key,
+}
+
+/// Reads the body of a request to the model of `card`; nothing in it is passed over.
+pub(super) fn read(body: &[u8], card: &Card) -> Result<Asked, Problem> {
+    match card {
+        Card::Classifier(card) => object::<ClassifyRequest>(body)?.check(card),
+        Card::Language(card) => object::<GenerateRequest>(body)?.check(card),
+    }
+}
+
+fn object<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
+    let malformed = |error: &serde_json::Error| {
+        Problem::new(Code::MalformedJson, format!("the body is not JSON: {error}"))
+    };
+    let mut json = serde_json::Deserializer::from_slice(body);
+    let read = serde_path_to_error::deserialize(&mut json);
+    let Object(request): Object<T> = read.map_err(|error| {
+        let (path, inner) = (error.path().to_string(), error.inner());
+        if !inner.is_data() {
+            return malformed(inner);
+        }
+        let field = if path == "." { "body".to_owned() } else { path };
+        Problem::at(Code::InvalidField, field, inner)
+    })?;
+    json.end().map_err(|error| malformed(&error))?;
+    Ok(request)
+}
+
+/// A `T` by the names of its fields; serde's own structs are read from lists as well.
+struct Object<T>(T);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Fields<T>(PhantomData<T>);
+
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for Fields<T> {
+            type Value = Object<T>;
+
+            fn expecting(&self, formatter: &mut Formatter<'_>) -> Written {
+                formatter.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
+                T::deserialize(MapAccessDeserializer::new(map)).map(Object)
+            }
+        }
+
+        deserializer.deserialize_map(Fields(PhantomData))
+    }
+}
+
+/// Rejects a blank text.
+fn filled(text: &str, field: impl FnOnce() -> String) -> Result<(), Problem> {
+    if text.trim().is_empty() {
+        return Err(Problem::at(Code::EmptyText, field(), "the text is empty"));
+    }
+    Ok(())
+}
+
+/// Two fields that exclude each other.
+fn clash(field: &str, other: &str) -> Problem {
+    let message = format!("`{field}` beside `{other}`: expected one of them");
+    Problem::at(Code::InvalidField, field, message)
+}
+
+/// What to classify: `text`, with `pair` where the model was trained on pairs and `choices` where it answers questions, or
+/// several of these in `inputs`.
+#[derive(serde::Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "Request")]
+pub(super) struct ClassifyRequest {
+    /// The text, or the question.
+    #[serde(default)]
+    text: Option<String>,
+    /// The second text of a pair, or the passage that the question is about.
+    #[serde(default)]
+    pair: Option<String>,
+    /// The choices of the question, as many as the model has labels or fewer.
+    #[serde(default)]
+    choices: Option<Vec<String>>,
+    /// Several of these, instead of `text`, `pair` and `choices`.
+    #[serde(default)]
+    #[schemars(with = "Option<Vec<Item>>")]
+    inputs: Option<Vec<Object<Item>>>,
+    /// Draws of the posterior that answers are averaged over; 0 answers at its mean. `/v1/model` has the default and
+    /// lists those that can be asked for.
+    #[serde(default)]
+    draws: Option<usize>,
+    /// Seed of the draws: the same seed gives the same answer.
+    #[serde(default)]
+    seed: Option<u64>,
+}
+
+/// One text, pair or question.
+#[derive(serde::Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Item {
+    text: String,
+    #[serde(default)]
+    pair: Option<String>,
+    #[serde(default)]
+    choices: Option<Vec<String>>,
+}
+
+impl From<Item> for data::Input {
+    fn from(Item { text, pair, choices }: Item) -> Self {
+        // As the choices of a table.
+        let trimmed = |choice: String| choice.trim().to_owned();
+        let choices = choices.unwrap_or_default().into_iter().map(trimmed).collect();
+        Self { pair, choices, ..Self::text(text) }
+    }
+}
+
+impl ClassifyRequest {
+    /// What is asked of the model of `card`.
+    fn check(self, card: &ClassifierCard) -> Result<Asked, Problem> {
+        let Self { text, pair, choices, inputs, draws, seed } = self;
+        let listed = inputs.is_some();
+        let inputs: Vec<data::Input> = match (text, inputs) {
+            (Some(text), None) => vec![Item { text, pair, choices }.into()],
+            (None, Some(_)) if pair.is_some() => return Err(clash("pair", "inputs")),
+            (None, Some(_)) if choices.is_some() => return Err(clash("choices", "inputs")),
+            (None, Some(items)) => items.into_iter().map(|Object(item)| item.into()).collect(),
+            (Some(_), Some(_)) => return Err(clash("text", "inputs")),
+            (None, None) => Vec::new(),
+        };
+        if inputs.is_empty() {
+            let expected = "`text`, or `inputs` with at least one text";
+            return Err(Problem::at(Code::NoText, "text", format!("expected {expected}")));
+        }
+        if inputs.len() > card.max_texts {
+            let message = format!("{} texts, expected at most {}", inputs.len(), card.max_texts);
+            return Err(Problem::at(Code::TooManyTexts, "inputs", message));
+        }
+        let key = card.key(draws, seed)?;
+        // As the client wrote it.
+        let field = |index: usize, name: &str| {
+            if listed { format!("inputs[{index}].{name}") } else { name.to_owned() }
+        };
+        for (index, input) in inputs.iter().enumerate() {
+            filled(&input.text, || field(index, "text"))?;
+            if let Some(pair) = &input.pair {
+                filled(pair, || field(index, "pair"))?;
+            }
+            let wrong = |code, name, message| Err(Problem::at(code, field(index, name), message));
+            match (card.pairs, &input.pair) {
+                (Some(true), None) => {
+                    let message =
+                        "the model was trained on pairs: expected `pair`, the second text";
+                    return wrong(Code::PairMissing, "pair", message.to_owned());
+                }
+                (Some(false), Some(_)) => {
+                    let message = "the model was trained on single texts: expected no `pair`";
+                    return wrong(Code::PairUnwanted, "pair", message.to_owned());
+                }
+                _ => {}
+            }
+            let (found, most) = (input.choices.len(), card.labels.len());
+            match card.kind {
+                Kind::Choices if !(2..=most).contains(&found) => {
+                    let message = format!("{found} choices, expected 2 to {most}");
+                    return wrong(Code::ChoicesOutOfRange, "choices", message);
+                }
+                Kind::Choices => {}
+                _ if found > 0 => {
+                    let message =
+                        "the model was trained on texts without choices: expected no `choices`";
+                    return wrong(Code::ChoicesUnwanted, "choices", message.to_owned());
+                }
+                _ => {}
+            }
+            for (place, choice) in input.choices.iter().enumerate() {
+                filled(choice, || format!("{}[{place}]", field(index, "choices")))?;
+            }
+        }
+        let fields = (0..inputs.len()).map(|index| field(index, "text")).collect();
+        Ok(Asked { inputs: inputs.into_iter().map(Input::Text).collect(), fields, key })
+    }
+}
+
+/// What to continue: `prompt`, or `messages` by the model's template for conversations.
+#[derive(serde::Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "Request")]
+pub(super) struct GenerateRequest {
+    /// A text.
+    #[serde(default)]
+    prompt: Option<String>,
+    /// A conversation, instead of `prompt`; the assistant continues it.
+    #[serde(default)]
+    #[schemars(with = "Option<Vec<Said>>")]
+    messages: Option<Vec<Object<Said>>>,
+    /// Most new tokens. `/v1/model` has the default and the most that can be asked for.
+    #[serde(default)]
+    max_tokens: Option<usize>,
+    /// Draws of the posterior that the probabilities of every token are averaged over; 0 answers at its mean. `/v1/model`
+    /// has the default and the most that can be asked for.
+    #[serde(default)]
+    draws: Option<usize>,
+    /// Seed of the draws and of drawn tokens: the same seed gives the same answer.
+    #[serde(default)]
+    seed: Option<u64>,
+    /// Draw tokens at this temperature, 0.001 to 1000. Without it and `top_p` the most likely token is taken.
+    #[serde(default)]
+    temperature: Option<f64>,
+    /// Draw among the most likely tokens that together have this probability, above 0 and at most 1.
+    #[serde(default)]
+    top_p: Option<f64>,
+}
+
+/// A message.
+#[derive(serde::Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Said {
+    #[schemars(with = "String", extend("enum" = ["system", "user", "assistant"]))]
+    role: Role,
+    content: String,
+}
+
+impl GenerateRequest {
+    /// What is asked of the model of `card`.
+    fn check(self, card: &LanguageCard) -> Result<Asked, Problem> {
+        let Self { prompt, messages, max_tokens, draws, seed, temperature, top_p } = self;
+        let (field, content) = match (prompt, messages) {
+            (Some(_), Some(_)) => return Err(clash("messages", "prompt")),
+            (Some(prompt), None) => {
+                filled(&prompt, || "prompt".to_owned())?;
+                ("prompt", Content::Text { prompt, completion: None })
+            }
+            (None, Some(said)) if !said.is_empty() => {
+                let message = |(index, Object(Said { role, content })): (usize, _)| {
+                    filled(&content, || format!("messages[{index}].content"))?;
+                    Ok(Message { role, content })
+                };
+                let messages = said.into_iter().enumerate().map(message);
+                ("messages", Content::Chat(messages.collect::<Result<_, Problem>>()?))
+            }
+            (None, messages) => {
+                let field = if messages.is_some() { "messages" } else { "prompt" };
+                let expected = "`prompt`, or `messages` with at least one message";
+                return Err(Problem::at(Code::NoText, field, format!("expected {expected}")));
+            }
+        };
+        let sampling = Generation::sampling(temperature, top_p);
+        let key = card.key(max_tokens, draws, seed, sampling)?;
+        Ok(Asked { inputs: vec![Input::Prompt(content)], fields: vec![field.to_owned()], key })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::serve::model::drawn;
+    use crate::serve::testing::{card, classifier_card, language_card};
+
+    /// The default card with a change.
+    fn changed(change: impl FnOnce(&mut ClassifierCard)) -> Card {
+        let mut card = classifier_card();
+        change(&mut card);
+        Card::Classifier(card)
+    }
+
+    fn questions() -> Card {
+        changed(|card| card.kind = Kind::Choices)
+    }
+
+    fn pairs() -> Card {
+        changed(|card| card.pairs = Some(true))
+    }
+
+    #[test]
+    fn texts_pairs_questions_and_lists_are_read() {
+        let read_one = |body: &str| read(body.as_bytes(), &card()).unwrap();
+        let input = |text: &str, pair: Option<&str>, choices: &[&str]| {
+            let (text, pair) = (text.to_owned(), pair.map(str::to_owned));
+            let choices = choices.iter().map(ToString::to_string).collect();
+            vec![Input::Text(data::Input { pair, choices, ..data::Input::text(text) })]
+        };
+        let one = read_one(r#"{"text": "a", "draws": 0, "seed": 3}"#);
+        assert_eq!((one.inputs, one.key), (input("a", None, &[]), drawn(0, 3)));
+        let two = read_one(r#" {"inputs": [{"text": "a"}, {"text": "b", "pair": null}]} "#);
+        let both = [input("a", None, &[]), input("b", None, &[])].concat();
+        assert_eq!((two.inputs, two.key), (both, drawn(2, 7)));
+        let pair = read(br#"{"text": "a", "pair": "b"}"#, &pairs()).unwrap();
+        assert_eq!(pair.inputs, input("a", Some("b"), &[]));
+        let asked = read(br#"{"text": "a", "choices": [" b ", "c"]}"#, &questions()).unwrap();
+        assert_eq!(asked.inputs, input("a", None, &["b", "c"]));
+    }
+
+    #[test]
+    fn prompts_and_conversations_are_read_with_their_settings() {
+        let read = |body: &str| read(body.as_bytes(), &Card::Language(language_card())).unwrap();
+        let plain = read(r#"{"prompt": " Once "}"#);
+        let content = Content::Text { prompt: " Once ".to_owned(), completion: None };
+        assert_eq!(
+            (plain.inputs, plain.fields),
+            (vec![Input::Prompt(content)], vec!["prompt".to_owned()])
+        );
+        let own = Key { max_tokens: 9, draws: 2, seed: 7, sampling: None };
+        assert_eq!(plain.key, own);
+        let all = read(
+            r#"{"messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi"}],
+                "max_tokens": 20, "draws": 0, "seed": 3, "temperature": 0.5, "top_p": 0.9}"#,
+        );
+        let message = |role, content: &str| Message { role, content: content.to_owned() };
+        let said = vec![message(Role::System, "Be brief."), message(Role::User, "Hi")];
+        assert_eq!(
+            (all.inputs, all.fields),
+            (vec![Input::Prompt(Content::Chat(said))], vec!["messages".to_owned()])
+        );
+        let sampling = Some((0.5, 0.9));
+        assert_eq!(all.key, Key { max_tokens: 20, draws: 0, seed: 3, sampling });
+        let hot = read(r#"{"prompt": "a", "temperature": 2, "draws": null}"#);
+        assert_eq!(hot.key, Key { sampling: Some((2.0, 1.0)), ..own });
+    }
+
+    /// A body, and code and field of the error.
+    type Wrong = (&'static str, &'static str, Option<&'static str>);
+
+    const TEXTS: &[Wrong] = &[
+        ("", "malformed_json", None),
+        (r#"{"text": "a""#, "malformed_json", None),
+        (r#"{"text": "a"} x"#, "malformed_json", None),
+        ("{\"text\": \"\u{7f}\\ud800\"}", "malformed_json", None),
+        (r#"["a"]"#, "invalid_field", Some("body")),
+        (r#""a""#, "invalid_field", Some("body")),
+        (r#"{"inputs": [["a"]]}"#, "invalid_field", Some("inputs[0]")),
+        (r#"{"txt": "a"}"#, "invalid_field", Some("txt")),
+        (r#"{"text": 3}"#, "invalid_field", Some("text")),
+        (r#"{"text": "a", "text": "b"}"#, "invalid_field", Some("body")),
+        (r#"{"text": "a", "draws": -1}"#, "invalid_field", Some("draws")),
+        (r#"{"text": "a", "draws": 1.5}"#, "invalid_field", Some("draws")),
+        (r#"{"text": "a", "draws": 3}"#, "draws_out_of_range", Some("draws")),
+        (r#"{"text": "a", "seed": "x"}"#, "invalid_field", Some("seed")),
+        (r#"{"text": "a", "seed": 1099511627776}"#, "seed_out_of_range", Some("seed")),
+        ("{}", "no_text", Some("text")),
+        (r#"{"inputs": []}"#, "no_text", Some("text")),
+        (r#"{"text": " "}"#, "empty_text", Some("text")),
+        (r#"{"text": "a", "pair": "b"}"#, "pair_unwanted", Some("pair")),
+        (r#"{"text": "a", "inputs": []}"#, "invalid_field", Some("text")),
+        (r#"{"pair": "a", "inputs": []}"#, "invalid_field", Some("pair")),
+        (r#"{"choices": [], "inputs": []}"#, "invalid_field", Some("choices")),
+        (r#"{"text": "a", "choices": ["b", "c"]}"#, "choices_unwanted", Some("choices")),
+        (r#"{"inputs": [{"text": "a"}, {"text": 1}]}"#, "invalid_field", Some("inputs[1].text")),
+        (r#"{"inputs": [{"text": "a", "id": 1}]}"#, "invalid_field", Some("inputs[0].id")),
+        (r#"{"inputs": [{"pair": "a"}]}"#, "invalid_field", Some("inputs[0]")),
+        (r#"{"inputs": [{"text": "a"}, {"text": "\n"}]}"#, "empty_text", Some("inputs[1].text")),
+        (
+            r#"{"inputs": [{"text": "a"}, {"text": "b"}, {"text": "c"}]}"#,
+            "too_many_texts",
+            Some("inputs"),
+        ),
+    ];
+    const OF_PAIRS: &[Wrong] =
+        &[(r#"{"inputs": [{"text": "a"}]}"#, "pair_missing", Some("inputs[0].pair"))];
+    const OF_QUESTIONS: &[Wrong] = &[
+        (r#"{"text": "a"}"#, "choices_out_of_range", Some("choices")),
+        (
+            r#"{"inputs": [{"text": "a", "choices": ["b"]}]}"#,
+            "choices_out_of_range",
+            Some("inputs[0].choices"),
+        ),
+        (r#"{"text": "a", "choices": ["b", "c", "d"]}"#, "choices_out_of_range", Some("choices")),
+        (r#"{"text": "a", "choices": ["b", " "]}"#, "empty_text", Some("choices[1]")),
+        (r#"{"text": "a", "choices": ["b", 1]}"#, "invalid_field", Some("choices[1]")),
+        (r#"{"text": "a", "choices": "b"}"#, "invalid_field", Some("choices")),
+    ];
+    const PROMPTS: &[Wrong] = &[
+        ("", "malformed_json", None),
+        (r#"{"prompt": "a", "temperature": 1e999}"#, "malformed_json", None),
+        (r#"["a"]"#, "invalid_field", Some("body")),
+        (r#"{"text": "a"}"#, "invalid_field", Some("text")),
+        (r#"{"prompt": "a", "stream": true}"#, "invalid_field", Some("stream")),
+        (r#"{"prompt": "a", "prompt": "b"}"#, "invalid_field", Some("body")),
+        (r#"{"prompt": ["a"]}"#, "invalid_field", Some("prompt")),
+        ("{}", "no_text", Some("prompt")),
+        (r#"{"messages": []}"#, "no_text", Some("messages")),
+        (r#"{"prompt": " \n"}"#, "empty_text", Some("prompt")),
+        (r#"{"prompt": "a", "messages": []}"#, "invalid_field", Some("messages")),
+        (r#"{"messages": "a"}"#, "invalid_field", Some("messages")),
+        (r#"{"messages": [["user", "a"]]}"#, "invalid_field", Some("messages[0]")),
+        (r#"{"messages": [{"role": "user"}]}"#, "invalid_field", Some("messages[0]")),
+        (
+            r#"{"messages": [{"role": "narrator", "content": "a"}]}"#,
+            "invalid_field",
+            Some("messages[0].role"),
+        ),
+        (
+            r#"{"messages": [{"role": "user", "content": 1}]}"#,
+            "invalid_field",
+            Some("messages[0].content"),
+        ),
+        (
+            r#"{"messages": [{"role": "user", "content": "a", "name": "b"}]}"#,
+            "invalid_field",
+            Some("messages[0].name"),
+        ),
+        (
+            r#"{"messages": [{"role": "user", "content": "a"}, {"role": "user", "content": " "}]}"#,
+            "empty_text",
+            Some("messages[1].content"),
+        ),
+        (r#"{"prompt": "a", "max_tokens": 21}"#, "max_tokens_out_of_range", Some("max_tokens")),
+        (r#"{"prompt": "a", "max_tokens": 0}"#, "max_tokens_out_of_range", Some("max_tokens")),
+        (r#"{"prompt": "a", "max_tokens": -1}"#, "invalid_field", Some("max_tokens")),
+        (r#"{"prompt": "a", "max_tokens": "9"}"#, "invalid_field", Some("max_tokens")),
+        (r#"{"prompt": "a", "draws": 3}"#, "draws_out_of_range", Some("draws")),
+        (r#"{"prompt": "a", "draws": -1}"#, "invalid_field", Some("draws")),
+        (r#"{"prompt": "a", "draws": 1.5}"#, "invalid_field", Some("draws")),
+        (r#"{"prompt": "a", "seed": -1}"#, "invalid_field", Some("seed")),
+        (r#"{"prompt": "a", "seed": 1099511627776}"#, "seed_out_of_range", Some("seed")),
+        (r#"{"prompt": "a", "temperature": 0}"#, "invalid_field", Some("temperature")),
+        (r#"{"prompt": "a", "temperature": "hot"}"#, "invalid_field", Some("temperature")),
+        (r#"{"prompt": "a", "temperature": 1001}"#, "invalid_field", Some("temperature")),
+        (r#"{"prompt": "a", "top_p": 0}"#, "invalid_field", Some("top_p")),
+        (r#"{"prompt": "a", "top_p": -0.5}"#, "invalid_field", Some("top_p")),
+        (r#"{"prompt": "a", "top_p": 1.5}"#, "invalid_field", Some("top_p")),
+        (r#"{"prompt": "a", "top_p": true}"#, "invalid_field", Some("top_p")),
+    ];
+
+    #[test]
+    fn what_is_wrong_is_named_by_code_and_field() {
+        for (card, wrong) in [
+            (card(), TEXTS),
+            (pairs(), OF_PAIRS),
+            (questions(), OF_QUESTIONS),
+            (Card::Language(language_card()), PROMPTS),
+        ] {
+            for (body, code, field) in wrong {
+                let problem = read(body.as_bytes(), &card).unwrap_err();
+                let found = serde_json::to_value(&problem).unwrap();
+                assert_eq!(
+                    (found["code"].as_str(), found["field"].as_str()),
+                    (Some(*code), *field),
+                    "{body}"
+                );
+            }
+        }
+        let drawn = |body: &str, card: &Card| read(body.as_bytes(), card).unwrap_err().message;
+        let found = drawn(r#"{"text": "a", "draws": 3}"#, &card());
+        assert_eq!(found, "3 draws, expected one of 0, 2");
+        let bare = Card::Language(LanguageCard { draws: 0, max_draws: 0, ..language_card() });
+        let found = drawn(r#"{"prompt": "a", "draws": 1}"#, &bare);
+        assert!(found.starts_with("1 draws, expected 0: the model has no posterior"), "{found}");
+    }
+}
