@@ -19,7 +19,6 @@ use super::{Format, Origin, SplitName};
 use crate::error::{Kind, Result};
 use crate::io::cannot;
 use crate::task::{Files, Task};
-use crate::text::quoted;
 
 /// Folders of one layout of a task.
 fn folders(task: Task, files: &Files) -> Vec<String> {
@@ -134,12 +133,14 @@ pub(super) fn locate(data_dir: &Path, task: Task) -> Result<Located> {
     let looked_for = task.row().files.iter().flat_map(|files| {
         let folders = folders(task, files).join("|");
         let candidates = candidates(task, files, split).into_iter();
-        candidates.map(move |candidate| format!("{folders}/{}", candidate.names()))
+        candidates.map(move |candidate| format!("`{folders}/{}`", candidate.names()))
     });
+    // The table of tasks limits them, so all are named.
+    let looked_for: Vec<String> = looked_for.collect();
     Err(Kind::NotFound.mark(anyhow!(
         "no {split} files of task `{task}` in `{}`; looked for {}",
         data_dir.display(),
-        quoted(looked_for)
+        looked_for.join(", ")
     )))
 }
 

@@ -52,17 +52,17 @@ pub(super) fn write_summary(
     write_json_lines(&out.join("ranks.jsonl"), events)?;
     let both = Summary::both(results, rows);
     for summary in &both {
-        write_text(&out.join(format!("table-{}.csv", summary.choice.name())), &render_csv(summary))?;
+        write_text(
+            &out.join(format!("table-{}.csv", summary.choice.name())),
+            &render_csv(summary),
+        )?;
     }
     let summary = Summary::reported(&both);
     let comparison = published.map(|published| compare(summary, published));
     let findings = Findings::new(summary);
     let (lead, verdict) = (findings.lead(), findings.verdict());
-    let mut markdown = format!(
-        "{lead}\n\n{}\n{}\n",
-        render_markdown(summary),
-        verdict.join("\n\n")
-    );
+    let mut markdown =
+        format!("{lead}\n\n{}\n{}\n", render_markdown(summary), verdict.join("\n\n"));
     if let Some(below) = below {
         markdown = format!("{markdown}\n{below}");
     }

@@ -90,7 +90,7 @@ fn of_many_modules_to_save_some_are_named() {
     adapter.config.modules_to_save = (0..1000).map(|i| i.to_string()).collect();
     let error = adapter.write("unused", ExportLayout::Ragged).unwrap_err().to_string();
     assert!(error.starts_with("`classifier.weight` is in none of the `modules_to_save` `0`, "));
-    assert!(error.ends_with(", `39` and 960 more"), "{error}");
+    assert!(error.ends_with(", `9` and 990 more"), "{error}");
 }
 
 #[test]

@@ -409,7 +409,7 @@ fn of_many_targets_some_are_named() {
         attach_adapters(&mut net, &targets, &AdapterConfig::default(), key).unwrap_err().to_string()
     };
     let error = attach((0..1000).map(|i| i.to_string()).collect());
-    assert!(error.ends_with(", `39` and 960 more match none of the 2 adaptable layers"), "{error}");
+    assert!(error.ends_with(", `9` and 990 more match none of the 2 adaptable layers"), "{error}");
     assert_eq!(attach(Vec::new()), "there are no targets, expected at least 1");
 }
 
