@@ -23,7 +23,7 @@ const STEPS: [&str; 4] = ["--warmup", "10", "--steps", "20"];
 /// Options of `gpu-bench`.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// cuda[:N] or wgpu[:N].
+    /// `cuda`, `cuda:N`, `wgpu` or `wgpu:N`.
     #[arg(long, default_value = "cuda", value_parser = gpu)]
     device: String,
     /// A built program `step`, for a machine without cargo.

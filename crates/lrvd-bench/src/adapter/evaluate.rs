@@ -147,7 +147,7 @@ fn inputs(mut table: Table, columns: TextColumns) -> Result<Inputs> {
 
 /// Finds the largest entropy up to which the answers of `draws` draws in `evaluation` have an error rate of at most `target`
 /// with confidence `1 − delta` ([`RiskCoverage::certified`]), and writes it into the classifier's folder, where
-/// [`SavedClassifier::abstention`] finds it.
+/// `SavedClassifier::abstention` finds it.
 pub fn fit_abstention(
     classifier: &SavedClassifier,
     labelled: &Split,
