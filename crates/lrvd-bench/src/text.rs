@@ -4,6 +4,16 @@ pub(crate) use lrvd_burn::text::{cell, code};
 pub use lrvd_burn::text::{printable, printable_json};
 pub(crate) use lrvd_core::error::quoted;
 
+/// Equality of texts in constants.
+pub(crate) const fn same(a: &str, b: &str) -> bool {
+    let (a, b) = (a.as_bytes(), b.as_bytes());
+    let mut i = 0;
+    while i < a.len() && i < b.len() && a[i] == b[i] {
+        i += 1;
+    }
+    i == a.len() && i == b.len()
+}
+
 pub(crate) fn listed<T: AsRef<str>>(names: &[T]) -> String {
     let names: Vec<&str> = names.iter().map(AsRef::as_ref).collect();
     match names.split_last() {

@@ -117,7 +117,7 @@ impl Default for LanguageColumns {
 impl LanguageColumns {
     /// The columns of a language model among `names`, by their usual names.
     pub(super) fn recognise(names: &[String]) -> Option<Self> {
-        let has = |name: &str| names.iter().any(|known| known == name);
+        let has = |name| has(names, name);
         let chat = |messages: &str| Self::Chat { messages: messages.to_owned() };
         match () {
             () if has(MESSAGES) => Some(chat(MESSAGES)),
@@ -212,10 +212,7 @@ impl NamedColumns {
             Some(columns) => return Ok((Columns::Texts(columns), None)),
             None => {}
         }
-        let has = |named: &Option<String>, usual: &str| {
-            let name = named.as_deref().unwrap_or(usual);
-            names.iter().any(|known| known == name)
-        };
+        let has = |named: &Option<String>, usual| has(names, named.as_deref().unwrap_or(usual));
         let is_labelled = has(&self.text, TEXTS[0]) && has(&self.label, LABELS[0]);
         if !classifies
             && !is_labelled
@@ -231,7 +228,7 @@ impl NamedColumns {
 
     /// `question`, `choices` and `answer`, or else `text` and `label`, or the one column that has another usual name.
     fn labelled(&self, file: &Path, names: &[String]) -> Result<(TextColumns, Option<String>)> {
-        let has = |name: &str| names.iter().any(|known| known == name);
+        let has = |name| has(names, name);
         let mut choices = self.choices.clone();
         let is_named = self.text.is_some() || self.label.is_some();
         let is_usual = has(TEXTS[0]) && has(LABELS[0]);
@@ -251,6 +248,10 @@ impl NamedColumns {
     }
 }
 
+fn has(names: &[String], name: &str) -> bool {
+    names.iter().any(|known| known == name)
+}
+
 /// The column of the text or the label: as `named`, else the `usual` one, else the only one of `others` that there is, with what
 /// is said of it.
 fn found(
@@ -263,7 +264,7 @@ fn found(
     if let Some(name) = named {
         return Ok((name.clone(), None));
     }
-    if names.iter().any(|known| known == usual) {
+    if has(names, usual) {
         return Ok((usual.to_owned(), None));
     }
     let is_other = |name: &&String| others.iter().any(|other| name.eq_ignore_ascii_case(other));

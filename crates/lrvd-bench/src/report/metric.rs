@@ -6,7 +6,7 @@ use std::fmt;
 use super::summary::Spread;
 use crate::record::{CheckpointRecord, Metrics, OodRecord, ParameterCounts, Results, RunRecord};
 use crate::task::Task;
-use crate::text;
+use crate::text::{self, same};
 
 const MINUTE: f64 = 60.0;
 const MEBIBYTE: f64 = 1_048_576.0;
@@ -340,16 +340,6 @@ impl fmt::Debug for Metric {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.name())
     }
-}
-
-/// Equality of texts in constants.
-const fn same(a: &str, b: &str) -> bool {
-    let (a, b) = (a.as_bytes(), b.as_bytes());
-    let mut i = 0;
-    while i < a.len() && i < b.len() && a[i] == b[i] {
-        i += 1;
-    }
-    i == a.len() && i == b.len()
 }
 
 pub(crate) fn grouped(n: u64) -> String {

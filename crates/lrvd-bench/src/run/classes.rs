@@ -18,7 +18,7 @@ use crate::data::PreparedTask;
 use crate::data::batch::{TokenExamples, TokenisedExample};
 use crate::error::{Burn, Result};
 use crate::eval::{RunContext, Scored, label_number, score_draws, selective_records};
-use crate::io::{create_dir, write_json_lines};
+use crate::io::{create_parent, write_json_lines};
 use crate::method::Tuning;
 use crate::record::{PredictionLine, RunRecord};
 use crate::settings::{MethodName, RankRequest, ValidConfig};
@@ -128,9 +128,7 @@ impl TrainTask for PreparedTask {
     }
 
     fn write_predictions(&self, scored: &ByDraws<Scored>, path: &Path) -> Result<()> {
-        if let Some(parent) = path.parent().filter(|p| !p.as_os_str().is_empty()) {
-            create_dir(parent)?;
-        }
+        create_parent(path)?;
         let width = self.labels;
         let uncertain =
             || scored.iter().filter_map(|(&k, s)| Some((k, s, s.uncertainty.as_ref()?)));
@@ -173,7 +171,8 @@ impl TrainTask for PreparedTask {
 
     /// Rejects a policy of draws that the method or the task has no use for, by one question.
     ///
-    /// Whoever follows a policy answers a cascade that decides everything without a draw, and says so.
+    /// It is asked under a cascade that decides everything: a method that follows the policy answers without a draw, and
+    /// its logits say so.
     fn check(
         start: &RunStart<'_, Self>,
         model: &AutoClassifier,

@@ -15,7 +15,7 @@ use crate::backbone::{Backbone, load_language_model};
 use crate::data::held_out;
 use crate::error::Result;
 use crate::eval::RunContext;
-use crate::io::{create_dir, write_json_lines};
+use crate::io::{create_parent, write_json_lines};
 use crate::language::{LanguageExample, LanguageExamples, LanguageTask};
 use crate::method::LanguageMethod;
 use crate::record::{Metrics, Reliability};
@@ -168,9 +168,7 @@ pub(crate) fn write_predictions(
     scored: &ByDraws<TokenAnswers>,
     path: &Path,
 ) -> Result<()> {
-    if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
-        create_dir(parent)?;
-    }
+    create_parent(path)?;
     let mut start = 0;
     let lines = ids.iter().enumerate().map(|(row, id)| {
         let tokens = scored.values().next().map_or(0, |answers| answers.per_row[row]);

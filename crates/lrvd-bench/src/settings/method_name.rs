@@ -11,6 +11,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::ExperimentConfig;
 use crate::error::Result;
+use crate::text::same;
 
 /// What stands behind a name for temperature scaling on top of it.
 const TEMPERED: &str = "+TS";
@@ -155,15 +156,6 @@ impl MethodName {
         let of = |entry: &MethodEntry| std::ptr::eq(entry, self.entry);
         (METHODS.iter().position(of).unwrap_or(METHODS.len()), self.tempered)
     }
-}
-
-const fn same(a: &str, b: &str) -> bool {
-    let (a, b) = (a.as_bytes(), b.as_bytes());
-    let mut i = 0;
-    while i < a.len() && i < b.len() && a[i] == b[i] {
-        i += 1;
-    }
-    i == a.len() && i == b.len()
 }
 
 impl PartialEq for MethodName {

@@ -415,7 +415,7 @@ mod served {
         let hot = |draws: usize| json!({ "prompt": "Once", "max_tokens": 500, "temperature": 1000, "seed": 5, "draws": draws });
         let whole = ask(&server, &hot(0));
         assert_eq!(whole["texts"][0]["tokens"].as_array().unwrap().len(), 500);
-        // Whoever leaves ends it at once, and the next one is answered.
+        // A client that disconnects ends it at once, and the next one is answered.
         let before = count(&server, "lrvd_tokens_total");
         let body = hot(64).to_string();
         let address = server.address.trim_start_matches("http://");
