@@ -24,13 +24,13 @@ use crate::record::{
     EnergyAuc, EnergyRecord, Metrics, Reliability, SelectiveRecord, SelectiveTarget,
     StatisticRecord,
 };
-use crate::settings::{ExperimentConfig, ValidConfig};
+use crate::settings::Config;
 use crate::task::Metric;
 
 /// What training, fitting and answering need beside the model.
 #[derive(Debug)]
 pub struct RunContext<'a, T = PreparedTask> {
-    pub config: &'a ValidConfig,
+    pub config: &'a Config,
     pub task: &'a T,
     pub seed: u64,
     pub device: &'a Device,
@@ -236,7 +236,7 @@ pub fn selective_records(
 /// `removed` are the values that pruned directions had when they went, by module path.
 pub fn statistic_record(
     model: &impl AdaptedModel,
-    config: &ExperimentConfig,
+    config: &Config,
     removed: &BTreeMap<String, Vec<f64>>,
 ) -> Result<Option<StatisticRecord>> {
     let present = statistics(model, config.statistic_options())?;
@@ -263,7 +263,7 @@ pub fn statistic_record(
 /// more; the learned order is by the statistic, or by factor norms where there is no posterior.
 pub fn energy_records(
     model: &impl AdaptedModel,
-    config: &ExperimentConfig,
+    config: &Config,
 ) -> Result<BTreeMap<String, EnergyRecord>> {
     let learned = statistics(model, config.statistic_options())?;
     let mut hosts = Vec::new();

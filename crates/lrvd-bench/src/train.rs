@@ -22,7 +22,7 @@ use crate::run::{
     ADAPTER_DIR, ClassSettings, OutputFolder, Run, RunLabel, RunPlace, TextSettings, TrainSettings,
     TrainTask, check_seed, summary,
 };
-use crate::settings::{CheckpointChoice, MethodName, Training, ValidConfig};
+use crate::settings::{CheckpointChoice, Config, MethodName, Training};
 
 const LABELS_FILE: &str = "labels.json";
 
@@ -32,7 +32,7 @@ pub struct TrainOptions {
     pub method: MethodName,
     /// Average rank that AdaLoRA ends with; half the initial rank if `None`.
     pub target_rank: Option<usize>,
-    pub config: ValidConfig,
+    pub config: Config,
     pub seed: u64,
     pub device: String,
     pub out: PathBuf,
@@ -218,12 +218,11 @@ impl TrainOptions {
     ) -> Result<TrainSettings<ClassSettings>> {
         let architecture = &backbone.architecture;
         // The presets name the layers of an encoder.
-        let experiment = self.config.with(|config| {
-            if config.target_modules == ADAPTER_TARGETS {
-                config.target_modules = architecture.target_modules(&config.target_modules);
-            }
-            config.holdout = config.drawn_share(self.method.can().post_hoc, data.train.rows());
-        })?;
+        let mut experiment = self.config.clone();
+        if experiment.target_modules == ADAPTER_TARGETS {
+            experiment.target_modules = architecture.target_modules(&experiment.target_modules);
+        }
+        experiment.holdout = experiment.drawn_share(self.method.can().post_hoc, data.train.rows());
         let kind = ClassSettings {
             validation_files: data.validation_files(),
             validation_split: data.validation_split,
@@ -241,7 +240,7 @@ impl TrainOptions {
         kind: K,
         data: BTreeMap<String, String>,
         backbone: &Backbone,
-        experiment: ValidConfig,
+        experiment: Config,
     ) -> TrainSettings<K> {
         TrainSettings {
             schema_version: TrainSettings::<K>::SCHEMA,

@@ -12,7 +12,7 @@ use lrvd_burn::peft::{
 use super::description::{Describe, Description};
 use crate::error::Result;
 use crate::run::{RunState, TrainSettings, TrainTask, reported};
-use crate::settings::ExperimentConfig;
+use crate::settings::Config;
 
 pub(crate) const CARD_FILE: &str = "README.md";
 
@@ -54,7 +54,7 @@ impl AdapterFiles {
     /// random as a trained one is new.
     pub(super) fn of(
         model: &impl AdaptedModel,
-        config: &ExperimentConfig,
+        config: &Config,
         kl_weight: f64,
         mut description: Description,
     ) -> Result<Self> {

@@ -25,10 +25,10 @@ use lrvd_core::schedule::KlSchedule;
 use super::RankRequest;
 use super::setup::rate_to_reach;
 use crate::error::Result;
-use crate::settings::{ArdSettings, ExperimentConfig, KlWeight, RankSearchSettings};
+use crate::settings::{ArdSettings, Config, KlWeight, RankSearchSettings};
 
 /// LoRA at the rank asked for, with the scaling `c` of the settings' rank.
-pub(super) fn lora(config: &ExperimentConfig, request: RankRequest) -> Lora {
+pub(super) fn lora(config: &Config, request: RankRequest) -> Lora {
     Lora {
         rank: request.rank(config),
         lora_alpha: request.lora_alpha(config),
@@ -38,7 +38,7 @@ pub(super) fn lora(config: &ExperimentConfig, request: RankRequest) -> Lora {
 }
 
 /// AdaLoRA with the rank asked for as its average target.
-pub(super) fn adalora(config: &ExperimentConfig, request: RankRequest) -> Result<AdaLora> {
+pub(super) fn adalora(config: &Config, request: RankRequest) -> Result<AdaLora> {
     let steps = |share: f64| config.share(share) as u32;
     let schedule = AdaLoraConfig {
         init_r: config.initial_rank,
@@ -56,7 +56,7 @@ pub(super) fn adalora(config: &ExperimentConfig, request: RankRequest) -> Result
 }
 
 /// `BayesLoRA` (`bayeslora`), or the variant of it that is called `key`.
-pub(super) fn variant(key: &str, config: &ExperimentConfig) -> Result<BayesLora> {
+pub(super) fn variant(key: &str, config: &Config) -> Result<BayesLora> {
     let mut config = config.clone();
     match key {
         // Without prunes there is no search either.
@@ -76,7 +76,7 @@ pub(super) fn variant(key: &str, config: &ExperimentConfig) -> Result<BayesLora>
         }
         _ => {}
     }
-    let config = config.validate()?;
+    let config = config.checked()?;
     let rule = PruneRule::new(config.prune.log_alpha_threshold, config.prune.min_rank)?;
     let (kl, search, noise_rate_factor) = match config.kl_weight {
         KlWeight::Fixed(weight) => {
@@ -119,7 +119,7 @@ pub(super) fn variant(key: &str, config: &ExperimentConfig) -> Result<BayesLora>
 
 /// The search of an automatic weight, and the rate of its noise as a multiple of the means': at least what takes it in the
 /// refinement from `log_alpha` to as far beyond 0.
-fn search(config: &ExperimentConfig) -> Result<(RankSearch, f64)> {
+fn search(config: &Config) -> Result<(RankSearch, f64)> {
     let RankSearchSettings { margin, refine, rate, log_alpha, .. } = config.rank_search;
     let refine_steps = if refine > 0.0 { config.share(refine).max(1) } else { 0 };
     let min_rank = config.prune.min_rank;
@@ -137,7 +137,7 @@ const UNPRUNED_SHARE: f64 = 0.01;
 /// The rate of `ln α` that suits runs of the published length.
 const NOISE_RATE: f64 = 2e-2;
 
-fn noise_to_signal(config: &mut ExperimentConfig) -> Result<()> {
+fn noise_to_signal(config: &mut Config) -> Result<()> {
     let settings = config.methods.lrvd_nts;
     let rate = match settings.learning_rate {
         Some(rate) => rate,
@@ -151,7 +151,7 @@ fn noise_to_signal(config: &mut ExperimentConfig) -> Result<()> {
 }
 
 /// `max(0.02, |threshold − initial| / Σ_t factor(t))`: a slower one could not reach the threshold within the run.
-fn noise_rate(config: &ExperimentConfig, initial: f64) -> Result<f64> {
+fn noise_rate(config: &Config, initial: f64) -> Result<f64> {
     let distance = (config.prune.log_alpha_threshold - initial).abs();
     Ok(rate_to_reach(config, distance)?.max(NOISE_RATE))
 }
@@ -165,7 +165,7 @@ mod tests {
 
     #[test]
     fn an_automatic_weight_searches_and_its_noise_can_cross_the_threshold() {
-        let config = ExperimentConfig { steps: 400, ..Preset::Default.config() };
+        let config = Config { steps: 400, ..Preset::Default.config() };
         let method = variant("bayeslora", &config).unwrap();
         let search = method.search.unwrap();
         assert_eq!((search.margin, search.refine_steps, search.refine_rate), (0.01, 40, 0.1));
@@ -177,7 +177,7 @@ mod tests {
         assert!((found / expected - 1.0).abs() < 1e-6, "{found} {expected}");
         let fixed = variant("bayeslora-fixed", &config).unwrap();
         assert!(fixed.search.is_none() && fixed.kl.weight(39) == 0.01);
-        let short = ExperimentConfig { steps: 2, ..config };
+        let short = Config { steps: 2, ..config };
         assert_eq!(variant("bayeslora", &short).unwrap().search.unwrap().refine_steps, 1);
     }
 
@@ -186,7 +186,7 @@ mod tests {
         let long = Preset::ConstantWeightReasoning.config();
         assert_eq!(noise_rate(&long, -4.0).unwrap(), NOISE_RATE);
         // Without warm-up the factors of 100 steps are 1, 0.99, …, 0.01: they sum to 50.5.
-        let short = ExperimentConfig { steps: 100, warmup_ratio: 0.0, ..long };
+        let short = Config { steps: 100, warmup_ratio: 0.0, ..long };
         let rate = noise_rate(&short, -4.0).unwrap();
         assert!((rate - 8.0 / 50.5).abs() < 1e-12, "{rate}");
         let mut changed = short.clone();

@@ -25,7 +25,7 @@ use lrvd_models::llama::LlamaForCausalLm;
 
 use crate::error::Result;
 use crate::eval::RunContext;
-use crate::settings::{ExperimentConfig, ValidConfig};
+use crate::settings::Config;
 use laplace::Laplace;
 use noisy::{Bbb, Blob, CLora, ScalaBl};
 use point::{LoraEnsemble, Map, McDropout};
@@ -90,7 +90,7 @@ impl PostHoc for train::AdaLora {}
 impl PostHoc for train::BayesLora {}
 
 /// The method called `key`; none for a row that is made of runs of other methods.
-fn build(key: &str, config: &ExperimentConfig, request: RankRequest) -> Result<Option<Method>> {
+fn build(key: &str, config: &Config, request: RankRequest) -> Result<Option<Method>> {
     let own = &config.methods;
     Ok(Some(match key {
         "lora" => Box::new(lrvd::lora(config, request)),
@@ -115,7 +115,7 @@ fn build(key: &str, config: &ExperimentConfig, request: RankRequest) -> Result<O
 pub(crate) type LanguageMethod = dyn train::Method<LlamaForCausalLm>;
 
 impl MethodName {
-    pub fn build(self, config: &ValidConfig, request: RankRequest) -> Result<Method> {
+    pub fn build(self, config: &Config, request: RankRequest) -> Result<Method> {
         let method = build(self.entry().key, config, request)?;
         let method = method.ok_or_else(|| {
             anyhow!("{} is made of runs of another method: use `lrvd bench`", self.name())
@@ -131,7 +131,7 @@ impl MethodName {
     /// every model.
     pub(crate) fn build_for_language(
         self,
-        config: &ValidConfig,
+        config: &Config,
         request: RankRequest,
     ) -> Result<Box<LanguageMethod>> {
         let key = self.entry().key;
@@ -163,7 +163,7 @@ mod tests {
 
     #[test]
     fn the_table_says_what_the_code_does() {
-        let config = Preset::ConstantWeight.config().validate().unwrap();
+        let config = Preset::ConstantWeight.config().checked().unwrap();
         for name in MethodName::all() {
             for name in [name, name.tempered()] {
                 if !matches!(name.entry().form, MethodForm::Single) {

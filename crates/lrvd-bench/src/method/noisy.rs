@@ -19,8 +19,8 @@ use super::setup::{
 use super::{Inputs, PostHoc, RankRequest};
 use crate::error::{Burn, Result};
 use crate::settings::{
-    BbbPrior, BbbSettings, BbbWeight, BlobSettings, CLoraSettings, ExperimentConfig,
-    KlDirectionSetting, MixtureSettings,
+    BbbPrior, BbbSettings, BbbWeight, BlobSettings, CLoraSettings, Config, KlDirectionSetting,
+    MixtureSettings,
 };
 
 /// Bayes by backprop: a Gaussian for every entry of the factors.
@@ -53,7 +53,7 @@ pub(super) struct Bbb {
 
 impl Bbb {
     pub(super) fn new(
-        config: &ExperimentConfig,
+        config: &Config,
         request: RankRequest,
         settings: BbbSettings,
     ) -> Result<Self> {
@@ -146,7 +146,7 @@ pub(super) struct Blob {
 }
 
 impl Blob {
-    pub(super) fn new(config: &ExperimentConfig, request: RankRequest) -> Self {
+    pub(super) fn new(config: &Config, request: RankRequest) -> Self {
         let BlobSettings {
             epsilon,
             prior_std,
@@ -232,7 +232,7 @@ pub(super) struct ScalaBl {
 }
 
 impl ScalaBl {
-    pub(super) fn new(config: &ExperimentConfig, request: RankRequest) -> Self {
+    pub(super) fn new(config: &Config, request: RankRequest) -> Self {
         let settings = config.methods.scalabl;
         let kind = AdapterKind::ScalaBl { epsilon: settings.epsilon };
         let adapter = adapter(config, kind, request);
@@ -310,7 +310,7 @@ pub(super) struct CLora {
 }
 
 impl CLora {
-    pub(super) fn new(config: &ExperimentConfig, request: RankRequest) -> Self {
+    pub(super) fn new(config: &Config, request: RankRequest) -> Self {
         let CLoraSettings { hidden, prior_std, kl_weight, gamma, learning_rate } =
             config.methods.c_lora;
         let adapter = adapter(config, AdapterKind::CLora { hidden }, request);

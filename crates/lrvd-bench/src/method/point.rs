@@ -10,7 +10,7 @@ use lrvd_models::AutoClassifier;
 use super::setup::{adapter, rate_to_reach};
 use super::{Inputs, PostHoc, RankRequest};
 use crate::error::{Burn, Result};
-use crate::settings::{ExperimentConfig, LoraEnsembleSettings, MapSettings};
+use crate::settings::{Config, LoraEnsembleSettings, MapSettings};
 
 /// MAP: maximum likelihood with a Gaussian prior on the adapter, or what is called so.
 ///
@@ -35,7 +35,7 @@ pub(super) struct Map {
 }
 
 impl Map {
-    pub(super) fn new(config: &ExperimentConfig, request: RankRequest) -> Result<Self> {
+    pub(super) fn new(config: &Config, request: RankRequest) -> Result<Self> {
         let kind = AdapterKind::Lora { b_bound: config.lora_b_bound };
         let settings = config.methods.map;
         let weight_decay = match settings.weight_decay {
@@ -93,7 +93,7 @@ pub(super) struct McDropout {
 }
 
 impl McDropout {
-    pub(super) fn new(config: &ExperimentConfig, request: RankRequest) -> Self {
+    pub(super) fn new(config: &Config, request: RankRequest) -> Self {
         let dropout = config.methods.mcd.dropout;
         let kind = AdapterKind::Lora { b_bound: config.lora_b_bound };
         Self { adapter: AdapterConfig { dropout, ..adapter(config, kind, request) } }
@@ -135,7 +135,7 @@ pub(super) struct LoraEnsemble {
 }
 
 impl LoraEnsemble {
-    pub(super) fn new(config: &ExperimentConfig, request: RankRequest) -> Self {
+    pub(super) fn new(config: &Config, request: RankRequest) -> Self {
         let LoraEnsembleSettings { members, gain, learning_rate } = config.methods.lora_ensemble;
         let kind = AdapterKind::LoraEnsemble { members, gain };
         let adapter = adapter(config, kind, request);

@@ -41,7 +41,7 @@ use super::setup::adapter;
 use super::{Inputs, PostHoc, RankRequest};
 use crate::error::{Burn, Result};
 use crate::eval::RunContext;
-use crate::settings::{ExperimentConfig, SwagSettings};
+use crate::settings::{Config, SwagSettings};
 
 /// Fields of the moments that are lists, as they are stored.
 const LISTS: [&str; 3] = ["mean", "second_moment", "deviations"];
@@ -58,7 +58,7 @@ pub(super) struct Swag {
 }
 
 impl Swag {
-    pub(super) fn new(config: &ExperimentConfig, request: RankRequest) -> Result<Self> {
+    pub(super) fn new(config: &Config, request: RankRequest) -> Result<Self> {
         let settings = config.methods.swag;
         let tail = (config.share(settings.start), config.share(settings.every).max(1));
         let collections = config.steps.saturating_sub(tail.0) / tail.1;
@@ -324,7 +324,7 @@ mod tests {
         let due: Vec<usize> = (0..=80).filter(|&done| swag.is_due(done)).collect();
         assert_eq!(due, [60, 70, 80]);
         let build = |start: f64, every: f64| {
-            let mut config = ExperimentConfig { steps: 100, ..Preset::ConstantWeight.config() };
+            let mut config = Config { steps: 100, ..Preset::ConstantWeight.config() };
             config.methods.swag = SwagSettings { start, every, ..SwagSettings::default() };
             Swag::new(&config, RankRequest::Initial).map(drop)
         };

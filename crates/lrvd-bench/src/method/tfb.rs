@@ -46,7 +46,7 @@ use super::setup::adapter;
 use super::{Inputs, PostHoc, RankRequest};
 use crate::error::{Burn, Result};
 use crate::eval::RunContext;
-use crate::settings::{ExperimentConfig, TfbCriterion, TfbSettings};
+use crate::settings::{Config, TfbCriterion, TfbSettings};
 
 /// Mixed into the run's seed, so that the search does not see the draws of the answers.
 const SALT: u64 = 0x5446_4253_4541_5243;
@@ -73,7 +73,7 @@ pub(super) struct Tfb {
 }
 
 impl Tfb {
-    pub(super) fn new(config: &ExperimentConfig, request: RankRequest) -> Self {
+    pub(super) fn new(config: &Config, request: RankRequest) -> Self {
         let settings = config.methods.tfb.clone();
         let kind = AdapterKind::Lora { b_bound: config.lora_b_bound };
         Self { adapter: adapter(config, kind, request), settings, level: None }

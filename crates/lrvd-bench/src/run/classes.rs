@@ -21,7 +21,7 @@ use crate::eval::{RunContext, Scored, label_number, score_draws, selective_recor
 use crate::io::{create_dir, write_json_lines};
 use crate::method::Tuning;
 use crate::record::{PredictionLine, RunRecord};
-use crate::settings::{MethodName, RankRequest, ValidConfig};
+use crate::settings::{Config, MethodName, RankRequest};
 
 impl TrainTask for PreparedTask {
     type Kind = ClassSettings;
@@ -56,11 +56,7 @@ impl TrainTask for PreparedTask {
         Ok(load_model(backbone, task, config.backbone_dropout, seed, device, dtype)?.0)
     }
 
-    fn build(
-        method: MethodName,
-        config: &ValidConfig,
-        request: RankRequest,
-    ) -> Result<Box<dyn Tuning>> {
+    fn build(method: MethodName, config: &Config, request: RankRequest) -> Result<Box<dyn Tuning>> {
         method.build(config, request)
     }
 

@@ -16,7 +16,7 @@ use crate::eval::{RunContext, energy_records, statistic_record};
 use crate::record::{
     CheckpointRecord, Checkpoints, EvalPoint, ParameterCounts, RankBudget, RunRecord, RunStatus,
 };
-use crate::settings::{CheckpointChoice, ExperimentConfig, MethodName, RankRequest};
+use crate::settings::{CheckpointChoice, Config, MethodName, RankRequest};
 use crate::task::Goal;
 
 /// Answers of the last model and of the best one to the validation rows.
@@ -37,7 +37,7 @@ impl<'a> RunLabel<'a> {
         task: &'a str,
         (method, request): (MethodName, RankRequest),
         seed: u64,
-        config: &ExperimentConfig,
+        config: &Config,
     ) -> Self {
         let (requested, note) = match request {
             RankRequest::Average(rank) => (Some(rank), "asked for"),
@@ -124,7 +124,7 @@ pub(crate) fn summary(record: &RunRecord, goal: &Goal) -> String {
 }
 
 fn run_record<M: AdaptedModel>(
-    config: &ExperimentConfig,
+    config: &Config,
     state: &mut TrainState<M>,
     label: &RunLabel<'_>,
     checkpoints: Checkpoints,
@@ -163,11 +163,7 @@ fn run_record<M: AdaptedModel>(
 }
 
 /// The evaluations as a record has them; only a posterior's KL is included.
-fn history(
-    config: &ExperimentConfig,
-    method: MethodName,
-    points: Vec<train::EvalPoint>,
-) -> Vec<EvalPoint> {
+fn history(config: &Config, method: MethodName, points: Vec<train::EvalPoint>) -> Vec<EvalPoint> {
     let point = |point: train::EvalPoint| {
         let metric = |name: &str| point.evaluation.metrics.get(name).copied();
         let posterior = point.parts.filter(|_| method.can().posterior);

@@ -12,14 +12,14 @@ use crate::backbone::Backbone;
 use crate::error::{Burn, Result};
 use crate::eval::RunContext;
 use crate::record::{Metrics, Reliability, RunRecord, SelectiveRecord};
-use crate::settings::{MethodName, RankRequest, ValidConfig};
+use crate::settings::{Config, MethodName, RankRequest};
 
 /// Something of every number of draws; 0 is the mean.
 pub(crate) type ByDraws<T> = BTreeMap<u32, T>;
 
 /// What starts a run.
 pub(crate) struct RunStart<'a, T> {
-    pub config: &'a ValidConfig,
+    pub config: &'a Config,
     pub backbone: &'a Backbone,
     pub task: &'a T,
     pub method: MethodName,
@@ -80,7 +80,7 @@ pub(crate) trait TrainTask: Clone {
 
     fn build(
         method: MethodName,
-        config: &ValidConfig,
+        config: &Config,
         request: RankRequest,
     ) -> Result<Box<Self::Method>>;
 

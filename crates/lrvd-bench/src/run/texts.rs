@@ -19,7 +19,7 @@ use crate::io::{create_dir, write_json_lines};
 use crate::language::{LanguageExample, LanguageExamples, LanguageTask};
 use crate::method::LanguageMethod;
 use crate::record::{Metrics, Reliability};
-use crate::settings::{MethodName, RankRequest, ValidConfig};
+use crate::settings::{Config, MethodName, RankRequest};
 
 impl TrainTask for LanguageTask {
     type Kind = TextSettings;
@@ -57,7 +57,7 @@ impl TrainTask for LanguageTask {
 
     fn build(
         method: MethodName,
-        config: &ValidConfig,
+        config: &Config,
         request: RankRequest,
     ) -> Result<Box<LanguageMethod>> {
         method.build_for_language(config, request)

@@ -7,8 +7,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{Error, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::valid::in_range;
-use crate::error::Result;
+use super::table::settings;
 
 /// Share of `rows` training rows that is held out by default where a method needs some: a tenth, or as much as 5000 rows
 /// are, since they are answered several times. They are drawn: a file may be in any order.
@@ -89,46 +88,32 @@ impl<'de> Deserialize<'de> for KlWeight {
     }
 }
 
-/// The search for ranks of `kl_weight = "auto"`.
-///
-/// ```text
-/// train    the whole model for `steps` steps at its mean, without divergence, as LoRA is trained
-/// rotate   every update to its singular directions
-/// cut      the fewest directions over all modules whose held-out loss is non-inferior to that of the whole model: the upper end of
-///          the one-sided 95 % interval of the mean difference is at most `margin`
-/// refine   `refine · steps` further steps with the posterior, at `rate` times the learning rates; the means stay if they are
-///          non-inferior to the whole model, too
-/// ```
-///
-/// The held-out rows are `holdout` of the training rows, or a tenth and at most 5000. Fewer than 100 show nothing: all ranks stay.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct RankSearchSettings {
-    /// The most that the held-out loss may rise by the cut, nats a row (squared error of numbers), at least 0 (0.01).
-    pub margin: f64,
-    /// Steps of the refinement as a share of `steps`, 0 to 1 (0.1).
-    pub refine: f64,
-    /// Peak learning rates of the refinement as a share of those of the whole model, at least 0 (0.1).
-    pub rate: f64,
-    /// What the noise of a draw may cost, nats a row, at least 0 (0.01): the weight of the divergence in the refinement follows from it.
-    pub noise: f64,
-    /// What the noise starts the refinement with: `ln` of its energy over that of the mean, the same for every rank, -20 to 0 (-4).
-    pub log_alpha: f64,
-}
-
-impl Default for RankSearchSettings {
-    fn default() -> Self {
-        Self { margin: 0.01, refine: 0.1, rate: 0.1, noise: 0.01, log_alpha: -4.0 }
-    }
-}
-
-impl RankSearchSettings {
-    pub(super) fn check(&self) -> Result<()> {
-        in_range("rank_search.margin", self.margin, 0.0..=1e3)?;
-        in_range("rank_search.refine", self.refine, 0.0..=1.0)?;
-        in_range("rank_search.rate", self.rate, 0.0..=1e3)?;
-        in_range("rank_search.noise", self.noise, 0.0..=1e6)?;
-        in_range("rank_search.log_alpha", self.log_alpha, -20.0..=0.0)
+settings! {
+    /// The search for ranks of `kl_weight = "auto"`.
+    ///
+    /// ```text
+    /// train    the whole model for `steps` steps at its mean, without divergence, as LoRA is trained
+    /// rotate   every update to its singular directions
+    /// cut      the fewest directions over all modules whose held-out loss is non-inferior to that of the whole model: the upper end of
+    ///          the one-sided 95 % interval of the mean difference is at most `margin`
+    /// refine   `refine · steps` further steps with the posterior, at `rate` times the learning rates; the means stay if they are
+    ///          non-inferior to the whole model, too
+    /// ```
+    ///
+    /// The held-out rows are `holdout` of the training rows, or a tenth and at most 5000. Fewer than 100 show nothing: all ranks stay.
+    #[derive(Copy)]
+    #[serde(default)]
+    pub struct RankSearchSettings {
+        /// The most that the held-out loss may rise by the cut, nats a row (squared error of numbers).
+        margin: f64 = 0.01, in 0.0..=1e3;
+        /// Steps of the refinement as a share of `steps`.
+        refine: f64 = 0.1, in 0.0..=1.0;
+        /// Peak learning rates of the refinement as a share of those of the whole model.
+        rate: f64 = 0.1, in 0.0..=1e3;
+        /// What the noise of a draw may cost, nats a row: the weight of the divergence in the refinement follows from it.
+        noise: f64 = 0.01, in 0.0..=1e6;
+        /// What the noise starts the refinement with: `ln` of its energy over that of the mean, the same for every rank.
+        log_alpha: f64 = -4.0, in -20.0..=0.0;
     }
 }
 

@@ -9,7 +9,7 @@ use Capabilities as Can;
 use lrvd_core::adalora::matched_target_rank;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::ExperimentConfig;
+use super::Config;
 use crate::error::Result;
 
 /// What stands behind a name for temperature scaling on top of it.
@@ -39,7 +39,7 @@ impl RankRequest {
         }
     }
 
-    pub fn rank(self, config: &ExperimentConfig) -> usize {
+    pub fn rank(self, config: &Config) -> usize {
         match self {
             Self::Initial => config.initial_rank,
             Self::Average(rank) => rank,
@@ -50,7 +50,7 @@ impl RankRequest {
     ///
     /// A row at another rank then differs in rank alone; with the settings' numerator it would also learn
     /// `initial_rank / rank` times as fast.
-    pub fn lora_alpha(self, config: &ExperimentConfig) -> f64 {
+    pub fn lora_alpha(self, config: &Config) -> f64 {
         match self {
             Self::Initial => config.lora_alpha,
             Self::Average(rank) => config.lora_alpha * rank as f64 / config.initial_rank as f64,
@@ -107,7 +107,7 @@ impl MethodName {
     }
 
     /// Numbers of draws that make sense beside the deterministic answer.
-    pub fn draws(self, config: &ExperimentConfig) -> Vec<usize> {
+    pub fn draws(self, config: &Config) -> Vec<usize> {
         if self.can().draws { config.draws.clone() } else { Vec::new() }
     }
 

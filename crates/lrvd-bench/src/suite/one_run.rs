@@ -30,12 +30,12 @@ use crate::run::{
     ADAPTER_DIR, ClassSettings, Finished, LAST_PREDICTIONS, RECORD_FILE, Run, RunLabel, RunPlace,
     RunStart, RunState, TrainSettings, TrainTask as _, clear, remove_parts, summary,
 };
-use crate::settings::{MethodName, RankRequest, ValidConfig};
+use crate::settings::{Config, MethodName, RankRequest};
 use crate::task::{Goal, Task};
 use crate::text::quoted;
 
 pub(super) struct Shared<'a> {
-    pub config: &'a ValidConfig,
+    pub config: &'a Config,
     pub backbone: &'a Backbone,
     pub device: &'a Device,
     pub device_name: &'a str,
@@ -164,7 +164,7 @@ fn kept(
 fn label(
     run: &PlannedRun,
     request: RankRequest,
-    config: &ValidConfig,
+    config: &Config,
     matches: bool,
 ) -> RunLabel<'static> {
     let can = run.method.can();
@@ -341,7 +341,7 @@ impl OodSet {
         task: &ReadyTask,
         (set, mut other): (Task, Dataset),
         backbone: &Backbone,
-        config: &ValidConfig,
+        config: &Config,
         rows: Option<usize>,
     ) -> Result<Self> {
         other.validation.examples.truncate(rows.unwrap_or(usize::MAX));

@@ -12,7 +12,7 @@ use super::summary::wordings;
 use crate::backbone::Architecture;
 use crate::data::Wording;
 use crate::error::Result;
-use crate::settings::{MethodForm, MethodName, RankRequest, ValidConfig};
+use crate::settings::{Config, MethodForm, MethodName, RankRequest};
 use crate::task::Task;
 use crate::text::grouped;
 
@@ -106,7 +106,7 @@ pub struct DryRun {
     pub runs: Vec<String>,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub wording: BTreeMap<String, Wording>,
-    pub settings: ValidConfig,
+    pub settings: Config,
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -139,7 +139,7 @@ pub struct PlannedMemory {
 impl DryRun {
     pub(super) fn new(
         options: &SuiteOptions,
-        config: ValidConfig,
+        config: Config,
         name: String,
         architecture: &Architecture,
     ) -> Result<Self> {
@@ -236,7 +236,7 @@ impl DryRun {
     }
 }
 
-fn size(run: &PlannedRun, config: &ValidConfig, layers: &[LayerShape]) -> Result<usize> {
+fn size(run: &PlannedRun, config: &Config, layers: &[LayerShape]) -> Result<usize> {
     let adapter = run.method.build(config, RankRequest::Initial)?.adapter();
     let of = |layer: &LayerShape| adapter.parameter_count(layer.d_input, layer.d_output);
     Ok(layers.iter().map(of).sum())

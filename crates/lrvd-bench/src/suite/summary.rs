@@ -17,7 +17,7 @@ use crate::report::{
     Findings, Published, RowScores, Summary, compare, render_csv, render_markdown, render_text,
     write_html,
 };
-use crate::settings::ValidConfig;
+use crate::settings::Config;
 
 pub(super) struct Written {
     /// The headline table as text, if it has a row.
@@ -52,17 +52,17 @@ pub(super) fn write_summary(
     write_json_lines(&out.join("ranks.jsonl"), events)?;
     let both = Summary::both(results, rows);
     for summary in &both {
-        write_text(&out.join(format!("table-{}.csv", summary.choice.name())), &render_csv(summary))?;
+        write_text(
+            &out.join(format!("table-{}.csv", summary.choice.name())),
+            &render_csv(summary),
+        )?;
     }
     let summary = Summary::reported(&both);
     let comparison = published.map(|published| compare(summary, published));
     let findings = Findings::new(summary);
     let (lead, verdict) = (findings.lead(), findings.verdict());
-    let mut markdown = format!(
-        "{lead}\n\n{}\n{}\n",
-        render_markdown(summary),
-        verdict.join("\n\n")
-    );
+    let mut markdown =
+        format!("{lead}\n\n{}\n{}\n", render_markdown(summary), verdict.join("\n\n"));
     if let Some(below) = below {
         markdown = format!("{markdown}\n{below}");
     }
@@ -103,7 +103,7 @@ fn stamp(seconds: u64) -> String {
 
 pub(super) fn resolved(
     options: &SuiteOptions,
-    config: &ValidConfig,
+    config: &Config,
     backbone: &Backbone,
 ) -> Result<Value> {
     let mut settings = json!({
@@ -129,7 +129,7 @@ pub(super) fn resolved(
 /// How a language model is asked, by task; nothing for an encoder.
 pub(super) fn wordings(
     options: &SuiteOptions,
-    config: &ValidConfig,
+    config: &Config,
     architecture: &Architecture,
 ) -> Result<BTreeMap<String, Wording>> {
     let worded = options.tasks.iter().map(|task| {

@@ -276,7 +276,7 @@ fn nano() -> AutoClassifier {
 
 #[test]
 fn methods_add_exactly_what_is_counted_for_them() {
-    let config = Preset::ConstantWeight.config().validate().unwrap();
+    let config = Preset::ConstantWeight.config().checked().unwrap();
     let targets = AdapterTargets::Names(config.target_modules.clone());
     let base = nano();
     let mut layers = Vec::new();
@@ -318,7 +318,7 @@ fn methods_add_exactly_what_is_counted_for_them() {
 #[test]
 fn methods_reject_targets_that_match_no_layer() {
     let built = method("lora")
-        .build(&Preset::ConstantWeight.config().validate().unwrap(), RankRequest::Initial)
+        .build(&Preset::ConstantWeight.config().checked().unwrap(), RankRequest::Initial)
         .unwrap();
     let names = ["query_proj", "quary_proj"].map(str::to_owned).to_vec();
     let mut model = nano();

@@ -10,9 +10,7 @@ use lrvd_bench::eval::{PeakMemory, RunContext};
 use lrvd_bench::method::Method;
 use lrvd_bench::progress::{Event, ProgressSink, Silent};
 use lrvd_bench::run::fit;
-use lrvd_bench::settings::{
-    ConfigOverrides, ExperimentConfig, MethodName, Preset, RankRequest, ValidConfig,
-};
+use lrvd_bench::settings::{Config, Layers, MethodName, Preset, RankRequest};
 use lrvd_bench::task::Goal;
 use lrvd_burn::files::WeightStore;
 use lrvd_burn::model::{AdaptedModel, AdapterTargets};
@@ -65,11 +63,11 @@ impl Backbone {
 }
 
 pub(crate) fn set(
-    config: &ValidConfig,
+    config: &Config,
     key: &str,
     settings: &serde_json::Value,
-) -> lrvd_bench::Result<ValidConfig> {
-    let mut overrides = ConfigOverrides::over(config)?;
+) -> lrvd_bench::Result<Config> {
+    let mut overrides = Layers::over(config)?;
     for (field, value) in settings.as_object().unwrap() {
         overrides.assign(&format!("methods.{key}.{field}={value}"))?;
     }
@@ -78,7 +76,7 @@ pub(crate) fn set(
 
 pub(crate) struct Bench {
     pub(crate) backbone: Backbone,
-    pub(crate) config: ValidConfig,
+    pub(crate) config: Config,
     pub(crate) task: PreparedTask,
     pub(crate) device: Device,
     pub(crate) dtype: DType,
@@ -92,7 +90,7 @@ impl Bench {
             Backbone::Deberta => Preset::ConstantWeight,
             Backbone::Llama | Backbone::NarrowLlama => Preset::ConstantWeightReasoning,
         };
-        let config = ExperimentConfig {
+        let config = Config {
             steps: 3,
             batch_size: 4,
             evaluation_batch_size: 3,
@@ -108,7 +106,7 @@ impl Bench {
         };
         Self {
             backbone,
-            config: config.validate().unwrap(),
+            config: config.checked().unwrap(),
             task: task(),
             device: Device::flex(),
             dtype: DType::F32,
@@ -121,8 +119,9 @@ impl Bench {
         self.config = set(&self.config, key, &settings).unwrap();
     }
 
-    pub(crate) fn change(&mut self, change: impl FnOnce(&mut ExperimentConfig)) {
-        self.config = self.config.with(change).unwrap();
+    pub(crate) fn change(&mut self, change: impl FnOnce(&mut Config)) {
+        change(&mut self.config);
+        self.config.clone().checked().unwrap();
     }
 
     pub(crate) fn context(&self) -> RunContext<'_> {

@@ -11,7 +11,7 @@ use lrvd_bench::method::Method;
 use lrvd_bench::progress::Silent;
 use lrvd_bench::record::Metrics;
 use lrvd_bench::run::fit;
-use lrvd_bench::settings::{ExperimentConfig, MethodName, Preset, RankRequest, ValidConfig};
+use lrvd_bench::settings::{Config, MethodName, Preset, RankRequest};
 use lrvd_bench::task::Goal;
 use lrvd_bench::{Result, UnknownName};
 use lrvd_burn::host::HostAdapter;
@@ -65,8 +65,8 @@ fn task(seed: u64, n_train: usize, n_validation: usize) -> PreparedTask {
     }
 }
 
-fn config(steps: usize) -> ValidConfig {
-    let config = ExperimentConfig {
+fn config(steps: usize) -> Config {
+    let config = Config {
         initial_rank: 4,
         steps,
         batch_size: 16,
@@ -79,11 +79,11 @@ fn config(steps: usize) -> ValidConfig {
         draws: vec![5],
         ..Preset::ConstantWeight.config()
     };
-    config.validate().unwrap()
+    config.checked().unwrap()
 }
 
 struct Bed {
-    config: ValidConfig,
+    config: Config,
     task: PreparedTask,
     device: Device,
     stop: AtomicBool,
@@ -91,7 +91,7 @@ struct Bed {
 }
 
 impl Bed {
-    fn new(config: ValidConfig, task: PreparedTask) -> Self {
+    fn new(config: Config, task: PreparedTask) -> Self {
         Self { config, task, device: Device::flex(), stop: AtomicBool::new(false), hidden: 24 }
     }
 
@@ -167,7 +167,7 @@ struct Run {
     task: PreparedTask,
 }
 
-fn with(config: ValidConfig, key: &str, settings: serde_json::Value) -> ValidConfig {
+fn with(config: Config, key: &str, settings: serde_json::Value) -> Config {
     set(&config, key, &settings).unwrap()
 }
 

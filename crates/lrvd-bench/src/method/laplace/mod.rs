@@ -50,8 +50,7 @@ use crate::data::batch::TokenisedExample;
 use crate::error::{Burn, Result, train_error};
 use crate::eval::RunContext;
 use crate::settings::{
-    ExperimentConfig, LaplaceLayers as Layers, LaplacePrior as PriorChoice,
-    LaplaceSettings as Settings,
+    Config, LaplaceLayers as Layers, LaplacePrior as PriorChoice, LaplaceSettings as Settings,
 };
 use factors::{Curvatures, SQUARES};
 use predictive::{SALT, gaussian_logits, probabilities};
@@ -68,11 +67,7 @@ struct Fitted {
 }
 
 impl Laplace {
-    pub(super) fn new(
-        config: &ExperimentConfig,
-        request: RankRequest,
-        settings: &Settings,
-    ) -> Self {
+    pub(super) fn new(config: &Config, request: RankRequest, settings: &Settings) -> Self {
         let kind = AdapterKind::Lora { b_bound: config.lora_b_bound };
         let adapter = adapter(config, kind, request);
         Self { adapter, settings: settings.clone(), fitted: None }
