@@ -16,13 +16,14 @@ use crate::data::{Data, Dataset, PreparedTask, QuestionForm, Wording, held_out_r
 use crate::error::Result;
 use crate::io::{JsonLayout, write_json};
 use crate::language::{LanguageReader, LanguageTask};
+use crate::method::MethodName;
 use crate::progress::{Event, ProgressSink};
 use crate::record::RunRecord;
 use crate::run::{
     ADAPTER_DIR, ClassSettings, OutputFolder, Run, RunLabel, RunPlace, TextSettings, TrainSettings,
     TrainTask, check_seed, summary,
 };
-use crate::settings::{CheckpointChoice, Config, MethodName, Training};
+use crate::settings::{CheckpointChoice, Config, Training};
 
 const LABELS_FILE: &str = "labels.json";
 
@@ -157,7 +158,7 @@ impl Folder<'_> {
         for note in notes {
             sink.event(&Event::Note(note));
         }
-        let run = Run::new(settings.start(backbone, &task, device), stop, label, (1, 1))?;
+        let run = Run::new(settings.start(backbone, &task, device), stop, label, (1, 1));
         let begun = run.open(&options.out)?;
         // Whatever can be rejected is rejected by now: nothing was written before.
         out.begin(&value)?;
@@ -172,8 +173,8 @@ impl Folder<'_> {
             layout: JsonLayout::Pretty,
             summary,
         };
-        let record = run.complete(begun, &place, sink, |trained, _, _| {
-            keep::<T>(settings, trained, &adapter).map(Some)
+        let record = run.complete(begun, &place, sink, |trained, finished, _| {
+            keep::<T>(settings, trained, &finished.temperatures, &adapter).map(Some)
         })?;
         Ok(TrainOutcome { record, adapter })
     }

@@ -7,8 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use lrvd_bench::adapter::{Generation, OpenOptions, SavedLanguageModel};
 use lrvd_bench::data::{Content, Data, NamedColumns, OwnFiles, Validation, read_texts};
+use lrvd_bench::method::MethodName;
 use lrvd_bench::progress::{Event, ProgressSink, Silent};
-use lrvd_bench::settings::{Layers, MethodName, Training};
+use lrvd_bench::settings::{Layers, Training};
 use lrvd_bench::{TrainOptions, train};
 use lrvd_burn::burn::tensor::Device;
 

@@ -11,6 +11,7 @@ use lrvd_burn::peft::{
 
 use super::description::{Describe, Description};
 use crate::error::Result;
+use crate::method::Temperatures;
 use crate::run::{RunState, TrainSettings, TrainTask, reported};
 use crate::settings::Config;
 
@@ -28,17 +29,17 @@ pub struct AdapterFiles {
 pub(crate) fn keep<T: TrainTask>(
     settings: &TrainSettings<T::Kind>,
     trained: RunState<T>,
+    temperatures: &Temperatures,
     folder: &Path,
 ) -> Result<()>
 where
     TrainSettings<T::Kind>: Describe,
 {
     let (config, kl_weight) = (&settings.experiment, trained.kl_weight());
-    let temperatures = T::temperatures(&trained.method);
     let (model, which, step) = reported(trained.state, config.checkpoint);
     let mut description = settings.description(step, which);
     if let Description::Classifier(info) = &mut description {
-        info.temperatures = temperatures;
+        info.temperatures.clone_from(&temperatures.0);
     }
     AdapterFiles::of(&model, config, kl_weight, description)?
         .write(folder, ExportLayout::Ragged)?;

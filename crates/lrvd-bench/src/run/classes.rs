@@ -19,14 +19,14 @@ use crate::data::batch::{TokenExamples, TokenisedExample};
 use crate::error::{Burn, Result};
 use crate::eval::{RunContext, Scored, label_number, score_draws, selective_records};
 use crate::io::{create_dir, write_json_lines};
-use crate::method::Tuning;
-use crate::record::{PredictionLine, RunRecord};
-use crate::settings::{Config, MethodName, RankRequest};
+use crate::method::{ClassifierMethod, MethodName, RankRequest, Temperatures};
+use crate::record::PredictionLine;
+use crate::settings::Config;
 
 impl TrainTask for PreparedTask {
     type Kind = ClassSettings;
     type Model = AutoClassifier;
-    type Method = dyn Tuning;
+    type Method = ClassifierMethod;
     type Row = TokenisedExample;
     type Rows<'a> = TokenExamples<'a>;
     type Answers = Scored;
@@ -56,7 +56,11 @@ impl TrainTask for PreparedTask {
         Ok(load_model(backbone, task, config.backbone_dropout, seed, device, dtype)?.0)
     }
 
-    fn build(method: MethodName, config: &Config, request: RankRequest) -> Result<Box<dyn Tuning>> {
+    fn build(
+        method: MethodName,
+        config: &Config,
+        request: RankRequest,
+    ) -> Result<Box<ClassifierMethod>> {
         method.build(config, request)
     }
 
@@ -86,6 +90,7 @@ impl TrainTask for PreparedTask {
 
     fn answers(
         (context, model, method): Answering<'_, Self>,
+        temperatures: &Temperatures,
         draws: &[usize],
     ) -> Result<Timed<Scored>> {
         let examples = context.examples(&context.task.validation);
@@ -95,6 +100,7 @@ impl TrainTask for PreparedTask {
         let mut answer = |asked: usize, kept: &[usize]| -> Result<()> {
             let begun = Instant::now();
             let logits = method.predict(model, &inputs, asked)?;
+            let logits = temperatures.soften(logits, asked)?;
             let took = begun.elapsed().as_secs_f64();
             for &draws in kept {
                 let all = draws == asked;
@@ -107,7 +113,9 @@ impl TrainTask for PreparedTask {
             Ok(())
         };
         answer(0, &[0])?;
-        match draws.iter().max().filter(|_| method.draws_nest()) {
+        // Each number of draws has a separate temperature, if there is one.
+        let nest = method.draws_nest() && temperatures.0.is_empty();
+        match draws.iter().max().filter(|_| nest) {
             Some(&most) => answer(most, draws)?,
             None => draws.iter().try_for_each(|&draws| answer(draws, &[draws]))?,
         }
@@ -150,11 +158,7 @@ impl TrainTask for PreparedTask {
         )
     }
 
-    fn holdout(method: &(dyn Tuning + 'static)) -> f64 {
-        method.holdout()
-    }
-
-    fn draws_nest(method: &(dyn Tuning + 'static)) -> bool {
+    fn draws_nest(method: &ClassifierMethod) -> bool {
         method.draws_nest()
     }
 
@@ -173,7 +177,7 @@ impl TrainTask for PreparedTask {
     fn check(
         start: &RunStart<'_, Self>,
         model: &AutoClassifier,
-        method: &(dyn Tuning + 'static),
+        method: &ClassifierMethod,
     ) -> Burn<()> {
         let (config, task, policy) = (start.config, start.task, start.config.prediction);
         let (draws, first) = (start.method.draws(config), task.validation.first());
@@ -201,18 +205,16 @@ impl TrainTask for PreparedTask {
     fn finish(
         context: &RunContext<'_>,
         model: &mut AutoClassifier,
-        method: &mut (dyn Tuning + 'static),
-    ) -> Result<()> {
-        method.finish(model, context)
-    }
-
-    fn complete(record: &mut RunRecord, method: &(dyn Tuning + 'static)) {
-        record.trainable_parameters.stored = method.stored_parameters() as u64;
-        record.fitted = method.fitted();
-    }
-
-    fn temperatures(method: &(dyn Tuning + 'static)) -> BTreeMap<usize, f64> {
-        method.temperatures()
+        method: &mut ClassifierMethod,
+        name: MethodName,
+    ) -> Result<Temperatures> {
+        context.fitted(|data| {
+            method.finish(model, data)?;
+            if !name.is_tempered() {
+                return Ok(Temperatures::default());
+            }
+            Ok(Temperatures::fit(method, model, data, &name.draws(context.config))?)
+        })
     }
 }
 

@@ -13,7 +13,8 @@ use crate::backbone::Backbone;
 use crate::data::{LanguageColumns, QuestionForm, TextColumns, TextReader, Wording};
 use crate::error::Result;
 use crate::io::{read_json, read_versioned};
-use crate::settings::{Config, MethodName, RankRequest, Training};
+use crate::method::{MethodName, RankRequest};
+use crate::settings::{Config, Training};
 use crate::task::Goal;
 
 /// The version that is written, and the only one that is read.

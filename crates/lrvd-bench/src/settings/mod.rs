@@ -3,7 +3,6 @@
 mod config;
 mod kl_weight;
 mod layers;
-mod method_name;
 mod methods;
 mod presets;
 mod prompt;
@@ -19,8 +18,6 @@ pub use layers::Layers;
 pub use lrvd_burn::train::{
     Bucketing, LastBatch, MaskPlacement, OptimizerOnPrune, PredictionDraws, PrunePlacement,
 };
-pub(crate) use method_name::Family;
-pub use method_name::{Capabilities, MethodEntry, MethodForm, MethodName, RankRequest};
 pub use methods::{
     ArdSettings, BbbPrior, BbbSettings, BbbWeight, BlobSettings, CLoraSettings, KlDirectionSetting,
     LaplaceLayers, LaplacePredictive, LaplacePrior, LaplaceSettings, LoraEnsembleSettings,

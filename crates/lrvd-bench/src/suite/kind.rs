@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use crate::backbone::{Architecture, ModelLocation, locate_model};
 use crate::error::Result;
-use crate::settings::{BasePrecision, Config, MethodName, MethodSettings, Preset};
+use crate::method::MethodName;
+use crate::settings::{BasePrecision, Config, MethodSettings, Preset};
 use crate::task::Task;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

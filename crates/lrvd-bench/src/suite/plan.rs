@@ -12,7 +12,8 @@ use super::summary::wordings;
 use crate::backbone::Architecture;
 use crate::data::Wording;
 use crate::error::Result;
-use crate::settings::{Config, MethodForm, MethodName, RankRequest};
+use crate::method::{MethodForm, MethodName, RankRequest};
+use crate::settings::Config;
 use crate::task::Task;
 use crate::text::grouped;
 
@@ -43,7 +44,7 @@ impl PlannedRun {
             if self.method.is_tempered() { found.tempered() } else { found }
         };
         match self.method.entry().form {
-            MethodForm::Single => Vec::new(),
+            MethodForm::Single { .. } => Vec::new(),
             MethodForm::Ensemble { member: key, members } => (0..members as u64)
                 .map(|i| Self {
                     method: member(key),

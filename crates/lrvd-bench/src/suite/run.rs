@@ -17,11 +17,12 @@ use super::task::{ReadyTask, is_kept, prepare};
 use crate::backbone::{Architecture, Backbone, locate_config, locate_model};
 use crate::data::{PreparedTask, load, quick};
 use crate::error::{Kind, Result, kind_of};
+use crate::method::{MethodName, RankRequest};
 use crate::progress::{Event, ProgressSink};
 use crate::record::{ModelRecord, Results, RunRecord, SCHEMA_VERSION, Tool};
 use crate::report::{Published, RowScores};
 use crate::run::{OutputFolder, still_there, summary};
-use crate::settings::{BasePrecision, Config, Layers, MethodName, RankRequest};
+use crate::settings::{BasePrecision, Config, Layers};
 use crate::text::quoted;
 
 #[derive(Clone, Debug)]

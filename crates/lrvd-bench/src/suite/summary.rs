@@ -153,9 +153,9 @@ pub(super) fn data_files<'a>(tasks: impl Iterator<Item = &'a ReadyTask>) -> Valu
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::method::MethodName;
     use crate::record::RunRecord;
     use crate::record::sample::{sample_results, set_accuracy};
-    use crate::settings::MethodName;
 
     #[test]
     fn methods_that_this_build_does_not_have_are_reported_by_name() {

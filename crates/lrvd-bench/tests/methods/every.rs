@@ -5,9 +5,10 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use burn::tensor::{DType, Device};
+use lrvd_bench::method::{MethodForm, MethodName, RankRequest};
 use lrvd_bench::progress::{Event, ProgressSink};
 use lrvd_bench::run::fit;
-use lrvd_bench::settings::{MethodForm, MethodName, PredictionDraws, Preset, RankRequest};
+use lrvd_bench::settings::{PredictionDraws, Preset};
 use lrvd_burn::files::WeightStore;
 use lrvd_burn::model::{AdaptedModel, AdapterTargets, trainable_counts};
 use lrvd_burn::sampling::Pass;
@@ -23,19 +24,19 @@ use serde_json::json;
 use super::harness::{Backbone, Bench, LABELS, StopAt, asked, method, numbers, set, trained};
 
 fn single() -> impl Iterator<Item = MethodName> {
-    MethodName::all().filter(|method| matches!(method.entry().form, MethodForm::Single))
+    MethodName::all().filter(|method| matches!(method.entry().form, MethodForm::Single { .. }))
 }
 
 fn answers(bench: &mut Bench, method: MethodName) -> Vec<(usize, Vec<f64>)> {
-    let share = bench.build(method).holdout();
+    let share = method.holdout(&bench.config);
     if share > 0.0 {
         bench.task = bench.task.holding_out(share);
     }
     let (mut state, mut tuning) = bench.fresh(method);
-    bench.train(&mut state, &mut tuning);
+    bench.train(&mut state, &mut *tuning);
     assert_eq!(state.done, bench.config.steps);
     tuning.compact(&mut state.model);
-    tuning.finish(&mut state.model, &bench.context()).unwrap();
+    bench.context().fitted(|data| tuning.finish(&mut state.model, data)).unwrap();
     let numbers = [0].into_iter().chain(method.draws(&bench.config));
     let examples = bench.validation();
     let inputs = asked(bench, &examples);
@@ -103,7 +104,7 @@ fn methods_that_are_stopped_and_resumed_end_in_the_same_bits() {
         let mut bench = Bench::new(backbone);
         bench.change(|config| config.steps = 4);
         let (mut state, mut tuning) = bench.fresh(method(key));
-        bench.train(&mut state, &mut tuning);
+        bench.train(&mut state, &mut *tuning);
         let mut stop = StopAt { done: 2, stop: &bench.stop };
         let resumed = stopped_and_resumed(&bench, method(key), 2, &mut stop);
         assert_eq!(trained(&resumed.model), trained(&state.model), "{key}");
@@ -127,7 +128,7 @@ fn stopped_and_resumed(
     let (mut resumed, mut tuning) = bench.fresh(method);
     assert!(checkpoints.resume(&mut resumed, &mut *tuning).unwrap());
     assert_eq!(resumed.done, done);
-    bench.train(&mut resumed, &mut tuning);
+    bench.train(&mut resumed, &mut *tuning);
     resumed
 }
 
@@ -165,7 +166,7 @@ impl ProgressSink for StopInTheCut<'_> {
 fn a_search_for_ranks_stops_between_the_sizes_that_it_tries() {
     let bench = cutting();
     let (mut state, mut tuning) = bench.fresh(MethodName::BAYES_LORA);
-    bench.train(&mut state, &mut tuning);
+    bench.train(&mut state, &mut *tuning);
     let choice = state.journal.choice.as_ref().unwrap();
     assert!(choice.points.len() > 2, "{choice}");
     let mut stop = StopInTheCut(&bench.stop);
@@ -233,7 +234,7 @@ fn a_search_for_ranks_resumes_before_and_after_the_cut() {
     let mut bench = searching();
     bench.task = bench.task.holding_out(0.3);
     let (mut state, mut tuning) = bench.fresh(MethodName::BAYES_LORA);
-    bench.train(&mut state, &mut tuning);
+    bench.train(&mut state, &mut *tuning);
     assert_eq!((state.done, &state.position["taken_in"]), (24, &true.into()));
     for done in [20, 21] {
         let mut stop = StopAt { done, stop: &bench.stop };
@@ -258,7 +259,7 @@ fn methods_learn_the_training_examples() {
         };
         let (mut state, mut tuning) = bench.fresh(method(key));
         let before = nll(&state.model);
-        bench.train(&mut state, &mut tuning);
+        bench.train(&mut state, &mut *tuning);
         let after = nll(&state.model);
         assert!(after < 0.7 * before, "{key}: {before} to {after}");
     }
@@ -358,11 +359,11 @@ fn methods_at_another_rank_keep_the_scaling() {
 fn methods_of_several_runs_name_single_ones() {
     let single = |key: &str| {
         let member = MethodName::from_name(key).unwrap_or_else(|| panic!("{key}"));
-        assert!(matches!(member.entry().form, MethodForm::Single), "{key}");
+        assert!(matches!(member.entry().form, MethodForm::Single { .. }), "{key}");
     };
     for method in MethodName::all() {
         match method.entry().form {
-            MethodForm::Single => {}
+            MethodForm::Single { .. } => {}
             MethodForm::Ensemble { member, members } => {
                 single(member);
                 assert!(members > 1, "{method}");

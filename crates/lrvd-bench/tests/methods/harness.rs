@@ -7,10 +7,10 @@ use burn::tensor::{DType, Device, Tensor};
 use lrvd_bench::data::batch::{TokenExamples, TokenisedExample};
 use lrvd_bench::data::{Label, PreparedTask};
 use lrvd_bench::eval::{PeakMemory, RunContext};
-use lrvd_bench::method::Method;
+use lrvd_bench::method::{ClassifierMethod, MethodName, RankRequest};
 use lrvd_bench::progress::{Event, ProgressSink, Silent};
 use lrvd_bench::run::fit;
-use lrvd_bench::settings::{Config, Layers, MethodName, Preset, RankRequest};
+use lrvd_bench::settings::{Config, Layers, Preset};
 use lrvd_bench::task::Goal;
 use lrvd_burn::files::WeightStore;
 use lrvd_burn::model::{AdaptedModel, AdapterTargets};
@@ -129,6 +129,7 @@ impl Bench {
             config: &self.config,
             task: &self.task,
             seed: self.seed,
+            fits_holdout: false,
             device: &self.device,
             dtype: self.dtype,
             memory: PeakMemory::unknown(),
@@ -161,19 +162,26 @@ impl Bench {
         }
     }
 
-    pub(crate) fn build(&self, method: MethodName) -> Method {
+    pub(crate) fn build(&self, method: MethodName) -> Box<ClassifierMethod> {
         method.build(&self.config, RankRequest::Initial).unwrap()
     }
 
-    pub(crate) fn fresh(&self, method: MethodName) -> (TrainState<AutoClassifier>, Method) {
+    pub(crate) fn fresh(
+        &self,
+        method: MethodName,
+    ) -> (TrainState<AutoClassifier>, Box<ClassifierMethod>) {
         let targets = AdapterTargets::Names(self.config.target_modules.clone());
         let settings = self.config.training(self.seed);
         let run = Run::with(self.model(), self.build(method), &targets, &settings).unwrap();
         (run.state, run.method)
     }
 
-    pub(crate) fn train(&self, state: &mut TrainState<AutoClassifier>, method: &mut Method) {
-        fit(&self.context(), state, &mut **method, None, &self.stop, &mut Silent).unwrap();
+    pub(crate) fn train(
+        &self,
+        state: &mut TrainState<AutoClassifier>,
+        method: &mut ClassifierMethod,
+    ) {
+        fit(&self.context(), state, method, None, &self.stop, &mut Silent).unwrap();
     }
 
     pub(crate) fn validation(&self) -> TokenExamples<'_> {

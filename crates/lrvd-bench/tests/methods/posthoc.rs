@@ -4,16 +4,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use burn::module::Module;
 use burn::tensor::{DType, Device};
+use lrvd_bench::UnknownName;
 use lrvd_bench::data::batch::TokenisedExample;
 use lrvd_bench::data::{Label, PreparedTask};
 use lrvd_bench::eval::{PeakMemory, RunContext, score_draws};
-use lrvd_bench::method::Method;
+use lrvd_bench::method::{ClassifierMethod, MethodName, RankRequest, Temperatures};
 use lrvd_bench::progress::Silent;
 use lrvd_bench::record::Metrics;
 use lrvd_bench::run::fit;
-use lrvd_bench::settings::{Config, MethodName, Preset, RankRequest};
+use lrvd_bench::settings::{Config, Preset};
 use lrvd_bench::task::Goal;
-use lrvd_bench::{Result, UnknownName};
 use lrvd_burn::host::HostAdapter;
 use lrvd_burn::model::{AdaptedModel, AdapterTargets, trainable_counts};
 use lrvd_burn::sampling::{DrawPer, Scheme};
@@ -24,7 +24,7 @@ use lrvd_models::deberta::{DebertaClassifier, DebertaConfig};
 use lrvd_models::{AutoClassifier, WeightSource};
 use serde_json::json;
 
-use super::harness::{StopAt, set};
+use super::harness::{StopAt, method, set};
 
 const LABELS: usize = 3;
 
@@ -100,6 +100,7 @@ impl Bed {
             config: &self.config,
             task,
             seed: 11,
+            fits_holdout: !task.holdout.is_empty(),
             device: &self.device,
             dtype: DType::F32,
             memory: PeakMemory::unknown(),
@@ -107,15 +108,8 @@ impl Bed {
         }
     }
 
-    fn method(&self, key: &str) -> Result<Method> {
-        MethodName::from_name(key).unwrap().build(&self.config, RankRequest::Initial)
-    }
-
-    fn held_out(&self, method: &Method) -> PreparedTask {
-        self.task.holding_out(method.holdout())
-    }
-
-    fn fresh(&self, method: Method) -> (TrainState<AutoClassifier>, Method) {
+    fn fresh(&self, name: MethodName) -> (TrainState<AutoClassifier>, Box<ClassifierMethod>) {
+        let method = name.build(&self.config, RankRequest::Initial).unwrap();
         let (hidden, wide) = (self.hidden, 2 * self.hidden);
         let text = format!(
             r#"{{"model_type": "deberta-v2", "hidden_size": {hidden}, "num_attention_heads": 3,
@@ -135,21 +129,36 @@ impl Bed {
     }
 
     fn run(&self, key: &str) -> Run {
-        let method = self.method(key).unwrap();
-        let task = self.held_out(&method);
-        let (mut state, mut method) = self.fresh(method);
+        let name = method(key);
+        let task = self.task.holding_out(name.holdout(&self.config));
+        let (mut state, mut method) = self.fresh(name);
         let context = self.context(&task);
         let ended = fit(&context, &mut state, &mut *method, None, &self.stop, &mut Silent);
         assert_eq!(ended.unwrap(), Outcome::Finished);
-        method.finish(&mut state.model, &context).unwrap();
-        Run { method, model: state.model, task }
+        self.finished(name, method, state.model, task)
+    }
+
+    fn finished(
+        &self,
+        name: MethodName,
+        mut method: Box<ClassifierMethod>,
+        mut model: AutoClassifier,
+        task: PreparedTask,
+    ) -> Run {
+        let temperatures = self.context(&task).fitted(|data| {
+            method.finish(&mut model, data).unwrap();
+            let draws = name.draws(&self.config);
+            name.is_tempered().then(|| Temperatures::fit(&*method, &model, data, &draws).unwrap())
+        });
+        Run { method, model, task, temperatures: temperatures.unwrap_or_default() }
     }
 
     fn logits(&self, run: &Run, draws: usize) -> Logits {
         let model = run.model.clone().valid();
         let context = self.context(&run.task);
         let examples = context.examples(&run.task.validation);
-        run.method.predict(&model, &context.inputs(&examples), draws).unwrap()
+        let logits = run.method.predict(&model, &context.inputs(&examples), draws).unwrap();
+        run.temperatures.soften(logits, draws).unwrap()
     }
 
     fn answers(&self, run: &Run, draws: usize) -> Vec<f64> {
@@ -162,9 +171,10 @@ impl Bed {
 }
 
 struct Run {
-    method: Method,
+    method: Box<ClassifierMethod>,
     model: AutoClassifier,
     task: PreparedTask,
+    temperatures: Temperatures,
 }
 
 fn with(config: Config, key: &str, settings: serde_json::Value) -> Config {
@@ -191,7 +201,7 @@ fn posthoc_laplace_softens_what_lora_answers() {
         // The bridge's mean does not depend on the scale of the covariance.
         let allowed = if predictive == "bridge" { 1.0 } else { 0.0 };
         assert!(found.nll.unwrap() < plain.nll.unwrap() + allowed, "{predictive}: {found:?}");
-        assert!(MethodName::from_name("laplace").unwrap().draws(&bed.config).is_empty());
+        assert!(method("laplace").draws(&bed.config).is_empty());
         assert_eq!(run.method.stored_parameters(), 1 + factor_entries(&run.model, 100, 10));
     }
     // A prior of infinite precision leaves the trained model.
@@ -258,8 +268,9 @@ fn posthoc_scores_get_the_trained_answer_or_a_rejection() {
     assert_eq!(bed.answers(&bed.run("laplace"), 0), plain);
     let run = bed.run("lora+ts");
     assert_eq!(bed.answers(&run, 0).len(), plain.len());
-    let (mut state, mut method) = bed.fresh(bed.method("tfb").unwrap());
-    let failed = method.finish(&mut state.model, &bed.context(&bed.task)).unwrap_err();
+    let (mut state, mut tfb) = bed.fresh(method("tfb"));
+    let failed = bed.context(&bed.task).fitted(|data| tfb.finish(&mut state.model, data));
+    let failed = failed.unwrap_err();
     assert!(failed.to_string().starts_with("TFB: "), "{failed}");
 }
 
@@ -290,7 +301,8 @@ fn posthoc_a_stopped_swag_run_ends_as_one_that_was_not_stopped() {
     let whole = bed.run("swag");
     let folder = tempfile::tempdir().unwrap();
     let checkpoints = Checkpoints::open(folder.path()).unwrap();
-    let (mut state, mut method) = bed.fresh(bed.method("swag").unwrap());
+    let swag = method("swag");
+    let (mut state, mut method) = bed.fresh(swag);
     let context = bed.context(&bed.task);
     // Between two collections of the tail.
     let mut sink = StopAt { done: 43, stop: &bed.stop };
@@ -299,12 +311,11 @@ fn posthoc_a_stopped_swag_run_ends_as_one_that_was_not_stopped() {
     assert_eq!((ended, state.done), (Outcome::Stopped, 43));
     bed.stop.store(false, Ordering::Relaxed);
 
-    let (mut state, mut method) = bed.fresh(bed.method("swag").unwrap());
+    let (mut state, mut method) = bed.fresh(swag);
     assert!(checkpoints.resume(&mut state, &mut *method).unwrap());
     let ended = fit(&context, &mut state, &mut *method, None, &bed.stop, &mut Silent);
     assert_eq!(ended.unwrap(), Outcome::Finished);
-    method.finish(&mut state.model, &context).unwrap();
-    let resumed = Run { method, model: state.model, task: bed.task.clone() };
+    let resumed = bed.finished(swag, method, state.model, bed.task.clone());
     for draws in [0, 3] {
         assert_eq!(bed.answers(&resumed, draws), bed.answers(&whole, draws));
     }
@@ -335,7 +346,7 @@ fn posthoc_tfb_keeps_the_mean_and_stores_one_number() {
     assert_eq!(levels.len(), 1, "one level for all: {levels:?}");
     assert_eq!(trainable_counts(&run.model), trainable_counts(&lora.model));
     assert_eq!(run.method.stored_parameters(), 1);
-    assert_eq!(MethodName::from_name("tfb").unwrap().draws(&bed.config), [5]);
+    assert_eq!(method("tfb").draws(&bed.config), [5]);
     let drawn = bed.metrics(&run, 5);
     assert!(drawn.mutual_information.unwrap() > 0.0, "{drawn:?}");
     assert!((drawn.nll.unwrap() - bed.metrics(&lora, 0).nll.unwrap()).abs() < 0.5, "{drawn:?}");
@@ -354,8 +365,8 @@ fn posthoc_temperature_keeps_accuracy_and_lowers_the_held_out_loss() {
     let model = run.model.clone().valid();
     let labels: Vec<usize> = holdout.iter().map(|e| e.label.class().unwrap()).collect();
     let plain = softmax(&inputs.predict(&model, 0).unwrap().values, LABELS).unwrap();
-    let scaled = run.method.predict(&model, &inputs, 0).unwrap().values;
-    let scaled = softmax(&scaled, LABELS).unwrap();
+    let scaled = run.temperatures.soften(inputs.predict(&model, 0).unwrap(), 0).unwrap();
+    let scaled = softmax(&scaled.values, LABELS).unwrap();
     let of = |p: &[f64]| {
         let predictions = Predictions::new(p, LABELS, &labels).unwrap();
         (predictions.predicted(), predictions.nll())
@@ -376,13 +387,13 @@ fn posthoc_temperature_keeps_accuracy_and_lowers_the_held_out_loss() {
     let first = ratios[0];
     assert!(first > 1.0, "a model this sure is cooled: {first}");
     assert!(ratios.iter().all(|r| (r / first - 1.0).abs() < 1e-6), "{ratios:?}");
-    assert_eq!(run.method.stored_parameters(), 1);
+    assert_eq!((run.method.stored_parameters(), run.temperatures.0.len()), (0, 1));
 }
 
 #[test]
 fn posthoc_a_temperature_at_the_bound_of_the_search_stays_there() {
     let bed = Bed::new(config(60), task(6, 96, 48));
-    let mut run = bed.run("lora+ts");
+    let run = bed.run("lora+ts");
     // Held-out examples whose labels are the model's own answers: the colder, the better; or never: the warmer.
     let examples = bed.context(&run.task);
     let examples = examples.examples(&run.task.holdout);
@@ -400,8 +411,9 @@ fn posthoc_a_temperature_at_the_bound_of_the_search_stays_there() {
         for (example, class) in task.holdout.iter_mut().zip(labels) {
             example.label = Label::Class(class);
         }
-        run.method.finish(&mut run.model, &bed.context(&task)).unwrap();
-        let found = run.method.fitted()["temperature-k0"];
+        let context = bed.context(&task);
+        let found = context.fitted(|data| Temperatures::fit(&*run.method, &run.model, data, &[]));
+        let found = found.unwrap().0[&0];
         assert!((found / bound - 1.0).abs() < 1e-12, "{found} {bound}");
     }
 }

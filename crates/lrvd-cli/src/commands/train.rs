@@ -5,8 +5,9 @@ use std::path::PathBuf;
 use anyhow::bail;
 use clap::Args;
 use lrvd_bench::data::Data;
+use lrvd_bench::method::MethodName;
 use lrvd_bench::record::{CheckpointRecord, ParameterCounts};
-use lrvd_bench::settings::{CheckpointChoice, Layers, MethodName, Training};
+use lrvd_bench::settings::{CheckpointChoice, Layers, Training};
 use lrvd_bench::{Result, TrainOptions, TrainOutcome, UnknownName, train};
 use serde_json::json;
 

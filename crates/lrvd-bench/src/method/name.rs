@@ -1,23 +1,23 @@
-//! Methods by name, and the table of what each can do.
+//! Methods by name, ranks that are asked for, abilities.
 
-use std::cmp::Ordering;
 use std::fmt;
 
 use anyhow::bail;
-
-use Capabilities as Can;
 use lrvd_core::adalora::matched_target_rank;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::Config;
+use super::table::{ClassifierMethod, LanguageMethod, METHODS, MethodEntry, MethodForm};
+use super::temperature::HOLDOUT as TEMPERATURE_HOLDOUT;
 use crate::error::Result;
+use crate::settings::{Config, KlWeight};
 
 /// What stands behind a name for temperature scaling on top of it.
 const TEMPERED: &str = "+TS";
 
-#[derive(Clone, Copy, Debug)]
+/// A row of the table of methods, with or without a temperature on top. Methods are ordered as in the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct MethodName {
-    entry: &'static MethodEntry,
+    row: usize,
     tempered: bool,
 }
 
@@ -66,22 +66,18 @@ impl MethodName {
     /// The methods of the paper's first table, as it orders them.
     pub const FIRST_TABLE: [Self; 3] = [Self::LORA, Self::ADALORA, Self::BAYES_LORA];
 
-    const fn plain(entry: &'static MethodEntry) -> Self {
-        Self { entry, tempered: false }
-    }
-
     /// The method of `key`, which is looked up when this is compiled.
     const fn known(key: &str) -> Self {
         let mut i = 0;
         while !same(METHODS[i].key, key) {
             i += 1;
         }
-        Self::plain(&METHODS[i])
+        Self { row: i, tempered: false }
     }
 
     /// Every method, without temperature scaling, in the order of tables.
     pub fn all() -> impl ExactSizeIterator<Item = Self> {
-        METHODS.iter().map(Self::plain)
+        (0..METHODS.len()).map(|row| Self { row, tempered: false })
     }
 
     /// The methods whose outcome is an adapter that can be saved: those of a user's own classifier, each also with
@@ -90,12 +86,9 @@ impl MethodName {
         Self::all().filter(|method| method.can().saved)
     }
 
-    pub const fn can(self) -> Capabilities {
-        if self.tempered {
-            Capabilities { post_hoc: true, ..self.entry.can }
-        } else {
-            self.entry.can
-        }
+    pub fn can(self) -> Can {
+        let can = self.entry().can;
+        Can { post_hoc: can.post_hoc || self.tempered, ..can }
     }
 
     /// Returns an error for a target rank of a method that has none.
@@ -120,17 +113,17 @@ impl MethodName {
         self.tempered
     }
 
-    pub const fn entry(self) -> &'static MethodEntry {
-        self.entry
+    pub fn entry(self) -> &'static MethodEntry {
+        &METHODS[self.row]
     }
 
     pub fn name(self) -> String {
-        format!("{}{}", self.entry.name, if self.tempered { TEMPERED } else { "" })
+        format!("{}{}", self.entry().name, if self.tempered { TEMPERED } else { "" })
     }
 
     pub fn key(self) -> String {
         let suffix = if self.tempered { TEMPERED.to_lowercase() } else { String::new() };
-        format!("{}{suffix}", self.entry.key)
+        format!("{}{suffix}", self.entry().key)
     }
 
     /// Reads a name of a table or of the command line: letter case does not matter, and `+ts` puts
@@ -141,19 +134,55 @@ impl MethodName {
             Some(base) => (base, true),
             None => (lower.as_str(), false),
         };
-        let found = |entry: &&MethodEntry| entry.key == base || entry.name.to_lowercase() == base;
-        METHODS.iter().find(found).map(|entry| Self { entry, tempered })
+        let found = |entry: &MethodEntry| entry.key == base || entry.name.to_lowercase() == base;
+        METHODS.iter().position(found).map(|row| Self { row, tempered })
+    }
+
+    pub fn build(self, config: &Config, rank: RankRequest) -> Result<Box<ClassifierMethod>> {
+        match self.entry().form {
+            MethodForm::Single { classifier, .. } => classifier(config, rank),
+            MethodForm::Ensemble { .. } => {
+                bail!("{} is made of runs of another method: use `lrvd bench`", self.name())
+            }
+        }
+    }
+
+    /// The method for a language model on texts.
+    pub(crate) fn build_for_language(
+        self,
+        config: &Config,
+        rank: RankRequest,
+    ) -> Result<Box<LanguageMethod>> {
+        match self.entry().form {
+            MethodForm::Single { language: Some(language), .. } if !self.tempered => {
+                language(config, rank)
+            }
+            _ => bail!("{}: it is not for language modelling", self.entry().key),
+        }
+    }
+
+    /// Whether a language model can be trained on texts by it.
+    pub fn is_for_language(self) -> bool {
+        let form = self.entry().form;
+        !self.tempered && matches!(form, MethodForm::Single { language: Some(_), .. })
+    }
+
+    /// Share of the training examples that is kept out of training, for what is fitted after it.
+    pub fn holdout(self, config: &Config) -> f64 {
+        let own = (self.entry().can.holdout)(config);
+        if self.tempered { own.max(TEMPERATURE_HOLDOUT) } else { own }
+    }
+
+    /// Whether ranks are cut by held-out rows after the last step.
+    pub(crate) fn searches(self, config: &Config) -> bool {
+        let can = self.can();
+        can.posterior && can.prunes && config.kl_weight == KlWeight::Auto
     }
 
     /// The rank request that matches a BayesLoRA run: the average of its final ranks over the
     /// modules, rounded half to even, and at least 1.
     pub fn matched_to(total_rank: usize, n_modules: usize) -> RankRequest {
         RankRequest::Average(matched_target_rank(total_rank, n_modules))
-    }
-
-    fn place(self) -> (usize, bool) {
-        let of = |entry: &MethodEntry| std::ptr::eq(entry, self.entry);
-        (METHODS.iter().position(of).unwrap_or(METHODS.len()), self.tempered)
     }
 }
 
@@ -164,26 +193,6 @@ const fn same(a: &str, b: &str) -> bool {
         i += 1;
     }
     i == a.len() && i == b.len()
-}
-
-impl PartialEq for MethodName {
-    fn eq(&self, other: &Self) -> bool {
-        (self.entry.key, self.tempered) == (other.entry.key, other.tempered)
-    }
-}
-
-impl Eq for MethodName {}
-
-impl PartialOrd for MethodName {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for MethodName {
-    fn cmp(&self, other: &Self) -> Ordering {
-        self.place().cmp(&other.place())
-    }
 }
 
 impl fmt::Display for MethodName {
@@ -206,28 +215,10 @@ impl<'de> Deserialize<'de> for MethodName {
     }
 }
 
-/// A method as settings, plans and reports know it; how it trains is in `method`.
-#[derive(Debug)]
-pub struct MethodEntry {
-    pub name: &'static str,
-    /// Name on the command line and of its settings: lower-case letters, digits and dashes.
-    pub key: &'static str,
-    pub summary: &'static str,
-    pub(crate) family: Family,
-    pub form: MethodForm,
-    /// What it can do.
-    pub can: Capabilities,
-}
-
+/// What a method can do.
 #[derive(Clone, Copy, Debug)]
-pub enum MethodForm {
-    Single,
-    Ensemble { member: &'static str, members: usize },
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "each is one independent fact")]
-pub struct Capabilities {
+pub struct Can {
     /// Its outcome is an adapter that can be saved, with nothing fitted or kept beside it but a temperature.
     pub saved: bool,
     pub posterior: bool,
@@ -236,109 +227,29 @@ pub struct Capabilities {
     pub budget: bool,
     /// Something is fitted once training is over.
     pub post_hoc: bool,
+    /// Share of the training examples that is kept out of training for it.
+    pub holdout: fn(&Config) -> f64,
 }
 
-impl Capabilities {
+impl Can {
     /// Trained in one run, answers with one set of weights, and cannot be saved as an adapter.
-    const NONE: Self = Self {
+    pub(super) const NONE: Self = Self {
         saved: false,
         posterior: false,
         draws: false,
         prunes: false,
         budget: false,
         post_hoc: false,
+        holdout: |_| 0.0,
     };
-    const PLAIN: Self = Self { saved: true, ..Self::NONE };
+    pub(super) const PLAIN: Self = Self { saved: true, ..Self::NONE };
     /// Answers with draws of a noise that adapter files do not hold.
-    const DRAWS: Self = Self { draws: true, ..Self::NONE };
+    pub(super) const DRAWS: Self = Self { draws: true, ..Self::NONE };
     /// An adapter with a posterior over its ranks.
-    const LRVD: Self = Self { posterior: true, draws: true, prunes: true, ..Self::PLAIN };
+    pub(super) const LRVD: Self =
+        Self { posterior: true, draws: true, prunes: true, ..Self::PLAIN };
     /// Fitted around a trained adapter, answers with draws.
-    const POST_HOC: Self = Self { draws: true, post_hoc: true, ..Self::NONE };
-}
-
-const SINGLE: MethodForm = MethodForm::Single;
-
-const fn averaged(member: &'static str, members: usize) -> MethodForm {
-    MethodForm::Ensemble { member, members }
-}
-
-macro_rules! methods {
-    ($($name:literal, $key:literal, $family:ident, $form:expr, $can:expr, $summary:literal;)+) => {
-        /// Every method, in the order of tables. One more method is one more row.
-        pub(super) static METHODS: &[MethodEntry] = &[$(MethodEntry {
-            name: $name,
-            key: $key,
-            summary: $summary,
-            family: Family::$family,
-            form: $form,
-            can: $can,
-        }),+];
-    };
-}
-
-// Name, key, kind, form, what it can do; and one line of words.
-methods! {
-    "LoRA", "lora", Point, SINGLE, Can::PLAIN,
-        "maximum likelihood at a uniform rank";
-    "MAP", "map", Point, SINGLE, Can::PLAIN,
-        "maximum likelihood with weight decay, or a Gaussian prior in the loss";
-    "MCD", "mcd", Ensemble, SINGLE, Can { saved: true, ..Can::DRAWS },
-        "dropout on the adapter's input, in training and in prediction";
-    "ENS-3", "ens-3", Ensemble, averaged("lora", 3), Can::NONE,
-        "three independent LoRA runs, probabilities averaged";
-    "ENS-10", "ens-10", Ensemble, averaged("lora", 10), Can::NONE,
-        "ten independent LoRA runs, probabilities averaged";
-    "LoRA-Ensemble", "lora-ensemble", Ensemble, SINGLE, Can::NONE,
-        "several adapters on one backbone, in one batched pass";
-    "BBB", "bbb", Variance, SINGLE, Can::DRAWS,
-        "Bayes by backprop on the entries of A and B";
-    "BBB-A", "bbb-a", Variance, SINGLE, Can::DRAWS,
-        "Bayes by backprop on the entries of A";
-    "LAP", "laplace", PostHoc, SINGLE, Can { draws: false, ..Can::POST_HOC },
-        "Laplace-LoRA: curvature around a trained LoRA, linearised predictive";
-    "SWAG", "swag", PostHoc, SINGLE, Can::POST_HOC,
-        "a Gaussian from the tail of LoRA's path at a constant rate";
-    "MultiSWAG", "multiswag", PostHoc, averaged("swag", 3), Can::POST_HOC,
-        "three independent SWAG runs, probabilities averaged";
-    "BLoB", "blob", Variance, SINGLE, Can::DRAWS,
-        "noise on the entries of A with flipout and two optimisers";
-    "ScalaBL", "scalabl", Variance, SINGLE, Can::DRAWS,
-        "noise on one scale per rank direction, in an orthonormal basis";
-    "TFB", "tfb", PostHoc, SINGLE, Can::POST_HOC,
-        "the most noise on a trained LoRA that its predictions tolerate";
-    "C-LoRA", "c-lora", Variance, SINGLE, Can::DRAWS,
-        "a random rank matrix whose law a small network reads off the input";
-    "AdaLoRA", "adalora", Point, SINGLE, Can { prunes: true, budget: true, ..Can::PLAIN },
-        "rank directions masked to a falling budget by their sensitivity";
-    "BayesLoRA", "bayeslora", LowRank, SINGLE, Can::LRVD,
-        "one posterior variance per rank direction; ranks cut by held-out rows or by the posterior";
-    "BayesLoRA-fixed", "bayeslora-fixed", LowRank, SINGLE, Can { prunes: false, ..Can::LRVD },
-        "BayesLoRA at its initial rank, without pruning";
-    "LRVD-NTS", "lrvd-nts", LowRank, SINGLE, Can::LRVD,
-        "BayesLoRA with one noise-to-signal ratio per rank direction";
-    "LRVD-element", "lrvd-element", LowRank, SINGLE, Can::LRVD,
-        "BayesLoRA with one variance per entry of A and B";
-    "LRVD-A-only", "lrvd-a-only", LowRank, SINGLE, Can::LRVD,
-        "BayesLoRA with noise on A only";
-    "LRVD-ARD", "lrvd-ard", LowRank, SINGLE, Can::LRVD,
-        "BayesLoRA under a Gaussian prior whose scale per rank direction is learnt";
-}
-
-/// What a method does about not knowing its weights.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Family {
-    Point,
-    /// Several sets of weights, or several thinnings of one.
-    Ensemble,
-    /// A distribution over weights, learnt with them.
-    Variance,
-    /// Something fitted around weights that are already trained.
-    PostHoc,
-    /// Low-rank variational dropout: a distribution over rank directions.
-    LowRank,
-    /// A name that is not known here.
-    Other,
+    pub(super) const POST_HOC: Self = Self { draws: true, post_hoc: true, ..Self::NONE };
 }
 
 #[cfg(test)]
