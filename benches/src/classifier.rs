@@ -9,7 +9,7 @@ use lrvd_bench::adapter::{LoadOptions, Prediction, SavedClassifier};
 use lrvd_bench::data::{Data, Input, load, write_generated};
 use lrvd_bench::method::MethodName;
 use lrvd_bench::progress::Silent;
-use lrvd_bench::settings::{Config, Preset};
+use lrvd_bench::settings::{Config, Preset, TargetModules};
 use lrvd_bench::suite::{Profile, Suite};
 use lrvd_bench::task::Task;
 use lrvd_bench::{TrainOptions, train};
@@ -129,7 +129,9 @@ fn config(live: usize) -> Config {
     ];
     let of_layer = |i: usize| layers.map(|name| format!("encoder.layer.{i}.{name}"));
     Config {
-        target_modules: (LAYERS.saturating_sub(live)..LAYERS).flat_map(of_layer).collect(),
+        target_modules: TargetModules::names(
+            (LAYERS.saturating_sub(live)..LAYERS).flat_map(of_layer),
+        ),
         steps: STEPS,
         evaluate_every: STEPS,
         ..quick

@@ -23,7 +23,7 @@ use crate::run::{
     ADAPTER_DIR, ClassSettings, OutputFolder, Run, RunLabel, RunPlace, TextSettings, TrainSettings,
     TrainTask, check_seed, summary,
 };
-use crate::settings::{CheckpointChoice, Config, Training};
+use crate::settings::{CheckpointChoice, Config, TargetModules, Training};
 
 const LABELS_FILE: &str = "labels.json";
 
@@ -220,7 +220,7 @@ impl TrainOptions {
         let architecture = &backbone.architecture;
         // The presets name the layers of an encoder.
         let mut experiment = self.config.clone();
-        if experiment.target_modules == ADAPTER_TARGETS {
+        if experiment.target_modules == TargetModules::names(ADAPTER_TARGETS) {
             experiment.target_modules = architecture.target_modules(&experiment.target_modules);
         }
         experiment.holdout = experiment.drawn_share(self.method.can().post_hoc, data.train.rows());

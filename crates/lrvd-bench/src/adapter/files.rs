@@ -78,7 +78,8 @@ impl AdapterFiles {
                 initial_rank = slot.initial_rank;
             }
         });
-        let targets = TargetModules::Names(config.target_modules.clone());
+        // The export lists the paths.
+        let targets = TargetModules::AllLinear;
         let template = if diagonal {
             let adalora = AdaLoraConfig { init_r: initial_rank, ..AdaLoraConfig::default() };
             PeftConfig::adalora(adalora, config.lora_alpha, targets)

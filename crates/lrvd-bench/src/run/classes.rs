@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use burn::module::Module;
 use burn::tensor::DType;
+use lrvd_burn::model::AdapterTargets;
 use lrvd_burn::train::{
     DrawPolicy, Evaluation, Examples as _, Inputs, LabelledExamples as _, calibrated_losses,
 };
@@ -21,7 +22,7 @@ use crate::eval::{RunContext, Scored, label_number, score_draws, selective_recor
 use crate::io::{create_dir, write_json_lines};
 use crate::method::{ClassifierMethod, MethodName, RankRequest, Temperatures};
 use crate::record::PredictionLine;
-use crate::settings::Config;
+use crate::settings::{Config, TargetModules};
 
 impl TrainTask for PreparedTask {
     type Kind = ClassSettings;
@@ -162,11 +163,13 @@ impl TrainTask for PreparedTask {
         method.draws_nest()
     }
 
-    fn targets(model: &AutoClassifier, names: &[String]) -> Vec<String> {
-        let mut targets = names.to_vec();
-        if matches!(model, AutoClassifier::LlamaScore(_)) && targets.len() > 1 {
+    fn targets(model: &AutoClassifier, targets: &TargetModules) -> AdapterTargets {
+        let mut targets = targets.layers();
+        if let (AutoClassifier::LlamaScore(_), AdapterTargets::Names(names)) = (model, &mut targets)
+            && names.len() > 1
+        {
             // A model that predicts a number has no head over the vocabulary.
-            targets.retain(|name| name != "lm_head");
+            names.retain(|name| name != "lm_head");
         }
         targets
     }

@@ -6,7 +6,6 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use burn::tensor::DType;
-use lrvd_burn::model::AdapterTargets;
 use lrvd_burn::train::{
     self, Checkpoints, Evaluation, Observer, Ordered, Outcome, PassWatch, TrainState,
     latest_checkpoint, load_checkpoint,
@@ -63,7 +62,7 @@ impl<T: TrainTask> RunStart<'_, T> {
     pub(crate) fn attached(&self, model: T::Model) -> Result<RunState<T>> {
         let config = self.config;
         let method = T::build(self.method, config, self.request)?;
-        let targets = AdapterTargets::Names(T::targets(&model, &config.target_modules));
+        let targets = T::targets(&model, &config.target_modules);
         let run = train::Run::with(model, method, &targets, &config.training(self.seed))?;
         T::check(self, &run.state.model, &run.method)?;
         Ok(run)

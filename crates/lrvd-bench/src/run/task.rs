@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use burn::tensor::Device;
+use lrvd_burn::model::AdapterTargets;
 use lrvd_burn::train::{Evaluation, LabelledExamples, Method, Model};
 use serde::de::DeserializeOwned;
 
@@ -13,7 +14,7 @@ use crate::error::{Burn, Result};
 use crate::eval::RunContext;
 use crate::method::{MethodName, RankRequest, Temperatures};
 use crate::record::{Metrics, Reliability, SelectiveRecord};
-use crate::settings::Config;
+use crate::settings::{Config, TargetModules};
 
 /// Something of every number of draws; 0 is the mean.
 pub(crate) type ByDraws<T> = BTreeMap<u32, T>;
@@ -109,8 +110,8 @@ pub(crate) trait TrainTask: Clone {
     }
 
     /// The layers of `model` that get an adapter, of those that the settings name.
-    fn targets(_model: &Self::Model, names: &[String]) -> Vec<String> {
-        names.to_vec()
+    fn targets(_model: &Self::Model, targets: &TargetModules) -> AdapterTargets {
+        targets.layers()
     }
 
     /// Checks what only the model with its adapters can say.

@@ -21,7 +21,8 @@ use super::methods::MethodSettings;
 use super::table::{POSITIVE, Settings as _, settings};
 use super::{
     Bucketing, KlWeight, LastBatch, MaskPlacement, OptimizerOnPrune, PredictionDraws, Preset,
-    PromptSet, PrunePlacement, RankSearchSettings, Training, WordingSettings, holdout_share,
+    PromptSet, PrunePlacement, RankSearchSettings, TargetModules, Training, WordingSettings,
+    holdout_share,
 };
 use crate::error::Result;
 
@@ -228,8 +229,8 @@ settings! {
         adapter_dropout: f64 = 0.0, in 0.0..1.0;
         /// Half-width of the uniform initialisation of B in the LoRA baseline.
         lora_b_bound: f64 = 0.0, in 0.0..=1.0;
-        /// Linear layers to adapt, by the end of their path.
-        target_modules: Vec<String> = ADAPTER_TARGETS.map(str::to_owned).to_vec();
+        /// Linear layers to adapt, by the end of their path, or `"all-linear"` for all but the output layer.
+        target_modules: TargetModules = TargetModules::names(ADAPTER_TARGETS);
         /// Peak rate of the adapter means.
         learning_rate: f64 = 1e-3, in 0.0..=1e3;
         /// Peak rate of the head.

@@ -291,6 +291,7 @@ fn take<T: Copy, const N: usize>(
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::settings::TargetModules;
 
     fn with(assignments: &[&str]) -> Result<Config> {
         let mut layers = Layers::new(None, None, None)?;
@@ -349,7 +350,9 @@ mod tests {
         assert_eq!((config.initial_rank, with(&["initial_rank=5"]).unwrap().initial_rank), (8, 5));
         assert_eq!(config.prune.log_alpha_threshold, -3.5);
         assert_eq!(config.training_scheme, crate::settings::TrainingScheme::MomentMatched);
-        assert_eq!(config.target_modules, ["query_proj"]);
+        assert_eq!(config.target_modules, TargetModules::names(["query_proj"]));
+        let all = with(&["target_modules=all-linear"]).unwrap();
+        assert_eq!(all.target_modules, TargetModules::AllLinear);
         assert_eq!((config.gradient_clip, config.draws.clone()), (None, vec![2, 4]));
         assert_eq!(config.optimizer.beta2, 0.98);
         let policy = ["prediction.cascade=0.4", "prediction.antithetic=true"];

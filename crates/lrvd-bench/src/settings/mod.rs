@@ -1,19 +1,19 @@
 //! Settings of a run: a table of one line each, presets, and layers over them from files and the command line.
 
 mod config;
-mod kl_weight;
 mod layers;
 mod methods;
 mod presets;
 mod prompt;
+mod rank_search;
 mod schema;
 mod table;
+mod word;
 
 pub use config::{
     AdaLoraSettings, BasePrecision, CheckpointChoice, Config, LogVarianceSettings, MAX_DRAWS,
     PoolerMode, PruneSettings, TrainingScheme,
 };
-pub use kl_weight::{KlWeight, RankSearchSettings, holdout_share};
 pub use layers::Layers;
 pub use lrvd_burn::train::{
     Bucketing, LastBatch, MaskPlacement, OptimizerOnPrune, PredictionDraws, PrunePlacement,
@@ -26,4 +26,6 @@ pub use methods::{
 };
 pub use presets::Preset;
 pub use prompt::{PromptSet, Training, WordingSettings, template};
+pub use rank_search::{RankSearchSettings, holdout_share};
 pub use schema::schema;
+pub use word::{KlWeight, TargetModules};

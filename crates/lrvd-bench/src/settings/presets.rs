@@ -10,7 +10,7 @@ use lrvd_models::llama::{ADAPTER_TARGETS as LLAMA_TARGETS, BLOCK_TARGETS};
 use super::{
     AdaLoraSettings, BasePrecision, Bucketing, CheckpointChoice, Config, KlWeight, LastBatch,
     LogVarianceSettings, MaskPlacement, MethodSettings, OptimizerOnPrune, PoolerMode,
-    PredictionDraws, PromptSet, PrunePlacement, PruneSettings, TrainingScheme,
+    PredictionDraws, PromptSet, PrunePlacement, PruneSettings, TargetModules, TrainingScheme,
 };
 
 /// Peak rate of the adapter means of a language model on texts.
@@ -67,7 +67,7 @@ impl Preset {
         let config = self.config();
         let pace = config.log_variance.learning_rate_factor * config.learning_rate;
         Config {
-            target_modules: BLOCK_TARGETS.map(str::to_owned).to_vec(),
+            target_modules: TargetModules::names(BLOCK_TARGETS),
             learning_rate: LANGUAGE_RATE,
             log_variance: LogVarianceSettings {
                 learning_rate_factor: pace / LANGUAGE_RATE,
@@ -108,7 +108,7 @@ impl Preset {
                 kl_weight: KlWeight::Fixed(1e-6),
                 kl_divisor: KlDivisor::Batch,
                 initial_rank: 16,
-                target_modules: ["q_proj", "v_proj", "o_proj"].map(str::to_owned).to_vec(),
+                target_modules: TargetModules::names(["q_proj", "v_proj", "o_proj"]),
                 learning_rate: 2e-4,
                 steps: 1000,
                 batch_size: 64,
@@ -196,7 +196,7 @@ fn constant_weight_reasoning() -> Config {
         kl_weight: KlWeight::Fixed(1e-7),
         log_variance: LogVarianceSettings { learning_rate_factor: 1.0, ..glue.log_variance },
         initial_rank: 8,
-        target_modules: LLAMA_TARGETS.map(str::to_owned).to_vec(),
+        target_modules: TargetModules::names(LLAMA_TARGETS),
         learning_rate: 1e-4,
         steps: 5000,
         batch_size: 4,
@@ -258,14 +258,14 @@ mod tests {
             assert_eq!(config.draws, [5, 10]);
         }
         assert_eq!((default.kl_weight, default.kl_divisor), (KlWeight::Auto, KlDivisor::NTrain));
-        let llama = ["q_proj", "v_proj", "lm_head"];
+        let llama = TargetModules::names(["q_proj", "v_proj", "lm_head"]);
         assert!([&default, &paper, &blob].iter().all(|c| c.target_modules == llama));
         assert_eq!((default.adapter_dropout, paper.adapter_dropout), (0.0, 0.1));
         assert_eq!(default.training_scheme, TrainingScheme::WeightPerSequence);
         assert_eq!(paper.training_scheme, TrainingScheme::MomentMatchedPaper);
         assert_eq!(paper.evaluate_every, 100);
 
-        assert_eq!(author.target_modules, ["q_proj", "v_proj", "o_proj"]);
+        assert_eq!(author.target_modules, TargetModules::names(["q_proj", "v_proj", "o_proj"]));
         assert_eq!((author.initial_rank, author.max_length, author.accumulation), (16, 1024, 8));
         assert_eq!(
             (author.kl_weight, author.kl_divisor),

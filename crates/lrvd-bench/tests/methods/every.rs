@@ -8,9 +8,10 @@ use burn::tensor::{DType, Device};
 use lrvd_bench::method::{MethodForm, MethodName, RankRequest};
 use lrvd_bench::progress::{Event, ProgressSink};
 use lrvd_bench::run::fit;
-use lrvd_bench::settings::{PredictionDraws, Preset};
+use lrvd_bench::settings::{PredictionDraws, Preset, TargetModules};
 use lrvd_burn::files::WeightStore;
 use lrvd_burn::model::{AdaptedModel, AdapterTargets, trainable_counts};
+use lrvd_burn::parameters::Role;
 use lrvd_burn::sampling::Pass;
 use lrvd_burn::train::{
     Checkpoints, Model, Outcome, TrainState, latest_checkpoint, negative_log_likelihood,
@@ -278,7 +279,7 @@ fn nano() -> AutoClassifier {
 #[test]
 fn methods_add_exactly_what_is_counted_for_them() {
     let config = Preset::ConstantWeight.config().checked().unwrap();
-    let targets = AdapterTargets::Names(config.target_modules.clone());
+    let targets = config.target_modules.layers();
     let base = nano();
     let mut layers = Vec::new();
     base.visit_layers(&mut |path, layer| {
@@ -327,6 +328,25 @@ fn methods_reject_targets_that_match_no_layer() {
     let error = rejected.unwrap_err().to_string();
     assert!(error.contains("quary_proj") && !error.contains("query_proj"), "{error}");
     assert_eq!(trainable_counts(&model).adapter, 0, "nothing is attached then");
+}
+
+#[test]
+fn methods_on_all_linear_layers_leave_the_output_head_alone() {
+    for backbone in Backbone::WIDE {
+        let mut bench = Bench::new(backbone);
+        let (mut all, mut whole) = (Vec::new(), Vec::new());
+        bench.model().visit_layers(&mut |path, layer| {
+            let is_head = layer.role() != Role::Backbone || path.ends_with("lm_head");
+            if is_head { &mut whole } else { &mut all }.push(path.to_owned());
+        });
+        assert!(!whole.is_empty() && all.len() > 12, "{backbone:?}: {all:?} {whole:?}");
+        bench.change(|config| config.target_modules = TargetModules::AllLinear);
+        let (mut state, mut tuning) = bench.fresh(method("bayeslora"));
+        bench.train(&mut state, &mut *tuning);
+        let adapted: Vec<String> = tuning.ranks(&state.model).into_keys().collect();
+        all.sort();
+        assert_eq!(adapted, all, "{backbone:?}");
+    }
 }
 
 #[test]

@@ -10,10 +10,10 @@ use lrvd_bench::eval::{PeakMemory, RunContext};
 use lrvd_bench::method::{ClassifierMethod, MethodName, RankRequest};
 use lrvd_bench::progress::{Event, ProgressSink, Silent};
 use lrvd_bench::run::fit;
-use lrvd_bench::settings::{Config, Layers, Preset};
+use lrvd_bench::settings::{Config, Layers, Preset, TargetModules};
 use lrvd_bench::task::Goal;
 use lrvd_burn::files::WeightStore;
-use lrvd_burn::model::{AdaptedModel, AdapterTargets};
+use lrvd_burn::model::AdaptedModel;
 use lrvd_burn::optimizer::NamedGradients;
 use lrvd_burn::sampling::Pass;
 use lrvd_burn::train::{
@@ -53,12 +53,12 @@ impl Backbone {
         })
     }
 
-    fn targets(self) -> Vec<String> {
+    fn targets(self) -> TargetModules {
         let names: &[&str] = match self {
             Self::Deberta => &["query_proj", "key_proj", "value_proj", "output.dense"],
             Self::Llama | Self::NarrowLlama => &["q_proj", "v_proj", "lm_head"],
         };
-        names.iter().map(ToString::to_string).collect()
+        TargetModules::names(names)
     }
 }
 
@@ -170,7 +170,7 @@ impl Bench {
         &self,
         method: MethodName,
     ) -> (TrainState<AutoClassifier>, Box<ClassifierMethod>) {
-        let targets = AdapterTargets::Names(self.config.target_modules.clone());
+        let targets = self.config.target_modules.layers();
         let settings = self.config.training(self.seed);
         let run = Run::with(self.model(), self.build(method), &targets, &settings).unwrap();
         (run.state, run.method)

@@ -1,7 +1,7 @@
 //! Each objective's terms against their definitions, in double precision.
 
 use burn::tensor::{DType, TensorData};
-use lrvd_bench::settings::{KlWeight, OptimizerOnPrune, PruneSettings};
+use lrvd_bench::settings::{KlWeight, OptimizerOnPrune, PruneSettings, TargetModules};
 use lrvd_burn::model::AdaptedModel;
 use lrvd_burn::sampling::{DrawPer, Pass, Scheme};
 use lrvd_burn::train::{Model, Terms};
@@ -159,7 +159,7 @@ fn methods_c_lora_weighs_the_divergence_of_every_token() {
     bench.change(|config| config.steps = 2000);
     // Layers that see tokens only: the query and key projections also see relative positions.
     bench.change(|config| {
-        config.target_modules = vec!["value_proj".to_owned(), "intermediate.dense".to_owned()];
+        config.target_modules = TargetModules::names(["value_proj", "intermediate.dense"]);
     });
     let (mut state, tuning) = bench.fresh(method("c-lora"));
     let square = bench.config.initial_rank * bench.config.initial_rank;

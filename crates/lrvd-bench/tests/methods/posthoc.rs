@@ -15,7 +15,7 @@ use lrvd_bench::run::fit;
 use lrvd_bench::settings::{Config, Preset};
 use lrvd_bench::task::Goal;
 use lrvd_burn::host::HostAdapter;
-use lrvd_burn::model::{AdaptedModel, AdapterTargets, trainable_counts};
+use lrvd_burn::model::{AdaptedModel, trainable_counts};
 use lrvd_burn::sampling::{DrawPer, Scheme};
 use lrvd_burn::train::{self, Checkpoints, Logits, Outcome, PassWatch, TrainState};
 use lrvd_core::metrics::{Predictions, log_softmax, softmax};
@@ -123,7 +123,7 @@ impl Bed {
         let deberta = DebertaConfig::parse(text.as_bytes(), "config.json".as_ref()).unwrap();
         let mut source = WeightSource::random(NoiseKey::new(5), &self.device, DType::F32);
         let model = AutoClassifier::Deberta(DebertaClassifier::load(&mut source, &deberta));
-        let targets = AdapterTargets::Names(self.config.target_modules.clone());
+        let targets = self.config.target_modules.layers();
         let run = train::Run::with(model, method, &targets, &self.config.training(11)).unwrap();
         (run.state, run.method)
     }
