@@ -63,9 +63,7 @@ impl Layers {
         if preset == Preset::Default {
             config.initial_rank = RANK;
         }
-        let mut layers = Self { training, evaluate_every: false, ..Self::over(&config)? };
-        layers.table(&table)?;
-        Ok(layers)
+        Self { training, evaluate_every: false, ..Self::over(&config)? }.apply(&[table], None, &[])
     }
 
     pub fn over(config: &Config) -> Result<Self> {
@@ -80,13 +78,21 @@ impl Layers {
         self.training
     }
 
-    /// Applies a settings file, which must not name a preset.
-    pub fn file(&mut self, file: &Path) -> Result<()> {
-        self.table(&read_table(file)?)
-    }
-
-    pub fn table(&mut self, table: &toml::Table) -> Result<()> {
-        self.set("", table.clone())
+    /// Applies `tables`, then a settings file, which must not name a preset, then assignments.
+    pub fn apply(
+        mut self,
+        tables: &[toml::Table],
+        file: Option<&Path>,
+        assignments: &[String],
+    ) -> Result<Self> {
+        for table in tables {
+            self.set("", table.clone())?;
+        }
+        if let Some(file) = file {
+            self.set("", read_table(file)?)?;
+        }
+        assignments.iter().try_for_each(|assignment| self.assign(assignment))?;
+        Ok(self)
     }
 
     /// Applies `key=value`, the key with dots, the value as in TOML; quotes around texts may be
@@ -370,6 +376,8 @@ mod tests {
         assert!(message("steps=many").starts_with("setting `steps` cannot be `many`: "));
         assert!(message("steps=none").starts_with("setting `steps` cannot be `none`: "));
         assert!(message("steps=0").contains("steps"));
+        let word = message("methods.bbb.prior=laplace");
+        assert!(word.starts_with("setting `methods.bbb.prior` cannot be `laplace`: "), "{word}");
         assert_eq!(message("steps"), "`steps` is not of the form `key=value`");
         assert!(message("preset=default").contains("--preset"));
         for old in ["kl_path.low=0.1", "kl_path={low=0.1}"] {
@@ -403,6 +411,16 @@ mod tests {
                 "is true: it is for draws of weights, and `prediction_draws` is `activation`",
             ),
             ("prior={gaussian={std=0.0}}", "is 0, expected above 0 and at most 1000000"),
+            ("methods.laplace.prior_range=[1.0,0.5]", "is 0.5, expected at least 1"),
+            ("methods.tfb.range=[0.2,0.1]", "is 0.1, expected 0.2 to 100"),
+            (
+                "methods.lrvd-ard.hyper={inverse-gamma={shape=0.0,rate=1.0}}",
+                "is 0, expected above 0 and at most 1000000",
+            ),
+            ("methods.bbb-a.mixture.weight=1.5", "is 1.5, expected 0 to 1"),
+            ("methods.mcd.dropout=1.0", "is 1, expected above 0 and below 1"),
+            ("methods.map.weight_decay=-1.0", "is -1, expected 0 to 1000000"),
+            ("methods.c-lora.hidden=0", "is 0, expected 1 to 65536"),
         ] {
             let mut config = Layers::over(&Preset::ConstantWeight.config()).unwrap();
             let set = assignments.split(' ').try_for_each(|one| config.assign(one));
@@ -470,10 +488,10 @@ mod tests {
             "setting `wording` is set: it asks for a class, and texts have none"
         );
         let config = Preset::Default.config();
-        let suite = Layers::over(&config).unwrap().file(&file);
+        let suite = Layers::over(&config).unwrap().apply(&[], Some(&file), &[]);
         assert!(suite.is_ok());
         std::fs::write(&file, "task = \"language\"\n").unwrap();
-        let suite = Layers::over(&config).unwrap().file(&file).unwrap_err();
+        let suite = Layers::over(&config).unwrap().apply(&[], Some(&file), &[]).unwrap_err();
         assert!(suite.to_string().starts_with("setting `task` cannot be "), "{suite}");
     }
 

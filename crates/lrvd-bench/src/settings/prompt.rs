@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::layers::{TASK, pointer, unusable};
 use super::schema::schema;
-use super::table::settings;
+use super::table::{Field, root, settings};
 use super::{Config, Layers, Preset};
 use crate::error::Result;
 
@@ -132,7 +132,7 @@ pub fn template(training: Training, preset: Preset) -> Result<String> {
         }
         let described =
             schema.pointer(&format!("/properties/{}", key.replace('.', "/properties/")));
-        let about = comment(described.unwrap_or(&Value::Null));
+        let about = comment(described.unwrap_or(&Value::Null), root().at(key));
         let value = match config.pointer(&pointer(key)) {
             None | Some(Value::Null) => "none".into(),
             Some(value) => {
@@ -144,8 +144,8 @@ pub fn template(training: Training, preset: Preset) -> Result<String> {
     Ok(text)
 }
 
-/// The first sentence of a description, and the words that there are.
-fn comment(schema: &Value) -> String {
+/// The first sentence of a description, and the words or numbers that there are.
+fn comment(schema: &Value, field: Option<&Field>) -> String {
     let described = schema["description"].as_str().unwrap_or_default();
     let described = described.replace('\n', " ");
     let sentence = described.split_inclusive(". ").next().unwrap_or_default().trim_end();
@@ -153,7 +153,11 @@ fn comment(schema: &Value) -> String {
         schema["oneOf"].as_array().into_iter().flatten().filter_map(|one| one.get("const"));
     let words = schema["enum"].as_array().into_iter().flatten().chain(consts);
     let words: Vec<String> = words.map(Value::to_string).collect();
-    if words.is_empty() { sentence.to_owned() } else { format!("{sentence} {}.", words.join(", ")) }
+    match field.and_then(|field| field.range) {
+        Some(range) => format!("{sentence} Range: {range}."),
+        None if words.is_empty() => sentence.to_owned(),
+        None => format!("{sentence} {}.", words.join(", ")),
+    }
 }
 
 /// What `lrvd train` makes of the data with these settings.

@@ -1,5 +1,6 @@
 //! The table of settings: `settings!` declares one a line, and gives its struct, defaults and ranges.
 
+use std::fmt;
 use std::marker::PhantomData;
 use std::ops::{Bound, RangeBounds};
 use std::sync::LazyLock;
@@ -168,7 +169,7 @@ impl Range {
 
 /// A number is out of its range.
 #[derive(Debug, thiserror::Error)]
-#[error("setting `{key}` is {value}, expected {}", words(*range))]
+#[error("setting `{key}` is {value}, expected {range}")]
 pub(super) struct OutOfRange {
     key: String,
     value: String,
@@ -267,23 +268,25 @@ fn number(value: f64) -> String {
     if plain { value.to_string() } else { format!("{value:e}") }
 }
 
-fn words(Range { low, high }: Range) -> String {
-    match (low.map(number), high.map(number)) {
-        (Bound::Included(low), Bound::Included(high)) => format!("{low} to {high}"),
-        (Bound::Unbounded, Bound::Unbounded) => "a finite number".to_owned(),
-        (low, high) => {
-            let low = match low {
-                Bound::Included(low) => format!("at least {low}"),
-                Bound::Excluded(low) => format!("above {low}"),
-                Bound::Unbounded => String::new(),
-            };
-            let high = match high {
-                Bound::Included(high) => format!("at most {high}"),
-                Bound::Excluded(high) => format!("below {high}"),
-                Bound::Unbounded => String::new(),
-            };
-            let and = if low.is_empty() || high.is_empty() { "" } else { " and " };
-            format!("{low}{and}{high}")
+impl fmt::Display for Range {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let low = match self.low {
+            Bound::Included(low) => format!("at least {}", number(low)),
+            Bound::Excluded(low) => format!("above {}", number(low)),
+            Bound::Unbounded => String::new(),
+        };
+        let high = match self.high {
+            Bound::Included(high) => format!("at most {}", number(high)),
+            Bound::Excluded(high) => format!("below {}", number(high)),
+            Bound::Unbounded => String::new(),
+        };
+        match (self.low, self.high) {
+            (Bound::Included(low), Bound::Included(high)) => {
+                write!(f, "{} to {}", number(low), number(high))
+            }
+            (Bound::Unbounded, Bound::Unbounded) => f.write_str("a finite number"),
+            (Bound::Unbounded, _) | (_, Bound::Unbounded) => write!(f, "{low}{high}"),
+            _ => write!(f, "{low} and {high}"),
         }
     }
 }

@@ -65,17 +65,9 @@ fn resolve_config(options: &SuiteOptions, architecture: &Architecture) -> Result
         }
         (Suite::Reasoning, Architecture::Llama(_)) => {}
     }
-    let mut overrides = Layers::over(&config)?;
-    for patch in &options.patches {
-        overrides.table(patch)?;
-    }
-    if let Some(file) = &options.config {
-        overrides.file(file)?;
-    }
-    for assignment in &options.set {
-        overrides.assign(assignment)?;
-    }
-    let config = overrides.finish()?;
+    let layers = Layers::over(&config)?;
+    let config =
+        layers.apply(&options.patches, options.config.as_deref(), &options.set)?.finish()?;
     if let Some(key) = config.wording.given() {
         let several = options.tasks.len() > 1;
         let reason = match options.suite {

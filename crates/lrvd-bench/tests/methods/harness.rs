@@ -24,7 +24,7 @@ use lrvd_core::noise::{Draws, NoiseKey};
 use lrvd_core::schedule::BatchSize;
 use lrvd_models::deberta::{DebertaClassifier, DebertaConfig};
 use lrvd_models::llama::{LlamaChoice, LlamaConfig, LlamaForCausalLm};
-use lrvd_models::{AutoClassifier, TokenBatch};
+use lrvd_models::{AutoClassifier, TokenBatch, WeightSource};
 
 pub(crate) const LABELS: usize = 2;
 /// Ids from here on are ordinary in both vocabularies.
@@ -37,6 +37,8 @@ pub(crate) enum Backbone {
     Llama,
     /// With its base in bf16.
     NarrowLlama,
+    /// A random `DeBERTa` of width 24.
+    Random,
 }
 
 impl Backbone {
@@ -44,19 +46,15 @@ impl Backbone {
     pub(crate) const WIDE: [Self; 2] = [Self::Deberta, Self::Llama];
 
     fn folder(self) -> PathBuf {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-        root.join(match self {
-            Self::Deberta => "../lrvd-models/tests/golden/train/deberta_lora/base",
-            Self::Llama | Self::NarrowLlama => {
-                "../lrvd-models/tests/golden/llama/explicit_head_dim"
-            }
-        })
+        let is_llama = matches!(self, Self::Llama | Self::NarrowLlama);
+        let folder = if is_llama { "llama/explicit_head_dim" } else { "train/deberta_lora/base" };
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../lrvd-models/tests/golden").join(folder)
     }
 
     fn targets(self) -> TargetModules {
         let names: &[&str] = match self {
-            Self::Deberta => &["query_proj", "key_proj", "value_proj", "output.dense"],
             Self::Llama | Self::NarrowLlama => &["q_proj", "v_proj", "lm_head"],
+            _ => &["query_proj", "key_proj", "value_proj", "output.dense"],
         };
         TargetModules::names(names)
     }
@@ -81,14 +79,16 @@ pub(crate) struct Bench {
     pub(crate) device: Device,
     pub(crate) dtype: DType,
     pub(crate) seed: u64,
+    /// Whether held-out rows are for fits after training.
+    pub(crate) fits_holdout: bool,
     pub(crate) stop: AtomicBool,
 }
 
 impl Bench {
     pub(crate) fn new(backbone: Backbone) -> Self {
         let preset = match backbone {
-            Backbone::Deberta => Preset::ConstantWeight,
             Backbone::Llama | Backbone::NarrowLlama => Preset::ConstantWeightReasoning,
+            _ => Preset::ConstantWeight,
         };
         let config = Config {
             steps: 3,
@@ -111,6 +111,7 @@ impl Bench {
             device: Device::flex(),
             dtype: DType::F32,
             seed: 7,
+            fits_holdout: false,
             stop: AtomicBool::new(false),
         }
     }
@@ -125,11 +126,15 @@ impl Bench {
     }
 
     pub(crate) fn context(&self) -> RunContext<'_> {
+        self.context_of(&self.task)
+    }
+
+    pub(crate) fn context_of<'a>(&'a self, task: &'a PreparedTask) -> RunContext<'a> {
         RunContext {
             config: &self.config,
-            task: &self.task,
+            task,
             seed: self.seed,
-            fits_holdout: false,
+            fits_holdout: self.fits_holdout,
             device: &self.device,
             dtype: self.dtype,
             memory: PeakMemory::unknown(),
@@ -150,6 +155,21 @@ impl Bench {
                 let loaded =
                     DebertaClassifier::from_pretrained(&store, &config, seed, device, dtype);
                 AutoClassifier::Deberta(loaded.unwrap().0)
+            }
+            Backbone::Random => {
+                let text = format!(
+                    r#"{{"model_type": "deberta-v2", "hidden_size": 24, "num_attention_heads": 3,
+                    "num_hidden_layers": 2, "intermediate_size": 48, "vocab_size": 50,
+                    "position_buckets": 8, "max_position_embeddings": 32,
+                    "relative_attention": true, "share_att_key": true,
+                    "pos_att_type": ["p2c", "c2p"], "norm_rel_ebd": "layer_norm",
+                    "position_biased_input": false, "type_vocab_size": 0,
+                    "initializer_range": 0.2, "num_labels": {}}}"#,
+                    self.task.labels
+                );
+                let config = DebertaConfig::parse(text.as_bytes(), &config).unwrap();
+                let mut source = WeightSource::random(NoiseKey::new(5), device, dtype);
+                AutoClassifier::Deberta(DebertaClassifier::load(&mut source, &config))
             }
             Backbone::Llama | Backbone::NarrowLlama => {
                 let narrow = self.backbone == Backbone::NarrowLlama;

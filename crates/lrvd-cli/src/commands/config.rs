@@ -103,11 +103,7 @@ pub(crate) struct TrainingArgument {
 /// Settings from a preset, a file and assignments, for `training` or for what the file says.
 pub(super) fn overrides(from: &SettingsArguments, training: Option<Training>) -> Result<Layers> {
     let preset = from.preset.as_deref().map(preset_named).transpose()?;
-    let mut config = Layers::new(training, preset, from.config.as_deref())?;
-    for assignment in &from.set {
-        config.assign(assignment)?;
-    }
-    Ok(config)
+    Layers::new(training, preset, from.config.as_deref())?.apply(&[], None, &from.set)
 }
 
 fn preset_named(name: &str) -> Result<Preset, UnknownName> {
