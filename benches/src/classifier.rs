@@ -7,8 +7,9 @@ use std::sync::atomic::AtomicBool;
 use burn::tensor::Device;
 use lrvd_bench::adapter::{LoadOptions, Prediction, SavedClassifier};
 use lrvd_bench::data::{Data, Input, load, write_generated};
+use lrvd_bench::method::MethodName;
 use lrvd_bench::progress::Silent;
-use lrvd_bench::settings::{ExperimentConfig, MethodName, Preset};
+use lrvd_bench::settings::{Config, Preset, TargetModules};
 use lrvd_bench::suite::{Profile, Suite};
 use lrvd_bench::task::Task;
 use lrvd_bench::{TrainOptions, train};
@@ -64,7 +65,7 @@ impl Held {
             model: BACKBONE.to_owned(),
             method: MethodName::BAYES_LORA,
             target_rank: None,
-            config: config(live).validate()?,
+            config: config(live).checked()?,
             seed: SEED,
             device: "cpu".to_owned(),
             out: folder.join(format!("last-{live}")),
@@ -116,7 +117,7 @@ impl Held {
 }
 
 /// Settings with adapters on the last `live` layers.
-fn config(live: usize) -> ExperimentConfig {
+fn config(live: usize) -> Config {
     let quick = Profile::Quick.shorten(Suite::Glue, Preset::ConstantWeight.config());
     let layers = [
         "attention.self.query_proj",
@@ -127,8 +128,10 @@ fn config(live: usize) -> ExperimentConfig {
         "output.dense",
     ];
     let of_layer = |i: usize| layers.map(|name| format!("encoder.layer.{i}.{name}"));
-    ExperimentConfig {
-        target_modules: (LAYERS.saturating_sub(live)..LAYERS).flat_map(of_layer).collect(),
+    Config {
+        target_modules: TargetModules::names(
+            (LAYERS.saturating_sub(live)..LAYERS).flat_map(of_layer),
+        ),
         steps: STEPS,
         evaluate_every: STEPS,
         ..quick

@@ -56,15 +56,7 @@ pub fn kind_of(error: &Error) -> Option<Kind> {
     };
     error.chain().find_map(|cause| match cause.downcast_ref() {
         Some(lrvd_burn::Error::Stopped) => Some(Kind::Stopped),
-        Some(lrvd_burn::Error::Other(inner)) => marked(inner.as_ref()),
         _ => marked(cause),
-    })
-}
-
-/// The training loop's form of an error.
-pub(crate) fn train_error(error: Error) -> lrvd_burn::Error {
-    error.downcast().unwrap_or_else(|error| {
-        lrvd_burn::Error::other(error.reallocate_into_boxed_dyn_error_without_backtrace())
     })
 }
 
@@ -75,15 +67,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_kind_is_found_below_context_and_through_the_training_loop() {
+    fn a_kind_is_found_below_context() {
         let marked = || Kind::Input.mark(anyhow!("cause").context("message"));
         assert_eq!(kind_of(&anyhow!("message")), None);
         assert_eq!(format!("{:#}", marked()), "message: cause");
-        for error in [marked(), marked().context("outer"), train_error(marked()).into()] {
+        for error in [marked(), marked().context("outer")] {
             assert_eq!(kind_of(&error), Some(Kind::Input), "{error:#}");
         }
         let stopped = Error::from(lrvd_burn::Error::Stopped);
         assert_eq!(kind_of(&stopped), Some(Kind::Stopped));
-        assert!(matches!(train_error(stopped), lrvd_burn::Error::Stopped));
     }
 }

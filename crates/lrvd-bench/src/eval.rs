@@ -8,13 +8,12 @@ use lrvd_burn::adapter::Extension;
 use lrvd_burn::host::HostAdapter;
 use lrvd_burn::model::AdaptedModel;
 use lrvd_burn::prune::statistics;
-use lrvd_burn::train::{Inputs, Logits, PassWatch};
+use lrvd_burn::train::{Fitting, Inputs, Logits, PassWatch};
 use lrvd_core::energy::{AucRule, Capture, UpdateEnergy, normalised_gap, order_by_statistic};
 use lrvd_core::metrics::{
     BinaryCounts, Binning, DEFAULT_BINS, Predictions, RiskCoverage, Uncertainty, f1_macro,
     log_softmax, mean, mean_probability, pearson, spearman, uncertainty,
 };
-use lrvd_core::noise::{NoiseKey, Stream, permutation};
 use lrvd_models::TokenBatch;
 
 use crate::data::batch::{TokenExamples, TokenisedExample};
@@ -24,15 +23,17 @@ use crate::record::{
     EnergyAuc, EnergyRecord, Metrics, Reliability, SelectiveRecord, SelectiveTarget,
     StatisticRecord,
 };
-use crate::settings::{ExperimentConfig, ValidConfig};
+use crate::settings::Config;
 use crate::task::Metric;
 
 /// What training, fitting and answering need beside the model.
 #[derive(Debug)]
 pub struct RunContext<'a, T = PreparedTask> {
-    pub config: &'a ValidConfig,
+    pub config: &'a Config,
     pub task: &'a T,
     pub seed: u64,
+    /// Whether something is fitted to the held-out rows after training, which then never trains on them.
+    pub fits_holdout: bool,
     pub device: &'a Device,
     pub dtype: DType,
     /// Resident memory since the start of the run.
@@ -55,11 +56,11 @@ impl<'a> RunContext<'a> {
         TokenExamples { examples, pad_id: task.pad_id, labels: task.labels, device, dtype }
     }
 
-    /// `count` training examples, or all if there are fewer, picked by the run's seed and `salt`.
-    pub(crate) fn picked(&self, salt: u64, count: usize) -> Vec<TokenisedExample> {
-        let train = &self.task.train;
-        let key = NoiseKey::new(self.seed ^ salt).on_stream(Stream::DATA);
-        permutation(key, train.len()).into_iter().take(count).map(|i| train[i].clone()).collect()
+    /// What `fit` returns of the run's data.
+    pub fn fitted<T>(&self, fit: impl FnOnce(&Fitting<'_, TokenBatch>) -> T) -> T {
+        let [train, holdout] =
+            [&self.task.train, &self.task.holdout].map(|examples| self.examples(examples));
+        fit(&Fitting { train: &train, holdout: &holdout, inputs: self.inputs(&train) })
     }
 
     /// `examples` to be asked about with this run's draws, by its policy.
@@ -236,7 +237,7 @@ pub fn selective_records(
 /// `removed` are the values that pruned directions had when they went, by module path.
 pub fn statistic_record(
     model: &impl AdaptedModel,
-    config: &ExperimentConfig,
+    config: &Config,
     removed: &BTreeMap<String, Vec<f64>>,
 ) -> Result<Option<StatisticRecord>> {
     let present = statistics(model, config.statistic_options())?;
@@ -263,7 +264,7 @@ pub fn statistic_record(
 /// more; the learned order is by the statistic, or by factor norms where there is no posterior.
 pub fn energy_records(
     model: &impl AdaptedModel,
-    config: &ExperimentConfig,
+    config: &Config,
 ) -> Result<BTreeMap<String, EnergyRecord>> {
     let learned = statistics(model, config.statistic_options())?;
     let mut hosts = Vec::new();

@@ -16,13 +16,14 @@ use crate::data::{Data, Dataset, PreparedTask, QuestionForm, Wording, held_out_r
 use crate::error::Result;
 use crate::io::{JsonLayout, write_json};
 use crate::language::{LanguageReader, LanguageTask};
+use crate::method::MethodName;
 use crate::progress::{Event, ProgressSink};
 use crate::record::RunRecord;
 use crate::run::{
     ADAPTER_DIR, ClassSettings, OutputFolder, Run, RunLabel, RunPlace, TextSettings, TrainSettings,
     TrainTask, check_seed, summary,
 };
-use crate::settings::{CheckpointChoice, MethodName, Training, ValidConfig};
+use crate::settings::{CheckpointChoice, Config, TargetModules, Training};
 
 const LABELS_FILE: &str = "labels.json";
 
@@ -32,7 +33,7 @@ pub struct TrainOptions {
     pub method: MethodName,
     /// Average rank that AdaLoRA ends with; half the initial rank if `None`.
     pub target_rank: Option<usize>,
-    pub config: ValidConfig,
+    pub config: Config,
     pub seed: u64,
     pub device: String,
     pub out: PathBuf,
@@ -157,7 +158,7 @@ impl Folder<'_> {
         for note in notes {
             sink.event(&Event::Note(note));
         }
-        let run = Run::new(settings.start(backbone, &task, device), stop, label, (1, 1))?;
+        let run = Run::new(settings.start(backbone, &task, device), stop, label, (1, 1));
         let begun = run.open(&options.out)?;
         // Whatever can be rejected is rejected by now: nothing was written before.
         out.begin(&value)?;
@@ -172,8 +173,8 @@ impl Folder<'_> {
             layout: JsonLayout::Pretty,
             summary,
         };
-        let record = run.complete(begun, &place, sink, |trained, _, _| {
-            keep::<T>(settings, trained, &adapter).map(Some)
+        let record = run.complete(begun, &place, sink, |trained, finished, _| {
+            keep::<T>(settings, trained, &finished.temperatures, &adapter).map(Some)
         })?;
         Ok(TrainOutcome { record, adapter })
     }
@@ -218,12 +219,11 @@ impl TrainOptions {
     ) -> Result<TrainSettings<ClassSettings>> {
         let architecture = &backbone.architecture;
         // The presets name the layers of an encoder.
-        let experiment = self.config.with(|config| {
-            if config.target_modules == ADAPTER_TARGETS {
-                config.target_modules = architecture.target_modules(&config.target_modules);
-            }
-            config.holdout = config.drawn_share(self.method.can().post_hoc, data.train.rows());
-        })?;
+        let mut experiment = self.config.clone();
+        if experiment.target_modules == TargetModules::names(ADAPTER_TARGETS) {
+            experiment.target_modules = architecture.target_modules(&experiment.target_modules);
+        }
+        experiment.holdout = experiment.drawn_share(self.method.can().post_hoc, data.train.rows());
         let kind = ClassSettings {
             validation_files: data.validation_files(),
             validation_split: data.validation_split,
@@ -241,7 +241,7 @@ impl TrainOptions {
         kind: K,
         data: BTreeMap<String, String>,
         backbone: &Backbone,
-        experiment: ValidConfig,
+        experiment: Config,
     ) -> TrainSettings<K> {
         TrainSettings {
             schema_version: TrainSettings::<K>::SCHEMA,

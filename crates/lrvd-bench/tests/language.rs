@@ -7,8 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use lrvd_bench::adapter::{Generation, OpenOptions, SavedLanguageModel};
 use lrvd_bench::data::{Content, Data, NamedColumns, OwnFiles, Validation, read_texts};
+use lrvd_bench::method::MethodName;
 use lrvd_bench::progress::{Event, ProgressSink, Silent};
-use lrvd_bench::settings::{ConfigOverrides, MethodName, Training};
+use lrvd_bench::settings::{Layers, Training};
 use lrvd_bench::{TrainOptions, train};
 use lrvd_burn::burn::tensor::Device;
 
@@ -44,7 +45,7 @@ fn texts(dir: &Path) -> Data {
 }
 
 fn options(dir: &Path, out: &str, method: MethodName) -> TrainOptions {
-    let mut config = ConfigOverrides::new(Some(Training::Language), None, None).unwrap();
+    let mut config = Layers::new(Some(Training::Language), None, None).unwrap();
     for assignment in [
         &format!("steps={STEPS}"),
         "evaluate_every=5",

@@ -11,8 +11,9 @@ use lrvd_burn::peft::{
 
 use super::description::{Describe, Description};
 use crate::error::Result;
+use crate::method::Temperatures;
 use crate::run::{RunState, TrainSettings, TrainTask, reported};
-use crate::settings::ExperimentConfig;
+use crate::settings::Config;
 
 pub(crate) const CARD_FILE: &str = "README.md";
 
@@ -28,17 +29,17 @@ pub struct AdapterFiles {
 pub(crate) fn keep<T: TrainTask>(
     settings: &TrainSettings<T::Kind>,
     trained: RunState<T>,
+    temperatures: &Temperatures,
     folder: &Path,
 ) -> Result<()>
 where
     TrainSettings<T::Kind>: Describe,
 {
     let (config, kl_weight) = (&settings.experiment, trained.kl_weight());
-    let temperatures = T::temperatures(&trained.method);
     let (model, which, step) = reported(trained.state, config.checkpoint);
     let mut description = settings.description(step, which);
     if let Description::Classifier(info) = &mut description {
-        info.temperatures = temperatures;
+        info.temperatures.clone_from(&temperatures.0);
     }
     AdapterFiles::of(&model, config, kl_weight, description)?
         .write(folder, ExportLayout::Ragged)?;
@@ -54,7 +55,7 @@ impl AdapterFiles {
     /// random as a trained one is new.
     pub(super) fn of(
         model: &impl AdaptedModel,
-        config: &ExperimentConfig,
+        config: &Config,
         kl_weight: f64,
         mut description: Description,
     ) -> Result<Self> {
@@ -77,7 +78,8 @@ impl AdapterFiles {
                 initial_rank = slot.initial_rank;
             }
         });
-        let targets = TargetModules::Names(config.target_modules.clone());
+        // The export lists the paths.
+        let targets = TargetModules::AllLinear;
         let template = if diagonal {
             let adalora = AdaLoraConfig { init_r: initial_rank, ..AdaLoraConfig::default() };
             PeftConfig::adalora(adalora, config.lora_alpha, targets)

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{anyhow, bail};
 use burn::tensor::Device;
-use lrvd_burn::train::{RankPolicy as _, latest_checkpoint, load_checkpoint};
+use lrvd_burn::train::{Method as _, latest_checkpoint, load_checkpoint};
 
 use super::PEFT_CONFIG;
 use super::description::{BaseInfo, ClassifierInfo, Describe, Description, RunInfo, SCHEMA};

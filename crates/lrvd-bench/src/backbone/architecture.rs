@@ -3,7 +3,6 @@
 use std::path::Path;
 
 use anyhow::{anyhow, bail};
-use lrvd_burn::model::AdapterTargets;
 use lrvd_core::baselines::LayerShape;
 use lrvd_models::deberta::{ADAPTER_TARGETS, DebertaConfig};
 use lrvd_models::llama::gguf::GgufModel;
@@ -18,7 +17,7 @@ use crate::data::{
 };
 use crate::error::Result;
 use crate::io::read_json;
-use crate::settings::WordingSettings;
+use crate::settings::{TargetModules, WordingSettings};
 use crate::task::{Goal, Task};
 
 /// Every linear layer of a language model, by the end of the path.
@@ -101,15 +100,17 @@ impl Architecture {
     }
 
     /// `targets`, unless all of them are names of the other kind of model: then what is usual for this one.
-    pub(crate) fn target_modules(&self, targets: &[String]) -> Vec<String> {
+    pub(crate) fn target_modules(&self, targets: &TargetModules) -> TargetModules {
         let (own, other): (&[&str], &[&str]) = match self {
             Self::Deberta(_) => (&ADAPTER_TARGETS, &LLAMA_LAYERS),
             Self::Llama(_) => (&LLAMA_TARGETS, &ADAPTER_TARGETS),
         };
-        if !targets.is_empty() && targets.iter().all(|name| other.contains(&name.as_str())) {
-            own.iter().map(ToString::to_string).collect()
-        } else {
-            targets.to_vec()
+        let foreign = |name: &String| other.contains(&name.as_str());
+        match targets {
+            TargetModules::Names(names) if !names.is_empty() && names.iter().all(foreign) => {
+                TargetModules::names(own)
+            }
+            _ => targets.clone(),
         }
     }
 
@@ -244,8 +245,8 @@ impl Architecture {
         }
     }
 
-    /// Shapes of the layers whose path ends in one of `targets`.
-    pub(crate) fn adapted_layers(&self, targets: &[String]) -> Vec<LayerShape> {
+    /// Shapes of the layers that `targets` mean.
+    pub(crate) fn adapted_layers(&self, targets: &TargetModules) -> Vec<LayerShape> {
         let (n, _) = self.depth_and_width();
         let all: Vec<(&str, usize, usize, usize)> = match self {
             Self::Deberta(c) => {
@@ -275,7 +276,7 @@ impl Architecture {
                 ]
             }
         };
-        let targets = AdapterTargets::Names(targets.to_vec());
+        let targets = targets.layers();
         all.into_iter()
             .filter(|(name, ..)| targets.select(name))
             .flat_map(|(_, d_input, d_output, layers)| {
@@ -300,12 +301,12 @@ mod tests {
     fn the_published_models_have_their_published_sizes() {
         let llama = Architecture::llama_2_7b().unwrap();
         assert_eq!(llama.parameters(), 6_738_415_616);
-        let targets = llama.target_modules(&ADAPTER_TARGETS.map(str::to_owned));
+        let targets = llama.target_modules(&TargetModules::names(ADAPTER_TARGETS));
         let layers = llama.adapted_layers(&targets);
         assert_eq!(layers.len(), 65);
         assert_eq!(CountedMethod::Lora.parameter_count(&layers, 8), 4_483_072);
         let deberta = Architecture::deberta_v3_base().unwrap();
-        let layers = deberta.adapted_layers(&ADAPTER_TARGETS.map(str::to_owned));
+        let layers = deberta.adapted_layers(&TargetModules::names(ADAPTER_TARGETS));
         assert_eq!(layers.len(), 72);
         assert_eq!(CountedMethod::Lora.parameter_count(&layers, 8), 1_327_104);
     }

@@ -10,7 +10,7 @@ use super::encode::{EncodedText, LanguageReader};
 use crate::data::batch::picked;
 use crate::data::{TextRow, TextSet};
 use crate::error::{Burn, Result};
-use crate::settings::ExperimentConfig;
+use crate::settings::Config;
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LanguageTask {
@@ -31,7 +31,7 @@ impl LanguageTask {
     pub(crate) fn new(
         mut data: TextSet,
         reader: &LanguageReader<'_>,
-        config: &ExperimentConfig,
+        config: &Config,
     ) -> Result<Self> {
         let max_length = config.max_length;
         let mut notes = std::mem::take(&mut data.notes);

@@ -25,20 +25,20 @@ use lrvd_core::schedule::KlSchedule;
 use super::RankRequest;
 use super::setup::rate_to_reach;
 use crate::error::Result;
-use crate::settings::{ArdSettings, ExperimentConfig, KlWeight, RankSearchSettings};
+use crate::settings::{ArdSettings, Config, KlWeight, RankSearchSettings};
 
 /// LoRA at the rank asked for, with the scaling `c` of the settings' rank.
-pub(super) fn lora(config: &ExperimentConfig, request: RankRequest) -> Lora {
-    Lora {
+pub(super) fn lora(config: &Config, request: RankRequest) -> Result<Lora> {
+    Ok(Lora {
         rank: request.rank(config),
         lora_alpha: request.lora_alpha(config),
         dropout: config.adapter_dropout,
         b_bound: config.lora_b_bound,
-    }
+    })
 }
 
 /// AdaLoRA with the rank asked for as its average target.
-pub(super) fn adalora(config: &ExperimentConfig, request: RankRequest) -> Result<AdaLora> {
+pub(super) fn adalora(config: &Config, request: RankRequest) -> Result<AdaLora> {
     let steps = |share: f64| config.share(share) as u32;
     let schedule = AdaLoraConfig {
         init_r: config.initial_rank,
@@ -55,28 +55,44 @@ pub(super) fn adalora(config: &ExperimentConfig, request: RankRequest) -> Result
     Ok(AdaLora::new(schedule, alpha, dropout, config.adalora.placement)?)
 }
 
-/// `BayesLoRA` (`bayeslora`), or the variant of it that is called `key`.
-pub(super) fn variant(key: &str, config: &ExperimentConfig) -> Result<BayesLora> {
+/// `BayesLoRA`. Its rank is that of the settings.
+pub(super) fn bayes_lora(config: &Config, _rank: RankRequest) -> Result<BayesLora> {
+    built(config)
+}
+
+/// Without prunes there is no search either.
+pub(super) fn fixed(config: &Config, _rank: RankRequest) -> Result<BayesLora> {
     let mut config = config.clone();
-    match key {
-        // Without prunes there is no search either.
-        "bayeslora-fixed" => {
-            config.prune.end = 0.0;
-            if config.kl_weight == KlWeight::Auto {
-                config.kl_weight = KlWeight::Fixed(UNPRUNED_SHARE);
-            }
-        }
-        "lrvd-nts" => noise_to_signal(&mut config)?,
-        "lrvd-element" => config.family = VariationalFamily::ElementVariance,
-        "lrvd-a-only" => config.family = VariationalFamily::AsymRankVariance,
-        "lrvd-ard" => {
-            let ArdSettings { scales, hyper } = config.methods.lrvd_ard;
-            config.family = VariationalFamily::RankVariance;
-            config.prior = Prior::Ard { scales, hyper };
-        }
-        _ => {}
+    config.prune.end = 0.0;
+    if config.kl_weight == KlWeight::Auto {
+        config.kl_weight = KlWeight::Fixed(UNPRUNED_SHARE);
     }
-    let config = config.validate()?;
+    built(&config)
+}
+
+pub(super) fn nts(config: &Config, _rank: RankRequest) -> Result<BayesLora> {
+    built(&noise_to_signal(config.clone())?)
+}
+
+pub(super) fn element(config: &Config, _rank: RankRequest) -> Result<BayesLora> {
+    built(&of_family(config, VariationalFamily::ElementVariance))
+}
+
+pub(super) fn a_only(config: &Config, _rank: RankRequest) -> Result<BayesLora> {
+    built(&of_family(config, VariationalFamily::AsymRankVariance))
+}
+
+pub(super) fn ard(config: &Config, _rank: RankRequest) -> Result<BayesLora> {
+    let ArdSettings { scales, hyper } = config.methods.lrvd_ard;
+    let prior = Prior::Ard { scales, hyper };
+    built(&Config { prior, ..of_family(config, VariationalFamily::RankVariance) })
+}
+
+fn of_family(config: &Config, family: VariationalFamily) -> Config {
+    Config { family, ..config.clone() }
+}
+
+fn built(config: &Config) -> Result<BayesLora> {
     let rule = PruneRule::new(config.prune.log_alpha_threshold, config.prune.min_rank)?;
     let (kl, search, noise_rate_factor) = match config.kl_weight {
         KlWeight::Fixed(weight) => {
@@ -85,7 +101,7 @@ pub(super) fn variant(key: &str, config: &ExperimentConfig) -> Result<BayesLora>
             (KlSchedule::linear_warmup(weight, warmup)?, None, factor)
         }
         KlWeight::Auto => {
-            let (search, factor) = search(&config)?;
+            let (search, factor) = search(config)?;
             (KlSchedule::default(), Some(search), factor)
         }
     };
@@ -119,7 +135,7 @@ pub(super) fn variant(key: &str, config: &ExperimentConfig) -> Result<BayesLora>
 
 /// The search of an automatic weight, and the rate of its noise as a multiple of the means': at least what takes it in the
 /// refinement from `log_alpha` to as far beyond 0.
-fn search(config: &ExperimentConfig) -> Result<(RankSearch, f64)> {
+fn search(config: &Config) -> Result<(RankSearch, f64)> {
     let RankSearchSettings { margin, refine, rate, log_alpha, .. } = config.rank_search;
     let refine_steps = if refine > 0.0 { config.share(refine).max(1) } else { 0 };
     let min_rank = config.prune.min_rank;
@@ -137,21 +153,22 @@ const UNPRUNED_SHARE: f64 = 0.01;
 /// The rate of `ln α` that suits runs of the published length.
 const NOISE_RATE: f64 = 2e-2;
 
-fn noise_to_signal(config: &mut ExperimentConfig) -> Result<()> {
+fn noise_to_signal(mut config: Config) -> Result<Config> {
     let settings = config.methods.lrvd_nts;
     let rate = match settings.learning_rate {
         Some(rate) => rate,
-        None => noise_rate(config, settings.initial)?,
+        None => noise_rate(&config, settings.initial)?,
     };
     config.family = VariationalFamily::NoiseToSignal;
     config.prior = Prior::LogUniform;
     config.log_variance.initial = settings.initial;
     config.log_variance.learning_rate_factor = rate / config.learning_rate;
-    Ok(())
+    // A means' rate of nearly 0 has no factor.
+    config.checked()
 }
 
 /// `max(0.02, |threshold − initial| / Σ_t factor(t))`: a slower one could not reach the threshold within the run.
-fn noise_rate(config: &ExperimentConfig, initial: f64) -> Result<f64> {
+fn noise_rate(config: &Config, initial: f64) -> Result<f64> {
     let distance = (config.prune.log_alpha_threshold - initial).abs();
     Ok(rate_to_reach(config, distance)?.max(NOISE_RATE))
 }
@@ -165,8 +182,8 @@ mod tests {
 
     #[test]
     fn an_automatic_weight_searches_and_its_noise_can_cross_the_threshold() {
-        let config = ExperimentConfig { steps: 400, ..Preset::Default.config() };
-        let method = variant("bayeslora", &config).unwrap();
+        let config = Config { steps: 400, ..Preset::Default.config() };
+        let method = bayes_lora(&config, RankRequest::Initial).unwrap();
         let search = method.search.unwrap();
         assert_eq!((search.margin, search.refine_steps, search.refine_rate), (0.01, 40, 0.1));
         assert_eq!((method.noise, method.log_alpha, method.phase), (0.01, -4.0, Phase::Whole));
@@ -175,10 +192,13 @@ mod tests {
         let expected = 8.0 / (1e-4 * reach);
         let found = method.noise_rate_factor;
         assert!((found / expected - 1.0).abs() < 1e-6, "{found} {expected}");
-        let fixed = variant("bayeslora-fixed", &config).unwrap();
+        let fixed = fixed(&config, RankRequest::Initial).unwrap();
         assert!(fixed.search.is_none() && fixed.kl.weight(39) == 0.01);
-        let short = ExperimentConfig { steps: 2, ..config };
-        assert_eq!(variant("bayeslora", &short).unwrap().search.unwrap().refine_steps, 1);
+        let short = Config { steps: 2, ..config };
+        assert_eq!(
+            bayes_lora(&short, RankRequest::Initial).unwrap().search.unwrap().refine_steps,
+            1
+        );
     }
 
     #[test]
@@ -186,11 +206,10 @@ mod tests {
         let long = Preset::ConstantWeightReasoning.config();
         assert_eq!(noise_rate(&long, -4.0).unwrap(), NOISE_RATE);
         // Without warm-up the factors of 100 steps are 1, 0.99, …, 0.01: they sum to 50.5.
-        let short = ExperimentConfig { steps: 100, warmup_ratio: 0.0, ..long };
+        let short = Config { steps: 100, warmup_ratio: 0.0, ..long };
         let rate = noise_rate(&short, -4.0).unwrap();
         assert!((rate - 8.0 / 50.5).abs() < 1e-12, "{rate}");
-        let mut changed = short.clone();
-        noise_to_signal(&mut changed).unwrap();
+        let changed = noise_to_signal(short).unwrap();
         let factor = changed.log_variance.learning_rate_factor;
         assert!((factor * changed.learning_rate - rate).abs() < 1e-12);
     }

@@ -6,9 +6,7 @@ use lrvd_burn::adapter::{AdaptedLinear, AdapterConfig, AdapterKind, ContextDiver
 use lrvd_burn::model::{AdapterTargets, attach_adapters, observe, total_over_adapters};
 use lrvd_burn::optimizer::{NamedGradients, ParameterGroups};
 use lrvd_burn::sampling::{DrawPer, Pass, Scheme};
-use lrvd_burn::train::{
-    Attach, Logits, Predict, RankChange, RankPolicy, Regularise, StepSizes, StepState, Terms,
-};
+use lrvd_burn::train::{Logits, Method, RankChange, StepSizes, StepState, Terms};
 use lrvd_core::baselines::{ElementReduction, KlDirection, MinibatchWeight, ScaleMixture};
 use lrvd_core::noise::NoiseKey;
 use lrvd_models::AutoClassifier;
@@ -16,11 +14,11 @@ use lrvd_models::AutoClassifier;
 use super::setup::{
     KlCycle, NoisyRates, Owned, PUBLISHED_STEPS, SecondOptimizer, adapter, rate_to_reach,
 };
-use super::{Inputs, PostHoc, RankRequest};
+use super::{Inputs, RankRequest};
 use crate::error::{Burn, Result};
 use crate::settings::{
-    BbbPrior, BbbSettings, BbbWeight, BlobSettings, CLoraSettings, ExperimentConfig,
-    KlDirectionSetting, MixtureSettings,
+    BbbPrior, BbbSettings, BbbWeight, BlobSettings, CLoraSettings, Config, KlDirectionSetting,
+    MixtureSettings,
 };
 
 /// Bayes by backprop: a Gaussian for every entry of the factors.
@@ -52,11 +50,15 @@ pub(super) struct Bbb {
 }
 
 impl Bbb {
-    pub(super) fn new(
-        config: &ExperimentConfig,
-        request: RankRequest,
-        settings: BbbSettings,
-    ) -> Result<Self> {
+    pub(super) fn on_both(config: &Config, request: RankRequest) -> Result<Self> {
+        Self::new(config, request, config.methods.bbb)
+    }
+
+    pub(super) fn on_a(config: &Config, request: RankRequest) -> Result<Self> {
+        Self::new(config, request, config.methods.bbb_a)
+    }
+
+    fn new(config: &Config, request: RankRequest, settings: BbbSettings) -> Result<Self> {
         let BbbSettings { both, rho, rho_std, mean_std, mixture, .. } = settings;
         let kind = AdapterKind::BayesByBackprop { both, rho, rho_std, mean_std };
         let rho_rate = match settings.rho_learning_rate {
@@ -97,7 +99,7 @@ impl Bbb {
     }
 }
 
-impl Attach<AutoClassifier> for Bbb {
+impl Method<AutoClassifier> for Bbb {
     fn adapter(&self) -> AdapterConfig {
         self.adapter
     }
@@ -105,9 +107,7 @@ impl Attach<AutoClassifier> for Bbb {
     fn groups(&self, settings: &ParameterGroups) -> ParameterGroups {
         self.rates.groups(settings)
     }
-}
 
-impl Regularise<AutoClassifier> for Bbb {
     fn scheme(&self) -> Scheme {
         Scheme::Weights(DrawPer::Batch)
     }
@@ -117,10 +117,6 @@ impl Regularise<AutoClassifier> for Bbb {
         Ok(Terms::kl(kl, self.weight(sizes)?))
     }
 }
-
-impl RankPolicy<AutoClassifier> for Bbb {}
-impl Predict<AutoClassifier> for Bbb {}
-impl PostHoc for Bbb {}
 
 /// BLoB: noise on the entries of A, two optimisers.
 ///
@@ -146,7 +142,7 @@ pub(super) struct Blob {
 }
 
 impl Blob {
-    pub(super) fn new(config: &ExperimentConfig, request: RankRequest) -> Self {
+    pub(super) fn new(config: &Config, request: RankRequest) -> Result<Self> {
         let BlobSettings {
             epsilon,
             prior_std,
@@ -159,11 +155,11 @@ impl Blob {
         let cycle = KlCycle::new(config, gamma, PUBLISHED_STEPS);
         let second = SecondOptimizer::new(kl_learning_rate, optimizers);
         let rates = NoisyRates::new(config, config.learning_rate * noise_rate_factor);
-        Self { adapter, prior_std, cycle, second, rates }
+        Ok(Self { adapter, prior_std, cycle, second, rates })
     }
 }
 
-impl Attach<AutoClassifier> for Blob {
+impl Method<AutoClassifier> for Blob {
     fn adapter(&self) -> AdapterConfig {
         self.adapter
     }
@@ -171,15 +167,11 @@ impl Attach<AutoClassifier> for Blob {
     fn groups(&self, settings: &ParameterGroups) -> ParameterGroups {
         self.rates.groups(settings)
     }
-}
 
-impl Regularise<AutoClassifier> for Blob {
     fn scheme(&self) -> Scheme {
         Scheme::FLIPOUT
     }
-}
 
-impl RankPolicy<AutoClassifier> for Blob {
     fn before_update(&mut self, state: StepState<'_, AutoClassifier>) -> Burn<Option<RankChange>> {
         self.second.before_update(state);
         Ok(None)
@@ -192,15 +184,11 @@ impl RankPolicy<AutoClassifier> for Blob {
         })?;
         Ok(None)
     }
-}
 
-impl Predict<AutoClassifier> for Blob {
     fn predict(&self, model: &AutoClassifier, inputs: &Inputs<'_>, draws: usize) -> Burn<Logits> {
         inputs.predict_by(Scheme::FLIPOUT, model, draws)
     }
 }
-
-impl PostHoc for Blob {}
 
 /// Published rate of the second optimiser for Llama-2, in the coded direction.
 const PUBLISHED_RATE: f64 = 0.1;
@@ -232,7 +220,7 @@ pub(super) struct ScalaBl {
 }
 
 impl ScalaBl {
-    pub(super) fn new(config: &ExperimentConfig, request: RankRequest) -> Self {
+    pub(super) fn new(config: &Config, request: RankRequest) -> Result<Self> {
         let settings = config.methods.scalabl;
         let kind = AdapterKind::ScalaBl { epsilon: settings.epsilon };
         let adapter = adapter(config, kind, request);
@@ -244,11 +232,11 @@ impl ScalaBl {
         let rate = settings.kl_learning_rate.unwrap_or(rate);
         let second = SecondOptimizer::new(rate, settings.optimizers);
         let rates = NoisyRates::new(config, config.learning_rate * settings.noise_rate_factor);
-        Self { adapter, direction, cycle, second, rates }
+        Ok(Self { adapter, direction, cycle, second, rates })
     }
 }
 
-impl Attach<AutoClassifier> for ScalaBl {
+impl Method<AutoClassifier> for ScalaBl {
     fn adapter(&self) -> AdapterConfig {
         self.adapter
     }
@@ -256,15 +244,11 @@ impl Attach<AutoClassifier> for ScalaBl {
     fn groups(&self, settings: &ParameterGroups) -> ParameterGroups {
         self.rates.groups(settings)
     }
-}
 
-impl Regularise<AutoClassifier> for ScalaBl {
     fn scheme(&self) -> Scheme {
         Scheme::Weights(DrawPer::Batch)
     }
-}
 
-impl RankPolicy<AutoClassifier> for ScalaBl {
     fn before_update(&mut self, state: StepState<'_, AutoClassifier>) -> Burn<Option<RankChange>> {
         self.second.before_update(state);
         Ok(None)
@@ -278,9 +262,6 @@ impl RankPolicy<AutoClassifier> for ScalaBl {
         Ok(None)
     }
 }
-
-impl Predict<AutoClassifier> for ScalaBl {}
-impl PostHoc for ScalaBl {}
 
 /// Steps of the longest published run.
 const C_LORA_STEPS: usize = 2000;
@@ -310,18 +291,18 @@ pub(super) struct CLora {
 }
 
 impl CLora {
-    pub(super) fn new(config: &ExperimentConfig, request: RankRequest) -> Self {
+    pub(super) fn new(config: &Config, request: RankRequest) -> Result<Self> {
         let CLoraSettings { hidden, prior_std, kl_weight, gamma, learning_rate } =
             config.methods.c_lora;
         let adapter = adapter(config, AdapterKind::CLora { hidden }, request);
         let cycle = KlCycle::new(config, gamma, C_LORA_STEPS);
         let second = SecondOptimizer::new(learning_rate, Owned::Context);
         let observer = Observer::of_divergences(prior_std);
-        Self { adapter, kl_weight, cycle, second, observer }
+        Ok(Self { adapter, kl_weight, cycle, second, observer })
     }
 }
 
-impl Attach<AutoClassifier> for CLora {
+impl Method<AutoClassifier> for CLora {
     fn adapter(&self) -> AdapterConfig {
         self.adapter
     }
@@ -336,9 +317,7 @@ impl Attach<AutoClassifier> for CLora {
         observe(model, Some(&self.observer));
         Ok(())
     }
-}
 
-impl Regularise<AutoClassifier> for CLora {
     fn scheme(&self) -> Scheme {
         // Noise for every token.
         Scheme::FLIPOUT
@@ -356,9 +335,7 @@ impl Regularise<AutoClassifier> for CLora {
         let weight = weight * self.kl_weight * share / modules.len().max(1) as f64;
         Ok(Terms::kl(kl, weight))
     }
-}
 
-impl RankPolicy<AutoClassifier> for CLora {
     fn before_update(&mut self, state: StepState<'_, AutoClassifier>) -> Burn<Option<RankChange>> {
         // Divergences of further micro-batches keep their graphs until they are taken.
         drop(self.observer.take_divergences());
@@ -374,14 +351,10 @@ impl RankPolicy<AutoClassifier> for CLora {
     fn compact(&self, model: &mut AutoClassifier) {
         observe(model, None);
     }
-}
 
-impl Predict<AutoClassifier> for CLora {
     fn predict(&self, model: &AutoClassifier, inputs: &Inputs<'_>, draws: usize) -> Burn<Logits> {
         let mut unobserved = model.clone();
         observe(&mut unobserved, None);
         inputs.predict_by(Scheme::FLIPOUT, &unobserved, draws)
     }
 }
-
-impl PostHoc for CLora {}

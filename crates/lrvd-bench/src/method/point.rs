@@ -4,13 +4,13 @@ use lrvd_burn::adapter::{AdapterConfig, AdapterKind};
 use lrvd_burn::model::total_over_adapters;
 use lrvd_burn::optimizer::ParameterGroups;
 use lrvd_burn::sampling::Pass;
-use lrvd_burn::train::{Attach, Logits, Predict, RankPolicy, Regularise, StepSizes, Terms};
+use lrvd_burn::train::{Logits, Method, StepSizes, Terms};
 use lrvd_models::AutoClassifier;
 
 use super::setup::{adapter, rate_to_reach};
-use super::{Inputs, PostHoc, RankRequest};
+use super::{Inputs, RankRequest};
 use crate::error::{Burn, Result};
-use crate::settings::{ExperimentConfig, LoraEnsembleSettings, MapSettings};
+use crate::settings::{Config, LoraEnsembleSettings, MapSettings};
 
 /// MAP: maximum likelihood with a Gaussian prior on the adapter, or what is called so.
 ///
@@ -35,7 +35,7 @@ pub(super) struct Map {
 }
 
 impl Map {
-    pub(super) fn new(config: &ExperimentConfig, request: RankRequest) -> Result<Self> {
+    pub(super) fn new(config: &Config, request: RankRequest) -> Result<Self> {
         let kind = AdapterKind::Lora { b_bound: config.lora_b_bound };
         let settings = config.methods.map;
         let weight_decay = match settings.weight_decay {
@@ -50,7 +50,7 @@ impl Map {
     }
 }
 
-impl Attach<AutoClassifier> for Map {
+impl Method<AutoClassifier> for Map {
     fn adapter(&self) -> AdapterConfig {
         self.adapter
     }
@@ -60,9 +60,7 @@ impl Attach<AutoClassifier> for Map {
         groups.adapter.weight_decay = self.weight_decay;
         groups
     }
-}
 
-impl Regularise<AutoClassifier> for Map {
     fn terms(&self, model: &AutoClassifier, _pass: &Pass, sizes: StepSizes) -> Burn<Terms> {
         if !self.settings.l2_in_loss {
             return Ok(Terms::none());
@@ -75,10 +73,6 @@ impl Regularise<AutoClassifier> for Map {
         Ok(Terms::penalty(squares.map(|squares| squares.mul_scalar(weight))))
     }
 }
-
-impl RankPolicy<AutoClassifier> for Map {}
-impl Predict<AutoClassifier> for Map {}
-impl PostHoc for Map {}
 
 /// MC dropout: dropout that stays on.
 ///
@@ -93,29 +87,22 @@ pub(super) struct McDropout {
 }
 
 impl McDropout {
-    pub(super) fn new(config: &ExperimentConfig, request: RankRequest) -> Self {
+    pub(super) fn new(config: &Config, request: RankRequest) -> Result<Self> {
         let dropout = config.methods.mcd.dropout;
         let kind = AdapterKind::Lora { b_bound: config.lora_b_bound };
-        Self { adapter: AdapterConfig { dropout, ..adapter(config, kind, request) } }
+        Ok(Self { adapter: AdapterConfig { dropout, ..adapter(config, kind, request) } })
     }
 }
 
-impl Attach<AutoClassifier> for McDropout {
+impl Method<AutoClassifier> for McDropout {
     fn adapter(&self) -> AdapterConfig {
         self.adapter
     }
-}
 
-impl Regularise<AutoClassifier> for McDropout {}
-impl RankPolicy<AutoClassifier> for McDropout {}
-
-impl Predict<AutoClassifier> for McDropout {
     fn predict(&self, model: &AutoClassifier, inputs: &Inputs<'_>, draws: usize) -> Burn<Logits> {
         inputs.predict_with(model, draws, |key| Pass::mean().with_adapter_dropout(key))
     }
 }
-
-impl PostHoc for McDropout {}
 
 /// LoRA-Ensemble: several adapters on one backbone, trained and asked in one batched pass.
 ///
@@ -135,17 +122,17 @@ pub(super) struct LoraEnsemble {
 }
 
 impl LoraEnsemble {
-    pub(super) fn new(config: &ExperimentConfig, request: RankRequest) -> Self {
+    pub(super) fn new(config: &Config, request: RankRequest) -> Result<Self> {
         let LoraEnsembleSettings { members, gain, learning_rate } = config.methods.lora_ensemble;
         let kind = AdapterKind::LoraEnsemble { members, gain };
         let adapter = adapter(config, kind, request);
         // `c = lora_alpha / rank` is 1.
         let adapter = AdapterConfig { lora_alpha: adapter.rank as f64, ..adapter };
-        Self { adapter, learning_rate }
+        Ok(Self { adapter, learning_rate })
     }
 }
 
-impl Attach<AutoClassifier> for LoraEnsemble {
+impl Method<AutoClassifier> for LoraEnsemble {
     fn adapter(&self) -> AdapterConfig {
         self.adapter
     }
@@ -155,15 +142,8 @@ impl Attach<AutoClassifier> for LoraEnsemble {
         groups.adapter.learning_rate = self.learning_rate;
         groups
     }
-}
 
-impl Regularise<AutoClassifier> for LoraEnsemble {}
-impl RankPolicy<AutoClassifier> for LoraEnsemble {}
-
-impl Predict<AutoClassifier> for LoraEnsemble {
     fn predict(&self, model: &AutoClassifier, inputs: &Inputs<'_>, _draws: usize) -> Burn<Logits> {
         inputs.logits(model, &Pass::mean())
     }
 }
-
-impl PostHoc for LoraEnsemble {}

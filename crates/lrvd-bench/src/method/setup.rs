@@ -14,14 +14,10 @@ use lrvd_models::AutoClassifier;
 
 use super::RankRequest;
 use crate::error::{Burn, Result};
-use crate::settings::{ExperimentConfig, LastBatch, Optimizers};
+use crate::settings::{Config, LastBatch, Optimizers};
 
 /// The adapter of `kind` with the experiment's scaling and dropout, at the rank asked for.
-pub(super) fn adapter(
-    config: &ExperimentConfig,
-    kind: AdapterKind,
-    request: RankRequest,
-) -> AdapterConfig {
+pub(super) fn adapter(config: &Config, kind: AdapterKind, request: RankRequest) -> AdapterConfig {
     AdapterConfig {
         kind,
         rank: request.rank(config),
@@ -32,7 +28,7 @@ pub(super) fn adapter(
 
 /// The peak rate at which a parameter under `AdamW`, which moves by at most its rate a step, can just go `distance` in the
 /// run; 0 in a run whose every rate is 0.
-pub(super) fn rate_to_reach(config: &ExperimentConfig, distance: f64) -> Result<f64> {
+pub(super) fn rate_to_reach(config: &Config, distance: f64) -> Result<f64> {
     let schedule = config.training(0).check()?.schedule();
     let reach: f64 = (0..config.steps as u32).map(|step| schedule.factor(step)).sum();
     Ok(if reach > 0.0 { distance / reach } else { 0.0 })
@@ -46,7 +42,7 @@ pub(super) struct NoisyRates {
 }
 
 impl NoisyRates {
-    pub(super) fn new(config: &ExperimentConfig, noise: f64) -> Self {
+    pub(super) fn new(config: &Config, noise: f64) -> Self {
         Self { weight_decay: config.adapter_weight_decay, noise }
     }
 
@@ -88,8 +84,8 @@ const RAMP: usize = 10;
 
 impl KlCycle {
     /// The cycle of an experiment's batches, where published runs have `published` steps.
-    pub(super) fn new(config: &ExperimentConfig, gamma: Option<f64>, published: usize) -> Self {
-        let ExperimentConfig { batch_size, last_batch, steps, .. } = *config;
+    pub(super) fn new(config: &Config, gamma: Option<f64>, published: usize) -> Self {
+        let Config { batch_size, last_batch, steps, .. } = *config;
         Self { gamma, batch_size: batch_size.max(1), last_batch, steps, published }
     }
 
@@ -252,8 +248,7 @@ mod tests {
     use crate::settings::Preset;
 
     fn cycle(gamma: Option<f64>, last_batch: LastBatch) -> KlCycle {
-        let config =
-            ExperimentConfig { batch_size: 4, last_batch, ..Preset::DefaultReasoning.config() };
+        let config = Config { batch_size: 4, last_batch, ..Preset::DefaultReasoning.config() };
         KlCycle::new(&config, gamma, PUBLISHED_STEPS)
     }
 
@@ -281,8 +276,7 @@ mod tests {
     #[test]
     fn a_shorter_run_has_as_many_cycles_and_none_without_a_divergence() {
         let of = |steps: usize| {
-            let config =
-                ExperimentConfig { batch_size: 4, steps, ..Preset::DefaultReasoning.config() };
+            let config = Config { batch_size: 4, steps, ..Preset::DefaultReasoning.config() };
             KlCycle::new(&config, Some(GAMMA), PUBLISHED_STEPS)
         };
         // 316 of 5000 steps, published; the same share of 1000; the ramp alone; no more than the run.
@@ -303,7 +297,7 @@ mod tests {
         for gamma in [0.0, -1.0, f64::INFINITY, f64::NAN] {
             let mut config = Preset::ConstantWeight.config();
             config.methods.blob.gamma = Some(gamma);
-            assert!(config.validate().is_err());
+            assert!(config.checked().is_err());
         }
         assert!(cycle(Some(GAMMA), LastBatch::Drop).weight(0, 3).is_err());
     }

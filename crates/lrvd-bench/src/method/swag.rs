@@ -29,19 +29,16 @@ use lrvd_burn::host::values;
 use lrvd_burn::model::AdaptedModel;
 use lrvd_burn::parameters::{NamedParameterMut, Role};
 use lrvd_burn::sampling::Pass;
-use lrvd_burn::train::{
-    Attach, DrawSeed, Logits, MethodState, Predict, RankChange, RankPolicy, Regularise, StepState,
-};
+use lrvd_burn::train::{DrawSeed, Logits, Method, MethodState, RankChange, StepState};
 use lrvd_core::baselines::Swag as Moments;
 use lrvd_core::noise::{NoiseKey, Stream, fill_normal_f64, module_id};
 use lrvd_models::AutoClassifier;
 use serde_json::{Value, json};
 
 use super::setup::adapter;
-use super::{Inputs, PostHoc, RankRequest};
+use super::{Fitting, Inputs, RankRequest};
 use crate::error::{Burn, Result};
-use crate::eval::RunContext;
-use crate::settings::{ExperimentConfig, SwagSettings};
+use crate::settings::{Config, SwagSettings};
 
 /// Fields of the moments that are lists, as they are stored.
 const LISTS: [&str; 3] = ["mean", "second_moment", "deviations"];
@@ -58,7 +55,7 @@ pub(super) struct Swag {
 }
 
 impl Swag {
-    pub(super) fn new(config: &ExperimentConfig, request: RankRequest) -> Result<Self> {
+    pub(super) fn new(config: &Config, request: RankRequest) -> Result<Self> {
         let settings = config.methods.swag;
         let tail = (config.share(settings.start), config.share(settings.every).max(1));
         let collections = config.steps.saturating_sub(tail.0) / tail.1;
@@ -135,22 +132,18 @@ fn set(p: NamedParameterMut<'_>, values: Vec<f64>) {
     }
 }
 
-impl Attach<AutoClassifier> for Swag {
+impl Method<AutoClassifier> for Swag {
     fn adapter(&self) -> AdapterConfig {
         self.adapter
     }
-}
 
-impl Regularise<AutoClassifier> for Swag {
     fn rate_factor(&self, step: usize, scheduled: f64) -> f64 {
         let ((start, _), (from, steps)) = (self.tail, self.anneal);
         let Some(since) = step.checked_sub(start) else { return scheduled };
         let to = self.settings.learning_rate_factor;
         if since >= steps { to } else { from + (to - from) * since as f64 / steps as f64 }
     }
-}
 
-impl RankPolicy<AutoClassifier> for Swag {
     fn after_update(&mut self, state: StepState<'_, AutoClassifier>) -> Burn<Option<RankChange>> {
         if self.is_due(state.sizes.step + 1) {
             self.collect(state.model)?;
@@ -193,9 +186,7 @@ impl RankPolicy<AutoClassifier> for Swag {
         }
         Ok(())
     }
-}
 
-impl Predict<AutoClassifier> for Swag {
     fn predict(&self, model: &AutoClassifier, inputs: &Inputs<'_>, draws: usize) -> Burn<Logits> {
         if draws == 0 {
             return inputs.logits(model, &Pass::mean());
@@ -210,11 +201,9 @@ impl Predict<AutoClassifier> for Swag {
         }
         Ok(all)
     }
-}
 
-impl PostHoc for Swag {
     /// The mean of the path becomes the model.
-    fn finish(&mut self, model: &mut AutoClassifier, _context: &RunContext<'_>) -> Result<()> {
+    fn finish(&mut self, model: &mut AutoClassifier, _data: &Fitting<'_>) -> Burn<()> {
         model.visit_parameters_mut(&mut |p| {
             if let Some(moments) = self.moments.get(p.name) {
                 set(p, moments.mean().to_vec());
@@ -324,7 +313,7 @@ mod tests {
         let due: Vec<usize> = (0..=80).filter(|&done| swag.is_due(done)).collect();
         assert_eq!(due, [60, 70, 80]);
         let build = |start: f64, every: f64| {
-            let mut config = ExperimentConfig { steps: 100, ..Preset::ConstantWeight.config() };
+            let mut config = Config { steps: 100, ..Preset::ConstantWeight.config() };
             config.methods.swag = SwagSettings { start, every, ..SwagSettings::default() };
             Swag::new(&config, RankRequest::Initial).map(drop)
         };

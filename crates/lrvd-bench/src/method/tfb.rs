@@ -27,7 +27,6 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::bail;
 use burn::module::{Module, Param};
 use burn::tensor::{Tensor, TensorData};
 use lrvd_burn::adapter::{
@@ -37,16 +36,15 @@ use lrvd_burn::host::HostAdapter;
 use lrvd_burn::model::AdaptedModel;
 use lrvd_burn::parameters::ParameterValue;
 use lrvd_burn::sampling::Scheme;
-use lrvd_burn::train::{Attach, DrawPolicy, Logits, Predict, RankPolicy, Regularise};
+use lrvd_burn::train::{DrawPolicy, Logits, Method};
 use lrvd_core::baselines::tfb::{AdmissibleChange, RotatedAdapter, largest_admissible};
 use lrvd_core::metrics::{log_softmax, mean_probability};
 use lrvd_models::AutoClassifier;
 
 use super::setup::adapter;
-use super::{Inputs, PostHoc, RankRequest};
+use super::{Fitting, Inputs, RankRequest};
 use crate::error::{Burn, Result};
-use crate::eval::RunContext;
-use crate::settings::{ExperimentConfig, TfbCriterion, TfbSettings};
+use crate::settings::{Config, TfbCriterion, TfbSettings};
 
 /// Mixed into the run's seed, so that the search does not see the draws of the answers.
 const SALT: u64 = 0x5446_4253_4541_5243;
@@ -73,39 +71,32 @@ pub(super) struct Tfb {
 }
 
 impl Tfb {
-    pub(super) fn new(config: &ExperimentConfig, request: RankRequest) -> Self {
+    pub(super) fn new(config: &Config, request: RankRequest) -> Result<Self> {
         let settings = config.methods.tfb.clone();
         let kind = AdapterKind::Lora { b_bound: config.lora_b_bound };
-        Self { adapter: adapter(config, kind, request), settings, level: None }
+        Ok(Self { adapter: adapter(config, kind, request), settings, level: None })
     }
 }
 
-impl Attach<AutoClassifier> for Tfb {
+impl Method<AutoClassifier> for Tfb {
     fn adapter(&self) -> AdapterConfig {
         self.adapter
     }
-}
 
-impl Regularise<AutoClassifier> for Tfb {}
-impl RankPolicy<AutoClassifier> for Tfb {}
-
-impl Predict<AutoClassifier> for Tfb {
     fn predict(&self, model: &AutoClassifier, inputs: &Inputs<'_>, draws: usize) -> Burn<Logits> {
         inputs.predict_by(Scheme::FLIPOUT, model, draws)
     }
-}
 
-impl PostHoc for Tfb {
-    fn finish(&mut self, model: &mut AutoClassifier, context: &RunContext<'_>) -> Result<()> {
-        if context.task.goal.is_regression() {
-            bail!("TFB: its criterion compares classes, and the task has scores");
+    fn finish(&mut self, model: &mut AutoClassifier, data: &Fitting<'_>) -> Burn<()> {
+        if data.is_regression()? {
+            let reason = "TFB: its criterion compares classes, and the task has scores";
+            return Err(lrvd_burn::Error::Undefined(reason.to_owned()));
         }
         rotate(model)?;
-        let anchors = context.picked(SALT, self.settings.anchors);
-        let examples = context.examples(&anchors);
+        let anchors = data.picked(SALT, self.settings.anchors);
         // The criterion is about all draws, whatever is spared later.
-        let (seed, policy) = (context.seed ^ SALT, DrawPolicy::default());
-        let inputs = Inputs { seed, policy, ..context.inputs(&examples) };
+        let (seed, policy) = (data.inputs.seed ^ SALT, DrawPolicy::default());
+        let inputs = Inputs { seed, policy, ..data.inputs(&anchors) };
         let change = Change::new(model.clone().valid(), &inputs, &self.settings)?;
         let found = largest_admissible(
             self.settings.range,
@@ -140,13 +131,13 @@ struct Change<'a> {
 }
 
 impl<'a> Change<'a> {
-    fn new(model: AutoClassifier, inputs: &'a Inputs<'a>, settings: &TfbSettings) -> Result<Self> {
+    fn new(model: AutoClassifier, inputs: &'a Inputs<'a>, settings: &TfbSettings) -> Burn<Self> {
         let criterion = settings.criterion(inputs.examples.len());
         let reference = averaged(&model, inputs, 0)?;
         Ok(Self { model, inputs, samples: settings.samples, criterion, reference })
     }
 
-    fn is_admissible(&self, level: f64) -> Result<bool> {
+    fn is_admissible(&self, level: f64) -> Burn<bool> {
         let labels = self.reference.width;
         // No change is small beside nothing: a model that is certain of every answer gets no noise.
         if self.reference.values.chunks_exact(labels).all(|answer| answer.contains(&1.0)) {
@@ -168,7 +159,7 @@ fn averaged(model: &AutoClassifier, inputs: &Inputs<'_>, draws: usize) -> Burn<L
 }
 
 /// Brings every adapter into the form `A ← diag(d)·Vᵀ·A`, `B ← U`; its product stays.
-fn rotate(model: &mut AutoClassifier) -> Result<()> {
+fn rotate(model: &mut AutoClassifier) -> Burn<()> {
     let mut outcome = Ok(());
     model.visit_layers_mut(&mut |_, layer| {
         if let (Ok(()), Some(adapter)) = (&outcome, layer.low_rank_mut()) {
@@ -178,7 +169,7 @@ fn rotate(model: &mut AutoClassifier) -> Result<()> {
     outcome
 }
 
-fn rotate_adapter(adapter: &mut LowRankAdapter) -> Result<()> {
+fn rotate_adapter(adapter: &mut LowRankAdapter) -> Burn<()> {
     let host = HostAdapter::read(adapter);
     let (a, b) = host.factors()?;
     let rotated = RotatedAdapter::new(a, b)?;
@@ -202,7 +193,7 @@ fn rotate_adapter(adapter: &mut LowRankAdapter) -> Result<()> {
 
 /// Gives every adapter noise of the standard deviation on A that `level` says of its path. It is fitted, not
 /// trained: the log-variances take no gradient.
-fn add_noise(model: &mut AutoClassifier, level: impl Fn(&str) -> f64) -> Result<()> {
+fn add_noise(model: &mut AutoClassifier, level: impl Fn(&str) -> f64) -> Burn<()> {
     let mut outcome = Ok(());
     model.visit_layers_mut(&mut |path, layer| {
         let Some(adapter) = layer.low_rank() else { return };
@@ -215,7 +206,7 @@ fn add_noise(model: &mut AutoClassifier, level: impl Fn(&str) -> f64) -> Result<
             outcome = layer.extend(Some(Extension::Posterior(noise))).map(drop);
         }
     });
-    Ok(outcome?)
+    outcome
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-use crate::settings::{Family, MethodName};
+use crate::method::{Family, MethodName};
 use crate::task::Task;
 
 /// Letters and digits in lower case: the key under which `SST-2`, `sst2` and `SST2` are one task.

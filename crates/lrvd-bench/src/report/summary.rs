@@ -8,8 +8,9 @@ use serde_json::Value;
 use super::metric::{Metric, Shown};
 use super::names::{method_rank, task_order};
 use super::rows::RowScores;
+use crate::method::MethodName;
 use crate::record::{CheckpointRecord, Results, RunRecord};
-use crate::settings::{CheckpointChoice, MethodName};
+use crate::settings::CheckpointChoice;
 
 impl CheckpointChoice {
     pub(crate) const BOTH: [Self; 2] = [Self::Last, Self::Best];

@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use burn::module::Module;
 use burn::tensor::DType;
+use lrvd_burn::model::AdapterTargets;
 use lrvd_burn::train::{
     DrawPolicy, Evaluation, Examples as _, Inputs, LabelledExamples as _, calibrated_losses,
 };
@@ -19,14 +20,14 @@ use crate::data::batch::{TokenExamples, TokenisedExample};
 use crate::error::{Burn, Result};
 use crate::eval::{RunContext, Scored, label_number, score_draws, selective_records};
 use crate::io::{create_parent, write_json_lines};
-use crate::method::Tuning;
-use crate::record::{PredictionLine, RunRecord};
-use crate::settings::{MethodName, RankRequest, ValidConfig};
+use crate::method::{ClassifierMethod, MethodName, RankRequest, Temperatures};
+use crate::record::PredictionLine;
+use crate::settings::{Config, TargetModules};
 
 impl TrainTask for PreparedTask {
     type Kind = ClassSettings;
     type Model = AutoClassifier;
-    type Method = dyn Tuning;
+    type Method = ClassifierMethod;
     type Row = TokenisedExample;
     type Rows<'a> = TokenExamples<'a>;
     type Answers = Scored;
@@ -58,9 +59,9 @@ impl TrainTask for PreparedTask {
 
     fn build(
         method: MethodName,
-        config: &ValidConfig,
+        config: &Config,
         request: RankRequest,
-    ) -> Result<Box<dyn Tuning>> {
+    ) -> Result<Box<ClassifierMethod>> {
         method.build(config, request)
     }
 
@@ -90,6 +91,7 @@ impl TrainTask for PreparedTask {
 
     fn answers(
         (context, model, method): Answering<'_, Self>,
+        temperatures: &Temperatures,
         draws: &[usize],
     ) -> Result<Timed<Scored>> {
         let examples = context.examples(&context.task.validation);
@@ -99,6 +101,7 @@ impl TrainTask for PreparedTask {
         let mut answer = |asked: usize, kept: &[usize]| -> Result<()> {
             let begun = Instant::now();
             let logits = method.predict(model, &inputs, asked)?;
+            let logits = temperatures.soften(logits, asked)?;
             let took = begun.elapsed().as_secs_f64();
             for &draws in kept {
                 let all = draws == asked;
@@ -111,7 +114,9 @@ impl TrainTask for PreparedTask {
             Ok(())
         };
         answer(0, &[0])?;
-        match draws.iter().max().filter(|_| method.draws_nest()) {
+        // Each number of draws has a separate temperature, if there is one.
+        let nest = method.draws_nest() && temperatures.0.is_empty();
+        match draws.iter().max().filter(|_| nest) {
             Some(&most) => answer(most, draws)?,
             None => draws.iter().try_for_each(|&draws| answer(draws, &[draws]))?,
         }
@@ -152,19 +157,17 @@ impl TrainTask for PreparedTask {
         )
     }
 
-    fn holdout(method: &(dyn Tuning + 'static)) -> f64 {
-        method.holdout()
-    }
-
-    fn draws_nest(method: &(dyn Tuning + 'static)) -> bool {
+    fn draws_nest(method: &ClassifierMethod) -> bool {
         method.draws_nest()
     }
 
-    fn targets(model: &AutoClassifier, names: &[String]) -> Vec<String> {
-        let mut targets = names.to_vec();
-        if matches!(model, AutoClassifier::LlamaScore(_)) && targets.len() > 1 {
+    fn targets(model: &AutoClassifier, targets: &TargetModules) -> AdapterTargets {
+        let mut targets = targets.layers();
+        if let (AutoClassifier::LlamaScore(_), AdapterTargets::Names(names)) = (model, &mut targets)
+            && names.len() > 1
+        {
             // A model that predicts a number has no head over the vocabulary.
-            targets.retain(|name| name != "lm_head");
+            names.retain(|name| name != "lm_head");
         }
         targets
     }
@@ -176,7 +179,7 @@ impl TrainTask for PreparedTask {
     fn check(
         start: &RunStart<'_, Self>,
         model: &AutoClassifier,
-        method: &(dyn Tuning + 'static),
+        method: &ClassifierMethod,
     ) -> Burn<()> {
         let (config, task, policy) = (start.config, start.task, start.config.prediction);
         let (draws, first) = (start.method.draws(config), task.validation.first());
@@ -204,18 +207,16 @@ impl TrainTask for PreparedTask {
     fn finish(
         context: &RunContext<'_>,
         model: &mut AutoClassifier,
-        method: &mut (dyn Tuning + 'static),
-    ) -> Result<()> {
-        method.finish(model, context)
-    }
-
-    fn complete(record: &mut RunRecord, method: &(dyn Tuning + 'static)) {
-        record.trainable_parameters.stored = method.stored_parameters() as u64;
-        record.fitted = method.fitted();
-    }
-
-    fn temperatures(method: &(dyn Tuning + 'static)) -> BTreeMap<usize, f64> {
-        method.temperatures()
+        method: &mut ClassifierMethod,
+        name: MethodName,
+    ) -> Result<Temperatures> {
+        context.fitted(|data| {
+            method.finish(model, data)?;
+            if !name.is_tempered() {
+                return Ok(Temperatures::default());
+            }
+            Ok(Temperatures::fit(method, model, data, &name.draws(context.config))?)
+        })
     }
 }
 

@@ -6,17 +6,18 @@ use std::time::Instant;
 
 use burn::module::Module as _;
 use lrvd_burn::model::{AdaptedModel, trainable_counts};
-use lrvd_burn::train::{self, RankPolicy as _, TrainState};
+use lrvd_burn::train::{self, Method as _, TrainState};
 use lrvd_core::prune::RankSummary;
 
 use super::start::RunState;
 use super::task::{ByDraws, Measures, TrainTask};
 use crate::error::Result;
 use crate::eval::{RunContext, energy_records, statistic_record};
+use crate::method::{MethodName, RankRequest, Temperatures};
 use crate::record::{
     CheckpointRecord, Checkpoints, EvalPoint, ParameterCounts, RankBudget, RunRecord, RunStatus,
 };
-use crate::settings::{CheckpointChoice, ExperimentConfig, MethodName, RankRequest};
+use crate::settings::{CheckpointChoice, Config};
 use crate::task::Goal;
 
 /// Answers of the last model and of the best one to the validation rows.
@@ -37,7 +38,7 @@ impl<'a> RunLabel<'a> {
         task: &'a str,
         (method, request): (MethodName, RankRequest),
         seed: u64,
-        config: &ExperimentConfig,
+        config: &Config,
     ) -> Self {
         let (requested, note) = match request {
             RankRequest::Average(rank) => (Some(rank), "asked for"),
@@ -63,6 +64,7 @@ pub(crate) struct Finished<T: TrainTask> {
     pub record: RunRecord,
     /// Answers of the last checkpoint to the validation split, by number of draws.
     pub answers: ByDraws<T::Answers>,
+    pub temperatures: Temperatures,
 }
 
 struct Candidate<'a, M> {
@@ -84,10 +86,11 @@ pub(super) fn record<T: TrainTask>(
     let RunState::<T> { state, method, .. } = run;
     let ranks = method.ranks(&state.model);
     method.compact(&mut state.model);
-    T::finish(context, &mut state.model, method)?;
+    let temperatures = T::finish(context, &mut state.model, method, label.method)?;
+    let answering = (&**method, &temperatures);
     let (path, removed) = (folder.join(LAST_PREDICTIONS), &state.journal.removed);
     let last = Candidate { model: &state.model, step: state.done, ranks, removed };
-    let (last_record, answers) = checkpoint(context, method, label.method, &last, &path)?;
+    let (last_record, answers) = checkpoint(context, answering, label.method, &last, &path)?;
     let path = folder.join(BEST_PREDICTIONS);
     let best_record = match state.best.as_ref().filter(|_| !label.method.can().post_hoc) {
         // The best model is the last one: its answers are known.
@@ -99,7 +102,7 @@ pub(super) fn record<T: TrainTask>(
             let (model, info) = (&best.model, &best.info);
             let (step, ranks, removed) = (info.step, info.ranks.clone(), &info.removed);
             let best = Candidate { model, step, ranks, removed };
-            Some(checkpoint(context, method, label.method, &best, &path)?.0)
+            Some(checkpoint(context, answering, label.method, &best, &path)?.0)
         }
         None => None,
     };
@@ -107,8 +110,11 @@ pub(super) fn record<T: TrainTask>(
     let mut record = run_record(context.config, state, label, checkpoints);
     record.evaluate_seconds += begun.elapsed().as_secs_f64();
     record.peak_memory_bytes = context.memory.bytes();
-    T::complete(&mut record, method);
-    Ok(Finished { record, answers })
+    // Also of scores, which have no temperature.
+    let kept = if label.method.is_tempered() { temperatures.0.len().max(1) } else { 0 };
+    record.trainable_parameters.stored = (method.stored_parameters() + kept) as u64;
+    record.fitted = method.fitted().into_iter().chain(temperatures.fitted()).collect();
+    Ok(Finished { record, answers, temperatures })
 }
 
 /// One line of results for the terminal: the metric of `goal` at the mean, and the rank.
@@ -124,7 +130,7 @@ pub(crate) fn summary(record: &RunRecord, goal: &Goal) -> String {
 }
 
 fn run_record<M: AdaptedModel>(
-    config: &ExperimentConfig,
+    config: &Config,
     state: &mut TrainState<M>,
     label: &RunLabel<'_>,
     checkpoints: Checkpoints,
@@ -163,11 +169,7 @@ fn run_record<M: AdaptedModel>(
 }
 
 /// The evaluations as a record has them; only a posterior's KL is included.
-fn history(
-    config: &ExperimentConfig,
-    method: MethodName,
-    points: Vec<train::EvalPoint>,
-) -> Vec<EvalPoint> {
+fn history(config: &Config, method: MethodName, points: Vec<train::EvalPoint>) -> Vec<EvalPoint> {
     let point = |point: train::EvalPoint| {
         let metric = |name: &str| point.evaluation.metrics.get(name).copied();
         let posterior = point.parts.filter(|_| method.can().posterior);
@@ -190,14 +192,14 @@ fn history(
 /// What `candidate` answers, and the record of it.
 fn checkpoint<T: TrainTask>(
     context: &RunContext<'_, T>,
-    method: &T::Method,
+    (method, temperatures): (&T::Method, &Temperatures),
     name: MethodName,
     candidate: &Candidate<'_, T::Model>,
     path: &Path,
 ) -> Result<(CheckpointRecord, ByDraws<T::Answers>)> {
     let model = candidate.model.clone().valid();
     let draws = name.draws(context.config);
-    let (answers, predict_seconds) = T::answers((context, &model, method), &draws)?;
+    let (answers, predict_seconds) = T::answers((context, &model, method), temperatures, &draws)?;
     context.task.write_predictions(&answers, path)?;
     let Measures { metrics, reliability, selective } = context.task.measures(&answers)?;
     let ranks: Vec<usize> = candidate.ranks.values().copied().collect();

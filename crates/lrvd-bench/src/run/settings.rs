@@ -13,7 +13,8 @@ use crate::backbone::Backbone;
 use crate::data::{LanguageColumns, QuestionForm, TextColumns, TextReader, Wording};
 use crate::error::Result;
 use crate::io::{read_json, read_versioned};
-use crate::settings::{MethodName, RankRequest, Training, ValidConfig};
+use crate::method::{MethodName, RankRequest};
+use crate::settings::{Config, Training};
 use crate::task::Goal;
 
 /// The version that is written, and the only one that is read.
@@ -37,7 +38,8 @@ pub(crate) struct TrainSettings<K> {
     pub target_rank: Option<usize>,
     pub seed: u64,
     pub device: String,
-    pub experiment: ValidConfig,
+    #[serde(deserialize_with = "Config::deserialize_checked")]
+    pub experiment: Config,
 }
 
 /// Of a run on classes or scores.

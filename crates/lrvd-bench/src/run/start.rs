@@ -6,10 +6,9 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use burn::tensor::DType;
-use lrvd_burn::model::AdapterTargets;
 use lrvd_burn::train::{
-    self, Checkpoints, Evaluation, Observer, Ordered, Outcome, PassWatch, RankPolicy as _,
-    TrainState, latest_checkpoint, load_checkpoint,
+    self, Checkpoints, Evaluation, Observer, Ordered, Outcome, PassWatch, TrainState,
+    latest_checkpoint, load_checkpoint,
 };
 use lrvd_models::AutoClassifier;
 
@@ -20,10 +19,9 @@ use crate::data::{PreparedTask, in_order};
 use crate::error::{Burn, Error, Kind, Result, kind_of};
 use crate::eval::{PeakMemory, RunContext};
 use crate::io::{JsonLayout, write_json};
-use crate::method::Tuning;
+use crate::method::{ClassifierMethod, MethodName};
 use crate::progress::{Event, ProgressSink};
 use crate::record::RunRecord;
-use crate::settings::MethodName;
 
 /// A model of a task with its method.
 pub(crate) type RunState<T = PreparedTask> =
@@ -64,7 +62,7 @@ impl<T: TrainTask> RunStart<'_, T> {
     pub(crate) fn attached(&self, model: T::Model) -> Result<RunState<T>> {
         let config = self.config;
         let method = T::build(self.method, config, self.request)?;
-        let targets = AdapterTargets::Names(T::targets(&model, &config.target_modules));
+        let targets = T::targets(&model, &config.target_modules);
         let run = train::Run::with(model, method, &targets, &config.training(self.seed))?;
         T::check(self, &run.state.model, &run.method)?;
         Ok(run)
@@ -77,12 +75,11 @@ impl<'a, T: TrainTask> Run<'a, T> {
         stop: &'a AtomicBool,
         label: String,
         position: (usize, usize),
-    ) -> Result<Self> {
-        let (config, seed) = (start.config, start.seed);
-        let method = T::build(start.method, config, start.request)?;
+    ) -> Self {
+        let RunStart { config, method, seed, .. } = start;
         let [train, ..] = start.task.splits();
-        let share = T::holdout(&method);
-        let drawn = config.drawn_share(method.search().is_some(), train.len());
+        let share = method.holdout(config);
+        let drawn = config.drawn_share(method.searches(config), train.len());
         let task = if drawn > 0.0 {
             Cow::Owned(start.task.holding_out(drawn, Some(seed)))
         } else if share > 0.0 {
@@ -90,14 +87,16 @@ impl<'a, T: TrainTask> Run<'a, T> {
         } else {
             Cow::Borrowed(start.task)
         };
-        Ok(Self { start, task, memory: PeakMemory::start(), stop, label, position })
+        Self { start, task, memory: PeakMemory::start(), stop, label, position }
     }
 
     pub(crate) fn context(&self) -> RunContext<'_, T> {
+        let RunStart { config, method, seed, .. } = self.start;
         RunContext {
-            config: self.start.config,
+            config,
             task: &self.task,
-            seed: self.start.seed,
+            seed,
+            fits_holdout: method.holdout(config) > 0.0 || config.holdout > 0.0,
             device: self.start.device,
             dtype: DType::F32,
             memory: self.memory,
@@ -204,7 +203,7 @@ impl<'a, T: TrainTask> Run<'a, T> {
 pub fn fit(
     context: &RunContext<'_>,
     state: &mut TrainState<AutoClassifier>,
-    method: &mut (dyn Tuning + 'static),
+    method: &mut ClassifierMethod,
     checkpoints: Option<&Checkpoints>,
     stop: &AtomicBool,
     sink: &mut dyn ProgressSink,
@@ -235,10 +234,9 @@ struct Watched<'a, T> {
 
 impl<T: TrainTask> Watched<'_, T> {
     fn fit(&mut self, state: &mut TrainState<T::Model>, method: &mut T::Method) -> Result<Outcome> {
-        let RunContext { config, task, seed, .. } = *self.context;
-        let is_fitted_to = T::holdout(method) > 0.0 || config.holdout > 0.0;
+        let RunContext { config, task, seed, fits_holdout, .. } = *self.context;
         let [train, holdout, _] = task.splits();
-        let (rows, waiting) = in_order(train, holdout, is_fitted_to);
+        let (rows, waiting) = in_order(train, holdout, fits_holdout);
         let mut batches = batches(self.context, &rows, waiting)?;
         train::fit(&config.training(seed).check()?, state, method, &mut batches, self)
     }

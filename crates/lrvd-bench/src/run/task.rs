@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use burn::tensor::Device;
+use lrvd_burn::model::AdapterTargets;
 use lrvd_burn::train::{Evaluation, LabelledExamples, Method, Model};
 use serde::de::DeserializeOwned;
 
@@ -11,15 +12,16 @@ use super::settings::TrainSettings;
 use crate::backbone::Backbone;
 use crate::error::{Burn, Result};
 use crate::eval::RunContext;
-use crate::record::{Metrics, Reliability, RunRecord, SelectiveRecord};
-use crate::settings::{MethodName, RankRequest, ValidConfig};
+use crate::method::{MethodName, RankRequest, Temperatures};
+use crate::record::{Metrics, Reliability, SelectiveRecord};
+use crate::settings::{Config, TargetModules};
 
 /// Something of every number of draws; 0 is the mean.
 pub(crate) type ByDraws<T> = BTreeMap<u32, T>;
 
 /// What starts a run.
 pub(crate) struct RunStart<'a, T> {
-    pub config: &'a ValidConfig,
+    pub config: &'a Config,
     pub backbone: &'a Backbone,
     pub task: &'a T,
     pub method: MethodName,
@@ -80,7 +82,7 @@ pub(crate) trait TrainTask: Clone {
 
     fn build(
         method: MethodName,
-        config: &ValidConfig,
+        config: &Config,
         request: RankRequest,
     ) -> Result<Box<Self::Method>>;
 
@@ -91,17 +93,16 @@ pub(crate) trait TrainTask: Clone {
     fn held_out(model: Answering<'_, Self>) -> Result<Vec<f64>>;
 
     /// Answers to the validation rows at the mean and at every number of `draws`, and the seconds that each took.
-    fn answers(model: Answering<'_, Self>, draws: &[usize]) -> Result<Timed<Self::Answers>>;
+    fn answers(
+        model: Answering<'_, Self>,
+        temperatures: &Temperatures,
+        draws: &[usize],
+    ) -> Result<Timed<Self::Answers>>;
 
     fn measures(&self, answers: &ByDraws<Self::Answers>) -> Result<Measures>;
 
     /// Writes one line for every validation row.
     fn write_predictions(&self, answers: &ByDraws<Self::Answers>, path: &Path) -> Result<()>;
-
-    /// Share of the training rows that the method holds out, to fit something to them afterwards.
-    fn holdout(_method: &Self::Method) -> f64 {
-        0.0
-    }
 
     /// Whether one pass with the most draws answers for all numbers of draws.
     fn draws_nest(_method: &Self::Method) -> bool {
@@ -109,8 +110,8 @@ pub(crate) trait TrainTask: Clone {
     }
 
     /// The layers of `model` that get an adapter, of those that the settings name.
-    fn targets(_model: &Self::Model, names: &[String]) -> Vec<String> {
-        names.to_vec()
+    fn targets(_model: &Self::Model, targets: &TargetModules) -> AdapterTargets {
+        targets.layers()
     }
 
     /// Checks what only the model with its adapters can say.
@@ -122,20 +123,13 @@ pub(crate) trait TrainTask: Clone {
         Ok(())
     }
 
-    /// Fits what a method fits to the trained model.
+    /// Fits what the method fits to the trained model, then the temperatures of `name`, if it has some.
     fn finish(
         _context: &RunContext<'_, Self>,
         _model: &mut Self::Model,
         _method: &mut Self::Method,
-    ) -> Result<()> {
-        Ok(())
-    }
-
-    /// Adds to the record what [`finish`](Self::finish) found.
-    fn complete(_record: &mut RunRecord, _method: &Self::Method) {}
-
-    /// Temperatures by number of draws that [`finish`](Self::finish) found.
-    fn temperatures(_method: &Self::Method) -> BTreeMap<usize, f64> {
-        BTreeMap::new()
+        _name: MethodName,
+    ) -> Result<Temperatures> {
+        Ok(Temperatures::default())
     }
 }

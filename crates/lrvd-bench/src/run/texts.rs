@@ -17,9 +17,9 @@ use crate::error::Result;
 use crate::eval::RunContext;
 use crate::io::{create_parent, write_json_lines};
 use crate::language::{LanguageExample, LanguageExamples, LanguageTask};
-use crate::method::LanguageMethod;
+use crate::method::{LanguageMethod, MethodName, RankRequest, Temperatures};
 use crate::record::{Metrics, Reliability};
-use crate::settings::{MethodName, RankRequest, ValidConfig};
+use crate::settings::Config;
 
 impl TrainTask for LanguageTask {
     type Kind = TextSettings;
@@ -57,7 +57,7 @@ impl TrainTask for LanguageTask {
 
     fn build(
         method: MethodName,
-        config: &ValidConfig,
+        config: &Config,
         request: RankRequest,
     ) -> Result<Box<LanguageMethod>> {
         method.build_for_language(config, request)
@@ -81,6 +81,7 @@ impl TrainTask for LanguageTask {
 
     fn answers(
         (context, model, _): Answering<'_, Self>,
+        _: &Temperatures,
         draws: &[usize],
     ) -> Result<Timed<TokenAnswers>> {
         let examples = Self::rows(context, &context.task.validation);

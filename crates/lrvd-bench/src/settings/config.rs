@@ -1,25 +1,39 @@
-//! Every setting of a fine-tuning run, as read.
+//! The settings of a fine-tuning run: one line each, with its default and range.
 
+use anyhow::bail;
 use burn::tensor::DType;
 use lrvd_burn::adapter::Prior;
 use lrvd_burn::optimizer::{AdamWConfig, GroupRates, ParameterGroups};
 use lrvd_burn::sampling::{DrawPer, Scheme};
 use lrvd_burn::schema::words;
 use lrvd_burn::train::{DrawPolicy, OrderConfig, TrainConfig};
-use lrvd_core::family::VariationalFamily;
+use lrvd_core::family::{INITIAL_LOG_VARIANCE, VariationalFamily};
 use lrvd_core::kl::KlReduction;
 use lrvd_core::moments::CrossTerm;
 use lrvd_core::prune::statistic::REFERENCE_FAN_IN;
 use lrvd_core::prune::{PruneSchedule, StatisticAggregate, StatisticOptions};
 use lrvd_core::schedule::KlDivisor;
+use lrvd_models::deberta::ADAPTER_TARGETS;
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::methods::MethodSettings;
+use super::table::{POSITIVE, Settings as _, settings};
 use super::{
     Bucketing, KlWeight, LastBatch, MaskPlacement, OptimizerOnPrune, PredictionDraws, Preset,
-    PromptSet, PrunePlacement, RankSearchSettings, WordingSettings, holdout_share,
+    PromptSet, PrunePlacement, RankSearchSettings, TargetModules, Training, WordingSettings,
+    holdout_share,
 };
+use crate::error::Result;
+
+/// Most draws that an answer is averaged over. The error of the average falls by their square root, and all of them are kept
+/// until it is taken.
+pub const MAX_DRAWS: usize = 10_000;
+/// What counts of steps and rows may be.
+const COUNT: std::ops::RangeInclusive<usize> = 1..=1_000_000_000;
+/// Steps of the published GLUE command, which prunes every 2000 and masks every 200 of them.
+const STEPS: usize = 9999;
+const WARMUP: f64 = 0.06;
 
 /// How the posterior is sampled in training.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -102,176 +116,265 @@ pub enum CheckpointChoice {
     Best,
 }
 
-/// Initial value and rate of the posterior's noise parameters.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct LogVarianceSettings {
-    /// Initial `ln σ²` (of `ln α` in the multiplicative family).
-    pub initial: f64,
-    /// Learning rate as a multiple of the adapter's.
-    pub learning_rate_factor: f64,
+settings! {
+    /// Initial value and rate of the posterior's noise parameters.
+    #[derive(Copy)]
+    pub struct LogVarianceSettings {
+        /// Initial `ln σ²` (of `ln α` in the multiplicative family).
+        initial: f64 = INITIAL_LOG_VARIANCE, in -30.0..=10.0;
+        /// Learning rate as a multiple of the adapter's.
+        learning_rate_factor: f64 = 0.1, in 0.0..=1e4;
+    }
 }
 
-/// When and by what rule ranks are pruned at a constant KL weight; a search for ranks uses `statistic` and `min_rank` alone.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct PruneSettings {
-    /// Basis of the statistic: medians of a rank's entries, or its energies.
-    #[serde(default)]
-    #[schemars(schema_with = "words::<StatisticAggregate>")]
-    pub statistic: StatisticAggregate,
-    /// Keep a rank iff its statistic is below this.
-    pub log_alpha_threshold: f64,
-    /// First step at which pruning may happen, as a share of all steps.
-    pub start: f64,
-    /// Steps between events, as a share of all steps.
-    pub every: f64,
-    /// Last step at which pruning may happen, as a share of all steps; 0 never prunes.
-    pub end: f64,
-    /// Fewest ranks an adapter keeps.
-    pub min_rank: usize,
-    /// Subtract `½ ln(d_input / 768)` from the statistic.
-    pub fan_in_correction: bool,
-    /// When in a step ranks are pruned.
-    pub placement: PrunePlacement,
-    /// Optimiser state after a prune.
-    pub optimizer: OptimizerOnPrune,
+settings! {
+    /// When and by what rule ranks are pruned at a constant KL weight; a search for ranks uses `statistic` and `min_rank` alone.
+    #[derive(Copy)]
+    pub struct PruneSettings {
+        /// Basis of the statistic: medians of a rank's entries, or its energies.
+        #[serde(default)]
+        #[schemars(schema_with = "words::<StatisticAggregate>")]
+        statistic: StatisticAggregate = StatisticAggregate::Median;
+        /// Keep a rank iff its statistic is below this.
+        log_alpha_threshold: f64 = 4.0, in -50.0..=50.0;
+        /// First step at which pruning may happen, as a share of all steps.
+        start: f64 = WARMUP, in 0.0..=1.0;
+        /// Steps between events, as a share of all steps.
+        every: f64 = 2000.0 / STEPS as f64, in 1e-9..=1.0;
+        /// Last step at which pruning may happen, as a share of all steps; 0 never prunes.
+        end: f64 = 1.0, in 0.0..=1.0;
+        /// Fewest ranks an adapter keeps.
+        min_rank: usize = 0;
+        /// Subtract `½ ln(d_input / 768)` from the statistic.
+        fan_in_correction: bool = false;
+        /// When in a step ranks are pruned.
+        placement: PrunePlacement = PrunePlacement::AfterUpdate;
+        /// Optimiser state after a prune.
+        optimizer: OptimizerOnPrune = OptimizerOnPrune::Slice;
+    }
 }
 
-/// AdaLoRA's schedule, as shares of all steps.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct AdaLoraSettings {
-    /// Length of the warm-up without masking.
-    pub initial: f64,
-    /// Length of the final phase with the pattern frozen.
-    pub last: f64,
-    /// Steps between masks.
-    pub every: f64,
-    /// Weight of the orthogonality penalty.
-    pub orthogonal_weight: f64,
-    /// Averages of sensitivity and uncertainty.
-    pub beta: f64,
-    /// When masks are applied.
-    pub placement: MaskPlacement,
+settings! {
+    /// AdaLoRA's schedule, as shares of all steps.
+    #[derive(Copy)]
+    pub struct AdaLoraSettings {
+        /// Length of the warm-up without masking.
+        initial: f64 = WARMUP, in 0.0..=1.0;
+        /// Length of the final phase with the pattern frozen.
+        last: f64 = 0.2, in 0.0..=1.0;
+        /// Steps between masks.
+        every: f64 = 200.0 / STEPS as f64, in 1e-9..=1.0;
+        /// Weight of the orthogonality penalty.
+        orthogonal_weight: f64 = 0.5, in 0.0..=1e6;
+        /// Averages of sensitivity and uncertainty.
+        beta: f64 = 0.85, in 0.0..=1.0;
+        /// When masks are applied.
+        placement: MaskPlacement = MaskPlacement::AfterUpdate;
+    }
 }
 
-/// Settings of one fine-tuning run, not yet checked; see the preset table in `docs/guides/presets.md`.
-///
-/// What runs is a [`ValidConfig`](super::ValidConfig).
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct ExperimentConfig {
-    /// Name of the preset it started from.
-    #[schemars(extend("enum" = Preset::ALL.map(Preset::name)))]
-    pub preset: String,
-    /// Posterior family of BayesLoRA.
-    #[schemars(schema_with = "words::<VariationalFamily>")]
-    pub family: VariationalFamily,
-    /// Element sum (exact) or one term per rank.
-    #[schemars(schema_with = "words::<KlReduction>")]
-    pub kl_reduction: KlReduction,
-    /// The prior.
-    pub prior: Prior,
-    /// Weight of the KL, or `"auto"`.
-    pub kl_weight: KlWeight,
-    /// Search for ranks, if `kl_weight` is `"auto"`.
-    #[serde(default)]
-    pub rank_search: RankSearchSettings,
-    /// Divisor of the KL.
-    #[schemars(schema_with = "words::<KlDivisor>")]
-    pub kl_divisor: KlDivisor,
-    /// Share of the steps over which the KL weight rises from 0.
-    pub kl_warmup: f64,
-    /// Noise parameters.
-    pub log_variance: LogVarianceSettings,
-    /// Sampling in training.
-    pub training_scheme: TrainingScheme,
-    /// Initial rank `r0` of BayesLoRA and AdaLoRA.
-    pub initial_rank: usize,
-    /// Numerator of the scaling `c = lora_alpha / r0`.
-    pub lora_alpha: f64,
-    /// Drop probability of the adapter's input.
-    pub adapter_dropout: f64,
-    /// Half-width of the uniform initialisation of B in the LoRA baseline.
-    pub lora_b_bound: f64,
-    /// Linear layers to adapt, by the end of their path.
-    pub target_modules: Vec<String>,
-    /// Peak rate of the adapter means.
-    pub learning_rate: f64,
-    /// Peak rate of the head.
-    pub head_learning_rate: f64,
-    /// Decay of the adapter means of LoRA and AdaLoRA.
-    pub baseline_weight_decay: f64,
-    /// Decay of the adapter means of BayesLoRA.
-    pub adapter_weight_decay: f64,
-    /// Decay of the head's matrices.
-    pub head_weight_decay: f64,
-    /// `AdamW`'s constants.
-    pub optimizer: AdamWConfig,
-    /// Optimiser steps.
-    pub steps: usize,
-    /// Number of training rows to use, the same ones for every seed; `None` for all.
-    #[serde(default)]
-    pub train_rows: Option<usize>,
-    /// Number of validation rows to use, the first ones of the split; `None` for all.
-    #[serde(default)]
-    pub validation_rows: Option<usize>,
-    /// Examples per step.
-    pub batch_size: usize,
-    /// Micro-batches per step, of similar lengths for less padding; must divide the batch.
-    pub accumulation: usize,
-    /// Examples per evaluation batch.
-    pub evaluation_batch_size: usize,
-    /// Longest encoded input.
-    pub max_length: usize,
-    /// How the frozen base is stored.
-    pub base_precision: BasePrecision,
-    /// Share of the steps with a rising rate.
-    pub warmup_ratio: f64,
-    /// Largest global gradient norm; `None` never clips.
-    pub gradient_clip: Option<f64>,
-    /// Pruning of BayesLoRA.
-    pub prune: PruneSettings,
-    /// AdaLoRA's schedule.
-    pub adalora: AdaLoraSettings,
-    /// Settings of further methods by their key; written are those that differ from the defaults.
-    #[serde(default, serialize_with = "MethodSettings::serialize_changed")]
-    pub methods: MethodSettings,
-    /// The pooler.
-    pub pooler: PoolerMode,
-    /// Whether the backbone's dropout is on in training.
-    pub backbone_dropout: bool,
-    /// Steps between evaluations on the validation split.
-    pub evaluate_every: usize,
-    /// Evaluations without a smaller negative log-likelihood after which a run stops early; `None` never stops it.
-    #[serde(default)]
-    pub patience: Option<usize>,
-    /// Share of the training examples that is held out, drawn by the seed, for fits after training. At 0 a method
-    /// holds out what its publication does, and an automatic KL weight a tenth.
-    #[serde(default)]
-    pub holdout: f64,
-    /// Numbers of draws of the final evaluation, in addition to the posterior mean.
-    pub draws: Vec<usize>,
-    /// Kind of the draws.
-    pub prediction_draws: PredictionDraws,
-    /// How the draws are made, and when fewer are enough.
-    #[serde(default)]
-    pub prediction: DrawPolicy,
-    /// Checkpoint of the headline table.
-    pub checkpoint: CheckpointChoice,
-    /// Order of the training examples.
-    pub bucketing: Bucketing,
-    /// What happens to the examples that do not fill a batch.
-    pub last_batch: LastBatch,
-    /// Prompts of the reasoning sets.
-    pub prompt: PromptSet,
-    /// Prompt and answer words of a language model for classes; written if they differ from the task's.
-    #[serde(default, skip_serializing_if = "WordingSettings::is_default")]
-    pub wording: WordingSettings,
+settings! {
+    extern AdamWConfig {
+        beta1: f64, in 0.0..1.0;
+        beta2: f64, in 0.0..1.0;
+        epsilon: f64, in 0.0..;
+    }
 }
 
-impl ExperimentConfig {
+settings! {
+    extern DrawPolicy {
+        tokens_per_pass: usize;
+        antithetic: bool;
+        cascade: Option<f64>, in DrawPolicy::CASCADE;
+        tolerance: Option<f64>, in DrawPolicy::TOLERANCE;
+    }
+}
+
+settings! {
+    /// Settings of one fine-tuning run; see the preset table in `docs/guides/presets.md`.
+    ///
+    /// The defaults are those of the preset `constant-weight`. A run gets what [`checked`](Self::checked) or
+    /// [`Layers::finish`](super::Layers::finish) returned.
+    pub struct Config {
+        /// Name of the preset it started from.
+        #[schemars(extend("enum" = Preset::ALL.map(Preset::name)))]
+        preset: String = Preset::ConstantWeight.name().to_owned();
+        /// Posterior family of BayesLoRA.
+        #[schemars(schema_with = "words::<VariationalFamily>")]
+        family: VariationalFamily = VariationalFamily::RankVariance;
+        /// Element sum (exact) or one term per rank.
+        #[schemars(schema_with = "words::<KlReduction>")]
+        kl_reduction: KlReduction = KlReduction::Element;
+        /// The prior.
+        prior: Prior = Prior::LogUniform;
+        /// Weight of the KL, or `"auto"`.
+        kl_weight: KlWeight = KlWeight::Fixed(1e-6), in 0.0..=1e6;
+        /// Search for ranks, if `kl_weight` is `"auto"`.
+        #[serde(default)]
+        rank_search: RankSearchSettings = RankSearchSettings::default();
+        /// Divisor of the KL.
+        #[schemars(schema_with = "words::<KlDivisor>")]
+        kl_divisor: KlDivisor = KlDivisor::None;
+        /// Share of the steps over which the KL weight rises from 0.
+        kl_warmup: f64 = 0.0, in 0.0..=1.0;
+        /// Noise parameters.
+        log_variance: LogVarianceSettings = LogVarianceSettings::default();
+        /// Sampling in training.
+        training_scheme: TrainingScheme = TrainingScheme::WeightPerSequence;
+        /// Initial rank `r0` of BayesLoRA and AdaLoRA.
+        initial_rank: usize = 16, in 1..=65_536;
+        /// Numerator of the scaling `c = lora_alpha / r0`.
+        lora_alpha: f64 = 16.0, in POSITIVE;
+        /// Drop probability of the adapter's input.
+        adapter_dropout: f64 = 0.0, in 0.0..1.0;
+        /// Half-width of the uniform initialisation of B in the LoRA baseline.
+        lora_b_bound: f64 = 0.0, in 0.0..=1.0;
+        /// Linear layers to adapt, by the end of their path, or `"all-linear"` for all but the output layer.
+        target_modules: TargetModules = TargetModules::names(ADAPTER_TARGETS);
+        /// Peak rate of the adapter means.
+        learning_rate: f64 = 1e-3, in 0.0..=1e3;
+        /// Peak rate of the head.
+        head_learning_rate: f64 = 1e-2, in 0.0..=1e3;
+        /// Decay of the adapter means of LoRA and AdaLoRA.
+        baseline_weight_decay: f64 = 0.0, in 0.0..;
+        /// Decay of the adapter means of BayesLoRA.
+        adapter_weight_decay: f64 = 0.0, in 0.0..;
+        /// Decay of the head's matrices.
+        head_weight_decay: f64 = 1e-2, in 0.0..;
+        /// `AdamW`'s constants.
+        optimizer: AdamWConfig = AdamWConfig::default();
+        /// Optimiser steps.
+        steps: usize = STEPS, in COUNT;
+        /// Number of training rows to use, the same ones for every seed; `None` for all.
+        #[serde(default)]
+        train_rows: Option<usize> = None, in COUNT;
+        /// Number of validation rows to use, the first ones of the split; `None` for all.
+        #[serde(default)]
+        validation_rows: Option<usize> = None, in COUNT;
+        /// Examples per step.
+        batch_size: usize = 32, in COUNT;
+        /// Micro-batches per step, of similar lengths for less padding; must divide the batch.
+        accumulation: usize = 1, in COUNT;
+        /// Examples per evaluation batch.
+        evaluation_batch_size: usize = 128, in COUNT;
+        /// Longest encoded input.
+        max_length: usize = 128, in 8..=65_536;
+        /// How the frozen base is stored.
+        base_precision: BasePrecision = BasePrecision::F32;
+        /// Share of the steps with a rising rate.
+        warmup_ratio: f64 = WARMUP, in 0.0..=1.0;
+        /// Largest global gradient norm; `None` never clips.
+        gradient_clip: Option<f64> = Some(0.1), in POSITIVE;
+        /// Pruning of BayesLoRA.
+        prune: PruneSettings = PruneSettings::default();
+        /// AdaLoRA's schedule.
+        adalora: AdaLoraSettings = AdaLoraSettings::default();
+        /// Settings of further methods by their key; written are those that differ from the defaults.
+        #[serde(default, serialize_with = "MethodSettings::serialize_changed")]
+        methods: MethodSettings = MethodSettings::of_glue();
+        /// The pooler.
+        pooler: PoolerMode = PoolerMode::Trained;
+        /// Whether the backbone's dropout is on in training.
+        backbone_dropout: bool = true;
+        /// Steps between evaluations on the validation split.
+        evaluate_every: usize = 200, in COUNT;
+        /// Evaluations without a smaller negative log-likelihood after which a run stops early; `None` never stops it.
+        #[serde(default)]
+        patience: Option<usize> = None, in COUNT;
+        /// Share of the training examples that is held out, drawn by the seed, for fits after training. At 0 a method
+        /// holds out what its publication does, and an automatic KL weight a tenth.
+        #[serde(default)]
+        holdout: f64 = 0.0, in 0.0..=0.5;
+        /// Numbers of draws of the final evaluation, in addition to the posterior mean.
+        draws: Vec<usize> = vec![10], in 1..=MAX_DRAWS;
+        /// Kind of the draws.
+        prediction_draws: PredictionDraws = PredictionDraws::Weights;
+        /// How the draws are made, and when fewer are enough.
+        #[serde(default)]
+        prediction: DrawPolicy = DrawPolicy::default();
+        /// Checkpoint of the headline table.
+        checkpoint: CheckpointChoice = CheckpointChoice::Last;
+        /// Order of the training examples.
+        bucketing: Bucketing = Bucketing::Shuffled;
+        /// What happens to the examples that do not fill a batch.
+        last_batch: LastBatch = LastBatch::Keep;
+        /// Prompts of the reasoning sets.
+        prompt: PromptSet = PromptSet::Clean;
+        /// Prompt and answer words of a language model for classes; written if they differ from the task's.
+        #[serde(default, skip_serializing_if = "WordingSettings::is_default")]
+        wording: WordingSettings = WordingSettings::default();
+    } where Config::check_relations
+}
+
+impl Config {
+    /// These settings, if every number is in its range and they go together.
+    pub fn checked(self) -> Result<Self> {
+        self.check("")?;
+        Ok(self)
+    }
+
+    /// Reads settings as [`checked`](Self::checked) returns them, for `deserialize_with`.
+    pub(crate) fn deserialize_checked<'de, D: Deserializer<'de>>(
+        from: D,
+    ) -> Result<Self, D::Error> {
+        Self::deserialize(from)?.checked().map_err(serde::de::Error::custom)
+    }
+
+    fn check_relations(&self, _key: &str) -> Result<()> {
+        if !self.batch_size.is_multiple_of(self.accumulation) {
+            bail!(
+                "setting `accumulation` is {}: it does not divide `batch_size`, which is {}",
+                self.accumulation,
+                self.batch_size
+            );
+        }
+        if self.prune.min_rank > self.initial_rank {
+            bail!(
+                "setting `prune.min_rank` is {}: it is above `initial_rank`, which is {}",
+                self.prune.min_rank,
+                self.initial_rank
+            );
+        }
+        if self.family == VariationalFamily::NoiseToSignal && self.prior != Prior::LogUniform {
+            bail!(
+                "setting `family` is `{}`: its variance is tied to the means, so that `prior` must be log-uniform",
+                self.family.name()
+            );
+        }
+        if self.kl_weight == KlWeight::Auto && self.kl_divisor != KlDivisor::NTrain {
+            bail!(
+                "setting `kl_weight` is auto: `rank_search.noise` weighs the divergence by the evidence bound: \
+                 set `kl_divisor=n_train`"
+            );
+        }
+        if self.prediction.antithetic && self.prediction_draws == PredictionDraws::Activation {
+            bail!(
+                "setting `prediction.antithetic` is true: it is for draws of weights, and `prediction_draws` is \
+                 `activation`"
+            );
+        }
+        Ok(())
+    }
+
+    /// Returns an error for a setting that has no meaning in a run for `training`.
+    pub fn check_use(&self, training: Training) -> Result<()> {
+        if training == Training::Classifier {
+            return Ok(());
+        }
+        if self.wording.given().is_some() {
+            bail!("setting `wording` is set: it asks for a class, and texts have none");
+        }
+        if self.prediction_draws != PredictionDraws::Weights {
+            let value = format!("{:?}", self.prediction_draws).to_lowercase();
+            bail!("setting `prediction_draws` is {value}: a text is answered by draws of weights");
+        }
+        let DrawPolicy { tokens_per_pass, .. } = self.prediction;
+        if self.prediction != (DrawPolicy { tokens_per_pass, ..DrawPolicy::default() }) {
+            bail!("setting `prediction` is set: sparing draws is for classifiers");
+        }
+        Ok(())
+    }
+
     pub fn share(&self, share: f64) -> usize {
         (share * self.steps as f64).round() as usize
     }

@@ -1,33 +1,31 @@
-//! Settings of a run: what a preset says, what a profile shortens, what the user overrides, and the methods there are.
+//! Settings of a run: a table of one line each, presets, and layers over them from files and the command line.
 
 mod config;
-mod kl_weight;
-mod method_name;
+mod layers;
 mod methods;
-mod overrides;
-mod preset;
+mod presets;
 mod prompt;
+mod rank_search;
 mod schema;
-mod valid;
+mod table;
+mod word;
 
 pub use config::{
-    AdaLoraSettings, BasePrecision, CheckpointChoice, ExperimentConfig, LogVarianceSettings,
+    AdaLoraSettings, BasePrecision, CheckpointChoice, Config, LogVarianceSettings, MAX_DRAWS,
     PoolerMode, PruneSettings, TrainingScheme,
 };
-pub use kl_weight::{KlWeight, RankSearchSettings, holdout_share};
+pub use layers::Layers;
 pub use lrvd_burn::train::{
     Bucketing, LastBatch, MaskPlacement, OptimizerOnPrune, PredictionDraws, PrunePlacement,
 };
-pub(crate) use method_name::Family;
-pub use method_name::{Capabilities, MethodEntry, MethodForm, MethodName, RankRequest};
 pub use methods::{
     ArdSettings, BbbPrior, BbbSettings, BbbWeight, BlobSettings, CLoraSettings, KlDirectionSetting,
     LaplaceLayers, LaplacePredictive, LaplacePrior, LaplaceSettings, LoraEnsembleSettings,
     MapSettings, McDropoutSettings, MethodSettings, MixtureSettings, NoiseToSignalSettings,
     Optimizers, ScalaBlSettings, SwagSettings, TfbCriterion, TfbSettings,
 };
-pub use overrides::ConfigOverrides;
-pub use preset::Preset;
+pub use presets::Preset;
 pub use prompt::{PromptSet, Training, WordingSettings, template};
+pub use rank_search::{RankSearchSettings, holdout_share};
 pub use schema::schema;
-pub use valid::{MAX_DRAWS, ValidConfig};
+pub use word::{KlWeight, TargetModules};

@@ -6,9 +6,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::overrides::{TASK, unusable};
-use super::schema::{pointer, schema};
-use super::{ConfigOverrides, ExperimentConfig, Preset};
+use super::layers::{TASK, pointer, unusable};
+use super::schema::schema;
+use super::table::{Field, root, settings};
+use super::{Config, Layers, Preset};
 use crate::error::Result;
 
 /// A family of prompts with its labels.
@@ -51,14 +52,16 @@ impl fmt::Display for PromptSet {
     }
 }
 
-/// A prompt template and answer words in place of those of the task; an encoder has no use for them.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct WordingSettings {
-    /// What is read: `{text}` and, for pairs, `{pair}` stand for the texts, `\n` for a line break.
-    pub template: Option<String>,
-    /// The word that stands for each class, in class order; each follows the prompt after one space.
-    pub answers: Option<Vec<String>>,
+settings! {
+    /// A prompt template and answer words in place of those of the task; an encoder has no use for them.
+    #[derive(Eq)]
+    #[serde(default)]
+    pub struct WordingSettings {
+        /// What is read: `{text}` and, for pairs, `{pair}` stand for the texts, `\n` for a line break.
+        template: Option<String> = None;
+        /// The word that stands for each class, in class order; each follows the prompt after one space.
+        answers: Option<Vec<String>> = None;
+    }
 }
 
 impl WordingSettings {
@@ -112,7 +115,7 @@ const HEAD: &str = "head_learning_rate";
 /// description in the [schema](schema()), which the file names `./lrvd.schema.json`.
 pub fn template(training: Training, preset: Preset) -> Result<String> {
     let schema = schema()?;
-    let mut config = ConfigOverrides::new(Some(training), Some(preset), None)?.config;
+    let mut config = Layers::new(Some(training), Some(preset), None)?.document;
     config[TASK] = training.name().into();
     let by_held_out_rows = config["kl_weight"] == "auto";
     let own = |key: &&str| match *key {
@@ -129,7 +132,7 @@ pub fn template(training: Training, preset: Preset) -> Result<String> {
         }
         let described =
             schema.pointer(&format!("/properties/{}", key.replace('.', "/properties/")));
-        let about = comment(described.unwrap_or(&Value::Null));
+        let about = comment(described.unwrap_or(&Value::Null), root().at(key));
         let value = match config.pointer(&pointer(key)) {
             None | Some(Value::Null) => "none".into(),
             Some(value) => {
@@ -141,8 +144,8 @@ pub fn template(training: Training, preset: Preset) -> Result<String> {
     Ok(text)
 }
 
-/// The first sentence of a description, and the words that there are.
-fn comment(schema: &Value) -> String {
+/// The first sentence of a description, and the words or numbers that there are.
+fn comment(schema: &Value, field: Option<&Field>) -> String {
     let described = schema["description"].as_str().unwrap_or_default();
     let described = described.replace('\n', " ");
     let sentence = described.split_inclusive(". ").next().unwrap_or_default().trim_end();
@@ -150,7 +153,11 @@ fn comment(schema: &Value) -> String {
         schema["oneOf"].as_array().into_iter().flatten().filter_map(|one| one.get("const"));
     let words = schema["enum"].as_array().into_iter().flatten().chain(consts);
     let words: Vec<String> = words.map(Value::to_string).collect();
-    if words.is_empty() { sentence.to_owned() } else { format!("{sentence} {}.", words.join(", ")) }
+    match field.and_then(|field| field.range) {
+        Some(range) => format!("{sentence} Range: {range}."),
+        None if words.is_empty() => sentence.to_owned(),
+        None => format!("{sentence} {}.", words.join(", ")),
+    }
 }
 
 /// What `lrvd train` makes of the data with these settings.
@@ -183,7 +190,7 @@ impl Training {
         Self::ALL.into_iter().flat_map(|training| Preset::ALL.map(|preset| (training, preset)))
     }
 
-    pub(super) fn config(self, preset: Preset) -> ExperimentConfig {
+    pub(super) fn config(self, preset: Preset) -> Config {
         match self {
             Self::Classifier => preset.config(),
             Self::Language => preset.language_config(),

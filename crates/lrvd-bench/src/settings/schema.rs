@@ -7,9 +7,9 @@ use schemars::generate::SchemaSettings;
 use schemars::transform::RecursiveTransform;
 use serde_json::{Map, Value, json};
 
-use super::overrides::{TASK, below, is_section};
-use super::valid::OutOfRange;
-use super::{ConfigOverrides, ExperimentConfig, Training};
+use super::layers::{TASK, pointer};
+use super::table::{Field, Range, below, root};
+use super::{Config, Layers, Training};
 use crate::error::Result;
 
 /// The one setting that follows from another where it is not set.
@@ -17,30 +17,29 @@ const DERIVED: &str = "evaluate_every";
 
 /// The JSON schema (draft 2020-12) of a settings file for `--config`.
 ///
-/// Keys, words and descriptions are those of the types that are read. A range is asked of the check that rejects what is
-/// outside, and a default is stated where all presets agree on it. What holds between two settings is not in it.
+/// Keys, words and descriptions are those of the types that are read, ranges those of the table. A default is stated where
+/// all presets agree on it. What holds between two settings is not in it.
 pub fn schema() -> Result<Value> {
     let settings = SchemaSettings::draft2020_12()
         .with(|settings| settings.inline_subschemas = true)
         .with_transform(RecursiveTransform(tidy));
     let mut generator = settings.into_generator();
     let task = generator.subschema_for::<Training>().to_value();
-    let mut root = generator.into_root_schema_for::<ExperimentConfig>().to_value();
-    root["properties"][TASK] = task;
-    root["title"] = "lrvd settings".into();
-    root["description"] = "Settings of a training run, for `--config`; each is optional.".into();
-    complete("", &mut root, &Presets::new()?);
-    Ok(root)
+    let mut schema = generator.into_root_schema_for::<Config>().to_value();
+    schema["properties"][TASK] = task;
+    schema["title"] = "lrvd settings".into();
+    schema["description"] = "Settings of a training run, for `--config`; each is optional.".into();
+    complete("", root(), &mut schema, &Presets::new()?);
+    Ok(schema)
 }
 
-/// The settings of every preset, which know their defaults and ranges.
+/// The settings of every preset.
 struct Presets(Vec<Value>);
 
 impl Presets {
     fn new() -> Result<Self> {
-        let config = |(training, preset)| {
-            Ok(ConfigOverrides::new(Some(training), Some(preset), None)?.config)
-        };
+        let config =
+            |(training, preset)| Ok(Layers::new(Some(training), Some(preset), None)?.document);
         Training::presets().map(config).collect::<Result<_>>().map(Self)
     }
 
@@ -52,63 +51,39 @@ impl Presets {
         let agreed = key != DERIVED && values.all(|value| value == Some(first));
         agreed.then(|| if first.is_null() { "none".into() } else { first.clone() })
     }
-
-    /// What the number at `key`, or every number in the list there, may be.
-    fn range(&self, key: &str) -> Option<(Bound<f64>, Bound<f64>)> {
-        let pointer = pointer(key);
-        let rejected = |value: Value| {
-            let mut config = self.0.first()?.clone();
-            *config.pointer_mut(&pointer)? = value;
-            // The wrong type, for some.
-            let config: ExperimentConfig = serde_json::from_value(config).ok()?;
-            match config.validate() {
-                Ok(_) => None,
-                Err(error) => error
-                    .downcast::<OutOfRange>()
-                    .ok()
-                    .filter(|range| range.key == key)
-                    .map(|range| (range.low, range.high)),
-            }
-        };
-        let extremes = [json!(-1e300), json!(1e300), json!(0), json!(u32::MAX), json!(1_u64 << 52)];
-        extremes
-            .into_iter()
-            .find_map(|value| rejected(value.clone()).or_else(|| rejected(json!([value]))))
-    }
-}
-
-pub(super) fn pointer(key: &str) -> String {
-    format!("/{}", key.replace('.', "/"))
 }
 
 /// Makes the schema of `key`, as its type derives it, that of a settings file.
-fn complete(key: &str, schema: &mut Value, presets: &Presets) {
+fn complete(key: &str, field: &Field, schema: &mut Value, presets: &Presets) {
     let Some(map) = schema.as_object_mut() else { return };
-    if is_section(key) {
+    if field.is_section() {
         map.remove("required");
-    }
-    if let Some(Value::Object(properties)) = map.get_mut("properties") {
-        for (name, schema) in properties {
-            complete(&below(key, name), schema, presets);
+        let Some(Value::Object(properties)) = map.get_mut("properties") else { return };
+        for field in &field.fields {
+            if let Some(schema) = properties.get_mut(&field.name) {
+                complete(&below(key, &field.name), field, schema, presets);
+            }
         }
         return;
     }
     if let Some(default) = presets.default(key) {
         map.insert("default".to_owned(), default);
     }
-    if let Some((low, high)) = presets.range(key) {
-        limit(map, low, high);
+    if let Some(range) = field.range {
+        limit(map, range);
     }
 }
 
 /// Sets the ends of the numbers in a schema.
-fn limit(map: &mut Map<String, Value>, low: Bound<f64>, high: Bound<f64>) {
+fn limit(map: &mut Map<String, Value>, range: Range) {
     if let Some(Value::Object(items)) = map.get_mut("items") {
-        return limit(items, low, high);
+        return limit(items, range);
     }
-    if let Some(Value::Array(parts)) = map.get_mut("anyOf") {
-        let parts = parts.iter_mut().filter_map(Value::as_object_mut);
-        return parts.for_each(|part| limit(part, low, high));
+    for list in ["anyOf", "prefixItems"] {
+        if let Some(Value::Array(parts)) = map.get_mut(list) {
+            let parts = parts.iter_mut().filter_map(Value::as_object_mut);
+            return parts.for_each(|part| limit(part, range));
+        }
     }
     let whole = match map.get("type").and_then(Value::as_str) {
         Some("integer") => true,
@@ -117,7 +92,8 @@ fn limit(map: &mut Map<String, Value>, low: Bound<f64>, high: Bound<f64>) {
     };
     // What the type's sign says.
     map.remove("minimum");
-    let ends = [(low, "minimum", "exclusiveMinimum"), (high, "maximum", "exclusiveMaximum")];
+    let ends =
+        [(range.low, "minimum", "exclusiveMinimum"), (range.high, "maximum", "exclusiveMaximum")];
     for (end, included, excluded) in ends {
         let (name, end) = match end {
             Bound::Included(end) => (included, end),
@@ -153,21 +129,29 @@ fn tidy(schema: &mut Schema) {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::settings::table::OutOfRange;
     use crate::settings::{Preset, template};
     use crate::text::UnknownName;
 
-    fn keys(key: &str, value: &Value, found: &mut Vec<String>) {
-        found.push(key.to_owned());
-        for (name, value) in value.as_object().into_iter().flatten() {
-            keys(&below(key, name), value, found);
-        }
-    }
-
-    fn properties(key: &str, schema: &Value, found: &mut Vec<String>) {
-        found.push(key.to_owned());
-        for (name, schema) in schema["properties"].as_object().into_iter().flatten() {
-            properties(&below(key, name), schema, found);
-        }
+    /// That the section `field` has the same settings in the table, in the schema and in a document.
+    fn same(key: &str, field: &Field, schema: &Value, document: &Value) -> usize {
+        let keys = |value: &Value| -> Vec<String> {
+            let all = value.as_object().unwrap().keys();
+            let mut keys: Vec<String> = all.filter(|name| *name != TASK).cloned().collect();
+            keys.sort();
+            keys
+        };
+        let mut names: Vec<String> = field.fields.iter().map(|field| field.name.clone()).collect();
+        names.sort();
+        assert_eq!(keys(document), names, "{key}");
+        let properties = &schema["properties"];
+        assert_eq!(keys(properties), names, "{key}");
+        let sections = field.fields.iter().filter(|field| field.is_section());
+        let parts = sections.map(|section| {
+            let name = &section.name;
+            same(&below(key, name), section, &properties[name], &document[name])
+        });
+        names.len() + parts.sum::<usize>()
     }
 
     /// Values that a schema allows: every word, both ends of every range, every form.
@@ -217,12 +201,12 @@ mod tests {
         let file = dir.path().join("c.toml");
         let nested = key.rsplit('.').fold(value.clone(), |value, name| json!({ name: value }));
         std::fs::write(&file, toml::to_string(&nested).unwrap()).unwrap();
-        ConfigOverrides::new(None, None, Some(&file))?.finish().map(|_| ())
+        Layers::new(None, None, Some(&file))?.finish().map(|_| ())
     }
 
     fn settings<'a>(key: &str, schema: &'a Value, found: &mut Vec<(String, &'a Value)>) {
         match schema["properties"].as_object() {
-            Some(properties) if is_section(key) => {
+            Some(properties) if root().at(key).is_some_and(Field::is_section) => {
                 for (name, schema) in properties {
                     settings(&below(key, name), schema, found);
                 }
@@ -234,18 +218,10 @@ mod tests {
     #[test]
     fn the_schema_has_the_keys_that_are_read_and_no_others() {
         let schema = schema().unwrap();
-        let mut stated = Vec::new();
-        properties("", &schema, &mut stated);
-        stated.retain(|key| key != TASK);
-        for config in &Presets::new().unwrap().0 {
-            let mut read = Vec::new();
-            keys("", config, &mut read);
-            let mut stated = stated.clone();
-            stated.sort();
-            read.sort();
-            assert_eq!(read, stated);
+        for document in &Presets::new().unwrap().0 {
+            let settings = same("", root(), &schema, document);
+            assert!(settings > 150, "{settings}");
         }
-        assert!(stated.len() > 150, "{}", stated.len());
     }
 
     #[test]
@@ -365,9 +341,9 @@ mod tests {
         for (training, preset) in Training::presets() {
             let text = template(training, preset).unwrap();
             std::fs::write(&file, &text).unwrap();
-            let read = ConfigOverrides::new(None, None, Some(&file)).unwrap();
+            let read = Layers::new(None, None, Some(&file)).unwrap();
             assert_eq!(read.training(), training);
-            let base = ConfigOverrides::new(Some(training), Some(preset), None).unwrap();
+            let base = Layers::new(Some(training), Some(preset), None).unwrap();
             assert_eq!(read.finish().unwrap(), base.finish().unwrap(), "{text}");
             assert!(text.starts_with("#:schema ./lrvd.schema.json\n"));
             let lines: Vec<&str> = text.lines().collect();

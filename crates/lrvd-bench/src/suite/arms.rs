@@ -38,11 +38,12 @@ use super::run::{SuiteOutcome, generated_data, planned, run_suite};
 use super::summary::write_summary;
 use crate::error::{Error, Result};
 use crate::io::write_text;
+use crate::method::MethodName;
 use crate::progress::{Event, ProgressSink};
 use crate::record::Results;
 use crate::report::{Claim, Summary, Verdict, judge, render_pairs, render_runs};
 use crate::run::OutputFolder;
-use crate::settings::{CheckpointChoice, MethodName, Preset};
+use crate::settings::{CheckpointChoice, Preset};
 use crate::text::UnknownName;
 
 /// Metrics of comparisons that name none.

@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use crate::backbone::{Architecture, ModelLocation, locate_model};
 use crate::error::Result;
-use crate::settings::{BasePrecision, ExperimentConfig, MethodName, MethodSettings, Preset};
+use crate::method::MethodName;
+use crate::settings::{BasePrecision, Config, MethodSettings, Preset};
 use crate::task::Task;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -162,10 +163,10 @@ impl Profile {
     }
 
     /// What the profile changes about a preset: lengths, and for the tiny models rank and rates.
-    pub fn shorten(self, suite: Suite, config: ExperimentConfig) -> ExperimentConfig {
+    pub fn shorten(self, suite: Suite, config: Config) -> Config {
         match (self, suite) {
             (Self::Paper, _) => config,
-            (Self::Quick, Suite::Glue) => ExperimentConfig {
+            (Self::Quick, Suite::Glue) => Config {
                 steps: QUICK_STEPS,
                 validation_rows: Some(500),
                 batch_size: 32,
@@ -183,7 +184,7 @@ impl Profile {
             }
             // At 1e-6 nothing is pruned in so few steps.
             .raised(3.0, 1.0),
-            (Self::Quick, Suite::Reasoning) => ExperimentConfig {
+            (Self::Quick, Suite::Reasoning) => Config {
                 steps: QUICK_REASONING_STEPS,
                 validation_rows: Some(200),
                 batch_size: 8,
@@ -204,7 +205,7 @@ impl Profile {
     }
 }
 
-impl ExperimentConfig {
+impl Config {
     /// `kl` times the weight of every divergence that is tempered, and `noise` times the rate of every noise parameter that
     /// follows the likelihood, whatever the method.
     ///
@@ -245,13 +246,13 @@ mod tests {
         let factors = |suite: Suite, preset: Preset| {
             let before = preset.config();
             let after = Profile::Quick.shorten(suite, before.clone());
-            let log_variance = |c: &ExperimentConfig| {
+            let log_variance = |c: &Config| {
                 let LogVarianceSettings { learning_rate_factor, .. } = c.log_variance;
                 learning_rate_factor
             };
             let (was, is) = (&before.methods, &after.methods);
             assert_eq!((is.blob.kl_learning_rate, is.bbb), (was.blob.kl_learning_rate, was.bbb));
-            let fixed = |config: &ExperimentConfig| match config.kl_weight {
+            let fixed = |config: &Config| match config.kl_weight {
                 KlWeight::Fixed(weight) => weight,
                 KlWeight::Auto => f64::NAN,
             };

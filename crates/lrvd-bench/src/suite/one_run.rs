@@ -22,6 +22,7 @@ use crate::data::{
 use crate::error::{Error, Result};
 use crate::eval::{RunContext, Scored, score_draws, selective_records};
 use crate::io::{JsonLayout, read_json, read_lines, write_json};
+use crate::method::{MethodName, RankRequest, Temperatures};
 use crate::progress::ProgressSink;
 use crate::record::{
     CheckpointRecord, Checkpoints, OodRecord, ParameterCounts, PredictionLine, RunRecord,
@@ -30,12 +31,12 @@ use crate::run::{
     ADAPTER_DIR, ClassSettings, Finished, LAST_PREDICTIONS, RECORD_FILE, Run, RunLabel, RunPlace,
     RunStart, RunState, TrainSettings, TrainTask as _, clear, remove_parts, summary,
 };
-use crate::settings::{MethodName, RankRequest, ValidConfig};
+use crate::settings::Config;
 use crate::task::{Goal, Task};
 use crate::text::quoted;
 
 pub(super) struct Shared<'a> {
-    pub config: &'a ValidConfig,
+    pub config: &'a Config,
     pub backbone: &'a Backbone,
     pub device: &'a Device,
     pub device_name: &'a str,
@@ -89,7 +90,7 @@ pub(super) fn run_one(
     let folder = folder(shared.out, run);
     let start = shared.start(&task.prepared, run.method, run.seed);
     let start = RunStart { request, ..start };
-    let training = Run::new(start, shared.stop, run.label(), position)?;
+    let training = Run::new(start, shared.stop, run.label(), position);
     let begun = training.open(&folder)?;
     let place = RunPlace {
         out: shared.out,
@@ -98,17 +99,19 @@ pub(super) fn run_one(
         layout: JsonLayout::Compact,
         summary: &|record| summary(record, &task.prepared.goal),
     };
-    training.complete(begun, &place, sink, |trained, Finished { record, answers }, sink| {
+    training.complete(begun, &place, sink, |trained, finished, sink| {
+        let Finished { record, answers, temperatures } = finished;
         if !ood.is_empty() {
             let draws = answers.keys().map(|&draws| draws.max(1) as usize).sum::<usize>();
             let total = draws * ood.iter().map(OodSet::rows).sum::<usize>();
-            let ask =
-                |context: &RunContext<'_>| ood_answers(context, &trained, answers, ood, &folder);
+            let ask = |context: &RunContext<'_>| {
+                ood_answers(context, (&trained, temperatures), answers, ood, &folder)
+            };
             let Some(found) = training.watched(sink, total, ask)? else { return Ok(None) };
             record.ood = found;
         }
         if let Some(settings) = kept(shared, task, run)? {
-            keep::<PreparedTask>(&settings, trained, &folder.join(ADAPTER_DIR))?;
+            keep::<PreparedTask>(&settings, trained, temperatures, &folder.join(ADAPTER_DIR))?;
         }
         Ok(Some(()))
     })
@@ -164,7 +167,7 @@ fn kept(
 fn label(
     run: &PlannedRun,
     request: RankRequest,
-    config: &ValidConfig,
+    config: &Config,
     matches: bool,
 ) -> RunLabel<'static> {
     let can = run.method.can();
@@ -341,7 +344,7 @@ impl OodSet {
         task: &ReadyTask,
         (set, mut other): (Task, Dataset),
         backbone: &Backbone,
-        config: &ValidConfig,
+        config: &Config,
         rows: Option<usize>,
     ) -> Result<Self> {
         other.validation.examples.truncate(rows.unwrap_or(usize::MAX));
@@ -440,7 +443,7 @@ impl OodSet {
 /// `folder`.
 pub(super) fn ood_answers(
     context: &RunContext<'_>,
-    run: &RunState,
+    (run, temperatures): (&RunState, &Temperatures),
     scored: &BTreeMap<u32, Scored>,
     ood: &[OodSet],
     folder: &Path,
@@ -455,6 +458,7 @@ pub(super) fn ood_answers(
             let mut answers = BTreeMap::new();
             for &draws in scored.keys() {
                 let logits = run.method.predict(model, &inputs, draws as usize)?;
+                let logits = temperatures.soften(logits, draws as usize)?;
                 answers.insert(draws, score_draws(&logits, questions)?);
             }
             questions.write_predictions(&answers, &folder.join(file))?;

@@ -8,7 +8,8 @@ use super::kind::{Profile, Suite};
 use super::plan::MAX_SEED;
 use crate::data::quick;
 use crate::error::Result;
-use crate::settings::{MethodName, Preset};
+use crate::method::MethodName;
+use crate::settings::Preset;
 use crate::task::Task;
 
 #[derive(Clone, Debug, PartialEq)]

@@ -12,7 +12,8 @@ use super::summary::wordings;
 use crate::backbone::Architecture;
 use crate::data::Wording;
 use crate::error::Result;
-use crate::settings::{MethodForm, MethodName, RankRequest, ValidConfig};
+use crate::method::{MethodForm, MethodName, RankRequest};
+use crate::settings::Config;
 use crate::task::Task;
 use crate::text::grouped;
 
@@ -43,7 +44,7 @@ impl PlannedRun {
             if self.method.is_tempered() { found.tempered() } else { found }
         };
         match self.method.entry().form {
-            MethodForm::Single => Vec::new(),
+            MethodForm::Single { .. } => Vec::new(),
             MethodForm::Ensemble { member: key, members } => (0..members as u64)
                 .map(|i| Self {
                     method: member(key),
@@ -106,7 +107,7 @@ pub struct DryRun {
     pub runs: Vec<String>,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub wording: BTreeMap<String, Wording>,
-    pub settings: ValidConfig,
+    pub settings: Config,
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -139,7 +140,7 @@ pub struct PlannedMemory {
 impl DryRun {
     pub(super) fn new(
         options: &SuiteOptions,
-        config: ValidConfig,
+        config: Config,
         name: String,
         architecture: &Architecture,
     ) -> Result<Self> {
@@ -236,7 +237,7 @@ impl DryRun {
     }
 }
 
-fn size(run: &PlannedRun, config: &ValidConfig, layers: &[LayerShape]) -> Result<usize> {
+fn size(run: &PlannedRun, config: &Config, layers: &[LayerShape]) -> Result<usize> {
     let adapter = run.method.build(config, RankRequest::Initial)?.adapter();
     let of = |layer: &LayerShape| adapter.parameter_count(layer.d_input, layer.d_output);
     Ok(layers.iter().map(of).sum())

@@ -17,11 +17,12 @@ use super::task::{ReadyTask, is_kept, prepare};
 use crate::backbone::{Architecture, Backbone, locate_config, locate_model};
 use crate::data::{PreparedTask, load, quick};
 use crate::error::{Kind, Result, kind_of};
+use crate::method::{MethodName, RankRequest};
 use crate::progress::{Event, ProgressSink};
 use crate::record::{ModelRecord, Results, RunRecord, SCHEMA_VERSION, Tool};
 use crate::report::{Published, RowScores};
 use crate::run::{OutputFolder, still_there, summary};
-use crate::settings::{BasePrecision, ConfigOverrides, MethodName, RankRequest, ValidConfig};
+use crate::settings::{BasePrecision, Config, Layers};
 use crate::text::quoted;
 
 #[derive(Clone, Debug)]
@@ -42,7 +43,7 @@ pub struct SuiteOutcome {
 
 /// Resolved settings of `options` for a model: preset, profile, what the model's kind asks for, then the
 /// user's own.
-fn resolve_config(options: &SuiteOptions, architecture: &Architecture) -> Result<ValidConfig> {
+fn resolve_config(options: &SuiteOptions, architecture: &Architecture) -> Result<Config> {
     let mut config = options.profile.shorten(options.suite, options.preset.config());
     if let Some(steps) = options.steps {
         config.evaluate_every = config.evaluate_every.min(steps);
@@ -64,17 +65,9 @@ fn resolve_config(options: &SuiteOptions, architecture: &Architecture) -> Result
         }
         (Suite::Reasoning, Architecture::Llama(_)) => {}
     }
-    let mut overrides = ConfigOverrides::over(&config)?;
-    for patch in &options.patches {
-        overrides.apply_table(patch)?;
-    }
-    if let Some(file) = &options.config {
-        overrides.apply_file(file)?;
-    }
-    for assignment in &options.set {
-        overrides.assign(assignment)?;
-    }
-    let config = overrides.finish()?;
+    let layers = Layers::over(&config)?;
+    let config =
+        layers.apply(&options.patches, options.config.as_deref(), &options.set)?.finish()?;
     if let Some(key) = config.wording.given() {
         let several = options.tasks.len() > 1;
         let reason = match options.suite {
@@ -205,7 +198,7 @@ pub fn run_suite(
 }
 
 /// Which methods and tasks leave numbers and no adapter, though adapters are kept.
-fn lost(options: &SuiteOptions, config: &ValidConfig) -> Option<String> {
+fn lost(options: &SuiteOptions, config: &Config) -> Option<String> {
     let methods = options.methods.iter().filter(|method| !method.can().saved);
     let tasks = options.tasks.iter().filter(|task| !is_kept(**task, config));
     let names =
@@ -345,7 +338,7 @@ fn ood_sets(
     ready: &mut ReadyTask,
     data_dir: &Path,
     backbone: &Backbone,
-    config: &ValidConfig,
+    config: &Config,
     profile: Profile,
 ) -> Result<Vec<OodSet>> {
     let rows = profile.other_rows();

@@ -17,7 +17,7 @@ use crate::report::{
     Findings, Published, RowScores, Summary, compare, render_csv, render_markdown, render_text,
     write_html,
 };
-use crate::settings::ValidConfig;
+use crate::settings::Config;
 
 pub(super) struct Written {
     /// The headline table as text, if it has a row.
@@ -103,7 +103,7 @@ fn stamp(seconds: u64) -> String {
 
 pub(super) fn resolved(
     options: &SuiteOptions,
-    config: &ValidConfig,
+    config: &Config,
     backbone: &Backbone,
 ) -> Result<Value> {
     let mut settings = json!({
@@ -129,7 +129,7 @@ pub(super) fn resolved(
 /// How a language model is asked, by task; nothing for an encoder.
 pub(super) fn wordings(
     options: &SuiteOptions,
-    config: &ValidConfig,
+    config: &Config,
     architecture: &Architecture,
 ) -> Result<BTreeMap<String, Wording>> {
     let worded = options.tasks.iter().map(|task| {
@@ -153,9 +153,9 @@ pub(super) fn data_files<'a>(tasks: impl Iterator<Item = &'a ReadyTask>) -> Valu
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::method::MethodName;
     use crate::record::RunRecord;
     use crate::record::sample::{sample_results, set_accuracy};
-    use crate::settings::MethodName;
 
     #[test]
     fn methods_that_this_build_does_not_have_are_reported_by_name() {

@@ -10,7 +10,7 @@ use crate::data::{
 };
 use crate::error::Result;
 use crate::record::{DataFile, DataOrigin, SplitRecord, TaskData};
-use crate::settings::{LastBatch, ValidConfig};
+use crate::settings::{Config, LastBatch};
 use crate::task::{Goal, Task};
 
 pub(super) struct ReadyTask {
@@ -23,7 +23,7 @@ pub(super) struct ReadyTask {
 pub(super) fn wording(
     task: Task,
     architecture: &Architecture,
-    config: &ValidConfig,
+    config: &Config,
 ) -> Result<Option<Wording>> {
     if task.is_question() {
         return Ok(None);
@@ -32,7 +32,7 @@ pub(super) fn wording(
 }
 
 /// Whether its input is one of a saved classifier: a text, a pair, or a question with choices.
-pub(super) fn is_kept(task: Task, config: &ValidConfig) -> bool {
+pub(super) fn is_kept(task: Task, config: &Config) -> bool {
     !task.is_question() || QuestionForm::of(task, config.prompt).is_some()
 }
 
@@ -40,7 +40,7 @@ pub(super) fn prepare(
     task: Task,
     data_dir: &Path,
     backbone: &Backbone,
-    config: &ValidConfig,
+    config: &Config,
     profile: Profile,
 ) -> Result<ReadyTask> {
     let Backbone { architecture, tokenizer, .. } = backbone;

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::*;
 use crate::error::Result;
+use crate::method::MethodName;
 use crate::progress::{Event, ProgressSink};
-use crate::settings::MethodName;
 
 /// Passes every event to a function.
 struct Each<F>(F);

@@ -7,15 +7,13 @@ use burn::tensor::{DType, Device, Tensor};
 use lrvd_bench::data::batch::{TokenExamples, TokenisedExample};
 use lrvd_bench::data::{Label, PreparedTask};
 use lrvd_bench::eval::{PeakMemory, RunContext};
-use lrvd_bench::method::Method;
+use lrvd_bench::method::{ClassifierMethod, MethodName, RankRequest};
 use lrvd_bench::progress::{Event, ProgressSink, Silent};
 use lrvd_bench::run::fit;
-use lrvd_bench::settings::{
-    ConfigOverrides, ExperimentConfig, MethodName, Preset, RankRequest, ValidConfig,
-};
+use lrvd_bench::settings::{Config, Layers, Preset, TargetModules};
 use lrvd_bench::task::Goal;
 use lrvd_burn::files::WeightStore;
-use lrvd_burn::model::{AdaptedModel, AdapterTargets};
+use lrvd_burn::model::AdaptedModel;
 use lrvd_burn::optimizer::NamedGradients;
 use lrvd_burn::sampling::Pass;
 use lrvd_burn::train::{
@@ -26,7 +24,7 @@ use lrvd_core::noise::{Draws, NoiseKey};
 use lrvd_core::schedule::BatchSize;
 use lrvd_models::deberta::{DebertaClassifier, DebertaConfig};
 use lrvd_models::llama::{LlamaChoice, LlamaConfig, LlamaForCausalLm};
-use lrvd_models::{AutoClassifier, TokenBatch};
+use lrvd_models::{AutoClassifier, TokenBatch, WeightSource};
 
 pub(crate) const LABELS: usize = 2;
 /// Ids from here on are ordinary in both vocabularies.
@@ -39,6 +37,8 @@ pub(crate) enum Backbone {
     Llama,
     /// With its base in bf16.
     NarrowLlama,
+    /// A random `DeBERTa` of width 24.
+    Random,
 }
 
 impl Backbone {
@@ -46,30 +46,26 @@ impl Backbone {
     pub(crate) const WIDE: [Self; 2] = [Self::Deberta, Self::Llama];
 
     fn folder(self) -> PathBuf {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-        root.join(match self {
-            Self::Deberta => "../lrvd-models/tests/golden/train/deberta_lora/base",
-            Self::Llama | Self::NarrowLlama => {
-                "../lrvd-models/tests/golden/llama/explicit_head_dim"
-            }
-        })
+        let is_llama = matches!(self, Self::Llama | Self::NarrowLlama);
+        let folder = if is_llama { "llama/explicit_head_dim" } else { "train/deberta_lora/base" };
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../lrvd-models/tests/golden").join(folder)
     }
 
-    fn targets(self) -> Vec<String> {
+    fn targets(self) -> TargetModules {
         let names: &[&str] = match self {
-            Self::Deberta => &["query_proj", "key_proj", "value_proj", "output.dense"],
             Self::Llama | Self::NarrowLlama => &["q_proj", "v_proj", "lm_head"],
+            _ => &["query_proj", "key_proj", "value_proj", "output.dense"],
         };
-        names.iter().map(ToString::to_string).collect()
+        TargetModules::names(names)
     }
 }
 
 pub(crate) fn set(
-    config: &ValidConfig,
+    config: &Config,
     key: &str,
     settings: &serde_json::Value,
-) -> lrvd_bench::Result<ValidConfig> {
-    let mut overrides = ConfigOverrides::over(config)?;
+) -> lrvd_bench::Result<Config> {
+    let mut overrides = Layers::over(config)?;
     for (field, value) in settings.as_object().unwrap() {
         overrides.assign(&format!("methods.{key}.{field}={value}"))?;
     }
@@ -78,21 +74,23 @@ pub(crate) fn set(
 
 pub(crate) struct Bench {
     pub(crate) backbone: Backbone,
-    pub(crate) config: ValidConfig,
+    pub(crate) config: Config,
     pub(crate) task: PreparedTask,
     pub(crate) device: Device,
     pub(crate) dtype: DType,
     pub(crate) seed: u64,
+    /// Whether held-out rows are for fits after training.
+    pub(crate) fits_holdout: bool,
     pub(crate) stop: AtomicBool,
 }
 
 impl Bench {
     pub(crate) fn new(backbone: Backbone) -> Self {
         let preset = match backbone {
-            Backbone::Deberta => Preset::ConstantWeight,
             Backbone::Llama | Backbone::NarrowLlama => Preset::ConstantWeightReasoning,
+            _ => Preset::ConstantWeight,
         };
-        let config = ExperimentConfig {
+        let config = Config {
             steps: 3,
             batch_size: 4,
             evaluation_batch_size: 3,
@@ -108,11 +106,12 @@ impl Bench {
         };
         Self {
             backbone,
-            config: config.validate().unwrap(),
+            config: config.checked().unwrap(),
             task: task(),
             device: Device::flex(),
             dtype: DType::F32,
             seed: 7,
+            fits_holdout: false,
             stop: AtomicBool::new(false),
         }
     }
@@ -121,15 +120,21 @@ impl Bench {
         self.config = set(&self.config, key, &settings).unwrap();
     }
 
-    pub(crate) fn change(&mut self, change: impl FnOnce(&mut ExperimentConfig)) {
-        self.config = self.config.with(change).unwrap();
+    pub(crate) fn change(&mut self, change: impl FnOnce(&mut Config)) {
+        change(&mut self.config);
+        self.config.clone().checked().unwrap();
     }
 
     pub(crate) fn context(&self) -> RunContext<'_> {
+        self.context_of(&self.task)
+    }
+
+    pub(crate) fn context_of<'a>(&'a self, task: &'a PreparedTask) -> RunContext<'a> {
         RunContext {
             config: &self.config,
-            task: &self.task,
+            task,
             seed: self.seed,
+            fits_holdout: self.fits_holdout,
             device: &self.device,
             dtype: self.dtype,
             memory: PeakMemory::unknown(),
@@ -151,6 +156,21 @@ impl Bench {
                     DebertaClassifier::from_pretrained(&store, &config, seed, device, dtype);
                 AutoClassifier::Deberta(loaded.unwrap().0)
             }
+            Backbone::Random => {
+                let text = format!(
+                    r#"{{"model_type": "deberta-v2", "hidden_size": 24, "num_attention_heads": 3,
+                    "num_hidden_layers": 2, "intermediate_size": 48, "vocab_size": 50,
+                    "position_buckets": 8, "max_position_embeddings": 32,
+                    "relative_attention": true, "share_att_key": true,
+                    "pos_att_type": ["p2c", "c2p"], "norm_rel_ebd": "layer_norm",
+                    "position_biased_input": false, "type_vocab_size": 0,
+                    "initializer_range": 0.2, "num_labels": {}}}"#,
+                    self.task.labels
+                );
+                let config = DebertaConfig::parse(text.as_bytes(), &config).unwrap();
+                let mut source = WeightSource::random(NoiseKey::new(5), device, dtype);
+                AutoClassifier::Deberta(DebertaClassifier::load(&mut source, &config))
+            }
             Backbone::Llama | Backbone::NarrowLlama => {
                 let narrow = self.backbone == Backbone::NarrowLlama;
                 let dtype = if narrow { DType::BF16 } else { dtype };
@@ -162,19 +182,26 @@ impl Bench {
         }
     }
 
-    pub(crate) fn build(&self, method: MethodName) -> Method {
+    pub(crate) fn build(&self, method: MethodName) -> Box<ClassifierMethod> {
         method.build(&self.config, RankRequest::Initial).unwrap()
     }
 
-    pub(crate) fn fresh(&self, method: MethodName) -> (TrainState<AutoClassifier>, Method) {
-        let targets = AdapterTargets::Names(self.config.target_modules.clone());
+    pub(crate) fn fresh(
+        &self,
+        method: MethodName,
+    ) -> (TrainState<AutoClassifier>, Box<ClassifierMethod>) {
+        let targets = self.config.target_modules.layers();
         let settings = self.config.training(self.seed);
         let run = Run::with(self.model(), self.build(method), &targets, &settings).unwrap();
         (run.state, run.method)
     }
 
-    pub(crate) fn train(&self, state: &mut TrainState<AutoClassifier>, method: &mut Method) {
-        fit(&self.context(), state, &mut **method, None, &self.stop, &mut Silent).unwrap();
+    pub(crate) fn train(
+        &self,
+        state: &mut TrainState<AutoClassifier>,
+        method: &mut ClassifierMethod,
+    ) {
+        fit(&self.context(), state, method, None, &self.stop, &mut Silent).unwrap();
     }
 
     pub(crate) fn validation(&self) -> TokenExamples<'_> {

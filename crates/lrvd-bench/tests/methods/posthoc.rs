@@ -1,30 +1,27 @@
 //! Methods that are fitted to a trained LoRA, from the first step to the answers.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 
 use burn::module::Module;
-use burn::tensor::{DType, Device};
 use lrvd_bench::data::batch::TokenisedExample;
 use lrvd_bench::data::{Label, PreparedTask};
-use lrvd_bench::eval::{PeakMemory, RunContext, score_draws};
-use lrvd_bench::method::Method;
+use lrvd_bench::eval::score_draws;
+use lrvd_bench::method::{ClassifierMethod, MethodName, Temperatures};
 use lrvd_bench::progress::Silent;
 use lrvd_bench::record::Metrics;
 use lrvd_bench::run::fit;
-use lrvd_bench::settings::{ExperimentConfig, MethodName, Preset, RankRequest, ValidConfig};
+use lrvd_bench::settings::{Config, Preset};
 use lrvd_bench::task::Goal;
-use lrvd_bench::{Result, UnknownName};
 use lrvd_burn::host::HostAdapter;
-use lrvd_burn::model::{AdaptedModel, AdapterTargets, trainable_counts};
+use lrvd_burn::model::{AdaptedModel, trainable_counts};
 use lrvd_burn::sampling::{DrawPer, Scheme};
-use lrvd_burn::train::{self, Checkpoints, Logits, Outcome, PassWatch, TrainState};
+use lrvd_burn::train::{Checkpoints, Logits, Outcome};
 use lrvd_core::metrics::{Predictions, log_softmax, softmax};
 use lrvd_core::noise::{Draws, NoiseKey, Stream};
-use lrvd_models::deberta::{DebertaClassifier, DebertaConfig};
-use lrvd_models::{AutoClassifier, WeightSource};
+use lrvd_models::AutoClassifier;
 use serde_json::json;
 
-use super::harness::{StopAt, set};
+use super::harness::{Backbone, Bench, StopAt, method, set};
 
 const LABELS: usize = 3;
 
@@ -65,8 +62,8 @@ fn task(seed: u64, n_train: usize, n_validation: usize) -> PreparedTask {
     }
 }
 
-fn config(steps: usize) -> ValidConfig {
-    let config = ExperimentConfig {
+fn config(steps: usize) -> Config {
+    let config = Config {
         initial_rank: 4,
         steps,
         batch_size: 16,
@@ -79,77 +76,46 @@ fn config(steps: usize) -> ValidConfig {
         draws: vec![5],
         ..Preset::ConstantWeight.config()
     };
-    config.validate().unwrap()
+    config.checked().unwrap()
 }
 
-struct Bed {
-    config: ValidConfig,
-    task: PreparedTask,
-    device: Device,
-    stop: AtomicBool,
-    hidden: usize,
-}
-
-impl Bed {
-    fn new(config: ValidConfig, task: PreparedTask) -> Self {
-        Self { config, task, device: Device::flex(), stop: AtomicBool::new(false), hidden: 24 }
-    }
-
-    fn context<'a>(&'a self, task: &'a PreparedTask) -> RunContext<'a> {
-        RunContext {
-            config: &self.config,
-            task,
-            seed: 11,
-            device: &self.device,
-            dtype: DType::F32,
-            memory: PeakMemory::unknown(),
-            watch: PassWatch::default(),
-        }
-    }
-
-    fn method(&self, key: &str) -> Result<Method> {
-        MethodName::from_name(key).unwrap().build(&self.config, RankRequest::Initial)
-    }
-
-    fn held_out(&self, method: &Method) -> PreparedTask {
-        self.task.holding_out(method.holdout())
-    }
-
-    fn fresh(&self, method: Method) -> (TrainState<AutoClassifier>, Method) {
-        let (hidden, wide) = (self.hidden, 2 * self.hidden);
-        let text = format!(
-            r#"{{"model_type": "deberta-v2", "hidden_size": {hidden}, "num_attention_heads": 3,
-            "num_hidden_layers": 2, "intermediate_size": {wide}, "vocab_size": 50,
-            "position_buckets": 8, "max_position_embeddings": 32, "relative_attention": true,
-            "share_att_key": true, "pos_att_type": ["p2c", "c2p"], "norm_rel_ebd": "layer_norm",
-            "position_biased_input": false, "type_vocab_size": 0, "initializer_range": 0.2,
-            "num_labels": {}}}"#,
-            self.task.labels
-        );
-        let deberta = DebertaConfig::parse(text.as_bytes(), "config.json".as_ref()).unwrap();
-        let mut source = WeightSource::random(NoiseKey::new(5), &self.device, DType::F32);
-        let model = AutoClassifier::Deberta(DebertaClassifier::load(&mut source, &deberta));
-        let targets = AdapterTargets::Names(self.config.target_modules.clone());
-        let run = train::Run::with(model, method, &targets, &self.config.training(11)).unwrap();
-        (run.state, run.method)
+impl Bench {
+    fn random(config: Config, task: PreparedTask) -> Self {
+        let bench = Self::new(Backbone::Random);
+        Self { config, task, seed: 11, fits_holdout: true, ..bench }
     }
 
     fn run(&self, key: &str) -> Run {
-        let method = self.method(key).unwrap();
-        let task = self.held_out(&method);
-        let (mut state, mut method) = self.fresh(method);
-        let context = self.context(&task);
+        let name = method(key);
+        let task = self.task.holding_out(name.holdout(&self.config));
+        let (mut state, mut method) = self.fresh(name);
+        let context = self.context_of(&task);
         let ended = fit(&context, &mut state, &mut *method, None, &self.stop, &mut Silent);
         assert_eq!(ended.unwrap(), Outcome::Finished);
-        method.finish(&mut state.model, &context).unwrap();
-        Run { method, model: state.model, task }
+        self.finished(name, method, state.model, task)
+    }
+
+    fn finished(
+        &self,
+        name: MethodName,
+        mut method: Box<ClassifierMethod>,
+        mut model: AutoClassifier,
+        task: PreparedTask,
+    ) -> Run {
+        let temperatures = self.context_of(&task).fitted(|data| {
+            method.finish(&mut model, data).unwrap();
+            let draws = name.draws(&self.config);
+            name.is_tempered().then(|| Temperatures::fit(&*method, &model, data, &draws).unwrap())
+        });
+        Run { method, model, task, temperatures: temperatures.unwrap_or_default() }
     }
 
     fn logits(&self, run: &Run, draws: usize) -> Logits {
         let model = run.model.clone().valid();
-        let context = self.context(&run.task);
+        let context = self.context_of(&run.task);
         let examples = context.examples(&run.task.validation);
-        run.method.predict(&model, &context.inputs(&examples), draws).unwrap()
+        let logits = run.method.predict(&model, &context.inputs(&examples), draws).unwrap();
+        run.temperatures.soften(logits, draws).unwrap()
     }
 
     fn answers(&self, run: &Run, draws: usize) -> Vec<f64> {
@@ -162,24 +128,25 @@ impl Bed {
 }
 
 struct Run {
-    method: Method,
+    method: Box<ClassifierMethod>,
     model: AutoClassifier,
     task: PreparedTask,
+    temperatures: Temperatures,
 }
 
-fn with(config: ValidConfig, key: &str, settings: serde_json::Value) -> ValidConfig {
+fn with(config: Config, key: &str, settings: serde_json::Value) -> Config {
     set(&config, key, &settings).unwrap()
 }
 
 #[test]
 fn posthoc_laplace_softens_what_lora_answers() {
     let task = task(1, 96, 64);
-    let lora = Bed::new(config(80), task.clone());
+    let lora = Bench::random(config(80), task.clone());
     let run = lora.run("lora");
     let (plain, trained) = (lora.metrics(&run, 0), lora.answers(&run, 0));
     assert!(plain.accuracy.unwrap() > 0.6, "{plain:?}");
     for predictive in ["monte-carlo", "probit", "bridge"] {
-        let bed = Bed::new(
+        let bed = Bench::random(
             with(config(80), "laplace", json!({ "predictive": predictive })),
             task.clone(),
         );
@@ -191,12 +158,12 @@ fn posthoc_laplace_softens_what_lora_answers() {
         // The bridge's mean does not depend on the scale of the covariance.
         let allowed = if predictive == "bridge" { 1.0 } else { 0.0 };
         assert!(found.nll.unwrap() < plain.nll.unwrap() + allowed, "{predictive}: {found:?}");
-        assert!(MethodName::from_name("laplace").unwrap().draws(&bed.config).is_empty());
+        assert!(method("laplace").draws(&bed.config).is_empty());
         assert_eq!(run.method.stored_parameters(), 1 + factor_entries(&run.model, 100, 10));
     }
     // A prior of infinite precision leaves the trained model.
     let settings = json!({ "prior": "marginal", "prior_start": 1e12, "prior_steps": 0 });
-    let bed = Bed::new(with(config(80), "laplace", settings), task);
+    let bed = Bench::random(with(config(80), "laplace", settings), task);
     let run = bed.run("laplace");
     let found = softmax(&bed.answers(&run, 0), LABELS).unwrap();
     for (found, expected) in found.iter().zip(softmax(&trained, LABELS).unwrap()) {
@@ -207,16 +174,17 @@ fn posthoc_laplace_softens_what_lora_answers() {
 #[test]
 fn posthoc_laplace_chooses_its_prior_on_held_out_examples_and_narrows_to_the_last_layer() {
     let settings = json!({ "prior": "validation", "holdout": 0.25, "samples": 500 });
-    let bed = Bed::new(with(config(60), "laplace", settings), task(2, 96, 48));
+    let bed = Bench::random(with(config(60), "laplace", settings), task(2, 96, 48));
     let run = bed.run("laplace");
     assert_eq!((run.task.train.len(), run.task.holdout.len()), (72, 24));
     assert!(bed.metrics(&run, 0).nll.unwrap().is_finite());
     // The curvature of a third of the examples, times three.
-    let bed = Bed::new(with(config(60), "laplace", json!({ "examples": 32 })), task(2, 96, 48));
+    let bed =
+        Bench::random(with(config(60), "laplace", json!({ "examples": 32 })), task(2, 96, 48));
     assert!(bed.metrics(&bed.run("laplace"), 0).nll.unwrap().is_finite());
     let metrics = |layers: &str| {
         let settings = json!({ "layers": layers });
-        let bed = Bed::new(with(config(60), "laplace", settings), task(2, 96, 48));
+        let bed = Bench::random(with(config(60), "laplace", settings), task(2, 96, 48));
         bed.metrics(&bed.run("laplace"), 0)
     };
     // Fewer random matrices, the same training: less spread.
@@ -238,7 +206,7 @@ fn factor_entries(model: &AutoClassifier, wide: usize, columns: usize) -> usize 
 #[test]
 fn posthoc_laplace_keeps_few_columns_of_a_wide_factor() {
     let settings = json!({ "low_rank_from": 20, "low_rank": 3 });
-    let bed = Bed::new(with(config(20), "laplace", settings), task(1, 48, 8));
+    let bed = Bench::random(with(config(20), "laplace", settings), task(1, 48, 8));
     let run = bed.run("laplace");
     let kept = factor_entries(&run.model, 20, 3);
     assert!(kept < factor_entries(&run.model, 100, 10));
@@ -253,45 +221,26 @@ fn posthoc_scores_get_the_trained_answer_or_a_rejection() {
     for example in task.train.iter_mut().chain(&mut task.validation) {
         example.label = Label::Score(example.label.class().unwrap() as f64);
     }
-    let bed = Bed::new(config(20), task);
+    let bed = Bench::random(config(20), task);
     let plain = bed.answers(&bed.run("lora"), 0);
     assert_eq!(bed.answers(&bed.run("laplace"), 0), plain);
     let run = bed.run("lora+ts");
     assert_eq!(bed.answers(&run, 0).len(), plain.len());
-    let (mut state, mut method) = bed.fresh(bed.method("tfb").unwrap());
-    let failed = method.finish(&mut state.model, &bed.context(&bed.task)).unwrap_err();
+    let (mut state, mut tfb) = bed.fresh(method("tfb"));
+    let failed = bed.context_of(&bed.task).fitted(|data| tfb.finish(&mut state.model, data));
+    let failed = failed.unwrap_err();
     assert!(failed.to_string().starts_with("TFB: "), "{failed}");
 }
 
 #[test]
-fn posthoc_settings_out_of_range_are_rejected_by_name() {
-    for (key, settings, name) in [
-        ("laplace", json!({ "samples": 0 }), "laplace.samples"),
-        ("laplace", json!({ "examples": 0 }), "laplace.examples"),
-        ("laplace", json!({ "low_rank": 0 }), "laplace.low_rank"),
-        ("laplace", json!({ "prior_range": [1.0, 0.5] }), "laplace.prior_range.1"),
-        ("laplace", json!({ "holdout": 1.0 }), "laplace.holdout"),
-        ("tfb", json!({ "range": [0.2, 0.1] }), "tfb.range.1"),
-        ("tfb", json!({ "samples": 0 }), "tfb.samples"),
-        ("tfb", json!({ "tolerance": -1.0 }), "tfb.tolerance"),
-    ] {
-        let failed = set(&config(40), key, &settings).unwrap_err().to_string();
-        assert!(failed.contains(name) && failed.contains(", expected "), "{failed}");
-    }
-    for key in ["laplace", "swag", "tfb"] {
-        let failed = set(&config(40), key, &json!({ "unknown": 1 })).unwrap_err();
-        assert!(failed.is::<UnknownName>(), "{failed}");
-    }
-}
-
-#[test]
 fn posthoc_a_stopped_swag_run_ends_as_one_that_was_not_stopped() {
-    let bed = Bed::new(config(60), task(4, 64, 24));
+    let bed = Bench::random(config(60), task(4, 64, 24));
     let whole = bed.run("swag");
     let folder = tempfile::tempdir().unwrap();
     let checkpoints = Checkpoints::open(folder.path()).unwrap();
-    let (mut state, mut method) = bed.fresh(bed.method("swag").unwrap());
-    let context = bed.context(&bed.task);
+    let swag = method("swag");
+    let (mut state, mut method) = bed.fresh(swag);
+    let context = bed.context_of(&bed.task);
     // Between two collections of the tail.
     let mut sink = StopAt { done: 43, stop: &bed.stop };
     let kept = Some(&checkpoints);
@@ -299,12 +248,11 @@ fn posthoc_a_stopped_swag_run_ends_as_one_that_was_not_stopped() {
     assert_eq!((ended, state.done), (Outcome::Stopped, 43));
     bed.stop.store(false, Ordering::Relaxed);
 
-    let (mut state, mut method) = bed.fresh(bed.method("swag").unwrap());
+    let (mut state, mut method) = bed.fresh(swag);
     assert!(checkpoints.resume(&mut state, &mut *method).unwrap());
     let ended = fit(&context, &mut state, &mut *method, None, &bed.stop, &mut Silent);
     assert_eq!(ended.unwrap(), Outcome::Finished);
-    method.finish(&mut state.model, &context).unwrap();
-    let resumed = Run { method, model: state.model, task: bed.task.clone() };
+    let resumed = bed.finished(swag, method, state.model, bed.task.clone());
     for draws in [0, 3] {
         assert_eq!(bed.answers(&resumed, draws), bed.answers(&whole, draws));
     }
@@ -317,7 +265,7 @@ fn posthoc_a_stopped_swag_run_ends_as_one_that_was_not_stopped() {
 fn posthoc_tfb_keeps_the_mean_and_stores_one_number() {
     let task = task(5, 96, 48);
     let settings = json!({ "range": [0.0, 0.2], "tolerance": 0.1 });
-    let bed = Bed::new(with(config(40), "tfb", settings), task);
+    let bed = Bench::random(with(config(40), "tfb", settings), task);
     let lora = bed.run("lora");
     let run = bed.run("tfb");
     let (plain, rotated) = (bed.answers(&lora, 0), bed.answers(&run, 0));
@@ -335,7 +283,7 @@ fn posthoc_tfb_keeps_the_mean_and_stores_one_number() {
     assert_eq!(levels.len(), 1, "one level for all: {levels:?}");
     assert_eq!(trainable_counts(&run.model), trainable_counts(&lora.model));
     assert_eq!(run.method.stored_parameters(), 1);
-    assert_eq!(MethodName::from_name("tfb").unwrap().draws(&bed.config), [5]);
+    assert_eq!(method("tfb").draws(&bed.config), [5]);
     let drawn = bed.metrics(&run, 5);
     assert!(drawn.mutual_information.unwrap() > 0.0, "{drawn:?}");
     assert!((drawn.nll.unwrap() - bed.metrics(&lora, 0).nll.unwrap()).abs() < 0.5, "{drawn:?}");
@@ -344,18 +292,18 @@ fn posthoc_tfb_keeps_the_mean_and_stores_one_number() {
 #[test]
 fn posthoc_temperature_keeps_accuracy_and_lowers_the_held_out_loss() {
     // Long enough to be too sure.
-    let bed = Bed::new(config(150), task(6, 96, 48));
+    let bed = Bench::random(config(150), task(6, 96, 48));
     let run = bed.run("lora+ts");
     assert_eq!((run.task.train.len(), run.task.holdout.len()), (77, 19));
-    let context = bed.context(&run.task);
+    let context = bed.context_of(&run.task);
     let holdout = &run.task.holdout;
     let examples = context.examples(holdout);
     let inputs = context.inputs(&examples);
     let model = run.model.clone().valid();
     let labels: Vec<usize> = holdout.iter().map(|e| e.label.class().unwrap()).collect();
     let plain = softmax(&inputs.predict(&model, 0).unwrap().values, LABELS).unwrap();
-    let scaled = run.method.predict(&model, &inputs, 0).unwrap().values;
-    let scaled = softmax(&scaled, LABELS).unwrap();
+    let scaled = run.temperatures.soften(inputs.predict(&model, 0).unwrap(), 0).unwrap();
+    let scaled = softmax(&scaled.values, LABELS).unwrap();
     let of = |p: &[f64]| {
         let predictions = Predictions::new(p, LABELS, &labels).unwrap();
         (predictions.predicted(), predictions.nll())
@@ -376,17 +324,17 @@ fn posthoc_temperature_keeps_accuracy_and_lowers_the_held_out_loss() {
     let first = ratios[0];
     assert!(first > 1.0, "a model this sure is cooled: {first}");
     assert!(ratios.iter().all(|r| (r / first - 1.0).abs() < 1e-6), "{ratios:?}");
-    assert_eq!(run.method.stored_parameters(), 1);
+    assert_eq!((run.method.stored_parameters(), run.temperatures.0.len()), (0, 1));
 }
 
 #[test]
 fn posthoc_a_temperature_at_the_bound_of_the_search_stays_there() {
-    let bed = Bed::new(config(60), task(6, 96, 48));
-    let mut run = bed.run("lora+ts");
+    let bed = Bench::random(config(60), task(6, 96, 48));
+    let run = bed.run("lora+ts");
     // Held-out examples whose labels are the model's own answers: the colder, the better; or never: the warmer.
-    let examples = bed.context(&run.task);
+    let examples = bed.context_of(&run.task);
     let examples = examples.examples(&run.task.holdout);
-    let inputs = bed.context(&run.task).inputs(&examples);
+    let inputs = bed.context_of(&run.task).inputs(&examples);
     let model = run.model.clone().valid();
     let logits = inputs.predict(&model, 0).unwrap().values;
     let place = |row: &[f64], best: fn(f64, f64) -> bool| {
@@ -400,8 +348,9 @@ fn posthoc_a_temperature_at_the_bound_of_the_search_stays_there() {
         for (example, class) in task.holdout.iter_mut().zip(labels) {
             example.label = Label::Class(class);
         }
-        run.method.finish(&mut run.model, &bed.context(&task)).unwrap();
-        let found = run.method.fitted()["temperature-k0"];
+        let context = bed.context_of(&task);
+        let found = context.fitted(|data| Temperatures::fit(&*run.method, &run.model, data, &[]));
+        let found = found.unwrap().0[&0];
         assert!((found / bound - 1.0).abs() < 1e-12, "{found} {bound}");
     }
 }
@@ -409,10 +358,10 @@ fn posthoc_a_temperature_at_the_bound_of_the_search_stays_there() {
 #[test]
 fn posthoc_tfb_turns_its_draws_for_every_token() {
     let settings = json!({ "range": [0.0, 0.2], "tolerance": 0.1 });
-    let bed = Bed::new(with(config(40), "tfb", settings), task(5, 96, 48));
+    let bed = Bench::random(with(config(40), "tfb", settings), task(5, 96, 48));
     let run = bed.run("tfb");
     let model = run.model.clone().valid();
-    let context = bed.context(&run.task);
+    let context = bed.context_of(&run.task);
     let examples = context.examples(&run.task.validation);
     let by = |scheme| context.inputs(&examples).predict_by(scheme, &model, 3).unwrap().values;
     let found = bed.answers(&run, 3);

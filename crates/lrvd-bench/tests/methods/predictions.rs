@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use burn::tensor::DType;
-use lrvd_bench::method::Method;
+use lrvd_bench::method::ClassifierMethod;
 use lrvd_burn::model::AdaptedModel;
 use lrvd_burn::optimizer::NamedGradients;
 use lrvd_burn::sampling::Pass;
@@ -23,7 +23,7 @@ fn answers(bench: &Bench, model: &AutoClassifier, key: &str, draws: usize) -> Ve
 
 fn after_training(bench: &Bench, key: &str) -> AutoClassifier {
     let (mut state, mut tuning) = bench.fresh(method(key));
-    bench.train(&mut state, &mut tuning);
+    bench.train(&mut state, &mut *tuning);
     state.model
 }
 
@@ -115,7 +115,7 @@ fn methods_of_members_start_each_as_the_base_model() {
 fn methods_c_lora_watches_training_only() {
     let bench = Bench::new(Backbone::Deberta);
     let (mut state, mut tuning) = bench.fresh(method("c-lora"));
-    bench.train(&mut state, &mut tuning);
+    bench.train(&mut state, &mut *tuning);
     let examples = bench.validation();
     tuning.predict(&state.model, &asked(&bench, &examples), 2).unwrap();
     let (batch, sizes) = bench.batch();
@@ -160,17 +160,17 @@ fn step(bench: &Bench, key: &str) -> Step {
     let all =
         |state: &TrainState<AutoClassifier>| trained(&state.model).into_iter().collect::<Values>();
     let before = all(&state);
-    hook(bench, &mut state, &mut tuning, &mut gradients, &pass, false);
+    hook(bench, &mut state, &mut *tuning, &mut gradients, &pass, false);
     state.optimizer.step(&mut state.model, &gradients, FACTOR);
     let by_first = all(&state);
-    hook(bench, &mut state, &mut tuning, &mut gradients, &pass, true);
+    hook(bench, &mut state, &mut *tuning, &mut gradients, &pass, true);
     Step { gradients: kept, before, by_first, after: all(&state) }
 }
 
 fn hook(
     bench: &Bench,
     state: &mut TrainState<AutoClassifier>,
-    tuning: &mut Method,
+    tuning: &mut ClassifierMethod,
     gradients: &mut NamedGradients,
     pass: &Pass,
     after: bool,

@@ -83,6 +83,11 @@ impl AdaptedLinear {
         }
     }
 
+    /// The role of weight and bias.
+    pub fn role(&self) -> Role {
+        self.role
+    }
+
     /// The same layer with weight and bias in another role.
     #[must_use]
     pub fn with_role(self, role: Role) -> Self {

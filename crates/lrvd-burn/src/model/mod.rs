@@ -16,6 +16,7 @@ use tracing::{debug, trace};
 
 use crate::adapter::{AdaptedLinear, AdapterConfig, Observer, Prior};
 use crate::error::Error;
+use crate::parameters::Role;
 use crate::sampling::Scheme;
 
 /// Which layers get an adapter.
@@ -25,12 +26,26 @@ pub enum AdapterTargets {
     Names(Vec<String>),
     /// Layers with exactly these paths.
     Paths(Vec<String>),
+    /// All layers but the output layer `lm_head`, and but a head and a pooler that are trained whole; PEFT's `all-linear`.
+    AllLinear,
 }
 
+/// The output layer of a language model.
+pub(crate) const OUTPUT_LAYER: &str = "lm_head";
+
 impl AdapterTargets {
-    /// Whether the layer at `path` is meant.
+    /// Whether the layer at `path` is meant, if it is one of the backbone.
     pub fn select(&self, path: &str) -> bool {
-        self.list().iter().any(|entry| self.means(entry, path))
+        match self {
+            Self::AllLinear => path.rsplit('.').next() != Some(OUTPUT_LAYER),
+            _ => self.list().iter().any(|entry| self.means(entry, path)),
+        }
+    }
+
+    /// Whether `layer`, which is at `path`, is meant.
+    fn select_layer(&self, path: &str, layer: &AdaptedLinear) -> bool {
+        let whole = *self == Self::AllLinear && layer.role() != Role::Backbone;
+        !whole && self.select(path)
     }
 
     /// Whether an entry of the list means the layer at `path`.
@@ -42,6 +57,7 @@ impl AdapterTargets {
     fn list(&self) -> &[String] {
         match self {
             Self::Names(list) | Self::Paths(list) => list,
+            Self::AllLinear => &[],
         }
     }
 }
@@ -60,7 +76,7 @@ pub fn attach_adapters(
     let mut all = Vec::new();
     model.visit_layers(&mut |path, _| all.push(path.to_owned()));
     check_distinct(all.iter().map(String::as_str))?;
-    if targets.list().is_empty() {
+    if targets.list().is_empty() && *targets != AdapterTargets::AllLinear {
         return Err(Error::Argument("there are no targets, expected at least 1".to_owned()));
     }
     let idle = |entry: &&String| !all.iter().any(|path| targets.means(entry, path));
@@ -74,7 +90,7 @@ pub fn attach_adapters(
     }
     let mut widths = Vec::new();
     model.visit_layers(&mut |path, layer| {
-        if targets.select(path) {
+        if targets.select_layer(path, layer) {
             widths.push((path.to_owned(), layer.d_input(), layer.d_output()));
         }
     });
@@ -91,13 +107,13 @@ pub fn attach_adapters(
     let mut paths = Vec::new();
     let mut outcome = Ok(());
     model.visit_layers_mut(&mut |path, layer| {
-        if outcome.is_ok() && targets.select(path) {
+        if outcome.is_ok() && targets.select_layer(path, layer) {
             outcome = config.attach(layer, seed);
             paths.push(path.to_owned());
         }
     });
     outcome?;
-    debug!(layers = all.len(), adapted = paths.len(), targets = ?targets.list(), "attached adapters");
+    debug!(layers = all.len(), adapted = paths.len(), ?targets, "attached adapters");
     for path in &paths {
         trace!(%path, "adapted");
     }

@@ -9,11 +9,10 @@ use regex::Regex;
 
 use super::config::{PeftConfig, PeftMethod, TargetModules};
 use crate::error::Error;
+use crate::model::OUTPUT_LAYER;
 
 /// Added to the divisor of `AdaLoRA`'s scale, as in PEFT.
 const ADALORA_EPSILON: f64 = 1e-5;
-/// The output layer of a language model, which "all linear layers" leaves out.
-const OUTPUT_LAYER: &str = "lm_head";
 
 /// A configuration with its patterns compiled.
 ///

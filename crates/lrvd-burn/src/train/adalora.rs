@@ -9,9 +9,7 @@ use std::collections::BTreeMap;
 use lrvd_core::adalora::{AdaLoraConfig, AdaLoraState, EntryImportance, TripletImportance};
 use serde::{Deserialize, Serialize};
 
-use super::method::{
-    Attach, MethodState, Predict, RankChange, RankPolicy, Regularise, StepSizes, StepState, Terms,
-};
+use super::method::{Method, MethodState, RankChange, StepSizes, StepState, Terms};
 use super::model::Model;
 use super::state::RankCause;
 use crate::adalora::{AdaLora as Allocator, orthogonality};
@@ -85,7 +83,7 @@ impl AdaLora {
     }
 }
 
-impl<M: Model> Attach<M> for AdaLora {
+impl<M: Model> Method<M> for AdaLora {
     fn adapter(&self) -> AdapterConfig {
         AdapterConfig {
             kind: AdapterKind::AdaLora,
@@ -94,17 +92,13 @@ impl<M: Model> Attach<M> for AdaLora {
             dropout: self.dropout,
         }
     }
-}
 
-impl<M: Model> Regularise<M> for AdaLora {
     fn terms(&self, model: &M, _pass: &Pass, _sizes: StepSizes) -> Result<Terms, Error> {
         let weight = self.schedule.orth_reg_weight;
         let penalty = if weight > 0.0 { orthogonality(model) } else { None };
         Ok(Terms::penalty(penalty.map(|p| p.mul_scalar(weight))))
     }
-}
 
-impl<M: Model> RankPolicy<M> for AdaLora {
     fn before_update(&mut self, step: StepState<'_, M>) -> Result<Option<RankChange>, Error> {
         match self.placement {
             MaskPlacement::BeforeUpdate => self.allocate(step),
@@ -181,5 +175,3 @@ impl<M: Model> RankPolicy<M> for AdaLora {
         Ok(())
     }
 }
-
-impl<M: Model> Predict<M> for AdaLora {}

@@ -15,9 +15,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::config::range;
-use super::method::{
-    Attach, MethodState, Predict, RankChange, RankPolicy, Regularise, StepSizes, StepState, Terms,
-};
+use super::method::{Method, MethodState, RankChange, StepSizes, StepState, Terms};
 use super::model::Model;
 use super::search::RankSearch;
 use super::state::RankCause;
@@ -340,7 +338,7 @@ fn removed(event: &PruneEvent) -> BTreeMap<String, Vec<f64>> {
     event.changed.iter().map(|path| (path.clone(), dropped(path))).collect()
 }
 
-impl<M: Model> Attach<M> for BayesLora {
+impl<M: Model> Method<M> for BayesLora {
     fn adapter(&self) -> AdapterConfig {
         self.config()
     }
@@ -376,9 +374,7 @@ impl<M: Model> Attach<M> for BayesLora {
             seed,
         })
     }
-}
 
-impl<M: Model> Regularise<M> for BayesLora {
     fn scheme(&self) -> Scheme {
         if self.is_whole() { Scheme::Mean } else { self.scheme }
     }
@@ -394,9 +390,7 @@ impl<M: Model> Regularise<M> for BayesLora {
             self.schedule().weight(sizes.step as u32) * turned.map_or(1.0, |t| t.kl_factor);
         Ok(Terms { kl, kl_weight, divisor, penalty: None })
     }
-}
 
-impl<M: Model> RankPolicy<M> for BayesLora {
     fn before_update(&mut self, step: StepState<'_, M>) -> Result<Option<RankChange>, Error> {
         // The authors' loop looks at the step it is about to update.
         let StepSizes { step: number, steps, .. } = step.sizes;
@@ -437,5 +431,3 @@ impl<M: Model> RankPolicy<M> for BayesLora {
         Ok(())
     }
 }
-
-impl<M: Model> Predict<M> for BayesLora {}

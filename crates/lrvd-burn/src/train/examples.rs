@@ -73,6 +73,52 @@ impl<E: LabelledExamples + ?Sized> LabelledExamples for &E {
     }
 }
 
+/// Some of other examples.
+pub struct Subset<'a, I> {
+    /// All of them.
+    pub of: &'a dyn LabelledExamples<Input = I>,
+    /// Numbers of those that belong to it.
+    pub rows: Vec<usize>,
+}
+
+impl<I> Subset<'_, I> {
+    fn among_all(&self, indices: &[usize]) -> Result<Vec<usize>, Error> {
+        let absent = |index| {
+            Error::other(format!("there is no example {index}: there are {}", self.rows.len()))
+        };
+        indices
+            .iter()
+            .map(|&index| self.rows.get(index).copied().ok_or_else(|| absent(index)))
+            .collect()
+    }
+}
+
+impl<I> Examples for Subset<'_, I> {
+    type Input = I;
+
+    fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    fn size(&self, index: usize) -> usize {
+        self.of.size(self.rows[index])
+    }
+
+    fn input(&self, indices: &[usize]) -> Result<I, Error> {
+        self.of.input(&self.among_all(indices)?)
+    }
+}
+
+impl<I> LabelledExamples for Subset<'_, I> {
+    fn targets(&self, indices: &[usize]) -> Result<Targets, Error> {
+        self.of.targets(&self.among_all(indices)?)
+    }
+
+    fn answers(&self, index: usize) -> usize {
+        self.of.answers(self.rows[index])
+    }
+}
+
 /// Examples that are the rows of one tensor, `[n, ...]`.
 #[derive(Clone, Debug)]
 pub struct Rows<const D: usize>(pub Tensor<D>);

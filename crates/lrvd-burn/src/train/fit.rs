@@ -56,7 +56,7 @@ pub enum Outcome {
 }
 
 /// Trains until the last step, the end of its patience, a stop request or an error. A method that
-/// [searches its ranks](super::RankPolicy::search) is then cut and refined in further steps.
+/// [searches its ranks](super::Method::search) is then cut and refined in further steps.
 pub fn fit<M, T, B, O>(
     plan: &Plan,
     state: &mut TrainState<M>,

@@ -3,7 +3,7 @@
 //! Objective: mean negative log-likelihood. Parameters: `rank·(d_input + d_output)` per layer.
 //! Source: Hu et al. 2021, arXiv:2106.09685.
 
-use super::method::{Attach, Predict, RankPolicy, Regularise};
+use super::method::Method;
 use super::model::Model;
 use crate::adapter::{AdapterConfig, AdapterKind};
 
@@ -33,13 +33,9 @@ impl Default for Lora {
     }
 }
 
-impl<M: Model> Attach<M> for Lora {
+impl<M: Model> Method<M> for Lora {
     fn adapter(&self) -> AdapterConfig {
         let Self { rank, lora_alpha, dropout, b_bound } = *self;
         AdapterConfig { kind: AdapterKind::Lora { b_bound }, rank, lora_alpha, dropout }
     }
 }
-
-impl<M: Model> Regularise<M> for Lora {}
-impl<M: Model> RankPolicy<M> for Lora {}
-impl<M: Model> Predict<M> for Lora {}

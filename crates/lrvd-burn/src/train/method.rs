@@ -1,18 +1,13 @@
-//! The life of a method in small traits, whose defaults are those of maximum likelihood.
-//!
-//! | Trait | Asked | For |
-//! |---|---|---|
-//! | [`Attach`] | once, before training | adapters and their learning rates |
-//! | [`Regularise`] | at every step | noise, terms beside the likelihood, the rate |
-//! | [`RankPolicy`] | around every update | ranks that go, and what a checkpoint must hold of it |
-//! | [`Predict`] | whenever the model answers | logits at the mean and at draws |
+//! The life of a method in one trait, whose defaults are those of maximum likelihood.
 
 use std::collections::BTreeMap;
 
 use burn::tensor::Tensor;
-use lrvd_core::noise::NoiseKey;
+use lrvd_core::noise::{NoiseKey, Stream, permutation};
 use lrvd_core::schedule::BatchSize;
 
+use super::batch::Targets;
+use super::examples::{Examples, LabelledExamples, Subset};
 use super::inputs::Inputs;
 use super::model::Model;
 use super::predict::Logits;
@@ -26,8 +21,17 @@ use crate::optimizer::{AdamW, NamedGradients, ParameterGroups};
 use crate::peft::PosteriorRun;
 use crate::sampling::{Pass, Scheme};
 
-/// What a method puts on a model.
-pub trait Attach<M: Model> {
+/// A way of fine-tuning and of predicting. Everything but [`adapter`](Self::adapter) has a default.
+///
+/// | Called | Functions | For |
+/// |---|---|---|
+/// | once, before training | `adapter`, `attach`, `groups`, `posterior` | adapters and their learning rates |
+/// | at every step | `scheme`, `rate_factor`, `terms` | noise, terms beside the likelihood, the rate |
+/// | around every update | `before_update`, `after_update` | ranks that change, and values that another rule moves |
+/// | after the last step | `search`, `refine`, `compact`, `finish` | the cut of ranks, and what is fitted to the trained model |
+/// | for a checkpoint | `state`, `restore` | what a resumed run needs |
+/// | for every answer | `predict`, `draws_nest` | logits at the mean and at draws |
+pub trait Method<M: Model> {
     /// The adapter that every targeted layer gets.
     fn adapter(&self) -> AdapterConfig;
 
@@ -47,10 +51,7 @@ pub trait Attach<M: Model> {
     fn posterior(&self, _seed: u64) -> Option<PosteriorRun> {
         None
     }
-}
 
-/// What a method minimises beside the likelihood, and under which noise.
-pub trait Regularise<M: Model> {
     /// Where noise enters in training.
     fn scheme(&self) -> Scheme {
         Scheme::Mean
@@ -65,10 +66,7 @@ pub trait Regularise<M: Model> {
     fn terms(&self, _model: &M, _pass: &Pass, _sizes: StepSizes) -> Result<Terms, Error> {
         Ok(Terms::none())
     }
-}
 
-/// How a method changes ranks while it trains.
-pub trait RankPolicy<M: Model> {
     /// Called between backward and update.
     fn before_update(&mut self, _step: StepState<'_, M>) -> Result<Option<RankChange>, Error> {
         Ok(None)
@@ -106,10 +104,23 @@ pub trait RankPolicy<M: Model> {
     fn restore(&mut self, _model: &M, _state: MethodState) -> Result<(), Error> {
         Ok(())
     }
-}
 
-/// How a method answers.
-pub trait Predict<M: Model> {
+    /// Fits what is fitted once training is over: curvature, a mean of the path, a noise scale.
+    fn finish(&mut self, _model: &mut M, _data: &Fitting<'_, M::Input>) -> Result<(), Error> {
+        Ok(())
+    }
+
+    /// The numbers that [`finish`](Self::finish) found and a reader would ask for, by name.
+    fn fitted(&self) -> BTreeMap<String, f64> {
+        BTreeMap::new()
+    }
+
+    /// Numbers that the method keeps for prediction beside the trained parameters of the model; records
+    /// and tables count them apart.
+    fn stored_parameters(&self) -> usize {
+        0
+    }
+
     /// Logits, or logarithms of probabilities, whose probabilities the caller averages. With draws
     /// there is a member for each, unless [`draws_nest`](Self::draws_nest) says otherwise; 0 asks for
     /// the method's deterministic answer.
@@ -127,16 +138,45 @@ pub trait Predict<M: Model> {
     fn draws_nest(&self) -> bool {
         true
     }
+
+    /// Whether a model that answers among other tokens than it was trained with can be asked. What is fitted to the
+    /// trained answers cannot.
+    fn takes_other_answers(&self) -> bool {
+        true
+    }
 }
 
-/// Everything that the loop asks of a method.
-pub trait Method<M: Model>: Attach<M> + Regularise<M> + RankPolicy<M> + Predict<M> {}
+/// What a method is [fitted](Method::finish) to once training is over.
+pub struct Fitting<'a, I> {
+    /// The examples that it was trained on.
+    pub train: &'a dyn LabelledExamples<Input = I>,
+    /// Those that were kept out of training.
+    pub holdout: &'a dyn LabelledExamples<Input = I>,
+    /// How the model is asked about any of them; the examples in it are replaced.
+    pub inputs: Inputs<'a, I>,
+}
 
-impl<M, T> Method<M> for T
-where
-    M: Model,
-    T: Attach<M> + Regularise<M> + RankPolicy<M> + Predict<M> + ?Sized,
-{
+impl<'a, I> Fitting<'a, I> {
+    /// `examples` to be asked about.
+    pub fn inputs<'e>(&self, examples: &'e dyn Examples<Input = I>) -> Inputs<'e, I>
+    where
+        'a: 'e,
+    {
+        Inputs { examples, ..self.inputs }
+    }
+
+    /// Whether the answers are scores.
+    pub fn is_regression(&self) -> Result<bool, Error> {
+        Ok(matches!(self.train.targets(&[0])?, Targets::Scores(_)))
+    }
+
+    /// `count` training examples, or all if there are fewer, picked by the run's seed and `salt`.
+    pub fn picked(&self, salt: u64, count: usize) -> Subset<'a, I> {
+        let key = NoiseKey::new(self.inputs.seed ^ salt).on_stream(Stream::DATA);
+        let mut rows = permutation(key, self.train.len());
+        rows.truncate(count);
+        Subset { of: self.train, rows }
+    }
 }
 
 /// What a method adds to the mean negative log-likelihood of a step.

@@ -39,15 +39,12 @@ pub use bayes_lora::{BayesLora, OptimizerOnPrune, Phase, PrunePlacement, Pruning
 pub use checkpoint::{Checkpoints, latest_checkpoint, load_checkpoint};
 pub use config::{MAX_SEED, Plan, TrainConfig, check_seed};
 pub use draw_policy::DrawPolicy;
-pub use examples::{Examples, LabelledExamples, LabelledRows, Rows};
+pub use examples::{Examples, LabelledExamples, LabelledRows, Rows, Subset};
 pub use fit::{Observer, Outcome, fit};
 pub use gates::{GateGradients, Observed};
 pub use inputs::{Inputs, PassWatch};
 pub use lora::Lora;
-pub use method::{
-    Attach, Method, MethodState, Predict, RankChange, RankPolicy, Regularise, StepSizes, StepState,
-    Terms,
-};
+pub use method::{Fitting, Method, MethodState, RankChange, StepSizes, StepState, Terms};
 pub use model::Model;
 pub use order::{
     Bucketing, EpochOrder, LastBatch, OrderConfig, OrderState, evaluation_batches, restore_order,

@@ -22,7 +22,7 @@ pub struct TrainState<M> {
     pub skip_next_update: bool,
     /// Best model so far.
     pub best: Option<BestModel<M>>,
-    /// The model after a [search](super::RankPolicy::search) cut its ranks, until its refinement is judged.
+    /// The model after a [search](super::Method::search) cut its ranks, until its refinement is judged.
     pub cut: Option<CutModel<M>>,
     /// What happened.
     pub journal: Journal,

@@ -46,7 +46,7 @@ impl<'a, I> Watch<'a, I> {
         Self { validation: Some(examples), ..self }
     }
 
-    /// Lets a method that [searches its ranks](super::RankPolicy::search) do so by `examples`, which training must not
+    /// Lets a method that [searches its ranks](super::Method::search) do so by `examples`, which training must not
     /// see before. Without them all ranks are kept.
     #[must_use]
     pub fn choosing_by(self, examples: &'a dyn LabelledExamples<Input = I>) -> Self {

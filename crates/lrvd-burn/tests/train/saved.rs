@@ -2,7 +2,7 @@
 
 use lrvd_burn::burn::tensor::Tensor;
 use lrvd_burn::model::ranks;
-use lrvd_burn::train::{Inputs, Predict, Watch, load_adapter};
+use lrvd_burn::train::{Inputs, Method, Watch, load_adapter};
 
 use crate::net::{batches, config, examples, net, pruned, run};
 

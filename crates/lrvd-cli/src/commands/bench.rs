@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand, ValueEnum};
 use lrvd_bench::Result;
 use lrvd_bench::UnknownName;
-use lrvd_bench::settings::MethodName;
+use lrvd_bench::method::MethodName;
 use lrvd_bench::suite::{
     Arms, Profile, Suite, SuiteOptions, planned, planned_arms, run_arms, run_suite,
 };

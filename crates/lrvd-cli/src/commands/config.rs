@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::bail;
 use clap::{Args, Subcommand};
-use lrvd_bench::settings::{ConfigOverrides, Preset, Training, ValidConfig, schema, template};
+use lrvd_bench::settings::{Config, Layers, Preset, Training, schema, template};
 use lrvd_bench::{Result, UnknownName};
 use lrvd_burn::files::write_atomic;
 use serde_json::{Value, json};
@@ -101,16 +101,9 @@ pub(crate) struct TrainingArgument {
 }
 
 /// Settings from a preset, a file and assignments, for `training` or for what the file says.
-pub(super) fn overrides(
-    from: &SettingsArguments,
-    training: Option<Training>,
-) -> Result<ConfigOverrides> {
+pub(super) fn overrides(from: &SettingsArguments, training: Option<Training>) -> Result<Layers> {
     let preset = from.preset.as_deref().map(preset_named).transpose()?;
-    let mut config = ConfigOverrides::new(training, preset, from.config.as_deref())?;
-    for assignment in &from.set {
-        config.assign(assignment)?;
-    }
-    Ok(config)
+    Layers::new(training, preset, from.config.as_deref())?.apply(&[], None, &from.set)
 }
 
 fn preset_named(name: &str) -> Result<Preset, UnknownName> {
@@ -151,7 +144,7 @@ pub(super) fn run(command: ConfigCommand, printer: Printer) -> Outcome {
             }
         }
         ConfigCommand::Check { file, training } => {
-            let config = ConfigOverrides::new(training.training()?, None, Some(&file))?;
+            let config = Layers::new(training.training()?, None, Some(&file))?;
             check(config, printer)?;
         }
         ConfigCommand::Schema => {
@@ -170,7 +163,7 @@ fn write(file: &Path, text: &str, force: bool) -> Result<()> {
 }
 
 /// Prints what settings change.
-fn check(config: ConfigOverrides, printer: Printer) -> Result<()> {
+fn check(config: Layers, printer: Printer) -> Result<()> {
     let training = config.training();
     let config = config.finish()?;
     let changes = config.changes(&preset_of(&config, training)?)?;
@@ -194,9 +187,9 @@ fn check(config: ConfigOverrides, printer: Printer) -> Result<()> {
 }
 
 /// The settings of the preset that `config` started from, at the length that it would have.
-fn preset_of(config: &ValidConfig, training: Training) -> Result<ValidConfig> {
+fn preset_of(config: &Config, training: Training) -> Result<Config> {
     let preset = preset_named(&config.preset)?;
-    ConfigOverrides::new(Some(training), Some(preset), None)?.finish()
+    Layers::new(Some(training), Some(preset), None)?.finish()
 }
 
 fn plain(value: &Value) -> String {
@@ -222,12 +215,12 @@ mod tests {
                 let text = template(training, preset).unwrap();
                 assert!(text.starts_with("#:schema ./lrvd.schema.json\n"), "{text}");
                 write(&file, &text, true).unwrap();
-                let read = ConfigOverrides::new(None, None, Some(&file)).unwrap();
+                let read = Layers::new(None, None, Some(&file)).unwrap();
                 assert_eq!(read.training(), training);
                 let read = read.finish().unwrap();
                 let usual = preset_of(&read, training).unwrap();
                 assert_eq!(read.changes(&usual).unwrap(), [], "{text}");
-                let own = ConfigOverrides::new(Some(training), Some(preset), None).unwrap();
+                let own = Layers::new(Some(training), Some(preset), None).unwrap();
                 let [read, own] = [read, own.finish().unwrap()]
                     .map(|config| config.to_toml(training, &usual).unwrap());
                 assert_eq!(read, own);

@@ -5,8 +5,9 @@ use std::path::PathBuf;
 use anyhow::bail;
 use clap::Args;
 use lrvd_bench::data::Data;
+use lrvd_bench::method::MethodName;
 use lrvd_bench::record::{CheckpointRecord, ParameterCounts};
-use lrvd_bench::settings::{CheckpointChoice, ConfigOverrides, MethodName, Training};
+use lrvd_bench::settings::{CheckpointChoice, Layers, Training};
 use lrvd_bench::{Result, TrainOptions, TrainOutcome, UnknownName, train};
 use serde_json::json;
 
@@ -191,7 +192,7 @@ fn sizes(chosen: &CheckpointRecord, start: Option<u64>, trained: &ParameterCount
 }
 
 /// The settings that the command line asks for, whatever they are for.
-fn settings(arguments: &TrainArguments, training: Training) -> Result<ConfigOverrides> {
+fn settings(arguments: &TrainArguments, training: Training) -> Result<Layers> {
     let mut config = overrides(&arguments.settings, Some(training))?;
     let counts = [
         ("steps", arguments.steps),
@@ -202,7 +203,7 @@ fn settings(arguments: &TrainArguments, training: Training) -> Result<ConfigOver
     ];
     for (key, value) in counts {
         if let Some(value) = value {
-            config.set_count(key, value)?;
+            config.set(key, value as i64)?;
         }
     }
     if let Some(rate) = arguments.learning_rate {
@@ -212,7 +213,7 @@ fn settings(arguments: &TrainArguments, training: Training) -> Result<ConfigOver
 }
 
 /// As many steps as `epochs` passes over `rows` take.
-fn set_epochs(config: &mut ConfigOverrides, epochs: f64, rows: usize) -> Result<()> {
+fn set_epochs(config: &mut Layers, epochs: f64, rows: usize) -> Result<()> {
     let batch = config.count("batch_size").unwrap_or(1).max(1);
     let steps = epochs * rows.div_ceil(batch) as f64;
     if steps > MAX_STEPS {
@@ -220,7 +221,7 @@ fn set_epochs(config: &mut ConfigOverrides, epochs: f64, rows: usize) -> Result<
             "`--epochs {epochs:e}` is {steps:.3e} steps of {batch} rows, the limit is {MAX_STEPS:e}"
         );
     }
-    config.set_count("steps", (steps.ceil() as usize).max(1))
+    config.set("steps", (steps.ceil() as i64).max(1))
 }
 
 /// The method called `name`, which must be one of those that `suit`.
@@ -239,10 +240,10 @@ fn options(arguments: TrainArguments, data: &Data) -> Result<TrainOptions> {
     let mut config = settings(&arguments, training)?;
     if let Data::Labelled(_) = data {
         if let Some(template) = &arguments.examples.template {
-            config.set_text("wording.template", template)?;
+            config.set("wording.template", template.as_str())?;
         }
         if !arguments.examples.answers.is_empty() {
-            config.set_texts("wording.answers", &arguments.examples.answers)?;
+            config.set("wording.answers", arguments.examples.answers.clone())?;
         }
     }
     if let Some(epochs) = arguments.epochs {

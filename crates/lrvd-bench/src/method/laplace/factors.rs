@@ -3,7 +3,7 @@
 use burn::tensor::Tensor;
 use lrvd_burn::host::{HostAdapter, values};
 use lrvd_burn::model::AdaptedModel;
-use lrvd_burn::train::{Examples, evaluation_batches};
+use lrvd_burn::train::{LabelledExamples, evaluation_batches};
 use lrvd_core::baselines::laplace::{
     CurvatureBlock, InputNormalisation, KronBlock, LowRankBlock, WideFactor, WideSide,
 };
@@ -11,11 +11,10 @@ use lrvd_core::metrics::{log_softmax, softmax};
 use lrvd_core::noise::{NoiseKey, fill_normal_f64};
 use lrvd_core::numeric::dense::{times, times_transposed, transposed_times};
 use lrvd_core::numeric::{svd, symmetric_eigen};
-use lrvd_models::AutoClassifier;
+use lrvd_models::{AutoClassifier, TokenBatch};
 
 use super::{Seen, Used, Watch};
-use crate::data::batch::TokenExamples;
-use crate::error::Result;
+use crate::error::Burn;
 use crate::settings::LaplaceSettings as Settings;
 
 /// Memory for the squares of wide factors, bytes. Where they fit, the data is summed first and cut to
@@ -73,7 +72,7 @@ impl Gram {
     }
 
     /// The wide factor times `weight`, if the side is wide.
-    fn wide(&mut self, weight: f64) -> Result<Option<WideFactor>> {
+    fn wide(&mut self, weight: f64) -> Burn<Option<WideFactor>> {
         self.fold();
         let Some(columns) = self.columns else { return Ok(None) };
         let mut factor = WideFactor::new(self.width, columns)?;
@@ -126,7 +125,7 @@ impl AdapterSums {
     }
 
     /// Curvature of A and of B; `weight` is that of the inputs' factors.
-    fn blocks(mut self, weight: f64) -> Result<[CurvatureBlock; 2]> {
+    fn blocks(mut self, weight: f64) -> Burn<[CurvatureBlock; 2]> {
         let (rank, d_output) = (self.a_output.width, self.b_output.width);
         let small = self.a_output.square(1.0);
         let a = match self.a_input.wide(weight)? {
@@ -161,12 +160,12 @@ impl Curvatures {
     /// labels, Kronecker-factored over rows, with at most `memory` bytes for the squares of wide factors.
     pub(super) fn of(
         watch: &Watch,
-        examples: &TokenExamples<'_>,
+        examples: &dyn LabelledExamples<Input = TokenBatch>,
         batch_size: usize,
         settings: &Settings,
         scale: f64,
         memory: usize,
-    ) -> Result<Self> {
+    ) -> Burn<Self> {
         let labels = watch.labels();
         let seeds = labels - 1;
         let mut sums: Vec<Option<AdapterSums>> = watch.modules().iter().map(|_| None).collect();
@@ -181,7 +180,7 @@ impl Curvatures {
                 roots(outcome.as_deref().unwrap_or_default(), labels, indices.len())
             });
             outcome?;
-            log_likelihood += likelihood(&seen, examples, &indices)?;
+            log_likelihood += likelihood(&seen, examples, &indices, labels)?;
             for used in &seen.uses {
                 let expected: usize = sums.iter().flatten().map(AdapterSums::wide_bytes).sum();
                 let sum = &mut sums[used.module];
@@ -226,13 +225,16 @@ fn roots(probabilities: &[f64], labels: usize, n: usize) -> Vec<f64> {
 }
 
 /// `Σ ln p(y)` of a batch.
-fn likelihood(seen: &Seen, examples: &TokenExamples<'_>, indices: &[usize]) -> Result<f64> {
-    let labels = examples.labels;
+fn likelihood(
+    seen: &Seen,
+    examples: &dyn LabelledExamples<Input = TokenBatch>,
+    indices: &[usize],
+    labels: usize,
+) -> Burn<f64> {
     let logs = log_softmax(&seen.logits, labels)?;
-    let of = |(row, &index): (&[f64], &usize)| {
-        examples.examples[index].label.class().and_then(|class| row.get(class)).copied()
-    };
-    Ok(logs.chunks_exact(labels).zip(indices).filter_map(of).sum())
+    let classes = examples.targets(indices)?.classes().unwrap_or_default();
+    let of = |(row, class): (&[f64], usize)| row.get(class).copied();
+    Ok(logs.chunks_exact(labels).zip(classes).filter_map(of).sum())
 }
 
 /// `‖A‖² + ‖B‖²` of the adapter of `module`. A head that is computed for the answers only has

@@ -30,28 +30,22 @@ mod predictive;
 #[cfg(test)]
 mod tests;
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use burn::tensor::{Gradients, Int, Tensor, TensorData};
 use lrvd_burn::adapter::{AdaptedLinear, AdapterConfig, AdapterKind, ObservedUse};
 use lrvd_burn::host::values;
 use lrvd_burn::model::AdaptedModel;
-use lrvd_burn::train::{
-    Attach, Examples, Logits, Model, Observed, Predict, RankPolicy, Regularise,
-};
+use lrvd_burn::train::{Examples, Logits, Method, Model, Observed};
 use lrvd_core::baselines::laplace::Evidence;
 use lrvd_core::metrics::Predictions;
 use lrvd_models::{AutoClassifier, TokenBatch};
 
 use super::setup::adapter;
-use super::{Inputs, PostHoc, RankRequest};
-use crate::data::batch::TokenisedExample;
-use crate::error::{Burn, Result, train_error};
-use crate::eval::RunContext;
+use super::{Fitting, Inputs, RankRequest};
+use crate::error::{Burn, Result};
 use crate::settings::{
-    ExperimentConfig, LaplaceLayers as Layers, LaplacePrior as PriorChoice,
-    LaplaceSettings as Settings,
+    Config, LaplaceLayers as Layers, LaplacePrior as PriorChoice, LaplaceSettings as Settings,
 };
 use factors::{Curvatures, SQUARES};
 use predictive::{SALT, gaussian_logits, probabilities};
@@ -68,22 +62,18 @@ struct Fitted {
 }
 
 impl Laplace {
-    pub(super) fn new(
-        config: &ExperimentConfig,
-        request: RankRequest,
-        settings: &Settings,
-    ) -> Self {
+    pub(super) fn new(config: &Config, request: RankRequest) -> Result<Self> {
         let kind = AdapterKind::Lora { b_bound: config.lora_b_bound };
         let adapter = adapter(config, kind, request);
-        Self { adapter, settings: settings.clone(), fitted: None }
+        Ok(Self { adapter, settings: config.methods.laplace.clone(), fitted: None })
     }
 
-    /// The training examples, or as many as the settings say, whichever the seed picks.
-    fn fitted_to<'a>(&self, context: &RunContext<'a>) -> Cow<'a, [TokenisedExample]> {
-        let train = &context.task.train;
-        match self.settings.examples.filter(|&count| count < train.len()) {
-            None => Cow::Borrowed(train),
-            Some(count) => Cow::Owned(context.picked(SALT, count)),
+    /// Share of the training examples that chooses the prior precision.
+    pub(super) fn holdout(config: &Config) -> f64 {
+        let settings = &config.methods.laplace;
+        match settings.prior {
+            PriorChoice::Marginal => 0.0,
+            PriorChoice::Validation => settings.holdout,
         }
     }
 
@@ -91,34 +81,29 @@ impl Laplace {
         &self,
         watch: &Watch,
         curvatures: &Curvatures,
-        context: &RunContext<'_>,
-    ) -> Result<f64> {
+        data: &Fitting<'_>,
+    ) -> Burn<f64> {
         match self.settings.prior {
             PriorChoice::Marginal => {
                 let Curvatures { blocks, squared_norm, log_likelihood, .. } = curvatures;
                 let evidence = Evidence::new(blocks, *squared_norm, *log_likelihood)?;
                 Ok(evidence.fit(self.settings.evidence())?.prior_precision)
             }
-            PriorChoice::Validation => self.on_holdout(watch, curvatures, context),
+            PriorChoice::Validation => self.on_holdout(watch, curvatures, data),
         }
     }
 
     /// The candidate with the lowest negative log-likelihood of the examples held out, the larger one of equals.
-    fn on_holdout(
-        &self,
-        watch: &Watch,
-        curvatures: &Curvatures,
-        context: &RunContext<'_>,
-    ) -> Result<f64> {
+    fn on_holdout(&self, watch: &Watch, curvatures: &Curvatures, data: &Fitting<'_>) -> Burn<f64> {
         let candidates = self.settings.candidates();
-        let holdout = context.examples(&context.task.holdout);
-        let classes: Vec<usize> =
-            holdout.examples.iter().filter_map(|example| example.label.class()).collect();
-        let examples = gaussian_logits(watch, curvatures, &context.inputs(&holdout), &candidates)?;
+        let all: Vec<usize> = (0..data.holdout.len()).collect();
+        let classes = data.holdout.targets(&all)?.classes().unwrap_or_default();
+        let examples =
+            gaussian_logits(watch, curvatures, &data.inputs(&data.holdout), &candidates)?;
         let mut best = (f64::INFINITY, self.settings.prior_start);
         for (which, &candidate) in candidates.iter().enumerate() {
-            let answers = probabilities(&examples, which, &self.settings, context.seed)?;
-            let nll = Predictions::new(&answers, holdout.labels, &classes)?.nll();
+            let answers = probabilities(&examples, which, &self.settings, data.inputs.seed)?;
+            let nll = Predictions::new(&answers, watch.labels(), &classes)?.nll();
             if nll <= best.0 {
                 best = (nll, candidate);
             }
@@ -127,51 +112,38 @@ impl Laplace {
     }
 }
 
-impl Attach<AutoClassifier> for Laplace {
+impl Method<AutoClassifier> for Laplace {
     fn adapter(&self) -> AdapterConfig {
         self.adapter
     }
-}
 
-impl Regularise<AutoClassifier> for Laplace {}
-impl RankPolicy<AutoClassifier> for Laplace {}
-
-impl Predict<AutoClassifier> for Laplace {
     /// Logarithms of probabilities after the fit, before it the logits of the trained weights.
     fn predict(&self, model: &AutoClassifier, inputs: &Inputs<'_>, draws: usize) -> Burn<Logits> {
         let Some(Fitted { curvatures, prior_precision }) = &self.fitted else {
             return inputs.predict(model, draws);
         };
         let watch = Watch::new(model, self.settings.layers, inputs.examples)?;
-        let examples = gaussian_logits(&watch, curvatures, inputs, &[*prior_precision])
-            .map_err(train_error)?;
-        let answers =
-            probabilities(&examples, 0, &self.settings, inputs.seed).map_err(train_error)?;
+        let examples = gaussian_logits(&watch, curvatures, inputs, &[*prior_precision])?;
+        let answers = probabilities(&examples, 0, &self.settings, inputs.seed)?;
         // A probability that underflowed has no logarithm.
         let values = answers.into_iter().map(|p| p.max(f64::MIN_POSITIVE).ln()).collect();
         Ok(Logits::new(values, examples.len(), watch.labels()))
     }
-}
 
-impl PostHoc for Laplace {
-    fn holdout(&self) -> f64 {
-        match self.settings.prior {
-            PriorChoice::Marginal => 0.0,
-            PriorChoice::Validation => self.settings.holdout,
-        }
-    }
-
-    fn finish(&mut self, model: &mut AutoClassifier, context: &RunContext<'_>) -> Result<()> {
-        if context.task.goal.is_regression() {
+    fn finish(&mut self, model: &mut AutoClassifier, data: &Fitting<'_>) -> Burn<()> {
+        if data.is_regression()? {
             return Ok(());
         }
-        let examples = self.fitted_to(context);
-        let scale = context.task.train.len() as f64 / examples.len().max(1) as f64;
-        let train = context.examples(&examples);
+        // The training examples, or as many as the settings say, whichever the seed picks.
+        let all = data.train.len();
+        let count = self.settings.examples.filter(|&count| count < all);
+        let picked = count.map(|count| data.picked(SALT, count));
+        let train = picked.as_ref().map_or(data.train, |picked| picked);
+        let scale = all as f64 / train.len().max(1) as f64;
         let watch = Watch::new(model, self.settings.layers, &train)?;
-        let rows = context.config.evaluation_batch_size;
-        let curvatures = Curvatures::of(&watch, &train, rows, &self.settings, scale, SQUARES)?;
-        let prior_precision = self.prior_precision(&watch, &curvatures, context)?;
+        let rows = data.inputs.batch_size;
+        let curvatures = Curvatures::of(&watch, train, rows, &self.settings, scale, SQUARES)?;
+        let prior_precision = self.prior_precision(&watch, &curvatures, data)?;
         self.fitted = Some(Fitted { curvatures, prior_precision });
         Ok(())
     }

@@ -10,7 +10,7 @@ use lrvd_core::noise::{NoiseKey, fill_normal_f64};
 
 use super::factors::Curvatures;
 use super::{Seen, Watch};
-use crate::error::Result;
+use crate::error::Burn;
 use crate::method::Inputs;
 use crate::settings::{LaplacePredictive as Predictive, LaplaceSettings as Settings};
 
@@ -35,7 +35,7 @@ pub(super) fn gaussian_logits(
     curvatures: &Curvatures,
     inputs: &Inputs<'_>,
     precisions: &[f64],
-) -> Result<Vec<GaussianLogits>> {
+) -> Burn<Vec<GaussianLogits>> {
     let (labels, examples) = (watch.labels(), inputs.examples);
     let sizes: Vec<usize> = (0..examples.len()).map(|i| examples.size(i)).collect();
     let size = (inputs.batch_size / labels).max(1);
@@ -64,7 +64,7 @@ pub(super) fn gaussian_logits(
         }
         all.extend(examples);
     }
-    Ok(restore_order(&batches, all)?)
+    restore_order(&batches, all)
 }
 
 /// Calls `share` for every example and precision with the example's `[labels, …]` part of
@@ -73,8 +73,8 @@ fn add(
     examples: &mut [GaussianLogits],
     jacobian: &[f64],
     labels: usize,
-    share: impl Fn(&mut LogitCovariance, &[f64], usize) -> Result<()>,
-) -> Result<()> {
+    share: impl Fn(&mut LogitCovariance, &[f64], usize) -> Burn<()>,
+) -> Burn<()> {
     let n = examples.len();
     let width = jacobian.len() / (labels * n).max(1);
     let mut part = Vec::with_capacity(labels * width);
@@ -119,7 +119,7 @@ pub(super) fn probabilities(
     which: usize,
     settings: &Settings,
     seed: u64,
-) -> Result<Vec<f64>> {
+) -> Burn<Vec<f64>> {
     let mut all = Vec::new();
     let mut normals = Vec::new();
     for (i, example) in examples.iter().enumerate() {

@@ -28,8 +28,8 @@ use super::summary::{Spread, Summary};
 use super::table::{behind, render_text};
 use crate::error::Result;
 use crate::io::write_text;
+use crate::method::{Family, MethodName};
 use crate::record::{Results, RunStatus, TaskData};
-use crate::settings::{Family, MethodName};
 
 const TEMPLATE: &str = include_str!("template.html");
 const STYLE: &str = include_str!("style.css");

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use lrvd_bench::settings::MethodName;
+use lrvd_bench::method::MethodName;
 
 use super::{Pins, UNPINNED, files_below, hash, read, read_json};
 use crate::support::{borrowed, replaced, train, write_data};

@@ -1,30 +1,18 @@
 //! The named presets.
 
-use lrvd_burn::adapter::Prior;
 use lrvd_burn::optimizer::AdamWConfig;
-use lrvd_burn::train::DrawPolicy;
-use lrvd_core::family::{INITIAL_LOG_VARIANCE, VariationalFamily};
+use lrvd_core::family::VariationalFamily;
 use lrvd_core::kl::KlReduction;
 use lrvd_core::prune::StatisticAggregate;
 use lrvd_core::schedule::KlDivisor;
-use lrvd_models::deberta::ADAPTER_TARGETS;
 use lrvd_models::llama::{ADAPTER_TARGETS as LLAMA_TARGETS, BLOCK_TARGETS};
 
-use super::config::{
-    AdaLoraSettings, BasePrecision, CheckpointChoice, ExperimentConfig, LogVarianceSettings,
-    PoolerMode, PruneSettings, TrainingScheme,
-};
 use super::{
-    Bucketing, KlWeight, LastBatch, MaskPlacement, MethodSettings, OptimizerOnPrune,
-    PredictionDraws, PromptSet, PrunePlacement, RankSearchSettings, WordingSettings,
+    AdaLoraSettings, BasePrecision, Bucketing, CheckpointChoice, Config, KlWeight, LastBatch,
+    LogVarianceSettings, MaskPlacement, MethodSettings, OptimizerOnPrune, PoolerMode,
+    PredictionDraws, PromptSet, PrunePlacement, PruneSettings, TargetModules, TrainingScheme,
 };
 
-/// Steps of the published GLUE command.
-const STEPS: usize = 9999;
-/// Prune interval and AdaLoRA mask interval of the published command, in steps of [`STEPS`].
-const PRUNE_EVERY: f64 = 2000.0 / STEPS as f64;
-const MASK_EVERY: f64 = 200.0 / STEPS as f64;
-const WARMUP: f64 = 0.06;
 /// Peak rate of the adapter means of a language model on texts.
 const LANGUAGE_RATE: f64 = 5e-4;
 
@@ -75,11 +63,11 @@ impl Preset {
 
     /// Its settings for a language model that is trained on texts: every layer of its blocks, longer inputs in smaller
     /// batches, a lower rate under a looser clip. The noise keeps its pace.
-    pub fn language_config(self) -> ExperimentConfig {
+    pub fn language_config(self) -> Config {
         let config = self.config();
         let pace = config.log_variance.learning_rate_factor * config.learning_rate;
-        ExperimentConfig {
-            target_modules: BLOCK_TARGETS.map(str::to_owned).to_vec(),
+        Config {
+            target_modules: TargetModules::names(BLOCK_TARGETS),
             learning_rate: LANGUAGE_RATE,
             log_variance: LogVarianceSettings {
                 learning_rate_factor: pace / LANGUAGE_RATE,
@@ -93,11 +81,11 @@ impl Preset {
         }
     }
 
-    pub fn config(self) -> ExperimentConfig {
-        let constant = constant_weight();
+    pub fn config(self) -> Config {
+        let constant = Config::default();
         match self {
             Self::ConstantWeight => constant,
-            Self::Default => ExperimentConfig {
+            Self::Default => Config {
                 log_variance: LogVarianceSettings {
                     learning_rate_factor: 2.0,
                     ..constant.log_variance
@@ -106,7 +94,7 @@ impl Preset {
             },
             Self::ConstantWeightReasoning => constant_weight_reasoning(),
             Self::DefaultReasoning => by_held_out_rows(constant_weight_reasoning()),
-            Self::PaperReasoning => ExperimentConfig {
+            Self::PaperReasoning => Config {
                 preset: self.name().to_owned(),
                 training_scheme: TrainingScheme::MomentMatchedPaper,
                 batch_size: 2,
@@ -114,13 +102,13 @@ impl Preset {
                 evaluate_every: 100,
                 ..constant_weight_reasoning()
             },
-            Self::AuthorLlm => ExperimentConfig {
+            Self::AuthorLlm => Config {
                 preset: self.name().to_owned(),
                 training_scheme: TrainingScheme::MomentMatched,
                 kl_weight: KlWeight::Fixed(1e-6),
                 kl_divisor: KlDivisor::Batch,
                 initial_rank: 16,
-                target_modules: ["q_proj", "v_proj", "o_proj"].map(str::to_owned).to_vec(),
+                target_modules: TargetModules::names(["q_proj", "v_proj", "o_proj"]),
                 learning_rate: 2e-4,
                 steps: 1000,
                 batch_size: 64,
@@ -140,14 +128,14 @@ impl Preset {
                 prediction_draws: PredictionDraws::Activation,
                 ..constant_weight_reasoning()
             },
-            Self::BlobCompat => ExperimentConfig {
+            Self::BlobCompat => Config {
                 preset: self.name().to_owned(),
                 optimizer: AdamWConfig { epsilon: 1e-6, ..AdamWConfig::default() },
                 bucketing: Bucketing::FileOrder,
                 last_batch: LastBatch::Drop,
                 ..constant_weight_reasoning()
             },
-            Self::PaperGlue => ExperimentConfig {
+            Self::PaperGlue => Config {
                 preset: self.name().to_owned(),
                 family: VariationalFamily::NoiseToSignal,
                 kl_reduction: KlReduction::PerRank,
@@ -157,7 +145,7 @@ impl Preset {
                 draws: vec![4],
                 ..constant
             },
-            Self::AuthorGlue => ExperimentConfig {
+            Self::AuthorGlue => Config {
                 preset: self.name().to_owned(),
                 initial_rank: 8,
                 training_scheme: TrainingScheme::Mean,
@@ -181,83 +169,10 @@ impl Preset {
     }
 }
 
-/// Our recommendation, but for what the KL weight and the prunes are.
-fn constant_weight() -> ExperimentConfig {
-    ExperimentConfig {
-        preset: Preset::ConstantWeight.name().to_owned(),
-        family: VariationalFamily::RankVariance,
-        kl_reduction: KlReduction::Element,
-        prior: Prior::LogUniform,
-        kl_weight: KlWeight::Fixed(1e-6),
-        rank_search: RankSearchSettings::default(),
-        kl_divisor: KlDivisor::None,
-        kl_warmup: 0.0,
-        log_variance: LogVarianceSettings {
-            initial: INITIAL_LOG_VARIANCE,
-            learning_rate_factor: 0.1,
-        },
-        training_scheme: TrainingScheme::WeightPerSequence,
-        initial_rank: 16,
-        lora_alpha: 16.0,
-        adapter_dropout: 0.0,
-        lora_b_bound: 0.0,
-        target_modules: ADAPTER_TARGETS.map(str::to_owned).to_vec(),
-        learning_rate: 1e-3,
-        head_learning_rate: 1e-2,
-        baseline_weight_decay: 0.0,
-        adapter_weight_decay: 0.0,
-        head_weight_decay: 1e-2,
-        optimizer: AdamWConfig::default(),
-        steps: STEPS,
-        train_rows: None,
-        validation_rows: None,
-        batch_size: 32,
-        accumulation: 1,
-        evaluation_batch_size: 128,
-        max_length: 128,
-        base_precision: BasePrecision::F32,
-        warmup_ratio: WARMUP,
-        gradient_clip: Some(0.1),
-        prune: PruneSettings {
-            statistic: StatisticAggregate::Median,
-            log_alpha_threshold: 4.0,
-            start: WARMUP,
-            every: PRUNE_EVERY,
-            end: 1.0,
-            min_rank: 0,
-            fan_in_correction: false,
-            placement: PrunePlacement::AfterUpdate,
-            optimizer: OptimizerOnPrune::Slice,
-        },
-        adalora: AdaLoraSettings {
-            initial: WARMUP,
-            last: 0.2,
-            every: MASK_EVERY,
-            orthogonal_weight: 0.5,
-            beta: 0.85,
-            placement: MaskPlacement::AfterUpdate,
-        },
-        methods: glue_methods(),
-        pooler: PoolerMode::Trained,
-        backbone_dropout: true,
-        evaluate_every: 200,
-        patience: None,
-        holdout: 0.0,
-        draws: vec![10],
-        prediction_draws: PredictionDraws::Weights,
-        prediction: DrawPolicy::default(),
-        checkpoint: CheckpointChoice::Last,
-        bucketing: Bucketing::Shuffled,
-        last_batch: LastBatch::Keep,
-        prompt: PromptSet::Clean,
-        wording: WordingSettings::default(),
-    }
-}
-
 /// `config` where held-out rows cut the ranks of a model that was trained whole. At a constant KL weight ranks are judged by
 /// energy instead, from a tenth of the run to nearly its end.
-fn by_held_out_rows(config: ExperimentConfig) -> ExperimentConfig {
-    ExperimentConfig {
+fn by_held_out_rows(config: Config) -> Config {
+    Config {
         preset: Preset::Default.name().to_owned(),
         kl_weight: KlWeight::Auto,
         kl_divisor: KlDivisor::NTrain,
@@ -273,22 +188,15 @@ fn by_held_out_rows(config: ExperimentConfig) -> ExperimentConfig {
     }
 }
 
-/// What published commands for GLUE change about those for a language model.
-fn glue_methods() -> MethodSettings {
-    let mut methods = MethodSettings::default();
-    methods.blob.kl_learning_rate = 0.002;
-    methods
-}
-
 /// What we recommend for a language model on multiple-choice questions, but for what the KL weight and the prunes are: the
 /// published lengths and rates, one protocol for every method.
-fn constant_weight_reasoning() -> ExperimentConfig {
-    let glue = constant_weight();
-    ExperimentConfig {
+fn constant_weight_reasoning() -> Config {
+    let glue = Config::default();
+    Config {
         kl_weight: KlWeight::Fixed(1e-7),
         log_variance: LogVarianceSettings { learning_rate_factor: 1.0, ..glue.log_variance },
         initial_rank: 8,
-        target_modules: LLAMA_TARGETS.map(str::to_owned).to_vec(),
+        target_modules: TargetModules::names(LLAMA_TARGETS),
         learning_rate: 1e-4,
         steps: 5000,
         batch_size: 4,
@@ -325,13 +233,13 @@ mod tests {
         ];
         let [default, constant, paper, author, blob] = all.map(Preset::config);
         for config in [&default, &constant, &paper, &author, &blob] {
-            config.clone().validate().unwrap();
+            config.clone().checked().unwrap();
             assert_eq!(config.lora_alpha, 16.0);
             assert_eq!(config.log_variance.learning_rate_factor, 1.0);
             assert_eq!(config.base_precision, BasePrecision::Bf16);
             assert_eq!(config.prompt, PromptSet::Blob);
         }
-        let protocol = |c: &ExperimentConfig| (c.learning_rate, c.steps, c.batch_size);
+        let protocol = |c: &Config| (c.learning_rate, c.steps, c.batch_size);
         assert_eq!(protocol(&default), (1e-4, 5000, 4));
         assert_eq!(protocol(&paper), (1e-4, 5000, 2));
         assert_eq!(protocol(&author), (2e-4, 1000, 64));
@@ -350,14 +258,14 @@ mod tests {
             assert_eq!(config.draws, [5, 10]);
         }
         assert_eq!((default.kl_weight, default.kl_divisor), (KlWeight::Auto, KlDivisor::NTrain));
-        let llama = ["q_proj", "v_proj", "lm_head"];
+        let llama = TargetModules::names(["q_proj", "v_proj", "lm_head"]);
         assert!([&default, &paper, &blob].iter().all(|c| c.target_modules == llama));
         assert_eq!((default.adapter_dropout, paper.adapter_dropout), (0.0, 0.1));
         assert_eq!(default.training_scheme, TrainingScheme::WeightPerSequence);
         assert_eq!(paper.training_scheme, TrainingScheme::MomentMatchedPaper);
         assert_eq!(paper.evaluate_every, 100);
 
-        assert_eq!(author.target_modules, ["q_proj", "v_proj", "o_proj"]);
+        assert_eq!(author.target_modules, TargetModules::names(["q_proj", "v_proj", "o_proj"]));
         assert_eq!((author.initial_rank, author.max_length, author.accumulation), (16, 1024, 8));
         assert_eq!(
             (author.kl_weight, author.kl_divisor),

@@ -1,4 +1,4 @@
-//! Settings from a preset, a file and the command line, in this order; unknown keys are errors.
+//! Layers of settings: a preset, files and single assignments, in this order; unknown keys are errors.
 
 use std::fmt::Display;
 use std::path::Path;
@@ -7,7 +7,8 @@ use anyhow::{anyhow, bail};
 use serde_json::Value;
 use tracing::debug;
 
-use super::{ExperimentConfig, Preset, Training, ValidConfig};
+use super::table::{below, root};
+use super::{Config, Preset, Training};
 use crate::error::{Error, Result};
 use crate::text::{UnknownName, nearest, quoted};
 
@@ -21,22 +22,22 @@ const EVALUATIONS: usize = 10;
 pub(super) const TASK: &str = "task";
 /// A section that is gone, and the one that replaces it.
 const REPLACED: (&str, &str) = ("kl_path", "rank_search");
-const METHODS: &str = "methods";
-const WORDING: &str = "wording";
 
-/// Settings that are being put together.
+/// Settings that are being put together: a document of all of them, over which each layer writes its own. They are read and
+/// checked once, by [`finish`](Self::finish).
 ///
 /// Start from a preset with `steps = 1000` (`default` also with `initial_rank = 8`) and the file given to
-/// [`new`](Self::new), or from any settings with [`over`](Self::over); then [`assign`](Self::assign); each later value wins.
-/// Unless it is set, `evaluate_every` after `new` is a tenth of the steps.
+/// [`new`](Self::new), or from any settings with [`over`](Self::over). Unless it is set, `evaluate_every` after `new` is a
+/// tenth of the steps.
 #[derive(Clone, Debug)]
-pub struct ConfigOverrides {
-    pub(super) config: Value,
+pub struct Layers {
+    /// JSON, which has a word for what is absent.
+    pub(super) document: Value,
     training: Training,
     evaluate_every: bool,
 }
 
-impl ConfigOverrides {
+impl Layers {
     /// Starts from `preset` for `training`, or from those that `file` names, or from the default ones; then
     /// applies `file`.
     pub fn new(
@@ -58,38 +59,40 @@ impl ConfigOverrides {
             }
             (expected, found) => expected.or(found).unwrap_or_default(),
         };
-        let mut config = ExperimentConfig { steps: STEPS, ..training.config(preset) };
+        let mut config = Config { steps: STEPS, ..training.config(preset) };
         if preset == Preset::Default {
             config.initial_rank = RANK;
         }
-        let mut overrides = Self { training, ..Self::over(&config)? };
-        overrides.evaluate_every = false;
-        overrides.apply("", &toml::Value::Table(table))?;
-        Ok(overrides)
+        Self { training, evaluate_every: false, ..Self::over(&config)? }.apply(&[table], None, &[])
     }
 
-    pub fn over(config: &ExperimentConfig) -> Result<Self> {
-        let failed = |error: serde_json::Error| {
-            anyhow!("setting `preset` cannot be `{}`: {error}", config.preset)
-        };
-        let mut value = serde_json::to_value(config).map_err(failed)?;
-        // Also those that have their defaults: what is not here does not exist.
-        value[METHODS] = serde_json::to_value(&config.methods).map_err(failed)?;
-        value[WORDING] = serde_json::to_value(&config.wording).map_err(failed)?;
-        Ok(Self { config: value, training: Training::default(), evaluate_every: true })
+    pub fn over(config: &Config) -> Result<Self> {
+        Ok(Self {
+            document: document(config)?,
+            training: Training::default(),
+            evaluate_every: true,
+        })
     }
 
     pub fn training(&self) -> Training {
         self.training
     }
 
-    /// Applies a settings file, which must not name a preset.
-    pub fn apply_file(&mut self, file: &Path) -> Result<()> {
-        self.apply("", &toml::Value::Table(read_table(file)?))
-    }
-
-    pub fn apply_table(&mut self, table: &toml::Table) -> Result<()> {
-        self.apply("", &toml::Value::Table(table.clone()))
+    /// Applies `tables`, then a settings file, which must not name a preset, then assignments.
+    pub fn apply(
+        mut self,
+        tables: &[toml::Table],
+        file: Option<&Path>,
+        assignments: &[String],
+    ) -> Result<Self> {
+        for table in tables {
+            self.set("", table.clone())?;
+        }
+        if let Some(file) = file {
+            self.set("", read_table(file)?)?;
+        }
+        assignments.iter().try_for_each(|assignment| self.assign(assignment))?;
+        Ok(self)
     }
 
     /// Applies `key=value`, the key with dots, the value as in TOML; quotes around texts may be
@@ -103,44 +106,23 @@ impl ConfigOverrides {
         }
         let parsed = format!("value = {text}").parse::<toml::Table>();
         let value = parsed.ok().and_then(|mut table| table.remove("value"));
-        let value = value.unwrap_or_else(|| toml::Value::String(text.to_owned()));
-        self.apply(key, &value)
+        self.set(key, value.unwrap_or_else(|| text.into()))
     }
 
     /// What the whole number at `key` is now; `None` if it is none.
     pub fn count(&self, key: &str) -> Option<usize> {
-        self.config[key].as_u64().map(|count| count as usize)
+        self.document[key].as_u64().map(|count| count as usize)
     }
 
-    pub fn set_count(&mut self, key: &str, value: usize) -> Result<()> {
-        self.apply(key, &toml::Value::Integer(value as i64))
-    }
-
-    pub fn set_text(&mut self, key: &str, text: &str) -> Result<()> {
-        self.apply(key, &toml::Value::String(text.to_owned()))
-    }
-
-    pub fn set_texts(&mut self, key: &str, texts: &[String]) -> Result<()> {
-        self.apply(key, &toml::Value::from(texts.to_vec()))
-    }
-
-    pub fn finish(self) -> Result<ValidConfig> {
-        let mut config = read("", &Value::Null, self.config)?;
-        if !self.evaluate_every {
-            config.evaluate_every = (config.steps / EVALUATIONS).max(1);
-        }
-        let config = config.validate()?;
-        config.check_use(self.training)?;
-        Ok(config)
-    }
-
-    /// Sets `key`; a table is walked down to its leaves.
-    fn apply(&mut self, key: &str, value: &toml::Value) -> Result<()> {
-        if let (Some(table), true) = (value.as_table(), is_section(key)) {
-            for (name, value) in table {
-                self.apply(&below(key, name), value)?;
-            }
-            return Ok(());
+    /// Writes `value` at `key`. A table writes what it has into a section, and replaces anything else.
+    pub fn set(&mut self, key: &str, value: impl Into<toml::Value>) -> Result<()> {
+        let value = value.into();
+        let field = root().at(key);
+        if let (Some(field), toml::Value::Table(table)) = (field, &value)
+            && field.is_section()
+        {
+            let mut each = table.iter();
+            return each.try_for_each(|(name, value)| self.set(&below(key, name), value.clone()));
         }
         if key == "preset" {
             bail!("the preset is chosen by `--preset NAME`");
@@ -149,29 +131,24 @@ impl ConfigOverrides {
             let reason = "only a settings file for `lrvd train` says what it is for";
             return Err(unusable(key, value, reason));
         }
-        if !is_finite(value) {
+        if !is_finite(&value) {
             return Err(unusable(key, value, "expected a finite number"));
         }
-        let json = serde_json::to_value(value).map_err(|error| unusable(key, value, error))?;
-        let changed = self.replaced(key, json.clone())?;
-        let changed = match read(key, &json, changed.clone()) {
-            Ok(_) => changed,
-            // TOML has no word for an absent value.
-            Err(error) if json == "none" => {
-                let absent = self.replaced(key, Value::Null)?;
-                read(key, &json, absent.clone()).map_err(|_| error)?;
-                absent
-            }
-            Err(error) => return Err(error),
+        let place = self.place(key)?;
+        // TOML has no word for an absent value.
+        let absent = field.is_some_and(|field| field.optional) && value.as_str() == Some("none");
+        *place = if absent {
+            Value::Null
+        } else {
+            serde_json::to_value(&value).map_err(|error| unusable(key, value, error))?
         };
-        self.config = changed;
         self.evaluate_every |= key == "evaluate_every";
         Ok(())
     }
 
-    fn replaced(&self, key: &str, value: Value) -> Result<Value> {
-        let mut config = self.config.clone();
-        let mut place = &mut config;
+    /// The place of `key` in the document, which has every setting.
+    fn place(&mut self, key: &str) -> Result<&mut Value> {
+        let mut place = &mut self.document;
         let mut parent = String::new();
         for name in key.split('.') {
             let Some(map) = place.as_object_mut() else {
@@ -194,52 +171,65 @@ impl ConfigOverrides {
             parent = below(name);
             place = &mut map[name];
         }
-        *place = value;
+        Ok(place)
+    }
+
+    pub fn finish(self) -> Result<Config> {
+        let mut config: Config = serde_path_to_error::deserialize(&self.document)
+            .map_err(|error| self.unread(&error.path().to_string(), error.inner()))?;
+        if !self.evaluate_every {
+            config.evaluate_every = (config.steps / EVALUATIONS).max(1);
+        }
+        let config = config.checked()?;
+        config.check_use(self.training)?;
         Ok(config)
+    }
+
+    /// The setting that `path` is in could not be read.
+    fn unread(&self, path: &str, reason: &serde_json::Error) -> Error {
+        let ends = path.match_indices(['.', '[']).map(|(end, _)| end).chain([path.len()]);
+        let keys = ends.map(|end| &path[..end]);
+        let key = keys.filter(|key| root().at(key).is_some()).last().unwrap_or(path);
+        match self.document.pointer(&pointer(key)) {
+            Some(Value::String(text)) => unusable(key, text, reason),
+            value => unusable(key, value.unwrap_or(&Value::Null), reason),
+        }
     }
 }
 
-impl ValidConfig {
+impl Config {
     /// The settings as a file for `--config` of `training`, every one of them that has a value in them or in `base`, the
     /// preset that the file is read over.
     pub fn to_toml(&self, training: Training, base: &Self) -> Result<String> {
-        let mut config = ConfigOverrides::over(self)?.config;
-        name_absent(&mut config, &ConfigOverrides::over(base)?.config);
-        config[TASK] = training.name().into();
-        let failed =
-            |reason: String| anyhow!("setting `preset` cannot be `{}`: {reason}", self.preset);
-        let table = toml::Value::try_from(config).map_err(|error| failed(error.to_string()))?;
-        toml::to_string(&table).map_err(|error| failed(error.to_string()))
+        let mut all = document(self)?;
+        name_absent(&mut all, &document(base)?);
+        all[TASK] = training.name().into();
+        let table =
+            toml::Value::try_from(all).map_err(|error| unusable("preset", &self.preset, error))?;
+        toml::to_string(&table).map_err(|error| unusable("preset", &self.preset, error))
     }
 
     /// What is otherwise in `self` than in `base`: key, value there, value here.
     pub fn changes(&self, base: &Self) -> Result<Vec<(String, Value, Value)>> {
         let mut changes = Vec::new();
-        let (from, to) = (ConfigOverrides::over(base)?.config, ConfigOverrides::over(self)?.config);
-        differing("", &from, &to, &mut changes);
+        differing("", &document(base)?, &document(self)?, &mut changes);
         Ok(changes)
     }
 }
 
-/// Whether the tables of settings files are walked into at `key`: what they leave out there stays as it was. Any other
-/// table is one value.
-pub(super) fn is_section(key: &str) -> bool {
-    let sections = [
-        "",
-        "log_variance",
-        "rank_search",
-        "prune",
-        "adalora",
-        "optimizer",
-        "prediction",
-        METHODS,
-        WORDING,
-    ];
-    sections.contains(&key) || key.strip_prefix("methods.").is_some_and(|rest| !rest.contains('.'))
+/// Every setting of `config`, also those that are written only if they differ from the defaults.
+fn document(config: &Config) -> Result<Value> {
+    let all = || {
+        let mut all = serde_json::to_value(config)?;
+        all["methods"] = serde_json::to_value(&config.methods)?;
+        all["wording"] = serde_json::to_value(&config.wording)?;
+        Ok(all)
+    };
+    all().map_err(|error: serde_json::Error| unusable("preset", &config.preset, error))
 }
 
-pub(super) fn below(key: &str, name: &str) -> String {
-    if key.is_empty() { name.to_owned() } else { format!("{key}.{name}") }
+pub(super) fn pointer(key: &str) -> String {
+    format!("/{}", key.replace('.', "/"))
 }
 
 /// `none` for what is absent and there in `base`, as the files have it; nothing for what is absent in both.
@@ -272,13 +262,6 @@ fn is_finite(value: &toml::Value) -> bool {
         toml::Value::Table(table) => table.values().all(is_finite),
         _ => true,
     }
-}
-
-fn read(key: &str, value: &Value, config: Value) -> Result<ExperimentConfig> {
-    serde_json::from_value(config).map_err(|error| {
-        let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-        unusable(key, value, error)
-    })
 }
 
 pub(super) fn unusable(key: &str, value: impl Display, reason: impl Display) -> Error {
@@ -314,13 +297,14 @@ fn take<T: Copy, const N: usize>(
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::settings::TargetModules;
 
-    fn with(assignments: &[&str]) -> Result<ValidConfig> {
-        let mut overrides = ConfigOverrides::new(None, None, None)?;
+    fn with(assignments: &[&str]) -> Result<Config> {
+        let mut layers = Layers::new(None, None, None)?;
         for assignment in assignments {
-            overrides.assign(assignment)?;
+            layers.assign(assignment)?;
         }
-        overrides.finish()
+        layers.finish()
     }
 
     #[test]
@@ -328,7 +312,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("run.toml");
         for (training, preset) in Training::presets() {
-            let begun = || ConfigOverrides::new(Some(training), Some(preset), None).unwrap();
+            let begun = || Layers::new(Some(training), Some(preset), None).unwrap();
             let base = begun().finish().unwrap();
             let mut changed = begun();
             let assignments = [
@@ -345,7 +329,7 @@ mod tests {
             let changed = changed.finish().unwrap();
             let text = changed.to_toml(training, &base).unwrap();
             std::fs::write(&file, &text).unwrap();
-            let again = ConfigOverrides::new(None, None, Some(&file)).unwrap();
+            let again = Layers::new(None, None, Some(&file)).unwrap();
             assert_eq!(again.training(), training);
             assert_eq!(again.finish().unwrap(), changed, "{text}");
             let keys: Vec<String> =
@@ -372,7 +356,9 @@ mod tests {
         assert_eq!((config.initial_rank, with(&["initial_rank=5"]).unwrap().initial_rank), (8, 5));
         assert_eq!(config.prune.log_alpha_threshold, -3.5);
         assert_eq!(config.training_scheme, crate::settings::TrainingScheme::MomentMatched);
-        assert_eq!(config.target_modules, ["query_proj"]);
+        assert_eq!(config.target_modules, TargetModules::names(["query_proj"]));
+        let all = with(&["target_modules=all-linear"]).unwrap();
+        assert_eq!(all.target_modules, TargetModules::AllLinear);
         assert_eq!((config.gradient_clip, config.draws.clone()), (None, vec![2, 4]));
         assert_eq!(config.optimizer.beta2, 0.98);
         let policy = ["prediction.cascade=0.4", "prediction.antithetic=true"];
@@ -390,6 +376,8 @@ mod tests {
         assert!(message("steps=many").starts_with("setting `steps` cannot be `many`: "));
         assert!(message("steps=none").starts_with("setting `steps` cannot be `none`: "));
         assert!(message("steps=0").contains("steps"));
+        let word = message("methods.bbb.prior=laplace");
+        assert!(word.starts_with("setting `methods.bbb.prior` cannot be `laplace`: "), "{word}");
         assert_eq!(message("steps"), "`steps` is not of the form `key=value`");
         assert!(message("preset=default").contains("--preset"));
         for old in ["kl_path.low=0.1", "kl_path={low=0.1}"] {
@@ -423,8 +411,18 @@ mod tests {
                 "is true: it is for draws of weights, and `prediction_draws` is `activation`",
             ),
             ("prior={gaussian={std=0.0}}", "is 0, expected above 0 and at most 1000000"),
+            ("methods.laplace.prior_range=[1.0,0.5]", "is 0.5, expected at least 1"),
+            ("methods.tfb.range=[0.2,0.1]", "is 0.1, expected 0.2 to 100"),
+            (
+                "methods.lrvd-ard.hyper={inverse-gamma={shape=0.0,rate=1.0}}",
+                "is 0, expected above 0 and at most 1000000",
+            ),
+            ("methods.bbb-a.mixture.weight=1.5", "is 1.5, expected 0 to 1"),
+            ("methods.mcd.dropout=1.0", "is 1, expected above 0 and below 1"),
+            ("methods.map.weight_decay=-1.0", "is -1, expected 0 to 1000000"),
+            ("methods.c-lora.hidden=0", "is 0, expected 1 to 65536"),
         ] {
-            let mut config = ConfigOverrides::over(&Preset::ConstantWeight.config()).unwrap();
+            let mut config = Layers::over(&Preset::ConstantWeight.config()).unwrap();
             let set = assignments.split(' ').try_for_each(|one| config.assign(one));
             let error = set.and_then(|()| config.finish().map(drop)).unwrap_err().to_string();
             let key = assignments.split('=').next().unwrap();
@@ -470,7 +468,7 @@ mod tests {
         let file = dir.path().join("c.toml");
         let read = |text: &str, training| {
             std::fs::write(&file, text).unwrap();
-            ConfigOverrides::new(training, None, Some(&file))
+            Layers::new(training, None, Some(&file))
         };
         let language = read("task = \"language\"\n", None).unwrap();
         assert_eq!(language.training(), Training::Language);
@@ -490,10 +488,10 @@ mod tests {
             "setting `wording` is set: it asks for a class, and texts have none"
         );
         let config = Preset::Default.config();
-        let suite = ConfigOverrides::over(&config).unwrap().apply_file(&file);
+        let suite = Layers::over(&config).unwrap().apply(&[], Some(&file), &[]);
         assert!(suite.is_ok());
         std::fs::write(&file, "task = \"language\"\n").unwrap();
-        let suite = ConfigOverrides::over(&config).unwrap().apply_file(&file).unwrap_err();
+        let suite = Layers::over(&config).unwrap().apply(&[], Some(&file), &[]).unwrap_err();
         assert!(suite.to_string().starts_with("setting `task` cannot be "), "{suite}");
     }
 
@@ -503,12 +501,12 @@ mod tests {
         let file = dir.path().join("c.toml");
         std::fs::write(&file, "preset = \"author-glue\"\nsteps = 30\n[prune]\nmin_rank = 2\n")
             .unwrap();
-        let mut overrides = ConfigOverrides::new(None, None, Some(&file)).unwrap();
-        overrides.assign("steps=40").unwrap();
-        let config = overrides.finish().unwrap();
+        let mut layers = Layers::new(None, None, Some(&file)).unwrap();
+        layers.assign("steps=40").unwrap();
+        let config = layers.finish().unwrap();
         assert_eq!((config.preset.as_str(), config.steps), ("author-glue", 40));
         assert_eq!(config.prune.min_rank, 2);
-        let flag = ConfigOverrides::new(None, Some(Preset::Default), Some(&file)).unwrap();
+        let flag = Layers::new(None, Some(Preset::Default), Some(&file)).unwrap();
         assert_eq!(flag.finish().unwrap().preset, "default");
         for (text, expected) in [
             ("[prune]\nevery_step = 1\n", "unknown setting `prune.every_step`"),
@@ -519,7 +517,8 @@ mod tests {
             ("steps = \n", "is not TOML"),
         ] {
             std::fs::write(&file, text).unwrap();
-            let error = ConfigOverrides::new(None, None, Some(&file)).unwrap_err().to_string();
+            let read = Layers::new(None, None, Some(&file)).and_then(Layers::finish);
+            let error = read.unwrap_err().to_string();
             assert!(error.contains(expected), "{error}");
         }
     }

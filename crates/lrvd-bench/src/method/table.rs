@@ -1,0 +1,140 @@
+//! The table of methods: names, kind, constructor, abilities.
+
+use lrvd_burn::train::Method;
+use lrvd_models::AutoClassifier;
+use lrvd_models::llama::LlamaForCausalLm;
+
+use super::laplace::Laplace;
+use super::noisy::{Bbb, Blob, CLora, ScalaBl};
+use super::point::{LoraEnsemble, Map, McDropout};
+use super::swag::Swag;
+use super::tfb::Tfb;
+use super::{Can, RankRequest, lrvd};
+use crate::error::Result;
+use crate::settings::Config;
+
+/// A method of a classifier, whichever it is.
+pub type ClassifierMethod = dyn Method<AutoClassifier>;
+/// A method of a language model on texts, whichever it is.
+pub(crate) type LanguageMethod = dyn Method<LlamaForCausalLm>;
+
+/// One row of the table.
+#[derive(Debug)]
+pub struct MethodEntry {
+    pub name: &'static str,
+    /// Name on the command line and of its settings: lower-case letters, digits and dashes.
+    pub key: &'static str,
+    pub summary: &'static str,
+    pub(crate) family: Family,
+    pub form: MethodForm,
+    /// What it can do.
+    pub can: Can,
+}
+
+/// What a method does about not knowing its weights.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Family {
+    Point,
+    /// Several sets of weights, or several thinnings of one.
+    Ensemble,
+    /// A distribution over weights, learnt with them.
+    Variance,
+    /// Something fitted around weights that are already trained.
+    PostHoc,
+    /// Low-rank variational dropout: a distribution over rank directions.
+    LowRank,
+    /// A name that is not known here.
+    Other,
+}
+
+type New<T> = fn(&Config, RankRequest) -> Result<Box<T>>;
+
+/// How a row is made.
+#[derive(Clone, Copy, Debug)]
+pub enum MethodForm {
+    /// Trained in one run; also of a language model on texts, if the method is the same for every model.
+    Single { classifier: New<ClassifierMethod>, language: Option<New<LanguageMethod>> },
+    /// Averaged probabilities of several runs of another method.
+    Ensemble { member: &'static str, members: usize },
+}
+
+macro_rules! form {
+    (any($new:expr)) => {
+        MethodForm::Single {
+            classifier: |config, rank| Ok(Box::new($new(config, rank)?)),
+            language: Some(|config, rank| Ok(Box::new($new(config, rank)?))),
+        }
+    };
+    (classifier($new:expr)) => {
+        MethodForm::Single {
+            classifier: |config, rank| Ok(Box::new($new(config, rank)?)),
+            language: None,
+        }
+    };
+    (mean_of($members:literal, $member:literal)) => {
+        MethodForm::Ensemble { member: $member, members: $members }
+    };
+}
+
+macro_rules! methods {
+    ($($name:literal, $key:literal, $family:ident, $form:ident($($part:tt)+), $can:expr, $summary:literal;)+) => {
+        /// Every method, in the order of tables. One more method is one more row.
+        pub(super) static METHODS: &[MethodEntry] = &[$(MethodEntry {
+            name: $name,
+            key: $key,
+            summary: $summary,
+            family: Family::$family,
+            form: form!($form($($part)+)),
+            can: $can,
+        }),+];
+    };
+}
+
+// Name, key, kind, constructor, what it can do; and one line of words. A constructor is for `any` model or for a
+// `classifier`.
+methods! {
+    "LoRA", "lora", Point, any(lrvd::lora), Can::PLAIN,
+        "maximum likelihood at a uniform rank";
+    "MAP", "map", Point, classifier(Map::new), Can::PLAIN,
+        "maximum likelihood with weight decay, or a Gaussian prior in the loss";
+    "MCD", "mcd", Ensemble, classifier(McDropout::new), Can { saved: true, ..Can::DRAWS },
+        "dropout on the adapter's input, in training and in prediction";
+    "ENS-3", "ens-3", Ensemble, mean_of(3, "lora"), Can::NONE,
+        "three independent LoRA runs, probabilities averaged";
+    "ENS-10", "ens-10", Ensemble, mean_of(10, "lora"), Can::NONE,
+        "ten independent LoRA runs, probabilities averaged";
+    "LoRA-Ensemble", "lora-ensemble", Ensemble, classifier(LoraEnsemble::new), Can::NONE,
+        "several adapters on one backbone, in one batched pass";
+    "BBB", "bbb", Variance, classifier(Bbb::on_both), Can::DRAWS,
+        "Bayes by backprop on the entries of A and B";
+    "BBB-A", "bbb-a", Variance, classifier(Bbb::on_a), Can::DRAWS,
+        "Bayes by backprop on the entries of A";
+    "LAP", "laplace", PostHoc, classifier(Laplace::new), Can { draws: false, holdout: Laplace::holdout, ..Can::POST_HOC },
+        "Laplace-LoRA: curvature around a trained LoRA, linearised predictive";
+    "SWAG", "swag", PostHoc, classifier(Swag::new), Can::POST_HOC,
+        "a Gaussian from the tail of LoRA's path at a constant rate";
+    "MultiSWAG", "multiswag", PostHoc, mean_of(3, "swag"), Can::POST_HOC,
+        "three independent SWAG runs, probabilities averaged";
+    "BLoB", "blob", Variance, classifier(Blob::new), Can::DRAWS,
+        "noise on the entries of A with flipout and two optimisers";
+    "ScalaBL", "scalabl", Variance, classifier(ScalaBl::new), Can::DRAWS,
+        "noise on one scale per rank direction, in an orthonormal basis";
+    "TFB", "tfb", PostHoc, classifier(Tfb::new), Can::POST_HOC,
+        "the most noise on a trained LoRA that its predictions tolerate";
+    "C-LoRA", "c-lora", Variance, classifier(CLora::new), Can::DRAWS,
+        "a random rank matrix whose law a small network reads off the input";
+    "AdaLoRA", "adalora", Point, any(lrvd::adalora), Can { prunes: true, budget: true, ..Can::PLAIN },
+        "rank directions masked to a falling budget by their sensitivity";
+    "BayesLoRA", "bayeslora", LowRank, any(lrvd::bayes_lora), Can::LRVD,
+        "one posterior variance per rank direction; ranks cut by held-out rows or by the posterior";
+    "BayesLoRA-fixed", "bayeslora-fixed", LowRank, any(lrvd::fixed), Can { prunes: false, ..Can::LRVD },
+        "BayesLoRA at its initial rank, without pruning";
+    "LRVD-NTS", "lrvd-nts", LowRank, any(lrvd::nts), Can::LRVD,
+        "BayesLoRA with one noise-to-signal ratio per rank direction";
+    "LRVD-element", "lrvd-element", LowRank, any(lrvd::element), Can::LRVD,
+        "BayesLoRA with one variance per entry of A and B";
+    "LRVD-A-only", "lrvd-a-only", LowRank, any(lrvd::a_only), Can::LRVD,
+        "BayesLoRA with noise on A only";
+    "LRVD-ARD", "lrvd-ard", LowRank, any(lrvd::ard), Can::LRVD,
+        "BayesLoRA under a Gaussian prior whose scale per rank direction is learnt";
+}

@@ -1,0 +1,104 @@
+//! Temperature scaling on top of any method: a stage after training.
+//!
+//! `p = softmax(z / T)` with `T > 0` fitted to the negative log-likelihood of examples that were kept
+//! out of training; one number for every number of draws. The classes' order never changes, so neither does accuracy. With
+//! draws, `T` divides the logarithm of the averaged probabilities: what is calibrated is the answer
+//! that is given.
+//!
+//! Where the loss of the held-out examples has no minimum (all of them are answered rightly, and the colder the
+//! better, or the logits speak against the labels) the temperature is the bound of the search that it runs into, 0.01 or
+//! 100. A score has no temperature: a regression task gets the answers of the method as they are.
+//!
+//! Source: Guo et al. 2017, arXiv:1706.04599.
+
+use std::collections::BTreeMap;
+
+use burn::module::Module;
+use lrvd_burn::train::{Fitting, Logits};
+use lrvd_core::baselines::temperature_scaling;
+use lrvd_core::metrics::{log_softmax, mean_probability};
+use lrvd_models::AutoClassifier;
+
+use super::ClassifierMethod;
+use crate::error::Burn;
+
+/// Share of the training examples that the temperature is fitted to: the tail, as published code
+/// takes it.
+pub(super) const HOLDOUT: f64 = 0.2;
+
+/// A temperature for each number of draws: the answers differ, and so does what calibrates them. None before the fit, and for
+/// scores.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Temperatures(pub BTreeMap<usize, f64>);
+
+impl Temperatures {
+    /// Those of the answers of `method` at the mean and at each number of `draws`.
+    pub fn fit(
+        method: &ClassifierMethod,
+        model: &AutoClassifier,
+        data: &Fitting<'_, lrvd_models::TokenBatch>,
+        draws: &[usize],
+    ) -> Burn<Self> {
+        let all: Vec<usize> = (0..data.holdout.len()).collect();
+        if data.is_regression()? {
+            return Ok(Self::default());
+        }
+        let classes = data.holdout.targets(&all)?.classes().unwrap_or_default();
+        let (model, inputs) = (model.clone().valid(), data.inputs(&data.holdout));
+        let mut found = BTreeMap::new();
+        for draws in std::iter::once(0).chain(draws.iter().copied()) {
+            let logs = averaged(method.predict(&model, &inputs, draws)?)?;
+            let fit = temperature_scaling(&logs.values, logs.width, &classes)?;
+            found.insert(draws, fit.temperature);
+        }
+        Ok(Self(found))
+    }
+
+    /// `logits` of so many draws under their temperature; as they are without one.
+    pub fn soften(&self, logits: Logits, draws: usize) -> Burn<Logits> {
+        match self.0.get(&draws) {
+            Some(&temperature) => softened(logits, temperature),
+            None => Ok(logits),
+        }
+    }
+
+    /// The temperatures by the names of a record.
+    pub fn fitted(&self) -> impl Iterator<Item = (String, f64)> {
+        self.0.iter().map(|(draws, &t)| (format!("temperature-k{draws}"), t))
+    }
+}
+
+/// Logarithms of the averaged probabilities of `logits`, of one member.
+fn averaged(logits: Logits) -> Burn<Logits> {
+    let logs = log_softmax(&logits.values, logits.width)?;
+    let mean = mean_probability(&logs, logits.members().max(1), logits.width)?;
+    let size = mean.len();
+    // A probability that underflowed has the logarithm of its largest term, which is off by that of their number at most.
+    // A floor instead would give an answer that is barred a probability again, once a temperature divides it.
+    let largest = |i: usize| logs.iter().skip(i).step_by(size).copied().fold(f64::MIN, f64::max);
+    let log = |(i, p): (usize, f64)| if p < f64::MIN_POSITIVE { largest(i) } else { p.ln() };
+    let values = mean.into_iter().enumerate().map(log).collect();
+    Ok(Logits { values, ..logits })
+}
+
+/// The averaged probabilities of `logits` under `temperature`, as logits of one member.
+pub(crate) fn softened(logits: Logits, temperature: f64) -> Burn<Logits> {
+    let mut logs = averaged(logits)?;
+    logs.values.iter_mut().for_each(|value| *value /= temperature);
+    Ok(logs)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn what_has_no_probability_gets_none_from_the_highest_temperature() {
+        // Two members, of which each bars the third answer.
+        let values = vec![1.0, 0.5, -1e6, 0.0, 2.0, -1e6];
+        let logits = Logits::new(values, 1, 3);
+        let soft = softened(logits, 100.0).unwrap().classes().unwrap().remove(0).probabilities;
+        assert!(soft[2] == 0.0 && soft[0] > 0.49 && soft[1] > 0.49, "{soft:?}");
+    }
+}
