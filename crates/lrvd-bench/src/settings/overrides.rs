@@ -83,9 +83,12 @@ impl ConfigOverrides {
         self.training
     }
 
-    /// Applies a settings file, which must not name a preset.
+    /// Applies a settings file, which must not name a preset. Its table `cluster` is not about what is trained, and is
+    /// read by `suite::Cluster`.
     pub fn apply_file(&mut self, file: &Path) -> Result<()> {
-        self.apply("", &toml::Value::Table(read_table(file)?))
+        let mut table = read_table(file)?;
+        table.remove("cluster");
+        self.apply("", &toml::Value::Table(table))
     }
 
     pub fn apply_table(&mut self, table: &toml::Table) -> Result<()> {
