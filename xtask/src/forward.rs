@@ -73,9 +73,14 @@ pub(crate) fn lrvd(before: &[&str], arguments: &[String]) -> Result<ExitCode> {
 
 /// Builds in release mode what `arguments` select and returns the path of `program`, as cargo reports it.
 pub(crate) fn release(root: &Path, arguments: &[&str], program: &str) -> Result<PathBuf> {
+    build(root, &[&["--release"], arguments].concat(), program)
+}
+
+/// Builds what `arguments` select and returns the path of `program`, as cargo reports it.
+pub(crate) fn build(root: &Path, arguments: &[&str], program: &str) -> Result<PathBuf> {
     let mut command = process::cargo(root);
     command
-        .args(["build", "--release"])
+        .arg("build")
         .args(arguments)
         .args(["--message-format", "json-render-diagnostics"])
         .stdin(Stdio::null())

@@ -14,6 +14,7 @@ mod golden;
 mod gpu_bench;
 mod pins;
 mod process;
+mod slurm;
 mod test;
 mod tidy;
 mod workspace;
@@ -101,6 +102,14 @@ enum Command {
     GpuBench(gpu_bench::Options),
     /// Type check with the feature `cuda`, without its native parts.
     CudaCheck,
+    /// A sweep of `lrvd bench glue` on a Slurm that runs on this machine alone (Debian: slurm-wlm, munge; as root).
+    ///
+    /// A task is killed and requeued, another reaches its time limit, and the results are those of one process.
+    SlurmTest {
+        /// A built `lrvd` [default: it is built].
+        #[arg(long, value_name = "LRVD")]
+        program: Option<PathBuf>,
+    },
 }
 
 /// Arguments for another program.
@@ -125,6 +134,7 @@ fn main() -> ExitCode {
         Command::CudaTest(Passed { arguments }) => device::test(device::Backend::Cuda, &arguments),
         Command::GpuBench(options) => gpu_bench::run(&options),
         Command::CudaCheck => device::cuda_check(),
+        Command::SlurmTest { program } => slurm::run(program.as_deref()),
     };
     outcome.unwrap_or_else(|error| {
         eprintln!("error: {error:#}");

@@ -19,7 +19,7 @@
 //! | `train` | [`train()`]: training into a folder |
 //! | [`export`] | adapters for other programs, a model card; ranks and sizes |
 //! | [`check`] | a report on data before anything is trained |
-//! | [`suite`] | whole reproductions: GLUE and reasoning; arms of settings, compared in pairs |
+//! | [`suite`] | whole reproductions: GLUE and reasoning; plans and their workers; arms of settings, compared in pairs |
 //!
 //! The loop is [`lrvd_burn::train`]'s. Nothing here prints: callers pass a [`progress::ProgressSink`].
 

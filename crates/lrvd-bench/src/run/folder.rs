@@ -28,7 +28,8 @@ pub(crate) const CHECKPOINT_DIR: &str = "checkpoints";
 /// Name of the file that says the folder is ours, and is locked.
 const MARKER: &str = ".lrvd";
 const MARKER_TEXT: &str = "This folder is written by lrvd, which locks this file meanwhile.\n";
-const DATA_DIR: &str = "data";
+/// Name of the folder with generated data.
+pub(crate) const DATA_DIR: &str = "data";
 /// Entry with the hashes of the data files by task; tasks may be added.
 const DATA_FILES: &str = "data_files";
 

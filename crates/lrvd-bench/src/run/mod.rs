@@ -20,8 +20,8 @@ mod texts;
 pub use lrvd_burn::train::{MAX_SEED, check_seed};
 
 pub(crate) use folder::{
-    ADAPTER_DIR, CHECKPOINT_DIR, OutputFolder, RECORD_FILE, SETTINGS_FILE, clear, remove_parts,
-    still_there,
+    ADAPTER_DIR, CHECKPOINT_DIR, DATA_DIR, OutputFolder, RECORD_FILE, SETTINGS_FILE, clear,
+    remove_parts, still_there,
 };
 pub(crate) use outcome::{Finished, LAST_PREDICTIONS, RunLabel, reported, summary};
 pub(crate) use settings::{ClassSettings, TextSettings, TrainSettings, is_run_on_texts};

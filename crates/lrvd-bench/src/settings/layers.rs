@@ -78,7 +78,8 @@ impl Layers {
         self.training
     }
 
-    /// Applies `tables`, then a settings file, which must not name a preset, then assignments.
+    /// Applies `tables`, then a settings file, which must not name a preset, then assignments. The file's
+    /// table `cluster` is not about what is trained, and is read by `suite::Cluster`.
     pub fn apply(
         mut self,
         tables: &[toml::Table],
@@ -89,7 +90,9 @@ impl Layers {
             self.set("", table.clone())?;
         }
         if let Some(file) = file {
-            self.set("", read_table(file)?)?;
+            let mut table = read_table(file)?;
+            table.remove("cluster");
+            self.set("", table)?;
         }
         assignments.iter().try_for_each(|assignment| self.assign(assignment))?;
         Ok(self)

@@ -21,28 +21,25 @@
 //! arms = ["w = 0.03", "LoRA"]     # the first less the second
 //! metrics = ["nll"]               # as in table-last.csv
 //! margin = 0.02                   # the claim is "not worse by 0.02" instead of "different"
+//!
+//! [cluster]                       # for `--cluster`, see `cluster`
 //! ```
 
-use std::fmt::Write as _;
-use std::path::Path;
-use std::sync::atomic::AtomicBool;
+use std::path::{Path, PathBuf};
 
 use anyhow::{anyhow, bail};
 use serde::{Deserialize, Serialize};
-use serde_json::json;
+use serde_json::{Value, json};
 
+use super::cluster::Cluster;
 use super::kind::Profile;
 use super::options::SuiteOptions;
-use super::plan::DryRun;
-use super::run::{SuiteOutcome, generated_data, planned, run_suite};
-use super::summary::write_summary;
+use super::summary::{Written, write_summary};
 use crate::error::{Error, Result};
 use crate::io::write_text;
 use crate::method::MethodName;
-use crate::progress::{Event, ProgressSink};
 use crate::record::Results;
-use crate::report::{Claim, Summary, Verdict, judge, render_pairs, render_runs};
-use crate::run::OutputFolder;
+use crate::report::{Claim, RowScores, Summary, Verdict, judge, render_pairs, render_runs};
 use crate::settings::{CheckpointChoice, Preset};
 use crate::text::UnknownName;
 
@@ -64,6 +61,9 @@ pub struct Arms {
     arm: Vec<Arm>,
     #[serde(default)]
     compare: Vec<Compare>,
+    /// Where the runs are made.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cluster: Option<Cluster>,
 }
 
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -83,31 +83,6 @@ struct Compare {
     #[serde(default)]
     metrics: Vec<String>,
     margin: Option<f64>,
-}
-
-#[derive(Clone, Debug, Serialize)]
-pub struct ArmsPlan {
-    pub arms: Vec<(String, DryRun)>,
-}
-
-impl ArmsPlan {
-    pub fn render_text(&self) -> String {
-        let mut text = String::new();
-        for (name, plan) in &self.arms {
-            let _ = writeln!(text, "{name}");
-            for run in &plan.runs {
-                let _ = writeln!(text, "  {run}");
-            }
-        }
-        text
-    }
-}
-
-#[derive(Clone, Debug)]
-pub struct ArmsOutcome {
-    /// All arms as one experiment: table, report, comparisons.
-    pub suite: SuiteOutcome,
-    pub verdicts: Vec<Verdict>,
 }
 
 impl Arms {
@@ -152,7 +127,25 @@ impl Arms {
         Ok(claims)
     }
 
-    fn experiments(&self, options: &SuiteOptions) -> Result<Vec<(String, SuiteOptions)>> {
+    /// Settings of the folder that holds all arms.
+    pub(super) fn settings(&self, options: &SuiteOptions) -> Value {
+        json!({
+            "suite": options.suite.name(),
+            "arms": self.arm,
+            "settings": self.settings,
+            "preset": self.preset,
+        })
+    }
+
+    /// The preset of arms that name no other.
+    pub(super) fn preset<'a>(&'a self, options: &SuiteOptions) -> &'a str {
+        self.preset.as_deref().unwrap_or(options.preset.name())
+    }
+
+    pub(super) fn experiments(
+        &self,
+        options: &SuiteOptions,
+    ) -> Result<Vec<(String, SuiteOptions)>> {
         let model = match &options.model {
             Some(model) => model.clone(),
             None => options.suite.model(Profile::Quick)?.folder.display().to_string(),
@@ -184,7 +177,7 @@ impl Arms {
                     seeds: seeds.clone(),
                     model: Some(model.clone()),
                     patches: vec![self.settings.clone(), arm.settings.clone()],
-                    out: options.out.join("arms").join(folder(&arm.name)),
+                    out: options.out.join(folder(&arm.name)),
                     ..options.clone()
                 },
             ))
@@ -198,138 +191,40 @@ fn no_arm() -> Error {
 }
 
 /// Adds the name of the arm to an error.
-fn of_arm(arm: &str) -> impl FnOnce(Error) -> Error {
+pub(super) fn of_arm(arm: &str) -> impl FnOnce(Error) -> Error {
     move |error| error.context(format!("arm `{arm}`"))
 }
 
-/// `name` with nothing but letters, digits, points and dashes.
-fn folder(name: &str) -> String {
+/// Folder of an arm below the output folder: its name with nothing but letters, digits, points and dashes.
+pub(super) fn folder(name: &str) -> PathBuf {
     let plain = |c: char| if c.is_ascii_alphanumeric() || c == '.' { c } else { '-' };
-    name.to_lowercase().chars().map(plain).collect()
+    let name: String = name.to_lowercase().chars().map(plain).collect();
+    Path::new("arms").join(name)
 }
 
-pub fn planned_arms(arms: &Arms, options: &SuiteOptions) -> Result<ArmsPlan> {
-    let plan = |(name, options): (String, SuiteOptions)| {
-        let plan = planned(options).map_err(of_arm(&name))?;
-        Ok((name, plan))
-    };
-    let plans = arms.experiments(options)?.into_iter().map(plan);
-    Ok(ArmsPlan { arms: plans.collect::<Result<_>>()? })
-}
-
-/// Trains all arms below `options.out`, and writes one table, one report and the comparisons there.
-pub fn run_arms(
+/// All arms as one experiment: judges the claims and writes the files that sum them up.
+pub(super) fn finish(
     arms: &Arms,
-    options: &SuiteOptions,
-    stop: &AtomicBool,
-    sink: &mut dyn ProgressSink,
-) -> Result<ArmsOutcome> {
-    // All settings are checked before the first run.
-    let plan = planned_arms(arms, options)?;
-    let claims = arms.claims()?;
-    let settings = json!({
-        "suite": options.suite.name(),
-        "arms": arms.arm,
-        "settings": arms.settings,
-        "preset": arms.preset,
-    });
-    let mut out = OutputFolder::look(&options.out, options.resume)?;
-    out.check(&settings)?;
-    out.claim()?;
-    let mut options = options.clone();
-    if options.data_dir.is_none() {
-        options.data_dir = Some(generated_data(options.suite, &mut out, sink)?);
-    }
-    out.begin(&settings)?;
-    let runs = plan.arms.iter().map(|(_, plan)| plan.runs.len()).sum();
-    let (mut all, mut before): (Option<SuiteOutcome>, usize) = (None, 0);
-    for ((name, options), (_, plan)) in arms.experiments(&options)?.into_iter().zip(&plan.arms) {
-        let mut sink = ArmSink { sink: &mut *sink, arm: &name, before, runs };
-        let mut arm = run_suite(options, stop, &mut sink).map_err(of_arm(&name))?;
-        out.still_there()?;
-        before += plan.runs.len();
-        for run in &mut arm.results.runs {
-            run.method.clone_from(&name);
-        }
-        arm.rows.rename(&name);
-        let complete = arm.complete;
-        match &mut all {
-            None => all = Some(arm),
-            Some(all) => join(all, arm),
-        }
-        if !complete {
-            break;
-        }
-    }
-    let mut suite = all.ok_or_else(no_arm)?;
-    // Every arm has one method, and the tasks and seeds of all.
-    suite.planned *= plan.arms.len();
-    suite.complete &= suite.finished == suite.planned;
-    suite.results.command.clone_from(&options.command);
-    suite.results.config = settings;
-    "arms".clone_into(&mut suite.results.profile);
-    arms.preset.as_deref().unwrap_or(options.preset.name()).clone_into(&mut suite.results.preset);
-    finish(suite, &claims, &options.out)
-}
-
-/// Judges the claims and writes the files that sum all arms up.
-fn finish(mut suite: SuiteOutcome, claims: &[Claim], out: &Path) -> Result<ArmsOutcome> {
-    let summary = Summary::new(&suite.results, &suite.rows, CheckpointChoice::Last);
-    let verdicts = judge(&summary, claims);
+    results: &mut Results,
+    rows: &RowScores,
+    out: &Path,
+) -> Result<(Written, Vec<Verdict>)> {
+    let summary = Summary::new(results, rows, CheckpointChoice::Last);
+    let verdicts = judge(&summary, &arms.claims()?);
     let pairs = render_pairs(&verdicts);
     write_text(&out.join(TABLE), &render_runs(&summary))?;
-    suite.results.notes.extend(verdicts.iter().map(|verdict| verdict.cells().join("; ")));
-    let written = write_summary(out, &suite.results, &suite.rows, None, Some(&pairs))?;
-    suite.table = written.table;
-    suite.verdict = written.verdict;
-    suite.report = written.report;
-    suite.comparison = Some(pairs);
-    Ok(ArmsOutcome { suite, verdicts })
-}
-
-fn join(all: &mut SuiteOutcome, arm: SuiteOutcome) {
-    all.complete &= arm.complete;
-    all.finished += arm.finished;
-    all.rows.extend(arm.rows);
-    let Results { data, runs, finished_at, .. } = arm.results;
-    all.results.data.extend(data);
-    all.results.runs.extend(runs);
-    all.results.finished_at = finished_at;
-}
-
-/// Says which arm a run belongs to, and counts over all of them.
-struct ArmSink<'a> {
-    sink: &'a mut dyn ProgressSink,
-    arm: &'a str,
-    before: usize,
-    runs: usize,
-}
-
-impl ProgressSink for ArmSink<'_> {
-    fn event(&mut self, event: &Event) {
-        let named = |label: &str| format!("{} / {label}", self.arm);
-        let event = match event.clone() {
-            Event::RunStarted { index, label, steps, done, .. } => Event::RunStarted {
-                index: self.before + index,
-                runs: self.runs,
-                label: named(&label),
-                steps,
-                done,
-            },
-            Event::RunFinished { label, summary, seconds } => {
-                Event::RunFinished { label: named(&label), summary, seconds }
-            }
-            other => other,
-        };
-        self.sink.event(&event);
-    }
+    results.notes.extend(verdicts.iter().map(|verdict| verdict.cells().join("; ")));
+    let written = write_summary(out, results, rows, None, Some(&pairs))?;
+    Ok((Written { comparison: Some(pairs), ..written }, verdicts))
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
 
-    use super::super::kind::Suite;
+    use std::sync::atomic::AtomicBool;
+
+    use super::super::{ArmsDryRun, Suite, SuiteOutcome, WorkerName, WorkerOptions, run_suite};
     use super::*;
     use crate::progress::Silent;
 
@@ -373,23 +268,28 @@ metrics = ["rank", "accuracy_k1"]
         Arms::read(&file)
     }
 
+    fn run(arms: &Arms, options: &SuiteOptions, stop: bool) -> Result<SuiteOutcome> {
+        let name = WorkerName { host: "test".to_owned(), process: 1, job: None };
+        let worker = WorkerOptions::alone(name);
+        run_suite(options, Some(arms), worker, &AtomicBool::new(stop), &mut Silent)
+    }
+
     #[test]
     fn arms_are_compared_in_pairs_and_resumed() {
         let folder = tempfile::tempdir().unwrap();
         let arms = read(FILE, folder.path()).unwrap();
         let out = folder.path().join("out");
         let mut options = SuiteOptions::new(Suite::Glue, Profile::Quick, out.clone());
-        let plan = planned_arms(&arms, &options).unwrap();
+        let plan = ArmsDryRun::new(&arms, &options).unwrap();
         let ranks: Vec<usize> = plan.arms.iter().map(|(_, p)| p.settings.initial_rank).collect();
         assert_eq!((ranks, plan.arms[0].1.settings.steps), (vec![2, 4], 4));
         assert!(plan.render_text().starts_with("rank 2\n"));
 
-        let stopped = run_arms(&arms, &options, &AtomicBool::new(true), &mut Silent).unwrap();
-        assert!(!stopped.suite.complete && stopped.verdicts.is_empty());
+        let stopped = run(&arms, &options, true).unwrap();
+        assert!(!stopped.complete && stopped.verdicts.is_empty());
         options.resume = true;
-        let whole = run_arms(&arms, &options, &AtomicBool::new(false), &mut Silent).unwrap();
-        let suite = &whole.suite;
-        assert_eq!((suite.complete, suite.finished, suite.planned), (true, 4, 4));
+        let whole = run(&arms, &options, false).unwrap();
+        assert_eq!((whole.complete, whole.finished, whole.planned), (true, 4, 4));
         let verdicts: Vec<&str> = whole.verdicts.iter().map(|v| v.verdict.as_str()).collect();
         assert_eq!(verdicts[0], "not worse by 1000");
         // Nothing is pruned in four steps: 4 less 2 ranks with both seeds.
@@ -405,12 +305,12 @@ metrics = ["rank", "accuracy_k1"]
         for part in ["| accuracy | rank 2 | ", "| nll: rank 4 less rank 2 | SST-2 | "] {
             assert!(table.contains(part), "{part}: {table}");
         }
-        let again = run_arms(&arms, &options, &AtomicBool::new(false), &mut Silent).unwrap();
+        let again = run(&arms, &options, false).unwrap();
         assert_eq!(again.verdicts, whole.verdicts);
 
         let other = FILE.replace("initial_rank = 4", "initial_rank = 3");
         let other = read(&other, folder.path()).unwrap();
-        let error = run_arms(&other, &options, &AtomicBool::new(false), &mut Silent).unwrap_err();
+        let error = run(&other, &options, false).unwrap_err();
         assert!(error.to_string().contains("other settings"), "{error}");
     }
 
@@ -424,7 +324,7 @@ metrics = ["rank", "accuracy_k1"]
             let reasoning = path.ends_with("table-4.toml");
             let suite = if reasoning { Suite::Reasoning } else { Suite::Glue };
             let options = SuiteOptions::new(suite, Profile::Quick, "unused".into());
-            let plan = planned_arms(&arms, &options).unwrap();
+            let plan = ArmsDryRun::new(&arms, &options).unwrap();
             found += 1;
             if reasoning {
                 let ranks: Vec<_> =

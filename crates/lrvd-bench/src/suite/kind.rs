@@ -2,13 +2,16 @@
 
 use std::path::PathBuf;
 
+use serde::{Deserialize, Serialize};
+
 use crate::backbone::{Architecture, ModelLocation, locate_model};
 use crate::error::Result;
 use crate::method::MethodName;
 use crate::settings::{BasePrecision, Config, MethodSettings, Preset};
 use crate::task::Task;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Suite {
     /// GLUE, the paper's first table: with an encoder, or in words with a language model.
     Glue,
@@ -132,7 +135,8 @@ fn shipped(name: &str) -> PathBuf {
     beside.unwrap_or(source)
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Profile {
     /// Minutes on two cores, from what the repository holds.
     #[default]

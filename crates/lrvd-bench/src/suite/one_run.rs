@@ -1,7 +1,7 @@
 //! A run of the experiment: where it is, whether it is complete, its record; an ensemble of runs; answers to another set.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
 use anyhow::bail;
@@ -12,6 +12,7 @@ use lrvd_core::metrics::auroc;
 use lrvd_models::AutoClassifier;
 
 use super::plan::PlannedRun;
+use super::prepare::Loaded;
 use super::task::{ReadyTask, wording};
 use crate::adapter::keep;
 use crate::backbone::Backbone;
@@ -21,15 +22,15 @@ use crate::data::{
 };
 use crate::error::{Error, Result};
 use crate::eval::{RunContext, Scored, score_draws, selective_records};
-use crate::io::{JsonLayout, read_json, read_lines, write_json};
-use crate::method::{MethodName, RankRequest, Temperatures};
+use crate::io::{JsonLayout, read_lines, write_json};
+use crate::method::{RankRequest, Temperatures};
 use crate::progress::ProgressSink;
 use crate::record::{
     CheckpointRecord, Checkpoints, OodRecord, ParameterCounts, PredictionLine, RunRecord,
 };
 use crate::run::{
     ADAPTER_DIR, ClassSettings, Finished, LAST_PREDICTIONS, RECORD_FILE, Run, RunLabel, RunPlace,
-    RunStart, RunState, TrainSettings, TrainTask as _, clear, remove_parts, summary,
+    RunStart, RunState, TrainSettings, TrainTask as _, summary,
 };
 use crate::settings::Config;
 use crate::task::{Goal, Task};
@@ -46,50 +47,19 @@ pub(super) struct Shared<'a> {
     pub keep: bool,
 }
 
-impl<'a> Shared<'a> {
-    pub(super) fn start(
-        &self,
-        task: &'a PreparedTask,
-        method: MethodName,
-        seed: u64,
-    ) -> RunStart<'a, PreparedTask> {
-        let Self { config, backbone, device, .. } = *self;
-        let request = RankRequest::Initial;
-        RunStart { config, backbone, task, method, request, seed, device }
-    }
-}
-
-pub(super) fn folder(out: &Path, run: &PlannedRun) -> PathBuf {
-    let kind = if run.is_member { "members" } else { "runs" };
-    out.join(kind).join(run.task.name()).join(run.method.key()).join(format!("seed-{}", run.seed))
-}
-
-/// The record of the run if it is finished. What a kill left in its folder is removed.
-pub(super) fn completed(out: &Path, run: &PlannedRun) -> Result<Option<RunRecord>> {
-    let folder = folder(out, run);
-    let path = folder.join(RECORD_FILE);
-    if !path.is_file() {
-        remove_parts(&folder)?;
-        return Ok(None);
-    }
-    let record = read_json(&path)?;
-    clear(&folder)?;
-    Ok(Some(record))
-}
-
 /// Makes the run; `None` if a stop request ended it after a checkpoint.
 pub(super) fn run_one(
     shared: &Shared<'_>,
-    task: &ReadyTask,
-    ood: &[OodSet],
+    Loaded { ready: task, ood }: &Loaded,
     run: &PlannedRun,
     request: RankRequest,
     position: (usize, usize),
     sink: &mut dyn ProgressSink,
 ) -> Result<Option<RunRecord>> {
-    let folder = folder(shared.out, run);
-    let start = shared.start(&task.prepared, run.method, run.seed);
-    let start = RunStart { request, ..start };
+    let folder = shared.out.join(run.folder());
+    let Shared { config, backbone, device, .. } = *shared;
+    let (method, seed, rows) = (run.method, run.seed, &task.prepared);
+    let start = RunStart { config, backbone, task: rows, method, request, seed, device };
     let training = Run::new(start, shared.stop, run.label(), position);
     let begun = training.open(&folder)?;
     let place = RunPlace {
@@ -203,7 +173,7 @@ impl Rows<'_> {
         parts: &[(PlannedRun, RunRecord)],
     ) -> Result<RunRecord> {
         let prepared = &self.task.prepared;
-        let folder = folder(self.out, run);
+        let folder = self.out.join(run.folder());
         let scored = self.averaged(parts, LAST_PREDICTIONS, prepared)?;
         prepared.write_predictions(&scored, &folder.join(LAST_PREDICTIONS))?;
         let mut ood = BTreeMap::new();
@@ -275,7 +245,7 @@ impl Rows<'_> {
         let mut members: BTreeMap<u32, Vec<Vec<f64>>> = BTreeMap::new();
         for (part, _) in parts {
             let mut answers: BTreeMap<u32, Vec<f64>> = BTreeMap::new();
-            for line in read_lines::<PredictionLine>(&folder(self.out, part).join(name))? {
+            for line in read_lines::<PredictionLine>(&self.out.join(part.folder()).join(name))? {
                 for (draws, answer) in line.probs {
                     answers.entry(draws).or_default().extend(answer.into_iter().map(value));
                 }

@@ -1,309 +1,463 @@
-//! Which runs there will be, and what they would take, before anything is trained.
+//! Which runs there are, what each needs, and the files in which a sweep keeps that.
+//!
+//! | file below `plan/` | what |
+//! |---|---|
+//! | `plan.json` | the [`Plan`]: experiments with their resolved settings, model, data |
+//! | `runs.jsonl` | the manifest: one run on each line, in the order of a single process |
+//! | `claims/` | which worker makes which run, see `claim` |
+//! | `failed/` | errors of runs, one file each |
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
 
-use lrvd_core::baselines::LayerShape;
-use serde::Serialize;
+use anyhow::{anyhow, bail};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 
-use super::kind::Suite;
+use super::arms::{Arms, folder as arm_folder};
+use super::dry_run::Sizes;
+use super::kind::{Profile, Suite};
 use super::options::SuiteOptions;
-use super::summary::wordings;
-use crate::backbone::Architecture;
-use crate::data::Wording;
 use crate::error::Result;
-use crate::method::{MethodForm, MethodName, RankRequest};
+use crate::io::{
+    JsonLayout, create_dir, read_lines, read_versioned, sha256_text, write_json, write_json_lines,
+};
+use crate::method::{MethodForm, MethodName};
+use crate::record::{ModelRecord, TaskData};
 use crate::settings::Config;
 use crate::task::Task;
-use crate::text::grouped;
+
+const SCHEMA: u32 = 1;
+pub(super) const PLAN_DIR: &str = "plan";
+const PLAN_FILE: &str = "plan.json";
+const RUNS_FILE: &str = "runs.jsonl";
+pub(super) const CLAIMS_DIR: &str = "claims";
+/// Hex digits of a run's id.
+const ID_DIGITS: usize = 16;
 
 /// Members of an ensemble take their seeds from here: `MEMBER_SEEDS · seed + member`.
 const MEMBER_SEEDS: u64 = 1000;
 /// Largest seed: those of members, and what is mixed into the higher bits, must stay apart.
 pub(super) const MAX_SEED: u64 = (1 << 40) / MEMBER_SEEDS - 1;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct PlannedRun {
+    /// Hash of its resolved settings, task, arm, method and seed; empty until data and weights are known.
+    pub id: String,
+    /// Place of its experiment in the plan.
+    pub experiment: usize,
+    pub arm: Option<String>,
     pub task: Task,
     pub method: MethodName,
     pub seed: u64,
     /// Whether it is only a part of other rows.
     pub is_member: bool,
+    /// Places of the runs that must be finished before it: the members of an ensemble, the runs whose ranks it is given.
+    pub needs: Vec<usize>,
 }
 
 impl PlannedRun {
     pub fn label(&self) -> String {
-        format!("{} / {} / seed {}", self.task.display_name(), self.method, self.seed)
+        let arm = self.arm.as_ref().map(|arm| format!("{arm} / ")).unwrap_or_default();
+        format!("{arm}{} / {} / seed {}", self.task.display_name(), self.method, self.seed)
     }
 
-    /// The runs that this row is made of; empty for a separate run. Temperature scaling on top of
+    /// Whether it is made from the answers of the runs that it needs, without training.
+    pub(super) fn is_combined(&self) -> bool {
+        matches!(self.method.entry().form, MethodForm::Ensemble { .. })
+    }
+
+    /// Its folder below the output folder of its experiment.
+    pub(super) fn folder(&self) -> PathBuf {
+        let kind = if self.is_member { "members" } else { "runs" };
+        [kind, self.task.name(), &self.method.key(), &format!("seed-{}", self.seed)]
+            .iter()
+            .collect()
+    }
+
+    /// The members that this row is made of; empty for a separate run. Temperature scaling on top of
     /// the row is on top of each of them.
-    pub fn parts(&self) -> Vec<Self> {
-        let member = |key: &str| {
-            let found = MethodName::from_name(key).unwrap_or(self.method);
-            if self.method.is_tempered() { found.tempered() } else { found }
+    fn members(&self) -> Vec<Self> {
+        let MethodForm::Ensemble { member, members } = self.method.entry().form else {
+            return Vec::new();
         };
-        match self.method.entry().form {
-            MethodForm::Single { .. } => Vec::new(),
-            MethodForm::Ensemble { member: key, members } => (0..members as u64)
-                .map(|i| Self {
-                    method: member(key),
-                    seed: MEMBER_SEEDS * self.seed + i,
-                    is_member: true,
-                    ..*self
-                })
-                .collect(),
+        let method = MethodName::from_name(member).unwrap_or(self.method);
+        let method = if self.method.is_tempered() { method.tempered() } else { method };
+        (0..members as u64)
+            .map(|i| Self {
+                method,
+                seed: MEMBER_SEEDS * self.seed + i,
+                is_member: true,
+                ..self.clone()
+            })
+            .collect()
+    }
+
+    /// Whether `other` is the same run, whatever it needs.
+    fn is(&self, other: &Self) -> bool {
+        let key = |run: &Self| (run.experiment, run.task, run.method, run.seed, run.is_member);
+        key(self) == key(other)
+    }
+}
+
+/// Matching belongs to the paper's first table; beside other methods everything has one rank.
+pub(super) fn matches_ranks(options: &SuiteOptions) -> bool {
+    let first_table = |m: &MethodName| MethodName::FIRST_TABLE.contains(m);
+    options.suite.matches_ranks() && options.methods.iter().all(first_table)
+}
+
+/// Adds the runs of an experiment, task by task. Where ranks are matched, BayesLoRA comes first for every seed: AdaLoRA
+/// is given the rank of each of its seeds, LoRA the median of all. The members of a row come before it, once.
+pub(super) fn add_runs(
+    runs: &mut Vec<PlannedRun>,
+    experiment: usize,
+    arm: Option<&str>,
+    options: &SuiteOptions,
+) {
+    let mut methods = options.methods.clone();
+    if options.suite == Suite::Glue {
+        let first = MethodName::FIRST_TABLE;
+        let place = |m: &MethodName| first.iter().rev().position(|f| f == m);
+        methods.sort_by_key(|m| place(m).unwrap_or(first.len()));
+    }
+    let matches = matches_ranks(options);
+    for &task in &options.tasks {
+        for &method in &methods {
+            let row = |&seed: &u64| PlannedRun {
+                id: String::new(),
+                experiment,
+                arm: arm.map(str::to_owned),
+                task,
+                method,
+                seed,
+                is_member: false,
+                needs: Vec::new(),
+            };
+            let mut rows: Vec<PlannedRun> = options.seeds.iter().map(row).collect();
+            for row in &mut rows {
+                for member in row.members() {
+                    let place = runs.iter().position(|run| run.is(&member)).unwrap_or(runs.len());
+                    if place == runs.len() {
+                        runs.push(member);
+                    }
+                    row.needs.push(place);
+                }
+                if matches {
+                    row.needs = matched(runs, row);
+                }
+            }
+            runs.extend(rows);
         }
     }
 }
 
-#[derive(Clone, Debug)]
+/// The runs whose learnt ranks `row` is given: those with the same seed if it keeps to a budget, those of all seeds if
+/// its rank is fixed.
+fn matched(runs: &[PlannedRun], row: &PlannedRun) -> Vec<usize> {
+    let can = row.method.can();
+    if can.prunes && !can.budget {
+        return Vec::new();
+    }
+    let learns = |run: &PlannedRun| {
+        let theirs = run.method.can();
+        (run.experiment, run.task) == (row.experiment, row.task)
+            && theirs.prunes
+            && !theirs.budget
+            && (!can.budget || run.seed == row.seed)
+    };
+    (0..runs.len()).filter(|&place| learns(&runs[place])).collect()
+}
+
+/// An arm, or the whole suite: everything that its runs have in common.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Experiment {
+    pub arm: Option<String>,
+    pub preset: String,
+    pub matches: bool,
+    /// What `settings.json` holds.
+    pub settings: Value,
+    pub config: Config,
+    /// By task.
+    pub data: BTreeMap<String, TaskData>,
+}
+
+/// An arms file as it was read, with the settings of the folder that holds all arms.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ArmsOfPlan {
+    pub file: Arms,
+    pub preset: String,
+    pub settings: Value,
+}
+
+/// A whole sweep: what a worker must know to make any of its runs, and what a report says of all of them.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Plan {
+    schema_version: u32,
+    pub(super) suite: Suite,
+    pub(super) profile: Profile,
+    pub(super) device: String,
+    /// Folder or repository; `None` for the profile's own.
+    pub(super) model: Option<String>,
+    /// `None` for the generated data in the output folder.
+    pub(super) data_dir: Option<PathBuf>,
+    pub(super) keep: bool,
+    pub(super) compare: Option<PathBuf>,
+    pub(super) command: String,
+    pub(super) git_revision: Option<String>,
+    pub(super) started_at: String,
+    pub(super) backbone: ModelRecord,
+    pub(super) arms: Option<ArmsOfPlan>,
+    pub(super) experiments: Vec<Experiment>,
+    #[serde(skip)]
     pub runs: Vec<PlannedRun>,
 }
 
+/// A line of the manifest.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Line {
+    index: usize,
+    id: String,
+    arm: Option<String>,
+    task: String,
+    method: MethodName,
+    seed: u64,
+    member: bool,
+    /// Ids of the runs that must be finished before.
+    needs: Vec<String>,
+    steps: usize,
+    /// Estimated, at the peak.
+    memory_gib: f64,
+    /// Below the output folder.
+    folder: PathBuf,
+}
+
 impl Plan {
-    /// Task by task. Where ranks are matched, BayesLoRA comes first for every seed, since AdaLoRA is
-    /// matched to each of its seeds and LoRA to the median of AdaLoRA's budgets. The parts of a row
-    /// come before it, once.
-    pub fn new(options: &SuiteOptions) -> Self {
-        let mut methods = options.methods.clone();
-        if options.suite == Suite::Glue {
-            let first = MethodName::FIRST_TABLE;
-            let place = |m: &MethodName| first.iter().rev().position(|f| f == m);
-            methods.sort_by_key(|m| place(m).unwrap_or(first.len()));
-        }
-        let mut runs: Vec<PlannedRun> = Vec::new();
-        for &task in &options.tasks {
-            for &method in &methods {
-                let row = |&seed: &u64| PlannedRun { task, method, seed, is_member: false };
-                let rows: Vec<PlannedRun> = options.seeds.iter().map(row).collect();
-                for part in rows.iter().flat_map(PlannedRun::parts) {
-                    if !runs.contains(&part) {
-                        runs.push(part);
-                    }
-                }
-                runs.extend(rows);
-            }
-        }
-        Self { runs }
-    }
-}
-
-const GIB: f64 = 1_073_741_824.0;
-
-#[derive(Clone, Debug, Serialize)]
-pub struct DryRun {
-    pub suite: String,
-    pub profile: String,
-    pub device: String,
-    pub model: PlannedModel,
-    pub modules: usize,
-    /// Every method once, in the order of the tables.
-    pub methods: Vec<PlannedMethod>,
-    /// Estimated memory at the peak of the largest method.
-    pub memory: PlannedMemory,
-    /// Every run, in the order in which they are made.
-    pub runs: Vec<String>,
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub wording: BTreeMap<String, Wording>,
-    pub settings: Config,
-}
-
-#[derive(Clone, Debug, Serialize)]
-pub struct PlannedModel {
-    pub name: String,
-    pub layers: usize,
-    pub hidden: usize,
-    pub parameters: u64,
-}
-
-#[derive(Clone, Debug, Serialize)]
-pub struct PlannedMethod {
-    pub method: String,
-    /// Trained parameters before pruning; of an ensemble those of all members.
-    pub parameters: usize,
-    /// Trainings that no row before it has made.
-    pub trainings: usize,
-}
-
-/// Estimated memory, GiB.
-#[derive(Clone, Copy, Debug, Serialize)]
-pub struct PlannedMemory {
-    pub base: f64,
-    /// Trained parameters, their gradients and two moments in single precision.
-    pub state: f64,
-    /// What a training step keeps of its activations, at most.
-    pub activations: f64,
-}
-
-impl DryRun {
+    /// The plan of `runs`, whose ids follow from the settings and files of their experiments.
     pub(super) fn new(
         options: &SuiteOptions,
-        config: Config,
-        name: String,
-        architecture: &Architecture,
-    ) -> Result<Self> {
-        let plan = Plan::new(options);
-        let layers = architecture.adapted_layers(&config.target_modules);
-        let (depth, hidden) = architecture.depth_and_width();
-        let parameters = architecture.parameters();
-        let mut methods: Vec<PlannedMethod> = Vec::new();
-        let mut made: Vec<PlannedRun> = Vec::new();
-        // Of one run: members of an ensemble are trained one after another.
-        let mut largest = 0;
-        for run in plan.runs.iter().filter(|run| !run.is_member) {
-            let parts = run.parts();
-            let own = if parts.is_empty() { vec![*run] } else { parts };
-            let sizes = own
-                .iter()
-                .map(|part| size(part, &config, &layers))
-                .collect::<Result<Vec<_>, _>>()?;
-            largest = largest.max(sizes.iter().max().copied().unwrap_or(0));
-            let new: Vec<PlannedRun> = own.into_iter().filter(|r| !made.contains(r)).collect();
-            let name = run.method.name();
-            match methods.iter_mut().find(|row| row.method == name) {
-                Some(row) => row.trainings += new.len(),
-                None => methods.push(PlannedMethod {
-                    method: name,
-                    parameters: sizes.iter().sum(),
-                    trainings: new.len(),
-                }),
-            }
-            made.extend(new);
+        started_at: String,
+        backbone: ModelRecord,
+        experiments: Vec<Experiment>,
+        mut runs: Vec<PlannedRun>,
+    ) -> Self {
+        for run in &mut runs {
+            run.id = id(&experiments[run.experiment], run);
         }
-        let at_once = config.batch_size.div_ceil(config.accumulation) * config.max_length;
-        Ok(Self {
-            suite: options.suite.name().to_owned(),
-            profile: options.profile.name().to_owned(),
+        Self {
+            schema_version: SCHEMA,
+            suite: options.suite,
+            profile: options.profile,
             device: options.device.clone(),
-            model: PlannedModel { name, layers: depth, hidden, parameters },
-            modules: layers.len(),
-            methods,
-            memory: PlannedMemory {
-                base: parameters as f64 * config.base_precision.bytes() as f64 / GIB,
-                state: 16.0 * largest as f64 / GIB,
-                // About 16 activations of the hidden width a layer and token, in single precision.
-                activations: (at_once * depth * 16 * hidden * 4) as f64 / GIB,
-            },
-            runs: plan.runs.iter().map(described).collect(),
-            wording: wordings(options, &config, architecture)?,
-            settings: config,
+            model: options.model.clone(),
+            data_dir: options.data_dir.clone(),
+            keep: options.keep,
+            compare: options.compare.clone(),
+            command: options.command.clone(),
+            git_revision: options.git_revision.clone(),
+            started_at,
+            backbone,
+            arms: None,
+            experiments,
+            runs,
+        }
+    }
+
+    pub(super) fn write(&self, out: &Path, sizes: &[Sizes]) -> Result<()> {
+        let folder = out.join(PLAN_DIR);
+        create_dir(&folder.join(CLAIMS_DIR))?;
+        write_json(&folder.join(PLAN_FILE), self, JsonLayout::Pretty)?;
+        let lines = self.runs.iter().enumerate().map(|(index, run)| {
+            let memory = sizes[run.experiment].memory(run.method).map_or(0.0, |m| m.total());
+            let is_trained = !run.is_combined();
+            Line {
+                index,
+                id: run.id.clone(),
+                arm: run.arm.clone(),
+                task: run.task.name().to_owned(),
+                method: run.method,
+                seed: run.seed,
+                member: run.is_member,
+                needs: run.needs.iter().map(|&place| self.runs[place].id.clone()).collect(),
+                steps: self.steps(run),
+                memory_gib: if is_trained { memory } else { 0.0 },
+                folder: self.folder(run),
+            }
+        });
+        write_json_lines(&folder.join(RUNS_FILE), lines)
+    }
+
+    /// The plan of the output folder `out`.
+    pub fn read(out: &Path) -> Result<Self> {
+        let folder = out.join(PLAN_DIR);
+        if !folder.join(PLAN_FILE).is_file() {
+            bail!(
+                "`{}` holds no plan; `lrvd bench glue --plan {0}` or `lrvd bench reasoning --plan {0}` writes one",
+                out.display()
+            );
+        }
+        let mut plan: Self = read_versioned(&folder.join(PLAN_FILE), SCHEMA)?;
+        let path = folder.join(RUNS_FILE);
+        for (place, line) in read_lines::<Line>(&path)?.into_iter().enumerate() {
+            let of_line =
+                |what: String| anyhow!("`{}`, line {}: {what}", path.display(), place + 1);
+            let is_of = |experiment: &Experiment| experiment.arm == line.arm;
+            let experiment = plan.experiments.iter().position(is_of);
+            let experiment = experiment.ok_or_else(|| of_line(format!("no arm {:?}", line.arm)))?;
+            let place = |id: &String| plan.runs.iter().position(|run| run.id == *id);
+            let missing = |id: &String| of_line(format!("no run `{id}` before this one"));
+            let needs = line.needs.iter().map(|id| place(id).ok_or_else(|| missing(id)));
+            let run = PlannedRun {
+                experiment,
+                task: plan.suite.task(&line.task).map_err(|e| of_line(format!("{e:#}")))?,
+                method: line.method,
+                seed: line.seed,
+                is_member: line.member,
+                needs: needs.collect::<Result<_>>()?,
+                arm: line.arm,
+                id: line.id,
+            };
+            plan.runs.push(run);
+        }
+        Ok(plan)
+    }
+
+    /// Folder of an experiment: the output folder `out`, or that of its arm.
+    pub(super) fn place(&self, out: &Path, experiment: usize) -> PathBuf {
+        let arm = self.experiments[experiment].arm.as_ref();
+        arm.map_or_else(|| out.to_owned(), |arm| out.join(arm_folder(arm)))
+    }
+
+    /// Folder of a run below the output folder.
+    pub fn folder(&self, run: &PlannedRun) -> PathBuf {
+        let folder = run.folder();
+        run.arm.as_ref().map_or_else(|| folder.clone(), |arm| arm_folder(arm).join(&folder))
+    }
+
+    /// Optimiser steps; 0 for a row that is made from other runs.
+    pub(super) fn steps(&self, run: &PlannedRun) -> usize {
+        if run.is_combined() { 0 } else { self.experiments[run.experiment].config.steps }
+    }
+
+    /// Folder of the run that events call `label`, below the output folder.
+    pub fn folder_of(&self, label: &str) -> PathBuf {
+        let run = self.runs.iter().find(|run| run.label() == label);
+        run.map(|run| self.folder(run)).unwrap_or_default()
+    }
+
+    /// Place of the run with this number or id.
+    pub fn find(&self, name: &str) -> Result<usize> {
+        let by_number = name.parse().ok().filter(|&index: &usize| index < self.runs.len());
+        by_number.or_else(|| self.runs.iter().position(|run| run.id == name)).ok_or_else(|| {
+            anyhow!(
+                "the plan has no run `{name}`: expected an index from 0 to {} or an id",
+                self.runs.len().saturating_sub(1)
+            )
         })
     }
+}
 
-    pub fn render_text(&self) -> String {
-        let Self { model, memory, settings, .. } = self;
-        let trainings: usize = self.methods.iter().map(|row| row.trainings).sum();
-        let mut text = format!(
-            "suite {}, profile {}, preset {}, device {}\n\
-             model {}: {} layers, hidden {}, {:.3} billion parameters, held in {}\n\
-             {trainings} trainings of {} steps, batch {}, at most {} tokens; initial rank {} on {} \
-             modules\n\n",
-            self.suite,
-            self.profile,
-            settings.preset,
-            self.device,
-            model.name,
-            model.layers,
-            model.hidden,
-            model.parameters as f64 / 1e9,
-            settings.base_precision.dtype().name(),
-            settings.steps,
-            settings.batch_size,
-            settings.max_length,
-            settings.initial_rank,
-            self.modules,
-        );
-        let width = self.methods.iter().map(|row| row.method.len()).max().unwrap_or(0).max(6);
-        let _ = writeln!(text, "{:width$}  {:>18}  trainings", "method", "trained parameters");
-        for row in &self.methods {
-            let count = grouped(row.parameters as u64, ',');
-            let _ = writeln!(text, "{:width$}  {count:>18}  {:>9}", row.method, row.trainings);
+/// The runs of the suite, or of its `arms`, without ids: nothing is read.
+pub fn planned_runs(options: &SuiteOptions, arms: Option<&Arms>) -> Result<Vec<PlannedRun>> {
+    let mut runs = Vec::new();
+    match arms {
+        None => add_runs(&mut runs, 0, None, &options.clone().resolved()?),
+        Some(arms) => {
+            for (place, (name, options)) in arms.experiments(options)?.into_iter().enumerate() {
+                add_runs(&mut runs, place, Some(&name), &options.resolved()?);
+            }
         }
-        let _ = writeln!(
-            text,
-            "\nmemory, estimated: base {:.1} GiB, trained parameters with gradients and optimiser \
-             {:.2} GiB, activations at most {:.1} GiB\n",
-            memory.base, memory.state, memory.activations,
-        );
-        for (task, wording) in &self.wording {
-            let _ = writeln!(text, "{task}: {}", wording.describe());
-        }
-        for run in &self.runs {
-            let _ = writeln!(text, "  {run}");
-        }
-        text
     }
+    Ok(runs)
 }
 
-fn size(run: &PlannedRun, config: &Config, layers: &[LayerShape]) -> Result<usize> {
-    let adapter = run.method.build(config, RankRequest::Initial)?.adapter();
-    let of = |layer: &LayerShape| adapter.parameter_count(layer.d_input, layer.d_output);
-    Ok(layers.iter().map(of).sum())
+/// Places of the runs that can be made at once, then of those that need one of these, and so on.
+pub(super) fn levels(runs: &[PlannedRun]) -> Vec<Vec<usize>> {
+    let mut depth: Vec<usize> = Vec::new();
+    for run in runs {
+        depth.push(run.needs.iter().map(|&place| depth[place] + 1).max().unwrap_or(0));
+    }
+    let most = depth.iter().max().map_or(0, |most| most + 1);
+    (0..most).map(|d| (0..runs.len()).filter(|&run| depth[run] == d).collect()).collect()
 }
 
-fn described(run: &PlannedRun) -> String {
-    let made = if run.parts().is_empty() { "" } else { " (from other runs)" };
-    let member = if run.is_member { " (member)" } else { "" };
-    format!("{}{made}{member}", run.label())
+/// Hash of what a run depends on: everything in the settings but the lists that may grow and the files of other tasks,
+/// which count by their content.
+fn id(experiment: &Experiment, run: &PlannedRun) -> String {
+    let mut settings = experiment.settings.clone();
+    let key = run.task.name();
+    if let Some(settings) = settings.as_object_mut() {
+        for grows in ["tasks", "methods", "seeds", "data_dir"] {
+            settings.remove(grows);
+        }
+        let mut hashes = hashes(&experiment.settings, run.task);
+        hashes.sort_unstable();
+        settings.insert("data_files".to_owned(), json!(hashes));
+    }
+    let text = json!([settings, run.arm, key, run.method, run.seed, run.is_member]).to_string();
+    sha256_text(&text)[..ID_DIGITS].to_owned()
+}
+
+/// Hashes of the files of `task`, in the order of their paths.
+pub(super) fn hashes(settings: &Value, task: Task) -> Vec<String> {
+    let files = settings["data_files"][task.name()].as_object();
+    let files = files.into_iter().flat_map(serde_json::Map::values);
+    files.filter_map(|hash| hash.as_str().map(str::to_owned)).collect()
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use std::path::PathBuf;
-
-    use super::super::kind::{Profile, Suite};
-    use super::super::run::planned;
     use super::*;
 
-    fn runs_of(methods: &[&str]) -> Vec<PlannedRun> {
-        let mut options =
-            SuiteOptions::new(Suite::Reasoning, Profile::Quick, PathBuf::from("unused"));
-        options.tasks = vec![Suite::Reasoning.task("obqa").unwrap()];
+    fn runs_of(suite: Suite, task: &str, methods: &[&str]) -> Vec<PlannedRun> {
+        let mut options = SuiteOptions::new(suite, Profile::Quick, PathBuf::from("unused"));
+        options.tasks = vec![suite.task(task).unwrap()];
         options.seeds = vec![1, 2];
         options.methods = methods.iter().map(|m| MethodName::from_name(m).unwrap()).collect();
-        Plan::new(&options).runs
+        let mut runs = Vec::new();
+        add_runs(&mut runs, 0, None, &options);
+        runs
     }
 
     #[test]
     fn members_come_first_and_once() {
-        let runs = runs_of(&["ens-3", "lora"]);
+        let runs = runs_of(Suite::Reasoning, "obqa", &["ens-3", "lora"]);
         let seeds = |member: bool| -> Vec<u64> {
             runs.iter().filter(|run| run.is_member == member).map(|run| run.seed).collect()
         };
         assert_eq!(seeds(true), [1000, 1001, 1002, 2000, 2001, 2002]);
         assert_eq!(seeds(false), [1, 2, 1, 2]);
         assert!(runs[..6].iter().all(|run| run.is_member));
+        assert_eq!((&runs[6].needs, &runs[7].needs), (&vec![0, 1, 2], &vec![3, 4, 5]));
+        let shared = runs_of(Suite::Reasoning, "obqa", &["ens-3", "ens-10"]);
+        assert_eq!(shared.iter().filter(|run| run.is_member).count(), 20);
+        assert_eq!(levels(&shared)[1].len(), 4);
     }
 
     #[test]
-    fn a_temperature_on_a_row_is_on_its_parts() {
-        for run in runs_of(&["ens-3+ts", "bayeslora+ts"]) {
+    fn a_temperature_on_a_row_is_on_its_members() {
+        for run in runs_of(Suite::Reasoning, "obqa", &["ens-3+ts", "bayeslora+ts"]) {
             assert!(run.method.is_tempered(), "{}", run.label());
         }
     }
 
     #[test]
-    fn the_reproduction_with_llama_2_is_planned_without_its_files() {
-        let out = PathBuf::from("unused");
-        let plan = planned(SuiteOptions::new(Suite::Reasoning, Profile::Paper, out)).unwrap();
-        assert_eq!((plan.model.parameters, plan.modules), (6_738_415_616, 65));
-        let count =
-            |name: &str| plan.methods.iter().find(|row| row.method == name).unwrap().parameters;
-        // Exact counts of the published configuration.
-        assert_eq!(count("LoRA"), 4_483_072);
-        assert_eq!(count("BayesLoRA"), 4_483_592);
-        assert_eq!(count("BLoB"), 6_612_992);
-        assert_eq!(count("BBB"), 8_966_144);
-        assert_eq!(count("ENS-3"), 13_449_216);
-        assert_eq!(count("ENS-10"), 44_830_720);
-        assert!((plan.memory.base - 6.738_415_616 * 2.0 / 1.073_741_824).abs() < 1e-9);
-        let text = plan.render_text();
-        for part in ["4,483,072", "bf16", "WG-S / LoRA / seed 1\n", "(member)", "activations"] {
-            assert!(text.contains(part), "{part}: {text}");
-        }
-        assert_eq!(plan.runs.len(), text.matches(" / seed ").count());
+    fn matched_ranks_are_dependencies() {
+        let runs = runs_of(Suite::Glue, "sst2", &["lora", "adalora", "bayeslora"]);
+        let needs = |method: &str| -> Vec<Vec<usize>> {
+            let rows = runs.iter().filter(|run| run.method.key() == method);
+            rows.map(|run| run.needs.clone()).collect()
+        };
+        assert!(needs("bayeslora").concat().is_empty());
+        assert_eq!(needs("adalora"), [vec![0], vec![1]]);
+        assert_eq!(needs("lora"), [vec![0, 1], vec![0, 1]]);
+        assert_eq!(levels(&runs), [vec![0, 1], vec![2, 3, 4, 5]]);
+        // Beside other methods nothing is matched.
+        let beside = runs_of(Suite::Glue, "sst2", &["lora", "bayeslora", "mcd"]);
+        assert!(beside.iter().all(|run| run.needs.is_empty()));
     }
 }

@@ -1,15 +1,10 @@
-//! The files that sum an experiment up, and its resolved settings.
+//! The files that sum an experiment up.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
 
-use serde_json::{Map, Value, json};
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
 
-use super::options::SuiteOptions;
-use super::task::{ReadyTask, wording};
-use crate::backbone::{Architecture, Backbone};
-use crate::data::Wording;
 use crate::error::Result;
 use crate::io::{write_json_lines, write_text};
 use crate::record::{RankLine, Results, write_results};
@@ -17,7 +12,6 @@ use crate::report::{
     Findings, Published, RowScores, Summary, compare, render_csv, render_markdown, render_text,
     write_html,
 };
-use crate::settings::Config;
 
 pub(super) struct Written {
     /// The headline table as text, if it has a row.
@@ -80,73 +74,9 @@ pub(super) fn write_summary(
 
 /// The present moment as `YYYY-MM-DDThh:mm:ssZ`.
 pub(super) fn now() -> String {
-    let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
-    stamp(seconds)
-}
-
-/// `seconds` since 1970 in the proleptic Gregorian calendar, UTC.
-fn stamp(seconds: u64) -> String {
-    let (days, rest) = (seconds / 86_400, seconds % 86_400);
-    // Days since 0000-03-01, in eras of 400 years (Howard Hinnant's civil-from-days).
-    let z = days + 719_468;
-    let (era, day_of_era) = (z / 146_097, z % 146_097);
-    let year_of_era =
-        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let shifted = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * shifted + 2) / 5 + 1;
-    let month = if shifted < 10 { shifted + 3 } else { shifted - 9 };
-    let year = year_of_era + era * 400 + u64::from(month <= 2);
-    let (hour, minute, second) = (rest / 3600, rest / 60 % 60, rest % 60);
-    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
-}
-
-pub(super) fn resolved(
-    options: &SuiteOptions,
-    config: &Config,
-    backbone: &Backbone,
-) -> Result<Value> {
-    let mut settings = json!({
-        "suite": options.suite.name(),
-        "profile": options.profile.name(),
-        "preset": options.preset.name(),
-        "tasks": options.tasks.iter().map(|t| t.name()).collect::<Vec<_>>(),
-        "methods": options.methods,
-        "seeds": options.seeds,
-        "device": options.device,
-        "model": backbone.location.name,
-        "weights": backbone.hashes,
-        "data_dir": options.data_dir,
-        "experiment": config,
-    });
-    let wordings = wordings(options, config, &backbone.architecture)?;
-    if !wordings.is_empty() {
-        settings["wording"] = json!(wordings);
-    }
-    Ok(settings)
-}
-
-/// How a language model is asked, by task; nothing for an encoder.
-pub(super) fn wordings(
-    options: &SuiteOptions,
-    config: &Config,
-    architecture: &Architecture,
-) -> Result<BTreeMap<String, Wording>> {
-    let worded = options.tasks.iter().map(|task| {
-        let found = wording(*task, architecture, config)?;
-        Ok(found.map(|wording| (task.name().to_owned(), wording)))
-    });
-    worded.filter_map(Result::transpose).collect()
-}
-
-/// SHA-256 of every data file, by task.
-pub(super) fn data_files<'a>(tasks: impl Iterator<Item = &'a ReadyTask>) -> Value {
-    let files = |task: &ReadyTask| -> Value {
-        let splits = [&task.data.train, &task.data.validation];
-        let files = splits.into_iter().flat_map(|split| &split.files);
-        files.map(|file| (file.path.clone(), json!(file.sha256))).collect::<Map<_, _>>().into()
-    };
-    tasks.map(|task| (task.task.name().to_owned(), files(task))).collect::<Map<_, _>>().into()
+    let now = OffsetDateTime::now_utc().truncate_to_second();
+    // Fails for years beyond 9999 only.
+    now.format(&Rfc3339).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -215,13 +145,5 @@ mod tests {
                 assert!(csv.contains(&format!("\naccuracy,LoRA,RTE,{mean},0\n")), "{file}: {csv}");
             }
         }
-    }
-
-    #[test]
-    fn known_moments() {
-        assert_eq!(stamp(0), "1970-01-01T00:00:00Z");
-        assert_eq!(stamp(951_827_696), "2000-02-29T12:34:56Z");
-        assert_eq!(stamp(1_000_000_000), "2001-09-09T01:46:40Z");
-        assert_eq!(stamp(4_102_444_799), "2099-12-31T23:59:59Z");
     }
 }

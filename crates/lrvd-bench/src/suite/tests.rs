@@ -18,6 +18,11 @@ impl<F: FnMut(&Event)> ProgressSink for Each<F> {
     }
 }
 
+fn worker() -> WorkerOptions {
+    let name = WorkerName { host: "test".to_owned(), process: std::process::id(), job: None };
+    WorkerOptions::alone(name)
+}
+
 /// One step of LoRA for every seed.
 fn run(
     (suite, task): (Suite, &str),
@@ -35,7 +40,7 @@ fn run(
         resume: out.exists(),
         ..SuiteOptions::new(suite, Profile::Quick, out.to_owned())
     };
-    run_suite(options, stop, &mut Each(each))
+    run_suite(&options, None, worker(), stop, &mut Each(each))
 }
 
 #[test]

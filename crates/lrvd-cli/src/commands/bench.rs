@@ -1,16 +1,24 @@
 //! `lrvd bench glue` and `lrvd bench reasoning`
 
-use std::path::PathBuf;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
 
+use anyhow::{Context, anyhow, bail};
 use clap::{Args, Subcommand, ValueEnum};
 use lrvd_bench::Result;
 use lrvd_bench::UnknownName;
 use lrvd_bench::method::MethodName;
 use lrvd_bench::suite::{
-    Arms, Profile, Suite, SuiteOptions, planned, planned_arms, run_arms, run_suite,
+    Arms, ArmsDryRun, Cluster, DEAD_AFTER, DryRun, Engine, Job, Plan, Profile, RunState, RunStatus,
+    Step, Suite, SuiteOptions, SuiteOutcome, Worker, WorkerName, WorkerOptions, collect,
+    planned_runs, run_suite, status, write_plan,
 };
+use serde::Serialize;
 
 use super::Outcome;
+use super::table::table;
 use crate::args::{self, GlobalArguments, LogArguments};
 use crate::exit::ExitStatus;
 use crate::printer::{Format, Printer};
@@ -26,6 +34,13 @@ pub(crate) enum BenchCommand {
     /// Six multiple-choice sets with every uncertainty method: accuracy, calibration, parameters.
     #[command(after_help = REASONING_EXAMPLES)]
     Reasoning(SuiteArguments),
+    /// Make one run of a plan, or all that no other worker has.
+    #[command(after_help = RUN_EXAMPLES)]
+    Run(RunArguments),
+    /// Show what has become of the runs of a plan.
+    Status(StatusArguments),
+    /// Write the report of the runs of a plan that are finished.
+    Collect(CollectArguments),
 }
 
 const GLUE_EXAMPLES: &str = "\
@@ -37,6 +52,8 @@ Examples:
   lrvd bench glue --model LLAMA-DIR --data-dir GLUE --tasks sst2 --steps 60 --set batch_size=16
   lrvd bench glue --arms docs/results/arms/beta.toml --data-dir GLUE --out runs/beta
   lrvd bench glue --resume                         resume after an interruption
+  lrvd bench glue --data-dir GLUE --plan runs/grid     plan the runs for several machines: `lrvd bench run --help`
+  lrvd bench glue --data-dir GLUE --plan runs/grid --config grid.toml --cluster slurm
 
 Presets: `default` (held-out training rows choose the ranks of BayesLoRA), `constant-weight` (the published KL weight),
 `paper-glue` (the paper's text), `author-glue` (the authors' script, quirks included). Tasks: cola, sst2, mrpc, qqp, mnli, qnli, rte, stsb.
@@ -61,6 +78,20 @@ Presets: `default` (held-out training rows choose the ranks of BayesLoRA), `cons
 published baselines). Sets: wg-s, wg-m, arc-c, arc-e, obqa, boolq. `METHOD+ts` adds temperature scaling to any method.
 
 Ctrl-C, SIGTERM and SIGHUP finish the step, write a checkpoint and exit with 75; `--resume` continues.";
+
+const RUN_EXAMPLES: &str = "\
+Examples:
+  lrvd bench run --plan runs/grid --index 3        the run with this index, or with this id, in runs/grid/plan/runs.jsonl
+  lrvd bench run --plan runs/grid                  in a job array: the run of SLURM_ARRAY_TASK_ID or JOB_COMPLETION_INDEX
+  lrvd bench run --plan runs/grid --all            every run that no other worker has; start as many workers as you like
+  lrvd bench status runs/grid
+  lrvd bench collect runs/grid                     tables, report and results.json of what is finished
+
+A finished run is not made again, an interrupted one continues from its checkpoint. Workers share the folder of the plan: a
+run is claimed by a file that one of them can create, and a worker without a sign of life for `--dead-after` loses its claim.
+
+Exit codes: 0, the run is finished; 75, try again: it was stopped after a checkpoint (SIGUSR1, SIGTERM, SIGHUP, Ctrl-C), a
+run that it needs is not finished, or another worker has it; 2, it failed, or the plan cannot be used.";
 
 /// What a suite keeps of trained models.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -129,22 +160,121 @@ pub(crate) struct SuiteArguments {
     /// Compare settings in pairs: one run of the suite for each arm of the file.
     #[arg(long, value_name = "FILE.toml", conflicts_with_all = ["profile", "preset", "methods", "compare"])]
     pub(crate) arms: Option<PathBuf>,
-    /// Print runs, parameters, memory and settings without training; the paper's model need not be installed.
+    /// Write the plan of all runs into this folder, which workers share; nothing is trained.
+    #[arg(long, value_name = "DIR", conflicts_with = "out")]
+    pub(crate) plan: Option<PathBuf>,
+    /// Submit the planned runs as jobs, with the settings of `[cluster]` in the file of `--config` or `--arms`.
+    #[arg(long, value_name = "slurm|kubernetes", requires = "plan")]
+    pub(crate) cluster: Option<String>,
+    /// Template of the jobs instead of the engine's.
+    #[arg(long, value_name = "FILE", requires = "plan")]
+    pub(crate) template: Option<PathBuf>,
+    /// Print runs, parameters, memory and settings without training, and the jobs of `--plan` that would be submitted; the
+    /// paper's model need not be installed.
     #[arg(long)]
     pub(crate) dry_run: bool,
 }
 
+/// Options of `lrvd bench run`.
+#[derive(Debug, Args)]
+pub(crate) struct RunArguments {
+    /// Folder of the plan.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) plan: PathBuf,
+    /// Index or id of the run [default: `SLURM_ARRAY_TASK_ID` or `JOB_COMPLETION_INDEX`, otherwise all].
+    #[arg(long, value_name = "INDEX|ID")]
+    pub(crate) index: Option<String>,
+    /// All runs, also within a job array.
+    #[arg(long, conflicts_with = "index")]
+    pub(crate) all: bool,
+    #[command(flatten)]
+    pub(crate) alive: AliveArguments,
+    #[command(flatten)]
+    pub(crate) logs: LogArguments,
+}
+
+/// When a worker counts as dead.
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct AliveArguments {
+    /// Seconds without a sign of life after which another worker counts as dead.
+    #[arg(long, value_name = "SECONDS", default_value_t = DEAD_AFTER.as_secs(), value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    pub(crate) dead_after: u64,
+}
+
+/// Options of `lrvd bench status`.
+#[derive(Debug, Args)]
+pub(crate) struct StatusArguments {
+    /// Folder of the plan.
+    #[arg(value_name = "DIR")]
+    pub(crate) out: PathBuf,
+    #[command(flatten)]
+    pub(crate) alive: AliveArguments,
+}
+
+/// Options of `lrvd bench collect`.
+#[derive(Debug, Args)]
+pub(crate) struct CollectArguments {
+    /// Folder of the plan.
+    #[arg(value_name = "DIR")]
+    pub(crate) out: PathBuf,
+}
+
+/// What `--plan --dry-run` prints with an engine.
+#[derive(Serialize)]
+struct Jobs {
+    jobs: Vec<Job>,
+}
+
+/// What `lrvd bench status` prints.
+#[derive(Serialize)]
+struct Status {
+    runs: Vec<RunStatus>,
+}
+
 /// Runs or describes a reproduction.
 pub(super) fn run(command: BenchCommand, global: GlobalArguments, printer: Printer) -> Outcome {
-    let (suite, arguments) = match command {
-        BenchCommand::Glue(arguments) => (Suite::Glue, arguments),
-        BenchCommand::Reasoning(arguments) => (Suite::Reasoning, arguments),
-    };
+    match command {
+        BenchCommand::Glue(arguments) => suite(Suite::Glue, arguments, global, printer),
+        BenchCommand::Reasoning(arguments) => suite(Suite::Reasoning, arguments, global, printer),
+        BenchCommand::Run(arguments) => work(arguments, global, printer),
+        BenchCommand::Status(arguments) => show_status(&arguments, printer),
+        BenchCommand::Collect(CollectArguments { out }) => {
+            let outcome = collect(&out)?;
+            report(&outcome, &out, printer)?;
+            if !outcome.complete {
+                let SuiteOutcome { finished, planned, .. } = outcome;
+                printer.note(&format!("{finished} of {planned} rows are finished"));
+            }
+            Ok(ExitStatus::Done)
+        }
+    }
+}
+
+fn suite(
+    suite: Suite,
+    arguments: SuiteArguments,
+    global: GlobalArguments,
+    printer: Printer,
+) -> Outcome {
     let (dry_run, logs) = (arguments.dry_run, arguments.logs.log.clone());
     let arms = arguments.arms.as_deref().map(Arms::read).transpose()?;
+    let plans = arguments.plan.is_some();
+    let cluster = if plans { cluster(&arguments, arms.as_ref())? } else { None };
     let options = options(suite, arguments)?;
+    if dry_run && let Some((engine, cluster)) = &cluster {
+        let runs = planned_runs(&options, arms.as_ref())?;
+        let jobs = cluster.jobs(*engine, suite.name(), &options.out, &runs)?;
+        printer.report("bench jobs", &Jobs { jobs }, |Jobs { jobs }| {
+            let shown = jobs.iter().map(|job| {
+                let file = options.out.join(&job.file);
+                format!("# {} {}\n{}", job.submit.join(" "), file.display(), job.text)
+            });
+            shown.collect::<Vec<_>>().join("\n")
+        })?;
+        return Ok(ExitStatus::Done);
+    }
     if dry_run && let Some(arms) = &arms {
-        let plan = planned_arms(arms, &options)?;
+        let plan = ArmsDryRun::new(arms, &options)?;
         match printer.format() {
             Format::Json => printer.json(&plan)?,
             Format::Text => printer.data(&plan.render_text())?,
@@ -152,7 +282,7 @@ pub(super) fn run(command: BenchCommand, global: GlobalArguments, printer: Print
         return Ok(ExitStatus::Done);
     }
     if dry_run {
-        let plan = planned(options)?;
+        let plan = DryRun::new(options)?;
         match printer.format() {
             Format::Json => printer.json(&plan)?,
             Format::Text => {
@@ -164,22 +294,17 @@ pub(super) fn run(command: BenchCommand, global: GlobalArguments, printer: Print
     }
     let stop = stop_flag()?;
     let out = options.out.clone();
-    let shown = progress::sink(printer, global.progress_style(), &stop);
-    let mut sink = Journal::new(shown, printer, &out, &logs);
-    let outcome = match &arms {
-        Some(arms) => run_arms(arms, &options, &stop, &mut sink)?.suite,
-        None => run_suite(options, &stop, &mut sink)?,
-    };
-    drop(sink); // gives the screen back
-    match printer.format() {
-        Format::Json => printer.json_text(&std::fs::read_to_string(out.join("results.json"))?)?,
-        Format::Text => {
-            for text in outcome.table.iter().chain(&outcome.comparison).chain(&outcome.verdict) {
-                printer.data(text)?;
-            }
-        }
+    let mut shown = progress::sink(printer, global.progress_style(), &stop);
+    if plans {
+        let plan = write_plan(&options, arms.as_ref(), &mut *shown)?;
+        drop(shown);
+        return planned(&plan, suite, cluster, &out, printer);
     }
-    printer.note(&format!("report: {}", outcome.report.display()));
+    let mut sink = Journal::new(shown, printer, &out, &logs);
+    let worker = WorkerOptions::alone(worker_name(false));
+    let outcome = run_suite(&options, arms.as_ref(), worker, &stop, &mut sink)?;
+    drop(sink); // gives the screen back
+    report(&outcome, &out, printer)?;
     if outcome.complete {
         Ok(ExitStatus::Done)
     } else {
@@ -192,7 +317,168 @@ pub(super) fn run(command: BenchCommand, global: GlobalArguments, printer: Print
     }
 }
 
+/// Prints the tables, and where the report is.
+fn report(outcome: &SuiteOutcome, out: &Path, printer: Printer) -> Result<()> {
+    match printer.format() {
+        Format::Json => printer.json_text(&fs::read_to_string(out.join("results.json"))?)?,
+        Format::Text => {
+            for text in outcome.table.iter().chain(&outcome.comparison).chain(&outcome.verdict) {
+                printer.data(text)?;
+            }
+        }
+    }
+    printer.note(&format!("report: {}", outcome.report.display()));
+    Ok(())
+}
+
+/// Says what is planned, or submits it.
+fn planned(
+    plan: &Plan,
+    suite: Suite,
+    cluster: Option<(Engine, Cluster)>,
+    out: &Path,
+    printer: Printer,
+) -> Outcome {
+    let (runs, place) = (plan.runs.len(), out.display());
+    printer.note(&format!("{runs} runs are planned: {place}/plan/runs.jsonl"));
+    let Some((engine, cluster)) = cluster else {
+        printer.note(&format!("`lrvd bench run --plan {place}` makes them"));
+        return Ok(ExitStatus::Done);
+    };
+    let mut after: Option<String> = None;
+    for job in cluster.jobs(engine, suite.name(), out, &plan.runs)? {
+        let answer = submit(&job, &job.write(out)?, after.as_deref())?;
+        printer.data(&format!("{} runs: {answer}", job.runs))?;
+        // `sbatch --parsable` answers with the id, and with the cluster where there are several.
+        after = Some(answer.split(';').next().unwrap_or_default().to_owned());
+    }
+    printer.note(&format!("`lrvd bench status {place}` shows their state"));
+    Ok(ExitStatus::Done)
+}
+
+/// Submits a job, to start once the job `after` has ended; returns what the engine answers.
+fn submit(job: &Job, file: &Path, after: Option<&str>) -> Result<String> {
+    let (program, arguments) = job.submit.split_first().ok_or_else(|| anyhow!("no command"))?;
+    let mut command = Command::new(program);
+    command.args(arguments);
+    if let Some(after) = after {
+        command.arg(format!("--dependency=afterany:{after}"));
+    }
+    let output = command.arg(file).output().with_context(|| format!("cannot start `{program}`"))?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        bail!("`{program}` did not take `{}`: {}", file.display(), said.trim_end());
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).trim_end().to_owned())
+}
+
+/// The engine that the runs are submitted to, if any, with its settings.
+fn cluster(arguments: &SuiteArguments, arms: Option<&Arms>) -> Result<Option<(Engine, Cluster)>> {
+    let file = arguments.config.as_deref().map(Cluster::of_file).transpose()?.flatten();
+    let mut cluster = file.or_else(|| arms?.cluster.clone()).unwrap_or_default();
+    let named = |name: &String| {
+        let found = Engine::ALL.into_iter().find(|engine| engine.name() == name);
+        found.ok_or_else(|| UnknownName::new("engine", name, Engine::ALL.map(Engine::name)))
+    };
+    let engine = arguments.cluster.as_ref().map(named).transpose()?.or(cluster.engine);
+    cluster.template = arguments.template.clone().or(cluster.template);
+    Ok(engine.map(|engine| (engine, cluster)))
+}
+
+/// One run of a plan, or all of them.
+fn work(arguments: RunArguments, global: GlobalArguments, printer: Printer) -> Outcome {
+    let RunArguments { plan: out, index, all, alive, logs } = arguments;
+    let of_engine = ["SLURM_ARRAY_TASK_ID", "JOB_COMPLETION_INDEX"];
+    let index = index.or_else(|| of_engine.into_iter().filter(|_| !all).find_map(variable));
+    let stop = stop_flag()?;
+    let options = WorkerOptions {
+        name: worker_name(index.is_some()),
+        dead_after: Duration::from_secs(alive.dead_after),
+        continues: true,
+    };
+    let mut worker = Worker::open(&out, options, &stop)?;
+    let plan = worker.plan().clone();
+    let place = index.map(|index| plan.find(&index)).transpose()?;
+    let shown = progress::sink(printer, global.progress_style(), &stop);
+    let folder = {
+        let plan = plan.clone();
+        move |label: &str| out.join(plan.folder_of(label))
+    };
+    let mut sink = Journal::of_runs(shown, printer, folder, &logs.log);
+    let step = match place {
+        Some(place) => worker.run(place, &mut sink)?,
+        None => worker.run_all(&mut sink)?,
+    };
+    drop(sink); // gives the screen back
+    let run = place.map(|place| format!("{}: ", plan.runs[place].label())).unwrap_or_default();
+    let (status, what) = match step {
+        Step::Done => (ExitStatus::Done, "finished".to_owned()),
+        Step::Needs(other) => {
+            (ExitStatus::Requeue, format!("needs {other}, which is not finished"))
+        }
+        Step::Claimed(worker) => (ExitStatus::Requeue, format!("{worker} makes it")),
+        Step::Stopped => (ExitStatus::Requeue, "interrupted after a checkpoint".to_owned()),
+    };
+    printer.note(&format!("{run}{what}"));
+    Ok(status)
+}
+
+fn show_status(arguments: &StatusArguments, printer: Printer) -> Outcome {
+    let dead_after = Duration::from_secs(arguments.alive.dead_after);
+    let runs = status(&arguments.out, worker_name(false), dead_after)?;
+    printer.report("bench status", &Status { runs }, |Status { runs }| {
+        let rows = runs.iter().map(|run| {
+            let state = state(run.state).to_owned();
+            let step = format!("{} of {}", run.step, run.steps);
+            vec![run.run.clone(), run.index.to_string(), state, step, run.note.clone()]
+        });
+        let all = [
+            RunState::Finished,
+            RunState::Running,
+            RunState::Interrupted,
+            RunState::Failed,
+            RunState::Waiting,
+            RunState::Ready,
+        ];
+        let counts = all.map(|kind| (kind, runs.iter().filter(|run| run.state == kind).count()));
+        let counts = counts.iter().filter(|(_, count)| *count > 0);
+        let counts: Vec<String> =
+            counts.map(|(kind, count)| format!("{count} {}", state(*kind))).collect();
+        let rows = table(&["run", "index", "state", "steps", "note"], rows.collect());
+        format!("{rows}\n\n{} runs: {}", runs.len(), counts.join(", "))
+    })?;
+    Ok(ExitStatus::Done)
+}
+
+const fn state(state: RunState) -> &'static str {
+    match state {
+        RunState::Finished => "finished",
+        RunState::Running => "running",
+        RunState::Interrupted => "interrupted",
+        RunState::Failed => "failed",
+        RunState::Waiting => "waiting",
+        RunState::Ready => "ready",
+    }
+}
+
+/// This process, as its claims name it; `in_array` if it makes the run of a task of a job array.
+fn worker_name(in_array: bool) -> WorkerName {
+    let host = fs::read_to_string("/proc/sys/kernel/hostname").ok();
+    let host = host.or_else(|| variable("HOSTNAME")).or_else(|| variable("COMPUTERNAME"));
+    let host = host.map_or_else(|| "localhost".to_owned(), |host| host.trim().to_owned());
+    let starts = || variable("SLURM_RESTART_COUNT").and_then(|count| count.parse().ok());
+    let is_task = in_array && variable("SLURM_ARRAY_TASK_ID").is_some();
+    let job = variable("SLURM_JOB_ID").filter(|_| is_task);
+    WorkerName { host, process: std::process::id(), job: job.map(|id| (id, starts().unwrap_or(0))) }
+}
+
+#[expect(clippy::disallowed_methods, reason = "how an engine tells a job which part of it this is")]
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
+}
+
 fn options(suite: Suite, arguments: SuiteArguments) -> Result<SuiteOptions> {
+    let plans = arguments.plan.is_some();
     let profile = Profile::from_name(&arguments.profile).ok_or_else(|| {
         UnknownName::new("profile", &arguments.profile, Profile::ALL.map(Profile::name))
     })?;
@@ -213,18 +499,26 @@ fn options(suite: Suite, arguments: SuiteArguments) -> Result<SuiteOptions> {
             UnknownName::new("method", name, MethodName::all().map(MethodName::key))
         })?);
     }
-    let out = arguments.out.unwrap_or_else(|| ["runs", suite.name()].iter().collect());
+    // Workers have other working directories.
+    let lasting = |path: PathBuf| if plans { std::path::absolute(path) } else { Ok(path) };
+    let out = arguments.plan.or(arguments.out);
+    let out = lasting(out.unwrap_or_else(|| ["runs", suite.name()].iter().collect()))?;
     let mut options = SuiteOptions::new(suite, profile, out);
     options.preset = preset.unwrap_or(options.preset);
     options.tasks = tasks;
     options.methods = methods;
     options.seeds = arguments.seeds;
     options.device = arguments.device;
-    options.model = arguments.model;
-    options.data_dir = arguments.data_dir;
+    options.model = match arguments.model {
+        Some(model) if plans && Path::new(&model).exists() => {
+            Some(lasting(model.into())?.display().to_string())
+        }
+        model => model,
+    };
+    options.data_dir = arguments.data_dir.map(lasting).transpose()?;
     options.resume = arguments.resume;
     options.keep = arguments.keep == Keep::Adapters;
-    options.compare = arguments.compare;
+    options.compare = arguments.compare.map(lasting).transpose()?;
     options.steps = arguments.steps;
     options.config = arguments.config;
     options.set = arguments.set;

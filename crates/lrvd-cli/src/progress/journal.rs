@@ -24,7 +24,8 @@ const FINISHED: &str = "finished";
 pub(crate) struct Journal {
     shown: Box<dyn ProgressSink>,
     printer: Printer,
-    out: PathBuf,
+    /// The folder of a run, by its label.
+    folder: Box<dyn Fn(&str) -> PathBuf>,
     with_board: bool,
     run: String,
     step: usize,
@@ -41,10 +42,21 @@ impl Journal {
         out: &Path,
         logs: &[LogFormat],
     ) -> Self {
+        let out = out.to_path_buf();
+        Self::of_runs(shown, printer, move |_| out.clone(), logs)
+    }
+
+    /// Writes into the `folder` of each run, by its label, which exists once the run starts.
+    pub(crate) fn of_runs(
+        shown: Box<dyn ProgressSink>,
+        printer: Printer,
+        folder: impl Fn(&str) -> PathBuf + 'static,
+        logs: &[LogFormat],
+    ) -> Self {
         Self {
             shown,
             printer,
-            out: out.to_path_buf(),
+            folder: Box::new(folder),
             with_board: logs.contains(&LogFormat::Tensorboard),
             run: String::new(),
             step: 0,
@@ -58,7 +70,7 @@ impl Journal {
     fn open(&mut self, run: &str, done: usize) -> io::Result<()> {
         run.clone_into(&mut self.run);
         self.step = done;
-        let path = self.out.join(METRICS_FILE);
+        let path = (self.folder)(run).join(METRICS_FILE);
         let old = read(&path)?.unwrap_or_default();
         let kept: String =
             old.split_inclusive('\n').filter(|line| is_kept(line, run, done)).collect();
@@ -72,7 +84,8 @@ impl Journal {
 
     fn open_board(&mut self, run: &str, done: usize) -> io::Result<()> {
         if self.with_board {
-            let folder = self.out.join(BOARD_DIR).join(run.replace(" / ", "/").replace(' ', "-"));
+            let name = run.replace(" / ", "/").replace(' ', "-");
+            let folder = (self.folder)(run).join(BOARD_DIR).join(name);
             self.board = Some(EventFile::create(&folder, done)?);
         }
         Ok(())
@@ -81,7 +94,7 @@ impl Journal {
     /// Opens the file of a run that an earlier process finished, if that process did not write its last line; `None` if
     /// nothing is missing.
     fn reopen(&mut self, run: &str) -> io::Result<Option<()>> {
-        let path = self.out.join(METRICS_FILE);
+        let path = (self.folder)(run).join(METRICS_FILE);
         let Some(old) = read(&path)? else { return Ok(None) };
         // A suite has many lines of other runs, which need not be parsed.
         let name = json!(run).to_string();
@@ -142,7 +155,7 @@ impl ProgressSink for Journal {
         }
         if let Err(error) = self.write(event) {
             self.failed = true;
-            let file = self.out.join(METRICS_FILE);
+            let file = (self.folder)(&self.run).join(METRICS_FILE);
             self.printer
                 .note(&format!("{}: {error}; training continues without it", file.display()));
         }

@@ -18,5 +18,6 @@ mod rejections;
 mod resume;
 mod serve;
 mod support;
+mod sweep;
 mod worded;
 mod workflow;

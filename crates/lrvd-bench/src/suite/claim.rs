@@ -1,0 +1,363 @@
+//! Claims: several workers on one file system make every run once.
+//!
+//! A claim is a file `claims/ID.N` that its worker creates (`create_new`, which exactly one process can), rewrites as a
+//! heartbeat, and removes in the end. The claim of a dead worker is taken over by creating `ID.N+1`, of which again only one
+//! worker is capable; a worker that was only suspended finds the later file at its next heartbeat and stops.
+//!
+//! A worker is dead if its file has not been rewritten for a while by the clock of the file system, or sooner, if it ran on
+//! this host and its lock on the file is gone, or if it was an earlier start of this very job.
+
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{ErrorKind, Read as _, Seek as _, Write as _};
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::{Duration, SystemTime};
+
+use anyhow::anyhow;
+use serde::{Deserialize, Serialize};
+
+use crate::error::Result;
+use crate::io::cannot;
+
+/// Heartbeats within the time after which a silent worker counts as dead.
+const BEATS: u32 = 20;
+
+/// A worker, as its claims name it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WorkerName {
+    pub host: String,
+    pub process: u32,
+    /// The job of an engine that starts a job anew under the same id: id, and how often it was started again.
+    pub job: Option<(String, u64)>,
+}
+
+impl WorkerName {
+    fn is_later_start_of(&self, other: &Self) -> bool {
+        match (&self.job, &other.job) {
+            (Some((own, start)), Some((theirs, earlier))) => own == theirs && start > earlier,
+            _ => false,
+        }
+    }
+
+    fn describe(&self) -> String {
+        format!("process {} on {}", self.process, self.host)
+    }
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Claims {
+    pub folder: PathBuf,
+    pub own: WorkerName,
+    /// Time without a heartbeat after which a worker counts as dead.
+    pub dead_after: Duration,
+}
+
+#[derive(Debug)]
+pub(super) enum Taken<'a> {
+    Own(Claim<'a>),
+    /// By a living worker, which is described.
+    Other(String),
+}
+
+#[derive(Debug)]
+pub(super) struct Claim<'a> {
+    claims: &'a Claims,
+    id: String,
+    generation: u32,
+    file: Mutex<File>,
+    lost: AtomicBool,
+}
+
+impl Claims {
+    fn path(&self, id: &str, generation: u32) -> PathBuf {
+        self.folder.join(format!("{id}.{generation}"))
+    }
+
+    /// Takes the run `id`, unless a living worker has it.
+    pub(super) fn take(&self, id: &str) -> Result<Taken<'_>> {
+        loop {
+            let generation = match self.newest(id)? {
+                None => 0,
+                Some(newest) => match self.holder(&self.path(id, newest))? {
+                    Holder::Alive(holder) => return Ok(Taken::Other(holder)),
+                    Holder::Dead => newest + 1,
+                    Holder::Gone => continue,
+                },
+            };
+            let path = self.path(id, generation);
+            match OpenOptions::new().write(true).create_new(true).open(&path) {
+                Ok(file) => {
+                    // A file system without locks is no obstacle: then heartbeats alone tell.
+                    let _ = file.try_lock();
+                    let (file, lost) = (Mutex::new(file), AtomicBool::new(false));
+                    let claim = Claim { claims: self, id: id.to_owned(), generation, file, lost };
+                    claim.rewrite().map_err(cannot("write", &path))?;
+                    return Ok(Taken::Own(claim));
+                }
+                // Another worker was faster.
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(cannot("create", &path)(error)),
+            }
+        }
+    }
+
+    /// Who makes the run `id` now.
+    pub(super) fn living(&self, id: &str) -> Result<Option<String>> {
+        let Some(newest) = self.newest(id)? else { return Ok(None) };
+        Ok(match self.holder(&self.path(id, newest))? {
+            Holder::Alive(holder) => Some(holder),
+            Holder::Dead | Holder::Gone => None,
+        })
+    }
+
+    /// Numbers of the files of `id`.
+    fn generations(&self, id: &str) -> Result<Vec<u32>> {
+        let entries = fs::read_dir(&self.folder).map_err(cannot("list", &self.folder))?;
+        let mut found = Vec::new();
+        for entry in entries {
+            let name = entry.map_err(cannot("list", &self.folder))?.file_name();
+            let parts = name.to_str().and_then(|name| name.split_once('.'));
+            if let Some((_, number)) = parts.filter(|(start, _)| *start == id) {
+                found.extend(number.parse::<u32>());
+            }
+        }
+        found.sort_unstable();
+        Ok(found)
+    }
+
+    fn newest(&self, id: &str) -> Result<Option<u32>> {
+        Ok(self.generations(id)?.pop())
+    }
+
+    fn holder(&self, path: &Path) -> Result<Holder> {
+        let gone = |error: std::io::Error| match error.kind() {
+            ErrorKind::NotFound => Ok(Holder::Gone),
+            _ => Err(cannot("read", path)(error)),
+        };
+        let mut file = match File::open(path) {
+            Ok(file) => file,
+            Err(error) => return gone(error),
+        };
+        let beaten = match file.metadata().and_then(|data| data.modified()) {
+            Ok(time) => time,
+            Err(error) => return gone(error),
+        };
+        let mut text = String::new();
+        let worker: Option<WorkerName> =
+            file.read_to_string(&mut text).ok().and_then(|_| serde_json::from_str(&text).ok());
+        if let Some(worker) = &worker {
+            // Shared, so that two that look at once do not take each other for the worker.
+            let is_unlocked = || !matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock));
+            if self.own.is_later_start_of(worker) || (worker.host == self.own.host && is_unlocked())
+            {
+                return Ok(Holder::Dead);
+            }
+        }
+        let silent = self.now()?.duration_since(beaten).unwrap_or_default();
+        if silent > self.dead_after {
+            return Ok(Holder::Dead);
+        }
+        let worker = worker.map_or_else(|| "another worker".to_owned(), |w| w.describe());
+        Ok(Holder::Alive(worker))
+    }
+
+    /// The time by the clock that heartbeats are stamped with.
+    fn now(&self) -> Result<SystemTime> {
+        let path = self.folder.join(format!(".clock-{}-{}", self.own.host, self.own.process));
+        fs::write(&path, "now").map_err(cannot("write", &path))?;
+        let time = fs::metadata(&path).and_then(|data| data.modified());
+        let _ = fs::remove_file(&path);
+        time.map_err(cannot("read", &path))
+    }
+}
+
+enum Holder {
+    Alive(String),
+    Dead,
+    Gone,
+}
+
+impl Claim<'_> {
+    /// `work` under heartbeats; if another worker takes the claim over meanwhile, `stop` is set, and the claim is an
+    /// error in the end.
+    pub(super) fn hold<T>(&self, stop: &AtomicBool, work: impl FnOnce() -> Result<T>) -> Result<T> {
+        let (done, waits) = channel::<()>();
+        let every = self.claims.dead_after / BEATS;
+        let result = std::thread::scope(|scope| {
+            scope.spawn(move || {
+                while waits.recv_timeout(every) == Err(RecvTimeoutError::Timeout) {
+                    if self.beat() {
+                        continue;
+                    }
+                    self.lost.store(true, Ordering::Relaxed);
+                    stop.store(true, Ordering::Relaxed);
+                    return;
+                }
+            });
+            let result = work();
+            drop(done);
+            result
+        })?;
+        if self.lost.load(Ordering::Relaxed) {
+            return Err(anyhow!(
+                "another worker took run `{}` over: this one gave no sign of life for {} s",
+                self.id,
+                self.claims.dead_after.as_secs()
+            ));
+        }
+        Ok(result)
+    }
+
+    /// Rewrites the file; `false` if the claim is another worker's by now.
+    fn beat(&self) -> bool {
+        // What fails for a while, such as a server that is started anew, may work the next time.
+        let _ = self.rewrite();
+        self.claims.newest(&self.id).map_or(true, |newest| newest == Some(self.generation))
+    }
+
+    fn rewrite(&self) -> std::io::Result<()> {
+        let text = serde_json::to_string(&self.claims.own)?;
+        let mut file = self.file.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        file.rewind()?;
+        file.write_all(text.as_bytes())?;
+        file.sync_all()
+    }
+}
+
+impl Drop for Claim<'_> {
+    /// Gives the run back. Earlier files go first, so that there is no moment at which a dead worker's is the newest.
+    fn drop(&mut self) {
+        if self.lost.load(Ordering::Relaxed) {
+            return;
+        }
+        let generations = self.claims.generations(&self.id).unwrap_or_default();
+        for generation in generations.into_iter().filter(|&g| g <= self.generation) {
+            let _ = fs::remove_file(self.claims.path(&self.id, generation));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::sync::Barrier;
+    use std::sync::atomic::AtomicUsize;
+
+    use super::*;
+
+    const MINUTE: u64 = 60_000;
+
+    fn worker(folder: &Path, host: &str, process: u32, dead_after: u64) -> Claims {
+        let own = WorkerName { host: host.to_owned(), process, job: None };
+        let dead_after = Duration::from_millis(dead_after);
+        Claims { folder: folder.to_owned(), own, dead_after }
+    }
+
+    fn own(taken: Taken<'_>) -> Claim<'_> {
+        let Taken::Own(claim) = taken else { panic!("{taken:?}") };
+        claim
+    }
+
+    /// As if the worker had been silent for an hour.
+    fn silence(path: &Path) {
+        let long_ago = SystemTime::now() - Duration::from_hours(1);
+        File::options().write(true).open(path).unwrap().set_modified(long_ago).unwrap();
+    }
+
+    #[test]
+    fn of_many_workers_one_has_the_run() {
+        let folder = tempfile::tempdir().unwrap();
+        for round in 0..20 {
+            // Every other time over a dead worker.
+            if round % 2 == 1 {
+                let dead = worker(folder.path(), "away", 0, MINUTE);
+                std::mem::forget(own(dead.take("run").unwrap()));
+                silence(&dead.path("run", 0));
+            }
+            let (barrier, won) = (Barrier::new(8), AtomicUsize::new(0));
+            std::thread::scope(|scope| {
+                for process in 0..8 {
+                    let (barrier, won) = (&barrier, &won);
+                    let claims = worker(folder.path(), &format!("node{process}"), process, MINUTE);
+                    scope.spawn(move || {
+                        barrier.wait();
+                        let taken = claims.take("run").unwrap();
+                        let is_own = matches!(taken, Taken::Own(_));
+                        won.fetch_add(usize::from(is_own), Ordering::Relaxed);
+                        // All have asked before one gives it back.
+                        barrier.wait();
+                    });
+                }
+            });
+            assert_eq!(won.into_inner(), 1, "round {round}");
+            assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "nothing is left");
+        }
+    }
+
+    #[test]
+    fn a_living_worker_keeps_its_run_and_a_silent_one_does_not() {
+        let folder = tempfile::tempdir().unwrap();
+        // Beats every 50 ms.
+        let (first, second) =
+            (worker(folder.path(), "a", 1, 1000), worker(folder.path(), "b", 2, MINUTE));
+        let stop = AtomicBool::new(false);
+        let claim = own(first.take("run").unwrap());
+        let path = first.path("run", 0);
+        let holder = claim.hold(&stop, || {
+            silence(&path);
+            let silent = || fs::metadata(&path).unwrap().modified().unwrap().elapsed().unwrap();
+            while silent() > Duration::from_mins(1) {
+                std::thread::yield_now();
+            }
+            second.living("run")
+        });
+        assert_eq!(holder.unwrap().as_deref(), Some("process 1 on a"));
+        assert!(!stop.load(Ordering::Relaxed));
+        // Taken over once, and the first worker sees it when it wakes up.
+        silence(&path);
+        let taken = own(second.take("run").unwrap());
+        assert_eq!(taken.generation, 1);
+        let ended = claim.hold(&stop, || {
+            while !stop.load(Ordering::Relaxed) {
+                std::thread::yield_now();
+            }
+            Ok(())
+        });
+        assert!(ended.unwrap_err().to_string().contains("took run `run` over"));
+        drop(claim);
+        assert!(matches!(first.take("run").unwrap(), Taken::Other(_)), "it gave back nothing");
+        drop(taken);
+        assert!(first.living("run").unwrap().is_none());
+    }
+
+    #[test]
+    fn a_process_of_this_host_and_a_former_start_of_this_job_are_known_to_be_dead() {
+        let folder = tempfile::tempdir().unwrap();
+        let first = worker(folder.path(), "a", 1, MINUTE);
+        let claim = own(first.take("run").unwrap());
+        let neighbour = worker(folder.path(), "a", 2, MINUTE);
+        assert!(matches!(neighbour.take("run").unwrap(), Taken::Other(_)), "its lock is held");
+        // As a kill leaves it: the file is there and the lock is not.
+        let path = first.path("run", 0);
+        let text = fs::read(&path).unwrap();
+        drop(claim);
+        fs::write(&path, text).unwrap();
+        let away = worker(folder.path(), "b", 2, MINUTE);
+        assert!(matches!(away.take("run").unwrap(), Taken::Other(_)), "b cannot know");
+        drop(own(neighbour.take("run").unwrap()));
+
+        let job = |host: &str, starts| {
+            let mut claims = worker(folder.path(), host, 1, MINUTE);
+            claims.own.job = Some(("17_3".to_owned(), starts));
+            claims
+        };
+        let (before, after) = (job("a", 0), job("b", 1));
+        let claim = own(before.take("run").unwrap());
+        assert!(matches!(job("c", 0).take("run").unwrap(), Taken::Other(_)));
+        let taken = own(after.take("run").unwrap());
+        assert!(!claim.beat());
+        drop(taken);
+    }
+}

@@ -1,0 +1,326 @@
+//! Workers: one run of a plan, or all that can be made. A single process, a job array and several machines use this one way.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyhow::{anyhow, bail};
+use burn::tensor::Device;
+use lrvd_burn::device;
+use tracing::debug;
+
+use super::claim::{Claims, Taken, WorkerName};
+use super::one_run::{Rows, Shared, run_one};
+use super::plan::{CLAIMS_DIR, PLAN_DIR, Plan, PlannedRun, hashes};
+use super::prepare::{Loaded, Tasks, load};
+use super::settings::data_files;
+use super::start::open_backbone;
+use crate::backbone::Backbone;
+use crate::error::{Error, Result};
+use crate::io::{cannot, create_dir, read_json, write_text};
+use crate::method::{MethodName, RankRequest};
+use crate::progress::{Event, ProgressSink};
+use crate::record::RunRecord;
+use crate::run::{DATA_DIR, RECORD_FILE, clear, remove_parts, still_there, summary};
+
+const FAILED_DIR: &str = "failed";
+/// Between two looks at what other workers have finished.
+const LOOK_AGAIN: Duration = Duration::from_secs(2);
+
+/// Time without a sign of life after which a worker counts as dead by default.
+pub const DEAD_AFTER: Duration = Duration::from_mins(5);
+
+/// How an attempt at a run ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    Done,
+    /// A run that it needs is not finished.
+    Needs(String),
+    /// Another worker has it.
+    Claimed(String),
+    /// A stop request ended it after a checkpoint.
+    Stopped,
+}
+
+/// Who works, and how.
+#[derive(Clone, Debug)]
+pub struct WorkerOptions {
+    pub name: WorkerName,
+    /// Time without a sign of life after which another worker counts as dead.
+    pub dead_after: Duration,
+    /// Whether other runs are made after one has failed.
+    pub continues: bool,
+}
+
+impl WorkerOptions {
+    /// The worker of a process that stops at the first error.
+    pub fn alone(name: WorkerName) -> Self {
+        Self { name, dead_after: DEAD_AFTER, continues: false }
+    }
+}
+
+pub struct Worker<'a> {
+    out: PathBuf,
+    plan: Plan,
+    /// Opened for the first run that is made.
+    model: Option<Rc<(Backbone, Device)>>,
+    tasks: Tasks,
+    claims: Claims,
+    continues: bool,
+    stop: &'a AtomicBool,
+}
+
+impl<'a> Worker<'a> {
+    /// A worker on the plan in `out`.
+    pub fn open(out: &Path, options: WorkerOptions, stop: &'a AtomicBool) -> Result<Self> {
+        let WorkerOptions { name, dead_after, continues } = options;
+        let claims = claims(out, name, dead_after);
+        let (plan, tasks) = (Plan::read(out)?, Tasks::default());
+        still_there(out)?;
+        Ok(Self { out: out.to_owned(), plan, model: None, tasks, claims, continues, stop })
+    }
+
+    /// With what the process that wrote the plan has read already.
+    pub(super) fn with(mut self, backbone: Backbone, device: Device, tasks: Tasks) -> Self {
+        self.model = Some(Rc::new((backbone, device)));
+        self.tasks = tasks;
+        self
+    }
+
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// Makes every run that is not finished and that no other worker has, and waits for what these need.
+    pub fn run_all(&mut self, sink: &mut dyn ProgressSink) -> Result<Step> {
+        let runs = self.plan.runs.len();
+        let (mut open, mut failed): (Vec<usize>, Option<Error>) = ((0..runs).collect(), None);
+        while !open.is_empty() {
+            let before = open.len();
+            let (mut left, mut needs) = (Vec::new(), None);
+            for index in std::mem::take(&mut open) {
+                match self.run(index, sink) {
+                    Ok(Step::Done) => {}
+                    Ok(Step::Claimed(_)) => left.push(index),
+                    Ok(Step::Needs(what)) => {
+                        left.push(index);
+                        needs = Some(what);
+                    }
+                    Ok(Step::Stopped) => return Ok(Step::Stopped),
+                    Err(error) if self.continues && !self.stop.load(Ordering::Relaxed) => {
+                        sink.event(&Event::Note(format!("{error:#}")));
+                        failed.get_or_insert(error);
+                    }
+                    Err(error) => return Err(error),
+                }
+                if self.stop.load(Ordering::Relaxed) && (index + 1 < runs || !left.is_empty()) {
+                    return Ok(Step::Stopped);
+                }
+            }
+            if needs.is_none() && !left.is_empty() {
+                sink.event(&Event::Note(format!("other workers make {} runs", left.len())));
+                break;
+            }
+            if left.len() == before {
+                std::thread::sleep(LOOK_AGAIN);
+            }
+            open = left;
+        }
+        failed.map_or(Ok(Step::Done), Err)
+    }
+
+    /// Makes the run at `index`, unless it is finished: then nothing is to be done.
+    pub fn run(&mut self, index: usize, sink: &mut dyn ProgressSink) -> Result<Step> {
+        let run = self.plan.runs[index].clone();
+        let place = self.plan.place(&self.out, run.experiment);
+        still_there(&place)?;
+        let is_finished = self.is_finished(&run);
+        if !is_finished && let Some(needed) = self.missing(&run)? {
+            return Ok(Step::Needs(needed));
+        }
+        let claims = self.claims.clone();
+        let claim = match claims.take(&run.id)? {
+            Taken::Own(claim) => claim,
+            Taken::Other(_) if is_finished => return Ok(Step::Done),
+            Taken::Other(who) => return Ok(Step::Claimed(who)),
+        };
+        debug!(run = %run.label(), id = %run.id, "claimed");
+        let failed = failed_file(&self.out, &run);
+        let stop = self.stop;
+        match claim.hold(stop, || self.make(index, &run, &place, sink)) {
+            Ok(step) => match fs::remove_file(&failed) {
+                Err(error) if error.kind() != ErrorKind::NotFound => {
+                    return Err(cannot("remove", &failed)(error));
+                }
+                _ => Ok(step),
+            },
+            Err(error) => {
+                if still_there(&place).is_ok() {
+                    create_dir(&self.out.join(PLAN_DIR).join(FAILED_DIR))?;
+                    write_text(&failed, &format!("{error:#}\n"))?;
+                }
+                Err(error)
+            }
+        }
+    }
+
+    fn is_finished(&self, run: &PlannedRun) -> bool {
+        self.out.join(self.plan.folder(run)).join(RECORD_FILE).is_file()
+    }
+
+    /// The first run that `run` needs and that is not finished; an error if that one has failed.
+    fn missing(&self, run: &PlannedRun) -> Result<Option<String>> {
+        let mut needed = run.needs.iter().map(|&place| &self.plan.runs[place]);
+        let Some(needed) = needed.find(|run| !self.is_finished(run)) else {
+            return Ok(None);
+        };
+        match fs::read_to_string(failed_file(&self.out, needed)) {
+            Ok(why) if self.claims.living(&needed.id)?.is_none() => Err(anyhow!(
+                "{}: needs {}, which failed: {}",
+                run.label(),
+                needed.label(),
+                why.trim_end()
+            )),
+            _ => Ok(Some(needed.label())),
+        }
+    }
+
+    fn make(
+        &mut self,
+        index: usize,
+        run: &PlannedRun,
+        place: &Path,
+        sink: &mut dyn ProgressSink,
+    ) -> Result<Step> {
+        let folder = place.join(run.folder());
+        let record = folder.join(RECORD_FILE);
+        if record.is_file() {
+            clear(&folder)?;
+            // A kill at the end of a run leaves no last line in the metrics of a single process. A row made of others has
+            // no lines.
+            if !self.continues && !run.is_combined() {
+                let record: RunRecord = read_json(&record)?;
+                let goal = &self.loaded(run)?.ready.prepared.goal;
+                let (label, seconds) = (run.label(), record.train_seconds);
+                sink.event(&Event::RunFinished { label, summary: summary(&record, goal), seconds });
+            }
+            return Ok(Step::Done);
+        }
+        remove_parts(&folder)?;
+        let model = self.model()?;
+        let (backbone, device) = &*model;
+        let loaded = self.loaded(run)?;
+        let needed = self.needed(run)?;
+        let experiment = &self.plan.experiments[run.experiment];
+        if run.is_combined() {
+            let rows = Rows { out: place, task: &loaded.ready, ood: &loaded.ood };
+            rows.combine(run, &needed)?;
+            return Ok(Step::Done);
+        }
+        let shared = Shared {
+            config: &experiment.config,
+            backbone,
+            device,
+            device_name: &self.plan.device,
+            out: place,
+            matches: experiment.matches,
+            stop: self.stop,
+            keep: self.plan.keep,
+        };
+        let request = request(&shared, run, &needed);
+        let position = (index + 1, self.plan.runs.len());
+        let made = run_one(&shared, &loaded, run, request, position, sink)?;
+        Ok(if made.is_some() { Step::Done } else { Step::Stopped })
+    }
+
+    fn model(&mut self) -> Result<Rc<(Backbone, Device)>> {
+        if let Some(model) = &self.model {
+            return Ok(Rc::clone(model));
+        }
+        let plan = &self.plan;
+        let backbone = open_backbone(plan.suite, plan.profile, plan.model.as_deref())?;
+        if backbone.hashes != plan.backbone.weights {
+            bail!(
+                "the weights in `{}` are not those of the plan",
+                backbone.location.folder.display()
+            );
+        }
+        let model = Rc::new((backbone, device::open(&plan.device)?));
+        self.model = Some(Rc::clone(&model));
+        Ok(model)
+    }
+
+    /// The task of `run`, whose files must be those of the plan.
+    fn loaded(&mut self, run: &PlannedRun) -> Result<Rc<Loaded>> {
+        let model = self.model()?;
+        let (plan, backbone) = (&self.plan, &model.0);
+        let experiment = &plan.experiments[run.experiment];
+        let data_dir = plan.data_dir.clone().unwrap_or_else(|| self.out.join(DATA_DIR));
+        self.tasks.get(run.experiment, run.task, || {
+            let loaded = load(run.task, &data_dir, backbone, &experiment.config, plan.profile)?;
+            let found = data_files(std::iter::once(&loaded.ready));
+            let of = |settings| {
+                let mut hashes = hashes(settings, run.task);
+                hashes.sort_unstable();
+                hashes
+            };
+            let found = serde_json::json!({ "data_files": found });
+            if of(&found) != of(&experiment.settings) {
+                let (task, folder) = (run.task.name(), data_dir.display());
+                bail!("the data files of {task} in `{folder}` are not those of the plan");
+            }
+            Ok(loaded)
+        })
+    }
+
+    fn needed(&self, run: &PlannedRun) -> Result<Vec<(PlannedRun, RunRecord)>> {
+        let needed = run.needs.iter().map(|&place| &self.plan.runs[place]);
+        let read = |run: &PlannedRun| {
+            Ok((run.clone(), read_json(&self.out.join(self.plan.folder(run)).join(RECORD_FILE))?))
+        };
+        needed.map(read).collect()
+    }
+}
+
+/// The claims in the output folder `out`.
+pub(super) fn claims(out: &Path, own: WorkerName, dead_after: Duration) -> Claims {
+    Claims { folder: out.join(PLAN_DIR).join(CLAIMS_DIR), own, dead_after }
+}
+
+/// The file that holds why `run` failed.
+pub(super) fn failed_file(out: &Path, run: &PlannedRun) -> PathBuf {
+    out.join(PLAN_DIR).join(FAILED_DIR).join(format!("{}.txt", run.id))
+}
+
+/// The rank that a run is asked for, given the runs that it is matched to.
+///
+/// AdaLoRA takes the average rank of BayesLoRA with its seed; LoRA takes the lower median over all seeds, one uniform rank.
+fn request(
+    shared: &Shared<'_>,
+    run: &PlannedRun,
+    needed: &[(PlannedRun, RunRecord)],
+) -> RankRequest {
+    let mut ranks: Vec<usize> = needed
+        .iter()
+        .filter_map(|(_, record)| {
+            let last = record.checkpoints.last.as_ref()?;
+            let modules = record.rank_budget.n_modules as usize;
+            match MethodName::matched_to(last.total_rank as usize, modules) {
+                RankRequest::Average(rank) => Some(rank),
+                RankRequest::Initial => None,
+            }
+        })
+        .collect();
+    ranks.sort_unstable();
+    match ranks.get(ranks.len().saturating_sub(1) / 2) {
+        Some(&median) => RankRequest::Average(median),
+        // Nothing to match: the customary half of the initial rank.
+        None if run.method.can().budget => {
+            RankRequest::Average((shared.config.initial_rank / 2).max(1))
+        }
+        None => RankRequest::Initial,
+    }
+}
