@@ -31,6 +31,21 @@ adapted_model!(
     }
 );
 
+impl AutoClassifier {
+    /// What the head reads of every input, `[batch, features]`, at the posterior mean: the encoder's pooled first token,
+    /// or the decoder's last hidden state after the final norm.
+    pub fn features(&self, input: &TokenBatch) -> Tensor<2> {
+        let pass = Pass::mean();
+        match self {
+            Self::Deberta(model) => {
+                model.head(model.encoder().first_token(input, &pass), &pass).0
+            }
+            Self::Llama(model) => model.model().model().last_hidden(input, &pass).squeeze_dim(1),
+            Self::LlamaScore(model) => model.model().last_hidden(input, &pass).squeeze_dim(1),
+        }
+    }
+}
+
 impl Model for AutoClassifier {
     type Input = TokenBatch;
     const HOLDS_DRAWS: bool = true;

@@ -5,6 +5,7 @@
 
 mod calibration;
 mod classification;
+mod outliers;
 mod predictions;
 mod selective;
 mod statistics;
@@ -12,6 +13,7 @@ mod uncertainty;
 
 pub use calibration::{Binning, DEFAULT_BINS, ReliabilityBin, ReliabilityDiagram, ece, ece_floor};
 pub use classification::{BinaryCounts, f1_macro};
+pub use outliers::{Aurocs, ClassDistance, conformal_p, free_energy};
 pub use predictions::{NLL_FLOOR, Predictions, ROW_SUM_TOLERANCE, argmax_rows};
 pub use selective::{RiskCoverage, RiskCoveragePoint, error_rate_bound};
 pub use statistics::{auroc, average_ranks, mean, pearson, sample_sd, spearman};

@@ -35,6 +35,27 @@ impl Cholesky {
         Ok(Self { lower, size })
     }
 
+    /// The factorisation with the factor `lower`, `[size, size]`, row-major.
+    ///
+    /// # Errors
+    ///
+    /// Another length, or a pivot that is not positive.
+    pub fn from_lower(name: &'static str, lower: Vec<f64>, size: usize) -> Result<Self, Error> {
+        if lower.len() != size * size {
+            return Err(Error::length(name, lower.len(), size * size));
+        }
+        let positive = |pivot: &f64| *pivot > 0.0 && pivot.is_finite();
+        if !lower.iter().step_by(size + 1).all(positive) {
+            return Err(Error::undefined(name, "has a pivot that is not positive"));
+        }
+        Ok(Self { lower, size })
+    }
+
+    /// Rows of the matrix.
+    pub fn size(&self) -> usize {
+        self.size
+    }
+
     /// The factor, `[size, size]`, row-major, zero above the diagonal.
     pub fn lower(&self) -> &[f64] {
         &self.lower
@@ -53,14 +74,20 @@ impl Cholesky {
             .collect()
     }
 
-    /// The solution of `matrix · x = right`.
-    pub fn solve(&self, right: &[f64]) -> Vec<f64> {
+    /// The solution of `L · x = right`.
+    pub fn lower_solve(&self, right: &[f64]) -> Vec<f64> {
         assert_eq!(right.len(), self.size, "sizes of a solution");
         let mut x = right.to_vec();
         for row in 0..self.size {
             let known: f64 = (0..row).map(|k| self.lower[row * self.size + k] * x[k]).sum();
             x[row] = (x[row] - known) / self.lower[row * self.size + row];
         }
+        x
+    }
+
+    /// The solution of `matrix · x = right`.
+    pub fn solve(&self, right: &[f64]) -> Vec<f64> {
+        let mut x = self.lower_solve(right);
         for row in (0..self.size).rev() {
             let known: f64 =
                 (row + 1..self.size).map(|k| self.lower[k * self.size + row] * x[k]).sum();
