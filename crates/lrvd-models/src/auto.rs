@@ -37,9 +37,7 @@ impl AutoClassifier {
     pub fn features(&self, input: &TokenBatch) -> Tensor<2> {
         let pass = Pass::mean();
         match self {
-            Self::Deberta(model) => {
-                model.head(model.encoder().first_token(input, &pass), &pass).0
-            }
+            Self::Deberta(model) => model.head(model.encoder().first_token(input, &pass), &pass).0,
             Self::Llama(model) => model.model().model().last_hidden(input, &pass).squeeze_dim(1),
             Self::LlamaScore(model) => model.model().last_hidden(input, &pass).squeeze_dim(1),
         }

@@ -209,7 +209,10 @@ impl Aurocs {
             let all = average_ranks(&[inside.as_slice(), outside].concat());
             let (all_in, all_out) = all.split_at(n_in);
             let place = |all: &[f64], own: &[f64], n: usize| -> Vec<f64> {
-                all.iter().zip(average_ranks(own)).map(|(all, own)| (all - own) / n as f64).collect()
+                all.iter()
+                    .zip(average_ranks(own))
+                    .map(|(all, own)| (all - own) / n as f64)
+                    .collect()
             };
             // Rank among all less rank among its own group: rows of the other group that are smaller.
             let below_in = place(all_in, inside, n_out);
@@ -244,7 +247,6 @@ impl Aurocs {
         (self.areas[i] - self.areas[j], variance.max(0.0).sqrt())
     }
 }
-
 
 #[cfg(test)]
 mod tests {
@@ -281,8 +283,7 @@ mod tests {
             let shift = if j == 0 { class(i) as f64 } else { 0.0 };
             ((i * (j + 1) + j) as f64).sin() * [4.0, 1.0, 0.25][j] + shift
         };
-        let features: Vec<f64> =
-            (0..40).flat_map(|i| (0..3).map(move |j| feature(i, j))).collect();
+        let features: Vec<f64> = (0..40).flat_map(|i| (0..3).map(move |j| feature(i, j))).collect();
         let classes: Vec<usize> = (0..40).map(class).collect();
         let fitted = ClassDistance::fit(&features, &classes, 3).unwrap();
         let rows = [0.0, 0.0, 0.0, 3.0, 2.0, -1.0, -1.5, 0.5, 2.5];
