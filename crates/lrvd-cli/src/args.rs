@@ -112,7 +112,7 @@ impl PolicyArguments {
 }
 
 /// Where the texts are in a table.
-#[derive(Clone, Debug, Args)]
+#[derive(Clone, Debug, Default, Args)]
 pub(crate) struct InputColumns {
     /// Column or key of the text or the question [default: as in training].
     #[arg(long, value_name = "NAME")]

@@ -182,18 +182,29 @@ impl SavedClassifier {
         seed: u64,
         first: usize,
     ) -> Result<Vec<Prediction>> {
+        Ok(self.predict_with_logits(inputs, draws, seed, first)?.0)
+    }
+
+    /// As [`predict`](Self::predict), with the logits before a temperature.
+    pub(super) fn predict_with_logits(
+        &self,
+        inputs: &[Input],
+        draws: usize,
+        seed: u64,
+        first: usize,
+    ) -> Result<(Vec<Prediction>, Logits)> {
         let reader = self.info.reader(&self.backbone)?;
         let examples = self.encode(&reader, inputs, first)?;
-        let logits = self.logits(&self.batches(&reader, &examples), draws, seed)?;
+        let raw = self.logits(&self.batches(&reader, &examples), draws, seed)?;
         if self.info.goal.is_regression() {
             let score =
                 |a: ScoreAnswer| Prediction::Score { score: a.score, deviation: a.deviation };
-            return Ok(logits.scores()?.into_iter().map(score).collect());
+            return Ok((raw.scores()?.into_iter().map(score).collect(), raw));
         }
         // What the draws disagree about is theirs, whatever the temperature.
         let information: Vec<Option<f64>> =
-            logits.classes()?.into_iter().map(|answer| answer.mutual_information).collect();
-        let logits = self.calibrated(logits, draws)?;
+            raw.classes()?.into_iter().map(|answer| answer.mutual_information).collect();
+        let logits = self.calibrated(raw.clone(), draws)?;
         let made = |row: usize| logits.made.as_ref().map_or(draws, |made| made[row]);
         let answer = |(row, a): (usize, ClassAnswer)| Prediction::Class {
             probabilities: a.probabilities,
@@ -202,7 +213,7 @@ impl SavedClassifier {
             mutual_information: information[row].filter(|_| made(row) > 0),
             draws: made(row),
         };
-        Ok(logits.classes()?.into_iter().enumerate().map(answer).collect())
+        Ok((logits.classes()?.into_iter().enumerate().map(answer).collect(), raw))
     }
 
     /// How many inputs [`predict`](Self::predict) should get at once, where there are many: enough to find texts of like length
@@ -223,7 +234,7 @@ impl SavedClassifier {
         Ok(self.logits(&self.batches(&reader, &examples), 0, 0)?.values)
     }
 
-    fn batches<'a>(
+    pub(super) fn batches<'a>(
         &'a self,
         reader: &TextReader<'_>,
         examples: &'a [TokenisedExample],
@@ -237,7 +248,7 @@ impl SavedClassifier {
         }
     }
 
-    fn encode(
+    pub(super) fn encode(
         &self,
         reader: &TextReader<'_>,
         inputs: &[Input],

@@ -8,6 +8,7 @@
 //! | `open` | the adapter in a PEFT folder, the output of a run, or a checkpoint; its base model |
 //! | `saved` | a base model with an adapter on it, of either kind |
 //! | `classifier`, `evaluate` | of classes and scores: predictions, metrics, when no answer is given |
+//! | `ood` | how unlike the texts of training an input is |
 //! | `language`, `generate` | of texts: perplexity, accuracy, calibration; new texts |
 
 mod classifier;
@@ -17,6 +18,7 @@ mod files;
 mod generate;
 mod hashes;
 mod language;
+mod ood;
 mod open;
 mod saved;
 
@@ -29,6 +31,7 @@ pub(crate) use files::{CARD_FILE, keep};
 pub use generate::{Continuation, ContinuedToken, Generation, NEW_TOKENS};
 pub use hashes::FileHashes;
 pub use language::{LanguageEvaluation, SavedLanguageModel};
+pub use ood::{Oddness, OodDetector, OodReport, OodRow, OodScore, fit_ood};
 pub use open::{Adapter, OpenOptions, PlaceKind};
 pub(crate) use saved::no_head;
 

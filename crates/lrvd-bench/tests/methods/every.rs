@@ -339,7 +339,7 @@ fn methods_on_all_linear_layers_leave_the_output_head_alone() {
             let is_head = layer.role() != Role::Backbone || path.ends_with("lm_head");
             if is_head { &mut whole } else { &mut all }.push(path.to_owned());
         });
-        assert!(!whole.is_empty() && all.len() > 12, "{backbone:?}: {all:?} {whole:?}");
+        assert!(!whole.is_empty() && all.len() >= 12, "{backbone:?}: {all:?} {whole:?}");
         bench.change(|config| config.target_modules = TargetModules::AllLinear);
         let (mut state, mut tuning) = bench.fresh(method("bayeslora"));
         bench.train(&mut state, &mut *tuning);

@@ -227,7 +227,7 @@ mod tests {
             }
         }
         let text = std::fs::read_to_string(&file).unwrap();
-        let length = "\n# Longest encoded input.\nmax_length = 1024\n";
+        let length = "\n# Longest encoded input. Range: 8 to 65536.\nmax_length = 1024\n";
         assert_eq!(text.contains(length), text.contains("task = \"language\""), "{text}");
     }
 }

@@ -153,15 +153,25 @@ fn labelled(classifier: &SavedClassifier, arguments: &EvalArguments) -> Result<(
             (task.name().to_owned(), classifier.read_task(task, folder)?)
         }
         (_, _, Some(file)) => {
-            let InputColumns { text_column, pair_column, choice_columns } =
-                arguments.columns.clone();
-            let label_column = arguments.label_column.clone();
-            let columns =
-                classifier.columns().with(text_column, pair_column, label_column, choice_columns);
-            (file.display().to_string(), classifier.read_examples(file, &columns)?)
+            let label = arguments.label_column.as_ref();
+            let rows = read_rows(classifier, file, &arguments.columns, label)?;
+            (file.display().to_string(), rows)
         }
         _ => bail!("pass --data, or --task and --data-dir"),
     })
+}
+
+/// The labelled rows of `file`, in the columns that the command line names.
+pub(super) fn read_rows(
+    classifier: &SavedClassifier,
+    file: &Path,
+    columns: &InputColumns,
+    label: Option<&String>,
+) -> Result<Split> {
+    let InputColumns { text_column, pair_column, choice_columns } = columns.clone();
+    let label = label.cloned();
+    let columns = classifier.columns().with(text_column, pair_column, label, choice_columns);
+    classifier.read_examples(file, &columns)
 }
 
 /// Draws of an answer that is given: the mean where the command line names no number, unless it says how draws are made.

@@ -10,6 +10,7 @@ mod export;
 mod generate;
 mod inspect;
 mod language;
+mod ood;
 mod predict;
 #[cfg(feature = "serve")]
 mod serve;
@@ -65,6 +66,9 @@ pub(crate) enum Command {
     /// Let a classifier withhold uncertain answers.
     #[command(subcommand)]
     Abstain(abstain::AbstainCommand),
+    /// Tell texts unlike those of training.
+    #[command(subcommand)]
+    Ood(ood::OodCommand),
     /// Write and check settings files.
     #[command(subcommand)]
     Config(config::ConfigCommand),
@@ -109,6 +113,7 @@ pub(crate) fn run(arguments: Arguments, printer: Printer) -> Outcome {
         #[cfg(feature = "serve")]
         Command::Serve(arguments) => serve::run(*arguments, printer),
         Command::Abstain(command) => abstain::run(command, printer),
+        Command::Ood(command) => ood::run(command, printer),
         Command::Config(command) => config::run(command, printer),
         Command::Data(command) => data::run(command, printer),
         Command::Inspect(arguments) => inspect::run(arguments, printer),

@@ -55,6 +55,19 @@ of `lrvd abstain fit` is for one number of draws: pass the same number to both c
 pub(crate) struct PredictArguments {
     #[command(flatten)]
     pub(crate) adapter: AdapterArguments,
+    #[command(flatten)]
+    pub(crate) input: InputArguments,
+    /// Give no label if the entropy is above this many nats [default: the threshold of `lrvd abstain fit`, if any].
+    #[arg(long, value_name = "NATS", value_parser = args::entropy, allow_negative_numbers = true)]
+    pub(crate) abstain_above: Option<f64>,
+    /// List all labels in a terminal, instead of the five most probable.
+    #[arg(long)]
+    pub(crate) all: bool,
+}
+
+/// Texts to be answered.
+#[derive(Debug, Default, Args)]
+pub(crate) struct InputArguments {
     /// Texts [default: lines of standard input].
     #[arg(value_name = "TEXT")]
     pub(crate) texts: Vec<String>,
@@ -69,12 +82,6 @@ pub(crate) struct PredictArguments {
     /// Read the input as JSONL, whatever its name.
     #[arg(long, conflicts_with = "texts")]
     pub(crate) jsonl: bool,
-    /// Give no label if the entropy is above this many nats [default: the threshold of `lrvd abstain fit`, if any].
-    #[arg(long, value_name = "NATS", value_parser = args::entropy, allow_negative_numbers = true)]
-    pub(crate) abstain_above: Option<f64>,
-    /// List all labels in a terminal, instead of the five most probable.
-    #[arg(long)]
-    pub(crate) all: bool,
 }
 
 /// Labels of an answer in a terminal.
@@ -115,10 +122,6 @@ enum Kind<'a> {
 /// Answers window by window, so that a long input needs little memory.
 pub(super) fn run(arguments: PredictArguments, printer: Printer) -> Outcome {
     let limit = arguments.abstain_above;
-    if !arguments.pair.is_empty() && arguments.pair.len() != arguments.texts.len() {
-        let (pairs, texts) = (arguments.pair.len(), arguments.texts.len());
-        bail!("{pairs} `--pair` for {texts} texts; expected one for each");
-    }
     let classifier = load(&arguments.adapter, printer)?;
     check_limit(&classifier, limit)?;
     let draws = draws(&arguments.adapter, &classifier)?;
@@ -131,7 +134,7 @@ pub(super) fn run(arguments: PredictArguments, printer: Printer) -> Outcome {
     let most_labels = if arguments.all { usize::MAX } else { SHOWN };
     let mut all = Vec::new();
     let mut done = 0;
-    let mut inputs = inputs(arguments, &classifier)?;
+    let mut inputs = inputs_of(arguments.input, &arguments.adapter.dir, &classifier)?;
     let most = classifier.window(draws);
     // The first answers need not wait for a whole window of inputs.
     let mut size = classifier.info.run.batch_size;
@@ -226,10 +229,18 @@ pub(super) fn check_limit(classifier: &SavedClassifier, limit: Option<f64>) -> R
 }
 
 /// What is to be answered, one after the other.
-type Inputs = Box<dyn Iterator<Item = Result<Input>>>;
+pub(super) type Inputs = Box<dyn Iterator<Item = Result<Input>>>;
 
-/// Arguments, the rows of a table, or lines of text.
-fn inputs(arguments: PredictArguments, classifier: &SavedClassifier) -> Result<Inputs> {
+/// Arguments, the rows of a table, or lines of text, for the `classifier` in `dir`.
+pub(super) fn inputs_of(
+    arguments: InputArguments,
+    dir: &Path,
+    classifier: &SavedClassifier,
+) -> Result<Inputs> {
+    if !arguments.pair.is_empty() && arguments.pair.len() != arguments.texts.len() {
+        let (pairs, texts) = (arguments.pair.len(), arguments.texts.len());
+        bail!("{pairs} `--pair` for {texts} texts; expected one for each");
+    }
     let InputColumns { text_column, pair_column, choice_columns } = arguments.columns;
     let is_named = text_column.is_some() || pair_column.is_some() || !choice_columns.is_empty();
     let columns = classifier.columns().with(text_column, pair_column, None, choice_columns);
@@ -255,7 +266,7 @@ fn inputs(arguments: PredictArguments, classifier: &SavedClassifier) -> Result<I
     if classifier.info.has_choices() {
         bail!(
             "`{dir}` answers questions with choices, and a text has none; `lrvd predict {dir} --input FILE` answers them",
-            dir = arguments.adapter.dir.display()
+            dir = dir.display()
         );
     }
     if !arguments.texts.is_empty() {

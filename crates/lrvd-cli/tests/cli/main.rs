@@ -12,6 +12,7 @@ mod hub;
 mod language;
 mod lengths;
 mod log;
+mod ood;
 mod output;
 mod pins;
 mod rejections;

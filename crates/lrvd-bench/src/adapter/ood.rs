@@ -1,0 +1,344 @@
+//! Out-of-distribution scores of a saved classifier: which one tells other texts apart best, and how unlike the texts of
+//! training an input is.
+//!
+//! Every choice and every figure has rows of its own: the reference rows fit the distance, the selection rows choose the
+//! score, the report rows give the area that is reported, and calibrate `p`.
+
+use std::collections::BTreeMap;
+
+use anyhow::{anyhow, bail};
+use burn::tensor::DType;
+use lrvd_burn::files::{HostTensor, TensorFile, write_safetensors};
+use lrvd_burn::train::{Examples as _, evaluation_batches, restore_order};
+use lrvd_core::metrics::{Aurocs, ClassDistance, conformal_p, free_energy};
+use lrvd_core::noise::{NoiseKey, Stream, permutation};
+use serde::{Deserialize, Serialize};
+
+use super::classifier::{Prediction, SavedClassifier};
+use crate::data::{Example, Input, Split};
+use crate::error::Result;
+use crate::io::{parse_json, sha256_file};
+
+/// The detector's file in an adapter folder.
+const FILE: &str = "lrvd_ood.safetensors";
+const HEADER: &str = "lrvd";
+const SCHEMA: u32 = 1;
+const CALIBRATION: &str = "calibration";
+const MEANS: &str = "distance.means";
+const ROOT: &str = "distance.root";
+const WEIGHTS: &str = "adapter_model.safetensors";
+
+/// A number that is larger for inputs unlike the texts of training.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OodScore {
+    /// Entropy of the answer's probabilities, nats.
+    Entropy,
+    /// 1 less the largest probability.
+    MaximumProbability,
+    /// [`free_energy`] of the logits, nats.
+    Energy,
+    /// Mutual information between answer and weights, nats; needs draws.
+    MutualInformation,
+    /// Squared distance of the features to the nearest class mean ([`ClassDistance`]), at the posterior mean.
+    Distance,
+}
+
+impl OodScore {
+    const ALL: [Self; 5] = [
+        Self::Entropy,
+        Self::MaximumProbability,
+        Self::Energy,
+        Self::MutualInformation,
+        Self::Distance,
+    ];
+
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Entropy => "entropy",
+            Self::MaximumProbability => "maximum probability",
+            Self::Energy => "energy",
+            Self::MutualInformation => "mutual information",
+            Self::Distance => "feature distance",
+        }
+    }
+}
+
+/// How well one score tells the rows apart.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OodRow {
+    /// Area under the receiver operating characteristic on the selection rows, by which the score is chosen.
+    pub selection: f64,
+    /// The area on the report rows.
+    pub auroc: f64,
+    pub standard_error: f64,
+    /// The area less that of the entropy on the report rows.
+    pub over_entropy: f64,
+    pub over_entropy_error: f64,
+}
+
+/// What was fitted, and how well it does.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OodReport {
+    pub schema_version: u32,
+    /// SHA-256 of the adapter's weights.
+    pub adapter: String,
+    /// The score with the largest area on the selection rows.
+    pub score: OodScore,
+    pub draws: usize,
+    /// Seed of the draws and of the split into rows.
+    pub seed: u64,
+    pub reference_rows: usize,
+    /// In and out of distribution.
+    pub selection_rows: [usize; 2],
+    pub report_rows: [usize; 2],
+    pub scores: BTreeMap<OodScore, OodRow>,
+}
+
+/// A score with what it needs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct OodDetector {
+    pub report: OodReport,
+    /// The score of the report rows of the distribution.
+    calibration: Vec<f64>,
+    distance: Option<ClassDistance>,
+}
+
+/// How unlike the texts of training an input is.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Oddness {
+    pub score: f64,
+    /// [`conformal_p`]: of inputs of the distribution at most a share `a` has a `p` of at most `a`.
+    pub p: f64,
+}
+
+/// Compares the scores of `draws` draws, which `seed` addresses, on rows of the distribution, `labelled`, and on others, `outside`.
+/// The distance is fitted to `reference`, which may be the training rows, or else to a third of `labelled`.
+pub fn fit_ood(
+    classifier: &SavedClassifier,
+    labelled: &Split,
+    reference: Option<&Split>,
+    outside: &[Input],
+    draws: usize,
+    seed: u64,
+) -> Result<OodDetector> {
+    if classifier.info.goal.is_regression() || classifier.info.has_choices() {
+        bail!(
+            "an out-of-distribution score is for a classifier of texts, and this one has no fixed classes"
+        );
+    }
+    classifier.check_unseen(labelled)?;
+    let ordered = |n: usize| permutation(NoiseKey::new(seed).on_stream(Stream::DATA), n);
+    let mut inside: Vec<&Example> =
+        ordered(labelled.rows()).into_iter().map(|row| &labelled.examples[row]).collect();
+    let reference: Vec<&Example> = match reference {
+        Some(split) => split.examples.iter().collect(),
+        None => inside.split_off(inside.len() - inside.len() / 3),
+    };
+    let selected = [inside.len() / 2, outside.len() / 2];
+    let reported = [inside.len() - selected[0], outside.len() - selected[1]];
+    if reference.is_empty() || selected.iter().any(|rows| *rows < 2) {
+        bail!(
+            "{} rows of the distribution and {} others are too few: expected at least 6 and 4",
+            labelled.rows(),
+            outside.len()
+        );
+    }
+    let inputs = |rows: &[&Example]| rows.iter().map(|row| row.input.clone()).collect::<Vec<_>>();
+    let classes: Vec<usize> = reference.iter().filter_map(|row| row.label.class()).collect();
+    let (features, width) = classifier.features(&inputs(&reference), 0)?;
+    let distance = ClassDistance::fit(&features, &classes, width)?;
+
+    let known: Vec<OodScore> = OodScore::ALL
+        .into_iter()
+        .filter(|score| *score != OodScore::MutualInformation || draws > 0)
+        .collect();
+    let scored =
+        |inputs: &[Input]| classifier.ood_scores(inputs, &known, Some(&distance), draws, seed, 0);
+    let within = scored(&inputs(&inside))?;
+    let others: Vec<Input> =
+        ordered(outside.len()).into_iter().map(|row| outside[row].clone()).collect();
+    let beyond = scored(&others)?;
+    let parts = |scores: &[Vec<f64>], at: usize| -> (Vec<Vec<f64>>, Vec<Vec<f64>>) {
+        scores.iter().map(|values| (values[..at].to_vec(), values[at..].to_vec())).unzip()
+    };
+    let ((inside_selected, inside_reported), (outside_selected, outside_reported)) =
+        (parts(&within, selected[0]), parts(&beyond, selected[1]));
+    let chosen = Aurocs::new(&inside_selected, &outside_selected)?;
+    let report = Aurocs::new(&inside_reported, &outside_reported)?;
+    // The first of equals, so that the entropy stays where nothing is better.
+    let best = (0..known.len())
+        .rev()
+        .max_by(|&a, &b| chosen.areas[a].total_cmp(&chosen.areas[b]))
+        .unwrap_or(0);
+    let row = |(i, score): (usize, &OodScore)| {
+        let (over_entropy, over_entropy_error) = report.difference(i, 0);
+        let row = OodRow {
+            selection: chosen.areas[i],
+            auroc: report.areas[i],
+            standard_error: report.standard_error(i),
+            over_entropy,
+            over_entropy_error,
+        };
+        (*score, row)
+    };
+    Ok(OodDetector {
+        report: OodReport {
+            schema_version: SCHEMA,
+            adapter: sha256_file(&classifier.folder().join(WEIGHTS))?,
+            score: known[best],
+            draws,
+            seed,
+            reference_rows: reference.len(),
+            selection_rows: selected,
+            report_rows: reported,
+            scores: known.iter().enumerate().map(row).collect(),
+        },
+        calibration: inside_reported[best].clone(),
+        distance: (known[best] == OodScore::Distance).then_some(distance),
+    })
+}
+
+impl OodDetector {
+    /// Writes the detector beside the adapter of `classifier`, where [`read`](Self::read) finds it.
+    pub fn write(&self, classifier: &SavedClassifier) -> Result<()> {
+        let file = classifier.folder().join(FILE);
+        let mut tensors = BTreeMap::new();
+        let mut keep = |name: &str, shape: &[usize], values: &[f64]| -> Result<()> {
+            tensors.insert(name.to_owned(), HostTensor::from_f64(shape, values)?);
+            Ok(())
+        };
+        keep(CALIBRATION, &[self.calibration.len()], &self.calibration)?;
+        if let Some(distance) = &self.distance {
+            let width = distance.width();
+            keep(MEANS, &[distance.means().len() / width, width], distance.means())?;
+            keep(ROOT, &[width, width], distance.root())?;
+        }
+        let header = serde_json::to_string(&self.report)?;
+        write_safetensors(file, &tensors, &BTreeMap::from([(HEADER.to_owned(), header)]))?;
+        Ok(())
+    }
+
+    /// The detector that was fitted to the adapter of `classifier`.
+    pub fn read(classifier: &SavedClassifier) -> Result<Self> {
+        let path = classifier.folder().join(FILE);
+        if !path.is_file() {
+            bail!("`{}` is not there: run `lrvd ood fit` first", path.display());
+        }
+        let file = TensorFile::open(&path)?;
+        let header = file.metadata().get(HEADER);
+        let header =
+            header.ok_or_else(|| anyhow!("`{}` has no header `{HEADER}`", path.display()))?;
+        let report: OodReport = parse_json(&path, header)?;
+        let (expected, found) = (SCHEMA, report.schema_version);
+        if found != expected {
+            bail!("`{}`: schema_version is {found}, expected {expected}", path.display());
+        }
+        if report.adapter != sha256_file(&classifier.folder().join(WEIGHTS))? {
+            bail!(
+                "`{}` was fitted to other weights than those in `{WEIGHTS}`: run `lrvd ood fit` again",
+                path.display()
+            );
+        }
+        let values = |name: &str| -> Result<Vec<f64>> { Ok(file.read(name)?.to_f64()?) };
+        let distance = match file.shape(ROOT) {
+            Some(&[width, _]) => {
+                Some(ClassDistance::from_parts(values(MEANS)?, values(ROOT)?, width)?)
+            }
+            _ if report.score == OodScore::Distance => {
+                bail!("`{}` has no `{ROOT}`", path.display())
+            }
+            _ => None,
+        };
+        Ok(Self { calibration: values(CALIBRATION)?, distance, report })
+    }
+
+    /// Scores `inputs`; `first` is the number of inputs before these, for errors.
+    pub fn score(
+        &self,
+        classifier: &SavedClassifier,
+        inputs: &[Input],
+        first: usize,
+    ) -> Result<Vec<Oddness>> {
+        let OodReport { score, draws, seed, .. } = self.report;
+        let distance = self.distance.as_ref();
+        let found = classifier.ood_scores(inputs, &[score], distance, draws, seed, first)?;
+        let odd = |&score: &f64| Oddness { score, p: conformal_p(&self.calibration, score) };
+        Ok(found.concat().iter().map(odd).collect())
+    }
+}
+
+impl SavedClassifier {
+    /// Every one of `scores` of every input, `[scores][inputs]`.
+    fn ood_scores(
+        &self,
+        inputs: &[Input],
+        scores: &[OodScore],
+        distance: Option<&ClassDistance>,
+        draws: usize,
+        seed: u64,
+        first: usize,
+    ) -> Result<Vec<Vec<f64>>> {
+        let mut found = vec![Vec::with_capacity(inputs.len()); scores.len()];
+        let window = self.window(draws);
+        for (number, inputs) in inputs.chunks(window).enumerate() {
+            let first = first + number * window;
+            let is_asked = |one: &OodScore| scores.contains(one);
+            let answers = match OodScore::ALL[..4].iter().any(is_asked) {
+                true => Some(self.predict_with_logits(inputs, draws, seed, first)?),
+                false => None,
+            };
+            for (score, found) in scores.iter().zip(&mut found) {
+                match (score, &answers) {
+                    (OodScore::Distance, _) => {
+                        let (features, _) = self.features(inputs, first)?;
+                        let distance = distance.ok_or_else(|| anyhow!("no distance is fitted"))?;
+                        found.extend(distance.distances(&features)?);
+                    }
+                    (OodScore::Energy, Some((_, logits))) => {
+                        found.extend(free_energy(&logits.values, logits.members(), logits.width)?);
+                    }
+                    (_, Some((answers, _))) => {
+                        found.extend(answers.iter().map(|answer| of_answer(*score, answer)));
+                    }
+                    (_, None) => {}
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    /// What the head reads of every input at the posterior mean, `[inputs, width]`, and the width.
+    fn features(&self, inputs: &[Input], first: usize) -> Result<(Vec<f64>, usize)> {
+        let reader = self.info.reader(&self.backbone)?;
+        let encoded = self.encode(&reader, inputs, first)?;
+        let examples = self.batches(&reader, &encoded);
+        let sizes: Vec<usize> = (0..examples.len()).map(|row| examples.size(row)).collect();
+        let batches = evaluation_batches(&sizes, self.info.run.batch_size)?;
+        let (mut rows, mut width) = (Vec::with_capacity(sizes.len()), 0);
+        for batch in &batches {
+            let features = self.model.features(&examples.input(batch)?);
+            width = features.dims()[1];
+            let data = features.into_data().convert_dtype(DType::F32);
+            let values =
+                data.try_to_vec::<f32>().map_err(|error| anyhow!("features: {error:?}"))?;
+            let values: Vec<f64> = values.iter().map(|value| f64::from(*value)).collect();
+            rows.extend(values.chunks(width).map(<[f64]>::to_vec));
+        }
+        Ok((restore_order(&batches, rows)?.concat(), width))
+    }
+}
+
+/// What the answer says; 0 where it does not apply.
+fn of_answer(score: OodScore, answer: &Prediction) -> f64 {
+    let Prediction::Class { probabilities, class, entropy, mutual_information, .. } = answer else {
+        return 0.0;
+    };
+    match score {
+        OodScore::MaximumProbability => 1.0 - probabilities[*class],
+        OodScore::MutualInformation => mutual_information.unwrap_or(0.0),
+        _ => *entropy,
+    }
+}

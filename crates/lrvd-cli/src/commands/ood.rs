@@ -1,0 +1,240 @@
+//! `lrvd ood`
+
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+
+use anyhow::bail;
+use clap::{Args, Subcommand};
+use lrvd_bench::adapter::{OodDetector, OodReport, OodRow, OodScore, SavedClassifier, fit_ood};
+use lrvd_bench::data::Input;
+use lrvd_bench::{Result, decimals};
+use serde::Serialize;
+use serde_json::json;
+
+use super::eval::{draws, load, read_rows};
+use super::predict::{InputArguments, inputs_of};
+use super::{Outcome, table};
+use crate::args::{self, AdapterArguments, InputColumns};
+use crate::exit::ExitStatus;
+use crate::printer::{Format, Printer};
+
+const FIT: &str = "\
+Examples:
+  lrvd ood fit runs/mine --data held-out.csv --outside other-texts.txt
+  lrvd ood fit runs/mine --data held-out.csv --outside other.csv --reference train.csv
+  lrvd ood fit runs/mine --data held-out.csv --outside other.csv --draws 10      with the mutual information
+
+Compares five scores, each larger for texts unlike those of training: the entropy of the answer, 1 less its largest
+probability, the free energy of the logits (Liu et al. 2020), with `--draws K` the mutual information between answer and
+weights, and the squared Mahalanobis distance of the features to the nearest class mean (Lee et al. 2018), whose means and
+covariance are those of REFERENCE, or of a third of the rows of `--data`.
+
+Half of what is left chooses the score with the largest area under the ROC curve; the other half, which chose nothing, gives
+the areas that are printed, with 95 % intervals (DeLong et al. 1988), and their difference from the entropy's. The rows of
+`--data` must not have been used to train or to select the model. The score is saved beside the adapter for `lrvd ood score`.";
+
+const SCORE: &str = "\
+Examples:
+  lrvd ood score runs/mine \"a fine film\" \"ORA-00942: table or view does not exist\"
+  lrvd ood score runs/mine < lines.txt
+  lrvd ood score runs/mine --input texts.csv --alpha 0.01 > scores.jsonl
+
+`p` is the share of the calibration texts of `lrvd ood fit`, the text itself included, whose score is at least as large: of
+texts like those at most a share ALPHA has a `p` of at most ALPHA (conformal prediction, Vovk et al. 2005). So many texts are
+needed for small values: n calibration texts give a `p` of at least 1/(n + 1).
+
+In a terminal each text is printed behind its `p`. In a file or a pipe each is one JSON object a line:
+
+  text, pair    the input
+  score         larger for texts unlike those of training
+  p             the conformal p-value
+  outside       whether `p` is at most ALPHA";
+
+/// Commands of `lrvd ood`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum OodCommand {
+    /// Choose the score that tells other texts apart best, on held-out rows.
+    #[command(after_help = FIT)]
+    Fit(Box<FitArguments>),
+    /// Score texts: how unlike those of training each one is.
+    #[command(after_help = SCORE)]
+    Score(Box<ScoreArguments>),
+}
+
+/// Options of `lrvd ood fit`.
+#[derive(Debug, Args)]
+pub(crate) struct FitArguments {
+    #[command(flatten)]
+    adapter: AdapterArguments,
+    /// Labelled rows of the distribution: `.tsv`, `.csv`, `.jsonl`, `.json` or `.parquet`.
+    #[arg(long, value_name = "FILE")]
+    data: PathBuf,
+    /// Other texts: a table with the same columns, without labels, or `.txt` with one text a line.
+    #[arg(long, value_name = "FILE")]
+    outside: PathBuf,
+    /// Labelled rows that the distance is fitted to, which may be those of training [default: a third of `--data`].
+    #[arg(long, value_name = "FILE")]
+    reference: Option<PathBuf>,
+    #[command(flatten)]
+    columns: InputColumns,
+    /// Column or key of the label [default: as in training].
+    #[arg(long, value_name = "NAME")]
+    label_column: Option<String>,
+}
+
+/// Options of `lrvd ood score`.
+#[derive(Debug, Args)]
+pub(crate) struct ScoreArguments {
+    #[command(flatten)]
+    adapter: AdapterArguments,
+    #[command(flatten)]
+    input: InputArguments,
+    /// Share of texts like those of training that may count as outside.
+    #[arg(long, value_name = "ALPHA", default_value = "0.05", value_parser = args::share, allow_negative_numbers = true)]
+    alpha: f64,
+}
+
+/// Fits or scores.
+pub(super) fn run(command: OodCommand, printer: Printer) -> Outcome {
+    match command {
+        OodCommand::Fit(arguments) => fit(*arguments, printer),
+        OodCommand::Score(arguments) => score(*arguments, printer),
+    }
+}
+
+/// The classifier, whose draws are all made.
+fn opened(arguments: &AdapterArguments, printer: Printer) -> Result<SavedClassifier> {
+    if let Some(setting) = arguments.policy.policy().asked() {
+        bail!(
+            "`{setting}` spares draws, and scores are compared at the same number of draws: leave it out"
+        );
+    }
+    load(arguments, printer)
+}
+
+fn fit(arguments: FitArguments, printer: Printer) -> Outcome {
+    let classifier = opened(&arguments.adapter, printer)?;
+    let draws = draws(&arguments.adapter, &classifier)?;
+    let seed = arguments.adapter.seed.unwrap_or(classifier.info.run.seed);
+    let label = arguments.label_column.as_ref();
+    let rows = |file: &Path| read_rows(&classifier, file, &arguments.columns, label);
+    let labelled = rows(&arguments.data)?;
+    let reference = arguments.reference.as_deref().map(rows).transpose()?;
+    let input = InputArguments {
+        input: Some(arguments.outside),
+        columns: arguments.columns.clone(),
+        ..InputArguments::default()
+    };
+    let outside: Vec<Input> =
+        inputs_of(input, &arguments.adapter.dir, &classifier)?.collect::<Result<_, _>>()?;
+    let found = fit_ood(&classifier, &labelled, reference.as_ref(), &outside, draws, seed)?;
+    found.write(&classifier)?;
+    printer.report("ood fit", &found.report, shown)?;
+    Ok(ExitStatus::Done)
+}
+
+/// Normal quantile of a 95 % interval.
+const Z: f64 = 1.959_963_984_540_054;
+
+fn shown(report: &OodReport) -> String {
+    let interval = |value: f64, error: f64| {
+        format!(
+            "{} ({} to {})",
+            decimals(value, 4),
+            decimals(value - Z * error, 4),
+            decimals(value + Z * error, 4)
+        )
+    };
+    let row = |(score, row): (&OodScore, &OodRow)| {
+        let over = match row.over_entropy_error {
+            0.0 => "-".to_owned(),
+            error => interval(row.over_entropy, error),
+        };
+        let mark = if *score == report.score { "* " } else { "  " };
+        let area = interval(row.auroc, row.standard_error);
+        vec![format!("{mark}{}", score.name()), decimals(row.selection, 4), area, over]
+    };
+    let header = ["score", "selection AUROC", "AUROC (95 % interval)", "less the entropy's"];
+    let [inside, outside] = report.report_rows;
+    let chosen = report.scores[&report.score];
+    let verdict = match chosen.over_entropy - Z * chosen.over_entropy_error > 0.0 {
+        _ if chosen.over_entropy_error == 0.0 => "no score is better on the selection rows",
+        true => "it is better than the entropy",
+        false => "it is not shown to be better than the entropy",
+    };
+    format!(
+        "{}\nchosen on {} + {} rows: {}. On the {inside} + {outside} report rows {verdict}.",
+        table::table(&header, report.scores.iter().map(row).collect()),
+        report.selection_rows[0],
+        report.selection_rows[1],
+        report.score.name(),
+    )
+}
+
+#[derive(Serialize)]
+struct Scored<'a> {
+    text: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pair: Option<&'a str>,
+    score: f64,
+    p: f64,
+    outside: bool,
+}
+
+fn score(arguments: ScoreArguments, printer: Printer) -> Outcome {
+    let ScoreArguments { adapter, input, alpha } = arguments;
+    let classifier = opened(&adapter, printer)?;
+    let detector = OodDetector::read(&classifier)?;
+    let OodReport { score, draws, seed, .. } = detector.report;
+    for (name, asked, fitted) in [
+        ("--draws", adapter.draws.map(|draws| draws as u64), draws as u64),
+        ("--seed", adapter.seed, seed),
+    ] {
+        if asked.is_some_and(|asked| asked != fitted) {
+            bail!(
+                "the score was fitted with `{name} {fitted}`: leave the option out, or run `lrvd ood fit` with it"
+            );
+        }
+    }
+    let for_reading = std::io::stdout().is_terminal();
+    let mut inputs = inputs_of(input, &adapter.dir, &classifier)?;
+    let (window, mut all, mut done) = (classifier.window(draws), Vec::new(), 0);
+    loop {
+        let texts: Vec<Input> = inputs.by_ref().take(window).collect::<Result<_, _>>()?;
+        if texts.is_empty() {
+            break;
+        }
+        let found = detector.score(&classifier, &texts, done)?;
+        done += texts.len();
+        for (input, found) in texts.iter().zip(found) {
+            let scored = Scored {
+                text: &input.text,
+                pair: input.pair.as_deref(),
+                score: found.score,
+                p: found.p,
+                outside: found.p <= alpha,
+            };
+            let is_open = match printer.format() {
+                Format::Json => {
+                    all.push(serde_json::to_value(&scored)?);
+                    true
+                }
+                Format::Text if for_reading => {
+                    let mark = if scored.outside { "outside" } else { "" };
+                    printer.line(&format!("{:.4}  {mark:7}  {}", scored.p, scored.text))?
+                }
+                Format::Text => printer.document_line("ood score", scored)?,
+            };
+            if !is_open {
+                return Ok(ExitStatus::Done);
+            }
+        }
+    }
+    if printer.format() == Format::Json {
+        printer.document(
+            "ood score",
+            json!({ "score": score, "draws": draws, "alpha": alpha, "texts": all }),
+        )?;
+    }
+    Ok(ExitStatus::Done)
+}
