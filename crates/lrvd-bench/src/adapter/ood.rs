@@ -1,8 +1,8 @@
 //! Out-of-distribution scores of a saved classifier: which one tells other texts apart best, and how unlike the texts of
 //! training an input is.
 //!
-//! Every choice and every figure has rows of its own: the reference rows fit the distance, the selection rows choose the
-//! score, the report rows give the area that is reported, and calibrate `p`.
+//! Separate rows fit, choose and report: the reference rows fit the distance, the selection rows choose the score, the report
+//! rows give the area that is reported, and calibrate `p`.
 
 use std::collections::BTreeMap;
 
@@ -285,11 +285,10 @@ impl SavedClassifier {
         let window = self.window(draws);
         for (number, inputs) in inputs.chunks(window).enumerate() {
             let first = first + number * window;
-            let is_asked = |one: &OodScore| scores.contains(one);
-            let answers = match OodScore::ALL[..4].iter().any(is_asked) {
-                true => Some(self.predict_with_logits(inputs, draws, seed, first)?),
-                false => None,
-            };
+            let is_answered = scores.iter().any(|score| *score != OodScore::Distance);
+            let answers = is_answered
+                .then(|| self.predict_with_logits(inputs, draws, seed, first))
+                .transpose()?;
             for (score, found) in scores.iter().zip(&mut found) {
                 match (score, &answers) {
                     (OodScore::Distance, _) => {

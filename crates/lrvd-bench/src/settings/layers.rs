@@ -191,8 +191,8 @@ impl Layers {
     /// The setting that `path` is in could not be read.
     fn unread(&self, path: &str, reason: &serde_json::Error) -> Error {
         let ends = path.match_indices(['.', '[']).map(|(end, _)| end).chain([path.len()]);
-        let keys = ends.map(|end| &path[..end]);
-        let key = keys.filter(|key| root().at(key).is_some()).last().unwrap_or(path);
+        let mut keys = ends.map(|end| &path[..end]);
+        let key = keys.rfind(|key| root().at(key).is_some()).unwrap_or(path);
         match self.document.pointer(&pointer(key)) {
             Some(Value::String(text)) => unusable(key, text, reason),
             value => unusable(key, value.unwrap_or(&Value::Null), reason),

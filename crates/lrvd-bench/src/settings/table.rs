@@ -345,9 +345,11 @@ mod tests {
         assert!(error.starts_with("setting `inner.share` is 2, "), "{error}");
     }
 
+    type Change = fn(&mut Numbers);
+
     #[test]
     fn ranges_hold_at_their_limits_and_are_said_in_few_words() {
-        let with = |change: fn(&mut Numbers)| {
+        let with = |change: Change| {
             let mut numbers = Numbers::default();
             change(&mut numbers);
             numbers.check("a").map_err(|error| error.to_string())
@@ -355,7 +357,7 @@ mod tests {
         let inside: [fn(&mut Numbers); 4] =
             [|n| n.share = 0.0, |n| n.share = 1.0, |n| n.width = Some(1e300), |n| n.step = 2.0];
         assert!(inside.into_iter().all(|change| with(change).is_ok()));
-        let outside: [(fn(&mut Numbers), &str); 10] = [
+        let outside: [(Change, &str); 10] = [
             (|n| n.share = -1.0, "share` is -1, expected 0 to 1"),
             (
                 |n| n.share = -f64::MIN_POSITIVE,

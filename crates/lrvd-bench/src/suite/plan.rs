@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::arms::{Arms, folder as arm_folder};
-use super::dry_run::Sizes;
+use super::dry_run::{PlannedMemory, Sizes};
 use super::kind::{Profile, Suite};
 use super::options::SuiteOptions;
 use crate::error::Result;
@@ -271,7 +271,7 @@ impl Plan {
         create_dir(&folder.join(CLAIMS_DIR))?;
         write_json(&folder.join(PLAN_FILE), self, JsonLayout::Pretty)?;
         let lines = self.runs.iter().enumerate().map(|(index, run)| {
-            let memory = sizes[run.experiment].memory(run.method).map_or(0.0, |m| m.total());
+            let memory = sizes[run.experiment].memory(run.method).map_or(0.0, PlannedMemory::total);
             let is_trained = !run.is_combined();
             Line {
                 index,

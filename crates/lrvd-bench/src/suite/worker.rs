@@ -153,7 +153,7 @@ impl<'a> Worker<'a> {
         match claim.hold(stop, || self.make(index, &run, &place, sink)) {
             Ok(step) => match fs::remove_file(&failed) {
                 Err(error) if error.kind() != ErrorKind::NotFound => {
-                    return Err(cannot("remove", &failed)(error));
+                    Err(cannot("remove", &failed)(error))
                 }
                 _ => Ok(step),
             },

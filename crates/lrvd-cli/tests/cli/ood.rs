@@ -68,7 +68,7 @@ fn a_score_is_chosen_on_held_out_rows_and_used() {
     let piped = run_with(&["ood", "score", &out], &texts.join("\n")).stdout;
     assert_eq!(lines(&piped), both);
     for (text, answer) in texts.iter().zip(&both) {
-        assert_eq!(lines(&score(&[text]).stdout), [answer.clone()]);
+        assert_eq!(lines(&score(&[text]).stdout), std::slice::from_ref(answer));
         let keys: BTreeSet<&str> = answer.as_object().unwrap().keys().map(String::as_str).collect();
         assert_eq!(keys, ["outside", "p", "schema_version", "score", "text"].into());
         // Six calibration rows, and the text itself.

@@ -275,7 +275,7 @@ fn jobs_are_rendered_as_they_would_be_submitted() {
     jobs("glue", "[cluster]\nengine = \"slurm\"\n", &more).rejected("undefined");
 
     let rejected = |settings: &str, more: &[&str], message: &str| {
-        jobs("glue", settings, more).rejected(message)
+        jobs("glue", settings, more).rejected(message);
     };
     rejected("[cluster]\nengine = \"pbs\"\n", &[], "`pbs`");
     rejected("[cluster]\npartion = \"gpu\"\n", &["--cluster", "slurm"], "`partion`");

@@ -72,7 +72,9 @@ impl ClassDistance {
             }
         }
         for (mean, &count) in sums.chunks_exact_mut(width).zip(&counts) {
-            mean.iter_mut().for_each(|value| *value /= count.max(1) as f64);
+            for value in mean {
+                *value /= count.max(1) as f64;
+            }
         }
         let mut covariance = vec![0.0; width * width];
         let mut centred = vec![0.0; width];
