@@ -89,10 +89,10 @@ fn sweep(program: &Path, folder: &Path) -> Result<()> {
     let lines = fs::read_to_string(many.join("plan/runs.jsonl"))?;
     let runs: Vec<Value> = lines.lines().map(serde_json::from_str).collect::<Result<_, _>>()?;
 
-    let limited = slurm.wait_for(|| checkpointed(&many, &runs[LIMITED]))?;
+    let limited = slurm.wait_for(|| Ok(checkpointed(&many, &runs[LIMITED])))?;
     // It does nothing until Slurm has sent its warning, for which it looks every half a minute.
     signal("STOP", limited)?;
-    let killed = slurm.wait_for(|| checkpointed(&many, &runs[KILLED]))?;
+    let killed = slurm.wait_for(|| Ok(checkpointed(&many, &runs[KILLED])))?;
     signal("KILL", killed)?;
     step("killed a task");
     let task = format!("{array}_{LIMITED}");
@@ -311,7 +311,7 @@ fn signal(name: &str, process_id: u64) -> Result<()> {
 }
 
 /// The process that makes `run`, once there is a checkpoint of it.
-fn checkpointed(out: &Path, run: &Value) -> Result<Option<u64>> {
+fn checkpointed(out: &Path, run: &Value) -> Option<u64> {
     let [id, folder] = ["id", "folder"].map(|key| run[key].as_str().unwrap_or_default());
     let is_after_first = |entry: std::io::Result<fs::DirEntry>| {
         let name = entry.map(|entry| entry.file_name().to_string_lossy().into_owned());
@@ -320,12 +320,12 @@ fn checkpointed(out: &Path, run: &Value) -> Result<Option<u64>> {
     };
     let checkpoints = fs::read_dir(out.join(folder).join("checkpoints"));
     if !checkpoints.is_ok_and(|mut entries| entries.any(is_after_first)) {
-        return Ok(None);
+        return None;
     }
     let claim =
         fs::read_to_string(out.join("plan/claims").join(format!("{id}.0"))).unwrap_or_default();
     let claim: Value = serde_json::from_str(&claim).unwrap_or_default();
-    Ok(claim["process"].as_u64())
+    claim["process"].as_u64()
 }
 
 /// Whether SIGUSR1 (10) waits for the process whose `status` file this is.
