@@ -38,8 +38,10 @@ pub(crate) enum BenchCommand {
     #[command(after_help = RUN_EXAMPLES)]
     Run(RunArguments),
     /// Show what has become of the runs of a plan.
+    #[command(after_help = STATUS_EXAMPLES)]
     Status(StatusArguments),
     /// Write the report of the runs of a plan that are finished.
+    #[command(after_help = COLLECT_EXAMPLES)]
     Collect(CollectArguments),
 }
 
@@ -84,14 +86,24 @@ Examples:
   lrvd bench run --plan runs/grid --index 3        the run with this index, or with this id, in runs/grid/plan/runs.jsonl
   lrvd bench run --plan runs/grid                  in a job array: the run of SLURM_ARRAY_TASK_ID or JOB_COMPLETION_INDEX
   lrvd bench run --plan runs/grid --all            every run that no other worker has; start as many workers as you like
-  lrvd bench status runs/grid
-  lrvd bench collect runs/grid                     tables, report and results.json of what is finished
 
 A finished run is not made again, an interrupted one continues from its checkpoint. Workers share the folder of the plan: a
 run is claimed by a file that one of them can create, and a worker without a sign of life for `--dead-after` loses its claim.
 
 Exit codes: 0, the run is finished; 75, try again: it was stopped after a checkpoint (SIGUSR1, SIGTERM, SIGHUP, Ctrl-C), a
 run that it needs is not finished, or another worker has it; 2, it failed, or the plan cannot be used.";
+
+const STATUS_EXAMPLES: &str = "\
+Examples:
+  lrvd bench status runs/grid                      a line for each run: its state, step, and worker or reason
+  lrvd bench status runs/grid --format json
+  watch lrvd bench status runs/grid --dead-after 600";
+
+const COLLECT_EXAMPLES: &str = "\
+Examples:
+  lrvd bench collect runs/grid                     tables, report.html and results.json of what is finished
+  lrvd bench run --plan runs/grid --all && lrvd bench collect runs/grid
+  lrvd bench collect runs/grid --format json";
 
 /// What a suite keeps of trained models.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
