@@ -40,7 +40,7 @@ const INVARIANTS: &[Invariant] = rules! {
     "core-is-plain", core::plain,
         "lrvd-core depends on error and serialisation macros only, and does no I/O";
     "module-directions", modules::directions,
-        "the top-level modules of a crate use one another in one direction";
+        "modules use one another in one direction: at the top of every crate, in the upper crates everywhere";
     "backends-in-ops", sources::backends,
         "code that is generic over Burn's backends stays in lrvd-burn's operators";
     "operators-have-twins", ops::twins,
