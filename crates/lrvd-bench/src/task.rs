@@ -1,4 +1,4 @@
-//! The tasks: one table of the eight of GLUE and of six sets of multiple-choice questions.
+//! The tasks: one table of the nine of GLUE and of six sets of multiple-choice questions.
 //!
 //! A task is one row of the table: its files, columns, classes, metrics, prompt and published sizes. [`Goal`] is the part
 //! that a user's own data has as well.
@@ -331,6 +331,25 @@ tasks! {
         n_validation: 1_500,
         ..GLUE
     },
+    /// Winograd schemas as inference: does the sentence entail that with the pronoun replaced? Many validation rows contradict
+    /// training rows that have the same text but for a word, so 56 % (the majority class) are hard to exceed.
+    Wnli: TaskRow {
+        name: "wnli",
+        display_name: "WNLI",
+        target: Target::Classes(&["not_entailment", "entailment"]),
+        shape: Shape::Texts {
+            text: INFERENCE[0],
+            pair: INFERENCE[1],
+            label: LABEL,
+            unnamed: None,
+            template: "Premise: {text}\nHypothesis: {pair}\nDoes the premise entail the hypothesis? Answer:",
+            words: &["no", "yes"],
+        },
+        paper_metric: None,
+        n_train: 635,
+        n_validation: 71,
+        ..GLUE
+    },
     /// `WinoGrande`, the train split of 640 rows.
     WgS: TaskRow {
         name: "wg-s",
@@ -489,7 +508,7 @@ const QUESTIONS: TaskRow = TaskRow {
 };
 
 impl Task {
-    /// The eight tasks of GLUE.
+    /// The nine tasks of GLUE.
     pub fn glue() -> impl Iterator<Item = Self> + Clone {
         Self::ALL.iter().copied().filter(|task| !task.is_question())
     }

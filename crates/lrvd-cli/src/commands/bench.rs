@@ -58,7 +58,8 @@ Examples:
   lrvd bench glue --data-dir GLUE --plan runs/grid --config grid.toml --cluster slurm
 
 Presets: `default` (held-out training rows choose the ranks of BayesLoRA), `constant-weight` (the published KL weight),
-`paper-glue` (the paper's text), `author-glue` (the authors' script, quirks included). Tasks: cola, sst2, mrpc, qqp, mnli, qnli, rte, stsb.
+`paper-glue` (the paper's text), `author-glue` (the authors' script, quirks included). Tasks: cola, sst2, mrpc, qqp, mnli,
+qnli, rte, stsb, wnli.
 
 The architecture is read from the model's `config.json`. A Llama answers by one token for each class: `--dry-run` shows
 templates and answers, and for one task `--set wording.template='Review: {text}\\nSentiment:'` and

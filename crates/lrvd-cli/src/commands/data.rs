@@ -77,7 +77,7 @@ pub(crate) struct ExampleArguments {
     pub(crate) answers: Vec<String>,
     #[command(flatten)]
     pub(crate) texts: TextArguments,
-    /// A GLUE task instead of files: cola, sst2, mrpc, qqp, mnli, qnli, rte, stsb.
+    /// A GLUE task instead of files: cola, sst2, mrpc, qqp, mnli, qnli, rte, stsb, wnli.
     #[arg(long, value_name = "NAME", requires = "data_dir", conflicts_with = "train")]
     pub(crate) task: Option<String>,
     /// Folder of the GLUE data.

@@ -7,7 +7,7 @@ use super::{Pins, encoder, hash, llama, read, read_json};
 use crate::support::{done, lines, run};
 
 /// Two rows of every GLUE task, in a layout of the original files or of the public distributions.
-const GLUE: [(&str, &str, &str); 8] = [
+const GLUE: [(&str, &str, &str); 9] = [
     ("cola", "CoLA", "gj04\t1\t\t\"Go,\" he said.\ngj04\t0\t*\tHe \"go.\n"),
     ("sst2", "SST-2", "sentence\tlabel\na fine  tale \t1\ndull \u{2014} and cold\t0\n"),
     (
@@ -40,6 +40,11 @@ const GLUE: [(&str, &str, &str); 8] = [
         "stsb",
         "STS-B",
         "index\tgenre\tsentence1\tsentence2\tscore\n4\tnews\tA man runs.\tA man ran.\t3.800\n5\tnews\tA\tB\t0.000\n",
+    ),
+    (
+        "wnli",
+        "WNLI",
+        "index\tsentence1\tsentence2\tlabel\n0\tHe ran home.\tTim ran home.\t1\n1\tA\tB\t0\n",
     ),
 ];
 
