@@ -29,81 +29,19 @@ use crate::signals::stop_flag;
 #[derive(Debug, Subcommand)]
 pub(crate) enum BenchCommand {
     /// GLUE with LoRA, AdaLoRA and BayesLoRA: accuracy, learnt rank, time, calibration, a report.
-    #[command(after_help = GLUE_EXAMPLES)]
+    #[command(after_help = include_str!("help/bench-glue.txt"))]
     Glue(SuiteArguments),
     /// Six multiple-choice sets with every uncertainty method: accuracy, calibration, parameters.
-    #[command(after_help = REASONING_EXAMPLES)]
+    #[command(after_help = include_str!("help/bench-reasoning.txt"))]
     Reasoning(SuiteArguments),
     /// Make one run of a plan, or all that no other worker has.
-    #[command(after_help = RUN_EXAMPLES)]
+    #[command(after_help = include_str!("help/bench-run.txt"))]
     Run(RunArguments),
     /// Show what has become of the runs of a plan.
-    #[command(after_help = STATUS_EXAMPLES)]
     Status(StatusArguments),
     /// Write the report of the runs of a plan that are finished.
-    #[command(after_help = COLLECT_EXAMPLES)]
     Collect(CollectArguments),
 }
-
-const GLUE_EXAMPLES: &str = "\
-Examples:
-  lrvd bench glue                                  the quick profile on generated tasks
-  lrvd bench glue --data-dir GLUE --tasks sst2,mrpc --seeds 1,2,3
-  lrvd bench glue --tasks sst2 --methods all       all methods of `lrvd bench reasoning`
-  lrvd bench glue --profile paper --data-dir GLUE --model microsoft/deberta-v3-base --device cuda:0
-  lrvd bench glue --model LLAMA-DIR --data-dir GLUE --tasks sst2 --steps 60 --set batch_size=16
-  lrvd bench glue --arms docs/results/arms/beta.toml --data-dir GLUE --out runs/beta
-  lrvd bench glue --resume                         resume after an interruption
-  lrvd bench glue --data-dir GLUE --plan runs/grid     plan the runs for several machines: `lrvd bench run --help`
-  lrvd bench glue --data-dir GLUE --plan runs/grid --config grid.toml --cluster slurm
-
-Presets: `default` (held-out training rows choose the ranks of BayesLoRA), `constant-weight` (the published KL weight),
-`paper-glue` (the paper's text), `author-glue` (the authors' script, quirks included). Tasks: cola, sst2, mrpc, qqp, mnli, qnli, rte, stsb.
-
-The architecture is read from the model's `config.json`. A Llama answers by one token for each class: `--dry-run` shows
-templates and answers, and for one task `--set wording.template='Review: {text}\\nSentiment:'` and
-`--set 'wording.answers=[\"bad\", \"good\"]'` change them. stsb, a regression, has a separate head.
-
-Ctrl-C, SIGTERM and SIGHUP finish the step, write a checkpoint and exit with 75; `--resume` continues, bit for bit
-on the CPU.";
-
-const REASONING_EXAMPLES: &str = "\
-Examples:
-  lrvd bench reasoning                             one method of each kind on generated questions, in minutes
-  lrvd bench reasoning --data-dir REASONING --tasks obqa,arc-e --seeds 1,2,3
-  lrvd bench reasoning --methods lora,lora+ts,bayeslora --draws 1,2,5,10,20
-  lrvd bench reasoning --set prompt=clean --set methods.laplace.prior=validation
-  lrvd bench reasoning --profile paper --dry-run   runs and memory of the 7B reproduction
-
-Presets: `default` (held-out training rows choose the ranks of BayesLoRA), `constant-weight` (the published KL weight),
-`paper-reasoning` (the paper's text), `author-llm` (the authors' script for language models), `blob-compat` (the protocol of the
-published baselines). Sets: wg-s, wg-m, arc-c, arc-e, obqa, boolq. `METHOD+ts` adds temperature scaling to any method.
-
-Ctrl-C, SIGTERM and SIGHUP finish the step, write a checkpoint and exit with 75; `--resume` continues.";
-
-const RUN_EXAMPLES: &str = "\
-Examples:
-  lrvd bench run --plan runs/grid --index 3        the run with this index, or with this id, in runs/grid/plan/runs.jsonl
-  lrvd bench run --plan runs/grid                  in a job array: the run of SLURM_ARRAY_TASK_ID or JOB_COMPLETION_INDEX
-  lrvd bench run --plan runs/grid --all            every run that no other worker has; start as many workers as you like
-
-A finished run is not made again, an interrupted one continues from its checkpoint. Workers share the folder of the plan: a
-run is claimed by a file that one of them can create, and a worker without a sign of life for `--dead-after` loses its claim.
-
-Exit codes: 0, the run is finished; 75, try again: it was stopped after a checkpoint (SIGUSR1, SIGTERM, SIGHUP, Ctrl-C), a
-run that it needs is not finished, or another worker has it; 2, it failed, or the plan cannot be used.";
-
-const STATUS_EXAMPLES: &str = "\
-Examples:
-  lrvd bench status runs/grid                      a line for each run: its state, step, and worker or reason
-  lrvd bench status runs/grid --format json
-  watch lrvd bench status runs/grid --dead-after 600";
-
-const COLLECT_EXAMPLES: &str = "\
-Examples:
-  lrvd bench collect runs/grid                     tables, report.html and results.json of what is finished
-  lrvd bench run --plan runs/grid --all && lrvd bench collect runs/grid
-  lrvd bench collect runs/grid --format json";
 
 /// What a suite keeps of trained models.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

@@ -15,48 +15,11 @@ use crate::args::SettingsArguments;
 use crate::exit::ExitStatus;
 use crate::printer::{Format, Printer};
 
-const INIT_EXAMPLES: &str = "\
-Examples:
-  lrvd config init                                 writes run.toml, for `lrvd train --config run.toml`
-  lrvd config init mine.toml --preset constant-weight
-  lrvd config init words.toml --task language      for a language model
-  lrvd config init --force                         replaces an existing run.toml
-
-The file has the preset's values of common settings, each below a line that explains it. `lrvd config show` prints all
-settings, and `lrvd config schema` lets an editor complete them.";
-
-const SHOW_EXAMPLES: &str = "\
-Examples:
-  lrvd config show > run.toml                      a file to edit, for `lrvd train --config run.toml`
-  lrvd config show --preset author-glue
-  lrvd config show --task language                 for a language model
-  lrvd config show --config run.toml --set steps=2000
-
-Prints all settings as training would use them, with 1000 steps by default.";
-
-const CHECK_EXAMPLES: &str = "\
-Examples:
-  lrvd config check run.toml                       lists changes to the preset, or the errors
-  lrvd config check run.toml --task language       for a file without `task = \"language\"`
-  lrvd config check run.toml --format json
-  lrvd config check runs/mine.toml && lrvd train --config runs/mine.toml ...
-
-No data or model is loaded. An unknown key, a value of the wrong type and a value out of range are errors.";
-
-const SCHEMA_EXAMPLES: &str = "\
-Examples:
-  lrvd config schema > lrvd.schema.json            beside run.toml, which names it in its first line
-  lrvd config schema | jq '.properties | keys'     every setting
-  lrvd config schema | jq .properties.prune
-
-JSON schema, draft 2020-12. Editors that read the line `#:schema ./lrvd.schema.json` of a TOML file (Taplo, Even
-Better TOML) then complete and explain keys and values, and mark errors.";
-
 /// Commands of `lrvd config`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum ConfigCommand {
     /// Write a settings file to start from.
-    #[command(after_help = INIT_EXAMPLES)]
+    #[command(after_help = include_str!("help/config-init.txt"))]
     Init {
         /// The file.
         #[arg(value_name = "FILE.toml", default_value = "run.toml")]
@@ -71,7 +34,7 @@ pub(crate) enum ConfigCommand {
         force: bool,
     },
     /// Print settings as a file for `--config`.
-    #[command(after_help = SHOW_EXAMPLES)]
+    #[command(after_help = include_str!("help/config-show.txt"))]
     Show {
         #[command(flatten)]
         settings: SettingsArguments,
@@ -79,7 +42,7 @@ pub(crate) enum ConfigCommand {
         training: TrainingArgument,
     },
     /// Check a settings file, and list what it changes.
-    #[command(after_help = CHECK_EXAMPLES)]
+    #[command(after_help = include_str!("help/config-check.txt"))]
     Check {
         /// The file.
         #[arg(value_name = "FILE.toml")]
@@ -88,7 +51,7 @@ pub(crate) enum ConfigCommand {
         training: TrainingArgument,
     },
     /// Print the JSON schema of settings files, for editors.
-    #[command(after_help = SCHEMA_EXAMPLES)]
+    #[command(after_help = include_str!("help/config-schema.txt"))]
     Schema,
 }
 

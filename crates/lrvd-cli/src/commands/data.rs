@@ -16,19 +16,6 @@ use crate::args::{self, TextArguments};
 use crate::exit::ExitStatus;
 use crate::printer::Printer;
 
-const EXAMPLES: &str = "\
-Examples:
-  lrvd data check --train reviews.csv              rows, classes, lengths, duplicates
-  lrvd data check --train t.tsv --validation v.tsv --model DIR
-  lrvd data check --train t.jsonl --model LLAMA-DIR --labels bad,good \\
-      --template 'Review: {text}\\nSentiment:' --answers negative,positive
-  lrvd data check --train quiz.jsonl --model DIR   rows with `question`, `choices` and `answer`
-  lrvd data check --task sst2 --data-dir GLUE --model DIR --max-length 64
-  lrvd data check --train chat.jsonl --model LLAMA-DIR   texts for a language model; learnt parts in «»
-
-Takes the data options of `lrvd train`. Reads the data files, and the model's configuration and tokenizer but not its
-weights; writes nothing. With a model, lengths are also in tokens and examples are shown with special tokens.";
-
 /// Examples for training and evaluation.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ExampleArguments {
@@ -89,7 +76,7 @@ pub(crate) struct ExampleArguments {
 #[derive(Debug, Subcommand)]
 pub(crate) enum DataCommand {
     /// Read the data as training would, and describe them.
-    #[command(after_help = EXAMPLES)]
+    #[command(after_help = include_str!("help/data-check.txt"))]
     Check(Box<CheckArguments>),
 }
 

@@ -20,26 +20,6 @@ use crate::args::{AdapterArguments, InputColumns, TextArguments};
 use crate::exit::ExitStatus;
 use crate::printer::{Format, Printer};
 
-pub(super) const EXAMPLES: &str = "\
-Examples:
-  lrvd eval runs/mine --data test.tsv
-  lrvd eval runs/mine --data test.csv --draws 20 --out predictions.jsonl
-  lrvd eval ADAPTER --task sst2 --data-dir GLUE --model microsoft/deberta-v3-base
-
-DIR is the output of `lrvd train`, its adapter folder, or any PEFT adapter of a DeBERTa classifier. The metrics of a language
-model are the negative log-likelihood per token, its exponential (the perplexity), next-token accuracy and calibration;
-`--out` then has each text's number of tokens and their mean `nll`, by number of draws.
-
-The row k = 0 is the posterior mean; the row k = K averages the probabilities of K fixed draws.
-`--out` writes one JSON object a line with the keys of `lrvd predict`; those after `label` are by
-number of draws:
-
-  id                   the row, counted from 0, or the example's id
-  label                the right answer: the number of a class, counted from 0, or a score
-  probs                probabilities in label order, or the one score
-  entropy              of the probabilities, nats
-  mutual_information   between answer and weights, nats; absent without draws";
-
 /// Options of `lrvd eval`.
 #[derive(Debug, Args)]
 pub(crate) struct EvalArguments {

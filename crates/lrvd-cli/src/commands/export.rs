@@ -16,22 +16,6 @@ use crate::args;
 use crate::exit::ExitStatus;
 use crate::printer::{Format, Printer};
 
-pub(super) const EXAMPLES: &str = "\
-Examples:
-  lrvd export --to peft runs/mine --out adapter
-  lrvd export --to peft runs/mine --out adapter-for-server --layout uniform
-  lrvd export --to peft runs/mine --out adapter-r4 --cap-rank 4
-  lrvd export --to peft runs/mine/checkpoints/step-00000400 --out adapter-400
-  lrvd export --to merged runs/mine --out model --verify     a whole model, for transformers
-  lrvd export --to gguf runs/mine --out for-llama-cpp        adapter.gguf, for `llama-cli --lora`; Llama only
-
-`ragged` keeps each module's rank (rank_pattern, alpha_pattern) and the posterior; `uniform` pads all
-modules to one rank, for servers that support only one, without the posterior. Both hold the posterior mean
-exactly, unless `--cap-rank` truncates it, which also drops the posterior. Modules pruned to rank 0 are left out.
-`merged` and `gguf` hold only the posterior mean, in single precision, and need the base model named by the adapter.
-Every export has a README.md: base, method, data hashes, metrics, ranks, and how to load it.
-The exit code is 1 if `--verify` finds a difference; nothing is written then.";
-
 /// Export formats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ExportFormat {

@@ -20,29 +20,6 @@ use crate::args::{self, TextArguments};
 use crate::exit::ExitStatus;
 use crate::printer::{Format, Printer};
 
-pub(super) const EXAMPLES: &str = "\
-Examples:
-  lrvd generate runs/mine \"Question: Why is the sky blue?\"
-  lrvd generate runs/chat \"Why is the sky blue?\" --draws 10 --unsure 0.3
-  lrvd generate runs/mine --input prompts.jsonl --max-tokens 64 > answers.jsonl
-  lrvd generate --model SmolLM2-135M \"Once upon a time\" --temperature 0.8 --top-p 0.95 --seed 3
-
-DIR is the output of `lrvd train` on texts, one of its checkpoints, or any PEFT adapter of a Llama for the task
-`CAUSAL_LM`. Without an adapter, `--model` names a base model and all arguments are prompts.
-
-A prompt is a plain text. With `--chat`, and by default for a model trained on conversations, it is a user's message and is
-formatted by the chat template of the folder. Tables have a column `prompt` or `messages`; otherwise prompts are read from
-standard input, one a line.
-
-With `--draws` the probabilities of K weight draws are averaged at every token; the same draws are used for the whole text.
-The output for one prompt is its text. For several prompts and for a table it is one JSON object a line: prompt, text,
-stopped, and the mean log-probability per token. `--format json` adds for every token:
-
-  text, id             the token
-  probability          averaged over the draws, before temperature and truncation
-  entropy              of the next token, nats
-  mutual_information   between the next token and the weights, nats; null without several draws";
-
 /// Options of `lrvd generate`.
 #[derive(Debug, Args)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]

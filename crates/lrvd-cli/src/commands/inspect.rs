@@ -16,26 +16,6 @@ use super::table::{count, table};
 use crate::exit::ExitStatus;
 use crate::printer::Printer;
 
-pub(super) const EXAMPLES: &str = "\
-Examples:
-  lrvd inspect runs/mine                           ranks and relevance by module
-  lrvd inspect ADAPTER --format json
-  lrvd inspect MODEL                               sizes of a base checkpoint: a folder or a .gguf file
-  lrvd inspect MODEL --check                       reads all tensors and computes logits
-
-  lrvd inspect runs/mine --format json | jq .lora_config > ranks.json
-  python -c 'import json, peft; peft.LoraConfig(**json.load(open(\"ranks.json\")))'
-                                                   the learnt ranks as settings of a plain LoRA
-
-log_alpha is the relevance statistic ln(noise variance / signal) of a rank direction. A direction at or above
-the threshold is noise: a method that prunes removes it at its next prune.
-
-With --check the exit code is 1 if a tensor is missing, unexpected, misshapen or not finite, or if the logits are not
-finite.
-
-JSON: `lora_config` has r, lora_alpha, target_modules, rank_pattern and alpha_pattern. Modules of rank 0 are left out;
-the others keep the scaling of the training (alpha over rank). It is null if all modules have rank 0.";
-
 /// Options of `lrvd inspect`.
 #[derive(Debug, Args)]
 pub(crate) struct InspectArguments {

@@ -23,17 +23,9 @@ use crate::args::GlobalArguments;
 use crate::exit::ExitStatus;
 use crate::printer::Printer;
 
-const EXIT_CODES: &str = "\
-Exit codes: 0, done; 1, a check failed; 2, invalid arguments, settings or files, described on standard error; 75, stopped
-after a checkpoint: the same command with `--resume` continues.
-
-Environment: HF_HOME, HF_HUB_CACHE, HF_TOKEN, HF_ENDPOINT, HF_HUB_OFFLINE and HF_HUB_DOWNLOAD_TIMEOUT for models named by
-repository (the network is used for nothing else); NO_COLOR; RUST_LOG=lrvd=debug logs to standard error what is read,
-adapted, pruned and written, `lrvd=trace` every step.";
-
 /// Fine-tune models with low-rank adapters, optionally with learnt ranks and uncertainty.
 #[derive(Debug, Parser)]
-#[command(name = "lrvd", version, about, after_help = EXIT_CODES, max_term_width = 100)]
+#[command(name = "lrvd", version, about, after_help = include_str!("help/lrvd.txt"), max_term_width = 100)]
 pub(crate) struct Arguments {
     #[command(flatten)]
     pub(crate) global: GlobalArguments,
@@ -45,20 +37,20 @@ pub(crate) struct Arguments {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Fine-tune a classifier, or a language model, on your own data.
-    #[command(after_help = train::EXAMPLES)]
+    #[command(after_help = include_str!("help/train.txt"))]
     Train(Box<train::TrainArguments>),
     /// Evaluate a saved classifier on labelled examples, or a language model on texts.
-    #[command(after_help = eval::EXAMPLES)]
+    #[command(after_help = include_str!("help/eval.txt"))]
     Eval(eval::EvalArguments),
     /// Classify texts, with calibrated probabilities and entropy.
-    #[command(after_help = predict::EXAMPLES)]
+    #[command(after_help = include_str!("help/predict.txt"))]
     Predict(predict::PredictArguments),
     /// Generate text with a language model, with the uncertainty of every token.
-    #[command(after_help = generate::EXAMPLES)]
+    #[command(after_help = include_str!("help/generate.txt"))]
     Generate(Box<generate::GenerateArguments>),
     /// Serve a model over HTTP, with a page to try it.
     #[cfg(feature = "serve")]
-    #[command(after_help = serve::EXAMPLES)]
+    #[command(after_help = include_str!("help/serve.txt"))]
     Serve(Box<serve::ServeArguments>),
     /// Check your data before training.
     #[command(subcommand)]
@@ -73,10 +65,10 @@ pub(crate) enum Command {
     #[command(subcommand)]
     Config(config::ConfigCommand),
     /// Show ranks, relevance and sizes of an adapter or a checkpoint.
-    #[command(after_help = inspect::EXAMPLES)]
+    #[command(after_help = include_str!("help/inspect.txt"))]
     Inspect(inspect::InspectArguments),
     /// Write an adapter for other programs.
-    #[command(after_help = export::EXAMPLES)]
+    #[command(after_help = include_str!("help/export.txt"))]
     Export(export::ExportArguments),
     /// Reproduce a benchmark: train, evaluate and report several methods.
     #[command(subcommand)]
