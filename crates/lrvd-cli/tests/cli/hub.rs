@@ -8,7 +8,7 @@ use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use crate::support::{Output, lrvd, model};
+use crate::support::{Output, Sandbox, ended, model};
 
 const COMMIT: &str = "1f0c3d5e7a9b2c4d6e8f0a1b3c5d7e9f1a2b3c4d";
 /// What stands for weights, and its SHA-256 by coreutils' sha256sum.
@@ -150,42 +150,41 @@ fn hub_with_store(
     (hub, asked, stored)
 }
 
-/// A place for the cache, with a file of rows beside it.
-struct Home(tempfile::TempDir);
+/// A user's home with rows, and beside them the cache.
+struct Home(Sandbox);
 
 impl Home {
     fn new() -> Self {
-        let home = tempfile::tempdir().unwrap();
-        std::fs::write(
-            home.path().join("rows.csv"),
-            format!("text,label\n{}", "a,x\nb,y\n".repeat(20)),
-        )
-        .unwrap();
+        let home = Sandbox::new();
+        home.write("rows.csv", format!("text,label\n{}", "a,x\nb,y\n".repeat(20)));
         Self(home)
     }
 
     /// Checks the rows against the model `owner/name` of a hub.
     fn check(&self, hub: &str, environment: &[(&str, &str)]) -> Output {
-        let rows = self.0.path().join("rows.csv");
-        let mut command = lrvd();
-        command.args(["data", "check", "--model", "owner/name", "--train"]).arg(rows);
+        let mut command = self.0.command("data check --model owner/name --train rows.csv");
         for name in
             ["HF_HUB_OFFLINE", "HF_HUB_CACHE", "http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"]
         {
             command.env_remove(name);
         }
-        command.env("HF_HOME", self.0.path()).env("HF_ENDPOINT", hub).env("HF_TOKEN", "hf_secret");
+        command
+            .env("HF_HOME", self.0.path(""))
+            .env("HF_ENDPOINT", hub)
+            .env("HF_TOKEN", "hf_secret");
         command.env("HF_HUB_DOWNLOAD_TIMEOUT", "20").envs(environment.iter().copied());
-        let output = command.output().unwrap();
-        Output {
-            code: output.status.code().unwrap(),
-            stdout: String::from_utf8(output.stdout).unwrap(),
-            stderr: String::from_utf8(output.stderr).unwrap(),
-        }
+        ended(command, "")
+    }
+
+    /// Expects that the model is had.
+    #[track_caller]
+    fn fetched(&self, hub: &str) {
+        let output = self.check(hub, &[]);
+        assert_eq!(output.code, 0, "{}", output.stderr);
     }
 
     fn repository(&self) -> PathBuf {
-        self.0.path().join("hub/models--owner--name")
+        self.0.path("hub/models--owner--name")
     }
 
     fn weights(&self) -> PathBuf {
@@ -207,8 +206,7 @@ fn with_token(calls: &Calls) -> BTreeSet<bool> {
 fn a_model_is_fetched_into_the_cache_of_pythons_library() {
     let home = Home::new();
     let (hub, asked, stored) = hub_with_store(part);
-    let output = home.check(&format!("{hub}/"), &[]);
-    assert_eq!(output.code, 0, "{}", output.stderr);
+    home.fetched(&format!("{hub}/"));
     // The token goes to the hub alone, and messages do not show a signature of the store.
     assert_eq!(with_token(&asked), [true].into());
     assert_eq!(with_token(&stored), [false].into());
@@ -229,14 +227,13 @@ fn a_model_is_fetched_into_the_cache_of_pythons_library() {
 
     // What is in the cache is not asked for again, and works without a network.
     let count = asked.lock().unwrap().len();
-    assert_eq!(home.check(&hub, &[]).code, 0);
+    home.fetched(&hub);
     assert_eq!(asked.lock().unwrap().len(), count);
     assert_eq!(home.check("http://127.0.0.1:1", &[("HF_HUB_OFFLINE", "1")]).code, 0);
     std::fs::remove_file(home.weights()).unwrap();
-    let output = home.check(&hub, &[("HF_HUB_OFFLINE", "1")]);
-    output.rejected("HF_HUB_OFFLINE is set");
+    home.check(&hub, &[("HF_HUB_OFFLINE", "1")]).rejected("HF_HUB_OFFLINE is set");
     // A link whose blob was removed is made anew.
-    assert_eq!(home.check(&hub, &[]).code, 0);
+    home.fetched(&hub);
     assert_eq!(std::fs::read(snapshot.join(NAME)).unwrap(), WEIGHTS);
 }
 
@@ -255,8 +252,7 @@ fn a_redirect_within_the_hub_is_followed_with_the_token() {
         }
         None => small(call),
     });
-    let output = home.check(&hub, &[]);
-    assert_eq!(output.code, 0, "{}", output.stderr);
+    home.fetched(&hub);
     assert_eq!(with_token(&asked), [true].into());
     assert_eq!(std::fs::read(home.weights()).unwrap(), WEIGHTS);
 }
@@ -274,13 +270,11 @@ fn an_interrupted_download_is_resumed() {
         let (hub, ..) = hub_with_store(|call| {
             answer(call, "200 OK", &[("Content-Length", "7")], &WEIGHTS[..3])
         });
-        let output = home.check(&hub, &[]);
-        output.rejected("stopped after 3");
+        home.check(&hub, &[]).rejected("stopped after 3");
         assert_eq!(std::fs::read(home.unfinished()).unwrap(), &WEIGHTS[..3]);
         assert!(!home.weights().exists());
         let (hub, _, stored) = hub_with_store(store);
-        let output = home.check(&hub, &[]);
-        assert_eq!(output.code, 0, "{}", output.stderr);
+        home.fetched(&hub);
         assert_eq!(stored.lock().unwrap()[0].headers["range"], "bytes=3-");
         assert_eq!(std::fs::read(home.weights()).unwrap(), WEIGHTS);
         assert!(!home.unfinished().exists());
@@ -352,9 +346,10 @@ fn end_in_errors(all: Vec<Bad>, seconds: &str) {
         assert!(text.contains("model `owner/name`") && !text.contains("secret"), "{text}");
         assert!(calls.lock().unwrap().len() < 30, "{said}");
         let cache = home.repository();
-        for file in files(home.0.path()) {
-            let is_rows = file == home.0.path().join("rows.csv");
-            assert!(is_rows || file.starts_with(&cache), "{said}: {}", file.display());
+        let own = ["rows.csv", "train.tsv", "dev.csv"].map(|name| home.0.path(name));
+        for file in files(&home.0.path("")) {
+            let is_ours = own.contains(&file) || file.starts_with(&cache);
+            assert!(is_ours, "{said}: {}", file.display());
         }
         assert!(!home.weights().exists() && !cache.join("refs/main").exists(), "{said}");
     }
@@ -468,8 +463,7 @@ fn answers_that_lead_nowhere_are_errors() {
         ("nowhere", "`nowhere`, which is not an address"),
         (concat!("file:/", "//etc"), "which is not an address"),
     ] {
-        let output = home.check(endpoint, &[]);
-        output.rejected(said);
+        home.check(endpoint, &[]).rejected(said);
     }
     let output = home.check("http://127.0.0.1:1", &[("HF_HUB_DOWNLOAD_TIMEOUT", "soon")]);
     assert!(output.stderr.contains("is `soon`, expected a whole number"), "{}", output.stderr);

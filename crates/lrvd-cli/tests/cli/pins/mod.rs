@@ -277,15 +277,6 @@ fn read_json(path: impl AsRef<Path>) -> Value {
     serde_json::from_str(&read(path)).unwrap()
 }
 
-/// The shipped models.
-fn encoder() -> String {
-    crate::support::model().display().to_string()
-}
-
-fn llama() -> String {
-    crate::support::model().with_file_name("stories260K").display().to_string()
-}
-
 #[test]
 fn a_pin_that_moves_is_seen() {
     assert!(is_near("0.6931 12", "0.6932 13") && is_near("nan", "nan"));

@@ -5,10 +5,11 @@ use serde_json::{Value, json};
 
 use super::{Pins, files::committed, hash};
 use crate::serve::Server;
+use crate::support::Sandbox;
 
 #[test]
 fn answers_over_http() {
-    let mut pins = Pins::new("serve");
+    let (mut pins, dir) = (Pins::new("serve"), Sandbox::new());
     let two = json!({ "inputs": [{ "text": "a fine film" }, { "text": "a grim book" }], "draws": 2, "seed": 9 });
     let long = json!({ "text": "a".repeat(5000) });
     let classify = [
@@ -32,8 +33,8 @@ fn answers_over_http() {
         ("unknown", json!({ "prompt": "a", "stop": "b" })),
     ];
     for (name, adapter, model) in committed() {
-        let limits = ["--model", &model, "--max-draws", "64", "--max-bytes", "4096", "--quiet"];
-        let server = Server::start(&adapter, &limits);
+        let limits = "--max-draws 64 --max-bytes 4096 --quiet";
+        let server = Server::start(&dir, &format!("{adapter} --model {model} {limits}"));
         let (path, elsewhere, bodies): (_, _, &[(&str, Value)]) = match name {
             "language" => ("/v1/generate", "/v1/classify", &generate),
             _ => ("/v1/classify", "/v1/generate", &classify),
