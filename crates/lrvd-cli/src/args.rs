@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use clap::builder::{PossibleValuesParser, RangedI64ValueParser, TypedValueParser};
+use lrvd_bench::adapter::OpenOptions;
 use lrvd_bench::data::NamedColumns;
 use lrvd_bench::run::MAX_SEED;
 use lrvd_bench::settings::MAX_DRAWS;
@@ -59,12 +60,9 @@ pub(crate) struct SettingsArguments {
     pub(crate) set: Vec<String>,
 }
 
-/// Which adapter, on which base model.
+/// The base model of an adapter.
 #[derive(Debug, Args)]
-pub(crate) struct AdapterArguments {
-    /// Output of `lrvd train`, or an adapter folder.
-    #[arg(value_name = "DIR")]
-    pub(crate) dir: PathBuf,
+pub(crate) struct BaseArguments {
     /// Base model [default: the one named by the adapter].
     #[arg(long, value_name = "DIR|GGUF|HUB-ID")]
     pub(crate) model: Option<String>,
@@ -74,6 +72,27 @@ pub(crate) struct AdapterArguments {
     /// Accept changed files: the adapter's, or the base model's configuration or tokenizer.
     #[arg(long)]
     pub(crate) allow_changed: bool,
+}
+
+impl BaseArguments {
+    pub(crate) fn open_options(&self) -> OpenOptions {
+        let Self { model, allow_other_base, allow_changed } = self;
+        OpenOptions {
+            model: model.clone(),
+            allow_other_base: *allow_other_base,
+            allow_changed: *allow_changed,
+        }
+    }
+}
+
+/// Which adapter, on which base model.
+#[derive(Debug, Args)]
+pub(crate) struct AdapterArguments {
+    /// Output of `lrvd train`, or an adapter folder.
+    #[arg(value_name = "DIR")]
+    pub(crate) dir: PathBuf,
+    #[command(flatten)]
+    pub(crate) base: BaseArguments,
     /// Draws of the posterior, or of MC dropout's masks; 0 uses the posterior mean [default: 0; for `eval` the mean
     /// and the number of draws in the training settings]. Draws add the mutual information; ten cost 2 to 11 passes.
     #[arg(long, value_name = "K", value_parser = draws(), allow_negative_numbers = true)]

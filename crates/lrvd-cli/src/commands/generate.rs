@@ -6,7 +6,7 @@ use anyhow::bail;
 use clap::Args;
 use lrvd_bench::Result;
 use lrvd_bench::adapter::{
-    Continuation, ContinuedToken, Generation, NEW_TOKENS, OpenOptions, SavedLanguageModel,
+    Continuation, ContinuedToken, Generation, NEW_TOKENS, SavedLanguageModel,
 };
 use lrvd_bench::data::{Content, LanguageColumns, read_texts, table};
 use lrvd_bench::language::{Message, Role};
@@ -14,28 +14,20 @@ use lrvd_burn::device;
 use serde::Serialize;
 use serde_json::json;
 
-use super::language::load_from;
+use super::eval::load_language_from;
 use super::{Outcome, STDIN};
-use crate::args::{self, TextArguments};
+use crate::args::{self, BaseArguments, TextArguments};
 use crate::exit::ExitStatus;
 use crate::printer::{Format, Printer};
 
 /// Options of `lrvd generate`.
 #[derive(Debug, Args)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
 pub(crate) struct GenerateArguments {
     /// The adapter, then prompts [default: lines of standard input].
     #[arg(value_name = "DIR] [PROMPT")]
     pub(crate) arguments: Vec<String>,
-    /// Base model [default: the one named by the adapter]; may be used without an adapter.
-    #[arg(long, value_name = "DIR|HUB-ID")]
-    pub(crate) model: Option<String>,
-    /// Accept a base model with other weights than the adapter was trained on.
-    #[arg(long)]
-    pub(crate) allow_other_base: bool,
-    /// Accept changed files: the adapter's, or the base model's configuration or tokenizer.
-    #[arg(long)]
-    pub(crate) allow_changed: bool,
+    #[command(flatten)]
+    pub(crate) base: BaseArguments,
     /// A table of prompts: `.jsonl`, `.json`, `.parquet`, `.csv` or `.tsv`.
     #[arg(long, value_name = "FILE")]
     pub(crate) input: Option<PathBuf>,
@@ -162,19 +154,14 @@ pub(super) fn run(mut arguments: GenerateArguments, printer: Printer) -> Outcome
 fn load(arguments: &mut GenerateArguments, printer: Printer) -> Result<SavedLanguageModel> {
     let device = device::open(&arguments.device)?;
     let is_folder = arguments.arguments.first().is_some_and(|first| Path::new(first).is_dir());
-    match &arguments.model {
+    match &arguments.base.model {
         Some(model) if !is_folder => Ok(SavedLanguageModel::base(model, &device)?),
-        model => {
-            let options = OpenOptions {
-                model: model.clone(),
-                allow_other_base: arguments.allow_other_base,
-                allow_changed: arguments.allow_changed,
-            };
-            if arguments.arguments.is_empty() {
-                bail!("name the folder of an adapter, or a base model by `--model`");
-            }
+        _ if arguments.arguments.is_empty() => {
+            bail!("name the folder of an adapter, or a base model by `--model`")
+        }
+        _ => {
             let dir = arguments.arguments.remove(0);
-            load_from(Path::new(&dir), &options, &device, printer)
+            load_language_from(Path::new(&dir), &arguments.base, &device, printer)
         }
     }
 }

@@ -9,7 +9,6 @@ mod eval;
 mod export;
 mod generate;
 mod inspect;
-mod language;
 mod ood;
 mod predict;
 #[cfg(feature = "serve")]

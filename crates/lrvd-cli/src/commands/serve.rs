@@ -10,9 +10,9 @@ use lrvd_bench::adapter::Adapter;
 
 use serde_json::json;
 
-use super::eval::{draws, load};
+use super::Outcome;
+use super::eval::{draws, load, load_language};
 use super::predict::check_limit;
-use super::{Outcome, language};
 use crate::args::{self, AdapterArguments};
 use crate::exit::ExitStatus;
 use crate::printer::{Format, Printer, remark};
@@ -129,7 +129,7 @@ pub(super) fn run(arguments: ServeArguments, printer: Printer) -> Outcome {
         Format::Json => printer.document_line("serve", json!({ "address": address })).map(|_| ()),
     };
     let model = if generates {
-        let model = language::load(own, printer)?;
+        let model = load_language(own, printer)?;
         // As `lrvd generate`, at the mean by default.
         let draws = model.draws(Some(own.draws.unwrap_or(0)))?;
         let seed = own.seed.unwrap_or(model.seed());

@@ -1,6 +1,7 @@
 //! The model that is served: what clients can know of it, and how it is asked.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use lrvd_bench::Result;
 use lrvd_bench::adapter::{
@@ -12,7 +13,6 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::problem::{Code, Problem};
-use super::routes::Limits;
 
 /// Version of answers and of the model's description.
 pub(super) const SCHEMA_VERSION: u32 = 1;
@@ -20,6 +20,27 @@ pub(super) const SCHEMA_VERSION: u32 = 1;
 pub(super) const CLASSIFY: &str = "/v1/classify";
 /// Where language models are asked.
 pub(super) const GENERATE: &str = "/v1/generate";
+
+/// The limits of a server.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    /// Texts that share a pass.
+    pub(crate) batch_size: usize,
+    /// Draws that a request may ask for.
+    pub(crate) max_draws: usize,
+    /// New tokens that a request may ask for.
+    pub(crate) max_tokens: usize,
+    /// Texts of a request.
+    pub(crate) max_texts: usize,
+    /// Bytes of a request.
+    pub(crate) max_bytes: usize,
+    /// Texts that wait.
+    pub(crate) queue: usize,
+    /// From the head of a request to its answer.
+    pub(crate) timeout: Duration,
+    /// Connections that are open at a time.
+    pub(crate) max_connections: usize,
+}
 
 /// One of the texts of a request.
 #[derive(Clone, Debug, PartialEq)]

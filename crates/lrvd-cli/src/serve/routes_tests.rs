@@ -1,6 +1,8 @@
 //! The routes without a model and without a socket.
 #![allow(clippy::unwrap_used)]
 
+use std::time::Duration;
+
 use axum::body::{Body, to_bytes};
 use serde_json::{Value, json};
 use tokio::runtime::{Builder, Runtime};
