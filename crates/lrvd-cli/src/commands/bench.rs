@@ -1,12 +1,13 @@
 //! `lrvd bench glue` and `lrvd bench reasoning`
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, Subcommand};
 use lrvd_bench::Result;
 use lrvd_bench::UnknownName;
 use lrvd_bench::method::MethodName;
@@ -15,7 +16,7 @@ use lrvd_bench::suite::{
     Step, Suite, SuiteOptions, SuiteOutcome, Worker, WorkerName, WorkerOptions, collect,
     planned_runs, run_suite, status, write_plan,
 };
-use serde::Serialize;
+use serde_json::json;
 
 use super::Outcome;
 use super::table::table;
@@ -38,26 +39,27 @@ pub(crate) enum BenchCommand {
     #[command(after_help = include_str!("help/bench-run.txt"))]
     Run(RunArguments),
     /// Show what has become of the runs of a plan.
-    Status(StatusArguments),
+    Status {
+        /// Folder of the plan.
+        #[arg(value_name = "DIR")]
+        out: PathBuf,
+        #[command(flatten)]
+        alive: AliveArguments,
+    },
     /// Write the report of the runs of a plan that are finished.
-    Collect(CollectArguments),
-}
-
-/// What a suite keeps of trained models.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Keep {
-    /// Adapter and posterior of every run whose method can be saved.
-    Adapters,
-    /// Nothing.
-    None,
+    Collect {
+        /// Folder of the plan.
+        #[arg(value_name = "DIR")]
+        out: PathBuf,
+    },
 }
 
 /// Options of the benchmarks.
 #[derive(Debug, Args)]
 pub(crate) struct SuiteArguments {
     /// `quick`: minutes on two cores with a shipped tiny model; `paper`: the full reproduction.
-    #[arg(long, default_value = "quick", value_name = "quick|paper")]
-    pub(crate) profile: String,
+    #[arg(long, default_value = "quick", value_parser = args::one_of(&Profile::ALL, Profile::name))]
+    pub(crate) profile: Profile,
     /// Named settings; see below [default: `default`].
     #[arg(long, value_name = "NAME")]
     pub(crate) preset: Option<String>,
@@ -89,8 +91,8 @@ pub(crate) struct SuiteArguments {
     #[command(flatten)]
     pub(crate) logs: LogArguments,
     /// What to keep of trained models: adapters with their posteriors, for `lrvd predict`, `eval`, `inspect` and `export`.
-    #[arg(long, value_enum, default_value_t = Keep::Adapters, value_name = "WHAT")]
-    pub(crate) keep: Keep,
+    #[arg(long, default_value = "adapters", value_name = "WHAT", value_parser = args::one_of(&[true, false], kept))]
+    pub(crate) keep: bool,
     /// Continue in an output folder with finished or interrupted runs.
     #[arg(long)]
     pub(crate) resume: bool,
@@ -114,8 +116,8 @@ pub(crate) struct SuiteArguments {
     #[arg(long, value_name = "DIR", conflicts_with = "out")]
     pub(crate) plan: Option<PathBuf>,
     /// Submit the planned runs as jobs, with the settings of `[cluster]` in the file of `--config` or `--arms`.
-    #[arg(long, value_name = "slurm|kubernetes", requires = "plan")]
-    pub(crate) cluster: Option<String>,
+    #[arg(long, value_name = "ENGINE", requires = "plan", value_parser = args::one_of(&Engine::ALL, Engine::name))]
+    pub(crate) cluster: Option<Engine>,
     /// Template of the jobs instead of the engine's.
     #[arg(long, value_name = "FILE", requires = "plan")]
     pub(crate) template: Option<PathBuf>,
@@ -148,37 +150,18 @@ pub(crate) struct RunArguments {
 pub(crate) struct AliveArguments {
     /// Seconds without a sign of life after which another worker counts as dead.
     #[arg(long, value_name = "SECONDS", default_value_t = DEAD_AFTER.as_secs(), value_parser = clap::value_parser!(u64).range(1..=86_400))]
-    pub(crate) dead_after: u64,
+    dead_after: u64,
 }
 
-/// Options of `lrvd bench status`.
-#[derive(Debug, Args)]
-pub(crate) struct StatusArguments {
-    /// Folder of the plan.
-    #[arg(value_name = "DIR")]
-    pub(crate) out: PathBuf,
-    #[command(flatten)]
-    pub(crate) alive: AliveArguments,
+impl AliveArguments {
+    fn time(self) -> Duration {
+        Duration::from_secs(self.dead_after)
+    }
 }
 
-/// Options of `lrvd bench collect`.
-#[derive(Debug, Args)]
-pub(crate) struct CollectArguments {
-    /// Folder of the plan.
-    #[arg(value_name = "DIR")]
-    pub(crate) out: PathBuf,
-}
-
-/// What `--plan --dry-run` prints with an engine.
-#[derive(Serialize)]
-struct Jobs {
-    jobs: Vec<Job>,
-}
-
-/// What `lrvd bench status` prints.
-#[derive(Serialize)]
-struct Status {
-    runs: Vec<RunStatus>,
+/// The values of `--keep`: adapters with their posteriors, or nothing.
+fn kept(adapters: bool) -> &'static str {
+    if adapters { "adapters" } else { "none" }
 }
 
 /// Runs or describes a reproduction.
@@ -187,8 +170,8 @@ pub(super) fn run(command: BenchCommand, global: GlobalArguments, printer: Print
         BenchCommand::Glue(arguments) => suite(Suite::Glue, arguments, global, printer),
         BenchCommand::Reasoning(arguments) => suite(Suite::Reasoning, arguments, global, printer),
         BenchCommand::Run(arguments) => work(arguments, global, printer),
-        BenchCommand::Status(arguments) => show_status(&arguments, printer),
-        BenchCommand::Collect(CollectArguments { out }) => {
+        BenchCommand::Status { out, alive } => show_status(&out, alive.time(), printer),
+        BenchCommand::Collect { out } => {
             let outcome = collect(&out)?;
             report(&outcome, &out, printer)?;
             if !outcome.complete {
@@ -214,7 +197,7 @@ fn suite(
     if dry_run && let Some((engine, cluster)) = &cluster {
         let runs = planned_runs(&options, arms.as_ref())?;
         let jobs = cluster.jobs(*engine, suite.name(), &options.out, &runs)?;
-        printer.report("bench jobs", &Jobs { jobs }, |Jobs { jobs }| {
+        printer.report("bench jobs", &BTreeMap::from([("jobs", &jobs)]), |_| {
             let shown = jobs.iter().map(|job| {
                 let file = options.out.join(&job.file);
                 format!("# {} {}\n{}", job.submit.join(" "), file.display(), job.text)
@@ -326,11 +309,7 @@ fn submit(job: &Job, file: &Path, after: Option<&str>) -> Result<String> {
 fn cluster(arguments: &SuiteArguments, arms: Option<&Arms>) -> Result<Option<(Engine, Cluster)>> {
     let file = arguments.config.as_deref().map(Cluster::of_file).transpose()?.flatten();
     let mut cluster = file.or_else(|| arms?.cluster.clone()).unwrap_or_default();
-    let named = |name: &String| {
-        let found = Engine::ALL.into_iter().find(|engine| engine.name() == name);
-        found.ok_or_else(|| UnknownName::new("engine", name, Engine::ALL.map(Engine::name)))
-    };
-    let engine = arguments.cluster.as_ref().map(named).transpose()?.or(cluster.engine);
+    let engine = arguments.cluster.or(cluster.engine);
     cluster.template = arguments.template.clone().or(cluster.template);
     Ok(engine.map(|engine| (engine, cluster)))
 }
@@ -343,7 +322,7 @@ fn work(arguments: RunArguments, global: GlobalArguments, printer: Printer) -> O
     let stop = stop_flag()?;
     let options = WorkerOptions {
         name: worker_name(index.is_some()),
-        dead_after: Duration::from_secs(alive.dead_after),
+        dead_after: alive.time(),
         continues: true,
     };
     let mut worker = Worker::open(&out, options, &stop)?;
@@ -373,42 +352,26 @@ fn work(arguments: RunArguments, global: GlobalArguments, printer: Printer) -> O
     Ok(status)
 }
 
-fn show_status(arguments: &StatusArguments, printer: Printer) -> Outcome {
-    let dead_after = Duration::from_secs(arguments.alive.dead_after);
-    let runs = status(&arguments.out, worker_name(false), dead_after)?;
-    printer.report("bench status", &Status { runs }, |Status { runs }| {
-        let rows = runs.iter().map(|run| {
-            let state = state(run.state).to_owned();
+fn show_status(out: &Path, dead_after: Duration, printer: Printer) -> Outcome {
+    let runs = status(out, worker_name(false), dead_after)?;
+    printer.report("bench status", &BTreeMap::from([("runs", &runs)]), |_| {
+        let mut counts = BTreeMap::new();
+        let mut row = |run: &RunStatus| {
+            *counts.entry(run.state).or_insert(0) += 1;
             let step = format!("{} of {}", run.step, run.steps);
-            vec![run.run.clone(), run.index.to_string(), state, step, run.note.clone()]
-        });
-        let all = [
-            RunState::Finished,
-            RunState::Running,
-            RunState::Interrupted,
-            RunState::Failed,
-            RunState::Waiting,
-            RunState::Ready,
-        ];
-        let counts = all.map(|kind| (kind, runs.iter().filter(|run| run.state == kind).count()));
-        let counts = counts.iter().filter(|(_, count)| *count > 0);
-        let counts: Vec<String> =
-            counts.map(|(kind, count)| format!("{count} {}", state(*kind))).collect();
-        let rows = table(&["run", "index", "state", "steps", "note"], rows.collect());
-        format!("{rows}\n\n{} runs: {}", runs.len(), counts.join(", "))
+            vec![run.run.clone(), run.index.to_string(), state(run.state), step, run.note.clone()]
+        };
+        let rows = runs.iter().map(&mut row).collect();
+        let rows = table(&["run", "index", "state", "steps", "note"], rows);
+        let counts = counts.iter().map(|(kind, count)| format!("{count} {}", state(*kind)));
+        format!("{rows}\n\n{} runs: {}", runs.len(), counts.collect::<Vec<_>>().join(", "))
     })?;
     Ok(ExitStatus::Done)
 }
 
-const fn state(state: RunState) -> &'static str {
-    match state {
-        RunState::Finished => "finished",
-        RunState::Running => "running",
-        RunState::Interrupted => "interrupted",
-        RunState::Failed => "failed",
-        RunState::Waiting => "waiting",
-        RunState::Ready => "ready",
-    }
+/// The name of a state, as in JSON.
+fn state(state: RunState) -> String {
+    json!(state).as_str().unwrap_or_default().to_owned()
 }
 
 /// This process, as its claims name it; `in_array` if it makes the run of a task of a job array.
@@ -429,9 +392,6 @@ fn variable(name: &str) -> Option<String> {
 
 fn options(suite: Suite, arguments: SuiteArguments) -> Result<SuiteOptions> {
     let plans = arguments.plan.is_some();
-    let profile = Profile::from_name(&arguments.profile).ok_or_else(|| {
-        UnknownName::new("profile", &arguments.profile, Profile::ALL.map(Profile::name))
-    })?;
     let named = |name: &String| {
         let known = || suite.presets().iter().map(|preset| preset.name());
         suite.preset(name).ok_or_else(|| UnknownName::new("preset", name, known()))
@@ -453,7 +413,7 @@ fn options(suite: Suite, arguments: SuiteArguments) -> Result<SuiteOptions> {
     let lasting = |path: PathBuf| if plans { std::path::absolute(path) } else { Ok(path) };
     let out = arguments.plan.or(arguments.out);
     let out = lasting(out.unwrap_or_else(|| ["runs", suite.name()].iter().collect()))?;
-    let mut options = SuiteOptions::new(suite, profile, out);
+    let mut options = SuiteOptions::new(suite, arguments.profile, out);
     options.preset = preset.unwrap_or(options.preset);
     options.tasks = tasks;
     options.methods = methods;
@@ -467,7 +427,7 @@ fn options(suite: Suite, arguments: SuiteArguments) -> Result<SuiteOptions> {
     };
     options.data_dir = arguments.data_dir.map(lasting).transpose()?;
     options.resume = arguments.resume;
-    options.keep = arguments.keep == Keep::Adapters;
+    options.keep = arguments.keep;
     options.compare = arguments.compare.map(lasting).transpose()?;
     options.steps = arguments.steps;
     options.config = arguments.config;

@@ -230,7 +230,7 @@ fn jobs_are_rendered_as_they_would_be_submitted() {
         ("partion = \"gpu\"", "--cluster slurm", "`partion`"),
         ("queue = \"x\"", "--cluster slurm", "setting `cluster.queue` has no effect"),
         ("", "--cluster kubernetes", "setting `cluster.image` is missing"),
-        ("", "--cluster slrum", "`slurm`"),
+        ("", "--cluster slrum", "slurm"),
         (elsewhere, "--cluster kubernetes", "is not below `cluster.mount`"),
     ] {
         jobs("glue", &format!("[cluster]\n{cluster}\n"), more).rejected(message);
