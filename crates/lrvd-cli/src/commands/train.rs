@@ -220,36 +220,3 @@ fn options(arguments: TrainArguments, data: &Data) -> Result<TrainOptions> {
         resume: arguments.resume,
     })
 }
-
-#[cfg(test)]
-mod tests {
-    use std::collections::BTreeMap;
-
-    use super::*;
-
-    #[test]
-    fn adapters_and_head_are_counted_apart() {
-        let chosen = CheckpointRecord {
-            step: 300,
-            ranks: BTreeMap::new(),
-            total_rank: 6,
-            average_rank: 0.25,
-            percent_rank: 1.04,
-            metrics: BTreeMap::new(),
-            reliability: BTreeMap::new(),
-            selective: BTreeMap::new(),
-            predict_seconds: BTreeMap::new(),
-            statistics: None,
-            energy: BTreeMap::new(),
-        };
-        let trained = ParameterCounts { adapter: 1234, posterior: 0, head: 182_017, stored: 5 };
-        assert_eq!(
-            sizes(&chosen, Some(576), &trained),
-            "step 300: total rank 6 of 576, 0.25 per module (1 % of the start)\n\
-             trained values: 1 234 in adapters, 182 017 in pooler and head, 183 251 in all"
-        );
-        let trained = ParameterCounts { posterior: 40, head: 0, ..trained };
-        let text = sizes(&chosen, None, &trained);
-        assert!(text.ends_with("1 234 in adapters, 40 in the posterior, 1 274 in all"), "{text}");
-    }
-}

@@ -2,6 +2,7 @@
 
 use std::io::{BufRead as _, BufReader, Write as _};
 
+use lrvd_bench::grouped;
 use serde_json::{Value, json};
 
 use crate::support::{
@@ -13,7 +14,25 @@ use crate::support::{
 fn reload_predicts_the_same(more: &str, draws: usize) -> Sandbox {
     let dir = Sandbox::new();
     let trained = dir.train("out", 6, more).stdout;
-    assert!(trained.contains("accuracy") && trained.contains("total rank"), "{trained}");
+    assert!(trained.contains("accuracy"), "{trained}");
+    let record = dir.json("out/record.json");
+    let counts = &record["trainable_parameters"];
+    let count = |part: &str| counts[part].as_u64().unwrap();
+    let named = [
+        ("adapter", "in adapters"),
+        ("posterior", "in the posterior"),
+        ("head", "in pooler and head"),
+    ];
+    let parts = named.into_iter().filter(|(part, _)| count(part) > 0);
+    let parts: Vec<String> =
+        parts.map(|(part, name)| format!("{} {name}", grouped(count(part), ' '))).collect();
+    let all = grouped(["adapter", "posterior", "head"].map(count).iter().sum(), ' ');
+    let sizes = format!("trained values: {}, {all} in all\n", parts.join(", "));
+    let start = &record["rank_events"][0]["total_rank"];
+    let of = if start.is_null() { String::new() } else { format!(" of {start}") };
+    let last = &record["checkpoints"]["last"]["total_rank"];
+    let ranks = format!("step 6: total rank {last}{of}, ");
+    assert!(trained.contains(&ranks) && trained.ends_with(&sizes), "{ranks}{sizes}: {trained}");
     for file in ["settings.json", "record.json", "labels.json", "adapter/lrvd_classifier.json"] {
         assert!(dir.exists(&format!("out/{file}")), "{file}");
     }
@@ -476,6 +495,17 @@ fn a_base_checkpoint_is_counted() {
     assert_eq!((&report["architecture"], &report["hidden_size"]), (&"llama".into(), &64.into()));
     assert_eq!(report["parameters"]["embed_tokens"], 512 * 64);
     assert!(done("inspect @llama").stdout.starts_with("llama base checkpoint"));
+}
+
+#[test]
+fn modules_without_a_rank_are_summed_up() {
+    let text = done("inspect tests/cli/pins/adapters/encoder").stdout;
+    let paths =
+        [0, 1, 2, 3].map(|i| format!("deberta.encoder.layer.{i}.attention.self.value_proj"));
+    let is_listed = |path| text.lines().any(|line| line.trim_start().starts_with(path));
+    assert_eq!(paths.each_ref().map(is_listed), [true, true, false, false], "{text}");
+    let expected = format!("\n2 of 4 modules have no rank left, `{}` among them\n", paths[2]);
+    assert!(text.contains(&expected) && text.contains("; 1 152 values in adapters, "), "{text}");
 }
 
 #[test]
