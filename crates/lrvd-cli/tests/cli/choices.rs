@@ -194,25 +194,8 @@ fn what_makes_no_question_is_named() {
     bad[2]["choices"] = json!(["2", "x", "y"]);
     bad[2]["answer"] = json!(2);
     write(&dir, "bad.jsonl", &bad);
-    for (more, expected) in [
-        (
-            "--choice-columns answers",
-            "no column `answers`; its columns are `about`, `answer`, `choices`",
-        ),
-        ("--choice-columns question", "column `question`: a string where a list of choices"),
-        ("--choice-columns choices --labels A,B", "cannot be used with"),
-        ("--regression", "questions with choices are answered by letters"),
-        ("--labels A,B,C", "questions with choices are answered by letters"),
-        ("--template {text}:", "`wording.template` is the prompt of a question for a class"),
-        ("--max-length 20", "the prompt takes"),
-        (
-            "--label-column about --text-column question --choice-columns choices",
-            "answer `It was day 0.` is none of the choices `a warm day`, `a dull day`",
-        ),
-        ("--train bad.jsonl", "bad.jsonl`, line 3, column `answer`: answer `2` may mean `A`, `C`"),
-    ] {
-        dir.rejected(&questions(&format!("--model @llama {more}")), expected, "out");
-    }
+    let usual = |more: &str| questions(&format!("--model @llama {more}"));
+    dir.rejects(include_str!("rejected/questions.txt"), usual);
 
     // A classifier of texts has no letters.
     dir.train("out", 1, "--method lora");

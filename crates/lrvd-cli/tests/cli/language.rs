@@ -137,7 +137,8 @@ fn completions_are_learnt_saved_measured_and_generated() {
     assert!(table.contains("perplexity") && table.contains(&format!("{after:.4}")), "{table}");
 
     generates(&dir);
-    rejects(&dir);
+    dir.rejects(include_str!("rejected/language.txt"), str::to_owned);
+    dir.run(&format!("generate out '{}'", "word ".repeat(600))).rejected("texts of up to 512");
     #[cfg(all(unix, feature = "serve"))]
     served::answers_as_generate_does_and_stops_for_nobody(&dir);
     is_merged(&dir);
@@ -190,27 +191,6 @@ fn generates(dir: &Sandbox) {
     assert_eq!(generate("--input texts.csv --max-tokens 20").lines().len(), 10);
     // The base model alone knows nothing of the rule.
     assert_eq!(done("generate --model @llama 'Once upon a' --max-tokens 1").stdout, " time\n");
-}
-
-/// What a language model is not asked for.
-fn rejects(dir: &Sandbox) {
-    let long = format!("generate out '{}'", "word ".repeat(600));
-    for (command, expected) in [
-        ("predict out 'a text'", "which has no classes: `lrvd generate "),
-        ("abstain fit out --data texts.csv", "which has no classes"),
-        ("generate out x --draws 2 --top-p 1.5", "top_p"),
-        ("generate no-such-folder x", "there is no folder `no-such-folder`"),
-        ("generate out x --chat", "states no chat template"),
-        (&long, "texts of up to 512"),
-        ("generate", "name the folder of an adapter, or a base model by `--model`"),
-        ("generate out x --input texts.csv", "pass prompts or `--input`"),
-        ("generate --model @llama x --draws 2", "2 draws need a posterior"),
-        ("eval out --data texts.csv --label-column x", "is measured on texts"),
-        ("eval out --data texts.csv --cascade 0.5", "`--antithetic` are for classifiers only"),
-        ("eval out --data texts.csv --prompt-column body", "no column `body`"),
-    ] {
-        dir.run(command).rejected(expected);
-    }
 }
 
 /// Prompts from standard input are answered as they come; an endless input has a first answer.
@@ -449,50 +429,8 @@ fn texts_that_cannot_be_learnt_are_named_and_nothing_is_written() {
     dir.write("user.jsonl", message("user", "x").repeat(2));
     dir.write("empty.jsonl", message("user", ""));
     dir.write("text.csv", "messages\nhello\n");
-    for (data, more, expected) in [
-        ("texts.jsonl", "--completion-column answer", "no key `answer`"),
-        ("texts.jsonl", "--messages-column talk", "no key `talk`"),
-        ("texts.jsonl", "--prompt-column prompt --labels a,b", "with `--labels`"),
-        (
-            "texts.jsonl",
-            "--method bayeslora+ts",
-            "unknown method `bayeslora+ts`; expected one of `LoRA`",
-        ),
-        ("texts.jsonl", "--method mcd", "unknown method `mcd`"),
-        ("texts.jsonl", "--target-rank 2", "a target rank is for the method `adalora` only"),
-        ("texts.jsonl", "--set prediction.cascade=0.5", "setting `prediction` is set"),
-        ("texts.jsonl", "--set prediction_draws=fresh", "setting `prediction_draws` is fresh"),
-        ("texts.jsonl", "--set wording.template={text}", "setting `wording` is set"),
-        ("texts.jsonl", "--set 'target_modules=[\"nothing\"]'", "nothing"),
-        (
-            "texts.jsonl",
-            "--max-length 8",
-            "train: within 8 tokens none of its 36 rows has a token of a completion",
-        ),
-        ("texts.jsonl", "--model @nano", "needs a language model (Llama), and this is a DeBERTa"),
-        ("chats.jsonl", "", "states no chat template"),
-        ("blank.jsonl", "", "line 2, column `completion`: empty text"),
-        (
-            "role.jsonl",
-            "--model chat",
-            "line 1: `role` should be `system`, `user` or `assistant`, found `narrator`",
-        ),
-        ("user.jsonl", "--model chat --validation-split 0.5", "no message of the role `assistant`"),
-        ("empty.jsonl", "--model chat", "column `messages[0].content`: empty text"),
-        ("text.csv", "--model chat", "column `messages`: a string where a list"),
-        (
-            "chats.jsonl",
-            "--model strict",
-            "line 1: the chat template cannot render the conversation: roles must alternate",
-        ),
-        (
-            "chats.jsonl",
-            "--model forgetful",
-            "the whole text does not start with the text up to message 3",
-        ),
-    ] {
-        dir.rejected(&training(data, "out", 40, more), expected, "out");
-    }
+    let usual = |more: &str| training("texts.jsonl", "out", 40, more);
+    dir.rejects(include_str!("rejected/texts.txt"), usual);
 }
 
 #[test]

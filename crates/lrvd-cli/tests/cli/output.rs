@@ -32,28 +32,11 @@ fn a_folder_of_somebody_elses_is_rejected_untouched() {
 #[test]
 fn a_rejected_start_leaves_nothing_and_the_corrected_one_starts() {
     let dir = Sandbox::new();
-    let out = "new/out";
-    for (more, expected) in [
-        ("--set 'target_modules=[\"nothing\"]'", "nothing"),
-        ("--set base_precision=f16", "single precision"),
-        ("--method mcd --set methods.mcd.dropout=2", "mcd.dropout"),
-        ("--method map --set methods.map.xyz=1", "xyz"),
-        ("--method adalora --target-rank 0", "target"),
-        ("--method adalora --set adalora.initial=0.9", ""),
-        ("--method lrvd-nts --set methods.lrvd-nts.learning_rate=-1", "lrvd-nts"),
-        ("--method lrvd-ard --set methods.lrvd-ard.scales=one", "lrvd-ard"),
-        ("--set lora_alpha=-1", "lora_alpha"),
-        ("--set adapter_dropout=2", "dropout"),
-        ("--set log_variance.initial=99", "initial"),
-        ("--set bucketing={length_bucketed={window=0}}", "window"),
-        ("--model @llama", "task `train`: the answer `bad` is 2 tokens after the prompt"),
-        ("--set last_batch=drop --batch-size 64", "at least 64"),
-    ] {
-        dir.rejected(&training(out, 2, more), expected, "new");
-    }
+    let out = "out/new";
+    dir.rejects(include_str!("rejected/starts.txt"), |more| training("out", 2, more));
     // A suite has written its generated data by then.
     let suite = "bench glue --tasks rte --methods mcd --steps 1 --set methods.mcd.dropout=2";
-    dir.rejected(&format!("{suite} --out {out}"), "mcd.dropout", "new");
+    dir.rejected(&format!("{suite} --out {out}"), "mcd.dropout", "out");
     dir.train(out, 2, "");
 }
 

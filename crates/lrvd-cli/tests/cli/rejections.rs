@@ -16,24 +16,7 @@ fn rejected(dir: &Sandbox, words: &str, expected: &str) {
 fn settings_and_names_that_do_not_exist() {
     let dir = Sandbox::new();
     dir.write("c.toml", "[prune]\nthreshold = 4.0\n");
-    for (more, expected) in [
-        ("--set kl_wait=1", "unknown setting `kl_wait`; expected one of `accumulation`"),
-        ("--set prune.every=often", "setting `prune.every` cannot be `often`"),
-        ("--set prune.every=2", "prune.every"),
-        ("--set draws=[1000000000]", "setting `draws` is 1000000000, expected 1 to 10000"),
-        ("--rank 193", "rank 193 is above 192, the smaller width of layer `"),
-        ("--method bora", "unknown method `bora`; expected one of `LoRA`"),
-        ("--preset best", "unknown preset `best`"),
-        ("--device tpu", "tpu"),
-        ("--target-rank 2", "adalora"),
-        ("--text-column body", "no column `body`; its columns are `text`, `label`"),
-        ("--labels good,evil", "unknown label `bad`, expected one of `good`, `evil`"),
-        ("--config c.toml", "unknown setting `prune.threshold`"),
-        ("--model no/such-model", "HF_HUB_OFFLINE is set"),
-        ("--model nowhere", "model `nowhere`: no such folder"),
-    ] {
-        rejected(&dir, &training("out", 4, more), expected);
-    }
+    dir.rejects(include_str!("rejected/settings.txt"), |more| training("out", 4, more));
     let endless = training("out", 4, "--epochs 1e300").replace("--steps 4 ", "");
     let limit = "`--epochs 1e300` is 8.000e300 steps of 4 rows, the limit is 1e9";
     rejected(&dir, &endless, limit);
@@ -45,6 +28,11 @@ fn settings_and_names_that_do_not_exist() {
     let changes = checked["changes"].as_array().unwrap().iter();
     let keys: Vec<&str> = changes.filter_map(|change| change["key"].as_str()).collect();
     assert_eq!(keys, ["evaluate_every", "gradient_clip", "steps"]);
+}
+
+#[test]
+fn arguments_that_make_no_sense() {
+    Sandbox::new().rejects(include_str!("rejected/arguments.txt"), str::to_owned);
 }
 
 #[test]
@@ -71,18 +59,5 @@ fn arms_that_cannot_run() {
 fn folders_that_hold_nothing() {
     let dir = Sandbox::new();
     std::fs::create_dir(dir.path("empty")).unwrap();
-    for (command, expected) in [
-        ("eval empty --data x.tsv", "holds no adapter; looked for"),
-        ("predict empty text", "holds no adapter"),
-        ("inspect empty", "holds no adapter or checkpoint"),
-        ("eval absent --data x.tsv", "there is no folder `"),
-        ("predict absent text", "there is no folder `"),
-        ("inspect absent", "there is no folder `"),
-        ("inspect absent --check", "there is no folder `"),
-        ("export --to peft empty --out empty", "already exists"),
-        ("export --to peft empty --out out", "holds no adapter"),
-        ("export --to peft absent --out out", "there is no folder `"),
-    ] {
-        rejected(&dir, command, expected);
-    }
+    dir.rejects(include_str!("rejected/folders.txt"), str::to_owned);
 }

@@ -174,6 +174,26 @@ impl Sandbox {
         assert!(!self.exists(out), "{words} left `{out}`");
     }
 
+    /// Runs the cases of a file, each a line and below it, behind four spaces, words of the error on standard error. A case
+    /// leaves an `out` as it was.
+    #[track_caller]
+    pub(crate) fn rejects(&self, cases: &str, command: impl Fn(&str) -> String) {
+        let there = self.exists("out");
+        let mut output = None;
+        for line in cases.lines() {
+            let Some(expected) = line.strip_prefix("    ") else {
+                let Output { code, stdout, stderr } = output.insert(self.run(&command(line)));
+                assert_eq!(
+                    (*code, &**stdout, self.exists("out")),
+                    (2, "", there),
+                    "{line}: {stderr}"
+                );
+                continue;
+            };
+            output.as_ref().unwrap().rejected(expected);
+        }
+    }
+
     /// Runs [`training`].
     #[track_caller]
     pub(crate) fn train(&self, out: &str, steps: usize, more: &str) -> Output {

@@ -85,29 +85,7 @@ fn a_language_model_learns_numbers_by_a_separate_head() {
 
 #[test]
 fn what_cannot_be_asked_in_words_is_named() {
-    let dir = Sandbox::new();
-    for (more, expected) in [
-        (
-            "--answers big,negative",
-            "the answer `negative` is 5 tokens after the prompt (`▁ne`, `g`",
-        ),
-        ("--answers big,big", "the answers `big` and `big` are both the token `▁big` (id 370)"),
-        ("--answers big", "1 words in `wording.answers`, expected 2: one each for `bad`, `good`"),
-        ("--template '{text} {pair}:'", "it has `{pair}` 1 times, expected 0 for single texts"),
-        ("--template {sentence}", "it has `{text}` 0 times"),
-        ("--template '{text}: ' --answers big,it", "ends in white space"),
-        ("--set base_precision=f8", "base_precision"),
-        (
-            &format!("--max-length 8 {ANSWERS} {TEMPLATE}"),
-            "tokens without its texts, but `max_length` is 8",
-        ),
-        (
-            &format!("--model @nano {ANSWERS}"),
-            "`wording.answers` words the prompt of a language model",
-        ),
-    ] {
-        dir.rejected(&worded(2, more), expected, "out");
-    }
+    Sandbox::new().rejects(include_str!("rejected/words.txt"), |more| worded(2, more));
 }
 
 #[test]
