@@ -188,20 +188,22 @@ pub(crate) fn draws() -> RangedI64ValueParser<usize> {
 
 /// A number above 0.
 pub(crate) fn positive(text: &str) -> Result<f64, String> {
-    let number = text.parse().ok().filter(|number: &f64| number.is_finite() && *number > 0.0);
-    number.ok_or_else(|| "expected a number above 0".to_owned())
+    number(text, |number| number.is_finite() && number > 0.0, "a number above 0")
 }
 
 /// An entropy in nats, infinity included.
 pub(crate) fn entropy(text: &str) -> Result<f64, String> {
-    let number = text.parse().ok().filter(|number: &f64| *number >= 0.0);
-    number.ok_or_else(|| "expected an entropy of 0 or more".to_owned())
+    number(text, |number| number >= 0.0, "an entropy of 0 or more")
 }
 
 /// A number between 0 and 1.
 pub(crate) fn share(text: &str) -> Result<f64, String> {
-    let number = positive(text).ok().filter(|number| *number < 1.0);
-    number.ok_or_else(|| "expected a number between 0 and 1".to_owned())
+    number(text, |number| number > 0.0 && number < 1.0, "a number between 0 and 1")
+}
+
+fn number(text: &str, suits: fn(f64) -> bool, expected: &str) -> Result<f64, String> {
+    let number = text.parse().ok().filter(|number| suits(*number));
+    number.ok_or_else(|| format!("expected {expected}"))
 }
 
 /// A count of at least one.

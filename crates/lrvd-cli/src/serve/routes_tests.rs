@@ -48,6 +48,17 @@ async fn post(app: &Arc<App>, body: &str) -> (u16, HeaderMap, Value) {
     (status, headers, serde_json::from_str(&text).unwrap())
 }
 
+/// Expects an error with this status, code and field.
+#[track_caller]
+fn is_rejected(answer: (u16, HeaderMap, String), status: u16, code: &str, field: Option<&str>) {
+    let (found, headers, text) = answer;
+    let error = serde_json::from_str::<Value>(&text).unwrap()["error"].take();
+    let seen = (found, error["code"].as_str().unwrap(), error["field"].as_str());
+    assert_eq!(seen, (status, code, field), "{error}");
+    assert!(!error["message"].as_str().unwrap().is_empty());
+    assert_eq!(headers.contains_key(header::ALLOW), status == 405);
+}
+
 /// Runs `questions` while a worker answers by `answer`.
 fn served<F: Future<Output = ()>>(
     app: &Arc<App>,
@@ -136,44 +147,28 @@ fn every_error_is_json_with_a_code() {
     let app = app(card(), LONG);
     answered(&app, |app| async move {
         let long = format!(r#"{{"text": "{}"}}"#, "a".repeat(200));
-        let json_type = Some("application/json");
-        for (method, path, kind, body, status, code, field) in [
-            ("GET", "/nowhere", None, "", 404, "not_found", None),
-            ("GET", CLASSIFY, None, "", 405, "method_not_allowed", None),
-            ("POST", GENERATE, json_type, r#"{"prompt": "a"}"#, 404, "other_kind", None),
-            ("GET", GENERATE, None, "", 404, "other_kind", None),
-            ("POST", "/metrics", None, "", 405, "method_not_allowed", None),
-            ("POST", CLASSIFY, None, "{}", 415, "unsupported_media_type", None),
-            ("POST", CLASSIFY, Some("text/plain"), "{}", 415, "unsupported_media_type", None),
-            ("POST", CLASSIFY, json_type, &long, 413, "body_too_large", None),
-            ("POST", CLASSIFY, json_type, "{", 400, "malformed_json", None),
-            ("POST", CLASSIFY, json_type, "{}", 400, "no_text", Some("text")),
-            (
-                "POST",
-                CLASSIFY,
-                json_type,
-                r#"{"text": "odd"}"#,
-                422,
-                "unreadable_text",
-                Some("text"),
-            ),
-            (
-                "POST",
-                CLASSIFY,
-                json_type,
-                r#"{"inputs": [{"text": "a"}, {"text": "odd"}]}"#,
-                422,
-                "unreadable_text",
-                Some("inputs[1].text"),
-            ),
-            ("POST", CLASSIFY, json_type, r#"{"text": "broken"}"#, 500, "internal", None),
+        let two = r#"{"inputs": [{"text": "a"}, {"text": "odd"}]}"#;
+        for (path, body, status, code, field) in [
+            ("/metrics", "{}", 405, "method_not_allowed", None),
+            (GENERATE, r#"{"prompt": "a"}"#, 404, "other_kind", None),
+            (CLASSIFY, &long, 413, "body_too_large", None),
+            (CLASSIFY, "{", 400, "malformed_json", None),
+            (CLASSIFY, "{}", 400, "no_text", Some("text")),
+            (CLASSIFY, r#"{"text": "odd"}"#, 422, "unreadable_text", Some("text")),
+            (CLASSIFY, two, 422, "unreadable_text", Some("inputs[1].text")),
+            (CLASSIFY, r#"{"text": "broken"}"#, 500, "internal", None),
         ] {
-            let (found, headers, text) = ask(&app, method, path, kind, body).await;
-            let error = serde_json::from_str::<Value>(&text).unwrap()["error"].take();
-            let seen = (found, error["code"].as_str().unwrap(), error["field"].as_str());
-            assert_eq!(seen, (status, code, field), "{method} {path} {body}: {error}");
-            assert!(!error["message"].as_str().unwrap().is_empty());
-            assert_eq!(headers.contains_key(header::ALLOW), status == 405);
+            let answer = ask(&app, "POST", path, Some("application/json"), body).await;
+            is_rejected(answer, status, code, field);
+        }
+        for (method, path, kind, status, code) in [
+            ("GET", "/nowhere", None, 404, "not_found"),
+            ("GET", CLASSIFY, None, 405, "method_not_allowed"),
+            ("GET", GENERATE, None, 404, "other_kind"),
+            ("POST", CLASSIFY, None, 415, "unsupported_media_type"),
+            ("POST", CLASSIFY, Some("text/plain"), 415, "unsupported_media_type"),
+        ] {
+            is_rejected(ask(&app, method, path, kind, "{}").await, status, code, None);
         }
         let typed = Some("Application/JSON; charset=utf-8");
         let (status, ..) = ask(&app, "POST", CLASSIFY, typed, r#"{"text": "a"}"#).await;
@@ -308,10 +303,8 @@ fn a_language_model_answers_one_prompt_and_is_no_classifier() {
             (GENERATE, &long, 413, "body_too_large", None),
             (CLASSIFY, r#"{"text": "a"}"#, 404, "other_kind", None),
         ] {
-            let (found, _, text) = ask(&app, "POST", path, Some("application/json"), body).await;
-            let error = serde_json::from_str::<Value>(&text).unwrap()["error"].take();
-            let seen = (found, error["code"].as_str().unwrap(), error["field"].as_str());
-            assert_eq!(seen, (status, code, field), "{path} {body}: {error}");
+            let answer = ask(&app, "POST", path, Some("application/json"), body).await;
+            is_rejected(answer, status, code, field);
         }
         let (_, _, page) = ask(&app, "GET", "/metrics", None, "").await;
         assert!(page.contains("lrvd_tokens_total 2\n") && page.contains("lrvd_texts_total 1\n"));
