@@ -104,7 +104,7 @@ fn token_ids_prompts_and_classes() {
         pins.json(&format!("questions.{name}"), &report);
     }
     // The rows that are drawn to be validated on.
-    let rows = (0..24).map(|i| format!("text {i}\t{}\n", i % 2)).collect::<String>();
+    let rows = (0..24).map(|i| format!("text {i}\t{}\n", i % 2)).collect::<Vec<_>>().concat();
     let (file, out) = (pins.write("rows.tsv", &format!("text\tlabel\n{rows}")), pins.path("rows"));
     done(&format!(
         "train --model @llama --train {file} --validation-split 0.3 --seed 3 --out {out} --answers big,happy \
