@@ -162,35 +162,3 @@ fn plain(value: &Value) -> String {
         other => other.to_string(),
     }
 }
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-    use super::*;
-
-    #[test]
-    fn a_file_to_start_from_changes_nothing() {
-        let dir = tempfile::tempdir().unwrap();
-        let file = dir.path().join("run.toml");
-        for training in Training::ALL {
-            for preset in ["default", "constant-weight", "paper-glue", "author-glue"] {
-                let preset = preset_named(preset).unwrap();
-                let text = template(training, preset).unwrap();
-                assert!(text.starts_with("#:schema ./lrvd.schema.json\n"), "{text}");
-                write(&file, &text, true).unwrap();
-                let read = Layers::new(None, None, Some(&file)).unwrap();
-                assert_eq!(read.training(), training);
-                let read = read.finish().unwrap();
-                let usual = preset_of(&read, training).unwrap();
-                assert_eq!(read.changes(&usual).unwrap(), [], "{text}");
-                let own = Layers::new(Some(training), Some(preset), None).unwrap();
-                let [read, own] = [read, own.finish().unwrap()]
-                    .map(|config| config.to_toml(training, &usual).unwrap());
-                assert_eq!(read, own);
-            }
-        }
-        let text = std::fs::read_to_string(&file).unwrap();
-        let length = "\n# Longest encoded input. Range: 8 to 65536.\nmax_length = 1024\n";
-        assert_eq!(text.contains(length), text.contains("task = \"language\""), "{text}");
-    }
-}

@@ -175,44 +175,6 @@ fn a_glue_suite_matches_ranks_and_averages_scores() {
 }
 
 #[test]
-fn every_way_to_draw_and_to_prompt_can_be_asked_for() {
-    let dir = Sandbox::new();
-    let noisy = "--set log_variance.initial=-2 --set log_variance.learning_rate_factor=20 \
-                 --set kl_weight=1e-4 --set prune.end=0";
-    let nll = |setting: &str| -> f64 {
-        let out = format!("out-{setting}");
-        let more =
-            if setting.is_empty() { noisy.to_owned() } else { format!("{noisy} --set {setting}") };
-        dir.done(&suite("reasoning", "wg-s", "bayeslora", &out, &more));
-        let record = &records(&dir, &out)["BayesLoRA"];
-        record["checkpoints"]["last"]["metrics"]["3"]["nll"].as_f64().unwrap()
-    };
-    let weights = nll("");
-    let fresh = nll("prediction_draws=fresh");
-    let activation = nll("prediction_draws=activation");
-    assert!(weights != fresh && fresh != activation && activation != weights);
-    // A policy of draws acts: nothing, everything or something is answered at the mean.
-    assert_ne!(nll("prediction.cascade=0"), weights);
-    assert_eq!(nll("prediction.tolerance=0.5"), weights);
-    assert_eq!(nll("prediction.cascade=1"), weights);
-    assert_ne!(nll("prediction.antithetic=true"), weights);
-    assert!((weights - nll("prompt=clean")).abs() > 1e-6);
-    // A narrow base changes the answers a little.
-    let narrow = nll("base_precision=bf16");
-    assert!(narrow != weights && (narrow - weights).abs() < 0.1, "{narrow} {weights}");
-}
-
-#[test]
-fn a_model_whose_every_rank_is_pruned_is_the_base_model() {
-    let dir = Sandbox::new();
-    let more = "--set log_variance.initial=2 --set prune.start=0";
-    dir.done(&suite("reasoning", "wg-s", "bayeslora", "out", more));
-    let last = &records(&dir, "out")["BayesLoRA"]["checkpoints"]["last"];
-    assert_eq!((&last["total_rank"], last["percent_rank"].as_f64()), (&json!(0), Some(0.0)));
-    assert_eq!(last["metrics"]["0"]["nll"], last["metrics"]["3"]["nll"]);
-}
-
-#[test]
 fn a_dry_run_trains_nothing_and_needs_no_model() {
     let dir = Sandbox::new();
     for (suite, parameters, steps) in

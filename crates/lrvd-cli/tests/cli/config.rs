@@ -20,6 +20,17 @@ fn a_file_that_is_there_stays() {
 }
 
 #[test]
+fn a_file_to_start_from_changes_nothing() {
+    let dir = Sandbox::new();
+    for options in ["", "--preset author-glue", "--task language"] {
+        dir.done(&format!("config init --force run.toml {options}"));
+        let checked = dir.done("config check run.toml --format json").json();
+        assert_eq!(checked["changes"].as_array().map(Vec::len), Some(0), "{checked}");
+    }
+    assert!(dir.text("run.toml").contains("\nmax_length = 1024\n"));
+}
+
+#[test]
 fn a_file_of_another_task_is_rejected() {
     let dir = Sandbox::new();
     dir.done("config init run.toml --task language");

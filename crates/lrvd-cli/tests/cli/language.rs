@@ -215,14 +215,6 @@ fn prompts_are_answered_while_the_input_is_open() {
     assert!(answers.next().is_none() && child.wait().unwrap().success());
 }
 
-#[cfg(unix)]
-#[test]
-fn a_signal_in_the_last_evaluation_ends_it() {
-    let dir = texts();
-    let more = "--validation texts.csv --preset constant-weight --set draws=[4000]";
-    crate::resume::stops_in_the_evaluation(&dir, &training("texts.jsonl", "out", 4, more));
-}
-
 /// `lrvd serve`.
 #[cfg(all(unix, feature = "serve"))]
 mod served {

@@ -52,13 +52,13 @@ fn assert_same_files(dir: &Sandbox, files: &[&str]) {
 }
 
 /// An uninterrupted run, and one that is interrupted before and after its first prune.
-fn both(method: &str, files: &[&str]) -> Sandbox {
+#[test]
+fn bayes_lora_resumes_bit_for_bit_across_a_prune() {
     let dir = Sandbox::new();
-    let settings = format!(
-        "--method {method} --set prune.log_alpha_threshold=1.8 --set prune.every=0.3334 --set evaluate_every=4"
-    );
-    dir.train("whole", STEPS, &settings);
-    let command = training("parts", STEPS, &settings);
+    let settings =
+        "--set prune.log_alpha_threshold=1.8 --set prune.every=0.3334 --set evaluate_every=4";
+    dir.train("whole", STEPS, settings);
+    let command = training("parts", STEPS, settings);
     interrupt(&dir, &command, 4, &["-TERM", "-TERM"]);
     dir.run(&command).rejected("--resume");
     let resumed = format!("{command} --resume");
@@ -73,12 +73,6 @@ fn both(method: &str, files: &[&str]) -> Sandbox {
 
     dir.done(&resumed);
     assert!(!dir.exists("parts/checkpoints"));
-    assert_same_files(&dir, files);
-    dir
-}
-
-#[test]
-fn bayes_lora_resumes_bit_for_bit_across_a_prune() {
     let files = [
         "adapter/adapter_model.safetensors",
         "adapter/adapter_config.json",
@@ -86,18 +80,14 @@ fn bayes_lora_resumes_bit_for_bit_across_a_prune() {
         "predictions-last.jsonl",
         "predictions-best.jsonl",
     ];
-    let report = both("bayeslora", &files).done("inspect whole --format json").json();
+    assert_same_files(&dir, &files);
+    let report = dir.done("inspect whole --format json").json();
     let total = report["total_rank"].as_u64().unwrap();
     assert!(total > 0 && total < 24 * 3, "a prune took place: {total}");
 }
 
-#[test]
-fn adalora_resumes_bit_for_bit() {
-    both("adalora", &["adapter/adapter_model.safetensors", "predictions-last.jsonl"]);
-}
-
 /// Starts a run with many draws, and ends it by a signal in the evaluation after the last step.
-pub(crate) fn stops_in_the_evaluation(dir: &Sandbox, words: &str) {
+fn stops_in_the_evaluation(dir: &Sandbox, words: &str) {
     let mut child = dir.start(&words.replace("--quiet ", ""));
     let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
     assert!(lines.any(|line| line.starts_with("  evaluating: ")), "it shows the evaluation");
@@ -123,24 +113,6 @@ fn a_signal_in_the_last_evaluation_ends_it_and_resume_completes_it() {
         dir.train("whole", 4, &long);
         let files = ["adapter/adapter_model.safetensors", "predictions-last.jsonl"];
         assert_same_files(&dir, &files);
-    }
-}
-
-#[test]
-fn what_a_kill_left_of_a_finished_run_is_cleared() {
-    let dir = Sandbox::new();
-    dir.train("out", 4, "");
-    let whole = dir.text("out/metrics.jsonl");
-    let last = whole.lines().last().unwrap();
-    assert!(last.contains("\"event\":\"finished\""), "{last}");
-    // As a kill between the record and the end leaves it.
-    dir.write("out/metrics.jsonl", &whole[..whole.len() - last.len() - 1]);
-    dir.write("out/checkpoints/step-00000004/SHA256SUMS", "x");
-    dir.write("out/.record.jsonu7Hq0K.part", "half");
-    for _ in 0..2 {
-        dir.train("out", 4, "--resume");
-        assert!(!dir.exists("out/checkpoints") && !dir.exists("out/.record.jsonu7Hq0K.part"));
-        assert_eq!(dir.text("out/metrics.jsonl"), whole);
     }
 }
 
@@ -181,21 +153,6 @@ fn what_a_kill_left_of_a_finished_run_of_a_suite_is_cleared() {
         assert!(!parts.iter().any(|part| dir.exists(part)));
         assert_eq!(sorted(&dir.text("out/metrics.jsonl")), sorted(&whole));
     }
-}
-
-#[test]
-fn a_folder_that_is_removed_while_a_run_writes_into_it_is_an_error() {
-    let dir = Sandbox::new();
-    let words = training("out", 100_000, "--set evaluate_every=2");
-    let child = started(&dir, &words, "out", 0);
-    // It may be adding files meanwhile.
-    while dir.exists("out") {
-        let _ = std::fs::remove_dir_all(dir.path("out"));
-    }
-    let output = Output::from(child.wait_with_output().unwrap());
-    output.rejected("out");
-    assert!(output.stderr.starts_with("error: cannot "), "{}", output.stderr);
-    assert!(!dir.exists("out"), "nothing is made anew");
 }
 
 #[test]
