@@ -6,24 +6,11 @@ use crate::support::{Sandbox, training};
 fn a_folder_of_somebody_elses_is_rejected_untouched() {
     let dir = Sandbox::new();
     dir.write("out/adapter/mine.txt", "mine");
-    let train = training("out", 2, "");
-    let suite = "bench glue --steps 1 --preset constant-weight --out out";
-    let names = |name: &str| -> Vec<String> {
-        let entries = std::fs::read_dir(dir.path(name)).unwrap();
-        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
-    };
-    for name in ["adapter", "data"] {
-        for command in [&train, suite] {
-            for more in ["", "--resume"] {
-                let expected = format!("holds `{name}` and was not made by `lrvd`");
-                dir.run(&format!("{command} {more}")).rejected(&expected);
-                assert_eq!(names("out"), [name]);
-                assert_eq!(names(&format!("out/{name}")), ["mine.txt"]);
-            }
-        }
-        // Generated data are not mistaken either.
-        if name == "adapter" {
-            std::fs::rename(dir.path("out/adapter"), dir.path("out/data")).unwrap();
+    for command in [&training("out", 2, "--resume"), "bench glue --steps 1 --out out"] {
+        dir.run(command).rejected("holds `adapter` and was not made by `lrvd`");
+        for (folder, name) in [("out", "adapter"), ("out/adapter", "mine.txt")] {
+            let entries = std::fs::read_dir(dir.path(folder)).unwrap();
+            assert!(entries.map(|entry| entry.unwrap().file_name()).eq([name]), "{command}");
         }
     }
     assert_eq!(dir.run(&training("train.tsv", 2, "")).code, 2);
