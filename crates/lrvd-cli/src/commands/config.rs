@@ -1,6 +1,6 @@
 //! `lrvd config`
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::bail;
 use clap::{Args, Subcommand};
@@ -89,7 +89,10 @@ pub(super) fn run(command: ConfigCommand, printer: Printer) -> Outcome {
         ConfigCommand::Init { file, preset, training, force } => {
             let preset = preset.as_deref().map(preset_named).transpose()?.unwrap_or_default();
             let text = template(training.training()?.unwrap_or_default(), preset)?;
-            write(&file, &text, force)?;
+            if !force && file.exists() {
+                bail!("`{}` already exists; `--force` replaces it", file.display());
+            }
+            write_atomic(&file, text.as_bytes())?;
             printer.note(&format!(
                 "wrote {}; `lrvd config schema > lrvd.schema.json` beside it lets an editor complete it",
                 file.display()
@@ -115,14 +118,6 @@ pub(super) fn run(command: ConfigCommand, printer: Printer) -> Outcome {
         }
     }
     Ok(ExitStatus::Done)
-}
-
-/// Writes a file atomically; an existing one is replaced only with `force`.
-fn write(file: &Path, text: &str, force: bool) -> Result<()> {
-    if !force && file.exists() {
-        bail!("`{}` already exists; `--force` replaces it", file.display());
-    }
-    Ok(write_atomic(file, text.as_bytes())?)
 }
 
 /// Prints what settings change.

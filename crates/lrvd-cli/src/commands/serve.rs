@@ -133,9 +133,9 @@ pub(super) fn run(arguments: ServeArguments, printer: Printer) -> Outcome {
         // As `lrvd generate`, at the mean by default.
         let draws = model.draws(Some(own.draws.unwrap_or(0)))?;
         let seed = own.seed.unwrap_or(model.seed());
-        Model::language(model, draws, seed)
+        Model::Language { saved: Box::new(model), draws, seed }
     } else {
-        let classifier = load(own, printer)?;
+        let mut classifier = load(own, printer)?;
         let limit = arguments.abstain_above;
         check_limit(&classifier, limit)?;
         let draws = draws(own, &classifier)?;
@@ -143,7 +143,8 @@ pub(super) fn run(arguments: ServeArguments, printer: Printer) -> Outcome {
             classifier.abstention(draws)?;
         }
         let seed = own.seed.unwrap_or(classifier.info.run.seed);
-        Model::classifier(classifier, draws, seed, limit, limits.batch_size)
+        classifier.info.run.batch_size = limits.batch_size;
+        Model::Classifier { saved: Box::new(classifier), draws, seed, limit }
     };
     server.run(&model, stop, printer, started)?;
     Ok(ExitStatus::Done)

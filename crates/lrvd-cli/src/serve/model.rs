@@ -69,7 +69,8 @@ pub(super) enum Found {
 
 /// A saved model, with what requests get that name no draws and no seed.
 pub(crate) enum Model {
-    /// With the entropy above which answers are withheld, in place of the classifier's own.
+    /// With the entropy above which answers are withheld, in place of the classifier's own. One call is one pass, as large as the
+    /// batch of `saved`.
     Classifier {
         saved: Box<SavedClassifier>,
         draws: usize,
@@ -84,24 +85,6 @@ pub(crate) enum Model {
 }
 
 impl Model {
-    /// A classifier that reads at most `batch_size` texts in one pass.
-    pub(crate) fn classifier(
-        mut saved: SavedClassifier,
-        draws: usize,
-        seed: u64,
-        limit: Option<f64>,
-        batch_size: usize,
-    ) -> Self {
-        // One call is one pass.
-        saved.info.run.batch_size = batch_size;
-        Self::Classifier { saved: Box::new(saved), draws, seed, limit }
-    }
-
-    /// A language model.
-    pub(crate) fn language(saved: SavedLanguageModel, draws: usize, seed: u64) -> Self {
-        Self::Language { saved: Box::new(saved), draws, seed }
-    }
-
     /// What clients can know of it under `limits`.
     pub(super) fn card(&self, limits: &Limits) -> Result<Card> {
         Ok(match self {
