@@ -39,6 +39,7 @@ pub(crate) enum BenchCommand {
     #[command(after_help = include_str!("help/bench-run.txt"))]
     Run(RunArguments),
     /// Show what has become of the runs of a plan.
+    #[command(after_help = include_str!("help/bench-status.txt"))]
     Status {
         /// Folder of the plan.
         #[arg(value_name = "DIR")]
@@ -47,6 +48,7 @@ pub(crate) enum BenchCommand {
         alive: AliveArguments,
     },
     /// Write the report of the runs of a plan that are finished.
+    #[command(after_help = include_str!("help/bench-collect.txt"))]
     Collect {
         /// Folder of the plan.
         #[arg(value_name = "DIR")]
