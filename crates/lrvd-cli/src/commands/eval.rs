@@ -14,12 +14,12 @@ use lrvd_bench::data::{Split, read_texts};
 use lrvd_bench::record::{Metrics, Reliability};
 use lrvd_bench::task::Task;
 use lrvd_burn::device;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{Outcome, table};
 use crate::args::{AdapterArguments, BaseArguments, InputColumns, TextArguments};
 use crate::exit::ExitStatus;
-use crate::printer::{Format, Printer};
+use crate::printer::Printer;
 
 /// Options of `lrvd eval`.
 #[derive(Debug, Args)]
@@ -75,21 +75,26 @@ pub(super) fn run(arguments: EvalArguments, printer: Printer) -> Outcome {
         evaluation.scored.iter().map(|(k, s)| (*k, s.metrics.clone())).collect();
     let reliability: BTreeMap<u32, Reliability> =
         evaluation.scored.iter().filter_map(|(k, s)| Some((*k, s.reliability.clone()?))).collect();
-    match printer.format() {
-        Format::Text => printer.data(&table::metrics(&metrics, &reliability))?,
-        Format::Json => {
-            let body = json!({
-                "adapter": classifier.folder().display().to_string(),
-                "data": data,
-                "rows": evaluation.rows(),
-                "labels": classifier.info.goal.classes,
-                "seed": seed,
-                "metrics": metrics,
-                "reliability": reliability,
-            });
-            printer.document("eval", body)?;
-        }
-    }
+    let body = json!({
+        "adapter": classifier.folder().display().to_string(),
+        "data": data,
+        "rows": evaluation.rows(),
+        "labels": classifier.info.goal.classes,
+        "seed": seed,
+    });
+    show(body, &metrics, &reliability, printer)
+}
+
+/// Prints metrics by number of draws, and `body` beside them as JSON.
+fn show(
+    mut body: Value,
+    metrics: &BTreeMap<u32, Metrics>,
+    reliability: &BTreeMap<u32, Reliability>,
+    printer: Printer,
+) -> Outcome {
+    body["metrics"] = json!(metrics);
+    body["reliability"] = json!(reliability);
+    printer.report("eval", &body, |_| table::metrics(metrics, reliability))?;
     Ok(ExitStatus::Done)
 }
 
@@ -125,21 +130,13 @@ fn language(arguments: EvalArguments, printer: Printer) -> Outcome {
         printer.note(&format!("predictions: {}", out.display()));
     }
     let (found, reliability) = evaluation.measures()?;
-    match printer.format() {
-        Format::Text => printer.data(&table::metrics(&found, &reliability))?,
-        Format::Json => {
-            let body = json!({
-                "adapter": model.folder().display().to_string(),
-                "data": file.display().to_string(),
-                "rows": evaluation.rows(),
-                "seed": seed,
-                "metrics": found,
-                "reliability": reliability,
-            });
-            printer.document("eval", body)?;
-        }
-    }
-    Ok(ExitStatus::Done)
+    let body = json!({
+        "adapter": model.folder().display().to_string(),
+        "data": file.display().to_string(),
+        "rows": evaluation.rows(),
+        "seed": seed,
+    });
+    show(body, &found, &reliability, printer)
 }
 
 /// A classifier with its answers to labelled examples.

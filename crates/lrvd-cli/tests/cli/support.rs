@@ -85,6 +85,10 @@ impl Sandbox {
         Self(dir)
     }
 
+    pub(crate) fn root(&self) -> &Path {
+        self.0.path()
+    }
+
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.0.path().join(name)
     }

@@ -204,19 +204,6 @@ fn texts_are_answered_in_their_order_whatever_their_lengths(dir: &Sandbox) {
 }
 
 #[test]
-fn the_first_validation_rows_can_be_asked_alone() {
-    let dir = Sandbox::new();
-    let answers = |out: &str, more: &str| {
-        dir.train(out, 2, more);
-        dir.lines(&format!("{out}/predictions-last.jsonl"))
-    };
-    let (all, first) = (answers("all", ""), answers("first", "--set validation_rows=5"));
-    assert_eq!(all.len(), 12);
-    assert_same_answers(&all[..5], &first);
-    assert!(all.iter().zip(&first).all(|(all, first)| all["id"] == first["id"]));
-}
-
-#[test]
 fn tables_of_every_format_are_predicted_by_their_columns() {
     let dir = Sandbox::new();
     // Columns of the user's own, which prediction must find again.
@@ -381,22 +368,6 @@ fn one_file_is_enough_and_is_looked_at_before() {
     assert_eq!(dir.lines("out/predictions-last.jsonl").len(), 3);
     dir.run(&format!("{train} --validation-split 0.2 --resume")).rejected("validation_split");
     dir.run(&format!("{train} --validation-split 0.001")).rejected("32 rows");
-}
-
-#[test]
-fn bayeslora_is_trained_whole_cut_and_refined() {
-    let dir = Sandbox::new();
-    dir.train("out", 8, "--preset default");
-    let record = dir.json("out/record.json");
-    assert_eq!(record["steps"], 9);
-    let choice = &record["choice"];
-    assert_eq!((&choice["step"], &choice["chosen"]), (&json!(8), &json!(0)));
-    // A tenth of so few rows shows nothing: every rank stays.
-    assert!(choice["rows"].as_u64().unwrap() < 10);
-    assert_eq!(choice["points"].as_array().unwrap().len(), 1);
-    let report = report_of(&dir, "out");
-    assert_eq!(report["statistic"], "energy", "of the preset");
-    assert_eq!(report["total_rank"], choice["points"][0]["total_rank"]);
 }
 
 #[test]

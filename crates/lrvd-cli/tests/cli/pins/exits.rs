@@ -1,12 +1,12 @@
 //! How commands end: 0 done, 1 the answer is no, 2 cannot be used, 75 stopped after a checkpoint (`training`).
 
 use super::{Pins, files::committed};
-use crate::support::{run, write_data};
+use crate::support::run;
 
 #[test]
 fn exit_codes() {
     let mut pins = Pins::new("exits");
-    let data = write_data(pins.dir.path());
+    let data = ["train.tsv", "dev.csv"].map(|name| pins.path(name));
     let [(_, encoder, nano), (_, _, stories), (_, language, _)] = committed();
     let (empty, out) = (pins.path("empty"), pins.path("out"));
     std::fs::create_dir(&empty).unwrap();

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::{Pins, files_below, read_json};
-use crate::support::{done, run, write_data};
+use crate::support::{done, run};
 
 /// The committed adapters: folder, base model.
 pub(super) fn committed() -> [(&'static str, String, &'static str); 3] {
@@ -22,7 +22,7 @@ pub(super) fn committed() -> [(&'static str, String, &'static str); 3] {
 #[test]
 fn initial_values() {
     let mut pins = Pins::new("initial");
-    let [train, dev] = write_data(pins.dir.path());
+    let [train, dev] = ["train.tsv", "dev.csv"].map(|name| pins.path(name));
     for (name, model) in [("encoder", "@nano"), ("llama", "@llama --answers big,happy")] {
         for method in ["lora", "adalora", "bayeslora", "lrvd-element", "lrvd-ard"] {
             let name = format!("{name}.{method}");

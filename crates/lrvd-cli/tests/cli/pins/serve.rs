@@ -5,11 +5,10 @@ use serde_json::{Value, json};
 
 use super::{Pins, files::committed, hash};
 use crate::serve::Server;
-use crate::support::Sandbox;
 
 #[test]
 fn answers_over_http() {
-    let (mut pins, dir) = (Pins::new("serve"), Sandbox::new());
+    let mut pins = Pins::new("serve");
     let two = json!({ "inputs": [{ "text": "a fine film" }, { "text": "a grim book" }], "draws": 2, "seed": 9 });
     let long = json!({ "text": "a".repeat(5000) });
     let classify = [
@@ -34,7 +33,7 @@ fn answers_over_http() {
     ];
     for (name, adapter, model) in committed() {
         let limits = "--max-draws 64 --max-bytes 4096 --quiet";
-        let server = Server::start(&dir, &format!("{adapter} --model {model} {limits}"));
+        let server = Server::start(&pins.dir, &format!("{adapter} --model {model} {limits}"));
         let (path, elsewhere, bodies): (_, _, &[(&str, Value)]) = match name {
             "language" => ("/v1/generate", "/v1/classify", &generate),
             _ => ("/v1/classify", "/v1/generate", &classify),
