@@ -121,14 +121,13 @@ fn sizes(chosen: &CheckpointRecord, start: Option<u64>, trained: &ParameterCount
     let CheckpointRecord { step, total_rank, average_rank, percent_rank, .. } = chosen;
     let of = start.map_or_else(String::new, |start| format!(" of {start}"));
     let count = |n: u64| table::count(n as usize);
-    let mut parts = vec![(trained.adapter, "in adapters")];
-    parts.push((trained.posterior, "in the posterior"));
-    parts.push((trained.head, "in pooler and head"));
-    let parts: Vec<String> = parts
-        .into_iter()
-        .filter(|(n, _)| *n > 0)
-        .map(|(n, part)| format!("{} {part}", count(n)))
-        .collect();
+    let parts = [
+        (trained.adapter, "in adapters"),
+        (trained.posterior, "in the posterior"),
+        (trained.head, "in pooler and head"),
+    ];
+    let parts = parts.iter().filter(|(n, _)| *n > 0);
+    let parts: Vec<String> = parts.map(|(n, part)| format!("{} {part}", count(*n))).collect();
     format!(
         "step {step}: total rank {total_rank}{of}, {average_rank:.2} per module ({percent_rank:.0} % of the start)\n\
          trained values: {}, {} in all",
