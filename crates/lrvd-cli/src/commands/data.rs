@@ -162,10 +162,10 @@ fn spread(s: Spread) -> String {
     format!("{} {} {} {}", s.least, s.median, s.most_rows, s.most)
 }
 
-/// Rows of the classes, and smallest, mean and largest score, of labelled rows.
-fn labels(split: &SplitReport) -> Option<(&[(String, usize)], Option<[f64; 3]>)> {
+/// Rows of each class, of labelled rows.
+fn classes(split: &SplitReport) -> Option<&[(String, usize)]> {
     match &split.counts {
-        Counts::Labels { classes, scores, .. } => Some((classes, *scores)),
+        Counts::Labels { classes, .. } => Some(classes),
         Counts::Texts { .. } => None,
     }
 }
@@ -183,28 +183,31 @@ fn text(report: &DataReport) -> String {
         }
     };
     row("rows", &|split| Some(count(split.rows)));
-    let classes = report.splits.first().and_then(labels).map_or(&[][..], |(classes, _)| classes);
-    let mut shown: Vec<usize> = (0..classes.len()).collect();
-    if classes.len() > MANY_CLASSES {
+    let all = report.splits.first().and_then(classes).unwrap_or_default();
+    let mut shown: Vec<usize> = (0..all.len()).collect();
+    if all.len() > MANY_CLASSES {
         let sizes = |split: &SplitReport| -> Option<Vec<usize>> {
-            Some(labels(split)?.0.iter().map(|(_, n)| *n).collect())
+            Some(classes(split)?.iter().map(|(_, n)| *n).collect())
         };
         row("classes", &|split| Some(count(sizes(split)?.into_iter().filter(|n| *n > 0).count())));
         row("rows of a class: least, median, 95 %, most", &|split| {
             Spread::of(sizes(split)?).map(spread)
         });
         // The largest and the smallest.
-        shown.sort_by_key(|id| std::cmp::Reverse(classes[*id].1));
-        shown.drain(ENDS..classes.len() - ENDS);
+        shown.sort_by_key(|id| std::cmp::Reverse(all[*id].1));
+        shown.drain(ENDS..all.len() - ENDS);
     }
     for id in shown {
-        row(&format!("class `{}`", classes[id].0), &|split| {
-            let (share, n) = (100.0 / split.rows.max(1) as f64, labels(split)?.0.get(id)?.1);
+        row(&format!("class `{}`", all[id].0), &|split| {
+            let (share, n) = (100.0 / split.rows.max(1) as f64, classes(split)?.get(id)?.1);
             Some(format!("{} ({:.0} %)", count(n), share * n as f64))
         });
     }
-    row("score: least, mean, most", &|split| {
-        labels(split)?.1.map(|[least, mean, most]| format!("{least} {mean:.3} {most}"))
+    row("score: least, mean, most", &|split| match split.counts {
+        Counts::Labels { scores: Some([least, mean, most]), .. } => {
+            Some(format!("{least} {mean:.3} {most}"))
+        }
+        _ => None,
     });
     row("characters: least, median, 95 %, most", &|split| split.characters.map(spread));
     row("tokens: least, median, 95 %, most", &|split| split.tokens.map(spread));

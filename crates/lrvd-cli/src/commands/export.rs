@@ -87,7 +87,9 @@ pub(super) fn run(arguments: ExportArguments, printer: Printer) -> Outcome {
         }
         written => written?,
     };
-    warnings.iter().for_each(|warning| printer.note(warning));
+    for warning in &warnings {
+        printer.note(warning);
+    }
     body["format"] = arguments.to.name().into();
     body["out"] = arguments.out.display().to_string().into();
     if source.files.posterior.is_some() && !posterior {

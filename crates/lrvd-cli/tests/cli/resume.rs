@@ -37,7 +37,9 @@ fn interrupt(dir: &Sandbox, words: &str, steps: usize, signals: &[&str]) {
         if words.contains("--resume") { words.to_owned() } else { format!("{words} --resume") };
     dir.run(&resumed).rejected("another `lrvd` is writing into");
     // Programs like to send two; the second must not cost the checkpoint.
-    signals.iter().for_each(|name| signal(&child, name));
+    for name in signals {
+        signal(&child, name);
+    }
     assert_eq!(Output::from(child.wait_with_output().unwrap()).code, 75);
     let stopped = newest(dir, "parts").unwrap();
     assert!((steps..STEPS).contains(&stopped), "stopped at {stopped}");
@@ -143,7 +145,9 @@ fn what_a_kill_left_of_a_finished_run_of_a_suite_is_cleared() {
         "out/.results.jsonu7Hq0K.part",
     ];
     let folders = [first, member].map(|run| format!("{run}/checkpoints"));
-    parts.iter().for_each(|part| dir.write(part, "half"));
+    for part in &parts {
+        dir.write(part, "half");
+    }
     for folder in &folders {
         dir.write(&format!("{folder}/step-00000001/SHA256SUMS"), "x");
     }
