@@ -7,7 +7,7 @@ use clap::builder::{PossibleValuesParser, RangedI64ValueParser, TypedValueParser
 use lrvd_bench::adapter::OpenOptions;
 use lrvd_bench::data::NamedColumns;
 use lrvd_bench::run::MAX_SEED;
-use lrvd_bench::settings::MAX_DRAWS;
+use lrvd_bench::settings::{MAX_DRAWS, Preset};
 use lrvd_burn::train::DrawPolicy;
 
 use crate::printer::Format;
@@ -49,9 +49,9 @@ pub(crate) struct LogArguments {
 /// Where settings come from, for `lrvd train` and `lrvd config show`.
 #[derive(Debug, Default, Args)]
 pub(crate) struct SettingsArguments {
-    /// Settings to start from: default, constant-weight, paper-glue, author-glue [default: the file's, or default].
-    #[arg(long, value_name = "NAME")]
-    pub(crate) preset: Option<String>,
+    /// Settings to start from [default: the file's, or default].
+    #[arg(long, value_name = "NAME", value_parser = one_of(&Preset::ALL, Preset::name))]
+    pub(crate) preset: Option<Preset>,
     /// Settings that differ from the preset; an unknown key is an error.
     #[arg(long, value_name = "FILE.toml")]
     pub(crate) config: Option<PathBuf>,

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::Outcome;
 use super::table::table;
-use crate::args::SettingsArguments;
+use crate::args::{SettingsArguments, one_of};
 use crate::exit::ExitStatus;
 use crate::printer::{Format, Printer};
 
@@ -24,9 +24,9 @@ pub(crate) enum ConfigCommand {
         /// The file.
         #[arg(value_name = "FILE.toml", default_value = "run.toml")]
         file: PathBuf,
-        /// Settings to start from: default, constant-weight, paper-glue, author-glue [default: default].
-        #[arg(long, value_name = "NAME")]
-        preset: Option<String>,
+        /// Settings to start from.
+        #[arg(long, value_name = "NAME", default_value = "default", value_parser = one_of(&Preset::ALL, Preset::name))]
+        preset: Preset,
         #[command(flatten)]
         training: TrainingArgument,
         /// Replace an existing file.
@@ -58,37 +58,21 @@ pub(crate) enum ConfigCommand {
 /// What the settings are for, without data to infer it from.
 #[derive(Debug, Args)]
 pub(crate) struct TrainingArgument {
-    /// What is trained: classifier, language [default: the file's, or classifier].
-    #[arg(long, value_name = "NAME")]
-    pub(crate) task: Option<String>,
+    /// What is trained [default: the file's, or classifier].
+    #[arg(long, value_name = "NAME", value_parser = one_of(&Training::ALL, Training::name))]
+    task: Option<Training>,
 }
 
 /// Settings from a preset, a file and assignments, for `training` or for what the file says.
 pub(super) fn overrides(from: &SettingsArguments, training: Option<Training>) -> Result<Layers> {
-    let preset = from.preset.as_deref().map(preset_named).transpose()?;
-    Layers::new(training, preset, from.config.as_deref())?.apply(&[], None, &from.set)
-}
-
-fn preset_named(name: &str) -> Result<Preset, UnknownName> {
-    let unknown = || UnknownName::new("preset", name, Preset::ALL.map(Preset::name));
-    Preset::from_name(name).ok_or_else(unknown)
-}
-
-impl TrainingArgument {
-    fn training(&self) -> Result<Option<Training>, UnknownName> {
-        let unknown =
-            |name: &str| UnknownName::new("task", name, Training::ALL.map(Training::name));
-        let named = |name: &str| Training::from_name(name).ok_or_else(|| unknown(name));
-        self.task.as_deref().map(named).transpose()
-    }
+    Layers::new(training, from.preset, from.config.as_deref())?.apply(&[], None, &from.set)
 }
 
 /// Writes, prints or checks settings.
 pub(super) fn run(command: ConfigCommand, printer: Printer) -> Outcome {
     match command {
         ConfigCommand::Init { file, preset, training, force } => {
-            let preset = preset.as_deref().map(preset_named).transpose()?.unwrap_or_default();
-            let text = template(training.training()?.unwrap_or_default(), preset)?;
+            let text = template(training.task.unwrap_or_default(), preset)?;
             if !force && file.exists() {
                 bail!("`{}` already exists; `--force` replaces it", file.display());
             }
@@ -99,7 +83,7 @@ pub(super) fn run(command: ConfigCommand, printer: Printer) -> Outcome {
             ));
         }
         ConfigCommand::Show { settings, training } => {
-            let config = overrides(&settings, training.training()?)?;
+            let config = overrides(&settings, training.task)?;
             let training = config.training();
             let config = config.finish()?;
             match printer.format() {
@@ -110,7 +94,7 @@ pub(super) fn run(command: ConfigCommand, printer: Printer) -> Outcome {
             }
         }
         ConfigCommand::Check { file, training } => {
-            let config = Layers::new(training.training()?, None, Some(&file))?;
+            let config = Layers::new(training.task, None, Some(&file))?;
             check(config, printer)?;
         }
         ConfigCommand::Schema => {
@@ -146,7 +130,8 @@ fn check(config: Layers, printer: Printer) -> Result<()> {
 
 /// The settings of the preset that `config` started from, at the length that it would have.
 fn preset_of(config: &Config, training: Training) -> Result<Config> {
-    let preset = preset_named(&config.preset)?;
+    let preset = Preset::from_name(&config.preset)
+        .ok_or_else(|| UnknownName::new("preset", &config.preset, Preset::ALL.map(Preset::name)))?;
     Layers::new(Some(training), Some(preset), None)?.finish()
 }
 

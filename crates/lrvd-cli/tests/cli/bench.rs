@@ -61,13 +61,6 @@ fn a_reasoning_suite_trains_scores_and_keeps_what_it_found() {
     kept_questions(&dir);
     let records = records(&dir, "out");
     assert_eq!(records.len(), 5);
-    let counts = |method: &str| records[method]["trainable_parameters"].clone();
-    assert_eq!(counts("LoRA")["adapter"], 13_568);
-    assert_eq!(counts("BayesLoRA")["posterior"], 88);
-    assert_eq!(counts("ENS-3+TS")["adapter"], 3 * 13_568);
-    // A temperature each.
-    assert_eq!(counts("ENS-3+TS")["stored"], 3);
-    assert!(counts("LAP")["stored"].as_u64().unwrap() > 10_000, "{}", counts("LAP"));
     let metrics = |method: &str| records[method]["checkpoints"]["last"]["metrics"].clone();
     let draws = |method: &str| -> Vec<String> {
         metrics(method).as_object().unwrap().keys().cloned().collect()

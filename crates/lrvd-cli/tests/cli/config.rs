@@ -8,8 +8,8 @@ fn a_file_that_is_there_stays() {
     dir.write("run.toml", "steps = 7\n");
     for (words, expected) in [
         ("run.toml", "already exists; `--force` replaces it"),
-        ("run.toml --force --preset x", "unknown preset `x`"),
-        ("run.toml --force --task x", "unknown task `x`"),
+        ("run.toml --force --preset x", "invalid value 'x' for '--preset"),
+        ("run.toml --force --task x", "invalid value 'x' for '--task"),
         ("no/run.toml", "cannot create `"),
     ] {
         let rejected = dir.run(&format!("config init {words}"));

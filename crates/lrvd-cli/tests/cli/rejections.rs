@@ -21,7 +21,7 @@ fn settings_and_names_that_do_not_exist() {
     let limit = "`--epochs 1e300` is 8.000e300 steps of 4 rows, the limit is 1e9";
     rejected(&dir, &endless, limit);
     rejected(&dir, "config check c.toml", "unknown setting `prune.threshold`");
-    rejected(&dir, "config show --preset best", "unknown preset `best`");
+    rejected(&dir, "config show --preset best", "invalid value 'best' for '--preset");
     let shown = dir.done("config show --set gradient_clip=none --set steps=60");
     dir.write("own.toml", shown.stdout);
     let checked = dir.done("config check own.toml --format json").json();
