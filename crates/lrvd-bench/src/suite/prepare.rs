@@ -4,9 +4,10 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use lrvd_burn::files::AtomicDir;
+use serde_json::{Map, Value, json};
 
 use super::kind::{Profile, Suite};
-use super::one_run::OodSet;
+use super::ood::OodSet;
 use super::task::{ReadyTask, prepare};
 use crate::backbone::Backbone;
 use crate::data::{self, quick};
@@ -109,4 +110,14 @@ pub(super) fn generated_data(
         building.commit()?;
     }
     Ok(folder)
+}
+
+/// SHA-256 of every data file, by task.
+pub(super) fn data_files<'a>(tasks: impl Iterator<Item = &'a ReadyTask>) -> Value {
+    let files = |task: &ReadyTask| -> Value {
+        let splits = [&task.data.train, &task.data.validation];
+        let files = splits.into_iter().flat_map(|split| &split.files);
+        files.map(|file| (file.path.clone(), json!(file.sha256))).collect::<Map<_, _>>().into()
+    };
+    tasks.map(|task| (task.task.name().to_owned(), files(task))).collect::<Map<_, _>>().into()
 }

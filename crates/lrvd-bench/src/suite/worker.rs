@@ -13,15 +13,15 @@ use lrvd_burn::device;
 use tracing::debug;
 
 use super::claim::{Claims, Taken, WorkerName};
-use super::one_run::{Rows, Shared, run_one};
-use super::plan::{CLAIMS_DIR, PLAN_DIR, Plan, PlannedRun, hashes};
-use super::prepare::{Loaded, Tasks, load};
-use super::settings::data_files;
+use super::cluster::PLAN_DIR;
+use super::one_run::{Making, Needed};
+use super::plan::{CLAIMS_DIR, Plan, hashes};
+use super::prepare::{Loaded, Tasks, data_files, load};
+use super::runs::PlannedRun;
 use super::start::open_backbone;
 use crate::backbone::Backbone;
 use crate::error::{Error, Result};
 use crate::io::{cannot, create_dir, read_json, write_text};
-use crate::method::{MethodName, RankRequest};
 use crate::progress::{Event, ProgressSink};
 use crate::record::RunRecord;
 use crate::run::{DATA_DIR, RECORD_FILE, clear, remove_parts, still_there, summary};
@@ -214,25 +214,21 @@ impl<'a> Worker<'a> {
         let (backbone, device) = &*model;
         let loaded = self.loaded(run)?;
         let needed = self.needed(run)?;
-        let experiment = &self.plan.experiments[run.experiment];
-        if run.is_combined() {
-            let rows = Rows { out: place, task: &loaded.ready, ood: &loaded.ood };
-            rows.combine(run, &needed)?;
-            return Ok(Step::Done);
-        }
-        let shared = Shared {
-            config: &experiment.config,
+        let making = Making {
+            run,
+            needed: &needed,
+            plan: &self.plan,
             backbone,
             device,
-            device_name: &self.plan.device,
+            task: &loaded,
             out: place,
-            matches: experiment.matches,
             stop: self.stop,
-            keep: self.plan.keep,
         };
-        let request = request(&shared, run, &needed);
-        let position = (index + 1, self.plan.runs.len());
-        let made = run_one(&shared, &loaded, run, request, position, sink)?;
+        if run.is_combined() {
+            making.combine()?;
+            return Ok(Step::Done);
+        }
+        let made = making.train((index + 1, self.plan.runs.len()), sink)?;
         Ok(if made.is_some() { Step::Done } else { Step::Stopped })
     }
 
@@ -276,7 +272,7 @@ impl<'a> Worker<'a> {
         })
     }
 
-    fn needed(&self, run: &PlannedRun) -> Result<Vec<(PlannedRun, RunRecord)>> {
+    fn needed(&self, run: &PlannedRun) -> Result<Needed> {
         let needed = run.needs.iter().map(|&place| &self.plan.runs[place]);
         let read = |run: &PlannedRun| {
             Ok((run.clone(), read_json(&self.out.join(self.plan.folder(run)).join(RECORD_FILE))?))
@@ -293,34 +289,4 @@ pub(super) fn claims(out: &Path, own: WorkerName, dead_after: Duration) -> Claim
 /// The file that holds why `run` failed.
 pub(super) fn failed_file(out: &Path, run: &PlannedRun) -> PathBuf {
     out.join(PLAN_DIR).join(FAILED_DIR).join(format!("{}.txt", run.id))
-}
-
-/// The rank that a run is asked for, given the runs that it is matched to.
-///
-/// AdaLoRA takes the average rank of BayesLoRA with its seed; LoRA takes the lower median over all seeds, one uniform rank.
-fn request(
-    shared: &Shared<'_>,
-    run: &PlannedRun,
-    needed: &[(PlannedRun, RunRecord)],
-) -> RankRequest {
-    let mut ranks: Vec<usize> = needed
-        .iter()
-        .filter_map(|(_, record)| {
-            let last = record.checkpoints.last.as_ref()?;
-            let modules = record.rank_budget.n_modules as usize;
-            match MethodName::matched_to(last.total_rank as usize, modules) {
-                RankRequest::Average(rank) => Some(rank),
-                RankRequest::Initial => None,
-            }
-        })
-        .collect();
-    ranks.sort_unstable();
-    match ranks.get(ranks.len().saturating_sub(1) / 2) {
-        Some(&median) => RankRequest::Average(median),
-        // Nothing to match: the customary half of the initial rank.
-        None if run.method.can().budget => {
-            RankRequest::Average((shared.config.initial_rank / 2).max(1))
-        }
-        None => RankRequest::Initial,
-    }
 }
