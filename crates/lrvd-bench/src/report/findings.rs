@@ -7,10 +7,10 @@ use std::fmt::Write as _;
 
 use serde::Serialize;
 
-use super::metric::{Metric, grouped};
+use super::metric::{Metric, Spread, grouped};
 use super::names::{ModuleName, standard_title, task_label};
 use super::significance::{Difference, LEVEL, Rival, standing};
-use super::summary::{Spread, Summary};
+use super::summary::Summary;
 use crate::record::{DataOrigin, RunRecord, SplitRecord};
 use crate::settings::CheckpointChoice;
 use crate::text::listed;

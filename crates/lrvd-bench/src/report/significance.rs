@@ -210,8 +210,8 @@ pub(super) fn marks<'a>(ranked: &[Rival<'a>]) -> Vec<(&'a str, Mark)> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use super::super::metric::Spread;
     use super::super::rows::RowScores;
-    use super::super::summary::Spread;
     use super::*;
     use crate::record::Results;
     use crate::record::sample::{sample_results, set_accuracy};
