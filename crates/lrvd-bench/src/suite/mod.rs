@@ -3,11 +3,11 @@
 //! | file | what |
 //! |---|---|
 //! | `kind` | the two suites with their defaults, and how much a profile runs |
-//! | `task` | a task of either suite, from files to token ids |
+//! | `task` | a task of either suite, from files to token ids, with the questions of other sets |
 //! | `options`, `arms` | what the command line sets, resolved; patches of settings side by side |
 //! | `runs`, `plan` | all runs with what each needs; the files of a plan |
 //! | `dry_run` | runs, parameters and memory before anything is read |
-//! | `start`, `prepare` | from options to a plan on disk; tasks as runs need them |
+//! | `start` | from options to a plan on disk |
 //! | `worker`, `claim` | one run or all of them; which worker has which |
 //! | `one_run`, `ood` | a run, an ensemble of runs; answers to another set (out of distribution) |
 //! | `collect` | the report of whatever is finished |
@@ -24,7 +24,6 @@ mod one_run;
 mod ood;
 mod options;
 mod plan;
-mod prepare;
 mod run;
 mod runs;
 mod start;

@@ -10,9 +10,8 @@ use lrvd_burn::train::Logits;
 
 use super::ood::{OodSet, ood_answers, ood_records};
 use super::plan::{Experiment, Plan};
-use super::prepare::Loaded;
 use super::runs::PlannedRun;
-use super::task::wording;
+use super::task::{ReadyTask, wording};
 use crate::adapter::keep;
 use crate::backbone::Backbone;
 use crate::data::{PreparedTask, QuestionForm, TextColumns};
@@ -37,7 +36,7 @@ pub(super) struct Making<'a> {
     pub plan: &'a Plan,
     pub backbone: &'a Backbone,
     pub device: &'a Device,
-    pub task: &'a Loaded,
+    pub task: &'a ReadyTask,
     /// Output folder of the experiment.
     pub out: &'a Path,
     pub stop: &'a AtomicBool,
@@ -59,9 +58,9 @@ impl Making<'_> {
         sink: &mut dyn ProgressSink,
     ) -> Result<Option<RunRecord>> {
         let Self { run, backbone, device, .. } = *self;
-        let Loaded { ready, ood } = self.task;
+        let ReadyTask { prepared: task, ood, .. } = self.task;
         let (folder, config, request) = (self.folder(), &self.experiment().config, self.request());
-        let (method, seed, task) = (run.method, run.seed, &ready.prepared);
+        let (method, seed) = (run.method, run.seed);
         let start = RunStart { config, backbone, task, method, request, seed, device };
         let training = Run::new(start, self.stop, run.label(), position);
         let begun = training.open(&folder)?;
@@ -117,7 +116,7 @@ impl Making<'_> {
     /// What the adapter of the run is described by; `None` where none is kept.
     fn kept(&self) -> Result<Option<TrainSettings<ClassSettings>>> {
         let Self { run, plan, backbone, .. } = *self;
-        let (task, config) = (&self.task.ready, &self.experiment().config);
+        let (task, config) = (self.task, &self.experiment().config);
         if !plan.keep || !run.method.can().saved {
             return Ok(None);
         }
@@ -182,8 +181,8 @@ impl Making<'_> {
     /// With draws, a member's answer is the average of its draws: mutual information is that between
     /// members.
     pub(super) fn combine(&self) -> Result<()> {
-        let Loaded { ready, ood } = self.task;
-        let (prepared, folder) = (&ready.prepared, self.folder());
+        let ReadyTask { prepared, ood, .. } = self.task;
+        let folder = self.folder();
         let scored = self.averaged(LAST_PREDICTIONS, prepared)?;
         prepared.write_predictions(&scored, &folder.join(LAST_PREDICTIONS))?;
         let ask = |task: &PreparedTask, file: &str, _| self.averaged(file, task).map(Some);

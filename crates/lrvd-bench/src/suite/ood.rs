@@ -12,7 +12,6 @@ use burn::module::Module;
 use lrvd_core::metrics::auroc;
 use lrvd_models::AutoClassifier;
 
-use super::task::ReadyTask;
 use crate::backbone::Backbone;
 use crate::data::batch::TokenExamples;
 use crate::data::{Dataset, InputForm, PreparedTask, QuestionForm, SplitName, TextReader};
@@ -56,7 +55,7 @@ impl OodSet {
     /// The first `rows` validation questions of another set: in the form of `task` and with its labels, and with those of the
     /// other set (five letters for a model trained on four) if those are others and tokens.
     pub(super) fn new(
-        task: &ReadyTask,
+        (task, prepared): (Task, &PreparedTask),
         (set, mut other): (Task, Dataset),
         backbone: &Backbone,
         config: &Config,
@@ -64,13 +63,12 @@ impl OodSet {
     ) -> Result<Self> {
         other.validation.examples.truncate(rows.unwrap_or(usize::MAX));
         let (architecture, prompt) = (&backbone.architecture, config.prompt);
-        let (own, theirs) = (prompt.labels(task.task), prompt.labels(set));
+        let (own, theirs) = (prompt.labels(task), prompt.labels(set));
         if own.iter().zip(theirs).any(|(own, other)| own != other) {
             bail!(
                 "a model of `{task}` answers with {}, which are no labels of `{set}` ({})",
                 quoted(own),
-                quoted(theirs),
-                task = task.task
+                quoted(theirs)
             );
         }
         let form = QuestionForm { task: set, prompt };
@@ -95,7 +93,7 @@ impl OodSet {
             holdout: Vec::new(),
             validation: encoded.examples,
             validation_ids: encoded.ids,
-            ..task.prepared.clone()
+            ..prepared.clone()
         };
         Ok(Self { set, questions, letters, same_labels, notes })
     }

@@ -1,6 +1,8 @@
 //! From options to a plan on disk: settings resolved, data read and hashed, all of it before the first run. What cannot
 //! be used leaves no output folder.
 
+use std::rc::Rc;
+
 use burn::tensor::Device;
 
 use super::arms::Arms;
@@ -8,9 +10,8 @@ use super::dry_run::Sizes;
 use super::kind::{Profile, Suite};
 use super::options::SuiteOptions;
 use super::plan::{ArmsOfPlan, Experiment, Plan, experiments, now};
-use super::prepare::{Loaded, Tasks, data_files, generated_data, load};
 use super::runs::{PlannedRun, add_runs, matches_ranks};
-use super::task::is_kept;
+use super::task::{ReadyTask, Tasks, data_files, generated_data, is_kept, load};
 use crate::backbone::{Backbone, locate_model};
 use crate::error::Result;
 use crate::method::{MethodName, RankRequest};
@@ -90,11 +91,11 @@ pub(super) fn start(
         if let Some(note) = lost(own, &config) {
             sink.event(&Event::Note(note));
         }
-        let mut loaded = Vec::new();
+        let mut loaded: Vec<Rc<ReadyTask>> = Vec::new();
         for &task in &own.tasks {
             let load = || load(task, &data_dir, &backbone, &config, own.profile);
             let found = tasks.get(place, task, load).map_err(in_arm)?;
-            let note = &found.ready.data.note;
+            let note = &found.data.note;
             if !note.is_empty() {
                 sink.event(&Event::Note(format!("{}: {note}", task.display_name())));
             }
@@ -104,7 +105,7 @@ pub(super) fn start(
             check_methods(&config, &backbone, device, task, &runs[first..]).map_err(in_arm)?;
         }
         let mut settings = own.settings(&config, &backbone)?;
-        settings["data_files"] = data_files(loaded.iter().map(|loaded| &loaded.ready));
+        settings["data_files"] = data_files(loaded.iter().map(AsRef::as_ref));
         if own.arm.is_some() {
             let folder = OutputFolder::look(&own.out, own.resume)?;
             folder.check(&settings).map_err(in_arm)?;
@@ -112,8 +113,7 @@ pub(super) fn start(
         } else {
             whole = settings.clone();
         }
-        let data = loaded.iter().map(|loaded| &loaded.ready);
-        let data = data.map(|ready| (ready.task.name().to_owned(), ready.data.clone()));
+        let data = loaded.iter().map(|task| (task.task.name().to_owned(), task.data.clone()));
         sizes.push(Sizes::new(&backbone.architecture, &config));
         experiments.push(Experiment {
             arm: own.arm.clone(),
@@ -144,7 +144,7 @@ fn check_methods(
     config: &Config,
     backbone: &Backbone,
     device: &Device,
-    task: &Loaded,
+    task: &ReadyTask,
     runs: &[PlannedRun],
 ) -> Result<()> {
     let mut seen: Vec<MethodName> = Vec::new();
@@ -154,7 +154,7 @@ fn check_methods(
             continue;
         }
         seen.push(run.method);
-        let (task, method) = (&task.ready.prepared, run.method);
+        let (task, method) = (&task.prepared, run.method);
         let (request, seed) = (RankRequest::Initial, run.seed);
         let start = RunStart { config, backbone, task, method, request, seed, device };
         let loaded = match model.take() {

@@ -16,9 +16,9 @@ use super::claim::{Claims, Taken, WorkerName};
 use super::cluster::PLAN_DIR;
 use super::one_run::{Making, Needed};
 use super::plan::{CLAIMS_DIR, Plan, hashes};
-use super::prepare::{Loaded, Tasks, data_files, load};
 use super::runs::PlannedRun;
 use super::start::open_backbone;
+use super::task::{ReadyTask, Tasks, data_files, load};
 use crate::backbone::Backbone;
 use crate::error::{Error, Result};
 use crate::io::{cannot, create_dir, read_json, write_text};
@@ -203,7 +203,7 @@ impl<'a> Worker<'a> {
             // no lines.
             if !self.continues && !run.is_combined() {
                 let record: RunRecord = read_json(&record)?;
-                let goal = &self.loaded(run)?.ready.prepared.goal;
+                let goal = &self.task(run)?.prepared.goal;
                 let (label, seconds) = (run.label(), record.train_seconds);
                 sink.event(&Event::RunFinished { label, summary: summary(&record, goal), seconds });
             }
@@ -212,7 +212,7 @@ impl<'a> Worker<'a> {
         remove_parts(&folder)?;
         let model = self.model()?;
         let (backbone, device) = &*model;
-        let loaded = self.loaded(run)?;
+        let task = self.task(run)?;
         let needed = self.needed(run)?;
         let making = Making {
             run,
@@ -220,7 +220,7 @@ impl<'a> Worker<'a> {
             plan: &self.plan,
             backbone,
             device,
-            task: &loaded,
+            task: &task,
             out: place,
             stop: self.stop,
         };
@@ -250,14 +250,14 @@ impl<'a> Worker<'a> {
     }
 
     /// The task of `run`, whose files must be those of the plan.
-    fn loaded(&mut self, run: &PlannedRun) -> Result<Rc<Loaded>> {
+    fn task(&mut self, run: &PlannedRun) -> Result<Rc<ReadyTask>> {
         let model = self.model()?;
         let (plan, backbone) = (&self.plan, &model.0);
         let experiment = &plan.experiments[run.experiment];
         let data_dir = plan.data_dir.clone().unwrap_or_else(|| self.out.join(DATA_DIR));
         self.tasks.get(run.experiment, run.task, || {
-            let loaded = load(run.task, &data_dir, backbone, &experiment.config, plan.profile)?;
-            let found = data_files(std::iter::once(&loaded.ready));
+            let ready = load(run.task, &data_dir, backbone, &experiment.config, plan.profile)?;
+            let found = data_files(std::iter::once(&ready));
             let of = |settings| {
                 let mut hashes = hashes(settings, run.task);
                 hashes.sort_unstable();
@@ -268,7 +268,7 @@ impl<'a> Worker<'a> {
                 let (task, folder) = (run.task.name(), data_dir.display());
                 bail!("the data files of {task} in `{folder}` are not those of the plan");
             }
-            Ok(loaded)
+            Ok(ready)
         })
     }
 
