@@ -37,7 +37,6 @@ use super::options::SuiteOptions;
 use crate::error::{Error, Result};
 use crate::method::MethodName;
 use crate::report::Claim;
-use crate::settings::Preset;
 use crate::text::UnknownName;
 
 /// Metrics of comparisons that name none.
@@ -150,12 +149,9 @@ impl Arms {
             given => given.to_vec(),
         };
         let seeds = if options.seeds.is_empty() { &self.seeds } else { &options.seeds };
-        let preset = |name: &String| {
-            let known = || suite.presets().iter().map(|preset| Preset::name(*preset));
-            suite.preset(name).ok_or_else(|| UnknownName::new("preset", name, known()))
-        };
         let of = |arm: &Arm| {
-            let named = arm.preset.as_ref().or(self.preset.as_ref()).map(preset).transpose()?;
+            let named = arm.preset.as_ref().or(self.preset.as_ref());
+            let named = named.map(|name| suite.preset(name)).transpose()?;
             let method = MethodName::from_name(&arm.method).ok_or_else(|| {
                 UnknownName::new("method", &arm.method, MethodName::all().map(MethodName::key))
             })?;

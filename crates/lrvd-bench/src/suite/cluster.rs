@@ -21,6 +21,7 @@ use serde::{Deserialize, Serialize};
 use super::runs::{PlannedRun, levels};
 use crate::error::Result;
 use crate::io::{create_dir, read_text, write_text};
+use crate::text::UnknownName;
 
 /// Folder of the files of a plan, below the output folder.
 pub(super) const PLAN_DIR: &str = "plan";
@@ -37,13 +38,15 @@ pub enum Engine {
 }
 
 impl Engine {
-    pub const ALL: [Self; 2] = [Self::Slurm, Self::Kubernetes];
-
     pub const fn name(self) -> &'static str {
         match self {
             Self::Slurm => "slurm",
             Self::Kubernetes => "kubernetes",
         }
+    }
+
+    pub fn named(name: &str) -> Result<Self, UnknownName> {
+        UnknownName::find("engine", name, &[Self::Slurm, Self::Kubernetes], Self::name)
     }
 }
 

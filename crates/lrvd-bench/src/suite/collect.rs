@@ -22,15 +22,21 @@ pub struct SuiteOutcome {
     pub complete: bool,
     pub finished: usize,
     pub planned: usize,
+    pub summary: Written,
+    pub results: Results,
+    /// Comparisons of arms.
+    pub verdicts: Vec<Verdict>,
+}
+
+/// What the files of an experiment hold, in part.
+#[derive(Clone, Debug)]
+pub struct Written {
     /// The headline table as text; `None` before the first row.
     pub table: Option<String>,
     pub comparison: Option<String>,
     /// What the runs showed, in words: a sentence or two for every task.
     pub verdict: Vec<String>,
     pub report: PathBuf,
-    pub results: Results,
-    /// Comparisons of arms.
-    pub verdicts: Vec<Verdict>,
 }
 
 /// Writes `results.json`, tables and report of the plan in `out`, and of each arm.
@@ -68,7 +74,7 @@ pub fn collect(out: &Path) -> Result<SuiteOutcome> {
     let complete = finished == planned;
     results.notes = notes(complete);
     still_there(out)?;
-    let (written, verdicts) = match &plan.arms {
+    let (summary, verdicts) = match &plan.arms {
         None => (write_summary(out, &results, &rows, published.as_ref(), None)?, Vec::new()),
         Some(arms) => {
             results.config.clone_from(&arms.settings);
@@ -77,18 +83,7 @@ pub fn collect(out: &Path) -> Result<SuiteOutcome> {
             finish(&arms.file, &mut results, &rows, out)?
         }
     };
-    let Written { table, comparison, verdict, report } = written;
-    Ok(SuiteOutcome {
-        complete,
-        finished,
-        planned,
-        table,
-        comparison,
-        verdict,
-        report,
-        results,
-        verdicts,
-    })
+    Ok(SuiteOutcome { complete, finished, planned, summary, results, verdicts })
 }
 
 /// The finished rows of an experiment, in the order of the plan.
@@ -159,15 +154,6 @@ fn finish(
     results.notes.extend(verdicts.iter().map(|verdict| verdict.cells().join("; ")));
     let written = write_summary(out, results, rows, None, Some(&pairs))?;
     Ok((Written { comparison: Some(pairs), ..written }, verdicts))
-}
-
-/// What the files of an experiment hold, in part.
-struct Written {
-    /// The headline table as text, if it has a row.
-    table: Option<String>,
-    comparison: Option<String>,
-    verdict: Vec<String>,
-    report: PathBuf,
 }
 
 /// Writes `results.json`, `ranks.jsonl`, the tables and the page into `out`. Both checkpoints have a CSV

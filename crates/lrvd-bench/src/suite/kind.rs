@@ -9,6 +9,7 @@ use crate::error::Result;
 use crate::method::MethodName;
 use crate::settings::{BasePrecision, Config, MethodSettings, Preset};
 use crate::task::Task;
+use crate::text::UnknownName;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -34,9 +35,9 @@ impl Suite {
         })
     }
 
-    /// The preset called `name`, if it belongs to the suite.
-    pub fn preset(self, name: &str) -> Option<Preset> {
-        self.presets().iter().copied().find(|preset| preset.name() == name)
+    /// The preset called `name`; an error if it does not belong to the suite.
+    pub fn preset(self, name: &str) -> Result<Preset, UnknownName> {
+        UnknownName::find("preset", name, self.presets(), Preset::name)
     }
 
     pub const fn presets(self) -> &'static [Preset] {
@@ -154,8 +155,8 @@ impl Profile {
         }
     }
 
-    pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|p| p.name() == name)
+    pub fn named(name: &str) -> Result<Self, UnknownName> {
+        UnknownName::find("profile", name, &Self::ALL, Self::name)
     }
 
     /// Largest number of questions of another set: every number of draws answers them twice, by the labels of either set.

@@ -28,6 +28,7 @@ use crate::io::{
 };
 use crate::method::MethodName;
 use crate::record::{ModelRecord, TaskData};
+use crate::run::RECORD_FILE;
 use crate::settings::Config;
 use crate::task::Task;
 
@@ -205,6 +206,16 @@ impl Plan {
     pub fn folder(&self, run: &PlannedRun) -> PathBuf {
         let folder = run.folder();
         run.arm.as_ref().map_or_else(|| folder.clone(), |arm| arm_folder(arm).join(&folder))
+    }
+
+    pub(super) fn is_finished(&self, out: &Path, run: &PlannedRun) -> bool {
+        out.join(self.folder(run)).join(RECORD_FILE).is_file()
+    }
+
+    /// The first run that `run` needs and that is not finished.
+    pub(super) fn missing(&self, out: &Path, run: &PlannedRun) -> Option<&PlannedRun> {
+        let mut needed = run.needs.iter().map(|&place| &self.runs[place]);
+        needed.find(|run| !self.is_finished(out, run))
     }
 
     /// Optimiser steps; 0 for a row that is made from other runs.

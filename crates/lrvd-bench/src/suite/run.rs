@@ -18,7 +18,7 @@ use super::start::{Started, start};
 use super::worker::{Worker, WorkerOptions, claims, failed_file};
 use crate::error::Result;
 use crate::progress::ProgressSink;
-use crate::run::{CHECKPOINT_DIR, RECORD_FILE};
+use crate::run::CHECKPOINT_DIR;
 
 /// Plans the suite, or its `arms`, makes every run in this process, and reports.
 pub fn run_suite(
@@ -77,22 +77,19 @@ pub struct RunStatus {
 pub fn status(out: &Path, name: WorkerName, dead_after: Duration) -> Result<Vec<RunStatus>> {
     let plan = Plan::read(out)?;
     let claims = claims(out, name, dead_after);
-    let is_finished = |run: &PlannedRun| out.join(plan.folder(run)).join(RECORD_FILE).is_file();
     let of = |(index, run): (usize, &PlannedRun)| {
         let folder = out.join(plan.folder(run));
         let steps = plan.steps(run);
         let newest = latest_checkpoint(&folder.join(CHECKPOINT_DIR))?;
         let step = newest.as_deref().and_then(Path::file_name).and_then(|name| name.to_str());
         let step = step.and_then(|name| name.rsplit('-').next()?.parse().ok()).unwrap_or(0);
-        let missing =
-            run.needs.iter().map(|&place| &plan.runs[place]).find(|run| !is_finished(run));
-        let (state, note) = if is_finished(run) {
+        let (state, note) = if plan.is_finished(out, run) {
             (RunState::Finished, String::new())
         } else if let Some(worker) = claims.living(&run.id)? {
             (RunState::Running, worker)
         } else if let Ok(why) = std::fs::read_to_string(failed_file(out, run)) {
             (RunState::Failed, why.trim_end().to_owned())
-        } else if let Some(missing) = missing {
+        } else if let Some(missing) = plan.missing(out, run) {
             (RunState::Waiting, format!("needs {}", missing.label()))
         } else if newest.is_some() {
             (RunState::Interrupted, String::new())

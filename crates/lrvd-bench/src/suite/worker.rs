@@ -137,7 +137,7 @@ impl<'a> Worker<'a> {
         let run = self.plan.runs[index].clone();
         let place = self.plan.place(&self.out, run.experiment);
         still_there(&place)?;
-        let is_finished = self.is_finished(&run);
+        let is_finished = self.plan.is_finished(&self.out, &run);
         if !is_finished && let Some(needed) = self.missing(&run)? {
             return Ok(Step::Needs(needed));
         }
@@ -167,16 +167,9 @@ impl<'a> Worker<'a> {
         }
     }
 
-    fn is_finished(&self, run: &PlannedRun) -> bool {
-        self.out.join(self.plan.folder(run)).join(RECORD_FILE).is_file()
-    }
-
     /// The first run that `run` needs and that is not finished; an error if that one has failed.
     fn missing(&self, run: &PlannedRun) -> Result<Option<String>> {
-        let mut needed = run.needs.iter().map(|&place| &self.plan.runs[place]);
-        let Some(needed) = needed.find(|run| !self.is_finished(run)) else {
-            return Ok(None);
-        };
+        let Some(needed) = self.plan.missing(&self.out, run) else { return Ok(None) };
         match fs::read_to_string(failed_file(&self.out, needed)) {
             Ok(why) if self.claims.living(&needed.id)?.is_none() => Err(anyhow!(
                 "{}: needs {}, which failed: {}",

@@ -12,7 +12,7 @@ use lrvd_bench::UnknownName;
 use lrvd_bench::method::MethodName;
 use lrvd_bench::suite::{
     Arms, ArmsDryRun, Cluster, DEAD_AFTER, DryRun, Engine, Job, Plan, Profile, RunState, RunStatus,
-    Step, Suite, SuiteOptions, SuiteOutcome, Worker, WorkerName, WorkerOptions, collect,
+    Step, Suite, SuiteOptions, SuiteOutcome, Worker, WorkerName, WorkerOptions, Written, collect,
     planned_runs, run_suite, status, write_plan,
 };
 use serde::Serialize;
@@ -240,7 +240,7 @@ pub(super) fn run(command: BenchCommand, global: GlobalArguments, printer: Print
         BenchCommand::Status(arguments) => show_status(&arguments, printer),
         BenchCommand::Collect(CollectArguments { out }) => {
             let outcome = collect(&out)?;
-            report(&outcome, &out, printer)?;
+            report(&outcome.summary, &out, printer)?;
             if !outcome.complete {
                 let SuiteOutcome { finished, planned, .. } = outcome;
                 printer.note(&format!("{finished} of {planned} rows are finished"));
@@ -304,7 +304,7 @@ fn suite(
     let worker = WorkerOptions::alone(worker_name(false));
     let outcome = run_suite(&options, arms.as_ref(), worker, &stop, &mut sink)?;
     drop(sink); // gives the screen back
-    report(&outcome, &out, printer)?;
+    report(&outcome.summary, &out, printer)?;
     if outcome.complete {
         Ok(ExitStatus::Done)
     } else {
@@ -318,16 +318,16 @@ fn suite(
 }
 
 /// Prints the tables, and where the report is.
-fn report(outcome: &SuiteOutcome, out: &Path, printer: Printer) -> Result<()> {
+fn report(summary: &Written, out: &Path, printer: Printer) -> Result<()> {
     match printer.format() {
         Format::Json => printer.json_text(&fs::read_to_string(out.join("results.json"))?)?,
         Format::Text => {
-            for text in outcome.table.iter().chain(&outcome.comparison).chain(&outcome.verdict) {
+            for text in summary.table.iter().chain(&summary.comparison).chain(&summary.verdict) {
                 printer.data(text)?;
             }
         }
     }
-    printer.note(&format!("report: {}", outcome.report.display()));
+    printer.note(&format!("report: {}", summary.report.display()));
     Ok(())
 }
 
@@ -376,11 +376,7 @@ fn submit(job: &Job, file: &Path, after: Option<&str>) -> Result<String> {
 fn cluster(arguments: &SuiteArguments, arms: Option<&Arms>) -> Result<Option<(Engine, Cluster)>> {
     let file = arguments.config.as_deref().map(Cluster::of_file).transpose()?.flatten();
     let mut cluster = file.or_else(|| arms?.cluster.clone()).unwrap_or_default();
-    let named = |name: &String| {
-        let found = Engine::ALL.into_iter().find(|engine| engine.name() == name);
-        found.ok_or_else(|| UnknownName::new("engine", name, Engine::ALL.map(Engine::name)))
-    };
-    let engine = arguments.cluster.as_ref().map(named).transpose()?.or(cluster.engine);
+    let engine = arguments.cluster.as_deref().map(Engine::named).transpose()?.or(cluster.engine);
     cluster.template = arguments.template.clone().or(cluster.template);
     Ok(engine.map(|engine| (engine, cluster)))
 }
@@ -479,14 +475,8 @@ fn variable(name: &str) -> Option<String> {
 
 fn options(suite: Suite, arguments: SuiteArguments) -> Result<SuiteOptions> {
     let plans = arguments.plan.is_some();
-    let profile = Profile::from_name(&arguments.profile).ok_or_else(|| {
-        UnknownName::new("profile", &arguments.profile, Profile::ALL.map(Profile::name))
-    })?;
-    let named = |name: &String| {
-        let known = || suite.presets().iter().map(|preset| preset.name());
-        suite.preset(name).ok_or_else(|| UnknownName::new("preset", name, known()))
-    };
-    let preset = arguments.preset.as_ref().map(named).transpose()?;
+    let profile = Profile::named(&arguments.profile)?;
+    let preset = arguments.preset.as_deref().map(|name| suite.preset(name)).transpose()?;
     let tasks =
         arguments.tasks.iter().map(|name| suite.task(name)).collect::<Result<Vec<_>, _>>()?;
     let mut methods = Vec::new();
