@@ -8,7 +8,7 @@ use super::arms::Arms;
 use super::plan::{Plan, now};
 use crate::error::Result;
 use crate::io::{read_json, write_json_lines, write_text};
-use crate::record::{RankLine, Results, RunRecord, SCHEMA_VERSION, Tool, write_results};
+use crate::record::{RankLine, Results, RunRecord, SCHEMA_VERSION, Tool};
 use crate::report::{
     Findings, Published, RowScores, Summary, Verdict, compare, judge, render_csv, render_markdown,
     render_pairs, render_runs, render_text, write_html,
@@ -166,17 +166,10 @@ fn write_summary(
     published: Option<&Published>,
     below: Option<&str>,
 ) -> Result<Written> {
-    write_results(&out.join("results.json"), results)?;
+    write_text(&out.join("results.json"), &(serde_json::to_string_pretty(results)? + "\n"))?;
     let events = results.runs.iter().flat_map(|run| {
-        run.rank_events.iter().map(|event| RankLine {
-            task: run.task.clone(),
-            method: run.method.clone(),
-            seed: run.seed,
-            step: event.step,
-            cause: event.cause,
-            ranks: event.ranks.clone(),
-            total_rank: event.total_rank,
-        })
+        let (task, method, seed) = (&run.task, &run.method, run.seed);
+        run.rank_events.iter().map(move |event| RankLine { task, method, seed, event })
     });
     write_json_lines(&out.join("ranks.jsonl"), events)?;
     let both = Summary::both(results, rows);
