@@ -28,6 +28,7 @@ use serde::Serialize;
 use statrs::distribution::{ContinuousCDF as _, StudentsT};
 
 use super::metric::{Better, Metric};
+use super::rows::key;
 use super::summary::Summary;
 
 /// Probability of an error that a verdict accepts.
@@ -133,7 +134,8 @@ pub(super) fn difference(
         .filter_map(|(seed, value)| Some((*seed, value - other.by_seed.get(seed)?)))
         .collect();
     let by_row = |seed: u64| {
-        let rows = |method, metric| summary.rows.get(summary.choice, task, method, seed, metric);
+        let rows =
+            |method, metric| summary.rows.0.get(&key(summary.choice, task, method, seed, metric));
         let (own, other) = (rows(of, metric)?, rows(from, other_metric)?);
         let same = own.len() == other.len();
         same.then(|| own.iter().zip(other).map(|(a, b)| a - b).collect::<Vec<f64>>())
@@ -318,7 +320,7 @@ mod tests {
         for seed in 1..=3 {
             for (method, n) in [("LoRA", 5), ("BayesLoRA", 9)] {
                 let right = (0..10).map(|i| f64::from(u8::from(i < n)));
-                rows.of(Last, "rte", method, seed, metric).extend(right);
+                rows.0.insert(key(Last, "rte", method, seed, metric), right.collect());
             }
         }
         // √(0.4 · 0.6 · 10/9 / 10): the seeds agree, and ten rows say little.
