@@ -274,4 +274,14 @@ mod tests {
         let reasoning = factors(Suite::Reasoning, Preset::ConstantWeightReasoning);
         assert_eq!(reasoning, ([100.0; 2], [4.0; 4]));
     }
+
+    #[test]
+    fn every_task_has_a_key_of_its_own() {
+        let tasks = [Suite::Glue, Suite::Reasoning].map(|s| s.tasks(Profile::Paper, true));
+        let mut keys: Vec<&str> = tasks.iter().flatten().map(|t| t.name()).collect();
+        let n = keys.len();
+        keys.sort_unstable();
+        keys.dedup();
+        assert_eq!(keys.len(), n);
+    }
 }

@@ -8,10 +8,9 @@
 //! | `runs`, `plan` | all runs with what each needs; the files of a plan |
 //! | `dry_run` | runs, parameters and memory before anything is read |
 //! | `start` | from options to a plan on disk |
-//! | `worker`, `claim` | one run or all of them; which worker has which |
+//! | `worker`, `claim` | one run or all of them, and the state of each; which worker has which |
 //! | `one_run`, `ood` | a run, an ensemble of runs; answers to another set (out of distribution) |
 //! | `collect` | the report of whatever is finished |
-//! | `run` | all of it in one process; the state of a plan |
 //! | `cluster` | jobs of Slurm and Kubernetes |
 
 mod arms;
@@ -24,7 +23,6 @@ mod one_run;
 mod ood;
 mod options;
 mod plan;
-mod run;
 mod runs;
 mod start;
 mod task;
@@ -40,6 +38,7 @@ pub use dry_run::{ArmsDryRun, DryRun, PlannedMemory, PlannedMethod, PlannedModel
 pub use kind::{Profile, Suite};
 pub use options::SuiteOptions;
 pub use plan::{Plan, planned_runs};
-pub use run::{RunState, RunStatus, run_suite, status, write_plan};
 pub use runs::PlannedRun;
-pub use worker::{DEAD_AFTER, Step, Worker, WorkerOptions};
+pub use worker::{
+    DEAD_AFTER, RunState, RunStatus, Step, Worker, WorkerOptions, run_suite, status, write_plan,
+};

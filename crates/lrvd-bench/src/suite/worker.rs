@@ -1,4 +1,5 @@
-//! Workers: one run of a plan, or all that can be made. A single process, a job array and several machines use this one way.
+//! The runs of a plan: made by workers, one or all that can be made, and what has become of them. A single process, a job array
+//! and several machines use this one way.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -10,21 +11,28 @@ use std::time::Duration;
 use anyhow::{anyhow, bail};
 use burn::tensor::Device;
 use lrvd_burn::device;
+use lrvd_burn::train::latest_checkpoint;
+use serde::Serialize;
 use tracing::debug;
 
+use super::arms::Arms;
 use super::claim::{Claims, Taken, WorkerName};
 use super::cluster::PLAN_DIR;
+use super::collect::{SuiteOutcome, collect};
 use super::one_run::{Making, Needed};
+use super::options::SuiteOptions;
 use super::plan::{CLAIMS_DIR, Plan, hashes};
 use super::runs::PlannedRun;
-use super::start::open_backbone;
+use super::start::{Started, open_backbone, start};
 use super::task::{ReadyTask, Tasks, data_files, load};
 use crate::backbone::Backbone;
 use crate::error::{Error, Result};
 use crate::io::{cannot, create_dir, read_json, write_text};
 use crate::progress::{Event, ProgressSink};
 use crate::record::RunRecord;
-use crate::run::{DATA_DIR, RECORD_FILE, clear, remove_parts, still_there, summary};
+use crate::run::{
+    CHECKPOINT_DIR, DATA_DIR, RECORD_FILE, clear, remove_parts, still_there, summary,
+};
 
 const FAILED_DIR: &str = "failed";
 /// Between two looks at what other workers have finished.
@@ -84,7 +92,7 @@ impl<'a> Worker<'a> {
     }
 
     /// With what the process that wrote the plan has read already.
-    pub(super) fn with(mut self, backbone: Backbone, device: Device, tasks: Tasks) -> Self {
+    fn with(mut self, backbone: Backbone, device: Device, tasks: Tasks) -> Self {
         self.model = Some(Rc::new((backbone, device)));
         self.tasks = tasks;
         self
@@ -275,11 +283,94 @@ impl<'a> Worker<'a> {
 }
 
 /// The claims in the output folder `out`.
-pub(super) fn claims(out: &Path, own: WorkerName, dead_after: Duration) -> Claims {
+fn claims(out: &Path, own: WorkerName, dead_after: Duration) -> Claims {
     Claims { folder: out.join(PLAN_DIR).join(CLAIMS_DIR), own, dead_after }
 }
 
 /// The file that holds why `run` failed.
-pub(super) fn failed_file(out: &Path, run: &PlannedRun) -> PathBuf {
+fn failed_file(out: &Path, run: &PlannedRun) -> PathBuf {
     out.join(PLAN_DIR).join(FAILED_DIR).join(format!("{}.txt", run.id))
+}
+
+/// Plans the suite, or its `arms`, makes every run in this process, and reports.
+pub fn run_suite(
+    options: &SuiteOptions,
+    arms: Option<&Arms>,
+    worker: WorkerOptions,
+    stop: &AtomicBool,
+    sink: &mut dyn ProgressSink,
+) -> Result<SuiteOutcome> {
+    let device = device::open(&options.device)?;
+    let Started { backbone, tasks, folder, .. } = start(options, arms, Some(&device), sink)?;
+    let mut worker = Worker::open(&options.out, worker, stop)?.with(backbone, device, tasks);
+    worker.run_all(sink)?;
+    folder.still_there()?;
+    collect(&options.out)
+}
+
+/// Writes the plan of the suite, or of its `arms`, for workers.
+pub fn write_plan(
+    options: &SuiteOptions,
+    arms: Option<&Arms>,
+    sink: &mut dyn ProgressSink,
+) -> Result<Plan> {
+    Ok(start(options, arms, None, sink)?.plan)
+}
+
+/// What has become of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RunState {
+    Finished,
+    Running,
+    /// With a checkpoint to continue from, and no worker.
+    Interrupted,
+    Failed,
+    /// A run that it needs is not finished.
+    Waiting,
+    Ready,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct RunStatus {
+    pub index: usize,
+    pub id: String,
+    pub run: String,
+    pub state: RunState,
+    /// Of its newest checkpoint; all of them once it is finished.
+    pub step: usize,
+    pub steps: usize,
+    /// Its worker, what it waits for, or why it failed.
+    pub note: String,
+}
+
+/// What has become of every run of the plan in `out`. `name` is the one who looks, and `dead_after` the time after which a
+/// silent worker counts as dead.
+pub fn status(out: &Path, name: WorkerName, dead_after: Duration) -> Result<Vec<RunStatus>> {
+    let plan = Plan::read(out)?;
+    let claims = claims(out, name, dead_after);
+    let of = |(index, run): (usize, &PlannedRun)| {
+        let folder = out.join(plan.folder(run));
+        let steps = plan.steps(run);
+        let newest = latest_checkpoint(&folder.join(CHECKPOINT_DIR))?;
+        let step = newest.as_deref().and_then(Path::file_name).and_then(|name| name.to_str());
+        let step = step.and_then(|name| name.rsplit('-').next()?.parse().ok()).unwrap_or(0);
+        let (state, note) = if plan.is_finished(out, run) {
+            (RunState::Finished, String::new())
+        } else if let Some(worker) = claims.living(&run.id)? {
+            (RunState::Running, worker)
+        } else if let Ok(why) = fs::read_to_string(failed_file(out, run)) {
+            (RunState::Failed, why.trim_end().to_owned())
+        } else if let Some(missing) = plan.missing(out, run) {
+            (RunState::Waiting, format!("needs {}", missing.label()))
+        } else if newest.is_some() {
+            (RunState::Interrupted, String::new())
+        } else {
+            (RunState::Ready, String::new())
+        };
+        let step = if state == RunState::Finished { steps } else { step };
+        let (id, run) = (run.id.clone(), run.label());
+        Ok(RunStatus { index, id, run, state, step, steps, note })
+    };
+    plan.runs.iter().enumerate().map(of).collect()
 }
