@@ -402,6 +402,7 @@ mod tests {
         Metric::parse(name, 0).unwrap()
     }
 
+    /// The ranks are two cells of the published table whose seeds are known.
     #[test]
     fn cells_print_as_in_the_paper() {
         for (name, values, expected) in [
@@ -467,5 +468,12 @@ mod tests {
         let mut other = last.clone();
         other.ranks.clear();
         assert_eq!(Metric::PARAMETERS.value(&results, run, &other), None);
+    }
+
+    #[test]
+    fn one_seed_has_no_spread_and_none_has_nothing() {
+        let one = Spread::of(&[0.5]).unwrap();
+        assert_eq!((one.mean, one.std, one.standard_error()), (0.5, None, None));
+        assert_eq!(Spread::of(&[]), None);
     }
 }

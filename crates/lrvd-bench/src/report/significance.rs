@@ -212,7 +212,6 @@ pub(super) fn marks<'a>(ranked: &[Rival<'a>]) -> Vec<(&'a str, Mark)> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use super::super::metric::Spread;
     use super::super::rows::RowScores;
     use super::*;
     use crate::record::Results;
@@ -327,24 +326,5 @@ mod tests {
         let with_rows = found(&rows);
         near(with_rows.error, (0.4_f64 * 0.6 / 9.0).sqrt());
         assert!((0.01..0.05).contains(&with_rows.p()), "{with_rows:?}");
-    }
-
-    /// The two cells of the published table whose seeds are known.
-    #[test]
-    fn published_rank_cells() {
-        for (values, printed) in
-            [([1.0, 2.0, 4.0], ("2.33", "1.53")), ([1.0, 2.0, 2.0], ("1.67", "0.58"))]
-        {
-            let spread = Spread::of(&values).unwrap();
-            assert_eq!(format!("{:.2}", spread.mean), printed.0);
-            assert_eq!(format!("{:.2}", spread.std.unwrap()), printed.1);
-        }
-    }
-
-    #[test]
-    fn one_seed_has_no_spread_and_none_has_nothing() {
-        let one = Spread::of(&[0.5]).unwrap();
-        assert_eq!((one.mean, one.std, one.standard_error()), (0.5, None, None));
-        assert_eq!(Spread::of(&[]), None);
     }
 }

@@ -225,22 +225,10 @@ mod tests {
 
     use super::*;
     use crate::record::RunStatus;
-    use crate::record::sample::{sample_reasoning, sample_results, set_accuracy};
+    use crate::record::sample::{sample_reasoning, sample_results};
 
     fn names(metrics: &[Metric]) -> String {
         metrics.iter().map(|metric| metric.name()).collect::<Vec<_>>().join(" ")
-    }
-
-    #[test]
-    fn last_and_best_are_kept_apart_and_the_settings_choose() {
-        let (mut results, rows) = (sample_results(), RowScores::default());
-        set_accuracy(&mut results, "rte", "LoRA", &[(0.25, 0.5), (0.5, 0.75), (0.75, 1.0)]);
-        for (choice, mean) in [("last", 0.5), ("best", 0.75), ("", 0.5)] {
-            results.config = serde_json::json!({ "experiment": { "checkpoint": choice } });
-            let both = Summary::both(&results, &rows);
-            let cell = Summary::reported(&both).cell(Metric::ACCURACY, "LoRA", "rte").unwrap();
-            assert_eq!((cell.mean, cell.std, cell.n()), (mean, Some(0.25), 3), "{choice}");
-        }
     }
 
     #[test]

@@ -244,8 +244,11 @@ mod tests {
         set_accuracy(&mut results, "rte", "LoRA", &[(0.25, 0.75); 3]);
         let table = "metric,method,task,mean,std\naccuracy,LoRA,RTE,0.5,\n";
         let published = Published::parse(table, "published.csv").unwrap();
-        let cells =
-            [("last", "0.250 ±.000", "0.750 ±.000"), ("best", "0.750 ±.000", "0.250 ±.000")];
+        let cells = [
+            ("last", "0.250 ±.000", "0.750 ±.000"),
+            ("", "0.250 ±.000", "0.750 ±.000"),
+            ("best", "0.750 ±.000", "0.250 ±.000"),
+        ];
         for (said, shown, other) in cells {
             results.config = serde_json::json!({ "experiment": { "checkpoint": said } });
             let folder = tempfile::tempdir().unwrap();

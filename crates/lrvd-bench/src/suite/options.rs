@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use anyhow::{anyhow, bail};
+use anyhow::bail;
 use serde_json::{Value, json};
 
 use super::kind::{Profile, Suite};
@@ -115,23 +115,18 @@ impl SuiteOptions {
 
     /// Returns an error for the paper profile without data, and for the quick one without data of a task that is not shipped.
     pub(super) fn check_data(&self) -> Result<()> {
-        match (self.profile, &self.data_dir, self.suite) {
-            (_, Some(_), _) => Ok(()),
-            (Profile::Quick, None, _) => {
-                let shipped = match self.suite {
-                    Suite::Glue => &quick::GLUE,
-                    Suite::Reasoning => &quick::REASONING,
-                };
+        let (shipped, files) = match self.suite {
+            Suite::Glue => (&quick::GLUE, "CoLA, MNLI, MRPC, QNLI, QQP, RTE and SST-2"),
+            Suite::Reasoning => (&quick::REASONING, "WinoGrande, ARC, OpenBookQA and BoolQ"),
+        };
+        match (self.profile, &self.data_dir) {
+            (_, Some(_)) => Ok(()),
+            (Profile::Quick, None) => {
                 self.tasks.iter().try_for_each(|task| shipped.check(task.name()))
             }
-            (Profile::Paper, None, Suite::Glue) => Err(anyhow!(
-                "the paper profile needs `--data-dir`: the folder that holds CoLA, MNLI, MRPC, QNLI, QQP, RTE \
-                 and SST-2 in their original layouts"
-            )),
-            (Profile::Paper, None, Suite::Reasoning) => Err(anyhow!(
-                "the paper profile needs `--data-dir`: the folder that holds WinoGrande, ARC, OpenBookQA and \
-                 BoolQ in their original layouts"
-            )),
+            (Profile::Paper, None) => bail!(
+                "the paper profile needs `--data-dir`: the folder that holds {files} in their original layouts"
+            ),
         }
     }
 
