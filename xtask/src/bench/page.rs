@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 
 use super::Group;
 use super::machine::Machine;
-use super::report::{EQUAL_NLL, Entry, Timed};
+use super::report::{EQUAL_NLL, Entry, SideTimes};
 use super::table::RANK;
 
 const BEGIN: &str = "<!-- written by `cargo xtask bench`: begin -->";
@@ -24,10 +24,10 @@ pub(crate) struct Account<'a> {
 }
 
 /// A group with its entries.
-pub(crate) type Measured<'a> = (&'a Group, Vec<Entry<'a>>);
+pub(crate) type GroupEntries<'a> = (&'a Group, Vec<Entry<'a>>);
 
 /// The generated part.
-pub(crate) fn render(account: &Account<'_>, measured: &[Measured<'_>]) -> String {
+pub(crate) fn render(account: &Account<'_>, measured: &[GroupEntries<'_>]) -> String {
     let mut out = format!("{BEGIN}\n\n");
     head(&mut out, account, measured);
     for one in measured {
@@ -47,7 +47,7 @@ pub(crate) fn replace(page: &str, generated: &str) -> Result<String> {
 }
 
 /// What the other side says of its versions.
-pub(crate) fn versions(measured: &[Measured<'_>]) -> String {
+pub(crate) fn versions(measured: &[GroupEntries<'_>]) -> String {
     let entries = measured.iter().flat_map(|(_, entries)| entries);
     let of = |entry: &Entry<'_>| entry.medians.reference.facts["versions"].as_object().cloned();
     let versions = entries.filter_map(of).next().unwrap_or_default();
@@ -55,7 +55,7 @@ pub(crate) fn versions(measured: &[Measured<'_>]) -> String {
     each.collect::<Vec<_>>().join(", ")
 }
 
-fn head(out: &mut String, account: &Account<'_>, measured: &[Measured<'_>]) {
+fn head(out: &mut String, account: &Account<'_>, measured: &[GroupEntries<'_>]) {
     let Account { machine, command, .. } = account;
     let versions = match versions(measured) {
         none if none.is_empty() => none,
@@ -99,7 +99,7 @@ fn head(out: &mut String, account: &Account<'_>, measured: &[Measured<'_>]) {
 }
 
 /// A group as a section.
-pub(crate) fn table(out: &mut String, (group, entries): &Measured<'_>) {
+pub(crate) fn table(out: &mut String, (group, entries): &GroupEntries<'_>) {
     let how = if group.is_criterions() {
         "By criterion, one after another in one process".to_owned()
     } else {
@@ -110,7 +110,7 @@ pub(crate) fn table(out: &mut String, (group, entries): &Measured<'_>) {
         "### {}\n\n{how}.\n\n| comparison | ours | other | ratio | target | met |\n|---|---|---|---|---|---|",
         group.title
     );
-    let side = |side: &Timed<'_>| {
+    let side = |side: &SideTimes<'_>| {
         let peak = side.facts["peak_rss_bytes"].as_f64();
         let peak = peak.map(|bytes| format!(", {:.0} MiB", bytes / f64::from(1 << 20)));
         let seconds = digits(side.median_seconds);

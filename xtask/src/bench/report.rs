@@ -109,12 +109,12 @@ pub(crate) struct Nll<'a> {
 
 #[derive(Debug, Serialize)]
 pub(crate) struct Sides<'a> {
-    pub(crate) ours: Timed<'a>,
-    pub(crate) reference: Timed<'a>,
+    pub(crate) ours: SideTimes<'a>,
+    pub(crate) reference: SideTimes<'a>,
 }
 
 #[derive(Debug, Serialize)]
-pub(crate) struct Timed<'a> {
+pub(crate) struct SideTimes<'a> {
     pub(crate) label: &'a str,
     arguments: &'a str,
     pub(crate) median_seconds: f64,
@@ -135,7 +135,7 @@ pub(crate) fn entries<'a>(
     let medians = || samples.iter().map(Sample::median).collect();
     let timed = |index: usize| {
         let (side, sample) = (&group.sides[index], &samples[index]);
-        Timed {
+        SideTimes {
             label: &side.label,
             arguments: &side.arguments,
             median_seconds: sample.median(),

@@ -139,10 +139,10 @@ fn with_torch(
 }
 
 /// Groups with their times, and those that failed with their errors.
-type Measured = (Vec<(Group, Vec<Sample>)>, Vec<(String, String)>);
+type Times = (Vec<(Group, Vec<Sample>)>, Vec<(String, String)>);
 
 /// Runs every group; one that fails does not take the others along.
-fn measure(groups: Vec<Group>, root: &Path, options: &Options, threads: usize) -> Result<Measured> {
+fn measure(groups: Vec<Group>, root: &Path, options: &Options, threads: usize) -> Result<Times> {
     let programs = if groups.iter().all(Group::is_criterions) {
         None
     } else {

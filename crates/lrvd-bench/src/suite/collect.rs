@@ -22,7 +22,7 @@ pub struct SuiteOutcome {
     pub complete: bool,
     pub finished: usize,
     pub planned: usize,
-    pub summary: Written,
+    pub summary: Headline,
     pub results: Results,
     /// Comparisons of arms.
     pub verdicts: Vec<Verdict>,
@@ -30,7 +30,7 @@ pub struct SuiteOutcome {
 
 /// What the files of an experiment hold, in part.
 #[derive(Clone, Debug)]
-pub struct Written {
+pub struct Headline {
     /// The headline table as text; `None` before the first row.
     pub table: Option<String>,
     pub comparison: Option<String>,
@@ -146,14 +146,14 @@ fn finish(
     results: &mut Results,
     rows: &RowScores,
     out: &Path,
-) -> Result<(Written, Vec<Verdict>)> {
+) -> Result<(Headline, Vec<Verdict>)> {
     let summary = Summary::new(results, rows, CheckpointChoice::Last);
     let verdicts = judge(&summary, &arms.claims()?);
     let pairs = render_pairs(&verdicts);
     write_text(&out.join("arms.csv"), &render_runs(&summary))?;
     results.notes.extend(verdicts.iter().map(|verdict| verdict.cells().join("; ")));
     let written = write_summary(out, results, rows, None, Some(&pairs))?;
-    Ok((Written { comparison: Some(pairs), ..written }, verdicts))
+    Ok((Headline { comparison: Some(pairs), ..written }, verdicts))
 }
 
 /// Writes `results.json`, `ranks.jsonl`, the tables and the page into `out`. Both checkpoints have a CSV
@@ -165,7 +165,7 @@ fn write_summary(
     rows: &RowScores,
     published: Option<&Published>,
     below: Option<&str>,
-) -> Result<Written> {
+) -> Result<Headline> {
     write_text(&out.join("results.json"), &(serde_json::to_string_pretty(results)? + "\n"))?;
     let events = results.runs.iter().flat_map(|run| {
         let (task, method, seed) = (&run.task, &run.method, run.seed);
@@ -197,7 +197,7 @@ fn write_summary(
     let has_runs = !results.runs.is_empty();
     let table = has_runs.then(|| format!("{lead}\n\n{}", render_text(summary)));
     let comparison = comparison.filter(|_| has_runs).map(|c| c.render_text());
-    Ok(Written { table, comparison, verdict, report })
+    Ok(Headline { table, comparison, verdict, report })
 }
 
 #[cfg(test)]

@@ -33,7 +33,7 @@ mod worker;
 pub use arms::Arms;
 pub use claim::WorkerName;
 pub use cluster::{Cluster, Engine, Job};
-pub use collect::{SuiteOutcome, Written, collect};
+pub use collect::{Headline, SuiteOutcome, collect};
 pub use dry_run::{ArmsDryRun, DryRun, PlannedMemory, PlannedMethod, PlannedModel};
 pub use kind::{Profile, Suite};
 pub use options::SuiteOptions;

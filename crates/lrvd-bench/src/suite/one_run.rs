@@ -27,12 +27,12 @@ use crate::run::{
 };
 
 /// A run with the records of those that it needs.
-pub(super) type Needed = Vec<(PlannedRun, RunRecord)>;
+pub(super) type Records = Vec<(PlannedRun, RunRecord)>;
 
 /// A run with everything that it is made with.
-pub(super) struct Making<'a> {
+pub(super) struct RunInput<'a> {
     pub run: &'a PlannedRun,
-    pub needed: &'a Needed,
+    pub needed: &'a Records,
     pub plan: &'a Plan,
     pub backbone: &'a Backbone,
     pub device: &'a Device,
@@ -42,7 +42,7 @@ pub(super) struct Making<'a> {
     pub stop: &'a AtomicBool,
 }
 
-impl Making<'_> {
+impl RunInput<'_> {
     fn experiment(&self) -> &Experiment {
         &self.plan.experiments[self.run.experiment]
     }

@@ -19,7 +19,7 @@ use super::arms::Arms;
 use super::claim::{Claims, Taken, WorkerName};
 use super::cluster::PLAN_DIR;
 use super::collect::{SuiteOutcome, collect};
-use super::one_run::{Making, Needed};
+use super::one_run::{Records, RunInput};
 use super::options::SuiteOptions;
 use super::plan::{CLAIMS_DIR, Plan, hashes};
 use super::runs::PlannedRun;
@@ -215,7 +215,7 @@ impl<'a> Worker<'a> {
         let (backbone, device) = &*model;
         let task = self.task(run)?;
         let needed = self.needed(run)?;
-        let making = Making {
+        let input = RunInput {
             run,
             needed: &needed,
             plan: &self.plan,
@@ -226,10 +226,10 @@ impl<'a> Worker<'a> {
             stop: self.stop,
         };
         if run.is_combined() {
-            making.combine()?;
+            input.combine()?;
             return Ok(Step::Done);
         }
-        let made = making.train((index + 1, self.plan.runs.len()), sink)?;
+        let made = input.train((index + 1, self.plan.runs.len()), sink)?;
         Ok(if made.is_some() { Step::Done } else { Step::Stopped })
     }
 
@@ -273,7 +273,7 @@ impl<'a> Worker<'a> {
         })
     }
 
-    fn needed(&self, run: &PlannedRun) -> Result<Needed> {
+    fn needed(&self, run: &PlannedRun) -> Result<Records> {
         let needed = run.needs.iter().map(|&place| &self.plan.runs[place]);
         let read = |run: &PlannedRun| {
             Ok((run.clone(), read_json(&self.out.join(self.plan.folder(run)).join(RECORD_FILE))?))

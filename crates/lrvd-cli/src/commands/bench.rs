@@ -11,8 +11,8 @@ use lrvd_bench::Result;
 use lrvd_bench::UnknownName;
 use lrvd_bench::method::MethodName;
 use lrvd_bench::suite::{
-    Arms, ArmsDryRun, Cluster, DEAD_AFTER, DryRun, Engine, Job, Plan, Profile, RunState, RunStatus,
-    Step, Suite, SuiteOptions, SuiteOutcome, Worker, WorkerName, WorkerOptions, Written, collect,
+    Arms, ArmsDryRun, Cluster, DEAD_AFTER, DryRun, Engine, Headline, Job, Plan, Profile, RunState,
+    RunStatus, Step, Suite, SuiteOptions, SuiteOutcome, Worker, WorkerName, WorkerOptions, collect,
     planned_runs, run_suite, status, write_plan,
 };
 use serde::Serialize;
@@ -318,7 +318,7 @@ fn suite(
 }
 
 /// Prints the tables, and where the report is.
-fn report(summary: &Written, out: &Path, printer: Printer) -> Result<()> {
+fn report(summary: &Headline, out: &Path, printer: Printer) -> Result<()> {
     match printer.format() {
         Format::Json => printer.json_text(&fs::read_to_string(out.join("results.json"))?)?,
         Format::Text => {
