@@ -152,8 +152,8 @@ fn finish(
     let pairs = render_pairs(&verdicts);
     write_text(&out.join("arms.csv"), &render_runs(&summary))?;
     results.notes.extend(verdicts.iter().map(|verdict| verdict.cells().join("; ")));
-    let written = write_summary(out, results, rows, None, Some(&pairs))?;
-    Ok((Headline { comparison: Some(pairs), ..written }, verdicts))
+    let headline = write_summary(out, results, rows, None, Some(&pairs))?;
+    Ok((Headline { comparison: Some(pairs), ..headline }, verdicts))
 }
 
 /// Writes `results.json`, `ranks.jsonl`, the tables and the page into `out`. Both checkpoints have a CSV
@@ -225,11 +225,11 @@ mod tests {
         let published = Published::parse(table, "published.csv").unwrap();
         let folder = tempfile::tempdir().unwrap();
         let rows = RowScores::default();
-        let written =
+        let headline =
             write_summary(folder.path(), &results, &rows, Some(&published), None).unwrap();
-        assert!(written.comparison.unwrap().contains("BayesLoRA-expanded"));
+        assert!(headline.comparison.unwrap().contains("BayesLoRA-expanded"));
         let text = |file: &str| std::fs::read_to_string(folder.path().join(file)).unwrap();
-        let (page, table) = (text("report.html"), written.table.unwrap());
+        let (page, table) = (text("report.html"), headline.table.unwrap());
         let (markdown, csv) = (text("table.md"), text("table-last.csv"));
         for method in old {
             for text in [&page, &table, &markdown, &csv] {
@@ -252,7 +252,7 @@ mod tests {
         for (said, shown, other) in cells {
             results.config = serde_json::json!({ "experiment": { "checkpoint": said } });
             let folder = tempfile::tempdir().unwrap();
-            let written = write_summary(
+            let headline = write_summary(
                 folder.path(),
                 &results,
                 &RowScores::default(),
@@ -261,7 +261,7 @@ mod tests {
             )
             .unwrap();
             let markdown = std::fs::read_to_string(folder.path().join("table.md")).unwrap();
-            for text in [markdown, written.table.unwrap(), written.comparison.unwrap()] {
+            for text in [markdown, headline.table.unwrap(), headline.comparison.unwrap()] {
                 assert!(text.contains(shown) && !text.contains(other), "{said}: {text}");
             }
             for (file, mean) in [("table-last.csv", "0.25"), ("table-best.csv", "0.75")] {
