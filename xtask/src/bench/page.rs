@@ -48,9 +48,9 @@ pub(crate) fn replace(page: &str, generated: &str) -> Result<String> {
 
 /// What the other side says of its versions.
 pub(crate) fn versions(measured: &[GroupEntries<'_>]) -> String {
-    let entries = measured.iter().flat_map(|(_, entries)| entries);
+    let mut entries = measured.iter().flat_map(|(_, entries)| entries);
     let of = |entry: &Entry<'_>| entry.medians.reference.facts["versions"].as_object().cloned();
-    let versions = entries.filter_map(of).next().unwrap_or_default();
+    let versions = entries.find_map(of).unwrap_or_default();
     let each = versions.iter().filter_map(|(name, v)| Some(format!("{name} {}", v.as_str()?)));
     each.collect::<Vec<_>>().join(", ")
 }

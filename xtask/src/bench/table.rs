@@ -247,7 +247,7 @@ pub(crate) fn on_gpu(device: &str) -> Vec<Group> {
         }
         for side in &mut group.sides {
             let device = if side.program == Program::Torch { "cuda" } else { device };
-            side.arguments += &format!(" --device {device}");
+            side.arguments = format!("{} --device {device}", side.arguments);
         }
         group
     };
