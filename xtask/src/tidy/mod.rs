@@ -6,7 +6,6 @@
 mod core;
 mod documents;
 mod english;
-mod features;
 mod files;
 mod manifest;
 mod modules;
@@ -49,7 +48,7 @@ const INVARIANTS: &[Invariant] = rules! {
         "every dependency comes from the workspace's table, where Burn is pinned exactly";
     "workspace-lints", manifest::lints,
         "every package inherits the workspace's lints";
-    "features-add-up", features::add_up,
+    "features-add-up", manifest::features,
         "flex is the default; wgpu and cuda only add, through every crate above the core";
     "golden-has-origin", files::golden,
         "fixtures have a README that names their generator";

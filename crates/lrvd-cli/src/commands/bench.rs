@@ -12,8 +12,8 @@ use lrvd_bench::Result;
 use lrvd_bench::UnknownName;
 use lrvd_bench::method::MethodName;
 use lrvd_bench::suite::{
-    Arms, ArmsDryRun, Cluster, DEAD_AFTER, DryRun, Engine, Job, Plan, Profile, RunState, RunStatus,
-    Step, Suite, SuiteOptions, SuiteOutcome, Worker, WorkerName, WorkerOptions, collect,
+    Arms, ArmsDryRun, Cluster, DEAD_AFTER, DryRun, Engine, Headline, Job, Plan, Profile, RunState,
+    RunStatus, Step, Suite, SuiteOptions, SuiteOutcome, Worker, WorkerName, WorkerOptions, collect,
     planned_runs, run_suite, status, write_plan,
 };
 use serde_json::json;
@@ -175,7 +175,7 @@ pub(super) fn run(command: BenchCommand, global: GlobalArguments, printer: Print
         BenchCommand::Status { out, alive } => show_status(&out, alive.time(), printer),
         BenchCommand::Collect { out } => {
             let outcome = collect(&out)?;
-            report(&outcome, &out, printer)?;
+            report(&outcome.summary, &out, printer)?;
             if !outcome.complete {
                 let SuiteOutcome { finished, planned, .. } = outcome;
                 printer.note(&format!("{finished} of {planned} rows are finished"));
@@ -239,7 +239,7 @@ fn suite(
     let worker = WorkerOptions::alone(worker_name(false));
     let outcome = run_suite(&options, arms.as_ref(), worker, &stop, &mut sink)?;
     drop(sink); // gives the screen back
-    report(&outcome, &out, printer)?;
+    report(&outcome.summary, &out, printer)?;
     if outcome.complete {
         Ok(ExitStatus::Done)
     } else {
@@ -253,16 +253,16 @@ fn suite(
 }
 
 /// Prints the tables, and where the report is.
-fn report(outcome: &SuiteOutcome, out: &Path, printer: Printer) -> Result<()> {
+fn report(summary: &Headline, out: &Path, printer: Printer) -> Result<()> {
     match printer.format() {
         Format::Json => printer.json_text(&fs::read_to_string(out.join("results.json"))?)?,
         Format::Text => {
-            for text in outcome.table.iter().chain(&outcome.comparison).chain(&outcome.verdict) {
+            for text in summary.table.iter().chain(&summary.comparison).chain(&summary.verdict) {
                 printer.data(text)?;
             }
         }
     }
-    printer.note(&format!("report: {}", outcome.report.display()));
+    printer.note(&format!("report: {}", summary.report.display()));
     Ok(())
 }
 
@@ -394,11 +394,7 @@ fn variable(name: &str) -> Option<String> {
 
 fn options(suite: Suite, arguments: SuiteArguments) -> Result<SuiteOptions> {
     let plans = arguments.plan.is_some();
-    let named = |name: &String| {
-        let known = || suite.presets().iter().map(|preset| preset.name());
-        suite.preset(name).ok_or_else(|| UnknownName::new("preset", name, known()))
-    };
-    let preset = arguments.preset.as_ref().map(named).transpose()?;
+    let preset = arguments.preset.as_deref().map(|name| suite.preset(name)).transpose()?;
     let tasks =
         arguments.tasks.iter().map(|name| suite.task(name)).collect::<Result<Vec<_>, _>>()?;
     let mut methods = Vec::new();
