@@ -5,27 +5,13 @@ use std::collections::BTreeMap;
 use anyhow::bail;
 use lrvd_models::tokenizer::TextTokenizer;
 
-use super::batch::TokenisedExample;
+use super::batch::{Cut, TokenisedExample};
 use super::questions::{AnswerToken, Questions};
 use super::split::held_out;
 use super::{Example, Input, Label, SplitName, WordedTexts};
 use crate::error::Result;
 use crate::record::Metrics;
 use crate::task::Goal;
-
-/// What an input lost at the longest length.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Cut {
-    Nothing,
-    /// The end of a text within a worded prompt.
-    Text,
-    /// Cut from the right: the answer cue is gone, wholly or in part.
-    Right,
-    /// The passage or the question lost its end.
-    Body,
-    /// The passage or the question is gone, and the choices lost their ends.
-    Choices,
-}
 
 /// Encoded examples of one split.
 #[derive(Debug, Clone, PartialEq)]

@@ -241,120 +241,103 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    fn directory(files: &[&str]) -> tempfile::TempDir {
+    /// Names of the train files and of the validation files, with the origin of each.
+    fn found(files: &str, task: Task) -> Result<String> {
         let dir = tempfile::tempdir().unwrap();
-        for file in files {
+        for file in files.split(' ') {
             let file = dir.path().join(file);
             fs::create_dir_all(file.parent().unwrap()).unwrap();
             fs::write(file, "").unwrap();
         }
-        dir
-    }
-
-    /// Names of train and validation files, with the origin of each.
-    fn found(files: &[&str], task: Task) -> Result<[(String, Origin); 2]> {
-        let dir = directory(files);
         let located = locate(dir.path(), task)?;
-        Ok([located.train, located.validation].map(|set| {
-            let files = set.files.iter().chain(&set.dev_pairs);
-            let names =
-                files.map(|file| file.strip_prefix(dir.path()).unwrap().display().to_string());
-            (names.collect::<Vec<_>>().join(" "), set.origin)
-        }))
-    }
-
-    fn check(task: Task, files: &[&str], train: (&str, Origin), validation: (&str, Origin)) {
-        let expected = [(train.0.to_owned(), train.1), (validation.0.to_owned(), validation.1)];
-        assert_eq!(found(files, task).unwrap(), expected, "{files:?}");
+        Ok([located.train, located.validation]
+            .map(|set| {
+                let files = set.files.iter().chain(&set.dev_pairs);
+                let names = files.map(|file| file.file_name().unwrap().to_str().unwrap());
+                let folder = located.folder.strip_prefix(dir.path()).unwrap().display();
+                format!("{:?} {folder}: {}", set.origin, names.collect::<Vec<_>>().join(" "))
+            })
+            .join(", "))
     }
 
     #[test]
     fn the_better_file_wins_whatever_else_is_there() {
-        use Origin::{LocalSplit, Official, Subset};
-        let folders = ["sst2/train.tsv", "sst2/dev.tsv", "SST-2/train.tsv", "SST-2/dev.tsv"];
-        check(Task::Sst2, &folders, ("SST-2/train.tsv", Official), ("SST-2/dev.tsv", Official));
-        check(Task::Sst2, &folders[..3], ("sst2/train.tsv", Official), ("sst2/dev.tsv", Official));
-        check(
-            Task::Qnli,
-            &["QNLI/dev.tsv", "QNLI/train_subset9k.tsv", "QNLI/train_subset_heldout1k.tsv"],
-            ("QNLI/train_subset9k.tsv", Subset),
-            ("QNLI/dev.tsv", Official),
-        );
-        check(
-            Task::Mnli,
-            &["mnli/dev_matched_subset.tsv", "mnli/dev_mismatched.tsv", "mnli/train_subset9k.tsv"],
-            ("mnli/train_subset9k.tsv", Subset),
-            ("mnli/dev_matched_subset.tsv", Subset),
-        );
-        check(
-            Task::Rte,
-            &["RTE/train.tsv", "RTE/train_split80.tsv", "RTE/localdev_split20.tsv"],
-            ("RTE/train_split80.tsv", LocalSplit),
-            ("RTE/localdev_split20.tsv", LocalSplit),
-        );
-        check(
-            Task::Mrpc,
-            &["MRPC/msr_paraphrase_train.txt", "MRPC/dev_ids.tsv", "MRPC/train.tsv"],
-            ("MRPC/msr_paraphrase_train.txt MRPC/dev_ids.tsv", Official),
-            ("MRPC/msr_paraphrase_train.txt MRPC/dev_ids.tsv", Official),
-        );
-        check(
-            Task::Mnli,
-            &[
-                "mnli/train-00001-of-00002.parquet",
-                "mnli/train-00000-of-00002-a1b2.parquet",
-                "mnli/validation_matched-00000-of-00001.parquet",
-                "mnli/validation_mismatched-00000-of-00001.parquet",
-                "mnli/train.jsonl",
-            ],
-            ("mnli/train-00000-of-00002-a1b2.parquet mnli/train-00001-of-00002.parquet", Official),
-            ("mnli/validation_matched-00000-of-00001.parquet", Official),
-        );
-        check(
-            Task::Rte,
-            &["RTE/train.jsonl", "RTE/val.jsonl"],
-            ("RTE/train.jsonl", Official),
-            ("RTE/val.jsonl", Official),
-        );
-        let winogrande = [
-            "WinoGrande/train_s.jsonl",
-            "WinoGrande/train_m.jsonl",
-            "WinoGrande/localdev_from_train_l.jsonl",
-        ];
-        let local = ("WinoGrande/localdev_from_train_l.jsonl", LocalSplit);
-        check(Task::WgS, &winogrande, ("WinoGrande/train_s.jsonl", Official), local);
-        check(Task::WgM, &winogrande, ("WinoGrande/train_m.jsonl", Official), local);
-        check(
-            Task::ArcC,
-            &[
-                "ARC-Challenge/ARC-Challenge-Train.jsonl",
-                "ARC-Challenge/ARC-Challenge-Dev.jsonl",
-                "ARC-Challenge/ARC-Challenge-Test.jsonl",
-                "ARC-Challenge/train-00000-of-00001.parquet",
-            ],
-            ("ARC-Challenge/ARC-Challenge-Train.jsonl", Official),
-            ("ARC-Challenge/ARC-Challenge-Dev.jsonl", Official),
-        );
-        check(
-            Task::Obqa,
-            &[
-                "OpenBookQA/train.jsonl",
-                "OpenBookQA/train_split80.jsonl",
-                "OpenBookQA/localdev_split20.jsonl",
-            ],
-            ("OpenBookQA/train_split80.jsonl", LocalSplit),
-            ("OpenBookQA/localdev_split20.jsonl", LocalSplit),
-        );
-        check(
-            Task::BoolQ,
-            &[
-                "BoolQ/dev.jsonl",
-                "BoolQ/train_questions_only.jsonl",
-                "BoolQ/train_subset2000.jsonl",
-            ],
-            ("BoolQ/train_subset2000.jsonl", Subset),
-            ("BoolQ/dev.jsonl", Official),
-        );
+        for (task, files, expected) in [
+            (
+                Task::Sst2,
+                "sst2/train.tsv sst2/dev.tsv SST-2/train.tsv SST-2/dev.tsv",
+                "Official SST-2: train.tsv, Official SST-2: dev.tsv",
+            ),
+            (
+                Task::Sst2,
+                "sst2/train.tsv sst2/dev.tsv SST-2/train.tsv",
+                "Official sst2: train.tsv, Official sst2: dev.tsv",
+            ),
+            (
+                Task::Qnli,
+                "QNLI/dev.tsv QNLI/train_subset9k.tsv QNLI/train_subset_heldout1k.tsv",
+                "Subset QNLI: train_subset9k.tsv, Official QNLI: dev.tsv",
+            ),
+            (
+                Task::Mnli,
+                "mnli/dev_matched_subset.tsv mnli/dev_mismatched.tsv mnli/train_subset9k.tsv",
+                "Subset mnli: train_subset9k.tsv, Subset mnli: dev_matched_subset.tsv",
+            ),
+            (
+                Task::Rte,
+                "RTE/train.tsv RTE/train_split80.tsv RTE/localdev_split20.tsv",
+                "LocalSplit RTE: train_split80.tsv, LocalSplit RTE: localdev_split20.tsv",
+            ),
+            (
+                Task::Mrpc,
+                "MRPC/msr_paraphrase_train.txt MRPC/dev_ids.tsv MRPC/train.tsv",
+                "Official MRPC: msr_paraphrase_train.txt dev_ids.tsv, \
+                 Official MRPC: msr_paraphrase_train.txt dev_ids.tsv",
+            ),
+            (
+                Task::Mnli,
+                "mnli/train-00001-of-00002.parquet mnli/train-00000-of-00002-a1b2.parquet \
+                 mnli/validation_matched-00000-of-00001.parquet \
+                 mnli/validation_mismatched-00000-of-00001.parquet mnli/train.jsonl",
+                "Official mnli: train-00000-of-00002-a1b2.parquet train-00001-of-00002.parquet, \
+                 Official mnli: validation_matched-00000-of-00001.parquet",
+            ),
+            (
+                Task::Rte,
+                "RTE/train.jsonl RTE/val.jsonl",
+                "Official RTE: train.jsonl, Official RTE: val.jsonl",
+            ),
+            (
+                Task::WgS,
+                "WinoGrande/train_s.jsonl WinoGrande/train_m.jsonl WinoGrande/localdev_from_train_l.jsonl",
+                "Official WinoGrande: train_s.jsonl, LocalSplit WinoGrande: localdev_from_train_l.jsonl",
+            ),
+            (
+                Task::WgM,
+                "WinoGrande/train_s.jsonl WinoGrande/train_m.jsonl WinoGrande/localdev_from_train_l.jsonl",
+                "Official WinoGrande: train_m.jsonl, LocalSplit WinoGrande: localdev_from_train_l.jsonl",
+            ),
+            (
+                Task::ArcC,
+                "ARC-Challenge/ARC-Challenge-Train.jsonl ARC-Challenge/ARC-Challenge-Dev.jsonl \
+                 ARC-Challenge/ARC-Challenge-Test.jsonl ARC-Challenge/train-00000-of-00001.parquet",
+                "Official ARC-Challenge: ARC-Challenge-Train.jsonl, \
+                 Official ARC-Challenge: ARC-Challenge-Dev.jsonl",
+            ),
+            (
+                Task::Obqa,
+                "OpenBookQA/train.jsonl OpenBookQA/train_split80.jsonl OpenBookQA/localdev_split20.jsonl",
+                "LocalSplit OpenBookQA: train_split80.jsonl, \
+                 LocalSplit OpenBookQA: localdev_split20.jsonl",
+            ),
+            (
+                Task::BoolQ,
+                "BoolQ/dev.jsonl BoolQ/train_questions_only.jsonl BoolQ/train_subset2000.jsonl",
+                "Subset BoolQ: train_subset2000.jsonl, Official BoolQ: dev.jsonl",
+            ),
+        ] {
+            assert_eq!(found(files, task).unwrap(), expected);
+        }
     }
 
     #[test]
@@ -367,29 +350,29 @@ mod tests {
             (Task::Obqa, "openbookqa/main"),
             (Task::BoolQ, "boolq/data"),
         ] {
-            let train = format!("{folder}/train-00000-of-00001.parquet");
-            let validation = format!("{folder}/validation-00000-of-00001.parquet");
-            let files = [train.as_str(), validation.as_str()];
-            let [train, validation] = files.map(|file| (file, Origin::Official));
-            check(task, &files, train, validation);
+            let [train, validation] =
+                ["train", "validation"].map(|split| format!("{split}-00000-of-00001.parquet"));
+            let files = format!("{folder}/{train} {folder}/{validation}");
+            let expected = format!("Official {folder}: {train}, Official {folder}: {validation}");
+            assert_eq!(found(&files, task).unwrap(), expected);
         }
     }
 
     #[test]
     fn a_local_dev_set_never_goes_with_the_train_file_it_was_cut_from() {
-        let error = found(&["RTE/train.tsv", "RTE/localdev_split20.tsv"], Task::Rte);
+        let error = found("RTE/train.tsv RTE/localdev_split20.tsv", Task::Rte);
         let error = error.unwrap_err().to_string();
         assert!(error.starts_with("no train files of task `rte`"), "{error}");
         assert!(error.contains("`RTE|rte/train_split*.tsv`"), "{error}");
-        let files = ["OpenBookQA/train.jsonl", "OpenBookQA/localdev_split20.jsonl"];
-        let error = found(&files, Task::Obqa).unwrap_err().to_string();
+        let files = "OpenBookQA/train.jsonl OpenBookQA/localdev_split20.jsonl";
+        let error = found(files, Task::Obqa).unwrap_err().to_string();
         assert!(error.starts_with("no train files of task `obqa`"), "{error}");
         assert!(error.contains("/train_split*.jsonl`"), "{error}");
     }
 
     #[test]
     fn everything_looked_for_is_listed() {
-        let error = found(&["RTE/test.tsv"], Task::Mrpc).unwrap_err().to_string();
+        let error = found("RTE/test.tsv", Task::Mrpc).unwrap_err().to_string();
         for name in [
             "dev.tsv",
             "msr_paraphrase_train.txt with dev_ids.tsv",
@@ -399,7 +382,7 @@ mod tests {
         ] {
             assert!(error.contains(&format!("`MRPC|mrpc/{name}`")), "{name}: {error}");
         }
-        let error = found(&["WinoGrande/x"], Task::WgS).unwrap_err().to_string();
+        let error = found("WinoGrande/x", Task::WgS).unwrap_err().to_string();
         for name in ["dev.jsonl", "localdev*.jsonl", "validation-*-of-*.parquet"] {
             assert!(error.contains(name), "{name}: {error}");
         }
@@ -409,15 +392,12 @@ mod tests {
 
     #[test]
     fn a_missing_shard_is_an_error() {
-        let files = [
-            "cola/train-00000-of-00003.parquet",
-            "cola/train-00002-of-00003.parquet",
-            "cola/dev.tsv",
-        ];
-        let error = found(&files, Task::Cola).unwrap_err().to_string();
+        let files =
+            "cola/train-00000-of-00003.parquet cola/train-00002-of-00003.parquet cola/dev.tsv";
+        let error = found(files, Task::Cola).unwrap_err().to_string();
         assert!(error.contains("has 2 of the 3 shards"), "{error}");
-        let files = ["boolq/train-00000-of-00002.parquet", "boolq/validation.parquet"];
-        let error = found(&files, Task::BoolQ).unwrap_err().to_string();
+        let files = "boolq/train-00000-of-00002.parquet boolq/validation.parquet";
+        let error = found(files, Task::BoolQ).unwrap_err().to_string();
         assert!(error.contains("has 1 of the 2 shards"), "{error}");
     }
 }

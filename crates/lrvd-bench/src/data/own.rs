@@ -4,11 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use anyhow::{anyhow, bail};
+use serde_json::Value;
 
 use super::columns::{Columns, LanguageColumns, NamedColumns, TextColumns};
 use super::content::{TextRow, content};
 use super::prompt::LETTERS;
-use super::table::{self, Cell, Place, Table};
+use super::table::{self, Place, Table, plain};
 use super::{Dataset, Example, Input, Label, Labelled, SourceFile, Split, SplitName, Validation};
 use crate::error::Result;
 use crate::task::Goal;
@@ -176,7 +177,7 @@ const PLAIN: &str = "a string, a number or a boolean";
 
 fn label(row: &table::Row, column: &str) -> Result<String> {
     let (_, cell) = row.find(&[column])?;
-    let label = cell.plain().ok_or_else(|| row.wrong_type(column, PLAIN, cell))?;
+    let label = plain(cell).ok_or_else(|| row.wrong_type(column, PLAIN, cell))?;
     match label.trim() {
         "" => Err(row.blank(column, "label")),
         label => Ok(label.to_owned()),
@@ -196,19 +197,19 @@ impl Input {
 fn choices(row: &table::Row, columns: &[String]) -> Result<Vec<String>> {
     const LIST: &str =
         "a list of choices (several columns of one choice each are named one by one)";
-    let one = |column: &str, cell: &Cell| -> Result<String> {
-        let choice = cell.plain().ok_or_else(|| row.wrong_type(column, PLAIN, cell))?;
+    let one = |column: &str, cell: &Value| -> Result<String> {
+        let choice = plain(cell).ok_or_else(|| row.wrong_type(column, PLAIN, cell))?;
         Ok(choice.trim().to_owned())
     };
     let mut found: Vec<String> = Vec::new();
     if let [column] = columns {
         let (column, cell) = row.find(&[column])?;
-        let Cell::List(list) = cell else { return Err(row.wrong_type(column, LIST, cell)) };
-        found = list.iter().map(|cell| one(column, cell)).collect::<Result<_, _>>()?;
+        let list = row.as_list(cell, column, LIST)?.iter();
+        found = list.map(|cell| one(column, cell)).collect::<Result<_, _>>()?;
     } else {
         for column in columns {
             let (column, cell) = row.find(&[column])?;
-            found.push(if *cell == Cell::Null { String::new() } else { one(column, cell)? });
+            found.push(if cell.is_null() { String::new() } else { one(column, cell)? });
         }
         let last = found.iter().rposition(|choice| !choice.is_empty());
         found.truncate(last.map_or(0, |last| last + 1));
@@ -546,92 +547,5 @@ mod tests {
             message("text,label\na,0\n", good, false).contains("1 distinct labels, expected 2")
         );
         assert!(message(good, "text,label\na,nan\n", true).contains("not a finite number"));
-    }
-
-    fn pairs() -> TextColumns {
-        let (pair, label) = (Some("b".into()), Some("y".into()));
-        TextColumns { text: "a".into(), pair, label, choices: Vec::new() }
-    }
-
-    fn read_pairs(name: &str, contents: &[u8]) -> Result<Vec<RawRow>> {
-        let dir = tempfile::tempdir().unwrap();
-        let file = dir.path().join(name);
-        std::fs::write(&file, contents).unwrap();
-        read_rows(&file, &pairs())
-    }
-
-    fn read_rows(file: &Path, columns: &TextColumns) -> Result<Vec<RawRow>> {
-        Ok(raw_rows(table::read(file)?, columns)?.0)
-    }
-
-    fn plain(rows: &[RawRow]) -> Vec<(&str, &str, &str)> {
-        rows.iter()
-            .map(|r| (r.input.text.as_str(), r.input.pair.as_deref().unwrap(), r.label.as_str()))
-            .collect()
-    }
-
-    #[test]
-    fn a_lone_quote_in_a_tab_separated_file_merges_no_rows() {
-        let rows = read_pairs("d.tsv", b"a\tb\ty\n\"open\tx\t1\nnext\tx\t0\n").unwrap();
-        assert_eq!(plain(&rows), [("\"open", "x", "1"), ("next", "x", "0")]);
-    }
-
-    #[test]
-    fn parquet_files_of_another_writer_are_read() {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/data");
-        let columns = |label: &str| TextColumns {
-            text: "sentence".into(),
-            label: Some(label.into()),
-            ..TextColumns::default()
-        };
-        let file = folder.join("cola-train-00000-of-00002.parquet");
-        let rows = read_rows(&file, &columns("label")).unwrap();
-        let second = (rows[1].input.text.as_str(), rows[1].label.as_str());
-        assert_eq!((rows.len(), second), (2, ("The letters was lost.", "0")));
-        let missing = read_rows(&file, &columns("verdict")).unwrap_err().to_string();
-        assert!(missing.contains("no column `verdict`; its columns are"), "{missing}");
-        let null = read_rows(&folder.join("cola-null.parquet"), &columns("label")).unwrap_err();
-        let null = null.to_string();
-        assert!(null.contains("row 2, column `sentence`: null where a string"), "{null}");
-    }
-
-    #[test]
-    fn a_file_that_is_not_there_is_said_to_be_absent() {
-        let columns = TextColumns { text: "a".to_owned(), label: None, ..TextColumns::default() };
-        for name in ["d.csv", "d.jsonl", "d.parquet"] {
-            let error = read_rows(&Path::new("no-such-folder").join(name), &columns);
-            let error = error.unwrap_err();
-            let cause: &std::io::Error = error.downcast_ref().unwrap();
-            assert_eq!(cause.kind(), std::io::ErrorKind::NotFound, "{name}");
-        }
-    }
-
-    #[test]
-    fn bad_rows_are_named_by_line_and_column() {
-        let message = |name: &str, contents: &str| {
-            let error = read_pairs(name, contents.as_bytes()).unwrap_err().to_string();
-            error.split_once("d.").unwrap().1.to_owned()
-        };
-        assert_eq!(
-            message("d.tsv", "a\tc\ty\n1\t2\t3\n"),
-            "tsv` has no column `b`; its columns are `a`, `c`, `y`"
-        );
-        assert_eq!(
-            message("d.tsv", "a\tb\ty\n1\t2\t3\n4\t5\n"),
-            "tsv`, line 3: 2 tab-separated fields where 3 are expected (`a`, `b`, `y`)"
-        );
-        assert_eq!(message("d.csv", "a,b,y\n1, ,3\n"), "csv`, line 2, column `b`: empty text");
-        assert_eq!(message("d.csv", "a,b,y\n1,2,\n"), "csv`, line 2, column `y`: empty label");
-        assert_eq!(message("d.csv", "a,b,y\n"), "csv` holds no examples");
-        assert_eq!(
-            message("d.jsonl", "{\"a\":\"x\",\"y\":1}\n"),
-            "jsonl`, line 1: no key `b`; the keys are `a`, `y`"
-        );
-        assert_eq!(
-            message("d.jsonl", "{\"a\":\"x\",\"b\":3,\"y\":1}\n"),
-            "jsonl`, line 1, column `b`: a number where a string is expected"
-        );
-        assert_eq!(message("d.jsonl", "{\"a\":\n"), "jsonl`, line 1: not a JSON object");
-        assert!(message("d.txt", "a").contains("expected a name that ends in"));
     }
 }

@@ -4,8 +4,7 @@ use anyhow::{anyhow, bail};
 use lrvd_models::tokenizer::TextTokenizer;
 use serde::{Deserialize, Serialize};
 
-use super::batch::{BareTokens, file, is_special, longest};
-use super::encode::Cut;
+use super::batch::{BareTokens, Cut, file, is_special, longest};
 use super::prompt::{LETTERS, Room};
 use super::{Input, Wording};
 use crate::error::Result;

@@ -8,9 +8,10 @@
 use std::path::Path;
 
 use anyhow::{anyhow, bail};
+use serde_json::Value;
 
 use super::prompt::{DIGITS, LETTERS};
-use super::table::{Cell, Format, Layout, Row, Table};
+use super::table::{Format, Layout, Row, Table};
 use super::{Example, Input, Label, SourceFile};
 use crate::error::{Error, Result};
 use crate::task::{Shape, Target, Task};
@@ -74,7 +75,7 @@ fn target(row: &Row, names: &[&str], target: Target) -> Result<Label> {
         },
     };
     match cell {
-        Cell::Text(text) => {
+        Value::String(text) => {
             let text = text.trim();
             if let Some(id) = classes(target).iter().position(|name| *name == text) {
                 return Ok(Label::Class(id));
@@ -85,8 +86,10 @@ fn target(row: &Row, names: &[&str], target: Target) -> Result<Label> {
                 _ => Err(unknown(row, column, text, target)),
             }
         }
-        Cell::Integer(id) => of_integer(*id, &id.to_string()),
-        Cell::Float(score) => of_score(*score, &score.to_string()),
+        Value::Number(number) => match (number.as_i128(), number.as_f64()) {
+            (None, Some(score)) => of_score(score, &score.to_string()),
+            (id, _) => of_integer(id.unwrap_or_default(), &number.to_string()),
+        },
         other => Err(row.wrong_type(column, "a label", other)),
     }
 }
@@ -137,14 +140,14 @@ fn blank(row: &Row) -> Result<(Input, Label)> {
 /// ```
 fn choices(row: &Row, fewest: usize, most: usize) -> Result<(Input, Label)> {
     let (key, value) = row.find(&["question", "question_stem"])?;
-    let (column, question, found) = if let Cell::Object(question) = value {
+    let (column, question, found) = if let Value::Object(question) = value {
         let column = "question.choices";
         let list = row.list_within(question, column)?;
         (column, row.text_within(question, "question.stem")?, objects(row, column, list)?)
     } else {
         let (column, lists) = row.find(&["choices"])?;
         let found = match lists {
-            Cell::List(list) => objects(row, column, list)?,
+            Value::Array(list) => objects(row, column, list)?,
             other => columns(row, column, other)?,
         };
         (column, row.as_text(value, key)?, found)
@@ -171,8 +174,8 @@ fn choices(row: &Row, fewest: usize, most: usize) -> Result<(Input, Label)> {
 }
 
 /// Labels and texts of `[{text, label}, …]`.
-fn objects<'a>(row: &Row, column: &str, list: &'a [Cell]) -> Result<Vec<(&'a str, &'a str)>> {
-    let read = |value: &'a Cell| {
+fn objects<'a>(row: &Row, column: &str, list: &'a [Value]) -> Result<Vec<(&'a str, &'a str)>> {
+    let read = |value: &'a Value| {
         let object = row.as_object(value, column)?;
         let label = row.text_within(object, "choices.label")?;
         Ok((label, row.text_within(object, "choices.text")?))
@@ -181,7 +184,7 @@ fn objects<'a>(row: &Row, column: &str, list: &'a [Cell]) -> Result<Vec<(&'a str
 }
 
 /// Labels and texts of `{text: […], label: […]}`.
-fn columns<'a>(row: &Row, column: &str, value: &'a Cell) -> Result<Vec<(&'a str, &'a str)>> {
+fn columns<'a>(row: &Row, column: &str, value: &'a Value) -> Result<Vec<(&'a str, &'a str)>> {
     let object = row.as_object(value, column)?;
     let texts = row.list_within(object, "choices.text")?;
     let labels = row.list_within(object, "choices.label")?;
@@ -200,10 +203,10 @@ fn columns<'a>(row: &Row, column: &str, value: &'a Cell) -> Result<Vec<(&'a str,
 fn passage(row: &Row) -> Result<(Input, Label)> {
     let (question, passage) = (row.text(&["question"])?, row.text(&["passage"])?.to_owned());
     let (column, value) = row.find(&["answer", "label"])?;
-    let answer = match value {
-        Cell::Bool(answer) => usize::from(*answer),
-        Cell::Integer(answer @ (0 | 1)) => *answer as usize,
-        Cell::Integer(other) => return Err(no_answer(row, column, &other.to_string(), &TRUTH)),
+    let answer = match (value, value.as_i64()) {
+        (Value::Bool(answer), _) => usize::from(*answer),
+        (_, Some(answer @ (0 | 1))) => answer as usize,
+        (_, Some(other)) => return Err(no_answer(row, column, &other.to_string(), &TRUTH)),
         _ => return Err(row.wrong_type(column, "true or false", value)),
     };
     Ok((Input { pair: Some(passage), ..Input::text(question) }, Label::Class(answer)))

@@ -7,8 +7,7 @@ use anyhow::{anyhow, bail};
 use lrvd_models::tokenizer::TextTokenizer;
 use serde::{Deserialize, Serialize};
 
-use super::batch::{BareTokens, file, is_special, longest};
-use super::encode::Cut;
+use super::batch::{BareTokens, Cut, file, is_special, longest};
 use crate::error::{Error, Kind, Result};
 use crate::settings::WordingSettings;
 use crate::task::{Goal, Shape, Task};

@@ -7,15 +7,12 @@ use anyhow::{anyhow, bail};
 use serde_json::Value;
 use tracing::debug;
 
-use super::table::{below, root};
-use super::{Config, Preset, Training};
+use super::config::{Config, root};
+use super::names::Training;
+use super::table::below;
 use crate::error::{Error, Result};
 use crate::text::{UnknownName, nearest, quoted};
 
-/// Steps of a run by default: the presets have the length of a paper's runs.
-const STEPS: usize = 1000;
-/// Rank of an adapter by default; the other presets have the ranks of their publications.
-const RANK: usize = 8;
 const EVALUATIONS: usize = 10;
 
 /// What a settings file says that it is for.
@@ -26,46 +23,17 @@ const REPLACED: (&str, &str) = ("kl_path", "rank_search");
 /// Settings that are being put together: a document of all of them, over which each layer writes its own. They are read and
 /// checked once, by [`finish`](Self::finish).
 ///
-/// Start from a preset with `steps = 1000` (`default` also with `initial_rank = 8`) and the file given to
-/// [`new`](Self::new), or from any settings with [`over`](Self::over). Unless it is set, `evaluate_every` after `new` is a
-/// tenth of the steps.
+/// Start from a preset and a file by [`new`](Self::new), or from any settings by [`over`](Self::over). Unless it is set,
+/// `evaluate_every` after `new` is a tenth of the steps.
 #[derive(Clone, Debug)]
 pub struct Layers {
     /// JSON, which has a word for what is absent.
     pub(super) document: Value,
-    training: Training,
-    evaluate_every: bool,
+    pub(super) training: Training,
+    pub(super) evaluate_every: bool,
 }
 
 impl Layers {
-    /// Starts from `preset` for `training`, or from those that `file` names, or from the default ones; then
-    /// applies `file`.
-    pub fn new(
-        training: Option<Training>,
-        preset: Option<Preset>,
-        file: Option<&Path>,
-    ) -> Result<Self> {
-        let mut table = match file {
-            Some(file) => read_table(file)?,
-            None => toml::Table::new(),
-        };
-        let named = take(&mut table, "preset", Preset::ALL, Preset::name)?;
-        let preset = preset.or(named).unwrap_or_default();
-        let named = take(&mut table, TASK, Training::ALL, Training::name)?;
-        let training = match (training, named) {
-            (Some(expected), Some(found)) if expected != found => {
-                let (found, expected) = (found.name(), expected.name());
-                bail!("the settings file is for the task `{found}`, and this is `{expected}`");
-            }
-            (expected, found) => expected.or(found).unwrap_or_default(),
-        };
-        let mut config = Config { steps: STEPS, ..training.config(preset) };
-        if preset == Preset::Default {
-            config.initial_rank = RANK;
-        }
-        Self { training, evaluate_every: false, ..Self::over(&config)? }.apply(&[table], None, &[])
-    }
-
     pub fn over(config: &Config) -> Result<Self> {
         Ok(Self {
             document: document(config)?,
@@ -271,7 +239,7 @@ pub(super) fn unusable(key: &str, value: impl Display, reason: impl Display) -> 
     anyhow!("setting `{key}` cannot be `{value}`: {reason}")
 }
 
-fn read_table(file: &Path) -> Result<toml::Table> {
+pub(super) fn read_table(file: &Path) -> Result<toml::Table> {
     let text = std::fs::read_to_string(file)
         .map_err(|source| anyhow!("cannot read `{}`: {source}", file.display()))?;
     debug!(file = %file.display(), bytes = text.len(), "opened");
@@ -279,28 +247,13 @@ fn read_table(file: &Path) -> Result<toml::Table> {
         .map_err(|source| Error::new(source).context(format!("`{}` is not TOML", file.display())))
 }
 
-fn take<T: Copy, const N: usize>(
-    table: &mut toml::Table,
-    key: &'static str,
-    all: [T; N],
-    name: impl Fn(T) -> &'static str,
-) -> Result<Option<T>> {
-    let Some(value) = table.remove(key) else { return Ok(None) };
-    let found = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-    match all.into_iter().find(|&one| name(one) == found) {
-        Some(one) => Ok(Some(one)),
-        None => {
-            let reason = UnknownName::new(key, &found, all.map(name));
-            bail!("setting `{key}` cannot be `{found}`: {reason}")
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use serde_json::json;
+
     use super::*;
-    use crate::settings::TargetModules;
+    use crate::settings::Preset;
 
     fn with(assignments: &[&str]) -> Result<Config> {
         let mut layers = Layers::new(None, None, None)?;
@@ -344,48 +297,57 @@ mod tests {
     }
 
     #[test]
-    fn values_of_every_type_are_set() {
-        let config = with(&[
-            "steps=50",
-            "prune.log_alpha_threshold=-3.5",
-            "training_scheme=moment-matched",
-            "target_modules=[\"query_proj\"]",
-            "gradient_clip=none",
-            "draws=[2, 4]",
-            "optimizer.beta2=0.98",
-        ])
-        .unwrap();
-        assert_eq!((config.steps, config.evaluate_every), (50, 5));
-        assert_eq!((config.initial_rank, with(&["initial_rank=5"]).unwrap().initial_rank), (8, 5));
-        assert_eq!(config.prune.log_alpha_threshold, -3.5);
-        assert_eq!(config.training_scheme, crate::settings::TrainingScheme::MomentMatched);
-        assert_eq!(config.target_modules, TargetModules::names(["query_proj"]));
-        let all = with(&["target_modules=all-linear"]).unwrap();
-        assert_eq!(all.target_modules, TargetModules::AllLinear);
-        assert_eq!((config.gradient_clip, config.draws.clone()), (None, vec![2, 4]));
-        assert_eq!(config.optimizer.beta2, 0.98);
-        let policy = ["prediction.cascade=0.4", "prediction.antithetic=true"];
-        let policy = with(&policy).unwrap().prediction;
-        assert_eq!((policy.cascade, policy.tolerance, policy.antithetic), (Some(0.4), None, true));
-        assert_eq!(with(&["evaluate_every=7"]).unwrap().evaluate_every, 7);
+    fn values_of_every_type_are_set_one_by_one() {
+        for (assignment, expected) in [
+            ("steps=50", json!(50)),
+            ("prune.log_alpha_threshold=-3.5", json!(-3.5)),
+            ("training_scheme=moment-matched", json!("moment-matched")),
+            ("target_modules=[\"query_proj\"]", json!(["query_proj"])),
+            ("target_modules=all-linear", json!("all-linear")),
+            ("gradient_clip=none", Value::Null),
+            ("draws=[2, 4]", json!([2, 4])),
+            ("optimizer.beta2=0.98", json!(0.98)),
+            ("prediction.antithetic=true", json!(true)),
+            ("methods.map.precision=2", json!(2.0)),
+            // Methods that share a type keep their defaults.
+            ("methods.bbb-a.prior_std=2", json!(2.0)),
+            ("methods.blob.gamma=none", Value::Null),
+            ("evaluate_every=7", json!(7)),
+        ] {
+            let changes = with(&[assignment]).unwrap().changes(&with(&[]).unwrap()).unwrap();
+            let key = assignment.split('=').next().unwrap();
+            // A tenth of the steps follows them.
+            let found = changes.iter().find(|change| change.0 == key).unwrap();
+            assert_eq!((&found.2, changes.len()), (&expected, if key == "steps" { 2 } else { 1 }));
+        }
+        assert_eq!(with(&["steps=50"]).unwrap().evaluate_every, 5);
+        assert_eq!(with(&[]).unwrap().initial_rank, 8);
     }
 
     #[test]
     fn what_does_not_exist_or_fit_is_named() {
-        let message = |assignment: &str| with(&[assignment]).unwrap_err().to_string();
-        assert!(message("stepz=5").starts_with("unknown setting `stepz`; expected one of "));
-        assert!(message("prune.threshold=5").contains("`prune.log_alpha_threshold`"));
-        assert!(message("steps.more=5").contains("`steps`, which has no parts"));
-        assert!(message("steps=many").starts_with("setting `steps` cannot be `many`: "));
-        assert!(message("steps=none").starts_with("setting `steps` cannot be `none`: "));
-        assert!(message("steps=0").contains("steps"));
-        let word = message("methods.bbb.prior=laplace");
-        assert!(word.starts_with("setting `methods.bbb.prior` cannot be `laplace`: "), "{word}");
-        assert_eq!(message("steps"), "`steps` is not of the form `key=value`");
-        assert!(message("preset=default").contains("--preset"));
-        for old in ["kl_path.low=0.1", "kl_path={low=0.1}"] {
-            let error = with(&[old]).unwrap_err();
-            assert!(error.to_string().contains("`rank_search` replaces it"), "{error}");
+        for (assignment, start, within) in [
+            ("stepz=5", "unknown setting `stepz`; expected one of ", "did you mean `steps`?"),
+            ("learning_rat=1", "unknown setting", "did you mean `learning_rate`?"),
+            ("prune.min_ranks=1", "unknown setting", "; did you mean `prune.min_rank`?"),
+            ("prune.threshold=5", "unknown setting", "`prune.log_alpha_threshold`"),
+            ("methods.laplase.samples=3", "unknown setting", "; did you mean `methods.laplace`?"),
+            (
+                "methods.map.delta=2",
+                "unknown setting `methods.map.delta`; expected one of `methods.map.",
+                "",
+            ),
+            ("steps.more=5", "unknown setting", "`steps`, which has no parts"),
+            ("steps=many", "setting `steps` cannot be `many`: ", ""),
+            ("steps=none", "setting `steps` cannot be `none`: ", ""),
+            ("methods.bbb.prior=laplace", "setting `methods.bbb.prior` cannot be `laplace`: ", ""),
+            ("steps", "`steps` is not of the form `key=value`", ""),
+            ("preset=default", "", "--preset"),
+            ("kl_path.low=0.1", "", "`rank_search` replaces it"),
+            ("kl_path={low=0.1}", "", "`rank_search` replaces it"),
+        ] {
+            let error = with(&[assignment]).unwrap_err().to_string();
+            assert!(error.starts_with(start) && error.contains(within), "{error}");
         }
     }
 
@@ -393,21 +355,13 @@ mod tests {
     fn what_is_out_of_range_or_does_not_go_together_is_named() {
         for (assignments, expected) in [
             ("optimizer.beta1=2.0", "is 2, expected at least 0 and below 1"),
-            ("optimizer.beta1=1.0", "is 1, expected at least 0 and below 1"),
-            ("optimizer.beta2=-0.1", "is -0.1, expected at least 0 and below 1"),
             ("optimizer.epsilon=-1e-8", "is -1e-8, expected at least 0"),
-            ("head_weight_decay=-1.0", "is -1, expected at least 0"),
             ("prune.min_rank=17", "is 17: it is above `initial_rank`, which is 16"),
             ("accumulation=5", "is 5: it does not divide `batch_size`, which is 32"),
             ("gradient_clip=0.0", "is 0, expected above 0"),
             ("kl_weight=nan", "cannot be `nan`: expected a finite number"),
             ("gradient_clip=inf", "cannot be `inf`: expected a finite number"),
-            ("methods.laplace.holdout=1.0", "is 1, expected 0.01 to 0.9"),
-            ("methods.swag.start=-0.1", "is -0.1, expected 0 to 1"),
-            ("methods.swag.every=0.0", "is 0, expected above 0 and at most 1"),
-            ("methods.swag.anneal=1.5", "is 1.5, expected 0 to 1"),
             ("methods.swag.deviations=1", "is 1, expected 2 to 1000"),
-            ("prediction.cascade=1.5", "is 1.5, expected 0 to 1"),
             ("prediction.tolerance=0.0", "is 0, expected 1e-6 to 0.5"),
             (
                 "prediction.antithetic=true prediction_draws=activation",
@@ -422,8 +376,6 @@ mod tests {
             ),
             ("methods.bbb-a.mixture.weight=1.5", "is 1.5, expected 0 to 1"),
             ("methods.mcd.dropout=1.0", "is 1, expected above 0 and below 1"),
-            ("methods.map.weight_decay=-1.0", "is -1, expected 0 to 1000000"),
-            ("methods.c-lora.hidden=0", "is 0, expected 1 to 65536"),
         ] {
             let mut config = Layers::over(&Preset::ConstantWeight.config()).unwrap();
             let set = assignments.split(' ').try_for_each(|one| config.assign(one));
@@ -432,37 +384,6 @@ mod tests {
             assert!(error.starts_with(&format!("setting `{key}")), "{error}");
             assert!(error.ends_with(&format!("` {expected}")), "{error}");
         }
-    }
-
-    #[test]
-    fn a_misspelt_setting_is_answered_with_the_nearest() {
-        for (assignment, meant) in [
-            ("learning_rat=1", "`learning_rate`"),
-            ("prune.min_ranks=1", "`prune.min_rank`"),
-            ("prediction.cascades=1", "`prediction.cascade`"),
-            ("methods.laplase.samples=3", "`methods.laplace`"),
-            ("methods.tfb.sample=3", "`methods.tfb.samples`"),
-        ] {
-            let error = with(&[assignment]).unwrap_err().to_string();
-            assert!(error.ends_with(&format!("; did you mean {meant}?")), "{error}");
-        }
-    }
-
-    #[test]
-    fn settings_of_methods_are_set_one_by_one() {
-        let config = with(&["methods.map.l2_in_loss=true", "methods.map.precision=2"]).unwrap();
-        assert!(config.methods.map.l2_in_loss);
-        assert_eq!((config.methods.map.precision, config.methods.map.weight_decay), (2.0, None));
-        let wrong = with(&["methods.mep.delta=2"]).unwrap_err().to_string();
-        assert!(wrong.starts_with("unknown setting `methods.mep`; expected one of `methods."));
-        let wrong = with(&["methods.map.delta=2"]).unwrap_err().to_string();
-        assert!(
-            wrong.starts_with("unknown setting `methods.map.delta`; expected one of `methods.map.")
-        );
-        // Methods that share a type keep their defaults.
-        let config = with(&["methods.bbb-a.prior_std=2", "methods.blob.gamma=none"]).unwrap();
-        let bbb = config.methods.bbb_a;
-        assert_eq!((bbb.prior_std, bbb.both, config.methods.blob.gamma), (2.0, false, None));
     }
 
     #[test]

@@ -1,5 +1,6 @@
-//! The JSON schema of settings files, for editors.
+//! The JSON schema of settings files for editors, and a template of a file.
 
+use std::fmt::Write as _;
 use std::ops::Bound;
 
 use schemars::Schema;
@@ -7,9 +8,10 @@ use schemars::generate::SchemaSettings;
 use schemars::transform::RecursiveTransform;
 use serde_json::{Map, Value, json};
 
-use super::layers::{TASK, pointer};
-use super::table::{Field, Range, below, root};
-use super::{Config, Layers, Training};
+use super::config::{Config, root};
+use super::layers::{Layers, TASK, pointer, unusable};
+use super::names::{Preset, Training};
+use super::table::{Field, Range, below};
 use crate::error::Result;
 
 /// The one setting that follows from another where it is not set.
@@ -125,12 +127,91 @@ fn tidy(schema: &mut Schema) {
     }
 }
 
+/// What is set most often, in the order of a file: plain settings first, then those of sections.
+const COMMON: [&str; 23] = [
+    "steps",
+    "batch_size",
+    "accumulation",
+    "max_length",
+    "initial_rank",
+    "lora_alpha",
+    "adapter_dropout",
+    "target_modules",
+    "learning_rate",
+    HEAD,
+    "warmup_ratio",
+    "gradient_clip",
+    "kl_weight",
+    "holdout",
+    "patience",
+    "draws",
+    "checkpoint",
+    "base_precision",
+    "prune.min_rank",
+    "prune.log_alpha_threshold",
+    "prune.start",
+    "prune.every",
+    "rank_search.margin",
+];
+/// Settings of ranks that are cut at a constant KL weight. `rank_search` has those of the cut by held-out rows.
+const AT_CONSTANT_WEIGHT: [&str; 3] = ["prune.log_alpha_threshold", "prune.start", "prune.every"];
+/// Language models keep their own head.
+const HEAD: &str = "head_learning_rate";
+
+/// A settings file for `training` with the common settings as they are in `preset`, each under the first sentence of its
+/// description in the [schema], which the file names `./lrvd.schema.json`.
+pub fn template(training: Training, preset: Preset) -> Result<String> {
+    let schema = schema()?;
+    let mut config = Layers::new(Some(training), Some(preset), None)?.document;
+    config[TASK] = training.name().into();
+    let by_held_out_rows = config["kl_weight"] == "auto";
+    let own = |key: &&str| match *key {
+        HEAD => training == Training::Classifier,
+        key if AT_CONSTANT_WEIGHT.contains(&key) => !by_held_out_rows,
+        key => by_held_out_rows || !key.starts_with("rank_search."),
+    };
+    let mut text = "#:schema ./lrvd.schema.json\n".to_owned();
+    for key in ["preset", TASK].into_iter().chain(COMMON.into_iter().filter(own)) {
+        let (section, name) = key.rsplit_once('.').unwrap_or(("", key));
+        let header = format!("\n[{section}]\n");
+        if !section.is_empty() && !text.contains(&header) {
+            text.push_str(&header);
+        }
+        let described =
+            schema.pointer(&format!("/properties/{}", key.replace('.', "/properties/")));
+        let about = comment(described.unwrap_or(&Value::Null), root().at(key));
+        let value = match config.pointer(&pointer(key)) {
+            None | Some(Value::Null) => "none".into(),
+            Some(value) => {
+                toml::Value::try_from(value).map_err(|error| unusable(key, value, error))?
+            }
+        };
+        let _ = write!(text, "\n# {about}\n{name} = {value}\n");
+    }
+    Ok(text)
+}
+
+/// The first sentence of a description, and the words or numbers that there are.
+fn comment(schema: &Value, field: Option<&Field>) -> String {
+    let described = schema["description"].as_str().unwrap_or_default();
+    let described = described.replace('\n', " ");
+    let sentence = described.split_inclusive(". ").next().unwrap_or_default().trim_end();
+    let consts =
+        schema["oneOf"].as_array().into_iter().flatten().filter_map(|one| one.get("const"));
+    let words = schema["enum"].as_array().into_iter().flatten().chain(consts);
+    let words: Vec<String> = words.map(Value::to_string).collect();
+    match field.and_then(|field| field.range) {
+        Some(range) => format!("{sentence} Range: {range}."),
+        None if words.is_empty() => sentence.to_owned(),
+        None => format!("{sentence} {}.", words.join(", ")),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::settings::table::OutOfRange;
-    use crate::settings::{Preset, template};
     use crate::text::UnknownName;
 
     /// That the section `field` has the same settings in the table, in the schema and in a document.
