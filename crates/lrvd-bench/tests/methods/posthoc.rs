@@ -21,7 +21,7 @@ use lrvd_core::noise::{Draws, NoiseKey, Stream};
 use lrvd_models::AutoClassifier;
 use serde_json::json;
 
-use super::harness::{Backbone, Bench, StopAt, method, set};
+use super::harness::{Backbone, Bench, StopAt, method, prepared, set};
 
 const LABELS: usize = 3;
 
@@ -49,17 +49,7 @@ fn task(seed: u64, n_train: usize, n_validation: usize) -> PreparedTask {
         (0..n).map(|_| one()).collect()
     };
     let goal = Goal::classification("thirds", ["a", "b", "c"].map(str::to_owned).to_vec());
-    PreparedTask {
-        labels: LABELS,
-        goal,
-        train: examples(n_train),
-        holdout: Vec::new(),
-        validation: examples(n_validation),
-        validation_ids: (0..n_validation).map(|i| i.to_string()).collect(),
-        pad_id: 0,
-        answers: Vec::new(),
-        notes: Vec::new(),
-    }
+    prepared(goal, examples(n_train), examples(n_validation))
 }
 
 fn config(steps: usize) -> Config {
@@ -287,10 +277,17 @@ fn posthoc_tfb_keeps_the_mean_and_stores_one_number() {
     let drawn = bed.metrics(&run, 5);
     assert!(drawn.mutual_information.unwrap() > 0.0, "{drawn:?}");
     assert!((drawn.nll.unwrap() - bed.metrics(&lora, 0).nll.unwrap()).abs() < 0.5, "{drawn:?}");
+    // Its draws are others for every token.
+    let (model, context) = (run.model.clone().valid(), bed.context_of(&run.task));
+    let examples = context.examples(&run.task.validation);
+    let by = |scheme| context.inputs(&examples).predict_by(scheme, &model, 3).unwrap().values;
+    let found = bed.answers(&run, 3);
+    assert_eq!(found, by(Scheme::FLIPOUT));
+    assert_ne!(found, by(Scheme::Weights(DrawPer::Batch)));
 }
 
 #[test]
-fn posthoc_temperature_keeps_accuracy_and_lowers_the_held_out_loss() {
+fn posthoc_temperature_keeps_accuracy_lowers_the_held_out_loss_and_stops_at_its_bounds() {
     // Long enough to be too sure.
     let bed = Bench::random(config(150), task(6, 96, 48));
     let run = bed.run("lora+ts");
@@ -325,17 +322,8 @@ fn posthoc_temperature_keeps_accuracy_and_lowers_the_held_out_loss() {
     assert!(first > 1.0, "a model this sure is cooled: {first}");
     assert!(ratios.iter().all(|r| (r / first - 1.0).abs() < 1e-6), "{ratios:?}");
     assert_eq!((run.method.stored_parameters(), run.temperatures.0.len()), (0, 1));
-}
-
-#[test]
-fn posthoc_a_temperature_at_the_bound_of_the_search_stays_there() {
-    let bed = Bench::random(config(60), task(6, 96, 48));
-    let run = bed.run("lora+ts");
-    // Held-out examples whose labels are the model's own answers: the colder, the better; or never: the warmer.
-    let examples = bed.context_of(&run.task);
-    let examples = examples.examples(&run.task.holdout);
-    let inputs = bed.context_of(&run.task).inputs(&examples);
-    let model = run.model.clone().valid();
+    // Held-out examples whose labels are the model's own answers: the colder, the better, up to the bound of the search; or
+    // never: the warmer.
     let logits = inputs.predict(&model, 0).unwrap().values;
     let place = |row: &[f64], best: fn(f64, f64) -> bool| {
         (0..LABELS).fold(0, |at, i| if best(row[i], row[at]) { i } else { at })
@@ -353,18 +341,4 @@ fn posthoc_a_temperature_at_the_bound_of_the_search_stays_there() {
         let found = found.unwrap().0[&0];
         assert!((found / bound - 1.0).abs() < 1e-12, "{found} {bound}");
     }
-}
-
-#[test]
-fn posthoc_tfb_turns_its_draws_for_every_token() {
-    let settings = json!({ "range": [0.0, 0.2], "tolerance": 0.1 });
-    let bed = Bench::random(with(config(40), "tfb", settings), task(5, 96, 48));
-    let run = bed.run("tfb");
-    let model = run.model.clone().valid();
-    let context = bed.context_of(&run.task);
-    let examples = context.examples(&run.task.validation);
-    let by = |scheme| context.inputs(&examples).predict_by(scheme, &model, 3).unwrap().values;
-    let found = bed.answers(&run, 3);
-    assert_eq!(found, by(Scheme::FLIPOUT));
-    assert_ne!(found, by(Scheme::Weights(DrawPer::Batch)));
 }
