@@ -326,11 +326,9 @@ mod tests {
 
     #[test]
     fn what_gives_no_cycle_is_rejected() {
-        for gamma in [0.0, -1.0, f64::INFINITY, f64::NAN] {
-            let mut config = Preset::ConstantWeight.config();
-            config.methods.blob.gamma = Some(gamma);
-            assert!(config.checked().is_err());
-        }
+        let mut config = Preset::ConstantWeight.config();
+        config.methods.blob.gamma = Some(f64::NAN);
+        assert!(config.checked().is_err());
         assert!(cycle(Some(GAMMA), LastBatch::Drop).weight(0, 3).is_err());
     }
 }

@@ -97,11 +97,8 @@ impl BasePrecision {
         }
     }
 
-    pub const fn bytes(self) -> usize {
-        match self {
-            Self::F32 => 4,
-            Self::Bf16 | Self::F16 => 2,
-        }
+    pub fn bytes(self) -> usize {
+        self.dtype().size()
     }
 }
 
