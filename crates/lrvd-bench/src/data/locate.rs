@@ -343,7 +343,7 @@ mod tests {
         ]
         .map(|(task, files)| found(task, files))
         .concat());
-        let error = locate(Path::new("no/such/place"), Task::Cola).unwrap_err();
+        let error = locate(Path::new("no/such/place"), Cola).unwrap_err();
         assert!(error.to_string().contains("does not exist or is not a directory"), "{error}");
     }
 }
