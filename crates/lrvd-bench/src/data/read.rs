@@ -59,64 +59,37 @@ pub fn read_examples(
 fn target(row: &Row, names: &[&str], target: Target) -> Result<Label> {
     let (column, cell) = row.find(names)?;
     let place = row.place();
-    let of_score = |score: f64, found: &str| match target {
-        Target::Score { low, high } if (low..=high).contains(&score) => Ok(Label::Score(score)),
-        _ => Err(unknown(row, column, found, target)),
+    let found = match cell {
+        Value::String(text) => text.trim().to_owned(),
+        Value::Number(number) => number.to_string(),
+        other => return Err(row.wrong_type(column, "a label", other)),
     };
-    let of_integer = |id: i128, found: &str| match target {
-        Target::Score { .. } => of_score(id as f64, found),
-        Target::Classes(_) | Target::Choice(_) if id == -1 => Err(anyhow!(
-            "{place}, column `{column}`: label -1 marks a hidden test label, expected one of {}",
-            allowed(target)
-        )),
-        _ => match usize::try_from(id) {
-            Ok(id) if id < classes(target).len() => Ok(Label::Class(id)),
-            _ => Err(unknown(row, column, found, target)),
-        },
-    };
-    match cell {
-        Value::String(text) => {
-            let text = text.trim();
-            if let Some(id) = classes(target).iter().position(|name| *name == text) {
-                return Ok(Label::Class(id));
-            }
-            match (target, text.parse(), text.parse()) {
-                (Target::Score { .. }, Ok(score), _) => of_score(score, text),
-                (Target::Classes(_), _, Ok(id)) => of_integer(id, &id.to_string()),
-                _ => Err(unknown(row, column, text, target)),
-            }
-        }
-        Value::Number(number) => match (number.as_i128(), number.as_f64()) {
-            (None, Some(score)) => of_score(score, &score.to_string()),
-            (id, _) => of_integer(id.unwrap_or_default(), &number.to_string()),
-        },
-        other => Err(row.wrong_type(column, "a label", other)),
-    }
-}
-
-fn classes(target: Target) -> &'static [&'static str] {
-    match target {
-        Target::Classes(names) => names,
-        Target::Score { .. } | Target::Choice(_) => &[],
-    }
-}
-
-fn unknown(row: &Row, column: &str, found: &str, target: Target) -> Error {
-    let place = row.place();
-    match target {
+    let classes = match target {
+        Target::Classes(classes) => classes,
+        Target::Choice(_) => &[],
         Target::Score { low, high } => {
-            anyhow!("{place}, column `{column}`: `{found}` is not a score within {low}..={high}")
+            let score = found.parse().ok().filter(|score| (low..=high).contains(score));
+            return score.map(Label::Score).ok_or_else(|| {
+                anyhow!(
+                    "{place}, column `{column}`: `{found}` is not a score within {low}..={high}"
+                )
+            });
+        }
+    };
+    let id = classes.iter().position(|name| *name == found).or_else(|| found.parse().ok());
+    if let Some(id) = id.filter(|id| *id < classes.len()) {
+        return Ok(Label::Class(id));
+    }
+    let each = classes.iter().enumerate().map(|(id, name)| format!("`{name}` ({id})"));
+    let (expected, hidden) = (each.collect::<Vec<_>>().join(", "), "marks a hidden test label");
+    Err(match found.as_str() {
+        "-1" => {
+            anyhow!("{place}, column `{column}`: label -1 {hidden}, expected one of {expected}")
         }
         _ => anyhow!(
-            "{place}, column `{column}`: unknown label `{found}`, expected one of {}",
-            allowed(target)
+            "{place}, column `{column}`: unknown label `{found}`, expected one of {expected}"
         ),
-    }
-}
-
-fn allowed(target: Target) -> String {
-    let each = classes(target).iter().enumerate().map(|(id, name)| format!("`{name}` ({id})"));
-    each.collect::<Vec<_>>().join(", ")
+    })
 }
 
 /// `sentence`, `option1`, `option2`, and `answer`, which is `1` or `2`.
