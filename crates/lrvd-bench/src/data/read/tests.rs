@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use super::*;
-use crate::data::{Origin, load};
+use crate::data::{Dataset, Origin, load};
 
 fn examples(file: &Path, format: Format, task: Task) -> Result<Vec<Example>> {
     let mut examples = Vec::new();
@@ -151,73 +151,55 @@ fn real_data() -> Option<PathBuf> {
     None
 }
 
+/// Rows of each class, or of all where one number is expected.
+fn counts(examples: &[Example], expected: &[usize]) -> Vec<usize> {
+    let of = |id| examples.iter().filter(|e| e.label.class() == Some(id)).count();
+    if expected.len() == 1 { vec![examples.len()] } else { (0..expected.len()).map(of).collect() }
+}
+
 #[test]
 fn real_files_have_their_published_rows() {
-    use Task::{Cola, Mnli, Mrpc, Qnli, Qqp, Rte, Sst2, Stsb};
+    use Task::{Cola, Mrpc, Rte};
     let Some(data) = real_data() else { return };
-    for (file, task, rows, class_counts) in [
-        ("CoLA/train.tsv", Cola, 8551, vec![2528, 6023]),
-        ("CoLA/dev.tsv", Cola, 1043, vec![322, 721]),
-        ("CoLA/original/in_domain_dev.tsv", Cola, 527, vec![]),
-        ("CoLA/original/out_of_domain_dev.tsv", Cola, 516, vec![]),
-        ("SST-2/train.tsv", Sst2, 67349, vec![29780, 37569]),
-        ("SST-2/dev.tsv", Sst2, 872, vec![428, 444]),
-        ("MRPC/msr_paraphrase_train.txt", Mrpc, 4076, vec![]),
-        ("MRPC/msr_paraphrase_test.txt", Mrpc, 1725, vec![578, 1147]),
-        ("MRPC/train.tsv", Mrpc, 3668, vec![1194, 2474]),
-        ("MRPC/dev.tsv", Mrpc, 408, vec![129, 279]),
-        ("RTE/train.tsv", Rte, 2490, vec![1249, 1241]),
-        ("RTE/train_split80.tsv", Rte, 1992, vec![]),
-        ("RTE/localdev_split20.tsv", Rte, 498, vec![]),
-        ("QNLI/dev.tsv", Qnli, 5463, vec![2702, 2761]),
-        ("QNLI/train_subset9k.tsv", Qnli, 8999, vec![]),
-        ("QNLI/train_subset_heldout1k.tsv", Qnli, 1000, vec![]),
-        ("MNLI/train_subset9k.tsv", Mnli, 8999, vec![]),
-        ("MNLI/train_subset_heldout1k.tsv", Mnli, 1000, vec![]),
-        ("MNLI/dev_matched_subset.tsv", Mnli, 7469, vec![2681, 2353, 2435]),
-        ("QQP/train_subset9k.tsv", Qqp, 8999, vec![5747, 3252]),
-        ("QQP/train_subset_heldout1k.tsv", Qqp, 1000, vec![]),
-        ("QQP/dev_subset.tsv", Qqp, 7600, vec![4871, 2729]),
-        ("STS-B/train.tsv", Stsb, 5749, vec![]),
-        ("STS-B/dev.tsv", Stsb, 1500, vec![]),
+    let tsv =
+        |file: &str, task| examples(&data.join("glue").join(file), Format::Tsv, task).unwrap();
+    for (file, task, expected) in [
+        ("CoLA/original/in_domain_dev.tsv", Cola, &[527][..]),
+        ("CoLA/original/out_of_domain_dev.tsv", Cola, &[516]),
+        ("MRPC/msr_paraphrase_train.txt", Mrpc, &[4076]),
+        ("MRPC/msr_paraphrase_test.txt", Mrpc, &[578, 1147]),
+        ("RTE/train.tsv", Rte, &[1249, 1241]),
     ] {
-        let examples = examples(&data.join("glue").join(file), Format::Tsv, task).unwrap();
-        assert_eq!(examples.len(), rows, "{file}");
-        for (id, expected) in class_counts.into_iter().enumerate() {
-            let found = examples.iter().filter(|e| e.label.class() == Some(id)).count();
-            assert_eq!(found, expected, "{file} class {id}");
-        }
+        assert_eq!(counts(&tsv(file, task), expected), expected, "{file}");
     }
     let jsonl = examples(&data.join("superglue/RTE/train.jsonl"), Format::Jsonl, Rte).unwrap();
-    let tsv = examples(&data.join("glue/RTE/train.tsv"), Format::Tsv, Rte).unwrap();
-    assert_eq!(jsonl.len(), 2490);
+    let tsv = tsv("RTE/train.tsv", Rte);
+    assert_eq!(jsonl.len(), tsv.len());
     assert!(jsonl.iter().zip(&tsv).all(|(a, b)| a.label == b.label && a.id == b.id));
 }
 
 #[test]
 fn real_folders_are_located_and_labelled() {
+    use Origin::{LocalSplit, Official, Subset};
     let Some(data) = real_data() else { return };
-    let glue = data.join("glue");
-    for (task, train, validation, rows) in [
-        (Task::Cola, Origin::Official, Origin::Official, [8551, 1043]),
-        (Task::Sst2, Origin::Official, Origin::Official, [67349, 872]),
-        (Task::Mrpc, Origin::Official, Origin::Official, [3668, 408]),
-        (Task::Qqp, Origin::Subset, Origin::Subset, [8999, 7600]),
-        (Task::Mnli, Origin::Subset, Origin::Subset, [8999, 7469]),
-        (Task::Qnli, Origin::Subset, Origin::Official, [8999, 5463]),
-        (Task::Rte, Origin::LocalSplit, Origin::LocalSplit, [1992, 498]),
-        (Task::Stsb, Origin::Official, Origin::Official, [5749, 1500]),
-    ] {
-        let dataset = load(&glue, task, None).unwrap();
-        assert_eq!(
-            (dataset.train.origin, dataset.validation.origin),
-            (train, validation),
-            "{task}"
-        );
-        assert_eq!([dataset.train.rows(), dataset.validation.rows()], rows, "{task}");
-        let official = [train, validation] == [Origin::Official; 2];
-        eprintln!("{task}: {:?}", dataset.notes);
-        assert!(official || !dataset.notes.is_empty(), "{task}");
+    let folders: [(Task, [Origin; 2], [&[usize]; 2]); 8] = [
+        (Task::Cola, [Official, Official], [&[2528, 6023], &[322, 721]]),
+        (Task::Sst2, [Official, Official], [&[29780, 37569], &[428, 444]]),
+        (Task::Mrpc, [Official, Official], [&[1194, 2474], &[129, 279]]),
+        (Task::Qqp, [Subset, Subset], [&[5747, 3252], &[4871, 2729]]),
+        (Task::Mnli, [Subset, Subset], [&[8999], &[2681, 2353, 2435]]),
+        (Task::Qnli, [Subset, Official], [&[8999], &[2702, 2761]]),
+        (Task::Rte, [LocalSplit, LocalSplit], [&[1992], &[498]]),
+        (Task::Stsb, [Official, Official], [&[5749], &[1500]]),
+    ];
+    for (task, origins, expected) in folders {
+        let Dataset { train, validation, notes, .. } =
+            load(&data.join("glue"), task, None).unwrap();
+        assert_eq!([train.origin, validation.origin], origins, "{task}");
+        let found = [&train, &validation].into_iter().zip(expected);
+        let found: Vec<Vec<usize>> = found.map(|(split, n)| counts(&split.examples, n)).collect();
+        assert_eq!(found, expected, "{task}");
+        assert!(origins == [Official; 2] || !notes.is_empty(), "{task}");
     }
 }
 
