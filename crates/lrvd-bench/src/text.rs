@@ -48,6 +48,17 @@ impl UnknownName {
         let suggestion = nearest(found, &known).map(str::to_owned);
         Self { what, found: found.to_owned(), expected: quoted(known), suggestion }
     }
+
+    /// The one of `all` with the name `found`.
+    pub fn find<T: Copy, const N: usize>(
+        what: &'static str,
+        found: &str,
+        all: [T; N],
+        name: impl Fn(T) -> &'static str,
+    ) -> Result<T, Self> {
+        let one = all.into_iter().find(|&one| name(one) == found);
+        one.ok_or_else(|| Self::new(what, found, all.map(name)))
+    }
 }
 
 /// The `known` names for a message about `found`: at most ten, and the nearest one.

@@ -323,7 +323,8 @@ mod tests {
             let columns: Vec<String> = names.split(',').map(str::to_owned).collect();
             found += &match named.resolve(Path::new("d.csv"), &columns, false) {
                 Ok((columns, note)) => {
-                    format!("{names}\n    {columns:?}\n    {}\n", note.unwrap_or_default())
+                    let note = note.map(|note| format!("    {note}\n")).unwrap_or_default();
+                    format!("{names}\n    {columns:?}\n{note}")
                 }
                 Err(error) => format!("{names}\n    {error}\n"),
             };

@@ -10,7 +10,6 @@ use super::questions::{AnswerToken, Questions};
 use super::split::held_out;
 use super::{Example, Input, Label, SplitName, WordedTexts};
 use crate::error::Result;
-use crate::record::Metrics;
 use crate::task::Goal;
 
 /// Encoded examples of one split.
@@ -226,16 +225,6 @@ impl PreparedTask {
     pub fn holding_out_drawn(&self, share: f64, seed: u64) -> Self {
         let (train, holdout) = held_out(self.train.clone(), share, seed);
         Self { train, holdout, ..self.clone() }
-    }
-
-    /// Name of the metric that picks the best checkpoint.
-    pub fn selection_metric(&self) -> &'static str {
-        self.goal.selection.name()
-    }
-
-    /// That metric in `metrics`; minus infinity where it is absent.
-    pub fn score(&self, metrics: &Metrics) -> f64 {
-        self.goal.score(metrics)
     }
 }
 

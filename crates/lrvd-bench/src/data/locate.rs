@@ -270,7 +270,7 @@ mod tests {
     fn the_better_file_wins_whatever_else_is_there() {
         use Task::{ArcC, BoolQ, Mnli, Mrpc, Obqa, Qnli, Rte, Sst2, WgM, WgS};
         let winogrande = "WinoGrande/train_s.jsonl WinoGrande/train_m.jsonl WinoGrande/localdev_from_train_l.jsonl";
-        insta::assert_snapshot!([
+        let found = [
             (Sst2, "sst2/train.tsv sst2/dev.tsv SST-2/train.tsv SST-2/dev.tsv"),
             (Sst2, "sst2/train.tsv sst2/dev.tsv SST-2/train.tsv"),
             (Qnli, "QNLI/dev.tsv QNLI/train_subset9k.tsv QNLI/train_subset_heldout1k.tsv"),
@@ -304,7 +304,8 @@ mod tests {
             ),
         ]
         .map(|(task, files)| found(task, files))
-        .concat());
+        .concat();
+        insta::assert_snapshot!(found);
     }
 
     #[test]
@@ -329,7 +330,7 @@ mod tests {
     #[test]
     fn what_is_missing_is_listed() {
         use Task::{BoolQ, Cola, Mrpc, Obqa, Rte, WgS};
-        insta::assert_snapshot!([
+        let found = [
             // A local dev set never goes with the train file that it was cut from.
             (Rte, "RTE/train.tsv RTE/localdev_split20.tsv"),
             (Obqa, "OpenBookQA/train.jsonl OpenBookQA/localdev_split20.jsonl"),
@@ -337,12 +338,13 @@ mod tests {
             (WgS, "WinoGrande/x"),
             (
                 Cola,
-                "cola/train-00000-of-00003.parquet cola/train-00002-of-00003.parquet cola/dev.tsv"
+                "cola/train-00000-of-00003.parquet cola/train-00002-of-00003.parquet cola/dev.tsv",
             ),
             (BoolQ, "boolq/train-00000-of-00002.parquet boolq/validation.parquet"),
         ]
         .map(|(task, files)| found(task, files))
-        .concat());
+        .concat();
+        insta::assert_snapshot!(found);
         let error = locate(Path::new("no/such/place"), Cola).unwrap_err();
         assert!(error.to_string().contains("does not exist or is not a directory"), "{error}");
     }

@@ -2,6 +2,8 @@
 
 use schemars::JsonSchema;
 
+use crate::text::UnknownName;
+
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Preset {
     /// Trained whole, cut by held-out rows and refined with sampling and the exact KL; last checkpoint.
@@ -43,8 +45,8 @@ impl Preset {
         }
     }
 
-    pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|p| p.name() == name)
+    pub fn named(name: &str) -> Result<Self, UnknownName> {
+        UnknownName::find("preset", name, Self::ALL, Self::name)
     }
 }
 
@@ -70,7 +72,7 @@ impl Training {
         }
     }
 
-    pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|training| training.name() == name)
+    pub fn named(name: &str) -> Result<Self, UnknownName> {
+        UnknownName::find("task", name, Self::ALL, Self::name)
     }
 }

@@ -6,7 +6,7 @@ use anyhow::bail;
 use lrvd_models::llama::BLOCK_TARGETS;
 
 use super::config::{Config, LogVarianceSettings};
-use super::layers::{Layers, TASK, read_table};
+use super::layers::{Layers, TASK, read_table, unusable};
 use super::names::{Preset, Training};
 use super::word::TargetModules;
 use crate::error::Result;
@@ -86,9 +86,9 @@ impl Layers {
             Some(file) => read_table(file)?,
             None => toml::Table::new(),
         };
-        let named = take(&mut table, "preset", Preset::ALL, Preset::name)?;
+        let named = take(&mut table, "preset", Preset::named)?;
         let preset = preset.or(named).unwrap_or_default();
-        let named = take(&mut table, TASK, Training::ALL, Training::name)?;
+        let named = take(&mut table, TASK, Training::named)?;
         let training = match (training, named) {
             (Some(expected), Some(found)) if expected != found => {
                 let (found, expected) = (found.name(), expected.name());
@@ -108,21 +108,15 @@ impl Layers {
     }
 }
 
-fn take<T: Copy, const N: usize>(
+/// What the file names as `key`, if anything.
+fn take<T>(
     table: &mut toml::Table,
-    key: &'static str,
-    all: [T; N],
-    name: impl Fn(T) -> &'static str,
+    key: &str,
+    named: impl Fn(&str) -> Result<T, UnknownName>,
 ) -> Result<Option<T>> {
     let Some(value) = table.remove(key) else { return Ok(None) };
     let found = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-    match all.into_iter().find(|&one| name(one) == found) {
-        Some(one) => Ok(Some(one)),
-        None => {
-            let reason = UnknownName::new(key, &found, all.map(name));
-            bail!("setting `{key}` cannot be `{found}`: {reason}")
-        }
-    }
+    named(&found).map(Some).map_err(|reason| unusable(key, &found, reason))
 }
 
 #[cfg(test)]

@@ -102,21 +102,13 @@ pub(crate) struct TrainingArgument {
 
 /// Settings from a preset, a file and assignments, for `training` or for what the file says.
 pub(super) fn overrides(from: &SettingsArguments, training: Option<Training>) -> Result<Layers> {
-    let preset = from.preset.as_deref().map(preset_named).transpose()?;
+    let preset = from.preset.as_deref().map(Preset::named).transpose()?;
     Layers::new(training, preset, from.config.as_deref())?.apply(&[], None, &from.set)
-}
-
-fn preset_named(name: &str) -> Result<Preset, UnknownName> {
-    let unknown = || UnknownName::new("preset", name, Preset::ALL.map(Preset::name));
-    Preset::from_name(name).ok_or_else(unknown)
 }
 
 impl TrainingArgument {
     fn training(&self) -> Result<Option<Training>, UnknownName> {
-        let unknown =
-            |name: &str| UnknownName::new("task", name, Training::ALL.map(Training::name));
-        let named = |name: &str| Training::from_name(name).ok_or_else(|| unknown(name));
-        self.task.as_deref().map(named).transpose()
+        self.task.as_deref().map(Training::named).transpose()
     }
 }
 
@@ -124,7 +116,7 @@ impl TrainingArgument {
 pub(super) fn run(command: ConfigCommand, printer: Printer) -> Outcome {
     match command {
         ConfigCommand::Init { file, preset, training, force } => {
-            let preset = preset.as_deref().map(preset_named).transpose()?.unwrap_or_default();
+            let preset = preset.as_deref().map(Preset::named).transpose()?.unwrap_or_default();
             let text = template(training.training()?.unwrap_or_default(), preset)?;
             write(&file, &text, force)?;
             printer.note(&format!(
@@ -188,7 +180,7 @@ fn check(config: Layers, printer: Printer) -> Result<()> {
 
 /// The settings of the preset that `config` started from, at the length that it would have.
 fn preset_of(config: &Config, training: Training) -> Result<Config> {
-    let preset = preset_named(&config.preset)?;
+    let preset = Preset::named(&config.preset)?;
     Layers::new(Some(training), Some(preset), None)?.finish()
 }
 
@@ -211,7 +203,7 @@ mod tests {
         let file = dir.path().join("run.toml");
         for training in Training::ALL {
             for preset in ["default", "constant-weight", "paper-glue", "author-glue"] {
-                let preset = preset_named(preset).unwrap();
+                let preset = Preset::named(preset).unwrap();
                 let text = template(training, preset).unwrap();
                 assert!(text.starts_with("#:schema ./lrvd.schema.json\n"), "{text}");
                 write(&file, &text, true).unwrap();

@@ -39,7 +39,7 @@ fn show(found: &mut String, rows: Result<Vec<Example>>, folder: &Path) {
 #[test]
 fn tab_separated_rows_are_found_by_the_names_of_columns() {
     use Task::{Cola, Mnli, Mrpc, Qnli, Qqp, Rte, Sst2};
-    insta::assert_snapshot!(read(
+    let found = read(
         Format::Tsv,
         [
             // No header, quotes that are letters, outer spaces that stay.
@@ -56,14 +56,15 @@ fn tab_separated_rows_are_found_by_the_names_of_columns() {
             // An annotator's label differs from the gold label of the official layout.
             (
                 Mnli,
-                "index\tsentence1\tsentence2\tlabel1\tgold_label\n3\tA\tB\tneutral\tcontradiction"
+                "index\tsentence1\tsentence2\tlabel1\tgold_label\n3\tA\tB\tneutral\tcontradiction",
             ),
             (Sst2, "sentence\tlabel\ngood\t1\nbad\nlast\t0"),
             (Sst2, "sentence\tlabel\nbad\t1\t"),
             (Sst2, "sentence\tlabel\ngood\t1\n\nlast\t0"),
             (Sst2, "sentence\tlabel\n \t1"),
-        ]
-    ));
+        ],
+    );
+    insta::assert_snapshot!(found);
 }
 
 #[test]
@@ -83,24 +84,25 @@ fn labels_are_names_ids_and_scores_within_their_bounds() {
     });
     let cases: Vec<(Task, String)> = cases.collect();
     let cases = cases.iter().map(|(task, text)| (*task, text.as_str()));
-    insta::assert_snapshot!(read(Format::Tsv, cases));
+    let found = read(Format::Tsv, cases);
+    insta::assert_snapshot!(found);
 }
 
 #[test]
 fn objects_are_read_by_their_keys() {
     use Task::{Cola, Rte, Stsb};
-    insta::assert_snapshot!(read(
+    let found = read(
         Format::Jsonl,
         [
             (
                 Rte,
                 "{\"premise\":\"A\",\"hypothesis\":\"B\",\"label\":\"entailment\",\"idx\":4}\r\n\
-                 {\"sentence1\":\"A\",\"sentence2\":\"B\",\"label\":1,\"source\":null}"
+                 {\"sentence1\":\"A\",\"sentence2\":\"B\",\"label\":1,\"source\":null}",
             ),
             (
                 Stsb,
                 "{\"sentence1\":\"A\",\"sentence2\":\"B\",\"label\":3.5}\n\
-                 {\"sentence1\":\"A\",\"sentence2\":\"B\",\"score\":4}"
+                 {\"sentence1\":\"A\",\"sentence2\":\"B\",\"score\":4}",
             ),
             (Cola, r#"{"sentence":"A"}"#),
             (Cola, r#"{"sentence":3,"label":0}"#),
@@ -110,8 +112,9 @@ fn objects_are_read_by_their_keys() {
             (Cola, r#"{"sentence":"A","label":-1}"#),
             (Cola, r#"{"sentence":" ","label":0}"#),
             (Cola, "\n"),
-        ]
-    ));
+        ],
+    );
+    insta::assert_snapshot!(found);
 }
 
 #[test]
@@ -243,7 +246,7 @@ fn questions_of_the_authors_and_of_the_hub_are_read() {
     let numbered = numbered.fold(ARC.to_owned(), |row, (letter, digit)| {
         row.replace(&format!("\"{letter}\""), &format!("\"{digit}\""))
     });
-    insta::assert_snapshot!(read(
+    let found = read(
         Format::Jsonl,
         [
             (WgS, two.as_str()),
@@ -253,18 +256,19 @@ fn questions_of_the_authors_and_of_the_hub_are_read() {
             (BoolQ, BOOLQ),
             (
                 ArcC,
-                r#"{"id":"7","question":"Q?","choices":{"text":["x","y","z"],"label":["A","B","C"]},"answerKey":"C"}"#
+                r#"{"id":"7","question":"Q?","choices":{"text":["x","y","z"],"label":["A","B","C"]},"answerKey":"C"}"#,
             ),
             (
                 Obqa,
-                r#"{"id":"7","question_stem":"Q","choices":[{"text":"x","label":"A"},{"text":"y","label":"B"},{"text":"z","label":"C"},{"text":"w","label":"D"}],"answerKey":"A"}"#
+                r#"{"id":"7","question_stem":"Q","choices":[{"text":"x","label":"A"},{"text":"y","label":"B"},{"text":"z","label":"C"},{"text":"w","label":"D"}],"answerKey":"A"}"#,
             ),
             (
                 ArcC,
-                r#"{"question":"Q","choices":{"text":["x","y"],"label":["A"]},"answerKey":"A"}"#
+                r#"{"question":"Q","choices":{"text":["x","y"],"label":["A"]},"answerKey":"A"}"#,
             ),
-        ]
-    ));
+        ],
+    );
+    insta::assert_snapshot!(found);
 }
 
 #[test]
@@ -318,10 +322,8 @@ fn questions_with_another_key_or_value_are_rejected_but_for_their_ids() {
         (BoolQ, BOOLQ, "is it so", ""),
     ];
     let cases = cases.map(|(task, good, from, to)| (task, good.replacen(from, to, 1)));
-    insta::assert_snapshot!(read(
-        Format::Jsonl,
-        cases.iter().map(|(task, text)| (*task, text.as_str()))
-    ));
+    let found = read(Format::Jsonl, cases.iter().map(|(task, text)| (*task, text.as_str())));
+    insta::assert_snapshot!(found);
 }
 
 #[test]
@@ -335,5 +337,6 @@ fn choice_lists_end_where_they_may() {
     let cases = sizes.into_iter().flat_map(|(task, sizes)| sizes.map(move |n| (task, row(n))));
     let cases: Vec<(Task, String)> = cases.collect();
     let cases = cases.iter().map(|(task, text)| (*task, text.as_str()));
-    insta::assert_snapshot!(read(Format::Jsonl, cases));
+    let found = read(Format::Jsonl, cases);
+    insta::assert_snapshot!(found);
 }
