@@ -346,71 +346,59 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    /// Files of the format `ending`; the error without their folder.
-    fn read_as(
-        (ending, train): (&str, &str),
-        validation: &str,
-        columns: &NamedColumns,
-        regression: bool,
-    ) -> Result<Dataset, String> {
+    fn files(train: PathBuf, validation: Validation) -> OwnFiles {
+        let (columns, labels) = (NamedColumns::default(), None);
+        OwnFiles { train, validation, columns, labels, regression: false, classifies: false }
+    }
+
+    /// What files of the format `ending` give under some names of choices.
+    fn read(ending: &str, [train, dev]: [&str; 2], choices: &[&str], regression: bool) -> String {
         let dir = tempfile::tempdir().unwrap();
-        let [train, validation] = [("train", train), ("dev", validation)].map(|(name, text)| {
+        let [train, validation] = [("train", train), ("dev", dev)].map(|(name, text)| {
             let path = dir.path().join(format!("{name}.{ending}"));
             std::fs::write(&path, text).unwrap();
             path
         });
-        let (columns, validation) = (columns.clone(), Validation::File(validation));
-        let read = source(train, validation, columns, regression).read();
-        let read = read.map_err(|e| e.to_string().replace(dir.path().to_str().unwrap(), ""))?;
-        let Data::Labelled(data) = read else { panic!("texts for a language model") };
-        Ok(data)
-    }
-
-    fn source(
-        train: PathBuf,
-        validation: Validation,
-        columns: NamedColumns,
-        regression: bool,
-    ) -> OwnFiles {
-        let (labels, classifies) = (None, false);
-        OwnFiles { train, validation, columns, labels, regression, classifies }
-    }
-
-    fn read(train: &str, validation: &str, regression: bool) -> Result<Dataset, String> {
-        read_as(("csv", train), validation, &NamedColumns::default(), regression)
-    }
-
-    #[test]
-    fn classes_are_sorted_by_value_or_by_text() {
-        let data = read("text,label\na,10\nb,9\nc,10\n", "text,label\nd,9\n", false).unwrap();
-        assert_eq!(data.kind.goal.classes, ["9", "10"]);
-        let labels: Vec<_> = data.train.examples.iter().map(|e| e.label).collect();
-        assert_eq!(labels, [Label::Class(1), Label::Class(0), Label::Class(1)]);
-        assert_eq!(data.validation.examples[0].label, Label::Class(0));
-        let data = read("text,label\na,no\nb,yes\nc,maybe\n", "text,label\nd,no\n", false).unwrap();
-        assert_eq!(data.kind.goal.classes, ["maybe", "no", "yes"]);
-        assert_eq!(data.files().len(), 2);
+        let mut files = files(train, Validation::File(validation));
+        files.columns.choices = choices.iter().map(ToString::to_string).collect();
+        match (OwnFiles { regression, ..files }).read() {
+            Ok(Data::Labelled(Dataset {
+                kind: Labelled { goal, .. }, train, validation, ..
+            })) => {
+                let mut found = format!("    {:?} {:?}\n", goal.classes, goal.standard_metrics);
+                for Example { place, input: Input { text, choices, .. }, label, .. } in
+                    train.examples.into_iter().chain(validation.examples)
+                {
+                    found += &format!("    {place}: {text:?} {choices:?} {label:?}\n");
+                }
+                found
+            }
+            Ok(Data::Texts(_)) => panic!("texts for a language model"),
+            Err(error) => format!("    {error}\n"),
+        }
+        .replace(dir.path().to_str().unwrap(), "")
     }
 
     #[test]
-    fn labels_that_are_no_classes_of_their_own_are_rejected() {
+    fn classes_are_sorted_by_value_or_by_text_and_are_labels() {
         let good = "text,label\na,0\nb,1\n";
-        let message = |train| read(train, good, false).unwrap_err();
-        assert_eq!(
-            message("text,label\na,0\nb,NaN\n"),
-            "`/train.csv`, line 3, column `label`: `NaN` marks a missing label and is no class; leave the row out, \
-             or name the class with `--labels`"
-        );
-        assert_eq!(
-            message("text,label\na,1\nb,0\nc,1.0\n"),
-            "`/train.csv`, column `label`: labels `1` and `1.0` are one number; write it in one way"
-        );
-        assert_eq!(
-            message("text,label,text\na,0,b\n"),
-            "`/train.csv`, line 1: `text` occurs 2 times, expected one such column"
-        );
-        let unread = "text,label,note,note\na,0,x,y\nb,1,x,y\n";
-        assert_eq!(read(unread, good, false).unwrap().kind.goal.classes, ["0", "1"]);
+        let mut found = String::new();
+        for (train, dev, regression) in [
+            ("text,label\na,10\nb,9\nc,10\n", "text,label\nd,9\n", false),
+            ("text,label\na,no\nb,yes\nc,maybe\n", "text,label\nd,no\n", false),
+            // What is not read may occur twice.
+            ("text,label,note,note\na,0,x,y\nb,1,x,y\n", good, false),
+            ("text,label,text\na,0,b\n", good, false),
+            ("text,label\na,0\nb,NaN\n", good, false),
+            ("text,label\na,1\nb,0\nc,1.0\n", good, false),
+            ("text,label\na,0\n", good, false),
+            (good, "text,label\na,0\nb,2\n", false),
+            (good, "text,label\na, 0.5\n", true),
+            ("text,label\na,nan\n", good, true),
+        ] {
+            found += &format!("{train:?} {dev:?}\n{}", read("csv", [train, dev], &[], regression));
+        }
+        insta::assert_snapshot!(found);
     }
 
     #[test]
@@ -419,13 +407,10 @@ mod tests {
         let train = dir.path().join("all.csv");
         let rows: Vec<String> = (0..40).map(|i| format!("t{i},{}\n", i % 2)).collect();
         std::fs::write(&train, format!("text,label\n{}", rows.concat())).unwrap();
-        let read = |share: f64| {
-            let (columns, validation) = (NamedColumns::default(), Validation::Share(share));
-            let Data::Labelled(data) = source(train.clone(), validation, columns, false).read()?
-            else {
-                panic!("texts for a language model")
-            };
-            Ok::<_, crate::Error>(data)
+        let read = |share: f64| match files(train.clone(), Validation::Share(share)).read() {
+            Ok(Data::Labelled(data)) => Ok(data),
+            Ok(Data::Texts(_)) => panic!("texts for a language model"),
+            Err(error) => Err(error),
         };
         let data = read(0.25).unwrap();
         assert_eq!((data.train.rows(), data.validation.rows(), data.files().len()), (30, 10, 1));
@@ -443,51 +428,22 @@ mod tests {
         }
     }
 
-    fn questions_of(choices: Vec<String>) -> NamedColumns {
-        NamedColumns { choices, ..NamedColumns::default() }
-    }
-
-    fn questions(
-        train: (&str, &str),
-        validation: &str,
-        columns: &NamedColumns,
-    ) -> Result<Dataset, String> {
-        read_as(train, validation, columns, false)
-    }
-
     #[test]
-    fn an_answer_is_a_text_a_letter_or_a_place_and_every_format_says_the_same() {
+    fn an_answer_is_a_text_a_letter_or_a_place_and_means_one_choice() {
         let jsonl = "{\"question\":\"a\",\"choices\":[\"x\",\" y\",\"z\"],\"answer\":\"y\"}\n\
                      {\"question\":\"b\",\"choices\":[\"x\",\"y\"],\"answer\":\"A\"}\n\
                      {\"question\":\"c\",\"choices\":[7,8,9],\"answer\":2}\n";
-        let dev = jsonl.lines().next().unwrap();
-        let list = questions_of(vec!["choices".to_owned()]);
-        let data = questions(("jsonl", jsonl), dev, &list).unwrap();
-        assert_eq!(data.kind.goal.classes, ["A", "B", "C"]);
-        assert_eq!(data.kind.goal.standard_metrics, []);
-        let labels: Vec<_> = data.train.examples.iter().filter_map(|e| e.label.class()).collect();
-        assert_eq!(labels, [1, 0, 2]);
-        assert_eq!(data.train.examples[0].input.choices, ["x", "y", "z"]);
-        assert_eq!(data.train.examples[1].input.choices, ["x", "y"]);
-        let each = questions_of(["p", "q", "r"].map(str::to_owned).to_vec());
-        let csv = "question,p,q,r,answer\na,x, y,z,y\nb,x,y,,A\nc,7,8,9,2\n";
-        let same = questions(("csv", csv), csv, &each).unwrap();
-        let rows = |data: &Dataset| {
-            let rows = data.train.examples.iter();
-            rows.map(|row| (row.input.clone(), row.label)).collect::<Vec<_>>()
-        };
-        assert_eq!((rows(&same), same.kind.goal), (rows(&data), data.kind.goal));
-    }
-
-    #[test]
-    fn choices_and_answers_that_mean_nothing_or_too_much_are_named() {
-        let each = questions_of(["p", "q", "r"].map(str::to_owned).to_vec());
-        let list = questions_of(vec!["choices".to_owned()]);
-        let good = "question,p,q,r,answer\na,x,y,z,x\n";
-        let mut found = String::new();
-        for row in [
+        let mut found = read("jsonl", [jsonl; 2], &["choices"], false);
+        let csv = |rows: &str| format!("question,p,q,r,answer\n{}\n", rows.replace(' ', "\n"));
+        let good = csv("a,x,y,z,x");
+        for rows in [
+            "a,x,y,z,y b,x,y,,A c,7,8,9,2",
+            // A letter means the same whatever the texts are.
+            "a,1,2,3,B b,x,x,y,B c,0,1,2,1",
+            // The other file has more choices.
+            "a,x,y,,x",
             "a,x,y,z,w",
-            "a,x,y,,C",
+            "a,x,y,,C b,x,y,z,z",
             "a,x,y,z,3",
             "a,x,y,z,b",
             "a,x,y,z,+1",
@@ -498,39 +454,15 @@ mod tests {
             "a,x,,,x",
             "a,x,y,z,",
         ] {
-            // The last row says how many letters there are.
-            let train = format!("question,p,q,r,answer\n{row}\nb,x,y,z,z\n");
-            let error = questions(("csv", &train), good, &each).unwrap_err();
-            found += &format!("{row}\n    {error}\n");
+            let read = read("csv", [&csv(rows), &good], &["p", "q", "r"], false);
+            found += &format!("{rows}\n{read}");
         }
-        // A letter means the same whatever the texts are.
-        let clear = "question,p,q,r,answer\na,1,2,3,B\nb,x,x,y,B\nc,0,1,2,1\n";
-        let data = questions(("csv", clear), good, &each).unwrap();
-        assert!(data.train.examples.iter().all(|example| example.label == Label::Class(1)));
-        let fewer = "question,p,q,r,answer\na,x,y,,x\n";
-        found += &questions(("csv", fewer), good, &each).unwrap_err();
         let many: Vec<String> = (0..27).map(|i| format!("\"c{i}\"")).collect();
-        for choices in
-            ["\"x\"", "[\"x\",null]", "[\"x\",\" \"]", "[]", &format!("[{}]", many.join(","))]
-        {
-            let row = format!("{{\"question\":\"a\",\"choices\":{choices},\"answer\":0}}\n");
-            let error = questions(("jsonl", &row), &row, &list).unwrap_err();
-            found += &format!("\n{choices}\n    {error}");
+        let many = format!("[{}]", many.join(","));
+        for choices in ["\"x\"", "[\"x\",null]", "[\"x\",\" \"]", "[]", many.as_str()] {
+            let row = format!("{{\"question\":\"a\",\"choices\":{choices},\"answer\":0}}");
+            found += &format!("{choices}\n{}", read("jsonl", [&row; 2], &["choices"], false));
         }
         insta::assert_snapshot!(found);
-    }
-
-    #[test]
-    fn labels_that_do_not_fit_are_named() {
-        let message = |train, dev, regression| read(train, dev, regression).unwrap_err();
-        let good = "text,label\na,0\nb,1\n";
-        assert_eq!(
-            message(good, "text,label\na,0\nb,2\n", false),
-            "`/dev.csv`, line 3, column `label`: unknown label `2`, expected one of `0`, `1`"
-        );
-        assert!(
-            message("text,label\na,0\n", good, false).contains("1 distinct labels, expected 2")
-        );
-        assert!(message(good, "text,label\na,nan\n", true).contains("not a finite number"));
     }
 }
