@@ -1,59 +1,97 @@
 #![allow(clippy::unwrap_used)]
 
-use std::path::PathBuf;
-
 use parquet::data_type::{ByteArray, ByteArrayType, FixedLenByteArrayType};
 use parquet::file::writer::SerializedFileWriter;
 
 use super::*;
-use crate::error::Error;
 use crate::io::sha256_file;
 
-fn written(name: &str, text: &[u8]) -> (tempfile::TempDir, PathBuf) {
+/// All rows of a file of this name, and their hash, or the first error.
+fn rows(name: &str, text: &[u8]) -> Result<Vec<Row>, String> {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join(name);
     std::fs::write(&file, text).unwrap();
-    (dir, file)
-}
-
-/// All rows, or the first error without its folder.
-fn rows(name: &str, text: &[u8]) -> Result<Vec<Row>, String> {
-    let (dir, file) = written(name, text);
-    let rows = read(&file).and_then(Iterator::collect);
+    let rows = read(&file).and_then(|mut table| {
+        let names = table.names()?;
+        let rows: Vec<Row> = table.by_ref().collect::<Result<_>>()?;
+        assert!(rows.iter().all(|row| row.names().len() == names.len()), "{names:?}");
+        let source = table.source()?;
+        assert_eq!((source.bytes, source.sha256), (text.len() as u64, sha256_file(&file)?));
+        Ok(rows)
+    });
     let folder = format!("{}/", dir.path().display());
-    rows.map_err(|error: Error| error.to_string().replace(&folder, ""))
+    rows.map_err(|error| error.to_string().replace(&folder, ""))
 }
 
 #[test]
-fn every_text_format_gives_the_same_texts() {
-    let tsv = b"\xef\xbb\xbfb\ta\r\nyes\tsay \"no\", please\r\nno\ttea";
-    let csv = b"\xef\xbb\xbfa,b\n\"say \"\"no\"\", please\",yes\n\ntea,no\n";
-    let jsonl = b"\xef\xbb\xbf{\"a\":\"say \\\"no\\\", please\",\"b\":\"yes\"}\n\n{\"b\":\"no\",\"a\":\"tea\"}";
-    let semicolons = b"b;a\nyes;\"say \"\"no\"\", please\"\nno;tea\n";
-    let bars = b"\"b\"|a\nyes|\"say \"\"no\"\", please\"\nno|tea\n";
-    let array =
-        b"\xef\xbb\xbf [{\"a\":\"say \\\"no\\\", please\",\"b\":\"yes\"},\n{\"b\":\"no\",\"a\":\"tea\"}]";
+fn every_format_gives_rows_of_named_values_or_an_error_that_names_the_place() {
+    let many = (0..1000).map(|i| i.to_string()).collect::<Vec<_>>().join(",") + "\n1\n";
+    let mut found = String::new();
     for (name, text) in [
-        ("d.tsv", &tsv[..]),
-        ("d.CSV", &csv[..]),
-        ("d.csv", &semicolons[..]),
-        ("d.csv", &bars[..]),
-        ("d.ndjson", &jsonl[..]),
-        ("d.json", &jsonl[..]),
-        ("d.json", &array[..]),
+        ("d.tsv", &b"\xef\xbb\xbfb\ta\r\nyes\tsay \"no\", please\r\nno\ttea"[..]),
+        ("d.CSV", b"\xef\xbb\xbfa,b\n\"say \"\"no\"\", please\",yes\n\ntea,no\n"),
+        ("d.csv", b"b;a\nyes;\"say \"\"no\"\", please\"\nno;tea\n"),
+        ("d.csv", b"\"b\"|a\nyes|\"say \"\"no\"\", please\"\nno|tea\n"),
+        (
+            "d.ndjson",
+            b"\xef\xbb\xbf{\"a\":\"say \\\"no\\\"\",\"b\":\"yes\"}\n\n{\"b\":\"no\",\"a\":\"tea\"}",
+        ),
+        ("d.json", b"{\"a\":\"yes\",\"b\":\"no\"}\n\n{\"b\":\"no\",\"a\":\"tea\"}"),
+        ("d.json", b"\xef\xbb\xbf [{\"a\":\"yes\",\"b\":\"no\"},\n{\"b\":\"no\",\"a\":\"tea\"}]"),
+        ("d.jsonl", br#"{"n":1,"f":2.5,"w":2.0,"b":true,"z":null,"l":["x"],"o":{"k":"v"}}"#),
+        // A name that occurs twice is an error where it is read.
+        ("d.tsv", b"a\tb\ta\nx\ty\tz\n"),
+        ("d.csv", b"a,b,a\nx,y,z\n"),
+        ("d.jsonl", b"\n{\"a\":\"x\",\"b\":\"y\",\"a\":\"z\"}\n"),
+        ("d.csv", b"a,b\n1,2\n3\n"),
+        ("d.csv", b"a,b\n1,\xff\n"),
+        // Lines are counted alike with LF and CRLF.
+        ("d.csv", b"a,b\nx,y\n\"two\nlines\",y\n\nz"),
+        ("d.csv", b"a,b\r\nx,y\r\n\"two\r\nlines\",y\r\n\r\nz"),
+        ("d.csv", b"a,b\r\nx,y\r\n\"two\r\nlines\",y\r\n\r\nz,\xff"),
+        ("d.csv", many.as_bytes()),
+        ("d.tsv", b"\xef\xbb\xbfa\r\n1\n\xff\n"),
+        ("d.jsonl", b"{}\n[]\n"),
+        ("d.tsv", b""),
+        ("d.csv", b"a,b\n"),
+        ("d.jsonl", b"\n"),
+        ("d.parquet", b"PAR1"),
+        ("d.json", b"[{}, 1]"),
+        ("d.json", b"[]"),
+        ("d.txt", b"a"),
     ] {
-        let (_dir, file) = written(name, text);
-        let mut table = read(&file).unwrap();
-        let mut names = table.names().unwrap();
-        names.sort_unstable();
-        assert_eq!(names, ["a", "b"], "{name}");
-        let rows: Vec<Row> = table.by_ref().collect::<Result<_, _>>().unwrap();
-        let source = table.source().unwrap();
-        assert_eq!((source.bytes, source.sha256), (text.len() as u64, sha256_file(&file).unwrap()));
-        let texts: Vec<_> =
-            rows.iter().map(|row| ["a", "b"].map(|name| row.text(&[name]).unwrap())).collect();
-        assert_eq!(texts, [["say \"no\", please", "yes"], ["tea", "no"]], "{name}");
+        found += &format!("{name}\n");
+        match rows(name, text) {
+            Ok(rows) => {
+                for row in &rows {
+                    let value = |name: &String| match row.get(name) {
+                        Ok(value) => format!("{name}={}", value.unwrap()),
+                        Err(error) => error.to_string().rsplit_once('/').unwrap().1.to_owned(),
+                    };
+                    let values: Vec<String> = row.names().iter().map(value).collect();
+                    found += &format!("    {:?} {}\n", row.place().at, values.join(", "));
+                }
+            }
+            Err(error) => found += &format!("    {error}\n"),
+        }
     }
+    insta::assert_snapshot!(found);
+}
+
+#[test]
+fn a_file_that_is_not_there_is_not_found_and_nothing_follows_an_error() {
+    for name in ["no/such.csv", "no/such.jsonl", "no/such.parquet"] {
+        let absent = read(Path::new(name)).map(drop).unwrap_err();
+        assert_eq!(absent.to_string(), format!("cannot read `{name}`"));
+        let cause: &std::io::Error = absent.downcast_ref().unwrap();
+        assert_eq!(cause.kind(), std::io::ErrorKind::NotFound, "{name}");
+    }
+    // A header that is longer than what is read at once.
+    let text = format!("a,{}\r\nx,y\r\n\"two\r\nlines\",y\r\n\r\nz", "b".repeat(20_000));
+    let error = rows("d.csv", text.as_bytes()).unwrap_err();
+    assert!(error.starts_with("`d.csv`, line 6: 1 comma"), "{error}");
+    let lines = Table::objects(Box::new(&b"{}\n[]\n{}\n"[..]), Path::new("d.jsonl"));
+    assert_eq!(lines.map(|row| row.is_ok()).collect::<Vec<_>>(), [true, false]);
 }
 
 #[test]
@@ -85,67 +123,6 @@ fn a_value_is_written_as_a_text_file_has_it() {
     let row = &rows("d.jsonl", b"{\"n\":1e22}").unwrap()[0];
     let error = row.text(&["n"]).unwrap_err().to_string();
     assert!(error.contains("(write it as a string)"), "{error}");
-}
-
-#[test]
-fn a_name_that_occurs_twice_is_rejected_where_it_is_read() {
-    let cases = [
-        ("d.tsv", "a\tb\ta\nx\ty\tz\n", "`d.tsv`, line 1: `a` occurs 2 times"),
-        ("d.csv", "a,b,a\nx,y,z\n", "`d.csv`, line 1: `a` occurs 2 times"),
-        (
-            "d.jsonl",
-            "\n{\"a\":\"x\",\"b\":\"y\",\"a\":\"z\"}\n",
-            "`d.jsonl`, line 2: `a` occurs 2 times",
-        ),
-    ];
-    for (name, text, expected) in cases {
-        let row = &rows(name, text.as_bytes()).unwrap()[0];
-        assert_eq!(row.text(&["b"]).unwrap(), "y");
-        let error = row.text(&["a"]).unwrap_err().to_string();
-        let (file, rest) = error.rsplit_once('/').unwrap();
-        assert!(format!("`{rest}").starts_with(expected), "{file}/{rest}");
-    }
-}
-
-#[test]
-fn errors_name_file_and_line() {
-    for (name, text, expected) in [
-        (
-            "d.csv",
-            &b"a,b\n1,2\n3\n"[..],
-            "`d.csv`, line 3: 1 comma-separated fields where 2 are expected (`a`, `b`)",
-        ),
-        ("d.csv", b"a,b\n1,\xff\n", "`d.csv`, line 2: invalid UTF-8 in field 2"),
-        (
-            "d.tsv",
-            b"\xef\xbb\xbfa\r\n1\n\xff\n",
-            "`d.tsv`, line 3: invalid UTF-8 at byte 8 of the file",
-        ),
-        ("d.jsonl", b"{}\n[]\n", "`d.jsonl`, line 2: not a JSON object"),
-        ("d.tsv", b"", "`d.tsv` holds no examples"),
-        ("d.csv", b"a,b\n", "`d.csv` holds no examples"),
-        ("d.jsonl", b"\n", "`d.jsonl` holds no examples"),
-        ("d.parquet", b"PAR1", "cannot decode parquet file `d.parquet`"),
-        ("d.json", b"[{}, 1]", "`d.json`: not an array of JSON objects"),
-        ("d.json", b"[]", "`d.json` holds no examples"),
-        ("d.txt", b"a", "`d.txt` is in no known format; expected a name that ends in `.tsv`"),
-    ] {
-        let error = rows(name, text).unwrap_err();
-        assert!(error.starts_with(expected), "{error}");
-    }
-    for name in ["no/such.csv", "no/such.jsonl", "no/such.parquet"] {
-        let absent = read(Path::new(name)).map(drop).unwrap_err();
-        assert_eq!(absent.to_string(), format!("cannot read `{name}`"));
-        let cause: &std::io::Error = absent.downcast_ref().unwrap();
-        assert_eq!(cause.kind(), std::io::ErrorKind::NotFound, "{name}");
-    }
-}
-
-#[test]
-fn nothing_follows_an_error() {
-    let (_dir, file) = written("d.jsonl", b"{}\n[]\n{}\n");
-    let found: Vec<bool> = read(&file).unwrap().map(|row| row.is_ok()).collect();
-    assert_eq!(found, [true, false]);
 }
 
 #[test]
@@ -198,28 +175,6 @@ fn parquet_columns_of_intervals_and_bytes_are_rejected_unless_they_are_skipped()
     table.select(&["text"]).unwrap();
     let row = table.next().unwrap().unwrap();
     assert_eq!(row.text(&["text"]).unwrap(), "a");
-}
-
-#[test]
-fn lines_are_counted_alike_with_lf_and_crlf() {
-    // The second is longer than what is read at once.
-    let headers = ["a,b", &format!("a,{}", "b".repeat(20_000))];
-    for (end, header) in ["\n", "\r\n"].into_iter().flat_map(|end| headers.map(|h| (end, h))) {
-        let lines = [header, "x,y", "\"two", "lines\",y", "", "z"];
-        let mut text = lines.join(end).into_bytes();
-        let error = rows("d.csv", &text).unwrap_err();
-        assert!(error.starts_with("`d.csv`, line 6: 1 comma"), "{error}");
-        text.extend(b",\xff");
-        let error = rows("d.csv", &text).unwrap_err();
-        assert_eq!(error, "`d.csv`, line 6: invalid UTF-8 in field 2");
-    }
-}
-
-#[test]
-fn of_many_columns_some_are_named() {
-    let header = (0..1000).map(|i| i.to_string()).collect::<Vec<_>>().join(",");
-    let error = rows("d.csv", format!("{header}\n1\n").as_bytes()).unwrap_err();
-    assert!(error.ends_with(", `9` and 990 more)"), "{error}");
 }
 
 /// `bytes` with `changed` from byte `start` on.
