@@ -360,63 +360,53 @@ mod tests {
     }
 
     #[test]
-    fn a_file_says_what_it_is_for() {
+    fn a_file_is_read_over_its_preset_and_before_assignments() {
+        use Training::{Classifier, Language};
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("c.toml");
-        let read = |text: &str, training| {
-            std::fs::write(&file, text).unwrap();
-            Layers::new(training, None, Some(&file))
-        };
-        let language = read("task = \"language\"\n", None).unwrap();
-        assert_eq!(language.training(), Training::Language);
-        assert_eq!(language.finish().unwrap().max_length, 1024);
-        assert_eq!(read("steps = 3\n", None).unwrap().training(), Training::Classifier);
-        let other = read("task = \"language\"\n", Some(Training::Classifier)).unwrap_err();
-        assert_eq!(
-            other.to_string(),
-            "the settings file is for the task `language`, and this is `classifier`"
-        );
-        // A language model is not asked for classes.
-        let text = "[wording]\ntemplate = \"{text}\"\n";
-        assert!(read(text, Some(Training::Classifier)).unwrap().finish().is_ok());
-        let rejected = read(text, Some(Training::Language)).unwrap().finish().unwrap_err();
-        assert_eq!(
-            rejected.to_string(),
-            "setting `wording` is set: it asks for a class, and texts have none"
-        );
-        let config = Preset::Default.config();
-        let suite = Layers::over(&config).unwrap().apply(&[], Some(&file), &[]);
-        assert!(suite.is_ok());
-        std::fs::write(&file, "task = \"language\"\n").unwrap();
-        let suite = Layers::over(&config).unwrap().apply(&[], Some(&file), &[]).unwrap_err();
-        assert!(suite.to_string().starts_with("setting `task` cannot be "), "{suite}");
-    }
-
-    #[test]
-    fn a_file_comes_before_the_command_line() {
-        let dir = tempfile::tempdir().unwrap();
-        let file = dir.path().join("c.toml");
-        std::fs::write(&file, "preset = \"author-glue\"\nsteps = 30\n[prune]\nmin_rank = 2\n")
-            .unwrap();
-        let mut layers = Layers::new(None, None, Some(&file)).unwrap();
-        layers.assign("steps=40").unwrap();
-        let config = layers.finish().unwrap();
-        assert_eq!((config.preset.as_str(), config.steps), ("author-glue", 40));
-        assert_eq!(config.prune.min_rank, 2);
-        let flag = Layers::new(None, Some(Preset::Default), Some(&file)).unwrap();
-        assert_eq!(flag.finish().unwrap().preset, "default");
-        for (text, expected) in [
-            ("[prune]\nevery_step = 1\n", "unknown setting `prune.every_step`"),
-            ("seed = 1\n", "unknown setting `seed`"),
-            ("preset = \"mine\"\n", "setting `preset` cannot be `mine`"),
-            ("task = \"lang\"\n", "setting `task` cannot be `lang`: unknown task `lang`"),
-            ("[prior.gaussian]\nstd = 0.5\nmean = 1.0\n", "unknown field `mean`"),
-            ("steps = \n", "is not TOML"),
+        let mut found = String::new();
+        for (training, text, assignment) in [
+            (None, "task = \"language\"", "max_length=512"),
+            (None, "steps = 3", "holdout=0.1"),
+            (None, "preset = \"author-glue\"\nsteps = 30\n[prune]\nmin_rank = 2", "steps=40"),
+            (Some(Classifier), "task = \"language\"", "steps=3"),
+            // A language model is not asked for classes.
+            (Some(Classifier), "[wording]\ntemplate = \"{text}\"", "steps=3"),
+            (Some(Language), "[wording]\ntemplate = \"{text}\"", "steps=3"),
+            (None, "[prune]\nevery_step = 1", "steps=3"),
+            (None, "seed = 1", "steps=3"),
+            (None, "preset = \"mine\"", "steps=3"),
+            (None, "task = \"lang\"", "steps=3"),
+            (None, "[prior.gaussian]\nstd = 0.5\nmean = 1.0", "steps=3"),
+            (None, "steps = ", "steps=3"),
         ] {
             std::fs::write(&file, text).unwrap();
-            let read = Layers::new(None, None, Some(&file)).and_then(Layers::finish);
-            let error = read.unwrap_err().to_string();
-            assert!(error.contains(expected), "{error}");
+            let read = Layers::new(training, None, Some(&file)).and_then(|mut layers| {
+                layers.assign(assignment)?;
+                let (training, config) = (layers.training(), layers.finish()?);
+                let preset = Preset::named(&config.preset)?;
+                let base = Layers::new(Some(training), Some(preset), None)?.finish()?;
+                let changes: Vec<String> = config
+                    .changes(&base)?
+                    .into_iter()
+                    .map(|(key, _, to)| format!("{key}={to}"))
+                    .collect();
+                Ok(format!("{training:?}, {}: {}", config.preset, changes.join(", ")))
+            });
+            let read = read.unwrap_or_else(|error| error.to_string());
+            found += &format!("{training:?} {text:?} {assignment}\n    {read}\n");
         }
+        insta::assert_snapshot!(found.replace(dir.path().to_str().unwrap(), ""));
+        std::fs::write(&file, "preset = \"author-glue\"").unwrap();
+        let flag = Layers::new(None, Some(Preset::Default), Some(&file)).unwrap();
+        assert_eq!(flag.finish().unwrap().preset, "default");
+        // A suite has tasks and presets already.
+        let suite = |text: &str| {
+            std::fs::write(&file, text).unwrap();
+            Layers::over(&Preset::Default.config()).unwrap().apply(&[], Some(&file), &[]).map(drop)
+        };
+        suite("[cluster]\nany = 1\n[wording]\ntemplate = \"{text}\"").unwrap();
+        let error = suite("task = \"language\"").unwrap_err().to_string();
+        assert!(error.starts_with("setting `task` cannot be "), "{error}");
     }
 }
