@@ -321,13 +321,14 @@ mod tests {
             (&usual, "prompt,answer"),
         ] {
             let columns: Vec<String> = names.split(',').map(str::to_owned).collect();
-            found += &match named.resolve(Path::new("d.csv"), &columns, false) {
+            let read = match named.resolve(Path::new("d.csv"), &columns, false) {
                 Ok((columns, note)) => {
                     let note = note.map(|note| format!("    {note}\n")).unwrap_or_default();
                     format!("{names}\n    {columns:?}\n{note}")
                 }
                 Err(error) => format!("{names}\n    {error}\n"),
             };
+            found += &read;
         }
         insta::assert_snapshot!(found);
     }

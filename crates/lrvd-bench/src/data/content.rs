@@ -117,6 +117,8 @@ impl Content {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use std::fmt::Write as _;
+
     use super::super::read_texts;
     use super::*;
 
@@ -164,10 +166,12 @@ mod tests {
         ] {
             let file = dir.path().join(name);
             std::fs::write(&file, text).unwrap();
-            found += &format!("{name} {text:?}\n");
+            writeln!(found, "{name} {text:?}").unwrap();
             match read_texts(&file, Some(columns), true) {
-                Ok(rows) => rows.iter().for_each(|row| found += &format!("    {:?}\n", row.input)),
-                Err(error) => found += &format!("    {error}\n"),
+                Ok(rows) => {
+                    rows.iter().for_each(|row| writeln!(found, "    {:?}", row.input).unwrap())
+                }
+                Err(error) => writeln!(found, "    {error}").unwrap(),
             }
         }
         insta::assert_snapshot!(found.replace(&format!("{}/", dir.path().display()), ""));

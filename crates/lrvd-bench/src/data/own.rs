@@ -344,6 +344,8 @@ fn labelled(goal: &Goal, columns: &TextColumns, rows: Vec<RawRow>) -> Result<Vec
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use std::fmt::Write as _;
+
     use super::*;
 
     fn files(train: PathBuf, validation: Validation) -> OwnFiles {
@@ -369,7 +371,7 @@ mod tests {
                 for Example { place, input: Input { text, choices, .. }, label, .. } in
                     train.examples.into_iter().chain(validation.examples)
                 {
-                    found += &format!("    {place}: {text:?} {choices:?} {label:?}\n");
+                    writeln!(found, "    {place}: {text:?} {choices:?} {label:?}").unwrap();
                 }
                 found
             }
@@ -396,7 +398,8 @@ mod tests {
             (good, "text,label\na, 0.5\n", true),
             ("text,label\na,nan\n", good, true),
         ] {
-            found += &format!("{train:?} {dev:?}\n{}", read("csv", [train, dev], &[], regression));
+            write!(found, "{train:?} {dev:?}\n{}", read("csv", [train, dev], &[], regression))
+                .unwrap();
         }
         insta::assert_snapshot!(found);
     }
@@ -455,13 +458,13 @@ mod tests {
             "a,x,y,z,",
         ] {
             let read = read("csv", [&csv(rows), &good], &["p", "q", "r"], false);
-            found += &format!("{rows}\n{read}");
+            write!(found, "{rows}\n{read}").unwrap();
         }
         let many: Vec<String> = (0..27).map(|i| format!("\"c{i}\"")).collect();
         let many = format!("[{}]", many.join(","));
         for choices in ["\"x\"", "[\"x\",null]", "[\"x\",\" \"]", "[]", many.as_str()] {
             let row = format!("{{\"question\":\"a\",\"choices\":{choices},\"answer\":0}}");
-            found += &format!("{choices}\n{}", read("jsonl", [&row; 2], &["choices"], false));
+            write!(found, "{choices}\n{}", read("jsonl", [&row; 2], &["choices"], false)).unwrap();
         }
         insta::assert_snapshot!(found);
     }

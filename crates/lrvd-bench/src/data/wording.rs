@@ -240,6 +240,7 @@ fn answers(
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use std::fmt::Write as _;
     use std::path::Path;
 
     use super::*;
@@ -252,7 +253,7 @@ mod tests {
             let (goal, pairs) = (task.goal(), task.is_pair());
             let wording = Wording::resolve(&none, &goal, Some(task), pairs).unwrap();
             let prompt = wording.prompt(" fine . ", Some("b"), 2);
-            found += &format!("{task}: {}\n    {prompt:?}\n", wording.describe());
+            writeln!(found, "{task}: {}\n    {prompt:?}", wording.describe()).unwrap();
         }
         let goal = Goal::classification("tone", ["no", "yes"].map(str::to_owned).to_vec());
         for (template, answers, pairs) in [
@@ -272,13 +273,14 @@ mod tests {
                 template: (!template.is_empty()).then(|| template.to_owned()),
                 answers: (!answers.is_empty()).then_some(answers),
             };
-            found += &match Wording::resolve(&given, &goal, None, pairs) {
+            let read = match Wording::resolve(&given, &goal, None, pairs) {
                 Ok(wording) => {
                     let prompt = wording.prompt("{pair}", Some("{text}"), 99);
                     format!("{}\n    {prompt:?}\n", wording.describe())
                 }
                 Err(error) => format!("{error}\n"),
             };
+            found += &read;
         }
         insta::assert_snapshot!(found);
     }
@@ -303,7 +305,7 @@ mod tests {
         ] {
             let answers = answers.iter().map(ToString::to_string).collect();
             let wording = Wording { template: template.to_owned(), answers };
-            found += &match WordedTexts::new(&wording, "tone", &tokenizer, max_length) {
+            let read = match WordedTexts::new(&wording, "tone", &tokenizer, max_length) {
                 Ok(texts) => {
                     let (ids, cut) = texts.encode(text, pair).unwrap();
                     let read = tokenizer.decode(&ids, false).unwrap();
@@ -314,6 +316,7 @@ mod tests {
                 }
                 Err(error) => format!("{error}\n"),
             };
+            found += &read;
         }
         insta::assert_snapshot!(found.replace(env!("CARGO_MANIFEST_DIR"), ""));
     }

@@ -250,6 +250,8 @@ pub(super) fn read_table(file: &Path) -> Result<toml::Table> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use std::fmt::Write as _;
+
     use super::*;
     use crate::settings::Preset;
 
@@ -347,14 +349,15 @@ mod tests {
         for assignment in assignments {
             let mut layers = base.clone();
             let set = assignment.split("; ").try_for_each(|one| layers.assign(one));
-            let outcome = match set.and_then(|()| layers.finish()) {
+            writeln!(found, "{assignment}").unwrap();
+            match set.and_then(|()| layers.finish()) {
                 Ok(config) => {
-                    let changes = config.changes(&start).unwrap().into_iter();
-                    changes.map(|(key, from, to)| format!("    {key}: {from} -> {to}\n")).collect()
+                    for (key, from, to) in config.changes(&start).unwrap() {
+                        writeln!(found, "    {key}: {from} -> {to}").unwrap();
+                    }
                 }
-                Err(error) => format!("    {error}\n"),
-            };
-            found += &format!("{assignment}\n{outcome}");
+                Err(error) => writeln!(found, "    {error}").unwrap(),
+            }
         }
         insta::assert_snapshot!(found);
     }
@@ -394,7 +397,7 @@ mod tests {
                 Ok(format!("{training:?}, {}: {}", config.preset, changes.join(", ")))
             });
             let read = read.unwrap_or_else(|error| error.to_string());
-            found += &format!("{training:?} {text:?} {assignment}\n    {read}\n");
+            writeln!(found, "{training:?} {text:?} {assignment}\n    {read}").unwrap();
         }
         insta::assert_snapshot!(found.replace(dir.path().to_str().unwrap(), ""));
         std::fs::write(&file, "preset = \"author-glue\"").unwrap();

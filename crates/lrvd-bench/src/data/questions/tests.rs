@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+use std::fmt::Write as _;
 use std::path::Path;
 
 use super::*;
@@ -51,13 +52,13 @@ fn read(reader: Result<Questions<'_>>, examples: &[Example]) -> String {
         let encoded = reader.encode_all(SplitName::Train, examples)?;
         let mut found = format!("padded by {}\n", reader.pad_id());
         for note in reader.notes(&encoded, "train") {
-            found += &format!("{note}\n");
+            writeln!(found, "{note}").unwrap();
         }
         for (TokenisedExample { ids, choices, label, .. }, id) in
             encoded.examples.iter().zip(&encoded.ids)
         {
             let text = tokenizer.decode(ids, false)?;
-            found += &format!("{id}: {} ids, {choices:?}, {label:?}\n{text:?}\n", ids.len());
+            writeln!(found, "{id}: {} ids, {choices:?}, {label:?}\n{text:?}", ids.len()).unwrap();
         }
         Ok::<_, crate::Error>(found)
     };
@@ -98,7 +99,8 @@ fn questions_of_tasks_are_read_by_both_kinds_of_model_and_cut_where_they_may() {
     ] {
         let (tokenizer, form) = (tokenizer(folder), QuestionForm { task, prompt });
         let reader = Questions::new(&tokenizer, kind, form, prompt.labels(task), max_length);
-        found += &format!("{kind:?} {task} {prompt} {max_length}\n{}\n", read(reader, examples));
+        writeln!(found, "{kind:?} {task} {prompt} {max_length}\n{}", read(reader, examples))
+            .unwrap();
     }
     insta::assert_snapshot!(found);
 }
@@ -119,22 +121,22 @@ fn each_prompt_set_finds_its_label_tokens_or_names_what_is_wrong() {
     for prompt in PromptSet::ALL {
         for task in [Task::ArcC, Task::Obqa, Task::WgS, Task::BoolQ] {
             let ids = ids(prompt.labels(task), prompt, prompt.cue(task));
-            found += &format!("{prompt} {task}: {ids}\n");
+            writeln!(found, "{prompt} {task}: {ids}").unwrap();
         }
         let twice = ids(&["A", "C", "A"], prompt, "Answer:");
-        found += &format!("{prompt}: {twice}\n");
+        writeln!(found, "{prompt}: {twice}").unwrap();
     }
     // A label whose tokens all occur in another one cannot be told from it.
-    found += &format!("{}\n", ids(&["D", "DD"], Clean, "Answer:"));
-    found += &format!("{}\n", ids(&["A", ""], Blob, ""));
+    writeln!(found, "{}", ids(&["D", "DD"], Clean, "Answer:")).unwrap();
+    writeln!(found, "{}", ids(&["A", ""], Blob, "")).unwrap();
     // What a vocabulary without byte fallback lacks is unknown.
     let unknown = answer_tokens(&tokenizer(DEBERTA), &["A", "\u{4e2d}"], Blob, "");
-    found += &format!("{}\n", unknown.unwrap_err());
+    writeln!(found, "{}", unknown.unwrap_err()).unwrap();
     let answers = answer_tokens(&llama, Clean.labels(Task::Obqa), Clean, "Answer:").unwrap();
     assert!(require_single(&llama, &answers[..1]).is_ok());
-    found += &format!("{}\n", require_single(&llama, &answers).unwrap_err());
+    writeln!(found, "{}", require_single(&llama, &answers).unwrap_err()).unwrap();
     assert!(check_known(&llama, &answers, &[("A", 334), ("E", 1)]).is_ok());
-    found += &format!("{}\n", check_known(&llama, &answers, &LLAMA_2_LABELS).unwrap_err());
+    writeln!(found, "{}", check_known(&llama, &answers, &LLAMA_2_LABELS).unwrap_err()).unwrap();
     insta::assert_snapshot!(found.replace(env!("CARGO_MANIFEST_DIR"), ""));
 }
 
@@ -160,10 +162,10 @@ fn a_users_question_is_the_same_for_both_kinds_of_model_and_loses_its_passage_fi
         let asked = example("own", asked(passage), 1);
         let whole = own(max_length).unwrap().measure(&asked.input).unwrap();
         let read = read(own(max_length), std::slice::from_ref(&asked));
-        found += &format!("{kind:?} {max_length}: {whole} tokens before it is cut\n{read}\n");
+        writeln!(found, "{kind:?} {max_length}: {whole} tokens before it is cut\n{read}").unwrap();
     }
     let Wording { template, answers } = QuestionForm::default().wording(2, false);
-    found += &format!("{template:?} {answers:?}\n");
+    writeln!(found, "{template:?} {answers:?}").unwrap();
     insta::assert_snapshot!(found);
 }
 

@@ -1,5 +1,7 @@
 #![allow(clippy::unwrap_used)]
 
+use std::fmt::Write as _;
+
 use parquet::data_type::{ByteArray, ByteArrayType, FixedLenByteArrayType};
 use parquet::file::writer::SerializedFileWriter;
 
@@ -60,7 +62,7 @@ fn every_format_gives_rows_of_named_values_or_an_error_that_names_the_place() {
         ("d.json", b"[]"),
         ("d.txt", b"a"),
     ] {
-        found += &format!("{name}\n");
+        writeln!(found, "{name}").unwrap();
         match rows(name, text) {
             Ok(rows) => {
                 for row in &rows {
@@ -69,10 +71,10 @@ fn every_format_gives_rows_of_named_values_or_an_error_that_names_the_place() {
                         Err(error) => error.to_string().rsplit_once('/').unwrap().1.to_owned(),
                     };
                     let values: Vec<String> = row.names().iter().map(value).collect();
-                    found += &format!("    {:?} {}\n", row.place().at, values.join(", "));
+                    writeln!(found, "    {:?} {}", row.place().at, values.join(", ")).unwrap();
                 }
             }
-            Err(error) => found += &format!("    {error}\n"),
+            Err(error) => writeln!(found, "    {error}").unwrap(),
         }
     }
     insta::assert_snapshot!(found);
