@@ -4,7 +4,7 @@ use std::fs::Metadata;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use lrvd_bench::method::{MethodForm, MethodName, RankRequest};
+use lrvd_bench::method::{ClassifierMethod, MethodForm, MethodName, RankRequest};
 use lrvd_bench::progress::{Event, ProgressSink};
 use lrvd_bench::run::fit;
 use lrvd_bench::settings::{PredictionDraws, Preset, TargetModules};
@@ -102,18 +102,23 @@ fn methods_draw_in_every_way_that_settings_ask_for() {
 
 #[test]
 fn methods_that_are_stopped_and_resumed_end_in_the_same_bits() {
-    let keys = ["mcd", "lora-ensemble", "bbb", "blob", "scalabl", "c-lora", "lrvd-nts"];
+    let keys = ["mcd", "lora-ensemble", "bbb", "blob", "scalabl", "c-lora", "lrvd-nts", "swag"];
     let deberta = keys.map(|key| (key, Backbone::Deberta));
     // Optimiser state is in single precision beside a base that is not.
     let narrow = ["blob", "bayeslora"].map(|key| (key, Backbone::NarrowLlama));
     for (key, backbone) in deberta.into_iter().chain(narrow) {
         let mut bench = Bench::new(backbone);
         bench.change(|config| config.steps = 4);
+        // Collected at the second step and at the two that follow the stop.
+        bench.set("swag", json!({ "start": 0.3, "every": 0.3 }));
         let (mut state, mut tuning) = bench.fresh(method(key));
         bench.train(&mut state, &mut *tuning);
         let mut stop = StopAt { done: 2, stop: &bench.stop };
-        let resumed = stopped_and_resumed(&bench, method(key), 2, &mut stop);
+        let (resumed, again) = stopped_and_resumed(&bench, method(key), 2, &mut stop);
         assert_eq!(trained(&resumed.model), trained(&state.model), "{key}");
+        let (found, expected) = (again.state(), tuning.state());
+        assert_eq!(found.tensors, expected.tensors, "{key}");
+        assert_eq!(found.values, expected.values, "{key}");
     }
 }
 
@@ -123,7 +128,7 @@ fn stopped_and_resumed(
     method: MethodName,
     done: usize,
     stop: &mut dyn ProgressSink,
-) -> TrainState<AutoClassifier> {
+) -> (TrainState<AutoClassifier>, Box<ClassifierMethod>) {
     let folder = tempfile::tempdir().unwrap();
     let checkpoints = Checkpoints::open(folder.path()).unwrap();
     let (mut stopped, mut tuning) = bench.fresh(method);
@@ -135,7 +140,7 @@ fn stopped_and_resumed(
     assert!(checkpoints.resume(&mut resumed, &mut *tuning).unwrap());
     assert_eq!(resumed.done, done);
     bench.train(&mut resumed, &mut *tuning);
-    resumed
+    (resumed, tuning)
 }
 
 /// 20 steps, a search for ranks with as many held-out rows as it takes to try smaller sizes, and 4 steps of refinement.
@@ -170,7 +175,7 @@ fn a_search_for_ranks_stops_between_the_sizes_that_it_tries() {
     let choice = state.journal.choice.as_ref().unwrap();
     assert!(choice.points.len() > 2, "{choice}");
     let mut stop = StopInTheCut(&bench.stop);
-    let resumed = stopped_and_resumed(&bench, MethodName::BAYES_LORA, 20, &mut stop);
+    let (resumed, _) = stopped_and_resumed(&bench, MethodName::BAYES_LORA, 20, &mut stop);
     assert_eq!(resumed.journal.choice, state.journal.choice);
     assert_eq!(resumed.position, state.position);
     assert_eq!(trained(&resumed.model), trained(&state.model));
