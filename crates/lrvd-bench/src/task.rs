@@ -626,11 +626,5 @@ mod tests {
              `rte`, `stsb`; did you mean `sst2`?"
         );
         assert_eq!(Task::named_glue("arc-c").unwrap_err().suggestion, None);
-        let error = Task::named_reasoning("arc").unwrap_err().to_string();
-        assert_eq!(
-            error,
-            "unknown reasoning set `arc`; expected one of `wg-s`, `arc-c`, `arc-e`, `wg-m`, `obqa`, `boolq`; \
-             did you mean `arc-c`?"
-        );
     }
 }
