@@ -48,22 +48,24 @@ fn candidates(task: Task, files: &Files, split: SplitName) -> Vec<Candidate> {
         &[Format::Tsv, Format::Parquet, Format::Jsonl]
     };
     let mut all = Vec::new();
-    let mut add = |origin, format, pattern| all.push(Candidate { origin, format, pattern });
+    let mut add = |origin, format, pattern, pair_list| {
+        all.push(Candidate { origin, format, pattern, pair_list });
+    };
     for &format in formats {
         for &stem in stems {
             if format == Format::Parquet {
-                add(Origin::Official, format, Pattern::Shards(stem.to_owned()));
+                add(Origin::Official, format, format!("{stem}{SHARDS}"), None);
             }
-            add(Origin::Official, format, Pattern::Exact(stem.to_owned()));
+            add(Origin::Official, format, format!("{stem}.{}", format.extension()), None);
         }
         if let (Format::Tsv, Some((corpus, list))) = (format, files.pair_list) {
-            add(Origin::Official, format, Pattern::PairList(corpus, list));
+            add(Origin::Official, format, corpus.to_owned(), Some(list));
         }
     }
     let subsets = stems.iter().map(|stem| (Origin::Subset, format!("{stem}_subset")));
     for (origin, start) in subsets.chain([(Origin::LocalSplit, local.to_owned())]) {
         for &format in formats {
-            add(origin, format, Pattern::Starting(start.clone()));
+            add(origin, format, format!("{start}*.{}", format.extension()), None);
         }
     }
     all
@@ -90,18 +92,14 @@ pub(super) struct Located {
 struct Candidate {
     origin: Origin,
     format: Format,
-    pattern: Pattern,
+    /// A name, `START*.EXTENSION`, or a stem before [`SHARDS`].
+    pattern: String,
+    /// The list that divides a corpus of pairs.
+    pair_list: Option<&'static str>,
 }
 
-#[derive(Debug, Clone)]
-enum Pattern {
-    Exact(String),
-    /// `STEM-00000-of-00002*.parquet`
-    Shards(String),
-    /// `START*.EXTENSION`; the last by name if there are more. Files held out are not meant.
-    Starting(String),
-    PairList(&'static str, &'static str),
-}
+/// What follows the stem of all shards of a split, such as `train-00000-of-00002.parquet`.
+const SHARDS: &str = "-*-of-*.parquet";
 
 /// Finds both splits of `task` below `data_dir`; reads no file.
 pub(super) fn locate(data_dir: &Path, task: Task) -> Result<Located> {
@@ -148,18 +146,13 @@ impl Candidate {
     /// Whether it shares no row with a validation split by the way the files are made.
     fn goes_with(&self, validation: &FileSet, task: Task) -> bool {
         let is_cut = validation.origin == Origin::LocalSplit && !task.row().larger_dev;
-        let pairs = matches!(self.pattern, Pattern::PairList(..));
-        (!is_cut || self.origin == Origin::LocalSplit) && pairs == validation.dev_pairs.is_some()
+        let is_of_pairs = self.pair_list.is_some() == validation.dev_pairs.is_some();
+        (!is_cut || self.origin == Origin::LocalSplit) && is_of_pairs
     }
 
     fn names(&self) -> String {
-        let extension = self.format.extension();
-        match &self.pattern {
-            Pattern::Exact(stem) => format!("{stem}.{extension}"),
-            Pattern::Starting(start) => format!("{start}*.{extension}"),
-            Pattern::Shards(stem) => format!("{stem}-*-of-*.parquet"),
-            Pattern::PairList(corpus, list) => format!("{corpus} with {list}"),
-        }
+        let list = self.pair_list.map(|list| format!(" with {list}"));
+        format!("{}{}", self.pattern, list.unwrap_or_default())
     }
 
     fn find(
@@ -168,28 +161,26 @@ impl Candidate {
         folder: &Path,
         names: &BTreeSet<String>,
     ) -> Result<Option<FileSet>> {
-        let (mut dev_pairs, extension) = (None, self.format.extension());
-        let found: Vec<&str> = match &self.pattern {
-            Pattern::Exact(stem) => one(names.get(&format!("{stem}.{extension}"))),
-            Pattern::Starting(start) => one(names.iter().rev().find(|name| {
-                let stem = name.strip_suffix(extension);
-                name.starts_with(start.as_str())
-                    && stem.is_some_and(|stem| stem.ends_with('.') && !stem.contains("heldout"))
-            })),
-            Pattern::Shards(stem) => shards(stem, folder, names)?,
-            Pattern::PairList(corpus, list) => {
-                dev_pairs = names.contains(*list).then(|| folder.join(list));
-                one(names.get(*corpus).filter(|_| dev_pairs.is_some()))
+        let has_list = self.pair_list.is_none_or(|list| names.contains(list));
+        let found = match (self.pattern.strip_suffix(SHARDS), self.pattern.split_once('*')) {
+            (Some(stem), _) => shards(stem, folder, names)?,
+            // The last by name. Files held out are not meant.
+            (None, Some((start, end))) => {
+                let is_meant = |name: &&String| {
+                    name.starts_with(start) && name.ends_with(end) && !name.contains("heldout")
+                };
+                names.iter().rev().find(is_meant).map(String::as_str).into_iter().collect()
+            }
+            (None, None) => {
+                let name = names.get(&self.pattern).filter(|_| has_list);
+                name.map(String::as_str).into_iter().collect()
             }
         };
         let files: Vec<_> = found.into_iter().map(|name| folder.join(name)).collect();
+        let dev_pairs = self.pair_list.filter(|_| has_list).map(|list| folder.join(list));
         let (origin, format) = (self.origin, self.format);
         Ok((!files.is_empty()).then_some(FileSet { split, origin, format, files, dev_pairs }))
     }
-}
-
-fn one(name: Option<&String>) -> Vec<&str> {
-    name.map(String::as_str).into_iter().collect()
 }
 
 fn file_names(folder: &Path) -> Result<BTreeSet<String>> {
