@@ -50,7 +50,7 @@ impl UnknownName {
     }
 
     /// The one of `all` whose name is `found`.
-    pub(crate) fn find<T: Copy>(
+    pub fn find<T: Copy>(
         what: &'static str,
         found: &str,
         all: &[T],

@@ -20,8 +20,9 @@ mod tfb;
 
 use lrvd_burn::train;
 
-pub use name::{Can, MethodName, RankRequest};
-pub use table::{ClassifierMethod, MethodEntry, MethodForm};
+pub use name::MethodName;
+pub use setup::RankRequest;
+pub use table::{Can, ClassifierMethod, MethodEntry, MethodForm};
 pub(crate) use table::{Family, LanguageMethod};
 pub use temperature::Temperatures;
 pub(crate) use temperature::softened;

@@ -76,8 +76,8 @@ impl TrainTask for PreparedTask {
             Some((name.to_owned(), value.filter(|value| value.is_finite())?))
         });
         Ok(Evaluation {
-            metric: task.selection_metric().to_owned(),
-            score: Some(task.score(&metrics)).filter(|score| score.is_finite()),
+            metric: task.goal.selection.name().to_owned(),
+            score: Some(task.goal.score(&metrics)).filter(|score| score.is_finite()),
             metrics: finite.collect(),
         })
     }

@@ -78,7 +78,7 @@ impl<K> TrainSettings<K> {
     pub(crate) const SCHEMA: u32 = SCHEMA;
 
     pub(crate) fn request(&self) -> RankRequest {
-        RankRequest::own(self.method, self.experiment.initial_rank, self.target_rank)
+        self.method.request(self.experiment.initial_rank, self.target_rank)
     }
 
     pub(crate) fn start<'a, T: TrainTask>(

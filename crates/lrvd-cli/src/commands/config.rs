@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use anyhow::bail;
 use clap::{Args, Subcommand};
+use lrvd_bench::Result;
 use lrvd_bench::settings::{Config, Layers, Preset, Training, schema, template};
-use lrvd_bench::{Result, UnknownName};
 use lrvd_burn::files::write_atomic;
 use serde_json::{Value, json};
 
@@ -130,8 +130,7 @@ fn check(config: Layers, printer: Printer) -> Result<()> {
 
 /// The settings of the preset that `config` started from, at the length that it would have.
 fn preset_of(config: &Config, training: Training) -> Result<Config> {
-    let preset = Preset::from_name(&config.preset)
-        .ok_or_else(|| UnknownName::new("preset", &config.preset, Preset::ALL.map(Preset::name)))?;
+    let preset = Preset::named(&config.preset)?;
     Layers::new(Some(training), Some(preset), None)?.finish()
 }
 
