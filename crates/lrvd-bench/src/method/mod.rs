@@ -12,6 +12,7 @@ mod lrvd;
 mod name;
 mod noisy;
 mod point;
+mod rslora;
 mod setup;
 mod swag;
 mod table;

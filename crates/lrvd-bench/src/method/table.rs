@@ -5,12 +5,12 @@ use lrvd_models::AutoClassifier;
 use lrvd_models::llama::LlamaForCausalLm;
 
 use super::laplace::Laplace;
-use super::lrvd;
 use super::noisy::{Alternating, Bbb, CLora};
 use super::point::{LoraEnsemble, Map, McDropout};
 use super::setup::RankRequest;
 use super::swag::Swag;
 use super::tfb::Tfb;
+use super::{lrvd, rslora};
 use crate::error::Result;
 use crate::settings::Config;
 
@@ -132,6 +132,8 @@ macro_rules! methods {
 methods! {
     "LoRA", "lora", Point, any(lrvd::lora), Can::PLAIN,
         "maximum likelihood at a uniform rank";
+    "rsLoRA", "rslora", Point, any(rslora::new), Can::PLAIN,
+        "LoRA with the scale lora_alpha/√rank in place of lora_alpha/rank";
     "MAP", "map", Point, classifier(Map::new), Can::PLAIN,
         "maximum likelihood with weight decay, or a Gaussian prior in the loss";
     "MCD", "mcd", Ensemble, classifier(McDropout::new), Can { saved: true, ..Can::DRAWS },
