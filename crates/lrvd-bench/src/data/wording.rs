@@ -297,7 +297,6 @@ mod tests {
             ("Text: {text}\nLabel:", &["happy", "big", "it"][..], 32, " the cat\n", None),
             (pairs, &["it", "big"], 36, &long, Some("it was")),
             (pairs, &["it", "big"], 36, "it", Some("it was")),
-            (pairs, &["it", "big"], 20, "it", Some("it was")),
             ("{text}\nLabel:", &["big", "negative"], 32, "", None),
             ("{text}\nLabel:", &["big", "it", "big"], 32, "", None),
             ("{text}\nLabel:", &["big", "</s>"], 32, "", None),
@@ -319,5 +318,9 @@ mod tests {
             found += &read;
         }
         insta::assert_snapshot!(found.replace(env!("CARGO_MANIFEST_DIR"), ""));
+        let answers = ["it", "big"].map(str::to_owned).to_vec();
+        let wording = Wording { template: pairs.to_owned(), answers };
+        let error = WordedTexts::new(&wording, "tone", &tokenizer, 8).unwrap_err().to_string();
+        assert!(error.ends_with("tokens without its texts, but `max_length` is 8"), "{error}");
     }
 }
