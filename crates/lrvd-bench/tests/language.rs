@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use lrvd_bench::adapter::{Generation, OpenOptions, SavedLanguageModel};
+use lrvd_bench::adapter::{Evaluation, Generation, OpenOptions, SavedLanguageModel};
 use lrvd_bench::data::{Content, Data, NamedColumns, OwnFiles, Validation, read_texts};
 use lrvd_bench::method::MethodName;
 use lrvd_bench::progress::{Event, ProgressSink, Silent};
@@ -144,13 +144,15 @@ fn answers_do_not_depend_on_the_company_of_a_text() {
     let (all, notes) = model.evaluate(&rows, 2, 7).unwrap();
     assert!(notes[0].starts_with("data: 24 rows, "), "{notes:?}");
     let mut start = 0;
-    for (row, &tokens) in rows.iter().zip(&all.scored[&0].per_row).step_by(5) {
+    let tokens = |of: &Evaluation, draws: u32| of.scored[&draws].tokens.clone().unwrap();
+    let per_row = tokens(&all, 0).per_row;
+    for (row, &n) in rows.iter().zip(&per_row).step_by(5) {
         let place = rows.iter().position(|other| other == row).unwrap();
-        start = all.scored[&0].per_row[..place].iter().sum();
+        start = per_row[..place].iter().sum();
         let (alone, _) = model.evaluate(std::slice::from_ref(row), 2, 7).unwrap();
         for draws in [0, 2] {
-            let together = &all.scored[&draws].log_probability[start..start + tokens];
-            for (a, b) in together.iter().zip(&alone.scored[&draws].log_probability) {
+            let together = &tokens(&all, draws).log_probability[start..start + n];
+            for (a, b) in together.iter().zip(&tokens(&alone, draws).log_probability) {
                 assert!((a - b).abs() < 1e-4, "row {place} at {draws}: {a} {b}");
             }
         }

@@ -7,7 +7,7 @@ use lrvd_burn::adapter::repeat_for_members;
 /// everywhere, and so low that its probability is 0 in double precision, also under a temperature of 100.
 const BARRED: f32 = -1e6;
 
-/// One padded batch, all `[batch, tokens]` but for [`barred`](Self::barred).
+/// One padded batch, all tensors `[batch, tokens]` but for [`barred`](Self::barred).
 #[derive(Clone, Debug)]
 pub struct TokenBatch {
     /// Token ids.
@@ -19,6 +19,8 @@ pub struct TokenBatch {
     /// What is added to the logits, `[batch, answers]`, where not every row has every answer; see
     /// [`answered_by`](Self::answered_by).
     pub barred: Option<Tensor<2>>,
+    /// Columns of each row whose next token a language model predicts; empty for a classifier.
+    pub columns: Vec<Vec<usize>>,
 }
 
 impl TokenBatch {
@@ -39,6 +41,7 @@ impl TokenBatch {
             type_ids: Tensor::from_data(type_ids, device),
             mask: Tensor::from_data(mask.convert::<f32>(), (device, dtype)),
             barred: None,
+            columns: Vec::new(),
         }
     }
 
@@ -70,6 +73,7 @@ impl TokenBatch {
             type_ids: repeat_for_members(self.type_ids.clone(), times),
             mask: repeat_for_members(self.mask.clone(), times),
             barred: self.barred.clone().map(|barred| repeat_for_members(barred, times)),
+            columns: vec![&self.columns[..]; times].concat(),
         }
     }
 }

@@ -9,10 +9,10 @@ use lrvd_burn::peft::{
     PeftPosterior, PosteriorRun, TargetModules, peft_from_model, posterior_from_model,
 };
 
-use super::description::{Describe, Description};
+use super::description::Description;
 use crate::error::Result;
 use crate::method::Temperatures;
-use crate::run::{RunState, TrainSettings, TrainTask, reported};
+use crate::run::{RunState, TrainSettings, reported};
 use crate::settings::Config;
 
 pub(crate) const CARD_FILE: &str = "README.md";
@@ -26,15 +26,12 @@ pub struct AdapterFiles {
 }
 
 /// Writes the adapter of the finished run `trained` into `folder`: the best model or the last one, as its settings say.
-pub(crate) fn keep<T: TrainTask>(
-    settings: &TrainSettings<T::Kind>,
-    trained: RunState<T>,
+pub(crate) fn keep(
+    settings: &TrainSettings,
+    trained: RunState,
     temperatures: &Temperatures,
     folder: &Path,
-) -> Result<()>
-where
-    TrainSettings<T::Kind>: Describe,
-{
+) -> Result<()> {
     let (config, kl_weight) = (&settings.experiment, trained.kl_weight());
     let (model, which, step) = reported(trained.state, config.checkpoint);
     let mut description = settings.description(step, which);

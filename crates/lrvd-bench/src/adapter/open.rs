@@ -5,18 +5,15 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{anyhow, bail};
 use burn::tensor::Device;
-use lrvd_burn::train::{Method as _, latest_checkpoint, load_checkpoint};
+use lrvd_burn::train::{latest_checkpoint, load_checkpoint};
 
 use super::PEFT_CONFIG;
-use super::description::{BaseInfo, ClassifierInfo, Describe, Description, RunInfo, SCHEMA};
+use super::description::{BaseInfo, ClassifierInfo, Description, RunInfo, SCHEMA};
 use super::files::AdapterFiles;
 use crate::backbone::{Backbone, locate_model};
-use crate::data::{PreparedTask, QuestionForm};
+use crate::data::QuestionForm;
 use crate::error::Result;
-use crate::language::LanguageTask;
-use crate::run::{
-    ADAPTER_DIR, CHECKPOINT_DIR, SETTINGS_FILE, TrainSettings, TrainTask, is_run_on_texts,
-};
+use crate::run::{ADAPTER_DIR, CHECKPOINT_DIR, SETTINGS_FILE, TrainSettings, is_run_on_texts};
 use crate::settings::{BasePrecision, CheckpointChoice, PredictionDraws};
 use crate::task::Goal;
 
@@ -139,11 +136,7 @@ impl Adapter {
                 Ok(Self { kind, folder, files, warnings, options })
             }
             Some(Place::Checkpoint { out, folder, or_newer }) => {
-                let rebuilt = if is_run_on_texts(&out)? {
-                    rebuild::<LanguageTask>(&out, &folder, or_newer, device)
-                } else {
-                    rebuild::<PreparedTask>(&out, &folder, or_newer, device)
-                };
+                let rebuilt = rebuild(&out, &folder, or_newer, device);
                 // The run ended meanwhile and removed its checkpoints.
                 let is_over = or_newer && folder.parent().is_some_and(|all| !all.exists());
                 match rebuilt {
@@ -277,18 +270,15 @@ impl Adapter {
 /// The model at `checkpoint` of the run in `out`, or with `or_newer` at the newest one beside it if it is gone: a run that is
 /// still training removes a checkpoint once it has written a newer one. With the checkpoint's folder, and the warning that
 /// the run is not finished.
-fn rebuild<T: TrainTask>(
+fn rebuild(
     out: &Path,
     checkpoint: &Path,
     or_newer: bool,
     device: &Device,
-) -> Result<(PathBuf, AdapterFiles, String)>
-where
-    TrainSettings<T::Kind>: Describe,
-{
-    let settings = TrainSettings::<T::Kind>::read(out)?;
+) -> Result<(PathBuf, AdapterFiles, String)> {
+    let settings = TrainSettings::read(out)?;
     let backbone = Backbone::open(locate_model(&settings.model)?)?;
-    let task = T::without_rows(&settings, &backbone)?;
+    let task = settings.without_rows(&backbone)?;
     let mut run = settings.start(&backbone, &task, device).fresh()?;
     let mut folder = checkpoint.to_owned();
     while let Err(error) = load_checkpoint(&folder, &mut run.state, &mut *run.method) {

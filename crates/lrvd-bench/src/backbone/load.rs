@@ -195,7 +195,8 @@ pub(crate) fn load_language_model(
 /// A model that answers `task`, and the names of the parameters that the checkpoint did not have.
 ///
 /// An encoder comes from the checkpoint; its head too where it fits, else from `seed`. A language
-/// model answers by the logits of the task's answer tokens, or where a number is expected by a head like an encoder's.
+/// model answers by the logits of the task's answer tokens, where a number is expected by a head like an encoder's, and of
+/// texts by the logits of every next token.
 pub(crate) fn load_model(
     backbone: &Backbone,
     task: &PreparedTask,
@@ -205,6 +206,10 @@ pub(crate) fn load_model(
     dtype: DType,
 ) -> Result<(AutoClassifier, Vec<String>)> {
     match &backbone.architecture {
+        _ if task.goal.is_texts() => {
+            let model = load_language_model(backbone, dropout, device, dtype)?;
+            Ok((AutoClassifier::LlamaText(model), Vec::new()))
+        }
         Architecture::Deberta(encoder) => {
             let store = open_weights(&backbone.location.folder)?;
             let config = Backbone::config_for(encoder, task.labels, dropout);

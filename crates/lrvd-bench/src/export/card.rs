@@ -15,7 +15,7 @@ use crate::data::Wording;
 use crate::error::Result;
 use crate::io::read_json;
 use crate::record::{CheckpointRecord, Metrics, RunRecord};
-use crate::run::{ADAPTER_DIR, ClassSettings, RECORD_FILE, SETTINGS_FILE, TrainSettings};
+use crate::run::{ADAPTER_DIR, RECORD_FILE, RowSettings, SETTINGS_FILE, TrainSettings};
 use crate::settings::CheckpointChoice;
 use crate::text::{cell, code, decimals, printable, quoted};
 
@@ -30,7 +30,7 @@ pub(super) struct Card<'a> {
     info: Option<&'a ClassifierInfo>,
     report: AdapterReport,
     ranks: &'a BTreeMap<String, usize>,
-    settings: Option<TrainSettings<ClassSettings>>,
+    settings: Option<TrainSettings>,
     record: Option<RunRecord>,
     command: &'a str,
 }
@@ -232,7 +232,10 @@ impl<'a> Card<'a> {
             return;
         };
         let n = at.metrics.values().map(|metrics| metrics.n).max().unwrap_or(0);
-        let share = self.settings.as_ref().and_then(|settings| settings.kind.validation_split);
+        let share = self.settings.as_ref().and_then(|settings| match &settings.rows {
+            RowSettings::Classes(own) => own.validation_split,
+            RowSettings::Texts(own) => own.validation_split,
+        });
         let rows = match share {
             Some(share) => format!(
                 "{n} rows, {} % of the training file, drawn once and not trained on",

@@ -21,8 +21,8 @@ mod tfb;
 use lrvd_burn::train;
 
 pub use name::{Can, MethodName, RankRequest};
+pub(crate) use table::Family;
 pub use table::{ClassifierMethod, MethodEntry, MethodForm};
-pub(crate) use table::{Family, LanguageMethod};
 pub use temperature::Temperatures;
 pub(crate) use temperature::softened;
 

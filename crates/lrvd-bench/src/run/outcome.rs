@@ -5,15 +5,15 @@ use std::path::Path;
 use std::time::Instant;
 
 use burn::module::Module as _;
-use lrvd_burn::model::{AdaptedModel, trainable_counts};
-use lrvd_burn::train::{self, Method as _, TrainState};
+use lrvd_burn::model::trainable_counts;
+use lrvd_burn::train::{self, TrainState};
 use lrvd_core::prune::RankSummary;
+use lrvd_models::AutoClassifier;
 
-use super::start::RunState;
-use super::task::{ByDraws, Measures, TrainTask};
+use super::answers::{ByDraws, answers};
 use crate::error::Result;
-use crate::eval::{RunContext, energy_records, statistic_record};
-use crate::method::{MethodName, RankRequest, Temperatures};
+use crate::eval::{RunContext, Scored, energy_records, selective_records, statistic_record};
+use crate::method::{ClassifierMethod, MethodName, RankRequest, Temperatures};
 use crate::record::{
     CheckpointRecord, Checkpoints, EvalPoint, ParameterCounts, RankBudget, RunRecord, RunStatus,
 };
@@ -60,15 +60,15 @@ pub(crate) fn reported<M>(
     }
 }
 
-pub(crate) struct Finished<T: TrainTask> {
+pub(crate) struct Finished {
     pub record: RunRecord,
     /// Answers of the last checkpoint to the validation split, by number of draws.
-    pub answers: ByDraws<T::Answers>,
+    pub answers: ByDraws<Scored>,
     pub temperatures: Temperatures,
 }
 
-struct Candidate<'a, M> {
-    model: &'a M,
+struct Candidate<'a> {
+    model: &'a AutoClassifier,
     step: usize,
     ranks: BTreeMap<String, usize>,
     removed: &'a BTreeMap<String, Vec<f64>>,
@@ -76,17 +76,23 @@ struct Candidate<'a, M> {
 
 /// Cuts the last model to its ranks in use, evaluates it and the best one, and writes their
 /// predictions into `folder`. The journal of `run` moves into the record.
-pub(super) fn record<T: TrainTask>(
-    context: &RunContext<'_, T>,
-    run: &mut RunState<T>,
+pub(super) fn record(
+    context: &RunContext<'_>,
+    run: &mut train::Run<AutoClassifier, ClassifierMethod>,
     label: &RunLabel<'_>,
     folder: &Path,
-) -> Result<Finished<T>> {
+) -> Result<Finished> {
     let begun = Instant::now();
-    let RunState::<T> { state, method, .. } = run;
+    let train::Run { state, method, .. } = run;
     let ranks = method.ranks(&state.model);
     method.compact(&mut state.model);
-    let temperatures = T::finish(context, &mut state.model, method, label.method)?;
+    let temperatures = context.fitted(|data| {
+        method.finish(&mut state.model, data)?;
+        if !label.method.is_tempered() {
+            return Ok(Temperatures::default());
+        }
+        Temperatures::fit(&**method, &state.model, data, &label.method.draws(context.config))
+    })?;
     let answering = (&**method, &temperatures);
     let (path, removed) = (folder.join(LAST_PREDICTIONS), &state.journal.removed);
     let last = Candidate { model: &state.model, step: state.done, ranks, removed };
@@ -121,17 +127,18 @@ pub(super) fn record<T: TrainTask>(
 pub(crate) fn summary(record: &RunRecord, goal: &Goal) -> String {
     let last = record.checkpoints.last.as_ref();
     let mean = last.and_then(|last| last.metrics.get(&0));
+    let (sign, unit) = if goal.is_texts() { (-1.0, " a token") } else { (1.0, "") };
     format!(
-        "{} {}, rank {:.2}",
+        "{} {}{unit}, rank {:.2}",
         goal.selection.name(),
-        mean.map_or_else(|| "-".to_owned(), |metrics| format!("{:.4}", goal.score(metrics))),
+        mean.map_or_else(|| "-".to_owned(), |metrics| format!("{:.4}", sign * goal.score(metrics))),
         last.map_or(0.0, |last| last.average_rank),
     )
 }
 
-fn run_record<M: AdaptedModel>(
+fn run_record(
     config: &Config,
-    state: &mut TrainState<M>,
+    state: &mut TrainState<AutoClassifier>,
     label: &RunLabel<'_>,
     checkpoints: Checkpoints,
 ) -> RunRecord {
@@ -190,18 +197,18 @@ fn history(config: &Config, method: MethodName, points: Vec<train::EvalPoint>) -
 }
 
 /// What `candidate` answers, and the record of it.
-fn checkpoint<T: TrainTask>(
-    context: &RunContext<'_, T>,
-    (method, temperatures): (&T::Method, &Temperatures),
+fn checkpoint(
+    context: &RunContext<'_>,
+    (method, temperatures): (&ClassifierMethod, &Temperatures),
     name: MethodName,
-    candidate: &Candidate<'_, T::Model>,
+    candidate: &Candidate<'_>,
     path: &Path,
-) -> Result<(CheckpointRecord, ByDraws<T::Answers>)> {
+) -> Result<(CheckpointRecord, ByDraws<Scored>)> {
     let model = candidate.model.clone().valid();
     let draws = name.draws(context.config);
-    let (answers, predict_seconds) = T::answers((context, &model, method), temperatures, &draws)?;
+    let (answers, predict_seconds) = answers(context, (&model, method), temperatures, &draws)?;
     context.task.write_predictions(&answers, path)?;
-    let Measures { metrics, reliability, selective } = context.task.measures(&answers)?;
+    let reliability = answers.iter().filter_map(|(&k, s)| Some((k, s.reliability.clone()?)));
     let ranks: Vec<usize> = candidate.ranks.values().copied().collect();
     let summary = RankSummary::new(&ranks, context.config.initial_rank);
     // Noise that is fitted around trained means, as TFB's is, says nothing of what a direction is worth.
@@ -219,9 +226,9 @@ fn checkpoint<T: TrainTask>(
         total_rank: summary.total as u64,
         average_rank: summary.average,
         percent_rank: summary.percent,
-        metrics,
-        reliability,
-        selective,
+        metrics: answers.iter().map(|(&k, s)| (k, s.metrics.clone())).collect(),
+        reliability: reliability.collect(),
+        selective: selective_records(&answers, context.task)?,
         predict_seconds,
         statistics,
         energy,

@@ -29,8 +29,8 @@ use crate::record::{
     CheckpointRecord, Checkpoints, OodRecord, ParameterCounts, PredictionLine, RunRecord,
 };
 use crate::run::{
-    ADAPTER_DIR, ClassSettings, Finished, LAST_PREDICTIONS, RECORD_FILE, Run, RunLabel, RunPlace,
-    RunStart, RunState, TrainSettings, TrainTask as _, summary,
+    ADAPTER_DIR, ClassSettings, Finished, LAST_PREDICTIONS, RECORD_FILE, RowSettings, Run,
+    RunLabel, RunPlace, RunStart, RunState, TrainSettings,
 };
 use crate::settings::Config;
 use crate::task::{Goal, Task};
@@ -67,7 +67,7 @@ pub(super) fn run_one(
         folder: &folder,
         label: label(run, request, shared.config, shared.matches),
         layout: JsonLayout::Compact,
-        summary: &|record| summary(record, &task.prepared.goal),
+        goal: &task.prepared.goal,
     };
     training.complete(begun, &place, sink, |trained, finished, sink| {
         let Finished { record, answers, temperatures } = finished;
@@ -81,18 +81,14 @@ pub(super) fn run_one(
             record.ood = found;
         }
         if let Some(settings) = kept(shared, task, run)? {
-            keep::<PreparedTask>(&settings, trained, temperatures, &folder.join(ADAPTER_DIR))?;
+            keep(&settings, trained, temperatures, &folder.join(ADAPTER_DIR))?;
         }
         Ok(Some(()))
     })
 }
 
 /// What the adapter of a run is described by; `None` where none is kept.
-fn kept(
-    shared: &Shared<'_>,
-    task: &ReadyTask,
-    run: &PlannedRun,
-) -> Result<Option<TrainSettings<ClassSettings>>> {
+fn kept(shared: &Shared<'_>, task: &ReadyTask, run: &PlannedRun) -> Result<Option<TrainSettings>> {
     let config = shared.config;
     if !shared.keep || !run.method.can().saved {
         return Ok(None);
@@ -110,7 +106,7 @@ fn kept(
     let is_in_train = |path: &String| train.iter().any(|file| file.path == *path);
     let validation_files = validation.iter().map(|file| file.path.clone());
     let files = train.iter().chain(validation);
-    let kind = ClassSettings {
+    let rows = RowSettings::Classes(ClassSettings {
         validation_files: validation_files.filter(|path| !is_in_train(path)).collect(),
         validation_split: None,
         columns,
@@ -118,20 +114,11 @@ fn kept(
         questions,
         pairs: run.task.is_pair(),
         goal,
-    };
-    Ok(Some(TrainSettings {
-        schema_version: TrainSettings::<ClassSettings>::SCHEMA,
-        model: backbone.location.lasting_name(),
-        weights: backbone.hashes.clone(),
-        base_files: backbone.files.clone(),
-        data: files.map(|file| (file.path.clone(), file.sha256.clone())).collect(),
-        kind,
-        method: run.method,
-        target_rank: None,
-        seed: run.seed,
-        device: shared.device_name.to_owned(),
-        experiment: config.clone(),
-    }))
+    });
+    let data = files.map(|file| (file.path.clone(), file.sha256.clone())).collect();
+    let (method, device) = ((run.method, None), shared.device_name);
+    let config = config.clone();
+    Ok(Some(TrainSettings::new(backbone, (rows, data), method, run.seed, device, config)))
 }
 
 fn label(

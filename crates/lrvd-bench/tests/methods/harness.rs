@@ -256,7 +256,7 @@ fn task() -> PreparedTask {
                     type_ids: vec![0; length],
                     ids,
                     choices: None,
-                    label: Label::Class(i % LABELS),
+                    expected: Label::Class(i % LABELS).into(),
                 }
             })
             .collect()

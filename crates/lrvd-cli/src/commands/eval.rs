@@ -1,6 +1,5 @@
 //! `lrvd eval`
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::bail;
@@ -10,7 +9,6 @@ use lrvd_bench::adapter::{
     Adapter, Evaluation, LoadOptions, OpenOptions, SavedClassifier, evaluate,
 };
 use lrvd_bench::data::Split;
-use lrvd_bench::record::{Metrics, Reliability};
 use lrvd_bench::task::Task;
 use lrvd_burn::device;
 use serde_json::json;
@@ -90,10 +88,7 @@ pub(super) fn run(arguments: EvalArguments, printer: Printer) -> Outcome {
     let numbers = |classifier: &SavedClassifier| classifier.draws(asked);
     let Evaluated { classifier, data, seed, evaluation, .. } =
         evaluated(&arguments, |_, _| Ok(()), numbers, printer)?;
-    let metrics: BTreeMap<u32, Metrics> =
-        evaluation.scored.iter().map(|(k, s)| (*k, s.metrics.clone())).collect();
-    let reliability: BTreeMap<u32, Reliability> =
-        evaluation.scored.iter().filter_map(|(k, s)| Some((*k, s.reliability.clone()?))).collect();
+    let (metrics, reliability) = evaluation.measures();
     match printer.format() {
         Format::Text => printer.data(&table::metrics(&metrics, &reliability))?,
         Format::Json => {

@@ -70,7 +70,7 @@ pub(super) fn eval(arguments: EvalArguments, printer: Printer) -> Outcome {
         evaluation.write_predictions(out)?;
         printer.note(&format!("predictions: {}", out.display()));
     }
-    let (found, reliability) = evaluation.measures()?;
+    let (found, reliability) = evaluation.measures();
     match printer.format() {
         Format::Text => printer.data(&metrics(&found, &reliability))?,
         Format::Json => {

@@ -134,6 +134,7 @@ pub(crate) fn padded(rows: &[&[i64]], left: bool, dtype: DType) -> TokenBatch {
         ids,
         mask: Tensor::from_data(TensorData::new(mask, shape), (&device, dtype)),
         barred: None,
+        columns: Vec::new(),
     }
 }
 
