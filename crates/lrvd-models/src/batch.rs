@@ -24,6 +24,11 @@ pub struct TokenBatch {
 }
 
 impl TokenBatch {
+    /// Rows of which every one has every answer.
+    pub const fn new(ids: Tensor<2, Int>, type_ids: Tensor<2, Int>, mask: Tensor<2>) -> Self {
+        Self { ids, type_ids, mask, barred: None, columns: Vec::new() }
+    }
+
     /// Rows of token ids and segment ids, padded on the right to the longest row with `pad_id`, segment
     /// 0 and mask 0.
     pub fn padded(rows: &[(&[u32], &[u32])], pad_id: u32, device: &Device, dtype: DType) -> Self {
@@ -36,13 +41,9 @@ impl TokenBatch {
         let ids = fill(&|row, i| rows[row].0.get(i).copied().unwrap_or(pad_id));
         let type_ids = fill(&|row, i| rows[row].1.get(i).copied().unwrap_or(0));
         let mask = fill(&|row, i| u32::from(i < rows[row].0.len()));
-        Self {
-            ids: Tensor::from_data(ids, device),
-            type_ids: Tensor::from_data(type_ids, device),
-            mask: Tensor::from_data(mask.convert::<f32>(), (device, dtype)),
-            barred: None,
-            columns: Vec::new(),
-        }
+        let (ids, type_ids) = (Tensor::from_data(ids, device), Tensor::from_data(type_ids, device));
+        let mask = Tensor::from_data(mask.convert::<f32>(), (device, dtype));
+        Self::new(ids, type_ids, mask)
     }
 
     /// The same batch, in which row `i` has the first `answers[i]` of `width` answers, and no other can be given.

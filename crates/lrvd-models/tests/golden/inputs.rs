@@ -75,7 +75,7 @@ impl Inputs {
         };
         let mask: Vec<f64> = self.mask[cells.clone()].iter().map(|&m| m as f64).collect();
         let mask = self.floats(mask, [rows, tokens]);
-        Ok(TokenBatch { ids, type_ids, mask, barred: None, columns: Vec::new() })
+        Ok(TokenBatch::new(ids, type_ids, mask))
     }
 
     /// What a classifier should answer in a step; none without labels.
