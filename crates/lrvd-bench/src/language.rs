@@ -15,7 +15,7 @@ use lrvd_models::tokenizer::TextTokenizer;
 use serde::Deserialize;
 
 use crate::backbone::{Architecture, Backbone, GENERATION_FILE, ModelLocation};
-use crate::data::batch::{BareTokens, Expected, TokenisedExample};
+use crate::data::batch::{Answer, BareTokens, TokenisedExample};
 use crate::data::{Content, PreparedTask, TextRow, TextSet};
 use crate::error::{Kind, Result};
 use crate::io::read_json;
@@ -218,7 +218,7 @@ impl EncodedText {
             ids: self.ids[..read].to_vec(),
             type_ids: vec![0; read],
             choices: None,
-            expected: Expected::Tokens { columns, ids },
+            answer: Answer::Tokens { columns, ids },
         })
     }
 }
@@ -281,7 +281,7 @@ pub(crate) fn encoded(
     }
     let count = |is: &dyn Fn(&EncodedText) -> bool| texts.iter().filter(|text| is(text)).count();
     let (cut, apart) = (count(&|text| text.length > max_length), count(&|text| text.apart));
-    let learnt: usize = examples.iter().map(|(_, example)| example.expected.answers()).sum();
+    let learnt: usize = examples.iter().map(|(_, example)| example.answer.count()).sum();
     let read: usize = texts.iter().map(|text| text.ids.len()).sum();
     notes.push(format!("{split}: {} rows, {learnt} of {read} tokens are learnt", examples.len()));
     if cut > 0 {
@@ -368,8 +368,8 @@ mod tests {
         let example = found.example().unwrap();
         assert_eq!(example.ids, whole);
         let columns = (prompt - 1..whole.len()).collect();
-        let next = Expected::Tokens { columns, ids: found.ids[prompt..].to_vec() };
-        assert_eq!(example.expected, next);
+        let next = Answer::Tokens { columns, ids: found.ids[prompt..].to_vec() };
+        assert_eq!(example.answer, next);
         assert_eq!(reader.prompt(&text("Once upon", "x").input).unwrap(), whole[..prompt]);
 
         // `Tim` + `my` is one token, `▁Timmy`: asked after `Tim`, the model will not have read it.

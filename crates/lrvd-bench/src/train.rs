@@ -18,7 +18,7 @@ use crate::progress::{Event, ProgressSink};
 use crate::record::RunRecord;
 use crate::run::{
     ADAPTER_DIR, ClassSettings, OutputFolder, RowSettings, Run, RunLabel, RunPlace, TextSettings,
-    TrainSettings, check_seed, summary,
+    TrainSettings, check_seed, clear, summary,
 };
 use crate::settings::{CheckpointChoice, Config, TargetModules, Training};
 use crate::task::Goal;
@@ -76,7 +76,7 @@ pub fn train(
     let label = format!("{} / {} / seed {}", goal.name, settings.method, settings.seed);
     if let Some(record) = finished {
         // A kill at the end of the run leaves checkpoints, and no last line of its metrics.
-        out.clear()?;
+        clear(&options.out)?;
         let (summary, seconds) = (summary(&record, &goal), record.train_seconds);
         sink.event(&Event::RunFinished { label, summary, seconds });
         return Ok(TrainOutcome { record: Some(record), adapter });
@@ -96,7 +96,6 @@ pub fn train(
         folder: &options.out,
         label: RunLabel::own(&goal.name, asked, settings.seed, &settings.experiment),
         layout: JsonLayout::Pretty,
-        goal: &goal,
     };
     let record = run.complete(begun, &place, sink, |trained, finished, _| {
         keep(&settings, trained, &finished.temperatures, &adapter).map(Some)

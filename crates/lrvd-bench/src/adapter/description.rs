@@ -140,6 +140,10 @@ impl Description {
     fn check(&self, path: &Path) -> Result<()> {
         let (file, run) = (path.display(), self.run());
         if let Self::Classifier(info) = self {
+            let mut seen = BTreeSet::new();
+            if let Some(class) = info.goal.classes.iter().find(|class| !seen.insert(*class)) {
+                bail!("`{file}`: class `{class}` is there twice, expected distinct classes");
+            }
             let wrong = |t: &f64| !(t.is_finite() && *t > 0.0);
             if let Some((draws, found)) = info.temperatures.iter().find(|(_, t)| wrong(t)) {
                 bail!(
@@ -152,20 +156,13 @@ impl Description {
                 bail!("`{file}`: {key} is 0, expected at least 1");
             }
         }
-        check_draws(run.draws).with_context(|| format!("`{file}`"))?;
-        if let Self::Classifier(info) = self {
-            let mut seen = BTreeSet::new();
-            if let Some(class) = info.goal.classes.iter().find(|class| !seen.insert(*class)) {
-                bail!("`{file}`: class `{class}` is there twice, expected distinct classes");
-            }
-        }
-        Ok(())
+        check_draws(run.draws).with_context(|| format!("`{file}`"))
     }
 
     /// Writes the file into `dir`, with its own hash if there are hashes.
     pub fn write(&self, dir: &Path) -> Result<()> {
         let (file, mut sealed) = (dir.join(self.file()), self.clone());
-        if let Some(hashes) = &mut sealed.base_mut().hashes {
+        if let Some(hashes) = &mut sealed.parts_mut().0.hashes {
             hashes.seal(&file, self)?;
         }
         write_json(&file, &sealed, JsonLayout::Pretty)
@@ -187,37 +184,31 @@ impl Description {
     }
 
     pub fn base(&self) -> &BaseInfo {
-        match self {
-            Self::Classifier(info) => &info.base,
-            Self::Language(info) => &info.base,
-        }
-    }
-
-    pub(crate) fn base_mut(&mut self) -> &mut BaseInfo {
-        match self {
-            Self::Classifier(info) => &mut info.base,
-            Self::Language(info) => &mut info.base,
-        }
+        self.parts().0
     }
 
     pub fn run(&self) -> &RunInfo {
+        self.parts().1
+    }
+
+    fn parts(&self) -> (&BaseInfo, &RunInfo) {
         match self {
-            Self::Classifier(info) => &info.run,
-            Self::Language(info) => &info.run,
+            Self::Classifier(ClassifierInfo { base, run, .. })
+            | Self::Language(LanguageInfo { base, run, .. }) => (base, run),
         }
     }
 
-    pub(super) fn run_mut(&mut self) -> &mut RunInfo {
+    pub(crate) fn parts_mut(&mut self) -> (&mut BaseInfo, &mut RunInfo) {
         match self {
-            Self::Classifier(info) => &mut info.run,
-            Self::Language(info) => &mut info.run,
+            Self::Classifier(ClassifierInfo { base, run, .. })
+            | Self::Language(LanguageInfo { base, run, .. }) => (base, run),
         }
     }
 
     /// Of an adapter whose posterior stays behind.
     #[must_use]
     pub(super) fn at_the_mean(mut self) -> Self {
-        self.run_mut().draws = 0;
+        self.parts_mut().1.draws = 0;
         if let Self::Classifier(info) = &mut self {
             info.temperatures.retain(|draws, _| *draws == 0);
             info.abstentions.retain(|draws, _| *draws == 0);

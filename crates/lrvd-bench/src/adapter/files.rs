@@ -38,9 +38,8 @@ pub(crate) fn keep(
     if let Description::Classifier(info) = &mut description {
         info.temperatures.clone_from(&temperatures.0);
     }
-    AdapterFiles::of(&model, config, kl_weight, description)?
-        .write(folder, ExportLayout::Ragged)?;
-    Ok(())
+    let files = AdapterFiles::of(&model, config, kl_weight, description)?;
+    files.write(folder, ExportLayout::Ragged, |_| Ok(None)).map(drop)
 }
 
 impl AdapterFiles {
@@ -99,7 +98,7 @@ impl AdapterFiles {
             seed: description.run().seed,
         };
         let posterior = posterior_from_model(model, run)?;
-        description.run_mut().ranks = ranks(model).into_iter().collect();
+        description.parts_mut().1.ranks = ranks(model).into_iter().collect();
         Ok(Self { peft, posterior, description: Some(description) })
     }
 
@@ -124,15 +123,12 @@ impl AdapterFiles {
         Ok((Self { peft, posterior: None, description }, report))
     }
 
-    /// Writes the folder `target`, whole or not at all, in place of one that may be there.
+    /// Writes the folder `target`, whole or not at all, in place of one that may be there; with the model card that `card`
+    /// returns.
     ///
     /// The posterior comes along in the ragged layout, where its factors are those of the file,
     /// unless no rank is left.
-    pub fn write(&self, target: &Path, layout: ExportLayout) -> Result<ExportSummary> {
-        self.write_with(target, layout, |_| Ok(None))
-    }
-
-    pub(crate) fn write_with(
+    pub(crate) fn write(
         &self,
         target: &Path,
         layout: ExportLayout,
@@ -149,7 +145,7 @@ impl AdapterFiles {
             None => {}
         }
         if let Some(mut description) = description {
-            description.base_mut().hashes.get_or_insert_default().take(building.path())?;
+            description.parts_mut().0.hashes.get_or_insert_default().take(building.path())?;
             description.write(building.path())?;
         }
         if let Some(text) = card(&summary)? {

@@ -25,7 +25,7 @@ use crate::text::quoted;
 pub(crate) const GENERATION_FILE: &str = "generation_config.json";
 
 /// Files of a folder that answers depend on, beside the weights. A GGUF file holds all of that.
-const READ_FILES: [&str; 9] = [
+pub(crate) const READ_FILES: [&str; 9] = [
     "config.json",
     GENERATION_FILE,
     "tokenizer.json",

@@ -16,12 +16,12 @@ pub struct TokenisedExample {
     pub type_ids: Vec<u32>,
     /// How many of the classes are answers to this one, from the first on; all of them if `None`.
     pub choices: Option<usize>,
-    pub expected: Expected,
+    pub answer: Answer,
 }
 
-/// What a model should answer to an example.
+/// The answer that a model should give to an example.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Expected {
+pub enum Answer {
     Label(Label),
     /// Tokens of a text, and the column before each, in which it is predicted.
     Tokens {
@@ -30,7 +30,7 @@ pub enum Expected {
     },
 }
 
-impl Expected {
+impl Answer {
     pub fn class(&self) -> Option<usize> {
         self.label().and_then(Label::class)
     }
@@ -40,7 +40,7 @@ impl Expected {
     }
 
     /// Answers that are asked for: 1, unless they are tokens.
-    pub(crate) fn answers(&self) -> usize {
+    pub(crate) fn count(&self) -> usize {
         match self {
             Self::Label(_) => 1,
             Self::Tokens { ids, .. } => ids.len(),
@@ -56,7 +56,7 @@ impl Expected {
     }
 }
 
-impl From<Label> for Expected {
+impl From<Label> for Answer {
     fn from(label: Label) -> Self {
         Self::Label(label)
     }
@@ -109,9 +109,9 @@ impl Examples for TokenExamples<'_> {
             rows.push((&example.ids, &example.type_ids));
         }
         let mut batch = TokenBatch::padded(&rows, self.pad_id, self.device, self.dtype);
-        let columns = picked.iter().filter_map(|example| match &example.expected {
-            Expected::Tokens { columns, .. } => Some(columns.clone()),
-            Expected::Label(_) => None,
+        let columns = picked.iter().filter_map(|example| match &example.answer {
+            Answer::Tokens { columns, .. } => Some(columns.clone()),
+            Answer::Label(_) => None,
         });
         batch.columns = columns.collect();
         let answers = picked.iter().map(|example| example.choices.unwrap_or(self.labels));
@@ -122,14 +122,14 @@ impl Examples for TokenExamples<'_> {
 impl LabelledExamples for TokenExamples<'_> {
     fn targets(&self, indices: &[usize]) -> Burn<Targets> {
         let picked = picked(self.examples, indices)?;
-        if picked[0].expected.label().is_none() {
+        if picked[0].answer.label().is_none() {
             return self.tokens(&picked, indices);
         }
-        let classes = picked[0].expected.class().is_some();
+        let classes = picked[0].answer.class().is_some();
         let width = if classes { self.labels } else { 1 };
         let mut values = vec![0.0_f32; picked.len() * width];
         for ((row, example), &index) in values.chunks_mut(width).zip(picked).zip(indices) {
-            match (example.expected.label(), classes) {
+            match (example.answer.label(), classes) {
                 (Some(Label::Class(class)), true) => row[class] = 1.0,
                 (Some(Label::Score(score)), false) => row[0] = score as f32,
                 _ => return Err(mixed(index)),
@@ -141,7 +141,7 @@ impl LabelledExamples for TokenExamples<'_> {
     }
 
     fn answers(&self, index: usize) -> usize {
-        self.examples[index].expected.answers()
+        self.examples[index].answer.count()
     }
 }
 
@@ -150,7 +150,7 @@ impl TokenExamples<'_> {
     fn tokens(&self, picked: &[&TokenisedExample], indices: &[usize]) -> Burn<Targets> {
         let (mut all, mut per_row) = (Vec::new(), Vec::with_capacity(picked.len()));
         for (example, &index) in picked.iter().zip(indices) {
-            let Expected::Tokens { ids, .. } = &example.expected else { return Err(mixed(index)) };
+            let Answer::Tokens { ids, .. } = &example.answer else { return Err(mixed(index)) };
             all.extend(ids.iter().map(|&id| i64::from(id)));
             per_row.push(ids.len());
         }
@@ -260,7 +260,7 @@ mod tests {
     fn example(length: u32, label: Label) -> TokenisedExample {
         let type_ids = (0..length).map(|i| u32::from(i > 1)).collect();
         let ids = (1..=length).map(|i| 10 * i).collect();
-        TokenisedExample { ids, type_ids, choices: None, expected: label.into() }
+        TokenisedExample { ids, type_ids, choices: None, answer: label.into() }
     }
 
     fn examples<'a>(examples: &'a [TokenisedExample], device: &'a Device) -> TokenExamples<'a> {

@@ -60,7 +60,7 @@ impl TextReader<'_> {
                 let encoded = tokenizer.encode(&input.text, pair, Some(*max_length))?;
                 let (ids, type_ids, choices) = (encoded.ids, encoded.type_ids, None);
                 return Ok((
-                    TokenisedExample { ids, type_ids, choices, expected: label.into() },
+                    TokenisedExample { ids, type_ids, choices, answer: label.into() },
                     Cut::Nothing,
                 ));
             }
@@ -71,7 +71,7 @@ impl TextReader<'_> {
             }
         };
         let type_ids = vec![0; ids.len()];
-        Ok((TokenisedExample { ids, type_ids, choices, expected: label.into() }, cut))
+        Ok((TokenisedExample { ids, type_ids, choices, answer: label.into() }, cut))
     }
 
     /// Tokens before anything is cut, and whether something will be.
@@ -278,7 +278,7 @@ mod tests {
             ids: vec![i],
             type_ids: vec![0],
             choices: None,
-            expected: Label::Class(0).into(),
+            answer: Label::Class(0).into(),
         };
         let goal = Goal::classification("tone", ["a", "b"].map(String::from).to_vec());
         let task = PreparedTask {

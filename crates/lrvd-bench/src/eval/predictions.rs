@@ -35,7 +35,7 @@ impl PreparedTask {
         let rows = self.validation_ids.iter().zip(&self.validation).enumerate();
         rows.map(move |(i, (id, example))| PredictionLine {
             id: id.clone(),
-            label: match example.expected.label() {
+            label: match example.answer.label() {
                 Some(Label::Class(class)) => class as f64,
                 Some(Label::Score(score)) => score,
                 None => f64::NAN,
@@ -104,7 +104,7 @@ mod tests {
             ids: vec![1],
             type_ids: vec![0],
             choices: None,
-            expected: Label::Class(1).into(),
+            answer: Label::Class(1).into(),
         };
         let task = PreparedTask {
             validation: vec![example],

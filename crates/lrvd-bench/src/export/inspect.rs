@@ -7,15 +7,15 @@ use anyhow::anyhow;
 use burn::tensor::{DType, Device};
 use lrvd_burn::files::HostTensor;
 use lrvd_burn::host::{HostAdapter, HostNoise, values};
-use lrvd_burn::model::AdaptedModel;
 use lrvd_burn::peft::{PeftAdapter, PeftModule, attach_peft, posterior_family_name};
 use lrvd_burn::sampling::Pass;
+use lrvd_burn::train::Model as _;
 use lrvd_core::noise::NoiseKey;
 use lrvd_core::prune::statistic::REFERENCE_FAN_IN;
 use lrvd_core::prune::{StatisticAggregate, StatisticOptions, rank_statistic};
-use lrvd_models::TokenBatch;
 use lrvd_models::deberta::DebertaClassifier;
 use lrvd_models::llama::LlamaForCausalLm;
+use lrvd_models::{AutoClassifier, TokenBatch};
 use serde::Serialize;
 
 use crate::adapter::{Adapter, Description, OpenOptions};
@@ -332,25 +332,21 @@ pub fn check_model(dir: &Path, device: &Device, allow_changed: bool) -> Result<M
     }
     let folder = local(dir)?.unwrap_or_else(|| dir.to_owned());
     let (store, dtype) = (open_weights(&folder)?, DType::F32);
-    let loaded = match Architecture::read(&folder)? {
+    let architecture = Architecture::read(&folder)?;
+    let (model, loaded, positions) = match &architecture {
         Architecture::Deberta(config) => {
             let seed = NoiseKey::new(0);
             let (model, loaded) =
-                DebertaClassifier::from_pretrained(&store, &config, seed, device, dtype)?;
-            let batch = batch(config.vocab_size, config.max_position_embeddings, device);
-            let forward = |model: &DebertaClassifier| values(model.forward(&batch, &Pass::mean()));
-            check.finite = Some(is_finite(model, adapter, forward)?);
-            loaded
+                DebertaClassifier::from_pretrained(&store, config, seed, device, dtype)?;
+            (AutoClassifier::Deberta(model), loaded, config.max_position_embeddings)
         }
         Architecture::Llama(config) => {
-            let (model, loaded) =
-                LlamaForCausalLm::from_pretrained(&store, &config, device, dtype)?;
-            let batch = batch(config.vocab_size, config.max_position_embeddings, device);
-            let forward = |model: &LlamaForCausalLm| values(model.forward(&batch, &Pass::mean()));
-            check.finite = Some(is_finite(model, adapter, forward)?);
-            loaded
+            let (model, loaded) = LlamaForCausalLm::from_pretrained(&store, config, device, dtype)?;
+            (AutoClassifier::LlamaText(model), loaded, config.max_position_embeddings)
         }
     };
+    let batch = batch(architecture.vocab_size(), positions, device);
+    check.finite = Some(is_finite(model, adapter, &batch)?);
     let read = loaded.report.applied.len();
     check.base_tensors = Some(read);
     check.unused_tensors = store.len() - read;
@@ -368,19 +364,20 @@ fn batch(vocab_size: usize, positions: usize, device: &Device) -> TokenBatch {
     let ids: Vec<u32> = (0..n).map(|i| ((1 + 7 * i) % vocab_size) as u32).collect();
     let (types, half) = (vec![0; n], n.div_ceil(2));
     let rows = [(&ids[..], &types[..]), (&ids[..half], &types[..half])];
-    TokenBatch::padded(&rows, 0, device, DType::F32)
+    let columns = vec![(0..n).collect(); rows.len()];
+    TokenBatch { columns, ..TokenBatch::padded(&rows, 0, device, DType::F32) }
 }
 
 /// Whether the logits are finite without the adapter and with it.
-fn is_finite<M: AdaptedModel>(
-    mut model: M,
+fn is_finite(
+    mut model: AutoClassifier,
     adapter: Option<&PeftAdapter>,
-    forward: impl Fn(&M) -> Vec<f64>,
+    batch: &TokenBatch,
 ) -> Result<bool> {
-    let mut logits = forward(&model);
+    let mut logits = values(model.logits(batch, &Pass::mean()));
     if let Some(adapter) = adapter {
         attach_peft(&mut model, adapter, false)?;
-        logits.extend(forward(&model));
+        logits.extend(values(model.logits(batch, &Pass::mean())));
     }
     Ok(logits.iter().all(|logit| logit.is_finite()))
 }

@@ -16,11 +16,12 @@ use crate::method::{ClassifierMethod, Temperatures};
 /// Something of every number of draws; 0 is the mean.
 pub(crate) type ByDraws<T> = BTreeMap<u32, T>;
 
-/// A model that is asked, and its method.
-pub(super) type Asked<'a> = (&'a AutoClassifier, &'a ClassifierMethod);
-
 /// Measures the validation rows at the mean.
-pub(super) fn evaluate(context: &RunContext<'_>, (model, method): Asked<'_>) -> Result<Evaluation> {
+pub(super) fn evaluate(
+    context: &RunContext<'_>,
+    model: &AutoClassifier,
+    method: &ClassifierMethod,
+) -> Result<Evaluation> {
     let task = context.task;
     let scored = if task.goal.is_texts() {
         score_tokens(tokens(context, model, &task.validation, 0)?, 0)?
@@ -42,7 +43,11 @@ pub(super) fn evaluate(context: &RunContext<'_>, (model, method): Asked<'_>) -> 
 }
 
 /// The loss of every held-out row at the mean.
-pub(super) fn held_out(context: &RunContext<'_>, (model, method): Asked<'_>) -> Result<Vec<f64>> {
+pub(super) fn held_out(
+    context: &RunContext<'_>,
+    model: &AutoClassifier,
+    method: &ClassifierMethod,
+) -> Result<Vec<f64>> {
     let rows = &context.task.holdout;
     if context.task.goal.is_texts() {
         return Ok(tokens(context, model, rows, 0)?.row_losses());
@@ -56,7 +61,8 @@ pub(super) fn held_out(context: &RunContext<'_>, (model, method): Asked<'_>) -> 
 /// Answers to the validation rows at the mean and at every number of `draws`, and the seconds that each took.
 pub(super) fn answers(
     context: &RunContext<'_>,
-    (model, method): Asked<'_>,
+    model: &AutoClassifier,
+    method: &ClassifierMethod,
     temperatures: &Temperatures,
     draws: &[usize],
 ) -> Result<(ByDraws<Scored>, ByDraws<f64>)> {

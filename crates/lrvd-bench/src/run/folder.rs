@@ -139,11 +139,6 @@ impl OutputFolder {
         still_there(&self.path)
     }
 
-    /// Removes what a run needs only until it is finished, and what a kill left.
-    pub(crate) fn clear(&self) -> Result<()> {
-        clear(&self.path)
-    }
-
     fn hold(&mut self) -> Result<bool> {
         let marker = self.file(MARKER);
         let opened = File::options().create(true).append(true).open(&marker);
@@ -391,13 +386,13 @@ mod tests {
         let out = parent.path().join("out");
         let mut folder = OutputFolder::look(&out, false).unwrap();
         folder.begin(&json!({ "seed": 1 })).unwrap();
-        folder.still_there().unwrap();
+        still_there(&out).unwrap();
         fs::create_dir_all(out.join("checkpoints/step-00000003")).unwrap();
-        folder.clear().unwrap();
-        folder.clear().unwrap();
+        clear(&out).unwrap();
+        clear(&out).unwrap();
         assert!(!out.join("checkpoints").exists());
         fs::rename(&out, parent.path().join("moved")).unwrap();
-        let gone = || folder.still_there().unwrap_err().to_string();
+        let gone = || still_there(&out).unwrap_err().to_string();
         assert!(gone().starts_with(&format!("`{}` was removed or moved", out.display())));
         // A folder of that name alone is not ours.
         fs::create_dir_all(out.join("adapter")).unwrap();
@@ -429,7 +424,7 @@ mod tests {
         folder.begin(&settings).unwrap();
         check();
         write();
-        folder.clear().unwrap();
+        clear(&out).unwrap();
         check();
     }
 

@@ -206,7 +206,7 @@ fn checkpoint(
 ) -> Result<(CheckpointRecord, ByDraws<Scored>)> {
     let model = candidate.model.clone().valid();
     let draws = name.draws(context.config);
-    let (answers, predict_seconds) = answers(context, (&model, method), temperatures, &draws)?;
+    let (answers, predict_seconds) = answers(context, &model, method, temperatures, &draws)?;
     context.task.write_predictions(&answers, path)?;
     let reliability = answers.iter().filter_map(|(&k, s)| Some((k, s.reliability.clone()?)));
     let ranks: Vec<usize> = candidate.ranks.values().copied().collect();

@@ -28,7 +28,6 @@ use crate::method::{ClassifierMethod, MethodName, RankRequest};
 use crate::progress::{Event, ProgressSink};
 use crate::record::RunRecord;
 use crate::settings::Config;
-use crate::task::Goal;
 
 /// What starts a run.
 #[derive(Clone, Copy)]
@@ -63,7 +62,6 @@ pub(crate) struct RunPlace<'a> {
     pub folder: &'a Path,
     pub label: RunLabel<'a>,
     pub layout: JsonLayout,
-    pub goal: &'a Goal,
 }
 
 impl RunStart<'_> {
@@ -163,7 +161,7 @@ impl<'a> Run<'a> {
         sink: &mut dyn ProgressSink,
         keep: impl FnOnce(RunState, &mut Finished, &mut dyn ProgressSink) -> Result<Option<()>>,
     ) -> Result<Option<RunRecord>> {
-        let &RunPlace { out, folder, ref label, layout, goal } = place;
+        let &RunPlace { out, folder, ref label, layout } = place;
         let checkpoints = Checkpoints::open(folder.join(CHECKPOINT_DIR))?;
         if self.train(&mut begun, &checkpoints, sink)? == Outcome::Stopped {
             return Ok(None);
@@ -178,7 +176,7 @@ impl<'a> Run<'a> {
         write_json(&folder.join(RECORD_FILE), &record, layout)?;
         still_there(out)?;
         checkpoints.remove()?;
-        let (label, summary) = (self.label.clone(), summary(&record, goal));
+        let (label, summary) = (self.label.clone(), summary(&record, &self.task.goal));
         sink.event(&Event::RunFinished { label, summary, seconds: record.train_seconds });
         Ok(Some(record))
     }
@@ -296,7 +294,7 @@ impl Observer<AutoClassifier, ClassifierMethod> for Watched<'_> {
         model: &AutoClassifier,
         method: &ClassifierMethod,
     ) -> Result<Option<Evaluation>> {
-        evaluate(self.context, (model, method)).map(Some)
+        evaluate(self.context, model, method).map(Some)
     }
 
     fn held_out(
@@ -305,7 +303,7 @@ impl Observer<AutoClassifier, ClassifierMethod> for Watched<'_> {
         method: &ClassifierMethod,
     ) -> Result<Option<Vec<f64>>> {
         let is_any = !self.context.task.holdout.is_empty();
-        is_any.then(|| held_out(self.context, (model, method))).transpose()
+        is_any.then(|| held_out(self.context, model, method)).transpose()
     }
 
     fn checkpoint(

@@ -67,7 +67,6 @@ pub(super) fn run_one(
         folder: &folder,
         label: label(run, request, shared.config, shared.matches),
         layout: JsonLayout::Compact,
-        goal: &task.prepared.goal,
     };
     training.complete(begun, &place, sink, |trained, finished, sink| {
         let Finished { record, answers, temperatures } = finished;

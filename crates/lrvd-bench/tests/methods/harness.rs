@@ -256,7 +256,7 @@ fn task() -> PreparedTask {
                     type_ids: vec![0; length],
                     ids,
                     choices: None,
-                    expected: Label::Class(i % LABELS).into(),
+                    answer: Label::Class(i % LABELS).into(),
                 }
             })
             .collect()

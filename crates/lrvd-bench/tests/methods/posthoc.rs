@@ -43,7 +43,7 @@ fn task(seed: u64, n_train: usize, n_validation: usize) -> PreparedTask {
                 type_ids: vec![0; ids.len()],
                 ids,
                 choices: None,
-                expected: Label::Class(label).into(),
+                answer: Label::Class(label).into(),
             }
         };
         (0..n).map(|_| one()).collect()
@@ -219,8 +219,8 @@ fn posthoc_scores_get_the_trained_answer_or_a_rejection() {
     task.goal = Goal::regression("number");
     task.labels = 1;
     for example in task.train.iter_mut().chain(&mut task.validation) {
-        let score = example.expected.class().unwrap() as f64;
-        example.expected = Label::Score(score).into();
+        let score = example.answer.class().unwrap() as f64;
+        example.answer = Label::Score(score).into();
     }
     let bed = Bench::random(config(20), task);
     let plain = bed.answers(&bed.run("lora"), 0);
@@ -301,7 +301,7 @@ fn posthoc_temperature_keeps_accuracy_and_lowers_the_held_out_loss() {
     let examples = context.examples(holdout);
     let inputs = context.inputs(&examples);
     let model = run.model.clone().valid();
-    let labels: Vec<usize> = holdout.iter().map(|e| e.expected.class().unwrap()).collect();
+    let labels: Vec<usize> = holdout.iter().map(|e| e.answer.class().unwrap()).collect();
     let plain = softmax(&inputs.predict(&model, 0).unwrap().values, LABELS).unwrap();
     let scaled = run.temperatures.soften(inputs.predict(&model, 0).unwrap(), 0).unwrap();
     let scaled = softmax(&scaled.values, LABELS).unwrap();
@@ -347,7 +347,7 @@ fn posthoc_a_temperature_at_the_bound_of_the_search_stays_there() {
     for (labels, bound) in [(labels(|a, b| a > b), 0.01), (labels(|a, b| a < b), 100.0)] {
         let mut task = run.task.clone();
         for (example, class) in task.holdout.iter_mut().zip(labels) {
-            example.expected = Label::Class(class).into();
+            example.answer = Label::Class(class).into();
         }
         let context = bed.context_of(&task);
         let found = context.fitted(|data| Temperatures::fit(&*run.method, &run.model, data, &[]));

@@ -145,7 +145,7 @@ fn a_decoder_reads_begin_prompt_and_end() {
         assert_eq!(encoded.examples[0].ids, expected, "{task} {prompt}");
         assert_eq!(encoded.examples[0].type_ids, vec![0; expected.len()]);
         assert_eq!(
-            (encoded.examples[0].expected.label().unwrap(), encoded.examples[0].choices),
+            (encoded.examples[0].answer.label().unwrap(), encoded.examples[0].choices),
             (one.label, None)
         );
         assert_eq!((reader.pad_id(), encoded.cut.len()), (1, 0));
