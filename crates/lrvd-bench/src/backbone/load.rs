@@ -366,25 +366,6 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_ends_texts_is_one_that_answers_depend_on() {
-        let folder = tempfile::tempdir().unwrap();
-        let assets = Path::new(env!("CARGO_MANIFEST_DIR")).join("assets/stories260K");
-        for file in std::fs::read_dir(assets).unwrap() {
-            let file = file.unwrap();
-            std::fs::copy(file.path(), folder.path().join(file.file_name())).unwrap();
-        }
-        let opened = || {
-            let (name, folder) = ("nano".to_owned(), folder.path().to_owned());
-            Backbone::open(ModelLocation { name, folder }).unwrap()
-        };
-        let before = opened().files;
-        std::fs::write(folder.path().join(GENERATION_FILE), "{}").unwrap();
-        let after = opened().files;
-        let new: Vec<_> = after.keys().filter(|name| !before.contains_key(*name)).collect();
-        assert_eq!(new, [GENERATION_FILE]);
-    }
-
-    #[test]
     fn a_folder_with_one_gguf_file_is_that_file() {
         let folder = tempfile::tempdir().unwrap();
         let [one, two] = ["one.gguf", "two.gguf"].map(|name| folder.path().join(name));

@@ -8,7 +8,7 @@ use std::path::Path;
 use anyhow::anyhow;
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::Serde;
-use minijinja::{Environment, context};
+use minijinja::{Environment, Value, context};
 use serde::Serialize;
 
 use super::inspect::{AdapterReport, inspect_adapter};
@@ -48,17 +48,6 @@ pub(super) struct Card<'a> {
     settings: Option<TrainSettings>,
     record: Option<RunRecord>,
     command: &'a str,
-}
-
-/// What was measured on the validation rows.
-#[derive(Serialize)]
-struct Measurement {
-    rows: String,
-    seed: u64,
-    step: u64,
-    header: Vec<String>,
-    /// The number of draws and the values, line by line.
-    table: Vec<Vec<String>>,
 }
 
 impl<'a> Card<'a> {
@@ -124,7 +113,7 @@ impl<'a> Card<'a> {
             report => Serde(report),
             head => report.saved_parameters.values().sum::<usize>(),
             written_by => format!("lrvd {}, `{}`", env!("CARGO_PKG_VERSION"), self.command),
-            measured => Serde(self.measured()),
+            measured => self.measured(),
             data => data.map(|(name, hash)| (file(name), hash.clone())).collect::<Vec<_>>(),
             modules => modules.collect::<Vec<_>>(),
             labels => info.map_or(1, |info| info.goal.n_labels()),
@@ -159,7 +148,8 @@ impl<'a> Card<'a> {
         METRICS.into_iter().filter(|(_, own)| has(own)).map(|(name, _)| name).collect()
     }
 
-    fn measured(&self) -> Option<Measurement> {
+    /// What was measured on the validation rows: the number of draws and the values, line by line.
+    fn measured(&self) -> Option<Value> {
         let (record, at) = (self.record.as_ref()?, self.checkpoint()?);
         let n = at.metrics.values().map(|metrics| metrics.n).max().unwrap_or(0);
         let share = self.settings.as_ref().and_then(|settings| match &settings.rows {
@@ -189,16 +179,16 @@ impl<'a> Card<'a> {
             .filter(|&i| all.iter().any(|(_, row)| value(row, i).is_some()))
             .collect();
         let text = |value: Option<f64>| value.map_or_else(String::new, |v| decimals(v, 4));
-        let line = |(draws, row): &(&u32, Vec<_>)| {
+        let line = |(draws, row): &(&u32, Vec<_>)| -> Vec<String> {
             let values = shown.iter().map(|&i| text(value(row, i)));
             std::iter::once(draws.to_string()).chain(values).collect()
         };
-        Some(Measurement {
+        Some(context! {
             rows,
-            seed: record.seed,
-            step: at.step,
-            header: shown.iter().map(|&i| first[i].0.clone()).collect(),
-            table: all.iter().map(line).collect(),
+            seed => record.seed,
+            step => at.step,
+            header => shown.iter().map(|&i| first[i].0.clone()).collect::<Vec<_>>(),
+            table => all.iter().map(line).collect::<Vec<_>>(),
         })
     }
 }
