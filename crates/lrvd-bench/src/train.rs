@@ -13,7 +13,7 @@ use crate::data::{Data, Dataset, PreparedTask, QuestionForm, Wording, held_out_r
 use crate::error::Result;
 use crate::io::{JsonLayout, write_json};
 use crate::language;
-use crate::method::MethodName;
+use crate::method::{MethodName, RankRequest};
 use crate::progress::{Event, ProgressSink};
 use crate::record::RunRecord;
 use crate::run::{
@@ -90,11 +90,17 @@ pub fn train(
     if !goal.is_texts() {
         write_json(&out.file(LABELS_FILE), &goal.classes, JsonLayout::Pretty)?;
     }
-    let asked = (settings.method, settings.request());
+    let TrainSettings { method, seed, experiment: ref config, .. } = settings;
+    let (requested, note) = match settings.request() {
+        RankRequest::Average(rank) => (Some(rank), "asked for"),
+        RankRequest::Initial if method.can().prunes => (None, "learnt"),
+        RankRequest::Initial => (None, "fixed"),
+    };
+    let (task, initial_rank) = (goal.name.as_str(), config.initial_rank);
     let place = RunPlace {
         out: &options.out,
         folder: &options.out,
-        label: RunLabel::own(&goal.name, asked, settings.seed, &settings.experiment),
+        label: RunLabel { task, method, seed, initial_rank, requested, note },
         layout: JsonLayout::Pretty,
     };
     let record = run.complete(begun, &place, sink, |trained, finished, _| {

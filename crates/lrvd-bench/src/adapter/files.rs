@@ -12,8 +12,8 @@ use lrvd_burn::peft::{
 use super::description::Description;
 use crate::error::Result;
 use crate::method::Temperatures;
-use crate::run::{RunState, TrainSettings, reported};
-use crate::settings::Config;
+use crate::run::{RunState, TrainSettings};
+use crate::settings::{CheckpointChoice, Config};
 
 pub(crate) const CARD_FILE: &str = "README.md";
 
@@ -33,7 +33,13 @@ pub(crate) fn keep(
     folder: &Path,
 ) -> Result<()> {
     let (config, kl_weight) = (&settings.experiment, trained.kl_weight());
-    let (model, which, step) = reported(trained.state, config.checkpoint);
+    let state = trained.state;
+    let (model, which, step) = match (config.checkpoint, state.best) {
+        (CheckpointChoice::Best, Some(best)) => {
+            (best.model, CheckpointChoice::Best, best.info.step)
+        }
+        _ => (state.model, CheckpointChoice::Last, state.done),
+    };
     let mut description = settings.description(step, which);
     if let Description::Classifier(info) = &mut description {
         info.temperatures.clone_from(&temperatures.0);

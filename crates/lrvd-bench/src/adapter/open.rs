@@ -61,49 +61,6 @@ pub struct Adapter {
     pub(crate) options: OpenOptions,
 }
 
-enum Place {
-    Folder(PlaceKind, PathBuf),
-    Checkpoint {
-        out: PathBuf,
-        folder: PathBuf,
-        /// Whether any newer one will do: the output folder was named, not this checkpoint.
-        or_newer: bool,
-    },
-}
-
-impl Place {
-    /// What `dir` is, or what is in it: a PEFT folder, the output of a run, one of its checkpoints; `None` for none of them.
-    fn find(dir: &Path) -> Result<Option<Self>> {
-        if !dir.is_dir() {
-            bail!("there is no folder `{}`", dir.display());
-        }
-        if dir.join(PEFT_CONFIG).is_file() {
-            return Ok(Some(Self::Folder(PlaceKind::Adapter, dir.to_owned())));
-        }
-        let inner = dir.join(ADAPTER_DIR);
-        if inner.join(PEFT_CONFIG).is_file() {
-            return Ok(Some(Self::Folder(PlaceKind::Run, inner)));
-        }
-        if let Some(out) = run_of(dir) {
-            let (out, folder) = (out.to_owned(), dir.to_owned());
-            return Ok(Some(Self::Checkpoint { out, folder, or_newer: false }));
-        }
-        if !dir.join(SETTINGS_FILE).is_file() {
-            return Ok(None);
-        }
-        let newest = latest_checkpoint(&dir.join(CHECKPOINT_DIR))?;
-        let or_newer = true;
-        Ok(newest.map(|folder| Self::Checkpoint { out: dir.to_owned(), folder, or_newer }))
-    }
-
-    fn looked_for() -> String {
-        format!(
-            "`{PEFT_CONFIG}`, `{ADAPTER_DIR}/{PEFT_CONFIG}`, `{CHECKPOINT_VALUES}`, \
-             `{CHECKPOINT_DIR}/step-*`"
-        )
-    }
-}
-
 /// The output folder of the run that the checkpoint `dir` is of; `None` if `dir` is not one.
 fn run_of(dir: &Path) -> Option<&Path> {
     let is_checkpoint = dir.join(CHECKPOINT_VALUES).is_file();
@@ -129,29 +86,42 @@ impl Adapter {
     /// Reads the adapter that `dir` holds: a PEFT folder, the output of a training run, or one of its checkpoints. `device` is
     /// used to rebuild the model of a checkpoint.
     pub fn open(dir: &Path, options: &OpenOptions, device: &Device) -> Result<Self> {
+        if !dir.is_dir() {
+            bail!("there is no folder `{}`", dir.display());
+        }
         let options = options.clone();
-        match Place::find(dir)? {
-            Some(Place::Folder(kind, folder)) => {
+        for (kind, folder) in
+            [(PlaceKind::Adapter, dir.to_owned()), (PlaceKind::Run, dir.join(ADAPTER_DIR))]
+        {
+            if folder.join(PEFT_CONFIG).is_file() {
                 let (files, warnings) = AdapterFiles::read(&folder, options.allow_changed)?;
-                Ok(Self { kind, folder, files, warnings, options })
+                return Ok(Self { kind, folder, files, warnings, options });
             }
-            Some(Place::Checkpoint { out, folder, or_newer }) => {
-                let rebuilt = rebuild(&out, &folder, or_newer, device);
-                // The run ended meanwhile and removed its checkpoints.
-                let is_over = or_newer && folder.parent().is_some_and(|all| !all.exists());
-                match rebuilt {
-                    Err(_) if is_over => Self::open(dir, &options, device),
-                    rebuilt => {
-                        let ((folder, files, warning), kind) = (rebuilt?, PlaceKind::Checkpoint);
-                        Ok(Self { kind, folder, files, warnings: vec![warning], options })
-                    }
-                }
+        }
+        // Any newer one will do where the output folder is named, and not this checkpoint.
+        let (out, found, or_newer) = match run_of(dir) {
+            Some(out) => (out, Some(dir.to_owned()), false),
+            None if dir.join(SETTINGS_FILE).is_file() => {
+                (dir, latest_checkpoint(&dir.join(CHECKPOINT_DIR))?, true)
             }
-            None => Err(anyhow!(
-                "`{}` holds no adapter; looked for {}",
-                dir.display(),
-                Place::looked_for()
-            )),
+            None => (dir, None, true),
+        };
+        let Some(found) = found else {
+            bail!(
+                "`{}` holds no adapter; looked for `{PEFT_CONFIG}`, `{ADAPTER_DIR}/{PEFT_CONFIG}`, \
+                 `{CHECKPOINT_VALUES}`, `{CHECKPOINT_DIR}/step-*`",
+                dir.display()
+            );
+        };
+        let rebuilt = rebuild(out, &found, or_newer, device);
+        // The run ended meanwhile and removed its checkpoints.
+        let is_over = or_newer && found.parent().is_some_and(|all| !all.exists());
+        match rebuilt {
+            Err(_) if is_over => Self::open(dir, &options, device),
+            rebuilt => {
+                let ((folder, files, warning), kind) = (rebuilt?, PlaceKind::Checkpoint);
+                Ok(Self { kind, folder, files, warnings: vec![warning], options })
+            }
         }
     }
 

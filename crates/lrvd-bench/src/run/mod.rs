@@ -20,7 +20,7 @@ pub(crate) use folder::{
     ADAPTER_DIR, CHECKPOINT_DIR, DATA_DIR, OutputFolder, RECORD_FILE, SETTINGS_FILE, clear,
     remove_parts, still_there,
 };
-pub(crate) use outcome::{Finished, LAST_PREDICTIONS, RunLabel, reported, summary};
+pub(crate) use outcome::{Finished, LAST_PREDICTIONS, RunLabel, summary};
 pub(crate) use settings::{
     ClassSettings, RowSettings, TextSettings, TrainSettings, is_run_on_texts,
 };

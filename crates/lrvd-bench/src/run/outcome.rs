@@ -13,11 +13,11 @@ use lrvd_models::AutoClassifier;
 use super::answers::{ByDraws, answers};
 use crate::error::Result;
 use crate::eval::{RunContext, Scored, energy_records, selective_records, statistic_record};
-use crate::method::{ClassifierMethod, MethodName, RankRequest, Temperatures};
+use crate::method::{ClassifierMethod, MethodName, Temperatures};
 use crate::record::{
     CheckpointRecord, Checkpoints, EvalPoint, ParameterCounts, RankBudget, RunRecord, RunStatus,
 };
-use crate::settings::{CheckpointChoice, Config};
+use crate::settings::Config;
 use crate::task::Goal;
 
 /// Answers of the last model and of the best one to the validation rows.
@@ -31,33 +31,6 @@ pub(crate) struct RunLabel<'a> {
     pub initial_rank: usize,
     pub requested: Option<usize>,
     pub note: &'a str,
-}
-
-impl<'a> RunLabel<'a> {
-    pub(crate) fn own(
-        task: &'a str,
-        (method, request): (MethodName, RankRequest),
-        seed: u64,
-        config: &Config,
-    ) -> Self {
-        let (requested, note) = match request {
-            RankRequest::Average(rank) => (Some(rank), "asked for"),
-            RankRequest::Initial if method.can().prunes => (None, "learnt"),
-            RankRequest::Initial => (None, "fixed"),
-        };
-        Self { task, method, seed, initial_rank: config.initial_rank, requested, note }
-    }
-}
-
-/// The model that the settings report of a finished run, which one it is, and the steps that it has seen.
-pub(crate) fn reported<M>(
-    state: TrainState<M>,
-    choice: CheckpointChoice,
-) -> (M, CheckpointChoice, usize) {
-    match (choice, state.best) {
-        (CheckpointChoice::Best, Some(best)) => (best.model, choice, best.info.step),
-        _ => (state.model, CheckpointChoice::Last, state.done),
-    }
 }
 
 pub(crate) struct Finished {
