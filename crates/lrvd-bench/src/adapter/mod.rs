@@ -22,7 +22,7 @@ mod ood;
 mod open;
 mod saved;
 
-pub use classifier::{LoadOptions, Prediction, SavedClassifier};
+pub use classifier::{Prediction, SavedClassifier};
 pub use description::{Abstention, BaseInfo, ClassifierInfo, Description, LanguageInfo, RunInfo};
 pub use evaluate::{Evaluation, Inputs, evaluate, fit_abstention, read_inputs, stream_inputs};
 pub use files::AdapterFiles;

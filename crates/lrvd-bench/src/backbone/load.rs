@@ -233,20 +233,6 @@ pub(crate) fn load_model(
     }
 }
 
-/// A model whose checkpoint has the head that answers `task`, in single precision.
-pub(crate) fn load_fine_tuned(
-    backbone: &Backbone,
-    task: &PreparedTask,
-    device: &Device,
-) -> Result<AutoClassifier> {
-    let Architecture::Deberta(config) = &backbone.architecture else {
-        return Ok(load_model(backbone, task, true, 0, device, DType::F32)?.0);
-    };
-    let store = open_weights(&backbone.location.folder)?;
-    let (model, _) = DebertaClassifier::from_fine_tuned(&store, config, device, DType::F32)?;
-    Ok(AutoClassifier::Deberta(model))
-}
-
 /// A folder with `config.json`, weights and tokenizer, or a GGUF file, which holds all three.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ModelLocation {

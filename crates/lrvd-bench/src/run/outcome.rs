@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use burn::module::Module as _;
 use lrvd_burn::model::trainable_counts;
-use lrvd_burn::train::{self, TrainState};
+use lrvd_burn::train;
 use lrvd_core::prune::RankSummary;
 use lrvd_models::AutoClassifier;
 
@@ -85,14 +85,38 @@ pub(super) fn record(
         }
         None => None,
     };
-    let checkpoints = Checkpoints { last: Some(last_record), best: best_record };
-    let mut record = run_record(context.config, state, label, checkpoints);
-    record.evaluate_seconds += begun.elapsed().as_secs_f64();
-    record.peak_memory_bytes = context.memory.bytes();
+    let counts = trainable_counts(&state.model);
+    let journal = std::mem::take(&mut state.journal);
     // Also of scores, which have no temperature.
     let kept = if label.method.is_tempered() { temperatures.0.len().max(1) } else { 0 };
-    record.trainable_parameters.stored = (method.stored_parameters() + kept) as u64;
-    record.fitted = method.fitted().into_iter().chain(temperatures.fitted()).collect();
+    let record = RunRecord {
+        task: label.task.to_owned(),
+        method: label.method.name(),
+        seed: label.seed,
+        status: RunStatus::Finished,
+        rank_budget: RankBudget {
+            initial_rank: label.initial_rank as u32,
+            requested: label.requested.map(|rank| rank as f64),
+            n_modules: last_record.ranks.len() as u32,
+            note: label.note.to_owned(),
+        },
+        steps: state.done as u64,
+        checkpoints: Checkpoints { last: Some(last_record), best: best_record },
+        train_seconds: journal.train_seconds,
+        evaluate_seconds: journal.evaluate_seconds + begun.elapsed().as_secs_f64(),
+        peak_memory_bytes: context.memory.bytes(),
+        trainable_parameters: ParameterCounts {
+            adapter: counts.adapter as u64,
+            posterior: counts.posterior as u64,
+            head: counts.head as u64,
+            stored: (method.stored_parameters() + kept) as u64,
+        },
+        fitted: method.fitted().into_iter().chain(temperatures.fitted()).collect(),
+        history: history(context.config, label.method, journal.history),
+        rank_events: journal.rank_events,
+        choice: journal.choice,
+        ood: BTreeMap::new(),
+    };
     Ok(Finished { record, answers, temperatures })
 }
 
@@ -107,45 +131,6 @@ pub(crate) fn summary(record: &RunRecord, goal: &Goal) -> String {
         mean.map_or_else(|| "-".to_owned(), |metrics| format!("{:.4}", sign * goal.score(metrics))),
         last.map_or(0.0, |last| last.average_rank),
     )
-}
-
-fn run_record(
-    config: &Config,
-    state: &mut TrainState<AutoClassifier>,
-    label: &RunLabel<'_>,
-    checkpoints: Checkpoints,
-) -> RunRecord {
-    let counts = trainable_counts(&state.model);
-    let modules = checkpoints.last.as_ref().map_or(0, |last| last.ranks.len());
-    let journal = std::mem::take(&mut state.journal);
-    RunRecord {
-        task: label.task.to_owned(),
-        method: label.method.name(),
-        seed: label.seed,
-        status: RunStatus::Finished,
-        rank_budget: RankBudget {
-            initial_rank: label.initial_rank as u32,
-            requested: label.requested.map(|rank| rank as f64),
-            n_modules: modules as u32,
-            note: label.note.to_owned(),
-        },
-        steps: state.done as u64,
-        checkpoints,
-        train_seconds: journal.train_seconds,
-        evaluate_seconds: journal.evaluate_seconds,
-        peak_memory_bytes: None,
-        trainable_parameters: ParameterCounts {
-            adapter: counts.adapter as u64,
-            posterior: counts.posterior as u64,
-            head: counts.head as u64,
-            stored: 0,
-        },
-        fitted: BTreeMap::new(),
-        history: history(config, label.method, journal.history),
-        rank_events: journal.rank_events,
-        choice: journal.choice,
-        ood: BTreeMap::new(),
-    }
 }
 
 /// The evaluations as a record has them; only a posterior's KL is included.

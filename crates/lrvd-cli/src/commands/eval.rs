@@ -5,9 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::bail;
 use clap::Args;
 use lrvd_bench::Result;
-use lrvd_bench::adapter::{
-    Adapter, Evaluation, LoadOptions, OpenOptions, SavedClassifier, evaluate,
-};
+use lrvd_bench::adapter::{Adapter, Evaluation, OpenOptions, SavedClassifier, evaluate};
 use lrvd_bench::data::Split;
 use lrvd_bench::task::Task;
 use lrvd_burn::device;
@@ -178,9 +176,8 @@ pub(super) fn draws(arguments: &AdapterArguments, classifier: &SavedClassifier) 
 /// Loads the classifier that the command line names.
 pub(super) fn load(arguments: &AdapterArguments, printer: Printer) -> Result<SavedClassifier> {
     let device = device::open(&arguments.device)?;
-    let policy = arguments.policy.policy();
-    let options = LoadOptions { open: open_options(arguments), policy, precision: None };
-    let classifier = SavedClassifier::load(&arguments.dir, &options, &device)?;
+    let (options, policy) = (open_options(arguments), arguments.policy.policy());
+    let classifier = SavedClassifier::load(&arguments.dir, &options, policy, &device)?;
     classifier.warnings.iter().for_each(|note| printer.note(note));
     Ok(classifier)
 }
