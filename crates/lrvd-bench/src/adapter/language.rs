@@ -66,12 +66,8 @@ impl SavedLanguageModel {
         Self::whole(locate_model(name)?, device)
     }
 
-    /// The model in `folder`.
-    pub(crate) fn merged(folder: &Path, device: &Device) -> Result<Self> {
-        Self::whole(ModelLocation::of_folder(folder), device)
-    }
-
-    fn whole(location: ModelLocation, device: &Device) -> Result<Self> {
+    /// The model at `location`.
+    pub(crate) fn whole(location: ModelLocation, device: &Device) -> Result<Self> {
         let (backbone, folder) = (Backbone::open(location.clone())?, location.folder);
         let dtype = backbone.stored_as(BasePrecision::F32)?;
         let model = load_language_model(&backbone, false, device, dtype)?.valid();

@@ -16,7 +16,9 @@ use serde_json::{Value, json};
 
 use super::card::{Card, CardFormat};
 use crate::adapter::{Adapter, ClassifierInfo, SavedClassifier, SavedLanguageModel, no_head};
-use crate::backbone::{Architecture, Backbone, READ_FILES, open_weights, shared_name};
+use crate::backbone::{
+    Architecture, Backbone, ModelLocation, READ_FILES, open_weights, shared_name,
+};
 use crate::data::Input;
 use crate::error::{Kind, Result};
 use crate::io::{JsonLayout, cannot, read_json, write_json};
@@ -322,7 +324,8 @@ fn compare(
             let before = SavedLanguageModel::on(adapter, single, device)?;
             let expected = before.mean_logits(&PROBES)?;
             drop(before);
-            (expected, SavedLanguageModel::merged(merged, device)?.mean_logits(&PROBES)?)
+            let found = SavedLanguageModel::whole(ModelLocation::of_folder(merged), device)?;
+            (expected, found.mean_logits(&PROBES)?)
         }
     };
     let largest = expected.iter().map(|value| value.abs()).fold(1.0, f64::max);
