@@ -140,13 +140,11 @@ impl Opened {
     }
 }
 
-/// The tokens of every row and whether they are cut, if there is a model; and what is counted.
-type Measures = (Option<Vec<(usize, bool)>>, Counts);
-
-/// The report on both splits.
+/// The report on both splits, of which `lengths` has the tokens of every row and whether they are cut.
 fn splits<C: Pieces, L>(
     [train, validation]: [&Split<Example<C, L>>; 2],
-    measure: impl Fn(&Split<Example<C, L>>) -> Result<Measures>,
+    lengths: impl Fn(&Split<Example<C, L>>) -> Result<Option<Vec<(usize, bool)>>>,
+    counts: impl Fn(&Split<Example<C, L>>) -> Result<Counts>,
 ) -> Result<Vec<SplitReport>> {
     let known: BTreeSet<Vec<Cow<'_, str>>> =
         train.examples.iter().map(|example| example.input.pieces()).collect();
@@ -159,7 +157,7 @@ fn splits<C: Pieces, L>(
             shared += usize::from(name == "validation" && known.contains(&pieces));
             repeated += usize::from(!before.insert(pieces));
         }
-        let (lengths, counts) = measure(split)?;
+        let lengths = lengths(split)?;
         Ok(SplitReport {
             name,
             rows: split.rows(),
@@ -168,7 +166,7 @@ fn splits<C: Pieces, L>(
             truncated: lengths.map(|l| l.iter().filter(|(_, cut)| *cut).count()),
             repeated,
             seen_in_training: shared,
-            counts,
+            counts: counts(split)?,
         })
     };
     [("train", train), ("validation", validation)].into_iter().map(report).collect()
@@ -195,10 +193,14 @@ fn labelled(
         }
         None => None,
     };
-    let measure = |split: &Split| {
-        let lengths = reader.as_ref().map(|(reader, _)| {
-            split.examples.iter().map(|example| reader.measure(&example.input)).collect()
-        });
+    let lengths = |split: &Split| match &reader {
+        Some((reader, _)) => {
+            let whole = split.examples.iter().map(|example| reader.measure(&example.input));
+            whole.collect::<Result<Vec<_>>>().map(Some)
+        }
+        None => Ok(None),
+    };
+    let counts = |split: &Split| {
         let mut classes: Vec<(String, usize)> =
             goal.classes.iter().map(|class| (class.clone(), 0)).collect();
         for id in split.examples.iter().filter_map(|example| example.label.class()) {
@@ -206,8 +208,7 @@ fn labelled(
         }
         let is_empty = |example: &&Example| example.input.text.trim().is_empty();
         let empty = split.examples.iter().filter(is_empty).count();
-        let counts = Counts::Labels { classes, scores: scores(&split.examples), empty };
-        Ok((lengths.transpose()?, counts))
+        Ok(Counts::Labels { classes, scores: scores(&split.examples), empty })
     };
     let shown = |Example { input, label, .. }: &Example| {
         let text = match (&reader, input) {
@@ -234,7 +235,7 @@ fn labelled(
             wording: wording.as_ref().map(Wording::describe),
         },
         max_length: None,
-        splits: splits([&data.train, &data.validation], measure)?,
+        splits: splits([&data.train, &data.validation], lengths, counts)?,
         examples: data.train.examples.iter().take(SHOWN).map(shown).collect::<Result<_>>()?,
     })
 }
@@ -254,19 +255,25 @@ fn texts(data: &TextSet, model: Option<&Opened>, max_length: usize) -> Result<Da
         }
         None => None,
     };
-    let measure = |split: &Split<_>| {
-        let texts = reader.as_ref().map(|(reader, _)| {
-            split.examples.iter().map(|row| reader.encode(row)).collect::<Result<Vec<_>>>()
-        });
-        let texts = texts.transpose()?;
+    let encoded = |split: &Split<_>| match &reader {
+        Some((reader, _)) => {
+            let texts = split.examples.iter().map(|row| reader.encode(row));
+            texts.collect::<Result<Vec<_>>>().map(Some)
+        }
+        None => Ok(None),
+    };
+    let lengths = |split: &Split<_>| {
         let length = |text: &EncodedText| (text.length, text.length > max_length);
+        Ok(encoded(split)?.map(|texts| texts.iter().map(length).collect()))
+    };
+    let counts = |split: &Split<_>| {
+        let texts = encoded(split)?;
         let learnt = |text: &EncodedText| text.learnt.iter().filter(|learnt| **learnt).count();
         let dropped = |text: &&EncodedText| text.example().is_none();
-        let counts = Counts::Texts {
+        Ok(Counts::Texts {
             learnt: texts.as_ref().and_then(|texts| Spread::of(texts.iter().map(learnt).collect())),
-            dropped: texts.as_ref().map(|texts| texts.iter().filter(dropped).count()),
-        };
-        Ok((texts.map(|texts| texts.iter().map(length).collect()), counts))
+            dropped: texts.map(|texts| texts.iter().filter(dropped).count()),
+        })
     };
     let first = data.train.examples.iter().take(SHOWN);
     let examples = match &reader {
@@ -286,7 +293,7 @@ fn texts(data: &TextSet, model: Option<&Opened>, max_length: usize) -> Result<Da
         files: data.files(),
         data: Described::Texts { columns: data.kind.clone() },
         max_length: None,
-        splits: splits([&data.train, &data.validation], measure)?,
+        splits: splits([&data.train, &data.validation], lengths, counts)?,
         examples,
     })
 }

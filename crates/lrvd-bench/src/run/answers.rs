@@ -36,8 +36,8 @@ pub(super) fn evaluate(
         Some((name.to_owned(), value.filter(|value| value.is_finite())?))
     });
     Ok(Evaluation {
-        metric: task.selection_metric().to_owned(),
-        score: Some(task.score(&metrics)).filter(|score| score.is_finite()),
+        metric: task.goal.selection.name().to_owned(),
+        score: Some(task.goal.score(&metrics)).filter(|score| score.is_finite()),
         metrics: finite.collect(),
     })
 }
