@@ -148,28 +148,23 @@ fn check_ends(
 ) -> Result<()> {
     let Architecture::Llama(config) = architecture else { return Ok(()) };
     let special = tokenizer.special_tokens();
-    let rejected = |what: &str, found: u32, expected: String| {
-        anyhow!(
-            "model `{model}`: the tokenizer {what} a text with id {found}, `config.json` with {expected}: it is \
-             another model's",
-            model = location.name
-        )
-    };
-    match (special.bos, config.bos_token_id) {
-        (Some(found), Some(expected)) if found != expected => {
-            return Err(rejected("starts", found, expected.to_string()));
-        }
-        _ => {}
-    }
-    match special.eos {
-        Some(found)
-            if !config.eos_token_ids.is_empty() && !config.eos_token_ids.contains(&found) =>
+    for (what, found, expected) in [
+        ("starts", special.bos, config.bos_token_id.as_slice()),
+        ("ends", special.eos, &config.eos_token_ids),
+    ] {
+        if let Some(found) = found
+            && !expected.is_empty()
+            && !expected.contains(&found)
         {
-            let expected: Vec<String> = config.eos_token_ids.iter().map(u32::to_string).collect();
-            Err(rejected("ends", found, expected.join(" or ")))
+            let expected = expected.iter().map(u32::to_string).collect::<Vec<_>>().join(" or ");
+            bail!(
+                "model `{model}`: the tokenizer {what} a text with id {found}, `config.json` with {expected}: it is \
+                 another model's",
+                model = location.name
+            );
         }
-        _ => Ok(()),
     }
+    Ok(())
 }
 
 /// `config`, without dropout if it is off.

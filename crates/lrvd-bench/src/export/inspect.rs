@@ -18,11 +18,11 @@ use lrvd_models::llama::LlamaForCausalLm;
 use lrvd_models::{AutoClassifier, TokenBatch};
 use serde::Serialize;
 
-use crate::adapter::{Adapter, Description, OpenOptions};
+use crate::adapter::{Adapter, AdapterFiles, Description, OpenOptions};
 use crate::backbone::{Architecture, local, open_weights};
 use crate::error::{Burn, Result};
 
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct ModuleReport {
     pub path: String,
     pub rank: usize,
@@ -99,40 +99,40 @@ pub struct AdapterReport {
 }
 
 pub fn inspect_adapter(source: &Adapter) -> Result<AdapterReport> {
-    let known = source.files.description.as_ref();
-    let (run, classifier) = (known.map(Description::run), known.and_then(Description::classifier));
+    let AdapterFiles { peft, posterior, description } = &source.files;
+    let run = description.as_ref().map(Description::run);
+    let classifier = description.as_ref().and_then(Description::classifier);
     let corrected = run.is_some_and(|run| run.fan_in_correction);
-    let header = source.files.posterior.as_ref().map(|p| &p.header);
+    let header = posterior.as_ref().map(|p| &p.header);
     let options = StatisticOptions {
         aggregate: header.map(|h| h.statistic).unwrap_or_default(),
         fan_in_correction: corrected.then_some(REFERENCE_FAN_IN),
         ..StatisticOptions::default()
     };
+    // Layers of rank 0.
     let mut modules = BTreeMap::new();
-    for (path, initial_rank, scaling) in pruned(source) {
-        let empty = ModuleReport {
-            path: path.clone(),
-            rank: 0,
-            initial_rank,
-            scaling,
-            shape: None,
-            parameters: 0,
-            update_norm: 0.0,
-            log_alpha: Vec::new(),
-        };
-        modules.insert(path, empty);
+    let mut absent = |path: &String, initial_rank, scaling| {
+        let rank_0 =
+            ModuleReport { path: path.clone(), initial_rank, scaling, ..ModuleReport::default() };
+        modules.entry(path.clone()).or_insert(rank_0);
+    };
+    for (path, m) in header.into_iter().flat_map(|h| &h.modules).filter(|(_, m)| m.rank == 0) {
+        absent(path, m.initial_rank, Some(m.scaling));
     }
-    for (path, module) in &source.files.peft.modules {
+    if let Some(run) = run {
+        let ranks = run.ranks.iter().filter(|(_, rank)| **rank == 0);
+        ranks.for_each(|(path, _)| absent(path, run.initial_rank.unwrap_or(0), None));
+    }
+    for (path, module) in &peft.modules {
         if modules.contains_key(path) {
             // PEFT demands one module: this one is zeros and stands for none.
             continue;
         }
         let wrong = |source| anyhow!("module `{path}`: {source}");
-        let posterior = source.files.posterior.as_ref();
-        let noise = posterior.map(|p| p.noise(path)).transpose().map_err(wrong)?.flatten();
+        let noise = posterior.as_ref().map(|p| p.noise(path)).transpose().map_err(wrong)?;
+        let noise = noise.flatten();
         let host = host_adapter(module, noise).map_err(wrong)?;
-        let posterior = host.posterior()?;
-        let mut log_alpha = match posterior.filter(|_| host.rank > 0) {
+        let mut log_alpha = match host.posterior()?.filter(|_| host.rank > 0) {
             Some(posterior) => rank_statistic(&posterior, options)?,
             None => Vec::new(),
         };
@@ -164,11 +164,8 @@ pub fn inspect_adapter(source: &Adapter) -> Result<AdapterReport> {
     Ok(AdapterReport {
         kind: source.kind.name(),
         folder: source.folder.display().to_string(),
-        base_model: source.files.peft.config.base_model_name_or_path.clone(),
-        method: match run {
-            Some(run) => run.method.clone(),
-            None => source.files.peft.config.method.name().to_owned(),
-        },
+        base_model: peft.config.base_model_name_or_path.clone(),
+        method: run.map_or_else(|| peft.config.method.name().to_owned(), |run| run.method.clone()),
         family: header.map(|h| posterior_family_name(h.family)),
         statistic: header.map(|h| h.statistic),
         log_alpha_threshold: threshold,
@@ -181,34 +178,16 @@ pub fn inspect_adapter(source: &Adapter) -> Result<AdapterReport> {
         max_rank: modules.iter().map(|m| m.rank).max().unwrap_or(0),
         lora_config: LoraConfig::of(&modules),
         adapter_parameters: modules.iter().map(|m| m.parameters).sum(),
-        posterior_parameters: source
-            .files
-            .posterior
+        posterior_parameters: posterior
             .as_ref()
             .map_or(0, |p| p.tensors.values().map(HostTensor::n_elements).sum()),
-        saved_parameters: source
-            .files
-            .peft
+        saved_parameters: peft
             .saved
             .iter()
             .map(|(name, tensor)| (name.clone(), tensor.n_elements()))
             .collect(),
         modules,
     })
-}
-
-/// Layers of rank 0: path, initial rank, scaling.
-fn pruned(source: &Adapter) -> Vec<(String, usize, Option<f64>)> {
-    let header = source.files.posterior.as_ref().map(|p| &p.header);
-    let of_header = header.into_iter().flat_map(|h| &h.modules).filter(|(_, m)| m.rank == 0);
-    let mut found: BTreeMap<&String, (usize, Option<f64>)> =
-        of_header.map(|(path, m)| (path, (m.initial_rank, Some(m.scaling)))).collect();
-    if let Some(run) = source.files.description.as_ref().map(Description::run) {
-        for (path, _) in run.ranks.iter().filter(|(_, rank)| **rank == 0) {
-            found.entry(path).or_insert((run.initial_rank.unwrap_or(0), None));
-        }
-    }
-    found.into_iter().map(|(path, (rank, scaling))| (path.clone(), rank, scaling)).collect()
 }
 
 fn host_adapter(module: &PeftModule, noise: Option<HostNoise>) -> Burn<HostAdapter> {
