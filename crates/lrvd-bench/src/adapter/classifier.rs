@@ -255,29 +255,24 @@ impl SavedClassifier {
     ) -> Result<Vec<TokenisedExample>> {
         let kind = |pair: bool| if pair { "a pair (`text` and `pair`)" } else { "a single text" };
         let encode = |(i, input): (usize, &Input)| {
-            let pair = input.pair.is_some();
-            if let Some(expected) = self.info.pairs.filter(|expected| *expected != pair) {
-                let (found, expected) = (kind(pair), kind(expected));
-                let number = first + i + 1;
-                return Err(Kind::Input.mark(anyhow!(
-                    "input {number} is {found}, the classifier was trained on {expected}"
-                )));
-            }
-            let (found, most) = (input.choices.len(), self.info.goal.n_labels());
-            let expected = match self.info.has_choices() {
-                true if (2..=most).contains(&found) => None,
-                true => Some(format!("questions with 2 to {most}")),
-                false if found == 0 => None,
-                false => Some("texts without choices".to_owned()),
+            let (pair, found) = (input.pair.is_some(), input.choices.len());
+            let most = self.info.goal.n_labels();
+            let (found, expected) = match (self.info.pairs, self.info.has_choices()) {
+                (Some(expected), _) if expected != pair => {
+                    (format!("is {}", kind(pair)), kind(expected).to_owned())
+                }
+                (_, true) if !(2..=most).contains(&found) => {
+                    (format!("has {found} choices"), format!("questions with 2 to {most}"))
+                }
+                (_, false) if found > 0 => {
+                    (format!("has {found} choices"), "texts without choices".to_owned())
+                }
+                // Without a target: the label is not read in prediction.
+                _ => return Ok(reader.encode(input, Label::Class(0))?.0),
             };
-            if let Some(expected) = expected {
-                let number = first + i + 1;
-                return Err(Kind::Input.mark(anyhow!(
-                    "input {number} has {found} choices, the classifier was trained on {expected}"
-                )));
-            }
-            // Without a target: the label is not read in prediction.
-            Ok(reader.encode(input, Label::Class(0))?.0)
+            let number = first + i + 1;
+            Err(Kind::Input
+                .mark(anyhow!("input {number} {found}, the classifier was trained on {expected}")))
         };
         inputs.iter().enumerate().map(encode).collect()
     }

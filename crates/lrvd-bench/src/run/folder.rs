@@ -7,7 +7,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
-use std::fs::{self, File, TryLockError};
+use std::fs::{self, DirEntry, File, TryLockError};
 use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 
@@ -173,18 +173,11 @@ impl OutputFolder {
         if self.file(SETTINGS_FILE).is_file() {
             return Ok(());
         }
-        let entries = match fs::read_dir(&self.path) {
-            Ok(entries) => entries,
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
-            Err(source) => return Err(cannot("list", &self.path)(source)),
-        };
-        for entry in entries {
-            let name = entry.map_err(cannot("list", &self.path))?.file_name();
-            if name != MARKER {
-                return Err(self.foreign(&name.display().to_string()));
-            }
+        let names = entries(&self.path)?.into_iter().map(|entry| entry.file_name());
+        match names.into_iter().find(|name| name != MARKER) {
+            Some(name) => Err(self.foreign(&name.display().to_string())),
+            None => Ok(()),
         }
-        Ok(())
     }
 }
 
@@ -227,13 +220,7 @@ pub(crate) fn clear(folder: &Path) -> Result<()> {
 
 /// Removes the files directly in `folder` that a kill left half written: `.NAME*.part`.
 pub(crate) fn remove_parts(folder: &Path) -> Result<()> {
-    let entries = match fs::read_dir(folder) {
-        Ok(entries) => entries,
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
-        Err(source) => return Err(cannot("list", folder)(source)),
-    };
-    for entry in entries {
-        let entry = entry.map_err(cannot("list", folder))?;
+    for entry in entries(folder)? {
         let (path, name) = (entry.path(), entry.file_name());
         let is_part = name.to_string_lossy().starts_with('.')
             && path.extension().is_some_and(|extension| extension == "part");
@@ -242,6 +229,14 @@ pub(crate) fn remove_parts(folder: &Path) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// What is in `folder`; nothing if it is not there.
+fn entries(folder: &Path) -> Result<Vec<DirEntry>> {
+    match fs::read_dir(folder).and_then(Iterator::collect) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(Vec::new()),
+        entries => entries.map_err(cannot("list", folder)),
+    }
 }
 
 /// Adds the data files of `old` tasks that `new` does not name.
@@ -261,6 +256,9 @@ fn differences(old: &Value, new: &Value) -> String {
     let (Some(old), Some(new)) = (old.as_object(), new.as_object()) else {
         return "the whole file".to_owned();
     };
+    let changed = |key: &str, old: Option<&Value>, new: &Value| {
+        format!("{key}: {} then, {new} now", old.unwrap_or(&Value::Null))
+    };
     let mut found = Vec::new();
     for (key, value) in new {
         if may_grow.contains(&key.as_str()) || old.get(key) == Some(value) {
@@ -272,9 +270,8 @@ fn differences(old: &Value, new: &Value) -> String {
         }
         match (key.as_str(), old.get(key).and_then(Value::as_object), value.as_object()) {
             ("experiment", Some(old), Some(value)) => {
-                found.extend(value.iter().filter(|(k, v)| old.get(*k) != Some(v)).map(|(k, v)| {
-                    format!("{k}: {} then, {v} now", old.get(k).unwrap_or(&Value::Null))
-                }));
+                let others = value.iter().filter(|(k, v)| old.get(*k) != Some(v));
+                found.extend(others.map(|(k, v)| changed(k, old.get(k), v)));
             }
             (DATA_FILES, Some(old), Some(value)) => {
                 let changed = value.iter().filter(|(k, v)| old.get(*k).is_some_and(|o| o != *v));
@@ -288,8 +285,7 @@ fn differences(old: &Value, new: &Value) -> String {
                 let changed = files.into_iter().filter(|file| old.get(*file) != value.get(*file));
                 found.extend(changed.map(|file| format!("`{file}` of the base model")));
             }
-            _ => found
-                .push(format!("{key}: {} then, {value} now", old.get(key).unwrap_or(&Value::Null))),
+            _ => found.push(changed(key, old.get(key), value)),
         }
     }
     let more = found.len().saturating_sub(DIFFERENCES);
