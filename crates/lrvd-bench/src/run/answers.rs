@@ -12,6 +12,7 @@ use crate::data::batch::TokenisedExample;
 use crate::error::Result;
 use crate::eval::{RunContext, Scored, score_draws, score_tokens};
 use crate::method::{ClassifierMethod, Temperatures};
+use crate::record::Metrics;
 
 /// Something of every number of draws; 0 is the mean.
 pub(crate) type ByDraws<T> = BTreeMap<u32, T>;
@@ -23,13 +24,15 @@ pub(super) fn evaluate(
     method: &ClassifierMethod,
 ) -> Result<Evaluation> {
     let task = context.task;
-    let scored = if task.goal.is_texts() {
-        score_tokens(tokens(context, model, &task.validation, 0)?, 0)?
+    let metrics = if task.goal.is_texts() {
+        let tokens = tokens(context, model, &task.validation, 0)?;
+        let (accuracy, nll) = (Some(tokens.accuracy()?), tokens.nll()?);
+        let standard = BTreeMap::from([("perplexity".to_owned(), nll.exp())]);
+        Metrics { accuracy, standard, nll: Some(nll), ..Metrics::default() }
     } else {
         let examples = context.examples(&task.validation);
-        score_draws(&method.predict(model, &context.inputs(&examples), 0)?, task)?
+        score_draws(&method.predict(model, &context.inputs(&examples), 0)?, task)?.metrics
     };
-    let metrics = scored.metrics;
     let standard = metrics.standard.values().next().copied();
     let found = [("accuracy", metrics.accuracy), ("standard", standard), ("nll", metrics.nll)];
     let finite = found.into_iter().filter_map(|(name, value)| {
