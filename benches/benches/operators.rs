@@ -9,6 +9,7 @@ use burn::nn::{Linear, LinearConfig};
 use burn::tensor::{DType, Device, Gradients, Tensor};
 use criterion::measurement::WallTime;
 use criterion::{BenchmarkGroup, Criterion, criterion_group};
+use lrvd_burn::adapter::{AdaptedLinear, AdapterConfig};
 use lrvd_burn::ops::adapted_linear::adapted_linear_composite;
 use lrvd_burn::ops::causal_attention::causal_attention_composite;
 use lrvd_burn::ops::gated_silu::gated_silu_composite;
@@ -19,6 +20,7 @@ use lrvd_burn::ops::{
     LowRank, adapted_linear, causal_attention, gated_silu, gelu, layer_norm, rms_norm,
     standard_normal,
 };
+use lrvd_burn::sampling::Pass;
 use lrvd_core::noise::NoiseKey;
 
 /// Largest difference between two forms, relative to the largest value.
@@ -147,7 +149,27 @@ fn layers(c: &mut Criterion) {
     }
 }
 
-criterion_group!(benches, operators, layers);
+/// A frozen base weight costs no weight gradient: an adapted layer against the same layer with a trainable base.
+fn frozen_base(c: &mut Criterion) {
+    let weight = Tensor::<2>::full([768, 3072], 0.01, (&Device::flex(), DType::F32));
+    let mut layer = AdaptedLinear::new("layer", weight.clone(), None);
+    let adapter = AdapterConfig { rank: 8, ..AdapterConfig::default() };
+    adapter.attach(&mut layer, NoiseKey::new(1)).expect("a rank in range");
+    let mut trainable = layer.clone();
+    trainable.weight = Param::from_tensor(weight.autodiff().require_grad());
+    let device = Device::flex().autodiff();
+    let x = Tensor::<3>::full([8, 128, 768], 0.5, (&device, DType::F32)).require_grad();
+    let mut group = c.benchmark_group("forward_and_backward_1024x768x3072");
+    group.sample_size(10);
+    for (name, layer) in [("frozen_base", layer), ("trainable_base", trainable)] {
+        group.bench_function(name, |b| {
+            b.iter(|| layer.forward(x.clone(), &Pass::mean()).sum().backward());
+        });
+    }
+    group.finish();
+}
+
+criterion_group!(benches, operators, layers, frozen_base);
 
 fn main() {
     lrvd_perf::as_command(benches);

@@ -46,10 +46,6 @@ pub struct Worth {
 impl Held {
     /// The classifier in `folder`, trained and pruned there first unless it is there: the settings of the quick
     /// profile, with adapters on the last `live` layers or on all of them.
-    ///
-    /// # Errors
-    ///
-    /// If `folder` holds something else, or cannot be written.
     pub fn open(
         folder: &Path,
         live: Option<usize>,
@@ -87,19 +83,11 @@ impl Held {
     }
 
     /// Answers every text, by the call that a user makes.
-    ///
-    /// # Errors
-    ///
-    /// As [`SavedClassifier::predict`].
     pub fn answers(&self, draws: usize) -> Result<Vec<Prediction>, Box<dyn Error>> {
         Ok(self.classifier.predict(&self.texts, draws, SEED, 0)?)
     }
 
     /// What `answers` are worth.
-    ///
-    /// # Errors
-    ///
-    /// For answers that are no classes.
     pub fn worth(&self, answers: &[Prediction]) -> Result<Worth, Box<dyn Error>> {
         let (mut all, mut made) = (Vec::new(), 0);
         for answer in answers {

@@ -77,10 +77,6 @@ impl Architecture {
 }
 
 /// A model with random weights and a fresh adapter on the targets; pooler and head train as well, where there are any.
-///
-/// # Errors
-///
-/// An adapter or a number of layers out of range.
 pub fn model(
     architecture: Architecture,
     layers: Option<usize>,

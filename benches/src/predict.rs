@@ -57,10 +57,6 @@ impl Examples for Texts<'_> {
 }
 
 /// Logits of `draws` draws on one batch; 0 for the mean.
-///
-/// # Errors
-///
-/// As [`Inputs::predict`].
 pub fn predict(
     way: Way,
     model: &AutoClassifier,
@@ -73,10 +69,6 @@ pub fn predict(
 }
 
 /// Holds a way against one pass for each draw, before it is timed.
-///
-/// # Errors
-///
-/// If its answers are not the same to the bit, as those of a cascade are not: it is for a model that has learnt.
 pub fn prove(
     way: Way,
     model: &AutoClassifier,

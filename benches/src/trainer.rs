@@ -70,10 +70,6 @@ enum Optimizer {
 
 impl Trainer {
     /// A fresh model of `method` with adapters of `rank`.
-    ///
-    /// # Errors
-    ///
-    /// As [`model`].
     pub fn new(
         architecture: Architecture,
         layers: Option<usize>,

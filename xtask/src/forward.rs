@@ -63,17 +63,12 @@ fn needs_no_files(arguments: &[String]) -> bool {
 /// On Unix this process becomes the CLI, so that signals and the exit status are its own.
 pub(crate) fn lrvd(before: &[&str], arguments: &[String]) -> Result<ExitCode> {
     let split = split(arguments)?;
-    let own = ["--package", "lrvd-cli", "--bin", "lrvd"].map(str::to_owned);
-    let build: Vec<&str> = own.iter().chain(&split.build).map(String::as_str).collect();
-    let program = release(&workspace::root()?, &build, "lrvd")?;
+    let own = ["--release", "--package", "lrvd-cli", "--bin", "lrvd"].map(str::to_owned);
+    let selected: Vec<&str> = own.iter().chain(&split.build).map(String::as_str).collect();
+    let program = build(&workspace::root()?, &selected, "lrvd")?;
     let mut command = Command::new(&program);
     command.args(before).args(&split.program);
     become_program(&mut command).with_context(|| format!("cannot start `{}`", program.display()))
-}
-
-/// Builds in release mode what `arguments` select and returns the path of `program`, as cargo reports it.
-pub(crate) fn release(root: &Path, arguments: &[&str], program: &str) -> Result<PathBuf> {
-    build(root, &[&["--release"], arguments].concat(), program)
 }
 
 /// Builds what `arguments` select and returns the path of `program`, as cargo reports it.

@@ -1,24 +1,21 @@
 //! Kernel tests and step times on a GPU, as a page.
 
-use std::fmt::Write as _;
-use std::path::Path;
 use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result};
 use clap::Args;
-use serde_json::Value;
 
-use crate::bench::measure::median;
-use crate::bench::programs::{SCRIPT, time};
+use crate::bench::machine::Machine;
+use crate::bench::page::{table, versions};
+use crate::bench::programs::Programs;
+use crate::bench::report::entries;
+use crate::bench::table::on_gpu;
 use crate::{device, process, workspace};
 
 /// What is written.
 const PAGE: &str = "docs/results/gpu.md";
-const ARCHITECTURES: [&str; 2] = ["nano", "base"];
-const METHODS: [&str; 3] = ["lora", "bayeslora", "moment-matched"];
-/// The sides run in turn so often, and so many steps each; the first steps tune and compile kernels.
-const ROUNDS: usize = 3;
-const STEPS: [&str; 4] = ["--warmup", "10", "--steps", "20"];
+/// Steps before the clock starts, which tune and compile kernels.
+const WARMUP: usize = 10;
 
 /// Options of `gpu-bench`.
 #[derive(Debug, Args)]
@@ -49,44 +46,27 @@ fn gpu(name: &str) -> Result<String, String> {
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let root = workspace::root()?;
     test(options)?;
-    let timed = |command: &mut Command| {
-        eprintln!("$ {}", process::show(command));
-        time(command)
-    };
-    let mut table = String::new();
-    let mut versions = Value::Null;
-    for architecture in ARCHITECTURES {
-        let (mut torch, mut ours) = (Vec::new(), vec![Vec::new(); METHODS.len()]);
-        for _ in 0..ROUNDS {
-            let run = timed(&mut options.torch(&root, architecture))?;
-            torch.extend(run.seconds);
-            versions = run.facts["versions"].clone();
-            for (method, seconds) in METHODS.iter().zip(&mut ours) {
-                seconds.extend(timed(&mut options.ours(&root, architecture, method))?.seconds);
-            }
-        }
-        let torch = median(&torch);
-        for (method, seconds) in METHODS.iter().zip(&ours) {
-            let ours = median(seconds);
-            writeln!(
-                table,
-                "| {architecture} | {method} | {:.2} | {:.2} | {:.2} |",
-                1e3 * ours,
-                1e3 * torch,
-                ours / torch
-            )?;
-        }
-    }
-    let page = format!(
+    let machine = Machine::read(&root);
+    let build = ["--package", "lrvd-perf", "--bin", "step", "--features", options.kind()];
+    let step = (options.step.as_deref(), build.as_slice());
+    let programs = Programs::new(&root, step, (&options.python, machine.threads, WARMUP))?;
+    let groups = on_gpu(&options.device);
+    let samples = groups.iter().map(|group| programs.run(group)).collect::<Result<Vec<_>>>()?;
+    let both = groups.iter().zip(&samples);
+    let measured: Vec<_> =
+        both.map(|(group, samples)| (group, entries(group, samples, &machine))).collect();
+    let mut page = format!(
         "# Steps on a GPU\n\n\
-         `cargo xtask gpu-bench` on {}, device `{}`; PyTorch side {versions}. The tests of the kernels \
-         passed on the device. A step is forward, backward, clipping and AdamW on 8 rows of 128 tokens with \
-         adapters of rank 8, in single precision on both sides; PyTorch + PEFT runs LoRA. Medians of {ROUNDS} \
-         rounds in turn.\n\n\
-         | DeBERTa | method | ours, ms | PyTorch + PEFT, ms | ratio |\n|---|---|---|---|---|\n{table}",
-        machine(),
-        options.device
+         `cargo xtask gpu-bench` on {}, device `{}`; PyTorch side {}. The tests of the kernels \
+         passed on the device. A step is forward, backward, clipping and AdamW with adapters of rank 8, in single \
+         precision on both sides; PyTorch + PEFT runs LoRA. Medians over all rounds, in which the sides run in turn.\n\n",
+        gpus(),
+        options.device,
+        versions(&measured),
     );
+    for one in &measured {
+        table(&mut page, one);
+    }
     std::fs::write(root.join(PAGE), &page).with_context(|| format!("cannot write `{PAGE}`"))?;
     print!("{page}");
     Ok(ExitCode::SUCCESS)
@@ -96,29 +76,6 @@ impl Options {
     /// The device's name without its number: the feature to build with.
     fn kind(&self) -> &str {
         self.device.split(':').next().unwrap_or_default()
-    }
-
-    fn ours(&self, root: &Path, architecture: &str, method: &str) -> Command {
-        let mut command = match &self.step {
-            Some(program) => Command::new(program),
-            None => {
-                let mut command = process::cargo(root);
-                let package = ["--package", "lrvd-perf", "--bin", "step"];
-                command.args(["run", "--release", "--quiet", "--features", self.kind()]);
-                command.args(package).arg("--");
-                command
-            }
-        };
-        command.args(["--device", &self.device, "--config", architecture, "--method", method]);
-        command.args(STEPS);
-        command
-    }
-
-    fn torch(&self, root: &Path, architecture: &str) -> Command {
-        let mut command = Command::new(&self.python);
-        command.arg(root.join(SCRIPT)).args(["--device", "cuda", "--config", architecture]);
-        command.args(STEPS);
-        command
     }
 }
 
@@ -132,43 +89,9 @@ fn test(options: &Options) -> Result<()> {
 }
 
 /// What NVIDIA's tool says of the GPUs, if it is there.
-fn machine() -> String {
+fn gpus() -> String {
     let mut command = Command::new("nvidia-smi");
     command.args(["--query-gpu=name,driver_version", "--format=csv,noheader"]);
     process::output(&mut command)
         .map_or_else(|_| "an unnamed GPU".to_owned(), |text| text.trim().replace('\n', "; "))
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-    use clap::Parser as _;
-
-    use super::*;
-    use crate::{Arguments, Command as Chosen, words};
-
-    fn parse(text: &str) -> Options {
-        let words = words(&format!("xtask gpu-bench {text}"));
-        match Arguments::try_parse_from(words).unwrap().command {
-            Chosen::GpuBench(options) => options,
-            other => panic!("{other:?}"),
-        }
-    }
-
-    #[test]
-    fn both_sides_time_the_same_steps() {
-        let root = Path::new("root");
-        let options = parse("--device cuda:1 --step built/step --python py");
-        assert_eq!(
-            process::show(&options.ours(root, "nano", "lora")),
-            "step --device cuda:1 --config nano --method lora --warmup 10 --steps 20"
-        );
-        assert_eq!(
-            process::show(&options.torch(root, "nano")),
-            "py root/xtask/python/torch_step.py --device cuda --config nano --warmup 10 --steps 20"
-        );
-        let built = parse("--device wgpu");
-        let shown = process::show(&built.ours(root, "base", "bayeslora"));
-        assert!(shown.contains("--features wgpu --package lrvd-perf --bin step -- "), "{shown}");
-    }
 }

@@ -10,11 +10,8 @@ mod bench;
 mod check;
 mod device;
 mod forward;
-mod golden;
 mod gpu_bench;
-mod pins;
 mod process;
-mod slurm;
 mod test;
 mod tidy;
 mod workspace;
@@ -124,8 +121,8 @@ fn main() -> ExitCode {
         Command::Test(Passed { arguments }) => test::run(&arguments),
         Command::Check { stages } => check::run(&stages),
         Command::Tidy { names, list } => tidy::run(&names, list),
-        Command::Golden { folders } => golden::run(&folders),
-        Command::Pins { bless } => pins::run(bless),
+        Command::Golden { folders } => test::golden(&folders),
+        Command::Pins { bless } => test::pins(bless),
         Command::Glue(Passed { arguments }) => forward::suite("glue", &arguments),
         Command::Reasoning(Passed { arguments }) => forward::suite("reasoning", &arguments),
         Command::Lrvd(Passed { arguments }) => forward::lrvd(&[], &arguments),
@@ -134,7 +131,7 @@ fn main() -> ExitCode {
         Command::CudaTest(Passed { arguments }) => device::test(device::Backend::Cuda, &arguments),
         Command::GpuBench(options) => gpu_bench::run(&options),
         Command::CudaCheck => device::cuda_check(),
-        Command::SlurmTest { program } => slurm::run(program.as_deref()),
+        Command::SlurmTest { program } => test::slurm(program.as_deref()),
     };
     outcome.unwrap_or_else(|error| {
         eprintln!("error: {error:#}");

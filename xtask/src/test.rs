@@ -1,11 +1,11 @@
-//! All tests.
+//! All tests, and some of them with what they need.
 
-use std::path::Path;
-use std::process::ExitCode;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
 
-use anyhow::Result;
+use anyhow::{Context, Result, bail};
 
-use crate::{process, workspace};
+use crate::{forward, process, workspace};
 
 /// Runs every test of the workspace, or what `arguments` select.
 ///
@@ -30,7 +30,7 @@ pub(crate) fn run_with(arguments: &[String], variable: Option<(&str, &str)>) -> 
     Ok(ExitCode::SUCCESS)
 }
 
-fn runner(root: &Path, nextest: bool) -> std::process::Command {
+fn runner(root: &Path, nextest: bool) -> Command {
     let mut command = process::cargo(root);
     if nextest {
         command.args(["nextest", "run", "--no-fail-fast"]);
@@ -47,6 +47,56 @@ fn scope(arguments: &[String]) -> &'static [&'static str] {
         a == "-p" || a == "--package" || a.starts_with("--package=") || a.starts_with("-p=")
     };
     if before.iter().any(names_packages) { &[] } else { &["--workspace"] }
+}
+
+/// The tests that compare with `crates/lrvd-cli/tests/cli/pins/*.txt`.
+const PINS: [&str; 5] = ["--package", "lrvd-cli", "--test", "cli", "pins::"];
+/// What these tests read: whether the files are written instead.
+const BLESS: (&str, &str) = ("LRVD_BLESS_PINS", "1");
+
+/// Compares, or with `--bless` writes the files anew.
+pub(crate) fn pins(bless: bool) -> Result<ExitCode> {
+    run_with(&PINS.map(str::to_owned), bless.then_some(BLESS))
+}
+
+/// Where the test finds the folders and where it writes its report.
+const GOLDEN_FOLDERS: &str = "LRVD_GOLDEN_FOLDERS";
+const GOLDEN_REPORT: &str = "LRVD_GOLDEN_REPORT";
+
+/// Recomputes the given folders by the golden tests of lrvd-models and prints their report.
+pub(crate) fn golden(folders: &[PathBuf]) -> Result<ExitCode> {
+    if let Some(other) = folders.iter().find(|folder| !folder.is_dir()) {
+        bail!("`{}` is not a folder", other.display());
+    }
+    let folders: Vec<PathBuf> =
+        folders.iter().map(std::path::absolute).collect::<std::io::Result<_>>()?;
+    let folders = std::env::join_paths(folders).context("a folder's name cannot be passed on")?;
+    let report = std::env::temp_dir().join(format!("lrvd-golden-{}.txt", std::process::id()));
+    let mut command = process::cargo(&workspace::root()?);
+    command
+        .args(["test", "--quiet", "--package", "lrvd-models", "--test", "golden", "--"])
+        .args(["--ignored", "--exact", "given_folders_hold"])
+        .env(GOLDEN_FOLDERS, folders)
+        .env(GOLDEN_REPORT, &report)
+        .stdout(Stdio::null());
+    let status = command.status().context("cannot start cargo")?;
+    // Without a report the test did not start; cargo said why.
+    if let Ok(text) = std::fs::read_to_string(&report) {
+        print!("{text}");
+        std::fs::remove_file(&report)?;
+    }
+    Ok(ExitCode::from(u8::from(!status.success())))
+}
+
+/// A sweep on a Slurm of this machine by `program`, which is built if none is given.
+pub(crate) fn slurm(program: Option<&Path>) -> Result<ExitCode> {
+    let root = workspace::root()?;
+    let program = match program {
+        Some(program) => std::path::absolute(program)?,
+        None => forward::build(&root, &["--package", "lrvd-cli", "--bin", "lrvd"], "lrvd")?,
+    };
+    process::run(Command::new(root.join("xtask/slurm-test.sh")).arg(program))?;
+    Ok(ExitCode::SUCCESS)
 }
 
 #[cfg(test)]

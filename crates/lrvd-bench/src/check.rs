@@ -10,7 +10,7 @@ use serde::Serialize;
 use crate::backbone::{Architecture, ModelLocation, locate_model, open_tokenizer};
 use crate::data::{
     Data, Dataset, Example, Input, Label, LanguageColumns, Pieces, QuestionForm, Split,
-    TextColumns, TextSet, Wording,
+    TextColumns, TextRow, TextSet, Wording,
 };
 use crate::error::Result;
 use crate::language::{EncodedText, LanguageReader};
@@ -140,11 +140,13 @@ impl Opened {
     }
 }
 
-/// The report on both splits, of which `lengths` has the tokens of every row and whether they are cut.
+/// With a model, the tokens of every row and whether some of them are cut.
+type Lengths = Option<Vec<(usize, bool)>>;
+
+/// The report on both splits.
 fn splits<C: Pieces, L>(
     [train, validation]: [&Split<Example<C, L>>; 2],
-    lengths: impl Fn(&Split<Example<C, L>>) -> Result<Option<Vec<(usize, bool)>>>,
-    counts: impl Fn(&Split<Example<C, L>>) -> Result<Counts>,
+    counted: impl Fn(&Split<Example<C, L>>) -> Result<(Lengths, Counts)>,
 ) -> Result<Vec<SplitReport>> {
     let known: BTreeSet<Vec<Cow<'_, str>>> =
         train.examples.iter().map(|example| example.input.pieces()).collect();
@@ -157,7 +159,7 @@ fn splits<C: Pieces, L>(
             shared += usize::from(name == "validation" && known.contains(&pieces));
             repeated += usize::from(!before.insert(pieces));
         }
-        let lengths = lengths(split)?;
+        let (lengths, counts) = counted(split)?;
         Ok(SplitReport {
             name,
             rows: split.rows(),
@@ -166,7 +168,7 @@ fn splits<C: Pieces, L>(
             truncated: lengths.map(|l| l.iter().filter(|(_, cut)| *cut).count()),
             repeated,
             seen_in_training: shared,
-            counts: counts(split)?,
+            counts,
         })
     };
     [("train", train), ("validation", validation)].into_iter().map(report).collect()
@@ -193,14 +195,10 @@ fn labelled(
         }
         None => None,
     };
-    let lengths = |split: &Split| match &reader {
-        Some((reader, _)) => {
-            let whole = split.examples.iter().map(|example| reader.measure(&example.input));
-            whole.collect::<Result<Vec<_>>>().map(Some)
-        }
-        None => Ok(None),
-    };
-    let counts = |split: &Split| {
+    let counted = |split: &Split| {
+        let lengths = reader.as_ref().map(|(reader, _)| {
+            split.examples.iter().map(|example| reader.measure(&example.input)).collect()
+        });
         let mut classes: Vec<(String, usize)> =
             goal.classes.iter().map(|class| (class.clone(), 0)).collect();
         for id in split.examples.iter().filter_map(|example| example.label.class()) {
@@ -208,7 +206,8 @@ fn labelled(
         }
         let is_empty = |example: &&Example| example.input.text.trim().is_empty();
         let empty = split.examples.iter().filter(is_empty).count();
-        Ok(Counts::Labels { classes, scores: scores(&split.examples), empty })
+        let scores = scores(&split.examples);
+        Ok((lengths.transpose()?, Counts::Labels { classes, scores, empty }))
     };
     let shown = |Example { input, label, .. }: &Example| {
         let text = match (&reader, input) {
@@ -235,7 +234,7 @@ fn labelled(
             wording: wording.as_ref().map(Wording::describe),
         },
         max_length: None,
-        splits: splits([&data.train, &data.validation], lengths, counts)?,
+        splits: splits([&data.train, &data.validation], counted)?,
         examples: data.train.examples.iter().take(SHOWN).map(shown).collect::<Result<_>>()?,
     })
 }
@@ -255,46 +254,36 @@ fn texts(data: &TextSet, model: Option<&Opened>, max_length: usize) -> Result<Da
         }
         None => None,
     };
-    let encoded = |split: &Split<_>| match &reader {
-        Some((reader, _)) => {
-            let texts = split.examples.iter().map(|row| reader.encode(row));
-            texts.collect::<Result<Vec<_>>>().map(Some)
-        }
-        None => Ok(None),
-    };
-    let lengths = |split: &Split<_>| {
+    let counted = |split: &Split<_>| {
+        let texts = reader.as_ref().map(|(reader, _)| {
+            split.examples.iter().map(|row| reader.encode(row)).collect::<Result<Vec<_>>>()
+        });
+        let texts = texts.transpose()?;
         let length = |text: &EncodedText| (text.length, text.length > max_length);
-        Ok(encoded(split)?.map(|texts| texts.iter().map(length).collect()))
-    };
-    let counts = |split: &Split<_>| {
-        let texts = encoded(split)?;
+        let lengths = texts.as_ref().map(|texts| texts.iter().map(length).collect());
         let learnt = |text: &EncodedText| text.learnt.iter().filter(|learnt| **learnt).count();
         let dropped = |text: &&EncodedText| text.example().is_none();
-        Ok(Counts::Texts {
+        let counts = Counts::Texts {
             learnt: texts.as_ref().and_then(|texts| Spread::of(texts.iter().map(learnt).collect())),
             dropped: texts.map(|texts| texts.iter().filter(dropped).count()),
-        })
+        };
+        Ok((lengths, counts))
     };
-    let first = data.train.examples.iter().take(SHOWN);
-    let examples = match &reader {
-        Some((reader, tokenizer)) => {
-            let marked =
-                first.map(|row| Ok(Shown::Marked(marked(&reader.encode(row)?, tokenizer)?)));
-            marked.collect::<Result<_>>()?
-        }
-        None => first
-            .map(|row| {
+    let shown = |row: &TextRow| {
+        Ok(Shown::Marked(match &reader {
+            Some((reader, tokenizer)) => marked(&reader.encode(row)?, tokenizer)?,
+            None => {
                 let pieces = row.input.marked().into_iter();
-                Shown::Marked(pieces.map(|(text, learnt)| (text.into_owned(), learnt)).collect())
-            })
-            .collect(),
+                pieces.map(|(text, learnt)| (text.into_owned(), learnt)).collect()
+            }
+        }))
     };
     Ok(DataReport {
         files: data.files(),
         data: Described::Texts { columns: data.kind.clone() },
         max_length: None,
-        splits: splits([&data.train, &data.validation], lengths, counts)?,
-        examples,
+        splits: splits([&data.train, &data.validation], counted)?,
+        examples: data.train.examples.iter().take(SHOWN).map(shown).collect::<Result<_>>()?,
     })
 }
 

@@ -48,6 +48,17 @@ impl UnknownName {
         let suggestion = nearest(found, &known).map(str::to_owned);
         Self { what, found: found.to_owned(), expected: quoted(known), suggestion }
     }
+
+    /// The one of `all` whose name is `found`.
+    pub fn find<T: Copy>(
+        what: &'static str,
+        found: &str,
+        all: &[T],
+        name: impl Fn(T) -> &'static str,
+    ) -> Result<T, Self> {
+        let one = all.iter().copied().find(|one| name(*one) == found);
+        one.ok_or_else(|| Self::new(what, found, all.iter().map(|one| name(*one))))
+    }
 }
 
 /// The `known` names for a message about `found`: at most ten, and the nearest one.

@@ -4,9 +4,10 @@ use std::path::PathBuf;
 
 use clap::Args;
 use clap::builder::{PossibleValuesParser, RangedI64ValueParser, TypedValueParser};
+use lrvd_bench::adapter::OpenOptions;
 use lrvd_bench::data::NamedColumns;
 use lrvd_bench::run::MAX_SEED;
-use lrvd_bench::settings::MAX_DRAWS;
+use lrvd_bench::settings::{MAX_DRAWS, Preset};
 use lrvd_burn::train::DrawPolicy;
 
 use crate::printer::Format;
@@ -48,9 +49,9 @@ pub(crate) struct LogArguments {
 /// Where settings come from, for `lrvd train` and `lrvd config show`.
 #[derive(Debug, Default, Args)]
 pub(crate) struct SettingsArguments {
-    /// Settings to start from: default, constant-weight, paper-glue, author-glue [default: the file's, or default].
-    #[arg(long, value_name = "NAME")]
-    pub(crate) preset: Option<String>,
+    /// Settings to start from [default: the file's, or default].
+    #[arg(long, value_name = "NAME", value_parser = one_of(&Preset::ALL, Preset::name))]
+    pub(crate) preset: Option<Preset>,
     /// Settings that differ from the preset; an unknown key is an error.
     #[arg(long, value_name = "FILE.toml")]
     pub(crate) config: Option<PathBuf>,
@@ -59,12 +60,9 @@ pub(crate) struct SettingsArguments {
     pub(crate) set: Vec<String>,
 }
 
-/// Which adapter, on which base model.
+/// The base model of an adapter.
 #[derive(Debug, Args)]
-pub(crate) struct AdapterArguments {
-    /// Output of `lrvd train`, or an adapter folder.
-    #[arg(value_name = "DIR")]
-    pub(crate) dir: PathBuf,
+pub(crate) struct BaseArguments {
     /// Base model [default: the one named by the adapter].
     #[arg(long, value_name = "DIR|GGUF|HUB-ID")]
     pub(crate) model: Option<String>,
@@ -74,6 +72,27 @@ pub(crate) struct AdapterArguments {
     /// Accept changed files: the adapter's, or the base model's configuration or tokenizer.
     #[arg(long)]
     pub(crate) allow_changed: bool,
+}
+
+impl BaseArguments {
+    pub(crate) fn open_options(&self) -> OpenOptions {
+        let Self { model, allow_other_base, allow_changed } = self;
+        OpenOptions {
+            model: model.clone(),
+            allow_other_base: *allow_other_base,
+            allow_changed: *allow_changed,
+        }
+    }
+}
+
+/// Which adapter, on which base model.
+#[derive(Debug, Args)]
+pub(crate) struct AdapterArguments {
+    /// Output of `lrvd train`, or an adapter folder.
+    #[arg(value_name = "DIR")]
+    pub(crate) dir: PathBuf,
+    #[command(flatten)]
+    pub(crate) base: BaseArguments,
     /// Draws of the posterior, or of MC dropout's masks; 0 uses the posterior mean [default: 0; for `eval` the mean
     /// and the number of draws in the training settings]. Draws add the mutual information; ten cost 2 to 11 passes.
     #[arg(long, value_name = "K", value_parser = draws(), allow_negative_numbers = true)]
@@ -169,20 +188,22 @@ pub(crate) fn draws() -> RangedI64ValueParser<usize> {
 
 /// A number above 0.
 pub(crate) fn positive(text: &str) -> Result<f64, String> {
-    let number = text.parse().ok().filter(|number: &f64| number.is_finite() && *number > 0.0);
-    number.ok_or_else(|| "expected a number above 0".to_owned())
+    number(text, |number| number.is_finite() && number > 0.0, "a number above 0")
 }
 
 /// An entropy in nats, infinity included.
 pub(crate) fn entropy(text: &str) -> Result<f64, String> {
-    let number = text.parse().ok().filter(|number: &f64| *number >= 0.0);
-    number.ok_or_else(|| "expected an entropy of 0 or more".to_owned())
+    number(text, |number| number >= 0.0, "an entropy of 0 or more")
 }
 
 /// A number between 0 and 1.
 pub(crate) fn share(text: &str) -> Result<f64, String> {
-    let number = positive(text).ok().filter(|number| *number < 1.0);
-    number.ok_or_else(|| "expected a number between 0 and 1".to_owned())
+    number(text, |number| number > 0.0 && number < 1.0, "a number between 0 and 1")
+}
+
+fn number(text: &str, suits: fn(f64) -> bool, expected: &str) -> Result<f64, String> {
+    let number = text.parse().ok().filter(|number| suits(*number));
+    number.ok_or_else(|| format!("expected {expected}"))
 }
 
 /// A count of at least one.

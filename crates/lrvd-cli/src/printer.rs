@@ -72,20 +72,16 @@ impl Printer {
         written(&printable_json(json)).map(|_| ())
     }
 
-    /// One of many lines of JSON; `false` once the reader has closed the pipe.
-    #[expect(clippy::unused_self, reason = "only the holder of a printer writes")]
-    pub(crate) fn json_line(self, value: &impl Serialize) -> Result<bool> {
-        written(&printable_json(&serde_json::to_string(value)?))
-    }
-
     /// The JSON document of a command.
     pub(crate) fn document(self, command: &'static str, body: impl Serialize) -> Result<()> {
         self.json(&Document { schema_version: version(command), command: Some(command), body })
     }
 
     /// One of the lines of a command, as JSON; `false` once the reader has closed the pipe.
+    #[expect(clippy::unused_self, reason = "only the holder of a printer writes")]
     pub(crate) fn document_line(self, command: &'static str, body: impl Serialize) -> Result<bool> {
-        self.json_line(&Document { schema_version: version(command), command: None, body })
+        let document = Document { schema_version: version(command), command: None, body };
+        written(&printable_json(&serde_json::to_string(&document)?))
     }
 
     /// `value` as the JSON document of a command, or as `text`.

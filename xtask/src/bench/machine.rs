@@ -2,20 +2,20 @@
 
 use std::path::Path;
 
-use serde_json::{Value, json};
+use serde::Serialize;
 
 use crate::forward;
 
 /// The machine and the state of the sources.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Serialize)]
 pub(crate) struct Machine {
     pub(crate) processor: String,
     pub(crate) vector_units: &'static str,
     pub(crate) threads: usize,
     pub(crate) system: String,
     pub(crate) revision: String,
-    /// Load average of the last minute at the start of the run.
-    pub(crate) load: String,
+    /// Of the last minute at the start of the run.
+    pub(crate) load_average: String,
 }
 
 impl Machine {
@@ -32,24 +32,13 @@ impl Machine {
             threads: std::thread::available_parallelism().map_or(1, usize::from),
             system: format!("{} {}", std::env::consts::OS, std::env::consts::ARCH),
             revision: forward::revision(root).unwrap_or_else(unknown),
-            load: load.unwrap_or_else(unknown),
+            load_average: load.unwrap_or_else(unknown),
         }
     }
 
     /// Whether the targets of a processor with AVX-512 hold.
     pub(crate) fn avx512(&self) -> bool {
         self.vector_units == AVX512
-    }
-
-    pub(crate) fn json(&self) -> Value {
-        json!({
-            "processor": self.processor,
-            "vector_units": self.vector_units,
-            "threads": self.threads,
-            "system": self.system,
-            "revision": self.revision,
-            "load_average": self.load,
-        })
     }
 }
 

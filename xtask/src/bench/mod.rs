@@ -3,17 +3,13 @@
 //! | file | what |
 //! |---|---|
 //! | `table` | every comparison with its target |
-//! | `programs` | our `step` and PyTorch's, built, found and run |
-//! | `measure` | runs in turn, medians, fits |
-//! | `operators` | what criterion times |
+//! | `programs` | our `step`, PyTorch's, and criterion's benches: built, found and run |
 //! | `machine` | what the times belong to |
-//! | `report` | one entry for each comparison, as JSON |
+//! | `report` | medians, fits, and one entry for each comparison, which is also the JSON |
 //! | `page` | the same as a page |
 //! | `run` | the command |
 
 pub(crate) mod machine;
-pub(crate) mod measure;
-pub(crate) mod operators;
 pub(crate) mod page;
 pub(crate) mod programs;
 pub(crate) mod report;
@@ -55,9 +51,8 @@ pub(crate) struct Comparison {
 }
 
 impl Comparison {
-    /// The sides that it reads.
-    fn sides(&self) -> impl Iterator<Item = usize> {
-        [self.ours, self.reference].into_iter().chain(self.worth)
+    fn uses(&self, side: usize) -> bool {
+        [Some(self.ours), Some(self.reference), self.worth].contains(&Some(side))
     }
 }
 
@@ -83,39 +78,24 @@ pub(crate) struct Group {
 }
 
 impl Group {
-    /// Keeps the comparisons for which `keep` holds, and the sides that they need.
-    pub(crate) fn retain(&mut self, keep: impl Fn(&Self, &Comparison) -> bool) {
-        let kept: Vec<bool> = self.comparisons.iter().map(|c| keep(self, c)).collect();
-        let mut kept = kept.into_iter();
-        self.comparisons.retain(|_| kept.next().unwrap_or(false));
-        if self.axis.is_some() {
-            return;
-        }
-        let uses = |side: usize| self.comparisons.iter().any(|c| c.sides().any(|i| i == side));
-        let used: Vec<bool> = (0..self.sides.len()).map(uses).collect();
-        for comparison in &mut self.comparisons {
-            let Comparison { ours, reference, worth, .. } = comparison;
-            for side in [ours, reference].into_iter().chain(worth) {
-                *side = used[..*side].iter().filter(|&&used| used).count();
-            }
-        }
-        let mut used = used.into_iter();
-        self.sides.retain(|_| used.next().unwrap_or(false));
+    /// Whether a side must run: a fit needs all of them.
+    pub(crate) fn uses(&self, side: usize) -> bool {
+        self.axis.is_some() || self.comparisons.iter().any(|c| c.uses(side))
+    }
+
+    /// Whether `comparison` needs `program`.
+    fn needs(&self, comparison: &Comparison, program: Program) -> bool {
+        (0..self.sides.len()).any(|i| comparison.uses(i) && self.sides[i].program == program)
     }
 
     /// Whether criterion times it.
     pub(crate) fn is_criterions(&self) -> bool {
         self.sides.iter().any(|side| side.program == Program::Criterion)
     }
-
-    /// Whether `comparison` needs `program`.
-    pub(crate) fn needs(&self, comparison: &Comparison, program: Program) -> bool {
-        comparison.sides().any(|i| self.sides[i].program == program)
-    }
 }
 
 /// The group or the one comparison called `name`; otherwise all names that there are.
-pub(crate) fn select(groups: Vec<Group>, name: &str) -> Result<Vec<Group>, Vec<String>> {
+fn select(groups: Vec<Group>, name: &str) -> Result<Vec<Group>, Vec<String>> {
     let names = |group: &Group| {
         let of_comparisons = group.comparisons.iter().map(|c| c.name.clone());
         [group.name.clone()].into_iter().chain(of_comparisons).collect::<Vec<_>>()
@@ -123,7 +103,7 @@ pub(crate) fn select(groups: Vec<Group>, name: &str) -> Result<Vec<Group>, Vec<S
     let all = groups.iter().flat_map(names).collect();
     for mut group in groups {
         if group.name != name {
-            group.retain(|_, comparison| comparison.name == name);
+            group.comparisons.retain(|comparison| comparison.name == name);
         }
         if !group.comparisons.is_empty() {
             return Ok(vec![group]);
@@ -133,17 +113,16 @@ pub(crate) fn select(groups: Vec<Group>, name: &str) -> Result<Vec<Group>, Vec<S
 }
 
 /// The groups as far as they do without PyTorch, and the names of the comparisons that do not.
-pub(crate) fn without_torch(groups: Vec<Group>) -> (Vec<Group>, Vec<String>) {
-    let (mut kept, mut skipped) = (Vec::new(), Vec::new());
-    for mut group in groups {
-        let needing = group.comparisons.iter().filter(|c| group.needs(c, Program::Torch));
-        skipped.extend(needing.map(|c| c.name.clone()));
-        group.retain(|group, comparison| !group.needs(comparison, Program::Torch));
-        if !group.comparisons.is_empty() {
-            kept.push(group);
-        }
+fn without_torch(mut groups: Vec<Group>) -> (Vec<Group>, Vec<String>) {
+    let mut skipped = Vec::new();
+    for group in &mut groups {
+        let all = std::mem::take(&mut group.comparisons).into_iter();
+        let (needing, kept): (Vec<_>, _) = all.partition(|c| group.needs(c, Program::Torch));
+        skipped.extend(needing.into_iter().map(|c| c.name));
+        group.comparisons = kept;
     }
-    (kept, skipped)
+    groups.retain(|group| !group.comparisons.is_empty());
+    (groups, skipped)
 }
 
 #[cfg(test)]
@@ -152,16 +131,19 @@ mod tests {
     use super::table::groups;
     use super::*;
 
+    fn used(group: &Group) -> Vec<&str> {
+        let used = (0..group.sides.len()).filter(|&side| group.uses(side));
+        used.map(|side| group.sides[side].label.as_str()).collect()
+    }
+
     #[test]
     fn one_comparison_takes_its_two_sides_along() {
         let chosen = select(groups(false), "nano-moment-matched-lora").unwrap();
-        let [group] = &chosen[..] else { panic!("{chosen:?}") };
-        let labels: Vec<&str> = group.sides.iter().map(|side| side.label.as_str()).collect();
-        assert_eq!(labels, ["LoRA", "BayesLoRA, moment-matched"]);
-        let [only] = &group.comparisons[..] else { panic!("{group:?}") };
-        assert_eq!((only.ours, only.reference, only.target), (1, 0, Some(1.15)));
+        assert_eq!(used(&chosen[0]), ["LoRA", "BayesLoRA, moment-matched"]);
+        let [only] = &chosen[0].comparisons[..] else { panic!("{chosen:?}") };
+        assert_eq!(only.target, Some(1.15));
         // A fit needs all of its points, a group all of its comparisons.
-        assert_eq!(select(groups(false), "tokens-nano-growth").unwrap()[0].sides.len(), 5);
+        assert_eq!(used(&select(groups(false), "tokens-nano-growth").unwrap()[0]).len(), 5);
         assert_eq!(select(groups(false), "nano").unwrap()[0], groups(false)[0]);
     }
 
@@ -170,11 +152,7 @@ mod tests {
         let (left, skipped) = without_torch(groups(false));
         assert_eq!(skipped.len(), 9);
         assert!(skipped.iter().all(|name| name.ends_with("-pytorch")), "{skipped:?}");
-        for group in left {
-            assert!(group.sides.iter().all(|side| side.program != Program::Torch));
-            for comparison in &group.comparisons {
-                assert!(comparison.ours.max(comparison.reference) < group.sides.len());
-            }
-        }
+        assert!(left.iter().flat_map(used).all(|label| !label.contains("PyTorch")));
+        assert_eq!(left.len(), groups(false).len());
     }
 }

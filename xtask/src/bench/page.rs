@@ -2,10 +2,12 @@
 
 use std::fmt::Write as _;
 
-use super::machine::Machine;
-use super::report::{EQUAL_NLL, Entry, Measured};
-use super::table::RANK;
 use anyhow::{Context, Result};
+
+use super::Group;
+use super::machine::Machine;
+use super::report::{EQUAL_NLL, Entry, SideTimes};
+use super::table::RANK;
 
 const BEGIN: &str = "<!-- written by `cargo xtask bench`: begin -->";
 const END: &str = "<!-- written by `cargo xtask bench`: end -->";
@@ -21,8 +23,11 @@ pub(crate) struct Account<'a> {
     pub(crate) failed: &'a [(String, String)],
 }
 
+/// A group with its entries.
+pub(crate) type GroupEntries<'a> = (&'a Group, Vec<Entry<'a>>);
+
 /// The generated part.
-pub(crate) fn render(account: &Account<'_>, measured: &[Measured]) -> String {
+pub(crate) fn render(account: &Account<'_>, measured: &[GroupEntries<'_>]) -> String {
     let mut out = format!("{BEGIN}\n\n");
     head(&mut out, account, measured);
     for one in measured {
@@ -41,17 +46,21 @@ pub(crate) fn replace(page: &str, generated: &str) -> Result<String> {
     Ok(format!("{before}{}{after}", generated.trim_end()))
 }
 
-fn head(out: &mut String, account: &Account<'_>, measured: &[Measured]) {
+/// What the other side says of its versions.
+pub(crate) fn versions(measured: &[GroupEntries<'_>]) -> String {
+    let mut entries = measured.iter().flat_map(|(_, entries)| entries);
+    let of = |entry: &Entry<'_>| entry.medians.reference.facts["versions"].as_object().cloned();
+    let versions = entries.find_map(of).unwrap_or_default();
+    let each = versions.iter().filter_map(|(name, v)| Some(format!("{name} {}", v.as_str()?)));
+    each.collect::<Vec<_>>().join(", ")
+}
+
+fn head(out: &mut String, account: &Account<'_>, measured: &[GroupEntries<'_>]) {
     let Account { machine, command, .. } = account;
-    let versions = measured
-        .iter()
-        .flat_map(|one| &one.samples)
-        .find_map(|sample| sample.facts["versions"].as_object())
-        .map_or(String::new(), |versions| {
-            let each =
-                versions.iter().filter_map(|(name, v)| Some(format!("{name} {}", v.as_str()?)));
-            format!(" {}.", each.collect::<Vec<_>>().join(", "))
-        });
+    let versions = match versions(measured) {
+        none if none.is_empty() => none,
+        versions => format!(" {versions}."),
+    };
     let _ = writeln!(
         out,
         "{}, {}, {} threads on each side, {}; revision {}; load average {} at the start.{versions}\n\n\
@@ -65,15 +74,12 @@ fn head(out: &mut String, account: &Account<'_>, measured: &[Measured]) {
         machine.threads,
         machine.system,
         machine.revision,
-        machine.load,
+        machine.load_average,
     );
-    let entries: Vec<Entry<'_>> = measured.iter().flat_map(Measured::entries).collect();
-    let aimed = entries.iter().filter(|entry| entry.met.is_some()).count();
-    let missed: Vec<String> = entries
-        .iter()
-        .filter(|entry| entry.met == Some(false))
-        .map(|entry| format!("`{}`", entry.comparison.name))
-        .collect();
+    let entries = || measured.iter().flat_map(|(_, entries)| entries);
+    let aimed = entries().filter(|entry| entry.met.is_some()).count();
+    let missed = entries().filter(|entry| entry.met == Some(false));
+    let missed: Vec<String> = missed.map(|entry| format!("`{}`", entry.name)).collect();
     let _ = write!(out, "{} of {aimed} targets are met", aimed - missed.len());
     if machine.avx512() {
         out.push_str(" (those against PyTorch are the ones for a processor with AVX-512)");
@@ -92,8 +98,8 @@ fn head(out: &mut String, account: &Account<'_>, measured: &[Measured]) {
     }
 }
 
-fn table(out: &mut String, one: &Measured) {
-    let group = &one.group;
+/// A group as a section.
+pub(crate) fn table(out: &mut String, (group, entries): &GroupEntries<'_>) {
     let how = if group.is_criterions() {
         "By criterion, one after another in one process".to_owned()
     } else {
@@ -104,47 +110,42 @@ fn table(out: &mut String, one: &Measured) {
         "### {}\n\n{how}.\n\n| comparison | ours | other | ratio | target | met |\n|---|---|---|---|---|---|",
         group.title
     );
-    let side = |index: usize| {
-        let sample = &one.samples[index];
-        let peak = sample.facts["peak_rss_bytes"].as_f64();
+    let side = |side: &SideTimes<'_>| {
+        let peak = side.facts["peak_rss_bytes"].as_f64();
         let peak = peak.map(|bytes| format!(", {:.0} MiB", bytes / f64::from(1 << 20)));
-        let (label, seconds) = (&group.sides[index].label, digits(sample.median()));
-        format!("{label}: {seconds} s{}", peak.unwrap_or_default())
+        let seconds = digits(side.median_seconds);
+        format!("{}: {seconds} s{}", side.label, peak.unwrap_or_default())
     };
-    for Entry { comparison, ratio, by_round, met, .. } in one.entries() {
-        let rounds: Vec<String> = by_round.iter().map(|ratio| format!("{ratio:.2}")).collect();
-        let target = comparison.target.map(|target| format!("{target:.2}"));
-        let met = met.map(|met| if met { "yes" } else { "**no**" });
+    for Entry { name, medians, ratio, ratio_by_round, target, met, .. } in entries {
+        let rounds: Vec<String> =
+            ratio_by_round.iter().map(|ratio| format!("{ratio:.2}")).collect();
         let _ = writeln!(
             out,
-            "| `{}` | {} | {} | {ratio:.2} ({}) | {} | {} |",
-            comparison.name,
-            side(comparison.ours),
-            side(comparison.reference),
+            "| `{name}` | {} | {} | {ratio:.2} ({}) | {} | {} |",
+            side(&medians.ours),
+            side(&medians.reference),
             rounds.join(", "),
-            target.unwrap_or_default(),
-            met.unwrap_or_default(),
+            target.map(|target| format!("{target:.2}")).unwrap_or_default(),
+            met.map(|met| if met { "yes" } else { "**no**" }).unwrap_or_default(),
         );
     }
-    for Entry { comparison, nll, .. } in one.entries() {
-        if let (Some([ours, expected]), Some(side)) = (nll, comparison.worth) {
-            let _ = writeln!(
-                out,
-                "\n`{}` counts as met only within {:.0} % of the NLL of \"{}\": {:+.2} %.",
-                comparison.name,
-                100.0 * EQUAL_NLL,
-                group.sides[side].label,
-                100.0 * (ours / expected - 1.0),
-            );
-        }
+    for (entry, nll) in entries.iter().filter_map(|entry| Some((entry, entry.nll.as_ref()?))) {
+        let _ = writeln!(
+            out,
+            "\n`{}` counts as met only within {:.0} % of the NLL of \"{}\": {:+.2} %.",
+            entry.name,
+            100.0 * EQUAL_NLL,
+            nll.of,
+            100.0 * (nll.ours / nll.expected - 1.0),
+        );
     }
-    if let (Some(axis), Some(fit)) = (&group.axis, one.fit()) {
+    if let Some(fit) = entries.first().and_then(|entry| entry.fit.as_ref()) {
         let _ = writeln!(
             out,
             "\nFitted: time grows as {}^{:.2}; a straight line has {} ms for each.",
-            axis.unit,
+            fit.over,
             fit.exponent,
-            digits(1e3 * fit.per_unit)
+            digits(1e3 * fit.seconds_per_unit)
         );
     }
     out.push('\n');
@@ -163,6 +164,7 @@ fn digits(value: f64) -> String {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use super::super::report::entries;
     use super::super::report::tests::{machine, measured};
     use super::*;
 
@@ -171,7 +173,9 @@ mod tests {
         let failed = [("base".to_owned(), "it fell over".to_owned())];
         let account =
             Account { machine: &machine, command: "cargo xtask bench", skipped, failed: &failed };
-        render(&account, &[measured("nano"), measured("layers-nano")])
+        let groups = ["nano", "layers-nano"].map(measured);
+        let of = |(group, samples)| (group, entries(group, samples, &machine));
+        render(&account, &groups.each_ref().map(|(group, samples)| of((group, samples))))
     }
 
     #[test]
@@ -194,7 +198,8 @@ mod tests {
     #[test]
     fn answers_are_shown_with_their_worth() {
         let mut page = String::new();
-        table(&mut page, &measured("draws-trained"));
+        let ((group, samples), machine) = (measured("draws-trained"), machine());
+        table(&mut page, &(&group, entries(&group, &samples, &machine)));
         let expected = "`draws-trained-cascade-mean` counts as met only within 1 % of the NLL of \"ten draws, one by one\": +0.80 %.";
         assert!(page.contains(expected), "{page}");
     }

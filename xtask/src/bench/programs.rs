@@ -1,4 +1,4 @@
-//! Our `step` and PyTorch's: built, found and run.
+//! Our `step`, PyTorch's, and criterion's benches: built, found and run.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -6,21 +6,32 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
-use super::measure::Run;
-use super::{Program, Side};
+use super::report::{Sample, median};
+use super::{Group, Program, Side};
 use crate::{forward, process};
 
 /// Stands for the shared folder in a side's arguments.
 pub(crate) const FOLDER: &str = "FOLDER";
 /// The other side's script.
-pub(crate) const SCRIPT: &str = "xtask/python/torch_step.py";
+const SCRIPT: &str = "xtask/python/torch_step.py";
+
+/// What one call of a program says.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Run {
+    /// Seconds of each timed step.
+    seconds: Vec<f64>,
+    /// Everything else that it printed.
+    facts: Value,
+}
 
 /// Programs to run, with the same number of threads each.
 pub(crate) struct Programs {
-    step: PathBuf,
-    python: String,
-    root: PathBuf,
-    threads: usize,
+    pub(crate) step: PathBuf,
+    pub(crate) python: String,
+    pub(crate) root: PathBuf,
+    pub(crate) threads: usize,
+    /// Steps before the clock starts.
+    pub(crate) warmup: usize,
     /// What a side leaves for the others.
     folder: PathBuf,
 }
@@ -33,15 +44,18 @@ impl Drop for Programs {
 }
 
 impl Programs {
-    /// Builds our side in release mode.
-    ///
-    /// The command is built along: both then share one set of compiled dependencies.
-    pub(crate) fn build(root: &Path, python: &str, threads: usize) -> Result<Self> {
-        let packages = ["--package", "lrvd-cli", "--package", "lrvd-perf"];
-        let bins = ["--bin", "lrvd", "--bin", "step"];
-        let step = forward::release(root, &[packages, bins].concat(), "step")?;
-        let folder = std::env::temp_dir().join(format!("lrvd-bench-{}", std::process::id()));
-        Ok(Self { step, python: python.to_owned(), root: root.to_owned(), threads, folder })
+    /// With the program `step`, or with one that is built in release mode by the arguments `build`.
+    pub(crate) fn new(
+        root: &Path,
+        (step, build): (Option<&str>, &[&str]),
+        (python, threads, warmup): (&str, usize, usize),
+    ) -> Result<Self> {
+        let step = match step {
+            Some(program) => program.into(),
+            None => forward::build(root, &[&["--release"], build].concat(), "step")?,
+        };
+        let (root, python) = (root.to_owned(), python.to_owned());
+        Ok(Self { step, python, root, threads, warmup, folder: temporary("bench") })
     }
 
     /// The call that times `steps` steps of a side.
@@ -66,25 +80,40 @@ impl Programs {
                 other => command.arg(other),
             };
         }
-        command.args(["--warmup", "1", "--steps", &steps.to_string()]);
+        let (warmup, steps) = (self.warmup.to_string(), steps.to_string());
+        command.args(["--warmup", &warmup, "--steps", &steps]);
         Ok(command)
     }
 
-    /// Times `steps` steps of a side.
-    pub(crate) fn run(&self, side: &Side, steps: usize) -> Result<Run> {
-        let mut command = self.command(side, steps)?;
-        let run = time(&mut command)?;
-        if run.seconds.len() != steps {
-            bail!("`{}` timed {} steps", process::show(&command), run.seconds.len());
-        }
-        Ok(run)
+    /// The times of a group, side by side.
+    pub(crate) fn run(&self, group: &Group) -> Result<Vec<Sample>> {
+        interleave(group, &mut |side, steps| {
+            let mut command = self.command(side, steps)?;
+            let text = process::output(&mut command)?;
+            let run = parse(&text).with_context(|| format!("`{}`", process::show(&command)))?;
+            if run.seconds.len() != steps {
+                bail!("`{}` timed {} steps", process::show(&command), run.seconds.len());
+            }
+            eprintln!("{:40} {:.4} s", side.label, median(&run.seconds));
+            Ok(run)
+        })
     }
 }
 
-/// What `command` timed.
-pub(crate) fn time(command: &mut Command) -> Result<Run> {
-    let text = process::output(command)?;
-    parse(&text).with_context(|| format!("`{}`", process::show(command)))
+/// Runs the sides in turn, A B A B, so that a drift of the machine's speed meets all of them.
+fn interleave(
+    group: &Group,
+    once: &mut dyn FnMut(&Side, usize) -> Result<Run>,
+) -> Result<Vec<Sample>> {
+    let mut samples = vec![Sample::default(); group.sides.len()];
+    for _ in 0..group.rounds {
+        for (place, sample) in samples.iter_mut().enumerate().filter(|(i, _)| group.uses(*i)) {
+            let run = once(&group.sides[place], group.steps)?;
+            sample.rounds.push(run.seconds);
+            sample.facts = run.facts;
+        }
+    }
+    Ok(samples)
 }
 
 /// The last line of a program's output.
@@ -110,10 +139,64 @@ pub(crate) fn torch_problem(python: &str) -> Option<String> {
     Some(text.lines().next_back().unwrap_or_default().to_owned())
 }
 
+/// Runs the benches of `group` and reads criterion's medians.
+pub(crate) fn criterion(root: &Path, group: &Group, quick: bool) -> Result<Vec<Sample>> {
+    let ids = |side: &Side| side.arguments.clone();
+    let ids: Vec<String> = group.sides.iter().map(ids).collect();
+    // Criterion removes nothing: an old estimate must not replace a missing one.
+    let home = temporary("criterion");
+    let mut command = process::cargo(root);
+    command
+        .args(["bench", "--package", "lrvd-cli", "--package", "lrvd-perf"])
+        .args(["--bench", "operators", "--"])
+        .arg(format!("^({})$", ids.join("|")))
+        .args(quick.then_some("--quick"))
+        .env("CRITERION_HOME", &home);
+    let samples = process::run(&mut command)
+        .and_then(|()| ids.iter().map(|id| estimate(&home, id)).collect::<Result<Vec<_>>>());
+    let _ = std::fs::remove_dir_all(&home);
+    samples
+}
+
+/// The median of one function.
+fn estimate(home: &Path, id: &str) -> Result<Sample> {
+    let file = home.join(id).join("new/estimates.json");
+    let text = std::fs::read_to_string(&file)
+        .with_context(|| format!("criterion left no estimate of `{id}`"))?;
+    let value: Value = serde_json::from_str(&text).with_context(|| format!("`{id}`"))?;
+    let nanoseconds = value["median"]["point_estimate"].as_f64();
+    let nanoseconds = nanoseconds.with_context(|| format!("`{id}` has no median"))?;
+    Ok(Sample { rounds: vec![vec![nanoseconds * 1e-9]], facts: Value::Null })
+}
+
+/// A folder of this process that is not there yet.
+fn temporary(what: &str) -> PathBuf {
+    std::env::temp_dir().join(format!("lrvd-{what}-{}", std::process::id()))
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use super::super::table::groups;
     use super::*;
+
+    #[test]
+    fn sides_are_run_in_turn() {
+        let mut group = groups(false).remove(0);
+        group.comparisons.truncate(1);
+        group.rounds = 2;
+        let mut order = Vec::new();
+        let samples = interleave(&group, &mut |side, steps| {
+            order.push(side.label.clone());
+            let seconds = vec![order.len() as f64; steps];
+            Ok(Run { seconds, facts: Value::Null })
+        });
+        assert_eq!(order, ["PyTorch + PEFT, LoRA", "LoRA", "PyTorch + PEFT, LoRA", "LoRA"]);
+        let samples = samples.unwrap();
+        assert_eq!(samples[1].rounds, [vec![2.0; 15], vec![4.0; 15]]);
+        assert_eq!(samples[1].median(), 3.0);
+        assert!(interleave(&group, &mut |_, _| bail!("no")).is_err());
+    }
 
     #[test]
     fn the_last_line_is_read() {
@@ -127,13 +210,9 @@ mod tests {
 
     #[test]
     fn both_sides_get_the_same_threads_and_steps() {
-        let programs = Programs {
-            step: "step".into(),
-            python: "py".to_owned(),
-            root: "root".into(),
-            threads: 3,
-            folder: "shared".into(),
-        };
+        let mut programs =
+            Programs::new(Path::new("root"), (Some("step"), &[]), ("py", 3, 1)).unwrap();
+        programs.folder = "shared".into();
         let shown = |program| {
             let arguments = "--config nano --trained FOLDER".to_owned();
             let side = Side { label: String::new(), program, arguments };
@@ -150,7 +229,21 @@ mod tests {
 
     #[test]
     fn a_missing_python_is_a_problem_with_a_reason() {
-        let problem = torch_problem("no-such-python").unwrap();
-        assert!(!problem.is_empty());
+        assert!(!torch_problem("no-such-python").unwrap().is_empty());
+    }
+
+    #[test]
+    fn the_median_is_read_in_seconds() {
+        let home = temporary("estimate");
+        let folder = home.join("gelu/fused/new");
+        std::fs::create_dir_all(&folder).unwrap();
+        let estimates =
+            r#"{"mean": {"point_estimate": 1.0}, "median": {"point_estimate": 2500000.0}}"#;
+        std::fs::write(folder.join("estimates.json"), estimates).unwrap();
+        let found = estimate(&home, "gelu/fused");
+        let missing = estimate(&home, "gelu/composite");
+        std::fs::remove_dir_all(&home).unwrap();
+        assert_eq!(found.unwrap().median(), 0.0025);
+        assert!(missing.unwrap_err().to_string().contains("gelu/composite"));
     }
 }

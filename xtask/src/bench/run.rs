@@ -5,15 +5,14 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
-use serde_json::Value;
+use serde_json::json;
 
 use super::machine::Machine;
-use super::measure::{interleave, median};
 use super::page::{Account, render, replace};
-use super::programs::{Programs, torch_problem};
-use super::report::Measured;
+use super::programs::{Programs, criterion, torch_problem};
+use super::report::{Sample, entries};
 use super::table::groups;
-use super::{Group, Program, operators, select, without_torch};
+use super::{Group, Program, select, without_torch};
 use crate::workspace;
 
 /// The page that a whole run writes.
@@ -59,12 +58,16 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
         skipped: skipped.as_ref().map(|(names, reason)| (names.as_slice(), reason.as_str())),
         failed: &failed,
     };
+    let measured: Vec<_> = measured
+        .iter()
+        .map(|(group, samples)| (group, entries(group, samples, &machine)))
+        .collect();
     let page = render(&account, &measured);
     match &options.out {
         Some(folder) => {
             write(&folder.join("speed.md"), &format!("# Speed\n\n{page}"))?;
-            let entries: Vec<Value> = measured.iter().flat_map(|one| one.json(&machine)).collect();
-            write(&folder.join("speed.json"), &format!("{:#}\n", Value::Array(entries)))?;
+            let entries: Vec<_> = measured.iter().flat_map(|(_, entries)| entries).collect();
+            write(&folder.join("speed.json"), &format!("{:#}\n", json!(entries)))?;
         }
         None if options.is_whole() && failed.is_empty() => {
             let file = root.join(PAGE);
@@ -119,7 +122,7 @@ fn with_torch(
     options: &Options,
     problem: impl Fn() -> Option<String>,
 ) -> Result<(Vec<Group>, Skipped)> {
-    let uses = |group: &Group| group.sides.iter().any(|side| side.program == Program::Torch);
+    let uses = |group: &Group| group.comparisons.iter().any(|c| group.needs(c, Program::Torch));
     let Some(problem) = chosen.iter().any(uses).then(problem).flatten() else {
         return Ok((chosen, None));
     };
@@ -135,34 +138,28 @@ fn with_torch(
     Ok((left, Some((skipped, reason))))
 }
 
-/// Groups with their errors.
-type Failed = Vec<(String, String)>;
+/// Groups with their times, and those that failed with their errors.
+type Times = (Vec<(Group, Vec<Sample>)>, Vec<(String, String)>);
 
 /// Runs every group; one that fails does not take the others along.
-fn measure(
-    groups: Vec<Group>,
-    root: &Path,
-    options: &Options,
-    threads: usize,
-) -> Result<(Vec<Measured>, Failed)> {
+fn measure(groups: Vec<Group>, root: &Path, options: &Options, threads: usize) -> Result<Times> {
     let programs = if groups.iter().all(Group::is_criterions) {
         None
     } else {
-        Some(Programs::build(root, options.python(), threads)?)
+        // The command is built along: both then share one set of compiled dependencies.
+        let build =
+            ["--package", "lrvd-cli", "--package", "lrvd-perf", "--bin", "lrvd", "--bin", "step"];
+        Some(Programs::new(root, (None, &build), (options.python(), threads, 1))?)
     };
     let (mut measured, mut failed) = (Vec::new(), Vec::new());
     for group in groups {
         eprintln!("\n== {}", group.name);
         let samples = match &programs {
-            Some(programs) if !group.is_criterions() => interleave(&group, &mut |side, steps| {
-                let run = programs.run(side, steps)?;
-                eprintln!("{:40} {:.4} s", side.label, median(&run.seconds));
-                Ok(run)
-            }),
-            _ => operators::run(root, &group, options.quick),
+            Some(programs) if !group.is_criterions() => programs.run(&group),
+            _ => criterion(root, &group, options.quick),
         };
         match samples {
-            Ok(samples) => measured.push(Measured { group, samples }),
+            Ok(samples) => measured.push((group, samples)),
             Err(error) => {
                 eprintln!("error: {error:#}");
                 failed.push((group.name, format!("{error:#}")));

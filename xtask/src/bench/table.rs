@@ -1,7 +1,7 @@
 //! Every comparison with its target.
 
 use super::programs::FOLDER;
-use super::{Axis, Comparison, Group, Program, Side, operators};
+use super::{Axis, Comparison, Group, Program, Side};
 
 /// `BayesLoRA` next to LoRA: weights per sequence, and moment-matched.
 const BESIDE_LORA: [f64; 2] = [1.05, 1.15];
@@ -34,6 +34,27 @@ const TRAINED: [(&str, &str); 6] = [
 /// Rank of both programs unless a side says otherwise.
 pub(crate) const RANK: usize = 8;
 
+/// Group of criterion, and which of its functions is held against which others.
+type Operator = (&'static str, &'static str, &'static [&'static str]);
+
+const OPERATORS: [Operator; 13] = [
+    ("gelu", "fused", &["composite"]),
+    ("gated_silu", "fused", &["composite"]),
+    ("layer_norm", "fused", &["composite"]),
+    ("rms_norm", "fused", &["composite"]),
+    ("causal_attention_8x8", "fused", &["composite"]),
+    ("causal_attention_12x64", "fused", &["composite"]),
+    ("adapted_linear_192x768", "fused", LAYERS),
+    ("adapted_linear_768x768", "fused", LAYERS),
+    ("adapted_linear_768x3072", "fused", LAYERS),
+    ("adapted_linear_192x768", "fused_forward", FORWARD),
+    ("adapted_linear_768x768", "fused_forward", FORWARD),
+    ("adapted_linear_768x3072", "fused_forward", FORWARD),
+    ("forward_and_backward_1024x768x3072", "frozen_base", &["trainable_base"]),
+];
+const LAYERS: &[&str] = &["composite", "burn_lora", "burn_linear"];
+const FORWARD: &[&str] = &["composite_forward", "burn_lora_forward", "burn_linear_forward"];
+
 /// All groups; with AVX-512 the targets against PyTorch are others.
 pub(crate) fn groups(avx512: bool) -> Vec<Group> {
     let base = if avx512 { 1.0 } else { 0.9 };
@@ -47,7 +68,7 @@ pub(crate) fn groups(avx512: bool) -> Vec<Group> {
     groups.push(growth("tokens", "length", &[32, 64, 128, 256, 512]));
     groups.push(growth("rank", "rank", &[4, 8, 16, 32, 64]));
     groups.push(growth("layers", "layers", &[2, 4, 8, 16]));
-    groups.extend([pruned("nano", 3, 10), pruned("base", 2, 3), operators::group()]);
+    groups.extend([pruned("nano", 3, 10), pruned("base", 2, 3), operators()]);
     groups
 }
 
@@ -55,12 +76,7 @@ fn ours(label: impl Into<String>, arguments: String) -> Side {
     Side { label: label.into(), program: Program::Ours, arguments }
 }
 
-pub(super) fn compare(
-    name: String,
-    ours: usize,
-    reference: usize,
-    target: Option<f64>,
-) -> Comparison {
+fn compare(name: String, ours: usize, reference: usize, target: Option<f64>) -> Comparison {
     Comparison { name, ours, reference, target, worth: None }
 }
 
@@ -193,8 +209,55 @@ fn pruned(config: &str, rounds: usize, steps: usize) -> Group {
     }
 }
 
+/// Every operator beside its peers.
+fn operators() -> Group {
+    let (mut sides, mut comparisons) = (Vec::new(), Vec::new());
+    for (operator, ours, others) in OPERATORS {
+        let side = |function: &str| Side {
+            label: format!("{operator}, {}", function.replace('_', " ")),
+            program: Program::Criterion,
+            arguments: format!("{operator}/{function}"),
+        };
+        let first = sides.len();
+        sides.push(side(ours));
+        for other in others {
+            sides.push(side(other));
+            let name = format!("{operator}-{ours}-{other}");
+            comparisons.push(compare(name, first, sides.len() - 1, None));
+        }
+    }
+    Group {
+        name: "operators".to_owned(),
+        title: "Operators, forward and backward unless named forward".to_owned(),
+        sides,
+        comparisons,
+        axis: None,
+        rounds: 1,
+        steps: 20,
+    }
+}
+
+/// Training steps on the GPU `device`, after tuning and compiling kernels in the steps before.
+pub(crate) fn on_gpu(device: &str) -> Vec<Group> {
+    let of = |(config, title)| {
+        let mut group = steps(config, title, 1.0, 3, 20);
+        group.comparisons.retain(|c| c.reference == 0);
+        for comparison in &mut group.comparisons {
+            comparison.target = None;
+        }
+        for side in &mut group.sides {
+            let device = if side.program == Program::Torch { "cuda" } else { device };
+            side.arguments = format!("{} --device {device}", side.arguments);
+        }
+        group
+    };
+    let titles = ["DeBERTa nano", "DeBERTa-v3-base"].map(|m| format!("{m}, 8 texts of 128 tokens"));
+    ["nano", "base"].iter().zip(&titles).map(|(config, title)| of((config, title))).collect()
+}
+
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use std::collections::BTreeSet;
 
     use super::*;
@@ -226,5 +289,28 @@ mod tests {
             of.and_then(|comparison| comparison.target)
         };
         assert_eq!((of_base(false), of_base(true)), (Some(0.9), Some(1.0)));
+    }
+
+    #[test]
+    fn every_function_is_one_of_the_benches() {
+        let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../benches/benches/operators.rs");
+        let text = std::fs::read_to_string(file).unwrap();
+        for side in operators().sides {
+            let (operator, function) = side.arguments.split_once('/').unwrap();
+            assert!(text.contains(&format!("\"{function}\"")), "{function}");
+            // Sizes are put in by a format.
+            let stem = operator.trim_end_matches(|c: char| c.is_ascii_digit() || c == 'x');
+            assert!(text.contains(stem), "{operator}");
+        }
+    }
+
+    #[test]
+    fn a_gpu_is_timed_beside_pytorch() {
+        let base = on_gpu("cuda:1").remove(1);
+        assert_eq!(base.comparisons.len(), 3);
+        assert_eq!(base.sides[0].arguments, "--config base --length 128 --device cuda");
+        let ours = "--config base --length 128 --method lora --device cuda:1";
+        assert_eq!(base.sides[1].arguments, ours);
+        assert!(!base.uses(4), "not Burn's");
     }
 }

@@ -49,7 +49,7 @@ fn banned(text: &str) -> Vec<&str> {
 }
 
 /// A Markdown text with as many lines, without fenced and inline code.
-fn prose(text: &str) -> String {
+pub(super) fn prose(text: &str) -> String {
     let mut out = String::new();
     let mut fenced = false;
     for line in text.lines() {

@@ -6,7 +6,6 @@
 mod core;
 mod documents;
 mod english;
-mod features;
 mod files;
 mod manifest;
 mod modules;
@@ -40,7 +39,7 @@ const INVARIANTS: &[Invariant] = rules! {
     "core-is-plain", core::plain,
         "lrvd-core depends on error and serialisation macros only, and does no I/O";
     "module-directions", modules::directions,
-        "the top-level modules of a crate use one another in one direction";
+        "modules use one another in one direction: at the top of every crate, in the upper crates everywhere";
     "backends-in-ops", sources::backends,
         "code that is generic over Burn's backends stays in lrvd-burn's operators";
     "operators-have-twins", ops::twins,
@@ -49,7 +48,7 @@ const INVARIANTS: &[Invariant] = rules! {
         "every dependency comes from the workspace's table, where Burn is pinned exactly";
     "workspace-lints", manifest::lints,
         "every package inherits the workspace's lints";
-    "features-add-up", features::add_up,
+    "features-add-up", manifest::features,
         "flex is the default; wgpu and cuda only add, through every crate above the core";
     "golden-has-origin", files::golden,
         "fixtures have a README that names their generator";

@@ -1,7 +1,5 @@
 //! One formula, three places.
 
-use std::collections::BTreeMap;
-
 use anyhow::Result;
 
 use super::sources::has_word;
@@ -18,36 +16,26 @@ pub(crate) fn twins(workspace: &Workspace) -> Result<Vec<String>> {
     for file in workspace.below(TESTS, ".rs") {
         tests.push_str(&workspace.text(file)?.unwrap_or_default());
     }
-    let mut folders: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-    for file in workspace.below(OPERATORS, ".rs") {
-        if let Some((folder, name)) = file[OPERATORS.len()..].split_once('/') {
-            folders.entry(folder).or_default().push(name);
-        }
-    }
-    Ok(missing(&folders, &tests))
+    let folders = workspace.below(OPERATORS, "/mod.rs").map(|file| file.trim_end_matches("mod.rs"));
+    let missing = folders.flat_map(|folder| {
+        let has = |file: &str| workspace.exists(&format!("{folder}{file}"));
+        missing(folder[OPERATORS.len()..].trim_end_matches('/'), has, &tests)
+    });
+    Ok(missing.collect())
 }
 
-fn missing(folders: &BTreeMap<&str, Vec<&str>>, tests: &str) -> Vec<String> {
-    let mut findings = Vec::new();
-    for (folder, files) in folders {
-        // `cpu/` holds what the operators share, not an operator.
-        let by_hand = files.contains(&"mod.rs")
-            && (files.contains(&"composite.rs") || files.iter().any(|f| BY_HAND.contains(f)));
-        if !by_hand {
-            continue;
-        }
-        if !files.contains(&"composite.rs") {
-            findings.push(format!("{OPERATORS}{folder}: no `composite.rs`"));
-        }
-        if files.contains(&"kernel.rs") != files.contains(&"launch.rs") {
-            findings
-                .push(format!("{OPERATORS}{folder}: `kernel.rs` and `launch.rs` come together"));
-        }
-        if !has_word(tests, folder) {
-            findings.push(format!("{TESTS}: no test names `{folder}`"));
-        }
+fn missing(name: &str, has: impl Fn(&str) -> bool, tests: &str) -> Vec<String> {
+    // `cpu/` holds what the operators share, not an operator.
+    if !has("composite.rs") && !BY_HAND.into_iter().any(&has) {
+        return Vec::new();
     }
-    findings
+    let broken = [
+        (!has("composite.rs"), "no `composite.rs`"),
+        (has("kernel.rs") != has("launch.rs"), "`kernel.rs` and `launch.rs` come together"),
+        (!has_word(tests, name), "no test names it"),
+    ];
+    let broken = broken.into_iter().filter(|(is_broken, _)| *is_broken);
+    broken.map(|(_, what)| format!("{OPERATORS}{name}: {what}")).collect()
 }
 
 #[cfg(test)]
@@ -56,16 +44,11 @@ mod tests {
 
     #[test]
     fn a_kernel_needs_its_twin_and_a_test() {
-        let whole = vec!["composite.rs", "kernel.rs", "launch.rs", "mod.rs"];
-        let folders = BTreeMap::from([
-            ("cpu", vec!["mod.rs", "real.rs"]),
-            ("gelu", whole.clone()),
-            ("tanh", vec!["kernel.rs", "mod.rs"]),
-        ]);
-        let found = missing(&folders, "use ops::{gelu, gelu_composite};");
-        assert_eq!(found.len(), 3, "{found:?}");
-        assert!(found.iter().all(|f| f.contains("tanh")));
-        let folders = BTreeMap::from([("gelu", whole)]);
-        assert!(missing(&folders, "gelu_composite").first().is_some_and(|f| f.contains("gelu")));
+        let missing = |name, files: &[&str], tests| missing(name, |f| files.contains(&f), tests);
+        let whole = ["composite.rs", "kernel.rs", "launch.rs"];
+        assert_eq!(missing("cpu", &["real.rs"], ""), [""; 0]);
+        assert_eq!(missing("gelu", &whole, "use ops::{gelu, gelu_composite};"), [""; 0]);
+        assert_eq!(missing("gelu", &whole, "gelu_composite").len(), 1);
+        assert_eq!(missing("tanh", &["kernel.rs"], "gelu").len(), 3);
     }
 }

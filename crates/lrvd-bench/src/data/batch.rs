@@ -164,6 +164,20 @@ fn mixed(index: usize) -> lrvd_burn::Error {
     lrvd_burn::Error::other(format!("example {index} mixes classes, scores and texts in one batch"))
 }
 
+/// What an input lost at the longest length.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Cut {
+    Nothing,
+    /// The end of a text within a worded prompt.
+    Text,
+    /// Cut from the right: the answer cue is gone, wholly or in part.
+    Right,
+    /// The passage or the question lost its end.
+    Body,
+    /// The passage or the question is gone, and the choices lost their ends.
+    Choices,
+}
+
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct BareTokens<'a> {
     tokenizer: &'a TextTokenizer,

@@ -295,106 +295,57 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    fn resolve(named: &NamedColumns, names: &str) -> Result<(Columns, Option<String>), String> {
-        let names: Vec<String> = names.split(',').map(str::to_owned).collect();
-        let found = named.resolve(Path::new("d.csv"), &names, false);
-        found.map_err(|error| error.to_string())
-    }
-
-    fn labelled(text: &str, label: &str) -> TextColumns {
-        TextColumns::default().with(Some(text.to_owned()), None, Some(label.to_owned()), Vec::new())
-    }
-
     #[test]
-    fn a_column_is_guessed_where_one_fits_and_the_guess_is_said() {
+    fn columns_are_found_by_their_usual_names_and_a_guess_is_noted() {
         let usual = NamedColumns::default();
-        let label = Some("topic".to_owned());
-        let named = NamedColumns { label, ..NamedColumns::default() };
-        for (named, names, text, label, note) in [
-            (&usual, "text,label,class", "text", "label", ""),
-            (
-                &usual,
-                "text,category",
-                "text",
-                "category",
-                "`d.csv`: column `category` is read as the label (`--label-column` names another)",
-            ),
-            (
-                &usual,
-                "Query,Intent,id",
-                "Query",
-                "Intent",
-                "`d.csv`: column `Query` is read as the text (`--text-column` names another) and column `Intent` is read as the \
-                 label (`--label-column` names another)",
-            ),
-            (
-                &named,
-                "sentence,topic,target",
-                "sentence",
-                "topic",
-                "`d.csv`: column `sentence` is read as the text (`--text-column` names another)",
-            ),
+        let named = NamedColumns { label: Some("topic".to_owned()), ..usual.clone() };
+        let mut found = String::new();
+        for (named, names) in [
+            (&usual, "text,label,class"),
+            (&usual, "text,category"),
+            (&usual, "Query,Intent,id"),
+            (&named, "sentence,topic,target"),
+            (&usual, "question,choices,answer"),
+            // Not clear.
+            (&usual, "text,mood"),
+            (&usual, "text,intent,category"),
+            (&usual, "review,label"),
+            (&usual, "sentence,query,label"),
+            // A language model's.
+            (&usual, "prompt,completion"),
+            (&usual, "messages,text"),
+            (&usual, "id,conversations"),
+            (&usual, "instruction,input,output"),
+            (&usual, "instruction,output"),
+            (&usual, "prompt,completion,text,label"),
+            (&usual, "prompt,answer"),
         ] {
-            let (columns, said) = resolve(named, names).unwrap();
-            assert_eq!(columns, Columns::Labelled(labelled(text, label)), "{names}");
-            assert_eq!(said.unwrap_or_default(), note, "{names}");
+            let columns: Vec<String> = names.split(',').map(str::to_owned).collect();
+            let read = match named.resolve(Path::new("d.csv"), &columns, false) {
+                Ok((columns, note)) => {
+                    let note = note.map(|note| format!("    {note}\n")).unwrap_or_default();
+                    format!("{names}\n    {columns:?}\n{note}")
+                }
+                Err(error) => format!("{names}\n    {error}\n"),
+            };
+            found += &read;
         }
-        let questions = TextColumns::usual_questions();
-        let found = resolve(&usual, "question,choices,answer").unwrap();
-        assert_eq!(found, (Columns::Labelled(questions), None));
+        insta::assert_snapshot!(found);
     }
 
     #[test]
-    fn a_column_that_is_not_clear_is_named_with_its_option() {
-        for (names, expected) in [
-            (
-                "text,mood",
-                "`d.csv` has no column `label`; its columns are `text`, `mood`: name another by `--label-column`",
-            ),
-            (
-                "text,intent,category",
-                "`d.csv` has no column `label`, and `intent` and `category` may be the label: name it by `--label-column`",
-            ),
-            (
-                "review,label",
-                "`d.csv` has no column `text`; its columns are `review`, `label`: name another by `--text-column`",
-            ),
-            (
-                "sentence,query,label",
-                "`d.csv` has no column `text`, and `sentence` and `query` may be the text: name it by `--text-column`",
-            ),
-        ] {
-            assert_eq!(resolve(&NamedColumns::default(), names).unwrap_err(), expected);
-        }
-    }
-
-    #[test]
-    fn columns_of_a_language_model_are_known_by_their_names() {
-        let texts = |prompt: &str, completion: &str| LanguageColumns::Texts {
-            prompt: prompt.to_owned(),
-            completion: completion.to_owned(),
-        };
-        let chat = |messages: &str| LanguageColumns::Chat { messages: messages.to_owned() };
-        let of = |names| match resolve(&NamedColumns::default(), names) {
-            Ok((Columns::Texts(columns), note)) => Some((columns, note.is_some())),
-            _ => None,
-        };
-        assert_eq!(of("prompt,completion"), Some((texts("prompt", "completion"), false)));
-        assert_eq!(of("messages,text"), Some((chat("messages"), false)));
-        assert_eq!(of("id,conversations"), Some((chat("conversations"), true)));
-        let instructions = Some((LanguageColumns::Instructions, true));
-        assert_eq!(of("instruction,input,output"), instructions);
-        assert_eq!(of("instruction,output"), instructions);
-        assert_eq!(of("prompt,completion,text,label"), None);
-        assert_eq!(of("prompt,answer"), None);
+    fn named_columns_of_a_language_model_are_taken() {
         let named = |prompt: Option<&str>, completion: Option<&str>, messages: Option<&str>| {
             let [prompt, completion, messages] =
                 [prompt, completion, messages].map(|name| name.map(str::to_owned));
             NamedColumns { prompt, completion, messages, ..NamedColumns::default() }.texts()
         };
         assert_eq!(named(None, None, None).unwrap(), None);
-        assert_eq!(named(None, Some("answer"), None).unwrap(), Some(texts("prompt", "answer")));
-        assert_eq!(named(None, None, Some("talk")).unwrap(), Some(chat("talk")));
+        let (prompt, completion) = ("prompt".to_owned(), "answer".to_owned());
+        let expected = LanguageColumns::Texts { prompt, completion };
+        assert_eq!(named(None, Some("answer"), None).unwrap(), Some(expected));
+        let expected = LanguageColumns::Chat { messages: "talk".to_owned() };
+        assert_eq!(named(None, None, Some("talk")).unwrap(), Some(expected));
         assert!(named(Some("a"), None, Some("b")).is_err());
     }
 }

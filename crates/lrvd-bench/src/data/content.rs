@@ -5,9 +5,10 @@ use std::borrow::Cow;
 use anyhow::anyhow;
 use lrvd_models::chat::{Message, Role};
 use serde::Serialize;
+use serde_json::Value;
 
 use super::columns::{INSTRUCTIONS, LanguageColumns};
-use super::table::{Cell, Row};
+use super::table::{Row, plain};
 use super::{Example, Input};
 use crate::error::Result;
 
@@ -41,7 +42,7 @@ pub(super) fn content(
         LanguageColumns::Chat { messages } => Content::Chat(conversation(row, messages)?),
         LanguageColumns::Instructions => {
             let [instruction, input, output] = INSTRUCTIONS;
-            let input = row.get(input)?.and_then(Cell::plain).unwrap_or_default();
+            let input = row.get(input)?.and_then(plain).unwrap_or_default();
             let mut question = text(instruction)?;
             if !input.trim().is_empty() {
                 question = format!("{question}\n\n{input}");
@@ -58,10 +59,8 @@ pub(super) fn content(
 /// The messages of a row: objects of a `role` and a `content`, or of `from` and `value`; what else they hold is not read.
 fn conversation(row: &Row, column: &str) -> Result<Vec<Message>> {
     let (_, cell) = row.find(&[column])?;
-    let Cell::List(items) = cell else {
-        return Err(row.wrong_type(column, "a list of messages", cell));
-    };
-    let message = |(place, item): (usize, &Cell)| {
+    let items = row.as_list(cell, column, "a list of messages")?;
+    let message = |(place, item): (usize, &Value)| {
         let path = format!("{column}[{place}]");
         let object = row.as_object(item, &path)?;
         let other = object.contains_key("from") && !object.contains_key("role");
@@ -118,104 +117,63 @@ impl Content {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use std::fmt::Write as _;
+
     use super::super::read_texts;
     use super::*;
 
-    fn read(name: &str, text: &str, columns: &LanguageColumns) -> Result<Vec<TextRow>, String> {
+    #[test]
+    fn texts_and_conversations_are_read_verbatim_or_named_by_their_place() {
+        let chat = |messages: &str| LanguageColumns::Chat { messages: messages.to_owned() };
+        let (texts, messages, conversations) =
+            (LanguageColumns::default(), chat("messages"), chat("conversations"));
         let dir = tempfile::tempdir().unwrap();
-        let file = dir.path().join(name);
-        std::fs::write(&file, text).unwrap();
-        read_texts(&file, Some(columns), true)
-            .map_err(|error| error.to_string().split_once("d.").unwrap().1.to_owned())
-    }
-
-    fn texts() -> LanguageColumns {
-        LanguageColumns::Texts { prompt: "prompt".to_owned(), completion: "completion".to_owned() }
-    }
-
-    fn chat() -> LanguageColumns {
-        LanguageColumns::Chat { messages: "messages".to_owned() }
-    }
-
-    #[test]
-    fn texts_are_taken_verbatim_from_every_format() {
-        let expected =
-            Content::Text { prompt: "a, b".to_owned(), completion: Some(" c\n".to_owned()) };
-        for (name, text) in [
-            ("d.csv", "prompt,completion\n\"a, b\",\" c\n\"\n"),
-            ("d.jsonl", "{\"completion\": \" c\\n\", \"prompt\": \"a, b\", \"n\": 1}\n"),
+        let mut found = String::new();
+        for (name, text, columns) in [
+            ("d.csv", "prompt,completion\n\"a, b\",\" c\n\"\n", &texts),
+            ("d.csv", "prompt,answer\na,b\n", &texts),
+            ("d.jsonl", r#"{"completion": " c\n", "prompt": "a, b", "n": 1}"#, &texts),
+            ("d.jsonl", r#"{"prompt": "a"}"#, &texts),
+            (
+                "d.jsonl",
+                r#"{"messages": [{"role": "user", "content": "Hi", "weight": 1}]}"#,
+                &messages,
+            ),
+            ("d.jsonl", r#"{"messages": [{"role": "narrator", "content": "x"}]}"#, &messages),
+            (
+                "d.jsonl",
+                r#"{"messages": [{"role": "user", "content": "x"}, {"role": "user"}]}"#,
+                &messages,
+            ),
+            ("d.jsonl", r#"{"messages": [{"role": "user", "content": ["x"]}]}"#, &messages),
+            ("d.jsonl", r#"{"messages": "Hi"}"#, &messages),
+            // The layouts of other tools.
+            (
+                "d.json",
+                r#"[{"conversations": [{"from": "system", "value": "Be kind."},
+                    {"from": "human", "value": "Hi"}, {"from": "gpt", "value": "Yes?"}]}]"#,
+                &conversations,
+            ),
+            ("d.jsonl", r#"{"conversations": [{"from": "bard", "value": "Hi"}]}"#, &conversations),
+            ("d.jsonl", r#"{"conversations": [{"from": "human", "value": 3}]}"#, &conversations),
+            (
+                "d.json",
+                r#"[{"instruction": "Add.", "input": "1 2", "output": "3"},
+                    {"instruction": "Sing.", "input": "", "output": "La"},
+                    {"instruction": "Go.", "output": "Ok"}]"#,
+                &LanguageColumns::Instructions,
+            ),
         ] {
-            assert_eq!(read(name, text, &texts()).unwrap()[0].input, expected, "{name}");
+            let file = dir.path().join(name);
+            std::fs::write(&file, text).unwrap();
+            writeln!(found, "{name} {text:?}").unwrap();
+            match read_texts(&file, Some(columns), true) {
+                Ok(rows) => {
+                    rows.iter().for_each(|row| writeln!(found, "    {:?}", row.input).unwrap())
+                }
+                Err(error) => writeln!(found, "    {error}").unwrap(),
+            }
         }
-        let line = r#"{"messages": [{"role": "user", "content": "Hi", "weight": 1}]}"#;
-        let message = Message { role: Role::User, content: "Hi".to_owned() };
-        assert_eq!(read("d.jsonl", line, &chat()).unwrap()[0].input, Content::Chat(vec![message]));
-    }
-
-    #[test]
-    fn bad_rows_are_named_by_line_and_column() {
-        let rejected =
-            |text: &str, columns: &LanguageColumns| read("d.jsonl", text, columns).unwrap_err();
-        let good = "{\"prompt\": \"a\", \"completion\": \"b\"}\n";
-        assert_eq!(
-            rejected(&format!("{good}{{\"prompt\": \"a\", \"completion\": \" \"}}"), &texts()),
-            "jsonl`, line 2, column `completion`: empty text"
-        );
-        assert_eq!(
-            rejected("{\"prompt\": \"a\"}", &texts()),
-            "jsonl`, line 1: no key `completion`; the keys are `prompt`"
-        );
-        let message = |inner: &str| rejected(&format!("{{\"messages\": {inner}}}"), &chat());
-        assert_eq!(
-            message(r#"[{"role": "narrator", "content": "x"}]"#),
-            "jsonl`, line 1: `role` should be `system`, `user` or `assistant`, found `narrator`"
-        );
-        assert_eq!(
-            message(r#"[{"role": "user", "content": "x"}, {"role": "user"}]"#),
-            "jsonl`, line 1: no key `messages[1].content`; the keys are `role`"
-        );
-        assert_eq!(
-            message(r#"[{"role": "user", "content": ["x"]}]"#),
-            "jsonl`, line 1, column `messages[0].content`: a list where a string is expected"
-        );
-        assert_eq!(
-            message(r#""Hi""#),
-            "jsonl`, line 1, column `messages`: a string where a list of messages is expected"
-        );
-        assert_eq!(
-            read("d.csv", "prompt,answer\na,b\n", &texts()).unwrap_err(),
-            "csv` has no column `completion`; its columns are `prompt`, `answer`"
-        );
-    }
-
-    #[test]
-    fn conversations_of_other_tools_are_read_as_they_are() {
-        let message = |role, content: &str| Message { role, content: content.to_owned() };
-        let row = r#"{"conversations": [{"from": "system", "value": "Be kind."}, {"from": "human", "value": "Hi"},
-            {"from": "gpt", "value": "Yes?"}]}"#
-            .replace('\n', " ");
-        let columns = LanguageColumns::Chat { messages: "conversations".to_owned() };
-        let expected = Content::Chat(vec![
-            message(Role::System, "Be kind."),
-            message(Role::User, "Hi"),
-            message(Role::Assistant, "Yes?"),
-        ]);
-        for (name, text) in [("d.jsonl", row.clone()), ("d.json", format!("[{row}]"))] {
-            assert_eq!(read(name, &text, &columns).unwrap()[0].input, expected, "{name}");
-        }
-        let error = read("d.jsonl", &row.replace("gpt", "bard"), &columns).unwrap_err();
-        assert!(error.ends_with("found `bard`"), "{error}");
-        let error = read("d.jsonl", &row.replace("\"Hi\"", "3"), &columns).unwrap_err();
-        assert!(error.contains("column `conversations[1].value`: a number"), "{error}");
-
-        let rows = r#"[{"instruction": "Add.", "input": "1 2", "output": "3"},
-            {"instruction": "Sing.", "input": "", "output": "La"}, {"instruction": "Go.", "output": "Ok"}]"#;
-        let rows = read("d.json", rows, &LanguageColumns::Instructions).unwrap();
-        for (row, question, answer) in
-            [(&rows[0], "Add.\n\n1 2", "3"), (&rows[1], "Sing.", "La"), (&rows[2], "Go.", "Ok")]
-        {
-            let said = [message(Role::User, question), message(Role::Assistant, answer)];
-            assert_eq!(row.input, Content::Chat(said.to_vec()));
-        }
+        insta::assert_snapshot!(found.replace(&format!("{}/", dir.path().display()), ""));
     }
 }

@@ -6,27 +6,12 @@ use anyhow::bail;
 use burn::tensor::{DType, Device};
 use lrvd_models::tokenizer::TextTokenizer;
 
-use super::batch::{TokenExamples, TokenisedExample};
+use super::batch::{Cut, TokenExamples, TokenisedExample};
 use super::questions::{AnswerToken, Questions};
 use super::split::held_out;
 use super::{Example, Input, Label, SplitName, WordedTexts};
 use crate::error::Result;
-use crate::record::Metrics;
 use crate::task::Goal;
-
-/// What an input lost at the longest length.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Cut {
-    Nothing,
-    /// The end of a text within a worded prompt.
-    Text,
-    /// Cut from the right: the answer cue is gone, wholly or in part.
-    Right,
-    /// The passage or the question lost its end.
-    Body,
-    /// The passage or the question is gone, and the choices lost their ends.
-    Choices,
-}
 
 /// Encoded examples of one split.
 #[derive(Debug, Clone, PartialEq)]
@@ -254,16 +239,6 @@ impl PreparedTask {
     pub fn holding_out_drawn(&self, share: f64, seed: u64) -> Self {
         let (train, holdout) = held_out(self.train.clone(), share, seed);
         Self { train, holdout, ..self.clone() }
-    }
-
-    /// Name of the metric that picks the best checkpoint.
-    pub fn selection_metric(&self) -> &'static str {
-        self.goal.selection.name()
-    }
-
-    /// That metric in `metrics`; minus infinity where it is absent.
-    pub fn score(&self, metrics: &Metrics) -> f64 {
-        self.goal.score(metrics)
     }
 }
 

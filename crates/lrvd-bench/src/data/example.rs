@@ -2,12 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
 use super::split::drawn;
-use super::{Place, TextColumns};
+use super::{Place, SourceFile, TextColumns};
 use crate::task::{Goal, Task};
 
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -109,14 +108,6 @@ impl Origin {
             (Self::Generated, SplitName::Validation) => "generated dev",
         }
     }
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SourceFile {
-    pub path: PathBuf,
-    pub bytes: u64,
-    /// SHA-256 of the contents, lower-case hexadecimal.
-    pub sha256: String,
 }
 
 #[derive(Debug, Clone, PartialEq)]

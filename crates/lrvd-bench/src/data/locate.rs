@@ -48,22 +48,24 @@ fn candidates(task: Task, files: &Files, split: SplitName) -> Vec<Candidate> {
         &[Format::Tsv, Format::Parquet, Format::Jsonl]
     };
     let mut all = Vec::new();
-    let mut add = |origin, format, pattern| all.push(Candidate { origin, format, pattern });
+    let mut add = |origin, format, pattern, pair_list| {
+        all.push(Candidate { origin, format, pattern, pair_list });
+    };
     for &format in formats {
         for &stem in stems {
             if format == Format::Parquet {
-                add(Origin::Official, format, Pattern::Shards(stem.to_owned()));
+                add(Origin::Official, format, format!("{stem}{SHARDS}"), None);
             }
-            add(Origin::Official, format, Pattern::Exact(stem.to_owned()));
+            add(Origin::Official, format, format!("{stem}.{}", format.extension()), None);
         }
         if let (Format::Tsv, Some((corpus, list))) = (format, files.pair_list) {
-            add(Origin::Official, format, Pattern::PairList(corpus, list));
+            add(Origin::Official, format, corpus.to_owned(), Some(list));
         }
     }
     let subsets = stems.iter().map(|stem| (Origin::Subset, format!("{stem}_subset")));
     for (origin, start) in subsets.chain([(Origin::LocalSplit, local.to_owned())]) {
         for &format in formats {
-            add(origin, format, Pattern::Starting(start.clone()));
+            add(origin, format, format!("{start}*.{}", format.extension()), None);
         }
     }
     all
@@ -90,18 +92,14 @@ pub(super) struct Located {
 struct Candidate {
     origin: Origin,
     format: Format,
-    pattern: Pattern,
+    /// A name, `START*.EXTENSION`, or a stem before [`SHARDS`].
+    pattern: String,
+    /// The list that divides a corpus of pairs.
+    pair_list: Option<&'static str>,
 }
 
-#[derive(Debug, Clone)]
-enum Pattern {
-    Exact(String),
-    /// `STEM-00000-of-00002*.parquet`
-    Shards(String),
-    /// `START*.EXTENSION`; the last by name if there are more. Files held out are not meant.
-    Starting(String),
-    PairList(&'static str, &'static str),
-}
+/// What follows the stem of all shards of a split, such as `train-00000-of-00002.parquet`.
+const SHARDS: &str = "-*-of-*.parquet";
 
 /// Finds both splits of `task` below `data_dir`; reads no file.
 pub(super) fn locate(data_dir: &Path, task: Task) -> Result<Located> {
@@ -148,18 +146,13 @@ impl Candidate {
     /// Whether it shares no row with a validation split by the way the files are made.
     fn goes_with(&self, validation: &FileSet, task: Task) -> bool {
         let is_cut = validation.origin == Origin::LocalSplit && !task.row().larger_dev;
-        let pairs = matches!(self.pattern, Pattern::PairList(..));
-        (!is_cut || self.origin == Origin::LocalSplit) && pairs == validation.dev_pairs.is_some()
+        let is_of_pairs = self.pair_list.is_some() == validation.dev_pairs.is_some();
+        (!is_cut || self.origin == Origin::LocalSplit) && is_of_pairs
     }
 
     fn names(&self) -> String {
-        let extension = self.format.extension();
-        match &self.pattern {
-            Pattern::Exact(stem) => format!("{stem}.{extension}"),
-            Pattern::Starting(start) => format!("{start}*.{extension}"),
-            Pattern::Shards(stem) => format!("{stem}-*-of-*.parquet"),
-            Pattern::PairList(corpus, list) => format!("{corpus} with {list}"),
-        }
+        let list = self.pair_list.map(|list| format!(" with {list}"));
+        format!("{}{}", self.pattern, list.unwrap_or_default())
     }
 
     fn find(
@@ -168,28 +161,26 @@ impl Candidate {
         folder: &Path,
         names: &BTreeSet<String>,
     ) -> Result<Option<FileSet>> {
-        let (mut dev_pairs, extension) = (None, self.format.extension());
-        let found: Vec<&str> = match &self.pattern {
-            Pattern::Exact(stem) => one(names.get(&format!("{stem}.{extension}"))),
-            Pattern::Starting(start) => one(names.iter().rev().find(|name| {
-                let stem = name.strip_suffix(extension);
-                name.starts_with(start.as_str())
-                    && stem.is_some_and(|stem| stem.ends_with('.') && !stem.contains("heldout"))
-            })),
-            Pattern::Shards(stem) => shards(stem, folder, names)?,
-            Pattern::PairList(corpus, list) => {
-                dev_pairs = names.contains(*list).then(|| folder.join(list));
-                one(names.get(*corpus).filter(|_| dev_pairs.is_some()))
+        let has_list = self.pair_list.is_none_or(|list| names.contains(list));
+        let found = match (self.pattern.strip_suffix(SHARDS), self.pattern.split_once('*')) {
+            (Some(stem), _) => shards(stem, folder, names)?,
+            // The last by name. Files held out are not meant.
+            (None, Some((start, end))) => {
+                let is_meant = |name: &&String| {
+                    name.starts_with(start) && name.ends_with(end) && !name.contains("heldout")
+                };
+                names.iter().rev().find(is_meant).map(String::as_str).into_iter().collect()
+            }
+            (None, None) => {
+                let name = names.get(&self.pattern).filter(|_| has_list);
+                name.map(String::as_str).into_iter().collect()
             }
         };
         let files: Vec<_> = found.into_iter().map(|name| folder.join(name)).collect();
+        let dev_pairs = self.pair_list.filter(|_| has_list).map(|list| folder.join(list));
         let (origin, format) = (self.origin, self.format);
         Ok((!files.is_empty()).then_some(FileSet { split, origin, format, files, dev_pairs }))
     }
-}
-
-fn one(name: Option<&String>) -> Vec<&str> {
-    name.map(String::as_str).into_iter().collect()
 }
 
 fn file_names(folder: &Path) -> Result<BTreeSet<String>> {
@@ -241,120 +232,71 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    fn directory(files: &[&str]) -> tempfile::TempDir {
+    /// The files that are found among `files`, with the origin of each split, or the error.
+    fn found(task: Task, files: &str) -> String {
         let dir = tempfile::tempdir().unwrap();
-        for file in files {
+        for file in files.split_whitespace() {
             let file = dir.path().join(file);
             fs::create_dir_all(file.parent().unwrap()).unwrap();
             fs::write(file, "").unwrap();
         }
-        dir
-    }
-
-    /// Names of train and validation files, with the origin of each.
-    fn found(files: &[&str], task: Task) -> Result<[(String, Origin); 2]> {
-        let dir = directory(files);
-        let located = locate(dir.path(), task)?;
-        Ok([located.train, located.validation].map(|set| {
-            let files = set.files.iter().chain(&set.dev_pairs);
-            let names =
-                files.map(|file| file.strip_prefix(dir.path()).unwrap().display().to_string());
-            (names.collect::<Vec<_>>().join(" "), set.origin)
-        }))
-    }
-
-    fn check(task: Task, files: &[&str], train: (&str, Origin), validation: (&str, Origin)) {
-        let expected = [(train.0.to_owned(), train.1), (validation.0.to_owned(), validation.1)];
-        assert_eq!(found(files, task).unwrap(), expected, "{files:?}");
+        let shown = |set: FileSet| {
+            let files: Vec<String> = set
+                .files
+                .iter()
+                .chain(&set.dev_pairs)
+                .map(|file| file.display().to_string())
+                .collect();
+            format!("{}: {:?} {}", set.split, set.origin, files.join(" "))
+        };
+        let found = match locate(dir.path(), task) {
+            Ok(Located { train, validation, .. }) => [train, validation].map(shown).join("\n    "),
+            Err(error) => error.to_string(),
+        };
+        let found = found.replace(&format!("{}/", dir.path().display()), "");
+        format!("{task} of {files}\n    {}\n", found.replace(dir.path().to_str().unwrap(), "DIR"))
     }
 
     #[test]
     fn the_better_file_wins_whatever_else_is_there() {
-        use Origin::{LocalSplit, Official, Subset};
-        let folders = ["sst2/train.tsv", "sst2/dev.tsv", "SST-2/train.tsv", "SST-2/dev.tsv"];
-        check(Task::Sst2, &folders, ("SST-2/train.tsv", Official), ("SST-2/dev.tsv", Official));
-        check(Task::Sst2, &folders[..3], ("sst2/train.tsv", Official), ("sst2/dev.tsv", Official));
-        check(
-            Task::Qnli,
-            &["QNLI/dev.tsv", "QNLI/train_subset9k.tsv", "QNLI/train_subset_heldout1k.tsv"],
-            ("QNLI/train_subset9k.tsv", Subset),
-            ("QNLI/dev.tsv", Official),
-        );
-        check(
-            Task::Mnli,
-            &["mnli/dev_matched_subset.tsv", "mnli/dev_mismatched.tsv", "mnli/train_subset9k.tsv"],
-            ("mnli/train_subset9k.tsv", Subset),
-            ("mnli/dev_matched_subset.tsv", Subset),
-        );
-        check(
-            Task::Rte,
-            &["RTE/train.tsv", "RTE/train_split80.tsv", "RTE/localdev_split20.tsv"],
-            ("RTE/train_split80.tsv", LocalSplit),
-            ("RTE/localdev_split20.tsv", LocalSplit),
-        );
-        check(
-            Task::Mrpc,
-            &["MRPC/msr_paraphrase_train.txt", "MRPC/dev_ids.tsv", "MRPC/train.tsv"],
-            ("MRPC/msr_paraphrase_train.txt MRPC/dev_ids.tsv", Official),
-            ("MRPC/msr_paraphrase_train.txt MRPC/dev_ids.tsv", Official),
-        );
-        check(
-            Task::Mnli,
-            &[
-                "mnli/train-00001-of-00002.parquet",
-                "mnli/train-00000-of-00002-a1b2.parquet",
-                "mnli/validation_matched-00000-of-00001.parquet",
-                "mnli/validation_mismatched-00000-of-00001.parquet",
-                "mnli/train.jsonl",
-            ],
-            ("mnli/train-00000-of-00002-a1b2.parquet mnli/train-00001-of-00002.parquet", Official),
-            ("mnli/validation_matched-00000-of-00001.parquet", Official),
-        );
-        check(
-            Task::Rte,
-            &["RTE/train.jsonl", "RTE/val.jsonl"],
-            ("RTE/train.jsonl", Official),
-            ("RTE/val.jsonl", Official),
-        );
-        let winogrande = [
-            "WinoGrande/train_s.jsonl",
-            "WinoGrande/train_m.jsonl",
-            "WinoGrande/localdev_from_train_l.jsonl",
-        ];
-        let local = ("WinoGrande/localdev_from_train_l.jsonl", LocalSplit);
-        check(Task::WgS, &winogrande, ("WinoGrande/train_s.jsonl", Official), local);
-        check(Task::WgM, &winogrande, ("WinoGrande/train_m.jsonl", Official), local);
-        check(
-            Task::ArcC,
-            &[
-                "ARC-Challenge/ARC-Challenge-Train.jsonl",
-                "ARC-Challenge/ARC-Challenge-Dev.jsonl",
-                "ARC-Challenge/ARC-Challenge-Test.jsonl",
-                "ARC-Challenge/train-00000-of-00001.parquet",
-            ],
-            ("ARC-Challenge/ARC-Challenge-Train.jsonl", Official),
-            ("ARC-Challenge/ARC-Challenge-Dev.jsonl", Official),
-        );
-        check(
-            Task::Obqa,
-            &[
-                "OpenBookQA/train.jsonl",
-                "OpenBookQA/train_split80.jsonl",
-                "OpenBookQA/localdev_split20.jsonl",
-            ],
-            ("OpenBookQA/train_split80.jsonl", LocalSplit),
-            ("OpenBookQA/localdev_split20.jsonl", LocalSplit),
-        );
-        check(
-            Task::BoolQ,
-            &[
-                "BoolQ/dev.jsonl",
-                "BoolQ/train_questions_only.jsonl",
-                "BoolQ/train_subset2000.jsonl",
-            ],
-            ("BoolQ/train_subset2000.jsonl", Subset),
-            ("BoolQ/dev.jsonl", Official),
-        );
+        use Task::{ArcC, BoolQ, Mnli, Mrpc, Obqa, Qnli, Rte, Sst2, WgM, WgS};
+        let winogrande = "WinoGrande/train_s.jsonl WinoGrande/train_m.jsonl WinoGrande/localdev_from_train_l.jsonl";
+        let found = [
+            (Sst2, "sst2/train.tsv sst2/dev.tsv SST-2/train.tsv SST-2/dev.tsv"),
+            (Sst2, "sst2/train.tsv sst2/dev.tsv SST-2/train.tsv"),
+            (Qnli, "QNLI/dev.tsv QNLI/train_subset9k.tsv QNLI/train_subset_heldout1k.tsv"),
+            (
+                Mnli,
+                "mnli/dev_matched_subset.tsv mnli/dev_mismatched.tsv mnli/train_subset9k.tsv"
+            ),
+            (Rte, "RTE/train.tsv RTE/train_split80.tsv RTE/localdev_split20.tsv"),
+            (Mrpc, "MRPC/msr_paraphrase_train.txt MRPC/dev_ids.tsv MRPC/train.tsv"),
+            (
+                Mnli,
+                "mnli/train-00001-of-00002.parquet mnli/train-00000-of-00002-a1b2.parquet \
+                 mnli/validation_matched-00000-of-00001.parquet \
+                 mnli/validation_mismatched-00000-of-00001.parquet mnli/train.jsonl"
+            ),
+            (Rte, "RTE/train.jsonl RTE/val.jsonl"),
+            (WgS, winogrande),
+            (WgM, winogrande),
+            (
+                ArcC,
+                "ARC-Challenge/ARC-Challenge-Train.jsonl ARC-Challenge/ARC-Challenge-Dev.jsonl \
+                 ARC-Challenge/ARC-Challenge-Test.jsonl ARC-Challenge/train-00000-of-00001.parquet"
+            ),
+            (
+                Obqa,
+                "OpenBookQA/train.jsonl OpenBookQA/train_split80.jsonl OpenBookQA/localdev_split20.jsonl"
+            ),
+            (
+                BoolQ,
+                "BoolQ/dev.jsonl BoolQ/train_questions_only.jsonl BoolQ/train_subset2000.jsonl"
+            ),
+        ]
+        .map(|(task, files)| found(task, files))
+        .concat();
+        insta::assert_snapshot!(found);
     }
 
     #[test]
@@ -367,57 +309,34 @@ mod tests {
             (Task::Obqa, "openbookqa/main"),
             (Task::BoolQ, "boolq/data"),
         ] {
-            let train = format!("{folder}/train-00000-of-00001.parquet");
-            let validation = format!("{folder}/validation-00000-of-00001.parquet");
-            let files = [train.as_str(), validation.as_str()];
-            let [train, validation] = files.map(|file| (file, Origin::Official));
-            check(task, &files, train, validation);
+            let [train, validation] = ["train", "validation"]
+                .map(|split| format!("{folder}/{split}-00000-of-00001.parquet"));
+            let found = found(task, &format!("{train} {validation}"));
+            let expected =
+                format!("\n    train: Official {train}\n    validation: Official {validation}\n");
+            assert!(found.ends_with(&expected), "{found}");
         }
     }
 
     #[test]
-    fn a_local_dev_set_never_goes_with_the_train_file_it_was_cut_from() {
-        let error = found(&["RTE/train.tsv", "RTE/localdev_split20.tsv"], Task::Rte);
-        let error = error.unwrap_err().to_string();
-        assert!(error.starts_with("no train files of task `rte`"), "{error}");
-        assert!(error.contains("`RTE|rte/train_split*.tsv`"), "{error}");
-        let files = ["OpenBookQA/train.jsonl", "OpenBookQA/localdev_split20.jsonl"];
-        let error = found(&files, Task::Obqa).unwrap_err().to_string();
-        assert!(error.starts_with("no train files of task `obqa`"), "{error}");
-        assert!(error.contains("/train_split*.jsonl`"), "{error}");
-    }
-
-    #[test]
-    fn everything_looked_for_is_listed() {
-        let error = found(&["RTE/test.tsv"], Task::Mrpc).unwrap_err().to_string();
-        for name in [
-            "dev.tsv",
-            "msr_paraphrase_train.txt with dev_ids.tsv",
-            "validation-*-of-*.parquet",
-            "val.jsonl",
-            "localdev*.tsv",
-        ] {
-            assert!(error.contains(&format!("`MRPC|mrpc/{name}`")), "{name}: {error}");
-        }
-        let error = found(&["WinoGrande/x"], Task::WgS).unwrap_err().to_string();
-        for name in ["dev.jsonl", "localdev*.jsonl", "validation-*-of-*.parquet"] {
-            assert!(error.contains(name), "{name}: {error}");
-        }
-        let error = locate(Path::new("no/such/place"), Task::Cola).unwrap_err();
+    fn what_is_missing_is_listed() {
+        use Task::{BoolQ, Cola, Mrpc, Obqa, Rte, WgS};
+        let found = [
+            // A local dev set never goes with the train file that it was cut from.
+            (Rte, "RTE/train.tsv RTE/localdev_split20.tsv"),
+            (Obqa, "OpenBookQA/train.jsonl OpenBookQA/localdev_split20.jsonl"),
+            (Mrpc, "RTE/test.tsv"),
+            (WgS, "WinoGrande/x"),
+            (
+                Cola,
+                "cola/train-00000-of-00003.parquet cola/train-00002-of-00003.parquet cola/dev.tsv",
+            ),
+            (BoolQ, "boolq/train-00000-of-00002.parquet boolq/validation.parquet"),
+        ]
+        .map(|(task, files)| found(task, files))
+        .concat();
+        insta::assert_snapshot!(found);
+        let error = locate(Path::new("no/such/place"), Cola).unwrap_err();
         assert!(error.to_string().contains("does not exist or is not a directory"), "{error}");
-    }
-
-    #[test]
-    fn a_missing_shard_is_an_error() {
-        let files = [
-            "cola/train-00000-of-00003.parquet",
-            "cola/train-00002-of-00003.parquet",
-            "cola/dev.tsv",
-        ];
-        let error = found(&files, Task::Cola).unwrap_err().to_string();
-        assert!(error.contains("has 2 of the 3 shards"), "{error}");
-        let files = ["boolq/train-00000-of-00002.parquet", "boolq/validation.parquet"];
-        let error = found(&files, Task::BoolQ).unwrap_err().to_string();
-        assert!(error.contains("has 1 of the 2 shards"), "{error}");
     }
 }

@@ -4,11 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use anyhow::{anyhow, bail};
+use serde_json::Value;
 
 use super::columns::{Columns, LanguageColumns, NamedColumns, TextColumns};
 use super::content::{TextRow, content};
 use super::prompt::LETTERS;
-use super::table::{self, Cell, Place, Table};
+use super::table::{self, Place, Table, plain};
 use super::{Dataset, Example, Input, Label, Labelled, SourceFile, Split, SplitName, Validation};
 use crate::error::Result;
 use crate::task::Goal;
@@ -176,7 +177,7 @@ const PLAIN: &str = "a string, a number or a boolean";
 
 fn label(row: &table::Row, column: &str) -> Result<String> {
     let (_, cell) = row.find(&[column])?;
-    let label = cell.plain().ok_or_else(|| row.wrong_type(column, PLAIN, cell))?;
+    let label = plain(cell).ok_or_else(|| row.wrong_type(column, PLAIN, cell))?;
     match label.trim() {
         "" => Err(row.blank(column, "label")),
         label => Ok(label.to_owned()),
@@ -196,19 +197,19 @@ impl Input {
 fn choices(row: &table::Row, columns: &[String]) -> Result<Vec<String>> {
     const LIST: &str =
         "a list of choices (several columns of one choice each are named one by one)";
-    let one = |column: &str, cell: &Cell| -> Result<String> {
-        let choice = cell.plain().ok_or_else(|| row.wrong_type(column, PLAIN, cell))?;
+    let one = |column: &str, cell: &Value| -> Result<String> {
+        let choice = plain(cell).ok_or_else(|| row.wrong_type(column, PLAIN, cell))?;
         Ok(choice.trim().to_owned())
     };
     let mut found: Vec<String> = Vec::new();
     if let [column] = columns {
         let (column, cell) = row.find(&[column])?;
-        let Cell::List(list) = cell else { return Err(row.wrong_type(column, LIST, cell)) };
-        found = list.iter().map(|cell| one(column, cell)).collect::<Result<_, _>>()?;
+        let list = row.as_list(cell, column, LIST)?.iter();
+        found = list.map(|cell| one(column, cell)).collect::<Result<_, _>>()?;
     } else {
         for column in columns {
             let (column, cell) = row.find(&[column])?;
-            found.push(if *cell == Cell::Null { String::new() } else { one(column, cell)? });
+            found.push(if cell.is_null() { String::new() } else { one(column, cell)? });
         }
         let last = found.iter().rposition(|choice| !choice.is_empty());
         found.truncate(last.map_or(0, |last| last + 1));
@@ -343,73 +344,64 @@ fn labelled(goal: &Goal, columns: &TextColumns, rows: Vec<RawRow>) -> Result<Vec
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use std::fmt::Write as _;
+
     use super::*;
 
-    /// Files of the format `ending`; the error without their folder.
-    fn read_as(
-        (ending, train): (&str, &str),
-        validation: &str,
-        columns: &NamedColumns,
-        regression: bool,
-    ) -> Result<Dataset, String> {
+    fn files(train: PathBuf, validation: Validation) -> OwnFiles {
+        let (columns, labels) = (NamedColumns::default(), None);
+        OwnFiles { train, validation, columns, labels, regression: false, classifies: false }
+    }
+
+    /// What files of the format `ending` give under some names of choices.
+    fn read(ending: &str, [train, dev]: [&str; 2], choices: &[&str], regression: bool) -> String {
         let dir = tempfile::tempdir().unwrap();
-        let [train, validation] = [("train", train), ("dev", validation)].map(|(name, text)| {
+        let [train, validation] = [("train", train), ("dev", dev)].map(|(name, text)| {
             let path = dir.path().join(format!("{name}.{ending}"));
             std::fs::write(&path, text).unwrap();
             path
         });
-        let (columns, validation) = (columns.clone(), Validation::File(validation));
-        let read = source(train, validation, columns, regression).read();
-        let read = read.map_err(|e| e.to_string().replace(dir.path().to_str().unwrap(), ""))?;
-        let Data::Labelled(data) = read else { panic!("texts for a language model") };
-        Ok(data)
-    }
-
-    fn source(
-        train: PathBuf,
-        validation: Validation,
-        columns: NamedColumns,
-        regression: bool,
-    ) -> OwnFiles {
-        let (labels, classifies) = (None, false);
-        OwnFiles { train, validation, columns, labels, regression, classifies }
-    }
-
-    fn read(train: &str, validation: &str, regression: bool) -> Result<Dataset, String> {
-        read_as(("csv", train), validation, &NamedColumns::default(), regression)
-    }
-
-    #[test]
-    fn classes_are_sorted_by_value_or_by_text() {
-        let data = read("text,label\na,10\nb,9\nc,10\n", "text,label\nd,9\n", false).unwrap();
-        assert_eq!(data.kind.goal.classes, ["9", "10"]);
-        let labels: Vec<_> = data.train.examples.iter().map(|e| e.label).collect();
-        assert_eq!(labels, [Label::Class(1), Label::Class(0), Label::Class(1)]);
-        assert_eq!(data.validation.examples[0].label, Label::Class(0));
-        let data = read("text,label\na,no\nb,yes\nc,maybe\n", "text,label\nd,no\n", false).unwrap();
-        assert_eq!(data.kind.goal.classes, ["maybe", "no", "yes"]);
-        assert_eq!(data.files().len(), 2);
+        let mut files = files(train, Validation::File(validation));
+        files.columns.choices = choices.iter().map(ToString::to_string).collect();
+        match (OwnFiles { regression, ..files }).read() {
+            Ok(Data::Labelled(Dataset {
+                kind: Labelled { goal, .. }, train, validation, ..
+            })) => {
+                let mut found = format!("    {:?} {:?}\n", goal.classes, goal.standard_metrics);
+                for Example { place, input: Input { text, choices, .. }, label, .. } in
+                    train.examples.into_iter().chain(validation.examples)
+                {
+                    writeln!(found, "    {place}: {text:?} {choices:?} {label:?}").unwrap();
+                }
+                found
+            }
+            Ok(Data::Texts(_)) => panic!("texts for a language model"),
+            Err(error) => format!("    {error}\n"),
+        }
+        .replace(dir.path().to_str().unwrap(), "")
     }
 
     #[test]
-    fn labels_that_are_no_classes_of_their_own_are_rejected() {
+    fn classes_are_sorted_by_value_or_by_text_and_are_labels() {
         let good = "text,label\na,0\nb,1\n";
-        let message = |train| read(train, good, false).unwrap_err();
-        assert_eq!(
-            message("text,label\na,0\nb,NaN\n"),
-            "`/train.csv`, line 3, column `label`: `NaN` marks a missing label and is no class; leave the row out, \
-             or name the class with `--labels`"
-        );
-        assert_eq!(
-            message("text,label\na,1\nb,0\nc,1.0\n"),
-            "`/train.csv`, column `label`: labels `1` and `1.0` are one number; write it in one way"
-        );
-        assert_eq!(
-            message("text,label,text\na,0,b\n"),
-            "`/train.csv`, line 1: `text` occurs 2 times, expected one such column"
-        );
-        let unread = "text,label,note,note\na,0,x,y\nb,1,x,y\n";
-        assert_eq!(read(unread, good, false).unwrap().kind.goal.classes, ["0", "1"]);
+        let mut found = String::new();
+        for (train, dev, regression) in [
+            ("text,label\na,10\nb,9\nc,10\n", "text,label\nd,9\n", false),
+            ("text,label\na,no\nb,yes\nc,maybe\n", "text,label\nd,no\n", false),
+            // What is not read may occur twice.
+            ("text,label,note,note\na,0,x,y\nb,1,x,y\n", good, false),
+            ("text,label,text\na,0,b\n", good, false),
+            ("text,label\na,0\nb,NaN\n", good, false),
+            ("text,label\na,1\nb,0\nc,1.0\n", good, false),
+            ("text,label\na,0\n", good, false),
+            (good, "text,label\na,0\nb,2\n", false),
+            (good, "text,label\na, 0.5\n", true),
+            ("text,label\na,nan\n", good, true),
+        ] {
+            write!(found, "{train:?} {dev:?}\n{}", read("csv", [train, dev], &[], regression))
+                .unwrap();
+        }
+        insta::assert_snapshot!(found);
     }
 
     #[test]
@@ -418,13 +410,10 @@ mod tests {
         let train = dir.path().join("all.csv");
         let rows: Vec<String> = (0..40).map(|i| format!("t{i},{}\n", i % 2)).collect();
         std::fs::write(&train, format!("text,label\n{}", rows.concat())).unwrap();
-        let read = |share: f64| {
-            let (columns, validation) = (NamedColumns::default(), Validation::Share(share));
-            let Data::Labelled(data) = source(train.clone(), validation, columns, false).read()?
-            else {
-                panic!("texts for a language model")
-            };
-            Ok::<_, crate::Error>(data)
+        let read = |share: f64| match files(train.clone(), Validation::Share(share)).read() {
+            Ok(Data::Labelled(data)) => Ok(data),
+            Ok(Data::Texts(_)) => panic!("texts for a language model"),
+            Err(error) => Err(error),
         };
         let data = read(0.25).unwrap();
         assert_eq!((data.train.rows(), data.validation.rows(), data.files().len()), (30, 10, 1));
@@ -442,196 +431,41 @@ mod tests {
         }
     }
 
-    fn questions_of(choices: Vec<String>) -> NamedColumns {
-        NamedColumns { choices, ..NamedColumns::default() }
-    }
-
-    fn questions(
-        train: (&str, &str),
-        validation: &str,
-        columns: &NamedColumns,
-    ) -> Result<Dataset, String> {
-        read_as(train, validation, columns, false)
-    }
-
     #[test]
-    fn an_answer_is_a_text_a_letter_or_a_place_and_every_format_says_the_same() {
+    fn an_answer_is_a_text_a_letter_or_a_place_and_means_one_choice() {
         let jsonl = "{\"question\":\"a\",\"choices\":[\"x\",\" y\",\"z\"],\"answer\":\"y\"}\n\
                      {\"question\":\"b\",\"choices\":[\"x\",\"y\"],\"answer\":\"A\"}\n\
                      {\"question\":\"c\",\"choices\":[7,8,9],\"answer\":2}\n";
-        let dev = jsonl.lines().next().unwrap();
-        let list = questions_of(vec!["choices".to_owned()]);
-        let data = questions(("jsonl", jsonl), dev, &list).unwrap();
-        assert_eq!(data.kind.goal.classes, ["A", "B", "C"]);
-        assert_eq!(data.kind.goal.standard_metrics, []);
-        let labels: Vec<_> = data.train.examples.iter().filter_map(|e| e.label.class()).collect();
-        assert_eq!(labels, [1, 0, 2]);
-        assert_eq!(data.train.examples[0].input.choices, ["x", "y", "z"]);
-        assert_eq!(data.train.examples[1].input.choices, ["x", "y"]);
-        let each = questions_of(["p", "q", "r"].map(str::to_owned).to_vec());
-        let csv = "question,p,q,r,answer\na,x, y,z,y\nb,x,y,,A\nc,7,8,9,2\n";
-        let same = questions(("csv", csv), csv, &each).unwrap();
-        let rows = |data: &Dataset| {
-            let rows = data.train.examples.iter();
-            rows.map(|row| (row.input.clone(), row.label)).collect::<Vec<_>>()
-        };
-        assert_eq!((rows(&same), same.kind.goal), (rows(&data), data.kind.goal));
-    }
-
-    #[test]
-    fn choices_and_answers_that_mean_nothing_or_too_much_are_named() {
-        let each = questions_of(["p", "q", "r"].map(str::to_owned).to_vec());
-        let list = questions_of(vec!["choices".to_owned()]);
-        let header = "question,p,q,r,answer\n";
-        let good = format!("{header}a,x,y,z,x\n");
-        for (row, expected) in [
-            (
-                "a,x,y,z,w",
-                "line 2, column `answer`: answer `w` is none of the choices `x`, `y`, `z`",
-            ),
-            ("a,x,y,,C", "answer `C` is none of"),
-            ("a,x,y,z,3", "answer `3` is none of"),
-            ("a,x,y,z,b", "answer `b` is none of"),
-            ("a,x,y,z,+1", "answer `+1` is none of"),
-            ("a,1,2,3,2", "column `answer`: answer `2` may mean `B`, `C`"),
-            ("a,B,A,z,A", "answer `A` may mean `A`, `B`"),
-            ("a,x,x,z,x", "answer `x` may mean `A`, `B`"),
-            ("a,x,,z,x", "line 2, column `q`: empty choice"),
-            ("a,x,,,x", "column `p, q, r`: 1 choices where 2 to 3 are expected"),
-            ("a,x,y,z,", "column `answer`: empty label"),
+        let mut found = read("jsonl", [jsonl; 2], &["choices"], false);
+        let csv = |rows: &str| format!("question,p,q,r,answer\n{}\n", rows.replace(' ', "\n"));
+        let good = csv("a,x,y,z,x");
+        for rows in [
+            "a,x,y,z,y b,x,y,,A c,7,8,9,2",
+            // A letter means the same whatever the texts are.
+            "a,1,2,3,B b,x,x,y,B c,0,1,2,1",
+            // The other file has more choices.
+            "a,x,y,,x",
+            "a,x,y,z,w",
+            "a,x,y,,C b,x,y,z,z",
+            "a,x,y,z,3",
+            "a,x,y,z,b",
+            "a,x,y,z,+1",
+            "a,1,2,3,2",
+            "a,B,A,z,A",
+            "a,x,x,z,x",
+            "a,x,,z,x",
+            "a,x,,,x",
+            "a,x,y,z,",
         ] {
-            let train = format!("{good}{row}\n").replacen("a,x,y,z,x\n", "", 1);
-            // The other file says how many letters there are.
-            let error = questions(("csv", &format!("{train}b,x,y,z,z\n")), &good, &each);
-            let error = error.unwrap_err();
-            assert!(error.contains(expected), "{error}");
-        }
-        // A letter means the same whatever the texts are.
-        let clear = format!("{header}a,1,2,3,B\nb,x,x,y,B\nc,0,1,2,1\n");
-        let data = questions(("csv", &clear), &good, &each).unwrap();
-        assert!(data.train.examples.iter().all(|example| example.label == Label::Class(1)));
-        let wider = "question,p,q,r,answer\na,x,y,,x\n";
-        let error = questions(("csv", wider), &good, &each).unwrap_err();
-        assert!(
-            error.contains("`/dev.csv`, line 2, column `p, q, r`: 3 choices where 2 to 2"),
-            "{error}"
-        );
-        let one =
-            |choices: &str| format!("{{\"question\":\"a\",\"choices\":{choices},\"answer\":0}}\n");
-        for (choices, expected) in [
-            ("\"x\"", "column `choices`: a string where a list of choices"),
-            ("[\"x\",null]", "column `choices`: null where a string, a number or a boolean"),
-            ("[\"x\",\" \"]", "column `choices`: empty choice"),
-            ("[]", "0 choices where 2 to 2 are expected"),
-        ] {
-            let row = one(choices);
-            let error = questions(("jsonl", &row), &row, &list).unwrap_err();
-            assert!(error.contains(expected), "{error}");
+            let read = read("csv", [&csv(rows), &good], &["p", "q", "r"], false);
+            write!(found, "{rows}\n{read}").unwrap();
         }
         let many: Vec<String> = (0..27).map(|i| format!("\"c{i}\"")).collect();
-        let row = one(&format!("[{}]", many.join(",")));
-        let error = questions(("jsonl", &row), &row, &list).unwrap_err();
-        assert!(error.contains("27 choices where 2 to 26 are expected"), "{error}");
-    }
-
-    #[test]
-    fn labels_that_do_not_fit_are_named() {
-        let message = |train, dev, regression| read(train, dev, regression).unwrap_err();
-        let good = "text,label\na,0\nb,1\n";
-        assert_eq!(
-            message(good, "text,label\na,0\nb,2\n", false),
-            "`/dev.csv`, line 3, column `label`: unknown label `2`, expected one of `0`, `1`"
-        );
-        assert!(
-            message("text,label\na,0\n", good, false).contains("1 distinct labels, expected 2")
-        );
-        assert!(message(good, "text,label\na,nan\n", true).contains("not a finite number"));
-    }
-
-    fn pairs() -> TextColumns {
-        let (pair, label) = (Some("b".into()), Some("y".into()));
-        TextColumns { text: "a".into(), pair, label, choices: Vec::new() }
-    }
-
-    fn read_pairs(name: &str, contents: &[u8]) -> Result<Vec<RawRow>> {
-        let dir = tempfile::tempdir().unwrap();
-        let file = dir.path().join(name);
-        std::fs::write(&file, contents).unwrap();
-        read_rows(&file, &pairs())
-    }
-
-    fn read_rows(file: &Path, columns: &TextColumns) -> Result<Vec<RawRow>> {
-        Ok(raw_rows(table::read(file)?, columns)?.0)
-    }
-
-    fn plain(rows: &[RawRow]) -> Vec<(&str, &str, &str)> {
-        rows.iter()
-            .map(|r| (r.input.text.as_str(), r.input.pair.as_deref().unwrap(), r.label.as_str()))
-            .collect()
-    }
-
-    #[test]
-    fn a_lone_quote_in_a_tab_separated_file_merges_no_rows() {
-        let rows = read_pairs("d.tsv", b"a\tb\ty\n\"open\tx\t1\nnext\tx\t0\n").unwrap();
-        assert_eq!(plain(&rows), [("\"open", "x", "1"), ("next", "x", "0")]);
-    }
-
-    #[test]
-    fn parquet_files_of_another_writer_are_read() {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/data");
-        let columns = |label: &str| TextColumns {
-            text: "sentence".into(),
-            label: Some(label.into()),
-            ..TextColumns::default()
-        };
-        let file = folder.join("cola-train-00000-of-00002.parquet");
-        let rows = read_rows(&file, &columns("label")).unwrap();
-        let second = (rows[1].input.text.as_str(), rows[1].label.as_str());
-        assert_eq!((rows.len(), second), (2, ("The letters was lost.", "0")));
-        let missing = read_rows(&file, &columns("verdict")).unwrap_err().to_string();
-        assert!(missing.contains("no column `verdict`; its columns are"), "{missing}");
-        let null = read_rows(&folder.join("cola-null.parquet"), &columns("label")).unwrap_err();
-        let null = null.to_string();
-        assert!(null.contains("row 2, column `sentence`: null where a string"), "{null}");
-    }
-
-    #[test]
-    fn a_file_that_is_not_there_is_said_to_be_absent() {
-        let columns = TextColumns { text: "a".to_owned(), label: None, ..TextColumns::default() };
-        for name in ["d.csv", "d.jsonl", "d.parquet"] {
-            let error = read_rows(&Path::new("no-such-folder").join(name), &columns);
-            let error = error.unwrap_err();
-            let cause: &std::io::Error = error.downcast_ref().unwrap();
-            assert_eq!(cause.kind(), std::io::ErrorKind::NotFound, "{name}");
+        let many = format!("[{}]", many.join(","));
+        for choices in ["\"x\"", "[\"x\",null]", "[\"x\",\" \"]", "[]", many.as_str()] {
+            let row = format!("{{\"question\":\"a\",\"choices\":{choices},\"answer\":0}}");
+            write!(found, "{choices}\n{}", read("jsonl", [&row; 2], &["choices"], false)).unwrap();
         }
-    }
-
-    #[test]
-    fn bad_rows_are_named_by_line_and_column() {
-        let message = |name: &str, contents: &str| {
-            let error = read_pairs(name, contents.as_bytes()).unwrap_err().to_string();
-            error.split_once("d.").unwrap().1.to_owned()
-        };
-        assert_eq!(
-            message("d.tsv", "a\tc\ty\n1\t2\t3\n"),
-            "tsv` has no column `b`; its columns are `a`, `c`, `y`"
-        );
-        assert_eq!(
-            message("d.tsv", "a\tb\ty\n1\t2\t3\n4\t5\n"),
-            "tsv`, line 3: 2 tab-separated fields where 3 are expected (`a`, `b`, `y`)"
-        );
-        assert_eq!(message("d.csv", "a,b,y\n1, ,3\n"), "csv`, line 2, column `b`: empty text");
-        assert_eq!(message("d.csv", "a,b,y\n1,2,\n"), "csv`, line 2, column `y`: empty label");
-        assert_eq!(message("d.csv", "a,b,y\n"), "csv` holds no examples");
-        assert_eq!(
-            message("d.jsonl", "{\"a\":\"x\",\"y\":1}\n"),
-            "jsonl`, line 1: no key `b`; the keys are `a`, `y`"
-        );
-        assert_eq!(
-            message("d.jsonl", "{\"a\":\"x\",\"b\":3,\"y\":1}\n"),
-            "jsonl`, line 1, column `b`: a number where a string is expected"
-        );
-        assert_eq!(message("d.jsonl", "{\"a\":\n"), "jsonl`, line 1: not a JSON object");
-        assert!(message("d.txt", "a").contains("expected a name that ends in"));
+        insta::assert_snapshot!(found);
     }
 }

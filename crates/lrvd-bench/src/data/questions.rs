@@ -4,8 +4,7 @@ use anyhow::{anyhow, bail};
 use lrvd_models::tokenizer::TextTokenizer;
 use serde::{Deserialize, Serialize};
 
-use super::batch::{BareTokens, file, is_special, longest};
-use super::encode::Cut;
+use super::batch::{BareTokens, Cut, file, is_special, longest};
 use super::prompt::{LETTERS, Room};
 use super::{Input, Wording};
 use crate::error::Result;
@@ -124,7 +123,8 @@ impl<'a> Questions<'a> {
         let bare = BareTokens::new(tokenizer)?;
         let (answers, pad_id) = match kind {
             InputForm::Decoder => {
-                let pad_id = begin(tokenizer)?;
+                let begin = tokenizer.special_tokens().bos;
+                let pad_id = special(tokenizer, begin, "beginning-of-text")?;
                 let cue = form.prompt.cue(form.task);
                 (answer_tokens(tokenizer, labels, form.prompt, cue)?, pad_id)
             }
@@ -172,16 +172,18 @@ impl<'a> Questions<'a> {
     fn decoder_ids(&self, input: &Input, max_length: usize) -> Result<(Vec<u32>, Cut)> {
         let QuestionForm { task, prompt } = self.form;
         let mut ids = vec![self.pad_id];
-        let end = if prompt.appends_end(task) { Some(end(self.tokenizer)?) } else { None };
-        let special = ids.len() + usize::from(end.is_some());
-        if max_length <= special {
-            let expected = format!("more than {special}, the number of special tokens");
+        let end = self.tokenizer.special_tokens().eos;
+        let end = prompt.appends_end(task).then(|| special(self.tokenizer, end, "end-of-text"));
+        let end = end.transpose()?;
+        let frame = ids.len() + usize::from(end.is_some());
+        if max_length <= frame {
+            let expected = format!("more than {frame}, the number of special tokens");
             return Err(lrvd_models::Error::argument("max_length", expected, max_length).into());
         }
-        let limit = max_length - special;
+        let limit = max_length - frame;
         let encode = |room| Ok(self.bare.ids(&prompt.text_within(task, input, room))?);
         let (text, cut) = if prompt == PromptSet::Clean {
-            fitted(input, limit, special, encode)?
+            fitted(input, limit, frame, encode)?
         } else {
             let mut text = encode(Room::ALL)?;
             let cut = if text.len() > limit { Cut::Right } else { Cut::Nothing };
@@ -238,15 +240,6 @@ fn fitted(
     Err(anyhow!(
         "item `{item}`: the prompt takes {found} tokens without what may be cut, but the limit is {max_length}"
     ))
-}
-
-/// The tokenizer's beginning-of-text token.
-fn begin(tokenizer: &TextTokenizer) -> Result<u32> {
-    special(tokenizer, tokenizer.special_tokens().bos, "beginning-of-text")
-}
-
-fn end(tokenizer: &TextTokenizer) -> Result<u32> {
-    special(tokenizer, tokenizer.special_tokens().eos, "end-of-text")
 }
 
 fn special(tokenizer: &TextTokenizer, id: Option<u32>, what: &str) -> Result<u32> {

@@ -8,9 +8,10 @@
 use std::path::Path;
 
 use anyhow::{anyhow, bail};
+use serde_json::Value;
 
 use super::prompt::{DIGITS, LETTERS};
-use super::table::{Cell, Format, Layout, Row, Table};
+use super::table::{Format, Layout, Row, Table};
 use super::{Example, Input, Label, SourceFile};
 use crate::error::{Error, Result};
 use crate::task::{Shape, Target, Task};
@@ -58,62 +59,37 @@ pub fn read_examples(
 fn target(row: &Row, names: &[&str], target: Target) -> Result<Label> {
     let (column, cell) = row.find(names)?;
     let place = row.place();
-    let of_score = |score: f64, found: &str| match target {
-        Target::Score { low, high } if (low..=high).contains(&score) => Ok(Label::Score(score)),
-        _ => Err(unknown(row, column, found, target)),
+    let found = match cell {
+        Value::String(text) => text.trim().to_owned(),
+        Value::Number(number) => number.to_string(),
+        other => return Err(row.wrong_type(column, "a label", other)),
     };
-    let of_integer = |id: i128, found: &str| match target {
-        Target::Score { .. } => of_score(id as f64, found),
-        Target::Classes(_) | Target::Choice(_) if id == -1 => Err(anyhow!(
-            "{place}, column `{column}`: label -1 marks a hidden test label, expected one of {}",
-            allowed(target)
-        )),
-        _ => match usize::try_from(id) {
-            Ok(id) if id < classes(target).len() => Ok(Label::Class(id)),
-            _ => Err(unknown(row, column, found, target)),
-        },
-    };
-    match cell {
-        Cell::Text(text) => {
-            let text = text.trim();
-            if let Some(id) = classes(target).iter().position(|name| *name == text) {
-                return Ok(Label::Class(id));
-            }
-            match (target, text.parse(), text.parse()) {
-                (Target::Score { .. }, Ok(score), _) => of_score(score, text),
-                (Target::Classes(_), _, Ok(id)) => of_integer(id, &id.to_string()),
-                _ => Err(unknown(row, column, text, target)),
-            }
-        }
-        Cell::Integer(id) => of_integer(*id, &id.to_string()),
-        Cell::Float(score) => of_score(*score, &score.to_string()),
-        other => Err(row.wrong_type(column, "a label", other)),
-    }
-}
-
-fn classes(target: Target) -> &'static [&'static str] {
-    match target {
-        Target::Classes(names) => names,
-        Target::Score { .. } | Target::Choice(_) => &[],
-    }
-}
-
-fn unknown(row: &Row, column: &str, found: &str, target: Target) -> Error {
-    let place = row.place();
-    match target {
+    let classes = match target {
+        Target::Classes(classes) => classes,
+        Target::Choice(_) => &[],
         Target::Score { low, high } => {
-            anyhow!("{place}, column `{column}`: `{found}` is not a score within {low}..={high}")
+            let score = found.parse().ok().filter(|score| (low..=high).contains(score));
+            return score.map(Label::Score).ok_or_else(|| {
+                anyhow!(
+                    "{place}, column `{column}`: `{found}` is not a score within {low}..={high}"
+                )
+            });
+        }
+    };
+    let id = classes.iter().position(|name| *name == found).or_else(|| found.parse().ok());
+    if let Some(id) = id.filter(|id| *id < classes.len()) {
+        return Ok(Label::Class(id));
+    }
+    let each = classes.iter().enumerate().map(|(id, name)| format!("`{name}` ({id})"));
+    let (expected, hidden) = (each.collect::<Vec<_>>().join(", "), "marks a hidden test label");
+    Err(match found.as_str() {
+        "-1" => {
+            anyhow!("{place}, column `{column}`: label -1 {hidden}, expected one of {expected}")
         }
         _ => anyhow!(
-            "{place}, column `{column}`: unknown label `{found}`, expected one of {}",
-            allowed(target)
+            "{place}, column `{column}`: unknown label `{found}`, expected one of {expected}"
         ),
-    }
-}
-
-fn allowed(target: Target) -> String {
-    let each = classes(target).iter().enumerate().map(|(id, name)| format!("`{name}` ({id})"));
-    each.collect::<Vec<_>>().join(", ")
+    })
 }
 
 /// `sentence`, `option1`, `option2`, and `answer`, which is `1` or `2`.
@@ -137,14 +113,14 @@ fn blank(row: &Row) -> Result<(Input, Label)> {
 /// ```
 fn choices(row: &Row, fewest: usize, most: usize) -> Result<(Input, Label)> {
     let (key, value) = row.find(&["question", "question_stem"])?;
-    let (column, question, found) = if let Cell::Object(question) = value {
+    let (column, question, found) = if let Value::Object(question) = value {
         let column = "question.choices";
         let list = row.list_within(question, column)?;
         (column, row.text_within(question, "question.stem")?, objects(row, column, list)?)
     } else {
         let (column, lists) = row.find(&["choices"])?;
         let found = match lists {
-            Cell::List(list) => objects(row, column, list)?,
+            Value::Array(list) => objects(row, column, list)?,
             other => columns(row, column, other)?,
         };
         (column, row.as_text(value, key)?, found)
@@ -171,8 +147,8 @@ fn choices(row: &Row, fewest: usize, most: usize) -> Result<(Input, Label)> {
 }
 
 /// Labels and texts of `[{text, label}, …]`.
-fn objects<'a>(row: &Row, column: &str, list: &'a [Cell]) -> Result<Vec<(&'a str, &'a str)>> {
-    let read = |value: &'a Cell| {
+fn objects<'a>(row: &Row, column: &str, list: &'a [Value]) -> Result<Vec<(&'a str, &'a str)>> {
+    let read = |value: &'a Value| {
         let object = row.as_object(value, column)?;
         let label = row.text_within(object, "choices.label")?;
         Ok((label, row.text_within(object, "choices.text")?))
@@ -181,7 +157,7 @@ fn objects<'a>(row: &Row, column: &str, list: &'a [Cell]) -> Result<Vec<(&'a str
 }
 
 /// Labels and texts of `{text: […], label: […]}`.
-fn columns<'a>(row: &Row, column: &str, value: &'a Cell) -> Result<Vec<(&'a str, &'a str)>> {
+fn columns<'a>(row: &Row, column: &str, value: &'a Value) -> Result<Vec<(&'a str, &'a str)>> {
     let object = row.as_object(value, column)?;
     let texts = row.list_within(object, "choices.text")?;
     let labels = row.list_within(object, "choices.label")?;
@@ -200,10 +176,10 @@ fn columns<'a>(row: &Row, column: &str, value: &'a Cell) -> Result<Vec<(&'a str,
 fn passage(row: &Row) -> Result<(Input, Label)> {
     let (question, passage) = (row.text(&["question"])?, row.text(&["passage"])?.to_owned());
     let (column, value) = row.find(&["answer", "label"])?;
-    let answer = match value {
-        Cell::Bool(answer) => usize::from(*answer),
-        Cell::Integer(answer @ (0 | 1)) => *answer as usize,
-        Cell::Integer(other) => return Err(no_answer(row, column, &other.to_string(), &TRUTH)),
+    let answer = match (value, value.as_i64()) {
+        (Value::Bool(answer), _) => usize::from(*answer),
+        (_, Some(answer @ (0 | 1))) => answer as usize,
+        (_, Some(other)) => return Err(no_answer(row, column, &other.to_string(), &TRUTH)),
         _ => return Err(row.wrong_type(column, "true or false", value)),
     };
     Ok((Input { pair: Some(passage), ..Input::text(question) }, Label::Class(answer)))

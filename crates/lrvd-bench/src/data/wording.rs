@@ -7,8 +7,7 @@ use anyhow::{anyhow, bail};
 use lrvd_models::tokenizer::TextTokenizer;
 use serde::{Deserialize, Serialize};
 
-use super::batch::{BareTokens, file, is_special, longest};
-use super::encode::Cut;
+use super::batch::{BareTokens, Cut, file, is_special, longest};
 use crate::error::{Error, Kind, Result};
 use crate::settings::WordingSettings;
 use crate::task::{Goal, Shape, Task};
@@ -241,150 +240,84 @@ fn answers(
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use std::fmt::Write as _;
     use std::path::Path;
 
     use super::*;
 
-    fn own(classes: &[&str]) -> Goal {
-        Goal::classification("tone", classes.iter().map(ToString::to_string).collect())
-    }
-
-    fn given(template: Option<&str>, answers: &[&str]) -> WordingSettings {
-        let answers = answers.iter().map(ToString::to_string).collect::<Vec<_>>();
-        WordingSettings {
-            template: template.map(str::to_owned),
-            answers: (!answers.is_empty()).then_some(answers),
-        }
-    }
-
     #[test]
-    fn every_task_has_its_wording() {
+    fn a_wording_is_that_of_the_task_or_the_given_one_if_it_fits() {
+        let none = WordingSettings::default();
+        let mut found = String::new();
         for task in Task::glue() {
             let (goal, pairs) = (task.goal(), task.is_pair());
-            let wording = Wording::resolve(&given(None, &[]), &goal, Some(task), pairs).unwrap();
-            assert_eq!(wording.is_scored(), task == Task::Stsb, "{task}");
-            assert!(!wording.prompt("a", Some("b"), 9).contains('{'), "{task}");
+            let wording = Wording::resolve(&none, &goal, Some(task), pairs).unwrap();
+            let prompt = wording.prompt(" fine . ", Some("b"), 2);
+            writeln!(found, "{task}: {}\n    {prompt:?}", wording.describe()).unwrap();
         }
-        let sst2 = Task::Sst2.goal();
-        let wording = Wording::resolve(&given(None, &[]), &sst2, Some(Task::Sst2), false);
-        let wording = wording.unwrap();
-        assert_eq!(wording.prompt(" fine . ", None, 99), "Review: fine .\nSentiment:");
-        assert_eq!(wording.prompt("fine", None, 2), "Review: fi\nSentiment:");
-        assert_eq!(wording.answers, ["negative", "positive"]);
-        assert_eq!(
-            wording.describe(),
-            "asked as `Review: {text}\\nSentiment:`, answered by `negative`, `positive`"
-        );
-    }
-
-    #[test]
-    fn what_is_given_comes_before_the_task_and_texts_are_not_read_as_templates() {
-        let goal = own(&["no", "yes"]);
-        let set = given(Some("{pair}?\\n{text}!"), &[" bad", "good "]);
-        let wording = Wording::resolve(&set, &goal, None, true).unwrap();
-        assert_eq!(wording.answers, ["bad", "good"]);
-        assert_eq!(wording.prompt("{pair}", Some("{text}"), 99), "{text}?\n{pair}!");
-        let wording = Wording::resolve(&given(None, &[]), &goal, None, false).unwrap();
-        assert_eq!(
-            (wording.prompt("x", None, 9).as_str(), wording.answers),
-            ("Text: x\nLabel:", goal.classes)
-        );
-    }
-
-    #[test]
-    fn what_does_not_fit_is_named() {
-        let message = |template, answers: &[&str], pairs| {
-            let goal = own(&["no", "yes"]);
-            Wording::resolve(&given(template, answers), &goal, None, pairs).unwrap_err().to_string()
-        };
-        let start = "task `tone`: `wording.template` is ";
-        for (template, pairs, expected) in [
-            ("Label:", false, "`Label:`: it has `{text}` 0 times, expected 1 for single texts"),
-            ("{text}{text}:", false, "it has `{text}` 2 times"),
-            ("{text}:", true, "it has `{pair}` 0 times, expected 1 for pairs of texts"),
-            ("{text}{pair}:", false, "it has `{pair}` 1 times, expected 0"),
-            ("{text}{label}:", false, "unknown place `{label}`; there are `{text}` and `{pair}`"),
-            ("{text}:\n", false, "`{text}:\\n`: it ends in white space"),
+        let goal = Goal::classification("tone", ["no", "yes"].map(str::to_owned).to_vec());
+        for (template, answers, pairs) in [
+            ("", &[][..], false),
+            // Texts are not read as templates.
+            ("{pair}?\\n{text}!", &[" bad", "good "], true),
+            ("Label:", &[], false),
+            ("{text}{text}:", &[], false),
+            ("{text}:", &[], true),
+            ("{text}{pair}:", &[], false),
+            ("{text}{label}:", &[], false),
+            ("{text}:\n", &[], false),
+            ("", &["a"], false),
         ] {
-            let error = message(Some(template), &[], pairs);
-            assert!(error.starts_with(start) && error.contains(expected), "{error}");
+            let answers: Vec<String> = answers.iter().map(ToString::to_string).collect();
+            let given = WordingSettings {
+                template: (!template.is_empty()).then(|| template.to_owned()),
+                answers: (!answers.is_empty()).then_some(answers),
+            };
+            let read = match Wording::resolve(&given, &goal, None, pairs) {
+                Ok(wording) => {
+                    let prompt = wording.prompt("{pair}", Some("{text}"), 99);
+                    format!("{}\n    {prompt:?}\n", wording.describe())
+                }
+                Err(error) => format!("{error}\n"),
+            };
+            found += &read;
         }
-        assert_eq!(
-            message(None, &["a"], false),
-            "task `tone`: 1 words in `wording.answers`, expected 2: one each for `no`, `yes`"
-        );
+        insta::assert_snapshot!(found);
     }
 
-    /// 512 pieces with byte fallback; `<s>` before every text.
-    fn stories() -> TextTokenizer {
+    #[test]
+    fn prompts_and_answers_are_single_tokens_and_texts_are_cut_the_longer_one_first() {
+        // 512 pieces with byte fallback; `<s>` before every text.
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("assets/stories260K");
-        TextTokenizer::from_dir(&folder).unwrap()
-    }
-
-    fn wording(template: &str, answers: &[&str]) -> Wording {
-        let answers = answers.iter().map(ToString::to_string).collect();
-        Wording { template: template.to_owned(), answers }
-    }
-
-    #[test]
-    fn prompts_and_answers_have_the_ids_of_the_tokenizers_library() {
-        let tokenizer = stories();
-        let wording = wording("Text: {text}\nLabel:", &["happy", "big", "it"]);
-        let texts = WordedTexts::new(&wording, "tone", &tokenizer, 32).unwrap();
-        // By tokenizers 0.23.3.
-        assert_eq!(texts.answers, [393, 370, 312]);
-        let (ids, cut) = texts.encode(" the cat\n", None).unwrap();
-        let expected =
-            [1, 274, 411, 444, 413, 467, 265, 280, 294, 13, 438, 412, 430, 411, 421, 467];
-        assert_eq!((ids.as_slice(), cut), (&expected[..], Cut::Nothing));
-        // Filled up by a token that the mask hides; this vocabulary has no padding token.
-        assert_eq!(texts.pad_id, 1);
-    }
-
-    #[test]
-    fn only_texts_are_cut_and_the_longer_one_first() {
-        let tokenizer = stories();
-        let wording = wording("One: {text}\nTwo: {pair}\nSame:", &["it", "big"]);
+        let tokenizer = TextTokenizer::from_dir(&folder).unwrap();
         let long = "she saw a big red ball and ".repeat(9);
-        let bare = |text: &str| tokenizer.encode(text, None, None).unwrap().ids;
-        let frame = bare("One: \nTwo: \nSame:").len();
-        let texts = WordedTexts::new(&wording, "tone", &tokenizer, frame + 12).unwrap();
-        let (ids, cut) = texts.encode(&long, Some("it was")).unwrap();
-        assert!(cut == Cut::Text && (frame + 8..=frame + 12).contains(&ids.len()), "{}", ids.len());
-        let text = tokenizer.decode(&ids, true).unwrap();
-        assert!(text.starts_with("One: she saw"), "{text}");
-        assert!(text.ends_with("\nTwo: it was\nSame:"), "{text}");
-        let (ids, cut) = texts.encode("it", Some("it was")).unwrap();
-        assert_eq!((ids, cut), (bare("One: it\nTwo: it was\nSame:"), Cut::Nothing));
-        let short = WordedTexts::new(&wording, "tone", &tokenizer, frame - 1).unwrap_err();
-        let expected = format!(
-            "task `tone`: the prompt takes {frame} tokens without its texts, but `max_length` is {}",
-            frame - 1
-        );
-        assert_eq!(short.to_string(), expected);
-    }
-
-    #[test]
-    fn words_that_are_no_single_tokens_of_their_own_are_named() {
-        let tokenizer = stories();
-        let message = |answers: &[&str]| {
-            let wording = wording("{text}\nLabel:", answers);
-            WordedTexts::new(&wording, "tone", &tokenizer, 32).unwrap_err().to_string()
-        };
-        let split = message(&["big", "negative"]);
-        let expected = "task `tone`: the answer `negative` is 5 tokens after the prompt (`▁ne`, `g`, `at`, `i`, `ve`) in \
-                      tokenizer `";
-        assert!(split.starts_with(expected), "{split}");
-        assert!(
-            split.ends_with("expected one; choose other words with `wording.answers`"),
-            "{split}"
-        );
-        let twice = message(&["big", "it", "big"]);
-        assert!(
-            twice.contains("the answers `big` and `big` are both the token `▁big` (id 370)"),
-            "{twice}"
-        );
-        assert!(message(&["big", "</s>"]).contains("`</s>`"));
-        assert!(message(&["big", ""]).contains("the answer `` is 0 tokens"));
+        let pairs = "One: {text}\nTwo: {pair}\nSame:";
+        let mut found = String::new();
+        for (template, answers, max_length, text, pair) in [
+            ("Text: {text}\nLabel:", &["happy", "big", "it"][..], 32, " the cat\n", None),
+            (pairs, &["it", "big"], 36, &long, Some("it was")),
+            (pairs, &["it", "big"], 36, "it", Some("it was")),
+            (pairs, &["it", "big"], 20, "it", Some("it was")),
+            ("{text}\nLabel:", &["big", "negative"], 32, "", None),
+            ("{text}\nLabel:", &["big", "it", "big"], 32, "", None),
+            ("{text}\nLabel:", &["big", "</s>"], 32, "", None),
+            ("{text}\nLabel:", &["big", ""], 32, "", None),
+        ] {
+            let answers = answers.iter().map(ToString::to_string).collect();
+            let wording = Wording { template: template.to_owned(), answers };
+            let read = match WordedTexts::new(&wording, "tone", &tokenizer, max_length) {
+                Ok(texts) => {
+                    let (ids, cut) = texts.encode(text, pair).unwrap();
+                    let read = tokenizer.decode(&ids, false).unwrap();
+                    let WordedTexts { answers, pad_id, .. } = texts;
+                    format!(
+                        "answers {answers:?}, padded by {pad_id}, {cut:?} cut\n    {read:?}\n    {ids:?}\n"
+                    )
+                }
+                Err(error) => format!("{error}\n"),
+            };
+            found += &read;
+        }
+        insta::assert_snapshot!(found.replace(env!("CARGO_MANIFEST_DIR"), ""));
     }
 }

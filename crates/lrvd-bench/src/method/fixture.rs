@@ -1,4 +1,4 @@
-//! Tiny random models with LoRA on them, for tests of what is fitted to a trained one.
+//! Tiny random models with LoRA on them, in double precision, for tests of what is fitted to a trained one.
 #![allow(clippy::unwrap_used)]
 
 use burn::tensor::{DType, Device};
@@ -23,7 +23,7 @@ pub(crate) const NO_POSITIONS: &str =
     r#""relative_attention": false, "position_biased_input": true"#;
 
 /// Two layers of width 24 with LoRA of rank 4 on all six projections, B away from 0.
-pub(crate) fn deberta(positions: &str, dtype: DType) -> AutoClassifier {
+pub(crate) fn deberta(positions: &str) -> AutoClassifier {
     let config = format!(
         r#"{{"model_type": "deberta-v2", "hidden_size": 24, "num_attention_heads": 3,
             "num_hidden_layers": 2, "intermediate_size": 40, "vocab_size": {VOCABULARY},
@@ -32,14 +32,14 @@ pub(crate) fn deberta(positions: &str, dtype: DType) -> AutoClassifier {
     );
     let config = DebertaConfig::parse(config.as_bytes(), "config.json".as_ref()).unwrap();
     let device = Device::flex();
-    let mut source = WeightSource::random(NoiseKey::new(5), &device, dtype);
+    let mut source = WeightSource::random(NoiseKey::new(5), &device, DType::F64);
     let mut model = AutoClassifier::Deberta(DebertaClassifier::load(&mut source, &config));
     adapt(&mut model, &ADAPTER_TARGETS);
     model
 }
 
 /// Two layers of width 20 with LoRA of rank 4 on queries, values and the head.
-pub(crate) fn llama(dtype: DType) -> AutoClassifier {
+pub(crate) fn llama() -> AutoClassifier {
     let config = format!(
         r#"{{"model_type": "llama", "hidden_size": 20, "num_attention_heads": 6,
             "num_key_value_heads": 2, "head_dim": 4, "num_hidden_layers": 2,
@@ -48,7 +48,7 @@ pub(crate) fn llama(dtype: DType) -> AutoClassifier {
     );
     let config = LlamaConfig::parse(config.as_bytes(), "config.json".as_ref()).unwrap();
     let device = Device::flex();
-    let mut source = WeightSource::random(NoiseKey::new(5), &device, dtype);
+    let mut source = WeightSource::random(NoiseKey::new(5), &device, DType::F64);
     let model = LlamaForCausalLm::load(&mut source, &config);
     let mut model = AutoClassifier::Llama(LlamaChoice::new(model, vec![7, 3, 40]).unwrap());
     adapt(&mut model, &["q_proj", "v_proj", "lm_head"]);
@@ -88,13 +88,15 @@ impl Asked<'_> {
     }
 }
 
-pub(crate) fn inputs<'a>(
-    examples: &'a [TokenisedExample],
-    batch_size: usize,
-    device: &'a Device,
-    dtype: DType,
-) -> Asked<'a> {
-    let examples = TokenExamples { examples, pad_id: 0, labels: LABELS, device, dtype };
+/// Examples of the given `lengths` in passes of `batch_size` rows.
+pub(crate) fn inputs(lengths: &[usize], batch_size: usize) -> Asked<'static> {
+    inputs_of(examples(lengths), batch_size)
+}
+
+/// The examples stay for the rest of the program.
+pub(crate) fn inputs_of(examples: Vec<TokenisedExample>, batch_size: usize) -> Asked<'static> {
+    let (examples, device) = (examples.leak(), Box::leak(Box::new(Device::flex())));
+    let examples = TokenExamples { examples, pad_id: 0, labels: LABELS, device, dtype: DType::F64 };
     Asked { examples, batch_size }
 }
 

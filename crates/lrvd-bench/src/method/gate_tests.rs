@@ -1,7 +1,7 @@
 //! Gate gradients against difference quotients on tiny random models.
 #![allow(clippy::unwrap_used)]
 
-use burn::tensor::{DType, Device, Tensor, TensorData};
+use burn::tensor::{Tensor, TensorData};
 use lrvd_burn::adapter::{Extension, Posterior, RankParameters};
 use lrvd_burn::host::values;
 use lrvd_burn::model::AdaptedModel as _;
@@ -11,7 +11,7 @@ use lrvd_burn::train::GateGradients;
 use lrvd_core::noise::{NoiseKey, fill_normal_f64};
 use lrvd_models::AutoClassifier;
 
-use super::fixture::{LABELS, NO_POSITIONS, SHARED_KEYS, close, deberta, examples, inputs, llama};
+use super::fixture::{LABELS, NO_POSITIONS, SHARED_KEYS, close, deberta, inputs, llama};
 
 /// `model` with a posterior of standard deviation `exp(log/2)` for every rank.
 fn noisy(mut model: AutoClassifier, log: f64) -> AutoClassifier {
@@ -41,13 +41,9 @@ fn gated(model: &AutoClassifier, path: &str, rank: usize, gate: f64) -> AutoClas
 
 #[test]
 fn gate_gradients_are_difference_quotients_with_and_without_a_posterior() {
-    let device = Device::flex();
-    let examples = examples(&[5, 9, 2]);
-    let inputs = inputs(&examples, 8, &device, DType::F64);
-    let apart = super::fixture::inputs(&examples, 1, &device, DType::F64);
-    for model in
-        [deberta(SHARED_KEYS, DType::F64), deberta(NO_POSITIONS, DType::F64), llama(DType::F64)]
-    {
+    let inputs = inputs(&[5, 9, 2], 8);
+    let apart = super::fixture::inputs(&[5, 9, 2], 1);
+    for model in [deberta(SHARED_KEYS), deberta(NO_POSITIONS), llama()] {
         let found = GateGradients::new(&model, &inputs.all()).unwrap();
         let logits =
             |model: &AutoClassifier| inputs.all().logits(model, &Pass::mean()).unwrap().values;
@@ -83,10 +79,8 @@ fn gate_gradients_are_difference_quotients_with_and_without_a_posterior() {
 
 #[test]
 fn drawn_gates_agree_with_the_probit_of_a_models_own_gradients() {
-    let device = Device::flex();
-    let examples = examples(&[5, 9, 2, 6]);
-    let inputs = inputs(&examples, 8, &device, DType::F64);
-    let model = llama(DType::F64);
+    let inputs = inputs(&[5, 9, 2, 6], 8);
+    let model = llama();
     let found = GateGradients::new(&model, &inputs.all()).unwrap();
     let energy: f64 = found.jacobians.iter().map(|j| j * j).sum::<f64>() / 4.0;
     let variances = vec![1.0 / energy; found.gates];

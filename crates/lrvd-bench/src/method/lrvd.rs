@@ -194,6 +194,8 @@ mod tests {
         assert!((found / expected - 1.0).abs() < 1e-6, "{found} {expected}");
         let fixed = fixed(&config, RankRequest::Initial).unwrap();
         assert!(fixed.search.is_none() && fixed.kl.weight(39) == 0.01);
+        let ard = ard(&config, RankRequest::Initial).unwrap();
+        assert!(matches!(ard.prior, Prior::Ard { .. }), "{:?}", ard.prior);
         let short = Config { steps: 2, ..config };
         assert_eq!(
             bayes_lora(&short, RankRequest::Initial).unwrap().search.unwrap().refine_steps,

@@ -20,9 +20,10 @@ mod tfb;
 
 use lrvd_burn::train;
 
-pub use name::{Can, MethodName, RankRequest};
+pub use name::MethodName;
+pub use setup::RankRequest;
 pub(crate) use table::Family;
-pub use table::{ClassifierMethod, MethodEntry, MethodForm};
+pub use table::{Can, ClassifierMethod, MethodEntry, MethodForm};
 pub use temperature::Temperatures;
 pub(crate) use temperature::softened;
 

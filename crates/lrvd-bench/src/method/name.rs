@@ -1,4 +1,4 @@
-//! Methods by name, ranks that are asked for, abilities.
+//! Methods by name.
 
 use std::fmt;
 
@@ -6,7 +6,8 @@ use anyhow::bail;
 use lrvd_core::adalora::matched_target_rank;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::table::{ClassifierMethod, METHODS, MethodEntry, MethodForm};
+use super::setup::RankRequest;
+use super::table::{Can, ClassifierMethod, METHODS, MethodEntry, MethodForm};
 use super::temperature::HOLDOUT as TEMPERATURE_HOLDOUT;
 use crate::error::Result;
 use crate::settings::{Config, KlWeight};
@@ -20,43 +21,6 @@ const TEMPERED: &str = "+TS";
 pub struct MethodName {
     row: usize,
     tempered: bool,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum RankRequest {
-    Initial,
-    /// A uniform rank (LoRA) or an average target rank (AdaLoRA).
-    Average(usize),
-}
-
-impl RankRequest {
-    /// What `method` is asked for on a user's own data: half the initial rank on average where it keeps to a budget and
-    /// none is given.
-    pub(crate) fn own(method: MethodName, initial_rank: usize, target: Option<usize>) -> Self {
-        if method.can().budget {
-            Self::Average(target.unwrap_or((initial_rank / 2).max(1)))
-        } else {
-            Self::Initial
-        }
-    }
-
-    pub fn rank(self, config: &Config) -> usize {
-        match self {
-            Self::Initial => config.initial_rank,
-            Self::Average(rank) => rank,
-        }
-    }
-
-    /// The numerator of the scaling at that rank: `c = lora_alpha / rank` stays that of the settings' rank.
-    ///
-    /// A row at another rank then differs in rank alone; with the settings' numerator it would also learn
-    /// `initial_rank / rank` times as fast.
-    pub fn lora_alpha(self, config: &Config) -> f64 {
-        match self {
-            Self::Initial => config.lora_alpha,
-            Self::Average(rank) => config.lora_alpha * rank as f64 / config.initial_rank as f64,
-        }
-    }
 }
 
 impl MethodName {
@@ -90,6 +54,16 @@ impl MethodName {
     pub fn can(self) -> Can {
         let can = self.entry().can;
         Can { post_hoc: can.post_hoc || self.tempered, ..can }
+    }
+
+    /// What it is asked for on a user's own data: half the initial rank on average where it keeps to a budget and no `target`
+    /// is given.
+    pub(crate) fn request(self, initial_rank: usize, target: Option<usize>) -> RankRequest {
+        if self.can().budget {
+            RankRequest::Average(target.unwrap_or((initial_rank / 2).max(1)))
+        } else {
+            RankRequest::Initial
+        }
     }
 
     /// Returns an error for a target rank of a method that has none.
@@ -191,43 +165,6 @@ impl<'de> Deserialize<'de> for MethodName {
         Self::from_name(&name)
             .ok_or_else(|| serde::de::Error::custom(format!("`{name}` is not a method")))
     }
-}
-
-/// What a method can do.
-#[derive(Clone, Copy, Debug)]
-#[expect(clippy::struct_excessive_bools, reason = "each is one independent fact")]
-pub struct Can {
-    /// Its outcome is an adapter that can be saved, with nothing fitted or kept beside it but a temperature.
-    pub saved: bool,
-    pub posterior: bool,
-    pub draws: bool,
-    pub prunes: bool,
-    pub budget: bool,
-    /// Something is fitted once training is over.
-    pub post_hoc: bool,
-    /// Share of the training examples that is kept out of training for it.
-    pub holdout: fn(&Config) -> f64,
-}
-
-impl Can {
-    /// Trained in one run, answers with one set of weights, and cannot be saved as an adapter.
-    pub(super) const NONE: Self = Self {
-        saved: false,
-        posterior: false,
-        draws: false,
-        prunes: false,
-        budget: false,
-        post_hoc: false,
-        holdout: |_| 0.0,
-    };
-    pub(super) const PLAIN: Self = Self { saved: true, ..Self::NONE };
-    /// Answers with draws of a noise that adapter files do not hold.
-    pub(super) const DRAWS: Self = Self { draws: true, ..Self::NONE };
-    /// An adapter with a posterior over its ranks.
-    pub(super) const LRVD: Self =
-        Self { posterior: true, draws: true, prunes: true, ..Self::PLAIN };
-    /// Fitted around a trained adapter, answers with draws.
-    pub(super) const POST_HOC: Self = Self { draws: true, post_hoc: true, ..Self::NONE };
 }
 
 #[cfg(test)]

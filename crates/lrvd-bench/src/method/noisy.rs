@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use burn::tensor::Tensor;
 use lrvd_burn::adapter::{AdaptedLinear, AdapterConfig, AdapterKind, ContextDivergence, Observer};
 use lrvd_burn::model::{AdapterTargets, attach_adapters, observe, total_over_adapters};
 use lrvd_burn::optimizer::{NamedGradients, ParameterGroups};
@@ -17,8 +18,7 @@ use super::setup::{
 use super::{Inputs, RankRequest};
 use crate::error::{Burn, Result};
 use crate::settings::{
-    BbbPrior, BbbSettings, BbbWeight, BlobSettings, CLoraSettings, Config, KlDirectionSetting,
-    MixtureSettings,
+    BbbPrior, BbbSettings, BbbWeight, CLoraSettings, Config, KlDirectionSetting, MixtureSettings,
 };
 
 /// Bayes by backprop: a Gaussian for every entry of the factors.
@@ -76,7 +76,7 @@ impl Bbb {
         })
     }
 
-    fn kl(&self, layer: &AdaptedLinear, pass: &Pass) -> Option<burn::tensor::Tensor<1>> {
+    fn kl(&self, layer: &AdaptedLinear, pass: &Pass) -> Option<Tensor<1>> {
         let BbbSettings { prior, prior_std, reduction, .. } = self.settings;
         match prior {
             BbbPrior::Gaussian => layer.kl_elements(prior_std, reduction),
@@ -118,9 +118,10 @@ impl Method<AutoClassifier> for Bbb {
     }
 }
 
-/// BLoB: noise on the entries of A, two optimisers.
+/// BLoB and `ScalaBL`: noise on the entries of A, or on one scale per rank direction, and two optimisers that alternate on
+/// every batch (see [`SecondOptimizer`]).
 ///
-/// Objective, by alternating updates on every batch (see [`SecondOptimizer`]):
+/// BLoB:
 ///
 /// ```text
 /// q(A) = Π N(μ, Ω²),   Ω = G²,   B deterministic and 0 at the start
@@ -132,72 +133,8 @@ impl Method<AutoClassifier> for Bbb {
 /// use flipout as training does; `k = 0` is the mean. Parameters: `rank·(2·d_input + d_output)` per
 /// layer. Source: Wang et al. 2024, arXiv:2406.11675; `optimizers: bayesadapt` as the `BayesAdapt` suite
 /// trains it.
-#[derive(Clone, Debug)]
-pub(super) struct Blob {
-    adapter: AdapterConfig,
-    prior_std: f64,
-    cycle: KlCycle,
-    second: SecondOptimizer,
-    rates: NoisyRates,
-}
-
-impl Blob {
-    pub(super) fn new(config: &Config, request: RankRequest) -> Result<Self> {
-        let BlobSettings {
-            epsilon,
-            prior_std,
-            kl_learning_rate,
-            gamma,
-            optimizers,
-            noise_rate_factor,
-        } = config.methods.blob;
-        let adapter = adapter(config, AdapterKind::Blob { epsilon }, request);
-        let cycle = KlCycle::new(config, gamma, PUBLISHED_STEPS);
-        let second = SecondOptimizer::new(kl_learning_rate, optimizers);
-        let rates = NoisyRates::new(config, config.learning_rate * noise_rate_factor);
-        Ok(Self { adapter, prior_std, cycle, second, rates })
-    }
-}
-
-impl Method<AutoClassifier> for Blob {
-    fn adapter(&self) -> AdapterConfig {
-        self.adapter
-    }
-
-    fn groups(&self, settings: &ParameterGroups) -> ParameterGroups {
-        self.rates.groups(settings)
-    }
-
-    fn scheme(&self) -> Scheme {
-        Scheme::FLIPOUT
-    }
-
-    fn before_update(&mut self, state: StepState<'_, AutoClassifier>) -> Burn<Option<RankChange>> {
-        self.second.before_update(state);
-        Ok(None)
-    }
-
-    fn after_update(&mut self, state: StepState<'_, AutoClassifier>) -> Burn<Option<RankChange>> {
-        let prior_std = self.prior_std;
-        self.second.after_update(state, self.cycle, |model| {
-            total_over_adapters(model, |layer| layer.kl_elements(prior_std, ElementReduction::Sum))
-        })?;
-        Ok(None)
-    }
-
-    fn predict(&self, model: &AutoClassifier, inputs: &Inputs<'_>, draws: usize) -> Burn<Logits> {
-        inputs.predict_by(Scheme::FLIPOUT, model, draws)
-    }
-}
-
-/// Published rate of the second optimiser for Llama-2, in the coded direction.
-const PUBLISHED_RATE: f64 = 0.1;
-/// That of the standard direction: it carries `ln σ` to the prior's within the cycles of a published run.
-const STANDARD_RATE: f64 = 1.0;
-
-/// `ScalaBL`: noise on one scale per rank direction.
 ///
-/// Objective, by alternating updates on every batch (see [`SecondOptimizer`]):
+/// `ScalaBL`:
 ///
 /// ```text
 /// ΔW = c·B·diag(s)·V,   s ~ N(exp(log_mean), exp(log_std)²)      one draw per module and forward
@@ -211,32 +148,68 @@ const STANDARD_RATE: f64 = 1.0;
 /// pulls `ln σ` up by `(1 + m²)/σ² − 1`, 600 at the start; the standard one (`kl_direction: standard`) by `1 − σ²`, at
 /// most 1: a tenth of a nat in a cycle at the published rate, of the 3.2 nats to the prior. It has a rate of 1.
 #[derive(Clone, Debug)]
-pub(super) struct ScalaBl {
+pub(super) struct Alternating {
     adapter: AdapterConfig,
-    direction: KlDirection,
+    divergence: Divergence,
     cycle: KlCycle,
     second: SecondOptimizer,
     rates: NoisyRates,
 }
 
-impl ScalaBl {
-    pub(super) fn new(config: &Config, request: RankRequest) -> Result<Self> {
+#[derive(Clone, Copy, Debug)]
+enum Divergence {
+    /// Of the entries of A from a normal law of this width.
+    Entries { prior_std: f64 },
+    /// Of the scales.
+    Scales(KlDirection),
+}
+
+impl Divergence {
+    fn of(self, model: &AutoClassifier) -> Option<Tensor<1>> {
+        total_over_adapters(model, |layer| match self {
+            Self::Entries { prior_std } => layer.kl_elements(prior_std, ElementReduction::Sum),
+            Self::Scales(direction) => layer.kl_scale(direction),
+        })
+    }
+}
+
+/// Published rate of `ScalaBL`'s second optimiser for Llama-2, in the coded direction.
+const PUBLISHED_RATE: f64 = 0.1;
+/// That of the standard direction: it carries `ln σ` to the prior's within the cycles of a published run.
+const STANDARD_RATE: f64 = 1.0;
+
+impl Alternating {
+    pub(super) fn blob(config: &Config, request: RankRequest) -> Result<Self> {
+        let settings = config.methods.blob;
+        let noise_rate = config.learning_rate * settings.noise_rate_factor;
+        Ok(Self {
+            adapter: adapter(config, AdapterKind::Blob { epsilon: settings.epsilon }, request),
+            divergence: Divergence::Entries { prior_std: settings.prior_std },
+            cycle: KlCycle::new(config, settings.gamma, PUBLISHED_STEPS),
+            second: SecondOptimizer::new(settings.kl_learning_rate, settings.optimizers),
+            rates: NoisyRates::new(config, noise_rate),
+        })
+    }
+
+    pub(super) fn scala_bl(config: &Config, request: RankRequest) -> Result<Self> {
         let settings = config.methods.scalabl;
-        let kind = AdapterKind::ScalaBl { epsilon: settings.epsilon };
-        let adapter = adapter(config, kind, request);
-        let cycle = KlCycle::new(config, settings.gamma, PUBLISHED_STEPS);
         let (direction, rate) = match settings.kl_direction {
             KlDirectionSetting::Standard => (KlDirection::PosteriorFromPrior, STANDARD_RATE),
             KlDirectionSetting::Coded => (KlDirection::PriorFromPosterior, PUBLISHED_RATE),
         };
         let rate = settings.kl_learning_rate.unwrap_or(rate);
-        let second = SecondOptimizer::new(rate, settings.optimizers);
-        let rates = NoisyRates::new(config, config.learning_rate * settings.noise_rate_factor);
-        Ok(Self { adapter, direction, cycle, second, rates })
+        let noise_rate = config.learning_rate * settings.noise_rate_factor;
+        Ok(Self {
+            adapter: adapter(config, AdapterKind::ScalaBl { epsilon: settings.epsilon }, request),
+            divergence: Divergence::Scales(direction),
+            cycle: KlCycle::new(config, settings.gamma, PUBLISHED_STEPS),
+            second: SecondOptimizer::new(rate, settings.optimizers),
+            rates: NoisyRates::new(config, noise_rate),
+        })
     }
 }
 
-impl Method<AutoClassifier> for ScalaBl {
+impl Method<AutoClassifier> for Alternating {
     fn adapter(&self) -> AdapterConfig {
         self.adapter
     }
@@ -246,7 +219,10 @@ impl Method<AutoClassifier> for ScalaBl {
     }
 
     fn scheme(&self) -> Scheme {
-        Scheme::Weights(DrawPer::Batch)
+        match self.divergence {
+            Divergence::Entries { .. } => Scheme::FLIPOUT,
+            Divergence::Scales(_) => Scheme::Weights(DrawPer::Batch),
+        }
     }
 
     fn before_update(&mut self, state: StepState<'_, AutoClassifier>) -> Burn<Option<RankChange>> {
@@ -255,11 +231,16 @@ impl Method<AutoClassifier> for ScalaBl {
     }
 
     fn after_update(&mut self, state: StepState<'_, AutoClassifier>) -> Burn<Option<RankChange>> {
-        let direction = self.direction;
-        self.second.after_update(state, self.cycle, |model| {
-            total_over_adapters(model, |layer| layer.kl_scale(direction))
-        })?;
+        let divergence = self.divergence;
+        self.second.after_update(state, self.cycle, |model| divergence.of(model))?;
         Ok(None)
+    }
+
+    fn predict(&self, model: &AutoClassifier, inputs: &Inputs<'_>, draws: usize) -> Burn<Logits> {
+        match self.divergence {
+            Divergence::Entries { .. } => inputs.predict_by(Scheme::FLIPOUT, model, draws),
+            Divergence::Scales(_) => inputs.predict(model, draws),
+        }
     }
 }
 

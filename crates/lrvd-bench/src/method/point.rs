@@ -7,7 +7,7 @@ use lrvd_burn::sampling::Pass;
 use lrvd_burn::train::{Logits, Method, StepSizes, Terms};
 use lrvd_models::AutoClassifier;
 
-use super::setup::{adapter, rate_to_reach};
+use super::setup::{adapter, lora, rate_to_reach};
 use super::{Inputs, RankRequest};
 use crate::error::{Burn, Result};
 use crate::settings::{Config, LoraEnsembleSettings, MapSettings};
@@ -36,7 +36,6 @@ pub(super) struct Map {
 
 impl Map {
     pub(super) fn new(config: &Config, request: RankRequest) -> Result<Self> {
-        let kind = AdapterKind::Lora { b_bound: config.lora_b_bound };
         let settings = config.methods.map;
         let weight_decay = match settings.weight_decay {
             _ if settings.l2_in_loss => 0.0,
@@ -46,7 +45,7 @@ impl Map {
             }
             None => 0.0,
         };
-        Ok(Self { adapter: adapter(config, kind, request), settings, weight_decay })
+        Ok(Self { adapter: lora(config, request), settings, weight_decay })
     }
 }
 
@@ -89,8 +88,7 @@ pub(super) struct McDropout {
 impl McDropout {
     pub(super) fn new(config: &Config, request: RankRequest) -> Result<Self> {
         let dropout = config.methods.mcd.dropout;
-        let kind = AdapterKind::Lora { b_bound: config.lora_b_bound };
-        Ok(Self { adapter: AdapterConfig { dropout, ..adapter(config, kind, request) } })
+        Ok(Self { adapter: AdapterConfig { dropout, ..lora(config, request) } })
     }
 }
 

@@ -23,7 +23,7 @@ use std::collections::BTreeMap;
 
 use anyhow::bail;
 use burn::tensor::TensorData;
-use lrvd_burn::adapter::{AdapterConfig, AdapterKind};
+use lrvd_burn::adapter::AdapterConfig;
 use lrvd_burn::files::HostTensor;
 use lrvd_burn::host::values;
 use lrvd_burn::model::AdaptedModel;
@@ -35,7 +35,7 @@ use lrvd_core::noise::{NoiseKey, Stream, fill_normal_f64, module_id};
 use lrvd_models::AutoClassifier;
 use serde_json::{Value, json};
 
-use super::setup::adapter;
+use super::setup::lora;
 use super::{Fitting, Inputs, RankRequest};
 use crate::error::{Burn, Result};
 use crate::settings::{Config, SwagSettings};
@@ -66,8 +66,7 @@ impl Swag {
                 config.steps
             );
         }
-        let kind = AdapterKind::Lora { b_bound: config.lora_b_bound };
-        let adapter = adapter(config, kind, request);
+        let adapter = lora(config, request);
         let from = config.training(0).check()?.schedule().factor(tail.0 as u32);
         let anneal = (from, config.share(settings.anneal));
         Ok(Self { adapter, settings, tail, anneal, moments: BTreeMap::new() })
@@ -221,11 +220,8 @@ impl Method<AutoClassifier> for Swag {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-
-    use burn::tensor::{DType, Device};
-
     use super::*;
-    use crate::method::fixture::{NO_POSITIONS, close, deberta, examples, inputs};
+    use crate::method::fixture::{NO_POSITIONS, close, deberta, inputs};
     use crate::settings::Preset;
 
     fn swag(settings: SwagSettings) -> Swag {
@@ -248,11 +244,9 @@ mod tests {
 
     #[test]
     fn posthoc_swag_goes_on_from_its_state_bit_for_bit() {
-        let device = Device::flex();
-        let examples = examples(&[5, 3]);
-        let asked = inputs(&examples, 4, &device, DType::F64);
+        let asked = inputs(&[5, 3], 4);
         let inputs = asked.all();
-        let mut model = deberta(NO_POSITIONS, DType::F64);
+        let mut model = deberta(NO_POSITIONS);
         let mut first = swag(SwagSettings { deviations: 3, ..SwagSettings::default() });
         for by in [0.01, -0.03, 0.05, 0.02] {
             moved(&mut model, by);
@@ -283,11 +277,9 @@ mod tests {
 
     #[test]
     fn posthoc_swag_without_scale_answers_with_the_mean() {
-        let device = Device::flex();
-        let examples = examples(&[5, 3]);
-        let asked = inputs(&examples, 4, &device, DType::F64);
+        let asked = inputs(&[5, 3], 4);
         let inputs = asked.all();
-        let mut model = deberta(NO_POSITIONS, DType::F64);
+        let mut model = deberta(NO_POSITIONS);
         let mut swag = swag(SwagSettings { scale: 0.0, ..SwagSettings::default() });
         for by in [0.2, -0.1, 0.3] {
             moved(&mut model, by);

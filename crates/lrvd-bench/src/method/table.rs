@@ -4,11 +4,12 @@ use lrvd_burn::train::Method;
 use lrvd_models::AutoClassifier;
 
 use super::laplace::Laplace;
-use super::noisy::{Bbb, Blob, CLora, ScalaBl};
+use super::lrvd;
+use super::noisy::{Alternating, Bbb, CLora};
 use super::point::{LoraEnsemble, Map, McDropout};
+use super::setup::RankRequest;
 use super::swag::Swag;
 use super::tfb::Tfb;
-use super::{Can, RankRequest, lrvd};
 use crate::error::Result;
 use crate::settings::Config;
 
@@ -26,6 +27,42 @@ pub struct MethodEntry {
     pub form: MethodForm,
     /// What it can do.
     pub can: Can,
+}
+
+/// What a method can do.
+#[derive(Clone, Copy, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is one independent fact")]
+pub struct Can {
+    /// Its outcome is an adapter that can be saved, with nothing fitted or kept beside it but a temperature.
+    pub saved: bool,
+    pub posterior: bool,
+    pub draws: bool,
+    pub prunes: bool,
+    pub budget: bool,
+    /// Something is fitted once training is over.
+    pub post_hoc: bool,
+    /// Share of the training examples that is kept out of training for it.
+    pub holdout: fn(&Config) -> f64,
+}
+
+impl Can {
+    /// Trained in one run, answers with one set of weights, and cannot be saved as an adapter.
+    const NONE: Self = Self {
+        saved: false,
+        posterior: false,
+        draws: false,
+        prunes: false,
+        budget: false,
+        post_hoc: false,
+        holdout: |_| 0.0,
+    };
+    const PLAIN: Self = Self { saved: true, ..Self::NONE };
+    /// Answers with draws of a noise that adapter files do not hold.
+    const DRAWS: Self = Self { draws: true, ..Self::NONE };
+    /// An adapter with a posterior over its ranks.
+    const LRVD: Self = Self { posterior: true, draws: true, prunes: true, ..Self::PLAIN };
+    /// Fitted around a trained adapter, answers with draws.
+    const POST_HOC: Self = Self { draws: true, post_hoc: true, ..Self::NONE };
 }
 
 /// What a method does about not knowing its weights.
@@ -112,9 +149,9 @@ methods! {
         "a Gaussian from the tail of LoRA's path at a constant rate";
     "MultiSWAG", "multiswag", PostHoc, mean_of(3, "swag"), Can::POST_HOC,
         "three independent SWAG runs, probabilities averaged";
-    "BLoB", "blob", Variance, classifier(Blob::new), Can::DRAWS,
+    "BLoB", "blob", Variance, classifier(Alternating::blob), Can::DRAWS,
         "noise on the entries of A with flipout and two optimisers";
-    "ScalaBL", "scalabl", Variance, classifier(ScalaBl::new), Can::DRAWS,
+    "ScalaBL", "scalabl", Variance, classifier(Alternating::scala_bl), Can::DRAWS,
         "noise on one scale per rank direction, in an orthonormal basis";
     "TFB", "tfb", PostHoc, classifier(Tfb::new), Can::POST_HOC,
         "the most noise on a trained LoRA that its predictions tolerate";

@@ -29,9 +29,7 @@ use std::collections::BTreeMap;
 
 use burn::module::{Module, Param};
 use burn::tensor::{Tensor, TensorData};
-use lrvd_burn::adapter::{
-    AdapterConfig, AdapterKind, Extension, LowRankAdapter, Posterior, RankParameters,
-};
+use lrvd_burn::adapter::{AdapterConfig, Extension, LowRankAdapter, Posterior, RankParameters};
 use lrvd_burn::host::HostAdapter;
 use lrvd_burn::model::AdaptedModel;
 use lrvd_burn::parameters::ParameterValue;
@@ -41,7 +39,7 @@ use lrvd_core::baselines::tfb::{AdmissibleChange, RotatedAdapter, largest_admiss
 use lrvd_core::metrics::{log_softmax, mean_probability};
 use lrvd_models::AutoClassifier;
 
-use super::setup::adapter;
+use super::setup::lora;
 use super::{Fitting, Inputs, RankRequest};
 use crate::error::{Burn, Result};
 use crate::settings::{Config, TfbCriterion, TfbSettings};
@@ -73,8 +71,7 @@ pub(super) struct Tfb {
 impl Tfb {
     pub(super) fn new(config: &Config, request: RankRequest) -> Result<Self> {
         let settings = config.methods.tfb.clone();
-        let kind = AdapterKind::Lora { b_bound: config.lora_b_bound };
-        Ok(Self { adapter: adapter(config, kind, request), settings, level: None })
+        Ok(Self { adapter: lora(config, request), settings, level: None })
     }
 }
 
@@ -212,16 +209,13 @@ fn add_noise(model: &mut AutoClassifier, level: impl Fn(&str) -> f64) -> Burn<()
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-
-    use burn::tensor::{DType, Device};
     use lrvd_burn::host::values;
     use lrvd_burn::model::trainable_counts;
     use lrvd_burn::sampling::Pass;
-
     use lrvd_core::baselines::tfb::SearchAnswer;
 
     use super::*;
-    use crate::method::fixture::{SHARED_KEYS, close, deberta, examples, inputs};
+    use crate::method::fixture::{SHARED_KEYS, close, deberta, inputs};
 
     fn deltas(model: &AutoClassifier) -> Vec<Vec<f64>> {
         let mut found = Vec::new();
@@ -231,7 +225,7 @@ mod tests {
 
     #[test]
     fn posthoc_rotation_leaves_every_update_and_turns_b_into_directions() {
-        let mut model = deberta(SHARED_KEYS, DType::F64);
+        let mut model = deberta(SHARED_KEYS);
         let before = deltas(&model);
         let counts = trainable_counts(&model);
         rotate(&mut model).unwrap();
@@ -252,11 +246,9 @@ mod tests {
 
     #[test]
     fn posthoc_the_noise_found_is_admissible_and_the_next_is_not() {
-        let device = Device::flex();
-        let examples = examples(&[5, 2, 7, 4, 6, 3, 8, 5]);
-        let asked = inputs(&examples, 8, &device, DType::F64);
+        let asked = inputs(&[5, 2, 7, 4, 6, 3, 8, 5], 8);
         let inputs = asked.all();
-        let mut model = deberta(SHARED_KEYS, DType::F64);
+        let mut model = deberta(SHARED_KEYS);
         rotate(&mut model).unwrap();
         let (range, criterion) = ((0.0, 0.2), TfbCriterion::Nll);
         let settings = TfbSettings { range, tolerance: 0.2, criterion, ..TfbSettings::default() };

@@ -3,18 +3,16 @@
 //! `real` is for numbers that JSON cannot carry. Nothing here trains, prints or reads a clock: the same record gives the
 //! same bytes.
 
-mod files;
 mod real;
 pub(crate) mod results;
 
 #[cfg(test)]
 pub(crate) mod sample;
 
-pub use files::{PredictionLine, RankLine, read_results, write_results};
 pub use lrvd_burn::train::{RankCause, RankEvent};
 pub use results::{
     BinRecord, CheckpointRecord, Checkpoints, DataFile, DataOrigin, EnergyAuc, EnergyRecord,
-    EvalPoint, Metrics, ModelRecord, OodRecord, ParameterCounts, RankBudget, Reliability, Results,
-    RunRecord, RunStatus, SCHEMA_VERSION, SelectiveRecord, SelectiveTarget, SplitRecord,
-    StatisticRecord, TaskData, Tool,
+    EvalPoint, Metrics, ModelRecord, OodRecord, ParameterCounts, PredictionLine, RankBudget,
+    RankLine, Reliability, Results, RunRecord, RunStatus, SCHEMA_VERSION, SelectiveRecord,
+    SelectiveTarget, SplitRecord, StatisticRecord, TaskData, Tool,
 };

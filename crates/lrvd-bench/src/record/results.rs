@@ -1,4 +1,5 @@
-//! The schema of `results.json`: what was run, on what, and what came out, run by run.
+//! The schema of `results.json`: what was run, on what, and what came out, run by run; and of the files beside it that have
+//! one value on each line.
 //!
 //! Every map is ordered and every field is written, so the same results give the same bytes. Reading is
 //! strict: a field that is unknown or missing is an error. Numbers that JSON cannot carry are written as
@@ -485,10 +486,100 @@ pub struct EnergyAuc {
     pub normalised_gap: Option<f64>,
 }
 
+/// One line of `ranks.jsonl`: the ranks of one run at one prune or evaluation.
+#[derive(Debug, Clone, Serialize)]
+pub struct RankLine<'a> {
+    pub task: &'a str,
+    pub method: &'a str,
+    pub seed: u64,
+    #[serde(flatten)]
+    pub event: &'a RankEvent,
+}
+
+/// One line of a predictions file: one validation example.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PredictionLine {
+    /// The example: its id in the data, or its row counted from 0.
+    pub id: String,
+    /// The right answer: class index, or score for regression.
+    #[serde(with = "real")]
+    pub label: f64,
+    /// By number of posterior draws: class probabilities in label order, or the one predicted score.
+    #[serde(with = "real")]
+    pub probs: BTreeMap<u32, Vec<f64>>,
+    /// By number of posterior draws: entropy of the prediction, nats; empty for regression.
+    #[serde(with = "real")]
+    pub entropy: BTreeMap<u32, f64>,
+    /// By number of posterior draws: mutual information between prediction and weights, nats. A number at which a
+    /// single model answers has none; an ensemble has one without draws.
+    #[serde(with = "real")]
+    pub mutual_information: BTreeMap<u32, f64>,
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use super::super::RankCause;
+    use super::super::sample::sample_results;
     use super::*;
+
+    fn json(value: &impl Serialize) -> String {
+        serde_json::to_string(value).unwrap()
+    }
+
+    /// Numbers that JSON cannot carry come back, and null is none of them.
+    #[test]
+    fn results_come_back_as_they_went() {
+        let mut results = sample_results();
+        let back: Results = serde_json::from_str(&json(&results)).unwrap();
+        assert_eq!(back, results);
+        let point = &mut results.runs[0].history[0];
+        (point.loss, point.kl, point.nll) = (Some(f64::NAN), Some(f64::NEG_INFINITY), None);
+        results.runs[0].checkpoints.last.as_mut().unwrap().average_rank = f64::INFINITY;
+        let text = json(&results);
+        assert!(text.contains("\"average_rank\":\"inf\""));
+        let back: Results = serde_json::from_str(&text).unwrap();
+        let point = &back.runs[0].history[0];
+        assert!(point.loss.unwrap().is_nan() && point.kl == Some(f64::NEG_INFINITY));
+        assert_eq!(json(&back), text, "the same bytes");
+        for (from, to, expected) in [
+            ("\"preset\"", "\"presett\"", "unknown field `presett`"),
+            ("\"step\":0,", "", "missing field `step` at line"),
+            ("\"NaN\"", "\"none\"", "`none` is not a number"),
+        ] {
+            let other = text.replacen(from, to, 1);
+            let error = serde_json::from_str::<Results>(&other).unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}");
+        }
+    }
+
+    #[test]
+    fn lines_have_these_keys_in_this_order() {
+        let event = RankEvent {
+            step: 100,
+            cause: RankCause::Prune,
+            ranks: BTreeMap::from([("b.query".into(), 3), ("a.key".into(), 0)]),
+            total_rank: 3,
+        };
+        assert_eq!(
+            json(&RankLine { task: "cola", method: "BayesLoRA", seed: 2, event: &event }),
+            r#"{"task":"cola","method":"BayesLoRA","seed":2,"step":100,"cause":"prune","ranks":{"a.key":0,"b.query":3},"total_rank":3}"#
+        );
+        let line = PredictionLine {
+            id: "17".into(),
+            label: 1.0,
+            probs: BTreeMap::from([(0, vec![0.25, 0.75]), (10, vec![0.375, 0.625])]),
+            entropy: BTreeMap::from([(0, 0.5), (10, 0.625)]),
+            mutual_information: BTreeMap::from([(10, f64::NAN)]),
+        };
+        let text = json(&line);
+        assert_eq!(
+            text,
+            r#"{"id":"17","label":1.0,"probs":{"0":[0.25,0.75],"10":[0.375,0.625]},"entropy":{"0":0.5,"10":0.625},"mutual_information":{"10":"NaN"}}"#
+        );
+        assert_eq!(json(&serde_json::from_str::<PredictionLine>(&text).unwrap()), text);
+    }
 
     #[test]
     fn kept_numbers_are_no_trained_ones() {

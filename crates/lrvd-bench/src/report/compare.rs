@@ -6,10 +6,12 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use super::metric::{ABSENT, Metric};
+use serde::Serialize;
+
+use super::metric::{ABSENT, Metric, Spread};
 use super::names::{match_key, method_rank, task_label, task_order};
 use super::published::{PUBLISHED_SEEDS, Published, PublishedRow};
-use super::summary::{Spread, Summary};
+use super::summary::Summary;
 use super::table;
 use crate::record::TaskData;
 use crate::settings::CheckpointChoice;
@@ -105,7 +107,7 @@ const MILLION: f64 = 1e6;
 /// Decimals of a parameter count in millions: as many as are published, and enough for the smallest backbones.
 const MILLION_DECIMALS: usize = 3;
 
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Comparison {
     /// Where the published numbers come from.
     pub(crate) source: String,
@@ -117,24 +119,28 @@ pub(crate) struct Comparison {
 }
 
 /// One published number and, if there is one, its measured partner, in print.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct ComparisonRow {
-    pub(crate) metric: Metric,
-    /// Method in print; as it was published if it did not run here.
-    pub(crate) method: String,
-    /// Task key, `all tasks` with what was taken of them, or the task as published if it did not run here.
-    pub(crate) task: String,
+    #[serde(skip)]
+    row: Metric,
+    metric: String,
+    draws: u32,
+    /// As it was published if it did not run here.
+    method: String,
+    /// As it was published if it did not run here, or `all tasks` with what was taken of them.
+    task: String,
     /// What was measured; none if the method, the task or this number of draws did not run.
-    pub(crate) measured: Option<String>,
-    pub(crate) published: String,
+    measured: Option<String>,
+    published: String,
     /// Measured less published.
-    pub(crate) difference: Option<String>,
+    difference: Option<String>,
     /// The same in standard errors.
-    pub(crate) standard_errors: Option<String>,
+    standard_errors: Option<String>,
     /// Whether the task ran here with any method; numbers over all tasks always have.
+    #[serde(skip)]
     task_ran: bool,
     /// Why the data of this task are not the published ones; none where they are.
-    pub(crate) caveat: Option<String>,
+    caveat: Option<String>,
 }
 
 pub(crate) fn compare(summary: &Summary<'_>, published: &Published) -> Comparison {
@@ -149,7 +155,7 @@ pub(crate) fn compare(summary: &Summary<'_>, published: &Published) -> Compariso
     rows.sort_by(|a, b| {
         let key = |row: &ComparisonRow| {
             let method = (method_rank(&row.method), row.method.clone());
-            (row.metric.at(0), method, row.metric.draws)
+            (row.row.at(0), method, row.row.draws)
         };
         key(a).cmp(&key(b)).then_with(|| task_order(&a.task, &b.task))
     });
@@ -190,9 +196,11 @@ fn pair(summary: &Summary<'_>, row: &PublishedRow) -> Option<ComparisonRow> {
     let apart = |x: f64| signed(format!("{:+.decimals$}{unit}", x / scale));
     let errors = |z: f64| signed(format!("{z:+.*}", usize::from(z.abs() < 99.95)));
     Some(ComparisonRow {
-        metric,
+        row: metric,
+        metric: metric.at(0).title(),
+        draws: metric.draws.unwrap_or(0),
         method: method.unwrap_or_else(|| row.method_and_draws().0).to_owned(),
-        task: task.unwrap_or(as_published).to_owned(),
+        task: task_label(task.unwrap_or(as_published)),
         measured: measured.as_ref().map(spread),
         published: value(mean) + &std.unwrap_or_default(),
         difference: difference.map(apart),
@@ -236,7 +244,7 @@ fn caveats(
             && !seen.contains(&row.task.as_str())
         {
             seen.push(&row.task);
-            caveats.push(format!("{}: {caveat}; not comparable", task_label(&row.task)));
+            caveats.push(format!("{}: {caveat}; not comparable", row.task));
         }
     }
     if published.was_percent {
@@ -272,24 +280,14 @@ impl Comparison {
     /// The table without rows of tasks that did not run here, which the caveats name.
     fn grid(&self) -> Vec<Vec<String>> {
         let or_absent = |text: &Option<String>| text.clone().unwrap_or_else(|| ABSENT.to_owned());
-        let with_draws = self.rows.iter().any(|row| row.metric.draws.is_some_and(|k| k > 0));
-        let header = [
-            "metric",
-            "method",
-            "k",
-            "task",
-            "measured",
-            "published",
-            "difference",
-            "std. errors",
-            "",
-        ];
+        let with_draws = self.rows.iter().any(|row| row.draws > 0);
+        let header = "metric,method,k,task,measured,published,difference,std. errors,";
         let rows = self.rows.iter().filter(|row| row.task_ran).map(|row| {
-            [
-                row.metric.base().into_owned(),
+            vec![
+                row.row.base().into_owned(),
                 row.method.clone(),
-                row.metric.draws.map(|k| k.to_string()).unwrap_or_default(),
-                task_label(&row.task),
+                row.row.draws.map(|k| k.to_string()).unwrap_or_default(),
+                row.task.clone(),
                 or_absent(&row.measured),
                 row.published.clone(),
                 or_absent(&row.difference),
@@ -297,9 +295,8 @@ impl Comparison {
                 row.caveat.as_ref().map_or("", |_| "*").to_owned(),
             ]
         });
-        let all = std::iter::once(header.map(str::to_owned)).chain(rows);
-        all.map(|row| {
-            let mut row = row.to_vec();
+        let all = std::iter::once(header.split(',').map(str::to_owned).collect()).chain(rows);
+        all.map(|mut row: Vec<String>| {
             if !with_draws {
                 row.remove(2);
             }

@@ -7,10 +7,10 @@ use std::fmt::Write as _;
 
 use serde::Serialize;
 
-use super::metric::{Metric, grouped};
+use super::metric::{Metric, Spread, grouped};
 use super::names::{ModuleName, standard_title, task_label};
 use super::significance::{Difference, LEVEL, Rival, standing};
-use super::summary::{Spread, Summary};
+use super::summary::Summary;
 use crate::record::{DataOrigin, RunRecord, SplitRecord};
 use crate::settings::CheckpointChoice;
 use crate::text::listed;
@@ -245,32 +245,33 @@ fn ranks(summary: &Summary<'_>, method: &str) -> Option<String> {
 /// Where the ranks are: `most in layer 3, 3.33, least in layer 0, 0.33; most in value, ...`; nothing where all have the
 /// same.
 fn most_and_least(runs: &[&RunRecord], choice: CheckpointChoice) -> String {
-    let layers = extremes(runs, choice, |name| name.layer.map(|layer| format!("layer {layer}")));
-    let kinds = extremes(runs, choice, |name| Some(name.kind));
-    let noise = match (&layers, &kinds) {
-        (Err(Noise), Err(Noise)) => Some("layer or kind of module"),
-        (Err(Noise), Ok(_)) => Some("layer"),
-        (Ok(_), Err(Noise)) => Some("kind of module"),
-        (Ok(_), Ok(_)) => None,
-    };
-    let noise = noise.map(|noise| format!("no {noise} stands out significantly"));
-    let found = [layers, kinds].into_iter().filter_map(|found| found.ok().flatten());
-    found.chain(noise).collect::<Vec<_>>().join("; ")
+    let layer = |name: ModuleName| name.layer.map(|layer| format!("layer {layer}"));
+    let by = [
+        ("layer", extremes(runs, choice, layer)),
+        ("kind of module", extremes(runs, choice, |name| Some(name.kind))),
+    ];
+    let (found, noise): (Vec<_>, Vec<_>) = by
+        .into_iter()
+        .filter_map(|(of, found)| Some((of, found?)))
+        .partition(|(_, (_, is_clear))| *is_clear);
+    let mut words: Vec<String> = found.into_iter().map(|(_, (words, _))| words).collect();
+    if !noise.is_empty() {
+        let noise: Vec<&str> = noise.into_iter().map(|(of, _)| of).collect();
+        words.push(format!("no {} stands out significantly", noise.join(" or ")));
+    }
+    words.join("; ")
 }
 
 /// Ranks that print alike are alike.
 const ALIKE: f64 = 0.005;
 
-/// The groups do not differ significantly over the seeds.
-struct Noise;
-
-/// The groups of modules with the most and the fewest ranks, `most in value, 1.90, least in query, 0.40`; none if they do
-/// not differ.
+/// The groups of modules with the most and the fewest ranks, `most in value, 1.90, least in query, 0.40`, and whether they
+/// differ significantly over the seeds; none if they do not differ.
 fn extremes(
     runs: &[&RunRecord],
     choice: CheckpointChoice,
     group: impl Fn(ModuleName) -> Option<String>,
-) -> Result<Option<String>, Noise> {
+) -> Option<(String, bool)> {
     // A mean for every run, by group.
     let mut groups: BTreeMap<String, Vec<f64>> = BTreeMap::new();
     for checkpoint in runs.iter().filter_map(|run| choice.of(run)) {
@@ -288,21 +289,13 @@ fn extremes(
     let mut found: Vec<(&String, Spread)> =
         groups.iter().filter_map(|(name, ranks)| Some((name, Spread::of(ranks)?))).collect();
     found.sort_by(|a, b| b.1.mean.total_cmp(&a.1.mean));
-    let (Some((most, high)), Some((least, low))) = (found.first(), found.last()) else {
-        return Ok(None);
-    };
-    if high.mean - low.mean < ALIKE {
-        return Ok(None);
-    }
-    let by_seed: Vec<f64> =
+    let ((most, high), (least, low)) = (found.first()?, found.last()?);
+    let apart: Vec<f64> =
         high.by_seed.values().zip(low.by_seed.values()).map(|(high, low)| high - low).collect();
-    match Difference::of_seeds(&by_seed) {
-        Some(difference) if difference.p() > LEVEL => Err(Noise),
-        // One seed, or seeds that all agree, are reported as found.
-        _ => {
-            Ok(Some(format!("most in {most}, {:.2}, least in {least}, {:.2}", high.mean, low.mean)))
-        }
-    }
+    // One seed, or seeds that all agree, are reported as found.
+    let is_noise = Difference::of_seeds(&apart).is_some_and(|d| d.p() > LEVEL);
+    let words = format!("most in {most}, {:.2}, least in {least}, {:.2}", high.mean, low.mean);
+    (high.mean - low.mean >= ALIKE).then_some((words, !is_noise))
 }
 
 #[cfg(test)]

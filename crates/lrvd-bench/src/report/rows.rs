@@ -14,9 +14,19 @@ use crate::settings::CheckpointChoice;
 /// A metric of a run: checkpoint, task key, method in print, seed.
 type Key = (&'static str, String, String, u64, Metric);
 
-/// Accuracy, NLL and Brier score of every evaluation row, by run: scores whose mean over rows is the run's own.
+pub(super) fn key(
+    choice: CheckpointChoice,
+    task: &str,
+    method: &str,
+    seed: u64,
+    metric: Metric,
+) -> Key {
+    (choice.name(), task.to_owned(), method.to_owned(), seed, metric)
+}
+
+/// Accuracy, NLL and Brier score of every evaluation row in order, by run: scores whose mean over rows is the run's own.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct RowScores(BTreeMap<Key, Vec<f64>>);
+pub(crate) struct RowScores(pub(super) BTreeMap<Key, Vec<f64>>);
 
 impl RowScores {
     /// Adds both checkpoints of a run from its `folder`; a checkpoint without a file adds nothing, and neither do scores
@@ -36,38 +46,13 @@ impl RowScores {
             for line in read_lines::<PredictionLine>(&path)? {
                 for (&draws, probabilities) in &line.probs {
                     for (metric, score) in row_scores(probabilities, line.label) {
-                        self.of(choice, task, method, seed, metric.at(draws)).push(score);
+                        let key = key(choice, task, method, seed, metric.at(draws));
+                        self.0.entry(key).or_default().push(score);
                     }
                 }
             }
         }
         Ok(())
-    }
-
-    /// The scores of a run in the order of the rows, to add to.
-    pub(super) fn of(
-        &mut self,
-        choice: CheckpointChoice,
-        task: &str,
-        method: &str,
-        seed: u64,
-        metric: Metric,
-    ) -> &mut Vec<f64> {
-        let key = (choice.name(), task.to_owned(), method.to_owned(), seed, metric);
-        self.0.entry(key).or_default()
-    }
-
-    /// The scores of a run in the order of the rows.
-    pub(super) fn get(
-        &self,
-        choice: CheckpointChoice,
-        task: &str,
-        method: &str,
-        seed: u64,
-        metric: Metric,
-    ) -> Option<&[f64]> {
-        let key = (choice.name(), task.to_owned(), method.to_owned(), seed, metric);
-        self.0.get(&key).map(Vec::as_slice)
     }
 
     /// Gives all runs to the method or arm called `name`.
@@ -119,7 +104,7 @@ mod tests {
         let mut scores = RowScores::default();
         scores.read(folder.path(), "sst2", "LoRA", 1)?;
         let mean = |metric| -> Option<f64> {
-            let own = scores.get(CheckpointChoice::Last, "sst2", "LoRA", 1, metric)?;
+            let own = scores.0.get(&key(CheckpointChoice::Last, "sst2", "LoRA", 1, metric))?;
             Some(own.iter().sum::<f64>() / own.len() as f64)
         };
         let all = rows.map(|(p, _)| p).concat();
@@ -132,7 +117,7 @@ mod tests {
             assert!(mean(metric).is_some_and(|m| (m - expected).abs() < 1e-12), "{metric:?}");
         }
         assert_eq!(mean(Metric::NLL.at(10)), None);
-        let best = scores.get(CheckpointChoice::Best, "sst2", "LoRA", 1, Metric::NLL);
+        let best = scores.0.get(&key(CheckpointChoice::Best, "sst2", "LoRA", 1, Metric::NLL));
         assert_eq!(best, None, "no file");
         assert_eq!(row_scores(&[0.3], 0.0), [], "a regression");
         Ok(())

@@ -28,6 +28,7 @@ use serde::Serialize;
 use statrs::distribution::{ContinuousCDF as _, StudentsT};
 
 use super::metric::{Better, Metric};
+use super::rows::key;
 use super::summary::Summary;
 
 /// Probability of an error that a verdict accepts.
@@ -133,7 +134,8 @@ pub(super) fn difference(
         .filter_map(|(seed, value)| Some((*seed, value - other.by_seed.get(seed)?)))
         .collect();
     let by_row = |seed: u64| {
-        let rows = |method, metric| summary.rows.get(summary.choice, task, method, seed, metric);
+        let rows =
+            |method, metric| summary.rows.0.get(&key(summary.choice, task, method, seed, metric));
         let (own, other) = (rows(of, metric)?, rows(from, other_metric)?);
         let same = own.len() == other.len();
         same.then(|| own.iter().zip(other).map(|(a, b)| a - b).collect::<Vec<f64>>())
@@ -211,7 +213,6 @@ pub(super) fn marks<'a>(ranked: &[Rival<'a>]) -> Vec<(&'a str, Mark)> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::super::rows::RowScores;
-    use super::super::summary::Spread;
     use super::*;
     use crate::record::Results;
     use crate::record::sample::{sample_results, set_accuracy};
@@ -318,31 +319,12 @@ mod tests {
         for seed in 1..=3 {
             for (method, n) in [("LoRA", 5), ("BayesLoRA", 9)] {
                 let right = (0..10).map(|i| f64::from(u8::from(i < n)));
-                rows.of(Last, "rte", method, seed, metric).extend(right);
+                rows.0.insert(key(Last, "rte", method, seed, metric), right.collect());
             }
         }
         // √(0.4 · 0.6 · 10/9 / 10): the seeds agree, and ten rows say little.
         let with_rows = found(&rows);
         near(with_rows.error, (0.4_f64 * 0.6 / 9.0).sqrt());
         assert!((0.01..0.05).contains(&with_rows.p()), "{with_rows:?}");
-    }
-
-    /// The two cells of the published table whose seeds are known.
-    #[test]
-    fn published_rank_cells() {
-        for (values, printed) in
-            [([1.0, 2.0, 4.0], ("2.33", "1.53")), ([1.0, 2.0, 2.0], ("1.67", "0.58"))]
-        {
-            let spread = Spread::of(&values).unwrap();
-            assert_eq!(format!("{:.2}", spread.mean), printed.0);
-            assert_eq!(format!("{:.2}", spread.std.unwrap()), printed.1);
-        }
-    }
-
-    #[test]
-    fn one_seed_has_no_spread_and_none_has_nothing() {
-        let one = Spread::of(&[0.5]).unwrap();
-        assert_eq!((one.mean, one.std, one.standard_error()), (0.5, None, None));
-        assert_eq!(Spread::of(&[]), None);
     }
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-use super::metric::{Metric, Shown};
+use super::metric::{Metric, Shown, Spread};
 use super::names::{method_rank, task_order};
 use super::rows::RowScores;
 use crate::method::MethodName;
@@ -219,73 +219,16 @@ fn metrics(results: &Results, draws: impl Iterator<Item = u32> + Clone) -> Vec<M
     Metric::all().into_iter().filter(filled).flat_map(at_all).collect()
 }
 
-/// Mean and sample standard deviation over seeds.
-///
-/// # Formula
-///
-/// ```text
-/// mean = Σ x / n      std = sqrt( Σ (x − mean)² / (n − 1) )
-/// ```
-///
-/// The sample form (`n − 1`) is what the paper prints: ranks 1, 2, 4 give 2.33 ± 1.53.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub(crate) struct Spread {
-    pub(crate) by_seed: BTreeMap<u64, f64>,
-    pub(crate) mean: f64,
-    /// Sample standard deviation; none for one value.
-    pub(crate) std: Option<f64>,
-}
-
-impl Spread {
-    /// Of a list; none if it is empty.
-    pub(crate) fn of(values: &[f64]) -> Option<Self> {
-        let by_seed = (0..).zip(values.iter().copied()).collect();
-        let mut spread = Self { by_seed, ..Self::default() };
-        spread.sum_up();
-        (!values.is_empty()).then_some(spread)
-    }
-
-    fn sum_up(&mut self) {
-        let values = || self.by_seed.values().copied();
-        let n = self.n();
-        let mean = values().sum::<f64>() / n as f64;
-        let squares: f64 = values().map(|x| (x - mean).powi(2)).sum();
-        let std = (n > 1).then(|| (squares / (n - 1) as f64).sqrt());
-        (self.mean, self.std) = (mean, std);
-    }
-
-    pub(crate) fn n(&self) -> usize {
-        self.by_seed.len()
-    }
-
-    /// Standard error of the mean, `std / sqrt(n)`; none for one value.
-    pub(crate) fn standard_error(&self) -> Option<f64> {
-        self.std.map(|std| std / (self.n() as f64).sqrt())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
 
     use super::*;
     use crate::record::RunStatus;
-    use crate::record::sample::{sample_reasoning, sample_results, set_accuracy};
+    use crate::record::sample::{sample_reasoning, sample_results};
 
     fn names(metrics: &[Metric]) -> String {
         metrics.iter().map(|metric| metric.name()).collect::<Vec<_>>().join(" ")
-    }
-
-    #[test]
-    fn last_and_best_are_kept_apart_and_the_settings_choose() {
-        let (mut results, rows) = (sample_results(), RowScores::default());
-        set_accuracy(&mut results, "rte", "LoRA", &[(0.25, 0.5), (0.5, 0.75), (0.75, 1.0)]);
-        for (choice, mean) in [("last", 0.5), ("best", 0.75), ("", 0.5)] {
-            results.config = serde_json::json!({ "experiment": { "checkpoint": choice } });
-            let both = Summary::both(&results, &rows);
-            let cell = Summary::reported(&both).cell(Metric::ACCURACY, "LoRA", "rte").unwrap();
-            assert_eq!((cell.mean, cell.std, cell.n()), (mean, Some(0.25), 3), "{choice}");
-        }
     }
 
     #[test]

@@ -16,6 +16,7 @@ mod start;
 
 pub use lrvd_burn::train::{MAX_SEED, check_seed};
 
+pub(crate) use answers::ByDraws;
 pub(crate) use folder::{
     ADAPTER_DIR, CHECKPOINT_DIR, DATA_DIR, OutputFolder, RECORD_FILE, SETTINGS_FILE, clear,
     remove_parts, still_there,

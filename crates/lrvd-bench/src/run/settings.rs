@@ -110,7 +110,7 @@ impl TrainSettings {
     }
 
     pub(crate) fn request(&self) -> RankRequest {
-        RankRequest::own(self.method, self.experiment.initial_rank, self.target_rank)
+        self.method.request(self.experiment.initial_rank, self.target_rank)
     }
 
     pub(crate) fn start<'a>(

@@ -1,12 +1,17 @@
 //! The settings of a fine-tuning run: one line each, with its default and range.
 
+use std::sync::LazyLock;
+
 use anyhow::bail;
 use burn::tensor::DType;
 use lrvd_burn::adapter::Prior;
 use lrvd_burn::optimizer::{AdamWConfig, GroupRates, ParameterGroups};
 use lrvd_burn::sampling::{DrawPer, Scheme};
 use lrvd_burn::schema::words;
-use lrvd_burn::train::{DrawPolicy, OrderConfig, TrainConfig};
+use lrvd_burn::train::{
+    Bucketing, DrawPolicy, LastBatch, MaskPlacement, OptimizerOnPrune, OrderConfig,
+    PredictionDraws, PrunePlacement, TrainConfig,
+};
 use lrvd_core::family::{INITIAL_LOG_VARIANCE, VariationalFamily};
 use lrvd_core::kl::KlReduction;
 use lrvd_core::moments::CrossTerm;
@@ -18,12 +23,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::methods::MethodSettings;
-use super::table::{POSITIVE, Settings as _, settings};
-use super::{
-    Bucketing, KlWeight, LastBatch, MaskPlacement, OptimizerOnPrune, PredictionDraws, Preset,
-    PromptSet, PrunePlacement, RankSearchSettings, TargetModules, Training, WordingSettings,
-    holdout_share,
-};
+use super::names::{Preset, Training};
+use super::prompt::{PromptSet, WordingSettings};
+use super::table::{Field, POSITIVE, Settings as _, settings};
+use super::word::{KlWeight, TargetModules};
 use crate::error::Result;
 
 /// Most draws that an answer is averaged over. The error of the average falls by their square root, and all of them are kept
@@ -34,6 +37,12 @@ const COUNT: std::ops::RangeInclusive<usize> = 1..=1_000_000_000;
 /// Steps of the published GLUE command, which prunes every 2000 and masks every 200 of them.
 const STEPS: usize = 9999;
 const WARMUP: f64 = 0.06;
+
+/// Share of `rows` training rows that is held out by default where a method needs some: a tenth, or as much as 5000 rows
+/// are, since they are answered several times. They are drawn: a file may be in any order.
+pub fn holdout_share(rows: usize) -> f64 {
+    0.1_f64.min(5000.0 / rows.max(1) as f64)
+}
 
 /// How the posterior is sampled in training.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -88,11 +97,8 @@ impl BasePrecision {
         }
     }
 
-    pub const fn bytes(self) -> usize {
-        match self {
-            Self::F32 => 4,
-            Self::Bf16 | Self::F16 => 2,
-        }
+    pub fn bytes(self) -> usize {
+        self.dtype().size()
     }
 }
 
@@ -151,6 +157,35 @@ settings! {
         placement: PrunePlacement = PrunePlacement::AfterUpdate;
         /// Optimiser state after a prune.
         optimizer: OptimizerOnPrune = OptimizerOnPrune::Slice;
+    }
+}
+
+settings! {
+    /// The search for ranks of `kl_weight = "auto"`.
+    ///
+    /// ```text
+    /// train    the whole model for `steps` steps at its mean, without divergence, as LoRA is trained
+    /// rotate   every update to its singular directions
+    /// cut      the fewest directions over all modules whose held-out loss is non-inferior to that of the whole model: the upper end of
+    ///          the one-sided 95 % interval of the mean difference is at most `margin`
+    /// refine   `refine · steps` further steps with the posterior, at `rate` times the learning rates; the means stay if they are
+    ///          non-inferior to the whole model, too
+    /// ```
+    ///
+    /// The held-out rows are `holdout` of the training rows, or a tenth and at most 5000. Fewer than 100 show nothing: all ranks stay.
+    #[derive(Copy)]
+    #[serde(default)]
+    pub struct RankSearchSettings {
+        /// The most that the held-out loss may rise by the cut, nats a row (squared error of numbers).
+        margin: f64 = 0.01, in 0.0..=1e3;
+        /// Steps of the refinement as a share of `steps`.
+        refine: f64 = 0.1, in 0.0..=1.0;
+        /// Peak learning rates of the refinement as a share of those of the whole model.
+        rate: f64 = 0.1, in 0.0..=1e3;
+        /// What the noise of a draw may cost, nats a row: the weight of the divergence in the refinement follows from it.
+        noise: f64 = 0.01, in 0.0..=1e6;
+        /// What the noise starts the refinement with: `ln` of its energy over that of the mean, the same for every rank.
+        log_alpha: f64 = -4.0, in -20.0..=0.0;
     }
 }
 
@@ -304,6 +339,17 @@ settings! {
         #[serde(default, skip_serializing_if = "WordingSettings::is_default")]
         wording: WordingSettings = WordingSettings::default();
     } where Config::check_relations
+}
+
+/// All settings.
+pub(super) fn root() -> &'static Field {
+    static ROOT: LazyLock<Field> = LazyLock::new(|| Field {
+        name: String::new(),
+        optional: false,
+        range: None,
+        fields: Config::fields(),
+    });
+    &ROOT
 }
 
 impl Config {

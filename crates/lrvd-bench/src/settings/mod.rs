@@ -3,16 +3,16 @@
 mod config;
 mod layers;
 mod methods;
+mod names;
 mod presets;
 mod prompt;
-mod rank_search;
 mod schema;
 mod table;
 mod word;
 
 pub use config::{
     AdaLoraSettings, BasePrecision, CheckpointChoice, Config, LogVarianceSettings, MAX_DRAWS,
-    PoolerMode, PruneSettings, TrainingScheme,
+    PoolerMode, PruneSettings, RankSearchSettings, TrainingScheme, holdout_share,
 };
 pub use layers::Layers;
 pub use lrvd_burn::train::{
@@ -24,8 +24,7 @@ pub use methods::{
     MapSettings, McDropoutSettings, MethodSettings, MixtureSettings, NoiseToSignalSettings,
     Optimizers, ScalaBlSettings, SwagSettings, TfbCriterion, TfbSettings,
 };
-pub use presets::Preset;
-pub use prompt::{PromptSet, Training, WordingSettings, template};
-pub use rank_search::{RankSearchSettings, holdout_share};
-pub use schema::schema;
+pub use names::{Preset, Training};
+pub use prompt::{PromptSet, WordingSettings};
+pub use schema::{schema, template};
 pub use word::{KlWeight, TargetModules};

@@ -1,64 +1,50 @@
-//! The named presets.
+//! What a run starts from: a preset, which is some tables of `presets.toml` over the defaults, and a file.
 
-use lrvd_burn::optimizer::AdamWConfig;
-use lrvd_core::family::VariationalFamily;
-use lrvd_core::kl::KlReduction;
-use lrvd_core::prune::StatisticAggregate;
-use lrvd_core::schedule::KlDivisor;
-use lrvd_models::llama::{ADAPTER_TARGETS as LLAMA_TARGETS, BLOCK_TARGETS};
+use std::path::Path;
 
-use super::{
-    AdaLoraSettings, BasePrecision, Bucketing, CheckpointChoice, Config, KlWeight, LastBatch,
-    LogVarianceSettings, MaskPlacement, MethodSettings, OptimizerOnPrune, PoolerMode,
-    PredictionDraws, PromptSet, PrunePlacement, PruneSettings, TargetModules, TrainingScheme,
-};
+use anyhow::bail;
+use lrvd_models::llama::BLOCK_TARGETS;
 
+use super::config::{Config, LogVarianceSettings};
+use super::layers::{Layers, TASK, read_table, unusable};
+use super::names::{Preset, Training};
+use super::word::TargetModules;
+use crate::error::Result;
+use crate::text::UnknownName;
+
+const PRESETS: &str = include_str!("presets.toml");
 /// Peak rate of the adapter means of a language model on texts.
 const LANGUAGE_RATE: f64 = 5e-4;
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Preset {
-    /// Trained whole, cut by held-out rows and refined with sampling and the exact KL; last checkpoint.
-    #[default]
-    Default,
-    /// The same at the published KL weight, pruned at the published steps.
-    ConstantWeight,
-    /// The paper's text read literally. Its noise parameters cannot reach the threshold within the
-    /// published steps, so it prunes nothing; kept as a documented test case.
-    PaperGlue,
-    /// What the authors' public script executes, quirks included.
-    AuthorGlue,
-    /// Our recommendation for the reasoning sets; its name is `default` too.
-    DefaultReasoning,
-    /// The same at a constant KL weight, as the paper has it; its name is `constant-weight` too.
-    ConstantWeightReasoning,
-    /// The paper's text on the reasoning sets; what it leaves open is as in `default`.
-    PaperReasoning,
-    /// The authors' fine-tuning script for language models.
-    AuthorLlm,
-    /// The protocol that the published baselines were run under: data in file order, the last
-    /// incomplete batch dropped.
-    BlobCompat,
-}
+/// Steps of a run by default: the presets have the length of a paper's runs.
+const STEPS: usize = 1000;
+/// Rank of an adapter by default; the other presets have the ranks of their publications.
+const RANK: usize = 8;
 
 impl Preset {
-    pub const ALL: [Self; 4] =
-        [Self::Default, Self::ConstantWeight, Self::PaperGlue, Self::AuthorGlue];
-
-    pub fn name(self) -> &'static str {
+    const fn tables(self) -> &'static [&'static str] {
         match self {
-            Self::Default | Self::DefaultReasoning => "default",
-            Self::ConstantWeight | Self::ConstantWeightReasoning => "constant-weight",
-            Self::PaperReasoning => "paper-reasoning",
-            Self::AuthorLlm => "author-llm",
-            Self::BlobCompat => "blob-compat",
-            Self::PaperGlue => "paper-glue",
-            Self::AuthorGlue => "author-glue",
+            Self::ConstantWeight => &[],
+            Self::Default => &["held-out-rows", "default"],
+            Self::PaperGlue => &["paper-glue"],
+            Self::AuthorGlue => &["author-glue"],
+            Self::ConstantWeightReasoning => &["reasoning"],
+            Self::DefaultReasoning => &["reasoning", "held-out-rows"],
+            Self::PaperReasoning => &["reasoning", "paper-reasoning"],
+            Self::AuthorLlm => &["reasoning", "author-llm"],
+            Self::BlobCompat => &["reasoning", "blob-compat"],
         }
     }
 
-    pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|p| p.name() == name)
+    pub fn config(self) -> Config {
+        let read = || -> Result<Config> {
+            let (mut presets, mut layers) =
+                (PRESETS.parse::<toml::Table>()?, Layers::over(&Config::default())?);
+            for table in self.tables().iter().filter_map(|name| presets.remove(*name)) {
+                layers.set("", table)?;
+            }
+            Ok(Config { preset: self.name().to_owned(), ..layers.finish()? })
+        };
+        read().unwrap_or_else(|error| unreachable!("presets.toml: {error:#}"))
     }
 
     /// Its settings for a language model that is trained on texts: every layer of its blocks, longer inputs in smaller
@@ -80,210 +66,104 @@ impl Preset {
             ..config
         }
     }
+}
 
-    pub fn config(self) -> Config {
-        let constant = Config::default();
-        match self {
-            Self::ConstantWeight => constant,
-            Self::Default => Config {
-                log_variance: LogVarianceSettings {
-                    learning_rate_factor: 2.0,
-                    ..constant.log_variance
-                },
-                ..by_held_out_rows(constant)
-            },
-            Self::ConstantWeightReasoning => constant_weight_reasoning(),
-            Self::DefaultReasoning => by_held_out_rows(constant_weight_reasoning()),
-            Self::PaperReasoning => Config {
-                preset: self.name().to_owned(),
-                training_scheme: TrainingScheme::MomentMatchedPaper,
-                batch_size: 2,
-                adapter_dropout: 0.1,
-                evaluate_every: 100,
-                ..constant_weight_reasoning()
-            },
-            Self::AuthorLlm => Config {
-                preset: self.name().to_owned(),
-                training_scheme: TrainingScheme::MomentMatched,
-                kl_weight: KlWeight::Fixed(1e-6),
-                kl_divisor: KlDivisor::Batch,
-                initial_rank: 16,
-                target_modules: TargetModules::names(["q_proj", "v_proj", "o_proj"]),
-                learning_rate: 2e-4,
-                steps: 1000,
-                batch_size: 64,
-                accumulation: 8,
-                warmup_ratio: 0.2,
-                gradient_clip: Some(1.0),
-                max_length: 1024,
-                prune: PruneSettings {
-                    log_alpha_threshold: 3.0,
-                    start: 0.0,
-                    every: 0.2,
-                    end: 1.0,
-                    optimizer: OptimizerOnPrune::ResetIfChanged,
-                    ..constant.prune
-                },
-                draws: vec![5],
-                prediction_draws: PredictionDraws::Activation,
-                ..constant_weight_reasoning()
-            },
-            Self::BlobCompat => Config {
-                preset: self.name().to_owned(),
-                optimizer: AdamWConfig { epsilon: 1e-6, ..AdamWConfig::default() },
-                bucketing: Bucketing::FileOrder,
-                last_batch: LastBatch::Drop,
-                ..constant_weight_reasoning()
-            },
-            Self::PaperGlue => Config {
-                preset: self.name().to_owned(),
-                family: VariationalFamily::NoiseToSignal,
-                kl_reduction: KlReduction::PerRank,
-                training_scheme: TrainingScheme::MomentMatchedPaper,
-                baseline_weight_decay: 1e-2,
-                adapter_weight_decay: 1e-2,
-                draws: vec![4],
-                ..constant
-            },
-            Self::AuthorGlue => Config {
-                preset: self.name().to_owned(),
-                initial_rank: 8,
-                training_scheme: TrainingScheme::Mean,
-                lora_b_bound: 1e-3,
-                baseline_weight_decay: 1e-2,
-                pooler: PoolerMode::Frozen,
-                checkpoint: CheckpointChoice::Best,
-                prune: PruneSettings {
-                    placement: PrunePlacement::BeforeUpdate,
-                    optimizer: OptimizerOnPrune::Reset,
-                    ..constant.prune
-                },
-                adalora: AdaLoraSettings {
-                    last: 0.8,
-                    placement: MaskPlacement::BeforeUpdate,
-                    ..constant.adalora
-                },
-                ..constant
-            },
+impl Training {
+    pub(super) fn presets() -> impl Iterator<Item = (Self, Preset)> {
+        Self::ALL.into_iter().flat_map(|training| Preset::ALL.map(|preset| (training, preset)))
+    }
+}
+
+impl Layers {
+    /// Starts from `preset` for `training`, or from those that `file` names, or from the default ones, with `steps = 1000`
+    /// (`default` also with `initial_rank = 8`); then applies `file`.
+    pub fn new(
+        training: Option<Training>,
+        preset: Option<Preset>,
+        file: Option<&Path>,
+    ) -> Result<Self> {
+        let mut table = match file {
+            Some(file) => read_table(file)?,
+            None => toml::Table::new(),
+        };
+        let named = take(&mut table, "preset", Preset::named)?;
+        let preset = preset.or(named).unwrap_or_default();
+        let named = take(&mut table, TASK, Training::named)?;
+        let training = match (training, named) {
+            (Some(expected), Some(found)) if expected != found => {
+                let (found, expected) = (found.name(), expected.name());
+                bail!("the settings file is for the task `{found}`, and this is `{expected}`");
+            }
+            (expected, found) => expected.or(found).unwrap_or_default(),
+        };
+        let base = match training {
+            Training::Classifier => preset.config(),
+            Training::Language => preset.language_config(),
+        };
+        let mut config = Config { steps: STEPS, ..base };
+        if preset == Preset::Default {
+            config.initial_rank = RANK;
         }
+        Self { training, evaluate_every: false, ..Self::over(&config)? }.apply(&[table], None, &[])
     }
 }
 
-/// `config` where held-out rows cut the ranks of a model that was trained whole. At a constant KL weight ranks are judged by
-/// energy instead, from a tenth of the run to nearly its end.
-fn by_held_out_rows(config: Config) -> Config {
-    Config {
-        preset: Preset::Default.name().to_owned(),
-        kl_weight: KlWeight::Auto,
-        kl_divisor: KlDivisor::NTrain,
-        prune: PruneSettings {
-            statistic: StatisticAggregate::Energy,
-            log_alpha_threshold: 0.0,
-            start: 0.1,
-            every: 0.05,
-            end: 0.95,
-            ..config.prune
-        },
-        ..config
-    }
-}
-
-/// What we recommend for a language model on multiple-choice questions, but for what the KL weight and the prunes are: the
-/// published lengths and rates, one protocol for every method.
-fn constant_weight_reasoning() -> Config {
-    let glue = Config::default();
-    Config {
-        kl_weight: KlWeight::Fixed(1e-7),
-        log_variance: LogVarianceSettings { learning_rate_factor: 1.0, ..glue.log_variance },
-        initial_rank: 8,
-        target_modules: TargetModules::names(LLAMA_TARGETS),
-        learning_rate: 1e-4,
-        steps: 5000,
-        batch_size: 4,
-        evaluation_batch_size: 16,
-        max_length: 300,
-        base_precision: BasePrecision::Bf16,
-        gradient_clip: None,
-        // Events at 1000, 2000 and 3000 of 5000 steps.
-        prune: PruneSettings { start: 0.2, every: 0.2, end: 0.6, ..glue.prune },
-        backbone_dropout: false,
-        evaluate_every: 1000,
-        draws: vec![5, 10],
-        prompt: PromptSet::Blob,
-        methods: MethodSettings::default(),
-        ..glue
-    }
+/// What the file names as `key`, if anything.
+fn take<T>(
+    table: &mut toml::Table,
+    key: &str,
+    named: impl Fn(&str) -> Result<T, UnknownName>,
+) -> Result<Option<T>> {
+    let Some(value) = table.remove(key) else { return Ok(None) };
+    let found = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    named(&found).map(Some).map_err(|reason| unusable(key, &found, reason))
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use lrvd_core::schedule::KlDivisor;
+
     use super::*;
+    use crate::settings::KlWeight;
 
-    /// The table of the reasoning presets in the specification, row by row; what it calls our recommendation is
-    /// `constant-weight` here.
     #[test]
-    fn reasoning_presets_are_as_published() {
-        let all = [
-            Preset::DefaultReasoning,
-            Preset::ConstantWeightReasoning,
-            Preset::PaperReasoning,
-            Preset::AuthorLlm,
-            Preset::BlobCompat,
-        ];
-        let [default, constant, paper, author, blob] = all.map(Preset::config);
-        for config in [&default, &constant, &paper, &author, &blob] {
-            config.clone().checked().unwrap();
+    fn every_table_is_part_of_a_preset_and_every_preset_of_tables() {
+        use Preset::{
+            AuthorLlm, BlobCompat, ConstantWeightReasoning, DefaultReasoning, PaperReasoning,
+        };
+        let reasoning =
+            [DefaultReasoning, ConstantWeightReasoning, PaperReasoning, AuthorLlm, BlobCompat];
+        let all = || Preset::ALL.into_iter().chain(reasoning);
+        let mut used: Vec<&str> = all().flat_map(|preset| preset.tables()).copied().collect();
+        used.sort_unstable();
+        used.dedup();
+        let found: Vec<String> =
+            PRESETS.parse::<toml::Table>().unwrap().into_iter().map(|t| t.0).collect();
+        assert_eq!(used, found);
+        for preset in all() {
+            let config = preset.config();
+            assert_eq!(config.preset, preset.name());
             assert_eq!(config.lora_alpha, 16.0);
-            assert_eq!(config.log_variance.learning_rate_factor, 1.0);
-            assert_eq!(config.base_precision, BasePrecision::Bf16);
-            assert_eq!(config.prompt, PromptSet::Blob);
+            let auto = (KlWeight::Auto, KlDivisor::NTrain);
+            assert_eq!((config.kl_weight, config.kl_divisor) == auto, config.preset == "default");
         }
-        let protocol = |c: &Config| (c.learning_rate, c.steps, c.batch_size);
-        assert_eq!(protocol(&default), (1e-4, 5000, 4));
-        assert_eq!(protocol(&paper), (1e-4, 5000, 2));
-        assert_eq!(protocol(&author), (2e-4, 1000, 64));
-        assert_eq!(protocol(&blob), (1e-4, 5000, 4));
-        for (config, events) in [(&constant, [1000, 2000, 3000]), (&paper, [1000, 2000, 3000])] {
-            let due: Vec<u64> =
-                (0..=5000).filter(|&done| config.prune_schedule().unwrap().is_due(done)).collect();
-            assert_eq!(due, events);
-            assert_eq!(config.prune.log_alpha_threshold, 4.0);
-            assert_eq!(
-                (config.kl_weight, config.kl_divisor),
-                (KlWeight::Fixed(1e-7), KlDivisor::None)
-            );
-            assert_eq!((config.initial_rank, config.max_length), (8, 300));
-            assert_eq!((config.warmup_ratio, config.gradient_clip), (0.06, None));
-            assert_eq!(config.draws, [5, 10]);
-        }
-        assert_eq!((default.kl_weight, default.kl_divisor), (KlWeight::Auto, KlDivisor::NTrain));
-        let llama = TargetModules::names(["q_proj", "v_proj", "lm_head"]);
-        assert!([&default, &paper, &blob].iter().all(|c| c.target_modules == llama));
-        assert_eq!((default.adapter_dropout, paper.adapter_dropout), (0.0, 0.1));
-        assert_eq!(default.training_scheme, TrainingScheme::WeightPerSequence);
-        assert_eq!(paper.training_scheme, TrainingScheme::MomentMatchedPaper);
-        assert_eq!(paper.evaluate_every, 100);
+    }
 
-        assert_eq!(author.target_modules, TargetModules::names(["q_proj", "v_proj", "o_proj"]));
-        assert_eq!((author.initial_rank, author.max_length, author.accumulation), (16, 1024, 8));
-        assert_eq!(
-            (author.kl_weight, author.kl_divisor),
-            (KlWeight::Fixed(1e-6), KlDivisor::Batch)
-        );
-        assert_eq!((author.prune.log_alpha_threshold, author.gradient_clip), (3.0, Some(1.0)));
+    /// What the published shares of a run come to in its steps.
+    #[test]
+    fn ranks_are_pruned_at_the_published_steps() {
+        for (preset, expected) in [
+            (Preset::ConstantWeightReasoning, &[1000, 2000, 3000][..]),
+            (Preset::PaperReasoning, &[1000, 2000, 3000]),
+            (Preset::AuthorLlm, &[200, 400, 600, 800]),
+        ] {
+            let config = preset.config();
+            let schedule = config.prune_schedule().unwrap();
+            let due = (0..=config.steps as u64).filter(|&done| schedule.is_due(done));
+            assert_eq!(due.collect::<Vec<_>>(), expected, "{preset:?}");
+        }
+        let author = Preset::AuthorLlm.config();
         assert_eq!(author.training(0).check().unwrap().schedule().warmup_steps(), 200);
-        let due: Vec<u64> =
-            (0..=1000).filter(|&done| author.prune_schedule().unwrap().is_due(done)).collect();
-        assert_eq!(due, [200, 400, 600, 800]);
-        assert_eq!(author.prune.optimizer, OptimizerOnPrune::ResetIfChanged);
-        assert_eq!(author.prediction_draws, PredictionDraws::Activation);
-        assert_eq!(
-            (author.training_scheme, author.draws),
-            (TrainingScheme::MomentMatched, vec![5])
-        );
-
-        assert_eq!(blob.optimizer.epsilon, 1e-6);
-        assert_eq!((blob.bucketing, blob.last_batch), (Bucketing::FileOrder, LastBatch::Drop));
     }
 }

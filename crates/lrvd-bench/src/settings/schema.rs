@@ -1,5 +1,6 @@
-//! The JSON schema of settings files, for editors.
+//! The JSON schema of settings files for editors, and a template of a file.
 
+use std::fmt::Write as _;
 use std::ops::Bound;
 
 use schemars::Schema;
@@ -7,9 +8,10 @@ use schemars::generate::SchemaSettings;
 use schemars::transform::RecursiveTransform;
 use serde_json::{Map, Value, json};
 
-use super::layers::{TASK, pointer};
-use super::table::{Field, Range, below, root};
-use super::{Config, Layers, Training};
+use super::config::{Config, root};
+use super::layers::{Layers, TASK, pointer, unusable};
+use super::names::{Preset, Training};
+use super::table::{Field, Range, below};
 use crate::error::Result;
 
 /// The one setting that follows from another where it is not set.
@@ -125,27 +127,103 @@ fn tidy(schema: &mut Schema) {
     }
 }
 
+/// What is set most often, in the order of a file: plain settings first, then those of sections.
+const COMMON: [&str; 23] = [
+    "steps",
+    "batch_size",
+    "accumulation",
+    "max_length",
+    "initial_rank",
+    "lora_alpha",
+    "adapter_dropout",
+    "target_modules",
+    "learning_rate",
+    HEAD,
+    "warmup_ratio",
+    "gradient_clip",
+    "kl_weight",
+    "holdout",
+    "patience",
+    "draws",
+    "checkpoint",
+    "base_precision",
+    "prune.min_rank",
+    "prune.log_alpha_threshold",
+    "prune.start",
+    "prune.every",
+    "rank_search.margin",
+];
+/// Settings of ranks that are cut at a constant KL weight. `rank_search` has those of the cut by held-out rows.
+const AT_CONSTANT_WEIGHT: [&str; 3] = ["prune.log_alpha_threshold", "prune.start", "prune.every"];
+/// Language models keep their own head.
+const HEAD: &str = "head_learning_rate";
+
+/// A settings file for `training` with the common settings as they are in `preset`, each under the first sentence of its
+/// description in the [schema], which the file names `./lrvd.schema.json`.
+pub fn template(training: Training, preset: Preset) -> Result<String> {
+    let schema = schema()?;
+    let mut config = Layers::new(Some(training), Some(preset), None)?.document;
+    config[TASK] = training.name().into();
+    let by_held_out_rows = config["kl_weight"] == "auto";
+    let own = |key: &&str| match *key {
+        HEAD => training == Training::Classifier,
+        key if AT_CONSTANT_WEIGHT.contains(&key) => !by_held_out_rows,
+        key => by_held_out_rows || !key.starts_with("rank_search."),
+    };
+    let mut text = "#:schema ./lrvd.schema.json\n".to_owned();
+    for key in ["preset", TASK].into_iter().chain(COMMON.into_iter().filter(own)) {
+        let (section, name) = key.rsplit_once('.').unwrap_or(("", key));
+        let header = format!("\n[{section}]\n");
+        if !section.is_empty() && !text.contains(&header) {
+            text.push_str(&header);
+        }
+        let described =
+            schema.pointer(&format!("/properties/{}", key.replace('.', "/properties/")));
+        let about = comment(described.unwrap_or(&Value::Null), root().at(key));
+        let value = match config.pointer(&pointer(key)) {
+            None | Some(Value::Null) => "none".into(),
+            Some(value) => {
+                toml::Value::try_from(value).map_err(|error| unusable(key, value, error))?
+            }
+        };
+        let _ = write!(text, "\n# {about}\n{name} = {value}\n");
+    }
+    Ok(text)
+}
+
+/// The first sentence of a description, and the words or numbers that there are.
+fn comment(schema: &Value, field: Option<&Field>) -> String {
+    let described = schema["description"].as_str().unwrap_or_default();
+    let described = described.replace('\n', " ");
+    let sentence = described.split_inclusive(". ").next().unwrap_or_default().trim_end();
+    let consts =
+        schema["oneOf"].as_array().into_iter().flatten().filter_map(|one| one.get("const"));
+    let words = schema["enum"].as_array().into_iter().flatten().chain(consts);
+    let words: Vec<String> = words.map(Value::to_string).collect();
+    match field.and_then(|field| field.range) {
+        Some(range) => format!("{sentence} Range: {range}."),
+        None if words.is_empty() => sentence.to_owned(),
+        None => format!("{sentence} {}.", words.join(", ")),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use std::collections::BTreeSet;
+
     use super::*;
     use crate::settings::table::OutOfRange;
-    use crate::settings::{Preset, template};
     use crate::text::UnknownName;
 
     /// That the section `field` has the same settings in the table, in the schema and in a document.
     fn same(key: &str, field: &Field, schema: &Value, document: &Value) -> usize {
-        let keys = |value: &Value| -> Vec<String> {
-            let all = value.as_object().unwrap().keys();
-            let mut keys: Vec<String> = all.filter(|name| *name != TASK).cloned().collect();
-            keys.sort();
-            keys
-        };
-        let mut names: Vec<String> = field.fields.iter().map(|field| field.name.clone()).collect();
-        names.sort();
-        assert_eq!(keys(document), names, "{key}");
+        let names: BTreeSet<&str> = field.fields.iter().map(|field| field.name.as_str()).collect();
         let properties = &schema["properties"];
-        assert_eq!(keys(properties), names, "{key}");
+        for object in [document, properties] {
+            let keys = object.as_object().unwrap().keys().map(String::as_str);
+            assert_eq!(keys.filter(|name| *name != TASK).collect::<BTreeSet<_>>(), names, "{key}");
+        }
         let sections = field.fields.iter().filter(|field| field.is_section());
         let parts = sections.map(|section| {
             let name = &section.name;
@@ -292,11 +370,9 @@ mod tests {
             let number = &schema["anyOf"].as_array().map_or(*schema, |parts| &parts[0]);
             for (end, further) in [("minimum", -1.0), ("maximum", 1.0)] {
                 let Some(end) = number[end].as_f64() else { continue };
-                let outside = if number["type"] == "integer" {
-                    json!((end + further) as i64)
-                } else {
-                    json!(end + further)
-                };
+                let outside = end + further;
+                let whole = number["type"] == "integer";
+                let outside = if whole { json!(outside as i64) } else { json!(outside) };
                 assert!(read(key, &outside).is_err(), "{key} = {outside}");
             }
             assert!(read(key, &json!({ "zzz": 1 })).is_err(), "{key}");
@@ -307,31 +383,21 @@ mod tests {
     #[test]
     fn words_ranges_and_defaults_are_stated() {
         let schema = schema().unwrap();
-        let at = |key: &str| schema.pointer(&format!("/properties/{key}")).unwrap();
         assert_eq!(schema["$schema"], "https://json-schema.org/draft/2020-12/schema");
-        assert_eq!(
-            (&at("holdout")["minimum"], &at("holdout")["maximum"]),
-            (&json!(0.0), &json!(0.5))
-        );
-        assert_eq!(at("lora_alpha")["exclusiveMinimum"], 0.0);
-        assert_eq!(at("optimizer/properties/beta1")["exclusiveMaximum"], 1.0);
-        assert_eq!((&at("steps")["minimum"], &at("steps")["default"]), (&json!(1), &json!(1000)));
-        assert_eq!(at("draws")["items"]["minimum"], 1);
-        assert_eq!(at("patience")["anyOf"][1], json!({ "const": "none" }));
-        assert_eq!(at("kl_divisor")["enum"], json!(["none", "batch", "tokens", "n_train"]));
-        assert_eq!(at("checkpoint")["oneOf"][1]["const"], "best");
-        // They differ among presets, or follow from the steps.
-        for key in ["learning_rate", "kl_weight", "evaluate_every"] {
-            assert!(at(key).get("default").is_none(), "{key}");
-        }
-        for preset in Preset::ALL {
-            assert!(at("preset")["enum"].as_array().unwrap().contains(&preset.name().into()));
-        }
         let text = schema.to_string();
         assert!(
             !text.contains("null") && !text.contains("](") && !text.contains("`None`"),
             "{text}"
         );
+        let mut all = Vec::new();
+        settings("", &schema, &mut all);
+        let line = |(key, schema): (String, &Value)| {
+            let mut facts = schema.clone();
+            facts.as_object_mut().unwrap().remove("description");
+            format!("{key}: {facts}\n")
+        };
+        let found: String = all.into_iter().map(line).collect();
+        insta::assert_snapshot!(found);
     }
 
     #[test]

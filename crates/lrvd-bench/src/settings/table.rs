@@ -3,9 +3,7 @@
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::{Bound, RangeBounds};
-use std::sync::LazyLock;
 
-use super::{Config, KlWeight};
 use crate::error::Result;
 
 /// Declares a section of settings: a documentation comment, then `name: type = default, in range;` for each.
@@ -96,15 +94,6 @@ impl Field {
             .filter(|name| !name.is_empty())
             .try_fold(self, |section, name| section.fields.iter().find(|field| field.name == name))
     }
-}
-
-/// All settings.
-pub(super) fn root() -> &'static Field {
-    static ROOT: LazyLock<Field> = LazyLock::new(|| {
-        let fields = Config::fields();
-        Field { name: String::new(), optional: false, range: None, fields }
-    });
-    &ROOT
 }
 
 /// What is known of a field by its type alone. The constants of the `impl`s below hide those of [`Leaf`], where the type
@@ -248,17 +237,6 @@ impl<N: Number> Ranged for (N, N) {
 
     fn numbers(&self) -> Vec<(&'static str, N)> {
         vec![(".0", self.0), (".1", self.1)]
-    }
-}
-
-impl Ranged for KlWeight {
-    type Number = f64;
-
-    fn numbers(&self) -> Vec<(&'static str, f64)> {
-        match *self {
-            Self::Fixed(weight) => vec![("", weight)],
-            Self::Auto => Vec::new(),
-        }
     }
 }
 

@@ -34,19 +34,13 @@ use serde_json::{Value, json};
 use super::cluster::Cluster;
 use super::kind::Profile;
 use super::options::SuiteOptions;
-use super::summary::{Written, write_summary};
 use crate::error::{Error, Result};
-use crate::io::write_text;
 use crate::method::MethodName;
-use crate::record::Results;
-use crate::report::{Claim, RowScores, Summary, Verdict, judge, render_pairs, render_runs};
-use crate::settings::{CheckpointChoice, Preset};
+use crate::report::Claim;
 use crate::text::UnknownName;
 
 /// Metrics of comparisons that name none.
 const METRICS: [&str; 4] = ["accuracy", "nll", "ece", "rank"];
-/// Name of the table of every number by arm and seed.
-const TABLE: &str = "arms.csv";
 
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
@@ -93,7 +87,7 @@ impl Arms {
             Error::new(source).context(format!("`{}` is not TOML", path.display()))
         })?;
         if arms.arm.is_empty() {
-            return Err(no_arm());
+            bail!("setting `arm` cannot be `[]`: expected at least one arm");
         }
         for (place, arm) in arms.arm.iter().enumerate() {
             if arms.arm[..place].iter().any(|before| folder(&before.name) == folder(&arm.name)) {
@@ -104,7 +98,8 @@ impl Arms {
         Ok(arms)
     }
 
-    fn claims(&self) -> Result<Vec<Claim>, UnknownName> {
+    /// The comparisons, each in one metric.
+    pub(super) fn claims(&self) -> Result<Vec<Claim>, UnknownName> {
         let names = || self.arm.iter().map(|arm| arm.name.as_str());
         let pair = |of: &str| [of.to_owned(), self.arm[0].name.clone()];
         let default = || {
@@ -142,57 +137,40 @@ impl Arms {
         self.preset.as_deref().unwrap_or(options.preset.name())
     }
 
-    pub(super) fn experiments(
-        &self,
-        options: &SuiteOptions,
-    ) -> Result<Vec<(String, SuiteOptions)>> {
+    /// What the suite runs for every arm, not resolved.
+    pub(super) fn experiments(&self, options: &SuiteOptions) -> Result<Vec<SuiteOptions>> {
+        let suite = options.suite;
         let model = match &options.model {
             Some(model) => model.clone(),
-            None => options.suite.model(Profile::Quick)?.folder.display().to_string(),
+            None => suite.model(Profile::Quick)?.folder.display().to_string(),
         };
-        let tasks = match &options.tasks {
-            given if !given.is_empty() => given.clone(),
-            _ => {
-                self.tasks.iter().map(|name| options.suite.task(name)).collect::<Result<_, _>>()?
-            }
+        let tasks = match &options.tasks[..] {
+            [] => self.tasks.iter().map(|name| suite.task(name)).collect::<Result<_>>()?,
+            given => given.to_vec(),
         };
-        let preset = |name: &String| {
-            let known = || options.suite.presets().iter().map(|preset| Preset::name(*preset));
-            options.suite.preset(name).ok_or_else(|| UnknownName::new("preset", name, known()))
-        };
+        let seeds = if options.seeds.is_empty() { &self.seeds } else { &options.seeds };
         let of = |arm: &Arm| {
-            let named = arm.preset.as_ref().or(self.preset.as_ref()).map(preset).transpose()?;
+            let named = arm.preset.as_ref().or(self.preset.as_ref());
+            let named = named.map(|name| suite.preset(name)).transpose()?;
             let method = MethodName::from_name(&arm.method).ok_or_else(|| {
                 UnknownName::new("method", &arm.method, MethodName::all().map(MethodName::key))
             })?;
-            let seeds = if options.seeds.is_empty() { &self.seeds } else { &options.seeds };
-            Ok((
-                arm.name.clone(),
-                SuiteOptions {
-                    // All rows, and no settings but those of the file.
-                    profile: Profile::Paper,
-                    preset: named.unwrap_or(options.preset),
-                    methods: vec![method],
-                    tasks: tasks.clone(),
-                    seeds: seeds.clone(),
-                    model: Some(model.clone()),
-                    patches: vec![self.settings.clone(), arm.settings.clone()],
-                    out: options.out.join(folder(&arm.name)),
-                    ..options.clone()
-                },
-            ))
+            Ok(SuiteOptions {
+                arm: Some(arm.name.clone()),
+                // All rows, and no settings but those of the file.
+                profile: Profile::Paper,
+                preset: named.unwrap_or(options.preset),
+                methods: vec![method],
+                tasks: tasks.clone(),
+                seeds: seeds.clone(),
+                model: Some(model.clone()),
+                patches: vec![self.settings.clone(), arm.settings.clone()],
+                out: options.out.join(folder(&arm.name)),
+                ..options.clone()
+            })
         };
         self.arm.iter().map(of).collect()
     }
-}
-
-fn no_arm() -> Error {
-    anyhow!("setting `arm` cannot be `[]`: expected at least one arm")
-}
-
-/// Adds the name of the arm to an error.
-pub(super) fn of_arm(arm: &str) -> impl FnOnce(Error) -> Error {
-    move |error| error.context(format!("arm `{arm}`"))
 }
 
 /// Folder of an arm below the output folder: its name with nothing but letters, digits, points and dashes.
@@ -200,22 +178,6 @@ pub(super) fn folder(name: &str) -> PathBuf {
     let plain = |c: char| if c.is_ascii_alphanumeric() || c == '.' { c } else { '-' };
     let name: String = name.to_lowercase().chars().map(plain).collect();
     Path::new("arms").join(name)
-}
-
-/// All arms as one experiment: judges the claims and writes the files that sum them up.
-pub(super) fn finish(
-    arms: &Arms,
-    results: &mut Results,
-    rows: &RowScores,
-    out: &Path,
-) -> Result<(Written, Vec<Verdict>)> {
-    let summary = Summary::new(results, rows, CheckpointChoice::Last);
-    let verdicts = judge(&summary, &arms.claims()?);
-    let pairs = render_pairs(&verdicts);
-    write_text(&out.join(TABLE), &render_runs(&summary))?;
-    results.notes.extend(verdicts.iter().map(|verdict| verdict.cells().join("; ")));
-    let written = write_summary(out, results, rows, None, Some(&pairs))?;
-    Ok((Written { comparison: Some(pairs), ..written }, verdicts))
 }
 
 #[cfg(test)]

@@ -18,10 +18,12 @@ use minijinja::syntax::SyntaxConfig;
 use minijinja::{Environment, UndefinedBehavior, Value, context};
 use serde::{Deserialize, Serialize};
 
-use super::plan::{PLAN_DIR, PlannedRun, levels};
+use super::runs::{PlannedRun, levels};
 use crate::error::Result;
 use crate::io::{create_dir, read_text, write_text};
 
+/// Folder of the files of a plan, below the output folder.
+pub(super) const PLAN_DIR: &str = "plan";
 /// Where the templates of this program are.
 const SLURM: &str = include_str!("slurm.sh.jinja");
 const KUBERNETES: &str = include_str!("kubernetes.yaml.jinja");

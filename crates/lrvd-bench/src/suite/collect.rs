@@ -4,14 +4,17 @@ use std::path::{Path, PathBuf};
 
 use anyhow::anyhow;
 
-use super::arms::finish;
-use super::plan::Plan;
-use super::summary::{Written, now, write_summary};
+use super::arms::Arms;
+use super::plan::{Plan, now};
 use crate::error::Result;
-use crate::io::read_json;
-use crate::record::{Results, RunRecord, SCHEMA_VERSION, Tool};
-use crate::report::{Published, RowScores, Verdict};
+use crate::io::{read_json, write_json_lines, write_text};
+use crate::record::{RankLine, Results, RunRecord, SCHEMA_VERSION, Tool};
+use crate::report::{
+    Findings, Published, RowScores, Summary, Verdict, compare, judge, render_csv, render_markdown,
+    render_pairs, render_runs, render_text, write_html,
+};
 use crate::run::{RECORD_FILE, still_there};
+use crate::settings::CheckpointChoice;
 
 #[derive(Clone, Debug)]
 pub struct SuiteOutcome {
@@ -19,15 +22,21 @@ pub struct SuiteOutcome {
     pub complete: bool,
     pub finished: usize,
     pub planned: usize,
+    pub summary: Headline,
+    pub results: Results,
+    /// Comparisons of arms.
+    pub verdicts: Vec<Verdict>,
+}
+
+/// What the files of an experiment hold, in part.
+#[derive(Clone, Debug)]
+pub struct Headline {
     /// The headline table as text; `None` before the first row.
     pub table: Option<String>,
     pub comparison: Option<String>,
     /// What the runs showed, in words: a sentence or two for every task.
     pub verdict: Vec<String>,
     pub report: PathBuf,
-    pub results: Results,
-    /// Comparisons of arms.
-    pub verdicts: Vec<Verdict>,
 }
 
 /// Writes `results.json`, tables and report of the plan in `out`, and of each arm.
@@ -65,7 +74,7 @@ pub fn collect(out: &Path) -> Result<SuiteOutcome> {
     let complete = finished == planned;
     results.notes = notes(complete);
     still_there(out)?;
-    let (written, verdicts) = match &plan.arms {
+    let (summary, verdicts) = match &plan.arms {
         None => (write_summary(out, &results, &rows, published.as_ref(), None)?, Vec::new()),
         Some(arms) => {
             results.config.clone_from(&arms.settings);
@@ -74,18 +83,7 @@ pub fn collect(out: &Path) -> Result<SuiteOutcome> {
             finish(&arms.file, &mut results, &rows, out)?
         }
     };
-    let Written { table, comparison, verdict, report } = written;
-    Ok(SuiteOutcome {
-        complete,
-        finished,
-        planned,
-        table,
-        comparison,
-        verdict,
-        report,
-        results,
-        verdicts,
-    })
+    Ok(SuiteOutcome { complete, finished, planned, summary, results, verdicts })
 }
 
 /// The finished rows of an experiment, in the order of the plan.
@@ -140,4 +138,136 @@ fn notes(complete: bool) -> Vec<String> {
         notes.push("the experiment was interrupted; `--resume` continues it".to_owned());
     }
     notes
+}
+
+/// All arms as one experiment: judges the claims and writes the files that sum them up.
+fn finish(
+    arms: &Arms,
+    results: &mut Results,
+    rows: &RowScores,
+    out: &Path,
+) -> Result<(Headline, Vec<Verdict>)> {
+    let summary = Summary::new(results, rows, CheckpointChoice::Last);
+    let verdicts = judge(&summary, &arms.claims()?);
+    let pairs = render_pairs(&verdicts);
+    write_text(&out.join("arms.csv"), &render_runs(&summary))?;
+    results.notes.extend(verdicts.iter().map(|verdict| verdict.cells().join("; ")));
+    let headline = write_summary(out, results, rows, None, Some(&pairs))?;
+    Ok((Headline { comparison: Some(pairs), ..headline }, verdicts))
+}
+
+/// Writes `results.json`, `ranks.jsonl`, the tables and the page into `out`. Both checkpoints have a CSV
+/// file; the printed table, `table.md` and the comparison speak of the one that the settings say to
+/// report. `below` stands below the table.
+fn write_summary(
+    out: &Path,
+    results: &Results,
+    rows: &RowScores,
+    published: Option<&Published>,
+    below: Option<&str>,
+) -> Result<Headline> {
+    write_text(&out.join("results.json"), &(serde_json::to_string_pretty(results)? + "\n"))?;
+    let events = results.runs.iter().flat_map(|run| {
+        let (task, method, seed) = (&run.task, &run.method, run.seed);
+        run.rank_events.iter().map(move |event| RankLine { task, method, seed, event })
+    });
+    write_json_lines(&out.join("ranks.jsonl"), events)?;
+    let both = Summary::both(results, rows);
+    for summary in &both {
+        write_text(
+            &out.join(format!("table-{}.csv", summary.choice.name())),
+            &render_csv(summary),
+        )?;
+    }
+    let summary = Summary::reported(&both);
+    let comparison = published.map(|published| compare(summary, published));
+    let findings = Findings::new(summary);
+    let (lead, verdict) = (findings.lead(), findings.verdict());
+    let mut markdown =
+        format!("{lead}\n\n{}\n{}\n", render_markdown(summary), verdict.join("\n\n"));
+    if let Some(below) = below {
+        markdown = format!("{markdown}\n{below}");
+    }
+    if let Some(comparison) = &comparison {
+        markdown.push_str(&comparison.render_markdown());
+    }
+    write_text(&out.join("table.md"), &markdown)?;
+    let report = out.join("report.html");
+    write_html(&report, &both, &findings, comparison.as_ref())?;
+    let has_runs = !results.runs.is_empty();
+    let table = has_runs.then(|| format!("{lead}\n\n{}", render_text(summary)));
+    let comparison = comparison.filter(|_| has_runs).map(|c| c.render_text());
+    Ok(Headline { table, comparison, verdict, report })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::method::MethodName;
+    use crate::record::RunRecord;
+    use crate::record::sample::{sample_results, set_accuracy};
+
+    #[test]
+    fn methods_that_this_build_does_not_have_are_reported_by_name() {
+        let mut results = sample_results();
+        let old =
+            ["ENS-logits", "BBB-BT", "LAP-last", "BayesLoRA-expanded", "BayesLoRA-expanded+TS"];
+        let lora: Vec<_> =
+            results.runs.iter().filter(|run| run.method == "LoRA").cloned().collect();
+        for method in old {
+            assert!(MethodName::from_name(method).is_none(), "{method}");
+            let renamed =
+                lora.iter().map(|run| RunRecord { method: method.to_owned(), ..run.clone() });
+            results.runs.extend(renamed);
+        }
+        let table = "metric,method,task,mean,std\naccuracy,BayesLoRA_expanded,RTE,0.5,\n";
+        let published = Published::parse(table, "published.csv").unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let rows = RowScores::default();
+        let headline =
+            write_summary(folder.path(), &results, &rows, Some(&published), None).unwrap();
+        assert!(headline.comparison.unwrap().contains("BayesLoRA-expanded"));
+        let text = |file: &str| std::fs::read_to_string(folder.path().join(file)).unwrap();
+        let (page, table) = (text("report.html"), headline.table.unwrap());
+        let (markdown, csv) = (text("table.md"), text("table-last.csv"));
+        for method in old {
+            for text in [&page, &table, &markdown, &csv] {
+                assert!(text.contains(method), "{method}: {text}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_settings_decide_what_is_reported() {
+        let mut results = sample_results();
+        set_accuracy(&mut results, "rte", "LoRA", &[(0.25, 0.75); 3]);
+        let table = "metric,method,task,mean,std\naccuracy,LoRA,RTE,0.5,\n";
+        let published = Published::parse(table, "published.csv").unwrap();
+        let cells = [
+            ("last", "0.250 ±.000", "0.750 ±.000"),
+            ("", "0.250 ±.000", "0.750 ±.000"),
+            ("best", "0.750 ±.000", "0.250 ±.000"),
+        ];
+        for (said, shown, other) in cells {
+            results.config = serde_json::json!({ "experiment": { "checkpoint": said } });
+            let folder = tempfile::tempdir().unwrap();
+            let headline = write_summary(
+                folder.path(),
+                &results,
+                &RowScores::default(),
+                Some(&published),
+                None,
+            )
+            .unwrap();
+            let markdown = std::fs::read_to_string(folder.path().join("table.md")).unwrap();
+            for text in [markdown, headline.table.unwrap(), headline.comparison.unwrap()] {
+                assert!(text.contains(shown) && !text.contains(other), "{said}: {text}");
+            }
+            for (file, mean) in [("table-last.csv", "0.25"), ("table-best.csv", "0.75")] {
+                let csv = std::fs::read_to_string(folder.path().join(file)).unwrap();
+                assert!(csv.contains(&format!("\naccuracy,LoRA,RTE,{mean},0\n")), "{file}: {csv}");
+            }
+        }
+    }
 }

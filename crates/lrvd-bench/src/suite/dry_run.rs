@@ -6,11 +6,10 @@ use std::fmt::Write as _;
 use lrvd_core::baselines::LayerShape;
 use serde::Serialize;
 
-use super::arms::{Arms, of_arm};
+use super::arms::Arms;
 use super::kind::Profile;
 use super::options::SuiteOptions;
-use super::plan::{PlannedRun, add_runs};
-use super::settings::{resolve_config, wordings};
+use super::runs::{PlannedRun, add_runs};
 use crate::backbone::{Architecture, locate_config};
 use crate::data::Wording;
 use crate::error::Result;
@@ -131,9 +130,9 @@ impl DryRun {
                 (location.name, Architecture::read(&location.folder)?)
             }
         };
-        let config = resolve_config(&options, &architecture)?;
+        let config = options.config(&architecture)?;
         let mut runs: Vec<PlannedRun> = Vec::new();
-        add_runs(&mut runs, 0, None, &options);
+        add_runs(&mut runs, 0, &options);
         let sizes = Sizes::new(&architecture, &config);
         let mut methods: Vec<PlannedMethod> = Vec::new();
         let mut made: Vec<usize> = Vec::new();
@@ -170,7 +169,7 @@ impl DryRun {
             methods,
             memory: sizes.memory_of(largest),
             runs: runs.iter().map(described).collect(),
-            wording: wordings(&options, &config, &architecture)?,
+            wording: options.wordings(&config, &architecture)?,
             settings: config,
         })
     }
@@ -238,9 +237,9 @@ pub struct ArmsDryRun {
 
 impl ArmsDryRun {
     pub fn new(arms: &Arms, options: &SuiteOptions) -> Result<Self> {
-        let plan = |(name, options): (String, SuiteOptions)| {
-            let plan = DryRun::new(options).map_err(of_arm(&name))?;
-            Ok((name, plan))
+        let plan = |options: SuiteOptions| {
+            let plan = DryRun::new(options.clone()).map_err(|error| options.in_arm(error))?;
+            Ok((options.arm.unwrap_or_default(), plan))
         };
         let plans = arms.experiments(options)?.into_iter().map(plan);
         Ok(Self { arms: plans.collect::<Result<_>>()? })

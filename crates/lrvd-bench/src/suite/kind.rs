@@ -9,6 +9,7 @@ use crate::error::Result;
 use crate::method::MethodName;
 use crate::settings::{BasePrecision, Config, MethodSettings, Preset};
 use crate::task::Task;
+use crate::text::UnknownName;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -34,9 +35,9 @@ impl Suite {
         })
     }
 
-    /// The preset called `name`, if it belongs to the suite.
-    pub fn preset(self, name: &str) -> Option<Preset> {
-        self.presets().iter().copied().find(|preset| preset.name() == name)
+    /// The preset called `name`; an error if it does not belong to the suite.
+    pub fn preset(self, name: &str) -> Result<Preset, UnknownName> {
+        UnknownName::find("preset", name, self.presets(), Preset::name)
     }
 
     pub const fn presets(self) -> &'static [Preset] {
@@ -154,10 +155,6 @@ impl Profile {
         }
     }
 
-    pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|p| p.name() == name)
-    }
-
     /// Largest number of questions of another set: every number of draws answers them twice, by the labels of either set.
     pub(super) const fn other_rows(self) -> Option<usize> {
         match self {
@@ -272,5 +269,15 @@ mod tests {
         assert_eq!(factors(Suite::Glue, Preset::ConstantWeight), ([3.0; 2], [1.0; 4]));
         let reasoning = factors(Suite::Reasoning, Preset::ConstantWeightReasoning);
         assert_eq!(reasoning, ([100.0; 2], [4.0; 4]));
+    }
+
+    #[test]
+    fn every_task_has_a_key_of_its_own() {
+        let tasks = [Suite::Glue, Suite::Reasoning].map(|s| s.tasks(Profile::Paper, true));
+        let mut keys: Vec<&str> = tasks.iter().flatten().map(|t| t.name()).collect();
+        let n = keys.len();
+        keys.sort_unstable();
+        keys.dedup();
+        assert_eq!(keys.len(), n);
     }
 }

@@ -3,16 +3,14 @@
 //! | file | what |
 //! |---|---|
 //! | `kind` | the two suites with their defaults, and how much a profile runs |
-//! | `task` | a task of either suite, from files to token ids |
-//! | `options`, `arms` | what the command line sets; patches of settings side by side |
-//! | `settings` | resolved settings, and what the output folder keeps of them |
+//! | `task` | a task of either suite, from files to token ids, with the questions of other sets |
+//! | `options`, `arms` | what the command line sets, resolved; patches of settings side by side |
+//! | `runs`, `plan` | all runs with what each needs; the files of a plan |
 //! | `dry_run` | runs, parameters and memory before anything is read |
-//! | `plan` | all runs with what each needs, and the files of a plan |
-//! | `start`, `prepare` | from options to a plan on disk; tasks as runs need them |
-//! | `worker`, `claim` | one run or all of them; which worker has which |
-//! | `one_run` | a run, an ensemble of runs, answers to another set (out of distribution) |
-//! | `collect`, `summary` | the report of whatever is finished |
-//! | `run` | all of it in one process; the state of a plan |
+//! | `start` | from options to a plan on disk |
+//! | `worker`, `claim` | one run or all of them, and the state of each; which worker has which |
+//! | `one_run`, `ood` | a run, an ensemble of runs; answers to another set (out of distribution) |
+//! | `collect` | the report of whatever is finished |
 //! | `cluster` | jobs of Slurm and Kubernetes |
 
 mod arms;
@@ -22,13 +20,11 @@ mod collect;
 mod dry_run;
 mod kind;
 mod one_run;
+mod ood;
 mod options;
 mod plan;
-mod prepare;
-mod run;
-mod settings;
+mod runs;
 mod start;
-mod summary;
 mod task;
 #[cfg(test)]
 mod tests;
@@ -37,10 +33,12 @@ mod worker;
 pub use arms::Arms;
 pub use claim::WorkerName;
 pub use cluster::{Cluster, Engine, Job};
-pub use collect::{SuiteOutcome, collect};
+pub use collect::{Headline, SuiteOutcome, collect};
 pub use dry_run::{ArmsDryRun, DryRun, PlannedMemory, PlannedMethod, PlannedModel};
 pub use kind::{Profile, Suite};
 pub use options::SuiteOptions;
-pub use plan::{Plan, PlannedRun, planned_runs};
-pub use run::{RunState, RunStatus, run_suite, status, write_plan};
-pub use worker::{DEAD_AFTER, Step, Worker, WorkerOptions};
+pub use plan::{Plan, planned_runs};
+pub use runs::PlannedRun;
+pub use worker::{
+    DEAD_AFTER, RunState, RunStatus, Step, Worker, WorkerOptions, run_suite, status, write_plan,
+};

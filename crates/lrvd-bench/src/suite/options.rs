@@ -1,19 +1,30 @@
-//! What the command line asks for.
+//! What the command line and an arm set, resolved, and what the output folder keeps of it.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use anyhow::{anyhow, bail};
+use anyhow::bail;
+use serde_json::{Value, json};
 
 use super::kind::{Profile, Suite};
-use super::plan::MAX_SEED;
-use crate::data::quick;
-use crate::error::Result;
+use super::task::wording;
+use crate::backbone::{Architecture, Backbone};
+use crate::data::{Wording, quick};
+use crate::error::{Error, Result};
 use crate::method::MethodName;
-use crate::settings::Preset;
+use crate::settings::{BasePrecision, Config, Layers, Preset};
 use crate::task::Task;
 
+/// Members of an ensemble take their seeds from here: `MEMBER_SEEDS · seed + member`.
+pub(super) const MEMBER_SEEDS: u64 = 1000;
+/// Largest seed: those of members, and what is mixed into the higher bits, must stay apart.
+const MAX_SEED: u64 = (1 << 40) / MEMBER_SEEDS - 1;
+
+/// A suite, or an arm of it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SuiteOptions {
+    /// Name of the arm; `None` for the whole suite.
+    pub arm: Option<String>,
     pub suite: Suite,
     pub profile: Profile,
     pub preset: Preset,
@@ -51,6 +62,7 @@ pub struct SuiteOptions {
 impl SuiteOptions {
     pub fn new(suite: Suite, profile: Profile, out: PathBuf) -> Self {
         Self {
+            arm: None,
             suite,
             profile,
             preset: suite.default_preset(),
@@ -103,24 +115,100 @@ impl SuiteOptions {
 
     /// Returns an error for the paper profile without data, and for the quick one without data of a task that is not shipped.
     pub(super) fn check_data(&self) -> Result<()> {
-        match (self.profile, &self.data_dir, self.suite) {
-            (_, Some(_), _) => Ok(()),
-            (Profile::Quick, None, _) => {
-                let shipped = match self.suite {
-                    Suite::Glue => &quick::GLUE,
-                    Suite::Reasoning => &quick::REASONING,
-                };
+        let (shipped, files) = match self.suite {
+            Suite::Glue => (&quick::GLUE, "CoLA, MNLI, MRPC, QNLI, QQP, RTE and SST-2"),
+            Suite::Reasoning => (&quick::REASONING, "WinoGrande, ARC, OpenBookQA and BoolQ"),
+        };
+        match (self.profile, &self.data_dir) {
+            (_, Some(_)) => Ok(()),
+            (Profile::Quick, None) => {
                 self.tasks.iter().try_for_each(|task| shipped.check(task.name()))
             }
-            (Profile::Paper, None, Suite::Glue) => Err(anyhow!(
-                "the paper profile needs `--data-dir`: the folder that holds CoLA, MNLI, MRPC, QNLI, QQP, RTE \
-                 and SST-2 in their original layouts"
-            )),
-            (Profile::Paper, None, Suite::Reasoning) => Err(anyhow!(
-                "the paper profile needs `--data-dir`: the folder that holds WinoGrande, ARC, OpenBookQA and \
-                 BoolQ in their original layouts"
-            )),
+            (Profile::Paper, None) => bail!(
+                "the paper profile needs `--data-dir`: the folder that holds {files} in their original layouts"
+            ),
         }
+    }
+
+    /// Adds the name of the arm to an error.
+    pub(super) fn in_arm(&self, error: Error) -> Error {
+        match &self.arm {
+            Some(arm) => error.context(format!("arm `{arm}`")),
+            None => error,
+        }
+    }
+
+    /// Resolved settings for a model: preset, profile, what the model's kind asks for, then the
+    /// user's own.
+    pub(super) fn config(&self, architecture: &Architecture) -> Result<Config> {
+        let mut config = self.profile.shorten(self.suite, self.preset.config());
+        if let Some(steps) = self.steps {
+            config.evaluate_every = config.evaluate_every.min(steps);
+            config.steps = steps;
+        }
+        if let Some(draws) = &self.draws {
+            config.draws.clone_from(draws);
+        }
+        // A preset is written for one architecture; on the other its targets have other names, and an
+        // encoder is held in single precision.
+        config.target_modules = architecture.target_modules(&config.target_modules);
+        match (self.suite, architecture) {
+            (_, Architecture::Deberta(_)) => config.base_precision = BasePrecision::F32,
+            (Suite::Glue, Architecture::Llama(_)) => {
+                // A profile's rate and length are those of a tiny encoder and of texts without a question.
+                let preset = self.preset.config();
+                config.learning_rate = preset.learning_rate;
+                config.max_length = preset.max_length;
+            }
+            (Suite::Reasoning, Architecture::Llama(_)) => {}
+        }
+        let layers = Layers::over(&config)?;
+        let config = layers.apply(&self.patches, self.config.as_deref(), &self.set)?.finish()?;
+        if let Some(key) = config.wording.given() {
+            let several = self.tasks.len() > 1;
+            let reason = match self.suite {
+                Suite::Glue if several => "it words one task, and several are run",
+                Suite::Glue => return Ok(config),
+                Suite::Reasoning => "reasoning sets are asked by the prompts of `prompt`",
+            };
+            bail!("setting `{key}` is set: {reason}");
+        }
+        Ok(config)
+    }
+
+    /// What `settings.json` holds but for the data files.
+    pub(super) fn settings(&self, config: &Config, backbone: &Backbone) -> Result<Value> {
+        let mut settings = json!({
+            "suite": self.suite.name(),
+            "profile": self.profile.name(),
+            "preset": self.preset.name(),
+            "tasks": self.tasks.iter().map(|t| t.name()).collect::<Vec<_>>(),
+            "methods": self.methods,
+            "seeds": self.seeds,
+            "device": self.device,
+            "model": backbone.location.name,
+            "weights": backbone.hashes,
+            "data_dir": self.data_dir,
+            "experiment": config,
+        });
+        let wordings = self.wordings(config, &backbone.architecture)?;
+        if !wordings.is_empty() {
+            settings["wording"] = json!(wordings);
+        }
+        Ok(settings)
+    }
+
+    /// How a language model is asked, by task; nothing for an encoder.
+    pub(super) fn wordings(
+        &self,
+        config: &Config,
+        architecture: &Architecture,
+    ) -> Result<BTreeMap<String, Wording>> {
+        let worded = self.tasks.iter().map(|task| {
+            let found = wording(*task, architecture, config)?;
+            Ok(found.map(|wording| (task.name().to_owned(), wording)))
+        });
+        worded.filter_map(Result::transpose).collect()
     }
 }
 

@@ -1,4 +1,4 @@
-//! Which runs there are, what each needs, and the files in which a sweep keeps that.
+//! A sweep, and the files in which it is kept.
 //!
 //! | file below `plan/` | what |
 //! |---|---|
@@ -13,160 +13,31 @@ use std::path::{Path, PathBuf};
 use anyhow::{anyhow, bail};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
 
 use super::arms::{Arms, folder as arm_folder};
+use super::cluster::PLAN_DIR;
 use super::dry_run::{PlannedMemory, Sizes};
 use super::kind::{Profile, Suite};
 use super::options::SuiteOptions;
+use super::runs::{PlannedRun, add_runs};
 use crate::error::Result;
 use crate::io::{
     JsonLayout, create_dir, read_lines, read_versioned, sha256_text, write_json, write_json_lines,
 };
-use crate::method::{MethodForm, MethodName};
+use crate::method::MethodName;
 use crate::record::{ModelRecord, TaskData};
+use crate::run::RECORD_FILE;
 use crate::settings::Config;
 use crate::task::Task;
 
 const SCHEMA: u32 = 1;
-pub(super) const PLAN_DIR: &str = "plan";
 const PLAN_FILE: &str = "plan.json";
 const RUNS_FILE: &str = "runs.jsonl";
 pub(super) const CLAIMS_DIR: &str = "claims";
 /// Hex digits of a run's id.
 const ID_DIGITS: usize = 16;
-
-/// Members of an ensemble take their seeds from here: `MEMBER_SEEDS · seed + member`.
-const MEMBER_SEEDS: u64 = 1000;
-/// Largest seed: those of members, and what is mixed into the higher bits, must stay apart.
-pub(super) const MAX_SEED: u64 = (1 << 40) / MEMBER_SEEDS - 1;
-
-#[derive(Clone, Debug, PartialEq)]
-pub struct PlannedRun {
-    /// Hash of its resolved settings, task, arm, method and seed; empty until data and weights are known.
-    pub id: String,
-    /// Place of its experiment in the plan.
-    pub experiment: usize,
-    pub arm: Option<String>,
-    pub task: Task,
-    pub method: MethodName,
-    pub seed: u64,
-    /// Whether it is only a part of other rows.
-    pub is_member: bool,
-    /// Places of the runs that must be finished before it: the members of an ensemble, the runs whose ranks it is given.
-    pub needs: Vec<usize>,
-}
-
-impl PlannedRun {
-    pub fn label(&self) -> String {
-        let arm = self.arm.as_ref().map(|arm| format!("{arm} / ")).unwrap_or_default();
-        format!("{arm}{} / {} / seed {}", self.task.display_name(), self.method, self.seed)
-    }
-
-    /// Whether it is made from the answers of the runs that it needs, without training.
-    pub(super) fn is_combined(&self) -> bool {
-        matches!(self.method.entry().form, MethodForm::Ensemble { .. })
-    }
-
-    /// Its folder below the output folder of its experiment.
-    pub(super) fn folder(&self) -> PathBuf {
-        let kind = if self.is_member { "members" } else { "runs" };
-        [kind, self.task.name(), &self.method.key(), &format!("seed-{}", self.seed)]
-            .iter()
-            .collect()
-    }
-
-    /// The members that this row is made of; empty for a separate run. Temperature scaling on top of
-    /// the row is on top of each of them.
-    fn members(&self) -> Vec<Self> {
-        let MethodForm::Ensemble { member, members } = self.method.entry().form else {
-            return Vec::new();
-        };
-        let method = MethodName::from_name(member).unwrap_or(self.method);
-        let method = if self.method.is_tempered() { method.tempered() } else { method };
-        (0..members as u64)
-            .map(|i| Self {
-                method,
-                seed: MEMBER_SEEDS * self.seed + i,
-                is_member: true,
-                ..self.clone()
-            })
-            .collect()
-    }
-
-    /// Whether `other` is the same run, whatever it needs.
-    fn is(&self, other: &Self) -> bool {
-        let key = |run: &Self| (run.experiment, run.task, run.method, run.seed, run.is_member);
-        key(self) == key(other)
-    }
-}
-
-/// Matching belongs to the paper's first table; beside other methods everything has one rank.
-pub(super) fn matches_ranks(options: &SuiteOptions) -> bool {
-    let first_table = |m: &MethodName| MethodName::FIRST_TABLE.contains(m);
-    options.suite.matches_ranks() && options.methods.iter().all(first_table)
-}
-
-/// Adds the runs of an experiment, task by task. Where ranks are matched, BayesLoRA comes first for every seed: AdaLoRA
-/// is given the rank of each of its seeds, LoRA the median of all. The members of a row come before it, once.
-pub(super) fn add_runs(
-    runs: &mut Vec<PlannedRun>,
-    experiment: usize,
-    arm: Option<&str>,
-    options: &SuiteOptions,
-) {
-    let mut methods = options.methods.clone();
-    if options.suite == Suite::Glue {
-        let first = MethodName::FIRST_TABLE;
-        let place = |m: &MethodName| first.iter().rev().position(|f| f == m);
-        methods.sort_by_key(|m| place(m).unwrap_or(first.len()));
-    }
-    let matches = matches_ranks(options);
-    for &task in &options.tasks {
-        for &method in &methods {
-            let row = |&seed: &u64| PlannedRun {
-                id: String::new(),
-                experiment,
-                arm: arm.map(str::to_owned),
-                task,
-                method,
-                seed,
-                is_member: false,
-                needs: Vec::new(),
-            };
-            let mut rows: Vec<PlannedRun> = options.seeds.iter().map(row).collect();
-            for row in &mut rows {
-                for member in row.members() {
-                    let place = runs.iter().position(|run| run.is(&member)).unwrap_or(runs.len());
-                    if place == runs.len() {
-                        runs.push(member);
-                    }
-                    row.needs.push(place);
-                }
-                if matches {
-                    row.needs = matched(runs, row);
-                }
-            }
-            runs.extend(rows);
-        }
-    }
-}
-
-/// The runs whose learnt ranks `row` is given: those with the same seed if it keeps to a budget, those of all seeds if
-/// its rank is fixed.
-fn matched(runs: &[PlannedRun], row: &PlannedRun) -> Vec<usize> {
-    let can = row.method.can();
-    if can.prunes && !can.budget {
-        return Vec::new();
-    }
-    let learns = |run: &PlannedRun| {
-        let theirs = run.method.can();
-        (run.experiment, run.task) == (row.experiment, row.task)
-            && theirs.prunes
-            && !theirs.budget
-            && (!can.budget || run.seed == row.seed)
-    };
-    (0..runs.len()).filter(|&place| learns(&runs[place])).collect()
-}
 
 /// An arm, or the whole suite: everything that its runs have in common.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -337,6 +208,16 @@ impl Plan {
         run.arm.as_ref().map_or_else(|| folder.clone(), |arm| arm_folder(arm).join(&folder))
     }
 
+    pub(super) fn is_finished(&self, out: &Path, run: &PlannedRun) -> bool {
+        out.join(self.folder(run)).join(RECORD_FILE).is_file()
+    }
+
+    /// The first run that `run` needs and that is not finished.
+    pub(super) fn missing(&self, out: &Path, run: &PlannedRun) -> Option<&PlannedRun> {
+        let mut needed = run.needs.iter().map(|&place| &self.runs[place]);
+        needed.find(|run| !self.is_finished(out, run))
+    }
+
     /// Optimiser steps; 0 for a row that is made from other runs.
     pub(super) fn steps(&self, run: &PlannedRun) -> usize {
         if run.is_combined() { 0 } else { self.experiments[run.experiment].config.steps }
@@ -360,28 +241,22 @@ impl Plan {
     }
 }
 
+/// The options of every arm, or the only ones, resolved.
+pub(super) fn experiments(
+    options: &SuiteOptions,
+    arms: Option<&Arms>,
+) -> Result<Vec<SuiteOptions>> {
+    let all = arms.map_or_else(|| Ok(vec![options.clone()]), |arms| arms.experiments(options))?;
+    all.into_iter().map(|own| own.clone().resolved().map_err(|e| own.in_arm(e))).collect()
+}
+
 /// The runs of the suite, or of its `arms`, without ids: nothing is read.
 pub fn planned_runs(options: &SuiteOptions, arms: Option<&Arms>) -> Result<Vec<PlannedRun>> {
     let mut runs = Vec::new();
-    match arms {
-        None => add_runs(&mut runs, 0, None, &options.clone().resolved()?),
-        Some(arms) => {
-            for (place, (name, options)) in arms.experiments(options)?.into_iter().enumerate() {
-                add_runs(&mut runs, place, Some(&name), &options.resolved()?);
-            }
-        }
+    for (place, own) in experiments(options, arms)?.iter().enumerate() {
+        add_runs(&mut runs, place, own);
     }
     Ok(runs)
-}
-
-/// Places of the runs that can be made at once, then of those that need one of these, and so on.
-pub(super) fn levels(runs: &[PlannedRun]) -> Vec<Vec<usize>> {
-    let mut depth: Vec<usize> = Vec::new();
-    for run in runs {
-        depth.push(run.needs.iter().map(|&place| depth[place] + 1).max().unwrap_or(0));
-    }
-    let most = depth.iter().max().map_or(0, |most| most + 1);
-    (0..most).map(|d| (0..runs.len()).filter(|&run| depth[run] == d).collect()).collect()
 }
 
 /// Hash of what a run depends on: everything in the settings but the lists that may grow and the files of other tasks,
@@ -408,56 +283,9 @@ pub(super) fn hashes(settings: &Value, task: Task) -> Vec<String> {
     files.filter_map(|hash| hash.as_str().map(str::to_owned)).collect()
 }
 
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-    use super::*;
-
-    fn runs_of(suite: Suite, task: &str, methods: &[&str]) -> Vec<PlannedRun> {
-        let mut options = SuiteOptions::new(suite, Profile::Quick, PathBuf::from("unused"));
-        options.tasks = vec![suite.task(task).unwrap()];
-        options.seeds = vec![1, 2];
-        options.methods = methods.iter().map(|m| MethodName::from_name(m).unwrap()).collect();
-        let mut runs = Vec::new();
-        add_runs(&mut runs, 0, None, &options);
-        runs
-    }
-
-    #[test]
-    fn members_come_first_and_once() {
-        let runs = runs_of(Suite::Reasoning, "obqa", &["ens-3", "lora"]);
-        let seeds = |member: bool| -> Vec<u64> {
-            runs.iter().filter(|run| run.is_member == member).map(|run| run.seed).collect()
-        };
-        assert_eq!(seeds(true), [1000, 1001, 1002, 2000, 2001, 2002]);
-        assert_eq!(seeds(false), [1, 2, 1, 2]);
-        assert!(runs[..6].iter().all(|run| run.is_member));
-        assert_eq!((&runs[6].needs, &runs[7].needs), (&vec![0, 1, 2], &vec![3, 4, 5]));
-        let shared = runs_of(Suite::Reasoning, "obqa", &["ens-3", "ens-10"]);
-        assert_eq!(shared.iter().filter(|run| run.is_member).count(), 20);
-        assert_eq!(levels(&shared)[1].len(), 4);
-    }
-
-    #[test]
-    fn a_temperature_on_a_row_is_on_its_members() {
-        for run in runs_of(Suite::Reasoning, "obqa", &["ens-3+ts", "bayeslora+ts"]) {
-            assert!(run.method.is_tempered(), "{}", run.label());
-        }
-    }
-
-    #[test]
-    fn matched_ranks_are_dependencies() {
-        let runs = runs_of(Suite::Glue, "sst2", &["lora", "adalora", "bayeslora"]);
-        let needs = |method: &str| -> Vec<Vec<usize>> {
-            let rows = runs.iter().filter(|run| run.method.key() == method);
-            rows.map(|run| run.needs.clone()).collect()
-        };
-        assert!(needs("bayeslora").concat().is_empty());
-        assert_eq!(needs("adalora"), [vec![0], vec![1]]);
-        assert_eq!(needs("lora"), [vec![0, 1], vec![0, 1]]);
-        assert_eq!(levels(&runs), [vec![0, 1], vec![2, 3, 4, 5]]);
-        // Beside other methods nothing is matched.
-        let beside = runs_of(Suite::Glue, "sst2", &["lora", "bayeslora", "mcd"]);
-        assert!(beside.iter().all(|run| run.needs.is_empty()));
-    }
+/// The present moment as `YYYY-MM-DDThh:mm:ssZ`.
+pub(super) fn now() -> String {
+    let now = OffsetDateTime::now_utc().truncate_to_second();
+    // Fails for years beyond 9999 only.
+    now.format(&Rfc3339).unwrap_or_default()
 }

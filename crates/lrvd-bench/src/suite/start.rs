@@ -1,20 +1,17 @@
 //! From options to a plan on disk: settings resolved, data read and hashed, all of it before the first run. What cannot
 //! be used leaves no output folder.
 
-use std::path::Path;
 use std::rc::Rc;
 
 use burn::tensor::Device;
 
-use super::arms::{Arms, of_arm};
+use super::arms::Arms;
 use super::dry_run::Sizes;
 use super::kind::{Profile, Suite};
 use super::options::SuiteOptions;
-use super::plan::{ArmsOfPlan, Experiment, Plan, PlannedRun, add_runs, matches_ranks};
-use super::prepare::{Loaded, Tasks, generated_data, load};
-use super::settings::{data_files, resolve_config, resolved};
-use super::summary::now;
-use super::task::is_kept;
+use super::plan::{ArmsOfPlan, Experiment, Plan, experiments, now};
+use super::runs::{PlannedRun, add_runs, matches_ranks};
+use super::task::{ReadyTask, Tasks, data_files, generated_data, is_kept, load};
 use crate::backbone::{Backbone, locate_model};
 use crate::error::Result;
 use crate::method::{MethodName, RankRequest};
@@ -32,13 +29,6 @@ pub(super) struct Started {
     pub tasks: Tasks,
     /// Locked as long as this lives.
     pub folder: OutputFolder,
-}
-
-/// An experiment with its resolved settings.
-struct Draft {
-    arm: Option<String>,
-    options: SuiteOptions,
-    config: Config,
 }
 
 pub(super) fn open_backbone(
@@ -60,34 +50,23 @@ pub(super) fn start(
     device: Option<&Device>,
     sink: &mut dyn ProgressSink,
 ) -> Result<Started> {
-    let all = match arms {
-        Some(arms) => arms.experiments(options)?,
-        None => vec![(String::new(), options.clone())],
-    };
-    let mut resolved_options = Vec::new();
-    for (name, own) in all {
-        let arm = arms.map(|_| name);
-        let own = own.resolved().map_err(in_arm(arm.as_deref()))?;
+    let mut all = experiments(options, arms)?;
+    for own in &all {
         // An arm has the profile `paper`, and generated data all the same.
         let with_data = SuiteOptions { profile: options.profile, ..own.clone() };
-        with_data.check_data().map_err(in_arm(arm.as_deref()))?;
-        resolved_options.push((arm, own));
+        with_data.check_data().map_err(|error| own.in_arm(error))?;
     }
     let compare = options.compare.as_deref();
     compare.map(Published::read).transpose()?;
-    let one = &resolved_options[0].1;
-    let backbone = open_backbone(one.suite, one.profile, one.model.as_deref())?;
-    let (profile, model) = (one.profile, one.model.clone());
-    let draft = |(arm, options): (Option<String>, SuiteOptions)| {
-        let config =
-            resolve_config(&options, &backbone.architecture).map_err(in_arm(arm.as_deref()))?;
-        Ok(Draft { arm, options, config })
-    };
-    let mut drafts = resolved_options.into_iter().map(draft).collect::<Result<Vec<_>>>()?;
+    let (profile, model) = (all[0].profile, all[0].model.clone());
+    let backbone = open_backbone(options.suite, profile, model.as_deref())?;
+    let config =
+        |own: &SuiteOptions| own.config(&backbone.architecture).map_err(|error| own.in_arm(error));
+    let configs = all.iter().map(config).collect::<Result<Vec<_>>>()?;
 
     let mut whole = match arms {
         Some(arms) => arms.settings(options),
-        None => resolved(&drafts[0].options, &drafts[0].config, &backbone)?,
+        None => all[0].settings(&configs[0], &backbone)?,
     };
     let mut top = OutputFolder::look(&options.out, options.resume)?;
     top.check(&whole)?;
@@ -101,37 +80,48 @@ pub(super) fn start(
     };
     let (mut tasks, mut runs) = (Tasks::default(), Vec::new());
     let (mut experiments, mut folders, mut sizes) = (Vec::new(), Vec::new(), Vec::new());
-    for (place, draft) in drafts.iter_mut().enumerate() {
-        if draft.arm.is_some() {
-            draft.options.data_dir = Some(data_dir.clone());
+    for (place, (own, config)) in all.iter_mut().zip(configs).enumerate() {
+        if own.arm.is_some() {
+            own.data_dir = Some(data_dir.clone());
         }
-        let Draft { arm, options, config } = &*draft;
-        let of_arm = || in_arm(arm.as_deref());
+        let own = &*own;
+        let in_arm = |error| own.in_arm(error);
         let first = runs.len();
-        add_runs(&mut runs, place, arm.as_deref(), options);
-        let loaded = draft.load(place, &data_dir, &backbone, &mut tasks, sink).map_err(of_arm())?;
-        if let (Some(device), Some(task)) = (device, loaded.first()) {
-            check_methods(config, &backbone, device, task, &runs[first..]).map_err(of_arm())?;
+        add_runs(&mut runs, place, own);
+        if let Some(note) = lost(own, &config) {
+            sink.event(&Event::Note(note));
         }
-        let mut settings = resolved(options, config, &backbone)?;
-        settings["data_files"] = data_files(loaded.iter().map(|loaded| &loaded.ready));
-        if arm.is_some() {
-            let folder = OutputFolder::look(&options.out, options.resume)?;
-            folder.check(&settings).map_err(of_arm())?;
+        let mut loaded: Vec<Rc<ReadyTask>> = Vec::new();
+        for &task in &own.tasks {
+            let load = || load(task, &data_dir, &backbone, &config, own.profile);
+            let found = tasks.get(place, task, load).map_err(in_arm)?;
+            let note = &found.data.note;
+            if !note.is_empty() {
+                sink.event(&Event::Note(format!("{}: {note}", task.display_name())));
+            }
+            loaded.push(found);
+        }
+        if let (Some(device), Some(task)) = (device, loaded.first()) {
+            check_methods(&config, &backbone, device, task, &runs[first..]).map_err(in_arm)?;
+        }
+        let mut settings = own.settings(&config, &backbone)?;
+        settings["data_files"] = data_files(loaded.iter().map(AsRef::as_ref));
+        if own.arm.is_some() {
+            let folder = OutputFolder::look(&own.out, own.resume)?;
+            folder.check(&settings).map_err(in_arm)?;
             folders.push(folder);
         } else {
             whole = settings.clone();
         }
-        let data = loaded.iter().map(|loaded| &loaded.ready);
-        let data = data.map(|ready| (ready.task.name().to_owned(), ready.data.clone()));
-        sizes.push(Sizes::new(&backbone.architecture, config));
+        let data = loaded.iter().map(|task| (task.task.name().to_owned(), task.data.clone()));
+        sizes.push(Sizes::new(&backbone.architecture, &config));
         experiments.push(Experiment {
-            arm: arm.clone(),
-            preset: options.preset.name().to_owned(),
-            matches: matches_ranks(options),
+            arm: own.arm.clone(),
+            preset: own.preset.name().to_owned(),
+            matches: matches_ranks(own),
             settings,
-            config: config.clone(),
             data: data.collect(),
+            config,
         });
     }
     top.begin(&whole)?;
@@ -149,48 +139,12 @@ pub(super) fn start(
     Ok(Started { plan, backbone, tasks, folder: top })
 }
 
-/// Adds the name of an arm to an error.
-fn in_arm(arm: Option<&str>) -> impl FnOnce(crate::Error) -> crate::Error {
-    let arm = arm.map(str::to_owned);
-    move |error| match arm {
-        Some(arm) => of_arm(&arm)(error),
-        None => error,
-    }
-}
-
-impl Draft {
-    fn load(
-        &self,
-        place: usize,
-        data_dir: &Path,
-        backbone: &Backbone,
-        tasks: &mut Tasks,
-        sink: &mut dyn ProgressSink,
-    ) -> Result<Vec<Rc<Loaded>>> {
-        let Self { options, config, .. } = self;
-        if let Some(note) = lost(options, config) {
-            sink.event(&Event::Note(note));
-        }
-        let mut all = Vec::new();
-        for &task in &options.tasks {
-            let load = || load(task, data_dir, backbone, config, options.profile);
-            let loaded = tasks.get(place, task, load)?;
-            let note = &loaded.ready.data.note;
-            if !note.is_empty() {
-                sink.event(&Event::Note(format!("{}: {note}", task.display_name())));
-            }
-            all.push(loaded);
-        }
-        Ok(all)
-    }
-}
-
 /// Attaches every method of `runs` once to one copy of the model.
 fn check_methods(
     config: &Config,
     backbone: &Backbone,
     device: &Device,
-    task: &Loaded,
+    task: &ReadyTask,
     runs: &[PlannedRun],
 ) -> Result<()> {
     let mut seen: Vec<MethodName> = Vec::new();
@@ -200,7 +154,7 @@ fn check_methods(
             continue;
         }
         seen.push(run.method);
-        let (task, method) = (&task.ready.prepared, run.method);
+        let (task, method) = (&task.prepared, run.method);
         let (request, seed) = (RankRequest::Initial, run.seed);
         let start = RunStart { config, backbone, task, method, request, seed, device };
         let loaded = match model.take() {

@@ -1,4 +1,5 @@
-//! Workers: one run of a plan, or all that can be made. A single process, a job array and several machines use this one way.
+//! The runs of a plan: made by workers, one or all that can be made, and what has become of them. A single process, a job array
+//! and several machines use this one way.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -10,21 +11,28 @@ use std::time::Duration;
 use anyhow::{anyhow, bail};
 use burn::tensor::Device;
 use lrvd_burn::device;
+use lrvd_burn::train::latest_checkpoint;
+use serde::Serialize;
 use tracing::debug;
 
+use super::arms::Arms;
 use super::claim::{Claims, Taken, WorkerName};
-use super::one_run::{Rows, Shared, run_one};
-use super::plan::{CLAIMS_DIR, PLAN_DIR, Plan, PlannedRun, hashes};
-use super::prepare::{Loaded, Tasks, load};
-use super::settings::data_files;
-use super::start::open_backbone;
+use super::cluster::PLAN_DIR;
+use super::collect::{SuiteOutcome, collect};
+use super::one_run::{Records, RunInput};
+use super::options::SuiteOptions;
+use super::plan::{CLAIMS_DIR, Plan, hashes};
+use super::runs::PlannedRun;
+use super::start::{Started, open_backbone, start};
+use super::task::{ReadyTask, Tasks, data_files, load};
 use crate::backbone::Backbone;
 use crate::error::{Error, Result};
 use crate::io::{cannot, create_dir, read_json, write_text};
-use crate::method::{MethodName, RankRequest};
 use crate::progress::{Event, ProgressSink};
 use crate::record::RunRecord;
-use crate::run::{DATA_DIR, RECORD_FILE, clear, remove_parts, still_there, summary};
+use crate::run::{
+    CHECKPOINT_DIR, DATA_DIR, RECORD_FILE, clear, remove_parts, still_there, summary,
+};
 
 const FAILED_DIR: &str = "failed";
 /// Between two looks at what other workers have finished.
@@ -84,7 +92,7 @@ impl<'a> Worker<'a> {
     }
 
     /// With what the process that wrote the plan has read already.
-    pub(super) fn with(mut self, backbone: Backbone, device: Device, tasks: Tasks) -> Self {
+    fn with(mut self, backbone: Backbone, device: Device, tasks: Tasks) -> Self {
         self.model = Some(Rc::new((backbone, device)));
         self.tasks = tasks;
         self
@@ -137,7 +145,7 @@ impl<'a> Worker<'a> {
         let run = self.plan.runs[index].clone();
         let place = self.plan.place(&self.out, run.experiment);
         still_there(&place)?;
-        let is_finished = self.is_finished(&run);
+        let is_finished = self.plan.is_finished(&self.out, &run);
         if !is_finished && let Some(needed) = self.missing(&run)? {
             return Ok(Step::Needs(needed));
         }
@@ -167,16 +175,9 @@ impl<'a> Worker<'a> {
         }
     }
 
-    fn is_finished(&self, run: &PlannedRun) -> bool {
-        self.out.join(self.plan.folder(run)).join(RECORD_FILE).is_file()
-    }
-
     /// The first run that `run` needs and that is not finished; an error if that one has failed.
     fn missing(&self, run: &PlannedRun) -> Result<Option<String>> {
-        let mut needed = run.needs.iter().map(|&place| &self.plan.runs[place]);
-        let Some(needed) = needed.find(|run| !self.is_finished(run)) else {
-            return Ok(None);
-        };
+        let Some(needed) = self.plan.missing(&self.out, run) else { return Ok(None) };
         match fs::read_to_string(failed_file(&self.out, needed)) {
             Ok(why) if self.claims.living(&needed.id)?.is_none() => Err(anyhow!(
                 "{}: needs {}, which failed: {}",
@@ -203,7 +204,7 @@ impl<'a> Worker<'a> {
             // no lines.
             if !self.continues && !run.is_combined() {
                 let record: RunRecord = read_json(&record)?;
-                let goal = &self.loaded(run)?.ready.prepared.goal;
+                let goal = &self.task(run)?.prepared.goal;
                 let (label, seconds) = (run.label(), record.train_seconds);
                 sink.event(&Event::RunFinished { label, summary: summary(&record, goal), seconds });
             }
@@ -212,27 +213,23 @@ impl<'a> Worker<'a> {
         remove_parts(&folder)?;
         let model = self.model()?;
         let (backbone, device) = &*model;
-        let loaded = self.loaded(run)?;
+        let task = self.task(run)?;
         let needed = self.needed(run)?;
-        let experiment = &self.plan.experiments[run.experiment];
-        if run.is_combined() {
-            let rows = Rows { out: place, task: &loaded.ready, ood: &loaded.ood };
-            rows.combine(run, &needed)?;
-            return Ok(Step::Done);
-        }
-        let shared = Shared {
-            config: &experiment.config,
+        let input = RunInput {
+            run,
+            needed: &needed,
+            plan: &self.plan,
             backbone,
             device,
-            device_name: &self.plan.device,
+            task: &task,
             out: place,
-            matches: experiment.matches,
             stop: self.stop,
-            keep: self.plan.keep,
         };
-        let request = request(&shared, run, &needed);
-        let position = (index + 1, self.plan.runs.len());
-        let made = run_one(&shared, &loaded, run, request, position, sink)?;
+        if run.is_combined() {
+            input.combine()?;
+            return Ok(Step::Done);
+        }
+        let made = input.train((index + 1, self.plan.runs.len()), sink)?;
         Ok(if made.is_some() { Step::Done } else { Step::Stopped })
     }
 
@@ -254,14 +251,14 @@ impl<'a> Worker<'a> {
     }
 
     /// The task of `run`, whose files must be those of the plan.
-    fn loaded(&mut self, run: &PlannedRun) -> Result<Rc<Loaded>> {
+    fn task(&mut self, run: &PlannedRun) -> Result<Rc<ReadyTask>> {
         let model = self.model()?;
         let (plan, backbone) = (&self.plan, &model.0);
         let experiment = &plan.experiments[run.experiment];
         let data_dir = plan.data_dir.clone().unwrap_or_else(|| self.out.join(DATA_DIR));
         self.tasks.get(run.experiment, run.task, || {
-            let loaded = load(run.task, &data_dir, backbone, &experiment.config, plan.profile)?;
-            let found = data_files(std::iter::once(&loaded.ready));
+            let ready = load(run.task, &data_dir, backbone, &experiment.config, plan.profile)?;
+            let found = data_files(std::iter::once(&ready));
             let of = |settings| {
                 let mut hashes = hashes(settings, run.task);
                 hashes.sort_unstable();
@@ -272,11 +269,11 @@ impl<'a> Worker<'a> {
                 let (task, folder) = (run.task.name(), data_dir.display());
                 bail!("the data files of {task} in `{folder}` are not those of the plan");
             }
-            Ok(loaded)
+            Ok(ready)
         })
     }
 
-    fn needed(&self, run: &PlannedRun) -> Result<Vec<(PlannedRun, RunRecord)>> {
+    fn needed(&self, run: &PlannedRun) -> Result<Records> {
         let needed = run.needs.iter().map(|&place| &self.plan.runs[place]);
         let read = |run: &PlannedRun| {
             Ok((run.clone(), read_json(&self.out.join(self.plan.folder(run)).join(RECORD_FILE))?))
@@ -286,41 +283,94 @@ impl<'a> Worker<'a> {
 }
 
 /// The claims in the output folder `out`.
-pub(super) fn claims(out: &Path, own: WorkerName, dead_after: Duration) -> Claims {
+fn claims(out: &Path, own: WorkerName, dead_after: Duration) -> Claims {
     Claims { folder: out.join(PLAN_DIR).join(CLAIMS_DIR), own, dead_after }
 }
 
 /// The file that holds why `run` failed.
-pub(super) fn failed_file(out: &Path, run: &PlannedRun) -> PathBuf {
+fn failed_file(out: &Path, run: &PlannedRun) -> PathBuf {
     out.join(PLAN_DIR).join(FAILED_DIR).join(format!("{}.txt", run.id))
 }
 
-/// The rank that a run is asked for, given the runs that it is matched to.
-///
-/// AdaLoRA takes the average rank of BayesLoRA with its seed; LoRA takes the lower median over all seeds, one uniform rank.
-fn request(
-    shared: &Shared<'_>,
-    run: &PlannedRun,
-    needed: &[(PlannedRun, RunRecord)],
-) -> RankRequest {
-    let mut ranks: Vec<usize> = needed
-        .iter()
-        .filter_map(|(_, record)| {
-            let last = record.checkpoints.last.as_ref()?;
-            let modules = record.rank_budget.n_modules as usize;
-            match MethodName::matched_to(last.total_rank as usize, modules) {
-                RankRequest::Average(rank) => Some(rank),
-                RankRequest::Initial => None,
-            }
-        })
-        .collect();
-    ranks.sort_unstable();
-    match ranks.get(ranks.len().saturating_sub(1) / 2) {
-        Some(&median) => RankRequest::Average(median),
-        // Nothing to match: the customary half of the initial rank.
-        None if run.method.can().budget => {
-            RankRequest::Average((shared.config.initial_rank / 2).max(1))
-        }
-        None => RankRequest::Initial,
-    }
+/// Plans the suite, or its `arms`, makes every run in this process, and reports.
+pub fn run_suite(
+    options: &SuiteOptions,
+    arms: Option<&Arms>,
+    worker: WorkerOptions,
+    stop: &AtomicBool,
+    sink: &mut dyn ProgressSink,
+) -> Result<SuiteOutcome> {
+    let device = device::open(&options.device)?;
+    let Started { backbone, tasks, folder, .. } = start(options, arms, Some(&device), sink)?;
+    let mut worker = Worker::open(&options.out, worker, stop)?.with(backbone, device, tasks);
+    worker.run_all(sink)?;
+    folder.still_there()?;
+    collect(&options.out)
+}
+
+/// Writes the plan of the suite, or of its `arms`, for workers.
+pub fn write_plan(
+    options: &SuiteOptions,
+    arms: Option<&Arms>,
+    sink: &mut dyn ProgressSink,
+) -> Result<Plan> {
+    Ok(start(options, arms, None, sink)?.plan)
+}
+
+/// What has become of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RunState {
+    Finished,
+    Running,
+    /// With a checkpoint to continue from, and no worker.
+    Interrupted,
+    Failed,
+    /// A run that it needs is not finished.
+    Waiting,
+    Ready,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct RunStatus {
+    pub index: usize,
+    pub id: String,
+    pub run: String,
+    pub state: RunState,
+    /// Of its newest checkpoint; all of them once it is finished.
+    pub step: usize,
+    pub steps: usize,
+    /// Its worker, what it waits for, or why it failed.
+    pub note: String,
+}
+
+/// What has become of every run of the plan in `out`. `name` is the one who looks, and `dead_after` the time after which a
+/// silent worker counts as dead.
+pub fn status(out: &Path, name: WorkerName, dead_after: Duration) -> Result<Vec<RunStatus>> {
+    let plan = Plan::read(out)?;
+    let claims = claims(out, name, dead_after);
+    let of = |(index, run): (usize, &PlannedRun)| {
+        let folder = out.join(plan.folder(run));
+        let steps = plan.steps(run);
+        let newest = latest_checkpoint(&folder.join(CHECKPOINT_DIR))?;
+        let step = newest.as_deref().and_then(Path::file_name).and_then(|name| name.to_str());
+        let step = step.and_then(|name| name.rsplit('-').next()?.parse().ok()).unwrap_or(0);
+        let (state, note) = if plan.is_finished(out, run) {
+            (RunState::Finished, String::new())
+        } else if let Some(worker) = claims.living(&run.id)? {
+            (RunState::Running, worker)
+        } else if let Ok(why) = fs::read_to_string(failed_file(out, run)) {
+            (RunState::Failed, why.trim_end().to_owned())
+        } else if let Some(missing) = plan.missing(out, run) {
+            (RunState::Waiting, format!("needs {}", missing.label()))
+        } else if newest.is_some() {
+            (RunState::Interrupted, String::new())
+        } else {
+            (RunState::Ready, String::new())
+        };
+        let step = if state == RunState::Finished { steps } else { step };
+        let (id, run) = (run.id.clone(), run.label());
+        Ok(RunStatus { index, id, run, state, step, steps, note })
+    };
+    plan.runs.iter().enumerate().map(of).collect()
 }

@@ -15,6 +15,7 @@ use lrvd_bench::task::Goal;
 use lrvd_burn::files::WeightStore;
 use lrvd_burn::model::AdaptedModel;
 use lrvd_burn::optimizer::NamedGradients;
+use lrvd_burn::parameters::NamedParameter;
 use lrvd_burn::sampling::Pass;
 use lrvd_burn::train::{
     Batch, Inputs, LabelledExamples, Model, PassWatch, Run, StepSizes, TrainState,
@@ -39,6 +40,8 @@ pub(crate) enum Backbone {
     NarrowLlama,
     /// A random `DeBERTa` of width 24.
     Random,
+    /// The `DeBERTa` of the quick profiles.
+    Nano,
 }
 
 impl Backbone {
@@ -46,9 +49,13 @@ impl Backbone {
     pub(crate) const WIDE: [Self; 2] = [Self::Deberta, Self::Llama];
 
     fn folder(self) -> PathBuf {
-        let is_llama = matches!(self, Self::Llama | Self::NarrowLlama);
-        let folder = if is_llama { "llama/explicit_head_dim" } else { "train/deberta_lora/base" };
-        Path::new(env!("CARGO_MANIFEST_DIR")).join("../lrvd-models/tests/golden").join(folder)
+        Path::new(env!("CARGO_MANIFEST_DIR")).join(match self {
+            Self::Llama | Self::NarrowLlama => {
+                "../lrvd-models/tests/golden/llama/explicit_head_dim"
+            }
+            Self::Deberta | Self::Random => "../lrvd-models/tests/golden/train/deberta_lora/base",
+            Self::Nano => "assets/deberta-v3-nano",
+        })
     }
 
     fn targets(self) -> TargetModules {
@@ -148,7 +155,7 @@ impl Bench {
         let (device, dtype) = (&self.device, self.dtype);
         let config = folder.join("config.json");
         match self.backbone {
-            Backbone::Deberta => {
+            Backbone::Deberta | Backbone::Nano => {
                 let names = (0..LABELS).map(|i| format!("LABEL_{i}")).collect();
                 let config = DebertaConfig::read(&config).unwrap().with_labels(names);
                 let seed = NoiseKey::new(self.seed);
@@ -244,6 +251,16 @@ pub(crate) fn method(key: &str) -> MethodName {
     MethodName::from_name(key).unwrap_or_else(|| panic!("{key}"))
 }
 
+pub(crate) fn prepared(
+    goal: Goal,
+    train: Vec<TokenisedExample>,
+    validation: Vec<TokenisedExample>,
+) -> PreparedTask {
+    let validation_ids = (0..validation.len()).map(|i| i.to_string()).collect();
+    let empty = PreparedTask::without_examples(goal);
+    PreparedTask { train, validation, validation_ids, ..empty }
+}
+
 fn task() -> PreparedTask {
     let mut draws = Draws::new(NoiseKey::new(11));
     let mut examples = |n: usize| -> Vec<TokenisedExample> {
@@ -262,39 +279,29 @@ fn task() -> PreparedTask {
             .collect()
     };
     let names = (0..LABELS).map(|i| format!("c{i}")).collect();
-    let (train, validation) = (examples(14), examples(5));
-    PreparedTask {
-        goal: Goal::classification("tiny", names),
-        labels: LABELS,
-        train,
-        holdout: Vec::new(),
-        validation_ids: (0..validation.len()).map(|i| i.to_string()).collect(),
-        validation,
-        pad_id: 0,
-        answers: Vec::new(),
-        notes: Vec::new(),
-    }
+    prepared(Goal::classification("tiny", names), examples(14), examples(5))
+}
+
+fn parameters(
+    model: &AutoClassifier,
+    keep: impl Fn(&NamedParameter<'_>) -> bool,
+) -> Vec<(String, Vec<f64>)> {
+    let mut found = Vec::new();
+    model.visit_parameters(&mut |p| {
+        if keep(&p) {
+            found.push((p.name.to_owned(), numbers(p.value.flat())));
+        }
+    });
+    found
 }
 
 /// Values of the parameters whose name ends with one of `endings`, by name.
 pub(crate) fn values(model: &AutoClassifier, endings: &[&str]) -> Vec<(String, Vec<f64>)> {
-    let mut found = Vec::new();
-    model.visit_parameters(&mut |p| {
-        if endings.iter().any(|ending| p.name.ends_with(ending)) {
-            found.push((p.name.to_owned(), numbers(p.value.flat())));
-        }
-    });
-    found
+    parameters(model, |p| endings.iter().any(|ending| p.name.ends_with(ending)))
 }
 
 pub(crate) fn trained(model: &AutoClassifier) -> Vec<(String, Vec<f64>)> {
-    let mut found = Vec::new();
-    model.visit_parameters(&mut |p| {
-        if p.value.is_trainable() {
-            found.push((p.name.to_owned(), numbers(p.value.flat())));
-        }
-    });
-    found
+    parameters(model, |p| p.value.is_trainable())
 }
 
 pub(crate) fn numbers<const D: usize>(tensor: Tensor<D>) -> Vec<f64> {

@@ -229,30 +229,6 @@ fn methods_without_pruning_keep_their_rank() {
 }
 
 #[test]
-fn methods_under_the_ard_prior_have_its_divergence() {
-    let bench = double();
-    let (state, _) = bench.fresh(method("lrvd-ard"));
-    let rank = bench.config.initial_rank;
-    let parts = values(&state.model, &["lora_A", "lora_B", "rank_log_sigma2"]);
-    let mut expected = 0.0;
-    for layer in parts.chunks(3) {
-        let [(_, a), (_, b), (_, log_variance)] = layer else { unreachable!() };
-        for k in 0..rank {
-            // A is `[d_input, rank]`, B is `[rank, d_output]`.
-            let of_a = a.iter().skip(k).step_by(rank);
-            let of_b = b[k * (b.len() / rank)..].iter().take(b.len() / rank);
-            let means: Vec<f64> = of_a.chain(of_b).copied().collect();
-            let n = means.len() as f64;
-            let variance = log_variance[k].exp();
-            let alpha = n * variance / means.iter().map(|m| m * m).sum::<f64>();
-            expected += 0.5 * n * (1.0 + 1.0 / alpha).ln();
-        }
-    }
-    let found = regularised(&bench, "lrvd-ard", &Pass::mean()).kl.unwrap();
-    close(numbers(found)[0], expected, 1e-10, "empirical Bayes");
-}
-
-#[test]
 fn methods_divide_the_divergence_by_what_the_loader_gives_at_once() {
     for (accumulation, expected) in [(1, 4.0), (2, 2.0), (4, 1.0)] {
         let mut bench = double();

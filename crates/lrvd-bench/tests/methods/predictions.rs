@@ -28,26 +28,6 @@ fn after_training(bench: &Bench, key: &str) -> AutoClassifier {
 }
 
 #[test]
-fn methods_with_noise_draw_and_without_it_give_their_mean() {
-    for backbone in Backbone::WIDE {
-        for key in ["mcd", "bbb", "bbb-a", "blob", "scalabl", "c-lora"] {
-            let bench = Bench::new(backbone);
-            let model = after_training(&bench, key);
-            let drawn = answers(&bench, &model, key, 3);
-            let each = 5 * LABELS;
-            assert_eq!(drawn.len(), 3 * each, "{key}");
-            assert_ne!(drawn[..each], drawn[each..2 * each], "{key}");
-            // Two draws are the first two of three.
-            assert_eq!(answers(&bench, &model, key, 2), drawn[..2 * each], "{key}");
-            let examples = bench.validation();
-            let mean = asked(&bench, &examples).logits(&model, &Pass::mean()).unwrap().values;
-            assert_eq!(answers(&bench, &model, key, 0), mean, "{key}");
-            assert_ne!(mean, drawn[..each], "{key}");
-        }
-    }
-}
-
-#[test]
 fn methods_mcd_leaves_the_backbone_alone() {
     let mut bench = Bench::new(Backbone::Deberta);
     bench.change(|config| config.backbone_dropout = true);

@@ -31,7 +31,7 @@ pub struct AdapterSlot {
 /// `y = x·W + b + update(x)`: a linear layer of a pretrained model and its adapter.
 ///
 /// The base weight is an ordinary tensor without gradient: its backward computes `dX` and never
-/// the `[d_input, d_output]` weight gradient (`cargo bench -p lrvd-perf --bench frozen_base`
+/// the `[d_input, d_output]` weight gradient (`cargo bench -p lrvd-perf -- frozen_base`
 /// measures the difference). A layer whose adapter was pruned to rank 0 does the base product and
 /// nothing else.
 ///

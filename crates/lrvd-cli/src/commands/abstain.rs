@@ -12,22 +12,11 @@ use crate::args;
 use crate::exit::ExitStatus;
 use crate::printer::{Format, Printer};
 
-const EXAMPLES: &str = "\
-Examples:
-  lrvd abstain fit runs/mine --data held-out.csv                    at most 5 % wrong, with 95 % confidence
-  lrvd abstain fit runs/mine --data held-out.csv --risk 0.01 --delta 0.1
-  lrvd abstain fit runs/mine --data held-out.csv --draws 10 && lrvd predict runs/mine --draws 10 < lines.txt
-
-The rows must not have been used to train or to select the model; files that were are an error. The threshold is the largest
-entropy at which the error rate of given answers on further texts of the same kind is at most RISK, with confidence
-1 - DELTA (fixed-sequence testing, Angelopoulos et al. 2021). RISK 0.05 needs at least 59 rows, RISK 0.01 at least 299. The
-threshold is saved beside the adapter; `lrvd predict` gives no label above it.";
-
 /// Commands of `lrvd abstain`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum AbstainCommand {
     /// Fit the entropy above which no answer is given, for a target error rate.
-    #[command(after_help = EXAMPLES)]
+    #[command(after_help = include_str!("help/abstain-fit.txt"))]
     Fit(Box<AbstainArguments>),
 }
 

@@ -1,21 +1,22 @@
 //! `lrvd bench glue` and `lrvd bench reasoning`
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, Subcommand};
 use lrvd_bench::Result;
 use lrvd_bench::UnknownName;
 use lrvd_bench::method::MethodName;
 use lrvd_bench::suite::{
-    Arms, ArmsDryRun, Cluster, DEAD_AFTER, DryRun, Engine, Job, Plan, Profile, RunState, RunStatus,
-    Step, Suite, SuiteOptions, SuiteOutcome, Worker, WorkerName, WorkerOptions, collect,
+    Arms, ArmsDryRun, Cluster, DEAD_AFTER, DryRun, Engine, Headline, Job, Plan, Profile, RunState,
+    RunStatus, Step, Suite, SuiteOptions, SuiteOutcome, Worker, WorkerName, WorkerOptions, collect,
     planned_runs, run_suite, status, write_plan,
 };
-use serde::Serialize;
+use serde_json::json;
 
 use super::Outcome;
 use super::table::table;
@@ -29,97 +30,38 @@ use crate::signals::stop_flag;
 #[derive(Debug, Subcommand)]
 pub(crate) enum BenchCommand {
     /// GLUE with LoRA, AdaLoRA and BayesLoRA: accuracy, learnt rank, time, calibration, a report.
-    #[command(after_help = GLUE_EXAMPLES)]
+    #[command(after_help = include_str!("help/bench-glue.txt"))]
     Glue(SuiteArguments),
     /// Six multiple-choice sets with every uncertainty method: accuracy, calibration, parameters.
-    #[command(after_help = REASONING_EXAMPLES)]
+    #[command(after_help = include_str!("help/bench-reasoning.txt"))]
     Reasoning(SuiteArguments),
     /// Make one run of a plan, or all that no other worker has.
-    #[command(after_help = RUN_EXAMPLES)]
+    #[command(after_help = include_str!("help/bench-run.txt"))]
     Run(RunArguments),
     /// Show what has become of the runs of a plan.
-    #[command(after_help = STATUS_EXAMPLES)]
-    Status(StatusArguments),
+    #[command(after_help = include_str!("help/bench-status.txt"))]
+    Status {
+        /// Folder of the plan.
+        #[arg(value_name = "DIR")]
+        out: PathBuf,
+        #[command(flatten)]
+        alive: AliveArguments,
+    },
     /// Write the report of the runs of a plan that are finished.
-    #[command(after_help = COLLECT_EXAMPLES)]
-    Collect(CollectArguments),
-}
-
-const GLUE_EXAMPLES: &str = "\
-Examples:
-  lrvd bench glue                                  the quick profile on generated tasks
-  lrvd bench glue --data-dir GLUE --tasks sst2,mrpc --seeds 1,2,3
-  lrvd bench glue --tasks sst2 --methods all       all methods of `lrvd bench reasoning`
-  lrvd bench glue --profile paper --data-dir GLUE --model microsoft/deberta-v3-base --device cuda:0
-  lrvd bench glue --model LLAMA-DIR --data-dir GLUE --tasks sst2 --steps 60 --set batch_size=16
-  lrvd bench glue --arms docs/results/arms/beta.toml --data-dir GLUE --out runs/beta
-  lrvd bench glue --resume                         resume after an interruption
-  lrvd bench glue --data-dir GLUE --plan runs/grid     plan the runs for several machines: `lrvd bench run --help`
-  lrvd bench glue --data-dir GLUE --plan runs/grid --config grid.toml --cluster slurm
-
-Presets: `default` (held-out training rows choose the ranks of BayesLoRA), `constant-weight` (the published KL weight),
-`paper-glue` (the paper's text), `author-glue` (the authors' script, quirks included). Tasks: cola, sst2, mrpc, qqp, mnli, qnli, rte, stsb.
-
-The architecture is read from the model's `config.json`. A Llama answers by one token for each class: `--dry-run` shows
-templates and answers, and for one task `--set wording.template='Review: {text}\\nSentiment:'` and
-`--set 'wording.answers=[\"bad\", \"good\"]'` change them. stsb, a regression, has a separate head.
-
-Ctrl-C, SIGTERM and SIGHUP finish the step, write a checkpoint and exit with 75; `--resume` continues, bit for bit
-on the CPU.";
-
-const REASONING_EXAMPLES: &str = "\
-Examples:
-  lrvd bench reasoning                             one method of each kind on generated questions, in minutes
-  lrvd bench reasoning --data-dir REASONING --tasks obqa,arc-e --seeds 1,2,3
-  lrvd bench reasoning --methods lora,lora+ts,bayeslora --draws 1,2,5,10,20
-  lrvd bench reasoning --set prompt=clean --set methods.laplace.prior=validation
-  lrvd bench reasoning --profile paper --dry-run   runs and memory of the 7B reproduction
-
-Presets: `default` (held-out training rows choose the ranks of BayesLoRA), `constant-weight` (the published KL weight),
-`paper-reasoning` (the paper's text), `author-llm` (the authors' script for language models), `blob-compat` (the protocol of the
-published baselines). Sets: wg-s, wg-m, arc-c, arc-e, obqa, boolq. `METHOD+ts` adds temperature scaling to any method.
-
-Ctrl-C, SIGTERM and SIGHUP finish the step, write a checkpoint and exit with 75; `--resume` continues.";
-
-const RUN_EXAMPLES: &str = "\
-Examples:
-  lrvd bench run --plan runs/grid --index 3        the run with this index, or with this id, in runs/grid/plan/runs.jsonl
-  lrvd bench run --plan runs/grid                  in a job array: the run of SLURM_ARRAY_TASK_ID or JOB_COMPLETION_INDEX
-  lrvd bench run --plan runs/grid --all            every run that no other worker has; start as many workers as you like
-
-A finished run is not made again, an interrupted one continues from its checkpoint. Workers share the folder of the plan: a
-run is claimed by a file that one of them can create, and a worker without a sign of life for `--dead-after` loses its claim.
-
-Exit codes: 0, the run is finished; 75, try again: it was stopped after a checkpoint (SIGUSR1, SIGTERM, SIGHUP, Ctrl-C), a
-run that it needs is not finished, or another worker has it; 2, it failed, or the plan cannot be used.";
-
-const STATUS_EXAMPLES: &str = "\
-Examples:
-  lrvd bench status runs/grid                      a line for each run: its state, step, and worker or reason
-  lrvd bench status runs/grid --format json
-  watch lrvd bench status runs/grid --dead-after 600";
-
-const COLLECT_EXAMPLES: &str = "\
-Examples:
-  lrvd bench collect runs/grid                     tables, report.html and results.json of what is finished
-  lrvd bench run --plan runs/grid --all && lrvd bench collect runs/grid
-  lrvd bench collect runs/grid --format json";
-
-/// What a suite keeps of trained models.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Keep {
-    /// Adapter and posterior of every run whose method can be saved.
-    Adapters,
-    /// Nothing.
-    None,
+    #[command(after_help = include_str!("help/bench-collect.txt"))]
+    Collect {
+        /// Folder of the plan.
+        #[arg(value_name = "DIR")]
+        out: PathBuf,
+    },
 }
 
 /// Options of the benchmarks.
 #[derive(Debug, Args)]
 pub(crate) struct SuiteArguments {
     /// `quick`: minutes on two cores with a shipped tiny model; `paper`: the full reproduction.
-    #[arg(long, default_value = "quick", value_name = "quick|paper")]
-    pub(crate) profile: String,
+    #[arg(long, default_value = "quick", value_parser = args::one_of(&Profile::ALL, Profile::name))]
+    pub(crate) profile: Profile,
     /// Named settings; see below [default: `default`].
     #[arg(long, value_name = "NAME")]
     pub(crate) preset: Option<String>,
@@ -151,8 +93,8 @@ pub(crate) struct SuiteArguments {
     #[command(flatten)]
     pub(crate) logs: LogArguments,
     /// What to keep of trained models: adapters with their posteriors, for `lrvd predict`, `eval`, `inspect` and `export`.
-    #[arg(long, value_enum, default_value_t = Keep::Adapters, value_name = "WHAT")]
-    pub(crate) keep: Keep,
+    #[arg(long, default_value = "adapters", value_name = "WHAT", value_parser = args::one_of(&[true, false], kept))]
+    pub(crate) keep: bool,
     /// Continue in an output folder with finished or interrupted runs.
     #[arg(long)]
     pub(crate) resume: bool,
@@ -176,8 +118,8 @@ pub(crate) struct SuiteArguments {
     #[arg(long, value_name = "DIR", conflicts_with = "out")]
     pub(crate) plan: Option<PathBuf>,
     /// Submit the planned runs as jobs, with the settings of `[cluster]` in the file of `--config` or `--arms`.
-    #[arg(long, value_name = "slurm|kubernetes", requires = "plan")]
-    pub(crate) cluster: Option<String>,
+    #[arg(long, value_name = "ENGINE", requires = "plan", value_parser = args::one_of(&Engine::ALL, Engine::name))]
+    pub(crate) cluster: Option<Engine>,
     /// Template of the jobs instead of the engine's.
     #[arg(long, value_name = "FILE", requires = "plan")]
     pub(crate) template: Option<PathBuf>,
@@ -210,37 +152,18 @@ pub(crate) struct RunArguments {
 pub(crate) struct AliveArguments {
     /// Seconds without a sign of life after which another worker counts as dead.
     #[arg(long, value_name = "SECONDS", default_value_t = DEAD_AFTER.as_secs(), value_parser = clap::value_parser!(u64).range(1..=86_400))]
-    pub(crate) dead_after: u64,
+    dead_after: u64,
 }
 
-/// Options of `lrvd bench status`.
-#[derive(Debug, Args)]
-pub(crate) struct StatusArguments {
-    /// Folder of the plan.
-    #[arg(value_name = "DIR")]
-    pub(crate) out: PathBuf,
-    #[command(flatten)]
-    pub(crate) alive: AliveArguments,
+impl AliveArguments {
+    fn time(self) -> Duration {
+        Duration::from_secs(self.dead_after)
+    }
 }
 
-/// Options of `lrvd bench collect`.
-#[derive(Debug, Args)]
-pub(crate) struct CollectArguments {
-    /// Folder of the plan.
-    #[arg(value_name = "DIR")]
-    pub(crate) out: PathBuf,
-}
-
-/// What `--plan --dry-run` prints with an engine.
-#[derive(Serialize)]
-struct Jobs {
-    jobs: Vec<Job>,
-}
-
-/// What `lrvd bench status` prints.
-#[derive(Serialize)]
-struct Status {
-    runs: Vec<RunStatus>,
+/// The values of `--keep`: adapters with their posteriors, or nothing.
+fn kept(adapters: bool) -> &'static str {
+    if adapters { "adapters" } else { "none" }
 }
 
 /// Runs or describes a reproduction.
@@ -249,10 +172,10 @@ pub(super) fn run(command: BenchCommand, global: GlobalArguments, printer: Print
         BenchCommand::Glue(arguments) => suite(Suite::Glue, arguments, global, printer),
         BenchCommand::Reasoning(arguments) => suite(Suite::Reasoning, arguments, global, printer),
         BenchCommand::Run(arguments) => work(arguments, global, printer),
-        BenchCommand::Status(arguments) => show_status(&arguments, printer),
-        BenchCommand::Collect(CollectArguments { out }) => {
+        BenchCommand::Status { out, alive } => show_status(&out, alive.time(), printer),
+        BenchCommand::Collect { out } => {
             let outcome = collect(&out)?;
-            report(&outcome, &out, printer)?;
+            report(&outcome.summary, &out, printer)?;
             if !outcome.complete {
                 let SuiteOutcome { finished, planned, .. } = outcome;
                 printer.note(&format!("{finished} of {planned} rows are finished"));
@@ -276,7 +199,7 @@ fn suite(
     if dry_run && let Some((engine, cluster)) = &cluster {
         let runs = planned_runs(&options, arms.as_ref())?;
         let jobs = cluster.jobs(*engine, suite.name(), &options.out, &runs)?;
-        printer.report("bench jobs", &Jobs { jobs }, |Jobs { jobs }| {
+        printer.report("bench jobs", &BTreeMap::from([("jobs", &jobs)]), |_| {
             let shown = jobs.iter().map(|job| {
                 let file = options.out.join(&job.file);
                 format!("# {} {}\n{}", job.submit.join(" "), file.display(), job.text)
@@ -316,7 +239,7 @@ fn suite(
     let worker = WorkerOptions::alone(worker_name(false));
     let outcome = run_suite(&options, arms.as_ref(), worker, &stop, &mut sink)?;
     drop(sink); // gives the screen back
-    report(&outcome, &out, printer)?;
+    report(&outcome.summary, &out, printer)?;
     if outcome.complete {
         Ok(ExitStatus::Done)
     } else {
@@ -330,16 +253,16 @@ fn suite(
 }
 
 /// Prints the tables, and where the report is.
-fn report(outcome: &SuiteOutcome, out: &Path, printer: Printer) -> Result<()> {
+fn report(summary: &Headline, out: &Path, printer: Printer) -> Result<()> {
     match printer.format() {
         Format::Json => printer.json_text(&fs::read_to_string(out.join("results.json"))?)?,
         Format::Text => {
-            for text in outcome.table.iter().chain(&outcome.comparison).chain(&outcome.verdict) {
+            for text in summary.table.iter().chain(&summary.comparison).chain(&summary.verdict) {
                 printer.data(text)?;
             }
         }
     }
-    printer.note(&format!("report: {}", outcome.report.display()));
+    printer.note(&format!("report: {}", summary.report.display()));
     Ok(())
 }
 
@@ -388,11 +311,7 @@ fn submit(job: &Job, file: &Path, after: Option<&str>) -> Result<String> {
 fn cluster(arguments: &SuiteArguments, arms: Option<&Arms>) -> Result<Option<(Engine, Cluster)>> {
     let file = arguments.config.as_deref().map(Cluster::of_file).transpose()?.flatten();
     let mut cluster = file.or_else(|| arms?.cluster.clone()).unwrap_or_default();
-    let named = |name: &String| {
-        let found = Engine::ALL.into_iter().find(|engine| engine.name() == name);
-        found.ok_or_else(|| UnknownName::new("engine", name, Engine::ALL.map(Engine::name)))
-    };
-    let engine = arguments.cluster.as_ref().map(named).transpose()?.or(cluster.engine);
+    let engine = arguments.cluster.or(cluster.engine);
     cluster.template = arguments.template.clone().or(cluster.template);
     Ok(engine.map(|engine| (engine, cluster)))
 }
@@ -405,7 +324,7 @@ fn work(arguments: RunArguments, global: GlobalArguments, printer: Printer) -> O
     let stop = stop_flag()?;
     let options = WorkerOptions {
         name: worker_name(index.is_some()),
-        dead_after: Duration::from_secs(alive.dead_after),
+        dead_after: alive.time(),
         continues: true,
     };
     let mut worker = Worker::open(&out, options, &stop)?;
@@ -435,42 +354,26 @@ fn work(arguments: RunArguments, global: GlobalArguments, printer: Printer) -> O
     Ok(status)
 }
 
-fn show_status(arguments: &StatusArguments, printer: Printer) -> Outcome {
-    let dead_after = Duration::from_secs(arguments.alive.dead_after);
-    let runs = status(&arguments.out, worker_name(false), dead_after)?;
-    printer.report("bench status", &Status { runs }, |Status { runs }| {
-        let rows = runs.iter().map(|run| {
-            let state = state(run.state).to_owned();
+fn show_status(out: &Path, dead_after: Duration, printer: Printer) -> Outcome {
+    let runs = status(out, worker_name(false), dead_after)?;
+    printer.report("bench status", &BTreeMap::from([("runs", &runs)]), |_| {
+        let mut counts = BTreeMap::new();
+        let mut row = |run: &RunStatus| {
+            *counts.entry(run.state).or_insert(0) += 1;
             let step = format!("{} of {}", run.step, run.steps);
-            vec![run.run.clone(), run.index.to_string(), state, step, run.note.clone()]
-        });
-        let all = [
-            RunState::Finished,
-            RunState::Running,
-            RunState::Interrupted,
-            RunState::Failed,
-            RunState::Waiting,
-            RunState::Ready,
-        ];
-        let counts = all.map(|kind| (kind, runs.iter().filter(|run| run.state == kind).count()));
-        let counts = counts.iter().filter(|(_, count)| *count > 0);
-        let counts: Vec<String> =
-            counts.map(|(kind, count)| format!("{count} {}", state(*kind))).collect();
-        let rows = table(&["run", "index", "state", "steps", "note"], rows.collect());
-        format!("{rows}\n\n{} runs: {}", runs.len(), counts.join(", "))
+            vec![run.run.clone(), run.index.to_string(), state(run.state), step, run.note.clone()]
+        };
+        let rows = runs.iter().map(&mut row).collect();
+        let rows = table(&["run", "index", "state", "steps", "note"], rows);
+        let counts = counts.iter().map(|(kind, count)| format!("{count} {}", state(*kind)));
+        format!("{rows}\n\n{} runs: {}", runs.len(), counts.collect::<Vec<_>>().join(", "))
     })?;
     Ok(ExitStatus::Done)
 }
 
-const fn state(state: RunState) -> &'static str {
-    match state {
-        RunState::Finished => "finished",
-        RunState::Running => "running",
-        RunState::Interrupted => "interrupted",
-        RunState::Failed => "failed",
-        RunState::Waiting => "waiting",
-        RunState::Ready => "ready",
-    }
+/// The name of a state, as in JSON.
+fn state(state: RunState) -> String {
+    json!(state).as_str().unwrap_or_default().to_owned()
 }
 
 /// This process, as its claims name it; `in_array` if it makes the run of a task of a job array.
@@ -491,14 +394,7 @@ fn variable(name: &str) -> Option<String> {
 
 fn options(suite: Suite, arguments: SuiteArguments) -> Result<SuiteOptions> {
     let plans = arguments.plan.is_some();
-    let profile = Profile::from_name(&arguments.profile).ok_or_else(|| {
-        UnknownName::new("profile", &arguments.profile, Profile::ALL.map(Profile::name))
-    })?;
-    let named = |name: &String| {
-        let known = || suite.presets().iter().map(|preset| preset.name());
-        suite.preset(name).ok_or_else(|| UnknownName::new("preset", name, known()))
-    };
-    let preset = arguments.preset.as_ref().map(named).transpose()?;
+    let preset = arguments.preset.as_deref().map(|name| suite.preset(name)).transpose()?;
     let tasks =
         arguments.tasks.iter().map(|name| suite.task(name)).collect::<Result<Vec<_>, _>>()?;
     let mut methods = Vec::new();
@@ -515,7 +411,7 @@ fn options(suite: Suite, arguments: SuiteArguments) -> Result<SuiteOptions> {
     let lasting = |path: PathBuf| if plans { std::path::absolute(path) } else { Ok(path) };
     let out = arguments.plan.or(arguments.out);
     let out = lasting(out.unwrap_or_else(|| ["runs", suite.name()].iter().collect()))?;
-    let mut options = SuiteOptions::new(suite, profile, out);
+    let mut options = SuiteOptions::new(suite, arguments.profile, out);
     options.preset = preset.unwrap_or(options.preset);
     options.tasks = tasks;
     options.methods = methods;
@@ -529,7 +425,7 @@ fn options(suite: Suite, arguments: SuiteArguments) -> Result<SuiteOptions> {
     };
     options.data_dir = arguments.data_dir.map(lasting).transpose()?;
     options.resume = arguments.resume;
-    options.keep = arguments.keep == Keep::Adapters;
+    options.keep = arguments.keep;
     options.compare = arguments.compare.map(lasting).transpose()?;
     options.steps = arguments.steps;
     options.config = arguments.config;

@@ -16,19 +16,6 @@ use crate::args::{self, TextArguments};
 use crate::exit::ExitStatus;
 use crate::printer::Printer;
 
-const EXAMPLES: &str = "\
-Examples:
-  lrvd data check --train reviews.csv              rows, classes, lengths, duplicates
-  lrvd data check --train t.tsv --validation v.tsv --model DIR
-  lrvd data check --train t.jsonl --model LLAMA-DIR --labels bad,good \\
-      --template 'Review: {text}\\nSentiment:' --answers negative,positive
-  lrvd data check --train quiz.jsonl --model DIR   rows with `question`, `choices` and `answer`
-  lrvd data check --task sst2 --data-dir GLUE --model DIR --max-length 64
-  lrvd data check --train chat.jsonl --model LLAMA-DIR   texts for a language model; learnt parts in «»
-
-Takes the data options of `lrvd train`. Reads the data files, and the model's configuration and tokenizer but not its
-weights; writes nothing. With a model, lengths are also in tokens and examples are shown with special tokens.";
-
 /// Examples for training and evaluation.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ExampleArguments {
@@ -77,7 +64,7 @@ pub(crate) struct ExampleArguments {
     pub(crate) answers: Vec<String>,
     #[command(flatten)]
     pub(crate) texts: TextArguments,
-    /// A GLUE task instead of files: cola, sst2, mrpc, qqp, mnli, qnli, rte, stsb.
+    /// A GLUE task instead of files: cola, sst2, mrpc, qqp, mnli, qnli, rte, stsb, wnli.
     #[arg(long, value_name = "NAME", requires = "data_dir", conflicts_with = "train")]
     pub(crate) task: Option<String>,
     /// Folder of the GLUE data.
@@ -89,7 +76,7 @@ pub(crate) struct ExampleArguments {
 #[derive(Debug, Subcommand)]
 pub(crate) enum DataCommand {
     /// Read the data as training would, and describe them.
-    #[command(after_help = EXAMPLES)]
+    #[command(after_help = include_str!("help/data-check.txt"))]
     Check(Box<CheckArguments>),
 }
 
@@ -175,79 +162,75 @@ fn spread(s: Spread) -> String {
     format!("{} {} {} {}", s.least, s.median, s.most_rows, s.most)
 }
 
+/// Rows of each class, of labelled rows.
+fn classes(split: &SplitReport) -> Option<&[(String, usize)]> {
+    match &split.counts {
+        Counts::Labels { classes, .. } => Some(classes),
+        Counts::Texts { .. } => None,
+    }
+}
+
 fn text(report: &DataReport) -> String {
     let mut header = vec![""];
     header.extend(report.splits.iter().map(|split| split.name));
-    let row = |name: &str, cell: &dyn Fn(&SplitReport) -> Option<String>| {
-        let cells = report.splits.iter();
-        let cells = cells.map(|split| cell(split).unwrap_or_else(|| "-".to_owned()));
-        std::iter::once(name.to_owned()).chain(cells).collect::<Vec<_>>()
+    let mut rows = Vec::new();
+    // A row without a cell is left out.
+    let mut row = |name: &str, cell: &dyn Fn(&SplitReport) -> Option<String>| {
+        let cells: Vec<_> = report.splits.iter().map(cell).collect();
+        if cells.iter().any(Option::is_some) {
+            let cells = cells.into_iter().map(|cell| cell.unwrap_or_else(|| "-".to_owned()));
+            rows.push(std::iter::once(name.to_owned()).chain(cells).collect::<Vec<_>>());
+        }
     };
-    let mut rows = vec![row("rows", &|split| Some(count(split.rows)))];
-    if let Some(Counts::Labels { classes, scores, .. }) = report.splits.first().map(|s| &s.counts) {
-        let mut shown: Vec<usize> = (0..classes.len()).collect();
-        if classes.len() > MANY_CLASSES {
-            let sizes = |split: &SplitReport| match &split.counts {
-                Counts::Labels { classes, .. } => classes.iter().map(|(_, n)| *n).collect(),
-                Counts::Texts { .. } => Vec::new(),
-            };
-            rows.push(row("classes", &|split| {
-                Some(count(sizes(split).into_iter().filter(|n| *n > 0).count()))
-            }));
-            rows.push(row("rows of a class: least, median, 95 %, most", &|split| {
-                Spread::of(sizes(split)).map(spread)
-            }));
-            // The largest and the smallest.
-            shown.sort_by_key(|id| std::cmp::Reverse(classes[*id].1));
-            shown.drain(ENDS..classes.len() - ENDS);
-        }
-        for id in shown {
-            rows.push(row(&format!("class `{}`", classes[id].0), &|split| {
-                let Counts::Labels { classes, .. } = &split.counts else { return None };
-                let (share, n) = (100.0 / split.rows.max(1) as f64, classes.get(id)?.1);
-                Some(format!("{} ({:.0} %)", count(n), share * n as f64))
-            }));
-        }
-        if scores.is_some() {
-            rows.push(row("score: least, mean, most", &|split| match &split.counts {
-                Counts::Labels { scores: Some([least, mean, most]), .. } => {
-                    Some(format!("{least} {mean:.3} {most}"))
-                }
-                _ => None,
-            }));
-        }
-    }
-    rows.push(row("characters: least, median, 95 %, most", &|split| split.characters.map(spread)));
-    if let Some(max_length) = report.max_length {
-        rows.push(row("tokens: least, median, 95 %, most", &|split| split.tokens.map(spread)));
-        let cut = row(&format!("longer than {max_length} tokens, cut"), &|split| {
-            split.truncated.map(count)
+    row("rows", &|split| Some(count(split.rows)));
+    let all = report.splits.first().and_then(classes).unwrap_or_default();
+    let mut shown: Vec<usize> = (0..all.len()).collect();
+    if all.len() > MANY_CLASSES {
+        let sizes = |split: &SplitReport| -> Option<Vec<usize>> {
+            Some(classes(split)?.iter().map(|(_, n)| *n).collect())
+        };
+        row("classes", &|split| Some(count(sizes(split)?.into_iter().filter(|n| *n > 0).count())));
+        row("rows of a class: least, median, 95 %, most", &|split| {
+            Spread::of(sizes(split)?).map(spread)
         });
-        match report.data {
-            Described::Labels { .. } => rows.push(cut),
-            Described::Texts { .. } => rows.extend([
-                row("of them learnt", &|split| match split.counts {
-                    Counts::Texts { learnt, .. } => learnt.map(spread),
-                    Counts::Labels { .. } => None,
-                }),
-                cut,
-                row("without a learnt token, left out", &|split| match split.counts {
-                    Counts::Texts { dropped, .. } => dropped.map(count),
-                    Counts::Labels { .. } => None,
-                }),
-            ]),
+        // The largest and the smallest.
+        shown.sort_by_key(|id| std::cmp::Reverse(all[*id].1));
+        shown.drain(ENDS..all.len() - ENDS);
+    }
+    for id in shown {
+        row(&format!("class `{}`", all[id].0), &|split| {
+            let (share, n) = (100.0 / split.rows.max(1) as f64, classes(split)?.get(id)?.1);
+            Some(format!("{} ({:.0} %)", count(n), share * n as f64))
+        });
+    }
+    row("score: least, mean, most", &|split| match split.counts {
+        Counts::Labels { scores: Some([least, mean, most]), .. } => {
+            Some(format!("{least} {mean:.3} {most}"))
         }
+        _ => None,
+    });
+    row("characters: least, median, 95 %, most", &|split| split.characters.map(spread));
+    row("tokens: least, median, 95 %, most", &|split| split.tokens.map(spread));
+    row("of them learnt", &|split| match split.counts {
+        Counts::Texts { learnt, .. } => learnt.map(spread),
+        Counts::Labels { .. } => None,
+    });
+    if let Some(max_length) = report.max_length {
+        let cut = format!("longer than {max_length} tokens, cut");
+        row(&cut, &|split| split.truncated.map(count));
     }
-    if let Described::Labels { .. } = report.data {
-        rows.push(row("empty", &|split| match split.counts {
-            Counts::Labels { empty, .. } => Some(count(empty)),
-            Counts::Texts { .. } => None,
-        }));
-    }
-    rows.push(row("duplicates", &|split| Some(count(split.repeated))));
-    rows.push(row("also in training", &|split| {
+    row("without a learnt token, left out", &|split| match split.counts {
+        Counts::Texts { dropped, .. } => dropped.map(count),
+        Counts::Labels { .. } => None,
+    });
+    row("empty", &|split| match split.counts {
+        Counts::Labels { empty, .. } => Some(count(empty)),
+        Counts::Texts { .. } => None,
+    });
+    row("duplicates", &|split| Some(count(split.repeated)));
+    row("also in training", &|split| {
         (split.name == "validation").then(|| count(split.seen_in_training))
-    }));
+    });
     let mut lines = vec![table(&header, rows)];
     match &report.data {
         Described::Labels { wording, .. } => lines.extend(wording.clone()),

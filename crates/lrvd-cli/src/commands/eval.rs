@@ -2,39 +2,20 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::bail;
+use anyhow::{Context as _, bail};
+use burn::tensor::Device;
 use clap::Args;
 use lrvd_bench::Result;
-use lrvd_bench::adapter::{Adapter, Evaluation, OpenOptions, SavedClassifier, evaluate};
-use lrvd_bench::data::Split;
+use lrvd_bench::adapter::{Adapter, Evaluation, SavedClassifier, SavedLanguageModel, evaluate};
+use lrvd_bench::data::{Split, read_texts};
 use lrvd_bench::task::Task;
 use lrvd_burn::device;
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::{Outcome, language, table};
-use crate::args::{AdapterArguments, InputColumns, TextArguments};
+use super::{Outcome, table};
+use crate::args::{AdapterArguments, BaseArguments, InputColumns, TextArguments};
 use crate::exit::ExitStatus;
-use crate::printer::{Format, Printer};
-
-pub(super) const EXAMPLES: &str = "\
-Examples:
-  lrvd eval runs/mine --data test.tsv
-  lrvd eval runs/mine --data test.csv --draws 20 --out predictions.jsonl
-  lrvd eval ADAPTER --task sst2 --data-dir GLUE --model microsoft/deberta-v3-base
-
-DIR is the output of `lrvd train`, its adapter folder, or any PEFT adapter of a DeBERTa classifier. The metrics of a language
-model are the negative log-likelihood per token, its exponential (the perplexity), next-token accuracy and calibration;
-`--out` then has each text's number of tokens and their mean `nll`, by number of draws.
-
-The row k = 0 is the posterior mean; the row k = K averages the probabilities of K fixed draws.
-`--out` writes one JSON object a line with the keys of `lrvd predict`; those after `label` are by
-number of draws:
-
-  id                   the row, counted from 0, or the example's id
-  label                the right answer: the number of a class, counted from 0, or a score
-  probs                probabilities in label order, or the one score
-  entropy              of the probabilities, nats
-  mutual_information   between answer and weights, nats; absent without draws";
+use crate::printer::Printer;
 
 /// Options of `lrvd eval`.
 #[derive(Debug, Args)]
@@ -80,29 +61,69 @@ impl EvalArguments {
 /// Evaluates and prints.
 pub(super) fn run(arguments: EvalArguments, printer: Printer) -> Outcome {
     if Adapter::is_for_texts(&arguments.adapter.dir)? {
-        return language::eval(arguments, printer);
+        return language(arguments, printer);
     }
     let asked = arguments.adapter.draws;
     let numbers = |classifier: &SavedClassifier| classifier.draws(asked);
     let Evaluated { classifier, data, seed, evaluation, .. } =
         evaluated(&arguments, |_, _| Ok(()), numbers, printer)?;
+    let body = json!({
+        "adapter": classifier.folder().display().to_string(),
+        "data": data,
+        "rows": evaluation.rows(),
+        "labels": classifier.info.goal.classes,
+        "seed": seed,
+    });
+    show(body, &evaluation, printer)
+}
+
+/// Prints metrics by number of draws, and `body` beside them as JSON.
+fn show(mut body: Value, evaluation: &Evaluation, printer: Printer) -> Outcome {
     let (metrics, reliability) = evaluation.measures();
-    match printer.format() {
-        Format::Text => printer.data(&table::metrics(&metrics, &reliability))?,
-        Format::Json => {
-            let body = json!({
-                "adapter": classifier.folder().display().to_string(),
-                "data": data,
-                "rows": evaluation.rows(),
-                "labels": classifier.info.goal.classes,
-                "seed": seed,
-                "metrics": metrics,
-                "reliability": reliability,
-            });
-            printer.document("eval", body)?;
-        }
-    }
+    body["metrics"] = json!(metrics);
+    body["reliability"] = json!(reliability);
+    printer.report("eval", &body, |_| table::metrics(&metrics, &reliability))?;
     Ok(ExitStatus::Done)
+}
+
+/// Measures a language model on another file.
+fn language(arguments: EvalArguments, printer: Printer) -> Outcome {
+    let own = &arguments.adapter;
+    let classifies = arguments.task.is_some()
+        || arguments.label_column.is_some()
+        || arguments.columns.text_column.is_some()
+        || arguments.columns.pair_column.is_some()
+        || !arguments.columns.choice_columns.is_empty();
+    if classifies {
+        bail!(
+            "a language model is measured on texts: name `--prompt-column` and `--completion-column`, or \
+             `--messages-column`"
+        );
+    }
+    let Some(file) = &arguments.data else { bail!("pass --data") };
+    let out = arguments.out()?;
+    let model = load_language(own, printer)?;
+    let columns = match arguments.language.named().texts()? {
+        Some(columns) => columns,
+        None => model.columns().cloned().context("name the columns of the texts")?,
+    };
+    let rows = read_texts(file, Some(&columns), true)?;
+    let (draws, seed) = (model.draws(own.draws)?, own.seed.unwrap_or(model.seed()));
+    let (evaluation, notes) = model.evaluate(&rows, draws, seed)?;
+    for note in &notes {
+        printer.note(note);
+    }
+    if let Some(out) = out {
+        evaluation.write_predictions(out)?;
+        printer.note(&format!("predictions: {}", out.display()));
+    }
+    let body = json!({
+        "adapter": model.folder().display().to_string(),
+        "data": file.display().to_string(),
+        "rows": evaluation.rows(),
+        "seed": seed,
+    });
+    show(body, &evaluation, printer)
 }
 
 /// A classifier with its answers to labelled examples.
@@ -176,17 +197,33 @@ pub(super) fn draws(arguments: &AdapterArguments, classifier: &SavedClassifier) 
 /// Loads the classifier that the command line names.
 pub(super) fn load(arguments: &AdapterArguments, printer: Printer) -> Result<SavedClassifier> {
     let device = device::open(&arguments.device)?;
-    let (options, policy) = (open_options(arguments), arguments.policy.policy());
+    let (options, policy) = (arguments.base.open_options(), arguments.policy.policy());
     let classifier = SavedClassifier::load(&arguments.dir, &options, policy, &device)?;
     classifier.warnings.iter().for_each(|note| printer.note(note));
     Ok(classifier)
 }
 
-/// How the adapter that the command line names is opened.
-pub(super) fn open_options(arguments: &AdapterArguments) -> OpenOptions {
-    OpenOptions {
-        model: arguments.model.clone(),
-        allow_other_base: arguments.allow_other_base,
-        allow_changed: arguments.allow_changed,
+/// Loads the language model that the command line names.
+pub(super) fn load_language(
+    arguments: &AdapterArguments,
+    printer: Printer,
+) -> Result<SavedLanguageModel> {
+    let policy = arguments.policy;
+    if policy.cascade.is_some() || policy.tolerance.is_some() || policy.antithetic {
+        bail!("`--cascade`, `--tolerance` and `--antithetic` are for classifiers only");
     }
+    let device = device::open(&arguments.device)?;
+    load_language_from(&arguments.dir, &arguments.base, &device, printer)
+}
+
+/// Loads the language model in `dir`, and says what a reader must know of it.
+pub(super) fn load_language_from(
+    dir: &Path,
+    base: &BaseArguments,
+    device: &Device,
+    printer: Printer,
+) -> Result<SavedLanguageModel> {
+    let model = SavedLanguageModel::load(dir, &base.open_options(), device)?;
+    model.warnings.iter().for_each(|warning| printer.note(warning));
+    Ok(model)
 }

@@ -3,34 +3,19 @@
 use std::path::PathBuf;
 
 use anyhow::bail;
+use burn::tensor::Device;
 use clap::{Args, ValueEnum};
-use lrvd_bench::adapter::{Adapter, OpenOptions};
-use lrvd_bench::export::{GgufExport, MergeReport, export_gguf, export_merged, export_peft};
+use lrvd_bench::adapter::Adapter;
+use lrvd_bench::export::{GgufExport, PeftExport, export_gguf, export_merged, export_peft};
 use lrvd_bench::{Kind, Result, kind_of};
 use lrvd_burn::device;
-use lrvd_burn::peft::{CapReport, ExportLayout, ExportSummary};
-use serde_json::json;
+use lrvd_burn::peft::{CapReport, ExportLayout};
+use serde_json::{Value, json};
 
 use super::Outcome;
-use crate::args;
+use crate::args::{self, BaseArguments};
 use crate::exit::ExitStatus;
-use crate::printer::{Format, Printer};
-
-pub(super) const EXAMPLES: &str = "\
-Examples:
-  lrvd export --to peft runs/mine --out adapter
-  lrvd export --to peft runs/mine --out adapter-for-server --layout uniform
-  lrvd export --to peft runs/mine --out adapter-r4 --cap-rank 4
-  lrvd export --to peft runs/mine/checkpoints/step-00000400 --out adapter-400
-  lrvd export --to merged runs/mine --out model --verify     a whole model, for transformers
-  lrvd export --to gguf runs/mine --out for-llama-cpp        adapter.gguf, for `llama-cli --lora`; Llama only
-
-`ragged` keeps each module's rank (rank_pattern, alpha_pattern) and the posterior; `uniform` pads all
-modules to one rank, for servers that support only one, without the posterior. Both hold the posterior mean
-exactly, unless `--cap-rank` truncates it, which also drops the posterior. Modules pruned to rank 0 are left out.
-`merged` and `gguf` hold only the posterior mean, in single precision, and need the base model named by the adapter.
-Every export has a README.md: base, method, data hashes, metrics, ranks, and how to load it.
-The exit code is 1 if `--verify` finds a difference; nothing is written then.";
+use crate::printer::Printer;
 
 /// Export formats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -62,21 +47,22 @@ pub(crate) struct ExportArguments {
     /// the relative error is printed [PEFT only].
     #[arg(long, value_name = "R", value_parser = args::count(), allow_negative_numbers = true)]
     pub(crate) cap_rank: Option<usize>,
-    /// Base model [merged and gguf only; default: the one named by the adapter].
-    #[arg(long, value_name = "DIR|GGUF|HUB-ID")]
-    pub(crate) model: Option<String>,
-    /// Accept a base model with other weights than the adapter was trained on [merged and gguf only].
-    #[arg(long)]
-    pub(crate) allow_other_base: bool,
-    /// Accept changed files: the adapter's, or the base model's configuration or tokenizer.
-    #[arg(long)]
-    pub(crate) allow_changed: bool,
+    #[command(flatten)]
+    pub(crate) base: BaseArguments,
     /// Compare the logits of the merged model with those of base and adapter [merged only].
     #[arg(long)]
     pub(crate) verify: bool,
     /// Largest difference allowed by `--verify`, in units of the largest logit.
     #[arg(long, value_name = "T", default_value = "1e-4", value_parser = args::positive, requires = "verify", allow_negative_numbers = true)]
     pub(crate) tolerance: f64,
+}
+
+/// What was written, as JSON and as text.
+struct Written {
+    body: Value,
+    lines: Vec<String>,
+    warnings: Vec<String>,
+    posterior: bool,
 }
 
 /// Writes the folder and says what a reader of it must be able to do.
@@ -86,22 +72,30 @@ pub(super) fn run(arguments: ExportArguments, printer: Printer) -> Outcome {
         return Err(lrvd_burn::Error::file(arguments.out, "already exists").into());
     }
     let device = device::open("cpu")?;
-    let options = OpenOptions {
-        model: arguments.model.clone(),
-        allow_other_base: arguments.allow_other_base,
-        allow_changed: arguments.allow_changed,
-    };
-    let source = Adapter::open(&arguments.dir, &options, &device)?;
+    let source = Adapter::open(&arguments.dir, &arguments.base.open_options(), &device)?;
     source.warnings.iter().for_each(|warning| printer.note(warning));
-    match arguments.to {
-        ExportFormat::Peft => peft(&arguments, &source, printer)?,
-        ExportFormat::Gguf => gguf(&arguments, &source, printer)?,
-        ExportFormat::Merged => {
-            if !merged(&arguments, &source, printer)? {
-                return Ok(ExitStatus::No);
-            }
+    let command = command(&arguments);
+    let written = match arguments.to {
+        ExportFormat::Peft => peft(&arguments, &source, &command),
+        ExportFormat::Gguf => gguf(&arguments, &source, &command),
+        ExportFormat::Merged => merged(&arguments, &source, &command, &device),
+    };
+    let Written { mut body, mut lines, warnings, posterior } = match written {
+        Err(error) if kind_of(&error) == Some(Kind::Differs) => {
+            printer.error(error.as_ref());
+            return Ok(ExitStatus::No);
         }
+        written => written?,
+    };
+    for warning in &warnings {
+        printer.note(warning);
     }
+    body["format"] = arguments.to.name().into();
+    body["out"] = arguments.out.display().to_string().into();
+    if source.files.posterior.is_some() && !posterior {
+        lines.push("without the posterior: this is the posterior mean alone".to_owned());
+    }
+    printer.report("export", &body, |_| lines.join("\n"))?;
     printer.note(&format!("written: {}", arguments.out.display()));
     Ok(ExitStatus::Done)
 }
@@ -121,8 +115,13 @@ fn check(arguments: &ExportArguments) -> Result<()> {
     let given = [
         ("--layout", arguments.layout.is_some(), peft, "--to peft"),
         ("--cap-rank", arguments.cap_rank.is_some(), peft, "--to peft"),
-        ("--model", arguments.model.is_some(), !peft, "--to merged` and `--to gguf"),
-        ("--allow-other-base", arguments.allow_other_base, !peft, "--to merged` and `--to gguf"),
+        ("--model", arguments.base.model.is_some(), !peft, "--to merged` and `--to gguf"),
+        (
+            "--allow-other-base",
+            arguments.base.allow_other_base,
+            !peft,
+            "--to merged` and `--to gguf",
+        ),
         ("--verify", arguments.verify, arguments.to == ExportFormat::Merged, "--to merged"),
     ];
     match given.into_iter().find(|(_, given, right, _)| *given && !right) {
@@ -139,89 +138,58 @@ fn command(arguments: &ExportArguments) -> String {
     let mut words = vec![format!("lrvd export --to {} DIR --out OUT", arguments.to.name())];
     words.extend(arguments.layout.map(|layout| format!("--layout {}", layout.name())));
     words.extend(arguments.cap_rank.map(|rank| format!("--cap-rank {rank}")));
-    words.extend(arguments.allow_other_base.then(|| "--allow-other-base".to_owned()));
-    words.extend(arguments.allow_changed.then(|| "--allow-changed".to_owned()));
+    words.extend(arguments.base.allow_other_base.then(|| "--allow-other-base".to_owned()));
+    words.extend(arguments.base.allow_changed.then(|| "--allow-changed".to_owned()));
     words.extend(
         arguments.verify.then(|| format!("--verify --tolerance {:e}", arguments.tolerance)),
     );
     words.join(" ")
 }
 
-fn peft(arguments: &ExportArguments, source: &Adapter, printer: Printer) -> Result<()> {
+fn peft(arguments: &ExportArguments, source: &Adapter, command: &str) -> Result<Written> {
     let layout = arguments.layout.unwrap_or_default();
-    let export =
-        export_peft(source, layout, arguments.cap_rank, &command(arguments), &arguments.out)?;
-    let (summary, cut, posterior) = (export.summary, export.cut, export.posterior);
+    let PeftExport { summary, cut, posterior } =
+        export_peft(source, layout, arguments.cap_rank, command, &arguments.out)?;
     let max_rank = summary.ranks.values().copied().max().unwrap_or(0);
-    if printer.format() == Format::Json {
-        let mut body = json!({
-            "format": "peft",
-            "layout": layout.name(),
-            "out": arguments.out.display().to_string(),
-            "max_rank": max_rank,
-            "modules": summary.ranks.len(),
-            "ranks": summary.ranks,
-            "dropped": summary.dropped,
-            "zero_module": summary.zero_module,
-            "folded": summary.folded,
-            "posterior": posterior,
-        });
-        if let Some(cut) = cut {
-            body["cap_error"] = json!(cut.error);
-            body["cap_errors"] = json!(cut.errors);
-        }
-        return printer.document("export", body);
+    let mut lines = vec![format!(
+        "{} modules, {} layout; a server must allow a rank of {max_rank}",
+        summary.ranks.len(),
+        layout.name(),
+    )];
+    lines.extend(listed("left out, rank 0", &summary.dropped));
+    if let Some(path) = &summary.zero_module {
+        lines.push(format!("all modules have rank 0; `{path}` is written with zeros"));
     }
-    printer.data(&describe(&summary, max_rank))?;
-    if let Some(cut) = &cut {
-        printer.data(&lost(cut))?;
+    lines.extend(listed("scale multiplied into the factors", &summary.folded));
+    let mut body = json!({
+        "layout": layout.name(),
+        "max_rank": max_rank,
+        "modules": summary.ranks.len(),
+        "ranks": summary.ranks,
+        "dropped": summary.dropped,
+        "zero_module": summary.zero_module,
+        "folded": summary.folded,
+        "posterior": posterior,
+    });
+    if let Some(CapReport { error, errors, .. }) = cut {
+        let percent = |error: f64| format!("{:.2} %", 100.0 * error);
+        lines.push(format!("cut to that rank: {} of the update's norm is lost", percent(error)));
+        lines.extend(errors.iter().map(|(path, error)| format!("  {path}: {}", percent(*error))));
+        body["cap_error"] = json!(error);
+        body["cap_errors"] = json!(errors);
     }
-    if source.files.posterior.is_some() && !posterior {
-        printer.data(LEFT_BEHIND)?;
-    }
-    Ok(())
+    Ok(Written { body, lines, warnings: Vec::new(), posterior })
 }
 
-const LEFT_BEHIND: &str = "without the posterior: this is the posterior mean alone";
-
-/// Writes the merged model; whether it answers as base and adapter do.
-fn merged(arguments: &ExportArguments, source: &Adapter, printer: Printer) -> Result<bool> {
+/// Writes the merged model; an error if it does not answer as base and adapter do.
+fn merged(
+    arguments: &ExportArguments,
+    source: &Adapter,
+    command: &str,
+    device: &Device,
+) -> Result<Written> {
     let verify = arguments.verify.then_some(arguments.tolerance);
-    let (command, device) = (command(arguments), device::open("cpu")?);
-    let report = match export_merged(source, verify, &command, &arguments.out, &device) {
-        Ok(report) => report,
-        Err(error) if kind_of(&error) == Some(Kind::Differs) => {
-            printer.error(error.as_ref());
-            return Ok(false);
-        }
-        Err(error) => return Err(error),
-    };
-    report.warnings.iter().for_each(|warning| printer.note(warning));
-    if printer.format() == Format::Json {
-        let mut body = json!({
-            "format": "merged",
-            "out": arguments.out.display().to_string(),
-            "modules": report.ranks.len(),
-            "ranks": report.ranks,
-            "tensors": report.tensors,
-            "parameters": report.parameters,
-            "untied": report.untied,
-        });
-        if let Some((difference, logits)) = report.difference {
-            body["difference"] = json!(difference);
-            body["logits"] = json!(logits);
-        }
-        printer.document("export", body)?;
-        return Ok(true);
-    }
-    printer.data(&describe_merged(&report))?;
-    if source.files.posterior.is_some() {
-        printer.data(LEFT_BEHIND)?;
-    }
-    Ok(true)
-}
-
-fn describe_merged(report: &MergeReport) -> String {
+    let report = export_merged(source, verify, command, &arguments.out, device)?;
     let mut lines = vec![format!(
         "{} modules merged; {} tensors of {} values in single precision",
         report.ranks.len(),
@@ -233,66 +201,41 @@ fn describe_merged(report: &MergeReport) -> String {
             "the head has separate weights now: it was adapted, the embedding was not".to_owned(),
         );
     }
+    let mut body = json!({
+        "modules": report.ranks.len(),
+        "ranks": report.ranks,
+        "tensors": report.tensors,
+        "parameters": report.parameters,
+        "untied": report.untied,
+    });
     if let Some((difference, logits)) = report.difference {
         lines.push(format!(
             "largest difference of {logits} logits from base and adapter: {difference:.3e}"
         ));
+        body["difference"] = json!(difference);
+        body["logits"] = json!(logits);
     }
-    lines.join("\n")
+    Ok(Written { body, lines, warnings: report.warnings, posterior: false })
 }
 
-fn gguf(arguments: &ExportArguments, source: &Adapter, printer: Printer) -> Result<()> {
-    let GgufExport { file, adapter, warnings } =
-        export_gguf(source, &command(arguments), &arguments.out)?;
-    for warning in &warnings {
-        printer.note(warning);
-    }
-    if printer.format() == Format::Json {
-        return printer.document(
-            "export",
-            json!({
-                "format": "gguf",
-                "out": arguments.out.display().to_string(),
-                "file": file,
-                "lora_alpha": adapter.lora_alpha,
-                "modules": adapter.ranks.len(),
-                "ranks": adapter.ranks,
-                "dropped": adapter.dropped,
-                "folded": adapter.folded,
-            }),
-        );
-    }
+fn gguf(arguments: &ExportArguments, source: &Adapter, command: &str) -> Result<Written> {
+    let GgufExport { file, adapter, warnings } = export_gguf(source, command, &arguments.out)?;
     let mut lines =
         vec![format!("`{file}`: {} modules, alpha {}", adapter.ranks.len(), adapter.lora_alpha)];
     lines.extend(listed("left out, rank 0", &adapter.dropped));
     lines.extend(listed("scale multiplied into the factors", &adapter.folded));
-    lines.extend(source.files.posterior.is_some().then(|| LEFT_BEHIND.to_owned()));
-    printer.data(&lines.join("\n"))
+    let body = json!({
+        "file": file,
+        "lora_alpha": adapter.lora_alpha,
+        "modules": adapter.ranks.len(),
+        "ranks": adapter.ranks,
+        "dropped": adapter.dropped,
+        "folded": adapter.folded,
+    });
+    Ok(Written { body, lines, warnings, posterior: false })
 }
 
 /// The modules at `paths` in one line, if there are any.
 fn listed(what: &str, paths: &[String]) -> Option<String> {
     (!paths.is_empty()).then(|| format!("{what}: {}", paths.join(", ")))
-}
-
-fn lost(cut: &CapReport) -> String {
-    let mut lines =
-        vec![format!("cut to that rank: {:.2} % of the update's norm is lost", 100.0 * cut.error)];
-    let modules = cut.errors.iter();
-    lines.extend(modules.map(|(path, error)| format!("  {path}: {:.2} %", 100.0 * error)));
-    lines.join("\n")
-}
-
-fn describe(summary: &ExportSummary, max_rank: usize) -> String {
-    let mut lines = vec![format!(
-        "{} modules, {} layout; a server must allow a rank of {max_rank}",
-        summary.ranks.len(),
-        summary.layout.name(),
-    )];
-    lines.extend(listed("left out, rank 0", &summary.dropped));
-    if let Some(path) = &summary.zero_module {
-        lines.push(format!("all modules have rank 0; `{path}` is written with zeros"));
-    }
-    lines.extend(listed("scale multiplied into the factors", &summary.folded));
-    lines.join("\n")
 }

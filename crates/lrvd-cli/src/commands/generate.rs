@@ -6,7 +6,7 @@ use anyhow::bail;
 use clap::Args;
 use lrvd_bench::Result;
 use lrvd_bench::adapter::{
-    Continuation, ContinuedToken, Generation, NEW_TOKENS, OpenOptions, SavedLanguageModel,
+    Continuation, ContinuedToken, Generation, NEW_TOKENS, SavedLanguageModel,
 };
 use lrvd_bench::data::{Content, LanguageColumns, read_texts, table};
 use lrvd_bench::language::{Message, Role};
@@ -14,51 +14,20 @@ use lrvd_burn::device;
 use serde::Serialize;
 use serde_json::json;
 
-use super::language::load_from;
+use super::eval::load_language_from;
 use super::{Outcome, STDIN};
-use crate::args::{self, TextArguments};
+use crate::args::{self, BaseArguments, TextArguments};
 use crate::exit::ExitStatus;
 use crate::printer::{Format, Printer};
 
-pub(super) const EXAMPLES: &str = "\
-Examples:
-  lrvd generate runs/mine \"Question: Why is the sky blue?\"
-  lrvd generate runs/chat \"Why is the sky blue?\" --draws 10 --unsure 0.3
-  lrvd generate runs/mine --input prompts.jsonl --max-tokens 64 > answers.jsonl
-  lrvd generate --model SmolLM2-135M \"Once upon a time\" --temperature 0.8 --top-p 0.95 --seed 3
-
-DIR is the output of `lrvd train` on texts, one of its checkpoints, or any PEFT adapter of a Llama for the task
-`CAUSAL_LM`. Without an adapter, `--model` names a base model and all arguments are prompts.
-
-A prompt is a plain text. With `--chat`, and by default for a model trained on conversations, it is a user's message and is
-formatted by the chat template of the folder. Tables have a column `prompt` or `messages`; otherwise prompts are read from
-standard input, one a line.
-
-With `--draws` the probabilities of K weight draws are averaged at every token; the same draws are used for the whole text.
-The output for one prompt is its text. For several prompts and for a table it is one JSON object a line: prompt, text,
-stopped, and the mean log-probability per token. `--format json` adds for every token:
-
-  text, id             the token
-  probability          averaged over the draws, before temperature and truncation
-  entropy              of the next token, nats
-  mutual_information   between the next token and the weights, nats; null without several draws";
-
 /// Options of `lrvd generate`.
 #[derive(Debug, Args)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
 pub(crate) struct GenerateArguments {
     /// The adapter, then prompts [default: lines of standard input].
     #[arg(value_name = "DIR] [PROMPT")]
     pub(crate) arguments: Vec<String>,
-    /// Base model [default: the one named by the adapter]; may be used without an adapter.
-    #[arg(long, value_name = "DIR|HUB-ID")]
-    pub(crate) model: Option<String>,
-    /// Accept a base model with other weights than the adapter was trained on.
-    #[arg(long)]
-    pub(crate) allow_other_base: bool,
-    /// Accept changed files: the adapter's, or the base model's configuration or tokenizer.
-    #[arg(long)]
-    pub(crate) allow_changed: bool,
+    #[command(flatten)]
+    pub(crate) base: BaseArguments,
     /// A table of prompts: `.jsonl`, `.json`, `.parquet`, `.csv` or `.tsv`.
     #[arg(long, value_name = "FILE")]
     pub(crate) input: Option<PathBuf>,
@@ -185,19 +154,14 @@ pub(super) fn run(mut arguments: GenerateArguments, printer: Printer) -> Outcome
 fn load(arguments: &mut GenerateArguments, printer: Printer) -> Result<SavedLanguageModel> {
     let device = device::open(&arguments.device)?;
     let is_folder = arguments.arguments.first().is_some_and(|first| Path::new(first).is_dir());
-    match &arguments.model {
+    match &arguments.base.model {
         Some(model) if !is_folder => Ok(SavedLanguageModel::base(model, &device)?),
-        model => {
-            let options = OpenOptions {
-                model: model.clone(),
-                allow_other_base: arguments.allow_other_base,
-                allow_changed: arguments.allow_changed,
-            };
-            if arguments.arguments.is_empty() {
-                bail!("name the folder of an adapter, or a base model by `--model`");
-            }
+        _ if arguments.arguments.is_empty() => {
+            bail!("name the folder of an adapter, or a base model by `--model`")
+        }
+        _ => {
             let dir = arguments.arguments.remove(0);
-            load_from(Path::new(&dir), &options, &device, printer)
+            load_language_from(Path::new(&dir), &arguments.base, &device, printer)
         }
     }
 }

@@ -16,26 +16,6 @@ use super::table::{count, table};
 use crate::exit::ExitStatus;
 use crate::printer::Printer;
 
-pub(super) const EXAMPLES: &str = "\
-Examples:
-  lrvd inspect runs/mine                           ranks and relevance by module
-  lrvd inspect ADAPTER --format json
-  lrvd inspect MODEL                               sizes of a base checkpoint: a folder or a .gguf file
-  lrvd inspect MODEL --check                       reads all tensors and computes logits
-
-  lrvd inspect runs/mine --format json | jq .lora_config > ranks.json
-  python -c 'import json, peft; peft.LoraConfig(**json.load(open(\"ranks.json\")))'
-                                                   the learnt ranks as settings of a plain LoRA
-
-log_alpha is the relevance statistic ln(noise variance / signal) of a rank direction. A direction at or above
-the threshold is noise: a method that prunes removes it at its next prune.
-
-With --check the exit code is 1 if a tensor is missing, unexpected, misshapen or not finite, or if the logits are not
-finite.
-
-JSON: `lora_config` has r, lora_alpha, target_modules, rank_pattern and alpha_pattern. Modules of rank 0 are left out;
-the others keep the scaling of the training (alpha over rank). It is null if all modules have rank 0.";
-
 /// Options of `lrvd inspect`.
 #[derive(Debug, Args)]
 pub(crate) struct InspectArguments {
@@ -192,50 +172,4 @@ fn base(report: &BaseReport) -> String {
         format!("{} values: {}", count(report.total_parameters), types.join(", ")),
     ]
     .join("\n")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn modules_without_a_rank_are_summed_up() {
-        let module = |path: &str, rank| ModuleReport {
-            path: path.to_owned(),
-            rank,
-            initial_rank: 8,
-            scaling: None,
-            shape: None,
-            parameters: 3 * rank,
-            update_norm: 0.5,
-            log_alpha: Vec::new(),
-        };
-        let report = |modules: Vec<ModuleReport>| AdapterReport {
-            kind: "run",
-            folder: "out".to_owned(),
-            base_model: None,
-            method: "BayesLoRA".to_owned(),
-            family: None,
-            statistic: None,
-            log_alpha_threshold: None,
-            labels: Vec::new(),
-            temperatures: std::collections::BTreeMap::new(),
-            total_rank: modules.iter().map(|m| m.rank).sum(),
-            modules,
-            pruned: 0,
-            above_threshold: 0,
-            average_rank: 0.0,
-            max_rank: 0,
-            lora_config: None,
-            adapter_parameters: 0,
-            posterior_parameters: 0,
-            saved_parameters: std::collections::BTreeMap::new(),
-        };
-        let text = adapter(&report(vec![module("a", 0), module("b", 2), module("c", 0)]));
-        assert!(text.contains("\n2 of 3 modules have no rank left, `a` among them\n"), "{text}");
-        assert!(text.lines().any(|line| line.trim_start().starts_with("b ")), "{text}");
-        assert!(!text.lines().any(|line| line.trim_start().starts_with("c ")), "{text}");
-        let text = adapter(&report(vec![module("b", 2)]));
-        assert!(!text.contains("no rank left"), "{text}");
-    }
 }

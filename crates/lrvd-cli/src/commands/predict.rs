@@ -17,39 +17,6 @@ use crate::args::{self, AdapterArguments, InputColumns};
 use crate::exit::ExitStatus;
 use crate::printer::{Format, Printer};
 
-pub(super) const EXAMPLES: &str = "\
-Examples:
-  lrvd predict runs/mine \"a fine film\" \"not my taste\"
-  lrvd predict runs/pairs \"Who wrote it?\" --pair \"It was written by Mary Shelley.\"
-  lrvd predict runs/mine < lines.txt
-  lrvd predict runs/mine --input texts.csv --draws 10 --abstain-above 0.5 > answers.jsonl
-
-Input: arguments; a table, with the column names of the training unless `--text-column`,
-`--pair-column` and `--choice-columns` name others; or one text a line from a `.txt` file or
-standard input, or one object a line with `--jsonl`. Questions with choices are rows of tables or
-objects. Blank lines are skipped. Texts of similar length share a batch; the output has the order of
-the input.
-
-In a terminal each text is printed with its five most probable labels, or with `--all` all of them. In a
-file or a pipe each answer is one JSON object a line:
-
-  text, pair           the input
-  predicted            a label, null if the answer is withheld, or a number for regression
-  choice               for a question with choices, whose labels are letters: the text of the choice
-  probs                probabilities in label order
-  entropy              of the probabilities, nats
-  mutual_information   between answer and weights, nats; null without draws
-  deviation            for regression: standard deviation over the draws
-  abstained            whether the answer is withheld, if there is a threshold
-  draws                number of draws averaged; 0 for the posterior mean
-
-The posterior mean takes one pass. With `--draws 10` an answer is the average over ten weight draws, and
-their disagreement is the mutual information. On the adapter measured in docs/guides/predict-with-draws.md
-ten draws had a slightly higher NLL than the mean, and took 2 to 11 times as long. A threshold
-of `lrvd abstain fit` is for one number of draws: pass the same number to both commands.
-
-`lrvd eval --out` has the same keys, with the right answer under `label`.";
-
 /// Options of `lrvd predict`.
 #[derive(Debug, Args)]
 pub(crate) struct PredictArguments {

@@ -10,51 +10,14 @@ use lrvd_bench::adapter::Adapter;
 
 use serde_json::json;
 
-use super::eval::{draws, load};
+use super::Outcome;
+use super::eval::{draws, load, load_language};
 use super::predict::check_limit;
-use super::{Outcome, language};
 use crate::args::{self, AdapterArguments};
 use crate::exit::ExitStatus;
 use crate::printer::{Format, Printer, remark};
 use crate::serve::{Limits, Model, Server};
 use crate::signals;
-
-pub(super) const EXAMPLES: &str = "\
-Examples:
-  lrvd serve runs/mine                             then open http://127.0.0.1:8080 in a browser
-  LRVD_KEY=... lrvd serve runs/mine --address 0.0.0.0:80 --host-name models.example --api-key-env LRVD_KEY
-  lrvd serve runs/mine --address 127.0.0.1:0 --format json        a free port, which is printed
-  curl -H 'Content-Type: application/json' -d '{\"text\": \"a film\"}' \\
-      http://127.0.0.1:8080/v1/classify
-  curl -H 'Content-Type: application/json' -d '{\"prompt\": \"Once upon\", \"max_tokens\": 20}' \\
-      http://127.0.0.1:8080/v1/generate
-
-POST /v1/classify   of a classifier: {\"text\": T}, {\"text\": T, \"pair\": P} or
-                    {\"inputs\": [{\"text\": T}, ...]}, optionally with \"draws\" and \"seed\";
-                    the answers of `lrvd predict`, at the posterior mean without `--draws`
-POST /v1/generate   of a language model: {\"prompt\": P} or {\"messages\": [{\"role\": R, \"content\": C}, ...]},
-                    optionally with \"max_tokens\", \"draws\", \"seed\", \"temperature\" and \"top_p\";
-                    the answers of `lrvd generate --format json`, at the posterior mean without `--draws`
-GET  /v1/model      labels or lengths, allowed numbers of draws, limits
-GET  /              a page to try the model
-GET  /openapi.json  the schema of requests and answers
-GET  /healthz, /readyz, /metrics
-                    for supervisors, and for Prometheus
-
-A server has one model, which uses all cores. Queued texts for a classifier share a batch, which changes
-no answer. Prompts are answered one after another; generation stops when the client disconnects. An
-error is {\"error\": {\"code\", \"message\", \"field\"}}; 503 with Retry-After means that the queue is
-full, 504 that an answer took too long.
-
-The header `Host` of a request must be `localhost`, a loopback address, the address that the server
-listens at (any address for 0.0.0.0 or [::]) or a `--host-name`; other requests get 421. With
-`--api-key-env` all paths except /, /healthz and /readyz need `Authorization: Bearer KEY`; other requests
-get 401. There is no encryption: use a proxy with TLS on a network that is not yours. A connection that
-sends no complete request head, or reads no answer, for 30 s (or `--timeout`, if shorter) is closed.
-
-The address is printed when the server is ready. Each request is logged as one line of JSON on standard
-error, without its texts, unless `--quiet` is given. Ctrl-C and SIGTERM stop accepting connections, answer
-the accepted requests, and exit with 0.";
 
 /// Options of `lrvd serve`.
 #[derive(Debug, Args)]
@@ -166,13 +129,13 @@ pub(super) fn run(arguments: ServeArguments, printer: Printer) -> Outcome {
         Format::Json => printer.document_line("serve", json!({ "address": address })).map(|_| ()),
     };
     let model = if generates {
-        let model = language::load(own, printer)?;
+        let model = load_language(own, printer)?;
         // As `lrvd generate`, at the mean by default.
         let draws = model.draws(Some(own.draws.unwrap_or(0)))?;
         let seed = own.seed.unwrap_or(model.seed());
-        Model::language(model, draws, seed)
+        Model::Language { saved: Box::new(model), draws, seed }
     } else {
-        let classifier = load(own, printer)?;
+        let mut classifier = load(own, printer)?;
         let limit = arguments.abstain_above;
         check_limit(&classifier, limit)?;
         let draws = draws(own, &classifier)?;
@@ -180,7 +143,8 @@ pub(super) fn run(arguments: ServeArguments, printer: Printer) -> Outcome {
             classifier.abstention(draws)?;
         }
         let seed = own.seed.unwrap_or(classifier.info.run.seed);
-        Model::classifier(classifier, draws, seed, limit, limits.batch_size)
+        classifier.info.run.batch_size = limits.batch_size;
+        Model::Classifier { saved: Box::new(classifier), draws, seed, limit }
     };
     server.run(&model, stop, printer, started)?;
     Ok(ExitStatus::Done)

@@ -62,15 +62,3 @@ pub(super) fn metrics(
 pub(super) fn count(n: usize) -> String {
     lrvd_bench::grouped(n as u64, ' ')
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn digits_are_grouped_from_the_right() {
-        for (n, expected) in [(0, "0"), (123, "123"), (1234, "1 234"), (1_234_567, "1 234 567")] {
-            assert_eq!(count(n), expected);
-        }
-    }
-}

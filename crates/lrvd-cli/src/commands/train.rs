@@ -20,60 +20,6 @@ use crate::printer::{Format, Printer};
 use crate::progress::{self, Journal};
 use crate::signals::stop_flag;
 
-pub(super) const EXAMPLES: &str = "\
-Examples:
-  lrvd train --model microsoft/deberta-v3-base --train reviews.csv --epochs 3 --out runs/mine
-  lrvd train --model DIR --train train.tsv --validation dev.tsv --learning-rate 5e-4
-  lrvd train --model DIR --train a.csv --validation b.csv --text-column question \\
-      --pair-column answer --label-column verdict --method lora --rank 16
-  lrvd train --model DIR --train reviews.csv --method bayeslora --out runs/ranks
-  lrvd train --model DIR --task sst2 --data-dir GLUE --method bayeslora --set rank_search.margin=0.03
-  lrvd train --model DIR --train t.jsonl --validation v.jsonl --config run.toml
-  lrvd train --model LLAMA-DIR --train t.tsv --validation v.tsv --labels bad,good \
-      --template 'Review: {text}\\nSentiment:' --answers negative,positive
-  lrvd train --model DIR --train quiz.csv --choice-columns a,b,c,d --text-column question --label-column key
-  lrvd train --model LLAMA-DIR --train chat.jsonl --epochs 3 --out runs/chat
-  lrvd train ... --resume                          continue after an interruption
-
-Data: `.tsv` (header; quotes are ordinary characters), `.csv` (header; quoted fields; `,`, `;` or `|` between them), `.jsonl`,
-`.json` (an array of objects), `.parquet`. Without a column `text` or `label` the only one with another usual name is taken.
-Labels are texts or integers, sorted by value or in the order of `--labels`.
-
-A Llama classifier reads a prompt, and the logits of one word for each class are its answer. Words and template are in
-`settings.json`; a word that is not one token after the prompt is an error. Texts that are too long are truncated; the
-rest of the prompt is kept. For numbers (`--regression`, stsb) a new head reads the last token of the prompt.
-
-A table with the columns `question`, `choices` (a list) and `answer` is multiple choice; `--choice-columns` names others, or
-one column for each choice, and `--pair-column` a passage. The answer is the text of a choice, its letter (`A` is the first)
-or its index counted from 0, and must match exactly one choice. The classes are the letters; a letter without a choice in a
-row is never its answer.
-
-A table with the columns `prompt` and `completion`, or with `messages` (a list of objects with `role` and `content`),
-trains a language model on completions, or on the assistant's messages formatted by the model's chat template; the loss is
-the mean over their tokens. `lrvd generate` uses the result. All linear layers of a Llama's blocks are adapted, its head is
-not; texts are truncated at `--max-length` (1024). Methods: lora (the default), adalora, bayeslora and its variants.
-
-The default method is LoRA of rank 8 with a temperature, fitted to a tenth of the training rows that is held out.
-`--method bayeslora` learns the ranks and a posterior, so that predictions can be averaged over draws; it chooses the
-ranks by a held-out tenth of the training rows.
-
-Settings come from the preset (with 1000 steps, and rank 8 in `default`), then `--config`, then `--set`, then the
-other options; later ones take precedence. A configuration file is TOML:
-
-  preset = \"default\"
-  steps = 2000
-  gradient_clip = \"none\"
-  [rank_search]
-  margin = 0.03
-
-The output folder gets `adapter/` (PEFT files, a description with the labels, and for BayesLoRA
-`lrvd_posterior.safetensors`), `settings.json`, `labels.json`, `metrics.jsonl` (written during training; with
-`--log tensorboard` also event files), the predictions on the validation rows and `record.json`. The folder must be new or
-empty, or with `--resume` that of an earlier run. Two runs cannot use one folder at a time.
-
-Ctrl-C, SIGTERM and SIGHUP finish the step, write a checkpoint and exit with 75; `--resume` continues, bit for bit
-on the CPU.";
-
 /// Options of `lrvd train`.
 #[derive(Debug, Args)]
 pub(crate) struct TrainArguments {
@@ -175,14 +121,13 @@ fn sizes(chosen: &CheckpointRecord, start: Option<u64>, trained: &ParameterCount
     let CheckpointRecord { step, total_rank, average_rank, percent_rank, .. } = chosen;
     let of = start.map_or_else(String::new, |start| format!(" of {start}"));
     let count = |n: u64| table::count(n as usize);
-    let mut parts = vec![(trained.adapter, "in adapters")];
-    parts.push((trained.posterior, "in the posterior"));
-    parts.push((trained.head, "in pooler and head"));
-    let parts: Vec<String> = parts
-        .into_iter()
-        .filter(|(n, _)| *n > 0)
-        .map(|(n, part)| format!("{} {part}", count(n)))
-        .collect();
+    let parts = [
+        (trained.adapter, "in adapters"),
+        (trained.posterior, "in the posterior"),
+        (trained.head, "in pooler and head"),
+    ];
+    let parts = parts.iter().filter(|(n, _)| *n > 0);
+    let parts: Vec<String> = parts.map(|(n, part)| format!("{} {part}", count(*n))).collect();
     format!(
         "step {step}: total rank {total_rank}{of}, {average_rank:.2} per module ({percent_rank:.0} % of the start)\n\
          trained values: {}, {} in all",
@@ -273,37 +218,4 @@ fn options(arguments: TrainArguments, data: &Data) -> Result<TrainOptions> {
         out: arguments.out,
         resume: arguments.resume,
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use std::collections::BTreeMap;
-
-    use super::*;
-
-    #[test]
-    fn adapters_and_head_are_counted_apart() {
-        let chosen = CheckpointRecord {
-            step: 300,
-            ranks: BTreeMap::new(),
-            total_rank: 6,
-            average_rank: 0.25,
-            percent_rank: 1.04,
-            metrics: BTreeMap::new(),
-            reliability: BTreeMap::new(),
-            selective: BTreeMap::new(),
-            predict_seconds: BTreeMap::new(),
-            statistics: None,
-            energy: BTreeMap::new(),
-        };
-        let trained = ParameterCounts { adapter: 1234, posterior: 0, head: 182_017, stored: 5 };
-        assert_eq!(
-            sizes(&chosen, Some(576), &trained),
-            "step 300: total rank 6 of 576, 0.25 per module (1 % of the start)\n\
-             trained values: 1 234 in adapters, 182 017 in pooler and head, 183 251 in all"
-        );
-        let trained = ParameterCounts { posterior: 40, head: 0, ..trained };
-        let text = sizes(&chosen, None, &trained);
-        assert!(text.ends_with("1 234 in adapters, 40 in the posterior, 1 274 in all"), "{text}");
-    }
 }

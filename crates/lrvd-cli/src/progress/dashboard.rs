@@ -16,24 +16,11 @@ use lrvd_bench::progress::{Event, ProgressSink};
 use lrvd_burn::burn_train::{ExamplesPerSecondMetric, KlMetric, NllMetric, TotalRankMetric};
 
 use super::lines::Lines;
-use super::terminal::Terminal;
+use super::terminal::{Stage, Terminal};
 use crate::printer::Printer;
 
 /// How often a stop request is looked for: well below the time between two presses of a key.
 const WATCH_EVERY: Duration = Duration::from_millis(25);
-
-/// What the dashboard is drawn on.
-pub(super) trait Stage: Send {
-    /// Takes the screen; `runs_done` of a suite came before.
-    fn open(&self, interrupter: Interrupter, runs_done: usize) -> Box<dyn MetricsRenderer>;
-
-    /// Whether nothing can be seen on it any more.
-    fn is_broken(&self) -> bool;
-
-    /// Leaves the screen, after what [`Stage::open`] returned is gone, and tells what could not be
-    /// shown meanwhile.
-    fn leave(&self) -> Vec<String>;
-}
 
 /// Shows one run at a time; what plain lines would have said appears when the run ends.
 ///

@@ -174,32 +174,7 @@ fn events_become_curves() {
     for event in [started(2), step(1, 0.0), evaluated, pruned, step(2, 1234.5), finished()] {
         dashboard.event(&event);
     }
-    let named = |name: &str, rest: &str| format!("train MetricId {{ id: \"{name}\" }} {rest}");
-    let expected = [
-        "open after 1".to_owned(),
-        "start 2/3 None Some(\"rte / bayeslora / 1\")".to_owned(),
-        "train 40".to_owned(),
-        "at 0".to_owned(),
-        "register Loss".to_owned(),
-        "at 1".to_owned(),
-        named("Loss", "0.75 `0.7500`"),
-        "register NLL".to_owned(),
-        named("NLL", "0.5 `0.5000`"),
-        "register Total rank".to_owned(),
-        named("Total rank", "96 `96`"),
-        "register Examples per second".to_owned(),
-        named("Examples per second", "31.6 `32 ex/s`"),
-        "register accuracy".to_owned(),
-        "valid MetricId { id: \"accuracy\" } 0.625 `0.6250`".to_owned(),
-        "Prunes".to_owned(),
-        "at 2".to_owned(),
-        named("Loss", "0.75 `0.7500`"),
-        named("NLL", "0.5 `0.5000`"),
-        "register KL".to_owned(),
-        named("KL", "1234.5 `1234`"),
-        named("Total rank", "96 `96`"),
-        named("Examples per second", "31.6 `32 ex/s`"),
-    ];
+    let expected: Vec<&str> = include_str!("dashboard_calls.txt").lines().collect();
     assert_eq!(record.calls(), expected);
     assert_eq!(record.closed.load(Ordering::Relaxed), 1);
     // The next run gets a separate screen, with every metric to be registered again.

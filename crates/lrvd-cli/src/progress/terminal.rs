@@ -9,8 +9,20 @@ use burn::train::Interrupter;
 use burn::train::renderer::MetricsRenderer;
 use burn::train::renderer::tui::TuiMetricsRendererWrapper;
 
-use super::dashboard::Stage;
 use crate::log;
+
+/// What the dashboard is drawn on.
+pub(super) trait Stage: Send {
+    /// Takes the screen; `runs_done` of a suite came before.
+    fn open(&self, interrupter: Interrupter, runs_done: usize) -> Box<dyn MetricsRenderer>;
+
+    /// Whether nothing can be seen on it any more.
+    fn is_broken(&self) -> bool;
+
+    /// Leaves the screen, after what [`Stage::open`] returned is gone, and tells what could not be
+    /// shown meanwhile.
+    fn leave(&self) -> Vec<String>;
+}
 
 /// Name of burn-train's drawing thread.
 const DRAWING_THREAD: &str = "train-renderer";

@@ -1,10 +1,9 @@
 //! The body of an answer, in the words of `lrvd predict` and of `lrvd generate --format json`.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use lrvd_bench::adapter::{Continuation, ContinuedToken, Prediction};
-use schemars::{JsonSchema, Schema, SchemaGenerator};
+use schemars::JsonSchema;
 use serde::{Serialize, Serializer};
 
 use super::model::{Card, Found, Key, SCHEMA_VERSION};
@@ -67,7 +66,9 @@ struct ClassAnswer {
     #[serde(skip_serializing_if = "Option::is_none")]
     choice: Option<Option<String>>,
     /// By label, in the model's order; of a question only the letters that it has. Averaged over the draws.
-    probabilities: Probabilities,
+    #[serde(serialize_with = "in_order")]
+    #[schemars(with = "BTreeMap<String, f64>")]
+    probabilities: Vec<(String, f64)>,
     /// Of the probabilities, nats.
     entropy: f64,
     /// Between answer and weights, nats; null without draws.
@@ -90,26 +91,8 @@ struct ScoreAnswer {
 }
 
 /// A map that keeps the order of the labels.
-struct Probabilities(Vec<(String, f64)>);
-
-impl Serialize for Probabilities {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_map(self.0.iter().map(|(label, p)| (label, p)))
-    }
-}
-
-impl JsonSchema for Probabilities {
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn schema_name() -> Cow<'static, str> {
-        "Probabilities".into()
-    }
-
-    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        BTreeMap::<String, f64>::json_schema(generator)
-    }
+fn in_order<S: Serializer>(map: &[(String, f64)], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_map(map.iter().map(|(label, p)| (label, p)))
 }
 
 impl ClassifierAnswers {
@@ -134,7 +117,7 @@ impl ClassifierAnswers {
                 Answer::Class(ClassAnswer {
                     predicted: given(labels),
                     choice: is_question.then(|| given(&choices)),
-                    probabilities: Probabilities(named.collect()),
+                    probabilities: named.collect(),
                     entropy,
                     mutual_information,
                     abstained,

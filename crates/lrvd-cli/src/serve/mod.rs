@@ -29,6 +29,5 @@ mod server;
 mod testing;
 mod worker;
 
-pub(crate) use model::Model;
-pub(crate) use routes::Limits;
+pub(crate) use model::{Limits, Model};
 pub(crate) use server::Server;

@@ -1,6 +1,7 @@
 //! The model that is served: what clients can know of it, and how it is asked.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use lrvd_bench::Result;
 use lrvd_bench::adapter::{
@@ -12,7 +13,6 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::problem::{Code, Problem};
-use super::routes::Limits;
 
 /// Version of answers and of the model's description.
 pub(super) const SCHEMA_VERSION: u32 = 1;
@@ -20,6 +20,27 @@ pub(super) const SCHEMA_VERSION: u32 = 1;
 pub(super) const CLASSIFY: &str = "/v1/classify";
 /// Where language models are asked.
 pub(super) const GENERATE: &str = "/v1/generate";
+
+/// The limits of a server.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    /// Texts that share a pass.
+    pub(crate) batch_size: usize,
+    /// Draws that a request may ask for.
+    pub(crate) max_draws: usize,
+    /// New tokens that a request may ask for.
+    pub(crate) max_tokens: usize,
+    /// Texts of a request.
+    pub(crate) max_texts: usize,
+    /// Bytes of a request.
+    pub(crate) max_bytes: usize,
+    /// Texts that wait.
+    pub(crate) queue: usize,
+    /// From the head of a request to its answer.
+    pub(crate) timeout: Duration,
+    /// Connections that are open at a time.
+    pub(crate) max_connections: usize,
+}
 
 /// One of the texts of a request.
 #[derive(Clone, Debug, PartialEq)]
@@ -48,7 +69,8 @@ pub(super) enum Found {
 
 /// A saved model, with what requests get that name no draws and no seed.
 pub(crate) enum Model {
-    /// With the entropy above which answers are withheld, in place of the classifier's own.
+    /// With the entropy above which answers are withheld, in place of the classifier's own. One call is one pass, as large as the
+    /// batch of `saved`.
     Classifier {
         saved: Box<SavedClassifier>,
         draws: usize,
@@ -63,24 +85,6 @@ pub(crate) enum Model {
 }
 
 impl Model {
-    /// A classifier that reads at most `batch_size` texts in one pass.
-    pub(crate) fn classifier(
-        mut saved: SavedClassifier,
-        draws: usize,
-        seed: u64,
-        limit: Option<f64>,
-        batch_size: usize,
-    ) -> Self {
-        // One call is one pass.
-        saved.info.run.batch_size = batch_size;
-        Self::Classifier { saved: Box::new(saved), draws, seed, limit }
-    }
-
-    /// A language model.
-    pub(crate) fn language(saved: SavedLanguageModel, draws: usize, seed: u64) -> Self {
-        Self::Language { saved: Box::new(saved), draws, seed }
-    }
-
     /// What clients can know of it under `limits`.
     pub(super) fn card(&self, limits: &Limits) -> Result<Card> {
         Ok(match self {

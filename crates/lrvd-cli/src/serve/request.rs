@@ -284,14 +284,6 @@ mod tests {
         Card::Classifier(card)
     }
 
-    fn questions() -> Card {
-        changed(|card| card.kind = Kind::Choices)
-    }
-
-    fn pairs() -> Card {
-        changed(|card| card.pairs = Some(true))
-    }
-
     #[test]
     fn texts_pairs_questions_and_lists_are_read() {
         let read_one = |body: &str| read(body.as_bytes(), &card()).unwrap();
@@ -305,9 +297,11 @@ mod tests {
         let two = read_one(r#" {"inputs": [{"text": "a"}, {"text": "b", "pair": null}]} "#);
         let both = [input("a", None, &[]), input("b", None, &[])].concat();
         assert_eq!((two.inputs, two.key), (both, drawn(2, 7)));
-        let pair = read(br#"{"text": "a", "pair": "b"}"#, &pairs()).unwrap();
+        let pair = read(br#"{"text": "a", "pair": "b"}"#, &changed(|card| card.pairs = Some(true)))
+            .unwrap();
         assert_eq!(pair.inputs, input("a", Some("b"), &[]));
-        let asked = read(br#"{"text": "a", "choices": [" b ", "c"]}"#, &questions()).unwrap();
+        let questions = changed(|card| card.kind = Kind::Choices);
+        let asked = read(br#"{"text": "a", "choices": [" b ", "c"]}"#, &questions).unwrap();
         assert_eq!(asked.inputs, input("a", None, &["b", "c"]));
     }
 
@@ -338,127 +332,29 @@ mod tests {
         assert_eq!(hot.key, Key { sampling: Some((2.0, 1.0)), ..own });
     }
 
-    /// A body, and code and field of the error.
-    type Wrong = (&'static str, &'static str, Option<&'static str>);
-
-    const TEXTS: &[Wrong] = &[
-        ("", "malformed_json", None),
-        (r#"{"text": "a""#, "malformed_json", None),
-        (r#"{"text": "a"} x"#, "malformed_json", None),
-        ("{\"text\": \"\u{7f}\\ud800\"}", "malformed_json", None),
-        (r#"["a"]"#, "invalid_field", Some("body")),
-        (r#""a""#, "invalid_field", Some("body")),
-        (r#"{"inputs": [["a"]]}"#, "invalid_field", Some("inputs[0]")),
-        (r#"{"txt": "a"}"#, "invalid_field", Some("txt")),
-        (r#"{"text": 3}"#, "invalid_field", Some("text")),
-        (r#"{"text": "a", "text": "b"}"#, "invalid_field", Some("body")),
-        (r#"{"text": "a", "draws": -1}"#, "invalid_field", Some("draws")),
-        (r#"{"text": "a", "draws": 1.5}"#, "invalid_field", Some("draws")),
-        (r#"{"text": "a", "draws": 3}"#, "draws_out_of_range", Some("draws")),
-        (r#"{"text": "a", "seed": "x"}"#, "invalid_field", Some("seed")),
-        (r#"{"text": "a", "seed": 1099511627776}"#, "seed_out_of_range", Some("seed")),
-        ("{}", "no_text", Some("text")),
-        (r#"{"inputs": []}"#, "no_text", Some("text")),
-        (r#"{"text": " "}"#, "empty_text", Some("text")),
-        (r#"{"text": "a", "pair": "b"}"#, "pair_unwanted", Some("pair")),
-        (r#"{"text": "a", "inputs": []}"#, "invalid_field", Some("text")),
-        (r#"{"pair": "a", "inputs": []}"#, "invalid_field", Some("pair")),
-        (r#"{"choices": [], "inputs": []}"#, "invalid_field", Some("choices")),
-        (r#"{"text": "a", "choices": ["b", "c"]}"#, "choices_unwanted", Some("choices")),
-        (r#"{"inputs": [{"text": "a"}, {"text": 1}]}"#, "invalid_field", Some("inputs[1].text")),
-        (r#"{"inputs": [{"text": "a", "id": 1}]}"#, "invalid_field", Some("inputs[0].id")),
-        (r#"{"inputs": [{"pair": "a"}]}"#, "invalid_field", Some("inputs[0]")),
-        (r#"{"inputs": [{"text": "a"}, {"text": "\n"}]}"#, "empty_text", Some("inputs[1].text")),
-        (
-            r#"{"inputs": [{"text": "a"}, {"text": "b"}, {"text": "c"}]}"#,
-            "too_many_texts",
-            Some("inputs"),
-        ),
-    ];
-    const OF_PAIRS: &[Wrong] =
-        &[(r#"{"inputs": [{"text": "a"}]}"#, "pair_missing", Some("inputs[0].pair"))];
-    const OF_QUESTIONS: &[Wrong] = &[
-        (r#"{"text": "a"}"#, "choices_out_of_range", Some("choices")),
-        (
-            r#"{"inputs": [{"text": "a", "choices": ["b"]}]}"#,
-            "choices_out_of_range",
-            Some("inputs[0].choices"),
-        ),
-        (r#"{"text": "a", "choices": ["b", "c", "d"]}"#, "choices_out_of_range", Some("choices")),
-        (r#"{"text": "a", "choices": ["b", " "]}"#, "empty_text", Some("choices[1]")),
-        (r#"{"text": "a", "choices": ["b", 1]}"#, "invalid_field", Some("choices[1]")),
-        (r#"{"text": "a", "choices": "b"}"#, "invalid_field", Some("choices")),
-    ];
-    const PROMPTS: &[Wrong] = &[
-        ("", "malformed_json", None),
-        (r#"{"prompt": "a", "temperature": 1e999}"#, "malformed_json", None),
-        (r#"["a"]"#, "invalid_field", Some("body")),
-        (r#"{"text": "a"}"#, "invalid_field", Some("text")),
-        (r#"{"prompt": "a", "stream": true}"#, "invalid_field", Some("stream")),
-        (r#"{"prompt": "a", "prompt": "b"}"#, "invalid_field", Some("body")),
-        (r#"{"prompt": ["a"]}"#, "invalid_field", Some("prompt")),
-        ("{}", "no_text", Some("prompt")),
-        (r#"{"messages": []}"#, "no_text", Some("messages")),
-        (r#"{"prompt": " \n"}"#, "empty_text", Some("prompt")),
-        (r#"{"prompt": "a", "messages": []}"#, "invalid_field", Some("messages")),
-        (r#"{"messages": "a"}"#, "invalid_field", Some("messages")),
-        (r#"{"messages": [["user", "a"]]}"#, "invalid_field", Some("messages[0]")),
-        (r#"{"messages": [{"role": "user"}]}"#, "invalid_field", Some("messages[0]")),
-        (
-            r#"{"messages": [{"role": "narrator", "content": "a"}]}"#,
-            "invalid_field",
-            Some("messages[0].role"),
-        ),
-        (
-            r#"{"messages": [{"role": "user", "content": 1}]}"#,
-            "invalid_field",
-            Some("messages[0].content"),
-        ),
-        (
-            r#"{"messages": [{"role": "user", "content": "a", "name": "b"}]}"#,
-            "invalid_field",
-            Some("messages[0].name"),
-        ),
-        (
-            r#"{"messages": [{"role": "user", "content": "a"}, {"role": "user", "content": " "}]}"#,
-            "empty_text",
-            Some("messages[1].content"),
-        ),
-        (r#"{"prompt": "a", "max_tokens": 21}"#, "max_tokens_out_of_range", Some("max_tokens")),
-        (r#"{"prompt": "a", "max_tokens": 0}"#, "max_tokens_out_of_range", Some("max_tokens")),
-        (r#"{"prompt": "a", "max_tokens": -1}"#, "invalid_field", Some("max_tokens")),
-        (r#"{"prompt": "a", "max_tokens": "9"}"#, "invalid_field", Some("max_tokens")),
-        (r#"{"prompt": "a", "draws": 3}"#, "draws_out_of_range", Some("draws")),
-        (r#"{"prompt": "a", "draws": -1}"#, "invalid_field", Some("draws")),
-        (r#"{"prompt": "a", "draws": 1.5}"#, "invalid_field", Some("draws")),
-        (r#"{"prompt": "a", "seed": -1}"#, "invalid_field", Some("seed")),
-        (r#"{"prompt": "a", "seed": 1099511627776}"#, "seed_out_of_range", Some("seed")),
-        (r#"{"prompt": "a", "temperature": 0}"#, "invalid_field", Some("temperature")),
-        (r#"{"prompt": "a", "temperature": "hot"}"#, "invalid_field", Some("temperature")),
-        (r#"{"prompt": "a", "temperature": 1001}"#, "invalid_field", Some("temperature")),
-        (r#"{"prompt": "a", "top_p": 0}"#, "invalid_field", Some("top_p")),
-        (r#"{"prompt": "a", "top_p": -0.5}"#, "invalid_field", Some("top_p")),
-        (r#"{"prompt": "a", "top_p": 1.5}"#, "invalid_field", Some("top_p")),
-        (r#"{"prompt": "a", "top_p": true}"#, "invalid_field", Some("top_p")),
-    ];
+    /// A kind of model, code and field of the error, and the body, in columns.
+    const REJECTED: &str = include_str!("rejected.txt");
 
     #[test]
     fn what_is_wrong_is_named_by_code_and_field() {
-        for (card, wrong) in [
-            (card(), TEXTS),
-            (pairs(), OF_PAIRS),
-            (questions(), OF_QUESTIONS),
-            (Card::Language(language_card()), PROMPTS),
-        ] {
-            for (body, code, field) in wrong {
-                let problem = read(body.as_bytes(), &card).unwrap_err();
-                let found = serde_json::to_value(&problem).unwrap();
-                assert_eq!(
-                    (found["code"].as_str(), found["field"].as_str()),
-                    (Some(*code), *field),
-                    "{body}"
-                );
-            }
+        for line in REJECTED.lines() {
+            let mut body = line;
+            let mut column = || {
+                let (word, rest) = body.split_once(' ').unwrap_or((body, ""));
+                body = rest.trim_start();
+                word
+            };
+            let [kind, code, field] = [column(), column(), column()];
+            let card = match kind {
+                "texts" => card(),
+                "pairs" => changed(|card| card.pairs = Some(true)),
+                "questions" => changed(|card| card.kind = Kind::Choices),
+                _ => Card::Language(language_card()),
+            };
+            let problem = read(body.as_bytes(), &card).unwrap_err();
+            let found = serde_json::to_value(&problem).unwrap();
+            let found = (found["code"].as_str(), found["field"].as_str().unwrap_or("-"));
+            assert_eq!(found, (Some(code), field), "{line}");
         }
         let drawn = |body: &str, card: &Card| read(body.as_bytes(), card).unwrap_err().message;
         let found = drawn(r#"{"text": "a", "draws": 3}"#, &card());

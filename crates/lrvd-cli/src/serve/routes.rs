@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use axum::Router;
 use axum::body::Bytes;
@@ -18,7 +18,7 @@ use tokio::sync::oneshot::channel;
 use super::access::Access;
 use super::answer::Answers;
 use super::metrics::{CONTENT_TYPE, Metrics};
-use super::model::{CLASSIFY, Card, GENERATE};
+use super::model::{CLASSIFY, Card, GENERATE, Limits};
 use super::openapi;
 use super::problem::{Code, Problem, json};
 use super::queue::{Blame, Job, Queue};
@@ -33,27 +33,6 @@ const PATHS: [&str; 8] =
 const PAGE: &str = include_str!("page.html");
 const PAGE_POLICY: &str = "default-src 'none'; connect-src 'self'; img-src data:; style-src 'unsafe-inline'; \
      script-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
-
-/// The limits of a server.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Limits {
-    /// Texts that share a pass.
-    pub(crate) batch_size: usize,
-    /// Draws that a request may ask for.
-    pub(crate) max_draws: usize,
-    /// New tokens that a request may ask for.
-    pub(crate) max_tokens: usize,
-    /// Texts of a request.
-    pub(crate) max_texts: usize,
-    /// Bytes of a request.
-    pub(crate) max_bytes: usize,
-    /// Texts that wait.
-    pub(crate) queue: usize,
-    /// From the head of a request to its answer.
-    pub(crate) timeout: Duration,
-    /// Connections that are open at a time.
-    pub(crate) max_connections: usize,
-}
 
 /// What every request sees.
 #[derive(Debug)]

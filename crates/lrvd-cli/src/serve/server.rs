@@ -22,10 +22,10 @@ use tracing::{debug, warn};
 
 use super::access::Access;
 use super::metrics::Metrics;
-use super::model::Model;
+use super::model::{Limits, Model};
 use super::problem::text_fault;
 use super::queue::{Blame, Fault, Queue};
-use super::routes::{App, Limits, router};
+use super::routes::{App, router};
 use super::worker::work;
 use crate::printer::Printer;
 

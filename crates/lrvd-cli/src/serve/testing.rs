@@ -10,9 +10,11 @@ use tokio::sync::oneshot::{Receiver, channel};
 
 use super::access::Access;
 use super::metrics::Metrics;
-use super::model::{Card, ClassifierCard, Found, Input, Key, Kind, LanguageCard, SCHEMA_VERSION};
+use super::model::{
+    Card, ClassifierCard, Found, Input, Key, Kind, LanguageCard, Limits, SCHEMA_VERSION,
+};
 use super::queue::{Job, Queue, Reply};
-use super::routes::{App, Limits};
+use super::routes::App;
 use crate::printer::{Format, Printer};
 
 /// Two classes, single texts, at most two of them; answers at the mean or from two draws.

@@ -8,7 +8,7 @@ use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use crate::support::{Output, lrvd, model};
+use crate::support::{Output, Sandbox, ended, model};
 
 const COMMIT: &str = "1f0c3d5e7a9b2c4d6e8f0a1b3c5d7e9f1a2b3c4d";
 /// What stands for weights, and its SHA-256 by coreutils' sha256sum.
@@ -46,12 +46,10 @@ struct Answer {
     open: bool,
 }
 
-fn answer(call: &Call, status: &str, headers: &[(&str, &str)], body: &[u8]) -> Answer {
-    let mut text = format!("HTTP/1.1 {status}\r\nConnection: close\r\n");
-    for (name, value) in headers {
-        write!(text, "{name}: {value}\r\n").unwrap();
-    }
-    if !headers.iter().any(|(name, _)| *name == "Content-Length") {
+/// An answer with this status and these headers, with ` | ` between them.
+fn answer(call: &Call, head: &str, body: &[u8]) -> Answer {
+    let mut text = format!("HTTP/1.1 {}\r\nConnection: close\r\n", head.replace(" | ", "\r\n"));
+    if !head.contains("Content-Length") {
         write!(text, "Content-Length: {}\r\n", body.len()).unwrap();
     }
     let mut bytes = format!("{text}\r\n").into_bytes();
@@ -59,6 +57,11 @@ fn answer(call: &Call, status: &str, headers: &[(&str, &str)], body: &[u8]) -> A
         bytes.extend_from_slice(body);
     }
     Answer { bytes, open: false }
+}
+
+/// The head of a file of the commit.
+fn found(etag: &str) -> String {
+    format!("200 OK | X-Repo-Commit: {COMMIT} | ETag: {etag}")
 }
 
 type Calls = Arc<Mutex<Vec<Call>>>;
@@ -106,36 +109,19 @@ fn small(call: &Call) -> Answer {
     let file = model().join(call.file());
     let is_small = ["config.json", "tokenizer.json", "tokenizer_config.json"];
     match is_small.iter().position(|name| *name == call.file()) {
-        Some(i) => {
-            let etag = format!("\"{i:040}\"");
-            let headers = [("X-Repo-Commit", COMMIT), ("ETag", etag.as_str())];
-            answer(call, "200 OK", &headers, &std::fs::read(file).unwrap())
-        }
-        None => answer(call, "404 Not Found", &[("X-Error-Code", "EntryNotFound")], b""),
+        Some(i) => answer(call, &found(&format!("\"{i:040}\"")), &std::fs::read(file).unwrap()),
+        None => answer(call, "404 Not Found | X-Error-Code: EntryNotFound", b""),
     }
-}
-
-/// What the hub says of the weights, whose bytes are at `store`.
-fn weights(call: &Call, store: &str, sha256: &str, size: &str) -> Answer {
-    let location = format!("{store}?signature=secret");
-    let headers = [
-        ("X-Repo-Commit", COMMIT),
-        ("X-Linked-ETag", &format!("\"{sha256}\"")),
-        ("X-Linked-Size", size),
-        ("ETag", "\"of-the-redirect\""),
-        ("Location", &location),
-    ];
-    answer(call, "302 Found", &headers, b"")
 }
 
 /// The bytes of the weights from the one on that is asked for.
 fn part(call: &Call) -> Answer {
     let (start, size) = (call.start(), WEIGHTS.len());
     if start == 0 {
-        return answer(call, "200 OK", &[], WEIGHTS);
+        return answer(call, "200 OK", WEIGHTS);
     }
-    let range = format!("bytes {start}-{}/{size}", size - 1);
-    answer(call, "206 Partial Content", &[("Content-Range", &range)], &WEIGHTS[start..])
+    let head = format!("206 Partial Content | Content-Range: bytes {start}-{}/{size}", size - 1);
+    answer(call, &head, &WEIGHTS[start..])
 }
 
 /// A hub whose weights are in a store on another address that answers by `reply`; both with their requests.
@@ -144,48 +130,53 @@ fn hub_with_store(
 ) -> (String, Calls, Calls) {
     let (store, stored) = server(reply);
     let (hub, asked) = server(move |call| match call.file() {
-        NAME => weights(call, &format!("{store}/blob"), SHA256, "7"),
+        NAME => {
+            let head = format!(
+                "302 Found | X-Repo-Commit: {COMMIT} | X-Linked-ETag: \"{SHA256}\" | X-Linked-Size: 7 | \
+                 ETag: \"of-the-redirect\" | Location: {store}/blob?signature=secret"
+            );
+            answer(call, &head, b"")
+        }
         _ => small(call),
     });
     (hub, asked, stored)
 }
 
-/// A place for the cache, with a file of rows beside it.
-struct Home(tempfile::TempDir);
+/// A user's home with rows, and beside them the cache.
+struct Home(Sandbox);
 
 impl Home {
     fn new() -> Self {
-        let home = tempfile::tempdir().unwrap();
-        std::fs::write(
-            home.path().join("rows.csv"),
-            format!("text,label\n{}", "a,x\nb,y\n".repeat(20)),
-        )
-        .unwrap();
+        let home = Sandbox::new();
+        home.write("rows.csv", format!("text,label\n{}", "a,x\nb,y\n".repeat(20)));
         Self(home)
     }
 
     /// Checks the rows against the model `owner/name` of a hub.
     fn check(&self, hub: &str, environment: &[(&str, &str)]) -> Output {
-        let rows = self.0.path().join("rows.csv");
-        let mut command = lrvd();
-        command.args(["data", "check", "--model", "owner/name", "--train"]).arg(rows);
+        let mut command = self.0.command("data check --model owner/name --train rows.csv");
         for name in
             ["HF_HUB_OFFLINE", "HF_HUB_CACHE", "http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"]
         {
             command.env_remove(name);
         }
-        command.env("HF_HOME", self.0.path()).env("HF_ENDPOINT", hub).env("HF_TOKEN", "hf_secret");
+        command
+            .env("HF_HOME", self.0.path(""))
+            .env("HF_ENDPOINT", hub)
+            .env("HF_TOKEN", "hf_secret");
         command.env("HF_HUB_DOWNLOAD_TIMEOUT", "20").envs(environment.iter().copied());
-        let output = command.output().unwrap();
-        Output {
-            code: output.status.code().unwrap(),
-            stdout: String::from_utf8(output.stdout).unwrap(),
-            stderr: String::from_utf8(output.stderr).unwrap(),
-        }
+        ended(command, "")
+    }
+
+    /// Expects that the model is had.
+    #[track_caller]
+    fn fetched(&self, hub: &str) {
+        let output = self.check(hub, &[]);
+        assert_eq!(output.code, 0, "{}", output.stderr);
     }
 
     fn repository(&self) -> PathBuf {
-        self.0.path().join("hub/models--owner--name")
+        self.0.path("hub/models--owner--name")
     }
 
     fn weights(&self) -> PathBuf {
@@ -207,8 +198,7 @@ fn with_token(calls: &Calls) -> BTreeSet<bool> {
 fn a_model_is_fetched_into_the_cache_of_pythons_library() {
     let home = Home::new();
     let (hub, asked, stored) = hub_with_store(part);
-    let output = home.check(&format!("{hub}/"), &[]);
-    assert_eq!(output.code, 0, "{}", output.stderr);
+    home.fetched(&format!("{hub}/"));
     // The token goes to the hub alone, and messages do not show a signature of the store.
     assert_eq!(with_token(&asked), [true].into());
     assert_eq!(with_token(&stored), [false].into());
@@ -229,14 +219,13 @@ fn a_model_is_fetched_into_the_cache_of_pythons_library() {
 
     // What is in the cache is not asked for again, and works without a network.
     let count = asked.lock().unwrap().len();
-    assert_eq!(home.check(&hub, &[]).code, 0);
+    home.fetched(&hub);
     assert_eq!(asked.lock().unwrap().len(), count);
     assert_eq!(home.check("http://127.0.0.1:1", &[("HF_HUB_OFFLINE", "1")]).code, 0);
     std::fs::remove_file(home.weights()).unwrap();
-    let output = home.check(&hub, &[("HF_HUB_OFFLINE", "1")]);
-    output.rejected("HF_HUB_OFFLINE is set");
+    home.check(&hub, &[("HF_HUB_OFFLINE", "1")]).rejected("HF_HUB_OFFLINE is set");
     // A link whose blob was removed is made anew.
-    assert_eq!(home.check(&hub, &[]).code, 0);
+    home.fetched(&hub);
     assert_eq!(std::fs::read(snapshot.join(NAME)).unwrap(), WEIGHTS);
 }
 
@@ -245,92 +234,78 @@ fn a_redirect_within_the_hub_is_followed_with_the_token() {
     let home = Home::new();
     let (hub, asked) = server(|call| match call.path.strip_prefix("/owner/name") {
         Some(rest) => {
-            let new = format!("/new/name{rest}");
-            answer(call, "307 Temporary Redirect", &[("Location", &new)], b"")
+            answer(call, &format!("307 Temporary Redirect | Location: /new/name{rest}"), b"")
         }
         // Weights in one piece from the hub itself, by their name.
-        None if call.file() == NAME => {
-            let headers = [("X-Repo-Commit", COMMIT), ("ETag", SHA256)];
-            answer(call, "200 OK", &headers, WEIGHTS)
-        }
+        None if call.file() == NAME => answer(call, &found(SHA256), WEIGHTS),
         None => small(call),
     });
-    let output = home.check(&hub, &[]);
-    assert_eq!(output.code, 0, "{}", output.stderr);
+    home.fetched(&hub);
     assert_eq!(with_token(&asked), [true].into());
     assert_eq!(std::fs::read(home.weights()).unwrap(), WEIGHTS);
 }
 
 #[test]
 fn an_interrupted_download_is_resumed() {
-    let whole = |call: &Call| answer(call, "200 OK", &[], WEIGHTS);
+    let whole = |call: &Call| answer(call, "200 OK", WEIGHTS);
     let satisfied = |call: &Call| match call.start() {
-        0 => answer(call, "200 OK", &[], WEIGHTS),
-        _ => answer(call, "416 Range Not Satisfiable", &[("Content-Range", "bytes */7")], b""),
+        0 => answer(call, "200 OK", WEIGHTS),
+        _ => answer(call, "416 Range Not Satisfiable | Content-Range: bytes */7", b""),
     };
     let stores: [fn(&Call) -> Answer; 3] = [part, whole, satisfied];
     for store in stores {
         let home = Home::new();
-        let (hub, ..) = hub_with_store(|call| {
-            answer(call, "200 OK", &[("Content-Length", "7")], &WEIGHTS[..3])
-        });
-        let output = home.check(&hub, &[]);
-        output.rejected("stopped after 3");
+        let (hub, ..) =
+            hub_with_store(|call| answer(call, "200 OK | Content-Length: 7", &WEIGHTS[..3]));
+        home.check(&hub, &[]).rejected("stopped after 3");
         assert_eq!(std::fs::read(home.unfinished()).unwrap(), &WEIGHTS[..3]);
         assert!(!home.weights().exists());
         let (hub, _, stored) = hub_with_store(store);
-        let output = home.check(&hub, &[]);
-        assert_eq!(output.code, 0, "{}", output.stderr);
+        home.fetched(&hub);
         assert_eq!(stored.lock().unwrap()[0].headers["range"], "bytes=3-");
         assert_eq!(std::fs::read(home.weights()).unwrap(), WEIGHTS);
         assert!(!home.unfinished().exists());
     }
 }
 
-/// A hub by which no model can be had, and what is said of it.
-struct Bad {
-    reply: Box<dyn Fn(&Call) -> Answer + Send + Sync>,
-    said: &'static str,
-}
+/// What is said of a hub by which no model can be had, and how it answers.
+type Bad = (&'static str, Box<dyn Fn(&Call) -> Answer + Send + Sync>);
 
 fn bad(said: &'static str, reply: impl Fn(&Call) -> Answer + Send + Sync + 'static) -> Bad {
-    Bad { reply: Box::new(reply), said }
+    (said, Box::new(reply))
 }
 
-/// Sends `reply` for the weights and what is right for everything else.
-fn bad_weights(said: &'static str, reply: fn(&Call) -> Answer) -> Bad {
-    bad(said, move |call| if call.file() == NAME { reply(call) } else { small(call) })
-}
-
-/// Names `shard` in the index of the weights, and has a file for every name.
-fn bad_shard(shard: &'static str) -> Bad {
-    bad("is not a plain file name", move |call| {
-        let index = serde_json::json!({"weight_map": {"x": shard}}).to_string();
-        let headers = [("X-Repo-Commit", COMMIT), ("ETag", "1234")];
-        match call.file() {
-            NAME => answer(call, "404 Not Found", &[], b""),
-            "model.safetensors.index.json" => answer(call, "200 OK", &headers, index.as_bytes()),
-            "config.json" | "tokenizer.json" => small(call),
-            _ => {
-                let headers = [("X-Repo-Commit", COMMIT), ("ETag", "5678")];
-                answer(call, "200 OK", &headers, b"hostile")
-            }
-        }
-    })
-}
-
-/// Sends the first file with other headers.
-fn bad_headers(said: &'static str, headers: &'static [(&'static str, &'static str)]) -> Bad {
-    bad(said, move |call| answer(call, "200 OK", headers, b"{}"))
-}
-
-fn status(said: &'static str, line: &'static str, headers: &'static [(&str, &str)]) -> Bad {
-    bad(said, move |call| answer(call, line, headers, b""))
+/// Answers everything with this head and a document.
+fn head(said: &'static str, head: impl Into<String>) -> Bad {
+    let head = head.into();
+    bad(said, move |call| answer(call, &head, b"{}"))
 }
 
 /// Sends these bytes and nothing else.
 fn raw(said: &'static str, bytes: &'static [u8], open: bool) -> Bad {
     bad(said, move |_| Answer { bytes: bytes.to_vec(), open })
+}
+
+/// Sends what is right, but the weights with this status and body.
+fn weights(said: &'static str, status: &'static str, body: &'static [u8]) -> Bad {
+    bad(said, move |call| match call.file() {
+        NAME if call.is_head() => answer(call, &found(SHA256), WEIGHTS),
+        NAME => answer(call, &found(SHA256).replace("200 OK", status), body),
+        _ => small(call),
+    })
+}
+
+/// Names `shard` in the index of the weights, and has a file for every name.
+fn shard(shard: &'static str) -> Bad {
+    bad("is not a plain file name", move |call| {
+        let index = serde_json::json!({"weight_map": {"x": shard}}).to_string();
+        match call.file() {
+            NAME => answer(call, "404 Not Found", b""),
+            "model.safetensors.index.json" => answer(call, &found("1234"), index.as_bytes()),
+            "config.json" | "tokenizer.json" => small(call),
+            _ => answer(call, &found("5678"), b"hostile"),
+        }
+    })
 }
 
 /// Every file below `folder`.
@@ -342,8 +317,8 @@ fn files(folder: &Path) -> BTreeSet<PathBuf> {
 }
 
 /// Each ends in an error in words, in time, with no file outside the cache and none in it that has the name of a blob.
-fn end_in_errors(all: Vec<Bad>, seconds: &str) {
-    for Bad { reply, said } in all {
+fn end_in_errors<const N: usize>(seconds: &str, all: [Bad; N]) {
+    for (said, reply) in all {
         let home = Home::new();
         let (hub, calls) = server(reply);
         let output = home.check(&hub, &[("HF_HUB_DOWNLOAD_TIMEOUT", seconds)]);
@@ -352,9 +327,10 @@ fn end_in_errors(all: Vec<Bad>, seconds: &str) {
         assert!(text.contains("model `owner/name`") && !text.contains("secret"), "{text}");
         assert!(calls.lock().unwrap().len() < 30, "{said}");
         let cache = home.repository();
-        for file in files(home.0.path()) {
-            let is_rows = file == home.0.path().join("rows.csv");
-            assert!(is_rows || file.starts_with(&cache), "{said}: {}", file.display());
+        let own = ["rows.csv", "train.tsv", "dev.csv"].map(|name| home.0.path(name));
+        for file in files(&home.0.path("")) {
+            let is_ours = own.contains(&file) || file.starts_with(&cache);
+            assert!(is_ours, "{said}: {}", file.display());
         }
         assert!(!home.weights().exists() && !cache.join("refs/main").exists(), "{said}");
     }
@@ -362,105 +338,84 @@ fn end_in_errors(all: Vec<Bad>, seconds: &str) {
 
 #[test]
 fn names_that_lead_out_of_the_cache_are_errors() {
+    let names = [
+        "../../../../../outside",
+        concat!("/tm", "p/lrvd-outside"),
+        "../config.json",
+        "folder/model.safetensors",
+        "..",
+        "",
+        ".hidden",
+        "a\\b",
+    ];
+    end_in_errors("20", names.map(shard));
+    let other = |call: &Call| match call.file() {
+        "config.json" => small(call),
+        _ => answer(call, "200 OK | X-Repo-Commit: 2 | ETag: 1", b"{}"),
+    };
     end_in_errors(
-        vec![
-            bad_shard("../../../../../outside"),
-            bad_shard(concat!("/tm", "p/lrvd-outside")),
-            bad_shard("../config.json"),
-            bad_shard("folder/model.safetensors"),
-            bad_shard(".."),
-            bad_shard(""),
-            bad_shard(".hidden"),
-            bad_shard("a\\b"),
-            bad_headers(
-                "hub's etag `../../../../outside`",
-                &[("X-Repo-Commit", COMMIT), ("ETag", "\"../../../../outside\"")],
-            ),
-            bad_headers("hub's etag `` is", &[("X-Repo-Commit", COMMIT), ("ETag", "\"\"")]),
-            bad_headers("hub's commit `../../..`", &[("X-Repo-Commit", "../../.."), ("ETag", "1")]),
-            bad_headers("hub's commit `/tmp`", &[("X-Repo-Commit", "/tmp"), ("ETag", "1")]),
-            bad_headers("has no `etag`", &[("X-Repo-Commit", COMMIT)]),
-            bad_headers("has no `x-repo-commit`", &[("ETag", "1")]),
-            bad_headers(
-                "the size is `-1`",
-                &[("X-Repo-Commit", COMMIT), ("ETag", "1"), ("X-Linked-Size", "-1")],
-            ),
-            bad("another commit", |call| match call.file() {
-                "config.json" => small(call),
-                _ => answer(call, "200 OK", &[("X-Repo-Commit", "2"), ("ETag", "1")], b"{}"),
-            }),
-        ],
         "20",
+        [
+            head("hub's etag `../../../../outside`", found("\"../../../../outside\"")),
+            head("hub's etag `` is", found("\"\"")),
+            head("hub's commit `../../..`", "200 OK | X-Repo-Commit: ../../.. | ETag: 1"),
+            head("hub's commit `/tmp`", "200 OK | X-Repo-Commit: /tmp | ETag: 1"),
+            head("has no `etag`", format!("200 OK | X-Repo-Commit: {COMMIT}")),
+            head("has no `x-repo-commit`", "200 OK | ETag: 1"),
+            head("the size is `-1`", found("1 | X-Linked-Size: -1")),
+            bad("another commit", other),
+        ],
     );
 }
 
 #[test]
 fn downloads_that_are_not_what_the_hub_states_are_errors() {
-    const HEADERS: [(&str, &str); 2] = [("X-Repo-Commit", COMMIT), ("ETag", SHA256)];
+    let absent = |call: &Call| match call.file() {
+        NAME => answer(call, "404 Not Found", b""),
+        _ => small(call),
+    };
     end_in_errors(
-        vec![
-            bad_weights("the SHA-256 of the download is", |call| {
-                answer(call, "200 OK", &HEADERS, b"Weights")
-            }),
-            bad_weights("sends more than the 7 bytes", |call| {
-                let body: &[u8] = if call.is_head() { WEIGHTS } else { b"weights and more" };
-                answer(call, "200 OK", &HEADERS, body)
-            }),
-            bad_weights("stopped after 3 of 7 bytes", |call| {
-                let body = if call.is_head() { WEIGHTS } else { &WEIGHTS[..3] };
-                answer(call, "200 OK", &HEADERS, body)
-            }),
-            // A part of a file that was asked for from its first byte.
-            bad_weights("answered 206 Partial Content", |call| {
-                let line = if call.is_head() { "200 OK" } else { "206 Partial Content" };
-                let headers = [&HEADERS[..], &[("Content-Range", "bytes 3-6/7")]].concat();
-                answer(call, line, &headers, WEIGHTS)
-            }),
-            bad_weights("answered 404 Not Found", |call| {
-                let line = if call.is_head() { "200 OK" } else { "404 Not Found" };
-                answer(call, line, &HEADERS, WEIGHTS)
-            }),
-            bad_weights("has none of `model.safetensors`", |call| {
-                answer(call, "404 Not Found", &[], b"")
-            }),
-        ],
         "20",
+        [
+            weights("the SHA-256 of the download is", "200 OK", b"Weights"),
+            weights("sends more than the 7 bytes", "200 OK", b"weights and more"),
+            weights("stopped after 3 of 7 bytes", "200 OK", &WEIGHTS[..3]),
+            // A part of a file that was asked for from its first byte.
+            weights(
+                "answered 206 Partial Content",
+                "206 Partial Content | Content-Range: bytes 3-6/7",
+                WEIGHTS,
+            ),
+            weights("answered 404 Not Found", "404 Not Found", WEIGHTS),
+            bad("has none of `model.safetensors`", absent),
+        ],
     );
 }
 
 #[test]
 fn answers_that_lead_nowhere_are_errors() {
     end_in_errors(
-        vec![
-            status("302 Found without a location", "302 Found", &[]),
-            status("which is not an address", "302 Found", &[("Location", "ftp://elsewhere/")]),
-            status("which is not an address", "302 Found", &[("Location", "http://")]),
-            status("which is not an address", "302 Found", &[("Location", "http://[::/")]),
-            status("more than 5 redirects", "302 Found", &[("Location", "/owner/name/again")]),
-            status("more than 5 redirects", "307 Temporary Redirect", &[("Location", "again")]),
-            bad_weights("more than 5 redirects", |call| {
-                let headers = [("X-Repo-Commit", COMMIT), ("ETag", SHA256), ("Location", NAME)];
-                let status = if call.is_head() { "200 OK" } else { "302 Found" };
-                answer(call, status, &headers, WEIGHTS)
-            }),
-            status("hub does not have `config.json`", "404 Not Found", &[]),
-            status(
+        "20",
+        [
+            head("302 Found without a location", "302 Found"),
+            head("which is not an address", "302 Found | Location: ftp://elsewhere/"),
+            head("which is not an address", "302 Found | Location: http://"),
+            head("which is not an address", "302 Found | Location: http://[::/"),
+            head("more than 5 redirects", "302 Found | Location: /owner/name/again"),
+            head("more than 5 redirects", "307 Temporary Redirect | Location: again"),
+            weights("more than 5 redirects", "302 Found | Location: model.safetensors", b""),
+            head("hub does not have `config.json`", "404 Not Found"),
+            head(
                 "answered 401 Unauthorized: Access to it is restricted.",
-                "401 Unauthorized",
-                &[("X-Error-Message", "Access to it is restricted.")],
+                "401 Unauthorized | X-Error-Message: Access to it is restricted.",
             ),
-            status("answered 500 Internal Server Error", "500 Internal Server Error", &[]),
-            status("answered 304", "304 Not Modified", &[]),
+            head("answered 500 Internal Server Error", "500 Internal Server Error"),
+            head("answered 304", "304 Not Modified"),
             raw("did not answer", b"", false),
             raw("did not answer", b"SSH-2.0-OpenSSH_9.2\r\n\r\n", false),
             raw("did not answer", b"HTTP/1.1 200 OK\r\nETag: \x00\r\n\r\n", false),
-            raw(
-                "did not answer",
-                b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999999999999\r\n\r\n",
-                false,
-            ),
+            head("did not answer", "200 OK | Content-Length: 99999999999999999999"),
         ],
-        "20",
     );
     let home = Home::new();
     for (endpoint, said) in [
@@ -468,8 +423,7 @@ fn answers_that_lead_nowhere_are_errors() {
         ("nowhere", "`nowhere`, which is not an address"),
         (concat!("file:/", "//etc"), "which is not an address"),
     ] {
-        let output = home.check(endpoint, &[]);
-        output.rejected(said);
+        home.check(endpoint, &[]).rejected(said);
     }
     let output = home.check("http://127.0.0.1:1", &[("HF_HUB_DOWNLOAD_TIMEOUT", "soon")]);
     assert!(output.stderr.contains("is `soon`, expected a whole number"), "{}", output.stderr);
@@ -477,18 +431,19 @@ fn answers_that_lead_nowhere_are_errors() {
 
 #[test]
 fn a_hub_that_is_silent_is_an_error() {
+    let stops = |call: &Call| match call.file() {
+        NAME => {
+            let head = format!("{} | Content-Length: 7", found(SHA256));
+            Answer { open: !call.is_head(), ..answer(call, &head, &WEIGHTS[..3]) }
+        }
+        _ => small(call),
+    };
     end_in_errors(
-        vec![
+        "1",
+        [
             raw("did not answer: timeout", b"", true),
             raw("did not answer: timeout", b"HTTP/1.1 200 OK\r\nX-Repo-Commit", true),
-            bad_weights("stopped after 3 bytes: timeout", |call| {
-                let headers =
-                    [("X-Repo-Commit", COMMIT), ("ETag", SHA256), ("Content-Length", "7")];
-                let mut answer = answer(call, "200 OK", &headers, &WEIGHTS[..3]);
-                answer.open = !call.is_head();
-                answer
-            }),
+            bad("stopped after 3 bytes: timeout", stops),
         ],
-        "1",
     );
 }

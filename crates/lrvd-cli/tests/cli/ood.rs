@@ -1,41 +1,33 @@
 //! Out-of-distribution scores.
 
 use std::collections::BTreeSet;
-use std::path::Path;
 
-use crate::support::{done, lines, rejected, run, run_with, train, write_data};
+use crate::support::Sandbox;
 
 #[test]
 fn a_score_is_chosen_on_held_out_rows_and_used() {
-    let dir = tempfile::tempdir().unwrap();
-    let data = write_data(dir.path());
-    let out = dir.path().join("out").display().to_string();
-    done(&train(&data, Path::new(&out), 40, &[]));
+    let dir = Sandbox::new();
+    dir.train("out", 40, "");
     let other: Vec<String> =
         (0..8).map(|i| format!("SELECT {i} FROM log WHERE id = {i};")).collect();
-    let file = |name: &str, text: &str| {
-        let path = dir.path().join(name);
-        std::fs::write(&path, text).unwrap();
-        path.display().to_string()
-    };
-    let outside = file("outside.txt", &other.join("\n"));
-    let score = |more: &[&str]| run(&[&["ood", "score", &out], more].concat());
-    score(&["a fine film"]).rejected("run `lrvd ood fit` first");
+    dir.write("outside.txt", other.join("\n"));
+    dir.write("few.txt", "one\ntwo\nthree");
+    let score = |more: &str| dir.run(&format!("ood score out {more}"));
+    score("'a fine film'").rejected("run `lrvd ood fit` first");
 
-    let fixed = ["ood", "fit", &out, "--format", "json", "--outside", &outside];
-    let fit = |more: &[&str]| run(&[&fixed[..], more].concat());
-    fit(&["--data", &data[0]]).rejected("trained or chose this model");
-    let few = file("few.txt", "one\ntwo\nthree");
-    let too_few = run(&["ood", "fit", &out, "--data", &data[1], "--outside", &few]);
+    let fit = |more: &str| dir.run(&format!("ood fit out --outside outside.txt {more}"));
+    fit("--data train.tsv").rejected("trained or chose this model");
+    let too_few = dir.run("ood fit out --data dev.csv --outside few.txt");
     too_few.rejected("12 rows of the distribution and 3 others are too few");
-    fit(&["--data", &data[1], "--tolerance", "0.1", "--draws", "3"]).rejected("`tolerance`");
+    fit("--data dev.csv --tolerance 0.1 --draws 3").rejected("`tolerance`");
 
     // Of 12 rows a third fits the distance, and half of the others chooses; of the 8 others half does.
-    let mean = fit(&["--data", &data[1]]).json();
+    let mean = fit("--data dev.csv --format json").json();
     assert_eq!(mean["reference_rows"], 4, "{mean}");
     assert_eq!((&mean["selection_rows"], &mean["report_rows"]), (&[4, 4].into(), &[4, 4].into()));
     assert_eq!(mean["scores"].as_object().unwrap().len(), 4, "no draws, no mutual information");
-    let found = fit(&["--data", &data[1], "--reference", &data[0], "--draws", "3"]).json();
+    let drawn = "--data dev.csv --reference train.tsv --draws 3";
+    let found = fit(&format!("{drawn} --format json")).json();
     assert_eq!((&found["reference_rows"], &found["selection_rows"]), (&32.into(), &[6, 4].into()));
     let scores = found["scores"].as_object().unwrap();
     let area = |name: &str, of: &str| scores[name][of].as_f64().unwrap();
@@ -46,67 +38,43 @@ fn a_score_is_chosen_on_held_out_rows_and_used() {
         assert!((area(name, "over_entropy") - over).abs() < 1e-12, "{found}");
     }
     assert!(area(chosen, "auroc") > 0.5, "{found}");
-    let table = run(&[
-        "ood",
-        "fit",
-        &out,
-        "--data",
-        &data[1],
-        "--reference",
-        &data[0],
-        "--outside",
-        &outside,
-        "--draws",
-        "3",
-    ])
-    .stdout;
+    let table = fit(drawn).stdout;
     assert!(table.contains("mutual information") && table.contains("report rows"), "{table}");
 
     // The same in one call and in several, by argument and by table.
     let texts = ["a fine film number 3", other[0].as_str()];
-    let both = lines(&score(&texts).stdout);
-    let piped = run_with(&["ood", "score", &out], &texts.join("\n")).stdout;
-    assert_eq!(lines(&piped), both);
+    let both = score(&format!("'{}' '{}'", texts[0], texts[1])).lines();
+    assert_eq!(dir.run_with("ood score out", &texts.join("\n")).lines(), both);
     for (text, answer) in texts.iter().zip(&both) {
-        assert_eq!(lines(&score(&[text]).stdout), std::slice::from_ref(answer));
+        assert_eq!(score(&format!("'{text}'")).lines(), std::slice::from_ref(answer));
         let keys: BTreeSet<&str> = answer.as_object().unwrap().keys().map(String::as_str).collect();
         assert_eq!(keys, ["outside", "p", "schema_version", "score", "text"].into());
         // Six calibration rows, and the text itself.
         let p = answer["p"].as_f64().unwrap() * 7.0;
         assert!((p - p.round()).abs() < 1e-12 && p > 0.5, "{answer}");
     }
-    let json = score(&["--alpha", "0.999", "--format", "json", texts[1]]).json();
+    let json = score(&format!("--alpha 0.999 --format json '{}'", texts[1])).json();
     assert_eq!((&json["score"], json["draws"].as_u64()), (&found["score"], Some(3)), "{json}");
     assert_eq!(json["texts"][0]["outside"], json["texts"][0]["p"].as_f64().unwrap() <= 0.999);
-    score(&["--draws", "2", "a"]).rejected("fitted with `--draws 3`");
-    score(&["--seed", "9", "a"]).rejected("fitted with `--seed 5`");
+    score("--draws 2 a").rejected("fitted with `--draws 3`");
+    score("--seed 9 a").rejected("fitted with `--seed 5`");
 
     // A score belongs to the weights that it was fitted to.
-    let folder = Path::new(&out).join("adapter");
-    let again = dir.path().join("again");
-    done(&train(&data, &again, 4, &[]));
-    std::fs::copy(folder.join("lrvd_ood.safetensors"), again.join("adapter/lrvd_ood.safetensors"))
-        .unwrap();
-    let again = again.display().to_string();
-    run(&["ood", "score", &again, "a"]).rejected("was fitted to other weights");
+    dir.train("again", 4, "");
+    let file = "adapter/lrvd_ood.safetensors";
+    dir.write(&format!("again/{file}"), dir.bytes(&format!("out/{file}")));
+    dir.run("ood score again a").rejected("was fitted to other weights");
 }
 
 #[test]
 fn numbers_have_no_out_of_distribution_score() {
-    let dir = tempfile::tempdir().unwrap();
-    let data = ["train.csv", "dev.csv"].map(|name| dir.path().join(name).display().to_string());
-    for (file, start) in data.iter().zip([0, 40]) {
+    let dir = Sandbox::new();
+    for (file, start) in [("a.csv", 0), ("b.csv", 40)] {
         let rows: Vec<String> =
             (start..start + 12).map(|i| format!("a film number {i},{i}.5")).collect();
-        std::fs::write(file, format!("text,label\n{}\n", rows.join("\n"))).unwrap();
+        dir.write(file, format!("text,label\n{}\n", rows.join("\n")));
     }
-    let out = dir.path().join("out");
-    done(&train(&data, &out, 2, &["--regression"]));
-    let name = out.display().to_string();
-    let detector = out.join("adapter/lrvd_ood.safetensors");
-    rejected(
-        &["ood", "fit", &name, "--data", &data[1], "--outside", &data[1]],
-        "no fixed classes",
-        &detector,
-    );
+    dir.train("out", 2, "--train a.csv --validation b.csv --regression");
+    let fit = "ood fit out --data b.csv --outside b.csv";
+    dir.rejected(fit, "no fixed classes", "out/adapter/lrvd_ood.safetensors");
 }

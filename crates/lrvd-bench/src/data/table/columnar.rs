@@ -1,26 +1,26 @@
 //! Parquet, a row at a time, through the record interface, which needs no Arrow.
 
-use std::cell::Cell as ThreadCell;
+use std::cell::Cell;
 use std::fs::File;
 use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
 use std::path::Path;
 use std::sync::{Arc, Once};
 
 use anyhow::bail;
-use parquet::basic::ConvertedType;
+use parquet::basic::{ConvertedType, Type as Physical};
 use parquet::errors::ParquetError;
 use parquet::file::reader::{FileReader, SerializedFileReader};
-use parquet::record::Field;
 use parquet::record::reader::RowIter;
 use parquet::schema::types::Type;
+use serde_json::Value;
 
-use super::row::any_of;
-use super::{At, Cell, Place, Row};
+use super::row::{At, Place, Row, Source, any_of};
 use crate::error::{Error, Result};
 use crate::text::quoted;
 
 pub(super) struct Columnar {
-    pub(super) names: Arc<[String]>,
+    file: Arc<Path>,
+    names: Arc<[String]>,
     /// Until the columns are chosen.
     reader: Option<SerializedFileReader<File>>,
     /// Which of the columns are decoded, in ascending order, and their rows.
@@ -30,15 +30,23 @@ pub(super) struct Columnar {
 }
 
 impl Columnar {
-    pub(super) fn new(opened: File, file: &Path) -> Result<Self> {
+    pub(super) fn new(opened: File, file: &Arc<Path>) -> Result<Self> {
         let reader = decoded(file, || SerializedFileReader::new(opened))?;
         let schema = reader.metadata().file_metadata().schema_descr().root_schema();
         let names = schema.get_fields().iter().map(|field| field.name().to_owned()).collect();
-        Ok(Self { names, reader: Some(reader), kept: Vec::new(), rows: None, number: 0 })
+        let (file, reader) = (Arc::clone(file), Some(reader));
+        Ok(Self { file, names, reader, kept: Vec::new(), rows: None, number: 0 })
+    }
+}
+
+impl Source for Columnar {
+    fn names(&self) -> Option<&[String]> {
+        Some(&self.names)
     }
 
     /// Decodes the columns named `columns`, or all if none are named.
-    pub(super) fn select(&mut self, file: &Path, columns: &[&str]) -> Result<()> {
+    fn select(&mut self, columns: &[&str]) -> Result<()> {
+        let file = &self.file;
         let Some(reader) = self.reader.take() else { return Ok(()) };
         let (names, schema) = (&self.names, reader.metadata().file_metadata());
         let schema = schema.schema_descr().root_schema_ptr();
@@ -53,12 +61,13 @@ impl Columnar {
                 quoted(&**names)
             );
         }
-        if let Some(&column) = kept.iter().find(|&&column| has_interval(&fields[column])) {
-            bail!(
-                "`{}`, column `{column}`: an INTERVAL where a text, a number or a truth value is expected",
-                file.display(),
-                column = names[column]
-            );
+        for &column in &kept {
+            if let Some(found) = unreadable(&fields[column]) {
+                let (file, column) = (file.display(), &names[column]);
+                bail!(
+                    "`{file}`, column `{column}`: {found} where a text, a number or a truth value is expected"
+                );
+            }
         }
         let projection = Type::group_type_builder(schema.name())
             .with_fields(kept.iter().map(|&column| fields[column].clone()).collect())
@@ -70,57 +79,41 @@ impl Columnar {
         Ok(())
     }
 
-    pub(super) fn next_row(&mut self, file: &Arc<Path>) -> Result<Option<Row>> {
-        self.select(file, &[])?;
+    fn next_row(&mut self) -> Result<Option<Row>> {
+        self.select(&[])?;
+        let file = &self.file;
         let Some(rows) = &mut self.rows else { return Ok(None) };
         let Some(row) = decoded(file, || rows.next().transpose())? else { return Ok(None) };
         self.number += 1;
-        let mut cells = vec![Cell::Null; self.names.len()];
+        let mut cells = vec![Value::Null; self.names.len()];
         let fields = row.into_columns();
         for (&column, (_, field)) in self.kept.iter().zip(fields) {
-            cells[column] = field.into();
+            cells[column] = field.to_json_value();
         }
         let place = Place { file: Arc::clone(file), at: At::Row(self.number) };
         Ok(Some(Row::under(Arc::clone(&self.names), place, cells)))
     }
 }
 
-impl From<Field> for Cell {
-    fn from(field: Field) -> Self {
-        match field {
-            Field::Null => Self::Null,
-            Field::Bool(flag) => Self::Bool(flag),
-            Field::Byte(number) => Self::Integer(number.into()),
-            Field::Short(number) => Self::Integer(number.into()),
-            Field::Int(number) => Self::Integer(number.into()),
-            Field::Long(number) => Self::Integer(number.into()),
-            Field::UByte(number) => Self::Integer(number.into()),
-            Field::UShort(number) => Self::Integer(number.into()),
-            Field::UInt(number) => Self::Integer(number.into()),
-            Field::ULong(number) => Self::Integer(number.into()),
-            Field::Float(number) => Self::Float(number.into()),
-            Field::Double(number) => Self::Float(number),
-            Field::Str(text) => Self::Text(text),
-            Field::Group(row) => Self::Object(
-                row.into_columns().into_iter().map(|(key, value)| (key, value.into())).collect(),
-            ),
-            Field::ListInternal(list) => {
-                Self::List(list.elements().iter().cloned().map(Self::from).collect())
-            }
-            _ => Self::Other,
-        }
+/// What a field is or has within that is no value here: an interval, which the record interface does not decode, or bytes,
+/// which need not be text.
+fn unreadable(field: &Type) -> Option<&'static str> {
+    if field.is_group() {
+        return field.get_fields().iter().find_map(|inner| unreadable(inner));
     }
-}
-
-/// Whether a field is an interval or holds one, of which the record interface knows no value.
-fn has_interval(field: &Type) -> bool {
-    field.get_basic_info().converted_type() == ConvertedType::INTERVAL
-        || field.is_group() && field.get_fields().iter().any(|inner| has_interval(inner))
+    match (field.get_basic_info().converted_type(), field.get_physical_type()) {
+        (ConvertedType::INTERVAL, _) => Some("an INTERVAL"),
+        (
+            ConvertedType::NONE | ConvertedType::BSON,
+            Physical::BYTE_ARRAY | Physical::FIXED_LEN_BYTE_ARRAY,
+        ) => Some("bytes"),
+        _ => None,
+    }
 }
 
 thread_local! {
     /// Whether this thread decodes, so that the panics on it are errors of a file, which the panic hook does not print.
-    static DECODES: ThreadCell<bool> = const { ThreadCell::new(false) };
+    static DECODES: Cell<bool> = const { Cell::new(false) };
 }
 
 /// What `decode` returns. The decoder panics on some damaged files; that is an error of the file here.

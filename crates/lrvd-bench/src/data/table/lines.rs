@@ -9,9 +9,12 @@ use anyhow::{anyhow, bail};
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::Value;
 
-use super::{At, Cell, MAX_ROW, Place, Row};
+use super::row::{At, Place, Row, Source};
 use crate::error::{Error, Result};
 use crate::io::cannot;
+
+/// Longest line, or row of a CSV file, in bytes.
+const MAX_ROW: u64 = 64 << 20;
 
 /// Some files start with this mark; it is no part of the first line.
 pub(super) const BYTE_ORDER_MARK: &str = "\u{feff}";
@@ -61,8 +64,10 @@ impl Lines {
             }
         }
     }
+}
 
-    pub(super) fn next_object(&mut self) -> Result<Option<Row>> {
+impl Source for Lines {
+    fn next_row(&mut self) -> Result<Option<Row>> {
         let Some((place, line)) = self.next_line()? else { return Ok(None) };
         match serde_json::from_str(&line) {
             Ok(Fields(fields)) => Ok(Some(Row::keyed(place, fields))),
@@ -85,7 +90,7 @@ pub(super) fn objects(mut bytes: Box<dyn BufRead>, file: &Arc<Path>) -> Result<V
 }
 
 pub(super) struct Tabs {
-    pub(super) names: Arc<[String]>,
+    names: Arc<[String]>,
     first: Option<(Place, String)>,
     lines: Lines,
 }
@@ -104,8 +109,14 @@ impl Tabs {
         }
         Ok(Self { names, first, lines })
     }
+}
 
-    pub(super) fn next_row(&mut self) -> Result<Option<Row>> {
+impl Source for Tabs {
+    fn names(&self) -> Option<&[String]> {
+        Some(&self.names)
+    }
+
+    fn next_row(&mut self) -> Result<Option<Row>> {
         let line = match self.first.take() {
             Some(line) => Some(line),
             None => self.lines.next_line()?,
@@ -116,7 +127,7 @@ impl Tabs {
 }
 
 /// The fields of an object in their order, repeated names and all.
-struct Fields(Vec<(String, Cell)>);
+struct Fields(Vec<(String, Value)>);
 
 impl<'de> Deserialize<'de> for Fields {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -130,8 +141,8 @@ impl<'de> Deserialize<'de> for Fields {
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Fields, A::Error> {
                 let mut fields = Vec::new();
-                while let Some((name, value)) = map.next_entry::<String, Value>()? {
-                    fields.push((name, value.into()));
+                while let Some(field) = map.next_entry()? {
+                    fields.push(field);
                 }
                 Ok(Fields(fields))
             }
@@ -141,7 +152,8 @@ impl<'de> Deserialize<'de> for Fields {
 }
 
 pub(super) struct Commas {
-    pub(super) names: Arc<[String]>,
+    file: Arc<Path>,
+    names: Arc<[String]>,
     separator: &'static str,
     records: csv::StringRecordsIntoIter<Bounded>,
 }
@@ -206,10 +218,18 @@ impl Commas {
         let header = reader.headers().cloned();
         let header = header.map_err(|error| broken(file, error, reader.get_ref()))?;
         let names = header.iter().map(str::to_owned).collect();
-        Ok(Self { names, separator, records: reader.into_records() })
+        let (file, records) = (Arc::clone(file), reader.into_records());
+        Ok(Self { file, names, separator, records })
+    }
+}
+
+impl Source for Commas {
+    fn names(&self) -> Option<&[String]> {
+        Some(&self.names)
     }
 
-    pub(super) fn next_row(&mut self, file: &Arc<Path>) -> Result<Option<Row>> {
+    fn next_row(&mut self) -> Result<Option<Row>> {
+        let file = &self.file;
         let start = self.records.reader().position().byte();
         let bytes = self.records.reader_mut().get_mut();
         (bytes.end, bytes.row) = (start + MAX_ROW, None);

@@ -13,9 +13,6 @@
 
 #[cfg(feature = "parquet")]
 mod columnar;
-#[cfg(not(feature = "parquet"))]
-#[path = "no_columnar.rs"]
-mod columnar;
 mod lines;
 mod row;
 #[cfg(all(test, feature = "parquet"))]
@@ -23,24 +20,29 @@ mod tests;
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::vec::IntoIter;
 
-pub use row::{At, Cell, Place, Row};
+pub(crate) use row::plain;
+pub use row::{At, Place, Row};
 
 use anyhow::{anyhow, bail};
+use serde::{Deserialize, Serialize};
 use tracing::debug;
 
-use columnar::Columnar;
 use lines::{Commas, Lines, Tabs, objects};
+use row::Source;
 
-use super::SourceFile;
 use crate::error::Result;
 use crate::io::{Digest, cannot};
 
-/// Longest line, or row of a CSV file, in bytes.
-const MAX_ROW: u64 = 64 << 20;
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SourceFile {
+    pub path: PathBuf,
+    pub bytes: u64,
+    /// SHA-256 of the contents, lower-case hexadecimal.
+    pub sha256: String,
+}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
@@ -99,21 +101,27 @@ impl Layout<'_> {
 /// The first error is the last item.
 pub struct Table {
     file: Arc<Path>,
-    source: Source,
+    source: Box<dyn Source>,
     /// The first row, if it was read for its names.
     first: Option<Row>,
     /// Of the bytes that were read; `None` for a stream.
     digest: Option<Digest>,
-    rows: usize,
+    is_empty: bool,
     ended: bool,
 }
 
-enum Source {
-    Tabs(Tabs),
-    Commas(Commas),
-    Objects(Lines),
-    Array(IntoIter<Row>),
-    Columnar(Box<Columnar>),
+#[cfg(feature = "parquet")]
+fn columnar(opened: File, file: &Arc<Path>) -> Result<Box<dyn Source>> {
+    Ok(Box::new(columnar::Columnar::new(opened, file)?))
+}
+
+#[cfg(not(feature = "parquet"))]
+fn columnar(_: File, file: &Arc<Path>) -> Result<Box<dyn Source>> {
+    bail!(
+        "`{}`: this program was built without its feature `parquet`; build with it (`--features parquet`), \
+         or give the rows as `.csv`, `.tsv` or `.jsonl`",
+        file.display()
+    )
 }
 
 /// Opens a table in the format that its name ends in, blank lines passed over.
@@ -161,21 +169,20 @@ impl Table {
         let (digest, reader) = match layout.format {
             Format::Parquet => {
                 let again = opened.try_clone().map_err(cannot("read", path))?;
-                let columnar = Box::new(Columnar::new(opened, path)?);
-                let source = Source::Columnar(columnar);
+                let source = columnar(opened, &file)?;
                 return Ok(Self::new(file, source, Some(Digest::of(again))));
             }
             _ => Digest::reading(opened),
         };
         let mut bytes: Box<dyn BufRead> = Box::new(BufReader::new(reader));
         let lines = |bytes| Lines::new(bytes, &file, layout.blank_lines);
-        let source = match layout.format {
-            Format::Tsv => Source::Tabs(Tabs::new(lines(bytes), layout.unnamed)?),
-            Format::Csv => Source::Commas(Commas::new(bytes, &file)?),
+        let source: Box<dyn Source> = match layout.format {
+            Format::Tsv => Box::new(Tabs::new(lines(bytes), layout.unnamed)?),
+            Format::Csv => Box::new(Commas::new(bytes, &file)?),
             Format::Json if starts_array(&mut bytes).map_err(cannot("read", path))? => {
-                Source::Array(objects(bytes, &file)?.into_iter())
+                Box::new(objects(bytes, &file)?.into_iter())
             }
-            _ => Source::Objects(lines(bytes)),
+            _ => Box::new(lines(bytes)),
         };
         Ok(Self::new(file, source, Some(digest)))
     }
@@ -183,35 +190,27 @@ impl Table {
     /// One JSON object a line from any reader, which errors call `name`; blank lines are passed over.
     pub fn objects(reader: Box<dyn BufRead>, name: &Path) -> Self {
         let file: Arc<Path> = name.into();
-        Self::new(Arc::clone(&file), Source::Objects(Lines::new(reader, &file, true)), None)
+        Self::new(Arc::clone(&file), Box::new(Lines::new(reader, &file, true)), None)
     }
 
-    fn new(file: Arc<Path>, source: Source, digest: Option<Digest>) -> Self {
-        Self { file, source, first: None, digest, rows: 0, ended: false }
+    fn new(file: Arc<Path>, source: Box<dyn Source>, digest: Option<Digest>) -> Self {
+        Self { file, source, first: None, digest, is_empty: true, ended: false }
     }
 
     /// Names of the columns, or of the keys of the first row.
     pub fn names(&mut self) -> Result<Vec<String>> {
-        let names = match &self.source {
-            Source::Tabs(tabs) => &tabs.names,
-            Source::Commas(commas) => &commas.names,
-            Source::Columnar(columnar) => &columnar.names,
-            Source::Objects(_) | Source::Array(_) => {
-                if self.first.is_none() {
-                    self.first = self.next().transpose()?;
-                }
-                return Ok(self.first.as_ref().map_or_else(Vec::new, |row| row.names().to_vec()));
-            }
-        };
-        Ok(names.to_vec())
+        if let Some(names) = self.source.names() {
+            return Ok(names.to_vec());
+        }
+        if self.first.is_none() {
+            self.first = self.next().transpose()?;
+        }
+        Ok(self.first.as_ref().map_or_else(Vec::new, |row| row.names().to_vec()))
     }
 
     /// Decodes these columns only, where a format allows that. A column that is not there is an error of the first row.
     pub fn select(&mut self, columns: &[&str]) -> Result<()> {
-        match &mut self.source {
-            Source::Columnar(columnar) => columnar.select(&self.file, columns),
-            _ => Ok(()),
-        }
+        self.source.select(columns)
     }
 
     /// The file, with the hash of its bytes, once all rows were read.
@@ -219,16 +218,6 @@ impl Table {
         let Some(digest) = self.digest else { bail!("`{}` is no file", self.file.display()) };
         let (bytes, sha256) = digest.finish().map_err(cannot("read", &self.file))?;
         Ok(SourceFile { path: self.file.to_path_buf(), bytes, sha256 })
-    }
-
-    fn read_row(&mut self) -> Result<Option<Row>> {
-        match &mut self.source {
-            Source::Tabs(tabs) => tabs.next_row(),
-            Source::Commas(commas) => commas.next_row(&self.file),
-            Source::Objects(lines) => lines.next_object(),
-            Source::Array(rows) => Ok(rows.next()),
-            Source::Columnar(columnar) => columnar.next_row(&self.file),
-        }
     }
 }
 
@@ -249,11 +238,11 @@ impl Iterator for Table {
         if self.ended {
             return None;
         }
-        let row = self.read_row();
+        let row = self.source.next_row();
         self.ended = !matches!(row, Ok(Some(_)));
-        self.rows += usize::from(!self.ended);
+        self.is_empty &= self.ended;
         match row.transpose() {
-            None if self.rows == 0 => {
+            None if self.is_empty => {
                 Some(Err(anyhow!("`{}` holds no examples", self.file.display())))
             }
             item => item,

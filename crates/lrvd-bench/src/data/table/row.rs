@@ -1,15 +1,35 @@
 //! Rows of a table: values by name, each with its place in the file.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{anyhow, bail};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::error::{Error, Result};
 use crate::text::quoted;
+
+/// The rows of one format.
+pub(super) trait Source {
+    /// Names of the columns; `None` where each row has keys.
+    fn names(&self) -> Option<&[String]> {
+        None
+    }
+
+    /// Decodes these columns only, where the format allows that.
+    fn select(&mut self, _columns: &[&str]) -> Result<()> {
+        Ok(())
+    }
+
+    fn next_row(&mut self) -> Result<Option<Row>>;
+}
+
+impl Source for std::vec::IntoIter<Row> {
+    fn next_row(&mut self) -> Result<Option<Row>> {
+        Ok(self.next())
+    }
+}
 
 #[derive(Debug, Clone)]
 pub struct Row {
@@ -17,16 +37,16 @@ pub struct Row {
     names: Arc<[String]>,
     /// Whether the names are those of this row alone, not of a header or schema.
     keyed: bool,
-    cells: Vec<Cell>,
+    cells: Vec<Value>,
 }
 
 impl Row {
     /// A row whose names are those of the whole table.
-    pub(super) fn under(names: Arc<[String]>, place: Place, cells: Vec<Cell>) -> Self {
+    pub(super) fn under(names: Arc<[String]>, place: Place, cells: Vec<Value>) -> Self {
         Self { place, names, keyed: false, cells }
     }
 
-    pub(super) fn keyed(place: Place, fields: Vec<(String, Cell)>) -> Self {
+    pub(super) fn keyed(place: Place, fields: Vec<(String, Value)>) -> Self {
         let (names, cells): (Vec<_>, Vec<_>) = fields.into_iter().unzip();
         Self { place, names: names.into(), keyed: true, cells }
     }
@@ -37,7 +57,7 @@ impl Row {
         separator: &'static str,
         fields: impl Iterator<Item = &'a str>,
     ) -> Result<Self> {
-        let cells: Vec<Cell> = fields.map(|field| Cell::Text(field.to_owned())).collect();
+        let cells: Vec<Value> = fields.map(Value::from).collect();
         if cells.len() != names.len() {
             let (expected, found) = (names.len(), cells.len());
             bail!(
@@ -57,7 +77,7 @@ impl Row {
     }
 
     /// The value under the first of `names` that the row has, with its name.
-    pub fn find<'a>(&self, names: &[&'a str]) -> Result<(&'a str, &Cell)> {
+    pub fn find<'a>(&self, names: &[&'a str]) -> Result<(&'a str, &Value)> {
         for name in names {
             if let Some(cell) = self.get(name)? {
                 return Ok((*name, cell));
@@ -83,7 +103,7 @@ impl Row {
         self.as_text(cell, name)
     }
 
-    pub(crate) fn get(&self, name: &str) -> Result<Option<&Cell>> {
+    pub(crate) fn get(&self, name: &str) -> Result<Option<&Value>> {
         let mut places = (0..self.names.len()).filter(|&i| self.names[i] == name);
         let first = places.next();
         match places.count() {
@@ -108,7 +128,7 @@ impl Row {
             let mut parts = Vec::new();
             for name in *set {
                 parts.extend(match self.get(name)? {
-                    Some(cell @ (Cell::Text(_) | Cell::Integer(_))) => cell.plain(),
+                    Some(cell) if cell.is_string() || cell.is_i64() || cell.is_u64() => plain(cell),
                     _ => None,
                 });
             }
@@ -120,8 +140,10 @@ impl Row {
     }
 
     /// A text that is not blank, verbatim; `column` is its full name.
-    pub(crate) fn as_text<'a>(&self, cell: &'a Cell, column: &str) -> Result<&'a str> {
-        let Cell::Text(text) = cell else { return Err(self.wrong_type(column, "a string", cell)) };
+    pub(crate) fn as_text<'a>(&self, cell: &'a Value, column: &str) -> Result<&'a str> {
+        let Value::String(text) = cell else {
+            return Err(self.wrong_type(column, "a string", cell));
+        };
         if text.trim().is_empty() {
             return Err(self.blank(column, "text"));
         }
@@ -130,17 +152,14 @@ impl Row {
 
     pub(crate) fn as_object<'a>(
         &self,
-        cell: &'a Cell,
+        cell: &'a Value,
         column: &str,
-    ) -> Result<&'a BTreeMap<String, Cell>> {
-        match cell {
-            Cell::Object(object) => Ok(object),
-            other => Err(self.wrong_type(column, "an object", other)),
-        }
+    ) -> Result<&'a Map<String, Value>> {
+        cell.as_object().ok_or_else(|| self.wrong_type(column, "an object", cell))
     }
 
     /// A field of an object within the row: the one named by the last part of `path`.
-    fn within<'a>(&self, object: &'a BTreeMap<String, Cell>, path: &str) -> Result<&'a Cell> {
+    fn within<'a>(&self, object: &'a Map<String, Value>, path: &str) -> Result<&'a Value> {
         let key = path.rsplit('.').next().unwrap_or(path);
         object.get(key).ok_or_else(|| {
             anyhow!("{}: no key `{path}`; the keys are {}", self.place, quoted(object.keys()))
@@ -150,7 +169,7 @@ impl Row {
     /// A text field of an object within the row; `path` is its full name.
     pub(crate) fn text_within<'a>(
         &self,
-        object: &'a BTreeMap<String, Cell>,
+        object: &'a Map<String, Value>,
         path: &str,
     ) -> Result<&'a str> {
         self.as_text(self.within(object, path)?, path)
@@ -159,18 +178,27 @@ impl Row {
     /// A list field of an object within the row; `path` is its full name.
     pub(crate) fn list_within<'a>(
         &self,
-        object: &'a BTreeMap<String, Cell>,
+        object: &'a Map<String, Value>,
         path: &str,
-    ) -> Result<&'a [Cell]> {
-        match self.within(object, path)? {
-            Cell::List(items) => Ok(items),
-            other => Err(self.wrong_type(path, "a list", other)),
+    ) -> Result<&'a [Value]> {
+        self.as_list(self.within(object, path)?, path, "a list")
+    }
+
+    pub(crate) fn as_list<'a>(
+        &self,
+        cell: &'a Value,
+        column: &str,
+        expected: &'static str,
+    ) -> Result<&'a [Value]> {
+        match cell {
+            Value::Array(items) => Ok(items),
+            other => Err(self.wrong_type(column, expected, other)),
         }
     }
 
     /// The error of a value that has another type than `expected`.
-    pub(crate) fn wrong_type(&self, column: &str, expected: &'static str, cell: &Cell) -> Error {
-        let (place, found) = (&self.place, cell.kind());
+    pub(crate) fn wrong_type(&self, column: &str, expected: &'static str, cell: &Value) -> Error {
+        let (place, found) = (&self.place, kind(cell));
         anyhow!("{place}, column `{column}`: {found} where {expected} is expected")
     }
 
@@ -182,71 +210,39 @@ impl Row {
 /// Doubles from here on do not tell neighbouring integers apart.
 const EXACT: f64 = 9_007_199_254_740_992.0;
 
-#[derive(Debug, Clone, PartialEq)]
-pub enum Cell {
-    Null,
-    Bool(bool),
-    /// A whole number of at most 64 bits, signed or not.
-    Integer(i128),
-    Float(f64),
-    Text(String),
-    List(Vec<Cell>),
-    Object(BTreeMap<String, Cell>),
-    /// A value of a type that no data set uses, such as a date or bytes.
-    Other,
+/// The double of a number that is none of the whole numbers of 64 bits.
+fn double(value: &Value) -> Option<f64> {
+    value.as_f64().filter(|_| value.is_f64())
 }
 
-impl Cell {
-    pub(crate) const fn kind(&self) -> &'static str {
-        match self {
-            Self::Null => "null",
-            Self::Bool(_) => "a boolean",
-            Self::Float(number) if number.abs() >= EXACT => {
-                "a number with more digits than a double holds (write it as a string)"
-            }
-            Self::Integer(_) | Self::Float(_) => "a number",
-            Self::Text(_) => "a string",
-            Self::List(_) => "a list",
-            Self::Object(_) => "an object",
-            Self::Other => "a value of another type",
+pub(super) fn kind(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "a boolean",
+        Value::Number(_) if double(value).is_some_and(|number| number.abs() >= EXACT) => {
+            "a number with more digits than a double holds (write it as a string)"
         }
-    }
-
-    /// Text, number or truth value as a text file has it; a float that is whole is written as an integer.
-    ///
-    /// `None` from 2^53 on, where different integers are the same double.
-    pub(crate) fn plain(&self) -> Option<String> {
-        Some(match self {
-            Self::Text(text) => text.clone(),
-            Self::Bool(flag) => flag.to_string(),
-            Self::Integer(number) => number.to_string(),
-            Self::Float(number) if number.abs() >= EXACT => return None,
-            // What was stored with 32 bits has the digits of 32 bits.
-            Self::Float(number) if f64::from(*number as f32) == *number => {
-                (*number as f32).to_string()
-            }
-            Self::Float(number) => number.to_string(),
-            Self::Null | Self::List(_) | Self::Object(_) | Self::Other => return None,
-        })
+        Value::Number(_) => "a number",
+        Value::String(_) => "a string",
+        Value::Array(_) => "a list",
+        Value::Object(_) => "an object",
     }
 }
 
-impl From<Value> for Cell {
-    fn from(value: Value) -> Self {
-        match value {
-            Value::Null => Self::Null,
-            Value::Bool(flag) => Self::Bool(flag),
-            Value::Number(number) => match (number.as_i128(), number.as_f64()) {
-                (Some(whole), _) => Self::Integer(whole),
-                (None, Some(number)) => Self::Float(number),
-                (None, None) => Self::Other,
-            },
-            Value::String(text) => Self::Text(text),
-            Value::Array(items) => Self::List(items.into_iter().map(Self::from).collect()),
-            Value::Object(fields) => {
-                Self::Object(fields.into_iter().map(|(key, value)| (key, value.into())).collect())
-            }
+/// Text, number or truth value as a text file has it; a float that is whole is written as an integer.
+///
+/// `None` from 2^53 on, where different integers are the same double.
+pub(crate) fn plain(value: &Value) -> Option<String> {
+    match (value, double(value)) {
+        (Value::String(text), _) => Some(text.clone()),
+        (Value::Null | Value::Array(_) | Value::Object(_), _) => None,
+        (_, Some(number)) if number.abs() >= EXACT => None,
+        // What was stored with 32 bits has the digits of 32 bits.
+        (_, Some(number)) if f64::from(number as f32) == number => {
+            Some((number as f32).to_string())
         }
+        (_, Some(number)) => Some(number.to_string()),
+        (value, None) => Some(value.to_string()),
     }
 }
 

@@ -9,7 +9,7 @@ use lrvd_core::baselines::laplace::{
 use lrvd_core::noise::{NoiseKey, fill_normal_f64};
 
 use super::factors::Curvatures;
-use super::{Seen, Watch};
+use super::watch::{Seen, Watch};
 use crate::error::Burn;
 use crate::method::Inputs;
 use crate::settings::{LaplacePredictive as Predictive, LaplaceSettings as Settings};

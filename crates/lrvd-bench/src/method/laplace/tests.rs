@@ -1,7 +1,7 @@
 //! Curvature and predictive against explicit gradients of single examples.
 #![allow(clippy::unwrap_used)]
 
-use burn::tensor::{DType, Device, Tensor, TensorData};
+use burn::tensor::{DType, Tensor, TensorData};
 use lrvd_burn::adapter::Observer;
 use lrvd_burn::host::values;
 use lrvd_burn::model::{AdaptedModel, observe};
@@ -15,12 +15,12 @@ use lrvd_core::noise::{NoiseKey, fill_normal_f64};
 use lrvd_core::numeric::Cholesky;
 use lrvd_models::AutoClassifier;
 
-use super::Watch;
 use super::factors::Curvatures;
 use super::predictive::{gaussian_logits, jacobians, one_hot, probabilities};
+use super::watch::Watch;
 use crate::data::batch::TokenisedExample;
 use crate::method::fixture::{
-    Asked, LABELS, NO_POSITIONS, SHARED_KEYS, close, deberta, examples, inputs, llama,
+    Asked, LABELS, NO_POSITIONS, SHARED_KEYS, close, deberta, examples, inputs, inputs_of, llama,
 };
 use crate::settings::{
     LaplaceLayers as Layers, LaplacePredictive as Predictive, LaplaceSettings as Settings,
@@ -94,10 +94,8 @@ fn unit(class: usize) -> Vec<f64> {
 
 #[test]
 fn posthoc_jacobians_are_the_gradients_of_single_examples() {
-    let device = Device::flex();
-    let examples = examples(&[5, 9, 2]);
-    let inputs = inputs(&examples, 8, &device, F64);
-    for model in [deberta(SHARED_KEYS, F64), deberta(NO_POSITIONS, F64)] {
+    let inputs = inputs(&[5, 9, 2], 8);
+    for model in [deberta(SHARED_KEYS), deberta(NO_POSITIONS)] {
         let watch = Watch::new(&model, Layers::All, &inputs.examples).unwrap();
         let batch = inputs.examples.input(&[0, 1, 2]).unwrap();
         let seen = watch.gradients(&batch, LABELS, |_| one_hot(LABELS, 3));
@@ -184,11 +182,9 @@ fn by_definition(model: &AutoClassifier, inputs: &Asked<'_>) -> Vec<CurvatureBlo
 
 #[test]
 fn posthoc_factors_are_those_of_the_definition() {
-    let device = Device::flex();
     // Short enough that every distance has a row of the table to itself.
-    let examples = examples(&[5, 2, 4, 5, 3]);
-    for model in [deberta(SHARED_KEYS, F64), deberta(NO_POSITIONS, F64)] {
-        let inputs = inputs(&examples, 4, &device, F64);
+    for model in [deberta(SHARED_KEYS), deberta(NO_POSITIONS)] {
+        let inputs = inputs(&[5, 2, 4, 5, 3], 4);
         let found = curvatures(&model, &inputs, &whole());
         assert_eq!(found.blocks.len(), 24);
         same(&found.blocks, &by_definition(&model, &inputs), 1e-9);
@@ -197,10 +193,8 @@ fn posthoc_factors_are_those_of_the_definition() {
 
 #[test]
 fn posthoc_one_example_of_one_token_has_its_exact_fisher_matrix() {
-    let device = Device::flex();
-    let examples = examples(&[1]);
-    let inputs = inputs(&examples, 4, &device, F64);
-    let model = deberta(NO_POSITIONS, F64);
+    let inputs = inputs(&[1], 4);
+    let model = deberta(NO_POSITIONS);
     let found = curvatures(&model, &inputs, &whole());
     let p = softmax(&inputs.all().logits(&model, &Pass::mean()).unwrap().values, LABELS).unwrap();
     let logit = |class: usize| explicit(&model, &inputs, 0, &unit(class));
@@ -241,12 +235,11 @@ fn posthoc_one_example_of_one_token_has_its_exact_fisher_matrix() {
 
 #[test]
 fn posthoc_the_same_data_twice_doubles_the_curvature() {
-    let device = Device::flex();
     let once = examples(&[5, 2, 7]);
     let twice: Vec<TokenisedExample> = once.iter().chain(&once).cloned().collect();
-    let model = deberta(SHARED_KEYS, F64);
+    let model = deberta(SHARED_KEYS);
     let of = |examples: &[TokenisedExample], settings: &Settings| {
-        curvatures(&model, &inputs(examples, 4, &device, F64), settings)
+        curvatures(&model, &inputs_of(examples.to_vec(), 4), settings)
     };
     let cut = Settings { low_rank_from: 20, low_rank: 4, ..Settings::default() };
     for settings in [whole(), cut] {
@@ -256,7 +249,7 @@ fn posthoc_the_same_data_twice_doubles_the_curvature() {
             close("twice", &[2.0 * probe(two, 0.2)[0]], &[probe(one, 0.1)[0]], 1e-7);
         }
         // Half of the data, counted twice.
-        let inputs = inputs(&once, 4, &device, F64);
+        let inputs = inputs_of(once.clone(), 4);
         let watch = Watch::new(&model, Layers::All, &inputs.examples).unwrap();
         let scaled =
             Curvatures::of(&watch, &inputs.examples, inputs.batch_size, &settings, 2.0, usize::MAX)
@@ -270,20 +263,17 @@ fn posthoc_the_same_data_twice_doubles_the_curvature() {
 
 #[test]
 fn posthoc_padding_changes_nothing() {
-    let device = Device::flex();
     // In one batch the table is projected before rows are picked, apart it is not; at 7 and 12 tokens
     // distances share rows.
-    let examples = examples(&[3, 12, 7, 1]);
-    for model in [deberta(SHARED_KEYS, F64), llama(F64)] {
-        let of = |batch_size: usize| {
-            curvatures(&model, &inputs(&examples, batch_size, &device, F64), &whole())
-        };
+    for model in [deberta(SHARED_KEYS), llama()] {
+        let of =
+            |batch_size: usize| curvatures(&model, &inputs(&[3, 12, 7, 1], batch_size), &whole());
         // Half of the batch size goes to the copies.
         let (apart, together) = (of(1), of(8));
         same(&together.blocks, &apart.blocks, 1e-9);
         close("norm", &[together.squared_norm], &[apart.squared_norm], 1e-12);
         let of = |batch_size: usize| {
-            let inputs = inputs(&examples, batch_size, &device, F64);
+            let inputs = inputs(&[3, 12, 7, 1], batch_size);
             let watch = Watch::new(&model, Layers::All, &inputs.examples).unwrap();
             let found = gaussian_logits(&watch, &apart, &inputs.all(), &[0.5]).unwrap();
             found.iter().flat_map(|e| e.covariances[0].values().to_vec()).collect::<Vec<f64>>()
@@ -294,10 +284,8 @@ fn posthoc_padding_changes_nothing() {
 
 #[test]
 fn posthoc_few_columns_hold_all_of_a_narrow_span_and_never_more_than_there_is() {
-    let device = Device::flex();
-    let examples = examples(&[5, 2, 7, 6]);
-    let inputs = inputs(&examples, 4, &device, F64);
-    let model = deberta(SHARED_KEYS, F64);
+    let inputs = inputs(&[5, 2, 7, 6], 4);
+    let model = deberta(SHARED_KEYS);
     let full = curvatures(&model, &inputs, &whole());
     let cut = |columns| Settings { low_rank_from: 20, low_rank: columns, ..Settings::default() };
     // Summed first, or cut batch by batch.
@@ -313,10 +301,8 @@ fn posthoc_few_columns_hold_all_of_a_narrow_span_and_never_more_than_there_is() 
 
 #[test]
 fn posthoc_the_predictive_is_centred_at_the_trained_model_and_tends_to_it() {
-    let device = Device::flex();
-    let examples = examples(&[5, 2, 7, 4]);
-    let inputs = inputs(&examples, 8, &device, F64);
-    let model = deberta(SHARED_KEYS, F64);
+    let inputs = inputs(&[5, 2, 7, 4], 8);
+    let model = deberta(SHARED_KEYS);
     let watch = Watch::new(&model, Layers::All, &inputs.examples).unwrap();
     let curvatures =
         Curvatures::of(&watch, &inputs.examples, inputs.batch_size, &whole(), 1.0, 0).unwrap();
@@ -348,10 +334,8 @@ fn posthoc_the_predictive_is_centred_at_the_trained_model_and_tends_to_it() {
 
 #[test]
 fn posthoc_the_last_layer_of_a_language_model_is_its_head_at_the_answers() {
-    let device = Device::flex();
-    let examples = examples(&[5, 2, 7]);
-    let inputs = inputs(&examples, 8, &device, F64);
-    let model = llama(F64);
+    let inputs = inputs(&[5, 2, 7], 8);
+    let model = llama();
     let settings = Settings { layers: Layers::Last, ..whole() };
     let found = curvatures(&model, &inputs, &settings);
     let sizes: Vec<usize> = found.blocks.iter().map(CurvatureBlock::n_parameters).collect();

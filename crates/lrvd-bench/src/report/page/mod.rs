@@ -19,12 +19,12 @@ use anyhow::anyhow;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::compare::{Comparison, ComparisonRow};
+use super::compare::Comparison;
 use super::findings::Findings;
-use super::metric::{Better, Metric};
+use super::metric::{Better, Metric, Spread};
 use super::names::{ModuleName, match_key, standard_title, task_label};
 use super::significance::{marks, standing};
-use super::summary::{Spread, Summary};
+use super::summary::Summary;
 use super::table::{behind, render_text};
 use crate::error::Result;
 use crate::io::write_text;
@@ -136,12 +136,7 @@ fn page_data(
         "marks": map(both.iter().map(|s| (s.choice.name().to_owned(), all_marks(s)))),
         "full_ranks": map(tasks.iter().map(|task| ((*task).to_owned(), full_ranks(task)))),
         "total_ranks": total_ranks(results),
-        "comparison": comparison.map(|comparison| json!({
-            "source": comparison.source,
-            "choice": comparison.choice.name(),
-            "rows": list(comparison.rows.iter().map(published_entry)),
-            "caveats": comparison.caveats,
-        })),
+        "comparison": comparison,
     })
 }
 
@@ -266,18 +261,4 @@ fn total_ranks(results: &Results) -> Vec<Value> {
         steps[&(task, method)].iter().filter_map(point)
     });
     points.collect()
-}
-
-fn published_entry(row: &ComparisonRow) -> Value {
-    json!({
-        "metric": row.metric.at(0).title(),
-        "method": row.method,
-        "task": task_label(&row.task),
-        "draws": row.metric.draws.unwrap_or(0),
-        "measured": row.measured,
-        "published": row.published,
-        "difference": row.difference,
-        "standard_errors": row.standard_errors,
-        "caveat": row.caveat,
-    })
 }

@@ -3,44 +3,21 @@
 use lrvd_models::tokenizer::TextTokenizer;
 use serde_json::{Value, json};
 
-use super::{Pins, encoder, hash, llama, read, read_json};
-use crate::support::{done, lines, run};
+use super::{Pins, hash, read, read_json};
+use crate::support::{done, lines, llama, model, run};
 
-/// Two rows of every GLUE task, in a layout of the original files or of the public distributions.
-const GLUE: [(&str, &str, &str); 8] = [
-    ("cola", "CoLA", "gj04\t1\t\t\"Go,\" he said.\ngj04\t0\t*\tHe \"go.\n"),
-    ("sst2", "SST-2", "sentence\tlabel\na fine  tale \t1\ndull \u{2014} and cold\t0\n"),
-    (
-        "mrpc",
-        "MRPC",
-        "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String\n1\t11\t12\tHe 's .\tShe 's .\n0\t13\t14\tA\tB\n",
-    ),
-    (
-        "qqp",
-        "QQP",
-        "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n7\t1\t2\tWhy?\tHow?\t1\n8\t3\t4\tA\tB\t0\n",
-    ),
-    (
-        "mnli",
-        "MNLI",
-        "index\tsentence1\tsentence2\tlabel1\tgold_label\n3\tHe ran.\tHe sat.\tneutral\tcontradiction\n\
-         4\tA\tB\tneutral\tneutral\n",
-    ),
-    (
-        "qnli",
-        "QNLI",
-        "index\tquestion\tsentence\tlabel\n9\tWho?\tHe did.\tnot_entailment\n10\tA\tB\tentailment\n",
-    ),
-    (
-        "rte",
-        "RTE",
-        "index\tsentence1\tsentence2\tlabel\n3\tHe ran.\tHe moved.\tentailment\n4\tA\tB\tnot_entailment\n",
-    ),
-    (
-        "stsb",
-        "STS-B",
-        "index\tgenre\tsentence1\tsentence2\tscore\n4\tnews\tA man runs.\tA man ran.\t3.800\n5\tnews\tA\tB\t0.000\n",
-    ),
+/// The tasks of GLUE and their folders. `glue` has two rows of each, in a layout of the original files or of the public
+/// distributions.
+const GLUE: [(&str, &str); 9] = [
+    ("cola", "CoLA"),
+    ("sst2", "SST-2"),
+    ("mrpc", "MRPC"),
+    ("qqp", "QQP"),
+    ("mnli", "MNLI"),
+    ("qnli", "QNLI"),
+    ("rte", "RTE"),
+    ("stsb", "STS-B"),
+    ("wnli", "WNLI"),
 ];
 
 /// Labels of a user's file, whose order is by value.
@@ -63,8 +40,8 @@ const PUBLISHED: [(&str, &str); 5] = [
 #[test]
 fn token_ids_prompts_and_classes() {
     let mut pins = Pins::new("data");
-    for (name, folder) in [("encoder", encoder()), ("llama", llama())] {
-        let tokenizer = TextTokenizer::from_dir(folder.as_ref()).unwrap();
+    for (name, folder) in [("encoder", model()), ("llama", llama())] {
+        let tokenizer = TextTokenizer::from_dir(&folder).unwrap();
         for (i, (text, pair)) in [
             ("Once upon a time, Tim's  cat sat.", None),
             ("na\u{ef}ve caf\u{e9} \u{1F600}\u{4E2D}\t42 km/h\u{ad}", None),
@@ -79,51 +56,41 @@ fn token_ids_prompts_and_classes() {
             pins.exact(&format!("ids.{name}.{i}"), format!("{:?}", found.ids));
         }
     }
-    for (task, folder, rows) in GLUE {
+    for (task, folder) in GLUE {
+        let rows = read(format!("tests/cli/pins/glue/{folder}.tsv"));
         let dev = if task == "mnli" { "dev_matched" } else { "dev" };
         for split in ["train", dev] {
-            pins.write(&format!("glue/{folder}/{split}.tsv"), rows);
+            pins.write(&format!("glue/{folder}/{split}.tsv"), &rows);
         }
-        let data_dir = pins.path("glue");
         // Words that are single tokens of the small vocabulary; those of the tasks are pinned below.
-        let words = match task {
+        let answers = match task {
             "stsb" => "",
-            "mnli" => "big,happy,little",
-            _ => "big,happy",
+            "mnli" => "--answers big,happy,little",
+            _ => "--answers big,happy",
         };
-        for (name, model, words) in [("encoder", encoder(), ""), ("llama", llama(), words)] {
-            let answers = if words.is_empty() { vec![] } else { vec!["--answers", words] };
-            let named = ["--task", task, "--data-dir", &data_dir, "--model", &model];
-            let report = check(&[&named[..], &["--max-length", "64"], &answers].concat());
+        for (name, more) in
+            [("encoder", "--model @nano"), ("llama", &format!("--model @llama {answers}"))]
+        {
+            let data = pins.path("glue");
+            let report = check(&format!("--task {task} --data-dir {data} --max-length 64 {more}"));
             pins.json(&format!("{task}.{name}"), &report);
         }
     }
-    let (model, tasks) = (llama(), GLUE.map(|(task, ..)| task).join(","));
-    let words =
-        ["bench", "glue", "--dry-run", "--format", "json", "--model", &model, "--tasks", &tasks];
-    pins.json("wording", &done(&words).json()["wording"]);
+    let tasks = GLUE.map(|(task, _)| task).join(",");
+    let plan = |suite: &str, more: &str| {
+        done(&format!("bench {suite} --dry-run --format json {more}")).json()
+    };
+    let wording = plan("glue", &format!("--model @llama --tasks {tasks}"));
+    pins.json("wording", &wording["wording"]);
     for (suite, preset) in PUBLISHED {
-        let plan = [
-            "bench",
-            suite,
-            "--dry-run",
-            "--format",
-            "json",
-            "--profile",
-            "paper",
-            "--preset",
-            preset,
-        ];
-        pins.exact(
-            &format!("preset.{preset}"),
-            hash(done(&plan).json()["settings"].to_string().as_bytes()),
-        );
+        let settings =
+            plan(suite, &format!("--profile paper --preset {preset}"))["settings"].take();
+        pins.exact(&format!("preset.{preset}"), hash(settings.to_string().as_bytes()));
     }
     for (name, labels) in LABELS {
-        let rows = labels.iter().map(|label| format!("a text,{label}\n"));
-        let rows = rows.collect::<Vec<_>>().concat();
+        let rows = labels.map(|label| format!("a text,{label}\n")).concat();
         let file = pins.write(&format!("{name}.csv"), &format!("text,label\n{rows}"));
-        let report = check(&["--train", &file, "--validation", &file]);
+        let report = check(&format!("--train {file} --validation {file}"));
         pins.json(&format!("labels.{name}"), &json!([report["splits"][0]["classes"]]));
     }
     // Questions with choices, of a user's own.
@@ -133,18 +100,17 @@ fn token_ids_prompts_and_classes() {
     };
     let rows = [row("What is it?", "B"), row("Which one?", "old"), row("Why?", "0")].join("\n");
     let file = pins.write("questions.jsonl", &rows);
-    for (name, model) in [("encoder", encoder()), ("llama", llama())] {
-        let report = check(&["--train", &file, "--validation", &file, "--model", &model]);
+    for (name, model) in [("encoder", "@nano"), ("llama", "@llama")] {
+        let report = check(&format!("--train {file} --validation {file} --model {model}"));
         pins.json(&format!("questions.{name}"), &report);
     }
     // The rows that are drawn to be validated on.
-    let rows = (0..24).map(|i| format!("text {i}\t{}\n", i % 2));
-    let rows = rows.collect::<Vec<_>>().concat();
+    let rows = (0..24).map(|i| format!("text {i}\t{}\n", i % 2)).collect::<Vec<_>>().concat();
     let (file, out) = (pins.write("rows.tsv", &format!("text\tlabel\n{rows}")), pins.path("rows"));
-    let model = llama();
-    let more = ["--answers", "big,happy", "--method", "lora", "--steps", "1", "--quiet"];
-    let named = ["train", "--model", &model, "--train", &file, "--validation-split", "0.3"];
-    done(&[&named[..], &["--seed", "3", "--out", &out], &more].concat());
+    done(&format!(
+        "train --model @llama --train {file} --validation-split 0.3 --seed 3 --out {out} --answers big,happy \
+         --method lora --steps 1 --quiet"
+    ));
     let answers = lines(&read(format!("{out}/predictions-last.jsonl")));
     let ids: Vec<&str> = answers.iter().map(|row| row["id"].as_str().unwrap()).collect();
     pins.exact("validation_split.ids", ids.join(" "));
@@ -152,8 +118,8 @@ fn token_ids_prompts_and_classes() {
 }
 
 /// What `lrvd data check` says, without hashes of files that are written here.
-fn check(arguments: &[&str]) -> Value {
-    let mut report = done(&[&["data", "check", "--format", "json"], arguments].concat()).json();
+fn check(more: &str) -> Value {
+    let mut report = done(&format!("data check --format json {more}")).json();
     report.as_object_mut().unwrap().remove("files");
     report
 }
@@ -172,7 +138,7 @@ fn prompts_of_reasoning_sets() {
         let rows: Vec<String> = (first..first + 4).map(|i| boolq(i).to_string()).collect();
         pins.write(&format!("own/BoolQ/{split}.jsonl"), &rows.join("\n"));
     }
-    let (own, shipped_encoder) = (pins.path("own"), encoder());
+    let own = pins.path("own");
     let mut quick = Value::Null;
     let all = "wg-s,arc-c,arc-e,wg-m,obqa";
     for (prompt, model, sets) in [
@@ -184,25 +150,15 @@ fn prompts_of_reasoning_sets() {
         ("laplace", "-encoder", all),
         ("clean", "-encoder", all),
     ] {
-        for (tasks, data) in [(sets, None), ("boolq", Some(&own))] {
+        for (tasks, data) in [(sets, String::new()), ("boolq", format!("--data-dir {own}"))] {
             let name = format!("{prompt}{model}.{tasks}");
-            let (out, prompt) = (pins.path(&name), format!("prompt={prompt}"));
-            let mut command =
-                vec!["bench", "reasoning", "--quiet", "--out", &out, "--tasks", tasks];
-            command.extend(["--methods", "lora", "--steps", "1", "--seeds", "1", "--keep", "none"]);
-            command.extend(["--preset", "constant-weight", "--set", &prompt, "--set"]);
-            command.extend([
-                "learning_rate=0",
-                "--set",
-                "validation_rows=8",
-                "--set",
-                "train_rows=8",
-            ]);
-            command.extend(data.iter().flat_map(|data| ["--data-dir", data.as_str()]));
-            if !model.is_empty() {
-                command.extend(["--model", &shipped_encoder]);
-            }
-            let ended = run(&command);
+            let out = pins.path(&name);
+            let base = if model.is_empty() { "" } else { "--model @nano" };
+            let ended = run(&format!(
+                "bench reasoning --quiet --out {out} --tasks {tasks} --methods lora --steps 1 --seeds 1 --keep none \
+                 --preset constant-weight --set prompt={prompt} --set learning_rate=0 --set validation_rows=8 \
+                 --set train_rows=8 {data} {base}"
+            ));
             let name = name.rsplit_once('.').map_or("", |(name, _)| name);
             if ended.code != 0 {
                 pins.exact(&format!("{name}.{tasks}.exit"), ended.code);
@@ -225,17 +181,17 @@ fn prompts_of_reasoning_sets() {
                     last["checkpoints"]["last"]["metrics"]["0"]["nll"].as_f64(),
                 );
             }
-            if data.is_none() && sets == all {
+            if data.is_empty() && sets == all {
                 quick = results["data"].clone();
             }
         }
     }
     files_of(&mut pins, &quick);
     let out = pins.path("glue");
-    let settings = ["--methods", "lora", "--steps", "1", "--seeds", "1", "--keep", "none"];
-    let few = ["--set", "validation_rows=8", "--set", "train_rows=32", "--set", "learning_rate=0"];
-    let tasks = ["bench", "glue", "--quiet", "--out", &out, "--tasks", "cola,sst2,rte"];
-    done(&[&tasks[..], &settings, &few].concat());
+    done(&format!(
+        "bench glue --quiet --out {out} --tasks cola,sst2,rte --methods lora --steps 1 --seeds 1 --keep none \
+         --set validation_rows=8 --set train_rows=32 --set learning_rate=0"
+    ));
     files_of(&mut pins, &read_json(format!("{out}/results.json"))["data"]);
     pins.finish();
 }

@@ -2,19 +2,19 @@
 
 use std::path::Path;
 
-use super::{Pins, encoder, files_below, llama, read_json};
-use crate::support::{done, lines, run, write_data};
+use super::{Pins, files_below, read_json};
+use crate::support::{done, run};
 
 /// The committed adapters: folder, base model.
-pub(super) fn committed() -> [(&'static str, String, String); 3] {
+pub(super) fn committed() -> [(&'static str, String, &'static str); 3] {
     let folder = |name: &str| {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cli/pins/adapters");
         root.join(name).display().to_string()
     };
     [
-        ("encoder", folder("encoder"), encoder()),
-        ("worded", folder("worded"), llama()),
-        ("language", folder("language"), llama()),
+        ("encoder", folder("encoder"), "@nano"),
+        ("worded", folder("worded"), "@llama"),
+        ("language", folder("language"), "@llama"),
     ]
 }
 
@@ -22,19 +22,16 @@ pub(super) fn committed() -> [(&'static str, String, String); 3] {
 #[test]
 fn initial_values() {
     let mut pins = Pins::new("initial");
-    let data = write_data(pins.dir.path());
-    let rates = ["learning_rate=0", "head_learning_rate=0", "lora_b_bound=0.05", "initial_rank=3"];
-    let words = ["--answers", "big,happy"];
-    for (name, model, more) in [("encoder", encoder(), &[][..]), ("llama", llama(), &words)] {
+    let [train, dev] = ["train.tsv", "dev.csv"].map(|name| pins.path(name));
+    for (name, model) in [("encoder", "@nano"), ("llama", "@llama --answers big,happy")] {
         for method in ["lora", "adalora", "bayeslora", "lrvd-element", "lrvd-ard"] {
             let name = format!("{name}.{method}");
             let out = pins.path(&name);
-            let mut command = vec!["train", "--quiet", "--model", &model, "--train", &data[0]];
-            command.extend(["--validation", &data[1], "--out", &out, "--method", method]);
-            command.extend(["--steps", "1", "--batch-size", "2", "--seed", "5"]);
-            command.extend(["--preset", "constant-weight"]);
-            command.extend(rates.iter().flat_map(|rate| ["--set", rate]));
-            done(&[&command, more].concat());
+            done(&format!(
+                "train --quiet --model {model} --train {train} --validation {dev} --out {out} --method {method} \
+                 --steps 1 --batch-size 2 --seed 5 --preset constant-weight --set learning_rate=0 \
+                 --set head_learning_rate=0 --set lora_b_bound=0.05 --set initial_rank=3"
+            ));
             let adapter = Path::new(&out).join("adapter");
             for file in files_below(&adapter) {
                 let file_name = file.file_name().unwrap().to_str().unwrap();
@@ -59,29 +56,25 @@ fn initial_values() {
 fn exports_of_committed_adapters() {
     let mut pins = Pins::new("exports");
     for (name, adapter, model) in committed() {
-        let report = done(&["inspect", &adapter, "--format", "json"]).json();
+        let report = done(&format!("inspect {adapter} --format json")).json();
         pins.json(&format!("{name}.inspect"), &report);
-        if name != "language" {
-            for draws in ["0", "3"] {
-                let asked =
-                    ["--model", &model, "--draws", draws, "a fine film", "a grim book, number 3"];
-                let answers =
-                    done(&[&["predict", &adapter, "--seed", "7"], &asked[..]].concat()).stdout;
-                for (i, answer) in lines(&answers).iter().enumerate() {
-                    pins.json(&format!("{name}.predict.{draws}.{i}"), answer);
-                }
+        for draws in [0, 3].into_iter().filter(|_| name != "language") {
+            let asked =
+                format!("--model {model} --draws {draws} 'a fine film' 'a grim book, number 3'");
+            let answers = done(&format!("predict {adapter} --seed 7 {asked}")).lines();
+            for (i, answer) in answers.iter().enumerate() {
+                pins.json(&format!("{name}.predict.{draws}.{i}"), answer);
             }
         }
-        let forms = [
-            ("ragged", &["--to", "peft"][..]),
-            ("uniform", &["--to", "peft", "--layout", "uniform"]),
-            ("capped", &["--to", "peft", "--cap-rank", "1"]),
-            ("merged", &["--to", "merged", "--model", &model]),
-            ("gguf", &["--to", "gguf", "--model", &model]),
-        ];
-        for (form, arguments) in forms {
+        for (form, arguments) in [
+            ("ragged", "--to peft"),
+            ("uniform", "--to peft --layout uniform"),
+            ("capped", "--to peft --cap-rank 1"),
+            ("merged", &format!("--to merged --model {model}")),
+            ("gguf", &format!("--to gguf --model {model}")),
+        ] {
             let (of, out) = (format!("{name}.{form}"), pins.path(&format!("{name}-{form}")));
-            let ended = run(&[&["export", &adapter, "--out", &out], arguments].concat());
+            let ended = run(&format!("export {adapter} --out {out} {arguments}"));
             pins.exact(&format!("{of}.exit"), ended.code);
             let files = if ended.code == 0 { files_below(out.as_ref()) } else { Vec::new() };
             for file in files {

@@ -20,7 +20,8 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 use sha2::{Digest, Sha256};
-use tempfile::TempDir;
+
+use crate::support::Sandbox;
 
 /// Set by `cargo xtask pins --bless`.
 const BLESS: &str = "LRVD_BLESS_PINS";
@@ -54,33 +55,31 @@ const UNPINNED: [&str; 20] = [
 /// The pins of one area, and a folder for what is made on the way.
 struct Pins {
     area: &'static str,
-    dir: TempDir,
+    dir: Sandbox,
     lines: Vec<(String, String)>,
 }
 
 impl Pins {
     fn new(area: &'static str) -> Self {
-        Self { area, dir: tempfile::tempdir().unwrap(), lines: Vec::new() }
+        Self { area, dir: Sandbox::new(), lines: Vec::new() }
     }
 
     /// A path in the folder, as an argument.
     fn path(&self, name: &str) -> String {
-        self.dir.path().join(name).display().to_string()
+        self.dir.name(name)
     }
 
     /// A file in the folder, with the folders above it.
     fn write(&self, name: &str, text: &str) -> String {
-        let file = self.dir.path().join(name);
-        std::fs::create_dir_all(file.parent().unwrap()).unwrap();
-        std::fs::write(&file, text).unwrap();
-        file.display().to_string()
+        self.dir.write(name, text);
+        self.dir.name(name)
     }
 
     /// A line; paths of this machine are left out of it.
     fn add(&mut self, name: &str, sign: char, value: &str) {
         let assets = crate::support::model().parent().unwrap().to_owned();
         let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
-        let (folder, real) = (self.dir.path(), assets.canonicalize().unwrap());
+        let (folder, real) = (self.dir.root(), assets.canonicalize().unwrap());
         let places = [(folder, "DIR"), (&assets, "ASSETS"), (&real, "ASSETS"), (manifest, "CLI")];
         let shorten = |text: &str| {
             let text = text.replace('\\', "\\\\").replace('\n', "\\n");
@@ -275,15 +274,6 @@ fn read(path: impl AsRef<Path>) -> String {
 
 fn read_json(path: impl AsRef<Path>) -> Value {
     serde_json::from_str(&read(path)).unwrap()
-}
-
-/// The shipped models.
-fn encoder() -> String {
-    crate::support::model().display().to_string()
-}
-
-fn llama() -> String {
-    crate::support::model().with_file_name("stories260K").display().to_string()
 }
 
 #[test]

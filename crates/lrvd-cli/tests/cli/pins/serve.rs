@@ -32,8 +32,8 @@ fn answers_over_http() {
         ("unknown", json!({ "prompt": "a", "stop": "b" })),
     ];
     for (name, adapter, model) in committed() {
-        let limits = ["--model", &model, "--max-draws", "64", "--max-bytes", "4096", "--quiet"];
-        let server = Server::start(&adapter, &limits);
+        let limits = "--max-draws 64 --max-bytes 4096 --quiet";
+        let server = Server::start(&pins.dir, &format!("{adapter} --model {model} {limits}"));
         let (path, elsewhere, bodies): (_, _, &[(&str, Value)]) = match name {
             "language" => ("/v1/generate", "/v1/classify", &generate),
             _ => ("/v1/classify", "/v1/generate", &classify),

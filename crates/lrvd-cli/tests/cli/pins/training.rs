@@ -3,34 +3,23 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::Duration;
 
 use lrvd_bench::method::MethodName;
 
 use super::{Pins, UNPINNED, files_below, hash, read, read_json};
-use crate::support::{borrowed, replaced, train, write_data};
+use crate::support::{lrvd, signal, training, write_data};
 
-/// A run of eight steps with four evaluations and two prunes, on few rows.
-const SHORT: [&str; 14] = [
-    "batch_size=4",
-    "evaluation_batch_size=8",
-    "evaluate_every=2",
-    "train_rows=64",
-    "validation_rows=16",
-    "initial_rank=3",
-    "prune.log_alpha_threshold=1.8",
-    "prune.every=0.34",
-    "methods.laplace.examples=16",
-    "methods.tfb.anchors=8",
-    "methods.tfb.samples=2",
-    "methods.swag.start=0.3",
-    "methods.swag.every=0.3",
-    "holdout=0.25",
-];
+/// Settings of a run of eight steps with four evaluations and two prunes, on few rows.
+const SHORT: &str = "--set batch_size=4 --set evaluation_batch_size=8 --set evaluate_every=2 --set train_rows=64 \
+                     --set validation_rows=16 --set initial_rank=3 --set prune.log_alpha_threshold=1.8 \
+                     --set prune.every=0.34 --set methods.laplace.examples=16 --set methods.tfb.anchors=8 \
+                     --set methods.tfb.samples=2 --set methods.swag.start=0.3 --set methods.swag.every=0.3 \
+                     --set holdout=0.25";
 
 /// One run of each method, without a choice by held-out rows, for which it is too short.
-const ONCE: [&str; 6] = ["--steps", "8", "--seeds", "1", "--preset", "constant-weight"];
+const ONCE: &str = "--steps 8 --seeds 1 --preset constant-weight";
 
 /// Every method of the table, and two with a temperature.
 fn methods() -> String {
@@ -38,12 +27,11 @@ fn methods() -> String {
     keys.chain(["lora+ts", "bayeslora+ts"].map(str::to_owned)).collect::<Vec<_>>().join(",")
 }
 
-/// Arguments of `lrvd bench` with the settings of [`SHORT`].
-fn suite<'a>(name: &'a str, task: &'a str, methods: &'a str, out: &'a str) -> Vec<&'a str> {
-    let mut all = vec!["bench", name, "--quiet", "--out", out, "--tasks", task];
-    all.extend(["--methods", methods, "--draws", "2,3"]);
-    all.extend(SHORT.iter().flat_map(|setting| ["--set", setting]));
-    all
+/// `lrvd bench` with the settings of [`SHORT`].
+fn suite(name: &str, task: &str, methods: &str, out: &str, more: &str) -> String {
+    format!(
+        "bench {name} --quiet --out {out} --tasks {task} --methods {methods} --draws 2,3 {SHORT} {more}"
+    )
 }
 
 /// Folders of runs below `out` that have a checkpoint.
@@ -65,22 +53,16 @@ fn with_checkpoints(out: &Path) -> Vec<PathBuf> {
 }
 
 /// Runs the command to its end, and stops every training once, after its first checkpoint; the number of stops.
-fn run_with_stops(arguments: &[&str], out: &Path) -> usize {
+fn run_with_stops(words: &str, out: &Path) -> usize {
     let mut stopped = BTreeSet::new();
     loop {
-        let mut child = Command::new(assert_cmd::cargo::cargo_bin("lrvd"))
-            .args(arguments)
-            .arg("--resume")
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
+        let mut command = lrvd(&format!("{words} --resume"));
+        let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         let mut is_told = false;
         while child.try_wait().unwrap().is_none() {
             let mut new = with_checkpoints(out).into_iter().filter(|run| !stopped.contains(run));
             if let Some(run) = new.next_back().filter(|_| !is_told) {
-                let id = child.id().to_string();
-                assert!(Command::new("kill").args(["-TERM", &id]).status().unwrap().success());
+                signal(&child, "-TERM");
                 is_told = true;
                 stopped.insert(run);
             }
@@ -142,7 +124,7 @@ fn pin_runs(pins: &mut Pins, out: &Path, task: &str) {
 fn every_method_on_the_encoder() {
     let mut pins = Pins::new("training-encoder");
     let (out, methods) = (pins.path("out"), methods());
-    let command = [&suite("glue", "rte", &methods, &out)[..], &ONCE].concat();
+    let command = suite("glue", "rte", &methods, &out, ONCE);
     assert!(run_with_stops(&command, out.as_ref()) >= 10);
     pin_runs(&mut pins, out.as_ref(), "rte");
     pins.finish();
@@ -152,7 +134,7 @@ fn every_method_on_the_encoder() {
 fn every_method_on_the_llama() {
     let mut pins = Pins::new("training-llama");
     let (out, methods) = (pins.path("out"), methods());
-    let command = [&suite("reasoning", "wg-s", &methods, &out)[..], &ONCE].concat();
+    let command = suite("reasoning", "wg-s", &methods, &out, ONCE);
     assert!(run_with_stops(&command, out.as_ref()) >= 10);
     pin_runs(&mut pins, out.as_ref(), "wg-s");
     pins.finish();
@@ -163,30 +145,27 @@ fn every_method_on_the_llama() {
 fn records_and_tables() {
     let mut pins = Pins::new("records");
     let out = pins.path("glue");
-    let more = ["--seeds", "1,2", "--steps", "16"];
-    let command = [&suite("glue", "cola", "lora,adalora,bayeslora", &out)[..], &more].concat();
-    run_with_stops(&command, out.as_ref());
+    let more = "--seeds 1,2 --steps 16";
+    run_with_stops(&suite("glue", "cola", "lora,adalora,bayeslora", &out, more), out.as_ref());
     tables(&mut pins, "glue", out.as_ref());
     let mut results = read_json(format!("{out}/results.json"));
     // The numbers of runs are in the tables.
     results.as_object_mut().unwrap().remove("runs").unwrap();
     pins.json("glue.results", &results);
     let out = pins.path("obqa");
-    let more = ONCE;
-    let command =
-        [&suite("reasoning", "obqa", "lora,ens-3,laplace,bayeslora", &out)[..], &more].concat();
-    run_with_stops(&command, out.as_ref());
+    let methods = "lora,ens-3,laplace,bayeslora";
+    run_with_stops(&suite("reasoning", "obqa", methods, &out, ONCE), out.as_ref());
     tables(&mut pins, "obqa", out.as_ref());
     pin_runs(&mut pins, out.as_ref(), "obqa");
 
     // A user's own classifier and language model.
     let folder: PathBuf = pins.path("own").into();
     std::fs::create_dir(&folder).unwrap();
-    let data = write_data(&folder);
+    let [train, dev] = write_data(&folder);
     let out = folder.join("out");
-    let command = train(&data, &out, 16, &["--set", "evaluate_every=4"]);
-    let command = replaced(&command, "--preset", "default");
-    run_with_stops(&borrowed(&command), &out);
+    let more =
+        format!("--train {train} --validation {dev} --preset default --set evaluate_every=4");
+    run_with_stops(&training(&out.display().to_string(), 16, &more), &out);
     let mut record = read_json(out.join("record.json"));
     let checkpoints = record["checkpoints"].as_object_mut().unwrap();
     checkpoints.remove("best").unwrap();

@@ -1,0 +1,196 @@
+//! Which runs there are, and what each needs.
+
+use std::path::PathBuf;
+
+use super::kind::Suite;
+use super::options::{MEMBER_SEEDS, SuiteOptions};
+use crate::method::{MethodForm, MethodName};
+use crate::task::Task;
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct PlannedRun {
+    /// Hash of its resolved settings, task, arm, method and seed; empty until data and weights are known.
+    pub id: String,
+    /// Place of its experiment in the plan.
+    pub experiment: usize,
+    pub arm: Option<String>,
+    pub task: Task,
+    pub method: MethodName,
+    pub seed: u64,
+    /// Whether it is only a part of other rows.
+    pub is_member: bool,
+    /// Places of the runs that must be finished before it: the members of an ensemble, the runs whose ranks it is given.
+    pub needs: Vec<usize>,
+}
+
+impl PlannedRun {
+    pub fn label(&self) -> String {
+        let arm = self.arm.as_ref().map(|arm| format!("{arm} / ")).unwrap_or_default();
+        format!("{arm}{} / {} / seed {}", self.task.display_name(), self.method, self.seed)
+    }
+
+    /// Whether it is made from the answers of the runs that it needs, without training.
+    pub(super) fn is_combined(&self) -> bool {
+        matches!(self.method.entry().form, MethodForm::Ensemble { .. })
+    }
+
+    /// Its folder below the output folder of its experiment.
+    pub(super) fn folder(&self) -> PathBuf {
+        let kind = if self.is_member { "members" } else { "runs" };
+        [kind, self.task.name(), &self.method.key(), &format!("seed-{}", self.seed)]
+            .iter()
+            .collect()
+    }
+
+    /// The members that this row is made of; empty for a separate run. Temperature scaling on top of
+    /// the row is on top of each of them.
+    fn members(&self) -> Vec<Self> {
+        let MethodForm::Ensemble { member, members } = self.method.entry().form else {
+            return Vec::new();
+        };
+        let method = MethodName::from_name(member).unwrap_or(self.method);
+        let method = if self.method.is_tempered() { method.tempered() } else { method };
+        (0..members as u64)
+            .map(|i| Self {
+                method,
+                seed: MEMBER_SEEDS * self.seed + i,
+                is_member: true,
+                ..self.clone()
+            })
+            .collect()
+    }
+
+    /// Whether `other` is the same run, whatever it needs.
+    fn is(&self, other: &Self) -> bool {
+        let key = |run: &Self| (run.experiment, run.task, run.method, run.seed, run.is_member);
+        key(self) == key(other)
+    }
+}
+
+/// Matching belongs to the paper's first table; beside other methods everything has one rank.
+pub(super) fn matches_ranks(options: &SuiteOptions) -> bool {
+    let first_table = |m: &MethodName| MethodName::FIRST_TABLE.contains(m);
+    options.suite.matches_ranks() && options.methods.iter().all(first_table)
+}
+
+/// Adds the runs of an experiment, task by task. Where ranks are matched, BayesLoRA comes first for every seed: AdaLoRA
+/// is given the rank of each of its seeds, LoRA the median of all. The members of a row come before it, once.
+pub(super) fn add_runs(runs: &mut Vec<PlannedRun>, experiment: usize, options: &SuiteOptions) {
+    let mut methods = options.methods.clone();
+    if options.suite == Suite::Glue {
+        let first = MethodName::FIRST_TABLE;
+        let place = |m: &MethodName| first.iter().rev().position(|f| f == m);
+        methods.sort_by_key(|m| place(m).unwrap_or(first.len()));
+    }
+    let matches = matches_ranks(options);
+    for &task in &options.tasks {
+        for &method in &methods {
+            let row = |&seed: &u64| PlannedRun {
+                id: String::new(),
+                experiment,
+                arm: options.arm.clone(),
+                task,
+                method,
+                seed,
+                is_member: false,
+                needs: Vec::new(),
+            };
+            let mut rows: Vec<PlannedRun> = options.seeds.iter().map(row).collect();
+            for row in &mut rows {
+                for member in row.members() {
+                    let place = runs.iter().position(|run| run.is(&member)).unwrap_or(runs.len());
+                    if place == runs.len() {
+                        runs.push(member);
+                    }
+                    row.needs.push(place);
+                }
+                if matches {
+                    row.needs = matched(runs, row);
+                }
+            }
+            runs.extend(rows);
+        }
+    }
+}
+
+/// The runs whose learnt ranks `row` is given: those with the same seed if it keeps to a budget, those of all seeds if
+/// its rank is fixed.
+fn matched(runs: &[PlannedRun], row: &PlannedRun) -> Vec<usize> {
+    let can = row.method.can();
+    if can.prunes && !can.budget {
+        return Vec::new();
+    }
+    let learns = |run: &PlannedRun| {
+        let theirs = run.method.can();
+        (run.experiment, run.task) == (row.experiment, row.task)
+            && theirs.prunes
+            && !theirs.budget
+            && (!can.budget || run.seed == row.seed)
+    };
+    (0..runs.len()).filter(|&place| learns(&runs[place])).collect()
+}
+
+/// Places of the runs that can be made at once, then of those that need one of these, and so on.
+pub(super) fn levels(runs: &[PlannedRun]) -> Vec<Vec<usize>> {
+    let mut depth: Vec<usize> = Vec::new();
+    for run in runs {
+        depth.push(run.needs.iter().map(|&place| depth[place] + 1).max().unwrap_or(0));
+    }
+    let most = depth.iter().max().map_or(0, |most| most + 1);
+    (0..most).map(|d| (0..runs.len()).filter(|&run| depth[run] == d).collect()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::super::kind::Profile;
+    use super::*;
+
+    fn runs_of(suite: Suite, task: &str, methods: &[&str]) -> Vec<PlannedRun> {
+        let mut options = SuiteOptions::new(suite, Profile::Quick, PathBuf::from("unused"));
+        options.tasks = vec![suite.task(task).unwrap()];
+        options.seeds = vec![1, 2];
+        options.methods = methods.iter().map(|m| MethodName::from_name(m).unwrap()).collect();
+        let mut runs = Vec::new();
+        add_runs(&mut runs, 0, &options);
+        runs
+    }
+
+    #[test]
+    fn members_come_first_and_once() {
+        let runs = runs_of(Suite::Reasoning, "obqa", &["ens-3", "lora"]);
+        let seeds = |member: bool| -> Vec<u64> {
+            runs.iter().filter(|run| run.is_member == member).map(|run| run.seed).collect()
+        };
+        assert_eq!(seeds(true), [1000, 1001, 1002, 2000, 2001, 2002]);
+        assert_eq!(seeds(false), [1, 2, 1, 2]);
+        assert!(runs[..6].iter().all(|run| run.is_member));
+        assert_eq!((&runs[6].needs, &runs[7].needs), (&vec![0, 1, 2], &vec![3, 4, 5]));
+        let shared = runs_of(Suite::Reasoning, "obqa", &["ens-3", "ens-10"]);
+        assert_eq!(shared.iter().filter(|run| run.is_member).count(), 20);
+        assert_eq!(levels(&shared)[1].len(), 4);
+    }
+
+    #[test]
+    fn a_temperature_on_a_row_is_on_its_members() {
+        for run in runs_of(Suite::Reasoning, "obqa", &["ens-3+ts", "bayeslora+ts"]) {
+            assert!(run.method.is_tempered(), "{}", run.label());
+        }
+    }
+
+    #[test]
+    fn matched_ranks_are_dependencies() {
+        let runs = runs_of(Suite::Glue, "sst2", &["lora", "adalora", "bayeslora"]);
+        let needs = |method: &str| -> Vec<Vec<usize>> {
+            let rows = runs.iter().filter(|run| run.method.key() == method);
+            rows.map(|run| run.needs.clone()).collect()
+        };
+        assert!(needs("bayeslora").concat().is_empty());
+        assert_eq!(needs("adalora"), [vec![0], vec![1]]);
+        assert_eq!(needs("lora"), [vec![0, 1], vec![0, 1]]);
+        assert_eq!(levels(&runs), [vec![0, 1], vec![2, 3, 4, 5]]);
+        // Beside other methods nothing is matched.
+        let beside = runs_of(Suite::Glue, "sst2", &["lora", "bayeslora", "mcd"]);
+        assert!(beside.iter().all(|run| run.needs.is_empty()));
+    }
+}
