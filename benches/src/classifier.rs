@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
 use burn::tensor::Device;
-use lrvd_bench::adapter::{LoadOptions, Prediction, SavedClassifier};
+use lrvd_bench::adapter::{OpenOptions, Prediction, SavedClassifier};
 use lrvd_bench::data::{Data, Input, load, write_generated};
 use lrvd_bench::method::MethodName;
 use lrvd_bench::progress::Silent;
@@ -69,8 +69,8 @@ impl Held {
         };
         let data = Data::Labelled(load(&data_dir, TASK, None)?);
         let trained = train(&options, data, &AtomicBool::new(false), &mut Silent)?;
-        let load = LoadOptions { policy, ..LoadOptions::default() };
-        let classifier = SavedClassifier::load(&trained.adapter, &load, &Device::flex())?;
+        let (open, device) = (OpenOptions::default(), Device::flex());
+        let classifier = SavedClassifier::load(&trained.adapter, &open, policy, &device)?;
         let examples = classifier.read_task(TASK, &data_dir)?.examples;
         let labels = examples.iter().filter_map(|example| example.label.class()).collect();
         let texts = examples.into_iter().map(|example| example.input);

@@ -151,7 +151,7 @@ pub fn batch(
     let labels: Vec<f32> =
         (0..rows).flat_map(|i| if i % 2 == 0 { [1.0, 0.0] } else { [0.0, 1.0] }).collect();
     let mask = Tensor::ones([rows, length], device);
-    let input = TokenBatch { type_ids: ids.zeros_like(), mask, ids, barred: None };
+    let input = TokenBatch::new(ids.clone(), ids.zeros_like(), mask);
     (input, Tensor::from_data(TensorData::new(labels, [rows, 2]), device))
 }
 

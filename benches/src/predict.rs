@@ -50,12 +50,9 @@ impl Examples for Texts<'_> {
     fn input(&self, indices: &[usize]) -> Result<TokenBatch, lrvd_burn::Error> {
         let rows: Vec<i32> = indices.iter().map(|&i| i as i32).collect();
         let rows = Tensor::<1, Int>::from_ints(rows.as_slice(), &self.0.ids.device());
-        Ok(TokenBatch {
-            ids: self.0.ids.clone().select(0, rows.clone()),
-            type_ids: self.0.type_ids.clone().select(0, rows.clone()),
-            mask: self.0.mask.clone().select(0, rows),
-            barred: None,
-        })
+        let [ids, type_ids] =
+            [&self.0.ids, &self.0.type_ids].map(|tensor| tensor.clone().select(0, rows.clone()));
+        Ok(TokenBatch::new(ids, type_ids, self.0.mask.clone().select(0, rows)))
     }
 }
 

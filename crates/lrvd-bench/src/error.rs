@@ -26,18 +26,18 @@ pub enum Kind {
 
 /// An error with a kind. Message and causes are the error's.
 #[derive(Debug)]
-struct Marked {
+struct KindError {
     kind: Kind,
     error: Error,
 }
 
-impl fmt::Display for Marked {
+impl fmt::Display for KindError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.error.fmt(f)
     }
 }
 
-impl std::error::Error for Marked {
+impl std::error::Error for KindError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         self.error.source()
     }
@@ -45,14 +45,14 @@ impl std::error::Error for Marked {
 
 impl Kind {
     pub(crate) fn mark(self, error: impl Into<Error>) -> Error {
-        Error::new(Marked { kind: self, error: error.into() })
+        Error::new(KindError { kind: self, error: error.into() })
     }
 }
 
 /// The kind of the error or of its nearest cause that has one.
 pub fn kind_of(error: &Error) -> Option<Kind> {
     let marked = |cause: &(dyn std::error::Error + 'static)| {
-        cause.downcast_ref::<Marked>().map(|marked| marked.kind)
+        cause.downcast_ref::<KindError>().map(|marked| marked.kind)
     };
     error.chain().find_map(|cause| match cause.downcast_ref() {
         Some(lrvd_burn::Error::Stopped) => Some(Kind::Stopped),

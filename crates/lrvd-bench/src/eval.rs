@@ -1,5 +1,7 @@
 //! Evaluation: predictions at the posterior mean and at Monte Carlo draws, metrics, selective prediction, ranks.
 
+mod predictions;
+
 use std::collections::BTreeMap;
 use std::fs;
 
@@ -8,7 +10,7 @@ use lrvd_burn::adapter::Extension;
 use lrvd_burn::host::HostAdapter;
 use lrvd_burn::model::AdaptedModel;
 use lrvd_burn::prune::statistics;
-use lrvd_burn::train::{Fitting, Inputs, Logits, PassWatch};
+use lrvd_burn::train::{Fitting, Inputs, Logits, PassWatch, TokenAnswers};
 use lrvd_core::energy::{AucRule, Capture, UpdateEnergy, normalised_gap, order_by_statistic};
 use lrvd_core::metrics::{
     BinaryCounts, Binning, DEFAULT_BINS, Predictions, RiskCoverage, Uncertainty, f1_macro,
@@ -16,8 +18,8 @@ use lrvd_core::metrics::{
 };
 use lrvd_models::TokenBatch;
 
+use crate::data::PreparedTask;
 use crate::data::batch::{TokenExamples, TokenisedExample};
-use crate::data::{Label, PreparedTask};
 use crate::error::Result;
 use crate::record::{
     EnergyAuc, EnergyRecord, Metrics, Reliability, SelectiveRecord, SelectiveTarget,
@@ -27,10 +29,10 @@ use crate::settings::Config;
 use crate::task::Metric;
 
 /// What training, fitting and answering need beside the model.
-#[derive(Debug)]
-pub struct RunContext<'a, T = PreparedTask> {
+#[derive(Clone, Copy, Debug)]
+pub struct RunContext<'a> {
     pub config: &'a Config,
-    pub task: &'a T,
+    pub task: &'a PreparedTask,
     pub seed: u64,
     /// Whether something is fitted to the held-out rows after training, which then never trains on them.
     pub fits_holdout: bool,
@@ -41,19 +43,10 @@ pub struct RunContext<'a, T = PreparedTask> {
     pub watch: PassWatch<'a>,
 }
 
-impl<T> Clone for RunContext<'_, T> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<T> Copy for RunContext<'_, T> {}
-
 impl<'a> RunContext<'a> {
     /// `examples` as this run's model reads them.
     pub fn examples(&self, examples: &'a [TokenisedExample]) -> TokenExamples<'a> {
-        let Self { task, device, dtype, .. } = *self;
-        TokenExamples { examples, pad_id: task.pad_id, labels: task.labels, device, dtype }
+        TokenExamples { dtype: self.dtype, ..self.task.examples(examples, self.device) }
     }
 
     /// What `fit` returns of the run's data.
@@ -111,16 +104,38 @@ impl PeakMemory {
     }
 }
 
-/// Everything computed from the logits of one predictor.
+/// Everything computed from the answers of one predictor.
 #[derive(Clone, Debug)]
 pub struct Scored {
-    /// Averaged probabilities `[n, classes]`, or mean scores `[n]` for regression.
+    /// Averaged probabilities `[n, classes]`, or mean scores `[n]` for regression; empty for texts.
     pub outputs: Vec<f64>,
     pub metrics: Metrics,
     /// Reliability bins; `None` for regression.
     pub reliability: Option<Reliability>,
-    /// Per-example uncertainty; `None` for regression.
+    /// Per-example uncertainty of classes.
     pub uncertainty: Option<Uncertainty>,
+    /// Every token of texts.
+    pub tokens: Option<TokenAnswers>,
+}
+
+/// Metrics and reliability per token at so many `draws`: `nll` in nats, its exponential as `perplexity`, the calibration of
+/// the most likely token.
+pub fn score_tokens(tokens: TokenAnswers, draws: usize) -> Result<Scored> {
+    let (nll, diagram) = (tokens.nll()?, tokens.reliability()?);
+    let several = (draws > 1).then(|| mean(&tokens.mutual_information));
+    let metrics = Metrics {
+        n: tokens.log_probability.len() as u64,
+        accuracy: Some(tokens.accuracy()?),
+        macro_f1: None,
+        standard: BTreeMap::from([("perplexity".to_owned(), nll.exp())]),
+        nll: Some(nll),
+        ece: Some(diagram.ece()),
+        brier: None,
+        entropy: Some(mean(&tokens.entropy)?),
+        mutual_information: several.transpose()?,
+    };
+    let (outputs, reliability) = (Vec::new(), Some(Reliability::from(&diagram)));
+    Ok(Scored { outputs, metrics, reliability, uncertainty: None, tokens: Some(tokens) })
 }
 
 pub fn score_draws(logits: &Logits, task: &PreparedTask) -> Result<Scored> {
@@ -135,7 +150,7 @@ fn classes(logits: &Logits, task: &PreparedTask) -> Result<Scored> {
     // Rows that a cascade answered at the mean have no mutual information, so their mean has no value either.
     let all_drawn = logits.made.as_ref().is_none_or(|made| made.iter().all(|&made| made > 0));
     let (draws, logits, classes) = (logits.members(), &logits.values, task.labels);
-    let labels: Vec<usize> = task.validation.iter().filter_map(|e| e.label.class()).collect();
+    let labels: Vec<usize> = task.validation.iter().filter_map(|e| e.answer.class()).collect();
     let logs = log_softmax(logits, classes)?;
     let outputs = mean_probability(&logs, draws, classes)?;
     let found = uncertainty(&logs, draws, classes)?;
@@ -147,7 +162,7 @@ fn classes(logits: &Logits, task: &PreparedTask) -> Result<Scored> {
             Metric::Accuracy => predictions.accuracy(),
             Metric::F1 => BinaryCounts::new(&predictions.predicted(), &labels)?.f1(),
             Metric::Matthews => BinaryCounts::new(&predictions.predicted(), &labels)?.mcc(),
-            Metric::Pearson | Metric::Spearman => continue,
+            Metric::Pearson | Metric::Spearman | Metric::Nll => continue,
         };
         standard.insert(metric.name().to_owned(), value);
     }
@@ -166,12 +181,12 @@ fn classes(logits: &Logits, task: &PreparedTask) -> Result<Scored> {
             None
         },
     };
-    let reliability = Reliability::from(&diagram);
-    Ok(Scored { outputs, metrics, reliability: Some(reliability), uncertainty: Some(found) })
+    let reliability = Some(Reliability::from(&diagram));
+    Ok(Scored { outputs, metrics, reliability, uncertainty: Some(found), tokens: None })
 }
 
 fn regression(logits: &[f64], draws: usize, task: &PreparedTask) -> Result<Scored> {
-    let targets: Vec<f64> = task.validation.iter().filter_map(|e| e.label.score()).collect();
+    let targets: Vec<f64> = task.validation.iter().filter_map(|e| e.answer.score()).collect();
     let n = targets.len();
     let outputs: Vec<f64> =
         (0..n).map(|i| (0..draws).map(|t| logits[t * n + i]).sum::<f64>() / draws as f64).collect();
@@ -182,29 +197,22 @@ fn regression(logits: &[f64], draws: usize, task: &PreparedTask) -> Result<Score
         ("mse".to_owned(), mean(&errors)?),
     ]);
     let metrics = Metrics { n: n as u64, standard, ..Metrics::default() };
-    Ok(Scored { outputs, metrics, reliability: None, uncertainty: None })
-}
-
-pub fn label_number(label: Label) -> f64 {
-    match label {
-        Label::Class(class) => class as f64,
-        Label::Score(score) => score,
-    }
+    Ok(Scored { outputs, metrics, reliability: None, uncertainty: None, tokens: None })
 }
 
 /// Shares of wrong answers for which a threshold is looked up.
 const TARGETS: [f64; 4] = [0.01, 0.05, 0.1, 0.2];
 const POINTS: usize = 100;
 
-/// Risk against coverage, by number of draws; empty for regression.
+/// Risk against coverage, by number of draws; empty but for classes.
 pub fn selective_records(
     scored: &BTreeMap<u32, Scored>,
     task: &PreparedTask,
 ) -> Result<BTreeMap<u32, SelectiveRecord>> {
-    if task.goal.is_regression() {
+    if task.goal.classes.is_empty() {
         return Ok(BTreeMap::new());
     }
-    let labels: Vec<usize> = task.validation.iter().filter_map(|e| e.label.class()).collect();
+    let labels: Vec<usize> = task.validation.iter().filter_map(|e| e.answer.class()).collect();
     let mut records = BTreeMap::new();
     for (&draws, scored) in scored {
         let predictions = Predictions::new(&scored.outputs, task.labels, &labels)?;

@@ -10,24 +10,25 @@ use serde::{Deserialize, Serialize};
 use crate::record::Metrics;
 use crate::text::UnknownName;
 
-/// Classes or scores, and the numbers that sum up predictions of them.
+/// Classes, scores or texts, and the numbers that sum up predictions of them.
 ///
 /// A benchmark task has one, and so has a user's own data.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Goal {
     pub name: String,
-    /// Class names in id order; empty for regression.
+    /// Class names in id order; empty for regression and for texts.
     pub classes: Vec<String>,
     pub standard_metrics: Vec<Metric>,
     pub selection: Metric,
 }
 
 impl Goal {
-    /// The metric by which models are compared, in `metrics`; minus infinity where it is absent.
+    /// The metric by which models are compared, in `metrics`, larger for the better one; minus infinity where it is absent.
     pub fn score(&self, metrics: &Metrics) -> f64 {
         let found = match self.selection {
             Metric::Accuracy => metrics.accuracy,
+            Metric::Nll => metrics.nll.map(|nll| -nll),
             other => metrics.standard.get(other.name()).copied(),
         };
         found.unwrap_or(f64::NEG_INFINITY)
@@ -55,8 +56,18 @@ impl Goal {
         }
     }
 
+    /// Texts, of which the next tokens are predicted.
+    pub fn texts(name: &str) -> Self {
+        let (name, classes, standard_metrics) = (name.to_owned(), Vec::new(), Vec::new());
+        Self { name, classes, standard_metrics, selection: Metric::Nll }
+    }
+
+    pub fn is_texts(&self) -> bool {
+        self.selection == Metric::Nll
+    }
+
     pub fn is_regression(&self) -> bool {
-        self.classes.is_empty()
+        self.classes.is_empty() && !self.is_texts()
     }
 
     pub fn n_labels(&self) -> usize {
@@ -64,7 +75,7 @@ impl Goal {
     }
 }
 
-/// A number that sums up predictions on a validation split; larger is better for all of them.
+/// A number that sums up predictions on a validation split; larger is better, but for `Nll`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Metric {
@@ -77,6 +88,8 @@ pub enum Metric {
     Pearson,
     /// Rank correlation of predicted and labelled scores.
     Spearman,
+    /// Mean negative log-likelihood of a token of a text, nats.
+    Nll,
 }
 
 impl Metric {
@@ -87,6 +100,7 @@ impl Metric {
             Self::Matthews => "matthews",
             Self::Pearson => "pearson",
             Self::Spearman => "spearman",
+            Self::Nll => "nll",
         }
     }
 }

@@ -1,29 +1,27 @@
 //! Training into a folder: classes, scores, questions with choices, texts.
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 
 use anyhow::bail;
-use burn::tensor::Device;
 use lrvd_burn::device;
 use lrvd_models::deberta::ADAPTER_TARGETS;
-use serde::Serialize;
 
-use crate::adapter::{Describe, keep};
+use crate::adapter::keep;
 use crate::backbone::{Backbone, locate_model};
 use crate::data::{Data, Dataset, PreparedTask, QuestionForm, Wording, held_out_rows};
 use crate::error::Result;
 use crate::io::{JsonLayout, write_json};
-use crate::language::{LanguageReader, LanguageTask};
-use crate::method::MethodName;
+use crate::language;
+use crate::method::{MethodName, RankRequest};
 use crate::progress::{Event, ProgressSink};
 use crate::record::RunRecord;
 use crate::run::{
-    ADAPTER_DIR, ClassSettings, OutputFolder, Run, RunLabel, RunPlace, TextSettings, TrainSettings,
-    TrainTask, check_seed, summary,
+    ADAPTER_DIR, ClassSettings, OutputFolder, RowSettings, Run, RunLabel, RunPlace, TextSettings,
+    TrainSettings, check_seed, clear, summary,
 };
 use crate::settings::{CheckpointChoice, Config, TargetModules, Training};
+use crate::task::Goal;
 
 const LABELS_FILE: &str = "labels.json";
 
@@ -68,115 +66,66 @@ pub fn train(
     options.method.check_target(options.target_rank)?;
     let device = device::open(&options.device)?;
     let backbone = Backbone::open(locate_model(&options.model)?)?;
-    let folder = Folder { options, backbone: &backbone, device: &device, stop };
-    match data {
-        Data::Labelled(mut data) => {
-            let settings = options.for_classes(&data, &backbone)?;
-            let ClassSettings { goal, wording, .. } = &settings.kind;
-            let summary = |record: &RunRecord| summary(record, goal);
-            let about = About { name: &goal.name, classes: Some(&goal.classes), summary: &summary };
-            let prepare = || {
-                let config = &settings.experiment;
-                let drawn = data.sample(config.train_rows);
-                let cut = data.limit(config.validation_rows);
-                let (train, validation) = (&data.train.examples, &data.validation.examples);
-                let task = settings.reader(&backbone)?.prepare(goal.clone(), train, validation)?;
-                let asked = wording.as_ref().map(Wording::describe);
-                let own = data.notes.drain(..).filter(|_| data.kind.task.is_none());
-                let notes = own.chain(drawn).chain(cut).chain(asked).chain(task.notes.clone());
-                let notes = notes.collect();
-                Ok((task, notes))
-            };
-            folder.train::<PreparedTask>(&settings, &about, prepare, sink)
-        }
-        Data::Texts(data) => {
-            let (name, config) = (data.name.clone(), &options.config);
-            let Backbone { location, architecture, tokenizer, .. } = &backbone;
-            let reader = LanguageReader::new(location, architecture, tokenizer, config.max_length)?;
-            let kind = TextSettings::new(data.validation_split, data.kind.clone());
-            let settings = options.settings(kind, data.files(), &backbone, config.clone());
-            let about = About { name: &name, classes: None, summary: &summary_of_texts };
-            let prepare = || {
-                let mut task = LanguageTask::new(data, &reader, config)?;
-                let notes = std::mem::take(&mut task.notes);
-                Ok((task, notes))
-            };
-            folder.train::<LanguageTask>(&settings, &about, prepare, sink)
-        }
+    let settings = options.settings(&data, &backbone)?;
+    let goal = match &data {
+        Data::Labelled(data) => data.kind.goal.clone(),
+        Data::Texts(data) => Goal::texts(&data.name),
+    };
+    let mut out = OutputFolder::look(&options.out, options.resume)?;
+    let (adapter, (value, finished)) = (out.file(ADAPTER_DIR), out.finished(&settings)?);
+    let label = format!("{} / {} / seed {}", goal.name, settings.method, settings.seed);
+    if let Some(record) = finished {
+        // A kill at the end of the run leaves checkpoints, and no last line of its metrics.
+        clear(&options.out)?;
+        let (summary, seconds) = (summary(&record, &goal), record.train_seconds);
+        sink.event(&Event::RunFinished { label, summary, seconds });
+        return Ok(TrainOutcome { record: Some(record), adapter });
     }
+    let task = prepare(data, &settings, &backbone)?;
+    task.notes.iter().for_each(|note| sink.event(&Event::Note(note.clone())));
+    let run = Run::new(settings.start(&backbone, &task, &device), stop, label, (1, 1));
+    let begun = run.open(&options.out)?;
+    // Whatever can be rejected is rejected by now: nothing was written before.
+    out.begin(&value)?;
+    if !goal.is_texts() {
+        write_json(&out.file(LABELS_FILE), &goal.classes, JsonLayout::Pretty)?;
+    }
+    let TrainSettings { method, seed, experiment: ref config, .. } = settings;
+    let (requested, note) = match settings.request() {
+        RankRequest::Average(rank) => (Some(rank), "asked for"),
+        RankRequest::Initial if method.can().prunes => (None, "learnt"),
+        RankRequest::Initial => (None, "fixed"),
+    };
+    let (task, initial_rank) = (goal.name.as_str(), config.initial_rank);
+    let place = RunPlace {
+        out: &options.out,
+        folder: &options.out,
+        label: RunLabel { task, method, seed, initial_rank, requested, note },
+        layout: JsonLayout::Pretty,
+    };
+    let record = run.complete(begun, &place, sink, |trained, finished, _| {
+        keep(&settings, trained, &finished.temperatures, &adapter).map(Some)
+    })?;
+    Ok(TrainOutcome { record, adapter })
 }
 
-/// What a run is called, and what it tells of itself.
-struct About<'a> {
-    name: &'a str,
-    /// Names of the classes; `None` of texts, which have none.
-    classes: Option<&'a [String]>,
-    /// One line of results for the terminal.
-    summary: &'a dyn Fn(&RunRecord) -> String,
-}
-
-fn summary_of_texts(record: &RunRecord) -> String {
-    let last = record.checkpoints.last.as_ref();
-    let nll = last.and_then(|last| last.metrics.get(&0)?.nll);
-    let nll = nll.map_or_else(|| "-".to_owned(), |nll| format!("{nll:.4}"));
-    format!("nll {nll} a token, rank {:.2}", last.map_or(0.0, |last| last.average_rank))
-}
-
-/// The folder of a run, and what trains into it.
-struct Folder<'a> {
-    options: &'a TrainOptions,
-    backbone: &'a Backbone,
-    device: &'a Device,
-    stop: &'a AtomicBool,
-}
-
-impl Folder<'_> {
-    /// Trains on the rows that `prepare` returns with notes for a reader of the results, unless the folder holds a finished run.
-    fn train<T: TrainTask>(
-        &self,
-        settings: &TrainSettings<T::Kind>,
-        about: &About<'_>,
-        prepare: impl FnOnce() -> Result<(T, Vec<String>)>,
-        sink: &mut dyn ProgressSink,
-    ) -> Result<TrainOutcome>
-    where
-        TrainSettings<T::Kind>: Describe + Serialize,
-    {
-        let Self { options, backbone, device, stop } = *self;
-        let mut out = OutputFolder::look(&options.out, options.resume)?;
-        let (adapter, (value, finished)) = (out.file(ADAPTER_DIR), out.finished(settings)?);
-        let &About { name, classes, summary } = about;
-        let label = format!("{name} / {} / seed {}", settings.method, settings.seed);
-        if let Some(record) = finished {
-            // A kill at the end of the run leaves checkpoints, and no last line of its metrics.
-            out.clear()?;
-            let (summary, seconds) = (summary(&record), record.train_seconds);
-            sink.event(&Event::RunFinished { label, summary, seconds });
-            return Ok(TrainOutcome { record: Some(record), adapter });
+/// The rows of `data` as the model reads them, with notes for a reader of the results.
+fn prepare(data: Data, settings: &TrainSettings, backbone: &Backbone) -> Result<PreparedTask> {
+    let config = &settings.experiment;
+    match (data, &settings.rows) {
+        (Data::Labelled(mut data), RowSettings::Classes(own)) => {
+            let drawn = data.sample(config.train_rows);
+            let cut = data.limit(config.validation_rows);
+            let (train, validation) = (&data.train.examples, &data.validation.examples);
+            let reader = own.reader(backbone, config.max_length)?;
+            let mut task = reader.prepare(own.goal.clone(), train, validation)?;
+            let asked = own.wording.as_ref().map(Wording::describe);
+            let notes = data.notes.into_iter().filter(|_| data.kind.task.is_none());
+            task.notes = notes.chain(drawn).chain(cut).chain(asked).chain(task.notes).collect();
+            Ok(task)
         }
-        let (task, notes) = prepare()?;
-        for note in notes {
-            sink.event(&Event::Note(note));
-        }
-        let run = Run::new(settings.start(backbone, &task, device), stop, label, (1, 1));
-        let begun = run.open(&options.out)?;
-        // Whatever can be rejected is rejected by now: nothing was written before.
-        out.begin(&value)?;
-        if let Some(classes) = classes {
-            write_json(&out.file(LABELS_FILE), &classes, JsonLayout::Pretty)?;
-        }
-        let asked = (settings.method, settings.request());
-        let place = RunPlace {
-            out: &options.out,
-            folder: &options.out,
-            label: RunLabel::own(name, asked, settings.seed, &settings.experiment),
-            layout: JsonLayout::Pretty,
-            summary,
-        };
-        let record = run.complete(begun, &place, sink, |trained, finished, _| {
-            keep::<T>(settings, trained, &finished.temperatures, &adapter).map(Some)
-        })?;
-        Ok(TrainOutcome { record, adapter })
+        (Data::Texts(data), RowSettings::Texts(_)) => language::prepare(data, backbone, config),
+        _ => bail!("the settings are for rows of another kind than the data has"),
     }
 }
 
@@ -212,49 +161,35 @@ impl TrainOptions {
         self.config.check_use(Training::Language)
     }
 
-    fn for_classes(
-        &self,
-        data: &Dataset,
-        backbone: &Backbone,
-    ) -> Result<TrainSettings<ClassSettings>> {
-        let architecture = &backbone.architecture;
-        // The presets name the layers of an encoder.
-        let mut experiment = self.config.clone();
-        if experiment.target_modules == TargetModules::names(ADAPTER_TARGETS) {
-            experiment.target_modules = architecture.target_modules(&experiment.target_modules);
-        }
-        experiment.holdout = experiment.drawn_share(self.method.can().post_hoc, data.train.rows());
-        let kind = ClassSettings {
-            validation_files: data.validation_files(),
-            validation_split: data.validation_split,
-            columns: data.kind.columns.clone(),
-            wording: architecture.wording_of(data, &self.config.wording)?,
-            questions: QuestionForm::default(),
-            pairs: data.pairs(),
-            goal: data.kind.goal.clone(),
+    fn settings(&self, data: &Data, backbone: &Backbone) -> Result<TrainSettings> {
+        let (architecture, mut experiment) = (&backbone.architecture, self.config.clone());
+        let (rows, files) = match data {
+            Data::Labelled(data) => {
+                // The presets name the layers of an encoder.
+                if experiment.target_modules == TargetModules::names(ADAPTER_TARGETS) {
+                    experiment.target_modules =
+                        architecture.target_modules(&experiment.target_modules);
+                }
+                let (post_hoc, rows) = (self.method.can().post_hoc, data.train.rows());
+                experiment.holdout = experiment.drawn_share(post_hoc, rows);
+                let rows = ClassSettings {
+                    validation_files: data.validation_files(),
+                    validation_split: data.validation_split,
+                    columns: data.kind.columns.clone(),
+                    wording: architecture.wording_of(data, &self.config.wording)?,
+                    questions: QuestionForm::default(),
+                    pairs: data.pairs(),
+                    goal: data.kind.goal.clone(),
+                };
+                (RowSettings::Classes(rows), data.files())
+            }
+            Data::Texts(data) => {
+                backbone.decoder_for("language modelling")?;
+                let rows = TextSettings::new(data.validation_split, data.kind.clone());
+                (RowSettings::Texts(rows), data.files())
+            }
         };
-        Ok(self.settings(kind, data.files(), backbone, experiment))
-    }
-
-    fn settings<K>(
-        &self,
-        kind: K,
-        data: BTreeMap<String, String>,
-        backbone: &Backbone,
-        experiment: Config,
-    ) -> TrainSettings<K> {
-        TrainSettings {
-            schema_version: TrainSettings::<K>::SCHEMA,
-            model: backbone.location.lasting_name(),
-            weights: backbone.hashes.clone(),
-            base_files: backbone.files.clone(),
-            data,
-            kind,
-            method: self.method,
-            target_rank: self.target_rank,
-            seed: self.seed,
-            device: self.device.clone(),
-            experiment,
-        }
+        let (rows, method) = ((rows, files), (self.method, self.target_rank));
+        Ok(TrainSettings::new(backbone, rows, method, self.seed, &self.device, experiment))
     }
 }

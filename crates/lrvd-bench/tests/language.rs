@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use lrvd_bench::adapter::{Generation, OpenOptions, SavedLanguageModel};
+use lrvd_bench::adapter::{Evaluation, Generation, OpenOptions, SavedLanguageModel};
 use lrvd_bench::data::{Content, Data, NamedColumns, OwnFiles, Validation, read_texts};
 use lrvd_bench::method::MethodName;
 use lrvd_bench::progress::{Event, ProgressSink, Silent};
@@ -44,7 +44,7 @@ fn texts(dir: &Path) -> Data {
     source.read().unwrap()
 }
 
-fn options(dir: &Path, out: &str, method: MethodName) -> TrainOptions {
+fn options(dir: &Path, out: &str) -> TrainOptions {
     let mut config = Layers::new(Some(Training::Language), None, None).unwrap();
     for assignment in [
         &format!("steps={STEPS}"),
@@ -65,7 +65,7 @@ fn options(dir: &Path, out: &str, method: MethodName) -> TrainOptions {
     }
     TrainOptions {
         model: llama(),
-        method,
+        method: MethodName::BAYES_LORA,
         target_rank: None,
         config: config.finish().unwrap(),
         seed: 3,
@@ -75,68 +75,55 @@ fn options(dir: &Path, out: &str, method: MethodName) -> TrainOptions {
     }
 }
 
+/// Stops at the first step from `step` on.
 struct StopAt<'a> {
-    steps: &'a [usize],
+    step: usize,
     stop: &'a AtomicBool,
 }
 
 impl ProgressSink for StopAt<'_> {
     fn event(&mut self, event: &Event) {
         if let Event::Step { done, .. } = event {
-            self.stop.store(self.steps.contains(done), Ordering::Relaxed);
+            self.stop.store(*done >= self.step, Ordering::Relaxed);
         }
     }
 }
 
 #[test]
-fn an_interrupted_run_ends_in_the_same_bytes_across_a_prune() {
-    for method in [MethodName::BAYES_LORA, MethodName::ADALORA] {
-        let dir = tempfile::tempdir().unwrap();
-        let whole = options(dir.path(), "whole", method);
-        let record = train(&whole, texts(dir.path()), &AtomicBool::new(false), &mut Silent)
-            .unwrap()
-            .record
-            .unwrap();
-        let total = |at: usize| record.rank_events.get(at).map(|event| event.total_rank);
-        if method == MethodName::BAYES_LORA {
-            assert!(total(1) < total(0) && total(1) > Some(0), "{:?}", record.rank_events);
-        }
-
-        let parts = TrainOptions { resume: true, ..options(dir.path(), "parts", method) };
-        // Before the first prune, and behind it.
-        for stops in [&[3][..], &[8, 9], &[]] {
-            let stop = AtomicBool::new(false);
-            let outcome =
-                train(&parts, texts(dir.path()), &stop, &mut StopAt { steps: stops, stop: &stop })
-                    .unwrap();
-            assert_eq!(outcome.record.is_some(), stops.is_empty());
-            if !stops.is_empty() {
-                // The unfinished run answers, too.
-                let model =
-                    SavedLanguageModel::load(&parts.out, &OpenOptions::default(), &Device::flex());
-                assert_eq!(model.unwrap().info.unwrap().run.step, stops[0]);
-            }
-        }
-        let mut names = vec![
-            "adapter/adapter_model.safetensors",
-            "predictions-last.jsonl",
-            "predictions-best.jsonl",
-        ];
-        if method == MethodName::BAYES_LORA {
-            names.push("adapter/lrvd_posterior.safetensors");
-        }
-        for name in names {
-            let [one, two] =
-                [&whole.out, &parts.out].map(|out| std::fs::read(out.join(name)).unwrap());
-            assert!(one == two, "{name}");
-        }
+fn an_interrupted_run_answers_and_ends_in_the_same_bytes_across_a_prune() {
+    let dir = tempfile::tempdir().unwrap();
+    let outs = ["whole", "parts"]
+        .map(|out| TrainOptions { resume: out == "parts", ..options(dir.path(), out) });
+    let run = |options: &TrainOptions, step: usize| {
+        let stop = AtomicBool::new(false);
+        train(options, texts(dir.path()), &stop, &mut StopAt { step, stop: &stop }).unwrap().record
+    };
+    let record = run(&outs[0], usize::MAX).unwrap();
+    let total = |at: usize| record.rank_events.get(at).map(|event| event.total_rank);
+    assert!(total(1) < total(0) && total(1) > Some(0), "{:?}", record.rank_events);
+    // Before the first prune, and behind it.
+    for step in [3, 8] {
+        assert!(run(&outs[1], step).is_none());
+        let model =
+            SavedLanguageModel::load(&outs[1].out, &OpenOptions::default(), &Device::flex());
+        assert_eq!(model.unwrap().info.unwrap().run.step, step);
+    }
+    run(&outs[1], usize::MAX).unwrap();
+    for name in [
+        "adapter/adapter_model.safetensors",
+        "adapter/lrvd_posterior.safetensors",
+        "predictions-last.jsonl",
+        "predictions-best.jsonl",
+    ] {
+        let [one, two] = [0, 1].map(|i| std::fs::read(outs[i].out.join(name)).unwrap());
+        assert!(one == two, "{name}");
     }
 }
 
 #[test]
 fn answers_do_not_depend_on_the_company_of_a_text() {
     let dir = tempfile::tempdir().unwrap();
-    let options = options(dir.path(), "out", MethodName::BAYES_LORA);
+    let options = options(dir.path(), "out");
     train(&options, texts(dir.path()), &AtomicBool::new(false), &mut Silent).unwrap();
     let load = OpenOptions::default();
     let model = SavedLanguageModel::load(&options.out, &load, &Device::flex()).unwrap();
@@ -144,13 +131,15 @@ fn answers_do_not_depend_on_the_company_of_a_text() {
     let (all, notes) = model.evaluate(&rows, 2, 7).unwrap();
     assert!(notes[0].starts_with("data: 24 rows, "), "{notes:?}");
     let mut start = 0;
-    for (row, &tokens) in rows.iter().zip(&all.scored[&0].per_row).step_by(5) {
+    let tokens = |of: &Evaluation, draws: u32| of.scored[&draws].tokens.clone().unwrap();
+    let per_row = tokens(&all, 0).per_row;
+    for (row, &n) in rows.iter().zip(&per_row).step_by(5) {
         let place = rows.iter().position(|other| other == row).unwrap();
-        start = all.scored[&0].per_row[..place].iter().sum();
+        start = per_row[..place].iter().sum();
         let (alone, _) = model.evaluate(std::slice::from_ref(row), 2, 7).unwrap();
         for draws in [0, 2] {
-            let together = &all.scored[&draws].log_probability[start..start + tokens];
-            for (a, b) in together.iter().zip(&alone.scored[&draws].log_probability) {
+            let together = &tokens(&all, draws).log_probability[start..start + n];
+            for (a, b) in together.iter().zip(&tokens(&alone, draws).log_probability) {
                 assert!((a - b).abs() < 1e-4, "row {place} at {draws}: {a} {b}");
             }
         }

@@ -1,4 +1,4 @@
-//! Either model as a classifier, and how all of them are trained.
+//! Every model that a run trains, behind one type.
 
 use burn::module::Module;
 use burn::tensor::Tensor;
@@ -9,9 +9,10 @@ use lrvd_burn::train::Model;
 
 use crate::batch::TokenBatch;
 use crate::deberta::DebertaClassifier;
-use crate::llama::{LlamaChoice, LlamaForCausalLm, LlamaScore, TextBatch};
+use crate::llama::{LlamaChoice, LlamaForCausalLm, LlamaScore};
 
-/// An encoder with a classification head, or a language model that answers by the logits of a few tokens or by a number.
+/// An encoder with a classification head, or a language model that answers by the logits of a few tokens, by a number, or by
+/// those of every next token.
 #[expect(clippy::large_enum_variant, reason = "a run holds two of them")]
 #[derive(Module, Debug)]
 pub enum AutoClassifier {
@@ -21,6 +22,8 @@ pub enum AutoClassifier {
     Llama(LlamaChoice),
     /// Llama, by a number.
     LlamaScore(LlamaScore),
+    /// Llama, by the next tokens of a text.
+    LlamaText(LlamaForCausalLm),
 }
 
 adapted_model!(
@@ -28,6 +31,7 @@ adapted_model!(
         Deberta,
         Llama,
         LlamaScore,
+        LlamaText,
     }
 );
 
@@ -40,6 +44,7 @@ impl AutoClassifier {
             Self::Deberta(model) => model.head(model.encoder().first_token(input, &pass), &pass).0,
             Self::Llama(model) => model.model().model().last_hidden(input, &pass).squeeze_dim(1),
             Self::LlamaScore(model) => model.model().last_hidden(input, &pass).squeeze_dim(1),
+            Self::LlamaText(model) => model.model().last_hidden(input, &pass).squeeze_dim(1),
         }
     }
 }
@@ -53,6 +58,7 @@ impl Model for AutoClassifier {
             Self::Deberta(model) => model.logits(input, pass),
             Self::Llama(model) => model.logits(input, pass),
             Self::LlamaScore(model) => model.logits(input, pass),
+            Self::LlamaText(model) => model.logits(input, pass),
         }
     }
 }
@@ -99,10 +105,10 @@ fn answered(
 
 /// Language modelling: logits of the next token after the columns that the batch asks for.
 impl Model for LlamaForCausalLm {
-    type Input = TextBatch;
+    type Input = TokenBatch;
     const HOLDS_DRAWS: bool = true;
 
-    fn logits(&self, input: &TextBatch, pass: &Pass) -> Tensor<2> {
+    fn logits(&self, input: &TokenBatch, pass: &Pass) -> Tensor<2> {
         self.asked_logits(&input.repeat(members(self)), pass)
     }
 }

@@ -7,7 +7,7 @@ use lrvd_burn::adapter::repeat_for_members;
 /// everywhere, and so low that its probability is 0 in double precision, also under a temperature of 100.
 const BARRED: f32 = -1e6;
 
-/// One padded batch, all `[batch, tokens]` but for [`barred`](Self::barred).
+/// One padded batch, all tensors `[batch, tokens]` but for [`barred`](Self::barred).
 #[derive(Clone, Debug)]
 pub struct TokenBatch {
     /// Token ids.
@@ -19,9 +19,16 @@ pub struct TokenBatch {
     /// What is added to the logits, `[batch, answers]`, where not every row has every answer; see
     /// [`answered_by`](Self::answered_by).
     pub barred: Option<Tensor<2>>,
+    /// Columns of each row whose next token a language model predicts; empty for a classifier.
+    pub columns: Vec<Vec<usize>>,
 }
 
 impl TokenBatch {
+    /// Rows of which every one has every answer.
+    pub const fn new(ids: Tensor<2, Int>, type_ids: Tensor<2, Int>, mask: Tensor<2>) -> Self {
+        Self { ids, type_ids, mask, barred: None, columns: Vec::new() }
+    }
+
     /// Rows of token ids and segment ids, padded on the right to the longest row with `pad_id`, segment
     /// 0 and mask 0.
     pub fn padded(rows: &[(&[u32], &[u32])], pad_id: u32, device: &Device, dtype: DType) -> Self {
@@ -34,12 +41,9 @@ impl TokenBatch {
         let ids = fill(&|row, i| rows[row].0.get(i).copied().unwrap_or(pad_id));
         let type_ids = fill(&|row, i| rows[row].1.get(i).copied().unwrap_or(0));
         let mask = fill(&|row, i| u32::from(i < rows[row].0.len()));
-        Self {
-            ids: Tensor::from_data(ids, device),
-            type_ids: Tensor::from_data(type_ids, device),
-            mask: Tensor::from_data(mask.convert::<f32>(), (device, dtype)),
-            barred: None,
-        }
+        let (ids, type_ids) = (Tensor::from_data(ids, device), Tensor::from_data(type_ids, device));
+        let mask = Tensor::from_data(mask.convert::<f32>(), (device, dtype));
+        Self::new(ids, type_ids, mask)
     }
 
     /// The same batch, in which row `i` has the first `answers[i]` of `width` answers, and no other can be given.
@@ -70,6 +74,7 @@ impl TokenBatch {
             type_ids: repeat_for_members(self.type_ids.clone(), times),
             mask: repeat_for_members(self.mask.clone(), times),
             barred: self.barred.clone().map(|barred| repeat_for_members(barred, times)),
+            columns: vec![&self.columns[..]; times].concat(),
         }
     }
 }

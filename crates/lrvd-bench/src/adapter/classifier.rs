@@ -12,7 +12,7 @@ use lrvd_models::AutoClassifier;
 use super::description::{Abstention, ClassifierInfo, Description};
 use super::open::{Adapter, OpenOptions};
 use super::saved::{Sampler, SavedModel, no_head};
-use crate::backbone::{Backbone, ModelLocation, load_fine_tuned, load_model};
+use crate::backbone::{Backbone, ModelLocation, load_model};
 use crate::data::batch::{TokenExamples, TokenisedExample};
 use crate::data::{Input, Label, TextColumns, TextReader};
 use crate::error::{Burn, Kind, Result};
@@ -24,14 +24,6 @@ use crate::text::quoted;
 const WINDOW: usize = 32;
 /// Logits that such a window may have.
 const KEPT_LOGITS: usize = 1 << 23;
-
-#[derive(Clone, Debug, Default)]
-pub struct LoadOptions {
-    pub open: OpenOptions,
-    /// How draws are made, and when fewer of them will do.
-    pub policy: DrawPolicy,
-    pub precision: Option<BasePrecision>,
-}
 
 pub type SavedClassifier = SavedModel<AutoClassifier, ClassifierInfo>;
 
@@ -58,14 +50,18 @@ pub enum Prediction {
 
 impl SavedClassifier {
     /// Loads the adapter in `dir`: a PEFT folder, the output of a training run, or one of its
-    /// checkpoints.
+    /// checkpoints. The `policy` says how draws are made, and when fewer of them will do.
     ///
     /// Adapters that were not made here have no description; their labels are `LABEL_0`,
     /// `LABEL_1`, ... by the width of the head.
-    pub fn load(dir: &Path, options: &LoadOptions, device: &Device) -> Result<Self> {
-        let &LoadOptions { ref open, policy, precision } = options;
+    pub fn load(
+        dir: &Path,
+        options: &OpenOptions,
+        policy: DrawPolicy,
+        device: &Device,
+    ) -> Result<Self> {
         policy.check()?;
-        Self::on(&Adapter::open(dir, open, device)?, policy, precision, device)
+        Self::on(&Adapter::open(dir, options, device)?, policy, None, device)
     }
 
     /// `adapter` on its base model.
@@ -112,7 +108,10 @@ impl SavedClassifier {
     pub(crate) fn merged(folder: &Path, info: &ClassifierInfo, device: &Device) -> Result<Self> {
         let backbone = Backbone::open(ModelLocation::of_folder(folder))?;
         let task = info.reader(&backbone)?.prepare(info.goal.clone(), &[], &[])?;
-        let model = load_fine_tuned(&backbone, &task, device)?;
+        let (model, fresh) = load_model(&backbone, &task, false, 0, device, DType::F32)?;
+        if !fresh.is_empty() {
+            return Err(no_head(folder, fresh));
+        }
         Ok(Self::bare(info.clone(), folder, backbone, model, device))
     }
 
@@ -256,29 +255,24 @@ impl SavedClassifier {
     ) -> Result<Vec<TokenisedExample>> {
         let kind = |pair: bool| if pair { "a pair (`text` and `pair`)" } else { "a single text" };
         let encode = |(i, input): (usize, &Input)| {
-            let pair = input.pair.is_some();
-            if let Some(expected) = self.info.pairs.filter(|expected| *expected != pair) {
-                let (found, expected) = (kind(pair), kind(expected));
-                let number = first + i + 1;
-                return Err(Kind::Input.mark(anyhow!(
-                    "input {number} is {found}, the classifier was trained on {expected}"
-                )));
-            }
-            let (found, most) = (input.choices.len(), self.info.goal.n_labels());
-            let expected = match self.info.has_choices() {
-                true if (2..=most).contains(&found) => None,
-                true => Some(format!("questions with 2 to {most}")),
-                false if found == 0 => None,
-                false => Some("texts without choices".to_owned()),
+            let (pair, found) = (input.pair.is_some(), input.choices.len());
+            let most = self.info.goal.n_labels();
+            let (found, expected) = match (self.info.pairs, self.info.has_choices()) {
+                (Some(expected), _) if expected != pair => {
+                    (format!("is {}", kind(pair)), kind(expected).to_owned())
+                }
+                (_, true) if !(2..=most).contains(&found) => {
+                    (format!("has {found} choices"), format!("questions with 2 to {most}"))
+                }
+                (_, false) if found > 0 => {
+                    (format!("has {found} choices"), "texts without choices".to_owned())
+                }
+                // Without a target: the label is not read in prediction.
+                _ => return Ok(reader.encode(input, Label::Class(0))?.0),
             };
-            if let Some(expected) = expected {
-                let number = first + i + 1;
-                return Err(Kind::Input.mark(anyhow!(
-                    "input {number} has {found} choices, the classifier was trained on {expected}"
-                )));
-            }
-            // Without a target: the label is not read in prediction.
-            Ok(reader.encode(input, Label::Class(0))?.0)
+            let number = first + i + 1;
+            Err(Kind::Input
+                .mark(anyhow!("input {number} {found}, the classifier was trained on {expected}")))
         };
         inputs.iter().enumerate().map(encode).collect()
     }

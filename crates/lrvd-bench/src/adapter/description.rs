@@ -7,13 +7,12 @@ use anyhow::{Context as _, bail};
 use serde::{Deserialize, Serialize};
 
 use super::hashes::FileHashes;
-use super::saved::check_draws;
 use crate::backbone::Backbone;
 use crate::data::{LanguageColumns, QuestionForm, TextColumns, TextReader, Wording};
 use crate::error::Result;
 use crate::io::{JsonLayout, read_versioned, write_json};
-use crate::run::{ClassSettings, TextSettings, TrainSettings};
-use crate::settings::{BasePrecision, CheckpointChoice, PredictionDraws};
+use crate::run::{RowSettings, TrainSettings};
+use crate::settings::{BasePrecision, CheckpointChoice, Config, MAX_DRAWS, PredictionDraws};
 use crate::task::Goal;
 
 pub(crate) const CLASSIFIER_FILE: &str = "lrvd_classifier.json";
@@ -141,6 +140,10 @@ impl Description {
     fn check(&self, path: &Path) -> Result<()> {
         let (file, run) = (path.display(), self.run());
         if let Self::Classifier(info) = self {
+            let mut seen = BTreeSet::new();
+            if let Some(class) = info.goal.classes.iter().find(|class| !seen.insert(*class)) {
+                bail!("`{file}`: class `{class}` is there twice, expected distinct classes");
+            }
             let wrong = |t: &f64| !(t.is_finite() && *t > 0.0);
             if let Some((draws, found)) = info.temperatures.iter().find(|(_, t)| wrong(t)) {
                 bail!(
@@ -153,20 +156,13 @@ impl Description {
                 bail!("`{file}`: {key} is 0, expected at least 1");
             }
         }
-        check_draws(run.draws).with_context(|| format!("`{file}`"))?;
-        if let Self::Classifier(info) = self {
-            let mut seen = BTreeSet::new();
-            if let Some(class) = info.goal.classes.iter().find(|class| !seen.insert(*class)) {
-                bail!("`{file}`: class `{class}` is there twice, expected distinct classes");
-            }
-        }
-        Ok(())
+        check_draws(run.draws).with_context(|| format!("`{file}`"))
     }
 
     /// Writes the file into `dir`, with its own hash if there are hashes.
     pub fn write(&self, dir: &Path) -> Result<()> {
         let (file, mut sealed) = (dir.join(self.file()), self.clone());
-        if let Some(hashes) = &mut sealed.base_mut().hashes {
+        if let Some(hashes) = &mut sealed.parts_mut().0.hashes {
             hashes.seal(&file, self)?;
         }
         write_json(&file, &sealed, JsonLayout::Pretty)
@@ -188,37 +184,31 @@ impl Description {
     }
 
     pub fn base(&self) -> &BaseInfo {
-        match self {
-            Self::Classifier(info) => &info.base,
-            Self::Language(info) => &info.base,
-        }
-    }
-
-    pub(crate) fn base_mut(&mut self) -> &mut BaseInfo {
-        match self {
-            Self::Classifier(info) => &mut info.base,
-            Self::Language(info) => &mut info.base,
-        }
+        self.parts().0
     }
 
     pub fn run(&self) -> &RunInfo {
+        self.parts().1
+    }
+
+    fn parts(&self) -> (&BaseInfo, &RunInfo) {
         match self {
-            Self::Classifier(info) => &info.run,
-            Self::Language(info) => &info.run,
+            Self::Classifier(ClassifierInfo { base, run, .. })
+            | Self::Language(LanguageInfo { base, run, .. }) => (base, run),
         }
     }
 
-    pub(super) fn run_mut(&mut self) -> &mut RunInfo {
+    pub(crate) fn parts_mut(&mut self) -> (&mut BaseInfo, &mut RunInfo) {
         match self {
-            Self::Classifier(info) => &mut info.run,
-            Self::Language(info) => &mut info.run,
+            Self::Classifier(ClassifierInfo { base, run, .. })
+            | Self::Language(LanguageInfo { base, run, .. }) => (base, run),
         }
     }
 
     /// Of an adapter whose posterior stays behind.
     #[must_use]
     pub(super) fn at_the_mean(mut self) -> Self {
-        self.run_mut().draws = 0;
+        self.parts_mut().1.draws = 0;
         if let Self::Classifier(info) = &mut self {
             info.temperatures.retain(|draws, _| *draws == 0);
             info.abstentions.retain(|draws, _| *draws == 0);
@@ -246,7 +236,37 @@ impl ClassifierInfo {
     }
 }
 
-impl<K> TrainSettings<K> {
+impl TrainSettings {
+    /// The description of a model of the run after `step` steps, of which it is the `checkpoint`.
+    pub(super) fn description(&self, step: usize, checkpoint: CheckpointChoice) -> Description {
+        let (base, run) = (self.base(), self.run(step, checkpoint));
+        let Config { base_precision, prediction_draws, .. } = self.experiment;
+        let own = match &self.rows {
+            RowSettings::Classes(own) => own,
+            RowSettings::Texts(own) => {
+                let columns = own.columns.clone();
+                return Description::Language(LanguageInfo { base, columns, base_precision, run });
+            }
+        };
+        let is_measured = |name: &String| own.validation_files.contains(name);
+        let is_seen = |name: &String| checkpoint == CheckpointChoice::Best || !is_measured(name);
+        let seen = self.data.iter().filter(|(name, _)| is_seen(name));
+        Description::Classifier(ClassifierInfo {
+            base,
+            seen: seen.map(|(_, sha256)| sha256.clone()).collect(),
+            goal: own.goal.clone(),
+            columns: own.columns.clone(),
+            wording: own.wording.clone(),
+            questions: own.questions,
+            base_precision,
+            pairs: Some(own.pairs),
+            run,
+            prediction_draws,
+            temperatures: BTreeMap::new(),
+            abstentions: BTreeMap::new(),
+        })
+    }
+
     fn base(&self) -> BaseInfo {
         BaseInfo {
             schema_version: SCHEMA,
@@ -277,44 +297,13 @@ impl<K> TrainSettings<K> {
     }
 }
 
-/// Settings of a run whose adapters can be described.
-pub(crate) trait Describe {
-    /// The description of a model of the run after `step` steps, of which it is the `checkpoint`.
-    fn description(&self, step: usize, checkpoint: CheckpointChoice) -> Description;
-}
-
-impl Describe for TrainSettings<ClassSettings> {
-    fn description(&self, step: usize, checkpoint: CheckpointChoice) -> Description {
-        let own = &self.kind;
-        let is_measured = |name: &String| own.validation_files.contains(name);
-        let is_seen = |name: &String| checkpoint == CheckpointChoice::Best || !is_measured(name);
-        let seen = self.data.iter().filter(|(name, _)| is_seen(name));
-        Description::Classifier(ClassifierInfo {
-            base: self.base(),
-            seen: seen.map(|(_, sha256)| sha256.clone()).collect(),
-            goal: own.goal.clone(),
-            columns: own.columns.clone(),
-            wording: own.wording.clone(),
-            questions: own.questions,
-            base_precision: self.experiment.base_precision,
-            pairs: Some(own.pairs),
-            run: self.run(step, checkpoint),
-            prediction_draws: self.experiment.prediction_draws,
-            temperatures: BTreeMap::new(),
-            abstentions: BTreeMap::new(),
-        })
+/// Checks a number of draws that is asked for.
+pub(super) fn check_draws(draws: usize) -> Result<()> {
+    if draws > MAX_DRAWS {
+        let (name, value, high) = ("draws", draws as f64, MAX_DRAWS as f64);
+        return Err(lrvd_core::Error::OutOfRange { name, value, low: 0.0, high }.into());
     }
-}
-
-impl Describe for TrainSettings<TextSettings> {
-    fn description(&self, step: usize, checkpoint: CheckpointChoice) -> Description {
-        Description::Language(LanguageInfo {
-            base: self.base(),
-            columns: self.kind.columns.clone(),
-            base_precision: self.experiment.base_precision,
-            run: self.run(step, checkpoint),
-        })
-    }
+    Ok(())
 }
 
 #[cfg(test)]

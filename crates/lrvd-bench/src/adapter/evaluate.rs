@@ -1,21 +1,19 @@
-//! Metrics of a saved classifier, its inputs, and the entropy above which it gives no answer.
+//! Metrics of a saved model, inputs of a classifier, and the entropy above which it gives no answer.
 
 use std::collections::BTreeMap;
 use std::io::BufRead;
 use std::path::Path;
 
 use anyhow::{anyhow, bail};
-use burn::tensor::DType;
 use lrvd_core::metrics::{RiskCoverage, argmax_rows};
 
 use super::classifier::SavedClassifier;
 use super::description::{Abstention, Description};
-use crate::data::batch::TokenExamples;
 use crate::data::table::{Format, Layout, Table};
 use crate::data::{Example, Input, PreparedTask, Split, TextColumns, load, read_labelled};
 use crate::error::Result;
 use crate::eval::{Scored, score_draws};
-use crate::run::TrainTask as _;
+use crate::record::{Metrics, Reliability};
 use crate::task::{Goal, Task};
 use crate::text::quoted;
 
@@ -24,7 +22,7 @@ use crate::text::quoted;
 pub struct Evaluation {
     /// By number of draws; 0 is the posterior mean.
     pub scored: BTreeMap<u32, Scored>,
-    task: PreparedTask,
+    pub(super) task: PreparedTask,
 }
 
 impl Evaluation {
@@ -32,8 +30,15 @@ impl Evaluation {
         self.task.validation.len()
     }
 
+    /// Metrics, and reliability but of scores, by number of draws; of texts per token.
+    pub fn measures(&self) -> (BTreeMap<u32, Metrics>, BTreeMap<u32, Reliability>) {
+        let reliable = |(&k, s): (&u32, &Scored)| Some((k, s.reliability.clone()?));
+        let metrics = self.scored.iter().map(|(&k, s)| (k, s.metrics.clone())).collect();
+        (metrics, self.scored.iter().filter_map(reliable).collect())
+    }
+
     /// Writes one line for every example: its label, probabilities by number of draws, entropy,
-    /// mutual information.
+    /// mutual information; of a text its tokens and their means.
     pub fn write_predictions(&self, path: &Path) -> Result<()> {
         self.task.write_predictions(&self.scored, path)
     }
@@ -96,16 +101,8 @@ pub fn evaluate(
     };
     let reader = info.reader(&classifier.backbone)?;
     let task = reader.prepare(goal, &[], examples)?;
-    let examples = TokenExamples {
-        examples: &task.validation,
-        pad_id: task.pad_id,
-        labels: task.labels,
-        device: &classifier.device,
-        dtype: DType::F32,
-    };
-    let numbers = std::iter::once(0).chain((draws > 0).then_some(draws));
-    let mut scored = BTreeMap::new();
-    for draws in numbers {
+    let examples = task.examples(&task.validation, &classifier.device);
+    let scored = with_mean(draws, |draws| {
         let logits = classifier.logits(&examples, draws, seed)?;
         let raw = score_draws(&logits, &task)?;
         let logits = classifier.calibrated(logits, draws)?;
@@ -115,9 +112,18 @@ pub fn evaluate(
         if let (Some(own), Some(raw)) = (&mut answers.uncertainty, raw.uncertainty) {
             own.mutual_information = raw.mutual_information;
         }
-        scored.insert(draws as u32, answers);
-    }
+        Ok(answers)
+    })?;
     Ok(Evaluation { scored, task })
+}
+
+/// What `answer` returns at the mean and, unless that is 0, at `draws` draws.
+pub(super) fn with_mean(
+    draws: usize,
+    mut answer: impl FnMut(usize) -> Result<Scored>,
+) -> Result<BTreeMap<u32, Scored>> {
+    let numbers = std::iter::once(0).chain((draws > 0).then_some(draws));
+    numbers.map(|draws| Ok((draws as u32, answer(draws)?))).collect()
 }
 
 /// Inputs one by one, so that a long table needs little memory.

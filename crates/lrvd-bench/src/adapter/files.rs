@@ -9,11 +9,11 @@ use lrvd_burn::peft::{
     PeftPosterior, PosteriorRun, TargetModules, peft_from_model, posterior_from_model,
 };
 
-use super::description::{Describe, Description};
+use super::description::Description;
 use crate::error::Result;
 use crate::method::Temperatures;
-use crate::run::{RunState, TrainSettings, TrainTask, reported};
-use crate::settings::Config;
+use crate::run::{RunState, TrainSettings};
+use crate::settings::{CheckpointChoice, Config};
 
 pub(crate) const CARD_FILE: &str = "README.md";
 
@@ -26,24 +26,26 @@ pub struct AdapterFiles {
 }
 
 /// Writes the adapter of the finished run `trained` into `folder`: the best model or the last one, as its settings say.
-pub(crate) fn keep<T: TrainTask>(
-    settings: &TrainSettings<T::Kind>,
-    trained: RunState<T>,
+pub(crate) fn keep(
+    settings: &TrainSettings,
+    trained: RunState,
     temperatures: &Temperatures,
     folder: &Path,
-) -> Result<()>
-where
-    TrainSettings<T::Kind>: Describe,
-{
+) -> Result<()> {
     let (config, kl_weight) = (&settings.experiment, trained.kl_weight());
-    let (model, which, step) = reported(trained.state, config.checkpoint);
+    let state = trained.state;
+    let (model, which, step) = match (config.checkpoint, state.best) {
+        (CheckpointChoice::Best, Some(best)) => {
+            (best.model, CheckpointChoice::Best, best.info.step)
+        }
+        _ => (state.model, CheckpointChoice::Last, state.done),
+    };
     let mut description = settings.description(step, which);
     if let Description::Classifier(info) = &mut description {
         info.temperatures.clone_from(&temperatures.0);
     }
-    AdapterFiles::of(&model, config, kl_weight, description)?
-        .write(folder, ExportLayout::Ragged)?;
-    Ok(())
+    let files = AdapterFiles::of(&model, config, kl_weight, description)?;
+    files.write(folder, ExportLayout::Ragged, |_| Ok(None)).map(drop)
 }
 
 impl AdapterFiles {
@@ -102,7 +104,7 @@ impl AdapterFiles {
             seed: description.run().seed,
         };
         let posterior = posterior_from_model(model, run)?;
-        description.run_mut().ranks = ranks(model).into_iter().collect();
+        description.parts_mut().1.ranks = ranks(model).into_iter().collect();
         Ok(Self { peft, posterior, description: Some(description) })
     }
 
@@ -127,15 +129,12 @@ impl AdapterFiles {
         Ok((Self { peft, posterior: None, description }, report))
     }
 
-    /// Writes the folder `target`, whole or not at all, in place of one that may be there.
+    /// Writes the folder `target`, whole or not at all, in place of one that may be there; with the model card that `card`
+    /// returns.
     ///
     /// The posterior comes along in the ragged layout, where its factors are those of the file,
     /// unless no rank is left.
-    pub fn write(&self, target: &Path, layout: ExportLayout) -> Result<ExportSummary> {
-        self.write_with(target, layout, |_| Ok(None))
-    }
-
-    pub(crate) fn write_with(
+    pub(crate) fn write(
         &self,
         target: &Path,
         layout: ExportLayout,
@@ -152,7 +151,7 @@ impl AdapterFiles {
             None => {}
         }
         if let Some(mut description) = description {
-            description.base_mut().hashes.get_or_insert_default().take(building.path())?;
+            description.parts_mut().0.hashes.get_or_insert_default().take(building.path())?;
             description.write(building.path())?;
         }
         if let Some(text) = card(&summary)? {

@@ -1,6 +1,5 @@
 //! A language model that was trained on texts, or none: its measurement.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::anyhow;
@@ -8,20 +7,21 @@ use burn::module::Module as _;
 use burn::tensor::{DType, Device};
 use lrvd_burn::host::values;
 use lrvd_burn::sampling::Pass;
-use lrvd_burn::train::{PassWatch, TokenAnswers};
+use lrvd_burn::train::{PassWatch, token_answers};
 use lrvd_models::TokenBatch;
 use lrvd_models::llama::LlamaForCausalLm;
 
 use super::description::{Description, LanguageInfo};
+use super::evaluate::{Evaluation, with_mean};
 use super::open::{Adapter, OpenOptions};
 use super::saved::SavedModel;
 use crate::backbone::{Backbone, ModelLocation, load_language_model, locate_model};
-use crate::data::{Content, LanguageColumns, TextRow};
+use crate::data::{Content, LanguageColumns, PreparedTask, TextRow};
 use crate::error::Result;
-use crate::language::{LanguageExamples, LanguageReader, encoded};
-use crate::record::{Metrics, Reliability};
-use crate::run::{self, ByDraws};
+use crate::eval::score_tokens;
+use crate::language::{LanguageReader, encoded};
 use crate::settings::BasePrecision;
+use crate::task::Goal;
 
 const TASK_TYPE: &str = "CAUSAL_LM";
 /// Default number of texts per batch.
@@ -66,12 +66,8 @@ impl SavedLanguageModel {
         Self::whole(locate_model(name)?, device)
     }
 
-    /// The model in `folder`.
-    pub(crate) fn merged(folder: &Path, device: &Device) -> Result<Self> {
-        Self::whole(ModelLocation::of_folder(folder), device)
-    }
-
-    fn whole(location: ModelLocation, device: &Device) -> Result<Self> {
+    /// The model at `location`.
+    pub(crate) fn whole(location: ModelLocation, device: &Device) -> Result<Self> {
         let (backbone, folder) = (Backbone::open(location.clone())?, location.folder);
         let dtype = backbone.stored_as(BasePrecision::F32)?;
         let model = load_language_model(&backbone, false, device, dtype)?.valid();
@@ -84,8 +80,7 @@ impl SavedLanguageModel {
     }
 
     pub(super) fn reader(&self) -> Result<LanguageReader<'_>> {
-        let Backbone { location, architecture, tokenizer, .. } = &self.backbone;
-        LanguageReader::new(location, architecture, tokenizer, self.max_length())
+        LanguageReader::of(&self.backbone, self.max_length())
     }
 
     fn max_length(&self) -> usize {
@@ -131,42 +126,19 @@ impl SavedLanguageModel {
         rows: &[TextRow],
         draws: usize,
         seed: u64,
-    ) -> Result<(LanguageEvaluation, Vec<String>)> {
+    ) -> Result<(Evaluation, Vec<String>)> {
         let (reader, mut notes) = (self.reader()?, Vec::new());
-        let batch = self.info.as_ref().map_or(BATCH_SIZE, |info| info.run.batch_size);
-        let (ids, texts): (_, Vec<_>) =
+        let batch_size = self.info.as_ref().map_or(BATCH_SIZE, |info| info.run.batch_size);
+        let (validation_ids, validation) =
             encoded("data", rows, &reader, self.max_length(), &mut notes)?.into_iter().unzip();
-        let examples =
-            LanguageExamples { texts: &texts, pad_id: reader.pad_id, device: &self.device };
-        let numbers: &[usize] = if draws > 0 { &[draws] } else { &[] };
-        let watch = PassWatch::default();
-        let (scored, _) = run::scored(&self.model, &examples, batch, seed, numbers, watch)?;
-        Ok((LanguageEvaluation { scored, ids }, notes))
-    }
-}
-
-#[derive(Clone, Debug)]
-pub struct LanguageEvaluation {
-    /// By number of draws; 0 is the posterior mean.
-    pub scored: ByDraws<TokenAnswers>,
-    ids: Vec<String>,
-}
-
-impl LanguageEvaluation {
-    pub fn rows(&self) -> usize {
-        self.ids.len()
-    }
-
-    /// Metrics per token, and the reliability of the most likely token, by number of draws.
-    pub fn measures(&self) -> Result<(BTreeMap<u32, Metrics>, BTreeMap<u32, Reliability>)> {
-        let found = run::measures(&self.scored)?;
-        Ok((found.metrics, found.reliability))
-    }
-
-    /// Writes one line for every text: its tokens and, by number of draws, their mean negative log-likelihood, entropy and
-    /// mutual information.
-    pub fn write_predictions(&self, path: &Path) -> Result<()> {
-        run::write_predictions(&self.ids, &self.scored, path)
+        let (pad_id, task) = (reader.pad_id, PreparedTask::without_examples(Goal::texts("data")));
+        let task = PreparedTask { validation, validation_ids, pad_id, ..task };
+        let examples = task.examples(&task.validation, &self.device);
+        let (model, watch) = (&self.model, PassWatch::default());
+        let scored = with_mean(draws, |draws| {
+            score_tokens(token_answers(model, &examples, batch_size, seed, draws, watch)?, draws)
+        })?;
+        Ok((Evaluation { scored, task }, notes))
     }
 }
 

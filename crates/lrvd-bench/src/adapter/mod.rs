@@ -22,15 +22,14 @@ mod ood;
 mod open;
 mod saved;
 
-pub use classifier::{LoadOptions, Prediction, SavedClassifier};
-pub(crate) use description::Describe;
+pub use classifier::{Prediction, SavedClassifier};
 pub use description::{Abstention, BaseInfo, ClassifierInfo, Description, LanguageInfo, RunInfo};
 pub use evaluate::{Evaluation, Inputs, evaluate, fit_abstention, read_inputs, stream_inputs};
 pub use files::AdapterFiles;
 pub(crate) use files::{CARD_FILE, keep};
 pub use generate::{Continuation, ContinuedToken, Generation, NEW_TOKENS};
 pub use hashes::FileHashes;
-pub use language::{LanguageEvaluation, SavedLanguageModel};
+pub use language::SavedLanguageModel;
 pub use ood::{Oddness, OodDetector, OodReport, OodRow, OodScore, fit_ood};
 pub use open::{Adapter, OpenOptions, PlaceKind};
 pub(crate) use saved::no_head;

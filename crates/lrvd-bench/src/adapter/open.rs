@@ -5,18 +5,15 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{anyhow, bail};
 use burn::tensor::Device;
-use lrvd_burn::train::{Method as _, latest_checkpoint, load_checkpoint};
+use lrvd_burn::train::{latest_checkpoint, load_checkpoint};
 
 use super::PEFT_CONFIG;
-use super::description::{BaseInfo, ClassifierInfo, Describe, Description, RunInfo, SCHEMA};
+use super::description::{BaseInfo, ClassifierInfo, Description, RunInfo, SCHEMA};
 use super::files::AdapterFiles;
 use crate::backbone::{Backbone, locate_model};
-use crate::data::{PreparedTask, QuestionForm};
+use crate::data::QuestionForm;
 use crate::error::Result;
-use crate::language::LanguageTask;
-use crate::run::{
-    ADAPTER_DIR, CHECKPOINT_DIR, SETTINGS_FILE, TrainSettings, TrainTask, is_run_on_texts,
-};
+use crate::run::{ADAPTER_DIR, CHECKPOINT_DIR, SETTINGS_FILE, TrainSettings, is_run_on_texts};
 use crate::settings::{BasePrecision, CheckpointChoice, PredictionDraws};
 use crate::task::Goal;
 
@@ -64,49 +61,6 @@ pub struct Adapter {
     pub(crate) options: OpenOptions,
 }
 
-enum Place {
-    Folder(PlaceKind, PathBuf),
-    Checkpoint {
-        out: PathBuf,
-        folder: PathBuf,
-        /// Whether any newer one will do: the output folder was named, not this checkpoint.
-        or_newer: bool,
-    },
-}
-
-impl Place {
-    /// What `dir` is, or what is in it: a PEFT folder, the output of a run, one of its checkpoints; `None` for none of them.
-    fn find(dir: &Path) -> Result<Option<Self>> {
-        if !dir.is_dir() {
-            bail!("there is no folder `{}`", dir.display());
-        }
-        if dir.join(PEFT_CONFIG).is_file() {
-            return Ok(Some(Self::Folder(PlaceKind::Adapter, dir.to_owned())));
-        }
-        let inner = dir.join(ADAPTER_DIR);
-        if inner.join(PEFT_CONFIG).is_file() {
-            return Ok(Some(Self::Folder(PlaceKind::Run, inner)));
-        }
-        if let Some(out) = run_of(dir) {
-            let (out, folder) = (out.to_owned(), dir.to_owned());
-            return Ok(Some(Self::Checkpoint { out, folder, or_newer: false }));
-        }
-        if !dir.join(SETTINGS_FILE).is_file() {
-            return Ok(None);
-        }
-        let newest = latest_checkpoint(&dir.join(CHECKPOINT_DIR))?;
-        let or_newer = true;
-        Ok(newest.map(|folder| Self::Checkpoint { out: dir.to_owned(), folder, or_newer }))
-    }
-
-    fn looked_for() -> String {
-        format!(
-            "`{PEFT_CONFIG}`, `{ADAPTER_DIR}/{PEFT_CONFIG}`, `{CHECKPOINT_VALUES}`, \
-             `{CHECKPOINT_DIR}/step-*`"
-        )
-    }
-}
-
 /// The output folder of the run that the checkpoint `dir` is of; `None` if `dir` is not one.
 fn run_of(dir: &Path) -> Option<&Path> {
     let is_checkpoint = dir.join(CHECKPOINT_VALUES).is_file();
@@ -132,33 +86,42 @@ impl Adapter {
     /// Reads the adapter that `dir` holds: a PEFT folder, the output of a training run, or one of its checkpoints. `device` is
     /// used to rebuild the model of a checkpoint.
     pub fn open(dir: &Path, options: &OpenOptions, device: &Device) -> Result<Self> {
+        if !dir.is_dir() {
+            bail!("there is no folder `{}`", dir.display());
+        }
         let options = options.clone();
-        match Place::find(dir)? {
-            Some(Place::Folder(kind, folder)) => {
+        for (kind, folder) in
+            [(PlaceKind::Adapter, dir.to_owned()), (PlaceKind::Run, dir.join(ADAPTER_DIR))]
+        {
+            if folder.join(PEFT_CONFIG).is_file() {
                 let (files, warnings) = AdapterFiles::read(&folder, options.allow_changed)?;
-                Ok(Self { kind, folder, files, warnings, options })
+                return Ok(Self { kind, folder, files, warnings, options });
             }
-            Some(Place::Checkpoint { out, folder, or_newer }) => {
-                let rebuilt = if is_run_on_texts(&out)? {
-                    rebuild::<LanguageTask>(&out, &folder, or_newer, device)
-                } else {
-                    rebuild::<PreparedTask>(&out, &folder, or_newer, device)
-                };
-                // The run ended meanwhile and removed its checkpoints.
-                let is_over = or_newer && folder.parent().is_some_and(|all| !all.exists());
-                match rebuilt {
-                    Err(_) if is_over => Self::open(dir, &options, device),
-                    rebuilt => {
-                        let ((folder, files, warning), kind) = (rebuilt?, PlaceKind::Checkpoint);
-                        Ok(Self { kind, folder, files, warnings: vec![warning], options })
-                    }
-                }
+        }
+        // Any newer one will do where the output folder is named, and not this checkpoint.
+        let (out, found, or_newer) = match run_of(dir) {
+            Some(out) => (out, Some(dir.to_owned()), false),
+            None if dir.join(SETTINGS_FILE).is_file() => {
+                (dir, latest_checkpoint(&dir.join(CHECKPOINT_DIR))?, true)
             }
-            None => Err(anyhow!(
-                "`{}` holds no adapter; looked for {}",
-                dir.display(),
-                Place::looked_for()
-            )),
+            None => (dir, None, true),
+        };
+        let Some(found) = found else {
+            bail!(
+                "`{}` holds no adapter; looked for `{PEFT_CONFIG}`, `{ADAPTER_DIR}/{PEFT_CONFIG}`, \
+                 `{CHECKPOINT_VALUES}`, `{CHECKPOINT_DIR}/step-*`",
+                dir.display()
+            );
+        };
+        let rebuilt = rebuild(out, &found, or_newer, device);
+        // The run ended meanwhile and removed its checkpoints.
+        let is_over = or_newer && found.parent().is_some_and(|all| !all.exists());
+        match rebuilt {
+            Err(_) if is_over => Self::open(dir, &options, device),
+            rebuilt => {
+                let ((folder, files, warning), kind) = (rebuilt?, PlaceKind::Checkpoint);
+                Ok(Self { kind, folder, files, warnings: vec![warning], options })
+            }
         }
     }
 
@@ -277,18 +240,15 @@ impl Adapter {
 /// The model at `checkpoint` of the run in `out`, or with `or_newer` at the newest one beside it if it is gone: a run that is
 /// still training removes a checkpoint once it has written a newer one. With the checkpoint's folder, and the warning that
 /// the run is not finished.
-fn rebuild<T: TrainTask>(
+fn rebuild(
     out: &Path,
     checkpoint: &Path,
     or_newer: bool,
     device: &Device,
-) -> Result<(PathBuf, AdapterFiles, String)>
-where
-    TrainSettings<T::Kind>: Describe,
-{
-    let settings = TrainSettings::<T::Kind>::read(out)?;
+) -> Result<(PathBuf, AdapterFiles, String)> {
+    let settings = TrainSettings::read(out)?;
     let backbone = Backbone::open(locate_model(&settings.model)?)?;
-    let task = T::without_rows(&settings, &backbone)?;
+    let task = settings.without_rows(&backbone)?;
     let mut run = settings.start(&backbone, &task, device).fresh()?;
     let mut folder = checkpoint.to_owned();
     while let Err(error) = load_checkpoint(&folder, &mut run.state, &mut *run.method) {

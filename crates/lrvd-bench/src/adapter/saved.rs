@@ -8,10 +8,10 @@ use lrvd_burn::model::AdaptedModel;
 use lrvd_burn::peft::{POSTERIOR_FILE, attach_peft, attach_posterior};
 use lrvd_burn::train::DrawPolicy;
 
+use super::description::check_draws;
 use super::open::Adapter;
 use crate::backbone::Backbone;
 use crate::error::{Error, Result};
-use crate::settings::MAX_DRAWS;
 use crate::text::quoted;
 
 /// Where draws come from.
@@ -100,15 +100,6 @@ impl<M: AdaptedModel, I> SavedModel<M, I> {
         saved.warnings.clone_from(&adapter.warnings);
         Ok(saved)
     }
-}
-
-/// Checks a number of draws that is asked for.
-pub(super) fn check_draws(draws: usize) -> Result<()> {
-    if draws > MAX_DRAWS {
-        let (name, value, high) = ("draws", draws as f64, MAX_DRAWS as f64);
-        return Err(lrvd_core::Error::OutOfRange { name, value, low: 0.0, high }.into());
-    }
-    Ok(())
 }
 
 /// `names` are tensors of the head that nothing has.

@@ -25,7 +25,7 @@ use crate::text::quoted;
 pub(crate) const GENERATION_FILE: &str = "generation_config.json";
 
 /// Files of a folder that answers depend on, beside the weights. A GGUF file holds all of that.
-const READ_FILES: [&str; 9] = [
+pub(crate) const READ_FILES: [&str; 9] = [
     "config.json",
     GENERATION_FILE,
     "tokenizer.json",
@@ -148,28 +148,23 @@ fn check_ends(
 ) -> Result<()> {
     let Architecture::Llama(config) = architecture else { return Ok(()) };
     let special = tokenizer.special_tokens();
-    let rejected = |what: &str, found: u32, expected: String| {
-        anyhow!(
-            "model `{model}`: the tokenizer {what} a text with id {found}, `config.json` with {expected}: it is \
-             another model's",
-            model = location.name
-        )
-    };
-    match (special.bos, config.bos_token_id) {
-        (Some(found), Some(expected)) if found != expected => {
-            return Err(rejected("starts", found, expected.to_string()));
-        }
-        _ => {}
-    }
-    match special.eos {
-        Some(found)
-            if !config.eos_token_ids.is_empty() && !config.eos_token_ids.contains(&found) =>
+    for (what, found, expected) in [
+        ("starts", special.bos, config.bos_token_id.as_slice()),
+        ("ends", special.eos, &config.eos_token_ids),
+    ] {
+        if let Some(found) = found
+            && !expected.is_empty()
+            && !expected.contains(&found)
         {
-            let expected: Vec<String> = config.eos_token_ids.iter().map(u32::to_string).collect();
-            Err(rejected("ends", found, expected.join(" or ")))
+            let expected = expected.iter().map(u32::to_string).collect::<Vec<_>>().join(" or ");
+            bail!(
+                "model `{model}`: the tokenizer {what} a text with id {found}, `config.json` with {expected}: it is \
+                 another model's",
+                model = location.name
+            );
         }
-        _ => Ok(()),
     }
+    Ok(())
 }
 
 /// `config`, without dropout if it is off.
@@ -195,7 +190,8 @@ pub(crate) fn load_language_model(
 /// A model that answers `task`, and the names of the parameters that the checkpoint did not have.
 ///
 /// An encoder comes from the checkpoint; its head too where it fits, else from `seed`. A language
-/// model answers by the logits of the task's answer tokens, or where a number is expected by a head like an encoder's.
+/// model answers by the logits of the task's answer tokens, where a number is expected by a head like an encoder's, and of
+/// texts by the logits of every next token.
 pub(crate) fn load_model(
     backbone: &Backbone,
     task: &PreparedTask,
@@ -205,6 +201,10 @@ pub(crate) fn load_model(
     dtype: DType,
 ) -> Result<(AutoClassifier, Vec<String>)> {
     match &backbone.architecture {
+        _ if task.goal.is_texts() => {
+            let model = load_language_model(backbone, dropout, device, dtype)?;
+            Ok((AutoClassifier::LlamaText(model), Vec::new()))
+        }
         Architecture::Deberta(encoder) => {
             let store = open_weights(&backbone.location.folder)?;
             let config = Backbone::config_for(encoder, task.labels, dropout);
@@ -226,20 +226,6 @@ pub(crate) fn load_model(
             Ok((AutoClassifier::Llama(model), Vec::new()))
         }
     }
-}
-
-/// A model whose checkpoint has the head that answers `task`, in single precision.
-pub(crate) fn load_fine_tuned(
-    backbone: &Backbone,
-    task: &PreparedTask,
-    device: &Device,
-) -> Result<AutoClassifier> {
-    let Architecture::Deberta(config) = &backbone.architecture else {
-        return Ok(load_model(backbone, task, true, 0, device, DType::F32)?.0);
-    };
-    let store = open_weights(&backbone.location.folder)?;
-    let (model, _) = DebertaClassifier::from_fine_tuned(&store, config, device, DType::F32)?;
-    Ok(AutoClassifier::Deberta(model))
 }
 
 /// A folder with `config.json`, weights and tokenizer, or a GGUF file, which holds all three.
@@ -358,25 +344,6 @@ mod tests {
         ] {
             assert_eq!(shared_name(name), shared, "{name}");
         }
-    }
-
-    #[test]
-    fn a_file_that_ends_texts_is_one_that_answers_depend_on() {
-        let folder = tempfile::tempdir().unwrap();
-        let assets = Path::new(env!("CARGO_MANIFEST_DIR")).join("assets/stories260K");
-        for file in std::fs::read_dir(assets).unwrap() {
-            let file = file.unwrap();
-            std::fs::copy(file.path(), folder.path().join(file.file_name())).unwrap();
-        }
-        let opened = || {
-            let (name, folder) = ("nano".to_owned(), folder.path().to_owned());
-            Backbone::open(ModelLocation { name, folder }).unwrap()
-        };
-        let before = opened().files;
-        std::fs::write(folder.path().join(GENERATION_FILE), "{}").unwrap();
-        let after = opened().files;
-        let new: Vec<_> = after.keys().filter(|name| !before.contains_key(*name)).collect();
-        assert_eq!(new, [GENERATION_FILE]);
     }
 
     #[test]

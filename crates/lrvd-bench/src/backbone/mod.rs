@@ -10,6 +10,6 @@ mod load;
 
 pub(crate) use architecture::Architecture;
 pub(crate) use load::{
-    Backbone, GENERATION_FILE, ModelLocation, is_hub_id, load_fine_tuned, load_language_model,
+    Backbone, GENERATION_FILE, ModelLocation, READ_FILES, is_hub_id, load_language_model,
     load_model, local, locate_config, locate_model, open_tokenizer, open_weights, shared_name,
 };

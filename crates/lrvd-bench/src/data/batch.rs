@@ -2,7 +2,7 @@
 
 use anyhow::bail;
 use burn::tensor::{DType, Device, Tensor, TensorData};
-use lrvd_burn::train::{Examples, LabelledExamples, Targets};
+use lrvd_burn::train::{Examples, LabelledExamples, Targets, TokenTargets};
 use lrvd_models::TokenBatch;
 use lrvd_models::tokenizer::TextTokenizer;
 
@@ -16,7 +16,50 @@ pub struct TokenisedExample {
     pub type_ids: Vec<u32>,
     /// How many of the classes are answers to this one, from the first on; all of them if `None`.
     pub choices: Option<usize>,
-    pub label: Label,
+    pub answer: Answer,
+}
+
+/// The answer that a model should give to an example.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Answer {
+    Label(Label),
+    /// Tokens of a text, and the column before each, in which it is predicted.
+    Tokens {
+        columns: Vec<usize>,
+        ids: Vec<u32>,
+    },
+}
+
+impl Answer {
+    pub fn class(&self) -> Option<usize> {
+        self.label().and_then(Label::class)
+    }
+
+    pub fn score(&self) -> Option<f64> {
+        self.label().and_then(Label::score)
+    }
+
+    /// Answers that are asked for: 1, unless they are tokens.
+    pub(crate) fn count(&self) -> usize {
+        match self {
+            Self::Label(_) => 1,
+            Self::Tokens { ids, .. } => ids.len(),
+        }
+    }
+
+    /// Class or score; `None` of a text.
+    pub fn label(&self) -> Option<Label> {
+        match self {
+            Self::Label(label) => Some(*label),
+            Self::Tokens { .. } => None,
+        }
+    }
+}
+
+impl From<Label> for Answer {
+    fn from(label: Label) -> Self {
+        Self::Label(label)
+    }
 }
 
 /// Examples with what makes batches of them: padding, the width of an answer, a device.
@@ -24,14 +67,14 @@ pub struct TokenisedExample {
 pub struct TokenExamples<'a> {
     pub examples: &'a [TokenisedExample],
     pub pad_id: u32,
-    /// Number of classes; 1 for scores.
+    /// Number of classes; 1 for scores and texts.
     pub labels: usize,
     pub device: &'a Device,
     pub dtype: DType,
 }
 
 /// The examples at `indices`, of which there is at least one.
-pub(crate) fn picked<'a, T>(all: &'a [T], indices: &[usize]) -> Burn<Vec<&'a T>> {
+fn picked<'a>(all: &'a [TokenisedExample], indices: &[usize]) -> Burn<Vec<&'a TokenisedExample>> {
     if indices.is_empty() {
         return Err(lrvd_burn::Error::other("a batch needs at least one example"));
     }
@@ -65,7 +108,12 @@ impl Examples for TokenExamples<'_> {
             }
             rows.push((&example.ids, &example.type_ids));
         }
-        let batch = TokenBatch::padded(&rows, self.pad_id, self.device, self.dtype);
+        let mut batch = TokenBatch::padded(&rows, self.pad_id, self.device, self.dtype);
+        let columns = picked.iter().filter_map(|example| match &example.answer {
+            Answer::Tokens { columns, .. } => Some(columns.clone()),
+            Answer::Label(_) => None,
+        });
+        batch.columns = columns.collect();
         let answers = picked.iter().map(|example| example.choices.unwrap_or(self.labels));
         Ok(batch.answered_by(&answers.collect::<Vec<_>>(), self.labels))
     }
@@ -74,24 +122,46 @@ impl Examples for TokenExamples<'_> {
 impl LabelledExamples for TokenExamples<'_> {
     fn targets(&self, indices: &[usize]) -> Burn<Targets> {
         let picked = picked(self.examples, indices)?;
-        let classes = picked[0].label.class().is_some();
+        if picked[0].answer.label().is_none() {
+            return self.tokens(&picked, indices);
+        }
+        let classes = picked[0].answer.class().is_some();
         let width = if classes { self.labels } else { 1 };
         let mut values = vec![0.0_f32; picked.len() * width];
         for ((row, example), &index) in values.chunks_mut(width).zip(picked).zip(indices) {
-            match (example.label, classes) {
-                (Label::Class(class), true) => row[class] = 1.0,
-                (Label::Score(score), false) => row[0] = score as f32,
-                _ => {
-                    return Err(lrvd_burn::Error::other(format!(
-                        "example {index} mixes scores and classes in one batch"
-                    )));
-                }
+            match (example.answer.label(), classes) {
+                (Some(Label::Class(class)), true) => row[class] = 1.0,
+                (Some(Label::Score(score)), false) => row[0] = score as f32,
+                _ => return Err(mixed(index)),
             }
         }
         let data = TensorData::new(values, [indices.len(), width]);
         let values = Tensor::from_data(data, (self.device, self.dtype));
         Ok(if classes { Targets::Classes(values) } else { Targets::Scores(values) })
     }
+
+    fn answers(&self, index: usize) -> usize {
+        self.examples[index].answer.count()
+    }
+}
+
+impl TokenExamples<'_> {
+    /// The tokens to predict in `picked`, the examples at `indices`.
+    fn tokens(&self, picked: &[&TokenisedExample], indices: &[usize]) -> Burn<Targets> {
+        let (mut all, mut per_row) = (Vec::new(), Vec::with_capacity(picked.len()));
+        for (example, &index) in picked.iter().zip(indices) {
+            let Answer::Tokens { ids, .. } = &example.answer else { return Err(mixed(index)) };
+            all.extend(ids.iter().map(|&id| i64::from(id)));
+            per_row.push(ids.len());
+        }
+        let n = all.len();
+        let ids = Tensor::from_data(TensorData::new(all, [n]), self.device);
+        Ok(Targets::Tokens(TokenTargets { ids, per_row }))
+    }
+}
+
+fn mixed(index: usize) -> lrvd_burn::Error {
+    lrvd_burn::Error::other(format!("example {index} mixes classes, scores and texts in one batch"))
 }
 
 /// What an input lost at the longest length.
@@ -204,7 +274,7 @@ mod tests {
     fn example(length: u32, label: Label) -> TokenisedExample {
         let type_ids = (0..length).map(|i| u32::from(i > 1)).collect();
         let ids = (1..=length).map(|i| 10 * i).collect();
-        TokenisedExample { ids, type_ids, choices: None, label }
+        TokenisedExample { ids, type_ids, choices: None, answer: label.into() }
     }
 
     fn examples<'a>(examples: &'a [TokenisedExample], device: &'a Device) -> TokenExamples<'a> {
@@ -257,7 +327,7 @@ mod tests {
         let failed = |all: &[_], indices: &[usize]| {
             examples(all, &device).batch(indices).unwrap_err().to_string()
         };
-        assert_eq!(failed(&all, &[0, 2]), "example 2 mixes scores and classes in one batch");
+        assert_eq!(failed(&all, &[0, 2]), "example 2 mixes classes, scores and texts in one batch");
         assert_eq!(failed(&all, &[3]), "there is no example 3: there are 3");
         assert_eq!(failed(&all, &[]), "a batch needs at least one example");
         all[1].type_ids.pop();

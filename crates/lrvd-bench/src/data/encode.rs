@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 
 use anyhow::bail;
+use burn::tensor::{DType, Device};
 use lrvd_models::tokenizer::TextTokenizer;
 
-use super::batch::{Cut, TokenisedExample};
+use super::batch::{Cut, TokenExamples, TokenisedExample};
 use super::questions::{AnswerToken, Questions};
 use super::split::held_out;
 use super::{Example, Input, Label, SplitName, WordedTexts};
@@ -43,7 +44,10 @@ impl TextReader<'_> {
             Self::Segments { tokenizer, max_length } => {
                 let encoded = tokenizer.encode(&input.text, pair, Some(*max_length))?;
                 let (ids, type_ids, choices) = (encoded.ids, encoded.type_ids, None);
-                return Ok((TokenisedExample { ids, type_ids, choices, label }, Cut::Nothing));
+                return Ok((
+                    TokenisedExample { ids, type_ids, choices, answer: label.into() },
+                    Cut::Nothing,
+                ));
             }
             Self::Worded(worded) => (worded.encode(&input.text, pair)?, None),
             Self::Questions(questions) => {
@@ -52,7 +56,7 @@ impl TextReader<'_> {
             }
         };
         let type_ids = vec![0; ids.len()];
-        Ok((TokenisedExample { ids, type_ids, choices, label }, cut))
+        Ok((TokenisedExample { ids, type_ids, choices, answer: label.into() }, cut))
     }
 
     /// Tokens before anything is cut, and whether something will be.
@@ -210,6 +214,16 @@ impl PreparedTask {
         }
     }
 
+    /// `examples` of this task as its model reads them on `device`.
+    pub(crate) fn examples<'a>(
+        &self,
+        examples: &'a [TokenisedExample],
+        device: &'a Device,
+    ) -> TokenExamples<'a> {
+        let Self { pad_id, labels, .. } = *self;
+        TokenExamples { examples, pad_id, labels, device, dtype: DType::F32 }
+    }
+
     /// The same task with the last `share` of the training examples kept out of training.
     #[must_use]
     pub fn holding_out(&self, share: f64) -> Self {
@@ -239,7 +253,7 @@ mod tests {
             ids: vec![i],
             type_ids: vec![0],
             choices: None,
-            label: Label::Class(0),
+            answer: Label::Class(0).into(),
         };
         let goal = Goal::classification("tone", ["a", "b"].map(String::from).to_vec());
         let task = PreparedTask {

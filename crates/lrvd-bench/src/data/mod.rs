@@ -48,6 +48,6 @@ pub use questions::{
 pub use quick::write_generated;
 pub use read::read_examples;
 pub use split::Validation;
-pub(crate) use split::{held_out, held_out_rows, in_order};
+pub(crate) use split::{held_out_rows, in_order};
 pub use table::{At, Format, Place, SourceFile};
 pub use wording::{WordedTexts, Wording};

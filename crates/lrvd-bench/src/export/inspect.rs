@@ -7,22 +7,22 @@ use anyhow::anyhow;
 use burn::tensor::{DType, Device};
 use lrvd_burn::files::HostTensor;
 use lrvd_burn::host::{HostAdapter, HostNoise, values};
-use lrvd_burn::model::AdaptedModel;
 use lrvd_burn::peft::{PeftAdapter, PeftModule, attach_peft, posterior_family_name};
 use lrvd_burn::sampling::Pass;
+use lrvd_burn::train::Model as _;
 use lrvd_core::noise::NoiseKey;
 use lrvd_core::prune::statistic::REFERENCE_FAN_IN;
 use lrvd_core::prune::{StatisticAggregate, StatisticOptions, rank_statistic};
-use lrvd_models::TokenBatch;
 use lrvd_models::deberta::DebertaClassifier;
 use lrvd_models::llama::LlamaForCausalLm;
+use lrvd_models::{AutoClassifier, TokenBatch};
 use serde::Serialize;
 
-use crate::adapter::{Adapter, Description, OpenOptions};
+use crate::adapter::{Adapter, AdapterFiles, Description, OpenOptions};
 use crate::backbone::{Architecture, local, open_weights};
 use crate::error::{Burn, Result};
 
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct ModuleReport {
     pub path: String,
     pub rank: usize,
@@ -99,40 +99,40 @@ pub struct AdapterReport {
 }
 
 pub fn inspect_adapter(source: &Adapter) -> Result<AdapterReport> {
-    let known = source.files.description.as_ref();
-    let (run, classifier) = (known.map(Description::run), known.and_then(Description::classifier));
+    let AdapterFiles { peft, posterior, description } = &source.files;
+    let run = description.as_ref().map(Description::run);
+    let classifier = description.as_ref().and_then(Description::classifier);
     let corrected = run.is_some_and(|run| run.fan_in_correction);
-    let header = source.files.posterior.as_ref().map(|p| &p.header);
+    let header = posterior.as_ref().map(|p| &p.header);
     let options = StatisticOptions {
         aggregate: header.map(|h| h.statistic).unwrap_or_default(),
         fan_in_correction: corrected.then_some(REFERENCE_FAN_IN),
         ..StatisticOptions::default()
     };
+    // Layers of rank 0.
     let mut modules = BTreeMap::new();
-    for (path, initial_rank, scaling) in pruned(source) {
-        let empty = ModuleReport {
-            path: path.clone(),
-            rank: 0,
-            initial_rank,
-            scaling,
-            shape: None,
-            parameters: 0,
-            update_norm: 0.0,
-            log_alpha: Vec::new(),
-        };
-        modules.insert(path, empty);
+    let mut absent = |path: &String, initial_rank, scaling| {
+        let rank_0 =
+            ModuleReport { path: path.clone(), initial_rank, scaling, ..ModuleReport::default() };
+        modules.entry(path.clone()).or_insert(rank_0);
+    };
+    for (path, m) in header.into_iter().flat_map(|h| &h.modules).filter(|(_, m)| m.rank == 0) {
+        absent(path, m.initial_rank, Some(m.scaling));
     }
-    for (path, module) in &source.files.peft.modules {
+    if let Some(run) = run {
+        let ranks = run.ranks.iter().filter(|(_, rank)| **rank == 0);
+        ranks.for_each(|(path, _)| absent(path, run.initial_rank.unwrap_or(0), None));
+    }
+    for (path, module) in &peft.modules {
         if modules.contains_key(path) {
             // PEFT demands one module: this one is zeros and stands for none.
             continue;
         }
         let wrong = |source| anyhow!("module `{path}`: {source}");
-        let posterior = source.files.posterior.as_ref();
-        let noise = posterior.map(|p| p.noise(path)).transpose().map_err(wrong)?.flatten();
+        let noise = posterior.as_ref().map(|p| p.noise(path)).transpose().map_err(wrong)?;
+        let noise = noise.flatten();
         let host = host_adapter(module, noise).map_err(wrong)?;
-        let posterior = host.posterior()?;
-        let mut log_alpha = match posterior.filter(|_| host.rank > 0) {
+        let mut log_alpha = match host.posterior()?.filter(|_| host.rank > 0) {
             Some(posterior) => rank_statistic(&posterior, options)?,
             None => Vec::new(),
         };
@@ -164,11 +164,8 @@ pub fn inspect_adapter(source: &Adapter) -> Result<AdapterReport> {
     Ok(AdapterReport {
         kind: source.kind.name(),
         folder: source.folder.display().to_string(),
-        base_model: source.files.peft.config.base_model_name_or_path.clone(),
-        method: match run {
-            Some(run) => run.method.clone(),
-            None => source.files.peft.config.method.name().to_owned(),
-        },
+        base_model: peft.config.base_model_name_or_path.clone(),
+        method: run.map_or_else(|| peft.config.method.name().to_owned(), |run| run.method.clone()),
         family: header.map(|h| posterior_family_name(h.family)),
         statistic: header.map(|h| h.statistic),
         log_alpha_threshold: threshold,
@@ -181,34 +178,16 @@ pub fn inspect_adapter(source: &Adapter) -> Result<AdapterReport> {
         max_rank: modules.iter().map(|m| m.rank).max().unwrap_or(0),
         lora_config: LoraConfig::of(&modules),
         adapter_parameters: modules.iter().map(|m| m.parameters).sum(),
-        posterior_parameters: source
-            .files
-            .posterior
+        posterior_parameters: posterior
             .as_ref()
             .map_or(0, |p| p.tensors.values().map(HostTensor::n_elements).sum()),
-        saved_parameters: source
-            .files
-            .peft
+        saved_parameters: peft
             .saved
             .iter()
             .map(|(name, tensor)| (name.clone(), tensor.n_elements()))
             .collect(),
         modules,
     })
-}
-
-/// Layers of rank 0: path, initial rank, scaling.
-fn pruned(source: &Adapter) -> Vec<(String, usize, Option<f64>)> {
-    let header = source.files.posterior.as_ref().map(|p| &p.header);
-    let of_header = header.into_iter().flat_map(|h| &h.modules).filter(|(_, m)| m.rank == 0);
-    let mut found: BTreeMap<&String, (usize, Option<f64>)> =
-        of_header.map(|(path, m)| (path, (m.initial_rank, Some(m.scaling)))).collect();
-    if let Some(run) = source.files.description.as_ref().map(Description::run) {
-        for (path, _) in run.ranks.iter().filter(|(_, rank)| **rank == 0) {
-            found.entry(path).or_insert((run.initial_rank.unwrap_or(0), None));
-        }
-    }
-    found.into_iter().map(|(path, (rank, scaling))| (path.clone(), rank, scaling)).collect()
 }
 
 fn host_adapter(module: &PeftModule, noise: Option<HostNoise>) -> Burn<HostAdapter> {
@@ -332,25 +311,21 @@ pub fn check_model(dir: &Path, device: &Device, allow_changed: bool) -> Result<M
     }
     let folder = local(dir)?.unwrap_or_else(|| dir.to_owned());
     let (store, dtype) = (open_weights(&folder)?, DType::F32);
-    let loaded = match Architecture::read(&folder)? {
+    let architecture = Architecture::read(&folder)?;
+    let (model, loaded, positions) = match &architecture {
         Architecture::Deberta(config) => {
             let seed = NoiseKey::new(0);
             let (model, loaded) =
-                DebertaClassifier::from_pretrained(&store, &config, seed, device, dtype)?;
-            let batch = batch(config.vocab_size, config.max_position_embeddings, device);
-            let forward = |model: &DebertaClassifier| values(model.forward(&batch, &Pass::mean()));
-            check.finite = Some(is_finite(model, adapter, forward)?);
-            loaded
+                DebertaClassifier::from_pretrained(&store, config, seed, device, dtype)?;
+            (AutoClassifier::Deberta(model), loaded, config.max_position_embeddings)
         }
         Architecture::Llama(config) => {
-            let (model, loaded) =
-                LlamaForCausalLm::from_pretrained(&store, &config, device, dtype)?;
-            let batch = batch(config.vocab_size, config.max_position_embeddings, device);
-            let forward = |model: &LlamaForCausalLm| values(model.forward(&batch, &Pass::mean()));
-            check.finite = Some(is_finite(model, adapter, forward)?);
-            loaded
+            let (model, loaded) = LlamaForCausalLm::from_pretrained(&store, config, device, dtype)?;
+            (AutoClassifier::LlamaText(model), loaded, config.max_position_embeddings)
         }
     };
+    let batch = batch(architecture.vocab_size(), positions, device);
+    check.finite = Some(is_finite(model, adapter, &batch)?);
     let read = loaded.report.applied.len();
     check.base_tensors = Some(read);
     check.unused_tensors = store.len() - read;
@@ -368,19 +343,20 @@ fn batch(vocab_size: usize, positions: usize, device: &Device) -> TokenBatch {
     let ids: Vec<u32> = (0..n).map(|i| ((1 + 7 * i) % vocab_size) as u32).collect();
     let (types, half) = (vec![0; n], n.div_ceil(2));
     let rows = [(&ids[..], &types[..]), (&ids[..half], &types[..half])];
-    TokenBatch::padded(&rows, 0, device, DType::F32)
+    let columns = vec![(0..n).collect(); rows.len()];
+    TokenBatch { columns, ..TokenBatch::padded(&rows, 0, device, DType::F32) }
 }
 
 /// Whether the logits are finite without the adapter and with it.
-fn is_finite<M: AdaptedModel>(
-    mut model: M,
+fn is_finite(
+    mut model: AutoClassifier,
     adapter: Option<&PeftAdapter>,
-    forward: impl Fn(&M) -> Vec<f64>,
+    batch: &TokenBatch,
 ) -> Result<bool> {
-    let mut logits = forward(&model);
+    let mut logits = values(model.logits(batch, &Pass::mean()));
     if let Some(adapter) = adapter {
         attach_peft(&mut model, adapter, false)?;
-        logits.extend(forward(&model));
+        logits.extend(values(model.logits(batch, &Pass::mean())));
     }
     Ok(logits.iter().all(|logit| logit.is_finite()))
 }

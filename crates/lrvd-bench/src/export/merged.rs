@@ -15,10 +15,10 @@ use lrvd_models::llama::gguf::GgufModel;
 use serde_json::{Value, json};
 
 use super::card::{Card, CardFormat};
-use crate::adapter::{
-    Adapter, CARD_FILE, ClassifierInfo, SavedClassifier, SavedLanguageModel, no_head,
+use crate::adapter::{Adapter, ClassifierInfo, SavedClassifier, SavedLanguageModel, no_head};
+use crate::backbone::{
+    Architecture, Backbone, ModelLocation, READ_FILES, open_weights, shared_name,
 };
-use crate::backbone::{Architecture, Backbone, open_weights, shared_name};
 use crate::data::Input;
 use crate::error::{Kind, Result};
 use crate::io::{JsonLayout, cannot, read_json, write_json};
@@ -33,19 +33,8 @@ const EMBEDDINGS: &str = "model.embed_tokens.weight";
 const SCORE: &str = "score.weight";
 const HEAD: [&str; 4] =
     ["classifier.bias", "classifier.weight", "pooler.dense.bias", "pooler.dense.weight"];
-/// Files that belong to a tokenizer or to generation and go along as they are.
-const COMPANIONS: [&str; 10] = [
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "tokenizer.model",
-    "spm.model",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "generation_config.json",
-    "chat_template.jinja",
-    "vocab.json",
-    "merges.txt",
-];
+/// Files of a tokenizer that nothing here reads, and that go along as well.
+const UNREAD: [&str; 2] = ["vocab.json", "merges.txt"];
 /// Texts that the merged model and the adapter are compared on.
 const PROBES: [&str; 6] = [
     "A fine film, and a long one.",
@@ -97,8 +86,7 @@ pub fn export_merged(
         lora.modules.iter().map(|(path, module)| (path.clone(), module.rank)).collect();
     let card = Card::of(adapter, info.as_ref(), &ranks, command)?;
     let encoder = info.as_ref().is_some_and(ClassifierInfo::has_head);
-    let text = card.text(CardFormat::Merged { encoder });
-    std::fs::write(folder.join(CARD_FILE), text).map_err(cannot("write", folder))?;
+    card.write(CardFormat::Merged { encoder }, folder)?;
     let compare = |limit| compare(adapter, info.as_ref(), folder, limit, device);
     let difference = verify.map(compare).transpose()?;
     building.commit()?;
@@ -301,7 +289,8 @@ fn companions(model: &Path, folder: &Path) -> Result<()> {
         write("tokenizer_config.json", &files.settings)?;
         return Ok(());
     }
-    for name in COMPANIONS.iter().filter(|name| model.join(name).is_file()) {
+    let names = READ_FILES.iter().filter(|name| **name != "config.json").chain(&UNREAD);
+    for name in names.filter(|name| model.join(name).is_file()) {
         std::fs::copy(model.join(name), folder.join(name)).map_err(cannot("copy", model))?;
     }
     let file = folder.join("tokenizer_config.json");
@@ -335,7 +324,8 @@ fn compare(
             let before = SavedLanguageModel::on(adapter, single, device)?;
             let expected = before.mean_logits(&PROBES)?;
             drop(before);
-            (expected, SavedLanguageModel::merged(merged, device)?.mean_logits(&PROBES)?)
+            let found = SavedLanguageModel::whole(ModelLocation::of_folder(merged), device)?;
+            (expected, found.mean_logits(&PROBES)?)
         }
     };
     let largest = expected.iter().map(|value| value.abs()).fold(1.0, f64::max);

@@ -18,10 +18,9 @@ use lrvd_burn::files::AtomicDir;
 use lrvd_burn::peft::{CapReport, ExportLayout, ExportSummary};
 use lrvd_models::llama::gguf::{GgufAdapter, write_gguf_adapter};
 
-use crate::adapter::{Adapter, CARD_FILE, ClassifierInfo, Description};
+use crate::adapter::{Adapter, ClassifierInfo, Description};
 use crate::backbone::{Architecture, shared_name};
 use crate::error::Result;
-use crate::io::cannot;
 use card::{Card, CardFormat};
 
 pub use inspect::{
@@ -55,18 +54,18 @@ pub fn export_peft(
         None => (adapter.files.clone(), None),
     };
     let base = &mut files.peft.config.base_model_name_or_path;
-    let described = files.description.as_mut().map(|known| &mut known.base_mut().name);
+    let described = files.description.as_mut().map(|known| &mut known.parts_mut().0.name);
     for name in base.iter_mut().chain(described) {
         *name = shared_name(name).to_owned();
     }
-    let summary = files.write_with(out, layout, |summary| {
+    let summary = files.write(out, layout, |summary| {
         let info = files.description.as_ref().and_then(Description::classifier);
         let card = Card::of(adapter, info, &summary.ranks, command)?;
         let encoder = match files.description {
             Some(Description::Language(_)) => false,
             _ => info.is_none_or(ClassifierInfo::has_head),
         };
-        Ok(Some(card.text(CardFormat::Peft { layout: layout.name(), encoder })))
+        card.text(CardFormat::Peft { layout: layout.name(), encoder }).map(Some)
     })?;
     let is_whole = layout == ExportLayout::Ragged && summary.zero_module.is_none();
     Ok(PeftExport { posterior: files.posterior.is_some() && is_whole, summary, cut })
@@ -103,9 +102,7 @@ pub fn export_gguf(adapter: &Adapter, command: &str, out: &Path) -> Result<GgufE
     let name = info.as_ref().map_or(TEXTS, |info| &info.goal.name);
     let written = write_gguf_adapter(&adapter.files.peft, config, name, &file)?;
     let card = Card::of(adapter, info.as_ref(), &written.ranks, command)?;
-    let text = card.text(CardFormat::Gguf { file: GGUF_FILE });
-    std::fs::write(building.path().join(CARD_FILE), text)
-        .map_err(cannot("write", building.path()))?;
+    card.write(CardFormat::Gguf { file: GGUF_FILE }, building.path())?;
     building.commit()?;
     Ok(GgufExport { file: GGUF_FILE, adapter: written, warnings })
 }

@@ -69,7 +69,7 @@ pub(crate) fn examples(lengths: &[usize]) -> Vec<TokenisedExample> {
         ids: (0..length).map(|_| draws.bounded(VOCABULARY)).collect(),
         type_ids: vec![0; length],
         choices: None,
-        label: Label::Class(draws.index(LABELS)),
+        answer: Label::Class(draws.index(LABELS)).into(),
     };
     lengths.iter().map(example).collect()
 }

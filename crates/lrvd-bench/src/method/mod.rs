@@ -23,8 +23,8 @@ use lrvd_burn::train;
 
 pub use name::MethodName;
 pub use setup::RankRequest;
+pub(crate) use table::Family;
 pub use table::{Can, ClassifierMethod, MethodEntry, MethodForm};
-pub(crate) use table::{Family, LanguageMethod};
 pub use temperature::Temperatures;
 pub(crate) use temperature::softened;
 

@@ -7,7 +7,7 @@ use lrvd_core::adalora::matched_target_rank;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::setup::RankRequest;
-use super::table::{Can, ClassifierMethod, LanguageMethod, METHODS, MethodEntry, MethodForm};
+use super::table::{Can, ClassifierMethod, METHODS, MethodEntry, MethodForm};
 use super::temperature::HOLDOUT as TEMPERATURE_HOLDOUT;
 use crate::error::Result;
 use crate::settings::{Config, KlWeight};
@@ -115,31 +115,17 @@ impl MethodName {
 
     pub fn build(self, config: &Config, rank: RankRequest) -> Result<Box<ClassifierMethod>> {
         match self.entry().form {
-            MethodForm::Single { classifier, .. } => classifier(config, rank),
+            MethodForm::Single { new, .. } => new(config, rank),
             MethodForm::Ensemble { .. } => {
                 bail!("{} is made of runs of another method: use `lrvd bench`", self.name())
             }
         }
     }
 
-    /// The method for a language model on texts.
-    pub(crate) fn build_for_language(
-        self,
-        config: &Config,
-        rank: RankRequest,
-    ) -> Result<Box<LanguageMethod>> {
-        match self.entry().form {
-            MethodForm::Single { language: Some(language), .. } if !self.tempered => {
-                language(config, rank)
-            }
-            _ => bail!("{}: it is not for language modelling", self.entry().key),
-        }
-    }
-
     /// Whether a language model can be trained on texts by it.
     pub fn is_for_language(self) -> bool {
         let form = self.entry().form;
-        !self.tempered && matches!(form, MethodForm::Single { language: Some(_), .. })
+        !self.tempered && matches!(form, MethodForm::Single { language: true, .. })
     }
 
     /// Share of the training examples that is kept out of training, for what is fitted after it.

@@ -2,7 +2,6 @@
 
 use lrvd_burn::train::Method;
 use lrvd_models::AutoClassifier;
-use lrvd_models::llama::LlamaForCausalLm;
 
 use super::laplace::Laplace;
 use super::noisy::{Alternating, Bbb, CLora};
@@ -14,10 +13,8 @@ use super::{lrvd, rslora};
 use crate::error::Result;
 use crate::settings::Config;
 
-/// A method of a classifier, whichever it is.
+/// A method, whichever it is.
 pub type ClassifierMethod = dyn Method<AutoClassifier>;
-/// A method of a language model on texts, whichever it is.
-pub(crate) type LanguageMethod = dyn Method<LlamaForCausalLm>;
 
 /// One row of the table.
 #[derive(Debug)]
@@ -84,28 +81,28 @@ pub(crate) enum Family {
     Other,
 }
 
-type New<T> = fn(&Config, RankRequest) -> Result<Box<T>>;
+type New = fn(&Config, RankRequest) -> Result<Box<ClassifierMethod>>;
 
 /// How a row is made.
 #[derive(Clone, Copy, Debug)]
 pub enum MethodForm {
-    /// Trained in one run; also of a language model on texts, if the method is the same for every model.
-    Single { classifier: New<ClassifierMethod>, language: Option<New<LanguageMethod>> },
+    /// Trained in one run; also on texts, if it is for a `language` model.
+    Single { new: New, language: bool },
     /// Averaged probabilities of several runs of another method.
     Ensemble { member: &'static str, members: usize },
 }
 
 macro_rules! form {
     (any($new:expr)) => {
-        MethodForm::Single {
-            classifier: |config, rank| Ok(Box::new($new(config, rank)?)),
-            language: Some(|config, rank| Ok(Box::new($new(config, rank)?))),
-        }
+        form!($new, true)
     };
     (classifier($new:expr)) => {
+        form!($new, false)
+    };
+    ($new:expr, $language:literal) => {
         MethodForm::Single {
-            classifier: |config, rank| Ok(Box::new($new(config, rank)?)),
-            language: None,
+            new: |config, rank| Ok(Box::new($new(config, rank)?)),
+            language: $language,
         }
     };
     (mean_of($members:literal, $member:literal)) => {

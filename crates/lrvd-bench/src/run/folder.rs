@@ -7,7 +7,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
-use std::fs::{self, File, TryLockError};
+use std::fs::{self, DirEntry, File, TryLockError};
 use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 
@@ -139,11 +139,6 @@ impl OutputFolder {
         still_there(&self.path)
     }
 
-    /// Removes what a run needs only until it is finished, and what a kill left.
-    pub(crate) fn clear(&self) -> Result<()> {
-        clear(&self.path)
-    }
-
     fn hold(&mut self) -> Result<bool> {
         let marker = self.file(MARKER);
         let opened = File::options().create(true).append(true).open(&marker);
@@ -178,18 +173,11 @@ impl OutputFolder {
         if self.file(SETTINGS_FILE).is_file() {
             return Ok(());
         }
-        let entries = match fs::read_dir(&self.path) {
-            Ok(entries) => entries,
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
-            Err(source) => return Err(cannot("list", &self.path)(source)),
-        };
-        for entry in entries {
-            let name = entry.map_err(cannot("list", &self.path))?.file_name();
-            if name != MARKER {
-                return Err(self.foreign(&name.display().to_string()));
-            }
+        let names = entries(&self.path)?.into_iter().map(|entry| entry.file_name());
+        match names.into_iter().find(|name| name != MARKER) {
+            Some(name) => Err(self.foreign(&name.display().to_string())),
+            None => Ok(()),
         }
-        Ok(())
     }
 }
 
@@ -232,13 +220,7 @@ pub(crate) fn clear(folder: &Path) -> Result<()> {
 
 /// Removes the files directly in `folder` that a kill left half written: `.NAME*.part`.
 pub(crate) fn remove_parts(folder: &Path) -> Result<()> {
-    let entries = match fs::read_dir(folder) {
-        Ok(entries) => entries,
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
-        Err(source) => return Err(cannot("list", folder)(source)),
-    };
-    for entry in entries {
-        let entry = entry.map_err(cannot("list", folder))?;
+    for entry in entries(folder)? {
         let (path, name) = (entry.path(), entry.file_name());
         let is_part = name.to_string_lossy().starts_with('.')
             && path.extension().is_some_and(|extension| extension == "part");
@@ -247,6 +229,14 @@ pub(crate) fn remove_parts(folder: &Path) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// What is in `folder`; nothing if it is not there.
+fn entries(folder: &Path) -> Result<Vec<DirEntry>> {
+    match fs::read_dir(folder).and_then(Iterator::collect) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(Vec::new()),
+        entries => entries.map_err(cannot("list", folder)),
+    }
 }
 
 /// Adds the data files of `old` tasks that `new` does not name.
@@ -266,6 +256,9 @@ fn differences(old: &Value, new: &Value) -> String {
     let (Some(old), Some(new)) = (old.as_object(), new.as_object()) else {
         return "the whole file".to_owned();
     };
+    let changed = |key: &str, old: Option<&Value>, new: &Value| {
+        format!("{key}: {} then, {new} now", old.unwrap_or(&Value::Null))
+    };
     let mut found = Vec::new();
     for (key, value) in new {
         if may_grow.contains(&key.as_str()) || old.get(key) == Some(value) {
@@ -277,9 +270,8 @@ fn differences(old: &Value, new: &Value) -> String {
         }
         match (key.as_str(), old.get(key).and_then(Value::as_object), value.as_object()) {
             ("experiment", Some(old), Some(value)) => {
-                found.extend(value.iter().filter(|(k, v)| old.get(*k) != Some(v)).map(|(k, v)| {
-                    format!("{k}: {} then, {v} now", old.get(k).unwrap_or(&Value::Null))
-                }));
+                let others = value.iter().filter(|(k, v)| old.get(*k) != Some(v));
+                found.extend(others.map(|(k, v)| changed(k, old.get(k), v)));
             }
             (DATA_FILES, Some(old), Some(value)) => {
                 let changed = value.iter().filter(|(k, v)| old.get(*k).is_some_and(|o| o != *v));
@@ -293,8 +285,7 @@ fn differences(old: &Value, new: &Value) -> String {
                 let changed = files.into_iter().filter(|file| old.get(*file) != value.get(*file));
                 found.extend(changed.map(|file| format!("`{file}` of the base model")));
             }
-            _ => found
-                .push(format!("{key}: {} then, {value} now", old.get(key).unwrap_or(&Value::Null))),
+            _ => found.push(changed(key, old.get(key), value)),
         }
     }
     let more = found.len().saturating_sub(DIFFERENCES);
@@ -310,92 +301,90 @@ fn differences(old: &Value, new: &Value) -> String {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use serde_json::json;
+    use tempfile::TempDir;
 
     use super::*;
 
+    /// A folder, and the output folder that is not yet in it.
+    fn out() -> (TempDir, PathBuf) {
+        let parent = tempfile::tempdir().unwrap();
+        let out = parent.path().join("a/out");
+        (parent, out)
+    }
+
+    /// Starts a run in `out`, or returns the error.
+    fn begin(out: &Path, resume: bool) -> Result<OutputFolder, String> {
+        let begun = || {
+            let mut folder = OutputFolder::look(out, resume)?;
+            folder.begin(&json!({ "seed": 1 }))?;
+            Ok(folder)
+        };
+        begun().map_err(|error: Error| error.to_string())
+    }
+
     #[test]
     fn what_is_not_ours_is_rejected_untouched() {
-        let parent = tempfile::tempdir().unwrap();
-        let out = parent.path().join("out");
-        fs::create_dir(&out).unwrap();
-        fs::write(out.join("labels.json"), "mine").unwrap();
-        let rejected = OutputFolder::look(&out, false).unwrap_err().to_string();
+        let (_parent, out) = out();
+        let write = |name: &str, text: &str| fs::write(out.join(name), text).unwrap();
+        fs::create_dir_all(&out).unwrap();
+        write("labels.json", "mine");
+        let rejected = begin(&out, false).unwrap_err();
         assert!(rejected.contains("holds `labels.json` and was not made by `lrvd`"), "{rejected}");
+        assert!(begin(&out.join("labels.json"), false).unwrap_err().starts_with("cannot list `"));
         // A settings file of another program is not accepted, with or without `--resume`.
-        fs::write(out.join(SETTINGS_FILE), "{\"theme\": \"dark\"}").unwrap();
+        write(SETTINGS_FILE, "{\"theme\": \"dark\"}");
         for resume in [false, true] {
             let folder = OutputFolder::look(&out, resume).unwrap();
             assert!(folder.check(&json!({ "seed": 1 })).is_err());
-            drop(folder);
         }
         assert_eq!(fs::read_dir(&out).unwrap().count(), 2);
-        let file = out.join("labels.json");
-        let rejected = OutputFolder::look(&file, false).unwrap_err().to_string();
-        assert!(rejected.starts_with("cannot list `"), "{rejected}");
-    }
-
-    #[test]
-    fn a_marker_counts_by_its_content() {
-        let parent = tempfile::tempdir().unwrap();
-        let out = parent.path();
-        fs::write(out.join(MARKER), "another program's").unwrap();
-        let foreign = OutputFolder::look(out, true).unwrap_err().to_string();
-        assert!(foreign.contains(&format!("holds `{MARKER}` and was not made by")), "{foreign}");
+        // A marker counts by its content.
+        fs::remove_file(out.join("labels.json")).unwrap();
+        fs::remove_file(out.join(SETTINGS_FILE)).unwrap();
+        write(MARKER, "another program's");
+        let rejected = begin(&out, true).unwrap_err();
+        assert!(rejected.contains(&format!("holds `{MARKER}` and was not made by")), "{rejected}");
         assert_eq!(fs::read_to_string(out.join(MARKER)).unwrap(), "another program's");
         // Empty, as a process leaves it that was killed before it wrote.
-        fs::write(out.join(MARKER), "").unwrap();
-        OutputFolder::look(out, false).unwrap().begin(&json!({ "seed": 1 })).unwrap();
+        write(MARKER, "");
+        begin(&out, false).unwrap();
         assert_eq!(fs::read_to_string(out.join(MARKER)).unwrap(), MARKER_TEXT);
-    }
-
-    #[cfg(unix)]
-    #[test]
-    fn settings_do_not_follow_a_link() {
-        let parent = tempfile::tempdir().unwrap();
-        let (out, precious) = (parent.path().join("out"), parent.path().join("precious"));
-        fs::write(&precious, "mine").unwrap();
-        let settings = json!({ "seed": 1 });
-        OutputFolder::look(&out, false).unwrap().begin(&settings).unwrap();
-        for name in [SETTINGS_FILE, "settings.json.partial"] {
-            let link = out.join(name);
-            let _ = fs::remove_file(&link);
-            std::os::unix::fs::symlink(&precious, &link).unwrap();
-        }
-        write_json(&out.join(SETTINGS_FILE), &settings, JsonLayout::Pretty).unwrap();
-        assert_eq!(fs::read_to_string(&precious).unwrap(), "mine");
-        assert!(!out.join(SETTINGS_FILE).is_symlink());
     }
 
     #[test]
     fn a_start_that_comes_to_nothing_leaves_nothing() {
-        let parent = tempfile::tempdir().unwrap();
-        let out = parent.path().join("a/b");
+        let (parent, out) = out();
         let mut folder = OutputFolder::look(&out, false).unwrap();
         folder.claim().unwrap();
         fs::create_dir(folder.data()).unwrap();
         drop(folder);
         assert_eq!(fs::read_dir(parent.path()).unwrap().count(), 0);
-
-        let settings = json!({ "seed": 1 });
-        OutputFolder::look(&out, false).unwrap().begin(&settings).unwrap();
-        let again = OutputFolder::look(&out, false).unwrap().begin(&settings);
-        assert!(again.unwrap_err().to_string().contains("already holds results"));
-        let mut folder = OutputFolder::look(&out, true).unwrap();
+        begin(&out, false).unwrap();
+        assert!(begin(&out, false).unwrap_err().contains("already holds results"));
+        let folder = OutputFolder::look(&out, true).unwrap();
         assert!(folder.check(&json!({ "seed": 2 })).is_err());
-        folder.begin(&settings).unwrap();
+        drop(folder);
+        begin(&out, true).unwrap();
+    }
+
+    #[test]
+    fn one_process_at_a_time() {
+        let (_parent, out) = out();
+        let mut second = OutputFolder::look(&out, false).unwrap();
+        let first = begin(&out, false).unwrap();
+        let late = second.begin(&json!({ "seed": 1 })).unwrap_err().to_string();
+        for rejected in [late, begin(&out, true).unwrap_err()] {
+            assert!(rejected.starts_with("another `lrvd` is writing"), "{rejected}");
+        }
+        drop(first);
+        begin(&out, true).unwrap();
     }
 
     #[test]
     fn a_folder_that_vanished_is_noticed() {
-        let parent = tempfile::tempdir().unwrap();
-        let out = parent.path().join("out");
-        let mut folder = OutputFolder::look(&out, false).unwrap();
-        folder.begin(&json!({ "seed": 1 })).unwrap();
+        let (parent, out) = out();
+        let folder = begin(&out, false).unwrap();
         folder.still_there().unwrap();
-        fs::create_dir_all(out.join("checkpoints/step-00000003")).unwrap();
-        folder.clear().unwrap();
-        folder.clear().unwrap();
-        assert!(!out.join("checkpoints").exists());
         fs::rename(&out, parent.path().join("moved")).unwrap();
         let gone = || folder.still_there().unwrap_err().to_string();
         assert!(gone().starts_with(&format!("`{}` was removed or moved", out.display())));
@@ -405,67 +394,54 @@ mod tests {
     }
 
     #[test]
-    fn files_that_a_kill_left_half_written_are_removed() {
-        let parent = tempfile::tempdir().unwrap();
-        let (out, settings) = (parent.path().join("out"), json!({ "seed": 1 }));
-        OutputFolder::look(&out, false).unwrap().begin(&settings).unwrap();
+    fn checkpoints_and_files_that_a_kill_left_half_written_are_removed() {
+        let (_parent, out) = out();
+        begin(&out, false).unwrap();
         // Names as `replace_with` makes them, and others.
         let half = [".record.jsonxY3z9Q.part", ".metrics.jsonl0a1B2c.part"];
         let kept = [".hidden", "model.part", "adapter/.adapter_config.jsonAAAAAA.part"];
-        fs::create_dir_all(out.join("adapter")).unwrap();
-        fs::create_dir_all(out.join(".folder.part")).unwrap();
+        for folder in ["adapter", ".folder.part", "checkpoints/step-00000003"] {
+            fs::create_dir_all(out.join(folder)).unwrap();
+        }
         let write = || {
             half.iter().chain(&kept).for_each(|name| fs::write(out.join(name), "half").unwrap());
         };
-        let check = || {
-            assert!(half.iter().all(|name| !out.join(name).exists()));
-            assert!(kept.iter().all(|name| out.join(name).is_file()));
+        let has = |name: &&str| out.join(name).is_file();
+        write();
+        assert!(begin(&out, false).is_err());
+        assert!(half.iter().all(has), "only `--resume` removes them");
+        let remove: [&dyn Fn(); 2] =
+            [&|| drop(begin(&out, true).unwrap()), &|| clear(&out).unwrap()];
+        for remove in remove {
+            write();
+            remove();
+            assert!(!half.iter().any(has) && kept.iter().all(has));
             assert!(out.join(".folder.part").is_dir());
-        };
-        write();
-        assert!(OutputFolder::look(&out, false).unwrap().begin(&settings).is_err());
-        assert!(half.iter().all(|name| out.join(name).exists()), "only `--resume` removes them");
-        let mut folder = OutputFolder::look(&out, true).unwrap();
-        folder.begin(&settings).unwrap();
-        check();
-        write();
-        folder.clear().unwrap();
-        check();
+        }
+        clear(&out).unwrap();
+        assert!(!out.join("checkpoints").exists());
     }
 
     #[test]
-    fn of_many_differences_some_are_shown() {
+    fn differences_are_named_but_for_what_an_earlier_version_did_not_hash() {
         let all = |n: i32| (0..1000).map(|i| (format!("key{i:03}"), json!(n))).collect::<Value>();
         let text = differences(&all(1), &all(2));
         assert!(text.starts_with("key000: 1 then, 2 now; "), "{text}");
         assert!(text.ends_with("; key039: 1 then, 2 now; and 960 more"), "{text}");
-    }
 
-    #[test]
-    fn a_base_file_that_an_earlier_version_did_not_hash_is_no_difference() {
         let base = |files: Value| json!({ BASE_FILES: files });
         let new = base(json!({"config.json": "1", GENERATION_FILE: "2"}));
-        assert_eq!(differences(&base(json!({"config.json": "1"})), &new), "");
-        let one = differences(&base(json!({GENERATION_FILE: "2"})), &new);
-        assert_eq!(one, "`config.json` of the base model");
-        let old = base(json!({"config.json": "0", GENERATION_FILE: "3", "spm.model": "4"}));
-        let all = ["config.json", GENERATION_FILE, "spm.model"];
-        let expected = all.map(|file| format!("`{file}` of the base model")).join("; ");
-        assert_eq!(differences(&old, &new), expected);
-    }
-
-    #[test]
-    fn one_process_at_a_time() {
-        let parent = tempfile::tempdir().unwrap();
-        let out = parent.path().join("out");
-        let settings = json!({ "seed": 1 });
-        let mut first = OutputFolder::look(&out, false).unwrap();
-        let mut second = OutputFolder::look(&out, false).unwrap();
-        first.begin(&settings).unwrap();
-        for rejected in [second.begin(&settings), OutputFolder::look(&out, true).map(drop)] {
-            assert!(rejected.unwrap_err().to_string().starts_with("another `lrvd` is writing"));
+        for (old, files) in [
+            (json!({"config.json": "1"}), &[][..]),
+            (json!({GENERATION_FILE: "2"}), &["config.json"]),
+            (
+                json!({"config.json": "0", GENERATION_FILE: "3", "spm.model": "4"}),
+                &["config.json", GENERATION_FILE, "spm.model"],
+            ),
+        ] {
+            let named: Vec<String> =
+                files.iter().map(|file| format!("`{file}` of the base model")).collect();
+            assert_eq!(differences(&base(old), &new), named.join("; "));
         }
-        drop(first);
-        OutputFolder::look(&out, true).unwrap().begin(&settings).unwrap();
     }
 }

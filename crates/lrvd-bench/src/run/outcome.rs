@@ -5,19 +5,19 @@ use std::path::Path;
 use std::time::Instant;
 
 use burn::module::Module as _;
-use lrvd_burn::model::{AdaptedModel, trainable_counts};
-use lrvd_burn::train::{self, Method as _, TrainState};
+use lrvd_burn::model::trainable_counts;
+use lrvd_burn::train;
 use lrvd_core::prune::RankSummary;
+use lrvd_models::AutoClassifier;
 
-use super::start::RunState;
-use super::task::{ByDraws, Measures, TrainTask};
+use super::answers::{ByDraws, answers};
 use crate::error::Result;
-use crate::eval::{RunContext, energy_records, statistic_record};
-use crate::method::{MethodName, RankRequest, Temperatures};
+use crate::eval::{RunContext, Scored, energy_records, selective_records, statistic_record};
+use crate::method::{ClassifierMethod, MethodName, Temperatures};
 use crate::record::{
     CheckpointRecord, Checkpoints, EvalPoint, ParameterCounts, RankBudget, RunRecord, RunStatus,
 };
-use crate::settings::{CheckpointChoice, Config};
+use crate::settings::Config;
 use crate::task::Goal;
 
 /// Answers of the last model and of the best one to the validation rows.
@@ -33,42 +33,15 @@ pub(crate) struct RunLabel<'a> {
     pub note: &'a str,
 }
 
-impl<'a> RunLabel<'a> {
-    pub(crate) fn own(
-        task: &'a str,
-        (method, request): (MethodName, RankRequest),
-        seed: u64,
-        config: &Config,
-    ) -> Self {
-        let (requested, note) = match request {
-            RankRequest::Average(rank) => (Some(rank), "asked for"),
-            RankRequest::Initial if method.can().prunes => (None, "learnt"),
-            RankRequest::Initial => (None, "fixed"),
-        };
-        Self { task, method, seed, initial_rank: config.initial_rank, requested, note }
-    }
-}
-
-/// The model that the settings report of a finished run, which one it is, and the steps that it has seen.
-pub(crate) fn reported<M>(
-    state: TrainState<M>,
-    choice: CheckpointChoice,
-) -> (M, CheckpointChoice, usize) {
-    match (choice, state.best) {
-        (CheckpointChoice::Best, Some(best)) => (best.model, choice, best.info.step),
-        _ => (state.model, CheckpointChoice::Last, state.done),
-    }
-}
-
-pub(crate) struct Finished<T: TrainTask> {
+pub(crate) struct Finished {
     pub record: RunRecord,
     /// Answers of the last checkpoint to the validation split, by number of draws.
-    pub answers: ByDraws<T::Answers>,
+    pub answers: ByDraws<Scored>,
     pub temperatures: Temperatures,
 }
 
-struct Candidate<'a, M> {
-    model: &'a M,
+struct Candidate<'a> {
+    model: &'a AutoClassifier,
     step: usize,
     ranks: BTreeMap<String, usize>,
     removed: &'a BTreeMap<String, Vec<f64>>,
@@ -76,17 +49,23 @@ struct Candidate<'a, M> {
 
 /// Cuts the last model to its ranks in use, evaluates it and the best one, and writes their
 /// predictions into `folder`. The journal of `run` moves into the record.
-pub(super) fn record<T: TrainTask>(
-    context: &RunContext<'_, T>,
-    run: &mut RunState<T>,
+pub(super) fn record(
+    context: &RunContext<'_>,
+    run: &mut train::Run<AutoClassifier, ClassifierMethod>,
     label: &RunLabel<'_>,
     folder: &Path,
-) -> Result<Finished<T>> {
+) -> Result<Finished> {
     let begun = Instant::now();
-    let RunState::<T> { state, method, .. } = run;
+    let train::Run { state, method, .. } = run;
     let ranks = method.ranks(&state.model);
     method.compact(&mut state.model);
-    let temperatures = T::finish(context, &mut state.model, method, label.method)?;
+    let temperatures = context.fitted(|data| {
+        method.finish(&mut state.model, data)?;
+        if !label.method.is_tempered() {
+            return Ok(Temperatures::default());
+        }
+        Temperatures::fit(&**method, &state.model, data, &label.method.draws(context.config))
+    })?;
     let answering = (&**method, &temperatures);
     let (path, removed) = (folder.join(LAST_PREDICTIONS), &state.journal.removed);
     let last = Candidate { model: &state.model, step: state.done, ranks, removed };
@@ -106,39 +85,11 @@ pub(super) fn record<T: TrainTask>(
         }
         None => None,
     };
-    let checkpoints = Checkpoints { last: Some(last_record), best: best_record };
-    let mut record = run_record(context.config, state, label, checkpoints);
-    record.evaluate_seconds += begun.elapsed().as_secs_f64();
-    record.peak_memory_bytes = context.memory.bytes();
+    let counts = trainable_counts(&state.model);
+    let journal = std::mem::take(&mut state.journal);
     // Also of scores, which have no temperature.
     let kept = if label.method.is_tempered() { temperatures.0.len().max(1) } else { 0 };
-    record.trainable_parameters.stored = (method.stored_parameters() + kept) as u64;
-    record.fitted = method.fitted().into_iter().chain(temperatures.fitted()).collect();
-    Ok(Finished { record, answers, temperatures })
-}
-
-/// One line of results for the terminal: the metric of `goal` at the mean, and the rank.
-pub(crate) fn summary(record: &RunRecord, goal: &Goal) -> String {
-    let last = record.checkpoints.last.as_ref();
-    let mean = last.and_then(|last| last.metrics.get(&0));
-    format!(
-        "{} {}, rank {:.2}",
-        goal.selection.name(),
-        mean.map_or_else(|| "-".to_owned(), |metrics| format!("{:.4}", goal.score(metrics))),
-        last.map_or(0.0, |last| last.average_rank),
-    )
-}
-
-fn run_record<M: AdaptedModel>(
-    config: &Config,
-    state: &mut TrainState<M>,
-    label: &RunLabel<'_>,
-    checkpoints: Checkpoints,
-) -> RunRecord {
-    let counts = trainable_counts(&state.model);
-    let modules = checkpoints.last.as_ref().map_or(0, |last| last.ranks.len());
-    let journal = std::mem::take(&mut state.journal);
-    RunRecord {
+    let record = RunRecord {
         task: label.task.to_owned(),
         method: label.method.name(),
         seed: label.seed,
@@ -146,26 +97,40 @@ fn run_record<M: AdaptedModel>(
         rank_budget: RankBudget {
             initial_rank: label.initial_rank as u32,
             requested: label.requested.map(|rank| rank as f64),
-            n_modules: modules as u32,
+            n_modules: last_record.ranks.len() as u32,
             note: label.note.to_owned(),
         },
         steps: state.done as u64,
-        checkpoints,
+        checkpoints: Checkpoints { last: Some(last_record), best: best_record },
         train_seconds: journal.train_seconds,
-        evaluate_seconds: journal.evaluate_seconds,
-        peak_memory_bytes: None,
+        evaluate_seconds: journal.evaluate_seconds + begun.elapsed().as_secs_f64(),
+        peak_memory_bytes: context.memory.bytes(),
         trainable_parameters: ParameterCounts {
             adapter: counts.adapter as u64,
             posterior: counts.posterior as u64,
             head: counts.head as u64,
-            stored: 0,
+            stored: (method.stored_parameters() + kept) as u64,
         },
-        fitted: BTreeMap::new(),
-        history: history(config, label.method, journal.history),
+        fitted: method.fitted().into_iter().chain(temperatures.fitted()).collect(),
+        history: history(context.config, label.method, journal.history),
         rank_events: journal.rank_events,
         choice: journal.choice,
         ood: BTreeMap::new(),
-    }
+    };
+    Ok(Finished { record, answers, temperatures })
+}
+
+/// One line of results for the terminal: the metric of `goal` at the mean, and the rank.
+pub(crate) fn summary(record: &RunRecord, goal: &Goal) -> String {
+    let last = record.checkpoints.last.as_ref();
+    let mean = last.and_then(|last| last.metrics.get(&0));
+    let (sign, unit) = if goal.is_texts() { (-1.0, " a token") } else { (1.0, "") };
+    format!(
+        "{} {}{unit}, rank {:.2}",
+        goal.selection.name(),
+        mean.map_or_else(|| "-".to_owned(), |metrics| format!("{:.4}", sign * goal.score(metrics))),
+        last.map_or(0.0, |last| last.average_rank),
+    )
 }
 
 /// The evaluations as a record has them; only a posterior's KL is included.
@@ -190,18 +155,18 @@ fn history(config: &Config, method: MethodName, points: Vec<train::EvalPoint>) -
 }
 
 /// What `candidate` answers, and the record of it.
-fn checkpoint<T: TrainTask>(
-    context: &RunContext<'_, T>,
-    (method, temperatures): (&T::Method, &Temperatures),
+fn checkpoint(
+    context: &RunContext<'_>,
+    (method, temperatures): (&ClassifierMethod, &Temperatures),
     name: MethodName,
-    candidate: &Candidate<'_, T::Model>,
+    candidate: &Candidate<'_>,
     path: &Path,
-) -> Result<(CheckpointRecord, ByDraws<T::Answers>)> {
+) -> Result<(CheckpointRecord, ByDraws<Scored>)> {
     let model = candidate.model.clone().valid();
     let draws = name.draws(context.config);
-    let (answers, predict_seconds) = T::answers((context, &model, method), temperatures, &draws)?;
+    let (answers, predict_seconds) = answers(context, &model, method, temperatures, &draws)?;
     context.task.write_predictions(&answers, path)?;
-    let Measures { metrics, reliability, selective } = context.task.measures(&answers)?;
+    let reliability = answers.iter().filter_map(|(&k, s)| Some((k, s.reliability.clone()?)));
     let ranks: Vec<usize> = candidate.ranks.values().copied().collect();
     let summary = RankSummary::new(&ranks, context.config.initial_rank);
     // Noise that is fitted around trained means, as TFB's is, says nothing of what a direction is worth.
@@ -219,9 +184,9 @@ fn checkpoint<T: TrainTask>(
         total_rank: summary.total as u64,
         average_rank: summary.average,
         percent_rank: summary.percent,
-        metrics,
-        reliability,
-        selective,
+        metrics: answers.iter().map(|(&k, s)| (k, s.metrics.clone())).collect(),
+        reliability: reliability.collect(),
+        selective: selective_records(&answers, context.task)?,
         predict_seconds,
         statistics,
         energy,

@@ -4,13 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use burn::tensor::Device;
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::SETTINGS_FILE;
-use super::task::{RunStart, TrainTask};
+use super::folder::SETTINGS_FILE;
+use super::start::RunStart;
 use crate::backbone::Backbone;
-use crate::data::{LanguageColumns, QuestionForm, TextColumns, TextReader, Wording};
+use crate::data::{LanguageColumns, PreparedTask, QuestionForm, TextColumns, TextReader, Wording};
 use crate::error::Result;
 use crate::io::{read_json, read_versioned};
 use crate::method::{MethodName, RankRequest};
@@ -20,10 +19,10 @@ use crate::task::Goal;
 /// The version that is written, and the only one that is read.
 const SCHEMA: u32 = 1;
 
-/// Settings of a run on rows of the kind `K`.
+/// Settings of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct TrainSettings<K> {
+pub(crate) struct TrainSettings<R = RowSettings> {
     pub schema_version: u32,
     pub model: String,
     pub weights: BTreeMap<String, String>,
@@ -33,13 +32,21 @@ pub(crate) struct TrainSettings<K> {
     /// SHA-256 of the data files.
     pub data: BTreeMap<String, String>,
     #[serde(flatten)]
-    pub kind: K,
+    pub rows: R,
     pub method: MethodName,
     pub target_rank: Option<usize>,
     pub seed: u64,
     pub device: String,
     #[serde(deserialize_with = "Config::deserialize_checked")]
     pub experiment: Config,
+}
+
+/// What the rows of a run are.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(untagged)]
+pub(crate) enum RowSettings {
+    Classes(ClassSettings),
+    Texts(TextSettings),
 }
 
 /// Of a run on classes or scores.
@@ -67,46 +74,95 @@ pub(crate) struct TextSettings {
     pub columns: LanguageColumns,
 }
 
-impl<K: DeserializeOwned> TrainSettings<K> {
+impl TrainSettings {
+    /// Of a run with `method` and its target rank, on `rows` of the files `data`.
+    pub(crate) fn new(
+        backbone: &Backbone,
+        (rows, data): (RowSettings, BTreeMap<String, String>),
+        (method, target_rank): (MethodName, Option<usize>),
+        seed: u64,
+        device: &str,
+        experiment: Config,
+    ) -> Self {
+        Self {
+            schema_version: SCHEMA,
+            model: backbone.location.lasting_name(),
+            weights: backbone.hashes.clone(),
+            base_files: backbone.files.clone(),
+            data,
+            rows,
+            method,
+            target_rank,
+            seed,
+            device: device.to_owned(),
+            experiment,
+        }
+    }
+
     /// The settings of the run in `out`.
     pub(crate) fn read(out: &Path) -> Result<Self> {
-        read_versioned(&out.join(SETTINGS_FILE), SCHEMA)
+        let file = out.join(SETTINGS_FILE);
+        Ok(if is_run_on_texts(out)? {
+            read_versioned::<TrainSettings<_>>(&file, SCHEMA)?.with(RowSettings::Texts)
+        } else {
+            read_versioned::<TrainSettings<_>>(&file, SCHEMA)?.with(RowSettings::Classes)
+        })
     }
-}
-
-impl<K> TrainSettings<K> {
-    pub(crate) const SCHEMA: u32 = SCHEMA;
 
     pub(crate) fn request(&self) -> RankRequest {
         self.method.request(self.experiment.initial_rank, self.target_rank)
     }
 
-    pub(crate) fn start<'a, T: TrainTask>(
+    pub(crate) fn start<'a>(
         &'a self,
         backbone: &'a Backbone,
-        task: &'a T,
+        task: &'a PreparedTask,
         device: &'a Device,
-    ) -> RunStart<'a, T> {
-        RunStart {
-            config: &self.experiment,
-            backbone,
-            task,
-            method: self.method,
-            request: self.request(),
-            seed: self.seed,
-            device,
+    ) -> RunStart<'a> {
+        let (request, &Self { method, seed, experiment: ref config, .. }) = (self.request(), self);
+        RunStart { config, backbone, task, method, request, seed, device }
+    }
+
+    /// A task without rows, for a run that is not continued.
+    pub(crate) fn without_rows(&self, backbone: &Backbone) -> Result<PreparedTask> {
+        match &self.rows {
+            RowSettings::Classes(own) => {
+                let length = self.experiment.max_length;
+                own.reader(backbone, length)?.prepare(own.goal.clone(), &[], &[])
+            }
+            RowSettings::Texts(own) => Ok(PreparedTask::without_examples(Goal::texts(&own.task))),
         }
     }
 }
 
-impl TrainSettings<ClassSettings> {
-    pub(crate) fn reader<'a>(&'a self, backbone: &'a Backbone) -> Result<TextReader<'a>> {
-        let ClassSettings { goal, columns, questions, wording, .. } = &self.kind;
-        let (tokenizer, wording) = (&backbone.tokenizer, wording.as_ref());
+impl<R> TrainSettings<R> {
+    fn with(self, rows: impl FnOnce(R) -> RowSettings) -> TrainSettings {
+        TrainSettings {
+            schema_version: self.schema_version,
+            model: self.model,
+            weights: self.weights,
+            base_files: self.base_files,
+            data: self.data,
+            rows: rows(self.rows),
+            method: self.method,
+            target_rank: self.target_rank,
+            seed: self.seed,
+            device: self.device,
+            experiment: self.experiment,
+        }
+    }
+}
+
+impl ClassSettings {
+    pub(crate) fn reader<'a>(
+        &'a self,
+        backbone: &'a Backbone,
+        max_length: usize,
+    ) -> Result<TextReader<'a>> {
+        let Self { goal, columns, questions, wording, .. } = self;
         let has_choices = columns.as_ref().is_some_and(TextColumns::has_choices);
-        let questions = has_choices.then_some(*questions);
-        let length = self.experiment.max_length;
-        backbone.architecture.reader(tokenizer, goal, questions, wording, length)
+        let (questions, wording) = (has_choices.then_some(*questions), wording.as_ref());
+        backbone.architecture.reader(&backbone.tokenizer, goal, questions, wording, max_length)
     }
 }
 

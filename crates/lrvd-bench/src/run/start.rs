@@ -5,31 +5,48 @@ use std::cell::{Cell, RefCell};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use burn::tensor::DType;
+use anyhow::bail;
+use burn::module::Module as _;
+use burn::tensor::{DType, Device};
+use lrvd_burn::model::AdapterTargets;
 use lrvd_burn::train::{
-    self, Checkpoints, Evaluation, Observer, Ordered, Outcome, PassWatch, TrainState,
-    latest_checkpoint, load_checkpoint,
+    self, Checkpoints, DrawPolicy, Evaluation, Inputs, Observer, Ordered, Outcome, PassWatch,
+    TrainState, latest_checkpoint, load_checkpoint,
 };
 use lrvd_models::AutoClassifier;
 
-use super::outcome::record;
-use super::task::{RunStart, TrainTask};
-use super::{CHECKPOINT_DIR, Finished, RECORD_FILE, RunLabel, still_there};
+use super::answers::{draws_nest, evaluate, held_out};
+use super::folder::{CHECKPOINT_DIR, RECORD_FILE, still_there};
+use super::outcome::{Finished, RunLabel, record, summary};
+use crate::backbone::{Backbone, load_model};
+use crate::data::batch::{TokenExamples, TokenisedExample};
 use crate::data::{PreparedTask, in_order};
 use crate::error::{Burn, Error, Kind, Result, kind_of};
 use crate::eval::{PeakMemory, RunContext};
 use crate::io::{JsonLayout, write_json};
-use crate::method::{ClassifierMethod, MethodName};
+use crate::method::{ClassifierMethod, MethodName, RankRequest};
 use crate::progress::{Event, ProgressSink};
 use crate::record::RunRecord;
+use crate::settings::Config;
+
+/// What starts a run.
+#[derive(Clone, Copy)]
+pub(crate) struct RunStart<'a> {
+    pub config: &'a Config,
+    pub backbone: &'a Backbone,
+    pub task: &'a PreparedTask,
+    pub method: MethodName,
+    pub request: RankRequest,
+    pub seed: u64,
+    pub device: &'a Device,
+}
 
 /// A model of a task with its method.
-pub(crate) type RunState<T = PreparedTask> =
-    train::Run<<T as TrainTask>::Model, <T as TrainTask>::Method>;
+pub(crate) type RunState = train::Run<AutoClassifier, ClassifierMethod>;
 
-pub(crate) struct Run<'a, T: TrainTask = PreparedTask> {
-    start: RunStart<'a, T>,
-    task: Cow<'a, T>,
+pub(crate) struct Run<'a> {
+    start: RunStart<'a>,
+    task: Cow<'a, PreparedTask>,
     memory: PeakMemory,
     stop: &'a AtomicBool,
     label: String,
@@ -45,52 +62,83 @@ pub(crate) struct RunPlace<'a> {
     pub folder: &'a Path,
     pub label: RunLabel<'a>,
     pub layout: JsonLayout,
-    /// One line of results for the terminal.
-    pub summary: &'a dyn Fn(&RunRecord) -> String,
 }
 
-impl<T: TrainTask> RunStart<'_, T> {
-    pub(crate) fn fresh(&self) -> Result<RunState<T>> {
+impl RunStart<'_> {
+    pub(crate) fn fresh(&self) -> Result<RunState> {
         self.attached(self.load()?)
     }
 
-    pub(crate) fn load(&self) -> Result<T::Model> {
-        T::load(self)
+    pub(crate) fn load(&self) -> Result<AutoClassifier> {
+        let Self { config, backbone, task, seed, device, .. } = *self;
+        let dtype = backbone.stored_as(config.base_precision)?;
+        Ok(load_model(backbone, task, config.backbone_dropout, seed, device, dtype)?.0)
     }
 
     /// [`fresh`](Self::fresh) around the `model` that [`load`](Self::load) returned.
-    pub(crate) fn attached(&self, model: T::Model) -> Result<RunState<T>> {
+    pub(crate) fn attached(&self, model: AutoClassifier) -> Result<RunState> {
         let config = self.config;
-        let method = T::build(self.method, config, self.request)?;
-        let targets = T::targets(&model, &config.target_modules);
+        if self.task.goal.is_texts() && !self.method.is_for_language() {
+            bail!("{}: it is not for language modelling", self.method.key());
+        }
+        let method = self.method.build(config, self.request)?;
+        let mut targets = config.target_modules.layers();
+        if let (AutoClassifier::LlamaScore(_), AdapterTargets::Names(names)) =
+            (&model, &mut targets)
+            && names.len() > 1
+        {
+            // A model that predicts a number has no head over the vocabulary.
+            names.retain(|name| name != "lm_head");
+        }
         let run = train::Run::with(model, method, &targets, &config.training(self.seed))?;
-        T::check(self, &run.state.model, &run.method)?;
+        self.check_policy(&run.state.model, &*run.method)?;
         Ok(run)
+    }
+
+    /// Rejects a policy of draws that the method or the task has no use for, by one question.
+    ///
+    /// It is asked under a cascade that decides everything: a method that follows the policy answers without a draw, and
+    /// its logits say so.
+    fn check_policy(&self, model: &AutoClassifier, method: &ClassifierMethod) -> Burn<()> {
+        let (config, task, policy) = (self.config, self.task, self.config.prediction);
+        let (draws, first) = (self.method.draws(config), task.validation.first());
+        let (Some(setting), Some(first)) = (policy.asked(), first) else { return Ok(()) };
+        let Some(&draws) = draws.iter().max() else { return Ok(()) };
+        let examples = task.examples(std::slice::from_ref(first), self.device);
+        let cascade = if task.goal.is_regression() { policy.cascade } else { Some(0.0) };
+        let policy = DrawPolicy { cascade, ..policy };
+        let inputs = Inputs { policy, kind: config.prediction_draws, ..Inputs::new(&examples) };
+        let answer = method.predict(&model.clone().valid(), &inputs, draws)?;
+        if cascade.is_some() && answer.made.is_none() {
+            return Err(lrvd_burn::Error::Argument(format!(
+                "`{setting}` is for draws that a seed addresses one by one, and the method has others"
+            )));
+        }
+        Ok(())
     }
 }
 
-impl<'a, T: TrainTask> Run<'a, T> {
+impl<'a> Run<'a> {
     pub(crate) fn new(
-        start: RunStart<'a, T>,
+        start: RunStart<'a>,
         stop: &'a AtomicBool,
         label: String,
         position: (usize, usize),
     ) -> Self {
         let RunStart { config, method, seed, .. } = start;
-        let [train, ..] = start.task.splits();
         let share = method.holdout(config);
-        let drawn = config.drawn_share(method.searches(config), train.len());
+        let drawn = config.drawn_share(method.searches(config), start.task.train.len());
         let task = if drawn > 0.0 {
-            Cow::Owned(start.task.holding_out(drawn, Some(seed)))
+            Cow::Owned(start.task.holding_out_drawn(drawn, seed))
         } else if share > 0.0 {
-            Cow::Owned(start.task.holding_out(share, None))
+            Cow::Owned(start.task.holding_out(share))
         } else {
             Cow::Borrowed(start.task)
         };
         Self { start, task, memory: PeakMemory::start(), stop, label, position }
     }
 
-    pub(crate) fn context(&self) -> RunContext<'_, T> {
+    pub(crate) fn context(&self) -> RunContext<'_> {
         let RunStart { config, method, seed, .. } = self.start;
         RunContext {
             config,
@@ -108,12 +156,12 @@ impl<'a, T: TrainTask> Run<'a, T> {
     /// run's folder; `None` if a stop request ended that after a checkpoint, or `keep` returns `None`.
     pub(crate) fn complete(
         &self,
-        mut begun: RunState<T>,
+        mut begun: RunState,
         place: &RunPlace<'_>,
         sink: &mut dyn ProgressSink,
-        keep: impl FnOnce(RunState<T>, &mut Finished<T>, &mut dyn ProgressSink) -> Result<Option<()>>,
+        keep: impl FnOnce(RunState, &mut Finished, &mut dyn ProgressSink) -> Result<Option<()>>,
     ) -> Result<Option<RunRecord>> {
-        let &RunPlace { out, folder, ref label, layout, summary } = place;
+        let &RunPlace { out, folder, ref label, layout } = place;
         let checkpoints = Checkpoints::open(folder.join(CHECKPOINT_DIR))?;
         if self.train(&mut begun, &checkpoints, sink)? == Outcome::Stopped {
             return Ok(None);
@@ -128,7 +176,7 @@ impl<'a, T: TrainTask> Run<'a, T> {
         write_json(&folder.join(RECORD_FILE), &record, layout)?;
         still_there(out)?;
         checkpoints.remove()?;
-        let (label, summary) = (self.label.clone(), summary(&record));
+        let (label, summary) = (self.label.clone(), summary(&record, &self.task.goal));
         sink.event(&Event::RunFinished { label, summary, seconds: record.train_seconds });
         Ok(Some(record))
     }
@@ -138,7 +186,7 @@ impl<'a, T: TrainTask> Run<'a, T> {
         &self,
         sink: &mut dyn ProgressSink,
         total: usize,
-        answer: impl FnOnce(&RunContext<'_, T>) -> Result<R>,
+        answer: impl FnOnce(&RunContext<'_>) -> Result<R>,
     ) -> Result<Option<R>> {
         sink.event(&Event::Evaluating { done: 0, total });
         let (sink, done) = (RefCell::new(sink), Cell::new(0));
@@ -156,23 +204,23 @@ impl<'a, T: TrainTask> Run<'a, T> {
     }
 
     /// About how many answers the record takes.
-    fn answers(&self, run: &RunState<T>, method: MethodName) -> usize {
+    fn answers(&self, run: &RunState, method: MethodName) -> usize {
         let draws = method.draws(self.start.config);
         let (all, most) = (1 + draws.iter().sum::<usize>(), 1 + draws.iter().max().unwrap_or(&0));
-        let [_, holdout, validation] = self.task.splits();
+        let PreparedTask { holdout, validation, .. } = &*self.task;
         if method.can().post_hoc {
             return (validation.len() + holdout.len()) * all;
         }
         let best = run.state.best.as_ref().filter(|best| best.info.step != run.state.done);
         let models = 1 + usize::from(best.is_some());
-        validation.len() * models * if T::draws_nest(&run.method) { most } else { all }
+        let nest = draws_nest(&self.context(), &*run.method);
+        validation.len() * models * if nest { most } else { all }
     }
 
     /// Where the run in `folder` stands: at its newest checkpoint, or at its start. Writes nothing,
     /// and finds whatever could keep the first step from being taken.
-    pub(crate) fn open(&self, folder: &Path) -> Result<RunState<T>> {
-        let [train, ..] = self.task.splits();
-        batches(&self.context(), train, 0)?;
+    pub(crate) fn open(&self, folder: &Path) -> Result<RunState> {
+        batches(&self.context(), &self.task.train, 0)?;
         let mut run = self.start.fresh()?;
         if let Some(path) = latest_checkpoint(&folder.join(CHECKPOINT_DIR))? {
             load_checkpoint(&path, &mut run.state, &mut *run.method)?;
@@ -182,7 +230,7 @@ impl<'a, T: TrainTask> Run<'a, T> {
 
     fn train(
         &self,
-        run: &mut RunState<T>,
+        run: &mut RunState,
         checkpoints: &Checkpoints,
         sink: &mut dyn ProgressSink,
     ) -> Result<Outcome> {
@@ -193,13 +241,12 @@ impl<'a, T: TrainTask> Run<'a, T> {
             steps: run.steps(),
             done: run.state.done,
         });
-        let (context, checkpoints, stop) = (self.context(), Some(checkpoints), self.stop);
-        let mut observer = Watched { context: &context, checkpoints, stop, sink };
-        observer.fit(&mut run.state, &mut run.method)
+        let (context, method) = (self.context(), &mut *run.method);
+        fit(&context, &mut run.state, method, Some(checkpoints), self.stop, sink)
     }
 }
 
-/// Trains a classifier to the last step.
+/// Trains a model to the last step.
 pub fn fit(
     context: &RunContext<'_>,
     state: &mut TrainState<AutoClassifier>,
@@ -208,61 +255,63 @@ pub fn fit(
     stop: &AtomicBool,
     sink: &mut dyn ProgressSink,
 ) -> Result<Outcome> {
+    let RunContext { config, task, seed, fits_holdout, .. } = *context;
+    let (rows, waiting) = in_order(&task.train, &task.holdout, fits_holdout);
+    let mut batches = batches(context, &rows, waiting)?;
     let mut observer = Watched { context, checkpoints, stop, sink };
-    observer.fit(state, method)
+    train::fit(&config.training(seed).check()?, state, method, &mut batches, &mut observer)
 }
 
 /// `rows` in their order, the last of them `kept_back` until they have cut the ranks.
-fn batches<'a, T: TrainTask>(
-    context: &RunContext<'a, T>,
-    rows: &'a [T::Row],
+fn batches<'a>(
+    context: &RunContext<'a>,
+    rows: &'a [TokenisedExample],
     kept_back: usize,
-) -> Burn<Ordered<T::Rows<'a>>> {
+) -> Burn<Ordered<TokenExamples<'a>>> {
     let config = context.config;
-    Ordered::new(T::rows(context, rows), config.order(), context.seed)?
+    Ordered::new(context.examples(rows), config.order(), context.seed)?
         .accumulating(config.accumulation)?
         .holding_out(kept_back)
 }
 
 /// Measures the validation rows, keeps checkpoints, ends on a stop request.
-struct Watched<'a, T> {
-    context: &'a RunContext<'a, T>,
+struct Watched<'a> {
+    context: &'a RunContext<'a>,
     checkpoints: Option<&'a Checkpoints>,
     stop: &'a AtomicBool,
     sink: &'a mut dyn ProgressSink,
 }
 
-impl<T: TrainTask> Watched<'_, T> {
-    fn fit(&mut self, state: &mut TrainState<T::Model>, method: &mut T::Method) -> Result<Outcome> {
-        let RunContext { config, task, seed, fits_holdout, .. } = *self.context;
-        let [train, holdout, _] = task.splits();
-        let (rows, waiting) = in_order(train, holdout, fits_holdout);
-        let mut batches = batches(self.context, &rows, waiting)?;
-        train::fit(&config.training(seed).check()?, state, method, &mut batches, self)
-    }
-}
-
-impl<T: TrainTask> Observer<T::Model, T::Method> for Watched<'_, T> {
+impl Observer<AutoClassifier, ClassifierMethod> for Watched<'_> {
     type Error = Error;
 
     fn event(&mut self, event: &Event) {
         self.sink.event(event);
     }
 
-    fn evaluate(&mut self, model: &T::Model, method: &T::Method) -> Result<Option<Evaluation>> {
-        T::evaluate((self.context, model, method)).map(Some)
+    fn evaluate(
+        &mut self,
+        model: &AutoClassifier,
+        method: &ClassifierMethod,
+    ) -> Result<Option<Evaluation>> {
+        evaluate(self.context, model, method).map(Some)
     }
 
-    fn held_out(&mut self, model: &T::Model, method: &T::Method) -> Result<Option<Vec<f64>>> {
-        let [_, holdout, _] = self.context.task.splits();
-        let losses = (!holdout.is_empty()).then(|| T::held_out((self.context, model, method)));
-        losses.transpose()
+    fn held_out(
+        &mut self,
+        model: &AutoClassifier,
+        method: &ClassifierMethod,
+    ) -> Result<Option<Vec<f64>>> {
+        let is_any = !self.context.task.holdout.is_empty();
+        is_any.then(|| held_out(self.context, model, method)).transpose()
     }
 
-    fn checkpoint(&mut self, state: &TrainState<T::Model>, method: &T::Method) -> Result<()> {
-        if let Some(checkpoints) = self.checkpoints {
-            checkpoints.save(state, method)?;
-        }
+    fn checkpoint(
+        &mut self,
+        state: &TrainState<AutoClassifier>,
+        method: &ClassifierMethod,
+    ) -> Result<()> {
+        self.checkpoints.map_or(Ok(()), |kept| kept.save(state, method).map(drop))?;
         Ok(())
     }
 

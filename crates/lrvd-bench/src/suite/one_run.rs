@@ -22,8 +22,8 @@ use crate::method::{MethodName, RankRequest};
 use crate::progress::ProgressSink;
 use crate::record::{CheckpointRecord, Checkpoints, ParameterCounts, PredictionLine, RunRecord};
 use crate::run::{
-    ADAPTER_DIR, ByDraws, ClassSettings, Finished, LAST_PREDICTIONS, RECORD_FILE, Run, RunLabel,
-    RunPlace, RunStart, TrainSettings, TrainTask as _, summary,
+    ADAPTER_DIR, ByDraws, ClassSettings, Finished, LAST_PREDICTIONS, RECORD_FILE, RowSettings, Run,
+    RunLabel, RunPlace, RunStart, TrainSettings,
 };
 
 /// A run with the records of those that it needs.
@@ -69,7 +69,6 @@ impl RunInput<'_> {
             folder: &folder,
             label: self.label(request),
             layout: JsonLayout::Compact,
-            summary: &|record| summary(record, &task.goal),
         };
         training.complete(begun, &place, sink, |trained, finished, sink| {
             let Finished { record, answers, temperatures } = finished;
@@ -83,7 +82,7 @@ impl RunInput<'_> {
                 record.ood = found;
             }
             if let Some(settings) = self.kept()? {
-                keep::<PreparedTask>(&settings, trained, temperatures, &folder.join(ADAPTER_DIR))?;
+                keep(&settings, trained, temperatures, &folder.join(ADAPTER_DIR))?;
             }
             Ok(Some(()))
         })
@@ -114,7 +113,7 @@ impl RunInput<'_> {
     }
 
     /// What the adapter of the run is described by; `None` where none is kept.
-    fn kept(&self) -> Result<Option<TrainSettings<ClassSettings>>> {
+    fn kept(&self) -> Result<Option<TrainSettings>> {
         let Self { run, plan, backbone, .. } = *self;
         let (task, config) = (self.task, &self.experiment().config);
         if !plan.keep || !run.method.can().saved {
@@ -133,7 +132,7 @@ impl RunInput<'_> {
         let is_in_train = |path: &String| train.iter().any(|file| file.path == *path);
         let validation_files = validation.iter().map(|file| file.path.clone());
         let files = train.iter().chain(validation);
-        let kind = ClassSettings {
+        let rows = RowSettings::Classes(ClassSettings {
             validation_files: validation_files.filter(|path| !is_in_train(path)).collect(),
             validation_split: None,
             columns,
@@ -141,20 +140,12 @@ impl RunInput<'_> {
             questions,
             pairs: run.task.is_pair(),
             goal,
-        };
-        Ok(Some(TrainSettings {
-            schema_version: TrainSettings::<ClassSettings>::SCHEMA,
-            model: backbone.location.lasting_name(),
-            weights: backbone.hashes.clone(),
-            base_files: backbone.files.clone(),
-            data: files.map(|file| (file.path.clone(), file.sha256.clone())).collect(),
-            kind,
-            method: run.method,
-            target_rank: None,
-            seed: run.seed,
-            device: plan.device.clone(),
-            experiment: config.clone(),
-        }))
+        });
+        let data = files.map(|file| (file.path.clone(), file.sha256.clone())).collect();
+        let (method, config) = ((run.method, None), config.clone());
+        let settings =
+            TrainSettings::new(backbone, (rows, data), method, run.seed, &plan.device, config);
+        Ok(Some(settings))
     }
 
     fn label(&self, request: RankRequest) -> RunLabel<'static> {

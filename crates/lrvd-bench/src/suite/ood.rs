@@ -19,7 +19,7 @@ use crate::error::{Error, Result};
 use crate::eval::{RunContext, Scored, score_draws};
 use crate::method::Temperatures;
 use crate::record::OodRecord;
-use crate::run::{ByDraws, RunState, TrainTask as _};
+use crate::run::{ByDraws, RunState};
 use crate::settings::Config;
 use crate::task::{Goal, Task};
 use crate::text::quoted;

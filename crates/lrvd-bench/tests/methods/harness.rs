@@ -273,7 +273,7 @@ fn task() -> PreparedTask {
                     type_ids: vec![0; length],
                     ids,
                     choices: None,
-                    label: Label::Class(i % LABELS),
+                    answer: Label::Class(i % LABELS).into(),
                 }
             })
             .collect()

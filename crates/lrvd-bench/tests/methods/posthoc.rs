@@ -41,7 +41,7 @@ fn task(seed: u64, n_train: usize, n_validation: usize) -> PreparedTask {
                 type_ids: vec![0; ids.len()],
                 ids,
                 choices: None,
-                label: Label::Class(label),
+                answer: Label::Class(label).into(),
             }
         };
         (0..n).map(|_| one()).collect()
@@ -188,7 +188,8 @@ fn posthoc_scores_get_the_trained_answer_or_a_rejection() {
     task.goal = Goal::regression("number");
     task.labels = 1;
     for example in task.train.iter_mut().chain(&mut task.validation) {
-        example.label = Label::Score(example.label.class().unwrap() as f64);
+        let score = example.answer.class().unwrap() as f64;
+        example.answer = Label::Score(score).into();
     }
     let bed = Bench::random(config(20), task);
     let plain = bed.answers(&bed.run("lora"), 0);
@@ -256,7 +257,7 @@ fn posthoc_temperature_keeps_accuracy_lowers_the_held_out_loss_and_stops_at_its_
     let examples = context.examples(holdout);
     let inputs = context.inputs(&examples);
     let model = run.model.clone().valid();
-    let labels: Vec<usize> = holdout.iter().map(|e| e.label.class().unwrap()).collect();
+    let labels: Vec<usize> = holdout.iter().map(|e| e.answer.class().unwrap()).collect();
     let plain = softmax(&inputs.predict(&model, 0).unwrap().values, LABELS).unwrap();
     let scaled = run.temperatures.soften(inputs.predict(&model, 0).unwrap(), 0).unwrap();
     let scaled = softmax(&scaled.values, LABELS).unwrap();
@@ -293,7 +294,7 @@ fn posthoc_temperature_keeps_accuracy_lowers_the_held_out_loss_and_stops_at_its_
     for (labels, bound) in [(labels(|a, b| a > b), 0.01), (labels(|a, b| a < b), 100.0)] {
         let mut task = run.task.clone();
         for (example, class) in task.holdout.iter_mut().zip(labels) {
-            example.label = Label::Class(class);
+            example.answer = Label::Class(class).into();
         }
         let context = bed.context_of(&task);
         let found = context.fitted(|data| Temperatures::fit(&*run.method, &run.model, data, &[]));

@@ -1,17 +1,13 @@
 //! `lrvd eval`
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
 use burn::tensor::Device;
 use clap::Args;
 use lrvd_bench::Result;
-use lrvd_bench::adapter::{
-    Adapter, Evaluation, LoadOptions, SavedClassifier, SavedLanguageModel, evaluate,
-};
+use lrvd_bench::adapter::{Adapter, Evaluation, SavedClassifier, SavedLanguageModel, evaluate};
 use lrvd_bench::data::{Split, read_texts};
-use lrvd_bench::record::{Metrics, Reliability};
 use lrvd_bench::task::Task;
 use lrvd_burn::device;
 use serde_json::{Value, json};
@@ -71,10 +67,6 @@ pub(super) fn run(arguments: EvalArguments, printer: Printer) -> Outcome {
     let numbers = |classifier: &SavedClassifier| classifier.draws(asked);
     let Evaluated { classifier, data, seed, evaluation, .. } =
         evaluated(&arguments, |_, _| Ok(()), numbers, printer)?;
-    let metrics: BTreeMap<u32, Metrics> =
-        evaluation.scored.iter().map(|(k, s)| (*k, s.metrics.clone())).collect();
-    let reliability: BTreeMap<u32, Reliability> =
-        evaluation.scored.iter().filter_map(|(k, s)| Some((*k, s.reliability.clone()?))).collect();
     let body = json!({
         "adapter": classifier.folder().display().to_string(),
         "data": data,
@@ -82,19 +74,15 @@ pub(super) fn run(arguments: EvalArguments, printer: Printer) -> Outcome {
         "labels": classifier.info.goal.classes,
         "seed": seed,
     });
-    show(body, &metrics, &reliability, printer)
+    show(body, &evaluation, printer)
 }
 
 /// Prints metrics by number of draws, and `body` beside them as JSON.
-fn show(
-    mut body: Value,
-    metrics: &BTreeMap<u32, Metrics>,
-    reliability: &BTreeMap<u32, Reliability>,
-    printer: Printer,
-) -> Outcome {
+fn show(mut body: Value, evaluation: &Evaluation, printer: Printer) -> Outcome {
+    let (metrics, reliability) = evaluation.measures();
     body["metrics"] = json!(metrics);
     body["reliability"] = json!(reliability);
-    printer.report("eval", &body, |_| table::metrics(metrics, reliability))?;
+    printer.report("eval", &body, |_| table::metrics(&metrics, &reliability))?;
     Ok(ExitStatus::Done)
 }
 
@@ -129,14 +117,13 @@ fn language(arguments: EvalArguments, printer: Printer) -> Outcome {
         evaluation.write_predictions(out)?;
         printer.note(&format!("predictions: {}", out.display()));
     }
-    let (found, reliability) = evaluation.measures()?;
     let body = json!({
         "adapter": model.folder().display().to_string(),
         "data": file.display().to_string(),
         "rows": evaluation.rows(),
         "seed": seed,
     });
-    show(body, &found, &reliability, printer)
+    show(body, &evaluation, printer)
 }
 
 /// A classifier with its answers to labelled examples.
@@ -210,9 +197,8 @@ pub(super) fn draws(arguments: &AdapterArguments, classifier: &SavedClassifier) 
 /// Loads the classifier that the command line names.
 pub(super) fn load(arguments: &AdapterArguments, printer: Printer) -> Result<SavedClassifier> {
     let device = device::open(&arguments.device)?;
-    let policy = arguments.policy.policy();
-    let options = LoadOptions { open: arguments.base.open_options(), policy, precision: None };
-    let classifier = SavedClassifier::load(&arguments.dir, &options, &device)?;
+    let (options, policy) = (arguments.base.open_options(), arguments.policy.policy());
+    let classifier = SavedClassifier::load(&arguments.dir, &options, policy, &device)?;
     classifier.warnings.iter().for_each(|note| printer.note(note));
     Ok(classifier)
 }

@@ -25,7 +25,6 @@ pub use generate::{GenerateOptions, GeneratedText, GeneratedToken};
 pub use model::LlamaModel;
 pub use rope::{Rotary, rows_in_halves, rows_in_pairs};
 pub use score::LlamaScore;
-pub use text::TextBatch;
 
 /// The linear layers of every block, by the end of their path: what is adapted for language modelling. The head is not
 /// among them, as in other tools' `all-linear`.

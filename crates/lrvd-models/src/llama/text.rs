@@ -9,34 +9,8 @@ use lrvd_burn::sampling::Pass;
 use super::causal_lm::LlamaForCausalLm;
 use crate::batch::TokenBatch;
 
-/// Texts, and the columns of each whose next token is predicted.
-#[derive(Clone, Debug)]
-pub struct TextBatch {
-    /// The texts, padded on the right.
-    pub tokens: TokenBatch,
-    /// Columns of each row; the logits there are those of the token in the next column.
-    pub columns: Vec<Vec<usize>>,
-}
-
-impl TextBatch {
-    /// Number of predicted tokens.
-    pub fn asked(&self) -> usize {
-        self.columns.iter().map(Vec::len).sum()
-    }
-
-    /// The batch `times` over, copy after copy.
-    #[must_use]
-    pub fn repeat(&self, times: usize) -> Self {
-        if times == 1 {
-            return self.clone();
-        }
-        let columns = (0..times).flat_map(|_| self.columns.clone()).collect();
-        Self { tokens: self.tokens.repeat(times), columns }
-    }
-}
-
 impl LlamaForCausalLm {
-    /// Logits at the columns of `input`, row after row, `[asked, vocab]`; for a pass that holds several draws
+    /// Logits at the [columns](TokenBatch::columns) of `input`, row after row, `[asked, vocab]`; for a pass that holds several draws
     /// `[draws · asked, vocab]`, draw after draw, unless no layer draws.
     ///
     /// Other columns do not reach the head. An adapter on the head draws per sequence as other layers do: its states then
@@ -45,8 +19,8 @@ impl LlamaForCausalLm {
     /// # Panics
     ///
     /// If a column is not one of the batch.
-    pub fn asked_logits(&self, input: &TextBatch, pass: &Pass) -> Tensor<2> {
-        let TokenBatch { ids, mask, .. } = input.tokens.clone();
+    pub fn asked_logits(&self, input: &TokenBatch, pass: &Pass) -> Tensor<2> {
+        let TokenBatch { ids, mask, .. } = input.clone();
         let states = self.model().run(ids, mask, None, pass, &mut |_| ());
         let [rows, tokens, hidden] = states.dims();
         let device = states.device().inner();
@@ -73,7 +47,7 @@ impl LlamaForCausalLm {
     }
 }
 
-impl TextBatch {
+impl TokenBatch {
     /// The columns of `copies` of the batch as places in its `[rows · tokens]` states; a row of fewer than `width`
     /// is filled up by its first column.
     fn places(&self, copies: usize, tokens: usize, width: usize) -> Vec<usize> {

@@ -6,7 +6,6 @@ use lrvd_burn::files::TensorFile;
 use lrvd_burn::train::{Targets, TokenTargets, negative_log_likelihood};
 use lrvd_models::TokenBatch;
 use lrvd_models::deberta::{DebertaConfig, ProblemType};
-use lrvd_models::llama::TextBatch;
 
 use crate::case::{Case, Limit, Values};
 
@@ -75,7 +74,8 @@ impl Inputs {
             None => ids.zeros_like(),
         };
         let mask: Vec<f64> = self.mask[cells.clone()].iter().map(|&m| m as f64).collect();
-        Ok(TokenBatch { ids, type_ids, mask: self.floats(mask, [rows, tokens]), barred: None })
+        let mask = self.floats(mask, [rows, tokens]);
+        Ok(TokenBatch::new(ids, type_ids, mask))
     }
 
     /// What a classifier should answer in a step; none without labels.
@@ -94,7 +94,7 @@ impl Inputs {
     }
 
     /// The text with the columns whose next token is labelled, and those tokens; none without labels.
-    pub(crate) fn text(&self) -> Result<Option<(TextBatch, Targets)>> {
+    pub(crate) fn text(&self) -> Result<Option<(TokenBatch, Targets)>> {
         let Some(labels) = self.integers("labels")? else { return Ok(None) };
         let asked = |row: &[i64]| (1..row.len()).filter(|&t| row[t] >= 0).map(|t| t - 1).collect();
         let columns: Vec<Vec<usize>> = labels.chunks(self.tokens).map(asked).collect();
@@ -108,7 +108,7 @@ impl Inputs {
         let per_row = columns.iter().map(Vec::len).collect();
         let n = ids.len();
         let ids = Tensor::<1, Int>::from_data(TensorData::new(ids, [n]), &device());
-        let text = TextBatch { tokens: self.batch(0)?, columns };
+        let text = TokenBatch { columns, ..self.batch(0)? };
         Ok(Some((text, Targets::Tokens(TokenTargets { ids, per_row }))))
     }
 

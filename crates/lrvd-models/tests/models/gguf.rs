@@ -86,7 +86,7 @@ fn a_model_is_built_and_answers() {
             assert_eq!(loaded.report.applied.len(), store.len());
             let ids = Tensor::<2, Int>::from_data([[1, 7, 300, 2]], &device);
             let mask = Tensor::ones([1, 4], (&device, DType::F32));
-            let input = TokenBatch { type_ids: ids.zeros_like(), ids, mask, barred: None };
+            let input = TokenBatch::new(ids.clone(), ids.zeros_like(), mask);
             let logits = values(model.last_logits(&input, &Pass::mean()));
             assert_eq!(logits.len(), file.config().vocab_size);
             assert!(logits.iter().all(|logit| logit.is_finite()));

@@ -5,17 +5,18 @@ use lrvd_burn::sampling::{DrawPer, DrawSet, Pass, Scheme};
 use lrvd_burn::train::Model;
 use lrvd_core::family::VariationalFamily;
 use lrvd_core::noise::NoiseKey;
-use lrvd_models::llama::{LlamaForCausalLm, TextBatch};
+use lrvd_models::TokenBatch;
+use lrvd_models::llama::LlamaForCausalLm;
 
 use crate::support::{PROMPTS, adapted, close, model, numbers, padded, variational};
 
 const ASKED: [&[usize]; 3] = [&[1, 2, 3], &[0], &[0, 4, 6]];
 const VOCAB: usize = 50;
 
-fn batch(rows: &[usize]) -> TextBatch {
+fn batch(rows: &[usize]) -> TokenBatch {
     let texts: Vec<&[i64]> = rows.iter().map(|&row| PROMPTS[row]).collect();
     let columns = rows.iter().map(|&row| ASKED[row].to_vec()).collect();
-    TextBatch { tokens: padded(&texts, false, DType::F64), columns }
+    TokenBatch { columns, ..padded(&texts, false, DType::F64) }
 }
 
 fn models() -> [LlamaForCausalLm; 3] {
@@ -25,8 +26,8 @@ fn models() -> [LlamaForCausalLm; 3] {
 }
 
 /// The logits of the whole text at the asked columns.
-fn expected(model: &LlamaForCausalLm, batch: &TextBatch, pass: &Pass) -> Vec<f64> {
-    let logits = model.forward(&batch.tokens, pass);
+fn expected(model: &LlamaForCausalLm, batch: &TokenBatch, pass: &Pass) -> Vec<f64> {
+    let logits = model.forward(batch, pass);
     let [_, tokens, _] = logits.dims();
     let all = numbers(logits);
     let rows = batch.columns.iter().enumerate();

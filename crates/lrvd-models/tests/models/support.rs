@@ -129,12 +129,8 @@ pub(crate) fn padded(rows: &[&[i64]], left: bool, dtype: DType) -> TokenBatch {
     }
     let shape = [rows.len(), tokens];
     let ids = Tensor::<2, Int>::from_data(TensorData::new(ids, shape), &device);
-    TokenBatch {
-        type_ids: ids.zeros_like(),
-        ids,
-        mask: Tensor::from_data(TensorData::new(mask, shape), (&device, dtype)),
-        barred: None,
-    }
+    let mask = Tensor::from_data(TensorData::new(mask, shape), (&device, dtype));
+    TokenBatch::new(ids.clone(), ids.zeros_like(), mask)
 }
 
 /// Values on the host.

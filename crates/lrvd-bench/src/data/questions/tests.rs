@@ -54,10 +54,11 @@ fn read(reader: Result<Questions<'_>>, examples: &[Example]) -> String {
         for note in reader.notes(&encoded, "train") {
             writeln!(found, "{note}").unwrap();
         }
-        for (TokenisedExample { ids, choices, label, .. }, id) in
+        for (TokenisedExample { ids, choices, answer, .. }, id) in
             encoded.examples.iter().zip(&encoded.ids)
         {
             let text = tokenizer.decode(ids, false)?;
+            let label = answer.label().unwrap();
             writeln!(found, "{id}: {} ids, {choices:?}, {label:?}\n{text:?}", ids.len()).unwrap();
         }
         Ok::<_, crate::Error>(found)

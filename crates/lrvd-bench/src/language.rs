@@ -1,21 +1,26 @@
-//! Rows as tokens, and what is learnt of them.
+//! A user's texts for a language model, as tokens, and what is learnt of them.
+//!
+//! The likelihood is averaged over the tokens of completions, or of what the assistant says in a conversation; a prompt
+//! is read and not learnt.
 
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use anyhow::anyhow;
-use lrvd_models::chat::{ChatTemplate, Message, Segment};
+use anyhow::{anyhow, bail};
+use lrvd_models::chat::{ChatTemplate, Segment};
+pub use lrvd_models::chat::{Message, Role};
 use lrvd_models::llama::LlamaConfig;
 use lrvd_models::llama::gguf::GgufModel;
 use lrvd_models::tokenizer::TextTokenizer;
 use serde::Deserialize;
 
-use super::data::LanguageExample;
-use crate::backbone::{Architecture, GENERATION_FILE, ModelLocation};
-use crate::data::batch::BareTokens;
-use crate::data::{Content, TextRow};
+use crate::backbone::{Architecture, Backbone, GENERATION_FILE, ModelLocation};
+use crate::data::batch::{Answer, BareTokens, TokenisedExample};
+use crate::data::{Content, PreparedTask, TextRow, TextSet};
 use crate::error::{Kind, Result};
 use crate::io::read_json;
+use crate::settings::Config;
+use crate::task::Goal;
 
 /// Turns rows into tokens as the model in a folder reads them.
 ///
@@ -43,7 +48,7 @@ pub(crate) struct EncodedText {
     pub(crate) learnt: Vec<bool>,
     pub(crate) length: usize,
     /// Whether prompt and answer had to be encoded apart.
-    pub(super) apart: bool,
+    apart: bool,
 }
 
 /// `eos_token_id` of a generation file: one, or several.
@@ -87,6 +92,12 @@ impl<'a> LanguageReader<'a> {
         })
     }
 
+    /// How the base model `backbone` reads them.
+    pub(crate) fn of(backbone: &'a Backbone, max_length: usize) -> Result<Self> {
+        let Backbone { location, architecture, tokenizer, .. } = backbone;
+        Self::new(location, architecture, tokenizer, max_length)
+    }
+
     pub(crate) fn stops(&self) -> Vec<u32> {
         self.stops.iter().copied().collect()
     }
@@ -96,7 +107,7 @@ impl<'a> LanguageReader<'a> {
     }
 
     /// Whether plain completions have a token to end in.
-    pub(super) fn has_end(&self) -> bool {
+    fn has_end(&self) -> bool {
         self.end.is_some()
     }
 
@@ -197,14 +208,100 @@ impl EncodedText {
 
     /// What the model reads and should predict; `None` if no token is left to learn. A first token has nothing to be
     /// predicted from.
-    pub(crate) fn example(&self) -> Option<LanguageExample> {
+    pub(crate) fn example(&self) -> Option<TokenisedExample> {
         let columns: Vec<usize> =
             (1..self.ids.len()).filter(|&i| self.learnt[i]).map(|i| i - 1).collect();
         // Nothing is asked behind the last of them, so nothing is read there.
         let read = columns.last()? + 1;
-        let expected = columns.iter().map(|&column| self.ids[column + 1]).collect();
-        Some(LanguageExample { ids: self.ids[..read].to_vec(), columns, expected })
+        let ids = columns.iter().map(|&column| self.ids[column + 1]).collect();
+        Some(TokenisedExample {
+            ids: self.ids[..read].to_vec(),
+            type_ids: vec![0; read],
+            choices: None,
+            answer: Answer::Tokens { columns, ids },
+        })
     }
+}
+
+/// Both splits of `data` as the language model reads them, as many rows and as long ones as `config` says.
+pub(crate) fn prepare(
+    mut data: TextSet,
+    backbone: &Backbone,
+    config: &Config,
+) -> Result<PreparedTask> {
+    let (goal, max_length) = (Goal::texts(&data.name), config.max_length);
+    let reader = LanguageReader::of(backbone, max_length)?;
+    let mut notes = std::mem::take(&mut data.notes);
+    notes.extend(data.sample(config.train_rows));
+    notes.extend(data.limit(config.validation_rows));
+    if !data.kind.is_chat() {
+        if reader.has_chat() {
+            notes.push(
+                "prompts and completions are read as they are, without the model's chat template: give `messages` \
+                 to use it"
+                    .to_owned(),
+            );
+        }
+        if !reader.has_end() {
+            notes.push(
+                "the model names no token that ends a text, so completions do not learn to end"
+                    .to_owned(),
+            );
+        }
+    }
+    let (train, validation) = (&data.train.examples, &data.validation.examples);
+    let train = encoded("train", train, &reader, max_length, &mut notes)?;
+    let validation = encoded("validation", validation, &reader, max_length, &mut notes)?;
+    let (validation_ids, validation) = validation.into_iter().unzip();
+    let train = train.into_iter().map(|(_, text)| text).collect();
+    let (pad_id, task) = (reader.pad_id, PreparedTask::without_examples(goal));
+    Ok(PreparedTask { train, validation, validation_ids, pad_id, notes, ..task })
+}
+
+/// The rows that have a token to learn within the longest input, each with its number, from 0; what a reader must know goes
+/// into `notes`.
+pub(crate) fn encoded(
+    split: &'static str,
+    rows: &[TextRow],
+    reader: &LanguageReader<'_>,
+    max_length: usize,
+    notes: &mut Vec<String>,
+) -> Result<Vec<(String, TokenisedExample)>> {
+    let texts: Vec<EncodedText> =
+        rows.iter().map(|row| reader.encode(row)).collect::<Result<_, _>>()?;
+    let numbered = texts.iter().enumerate();
+    let examples: Vec<(String, TokenisedExample)> =
+        numbered.filter_map(|(i, text)| Some((i.to_string(), text.example()?))).collect();
+    if examples.is_empty() {
+        bail!(
+            "{split}: within {max_length} tokens none of its {rows} rows has a token of a completion left; \
+             raise `--max-length`",
+            rows = rows.len()
+        );
+    }
+    let count = |is: &dyn Fn(&EncodedText) -> bool| texts.iter().filter(|text| is(text)).count();
+    let (cut, apart) = (count(&|text| text.length > max_length), count(&|text| text.apart));
+    let learnt: usize = examples.iter().map(|(_, example)| example.answer.count()).sum();
+    let read: usize = texts.iter().map(|text| text.ids.len()).sum();
+    notes.push(format!("{split}: {} rows, {learnt} of {read} tokens are learnt", examples.len()));
+    if cut > 0 {
+        let dropped = rows.len() - examples.len();
+        let left_out = match dropped {
+            0 => String::new(),
+            n => format!("; {n} of them had nothing left to learn and are left out"),
+        };
+        let rows = rows.len();
+        notes.push(format!(
+            "{split}: {cut} of {rows} rows lost what is beyond {max_length} tokens{left_out}"
+        ));
+    }
+    if apart > 0 {
+        notes.push(format!(
+            "{split}: {apart} rows have a token that spans prompt and answer; the answer is encoded by itself, as it will \
+             be asked for"
+        ));
+    }
+    Ok(examples)
 }
 
 /// The chat template of a folder or of a GGUF file, if it has one.
@@ -235,8 +332,6 @@ fn stops(folder: &Path, config: &LlamaConfig, tokenizer: &TextTokenizer) -> Resu
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use lrvd_models::chat::Role;
-
     use super::*;
     use crate::data::{At, Place};
 
@@ -272,8 +367,9 @@ mod tests {
         // The model reads all but the end, and is asked from the prompt's last token on.
         let example = found.example().unwrap();
         assert_eq!(example.ids, whole);
-        assert_eq!(example.columns, (prompt - 1..whole.len()).collect::<Vec<_>>());
-        assert_eq!(example.expected, found.ids[prompt..]);
+        let columns = (prompt - 1..whole.len()).collect();
+        let next = Answer::Tokens { columns, ids: found.ids[prompt..].to_vec() };
+        assert_eq!(example.answer, next);
         assert_eq!(reader.prompt(&text("Once upon", "x").input).unwrap(), whole[..prompt]);
 
         // `Tim` + `my` is one token, `▁Timmy`: asked after `Tim`, the model will not have read it.
