@@ -7,7 +7,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
-use clap::{Args, Subcommand};
+use clap::{ArgAction, Args, Subcommand};
 use lrvd_bench::Result;
 use lrvd_bench::UnknownName;
 use lrvd_bench::method::MethodName;
@@ -93,7 +93,7 @@ pub(crate) struct SuiteArguments {
     #[command(flatten)]
     pub(crate) logs: LogArguments,
     /// What to keep of trained models: adapters with their posteriors, for `lrvd predict`, `eval`, `inspect` and `export`.
-    #[arg(long, default_value = "adapters", value_name = "WHAT", value_parser = args::one_of(&[true, false], kept))]
+    #[arg(long, action = ArgAction::Set, default_value = "adapters", value_name = "WHAT", value_parser = args::one_of(&[true, false], kept))]
     pub(crate) keep: bool,
     /// Continue in an output folder with finished or interrupted runs.
     #[arg(long)]

@@ -97,7 +97,7 @@ fn a_reasoning_suite_trains_scores_and_keeps_what_it_found() {
     for k in ["0", "2", "3"] {
         let mean = |of: &dyn Fn(&[f64], usize) -> f64| {
             let one = |line: &Value| {
-                of(&numbers(&line["probs"][k]), line["label"].as_u64().unwrap() as usize)
+                of(&numbers(&line["probs"][k]), line["label"].as_f64().unwrap() as usize)
             };
             answers.iter().map(one).sum::<f64>() / answers.len() as f64
         };
