@@ -242,6 +242,7 @@ impl SavedClassifier {
             examples,
             pad_id: reader.pad_id(),
             labels: self.info.goal.n_labels(),
+            smoothing: 0.0,
             device: &self.device,
             dtype: DType::F32,
         }

@@ -69,6 +69,9 @@ pub struct TokenExamples<'a> {
     pub pad_id: u32,
     /// Number of classes; 1 for scores and texts.
     pub labels: usize,
+    /// Label smoothing `ε`: of `k` classes the right one is `1 − ε + ε/k` and every other `ε/k` (Szegedy et al. 2016,
+    /// arXiv:1512.00567).
+    pub smoothing: f64,
     pub device: &'a Device,
     pub dtype: DType,
 }
@@ -130,7 +133,11 @@ impl LabelledExamples for TokenExamples<'_> {
         let mut values = vec![0.0_f32; picked.len() * width];
         for ((row, example), &index) in values.chunks_mut(width).zip(picked).zip(indices) {
             match (example.answer.label(), classes) {
-                (Some(Label::Class(class)), true) => row[class] = 1.0,
+                (Some(Label::Class(class)), true) => {
+                    let answers = example.choices.unwrap_or(width);
+                    row[..answers].fill((self.smoothing / answers as f64) as f32);
+                    row[class] += (1.0 - self.smoothing) as f32;
+                }
                 (Some(Label::Score(score)), false) => row[0] = score as f32,
                 _ => return Err(mixed(index)),
             }
@@ -278,7 +285,7 @@ mod tests {
     }
 
     fn examples<'a>(examples: &'a [TokenisedExample], device: &'a Device) -> TokenExamples<'a> {
-        TokenExamples { examples, pad_id: 7, labels: 3, device, dtype: DType::F32 }
+        TokenExamples { examples, pad_id: 7, labels: 3, smoothing: 0.0, device, dtype: DType::F32 }
     }
 
     #[test]
@@ -311,6 +318,20 @@ mod tests {
         assert_eq!(barred(&[1, 2]), None);
         let own = [false, false, false, false, false, true];
         assert_eq!(barred(&[2, 0]), Some(own.to_vec()));
+    }
+
+    #[test]
+    fn smoothed_targets_are_spread_over_the_answers_of_an_example() {
+        let device = Device::flex();
+        let all = [Some(2), None]
+            .map(|choices| TokenisedExample { choices, ..example(2, Label::Class(1)) });
+        let examples = TokenExamples { smoothing: 0.25, ..examples(&all, &device) };
+        let Targets::Classes(targets) = examples.targets(&[0, 1]).unwrap() else {
+            panic!("classes")
+        };
+        let third = 0.25_f32 / 3.0;
+        let expected = [0.125, 0.875, 0.0, third, 0.75 + third, third];
+        assert_eq!(targets.into_data().iter::<f32>().collect::<Vec<_>>(), expected);
     }
 
     #[test]

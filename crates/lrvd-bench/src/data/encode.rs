@@ -221,7 +221,7 @@ impl PreparedTask {
         device: &'a Device,
     ) -> TokenExamples<'a> {
         let Self { pad_id, labels, .. } = *self;
-        TokenExamples { examples, pad_id, labels, device, dtype: DType::F32 }
+        TokenExamples { examples, pad_id, labels, smoothing: 0.0, device, dtype: DType::F32 }
     }
 
     /// The same task with the last `share` of the training examples kept out of training.

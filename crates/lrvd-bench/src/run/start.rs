@@ -269,7 +269,8 @@ fn batches<'a>(
     kept_back: usize,
 ) -> Burn<Ordered<TokenExamples<'a>>> {
     let config = context.config;
-    Ordered::new(context.examples(rows), config.order(), context.seed)?
+    let rows = TokenExamples { smoothing: config.label_smoothing, ..context.examples(rows) };
+    Ordered::new(rows, config.order(), context.seed)?
         .accumulating(config.accumulation)?
         .holding_out(kept_back)
 }

@@ -311,6 +311,9 @@ settings! {
         pooler: PoolerMode = PoolerMode::Trained;
         /// Whether the backbone's dropout is on in training.
         backbone_dropout: bool = true;
+        /// Share of a training target that is spread evenly over all classes, or over all choices of a question.
+        #[serde(default)]
+        label_smoothing: f64 = 0.0, in 0.0..1.0;
         /// Steps between evaluations on the validation split.
         evaluate_every: usize = 200, in COUNT;
         /// Evaluations without a smaller negative log-likelihood after which a run stops early; `None` never stops it.
@@ -413,6 +416,9 @@ impl Config {
         if self.prediction_draws != PredictionDraws::Weights {
             let value = format!("{:?}", self.prediction_draws).to_lowercase();
             bail!("setting `prediction_draws` is {value}: a text is answered by draws of weights");
+        }
+        if self.label_smoothing > 0.0 {
+            bail!("setting `label_smoothing` is {}: it is for classes", self.label_smoothing);
         }
         let DrawPolicy { tokens_per_pass, .. } = self.prediction;
         if self.prediction != (DrawPolicy { tokens_per_pass, ..DrawPolicy::default() }) {
