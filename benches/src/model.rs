@@ -12,7 +12,7 @@ use lrvd_burn::prune::{PruneEvent, apply};
 use lrvd_core::noise::{Draws, NoiseKey};
 use lrvd_models::deberta::{ADAPTER_TARGETS, DebertaClassifier, DebertaConfig};
 use lrvd_models::llama::{LlamaChoice, LlamaConfig, LlamaForCausalLm};
-use lrvd_models::{AutoClassifier, TokenBatch, WeightSource};
+use lrvd_models::{AutoModel, TokenBatch, WeightSource};
 
 /// Answer tokens of the Llama, which is asked for one of two.
 const ANSWERS: [u32; 2] = [11, 22];
@@ -82,18 +82,18 @@ pub fn model(
     layers: Option<usize>,
     adapter: Option<&AdapterConfig>,
     device: &Device,
-) -> Result<AutoClassifier, Box<dyn Error>> {
+) -> Result<AutoModel, Box<dyn Error>> {
     let mut source = WeightSource::random(NoiseKey::new(1), device, DType::F32);
     let (text, name) = (architecture.config(layers), Path::new("config.json"));
     let mut model = match architecture {
         Architecture::Nano | Architecture::Base => {
             let config = DebertaConfig::parse(text.as_bytes(), name)?;
-            AutoClassifier::Deberta(DebertaClassifier::load(&mut source, &config))
+            AutoModel::Deberta(DebertaClassifier::load(&mut source, &config))
         }
         Architecture::Smollm2 => {
             let config = LlamaConfig::parse(text.as_bytes(), name)?;
             let model = LlamaForCausalLm::load(&mut source, &config);
-            AutoClassifier::Llama(LlamaChoice::new(model, ANSWERS.to_vec())?)
+            AutoModel::Llama(LlamaChoice::new(model, ANSWERS.to_vec())?)
         }
     };
     if let Some(adapter) = adapter {
@@ -108,7 +108,7 @@ pub fn model(
 }
 
 /// Prunes to `rank` percent of each adapter's rank, and to `modules` percent of the adapters, spread evenly.
-pub fn prune_to(model: &mut AutoClassifier, rank: usize, modules: usize) {
+pub fn prune_to(model: &mut AutoModel, rank: usize, modules: usize) {
     let (mut event, mut seen) = (PruneEvent::default(), 0);
     model.visit_layers(&mut |path, layer| {
         let full = layer.rank();
@@ -126,7 +126,7 @@ pub fn prune_to(model: &mut AutoClassifier, rank: usize, modules: usize) {
 }
 
 /// Prunes every adapter but those of the last `live` layers.
-pub fn keep_last_layers(model: &mut AutoClassifier, live: usize) {
+pub fn keep_last_layers(model: &mut AutoModel, live: usize) {
     let number = |path: &str| path.split('.').find_map(|part| part.parse::<usize>().ok());
     let mut depth = 0;
     model.visit_layers(&mut |path, _| depth = depth.max(number(path).map_or(0, |n| n + 1)));

@@ -5,7 +5,7 @@ use std::error::Error;
 use burn::tensor::{Int, Tensor};
 use clap::ValueEnum;
 use lrvd_burn::train::{DrawPolicy, Examples, Inputs, Logits};
-use lrvd_models::{AutoClassifier, TokenBatch};
+use lrvd_models::{AutoModel, TokenBatch};
 
 /// How the passes of a prediction with several draws are made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -59,7 +59,7 @@ impl Examples for Texts<'_> {
 /// Logits of `draws` draws on one batch; 0 for the mean.
 pub fn predict(
     way: Way,
-    model: &AutoClassifier,
+    model: &AutoModel,
     input: &TokenBatch,
     draws: usize,
 ) -> Result<Logits, lrvd_burn::Error> {
@@ -71,7 +71,7 @@ pub fn predict(
 /// Holds a way against one pass for each draw, before it is timed.
 pub fn prove(
     way: Way,
-    model: &AutoClassifier,
+    model: &AutoModel,
     input: &TokenBatch,
     draws: usize,
 ) -> Result<(), Box<dyn Error>> {

@@ -17,7 +17,7 @@ use lrvd_burn::train::Model;
 use lrvd_core::kl::KlReduction;
 use lrvd_core::moments::CrossTerm;
 use lrvd_core::noise::NoiseKey;
-use lrvd_models::{AutoClassifier, TokenBatch};
+use lrvd_models::{AutoModel, TokenBatch};
 
 use crate::model::{Architecture, model};
 
@@ -58,7 +58,7 @@ impl Method {
 /// A model with its optimiser.
 pub struct Trainer {
     /// The model, which a prune may change before the first step.
-    pub model: AutoClassifier,
+    pub model: AutoModel,
     scheme: Scheme,
     optimizer: Optimizer,
 }
@@ -150,11 +150,7 @@ impl Trainer {
 }
 
 /// `model` with Burn's LoRA on the weights of the targets; trainable parameters stay trainable.
-fn burns_lora(
-    mut model: AutoClassifier,
-    architecture: Architecture,
-    rank: usize,
-) -> AutoClassifier {
+fn burns_lora(mut model: AutoModel, architecture: Architecture, rank: usize) -> AutoModel {
     let targets = architecture.targets();
     let (mut bases, mut trained) = (Vec::new(), Vec::new());
     model.visit_layers_mut(&mut |path, layer| {

@@ -15,7 +15,7 @@ use crate::llama::{LlamaChoice, LlamaForCausalLm, LlamaScore};
 /// those of every next token.
 #[expect(clippy::large_enum_variant, reason = "a run holds two of them")]
 #[derive(Module, Debug)]
-pub enum AutoClassifier {
+pub enum AutoModel {
     /// DeBERTa-v2 or v3.
     Deberta(DebertaClassifier),
     /// Llama, by words.
@@ -27,7 +27,7 @@ pub enum AutoClassifier {
 }
 
 adapted_model!(
-    enum AutoClassifier {
+    enum AutoModel {
         Deberta,
         Llama,
         LlamaScore,
@@ -35,7 +35,7 @@ adapted_model!(
     }
 );
 
-impl AutoClassifier {
+impl AutoModel {
     /// What the head reads of every input, `[batch, features]`, at the posterior mean: the encoder's pooled first token,
     /// or the decoder's last hidden state after the final norm.
     pub fn features(&self, input: &TokenBatch) -> Tensor<2> {
@@ -49,7 +49,7 @@ impl AutoClassifier {
     }
 }
 
-impl Model for AutoClassifier {
+impl Model for AutoModel {
     type Input = TokenBatch;
     const HOLDS_DRAWS: bool = true;
 

@@ -14,7 +14,7 @@ mod norm;
 pub mod source;
 pub mod tokenizer;
 
-pub use auto::AutoClassifier;
+pub use auto::AutoModel;
 pub use batch::TokenBatch;
 pub use error::{Error, Result};
 pub use norm::{LayerNorm, RmsNorm};

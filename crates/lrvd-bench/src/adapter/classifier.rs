@@ -7,7 +7,7 @@ use burn::tensor::{DType, Device};
 use lrvd_burn::model::AdaptedModel as _;
 use lrvd_burn::sampling::Pass;
 use lrvd_burn::train::{ClassAnswer, DrawPolicy, Inputs, Logits, ScoreAnswer};
-use lrvd_models::AutoClassifier;
+use lrvd_models::AutoModel;
 
 use super::description::{Abstention, ClassifierInfo, Description};
 use super::open::{Adapter, OpenOptions};
@@ -25,7 +25,7 @@ const WINDOW: usize = 32;
 /// Logits that such a window may have.
 const KEPT_LOGITS: usize = 1 << 23;
 
-pub type SavedClassifier = SavedModel<AutoClassifier, ClassifierInfo>;
+pub type SavedClassifier = SavedModel<AutoModel, ClassifierInfo>;
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Prediction {

@@ -7,7 +7,7 @@ use anyhow::{anyhow, bail};
 use burn::tensor::{DType, Device};
 use lrvd_burn::files::WeightStore;
 use lrvd_core::noise::NoiseKey;
-use lrvd_models::AutoClassifier;
+use lrvd_models::AutoModel;
 use lrvd_models::deberta::{DebertaClassifier, DebertaConfig};
 use lrvd_models::llama::gguf::GgufModel;
 use lrvd_models::llama::{LlamaChoice, LlamaConfig, LlamaForCausalLm, LlamaScore};
@@ -199,11 +199,11 @@ pub(crate) fn load_model(
     seed: u64,
     device: &Device,
     dtype: DType,
-) -> Result<(AutoClassifier, Vec<String>)> {
+) -> Result<(AutoModel, Vec<String>)> {
     match &backbone.architecture {
         _ if task.goal.is_texts() => {
             let model = load_language_model(backbone, dropout, device, dtype)?;
-            Ok((AutoClassifier::LlamaText(model), Vec::new()))
+            Ok((AutoModel::LlamaText(model), Vec::new()))
         }
         Architecture::Deberta(encoder) => {
             let store = open_weights(&backbone.location.folder)?;
@@ -211,19 +211,19 @@ pub(crate) fn load_model(
             let seed = NoiseKey::new(seed);
             let (model, report) =
                 DebertaClassifier::from_pretrained(&store, &config, seed, device, dtype)?;
-            Ok((AutoClassifier::Deberta(model), report.fresh))
+            Ok((AutoModel::Deberta(model), report.fresh))
         }
         Architecture::Llama(config) if task.goal.is_regression() => {
             let store = open_weights(&backbone.location.folder)?;
             let (config, seed) = (undropped(config, dropout), NoiseKey::new(seed));
             let (model, report) =
                 LlamaScore::from_pretrained(&store, &config, seed, device, dtype)?;
-            Ok((AutoClassifier::LlamaScore(model), report.fresh))
+            Ok((AutoModel::LlamaScore(model), report.fresh))
         }
         Architecture::Llama(_) => {
             let model = load_language_model(backbone, dropout, device, dtype)?;
             let model = LlamaChoice::new(model, task.answers.clone())?;
-            Ok((AutoClassifier::Llama(model), Vec::new()))
+            Ok((AutoModel::Llama(model), Vec::new()))
         }
     }
 }

@@ -15,7 +15,7 @@ use lrvd_core::prune::statistic::REFERENCE_FAN_IN;
 use lrvd_core::prune::{StatisticAggregate, StatisticOptions, rank_statistic};
 use lrvd_models::deberta::DebertaClassifier;
 use lrvd_models::llama::LlamaForCausalLm;
-use lrvd_models::{AutoClassifier, TokenBatch};
+use lrvd_models::{AutoModel, TokenBatch};
 use serde::Serialize;
 
 use crate::adapter::{Adapter, AdapterFiles, Description, OpenOptions};
@@ -317,11 +317,11 @@ pub fn check_model(dir: &Path, device: &Device, allow_changed: bool) -> Result<M
             let seed = NoiseKey::new(0);
             let (model, loaded) =
                 DebertaClassifier::from_pretrained(&store, config, seed, device, dtype)?;
-            (AutoClassifier::Deberta(model), loaded, config.max_position_embeddings)
+            (AutoModel::Deberta(model), loaded, config.max_position_embeddings)
         }
         Architecture::Llama(config) => {
             let (model, loaded) = LlamaForCausalLm::from_pretrained(&store, config, device, dtype)?;
-            (AutoClassifier::LlamaText(model), loaded, config.max_position_embeddings)
+            (AutoModel::LlamaText(model), loaded, config.max_position_embeddings)
         }
     };
     let batch = batch(architecture.vocab_size(), positions, device);
@@ -349,7 +349,7 @@ fn batch(vocab_size: usize, positions: usize, device: &Device) -> TokenBatch {
 
 /// Whether the logits are finite without the adapter and with it.
 fn is_finite(
-    mut model: AutoClassifier,
+    mut model: AutoModel,
     adapter: Option<&PeftAdapter>,
     batch: &TokenBatch,
 ) -> Result<bool> {

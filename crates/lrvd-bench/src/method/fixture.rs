@@ -7,7 +7,7 @@ use lrvd_burn::model::{AdapterTargets, attach_adapters};
 use lrvd_core::noise::{Draws, NoiseKey, Stream};
 use lrvd_models::deberta::{ADAPTER_TARGETS, DebertaClassifier, DebertaConfig};
 use lrvd_models::llama::{LlamaChoice, LlamaConfig, LlamaForCausalLm};
-use lrvd_models::{AutoClassifier, WeightSource};
+use lrvd_models::{AutoModel, WeightSource};
 
 use crate::data::Label;
 use crate::data::batch::{TokenExamples, TokenisedExample};
@@ -23,7 +23,7 @@ pub(crate) const NO_POSITIONS: &str =
     r#""relative_attention": false, "position_biased_input": true"#;
 
 /// Two layers of width 24 with LoRA of rank 4 on all six projections, B away from 0.
-pub(crate) fn deberta(positions: &str) -> AutoClassifier {
+pub(crate) fn deberta(positions: &str) -> AutoModel {
     let config = format!(
         r#"{{"model_type": "deberta-v2", "hidden_size": 24, "num_attention_heads": 3,
             "num_hidden_layers": 2, "intermediate_size": 40, "vocab_size": {VOCABULARY},
@@ -33,13 +33,13 @@ pub(crate) fn deberta(positions: &str) -> AutoClassifier {
     let config = DebertaConfig::parse(config.as_bytes(), "config.json".as_ref()).unwrap();
     let device = Device::flex();
     let mut source = WeightSource::random(NoiseKey::new(5), &device, DType::F64);
-    let mut model = AutoClassifier::Deberta(DebertaClassifier::load(&mut source, &config));
+    let mut model = AutoModel::Deberta(DebertaClassifier::load(&mut source, &config));
     adapt(&mut model, &ADAPTER_TARGETS);
     model
 }
 
 /// Two layers of width 20 with LoRA of rank 4 on queries, values and the head.
-pub(crate) fn llama() -> AutoClassifier {
+pub(crate) fn llama() -> AutoModel {
     let config = format!(
         r#"{{"model_type": "llama", "hidden_size": 20, "num_attention_heads": 6,
             "num_key_value_heads": 2, "head_dim": 4, "num_hidden_layers": 2,
@@ -50,12 +50,12 @@ pub(crate) fn llama() -> AutoClassifier {
     let device = Device::flex();
     let mut source = WeightSource::random(NoiseKey::new(5), &device, DType::F64);
     let model = LlamaForCausalLm::load(&mut source, &config);
-    let mut model = AutoClassifier::Llama(LlamaChoice::new(model, vec![7, 3, 40]).unwrap());
+    let mut model = AutoModel::Llama(LlamaChoice::new(model, vec![7, 3, 40]).unwrap());
     adapt(&mut model, &["q_proj", "v_proj", "lm_head"]);
     model
 }
 
-fn adapt(model: &mut AutoClassifier, names: &[&str]) {
+fn adapt(model: &mut AutoModel, names: &[&str]) {
     let targets = AdapterTargets::Names(names.iter().map(|&name| name.to_owned()).collect());
     let kind = AdapterKind::Lora { b_bound: 0.5 };
     let config = AdapterConfig { kind, rank: 4, lora_alpha: 6.0, dropout: 0.0 };

@@ -9,12 +9,12 @@ use lrvd_burn::parameters::ParameterValue;
 use lrvd_burn::sampling::Pass;
 use lrvd_burn::train::GateGradients;
 use lrvd_core::noise::{NoiseKey, fill_normal_f64};
-use lrvd_models::AutoClassifier;
+use lrvd_models::AutoModel;
 
 use super::fixture::{LABELS, NO_POSITIONS, SHARED_KEYS, close, deberta, inputs, llama};
 
 /// `model` with a posterior of standard deviation `exp(log/2)` for every rank.
-fn noisy(mut model: AutoClassifier, log: f64) -> AutoClassifier {
+fn noisy(mut model: AutoModel, log: f64) -> AutoModel {
     model.visit_layers_mut(&mut |_, layer| {
         let Some(adapter) = layer.low_rank() else { return };
         let a = adapter.a.val().inner();
@@ -27,7 +27,7 @@ fn noisy(mut model: AutoClassifier, log: f64) -> AutoClassifier {
 }
 
 /// `model` with gate `rank` of the layer at `path` at `gate`.
-fn gated(model: &AutoClassifier, path: &str, rank: usize, gate: f64) -> AutoClassifier {
+fn gated(model: &AutoModel, path: &str, rank: usize, gate: f64) -> AutoModel {
     let mut model = model.clone();
     model.visit_layers_mut(&mut |found, layer| {
         let Some(adapter) = layer.low_rank_mut().filter(|_| found == path) else { return };
@@ -45,8 +45,7 @@ fn gate_gradients_are_difference_quotients_with_and_without_a_posterior() {
     let apart = super::fixture::inputs(&[5, 9, 2], 1);
     for model in [deberta(SHARED_KEYS), deberta(NO_POSITIONS), llama()] {
         let found = GateGradients::new(&model, &inputs.all()).unwrap();
-        let logits =
-            |model: &AutoClassifier| inputs.all().logits(model, &Pass::mean()).unwrap().values;
+        let logits = |model: &AutoModel| inputs.all().logits(model, &Pass::mean()).unwrap().values;
         close("logits", &found.logits, &logits(&model), 1e-12);
         // Neither padding nor a posterior changes anything.
         let by_row = GateGradients::new(&model, &apart.all()).unwrap();

@@ -24,7 +24,7 @@ use lrvd_burn::train;
 pub use name::MethodName;
 pub use setup::RankRequest;
 pub(crate) use table::Family;
-pub use table::{Can, ClassifierMethod, MethodEntry, MethodForm};
+pub use table::{Can, DynMethod, MethodEntry, MethodForm};
 pub use temperature::Temperatures;
 pub(crate) use temperature::softened;
 

@@ -7,7 +7,7 @@ use lrvd_core::adalora::matched_target_rank;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::setup::RankRequest;
-use super::table::{Can, ClassifierMethod, METHODS, MethodEntry, MethodForm};
+use super::table::{Can, DynMethod, METHODS, MethodEntry, MethodForm};
 use super::temperature::HOLDOUT as TEMPERATURE_HOLDOUT;
 use crate::error::Result;
 use crate::settings::{Config, KlWeight};
@@ -113,7 +113,7 @@ impl MethodName {
         METHODS.iter().position(found).map(|row| Self { row, tempered })
     }
 
-    pub fn build(self, config: &Config, rank: RankRequest) -> Result<Box<ClassifierMethod>> {
+    pub fn build(self, config: &Config, rank: RankRequest) -> Result<Box<DynMethod>> {
         match self.entry().form {
             MethodForm::Single { new, .. } => new(config, rank),
             MethodForm::Ensemble { .. } => {

@@ -10,7 +10,7 @@ use lrvd_burn::sampling::{DrawPer, Pass, Scheme};
 use lrvd_burn::train::{Logits, Method, RankChange, StepSizes, StepState, Terms};
 use lrvd_core::baselines::{ElementReduction, KlDirection, MinibatchWeight, ScaleMixture};
 use lrvd_core::noise::NoiseKey;
-use lrvd_models::AutoClassifier;
+use lrvd_models::AutoModel;
 
 use super::setup::{
     KlCycle, NoisyRates, Owned, PUBLISHED_STEPS, SecondOptimizer, adapter, rate_to_reach,
@@ -99,7 +99,7 @@ impl Bbb {
     }
 }
 
-impl Method<AutoClassifier> for Bbb {
+impl Method<AutoModel> for Bbb {
     fn adapter(&self) -> AdapterConfig {
         self.adapter
     }
@@ -112,7 +112,7 @@ impl Method<AutoClassifier> for Bbb {
         Scheme::Weights(DrawPer::Batch)
     }
 
-    fn terms(&self, model: &AutoClassifier, pass: &Pass, sizes: StepSizes) -> Burn<Terms> {
+    fn terms(&self, model: &AutoModel, pass: &Pass, sizes: StepSizes) -> Burn<Terms> {
         let kl = total_over_adapters(model, |layer| self.kl(layer, pass));
         Ok(Terms::kl(kl, self.weight(sizes)?))
     }
@@ -165,7 +165,7 @@ enum Divergence {
 }
 
 impl Divergence {
-    fn of(self, model: &AutoClassifier) -> Option<Tensor<1>> {
+    fn of(self, model: &AutoModel) -> Option<Tensor<1>> {
         total_over_adapters(model, |layer| match self {
             Self::Entries { prior_std } => layer.kl_elements(prior_std, ElementReduction::Sum),
             Self::Scales(direction) => layer.kl_scale(direction),
@@ -209,7 +209,7 @@ impl Alternating {
     }
 }
 
-impl Method<AutoClassifier> for Alternating {
+impl Method<AutoModel> for Alternating {
     fn adapter(&self) -> AdapterConfig {
         self.adapter
     }
@@ -225,18 +225,18 @@ impl Method<AutoClassifier> for Alternating {
         }
     }
 
-    fn before_update(&mut self, state: StepState<'_, AutoClassifier>) -> Burn<Option<RankChange>> {
+    fn before_update(&mut self, state: StepState<'_, AutoModel>) -> Burn<Option<RankChange>> {
         self.second.before_update(state);
         Ok(None)
     }
 
-    fn after_update(&mut self, state: StepState<'_, AutoClassifier>) -> Burn<Option<RankChange>> {
+    fn after_update(&mut self, state: StepState<'_, AutoModel>) -> Burn<Option<RankChange>> {
         let divergence = self.divergence;
         self.second.after_update(state, self.cycle, |model| divergence.of(model))?;
         Ok(None)
     }
 
-    fn predict(&self, model: &AutoClassifier, inputs: &Inputs<'_>, draws: usize) -> Burn<Logits> {
+    fn predict(&self, model: &AutoModel, inputs: &Inputs<'_>, draws: usize) -> Burn<Logits> {
         match self.divergence {
             Divergence::Entries { .. } => inputs.predict_by(Scheme::FLIPOUT, model, draws),
             Divergence::Scales(_) => inputs.predict(model, draws),
@@ -283,17 +283,12 @@ impl CLora {
     }
 }
 
-impl Method<AutoClassifier> for CLora {
+impl Method<AutoModel> for CLora {
     fn adapter(&self) -> AdapterConfig {
         self.adapter
     }
 
-    fn attach(
-        &self,
-        model: &mut AutoClassifier,
-        targets: &AdapterTargets,
-        seed: NoiseKey,
-    ) -> Burn<()> {
+    fn attach(&self, model: &mut AutoModel, targets: &AdapterTargets, seed: NoiseKey) -> Burn<()> {
         attach_adapters(model, targets, &self.adapter, seed)?;
         observe(model, Some(&self.observer));
         Ok(())
@@ -304,7 +299,7 @@ impl Method<AutoClassifier> for CLora {
         Scheme::FLIPOUT
     }
 
-    fn terms(&self, _model: &AutoClassifier, _pass: &Pass, sizes: StepSizes) -> Burn<Terms> {
+    fn terms(&self, _model: &AutoModel, _pass: &Pass, sizes: StepSizes) -> Burn<Terms> {
         let seen = self.observer.take_divergences();
         let modules: BTreeSet<u32> = seen.iter().map(|seen| seen.module).collect();
         let rows = |seen: &ContextDivergence| seen.per_token.dims()[0];
@@ -317,23 +312,23 @@ impl Method<AutoClassifier> for CLora {
         Ok(Terms::kl(kl, weight))
     }
 
-    fn before_update(&mut self, state: StepState<'_, AutoClassifier>) -> Burn<Option<RankChange>> {
+    fn before_update(&mut self, state: StepState<'_, AutoModel>) -> Burn<Option<RankChange>> {
         // Divergences of further micro-batches keep their graphs until they are taken.
         drop(self.observer.take_divergences());
         self.second.before_update(state);
         Ok(None)
     }
 
-    fn after_update(&mut self, state: StepState<'_, AutoClassifier>) -> Burn<Option<RankChange>> {
+    fn after_update(&mut self, state: StepState<'_, AutoModel>) -> Burn<Option<RankChange>> {
         self.second.descend(state.model, state.rate_factor, &NamedGradients::default());
         Ok(None)
     }
 
-    fn compact(&self, model: &mut AutoClassifier) {
+    fn compact(&self, model: &mut AutoModel) {
         observe(model, None);
     }
 
-    fn predict(&self, model: &AutoClassifier, inputs: &Inputs<'_>, draws: usize) -> Burn<Logits> {
+    fn predict(&self, model: &AutoModel, inputs: &Inputs<'_>, draws: usize) -> Burn<Logits> {
         let mut unobserved = model.clone();
         observe(&mut unobserved, None);
         inputs.predict_by(Scheme::FLIPOUT, &unobserved, draws)

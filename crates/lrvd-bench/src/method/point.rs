@@ -5,7 +5,7 @@ use lrvd_burn::model::total_over_adapters;
 use lrvd_burn::optimizer::ParameterGroups;
 use lrvd_burn::sampling::Pass;
 use lrvd_burn::train::{Logits, Method, StepSizes, Terms};
-use lrvd_models::AutoClassifier;
+use lrvd_models::AutoModel;
 
 use super::setup::{adapter, lora, rate_to_reach};
 use super::{Inputs, RankRequest};
@@ -49,7 +49,7 @@ impl Map {
     }
 }
 
-impl Method<AutoClassifier> for Map {
+impl Method<AutoModel> for Map {
     fn adapter(&self) -> AdapterConfig {
         self.adapter
     }
@@ -60,7 +60,7 @@ impl Method<AutoClassifier> for Map {
         groups
     }
 
-    fn terms(&self, model: &AutoClassifier, _pass: &Pass, sizes: StepSizes) -> Burn<Terms> {
+    fn terms(&self, model: &AutoModel, _pass: &Pass, sizes: StepSizes) -> Burn<Terms> {
         if !self.settings.l2_in_loss {
             return Ok(Terms::none());
         }
@@ -92,12 +92,12 @@ impl McDropout {
     }
 }
 
-impl Method<AutoClassifier> for McDropout {
+impl Method<AutoModel> for McDropout {
     fn adapter(&self) -> AdapterConfig {
         self.adapter
     }
 
-    fn predict(&self, model: &AutoClassifier, inputs: &Inputs<'_>, draws: usize) -> Burn<Logits> {
+    fn predict(&self, model: &AutoModel, inputs: &Inputs<'_>, draws: usize) -> Burn<Logits> {
         inputs.predict_with(model, draws, |key| Pass::mean().with_adapter_dropout(key))
     }
 }
@@ -130,7 +130,7 @@ impl LoraEnsemble {
     }
 }
 
-impl Method<AutoClassifier> for LoraEnsemble {
+impl Method<AutoModel> for LoraEnsemble {
     fn adapter(&self) -> AdapterConfig {
         self.adapter
     }
@@ -141,7 +141,7 @@ impl Method<AutoClassifier> for LoraEnsemble {
         groups
     }
 
-    fn predict(&self, model: &AutoClassifier, inputs: &Inputs<'_>, _draws: usize) -> Burn<Logits> {
+    fn predict(&self, model: &AutoModel, inputs: &Inputs<'_>, _draws: usize) -> Burn<Logits> {
         inputs.logits(model, &Pass::mean())
     }
 }

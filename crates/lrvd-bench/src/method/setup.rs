@@ -10,7 +10,7 @@ use lrvd_burn::parameters::{NamedParameter, Role};
 use lrvd_burn::train::StepState;
 use lrvd_core::baselines::MinibatchWeight;
 use lrvd_core::baselines::minibatch_weight::rescaled_cycle;
-use lrvd_models::AutoClassifier;
+use lrvd_models::AutoModel;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Burn, Result};
@@ -214,7 +214,7 @@ impl SecondOptimizer {
     }
 
     /// Takes the gradients of what is owned away from AdamW, unclipped.
-    pub(super) fn before_update(&mut self, state: StepState<'_, AutoClassifier>) {
+    pub(super) fn before_update(&mut self, state: StepState<'_, AutoModel>) {
         self.kept.clear();
         let StepState { model, gradients, .. } = state;
         model.visit_parameters(&mut |p| {
@@ -230,9 +230,9 @@ impl SecondOptimizer {
     /// Descends on `kl` of the model as AdamW left it, weighed by `cycle`, and on the gradients kept before.
     pub(super) fn after_update(
         &mut self,
-        state: StepState<'_, AutoClassifier>,
+        state: StepState<'_, AutoModel>,
         cycle: KlCycle,
-        kl: impl FnOnce(&AutoClassifier) -> Option<Tensor<1>>,
+        kl: impl FnOnce(&AutoModel) -> Option<Tensor<1>>,
     ) -> Burn<()> {
         let StepState { sizes, rate_factor, model, .. } = state;
         let weight = cycle.weight(sizes.step, sizes.n_train)?;
@@ -247,7 +247,7 @@ impl SecondOptimizer {
     /// Descends on the gradients kept before and on `others`, `rate_factor` times as fast as the peak rate.
     pub(super) fn descend(
         &mut self,
-        model: &mut AutoClassifier,
+        model: &mut AutoModel,
         rate_factor: f64,
         others: &NamedGradients,
     ) {

@@ -32,7 +32,7 @@ use lrvd_burn::sampling::Pass;
 use lrvd_burn::train::{DrawSeed, Logits, Method, MethodState, RankChange, StepState};
 use lrvd_core::baselines::Swag as Moments;
 use lrvd_core::noise::{NoiseKey, Stream, fill_normal_f64, module_id};
-use lrvd_models::AutoClassifier;
+use lrvd_models::AutoModel;
 use serde_json::{Value, json};
 
 use super::setup::lora;
@@ -78,7 +78,7 @@ impl Swag {
         done > start && (done - start).is_multiple_of(every)
     }
 
-    fn collect(&mut self, model: &AutoClassifier) -> Burn<()> {
+    fn collect(&mut self, model: &AutoModel) -> Burn<()> {
         let mut outcome = Ok(());
         let (moments, deviations) = (&mut self.moments, self.settings.deviations);
         model.visit_parameters(&mut |p| {
@@ -98,7 +98,7 @@ impl Swag {
     }
 
     /// One draw of the factors put into a copy of `model`.
-    fn drawn(&self, model: &AutoClassifier, key: NoiseKey) -> Burn<AutoClassifier> {
+    fn drawn(&self, model: &AutoModel, key: NoiseKey) -> Burn<AutoModel> {
         let mut model = model.clone();
         let mut outcome = Ok(());
         model.visit_parameters_mut(&mut |p| {
@@ -131,7 +131,7 @@ fn set(p: NamedParameterMut<'_>, values: Vec<f64>) {
     }
 }
 
-impl Method<AutoClassifier> for Swag {
+impl Method<AutoModel> for Swag {
     fn adapter(&self) -> AdapterConfig {
         self.adapter
     }
@@ -143,7 +143,7 @@ impl Method<AutoClassifier> for Swag {
         if since >= steps { to } else { from + (to - from) * since as f64 / steps as f64 }
     }
 
-    fn after_update(&mut self, state: StepState<'_, AutoClassifier>) -> Burn<Option<RankChange>> {
+    fn after_update(&mut self, state: StepState<'_, AutoModel>) -> Burn<Option<RankChange>> {
         if self.is_due(state.sizes.step + 1) {
             self.collect(state.model)?;
         }
@@ -169,7 +169,7 @@ impl Method<AutoClassifier> for Swag {
         state
     }
 
-    fn restore(&mut self, _model: &AutoClassifier, mut state: MethodState) -> Burn<()> {
+    fn restore(&mut self, _model: &AutoModel, mut state: MethodState) -> Burn<()> {
         let Some(stored) = state.values.as_object_mut() else { return Ok(()) };
         for (name, value) in std::mem::take(stored) {
             let missing =
@@ -186,7 +186,7 @@ impl Method<AutoClassifier> for Swag {
         Ok(())
     }
 
-    fn predict(&self, model: &AutoClassifier, inputs: &Inputs<'_>, draws: usize) -> Burn<Logits> {
+    fn predict(&self, model: &AutoModel, inputs: &Inputs<'_>, draws: usize) -> Burn<Logits> {
         if draws == 0 {
             return inputs.logits(model, &Pass::mean());
         }
@@ -202,7 +202,7 @@ impl Method<AutoClassifier> for Swag {
     }
 
     /// The mean of the path becomes the model.
-    fn finish(&mut self, model: &mut AutoClassifier, _data: &Fitting<'_>) -> Burn<()> {
+    fn finish(&mut self, model: &mut AutoModel, _data: &Fitting<'_>) -> Burn<()> {
         model.visit_parameters_mut(&mut |p| {
             if let Some(moments) = self.moments.get(p.name) {
                 set(p, moments.mean().to_vec());
@@ -229,7 +229,7 @@ mod tests {
         Swag { adapter, settings, tail: (50, 10), anneal: (0.6, 20), moments: BTreeMap::new() }
     }
 
-    fn moved(model: &mut AutoClassifier, by: f64) {
+    fn moved(model: &mut AutoModel, by: f64) {
         model.visit_parameters_mut(&mut |p| {
             if p.role == Role::AdapterMean {
                 let values: Vec<f64> = values(p.value.flat())

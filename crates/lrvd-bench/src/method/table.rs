@@ -1,7 +1,7 @@
 //! The table of methods: names, kind, constructor, abilities.
 
 use lrvd_burn::train::Method;
-use lrvd_models::AutoClassifier;
+use lrvd_models::AutoModel;
 
 use super::laplace::Laplace;
 use super::noisy::{Alternating, Bbb, CLora};
@@ -14,7 +14,7 @@ use crate::error::Result;
 use crate::settings::Config;
 
 /// A method, whichever it is.
-pub type ClassifierMethod = dyn Method<AutoClassifier>;
+pub type DynMethod = dyn Method<AutoModel>;
 
 /// One row of the table.
 #[derive(Debug)]
@@ -81,7 +81,7 @@ pub(crate) enum Family {
     Other,
 }
 
-type New = fn(&Config, RankRequest) -> Result<Box<ClassifierMethod>>;
+type New = fn(&Config, RankRequest) -> Result<Box<DynMethod>>;
 
 /// How a row is made.
 #[derive(Clone, Copy, Debug)]

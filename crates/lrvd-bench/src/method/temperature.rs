@@ -17,9 +17,9 @@ use burn::module::Module;
 use lrvd_burn::train::{Fitting, Logits};
 use lrvd_core::baselines::temperature_scaling;
 use lrvd_core::metrics::{log_softmax, mean_probability};
-use lrvd_models::AutoClassifier;
+use lrvd_models::AutoModel;
 
-use super::ClassifierMethod;
+use super::DynMethod;
 use crate::error::Burn;
 
 /// Share of the training examples that the temperature is fitted to: the tail, as published code
@@ -34,8 +34,8 @@ pub struct Temperatures(pub BTreeMap<usize, f64>);
 impl Temperatures {
     /// Those of the answers of `method` at the mean and at each number of `draws`.
     pub fn fit(
-        method: &ClassifierMethod,
-        model: &AutoClassifier,
+        method: &DynMethod,
+        model: &AutoModel,
         data: &Fitting<'_, lrvd_models::TokenBatch>,
         draws: &[usize],
     ) -> Burn<Self> {

@@ -37,7 +37,7 @@ use lrvd_burn::sampling::Scheme;
 use lrvd_burn::train::{DrawPolicy, Logits, Method};
 use lrvd_core::baselines::tfb::{AdmissibleChange, RotatedAdapter, largest_admissible};
 use lrvd_core::metrics::{log_softmax, mean_probability};
-use lrvd_models::AutoClassifier;
+use lrvd_models::AutoModel;
 
 use super::setup::lora;
 use super::{Fitting, Inputs, RankRequest};
@@ -75,16 +75,16 @@ impl Tfb {
     }
 }
 
-impl Method<AutoClassifier> for Tfb {
+impl Method<AutoModel> for Tfb {
     fn adapter(&self) -> AdapterConfig {
         self.adapter
     }
 
-    fn predict(&self, model: &AutoClassifier, inputs: &Inputs<'_>, draws: usize) -> Burn<Logits> {
+    fn predict(&self, model: &AutoModel, inputs: &Inputs<'_>, draws: usize) -> Burn<Logits> {
         inputs.predict_by(Scheme::FLIPOUT, model, draws)
     }
 
-    fn finish(&mut self, model: &mut AutoClassifier, data: &Fitting<'_>) -> Burn<()> {
+    fn finish(&mut self, model: &mut AutoModel, data: &Fitting<'_>) -> Burn<()> {
         if data.is_regression()? {
             let reason = "TFB: its criterion compares classes, and the task has scores";
             return Err(lrvd_burn::Error::Undefined(reason.to_owned()));
@@ -119,7 +119,7 @@ impl Method<AutoClassifier> for Tfb {
 
 /// What noise does to the answers to some examples.
 struct Change<'a> {
-    model: AutoClassifier,
+    model: AutoModel,
     inputs: &'a Inputs<'a>,
     samples: usize,
     criterion: AdmissibleChange,
@@ -128,7 +128,7 @@ struct Change<'a> {
 }
 
 impl<'a> Change<'a> {
-    fn new(model: AutoClassifier, inputs: &'a Inputs<'a>, settings: &TfbSettings) -> Burn<Self> {
+    fn new(model: AutoModel, inputs: &'a Inputs<'a>, settings: &TfbSettings) -> Burn<Self> {
         let criterion = settings.criterion(inputs.examples.len());
         let reference = averaged(&model, inputs, 0)?;
         Ok(Self { model, inputs, samples: settings.samples, criterion, reference })
@@ -148,7 +148,7 @@ impl<'a> Change<'a> {
 }
 
 /// Probabilities averaged over draws, of one member.
-fn averaged(model: &AutoClassifier, inputs: &Inputs<'_>, draws: usize) -> Burn<Logits> {
+fn averaged(model: &AutoModel, inputs: &Inputs<'_>, draws: usize) -> Burn<Logits> {
     let logits = inputs.predict_by(Scheme::FLIPOUT, model, draws)?;
     let logs = log_softmax(&logits.values, logits.width)?;
     let values = mean_probability(&logs, draws.max(1), logits.width)?;
@@ -156,7 +156,7 @@ fn averaged(model: &AutoClassifier, inputs: &Inputs<'_>, draws: usize) -> Burn<L
 }
 
 /// Brings every adapter into the form `A ← diag(d)·Vᵀ·A`, `B ← U`; its product stays.
-fn rotate(model: &mut AutoClassifier) -> Burn<()> {
+fn rotate(model: &mut AutoModel) -> Burn<()> {
     let mut outcome = Ok(());
     model.visit_layers_mut(&mut |_, layer| {
         if let (Ok(()), Some(adapter)) = (&outcome, layer.low_rank_mut()) {
@@ -190,7 +190,7 @@ fn rotate_adapter(adapter: &mut LowRankAdapter) -> Burn<()> {
 
 /// Gives every adapter noise of the standard deviation on A that `level` says of its path. It is fitted, not
 /// trained: the log-variances take no gradient.
-fn add_noise(model: &mut AutoClassifier, level: impl Fn(&str) -> f64) -> Burn<()> {
+fn add_noise(model: &mut AutoModel, level: impl Fn(&str) -> f64) -> Burn<()> {
     let mut outcome = Ok(());
     model.visit_layers_mut(&mut |path, layer| {
         let Some(adapter) = layer.low_rank() else { return };
@@ -217,7 +217,7 @@ mod tests {
     use super::*;
     use crate::method::fixture::{SHARED_KEYS, close, deberta, inputs};
 
-    fn deltas(model: &AutoClassifier) -> Vec<Vec<f64>> {
+    fn deltas(model: &AutoModel) -> Vec<Vec<f64>> {
         let mut found = Vec::new();
         model.visit_layers(&mut |_, layer| found.extend(layer.delta().map(values)));
         found

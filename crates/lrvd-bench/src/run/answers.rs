@@ -6,12 +6,12 @@ use std::time::Instant;
 use lrvd_burn::train::{
     Evaluation, LabelledExamples as _, TokenAnswers, calibrated_losses, token_answers,
 };
-use lrvd_models::AutoClassifier;
+use lrvd_models::AutoModel;
 
 use crate::data::batch::TokenisedExample;
 use crate::error::Result;
 use crate::eval::{RunContext, Scored, score_draws, score_tokens};
-use crate::method::{ClassifierMethod, Temperatures};
+use crate::method::{DynMethod, Temperatures};
 use crate::record::Metrics;
 
 /// Something of every number of draws; 0 is the mean.
@@ -20,8 +20,8 @@ pub(crate) type ByDraws<T> = BTreeMap<u32, T>;
 /// Measures the validation rows at the mean.
 pub(super) fn evaluate(
     context: &RunContext<'_>,
-    model: &AutoClassifier,
-    method: &ClassifierMethod,
+    model: &AutoModel,
+    method: &DynMethod,
 ) -> Result<Evaluation> {
     let task = context.task;
     let metrics = if task.goal.is_texts() {
@@ -48,8 +48,8 @@ pub(super) fn evaluate(
 /// The loss of every held-out row at the mean.
 pub(super) fn held_out(
     context: &RunContext<'_>,
-    model: &AutoClassifier,
-    method: &ClassifierMethod,
+    model: &AutoModel,
+    method: &DynMethod,
 ) -> Result<Vec<f64>> {
     let rows = &context.task.holdout;
     if context.task.goal.is_texts() {
@@ -64,8 +64,8 @@ pub(super) fn held_out(
 /// Answers to the validation rows at the mean and at every number of `draws`, and the seconds that each took.
 pub(super) fn answers(
     context: &RunContext<'_>,
-    model: &AutoClassifier,
-    method: &ClassifierMethod,
+    model: &AutoModel,
+    method: &DynMethod,
     temperatures: &Temperatures,
     draws: &[usize],
 ) -> Result<(ByDraws<Scored>, ByDraws<f64>)> {
@@ -106,13 +106,13 @@ pub(super) fn answers(
 }
 
 /// Whether one pass with the most draws answers for all numbers of draws.
-pub(super) fn draws_nest(context: &RunContext<'_>, method: &ClassifierMethod) -> bool {
+pub(super) fn draws_nest(context: &RunContext<'_>, method: &DynMethod) -> bool {
     !context.task.goal.is_texts() && method.draws_nest()
 }
 
 fn tokens(
     context: &RunContext<'_>,
-    model: &AutoClassifier,
+    model: &AutoModel,
     texts: &[TokenisedExample],
     draws: usize,
 ) -> Result<TokenAnswers> {

@@ -8,12 +8,12 @@ use burn::module::Module as _;
 use lrvd_burn::model::trainable_counts;
 use lrvd_burn::train;
 use lrvd_core::prune::RankSummary;
-use lrvd_models::AutoClassifier;
+use lrvd_models::AutoModel;
 
 use super::answers::{ByDraws, answers};
 use crate::error::Result;
 use crate::eval::{RunContext, Scored, energy_records, selective_records, statistic_record};
-use crate::method::{ClassifierMethod, MethodName, Temperatures};
+use crate::method::{DynMethod, MethodName, Temperatures};
 use crate::record::{
     CheckpointRecord, Checkpoints, EvalPoint, ParameterCounts, RankBudget, RunRecord, RunStatus,
 };
@@ -41,7 +41,7 @@ pub(crate) struct Finished {
 }
 
 struct Candidate<'a> {
-    model: &'a AutoClassifier,
+    model: &'a AutoModel,
     step: usize,
     ranks: BTreeMap<String, usize>,
     removed: &'a BTreeMap<String, Vec<f64>>,
@@ -51,7 +51,7 @@ struct Candidate<'a> {
 /// predictions into `folder`. The journal of `run` moves into the record.
 pub(super) fn record(
     context: &RunContext<'_>,
-    run: &mut train::Run<AutoClassifier, ClassifierMethod>,
+    run: &mut train::Run<AutoModel, DynMethod>,
     label: &RunLabel<'_>,
     folder: &Path,
 ) -> Result<Finished> {
@@ -157,7 +157,7 @@ fn history(config: &Config, method: MethodName, points: Vec<train::EvalPoint>) -
 /// What `candidate` answers, and the record of it.
 fn checkpoint(
     context: &RunContext<'_>,
-    (method, temperatures): (&ClassifierMethod, &Temperatures),
+    (method, temperatures): (&DynMethod, &Temperatures),
     name: MethodName,
     candidate: &Candidate<'_>,
     path: &Path,

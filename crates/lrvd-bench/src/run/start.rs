@@ -13,7 +13,7 @@ use lrvd_burn::train::{
     self, Checkpoints, DrawPolicy, Evaluation, Inputs, Observer, Ordered, Outcome, PassWatch,
     TrainState, latest_checkpoint, load_checkpoint,
 };
-use lrvd_models::AutoClassifier;
+use lrvd_models::AutoModel;
 
 use super::answers::{draws_nest, evaluate, held_out};
 use super::folder::{CHECKPOINT_DIR, RECORD_FILE, still_there};
@@ -24,7 +24,7 @@ use crate::data::{PreparedTask, in_order};
 use crate::error::{Burn, Error, Kind, Result, kind_of};
 use crate::eval::{PeakMemory, RunContext};
 use crate::io::{JsonLayout, write_json};
-use crate::method::{ClassifierMethod, MethodName, RankRequest};
+use crate::method::{DynMethod, MethodName, RankRequest};
 use crate::progress::{Event, ProgressSink};
 use crate::record::RunRecord;
 use crate::settings::Config;
@@ -42,7 +42,7 @@ pub(crate) struct RunStart<'a> {
 }
 
 /// A model of a task with its method.
-pub(crate) type RunState = train::Run<AutoClassifier, ClassifierMethod>;
+pub(crate) type RunState = train::Run<AutoModel, DynMethod>;
 
 pub(crate) struct Run<'a> {
     start: RunStart<'a>,
@@ -69,22 +69,21 @@ impl RunStart<'_> {
         self.attached(self.load()?)
     }
 
-    pub(crate) fn load(&self) -> Result<AutoClassifier> {
+    pub(crate) fn load(&self) -> Result<AutoModel> {
         let Self { config, backbone, task, seed, device, .. } = *self;
         let dtype = backbone.stored_as(config.base_precision)?;
         Ok(load_model(backbone, task, config.backbone_dropout, seed, device, dtype)?.0)
     }
 
     /// [`fresh`](Self::fresh) around the `model` that [`load`](Self::load) returned.
-    pub(crate) fn attached(&self, model: AutoClassifier) -> Result<RunState> {
+    pub(crate) fn attached(&self, model: AutoModel) -> Result<RunState> {
         let config = self.config;
         if self.task.goal.is_texts() && !self.method.is_for_language() {
             bail!("{}: it is not for language modelling", self.method.key());
         }
         let method = self.method.build(config, self.request)?;
         let mut targets = config.target_modules.layers();
-        if let (AutoClassifier::LlamaScore(_), AdapterTargets::Names(names)) =
-            (&model, &mut targets)
+        if let (AutoModel::LlamaScore(_), AdapterTargets::Names(names)) = (&model, &mut targets)
             && names.len() > 1
         {
             // A model that predicts a number has no head over the vocabulary.
@@ -99,7 +98,7 @@ impl RunStart<'_> {
     ///
     /// It is asked under a cascade that decides everything: a method that follows the policy answers without a draw, and
     /// its logits say so.
-    fn check_policy(&self, model: &AutoClassifier, method: &ClassifierMethod) -> Burn<()> {
+    fn check_policy(&self, model: &AutoModel, method: &DynMethod) -> Burn<()> {
         let (config, task, policy) = (self.config, self.task, self.config.prediction);
         let (draws, first) = (self.method.draws(config), task.validation.first());
         let (Some(setting), Some(first)) = (policy.asked(), first) else { return Ok(()) };
@@ -249,8 +248,8 @@ impl<'a> Run<'a> {
 /// Trains a model to the last step.
 pub fn fit(
     context: &RunContext<'_>,
-    state: &mut TrainState<AutoClassifier>,
-    method: &mut ClassifierMethod,
+    state: &mut TrainState<AutoModel>,
+    method: &mut DynMethod,
     checkpoints: Option<&Checkpoints>,
     stop: &AtomicBool,
     sink: &mut dyn ProgressSink,
@@ -283,35 +282,23 @@ struct Watched<'a> {
     sink: &'a mut dyn ProgressSink,
 }
 
-impl Observer<AutoClassifier, ClassifierMethod> for Watched<'_> {
+impl Observer<AutoModel, DynMethod> for Watched<'_> {
     type Error = Error;
 
     fn event(&mut self, event: &Event) {
         self.sink.event(event);
     }
 
-    fn evaluate(
-        &mut self,
-        model: &AutoClassifier,
-        method: &ClassifierMethod,
-    ) -> Result<Option<Evaluation>> {
+    fn evaluate(&mut self, model: &AutoModel, method: &DynMethod) -> Result<Option<Evaluation>> {
         evaluate(self.context, model, method).map(Some)
     }
 
-    fn held_out(
-        &mut self,
-        model: &AutoClassifier,
-        method: &ClassifierMethod,
-    ) -> Result<Option<Vec<f64>>> {
+    fn held_out(&mut self, model: &AutoModel, method: &DynMethod) -> Result<Option<Vec<f64>>> {
         let is_any = !self.context.task.holdout.is_empty();
         is_any.then(|| held_out(self.context, model, method)).transpose()
     }
 
-    fn checkpoint(
-        &mut self,
-        state: &TrainState<AutoClassifier>,
-        method: &ClassifierMethod,
-    ) -> Result<()> {
+    fn checkpoint(&mut self, state: &TrainState<AutoModel>, method: &DynMethod) -> Result<()> {
         self.checkpoints.map_or(Ok(()), |kept| kept.save(state, method).map(drop))?;
         Ok(())
     }

@@ -10,7 +10,7 @@ use std::path::Path;
 use anyhow::bail;
 use burn::module::Module;
 use lrvd_core::metrics::auroc;
-use lrvd_models::AutoClassifier;
+use lrvd_models::AutoModel;
 
 use crate::backbone::Backbone;
 use crate::data::batch::TokenExamples;
@@ -188,9 +188,9 @@ pub(super) fn ood_answers(
         let with_letters;
         let model = match &model {
             model if !lettered => model,
-            AutoClassifier::Llama(choice) if run.method.takes_other_answers() => {
+            AutoModel::Llama(choice) if run.method.takes_other_answers() => {
                 let choice = choice.clone().answering(questions.answers.clone())?;
-                with_letters = AutoClassifier::Llama(choice);
+                with_letters = AutoModel::Llama(choice);
                 &with_letters
             }
             _ => return Ok(None),

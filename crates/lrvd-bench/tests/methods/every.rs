@@ -4,7 +4,7 @@ use std::fs::Metadata;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use lrvd_bench::method::{ClassifierMethod, MethodForm, MethodName, RankRequest};
+use lrvd_bench::method::{DynMethod, MethodForm, MethodName, RankRequest};
 use lrvd_bench::progress::{Event, ProgressSink};
 use lrvd_bench::run::fit;
 use lrvd_bench::settings::{PredictionDraws, Preset, TargetModules};
@@ -16,7 +16,7 @@ use lrvd_burn::train::{
 };
 use lrvd_core::baselines::{CountedMethod, LayerShape, c_lora};
 use lrvd_core::noise::NoiseKey;
-use lrvd_models::AutoClassifier;
+use lrvd_models::AutoModel;
 use serde_json::json;
 
 use super::harness::{Backbone, Bench, LABELS, StopAt, asked, method, numbers, trained};
@@ -128,7 +128,7 @@ fn stopped_and_resumed(
     method: MethodName,
     done: usize,
     stop: &mut dyn ProgressSink,
-) -> (TrainState<AutoClassifier>, Box<ClassifierMethod>) {
+) -> (TrainState<AutoModel>, Box<DynMethod>) {
     let folder = tempfile::tempdir().unwrap();
     let checkpoints = Checkpoints::open(folder.path()).unwrap();
     let (mut stopped, mut tuning) = bench.fresh(method);
@@ -240,7 +240,7 @@ fn methods_learn_the_training_examples() {
         let mut bench = Bench::new(Backbone::Deberta);
         bench.change(|config| config.steps = 40);
         bench.change(|config| config.evaluate_every = 40);
-        let nll = |model: &AutoClassifier| {
+        let nll = |model: &AutoModel| {
             let (batch, sizes) = bench.batch();
             let logits = model.logits(&batch.input, &Pass::mean());
             let members = logits.dims()[0] / sizes.examples;

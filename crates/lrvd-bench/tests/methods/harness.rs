@@ -7,7 +7,7 @@ use burn::tensor::{DType, Device, Tensor};
 use lrvd_bench::data::batch::{TokenExamples, TokenisedExample};
 use lrvd_bench::data::{Label, PreparedTask};
 use lrvd_bench::eval::{PeakMemory, RunContext};
-use lrvd_bench::method::{ClassifierMethod, MethodName, RankRequest};
+use lrvd_bench::method::{DynMethod, MethodName, RankRequest};
 use lrvd_bench::progress::{Event, ProgressSink, Silent};
 use lrvd_bench::run::fit;
 use lrvd_bench::settings::{Config, Layers, Preset, TargetModules};
@@ -25,7 +25,7 @@ use lrvd_core::noise::{Draws, NoiseKey};
 use lrvd_core::schedule::BatchSize;
 use lrvd_models::deberta::{DebertaClassifier, DebertaConfig};
 use lrvd_models::llama::{LlamaChoice, LlamaConfig, LlamaForCausalLm};
-use lrvd_models::{AutoClassifier, TokenBatch, WeightSource};
+use lrvd_models::{AutoModel, TokenBatch, WeightSource};
 
 pub(crate) const LABELS: usize = 2;
 /// Ids from here on are ordinary in both vocabularies.
@@ -149,7 +149,7 @@ impl Bench {
         }
     }
 
-    pub(crate) fn model(&self) -> AutoClassifier {
+    pub(crate) fn model(&self) -> AutoModel {
         let folder = self.backbone.folder();
         let store = WeightStore::open(&folder).unwrap();
         let (device, dtype) = (&self.device, self.dtype);
@@ -161,7 +161,7 @@ impl Bench {
                 let seed = NoiseKey::new(self.seed);
                 let loaded =
                     DebertaClassifier::from_pretrained(&store, &config, seed, device, dtype);
-                AutoClassifier::Deberta(loaded.unwrap().0)
+                AutoModel::Deberta(loaded.unwrap().0)
             }
             Backbone::Random => {
                 let text = format!(
@@ -176,7 +176,7 @@ impl Bench {
                 );
                 let config = DebertaConfig::parse(text.as_bytes(), &config).unwrap();
                 let mut source = WeightSource::random(NoiseKey::new(5), device, dtype);
-                AutoClassifier::Deberta(DebertaClassifier::load(&mut source, &config))
+                AutoModel::Deberta(DebertaClassifier::load(&mut source, &config))
             }
             Backbone::Llama | Backbone::NarrowLlama => {
                 let narrow = self.backbone == Backbone::NarrowLlama;
@@ -184,30 +184,23 @@ impl Bench {
                 let config = LlamaConfig::read(&config).unwrap();
                 let loaded = LlamaForCausalLm::from_pretrained(&store, &config, device, dtype);
                 let answers = (0..LABELS as u32).map(|i| 20 + 7 * i).collect();
-                AutoClassifier::Llama(LlamaChoice::new(loaded.unwrap().0, answers).unwrap())
+                AutoModel::Llama(LlamaChoice::new(loaded.unwrap().0, answers).unwrap())
             }
         }
     }
 
-    pub(crate) fn build(&self, method: MethodName) -> Box<ClassifierMethod> {
+    pub(crate) fn build(&self, method: MethodName) -> Box<DynMethod> {
         method.build(&self.config, RankRequest::Initial).unwrap()
     }
 
-    pub(crate) fn fresh(
-        &self,
-        method: MethodName,
-    ) -> (TrainState<AutoClassifier>, Box<ClassifierMethod>) {
+    pub(crate) fn fresh(&self, method: MethodName) -> (TrainState<AutoModel>, Box<DynMethod>) {
         let targets = self.config.target_modules.layers();
         let settings = self.config.training(self.seed);
         let run = Run::with(self.model(), self.build(method), &targets, &settings).unwrap();
         (run.state, run.method)
     }
 
-    pub(crate) fn train(
-        &self,
-        state: &mut TrainState<AutoClassifier>,
-        method: &mut ClassifierMethod,
-    ) {
+    pub(crate) fn train(&self, state: &mut TrainState<AutoModel>, method: &mut DynMethod) {
         fit(&self.context(), state, method, None, &self.stop, &mut Silent).unwrap();
     }
 
@@ -225,7 +218,7 @@ impl Bench {
     }
 
     /// Gradients of the mean negative log-likelihood of [`Bench::batch`].
-    pub(crate) fn gradients(&self, model: &mut AutoClassifier, pass: &Pass) -> NamedGradients {
+    pub(crate) fn gradients(&self, model: &mut AutoModel, pass: &Pass) -> NamedGradients {
         let (batch, sizes) = self.batch();
         let logits = model.logits(&batch.input, pass);
         let nll =
@@ -283,7 +276,7 @@ fn task() -> PreparedTask {
 }
 
 fn parameters(
-    model: &AutoClassifier,
+    model: &AutoModel,
     keep: impl Fn(&NamedParameter<'_>) -> bool,
 ) -> Vec<(String, Vec<f64>)> {
     let mut found = Vec::new();
@@ -296,11 +289,11 @@ fn parameters(
 }
 
 /// Values of the parameters whose name ends with one of `endings`, by name.
-pub(crate) fn values(model: &AutoClassifier, endings: &[&str]) -> Vec<(String, Vec<f64>)> {
+pub(crate) fn values(model: &AutoModel, endings: &[&str]) -> Vec<(String, Vec<f64>)> {
     parameters(model, |p| endings.iter().any(|ending| p.name.ends_with(ending)))
 }
 
-pub(crate) fn trained(model: &AutoClassifier) -> Vec<(String, Vec<f64>)> {
+pub(crate) fn trained(model: &AutoModel) -> Vec<(String, Vec<f64>)> {
     parameters(model, |p| p.value.is_trainable())
 }
 
@@ -308,7 +301,7 @@ pub(crate) fn numbers<const D: usize>(tensor: Tensor<D>) -> Vec<f64> {
     tensor.into_data().iter::<f64>().collect()
 }
 
-pub(crate) fn modules(model: &AutoClassifier) -> usize {
+pub(crate) fn modules(model: &AutoModel) -> usize {
     let mut n = 0;
     model.visit_layers(&mut |_, layer| n += usize::from(layer.rank() > 0));
     n

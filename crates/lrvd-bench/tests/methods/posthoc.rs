@@ -4,7 +4,7 @@ use burn::module::Module;
 use lrvd_bench::data::batch::TokenisedExample;
 use lrvd_bench::data::{Label, PreparedTask};
 use lrvd_bench::eval::score_draws;
-use lrvd_bench::method::{ClassifierMethod, Temperatures};
+use lrvd_bench::method::{DynMethod, Temperatures};
 use lrvd_bench::progress::Silent;
 use lrvd_bench::record::Metrics;
 use lrvd_bench::run::fit;
@@ -16,7 +16,7 @@ use lrvd_burn::sampling::{DrawPer, Scheme};
 use lrvd_burn::train::{Logits, Outcome};
 use lrvd_core::metrics::{Predictions, log_softmax, softmax};
 use lrvd_core::noise::{Draws, NoiseKey, Stream};
-use lrvd_models::AutoClassifier;
+use lrvd_models::AutoModel;
 use serde_json::json;
 
 use super::harness::{Backbone, Bench, method, prepared, set};
@@ -107,8 +107,8 @@ impl Bench {
 }
 
 struct Run {
-    method: Box<ClassifierMethod>,
-    model: AutoClassifier,
+    method: Box<DynMethod>,
+    model: AutoModel,
     task: PreparedTask,
     temperatures: Temperatures,
 }
@@ -172,7 +172,7 @@ fn posthoc_laplace_chooses_its_prior_on_held_out_examples_and_narrows_to_the_las
 }
 
 /// Numbers of the factors of A and B of every layer, with 10 columns of a side of 100 or more.
-fn factor_entries(model: &AutoClassifier) -> usize {
+fn factor_entries(model: &AutoModel) -> usize {
     let mut sum = 0;
     model.visit_layers(&mut |_, layer| {
         let Some(adapter) = layer.low_rank() else { return };

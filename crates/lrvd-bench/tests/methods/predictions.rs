@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use burn::tensor::DType;
-use lrvd_bench::method::ClassifierMethod;
+use lrvd_bench::method::DynMethod;
 use lrvd_burn::model::AdaptedModel;
 use lrvd_burn::optimizer::NamedGradients;
 use lrvd_burn::sampling::Pass;
@@ -11,17 +11,17 @@ use lrvd_burn::train::{Model, StepState, TrainState};
 use lrvd_core::baselines::KlDirection;
 use lrvd_core::baselines::minibatch_weight::{rescaled_cycle, rising_weight};
 use lrvd_core::noise::NoiseKey;
-use lrvd_models::AutoClassifier;
+use lrvd_models::AutoModel;
 use serde_json::json;
 
 use super::harness::{Backbone, Bench, LABELS, asked, close, method, numbers, trained, values};
 
-fn answers(bench: &Bench, model: &AutoClassifier, key: &str, draws: usize) -> Vec<f64> {
+fn answers(bench: &Bench, model: &AutoModel, key: &str, draws: usize) -> Vec<f64> {
     let examples = bench.validation();
     bench.build(method(key)).predict(model, &asked(bench, &examples), draws).unwrap().values
 }
 
-fn after_training(bench: &Bench, key: &str) -> AutoClassifier {
+fn after_training(bench: &Bench, key: &str) -> AutoModel {
     let (mut state, mut tuning) = bench.fresh(method(key));
     bench.train(&mut state, &mut *tuning);
     state.model
@@ -137,8 +137,7 @@ fn step(bench: &Bench, key: &str) -> Step {
         .names()
         .map(|name| (name.to_owned(), numbers(gradients.get(name).unwrap().clone())));
     let kept = kept.collect();
-    let all =
-        |state: &TrainState<AutoClassifier>| trained(&state.model).into_iter().collect::<Values>();
+    let all = |state: &TrainState<AutoModel>| trained(&state.model).into_iter().collect::<Values>();
     let before = all(&state);
     hook(bench, &mut state, &mut *tuning, &mut gradients, &pass, false);
     state.optimizer.step(&mut state.model, &gradients, FACTOR);
@@ -149,8 +148,8 @@ fn step(bench: &Bench, key: &str) -> Step {
 
 fn hook(
     bench: &Bench,
-    state: &mut TrainState<AutoClassifier>,
-    tuning: &mut ClassifierMethod,
+    state: &mut TrainState<AutoModel>,
+    tuning: &mut DynMethod,
     gradients: &mut NamedGradients,
     pass: &Pass,
     after: bool,

@@ -11,7 +11,7 @@ use lrvd_core::metrics::{log_softmax, softmax};
 use lrvd_core::noise::{NoiseKey, fill_normal_f64};
 use lrvd_core::numeric::dense::{times, times_transposed, transposed_times};
 use lrvd_core::numeric::{svd, symmetric_eigen};
-use lrvd_models::{AutoClassifier, TokenBatch};
+use lrvd_models::{AutoModel, TokenBatch};
 
 use super::watch::{Seen, Used, Watch};
 use crate::error::Burn;
@@ -239,7 +239,7 @@ fn likelihood(
 
 /// `‖A‖² + ‖B‖²` of the adapter of `module`. A head that is computed for the answers only has
 /// `outputs` of its columns of B in use, those of the answers.
-fn norm_of(model: &AutoClassifier, module: u32, outputs: usize) -> f64 {
+fn norm_of(model: &AutoModel, module: u32, outputs: usize) -> f64 {
     let mut found = None;
     model.visit_layers(&mut |_, layer| {
         if layer.noise_id() == module {
@@ -249,7 +249,7 @@ fn norm_of(model: &AutoClassifier, module: u32, outputs: usize) -> f64 {
     let Some(host) = found else { return 0.0 };
     let square = |values: &[f64]| values.iter().map(|v| v * v).sum::<f64>();
     let b = match model {
-        AutoClassifier::Llama(choice) if outputs != host.d_output => {
+        AutoModel::Llama(choice) if outputs != host.d_output => {
             let rows = host.b.chunks_exact(host.d_output);
             let answers = choice.answer_ids();
             rows.flat_map(|row| answers.iter().filter_map(|&id| row.get(id as usize)))

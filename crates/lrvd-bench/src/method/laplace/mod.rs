@@ -37,7 +37,7 @@ use lrvd_burn::adapter::AdapterConfig;
 use lrvd_burn::train::{Logits, Method};
 use lrvd_core::baselines::laplace::Evidence;
 use lrvd_core::metrics::Predictions;
-use lrvd_models::AutoClassifier;
+use lrvd_models::AutoModel;
 
 use super::setup::lora;
 use super::{Fitting, Inputs, RankRequest};
@@ -108,13 +108,13 @@ impl Laplace {
     }
 }
 
-impl Method<AutoClassifier> for Laplace {
+impl Method<AutoModel> for Laplace {
     fn adapter(&self) -> AdapterConfig {
         self.adapter
     }
 
     /// Logarithms of probabilities after the fit, before it the logits of the trained weights.
-    fn predict(&self, model: &AutoClassifier, inputs: &Inputs<'_>, draws: usize) -> Burn<Logits> {
+    fn predict(&self, model: &AutoModel, inputs: &Inputs<'_>, draws: usize) -> Burn<Logits> {
         let Some(Fitted { curvatures, prior_precision }) = &self.fitted else {
             return inputs.predict(model, draws);
         };
@@ -126,7 +126,7 @@ impl Method<AutoClassifier> for Laplace {
         Ok(Logits::new(values, examples.len(), watch.labels()))
     }
 
-    fn finish(&mut self, model: &mut AutoClassifier, data: &Fitting<'_>) -> Burn<()> {
+    fn finish(&mut self, model: &mut AutoModel, data: &Fitting<'_>) -> Burn<()> {
         if data.is_regression()? {
             return Ok(());
         }

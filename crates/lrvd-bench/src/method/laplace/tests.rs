@@ -13,7 +13,7 @@ use lrvd_core::baselines::laplace::{
 use lrvd_core::metrics::softmax;
 use lrvd_core::noise::{NoiseKey, fill_normal_f64};
 use lrvd_core::numeric::Cholesky;
-use lrvd_models::AutoClassifier;
+use lrvd_models::AutoModel;
 
 use super::factors::Curvatures;
 use super::predictive::{gaussian_logits, jacobians, one_hot, probabilities};
@@ -32,17 +32,12 @@ fn whole() -> Settings {
     Settings { low_rank_from: usize::MAX, ..Settings::default() }
 }
 
-fn curvatures(model: &AutoClassifier, inputs: &Asked<'_>, settings: &Settings) -> Curvatures {
+fn curvatures(model: &AutoModel, inputs: &Asked<'_>, settings: &Settings) -> Curvatures {
     within(usize::MAX, model, inputs, settings)
 }
 
 /// With so many bytes for squares.
-fn within(
-    memory: usize,
-    model: &AutoClassifier,
-    inputs: &Asked<'_>,
-    settings: &Settings,
-) -> Curvatures {
+fn within(memory: usize, model: &AutoModel, inputs: &Asked<'_>, settings: &Settings) -> Curvatures {
     let watch = Watch::new(model, settings.layers, &inputs.examples).unwrap();
     Curvatures::of(&watch, &inputs.examples, inputs.batch_size, settings, 1.0, memory).unwrap()
 }
@@ -68,7 +63,7 @@ fn same(found: &[CurvatureBlock], expected: &[CurvatureBlock], limit: f64) {
 /// Gradients of `Σ seed·logit` of one example by A `[rank, d_input]` and B `[d_output, rank]` of every
 /// adapter, by ordinary differentiation of the parameters.
 fn explicit(
-    model: &AutoClassifier,
+    model: &AutoModel,
     inputs: &Asked<'_>,
     example: usize,
     seed: &[f64],
@@ -122,7 +117,7 @@ fn posthoc_jacobians_are_the_gradients_of_single_examples() {
 }
 
 /// The blocks by the definition: one example, one label, one pass at a time, sums on the host.
-fn by_definition(model: &AutoClassifier, inputs: &Asked<'_>) -> Vec<CurvatureBlock> {
+fn by_definition(model: &AutoModel, inputs: &Asked<'_>) -> Vec<CurvatureBlock> {
     let mut model = model.clone();
     let observer = Observer::of_gradients();
     let modules = observe(&mut model, Some(&observer));

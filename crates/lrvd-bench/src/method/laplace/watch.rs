@@ -5,14 +5,14 @@ use lrvd_burn::adapter::{AdaptedLinear, ObservedUse};
 use lrvd_burn::host::values;
 use lrvd_burn::model::AdaptedModel;
 use lrvd_burn::train::{Examples, Model, Observed};
-use lrvd_models::{AutoClassifier, TokenBatch};
+use lrvd_models::{AutoModel, TokenBatch};
 
 use crate::error::Burn;
 use crate::settings::LaplaceLayers as Layers;
 
 /// A model whose adapters are observed, every sequence apart.
 pub(super) struct Watch {
-    observed: Observed<AutoClassifier>,
+    observed: Observed<AutoModel>,
     modules: Vec<u32>,
 }
 
@@ -49,7 +49,7 @@ impl Watch {
     /// Observes the adapters of a copy of `model` that `layers` names; any of `examples`
     /// shows which of them are used with rows that sequences share.
     pub(super) fn new(
-        model: &AutoClassifier,
+        model: &AutoModel,
         layers: Layers,
         examples: &dyn Examples<Input = TokenBatch>,
     ) -> Burn<Self> {
@@ -67,7 +67,7 @@ impl Watch {
         Ok(Self { observed, modules })
     }
 
-    pub(super) fn model(&self) -> &AutoClassifier {
+    pub(super) fn model(&self) -> &AutoModel {
         &self.observed.model
     }
 
