@@ -169,7 +169,9 @@ mod tests {
             writeln!(found, "{name} {text:?}").unwrap();
             match read_texts(&file, Some(columns), true) {
                 Ok(rows) => {
-                    rows.iter().for_each(|row| writeln!(found, "    {:?}", row.input).unwrap())
+                    for row in rows {
+                        writeln!(found, "    {:?}", row.input).unwrap();
+                    }
                 }
                 Err(error) => writeln!(found, "    {error}").unwrap(),
             }

@@ -64,7 +64,9 @@ impl PreparedTask {
                 answers.iter().map(|&(draws, answers)| (draws, mean(answers))).collect()
             };
             let mut nll = means(|answers| &answers.log_probability);
-            nll.values_mut().for_each(|log| *log = -*log);
+            for log in nll.values_mut() {
+                *log = -*log;
+            }
             let entropy = means(|answers| &answers.entropy);
             let mut mutual_information = means(|answers| &answers.mutual_information);
             // A single model agrees with itself.

@@ -135,7 +135,7 @@ mod tests {
         let reasoning =
             [DefaultReasoning, ConstantWeightReasoning, PaperReasoning, AuthorLlm, BlobCompat];
         let all = || Preset::ALL.into_iter().chain(reasoning);
-        let mut used: Vec<&str> = all().flat_map(|preset| preset.tables()).copied().collect();
+        let mut used: Vec<&str> = all().flat_map(Preset::tables).copied().collect();
         used.sort_unstable();
         used.dedup();
         let found: Vec<String> =

@@ -183,9 +183,10 @@ fn real_files_have_their_published_rows() {
 
 #[test]
 fn real_folders_are_located_and_labelled() {
+    type Counts = [&'static [usize]; 2];
     use Origin::{LocalSplit, Official, Subset};
     let Some(data) = real_data() else { return };
-    let folders: [(Task, [Origin; 2], [&[usize]; 2]); 8] = [
+    let folders: [(Task, [Origin; 2], Counts); 8] = [
         (Task::Cola, [Official, Official], [&[2528, 6023], &[322, 721]]),
         (Task::Sst2, [Official, Official], [&[29780, 37569], &[428, 444]]),
         (Task::Mrpc, [Official, Official], [&[1194, 2474], &[129, 279]]),

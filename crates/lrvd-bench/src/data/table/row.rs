@@ -210,7 +210,7 @@ impl Row {
 /// Doubles from here on do not tell neighbouring integers apart.
 const EXACT: f64 = 9_007_199_254_740_992.0;
 
-/// The double of a number that is none of the whole numbers of 64 bits.
+/// A number that is not a whole number of 64 bits.
 fn double(value: &Value) -> Option<f64> {
     value.as_f64().filter(|_| value.is_f64())
 }
