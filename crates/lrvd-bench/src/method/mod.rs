@@ -1,6 +1,6 @@
 //! Fine-tuning methods: what each attaches, minimises, does around an update, and predicts.
 //!
-//! One more method is one more file here and one row of [`table`] (`docs/guides/add-a-method.md`).
+//! One more method is one more file here and one row of `table` (`docs/guides/add-a-method.md`).
 #![expect(clippy::unnecessary_wraps, reason = "the constructors in the table have one type")]
 
 #[cfg(test)]
