@@ -7,13 +7,14 @@ use lrvd_burn::adapter::{AdapterConfig, AdapterKind, Observer};
 use lrvd_burn::model::{AdaptedModel, attach_adapters, check_scheme, observe};
 use lrvd_burn::optimizer::NamedGradients;
 use lrvd_burn::sampling::{DrawPer, Pass, Scheme};
+use lrvd_burn::train::Model as _;
 use lrvd_core::family::VariationalFamily;
 use lrvd_core::moments::CrossTerm;
 use lrvd_core::noise::NoiseKey;
-use lrvd_models::TokenBatch;
 use lrvd_models::deberta::{ADAPTER_TARGETS, DebertaClassifier};
+use lrvd_models::{AutoModel, TokenBatch};
 
-use crate::support::{batch, deberta, names, numbers};
+use crate::support::{batch, close, deberta, names, numbers};
 
 /// Adapters act on all layers; `rest` are further settings.
 fn model(kind: AdapterKind, rest: &str) -> DebertaClassifier {
@@ -93,4 +94,26 @@ fn an_observer_sees_every_row() {
     for used in uses.iter().filter(|used| used.use_index == 0) {
         assert_eq!(used.input.dims()[..2], input.ids.dims());
     }
+}
+
+/// The logits are the head's weight times the features, plus its bias.
+#[test]
+fn features_are_what_the_head_reads() {
+    let model = AutoModel::Deberta(deberta("", &Device::flex(), DType::F64));
+    let input = batch(&[&[1, 7, 9, 30, 12, 2], &[1, 44, 3]], DType::F64);
+    let mut head = BTreeMap::new();
+    model.visit_parameters(&mut |p| {
+        if let Some(name) = p.name.strip_prefix("classifier.") {
+            head.insert(name.to_owned(), numbers(p.value.flat()));
+        }
+    });
+    let (features, logits) =
+        (numbers(model.features(&input)), numbers(model.logits(&input, &Pass::mean())));
+    let (weight, bias) = (&head["weight"], &head["bias"]);
+    let column = |o: usize| weight.iter().skip(o).step_by(bias.len());
+    let expected = features.chunks(24).flat_map(|row| {
+        let logit = |o: usize| bias[o] + row.iter().zip(column(o)).map(|(x, w)| x * w).sum::<f64>();
+        (0..bias.len()).map(logit).collect::<Vec<_>>()
+    });
+    close(&logits, &expected.collect::<Vec<_>>(), 1e-12);
 }
