@@ -13,8 +13,6 @@ use lrvd_bench::settings::{Layers, Training};
 use lrvd_bench::{TrainOptions, train};
 use lrvd_burn::burn::tensor::Device;
 
-const STEPS: usize = 18;
-
 fn llama() -> String {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("assets/stories260K");
     folder.display().to_string()
@@ -46,21 +44,10 @@ fn texts(dir: &Path) -> Data {
 
 fn options(dir: &Path, out: &str) -> TrainOptions {
     let mut config = Layers::new(Some(Training::Language), None, None).unwrap();
-    for assignment in [
-        &format!("steps={STEPS}"),
-        "evaluate_every=5",
-        "batch_size=6",
-        "accumulation=2",
-        "initial_rank=4",
-        "learning_rate=5e-3",
-        "draws=[2]",
-        "kl_weight=0.05",
-        "log_variance.initial=-8",
-        "prune.start=0.3",
-        "prune.every=0.3",
-        "prune.log_alpha_threshold=-1",
-        "target_modules=[\"q_proj\", \"down_proj\", \"lm_head\"]",
-    ] {
+    let settings = "evaluate_every=5 batch_size=6 accumulation=2 initial_rank=4 learning_rate=5e-3 draws=[2] \
+                    kl_weight=0.05 log_variance.initial=-8 prune.start=0.3 prune.every=0.3 \
+                    prune.log_alpha_threshold=-1 target_modules=[\"q_proj\",\"down_proj\",\"lm_head\"]";
+    for assignment in settings.split(' ').chain(["steps=18"]) {
         config.assign(assignment).unwrap();
     }
     TrainOptions {
@@ -146,16 +133,11 @@ fn answers_do_not_depend_on_the_company_of_a_text() {
     }
     assert!(start > 0);
 
-    let prompts: Vec<Content> = rows
-        .iter()
-        .take(3)
-        .map(|row| match &row.input {
-            Content::Text { prompt, .. } => {
-                Content::Text { prompt: prompt.clone(), completion: None }
-            }
-            Content::Chat(_) => panic!("plain rows"),
-        })
-        .collect();
+    let mut prompts: Vec<Content> = rows.iter().take(3).map(|row| row.input.clone()).collect();
+    for prompt in &mut prompts {
+        let Content::Text { completion, .. } = prompt else { panic!("plain rows") };
+        *completion = None;
+    }
     let hot = Generation { max_tokens: 6, draws: 3, seed: 5, sampling: Some((1.5, 0.95)) };
     let together = model.generate(&prompts, 0, &hot).unwrap();
     for (place, prompt) in prompts.iter().enumerate() {

@@ -328,8 +328,6 @@ mod tests {
         let write = |name: &str, text: &str| fs::write(out.join(name), text).unwrap();
         fs::create_dir_all(&out).unwrap();
         write("labels.json", "mine");
-        let rejected = begin(&out, false).unwrap_err();
-        assert!(rejected.contains("holds `labels.json` and was not made by `lrvd`"), "{rejected}");
         assert!(begin(&out.join("labels.json"), false).unwrap_err().starts_with("cannot list `"));
         // A settings file of another program is not accepted, with or without `--resume`.
         write(SETTINGS_FILE, "{\"theme\": \"dark\"}");

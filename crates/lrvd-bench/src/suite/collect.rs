@@ -252,14 +252,9 @@ mod tests {
         for (said, shown, other) in cells {
             results.config = serde_json::json!({ "experiment": { "checkpoint": said } });
             let folder = tempfile::tempdir().unwrap();
-            let headline = write_summary(
-                folder.path(),
-                &results,
-                &RowScores::default(),
-                Some(&published),
-                None,
-            )
-            .unwrap();
+            let rows = RowScores::default();
+            let headline =
+                write_summary(folder.path(), &results, &rows, Some(&published), None).unwrap();
             let markdown = std::fs::read_to_string(folder.path().join("table.md")).unwrap();
             for text in [markdown, headline.table.unwrap(), headline.comparison.unwrap()] {
                 assert!(text.contains(shown) && !text.contains(other), "{said}: {text}");

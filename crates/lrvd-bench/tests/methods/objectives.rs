@@ -218,9 +218,9 @@ fn methods_without_pruning_keep_their_rank() {
     for (key, kept) in [("bayeslora", false), ("bayeslora-fixed", true)] {
         let mut bench = Bench::new(Backbone::Deberta);
         // Every direction is noise.
-        bench.change(|config| config.prune.log_alpha_threshold = -40.0);
-        bench.change(|config| config.prune.start = 0.0);
-        bench.change(|config| config.prune.every = 0.3);
+        let prune = bench.config.prune;
+        let prune = PruneSettings { log_alpha_threshold: -40.0, start: 0.0, every: 0.3, ..prune };
+        bench.change(|config| config.prune = prune);
         let (mut state, mut tuning) = bench.fresh(method(key));
         bench.train(&mut state, &mut *tuning);
         let total: usize = tuning.ranks(&state.model).values().sum();
@@ -232,17 +232,14 @@ fn methods_without_pruning_keep_their_rank() {
 fn methods_divide_the_divergence_by_what_the_loader_gives_at_once() {
     for (accumulation, expected) in [(1, 4.0), (2, 2.0), (4, 1.0)] {
         let mut bench = double();
-        bench.change(|config| config.steps = 1);
-        bench.change(|config| config.evaluate_every = 1);
-        bench.change(|config| config.accumulation = accumulation);
-        bench.change(|config| config.kl_weight = KlWeight::Fixed(1e-3));
-        bench.change(|config| config.kl_divisor = KlDivisor::Batch);
+        bench.change(|config| {
+            (config.steps, config.evaluate_every, config.accumulation) = (1, 1, accumulation);
+            (config.kl_weight, config.kl_divisor) = (KlWeight::Fixed(1e-3), KlDivisor::Batch);
+        });
         let (mut state, mut tuning) = bench.fresh(method("bayeslora"));
         bench.train(&mut state, &mut *tuning);
-        let point = state.journal.history.last().unwrap();
-        let parts = point.parts.unwrap();
-        let found = 1e-3 * parts.kl / (parts.loss - parts.nll);
-        close(found, expected, 1e-6, "divisor");
+        let parts = state.journal.history.last().unwrap().parts.unwrap();
+        close(1e-3 * parts.kl / (parts.loss - parts.nll), expected, 1e-6, "divisor");
     }
 }
 

@@ -14,7 +14,7 @@ use lrvd_burn::host::HostAdapter;
 use lrvd_burn::model::{AdaptedModel, trainable_counts};
 use lrvd_burn::sampling::{DrawPer, Scheme};
 use lrvd_burn::train::{Logits, Outcome};
-use lrvd_core::metrics::{Predictions, log_softmax, softmax};
+use lrvd_core::metrics::{Predictions, softmax};
 use lrvd_core::noise::{Draws, NoiseKey, Stream};
 use lrvd_models::AutoModel;
 use serde_json::json;
@@ -152,23 +152,20 @@ fn posthoc_laplace_softens_what_lora_answers() {
 
 #[test]
 fn posthoc_laplace_chooses_its_prior_on_held_out_examples_and_narrows_to_the_last_layer() {
-    let settings = json!({ "prior": "validation", "holdout": 0.25, "samples": 500 });
-    let bed = Bench::random(with(config(60), "laplace", settings), task(2, 96, 48));
-    let run = bed.run("laplace");
-    assert_eq!((run.task.train.len(), run.task.holdout.len()), (72, 24));
-    assert!(bed.metrics(&run, 0).nll.unwrap().is_finite());
-    // The curvature of a third of the examples, times three.
-    let bed =
-        Bench::random(with(config(60), "laplace", json!({ "examples": 32 })), task(2, 96, 48));
-    assert!(bed.metrics(&bed.run("laplace"), 0).nll.unwrap().is_finite());
-    let metrics = |layers: &str| {
-        let settings = json!({ "layers": layers });
+    let run = |settings: serde_json::Value| {
         let bed = Bench::random(with(config(60), "laplace", settings), task(2, 96, 48));
-        bed.metrics(&bed.run("laplace"), 0)
+        let run = bed.run("laplace");
+        let metrics = bed.metrics(&run, 0);
+        assert!(metrics.nll.unwrap().is_finite());
+        ([run.task.train.len(), run.task.holdout.len()], metrics.entropy.unwrap())
     };
+    let held_out = json!({ "prior": "validation", "holdout": 0.25, "samples": 500 });
+    assert_eq!(run(held_out).0, [72, 24]);
+    // The curvature of a third of the examples, times three.
+    run(json!({ "examples": 32 }));
     // Fewer random matrices, the same training: less spread.
-    let (all, last) = (metrics("all"), metrics("last"));
-    assert!(last.entropy.unwrap() < all.entropy.unwrap(), "{last:?} {all:?}");
+    let [all, last] = ["all", "last"].map(|layers| run(json!({ "layers": layers })).1);
+    assert!(last < all, "{last} {all}");
 }
 
 /// Numbers of the factors of A and B of every layer, with 10 columns of a side of 100 or more.
@@ -252,49 +249,35 @@ fn posthoc_temperature_keeps_accuracy_lowers_the_held_out_loss_and_stops_at_its_
     let bed = Bench::random(config(150), task(6, 96, 48));
     let run = bed.run("lora+ts");
     assert_eq!((run.task.train.len(), run.task.holdout.len()), (77, 19));
+    assert_eq!((run.method.stored_parameters(), run.temperatures.0.len()), (0, 1));
     let context = bed.context_of(&run.task);
-    let holdout = &run.task.holdout;
-    let examples = context.examples(holdout);
-    let inputs = context.inputs(&examples);
-    let model = run.model.clone().valid();
-    let labels: Vec<usize> = holdout.iter().map(|e| e.answer.class().unwrap()).collect();
-    let plain = softmax(&inputs.predict(&model, 0).unwrap().values, LABELS).unwrap();
-    let scaled = run.temperatures.soften(inputs.predict(&model, 0).unwrap(), 0).unwrap();
-    let scaled = softmax(&scaled.values, LABELS).unwrap();
-    let of = |p: &[f64]| {
-        let predictions = Predictions::new(p, LABELS, &labels).unwrap();
+    let examples = context.examples(&run.task.holdout);
+    let plain = context.inputs(&examples).predict(&run.model.clone().valid(), 0).unwrap();
+    let logits = plain.values.clone();
+    let labels: Vec<usize> = run.task.holdout.iter().map(|e| e.answer.class().unwrap()).collect();
+    let of = |logits: &[f64]| {
+        let probabilities = softmax(logits, LABELS).unwrap();
+        let predictions = Predictions::new(&probabilities, LABELS, &labels).unwrap();
         (predictions.predicted(), predictions.nll())
     };
-    let ((before, nll_before), (after, nll_after)) = (of(&plain), of(&scaled));
+    let scaled = run.temperatures.soften(plain, 0).unwrap().values;
+    let ((before, nll_before), (after, nll_after)) = (of(&logits), of(&scaled));
     assert_eq!(after, before);
     assert!(nll_after < nll_before, "{nll_after} {nll_before}");
-    // The scale is one number for all: differences of log-probabilities have one ratio.
-    let logs =
-        |p: &[f64]| log_softmax(&p.iter().map(|p| p.ln()).collect::<Vec<_>>(), LABELS).unwrap();
-    let (plain, scaled) = (logs(&plain), logs(&scaled));
-    let ratios: Vec<f64> = plain
-        .chunks(LABELS)
-        .zip(scaled.chunks(LABELS))
-        .filter(|(p, _)| (p[0] - p[1]).abs() > 0.5)
-        .map(|(p, s)| (p[0] - p[1]) / (s[0] - s[1]))
-        .collect();
-    let first = ratios[0];
-    assert!(first > 1.0, "a model this sure is cooled: {first}");
-    assert!(ratios.iter().all(|r| (r / first - 1.0).abs() < 1e-6), "{ratios:?}");
-    assert_eq!((run.method.stored_parameters(), run.temperatures.0.len()), (0, 1));
+    // One number for all: differences of log-probabilities have its ratio.
+    let temperature = run.temperatures.0[&0];
+    assert!(temperature > 1.0, "a model this sure is cooled: {temperature}");
+    for (plain, scaled) in logits.chunks(LABELS).zip(scaled.chunks(LABELS)) {
+        let (plain, scaled) = (plain[0] - plain[1], scaled[0] - scaled[1]);
+        assert!((plain - temperature * scaled).abs() < 1e-6 * plain.abs().max(1.0));
+    }
     // Held-out examples whose labels are the model's own answers: the colder, the better, up to the bound of the search; or
     // never: the warmer.
-    let logits = inputs.predict(&model, 0).unwrap().values;
-    let place = |row: &[f64], best: fn(f64, f64) -> bool| {
-        (0..LABELS).fold(0, |at, i| if best(row[i], row[at]) { i } else { at })
-    };
-    let labels = |best: fn(f64, f64) -> bool| -> Vec<usize> {
-        logits.chunks(LABELS).map(|row| place(row, best)).collect()
-    };
-    for (labels, bound) in [(labels(|a, b| a > b), 0.01), (labels(|a, b| a < b), 100.0)] {
+    for (sign, bound) in [(1.0, 0.01), (-1.0, 100.0)] {
         let mut task = run.task.clone();
-        for (example, class) in task.holdout.iter_mut().zip(labels) {
-            example.answer = Label::Class(class).into();
+        for (example, row) in task.holdout.iter_mut().zip(logits.chunks(LABELS)) {
+            let best = (0..LABELS).max_by(|&a, &b| (sign * row[a]).total_cmp(&(sign * row[b])));
+            example.answer = Label::Class(best.unwrap()).into();
         }
         let context = bed.context_of(&task);
         let found = context.fitted(|data| Temperatures::fit(&*run.method, &run.model, data, &[]));

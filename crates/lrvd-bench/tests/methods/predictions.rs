@@ -73,25 +73,6 @@ fn methods_of_members_answer_as_each_member_alone() {
 }
 
 #[test]
-fn methods_of_members_start_each_as_the_base_model() {
-    let bench = Bench::new(Backbone::Deberta);
-    let (state, _) = bench.fresh(method("lora-ensemble"));
-    let (batch, _) = bench.batch();
-    let single = numbers(bench.model().logits(&batch.input, &Pass::mean()));
-    let all = numbers(state.model.logits(&batch.input, &Pass::mean()));
-    assert_eq!(all.len(), 4 * single.len());
-    // B is 0 at the start, so all members are the base model.
-    for member in all.chunks(batch.rows() * LABELS) {
-        for (f, w) in member.iter().zip(&single) {
-            assert!((f - w).abs() < 1e-5, "{f} {w}");
-        }
-    }
-    let mut named = 0;
-    state.model.visit_parameters(&mut |p| named += usize::from(p.name.ends_with("_members")));
-    assert!(named > 0);
-}
-
-#[test]
 fn methods_c_lora_watches_training_only() {
     let bench = Bench::new(Backbone::Deberta);
     let (mut state, mut tuning) = bench.fresh(method("c-lora"));
@@ -215,40 +196,31 @@ fn scale_slopes(log_mean: f64, log_std: f64, direction: KlDirection) -> [f64; 2]
 }
 
 #[test]
-fn methods_blob_takes_two_steps() {
-    let bench = bench();
-    let step = step(&bench, "blob");
+fn methods_blob_takes_two_steps_or_gives_adamw_everything() {
     let weight = rising_weight(cycle(), cycle()).unwrap();
     let rate = 0.01 * FACTOR;
-    for (a, g) in pairs(&step, "lora_A", "lora_A_G") {
-        // AdamW moves the means by the likelihood and leaves G.
-        assert_ne!(step.before[&a], step.by_first[&a]);
-        assert_eq!(step.before[&g], step.by_first[&g]);
-        let moved = step.by_first[&a].iter().map(|v| v - rate * weight * blob_by_mean(*v));
-        all_close(&step.after[&a], moved, &a);
-        let moved = step.before[&g].iter().zip(&step.gradients[&g]);
-        let moved = moved.map(|(v, nll)| v - rate * (weight * blob_by_g(*v) + nll));
-        all_close(&step.after[&g], moved, &g);
-        assert!(step.gradients[&g].iter().any(|nll| *nll != 0.0));
-    }
-    for (name, value) in &step.after {
-        if !name.ends_with("lora_A") && !name.ends_with("lora_A_G") {
-            assert_eq!(value, &step.by_first[name], "{name} is AdamW's alone");
-        }
-    }
-}
-
-#[test]
-fn methods_blob_as_bayesadapt_gives_adamw_everything() {
     let mut bench = bench();
+    let own = step(&bench, "blob");
     bench.set("blob", json!({ "optimizers": "bayesadapt" }));
-    let step = step(&bench, "blob");
-    let weight = rising_weight(cycle(), cycle()).unwrap();
-    let rate = 0.01 * FACTOR;
-    for (_, g) in pairs(&step, "lora_A", "lora_A_G") {
-        assert_ne!(step.before[&g], step.by_first[&g]);
-        let moved = step.by_first[&g].iter().map(|v| v - rate * weight * blob_by_g(*v));
-        all_close(&step.after[&g], moved, &g);
+    let theirs = step(&bench, "blob");
+    for (a, g) in pairs(&own, "lora_A", "lora_A_G") {
+        // AdamW moves the means by the likelihood and leaves G.
+        assert_ne!(own.before[&a], own.by_first[&a]);
+        assert_eq!(own.before[&g], own.by_first[&g]);
+        let moved = own.by_first[&a].iter().map(|v| v - rate * weight * blob_by_mean(*v));
+        all_close(&own.after[&a], moved, &a);
+        let moved = own.before[&g].iter().zip(&own.gradients[&g]);
+        let moved = moved.map(|(v, nll)| v - rate * (weight * blob_by_g(*v) + nll));
+        all_close(&own.after[&g], moved, &g);
+        assert!(own.gradients[&g].iter().any(|nll| *nll != 0.0));
+        assert_ne!(theirs.before[&g], theirs.by_first[&g]);
+        let moved = theirs.by_first[&g].iter().map(|v| v - rate * weight * blob_by_g(*v));
+        all_close(&theirs.after[&g], moved, &g);
+    }
+    for (name, value) in &own.after {
+        if !name.ends_with("lora_A") && !name.ends_with("lora_A_G") {
+            assert_eq!(value, &own.by_first[name], "{name} is AdamW's alone");
+        }
     }
 }
 
