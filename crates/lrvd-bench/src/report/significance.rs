@@ -253,19 +253,14 @@ mod tests {
     }
 
     #[test]
-    fn without_variation_there_is_no_test() {
-        assert_eq!(Difference::of_seeds(&[0.5]), None, "one seed");
-        assert_eq!(Difference::of_seeds(&[0.5, 0.5]), None, "the same in every seed");
-        assert_eq!(Difference::of_seeds(&[0.5, f64::NAN]), None);
-        assert_eq!(Difference::of_rows(&[vec![1.0, 2.0], vec![1.0]]), None, "other rows");
-        assert_eq!(Difference::of_rows(&[]), None);
-    }
-
-    #[test]
-    fn two_seeds_need_twelve_standard_errors() {
+    fn two_seeds_need_twelve_standard_errors_and_without_variation_there_is_no_test() {
         // qt(0.975, 1) = 12.706 standard errors of 0.01.
         let p = |mean: f64| Difference::of_seeds(&[mean - 0.01, mean + 0.01]).unwrap().p();
         assert!(p(0.127) > LEVEL && p(0.1271) < LEVEL);
+        let seeds: [&[f64]; 3] = [&[0.5], &[0.5, 0.5], &[0.5, f64::NAN]];
+        assert_eq!(seeds.map(Difference::of_seeds), [None; 3]);
+        assert_eq!(Difference::of_rows(&[vec![1.0, 2.0], vec![1.0]]), None, "other rows");
+        assert_eq!(Difference::of_rows(&[]), None);
     }
 
     #[test]
