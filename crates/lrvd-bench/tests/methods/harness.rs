@@ -164,17 +164,9 @@ impl Bench {
                 AutoModel::Deberta(loaded.unwrap().0)
             }
             Backbone::Random => {
-                let text = format!(
-                    r#"{{"model_type": "deberta-v2", "hidden_size": 24, "num_attention_heads": 3,
-                    "num_hidden_layers": 2, "intermediate_size": 48, "vocab_size": 50,
-                    "position_buckets": 8, "max_position_embeddings": 32,
-                    "relative_attention": true, "share_att_key": true,
-                    "pos_att_type": ["p2c", "c2p"], "norm_rel_ebd": "layer_norm",
-                    "position_biased_input": false, "type_vocab_size": 0,
-                    "initializer_range": 0.2, "num_labels": {}}}"#,
-                    self.task.labels
-                );
-                let config = DebertaConfig::parse(text.as_bytes(), &config).unwrap();
+                let names = (0..self.task.labels).map(|i| format!("LABEL_{i}")).collect();
+                let text = include_bytes!("random.json");
+                let config = DebertaConfig::parse(text, &config).unwrap().with_labels(names);
                 let mut source = WeightSource::random(NoiseKey::new(5), device, dtype);
                 AutoModel::Deberta(DebertaClassifier::load(&mut source, &config))
             }

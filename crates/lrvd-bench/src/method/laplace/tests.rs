@@ -60,7 +60,12 @@ fn same(found: &[CurvatureBlock], expected: &[CurvatureBlock], limit: f64) {
 
 /// Gradients of `Σ seed·logit` of one example by A `[rank, d_input]` and B `[d_output, rank]` of every
 /// adapter, by ordinary differentiation of the parameters.
-fn explicit(model: &AutoModel, asked: &Asked<'_>, example: usize, seed: &[f64]) -> Vec<[Vec<f64>; 2]> {
+fn explicit(
+    model: &AutoModel,
+    asked: &Asked<'_>,
+    example: usize,
+    seed: &[f64],
+) -> Vec<[Vec<f64>; 2]> {
     let batch = asked.examples.input(&[example]).unwrap();
     let gradients = weighted(model.logits(&batch, &Pass::mean()), seed, asked).backward();
     let mut found = Vec::new();
