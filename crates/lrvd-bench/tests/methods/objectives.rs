@@ -63,26 +63,32 @@ fn noisy_factors(bench: &Bench, key: &str) -> Vec<NoisyFactor> {
 #[test]
 fn methods_bbb_adds_the_closed_form() {
     let (plain, torch) = (double(), bayesian_torch());
-    let cases = [
+    for (bench, key, prior, reduction, weight, factors) in [
         (&plain, "bbb", 0.2, ElementReduction::Sum, 1.0 / 14.0, 2),
         (&plain, "bbb-a", 0.2, ElementReduction::Sum, 1.0 / 14.0, 1),
         (&torch, "bbb", 1.0, ElementReduction::Mean, 1.0 / 4.0, 2),
-    ];
-    for (bench, key, prior, reduction, weight, factors) in cases {
+    ] {
         let found = regularised(bench, key, &Pass::mean());
         let pairs = noisy_factors(bench, key);
-        let (state, _) = bench.fresh(method(key));
-        assert_eq!(pairs.len(), factors * modules(&state.model), "{key}");
-        let expected: f64 = pairs
-            .iter()
-            .map(|(_, mean, rho)| {
-                let q = ElementGaussian::new(mean, rho, StdMap::Softplus).unwrap();
-                q.kl(prior, reduction).unwrap()
-            })
-            .sum();
-        close(numbers(found.kl.unwrap())[0], expected, 1e-12, key);
+        assert_eq!(pairs.len(), factors * modules(&bench.fresh(method(key)).0.model), "{key}");
+        let kl = |(_, mean, rho): &NoisyFactor| {
+            let q = ElementGaussian::new(mean, rho, StdMap::Softplus).unwrap();
+            q.kl(prior, reduction).unwrap()
+        };
+        close(numbers(found.kl.unwrap())[0], pairs.iter().map(kl).sum(), 1e-12, key);
         close(found.kl_weight / found.divisor, weight, 1e-15, key);
     }
+    // Bayesian-Torch's starts: N(0, 0.1²) and N(-3, 0.1²), within five standard errors of a normal sample.
+    let pairs = noisy_factors(&torch, "bbb");
+    let starts = |values: Vec<f64>, centre: f64| {
+        let n = values.len() as f64;
+        let mean = values.iter().sum::<f64>() / n;
+        let std = (values.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / n).sqrt();
+        assert!((mean - centre).abs() < 5.0 * 0.1 / n.sqrt(), "{mean}");
+        assert!((std - 0.1).abs() < 5.0 * 0.1 / (2.0 * n).sqrt(), "{std}");
+    };
+    starts(pairs.iter().flat_map(|pair| pair.1.clone()).collect(), 0.0);
+    starts(pairs.iter().flat_map(|pair| pair.2.clone()).collect(), -3.0);
 }
 
 #[test]
@@ -111,22 +117,6 @@ fn bayesian_torch() -> Bench {
     });
     bench.set("bbb", settings);
     bench
-}
-
-#[test]
-fn methods_bbb_starts_as_bayesian_torch_does() {
-    let pairs = noisy_factors(&bayesian_torch(), "bbb");
-    let all = |part: fn(&NoisyFactor) -> &Vec<f64>| -> Vec<f64> {
-        pairs.iter().flat_map(|pair| part(pair).clone()).collect()
-    };
-    for (values, mean, std) in [(all(|p| &p.1), 0.0, 0.1), (all(|p| &p.2), -3.0, 0.1)] {
-        let n = values.len() as f64;
-        let found = values.iter().sum::<f64>() / n;
-        let spread = (values.iter().map(|v| (v - found).powi(2)).sum::<f64>() / n).sqrt();
-        // Five standard errors of a normal sample.
-        assert!((found - mean).abs() < 5.0 * std / n.sqrt(), "{found}");
-        assert!((spread - std).abs() < 5.0 * std / (2.0 * n).sqrt(), "{spread}");
-    }
 }
 
 #[test]
@@ -245,28 +235,29 @@ fn methods_divide_the_divergence_by_what_the_loader_gives_at_once() {
 
 #[test]
 fn methods_forget_moments_at_a_prune_as_the_settings_say() {
-    let after = |optimizer, threshold| {
+    use OptimizerOnPrune::{Reset, ResetIfChanged, Slice};
+    let after = |optimizer, log_alpha_threshold| {
         let mut bench = double();
-        bench.change(|config| config.steps = 4);
-        let prune = PruneSettings {
-            log_alpha_threshold: threshold,
-            min_rank: 2,
-            start: 0.0,
-            every: 0.5,
-            end: 1.0,
-            optimizer,
-            ..bench.config.prune
-        };
-        bench.change(|config| config.prune = prune);
+        let (min_rank, start, every, end) = (2, 0.0, 0.5, 1.0);
+        bench.change(|config| {
+            config.steps = 4;
+            config.prune = PruneSettings {
+                log_alpha_threshold,
+                min_rank,
+                start,
+                every,
+                end,
+                optimizer,
+                ..config.prune
+            };
+        });
         let (mut state, mut tuning) = bench.fresh(method("bayeslora"));
         bench.train(&mut state, &mut *tuning);
         trained(&state.model)
     };
-    let [slice, reset, if_changed] =
-        [OptimizerOnPrune::Slice, OptimizerOnPrune::Reset, OptimizerOnPrune::ResetIfChanged];
     let (nothing, most) = (50.0, -50.0);
-    assert_eq!(after(if_changed, nothing), after(slice, nothing));
-    assert_ne!(after(reset, nothing), after(slice, nothing));
-    assert_eq!(after(if_changed, most), after(reset, most));
-    assert_ne!(after(reset, most), after(slice, most));
+    assert_eq!(after(ResetIfChanged, nothing), after(Slice, nothing));
+    assert_ne!(after(Reset, nothing), after(Slice, nothing));
+    assert_eq!(after(ResetIfChanged, most), after(Reset, most));
+    assert_ne!(after(Reset, most), after(Slice, most));
 }

@@ -2,9 +2,6 @@
 
 use std::fmt::Write as _;
 
-use parquet::data_type::{ByteArray, ByteArrayType, FixedLenByteArrayType};
-use parquet::file::writer::SerializedFileWriter;
-
 use super::*;
 use crate::io::sha256_file;
 
@@ -104,29 +101,11 @@ fn only_the_columns_asked_for_of_a_parquet_file_are_decoded() {
     );
 }
 
-/// The record interface ends the program at an interval.
+/// The record interface ends the program at an interval. The file has the schema `required binary text (UTF8); required
+/// binary raw; optional group when { required fixed_len_byte_array(12) span (INTERVAL); }` and one row.
 #[test]
 fn parquet_columns_of_intervals_and_bytes_are_rejected_unless_they_are_skipped() {
-    let schema = "message m { required binary text (UTF8); required binary raw;
-        optional group when { required fixed_len_byte_array(12) span (INTERVAL); } }";
-    let schema = Arc::new(parquet::schema::parser::parse_message_type(schema).unwrap());
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("d.parquet");
-    let file = File::create(&path).unwrap();
-    let mut writer = SerializedFileWriter::new(file, schema, Arc::default()).unwrap();
-    let mut group = writer.next_row_group().unwrap();
-    for _ in 0..2 {
-        let mut column = group.next_column().unwrap().unwrap();
-        column.typed::<ByteArrayType>().write_batch(&["a".into()], None, None).unwrap();
-        column.close().unwrap();
-    }
-    let mut column = group.next_column().unwrap().unwrap();
-    let span = ByteArray::from(vec![0; 12]).into();
-    column.typed::<FixedLenByteArrayType>().write_batch(&[span], Some(&[1]), None).unwrap();
-    column.close().unwrap();
-    group.close().unwrap();
-    writer.close().unwrap();
-
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/data/cases/interval.parquet");
     for (column, expected) in [("when", "an INTERVAL"), ("raw", "bytes")] {
         let rejected = read(&path).unwrap().select(&["text", column]).unwrap_err().to_string();
         assert!(rejected.contains(&format!("column `{column}`: {expected} where")), "{rejected}");
@@ -134,8 +113,7 @@ fn parquet_columns_of_intervals_and_bytes_are_rejected_unless_they_are_skipped()
     assert!(read(&path).unwrap().next().unwrap().is_err());
     let mut table = read(&path).unwrap();
     table.select(&["text"]).unwrap();
-    let row = table.next().unwrap().unwrap();
-    assert_eq!(row.text(&["text"]).unwrap(), "a");
+    assert_eq!(table.next().unwrap().unwrap().text(&["text"]).unwrap(), "a");
 }
 
 /// `bytes` with `changed` from byte `start` on.
