@@ -613,7 +613,6 @@ impl TryFrom<String> for Task {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     #[test]

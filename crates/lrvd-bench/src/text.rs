@@ -125,10 +125,8 @@ mod tests {
     fn of_many_names_ten_and_the_nearest_are_shown() {
         let names: Vec<String> = (0..77).map(|i| format!("intent_{i:02}")).collect();
         let expected = (0..10).map(|i| format!("`intent_{i:02}`")).collect::<Vec<_>>().join(", ");
-        assert_eq!(
-            one_of("intent_4O", &names),
-            format!("one of {expected} and 67 more; did you mean `intent_40`?")
-        );
+        let expected = format!("one of {expected} and 67 more; did you mean `intent_40`?");
+        assert_eq!(one_of("intent_4O", &names), expected);
         assert_eq!(one_of("other", &names[..2]), "one of `intent_00`, `intent_01`");
     }
 

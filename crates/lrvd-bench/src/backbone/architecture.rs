@@ -292,7 +292,6 @@ fn bytes(config: &Value) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use lrvd_core::baselines::CountedMethod;
 
     use super::*;

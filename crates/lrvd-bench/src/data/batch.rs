@@ -275,7 +275,6 @@ pub(crate) fn longest<E>(
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     fn example(length: u32, label: Label) -> TokenisedExample {

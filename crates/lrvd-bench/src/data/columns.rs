@@ -292,7 +292,6 @@ fn absent(file: &Path, column: &str, names: &[String], option: &str) -> Error {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     #[test]

@@ -116,7 +116,6 @@ impl Content {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use std::fmt::Write as _;
 
     use super::super::read_texts;

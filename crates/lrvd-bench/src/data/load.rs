@@ -214,7 +214,6 @@ impl GeneratedMark {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use std::fs;
 
     use super::*;

@@ -229,7 +229,6 @@ fn shard_numbers(name: &str) -> Option<(usize, usize)> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use serde_json::from_str;
 
     use super::*;

@@ -343,7 +343,6 @@ fn labelled(goal: &Goal, columns: &TextColumns, rows: Vec<RawRow>) -> Result<Vec
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use std::fmt::Write as _;
 
     use super::*;
@@ -413,10 +412,8 @@ mod tests {
         assert_eq!(ids(&read(0.25).unwrap().validation.examples), ids(&data.validation.examples));
         for share in [0.001, 0.999] {
             let message = read(share).unwrap_err().to_string();
-            assert!(
-                message.contains("40 rows") && message.contains(&share.to_string()),
-                "{message}"
-            );
+            let named = message.contains("40 rows") && message.contains(&share.to_string());
+            assert!(named, "{message}");
         }
     }
 

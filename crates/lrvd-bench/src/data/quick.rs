@@ -60,7 +60,6 @@ pub fn write_generated(dir: &Path) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::data::{Origin, load};
     use crate::io::sha256_file;

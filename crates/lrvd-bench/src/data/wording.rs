@@ -239,7 +239,6 @@ fn answers(
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use std::fmt::Write as _;
     use std::path::Path;
 

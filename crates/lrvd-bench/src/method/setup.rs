@@ -273,7 +273,6 @@ fn without_graph(gradient: Tensor<1>) -> Tensor<1> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use lrvd_core::baselines::minibatch_weight::GAMMA;
 
     use super::*;

@@ -219,7 +219,6 @@ impl Method<AutoModel> for Swag {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::method::fixture::{NO_POSITIONS, close, deberta, inputs};
     use crate::settings::Preset;

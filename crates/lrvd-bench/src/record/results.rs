@@ -519,7 +519,6 @@ pub struct PredictionLine {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::super::sample::sample_results;
     use super::*;
 

@@ -326,8 +326,6 @@ impl Comparison {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
-
     use super::super::rows::RowScores;
     use super::*;
     use crate::record::Results;

@@ -300,7 +300,6 @@ fn extremes(
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::super::rows::RowScores;
     use super::*;
     use crate::record::Results;

@@ -393,8 +393,6 @@ pub(crate) fn grouped(n: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
-
     use super::*;
     use crate::record::sample::{sample_reasoning, sample_results};
 

@@ -145,7 +145,6 @@ pub(crate) fn render_pairs(verdicts: &[Verdict]) -> String {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::super::rows::RowScores;
     use super::*;
     use crate::record::sample::{sample_results, set_accuracy};

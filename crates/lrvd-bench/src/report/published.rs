@@ -140,8 +140,6 @@ fn line_of(text: &str, record: &csv::StringRecord) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
-
     use super::*;
 
     const H: &str = "metric,method,task,mean,std\n";

@@ -211,7 +211,6 @@ pub(super) fn marks<'a>(ranked: &[Rival<'a>]) -> Vec<(&'a str, Mark)> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::super::rows::RowScores;
     use super::*;
     use crate::record::Results;

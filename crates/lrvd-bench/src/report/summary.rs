@@ -221,8 +221,6 @@ fn metrics(results: &Results, draws: impl Iterator<Item = u32> + Clone) -> Vec<M
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
-
     use super::*;
     use crate::record::RunStatus;
     use crate::record::sample::{sample_reasoning, sample_results};

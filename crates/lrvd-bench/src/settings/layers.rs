@@ -249,7 +249,6 @@ pub(super) fn read_table(file: &Path) -> Result<toml::Table> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use std::fmt::Write as _;
 
     use super::*;

@@ -271,7 +271,7 @@ impl fmt::Display for Range {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, unreachable_pub)]
+    #![allow(unreachable_pub)]
     use super::*;
 
     settings! {

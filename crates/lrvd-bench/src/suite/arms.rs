@@ -182,8 +182,6 @@ pub(super) fn folder(name: &str) -> PathBuf {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
-
     use std::sync::atomic::AtomicBool;
 
     use super::super::{ArmsDryRun, Suite, SuiteOutcome, WorkerName, WorkerOptions, run_suite};

@@ -202,7 +202,6 @@ fn write_summary(
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::method::MethodName;
     use crate::record::RunRecord;

@@ -259,7 +259,6 @@ impl ArmsDryRun {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use std::path::PathBuf;
 
     use super::super::kind::Suite;

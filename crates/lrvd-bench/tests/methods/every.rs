@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use lrvd_bench::method::{DynMethod, MethodForm, MethodName, RankRequest};
 use lrvd_bench::progress::{Event, ProgressSink};
 use lrvd_bench::run::fit;
-use lrvd_bench::settings::{PredictionDraws, Preset, TargetModules};
+use lrvd_bench::settings::Preset;
 use lrvd_burn::model::{AdaptedModel, AdapterTargets, trainable_counts};
 use lrvd_burn::parameters::Role;
 use lrvd_burn::sampling::Pass;
@@ -17,7 +17,6 @@ use lrvd_burn::train::{
 use lrvd_core::baselines::{CountedMethod, LayerShape, c_lora};
 use lrvd_core::noise::NoiseKey;
 use lrvd_models::AutoModel;
-use serde_json::json;
 
 use super::harness::{Backbone, Bench, LABELS, StopAt, asked, method, numbers, trained};
 
@@ -54,8 +53,7 @@ fn answers(bench: &mut Bench, method: MethodName) -> Vec<(usize, Vec<f64>)> {
 /// The published share of the run is less than a step here, and the published noise changes too much.
 fn fitting(backbone: Backbone) -> Bench {
     let mut bench = Bench::new(backbone);
-    bench.set("swag", json!({ "start": 0.3, "every": 0.3 }));
-    bench.set("tfb", json!({ "tolerance": 1e6 }));
+    bench.assign("methods.swag.start=0.3 methods.swag.every=0.3 methods.tfb.tolerance=1e6");
     bench
 }
 
@@ -81,11 +79,10 @@ fn methods_train_and_predict_finite_numbers_that_repeat() {
 
 #[test]
 fn methods_draw_in_every_way_that_settings_ask_for() {
-    use PredictionDraws::{Activation, Fresh, Weights};
     for method in single() {
-        let [fixed, fresh, activation] = [Weights, Fresh, Activation].map(|prediction_draws| {
+        let [fixed, fresh, activation] = ["weights", "fresh", "activation"].map(|draws| {
             let mut bench = fitting(Backbone::Llama);
-            bench.change(|config| config.prediction_draws = prediction_draws);
+            bench.assign(&format!("prediction_draws={draws}"));
             answers(&mut bench, method)
         });
         for other in [fresh, activation] {
@@ -106,7 +103,7 @@ fn methods_that_are_stopped_and_resumed_end_in_the_same_bits() {
     for (key, backbone) in deberta.into_iter().chain(narrow) {
         // SWAG collects at the second step and at the two that follow the stop.
         let mut bench = fitting(backbone);
-        bench.change(|config| config.steps = 4);
+        bench.assign("steps=4");
         let (mut state, mut tuning) = bench.fresh(method(key));
         bench.train(&mut state, &mut *tuning);
         let mut stop = StopAt { done: 2, stop: &bench.stop };
@@ -142,12 +139,7 @@ fn stopped_and_resumed(
 /// 20 steps, a search for ranks with as many held-out rows as it takes to try smaller sizes, and 4 steps of refinement.
 fn cutting() -> Bench {
     let mut bench = Bench::new(Backbone::Deberta);
-    let auto = Preset::Default.config();
-    bench.change(|config| {
-        config.steps = 20;
-        (config.kl_weight, config.kl_divisor) = (auto.kl_weight, auto.kl_divisor);
-        config.rank_search.refine = 0.2;
-    });
+    bench.assign("steps=20 kl_weight=auto kl_divisor=n_train rank_search.refine=0.2");
     bench.task.holdout = bench.task.train.iter().cycle().take(104).cloned().collect();
     bench
 }
@@ -204,7 +196,7 @@ impl ProgressSink for Sizes<'_> {
 #[test]
 fn checkpoints_do_not_grow_with_the_looks_at_the_validation_rows() {
     let mut bench = cutting();
-    bench.change(|config| config.evaluate_every = 1);
+    bench.assign("evaluate_every=1");
     let parent = tempfile::tempdir().unwrap();
     let folder = parent.path().join("checkpoints");
     let checkpoints = Checkpoints::open(&folder).unwrap();
@@ -231,8 +223,7 @@ fn checkpoints_do_not_grow_with_the_looks_at_the_validation_rows() {
 fn methods_learn_the_training_examples() {
     for key in ["map", "mcd", "lora-ensemble", "bbb", "blob", "scalabl", "c-lora", "lrvd-ard"] {
         let mut bench = Bench::new(Backbone::Deberta);
-        bench.change(|config| config.steps = 40);
-        bench.change(|config| config.evaluate_every = 40);
+        bench.assign("steps=40 evaluate_every=40");
         let nll = |model: &AutoModel| {
             let (batch, sizes) = bench.batch();
             let logits = model.logits(&batch.input, &Pass::mean());
@@ -306,7 +297,7 @@ fn methods_on_all_linear_layers_leave_the_output_head_alone() {
             if is_head { &mut whole } else { &mut all }.push(path.to_owned());
         });
         assert!(!whole.is_empty() && all.len() >= 12, "{backbone:?}: {all:?} {whole:?}");
-        bench.change(|config| config.target_modules = TargetModules::AllLinear);
+        bench.assign("target_modules=all-linear");
         let (mut state, mut tuning) = bench.fresh(method("bayeslora"));
         bench.train(&mut state, &mut *tuning);
         let adapted: Vec<String> = tuning.ranks(&state.model).into_keys().collect();

@@ -1,7 +1,7 @@
 //! Each objective's terms against their definitions, in double precision.
 
 use burn::tensor::{DType, TensorData};
-use lrvd_bench::settings::{KlWeight, OptimizerOnPrune, PruneSettings, TargetModules};
+use lrvd_bench::settings::KlWeight;
 use lrvd_burn::model::AdaptedModel;
 use lrvd_burn::sampling::{DrawPer, Pass, Scheme};
 use lrvd_burn::train::{Model, Terms};
@@ -9,8 +9,6 @@ use lrvd_core::baselines::minibatch_weight::{falling_weight, rescaled_cycle, ris
 use lrvd_core::baselines::{ElementGaussian, ElementReduction, ScaleMixture, StdMap};
 use lrvd_core::kl::gaussian_kl;
 use lrvd_core::noise::{NoiseKey, Stream, fill_normal_f64, module_id};
-use lrvd_core::schedule::KlDivisor;
-use serde_json::json;
 
 use super::harness::{Backbone, Bench, close, method, modules, numbers, trained, values};
 
@@ -34,9 +32,9 @@ fn methods_map_decays_or_penalises() {
     close(groups(&bench).adapter.weight_decay, 1.0 / (2.0 * 1e-2), 1e-12, "decay");
     assert_eq!(groups(&bench).head, bench.config.training(0).groups.head);
     assert!(regularised(&bench, "map", &Pass::mean()).penalty.is_none());
-    bench.set("map", json!({ "weight_decay": 1e-5 }));
+    bench.assign("methods.map.weight_decay=1e-5");
     assert_eq!(groups(&bench).adapter.weight_decay, 1e-5);
-    bench.set("map", json!({ "l2_in_loss": true, "precision": 3.0 }));
+    bench.assign("methods.map.l2_in_loss=true methods.map.precision=3.0");
     assert_eq!(groups(&bench).adapter.weight_decay, 0.0);
     let (state, _) = bench.fresh(method("map"));
     let factors = values(&state.model, &["lora_A", "lora_B"]);
@@ -103,26 +101,26 @@ fn methods_bbb_noise_can_go_from_its_start_to_the_prior_within_the_run() {
     close(rate(&bench, "bbb"), reaching(0.2, -6.0), 1e-12, "bbb");
     close(rate(&bench, "bbb-a"), reaching(0.2, -6.0), 1e-12, "bbb-a");
     close(rate(&bayesian_torch(), "bbb"), reaching(1.0, -3.0), 1e-12, "Bayesian-Torch");
-    bench.set("bbb", json!({ "prior": "mixture" }));
+    bench.assign("methods.bbb.prior=mixture");
     close(rate(&bench, "bbb"), reaching(1.0, -6.0), 1e-12, "mixture");
-    bench.set("bbb", json!({ "rho_learning_rate": 0.125 }));
+    bench.assign("methods.bbb.rho_learning_rate=0.125");
     assert_eq!(rate(&bench, "bbb"), 0.125);
 }
 
 /// With Bayesian-Torch's defaults for Bayes by backprop.
 fn bayesian_torch() -> Bench {
     let mut bench = double();
-    let settings = json!({
-        "rho": -3.0, "rho_std": 0.1, "mean_std": 0.1, "prior_std": 1.0, "weight": "batch", "reduction": "mean",
-    });
-    bench.set("bbb", settings);
+    bench.assign(
+        "methods.bbb.rho=-3.0 methods.bbb.rho_std=0.1 methods.bbb.mean_std=0.1 methods.bbb.prior_std=1.0 \
+         methods.bbb.weight=batch methods.bbb.reduction=mean",
+    );
     bench
 }
 
 #[test]
 fn methods_bbb_mixture_is_the_sampled_divergence_of_the_batch() {
     let mut bench = double();
-    bench.set("bbb", json!({ "prior": "mixture", "weight": "blundell" }));
+    bench.assign("methods.bbb.prior=mixture methods.bbb.weight=blundell");
     let key = NoiseKey::new(5).at_step(2);
     let pass = Pass::sampled(Scheme::Weights(DrawPer::Batch), key);
     let found = regularised(&bench, "bbb", &pass);
@@ -146,11 +144,8 @@ fn methods_bbb_mixture_is_the_sampled_divergence_of_the_batch() {
 #[test]
 fn methods_c_lora_weighs_the_divergence_of_every_token() {
     let mut bench = double();
-    bench.change(|config| config.steps = 2000);
     // Layers that see tokens only: the query and key projections also see relative positions.
-    bench.change(|config| {
-        config.target_modules = TargetModules::names(["value_proj", "intermediate.dense"]);
-    });
+    bench.assign("steps=2000 target_modules=[\"value_proj\",\"intermediate.dense\"]");
     let (mut state, tuning) = bench.fresh(method("c-lora"));
     let square = bench.config.initial_rank * bench.config.initial_rank;
     // Without a second layer the law is that of its bias, whatever the input.
@@ -208,9 +203,7 @@ fn methods_without_pruning_keep_their_rank() {
     for (key, kept) in [("bayeslora", false), ("bayeslora-fixed", true)] {
         let mut bench = Bench::new(Backbone::Deberta);
         // Every direction is noise.
-        let prune = bench.config.prune;
-        let prune = PruneSettings { log_alpha_threshold: -40.0, start: 0.0, every: 0.3, ..prune };
-        bench.change(|config| config.prune = prune);
+        bench.assign("prune.log_alpha_threshold=-40.0 prune.start=0.0 prune.every=0.3");
         let (mut state, mut tuning) = bench.fresh(method(key));
         bench.train(&mut state, &mut *tuning);
         let total: usize = tuning.ranks(&state.model).values().sum();
@@ -222,10 +215,9 @@ fn methods_without_pruning_keep_their_rank() {
 fn methods_divide_the_divergence_by_what_the_loader_gives_at_once() {
     for (accumulation, expected) in [(1, 4.0), (2, 2.0), (4, 1.0)] {
         let mut bench = double();
-        bench.change(|config| {
-            (config.steps, config.evaluate_every, config.accumulation) = (1, 1, accumulation);
-            (config.kl_weight, config.kl_divisor) = (KlWeight::Fixed(1e-3), KlDivisor::Batch);
-        });
+        bench.assign(&format!(
+            "steps=1 evaluate_every=1 accumulation={accumulation} kl_weight=1e-3 kl_divisor=batch"
+        ));
         let (mut state, mut tuning) = bench.fresh(method("bayeslora"));
         bench.train(&mut state, &mut *tuning);
         let parts = state.journal.history.last().unwrap().parts.unwrap();
@@ -235,29 +227,19 @@ fn methods_divide_the_divergence_by_what_the_loader_gives_at_once() {
 
 #[test]
 fn methods_forget_moments_at_a_prune_as_the_settings_say() {
-    use OptimizerOnPrune::{Reset, ResetIfChanged, Slice};
-    let after = |optimizer, log_alpha_threshold| {
+    let after = |optimizer: &str, threshold: f64| {
         let mut bench = double();
-        let (min_rank, start, every, end) = (2, 0.0, 0.5, 1.0);
-        bench.change(|config| {
-            config.steps = 4;
-            config.prune = PruneSettings {
-                log_alpha_threshold,
-                min_rank,
-                start,
-                every,
-                end,
-                optimizer,
-                ..config.prune
-            };
-        });
+        bench.assign(&format!(
+            "steps=4 prune.log_alpha_threshold={threshold:?} prune.min_rank=2 prune.start=0.0 prune.every=0.5 \
+             prune.end=1.0 prune.optimizer={optimizer}"
+        ));
         let (mut state, mut tuning) = bench.fresh(method("bayeslora"));
         bench.train(&mut state, &mut *tuning);
         trained(&state.model)
     };
     let (nothing, most) = (50.0, -50.0);
-    assert_eq!(after(ResetIfChanged, nothing), after(Slice, nothing));
-    assert_ne!(after(Reset, nothing), after(Slice, nothing));
-    assert_eq!(after(ResetIfChanged, most), after(Reset, most));
-    assert_ne!(after(Reset, most), after(Slice, most));
+    assert_eq!(after("reset-if-changed", nothing), after("slice", nothing));
+    assert_ne!(after("reset", nothing), after("slice", nothing));
+    assert_eq!(after("reset-if-changed", most), after("reset", most));
+    assert_ne!(after("reset", most), after("slice", most));
 }

@@ -8,7 +8,7 @@ use lrvd_bench::method::{DynMethod, Temperatures};
 use lrvd_bench::progress::Silent;
 use lrvd_bench::record::Metrics;
 use lrvd_bench::run::fit;
-use lrvd_bench::settings::{Config, Preset};
+use lrvd_bench::settings::Preset;
 use lrvd_bench::task::Goal;
 use lrvd_burn::host::HostAdapter;
 use lrvd_burn::model::{AdaptedModel, trainable_counts};
@@ -17,9 +17,8 @@ use lrvd_burn::train::{Logits, Outcome};
 use lrvd_core::metrics::{Predictions, softmax};
 use lrvd_core::noise::{Draws, NoiseKey, Stream};
 use lrvd_models::AutoModel;
-use serde_json::json;
 
-use super::harness::{Backbone, Bench, method, prepared, set};
+use super::harness::{Backbone, Bench, method, prepared};
 
 const LABELS: usize = 3;
 
@@ -50,27 +49,17 @@ fn task(seed: u64, n_train: usize, n_validation: usize) -> PreparedTask {
     prepared(goal, examples(n_train), examples(n_validation))
 }
 
-fn config(steps: usize) -> Config {
-    let config = Config {
-        initial_rank: 4,
-        steps,
-        batch_size: 16,
-        evaluation_batch_size: 64,
-        learning_rate: 1e-2,
-        head_learning_rate: 1e-2,
-        gradient_clip: Some(1.0),
-        backbone_dropout: false,
-        evaluate_every: 1_000_000,
-        draws: vec![5],
-        ..Preset::ConstantWeight.config()
-    };
-    config.checked().unwrap()
-}
-
 impl Bench {
-    fn random(config: Config, task: PreparedTask) -> Self {
+    fn random(steps: usize, settings: &str, task: PreparedTask) -> Self {
+        let config = Preset::ConstantWeight.config();
         let bench = Self::new(Backbone::Random);
-        Self { config, task, seed: 11, fits_holdout: true, ..bench }
+        let mut bench = Self { config, task, seed: 11, fits_holdout: true, ..bench };
+        bench.assign(&format!(
+            "steps={steps} initial_rank=4 batch_size=16 evaluation_batch_size=64 learning_rate=1e-2 \
+             head_learning_rate=1e-2 gradient_clip=1.0 backbone_dropout=false evaluate_every=1000000 \
+             draws=[5] {settings}"
+        ));
+        bench
     }
 
     fn run(&self, key: &str) -> Run {
@@ -113,22 +102,16 @@ struct Run {
     temperatures: Temperatures,
 }
 
-fn with(config: Config, key: &str, settings: serde_json::Value) -> Config {
-    set(&config, key, &settings).unwrap()
-}
-
 #[test]
 fn posthoc_laplace_softens_what_lora_answers() {
     let task = task(1, 96, 64);
-    let lora = Bench::random(config(80), task.clone());
+    let lora = Bench::random(80, "", task.clone());
     let run = lora.run("lora");
     let (plain, trained) = (lora.metrics(&run, 0), lora.answers(&run, 0));
     assert!(plain.accuracy.unwrap() > 0.6, "{plain:?}");
     for predictive in ["monte-carlo", "probit", "bridge"] {
-        let bed = Bench::random(
-            with(config(80), "laplace", json!({ "predictive": predictive })),
-            task.clone(),
-        );
+        let settings = format!("methods.laplace.predictive={predictive}");
+        let bed = Bench::random(80, &settings, task.clone());
         let run = bed.run("laplace");
         let found = bed.metrics(&run, 0);
         // Less sure than the point estimate, of nearly the same classes.
@@ -141,8 +124,8 @@ fn posthoc_laplace_softens_what_lora_answers() {
         assert_eq!(run.method.stored_parameters(), 1 + factor_entries(&run.model));
     }
     // A prior of infinite precision leaves the trained model.
-    let settings = json!({ "prior": "marginal", "prior_start": 1e12, "prior_steps": 0 });
-    let bed = Bench::random(with(config(80), "laplace", settings), task);
+    let settings = "methods.laplace.prior=marginal methods.laplace.prior_start=1e12 methods.laplace.prior_steps=0";
+    let bed = Bench::random(80, settings, task);
     let run = bed.run("laplace");
     let found = softmax(&bed.answers(&run, 0), LABELS).unwrap();
     for (found, expected) in found.iter().zip(softmax(&trained, LABELS).unwrap()) {
@@ -152,19 +135,21 @@ fn posthoc_laplace_softens_what_lora_answers() {
 
 #[test]
 fn posthoc_laplace_chooses_its_prior_on_held_out_examples_and_narrows_to_the_last_layer() {
-    let run = |settings: serde_json::Value| {
-        let bed = Bench::random(with(config(60), "laplace", settings), task(2, 96, 48));
+    let run = |settings: &str| {
+        let bed = Bench::random(60, settings, task(2, 96, 48));
         let run = bed.run("laplace");
         let metrics = bed.metrics(&run, 0);
         assert!(metrics.nll.unwrap().is_finite());
         ([run.task.train.len(), run.task.holdout.len()], metrics.entropy.unwrap())
     };
-    let held_out = json!({ "prior": "validation", "holdout": 0.25, "samples": 500 });
+    let held_out =
+        "methods.laplace.prior=validation methods.laplace.holdout=0.25 methods.laplace.samples=500";
     assert_eq!(run(held_out).0, [72, 24]);
     // The curvature of a third of the examples, times three.
-    run(json!({ "examples": 32 }));
+    run("methods.laplace.examples=32");
     // Fewer random matrices, the same training: less spread.
-    let [all, last] = ["all", "last"].map(|layers| run(json!({ "layers": layers })).1);
+    let [all, last] =
+        ["methods.laplace.layers=all", "methods.laplace.layers=last"].map(|layers| run(layers).1);
     assert!(last < all, "{last} {all}");
 }
 
@@ -188,7 +173,7 @@ fn posthoc_scores_get_the_trained_answer_or_a_rejection() {
         let score = example.answer.class().unwrap() as f64;
         example.answer = Label::Score(score).into();
     }
-    let bed = Bench::random(config(20), task);
+    let bed = Bench::random(20, "", task);
     let plain = bed.answers(&bed.run("lora"), 0);
     assert_eq!(bed.answers(&bed.run("laplace"), 0), plain);
     let run = bed.run("lora+ts");
@@ -201,7 +186,7 @@ fn posthoc_scores_get_the_trained_answer_or_a_rejection() {
 
 #[test]
 fn posthoc_swag_answers_with_the_mean_of_the_path_and_with_draws() {
-    let bed = Bench::random(config(60), task(4, 64, 24));
+    let bed = Bench::random(60, "", task(4, 64, 24));
     let run = bed.run("swag");
     let (mean, drawn) = (bed.metrics(&run, 0), bed.metrics(&run, 5));
     assert!(mean.accuracy.unwrap() > 0.5 && drawn.accuracy.unwrap() > 0.5, "{mean:?} {drawn:?}");
@@ -211,8 +196,7 @@ fn posthoc_swag_answers_with_the_mean_of_the_path_and_with_draws() {
 #[test]
 fn posthoc_tfb_keeps_the_mean_and_stores_one_number() {
     let task = task(5, 96, 48);
-    let settings = json!({ "range": [0.0, 0.2], "tolerance": 0.1 });
-    let bed = Bench::random(with(config(40), "tfb", settings), task);
+    let bed = Bench::random(40, "methods.tfb.range=[0.0,0.2] methods.tfb.tolerance=0.1", task);
     let lora = bed.run("lora");
     let run = bed.run("tfb");
     let (plain, rotated) = (bed.answers(&lora, 0), bed.answers(&run, 0));
@@ -246,7 +230,7 @@ fn posthoc_tfb_keeps_the_mean_and_stores_one_number() {
 #[test]
 fn posthoc_temperature_keeps_accuracy_lowers_the_held_out_loss_and_stops_at_its_bounds() {
     // Long enough to be too sure.
-    let bed = Bench::random(config(150), task(6, 96, 48));
+    let bed = Bench::random(150, "", task(6, 96, 48));
     let run = bed.run("lora+ts");
     assert_eq!((run.task.train.len(), run.task.holdout.len()), (77, 19));
     assert_eq!((run.method.stored_parameters(), run.temperatures.0.len()), (0, 1));

@@ -13,7 +13,6 @@ use lrvd_core::baselines::KlDirection;
 use lrvd_core::baselines::minibatch_weight::{rescaled_cycle, rising_weight};
 use lrvd_core::noise::NoiseKey;
 use lrvd_models::AutoModel;
-use serde_json::json;
 
 use super::harness::{Backbone, Bench, LABELS, asked, close, method, numbers, trained, values};
 
@@ -31,8 +30,7 @@ fn after_training(bench: &Bench, key: &str) -> AutoModel {
 #[test]
 fn methods_mcd_leaves_the_backbone_alone() {
     let mut bench = Bench::new(Backbone::Deberta);
-    bench.change(|config| config.backbone_dropout = true);
-    bench.set("mcd", serde_json::json!({ "dropout": 0.4 }));
+    bench.assign("backbone_dropout=true methods.mcd.dropout=0.4");
     let mut model = after_training(&bench, "mcd");
     model.visit_layers(&mut |_, layer| {
         if let Some(adapter) = layer.low_rank() {
@@ -150,9 +148,7 @@ fn hook(
 fn bench() -> Bench {
     let mut bench = Bench { dtype: DType::F64, ..Bench::new(Backbone::Deberta) };
     // As long as published, so that cycles are.
-    bench.change(|config| config.steps = 5000);
-    bench.change(|config| config.gradient_clip = None);
-    bench.set("blob", json!({ "kl_learning_rate": 0.01 }));
+    bench.assign("steps=5000 gradient_clip=none methods.blob.kl_learning_rate=0.01");
     bench
 }
 
@@ -199,7 +195,7 @@ fn methods_blob_takes_two_steps_or_gives_adamw_everything() {
     let rate = 0.01 * FACTOR;
     let mut bench = bench();
     let own = step(&bench, "blob");
-    bench.set("blob", json!({ "optimizers": "bayesadapt" }));
+    bench.assign("methods.blob.optimizers=bayesadapt");
     let theirs = step(&bench, "blob");
     for (a, g) in pairs(&own, "lora_A", "lora_A_G") {
         // AdamW moves the means by the likelihood and leaves G.
@@ -225,11 +221,11 @@ fn methods_blob_takes_two_steps_or_gives_adamw_everything() {
 #[test]
 fn methods_scalabl_descends_on_the_divergence_of_the_scales() {
     for (settings, rate, direction) in [
-        (json!({}), 0.1, KlDirection::PriorFromPosterior),
-        (json!({ "kl_direction": "standard" }), 1.0, KlDirection::PosteriorFromPrior),
+        ("", 0.1, KlDirection::PriorFromPosterior),
+        ("methods.scalabl.kl_direction=standard", 1.0, KlDirection::PosteriorFromPrior),
     ] {
         let mut bench = bench();
-        bench.set("scalabl", settings);
+        bench.assign(settings);
         let step = step(&bench, "scalabl");
         let rate = rate * FACTOR * rising_weight(cycle(), cycle()).unwrap();
         for (mean, std) in pairs(&step, "lora_scale_log_mean", "lora_scale_log_std") {
@@ -248,15 +244,15 @@ fn methods_scalabl_descends_on_the_divergence_of_the_scales() {
 #[test]
 fn methods_blob_does_not_clip_the_gradient_of_the_noise() {
     // The step of G is that of its whole gradient, however little the experiment leaves of the others'.
-    let moved = |clip: Option<f64>| {
+    let moved = |clip: &str| {
         let mut bench = bench();
-        bench.change(|config| config.gradient_clip = clip);
+        bench.assign(&format!("gradient_clip={clip}"));
         let step = step(&bench, "blob");
         let noise = step.after.into_iter().filter(|(name, _)| name.ends_with("lora_A_G"));
         noise.collect::<Values>()
     };
-    assert_eq!(moved(Some(1e-3)), moved(None));
-    assert!(!moved(None).is_empty());
+    assert_eq!(moved("1e-3"), moved("none"));
+    assert!(!moved("none").is_empty());
 }
 
 #[test]

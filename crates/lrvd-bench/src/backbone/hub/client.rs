@@ -446,7 +446,6 @@ fn link(blob: &Path, file: &Path) -> std::io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     /// One byte at a time without an end, each after a while.

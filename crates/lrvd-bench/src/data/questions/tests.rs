@@ -1,7 +1,5 @@
 //! Prompts as token ids, with the small vocabularies in the repository.
 
-#![allow(clippy::unwrap_used)]
-
 use std::fmt::Write as _;
 use std::path::Path;
 

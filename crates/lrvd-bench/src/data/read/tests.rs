@@ -1,4 +1,4 @@
-#![allow(clippy::unwrap_used, clippy::print_stderr, clippy::disallowed_methods)]
+#![allow(clippy::print_stderr, clippy::disallowed_methods)]
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

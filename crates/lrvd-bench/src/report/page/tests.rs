@@ -1,7 +1,5 @@
 //! The page as a whole: self-contained, safe, complete, and the same every time.
 
-#![allow(clippy::unwrap_used)]
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
