@@ -3,10 +3,8 @@
 use std::collections::BTreeMap;
 
 use burn::tensor::DType;
-use lrvd_bench::method::DynMethod;
 use lrvd_burn::adapter::Adapter;
 use lrvd_burn::model::AdaptedModel;
-use lrvd_burn::optimizer::NamedGradients;
 use lrvd_burn::sampling::Pass;
 use lrvd_burn::train::{Model, StepState, TrainState};
 use lrvd_core::baselines::KlDirection;
@@ -116,33 +114,22 @@ fn step(bench: &Bench, key: &str) -> Step {
     let kept = gradients.names().map(kept).collect();
     let all = |state: &TrainState<AutoModel>| trained(&state.model).into_iter().collect::<Values>();
     let before = all(&state);
-    hook(bench, &mut state, &mut *tuning, &mut gradients, &pass, false);
-    state.optimizer.step(&mut state.model, &gradients, FACTOR);
-    let by_first = all(&state);
-    hook(bench, &mut state, &mut *tuning, &mut gradients, &pass, true);
-    Step { gradients: kept, before, by_first, after: all(&state) }
-}
-
-fn hook(
-    bench: &Bench,
-    state: &mut TrainState<AutoModel>,
-    tuning: &mut DynMethod,
-    gradients: &mut NamedGradients,
-    pass: &Pass,
-    after: bool,
-) {
-    let mut sizes = bench.batch().1;
-    sizes.step = cycle() as usize - 1;
-    let state = StepState {
-        sizes,
-        pass,
-        rate_factor: FACTOR,
-        model: &mut state.model,
-        optimizer: &mut state.optimizer,
-        gradients,
+    let mut hook = |state: &mut TrainState<AutoModel>, after: bool| {
+        let mut sizes = bench.batch().1;
+        sizes.step = cycle() as usize - 1;
+        let TrainState { model, optimizer, .. } = state;
+        let (pass, gradients) = (&pass, &mut gradients);
+        let step = StepState { sizes, pass, rate_factor: FACTOR, model, optimizer, gradients };
+        let change = if after { tuning.after_update(step) } else { tuning.before_update(step) };
+        assert!(change.unwrap().is_none());
+        if !after {
+            state.optimizer.step(&mut state.model, gradients, FACTOR);
+        }
     };
-    let change = if after { tuning.after_update(state) } else { tuning.before_update(state) };
-    assert!(change.unwrap().is_none());
+    hook(&mut state, false);
+    let by_first = all(&state);
+    hook(&mut state, true);
+    Step { gradients: kept, before, by_first, after: all(&state) }
 }
 
 fn bench() -> Bench {
