@@ -309,8 +309,7 @@ mod tests {
     fn two(lora: [f64; 3], bayes: [f64; 3]) -> Results {
         let mut results = sample_results();
         results.runs.retain(|run| run.method != "AdaLoRA" && run.task == "rte");
-        set_accuracy(&mut results, "rte", "LoRA", &lora.map(|value| (value, 0.5)));
-        set_accuracy(&mut results, "rte", "BayesLoRA", &bayes.map(|value| (value, 0.5)));
+        set_accuracy(&mut results, "rte", 0.5, [("LoRA", lora), ("BayesLoRA", bayes)]);
         results
     }
 

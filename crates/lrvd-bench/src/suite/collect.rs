@@ -240,7 +240,7 @@ mod tests {
     #[test]
     fn the_settings_decide_what_is_reported() {
         let mut results = sample_results();
-        set_accuracy(&mut results, "rte", "LoRA", &[(0.25, 0.75); 3]);
+        set_accuracy(&mut results, "rte", 0.75, [("LoRA", [0.25; 3])]);
         let table = "metric,method,task,mean,std\naccuracy,LoRA,RTE,0.5,\n";
         let published = Published::parse(table, "published.csv").unwrap();
         let cells = [
