@@ -3,6 +3,7 @@
 #![allow(missing_docs, clippy::unwrap_used, clippy::print_stderr, clippy::disallowed_methods)]
 
 use std::collections::BTreeSet;
+use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use lrvd_bench::data::{
@@ -56,7 +57,7 @@ fn answers_are_scored_at_the_labels_of_the_specification() {
             let labels = prompt.labels(set);
             let right = |item: &Example| labels.get(item.label.class().unwrap());
             let items: Vec<_> = items(set).iter().map(right).collect();
-            found += &format!("{prompt} {set} of {labels:?}: {items:?}\n");
+            writeln!(found, "{prompt} {set} of {labels:?}: {items:?}").unwrap();
         }
     }
     insta::assert_snapshot!(found);

@@ -308,6 +308,8 @@ pub(super) fn check_draws(draws: usize) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::fmt::Write as _;
+
     use serde_json::{Value, json};
 
     use super::*;
@@ -348,9 +350,9 @@ mod tests {
                 };
                 let error = read(name, &change).unwrap_err();
                 let folder =
-                    error.find("/").zip(error.find(name)).map(|(from, to)| &error[from..to]);
+                    error.find('/').zip(error.find(name)).map(|(from, to)| &error[from..to]);
                 let error = error.replace(folder.unwrap_or("/"), "");
-                found += &format!("{name} {place} {value}\n    {error}\n");
+                writeln!(found, "{name} {place} {value}\n    {error}").unwrap();
             }
         }
         insta::assert_snapshot!(found);

@@ -86,10 +86,10 @@ mod tests {
 
     #[test]
     fn the_readers_of_the_originals_read_what_is_shipped() {
+        use Task::{ArcC, ArcE, Cola, Obqa, Rte, Sst2, WgM, WgS};
         let dir = tempfile::tempdir().unwrap();
         GLUE.write(dir.path()).unwrap();
         REASONING.write(dir.path()).unwrap();
-        use Task::{ArcC, ArcE, Cola, Obqa, Rte, Sst2, WgM, WgS};
         for (task, rows, rest) in [Cola, Sst2, Rte]
             .map(|task| (task, 2_000, 500))
             .into_iter()

@@ -270,13 +270,15 @@ mod tests {
         insta::assert_snapshot!(found);
     }
 
+    type Case = (String, Vec<String>, usize, String, Option<String>);
+
     #[test]
     fn prompts_and_answers_are_single_tokens_and_texts_are_cut_the_longer_one_first() {
         // 512 pieces with byte fallback; `<s>` before every text.
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("assets/stories260K");
         let tokenizer = TextTokenizer::from_dir(&folder).unwrap();
         let mut found = String::new();
-        let cases: Vec<(String, Vec<String>, usize, String, Option<String>)> =
+        let cases: Vec<Case> =
             serde_json::from_str(include_str!("cases/worded_texts.json")).unwrap();
         for (template, answers, max_length, text, pair) in cases {
             let wording = Wording { template, answers };

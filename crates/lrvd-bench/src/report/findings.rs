@@ -300,6 +300,8 @@ fn extremes(
 
 #[cfg(test)]
 mod tests {
+    use std::fmt::Write as _;
+
     use super::super::rows::RowScores;
     use super::*;
     use crate::record::Results;
@@ -361,14 +363,13 @@ mod tests {
         results.runs.clear();
         cases.push(("no run", results));
         let rows = RowScores::default();
-        let found: String = cases
-            .iter()
-            .map(|(case, results)| {
-                let Findings { ran, rule, budgets, scores, ranks, .. } =
-                    Findings::new(&Summary::new(results, &rows, CheckpointChoice::Last));
-                format!("{case}\n    {ran}\n    {rule}\n    {budgets:?}\n    {scores:#?}\n    {ranks:?}\n")
-            })
-            .collect();
+        let mut found = String::new();
+        for (case, results) in &cases {
+            let Findings { ran, rule, budgets, scores, ranks, .. } =
+                Findings::new(&Summary::new(results, &rows, CheckpointChoice::Last));
+            writeln!(found, "{case}\n    {ran}\n    {rule}\n    {budgets:?}").unwrap();
+            writeln!(found, "    {scores:#?}\n    {ranks:?}").unwrap();
+        }
         insta::assert_snapshot!(found);
     }
 }

@@ -221,6 +221,8 @@ fn metrics(results: &Results, draws: impl Iterator<Item = u32> + Clone) -> Vec<M
 
 #[cfg(test)]
 mod tests {
+    use std::fmt::Write as _;
+
     use super::*;
     use crate::record::RunStatus;
     use crate::record::sample::{sample_reasoning, sample_results};
@@ -253,7 +255,7 @@ mod tests {
         let mut show = |case: &str, results: &Results| {
             let summary = Summary::new(results, &rows, CheckpointChoice::Last);
             let (shown, files) = (names(&summary.headline()), names(&summary.in_files()));
-            found += &format!("{case}\n    shown: {shown}\n    in files: {files}\n");
+            writeln!(found, "{case}\n    shown: {shown}\n    in files: {files}").unwrap();
         };
         let mut results = sample_reasoning();
         show("the first table's methods", &sample_results());

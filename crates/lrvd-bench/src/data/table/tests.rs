@@ -1,3 +1,5 @@
+#![allow(clippy::unwrap_used)]
+
 use std::fmt::Write as _;
 
 use super::*;
