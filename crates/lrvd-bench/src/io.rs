@@ -176,25 +176,3 @@ fn hex(bytes: &[u8]) -> String {
         hex
     })
 }
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-
-    use super::*;
-
-    #[test]
-    fn hash_of_a_known_text() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("abc");
-        std::fs::write(&path, "abc").unwrap();
-        // FIPS 180-4 example.
-        assert_eq!(
-            sha256_file(&path).unwrap(),
-            "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
-        );
-        let missing = folder.path().join("none");
-        let error = sha256_file(&missing).unwrap_err().to_string();
-        assert!(error.starts_with("cannot read `") && error.ends_with("none`"), "{error}");
-    }
-}

@@ -331,7 +331,6 @@ fn stops(folder: &Path, config: &LlamaConfig, tokenizer: &TextTokenizer) -> Resu
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::data::{At, Place};
 

@@ -112,55 +112,31 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_listed_as_in_a_sentence() {
+    fn numbers_texts_and_lists_are_written_for_people() {
         let names = ["a", "b", "c"];
         let found = [&names[..0], &names[..1], &names[..2], &names].map(listed);
         assert_eq!(found, ["", "a", "a and b", "a, b and c"]);
-    }
-
-    #[test]
-    fn nothing_has_no_sign() {
-        for (value, expected) in
-            [(-0.0, "0.00"), (-0.004, "0.00"), (-0.006, "-0.01"), (1.5, "1.50")]
-        {
-            assert_eq!(decimals(value, 2), expected);
-        }
-        assert_eq!(decimals(f64::NEG_INFINITY, 2), "-inf");
-    }
-
-    #[test]
-    fn texts_are_cut_by_characters() {
-        assert_eq!(head("naïve", 3), "naï");
-        assert_eq!(head("naïve", 5), "naïve");
-        assert_eq!(head("naïve", 0), "");
-        assert_eq!(head("naïve", usize::MAX), "naïve");
+        let found = [-0.0, -0.004, -0.006, 1.5, f64::NEG_INFINITY].map(|n| decimals(n, 2));
+        assert_eq!(found, ["0.00", "0.00", "-0.01", "1.50", "-inf"]);
+        assert_eq!([0, 3, 5, usize::MAX].map(|n| head("naïve", n)), ["", "naï", "naïve", "naïve"]);
     }
 
     #[test]
     fn of_many_names_ten_and_the_nearest_are_shown() {
         let names: Vec<String> = (0..77).map(|i| format!("intent_{i:02}")).collect();
         let expected = (0..10).map(|i| format!("`intent_{i:02}`")).collect::<Vec<_>>().join(", ");
-        assert_eq!(
-            one_of("intent_4O", &names),
-            format!("one of {expected} and 67 more; did you mean `intent_40`?")
-        );
+        let expected = format!("one of {expected} and 67 more; did you mean `intent_40`?");
+        assert_eq!(one_of("intent_4O", &names), expected);
         assert_eq!(one_of("other", &names[..2]), "one of `intent_00`, `intent_01`");
     }
 
     #[test]
     fn only_a_close_name_is_suggested() {
         let names = ["cola", "sst2", "mrpc", "BayesLoRA"];
-        for (found, expected) in [
-            ("colla", Some("cola")),
-            ("MRCP", Some("mrpc")),
-            ("bayeslorra", Some("BayesLoRA")),
-            ("imagenet", None),
-        ] {
-            assert_eq!(nearest(found, &names), expected, "{found}");
-        }
-        let error = UnknownName::new("task", "colla", names).to_string();
+        let found = ["MRCP", "bayeslorra", "imagenet"].map(|found| nearest(found, &names));
+        assert_eq!(found, [Some("mrpc"), Some("BayesLoRA"), None]);
         assert_eq!(
-            error,
+            UnknownName::new("task", "colla", names).to_string(),
             "unknown task `colla`; expected one of `cola`, `sst2`, `mrpc`, `BayesLoRA`; did you mean `cola`?"
         );
     }

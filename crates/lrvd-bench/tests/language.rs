@@ -1,7 +1,6 @@
 //! A language model's training as a library: an interrupted run, and what its files answer.
 #![allow(clippy::unwrap_used)]
 
-use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -13,28 +12,13 @@ use lrvd_bench::settings::{Layers, Training};
 use lrvd_bench::{TrainOptions, train};
 use lrvd_burn::burn::tensor::Device;
 
-const STEPS: usize = 18;
-
-fn llama() -> String {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("assets/stories260K");
-    folder.display().to_string()
+fn rows() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/language/rows.csv")
 }
 
-fn write_rows(dir: &Path) -> PathBuf {
-    let mut text = "prompt,completion\n".to_owned();
-    for i in 0..24 {
-        let things = ["ball", "car", "box"][i % 3];
-        let more = " and then he saw it again".repeat(i % 4);
-        writeln!(text, "Tim saw a {things}{more}., It was {}.", ["red", "blue"][i % 2]).unwrap();
-    }
-    let file = dir.join("rows.csv");
-    std::fs::write(&file, text).unwrap();
-    file
-}
-
-fn texts(dir: &Path) -> Data {
+fn texts() -> Data {
     let source = OwnFiles {
-        train: write_rows(dir),
+        train: rows(),
         validation: Validation::Share(0.25),
         columns: NamedColumns::default(),
         labels: None,
@@ -46,25 +30,14 @@ fn texts(dir: &Path) -> Data {
 
 fn options(dir: &Path, out: &str) -> TrainOptions {
     let mut config = Layers::new(Some(Training::Language), None, None).unwrap();
-    for assignment in [
-        &format!("steps={STEPS}"),
-        "evaluate_every=5",
-        "batch_size=6",
-        "accumulation=2",
-        "initial_rank=4",
-        "learning_rate=5e-3",
-        "draws=[2]",
-        "kl_weight=0.05",
-        "log_variance.initial=-8",
-        "prune.start=0.3",
-        "prune.every=0.3",
-        "prune.log_alpha_threshold=-1",
-        "target_modules=[\"q_proj\", \"down_proj\", \"lm_head\"]",
-    ] {
+    let settings = "evaluate_every=5 batch_size=6 accumulation=2 initial_rank=4 learning_rate=5e-3 draws=[2] \
+                    kl_weight=0.05 log_variance.initial=-8 prune.start=0.3 prune.every=0.3 \
+                    prune.log_alpha_threshold=-1 target_modules=[\"q_proj\",\"down_proj\",\"lm_head\"]";
+    for assignment in settings.split(' ').chain(["steps=18"]) {
         config.assign(assignment).unwrap();
     }
     TrainOptions {
-        model: llama(),
+        model: concat!(env!("CARGO_MANIFEST_DIR"), "/assets/stories260K").to_owned(),
         method: MethodName::BAYES_LORA,
         target_rank: None,
         config: config.finish().unwrap(),
@@ -96,7 +69,7 @@ fn an_interrupted_run_answers_and_ends_in_the_same_bytes_across_a_prune() {
         .map(|out| TrainOptions { resume: out == "parts", ..options(dir.path(), out) });
     let run = |options: &TrainOptions, step: usize| {
         let stop = AtomicBool::new(false);
-        train(options, texts(dir.path()), &stop, &mut StopAt { step, stop: &stop }).unwrap().record
+        train(options, texts(), &stop, &mut StopAt { step, stop: &stop }).unwrap().record
     };
     let record = run(&outs[0], usize::MAX).unwrap();
     let total = |at: usize| record.rank_events.get(at).map(|event| event.total_rank);
@@ -124,10 +97,10 @@ fn an_interrupted_run_answers_and_ends_in_the_same_bytes_across_a_prune() {
 fn answers_do_not_depend_on_the_company_of_a_text() {
     let dir = tempfile::tempdir().unwrap();
     let options = options(dir.path(), "out");
-    train(&options, texts(dir.path()), &AtomicBool::new(false), &mut Silent).unwrap();
+    train(&options, texts(), &AtomicBool::new(false), &mut Silent).unwrap();
     let load = OpenOptions::default();
     let model = SavedLanguageModel::load(&options.out, &load, &Device::flex()).unwrap();
-    let rows = read_texts(&dir.path().join("rows.csv"), None, true).unwrap();
+    let rows = read_texts(&rows(), None, true).unwrap();
     let (all, notes) = model.evaluate(&rows, 2, 7).unwrap();
     assert!(notes[0].starts_with("data: 24 rows, "), "{notes:?}");
     let mut start = 0;
@@ -146,23 +119,17 @@ fn answers_do_not_depend_on_the_company_of_a_text() {
     }
     assert!(start > 0);
 
-    let prompts: Vec<Content> = rows
-        .iter()
-        .take(3)
-        .map(|row| match &row.input {
-            Content::Text { prompt, .. } => {
-                Content::Text { prompt: prompt.clone(), completion: None }
-            }
-            Content::Chat(_) => panic!("plain rows"),
-        })
-        .collect();
+    let mut prompts: Vec<Content> = rows.iter().take(3).map(|row| row.input.clone()).collect();
+    for prompt in &mut prompts {
+        let Content::Text { completion, .. } = prompt else { panic!("plain rows") };
+        *completion = None;
+    }
     let hot = Generation { max_tokens: 6, draws: 3, seed: 5, sampling: Some((1.5, 0.95)) };
     let together = model.generate(&prompts, 0, &hot).unwrap();
     for (place, prompt) in prompts.iter().enumerate() {
         let alone = model.generate(std::slice::from_ref(prompt), place, &hot).unwrap();
-        assert_eq!(
-            (&alone[0].text, alone[0].prompt_tokens),
-            (&together[place].text, together[place].prompt_tokens)
-        );
+        let (alone, together) = (&alone[0], &together[place]);
+        assert_eq!(alone.text, together.text);
+        assert_eq!(alone.prompt_tokens, together.prompt_tokens);
     }
 }

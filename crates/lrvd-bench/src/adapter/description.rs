@@ -308,24 +308,20 @@ pub(super) fn check_draws(draws: usize) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
+    use std::fmt::Write as _;
+
     use serde_json::{Value, json};
 
     use super::*;
 
     #[test]
     fn a_description_with_a_value_out_of_range_is_an_error() {
-        let run = json!({
-            "schema_version": 1, "base_model": "nano", "weights": {}, "base_precision": "f32",
-            "max_length": 16, "batch_size": 128, "method": "BayesLoRA", "seed": 5,
-            "initial_rank": 3, "ranks": {}, "checkpoint": "last", "step": 30,
-            "log_alpha_threshold": null, "fan_in_correction": false, "draws": 10_000
-        });
-        let texts = json!({"columns": {"texts": {"prompt": "prompt", "completion": "completion"}}});
-        let classes = json!({
-            "goal": {"name": "train", "classes": ["bad", "good"], "standard_metrics": [],
-            "selection": "accuracy"}, "columns": null, "pairs": false, "temperatures": {"0": 1.5}
-        });
+        let from = |text: &str| -> Value { serde_json::from_str(text).unwrap() };
+        let (run, texts, classes) = (
+            from(include_str!("cases/run.json")),
+            from(include_str!("cases/texts.json")),
+            from(include_str!("cases/classes.json")),
+        );
         let read = |name: &str, change: &dyn Fn(&mut Value)| {
             let dir = tempfile::tempdir().unwrap();
             let mut info = run.clone();
@@ -337,33 +333,28 @@ mod tests {
             let read = Description::read(dir.path());
             read.map(Option::unwrap).map_err(|error| format!("{error:#}"))
         };
-        let both = [
-            ("/batch_size", json!(0), "batch_size is 0, expected at least 1"),
-            ("/max_length", json!(0), "max_length is 0, expected at least 1"),
-            ("/draws", json!(10_001), "`draws` is 10001, outside 0..=10000"),
-        ];
-        let alone = [
-            (
-                "/goal/classes/1",
-                json!("bad"),
-                "class `bad` is there twice, expected distinct classes",
-            ),
-            (
-                "/temperatures",
-                json!({"3": 0.0}),
-                "the temperature of 3 draws is 0, expected a positive number",
-            ),
-        ];
+        let mut found = String::new();
         for name in [LANGUAGE_FILE, CLASSIFIER_FILE] {
             assert_eq!(read(name, &|_| {}).unwrap().run().draws, 10_000);
-            let unknown = read(name, &|info| info["later"] = 1.into()).unwrap_err();
-            assert!(unknown.contains("unknown field `later`"), "{unknown}");
-            let alone = alone.iter().filter(|_| name == CLASSIFIER_FILE);
-            for (place, value, expected) in both.iter().chain(alone) {
-                let change = |info: &mut Value| *info.pointer_mut(place).unwrap() = value.clone();
-                let text = read(name, &change).unwrap_err();
-                assert!(text.contains(name) && text.ends_with(expected), "{text}");
+            for (place, value) in [
+                ("/later", json!(1)),
+                ("/batch_size", json!(0)),
+                ("/max_length", json!(0)),
+                ("/draws", json!(10_001)),
+                ("/goal/classes/1", json!("bad")),
+                ("/temperatures", json!({"3": 0.0})),
+            ] {
+                let change = |info: &mut Value| match info.pointer_mut(place) {
+                    Some(field) => *field = value.clone(),
+                    None => info[&place[1..]] = value.clone(),
+                };
+                let error = read(name, &change).unwrap_err();
+                let folder =
+                    error.find('/').zip(error.find(name)).map(|(from, to)| &error[from..to]);
+                let error = error.replace(folder.unwrap_or("/"), "");
+                writeln!(found, "{name} {place} {value}\n    {error}").unwrap();
             }
         }
+        insta::assert_snapshot!(found);
     }
 }

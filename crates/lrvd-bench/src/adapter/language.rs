@@ -144,7 +144,6 @@ impl SavedLanguageModel {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::super::saved::Sampler;
     use super::*;
 

@@ -292,19 +292,13 @@ fn bytes(config: &Value) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use lrvd_core::baselines::CountedMethod;
 
     use super::*;
 
+    /// Llama 2's are tested with the plan of its runs.
     #[test]
-    fn the_published_models_have_their_published_sizes() {
-        let llama = Architecture::llama_2_7b().unwrap();
-        assert_eq!(llama.parameters(), 6_738_415_616);
-        let targets = llama.target_modules(&TargetModules::names(ADAPTER_TARGETS));
-        let layers = llama.adapted_layers(&targets);
-        assert_eq!(layers.len(), 65);
-        assert_eq!(CountedMethod::Lora.parameter_count(&layers, 8), 4_483_072);
+    fn the_published_model_has_its_published_sizes() {
         let deberta = Architecture::deberta_v3_base().unwrap();
         let layers = deberta.adapted_layers(&TargetModules::names(ADAPTER_TARGETS));
         assert_eq!(layers.len(), 72);

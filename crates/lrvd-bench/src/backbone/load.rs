@@ -325,7 +325,6 @@ pub(crate) fn local(path: &Path) -> Result<Option<PathBuf>> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     #[test]

@@ -116,7 +116,6 @@ impl Content {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use std::fmt::Write as _;
 
     use super::super::read_texts;
@@ -124,50 +123,15 @@ mod tests {
 
     #[test]
     fn texts_and_conversations_are_read_verbatim_or_named_by_their_place() {
-        let chat = |messages: &str| LanguageColumns::Chat { messages: messages.to_owned() };
-        let (texts, messages, conversations) =
-            (LanguageColumns::default(), chat("messages"), chat("conversations"));
+        let cases: Vec<(String, String, LanguageColumns)> =
+            serde_json::from_str(include_str!("cases/content.json")).unwrap();
         let dir = tempfile::tempdir().unwrap();
         let mut found = String::new();
-        for (name, text, columns) in [
-            ("d.csv", "prompt,completion\n\"a, b\",\" c\n\"\n", &texts),
-            ("d.csv", "prompt,answer\na,b\n", &texts),
-            ("d.jsonl", r#"{"completion": " c\n", "prompt": "a, b", "n": 1}"#, &texts),
-            ("d.jsonl", r#"{"prompt": "a"}"#, &texts),
-            (
-                "d.jsonl",
-                r#"{"messages": [{"role": "user", "content": "Hi", "weight": 1}]}"#,
-                &messages,
-            ),
-            ("d.jsonl", r#"{"messages": [{"role": "narrator", "content": "x"}]}"#, &messages),
-            (
-                "d.jsonl",
-                r#"{"messages": [{"role": "user", "content": "x"}, {"role": "user"}]}"#,
-                &messages,
-            ),
-            ("d.jsonl", r#"{"messages": [{"role": "user", "content": ["x"]}]}"#, &messages),
-            ("d.jsonl", r#"{"messages": "Hi"}"#, &messages),
-            // The layouts of other tools.
-            (
-                "d.json",
-                r#"[{"conversations": [{"from": "system", "value": "Be kind."},
-                    {"from": "human", "value": "Hi"}, {"from": "gpt", "value": "Yes?"}]}]"#,
-                &conversations,
-            ),
-            ("d.jsonl", r#"{"conversations": [{"from": "bard", "value": "Hi"}]}"#, &conversations),
-            ("d.jsonl", r#"{"conversations": [{"from": "human", "value": 3}]}"#, &conversations),
-            (
-                "d.json",
-                r#"[{"instruction": "Add.", "input": "1 2", "output": "3"},
-                    {"instruction": "Sing.", "input": "", "output": "La"},
-                    {"instruction": "Go.", "output": "Ok"}]"#,
-                &LanguageColumns::Instructions,
-            ),
-        ] {
-            let file = dir.path().join(name);
-            std::fs::write(&file, text).unwrap();
+        for (name, text, columns) in cases {
+            let file = dir.path().join(&name);
+            std::fs::write(&file, &text).unwrap();
             writeln!(found, "{name} {text:?}").unwrap();
-            match read_texts(&file, Some(columns), true) {
+            match read_texts(&file, Some(&columns), true) {
                 Ok(rows) => {
                     for row in rows {
                         writeln!(found, "    {:?}", row.input).unwrap();

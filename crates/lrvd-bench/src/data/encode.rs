@@ -244,7 +244,6 @@ impl PreparedTask {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     #[test]

@@ -214,29 +214,37 @@ impl GeneratedMark {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use std::fs;
 
     use super::*;
 
+    fn folder_with(name: &str, files: &[(&str, &str)]) -> tempfile::TempDir {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir(dir.path().join(name)).unwrap();
+        for (file, text) in files {
+            fs::write(dir.path().join(name).join(file), text).unwrap();
+        }
+        dir
+    }
+
     #[test]
     fn splits_are_hashed_counted_and_labelled_honestly() {
-        let dir = tempfile::tempdir().unwrap();
-        let folder = dir.path().join("SST-2");
-        fs::create_dir(&folder).unwrap();
-        fs::write(folder.join("train.tsv"), "sentence\tlabel\nfine\t1\npoor\t0\n").unwrap();
-        fs::write(folder.join("dev.tsv"), "sentence\tlabel\npoor\t0\n").unwrap();
+        let dir = folder_with(
+            "SST-2",
+            &[
+                ("train.tsv", "sentence\tlabel\nfine\t1\npoor\t0\n"),
+                ("dev.tsv", "sentence\tlabel\npoor\t0\n"),
+            ],
+        );
         let data = load(dir.path(), Task::Sst2, None).unwrap();
         assert_eq!((data.train.rows(), data.validation.rows()), (2, 1));
         assert_eq!(data.validation.origin, Origin::Unverified);
         let classes: Vec<_> = data.train.examples.iter().map(|e| e.label.class()).collect();
         assert_eq!(classes, [Some(1), Some(0)]);
         // Digest from `sha256sum`.
-        assert_eq!(data.validation.files[0].bytes, 22);
-        assert_eq!(
-            data.validation.files[0].sha256,
-            "887ba5f65d3379931644f10fdc670ed6e906d90de7e33e7b1a724f1bd4eb7b39"
-        );
+        let digest = "887ba5f65d3379931644f10fdc670ed6e906d90de7e33e7b1a724f1bd4eb7b39";
+        let file = &data.validation.files[0];
+        assert_eq!((file.bytes, file.sha256.as_str()), (22, digest));
         assert_eq!(
             data.notes,
             [
@@ -254,46 +262,37 @@ mod tests {
         let mut data = load(dir.path(), Task::WgS, None).unwrap();
         data.validation.origin = Origin::Official;
         let notes = [data.sample(Some(30)), data.limit(Some(8)), data.limit(Some(8))];
-        let notes = notes.map(Option::unwrap_or_default);
-        let expected = [
-            "trained on 30 of 640 rows, drawn at random",
-            "evaluated on the first 8 of 400 validation rows",
-            "",
-        ];
-        assert_eq!(notes, expected);
+        let notes = notes.map(Option::unwrap_or_default).join("; ");
+        let sampled = "trained on 30 of 640 rows, drawn at random; evaluated on the first 8 of 400 validation rows; ";
+        assert_eq!(notes, sampled);
         assert_eq!((data.train.rows(), data.validation.rows()), (30, 8));
         assert_eq!(data.validation.origin, Origin::Subset);
     }
 
     #[test]
     fn the_corpus_is_split_by_its_list_of_dev_pairs() {
-        let dir = tempfile::tempdir().unwrap();
-        let folder = dir.path().join("MRPC");
-        fs::create_dir(&folder).unwrap();
         let corpus = "\u{feff}Quality\t#1 ID\t#2 ID\t#1 String\t#2 String\n\
                       1\t1\t2\ta\tb\n0\t3\t4\tc\td\n1\t5\t6\te\tf\n0\t7\t8\tg\th\n";
-        fs::write(folder.join("msr_paraphrase_train.txt"), corpus).unwrap();
-        fs::write(folder.join("dev_ids.tsv"), "7\t8\r\n3\t4\r\n").unwrap();
+        let files = [("msr_paraphrase_train.txt", corpus), ("dev_ids.tsv", "7\t8\r\n3\t4\r\n")];
+        let dir = folder_with("MRPC", &files);
         let data = load(dir.path(), Task::Mrpc, None).unwrap();
         let ids = |split: &Split| split.examples.iter().map(|e| e.id.clone()).collect::<Vec<_>>();
         assert_eq!(ids(&data.train), ["1-2", "5-6"]);
         assert_eq!(ids(&data.validation), ["3-4", "7-8"]);
         assert_eq!(data.train.files.len(), 2);
-        fs::write(folder.join("dev_ids.tsv"), "7\t8\n3\t9\n").unwrap();
+        fs::write(dir.path().join("MRPC/dev_ids.tsv"), "7\t8\n3\t9\n").unwrap();
         let error = load(dir.path(), Task::Mrpc, None).unwrap_err().to_string();
         assert!(error.contains("names 2 pairs, of which the corpus has 1"), "{error}");
     }
 
     #[test]
     fn shards_are_read_in_order() {
-        let dir = tempfile::tempdir().unwrap();
-        let folder = dir.path().join("cola");
-        fs::create_dir(&folder).unwrap();
+        let dir = folder_with("cola", &[("validation.jsonl", r#"{"sentence":"A","label":0}"#)]);
         let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/data");
         for shard in ["train-00000-of-00002.parquet", "train-00001-of-00002.parquet"] {
-            fs::copy(golden.join(format!("cola-{shard}")), folder.join(shard)).unwrap();
+            let to = dir.path().join("cola").join(shard);
+            fs::copy(golden.join(format!("cola-{shard}")), to).unwrap();
         }
-        fs::write(folder.join("validation.jsonl"), "{\"sentence\":\"A\",\"label\":0}\n").unwrap();
         let data = load(dir.path(), Task::Cola, None).unwrap();
         let ids: Vec<_> = data.train.examples.iter().map(|e| e.id.as_str()).collect();
         assert_eq!(ids, ["0", "1", "2"]);
@@ -308,20 +307,13 @@ mod tests {
         write(
             r#"{"config":{"seed":7},"files":{"a":{"rows":4,"noisy":[3]},"b":{"rows":4,"noisy":[0,2]},"t":{"rows":9,"noisy":[]}}}"#,
         );
-        let names =
-            |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
-        let mark = read().unwrap().unwrap();
-        let notes = mark.notes(Task::ArcC, &names(&["t"]), &names(&["a", "b"]), Some(6));
+        let [t, a, b] = ["t", "a", "b"].map(str::to_owned);
+        let notes = read().unwrap().unwrap().notes(Task::ArcC, &[t], &[a, b], Some(6));
         assert_eq!(notes[0], "generated by a grammar from seed 7, not real ARC-C");
-        assert!(
-            notes[1]
-                .starts_with("label noise: 0 of 9 train and 2 of 6 validation answers are changed")
-                && notes[1].ends_with("accuracy 0.667"),
-            "{notes:?}"
-        );
+        let start = "label noise: 0 of 9 train and 2 of 6 validation answers are changed";
+        assert!(notes[1].starts_with(start) && notes[1].ends_with("accuracy 0.667"), "{notes:?}");
         write("{}");
-        assert!(
-            read().unwrap_err().to_string().ends_with("does not describe a generated data set")
-        );
+        let error = read().unwrap_err().to_string();
+        assert!(error.ends_with("does not describe a generated data set"), "{error}");
     }
 }

@@ -229,7 +229,8 @@ fn shard_numbers(name: &str) -> Option<(usize, usize)> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
+    use serde_json::from_str;
+
     use super::*;
 
     /// The files that are found among `files`, with the origin of each split, or the error.
@@ -258,85 +259,14 @@ mod tests {
     }
 
     #[test]
-    fn the_better_file_wins_whatever_else_is_there() {
-        use Task::{ArcC, BoolQ, Mnli, Mrpc, Obqa, Qnli, Rte, Sst2, WgM, WgS};
-        let winogrande = "WinoGrande/train_s.jsonl WinoGrande/train_m.jsonl WinoGrande/localdev_from_train_l.jsonl";
-        let found = [
-            (Sst2, "sst2/train.tsv sst2/dev.tsv SST-2/train.tsv SST-2/dev.tsv"),
-            (Sst2, "sst2/train.tsv sst2/dev.tsv SST-2/train.tsv"),
-            (Qnli, "QNLI/dev.tsv QNLI/train_subset9k.tsv QNLI/train_subset_heldout1k.tsv"),
-            (
-                Mnli,
-                "mnli/dev_matched_subset.tsv mnli/dev_mismatched.tsv mnli/train_subset9k.tsv"
-            ),
-            (Rte, "RTE/train.tsv RTE/train_split80.tsv RTE/localdev_split20.tsv"),
-            (Mrpc, "MRPC/msr_paraphrase_train.txt MRPC/dev_ids.tsv MRPC/train.tsv"),
-            (
-                Mnli,
-                "mnli/train-00001-of-00002.parquet mnli/train-00000-of-00002-a1b2.parquet \
-                 mnli/validation_matched-00000-of-00001.parquet \
-                 mnli/validation_mismatched-00000-of-00001.parquet mnli/train.jsonl"
-            ),
-            (Rte, "RTE/train.jsonl RTE/val.jsonl"),
-            (WgS, winogrande),
-            (WgM, winogrande),
-            (
-                ArcC,
-                "ARC-Challenge/ARC-Challenge-Train.jsonl ARC-Challenge/ARC-Challenge-Dev.jsonl \
-                 ARC-Challenge/ARC-Challenge-Test.jsonl ARC-Challenge/train-00000-of-00001.parquet"
-            ),
-            (
-                Obqa,
-                "OpenBookQA/train.jsonl OpenBookQA/train_split80.jsonl OpenBookQA/localdev_split20.jsonl"
-            ),
-            (
-                BoolQ,
-                "BoolQ/dev.jsonl BoolQ/train_questions_only.jsonl BoolQ/train_subset2000.jsonl"
-            ),
-        ]
-        .map(|(task, files)| found(task, files))
-        .concat();
+    fn the_best_files_are_found_or_what_is_missing_is_listed() {
+        let cases = include_str!("cases/files.txt").lines();
+        let cases = cases.filter_map(|line| line.split_once(' '));
+        let found: String = cases
+            .map(|(task, files)| found(from_str(&format!("{task:?}")).unwrap(), files))
+            .collect();
         insta::assert_snapshot!(found);
-    }
-
-    #[test]
-    fn the_folders_of_the_hub_are_found() {
-        for (task, folder) in [
-            (Task::WgS, "winogrande_s"),
-            (Task::WgM, "winogrande/winogrande_m"),
-            (Task::ArcC, "ai2_arc/ARC-Challenge"),
-            (Task::ArcE, "ARC-Easy"),
-            (Task::Obqa, "openbookqa/main"),
-            (Task::BoolQ, "boolq/data"),
-        ] {
-            let [train, validation] = ["train", "validation"]
-                .map(|split| format!("{folder}/{split}-00000-of-00001.parquet"));
-            let found = found(task, &format!("{train} {validation}"));
-            let expected =
-                format!("\n    train: Official {train}\n    validation: Official {validation}\n");
-            assert!(found.ends_with(&expected), "{found}");
-        }
-    }
-
-    #[test]
-    fn what_is_missing_is_listed() {
-        use Task::{BoolQ, Cola, Mrpc, Obqa, Rte, WgS};
-        let found = [
-            // A local dev set never goes with the train file that it was cut from.
-            (Rte, "RTE/train.tsv RTE/localdev_split20.tsv"),
-            (Obqa, "OpenBookQA/train.jsonl OpenBookQA/localdev_split20.jsonl"),
-            (Mrpc, "RTE/test.tsv"),
-            (WgS, "WinoGrande/x"),
-            (
-                Cola,
-                "cola/train-00000-of-00003.parquet cola/train-00002-of-00003.parquet cola/dev.tsv",
-            ),
-            (BoolQ, "boolq/train-00000-of-00002.parquet boolq/validation.parquet"),
-        ]
-        .map(|(task, files)| found(task, files))
-        .concat();
-        insta::assert_snapshot!(found);
-        let error = locate(Path::new("no/such/place"), Cola).unwrap_err();
+        let error = locate(Path::new("no/such/place"), Task::Cola).unwrap_err();
         assert!(error.to_string().contains("does not exist or is not a directory"), "{error}");
     }
 }

@@ -343,7 +343,6 @@ fn labelled(goal: &Goal, columns: &TextColumns, rows: Vec<RawRow>) -> Result<Vec
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use std::fmt::Write as _;
 
     use super::*;
@@ -383,22 +382,11 @@ mod tests {
 
     #[test]
     fn classes_are_sorted_by_value_or_by_text_and_are_labels() {
-        let good = "text,label\na,0\nb,1\n";
+        let cases: Vec<(String, String, bool)> =
+            serde_json::from_str(include_str!("cases/classes.json")).unwrap();
         let mut found = String::new();
-        for (train, dev, regression) in [
-            ("text,label\na,10\nb,9\nc,10\n", "text,label\nd,9\n", false),
-            ("text,label\na,no\nb,yes\nc,maybe\n", "text,label\nd,no\n", false),
-            // What is not read may occur twice.
-            ("text,label,note,note\na,0,x,y\nb,1,x,y\n", good, false),
-            ("text,label,text\na,0,b\n", good, false),
-            ("text,label\na,0\nb,NaN\n", good, false),
-            ("text,label\na,1\nb,0\nc,1.0\n", good, false),
-            ("text,label\na,0\n", good, false),
-            (good, "text,label\na,0\nb,2\n", false),
-            (good, "text,label\na, 0.5\n", true),
-            ("text,label\na,nan\n", good, true),
-        ] {
-            write!(found, "{train:?} {dev:?}\n{}", read("csv", [train, dev], &[], regression))
+        for (train, dev, regression) in cases {
+            write!(found, "{train:?} {dev:?}\n{}", read("csv", [&train, &dev], &[], regression))
                 .unwrap();
         }
         insta::assert_snapshot!(found);
@@ -424,10 +412,8 @@ mod tests {
         assert_eq!(ids(&read(0.25).unwrap().validation.examples), ids(&data.validation.examples));
         for share in [0.001, 0.999] {
             let message = read(share).unwrap_err().to_string();
-            assert!(
-                message.contains("40 rows") && message.contains(&share.to_string()),
-                "{message}"
-            );
+            let named = message.contains("40 rows") && message.contains(&share.to_string());
+            assert!(named, "{message}");
         }
     }
 
@@ -439,24 +425,7 @@ mod tests {
         let mut found = read("jsonl", [jsonl; 2], &["choices"], false);
         let csv = |rows: &str| format!("question,p,q,r,answer\n{}\n", rows.replace(' ', "\n"));
         let good = csv("a,x,y,z,x");
-        for rows in [
-            "a,x,y,z,y b,x,y,,A c,7,8,9,2",
-            // A letter means the same whatever the texts are.
-            "a,1,2,3,B b,x,x,y,B c,0,1,2,1",
-            // The other file has more choices.
-            "a,x,y,,x",
-            "a,x,y,z,w",
-            "a,x,y,,C b,x,y,z,z",
-            "a,x,y,z,3",
-            "a,x,y,z,b",
-            "a,x,y,z,+1",
-            "a,1,2,3,2",
-            "a,B,A,z,A",
-            "a,x,x,z,x",
-            "a,x,,z,x",
-            "a,x,,,x",
-            "a,x,y,z,",
-        ] {
+        for rows in include_str!("cases/answers.txt").lines() {
             let read = read("csv", [&csv(rows), &good], &["p", "q", "r"], false);
             write!(found, "{rows}\n{read}").unwrap();
         }

@@ -239,7 +239,6 @@ fn answers(
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use std::fmt::Write as _;
     use std::path::Path;
 
@@ -256,24 +255,10 @@ mod tests {
             writeln!(found, "{task}: {}\n    {prompt:?}", wording.describe()).unwrap();
         }
         let goal = Goal::classification("tone", ["no", "yes"].map(str::to_owned).to_vec());
-        for (template, answers, pairs) in [
-            ("", &[][..], false),
-            // Texts are not read as templates.
-            ("{pair}?\\n{text}!", &[" bad", "good "], true),
-            ("Label:", &[], false),
-            ("{text}{text}:", &[], false),
-            ("{text}:", &[], true),
-            ("{text}{pair}:", &[], false),
-            ("{text}{label}:", &[], false),
-            ("{text}:\n", &[], false),
-            ("", &["a"], false),
-        ] {
-            let answers: Vec<String> = answers.iter().map(ToString::to_string).collect();
-            let given = WordingSettings {
-                template: (!template.is_empty()).then(|| template.to_owned()),
-                answers: (!answers.is_empty()).then_some(answers),
-            };
-            let read = match Wording::resolve(&given, &goal, None, pairs) {
+        for line in include_str!("cases/wordings.txt").lines() {
+            let (pairs, given) = line.split_once(' ').unwrap();
+            let given: WordingSettings = serde_json::from_str(given).unwrap();
+            let read = match Wording::resolve(&given, &goal, None, pairs == "pairs") {
                 Ok(wording) => {
                     let prompt = wording.prompt("{pair}", Some("{text}"), 99);
                     format!("{}\n    {prompt:?}\n", wording.describe())
@@ -285,28 +270,21 @@ mod tests {
         insta::assert_snapshot!(found);
     }
 
+    type Case = (String, Vec<String>, usize, String, Option<String>);
+
     #[test]
     fn prompts_and_answers_are_single_tokens_and_texts_are_cut_the_longer_one_first() {
         // 512 pieces with byte fallback; `<s>` before every text.
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("assets/stories260K");
         let tokenizer = TextTokenizer::from_dir(&folder).unwrap();
-        let long = "she saw a big red ball and ".repeat(9);
-        let pairs = "One: {text}\nTwo: {pair}\nSame:";
         let mut found = String::new();
-        for (template, answers, max_length, text, pair) in [
-            ("Text: {text}\nLabel:", &["happy", "big", "it"][..], 32, " the cat\n", None),
-            (pairs, &["it", "big"], 36, &long, Some("it was")),
-            (pairs, &["it", "big"], 36, "it", Some("it was")),
-            ("{text}\nLabel:", &["big", "negative"], 32, "", None),
-            ("{text}\nLabel:", &["big", "it", "big"], 32, "", None),
-            ("{text}\nLabel:", &["big", "</s>"], 32, "", None),
-            ("{text}\nLabel:", &["big", ""], 32, "", None),
-        ] {
-            let answers = answers.iter().map(ToString::to_string).collect();
-            let wording = Wording { template: template.to_owned(), answers };
+        let cases: Vec<Case> =
+            serde_json::from_str(include_str!("cases/worded_texts.json")).unwrap();
+        for (template, answers, max_length, text, pair) in cases {
+            let wording = Wording { template, answers };
             let read = match WordedTexts::new(&wording, "tone", &tokenizer, max_length) {
                 Ok(texts) => {
-                    let (ids, cut) = texts.encode(text, pair).unwrap();
+                    let (ids, cut) = texts.encode(&text, pair.as_deref()).unwrap();
                     let read = tokenizer.decode(&ids, false).unwrap();
                     let WordedTexts { answers, pad_id, .. } = texts;
                     format!(
@@ -319,7 +297,8 @@ mod tests {
         }
         insta::assert_snapshot!(found.replace(env!("CARGO_MANIFEST_DIR"), ""));
         let answers = ["it", "big"].map(str::to_owned).to_vec();
-        let wording = Wording { template: pairs.to_owned(), answers };
+        let template = "One: {text}\nTwo: {pair}\nSame:".to_owned();
+        let wording = Wording { template, answers };
         let error = WordedTexts::new(&wording, "tone", &tokenizer, 8).unwrap_err().to_string();
         assert!(error.ends_with("tokens without its texts, but `max_length` is 8"), "{error}");
     }

@@ -89,8 +89,6 @@ struct TextLine<'a> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
-
     use lrvd_burn::train::Logits;
 
     use super::*;

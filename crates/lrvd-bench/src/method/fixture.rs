@@ -1,6 +1,4 @@
 //! Tiny random models with LoRA on them, in double precision, for tests of what is fitted to a trained one.
-#![allow(clippy::unwrap_used)]
-
 use burn::tensor::{DType, Device};
 use lrvd_burn::adapter::{AdapterConfig, AdapterKind};
 use lrvd_burn::model::{AdapterTargets, attach_adapters};
@@ -40,13 +38,8 @@ pub(crate) fn deberta(positions: &str) -> AutoModel {
 
 /// Two layers of width 20 with LoRA of rank 4 on queries, values and the head.
 pub(crate) fn llama() -> AutoModel {
-    let config = format!(
-        r#"{{"model_type": "llama", "hidden_size": 20, "num_attention_heads": 6,
-            "num_key_value_heads": 2, "head_dim": 4, "num_hidden_layers": 2,
-            "intermediate_size": 28, "vocab_size": {VOCABULARY}, "initializer_range": 0.4,
-            "tie_word_embeddings": true}}"#
-    );
-    let config = LlamaConfig::parse(config.as_bytes(), "config.json".as_ref()).unwrap();
+    let config = include_bytes!("cases/llama.json");
+    let config = LlamaConfig::parse(config, "config.json".as_ref()).unwrap();
     let device = Device::flex();
     let mut source = WeightSource::random(NoiseKey::new(5), &device, DType::F64);
     let model = LlamaForCausalLm::load(&mut source, &config);

@@ -175,8 +175,6 @@ fn noise_rate(config: &Config, initial: f64) -> Result<f64> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
-
     use super::*;
     use crate::settings::Preset;
 
@@ -197,10 +195,8 @@ mod tests {
         let ard = ard(&config, RankRequest::Initial).unwrap();
         assert!(matches!(ard.prior, Prior::Ard { .. }), "{:?}", ard.prior);
         let short = Config { steps: 2, ..config };
-        assert_eq!(
-            bayes_lora(&short, RankRequest::Initial).unwrap().search.unwrap().refine_steps,
-            1
-        );
+        let search = bayes_lora(&short, RankRequest::Initial).unwrap().search.unwrap();
+        assert_eq!(search.refine_steps, 1);
     }
 
     #[test]

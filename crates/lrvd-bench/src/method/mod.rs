@@ -34,7 +34,6 @@ pub type Fitting<'a> = train::Fitting<'a, lrvd_models::TokenBatch>;
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use lrvd_burn::adapter::AdapterKind;
 
     use super::*;

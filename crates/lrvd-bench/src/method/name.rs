@@ -169,7 +169,6 @@ impl<'de> Deserialize<'de> for MethodName {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use std::collections::BTreeSet;
 
     use super::*;

@@ -20,7 +20,6 @@ pub(super) fn new(config: &Config, request: RankRequest) -> Result<Lora> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::settings::Preset;
 

@@ -90,7 +90,6 @@ pub(crate) fn softened(logits: Logits, temperature: f64) -> Burn<Logits> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     #[test]

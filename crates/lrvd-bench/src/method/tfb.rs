@@ -208,7 +208,6 @@ fn add_noise(model: &mut AutoModel, level: impl Fn(&str) -> f64) -> Burn<()> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use lrvd_burn::host::values;
     use lrvd_burn::model::trainable_counts;
     use lrvd_burn::sampling::Pass;

@@ -34,15 +34,21 @@ pub(crate) fn six_tasks() -> Results {
     results
 }
 
-/// Sets accuracy at the last and the best checkpoint, seed by seed.
-pub(crate) fn set_accuracy(results: &mut Results, task: &str, method: &str, values: &[(f64, f64)]) {
-    let runs = results.runs.iter_mut().filter(|run| run.task == task && run.method == method);
-    for (run, (last, best)) in runs.zip(values) {
-        for (record, value) in
-            [(&mut run.checkpoints.last, last), (&mut run.checkpoints.best, best)]
-        {
-            let metrics = record.as_mut().and_then(|record| record.metrics.get_mut(&0));
-            metrics.expect("every checkpoint has metrics").accuracy = Some(*value);
+/// Sets the accuracy of `methods` at the last checkpoint, seed by seed, and at the best one to `best`.
+pub(crate) fn set_accuracy<const N: usize>(
+    results: &mut Results,
+    task: &str,
+    best: f64,
+    methods: [(&str, [f64; 3]); N],
+) {
+    for (method, values) in methods {
+        let runs = results.runs.iter_mut().filter(|run| run.task == task && run.method == method);
+        for (run, last) in runs.zip(values) {
+            let at = &mut run.checkpoints;
+            for (record, value) in [(&mut at.last, last), (&mut at.best, best)] {
+                let metrics = record.as_mut().and_then(|record| record.metrics.get_mut(&0));
+                metrics.expect("every checkpoint has metrics").accuracy = Some(value);
+            }
         }
     }
 }

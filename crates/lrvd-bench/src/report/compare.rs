@@ -326,8 +326,6 @@ impl Comparison {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
-
     use super::super::rows::RowScores;
     use super::*;
     use crate::record::Results;
@@ -342,8 +340,8 @@ mod tests {
     #[test]
     fn differences_and_standard_errors() {
         let mut results = sample_results();
-        set_accuracy(&mut results, "cola", "LoRA", &[(0.25, 0.0), (0.5, 0.0), (0.75, 0.0)]);
-        set_accuracy(&mut results, "rte", "LoRA", &[(0.5, 0.0); 3]);
+        set_accuracy(&mut results, "cola", 0.0, [("LoRA", [0.25, 0.5, 0.75])]);
+        set_accuracy(&mut results, "rte", 0.0, [("LoRA", [0.5; 3])]);
         let rows = "accuracy,LoRA,CoLA,0.625,0.25\naccuracy,LoRA,RTE,0.875,0.03\nrank,LoRA,CoLA,8,\n\
                     time_min,LoRA,CoLA,8,1\naccuracy,LoRA,WNLI,0.5,\nperplexity,LoRA,CoLA,1,\n";
         let comparison = compared(&results, rows, "glue.csv");

@@ -300,106 +300,76 @@ fn extremes(
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
+    use std::fmt::Write as _;
+
     use super::super::rows::RowScores;
     use super::*;
     use crate::record::Results;
     use crate::record::sample::{sample_results, set_accuracy};
 
-    fn findings(results: &Results) -> Findings {
-        let rows = RowScores::default();
-        Findings::new(&Summary::new(results, &rows, CheckpointChoice::Last))
-    }
-
     /// LoRA and BayesLoRA on RTE with these accuracies.
     fn two(lora: [f64; 3], bayes: [f64; 3]) -> Results {
         let mut results = sample_results();
         results.runs.retain(|run| run.method != "AdaLoRA" && run.task == "rte");
-        set_accuracy(&mut results, "rte", "LoRA", &lora.map(|value| (value, 0.5)));
-        set_accuracy(&mut results, "rte", "BayesLoRA", &bayes.map(|value| (value, 0.5)));
+        set_accuracy(&mut results, "rte", 0.5, [("LoRA", lora), ("BayesLoRA", bayes)]);
         results
     }
 
-    #[test]
-    fn a_verdict_has_its_interval() {
-        // Differences of .02, .01 and 0: the mean is .01, its standard error .00577, and 4.303 of them .0248.
-        assert_eq!(
-            findings(&two([0.80, 0.82, 0.84], [0.82, 0.83, 0.84])).scores,
-            [
-                "RTE. Accuracy: no significant difference between the two methods, 0.820 to 0.830: LoRA \
-              (-0.010, 95 % interval -0.035 to 0.015)."
-            ]
-        );
-        // .39 ± 4.303 · .00577
-        assert_eq!(
-            findings(&two([0.50, 0.52, 0.51], [0.90; 3])).scores,
-            ["RTE. Accuracy: BayesLoRA is best at 0.900; significantly behind: LoRA \
-              (-0.390, 95 % interval -0.415 to -0.365)."]
-        );
+    fn change_ranks(results: &mut Results, change: impl Fn(&ModuleName, u32) -> u32) {
+        for last in results.runs.iter_mut().filter_map(|run| run.checkpoints.last.as_mut()) {
+            last.ranks
+                .iter_mut()
+                .for_each(|(path, rank)| *rank = change(&ModuleName::parse(path), *rank));
+            let total: u32 = last.ranks.values().sum();
+            last.average_rank = f64::from(total) / last.ranks.len() as f64;
+        }
     }
 
     #[test]
-    fn a_matched_rank_is_explained() {
+    fn sentences_say_what_was_run_and_found() {
+        let mut cases = vec![
+            // Differences of .02, .01 and 0: the mean is .01, its standard error .00577, and 4.303 of them .0248.
+            ("no significant difference", two([0.80, 0.82, 0.84], [0.82, 0.83, 0.84])),
+            // .39 ± 4.303 · .00577
+            ("a best method", two([0.50, 0.52, 0.51], [0.90; 3])),
+        ];
         let mut results = sample_results();
         for run in results.runs.iter_mut().filter(|run| run.method != "BayesLoRA") {
             run.rank_budget.requested = Some(2.0);
             run.rank_budget.note = "matched to BayesLoRA".into();
         }
-        let [text] = &findings(&results).budgets[..] else { panic!("one sentence") };
-        assert!(text.starts_with("Matched rank: LoRA and AdaLoRA got the rank that BayesLoRA"));
-    }
-
-    #[test]
-    fn one_sentence_answers_how_much_rank_each_layer_needs() {
+        cases.push(("a matched rank", results));
+        // Layers have 0 + ⅓ to 3 + ⅓; query and ffn out 1.5, value 2.5; all seeds agree.
         let mut results = sample_results();
         results.runs.retain(|run| run.method == "BayesLoRA" && run.task == "rte");
-        for last in results.runs.iter_mut().filter_map(|run| run.checkpoints.last.as_mut()) {
-            for (path, rank) in &mut last.ranks {
-                let name = ModuleName::parse(path);
-                *rank = name.layer.unwrap_or(0) + u32::from(name.kind == "value");
-            }
-            last.average_rank = 11.0 / 6.0;
-        }
-        // Layers have 0 + ⅓ to 3 + ⅓; query and ffn out 1.5, value 2.5; all seeds agree.
-        assert_eq!(
-            findings(&results).ranks,
-            [
-                "Of 8 ranks a module BayesLoRA kept 1.83 on RTE: most in layer 3, 3.33, least in layer 0, 0.33; \
-              most in value, 2.50, least in query, 1.50."
-            ]
-        );
-        let mut none = results.clone();
-        for last in none.runs.iter_mut().filter_map(|run| run.checkpoints.last.as_mut()) {
-            last.ranks.values_mut().for_each(|rank| *rank = 0);
-            last.average_rank = 0.0;
-        }
-        assert_eq!(findings(&none).ranks, ["Of 8 ranks a module BayesLoRA kept none on RTE."]);
-        // A seed that has it the other way round.
+        change_ranks(&mut results, |name, _| {
+            name.layer.unwrap_or(0) + u32::from(name.kind == "value")
+        });
+        cases.push(("ranks by layer and kind", results.clone()));
         for rank in results.runs[0].checkpoints.last.as_mut().unwrap().ranks.values_mut() {
             *rank = 4 - *rank;
         }
-        let text = &findings(&results).ranks[0];
-        assert!(text.contains("no layer or kind of module stands out"), "{text}");
-    }
-
-    #[test]
-    fn the_first_sentence_says_what_was_run() {
+        cases.push(("ranks that a seed has the other way round", results.clone()));
+        change_ranks(&mut results, |_, _| 0);
+        cases.push(("no ranks", results));
         let mut results = two([0.5; 3], [0.9; 3]);
         let data = results.data.get_mut("rte").unwrap();
         data.train.origin = DataOrigin::Generated;
         data.validation.rows = 400;
-        let start = "LoRA and BayesLoRA fine-tuned nano, 3\u{202f}400\u{202f}000 parameters, for 800 steps with";
-        let end = "Generated data show that methods run, not which is better on real text.";
-        let rows = "4\u{202f}957 training";
-        let split = format!("RTE ({rows} rows, generated; 400 validation rows, split off here)");
-        assert_eq!(findings(&results).ran, format!("{start} 3 seeds on {split}. {end}"));
+        cases.push(("generated training data", results.clone()));
         results.data.get_mut("rte").unwrap().validation.origin = DataOrigin::Generated;
         results.runs.retain(|run| run.seed == 1);
-        let one = findings(&results);
-        let split = format!("generated data: RTE ({rows} and 400 validation rows)");
-        assert_eq!(one.ran, format!("{start} 1 seed on {split}. {end}"));
-        assert!(one.rule.contains("tested") && one.scores.is_empty(), "{one:?}");
+        cases.push(("generated data, one seed", results.clone()));
         results.runs.clear();
-        assert_eq!(findings(&results).ran, "No run has been recorded.");
+        cases.push(("no run", results));
+        let rows = RowScores::default();
+        let mut found = String::new();
+        for (case, results) in &cases {
+            let Findings { ran, rule, budgets, scores, ranks, .. } =
+                Findings::new(&Summary::new(results, &rows, CheckpointChoice::Last));
+            writeln!(found, "{case}\n    {ran}\n    {rule}\n    {budgets:?}").unwrap();
+            writeln!(found, "    {scores:#?}\n    {ranks:?}").unwrap();
+        }
+        insta::assert_snapshot!(found);
     }
 }

@@ -393,8 +393,6 @@ pub(crate) fn grouped(n: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
-
     use super::*;
     use crate::record::sample::{sample_reasoning, sample_results};
 
@@ -418,6 +416,9 @@ mod tests {
             let spread = Spread::of(values).unwrap();
             assert_eq!(metric(name).format_spread(&spread), expected, "{name}");
         }
+        let one = Spread::of(&[0.5]).unwrap();
+        assert_eq!((one.mean, one.std, one.standard_error()), (0.5, None, None));
+        assert_eq!(Spread::of(&[]), None);
         assert_eq!([0, 999, 3_400_000].map(grouped), ["0", "999", "3\u{202f}400\u{202f}000"]);
     }
 
@@ -440,40 +441,28 @@ mod tests {
     }
 
     #[test]
-    fn other_sets_belong_to_the_last_checkpoint() {
+    fn other_sets_belong_to_the_last_checkpoint_and_counts_to_their_ranks() {
         let results = sample_reasoning();
         let own = |task: &str| {
             results.runs.iter().find(|run| run.task == task && run.method == "BayesLoRA").unwrap()
         };
-        let (run, metric, one) =
-            (own("obqa"), metric("auroc_entropy_arc-c_k10"), metric("auroc_information_arc-c_k1"));
-        let last = run.checkpoints.last.as_ref().unwrap();
+        let (run, other) = (own("obqa"), own("arc-e"));
+        let [last, best, others] =
+            [&run.checkpoints.last, &run.checkpoints.best, &other.checkpoints.last]
+                .map(|checkpoint| checkpoint.as_ref().unwrap());
+        let entropy = metric("auroc_entropy_arc-c_k10");
         let expected = run.ood["arc-c"][&10].auroc_entropy;
-        assert_eq!(metric.value(&results, run, last), Some(expected));
-        let best = run.checkpoints.best.as_ref().unwrap();
-        assert_eq!(metric.value(&results, run, best), None);
-        // One draw is one model, and models of another task were not asked.
-        assert_eq!(one.value(&results, run, last), None);
-        let other = own("arc-e");
-        let last = other.checkpoints.last.as_ref().unwrap();
-        assert_eq!(metric.value(&results, other, last), None);
-    }
+        assert_eq!(entropy.value(&results, run, last), Some(expected));
+        assert_eq!(entropy.value(&results, run, best), None);
+        assert_eq!(entropy.value(&results, other, others), None, "a model of another task");
+        let one = metric("auroc_information_arc-c_k1");
+        assert_eq!(one.value(&results, run, last), None, "one draw is one model");
 
-    #[test]
-    fn a_count_belongs_to_the_ranks_it_was_taken_at() {
         let results = sample_results();
         let run = results.runs.iter().find(|run| run.method == "BayesLoRA").unwrap();
-        let last = run.checkpoints.last.as_ref().unwrap();
-        assert_eq!(Metric::PARAMETERS.value(&results, run, last), Some(98_496.0));
-        let mut other = last.clone();
-        other.ranks.clear();
-        assert_eq!(Metric::PARAMETERS.value(&results, run, &other), None);
-    }
-
-    #[test]
-    fn one_seed_has_no_spread_and_none_has_nothing() {
-        let one = Spread::of(&[0.5]).unwrap();
-        assert_eq!((one.mean, one.std, one.standard_error()), (0.5, None, None));
-        assert_eq!(Spread::of(&[]), None);
+        let mut last = run.checkpoints.last.clone().unwrap();
+        assert_eq!(Metric::PARAMETERS.value(&results, run, &last), Some(98_496.0));
+        last.ranks.clear();
+        assert_eq!(Metric::PARAMETERS.value(&results, run, &last), None);
     }
 }

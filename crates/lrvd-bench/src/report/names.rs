@@ -172,64 +172,44 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_find_their_family() {
-        let cases = [
-            ("LoRA", Family::Point),
-            ("LoRA+TS", Family::PostHoc),
-            ("LoRA-Ensemble", Family::Ensemble),
-            ("ENS-10", Family::Ensemble),
-            ("C-LoRA", Family::Variance),
-            ("SWAG-LoRA", Family::PostHoc),
-            ("BayesLoRA expanded", Family::LowRank),
-            ("<b>", Family::Other),
-            ("", Family::Other),
-        ];
-        for (name, family) in cases {
-            assert_eq!(Family::of(name), family, "{name}");
-        }
-    }
-
-    #[test]
-    fn paths_of_known_checkpoints() {
-        let cases = [
-            ("deberta.encoder.layer.3.attention.self.query_proj", Some(3), "query"),
-            ("deberta.encoder.layer.11.attention.output.dense", Some(11), "attn out"),
-            ("deberta.encoder.layer.0.output.dense", Some(0), "ffn out"),
-            ("encoder.layer.0.intermediate.dense", Some(0), "ffn in"),
-            ("base_model.model.model.layers.7.self_attn.v_proj", Some(7), "value"),
-            ("lm_head", None, "lm head"),
-            ("transformer.h.2.mlp.c_proj", Some(2), "ffn out"),
-            ("encoder.layer.4.my_output.dense", Some(4), "my_output.dense"),
-            ("encoder.layer.five.thing", None, "encoder.layer.five.thing"),
-            ("encoder.layer.5", Some(5), "encoder.layer.5"),
-            ("", None, ""),
-        ];
-        for (path, layer, kind) in cases {
-            let name = ModuleName::parse(path);
-            assert_eq!((name.layer, name.kind.as_str()), (layer, kind), "{path}");
-        }
-    }
-
-    #[test]
-    fn modules_sort_by_number_not_by_text() {
-        let mut paths = [
-            "encoder.layer.10.attention.self.key_proj",
-            "lm_head",
-            "encoder.layer.2.output.dense",
-            "encoder.layer.2.attention.self.query_proj",
-        ];
-        paths.sort_by_cached_key(|path| ModuleName::parse(path).order());
-        let labels: Vec<String> = paths.iter().map(|p| ModuleName::parse(p).label()).collect();
-        assert_eq!(labels, ["L2 query", "L2 ffn out", "L10 key", "lm head"]);
-    }
-
-    #[test]
-    fn tasks_and_methods_have_a_fixed_order() {
+    fn names_find_their_family_and_keep_a_fixed_order() {
+        use Family::{Ensemble, LowRank, Other, Point, PostHoc, Variance};
+        let names = "LoRA,LoRA+TS,LoRA-Ensemble,ENS-10,C-LoRA,SWAG-LoRA,BayesLoRA expanded,<b>,";
+        let found: Vec<Family> = names.split(',').map(Family::of).collect();
+        let families =
+            [Point, PostHoc, Ensemble, Ensemble, Variance, PostHoc, LowRank, Other, Other];
+        assert_eq!(found, families);
         let mut tasks = ["sst2", "agreement", "rte", "cola", "STS-B"];
         tasks.sort_by(|a, b| task_order(a, b));
         assert_eq!(tasks.map(task_label), ["agreement", "CoLA", "RTE", "SST-2", "STS-B"]);
         let mut methods = ["yours", "BayesLoRA", "LoRA", "mine", "AdaLoRA"];
         methods.sort_by_key(|name| (method_rank(name), *name));
         assert_eq!(methods, ["LoRA", "AdaLoRA", "BayesLoRA", "mine", "yours"]);
+    }
+
+    #[test]
+    fn paths_of_known_checkpoints_have_a_layer_and_a_kind_and_sort_by_number() {
+        let cases = [
+            ("lm_head", "", "lm head"),
+            ("transformer.h.2.mlp.c_proj", "2", "ffn out"),
+            ("deberta.encoder.layer.3.attention.self.query_proj", "3", "query"),
+            ("encoder.layer.4.my_output.dense", "4", "my_output.dense"),
+            ("encoder.layer.5", "5", "encoder.layer.5"),
+            ("encoder.layer.5.intermediate.dense", "5", "ffn in"),
+            ("base_model.model.model.layers.7.self_attn.v_proj", "7", "value"),
+            ("deberta.encoder.layer.10.output.dense", "10", "ffn out"),
+            ("deberta.encoder.layer.11.attention.output.dense", "11", "attn out"),
+            ("encoder.layer.five.thing", "", "encoder.layer.five.thing"),
+            ("", "", ""),
+        ];
+        for (path, layer, kind) in cases {
+            let name = ModuleName::parse(path);
+            let found = name.layer.map(|layer| layer.to_string()).unwrap_or_default();
+            assert_eq!((found.as_str(), name.kind.as_str()), (layer, kind), "{path}");
+        }
+        let mut paths = [cases[7].0, cases[0].0, "encoder.layer.2.output.dense", cases[1].0];
+        paths.sort_by_cached_key(|path| ModuleName::parse(path).order());
+        let labels = paths.map(|path| ModuleName::parse(path).label());
+        assert_eq!(labels, ["L2 ffn out", "L2 ffn out", "L10 ffn out", "lm head"]);
     }
 }

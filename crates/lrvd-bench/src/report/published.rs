@@ -140,47 +140,36 @@ fn line_of(text: &str, record: &csv::StringRecord) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
-
     use super::*;
 
     const H: &str = "metric,method,task,mean,std\n";
 
     #[test]
-    fn rows_with_and_without_deviation() {
-        let text = format!("\u{feff}{H}accuracy,LoRA,CoLA,0.858,0.011\nrank,LoRA,CoLA,10,\n");
-        let table = Published::parse(&text, "t.csv").unwrap();
-        let numbers: Vec<_> = table.rows.iter().map(|row| (row.mean, row.std)).collect();
+    fn rows_have_a_deviation_or_none_and_per_cent_become_fractions() {
+        let read = |rows: &str| {
+            let table = Published::parse(&format!("\u{feff}{H}{rows}"), "t.csv").unwrap();
+            let numbers: Vec<_> = table.rows.iter().map(|row| (row.mean, row.std)).collect();
+            (table, numbers)
+        };
+        let (table, numbers) = read("accuracy,LoRA,CoLA,0.858,0.011\nrank,LoRA,CoLA,10,\n");
         assert_eq!(numbers, [(0.858, Some(0.011)), (10.0, None)]);
         assert!(!table.was_percent);
-    }
-
-    #[test]
-    fn per_cent_becomes_fractions() {
-        let text = format!(
-            "{H}accuracy,BayesLoRA_k10,BoolQ,87.5,0.25\nece,my_kernel,BoolQ,0.5,\nnll,LoRA,BoolQ,0.38,\n"
+        let (table, numbers) = read(
+            "accuracy,BayesLoRA_k10,BoolQ,87.5,0.25\nece,my_kernel,BoolQ,0.5,\nnll,LoRA,BoolQ,0.38,\n",
         );
-        let table = Published::parse(&text, "t.csv").unwrap();
-        assert!(table.was_percent);
-        let numbers: Vec<_> = table.rows.iter().map(|row| (row.mean, row.std)).collect();
         assert_eq!(numbers, [(0.875, Some(0.0025)), (0.005, None), (0.38, None)]);
-        assert_eq!(table.rows[0].method_and_draws(), ("BayesLoRA", Some(10)));
-        assert_eq!(table.rows[1].method_and_draws(), ("my_kernel", None));
+        assert!(table.was_percent);
+        let [one, two] = [0, 1].map(|row| table.rows[row].method_and_draws());
+        assert_eq!((one, two), (("BayesLoRA", Some(10)), ("my_kernel", None)));
     }
 
     #[test]
     fn errors_name_line_and_column() {
-        let rows = [
-            "accuracy,LoRA,CoLA,0.5",
-            "accuracy,LoRA,CoLA,0.5,\naccuracy,LoRA,RTE,high,",
-            "accuracy,LoRA,CoLA,NaN,",
-            "accuracy,LoRA,CoLA,0.5,-1",
-            "accuracy,LoRA,CoLA,0.5,x",
-            "accuracy,,CoLA,0.5,",
-            "rank,LoRA,CoLA,1,\n\nrank,LoRA,CoLA,2,",
-        ];
+        let rows = "accuracy,LoRA,CoLA,0.5|accuracy,LoRA,CoLA,0.5,\naccuracy,LoRA,RTE,high,|\
+                    accuracy,LoRA,CoLA,NaN,|accuracy,LoRA,CoLA,0.5,-1|accuracy,LoRA,CoLA,0.5,x|\
+                    accuracy,,CoLA,0.5,|rank,LoRA,CoLA,1,\n\nrank,LoRA,CoLA,2,";
         let texts = [String::new(), "a,b\n".to_owned(), H.to_owned()].into_iter();
-        let texts = texts.chain(rows.map(|rows| format!("{H}{rows}\n")));
+        let texts = texts.chain(rows.split('|').map(|rows| format!("{H}{rows}\n")));
         let error = |text: String| Published::parse(&text, "t.csv").unwrap_err().to_string();
         let errors: Vec<String> = texts.map(error).collect();
         insta::assert_snapshot!(errors.join("\n"));

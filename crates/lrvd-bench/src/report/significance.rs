@@ -211,7 +211,6 @@ pub(super) fn marks<'a>(ranked: &[Rival<'a>]) -> Vec<(&'a str, Mark)> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::super::rows::RowScores;
     use super::*;
     use crate::record::Results;
@@ -253,29 +252,21 @@ mod tests {
     }
 
     #[test]
-    fn without_variation_there_is_no_test() {
-        assert_eq!(Difference::of_seeds(&[0.5]), None, "one seed");
-        assert_eq!(Difference::of_seeds(&[0.5, 0.5]), None, "the same in every seed");
-        assert_eq!(Difference::of_seeds(&[0.5, f64::NAN]), None);
+    fn two_seeds_need_twelve_standard_errors_and_without_variation_there_is_no_test() {
+        // qt(0.975, 1) = 12.706 standard errors of 0.01.
+        let p = |mean: f64| Difference::of_seeds(&[mean - 0.01, mean + 0.01]).unwrap().p();
+        assert!(p(0.127) > LEVEL && p(0.1271) < LEVEL);
+        let seeds: [&[f64]; 3] = [&[0.5], &[0.5, 0.5], &[0.5, f64::NAN]];
+        assert_eq!(seeds.map(Difference::of_seeds), [None; 3]);
         assert_eq!(Difference::of_rows(&[vec![1.0, 2.0], vec![1.0]]), None, "other rows");
         assert_eq!(Difference::of_rows(&[]), None);
     }
 
     #[test]
-    fn two_seeds_need_twelve_standard_errors() {
-        // qt(0.975, 1) = 12.706 standard errors of 0.01.
-        let p = |mean: f64| Difference::of_seeds(&[mean - 0.01, mean + 0.01]).unwrap().p();
-        assert!(p(0.127) > LEVEL && p(0.1271) < LEVEL);
-    }
-
-    #[test]
     fn holm_adjusts_as_printed() {
         // R: p.adjust(c(0.01, 0.04, 0.03, 0.005), "holm").
-        for (found, expected) in
-            holm(&[0.01, 0.04, 0.03, 0.005]).into_iter().zip([0.03, 0.06, 0.06, 0.02])
-        {
-            near(found, expected);
-        }
+        let found = holm(&[0.01, 0.04, 0.03, 0.005]);
+        found.into_iter().zip([0.03, 0.06, 0.06, 0.02]).for_each(|(p, expected)| near(p, expected));
         assert_eq!(holm(&[]), [0.0; 0]);
     }
 
@@ -287,9 +278,7 @@ mod tests {
             ("AdaLoRA", [0.86, 0.90, 0.88]),
             ("BayesLoRA", [0.90, 0.905, 0.895]),
         ];
-        for (method, values) in accuracies {
-            set_accuracy(&mut results, "rte", method, &values.map(|v| (v, 0.5)));
-        }
+        set_accuracy(&mut results, "rte", 0.5, accuracies);
         let found = |results: &Results| {
             let rows = RowScores::default();
             let ranked = standing(&Summary::new(results, &rows, Last), Metric::ACCURACY, "rte")?;
@@ -297,7 +286,7 @@ mod tests {
         };
         let near: Vec<String> = found(&results).unwrap();
         assert_eq!(near, ["BayesLoRA Par", "AdaLoRA Par"]);
-        set_accuracy(&mut results, "rte", "AdaLoRA", &[0.80, 0.81, 0.79].map(|v| (v, 0.5)));
+        set_accuracy(&mut results, "rte", 0.5, [("AdaLoRA", [0.80, 0.81, 0.79])]);
         assert_eq!(found(&results).unwrap(), ["BayesLoRA Best"]);
         results.runs.retain(|run| run.seed == 1);
         assert_eq!(found(&results), None, "one seed");
@@ -307,8 +296,8 @@ mod tests {
     fn rows_count_where_they_are_known() {
         let mut results = sample_results();
         // Seeds agree to a thousandth on what four rows out of ten decide.
-        set_accuracy(&mut results, "rte", "LoRA", &[(0.5, 0.5), (0.501, 0.5), (0.502, 0.5)]);
-        set_accuracy(&mut results, "rte", "BayesLoRA", &[(0.9, 0.5), (0.902, 0.5), (0.901, 0.5)]);
+        let accuracies = [("LoRA", [0.5, 0.501, 0.502]), ("BayesLoRA", [0.9, 0.902, 0.901])];
+        set_accuracy(&mut results, "rte", 0.5, accuracies);
         let metric = Metric::ACCURACY;
         let found = |rows: &RowScores| {
             let summary = Summary::new(&results, rows, Last);

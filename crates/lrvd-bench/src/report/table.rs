@@ -324,8 +324,8 @@ mod tests {
     fn a_few_methods_are_in_one_table() {
         let mut results = sample_results();
         results.runs.retain(|run| run.method != "AdaLoRA" && (run.task != "rte" || run.seed == 1));
-        set_accuracy(&mut results, "cola", "LoRA", &[(0.25, 0.5), (0.5, 0.5), (0.75, 0.5)]);
-        set_accuracy(&mut results, "rte", "LoRA", &[(0.625, 0.5)]);
+        set_accuracy(&mut results, "cola", 0.5, [("LoRA", [0.25, 0.5, 0.75])]);
+        set_accuracy(&mut results, "rte", 0.5, [("LoRA", [0.625; 3])]);
         insta::assert_snapshot!(all_formats(&results));
         assert_eq!(quoted("a,\"b\"".into()), "\"a,\"\"b\"\"\"");
     }

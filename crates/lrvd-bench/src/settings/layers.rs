@@ -249,7 +249,6 @@ pub(super) fn read_table(file: &Path) -> Result<toml::Table> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use std::fmt::Write as _;
 
     use super::*;
@@ -290,63 +289,10 @@ mod tests {
 
     #[test]
     fn assignments_change_one_setting_or_are_rejected() {
-        let assignments = [
-            // Of every type; `evaluate_every` is a tenth of the steps if it is not set.
-            "steps=50",
-            "evaluate_every=7",
-            "initial_rank=5",
-            "prune.log_alpha_threshold=-3.5",
-            "training_scheme=moment-matched",
-            "target_modules=[\"query_proj\"]",
-            "target_modules=all-linear",
-            "gradient_clip=none",
-            "draws=[2, 4]",
-            "optimizer.beta2=0.98",
-            "prediction.antithetic=true",
-            "methods.map.precision=2",
-            // Methods that share a type keep their defaults.
-            "methods.bbb-a.prior_std=2",
-            "methods.blob.gamma=none",
-            // Unknown.
-            "stepz=5",
-            "learning_rat=1",
-            "prune.min_ranks=1",
-            "methods.laplase.samples=3",
-            "methods.map.delta=2",
-            "steps.more=5",
-            "kl_path.low=0.1",
-            "kl_path={low=0.1}",
-            "steps",
-            "preset=default",
-            // Of another type.
-            "steps=many",
-            "steps=none",
-            "methods.bbb.prior=laplace",
-            "kl_weight=automatic",
-            "target_modules=all",
-            // Out of range.
-            "optimizer.beta1=2.0",
-            "optimizer.epsilon=-1e-8",
-            "gradient_clip=0.0",
-            "gradient_clip=inf",
-            "kl_weight=nan",
-            "methods.swag.deviations=1",
-            "prediction.tolerance=0.0",
-            "methods.bbb-a.mixture.weight=1.5",
-            "methods.mcd.dropout=1.0",
-            "prior={gaussian={std=0.0}}",
-            "methods.lrvd-ard.hyper={inverse-gamma={shape=0.0,rate=1.0}}",
-            // Not together.
-            "methods.laplace.prior_range=[1.0,0.5]",
-            "methods.tfb.range=[0.2,0.1]",
-            "prune.min_rank=17",
-            "accumulation=5",
-            "prediction.antithetic=true; prediction_draws=activation",
-        ];
         let base = Layers::new(None, None, None).unwrap();
         let start = base.clone().finish().unwrap();
         let mut found = String::new();
-        for assignment in assignments {
+        for assignment in include_str!("cases/assignments.txt").lines() {
             let mut layers = base.clone();
             let set = assignment.split("; ").try_for_each(|one| layers.assign(one));
             writeln!(found, "{assignment}").unwrap();
@@ -364,28 +310,16 @@ mod tests {
 
     #[test]
     fn a_file_is_read_over_its_preset_and_before_assignments() {
-        use Training::{Classifier, Language};
+        let cases: Vec<(Option<String>, String, String)> =
+            serde_json::from_str(include_str!("cases/files.json")).unwrap();
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("c.toml");
         let mut found = String::new();
-        for (training, text, assignment) in [
-            (None, "task = \"language\"", "max_length=512"),
-            (None, "steps = 3", "holdout=0.1"),
-            (None, "preset = \"author-glue\"\nsteps = 30\n[prune]\nmin_rank = 2", "steps=40"),
-            (Some(Classifier), "task = \"language\"", "steps=3"),
-            // A language model is not asked for classes.
-            (Some(Classifier), "[wording]\ntemplate = \"{text}\"", "steps=3"),
-            (Some(Language), "[wording]\ntemplate = \"{text}\"", "steps=3"),
-            (None, "[prune]\nevery_step = 1", "steps=3"),
-            (None, "seed = 1", "steps=3"),
-            (None, "preset = \"mine\"", "steps=3"),
-            (None, "task = \"lang\"", "steps=3"),
-            (None, "[prior.gaussian]\nstd = 0.5\nmean = 1.0", "steps=3"),
-            (None, "steps = ", "steps=3"),
-        ] {
-            std::fs::write(&file, text).unwrap();
+        for (training, text, assignment) in cases {
+            let training = training.map(|name| Training::named(&name).unwrap());
+            std::fs::write(&file, &text).unwrap();
             let read = Layers::new(training, None, Some(&file)).and_then(|mut layers| {
-                layers.assign(assignment)?;
+                layers.assign(&assignment)?;
                 let (training, config) = (layers.training(), layers.finish()?);
                 let preset = Preset::named(&config.preset)?;
                 let base = Layers::new(Some(training), Some(preset), None)?.finish()?;

@@ -121,7 +121,6 @@ fn take<T>(
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use lrvd_core::schedule::KlDivisor;
 
     use super::*;

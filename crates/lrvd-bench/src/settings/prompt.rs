@@ -77,7 +77,6 @@ impl WordingSettings {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     #[test]

@@ -269,89 +269,16 @@ impl fmt::Display for Range {
     }
 }
 
+/// Ranges and sections are tested with the settings: in the schema, and in assignments.
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, unreachable_pub)]
-    use super::*;
-
-    settings! {
-        /// Some numbers.
-        pub struct Numbers {
-            /// A share.
-            share: f64 = 0.5, in 0.0..=1.0;
-            /// A share that is not all.
-            below: f64 = 0.5, in 0.0..1.0;
-            /// A width.
-            width: Option<f64> = None, in POSITIVE;
-            /// A step.
-            step: f64 = 1.0, in positive_to(2.0);
-            /// A decay.
-            decay: f64 = 0.0, in 0.0..;
-            /// A precision.
-            precision: f64 = 1.0, in 0.0..=1e12;
-            /// Some counts.
-            counts: Vec<usize> = vec![1], in 1..;
-        }
-    }
-
-    settings! {
-        /// A section in a section.
-        pub struct Outer {
-            /// The inner one.
-            inner: Numbers = Numbers { below: 0.25, ..Numbers::default() };
-            /// A word.
-            word: String = String::new();
-        }
-    }
+    use crate::settings::Preset;
 
     #[test]
-    fn the_table_has_names_ranges_and_sections() {
-        let root =
-            Field { name: String::new(), optional: false, range: None, fields: Outer::fields() };
-        let width = root.at("inner.width").unwrap();
-        assert_eq!((width.optional, width.range), (true, Some(Range::new::<f64>(&POSITIVE))));
-        assert_eq!(
-            (root.at("inner").unwrap().fields.len(), root.at("word").unwrap().fields.len()),
-            (7, 0)
-        );
-        assert!(root.at("inner.word").is_none());
-        let mut outer = Outer::default();
-        assert_eq!(outer.inner.below, 0.25);
-        assert!(outer.check("").is_ok());
-        outer.inner.share = 2.0;
-        let error = outer.check("").unwrap_err().to_string();
-        assert!(error.starts_with("setting `inner.share` is 2, "), "{error}");
-    }
-
-    type Change = fn(&mut Numbers);
-
-    #[test]
-    fn ranges_hold_at_their_limits_and_are_said_in_few_words() {
-        let with = |change: Change| {
-            let mut numbers = Numbers::default();
-            change(&mut numbers);
-            numbers.check("a").map_err(|error| error.to_string())
-        };
-        let inside: [fn(&mut Numbers); 4] =
-            [|n| n.share = 0.0, |n| n.share = 1.0, |n| n.width = Some(1e300), |n| n.step = 2.0];
-        assert!(inside.into_iter().all(|change| with(change).is_ok()));
-        let outside: [(Change, &str); 10] = [
-            (|n| n.share = -1.0, "share` is -1, expected 0 to 1"),
-            (
-                |n| n.share = -f64::MIN_POSITIVE,
-                "share` is -2.2250738585072014e-308, expected 0 to 1",
-            ),
-            (|n| n.share = 1.0 + f64::EPSILON, "share` is 1.0000000000000002, expected 0 to 1"),
-            (|n| n.share = f64::INFINITY, "share` is inf, expected 0 to 1"),
-            (|n| n.below = 1.0, "below` is 1, expected at least 0 and below 1"),
-            (|n| n.width = Some(0.0), "width` is 0, expected above 0"),
-            (|n| n.step = 7.0, "step` is 7, expected above 0 and at most 2"),
-            (|n| n.decay = f64::NAN, "decay` is NaN, expected at least 0"),
-            (|n| n.precision = -1e-300, "precision` is -1e-300, expected 0 to 1e12"),
-            (|n| n.counts = vec![3, 0], "counts` is 0, expected at least 1"),
-        ];
-        for (change, expected) in outside {
-            assert_eq!(with(change).unwrap_err(), format!("setting `a.{expected}"));
-        }
+    fn not_a_number_is_out_of_range() {
+        let mut config = Preset::ConstantWeight.config();
+        config.methods.blob.gamma = Some(f64::NAN);
+        let error = config.checked().unwrap_err().to_string();
+        assert!(error.starts_with("setting `methods.blob.gamma` is NaN, expected "), "{error}");
     }
 }

@@ -86,36 +86,3 @@ impl JsonSchema for TargetModules {
         json_schema!({ "anyOf": [names, { "const": "all-linear" }] })
     }
 }
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-    use serde_json::{from_value, json, to_value};
-
-    use super::*;
-
-    #[test]
-    fn a_value_or_the_word() {
-        for (json, expected) in [
-            (json!(0.5), KlWeight::Fixed(0.5)),
-            (json!(1), KlWeight::Fixed(1.0)),
-            (json!("auto"), KlWeight::Auto),
-        ] {
-            assert_eq!(from_value::<KlWeight>(json.clone()).unwrap(), expected);
-            assert_eq!(from_value::<KlWeight>(to_value(expected).unwrap()).unwrap(), expected);
-        }
-        let names = TargetModules::names(["q_proj", "v_proj"]);
-        for (json, expected) in
-            [(json!(["q_proj", "v_proj"]), names), (json!("all-linear"), TargetModules::AllLinear)]
-        {
-            assert_eq!(from_value::<TargetModules>(json.clone()).unwrap(), expected);
-            assert_eq!(to_value(expected).unwrap(), json);
-        }
-        let error = from_value::<KlWeight>(json!("automatic")).unwrap_err().to_string();
-        assert_eq!(error, "expected a number or \"auto\"");
-        let error = from_value::<TargetModules>(json!("all")).unwrap_err().to_string();
-        assert_eq!(error, "expected a list of names or \"all-linear\"");
-        assert!(from_value::<TargetModules>(json!([1])).is_err());
-        assert_eq!(KlWeight::Fixed(2.0).times(3.0), KlWeight::Fixed(6.0));
-    }
-}

@@ -241,7 +241,6 @@ impl Drop for Claim<'_> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use std::sync::Barrier;
     use std::sync::atomic::AtomicUsize;
 

@@ -202,7 +202,6 @@ fn write_summary(
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::method::MethodName;
     use crate::record::RunRecord;
@@ -241,7 +240,7 @@ mod tests {
     #[test]
     fn the_settings_decide_what_is_reported() {
         let mut results = sample_results();
-        set_accuracy(&mut results, "rte", "LoRA", &[(0.25, 0.75); 3]);
+        set_accuracy(&mut results, "rte", 0.75, [("LoRA", [0.25; 3])]);
         let table = "metric,method,task,mean,std\naccuracy,LoRA,RTE,0.5,\n";
         let published = Published::parse(table, "published.csv").unwrap();
         let cells = [
@@ -252,14 +251,9 @@ mod tests {
         for (said, shown, other) in cells {
             results.config = serde_json::json!({ "experiment": { "checkpoint": said } });
             let folder = tempfile::tempdir().unwrap();
-            let headline = write_summary(
-                folder.path(),
-                &results,
-                &RowScores::default(),
-                Some(&published),
-                None,
-            )
-            .unwrap();
+            let rows = RowScores::default();
+            let headline =
+                write_summary(folder.path(), &results, &rows, Some(&published), None).unwrap();
             let markdown = std::fs::read_to_string(folder.path().join("table.md")).unwrap();
             for text in [markdown, headline.table.unwrap(), headline.comparison.unwrap()] {
                 assert!(text.contains(shown) && !text.contains(other), "{said}: {text}");

@@ -259,7 +259,6 @@ impl ArmsDryRun {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use std::path::PathBuf;
 
     use super::super::kind::Suite;
@@ -273,12 +272,9 @@ mod tests {
         let count =
             |name: &str| plan.methods.iter().find(|row| row.method == name).unwrap().parameters;
         // Exact counts of the published configuration.
-        assert_eq!(count("LoRA"), 4_483_072);
-        assert_eq!(count("BayesLoRA"), 4_483_592);
-        assert_eq!(count("BLoB"), 6_612_992);
-        assert_eq!(count("BBB"), 8_966_144);
-        assert_eq!(count("ENS-3"), 13_449_216);
-        assert_eq!(count("ENS-10"), 44_830_720);
+        let rows = ["LoRA", "BayesLoRA", "BLoB", "BBB", "ENS-3", "ENS-10"];
+        let counts = [4_483_072, 4_483_592, 6_612_992, 8_966_144, 13_449_216, 44_830_720];
+        assert_eq!(rows.map(count), counts);
         assert!((plan.memory.base - 6.738_415_616 * 2.0 / 1.073_741_824).abs() < 1e-9);
         let text = plan.render_text();
         for part in ["4,483,072", "bf16", "WG-S / LoRA / seed 1\n", "(member)", "activations"] {

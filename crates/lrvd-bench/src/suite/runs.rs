@@ -142,7 +142,6 @@ pub(super) fn levels(runs: &[PlannedRun]) -> Vec<Vec<usize>> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::super::kind::Profile;
     use super::*;
 

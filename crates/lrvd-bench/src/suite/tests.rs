@@ -1,6 +1,4 @@
 //! Runs of a suite that are stopped, and output folders that vanish.
-#![allow(clippy::unwrap_used)]
-
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 

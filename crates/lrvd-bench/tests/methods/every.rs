@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use lrvd_bench::method::{DynMethod, MethodForm, MethodName, RankRequest};
 use lrvd_bench::progress::{Event, ProgressSink};
 use lrvd_bench::run::fit;
-use lrvd_bench::settings::{PredictionDraws, Preset, TargetModules};
+use lrvd_bench::settings::Preset;
 use lrvd_burn::model::{AdaptedModel, AdapterTargets, trainable_counts};
 use lrvd_burn::parameters::Role;
 use lrvd_burn::sampling::Pass;
@@ -17,7 +17,6 @@ use lrvd_burn::train::{
 use lrvd_core::baselines::{CountedMethod, LayerShape, c_lora};
 use lrvd_core::noise::NoiseKey;
 use lrvd_models::AutoModel;
-use serde_json::json;
 
 use super::harness::{Backbone, Bench, LABELS, StopAt, asked, method, numbers, trained};
 
@@ -51,47 +50,42 @@ fn answers(bench: &mut Bench, method: MethodName) -> Vec<(usize, Vec<f64>)> {
     numbers.map(|draws| (draws, answer(draws))).collect()
 }
 
+/// The published share of the run is less than a step here, and the published noise changes too much.
+fn fitting(backbone: Backbone) -> Bench {
+    let mut bench = Bench::new(backbone);
+    bench.assign("methods.swag.start=0.3 methods.swag.every=0.3 methods.tfb.tolerance=1e6");
+    bench
+}
+
 #[test]
 fn methods_train_and_predict_finite_numbers_that_repeat() {
-    let bench = |backbone| {
-        let mut bench = Bench::new(backbone);
-        // The published share of the run is less than a step here, and the published noise changes too much.
-        bench.set("swag", json!({ "start": 0.3, "every": 0.3 }));
-        bench.set("tfb", json!({ "tolerance": 1e6 }));
-        bench
-    };
-    for backbone in Backbone::ALL {
-        for method in single() {
-            let found = answers(&mut bench(backbone), method);
-            for (draws, logits) in &found {
-                let what = format!("{method} on {backbone:?} with {draws} draws");
-                let answers = 5 * LABELS;
-                assert!(logits.iter().all(|value| value.is_finite()), "{what}");
-                assert!(!logits.is_empty() && logits.len() % answers == 0, "{what}");
-            }
-            if let [_, (_, two), (_, three)] = &found[..] {
-                // Two draws are the first two of three.
-                assert!(three.starts_with(two), "{method}");
-                assert_ne!(two[..5 * LABELS], two[5 * LABELS..], "{method}");
-            }
-            assert_eq!(answers(&mut bench(backbone), method), found, "{method}");
+    for (backbone, method) in
+        Backbone::ALL.into_iter().flat_map(|backbone| single().map(move |one| (backbone, one)))
+    {
+        let found = answers(&mut fitting(backbone), method);
+        for (draws, logits) in &found {
+            let what = format!("{method} on {backbone:?} with {draws} draws");
+            assert!(logits.iter().all(|value| value.is_finite()), "{what}");
+            assert!(!logits.is_empty() && logits.len() % (5 * LABELS) == 0, "{what}");
         }
+        if let [_, (_, two), (_, three)] = &found[..] {
+            // Two draws are the first two of three.
+            assert!(three.starts_with(two), "{method}");
+            assert_ne!(two[..5 * LABELS], two[5 * LABELS..], "{method}");
+        }
+        assert_eq!(answers(&mut fitting(backbone), method), found, "{method}");
     }
 }
 
 #[test]
 fn methods_draw_in_every_way_that_settings_ask_for() {
     for method in single() {
-        let found = |prediction_draws| {
-            let mut bench = Bench::new(Backbone::Llama);
-            bench.set("swag", json!({ "start": 0.3, "every": 0.3 }));
-            bench.set("tfb", json!({ "tolerance": 1e6 }));
-            bench.change(|config| config.prediction_draws = prediction_draws);
+        let [fixed, fresh, activation] = ["weights", "fresh", "activation"].map(|draws| {
+            let mut bench = fitting(Backbone::Llama);
+            bench.assign(&format!("prediction_draws={draws}"));
             answers(&mut bench, method)
-        };
-        let fixed = found(PredictionDraws::Weights);
-        for prediction_draws in [PredictionDraws::Fresh, PredictionDraws::Activation] {
-            let other = found(prediction_draws);
+        });
+        for other in [fresh, activation] {
             assert_eq!(other[0], fixed[0], "{method}: the mean is the same");
             for ((k, a), (_, b)) in other.iter().zip(&fixed) {
                 assert!(a.len() == b.len() && a.iter().all(|v| v.is_finite()), "{method} {k}");
@@ -107,10 +101,9 @@ fn methods_that_are_stopped_and_resumed_end_in_the_same_bits() {
     // Optimiser state is in single precision beside a base that is not.
     let narrow = ["blob", "bayeslora"].map(|key| (key, Backbone::NarrowLlama));
     for (key, backbone) in deberta.into_iter().chain(narrow) {
-        let mut bench = Bench::new(backbone);
-        bench.change(|config| config.steps = 4);
-        // Collected at the second step and at the two that follow the stop.
-        bench.set("swag", json!({ "start": 0.3, "every": 0.3 }));
+        // SWAG collects at the second step and at the two that follow the stop.
+        let mut bench = fitting(backbone);
+        bench.assign("steps=4");
         let (mut state, mut tuning) = bench.fresh(method(key));
         bench.train(&mut state, &mut *tuning);
         let mut stop = StopAt { done: 2, stop: &bench.stop };
@@ -146,12 +139,7 @@ fn stopped_and_resumed(
 /// 20 steps, a search for ranks with as many held-out rows as it takes to try smaller sizes, and 4 steps of refinement.
 fn cutting() -> Bench {
     let mut bench = Bench::new(Backbone::Deberta);
-    let auto = Preset::Default.config();
-    bench.change(|config| {
-        config.steps = 20;
-        (config.kl_weight, config.kl_divisor) = (auto.kl_weight, auto.kl_divisor);
-        config.rank_search.refine = 0.2;
-    });
+    bench.assign("steps=20 kl_weight=auto kl_divisor=n_train rank_search.refine=0.2");
     bench.task.holdout = bench.task.train.iter().cycle().take(104).cloned().collect();
     bench
 }
@@ -182,21 +170,18 @@ fn a_search_for_ranks_stops_between_the_sizes_that_it_tries() {
 }
 
 /// Bytes of the tensors in the newest checkpoint and of all files, at every step after the first checkpoint.
-struct Sizes<'a> {
-    folder: &'a Path,
-    found: Vec<(u64, u64)>,
-}
+struct Sizes<'a>(&'a Path, Vec<(u64, u64)>);
 
 impl Sizes<'_> {
     fn measure(&mut self) {
-        let Some(newest) = latest_checkpoint(self.folder).unwrap() else { return };
+        let Some(newest) = latest_checkpoint(self.0).unwrap() else { return };
         let tensors = std::fs::read(newest.join("state.safetensors")).unwrap();
         // A safetensors file: the length of its header in 8 bytes, the header, the values.
         let header = u64::from_le_bytes(tensors[..8].try_into().unwrap());
-        let files = std::fs::read_dir(self.folder).unwrap().chain(newest.read_dir().unwrap());
+        let files = std::fs::read_dir(self.0).unwrap().chain(newest.read_dir().unwrap());
         let sizes = files.map(|entry| entry.unwrap().metadata().unwrap());
         let all = sizes.filter(Metadata::is_file).map(|file| file.len()).sum();
-        self.found.push((tensors.len() as u64 - 8 - header, all));
+        self.1.push((tensors.len() as u64 - 8 - header, all));
     }
 }
 
@@ -211,21 +196,21 @@ impl ProgressSink for Sizes<'_> {
 #[test]
 fn checkpoints_do_not_grow_with_the_looks_at_the_validation_rows() {
     let mut bench = cutting();
-    bench.change(|config| config.evaluate_every = 1);
+    bench.assign("evaluate_every=1");
     let parent = tempfile::tempdir().unwrap();
     let folder = parent.path().join("checkpoints");
     let checkpoints = Checkpoints::open(&folder).unwrap();
     let (mut state, mut tuning) = bench.fresh(MethodName::BAYES_LORA);
     let numbers: usize = trained(&state.model).iter().map(|(_, values)| values.len()).sum();
-    let mut sizes = Sizes { folder: &folder, found: Vec::new() };
+    let mut sizes = Sizes(&folder, Vec::new());
     let context = bench.context();
     fit(&context, &mut state, &mut *tuning, Some(&checkpoints), &bench.stop, &mut sizes).unwrap();
     sizes.measure();
-    assert_eq!((state.journal.history.len(), sizes.found.len()), (25, 24));
-    let (first, last) = (sizes.found[0], sizes.found[23]);
+    assert_eq!((state.journal.history.len(), sizes.1.len()), (25, 24));
+    let (first, last) = (sizes.1[0], sizes.1[23]);
     // Single precision: the parameters, two moments of each, the best model, and in the refinement the cut one.
     let parameters = 4 * numbers as u64;
-    for (place, &(tensors, all)) in sizes.found.iter().enumerate() {
+    for (place, &(tensors, all)) in sizes.1.iter().enumerate() {
         assert!(tensors <= 5 * parameters, "{place}: {tensors} of {parameters}");
         assert!(4 * all <= 5 * first.1, "{place}: {all} of {}", first.1);
     }
@@ -238,8 +223,7 @@ fn checkpoints_do_not_grow_with_the_looks_at_the_validation_rows() {
 fn methods_learn_the_training_examples() {
     for key in ["map", "mcd", "lora-ensemble", "bbb", "blob", "scalabl", "c-lora", "lrvd-ard"] {
         let mut bench = Bench::new(Backbone::Deberta);
-        bench.change(|config| config.steps = 40);
-        bench.change(|config| config.evaluate_every = 40);
+        bench.assign("steps=40 evaluate_every=40");
         let nll = |model: &AutoModel| {
             let (batch, sizes) = bench.batch();
             let logits = model.logits(&batch.input, &Pass::mean());
@@ -268,24 +252,18 @@ fn methods_add_exactly_what_is_counted_for_them() {
     });
     assert_eq!(layers.len(), 6 * 4);
     let cases = [
-        ("lora", CountedMethod::Lora),
-        ("map", CountedMethod::Lora),
-        ("mcd", CountedMethod::Lora),
+        ("lora map mcd", CountedMethod::Lora),
         ("lora-ensemble", CountedMethod::Ensemble { members: 4 }),
-        ("bbb", CountedMethod::ElementOnBoth),
-        ("bbb-a", CountedMethod::ElementOnA),
-        ("blob", CountedMethod::ElementOnA),
+        ("bbb lrvd-element", CountedMethod::ElementOnBoth),
+        ("bbb-a blob", CountedMethod::ElementOnA),
         ("scalabl", CountedMethod::ScalaBl),
         ("c-lora", CountedMethod::CLora { hidden: c_lora::HIDDEN }),
         ("adalora", CountedMethod::AdaLora),
-        ("bayeslora", CountedMethod::BayesLora),
-        ("bayeslora-fixed", CountedMethod::BayesLora),
-        ("lrvd-nts", CountedMethod::BayesLora),
-        ("lrvd-element", CountedMethod::ElementOnBoth),
-        ("lrvd-a-only", CountedMethod::BayesLora),
-        ("lrvd-ard", CountedMethod::BayesLora),
+        ("bayeslora bayeslora-fixed lrvd-nts lrvd-a-only lrvd-ard", CountedMethod::BayesLora),
     ];
-    for (key, counted) in cases {
+    for (key, counted) in
+        cases.iter().flat_map(|(keys, counted)| keys.split(' ').map(move |key| (key, counted)))
+    {
         let built = method(key).build(&config, RankRequest::Initial).unwrap();
         let mut model = base.clone();
         built.attach(&mut model, &targets, NoiseKey::new(1)).unwrap();
@@ -319,7 +297,7 @@ fn methods_on_all_linear_layers_leave_the_output_head_alone() {
             if is_head { &mut whole } else { &mut all }.push(path.to_owned());
         });
         assert!(!whole.is_empty() && all.len() >= 12, "{backbone:?}: {all:?} {whole:?}");
-        bench.change(|config| config.target_modules = TargetModules::AllLinear);
+        bench.assign("target_modules=all-linear");
         let (mut state, mut tuning) = bench.fresh(method("bayeslora"));
         bench.train(&mut state, &mut *tuning);
         let adapted: Vec<String> = tuning.ranks(&state.model).into_keys().collect();

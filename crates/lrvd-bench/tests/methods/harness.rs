@@ -67,18 +67,6 @@ impl Backbone {
     }
 }
 
-pub(crate) fn set(
-    config: &Config,
-    key: &str,
-    settings: &serde_json::Value,
-) -> lrvd_bench::Result<Config> {
-    let mut overrides = Layers::over(config)?;
-    for (field, value) in settings.as_object().unwrap() {
-        overrides.assign(&format!("methods.{key}.{field}={value}"))?;
-    }
-    overrides.finish()
-}
-
 pub(crate) struct Bench {
     pub(crate) backbone: Backbone,
     pub(crate) config: Config,
@@ -97,39 +85,28 @@ impl Bench {
             Backbone::Llama | Backbone::NarrowLlama => Preset::ConstantWeightReasoning,
             _ => Preset::ConstantWeight,
         };
-        let config = Config {
-            steps: 3,
-            batch_size: 4,
-            evaluation_batch_size: 3,
-            evaluate_every: 3,
-            initial_rank: 4,
-            lora_alpha: 6.0,
-            learning_rate: 1e-2,
-            head_learning_rate: 1e-2,
-            warmup_ratio: 0.0,
-            target_modules: backbone.targets(),
-            draws: vec![2, 3],
-            ..preset.config()
-        };
-        Self {
+        let mut bench = Self {
             backbone,
-            config: config.checked().unwrap(),
+            config: Config { target_modules: backbone.targets(), ..preset.config() },
             task: task(),
             device: Device::flex(),
             dtype: DType::F32,
             seed: 7,
             fits_holdout: false,
             stop: AtomicBool::new(false),
-        }
+        };
+        bench.assign(
+            "steps=3 batch_size=4 evaluation_batch_size=3 evaluate_every=3 initial_rank=4 lora_alpha=6.0 \
+             learning_rate=1e-2 head_learning_rate=1e-2 warmup_ratio=0.0 draws=[2,3]",
+        );
+        bench
     }
 
-    pub(crate) fn set(&mut self, key: &str, settings: serde_json::Value) {
-        self.config = set(&self.config, key, &settings).unwrap();
-    }
-
-    pub(crate) fn change(&mut self, change: impl FnOnce(&mut Config)) {
-        change(&mut self.config);
-        self.config.clone().checked().unwrap();
+    /// Changes settings by `key=value`, which spaces separate.
+    pub(crate) fn assign(&mut self, settings: &str) {
+        let mut layers = Layers::over(&self.config).unwrap();
+        settings.split_whitespace().for_each(|one| layers.assign(one).unwrap());
+        self.config = layers.finish().unwrap();
     }
 
     pub(crate) fn context(&self) -> RunContext<'_> {
@@ -164,17 +141,9 @@ impl Bench {
                 AutoModel::Deberta(loaded.unwrap().0)
             }
             Backbone::Random => {
-                let text = format!(
-                    r#"{{"model_type": "deberta-v2", "hidden_size": 24, "num_attention_heads": 3,
-                    "num_hidden_layers": 2, "intermediate_size": 48, "vocab_size": 50,
-                    "position_buckets": 8, "max_position_embeddings": 32,
-                    "relative_attention": true, "share_att_key": true,
-                    "pos_att_type": ["p2c", "c2p"], "norm_rel_ebd": "layer_norm",
-                    "position_biased_input": false, "type_vocab_size": 0,
-                    "initializer_range": 0.2, "num_labels": {}}}"#,
-                    self.task.labels
-                );
-                let config = DebertaConfig::parse(text.as_bytes(), &config).unwrap();
+                let names = (0..self.task.labels).map(|i| format!("LABEL_{i}")).collect();
+                let text = include_bytes!("random.json");
+                let config = DebertaConfig::parse(text, &config).unwrap().with_labels(names);
                 let mut source = WeightSource::random(NoiseKey::new(5), device, dtype);
                 AutoModel::Deberta(DebertaClassifier::load(&mut source, &config))
             }

@@ -1,7 +1,7 @@
 //! Each objective's terms against their definitions, in double precision.
 
 use burn::tensor::{DType, TensorData};
-use lrvd_bench::settings::{KlWeight, OptimizerOnPrune, PruneSettings, TargetModules};
+use lrvd_bench::settings::KlWeight;
 use lrvd_burn::model::AdaptedModel;
 use lrvd_burn::sampling::{DrawPer, Pass, Scheme};
 use lrvd_burn::train::{Model, Terms};
@@ -9,8 +9,6 @@ use lrvd_core::baselines::minibatch_weight::{falling_weight, rescaled_cycle, ris
 use lrvd_core::baselines::{ElementGaussian, ElementReduction, ScaleMixture, StdMap};
 use lrvd_core::kl::gaussian_kl;
 use lrvd_core::noise::{NoiseKey, Stream, fill_normal_f64, module_id};
-use lrvd_core::schedule::KlDivisor;
-use serde_json::json;
 
 use super::harness::{Backbone, Bench, close, method, modules, numbers, trained, values};
 
@@ -34,9 +32,9 @@ fn methods_map_decays_or_penalises() {
     close(groups(&bench).adapter.weight_decay, 1.0 / (2.0 * 1e-2), 1e-12, "decay");
     assert_eq!(groups(&bench).head, bench.config.training(0).groups.head);
     assert!(regularised(&bench, "map", &Pass::mean()).penalty.is_none());
-    bench.set("map", json!({ "weight_decay": 1e-5 }));
+    bench.assign("methods.map.weight_decay=1e-5");
     assert_eq!(groups(&bench).adapter.weight_decay, 1e-5);
-    bench.set("map", json!({ "l2_in_loss": true, "precision": 3.0 }));
+    bench.assign("methods.map.l2_in_loss=true methods.map.precision=3.0");
     assert_eq!(groups(&bench).adapter.weight_decay, 0.0);
     let (state, _) = bench.fresh(method("map"));
     let factors = values(&state.model, &["lora_A", "lora_B"]);
@@ -63,26 +61,32 @@ fn noisy_factors(bench: &Bench, key: &str) -> Vec<NoisyFactor> {
 #[test]
 fn methods_bbb_adds_the_closed_form() {
     let (plain, torch) = (double(), bayesian_torch());
-    let cases = [
+    for (bench, key, prior, reduction, weight, factors) in [
         (&plain, "bbb", 0.2, ElementReduction::Sum, 1.0 / 14.0, 2),
         (&plain, "bbb-a", 0.2, ElementReduction::Sum, 1.0 / 14.0, 1),
         (&torch, "bbb", 1.0, ElementReduction::Mean, 1.0 / 4.0, 2),
-    ];
-    for (bench, key, prior, reduction, weight, factors) in cases {
+    ] {
         let found = regularised(bench, key, &Pass::mean());
         let pairs = noisy_factors(bench, key);
-        let (state, _) = bench.fresh(method(key));
-        assert_eq!(pairs.len(), factors * modules(&state.model), "{key}");
-        let expected: f64 = pairs
-            .iter()
-            .map(|(_, mean, rho)| {
-                let q = ElementGaussian::new(mean, rho, StdMap::Softplus).unwrap();
-                q.kl(prior, reduction).unwrap()
-            })
-            .sum();
-        close(numbers(found.kl.unwrap())[0], expected, 1e-12, key);
+        assert_eq!(pairs.len(), factors * modules(&bench.fresh(method(key)).0.model), "{key}");
+        let kl = |(_, mean, rho): &NoisyFactor| {
+            let q = ElementGaussian::new(mean, rho, StdMap::Softplus).unwrap();
+            q.kl(prior, reduction).unwrap()
+        };
+        close(numbers(found.kl.unwrap())[0], pairs.iter().map(kl).sum(), 1e-12, key);
         close(found.kl_weight / found.divisor, weight, 1e-15, key);
     }
+    // Bayesian-Torch's starts: N(0, 0.1²) and N(-3, 0.1²), within five standard errors of a normal sample.
+    let pairs = noisy_factors(&torch, "bbb");
+    let starts = |values: Vec<f64>, centre: f64| {
+        let n = values.len() as f64;
+        let mean = values.iter().sum::<f64>() / n;
+        let std = (values.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / n).sqrt();
+        assert!((mean - centre).abs() < 5.0 * 0.1 / n.sqrt(), "{mean}");
+        assert!((std - 0.1).abs() < 5.0 * 0.1 / (2.0 * n).sqrt(), "{std}");
+    };
+    starts(pairs.iter().flat_map(|pair| pair.1.clone()).collect(), 0.0);
+    starts(pairs.iter().flat_map(|pair| pair.2.clone()).collect(), -3.0);
 }
 
 #[test]
@@ -97,42 +101,26 @@ fn methods_bbb_noise_can_go_from_its_start_to_the_prior_within_the_run() {
     close(rate(&bench, "bbb"), reaching(0.2, -6.0), 1e-12, "bbb");
     close(rate(&bench, "bbb-a"), reaching(0.2, -6.0), 1e-12, "bbb-a");
     close(rate(&bayesian_torch(), "bbb"), reaching(1.0, -3.0), 1e-12, "Bayesian-Torch");
-    bench.set("bbb", json!({ "prior": "mixture" }));
+    bench.assign("methods.bbb.prior=mixture");
     close(rate(&bench, "bbb"), reaching(1.0, -6.0), 1e-12, "mixture");
-    bench.set("bbb", json!({ "rho_learning_rate": 0.125 }));
+    bench.assign("methods.bbb.rho_learning_rate=0.125");
     assert_eq!(rate(&bench, "bbb"), 0.125);
 }
 
 /// With Bayesian-Torch's defaults for Bayes by backprop.
 fn bayesian_torch() -> Bench {
     let mut bench = double();
-    let settings = json!({
-        "rho": -3.0, "rho_std": 0.1, "mean_std": 0.1, "prior_std": 1.0, "weight": "batch", "reduction": "mean",
-    });
-    bench.set("bbb", settings);
+    bench.assign(
+        "methods.bbb.rho=-3.0 methods.bbb.rho_std=0.1 methods.bbb.mean_std=0.1 methods.bbb.prior_std=1.0 \
+         methods.bbb.weight=batch methods.bbb.reduction=mean",
+    );
     bench
-}
-
-#[test]
-fn methods_bbb_starts_as_bayesian_torch_does() {
-    let pairs = noisy_factors(&bayesian_torch(), "bbb");
-    let all = |part: fn(&NoisyFactor) -> &Vec<f64>| -> Vec<f64> {
-        pairs.iter().flat_map(|pair| part(pair).clone()).collect()
-    };
-    for (values, mean, std) in [(all(|p| &p.1), 0.0, 0.1), (all(|p| &p.2), -3.0, 0.1)] {
-        let n = values.len() as f64;
-        let found = values.iter().sum::<f64>() / n;
-        let spread = (values.iter().map(|v| (v - found).powi(2)).sum::<f64>() / n).sqrt();
-        // Five standard errors of a normal sample.
-        assert!((found - mean).abs() < 5.0 * std / n.sqrt(), "{found}");
-        assert!((spread - std).abs() < 5.0 * std / (2.0 * n).sqrt(), "{spread}");
-    }
 }
 
 #[test]
 fn methods_bbb_mixture_is_the_sampled_divergence_of_the_batch() {
     let mut bench = double();
-    bench.set("bbb", json!({ "prior": "mixture", "weight": "blundell" }));
+    bench.assign("methods.bbb.prior=mixture methods.bbb.weight=blundell");
     let key = NoiseKey::new(5).at_step(2);
     let pass = Pass::sampled(Scheme::Weights(DrawPer::Batch), key);
     let found = regularised(&bench, "bbb", &pass);
@@ -156,11 +144,8 @@ fn methods_bbb_mixture_is_the_sampled_divergence_of_the_batch() {
 #[test]
 fn methods_c_lora_weighs_the_divergence_of_every_token() {
     let mut bench = double();
-    bench.change(|config| config.steps = 2000);
     // Layers that see tokens only: the query and key projections also see relative positions.
-    bench.change(|config| {
-        config.target_modules = TargetModules::names(["value_proj", "intermediate.dense"]);
-    });
+    bench.assign("steps=2000 target_modules=[\"value_proj\",\"intermediate.dense\"]");
     let (mut state, tuning) = bench.fresh(method("c-lora"));
     let square = bench.config.initial_rank * bench.config.initial_rank;
     // Without a second layer the law is that of its bias, whatever the input.
@@ -196,7 +181,7 @@ fn methods_c_lora_weighs_the_divergence_of_every_token() {
 }
 
 #[test]
-fn methods_of_the_lrvd_family_replace_what_they_say() {
+fn methods_of_the_lrvd_family_keep_the_rate_of_the_settings_or_have_the_authors() {
     let bench = double();
     let config = &bench.config;
     let rates = |key: &str| {
@@ -208,9 +193,8 @@ fn methods_of_the_lrvd_family_replace_what_they_say() {
     }
     // 3 steps at 1, ⅔, ⅓ must carry ln α from −4 to 4.
     close(rates("lrvd-nts"), 8.0 / 2.0, 1e-12, "rate");
-    let weight = |key| regularised(&bench, key, &Pass::mean()).kl_weight;
     let KlWeight::Fixed(fixed) = config.kl_weight else { panic!("{:?}", config.kl_weight) };
-    assert_eq!(weight("bayeslora-fixed"), fixed);
+    assert_eq!(regularised(&bench, "bayeslora-fixed", &Pass::mean()).kl_weight, fixed);
 }
 
 #[test]
@@ -218,9 +202,7 @@ fn methods_without_pruning_keep_their_rank() {
     for (key, kept) in [("bayeslora", false), ("bayeslora-fixed", true)] {
         let mut bench = Bench::new(Backbone::Deberta);
         // Every direction is noise.
-        bench.change(|config| config.prune.log_alpha_threshold = -40.0);
-        bench.change(|config| config.prune.start = 0.0);
-        bench.change(|config| config.prune.every = 0.3);
+        bench.assign("prune.log_alpha_threshold=-40.0 prune.start=0.0 prune.every=0.3");
         let (mut state, mut tuning) = bench.fresh(method(key));
         bench.train(&mut state, &mut *tuning);
         let total: usize = tuning.ranks(&state.model).values().sum();
@@ -232,44 +214,31 @@ fn methods_without_pruning_keep_their_rank() {
 fn methods_divide_the_divergence_by_what_the_loader_gives_at_once() {
     for (accumulation, expected) in [(1, 4.0), (2, 2.0), (4, 1.0)] {
         let mut bench = double();
-        bench.change(|config| config.steps = 1);
-        bench.change(|config| config.evaluate_every = 1);
-        bench.change(|config| config.accumulation = accumulation);
-        bench.change(|config| config.kl_weight = KlWeight::Fixed(1e-3));
-        bench.change(|config| config.kl_divisor = KlDivisor::Batch);
+        bench.assign(&format!(
+            "steps=1 evaluate_every=1 accumulation={accumulation} kl_weight=1e-3 kl_divisor=batch"
+        ));
         let (mut state, mut tuning) = bench.fresh(method("bayeslora"));
         bench.train(&mut state, &mut *tuning);
-        let point = state.journal.history.last().unwrap();
-        let parts = point.parts.unwrap();
-        let found = 1e-3 * parts.kl / (parts.loss - parts.nll);
-        close(found, expected, 1e-6, "divisor");
+        let parts = state.journal.history.last().unwrap().parts.unwrap();
+        close(1e-3 * parts.kl / (parts.loss - parts.nll), expected, 1e-6, "divisor");
     }
 }
 
 #[test]
 fn methods_forget_moments_at_a_prune_as_the_settings_say() {
-    let after = |optimizer, threshold| {
+    let after = |optimizer: &str, threshold: f64| {
         let mut bench = double();
-        bench.change(|config| config.steps = 4);
-        let prune = PruneSettings {
-            log_alpha_threshold: threshold,
-            min_rank: 2,
-            start: 0.0,
-            every: 0.5,
-            end: 1.0,
-            optimizer,
-            ..bench.config.prune
-        };
-        bench.change(|config| config.prune = prune);
+        bench.assign(&format!(
+            "steps=4 prune.log_alpha_threshold={threshold:?} prune.min_rank=2 prune.start=0.0 prune.every=0.5 \
+             prune.end=1.0 prune.optimizer={optimizer}"
+        ));
         let (mut state, mut tuning) = bench.fresh(method("bayeslora"));
         bench.train(&mut state, &mut *tuning);
         trained(&state.model)
     };
-    let [slice, reset, if_changed] =
-        [OptimizerOnPrune::Slice, OptimizerOnPrune::Reset, OptimizerOnPrune::ResetIfChanged];
     let (nothing, most) = (50.0, -50.0);
-    assert_eq!(after(if_changed, nothing), after(slice, nothing));
-    assert_ne!(after(reset, nothing), after(slice, nothing));
-    assert_eq!(after(if_changed, most), after(reset, most));
-    assert_ne!(after(reset, most), after(slice, most));
+    assert_eq!(after("reset-if-changed", nothing), after("slice", nothing));
+    assert_ne!(after("reset", nothing), after("slice", nothing));
+    assert_eq!(after("reset-if-changed", most), after("reset", most));
+    assert_ne!(after("reset", most), after("slice", most));
 }

@@ -1,5 +1,7 @@
 //! Methods that are fitted to a trained LoRA, from the first step to the answers.
 
+use std::collections::BTreeSet;
+
 use burn::module::Module;
 use lrvd_bench::data::batch::TokenisedExample;
 use lrvd_bench::data::{Label, PreparedTask};
@@ -8,18 +10,17 @@ use lrvd_bench::method::{DynMethod, Temperatures};
 use lrvd_bench::progress::Silent;
 use lrvd_bench::record::Metrics;
 use lrvd_bench::run::fit;
-use lrvd_bench::settings::{Config, Preset};
+use lrvd_bench::settings::Preset;
 use lrvd_bench::task::Goal;
 use lrvd_burn::host::HostAdapter;
-use lrvd_burn::model::{AdaptedModel, trainable_counts};
+use lrvd_burn::model::AdaptedModel;
 use lrvd_burn::sampling::{DrawPer, Scheme};
 use lrvd_burn::train::{Logits, Outcome};
-use lrvd_core::metrics::{Predictions, log_softmax, softmax};
+use lrvd_core::metrics::{Predictions, softmax};
 use lrvd_core::noise::{Draws, NoiseKey, Stream};
 use lrvd_models::AutoModel;
-use serde_json::json;
 
-use super::harness::{Backbone, Bench, method, prepared, set};
+use super::harness::{Backbone, Bench, method, prepared};
 
 const LABELS: usize = 3;
 
@@ -50,27 +51,17 @@ fn task(seed: u64, n_train: usize, n_validation: usize) -> PreparedTask {
     prepared(goal, examples(n_train), examples(n_validation))
 }
 
-fn config(steps: usize) -> Config {
-    let config = Config {
-        initial_rank: 4,
-        steps,
-        batch_size: 16,
-        evaluation_batch_size: 64,
-        learning_rate: 1e-2,
-        head_learning_rate: 1e-2,
-        gradient_clip: Some(1.0),
-        backbone_dropout: false,
-        evaluate_every: 1_000_000,
-        draws: vec![5],
-        ..Preset::ConstantWeight.config()
-    };
-    config.checked().unwrap()
-}
-
 impl Bench {
-    fn random(config: Config, task: PreparedTask) -> Self {
+    fn random(steps: usize, settings: &str, task: PreparedTask) -> Self {
+        let config = Preset::ConstantWeight.config();
         let bench = Self::new(Backbone::Random);
-        Self { config, task, seed: 11, fits_holdout: true, ..bench }
+        let mut bench = Self { config, task, seed: 11, fits_holdout: true, ..bench };
+        bench.assign(&format!(
+            "steps={steps} initial_rank=4 batch_size=16 evaluation_batch_size=64 learning_rate=1e-2 \
+             head_learning_rate=1e-2 gradient_clip=1.0 backbone_dropout=false evaluate_every=1000000 \
+             draws=[5] {settings}"
+        ));
+        bench
     }
 
     fn run(&self, key: &str) -> Run {
@@ -113,22 +104,16 @@ struct Run {
     temperatures: Temperatures,
 }
 
-fn with(config: Config, key: &str, settings: serde_json::Value) -> Config {
-    set(&config, key, &settings).unwrap()
-}
-
 #[test]
 fn posthoc_laplace_softens_what_lora_answers() {
     let task = task(1, 96, 64);
-    let lora = Bench::random(config(80), task.clone());
+    let lora = Bench::random(80, "", task.clone());
     let run = lora.run("lora");
     let (plain, trained) = (lora.metrics(&run, 0), lora.answers(&run, 0));
     assert!(plain.accuracy.unwrap() > 0.6, "{plain:?}");
     for predictive in ["monte-carlo", "probit", "bridge"] {
-        let bed = Bench::random(
-            with(config(80), "laplace", json!({ "predictive": predictive })),
-            task.clone(),
-        );
+        let settings = format!("methods.laplace.predictive={predictive}");
+        let bed = Bench::random(80, &settings, task.clone());
         let run = bed.run("laplace");
         let found = bed.metrics(&run, 0);
         // Less sure than the point estimate, of nearly the same classes.
@@ -141,8 +126,8 @@ fn posthoc_laplace_softens_what_lora_answers() {
         assert_eq!(run.method.stored_parameters(), 1 + factor_entries(&run.model));
     }
     // A prior of infinite precision leaves the trained model.
-    let settings = json!({ "prior": "marginal", "prior_start": 1e12, "prior_steps": 0 });
-    let bed = Bench::random(with(config(80), "laplace", settings), task);
+    let settings = "methods.laplace.prior=marginal methods.laplace.prior_start=1e12 methods.laplace.prior_steps=0";
+    let bed = Bench::random(80, settings, task);
     let run = bed.run("laplace");
     let found = softmax(&bed.answers(&run, 0), LABELS).unwrap();
     for (found, expected) in found.iter().zip(softmax(&trained, LABELS).unwrap()) {
@@ -152,23 +137,22 @@ fn posthoc_laplace_softens_what_lora_answers() {
 
 #[test]
 fn posthoc_laplace_chooses_its_prior_on_held_out_examples_and_narrows_to_the_last_layer() {
-    let settings = json!({ "prior": "validation", "holdout": 0.25, "samples": 500 });
-    let bed = Bench::random(with(config(60), "laplace", settings), task(2, 96, 48));
-    let run = bed.run("laplace");
-    assert_eq!((run.task.train.len(), run.task.holdout.len()), (72, 24));
-    assert!(bed.metrics(&run, 0).nll.unwrap().is_finite());
-    // The curvature of a third of the examples, times three.
-    let bed =
-        Bench::random(with(config(60), "laplace", json!({ "examples": 32 })), task(2, 96, 48));
-    assert!(bed.metrics(&bed.run("laplace"), 0).nll.unwrap().is_finite());
-    let metrics = |layers: &str| {
-        let settings = json!({ "layers": layers });
-        let bed = Bench::random(with(config(60), "laplace", settings), task(2, 96, 48));
-        bed.metrics(&bed.run("laplace"), 0)
+    let run = |settings: &str| {
+        let bed = Bench::random(60, settings, task(2, 96, 48));
+        let run = bed.run("laplace");
+        let metrics = bed.metrics(&run, 0);
+        assert!(metrics.nll.unwrap().is_finite());
+        ([run.task.train.len(), run.task.holdout.len()], metrics.entropy.unwrap())
     };
+    let held_out =
+        "methods.laplace.prior=validation methods.laplace.holdout=0.25 methods.laplace.samples=500";
+    assert_eq!(run(held_out).0, [72, 24]);
+    // The curvature of a third of the examples, times three.
+    run("methods.laplace.examples=32");
     // Fewer random matrices, the same training: less spread.
-    let (all, last) = (metrics("all"), metrics("last"));
-    assert!(last.entropy.unwrap() < all.entropy.unwrap(), "{last:?} {all:?}");
+    let [all, last] =
+        ["methods.laplace.layers=all", "methods.laplace.layers=last"].map(|layers| run(layers).1);
+    assert!(last < all, "{last} {all}");
 }
 
 /// Numbers of the factors of A and B of every layer, with 10 columns of a side of 100 or more.
@@ -191,7 +175,7 @@ fn posthoc_scores_get_the_trained_answer_or_a_rejection() {
         let score = example.answer.class().unwrap() as f64;
         example.answer = Label::Score(score).into();
     }
-    let bed = Bench::random(config(20), task);
+    let bed = Bench::random(20, "", task);
     let plain = bed.answers(&bed.run("lora"), 0);
     assert_eq!(bed.answers(&bed.run("laplace"), 0), plain);
     let run = bed.run("lora+ts");
@@ -204,7 +188,7 @@ fn posthoc_scores_get_the_trained_answer_or_a_rejection() {
 
 #[test]
 fn posthoc_swag_answers_with_the_mean_of_the_path_and_with_draws() {
-    let bed = Bench::random(config(60), task(4, 64, 24));
+    let bed = Bench::random(60, "", task(4, 64, 24));
     let run = bed.run("swag");
     let (mean, drawn) = (bed.metrics(&run, 0), bed.metrics(&run, 5));
     assert!(mean.accuracy.unwrap() > 0.5 && drawn.accuracy.unwrap() > 0.5, "{mean:?} {drawn:?}");
@@ -214,29 +198,21 @@ fn posthoc_swag_answers_with_the_mean_of_the_path_and_with_draws() {
 #[test]
 fn posthoc_tfb_keeps_the_mean_and_stores_one_number() {
     let task = task(5, 96, 48);
-    let settings = json!({ "range": [0.0, 0.2], "tolerance": 0.1 });
-    let bed = Bench::random(with(config(40), "tfb", settings), task);
-    let lora = bed.run("lora");
-    let run = bed.run("tfb");
-    let (plain, rotated) = (bed.answers(&lora, 0), bed.answers(&run, 0));
-    for (found, expected) in rotated.iter().zip(&plain) {
+    let bed = Bench::random(40, "methods.tfb.range=[0.0,0.2] methods.tfb.tolerance=0.1", task);
+    let (lora, run) = (bed.run("lora"), bed.run("tfb"));
+    for (found, expected) in bed.answers(&run, 0).iter().zip(&bed.answers(&lora, 0)) {
         assert!((found - expected).abs() < 1e-4 * expected.abs().max(1.0), "{found} {expected}");
     }
-    let mut levels = Vec::new();
+    let mut levels = BTreeSet::new();
     run.model.visit_layers(&mut |_, layer| {
-        if let Some(adapter) = layer.low_rank() {
-            let host = HostAdapter::read(adapter);
-            levels.push(format!("{:?}", host.noise.unwrap()));
-        }
+        levels.extend(layer.low_rank().map(|a| format!("{:?}", HostAdapter::read(a).noise)));
     });
-    levels.dedup();
     assert_eq!(levels.len(), 1, "one level for all: {levels:?}");
-    assert_eq!(trainable_counts(&run.model), trainable_counts(&lora.model));
     assert_eq!(run.method.stored_parameters(), 1);
     assert_eq!(method("tfb").draws(&bed.config), [5]);
-    let drawn = bed.metrics(&run, 5);
+    let (plain, drawn) = (bed.metrics(&lora, 0), bed.metrics(&run, 5));
     assert!(drawn.mutual_information.unwrap() > 0.0, "{drawn:?}");
-    assert!((drawn.nll.unwrap() - bed.metrics(&lora, 0).nll.unwrap()).abs() < 0.5, "{drawn:?}");
+    assert!((drawn.nll.unwrap() - plain.nll.unwrap()).abs() < 0.5, "{drawn:?}");
     // Its draws are others for every token.
     let (model, context) = (run.model.clone().valid(), bed.context_of(&run.task));
     let examples = context.examples(&run.task.validation);
@@ -249,52 +225,38 @@ fn posthoc_tfb_keeps_the_mean_and_stores_one_number() {
 #[test]
 fn posthoc_temperature_keeps_accuracy_lowers_the_held_out_loss_and_stops_at_its_bounds() {
     // Long enough to be too sure.
-    let bed = Bench::random(config(150), task(6, 96, 48));
+    let bed = Bench::random(150, "", task(6, 96, 48));
     let run = bed.run("lora+ts");
     assert_eq!((run.task.train.len(), run.task.holdout.len()), (77, 19));
+    assert_eq!((run.method.stored_parameters(), run.temperatures.0.len()), (0, 1));
     let context = bed.context_of(&run.task);
-    let holdout = &run.task.holdout;
-    let examples = context.examples(holdout);
-    let inputs = context.inputs(&examples);
-    let model = run.model.clone().valid();
-    let labels: Vec<usize> = holdout.iter().map(|e| e.answer.class().unwrap()).collect();
-    let plain = softmax(&inputs.predict(&model, 0).unwrap().values, LABELS).unwrap();
-    let scaled = run.temperatures.soften(inputs.predict(&model, 0).unwrap(), 0).unwrap();
-    let scaled = softmax(&scaled.values, LABELS).unwrap();
-    let of = |p: &[f64]| {
-        let predictions = Predictions::new(p, LABELS, &labels).unwrap();
+    let examples = context.examples(&run.task.holdout);
+    let plain = context.inputs(&examples).predict(&run.model.clone().valid(), 0).unwrap();
+    let logits = plain.values.clone();
+    let labels: Vec<usize> = run.task.holdout.iter().map(|e| e.answer.class().unwrap()).collect();
+    let of = |logits: &[f64]| {
+        let probabilities = softmax(logits, LABELS).unwrap();
+        let predictions = Predictions::new(&probabilities, LABELS, &labels).unwrap();
         (predictions.predicted(), predictions.nll())
     };
-    let ((before, nll_before), (after, nll_after)) = (of(&plain), of(&scaled));
+    let scaled = run.temperatures.soften(plain, 0).unwrap().values;
+    let ((before, nll_before), (after, nll_after)) = (of(&logits), of(&scaled));
     assert_eq!(after, before);
     assert!(nll_after < nll_before, "{nll_after} {nll_before}");
-    // The scale is one number for all: differences of log-probabilities have one ratio.
-    let logs =
-        |p: &[f64]| log_softmax(&p.iter().map(|p| p.ln()).collect::<Vec<_>>(), LABELS).unwrap();
-    let (plain, scaled) = (logs(&plain), logs(&scaled));
-    let ratios: Vec<f64> = plain
-        .chunks(LABELS)
-        .zip(scaled.chunks(LABELS))
-        .filter(|(p, _)| (p[0] - p[1]).abs() > 0.5)
-        .map(|(p, s)| (p[0] - p[1]) / (s[0] - s[1]))
-        .collect();
-    let first = ratios[0];
-    assert!(first > 1.0, "a model this sure is cooled: {first}");
-    assert!(ratios.iter().all(|r| (r / first - 1.0).abs() < 1e-6), "{ratios:?}");
-    assert_eq!((run.method.stored_parameters(), run.temperatures.0.len()), (0, 1));
+    // One number for all: differences of log-probabilities have its ratio.
+    let temperature = run.temperatures.0[&0];
+    assert!(temperature > 1.0, "a model this sure is cooled: {temperature}");
+    for (plain, scaled) in logits.chunks(LABELS).zip(scaled.chunks(LABELS)) {
+        let (plain, scaled) = (plain[0] - plain[1], scaled[0] - scaled[1]);
+        assert!((plain - temperature * scaled).abs() < 1e-6 * plain.abs().max(1.0));
+    }
     // Held-out examples whose labels are the model's own answers: the colder, the better, up to the bound of the search; or
     // never: the warmer.
-    let logits = inputs.predict(&model, 0).unwrap().values;
-    let place = |row: &[f64], best: fn(f64, f64) -> bool| {
-        (0..LABELS).fold(0, |at, i| if best(row[i], row[at]) { i } else { at })
-    };
-    let labels = |best: fn(f64, f64) -> bool| -> Vec<usize> {
-        logits.chunks(LABELS).map(|row| place(row, best)).collect()
-    };
-    for (labels, bound) in [(labels(|a, b| a > b), 0.01), (labels(|a, b| a < b), 100.0)] {
+    for (sign, bound) in [(1.0, 0.01), (-1.0, 100.0)] {
         let mut task = run.task.clone();
-        for (example, class) in task.holdout.iter_mut().zip(labels) {
-            example.answer = Label::Class(class).into();
+        for (example, row) in task.holdout.iter_mut().zip(logits.chunks(LABELS)) {
+            let best = (0..LABELS).max_by(|&a, &b| (sign * row[a]).total_cmp(&(sign * row[b])));
+            example.answer = Label::Class(best.unwrap()).into();
         }
         let context = bed.context_of(&task);
         let found = context.fitted(|data| Temperatures::fit(&*run.method, &run.model, data, &[]));

@@ -3,16 +3,14 @@
 use std::collections::BTreeMap;
 
 use burn::tensor::DType;
-use lrvd_bench::method::DynMethod;
+use lrvd_burn::adapter::Adapter;
 use lrvd_burn::model::AdaptedModel;
-use lrvd_burn::optimizer::NamedGradients;
 use lrvd_burn::sampling::Pass;
 use lrvd_burn::train::{Model, StepState, TrainState};
 use lrvd_core::baselines::KlDirection;
 use lrvd_core::baselines::minibatch_weight::{rescaled_cycle, rising_weight};
 use lrvd_core::noise::NoiseKey;
 use lrvd_models::AutoModel;
-use serde_json::json;
 
 use super::harness::{Backbone, Bench, LABELS, asked, close, method, numbers, trained, values};
 
@@ -30,8 +28,7 @@ fn after_training(bench: &Bench, key: &str) -> AutoModel {
 #[test]
 fn methods_mcd_leaves_the_backbone_alone() {
     let mut bench = Bench::new(Backbone::Deberta);
-    bench.change(|config| config.backbone_dropout = true);
-    bench.set("mcd", serde_json::json!({ "dropout": 0.4 }));
+    bench.assign("backbone_dropout=true methods.mcd.dropout=0.4");
     let mut model = after_training(&bench, "mcd");
     model.visit_layers(&mut |_, layer| {
         if let Some(adapter) = layer.low_rank() {
@@ -55,12 +52,11 @@ fn methods_of_members_answer_as_each_member_alone() {
         for (m, logits) in found.chunks(each).enumerate() {
             let mut alone = model.clone();
             alone.visit_layers_mut(&mut |_, layer| {
-                let Some(lrvd_burn::adapter::Adapter::Members(members)) = layer.adapter() else {
-                    return;
-                };
-                let member = members.member(m).unwrap();
-                let rank = member.rank();
-                layer.attach(member, rank).unwrap();
+                if let Some(Adapter::Members(members)) = layer.adapter() {
+                    let member = members.member(m).unwrap();
+                    let rank = member.rank();
+                    layer.attach(member, rank).unwrap();
+                }
             });
             let examples = bench.validation();
             let expected = asked(&bench, &examples).logits(&alone, &Pass::mean()).unwrap().values;
@@ -70,25 +66,6 @@ fn methods_of_members_answer_as_each_member_alone() {
         }
         assert_ne!(found[..each], found[each..2 * each]);
     }
-}
-
-#[test]
-fn methods_of_members_start_each_as_the_base_model() {
-    let bench = Bench::new(Backbone::Deberta);
-    let (state, _) = bench.fresh(method("lora-ensemble"));
-    let (batch, _) = bench.batch();
-    let single = numbers(bench.model().logits(&batch.input, &Pass::mean()));
-    let all = numbers(state.model.logits(&batch.input, &Pass::mean()));
-    assert_eq!(all.len(), 4 * single.len());
-    // B is 0 at the start, so all members are the base model.
-    for member in all.chunks(batch.rows() * LABELS) {
-        for (f, w) in member.iter().zip(&single) {
-            assert!((f - w).abs() < 1e-5, "{f} {w}");
-        }
-    }
-    let mut named = 0;
-    state.model.visit_parameters(&mut |p| named += usize::from(p.name.ends_with("_members")));
-    assert!(named > 0);
 }
 
 #[test]
@@ -133,47 +110,32 @@ fn step(bench: &Bench, key: &str) -> Step {
     let gradients = bench.gradients(&mut state.model, &pass);
     state.optimizer.step(&mut state.model, &gradients, 1.0);
     let mut gradients = bench.gradients(&mut state.model, &pass);
-    let kept = gradients
-        .names()
-        .map(|name| (name.to_owned(), numbers(gradients.get(name).unwrap().clone())));
-    let kept = kept.collect();
+    let kept = |name: &str| (name.to_owned(), numbers(gradients.get(name).unwrap().clone()));
+    let kept = gradients.names().map(kept).collect();
     let all = |state: &TrainState<AutoModel>| trained(&state.model).into_iter().collect::<Values>();
     let before = all(&state);
-    hook(bench, &mut state, &mut *tuning, &mut gradients, &pass, false);
-    state.optimizer.step(&mut state.model, &gradients, FACTOR);
-    let by_first = all(&state);
-    hook(bench, &mut state, &mut *tuning, &mut gradients, &pass, true);
-    Step { gradients: kept, before, by_first, after: all(&state) }
-}
-
-fn hook(
-    bench: &Bench,
-    state: &mut TrainState<AutoModel>,
-    tuning: &mut DynMethod,
-    gradients: &mut NamedGradients,
-    pass: &Pass,
-    after: bool,
-) {
-    let mut sizes = bench.batch().1;
-    sizes.step = cycle() as usize - 1;
-    let state = StepState {
-        sizes,
-        pass,
-        rate_factor: FACTOR,
-        model: &mut state.model,
-        optimizer: &mut state.optimizer,
-        gradients,
+    let mut hook = |state: &mut TrainState<AutoModel>, after: bool| {
+        let mut sizes = bench.batch().1;
+        sizes.step = cycle() as usize - 1;
+        let TrainState { model, optimizer, .. } = state;
+        let (pass, gradients) = (&pass, &mut gradients);
+        let step = StepState { sizes, pass, rate_factor: FACTOR, model, optimizer, gradients };
+        let change = if after { tuning.after_update(step) } else { tuning.before_update(step) };
+        assert!(change.unwrap().is_none());
+        if !after {
+            state.optimizer.step(&mut state.model, gradients, FACTOR);
+        }
     };
-    let change = if after { tuning.after_update(state) } else { tuning.before_update(state) };
-    assert!(change.unwrap().is_none());
+    hook(&mut state, false);
+    let by_first = all(&state);
+    hook(&mut state, true);
+    Step { gradients: kept, before, by_first, after: all(&state) }
 }
 
 fn bench() -> Bench {
     let mut bench = Bench { dtype: DType::F64, ..Bench::new(Backbone::Deberta) };
     // As long as published, so that cycles are.
-    bench.change(|config| config.steps = 5000);
-    bench.change(|config| config.gradient_clip = None);
-    bench.set("blob", json!({ "kl_learning_rate": 0.01 }));
+    bench.assign("steps=5000 gradient_clip=none methods.blob.kl_learning_rate=0.01");
     bench
 }
 
@@ -215,84 +177,69 @@ fn scale_slopes(log_mean: f64, log_std: f64, direction: KlDirection) -> [f64; 2]
 }
 
 #[test]
-fn methods_blob_takes_two_steps() {
-    let bench = bench();
-    let step = step(&bench, "blob");
+fn methods_blob_takes_two_steps_or_gives_adamw_everything() {
     let weight = rising_weight(cycle(), cycle()).unwrap();
     let rate = 0.01 * FACTOR;
-    for (a, g) in pairs(&step, "lora_A", "lora_A_G") {
-        // AdamW moves the means by the likelihood and leaves G.
-        assert_ne!(step.before[&a], step.by_first[&a]);
-        assert_eq!(step.before[&g], step.by_first[&g]);
-        let moved = step.by_first[&a].iter().map(|v| v - rate * weight * blob_by_mean(*v));
-        all_close(&step.after[&a], moved, &a);
-        let moved = step.before[&g].iter().zip(&step.gradients[&g]);
-        let moved = moved.map(|(v, nll)| v - rate * (weight * blob_by_g(*v) + nll));
-        all_close(&step.after[&g], moved, &g);
-        assert!(step.gradients[&g].iter().any(|nll| *nll != 0.0));
-    }
-    for (name, value) in &step.after {
-        if !name.ends_with("lora_A") && !name.ends_with("lora_A_G") {
-            assert_eq!(value, &step.by_first[name], "{name} is AdamW's alone");
-        }
-    }
-}
-
-#[test]
-fn methods_blob_as_bayesadapt_gives_adamw_everything() {
     let mut bench = bench();
-    bench.set("blob", json!({ "optimizers": "bayesadapt" }));
-    let step = step(&bench, "blob");
-    let weight = rising_weight(cycle(), cycle()).unwrap();
-    let rate = 0.01 * FACTOR;
-    for (_, g) in pairs(&step, "lora_A", "lora_A_G") {
-        assert_ne!(step.before[&g], step.by_first[&g]);
-        let moved = step.by_first[&g].iter().map(|v| v - rate * weight * blob_by_g(*v));
-        all_close(&step.after[&g], moved, &g);
+    let own = step(&bench, "blob");
+    bench.assign("methods.blob.optimizers=bayesadapt");
+    let theirs = step(&bench, "blob");
+    for (a, g) in pairs(&own, "lora_A", "lora_A_G") {
+        // AdamW moves the means by the likelihood and leaves G.
+        assert_ne!(own.before[&a], own.by_first[&a]);
+        assert_eq!(own.before[&g], own.by_first[&g]);
+        let moved = own.by_first[&a].iter().map(|v| v - rate * weight * blob_by_mean(*v));
+        all_close(&own.after[&a], moved, &a);
+        let moved = own.before[&g].iter().zip(&own.gradients[&g]);
+        let moved = moved.map(|(v, nll)| v - rate * (weight * blob_by_g(*v) + nll));
+        all_close(&own.after[&g], moved, &g);
+        assert!(own.gradients[&g].iter().any(|nll| *nll != 0.0));
+        assert_ne!(theirs.before[&g], theirs.by_first[&g]);
+        let moved = theirs.by_first[&g].iter().map(|v| v - rate * weight * blob_by_g(*v));
+        all_close(&theirs.after[&g], moved, &g);
+    }
+    for (name, value) in &own.after {
+        if !name.ends_with("lora_A") && !name.ends_with("lora_A_G") {
+            assert_eq!(value, &own.by_first[name], "{name} is AdamW's alone");
+        }
     }
 }
 
 #[test]
 fn methods_scalabl_descends_on_the_divergence_of_the_scales() {
-    let cases = [
-        (None, 0.1, KlDirection::PriorFromPosterior),
-        (Some("standard"), 1.0, KlDirection::PosteriorFromPrior),
-    ];
-    for (name, rate, direction) in cases {
+    for (settings, rate, direction) in [
+        ("", 0.1, KlDirection::PriorFromPosterior),
+        ("methods.scalabl.kl_direction=standard", 1.0, KlDirection::PosteriorFromPrior),
+    ] {
         let mut bench = bench();
-        if let Some(name) = name {
-            bench.set("scalabl", json!({ "kl_direction": name }));
-        }
+        bench.assign(settings);
         let step = step(&bench, "scalabl");
         let rate = rate * FACTOR * rising_weight(cycle(), cycle()).unwrap();
         for (mean, std) in pairs(&step, "lora_scale_log_mean", "lora_scale_log_std") {
-            let pairs = || step.by_first[&mean].iter().zip(&step.by_first[&std]);
-            let moved = pairs().map(|(&m, &s)| m - rate * scale_slopes(m, s, direction)[0]);
-            all_close(&step.after[&mean], moved, &mean);
-            let moved = pairs().map(|(&m, &s)| s - rate * scale_slopes(m, s, direction)[1]);
-            all_close(&step.after[&std], moved, &std);
+            for (which, name) in [&mean, &std].into_iter().enumerate() {
+                let pairs = step.by_first[&mean].iter().zip(&step.by_first[&std]);
+                let moved = pairs
+                    .map(|(&m, &s)| [m, s][which] - rate * scale_slopes(m, s, direction)[which]);
+                all_close(&step.after[name], moved, name);
+            }
         }
-        assert!(
-            step.after
-                .keys()
-                .filter(|n| n.ends_with("lora_A"))
-                .all(|n| { step.after[n] == step.by_first[n] })
-        );
+        let mut factors = step.after.iter().filter(|(name, _)| name.ends_with("lora_A"));
+        assert!(factors.all(|(name, value)| *value == step.by_first[name]));
     }
 }
 
 #[test]
 fn methods_blob_does_not_clip_the_gradient_of_the_noise() {
     // The step of G is that of its whole gradient, however little the experiment leaves of the others'.
-    let moved = |clip: Option<f64>| {
+    let moved = |clip: &str| {
         let mut bench = bench();
-        bench.change(|config| config.gradient_clip = clip);
+        bench.assign(&format!("gradient_clip={clip}"));
         let step = step(&bench, "blob");
         let noise = step.after.into_iter().filter(|(name, _)| name.ends_with("lora_A_G"));
         noise.collect::<Values>()
     };
-    assert_eq!(moved(Some(1e-3)), moved(None));
-    assert!(!moved(None).is_empty());
+    assert_eq!(moved("1e-3"), moved("none"));
+    assert!(!moved("none").is_empty());
 }
 
 #[test]

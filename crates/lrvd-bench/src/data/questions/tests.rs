@@ -1,7 +1,5 @@
 //! Prompts as token ids, with the small vocabularies in the repository.
 
-#![allow(clippy::unwrap_used)]
-
 use std::fmt::Write as _;
 use std::path::Path;
 
@@ -165,15 +163,8 @@ fn a_users_question_is_the_same_for_both_kinds_of_model_and_loses_its_passage_fi
         let read = read(own(max_length), std::slice::from_ref(&asked));
         writeln!(found, "{kind:?} {max_length}: {whole} tokens before it is cut\n{read}").unwrap();
     }
-    let Wording { template, answers } = QuestionForm::default().wording(2, false);
-    writeln!(found, "{template:?} {answers:?}").unwrap();
-    insta::assert_snapshot!(found);
-}
-
-#[test]
-fn a_saved_question_is_that_of_its_task() {
-    let tokenizer = tokenizer(STORIES);
-    let (task, asked) = (Task::WgS, asked(None));
+    // A saved question is that of its task.
+    let (tokenizer, task, asked) = (tokenizer(STORIES), Task::WgS, asked(None));
     for prompt in PromptSet::ALL {
         let form = QuestionForm::of(task, prompt).unwrap();
         let own = Questions::own(&tokenizer, Decoder, form, 2, 300).unwrap();
@@ -183,4 +174,7 @@ fn a_saved_question_is_that_of_its_task() {
         assert_eq!(own.answers, of_task.answers);
         assert_eq!(QuestionForm::of(Task::BoolQ, prompt), None);
     }
+    let Wording { template, answers } = QuestionForm::default().wording(2, false);
+    writeln!(found, "{template:?} {answers:?}").unwrap();
+    insta::assert_snapshot!(found);
 }

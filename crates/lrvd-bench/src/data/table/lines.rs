@@ -262,7 +262,6 @@ fn broken(file: &Arc<Path>, error: csv::Error, bytes: &Bounded) -> Error {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use std::fs::File;
     use std::io::{BufReader, Read as _, Write as _, repeat};
 

@@ -1,16 +1,13 @@
-//! The page as a whole: self-contained, safe, complete, and the same every time. What its script draws is looked at by
-//! people: `write_sample_pages` writes pages to open.
+//! The page as a whole: self-contained, safe, complete, and the same every time.
 
-#![allow(clippy::unwrap_used)]
-
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use serde_json::Value;
 
 use super::{PLOT, SCRIPTS, STYLE, TEMPLATE, fill, render_html};
 use crate::record::sample::{sample_reasoning, sample_results, six_tasks};
-use crate::record::{RankCause, RankEvent, Results, RunStatus};
+use crate::record::{RankEvent, Results, RunStatus};
 use crate::report::{Findings, Published, RowScores, Summary, compare};
 
 /// Made-up published numbers of tasks of both samples, some without a partner.
@@ -39,16 +36,6 @@ fn data(results: &Results) -> Value {
 }
 
 #[test]
-fn the_record_comes_back_from_the_page() {
-    for results in [sample_results(), six_tasks()] {
-        let html = page(&results);
-        let back: Results = serde_json::from_str(embedded(&html, "results")).unwrap();
-        assert_eq!(back, results);
-        assert_eq!(page(&results), html, "the same record gives the same bytes");
-    }
-}
-
-#[test]
 fn every_place_of_the_template_is_filled() {
     assert_eq!(fill("a{{x}}b{{y}}", &[("x", "{{y}}"), ("y", "1")]), "a{{y}}b1");
     let html = page(&sample_results());
@@ -64,21 +51,11 @@ fn the_script_reads_fields_that_are_written() {
     let scripts = SCRIPTS.concat();
     let html = page(&sample_reasoning());
     for (document, fields) in [
-        (
-            "results",
-            "suite profile finished_at git_revision standard_metric rank_budget initial_rank \
-             rank_events choice history nll_val total_rank average_rank reliability selective \
-             threshold statistics energy normalised_gap random_mean ood",
-        ),
-        (
-            "page",
-            "uncertainty reported draws methods families tasks sets modules kinds metrics \
-             cells marks full_ranks total_ranks findings ran rule scores ranks budgets comparison \
-             standard_errors always about drawn text std_text behind seeds mean",
-        ),
+        ("results", include_str!("read_of_results.txt")),
+        ("page", include_str!("read_of_page.txt")),
     ] {
         let json = embedded(&html, document);
-        for field in fields.split(' ') {
+        for field in fields.split_whitespace() {
             assert!(json.contains(&format!("\"{field}\":")), "{document} has no {field}");
             assert!(scripts.contains(field), "nothing reads {field}");
         }
@@ -99,6 +76,12 @@ fn the_page_has_the_terminals_words() {
             writeln!(shown, "{metric}, {method}: {text}{std}{behind}; {seeds}").unwrap();
         }
     }
+    // Fixed colours for the first table's methods, otherwise one for each family.
+    for results in [sample_results(), sample_reasoning()] {
+        for method in self::data(&results)["methods"].as_array().unwrap() {
+            writeln!(shown, "{}: colour {}", method["name"], method["colour"]).unwrap();
+        }
+    }
     for name in ["findings", "methods", "tasks", "sets", "kinds", "comparison"] {
         shown += &serde_json::to_string_pretty(&data[name]).unwrap();
     }
@@ -109,18 +92,18 @@ fn the_page_has_the_terminals_words() {
 fn the_curve_of_total_ranks_is_that_of_the_rank_events() {
     let mut results = sample_results();
     results.runs.retain(|run| run.task == "rte" && run.method == "BayesLoRA" && run.seed <= 2);
-    let [one, two] = results.runs.as_mut_slice() else { panic!("two seeds") };
-    let event = |step: u64, ranks: &[(&str, u32)]| RankEvent {
-        step,
-        cause: RankCause::Prune,
-        ranks: ranks.iter().map(|(path, rank)| ((*path).to_owned(), *rank)).collect(),
-        total_rank: ranks.iter().map(|(_, rank)| u64::from(*rank)).sum(),
-    };
-    one.rank_events = vec![event(0, &[("a", 4), ("b", 4)]), event(30, &[("a", 4), ("b", 1)])];
-    two.rank_events = vec![event(0, &[("a", 4), ("b", 4)]), event(20, &[("a", 0), ("b", 3)])];
-    let end = one.steps;
-    // Evaluations saw other ranks: they come before a prune of the same step, and rarely.
-    one.history.iter_mut().for_each(|point| point.total_rank = 8);
+    let events = r#"[
+        [{"step": 0, "cause": "prune", "ranks": {"a": 4, "b": 4}, "total_rank": 8},
+         {"step": 30, "cause": "prune", "ranks": {"a": 4, "b": 1}, "total_rank": 5}],
+        [{"step": 0, "cause": "prune", "ranks": {"a": 4, "b": 4}, "total_rank": 8},
+         {"step": 20, "cause": "prune", "ranks": {"a": 0, "b": 3}, "total_rank": 3}]]"#;
+    let events: Vec<Vec<RankEvent>> = serde_json::from_str(events).unwrap();
+    for (run, events) in results.runs.iter_mut().zip(events) {
+        run.rank_events = events;
+        // Evaluations saw other ranks: they come before a prune of the same step, and rarely.
+        run.history.iter_mut().for_each(|point| point.total_rank = 8);
+    }
+    let end = results.runs[0].steps;
     let curve = data(&results)["total_ranks"].clone();
     let of = |seed: u64| -> Vec<(u64, u64)> {
         let points = curve.as_array().unwrap().iter().filter(|point| point["seed"] == seed);
@@ -128,37 +111,18 @@ fn the_curve_of_total_ranks_is_that_of_the_rank_events() {
     };
     assert_eq!(of(1), [(0, 8), (20, 8), (30, 5), (end, 5)]);
     assert_eq!(of(2), [(0, 8), (20, 3), (30, 3), (end, 3)]);
-    assert!(!SCRIPTS.concat().contains("p.total_rank"), "evaluations are not a source of ranks");
 }
 
 #[test]
-fn colours_are_fixed_for_the_first_table_and_tell_families_otherwise() {
-    let colours = |results: &Results, names: &[&str]| -> Vec<u64> {
-        let data = data(results);
-        let methods = data["methods"].as_array().unwrap();
-        let of = |name: &&str| methods.iter().find(|m| m["name"] == **name).unwrap();
-        names.iter().map(|name| of(name)["colour"].as_u64().unwrap()).collect()
-    };
-    let first = ["LoRA", "AdaLoRA", "BayesLoRA"];
-    assert_eq!(colours(&sample_results(), &first), [0, 1, 2]);
-    let many = ["LoRA", "ENS-3", "ENS-10", "BLoB", "LAP", "BayesLoRA", "LRVD-NTS"];
-    assert_eq!(colours(&sample_reasoning(), &many), [0, 3, 3, 1, 4, 2, 2]);
-}
-
-#[test]
-fn the_page_starts_with_the_checkpoint_of_the_settings() {
+fn the_page_starts_with_the_checkpoint_of_the_settings_and_needs_no_script() {
     for choice in ["last", "best"] {
         let mut results = sample_results();
         results.config = serde_json::json!({ "experiment": { "checkpoint": choice } });
         assert_eq!(data(&results)["reported"], choice);
+        let html = page(&results);
+        let shown = html.split("<noscript>").nth(1).unwrap().split("</noscript>").next().unwrap();
+        assert!(shown.contains("accuracy    BayesLoRA") && shown.contains("results.json"));
     }
-}
-
-#[test]
-fn without_a_script_the_table_is_there() {
-    let html = page(&sample_results());
-    let shown = html.split("<noscript>").nth(1).unwrap().split("</noscript>").next().unwrap();
-    assert!(shown.contains("accuracy    BayesLoRA") && shown.contains("results.json"), "{shown}");
 }
 
 #[test]
@@ -179,15 +143,15 @@ fn the_page_needs_no_network() {
 }
 
 #[test]
-fn names_cannot_become_markup() {
+fn the_record_comes_back_from_the_page_and_names_cannot_become_markup() {
     let scripts = TEMPLATE.matches("</script").count();
-    for results in [sample_results(), sample_reasoning()] {
-        let evil = with_markup(&results);
-        let html = page(&evil);
+    for results in [sample_results(), six_tasks(), with_markup(&sample_reasoning())] {
+        let html = page(&results);
+        assert_eq!(page(&results), html, "the same record gives the same bytes");
+        let back: Results = serde_json::from_str(embedded(&html, "results")).unwrap();
+        assert_eq!(back, results);
         assert!(!html.contains("<script>alert") && !html.contains("<!--<"), "markup came through");
         assert_eq!(html.matches("</script").count(), scripts, "the page's own");
-        let back: Results = serde_json::from_str(embedded(&html, "results")).unwrap();
-        assert_eq!(back, evil);
     }
     let own = SCRIPTS.concat();
     for needle in ["innerHTML", "outerHTML", "insertAdjacentHTML", "document.write"] {
@@ -198,44 +162,17 @@ fn names_cannot_become_markup() {
 /// The results with markup in every name and text of a record: a task, a method, another set, a module, a statistic.
 fn with_markup(results: &Results) -> Results {
     let evil = r#"<!--</script><script>alert(\"x\")</script>"#;
-    let words = [
-        "obqa",
-        "rte",
-        "arc-c",
-        "LoRA",
-        "deberta.encoder.layer.0.output.dense",
-        "lm_head",
-        "log_alpha",
-        "torchmetrics",
-        "glue",
-        "reasoning",
-        "quick",
-        "default",
-        "cpu, 2 threads",
-        "nano",
-        "0.1.0",
-        "0123abc",
-        "2026-11-21T10:00:00Z",
-        "model.safetensors",
-        "cargo xtask",
-        "The numbers",
-    ];
+    let words = "obqa|rte|arc-c|LoRA|deberta.encoder.layer.0.output.dense|lm_head|log_alpha|torchmetrics|\
+                 glue|reasoning|quick|default|cpu, 2 threads|nano|0.1.0|0123abc|2026-11-21T10:00:00Z|\
+                 model.safetensors|cargo xtask|The numbers";
     let json = serde_json::to_string(results).unwrap();
     let json = words
-        .iter()
+        .split('|')
         .fold(json, |json, word| json.replace(&format!("\"{word}"), &format!("\"{evil}{word}")));
     let mut evil: Results = serde_json::from_str(&json).unwrap();
     evil.config = serde_json::json!({ "<!--</script><script>": evil.suite });
     evil.runs[0].status = RunStatus::Failed { reason: "<!--</script><script>alert(1)".into() };
     evil
-}
-
-#[test]
-fn one_seed_marks_nothing() {
-    let mut results = sample_results();
-    assert_ne!(data(&results)["marks"]["last"], serde_json::json!({}));
-    results.runs.retain(|run| run.seed == 1);
-    assert_eq!(data(&results)["marks"]["last"], serde_json::json!({}));
 }
 
 /// The colours of a theme by name: the declarations between two texts of the style sheet.
@@ -265,93 +202,52 @@ fn text_has_contrast_in_both_themes() {
     assert!((contrast(grey, [1.0; 3]) - 4.48).abs() < 0.005);
     let themes =
         [colours_between(":root {", "\n}"), colours_between("[data-theme=\"dark\"] {", "}")];
-    let mut pairs: Vec<(String, &str)> = Vec::new();
-    for ground in ["paper", "card", "hair", "mark"] {
-        pairs.extend(["ink", "soft"].map(|text| (text.to_owned(), ground)));
-    }
-    for text in ["accent", "c0", "c1", "c2", "c3", "c4", "c5"] {
-        pairs.extend(["paper", "card"].map(|ground| (text.to_owned(), ground)));
-    }
-    pairs.extend([("warn-ink".to_owned(), "warn-bg"), ("on-weak".to_owned(), "h0")]);
-    pairs.push(("on-weak".to_owned(), "hatch"));
+    let pairs = "ink soft on paper card hair mark; accent c0 c1 c2 c3 c4 c5 on paper card; warn-ink on warn-bg; \
+                 on-weak on h0 h1 h2 h3 h4 h5 h6 h7 h8 hatch; on-strong on h9 h10 h11 h12 h13 h14 h15 h16";
     for colours in themes {
         assert_eq!(colours.len(), 36, "{colours:?}");
-        for (text, ground) in &pairs {
-            let found = contrast(colours[text], colours[*ground]);
-            assert!(found >= 4.5, "{text} on {ground}: {found:.2}");
-        }
-        for shade in 1..=16 {
-            let text = if shade <= 8 { "on-weak" } else { "on-strong" };
-            let found = contrast(colours[text], colours[&format!("h{shade}")]);
-            assert!(found >= 4.5, "{text} on h{shade}: {found:.2}");
+        for (texts, grounds) in pairs.split("; ").filter_map(|pair| pair.split_once(" on ")) {
+            for text in texts.split(' ') {
+                for ground in grounds.split(' ') {
+                    let found = contrast(colours[text], colours[ground]);
+                    assert!(found >= 4.5, "{text} on {ground}: {found:.2}");
+                }
+            }
         }
     }
 }
 
 #[test]
-fn no_label_is_smaller_than_eleven_pixels() {
+fn headings_are_said_once_and_no_label_is_smaller_than_eleven_pixels() {
+    let named = |call: &str, place: usize| -> Vec<&str> {
+        let calls = SCRIPTS[2].split(call).skip(1);
+        calls.filter_map(|rest| rest.split('"').nth(place)).collect()
+    };
+    let headings = [named("part(\"", 0), named("section(\"", 2)].concat();
+    let once: BTreeSet<&str> = headings.iter().copied().collect();
+    assert!(headings.len() > 12 && headings.len() == once.len(), "{headings:?}");
     let sizes = STYLE.split("font").skip(1).filter_map(|rest| {
-        let value = rest.split([';', '}']).next()?;
-        let number = value.split("px").next()?.rsplit([' ', ':', '(']).next()?;
-        value.contains("px").then(|| number.parse::<f64>().unwrap())
+        let number = rest.split([';', '}']).next()?.split_once("px")?.0.rsplit([' ', ':', '(']);
+        number.into_iter().next().map(|number| number.parse::<f64>().unwrap())
     });
     let sizes: Vec<f64> = sizes.collect();
     assert!(sizes.len() > 10 && sizes.iter().all(|px| *px >= 11.0), "{sizes:?}");
 }
 
 #[test]
-fn every_heading_is_said_once() {
-    let named = |call: &str, place: usize| -> Vec<&str> {
-        let calls = SCRIPTS[2].split(call).skip(1);
-        calls.filter_map(|rest| rest.split('"').nth(place)).collect()
-    };
-    let mut headings = [named("part(\"", 0), named("section(\"", 2)].concat();
-    let all = headings.len();
-    headings.sort_unstable();
-    headings.dedup();
-    assert!(all > 12 && headings.len() == all, "{headings:?}");
-}
-
-#[test]
 fn an_empty_or_broken_record_still_makes_a_page() {
     for mut results in [sample_results(), sample_reasoning()] {
-        broken(&mut results);
+        for run in &mut results.runs {
+            run.status = RunStatus::Interrupted;
+            (run.checkpoints.last, run.checkpoints.best) = (None, None);
+            run.history.clear();
+            run.rank_events.clear();
+            run.train_seconds = f64::NAN;
+        }
         page(&results);
         results.runs.clear();
         results.data.clear();
         results.config = Value::Null;
         assert!(page(&results).contains("\"methods\":[]"));
-    }
-}
-
-fn broken(results: &mut Results) {
-    for run in &mut results.runs {
-        run.status = RunStatus::Interrupted;
-        run.checkpoints.last = None;
-        run.checkpoints.best = None;
-        run.history.clear();
-        run.rank_events.clear();
-        run.train_seconds = f64::NAN;
-    }
-}
-
-/// Writes pages of the samples into the temporary folder, for people to look at.
-#[test]
-#[ignore = "writes files for people"]
-fn write_sample_pages() {
-    let folder = std::env::temp_dir().join("lrvd-sample-pages");
-    std::fs::create_dir_all(&folder).unwrap();
-    let (mut one_seed, mut halted) = (sample_results(), sample_reasoning());
-    one_seed.runs.retain(|run| run.seed == 1);
-    broken(&mut halted);
-    for (name, results) in [
-        ("first-table", sample_results()),
-        ("one-seed", one_seed),
-        ("reasoning", sample_reasoning()),
-        ("six-tasks", six_tasks()),
-        ("halted", halted),
-        ("markup", with_markup(&sample_reasoning())),
-    ] {
-        std::fs::write(folder.join(format!("{name}.html")), page(&results)).unwrap();
     }
 }
