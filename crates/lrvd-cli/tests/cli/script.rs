@@ -202,9 +202,9 @@ impl Script {
             "set" => self.dir.edit(word(0), |value| {
                 let (parent, key) = word(1).rsplit_once('/').unwrap();
                 let parent = value.pointer_mut(parent).unwrap();
-                match serde_json::from_str::<Value>(word(2)) {
-                    Ok(new) => parent[key] = new,
-                    Err(_) => drop(parent.as_object_mut().unwrap().remove(key).unwrap()),
+                match word(2) {
+                    "" => drop(parent.as_object_mut().unwrap().remove(key).unwrap()),
+                    new => parent[key] = serde_json::from_str(new).unwrap(),
                 }
             }),
             "show" => {
@@ -235,6 +235,8 @@ impl Script {
                 let stdout = self.server.take().unwrap().stop();
                 return Some(Output { code: 0, stdout, stderr: String::new() });
             }
+            #[cfg(not(unix))]
+            "link" => {}
             #[cfg(not(all(unix, feature = "serve")))]
             "serve" | "post" | "get" | "stop" => {}
             _ => panic!("unknown command `:{verb}`"),

@@ -309,7 +309,7 @@ fn a_server_gives_memory_back_and_a_training_run_keeps_it() {
     let mut other = dir.start("predict out");
     // It has started anew once it answers.
     let mut input = other.stdin.take().unwrap();
-    input.write_all("a fine film\n".repeat(64).as_bytes()).unwrap();
+    input.write_all("a fine film\n".repeat(128).as_bytes()).unwrap();
     let mut first = String::new();
     BufReader::new(other.stdout.as_mut().unwrap()).read_line(&mut first).unwrap();
     assert!(keeps(&other), "{first}");

@@ -10,9 +10,10 @@ use crate::support::Sandbox;
 #[test]
 fn texts_are_answered_while_the_input_is_open() {
     let dir = Sandbox::new();
-    for (command, pointer) in [
-        ("predict @tests/pins/adapters/encoder --model @nano", "/text"),
-        ("generate --max-tokens 2 --model @llama", "/prompt/prompt"),
+    // As many as this adapter has in a batch, and one by one.
+    for (command, pointer, count) in [
+        ("predict @tests/pins/adapters/encoder --model @nano", "/text", 128),
+        ("generate --max-tokens 2 --model @llama", "/prompt/prompt", 8),
     ] {
         let mut child = dir.start(command);
         let mut input = child.stdin.take().unwrap();
@@ -21,10 +22,10 @@ fn texts_are_answered_while_the_input_is_open() {
             let answer: Value = serde_json::from_str(&answers.next()?.unwrap()).unwrap();
             Some(answer.pointer(pointer).unwrap().as_str().unwrap().to_owned())
         };
-        for i in 0..8 {
+        for i in 0..count {
             writeln!(input, "Once {i}\n").unwrap();
         }
-        for i in 0..8 {
+        for i in 0..count {
             assert_eq!(text(), Some(format!("Once {i}")), "{command}");
         }
         writeln!(input, "Once more").unwrap();
