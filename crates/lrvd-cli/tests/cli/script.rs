@@ -251,17 +251,17 @@ impl Script {
         with(&self.line(&self.names[name]), more)
     }
 
-    fn block(&mut self, command: &str, below: &[&str]) {
-        if let Some(own) = command.strip_prefix(':') {
+    fn block(&mut self, line: &str, below: &[&str]) {
+        if let Some(own) = line.strip_prefix(':') {
             if let Some(output) = self.own(own, below) {
-                self.check(&output, below);
+                self.check(line, &output, below);
             }
             return;
         }
         let is_variable =
             |(name, _): &(&str, &str)| name.chars().all(|c| c.is_ascii_uppercase() || c == '_');
-        let variable = command.split_once('=').filter(is_variable);
-        let command = variable.map_or(command, |(_, rest)| rest.split_once(' ').unwrap().1);
+        let variable = line.split_once('=').filter(is_variable);
+        let command = variable.map_or(line, |(_, rest)| rest.split_once(' ').unwrap().1);
         let (command, to) =
             command.split_once(" > ").map_or((command, None), |(c, f)| (c, Some(f)));
         let (command, input) = command.split_once(" < ").unwrap_or((command, ""));
@@ -272,12 +272,12 @@ impl Script {
         if let Some(file) = to {
             self.dir.write(file, &output.stdout);
         }
-        self.check(&output, below);
+        self.check(line, &output, below);
     }
 
-    fn check(&self, output: &Output, below: &[&str]) {
+    fn check(&self, command: &str, output: &Output, below: &[&str]) {
         let Output { code, stdout, stderr } = output;
-        let shown = || format!("exit {code}\n{stdout}\n{stderr}");
+        let shown = || format!("{command}\nexit {code}\n{stdout}\n{stderr}");
         let mut expected_code = 0;
         for line in below {
             let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
@@ -358,8 +358,6 @@ fn play(dir: Sandbox, name: &str) {
     while let Some(command) = rest.next() {
         let below = std::iter::from_fn(|| rest.next_if(|line| line.starts_with("    ")));
         let below: Vec<&str> = below.map(|line| &line[4..]).collect();
-        // Shown with the failure.
-        println!("{name}: {command}");
         script.block(command, &below);
     }
 }
