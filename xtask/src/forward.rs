@@ -135,19 +135,19 @@ mod tests {
     use super::*;
     use crate::words;
 
-    fn check(given: &str, build: &str, program: &str) {
-        let expected = Split { build: words(build), program: words(program) };
-        assert_eq!(split(&words(given)).unwrap(), expected, "{given}");
-    }
-
     #[test]
     fn features_belong_to_the_build_until_a_double_dash() {
-        check("", "", "");
-        check("--profile quick --seeds 1,2", "", "--profile quick --seeds 1,2");
-        check("--features cuda --profile paper", "--features cuda", "--profile paper");
-        check("--dry-run --features=wgpu,cuda", "--features=wgpu,cuda", "--dry-run");
-        check("--no-default-features --features wgpu", "--no-default-features --features wgpu", "");
-        check("--out x -- --features y -- z", "", "--out x --features y -- z");
+        for (given, build, program) in [
+            ("", "", ""),
+            ("--profile quick --seeds 1,2", "", "--profile quick --seeds 1,2"),
+            ("--features cuda --profile paper", "--features cuda", "--profile paper"),
+            ("--dry-run --features=wgpu,cuda", "--features=wgpu,cuda", "--dry-run"),
+            ("--no-default-features --features wgpu", "--no-default-features --features wgpu", ""),
+            ("--out x -- --features y -- z", "", "--out x --features y -- z"),
+        ] {
+            let expected = Split { build: words(build), program: words(program) };
+            assert_eq!(split(&words(given)).unwrap(), expected, "{given}");
+        }
         assert!(split(&words("--features")).is_err());
     }
 

@@ -146,13 +146,4 @@ mod tests {
         assert_eq!(used(&select(groups(false), "tokens-nano-growth").unwrap()[0]).len(), 5);
         assert_eq!(select(groups(false), "nano").unwrap()[0], groups(false)[0]);
     }
-
-    #[test]
-    fn without_pytorch_the_rest_is_left_and_the_gap_is_named() {
-        let (left, skipped) = without_torch(groups(false));
-        assert_eq!(skipped.len(), 9);
-        assert!(skipped.iter().all(|name| name.ends_with("-pytorch")), "{skipped:?}");
-        assert!(left.iter().flat_map(used).all(|label| !label.contains("PyTorch")));
-        assert_eq!(left.len(), groups(false).len());
-    }
 }

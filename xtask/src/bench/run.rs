@@ -215,7 +215,8 @@ mod tests {
         let (left, skipped) = with_torch(groups(false), &quiet, missing).unwrap();
         let (names, reason) = skipped.unwrap();
         assert!(names.contains(&"base-lora-pytorch".to_owned()) && reason.contains("no module"));
-        assert!(left.iter().any(|group| group.name == "base"));
+        assert!(names.len() == 9 && names.iter().all(|name| name.ends_with("-pytorch")));
+        assert!(left.iter().any(|group| group.name == "base") && left.len() == groups(false).len());
         // By name, or with a Python named for it, silence would be wrong.
         assert!(with_torch(only("nano-lora-pytorch"), &quiet, missing).is_err());
         let asked = Options { python: Some("py".to_owned()), ..Options::default() };

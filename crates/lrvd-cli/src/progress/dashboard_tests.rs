@@ -190,42 +190,27 @@ fn events_become_curves() {
 }
 
 #[test]
-fn a_signal_gives_the_screen_back_before_the_run_ends() {
-    let (mut dashboard, record, stop) = dashboard();
-    dashboard.event(&started(1));
-    stop.store(true, Ordering::Relaxed);
-    assert!(until(|| record.left.load(Ordering::Relaxed) == 1));
-    let calls = record.calls().len();
-    dashboard.event(&step(1, 0.0));
-    dashboard.event(&started(2));
-    assert_eq!(record.calls().len(), calls, "what follows is told in lines");
-}
-
-#[test]
-fn the_stop_key_is_a_stop_request() {
-    let (mut dashboard, record, stop) = dashboard();
-    dashboard.event(&started(1));
-    record.interrupter.lock().unwrap().as_ref().unwrap().stop(None);
-    assert!(until(|| stop.load(Ordering::Relaxed) && record.left.load(Ordering::Relaxed) == 1));
-}
-
-#[test]
-fn the_kill_key_is_a_stop_request_too() {
-    let (mut dashboard, record, stop) = dashboard();
-    dashboard.event(&started(1));
-    record.killed.store(true, Ordering::Relaxed);
-    dashboard.event(&step(1, 0.0));
-    assert!(stop.load(Ordering::Relaxed));
-    assert!(until(|| record.closed.load(Ordering::Relaxed) == 1));
-}
-
-#[test]
-fn a_broken_screen_is_left_and_the_run_goes_on() {
-    let (mut dashboard, record, stop) = dashboard();
-    dashboard.event(&started(1));
-    record.broken.store(true, Ordering::Relaxed);
-    assert!(until(|| record.left.load(Ordering::Relaxed) == 1));
-    assert!(!stop.load(Ordering::Relaxed));
+fn a_signal_a_key_and_a_broken_screen_give_the_terminal_back() {
+    let relaxed = Ordering::Relaxed;
+    for (cause, stops) in [("signal", true), ("stop", true), ("kill", true), ("broken", false)] {
+        let (mut dashboard, record, stop) = dashboard();
+        dashboard.event(&started(1));
+        let calls = record.calls().len();
+        match cause {
+            "signal" => stop.store(true, relaxed),
+            "stop" => record.interrupter.lock().unwrap().as_ref().unwrap().stop(None),
+            "kill" => {
+                record.killed.store(true, relaxed);
+                dashboard.event(&step(1, 0.0));
+            }
+            _ => record.broken.store(true, relaxed),
+        }
+        assert!(until(|| record.left.load(relaxed) == 1), "{cause}");
+        assert_eq!((stop.load(relaxed), record.closed.load(relaxed)), (stops, 1), "{cause}");
+        // The following events are printed as lines.
+        dashboard.event(&step(1, 0.0));
+        assert_eq!(record.calls().len(), calls, "{cause}");
+    }
 }
 
 #[test]

@@ -48,17 +48,6 @@ async fn post(app: &Arc<App>, body: &str) -> (u16, HeaderMap, Value) {
     (status, headers, serde_json::from_str(&text).unwrap())
 }
 
-/// Expects an error with this status, code and field.
-#[track_caller]
-fn is_rejected(answer: (u16, HeaderMap, String), status: u16, code: &str, field: Option<&str>) {
-    let (found, headers, text) = answer;
-    let error = serde_json::from_str::<Value>(&text).unwrap()["error"].take();
-    let seen = (found, error["code"].as_str().unwrap(), error["field"].as_str());
-    assert_eq!(seen, (status, code, field), "{error}");
-    assert!(!error["message"].as_str().unwrap().is_empty());
-    assert_eq!(headers.contains_key(header::ALLOW), status == 405);
-}
-
 /// Runs `questions` while a worker answers by `answer`.
 fn served<F: Future<Output = ()>>(
     app: &Arc<App>,
@@ -142,38 +131,39 @@ fn texts_are_answered_in_their_order_with_the_threshold_of_their_draws() {
     });
 }
 
+/// Asks for what the cases of `routes.txt` name for `kind` of model: method, type, path and body, and below them status, code and
+/// field of the error.
+async fn are_rejected(app: Arc<App>, kind: &str) {
+    let long = format!(r#"{{"text": "{}"}}"#, "a".repeat(200));
+    let lines: Vec<&str> = include_str!("routes.txt").lines().collect();
+    for case in lines.chunks(2).filter(|case| case[0].starts_with(kind)) {
+        let words: Vec<&str> = case[0].splitn(5, ' ').collect();
+        let typed = match words[2] {
+            "json" => Some("application/json"),
+            "text" => Some("text/plain"),
+            _ => None,
+        };
+        let body = words[4].replace("LONG", &long);
+        let (status, headers, text) = ask(&app, words[1], words[3], typed, &body).await;
+        let error = serde_json::from_str::<Value>(&text).unwrap()["error"].take();
+        let (code, field) = (error["code"].as_str().unwrap(), error["field"].as_str());
+        let found = format!("    {status} {code} {}", field.unwrap_or("-"));
+        assert_eq!(found, case[1], "{}: {error}", case[0]);
+        assert!(!error["message"].as_str().unwrap().is_empty());
+        assert_eq!(headers.contains_key(header::ALLOW), status == 405);
+    }
+}
+
 #[test]
 fn every_error_is_json_with_a_code() {
-    let app = app(card(), LONG);
-    answered(&app, |app| async move {
-        let long = format!(r#"{{"text": "{}"}}"#, "a".repeat(200));
-        let two = r#"{"inputs": [{"text": "a"}, {"text": "odd"}]}"#;
-        for (path, body, status, code, field) in [
-            ("/metrics", "{}", 405, "method_not_allowed", None),
-            (GENERATE, r#"{"prompt": "a"}"#, 404, "other_kind", None),
-            (CLASSIFY, &long, 413, "body_too_large", None),
-            (CLASSIFY, "{", 400, "malformed_json", None),
-            (CLASSIFY, "{}", 400, "no_text", Some("text")),
-            (CLASSIFY, r#"{"text": "odd"}"#, 422, "unreadable_text", Some("text")),
-            (CLASSIFY, two, 422, "unreadable_text", Some("inputs[1].text")),
-            (CLASSIFY, r#"{"text": "broken"}"#, 500, "internal", None),
-        ] {
-            let answer = ask(&app, "POST", path, Some("application/json"), body).await;
-            is_rejected(answer, status, code, field);
-        }
-        for (method, path, kind, status, code) in [
-            ("GET", "/nowhere", None, 404, "not_found"),
-            ("GET", CLASSIFY, None, 405, "method_not_allowed"),
-            ("GET", GENERATE, None, 404, "other_kind"),
-            ("POST", CLASSIFY, None, 415, "unsupported_media_type"),
-            ("POST", CLASSIFY, Some("text/plain"), 415, "unsupported_media_type"),
-        ] {
-            is_rejected(ask(&app, method, path, kind, "{}").await, status, code, None);
-        }
+    answered(&app(card(), LONG), |app| async move {
         let typed = Some("Application/JSON; charset=utf-8");
         let (status, ..) = ask(&app, "POST", CLASSIFY, typed, r#"{"text": "a"}"#).await;
         assert_eq!(status, 200);
+        are_rejected(app, "texts").await;
     });
+    let language = app(Card::Language(language_card()), LONG);
+    served(&language, continued, |app| are_rejected(app, "language"));
 }
 
 #[test]
@@ -289,17 +279,6 @@ fn a_language_model_answers_one_prompt_and_is_no_classifier() {
             "schema_version": 1, "draws": 2, "seed": 7, "temperature": 1.0, "top_p": 0.9, "texts": [text],
         });
         assert_eq!((status, body), (200, expected));
-        let said = r#"{"messages": [{"role": "user", "content": "odd"}]}"#;
-        let long = format!(r#"{{"prompt": "{}"}}"#, "a".repeat(200));
-        for (path, body, status, code, field) in [
-            (GENERATE, said, 422, "unreadable_text", Some("messages")),
-            (GENERATE, r#"{"prompt": "odd"}"#, 422, "unreadable_text", Some("prompt")),
-            (GENERATE, &long, 413, "body_too_large", None),
-            (CLASSIFY, r#"{"text": "a"}"#, 404, "other_kind", None),
-        ] {
-            let answer = ask(&app, "POST", path, Some("application/json"), body).await;
-            is_rejected(answer, status, code, field);
-        }
         let (_, _, page) = ask(&app, "GET", "/metrics", None, "").await;
         assert!(page.contains("lrvd_tokens_total 2\n") && page.contains("lrvd_texts_total 1\n"));
     });

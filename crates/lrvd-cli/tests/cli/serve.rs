@@ -10,7 +10,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use ureq::Agent;
 
-use crate::support::{Sandbox, lines, signal};
+use crate::support::{Sandbox, model, signal};
 
 /// A running server.
 pub(crate) struct Server {
@@ -106,12 +106,6 @@ impl Server {
         (text["HTTP/1.1 ".len()..][..3].parse().unwrap(), text)
     }
 
-    fn ask(&self, body: &Value) -> Value {
-        let reply = self.post("/v1/classify", &body.to_string());
-        assert_eq!(reply.status, 200, "{body}: {}", reply.text);
-        reply.json()
-    }
-
     /// Stops it, and returns what it wrote to standard error.
     pub(crate) fn stop(mut self) -> String {
         signal(&self.child, "-TERM");
@@ -143,59 +137,29 @@ fn rest(child: &mut Child) -> String {
     log
 }
 
-/// A folder with a classifier in `out`.
-fn trained(more: &str) -> Sandbox {
+/// A folder with a classifier with draws in `out`, and its base beside it.
+fn classifier() -> Sandbox {
     let dir = Sandbox::new();
-    dir.train("out", 4, more);
+    dir.copy(&dir.path("@tests/pins/adapters/encoder"), "out");
+    dir.copy(&model(), "deberta-v3-nano");
     dir
 }
 
-/// The same answer in the words of `lrvd predict`, which has a list where the server has names.
-fn as_predicted(answer: &Value) -> Value {
-    let mut answer = answer.clone();
-    let object = answer.as_object_mut().unwrap();
-    let by_name = object.remove("probabilities").unwrap();
-    let probs = ["bad", "good"].iter().map(|label| by_name[label].clone());
-    object.insert("probs".to_owned(), probs.collect());
-    if object["abstained"].is_null() {
-        object.remove("abstained");
-    }
-    answer
-}
-
-/// What `lrvd predict` says of each text by itself, without the texts.
-fn predicted(dir: &Sandbox, texts: &[&str], more: &str) -> Vec<Value> {
-    let one = |text: &&str| {
-        let mut answer = dir.done(&format!("predict out '{text}' {more}")).lines().remove(0);
-        for name in ["text", "schema_version"] {
-            answer.as_object_mut().unwrap().remove(name).unwrap();
-        }
-        answer
-    };
-    texts.iter().map(one).collect()
-}
-
 #[test]
-fn it_answers_as_predict_does_whoever_shares_the_batch() {
-    let dir = trained("");
-    let more = "--abstain-above 0.69";
-    let server = Server::start(&dir, &format!("out {more} --batch-size 8"));
+fn a_text_has_the_same_answer_alone_in_a_list_and_beside_other_requests() {
+    let dir = classifier();
+    let server = Server::start(&dir, "out --abstain-above 0.69 --batch-size 8 --quiet");
     let texts =
         ["a fine film", "a grim book, number 3", "a song", "cold and awful, they all say it"];
-    let model = server.get("/v1/model").json();
-    assert_eq!((&model["labels"], &model["draws"]), (&json!(["bad", "good"]), &json!(0)));
-
     for (draws, seed) in [(3, 5), (0, 5), (2, 77)] {
-        let expected = predicted(&dir, &texts, &format!("{more} --draws {draws} --seed {seed}"));
         let answers = |texts: &[&str]| -> Vec<Value> {
             let inputs: Vec<Value> = texts.iter().map(|text| json!({ "text": text })).collect();
-            let body = json!({ "inputs": inputs, "draws": draws, "seed": seed });
-            server.ask(&body)["answers"].as_array().unwrap().iter().map(as_predicted).collect()
+            let body = json!({ "inputs": inputs, "draws": draws, "seed": seed }).to_string();
+            let reply = server.post("/v1/classify", &body);
+            assert_eq!(reply.status, 200, "{body}: {}", reply.text);
+            reply.json()["answers"].as_array().unwrap().clone()
         };
-        // Alone, in one request, and in many that are asked at once.
-        for (text, expected) in texts.iter().zip(&expected) {
-            assert_eq!(answers(&[text])[0], *expected, "{text} {draws}");
-        }
+        let expected: Vec<Value> = texts.iter().flat_map(|text| answers(&[text])).collect();
         assert_eq!(answers(&texts), expected, "{draws}");
         std::thread::scope(|scope| {
             for i in 0..12 {
@@ -204,66 +168,12 @@ fn it_answers_as_predict_does_whoever_shares_the_batch() {
             }
         });
     }
-    // Without draws and seed: the mean, and the seed of the training.
-    let plain = server.ask(&json!({ "text": "a song" }));
-    assert_eq!(plain["seed"], 5);
-    assert_eq!(as_predicted(&plain["answers"][0]), predicted(&dir, &["a song"], more)[0]);
-
-    let page = server.get("/");
-    assert!(page.status == 200 && page.text.contains("<textarea"), "{}", page.text);
-    assert!(!page.text.contains("http:") && !page.text.contains("https:"), "it asks nobody else");
-    assert_eq!([server.get("/healthz").status, server.get("/readyz").status], [200, 200]);
-    assert_eq!(server.count("lrvd_texts_total"), 61.0);
-    let log = server.stop();
-    let is_ours = |line: &Value| line["path"] == "/v1/classify" && line["texts"] == 4;
-    assert!(lines(&log).iter().any(is_ours), "{log}");
-    assert!(!log.contains("grim"), "texts are nobody's business: {log}");
-}
-
-#[test]
-fn where_draws_belong_to_places_in_a_batch_each_text_is_answered_alone() {
-    let texts = ["a fine film", "a grim book, number 3", "a song"];
-    for more in ["--method mcd", "--set prediction_draws=activation"] {
-        let dir = trained(more);
-        let server = Server::start(&dir, "out --draws 3");
-        let inputs = texts.map(|text| json!({ "text": text }));
-        let together = server.ask(&json!({ "inputs": inputs }));
-        let expected = predicted(&dir, &texts, "--draws 3");
-        for (found, expected) in together["answers"].as_array().unwrap().iter().zip(&expected) {
-            assert_eq!(found["draws"], 3);
-            assert_eq!(as_predicted(found), *expected, "{more:?}");
-        }
-        server.stop();
-    }
-}
-
-/// Codes and fields of all errors are in the unit tests of requests and routes.
-#[test]
-fn limits_are_those_of_the_command_line_and_the_next_request_is_answered() {
-    let dir = trained("");
-    let limits = "--max-texts 2 --max-bytes 300 --max-draws 4 --quiet";
-    let server = Server::start(&dir, &format!("out {limits}"));
-    let three = ["a", "b", "c"].map(|text| json!({ "text": text }));
-    for (body, status, code) in [
-        (json!({ "inputs": three }), 400, "too_many_texts"),
-        (json!({ "text": "a".repeat(300) }), 413, "body_too_large"),
-        (json!({ "text": "a", "draws": 5 }), 400, "draws_out_of_range"),
-    ] {
-        server.rejected("/v1/classify", &body, status, code);
-    }
-    server.ask(&json!({ "text": "a fine film", "draws": 4 }));
-    assert_eq!(server.stop(), "", "it was told to be quiet");
-
-    let taken = Server::start(&dir, "out");
-    let same = taken.address.trim_start_matches("http://");
-    dir.rejects(include_str!("rejected/serve.txt"), |more| format!("serve {more}"));
-    let again = dir.run(&format!("serve out --address {same}"));
-    again.rejected(&format!("cannot listen at `{same}`"));
+    server.stop();
 }
 
 #[test]
 fn under_overload_every_request_gets_an_answer_or_a_rejection_also_when_it_is_stopped() {
-    let dir = trained("");
+    let dir = classifier();
     let server = Server::start(&dir, "out --queue 2 --max-texts 1 --batch-size 1");
     // Long enough for the others to come: they meet a full queue.
     let body = json!({ "text": "a fine film", "draws": 100, "seed": 1 }).to_string();
@@ -304,7 +214,7 @@ fn under_overload_every_request_gets_an_answer_or_a_rejection_also_when_it_is_st
 
 #[test]
 fn a_connection_that_sends_or_reads_nothing_is_closed() {
-    let dir = trained("");
+    let dir = classifier();
     let server = Server::start(&dir, "out --timeout 1 --quiet");
     let get = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n";
     // One that sends nothing, one that stops in a head, one that stays after its answer.
@@ -327,7 +237,7 @@ fn a_connection_that_sends_or_reads_nothing_is_closed() {
 
 #[test]
 fn connections_beyond_the_limit_wait_for_a_place() {
-    let dir = trained("");
+    let dir = classifier();
     let server = Server::start(&dir, "out --max-connections 2 --quiet");
     let get = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n";
     let mut first = [server.connect(), server.connect()];
@@ -347,12 +257,16 @@ fn connections_beyond_the_limit_wait_for_a_place() {
     third.read_exact(&mut answer).unwrap();
     assert_eq!(&answer, b"HTTP/1.1 200");
     drop(third);
+    // The address is taken.
+    let address = server.address.trim_start_matches("http://").to_owned();
+    let again = dir.run(&format!("serve out --address {address}"));
+    again.rejected(&format!("cannot listen at `{address}`"));
     server.stop();
 }
 
 #[test]
 fn a_key_and_a_name_of_the_server_are_required() {
-    let dir = trained("");
+    let dir = classifier();
     let key = "out --api-key-env LRVD_TEST_KEY --host-name models.example --quiet";
     let server = Server::start_with(&dir, key, Some("s3cret"));
     for (path, status) in [("/", 200), ("/healthz", 200), ("/metrics", 401), ("/v1/other", 401)] {
@@ -384,7 +298,7 @@ fn a_key_and_a_name_of_the_server_are_required() {
 #[test]
 #[cfg(target_os = "linux")]
 fn a_server_gives_memory_back_and_a_training_run_keeps_it() {
-    let dir = trained("");
+    let dir = classifier();
     let keeps = |child: &Child| {
         let environment = std::fs::read(format!("/proc/{}/environ", child.id())).unwrap();
         environment.split(|byte| *byte == 0).any(|entry| entry == b"MIMALLOC_PURGE_DELAY=-1")
@@ -395,10 +309,35 @@ fn a_server_gives_memory_back_and_a_training_run_keeps_it() {
     let mut other = dir.start("predict out");
     // It has started anew once it answers.
     let mut input = other.stdin.take().unwrap();
-    input.write_all("a fine film\n".repeat(64).as_bytes()).unwrap();
+    input.write_all("a fine film\n".repeat(128).as_bytes()).unwrap();
     let mut first = String::new();
     BufReader::new(other.stdout.as_mut().unwrap()).read_line(&mut first).unwrap();
     assert!(keeps(&other), "{first}");
     drop(input);
     assert!(other.wait().unwrap().success());
+}
+
+/// A client that disconnects ends its generation, and the next one is answered.
+#[test]
+fn a_generation_ends_with_its_client() {
+    let dir = Sandbox::new();
+    let server = Server::start(
+        &dir,
+        "@tests/pins/adapters/language --model @llama --max-draws 64 --max-tokens 500 --quiet",
+    );
+    let tokens = || server.count("lrvd_tokens_total");
+    // So hot that nearly any token is said: it is long.
+    let body =
+        json!({ "prompt": "Once", "max_tokens": 500, "temperature": 1000, "seed": 5, "draws": 64 })
+            .to_string();
+    let mut gone = server.connect();
+    let head = "POST /v1/generate HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length:";
+    write!(gone, "{head} {}\r\n\r\n{body}", body.len()).unwrap();
+    wait_until(|| tokens() != 0.0);
+    drop(gone);
+    let next = server.post("/v1/generate", r#"{"prompt": "Once", "max_tokens": 1}"#);
+    assert_eq!(next.status, 200, "{}", next.text);
+    assert!((2.0..400.0).contains(&tokens()), "{}", tokens());
+    assert!(server.count("lrvd_batch_seconds_total") > 0.0);
+    server.stop();
 }

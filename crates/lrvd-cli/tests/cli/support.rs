@@ -1,22 +1,33 @@
 //! Running the program in a folder with a few generated rows, on the shipped models.
 
-use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// The program with arguments as a shell splits them; `@nano`, `@llama` and `@golden` start the paths of the shipped
-/// models and of the fixtures of `lrvd-models`.
+/// The path that a word starts with by a name: `@nano` and `@llama` are the shipped models, `@golden` the fixtures of
+/// `lrvd-models`, `@tests` is this folder and `@bench` the crate.
+pub(crate) fn placed(word: &str) -> String {
+    let crates = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
+    for (name, folder) in [
+        ("@nano", "lrvd-bench/assets/deberta-v3-nano"),
+        ("@llama", "lrvd-bench/assets/stories260K"),
+        ("@golden", "lrvd-models/tests/golden"),
+        ("@tests", "lrvd-cli/tests/cli"),
+        ("@bench", "lrvd-bench"),
+    ] {
+        if let Some(rest) = word.strip_prefix(name) {
+            return format!("{crates}/{folder}{rest}");
+        }
+    }
+    word.to_owned()
+}
+
+/// The program with arguments as a shell splits them; words may be [`placed`].
 pub(crate) fn lrvd(words: &str) -> Command {
-    let places = [("@nano", model()), ("@llama", llama()), ("@golden", golden(""))];
-    let placed = |word: String| {
-        let found = places.iter().find_map(|(name, path)| Some((path, word.strip_prefix(name)?)));
-        found.map_or(word.clone(), |(path, rest)| format!("{}{rest}", path.display()))
-    };
     let mut command = Command::new(assert_cmd::cargo::cargo_bin("lrvd"));
-    command.args(shlex::split(words).unwrap().into_iter().map(placed));
+    command.args(shlex::split(words).unwrap().iter().map(|word| placed(word)));
     command.env_remove("HF_TOKEN").env_remove("RUST_LOG").env("HF_HUB_OFFLINE", "1");
     command
 }
@@ -78,19 +89,27 @@ fn succeeded(words: &str, output: Output) -> Output {
 pub(crate) struct Sandbox(TempDir);
 
 impl Sandbox {
-    /// With the rows of [`write_data`].
+    /// With `train.tsv` and `dev.csv`, whose rule is easy to learn.
     pub(crate) fn new() -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        write_data(dir.path());
-        Self(dir)
+        let dir = Self(tempfile::tempdir().unwrap());
+        dir.take(&["train.tsv", "dev.csv"]);
+        dir
+    }
+
+    /// Copies files of `data`.
+    pub(crate) fn take(&self, names: &[&str]) {
+        for name in names {
+            self.write(name, self.bytes(&format!("@tests/data/{name}")));
+        }
     }
 
     pub(crate) fn root(&self) -> &Path {
         self.0.path()
     }
 
+    /// A path in the folder, or one that is [`placed`].
     pub(crate) fn path(&self, name: &str) -> PathBuf {
-        self.0.path().join(name)
+        self.0.path().join(placed(name))
     }
 
     /// The absolute path as text.
@@ -171,13 +190,6 @@ impl Sandbox {
         succeeded(words, self.run(words))
     }
 
-    /// Runs, and expects that the arguments are rejected with these words and that there is no `out`.
-    #[track_caller]
-    pub(crate) fn rejected(&self, words: &str, expected: &str, out: &str) {
-        self.run(words).rejected(expected);
-        assert!(!self.exists(out), "{words} left `{out}`");
-    }
-
     /// Runs the cases of a file, each a line and below it, behind four spaces, words of the error on standard error. A case
     /// leaves an `out` as it was.
     #[track_caller]
@@ -205,7 +217,7 @@ impl Sandbox {
     }
 }
 
-/// A training command for the rows of [`write_data`]; options in `more` take the place of those here.
+/// A training command for `train.tsv` and `dev.csv`; options in `more` take the place of those here.
 pub(crate) fn training(out: &str, steps: usize, more: &str) -> String {
     // So few steps have no path to choose from, and no temperature is fitted.
     let usual = format!(
@@ -241,68 +253,10 @@ pub(crate) fn signal(child: &Child, name: &str) {
 
 /// The shipped encoder.
 pub(crate) fn model() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../lrvd-bench/assets/deberta-v3-nano")
-}
-
-/// The shipped language model.
-pub(crate) fn llama() -> PathBuf {
-    model().with_file_name("stories260K")
-}
-
-/// A fixture of `lrvd-models`.
-pub(crate) fn golden(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../lrvd-models/tests/golden").join(name)
-}
-
-/// Writes `train.tsv` and `dev.csv` with a rule that is easy to learn.
-pub(crate) fn write_data(dir: &Path) -> [String; 2] {
-    let good = ["fine", "lovely", "warm", "bright"];
-    let bad = ["dull", "cold", "awful", "grim"];
-    let things = ["film", "book", "song"];
-    let row = |i: usize| {
-        let (word, label) =
-            if i.is_multiple_of(2) { (good[i / 2 % 4], "good") } else { (bad[i / 3 % 4], "bad") };
-        (format!("a {word} {} number {}", things[i % 3], i % 7), label)
-    };
-    let (mut train, mut dev) = ("text\tlabel\n".to_owned(), "label,text\n".to_owned());
-    for i in 0..32 {
-        let (text, label) = row(i);
-        writeln!(train, "{text}\t{label}").unwrap();
-    }
-    for i in 32..44 {
-        let (text, label) = row(i);
-        writeln!(dev, "{label},\"{text}, \"\"they\"\" say\"").unwrap();
-    }
-    let paths = [dir.join("train.tsv"), dir.join("dev.csv")];
-    std::fs::write(&paths[0], train).unwrap();
-    std::fs::write(&paths[1], dev).unwrap();
-    paths.map(|path| path.display().to_string())
+    placed("@nano").into()
 }
 
 /// The objects of JSONL.
 pub(crate) fn lines(text: &str) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
-}
-
-/// A list of numbers.
-pub(crate) fn numbers(list: &Value) -> Vec<f64> {
-    list.as_array().unwrap().iter().map(|number| number.as_f64().unwrap()).collect()
-}
-
-/// Largest difference of two lists of numbers.
-pub(crate) fn difference(a: &Value, b: &Value) -> f64 {
-    let (a, b) = (numbers(a), numbers(b));
-    assert_eq!(a.len(), b.len());
-    a.iter().zip(&b).map(|(x, y)| (x - y).abs()).fold(0.0, f64::max)
-}
-
-/// Expects the same rows with probabilities that differ by 1e-6 at most, at every number of draws.
-#[track_caller]
-pub(crate) fn assert_same_answers(before: &[Value], after: &[Value]) {
-    assert_eq!(before.len(), after.len());
-    for (b, a) in before.iter().zip(after) {
-        let (probs, again) = (b["probs"].as_object().unwrap(), a["probs"].as_object().unwrap());
-        assert!(probs.keys().eq(again.keys()), "{b} {a}");
-        assert!(probs.iter().all(|(draws, p)| difference(p, &again[draws]) <= 1e-6), "{b} {a}");
-    }
 }

@@ -2,7 +2,6 @@
 #![cfg(unix)]
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::process::{Child, Stdio};
 
 use serde_json::Value;
@@ -116,9 +115,6 @@ fn runs_made_one_by_one_give_what_one_process_gives() {
     assert_eq!(states(&dir, "many"), counted([("finished", 3)]));
     assert!(dir.exists("many/runs/cola/lora/seed-1/metrics.jsonl"));
     assert_eq!(std::fs::read_dir(dir.path("many/plan/claims")).unwrap().count(), 0);
-
-    dir.run("bench run --plan many --index 3").rejected("the plan has no run `3`");
-    dir.run("bench status .").rejected("holds no plan");
 }
 
 #[test]
@@ -176,63 +172,4 @@ fn workers_make_every_run_once() {
     grid(&dir, "--out", methods, 3);
     dir.done("bench collect many");
     assert_eq!(results(&dir, "many"), results(&dir, "one"));
-}
-
-#[test]
-fn a_failed_run_is_reported_and_ends_what_needs_it() {
-    let dir = Sandbox::new();
-    grid(&dir, "--plan", MATCHED, 2);
-    let file = "many/data/CoLA/train.tsv";
-    let text = dir.text(file);
-    dir.write(file, text.split_once('\n').unwrap().1);
-    let make = |more: &str| dir.run(&format!("bench run --plan many {more}"));
-    make("--index 0").rejected("the data files of cola in");
-    make("--index 1")
-        .rejected("needs CoLA / BayesLoRA / seed 1, which failed: the data files of cola");
-    assert_eq!(states(&dir, "many")["failed"], 1);
-    dir.write(file, text);
-    make("");
-    assert_eq!(states(&dir, "many"), counted([("finished", 3)]));
-}
-
-#[test]
-fn jobs_are_rendered_as_they_would_be_submitted() {
-    let dir = Sandbox::new();
-    let jobs = |suite: &str, settings: &str, more: &str| {
-        dir.write("grid.toml", settings);
-        let plan = "--plan /mnt/grids/one --config grid.toml";
-        dir.run(&format!("bench {suite} --dry-run {plan} {more}"))
-    };
-    let expected =
-        |file: &str| std::fs::read_to_string(Path::new("tests/cli/jobs").join(file)).unwrap();
-    let slurm = "steps = 3\n[cluster]\nengine = \"slurm\"\ntime = \"04:00:00\"\npartition = \"gpu\"\n\
-                 gpus = 1\nat_once = 20\nsetup = [\"module load cuda/12.4\"]\noptions = [\"--account=lab\"]\n";
-    let shown = jobs("glue", slurm, "--tasks cola,sst2 --seeds 1,2,3");
-    assert_eq!(shown.stdout, expected("slurm.sh"), "{}", shown.stderr);
-    let kubernetes = "[cluster]\nimage = \"lab/lrvd:0.1\"\ngpus = 1\ncpus = 8\nmemory = \"64Gi\"\n\
-                      queue = \"gpus\"\nnamespace = \"lab\"\nvolume = \"grids\"\nmount = \"/mnt/grids\"\n";
-    let shown = jobs("reasoning", kubernetes, "--cluster kubernetes");
-    assert_eq!(shown.stdout, expected("kubernetes.yaml"), "{}", shown.stderr);
-
-    // A template of one's own.
-    dir.write("own.sh", "{{ name }} {{ array }} {{ cluster.program }} {{ out | shell }}\n");
-    let more = "--tasks cola --seeds 1 --template own.sh";
-    let shown = jobs("glue", "[cluster]\nengine = \"slurm\"\nname = \"mine\"\n", more);
-    let expected = "# sbatch --parsable /mnt/grids/one/plan/job-0.sh\nmine 0 lrvd /mnt/grids/one\n\n\
-                    # sbatch --parsable /mnt/grids/one/plan/job-1.sh\nmine 1-2 lrvd /mnt/grids/one\n\n";
-    assert_eq!(shown.stdout, expected, "{}", shown.stderr);
-    dir.write("own.sh", "{{ partion }}\n");
-
-    let elsewhere = "image = \"i\"\nvolume = \"v\"\nmount = \"/srv\"";
-    for (cluster, more, message) in [
-        ("engine = \"slurm\"", more, "undefined"),
-        ("engine = \"pbs\"", "", "`pbs`"),
-        ("partion = \"gpu\"", "--cluster slurm", "`partion`"),
-        ("queue = \"x\"", "--cluster slurm", "setting `cluster.queue` has no effect"),
-        ("", "--cluster kubernetes", "setting `cluster.image` is missing"),
-        ("", "--cluster slrum", "slurm"),
-        (elsewhere, "--cluster kubernetes", "is not below `cluster.mount`"),
-    ] {
-        jobs("glue", &format!("[cluster]\n{cluster}\n"), more).rejected(message);
-    }
 }

@@ -4,7 +4,7 @@ use lrvd_models::tokenizer::TextTokenizer;
 use serde_json::{Value, json};
 
 use super::{Pins, hash, read, read_json};
-use crate::support::{done, lines, llama, model, run};
+use crate::support::{done, lines, model, placed, run};
 
 /// The tasks of GLUE and their folders. `glue` has two rows of each, in a layout of the original files or of the public
 /// distributions.
@@ -40,7 +40,7 @@ const PUBLISHED: [(&str, &str); 5] = [
 #[test]
 fn token_ids_prompts_and_classes() {
     let mut pins = Pins::new("data");
-    for (name, folder) in [("encoder", model()), ("llama", llama())] {
+    for (name, folder) in [("encoder", model()), ("llama", placed("@llama").into())] {
         let tokenizer = TextTokenizer::from_dir(&folder).unwrap();
         for (i, (text, pair)) in [
             ("Once upon a time, Tim's  cat sat.", None),

@@ -9,7 +9,7 @@ use std::time::Duration;
 use lrvd_bench::method::MethodName;
 
 use super::{Pins, UNPINNED, files_below, hash, read, read_json};
-use crate::support::{lrvd, signal, training, write_data};
+use crate::support::{lrvd, signal, training};
 
 /// Settings of a run of eight steps with four evaluations and two prunes, on few rows.
 const SHORT: &str = "--set batch_size=4 --set evaluation_batch_size=8 --set evaluate_every=2 --set train_rows=64 \
@@ -159,10 +159,9 @@ fn records_and_tables() {
     pin_runs(&mut pins, out.as_ref(), "obqa");
 
     // A user's own classifier and language model.
-    let folder: PathBuf = pins.path("own").into();
-    std::fs::create_dir(&folder).unwrap();
-    let [train, dev] = write_data(&folder);
-    let out = folder.join("out");
+    let [train, dev] = ["train.tsv", "dev.csv"]
+        .map(|name| pins.write(&format!("own/{name}"), &pins.dir.text(name)));
+    let out = PathBuf::from(pins.path("own/out"));
     let more =
         format!("--train {train} --validation {dev} --preset default --set evaluate_every=4");
     run_with_stops(&training(&out.display().to_string(), 16, &more), &out);
