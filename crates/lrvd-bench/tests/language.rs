@@ -13,7 +13,7 @@ use lrvd_bench::{TrainOptions, train};
 use lrvd_burn::burn::tensor::Device;
 
 fn rows() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/language/rows.csv")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/rows.csv")
 }
 
 fn texts() -> Data {

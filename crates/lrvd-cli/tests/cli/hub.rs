@@ -278,14 +278,13 @@ fn bad(case: &str) -> impl Fn(&Call) -> Answer + Send + Sync + use<> {
     move |call| {
         let (head, body) = rest.split_once(" || ").unwrap_or((&rest, "{}"));
         match (&*kind, call.file()) {
-            ("head", _) => answer(call, head, body.as_bytes()),
             ("raw" | "silent", _) => {
                 let bytes = rest.replace("\\r\\n", "\r\n").replace("\\0", "\0").into_bytes();
                 Answer { bytes, open: kind == "silent" }
             }
             ("other", file) if file != "config.json" => answer(call, head, b"{}"),
             ("weights" | "stops", NAME) if call.is_head() => answer(call, &found(SHA256), WEIGHTS),
-            ("weights", NAME) => answer(call, head, body.as_bytes()),
+            ("head", _) | ("weights", NAME) => answer(call, head, body.as_bytes()),
             ("stops", NAME) => {
                 let head = format!("{} | Content-Length: 7", found(SHA256));
                 Answer { open: true, ..answer(call, &head, &WEIGHTS[..3]) }
