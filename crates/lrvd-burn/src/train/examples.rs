@@ -73,15 +73,15 @@ impl<E: LabelledExamples + ?Sized> LabelledExamples for &E {
     }
 }
 
-/// Some of other examples.
-pub struct Subset<'a, I> {
+/// Some of other examples, labelled where those are.
+pub struct Subset<'a, E: ?Sized> {
     /// All of them.
-    pub of: &'a dyn LabelledExamples<Input = I>,
+    pub of: &'a E,
     /// Numbers of those that belong to it.
     pub rows: Vec<usize>,
 }
 
-impl<I> Subset<'_, I> {
+impl<E: ?Sized> Subset<'_, E> {
     fn among_all(&self, indices: &[usize]) -> Result<Vec<usize>, Error> {
         let absent = |index| {
             Error::other(format!("there is no example {index}: there are {}", self.rows.len()))
@@ -93,8 +93,8 @@ impl<I> Subset<'_, I> {
     }
 }
 
-impl<I> Examples for Subset<'_, I> {
-    type Input = I;
+impl<E: Examples + ?Sized> Examples for Subset<'_, E> {
+    type Input = E::Input;
 
     fn len(&self) -> usize {
         self.rows.len()
@@ -104,12 +104,12 @@ impl<I> Examples for Subset<'_, I> {
         self.of.size(self.rows[index])
     }
 
-    fn input(&self, indices: &[usize]) -> Result<I, Error> {
+    fn input(&self, indices: &[usize]) -> Result<E::Input, Error> {
         self.of.input(&self.among_all(indices)?)
     }
 }
 
-impl<I> LabelledExamples for Subset<'_, I> {
+impl<E: LabelledExamples + ?Sized> LabelledExamples for Subset<'_, E> {
     fn targets(&self, indices: &[usize]) -> Result<Targets, Error> {
         self.of.targets(&self.among_all(indices)?)
     }

@@ -171,7 +171,11 @@ impl<'a, I> Fitting<'a, I> {
     }
 
     /// `count` training examples, or all if there are fewer, picked by the run's seed and `salt`.
-    pub fn picked(&self, salt: u64, count: usize) -> Subset<'a, I> {
+    pub fn picked(
+        &self,
+        salt: u64,
+        count: usize,
+    ) -> Subset<'a, dyn LabelledExamples<Input = I> + 'a> {
         let key = NoiseKey::new(self.inputs.seed ^ salt).on_stream(Stream::DATA);
         let mut rows = permutation(key, self.train.len());
         rows.truncate(count);

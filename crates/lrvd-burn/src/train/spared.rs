@@ -1,6 +1,6 @@
 //! Draws for those examples only that need them.
 
-use super::examples::Examples;
+use super::examples::Subset;
 use super::inputs::{Inputs, PassOfDraw};
 use super::model::Model;
 use super::predict::Logits;
@@ -10,29 +10,6 @@ use crate::sampling::Pass;
 
 /// The settings that lead here.
 const SPARING: &str = "cascade` or `tolerance";
-
-/// Some of a set of examples.
-struct Part<'a, I> {
-    examples: &'a dyn Examples<Input = I>,
-    indices: &'a [usize],
-}
-
-impl<I> Examples for Part<'_, I> {
-    type Input = I;
-
-    fn len(&self) -> usize {
-        self.indices.len()
-    }
-
-    fn size(&self, index: usize) -> usize {
-        self.examples.size(self.indices[index])
-    }
-
-    fn input(&self, indices: &[usize]) -> Result<I, Error> {
-        let chosen: Vec<usize> = indices.iter().map(|&index| self.indices[index]).collect();
-        self.examples.input(&chosen)
-    }
-}
 
 impl<I> Inputs<'_, I> {
     /// Every draw of the undecided examples until they are settled, `[draws, rows, width]`.
@@ -66,7 +43,7 @@ impl<I> Inputs<'_, I> {
             if open.is_empty() {
                 break;
             }
-            let part = Part { examples: self.examples, indices: &open };
+            let part = Subset { of: self.examples, rows: open.clone() };
             let more = Inputs { examples: &part, ..*self }.ask(model, done..stage, pass)?;
             width = classes(&more)?;
             for (row, values) in more.values.chunks_exact(width).enumerate() {
