@@ -45,19 +45,27 @@ pub(crate) fn parse_json<T: DeserializeOwned>(path: &Path, text: &str) -> Result
     serde_json::from_str(text).map_err(|source| anyhow!("`{}`: {source}", path.display()))
 }
 
-/// Reads a JSON file whose `schema_version` must be `expected`: the version is looked at first, because of another version
-/// nothing else can be relied on.
+/// Reads a JSON file whose `schema_version` must be `expected`.
 pub(crate) fn read_versioned<T: DeserializeOwned>(path: &Path, expected: u32) -> Result<T> {
+    parse_versioned(path, &read_text(path)?, expected)
+}
+
+/// Parses JSON in the file `path`, whose `schema_version` must be `expected`: the version is looked at first, because of
+/// another version nothing else can be relied on.
+pub(crate) fn parse_versioned<T: DeserializeOwned>(
+    path: &Path,
+    text: &str,
+    expected: u32,
+) -> Result<T> {
     #[derive(Deserialize)]
     struct Version {
         schema_version: u32,
     }
-    let text = read_text(path)?;
-    let Version { schema_version: found } = parse_json(path, &text)?;
+    let Version { schema_version: found } = parse_json(path, text)?;
     if found != expected {
         bail!("`{}` has schema version {found}, expected {expected}", path.display());
     }
-    parse_json(path, &text)
+    parse_json(path, text)
 }
 
 /// The values of a file that holds one on each line.

@@ -181,29 +181,22 @@ impl SavedClassifier {
         seed: u64,
         first: usize,
     ) -> Result<Vec<Prediction>> {
-        Ok(self.predict_with_logits(inputs, draws, seed, first)?.0)
-    }
-
-    /// As [`predict`](Self::predict), with the logits before a temperature.
-    pub(super) fn predict_with_logits(
-        &self,
-        inputs: &[Input],
-        draws: usize,
-        seed: u64,
-        first: usize,
-    ) -> Result<(Vec<Prediction>, Logits)> {
         let reader = self.info.reader(&self.backbone)?;
         let examples = self.encode(&reader, inputs, first)?;
-        let raw = self.logits(&self.batches(&reader, &examples), draws, seed)?;
+        self.answers(self.logits(&self.batches(&reader, &examples), draws, seed)?, draws)
+    }
+
+    /// What `logits` of `draws` draws say, under the temperature that was fitted for so many.
+    pub(super) fn answers(&self, logits: Logits, draws: usize) -> Result<Vec<Prediction>> {
         if self.info.goal.is_regression() {
             let score =
                 |a: ScoreAnswer| Prediction::Score { score: a.score, deviation: a.deviation };
-            return Ok((raw.scores()?.into_iter().map(score).collect(), raw));
+            return Ok(logits.scores()?.into_iter().map(score).collect());
         }
         // What the draws disagree about is theirs, whatever the temperature.
         let information: Vec<Option<f64>> =
-            raw.classes()?.into_iter().map(|answer| answer.mutual_information).collect();
-        let logits = self.calibrated(raw.clone(), draws)?;
+            logits.classes()?.into_iter().map(|answer| answer.mutual_information).collect();
+        let logits = self.calibrated(logits, draws)?;
         let made = |row: usize| logits.made.as_ref().map_or(draws, |made| made[row]);
         let answer = |(row, a): (usize, ClassAnswer)| Prediction::Class {
             probabilities: a.probabilities,
@@ -212,7 +205,7 @@ impl SavedClassifier {
             mutual_information: information[row].filter(|_| made(row) > 0),
             draws: made(row),
         };
-        Ok((logits.classes()?.into_iter().enumerate().map(answer).collect(), raw))
+        Ok(logits.classes()?.into_iter().enumerate().map(answer).collect())
     }
 
     /// How many inputs [`predict`](Self::predict) should get at once, where there are many: enough to find texts of like length

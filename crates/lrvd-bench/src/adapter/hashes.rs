@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::{anyhow, bail};
-use lrvd_burn::peft::POSTERIOR_FILE;
+use lrvd_burn::peft::{POSTERIOR_FILE, WEIGHTS_FILE};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -13,7 +13,7 @@ use crate::error::Result;
 use crate::io::{parse_json, read_json, sha256_file, sha256_text};
 
 /// Files of an adapter folder, beside its description.
-const ADAPTER_FILES: [&str; 3] = [PEFT_CONFIG, "adapter_model.safetensors", POSTERIOR_FILE];
+const ADAPTER_FILES: [&str; 3] = [PEFT_CONFIG, WEIGHTS_FILE, POSTERIOR_FILE];
 /// Keys of its JSON files that are not hashed: the base model may be moved, and a hash cannot cover itself.
 const UNHASHED: [&str; 3] = ["base_model", "base_model_name_or_path", "hashes"];
 /// Hexadecimal digits of a hash in a message.

@@ -7,17 +7,19 @@
 use std::collections::BTreeMap;
 
 use anyhow::{anyhow, bail};
-use burn::tensor::DType;
 use lrvd_burn::files::{HostTensor, TensorFile, write_safetensors};
+use lrvd_burn::host::values;
+use lrvd_burn::peft::WEIGHTS_FILE;
 use lrvd_burn::train::{Examples as _, evaluation_batches, restore_order};
 use lrvd_core::metrics::{Aurocs, ClassDistance, conformal_p, free_energy};
 use lrvd_core::noise::{NoiseKey, Stream, permutation};
 use serde::{Deserialize, Serialize};
 
 use super::classifier::{Prediction, SavedClassifier};
+use crate::data::batch::TokenExamples;
 use crate::data::{Example, Input, Split};
 use crate::error::Result;
-use crate::io::{parse_json, sha256_file};
+use crate::io::{parse_versioned, sha256_file};
 
 /// The detector's file in an adapter folder.
 const FILE: &str = "lrvd_ood.safetensors";
@@ -26,7 +28,6 @@ const SCHEMA: u32 = 1;
 const CALIBRATION: &str = "calibration";
 const MEANS: &str = "distance.means";
 const ROOT: &str = "distance.root";
-const WEIGHTS: &str = "adapter_model.safetensors";
 
 /// A number that is larger for inputs unlike the texts of training.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -148,7 +149,9 @@ pub fn fit_ood(
     }
     let inputs = |rows: &[&Example]| rows.iter().map(|row| row.input.clone()).collect::<Vec<_>>();
     let classes: Vec<usize> = reference.iter().filter_map(|row| row.label.class()).collect();
-    let (features, width) = classifier.features(&inputs(&reference), 0)?;
+    let reader = classifier.info.reader(&classifier.backbone)?;
+    let encoded = classifier.encode(&reader, &inputs(&reference), 0)?;
+    let (features, width) = classifier.features(&classifier.batches(&reader, &encoded))?;
     let distance = ClassDistance::fit(&features, &classes, width)?;
 
     let known: Vec<OodScore> = OodScore::ALL
@@ -187,7 +190,7 @@ pub fn fit_ood(
     Ok(OodDetector {
         report: OodReport {
             schema_version: SCHEMA,
-            adapter: sha256_file(&classifier.folder().join(WEIGHTS))?,
+            adapter: sha256_file(&classifier.folder().join(WEIGHTS_FILE))?,
             score: known[best],
             draws,
             seed,
@@ -231,14 +234,10 @@ impl OodDetector {
         let header = file.metadata().get(HEADER);
         let header =
             header.ok_or_else(|| anyhow!("`{}` has no header `{HEADER}`", path.display()))?;
-        let report: OodReport = parse_json(&path, header)?;
-        let (expected, found) = (SCHEMA, report.schema_version);
-        if found != expected {
-            bail!("`{}`: schema_version is {found}, expected {expected}", path.display());
-        }
-        if report.adapter != sha256_file(&classifier.folder().join(WEIGHTS))? {
+        let report: OodReport = parse_versioned(&path, header, SCHEMA)?;
+        if report.adapter != sha256_file(&classifier.folder().join(WEIGHTS_FILE))? {
             bail!(
-                "`{}` was fitted to other weights than those in `{WEIGHTS}`: run `lrvd ood fit` again",
+                "`{}` was fitted to other weights than those in `{WEIGHTS_FILE}`: run `lrvd ood fit` again",
                 path.display()
             );
         }
@@ -281,50 +280,44 @@ impl SavedClassifier {
         seed: u64,
         first: usize,
     ) -> Result<Vec<Vec<f64>>> {
-        let mut found = vec![Vec::with_capacity(inputs.len()); scores.len()];
+        let reader = self.info.reader(&self.backbone)?;
+        let is_answered = scores.iter().any(|score| *score != OodScore::Distance);
         let window = self.window(draws);
+        let mut found = vec![Vec::with_capacity(inputs.len()); scores.len()];
         for (number, inputs) in inputs.chunks(window).enumerate() {
-            let first = first + number * window;
-            let is_answered = scores.iter().any(|score| *score != OodScore::Distance);
-            let answers = is_answered
-                .then(|| self.predict_with_logits(inputs, draws, seed, first))
-                .transpose()?;
+            let encoded = self.encode(&reader, inputs, first + number * window)?;
+            let examples = self.batches(&reader, &encoded);
+            let (mut energy, mut answers) = (Vec::new(), Vec::new());
+            if is_answered {
+                let logits = self.logits(&examples, draws, seed)?;
+                if scores.contains(&OodScore::Energy) {
+                    energy = free_energy(&logits.values, logits.members(), logits.width)?;
+                }
+                answers = self.answers(logits, draws)?;
+            }
             for (score, found) in scores.iter().zip(&mut found) {
-                match (score, &answers) {
-                    (OodScore::Distance, _) => {
-                        let (features, _) = self.features(inputs, first)?;
-                        let distance = distance.ok_or_else(|| anyhow!("no distance is fitted"))?;
-                        found.extend(distance.distances(&features)?);
+                match (score, distance) {
+                    (OodScore::Energy, _) => found.extend_from_slice(&energy),
+                    (OodScore::Distance, Some(distance)) => {
+                        found.extend(distance.distances(&self.features(&examples)?.0)?);
                     }
-                    (OodScore::Energy, Some((_, logits))) => {
-                        found.extend(free_energy(&logits.values, logits.members(), logits.width)?);
-                    }
-                    (_, Some((answers, _))) => {
-                        found.extend(answers.iter().map(|answer| of_answer(*score, answer)));
-                    }
-                    (_, None) => {}
+                    (OodScore::Distance, None) => bail!("no distance is fitted"),
+                    _ => found.extend(answers.iter().map(|answer| of_answer(*score, answer))),
                 }
             }
         }
         Ok(found)
     }
 
-    /// What the head reads of every input at the posterior mean, `[inputs, width]`, and the width.
-    fn features(&self, inputs: &[Input], first: usize) -> Result<(Vec<f64>, usize)> {
-        let reader = self.info.reader(&self.backbone)?;
-        let encoded = self.encode(&reader, inputs, first)?;
-        let examples = self.batches(&reader, &encoded);
+    /// What the head reads of every example at the posterior mean, `[examples, width]`, and the width.
+    fn features(&self, examples: &TokenExamples<'_>) -> Result<(Vec<f64>, usize)> {
         let sizes: Vec<usize> = (0..examples.len()).map(|row| examples.size(row)).collect();
         let batches = evaluation_batches(&sizes, self.info.run.batch_size)?;
         let (mut rows, mut width) = (Vec::with_capacity(sizes.len()), 0);
         for batch in &batches {
             let features = self.model.features(&examples.input(batch)?);
             width = features.dims()[1];
-            let data = features.into_data().convert_dtype(DType::F32);
-            let values =
-                data.try_to_vec::<f32>().map_err(|error| anyhow!("features: {error:?}"))?;
-            let values: Vec<f64> = values.iter().map(|value| f64::from(*value)).collect();
-            rows.extend(values.chunks(width).map(<[f64]>::to_vec));
+            rows.extend(values(features).chunks(width).map(<[f64]>::to_vec));
         }
         Ok((restore_order(&batches, rows)?.concat(), width))
     }

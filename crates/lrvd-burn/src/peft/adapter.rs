@@ -12,7 +12,7 @@ use crate::files::host_tensor::{not_a_matrix, wrong_type};
 use crate::files::{HostDType, HostTensor, IgnoredTensor, LoadReport, TensorFile};
 
 /// File name of the tensors in an adapter folder.
-pub(super) const WEIGHTS_FILE: &str = "adapter_model.safetensors";
+pub const WEIGHTS_FILE: &str = "adapter_model.safetensors";
 /// The pickled form, which is not read.
 const PICKLED_FILE: &str = "adapter_model.bin";
 

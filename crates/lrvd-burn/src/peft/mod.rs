@@ -23,7 +23,7 @@ mod posterior_file;
 mod posterior_model;
 mod posterior_names;
 
-pub use adapter::{PeftAdapter, PeftModule};
+pub use adapter::{PeftAdapter, PeftModule, WEIGHTS_FILE};
 pub use attach::{attach_peft, peft_from_model};
 pub use cap::CapReport;
 pub use config::{AdaLoraConfig, PeftConfig, PeftMethod, TargetModules};
