@@ -1,22 +1,23 @@
 //! `lrvd ood`
 
-use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
 use anyhow::bail;
 use clap::{Args, Subcommand};
-use lrvd_bench::adapter::{OodDetector, OodReport, OodRow, OodScore, SavedClassifier, fit_ood};
+use lrvd_bench::adapter::{
+    Oddness, OodDetector, OodReport, OodRow, OodScore, SavedClassifier, fit_ood,
+};
 use lrvd_bench::data::Input;
 use lrvd_bench::{Result, decimals};
 use serde::Serialize;
 use serde_json::json;
 
 use super::eval::{draws, load, read_rows};
-use super::predict::{InputArguments, inputs_of};
+use super::predict::{Answers, InputArguments, in_windows, inputs_of};
 use super::{Outcome, table};
 use crate::args::{self, AdapterArguments, InputColumns};
 use crate::exit::ExitStatus;
-use crate::printer::{Format, Printer};
+use crate::printer::Printer;
 
 const FIT: &str = "\
 Examples:
@@ -157,10 +158,12 @@ fn shown(report: &OodReport) -> String {
     let header = ["score", "selection AUROC", "AUROC (95 % interval)", "less the entropy's"];
     let [inside, outside] = report.report_rows;
     let chosen = report.scores[&report.score];
-    let verdict = match chosen.over_entropy - Z * chosen.over_entropy_error > 0.0 {
-        _ if chosen.over_entropy_error == 0.0 => "no score is better on the selection rows",
-        true => "it is better than the entropy",
-        false => "it is not shown to be better than the entropy",
+    let verdict = if chosen.over_entropy_error == 0.0 {
+        "no score is better on the selection rows"
+    } else if chosen.over_entropy - Z * chosen.over_entropy_error > 0.0 {
+        "it is better than the entropy"
+    } else {
+        "it is not shown to be better than the entropy"
     };
     format!(
         "{}\nchosen on {} + {} rows: {}. On the {inside} + {outside} report rows {verdict}.",
@@ -183,6 +186,7 @@ struct Scored<'a> {
 
 fn score(arguments: ScoreArguments, printer: Printer) -> Outcome {
     let ScoreArguments { adapter, input, alpha } = arguments;
+    input.check()?;
     let classifier = opened(&adapter, printer)?;
     let detector = OodDetector::read(&classifier)?;
     let OodReport { score, draws, seed, .. } = detector.report;
@@ -196,45 +200,19 @@ fn score(arguments: ScoreArguments, printer: Printer) -> Outcome {
             );
         }
     }
-    let for_reading = std::io::stdout().is_terminal();
-    let mut inputs = inputs_of(input, &adapter.dir, &classifier)?;
-    let (window, mut all, mut done) = (classifier.window(draws), Vec::new(), 0);
-    loop {
-        let texts: Vec<Input> = inputs.by_ref().take(window).collect::<Result<_, _>>()?;
-        if texts.is_empty() {
-            break;
-        }
-        let found = detector.score(&classifier, &texts, done)?;
-        done += texts.len();
-        for (input, found) in texts.iter().zip(found) {
-            let scored = Scored {
-                text: &input.text,
-                pair: input.pair.as_deref(),
-                score: found.score,
-                p: found.p,
-                outside: found.p <= alpha,
-            };
-            let is_open = match printer.format() {
-                Format::Json => {
-                    all.push(serde_json::to_value(&scored)?);
-                    true
-                }
-                Format::Text if for_reading => {
-                    let mark = if scored.outside { "outside" } else { "" };
-                    printer.line(&format!("{:.4}  {mark:7}  {}", scored.p, scored.text))?
-                }
-                Format::Text => printer.document_line("ood score", scored)?,
-            };
-            if !is_open {
-                return Ok(ExitStatus::Done);
+    let mut written = Answers::new("ood score", printer);
+    let inputs = inputs_of(input, &adapter.dir, &classifier)?;
+    in_windows(inputs, &classifier, draws, |texts, done| {
+        let found = detector.score(&classifier, texts, done)?;
+        for (Input { text, pair, .. }, Oddness { score, p }) in texts.iter().zip(found) {
+            let outside = p <= alpha;
+            let scored = Scored { text, pair: pair.as_deref(), score, p, outside };
+            let mark = if outside { "outside" } else { "" };
+            if !written.write(&scored, || format!("{p:.4}  {mark:7}  {text}"))? {
+                return Ok(false);
             }
         }
-    }
-    if printer.format() == Format::Json {
-        printer.document(
-            "ood score",
-            json!({ "score": score, "draws": draws, "alpha": alpha, "texts": all }),
-        )?;
-    }
-    Ok(ExitStatus::Done)
+        Ok(true)
+    })?;
+    written.finish(|all| json!({ "score": score, "draws": draws, "alpha": alpha, "texts": all }))
 }

@@ -9,7 +9,7 @@ use lrvd_bench::Result;
 use lrvd_bench::adapter::{Prediction, SavedClassifier, read_inputs, stream_inputs};
 use lrvd_bench::data::{Input, table};
 use serde::Serialize;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::eval::{draws, load};
 use super::{Outcome, STDIN};
@@ -51,6 +51,17 @@ pub(crate) struct InputArguments {
     pub(crate) jsonl: bool,
 }
 
+impl InputArguments {
+    /// Checks what needs no model.
+    pub(super) fn check(&self) -> Result<()> {
+        let (pairs, texts) = (self.pair.len(), self.texts.len());
+        if pairs > 0 && pairs != texts {
+            bail!("{pairs} `--pair` for {texts} texts; expected one for each");
+        }
+        Ok(())
+    }
+}
+
 /// Labels of an answer in a terminal.
 const SHOWN: usize = 5;
 
@@ -73,7 +84,7 @@ enum Kind<'a> {
         predicted: Option<&'a str>,
         /// Of a question: the text of the choice, null where the classifier abstains.
         #[serde(skip_serializing_if = "Option::is_none")]
-        choice: Option<serde_json::Value>,
+        choice: Option<Value>,
         probs: &'a [f64],
         entropy: f64,
         mutual_information: Option<f64>,
@@ -86,8 +97,9 @@ enum Kind<'a> {
     },
 }
 
-/// Answers window by window, so that a long input needs little memory.
+/// Answers what is asked, and writes the answers.
 pub(super) fn run(arguments: PredictArguments, printer: Printer) -> Outcome {
+    arguments.input.check()?;
     let limit = arguments.abstain_above;
     let classifier = load(&arguments.adapter, printer)?;
     check_limit(&classifier, limit)?;
@@ -97,45 +109,82 @@ pub(super) fn run(arguments: PredictArguments, printer: Printer) -> Outcome {
         None => classifier.abstention(draws)?.map(|fitted| fitted.above),
     };
     let seed = arguments.adapter.seed.unwrap_or(classifier.info.run.seed);
-    let for_reading = std::io::stdout().is_terminal();
     let most_labels = if arguments.all { usize::MAX } else { SHOWN };
-    let mut all = Vec::new();
-    let mut done = 0;
-    let mut inputs = inputs_of(arguments.input, &arguments.adapter.dir, &classifier)?;
-    let most = classifier.window(draws);
+    let labels = &classifier.info.goal.classes;
+    let mut written = Answers::new("predict", printer);
+    let inputs = inputs_of(arguments.input, &arguments.adapter.dir, &classifier)?;
+    in_windows(inputs, &classifier, draws, |window, done| {
+        let predictions = classifier.predict(window, draws, seed, done)?;
+        for (input, prediction) in window.iter().zip(&predictions) {
+            let answer = answer(&classifier, input, prediction, draws, limit);
+            if !written.write(&answer, || shown(&answer, labels, &input.choices, most_labels))? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    })?;
+    written.finish(|all| json!({ "labels": labels, "predictions": all }))
+}
+
+/// Passes `inputs` to `answer` window by window, each with the number of inputs before it, until it returns false: a long input
+/// needs little memory.
+pub(super) fn in_windows(
+    mut inputs: Inputs,
+    classifier: &SavedClassifier,
+    draws: usize,
+    mut answer: impl FnMut(&[Input], usize) -> Result<bool>,
+) -> Result<()> {
+    let (most, mut done) = (classifier.window(draws), 0);
     // The first answers need not wait for a whole window of inputs.
     let mut size = classifier.info.run.batch_size;
     loop {
         let window: Vec<Input> = inputs.by_ref().take(size).collect::<Result<_, _>>()?;
-        if window.is_empty() {
-            break;
+        if window.is_empty() || !answer(&window, done)? {
+            return Ok(());
         }
-        let predictions = classifier.predict(&window, draws, seed, done)?;
         done += window.len();
         size = most.min(2 * size);
-        for (input, prediction) in window.iter().zip(&predictions) {
-            let answer = answer(&classifier, input, prediction, draws, limit);
-            match printer.format() {
-                Format::Text => {
-                    let is_open = if for_reading {
-                        let labels = &classifier.info.goal.classes;
-                        printer.line(&shown(&answer, labels, &input.choices, most_labels))?
-                    } else {
-                        printer.document_line("predict", answer)?
-                    };
-                    if !is_open {
-                        return Ok(ExitStatus::Done);
-                    }
-                }
-                Format::Json => all.push(serde_json::to_value(&answer)?),
+    }
+}
+
+/// Answers as a command writes them: for reading in a terminal, one JSON object a line in a file or a pipe, one document with
+/// `--format json`.
+pub(super) struct Answers {
+    command: &'static str,
+    printer: Printer,
+    for_reading: bool,
+    /// Those of the document.
+    all: Vec<Value>,
+}
+
+impl Answers {
+    pub(super) fn new(command: &'static str, printer: Printer) -> Self {
+        Self { command, printer, for_reading: std::io::stdout().is_terminal(), all: Vec::new() }
+    }
+
+    /// Writes an answer, of which `shown` is for reading; `false` once the reader has closed the pipe.
+    pub(super) fn write(
+        &mut self,
+        answer: &impl Serialize,
+        shown: impl FnOnce() -> String,
+    ) -> Result<bool> {
+        match self.printer.format() {
+            Format::Json => {
+                self.all.push(serde_json::to_value(answer)?);
+                Ok(true)
             }
+            Format::Text if self.for_reading => self.printer.line(&shown()),
+            Format::Text => self.printer.document_line(self.command, answer),
         }
     }
-    if printer.format() == Format::Json {
-        let labels = &classifier.info.goal.classes;
-        printer.document("predict", json!({ "labels": labels, "predictions": all }))?;
+
+    /// Writes the document, which `body` makes of all answers, if there is to be one.
+    pub(super) fn finish(self, body: impl FnOnce(Vec<Value>) -> Value) -> Outcome {
+        if self.printer.format() == Format::Json {
+            self.printer.document(self.command, body(self.all))?;
+        }
+        Ok(ExitStatus::Done)
     }
-    Ok(ExitStatus::Done)
 }
 
 /// An answer for reading: its text, and the labels with the largest probabilities, `most` of them at most.
@@ -204,10 +253,6 @@ pub(super) fn inputs_of(
     dir: &Path,
     classifier: &SavedClassifier,
 ) -> Result<Inputs> {
-    if !arguments.pair.is_empty() && arguments.pair.len() != arguments.texts.len() {
-        let (pairs, texts) = (arguments.pair.len(), arguments.texts.len());
-        bail!("{pairs} `--pair` for {texts} texts; expected one for each");
-    }
     let InputColumns { text_column, pair_column, choice_columns } = arguments.columns;
     let is_named = text_column.is_some() || pair_column.is_some() || !choice_columns.is_empty();
     let columns = classifier.columns().with(text_column, pair_column, None, choice_columns);
