@@ -351,14 +351,7 @@ tasks! {
         name: "wnli",
         display_name: "WNLI",
         target: Target::Classes(&["not_entailment", "entailment"]),
-        shape: Shape::Texts {
-            text: INFERENCE[0],
-            pair: INFERENCE[1],
-            label: LABEL,
-            unnamed: None,
-            template: "Premise: {text}\nHypothesis: {pair}\nDoes the premise entail the hypothesis? Answer:",
-            words: &["no", "yes"],
-        },
+        shape: entailment(&["no", "yes"]),
         paper_metric: None,
         n_train: 635,
         n_validation: 71,
@@ -491,20 +484,25 @@ const GLUE_FILES: Files = Files {
 const HUB: Files =
     Files { folders: &[], train: "train", validation: &["validation"], pair_list: None };
 
+/// Whether one text entails another, answered by `words` in class order.
+const fn entailment(words: &'static [&'static str]) -> Shape {
+    Shape::Texts {
+        text: INFERENCE[0],
+        pair: INFERENCE[1],
+        label: LABEL,
+        unnamed: None,
+        template: "Premise: {text}\nHypothesis: {pair}\nDoes the premise entail the hypothesis? Answer:",
+        words,
+    }
+}
+
 /// What the tasks of GLUE share, most of it as in those of inference.
 const GLUE: TaskRow = TaskRow {
     name: "",
     display_name: "",
     files: &[GLUE_FILES],
     larger_dev: false,
-    shape: Shape::Texts {
-        text: INFERENCE[0],
-        pair: INFERENCE[1],
-        label: LABEL,
-        unnamed: None,
-        template: "Premise: {text}\nHypothesis: {pair}\nDoes the premise entail the hypothesis? Answer:",
-        words: &["yes", "no"],
-    },
+    shape: entailment(&["yes", "no"]),
     target: Target::Classes(&["entailment", "not_entailment"]),
     paper_metric: Some(Metric::Accuracy),
     standard_metrics: &[Metric::Accuracy],
