@@ -33,7 +33,7 @@ pub(crate) fn run_with(arguments: &[String], variable: Option<(&str, &str)>) -> 
 fn runner(root: &Path, nextest: bool) -> Command {
     let mut command = process::cargo(root);
     if nextest {
-        command.args(["nextest", "run", "--no-fail-fast"]);
+        command.args(["nextest", "run"]);
     } else {
         command.args(["test", "--no-fail-fast"]);
     }
