@@ -9,7 +9,7 @@ use lrvd_burn::sampling::Pass;
 use lrvd_burn::train::{ClassAnswer, DrawPolicy, Inputs, Logits, ScoreAnswer};
 use lrvd_models::AutoModel;
 
-use super::description::{Abstention, ClassifierInfo, Description};
+use super::description::{ClassifierInfo, Description};
 use super::open::{Adapter, OpenOptions};
 use super::saved::{Sampler, SavedModel, no_head};
 use crate::backbone::{Backbone, ModelLocation, load_model};
@@ -271,11 +271,16 @@ impl SavedClassifier {
         inputs.iter().enumerate().map(encode).collect()
     }
 
-    pub fn abstention(&self, draws: usize) -> Result<Option<Abstention>> {
+    /// The entropy above which answers from `draws` draws are withheld: `asked`, or else the fitted one, if there is any.
+    pub fn withheld_above(&self, asked: Option<f64>, draws: usize) -> Result<Option<f64>> {
+        if asked.is_some() && self.info.goal.is_regression() {
+            bail!("`--abstain-above` is for classifiers, and this one predicts numbers");
+        }
         let fitted = &self.info.abstentions;
         let spared = self.policy.asked().is_some();
         match fitted.get(&draws).filter(|_| !spared) {
-            Some(found) => Ok(Some(*found)),
+            _ if asked.is_some() => Ok(asked),
+            Some(found) => Ok(Some(found.above)),
             None if fitted.is_empty() => Ok(None),
             None => {
                 let known = quoted(fitted.keys().map(usize::to_string));

@@ -3,6 +3,7 @@
 use anyhow::anyhow;
 use lrvd_burn::train::DrawSeed;
 use lrvd_models::llama::{GenerateOptions, GeneratedText, TokenChoice, TokenSampling};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::language::SavedLanguageModel;
@@ -23,25 +24,32 @@ pub struct Generation {
     pub sampling: Option<(f64, f64)>,
 }
 
-#[derive(Clone, Debug, PartialEq, Serialize)]
+/// What comes after a prompt.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+#[schemars(rename = "Answer")]
 pub struct Continuation {
     pub text: String,
     pub tokens: Vec<ContinuedToken>,
+    /// Tokens of the prompt.
     pub prompt_tokens: usize,
     /// Whether the model ended the text, rather than the limit.
     pub stopped: bool,
+    /// Mean over the tokens, nats; null without a token.
+    pub mean_log_probability: Option<f64>,
 }
 
-#[derive(Clone, Debug, PartialEq, Serialize)]
+/// One token of it.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+#[schemars(rename = "Token")]
 pub struct ContinuedToken {
     /// What it adds to the text; the vocabulary's spelling where that is a part of a character.
     pub text: String,
     pub id: u32,
-    /// Its probability, before temperature and truncation.
+    /// Averaged over the draws, before temperature and truncation.
     pub probability: f64,
-    /// Entropy of the next token, nats.
+    /// Of the next token, nats.
     pub entropy: f64,
-    /// Mutual information between the next token and the weights, nats; `None` without several draws.
+    /// Between the next token and the weights, nats; null without several draws.
     pub mutual_information: Option<f64>,
 }
 
@@ -61,15 +69,6 @@ impl Generation {
         self.sampling.map_or(TokenChoice::Greedy, |(temperature, top_p)| {
             TokenChoice::Sampled(TokenSampling { temperature, top_p, seed, first })
         })
-    }
-}
-
-impl Continuation {
-    /// Mean of `ln probability` over the tokens, nats; `None` without a token.
-    pub fn mean_log_probability(&self) -> Option<f64> {
-        let n = self.tokens.len();
-        let sum: f64 = self.tokens.iter().map(|token| token.probability.ln()).sum();
-        (n > 0).then(|| sum / n as f64)
     }
 }
 
@@ -148,10 +147,11 @@ impl SavedLanguageModel {
                 mutual_information: (draws > 1).then_some(token.mutual_information),
             })
         };
-        let tokens = text.tokens.iter().map(token).collect::<lrvd_models::Result<_>>()?;
-        let text_of = so_far.get(start..).unwrap_or(&so_far).to_owned();
+        let tokens: Vec<_> = text.tokens.iter().map(token).collect::<lrvd_models::Result<_>>()?;
+        let logarithms: f64 = tokens.iter().map(|token| token.probability.ln()).sum();
         Ok(Continuation {
-            text: text_of,
+            text: so_far.get(start..).unwrap_or(&so_far).to_owned(),
+            mean_log_probability: (!tokens.is_empty()).then(|| logarithms / tokens.len() as f64),
             tokens,
             prompt_tokens: prompt.len(),
             stopped: text.stopped,

@@ -83,7 +83,6 @@ struct Answer<'a> {
     prompt: &'a Content,
     #[serde(flatten)]
     continuation: &'a Continuation,
-    mean_log_probability: Option<f64>,
 }
 
 /// Continues texts, a few at a time.
@@ -108,16 +107,15 @@ pub(super) fn run(mut arguments: GenerateArguments, printer: Printer) -> Outcome
         let found = model.generate(&group, done, &options)?;
         done += group.len();
         for (prompt, continuation) in group.iter().zip(&found) {
-            let mean_log_probability = continuation.mean_log_probability();
             let is_open = match printer.format() {
                 Format::Json => {
-                    let answer = Answer { prompt, continuation, mean_log_probability };
-                    all.push(serde_json::to_value(answer)?);
+                    all.push(serde_json::to_value(Answer { prompt, continuation })?);
                     continue;
                 }
                 Format::Text if alone => printer.line(&continuation.text)?,
                 Format::Text => {
-                    let (text, stopped) = (continuation.text.as_str(), continuation.stopped);
+                    let Continuation { text, stopped, mean_log_probability, .. } = continuation;
+                    let (stopped, mean_log_probability) = (*stopped, *mean_log_probability);
                     let line = Line { prompt, text, stopped, mean_log_probability };
                     printer.document_line("generate", line)?
                 }

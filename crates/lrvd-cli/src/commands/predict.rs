@@ -100,14 +100,9 @@ enum Kind<'a> {
 /// Answers what is asked, and writes the answers.
 pub(super) fn run(arguments: PredictArguments, printer: Printer) -> Outcome {
     arguments.input.check()?;
-    let limit = arguments.abstain_above;
     let classifier = load(&arguments.adapter, printer)?;
-    check_limit(&classifier, limit)?;
     let draws = draws(&arguments.adapter, &classifier)?;
-    let limit = match limit {
-        Some(limit) => Some(limit),
-        None => classifier.abstention(draws)?.map(|fitted| fitted.above),
-    };
+    let limit = classifier.withheld_above(arguments.abstain_above, draws)?;
     let seed = arguments.adapter.seed.unwrap_or(classifier.info.run.seed);
     let most_labels = if arguments.all { usize::MAX } else { SHOWN };
     let labels = &classifier.info.goal.classes;
@@ -234,14 +229,6 @@ fn shown(answer: &Answer<'_>, labels: &[String], choices: &[String], most: usize
         }
     }
     lines.join("\n")
-}
-
-/// A number has no entropy that could be too high.
-pub(super) fn check_limit(classifier: &SavedClassifier, limit: Option<f64>) -> Result<()> {
-    if limit.is_some() && classifier.info.goal.is_regression() {
-        bail!("`--abstain-above` is for classifiers, and this one predicts numbers");
-    }
-    Ok(())
 }
 
 /// What is to be answered, one after the other.

@@ -12,7 +12,6 @@ use serde_json::json;
 
 use super::Outcome;
 use super::eval::{draws, load, load_language};
-use super::predict::check_limit;
 use crate::args::{self, AdapterArguments};
 use crate::exit::ExitStatus;
 use crate::printer::{Format, Printer, remark};
@@ -137,11 +136,8 @@ pub(super) fn run(arguments: ServeArguments, printer: Printer) -> Outcome {
     } else {
         let mut classifier = load(own, printer)?;
         let limit = arguments.abstain_above;
-        check_limit(&classifier, limit)?;
         let draws = draws(own, &classifier)?;
-        if limit.is_none() {
-            classifier.abstention(draws)?;
-        }
+        classifier.withheld_above(limit, draws)?;
         let seed = own.seed.unwrap_or(classifier.info.run.seed);
         classifier.info.run.batch_size = limits.batch_size;
         Model::Classifier { saved: Box::new(classifier), draws, seed, limit }

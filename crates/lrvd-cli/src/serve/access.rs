@@ -103,84 +103,76 @@ mod tests {
 
     use super::*;
 
-    fn request(path: &str, headers: &[(&str, &str)]) -> Request {
-        let mut request = Request::builder().uri(path);
-        for (name, value) in headers {
-            request = request.header(*name, *value);
-        }
-        request.body(Body::empty()).unwrap()
-    }
-
-    /// The code of the answer to a request with this `Host` for a server at `address`.
-    fn asked(address: &str, host: &str) -> Result<(), Code> {
+    /// Whether a server at an address, with this key, is public; and the code of its answer to a request for `path` with
+    /// `headers`.
+    fn asked(
+        address: &str,
+        key: Option<&str>,
+        path: &str,
+        headers: &[(&str, &str)],
+    ) -> (bool, Result<(), Code>) {
         let names = vec!["models.example".to_owned()];
-        let access = Access::new(address.parse().unwrap(), names, None);
-        access.check(&request("/v1/model", &[("host", host)])).map_err(|problem| problem.code)
+        let access = Access::new(address.parse().unwrap(), names, key.map(str::to_owned));
+        let request = Request::builder().uri(path);
+        let request =
+            headers.iter().fold(request, |request, (name, value)| request.header(*name, *value));
+        let request = request.body(Body::empty()).unwrap();
+        (access.is_public(), access.check(&request).map_err(|problem| problem.code))
     }
 
     #[test]
     fn a_request_must_name_this_server() {
-        let own = "127.0.0.1:8080 127.0.0.1 127.9.9.9 [::1]:8080 localhost:80 LOCALHOST. Models.Example:443";
-        for host in own.split(' ') {
-            assert_eq!(asked("127.0.0.1:8080", host), Ok(()), "{host}");
-            assert_eq!(asked("[::1]:8080", host), Ok(()), "{host}");
+        let (own, wrong, no) = (Ok(()), Err(Code::WrongHost), Err(Code::HostHeader));
+        for (address, public, expected, hosts) in [
+            (
+                "127.0.0.1:8080",
+                false,
+                own,
+                "127.0.0.1:8080 127.0.0.1 127.9.9.9 [::1]:8080 localhost:80",
+            ),
+            ("[::1]:8080", false, own, "127.0.0.1 [::1] LOCALHOST. Models.Example:443"),
+            ("[::ffff:127.0.0.1]:80", false, own, "localhost"),
+            ("127.0.0.1:80", false, wrong, "evil.example:80 localhost.evil.example 10.0.0.1 127.1"),
+            ("127.0.0.1:80", false, wrong, "models.example.org"),
+            ("127.0.0.1:80", false, no, "user@127.0.0.1 127.0.0.1:80/ 127.0.0.1,127.0.0.1"),
+            // The address that it listens at, and every address where it listens at all of them; never a name.
+            ("10.0.0.1:80", true, own, "10.0.0.1"),
+            ("10.0.0.1:80", true, wrong, "10.0.0.2"),
+            ("[::]:80", true, own, "10.0.0.2"),
+            ("0.0.0.0:80", true, wrong, "evil.example"),
+        ] {
+            for host in hosts.split(' ') {
+                let found = asked(address, None, "/v1/model", &[("host", host)]);
+                assert_eq!(found, (public, expected), "{host} at {address}");
+            }
         }
-        let others = "evil.example:8080 localhost.evil.example 10.0.0.1 models.example.org 127.1";
-        for host in others.split(' ') {
-            assert_eq!(asked("127.0.0.1:8080", host), Err(Code::WrongHost), "{host}");
+        let local = |path: &str, hosts: &[&str]| {
+            let headers: Vec<_> = hosts.iter().map(|host| ("host", *host)).collect();
+            asked("127.0.0.1:80", None, path, &headers).1
+        };
+        for hosts in [&[][..], &[""], &["a b"], &["localhost", "localhost"]] {
+            assert_eq!(local("/", hosts), no, "{hosts:?}");
         }
-        for host in ["", "a b", "user@127.0.0.1", "127.0.0.1:8080/", "127.0.0.1, 127.0.0.1"] {
-            assert_eq!(asked("127.0.0.1:8080", host), Err(Code::HostHeader), "{host}");
-        }
-        // The address that it listens at, and every address where it listens at all of them; never a name.
-        assert_eq!(asked("10.0.0.1:80", "10.0.0.1"), Ok(()));
-        assert_eq!(asked("10.0.0.1:80", "10.0.0.2"), Err(Code::WrongHost));
-        assert_eq!(asked("[::]:80", "10.0.0.2"), Ok(()));
-        assert_eq!(asked("0.0.0.0:80", "evil.example"), Err(Code::WrongHost));
-
-        let access = Access::new("127.0.0.1:80".parse().unwrap(), Vec::new(), None);
-        let code = |request: &Request| access.check(request).map_err(|problem| problem.code);
-        assert_eq!(code(&request("/", &[])), Err(Code::HostHeader));
-        let twice = [("host", "localhost"), ("host", "localhost")];
-        assert_eq!(code(&request("/", &twice)), Err(Code::HostHeader));
-        let absolute = request("http://evil.example/v1/model", &[("host", "localhost")]);
-        assert_eq!(code(&absolute), Err(Code::WrongHost));
+        assert_eq!(local("http://evil.example/v1/model", &["localhost"]), wrong);
     }
 
     #[test]
     fn a_key_is_needed_but_for_the_page_and_the_probes() {
-        let (address, key) = ("127.0.0.1:80".parse().unwrap(), Some("s3cret".to_owned()));
-        let access = Access::new(address, Vec::new(), key);
-        let ask = |path: &str, value: Option<&str>| {
-            let mut headers = vec![("host", "localhost")];
-            headers.extend(value.map(|value| ("authorization", value)));
-            access.check(&request(path, &headers)).map_err(|problem| problem.code)
+        let ask = |path: &str, value: &str| {
+            let headers = [("host", "localhost"), ("authorization", value)];
+            asked("0.0.0.0:80", Some("s3cret"), path, &headers)
         };
+        let (own, wrong) = ((false, Ok(())), (false, Err(Code::Unauthorized)));
         for path in OPEN {
-            assert_eq!(ask(path, None), Ok(()), "{path}");
+            assert_eq!(ask(path, ""), own, "{path}");
         }
         for path in ["/v1/classify", "/v1/model", "/openapi.json", "/metrics", "/nowhere", "//"] {
-            assert_eq!(ask(path, None), Err(Code::Unauthorized), "{path}");
-            assert_eq!(ask(path, Some("Bearer s3cret")), Ok(()), "{path}");
+            assert_eq!((ask(path, ""), ask(path, "Bearer s3cret")), (wrong, own), "{path}");
         }
-        assert_eq!(ask("/metrics", Some("bearer s3cret")), Ok(()));
-        let wrong = "|Bearer|Bearer |Bearer s3cre|Bearer s3cret |Bearer S3cret|Basic s3cret|s3cret";
-        for value in wrong.split('|') {
-            assert_eq!(ask("/metrics", Some(value)), Err(Code::Unauthorized), "{value:?}");
-        }
-    }
-
-    #[test]
-    fn a_server_is_public_beyond_loopback_without_a_key() {
-        let is_public = |address: &str, key: Option<&str>| {
-            let key = key.map(str::to_owned);
-            Access::new(address.parse().unwrap(), Vec::new(), key).is_public()
-        };
-        for address in ["127.0.0.1:80", "[::1]:80", "[::ffff:127.0.0.1]:80", "127.8.8.8:80"] {
-            assert!(!is_public(address, None), "{address}");
-        }
-        for address in ["0.0.0.0:80", "[::]:80", "192.168.0.3:80"] {
-            assert!(is_public(address, None) && !is_public(address, Some("a")), "{address}");
+        assert_eq!(ask("/metrics", "bearer s3cret"), own);
+        let others = "Bearer|Bearer |Bearer s3cre|Bearer s3cret |Bearer S3cret|Basic s3cret|s3cret";
+        for value in others.split('|') {
+            assert_eq!(ask("/metrics", value), wrong, "{value:?}");
         }
     }
 }

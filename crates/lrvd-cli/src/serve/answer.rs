@@ -2,38 +2,27 @@
 
 use std::collections::BTreeMap;
 
-use lrvd_bench::adapter::{Continuation, ContinuedToken, Prediction};
+use axum::http::StatusCode;
+use axum::response::Response;
+use lrvd_bench::adapter::{Continuation, Prediction};
 use schemars::JsonSchema;
 use serde::{Serialize, Serializer};
 
-use super::model::{Card, Found, Key, SCHEMA_VERSION};
+use super::model::{Card, Key, SCHEMA_VERSION};
+use super::problem::json;
 
-/// The answers to one request.
-#[derive(Serialize)]
-#[serde(untagged)]
-pub(super) enum Answers {
-    Classifier(ClassifierAnswers),
-    Language(LanguageAnswers),
-}
-
-impl Answers {
-    /// What the model of `card` found with one key.
-    pub(super) fn new(card: &Card, found: Vec<Found>, key: Key) -> Self {
-        match card {
-            Card::Classifier(card) => {
-                let limit = card.abstain_above.get(&key.draws).copied().flatten();
-                Self::Classifier(ClassifierAnswers::new(found, &card.labels, key, limit))
-            }
-            Card::Language(_) => Self::Language(LanguageAnswers::new(found, key)),
+/// The response to one request, whose texts the model of `card` answered with one key.
+pub(super) fn respond(card: &Card, answers: Vec<Answer>, key: Key) -> Response {
+    let (schema_version, Key { draws, seed, sampling, .. }) = (SCHEMA_VERSION, key);
+    match card {
+        Card::Classifier(_) => {
+            json(StatusCode::OK, &ClassifierAnswers { schema_version, seed, answers })
         }
-    }
-
-    /// How many of the answers are withheld.
-    pub(super) fn withheld(&self) -> usize {
-        let is_withheld = |answer: &&Answer| matches!(answer, Answer::Class(answer) if answer.abstained == Some(true));
-        match self {
-            Self::Classifier(answers) => answers.answers.iter().filter(is_withheld).count(),
-            Self::Language(_) => 0,
+        Card::Language(_) => {
+            let (temperature, top_p) = sampling.unzip();
+            let texts = answers;
+            let body = LanguageAnswers { schema_version, draws, seed, temperature, top_p, texts };
+            json(StatusCode::OK, &body)
         }
     }
 }
@@ -48,17 +37,37 @@ pub(super) struct ClassifierAnswers {
     answers: Vec<Answer>,
 }
 
-/// The answer to one text, pair or question.
+/// The continuation of the prompt of one request, and the settings that it can be repeated with.
 #[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Answers")]
+pub(super) struct LanguageAnswers {
+    schema_version: u32,
+    /// How many draws the probabilities are averaged over; 0 at the mean of the posterior.
+    draws: usize,
+    /// Seed of the draws and of drawn tokens.
+    seed: u64,
+    /// Temperature at which tokens were drawn; null where the most likely one was taken.
+    temperature: Option<f64>,
+    /// Probability that tokens were drawn from; null where the most likely one was taken.
+    top_p: Option<f64>,
+    /// One.
+    #[schemars(with = "Vec<Continuation>")]
+    texts: Vec<Answer>,
+}
+
+/// The answer to one text, pair or question.
+#[derive(Debug, Serialize, JsonSchema)]
 #[serde(untagged)]
-enum Answer {
+pub(super) enum Answer {
     Class(ClassAnswer),
     Score(ScoreAnswer),
+    #[schemars(skip)]
+    Text(Continuation),
 }
 
 /// Of a classifier.
-#[derive(Serialize, JsonSchema)]
-struct ClassAnswer {
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct ClassAnswer {
     /// The most probable label; null where the answer is withheld.
     predicted: Option<String>,
     /// Of a question: the text of the choice with that letter; null where the answer is withheld.
@@ -80,8 +89,8 @@ struct ClassAnswer {
 }
 
 /// Of a regressor.
-#[derive(Serialize, JsonSchema)]
-struct ScoreAnswer {
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct ScoreAnswer {
     /// The number, averaged over the draws.
     predicted: f64,
     /// Standard deviation over the draws; null below two of them.
@@ -95,16 +104,19 @@ fn in_order<S: Serializer>(map: &[(String, f64)], serializer: S) -> Result<S::Ok
     serializer.collect_map(map.iter().map(|(label, p)| (label, p)))
 }
 
-impl ClassifierAnswers {
-    /// `found` under `labels`; without a label above the entropy `limit`, if there is one.
-    fn new(found: Vec<Found>, labels: &[String], key: Key, limit: Option<f64>) -> Self {
-        let predictions = found.into_iter().filter_map(|found| match found {
-            Found::Prediction(prediction, choices) => Some((prediction, choices)),
-            Found::Continuation(_) => None,
-        });
-        let answer = |(prediction, choices): (Prediction, Vec<String>)| match prediction {
+impl Answer {
+    /// A prediction under `labels`, from `draws` draws, to a text or to a question with `choices`; without a label above the
+    /// entropy `limit`, if there is one.
+    pub(super) fn new(
+        prediction: Prediction,
+        labels: &[String],
+        choices: &[String],
+        draws: usize,
+        limit: Option<f64>,
+    ) -> Self {
+        match prediction {
             Prediction::Score { score, deviation } => {
-                Answer::Score(ScoreAnswer { predicted: score, deviation, draws: key.draws })
+                Self::Score(ScoreAnswer { predicted: score, deviation, draws })
             }
             Prediction::Class { probabilities, class, entropy, mutual_information, draws } => {
                 let abstained = limit.map(|limit| entropy > limit);
@@ -114,9 +126,9 @@ impl ClassifierAnswers {
                 let is_question = !choices.is_empty();
                 let shown = if is_question { choices.len() } else { labels.len() };
                 let named = labels.iter().cloned().zip(probabilities).take(shown);
-                Answer::Class(ClassAnswer {
+                Self::Class(ClassAnswer {
                     predicted: given(labels),
-                    choice: is_question.then(|| given(&choices)),
+                    choice: is_question.then(|| given(choices)),
                     probabilities: named.collect(),
                     entropy,
                     mutual_information,
@@ -124,85 +136,11 @@ impl ClassifierAnswers {
                     draws,
                 })
             }
-        };
-        let answers = predictions.map(answer).collect();
-        Self { schema_version: SCHEMA_VERSION, seed: key.seed, answers }
-    }
-}
-
-/// The continuation of the prompt of one request, and the settings that it can be repeated with.
-#[derive(Serialize, JsonSchema)]
-#[schemars(rename = "Answers")]
-pub(super) struct LanguageAnswers {
-    schema_version: u32,
-    /// How many draws the probabilities are averaged over; 0 at the mean of the posterior.
-    draws: usize,
-    /// Seed of the draws and of drawn tokens.
-    seed: u64,
-    /// Temperature at which tokens were drawn; null where the most likely one was taken.
-    temperature: Option<f64>,
-    /// Probability that tokens were drawn from; null where the most likely one was taken.
-    top_p: Option<f64>,
-    /// One.
-    texts: Vec<TextAnswer>,
-}
-
-/// What comes after a prompt.
-#[derive(Serialize, JsonSchema)]
-#[schemars(rename = "Answer")]
-struct TextAnswer {
-    text: String,
-    tokens: Vec<Token>,
-    /// Tokens of the prompt.
-    prompt_tokens: usize,
-    /// Whether the model ended the text, rather than the limit.
-    stopped: bool,
-    /// Mean over the tokens, nats; null without a token.
-    mean_log_probability: Option<f64>,
-}
-
-/// One token of it.
-#[derive(Serialize, JsonSchema)]
-struct Token {
-    /// What it adds to the text; the vocabulary's spelling where that is a part of a character.
-    text: String,
-    id: u32,
-    /// Averaged over the draws, before temperature and truncation.
-    probability: f64,
-    /// Of the next token, nats.
-    entropy: f64,
-    /// Between the next token and the weights, nats; null without several draws.
-    mutual_information: Option<f64>,
-}
-
-impl LanguageAnswers {
-    /// What was found with `key`.
-    fn new(found: Vec<Found>, key: Key) -> Self {
-        let texts = found.into_iter().filter_map(|found| match found {
-            Found::Continuation(continuation) => Some(continuation.into()),
-            Found::Prediction(..) => None,
-        });
-        let Key { draws, seed, sampling, .. } = key;
-        Self {
-            schema_version: SCHEMA_VERSION,
-            draws,
-            seed,
-            temperature: sampling.map(|(temperature, _)| temperature),
-            top_p: sampling.map(|(_, top_p)| top_p),
-            texts: texts.collect(),
         }
     }
-}
 
-impl From<Continuation> for TextAnswer {
-    fn from(found: Continuation) -> Self {
-        let mean_log_probability = found.mean_log_probability();
-        let Continuation { text, tokens, prompt_tokens, stopped } = found;
-        let token = |token: ContinuedToken| {
-            let ContinuedToken { text, id, probability, entropy, mutual_information } = token;
-            Token { text, id, probability, entropy, mutual_information }
-        };
-        let tokens = tokens.into_iter().map(token).collect();
-        Self { text, tokens, prompt_tokens, stopped, mean_log_probability }
+    /// Whether the label is withheld.
+    pub(super) fn is_withheld(&self) -> bool {
+        matches!(self, Self::Class(answer) if answer.abstained == Some(true))
     }
 }

@@ -7,8 +7,7 @@
 //! | `model` | the model, a classifier or a language model: how it is asked, and what clients can know of it |
 //! | `request`, `answer` | bodies of requests and answers |
 //! | `problem` | the body of errors |
-//! | `queue` | what waits, and which of it is answered together |
-//! | `worker` | the loop that asks the model |
+//! | `queue` | what waits, which of it is answered together, the loop that asks the model |
 //! | `access` | which requests are answered: their `Host`, their key |
 //! | `metrics` | counts for Prometheus |
 //! | `routes` | which path does what; limits, log lines |
@@ -25,9 +24,6 @@ mod queue;
 mod request;
 mod routes;
 mod server;
-#[cfg(test)]
-mod testing;
-mod worker;
 
 pub(crate) use model::{Limits, Model};
 pub(crate) use server::Server;

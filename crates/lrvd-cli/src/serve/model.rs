@@ -4,14 +4,13 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use lrvd_bench::Result;
-use lrvd_bench::adapter::{
-    Continuation, Generation, NEW_TOKENS, Prediction, SavedClassifier, SavedLanguageModel,
-};
+use lrvd_bench::adapter::{Generation, NEW_TOKENS, SavedClassifier, SavedLanguageModel};
 use lrvd_bench::data::{self, Content, LanguageColumns};
 use lrvd_bench::run::MAX_SEED;
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use super::answer::Answer;
 use super::problem::{Code, Problem};
 
 /// Version of answers and of the model's description.
@@ -57,14 +56,6 @@ pub(super) type Key = Generation;
 /// The key of a classifier.
 pub(super) fn drawn(draws: usize, seed: u64) -> Key {
     Key { max_tokens: 0, draws, seed, sampling: None }
-}
-
-/// The model's answer to one text.
-#[derive(Debug)]
-pub(super) enum Found {
-    /// Of a classifier; with the choices of a question, none of a text.
-    Prediction(Prediction, Vec<String>),
-    Continuation(Continuation),
 }
 
 /// A saved model, with what requests get that name no draws and no seed.
@@ -131,17 +122,22 @@ impl Model {
         inputs: &[Input],
         key: Key,
         go_on: &mut dyn FnMut(usize) -> bool,
-    ) -> Result<Vec<Found>> {
+    ) -> Result<Vec<Answer>> {
         match self {
-            Self::Classifier { saved, .. } => {
+            Self::Classifier { saved, limit, .. } => {
                 let texts = inputs.iter().filter_map(|input| match input {
                     Input::Text(text) => Some(text.clone()),
                     Input::Prompt(_) => None,
                 });
-                let texts: Vec<data::Input> = texts.collect();
-                let found = saved.predict(&texts, key.draws, key.seed, 0)?;
-                let beside = found.into_iter().zip(texts);
-                Ok(beside.map(|(found, text)| Found::Prediction(found, text.choices)).collect())
+                let (texts, draws): (Vec<data::Input>, _) = (texts.collect(), key.draws);
+                let limit = saved.withheld_above(*limit, draws)?;
+                let (found, labels) =
+                    (saved.predict(&texts, draws, key.seed, 0)?, &saved.info.goal.classes);
+                let beside = found.into_iter().zip(&texts);
+                let answer = |(found, text): (_, &data::Input)| {
+                    Answer::new(found, labels, &text.choices, draws, limit)
+                };
+                Ok(beside.map(answer).collect())
             }
             Self::Language { saved, .. } => {
                 let prompts = inputs.iter().filter_map(|input| match input {
@@ -149,7 +145,7 @@ impl Model {
                     Input::Text(_) => None,
                 });
                 let found = saved.generate_while(&prompts.collect::<Vec<_>>(), 0, &key, go_on)?;
-                Ok(found.into_iter().map(Found::Continuation).collect())
+                Ok(found.into_iter().map(Answer::Text).collect())
             }
         }
     }
@@ -223,10 +219,7 @@ impl ClassifierCard {
         let info = &classifier.info;
         let threshold = |draws: usize| {
             let draws = classifier.draws(Some(draws)).ok()?;
-            match limit {
-                Some(limit) => Some((draws, Some(limit))),
-                None => Some((draws, classifier.abstention(draws).ok()?.map(|found| found.above))),
-            }
+            Some((draws, classifier.withheld_above(limit, draws).ok()?))
         };
         let scores = info.goal.is_regression();
         Self {

@@ -1,12 +1,16 @@
-//! What waits for the model, and which of it is answered together.
+//! What waits for the model, which of it is answered together, and the loop that asks the model.
 
 use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use tokio::sync::oneshot::Sender;
 use tracing::debug;
 
-use super::model::{Found, Input, Key};
+use super::answer::Answer;
+use super::metrics::Metrics;
+use super::model::{Input, Key};
 use super::problem::{Code, Problem};
 
 /// Why a text has no answer.
@@ -26,7 +30,7 @@ pub(super) struct Fault {
 }
 
 /// The answers to a job's texts, or the first text without one.
-pub(super) type Reply = Result<Vec<Found>, (usize, Fault)>;
+pub(super) type Reply = Result<Vec<Answer>, (usize, Fault)>;
 
 /// The texts of a request.
 #[derive(Debug)]
@@ -41,7 +45,8 @@ pub(super) struct Job {
 /// First come, first served; bounded by texts.
 #[derive(Debug)]
 pub(super) struct Queue {
-    most: usize,
+    /// Texts that may wait.
+    pub(super) most: usize,
     waiting: Mutex<Waiting>,
     changed: Condvar,
 }
@@ -66,11 +71,6 @@ impl Queue {
     pub(super) fn new(most: usize) -> Self {
         let waiting = Waiting { jobs: VecDeque::new(), texts: 0, closed: false };
         Self { most, waiting: Mutex::new(waiting), changed: Condvar::new() }
-    }
-
-    /// Texts that may wait.
-    pub(super) fn most(&self) -> usize {
-        self.most
     }
 
     /// Texts that wait.
@@ -145,70 +145,166 @@ impl Queue {
     }
 }
 
+/// Answers what waits in `queue` until it is closed and empty, with at most `most` texts in one call of `answer`; one
+/// text in each where `is_shared` says so of the key.
+///
+/// A call that fails or panics is made again for each of its texts, so that one of them costs the others no answer. A call
+/// that generates reports its new tokens, and checks whether the client still waits.
+pub(super) fn work(
+    queue: &Queue,
+    metrics: &Metrics,
+    most: usize,
+    is_shared: impl Fn(Key) -> bool,
+    mut answer: impl FnMut(&[Input], Key, &mut dyn FnMut(usize) -> bool) -> Result<Vec<Answer>, Fault>,
+) {
+    let mut attempt = |inputs: &[Input], key: Key, is_awaited: &dyn Fn() -> bool| {
+        metrics.batches.inc();
+        metrics.batched.inc_by(inputs.len() as u64);
+        let begun = Instant::now();
+        let mut go_on = |tokens| {
+            metrics.tokens.inc_by(tokens as u64);
+            is_awaited()
+        };
+        let answered = catch_unwind(AssertUnwindSafe(|| answer(inputs, key, &mut go_on)));
+        metrics.batch_seconds.inc_by(begun.elapsed().as_secs_f64());
+        let message = "it panicked".to_owned();
+        answered.unwrap_or(Err(Fault { blame: Blame::Model, message }))
+    };
+    let mut ask = |inputs: &[Input], key: Key, is_awaited: &dyn Fn() -> bool| {
+        let mut found = vec![attempt(inputs, key, is_awaited)];
+        if found[0].is_err() && inputs.len() > 1 {
+            found = inputs.chunks(1).map(|one| attempt(one, key, is_awaited)).collect();
+        }
+        let each = |found: Result<Vec<Answer>, Fault>| match found {
+            Ok(answers) => answers.into_iter().map(Ok).collect(),
+            Err(fault) => vec![Err(fault)],
+        };
+        found.into_iter().flat_map(each).collect::<Vec<_>>()
+    };
+    while let Some(jobs) = queue.take(most, &is_shared) {
+        let Some(key) = jobs.first().map(|job| job.key) else { continue };
+        let inputs: Vec<Input> = jobs.iter().flat_map(|job| job.inputs.clone()).collect();
+        let size = if is_shared(key) { most } else { 1 };
+        let is_awaited = || jobs.iter().any(|job| !job.reply.is_closed());
+        let answers: Vec<_> =
+            inputs.chunks(size).flat_map(|part| ask(part, key, &is_awaited)).collect();
+        let mut answers = answers.into_iter();
+        for job in jobs {
+            let own: Vec<_> = answers.by_ref().take(job.inputs.len()).collect();
+            let numbered = own.into_iter().enumerate();
+            let reply = numbered.map(|(i, answer)| answer.map_err(|fault| (i, fault))).collect();
+            // A client that has gone wants none.
+            let _ = job.reply.send(reply);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use lrvd_bench::adapter::Prediction;
+    use lrvd_bench::data;
+    use tokio::sync::oneshot::{Receiver, channel};
+
     use super::*;
-    use crate::serve::testing::{job, text};
 
     const MEAN: Key = Key { max_tokens: 0, draws: 0, seed: 1, sampling: None };
     const DRAWN: Key = Key { draws: 3, ..MEAN };
 
-    /// The names of the jobs of a batch.
-    fn names(batch: &[Job]) -> Vec<&str> {
-        batch.iter().map(|job| text(&job.inputs[0]).trim_end_matches(" 0")).collect()
+    /// Puts in a job of `texts` texts that are called `NAME 0`, `NAME 1` and so on.
+    fn push(queue: &Queue, name: &str, texts: usize, key: Key) -> Result<Receiver<Reply>, Code> {
+        let (reply, receiver) = channel();
+        let input = |i| Input::Text(data::Input::text(format!("{name} {i}")));
+        let inputs = (0..texts).map(input).collect();
+        queue.push(Job { inputs, key, reply }).map_err(|problem| problem.code)?;
+        Ok(receiver)
+    }
+
+    fn text(input: &Input) -> &str {
+        match input {
+            Input::Text(input) => &input.text,
+            Input::Prompt(_) => "",
+        }
+    }
+
+    /// The names of the jobs of the next batch.
+    fn take(queue: &Queue, most: usize, is_shared: bool) -> String {
+        let batch = queue.take(most, |_| is_shared).unwrap();
+        let names = batch.iter().map(|job| text(&job.inputs[0]).trim_end_matches(" 0"));
+        names.collect::<Vec<_>>().join(" ")
     }
 
     #[test]
     fn jobs_of_one_key_are_taken_together_and_the_oldest_is_never_passed_over() {
         let queue = Queue::new(20);
-        let mut replies = Vec::new();
-        for (name, texts, key) in
-            [("a", 2, MEAN), ("b", 1, DRAWN), ("c", 3, MEAN), ("d", 1, MEAN), ("e", 6, DRAWN)]
-        {
-            let (job, reply) = job(name, texts, key);
-            queue.push(job).unwrap();
-            replies.push(reply);
-        }
+        let jobs =
+            [("a", 2, MEAN), ("b", 1, DRAWN), ("c", 3, MEAN), ("d", 1, MEAN), ("e", 6, DRAWN)];
+        let _wait = jobs.map(|(name, texts, key)| push(&queue, name, texts, key).unwrap());
         assert_eq!(queue.texts(), 13);
-        let shared = |_| true;
-        // `c` has no room beside `a`, and becomes the oldest but one.
-        assert_eq!(names(&queue.take(4, shared).unwrap()), ["a", "d"]);
-        assert_eq!(names(&queue.take(4, shared).unwrap()), ["b"]);
-        assert_eq!(names(&queue.take(4, shared).unwrap()), ["c"]);
-        assert_eq!(names(&queue.take(4, shared).unwrap()), ["e"], "larger than a batch");
-        assert_eq!(queue.texts(), 0);
-        for name in ["a", "b"] {
-            let (job, reply) = job(name, 1, MEAN);
-            queue.push(job).unwrap();
-            replies.push(reply);
+        // `c` has no room beside `a`, and becomes the oldest but one; `e` is larger than a batch.
+        for batch in ["a d", "b", "c", "e"] {
+            assert_eq!(take(&queue, 4, true), batch);
         }
-        assert_eq!(names(&queue.take(4, |_| false).unwrap()), ["a"], "it shares nothing");
+        assert_eq!(queue.texts(), 0);
+        let _wait = ["a", "b"].map(|name| push(&queue, name, 1, MEAN).unwrap());
+        assert_eq!(take(&queue, 4, false), "a", "it shares nothing");
     }
 
     #[test]
-    fn a_full_queue_rejects_until_somebody_leaves() {
+    fn a_full_queue_rejects_until_a_client_leaves_and_a_closed_one_gives_what_it_holds() {
         let queue = Queue::new(3);
-        let (first, gone) = job("a", 2, MEAN);
-        queue.push(first).unwrap();
-        let (second, _waits) = job("b", 2, MEAN);
-        assert_eq!(queue.push(second).unwrap_err().code, Code::QueueFull);
+        let gone = push(&queue, "a", 2, MEAN).unwrap();
+        assert_eq!(push(&queue, "b", 2, MEAN).unwrap_err(), Code::QueueFull);
         drop(gone);
-        let (third, _waits) = job("c", 3, MEAN);
-        queue.push(third).unwrap();
+        let _waits = push(&queue, "c", 3, MEAN).unwrap();
         assert_eq!(queue.texts(), 3);
-        assert_eq!(names(&queue.take(9, |_| true).unwrap()), ["c"]);
+        queue.close();
+        assert_eq!(push(&queue, "d", 1, MEAN).unwrap_err(), Code::Stopping);
+        assert_eq!(take(&queue, 9, true), "c");
+        assert!(queue.take(1, |_| true).is_none());
+    }
+
+    /// How many answers there were, or what failed.
+    type Counted = Result<usize, (usize, Fault)>;
+
+    /// The sizes of the calls, and the replies, to jobs of the given names and sizes.
+    fn worked(jobs: &[(&str, usize)], is_shared: bool) -> (Vec<usize>, Vec<Counted>) {
+        let queue = Queue::new(100);
+        let replies: Vec<_> =
+            jobs.iter().map(|(name, texts)| push(&queue, name, *texts, MEAN).unwrap()).collect();
+        queue.close();
+        let mut calls = Vec::new();
+        let answer = |inputs: &[Input], key, _: &mut dyn FnMut(usize) -> bool| {
+            assert_eq!(key, MEAN);
+            calls.push(inputs.len());
+            assert!(inputs.iter().all(|input| text(input) != "panic 0"), "as asked");
+            if inputs.iter().any(|input| text(input) == "odd 1") {
+                return Err(Fault { blame: Blame::Text, message: "odd".to_owned() });
+            }
+            let score = || Prediction::Score { score: 0.5, deviation: None };
+            Ok(inputs.iter().map(|_| Answer::new(score(), &[], &[], 0, None)).collect())
+        };
+        work(&queue, &Metrics::default(), 4, |_| is_shared, answer);
+        let read = |mut reply: Receiver<Reply>| reply.try_recv().unwrap().map(|all| all.len());
+        (calls, replies.into_iter().map(read).collect())
     }
 
     #[test]
-    fn a_closed_queue_gives_what_it_holds() {
-        let queue = Queue::new(3);
-        let (waits, _reply) = job("a", 1, MEAN);
-        queue.push(waits).unwrap();
-        queue.close();
-        let (late, _reply) = job("b", 1, MEAN);
-        assert_eq!(queue.push(late).unwrap_err().code, Code::Stopping);
-        assert_eq!(names(&queue.take(1, |_| true).unwrap()), ["a"]);
-        assert!(queue.take(1, |_| true).is_none());
+    fn requests_share_calls_up_to_the_batch_size() {
+        let (calls, replies) = worked(&[("a", 1), ("b", 2), ("c", 2), ("d", 1), ("e", 9)], true);
+        assert_eq!(calls, [4, 2, 4, 4, 1], "a b d, c, then e in parts");
+        assert_eq!(replies, [Ok(1), Ok(2), Ok(2), Ok(1), Ok(9)]);
+        let (calls, replies) = worked(&[("a", 1), ("b", 2)], false);
+        assert_eq!((calls, replies), (vec![1, 1, 1], vec![Ok(1), Ok(2)]));
+    }
+
+    #[test]
+    fn a_text_that_fails_costs_its_own_request_alone() {
+        let (calls, replies) = worked(&[("a", 1), ("odd", 2), ("c", 1)], true);
+        assert_eq!(calls, [4, 1, 1, 1, 1]);
+        let fault = |blame, message: &str| Fault { blame, message: message.to_owned() };
+        assert_eq!(replies, [Ok(1), Err((1, fault(Blame::Text, "odd"))), Ok(1)]);
+        let (_, replies) = worked(&[("panic", 1), ("b", 1)], true);
+        assert_eq!(replies, [Err((0, fault(Blame::Model, "it panicked"))), Ok(1)]);
     }
 }

@@ -16,7 +16,7 @@ use serde::Serialize;
 use tokio::sync::oneshot::channel;
 
 use super::access::Access;
-use super::answer::Answers;
+use super::answer::{Answer, respond};
 use super::metrics::{CONTENT_TYPE, Metrics};
 use super::model::{CLASSIFY, Card, GENERATE, Limits};
 use super::openapi;
@@ -127,7 +127,7 @@ async fn ready(State(app): State<Arc<App>>) -> Response {
 }
 
 async fn metrics(State(app): State<Arc<App>>) -> impl IntoResponse {
-    let page = app.metrics.page(app.queue.texts(), app.queue.most());
+    let page = app.metrics.page(app.queue.texts(), app.queue.most);
     ([(header::CONTENT_TYPE, CONTENT_TYPE)], page)
 }
 
@@ -141,11 +141,14 @@ async fn ask(
         Ok(asked) => asked,
         Err(problem) => return problem.into_response(),
     };
-    let size = Size { texts: asked.inputs.len(), draws: asked.key.draws };
+    let (key, size) = (asked.key, Size { texts: asked.inputs.len(), draws: asked.key.draws });
     let mut response = match answers(&app, asked).await {
         Ok(answers) => {
-            app.metrics.answered(size.texts, answers.withheld(), begun.elapsed());
-            json(StatusCode::OK, &answers)
+            app.metrics.seconds.observe(begun.elapsed().as_secs_f64());
+            app.metrics.texts.inc_by(size.texts as u64);
+            let withheld = answers.iter().filter(|answer| answer.is_withheld()).count();
+            app.metrics.withheld.inc_by(withheld as u64);
+            respond(&app.card, answers, key)
         }
         Err(problem) => problem.into_response(),
     };
@@ -180,12 +183,12 @@ fn asked(
 }
 
 /// Waits for the model; a client that stops waiting closes the reply, which the model checks.
-async fn answers(app: &App, asked: Asked) -> Result<Answers, Problem> {
+async fn answers(app: &App, asked: Asked) -> Result<Vec<Answer>, Problem> {
     let Asked { inputs, mut fields, key } = asked;
     let (reply, answered) = channel();
     app.queue.push(Job { inputs, key, reply })?;
     match answered.await {
-        Ok(Ok(found)) => Ok(Answers::new(&app.card, found, key)),
+        Ok(Ok(answers)) => Ok(answers),
         Ok(Err((index, fault))) => Err(match fault.blame {
             Blame::Text => {
                 let message = format!("the model cannot read this text: {}", fault.message);
@@ -220,7 +223,9 @@ async fn observe(State(app): State<Arc<App>>, request: Request, next: Next) -> R
         }
     };
     let known = PATHS.into_iter().find(|known| *known == path).unwrap_or("other");
-    app.metrics.request(known, response.status().as_u16());
+    let labels =
+        vec![("path", known.to_owned()), ("status", response.status().as_str().to_owned())];
+    app.metrics.requests.get_or_create(&labels).inc();
     let size = response.extensions().get::<Size>();
     let line = Line {
         time: SystemTime::now()
@@ -238,7 +243,3 @@ async fn observe(State(app): State<Arc<App>>, request: Request, next: Next) -> R
     }
     response
 }
-
-#[cfg(test)]
-#[path = "routes_tests.rs"]
-mod tests;

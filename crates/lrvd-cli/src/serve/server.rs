@@ -24,9 +24,8 @@ use super::access::Access;
 use super::metrics::Metrics;
 use super::model::{Limits, Model};
 use super::problem::text_fault;
-use super::queue::{Blame, Fault, Queue};
+use super::queue::{Blame, Fault, Queue, work};
 use super::routes::{App, router};
-use super::worker::work;
 use crate::printer::Printer;
 
 /// How often the wish to stop is looked for.

@@ -52,6 +52,7 @@ scripts! {
     ranks
     rejections
     reloads
+    requests
     serve
     suite
     suite_rejections
@@ -231,6 +232,8 @@ impl Script {
                 return Some(Output { code, stdout: reply.text, stderr: String::new() });
             }
             #[cfg(all(unix, feature = "serve"))]
+            "requests" => self.server.as_ref().unwrap().rejects(lines),
+            #[cfg(all(unix, feature = "serve"))]
             "stop" => {
                 let stdout = self.server.take().unwrap().stop();
                 return Some(Output { code: 0, stdout, stderr: String::new() });
@@ -238,7 +241,7 @@ impl Script {
             #[cfg(not(unix))]
             "link" => {}
             #[cfg(not(all(unix, feature = "serve")))]
-            "serve" | "post" | "get" | "stop" => {}
+            "serve" | "post" | "get" | "requests" | "stop" => {}
             _ => panic!("unknown command `:{verb}`"),
         }
         None

@@ -70,15 +70,6 @@ impl Server {
         reply(request.header("content-type", "application/json").send(body))
     }
 
-    /// Expects this status and code, and returns the error.
-    #[track_caller]
-    pub(crate) fn rejected(&self, path: &str, body: &Value, status: u16, code: &str) -> Value {
-        let reply = self.post(path, &body.to_string());
-        let error = reply.json()["error"].take();
-        assert_eq!((reply.status, &error["code"]), (status, &json!(code)), "{body}: {error}");
-        error
-    }
-
     /// A counter or gauge of `/metrics`.
     pub(crate) fn count(&self, name: &str) -> f64 {
         let page = self.get("/metrics").text;
@@ -96,14 +87,40 @@ impl Server {
         stream
     }
 
-    /// Status and text of the answer to a request with these lines of a head.
-    fn raw(&self, lines: &[&str]) -> (u16, String) {
+    /// Status and text of the answer to a request with these lines of a head, and this body.
+    fn raw(&self, lines: &[&str], body: &str) -> (u16, String) {
         let mut stream = self.connect();
-        let head = [lines, &["Connection: close", "", ""]].concat().join("\r\n");
+        let length = format!("Content-Length: {}", body.len());
+        let head = [lines, &[&length, "Connection: close", "", body]].concat().join("\r\n");
         stream.write_all(head.as_bytes()).unwrap();
         let mut text = String::new();
         stream.read_to_string(&mut text).unwrap();
         (text["HTTP/1.1 ".len()..][..3].parse().unwrap(), text)
+    }
+
+    /// Sends requests that are rejected. The columns of each line are status, code and field of the error, then method with
+    /// content type, path, body.
+    pub(crate) fn rejects(&self, lines: &[&str]) {
+        for line in lines {
+            let mut body = *line;
+            let mut column = || {
+                let (word, rest) = body.split_once(' ').unwrap_or((body, ""));
+                body = rest.trim_start();
+                word
+            };
+            let expected = [column(), column(), column()];
+            let (method, path) = (column(), column());
+            let (method, kind) = method.split_once(';').unwrap_or((method, "application/json"));
+            let start = format!("{method} {path} HTTP/1.1\r\nHost: localhost");
+            let kind = format!("Content-Type: {kind}");
+            let (status, text) = self.raw(&[&start, &kind], body);
+            let (head, answer) = text.split_once("\r\n\r\n").unwrap();
+            let error = serde_json::from_str::<Value>(answer).unwrap()["error"].take();
+            let [code, field] = ["code", "field"].map(|key| error[key].as_str().unwrap_or("-"));
+            assert_eq!([&*status.to_string(), code, field], expected, "{line}: {error}");
+            assert!(!error["message"].as_str().unwrap().is_empty());
+            assert_eq!(head.contains("\r\nallow: "), status == 405, "{line}: {head}");
+        }
     }
 
     /// Stops it, and returns what it wrote to standard error.
@@ -272,10 +289,10 @@ fn a_key_and_a_name_of_the_server_are_required() {
     for (path, status) in [("/", 200), ("/healthz", 200), ("/metrics", 401), ("/v1/other", 401)] {
         assert_eq!(server.get(path).status, status, "{path}");
     }
-    server.rejected("/v1/classify", &json!({ "text": "a fine film" }), 401, "unauthorized");
+    server.rejects(&["401 unauthorized - POST /v1/classify {}"]);
     let with = |host: &str, key: &str| {
         let [host, key] = [format!("Host: {host}"), format!("Authorization: Bearer {key}")];
-        server.raw(&["GET /v1/model HTTP/1.1", &host, &key])
+        server.raw(&["GET /v1/model HTTP/1.1", &host, &key], "")
     };
     for (host, key, status, part) in [
         ("localhost", "s3cre", 401, "www-authenticate: Bearer\r\n"),
