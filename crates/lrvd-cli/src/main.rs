@@ -15,13 +15,16 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
+use args::GlobalArguments;
+
 fn main() -> ExitCode {
     let arguments = commands::Arguments::parse();
     process::run(arguments.command.keeps_pages(), || command(arguments))
 }
 
 fn command(arguments: commands::Arguments) -> ExitCode {
-    let printer = printer::Printer::new(arguments.global.format, arguments.global.quiet);
+    let GlobalArguments { format, quiet, .. } = arguments.global;
+    let printer = printer::Printer { format, quiet };
     let outcome = log::start();
     match outcome.and_then(|()| commands::run(arguments, printer)) {
         Ok(status) => status.code(),

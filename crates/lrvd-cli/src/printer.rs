@@ -37,19 +37,11 @@ fn version(command: &str) -> u32 {
 /// Writes the output of a command.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Printer {
-    format: Format,
-    quiet: bool,
+    pub(crate) format: Format,
+    pub(crate) quiet: bool,
 }
 
 impl Printer {
-    pub(crate) fn new(format: Format, quiet: bool) -> Self {
-        Self { format, quiet }
-    }
-
-    pub(crate) fn format(self) -> Format {
-        self.format
-    }
-
     /// Data. A pipe that the reader has closed is no error.
     pub(crate) fn data(self, text: &str) -> Result<()> {
         self.line(text).map(|_| ())
@@ -95,6 +87,23 @@ impl Printer {
             Format::Json => self.document(command, value),
             Format::Text => self.data(&text(value)),
         }
+    }
+
+    /// `value` as JSON, or as `text`.
+    pub(crate) fn show<T: Serialize>(
+        self,
+        value: &T,
+        text: impl FnOnce(&T) -> Result<String>,
+    ) -> Result<()> {
+        match self.format {
+            Format::Json => self.json(value),
+            Format::Text => self.data(&text(value)?),
+        }
+    }
+
+    /// Remarks.
+    pub(crate) fn notes<'t>(self, texts: impl IntoIterator<Item = &'t String>) {
+        texts.into_iter().for_each(|text| self.note(text));
     }
 
     /// A remark.

@@ -10,7 +10,7 @@ use super::Outcome;
 use super::eval::{EvalArguments, Evaluated, draws, evaluated};
 use crate::args;
 use crate::exit::ExitStatus;
-use crate::printer::{Format, Printer};
+use crate::printer::Printer;
 
 /// Commands of `lrvd abstain`.
 #[derive(Debug, Subcommand)]
@@ -52,11 +52,8 @@ pub(super) fn run(command: AbstainCommand, printer: Printer) -> Outcome {
     let Evaluated { classifier, labelled, draws, evaluation, .. } =
         evaluated(&eval, check, numbers, printer)?;
     let found = fit_abstention(&classifier, &labelled, &evaluation, draws, risk, delta)?;
-    match printer.format() {
-        Format::Json => {
-            printer.document("abstain fit", json!({ "draws": draws, "abstention": found }))?;
-        }
-        Format::Text => printer.data(&format!(
+    printer.report("abstain fit", &json!({ "draws": draws, "abstention": found }), |_| {
+        format!(
             "threshold: an entropy of {:.4} nats. Of these {} rows {:.1} % are answered, and {:.2} % of the answers are \
              wrong. With {} % confidence the error rate on further rows of the same kind is at most {:.2} %.",
             found.above,
@@ -65,7 +62,7 @@ pub(super) fn run(command: AbstainCommand, printer: Printer) -> Outcome {
             100.0 * found.risk,
             100.0 * (1.0 - delta),
             100.0 * found.bound,
-        ))?,
-    }
+        )
+    })?;
     Ok(ExitStatus::Done)
 }

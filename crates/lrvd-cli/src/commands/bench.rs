@@ -210,21 +210,13 @@ fn suite(
     }
     if dry_run && let Some(arms) = &arms {
         let plan = ArmsDryRun::new(arms, &options)?;
-        match printer.format() {
-            Format::Json => printer.json(&plan)?,
-            Format::Text => printer.data(&plan.render_text())?,
-        }
+        printer.show(&plan, |plan| Ok(plan.render_text()))?;
         return Ok(ExitStatus::Done);
     }
     if dry_run {
-        let plan = DryRun::new(options)?;
-        match printer.format() {
-            Format::Json => printer.json(&plan)?,
-            Format::Text => {
-                printer.data(&plan.render_text())?;
-                printer.json(&plan.settings)?;
-            }
-        }
+        printer.show(&DryRun::new(options)?, |plan| {
+            Ok(format!("{}\n{}", plan.render_text(), serde_json::to_string_pretty(&plan.settings)?))
+        })?;
         return Ok(ExitStatus::Done);
     }
     let stop = stop_flag()?;
@@ -254,7 +246,7 @@ fn suite(
 
 /// Prints the tables, and where the report is.
 fn report(summary: &Headline, out: &Path, printer: Printer) -> Result<()> {
-    match printer.format() {
+    match printer.format {
         Format::Json => printer.json_text(&fs::read_to_string(out.join("results.json"))?)?,
         Format::Text => {
             for text in summary.table.iter().chain(&summary.comparison).chain(&summary.verdict) {

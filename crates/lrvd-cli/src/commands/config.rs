@@ -13,7 +13,7 @@ use super::Outcome;
 use super::table::table;
 use crate::args::{SettingsArguments, one_of};
 use crate::exit::ExitStatus;
-use crate::printer::{Format, Printer};
+use crate::printer::Printer;
 
 /// Commands of `lrvd config`.
 #[derive(Debug, Subcommand)]
@@ -85,21 +85,14 @@ pub(super) fn run(command: ConfigCommand, printer: Printer) -> Outcome {
         ConfigCommand::Show { settings, training } => {
             let config = overrides(&settings, training.task)?;
             let training = config.training();
-            let config = config.finish()?;
-            match printer.format() {
-                Format::Json => printer.json(&config)?,
-                Format::Text => {
-                    printer.data(&config.to_toml(training, &preset_of(&config, training)?)?)?;
-                }
-            }
+            printer.show(&config.finish()?, |config| {
+                config.to_toml(training, &preset_of(config, training)?)
+            })?;
         }
         ConfigCommand::Check { file, training } => {
-            let config = Layers::new(training.task, None, Some(&file))?;
-            check(config, printer)?;
+            check(Layers::new(training.task, None, Some(&file))?, printer)?;
         }
-        ConfigCommand::Schema => {
-            printer.json(&schema()?)?;
-        }
+        ConfigCommand::Schema => printer.json(&schema()?)?,
     }
     Ok(ExitStatus::Done)
 }
@@ -109,23 +102,18 @@ fn check(config: Layers, printer: Printer) -> Result<()> {
     let training = config.training();
     let config = config.finish()?;
     let changes = config.changes(&preset_of(&config, training)?)?;
-    match printer.format() {
-        Format::Json => {
-            let change = |(key, from, to): &(String, Value, Value)| json!({ "key": key, "from": from, "to": to });
-            let changes: Vec<Value> = changes.iter().map(change).collect();
-            let body =
-                json!({ "task": training.name(), "preset": config.preset, "changes": changes });
-            printer.document("config check", body)?;
-        }
-        Format::Text => {
-            let row = |(key, from, to): &(String, Value, Value)| {
-                vec![key.clone(), plain(from), plain(to)]
-            };
-            let header = ["setting", config.preset.as_str(), "here"];
-            printer.data(&table(&header, changes.iter().map(row).collect()))?;
-        }
-    }
-    Ok(())
+    let change =
+        |(key, from, to): &(String, Value, Value)| json!({ "key": key, "from": from, "to": to });
+    let body = json!({
+        "task": training.name(),
+        "preset": config.preset,
+        "changes": changes.iter().map(change).collect::<Vec<_>>(),
+    });
+    printer.report("config check", &body, |_| {
+        let row =
+            |(key, from, to): &(String, Value, Value)| vec![key.clone(), plain(from), plain(to)];
+        table(&["setting", &config.preset, "here"], changes.iter().map(row).collect())
+    })
 }
 
 /// The settings of the preset that `config` started from, at the length that it would have.

@@ -199,7 +199,7 @@ pub(super) fn load(arguments: &AdapterArguments, printer: Printer) -> Result<Sav
     let device = device::open(&arguments.device)?;
     let (options, policy) = (arguments.base.open_options(), arguments.policy.policy());
     let classifier = SavedClassifier::load(&arguments.dir, &options, policy, &device)?;
-    classifier.warnings.iter().for_each(|note| printer.note(note));
+    printer.notes(&classifier.warnings);
     Ok(classifier)
 }
 
@@ -224,6 +224,6 @@ pub(super) fn load_language_from(
     printer: Printer,
 ) -> Result<SavedLanguageModel> {
     let model = SavedLanguageModel::load(dir, &base.open_options(), device)?;
-    model.warnings.iter().for_each(|warning| printer.note(warning));
+    printer.notes(&model.warnings);
     Ok(model)
 }

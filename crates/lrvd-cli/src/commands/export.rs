@@ -73,7 +73,7 @@ pub(super) fn run(arguments: ExportArguments, printer: Printer) -> Outcome {
     }
     let device = device::open("cpu")?;
     let source = Adapter::open(&arguments.dir, &arguments.base.open_options(), &device)?;
-    source.warnings.iter().for_each(|warning| printer.note(warning));
+    printer.notes(&source.warnings);
     let command = command(&arguments);
     let written = match arguments.to {
         ExportFormat::Peft => peft(&arguments, &source, &command),

@@ -107,7 +107,7 @@ pub(super) fn run(mut arguments: GenerateArguments, printer: Printer) -> Outcome
         let found = model.generate(&group, done, &options)?;
         done += group.len();
         for (prompt, continuation) in group.iter().zip(&found) {
-            let is_open = match printer.format() {
+            let is_open = match printer.format {
                 Format::Json => {
                     all.push(serde_json::to_value(Answer { prompt, continuation })?);
                     continue;
@@ -133,7 +133,7 @@ pub(super) fn run(mut arguments: GenerateArguments, printer: Printer) -> Outcome
     if done == 0 {
         bail!("there is no prompt");
     }
-    if printer.format() == Format::Json {
+    if printer.format == Format::Json {
         let body = json!({
             "base_model": model.base_name(),
             "folder": model.folder(),

@@ -61,7 +61,7 @@ pub(super) fn run(arguments: InspectArguments, printer: Printer) -> Outcome {
     }
     let options = OpenOptions { allow_changed: arguments.allow_changed, ..OpenOptions::default() };
     let source = Adapter::open(dir, &options, &device::open("cpu")?)?;
-    source.warnings.iter().for_each(|warning| printer.note(warning));
+    printer.notes(&source.warnings);
     let report = inspect_adapter(&source)?;
     printer.report("inspect", &report, adapter)?;
     Ok(ExitStatus::Done)

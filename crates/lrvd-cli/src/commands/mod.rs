@@ -2,7 +2,6 @@
 
 mod abstain;
 mod bench;
-mod completions;
 mod config;
 mod data;
 mod eval;
@@ -16,7 +15,8 @@ mod serve;
 mod table;
 mod train;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
+use clap_complete::{Shell, generate};
 
 use crate::args::GlobalArguments;
 use crate::exit::ExitStatus;
@@ -73,7 +73,11 @@ pub(crate) enum Command {
     #[command(subcommand)]
     Bench(bench::BenchCommand),
     /// Print a completion script for a shell.
-    Completions(completions::CompletionsArguments),
+    Completions {
+        /// Shell.
+        #[arg(value_enum)]
+        shell: Shell,
+    },
 }
 
 impl Command {
@@ -109,15 +113,18 @@ pub(crate) fn run(arguments: Arguments, printer: Printer) -> Outcome {
         Command::Data(command) => data::run(command, printer),
         Command::Inspect(arguments) => inspect::run(arguments, printer),
         Command::Export(arguments) => export::run(arguments, printer),
-        Command::Completions(arguments) => completions::run(arguments, printer),
+        Command::Completions { shell } => {
+            let mut script = Vec::new();
+            generate(shell, &mut Arguments::command(), "lrvd", &mut script);
+            printer.data(String::from_utf8(script)?.trim_end())?;
+            Ok(ExitStatus::Done)
+        }
         Command::Bench(command) => bench::run(command, global, printer),
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory as _;
-
     use super::*;
 
     /// The commands that do something, by their words behind `lrvd`, with their help.

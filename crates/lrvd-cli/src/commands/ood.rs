@@ -19,46 +19,14 @@ use crate::args::{self, AdapterArguments, InputColumns};
 use crate::exit::ExitStatus;
 use crate::printer::Printer;
 
-const FIT: &str = "\
-Examples:
-  lrvd ood fit runs/mine --data held-out.csv --outside other-texts.txt
-  lrvd ood fit runs/mine --data held-out.csv --outside other.csv --reference train.csv
-  lrvd ood fit runs/mine --data held-out.csv --outside other.csv --draws 10      with the mutual information
-
-Compares five scores, each larger for texts unlike those of training: the entropy of the answer, 1 less its largest
-probability, the free energy of the logits (Liu et al. 2020), with `--draws K` the mutual information between answer and
-weights, and the squared Mahalanobis distance of the features to the nearest class mean (Lee et al. 2018), whose means and
-covariance are those of REFERENCE, or of a third of the rows of `--data`.
-
-Half of what is left chooses the score with the largest area under the ROC curve; the other half, which chose nothing, gives
-the areas that are printed, with 95 % intervals (DeLong et al. 1988), and their difference from the entropy's. The rows of
-`--data` must not have been used to train or to select the model. The score is saved beside the adapter for `lrvd ood score`.";
-
-const SCORE: &str = "\
-Examples:
-  lrvd ood score runs/mine \"a fine film\" \"ORA-00942: table or view does not exist\"
-  lrvd ood score runs/mine < lines.txt
-  lrvd ood score runs/mine --input texts.csv --alpha 0.01 > scores.jsonl
-
-`p` is the share of the calibration texts of `lrvd ood fit`, the text itself included, whose score is at least as large: of
-texts like those at most a share ALPHA has a `p` of at most ALPHA (conformal prediction, Vovk et al. 2005). So many texts are
-needed for small values: n calibration texts give a `p` of at least 1/(n + 1).
-
-In a terminal each text is printed behind its `p`. In a file or a pipe each is one JSON object a line:
-
-  text, pair    the input
-  score         larger for texts unlike those of training
-  p             the conformal p-value
-  outside       whether `p` is at most ALPHA";
-
 /// Commands of `lrvd ood`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum OodCommand {
     /// Choose the score that tells other texts apart best, on held-out rows.
-    #[command(after_help = FIT)]
+    #[command(after_help = include_str!("help/ood-fit.txt"))]
     Fit(Box<FitArguments>),
     /// Score texts: how unlike those of training each one is.
-    #[command(after_help = SCORE)]
+    #[command(after_help = include_str!("help/ood-score.txt"))]
     Score(Box<ScoreArguments>),
 }
 

@@ -163,7 +163,7 @@ impl Answers {
         answer: &impl Serialize,
         shown: impl FnOnce() -> String,
     ) -> Result<bool> {
-        match self.printer.format() {
+        match self.printer.format {
             Format::Json => {
                 self.all.push(serde_json::to_value(answer)?);
                 Ok(true)
@@ -175,7 +175,7 @@ impl Answers {
 
     /// Writes the document, which `body` makes of all answers, if there is to be one.
     pub(super) fn finish(self, body: impl FnOnce(Vec<Value>) -> Value) -> Outcome {
-        if self.printer.format() == Format::Json {
+        if self.printer.format == Format::Json {
             self.printer.document(self.command, body(self.all))?;
         }
         Ok(ExitStatus::Done)

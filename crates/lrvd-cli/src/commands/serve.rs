@@ -123,7 +123,7 @@ pub(super) fn run(arguments: ServeArguments, printer: Printer) -> Outcome {
         ));
     }
     let address = format!("http://{}", server.address());
-    let started = || match printer.format() {
+    let started = || match printer.format {
         Format::Text => printer.data(&address),
         Format::Json => printer.document_line("serve", json!({ "address": address })).map(|_| ()),
     };

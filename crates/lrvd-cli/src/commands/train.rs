@@ -89,7 +89,7 @@ pub(super) fn run(arguments: TrainArguments, global: GlobalArguments, printer: P
     let mut sink = Journal::new(shown, printer, &options.out, &logs);
     let TrainOutcome { record, adapter } = train(&options, data, &stop, &mut sink)?;
     let Some(record) = record else {
-        if printer.format() == Format::Json {
+        if printer.format == Format::Json {
             printer.document("train", json!({ "complete": false }))?;
         }
         printer.note("interrupted after a checkpoint; run the same command with --resume");
@@ -99,7 +99,7 @@ pub(super) fn run(arguments: TrainArguments, global: GlobalArguments, printer: P
         (CheckpointChoice::Best, Some(best)) => Some(best),
         _ => record.checkpoints.last.as_ref(),
     };
-    match printer.format() {
+    match printer.format {
         Format::Json => {
             let body = json!({ "complete": true, "adapter": adapter, "record": record });
             printer.document("train", body)?;

@@ -123,7 +123,7 @@ impl MetricsRenderer for Fake {
 
 fn dashboard() -> (Dashboard, Record, Arc<AtomicBool>) {
     let (record, stop) = (Record::default(), Arc::new(AtomicBool::new(false)));
-    let lines = Lines::new(Printer::new(Format::Text, true), false);
+    let lines = Lines::new(Printer { format: Format::Text, quiet: true }, false);
     (Dashboard::on(Box::new(FakeStage(record.clone())), lines, &stop), record, stop)
 }
 

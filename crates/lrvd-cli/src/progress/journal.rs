@@ -233,7 +233,7 @@ mod tests {
     }
 
     fn tell(out: &Path, events: &[Event]) {
-        let printer = Printer::new(Format::Text, true);
+        let printer = Printer { format: Format::Text, quiet: true };
         let mut journal = Journal::new(Box::new(Silent), printer, out, &[LogFormat::Tensorboard]);
         for event in events {
             journal.event(event);

@@ -8,7 +8,7 @@ use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use crate::support::{Output, Sandbox, ended, model};
+use crate::support::{Output, Sandbox, ended, files_below, model};
 
 const COMMIT: &str = "1f0c3d5e7a9b2c4d6e8f0a1b3c5d7e9f1a2b3c4d";
 /// What stands for weights, and its SHA-256 by coreutils' sha256sum.
@@ -302,14 +302,6 @@ fn bad(case: &str) -> impl Fn(&Call) -> Answer + Send + Sync + use<> {
     }
 }
 
-/// Every file below `folder`.
-fn files(folder: &Path) -> BTreeSet<PathBuf> {
-    let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
-    let (folders, found): (Vec<PathBuf>, Vec<PathBuf>) =
-        entries.partition(|path| path.is_dir() && !path.is_symlink());
-    folders.iter().flat_map(|folder| files(folder)).chain(found).collect()
-}
-
 /// Each is an error in words, in time, with no file outside the cache and none in it that has the name of a blob.
 #[test]
 fn a_hub_with_wrong_answers_is_an_error() {
@@ -327,7 +319,7 @@ fn a_hub_with_wrong_answers_is_an_error() {
         assert!(calls.lock().unwrap().len() < 30, "{case}");
         let cache = home.repository();
         let own = ["rows.csv", "train.tsv", "dev.csv"].map(|name| home.0.path(name));
-        for file in files(&home.0.path("")) {
+        for file in files_below(&home.0.path("")) {
             let is_ours = own.contains(&file) || file.starts_with(&cache);
             assert!(is_ours, "{case}: {}", file.display());
         }

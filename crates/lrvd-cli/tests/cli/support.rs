@@ -9,16 +9,15 @@ use tempfile::TempDir;
 /// The path that a word starts with by a name: `@nano` and `@llama` are the shipped models, `@golden` the fixtures of
 /// `lrvd-models`, `@tests` is this folder and `@bench` the crate.
 pub(crate) fn placed(word: &str) -> String {
-    let crates = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
     for (name, folder) in [
-        ("@nano", "lrvd-bench/assets/deberta-v3-nano"),
-        ("@llama", "lrvd-bench/assets/stories260K"),
-        ("@golden", "lrvd-models/tests/golden"),
-        ("@tests", "lrvd-cli/tests/cli"),
-        ("@bench", "lrvd-bench"),
+        ("@nano", "../lrvd-bench/assets/deberta-v3-nano"),
+        ("@llama", "../lrvd-bench/assets/stories260K"),
+        ("@golden", "../lrvd-models/tests/golden"),
+        ("@tests", "tests/cli"),
+        ("@bench", "../lrvd-bench"),
     ] {
         if let Some(rest) = word.strip_prefix(name) {
-            return format!("{crates}/{folder}{rest}");
+            return format!("{}/{folder}{rest}", env!("CARGO_MANIFEST_DIR"));
         }
     }
     word.to_owned()
@@ -50,11 +49,6 @@ impl From<std::process::Output> for Output {
 impl Output {
     pub(crate) fn json(&self) -> Value {
         serde_json::from_str(&self.stdout).unwrap()
-    }
-
-    /// The objects of JSONL.
-    pub(crate) fn lines(&self) -> Vec<Value> {
-        lines(&self.stdout)
     }
 
     /// Expects that the arguments were rejected with these words.
@@ -259,4 +253,14 @@ pub(crate) fn model() -> PathBuf {
 /// The objects of JSONL.
 pub(crate) fn lines(text: &str) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// Every file below `folder`, in the order of their paths; links are files.
+pub(crate) fn files_below(folder: &Path) -> Vec<PathBuf> {
+    let paths = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let (folders, mut files): (Vec<_>, Vec<_>) =
+        paths.partition(|path| path.is_dir() && !path.is_symlink());
+    files.extend(folders.iter().flat_map(|folder| files_below(folder)));
+    files.sort();
+    files
 }

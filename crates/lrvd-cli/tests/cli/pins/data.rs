@@ -3,45 +3,14 @@
 use lrvd_models::tokenizer::TextTokenizer;
 use serde_json::{Value, json};
 
-use super::{Pins, hash, read, read_json};
-use crate::support::{done, lines, model, placed, run};
-
-/// The tasks of GLUE and their folders. `glue` has two rows of each, in a layout of the original files or of the public
-/// distributions.
-const GLUE: [(&str, &str); 9] = [
-    ("cola", "CoLA"),
-    ("sst2", "SST-2"),
-    ("mrpc", "MRPC"),
-    ("qqp", "QQP"),
-    ("mnli", "MNLI"),
-    ("qnli", "QNLI"),
-    ("rte", "RTE"),
-    ("stsb", "STS-B"),
-    ("wnli", "WNLI"),
-];
-
-/// Labels of a user's file, whose order is by value.
-const LABELS: [(&str, [&str; 4]); 4] = [
-    ("numbers", ["10", "2", "-1", "2"]),
-    ("texts", ["b", "B", "a b", "\u{e9}"]),
-    ("decimals", ["1.0", "0.5", "1.5", "0.5"]),
-    ("truths", ["true", "false", "true", "true"]),
-];
-
-/// Presets of published protocols.
-const PUBLISHED: [(&str, &str); 5] = [
-    ("glue", "paper-glue"),
-    ("glue", "author-glue"),
-    ("reasoning", "paper-reasoning"),
-    ("reasoning", "author-llm"),
-    ("reasoning", "blob-compat"),
-];
+use super::{Pins, read, read_json};
+use crate::support::{done, lines, placed, run};
 
 #[test]
 fn token_ids_prompts_and_classes() {
     let mut pins = Pins::new("data");
-    for (name, folder) in [("encoder", model()), ("llama", placed("@llama").into())] {
-        let tokenizer = TextTokenizer::from_dir(&folder).unwrap();
+    for (name, folder) in [("encoder", "@nano"), ("llama", "@llama")] {
+        let tokenizer = TextTokenizer::from_dir(placed(folder).as_ref()).unwrap();
         for (i, (text, pair)) in [
             ("Once upon a time, Tim's  cat sat.", None),
             ("na\u{ef}ve caf\u{e9} \u{1F600}\u{4E2D}\t42 km/h\u{ad}", None),
@@ -56,72 +25,7 @@ fn token_ids_prompts_and_classes() {
             pins.exact(&format!("ids.{name}.{i}"), format!("{:?}", found.ids));
         }
     }
-    for (task, folder) in GLUE {
-        let rows = read(format!("tests/cli/pins/glue/{folder}.tsv"));
-        let dev = if task == "mnli" { "dev_matched" } else { "dev" };
-        for split in ["train", dev] {
-            pins.write(&format!("glue/{folder}/{split}.tsv"), &rows);
-        }
-        // Words that are single tokens of the small vocabulary; those of the tasks are pinned below.
-        let answers = match task {
-            "stsb" => "",
-            "mnli" => "--answers big,happy,little",
-            _ => "--answers big,happy",
-        };
-        for (name, more) in
-            [("encoder", "--model @nano"), ("llama", &format!("--model @llama {answers}"))]
-        {
-            let data = pins.path("glue");
-            let report = check(&format!("--task {task} --data-dir {data} --max-length 64 {more}"));
-            pins.json(&format!("{task}.{name}"), &report);
-        }
-    }
-    let tasks = GLUE.map(|(task, _)| task).join(",");
-    let plan = |suite: &str, more: &str| {
-        done(&format!("bench {suite} --dry-run --format json {more}")).json()
-    };
-    let wording = plan("glue", &format!("--model @llama --tasks {tasks}"));
-    pins.json("wording", &wording["wording"]);
-    for (suite, preset) in PUBLISHED {
-        let settings =
-            plan(suite, &format!("--profile paper --preset {preset}"))["settings"].take();
-        pins.exact(&format!("preset.{preset}"), hash(settings.to_string().as_bytes()));
-    }
-    for (name, labels) in LABELS {
-        let rows = labels.map(|label| format!("a text,{label}\n")).concat();
-        let file = pins.write(&format!("{name}.csv"), &format!("text,label\n{rows}"));
-        let report = check(&format!("--train {file} --validation {file}"));
-        pins.json(&format!("labels.{name}"), &json!([report["splits"][0]["classes"]]));
-    }
-    // Questions with choices, of a user's own.
-    let row = |question: &str, answer: &str| {
-        json!({ "question": question, "choices": ["red", "blue", "old"], "answer": answer })
-            .to_string()
-    };
-    let rows = [row("What is it?", "B"), row("Which one?", "old"), row("Why?", "0")].join("\n");
-    let file = pins.write("questions.jsonl", &rows);
-    for (name, model) in [("encoder", "@nano"), ("llama", "@llama")] {
-        let report = check(&format!("--train {file} --validation {file} --model {model}"));
-        pins.json(&format!("questions.{name}"), &report);
-    }
-    // The rows that are drawn to be validated on.
-    let rows = (0..24).map(|i| format!("text {i}\t{}\n", i % 2)).collect::<Vec<_>>().concat();
-    let (file, out) = (pins.write("rows.tsv", &format!("text\tlabel\n{rows}")), pins.path("rows"));
-    done(&format!(
-        "train --model @llama --train {file} --validation-split 0.3 --seed 3 --out {out} --answers big,happy \
-         --method lora --steps 1 --quiet"
-    ));
-    let answers = lines(&read(format!("{out}/predictions-last.jsonl")));
-    let ids: Vec<&str> = answers.iter().map(|row| row["id"].as_str().unwrap()).collect();
-    pins.exact("validation_split.ids", ids.join(" "));
-    pins.finish();
-}
-
-/// What `lrvd data check` says, without hashes of files that are written here.
-fn check(more: &str) -> Value {
-    let mut report = done(&format!("data check --format json {more}")).json();
-    report.as_object_mut().unwrap().remove("files");
-    report
+    pins.scripted().finish();
 }
 
 /// Every reasoning set as the untrained model answers it: one other token anywhere, and the answers differ.

@@ -9,19 +9,18 @@
 
 mod data;
 mod draws;
-mod exits;
-mod files;
-mod serve;
 mod training;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
+use std::rc::Rc;
 
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-use crate::support::Sandbox;
+use crate::script::{at, document, play};
+use crate::support::{Output, Sandbox, files_below, lines};
 
 /// Set by `cargo xtask pins --bless`.
 const BLESS: &str = "LRVD_BLESS_PINS";
@@ -29,39 +28,24 @@ const BLESS: &str = "LRVD_BLESS_PINS";
 const MOST_DECIMALS: i32 = 6;
 /// What records and tables say of the moment and the machine, and in words for people; of tables the start of a metric's name;
 /// hashes of files whose last bits depend on the processor, and which are pinned where they do not.
-const UNPINNED: [&str; 20] = [
-    "adapter_model.safetensors",
-    "command",
-    "examples_per_second",
-    "evaluate_seconds",
-    "finished_at",
-    "git_revision",
-    "lrvd_classifier.json",
-    "lrvd_language.json",
-    "lrvd_posterior.safetensors",
-    "message",
-    "note",
-    "notes",
-    "peak_memory_bytes",
-    "predict_s",
-    "predict_seconds",
-    "seconds",
-    "started_at",
-    "time",
-    "train_seconds",
-    "version",
-];
+const UNPINNED: &str = "adapter_model.safetensors command examples_per_second evaluate_seconds finished_at git_revision \
+     lrvd_classifier.json lrvd_language.json lrvd_posterior.safetensors message note notes peak_memory_bytes predict_s \
+     predict_seconds seconds started_at time train_seconds version";
+
+fn is_pinned(key: &str) -> bool {
+    !UNPINNED.split(' ').any(|other| other == key)
+}
 
 /// The pins of one area, and a folder for what is made on the way.
-struct Pins {
+pub(crate) struct Pins {
     area: &'static str,
-    dir: Sandbox,
+    dir: Rc<Sandbox>,
     lines: Vec<(String, String)>,
 }
 
 impl Pins {
     fn new(area: &'static str) -> Self {
-        Self { area, dir: Sandbox::new(), lines: Vec::new() }
+        Self { area, dir: Rc::new(Sandbox::new()), lines: Vec::new() }
     }
 
     /// A path in the folder, as an argument.
@@ -123,8 +107,7 @@ impl Pins {
                 self.json(name, &map.values().cloned().collect());
             }
             Value::Object(map) if !map.is_empty() => {
-                for (key, value) in map.iter().filter(|(key, _)| !UNPINNED.contains(&key.as_str()))
-                {
+                for (key, value) in map.iter().filter(|(key, _)| is_pinned(key)) {
                     self.json(&format!("{name}.{key}"), value);
                 }
             }
@@ -136,7 +119,7 @@ impl Pins {
             Value::Array(list) if list.iter().any(Value::is_object) => {
                 let objects = || list.iter().filter_map(Value::as_object);
                 let keys: BTreeSet<&String> = objects().flat_map(serde_json::Map::keys).collect();
-                for key in keys.into_iter().filter(|key| !UNPINNED.contains(&key.as_str())) {
+                for key in keys.into_iter().filter(|key| is_pinned(key)) {
                     let field = list.iter().map(|object| object[key.as_str()].clone());
                     self.json(&format!("{name}.*.{key}"), &field.collect());
                 }
@@ -150,6 +133,66 @@ impl Pins {
             Value::String(text) => self.exact(name, text),
             other => self.exact(name, other),
         }
+    }
+
+    /// Pins what an expectation of a script names (see its README) of what a command wrote or a server answered.
+    pub(crate) fn line(&mut self, word: &str, rest: &str, output: &Output) {
+        let (name, rest) = rest.split_once(' ').unwrap_or((rest, ""));
+        let mut document = document(&output.stdout);
+        match word {
+            "status" => self.exact(name, output.code),
+            "code" => self.exact(name, format!("{} {}", output.code, document["error"]["code"])),
+            "rows" => {
+                for (i, row) in lines(&output.stdout).iter().enumerate() {
+                    self.json(&format!("{name}.{i}"), row);
+                }
+            }
+            "words" => {
+                let words = at(&document, rest);
+                let words: Vec<&str> = words.iter().map(|word| word.as_str().unwrap()).collect();
+                self.exact(name, words.join(" "));
+            }
+            "hash" => match rest.strip_suffix("/*") {
+                Some(pointer) => {
+                    for (key, value) in document.pointer(pointer).unwrap().as_object().unwrap() {
+                        self.exact(&format!("{name}.{key}"), hash_of(value));
+                    }
+                }
+                None => self.exact(name, hash_of(document.pointer(rest).unwrap())),
+            },
+            "files" | "trained" => self.files(name, &self.dir.path(rest), word == "trained"),
+            _ => {
+                if let Some(key) = rest.strip_prefix("without ") {
+                    document.as_object_mut().unwrap().remove(key).unwrap();
+                }
+                let pointer = if rest.starts_with('/') { rest } else { "" };
+                self.json(name, document.pointer(pointer).unwrap());
+            }
+        }
+    }
+
+    /// The files of an adapter or an export. Those of an adapter that was `trained` here name the base model by its path.
+    fn files(&mut self, name: &str, folder: &Path, trained: bool) {
+        for file in files_below(folder) {
+            let file_name = file.file_name().unwrap().to_str().unwrap();
+            let of = format!("{name}/{file_name}");
+            match file_name {
+                // Words for people.
+                "README.md" => self.exact(&of, "written"),
+                _ if trained && file_name.ends_with(".json") => self.exact(&of, "written"),
+                // Singular vectors.
+                "adapter_model.safetensors" if name.ends_with("capped") => self.bits(&of, &file),
+                "lrvd_classifier.json" | "lrvd_language.json" => self.json(&of, &read_json(&file)),
+                _ if file_name.ends_with("config.json") => self.json(&of, &read_json(&file)),
+                _ => self.bytes(&of, &file),
+            }
+        }
+    }
+
+    /// Plays the script of the area.
+    fn scripted(self) -> Self {
+        let (dir, script) = (Rc::clone(&self.dir), format!("pins/scripts/{}", self.area));
+        play(dir, &script, Some(self)).unwrap()
     }
 
     /// Compares with the file of the area, or writes it.
@@ -231,6 +274,22 @@ fn hash(bytes: &[u8]) -> String {
     })
 }
 
+/// The hash of a JSON value without its sentences.
+fn hash_of(value: &Value) -> String {
+    fn without_words(value: &Value) -> Value {
+        let is_words = |key: &str| ["description", "summary", "title"].contains(&key);
+        match value {
+            Value::Object(map) => {
+                let kept = map.iter().filter(|(key, value)| !(is_words(key) && value.is_string()));
+                kept.map(|(key, value)| (key.clone(), without_words(value))).collect()
+            }
+            Value::Array(list) => list.iter().map(without_words).collect(),
+            other => other.clone(),
+        }
+    }
+    hash(without_words(value).to_string().as_bytes())
+}
+
 /// Five significant digits, fewer near zero.
 fn digits(number: f64) -> String {
     let size = if number == 0.0 { 0 } else { number.abs().log10().floor() as i32 };
@@ -252,21 +311,6 @@ fn is_near(expected: &str, found: &str) -> bool {
     expected.len() == found.len() && expected.iter().zip(&found).all(near)
 }
 
-/// Every file below `folder`, in the order of their paths; no marker of a run.
-fn files_below(folder: &Path) -> Vec<PathBuf> {
-    let mut files = Vec::new();
-    for entry in std::fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
-        if path.is_dir() {
-            files.extend(files_below(&path));
-        } else {
-            files.push(path);
-        }
-    }
-    files.sort();
-    files
-}
-
 fn read(path: impl AsRef<Path>) -> String {
     let path = path.as_ref();
     std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
@@ -274,6 +318,53 @@ fn read(path: impl AsRef<Path>) -> String {
 
 fn read_json(path: impl AsRef<Path>) -> Value {
     serde_json::from_str(&read(path)).unwrap()
+}
+
+/// Initial values: those of a model that learns nothing.
+#[test]
+fn initial_values() {
+    Pins::new("initial").scripted().finish();
+}
+
+#[test]
+fn exports_of_committed_adapters() {
+    Pins::new("exports").scripted().finish();
+}
+
+#[cfg(all(unix, feature = "serve"))]
+#[test]
+fn answers_over_http() {
+    Pins::new("serve").scripted().finish();
+}
+
+/// How commands end: 0 done, 1 the answer is no, 2 cannot be used, 75 stopped after a checkpoint (`training`).
+#[test]
+fn exit_codes() {
+    let mut pins = Pins::new("exits");
+    std::fs::create_dir(pins.path("empty")).unwrap();
+    pins.write("bad.csv", "text,label\na,\n");
+    pins.write("bad.toml", "[prune]\nthreshold = 4.0\n");
+    // The names of the pins are the commands, with names in capitals.
+    let placed = |word| match word {
+        "TRAIN" => "train.tsv",
+        "DEV" => "dev.csv",
+        "ENCODER" => "@tests/pins/adapters/encoder",
+        "LANGUAGE" => "@tests/pins/adapters/language",
+        "NANO" => "@nano",
+        "STORIES" => "@llama",
+        "EMPTY" => "empty",
+        "OUT" => "out",
+        "BADCSV" => "bad.csv",
+        "BADTOML" => "bad.toml",
+        other => other,
+    };
+    for line in include_str!("exits.txt").lines() {
+        let (command, _) = line.rsplit_once(" = ").unwrap();
+        let words: Vec<&str> = command.split(' ').skip(1).map(placed).collect();
+        let output = pins.dir.run(&words.join(" "));
+        pins.exact(command, output.code);
+    }
+    pins.finish();
 }
 
 #[test]

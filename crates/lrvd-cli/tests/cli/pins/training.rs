@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use lrvd_bench::method::MethodName;
 
-use super::{Pins, UNPINNED, files_below, hash, read, read_json};
-use crate::support::{lrvd, signal, training};
+use super::{Pins, UNPINNED, hash, read, read_json};
+use crate::support::{files_below, lrvd, signal, training};
 
 /// Settings of a run of eight steps with four evaluations and two prunes, on few rows.
 const SHORT: &str = "--set batch_size=4 --set evaluation_batch_size=8 --set evaluate_every=2 --set train_rows=64 \
@@ -181,7 +181,7 @@ fn records_and_tables() {
 fn tables(pins: &mut Pins, name: &str, out: &Path) {
     for choice in ["last", "best"] {
         let table = read(out.join(format!("table-{choice}.csv")));
-        let is_pinned = |line: &&str| !UNPINNED.iter().any(|start| line.starts_with(start));
+        let is_pinned = |line: &&str| !UNPINNED.split(' ').any(|start| line.starts_with(start));
         for line in table.lines().filter(is_pinned) {
             let (key, numbers) =
                 line.split_at(line.match_indices(',').nth(2).map_or(line.len(), |m| m.0));
