@@ -227,7 +227,8 @@ fn suite(
         drop(shown);
         return planned(&plan, suite, cluster, &out, printer);
     }
-    let mut sink = Journal::new(shown, printer, &out, &logs);
+    let folder = out.clone();
+    let mut sink = Journal::new(shown, printer, move |_| folder.clone(), &logs);
     let worker = WorkerOptions::alone(worker_name(false));
     let outcome = run_suite(&options, arms.as_ref(), worker, &stop, &mut sink)?;
     drop(sink); // gives the screen back
@@ -323,11 +324,9 @@ fn work(arguments: RunArguments, global: GlobalArguments, printer: Printer) -> O
     let plan = worker.plan().clone();
     let place = index.map(|index| plan.find(&index)).transpose()?;
     let shown = progress::sink(printer, global.progress_style(), &stop);
-    let folder = {
-        let plan = plan.clone();
-        move |label: &str| out.join(plan.folder_of(label))
-    };
-    let mut sink = Journal::of_runs(shown, printer, folder, &logs.log);
+    let runs = plan.clone();
+    let folder = move |label: &str| out.join(runs.folder_of(label));
+    let mut sink = Journal::new(shown, printer, folder, &logs.log);
     let step = match place {
         Some(place) => worker.run(place, &mut sink)?,
         None => worker.run_all(&mut sink)?,

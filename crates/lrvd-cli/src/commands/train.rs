@@ -86,7 +86,8 @@ pub(super) fn run(arguments: TrainArguments, global: GlobalArguments, printer: P
     let stop = stop_flag()?;
     let options = options(arguments, &data)?;
     let shown = progress::sink(printer, global.progress_style(), &stop);
-    let mut sink = Journal::new(shown, printer, &options.out, &logs);
+    let out = options.out.clone();
+    let mut sink = Journal::new(shown, printer, move |_| out.clone(), &logs);
     let TrainOutcome { record, adapter } = train(&options, data, &stop, &mut sink)?;
     let Some(record) = record else {
         if printer.format == Format::Json {

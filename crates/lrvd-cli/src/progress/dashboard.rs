@@ -7,16 +7,10 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use burn::train::Interrupter;
-use burn::train::metric::{
-    LossMetric, Metric, MetricAttributes, MetricDefinition, MetricEntry, MetricId,
-    NumericAttributes, NumericEntry, SerializedEntry,
-};
-use burn::train::renderer::{MetricState, MetricsRenderer};
 use lrvd_bench::progress::{Event, ProgressSink};
-use lrvd_burn::burn_train::{ExamplesPerSecondMetric, KlMetric, NllMetric, TotalRankMetric};
 
 use super::lines::Lines;
-use super::terminal::{Stage, Terminal};
+use super::terminal::{Curves, Stage, Terminal};
 use crate::printer::Printer;
 
 /// How often a stop request is looked for: well below the time between two presses of a key.
@@ -34,16 +28,9 @@ pub(super) struct Dashboard {
 
 struct Screen {
     stage: Box<dyn Stage>,
-    renderer: Option<Box<dyn MetricsRenderer>>,
-    registered: Vec<String>,
+    curves: Option<Box<dyn Curves>>,
     held: Vec<Event>,
     lines: Lines,
-}
-
-#[derive(Clone, Copy)]
-enum Split {
-    Training,
-    Validation,
 }
 
 impl Dashboard {
@@ -53,8 +40,7 @@ impl Dashboard {
     }
 
     fn on(stage: Box<dyn Stage>, lines: Lines, stop: &Arc<AtomicBool>) -> Self {
-        let (registered, held) = (Vec::new(), Vec::new());
-        let screen = Screen { stage, renderer: None, registered, held, lines };
+        let screen = Screen { stage, curves: None, held: Vec::new(), lines };
         Self { screen: Arc::new(Mutex::new(screen)), stop: Arc::clone(stop), watcher: None }
     }
 
@@ -66,14 +52,14 @@ impl Dashboard {
         }
         let interrupter = Interrupter::new();
         let mut screen = lock(&self.screen);
-        screen.renderer = Some(screen.stage.open(interrupter.clone(), runs_done));
+        screen.curves = Some(screen.stage.open(interrupter.clone(), runs_done));
         drop(screen);
         let (screen, stop) = (Arc::clone(&self.screen), Arc::clone(&self.stop));
         let watch = move || {
             loop {
                 thread::sleep(WATCH_EVERY);
                 let mut screen = lock(&screen);
-                if screen.renderer.is_none() {
+                if screen.curves.is_none() {
                     return;
                 }
                 if interrupter.should_stop() {
@@ -105,16 +91,15 @@ impl ProgressSink for Dashboard {
             self.open(index - 1);
         }
         let mut screen = lock(&self.screen);
-        if screen.renderer.is_none() {
-            return screen.lines.event(event);
-        }
+        let Screen { curves, held, lines, .. } = &mut *screen;
+        let Some(curves) = curves else { return lines.event(event) };
         if !matches!(event, Event::Step { .. } | Event::Searching { .. } | Event::Evaluating { .. })
         {
-            screen.held.push(event.clone());
+            held.push(event.clone());
         }
         // "Stop immediately" makes burn-train's renderer panic here, in the middle of the run. A
         // checkpoint first costs one step at most.
-        if catch_unwind(AssertUnwindSafe(|| screen.draw(event))).is_err() {
+        if catch_unwind(AssertUnwindSafe(|| curves.draw(event))).is_err() {
             self.stop.store(true, Ordering::Relaxed);
         }
         if matches!(event, Event::RunFinished { .. }) {
@@ -129,91 +114,18 @@ impl Drop for Dashboard {
     }
 }
 
-fn definition(metric: &impl Metric) -> MetricDefinition {
-    MetricDefinition::new(MetricId::new(metric.name()), metric)
-}
-
-fn lock(screen: &Mutex<Screen>) -> MutexGuard<'_, Screen> {
+fn lock<T>(screen: &Mutex<T>) -> MutexGuard<'_, T> {
     screen.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Screen {
-    fn draw(&mut self, event: &Event) {
-        let Some(renderer) = &mut self.renderer else { return };
-        match event {
-            Event::RunStarted { index, runs, label, steps, done } => {
-                // burn-train counts epochs of items; here they are runs of steps.
-                renderer.start(*runs, *index, None, Some(label));
-                renderer.start_split("train", *steps);
-                renderer.update_split(*done);
-                // Before the first validation, so that its metric is not the first curve.
-                self.register(&definition(&LossMetric::new()));
-            }
-            Event::Step { done, loss, nll, kl, total_rank, examples_per_second, .. } => {
-                renderer.update_split(*done);
-                self.show(&LossMetric::new(), *loss, format!("{loss:.4}"));
-                self.show(&NllMetric::default(), *nll, format!("{nll:.4}"));
-                // Without a posterior it is 0 throughout.
-                if *kl != 0.0 {
-                    self.show(&KlMetric::default(), *kl, format!("{kl:.0}"));
-                }
-                let rank = *total_rank as f64;
-                self.show(&TotalRankMetric::default(), rank, total_rank.to_string());
-                let speed = format!("{examples_per_second:.0} ex/s");
-                self.show(&ExamplesPerSecondMetric::default(), *examples_per_second, speed);
-            }
-            Event::Evaluated { metric, value, .. } => {
-                let definition = MetricDefinition {
-                    metric_id: MetricId::new(Arc::new(metric.clone())),
-                    name: Arc::new(metric.clone()),
-                    description: None,
-                    attributes: MetricAttributes::Numeric(NumericAttributes::default()),
-                };
-                self.push(Split::Validation, definition, *value, format!("{value:.4}"));
-            }
-            Event::Evaluating { done, total } => {
-                if *done == 0 {
-                    renderer.start_split("valid", *total);
-                }
-                renderer.update_split(*done);
-            }
-            Event::Pruned { .. } => renderer.log_event_training("Prunes".to_owned()),
-            Event::Note(_) | Event::Searching { .. } | Event::RunFinished { .. } => {}
-        }
-    }
-
-    fn show(&mut self, metric: &impl Metric, value: f64, text: String) {
-        self.push(Split::Training, definition(metric), value, text);
-    }
-
-    fn register(&mut self, definition: &MetricDefinition) {
-        let Some(renderer) = &mut self.renderer else { return };
-        if !self.registered.contains(&definition.name) {
-            self.registered.push(definition.name.to_string());
-            renderer.register_metric(definition.clone());
-        }
-    }
-
-    fn push(&mut self, split: Split, definition: MetricDefinition, value: f64, text: String) {
-        self.register(&definition);
-        let Some(renderer) = &mut self.renderer else { return };
-        let text = SerializedEntry::new(text, value.to_string());
-        let entry = MetricEntry::new(definition.metric_id, text);
-        let state = MetricState::Numeric(entry, Some(NumericEntry::Value(value)));
-        match split {
-            Split::Training => renderer.update_train(state),
-            Split::Validation => renderer.update_valid(state),
-        }
-    }
-
     /// Gives the screen back and says what was held back.
     fn close(&mut self) {
-        let Some(renderer) = self.renderer.take() else { return };
-        // Dropping it ends its thread and restores the terminal, but not while the thread that drops
-        // it panics, and after "stop immediately" it panics itself: both call for another thread.
-        let _ = thread::Builder::new().spawn(move || drop(renderer)).map(JoinHandle::join);
+        let Some(curves) = self.curves.take() else { return };
+        // Dropping them ends their thread and restores the terminal, but not while the thread that drops
+        // them panics, and after "stop immediately" they panic themselves: both call for another thread.
+        let _ = thread::Builder::new().spawn(move || drop(curves)).map(JoinHandle::join);
         let messages = self.stage.leave();
-        self.registered.clear();
         for event in std::mem::take(&mut self.held) {
             self.lines.event(&event);
         }

@@ -35,19 +35,8 @@ pub(crate) struct Journal {
 }
 
 impl Journal {
-    /// Writes into `out`, which exists once the first run starts.
-    pub(crate) fn new(
-        shown: Box<dyn ProgressSink>,
-        printer: Printer,
-        out: &Path,
-        logs: &[LogFormat],
-    ) -> Self {
-        let out = out.to_path_buf();
-        Self::of_runs(shown, printer, move |_| out.clone(), logs)
-    }
-
     /// Writes into the `folder` of each run, by its label, which exists once the run starts.
-    pub(crate) fn of_runs(
+    pub(crate) fn new(
         shown: Box<dyn ProgressSink>,
         printer: Printer,
         folder: impl Fn(&str) -> PathBuf + 'static,
@@ -82,15 +71,6 @@ impl Journal {
         Ok(())
     }
 
-    fn open_board(&mut self, run: &str, done: usize) -> io::Result<()> {
-        if self.with_board {
-            let name = run.replace(" / ", "/").replace(' ', "-");
-            let folder = (self.folder)(run).join(BOARD_DIR).join(name);
-            self.board = Some(EventFile::create(&folder, done)?);
-        }
-        Ok(())
-    }
-
     /// Opens the file of a run that an earlier process finished, if that process did not write its last line; `None` if
     /// nothing is missing.
     fn reopen(&mut self, run: &str) -> io::Result<Option<()>> {
@@ -113,7 +93,11 @@ impl Journal {
         match event {
             Event::RunStarted { label, done, .. } => {
                 self.open(label, *done)?;
-                self.open_board(label, *done)?;
+                if self.with_board {
+                    let name = label.replace(" / ", "/").replace(' ', "-");
+                    let folder = (self.folder)(label).join(BOARD_DIR).join(name);
+                    self.board = Some(EventFile::create(&folder, *done)?);
+                }
             }
             // A run that this process did not start was finished by an earlier one.
             Event::RunFinished { label, .. }
@@ -127,8 +111,8 @@ impl Journal {
         self.step = step;
         if let Some(file) = &mut self.lines {
             let mut line = json!({ "run": self.run, "event": kind, "step": step });
-            for (name, value) in &values {
-                line[*name] = value.clone();
+            for (name, value) in values.as_object().into_iter().flatten() {
+                line[name] = value.clone();
             }
             file.write_all(format!("{line}\n").as_bytes())?;
         }
@@ -137,8 +121,9 @@ impl Journal {
                 Event::Evaluated { metric, .. } => Some(metric.as_str()),
                 _ => None,
             };
-            let numbers = values.iter().filter_map(|(name, value)| {
-                let name = if *name == "value" { evaluated? } else { *name };
+            let values = values.as_object().into_iter().flatten();
+            let numbers = values.filter_map(|(name, value)| {
+                let name = if name == "value" { evaluated? } else { name };
                 Some((format!("{kind}/{name}"), value.as_f64()?))
             });
             board.write(step, numbers)?;
@@ -178,38 +163,29 @@ fn is_kept(line: &str, run: &str, done: usize) -> bool {
     line["run"] != run || line["step"].as_u64().is_some_and(|step| step <= done as u64 && done > 0)
 }
 
-type Described = (&'static str, usize, Vec<(&'static str, Value)>);
-
 /// Kind, step and values of an event; `None` if it is no number of a run.
-fn described(event: &Event, step: usize) -> Option<Described> {
+fn described(event: &Event, step: usize) -> Option<(&'static str, usize, Value)> {
     Some(match event {
         Event::Note(_) | Event::Searching { .. } | Event::Evaluating { .. } => return None,
         Event::RunStarted { steps, done, .. } => {
-            ("run", *done, vec![("steps", json!(steps)), ("done", json!(done))])
+            ("run", *done, json!({ "steps": steps, "done": done }))
         }
         Event::Step { done, loss, nll, kl, total_rank, examples_per_second, .. } => {
-            let values = vec![
-                ("loss", json!(loss)),
-                ("nll", json!(nll)),
-                ("kl", json!(kl)),
-                ("total_rank", json!(total_rank)),
-                ("examples_per_second", json!(examples_per_second)),
-            ];
+            let values = json!({
+                "loss": loss, "nll": nll, "kl": kl, "total_rank": total_rank,
+                "examples_per_second": examples_per_second,
+            });
             ("step", *done, values)
         }
         Event::Evaluated { done, metric, value, total_rank, .. } => {
-            let values = vec![
-                ("metric", json!(metric)),
-                ("value", json!(value)),
-                ("total_rank", json!(total_rank)),
-            ];
+            let values = json!({ "metric": metric, "value": value, "total_rank": total_rank });
             ("evaluated", *done, values)
         }
         Event::Pruned { done, before, after } => {
-            ("pruned", *done, vec![("before", json!(before)), ("after", json!(after))])
+            ("pruned", *done, json!({ "before": before, "after": after }))
         }
         Event::RunFinished { summary, seconds, .. } => {
-            (FINISHED, step, vec![("summary", json!(summary)), ("seconds", json!(seconds))])
+            (FINISHED, step, json!({ "summary": summary, "seconds": seconds }))
         }
     })
 }
@@ -234,7 +210,9 @@ mod tests {
 
     fn tell(out: &Path, events: &[Event]) {
         let printer = Printer { format: Format::Text, quiet: true };
-        let mut journal = Journal::new(Box::new(Silent), printer, out, &[LogFormat::Tensorboard]);
+        let folder = out.to_owned();
+        let logs = [LogFormat::Tensorboard];
+        let mut journal = Journal::new(Box::new(Silent), printer, move |_| folder.clone(), &logs);
         for event in events {
             journal.event(event);
         }
@@ -267,34 +245,20 @@ mod tests {
         let both = format!("b run 0, b step 1, b step 2, b pruned 2, {c}, b run 2, b step 3");
         assert_eq!(lines(out), both);
         // A finished run that lacks its last line gets it, once; another run of the folder keeps its own.
-        let finished =
-            Event::RunFinished { label: "a / b".into(), summary: "s".into(), seconds: 1.0 };
-        for _ in 0..2 {
-            tell(out, std::slice::from_ref(&finished));
-            assert_eq!(lines(out), format!("{both}, b finished 3"));
-        }
-        // In a suite, several in one process, before and after a run that starts here.
         let finished = |label: &str| Event::RunFinished {
             label: label.into(),
             summary: "s".into(),
             seconds: 1.0,
         };
-        let all = ["a / b", "a / c", "a / d", "a / b"].map(finished);
-        let [first, second, third, again] = all;
+        for _ in 0..2 {
+            tell(out, &[finished("a / b")]);
+            assert_eq!(lines(out), format!("{both}, b finished 3"));
+        }
+        // In a suite, several in one process, before and after a run that starts here.
+        let [first, second, third, again] = ["a / b", "a / c", "a / d", "a / b"].map(finished);
         tell(out, &[first, second, started("a / d", 0), step(1), third, again]);
         let more = "c finished 1, d run 0, d step 1, d finished 1";
         assert_eq!(lines(out), format!("{both}, b finished 3, {more}"));
-        // As other files, and none beside it.
-        #[cfg(unix)]
-        {
-            use std::os::unix::fs::PermissionsExt as _;
-
-            let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode();
-            let usual = out.join("usual");
-            fs::write(&usual, "").unwrap();
-            assert_eq!(mode(&out.join(METRICS_FILE)), mode(&usual));
-            fs::remove_file(usual).unwrap();
-        }
         assert_eq!(fs::read_dir(out).unwrap().count(), 2, "metrics and the board");
         // A run that starts anew leaves nothing of the old one.
         tell(out, &[started("a / b", 0), step(1)]);

@@ -3,18 +3,24 @@
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::io::{IsTerminal, Write};
 use std::panic::{PanicHookInfo, set_hook, take_hook};
-use std::sync::{Mutex, MutexGuard, Once, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
 
 use burn::train::Interrupter;
-use burn::train::renderer::MetricsRenderer;
+use burn::train::metric::{
+    LossMetric, Metric, MetricAttributes, MetricDefinition, MetricEntry, MetricId,
+    NumericAttributes, NumericEntry, SerializedEntry,
+};
 use burn::train::renderer::tui::TuiMetricsRendererWrapper;
+use burn::train::renderer::{MetricState, MetricsRenderer};
+use lrvd_bench::progress::Event;
+use lrvd_burn::burn_train::{ExamplesPerSecondMetric, KlMetric, NllMetric, TotalRankMetric};
 
 use crate::log;
 
 /// What the dashboard is drawn on.
 pub(super) trait Stage: Send {
     /// Takes the screen; `runs_done` of a suite came before.
-    fn open(&self, interrupter: Interrupter, runs_done: usize) -> Box<dyn MetricsRenderer>;
+    fn open(&self, interrupter: Interrupter, runs_done: usize) -> Box<dyn Curves>;
 
     /// Whether nothing can be seen on it any more.
     fn is_broken(&self) -> bool;
@@ -22,6 +28,11 @@ pub(super) trait Stage: Send {
     /// Leaves the screen, after what [`Stage::open`] returned is gone, and tells what could not be
     /// shown meanwhile.
     fn leave(&self) -> Vec<String>;
+}
+
+/// What is drawn of a run.
+pub(super) trait Curves: Send {
+    fn draw(&mut self, event: &Event);
 }
 
 /// Name of burn-train's drawing thread.
@@ -53,7 +64,7 @@ pub(super) fn is_complete() -> bool {
 pub(super) struct Terminal;
 
 impl Stage for Terminal {
-    fn open(&self, interrupter: Interrupter, runs_done: usize) -> Box<dyn MetricsRenderer> {
+    fn open(&self, interrupter: Interrupter, runs_done: usize) -> Box<dyn Curves> {
         HOOK.call_once(hold_panics);
         log::hold();
         *held() = Some(Vec::new());
@@ -63,7 +74,7 @@ impl Stage for Terminal {
         let renderer = TuiMetricsRendererWrapper::new(interrupter, runs_done);
         #[cfg(unix)]
         keep_interrupt_key();
-        Box::new(renderer)
+        Box::new(Rendered { renderer: Box::new(renderer), registered: Vec::new() })
     }
 
     fn is_broken(&self) -> bool {
@@ -79,6 +90,83 @@ impl Stage for Terminal {
         log::release();
         held().take().unwrap_or_default()
     }
+}
+
+/// Curves of burn-train's renderer.
+struct Rendered {
+    renderer: Box<dyn MetricsRenderer>,
+    registered: Vec<String>,
+}
+
+impl Curves for Rendered {
+    fn draw(&mut self, event: &Event) {
+        match event {
+            Event::RunStarted { index, runs, label, steps, done } => {
+                // burn-train counts epochs of items; here they are runs of steps.
+                self.renderer.start(*runs, *index, None, Some(label));
+                self.renderer.start_split("train", *steps);
+                self.renderer.update_split(*done);
+                // Before the first validation, so that its metric is not the first curve.
+                self.register(&definition(&LossMetric::new()));
+            }
+            Event::Step { done, loss, nll, kl, total_rank, examples_per_second, .. } => {
+                self.renderer.update_split(*done);
+                self.show(&LossMetric::new(), *loss, format!("{loss:.4}"));
+                self.show(&NllMetric::default(), *nll, format!("{nll:.4}"));
+                // Without a posterior it is 0 throughout.
+                if *kl != 0.0 {
+                    self.show(&KlMetric::default(), *kl, format!("{kl:.0}"));
+                }
+                let rank = *total_rank as f64;
+                self.show(&TotalRankMetric::default(), rank, total_rank.to_string());
+                let speed = format!("{examples_per_second:.0} ex/s");
+                self.show(&ExamplesPerSecondMetric::default(), *examples_per_second, speed);
+            }
+            Event::Evaluated { metric, value, .. } => {
+                let definition = MetricDefinition {
+                    metric_id: MetricId::new(Arc::new(metric.clone())),
+                    name: Arc::new(metric.clone()),
+                    description: None,
+                    attributes: MetricAttributes::Numeric(NumericAttributes::default()),
+                };
+                let state = self.state(definition, *value, format!("{value:.4}"));
+                self.renderer.update_valid(state);
+            }
+            Event::Evaluating { done, total } => {
+                if *done == 0 {
+                    self.renderer.start_split("valid", *total);
+                }
+                self.renderer.update_split(*done);
+            }
+            Event::Pruned { .. } => self.renderer.log_event_training("Prunes".to_owned()),
+            Event::Note(_) | Event::Searching { .. } | Event::RunFinished { .. } => {}
+        }
+    }
+}
+
+impl Rendered {
+    fn show(&mut self, metric: &impl Metric, value: f64, text: String) {
+        let state = self.state(definition(metric), value, text);
+        self.renderer.update_train(state);
+    }
+
+    fn register(&mut self, definition: &MetricDefinition) {
+        if !self.registered.contains(&definition.name) {
+            self.registered.push(definition.name.to_string());
+            self.renderer.register_metric(definition.clone());
+        }
+    }
+
+    fn state(&mut self, definition: MetricDefinition, value: f64, text: String) -> MetricState {
+        self.register(&definition);
+        let text = SerializedEntry::new(text, value.to_string());
+        let entry = MetricEntry::new(definition.metric_id, text);
+        MetricState::Numeric(entry, Some(NumericEntry::Value(value)))
+    }
+}
+
+fn definition(metric: &impl Metric) -> MetricDefinition {
+    MetricDefinition::new(MetricId::new(metric.name()), metric)
 }
 
 /// Remembers `settings` and returns those remembered before.
