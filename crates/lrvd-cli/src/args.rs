@@ -13,7 +13,6 @@ use lrvd_burn::train::DrawPolicy;
 use crate::printer::Format;
 use crate::progress::{LogFormat, ProgressStyle};
 
-/// Options of every command.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct GlobalArguments {
     /// Format of standard output.
@@ -38,7 +37,6 @@ impl GlobalArguments {
     }
 }
 
-/// Logs of a run.
 #[derive(Debug, Args)]
 pub(crate) struct LogArguments {
     /// Also write logs of this kind; `metrics.jsonl` is always written.
@@ -60,7 +58,6 @@ pub(crate) struct SettingsArguments {
     pub(crate) set: Vec<String>,
 }
 
-/// The base model of an adapter.
 #[derive(Debug, Args)]
 pub(crate) struct BaseArguments {
     /// Base model [default: the one named by the adapter].
@@ -85,7 +82,6 @@ impl BaseArguments {
     }
 }
 
-/// Which adapter, on which base model.
 #[derive(Debug, Args)]
 pub(crate) struct AdapterArguments {
     /// Output of `lrvd train`, or an adapter folder.
@@ -130,7 +126,6 @@ impl PolicyArguments {
     }
 }
 
-/// Where the texts are in a table.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct InputColumns {
     /// Column or key of the text or the question [default: as in training].
@@ -144,7 +139,6 @@ pub(crate) struct InputColumns {
     pub(crate) choice_columns: Vec<String>,
 }
 
-/// Columns of a language model's texts.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct TextArguments {
     /// Column or key of a language model's prompt [default: `prompt`].
@@ -165,7 +159,6 @@ pub(crate) struct TextArguments {
 }
 
 impl TextArguments {
-    /// The named columns.
     pub(crate) fn named(&self) -> NamedColumns {
         NamedColumns {
             prompt: self.prompt.clone(),

@@ -2,7 +2,6 @@
 
 use std::process::ExitCode;
 
-/// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ExitStatus {
     /// It did what was asked.

@@ -8,7 +8,6 @@ use clap::ValueEnum;
 use lrvd_bench::{Result, printable, printable_json};
 use serde::Serialize;
 
-/// Format of standard output.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
     /// Tables and text.
@@ -34,7 +33,6 @@ fn version(command: &str) -> u32 {
     if command == "predict" { 2 } else { 1 }
 }
 
-/// Writes the output of a command.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Printer {
     pub(crate) format: Format,
@@ -53,7 +51,6 @@ impl Printer {
         written(&printable(text))
     }
 
-    /// A JSON document.
     pub(crate) fn json(self, value: &impl Serialize) -> Result<()> {
         self.json_text(&serde_json::to_string_pretty(value)?)
     }

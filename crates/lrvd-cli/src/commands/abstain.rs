@@ -12,7 +12,6 @@ use crate::args;
 use crate::exit::ExitStatus;
 use crate::printer::Printer;
 
-/// Commands of `lrvd abstain`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum AbstainCommand {
     /// Fit the entropy above which no answer is given, for a target error rate.
@@ -20,7 +19,6 @@ pub(crate) enum AbstainCommand {
     Fit(Box<AbstainArguments>),
 }
 
-/// Options of `lrvd abstain fit`.
 #[derive(Debug, Args)]
 pub(crate) struct AbstainArguments {
     #[command(flatten)]

@@ -26,7 +26,6 @@ use crate::printer::{Format, Printer};
 use crate::progress::{self, Journal};
 use crate::signals::stop_flag;
 
-/// The benchmarks.
 #[derive(Debug, Subcommand)]
 pub(crate) enum BenchCommand {
     /// GLUE with LoRA, AdaLoRA and BayesLoRA: accuracy, learnt rank, time, calibration, a report.
@@ -56,7 +55,6 @@ pub(crate) enum BenchCommand {
     },
 }
 
-/// Options of the benchmarks.
 #[derive(Debug, Args)]
 pub(crate) struct SuiteArguments {
     /// `quick`: minutes on two cores with a shipped tiny model; `paper`: the full reproduction.
@@ -129,7 +127,6 @@ pub(crate) struct SuiteArguments {
     pub(crate) dry_run: bool,
 }
 
-/// Options of `lrvd bench run`.
 #[derive(Debug, Args)]
 pub(crate) struct RunArguments {
     /// Folder of the plan.
@@ -166,7 +163,6 @@ fn kept(adapters: bool) -> &'static str {
     if adapters { "adapters" } else { "none" }
 }
 
-/// Runs or describes a reproduction.
 pub(super) fn run(command: BenchCommand, global: GlobalArguments, printer: Printer) -> Outcome {
     match command {
         BenchCommand::Glue(arguments) => suite(Suite::Glue, arguments, global, printer),
@@ -309,7 +305,6 @@ fn cluster(arguments: &SuiteArguments, arms: Option<&Arms>) -> Result<Option<(En
     Ok(engine.map(|engine| (engine, cluster)))
 }
 
-/// One run of a plan, or all of them.
 fn work(arguments: RunArguments, global: GlobalArguments, printer: Printer) -> Outcome {
     let RunArguments { plan: out, index, all, alive, logs } = arguments;
     let of_engine = ["SLURM_ARRAY_TASK_ID", "JOB_COMPLETION_INDEX"];

@@ -15,7 +15,6 @@ use crate::args::{SettingsArguments, one_of};
 use crate::exit::ExitStatus;
 use crate::printer::Printer;
 
-/// Commands of `lrvd config`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum ConfigCommand {
     /// Write a settings file to start from.
@@ -68,7 +67,6 @@ pub(super) fn overrides(from: &SettingsArguments, training: Option<Training>) ->
     Layers::new(training, from.preset, from.config.as_deref())?.apply(&[], None, &from.set)
 }
 
-/// Writes, prints or checks settings.
 pub(super) fn run(command: ConfigCommand, printer: Printer) -> Outcome {
     match command {
         ConfigCommand::Init { file, preset, training, force } => {

@@ -17,7 +17,6 @@ use crate::args::{AdapterArguments, BaseArguments, InputColumns, TextArguments};
 use crate::exit::ExitStatus;
 use crate::printer::Printer;
 
-/// Options of `lrvd eval`.
 #[derive(Debug, Args)]
 pub(crate) struct EvalArguments {
     #[command(flatten)]
@@ -58,7 +57,6 @@ impl EvalArguments {
     }
 }
 
-/// Evaluates and prints.
 pub(super) fn run(arguments: EvalArguments, printer: Printer) -> Outcome {
     if Adapter::is_for_texts(&arguments.adapter.dir)? {
         return language(arguments, printer);
@@ -194,7 +192,6 @@ pub(super) fn draws(arguments: &AdapterArguments, classifier: &SavedClassifier) 
     classifier.draws(arguments.draws.or((!is_spared).then_some(0)))
 }
 
-/// Loads the classifier that the command line names.
 pub(super) fn load(arguments: &AdapterArguments, printer: Printer) -> Result<SavedClassifier> {
     let device = device::open(&arguments.device)?;
     let (options, policy) = (arguments.base.open_options(), arguments.policy.policy());
@@ -203,7 +200,6 @@ pub(super) fn load(arguments: &AdapterArguments, printer: Printer) -> Result<Sav
     Ok(classifier)
 }
 
-/// Loads the language model that the command line names.
 pub(super) fn load_language(
     arguments: &AdapterArguments,
     printer: Printer,

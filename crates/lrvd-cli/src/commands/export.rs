@@ -17,7 +17,6 @@ use crate::args::{self, BaseArguments};
 use crate::exit::ExitStatus;
 use crate::printer::Printer;
 
-/// Export formats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ExportFormat {
     /// Hugging Face PEFT.
@@ -28,7 +27,6 @@ pub(crate) enum ExportFormat {
     Gguf,
 }
 
-/// Options of `lrvd export`.
 #[derive(Debug, Args)]
 pub(crate) struct ExportArguments {
     /// Format.

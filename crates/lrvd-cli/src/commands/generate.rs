@@ -20,7 +20,6 @@ use crate::args::{self, BaseArguments, TextArguments};
 use crate::exit::ExitStatus;
 use crate::printer::{Format, Printer};
 
-/// Options of `lrvd generate`.
 #[derive(Debug, Args)]
 pub(crate) struct GenerateArguments {
     /// The adapter, then prompts [default: lines of standard input].
@@ -85,7 +84,6 @@ struct Answer<'a> {
     continuation: &'a Continuation,
 }
 
-/// Continues texts, a few at a time.
 pub(super) fn run(mut arguments: GenerateArguments, printer: Printer) -> Outcome {
     let model = load(&mut arguments, printer)?;
     let mut prompts = prompts(&arguments, &model)?;
@@ -164,7 +162,6 @@ fn load(arguments: &mut GenerateArguments, printer: Printer) -> Result<SavedLang
     }
 }
 
-/// The prompts, one after the other.
 type Prompts = Box<dyn Iterator<Item = Result<Content>>>;
 
 /// Arguments, the rows of a table, or lines of standard input.

@@ -16,7 +16,6 @@ use super::table::{count, table};
 use crate::exit::ExitStatus;
 use crate::printer::Printer;
 
-/// Options of `lrvd inspect`.
 #[derive(Debug, Args)]
 pub(crate) struct InspectArguments {
     /// Output of `lrvd train`, one of its checkpoints, an adapter folder, or a base checkpoint.
@@ -30,7 +29,6 @@ pub(crate) struct InspectArguments {
     pub(crate) allow_changed: bool,
 }
 
-/// Describes an adapter or a base checkpoint.
 pub(super) fn run(arguments: InspectArguments, printer: Printer) -> Outcome {
     let dir = arguments.dir.as_path();
     let found = Adapter::is_at(dir) || is_base(dir);

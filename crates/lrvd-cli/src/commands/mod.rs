@@ -32,7 +32,6 @@ pub(crate) struct Arguments {
     pub(crate) command: Command,
 }
 
-/// What to do.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Fine-tune a classifier, or a language model, on your own data.
@@ -94,10 +93,8 @@ impl Command {
 /// Name of standard input in errors.
 const STDIN: &str = "standard input";
 
-/// What a command returns.
 pub(crate) type Outcome = lrvd_bench::Result<ExitStatus>;
 
-/// Runs the command that `arguments` name.
 pub(crate) fn run(arguments: Arguments, printer: Printer) -> Outcome {
     let global = arguments.global;
     match arguments.command {

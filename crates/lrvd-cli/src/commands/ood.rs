@@ -19,7 +19,6 @@ use crate::args::{self, AdapterArguments, InputColumns};
 use crate::exit::ExitStatus;
 use crate::printer::Printer;
 
-/// Commands of `lrvd ood`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum OodCommand {
     /// Choose the score that tells other texts apart best, on held-out rows.
@@ -30,7 +29,6 @@ pub(crate) enum OodCommand {
     Score(Box<ScoreArguments>),
 }
 
-/// Options of `lrvd ood fit`.
 #[derive(Debug, Args)]
 pub(crate) struct FitArguments {
     #[command(flatten)]
@@ -51,7 +49,6 @@ pub(crate) struct FitArguments {
     label_column: Option<String>,
 }
 
-/// Options of `lrvd ood score`.
 #[derive(Debug, Args)]
 pub(crate) struct ScoreArguments {
     #[command(flatten)]
@@ -63,7 +60,6 @@ pub(crate) struct ScoreArguments {
     alpha: f64,
 }
 
-/// Fits or scores.
 pub(super) fn run(command: OodCommand, printer: Printer) -> Outcome {
     match command {
         OodCommand::Fit(arguments) => fit(*arguments, printer),

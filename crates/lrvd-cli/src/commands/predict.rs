@@ -17,7 +17,6 @@ use crate::args::{self, AdapterArguments, InputColumns};
 use crate::exit::ExitStatus;
 use crate::printer::{Format, Printer};
 
-/// Options of `lrvd predict`.
 #[derive(Debug, Args)]
 pub(crate) struct PredictArguments {
     #[command(flatten)]
@@ -32,7 +31,6 @@ pub(crate) struct PredictArguments {
     pub(crate) all: bool,
 }
 
-/// Texts to be answered.
 #[derive(Debug, Default, Args)]
 pub(crate) struct InputArguments {
     /// Texts [default: lines of standard input].
@@ -97,7 +95,6 @@ enum Kind<'a> {
     },
 }
 
-/// Answers what is asked, and writes the answers.
 pub(super) fn run(arguments: PredictArguments, printer: Printer) -> Outcome {
     arguments.input.check()?;
     let classifier = load(&arguments.adapter, printer)?;

@@ -18,7 +18,6 @@ use crate::printer::{Format, Printer, remark};
 use crate::serve::{Limits, Model, Server};
 use crate::signals;
 
-/// Options of `lrvd serve`.
 #[derive(Debug, Args)]
 pub(crate) struct ServeArguments {
     #[command(flatten)]
@@ -61,10 +60,8 @@ pub(crate) struct ServeArguments {
     pub(crate) timeout: usize,
 }
 
-/// Address to listen at.
 #[derive(Clone, Debug)]
 pub(crate) struct Listen {
-    /// The host as given.
     pub(crate) host: String,
     /// Its first address.
     pub(crate) address: SocketAddr,
@@ -93,7 +90,6 @@ const MAX_TEXTS: usize = 64;
 /// Most new tokens of a request by default.
 const MAX_TOKENS: usize = 1024;
 
-/// Listens, loads, answers until a signal.
 pub(super) fn run(arguments: ServeArguments, printer: Printer) -> Outcome {
     let stop = signals::stop_flag()?;
     let own = &arguments.adapter;

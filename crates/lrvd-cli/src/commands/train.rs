@@ -20,7 +20,6 @@ use crate::printer::{Format, Printer};
 use crate::progress::{self, Journal};
 use crate::signals::stop_flag;
 
-/// Options of `lrvd train`.
 #[derive(Debug, Args)]
 pub(crate) struct TrainArguments {
     /// Pretrained DeBERTa-v2 or -v3, or Llama: a folder, a repository `owner/name` on the Hugging Face Hub, or a Llama
@@ -79,7 +78,6 @@ pub(crate) struct TrainArguments {
 /// Most steps of a run, as the setting `steps` has it.
 const MAX_STEPS: f64 = 1e9;
 
-/// Trains, or continues training.
 pub(super) fn run(arguments: TrainArguments, global: GlobalArguments, printer: Printer) -> Outcome {
     let logs = arguments.logs.log.clone();
     let data = read(&arguments.examples)?;

@@ -34,7 +34,6 @@ struct Screen {
 }
 
 impl Dashboard {
-    /// A dashboard on the terminal.
     pub(super) fn new(printer: Printer, stop: &Arc<AtomicBool>) -> Self {
         Self::on(Box::new(Terminal), Lines::new(printer, false), stop)
     }

@@ -19,7 +19,6 @@ pub(super) struct Lines {
     bars: bool,
     line_every: Duration,
     last_line: Instant,
-    /// Start of the evaluation at the end.
     evaluating: Instant,
     loss: Smooth,
     pruned: Option<Pruned>,

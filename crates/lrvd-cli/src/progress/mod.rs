@@ -28,7 +28,6 @@ pub(crate) use terminal::give_back as give_back_terminal;
 #[cfg(all(unix, not(feature = "dashboard")))]
 pub(crate) fn give_back_terminal() {}
 
-/// Ways to show a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ProgressStyle {
     /// burn-train's dashboard: curves of loss, KL, rank and accuracy; needs a terminal.
@@ -40,7 +39,6 @@ pub(crate) enum ProgressStyle {
     Lines,
 }
 
-/// Logs of a run beside `metrics.jsonl`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum LogFormat {
     /// Event files for TensorBoard, a folder for each run.

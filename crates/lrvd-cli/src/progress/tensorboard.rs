@@ -48,7 +48,6 @@ struct SessionLog {
 /// Start of a session: readers drop what an earlier one wrote of the same and later steps.
 const START: i32 = 1;
 
-/// An event file that grows.
 pub(super) struct EventFile(File);
 
 impl EventFile {

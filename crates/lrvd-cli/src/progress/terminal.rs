@@ -30,7 +30,6 @@ pub(super) trait Stage: Send {
     fn leave(&self) -> Vec<String>;
 }
 
-/// What is drawn of a run.
 pub(super) trait Curves: Send {
     fn draw(&mut self, event: &Event);
 }
@@ -59,7 +58,6 @@ pub(super) fn is_complete() -> bool {
         && std::io::stderr().is_terminal()
 }
 
-/// The real one.
 #[derive(Debug)]
 pub(super) struct Terminal;
 
@@ -92,7 +90,6 @@ impl Stage for Terminal {
     }
 }
 
-/// Curves of burn-train's renderer.
 struct Rendered {
     renderer: Box<dyn MetricsRenderer>,
     registered: Vec<String>,

@@ -15,7 +15,6 @@ const OPEN: [&str; 3] = ["/", "/healthz", "/readyz"];
 /// The checks that every request passes before its path is looked at.
 #[derive(Debug)]
 pub(super) struct Access {
-    /// Where the server listens.
     address: SocketAddr,
     /// Names of the server beside its addresses and `localhost`.
     names: Vec<String>,
@@ -28,7 +27,6 @@ impl Access {
         Self { address, names, key }
     }
 
-    /// Where the server listens.
     pub(super) fn address(&self) -> SocketAddr {
         self.address
     }

@@ -20,28 +20,20 @@ pub(super) const CLASSIFY: &str = "/v1/classify";
 /// Where language models are asked.
 pub(super) const GENERATE: &str = "/v1/generate";
 
-/// The limits of a server.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     /// Texts that share a pass.
     pub(crate) batch_size: usize,
-    /// Draws that a request may ask for.
     pub(crate) max_draws: usize,
-    /// New tokens that a request may ask for.
     pub(crate) max_tokens: usize,
-    /// Texts of a request.
     pub(crate) max_texts: usize,
-    /// Bytes of a request.
     pub(crate) max_bytes: usize,
-    /// Texts that wait.
     pub(crate) queue: usize,
     /// From the head of a request to its answer.
     pub(crate) timeout: Duration,
-    /// Connections that are open at a time.
     pub(crate) max_connections: usize,
 }
 
-/// One of the texts of a request.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Input {
     /// Of a classifier: a text, a pair or a question.

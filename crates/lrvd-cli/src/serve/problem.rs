@@ -10,7 +10,6 @@ use serde::Serialize;
 
 /// Seconds after which a client that found the queue full may come back.
 const RETRY_AFTER: HeaderValue = HeaderValue::from_static("1");
-/// How a key is sent.
 const SCHEME: HeaderValue = HeaderValue::from_static("Bearer");
 
 /// What kind of error it is, for programs.
@@ -76,7 +75,6 @@ pub(super) struct Problem {
     pub(super) field: Option<String>,
 }
 
-/// The body of an error.
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "Error")]
 pub(super) struct Body {
@@ -121,7 +119,6 @@ impl IntoResponse for Problem {
     }
 }
 
-/// A response of JSON.
 pub(super) fn json(status: StatusCode, body: &impl Serialize) -> Response {
     match serde_json::to_vec(body) {
         Ok(body) => (status, [(header::CONTENT_TYPE, "application/json")], body).into_response(),

@@ -22,7 +22,6 @@ pub(super) enum Blame {
     Model,
 }
 
-/// A text without an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Fault {
     pub(super) blame: Blame,
@@ -32,7 +31,6 @@ pub(super) struct Fault {
 /// The answers to a job's texts, or the first text without one.
 pub(super) type Reply = Result<Vec<Answer>, (usize, Fault)>;
 
-/// The texts of a request.
 #[derive(Debug)]
 pub(super) struct Job {
     /// At least one.
@@ -67,13 +65,11 @@ impl Waiting {
 }
 
 impl Queue {
-    /// A queue of `most` texts.
     pub(super) fn new(most: usize) -> Self {
         let waiting = Waiting { jobs: VecDeque::new(), texts: 0, closed: false };
         Self { most, waiting: Mutex::new(waiting), changed: Condvar::new() }
     }
 
-    /// Texts that wait.
     pub(super) fn texts(&self) -> usize {
         self.lock().texts
     }

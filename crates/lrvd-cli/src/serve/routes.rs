@@ -47,14 +47,12 @@ pub(super) struct App {
     pub(super) printer: Printer,
 }
 
-/// What is said of a request beside its path and status.
 #[derive(Clone, Copy)]
 struct Size {
     texts: usize,
     draws: usize,
 }
 
-/// A line of the log.
 #[derive(Serialize)]
 struct Line<'a> {
     /// Seconds since 1970.
@@ -69,7 +67,6 @@ struct Line<'a> {
     draws: Option<usize>,
 }
 
-/// All paths of `app`.
 pub(super) fn router(app: Arc<App>) -> Router {
     let path = app.card.path();
     let elsewhere = if path == CLASSIFY { GENERATE } else { CLASSIFY };
@@ -201,7 +198,6 @@ async fn answers(app: &App, asked: Asked) -> Result<Vec<Answer>, Problem> {
     }
 }
 
-/// Answers only requests that name this server and have its key.
 async fn admit(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
     match app.access.check(&request) {
         Ok(()) => next.run(request).await,

@@ -70,7 +70,6 @@ impl Server {
         Ok(Self { runtime, listener, access, limits })
     }
 
-    /// The address, with its port.
     pub(crate) fn address(&self) -> SocketAddr {
         self.access.address()
     }

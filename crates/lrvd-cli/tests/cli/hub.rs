@@ -8,7 +8,7 @@ use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use crate::support::{Output, Sandbox, ended, files_below, model};
+use crate::support::{Output, Sandbox, ended, files_below, placed};
 
 const COMMIT: &str = "1f0c3d5e7a9b2c4d6e8f0a1b3c5d7e9f1a2b3c4d";
 /// What stands for weights, and its SHA-256 by coreutils' sha256sum.
@@ -16,7 +16,6 @@ const WEIGHTS: &[u8] = b"weights";
 const SHA256: &str = "9a129038d9a00aed0cf6a7ea059ca50a813449061ab87848cf1a13eafdf33b2c";
 const NAME: &str = "model.safetensors";
 
-/// One request.
 #[derive(Clone)]
 struct Call {
     method: String,
@@ -106,7 +105,7 @@ fn read(stream: &TcpStream) -> Option<Call> {
 
 /// Configuration and tokenizer as the hub sends small files; nothing else is there.
 fn small(call: &Call) -> Answer {
-    let file = model().join(call.file());
+    let file = placed("@nano/") + call.file();
     let is_small = ["config.json", "tokenizer.json", "tokenizer_config.json"];
     match is_small.iter().position(|name| *name == call.file()) {
         Some(i) => answer(call, &found(&format!("\"{i:040}\"")), &std::fs::read(file).unwrap()),

@@ -59,7 +59,7 @@ fn bayes_lora_resumes_bit_for_bit_across_a_prune() {
     let dir = Sandbox::new();
     let settings =
         "--set prune.log_alpha_threshold=1.8 --set prune.every=0.3334 --set evaluate_every=4";
-    dir.train("whole", STEPS, settings);
+    dir.done(&training("whole", STEPS, settings));
     let command = training("parts", STEPS, settings);
     interrupt(&dir, &command, 4, &["-TERM", "-TERM"]);
     dir.run(&command).rejected("--resume");
@@ -112,7 +112,7 @@ fn a_signal_in_the_last_evaluation_ends_it_and_resume_completes_it() {
         stops_in_the_evaluation(&dir, &command);
         dir.done(&format!("{command} --resume"));
         assert!(!dir.exists("parts/checkpoints"));
-        dir.train("whole", 4, &long);
+        dir.done(&training("whole", 4, &long));
         let files = ["adapter/adapter_model.safetensors", "predictions-last.jsonl"];
         assert_same_files(&dir, &files);
     }

@@ -1,13 +1,12 @@
 //! Command lines and what is expected of them, in the files of `scripts`; their language is in the README there.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use serde_json::{Value, json};
 
 use crate::pins::Pins;
-use crate::support::{Output, Sandbox, ended, lines, model, training, with};
+use crate::support::{Output, Sandbox, ended, files_below, lines, placed, training, with};
 
 /// A test for each file; a function in brackets writes into its folder.
 macro_rules! scripts {
@@ -87,7 +86,7 @@ fn write_chat_gguf(dir: &Sandbox) {
 
 /// The shipped encoder with a vector for each of its first 24 positions, in `absolute`.
 fn write_absolute(dir: &Sandbox) {
-    dir.copy(&model(), "absolute");
+    dir.copy(placed("@nano").as_ref(), "absolute");
     dir.edit("absolute/config.json", |config| {
         config["position_biased_input"] = true.into();
         config["max_position_embeddings"] = 24.into();
@@ -140,12 +139,6 @@ fn is_near(a: &Value, b: &Value) -> bool {
         }
         _ => a == b,
     }
-}
-
-/// The files of a folder.
-fn files(folder: &Path) -> Vec<PathBuf> {
-    let files = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
-    files.filter(|path| path.is_file()).collect()
 }
 
 struct Script {
@@ -213,7 +206,7 @@ impl Script {
             }),
             "show" => {
                 let path = self.dir.path(word(0));
-                let files = if path.is_dir() { files(&path) } else { vec![path] };
+                let files = if path.is_dir() { files_below(&path) } else { vec![path] };
                 let bytes: Vec<Vec<u8>> = files.iter().map(|f| std::fs::read(f).unwrap()).collect();
                 let stdout = String::from_utf8_lossy(&bytes.concat()).into_owned();
                 return Some(Output { code: 0, stdout, stderr: String::new() });
@@ -310,7 +303,8 @@ impl Script {
                     let [found, expected] = [&found, &expected].map(|value| at(value, &pointer));
                     is_near(&json!(found), &json!(expected))
                 }
-                "pin" | "rows" | "words" | "hash" | "status" | "code" | "files" | "trained" => {
+                "pin" | "rows" | "words" | "hash" | "status" | "code" | "files" | "trained"
+                | "answers" | "data" => {
                     if ["status", "code"].contains(&word) {
                         expected_code = *code;
                     }

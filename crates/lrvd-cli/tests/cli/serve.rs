@@ -10,16 +10,14 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use ureq::Agent;
 
-use crate::support::{Sandbox, model, signal};
+use crate::support::{Sandbox, signal};
 
-/// A running server.
 pub(crate) struct Server {
     child: Child,
     address: String,
     agent: Agent,
 }
 
-/// What came back.
 pub(crate) struct Reply {
     pub status: u16,
     retry_after: Option<String>,
@@ -41,16 +39,11 @@ fn reply(response: Result<ureq::http::Response<ureq::Body>, ureq::Error>) -> Rep
 }
 
 impl Server {
-    /// `lrvd serve`; at a free port unless `words` name an address.
+    /// `lrvd serve`; at a free port unless `words` name an address. An API key is in the environment variable `LRVD_TEST_KEY`.
     pub(crate) fn start(dir: &Sandbox, words: &str) -> Self {
-        Self::start_with(dir, words, None)
-    }
-
-    /// With an API key in the environment variable `LRVD_TEST_KEY`.
-    fn start_with(dir: &Sandbox, words: &str, key: Option<&str>) -> Self {
         let port = if words.contains("--address") { "" } else { "--address 127.0.0.1:0" };
         let mut command = dir.command(&format!("serve {words} {port} --format json"));
-        command.envs(key.map(|key| ("LRVD_TEST_KEY", key)));
+        command.env("LRVD_TEST_KEY", "s3cret");
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut first = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut first).unwrap();
@@ -158,7 +151,7 @@ fn rest(child: &mut Child) -> String {
 fn classifier() -> Sandbox {
     let dir = Sandbox::new();
     dir.copy(&dir.path("@tests/pins/adapters/encoder"), "out");
-    dir.copy(&model(), "deberta-v3-nano");
+    dir.copy(&dir.path("@nano"), "deberta-v3-nano");
     dir
 }
 
@@ -285,7 +278,7 @@ fn connections_beyond_the_limit_wait_for_a_place() {
 fn a_key_and_a_name_of_the_server_are_required() {
     let dir = classifier();
     let key = "out --api-key-env LRVD_TEST_KEY --host-name models.example --quiet";
-    let server = Server::start_with(&dir, key, Some("s3cret"));
+    let server = Server::start(&dir, key);
     for (path, status) in [("/", 200), ("/healthz", 200), ("/metrics", 401), ("/v1/other", 401)] {
         assert_eq!(server.get(path).status, status, "{path}");
     }
@@ -308,7 +301,7 @@ fn a_key_and_a_name_of_the_server_are_required() {
     let warned = Server::start(&dir, "out --address 0.0.0.0:0 --quiet").stop();
     assert!(warned.starts_with("warning: other machines can reach `0.0.0.0:"), "{warned}");
     assert_eq!(warned.lines().count(), 1, "{warned}");
-    let keyed = Server::start_with(&dir, &format!("{key} --address 0.0.0.0:0"), Some("s3cret"));
+    let keyed = Server::start(&dir, &format!("{key} --address 0.0.0.0:0"));
     assert_eq!(keyed.stop(), "");
 }
 

@@ -31,7 +31,6 @@ pub(crate) fn lrvd(words: &str) -> Command {
     command
 }
 
-/// What a run wrote.
 pub(crate) struct Output {
     pub code: i32,
     pub stdout: String,
@@ -58,43 +57,20 @@ impl Output {
     }
 }
 
-/// Runs with standard input.
 pub(crate) fn ended(command: Command, input: &str) -> Output {
     assert_cmd::Command::from_std(command).write_stdin(input).output().unwrap().into()
 }
 
-pub(crate) fn run(words: &str) -> Output {
-    ended(lrvd(words), "")
-}
-
-/// Runs and expects success.
-#[track_caller]
-pub(crate) fn done(words: &str) -> Output {
-    succeeded(words, run(words))
-}
-
-#[track_caller]
-fn succeeded(words: &str, output: Output) -> Output {
-    assert_eq!(output.code, 0, "{words}\n{}\n{}", output.stdout, output.stderr);
-    output
-}
-
-/// A folder in which the program runs.
 pub(crate) struct Sandbox(TempDir);
 
 impl Sandbox {
     /// With `train.tsv` and `dev.csv`, whose rule is easy to learn.
     pub(crate) fn new() -> Self {
         let dir = Self(tempfile::tempdir().unwrap());
-        dir.take(&["train.tsv", "dev.csv"]);
-        dir
-    }
-
-    /// Copies files of `data`.
-    pub(crate) fn take(&self, names: &[&str]) {
-        for name in names {
-            self.write(name, self.bytes(&format!("@tests/data/{name}")));
+        for name in ["train.tsv", "dev.csv"] {
+            dir.write(name, dir.bytes(&format!("@tests/data/{name}")));
         }
+        dir
     }
 
     pub(crate) fn root(&self) -> &Path {
@@ -170,18 +146,15 @@ impl Sandbox {
     }
 
     pub(crate) fn run(&self, words: &str) -> Output {
-        self.run_with(words, "")
-    }
-
-    /// Runs with standard input.
-    pub(crate) fn run_with(&self, words: &str, input: &str) -> Output {
-        ended(self.command(words), input)
+        ended(self.command(words), "")
     }
 
     /// Runs and expects success.
     #[track_caller]
     pub(crate) fn done(&self, words: &str) -> Output {
-        succeeded(words, self.run(words))
+        let output = self.run(words);
+        assert_eq!(output.code, 0, "{words}\n{}\n{}", output.stdout, output.stderr);
+        output
     }
 
     /// Runs the cases of a file, each a line and below it, behind four spaces, words of the error on standard error. A case
@@ -202,12 +175,6 @@ impl Sandbox {
             };
             output.as_ref().unwrap().rejected(expected);
         }
-    }
-
-    /// Runs [`training`].
-    #[track_caller]
-    pub(crate) fn train(&self, out: &str, steps: usize, more: &str) -> Output {
-        self.done(&training(out, steps, more))
     }
 }
 
@@ -238,16 +205,10 @@ pub(crate) fn with(usual: &str, more: &str) -> String {
     format!("{} {more}", words.join(" "))
 }
 
-/// Sends a signal.
 #[cfg(unix)]
 pub(crate) fn signal(child: &Child, name: &str) {
     let id = child.id().to_string();
     assert!(Command::new("kill").args([name, &id]).status().unwrap().success());
-}
-
-/// The shipped encoder.
-pub(crate) fn model() -> PathBuf {
-    placed("@nano").into()
 }
 
 /// The objects of JSONL.

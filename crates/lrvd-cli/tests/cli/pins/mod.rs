@@ -7,7 +7,6 @@
 
 #![allow(clippy::disallowed_methods, reason = "the environment says whether to bless")]
 
-mod data;
 mod draws;
 mod training;
 
@@ -16,15 +15,15 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::rc::Rc;
 
+use lrvd_models::tokenizer::TextTokenizer;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use crate::script::{at, document, play};
-use crate::support::{Output, Sandbox, files_below, lines};
+use crate::support::{Output, Sandbox, files_below, lines, placed};
 
 /// Set by `cargo xtask pins --bless`.
 const BLESS: &str = "LRVD_BLESS_PINS";
-/// Decimals of a number near zero.
 const MOST_DECIMALS: i32 = 6;
 /// What records and tables say of the moment and the machine, and in words for people; of tables the start of a metric's name;
 /// hashes of files whose last bits depend on the processor, and which are pinned where they do not.
@@ -61,7 +60,7 @@ impl Pins {
 
     /// A line; paths of this machine are left out of it.
     fn add(&mut self, name: &str, sign: char, value: &str) {
-        let assets = crate::support::model().parent().unwrap().to_owned();
+        let assets = Path::new(&placed("@nano")).parent().unwrap().to_owned();
         let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
         let (folder, real) = (self.dir.root(), assets.canonicalize().unwrap());
         let places = [(folder, "DIR"), (&assets, "ASSETS"), (&real, "ASSETS"), (manifest, "CLI")];
@@ -86,11 +85,8 @@ impl Pins {
         self.add(name, '~', &numbers.join(" "));
     }
 
-    /// The bytes of a file.
     fn bytes(&mut self, name: &str, file: &Path) {
-        let bytes =
-            std::fs::read(file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
-        self.exact(name, hash(&bytes));
+        self.exact(name, hash(&self.dir.bytes(file.to_str().unwrap())));
     }
 
     /// The bytes of a file that depend on the vector units.
@@ -138,35 +134,70 @@ impl Pins {
     /// Pins what an expectation of a script names (see its README) of what a command wrote or a server answered.
     pub(crate) fn line(&mut self, word: &str, rest: &str, output: &Output) {
         let (name, rest) = rest.split_once(' ').unwrap_or((rest, ""));
-        let mut document = document(&output.stdout);
+        let document = || document(&output.stdout);
         match word {
             "status" => self.exact(name, output.code),
-            "code" => self.exact(name, format!("{} {}", output.code, document["error"]["code"])),
+            "code" => self.exact(name, format!("{} {}", output.code, document()["error"]["code"])),
             "rows" => {
                 for (i, row) in lines(&output.stdout).iter().enumerate() {
                     self.json(&format!("{name}.{i}"), row);
                 }
             }
             "words" => {
+                let document = document();
                 let words = at(&document, rest);
                 let words: Vec<&str> = words.iter().map(|word| word.as_str().unwrap()).collect();
                 self.exact(name, words.join(" "));
             }
             "hash" => match rest.strip_suffix("/*") {
                 Some(pointer) => {
-                    for (key, value) in document.pointer(pointer).unwrap().as_object().unwrap() {
+                    for (key, value) in document().pointer(pointer).unwrap().as_object().unwrap() {
                         self.exact(&format!("{name}.{key}"), hash_of(value));
                     }
                 }
-                None => self.exact(name, hash_of(document.pointer(rest).unwrap())),
+                None => self.exact(name, hash_of(document().pointer(rest).unwrap())),
             },
+            "answers" => self.answers(name, rest),
+            "data" => self.read_files(name, document().pointer(rest).unwrap()),
             "files" | "trained" => self.files(name, &self.dir.path(rest), word == "trained"),
             _ => {
+                let mut document = document();
                 if let Some(key) = rest.strip_prefix("without ") {
                     document.as_object_mut().unwrap().remove(key).unwrap();
                 }
                 let pointer = if rest.starts_with('/') { rest } else { "" };
                 self.json(name, document.pointer(pointer).unwrap());
+            }
+        }
+    }
+
+    /// The first answers of every run of a suite.
+    fn answers(&mut self, name: &str, out: &str) {
+        let results = self.dir.json(&format!("{out}/results.json"));
+        for run in results["runs"].as_array().unwrap() {
+            let task = run["task"].as_str().unwrap();
+            let file = format!("{out}/runs/{task}/lora/seed-1/predictions-last.jsonl");
+            for row in self.dir.lines(&file).iter().take(3) {
+                let name = format!("{name}.{task}.{}", row["id"].as_str().unwrap());
+                let probabilities = row["probs"]["0"].as_array().unwrap();
+                let label = std::iter::once(&row["label"]).chain(probabilities);
+                self.near(&name, label.map(|value| value.as_f64().unwrap()));
+            }
+            let nll = run.pointer("/checkpoints/last/metrics/0/nll").unwrap().as_f64();
+            self.near(&format!("{name}.{task}.nll"), nll);
+        }
+    }
+
+    /// Hashes of the files that the tasks of a suite were read from.
+    fn read_files(&mut self, name: &str, data: &Value) {
+        for (task, data) in data.as_object().unwrap() {
+            for pointer in ["/train/files/*", "/validation/files/*"] {
+                for file in at(data, pointer) {
+                    let mut parts = file["path"].as_str().unwrap().rsplit('/');
+                    let (file_name, folder) = (parts.next().unwrap(), parts.next().unwrap());
+                    let name = format!("{name}.{task}.{folder}/{file_name}");
+                    self.exact(&name, file["sha256"].as_str().unwrap());
+                }
             }
         }
     }
@@ -182,8 +213,12 @@ impl Pins {
                 _ if trained && file_name.ends_with(".json") => self.exact(&of, "written"),
                 // Singular vectors.
                 "adapter_model.safetensors" if name.ends_with("capped") => self.bits(&of, &file),
-                "lrvd_classifier.json" | "lrvd_language.json" => self.json(&of, &read_json(&file)),
-                _ if file_name.ends_with("config.json") => self.json(&of, &read_json(&file)),
+                "lrvd_classifier.json" | "lrvd_language.json" => {
+                    self.json(&of, &self.dir.json(file.to_str().unwrap()))
+                }
+                _ if file_name.ends_with("config.json") => {
+                    self.json(&of, &self.dir.json(file.to_str().unwrap()))
+                }
                 _ => self.bytes(&of, &file),
             }
         }
@@ -311,13 +346,32 @@ fn is_near(expected: &str, found: &str) -> bool {
     expected.len() == found.len() && expected.iter().zip(&found).all(near)
 }
 
-fn read(path: impl AsRef<Path>) -> String {
-    let path = path.as_ref();
-    std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+/// From files to token ids: generated tasks, prompts and answers of every task, classes, rows that are drawn.
+#[test]
+fn token_ids_prompts_and_classes() {
+    let mut pins = Pins::new("data");
+    for (name, folder) in [("encoder", "@nano"), ("llama", "@llama")] {
+        let tokenizer = TextTokenizer::from_dir(placed(folder).as_ref()).unwrap();
+        for (i, (text, pair)) in [
+            ("Once upon a time, Tim's  cat sat.", None),
+            ("na\u{ef}ve caf\u{e9} \u{1F600}\u{4E2D}\t42 km/h\u{ad}", None),
+            ("The man ran.", Some("He moved quickly, did he not?")),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            // A language model reads a pair in words.
+            let pair = pair.filter(|_| name == "encoder");
+            let found = tokenizer.encode(text, pair, Some(20)).unwrap();
+            pins.exact(&format!("ids.{name}.{i}"), format!("{:?}", found.ids));
+        }
+    }
+    pins.scripted().finish();
 }
 
-fn read_json(path: impl AsRef<Path>) -> Value {
-    serde_json::from_str(&read(path)).unwrap()
+#[test]
+fn prompts_of_reasoning_sets() {
+    Pins::new("prompts").scripted().finish();
 }
 
 /// Initial values: those of a model that learns nothing.

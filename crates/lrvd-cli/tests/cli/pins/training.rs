@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use lrvd_bench::method::MethodName;
 
-use super::{Pins, UNPINNED, hash, read, read_json};
+use super::{Pins, UNPINNED, hash};
 use crate::support::{files_below, lrvd, signal, training};
 
 /// Settings of a run of eight steps with four evaluations and two prunes, on few rows.
@@ -79,7 +79,7 @@ fn run_with_stops(words: &str, out: &Path) -> usize {
 
 /// What there is to know of the runs of a suite.
 fn pin_runs(pins: &mut Pins, out: &Path, task: &str) {
-    let results = read_json(out.join("results.json"));
+    let results = pins.dir.json(&format!("{}/results.json", out.display()));
     for run in results["runs"].as_array().unwrap() {
         let method = run["method"].as_str().unwrap();
         let key = method.to_lowercase();
@@ -148,7 +148,7 @@ fn records_and_tables() {
     let more = "--seeds 1,2 --steps 16";
     run_with_stops(&suite("glue", "cola", "lora,adalora,bayeslora", &out, more), out.as_ref());
     tables(&mut pins, "glue", out.as_ref());
-    let mut results = read_json(format!("{out}/results.json"));
+    let mut results = pins.dir.json(&format!("{out}/results.json"));
     // The numbers of runs are in the tables.
     results.as_object_mut().unwrap().remove("runs").unwrap();
     pins.json("glue.results", &results);
@@ -165,14 +165,14 @@ fn records_and_tables() {
     let more =
         format!("--train {train} --validation {dev} --preset default --set evaluate_every=4");
     run_with_stops(&training(&out.display().to_string(), 16, &more), &out);
-    let mut record = read_json(out.join("record.json"));
+    let mut record = pins.dir.json("own/out/record.json");
     let checkpoints = record["checkpoints"].as_object_mut().unwrap();
     checkpoints.remove("best").unwrap();
     // A curve for every module.
     checkpoints["last"].as_object_mut().unwrap().remove("energy").unwrap();
     pins.json("own.record.json", &record);
     for file in ["settings.json", "labels.json", "adapter/lrvd_classifier.json"] {
-        pins.json(&format!("own.{file}"), &read_json(out.join(file)));
+        pins.json(&format!("own.{file}"), &pins.dir.json(&format!("own/out/{file}")));
     }
     pins.finish();
 }
@@ -180,7 +180,7 @@ fn records_and_tables() {
 /// The table of every checkpoint, a line of the file a line of pins.
 fn tables(pins: &mut Pins, name: &str, out: &Path) {
     for choice in ["last", "best"] {
-        let table = read(out.join(format!("table-{choice}.csv")));
+        let table = pins.dir.text(&format!("{}/table-{choice}.csv", out.display()));
         let is_pinned = |line: &&str| !UNPINNED.split(' ').any(|start| line.starts_with(start));
         for line in table.lines().filter(is_pinned) {
             let (key, numbers) =
