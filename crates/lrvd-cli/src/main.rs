@@ -2,14 +2,12 @@
 
 mod args;
 mod commands;
-mod exit;
 mod log;
 mod printer;
 mod process;
 mod progress;
 #[cfg(feature = "serve")]
 mod serve;
-mod signals;
 
 use std::process::ExitCode;
 
@@ -30,7 +28,7 @@ fn command(arguments: commands::Arguments) -> ExitCode {
         Ok(status) => status.code(),
         Err(error) => {
             printer.error(error.as_ref());
-            exit::ExitStatus::Usage.code()
+            process::ExitStatus::Usage.code()
         }
     }
 }

@@ -1,16 +1,14 @@
 //! `lrvd abstain`
 
 use clap::{Args, Subcommand};
-use lrvd_bench::adapter::{SavedClassifier, fit_abstention};
-use lrvd_bench::data::Split;
-
+use lrvd_bench::adapter::fit_abstention;
 use serde_json::json;
 
 use super::Outcome;
-use super::eval::{EvalArguments, Evaluated, draws, evaluated};
+use super::eval::{EvalArguments, draws, labelled, measured, write};
 use crate::args;
-use crate::exit::ExitStatus;
 use crate::printer::Printer;
+use crate::process::ExitStatus;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum AbstainCommand {
@@ -35,20 +33,20 @@ pub(crate) struct AbstainArguments {
 pub(super) fn run(command: AbstainCommand, printer: Printer) -> Outcome {
     let AbstainCommand::Fit(arguments) = command;
     let AbstainArguments { eval, risk, delta } = *arguments;
-    let check = |classifier: &SavedClassifier, labelled: &Split| {
-        if classifier.info.seen.is_empty() {
-            printer.note(&format!(
-                "the description of `{}` does not name the files that trained or chose the model: pass rows that the run \
-                 has not used",
-                classifier.folder().display()
-            ));
-        }
-        classifier.check_unseen(labelled)
-    };
+    let out = eval.out()?;
+    let (classifier, _, labelled) = labelled(&eval, printer)?;
+    if classifier.info.seen.is_empty() {
+        printer.note(&format!(
+            "the description of `{}` does not name the files that trained or chose the model: pass rows that the run \
+             has not used",
+            classifier.folder().display()
+        ));
+    }
+    classifier.check_unseen(&labelled)?;
     // As many draws as the answers of `lrvd predict` have.
-    let numbers = |classifier: &SavedClassifier| draws(&eval.adapter, classifier);
-    let Evaluated { classifier, labelled, draws, evaluation, .. } =
-        evaluated(&eval, check, numbers, printer)?;
+    let draws = draws(&eval.adapter, &classifier)?;
+    let (evaluation, _) = measured(&eval, &classifier, &labelled, draws)?;
+    write(&evaluation, out, printer)?;
     let found = fit_abstention(&classifier, &labelled, &evaluation, draws, risk, delta)?;
     printer.report("abstain fit", &json!({ "draws": draws, "abstention": found }), |_| {
         format!(

@@ -21,10 +21,9 @@ use serde_json::json;
 use super::Outcome;
 use super::table::table;
 use crate::args::{self, GlobalArguments, LogArguments};
-use crate::exit::ExitStatus;
 use crate::printer::{Format, Printer};
+use crate::process::{ExitStatus, stop_flag};
 use crate::progress::{self, Journal};
-use crate::signals::stop_flag;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum BenchCommand {

@@ -13,8 +13,8 @@ use lrvd_bench::task::Task;
 use super::Outcome;
 use super::table::{count, table};
 use crate::args::{self, TextArguments};
-use crate::exit::ExitStatus;
 use crate::printer::Printer;
+use crate::process::ExitStatus;
 
 /// Examples for training and evaluation.
 #[derive(Clone, Debug, Args)]

@@ -14,8 +14,8 @@ use serde_json::{Value, json};
 
 use super::{Outcome, table};
 use crate::args::{AdapterArguments, BaseArguments, InputColumns, TextArguments};
-use crate::exit::ExitStatus;
 use crate::printer::Printer;
+use crate::process::ExitStatus;
 
 #[derive(Debug, Args)]
 pub(crate) struct EvalArguments {
@@ -61,10 +61,11 @@ pub(super) fn run(arguments: EvalArguments, printer: Printer) -> Outcome {
     if Adapter::is_for_texts(&arguments.adapter.dir)? {
         return language(arguments, printer);
     }
-    let asked = arguments.adapter.draws;
-    let numbers = |classifier: &SavedClassifier| classifier.draws(asked);
-    let Evaluated { classifier, data, seed, evaluation, .. } =
-        evaluated(&arguments, |_, _| Ok(()), numbers, printer)?;
+    let out = arguments.out()?;
+    let (classifier, data, rows) = labelled(&arguments, printer)?;
+    let draws = classifier.draws(arguments.adapter.draws)?;
+    let (evaluation, seed) = measured(&arguments, &classifier, &rows, draws)?;
+    write(&evaluation, out, printer)?;
     let body = json!({
         "adapter": classifier.folder().display().to_string(),
         "data": data,
@@ -108,13 +109,8 @@ fn language(arguments: EvalArguments, printer: Printer) -> Outcome {
     let rows = read_texts(file, Some(&columns), true)?;
     let (draws, seed) = (model.draws(own.draws)?, own.seed.unwrap_or(model.seed()));
     let (evaluation, notes) = model.evaluate(&rows, draws, seed)?;
-    for note in &notes {
-        printer.note(note);
-    }
-    if let Some(out) = out {
-        evaluation.write_predictions(out)?;
-        printer.note(&format!("predictions: {}", out.display()));
-    }
+    printer.notes(&notes);
+    write(&evaluation, out, printer)?;
     let body = json!({
         "adapter": model.folder().display().to_string(),
         "data": file.display().to_string(),
@@ -124,53 +120,45 @@ fn language(arguments: EvalArguments, printer: Printer) -> Outcome {
     show(body, &evaluation, printer)
 }
 
-/// A classifier with its answers to labelled examples.
-pub(super) struct Evaluated {
-    pub(super) classifier: SavedClassifier,
-    /// Name of the examples.
-    pub(super) data: String,
-    pub(super) labelled: Split,
-    pub(super) draws: usize,
-    pub(super) seed: u64,
-    pub(super) evaluation: Evaluation,
-}
-
-/// Evaluates what the command line names at the mean and at as many draws as `numbers` says, if `check` passes, and writes the
-/// predictions if it asks for them.
-pub(super) fn evaluated(
-    arguments: &EvalArguments,
-    check: impl FnOnce(&SavedClassifier, &Split) -> Result<()>,
-    numbers: impl FnOnce(&SavedClassifier) -> Result<usize>,
-    printer: Printer,
-) -> Result<Evaluated> {
-    let out = arguments.out()?;
-    let classifier = load(&arguments.adapter, printer)?;
-    let (data, labelled) = labelled(&classifier, arguments)?;
-    check(&classifier, &labelled)?;
-    let draws = numbers(&classifier)?;
-    let seed = arguments.adapter.seed.unwrap_or(classifier.info.run.seed);
-    let evaluation = evaluate(&classifier, &labelled.examples, draws, seed)?;
+/// Writes the predictions, if the command line names a file for them.
+pub(super) fn write(evaluation: &Evaluation, out: Option<&Path>, printer: Printer) -> Result<()> {
     if let Some(file) = out {
         evaluation.write_predictions(file)?;
         printer.note(&format!("predictions: {}", file.display()));
     }
-    Ok(Evaluated { classifier, data, labelled, draws, seed, evaluation })
+    Ok(())
 }
 
-/// The labelled examples that the command line names, and their name.
-fn labelled(classifier: &SavedClassifier, arguments: &EvalArguments) -> Result<(String, Split)> {
-    Ok(match (&arguments.task, &arguments.data_dir, &arguments.data) {
+/// The answers of `classifier` to `rows` at the mean and from `draws` draws, and their seed.
+pub(super) fn measured(
+    arguments: &EvalArguments,
+    classifier: &SavedClassifier,
+    rows: &Split,
+    draws: usize,
+) -> Result<(Evaluation, u64)> {
+    let seed = arguments.adapter.seed.unwrap_or(classifier.info.run.seed);
+    Ok((evaluate(classifier, &rows.examples, draws, seed)?, seed))
+}
+
+/// The classifier and the labelled examples that the command line names, with their name.
+pub(super) fn labelled(
+    arguments: &EvalArguments,
+    printer: Printer,
+) -> Result<(SavedClassifier, String, Split)> {
+    let classifier = load(&arguments.adapter, printer)?;
+    let (name, rows) = match (&arguments.task, &arguments.data_dir, &arguments.data) {
         (Some(task), Some(folder), _) => {
             let task = Task::named_glue(task)?;
             (task.name().to_owned(), classifier.read_task(task, folder)?)
         }
         (_, _, Some(file)) => {
             let label = arguments.label_column.as_ref();
-            let rows = read_rows(classifier, file, &arguments.columns, label)?;
+            let rows = read_rows(&classifier, file, &arguments.columns, label)?;
             (file.display().to_string(), rows)
         }
         _ => bail!("pass --data, or --task and --data-dir"),
-    })
+    };
+    Ok((classifier, name, rows))
 }
 
 /// The labelled rows of `file`, in the columns that the command line names.

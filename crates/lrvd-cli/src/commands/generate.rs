@@ -15,10 +15,11 @@ use serde::Serialize;
 use serde_json::json;
 
 use super::eval::load_language_from;
+use super::predict::Answers;
 use super::{Outcome, STDIN};
 use crate::args::{self, BaseArguments, TextArguments};
-use crate::exit::ExitStatus;
 use crate::printer::{Format, Printer};
+use crate::process::ExitStatus;
 
 #[derive(Debug, Args)]
 pub(crate) struct GenerateArguments {
@@ -93,7 +94,7 @@ pub(super) fn run(mut arguments: GenerateArguments, printer: Printer) -> Outcome
         seed: arguments.seed.unwrap_or(model.seed()),
         sampling: Generation::sampling(arguments.temperature, arguments.top_p),
     };
-    let mut all = Vec::new();
+    let mut written = Answers::new("generate", printer);
     let mut done = 0;
     loop {
         let group: Vec<Content> = prompts.by_ref().take(TOGETHER).collect::<Result<_, _>>()?;
@@ -101,49 +102,36 @@ pub(super) fn run(mut arguments: GenerateArguments, printer: Printer) -> Outcome
             break;
         }
         // A group is full unless the prompts are over.
-        let alone = done == 0 && group.len() == 1 && arguments.input.is_none();
+        written.for_reading = done == 0 && group.len() == 1 && arguments.input.is_none();
         let found = model.generate(&group, done, &options)?;
         done += group.len();
         for (prompt, continuation) in group.iter().zip(&found) {
-            let is_open = match printer.format {
-                Format::Json => {
-                    all.push(serde_json::to_value(Answer { prompt, continuation })?);
-                    continue;
-                }
-                Format::Text if alone => printer.line(&continuation.text)?,
-                Format::Text => {
-                    let Continuation { text, stopped, mean_log_probability, .. } = continuation;
-                    let (stopped, mean_log_probability) = (*stopped, *mean_log_probability);
-                    let line = Line { prompt, text, stopped, mean_log_probability };
-                    printer.document_line("generate", line)?
-                }
-            };
-            if !is_open {
+            let Continuation { text, stopped, mean_log_probability, .. } = continuation;
+            let (stopped, mean_log_probability) = (*stopped, *mean_log_probability);
+            let line = Line { prompt, text, stopped, mean_log_probability };
+            if !written.write(&Answer { prompt, continuation }, &line, || text.clone())? {
                 return Ok(ExitStatus::Done);
             }
-            if let Some(limit) = arguments.unsure {
-                for line in unsure(continuation, limit) {
-                    printer.note(&line);
-                }
+            if let Some(limit) = arguments.unsure.filter(|_| printer.format == Format::Text) {
+                printer.notes(&unsure(continuation, limit));
             }
         }
     }
     if done == 0 {
         bail!("there is no prompt");
     }
-    if printer.format == Format::Json {
-        let body = json!({
+    let (temperature, top_p) = options.sampling.unzip();
+    written.finish(|all| {
+        json!({
             "base_model": model.base_name(),
             "folder": model.folder(),
             "draws": options.draws,
             "seed": options.seed,
-            "temperature": options.sampling.map(|(temperature, _)| temperature),
-            "top_p": options.sampling.map(|(_, top_p)| top_p),
+            "temperature": temperature,
+            "top_p": top_p,
             "texts": all,
-        });
-        printer.document("generate", body)?;
-    }
-    Ok(ExitStatus::Done)
+        })
+    })
 }
 
 /// The adapter that the first argument names, or the base model alone; what is left of the arguments are prompts.

@@ -16,8 +16,8 @@ use super::eval::{draws, load, read_rows};
 use super::predict::{Answers, InputArguments, in_windows, inputs_of};
 use super::{Outcome, table};
 use crate::args::{self, AdapterArguments, InputColumns};
-use crate::exit::ExitStatus;
 use crate::printer::Printer;
+use crate::process::ExitStatus;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum OodCommand {
@@ -172,7 +172,7 @@ fn score(arguments: ScoreArguments, printer: Printer) -> Outcome {
             let outside = p <= alpha;
             let scored = Scored { text, pair: pair.as_deref(), score, p, outside };
             let mark = if outside { "outside" } else { "" };
-            if !written.write(&scored, || format!("{p:.4}  {mark:7}  {text}"))? {
+            if !written.write(&scored, &scored, || format!("{p:.4}  {mark:7}  {text}"))? {
                 return Ok(false);
             }
         }

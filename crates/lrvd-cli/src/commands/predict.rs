@@ -14,8 +14,8 @@ use serde_json::{Value, json};
 use super::eval::{draws, load};
 use super::{Outcome, STDIN};
 use crate::args::{self, AdapterArguments, InputColumns};
-use crate::exit::ExitStatus;
 use crate::printer::{Format, Printer};
+use crate::process::ExitStatus;
 
 #[derive(Debug, Args)]
 pub(crate) struct PredictArguments {
@@ -109,7 +109,9 @@ pub(super) fn run(arguments: PredictArguments, printer: Printer) -> Outcome {
         let predictions = classifier.predict(window, draws, seed, done)?;
         for (input, prediction) in window.iter().zip(&predictions) {
             let answer = answer(&classifier, input, prediction, draws, limit);
-            if !written.write(&answer, || shown(&answer, labels, &input.choices, most_labels))? {
+            if !written
+                .write(&answer, &answer, || shown(&answer, labels, &input.choices, most_labels))?
+            {
                 return Ok(false);
             }
         }
@@ -144,7 +146,7 @@ pub(super) fn in_windows(
 pub(super) struct Answers {
     command: &'static str,
     printer: Printer,
-    for_reading: bool,
+    pub(super) for_reading: bool,
     /// Those of the document.
     all: Vec<Value>,
 }
@@ -154,15 +156,16 @@ impl Answers {
         Self { command, printer, for_reading: std::io::stdout().is_terminal(), all: Vec::new() }
     }
 
-    /// Writes an answer, of which `shown` is for reading; `false` once the reader has closed the pipe.
+    /// Writes an answer: as a part of the document, as a line, or for reading; `false` once the reader has closed the pipe.
     pub(super) fn write(
         &mut self,
+        part: &impl Serialize,
         answer: &impl Serialize,
         shown: impl FnOnce() -> String,
     ) -> Result<bool> {
         match self.printer.format {
             Format::Json => {
-                self.all.push(serde_json::to_value(answer)?);
+                self.all.push(serde_json::to_value(part)?);
                 Ok(true)
             }
             Format::Text if self.for_reading => self.printer.line(&shown()),

@@ -13,10 +13,10 @@ use serde_json::json;
 use super::Outcome;
 use super::eval::{draws, load, load_language};
 use crate::args::{self, AdapterArguments};
-use crate::exit::ExitStatus;
 use crate::printer::{Format, Printer, remark};
+use crate::process;
+use crate::process::ExitStatus;
 use crate::serve::{Limits, Model, Server};
-use crate::signals;
 
 #[derive(Debug, Args)]
 pub(crate) struct ServeArguments {
@@ -91,7 +91,7 @@ const MAX_TEXTS: usize = 64;
 const MAX_TOKENS: usize = 1024;
 
 pub(super) fn run(arguments: ServeArguments, printer: Printer) -> Outcome {
-    let stop = signals::stop_flag()?;
+    let stop = process::stop_flag()?;
     let own = &arguments.adapter;
     let generates = Adapter::is_for_texts(&own.dir)?;
     check(&arguments, generates)?;

@@ -15,10 +15,9 @@ use super::config::overrides;
 use super::data::{ExampleArguments, read};
 use super::{Outcome, table};
 use crate::args::{self, GlobalArguments, LogArguments, SettingsArguments};
-use crate::exit::ExitStatus;
 use crate::printer::{Format, Printer};
+use crate::process::{ExitStatus, stop_flag};
 use crate::progress::{self, Journal};
-use crate::signals::stop_flag;
 
 #[derive(Debug, Args)]
 pub(crate) struct TrainArguments {
