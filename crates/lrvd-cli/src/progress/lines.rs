@@ -15,7 +15,8 @@ const LINE_EVERY: Duration = Duration::from_secs(10);
 /// Shows events on standard error.
 pub(super) struct Lines {
     print: Box<dyn Fn(&str) + Send>,
-    bar: Option<ProgressBar>,
+    /// Hidden where only plain lines are shown, and between runs.
+    bar: ProgressBar,
     bars: bool,
     line_every: Duration,
     last_line: Instant,
@@ -80,7 +81,16 @@ impl Lines {
     fn to(print: Box<dyn Fn(&str) + Send>, bars: bool, line_every: Duration) -> Self {
         let (last_line, evaluating) = (Instant::now(), Instant::now());
         let (loss, pruned) = (Smooth::default(), None);
-        Self { print, bar: None, bars, line_every, last_line, evaluating, loss, pruned }
+        Self {
+            print,
+            bar: ProgressBar::hidden(),
+            bars,
+            line_every,
+            last_line,
+            evaluating,
+            loss,
+            pruned,
+        }
     }
 
     /// Prints a remark above the bar, after the cuts before it in one line: a method that cuts at every step would
@@ -93,9 +103,16 @@ impl Lines {
     }
 
     fn print(&self, text: &str) {
-        match &self.bar {
-            Some(bar) => bar.suspend(|| (self.print)(text)),
-            None => (self.print)(text),
+        self.bar.suspend(|| (self.print)(text));
+    }
+
+    /// Moves the bar to `done` with `message` behind it; without a bar, prints `line` if the last one is some time ago.
+    fn show(&mut self, done: usize, message: String, line: &str) {
+        self.bar.set_position(done as u64);
+        self.bar.set_message(message);
+        if self.bar.is_hidden() && self.last_line.elapsed() >= self.line_every {
+            self.last_line = Instant::now();
+            self.line(line);
         }
     }
 }
@@ -110,18 +127,12 @@ impl ProgressSink for Lines {
                 self.line(&format!("[{index}/{runs}] {label}: {steps} steps{resumed}"));
                 self.loss = Smooth::default();
                 if self.bars {
-                    let bar = ProgressBar::with_draw_target(
-                        Some(*steps as u64),
-                        ProgressDrawTarget::stderr(),
-                    );
-                    if let Ok(style) =
-                        ProgressStyle::with_template("{bar:28} {pos}/{len} {wide_msg}")
-                    {
-                        bar.set_style(style);
-                    }
-                    bar.set_position(*done as u64);
-                    log::above(&bar);
-                    self.bar = Some(bar);
+                    let (length, target) = (Some(*steps as u64), ProgressDrawTarget::stderr());
+                    self.bar = ProgressBar::with_draw_target(length, target);
+                    let style = ProgressStyle::with_template("{bar:28} {pos}/{len} {wide_msg}");
+                    self.bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+                    self.bar.set_position(*done as u64);
+                    log::above(&self.bar);
                 }
                 self.last_line = Instant::now();
             }
@@ -135,13 +146,8 @@ impl ProgressSink for Lines {
                     self.loss.add(*nll),
                     duration(*seconds_left),
                 );
-                if let Some(bar) = &self.bar {
-                    bar.set_position(*done as u64);
-                    bar.set_message(text);
-                } else if self.last_line.elapsed() >= self.line_every {
-                    self.last_line = Instant::now();
-                    self.line(&format!("  step {done}  {text}"));
-                }
+                let line = format!("  step {done}  {text}");
+                self.show(*done, text, &line);
             }
             Event::Evaluated { done, metric, value, nll, total_rank } => {
                 let nll = nll.filter(|_| metric != "nll");
@@ -151,14 +157,13 @@ impl ProgressSink for Lines {
                 ));
             }
             Event::Searching { total_rank, of } => {
-                if let Some(bar) = &self.bar {
-                    bar.set_message(format!("trying {total_rank} of {of} ranks on held-out rows"));
-                }
+                let message = format!("trying {total_rank} of {of} ranks on held-out rows");
+                self.bar.set_message(message);
             }
             Event::Evaluating { done, total } => {
                 if *done == 0 {
                     (self.evaluating, self.last_line) = (Instant::now(), Instant::now());
-                    if self.bar.is_none() {
+                    if self.bar.is_hidden() {
                         self.line(&format!("  evaluating: {total} answers"));
                     }
                 }
@@ -166,22 +171,15 @@ impl ProgressSink for Lines {
                 let left = seconds / (*done).max(1) as f64 * (total - done) as f64;
                 let left =
                     if *done == 0 { String::new() } else { format!("  {} left", duration(left)) };
-                if let Some(bar) = &self.bar {
-                    bar.set_length(*total as u64);
-                    bar.set_position(*done as u64);
-                    bar.set_message(format!("evaluating{left}"));
-                } else if self.last_line.elapsed() >= self.line_every {
-                    self.last_line = Instant::now();
-                    self.line(&format!("  evaluating: {done} of {total} answers{left}"));
-                }
+                self.bar.set_length(*total as u64);
+                let line = format!("  evaluating: {done} of {total} answers{left}");
+                self.show(*done, format!("evaluating{left}"), &line);
             }
             Event::Pruned { done, before, after } => {
                 self.pruned = Some(Pruned::and(self.pruned.take(), *done, *before, *after));
             }
             Event::RunFinished { label, summary, seconds } => {
-                if let Some(bar) = self.bar.take() {
-                    bar.finish_and_clear();
-                }
+                std::mem::replace(&mut self.bar, ProgressBar::hidden()).finish_and_clear();
                 self.line(&format!("  {label}: {summary}, {} training", duration(*seconds)));
             }
         }

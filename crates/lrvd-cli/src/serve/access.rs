@@ -15,22 +15,14 @@ const OPEN: [&str; 3] = ["/", "/healthz", "/readyz"];
 /// The checks that every request passes before its path is looked at.
 #[derive(Debug)]
 pub(super) struct Access {
-    address: SocketAddr,
+    pub(super) address: SocketAddr,
     /// Names of the server beside its addresses and `localhost`.
-    names: Vec<String>,
-    key: Option<String>,
+    pub(super) names: Vec<String>,
+    /// What requests must send, if anything.
+    pub(super) key: Option<String>,
 }
 
 impl Access {
-    /// A server at `address` that is also called `names`, and answers requests with `key` alone if there is one.
-    pub(super) fn new(address: SocketAddr, names: Vec<String>, key: Option<String>) -> Self {
-        Self { address, names, key }
-    }
-
-    pub(super) fn address(&self) -> SocketAddr {
-        self.address
-    }
-
     /// Whether other machines can ask without a key.
     pub(super) fn is_public(&self) -> bool {
         self.key.is_none() && !self.address.ip().to_canonical().is_loopback()
@@ -109,8 +101,8 @@ mod tests {
         path: &str,
         headers: &[(&str, &str)],
     ) -> (bool, Result<(), Code>) {
-        let names = vec!["models.example".to_owned()];
-        let access = Access::new(address.parse().unwrap(), names, key.map(str::to_owned));
+        let (address, key) = (address.parse().unwrap(), key.map(str::to_owned));
+        let access = Access { address, names: vec!["models.example".to_owned()], key };
         let request = Request::builder().uri(path);
         let request =
             headers.iter().fold(request, |request, (name, value)| request.header(*name, *value));

@@ -66,12 +66,12 @@ impl Server {
         let listen = |error: io::Error| anyhow!("cannot listen at `{address}`: {error}");
         let listener = runtime.block_on(TcpListener::bind(address)).map_err(listen)?;
         let address = listener.local_addr().map_err(listen)?;
-        let access = Access::new(address, names, key);
+        let access = Access { address, names, key };
         Ok(Self { runtime, listener, access, limits })
     }
 
     pub(crate) fn address(&self) -> SocketAddr {
-        self.access.address()
+        self.access.address
     }
 
     /// Whether other machines can ask without a key.

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use crate::support::{Output, Sandbox, ended, files_below, placed};
@@ -15,6 +15,10 @@ const COMMIT: &str = "1f0c3d5e7a9b2c4d6e8f0a1b3c5d7e9f1a2b3c4d";
 const WEIGHTS: &[u8] = b"weights";
 const SHA256: &str = "9a129038d9a00aed0cf6a7ea059ca50a813449061ab87848cf1a13eafdf33b2c";
 const NAME: &str = "model.safetensors";
+const TIMEOUT: (&str, &str) = ("HF_HUB_DOWNLOAD_TIMEOUT", "20");
+const REPOSITORY: &str = "hub/models--owner--name";
+const BLOB: &str = "hub/models--owner--name/blobs/9a129038d9a00aed0cf6a7ea059ca50a813449061ab87848cf1a13eafdf33b2c";
+const UNFINISHED: &str = "hub/models--owner--name/blobs/9a129038d9a00aed0cf6a7ea059ca50a813449061ab87848cf1a13eafdf33b2c.incomplete";
 
 #[derive(Clone)]
 struct Call {
@@ -142,49 +146,28 @@ fn hub_with_store(
 }
 
 /// A user's home with rows, and beside them the cache.
-struct Home(Sandbox);
+fn home() -> Sandbox {
+    let home = Sandbox::new();
+    home.write("rows.csv", format!("text,label\n{}", "a,x\nb,y\n".repeat(20)));
+    home
+}
 
-impl Home {
-    fn new() -> Self {
-        let home = Sandbox::new();
-        home.write("rows.csv", format!("text,label\n{}", "a,x\nb,y\n".repeat(20)));
-        Self(home)
+/// Checks the rows against the model `owner/name` of a hub, with a variable of the environment.
+fn check(home: &Sandbox, hub: &str, variable: (&str, &str)) -> Output {
+    let mut command = home.command("data check --model owner/name --train rows.csv");
+    for name in "HF_HUB_OFFLINE HF_HUB_CACHE http_proxy HTTP_PROXY all_proxy ALL_PROXY".split(' ') {
+        command.env_remove(name);
     }
+    let endpoint = [("HF_ENDPOINT", hub), ("HF_TOKEN", "hf_secret"), TIMEOUT, variable];
+    command.env("HF_HOME", home.root()).envs(endpoint);
+    ended(command, "")
+}
 
-    /// Checks the rows against the model `owner/name` of a hub.
-    fn check(&self, hub: &str, environment: &[(&str, &str)]) -> Output {
-        let mut command = self.0.command("data check --model owner/name --train rows.csv");
-        for name in
-            ["HF_HUB_OFFLINE", "HF_HUB_CACHE", "http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"]
-        {
-            command.env_remove(name);
-        }
-        command
-            .env("HF_HOME", self.0.path(""))
-            .env("HF_ENDPOINT", hub)
-            .env("HF_TOKEN", "hf_secret");
-        command.env("HF_HUB_DOWNLOAD_TIMEOUT", "20").envs(environment.iter().copied());
-        ended(command, "")
-    }
-
-    /// Expects that the model is had.
-    #[track_caller]
-    fn fetched(&self, hub: &str) {
-        let output = self.check(hub, &[]);
-        assert_eq!(output.code, 0, "{}", output.stderr);
-    }
-
-    fn repository(&self) -> PathBuf {
-        self.0.path("hub/models--owner--name")
-    }
-
-    fn weights(&self) -> PathBuf {
-        self.repository().join("blobs").join(SHA256)
-    }
-
-    fn unfinished(&self) -> PathBuf {
-        self.weights().with_extension("incomplete")
-    }
+/// Expects that the model is had.
+#[track_caller]
+fn fetched(home: &Sandbox, hub: &str) {
+    let output = check(home, hub, TIMEOUT);
+    assert_eq!(output.code, 0, "{}", output.stderr);
 }
 
 fn with_token(calls: &Calls) -> BTreeSet<bool> {
@@ -195,42 +178,42 @@ fn with_token(calls: &Calls) -> BTreeSet<bool> {
 
 #[test]
 fn a_model_is_fetched_into_the_cache_of_pythons_library() {
-    let home = Home::new();
+    let home = home();
     let (hub, asked, stored) = hub_with_store(part);
-    home.fetched(&format!("{hub}/"));
+    fetched(&home, &format!("{hub}/"));
     // The token goes to the hub alone, and messages do not show a signature of the store.
-    assert_eq!(with_token(&asked), [true].into());
-    assert_eq!(with_token(&stored), [false].into());
+    assert_eq!((with_token(&asked), with_token(&stored)), ([true].into(), [false].into()));
     assert_eq!(stored.lock().unwrap()[0].path, "/blob?signature=secret");
     // Everything after the first answer is asked of the commit that it named.
     for (i, call) in asked.lock().unwrap().iter().filter(|call| call.is_head()).enumerate() {
         let revision = if i == 0 { "main" } else { COMMIT };
         assert_eq!(call.path, format!("/owner/name/resolve/{revision}/{}", call.file()));
     }
-    let repository = home.repository();
-    assert_eq!(std::fs::read_to_string(repository.join("refs/main")).unwrap(), COMMIT);
-    let snapshot = repository.join("snapshots").join(COMMIT);
-    let link = |name: &str| std::fs::read_link(snapshot.join(name)).unwrap();
-    assert_eq!(link(NAME), Path::new("../../blobs").join(SHA256));
-    assert_eq!(link("config.json"), Path::new("../../blobs").join(format!("{:040}", 0)));
-    assert_eq!(std::fs::read(snapshot.join(NAME)).unwrap(), WEIGHTS);
-    assert!(!home.unfinished().exists());
+    assert_eq!(home.text(&format!("{REPOSITORY}/refs/main")), COMMIT);
+    let snapshot = |name: &str| format!("{REPOSITORY}/snapshots/{COMMIT}/{name}");
+    for (name, blob) in [(NAME, SHA256.to_owned()), ("config.json", format!("{:040}", 0))] {
+        let link = std::fs::read_link(home.path(&snapshot(name))).unwrap();
+        assert_eq!(link, Path::new("../../blobs").join(blob));
+    }
+    assert_eq!(home.bytes(&snapshot(NAME)), WEIGHTS);
+    assert!(!home.exists(UNFINISHED));
 
     // What is in the cache is not asked for again, and works without a network.
     let count = asked.lock().unwrap().len();
-    home.fetched(&hub);
+    fetched(&home, &hub);
     assert_eq!(asked.lock().unwrap().len(), count);
-    assert_eq!(home.check("http://127.0.0.1:1", &[("HF_HUB_OFFLINE", "1")]).code, 0);
-    std::fs::remove_file(home.weights()).unwrap();
-    home.check(&hub, &[("HF_HUB_OFFLINE", "1")]).rejected("HF_HUB_OFFLINE is set");
+    let offline = ("HF_HUB_OFFLINE", "1");
+    assert_eq!(check(&home, "http://127.0.0.1:1", offline).code, 0);
+    std::fs::remove_file(home.path(BLOB)).unwrap();
+    check(&home, &hub, offline).rejected("HF_HUB_OFFLINE is set");
     // A link whose blob was removed is made anew.
-    home.fetched(&hub);
-    assert_eq!(std::fs::read(snapshot.join(NAME)).unwrap(), WEIGHTS);
+    fetched(&home, &hub);
+    assert_eq!(home.bytes(&snapshot(NAME)), WEIGHTS);
 }
 
 #[test]
 fn a_redirect_within_the_hub_is_followed_with_the_token() {
-    let home = Home::new();
+    let home = home();
     let (hub, asked) = server(|call| match call.path.strip_prefix("/owner/name") {
         Some(rest) => {
             answer(call, &format!("307 Temporary Redirect | Location: /new/name{rest}"), b"")
@@ -239,9 +222,8 @@ fn a_redirect_within_the_hub_is_followed_with_the_token() {
         None if call.file() == NAME => answer(call, &found(SHA256), WEIGHTS),
         None => small(call),
     });
-    home.fetched(&hub);
-    assert_eq!(with_token(&asked), [true].into());
-    assert_eq!(std::fs::read(home.weights()).unwrap(), WEIGHTS);
+    fetched(&home, &hub);
+    assert_eq!((with_token(&asked), home.bytes(BLOB)), ([true].into(), WEIGHTS.to_owned()));
 }
 
 #[test]
@@ -253,17 +235,17 @@ fn an_interrupted_download_is_resumed() {
     };
     let stores: [fn(&Call) -> Answer; 3] = [part, whole, satisfied];
     for store in stores {
-        let home = Home::new();
-        let (hub, ..) =
-            hub_with_store(|call| answer(call, "200 OK | Content-Length: 7", &WEIGHTS[..3]));
-        home.check(&hub, &[]).rejected("stopped after 3");
-        assert_eq!(std::fs::read(home.unfinished()).unwrap(), &WEIGHTS[..3]);
-        assert!(!home.weights().exists());
+        let home = home();
+        let half = |call: &Call| answer(call, "200 OK | Content-Length: 7", &WEIGHTS[..3]);
+        let (hub, ..) = hub_with_store(half);
+        check(&home, &hub, TIMEOUT).rejected("stopped after 3");
+        assert_eq!(home.bytes(UNFINISHED), &WEIGHTS[..3]);
+        assert!(!home.exists(BLOB));
         let (hub, _, stored) = hub_with_store(store);
-        home.fetched(&hub);
+        fetched(&home, &hub);
         assert_eq!(stored.lock().unwrap()[0].headers["range"], "bytes=3-");
-        assert_eq!(std::fs::read(home.weights()).unwrap(), WEIGHTS);
-        assert!(!home.unfinished().exists());
+        assert_eq!(home.bytes(BLOB), WEIGHTS);
+        assert!(!home.exists(UNFINISHED));
     }
 }
 
@@ -307,34 +289,34 @@ fn a_hub_with_wrong_answers_is_an_error() {
     let lines: Vec<&str> = include_str!("hub.txt").lines().collect();
     for case in lines.chunks(2) {
         let (case, expected) = (case[0], case[1].trim_start());
-        let home = Home::new();
+        let home = home();
         let (hub, calls) = server(bad(case));
-        let is_silent = ["silent", "stops"].iter().any(|kind| case.starts_with(kind));
+        let is_silent = case.starts_with("silent") || case.starts_with("stops");
         let seconds = if is_silent { "1" } else { "20" };
-        let output = home.check(&hub, &[("HF_HUB_DOWNLOAD_TIMEOUT", seconds)]);
+        let output = check(&home, &hub, (TIMEOUT.0, seconds));
         let text = output.stderr.split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(output.code == 2 && text.contains(expected), "{case}: {text}");
         assert!(text.contains("model `owner/name`") && !text.contains("secret"), "{text}");
         assert!(calls.lock().unwrap().len() < 30, "{case}");
-        let cache = home.repository();
-        let own = ["rows.csv", "train.tsv", "dev.csv"].map(|name| home.0.path(name));
-        for file in files_below(&home.0.path("")) {
-            let is_ours = own.contains(&file) || file.starts_with(&cache);
+        let own = ["rows.csv", "train.tsv", "dev.csv", REPOSITORY].map(|name| home.path(name));
+        for file in files_below(home.root()) {
+            let is_ours = own.iter().any(|own| file.starts_with(own));
             assert!(is_ours, "{case}: {}", file.display());
         }
-        assert!(!home.weights().exists() && !cache.join("refs/main").exists(), "{case}");
+        let refs = format!("{REPOSITORY}/refs/main");
+        assert!(!home.exists(BLOB) && !home.exists(&refs), "{case}");
     }
 }
 
 #[test]
 fn an_invalid_address_or_timeout_is_an_error() {
-    let home = Home::new();
+    let home = home();
     for (endpoint, seconds, expected) in [
         ("http://127.0.0.1:1", "20", "did not answer"),
         ("nowhere", "20", "`nowhere`, which is not an address"),
         (concat!("file:/", "//etc"), "20", "which is not an address"),
         ("http://127.0.0.1:1", "soon", "is `soon`, expected a whole number"),
     ] {
-        home.check(endpoint, &[("HF_HUB_DOWNLOAD_TIMEOUT", seconds)]).rejected(expected);
+        check(&home, endpoint, (TIMEOUT.0, seconds)).rejected(expected);
     }
 }
