@@ -151,12 +151,6 @@ pub(crate) struct AliveArguments {
     dead_after: u64,
 }
 
-impl AliveArguments {
-    fn time(self) -> Duration {
-        Duration::from_secs(self.dead_after)
-    }
-}
-
 /// The values of `--keep`: adapters with their posteriors, or nothing.
 fn kept(adapters: bool) -> &'static str {
     if adapters { "adapters" } else { "none" }
@@ -167,7 +161,9 @@ pub(super) fn run(command: BenchCommand, global: GlobalArguments, printer: Print
         BenchCommand::Glue(arguments) => suite(Suite::Glue, arguments, global, printer),
         BenchCommand::Reasoning(arguments) => suite(Suite::Reasoning, arguments, global, printer),
         BenchCommand::Run(arguments) => work(arguments, global, printer),
-        BenchCommand::Status { out, alive } => show_status(&out, alive.time(), printer),
+        BenchCommand::Status { out, alive } => {
+            show_status(&out, Duration::from_secs(alive.dead_after), printer)
+        }
         BenchCommand::Collect { out } => {
             let outcome = collect(&out)?;
             report(&outcome.summary, &out, printer)?;
@@ -191,28 +187,8 @@ fn suite(
     let plans = arguments.plan.is_some();
     let cluster = if plans { cluster(&arguments, arms.as_ref())? } else { None };
     let options = options(suite, arguments)?;
-    if dry_run && let Some((engine, cluster)) = &cluster {
-        let runs = planned_runs(&options, arms.as_ref())?;
-        let jobs = cluster.jobs(*engine, suite.name(), &options.out, &runs)?;
-        printer.report("bench jobs", &BTreeMap::from([("jobs", &jobs)]), |_| {
-            let shown = jobs.iter().map(|job| {
-                let file = options.out.join(&job.file);
-                format!("# {} {}\n{}", job.submit.join(" "), file.display(), job.text)
-            });
-            shown.collect::<Vec<_>>().join("\n")
-        })?;
-        return Ok(ExitStatus::Done);
-    }
-    if dry_run && let Some(arms) = &arms {
-        let plan = ArmsDryRun::new(arms, &options)?;
-        printer.show(&plan, |plan| Ok(plan.render_text()))?;
-        return Ok(ExitStatus::Done);
-    }
     if dry_run {
-        printer.show(&DryRun::new(options)?, |plan| {
-            Ok(format!("{}\n{}", plan.render_text(), serde_json::to_string_pretty(&plan.settings)?))
-        })?;
-        return Ok(ExitStatus::Done);
+        return describe(suite, options, arms.as_ref(), cluster, printer);
     }
     let stop = stop_flag()?;
     let out = options.out.clone();
@@ -238,6 +214,36 @@ fn suite(
         ));
         Ok(ExitStatus::Requeue)
     }
+}
+
+/// Prints the jobs that would be submitted, or what would be trained.
+fn describe(
+    suite: Suite,
+    options: SuiteOptions,
+    arms: Option<&Arms>,
+    cluster: Option<(Engine, Cluster)>,
+    printer: Printer,
+) -> Outcome {
+    match (cluster, arms) {
+        (Some((engine, cluster)), _) => {
+            let runs = planned_runs(&options, arms)?;
+            let jobs = cluster.jobs(engine, suite.name(), &options.out, &runs)?;
+            printer.report("bench jobs", &BTreeMap::from([("jobs", &jobs)]), |_| {
+                let shown = jobs.iter().map(|job| {
+                    let file = options.out.join(&job.file);
+                    format!("# {} {}\n{}", job.submit.join(" "), file.display(), job.text)
+                });
+                shown.collect::<Vec<_>>().join("\n")
+            })?;
+        }
+        (None, Some(arms)) => {
+            printer.show(&ArmsDryRun::new(arms, &options)?, |plan| Ok(plan.render_text()))?;
+        }
+        (None, None) => printer.show(&DryRun::new(options)?, |plan| {
+            Ok(format!("{}\n{}", plan.render_text(), serde_json::to_string_pretty(&plan.settings)?))
+        })?,
+    }
+    Ok(ExitStatus::Done)
 }
 
 /// Prints the tables, and where the report is.
@@ -311,7 +317,7 @@ fn work(arguments: RunArguments, global: GlobalArguments, printer: Printer) -> O
     let stop = stop_flag()?;
     let options = WorkerOptions {
         name: worker_name(index.is_some()),
-        dead_after: alive.time(),
+        dead_after: Duration::from_secs(alive.dead_after),
         continues: true,
     };
     let mut worker = Worker::open(&out, options, &stop)?;

@@ -88,7 +88,7 @@ pub(super) fn run(arguments: ExportArguments, printer: Printer) -> Outcome {
     for warning in &warnings {
         printer.note(warning);
     }
-    body["format"] = arguments.to.name().into();
+    body["format"] = name(arguments.to).into();
     body["out"] = arguments.out.display().to_string().into();
     if source.files.posterior.is_some() && !posterior {
         lines.push("without the posterior: this is the posterior mean alone".to_owned());
@@ -98,14 +98,8 @@ pub(super) fn run(arguments: ExportArguments, printer: Printer) -> Outcome {
     Ok(ExitStatus::Done)
 }
 
-impl ExportFormat {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Peft => "peft",
-            Self::Merged => "merged",
-            Self::Gguf => "gguf",
-        }
-    }
+fn name(format: ExportFormat) -> String {
+    format.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
 }
 
 fn check(arguments: &ExportArguments) -> Result<()> {
@@ -124,7 +118,7 @@ fn check(arguments: &ExportArguments) -> Result<()> {
     ];
     match given.into_iter().find(|(_, given, right, _)| *given && !right) {
         Some((option, _, _, expected)) => {
-            let found = arguments.to.name();
+            let found = name(arguments.to);
             bail!("`{option}` is for `{expected}` only, and this is `--to {found}`")
         }
         None => Ok(()),
@@ -133,7 +127,7 @@ fn check(arguments: &ExportArguments) -> Result<()> {
 
 /// The command as a model card shows it: the options that decide what is written, not places on this machine.
 fn command(arguments: &ExportArguments) -> String {
-    let mut words = vec![format!("lrvd export --to {} DIR --out OUT", arguments.to.name())];
+    let mut words = vec![format!("lrvd export --to {} DIR --out OUT", name(arguments.to))];
     words.extend(arguments.layout.map(|layout| format!("--layout {}", layout.name())));
     words.extend(arguments.cap_rank.map(|rank| format!("--cap-rank {rank}")));
     words.extend(arguments.base.allow_other_base.then(|| "--allow-other-base".to_owned()));

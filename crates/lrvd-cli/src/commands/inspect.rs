@@ -31,8 +31,8 @@ pub(crate) struct InspectArguments {
 
 pub(super) fn run(arguments: InspectArguments, printer: Printer) -> Outcome {
     let dir = arguments.dir.as_path();
-    let found = Adapter::is_at(dir) || is_base(dir);
-    if found && arguments.check {
+    let (is_adapter, is_base) = (Adapter::is_at(dir), is_base(dir));
+    if arguments.check && (is_adapter || is_base) {
         let check = match check_model(dir, &device::open("cpu")?, arguments.allow_changed) {
             Ok(check) => check,
             Err(error) => {
@@ -43,25 +43,21 @@ pub(super) fn run(arguments: InspectArguments, printer: Printer) -> Outcome {
         printer.report("inspect", &check, checked)?;
         return Ok(if check.finite == Some(false) { ExitStatus::No } else { ExitStatus::Done });
     }
-    if !Adapter::is_at(dir) {
-        if found {
-            let report = inspect_base(dir)?;
-            printer.report("inspect", &report, base)?;
-            return Ok(ExitStatus::Done);
-        }
-        if dir.is_dir() {
-            bail!(
-                "`{}` holds no adapter or checkpoint; looked for `adapter_config.json`, \
-                 `adapter/adapter_config.json`, `settings.json`, `state.json`, `config.json`, `*.gguf`",
-                dir.display()
-            );
-        }
+    if is_base && !is_adapter {
+        printer.report("inspect", &inspect_base(dir)?, base)?;
+        return Ok(ExitStatus::Done);
+    }
+    if dir.is_dir() && !is_adapter {
+        bail!(
+            "`{}` holds no adapter or checkpoint; looked for `adapter_config.json`, \
+             `adapter/adapter_config.json`, `settings.json`, `state.json`, `config.json`, `*.gguf`",
+            dir.display()
+        );
     }
     let options = OpenOptions { allow_changed: arguments.allow_changed, ..OpenOptions::default() };
     let source = Adapter::open(dir, &options, &device::open("cpu")?)?;
     printer.notes(&source.warnings);
-    let report = inspect_adapter(&source)?;
-    printer.report("inspect", &report, adapter)?;
+    printer.report("inspect", &inspect_adapter(&source)?, adapter)?;
     Ok(ExitStatus::Done)
 }
 

@@ -56,17 +56,14 @@ pub(crate) fn sink(
 ) -> Box<dyn ProgressSink> {
     #[cfg(feature = "dashboard")]
     {
-        let able = terminal::is_complete();
-        match style {
-            // Log lines are for reading during the run.
-            None if able && !log::is_on() => {
-                return Box::new(dashboard::Dashboard::new(printer, stop));
-            }
-            Some(ProgressStyle::Dashboard) if able => {
-                return Box::new(dashboard::Dashboard::new(printer, stop));
-            }
-            Some(ProgressStyle::Dashboard) => printer.note("the dashboard needs a terminal"),
-            _ => {}
+        // Log lines are for reading during the run.
+        let is_usual = style.is_none() && !log::is_on();
+        let is_named = style == Some(ProgressStyle::Dashboard);
+        if (is_usual || is_named) && terminal::is_complete() {
+            return Box::new(dashboard::Dashboard::new(printer, stop));
+        }
+        if is_named {
+            printer.note("the dashboard needs a terminal");
         }
     }
     let bars = style != Some(ProgressStyle::Lines) && std::io::stderr().is_terminal();

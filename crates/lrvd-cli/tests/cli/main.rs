@@ -4,9 +4,7 @@
 #[cfg(feature = "hub")]
 mod hub;
 mod pins;
-mod resume;
 mod script;
 mod serve;
 mod streams;
 mod support;
-mod sweep;

@@ -1,20 +1,24 @@
 //! Command lines and what is expected of them, in the files of `scripts`; their language is in the README there.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::Read as _;
+use std::process::{Child, Command, Stdio};
 use std::rc::Rc;
+use std::time::Duration;
 
+use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 use serde_json::{Value, json};
 
 use crate::pins::Pins;
-use crate::support::{Output, Sandbox, ended, files_below, lines, placed, training, with};
+#[cfg(unix)]
+use crate::support::signal;
+use crate::support::{Output, Sandbox, ended, files_below, lines, training, with};
 
-/// A test for each file; a function in brackets writes into its folder.
+/// A test for each file.
 macro_rules! scripts {
-    ($($name:ident $(($prepare:ident))?)*) => {
-        $(#[test] fn $name() {
-            let dir = Sandbox::new();
-            $($prepare(&dir);)?
-            play(Rc::new(dir), concat!("scripts/", stringify!($name)), None);
+    ($($(#[$only:meta])? $name:ident)*) => {
+        $($(#[$only])? #[test] fn $name() {
+            play(Rc::new(Sandbox::new()), concat!("scripts/", stringify!($name)), None);
         })*
 
         #[test]
@@ -32,7 +36,7 @@ scripts! {
     arms
     bayeslora
     changed
-    chat_gguf(write_chat_gguf)
+    chat_gguf
     checkpoints
     choices
     config
@@ -49,59 +53,22 @@ scripts! {
     one_file
     ood
     output
-    positions(write_absolute)
+    positions
     ranks
     rejections
     reloads
     requests
+    #[cfg(unix)]
+    resume
     serve
     suite
     suite_rejections
+    #[cfg(unix)]
+    sweep
     tables
     thresholds
     worded
     worded_suite
-}
-
-/// A tiny Llama as a GGUF file, alone in a folder, with a template for conversations in it.
-fn write_chat_gguf(dir: &Sandbox) {
-    let mut bytes = dir.bytes("@golden/gguf/byte_level.gguf");
-    let (key, template) = ("tokenizer.chat_template", dir.text("@tests/data/template.jinja"));
-    // Tensors stay aligned if what is put in front of them is a multiple of 32 bytes.
-    let length = 8 + key.len() + 4 + 8 + template.len() + "{##}".len();
-    let padding = " ".repeat(length.next_multiple_of(32) - length);
-    let template = format!("{template}{{#{padding}#}}");
-    let setting = [
-        &(key.len() as u64).to_le_bytes()[..],
-        key.as_bytes(),
-        &8_u32.to_le_bytes(),
-        &(template.len() as u64).to_le_bytes(),
-        template.as_bytes(),
-    ];
-    // Behind magic number, version and number of tensors comes the number of settings.
-    let count = u64::from_le_bytes(bytes[16..24].try_into().unwrap()) + 1;
-    bytes.splice(16..24, [&count.to_le_bytes()[..], &setting.concat()].concat());
-    dir.write("gguf/tiny.gguf", bytes);
-}
-
-/// The shipped encoder with a vector for each of its first 24 positions, in `absolute`.
-fn write_absolute(dir: &Sandbox) {
-    dir.copy(placed("@nano").as_ref(), "absolute");
-    dir.edit("absolute/config.json", |config| {
-        config["position_biased_input"] = true.into();
-        config["max_position_embeddings"] = 24.into();
-    });
-    // Safetensors: length of the header, header, data.
-    let bytes = dir.bytes("absolute/model.safetensors");
-    let (length, rest) = bytes.split_at(8);
-    let (header, data) = rest.split_at(u64::from_le_bytes(length.try_into().unwrap()) as usize);
-    let mut header: Value = serde_json::from_slice(header).unwrap();
-    let (shape, size) = ([24, 192], 24 * 192 * 4);
-    header["deberta.embeddings.position_embeddings.weight"] =
-        json!({ "dtype": "F32", "shape": shape, "data_offsets": [data.len(), data.len() + size] });
-    let header = header.to_string().into_bytes();
-    let file = [&(header.len() as u64).to_le_bytes()[..], &header, data, &vec![0; size]].concat();
-    dir.write("absolute/model.safetensors", file);
 }
 
 fn folder(name: &str) -> String {
@@ -144,6 +111,7 @@ fn is_near(a: &Value, b: &Value) -> bool {
 struct Script {
     dir: Rc<Sandbox>,
     pins: Option<Pins>,
+    children: Vec<Child>,
     names: BTreeMap<String, String>,
     #[cfg(all(unix, feature = "serve"))]
     server: Option<crate::serve::Server>,
@@ -181,6 +149,32 @@ impl Script {
                 let [to, from] = [word(0), word(1)].map(|name| self.dir.path(name));
                 std::os::unix::fs::symlink(to, from).unwrap();
             }
+            "drop" => {
+                let text = self.dir.text(word(0));
+                let kept = text.split_inclusive('\n').filter(|line| !line.contains(word(1)));
+                let kept: Vec<&str> = kept.collect();
+                assert_eq!(kept.len() + 1, text.lines().count(), "{command}");
+                self.dir.write(word(0), kept.concat());
+            }
+            "same" => {
+                for file in &words[2..] {
+                    let [a, b] = [word(0), word(1)].map(|dir| format!("{dir}/{file}"));
+                    assert!(self.dir.bytes(&a) == self.dir.bytes(&b), "{file} differs");
+                }
+            }
+            "alike" => assert_eq!(self.results(word(0)), self.results(word(1))),
+            "start" => {
+                let mut run = self.command(rest);
+                run.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+                self.children.push(run.spawn().unwrap());
+            }
+            "until" => self.until(&words),
+            #[cfg(unix)]
+            "end" => {
+                let child = self.children.pop().unwrap();
+                words.iter().for_each(|name| signal(&child, &format!("-{name}")));
+                return Some(child.wait_with_output().unwrap().into());
+            }
             "remove" => std::fs::remove_file(self.dir.path(word(0))).unwrap(),
             "replace" => {
                 let text = self.dir.text(word(0));
@@ -194,6 +188,13 @@ impl Script {
             "nan" => change(&|bytes| {
                 let place = bytes.len() - 4;
                 bytes[place..].copy_from_slice(&f32::NAN.to_le_bytes());
+            }),
+            "tensor" => change(&|bytes| {
+                let zeros = vec![0; 24 * 192 * 4];
+                let added = TensorView::new(Dtype::F32, vec![24, 192], &zeros).unwrap();
+                let tensors = SafeTensors::deserialize(bytes).unwrap().tensors();
+                let all = tensors.into_iter().chain([(word(1).to_owned(), added)]);
+                *bytes = safetensors::serialize(all, None).unwrap();
             }),
             "cut" => change(&|bytes| bytes.truncate(bytes.len() - 4)),
             "set" => self.dir.edit(word(0), |value| {
@@ -242,6 +243,68 @@ impl Script {
         None
     }
 
+    /// Waits while the last process that was started works: for a checkpoint, a file, or words on standard error.
+    fn until(&mut self, words: &[String]) {
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        let child = self.children.last_mut().unwrap();
+        let mut seen = Vec::new();
+        loop {
+            assert!(child.try_wait().unwrap().is_none(), "it ended before it was interrupted");
+            let is_so = match words[..] {
+                ["exists", file] => self.dir.exists(file),
+                ["steps", least, run] => {
+                    let step = |i| format!("{run}/checkpoints/step-{i:08}");
+                    (least.parse().unwrap()..100).any(|i| self.dir.exists(&step(i)))
+                }
+                ["stderr", text] => {
+                    let mut byte = [0];
+                    child.stderr.as_mut().unwrap().read_exact(&mut byte).unwrap();
+                    seen.extend(byte);
+                    seen.ends_with(text.as_bytes())
+                }
+                _ => panic!("unknown condition {words:?}"),
+            };
+            if is_so {
+                return;
+            }
+            if words[0] != "stderr" {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+    }
+
+    /// `results.json` of a suite without times, and without what names the folder.
+    fn results(&self, out: &str) -> Value {
+        const OF_THE_MOMENT: &str = "started_at finished_at train_seconds evaluate_seconds predict_seconds \
+             peak_memory_bytes command";
+        fn untimed(value: &mut Value) {
+            match value {
+                Value::Object(map) => {
+                    map.retain(|key, _| !OF_THE_MOMENT.split(' ').any(|name| name == key));
+                    map.values_mut().for_each(untimed);
+                }
+                Value::Array(all) => all.iter_mut().for_each(untimed),
+                _ => {}
+            }
+        }
+        let text = self.dir.text(&format!("{out}/results.json"));
+        let folder = self.dir.path(out).display().to_string();
+        let mut value = serde_json::from_str(&text.replace(&folder, "OUT")).unwrap();
+        untimed(&mut value);
+        value
+    }
+
+    /// The command of a line, which may start with a variable of the environment.
+    fn command(&self, line: &str) -> Command {
+        let is_variable =
+            |(name, _): &(&str, &str)| name.chars().all(|c| c.is_ascii_uppercase() || c == '_');
+        let variable = line.split_once('=').filter(is_variable);
+        let words = variable.map_or(line, |(_, rest)| rest.split_once(' ').unwrap().1);
+        let mut command = self.dir.command(&self.line(words));
+        command.envs(variable.map(|(name, rest)| (name, rest.split(' ').next().unwrap())));
+        command
+    }
+
     /// The words of a line that may start with a name.
     fn line(&self, line: &str) -> String {
         let Some(rest) = line.strip_prefix('$') else { return line.to_owned() };
@@ -256,17 +319,10 @@ impl Script {
             }
             return;
         }
-        let is_variable =
-            |(name, _): &(&str, &str)| name.chars().all(|c| c.is_ascii_uppercase() || c == '_');
-        let variable = line.split_once('=').filter(is_variable);
-        let command = variable.map_or(line, |(_, rest)| rest.split_once(' ').unwrap().1);
-        let (command, to) =
-            command.split_once(" > ").map_or((command, None), |(c, f)| (c, Some(f)));
+        let (command, to) = line.split_once(" > ").map_or((line, None), |(c, f)| (c, Some(f)));
         let (command, input) = command.split_once(" < ").unwrap_or((command, ""));
         let input = if input.is_empty() { String::new() } else { self.dir.text(input) };
-        let mut run = self.dir.command(&self.line(command));
-        run.envs(variable.map(|(name, rest)| (name, rest.split(' ').next().unwrap())));
-        let output = ended(run, &input);
+        let output = ended(self.command(command), &input);
         if let Some(file) = to {
             self.dir.write(file, &output.stdout);
         }
@@ -292,6 +348,15 @@ impl Script {
                 "stderr" => stderr.contains(rest),
                 "no" => !stdout.contains(rest) && !stderr.contains(rest),
                 "is" => stdout.strip_suffix('\n') == Some(&rest.replace("\\n", "\n")),
+                "times" => {
+                    let (times, words) = rest.split_once(' ').unwrap();
+                    stdout.matches(words).count().to_string() == times
+                }
+                "sorted" => {
+                    let sorted =
+                        |text: &str| text.lines().map(str::to_owned).collect::<BTreeSet<_>>();
+                    sorted(stdout) == sorted(&self.dir.text(rest))
+                }
                 "quiet" => stderr.is_empty(),
                 "empty" => stdout.is_empty(),
                 "same" => *stdout == self.dir.text(rest),
@@ -357,6 +422,7 @@ pub(crate) fn play(dir: Rc<Sandbox>, name: &str, pins: Option<Pins>) -> Option<P
     let mut script = Script {
         dir,
         pins,
+        children: Vec::new(),
         names: [("train".to_owned(), training("out", 4, ""))].into(),
         #[cfg(all(unix, feature = "serve"))]
         server: None,

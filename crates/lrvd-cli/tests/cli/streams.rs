@@ -1,4 +1,4 @@
-//! Standard input while it is open, and standard output that is full or closed.
+//! Standard input while it is open, standard output that is full or closed, and a terminal.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 
@@ -47,4 +47,49 @@ fn a_full_disk_is_an_error_and_a_closed_pipe_is_not() {
     let mut closed = dir.start("inspect @nano");
     drop(closed.stdout.take());
     assert_eq!(closed.wait().unwrap().code(), Some(0));
+}
+
+/// `script` lends a terminal; the second Ctrl-C comes before the dashboard has seen the first.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_second_interrupt_leaves_the_terminal_as_it_was() {
+    use std::process::{Command, Stdio};
+    use std::time::Duration;
+
+    use crate::support::{lrvd, training};
+
+    let dir = Sandbox::new();
+    let words = training("out", 100_000, "--progress dashboard").replace("--quiet ", "");
+    let command = lrvd(&words);
+    let all = std::iter::once(command.get_program()).chain(command.get_args());
+    let quoted: Vec<String> = all.map(|word| format!("'{}'", word.display())).collect();
+    let text = format!(
+        "stty -g > before\n(sh -c 'echo $PPID' > pid; exec {})\necho $? > code\nstty -g > after\n",
+        quoted.join(" ")
+    );
+    dir.write("run.sh", text);
+    let shown = std::fs::File::create(dir.path("shown")).unwrap();
+    let mut child = Command::new("script")
+        .args(["-qec", "sh run.sh", "/dev/null"])
+        .current_dir(dir.path(""))
+        .env("TERM", "xterm")
+        .stdin(Stdio::piped())
+        .stdout(shown)
+        .spawn()
+        .unwrap();
+    let shows = |code: &str| dir.bytes("shown").windows(8).any(|w| w == code.as_bytes());
+    while !shows("\u{1b}[?1049h") {
+        assert!(child.try_wait().unwrap().is_none(), "the dashboard never came");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    std::thread::sleep(Duration::from_millis(200));
+    let id = dir.text("pid");
+    let twice = format!("kill -INT {0}; sleep 0.005; kill -INT {0}", id.trim());
+    assert!(Command::new("sh").args(["-c", &twice]).status().unwrap().success());
+    child.wait().unwrap();
+    assert_eq!(dir.text("code").trim(), "130");
+    assert_eq!(dir.text("after"), dir.text("before"));
+    for code in ["1000l", "1003l", "1049l"] {
+        assert!(shows(&format!("\u{1b}[?{code}")), "{code}");
+    }
 }
