@@ -11,6 +11,8 @@ use serde_json::{Value, json};
 
 use crate::pins::Pins;
 #[cfg(unix)]
+use crate::pins::training::run_with_stops;
+#[cfg(unix)]
 use crate::support::signal;
 use crate::support::{Output, Sandbox, ended, files_below, lines, training, with};
 
@@ -169,6 +171,12 @@ impl Script {
                 self.children.push(run.spawn().unwrap());
             }
             "until" => self.until(&words),
+            #[cfg(unix)]
+            "stops" => {
+                let (out, resumed) = (word(1), words[2..].join(" ") + " --resume");
+                let stops = run_with_stops(|| self.command(&resumed), &self.dir.path(out));
+                assert!(stops >= word(0).parse().unwrap(), "{stops} stops: {command}");
+            }
             #[cfg(unix)]
             "end" => {
                 let child = self.children.pop().unwrap();
@@ -369,7 +377,7 @@ impl Script {
                     is_near(&json!(found), &json!(expected))
                 }
                 "pin" | "rows" | "words" | "hash" | "status" | "code" | "files" | "trained"
-                | "answers" | "data" => {
+                | "answers" | "data" | "runs" | "tables" => {
                     if ["status", "code"].contains(&word) {
                         expected_code = *code;
                     }

@@ -8,7 +8,7 @@
 #![allow(clippy::disallowed_methods, reason = "the environment says whether to bless")]
 
 mod draws;
-mod training;
+pub(crate) mod training;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -157,6 +157,10 @@ impl Pins {
                 }
                 None => self.exact(name, hash_of(document().pointer(rest).unwrap())),
             },
+            #[cfg(unix)]
+            "runs" => self.runs(name),
+            #[cfg(unix)]
+            "tables" => self.tables(name, rest),
             "answers" => self.answers(name, rest),
             "data" => self.read_files(name, document().pointer(rest).unwrap()),
             "files" | "trained" => self.files(name, &self.dir.path(rest), word == "trained"),
