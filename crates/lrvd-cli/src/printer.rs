@@ -39,6 +39,7 @@ pub(crate) struct Printer {
     pub(crate) quiet: bool,
 }
 
+#[expect(clippy::unused_self, reason = "only the holder of a printer writes")]
 impl Printer {
     /// Data. A pipe that the reader has closed is no error.
     pub(crate) fn data(self, text: &str) -> Result<()> {
@@ -46,7 +47,6 @@ impl Printer {
     }
 
     /// One of many lines of data; `false` once the reader has closed the pipe.
-    #[expect(clippy::unused_self, reason = "only the holder of a printer writes")]
     pub(crate) fn line(self, text: &str) -> Result<bool> {
         written(&printable(text))
     }
@@ -56,7 +56,6 @@ impl Printer {
     }
 
     /// A JSON document as it is written.
-    #[expect(clippy::unused_self, reason = "only the holder of a printer writes")]
     pub(crate) fn json_text(self, json: &str) -> Result<()> {
         written(&printable_json(json)).map(|_| ())
     }
@@ -67,7 +66,6 @@ impl Printer {
     }
 
     /// One of the lines of a command, as JSON; `false` once the reader has closed the pipe.
-    #[expect(clippy::unused_self, reason = "only the holder of a printer writes")]
     pub(crate) fn document_line(self, command: &'static str, body: impl Serialize) -> Result<bool> {
         let document = Document { schema_version: version(command), command: None, body };
         written(&printable_json(&serde_json::to_string(&document)?))
@@ -111,7 +109,6 @@ impl Printer {
     }
 
     /// An error with its causes and, where the error knows one, a hint.
-    #[expect(clippy::unused_self, reason = "only the holder of a printer writes")]
     pub(crate) fn error(self, error: &(dyn Error + 'static)) {
         remark(&format!("error: {error}"));
         let mut seen = error.to_string();

@@ -56,12 +56,7 @@ pub(crate) struct ExportArguments {
 }
 
 /// What was written, as JSON and as text.
-struct Written {
-    body: Value,
-    lines: Vec<String>,
-    warnings: Vec<String>,
-    posterior: bool,
-}
+type Written = (Value, Vec<String>);
 
 /// Writes the folder and says what a reader of it must be able to do.
 pub(super) fn run(arguments: ExportArguments, printer: Printer) -> Outcome {
@@ -75,22 +70,19 @@ pub(super) fn run(arguments: ExportArguments, printer: Printer) -> Outcome {
     let command = command(&arguments);
     let written = match arguments.to {
         ExportFormat::Peft => peft(&arguments, &source, &command),
-        ExportFormat::Gguf => gguf(&arguments, &source, &command),
-        ExportFormat::Merged => merged(&arguments, &source, &command, &device),
+        ExportFormat::Gguf => gguf(&arguments, &source, &command, printer),
+        ExportFormat::Merged => merged(&arguments, &source, &command, &device, printer),
     };
-    let Written { mut body, mut lines, warnings, posterior } = match written {
+    let (mut body, mut lines) = match written {
         Err(error) if kind_of(&error) == Some(Kind::Differs) => {
             printer.error(error.as_ref());
             return Ok(ExitStatus::No);
         }
         written => written?,
     };
-    for warning in &warnings {
-        printer.note(warning);
-    }
     body["format"] = name(arguments.to).into();
     body["out"] = arguments.out.display().to_string().into();
-    if source.files.posterior.is_some() && !posterior {
+    if source.files.posterior.is_some() && body["posterior"] != true {
         lines.push("without the posterior: this is the posterior mean alone".to_owned());
     }
     printer.report("export", &body, |_| lines.join("\n"))?;
@@ -170,7 +162,7 @@ fn peft(arguments: &ExportArguments, source: &Adapter, command: &str) -> Result<
         body["cap_error"] = json!(error);
         body["cap_errors"] = json!(errors);
     }
-    Ok(Written { body, lines, warnings: Vec::new(), posterior })
+    Ok((body, lines))
 }
 
 /// Writes the merged model; an error if it does not answer as base and adapter do.
@@ -179,6 +171,7 @@ fn merged(
     source: &Adapter,
     command: &str,
     device: &Device,
+    printer: Printer,
 ) -> Result<Written> {
     let verify = arguments.verify.then_some(arguments.tolerance);
     let report = export_merged(source, verify, command, &arguments.out, device)?;
@@ -207,10 +200,16 @@ fn merged(
         body["difference"] = json!(difference);
         body["logits"] = json!(logits);
     }
-    Ok(Written { body, lines, warnings: report.warnings, posterior: false })
+    printer.notes(&report.warnings);
+    Ok((body, lines))
 }
 
-fn gguf(arguments: &ExportArguments, source: &Adapter, command: &str) -> Result<Written> {
+fn gguf(
+    arguments: &ExportArguments,
+    source: &Adapter,
+    command: &str,
+    printer: Printer,
+) -> Result<Written> {
     let GgufExport { file, adapter, warnings } = export_gguf(source, command, &arguments.out)?;
     let mut lines =
         vec![format!("`{file}`: {} modules, alpha {}", adapter.ranks.len(), adapter.lora_alpha)];
@@ -224,7 +223,8 @@ fn gguf(arguments: &ExportArguments, source: &Adapter, command: &str) -> Result<
         "dropped": adapter.dropped,
         "folded": adapter.folded,
     });
-    Ok(Written { body, lines, warnings, posterior: false })
+    printer.notes(&warnings);
+    Ok((body, lines))
 }
 
 /// The modules at `paths` in one line, if there are any.

@@ -1,16 +1,25 @@
-//! burn-train's terminal dashboard, fed by the events of a run.
+//! burn-train's terminal dashboard, fed by the events of a run: the terminal is taken over, and given back in every case.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::backtrace::{Backtrace, BacktraceStatus};
+use std::io::{IsTerminal, Write};
+use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind, set_hook, take_hook};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use burn::train::Interrupter;
+use burn::train::metric::{
+    LossMetric, Metric, MetricAttributes, MetricDefinition, MetricEntry, MetricId,
+    NumericAttributes, NumericEntry, SerializedEntry,
+};
+use burn::train::renderer::tui::TuiMetricsRendererWrapper;
+use burn::train::renderer::{MetricState, MetricsRenderer};
 use lrvd_bench::progress::{Event, ProgressSink};
+use lrvd_burn::burn_train::{ExamplesPerSecondMetric, KlMetric, NllMetric, TotalRankMetric};
 
 use super::lines::Lines;
-use super::terminal::{Curves, Stage, Terminal};
+use crate::log;
 use crate::printer::Printer;
 
 /// How often a stop request is looked for: well below the time between two presses of a key.
@@ -113,8 +122,8 @@ impl Drop for Dashboard {
     }
 }
 
-fn lock<T>(screen: &Mutex<T>) -> MutexGuard<'_, T> {
-    screen.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Screen {
@@ -131,6 +140,226 @@ impl Screen {
         for message in messages {
             self.lines.line(&message);
         }
+    }
+}
+
+/// What the dashboard is drawn on.
+trait Stage: Send {
+    /// Takes the screen; `runs_done` of a suite came before.
+    fn open(&self, interrupter: Interrupter, runs_done: usize) -> Box<dyn Curves>;
+
+    /// Whether nothing can be seen on it any more.
+    fn is_broken(&self) -> bool;
+
+    /// Leaves the screen, after what [`Stage::open`] returned is gone, and tells what could not be
+    /// shown meanwhile.
+    fn leave(&self) -> Vec<String>;
+}
+
+trait Curves: Send {
+    fn draw(&mut self, event: &Event);
+}
+
+/// Name of burn-train's drawing thread.
+const DRAWING_THREAD: &str = "train-renderer";
+const ENTER_ALTERNATE_SCREEN: &[u8] = b"\x1b[?1049h";
+const SHOW_CURSOR: &[u8] = b"\x1b[?25h";
+/// Reports of the mouse off, then the user's own screen.
+#[cfg(unix)]
+const LEAVE: &[u8] = b"\x1b[?1006l\x1b[?1015l\x1b[?1003l\x1b[?1002l\x1b[?1000l\x1b[?1049l";
+
+/// What panics had to say while the dashboard was up; `None` while it is not.
+static HELD: Mutex<Option<Vec<String>>> = Mutex::new(None);
+static HOOK: Once = Once::new();
+/// Settings of the terminal from before the dashboard; `None` while it is not up.
+#[cfg(unix)]
+static BEFORE: Mutex<Option<rustix::termios::Termios>> = Mutex::new(None);
+
+/// Whether keys, drawing and messages all have a terminal that can do more than print.
+#[expect(clippy::disallowed_methods, reason = "the terminal says in it what it can do")]
+pub(super) fn is_complete() -> bool {
+    let able = std::env::var_os("TERM").is_some_and(|term| term != "dumb") || cfg!(windows);
+    able && std::io::stdin().is_terminal()
+        && std::io::stdout().is_terminal()
+        && std::io::stderr().is_terminal()
+}
+
+#[derive(Debug)]
+struct Terminal;
+
+impl Stage for Terminal {
+    fn open(&self, interrupter: Interrupter, runs_done: usize) -> Box<dyn Curves> {
+        HOOK.call_once(hold_panics);
+        log::hold();
+        *lock(&HELD) = Some(Vec::new());
+        #[cfg(unix)]
+        before(rustix::termios::tcgetattr(std::io::stdin()).ok());
+        let runs_done = (runs_done > 0).then_some(runs_done);
+        let renderer = TuiMetricsRendererWrapper::new(interrupter, runs_done);
+        #[cfg(unix)]
+        keep_interrupt_key();
+        Box::new(Rendered { renderer: Box::new(renderer), registered: Vec::new() })
+    }
+
+    fn is_broken(&self) -> bool {
+        lock(&HELD).as_ref().is_some_and(|messages| !messages.is_empty())
+    }
+
+    fn leave(&self) -> Vec<String> {
+        // The drawing thread shows the cursor itself unless a panic ended it.
+        let mut out = std::io::stdout();
+        let _ = out.write_all(SHOW_CURSOR).and_then(|()| out.flush());
+        #[cfg(unix)]
+        before(None);
+        log::release();
+        lock(&HELD).take().unwrap_or_default()
+    }
+}
+
+struct Rendered {
+    renderer: Box<dyn MetricsRenderer>,
+    registered: Vec<String>,
+}
+
+impl Curves for Rendered {
+    fn draw(&mut self, event: &Event) {
+        match event {
+            Event::RunStarted { index, runs, label, steps, done } => {
+                // burn-train counts epochs of items; here they are runs of steps.
+                self.renderer.start(*runs, *index, None, Some(label));
+                self.renderer.start_split("train", *steps);
+                self.renderer.update_split(*done);
+                // Before the first validation, so that its metric is not the first curve.
+                self.register(&definition(&LossMetric::new()));
+            }
+            Event::Step { done, loss, nll, kl, total_rank, examples_per_second, .. } => {
+                self.renderer.update_split(*done);
+                self.show(&LossMetric::new(), *loss, format!("{loss:.4}"));
+                self.show(&NllMetric::default(), *nll, format!("{nll:.4}"));
+                // Without a posterior it is 0 throughout.
+                if *kl != 0.0 {
+                    self.show(&KlMetric::default(), *kl, format!("{kl:.0}"));
+                }
+                let rank = *total_rank as f64;
+                self.show(&TotalRankMetric::default(), rank, total_rank.to_string());
+                let speed = format!("{examples_per_second:.0} ex/s");
+                self.show(&ExamplesPerSecondMetric::default(), *examples_per_second, speed);
+            }
+            Event::Evaluated { metric, value, .. } => {
+                let definition = MetricDefinition {
+                    metric_id: MetricId::new(Arc::new(metric.clone())),
+                    name: Arc::new(metric.clone()),
+                    description: None,
+                    attributes: MetricAttributes::Numeric(NumericAttributes::default()),
+                };
+                let state = self.state(definition, *value, format!("{value:.4}"));
+                self.renderer.update_valid(state);
+            }
+            Event::Evaluating { done, total } => {
+                if *done == 0 {
+                    self.renderer.start_split("valid", *total);
+                }
+                self.renderer.update_split(*done);
+            }
+            Event::Pruned { .. } => self.renderer.log_event_training("Prunes".to_owned()),
+            Event::Note(_) | Event::Searching { .. } | Event::RunFinished { .. } => {}
+        }
+    }
+}
+
+impl Rendered {
+    fn show(&mut self, metric: &impl Metric, value: f64, text: String) {
+        let state = self.state(definition(metric), value, text);
+        self.renderer.update_train(state);
+    }
+
+    fn register(&mut self, definition: &MetricDefinition) {
+        if !self.registered.contains(&definition.name) {
+            self.registered.push(definition.name.to_string());
+            self.renderer.register_metric(definition.clone());
+        }
+    }
+
+    fn state(&mut self, definition: MetricDefinition, value: f64, text: String) -> MetricState {
+        self.register(&definition);
+        let text = SerializedEntry::new(text, value.to_string());
+        let entry = MetricEntry::new(definition.metric_id, text);
+        MetricState::Numeric(entry, Some(NumericEntry::Value(value)))
+    }
+}
+
+fn definition(metric: &impl Metric) -> MetricDefinition {
+    MetricDefinition::new(MetricId::new(metric.name()), metric)
+}
+
+/// Remembers `settings` and returns those remembered before.
+#[cfg(unix)]
+fn before(settings: Option<rustix::termios::Termios>) -> Option<rustix::termios::Termios> {
+    std::mem::replace(&mut *lock(&BEFORE), settings)
+}
+
+/// Puts the terminal back for a process that ends at once, if the dashboard is up.
+#[cfg(unix)]
+pub(crate) fn give_back() {
+    use rustix::termios::{OptionalActions, tcsetattr};
+
+    let Some(settings) = before(None) else { return };
+    let mut out = std::io::stdout();
+    for code in [LEAVE, SHOW_CURSOR] {
+        let _ = out.write_all(code);
+    }
+    let _ = out.flush();
+    let _ = tcsetattr(std::io::stdin(), OptionalActions::Now, &settings);
+}
+
+/// Keeps the messages of panics until the terminal can show them.
+///
+/// burn-train's own hook runs before this one and leaves the alternate screen, but its thread may
+/// draw once more; it shall not draw over what the user had on the screen.
+fn hold_panics() {
+    let previous = take_hook();
+    set_hook(Box::new(move |info: &PanicHookInfo<'_>| {
+        let mut held = lock(&HELD);
+        let Some(messages) = held.as_mut() else {
+            drop(held);
+            return previous(info);
+        };
+        let thread = thread::current();
+        if thread.name() != Some(DRAWING_THREAD) {
+            let mut out = std::io::stdout();
+            let _ = out.write_all(ENTER_ALTERNATE_SCREEN).and_then(|()| out.flush());
+        }
+        let backtrace = Backtrace::capture();
+        let mut message = format!("thread '{}' {info}", thread.name().unwrap_or("unnamed"));
+        if backtrace.status() == BacktraceStatus::Captured {
+            message = format!("{message}\n{backtrace}");
+        }
+        messages.push(message);
+    }));
+}
+
+/// Makes Ctrl-C a signal again, which the raw mode of the dashboard turns into a key that it ignores;
+/// the keys that suspend and abort stay off, for they would leave the terminal as it is.
+///
+/// burn-train puts the old settings back when it leaves.
+#[cfg(unix)]
+fn keep_interrupt_key() {
+    use rustix::termios::{LocalModes, OptionalActions, SpecialCodeIndex, tcgetattr, tcsetattr};
+    const DISABLED: u8 = if cfg!(target_os = "linux") { 0 } else { 0xff };
+    let stdin = std::io::stdin();
+    // The drawing thread sets the raw mode when it gets to run.
+    for _ in 0..400 {
+        let Ok(mut settings) = tcgetattr(&stdin) else { return };
+        if settings.local_modes.contains(LocalModes::ICANON) {
+            thread::sleep(Duration::from_millis(5));
+            continue;
+        }
+        settings.local_modes |= LocalModes::ISIG;
+        for key in [SpecialCodeIndex::VSUSP, SpecialCodeIndex::VQUIT] {
+            settings.special_codes[key] = DISABLED;
+        }
+        let _ = tcsetattr(&stdin, OptionalActions::Now, &settings);
+        return;
     }
 }
 

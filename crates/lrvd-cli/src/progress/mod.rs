@@ -5,8 +5,6 @@ mod dashboard;
 mod journal;
 mod lines;
 mod tensorboard;
-#[cfg(feature = "dashboard")]
-mod terminal;
 
 use std::io::IsTerminal;
 use std::sync::Arc;
@@ -22,7 +20,7 @@ pub(crate) use journal::Journal;
 use lines::Lines;
 
 #[cfg(all(unix, feature = "dashboard"))]
-pub(crate) use terminal::give_back as give_back_terminal;
+pub(crate) use dashboard::give_back as give_back_terminal;
 
 /// No output takes over the terminal.
 #[cfg(all(unix, not(feature = "dashboard")))]
@@ -59,7 +57,7 @@ pub(crate) fn sink(
         // Log lines are for reading during the run.
         let is_usual = style.is_none() && !log::is_on();
         let is_named = style == Some(ProgressStyle::Dashboard);
-        if (is_usual || is_named) && terminal::is_complete() {
+        if (is_usual || is_named) && dashboard::is_complete() {
             return Box::new(dashboard::Dashboard::new(printer, stop));
         }
         if is_named {

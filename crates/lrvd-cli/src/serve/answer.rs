@@ -1,59 +1,10 @@
-//! The body of an answer, in the words of `lrvd predict` and of `lrvd generate --format json`.
+//! The answer to a text, in the words of `lrvd predict` and of `lrvd generate --format json`.
 
 use std::collections::BTreeMap;
 
-use axum::http::StatusCode;
-use axum::response::Response;
 use lrvd_bench::adapter::{Continuation, Prediction};
 use schemars::JsonSchema;
 use serde::{Serialize, Serializer};
-
-use super::model::{Card, Key, SCHEMA_VERSION};
-use super::problem::json;
-
-/// The response to one request, whose texts the model of `card` answered with one key.
-pub(super) fn respond(card: &Card, answers: Vec<Answer>, key: Key) -> Response {
-    let (schema_version, Key { draws, seed, sampling, .. }) = (SCHEMA_VERSION, key);
-    match card {
-        Card::Classifier(_) => {
-            json(StatusCode::OK, &ClassifierAnswers { schema_version, seed, answers })
-        }
-        Card::Language(_) => {
-            let (temperature, top_p) = sampling.unzip();
-            let texts = answers;
-            let body = LanguageAnswers { schema_version, draws, seed, temperature, top_p, texts };
-            json(StatusCode::OK, &body)
-        }
-    }
-}
-
-/// Answers to the texts of one request, in their order.
-#[derive(Serialize, JsonSchema)]
-#[schemars(rename = "Answers")]
-pub(super) struct ClassifierAnswers {
-    schema_version: u32,
-    /// Seed of the draws.
-    seed: u64,
-    answers: Vec<Answer>,
-}
-
-/// The continuation of the prompt of one request, and the settings that it can be repeated with.
-#[derive(Serialize, JsonSchema)]
-#[schemars(rename = "Answers")]
-pub(super) struct LanguageAnswers {
-    schema_version: u32,
-    /// How many draws the probabilities are averaged over; 0 at the mean of the posterior.
-    draws: usize,
-    /// Seed of the draws and of drawn tokens.
-    seed: u64,
-    /// Temperature at which tokens were drawn; null where the most likely one was taken.
-    temperature: Option<f64>,
-    /// Probability that tokens were drawn from; null where the most likely one was taken.
-    top_p: Option<f64>,
-    /// One.
-    #[schemars(with = "Vec<Continuation>")]
-    texts: Vec<Answer>,
-}
 
 /// The answer to one text, pair or question.
 #[derive(Debug, Serialize, JsonSchema)]

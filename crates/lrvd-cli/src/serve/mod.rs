@@ -5,23 +5,22 @@
 //! | File | What is in it |
 //! |---|---|
 //! | `model` | the model, a classifier or a language model: how it is asked, and what clients can know of it |
-//! | `request`, `answer` | bodies of requests and answers |
+//! | `request`, `answer`, `response` | bodies of requests and responses, and their description for programs |
 //! | `problem` | the body of errors |
 //! | `queue` | what waits, which of it is answered together, the loop that asks the model |
 //! | `access` | which requests are answered: their `Host`, their key |
 //! | `metrics` | counts for Prometheus |
 //! | `routes` | which path does what; limits, log lines |
-//! | `openapi` | the description of all that for programs |
 //! | `server` | start and stop, connections |
 
 mod access;
 mod answer;
 mod metrics;
 mod model;
-mod openapi;
 mod problem;
 mod queue;
 mod request;
+mod response;
 mod routes;
 mod server;
 

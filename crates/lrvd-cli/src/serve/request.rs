@@ -165,32 +165,26 @@ impl ClassifyRequest {
             if let Some(pair) = &input.pair {
                 filled(pair, || field(index, "pair"))?;
             }
-            let wrong = |code, name, message| Err(Problem::at(code, field(index, name), message));
-            match (card.pairs, &input.pair) {
-                (Some(true), None) => {
-                    let message =
-                        "the model was trained on pairs: expected `pair`, the second text";
-                    return wrong(Code::PairMissing, "pair", message.to_owned());
-                }
-                (Some(false), Some(_)) => {
-                    let message = "the model was trained on single texts: expected no `pair`";
-                    return wrong(Code::PairUnwanted, "pair", message.to_owned());
-                }
-                _ => {}
-            }
+            let wrong =
+                |code, name, message: String| Err(Problem::at(code, field(index, name), message));
             let (found, most) = (input.choices.len(), card.labels.len());
-            match card.kind {
-                Kind::Choices if !(2..=most).contains(&found) => {
-                    let message = format!("{found} choices, expected 2 to {most}");
-                    return wrong(Code::ChoicesOutOfRange, "choices", message);
-                }
-                Kind::Choices => {}
-                _ if found > 0 => {
-                    let message =
-                        "the model was trained on texts without choices: expected no `choices`";
-                    return wrong(Code::ChoicesUnwanted, "choices", message.to_owned());
-                }
-                _ => {}
+            let asks = card.kind == Kind::Choices;
+            if card.pairs == Some(true) && input.pair.is_none() {
+                let message = "the model was trained on pairs: expected `pair`, the second text";
+                return wrong(Code::PairMissing, "pair", message.to_owned());
+            }
+            if card.pairs == Some(false) && input.pair.is_some() {
+                let message = "the model was trained on single texts: expected no `pair`";
+                return wrong(Code::PairUnwanted, "pair", message.to_owned());
+            }
+            if asks && !(2..=most).contains(&found) {
+                let message = format!("{found} choices, expected 2 to {most}");
+                return wrong(Code::ChoicesOutOfRange, "choices", message);
+            }
+            if !asks && found > 0 {
+                let message =
+                    "the model was trained on texts without choices: expected no `choices`";
+                return wrong(Code::ChoicesUnwanted, "choices", message.to_owned());
             }
             for (place, choice) in input.choices.iter().enumerate() {
                 filled(choice, || format!("{}[{place}]", field(index, "choices")))?;

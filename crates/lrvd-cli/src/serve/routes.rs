@@ -16,13 +16,13 @@ use serde::Serialize;
 use tokio::sync::oneshot::channel;
 
 use super::access::Access;
-use super::answer::{Answer, respond};
+use super::answer::Answer;
 use super::metrics::{CONTENT_TYPE, Metrics};
 use super::model::{CLASSIFY, Card, GENERATE, Limits};
-use super::openapi;
 use super::problem::{Code, Problem, json};
 use super::queue::{Blame, Job, Queue};
 use super::request::{Asked, read};
+use super::response::{document, respond};
 use crate::printer::Printer;
 
 /// The paths, as they are counted.
@@ -88,7 +88,7 @@ pub(super) fn router(app: Arc<App>) -> Router {
         .route(
             "/openapi.json",
             get(|State(app): State<Arc<App>>| async move {
-                json(StatusCode::OK, &openapi::document(&app.card))
+                json(StatusCode::OK, &document(&app.card))
             }),
         )
         .route("/healthz", get(|| async { "ok\n" }))

@@ -1,0 +1,96 @@
+//! Bodies of responses, and the description of the server for programs.
+
+use axum::http::StatusCode;
+use axum::response::Response;
+use lrvd_bench::adapter::Continuation;
+use schemars::JsonSchema;
+use schemars::generate::SchemaSettings;
+use serde::Serialize;
+use serde_json::Value;
+
+use super::answer::Answer;
+use super::model::{Card, ClassifierCard, Key, LanguageCard, SCHEMA_VERSION};
+use super::problem::{Body, json};
+use super::request::{ClassifyRequest, GenerateRequest};
+
+/// The response to one request, whose texts the model of `card` answered with one key.
+pub(super) fn respond(card: &Card, answers: Vec<Answer>, key: Key) -> Response {
+    let (schema_version, Key { draws, seed, sampling, .. }) = (SCHEMA_VERSION, key);
+    match card {
+        Card::Classifier(_) => {
+            json(StatusCode::OK, &ClassifierAnswers { schema_version, seed, answers })
+        }
+        Card::Language(_) => {
+            let (temperature, top_p) = sampling.unzip();
+            let texts = answers;
+            let body = LanguageAnswers { schema_version, draws, seed, temperature, top_p, texts };
+            json(StatusCode::OK, &body)
+        }
+    }
+}
+
+/// Answers to the texts of one request, in their order.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Answers")]
+struct ClassifierAnswers {
+    schema_version: u32,
+    /// Seed of the draws.
+    seed: u64,
+    answers: Vec<Answer>,
+}
+
+/// The continuation of the prompt of one request, and the settings that it can be repeated with.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Answers")]
+struct LanguageAnswers {
+    schema_version: u32,
+    /// How many draws the probabilities are averaged over; 0 at the mean of the posterior.
+    draws: usize,
+    /// Seed of the draws and of drawn tokens.
+    seed: u64,
+    /// Temperature at which tokens were drawn; null where the most likely one was taken.
+    temperature: Option<f64>,
+    /// Probability that tokens were drawn from; null where the most likely one was taken.
+    top_p: Option<f64>,
+    /// One.
+    #[schemars(with = "Vec<Continuation>")]
+    texts: Vec<Answer>,
+}
+
+/// Paths and responses; `{path}` and the like are replaced, and the schemas are those of the types that are read and written.
+const DOCUMENT: &str = include_str!("openapi.json");
+
+/// The `OpenAPI` 3.1 document of a server of the model of `card`.
+pub(super) fn document(card: &Card) -> Value {
+    let settings = SchemaSettings::draft2020_12().with(|settings| {
+        settings.definitions_path = "/components/schemas".into();
+    });
+    let mut schemas = settings.into_generator();
+    schemas.subschema_for::<Body>();
+    let (description, summary) = match card {
+        Card::Classifier(_) => {
+            schemas.subschema_for::<ClassifyRequest>();
+            schemas.subschema_for::<ClassifierAnswers>();
+            schemas.subschema_for::<ClassifierCard>();
+            ("A classifier that says how sure it is.", "Classify texts, with uncertainty.")
+        }
+        Card::Language(_) => {
+            schemas.subschema_for::<GenerateRequest>();
+            schemas.subschema_for::<LanguageAnswers>();
+            schemas.subschema_for::<LanguageCard>();
+            (
+                "A language model that says how sure it is of every token.",
+                "Continue a text or a conversation, with uncertainty.",
+            )
+        }
+    };
+    let text = DOCUMENT
+        .replace("{path}", card.path())
+        .replace("{version}", env!("CARGO_PKG_VERSION"))
+        .replace("{description}", description)
+        .replace("{summary}", summary);
+    // A test parses it.
+    let mut document: Value = serde_json::from_str(&text).unwrap_or_default();
+    document["components"]["schemas"] = schemas.take_definitions(true).into();
+    document
+}
