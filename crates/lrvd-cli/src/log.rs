@@ -4,7 +4,6 @@ use std::io::{self, Write};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use anyhow::anyhow;
-use indicatif::{ProgressBar, WeakProgressBar};
 use lrvd_bench::Result;
 #[cfg(feature = "dashboard")]
 use tracing::level_filters::LevelFilter;
@@ -16,16 +15,8 @@ use crate::printer::remark;
 /// The filter, as `env_logger` made it known: `lrvd=debug`, `info,lrvd_burn::train=trace`.
 const VARIABLE: &str = "RUST_LOG";
 
-/// What is drawn on standard error.
-enum Drawn {
-    /// A bar, or one that has ended.
-    Bar(WeakProgressBar),
-    /// The dashboard's screen; lines wait for its end.
-    #[cfg(feature = "dashboard")]
-    Screen(Vec<String>),
-}
-
-static DRAWN: Mutex<Option<Drawn>> = Mutex::new(None);
+/// Lines that wait for the end of the dashboard; `None` while it is not up.
+static HELD: Mutex<Option<Vec<String>>> = Mutex::new(None);
 
 /// Starts the log that the environment asks for.
 pub(crate) fn start() -> Result<()> {
@@ -54,29 +45,21 @@ pub(crate) fn is_on() -> bool {
     LevelFilter::current() != LevelFilter::OFF
 }
 
-/// Log lines appear above `bar` while it is drawn.
-pub(crate) fn above(bar: &ProgressBar) {
-    *drawn() = Some(Drawn::Bar(bar.downgrade()));
-}
-
 /// Log lines wait until [`release`].
 #[cfg(feature = "dashboard")]
 pub(crate) fn hold() {
-    *drawn() = Some(Drawn::Screen(Vec::new()));
+    *held() = Some(Vec::new());
 }
 
 /// Writes the lines that wait.
 #[cfg(feature = "dashboard")]
 pub(crate) fn release() {
-    if let Some(Drawn::Screen(lines)) = drawn().take() {
-        for line in &lines {
-            remark(line);
-        }
-    }
+    let lines = held().take();
+    lines.into_iter().flatten().for_each(|line| remark(&line));
 }
 
-fn drawn() -> MutexGuard<'static, Option<Drawn>> {
-    DRAWN.lock().unwrap_or_else(PoisonError::into_inner)
+fn held() -> MutexGuard<'static, Option<Vec<String>>> {
+    HELD.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Writes whole lines, as the subscriber hands them over.
@@ -85,15 +68,9 @@ struct Lines;
 impl Write for Lines {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let text = String::from_utf8_lossy(bytes);
-        let line = text.trim_end();
-        match &mut *drawn() {
-            #[cfg(feature = "dashboard")]
-            Some(Drawn::Screen(lines)) => lines.push(line.to_owned()),
-            Some(Drawn::Bar(bar)) => match bar.upgrade() {
-                Some(bar) => bar.suspend(|| remark(line)),
-                None => remark(line),
-            },
-            None => remark(line),
+        match &mut *held() {
+            Some(lines) => lines.push(text.trim_end().to_owned()),
+            None => remark(text.trim_end()),
         }
         Ok(bytes.len())
     }

@@ -2,9 +2,11 @@
 
 use std::error::Error;
 use std::io::{ErrorKind, Write};
+use std::sync::LazyLock;
 
 use anyhow::anyhow;
 use clap::ValueEnum;
+use indicatif::MultiProgress;
 use lrvd_bench::{Result, printable, printable_json};
 use serde::Serialize;
 
@@ -135,7 +137,10 @@ fn written(text: &str) -> Result<bool> {
     }
 }
 
+/// The progress bars on standard error, above which remarks appear.
+pub(crate) static BARS: LazyLock<MultiProgress> = LazyLock::new(MultiProgress::new);
+
 /// One line on standard error. Its own failure cannot be reported.
 pub(crate) fn remark(text: &str) {
-    let _ = writeln!(std::io::stderr(), "{}", printable(text));
+    let _ = BARS.suspend(|| writeln!(std::io::stderr(), "{}", printable(text)));
 }

@@ -42,10 +42,7 @@ const STACK: usize = 8 << 20;
 /// Runs `command` on a thread of the pool that the operators share.
 ///
 /// They hand out their parts hundreds of times a step. From a thread outside the pool each time wakes a worker and
-/// sleeps until it is done; a worker takes the first part itself.
-///
-/// With `keeps_pages` freed memory stays with the process: a training step uses the same buffers again at once. A server gives
-/// it back.
+/// sleeps until it is done; a worker takes the first part itself. With `keeps_pages` freed memory stays with the process.
 pub(crate) fn run<R: Send>(keeps_pages: bool, command: impl FnOnce() -> R + Send) -> R {
     if keeps_pages {
         keep_pages();

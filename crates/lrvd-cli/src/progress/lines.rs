@@ -3,11 +3,10 @@
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{ProgressBar, ProgressStyle};
 use lrvd_bench::progress::{Event, ProgressSink};
 
-use crate::log;
-use crate::printer::Printer;
+use crate::printer::{BARS, Printer};
 
 /// Least time between two plain lines about steps.
 const LINE_EVERY: Duration = Duration::from_secs(10);
@@ -97,13 +96,9 @@ impl Lines {
     /// fill the screen.
     pub(super) fn line(&mut self, text: &str) {
         if let Some(cuts) = self.pruned.take() {
-            self.print(&cuts.to_string());
+            (self.print)(&cuts.to_string());
         }
-        self.print(text);
-    }
-
-    fn print(&self, text: &str) {
-        self.bar.suspend(|| (self.print)(text));
+        (self.print)(text);
     }
 
     /// Moves the bar to `done` with `message` behind it; without a bar, prints `line` if the last one is some time ago.
@@ -127,12 +122,10 @@ impl ProgressSink for Lines {
                 self.line(&format!("[{index}/{runs}] {label}: {steps} steps{resumed}"));
                 self.loss = Smooth::default();
                 if self.bars {
-                    let (length, target) = (Some(*steps as u64), ProgressDrawTarget::stderr());
-                    self.bar = ProgressBar::with_draw_target(length, target);
+                    self.bar = BARS.add(ProgressBar::new(*steps as u64));
                     let style = ProgressStyle::with_template("{bar:28} {pos}/{len} {wide_msg}");
                     self.bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
                     self.bar.set_position(*done as u64);
-                    log::above(&self.bar);
                 }
                 self.last_line = Instant::now();
             }

@@ -47,11 +47,9 @@ pub(super) struct App {
     pub(super) printer: Printer,
 }
 
+/// Texts and draws of a request, for its line in the log.
 #[derive(Clone, Copy)]
-struct Size {
-    texts: usize,
-    draws: usize,
-}
+struct Size(usize, usize);
 
 #[derive(Serialize)]
 struct Line<'a> {
@@ -138,11 +136,11 @@ async fn ask(
         Ok(asked) => asked,
         Err(problem) => return problem.into_response(),
     };
-    let (key, size) = (asked.key, Size { texts: asked.inputs.len(), draws: asked.key.draws });
+    let (key, size) = (asked.key, Size(asked.inputs.len(), asked.key.draws));
     let mut response = match answers(&app, asked).await {
         Ok(answers) => {
             app.metrics.seconds.observe(begun.elapsed().as_secs_f64());
-            app.metrics.texts.inc_by(size.texts as u64);
+            app.metrics.texts.inc_by(size.0 as u64);
             let withheld = answers.iter().filter(|answer| answer.is_withheld()).count();
             app.metrics.withheld.inc_by(withheld as u64);
             respond(&app.card, answers, key)
@@ -231,8 +229,8 @@ async fn observe(State(app): State<Arc<App>>, request: Request, next: Next) -> R
         path: &path,
         status: response.status().as_u16(),
         milliseconds: begun.elapsed().as_micros() as f64 / 1e3,
-        texts: size.map(|size| size.texts),
-        draws: size.map(|size| size.draws),
+        texts: size.map(|size| size.0),
+        draws: size.map(|size| size.1),
     };
     if let Ok(line) = serde_json::to_string(&line) {
         app.printer.note(&line);
