@@ -56,15 +56,14 @@ impl EventFile {
         fs::create_dir_all(folder)?;
         // Readers take the files of a folder in the order of their names.
         let n = fs::read_dir(folder)?.count();
-        let name = format!("events.out.tfevents.{:010}.{n:03}.lrvd", now() as u64);
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        let name = format!("events.out.tfevents.{now:010}.{n:03}.lrvd");
         let mut file = Self(File::create_new(folder.join(name))?);
         let file_version = Some("brain.Event:2".to_owned());
-        file.record(&EventRecord { wall_time: now(), file_version, ..EventRecord::default() })?;
+        file.record(EventRecord { file_version, ..EventRecord::default() })?;
         if done > 0 {
             let (step, session_log) = (done as i64 + 1, Some(SessionLog { status: START }));
-            let event =
-                EventRecord { wall_time: now(), step, session_log, ..EventRecord::default() };
-            file.record(&event)?;
+            file.record(EventRecord { step, session_log, ..EventRecord::default() })?;
         }
         Ok(file)
     }
@@ -80,14 +79,15 @@ impl EventFile {
         if values.is_empty() {
             return Ok(());
         }
-        let summary = Some(Summary { values });
-        let event =
-            EventRecord { wall_time: now(), step: step as i64, summary, ..EventRecord::default() };
-        self.record(&event)
+        let (step, summary) = (step as i64, Some(Summary { values }));
+        self.record(EventRecord { step, summary, ..EventRecord::default() })
     }
 
-    fn record(&mut self, event: &EventRecord) -> io::Result<()> {
-        self.0.write_all(&framed(&event.encode_to_vec()))
+    /// Adds a record of now.
+    fn record(&mut self, event: EventRecord) -> io::Result<()> {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        let wall_time = now.map_or(0.0, |since| since.as_secs_f64());
+        self.0.write_all(&framed(&EventRecord { wall_time, ..event }.encode_to_vec()))
     }
 }
 
@@ -101,10 +101,6 @@ fn framed(data: &[u8]) -> Vec<u8> {
 /// CRC-32C, turned by 15 bits and shifted so that a checksum of checksums is none.
 fn checksum(data: &[u8]) -> [u8; 4] {
     crc32c::crc32c(data).rotate_right(15).wrapping_add(0xa282_ead8).to_le_bytes()
-}
-
-fn now() -> f64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64())
 }
 
 #[cfg(test)]
