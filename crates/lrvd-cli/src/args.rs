@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use clap::Args;
 use clap::builder::{PossibleValuesParser, RangedI64ValueParser, TypedValueParser};
 use lrvd_bench::adapter::OpenOptions;
-use lrvd_bench::data::NamedColumns;
 use lrvd_bench::run::MAX_SEED;
 use lrvd_bench::settings::{MAX_DRAWS, Preset};
 use lrvd_burn::train::DrawPolicy;
@@ -59,36 +58,12 @@ pub(crate) struct SettingsArguments {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct BaseArguments {
-    /// Base model [default: the one named by the adapter].
-    #[arg(long, value_name = "DIR|GGUF|HUB-ID")]
-    pub(crate) model: Option<String>,
-    /// Accept a base model with other weights than the adapter was trained on.
-    #[arg(long)]
-    pub(crate) allow_other_base: bool,
-    /// Accept changed files: the adapter's, or the base model's configuration or tokenizer.
-    #[arg(long)]
-    pub(crate) allow_changed: bool,
-}
-
-impl BaseArguments {
-    pub(crate) fn open_options(&self) -> OpenOptions {
-        let Self { model, allow_other_base, allow_changed } = self;
-        OpenOptions {
-            model: model.clone(),
-            allow_other_base: *allow_other_base,
-            allow_changed: *allow_changed,
-        }
-    }
-}
-
-#[derive(Debug, Args)]
 pub(crate) struct AdapterArguments {
     /// Output of `lrvd train`, or an adapter folder.
     #[arg(value_name = "DIR")]
     pub(crate) dir: PathBuf,
     #[command(flatten)]
-    pub(crate) base: BaseArguments,
+    pub(crate) base: OpenOptions,
     /// Draws of the posterior, or of MC dropout's masks; 0 uses the posterior mean [default: 0; for `eval` the mean
     /// and the number of draws in the training settings]. Draws add the mutual information; ten cost 2 to 11 passes.
     #[arg(long, value_name = "K", value_parser = draws(), allow_negative_numbers = true)]
@@ -137,36 +112,6 @@ pub(crate) struct InputColumns {
     /// Column or key of a list of choices, or one column for each choice, comma-separated [default: as in training].
     #[arg(long, value_delimiter = ',', value_name = "NAME|A,B")]
     pub(crate) choice_columns: Vec<String>,
-}
-
-#[derive(Clone, Debug, Default, Args)]
-pub(crate) struct TextArguments {
-    /// Column or key of a language model's prompt [default: `prompt`].
-    #[arg(id = "prompt_column", long = "prompt-column", value_name = "NAME")]
-    pub(crate) prompt: Option<String>,
-    /// Column or key of the completion, which is learnt [default: `completion`].
-    #[arg(id = "completion_column", long = "completion-column", value_name = "NAME")]
-    pub(crate) completion: Option<String>,
-    /// Key of a conversation, a list of objects with `role` and `content`, or `from` and `value`: the assistant's messages are
-    /// learnt [default: `messages`, or else `conversations`, or else `instruction`, `input` and `output`].
-    #[arg(
-        id = "messages_column",
-        long = "messages-column",
-        value_name = "NAME",
-        conflicts_with_all = ["prompt_column", "completion_column"]
-    )]
-    pub(crate) messages: Option<String>,
-}
-
-impl TextArguments {
-    pub(crate) fn named(&self) -> NamedColumns {
-        NamedColumns {
-            prompt: self.prompt.clone(),
-            completion: self.completion.clone(),
-            messages: self.messages.clone(),
-            ..NamedColumns::default()
-        }
-    }
 }
 
 /// A seed within its range.

@@ -24,12 +24,16 @@ const MAX_LENGTH: usize = 128;
 const BATCH_SIZE: usize = 32;
 
 #[derive(Clone, Debug, Default)]
+#[cfg_attr(feature = "cli", derive(clap::Args))]
 pub struct OpenOptions {
-    /// Base model, instead of the one that the adapter names.
+    /// Base model [default: the one named by the adapter].
+    #[cfg_attr(feature = "cli", arg(long, value_name = "DIR|GGUF|HUB-ID"))]
     pub model: Option<String>,
-    /// Whether the base model may have other weights than the adapter was trained on; its other files may then differ, too.
+    /// Accept a base model with other weights than the adapter was trained on.
+    #[cfg_attr(feature = "cli", arg(long))]
     pub allow_other_base: bool,
-    /// Whether files of the adapter, or configuration and tokenizer of the base model, may have changed: a warning.
+    /// Accept changed files: the adapter's, or the base model's configuration or tokenizer.
+    #[cfg_attr(feature = "cli", arg(long))]
     pub allow_changed: bool,
 }
 

@@ -171,14 +171,27 @@ pub struct NamedColumns {
     pub pair: Option<String>,
     pub label: Option<String>,
     pub choices: Vec<String>,
+    pub texts: NamedTexts,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "cli", derive(clap::Args))]
+pub struct NamedTexts {
+    /// Column or key of a language model's prompt [default: `prompt`].
+    #[cfg_attr(feature = "cli", arg(long = "prompt-column", value_name = "NAME"))]
     pub prompt: Option<String>,
+    /// Column or key of the completion, which is learnt [default: `completion`].
+    #[cfg_attr(feature = "cli", arg(long = "completion-column", value_name = "NAME"))]
     pub completion: Option<String>,
+    /// Key of a conversation, a list of objects with `role` and `content`, or `from` and `value`: the assistant's messages are
+    /// learnt [default: `messages`, or else `conversations`, or else `instruction`, `input` and `output`].
+    #[cfg_attr(feature = "cli", arg(long = "messages-column", value_name = "NAME", conflicts_with_all = ["prompt", "completion"]))]
     pub messages: Option<String>,
 }
 
-impl NamedColumns {
+impl NamedTexts {
     /// The columns of a language model that are named, if any is.
-    pub fn texts(&self) -> Result<Option<LanguageColumns>> {
+    pub fn columns(&self) -> Result<Option<LanguageColumns>> {
         let or = |given: &Option<String>, usual: &str| given.clone().unwrap_or(usual.to_owned());
         match (&self.messages, &self.prompt, &self.completion) {
             (None, None, None) => Ok(None),
@@ -195,7 +208,9 @@ impl NamedColumns {
             )),
         }
     }
+}
 
+impl NamedColumns {
     /// The columns of `file`, which has the columns or keys `names`, and what a user must know of a guess. Other options may
     /// say that the file `classifies`.
     pub(super) fn resolve(
@@ -205,7 +220,7 @@ impl NamedColumns {
         classifies: bool,
     ) -> Result<(Columns, Option<String>)> {
         let classifies = classifies || self.pair.is_some() || !self.choices.is_empty();
-        match self.texts()? {
+        match self.texts.columns()? {
             Some(_) if classifies => bail!(
                 "columns of a language model cannot be combined with `--labels`, `--pair-column`, `--choice-columns`, `--template`, `--answers` or `--regression`"
             ),
@@ -319,7 +334,7 @@ mod tests {
         let named = |prompt: Option<&str>, completion: Option<&str>, messages: Option<&str>| {
             let [prompt, completion, messages] =
                 [prompt, completion, messages].map(|name| name.map(str::to_owned));
-            NamedColumns { prompt, completion, messages, ..NamedColumns::default() }.texts()
+            NamedTexts { prompt, completion, messages }.columns()
         };
         assert_eq!(named(None, None, None).unwrap(), None);
         let (prompt, completion) = ("prompt".to_owned(), "answer".to_owned());

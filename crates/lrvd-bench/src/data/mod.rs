@@ -32,7 +32,7 @@ pub mod table;
 mod wording;
 
 pub use batch::Cut;
-pub use columns::{LanguageColumns, NamedColumns, TextColumns};
+pub use columns::{LanguageColumns, NamedColumns, NamedTexts, TextColumns};
 pub(crate) use content::Pieces;
 pub use content::{Content, TextRow};
 pub use encode::{Encoded, PreparedTask, TextReader};

@@ -6,13 +6,13 @@ use anyhow::anyhow;
 use clap::{Args, Subcommand};
 use lrvd_bench::Result;
 use lrvd_bench::check::{Counts, DataReport, Described, Shown, SplitReport, Spread, check_data};
-use lrvd_bench::data::{Data, NamedColumns, OwnFiles, Validation, load};
+use lrvd_bench::data::{Data, NamedColumns, NamedTexts, OwnFiles, Validation, load};
 use lrvd_bench::settings::{Preset, WordingSettings};
 use lrvd_bench::task::Task;
 
 use super::Outcome;
 use super::table::{count, table};
-use crate::args::{self, TextArguments};
+use crate::args;
 use crate::printer::Printer;
 use crate::process::ExitStatus;
 
@@ -63,7 +63,7 @@ pub(crate) struct ExampleArguments {
     #[arg(long, value_delimiter = ',', value_name = "A,B", conflicts_with = "regression")]
     pub(crate) answers: Vec<String>,
     #[command(flatten)]
-    pub(crate) texts: TextArguments,
+    pub(crate) texts: NamedTexts,
     /// A GLUE task instead of files: cola, sst2, mrpc, qqp, mnli, qnli, rte, stsb, wnli.
     #[arg(long, value_name = "NAME", requires = "data_dir", conflicts_with = "train")]
     pub(crate) task: Option<String>,
@@ -116,7 +116,7 @@ pub(super) fn read(arguments: &ExampleArguments) -> Result<Data> {
                 pair: given.pair_column,
                 label: given.label_column,
                 choices: given.choice_columns,
-                ..given.texts.named()
+                texts: given.texts,
             };
             let files = OwnFiles {
                 train,

@@ -6,14 +6,16 @@ use anyhow::{Context as _, bail};
 use burn::tensor::Device;
 use clap::Args;
 use lrvd_bench::Result;
-use lrvd_bench::adapter::{Adapter, Evaluation, SavedClassifier, SavedLanguageModel, evaluate};
-use lrvd_bench::data::{Split, read_texts};
+use lrvd_bench::adapter::{
+    Adapter, Evaluation, OpenOptions, SavedClassifier, SavedLanguageModel, evaluate,
+};
+use lrvd_bench::data::{NamedTexts, Split, read_texts};
 use lrvd_bench::task::Task;
 use lrvd_burn::device;
 use serde_json::{Value, json};
 
 use super::{Outcome, table};
-use crate::args::{AdapterArguments, BaseArguments, InputColumns, TextArguments};
+use crate::args::{AdapterArguments, InputColumns};
 use crate::printer::Printer;
 use crate::process::ExitStatus;
 
@@ -30,7 +32,7 @@ pub(crate) struct EvalArguments {
     #[arg(long, value_name = "NAME")]
     pub(crate) label_column: Option<String>,
     #[command(flatten)]
-    pub(crate) language: TextArguments,
+    pub(crate) language: NamedTexts,
     /// The validation split of a GLUE task instead of a file.
     #[arg(long, value_name = "NAME", requires = "data_dir", conflicts_with_all = ["data", "text_column", "pair_column", "choice_columns", "label_column"])]
     pub(crate) task: Option<String>,
@@ -102,7 +104,7 @@ fn language(arguments: EvalArguments, printer: Printer) -> Outcome {
     let Some(file) = &arguments.data else { bail!("pass --data") };
     let out = arguments.out()?;
     let model = load_language(own, printer)?;
-    let columns = match arguments.language.named().texts()? {
+    let columns = match arguments.language.columns()? {
         Some(columns) => columns,
         None => model.columns().cloned().context("name the columns of the texts")?,
     };
@@ -182,8 +184,8 @@ pub(super) fn draws(arguments: &AdapterArguments, classifier: &SavedClassifier) 
 
 pub(super) fn load(arguments: &AdapterArguments, printer: Printer) -> Result<SavedClassifier> {
     let device = device::open(&arguments.device)?;
-    let (options, policy) = (arguments.base.open_options(), arguments.policy.policy());
-    let classifier = SavedClassifier::load(&arguments.dir, &options, policy, &device)?;
+    let policy = arguments.policy.policy();
+    let classifier = SavedClassifier::load(&arguments.dir, &arguments.base, policy, &device)?;
     printer.notes(&classifier.warnings);
     Ok(classifier)
 }
@@ -203,11 +205,11 @@ pub(super) fn load_language(
 /// Loads the language model in `dir`, and says what a reader must know of it.
 pub(super) fn load_language_from(
     dir: &Path,
-    base: &BaseArguments,
+    base: &OpenOptions,
     device: &Device,
     printer: Printer,
 ) -> Result<SavedLanguageModel> {
-    let model = SavedLanguageModel::load(dir, &base.open_options(), device)?;
+    let model = SavedLanguageModel::load(dir, base, device)?;
     printer.notes(&model.warnings);
     Ok(model)
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::bail;
 use burn::tensor::Device;
 use clap::{Args, ValueEnum};
-use lrvd_bench::adapter::Adapter;
+use lrvd_bench::adapter::{Adapter, OpenOptions};
 use lrvd_bench::export::{GgufExport, PeftExport, export_gguf, export_merged, export_peft};
 use lrvd_bench::{Kind, Result, kind_of};
 use lrvd_burn::device;
@@ -13,7 +13,7 @@ use lrvd_burn::peft::{CapReport, ExportLayout};
 use serde_json::{Value, json};
 
 use super::Outcome;
-use crate::args::{self, BaseArguments};
+use crate::args;
 use crate::printer::Printer;
 use crate::process::ExitStatus;
 
@@ -46,7 +46,7 @@ pub(crate) struct ExportArguments {
     #[arg(long, value_name = "R", value_parser = args::count(), allow_negative_numbers = true)]
     pub(crate) cap_rank: Option<usize>,
     #[command(flatten)]
-    pub(crate) base: BaseArguments,
+    pub(crate) base: OpenOptions,
     /// Compare the logits of the merged model with those of base and adapter [merged only].
     #[arg(long)]
     pub(crate) verify: bool,
@@ -65,7 +65,7 @@ pub(super) fn run(arguments: ExportArguments, printer: Printer) -> Outcome {
         return Err(lrvd_burn::Error::file(arguments.out, "already exists").into());
     }
     let device = device::open("cpu")?;
-    let source = Adapter::open(&arguments.dir, &arguments.base.open_options(), &device)?;
+    let source = Adapter::open(&arguments.dir, &arguments.base, &device)?;
     printer.notes(&source.warnings);
     let command = command(&arguments);
     let written = match arguments.to {

@@ -6,9 +6,9 @@ use anyhow::bail;
 use clap::Args;
 use lrvd_bench::Result;
 use lrvd_bench::adapter::{
-    Continuation, ContinuedToken, Generation, NEW_TOKENS, SavedLanguageModel,
+    Continuation, ContinuedToken, Generation, NEW_TOKENS, OpenOptions, SavedLanguageModel,
 };
-use lrvd_bench::data::{Content, LanguageColumns, read_texts, table};
+use lrvd_bench::data::{Content, LanguageColumns, NamedTexts, read_texts, table};
 use lrvd_bench::language::{Message, Role};
 use lrvd_burn::device;
 use serde::Serialize;
@@ -17,7 +17,7 @@ use serde_json::json;
 use super::eval::load_language_from;
 use super::predict::Answers;
 use super::{Outcome, STDIN};
-use crate::args::{self, BaseArguments, TextArguments};
+use crate::args;
 use crate::printer::{Format, Printer};
 use crate::process::ExitStatus;
 
@@ -27,12 +27,12 @@ pub(crate) struct GenerateArguments {
     #[arg(value_name = "DIR] [PROMPT")]
     pub(crate) arguments: Vec<String>,
     #[command(flatten)]
-    pub(crate) base: BaseArguments,
+    pub(crate) base: OpenOptions,
     /// A table of prompts: `.jsonl`, `.json`, `.parquet`, `.csv` or `.tsv`.
     #[arg(long, value_name = "FILE")]
     pub(crate) input: Option<PathBuf>,
     #[command(flatten)]
-    pub(crate) texts: TextArguments,
+    pub(crate) texts: NamedTexts,
     /// Prompts are user messages, formatted by the model's chat template.
     #[arg(long, conflicts_with = "plain")]
     pub(crate) chat: bool,
@@ -159,11 +159,11 @@ fn prompts(arguments: &GenerateArguments, model: &SavedLanguageModel) -> Result<
         if !arguments.arguments.is_empty() {
             bail!("pass prompts or `--input`, not both");
         }
-        let columns = arguments.texts.named().texts()?.or(trained.cloned());
+        let columns = arguments.texts.columns()?.or(trained.cloned());
         let rows = read_texts(file, columns.as_ref(), false)?;
         return Ok(Box::new(rows.into_iter().map(|row| Ok(row.input))));
     }
-    if arguments.texts.named().texts()?.is_some() {
+    if arguments.texts.columns()?.is_some() {
         bail!("column options need a table: pass `--input FILE`");
     }
     let is_chat = arguments.chat
