@@ -114,17 +114,14 @@ pub(crate) struct InputColumns {
     pub(crate) choice_columns: Vec<String>,
 }
 
-/// A seed within its range.
 pub(crate) fn seed() -> RangedI64ValueParser<u64> {
     RangedI64ValueParser::new().range(0..=MAX_SEED as i64)
 }
 
-/// A number of draws within its range.
 pub(crate) fn draws() -> RangedI64ValueParser<usize> {
     RangedI64ValueParser::new().range(0..=MAX_DRAWS as i64)
 }
 
-/// A number above 0.
 pub(crate) fn positive(text: &str) -> Result<f64, String> {
     number(text, |number| number.is_finite() && number > 0.0, "a number above 0")
 }
@@ -134,7 +131,6 @@ pub(crate) fn entropy(text: &str) -> Result<f64, String> {
     number(text, |number| number >= 0.0, "an entropy of 0 or more")
 }
 
-/// A number between 0 and 1.
 pub(crate) fn share(text: &str) -> Result<f64, String> {
     number(text, |number| number > 0.0 && number < 1.0, "a number between 0 and 1")
 }
@@ -144,7 +140,6 @@ fn number(text: &str, suits: fn(f64) -> bool, expected: &str) -> Result<f64, Str
     number.ok_or_else(|| format!("expected {expected}"))
 }
 
-/// A count of at least one.
 pub(crate) fn count() -> RangedI64ValueParser<usize> {
     RangedI64ValueParser::new().range(1..=1_000_000_000)
 }

@@ -95,7 +95,6 @@ pub(super) fn run(command: ConfigCommand, printer: Printer) -> Outcome {
     Ok(ExitStatus::Done)
 }
 
-/// Prints what settings change.
 fn check(config: Layers, printer: Printer) -> Result<()> {
     let training = config.training();
     let config = config.finish()?;

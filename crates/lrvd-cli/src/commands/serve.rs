@@ -142,7 +142,6 @@ pub(super) fn run(arguments: ServeArguments, printer: Printer) -> Outcome {
     Ok(ExitStatus::Done)
 }
 
-/// The key in the environment variable `name`.
 fn key(name: &str) -> Result<String> {
     #[expect(clippy::disallowed_methods, reason = "a key does not belong in a list of processes")]
     let found = std::env::var(name);

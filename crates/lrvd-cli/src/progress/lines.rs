@@ -11,7 +11,6 @@ use crate::printer::{BARS, Printer};
 /// Least time between two plain lines about steps.
 const LINE_EVERY: Duration = Duration::from_secs(10);
 
-/// Shows events on standard error.
 pub(super) struct Lines {
     print: Box<dyn Fn(&str) + Send>,
     /// Hidden where only plain lines are shown, and between runs.

@@ -4,7 +4,6 @@
 mod dashboard;
 mod journal;
 mod lines;
-mod tensorboard;
 
 use std::io::IsTerminal;
 use std::sync::Arc;

@@ -15,9 +15,7 @@ use super::problem::{Code, Problem};
 
 /// Version of answers and of the model's description.
 pub(super) const SCHEMA_VERSION: u32 = 1;
-/// Where classifiers are asked.
 pub(super) const CLASSIFY: &str = "/v1/classify";
-/// Where language models are asked.
 pub(super) const GENERATE: &str = "/v1/generate";
 
 #[derive(Clone, Copy, Debug)]

@@ -72,7 +72,6 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
     }
 }
 
-/// Rejects a blank text.
 fn filled(text: &str, field: impl FnOnce() -> String) -> Result<(), Problem> {
     if text.trim().is_empty() {
         return Err(Problem::at(Code::EmptyText, field(), "the text is empty"));

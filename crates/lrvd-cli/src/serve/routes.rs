@@ -34,7 +34,6 @@ const PAGE: &str = include_str!("page.html");
 const PAGE_POLICY: &str = "default-src 'none'; connect-src 'self'; img-src data:; style-src 'unsafe-inline'; \
      script-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
-/// What every request sees.
 #[derive(Debug)]
 pub(super) struct App {
     pub(super) card: Card,

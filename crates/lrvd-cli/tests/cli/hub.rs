@@ -163,7 +163,6 @@ fn check(home: &Sandbox, hub: &str, variable: (&str, &str)) -> Output {
     ended(command, "")
 }
 
-/// Expects that the model is had.
 #[track_caller]
 fn fetched(home: &Sandbox, hub: &str) {
     let output = check(home, hub, TIMEOUT);

@@ -16,7 +16,6 @@ use crate::pins::training::run_with_stops;
 use crate::support::signal;
 use crate::support::{Output, Sandbox, ended, files_below, lines, training, with};
 
-/// A test for each file.
 macro_rules! scripts {
     ($($(#[$only:meta])? $name:ident)*) => {
         $($(#[$only])? #[test] fn $name() {

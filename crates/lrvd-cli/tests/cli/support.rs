@@ -78,7 +78,6 @@ impl Sandbox {
         self.0.path().join(placed(name))
     }
 
-    /// The absolute path as text.
     pub(crate) fn name(&self, name: &str) -> String {
         self.path(name).display().to_string()
     }
@@ -106,7 +105,6 @@ impl Sandbox {
         serde_json::from_slice(&self.bytes(name)).unwrap()
     }
 
-    /// The objects of a JSONL file.
     pub(crate) fn lines(&self, name: &str) -> Vec<Value> {
         lines(&self.text(name))
     }
@@ -199,7 +197,6 @@ pub(crate) fn signal(child: &Child, name: &str) {
     assert!(Command::new("kill").args([name, &id]).status().unwrap().success());
 }
 
-/// The objects of JSONL.
 pub(crate) fn lines(text: &str) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }

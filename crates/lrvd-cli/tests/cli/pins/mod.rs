@@ -35,7 +35,6 @@ fn is_pinned(key: &str) -> bool {
     !UNPINNED.split(' ').any(|other| other == key)
 }
 
-/// The pins of one area, and a folder for what is made on the way.
 pub(crate) struct Pins {
     area: &'static str,
     dir: Rc<Sandbox>,
@@ -47,12 +46,10 @@ impl Pins {
         Self { area, dir: Rc::new(Sandbox::new()), lines: Vec::new() }
     }
 
-    /// A path in the folder, as an argument.
     fn path(&self, name: &str) -> String {
         self.dir.name(name)
     }
 
-    /// A file in the folder, with the folders above it.
     fn write(&self, name: &str, text: &str) -> String {
         self.dir.write(name, text);
         self.dir.name(name)
@@ -228,7 +225,6 @@ impl Pins {
         }
     }
 
-    /// Plays the script of the area.
     fn scripted(self) -> Self {
         let (dir, script) = (Rc::clone(&self.dir), format!("pins/scripts/{}", self.area));
         play(dir, &script, Some(self)).unwrap()
