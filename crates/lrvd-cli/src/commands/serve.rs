@@ -111,14 +111,14 @@ pub(super) fn run(arguments: ServeArguments, printer: Printer) -> Outcome {
     names.push(arguments.address.host);
     // Nothing is loaded for a port that is taken.
     let server = Server::open(arguments.address.address, names, key, limits)?;
-    if server.is_public() {
+    if server.access.is_public() {
         // Also with `--quiet`: services run with it.
         remark(&format!(
             "warning: other machines can reach `{}`, and it answers without a key: pass `--api-key-env NAME`",
-            server.address()
+            server.access.address
         ));
     }
-    let address = format!("http://{}", server.address());
+    let address = format!("http://{}", server.access.address);
     let started = || match printer.format {
         Format::Text => printer.data(&address),
         Format::Json => printer.document_line("serve", json!({ "address": address })).map(|_| ()),

@@ -14,8 +14,8 @@ const OPEN: [&str; 3] = ["/", "/healthz", "/readyz"];
 
 /// The checks that every request passes before its path is looked at.
 #[derive(Debug)]
-pub(super) struct Access {
-    pub(super) address: SocketAddr,
+pub(crate) struct Access {
+    pub(crate) address: SocketAddr,
     /// Names of the server beside its addresses and `localhost`.
     pub(super) names: Vec<String>,
     /// What requests must send, if anything.
@@ -24,7 +24,7 @@ pub(super) struct Access {
 
 impl Access {
     /// Whether other machines can ask without a key.
-    pub(super) fn is_public(&self) -> bool {
+    pub(crate) fn is_public(&self) -> bool {
         self.key.is_none() && !self.address.ip().to_canonical().is_loopback()
     }
 

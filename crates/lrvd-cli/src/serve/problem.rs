@@ -4,7 +4,6 @@ use std::fmt::Display;
 
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use lrvd_bench::{Error, Kind, ModelsError, kind_of};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -124,25 +123,5 @@ pub(super) fn json(status: StatusCode, body: &impl Serialize) -> Response {
         Ok(body) => (status, [(header::CONTENT_TYPE, "application/json")], body).into_response(),
         // No type here has keys that JSON lacks.
         Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
-    }
-}
-
-/// What is wrong with the text, in words that name no place of this machine; `None` for an error that the text did not
-/// cause.
-pub(super) fn text_fault(error: &Error) -> Option<String> {
-    match error.downcast_ref() {
-        Some(ModelsError::Text(text)) => return Some(text.clone()),
-        // Not the tokenizer's file.
-        Some(ModelsError::Tokenizer { .. } | ModelsError::Argument { .. }) => {
-            return Some("the tokenizer cannot encode it".to_owned());
-        }
-        _ => {}
-    }
-    match kind_of(error)? {
-        Kind::Input => Some(error.to_string()),
-        Kind::NoTemplate => {
-            Some("the model has no chat template: send `prompt` instead of `messages`".to_owned())
-        }
-        _ => None,
     }
 }

@@ -14,18 +14,12 @@ use super::model::{Input, Key};
 use super::problem::{Code, Problem};
 
 /// Why a text has no answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Blame {
-    /// The text cannot be read.
-    Text,
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Fault {
+    /// The text cannot be read, and why.
+    Text(String),
     /// Something that the client cannot help.
     Model,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Fault {
-    pub(super) blame: Blame,
-    pub(super) message: String,
 }
 
 /// The answers to a job's texts, or the first text without one.
@@ -163,8 +157,7 @@ pub(super) fn work(
         };
         let answered = catch_unwind(AssertUnwindSafe(|| answer(inputs, key, &mut go_on)));
         metrics.batch_seconds.inc_by(begun.elapsed().as_secs_f64());
-        let message = "it panicked".to_owned();
-        answered.unwrap_or(Err(Fault { blame: Blame::Model, message }))
+        answered.unwrap_or(Err(Fault::Model))
     };
     let mut ask = |inputs: &[Input], key: Key, is_awaited: &dyn Fn() -> bool| {
         let mut found = vec![attempt(inputs, key, is_awaited)];
@@ -275,7 +268,7 @@ mod tests {
             calls.push(inputs.len());
             assert!(inputs.iter().all(|input| text(input) != "panic 0"), "as asked");
             if inputs.iter().any(|input| text(input) == "odd 1") {
-                return Err(Fault { blame: Blame::Text, message: "odd".to_owned() });
+                return Err(Fault::Text("odd".to_owned()));
             }
             let score = || Prediction::Score { score: 0.5, deviation: None };
             Ok(inputs.iter().map(|_| Answer::new(score(), &[], &[], 0, None)).collect())
@@ -298,9 +291,8 @@ mod tests {
     fn a_text_that_fails_costs_its_own_request_alone() {
         let (calls, replies) = worked(&[("a", 1), ("odd", 2), ("c", 1)], true);
         assert_eq!(calls, [4, 1, 1, 1, 1]);
-        let fault = |blame, message: &str| Fault { blame, message: message.to_owned() };
-        assert_eq!(replies, [Ok(1), Err((1, fault(Blame::Text, "odd"))), Ok(1)]);
+        assert_eq!(replies, [Ok(1), Err((1, Fault::Text("odd".to_owned()))), Ok(1)]);
         let (_, replies) = worked(&[("panic", 1), ("b", 1)], true);
-        assert_eq!(replies, [Err((0, fault(Blame::Model, "it panicked"))), Ok(1)]);
+        assert_eq!(replies, [Err((0, Fault::Model)), Ok(1)]);
     }
 }

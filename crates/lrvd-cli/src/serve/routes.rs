@@ -20,7 +20,7 @@ use super::answer::Answer;
 use super::metrics::{CONTENT_TYPE, Metrics};
 use super::model::{CLASSIFY, Card, GENERATE, Limits};
 use super::problem::{Code, Problem, json};
-use super::queue::{Blame, Job, Queue};
+use super::queue::{Fault, Job, Queue};
 use super::request::{Asked, read};
 use super::response::{document, respond};
 use crate::printer::Printer;
@@ -183,13 +183,11 @@ async fn answers(app: &App, asked: Asked) -> Result<Vec<Answer>, Problem> {
     app.queue.push(Job { inputs, key, reply })?;
     match answered.await {
         Ok(Ok(answers)) => Ok(answers),
-        Ok(Err((index, fault))) => Err(match fault.blame {
-            Blame::Text => {
-                let message = format!("the model cannot read this text: {}", fault.message);
-                Problem::at(Code::UnreadableText, fields.swap_remove(index), message)
-            }
-            Blame::Model => Problem::internal(),
-        }),
+        Ok(Err((index, Fault::Text(reason)))) => {
+            let message = format!("the model cannot read this text: {reason}");
+            Err(Problem::at(Code::UnreadableText, fields.swap_remove(index), message))
+        }
+        Ok(Err((_, Fault::Model))) => Err(Problem::internal()),
         // The worker has ended, which it says itself.
         Err(_) => Err(Problem::internal()),
     }

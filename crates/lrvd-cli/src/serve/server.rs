@@ -12,7 +12,7 @@ use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
-use lrvd_bench::{Error, Kind, Result, kind_of};
+use lrvd_bench::{Error, Kind, ModelsError, Result, kind_of};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::Semaphore;
@@ -23,8 +23,7 @@ use tracing::{debug, warn};
 use super::access::Access;
 use super::metrics::Metrics;
 use super::model::{Limits, Model};
-use super::problem::text_fault;
-use super::queue::{Blame, Fault, Queue, work};
+use super::queue::{Fault, Queue, work};
 use super::routes::{App, router};
 use crate::printer::Printer;
 
@@ -42,7 +41,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 pub(crate) struct Server {
     runtime: Runtime,
     listener: TcpListener,
-    access: Access,
+    pub(crate) access: Access,
     limits: Limits,
 }
 
@@ -68,15 +67,6 @@ impl Server {
         let address = listener.local_addr().map_err(listen)?;
         let access = Access { address, names, key };
         Ok(Self { runtime, listener, access, limits })
-    }
-
-    pub(crate) fn address(&self) -> SocketAddr {
-        self.access.address
-    }
-
-    /// Whether other machines can ask without a key.
-    pub(crate) fn is_public(&self) -> bool {
-        self.access.is_public()
     }
 
     /// Answers by `model` until `stop` is set, then what was accepted. `started` is called once requests are taken.
@@ -176,15 +166,25 @@ fn is_of_the_client(error: &io::Error) -> bool {
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset)
 }
 
-/// What a request gets to know of an error; one that its text did not cause is printed here.
+/// What a request gets to know of an error, in words that name no place of this machine; one that its text did not cause is
+/// printed here.
 fn fault(error: &Error, printer: Printer) -> Fault {
-    match text_fault(error) {
-        Some(message) => Fault { blame: Blame::Text, message },
-        None => {
-            if kind_of(error) != Some(Kind::Stopped) {
+    let text = match (error.downcast_ref(), kind_of(error)) {
+        (Some(ModelsError::Text(text)), _) => text.clone(),
+        // Not the tokenizer's file.
+        (Some(ModelsError::Tokenizer { .. } | ModelsError::Argument { .. }), _) => {
+            "the tokenizer cannot encode it".to_owned()
+        }
+        (_, Some(Kind::Input)) => error.to_string(),
+        (_, Some(Kind::NoTemplate)) => {
+            "the model has no chat template: send `prompt` instead of `messages`".to_owned()
+        }
+        (_, kind) => {
+            if kind != Some(Kind::Stopped) {
                 printer.error(error.as_ref());
             }
-            Fault { blame: Blame::Model, message: error.to_string() }
+            return Fault::Model;
         }
-    }
+    };
+    Fault::Text(text)
 }
