@@ -14,7 +14,7 @@ use crate::pins::Pins;
 use crate::pins::training::run_with_stops;
 #[cfg(unix)]
 use crate::support::signal;
-use crate::support::{Output, Sandbox, ended, files_below, lines, training, with};
+use crate::support::{Output, Sandbox, ended, files_below, lines, training, with, without};
 
 macro_rules! scripts {
     ($($(#[$only:meta])? $name:ident)*) => {
@@ -282,23 +282,11 @@ impl Script {
 
     /// `results.json` of a suite without times, and without what names the folder.
     fn results(&self, out: &str) -> Value {
-        const OF_THE_MOMENT: &str = "started_at finished_at train_seconds evaluate_seconds predict_seconds \
-             peak_memory_bytes command";
-        fn untimed(value: &mut Value) {
-            match value {
-                Value::Object(map) => {
-                    map.retain(|key, _| !OF_THE_MOMENT.split(' ').any(|name| name == key));
-                    map.values_mut().for_each(untimed);
-                }
-                Value::Array(all) => all.iter_mut().for_each(untimed),
-                _ => {}
-            }
-        }
+        let times = "started_at finished_at train_seconds evaluate_seconds predict_seconds peak_memory_bytes command";
         let text = self.dir.text(&format!("{out}/results.json"));
         let folder = self.dir.path(out).display().to_string();
-        let mut value = serde_json::from_str(&text.replace(&folder, "OUT")).unwrap();
-        untimed(&mut value);
-        value
+        let value = serde_json::from_str(&text.replace(&folder, "OUT")).unwrap();
+        without(&value, &|key, _| times.split(' ').any(|name| name == key))
     }
 
     /// The command of a line, which may start with a variable of the environment.

@@ -138,6 +138,8 @@ fn rest(child: &mut Child) -> String {
     log
 }
 
+const GET: &[u8] = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n";
+
 /// A folder with a classifier with draws in `out`, and its base beside it.
 fn classifier() -> Sandbox {
     let dir = Sandbox::new();
@@ -217,14 +219,13 @@ fn under_overload_every_request_gets_an_answer_or_a_rejection_also_when_it_is_st
 fn a_connection_that_sends_or_reads_nothing_is_closed() {
     let dir = classifier();
     let server = Server::start(&dir, "out --timeout 1 --quiet");
-    let get = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n";
     // One that sends nothing, one that stops in a head, one that stays after its answer.
-    for sent in [&b""[..], &get[..20], get] {
+    for sent in [&b""[..], &GET[..20], GET] {
         let mut stream = server.connect();
         stream.write_all(sent).unwrap();
         let mut read = Vec::new();
         stream.read_to_end(&mut read).unwrap_or_else(|error| panic!("{sent:?}: {error}"));
-        assert_eq!(read.starts_with(b"HTTP/1.1 200"), sent.len() == get.len());
+        assert_eq!(read.starts_with(b"HTTP/1.1 200"), sent.len() == GET.len());
     }
     // One that asks for more than the system's buffers hold and reads none of it.
     let mut stream = server.connect();
@@ -240,16 +241,15 @@ fn a_connection_that_sends_or_reads_nothing_is_closed() {
 fn connections_beyond_the_limit_wait_for_a_place() {
     let dir = classifier();
     let server = Server::start(&dir, "out --max-connections 2 --quiet");
-    let get = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n";
     let mut first = [server.connect(), server.connect()];
     let mut answer = [0; 12];
     for stream in &mut first {
-        stream.write_all(get).unwrap();
+        stream.write_all(GET).unwrap();
         stream.read_exact(&mut answer).unwrap();
         assert_eq!(&answer, b"HTTP/1.1 200");
     }
     let mut third = server.connect();
-    third.write_all(get).unwrap();
+    third.write_all(GET).unwrap();
     third.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
     let waits = third.read_exact(&mut answer).unwrap_err();
     assert!(matches!(waits.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut), "{waits}");

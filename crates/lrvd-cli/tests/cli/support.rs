@@ -109,12 +109,10 @@ impl Sandbox {
         lines(&self.text(name))
     }
 
-    /// Writes what `edit` makes of a JSON file, and returns what it returns.
-    pub(crate) fn edit<T>(&self, name: &str, edit: impl FnOnce(&mut Value) -> T) -> T {
+    pub(crate) fn edit(&self, name: &str, edit: impl FnOnce(&mut Value)) {
         let mut value = self.json(name);
-        let found = edit(&mut value);
+        edit(&mut value);
         self.write(name, value.to_string());
-        found
     }
 
     /// Copies the files of a folder into `name`.
@@ -209,4 +207,16 @@ pub(crate) fn files_below(folder: &Path) -> Vec<PathBuf> {
     files.extend(folders.iter().flat_map(|folder| files_below(folder)));
     files.sort();
     files
+}
+
+/// The value without the entries of its objects that `is_left_out`.
+pub(crate) fn without(value: &Value, is_left_out: &dyn Fn(&str, &Value) -> bool) -> Value {
+    match value {
+        Value::Object(map) => {
+            let kept = map.iter().filter(|(key, value)| !is_left_out(key, value));
+            kept.map(|(key, value)| (key.clone(), without(value, is_left_out))).collect()
+        }
+        Value::Array(list) => list.iter().map(|value| without(value, is_left_out)).collect(),
+        other => other.clone(),
+    }
 }

@@ -20,7 +20,7 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use crate::script::{at, document, play};
-use crate::support::{Output, Sandbox, files_below, lines, placed};
+use crate::support::{Output, Sandbox, files_below, lines, placed, without};
 
 /// Set by `cargo xtask pins --bless`.
 const BLESS: &str = "LRVD_BLESS_PINS";
@@ -311,18 +311,9 @@ fn hash(bytes: &[u8]) -> String {
 
 /// The hash of a JSON value without its sentences.
 fn hash_of(value: &Value) -> String {
-    fn without_words(value: &Value) -> Value {
-        let is_words = |key: &str| ["description", "summary", "title"].contains(&key);
-        match value {
-            Value::Object(map) => {
-                let kept = map.iter().filter(|(key, value)| !(is_words(key) && value.is_string()));
-                kept.map(|(key, value)| (key.clone(), without_words(value))).collect()
-            }
-            Value::Array(list) => list.iter().map(without_words).collect(),
-            other => other.clone(),
-        }
-    }
-    hash(without_words(value).to_string().as_bytes())
+    let is_words = |key: &str| ["description", "summary", "title"].contains(&key);
+    let value = without(value, &|key, value| is_words(key) && value.is_string());
+    hash(value.to_string().as_bytes())
 }
 
 /// Five significant digits, fewer near zero.
