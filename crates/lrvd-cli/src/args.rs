@@ -71,16 +71,6 @@ pub(crate) struct AdapterArguments {
     /// Seed of the draws [default: the training's].
     #[arg(long, value_name = "N", value_parser = seed(), allow_negative_numbers = true)]
     pub(crate) seed: Option<u64>,
-    #[command(flatten)]
-    pub(crate) policy: PolicyArguments,
-    /// Device: cpu, wgpu, cuda:0; the build must include the backend.
-    #[arg(long, default_value = "cpu", value_name = "DEVICE")]
-    pub(crate) device: String,
-}
-
-/// How draws are made, and when fewer are enough; `docs/guides/predict-with-draws.md`.
-#[derive(Clone, Copy, Debug, Args)]
-pub(crate) struct PolicyArguments {
     /// Draw only if the two largest probabilities at the posterior mean differ by less than this, 0 to 1; other
     /// texts are answered at the mean.
     #[arg(long, value_name = "MARGIN", allow_negative_numbers = true)]
@@ -91,12 +81,15 @@ pub(crate) struct PolicyArguments {
     /// Draw in pairs of opposite noise.
     #[arg(long)]
     pub(crate) antithetic: bool,
+    /// Device: cpu, wgpu, cuda:0; the build must include the backend.
+    #[arg(long, default_value = "cpu", value_name = "DEVICE")]
+    pub(crate) device: String,
 }
 
-impl PolicyArguments {
-    /// The arguments as a policy, not yet validated.
-    pub(crate) fn policy(self) -> DrawPolicy {
-        let Self { cascade, tolerance, antithetic } = self;
+impl AdapterArguments {
+    /// How draws are made, and when fewer are enough (`docs/guides/predict-with-draws.md`), not yet validated.
+    pub(crate) fn policy(&self) -> DrawPolicy {
+        let Self { cascade, tolerance, antithetic, .. } = *self;
         DrawPolicy { antithetic, cascade, tolerance, ..DrawPolicy::default() }
     }
 }

@@ -178,13 +178,13 @@ pub(super) fn read_rows(
 
 /// Draws of an answer that is given: the mean where the command line names no number, unless it says how draws are made.
 pub(super) fn draws(arguments: &AdapterArguments, classifier: &SavedClassifier) -> Result<usize> {
-    let is_spared = arguments.policy.policy().asked().is_some();
+    let is_spared = arguments.policy().asked().is_some();
     classifier.draws(arguments.draws.or((!is_spared).then_some(0)))
 }
 
 pub(super) fn load(arguments: &AdapterArguments, printer: Printer) -> Result<SavedClassifier> {
     let device = device::open(&arguments.device)?;
-    let policy = arguments.policy.policy();
+    let policy = arguments.policy();
     let classifier = SavedClassifier::load(&arguments.dir, &arguments.base, policy, &device)?;
     printer.notes(&classifier.warnings);
     Ok(classifier)
@@ -194,8 +194,7 @@ pub(super) fn load_language(
     arguments: &AdapterArguments,
     printer: Printer,
 ) -> Result<SavedLanguageModel> {
-    let policy = arguments.policy;
-    if policy.cascade.is_some() || policy.tolerance.is_some() || policy.antithetic {
+    if arguments.policy().asked().is_some() {
         bail!("`--cascade`, `--tolerance` and `--antithetic` are for classifiers only");
     }
     let device = device::open(&arguments.device)?;

@@ -96,16 +96,12 @@ fn name(format: ExportFormat) -> String {
 
 fn check(arguments: &ExportArguments) -> Result<()> {
     let peft = arguments.to == ExportFormat::Peft;
+    let (base, other) = (&arguments.base, "--to merged` and `--to gguf");
     let given = [
         ("--layout", arguments.layout.is_some(), peft, "--to peft"),
         ("--cap-rank", arguments.cap_rank.is_some(), peft, "--to peft"),
-        ("--model", arguments.base.model.is_some(), !peft, "--to merged` and `--to gguf"),
-        (
-            "--allow-other-base",
-            arguments.base.allow_other_base,
-            !peft,
-            "--to merged` and `--to gguf",
-        ),
+        ("--model", base.model.is_some(), !peft, other),
+        ("--allow-other-base", base.allow_other_base, !peft, other),
         ("--verify", arguments.verify, arguments.to == ExportFormat::Merged, "--to merged"),
     ];
     match given.into_iter().find(|(_, given, right, _)| *given && !right) {

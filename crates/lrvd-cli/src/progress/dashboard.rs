@@ -20,7 +20,6 @@ use lrvd_burn::burn_train::{ExamplesPerSecondMetric, KlMetric, NllMetric, TotalR
 
 use super::lines::Lines;
 use crate::log;
-use crate::printer::Printer;
 
 /// How often a stop request is looked for: well below the time between two presses of a key.
 const WATCH_EVERY: Duration = Duration::from_millis(25);
@@ -43,11 +42,7 @@ struct Screen {
 }
 
 impl Dashboard {
-    pub(super) fn new(printer: Printer, stop: &Arc<AtomicBool>) -> Self {
-        Self::on(Box::new(Terminal), Lines::new(printer, false), stop)
-    }
-
-    fn on(stage: Box<dyn Stage>, lines: Lines, stop: &Arc<AtomicBool>) -> Self {
+    pub(super) fn new(stage: Box<dyn Stage>, lines: Lines, stop: &Arc<AtomicBool>) -> Self {
         let screen = Screen { stage, curves: None, held: Vec::new(), lines };
         Self { screen: Arc::new(Mutex::new(screen)), stop: Arc::clone(stop), watcher: None }
     }
@@ -144,7 +139,7 @@ impl Screen {
 }
 
 /// What the dashboard is drawn on.
-trait Stage: Send {
+pub(super) trait Stage: Send {
     /// Takes the screen; `runs_done` of a suite came before.
     fn open(&self, interrupter: Interrupter, runs_done: usize) -> Box<dyn Curves>;
 
@@ -156,7 +151,7 @@ trait Stage: Send {
     fn leave(&self) -> Vec<String>;
 }
 
-trait Curves: Send {
+pub(super) trait Curves: Send {
     fn draw(&mut self, event: &Event);
 }
 
@@ -185,7 +180,7 @@ pub(super) fn is_complete() -> bool {
 }
 
 #[derive(Debug)]
-struct Terminal;
+pub(super) struct Terminal;
 
 impl Stage for Terminal {
     fn open(&self, interrupter: Interrupter, runs_done: usize) -> Box<dyn Curves> {

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use super::*;
-use crate::printer::Format;
+use crate::printer::{Format, Printer};
 
 /// What a screen was told, and what its user pressed.
 #[derive(Default)]
@@ -56,7 +56,7 @@ impl Stage for Record {
 fn dashboard() -> (Dashboard, Record, Arc<AtomicBool>) {
     let (record, stop) = (Record::default(), Arc::new(AtomicBool::new(false)));
     let lines = Lines::new(Printer { format: Format::Text, quiet: true }, false);
-    (Dashboard::on(Box::new(Arc::clone(&record)), lines, &stop), record, stop)
+    (Dashboard::new(Box::new(Arc::clone(&record)), lines, &stop), record, stop)
 }
 
 fn started(index: usize) -> Event {

@@ -57,7 +57,8 @@ pub(crate) fn sink(
         let is_usual = style.is_none() && !log::is_on();
         let is_named = style == Some(ProgressStyle::Dashboard);
         if (is_usual || is_named) && dashboard::is_complete() {
-            return Box::new(dashboard::Dashboard::new(printer, stop));
+            let (stage, lines) = (Box::new(dashboard::Terminal), Lines::new(printer, false));
+            return Box::new(dashboard::Dashboard::new(stage, lines, stop));
         }
         if is_named {
             printer.note("the dashboard needs a terminal");
