@@ -87,7 +87,6 @@ fn show(mut body: Value, evaluation: &Evaluation, printer: Printer) -> Outcome {
     Ok(ExitStatus::Done)
 }
 
-/// Measures a language model on another file.
 fn language(arguments: EvalArguments, printer: Printer) -> Outcome {
     let own = &arguments.adapter;
     let classifies = arguments.task.is_some()

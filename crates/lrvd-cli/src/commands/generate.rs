@@ -68,7 +68,6 @@ pub(crate) struct GenerateArguments {
 /// Prompts that are continued at once.
 const TOGETHER: usize = 8;
 
-/// One of many answers.
 #[derive(Serialize)]
 struct Line<'a> {
     prompt: &'a Content,
@@ -106,8 +105,7 @@ pub(super) fn run(mut arguments: GenerateArguments, printer: Printer) -> Outcome
         let found = model.generate(&group, done, &options)?;
         done += group.len();
         for (prompt, continuation) in group.iter().zip(&found) {
-            let Continuation { text, stopped, mean_log_probability, .. } = continuation;
-            let (stopped, mean_log_probability) = (*stopped, *mean_log_probability);
+            let &Continuation { ref text, stopped, mean_log_probability, .. } = continuation;
             let line = Line { prompt, text, stopped, mean_log_probability };
             if !written.write(&Answer { prompt, continuation }, &line, || text.clone())? {
                 return Ok(ExitStatus::Done);

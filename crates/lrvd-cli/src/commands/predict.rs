@@ -63,7 +63,6 @@ impl InputArguments {
 /// Labels of an answer in a terminal.
 const SHOWN: usize = 5;
 
-/// One answer as it is written.
 #[derive(Serialize)]
 struct Answer<'a> {
     text: &'a str,
@@ -109,9 +108,8 @@ pub(super) fn run(arguments: PredictArguments, printer: Printer) -> Outcome {
         let predictions = classifier.predict(window, draws, seed, done)?;
         for (input, prediction) in window.iter().zip(&predictions) {
             let answer = answer(&classifier, input, prediction, draws, limit);
-            if !written
-                .write(&answer, &answer, || shown(&answer, labels, &input.choices, most_labels))?
-            {
+            let shown = || shown(&answer, labels, &input.choices, most_labels);
+            if !written.write(&answer, &answer, shown)? {
                 return Ok(false);
             }
         }
@@ -147,7 +145,6 @@ pub(super) struct Answers {
     command: &'static str,
     printer: Printer,
     pub(super) for_reading: bool,
-    /// Those of the document.
     all: Vec<Value>,
 }
 
@@ -231,7 +228,6 @@ fn shown(answer: &Answer<'_>, labels: &[String], choices: &[String], most: usize
     lines.join("\n")
 }
 
-/// What is to be answered, one after the other.
 pub(super) type Inputs = Box<dyn Iterator<Item = Result<Input>>>;
 
 /// Arguments, the rows of a table, or lines of text, for the `classifier` in `dir`.

@@ -134,7 +134,6 @@ fn sizes(chosen: &CheckpointRecord, start: Option<u64>, trained: &ParameterCount
     )
 }
 
-/// The settings that the command line asks for, whatever they are for.
 fn settings(arguments: &TrainArguments, training: Training) -> Result<Layers> {
     let mut config = overrides(&arguments.settings, Some(training))?;
     let counts = [
@@ -174,7 +173,6 @@ fn named(name: &str, suit: impl Fn(MethodName) -> bool) -> Result<MethodName> {
     Ok(known.ok_or_else(|| UnknownName::new("method", name, names()))?)
 }
 
-/// What is trained on `data`, and how.
 fn options(arguments: TrainArguments, data: &Data) -> Result<TrainOptions> {
     let (training, rows) = match data {
         Data::Labelled(data) => (Training::Classifier, data.train.rows()),

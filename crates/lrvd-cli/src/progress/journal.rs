@@ -14,7 +14,6 @@ use super::LogFormat;
 use crate::printer::Printer;
 
 const METRICS_FILE: &str = "metrics.jsonl";
-const BOARD_DIR: &str = "tensorboard";
 const FINISHED: &str = "finished";
 
 /// Shows events as `shown` does, and writes them down.
@@ -95,7 +94,7 @@ impl Journal {
                 self.open(label, *done)?;
                 if self.with_board {
                     let name = label.replace(" / ", "/").replace(' ', "-");
-                    let folder = (self.folder)(label).join(BOARD_DIR).join(name);
+                    let folder = (self.folder)(label).join("tensorboard").join(name);
                     self.board = Some(EventFile::create(&folder, *done)?);
                 }
             }

@@ -14,7 +14,7 @@ use crate::pins::Pins;
 use crate::pins::training::run_with_stops;
 #[cfg(unix)]
 use crate::support::signal;
-use crate::support::{Output, Sandbox, ended, files_below, lines, training, with, without};
+use crate::support::{Output, Sandbox, ended, files_below, lines, placed, training, with, without};
 
 macro_rules! scripts {
     ($($(#[$only:meta])? $name:ident)*) => {
@@ -24,7 +24,7 @@ macro_rules! scripts {
 
         #[test]
         fn every_script_is_a_test() {
-            let files = std::fs::read_dir(folder("scripts")).unwrap();
+            let files = std::fs::read_dir(placed("@tests/scripts")).unwrap();
             let names = files.map(|file| file.unwrap().file_name().into_string().unwrap());
             let names: BTreeSet<String> = names.collect();
             let expected = [$(concat!(stringify!($name), ".txt"),)* "README.md"];
@@ -70,10 +70,6 @@ scripts! {
     thresholds
     worded
     worded_suite
-}
-
-fn folder(name: &str) -> String {
-    format!("{}/tests/cli/{name}", env!("CARGO_MANIFEST_DIR"))
 }
 
 /// A JSON document, or the list of those of JSONL.
@@ -220,7 +216,8 @@ impl Script {
                 return Some(Output { code: 0, stdout, stderr: String::new() });
             }
             "rejected" => {
-                let cases = std::fs::read_to_string(folder(&format!("rejected/{}.txt", word(0))));
+                let cases =
+                    std::fs::read_to_string(placed(&format!("@tests/rejected/{}.txt", word(0))));
                 let before = self.line(rest.split_once(' ').map_or("", |(_, words)| words));
                 self.dir.rejects(&cases.unwrap(), |more| with(&before, more));
             }
@@ -412,7 +409,7 @@ impl Script {
 
 /// Runs a script, and returns the pins with what it adds.
 pub(crate) fn play(dir: Rc<Sandbox>, name: &str, pins: Option<Pins>) -> Option<Pins> {
-    let text = std::fs::read_to_string(folder(&format!("{name}.txt"))).unwrap();
+    let text = std::fs::read_to_string(placed(&format!("@tests/{name}.txt"))).unwrap();
     let text = text.replace("@dir", &dir.root().display().to_string());
     let mut script = Script {
         dir,

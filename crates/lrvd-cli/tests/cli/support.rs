@@ -78,10 +78,6 @@ impl Sandbox {
         self.0.path().join(placed(name))
     }
 
-    pub(crate) fn name(&self, name: &str) -> String {
-        self.path(name).display().to_string()
-    }
-
     pub(crate) fn exists(&self, name: &str) -> bool {
         self.path(name).exists()
     }

@@ -46,15 +46,6 @@ impl Pins {
         Self { area, dir: Rc::new(Sandbox::new()), lines: Vec::new() }
     }
 
-    fn path(&self, name: &str) -> String {
-        self.dir.name(name)
-    }
-
-    fn write(&self, name: &str, text: &str) -> String {
-        self.dir.write(name, text);
-        self.dir.name(name)
-    }
-
     /// A line; paths of this machine are left out of it.
     fn add(&mut self, name: &str, sign: char, value: &str) {
         let assets = Path::new(&placed("@nano")).parent().unwrap().to_owned();
@@ -386,9 +377,9 @@ fn answers_over_http() {
 #[test]
 fn exit_codes() {
     let mut pins = Pins::new("exits");
-    std::fs::create_dir(pins.path("empty")).unwrap();
-    pins.write("bad.csv", "text,label\na,\n");
-    pins.write("bad.toml", "[prune]\nthreshold = 4.0\n");
+    std::fs::create_dir(pins.dir.path("empty")).unwrap();
+    pins.dir.write("bad.csv", "text,label\na,\n");
+    pins.dir.write("bad.toml", "[prune]\nthreshold = 4.0\n");
     // The names of the pins are the commands, with names in capitals.
     let placed = |word| match word {
         "TRAIN" => "train.tsv",
