@@ -115,10 +115,8 @@ struct Script {
 }
 
 impl Script {
-    /// Runs a command that is not one of the program's; `lines` are those below it.
-    fn own(&mut self, command: &str, lines: &[&str]) -> Option<Output> {
-        let (verb, rest) = command.split_once(' ').unwrap_or((command, ""));
-        let words = if verb == "post" { Vec::new() } else { shlex::split(rest).unwrap() };
+    /// Writes or changes files; `false` if the command is another. `lines` are those below it.
+    fn changes(&self, verb: &str, words: &[String], lines: &[&str]) -> bool {
         let word = |i: usize| words.get(i).map_or("", String::as_str);
         let change = |change: &dyn Fn(&mut Vec<u8>)| {
             let mut bytes = self.dir.bytes(word(0));
@@ -126,10 +124,6 @@ impl Script {
             self.dir.write(word(0), bytes);
         };
         match verb {
-            "let" => {
-                let (name, words) = rest.split_once(" = ").unwrap();
-                self.names.insert(name.to_owned(), words.to_owned());
-            }
             "file" => self.dir.write(word(0), lines.join("\n") + "\n"),
             "copy" => {
                 let from = self.dir.path(word(0));
@@ -150,33 +144,8 @@ impl Script {
                 let text = self.dir.text(word(0));
                 let kept = text.split_inclusive('\n').filter(|line| !line.contains(word(1)));
                 let kept: Vec<&str> = kept.collect();
-                assert_eq!(kept.len() + 1, text.lines().count(), "{command}");
+                assert_eq!(kept.len() + 1, text.lines().count(), "{words:?}");
                 self.dir.write(word(0), kept.concat());
-            }
-            "same" => {
-                for file in &words[2..] {
-                    let [a, b] = [word(0), word(1)].map(|dir| format!("{dir}/{file}"));
-                    assert!(self.dir.bytes(&a) == self.dir.bytes(&b), "{file} differs");
-                }
-            }
-            "alike" => assert_eq!(self.results(word(0)), self.results(word(1))),
-            "start" => {
-                let mut run = self.command(rest);
-                run.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-                self.children.push(run.spawn().unwrap());
-            }
-            "until" => self.until(&words),
-            #[cfg(unix)]
-            "stops" => {
-                let (out, resumed) = (word(1), words[2..].join(" ") + " --resume");
-                let stops = run_with_stops(|| self.command(&resumed), &self.dir.path(out));
-                assert!(stops >= word(0).parse().unwrap(), "{stops} stops: {command}");
-            }
-            #[cfg(unix)]
-            "end" => {
-                let child = self.children.pop().unwrap();
-                words.iter().for_each(|name| signal(&child, &format!("-{name}")));
-                return Some(child.wait_with_output().unwrap().into());
             }
             "remove" => std::fs::remove_file(self.dir.path(word(0))).unwrap(),
             "replace" => {
@@ -208,6 +177,48 @@ impl Script {
                     new => parent[key] = serde_json::from_str(new).unwrap(),
                 }
             }),
+            #[cfg(not(unix))]
+            "link" => {}
+            _ => return false,
+        }
+        true
+    }
+
+    /// Runs a command that is not one of the program's; `lines` are those below it.
+    fn own(&mut self, command: &str, lines: &[&str]) -> Option<Output> {
+        let (verb, rest) = command.split_once(' ').unwrap_or((command, ""));
+        let words = if verb == "post" { Vec::new() } else { shlex::split(rest).unwrap() };
+        let word = |i: usize| words.get(i).map_or("", String::as_str);
+        match verb {
+            "let" => {
+                let (name, words) = rest.split_once(" = ").unwrap();
+                self.names.insert(name.to_owned(), words.to_owned());
+            }
+            "same" => {
+                for file in &words[2..] {
+                    let [a, b] = [word(0), word(1)].map(|dir| format!("{dir}/{file}"));
+                    assert!(self.dir.bytes(&a) == self.dir.bytes(&b), "{file} differs");
+                }
+            }
+            "alike" => assert_eq!(self.results(word(0)), self.results(word(1))),
+            "start" => {
+                let mut run = self.command(rest);
+                run.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+                self.children.push(run.spawn().unwrap());
+            }
+            "until" => self.until(&words),
+            #[cfg(unix)]
+            "stops" => {
+                let (out, resumed) = (word(1), words[2..].join(" ") + " --resume");
+                let stops = run_with_stops(|| self.command(&resumed), &self.dir.path(out));
+                assert!(stops >= word(0).parse().unwrap(), "{stops} stops: {command}");
+            }
+            #[cfg(unix)]
+            "end" => {
+                let child = self.children.pop().unwrap();
+                words.iter().for_each(|name| signal(&child, &format!("-{name}")));
+                return Some(child.wait_with_output().unwrap().into());
+            }
             "show" => {
                 let path = self.dir.path(word(0));
                 let files = if path.is_dir() { files_below(&path) } else { vec![path] };
@@ -238,11 +249,9 @@ impl Script {
                 let stdout = self.server.take().unwrap().stop();
                 return Some(Output { code: 0, stdout, stderr: String::new() });
             }
-            #[cfg(not(unix))]
-            "link" => {}
             #[cfg(not(all(unix, feature = "serve")))]
             "serve" | "post" | "get" | "requests" | "stop" => {}
-            _ => panic!("unknown command `:{verb}`"),
+            _ => assert!(self.changes(verb, &words, lines), "unknown command `:{verb}`"),
         }
         None
     }
