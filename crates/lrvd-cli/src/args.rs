@@ -137,7 +137,6 @@ pub(crate) fn count() -> RangedI64ValueParser<usize> {
     RangedI64ValueParser::new().range(1..=1_000_000_000)
 }
 
-/// A whole number from `least` to `most`.
 #[cfg(feature = "serve")]
 pub(crate) fn few(least: i64, most: i64) -> RangedI64ValueParser<usize> {
     RangedI64ValueParser::new().range(least..=most)

@@ -39,7 +39,6 @@ pub(crate) fn start() -> Result<()> {
     Ok(())
 }
 
-/// Whether anything is logged.
 #[cfg(feature = "dashboard")]
 pub(crate) fn is_on() -> bool {
     LevelFilter::current() != LevelFilter::OFF
@@ -51,7 +50,6 @@ pub(crate) fn hold() {
     *held() = Some(Vec::new());
 }
 
-/// Writes the lines that wait.
 #[cfg(feature = "dashboard")]
 pub(crate) fn release() {
     let lines = held().take();

@@ -162,7 +162,6 @@ pub(super) fn labelled(
     Ok((classifier, name, rows))
 }
 
-/// The labelled rows of `file`, in the columns that the command line names.
 pub(super) fn read_rows(
     classifier: &SavedClassifier,
     file: &Path,

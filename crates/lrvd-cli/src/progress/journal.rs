@@ -265,7 +265,6 @@ impl EventFile {
         self.record(EventRecord { step, summary, ..EventRecord::default() })
     }
 
-    /// Adds a record of now.
     fn record(&mut self, event: EventRecord) -> io::Result<()> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         let wall_time = now.map_or(0.0, |since| since.as_secs_f64());

@@ -18,7 +18,6 @@ pub(crate) struct Access {
     pub(crate) address: SocketAddr,
     /// Names of the server beside its addresses and `localhost`.
     pub(super) names: Vec<String>,
-    /// What requests must send, if anything.
     pub(super) key: Option<String>,
 }
 

@@ -62,7 +62,6 @@ fn answer(call: &Call, head: &str, body: &[u8]) -> Answer {
     Answer { bytes, open: false }
 }
 
-/// The head of a file of the commit.
 fn found(etag: &str) -> String {
     format!("200 OK | X-Repo-Commit: {COMMIT} | ETag: {etag}")
 }

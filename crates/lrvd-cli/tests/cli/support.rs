@@ -82,7 +82,6 @@ impl Sandbox {
         self.path(name).exists()
     }
 
-    /// Writes a file, and the folders above it.
     pub(crate) fn write(&self, name: &str, bytes: impl AsRef<[u8]>) {
         let file = self.path(name);
         std::fs::create_dir_all(file.parent().unwrap()).unwrap();
@@ -111,7 +110,6 @@ impl Sandbox {
         self.write(name, value.to_string());
     }
 
-    /// Copies the files of a folder into `name`.
     pub(crate) fn copy(&self, from: &Path, name: &str) {
         for entry in std::fs::read_dir(from).unwrap().map(Result::unwrap) {
             if entry.path().is_file() {
@@ -127,7 +125,6 @@ impl Sandbox {
         command
     }
 
-    /// A process whose standard streams are pipes.
     pub(crate) fn start(&self, words: &str) -> Child {
         let mut command = self.command(words);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
