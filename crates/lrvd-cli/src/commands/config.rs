@@ -88,7 +88,7 @@ pub(super) fn run(command: ConfigCommand, printer: Printer) -> Outcome {
             })?;
         }
         ConfigCommand::Check { file, training } => {
-            check(Layers::new(training.task, None, Some(&file))?, printer)?
+            check(Layers::new(training.task, None, Some(&file))?, printer)?;
         }
         ConfigCommand::Schema => printer.json(&schema()?)?,
     }

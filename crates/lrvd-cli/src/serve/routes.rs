@@ -187,9 +187,8 @@ async fn answers(app: &App, asked: Asked) -> Result<Vec<Answer>, Problem> {
             let message = format!("the model cannot read this text: {reason}");
             Err(Problem::at(Code::UnreadableText, fields.swap_remove(index), message))
         }
-        Ok(Err((_, Fault::Model))) => Err(Problem::internal()),
-        // The worker has ended, which it says itself.
-        Err(_) => Err(Problem::internal()),
+        // Or the worker has ended, which it says itself.
+        Ok(Err((_, Fault::Model))) | Err(_) => Err(Problem::internal()),
     }
 }
 

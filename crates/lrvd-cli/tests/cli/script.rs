@@ -216,7 +216,9 @@ impl Script {
             #[cfg(unix)]
             "end" => {
                 let child = self.children.pop().unwrap();
-                words.iter().for_each(|name| signal(&child, &format!("-{name}")));
+                for name in &words {
+                    signal(&child, &format!("-{name}"));
+                }
                 return Some(child.wait_with_output().unwrap().into());
             }
             "show" => {

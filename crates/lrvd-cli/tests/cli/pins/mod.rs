@@ -197,20 +197,19 @@ impl Pins {
     /// The files of an adapter or an export. Those of an adapter that was `trained` here name the base model by its path.
     fn files(&mut self, name: &str, folder: &Path, trained: bool) {
         for file in files_below(folder) {
-            let file_name = file.file_name().unwrap().to_str().unwrap();
+            let (path, file_name) = (file.to_str().unwrap(), file.file_name().unwrap());
+            let file_name = file_name.to_str().unwrap();
             let of = format!("{name}/{file_name}");
+            let is_json = file.extension().is_some_and(|end| end == "json");
+            let is_read = ["lrvd_classifier.json", "lrvd_language.json"].contains(&file_name)
+                || file_name.ends_with("config.json");
             match file_name {
                 // Words for people.
                 "README.md" => self.exact(&of, "written"),
-                _ if trained && file_name.ends_with(".json") => self.exact(&of, "written"),
+                _ if trained && is_json => self.exact(&of, "written"),
                 // Singular vectors.
                 "adapter_model.safetensors" if name.ends_with("capped") => self.bits(&of, &file),
-                "lrvd_classifier.json" | "lrvd_language.json" => {
-                    self.json(&of, &self.dir.json(file.to_str().unwrap()))
-                }
-                _ if file_name.ends_with("config.json") => {
-                    self.json(&of, &self.dir.json(file.to_str().unwrap()))
-                }
+                _ if is_read => self.json(&of, &self.dir.json(path)),
                 _ => self.bytes(&of, &file),
             }
         }
