@@ -64,7 +64,7 @@ fn a_second_interrupt_leaves_the_terminal_as_it_was() {
     let all = std::iter::once(command.get_program()).chain(command.get_args());
     let quoted: Vec<String> = all.map(|word| format!("'{}'", word.display())).collect();
     let text = format!(
-        "stty -g > before\n(sh -c 'echo $PPID' > pid; exec {})\necho $? > code\nstty -g > after\n",
+        "stty rows 50 cols 160\nstty -g > before\n(sh -c 'echo $PPID' > pid; exec {})\necho $? > code\nstty -g > after\n",
         quoted.join(" ")
     );
     dir.write("run.sh", text);
@@ -77,8 +77,9 @@ fn a_second_interrupt_leaves_the_terminal_as_it_was() {
         .stdout(shown)
         .spawn()
         .unwrap();
-    let shows = |code: &str| dir.bytes("shown").windows(8).any(|w| w == code.as_bytes());
-    while !shows("\u{1b}[?1049h") {
+    let shows = |code: &str| dir.bytes("shown").windows(code.len()).any(|w| w == code.as_bytes());
+    // Its screen, with the names of its curves.
+    while !["\u{1b}[?1049h", "Loss", "KL", "Total rank"].into_iter().all(shows) {
         assert!(child.try_wait().unwrap().is_none(), "the dashboard never came");
         std::thread::sleep(Duration::from_millis(5));
     }
