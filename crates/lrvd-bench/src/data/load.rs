@@ -62,7 +62,7 @@ fn split(set: &FileSet, task: Task, (examples, files): (Vec<Example>, Vec<Source
     Split { name: set.split, origin, files, examples }
 }
 
-const fn published(task: Task, split: SplitName) -> usize {
+fn published(task: Task, split: SplitName) -> usize {
     match split {
         SplitName::Train => task.row().n_train,
         SplitName::Validation => task.row().n_validation,

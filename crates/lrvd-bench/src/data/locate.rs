@@ -40,7 +40,7 @@ fn folders(task: Task, files: &Files) -> Vec<String> {
 fn candidates(task: Task, files: &Files, split: SplitName) -> Vec<Candidate> {
     let (stems, local) = match split {
         SplitName::Train => (&[files.train][..], "train_split"),
-        SplitName::Validation => (files.validation, "localdev"),
+        SplitName::Validation => (&files.validation[..], "localdev"),
     };
     let formats: &[Format] = if task.is_question() {
         &[Format::Jsonl, Format::Parquet]
@@ -107,7 +107,7 @@ pub(super) fn locate(data_dir: &Path, task: Task) -> Result<Located> {
         bail!("data directory `{}` does not exist or is not a directory", data_dir.display());
     }
     let mut has_validation = false;
-    for files in task.row().files {
+    for files in &task.row().files {
         for folder in folders(task, files).iter().map(|folder| data_dir.join(folder)) {
             if !folder.is_dir() {
                 continue;

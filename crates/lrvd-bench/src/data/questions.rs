@@ -5,7 +5,7 @@ use lrvd_models::tokenizer::TextTokenizer;
 use serde::{Deserialize, Serialize};
 
 use super::batch::{BareTokens, Cut, file, is_special, longest};
-use super::prompt::{LETTERS, Room};
+use super::prompt::LETTERS;
 use super::{Input, Wording};
 use crate::error::Result;
 use crate::settings::PromptSet;
@@ -181,11 +181,11 @@ impl<'a> Questions<'a> {
             return Err(lrvd_models::Error::argument("max_length", expected, max_length).into());
         }
         let limit = max_length - frame;
-        let encode = |room| Ok(self.bare.ids(&prompt.text_within(task, input, room))?);
+        let encode = |input: &Input| Ok(self.bare.ids(&prompt.text(task, input))?);
         let (text, cut) = if prompt == PromptSet::Clean {
             fitted(input, limit, frame, encode)?
         } else {
-            let mut text = encode(Room::ALL)?;
+            let mut text = encode(input)?;
             let cut = if text.len() > limit { Cut::Right } else { Cut::Nothing };
             text.truncate(limit);
             (text, cut)
@@ -198,16 +198,16 @@ impl<'a> Questions<'a> {
     /// The tokenizer's own encoding of the prompt up to its cue.
     fn encoder_ids(&self, input: &Input, max_length: usize) -> Result<(Vec<u32>, Cut)> {
         let QuestionForm { task, prompt } = self.form;
-        let text = |room| prompt.text_before_cue(task, input, room);
-        let encode = |room| Ok(self.tokenizer.encode(&text(room), None, None)?.ids);
+        let text = |input: &Input| prompt.text_before_cue(task, input);
+        let encode = |input: &Input| Ok(self.tokenizer.encode(&text(input), None, None)?.ids);
         if prompt == PromptSet::Clean {
             return fitted(input, max_length, 0, encode);
         }
-        let ids = encode(Room::ALL)?;
+        let ids = encode(input)?;
         if ids.len() <= max_length {
             return Ok((ids, Cut::Nothing));
         }
-        let ids = self.tokenizer.encode(&text(Room::ALL), None, Some(max_length))?.ids;
+        let ids = self.tokenizer.encode(&text(input), None, Some(max_length))?.ids;
         Ok((ids, Cut::Right))
     }
 }
@@ -218,18 +218,18 @@ fn fitted(
     input: &Input,
     limit: usize,
     special: usize,
-    encode: impl Fn(Room) -> Result<Vec<u32>>,
+    encode: impl Fn(&Input) -> Result<Vec<u32>>,
 ) -> Result<(Vec<u32>, Cut)> {
-    let whole = encode(Room::ALL)?;
+    let whole = encode(input)?;
     if whole.len() <= limit {
         return Ok((whole, Cut::Nothing));
     }
-    let body = |body| encode(Room { body, ..Room::ALL });
+    let body = |body| encode(&shortened(input, body, usize::MAX));
     let length = input.pair.as_ref().unwrap_or(&input.text).chars().count();
     if let Some(ids) = longest(length, limit, body)? {
         return Ok((ids, Cut::Body));
     }
-    let choices = |choice| encode(Room { body: 0, choice });
+    let choices = |choice| encode(&shortened(input, 0, choice));
     let texts = input.choices.iter().chain([&input.text]);
     let length = texts.map(|text| text.chars().count()).max().unwrap_or_default();
     if let Some(ids) = longest(length, limit, choices)? {
@@ -240,6 +240,18 @@ fn fitted(
     Err(anyhow!(
         "item `{item}`: the prompt takes {found} tokens without what may be cut, but the limit is {max_length}"
     ))
+}
+
+/// The question with at most `body` characters of its passage, or of the question where there is no passage, and at most
+/// `choice` of every other text.
+fn shortened(input: &Input, body: usize, choice: usize) -> Input {
+    let cut = |text: &String, most| head(text, most).to_owned();
+    Input {
+        text: cut(&input.text, if input.pair.is_some() { choice } else { body }),
+        pair: input.pair.as_ref().map(|passage| cut(passage, body)),
+        choices: input.choices.iter().map(|text| cut(text, choice)).collect(),
+        numbered: input.numbered,
+    }
 }
 
 fn special(tokenizer: &TextTokenizer, id: Option<u32>, what: &str) -> Result<u32> {

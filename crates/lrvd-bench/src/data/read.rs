@@ -29,25 +29,29 @@ pub fn read_examples(
     task: Task,
     examples: &mut Vec<Example>,
 ) -> Result<SourceFile> {
-    let (columns, unnamed) = match task.row().shape {
-        Shape::Texts { text, pair, label, unnamed, .. } => ([text, pair, label].concat(), unnamed),
+    let row = task.row();
+    let (columns, unnamed) = match &row.shape {
+        Shape::Texts { text, pair, label, unnamed, .. } => {
+            ([&text[..], pair, label].concat(), unnamed.as_deref())
+        }
         _ => (Vec::new(), None),
     };
     let mut table = Table::open(file, &Layout { unnamed, ..Layout::of(format) })?;
     if !columns.is_empty() {
         table.select(&[&columns[..], &IDS.concat()].concat())?;
     }
+    let target = &row.target;
     for row in &mut table {
         let row = row?;
         let id = row.id(IDS)?.unwrap_or_else(|| examples.len().to_string());
-        let (input, label) = match task.row().shape {
+        let (input, label) = match &task.row().shape {
             Shape::Texts { text, pair, label, .. } => {
                 let own = |names: &[&str]| row.text(names).map(str::to_owned);
                 let pair = if pair.is_empty() { None } else { Some(own(pair)?) };
-                (Input { pair, ..Input::text(own(text)?) }, target(&row, label, task.row().target)?)
+                (Input { pair, ..Input::text(own(text)?) }, self::target(&row, label, target)?)
             }
             Shape::Blank => blank(&row)?,
-            Shape::Choices { fewest, most, .. } => choices(&row, fewest, most)?,
+            Shape::Choices { fewest, most, .. } => choices(&row, *fewest, *most)?,
             Shape::Passage => passage(&row)?,
         };
         examples.push(Example { id, place: row.place().clone(), input, label });
@@ -56,7 +60,7 @@ pub fn read_examples(
 }
 
 /// A class name, a class id or a score, also in digits.
-fn target(row: &Row, names: &[&str], target: Target) -> Result<Label> {
+fn target(row: &Row, names: &[&str], target: &Target) -> Result<Label> {
     let (column, cell) = row.find(names)?;
     let place = row.place();
     let found = match cell {
@@ -66,9 +70,9 @@ fn target(row: &Row, names: &[&str], target: Target) -> Result<Label> {
     };
     let classes = match target {
         Target::Classes(classes) => classes,
-        Target::Choice(_) => &[],
+        Target::Choice(_) => &[][..],
         Target::Score { low, high } => {
-            let score = found.parse().ok().filter(|score| (low..=high).contains(score));
+            let score = found.parse().ok().filter(|score| (low..=high).contains(&score));
             return score.map(Label::Score).ok_or_else(|| {
                 anyhow!(
                     "{place}, column `{column}`: `{found}` is not a score within {low}..={high}"

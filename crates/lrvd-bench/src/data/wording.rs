@@ -51,10 +51,8 @@ impl Wording {
         task: Option<Task>,
         pairs: bool,
     ) -> Result<Self> {
-        let (template, answers) = match task.map(|task| task.row().shape) {
-            Some(Shape::Texts { template, words, .. }) => {
-                (template, words.iter().map(ToString::to_string).collect())
-            }
+        let (template, answers) = match task.map(|task| &task.row().shape) {
+            Some(Shape::Texts { template, words, .. }) => (template.as_str(), words.clone()),
             _ => (of_own(pairs, goal.is_regression()), goal.classes.clone()),
         };
         // A shell has no easy way to type a line break.
