@@ -7,8 +7,7 @@ use lrvd_models::llama::BLOCK_TARGETS;
 
 use super::config::{Config, LogVarianceSettings};
 use super::layers::{Layers, TASK, read_table, unusable};
-use super::names::{Preset, Training};
-use super::word::TargetModules;
+use super::names::{Preset, TargetModules, Training};
 use crate::error::Result;
 use crate::text::UnknownName;
 

@@ -1,17 +1,15 @@
 //! The JSON schema of settings files for editors, and a template of a file.
 
 use std::fmt::Write as _;
-use std::ops::Bound;
 
 use schemars::Schema;
-use schemars::generate::SchemaSettings;
-use schemars::transform::RecursiveTransform;
-use serde_json::{Map, Value, json};
+use schemars::transform::{RecursiveTransform, Transform as _};
+use serde_json::{Value, json};
 
-use super::config::{Config, root};
+use super::config::root;
 use super::layers::{Layers, TASK, pointer, unusable};
 use super::names::{Preset, Training};
-use super::table::{Field, Range, below};
+use super::table::{Range, at, below, schema_of};
 use crate::error::Result;
 
 /// The one setting that follows from another where it is not set.
@@ -22,16 +20,15 @@ const DERIVED: &str = "evaluate_every";
 /// Keys, words and descriptions are those of the types that are read, ranges those of the table. A default is stated where
 /// all presets agree on it. What holds between two settings is not in it.
 pub fn schema() -> Result<Value> {
-    let settings = SchemaSettings::draft2020_12()
-        .with(|settings| settings.inline_subschemas = true)
-        .with_transform(RecursiveTransform(tidy));
-    let mut generator = settings.into_generator();
-    let task = generator.subschema_for::<Training>().to_value();
-    let mut schema = generator.into_root_schema_for::<Config>().to_value();
-    schema["properties"][TASK] = task;
+    let mut schema = root().clone();
+    schema["properties"][TASK] = schema_of::<Training>();
+    schema["$schema"] = "https://json-schema.org/draft/2020-12/schema".into();
     schema["title"] = "lrvd settings".into();
     schema["description"] = "Settings of a training run, for `--config`; each is optional.".into();
-    complete("", root(), &mut schema, &Presets::new()?);
+    let mut schema = Schema::try_from(schema)?;
+    RecursiveTransform(tidy).transform(&mut schema);
+    let mut schema = schema.to_value();
+    complete("", &mut schema, &Presets::new()?);
     Ok(schema)
 }
 
@@ -56,53 +53,14 @@ impl Presets {
 }
 
 /// Makes the schema of `key`, as its type derives it, that of a settings file.
-fn complete(key: &str, field: &Field, schema: &mut Value, presets: &Presets) {
+fn complete(key: &str, schema: &mut Value, presets: &Presets) {
     let Some(map) = schema.as_object_mut() else { return };
-    if field.is_section() {
+    if let Some(Value::Object(properties)) = map.get_mut("properties") {
+        let each = properties.iter_mut();
+        each.for_each(|(name, schema)| complete(&below(key, name), schema, presets));
         map.remove("required");
-        let Some(Value::Object(properties)) = map.get_mut("properties") else { return };
-        for field in &field.fields {
-            if let Some(schema) = properties.get_mut(&field.name) {
-                complete(&below(key, &field.name), field, schema, presets);
-            }
-        }
-        return;
-    }
-    if let Some(default) = presets.default(key) {
+    } else if let Some(default) = presets.default(key) {
         map.insert("default".to_owned(), default);
-    }
-    if let Some(range) = field.range {
-        limit(map, range);
-    }
-}
-
-/// Sets the ends of the numbers in a schema.
-fn limit(map: &mut Map<String, Value>, range: Range) {
-    if let Some(Value::Object(items)) = map.get_mut("items") {
-        return limit(items, range);
-    }
-    for list in ["anyOf", "prefixItems"] {
-        if let Some(Value::Array(parts)) = map.get_mut(list) {
-            let parts = parts.iter_mut().filter_map(Value::as_object_mut);
-            return parts.for_each(|part| limit(part, range));
-        }
-    }
-    let whole = match map.get("type").and_then(Value::as_str) {
-        Some("integer") => true,
-        Some("number") => false,
-        _ => return,
-    };
-    // What the type's sign says.
-    map.remove("minimum");
-    let ends =
-        [(range.low, "minimum", "exclusiveMinimum"), (range.high, "maximum", "exclusiveMaximum")];
-    for (end, included, excluded) in ends {
-        let (name, end) = match end {
-            Bound::Included(end) => (included, end),
-            Bound::Excluded(end) => (excluded, end),
-            Bound::Unbounded => continue,
-        };
-        map.insert(name.to_owned(), if whole { json!(end as i64) } else { json!(end) });
     }
 }
 
@@ -179,7 +137,8 @@ pub fn template(training: Training, preset: Preset) -> Result<String> {
         }
         let described =
             schema.pointer(&format!("/properties/{}", key.replace('.', "/properties/")));
-        let about = comment(described.unwrap_or(&Value::Null), root().at(key));
+        let range = at(root(), key).and_then(Range::of);
+        let about = comment(described.unwrap_or(&Value::Null), range);
         let value = match config.pointer(&pointer(key)) {
             None | Some(Value::Null) => "none".into(),
             Some(value) => {
@@ -192,7 +151,7 @@ pub fn template(training: Training, preset: Preset) -> Result<String> {
 }
 
 /// The first sentence of a description, and the words or numbers that there are.
-fn comment(schema: &Value, field: Option<&Field>) -> String {
+fn comment(schema: &Value, range: Option<Range>) -> String {
     let described = schema["description"].as_str().unwrap_or_default();
     let described = described.replace('\n', " ");
     let sentence = described.split_inclusive(". ").next().unwrap_or_default().trim_end();
@@ -200,7 +159,7 @@ fn comment(schema: &Value, field: Option<&Field>) -> String {
         schema["oneOf"].as_array().into_iter().flatten().filter_map(|one| one.get("const"));
     let words = schema["enum"].as_array().into_iter().flatten().chain(consts);
     let words: Vec<String> = words.map(Value::to_string).collect();
-    match field.and_then(|field| field.range) {
+    match range {
         Some(range) => format!("{sentence} Range: {range}."),
         None if words.is_empty() => sentence.to_owned(),
         None => format!("{sentence} {}.", words.join(", ")),
@@ -212,23 +171,21 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::settings::table::OutOfRange;
+    use crate::settings::table::{OutOfRange, is_section};
     use crate::text::UnknownName;
 
-    /// That the section `field` has the same settings in the table, in the schema and in a document.
-    fn same(key: &str, field: &Field, schema: &Value, document: &Value) -> usize {
-        let names: BTreeSet<&str> = field.fields.iter().map(|field| field.name.as_str()).collect();
-        let properties = &schema["properties"];
-        for object in [document, properties] {
-            let keys = object.as_object().unwrap().keys().map(String::as_str);
-            assert_eq!(keys.filter(|name| *name != TASK).collect::<BTreeSet<_>>(), names, "{key}");
-        }
-        let sections = field.fields.iter().filter(|field| field.is_section());
-        let parts = sections.map(|section| {
-            let name = &section.name;
-            same(&below(key, name), section, &properties[name], &document[name])
-        });
-        names.len() + parts.sum::<usize>()
+    /// That a section has the same settings in the schema and in a document.
+    fn same(key: &str, schema: &Value, document: &Value) -> usize {
+        let names = |object: &Value| -> BTreeSet<String> {
+            let keys = object.as_object().unwrap().keys().filter(|name| *name != TASK);
+            keys.cloned().collect()
+        };
+        assert_eq!(names(&schema["properties"]), names(document), "{key}");
+        let part = |name: &String| match &schema["properties"][name] {
+            section if is_section(section) => same(&below(key, name), section, &document[name]),
+            _ => 0,
+        };
+        names(document).iter().map(part).sum::<usize>() + names(document).len()
     }
 
     /// Values that a schema allows: every word, both ends of every range, every form.
@@ -283,7 +240,7 @@ mod tests {
 
     fn settings<'a>(key: &str, schema: &'a Value, found: &mut Vec<(String, &'a Value)>) {
         match schema["properties"].as_object() {
-            Some(properties) if root().at(key).is_some_and(Field::is_section) => {
+            Some(properties) => {
                 for (name, schema) in properties {
                     settings(&below(key, name), schema, found);
                 }
@@ -296,7 +253,7 @@ mod tests {
     fn what_the_schema_allows_is_read() {
         let schema = schema().unwrap();
         for document in &Presets::new().unwrap().0 {
-            let settings = same("", root(), &schema, document);
+            let settings = same("", &schema, document);
             assert!(settings > 150, "{settings}");
         }
         let mut all = Vec::new();
