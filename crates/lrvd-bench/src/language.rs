@@ -15,7 +15,8 @@ use lrvd_models::tokenizer::TextTokenizer;
 use serde::Deserialize;
 
 use crate::backbone::{Architecture, Backbone, GENERATION_FILE, ModelLocation};
-use crate::data::batch::{Answer, BareTokens, TokenisedExample};
+use crate::data::batch::{Answer, TokenisedExample};
+use crate::data::tokens::BareTokens;
 use crate::data::{Content, PreparedTask, TextRow, TextSet};
 use crate::error::{Kind, Result};
 use crate::io::read_json;

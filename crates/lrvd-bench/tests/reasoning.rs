@@ -7,8 +7,8 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use lrvd_bench::data::{
-    Cut, Example, Format, InputForm, LLAMA_2_LABELS, QuestionForm, Questions, SplitName,
-    TextReader, check_known, load, read_examples, require_single,
+    Cut, Example, Format, InputForm, LLAMA_2_LABELS, QuestionForm, SplitName, TextReader,
+    check_known, load, read_examples, require_single,
 };
 use lrvd_bench::settings::PromptSet;
 use lrvd_bench::task::Task;
@@ -85,11 +85,10 @@ fn real_sets_become_prompts_of_the_published_vocabulary() {
             [(PromptSet::Blob, 17, 15), (PromptSet::Laplace, 26, 19), (PromptSet::Clean, 34, 23)]
         {
             let (form, labels) = (QuestionForm { task: set, prompt }, prompt.labels(set));
-            let questions =
-                Questions::new(&tokenizer, InputForm::Decoder, form, labels, 300).unwrap();
-            require_single(&tokenizer, &questions.answers).unwrap();
-            check_known(&tokenizer, &questions.answers, &LLAMA_2_LABELS).unwrap();
-            let reader = TextReader::Questions(questions);
+            let kind = InputForm::Decoder;
+            let reader = TextReader::task_questions(&tokenizer, kind, form, labels, 300).unwrap();
+            require_single(&tokenizer, &reader.answers).unwrap();
+            check_known(&tokenizer, &reader.answers, &LLAMA_2_LABELS).unwrap();
             let encode = |examples: &[Example]| {
                 let encoded = reader.encode_all(SplitName::Train, examples).unwrap();
                 assert!(encoded.examples.iter().all(|e| e.ids.len() <= 300));

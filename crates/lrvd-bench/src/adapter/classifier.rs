@@ -233,7 +233,7 @@ impl SavedClassifier {
     ) -> TokenExamples<'a> {
         TokenExamples {
             examples,
-            pad_id: reader.pad_id(),
+            pad_id: reader.pad_id,
             labels: self.info.goal.n_labels(),
             smoothing: 0.0,
             device: &self.device,

@@ -11,10 +11,7 @@ use lrvd_models::tokenizer::TextTokenizer;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::data::{
-    Dataset, InputForm, Labelled, QuestionForm, Questions, TextColumns, TextReader, WordedTexts,
-    Wording,
-};
+use crate::data::{Dataset, InputForm, Labelled, QuestionForm, TextColumns, TextReader, Wording};
 use crate::error::Result;
 use crate::io::read_json;
 use crate::settings::{TargetModules, WordingSettings};
@@ -184,13 +181,11 @@ impl Architecture {
         match (self, questions, wording) {
             (_, Some(form), _) => {
                 let (kind, letters) = (self.input_form(), goal.n_labels());
-                let own = Questions::own(tokenizer, kind, form, letters, max_length)?;
-                Ok(TextReader::Questions(own))
+                TextReader::own_questions(tokenizer, kind, form, letters, max_length)
             }
-            (Self::Deberta(_), None, _) => Ok(TextReader::Segments { tokenizer, max_length }),
+            (Self::Deberta(_), None, _) => Ok(TextReader::segments(tokenizer, max_length)),
             (Self::Llama(_), None, Some(wording)) => {
-                let worded = WordedTexts::new(wording, &goal.name, tokenizer, max_length)?;
-                Ok(TextReader::Worded(worded))
+                TextReader::words(wording, &goal.name, tokenizer, max_length)
             }
             (Self::Llama(_), None, None) => Err(anyhow!(
                 "classifier `{}` does not say in which words a language model is asked",
@@ -204,11 +199,11 @@ impl Architecture {
         &self,
         tokenizer: &'a TextTokenizer,
         form: QuestionForm,
-        labels: &'static [&'static str],
+        labels: &[&str],
         max_length: usize,
-    ) -> Result<Questions<'a>> {
+    ) -> Result<TextReader<'a>> {
         self.check_length(max_length)?;
-        Questions::new(tokenizer, self.input_form(), form, labels, max_length)
+        TextReader::task_questions(tokenizer, self.input_form(), form, labels, max_length)
     }
 
     /// How this kind of model is asked questions with `letters` choices, about a passage or not; `None` for an encoder.

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use minijinja::{Environment, context};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
-use super::Input;
+use super::{Input, Wording};
 use crate::settings::PromptSet;
 use crate::task::{Shape, Target, Task};
 
@@ -94,5 +94,59 @@ impl PromptSet {
         let kept = text.strip_suffix(self.cue(task)).unwrap_or(&text).trim_end().len();
         text.truncate(kept);
         text
+    }
+}
+
+/// How a question with choices is laid out: as the rows of a task are in the prompts of a family.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct QuestionForm {
+    #[serde(rename = "set")]
+    pub task: Task,
+    pub prompt: PromptSet,
+}
+
+impl Default for QuestionForm {
+    /// A question, and choices that go by letters, asked by `clean`.
+    fn default() -> Self {
+        Self { task: Task::ArcC, prompt: PromptSet::Clean }
+    }
+}
+
+impl QuestionForm {
+    /// How `prompt` asks the rows of `task`; `None` where they have no choices.
+    pub fn of(task: Task, prompt: PromptSet) -> Option<Self> {
+        (!matches!(task.row().shape, Shape::Passage)).then_some(Self { task, prompt })
+    }
+
+    /// Whether it is that of a user's own questions.
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
+    pub(crate) fn is_usual(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// The question that is asked with `letters` choices, and with a passage or without, in words for a record.
+    pub(crate) fn wording(self, letters: usize, passage: bool) -> Wording {
+        let choices = vec!["…".to_owned(); letters];
+        let pair = passage.then(|| "{pair}".to_owned());
+        let answers = LETTERS.iter().take(letters).map(ToString::to_string).collect();
+        let input = Input { pair, choices, ..Input::text("{text}") };
+        Wording { template: self.text(&input), answers }
+    }
+
+    /// A user's question as a decoder is asked it, with nothing cut.
+    pub(crate) fn text(self, input: &Input) -> String {
+        self.prompt.text(self.task, &trimmed(input))
+    }
+}
+
+/// A user's question without the white space around its parts.
+pub(super) fn trimmed(input: &Input) -> Input {
+    let trim = |text: &String| text.trim().to_owned();
+    Input {
+        text: trim(&input.text),
+        pair: input.pair.as_ref().map(trim),
+        choices: input.choices.iter().take(LETTERS.len()).map(trim).collect(),
+        numbered: input.numbered,
     }
 }

@@ -4,11 +4,9 @@
 //! after it is as for an encoder with a head; or the number that a head makes of the prompt's last token.
 
 use anyhow::{anyhow, bail};
-use lrvd_models::tokenizer::TextTokenizer;
 use serde::{Deserialize, Serialize};
 
-use super::batch::{BareTokens, Cut, file, is_special, longest};
-use crate::error::{Error, Kind, Result};
+use crate::error::Result;
 use crate::settings::WordingSettings;
 use crate::task::{Goal, Shape, Task};
 use crate::text::{head, quoted};
@@ -126,119 +124,9 @@ fn check(template: &str, pairs: bool) -> Result<(), String> {
     Ok(())
 }
 
-/// Turns texts into prompts of at most `max_length` tokens.
-///
-/// A prompt starts as the tokenizer starts every text and ends with the template's end; the answer is read at its
-/// last token. What is too long loses the ends of its texts, the longer one first.
-#[derive(Debug)]
-pub struct WordedTexts<'a> {
-    wording: &'a Wording,
-    task: &'a str,
-    tokens: BareTokens<'a>,
-    pub(super) max_length: usize,
-    pub answers: Vec<u32>,
-    /// The token that fills a batch, which nothing reads.
-    pub pad_id: u32,
-}
-
-impl<'a> WordedTexts<'a> {
-    /// Finds and checks the tokens of the answers to `task`.
-    pub fn new(
-        wording: &'a Wording,
-        task: &'a str,
-        tokenizer: &'a TextTokenizer,
-        max_length: usize,
-    ) -> Result<Self> {
-        let tokens = BareTokens::new(tokenizer)?;
-        let special = tokenizer.special_tokens();
-        let pad_id = special.pad.or(special.bos).or(special.eos).unwrap_or(0);
-        let found = tokens.opened(&wording.prompt("", None, 0))?.len();
-        if found > max_length {
-            return Err(too_long(task, found, max_length));
-        }
-        let answers = answers(wording, task, tokenizer, tokens)?;
-        Ok(Self { wording, task, tokens, max_length, answers, pad_id })
-    }
-
-    /// The prompt with nothing cut, however long.
-    pub(crate) fn whole(&self, text: &str, pair: Option<&str>) -> Result<Vec<u32>> {
-        Ok(self.tokens.opened(&self.wording.prompt(text, pair, usize::MAX))?)
-    }
-
-    pub(super) fn encode(&self, text: &str, pair: Option<&str>) -> Result<(Vec<u32>, Cut)> {
-        let prompt = |room| self.tokens.opened(&self.wording.prompt(text, pair, room));
-        let whole = self.whole(text, pair)?;
-        if whole.len() <= self.max_length {
-            return Ok((whole, Cut::Nothing));
-        }
-        let characters = [text, pair.unwrap_or_default()].map(|text| text.trim().chars().count());
-        let most = characters[0].max(characters[1]);
-        match longest(most, self.max_length, prompt)? {
-            Some(ids) => Ok((ids, Cut::Text)),
-            None => {
-                let found = prompt(0)?.len();
-                Err(Kind::Input.mark(too_long(self.task, found, self.max_length)))
-            }
-        }
-    }
-}
-
-fn too_long(task: &str, found: usize, max_length: usize) -> Error {
-    anyhow!(
-        "task `{task}`: the prompt takes {found} tokens without its texts, but `max_length` is {max_length}"
-    )
-}
-
-/// The token of each word where it follows the prompt and a space.
-fn answers(
-    wording: &Wording,
-    task: &str,
-    tokenizer: &TextTokenizer,
-    tokens: BareTokens<'_>,
-) -> Result<Vec<u32>> {
-    let prompt = wording.prompt("A", Some("B"), 1);
-    let mut answers: Vec<u32> = Vec::with_capacity(wording.answers.len());
-    for word in &wording.answers {
-        // A space alone may be a token, but it is no word.
-        let ids = match word.as_str() {
-            "" => Vec::new(),
-            word => tokens.following(&prompt, &format!(" {word}"))?,
-        };
-        let [id] = ids[..] else {
-            let pieces =
-                ids.iter().map(|&id| tokenizer.token(id)).collect::<Result<Vec<_>, _>>()?;
-            let tokenizer = file(tokenizer);
-            bail!(
-                "task `{task}`: the answer `{word}` is {} tokens after the prompt ({}) in tokenizer \
-                 `{tokenizer}`, expected one; choose other words with `wording.answers`",
-                pieces.len(),
-                quoted(&pieces)
-            );
-        };
-        let piece = tokenizer.token(id)?;
-        if is_special(tokenizer, id) {
-            let tokenizer = file(tokenizer);
-            bail!(
-                "task `{task}`: the answer `{word}` becomes the special token `{piece}` (id {id}) of tokenizer \
-                 `{tokenizer}`; choose other words with `wording.answers`"
-            );
-        }
-        if let Some(at) = answers.iter().position(|&other| other == id) {
-            let first = &wording.answers[at];
-            bail!(
-                "task `{task}`: the answers `{first}` and `{word}` are both the token `{piece}` (id {id}); \
-                 choose other words with `wording.answers`"
-            );
-        }
-        answers.push(id);
-    }
-    Ok(answers)
-}
-
 #[cfg(test)]
 mod tests {
     use std::fmt::Write as _;
-    use std::path::Path;
 
     use super::*;
 
@@ -266,38 +154,5 @@ mod tests {
             found += &read;
         }
         insta::assert_snapshot!(found);
-    }
-
-    type Case = (String, Vec<String>, usize, String, Option<String>);
-
-    #[test]
-    fn prompts_and_answers_are_single_tokens_and_texts_are_cut_the_longer_one_first() {
-        // 512 pieces with byte fallback; `<s>` before every text.
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("assets/stories260K");
-        let tokenizer = TextTokenizer::from_dir(&folder).unwrap();
-        let mut found = String::new();
-        let cases: Vec<Case> =
-            serde_json::from_str(include_str!("cases/worded_texts.json")).unwrap();
-        for (template, answers, max_length, text, pair) in cases {
-            let wording = Wording { template, answers };
-            let read = match WordedTexts::new(&wording, "tone", &tokenizer, max_length) {
-                Ok(texts) => {
-                    let (ids, cut) = texts.encode(&text, pair.as_deref()).unwrap();
-                    let read = tokenizer.decode(&ids, false).unwrap();
-                    let WordedTexts { answers, pad_id, .. } = texts;
-                    format!(
-                        "answers {answers:?}, padded by {pad_id}, {cut:?} cut\n    {read:?}\n    {ids:?}\n"
-                    )
-                }
-                Err(error) => format!("{error}\n"),
-            };
-            found += &read;
-        }
-        insta::assert_snapshot!(found.replace(env!("CARGO_MANIFEST_DIR"), ""));
-        let answers = ["it", "big"].map(str::to_owned).to_vec();
-        let template = "One: {text}\nTwo: {pair}\nSame:".to_owned();
-        let wording = Wording { template, answers };
-        let error = WordedTexts::new(&wording, "tone", &tokenizer, 8).unwrap_err().to_string();
-        assert!(error.ends_with("tokens without its texts, but `max_length` is 8"), "{error}");
     }
 }

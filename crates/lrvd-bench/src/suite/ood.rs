@@ -14,7 +14,7 @@ use lrvd_models::AutoModel;
 
 use crate::backbone::Backbone;
 use crate::data::batch::TokenExamples;
-use crate::data::{Dataset, InputForm, PreparedTask, QuestionForm, SplitName, TextReader};
+use crate::data::{Dataset, InputForm, PreparedTask, QuestionForm, SplitName};
 use crate::error::{Error, Result};
 use crate::eval::{RunContext, Scored, score_draws};
 use crate::method::Temperatures;
@@ -73,9 +73,7 @@ impl OodSet {
         }
         let form = QuestionForm { task: set, prompt };
         let reader = |labels| {
-            let length = config.max_length;
-            let reader = architecture.task_questions(&backbone.tokenizer, form, labels, length);
-            Ok::<_, Error>(TextReader::Questions(reader?))
+            architecture.task_questions(&backbone.tokenizer, form, labels, config.max_length)
         };
         let questions = reader(own)?;
         let examples = &other.validation.examples;

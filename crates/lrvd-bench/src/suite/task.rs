@@ -10,8 +10,8 @@ use super::kind::{Profile, Suite};
 use super::ood::OodSet;
 use crate::backbone::{Architecture, Backbone};
 use crate::data::{
-    self, AnswerToken, Dataset, LLAMA_2_LABELS, Origin, PreparedTask, QuestionForm, Split,
-    TextReader, Wording, check_known, quick, require_single,
+    self, AnswerToken, Dataset, LLAMA_2_LABELS, Origin, PreparedTask, QuestionForm, Split, Wording,
+    check_known, quick, require_single,
 };
 use crate::error::{Kind, Result, kind_of};
 use crate::progress::{Event, ProgressSink};
@@ -98,9 +98,9 @@ pub(super) fn load(
         data.validation.origin = origin;
         let labels = config.prompt.labels(task);
         let form = QuestionForm { task, prompt: config.prompt };
-        let questions = architecture.task_questions(tokenizer, form, labels, length)?;
-        check_labels(&questions.answers, backbone, profile)?;
-        (TextReader::Questions(questions), Goal::questions(task.name(), labels))
+        let reader = architecture.task_questions(tokenizer, form, labels, length)?;
+        check_labels(&reader.answers, backbone, profile)?;
+        (reader, Goal::questions(task.name(), labels))
     } else {
         let wording = wording.as_ref();
         let reader = architecture.reader(tokenizer, &task_goal, None, wording, length)?;
