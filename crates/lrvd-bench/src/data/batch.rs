@@ -5,7 +5,7 @@ use lrvd_burn::train::{Examples, LabelledExamples, Targets, TokenTargets};
 use lrvd_models::TokenBatch;
 
 use super::Label;
-use super::split::held_out;
+use super::example::held_out;
 use crate::error::Burn;
 use crate::task::Goal;
 

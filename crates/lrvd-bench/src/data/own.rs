@@ -8,8 +8,8 @@ use serde_json::Value;
 
 use super::columns::{Columns, LanguageColumns, NamedColumns, TextColumns};
 use super::content::{TextRow, content};
-use super::prompt::LETTERS;
 use super::table::{self, Place, Table, plain};
+use super::wording::LETTERS;
 use super::{Dataset, Example, Input, Label, Labelled, SourceFile, Split, SplitName, Validation};
 use crate::error::Result;
 use crate::task::Goal;

@@ -10,8 +10,8 @@ use std::path::Path;
 use anyhow::{anyhow, bail};
 use serde_json::Value;
 
-use super::prompt::{DIGITS, LETTERS};
 use super::table::{Format, Layout, Row, Table};
+use super::wording::{DIGITS, LETTERS};
 use super::{Example, Input, Label, SourceFile};
 use crate::error::{Error, Result};
 use crate::task::{Shape, Target, Task};

@@ -6,8 +6,8 @@ use anyhow::{anyhow, bail};
 use lrvd_models::tokenizer::TextTokenizer;
 
 use super::batch::{PreparedTask, TokenisedExample};
-use super::prompt::{LETTERS, QuestionForm, trimmed};
 use super::tokens::{AnswerToken, BareTokens, Cut, answer_tokens, longest, require_single};
+use super::wording::{LETTERS, QuestionForm, trimmed};
 use super::{Example, Input, Label, SplitName, Wording};
 use crate::error::{Error, Kind, Result};
 use crate::settings::PromptSet;
