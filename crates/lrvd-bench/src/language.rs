@@ -93,7 +93,6 @@ impl<'a> LanguageReader<'a> {
         })
     }
 
-    /// How the base model `backbone` reads them.
     pub(crate) fn of(backbone: &'a Backbone, max_length: usize) -> Result<Self> {
         let Backbone { location, architecture, tokenizer, .. } = backbone;
         Self::new(location, architecture, tokenizer, max_length)
@@ -107,12 +106,6 @@ impl<'a> LanguageReader<'a> {
         self.chat.is_some()
     }
 
-    /// Whether plain completions have a token to end in.
-    fn has_end(&self) -> bool {
-        self.end.is_some()
-    }
-
-    /// The tokens of a row with what is learnt of them.
     pub(crate) fn encode(&self, row: &TextRow) -> Result<EncodedText> {
         let mut text = match &row.input {
             Content::Text { prompt, completion } => {
@@ -243,7 +236,7 @@ pub(crate) fn prepare(
                     .to_owned(),
             );
         }
-        if !reader.has_end() {
+        if reader.end.is_none() {
             notes.push(
                 "the model names no token that ends a text, so completions do not learn to end"
                     .to_owned(),
@@ -305,7 +298,6 @@ pub(crate) fn encoded(
     Ok(examples)
 }
 
-/// The chat template of a folder or of a GGUF file, if it has one.
 fn chat_template(model: &Path, tokenizer: &TextTokenizer) -> Result<Option<ChatTemplate>> {
     if !GgufModel::is_at(model) {
         return Ok(ChatTemplate::from_dir(model, tokenizer)?);

@@ -134,7 +134,6 @@ pub struct TaskRow {
     /// The metrics that the benchmark itself reports, the principal one first; none for questions.
     #[serde(default)]
     pub standard_metrics: Vec<Metric>,
-    /// Published number of training examples.
     pub n_train: usize,
     /// Published number of validation examples; the validation split serves as the test set.
     pub n_validation: usize,
@@ -202,7 +201,6 @@ pub enum Target {
     Choice(usize),
 }
 
-/// A task of the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(into = "&'static str", try_from = "String")]
 pub enum Task {
@@ -244,17 +242,14 @@ impl Task {
         &TaskRow::all()[self as usize]
     }
 
-    /// The nine tasks of GLUE.
     pub fn glue() -> impl Iterator<Item = Self> + Clone {
         Self::ALL.into_iter().filter(|task| !task.is_question())
     }
 
-    /// The six sets of questions.
     pub fn reasoning() -> impl Iterator<Item = Self> + Clone {
         Self::ALL.into_iter().filter(|task| task.is_question())
     }
 
-    /// Whether its rows are questions with choices.
     pub fn is_question(self) -> bool {
         !matches!(self.row().shape, Shape::Texts { .. })
     }
@@ -267,7 +262,6 @@ impl Task {
         self.row().display_name
     }
 
-    /// Whether a row has two texts.
     pub fn is_pair(self) -> bool {
         matches!(&self.row().shape, Shape::Texts { pair, .. } if !pair.is_empty())
     }
@@ -288,7 +282,6 @@ impl Task {
         Self::named("task", name, Self::glue())
     }
 
-    /// The set of questions with this name.
     pub fn named_reasoning(name: &str) -> Result<Self, UnknownName> {
         Self::named("reasoning set", name, Self::reasoning())
     }

@@ -86,7 +86,7 @@ fn real_sets_become_prompts_of_the_published_vocabulary() {
         {
             let (form, labels) = (QuestionForm { task: set, prompt }, prompt.labels(set));
             let kind = InputForm::Decoder;
-            let reader = TextReader::task_questions(&tokenizer, kind, form, labels, 300).unwrap();
+            let reader = TextReader::questions(&tokenizer, kind, form, labels, false, 300).unwrap();
             require_single(&tokenizer, &reader.answers).unwrap();
             check_known(&tokenizer, &reader.answers, &LLAMA_2_LABELS).unwrap();
             let encode = |examples: &[Example]| {

@@ -11,7 +11,9 @@ use lrvd_models::tokenizer::TextTokenizer;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::data::{Dataset, InputForm, Labelled, QuestionForm, TextColumns, TextReader, Wording};
+use crate::data::{
+    Dataset, InputForm, LETTERS, Labelled, QuestionForm, TextColumns, TextReader, Wording,
+};
 use crate::error::Result;
 use crate::io::read_json;
 use crate::settings::{TargetModules, WordingSettings};
@@ -181,7 +183,8 @@ impl Architecture {
         match (self, questions, wording) {
             (_, Some(form), _) => {
                 let (kind, letters) = (self.input_form(), goal.n_labels());
-                TextReader::own_questions(tokenizer, kind, form, letters, max_length)
+                let labels = &LETTERS[..letters.min(LETTERS.len())];
+                TextReader::questions(tokenizer, kind, form, labels, true, max_length)
             }
             (Self::Deberta(_), None, _) => Ok(TextReader::segments(tokenizer, max_length)),
             (Self::Llama(_), None, Some(wording)) => {
@@ -203,7 +206,7 @@ impl Architecture {
         max_length: usize,
     ) -> Result<TextReader<'a>> {
         self.check_length(max_length)?;
-        TextReader::task_questions(tokenizer, self.input_form(), form, labels, max_length)
+        TextReader::questions(tokenizer, self.input_form(), form, labels, false, max_length)
     }
 
     /// How this kind of model is asked questions with `letters` choices, about a passage or not; `None` for an encoder.

@@ -47,7 +47,6 @@ impl Answer {
         }
     }
 
-    /// Class or score; `None` of a text.
     pub fn label(&self) -> Option<Label> {
         match self {
             Self::Label(label) => Some(*label),
@@ -153,7 +152,6 @@ impl LabelledExamples for TokenExamples<'_> {
 }
 
 impl TokenExamples<'_> {
-    /// The tokens to predict in `picked`, the examples at `indices`.
     fn tokens(&self, picked: &[&TokenisedExample], indices: &[usize]) -> Burn<Targets> {
         let (mut all, mut per_row) = (Vec::new(), Vec::with_capacity(picked.len()));
         for (example, &index) in picked.iter().zip(indices) {
@@ -188,7 +186,6 @@ pub struct PreparedTask {
 }
 
 impl PreparedTask {
-    /// A task without examples, for a model that only answers.
     pub fn without_examples(goal: Goal) -> Self {
         Self {
             labels: goal.n_labels(),
@@ -203,7 +200,6 @@ impl PreparedTask {
         }
     }
 
-    /// `examples` of this task as its model reads them on `device`.
     pub(crate) fn examples<'a>(
         &self,
         examples: &'a [TokenisedExample],

@@ -19,11 +19,9 @@ const CONVERSATIONS: &str = "conversations";
 /// Columns of the layout of Alpaca. The second may be empty or absent.
 pub(super) const INSTRUCTIONS: [&str; 3] = ["instruction", "input", "output"];
 
-/// Names that a column of texts or of labels often has.
 const TEXTS: [&str; 4] = ["text", "sentence", "query", "question"];
 const LABELS: [&str; 5] = ["label", "category", "intent", "class", "target"];
 
-/// Columns of a classifier's rows.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TextColumns {
@@ -44,7 +42,6 @@ impl Default for TextColumns {
 }
 
 impl TextColumns {
-    /// The usual columns of questions: `question`, `choices` and `answer`.
     pub fn usual_questions() -> Self {
         let [text, label, choices] = [QUESTION, ANSWER, CHOICES].map(str::to_owned);
         Self { text, pair: None, label: Some(label), choices: vec![choices] }
@@ -92,7 +89,6 @@ impl TextColumns {
     }
 }
 
-/// Columns of a language model's texts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum LanguageColumns {
@@ -157,7 +153,6 @@ impl LanguageColumns {
     }
 }
 
-/// The columns of one file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Columns {
     Labelled(TextColumns),
@@ -177,7 +172,6 @@ pub struct NamedColumns {
 }
 
 impl NamedColumns {
-    /// The columns of a language model that are named, if any is.
     pub fn texts(&self) -> Result<Option<LanguageColumns>> {
         let or = |given: &Option<String>, usual: &str| given.clone().unwrap_or(usual.to_owned());
         match (&self.messages, &self.prompt, &self.completion) {

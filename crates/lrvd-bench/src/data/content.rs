@@ -12,7 +12,6 @@ use super::table::{Row, plain};
 use super::{Example, Input};
 use crate::error::Result;
 
-/// A row of texts for a language model.
 pub type TextRow = Example<Content, ()>;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

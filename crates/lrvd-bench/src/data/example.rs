@@ -123,7 +123,6 @@ pub struct Split<T = Example> {
 }
 
 impl<T> Split<T> {
-    /// Rows of a user's own file.
     pub(super) fn own(name: SplitName, file: SourceFile, examples: Vec<T>) -> Self {
         Self { name, origin: Origin::Unverified, files: vec![file], examples }
     }
@@ -155,7 +154,6 @@ impl<T> Split<T> {
     }
 }
 
-/// What a classifier learns from a [`Dataset`].
 #[derive(Debug, Clone, PartialEq)]
 pub struct Labelled {
     pub goal: Goal,

@@ -20,7 +20,6 @@ use crate::error::{Kind, Result};
 use crate::io::cannot;
 use crate::task::{Files, Task};
 
-/// Folders of one layout of a task.
 fn folders(task: Task, files: &Files) -> Vec<String> {
     if !files.folders.is_empty() {
         return files.folders.iter().map(ToString::to_string).collect();

@@ -18,13 +18,11 @@ use crate::text::{one_of, quoted};
 /// More distinct labels than this are hardly classes: a wrong column, most likely.
 const MOST_CLASSES: usize = 1000;
 
-/// Texts for a language model.
 pub type TextSet = Dataset<TextRow, LanguageColumns>;
 
 /// A row whose label is not yet a class or a number.
 type RawRow = Example<Input, String>;
 
-/// A user's files, and what is said of them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OwnFiles {
     pub train: PathBuf,
@@ -37,7 +35,6 @@ pub struct OwnFiles {
     pub classifies: bool,
 }
 
-/// What files hold, by their columns.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Data {
     Labelled(Dataset),
@@ -140,7 +137,6 @@ pub fn read_texts(
     Ok(text_rows(table, &columns, with_completions)?.0)
 }
 
-/// All rows of a table of which these columns are needed.
 fn rows<T>(
     mut table: Table,
     columns: &[&str],
@@ -172,7 +168,6 @@ fn raw_rows(table: Table, columns: &TextColumns) -> Result<(Vec<RawRow>, SourceF
     })
 }
 
-/// What a label or a choice should be.
 const PLAIN: &str = "a string, a number or a boolean";
 
 fn label(row: &table::Row, column: &str) -> Result<String> {

@@ -189,7 +189,6 @@ fn passage(row: &Row) -> Result<(Input, Label)> {
     Ok((Input { pair: Some(passage), ..Input::text(question) }, Label::Class(answer)))
 }
 
-/// The place of the answer among the labels.
 fn answer(row: &Row, column: &str, found: &str, labels: &[&str]) -> Result<Label> {
     let place = labels.iter().position(|label| *label == found);
     place.map(Label::Class).ok_or_else(|| no_answer(row, column, found, labels))

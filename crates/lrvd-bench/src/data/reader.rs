@@ -7,17 +7,15 @@ use lrvd_models::tokenizer::TextTokenizer;
 
 use super::batch::{PreparedTask, TokenisedExample};
 use super::tokens::{AnswerToken, BareTokens, Cut, answer_tokens, longest, require_single};
-use super::wording::{LETTERS, QuestionForm, trimmed};
+use super::wording::{QuestionForm, trimmed};
 use super::{Example, Input, Label, SplitName, Wording};
 use crate::error::{Error, Kind, Result};
 use crate::settings::PromptSet;
 use crate::task::Goal;
 use crate::text::head;
 
-/// Characters of a question by which an error names it.
 const NAME: usize = 60;
 
-/// Encoded examples of one split.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Encoded {
     pub examples: Vec<TokenisedExample>,
@@ -102,30 +100,8 @@ impl<'a> TextReader<'a> {
         Ok(Self { tokenizer, asked, max_length, answers, pad_id })
     }
 
-    /// A user's questions, with at most as many choices as `letters`.
-    pub fn own_questions(
-        tokenizer: &'a TextTokenizer,
-        kind: InputForm,
-        form: QuestionForm,
-        letters: usize,
-        max_length: usize,
-    ) -> Result<Self> {
-        let labels = &LETTERS[..letters.min(LETTERS.len())];
-        Self::questions(tokenizer, kind, form, labels, true, max_length)
-    }
-
-    /// The questions of a task, answered by `labels`.
-    pub fn task_questions(
-        tokenizer: &'a TextTokenizer,
-        kind: InputForm,
-        form: QuestionForm,
-        labels: &[&str],
-        max_length: usize,
-    ) -> Result<Self> {
-        Self::questions(tokenizer, kind, form, labels, false, max_length)
-    }
-
-    fn questions(
+    /// Questions with choices, answered by `labels`: those of a task, or a user's `own`.
+    pub fn questions(
         tokenizer: &'a TextTokenizer,
         kind: InputForm,
         form: QuestionForm,

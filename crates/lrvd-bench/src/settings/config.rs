@@ -480,7 +480,6 @@ impl Config {
         }
     }
 
-    /// The order of the training examples.
     pub fn order(&self) -> OrderConfig {
         OrderConfig {
             batch_size: self.batch_size,

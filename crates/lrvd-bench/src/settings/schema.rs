@@ -32,7 +32,6 @@ pub fn schema() -> Result<Value> {
     Ok(schema)
 }
 
-/// The settings of every preset.
 struct Presets(Vec<Value>);
 
 impl Presets {

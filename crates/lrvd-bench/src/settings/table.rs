@@ -82,7 +82,6 @@ pub(super) fn limited_part<N: Serialize, R: RangeBounds<N>>(
     }
 }
 
-/// Sets the ends of the numbers in a schema.
 fn limit(schema: &mut Map<String, Value>, ends: &Map<String, Value>) {
     if let Some(Value::Object(items)) = schema.get_mut("items") {
         return limit(items, ends);
@@ -171,7 +170,6 @@ pub(super) fn check(key: &str, value: &Value, schema: &Value) -> Result<()> {
     }
 }
 
-/// A number is out of its range.
 #[derive(Debug, thiserror::Error)]
 #[error("setting `{key}` is {value}, expected {range}")]
 pub(super) struct OutOfRange {

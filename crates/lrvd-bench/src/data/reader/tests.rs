@@ -8,7 +8,7 @@ use InputForm::{Decoder, Encoder};
 use PromptSet::{Blob, Clean, Laplace};
 
 use crate::data::tokens::{LLAMA_2_LABELS, check_known};
-use crate::data::{At, Place};
+use crate::data::{At, LETTERS, Place};
 use crate::task::Task;
 
 /// 690 pieces with byte fallback, `<s>` before every text.
@@ -97,7 +97,7 @@ fn questions_of_tasks_are_read_by_both_kinds_of_model_and_cut_where_they_may() {
     ] {
         let (tokenizer, form) = (tokenizer(folder), QuestionForm { task, prompt });
         let reader =
-            TextReader::task_questions(&tokenizer, kind, form, prompt.labels(task), max_length);
+            TextReader::questions(&tokenizer, kind, form, prompt.labels(task), false, max_length);
         writeln!(found, "{kind:?} {task} {prompt} {max_length}\n{}", read(reader, examples))
             .unwrap();
     }
@@ -157,7 +157,9 @@ fn a_users_question_is_the_same_for_both_kinds_of_model_and_loses_its_passage_fi
         (STORIES, Decoder, 2, 20, None),
     ] {
         let (tokenizer, form) = (tokenizer(folder), QuestionForm::default());
-        let own = |length| TextReader::own_questions(&tokenizer, kind, form, letters, length);
+        let own = |length| {
+            TextReader::questions(&tokenizer, kind, form, &LETTERS[..letters], true, length)
+        };
         let asked = example("own", asked(passage), 1);
         let whole = own(max_length).unwrap().measure(&asked.input).unwrap().0;
         let read = read(own(max_length), std::slice::from_ref(&asked));
@@ -167,9 +169,10 @@ fn a_users_question_is_the_same_for_both_kinds_of_model_and_loses_its_passage_fi
     let (tokenizer, task, asked) = (tokenizer(STORIES), Task::WgS, asked(None));
     for prompt in PromptSet::ALL {
         let form = QuestionForm::of(task, prompt).unwrap();
-        let own = TextReader::own_questions(&tokenizer, Decoder, form, 2, 300).unwrap();
+        let own =
+            TextReader::questions(&tokenizer, Decoder, form, &LETTERS[..2], true, 300).unwrap();
         let of_task =
-            TextReader::task_questions(&tokenizer, Decoder, form, prompt.labels(task), 300)
+            TextReader::questions(&tokenizer, Decoder, form, prompt.labels(task), false, 300)
                 .unwrap();
         let expected = of_task.within(&trimmed(&asked), None).unwrap();
         assert_eq!(own.within(&asked, None).unwrap(), expected, "{prompt}");
