@@ -202,7 +202,7 @@ pub enum Target {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(into = "&'static str", try_from = "String")]
+#[serde(rename_all = "kebab-case")]
 pub enum Task {
     Cola,
     Sst2,
@@ -218,6 +218,7 @@ pub enum Task {
     ArcE,
     WgM,
     Obqa,
+    #[serde(rename = "boolq")]
     BoolQ,
 }
 
@@ -301,20 +302,6 @@ impl Task {
 impl fmt::Display for Task {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.name())
-    }
-}
-
-impl From<Task> for &'static str {
-    fn from(task: Task) -> Self {
-        task.name()
-    }
-}
-
-impl TryFrom<String> for Task {
-    type Error = UnknownName;
-
-    fn try_from(name: String) -> Result<Self, Self::Error> {
-        Self::named("task", &name, Self::ALL.into_iter())
     }
 }
 

@@ -115,7 +115,14 @@ impl<'a> TextReader<'a> {
             InputForm::Decoder => {
                 let pad_id = special(tokenizer, special_tokens.bos, "beginning-of-text")?;
                 let cue = form.prompt.cue(form.task);
-                (answer_tokens(tokenizer, labels, form.prompt, cue)?, pad_id)
+                let answers =
+                    answer_tokens(tokenizer, labels, form.prompt, cue).map_err(|error| {
+                        anyhow!(
+                            "{error}; use another prompt set than `{}`, or tokenizer",
+                            form.prompt
+                        )
+                    })?;
+                (answers, pad_id)
             }
             InputForm::Encoder => (Vec::new(), special_tokens.pad.unwrap_or(0)),
         };

@@ -233,14 +233,12 @@ fn check_distinct(
         };
         if let Some(other) = (0..answers.len()).find(|other| collides(*other)) {
             bail!(
-                "wrong label token: labels `{first}` and `{second}` are both `{piece}` (id {id}) in tokenizer \
-                 `{tokenizer}` under prompt set `{prompt}`; use another prompt set or tokenizer",
+                "wrong label token: labels `{first}` and `{second}` are both `{piece}` (id {id}) in tokenizer `{tokenizer}`",
                 first = answer.label,
                 second = answers[other].label,
                 piece = answer.piece,
                 id = answer.id,
-                tokenizer = file(tokenizer),
-                prompt = prompt.name()
+                tokenizer = file(tokenizer)
             );
         }
     }
