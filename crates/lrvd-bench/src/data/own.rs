@@ -4,11 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use anyhow::{anyhow, bail};
-use serde_json::Value;
 
 use super::columns::{Columns, LanguageColumns, NamedColumns, TextColumns};
 use super::content::{TextRow, content};
-use super::table::{self, Place, Table, plain};
+use super::table::{self, Cell, Place, Table};
 use super::wording::LETTERS;
 use super::{Dataset, Example, Input, Label, Labelled, SourceFile, Split, SplitName, Validation};
 use crate::error::Result;
@@ -162,21 +161,11 @@ fn text_rows(
 fn raw_rows(table: Table, columns: &TextColumns) -> Result<(Vec<RawRow>, SourceFile)> {
     rows(table, &columns.names(), |number, row| {
         let (id, place) = (number.to_string(), row.place().clone());
-        let label = columns.label.as_ref().map(|column| label(row, column)).transpose()?;
+        let label = columns.label.as_ref().map(|column| row.find(&[column])?.word("label"));
+        let label = label.transpose()?;
         let (input, label) = (Input::of(row, columns)?, label.unwrap_or_default());
         Ok(Example { id, place, input, label })
     })
-}
-
-const PLAIN: &str = "a string, a number or a boolean";
-
-fn label(row: &table::Row, column: &str) -> Result<String> {
-    let (_, cell) = row.find(&[column])?;
-    let label = plain(cell).ok_or_else(|| row.wrong_type(column, PLAIN, cell))?;
-    match label.trim() {
-        "" => Err(row.blank(column, "label")),
-        label => Ok(label.to_owned()),
-    }
 }
 
 impl Input {
@@ -192,27 +181,21 @@ impl Input {
 fn choices(row: &table::Row, columns: &[String]) -> Result<Vec<String>> {
     const LIST: &str =
         "a list of choices (several columns of one choice each are named one by one)";
-    let one = |column: &str, cell: &Value| -> Result<String> {
-        let choice = plain(cell).ok_or_else(|| row.wrong_type(column, PLAIN, cell))?;
-        Ok(choice.trim().to_owned())
-    };
-    let mut found: Vec<String> = Vec::new();
-    if let [column] = columns {
-        let (column, cell) = row.find(&[column])?;
-        let list = row.as_list(cell, column, LIST)?.iter();
-        found = list.map(|cell| one(column, cell)).collect::<Result<_, _>>()?;
-    } else {
-        for column in columns {
-            let (column, cell) = row.find(&[column])?;
-            found.push(if cell.is_null() { String::new() } else { one(column, cell)? });
+    let cells = match columns {
+        [column] => row.find(&[column])?.list(LIST)?,
+        columns => {
+            let cells = columns.iter().map(|column| row.find(&[column]));
+            let mut cells = cells.collect::<Result<Vec<_>>>()?;
+            let is_filled = |cell: &Cell<'_>| {
+                !cell.value.is_null()
+                    && cell.value.as_str().is_none_or(|text| !text.trim().is_empty())
+            };
+            let last = cells.iter().rposition(is_filled);
+            cells.truncate(last.map_or(0, |last| last + 1));
+            cells
         }
-        let last = found.iter().rposition(|choice| !choice.is_empty());
-        found.truncate(last.map_or(0, |last| last + 1));
-    }
-    match found.iter().position(String::is_empty) {
-        Some(empty) => Err(row.blank(columns.get(empty).unwrap_or(&columns[0]), "choice")),
-        None => Ok(found),
-    }
+    };
+    cells.iter().map(|cell| cell.word("choice")).collect()
 }
 
 /// The `given` classes, or the distinct labels: by value if all are whole numbers, else by text.

@@ -24,7 +24,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 pub(crate) use row::plain;
-pub use row::{At, Place, Row};
+pub use row::{At, Cell, Place, Row};
 
 use anyhow::{anyhow, bail};
 use serde::{Deserialize, Serialize};
