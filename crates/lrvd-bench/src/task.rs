@@ -147,8 +147,8 @@ fn accuracy() -> Metric {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Files {
-    /// Folders below the data directory, in order of preference; spellings of the task's names if there are none.
-    #[serde(default)]
+    /// Folders below the data directory, in order of preference: of GLUE the table name, the command-line name, then other
+    /// spellings.
     pub folders: Vec<&'static str>,
     #[serde(default = "train")]
     pub train: &'static str,

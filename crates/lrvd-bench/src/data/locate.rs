@@ -2,8 +2,7 @@
 //!
 //! The order of preference is fixed, so the same directory always gives the same files:
 //!
-//! 1. the layouts of the task's row in their order, and within each its folders: of GLUE the table name (`SST-2`), the
-//!    command-line name (`sst2`), then other spellings;
+//! 1. the layouts of the task's row in their order, and within each its folders;
 //! 2. the validation split: published names before subsets before a local dev set cut from train;
 //! 3. the format: that of the originals first, which is tab-separated for GLUE and JSONL for questions;
 //! 4. the train split, by the same rules. A local dev set that was cut from the train file goes only with the rest of
@@ -19,21 +18,6 @@ use super::{Format, Origin, SplitName};
 use crate::error::{Kind, Result};
 use crate::io::cannot;
 use crate::task::{Files, Task};
-
-fn folders(task: Task, files: &Files) -> Vec<String> {
-    if !files.folders.is_empty() {
-        return files.folders.iter().map(ToString::to_string).collect();
-    }
-    let (table, name) = (task.display_name(), task.name());
-    let mut all = vec![table.to_owned()];
-    for other in [name.to_owned(), table.to_uppercase(), name.to_uppercase(), table.to_lowercase()]
-    {
-        if !all.contains(&other) {
-            all.push(other);
-        }
-    }
-    all
-}
 
 /// Every way to store a split, in order of preference.
 fn candidates(task: Task, files: &Files, split: SplitName) -> Vec<Candidate> {
@@ -107,7 +91,7 @@ pub(super) fn locate(data_dir: &Path, task: Task) -> Result<Located> {
     }
     let mut has_validation = false;
     for files in &task.row().files {
-        for folder in folders(task, files).iter().map(|folder| data_dir.join(folder)) {
+        for folder in files.folders.iter().map(|folder| data_dir.join(folder)) {
             if !folder.is_dir() {
                 continue;
             }
@@ -128,7 +112,7 @@ pub(super) fn locate(data_dir: &Path, task: Task) -> Result<Located> {
     }
     let split = if has_validation { SplitName::Train } else { SplitName::Validation };
     let looked_for = task.row().files.iter().flat_map(|files| {
-        let folders = folders(task, files).join("|");
+        let folders = files.folders.join("|");
         let candidates = candidates(task, files, split).into_iter();
         candidates.map(move |candidate| format!("`{folders}/{}`", candidate.names()))
     });
