@@ -9,17 +9,14 @@ use std::path::Path;
 use anyhow::{anyhow, bail};
 use lrvd_models::chat::{ChatTemplate, Segment};
 pub use lrvd_models::chat::{Message, Role};
-use lrvd_models::llama::LlamaConfig;
 use lrvd_models::llama::gguf::GgufModel;
 use lrvd_models::tokenizer::TextTokenizer;
-use serde::Deserialize;
 
-use crate::backbone::{Architecture, Backbone, GENERATION_FILE, ModelLocation};
+use crate::backbone::{Architecture, Backbone, ModelLocation};
 use crate::data::batch::{Answer, TokenisedExample};
 use crate::data::tokens::BareTokens;
 use crate::data::{Content, PreparedTask, TextRow, TextSet};
 use crate::error::{Kind, Result};
-use crate::io::read_json;
 use crate::settings::Config;
 use crate::task::Goal;
 
@@ -34,6 +31,7 @@ use crate::task::Goal;
 pub(crate) struct LanguageReader<'a> {
     tokens: BareTokens<'a>,
     chat: Option<ChatTemplate>,
+    /// Every token that ends a text, whichever of the model's files states it.
     stops: BTreeSet<u32>,
     end: Option<u32>,
     /// Fills a batch; nothing reads it.
@@ -50,20 +48,6 @@ pub(crate) struct EncodedText {
     pub(crate) length: usize,
     /// Whether prompt and answer had to be encoded apart.
     apart: bool,
-}
-
-/// `eos_token_id` of a generation file: one, or several.
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum Ends {
-    One(u32),
-    Several(Vec<u32>),
-}
-
-#[derive(Deserialize)]
-struct Generation {
-    #[serde(default)]
-    eos_token_id: Option<Ends>,
 }
 
 impl<'a> LanguageReader<'a> {
@@ -85,7 +69,7 @@ impl<'a> LanguageReader<'a> {
         Ok(Self {
             tokens: BareTokens::new(tokenizer)?,
             chat: chat_template(&location.folder, tokenizer)?,
-            stops: stops(&location.folder, config, tokenizer)?,
+            stops: config.eos_token_ids.iter().copied().chain(special.eos).collect(),
             end: special.eos.or(config.eos_token_ids.first().copied()),
             pad_id: pad.unwrap_or(0),
             max_length,
@@ -307,21 +291,6 @@ fn chat_template(model: &Path, tokenizer: &TextTokenizer) -> Result<Option<ChatT
     Ok(ChatTemplate::from_settings(&settings, model, tokenizer)?)
 }
 
-/// Every token that ends a text, whichever of the folder's files states it.
-fn stops(folder: &Path, config: &LlamaConfig, tokenizer: &TextTokenizer) -> Result<BTreeSet<u32>> {
-    let mut stops: BTreeSet<u32> = config.eos_token_ids.iter().copied().collect();
-    stops.extend(tokenizer.special_tokens().eos);
-    let file = folder.join(GENERATION_FILE);
-    if file.is_file() {
-        match read_json::<Generation>(&file)?.eos_token_id {
-            Some(Ends::One(id)) => drop(stops.insert(id)),
-            Some(Ends::Several(ids)) => stops.extend(ids),
-            None => {}
-        }
-    }
-    Ok(stops)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -380,16 +349,20 @@ mod tests {
 
     #[test]
     fn what_a_template_writes_behind_an_answer_is_not_learnt() {
-        let (mut location, architecture, tokenizer) = stories();
+        let (mut location, _, tokenizer) = stories();
         let folder = tempfile::tempdir().unwrap();
         std::fs::copy(location.folder.join("config.json"), folder.path().join("config.json"))
             .unwrap();
         let template = "{% for m in messages %}{{ m.role }}: {{ m.content }}{{ eos_token }}\n{% endfor %}{% if \
                         add_generation_prompt %}assistant: {% endif %}";
         std::fs::write(folder.path().join("chat_template.jinja"), template).unwrap();
-        std::fs::write(folder.path().join(GENERATION_FILE), r#"{"eos_token_id": [2, 426]}"#)
-            .unwrap();
+        std::fs::write(
+            folder.path().join("generation_config.json"),
+            r#"{"eos_token_id": [2, 426]}"#,
+        )
+        .unwrap();
         location.folder = folder.path().to_owned();
+        let architecture = Architecture::read(&location.folder).unwrap();
         let reader = LanguageReader::new(&location, &architecture, &tokenizer, 99).unwrap();
         assert_eq!(reader.stops(), [2, 426]);
         let message = |role, content: &str| Message { role, content: content.to_owned() };

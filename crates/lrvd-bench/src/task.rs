@@ -235,7 +235,9 @@ impl TaskRow {
 
 impl Task {
     pub const ALL: [Self; 15] = {
-        use Task::*;
+        use Task::{
+            ArcC, ArcE, BoolQ, Cola, Mnli, Mrpc, Obqa, Qnli, Qqp, Rte, Sst2, Stsb, WgM, WgS, Wnli,
+        };
         [Cola, Sst2, Mrpc, Qqp, Mnli, Qnli, Rte, Stsb, Wnli, WgS, ArcC, ArcE, WgM, Obqa, BoolQ]
     };
 
