@@ -28,37 +28,33 @@ pub fn schema() -> Result<Value> {
     let mut schema = Schema::try_from(schema)?;
     RecursiveTransform(tidy).transform(&mut schema);
     let mut schema = schema.to_value();
-    complete("", &mut schema, &Presets::new()?);
+    complete("", &mut schema, &presets()?);
     Ok(schema)
 }
 
-struct Presets(Vec<Value>);
+/// The settings of every preset.
+fn presets() -> Result<Vec<Value>> {
+    let config = |(training, preset)| Ok(Layers::new(Some(training), Some(preset), None)?.document);
+    Training::presets().map(config).collect()
+}
 
-impl Presets {
-    fn new() -> Result<Self> {
-        let config =
-            |(training, preset)| Ok(Layers::new(Some(training), Some(preset), None)?.document);
-        Training::presets().map(config).collect::<Result<_>>().map(Self)
-    }
-
-    /// The default of `key`, if it is the same in every preset.
-    fn default(&self, key: &str) -> Option<Value> {
-        let pointer = pointer(key);
-        let mut values = self.0.iter().map(|config| config.pointer(&pointer));
-        let first = values.next()??;
-        let agreed = key != DERIVED && values.all(|value| value == Some(first));
-        agreed.then(|| if first.is_null() { "none".into() } else { first.clone() })
-    }
+/// The default of `key`, if it is the same in every one of `presets`.
+fn default(key: &str, presets: &[Value]) -> Option<Value> {
+    let pointer = pointer(key);
+    let mut values = presets.iter().map(|config| config.pointer(&pointer));
+    let first = values.next()??;
+    let agreed = key != DERIVED && values.all(|value| value == Some(first));
+    agreed.then(|| if first.is_null() { "none".into() } else { first.clone() })
 }
 
 /// Makes the schema of `key`, as its type derives it, that of a settings file.
-fn complete(key: &str, schema: &mut Value, presets: &Presets) {
+fn complete(key: &str, schema: &mut Value, presets: &[Value]) {
     let Some(map) = schema.as_object_mut() else { return };
     if let Some(Value::Object(properties)) = map.get_mut("properties") {
         let each = properties.iter_mut();
         each.for_each(|(name, schema)| complete(&below(key, name), schema, presets));
         map.remove("required");
-    } else if let Some(default) = presets.default(key) {
+    } else if let Some(default) = default(key, presets) {
         map.insert("default".to_owned(), default);
     }
 }
@@ -217,7 +213,7 @@ mod tests {
     #[test]
     fn what_the_schema_allows_is_read() {
         let schema = schema().unwrap();
-        for document in &Presets::new().unwrap().0 {
+        for document in &presets().unwrap() {
             let settings = same("", &schema, document);
             assert!(settings > 150, "{settings}");
         }
