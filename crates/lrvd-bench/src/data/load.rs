@@ -22,18 +22,16 @@ const PAIR: &[&str] = &["#1 ID", "#2 ID"];
 pub fn load(data_dir: &Path, task: Task, rows: Option<usize>) -> Result<Dataset> {
     let located = locate(data_dir, task)?;
     let (examples, mut files) = read_files(&located.train, task)?;
-    let (mut train, mut validation) = match &located.train.dev_pairs {
+    let (train, validation) = match located.train.pair_list {
         Some(list) => {
-            let (listed, rest) = by_list(examples, list, &mut files)?;
-            let validation = split(&located.validation, task, (listed, files.clone()));
-            (split(&located.train, task, (rest, files)), validation)
+            let list = located.folder.join(list);
+            let (listed, rest) = by_list(examples, &list, &mut files)?;
+            ((rest, files.clone()), (listed, files))
         }
-        None => {
-            let validation = read_files(&located.validation, task)?;
-            let train = split(&located.train, task, (examples, files));
-            (train, split(&located.validation, task, validation))
-        }
+        None => ((examples, files), read_files(&located.validation, task)?),
     };
+    let mut train = split(SplitName::Train, located.train.origin, task, train);
+    let mut validation = split(SplitName::Validation, located.validation.origin, task, validation);
     let mut notes = Vec::new();
     if let Some(mark) = GeneratedMark::read(&located.folder)? {
         train.origin = Origin::Generated;
@@ -56,12 +54,15 @@ fn read_files(set: &FileSet, task: Task) -> Result<(Vec<Example>, Vec<SourceFile
 }
 
 /// The origin `Official` is kept only where the number of rows is the published one.
-fn split(set: &FileSet, task: Task, (examples, files): (Vec<Example>, Vec<SourceFile>)) -> Split {
-    let origin = match set.origin {
-        Origin::Official if examples.len() != published(task, set.split) => Origin::Unverified,
-        origin => origin,
-    };
-    Split { name: set.split, origin, files, examples }
+fn split(
+    name: SplitName,
+    origin: Origin,
+    task: Task,
+    (examples, files): (Vec<Example>, Vec<SourceFile>),
+) -> Split {
+    let is_other = origin == Origin::Official && examples.len() != published(task, name);
+    let origin = if is_other { Origin::Unverified } else { origin };
+    Split { name, origin, files, examples }
 }
 
 fn published(task: Task, split: SplitName) -> usize {

@@ -20,7 +20,7 @@ use crate::io::cannot;
 use crate::task::{Files, Task};
 
 /// Every way to store a split, in order of preference.
-fn candidates(task: Task, files: &Files, split: SplitName) -> Vec<Candidate> {
+fn candidates(task: Task, files: &Files, split: SplitName) -> Vec<FileSet> {
     let (stems, local) = match split {
         SplitName::Train => (&[files.train][..], "train_split"),
         SplitName::Validation => (&files.validation[..], "localdev"),
@@ -32,7 +32,7 @@ fn candidates(task: Task, files: &Files, split: SplitName) -> Vec<Candidate> {
     };
     let mut all = Vec::new();
     let mut add = |origin, format, pattern, pair_list| {
-        all.push(Candidate { origin, format, pattern, pair_list });
+        all.push(FileSet { origin, format, pattern, pair_list, files: Vec::new() });
     };
     for &format in formats {
         for &stem in stems {
@@ -55,30 +55,23 @@ fn candidates(task: Task, files: &Files, split: SplitName) -> Vec<Candidate> {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct FileSet {
-    pub split: SplitName,
-    pub origin: Origin,
-    pub format: Format,
-    pub files: Vec<PathBuf>,
-    /// For the original paraphrase corpus, which is not split: the list of the pairs that make up the dev split.
-    pub dev_pairs: Option<PathBuf>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Located {
     pub folder: PathBuf,
     pub train: FileSet,
     pub validation: FileSet,
 }
 
-#[derive(Debug, Clone)]
-struct Candidate {
-    origin: Origin,
-    format: Format,
+/// The files of a split, or one way to store them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct FileSet {
+    pub origin: Origin,
+    pub format: Format,
     /// A name, `START*.EXTENSION`, or a stem before [`SHARDS`].
     pattern: String,
-    /// The list that divides a corpus of pairs.
-    pair_list: Option<&'static str>,
+    /// Of the original paraphrase corpus, which is not split: the list of the pairs that make up the dev split.
+    pub pair_list: Option<&'static str>,
+    /// Those of the folder that fit; none before they are found.
+    pub files: Vec<PathBuf>,
 }
 
 /// What follows the stem of all shards of a split, such as `train-00000-of-00002.parquet`.
@@ -97,12 +90,11 @@ pub(super) fn locate(data_dir: &Path, task: Task) -> Result<Located> {
             }
             let names = file_names(&folder)?;
             for validation in candidates(task, files, SplitName::Validation) {
-                let split = SplitName::Validation;
-                let Some(validation) = validation.find(split, &folder, &names)? else { continue };
+                let Some(validation) = validation.find(&folder, &names)? else { continue };
                 has_validation = true;
                 for train in candidates(task, files, SplitName::Train) {
                     if train.goes_with(&validation, task)
-                        && let Some(train) = train.find(SplitName::Train, &folder, &names)?
+                        && let Some(train) = train.find(&folder, &names)?
                     {
                         return Ok(Located { folder, train, validation });
                     }
@@ -125,11 +117,11 @@ pub(super) fn locate(data_dir: &Path, task: Task) -> Result<Located> {
     )))
 }
 
-impl Candidate {
+impl FileSet {
     /// Whether it shares no row with a validation split by the way the files are made.
-    fn goes_with(&self, validation: &FileSet, task: Task) -> bool {
+    fn goes_with(&self, validation: &Self, task: Task) -> bool {
         let is_cut = validation.origin == Origin::LocalSplit && !task.row().larger_dev;
-        let is_of_pairs = self.pair_list.is_some() == validation.dev_pairs.is_some();
+        let is_of_pairs = self.pair_list.is_some() == validation.pair_list.is_some();
         (!is_cut || self.origin == Origin::LocalSplit) && is_of_pairs
     }
 
@@ -138,14 +130,9 @@ impl Candidate {
         format!("{}{}", self.pattern, list.unwrap_or_default())
     }
 
-    fn find(
-        &self,
-        split: SplitName,
-        folder: &Path,
-        names: &BTreeSet<String>,
-    ) -> Result<Option<FileSet>> {
-        let has_list = self.pair_list.is_none_or(|list| names.contains(list));
+    fn find(self, folder: &Path, names: &BTreeSet<String>) -> Result<Option<Self>> {
         let found = match (self.pattern.strip_suffix(SHARDS), self.pattern.split_once('*')) {
+            _ if self.pair_list.is_some_and(|list| !names.contains(list)) => Vec::new(),
             (Some(stem), _) => shards(stem, folder, names)?,
             // The last by name. Files held out are not meant.
             (None, Some((start, end))) => {
@@ -154,15 +141,10 @@ impl Candidate {
                 };
                 names.iter().rev().find(is_meant).map(String::as_str).into_iter().collect()
             }
-            (None, None) => {
-                let name = names.get(&self.pattern).filter(|_| has_list);
-                name.map(String::as_str).into_iter().collect()
-            }
+            (None, None) => names.get(&self.pattern).map(String::as_str).into_iter().collect(),
         };
         let files: Vec<_> = found.into_iter().map(|name| folder.join(name)).collect();
-        let dev_pairs = self.pair_list.filter(|_| has_list).map(|list| folder.join(list));
-        let (origin, format) = (self.origin, self.format);
-        Ok((!files.is_empty()).then_some(FileSet { split, origin, format, files, dev_pairs }))
+        Ok((!files.is_empty()).then_some(Self { files, ..self }))
     }
 }
 
@@ -224,17 +206,16 @@ mod tests {
             fs::create_dir_all(file.parent().unwrap()).unwrap();
             fs::write(file, "").unwrap();
         }
-        let shown = |set: FileSet| {
-            let files: Vec<String> = set
-                .files
-                .iter()
-                .chain(&set.dev_pairs)
-                .map(|file| file.display().to_string())
-                .collect();
-            format!("{}: {:?} {}", set.split, set.origin, files.join(" "))
+        let shown = |split: &str, set: FileSet, folder: &Path| {
+            let list = set.pair_list.map(|list| folder.join(list));
+            let files = set.files.iter().chain(&list).map(|file| file.display().to_string());
+            format!("{split}: {:?} {}", set.origin, files.collect::<Vec<_>>().join(" "))
         };
         let found = match locate(dir.path(), task) {
-            Ok(Located { train, validation, .. }) => [train, validation].map(shown).join("\n    "),
+            Ok(Located { folder, train, validation }) => {
+                let train = shown("train", train, &folder);
+                format!("{train}\n    {}", shown("validation", validation, &folder))
+            }
             Err(error) => error.to_string(),
         };
         let found = found.replace(&format!("{}/", dir.path().display()), "");
