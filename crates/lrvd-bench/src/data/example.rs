@@ -131,10 +131,6 @@ impl<T> Split<T> {
         self.examples.len()
     }
 
-    pub const fn describe(&self) -> &'static str {
-        self.origin.describe(self.name)
-    }
-
     pub(super) fn file_names(&self) -> Vec<String> {
         let names = self.files.iter().filter_map(|file| file.path.file_name());
         names.map(|name| name.to_string_lossy().into_owned()).collect()

@@ -98,7 +98,7 @@ fn by_list(
 /// Why metrics on a split cannot stand beside published ones; `None` where they can.
 fn note(split: &Split, task: Task) -> Option<String> {
     let (name, rows, published) = (split.name, split.rows(), published(task, split.name));
-    let mut described = split.describe().to_owned();
+    let mut described = split.origin.describe(name).to_owned();
     if task.is_question() {
         described = format!("{described} (`{}`)", split.file_names().join(", "));
     }

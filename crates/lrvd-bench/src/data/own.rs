@@ -330,44 +330,37 @@ mod tests {
         OwnFiles { train, validation, columns, labels, regression: false, classifies: false }
     }
 
-    /// What files of the format `ending` give under some names of choices.
-    fn read(ending: &str, [train, dev]: [&str; 2], choices: &[&str], regression: bool) -> String {
-        let dir = tempfile::tempdir().unwrap();
-        let [train, validation] = [("train", train), ("dev", dev)].map(|(name, text)| {
-            let path = dir.path().join(format!("{name}.{ending}"));
-            std::fs::write(&path, text).unwrap();
-            path
-        });
-        let mut files = files(train, Validation::File(validation));
-        files.columns.choices = choices.iter().map(ToString::to_string).collect();
-        match (OwnFiles { regression, ..files }).read() {
-            Ok(Data::Labelled(Dataset {
-                kind: Labelled { goal, .. }, train, validation, ..
-            })) => {
-                let mut found = format!("    {:?} {:?}\n", goal.classes, goal.standard_metrics);
-                for Example { place, input: Input { text, choices, .. }, label, .. } in
-                    train.examples.into_iter().chain(validation.examples)
-                {
-                    writeln!(found, "    {place}: {text:?} {choices:?} {label:?}").unwrap();
-                }
-                found
-            }
-            Ok(Data::Texts(_)) => panic!("texts for a language model"),
-            Err(error) => format!("    {error}\n"),
-        }
-        .replace(dir.path().to_str().unwrap(), "")
-    }
+    /// Format, training and validation rows, columns of choices, and whether numbers are learnt.
+    type Case = (String, String, String, Vec<String>, bool);
 
     #[test]
-    fn classes_are_sorted_by_value_or_by_text_and_are_labels() {
-        let cases: Vec<(String, String, bool)> =
-            serde_json::from_str(include_str!("cases/classes.json")).unwrap();
-        let mut found = String::new();
-        for (train, dev, regression) in cases {
-            write!(found, "{train:?} {dev:?}\n{}", read("csv", [&train, &dev], &[], regression))
-                .unwrap();
+    fn labels_are_sorted_classes_numbers_or_one_of_the_choices() {
+        let cases: Vec<Case> = serde_json::from_str(include_str!("cases/own.json")).unwrap();
+        let (dir, mut found) = (tempfile::tempdir().unwrap(), String::new());
+        for (ending, train, dev, choices, regression) in cases {
+            writeln!(found, "{train:?} {dev:?}").unwrap();
+            let [train, validation] = [("train", train), ("dev", dev)].map(|(name, text)| {
+                let path = dir.path().join(format!("{name}.{ending}"));
+                std::fs::write(&path, text).unwrap();
+                path
+            });
+            let columns = NamedColumns { choices, ..NamedColumns::default() };
+            let files = files(train, Validation::File(validation));
+            match (OwnFiles { regression, columns, ..files }).read() {
+                Ok(Data::Labelled(Dataset { kind, train, validation, .. })) => {
+                    let Goal { classes, standard_metrics, .. } = kind.goal;
+                    writeln!(found, "    {classes:?} {standard_metrics:?}").unwrap();
+                    for Example { place, input: Input { text, choices, .. }, label, .. } in
+                        train.examples.into_iter().chain(validation.examples)
+                    {
+                        writeln!(found, "    {place}: {text:?} {choices:?} {label:?}").unwrap();
+                    }
+                }
+                Ok(Data::Texts(_)) => panic!("texts for a language model"),
+                Err(error) => writeln!(found, "    {error}").unwrap(),
+            }
         }
-        insta::assert_snapshot!(found);
+        insta::assert_snapshot!(found.replace(dir.path().to_str().unwrap(), ""));
     }
 
     #[test]
@@ -393,26 +386,5 @@ mod tests {
             let named = message.contains("40 rows") && message.contains(&share.to_string());
             assert!(named, "{message}");
         }
-    }
-
-    #[test]
-    fn an_answer_is_a_text_a_letter_or_a_place_and_means_one_choice() {
-        let jsonl = "{\"question\":\"a\",\"choices\":[\"x\",\" y\",\"z\"],\"answer\":\"y\"}\n\
-                     {\"question\":\"b\",\"choices\":[\"x\",\"y\"],\"answer\":\"A\"}\n\
-                     {\"question\":\"c\",\"choices\":[7,8,9],\"answer\":2}\n";
-        let mut found = read("jsonl", [jsonl; 2], &["choices"], false);
-        let csv = |rows: &str| format!("question,p,q,r,answer\n{}\n", rows.replace(' ', "\n"));
-        let good = csv("a,x,y,z,x");
-        for rows in include_str!("cases/answers.txt").lines() {
-            let read = read("csv", [&csv(rows), &good], &["p", "q", "r"], false);
-            write!(found, "{rows}\n{read}").unwrap();
-        }
-        let many: Vec<String> = (0..27).map(|i| format!("\"c{i}\"")).collect();
-        let many = format!("[{}]", many.join(","));
-        for choices in ["\"x\"", "[\"x\",null]", "[\"x\",\" \"]", "[]", many.as_str()] {
-            let row = format!("{{\"question\":\"a\",\"choices\":{choices},\"answer\":0}}");
-            write!(found, "{choices}\n{}", read("jsonl", [&row; 2], &["choices"], false)).unwrap();
-        }
-        insta::assert_snapshot!(found);
     }
 }

@@ -94,12 +94,9 @@ impl Wording {
         prompt + rest
     }
 
-    pub fn is_scored(&self) -> bool {
-        self.answers.is_empty()
-    }
-
     pub(crate) fn describe(&self) -> String {
-        let by = if self.is_scored() { "a number".to_owned() } else { quoted(&self.answers) };
+        let by =
+            if self.answers.is_empty() { "a number".to_owned() } else { quoted(&self.answers) };
         format!("asked as `{}`, answered by {by}", self.template.replace('\n', "\\n"))
     }
 }

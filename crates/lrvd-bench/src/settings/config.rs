@@ -95,10 +95,6 @@ impl BasePrecision {
             Self::F16 => DType::F16,
         }
     }
-
-    pub fn bytes(self) -> usize {
-        self.dtype().size()
-    }
 }
 
 /// Whether the pooler of the head is trained.
