@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::*;
 use InputForm::{Decoder, Encoder};
-use PromptSet::{Blob, Clean, Laplace};
+use PromptSet::{Blob, Clean};
 
 use crate::data::tokens::{LLAMA_2_LABELS, check_known};
 use crate::data::{At, LETTERS, Place};
@@ -15,8 +15,6 @@ use crate::task::Task;
 const LLAMA: &str = "../lrvd-models/tests/golden/tokenizers/llama2_spm_bpe";
 /// Without byte fallback.
 const DEBERTA: &str = "../lrvd-models/tests/golden/tokenizers/deberta_v3_unigram";
-/// Without a token that starts every text.
-const PLAIN: &str = "../lrvd-models/tests/golden/tokenizers/byte_level_bpe";
 const STORIES: &str = "assets/stories260K";
 
 fn tokenizer(folder: &str) -> TextTokenizer {
@@ -26,20 +24,6 @@ fn tokenizer(folder: &str) -> TextTokenizer {
 fn example(id: &str, input: Input, label: usize) -> Example {
     let place = Place { file: Path::new("rows.jsonl").into(), at: At::Line(1) };
     Example { id: id.into(), place, input, label: Label::Class(label) }
-}
-
-fn item(id: &str, question: &str, texts: &[&str], answer: usize) -> Example {
-    let choices = texts.iter().map(ToString::to_string).collect();
-    example(id, Input { choices, ..Input::text(question) }, answer)
-}
-
-fn yes_no(passage: &str, answer: usize) -> Example {
-    let pair = Some(passage.to_owned());
-    example("0", Input { pair, ..Input::text("was the river high") }, answer)
-}
-
-fn four() -> Example {
-    item("four", "What is it?", &["a cat", "a dog", "the sun", "rain"], 2)
 }
 
 /// What a model reads of `examples`, as text, or the error.
@@ -64,41 +48,27 @@ fn read(reader: Result<TextReader<'_>>, examples: &[Example]) -> String {
     found.replace(env!("CARGO_MANIFEST_DIR"), "")
 }
 
+/// Id, question, passage, choices and answer.
+type Row = (String, String, Option<String>, Vec<String>, usize);
+
+/// Published prompts lose their cue, and ours do not: choices are cut when the question is gone, and then there is an error.
+/// An encoder reads the prompt up to its cue. Items that a prompt set does not use are counted.
 #[test]
 fn questions_of_tasks_are_read_by_both_kinds_of_model_and_cut_where_they_may() {
-    let two = item("two", "The _ was high.", &["river", "wall"], 0);
-    let three = item("three", "What is it?", &["a", "b", "c"], 0);
-    let passage = "The river was high and the man was on the other side. ".repeat(20);
-    let long = [yes_no(&passage, 1), yes_no("It was.", 0)];
-    let texts = ["the river was high ".repeat(12), "the man ".repeat(9), "x".into(), "y".into()];
-    let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
-    let wide = [item("7-1", "Why is it so?", &texts, 3)];
+    let cases: Vec<(String, String, Task, PromptSet, usize, Vec<Row>)> =
+        serde_json::from_str(include_str!("../cases/questions.json")).unwrap();
     let mut found = String::new();
-    for (folder, kind, task, prompt, max_length, examples) in [
-        (LLAMA, Decoder, Task::WgS, Blob, 300, &[two.clone()][..]),
-        (LLAMA, Decoder, Task::WgS, Clean, 300, &[two]),
-        (LLAMA, Decoder, Task::ArcE, Blob, 300, &[four()]),
-        (LLAMA, Decoder, Task::Obqa, Clean, 300, &[four()]),
-        // Published prompts lose their cue, and ours do not.
-        (LLAMA, Decoder, Task::BoolQ, Laplace, 120, &long),
-        (LLAMA, Decoder, Task::BoolQ, Clean, 120, &long),
-        // Choices are cut when the question is gone, and then there is an error.
-        (LLAMA, Decoder, Task::Obqa, Clean, 120, &wide),
-        (LLAMA, Decoder, Task::Obqa, Clean, 40, &wide),
-        (LLAMA, Decoder, Task::Obqa, Clean, 1, &wide),
-        // An encoder reads the prompt up to its cue.
-        (DEBERTA, Encoder, Task::ArcC, Clean, 300, &[four()]),
-        (DEBERTA, Encoder, Task::BoolQ, Clean, 90, &long[..1]),
-        (DEBERTA, Encoder, Task::BoolQ, Blob, 90, &long[..1]),
-        // Items that a prompt set does not use are counted.
-        (DEBERTA, Encoder, Task::ArcC, Laplace, 300, &[three.clone(), four()]),
-        (DEBERTA, Encoder, Task::ArcC, Laplace, 300, &[three]),
-        (PLAIN, Decoder, Task::Obqa, Clean, 300, &[four()]),
-    ] {
-        let (tokenizer, form) = (tokenizer(folder), QuestionForm { task, prompt });
-        let reader =
-            TextReader::questions(&tokenizer, kind, form, prompt.labels(task), false, max_length);
-        writeln!(found, "{kind:?} {task} {prompt} {max_length}\n{}", read(reader, examples))
+    for (vocabulary, kind, task, prompt, max_length, rows) in cases {
+        let tokenizer = tokenizer(&vocabulary);
+        let kind = if kind == "Decoder" { Decoder } else { Encoder };
+        let form = QuestionForm { task, prompt };
+        let row = |(id, text, pair, choices, answer): Row| {
+            example(&id, Input { text, pair, choices, numbered: false }, answer)
+        };
+        let examples: Vec<Example> = rows.into_iter().map(row).collect();
+        let labels = prompt.labels(task);
+        let reader = TextReader::questions(&tokenizer, kind, form, labels, false, max_length);
+        writeln!(found, "{kind:?} {task} {prompt} {max_length}\n{}", read(reader, &examples))
             .unwrap();
     }
     insta::assert_snapshot!(found);
