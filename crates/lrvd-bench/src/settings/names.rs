@@ -1,10 +1,9 @@
 //! What settings and presets are called, and settings that are a word or a value in its place.
 
-use std::borrow::Cow;
 use std::fmt;
 
 use lrvd_burn::model::AdapterTargets;
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::table::settings;
@@ -84,7 +83,7 @@ impl Training {
 }
 
 /// Factor of the KL, written as a number or as `"auto"`.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", expecting = "expected a number or \"auto\"")]
 pub enum KlWeight {
     /// The model is trained whole without divergence, cut by held-out training rows and refined, by the settings of
@@ -107,7 +106,7 @@ impl KlWeight {
 }
 
 /// The linear layers that get an adapter, written as a list of names or as `"all-linear"`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", expecting = "expected a list of names or \"all-linear\"")]
 pub enum TargetModules {
     /// All but the output layer of a language model, as PEFT reads this word.
@@ -127,27 +126,6 @@ impl TargetModules {
             Self::Names(names) => AdapterTargets::Names(names.clone()),
             Self::AllLinear => AdapterTargets::AllLinear,
         }
-    }
-}
-
-impl JsonSchema for KlWeight {
-    fn schema_name() -> Cow<'static, str> {
-        "KlWeight".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "anyOf": [{ "type": "number" }, { "const": "auto" }] })
-    }
-}
-
-impl JsonSchema for TargetModules {
-    fn schema_name() -> Cow<'static, str> {
-        "TargetModules".into()
-    }
-
-    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        let names = generator.subschema_for::<Vec<String>>();
-        json_schema!({ "anyOf": [names, { "const": "all-linear" }] })
     }
 }
 
