@@ -7,7 +7,7 @@ use std::io::{self, Read, Write as _};
 use std::path::Path;
 use std::rc::Rc;
 
-use anyhow::{anyhow, bail};
+use anyhow::{anyhow, ensure};
 use lrvd_burn::files::{replace_with, write_atomic};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -59,9 +59,11 @@ pub(crate) fn parse_versioned<T: DeserializeOwned>(
         schema_version: u32,
     }
     let Version { schema_version: found } = parse_json(path, text)?;
-    if found != expected {
-        bail!("`{}` has schema version {found}, expected {expected}", path.display());
-    }
+    ensure!(
+        found == expected,
+        "`{}` has schema version {found}, expected {expected}",
+        path.display()
+    );
     parse_json(path, text)
 }
 

@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use anyhow::{anyhow, bail};
+use anyhow::{anyhow, ensure};
 use lrvd_models::chat::{ChatTemplate, Segment};
 pub use lrvd_models::chat::{Message, Role};
 use lrvd_models::llama::gguf::GgufModel;
@@ -250,13 +250,12 @@ pub(crate) fn encoded(
     let numbered = texts.iter().enumerate();
     let examples: Vec<(String, TokenisedExample)> =
         numbered.filter_map(|(i, text)| Some((i.to_string(), text.example()?))).collect();
-    if examples.is_empty() {
-        bail!(
-            "{split}: within {max_length} tokens none of its {rows} rows has a token of a completion left; \
+    ensure!(
+        !examples.is_empty(),
+        "{split}: within {max_length} tokens none of its {rows} rows has a token of a completion left; \
              raise `--max-length`",
-            rows = rows.len()
-        );
-    }
+        rows = rows.len()
+    );
     let count = |is: &dyn Fn(&EncodedText) -> bool| texts.iter().filter(|text| is(text)).count();
     let (cut, apart) = (count(&|text| text.length > max_length), count(&|text| text.apart));
     let learnt: usize = examples.iter().map(|(_, example)| example.answer.count()).sum();

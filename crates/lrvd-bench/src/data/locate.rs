@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{anyhow, bail};
+use anyhow::{anyhow, ensure};
 
 use super::{Format, Origin, SplitName};
 use crate::error::{Kind, Result};
@@ -79,9 +79,11 @@ const SHARDS: &str = "-*-of-*.parquet";
 
 /// Finds both splits of `task` below `data_dir`; reads no file.
 pub(super) fn locate(data_dir: &Path, task: Task) -> Result<Located> {
-    if !data_dir.is_dir() {
-        bail!("data directory `{}` does not exist or is not a directory", data_dir.display());
-    }
+    ensure!(
+        data_dir.is_dir(),
+        "data directory `{}` does not exist or is not a directory",
+        data_dir.display()
+    );
     let mut has_validation = false;
     for files in &task.row().files {
         for folder in files.folders.iter().map(|folder| data_dir.join(folder)) {
@@ -175,13 +177,12 @@ fn shards<'a>(stem: &str, folder: &Path, names: &'a BTreeSet<String>) -> Result<
     let Some(&(first, _, expected)) = found.first() else { return Ok(Vec::new()) };
     let whole = found.len() == expected
         && found.iter().enumerate().all(|(i, &(_, index, total))| i == index && total == expected);
-    if !whole {
-        bail!(
-            "`{}` has {found} of the {expected} shards that its file names announce",
-            folder.join(first).display(),
-            found = found.len()
-        );
-    }
+    ensure!(
+        whole,
+        "`{}` has {found} of the {expected} shards that its file names announce",
+        folder.join(first).display(),
+        found = found.len()
+    );
     Ok(found.into_iter().map(|(name, ..)| name).collect())
 }
 

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use anyhow::{anyhow, bail};
+use anyhow::{anyhow, bail, ensure};
 
 use super::columns::{Columns, LanguageColumns, NamedColumns, TextColumns};
 use super::content::{TextRow, content};
@@ -211,9 +211,7 @@ fn classes(
         None => distinct(rows, column())?,
     };
     for (i, class) in classes.iter().enumerate() {
-        if classes[..i].contains(class) {
-            bail!("label `{class}` is given twice");
-        }
+        ensure!(!classes[..i].contains(class), "label `{class}` is given twice");
         let value = number(class);
         let same = classes[..i].iter().find(|other| value.is_some() && number(other) == value);
         if let Some(other) = same {
@@ -267,13 +265,12 @@ fn distinct(rows: &[RawRow], column: String) -> Result<Vec<String>> {
     let mut distinct = BTreeSet::new();
     for row in rows {
         let label = row.label.as_str();
-        if label.eq_ignore_ascii_case("nan") {
-            bail!(
-                "{}, column `{column}`: `{label}` marks a missing label and is no class; leave the row \
+        ensure!(
+            !label.eq_ignore_ascii_case("nan"),
+            "{}, column `{column}`: `{label}` marks a missing label and is no class; leave the row \
                  out, or name the class with `--labels`",
-                row.place
-            );
-        }
+            row.place
+        );
         distinct.insert(label);
     }
     let mut classes: Vec<String> = distinct.into_iter().map(str::to_owned).collect();

@@ -7,7 +7,7 @@
 
 use std::path::Path;
 
-use anyhow::{anyhow, bail};
+use anyhow::{anyhow, bail, ensure};
 use serde_json::Value;
 
 use super::table::{Cell, Format, Layout, Row, Table};
@@ -99,9 +99,11 @@ fn target(row: &Row, names: &[&str], target: &Target) -> Result<Label> {
 /// `sentence`, `option1`, `option2`, and `answer`, which is `1` or `2`.
 fn blank(row: &Row) -> Result<(Input, Label)> {
     let question = row.text(&["sentence"])?;
-    if !question.contains('_') {
-        bail!("{}, column `sentence`: no blank `_` in the sentence", row.place());
-    }
+    ensure!(
+        question.contains('_'),
+        "{}, column `sentence`: no blank `_` in the sentence",
+        row.place()
+    );
     let options = [row.text(&["option1"])?, row.text(&["option2"])?];
     let label = answer(&row.find(&["answer"])?, &DIGITS[..2])?;
     let (choices, numbered) = (options.map(str::to_owned).to_vec(), true);

@@ -1,6 +1,6 @@
 //! Token ids of prompts without what a tokenizer puts around every text, and the tokens that answer them.
 
-use anyhow::{anyhow, bail};
+use anyhow::{anyhow, bail, ensure};
 use lrvd_models::tokenizer::TextTokenizer;
 
 use crate::error::Result;
@@ -40,12 +40,11 @@ impl<'a> BareTokens<'a> {
         let framed = probe.len() >= frame.len()
             && probe.starts_with(&frame[..before])
             && probe.ends_with(&frame[before..]);
-        if !framed {
-            bail!(
-                "tokenizer `{}` does not put the same special tokens around every text",
-                file(tokenizer)
-            );
-        }
+        ensure!(
+            framed,
+            "tokenizer `{}` does not put the same special tokens around every text",
+            file(tokenizer)
+        );
         Ok(Self { tokenizer, before, after })
     }
 

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
-use anyhow::{anyhow, bail};
+use anyhow::{anyhow, ensure};
 use minijinja::{Environment, context};
 use serde::{Deserialize, Serialize};
 
@@ -69,15 +69,14 @@ impl Wording {
                 template.escape_debug()
             )
         })?;
-        if answers.len() != goal.classes.len() {
-            bail!(
-                "task `{}`: {} words in `wording.answers`, expected {}: one each for {}",
-                goal.name,
-                answers.len(),
-                goal.classes.len(),
-                quoted(&goal.classes)
-            );
-        }
+        ensure!(
+            answers.len() == goal.classes.len(),
+            "task `{}`: {} words in `wording.answers`, expected {}: one each for {}",
+            goal.name,
+            answers.len(),
+            goal.classes.len(),
+            quoted(&goal.classes)
+        );
         Ok(Self { template, answers })
     }
 

@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-use anyhow::bail;
+use anyhow::{bail, ensure};
 use burn::tensor::DType;
 use lrvd_burn::adapter::Prior;
 use lrvd_burn::optimizer::{AdamWConfig, GroupRates, ParameterGroups};
@@ -364,24 +364,20 @@ impl Config {
             ("methods.laplace.prior_range", self.methods.laplace.prior_range),
             ("methods.tfb.range", self.methods.tfb.range),
         ] {
-            if high < low {
-                bail!("setting `{key}.1` is {high}, expected at least {low}");
-            }
+            ensure!(high >= low, "setting `{key}.1` is {high}, expected at least {low}");
         }
-        if !self.batch_size.is_multiple_of(self.accumulation) {
-            bail!(
-                "setting `accumulation` is {}: it does not divide `batch_size`, which is {}",
-                self.accumulation,
-                self.batch_size
-            );
-        }
-        if self.prune.min_rank > self.initial_rank {
-            bail!(
-                "setting `prune.min_rank` is {}: it is above `initial_rank`, which is {}",
-                self.prune.min_rank,
-                self.initial_rank
-            );
-        }
+        ensure!(
+            self.batch_size.is_multiple_of(self.accumulation),
+            "setting `accumulation` is {}: it does not divide `batch_size`, which is {}",
+            self.accumulation,
+            self.batch_size
+        );
+        ensure!(
+            self.prune.min_rank <= self.initial_rank,
+            "setting `prune.min_rank` is {}: it is above `initial_rank`, which is {}",
+            self.prune.min_rank,
+            self.initial_rank
+        );
         if self.family == VariationalFamily::NoiseToSignal && self.prior != Prior::LogUniform {
             bail!(
                 "setting `family` is `{}`: its variance is tied to the means, so that `prior` must be log-uniform",
@@ -408,16 +404,19 @@ impl Config {
         if training == Training::Classifier {
             return Ok(());
         }
-        if self.wording.given().is_some() {
-            bail!("setting `wording` is set: it asks for a class, and texts have none");
-        }
+        ensure!(
+            self.wording.given().is_none(),
+            "setting `wording` is set: it asks for a class, and texts have none"
+        );
         if self.prediction_draws != PredictionDraws::Weights {
             let value = format!("{:?}", self.prediction_draws).to_lowercase();
             bail!("setting `prediction_draws` is {value}: a text is answered by draws of weights");
         }
-        if self.label_smoothing > 0.0 {
-            bail!("setting `label_smoothing` is {}: it is for classes", self.label_smoothing);
-        }
+        ensure!(
+            self.label_smoothing <= 0.0,
+            "setting `label_smoothing` is {}: it is for classes",
+            self.label_smoothing
+        );
         let DrawPolicy { tokens_per_pass, .. } = self.prediction;
         if self.prediction != (DrawPolicy { tokens_per_pass, ..DrawPolicy::default() }) {
             bail!("setting `prediction` is set: sparing draws is for classifiers");

@@ -3,7 +3,7 @@
 use std::fmt::Display;
 use std::path::Path;
 
-use anyhow::{anyhow, bail};
+use anyhow::{anyhow, bail, ensure};
 use serde_json::Value;
 use tracing::debug;
 
@@ -95,9 +95,7 @@ impl Layers {
             let mut each = table.iter();
             return each.try_for_each(|(name, value)| self.set(&below(key, name), value.clone()));
         }
-        if key == "preset" {
-            bail!("the preset is chosen by `--preset NAME`");
-        }
+        ensure!(key != "preset", "the preset is chosen by `--preset NAME`");
         if key == TASK {
             let reason = "only a settings file for `lrvd train` says what it is for";
             return Err(unusable(key, value, reason));
