@@ -339,7 +339,10 @@ pub(super) fn root() -> &'static Value {
 impl Config {
     /// These settings, if every number is in its range and they go together.
     pub fn checked(self) -> Result<Self> {
-        check("", &self.document()?, root())?;
+        let document = self.document()?;
+        check("", &document, root())?;
+        // An optional number that is not finite is absent in JSON.
+        ensure!(Self::deserialize(document)? == self, "a setting is not a finite number");
         self.check_relations()?;
         Ok(self)
     }

@@ -238,11 +238,14 @@ mod tests {
 
     #[test]
     fn not_a_number_is_out_of_range() {
-        let mut config = Preset::ConstantWeight.config();
-        config.methods.blob.kl_learning_rate = f64::NAN;
-        let error = config.checked().unwrap_err().to_string();
+        let start = Preset::ConstantWeight.config();
+        let (mut rate, mut gamma) = (start.clone(), start);
+        rate.methods.blob.kl_learning_rate = f64::NAN;
+        gamma.methods.blob.gamma = Some(f64::NAN);
         let expected =
             "setting `methods.blob.kl_learning_rate` is not finite, expected a finite number";
-        assert_eq!(error, expected);
+        for (config, expected) in [(rate, expected), (gamma, "a setting is not a finite number")] {
+            assert_eq!(config.checked().unwrap_err().to_string(), expected);
+        }
     }
 }
