@@ -1,7 +1,7 @@
 //! Tests and type checks on backends other than the default one.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
 use anyhow::{Result, bail};
@@ -17,29 +17,10 @@ const DRIVER_FOLDERS: [&str; 3] =
 /// Start of the file name of Mesa's software driver.
 const SOFTWARE_DRIVER: &str = "lvp_icd";
 
-/// A backend beside the default one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Backend {
-    /// Vulkan, Metal or DirectX through wgpu.
-    Wgpu,
-    /// CUDA.
-    Cuda,
-}
-
-impl Backend {
-    /// Its feature, which is also the device's name.
-    fn name(self) -> &'static str {
-        match self {
-            Self::Wgpu => "wgpu",
-            Self::Cuda => "cuda",
-        }
-    }
-}
-
-/// Runs every integration test `crates/*/tests/*_device.rs` with the backend's feature.
+/// Runs every integration test `crates/*/tests/*_device.rs` with the feature `backend`, which is also the device's name.
 ///
 /// Tests read the device from `LRVD_TEST_DEVICE`, because Burn's device settings are process-wide.
-pub(crate) fn test(backend: Backend, arguments: &[String]) -> Result<ExitCode> {
+pub(crate) fn test(backend: &str, arguments: &[String]) -> Result<ExitCode> {
     let workspace = Workspace::read()?;
     let tests = device_tests(workspace.files.iter().map(String::as_str));
     if tests.is_empty() {
@@ -47,12 +28,12 @@ pub(crate) fn test(backend: Backend, arguments: &[String]) -> Result<ExitCode> {
     }
     for (package, names) in tests {
         let mut command = process::cargo(&workspace.root);
-        command.args(["test", "--package", package, "--features", backend.name()]);
+        command.args(["test", "--package", package, "--features", backend]);
         for name in names {
             command.args(["--test", name]);
         }
-        command.args(arguments).env("LRVD_TEST_DEVICE", backend.name());
-        if backend == Backend::Wgpu {
+        command.args(arguments).env("LRVD_TEST_DEVICE", backend);
+        if backend == "wgpu" {
             choose_driver(&mut command);
         }
         process::run(&mut command)?;
@@ -81,29 +62,24 @@ fn choose_driver(command: &mut Command) {
         eprintln!("Vulkan driver: as `{name}` says");
         return;
     }
-    match DRIVER_FOLDERS.iter().find_map(|folder| software_driver(Path::new(folder))) {
+    let drivers = |folder| {
+        let files = std::fs::read_dir(folder).into_iter().flatten();
+        let mut paths: Vec<_> = files.filter_map(|file| Some(file.ok()?.path())).collect();
+        paths.sort();
+        paths
+    };
+    let is_software = |path: &PathBuf| {
+        path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(SOFTWARE_DRIVER))
+    };
+    match DRIVER_FOLDERS.into_iter().flat_map(drivers).find(is_software) {
         Some(file) => {
-            for name in DRIVER_VARIABLES {
-                command.env(name, &file);
-            }
+            command.envs(DRIVER_VARIABLES.map(|name| (name, &file)));
         }
         None => eprintln!(
             "Vulkan driver: Mesa's software driver is not installed (Debian: mesa-vulkan-drivers); \
              using what the system offers"
         ),
     }
-}
-
-fn software_driver(folder: &Path) -> Option<PathBuf> {
-    let mut found: Vec<PathBuf> = std::fs::read_dir(folder)
-        .ok()?
-        .filter_map(|entry| Some(entry.ok()?.path()))
-        .filter(|path| {
-            path.file_name().is_some_and(|n| n.to_string_lossy().starts_with(SOFTWARE_DRIVER))
-        })
-        .collect();
-    found.sort();
-    found.into_iter().next()
 }
 
 /// Type check with the feature `cuda`.

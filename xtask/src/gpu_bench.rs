@@ -2,15 +2,14 @@
 
 use std::process::{Command, ExitCode};
 
-use anyhow::{Context, Result};
+use anyhow::{Context as _, Result};
 use clap::Args;
+use serde_json::json;
 
-use crate::bench::machine::Machine;
-use crate::bench::page::{table, versions};
 use crate::bench::programs::Programs;
-use crate::bench::report::entries;
+use crate::bench::report::{Machine, render, section, versions};
 use crate::bench::table::on_gpu;
-use crate::{device, process, workspace};
+use crate::{device, forward, process, workspace};
 
 /// What is written.
 const PAGE: &str = "docs/results/gpu.md";
@@ -35,57 +34,50 @@ pub(crate) struct Options {
 }
 
 fn gpu(name: &str) -> Result<String, String> {
-    let kind = name.split(':').next().unwrap_or_default();
-    if ["cuda", "wgpu"].contains(&kind) {
-        return Ok(name.to_owned());
+    match kind(name) {
+        "cuda" | "wgpu" => Ok(name.to_owned()),
+        _ => Err("expected `cuda[:N]` or `wgpu[:N]`".to_owned()),
     }
-    Err("expected `cuda[:N]` or `wgpu[:N]`".to_owned())
 }
 
-/// Runs the device tests, then our steps and PyTorch's in turn, and writes the page.
+/// A device's name without its number: the feature to build with.
+fn kind(device: &str) -> &str {
+    device.split(':').next().unwrap_or_default()
+}
+
+/// Runs the device tests, then our steps and `PyTorch`'s in turn, and writes the page.
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
+    let Options { device, step, tests, python } = options;
     let root = workspace::root()?;
-    test(options)?;
-    let machine = Machine::read(&root);
-    let build = ["--package", "lrvd-perf", "--bin", "step", "--features", options.kind()];
-    let step = (options.step.as_deref(), build.as_slice());
-    let programs = Programs::new(&root, step, (&options.python, machine.threads, WARMUP))?;
-    let groups = on_gpu(&options.device);
-    let samples = groups.iter().map(|group| programs.run(group)).collect::<Result<Vec<_>>>()?;
-    let both = groups.iter().zip(&samples);
-    let measured: Vec<_> =
-        both.map(|(group, samples)| (group, entries(group, samples, &machine))).collect();
-    let mut page = format!(
-        "# Steps on a GPU\n\n\
-         `cargo xtask gpu-bench` on {}, device `{}`; PyTorch side {}. The tests of the kernels \
-         passed on the device. A step is forward, backward, clipping and AdamW with adapters of rank 8, in single \
-         precision on both sides; PyTorch + PEFT runs LoRA. Medians over all rounds, in which the sides run in turn.\n\n",
-        gpus(),
-        options.device,
-        versions(&measured),
-    );
-    for one in &measured {
-        table(&mut page, one);
+    match tests {
+        Some(program) => process::run(Command::new(program).env("LRVD_TEST_DEVICE", device))?,
+        None => {
+            device::test(kind(device), &[])?;
+        }
     }
+    let machine = Machine::read(&root);
+    let build =
+        ["--release", "--package", "lrvd-perf", "--bin", "step", "--features", kind(device)];
+    let programs = Programs {
+        step: match step {
+            Some(program) => program.into(),
+            None => forward::build(&root, &build, "step")?,
+        },
+        python: python.clone(),
+        root: root.clone(),
+        threads: machine.threads,
+        warmup: WARMUP,
+        folder: tempfile::tempdir()?,
+    };
+    let mut sections = Vec::new();
+    for group in on_gpu(device)? {
+        sections.push(section(&group, &programs.run(&group)?, &machine));
+    }
+    let values = json!({ "gpus": gpus(), "device": device, "versions": versions(&sections), "sections": sections });
+    let page = render(include_str!("bench/gpu.md.jinja"), &values)?;
     std::fs::write(root.join(PAGE), &page).with_context(|| format!("cannot write `{PAGE}`"))?;
     print!("{page}");
     Ok(ExitCode::SUCCESS)
-}
-
-impl Options {
-    /// The device's name without its number: the feature to build with.
-    fn kind(&self) -> &str {
-        self.device.split(':').next().unwrap_or_default()
-    }
-}
-
-fn test(options: &Options) -> Result<()> {
-    let Some(program) = &options.tests else {
-        let backend =
-            if options.kind() == "cuda" { device::Backend::Cuda } else { device::Backend::Wgpu };
-        return device::test(backend, &[]).map(|_| ());
-    };
-    process::run(Command::new(program).env("LRVD_TEST_DEVICE", &options.device))
 }
 
 /// What NVIDIA's tool says of the GPUs, if it is there.

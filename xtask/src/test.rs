@@ -7,37 +7,21 @@ use anyhow::{Context, Result, bail};
 
 use crate::{forward, process, workspace};
 
-/// Runs every test of the workspace, or what `arguments` select.
+/// Runs every test of the workspace, or what `arguments` select, with a `variable` set for them.
 ///
 /// The runner comes last, so that its summary closes the output. With arguments it runs alone.
-pub(crate) fn run(arguments: &[String]) -> Result<ExitCode> {
-    run_with(arguments, None)
-}
-
-/// The same with a variable set for the tests.
-pub(crate) fn run_with(arguments: &[String], variable: Option<(&str, &str)>) -> Result<ExitCode> {
+pub(crate) fn run(arguments: &[String], variable: Option<(&str, &str)>) -> Result<ExitCode> {
     let root = workspace::root()?;
     let nextest = process::works(process::cargo(&root).args(["nextest", "--version"]));
     if !nextest {
         eprintln!("cargo-nextest is not installed: running `cargo test`");
-    }
-    let whole = arguments.is_empty();
-    if nextest && whole {
+    } else if arguments.is_empty() {
         process::run(process::cargo(&root).args(["test", "--workspace", "--doc"]))?;
     }
-    let mut tests = runner(&root, nextest);
-    process::run(tests.args(scope(arguments)).args(arguments).envs(variable))?;
+    let runner = if nextest { ["nextest", "run"] } else { ["test", "--no-fail-fast"] };
+    let mut tests = process::cargo(&root);
+    process::run(tests.args(runner).args(scope(arguments)).args(arguments).envs(variable))?;
     Ok(ExitCode::SUCCESS)
-}
-
-fn runner(root: &Path, nextest: bool) -> Command {
-    let mut command = process::cargo(root);
-    if nextest {
-        command.args(["nextest", "run"]);
-    } else {
-        command.args(["test", "--no-fail-fast"]);
-    }
-    command
 }
 
 /// The whole workspace, unless the arguments name packages.
@@ -56,7 +40,7 @@ const BLESS: (&str, &str) = ("LRVD_BLESS_PINS", "1");
 
 /// Compares, or with `--bless` writes the files anew.
 pub(crate) fn pins(bless: bool) -> Result<ExitCode> {
-    run_with(&PINS.map(str::to_owned), bless.then_some(BLESS))
+    run(&PINS.map(str::to_owned), bless.then_some(BLESS))
 }
 
 /// Where the test finds the folders and where it writes its report.
