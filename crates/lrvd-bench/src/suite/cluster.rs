@@ -14,13 +14,13 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{anyhow, bail};
-use minijinja::syntax::SyntaxConfig;
-use minijinja::{Environment, UndefinedBehavior, Value, context};
+use minijinja::{Value, context};
 use serde::{Deserialize, Serialize};
 
 use super::runs::{PlannedRun, levels};
 use crate::error::Result;
 use crate::io::{create_dir, read_text, write_text};
+use crate::text::templates;
 
 /// Folder of the files of a plan, below the output folder.
 pub(super) const PLAN_DIR: &str = "plan";
@@ -239,11 +239,9 @@ impl Cluster {
 
     fn render(&self, template: &str, values: &Value) -> Result<String> {
         let own = self.template.as_deref().map(read_text).transpose()?;
-        let mut environment = Environment::new();
-        environment.set_undefined_behavior(UndefinedBehavior::SemiStrict);
-        environment.set_syntax(SyntaxConfig::builder().keep_trailing_newline(true).build()?);
-        environment.add_filter("shell", |text: String| shell(&text));
-        let rendered = environment.render_str(own.as_deref().unwrap_or(template), values.clone());
+        let mut templates = templates()?;
+        templates.add_filter("shell", |text: String| shell(&text));
+        let rendered = templates.render_str(own.as_deref().unwrap_or(template), values.clone());
         rendered.map_err(|error| {
             let file = self.template.as_deref().unwrap_or(Path::new("the template"));
             anyhow!("`{}`: {error:#}", file.display())

@@ -1,9 +1,10 @@
 //! What a suite would train, before anything is: runs, parameters, memory.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 
 use lrvd_core::baselines::LayerShape;
+use minijinja::context;
+use minijinja::value::Serde;
 use serde::Serialize;
 
 use super::arms::Arms;
@@ -15,7 +16,7 @@ use crate::data::Wording;
 use crate::error::Result;
 use crate::method::{MethodName, RankRequest};
 use crate::settings::Config;
-use crate::text::grouped;
+use crate::text::{grouped, templates};
 
 const GIB: f64 = 1_073_741_824.0;
 
@@ -174,52 +175,21 @@ impl DryRun {
         })
     }
 
-    pub fn render_text(&self) -> String {
-        let Self { model, memory, settings, .. } = self;
-        let trainings: usize = self.methods.iter().map(|row| row.trainings).sum();
-        let mut text = format!(
-            "suite {}, profile {}, preset {}, device {}\n\
-             model {}: {} layers, hidden {}, {:.3} billion parameters, held in {}\n\
-             {trainings} trainings of {} steps, batch {}, at most {} tokens; initial rank {} on {} \
-             modules\n\n",
-            self.suite,
-            self.profile,
-            settings.preset,
-            self.device,
-            model.name,
-            model.layers,
-            model.hidden,
-            model.parameters as f64 / 1e9,
-            settings.base_precision.dtype().name(),
-            settings.steps,
-            settings.batch_size,
-            settings.max_length,
-            settings.initial_rank,
-            self.modules,
-        );
+    pub fn render_text(&self) -> Result<String> {
         let width = self.methods.iter().map(|row| row.method.len()).max().unwrap_or(0).max(6);
-        let _ = writeln!(text, "{:width$}  {:>18}  trainings", "method", "trained parameters");
-        for row in &self.methods {
+        let head = format!("{:width$}  {:>18}  trainings", "method", "trained parameters");
+        let rows = self.methods.iter().map(|row| {
             let count = grouped(row.parameters as u64, ',');
-            let _ = writeln!(text, "{:width$}  {count:>18}  {:>9}", row.method, row.trainings);
-        }
-        let _ = writeln!(
-            text,
-            "\nmemory, estimated: base {:.1} GiB, trained parameters with gradients and optimiser \
-             {:.2} GiB, activations at most {:.1} GiB\n\
-             time, to be measured: `train_seconds` of one run with `--steps 50` on this device, times {}\n",
-            memory.base,
-            memory.state,
-            memory.activations,
-            (trainings * settings.steps).div_ceil(50),
-        );
-        for (task, wording) in &self.wording {
-            let _ = writeln!(text, "{task}: {}", wording.describe());
-        }
-        for run in &self.runs {
-            let _ = writeln!(text, "  {run}");
-        }
-        text
+            format!("{:width$}  {count:>18}  {:>9}", row.method, row.trainings)
+        });
+        let wording = |(task, own): (&String, &Wording)| format!("{task}: {}\n", own.describe());
+        let values = context! {
+            plan => Serde(self),
+            trainings => self.methods.iter().map(|row| row.trainings).sum::<usize>(),
+            methods => std::iter::once(head).chain(rows).collect::<Vec<_>>(),
+            wordings => self.wording.iter().map(wording).collect::<String>(),
+        };
+        Ok(templates()?.render_str(include_str!("dry_run.txt.jinja"), values)?)
     }
 }
 
@@ -246,14 +216,10 @@ impl ArmsDryRun {
     }
 
     pub fn render_text(&self) -> String {
-        let mut text = String::new();
-        for (name, plan) in &self.arms {
-            let _ = writeln!(text, "{name}");
-            for run in &plan.runs {
-                let _ = writeln!(text, "  {run}");
-            }
-        }
-        text
+        let runs = |plan: &DryRun| -> String {
+            plan.runs.iter().map(|run| format!("  {run}\n")).collect()
+        };
+        self.arms.iter().map(|(name, plan)| format!("{name}\n{}", runs(plan))).collect()
     }
 }
 
@@ -276,10 +242,11 @@ mod tests {
         let counts = [4_483_072, 4_483_592, 6_612_992, 8_966_144, 13_449_216, 44_830_720];
         assert_eq!(rows.map(count), counts);
         assert!((plan.memory.base - 6.738_415_616 * 2.0 / 1.073_741_824).abs() < 1e-9);
-        let text = plan.render_text();
+        let text = plan.render_text().unwrap();
         for part in ["4,483,072", "bf16", "WG-S / LoRA / seed 1\n", "(member)", "activations"] {
             assert!(text.contains(part), "{part}: {text}");
         }
         assert_eq!(plan.runs.len(), text.matches(" / seed ").count());
+        assert!(text.contains("\n\n  WG-S / LoRA / seed 1\n") && !text.ends_with("\n\n"), "{text}");
     }
 }

@@ -21,7 +21,7 @@ pub(super) const MEMBER_SEEDS: u64 = 1000;
 const MAX_SEED: u64 = (1 << 40) / MEMBER_SEEDS - 1;
 
 /// A suite, or an arm of it.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct SuiteOptions {
     /// Name of the arm; `None` for the whole suite.
     pub arm: Option<String>,
@@ -62,27 +62,13 @@ pub struct SuiteOptions {
 impl SuiteOptions {
     pub fn new(suite: Suite, profile: Profile, out: PathBuf) -> Self {
         Self {
-            arm: None,
             suite,
             profile,
             preset: suite.default_preset(),
-            tasks: Vec::new(),
-            methods: Vec::new(),
-            seeds: Vec::new(),
             device: "cpu".to_owned(),
-            model: None,
-            data_dir: None,
             out,
-            resume: false,
-            compare: None,
             keep: true,
-            steps: None,
-            draws: None,
-            patches: Vec::new(),
-            config: None,
-            set: Vec::new(),
-            command: String::new(),
-            git_revision: None,
+            ..Self::default()
         }
     }
 
@@ -141,7 +127,7 @@ impl SuiteOptions {
     /// Resolved settings for a model: preset, profile, what the model's kind asks for, then the
     /// user's own.
     pub(super) fn config(&self, architecture: &Architecture) -> Result<Config> {
-        let mut config = self.profile.shorten(self.suite, self.preset.config());
+        let mut config = self.profile.shorten(self.suite, self.preset.config())?;
         if let Some(steps) = self.steps {
             config.evaluate_every = config.evaluate_every.min(steps);
             config.steps = steps;
