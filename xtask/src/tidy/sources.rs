@@ -360,7 +360,10 @@ mod tests {
         let uses = files.uses(&[]);
         assert_eq!(uses["a"].keys().collect::<Vec<_>>(), ["b", "json"]);
         assert_eq!(uses["d"].keys().collect::<Vec<_>>(), ["a"]);
-        assert_eq!(circle(uses.clone()).as_deref(), Some("b -> c (b/deep.rs:1) -> b (c.rs:1)"));
+        assert_eq!(
+            circle(uses.clone()).as_deref(),
+            Some("a -> b (a/x.rs:2) -> c (b/deep.rs:1) -> a (c.rs:1)")
+        );
         let mut broken = uses;
         broken.insert("c".to_owned(), BTreeMap::new());
         assert_eq!(circle(broken), None);

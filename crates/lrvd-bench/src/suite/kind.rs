@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use anyhow::Context as _;
 use serde::{Deserialize, Serialize};
 
 use crate::backbone::{Architecture, ModelLocation, locate_model};
@@ -59,51 +60,22 @@ impl Suite {
         self.presets()[0]
     }
 
-    /// Tasks where none are named; `real_text` if there is a data folder.
-    pub(super) fn tasks(self, profile: Profile, real_text: bool) -> Vec<Task> {
-        use Task::{Cola, Mnli, Mrpc, Obqa, Qnli, Qqp, Rte, Sst2};
-        match (self, profile) {
-            (Self::Glue, Profile::Quick) if real_text => vec![Cola, Sst2, Mrpc, Qnli],
-            // What the tiny model learns in so few steps; the generated RTE takes longer.
-            (Self::Glue, Profile::Quick) => vec![Cola, Sst2],
-            (Self::Glue, Profile::Paper) => vec![Cola, Mnli, Mrpc, Qnli, Qqp, Rte, Sst2],
-            // The one that the tiny Llama learns in minutes.
-            (Self::Reasoning, Profile::Quick) => vec![Obqa],
-            (Self::Reasoning, Profile::Paper) => Task::reasoning().collect(),
-        }
-    }
-
-    /// Methods where none are named: in the quick reasoning profile those that cost one run each, one of
-    /// every kind.
-    pub(super) fn methods(self, profile: Profile) -> Vec<MethodName> {
-        let all = || MethodName::all().chain([MethodName::LORA.tempered()]);
-        match (self, profile) {
-            (Self::Glue, _) => MethodName::FIRST_TABLE.to_vec(),
-            (Self::Reasoning, Profile::Paper) => all().collect(),
-            (Self::Reasoning, Profile::Quick) => {
-                all().filter(|method| QUICK_REASONING.contains(&method.key().as_str())).collect()
-            }
-        }
-    }
-
-    /// Seeds where none are named.
-    pub(super) fn seeds(self, profile: Profile) -> Vec<u64> {
-        match (self, profile) {
-            (_, Profile::Paper) => vec![1, 2, 3],
-            (_, Profile::Quick) => vec![1, 2],
-        }
+    pub(super) fn defaults(self, profile: Profile) -> Result<Defaults> {
+        let table = PROFILES.parse::<toml::Table>()?;
+        let defaults = table[self.name()][profile.name()].clone().try_into();
+        defaults.context("`profiles.toml`")
     }
 
     /// The pretrained model where none is named.
     pub(crate) fn model(self, profile: Profile) -> Result<ModelLocation> {
-        let shipped =
-            |name: &str| ModelLocation { name: format!("{name} (shipped)"), folder: shipped(name) };
-        Ok(match (self, profile) {
-            (Self::Glue, Profile::Quick) => shipped("deberta-v3-nano"),
-            (Self::Reasoning, Profile::Quick) => shipped("stories260K"),
-            (Self::Glue, Profile::Paper) => locate_model("microsoft/deberta-v3-base")?,
-            (Self::Reasoning, Profile::Paper) => locate_model("meta-llama/Llama-2-7b-hf")?,
-        })
+        let Defaults { model, .. } = self.defaults(profile)?;
+        match profile {
+            Profile::Paper => locate_model(&model),
+            Profile::Quick => {
+                let folder = shipped(&model);
+                Ok(ModelLocation { name: format!("{model} (shipped)"), folder })
+            }
+        }
     }
 
     /// Name and sizes of the paper's model, which need none of its files.
@@ -114,18 +86,25 @@ impl Suite {
         };
         Ok((name.to_owned(), sizes))
     }
+}
 
-    /// Whether LoRA and AdaLoRA are given BayesLoRA's rank, as the paper's first table does.
-    pub(super) const fn matches_ranks(self) -> bool {
-        matches!(self, Self::Glue)
-    }
+/// What is run where nothing is named.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Defaults {
+    model: String,
+    pub tasks: Vec<Task>,
+    /// Tasks with a data folder, if they are others.
+    pub read_tasks: Option<Vec<Task>>,
+    /// All if there are none.
+    pub methods: Option<Vec<MethodName>>,
+    pub seeds: Vec<u64>,
+    #[serde(default)]
+    settings: toml::Table,
+    raised: Option<(f64, f64)>,
 }
 
 const PROFILES: &str = include_str!("profiles.toml");
-/// Methods of the quick reasoning profile, by their keys.
-const QUICK_REASONING: [&str; 7] =
-    ["lora", "lora+ts", "laplace", "blob", "tfb", "adalora", "bayeslora"];
-
 /// A shipped checkpoint: beside the program if it was installed with its assets, else in the source
 /// tree it was built from.
 fn shipped(name: &str) -> PathBuf {
@@ -165,21 +144,13 @@ impl Profile {
         }
     }
 
-    /// A preset as the profile has it: that of `profiles.toml`, with the weights of divergences and the rates of noise
-    /// raised.
+    /// A preset as the profile has it.
     pub fn shorten(self, suite: Suite, config: Config) -> Result<Config> {
-        if self == Self::Paper {
-            return Ok(config);
-        }
-        let mut layers = Layers::over(&config)?;
-        layers.set("", PROFILES.parse::<toml::Table>()?[suite.name()].clone())?;
-        let config = layers.finish()?;
-        Ok(match suite {
-            // At 1e-6 nothing is pruned in so few steps.
-            Suite::Glue => config.raised(3.0, 1.0),
-            // At the published weight and the means' rate, made for 5,000 steps, so few move no variance and prune
-            // nothing.
-            Suite::Reasoning => config.raised(100.0, 4.0),
+        let Defaults { settings, raised, .. } = suite.defaults(self)?;
+        let config = Layers::over(&config)?.apply(&[settings], None, &[])?.finish()?;
+        Ok(match raised {
+            Some((kl, noise)) => config.raised(kl, noise),
+            None => config,
         })
     }
 }

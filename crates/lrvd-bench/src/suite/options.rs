@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use anyhow::bail;
 use serde_json::{Value, json};
 
-use super::kind::{Profile, Suite};
+use super::kind::{Defaults, Profile, Suite};
 use super::task::wording;
 use crate::backbone::{Architecture, Backbone};
 use crate::data::{Wording, quick};
@@ -74,14 +74,17 @@ impl SuiteOptions {
 
     /// Fills in the profile's defaults and rejects what appears twice.
     pub fn resolved(mut self) -> Result<Self> {
+        let Defaults { tasks, read_tasks, methods, seeds, .. } =
+            self.suite.defaults(self.profile)?;
         if self.tasks.is_empty() {
-            self.tasks = self.suite.tasks(self.profile, self.data_dir.is_some());
+            self.tasks = read_tasks.filter(|_| self.data_dir.is_some()).unwrap_or(tasks);
         }
         if self.seeds.is_empty() {
-            self.seeds = self.suite.seeds(self.profile);
+            self.seeds = seeds;
         }
         if self.methods.is_empty() {
-            self.methods = self.suite.methods(self.profile);
+            let all = || MethodName::all().chain([MethodName::LORA.tempered()]).collect();
+            self.methods = methods.unwrap_or_else(all);
         }
         self.methods.sort();
         no_repeats("task", &self.tasks, |t| t.name().to_owned())?;

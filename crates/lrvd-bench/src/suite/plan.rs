@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-use super::arms::{Arms, folder as arm_folder};
+use super::arms::{Arms, ArmsOfPlan, folder as arm_folder};
 use super::cluster::PLAN_DIR;
 use super::dry_run::{PlannedMemory, Sizes};
 use super::kind::{Profile, Suite};
@@ -51,15 +51,6 @@ pub(super) struct Experiment {
     pub config: Config,
     /// By task.
     pub data: BTreeMap<String, TaskData>,
-}
-
-/// An arms file as it was read, with the settings of the folder that holds all arms.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct ArmsOfPlan {
-    pub file: Arms,
-    pub preset: String,
-    pub settings: Value,
 }
 
 /// A whole sweep: what a worker must know to make any of its runs, and what a report says of all of them.

@@ -70,7 +70,7 @@ impl PlannedRun {
 /// Matching belongs to the paper's first table; beside other methods everything has one rank.
 pub(super) fn matches_ranks(options: &SuiteOptions) -> bool {
     let first_table = |m: &MethodName| MethodName::FIRST_TABLE.contains(m);
-    options.suite.matches_ranks() && options.methods.iter().all(first_table)
+    options.suite == Suite::Glue && options.methods.iter().all(first_table)
 }
 
 /// Adds the runs of an experiment, task by task. Where ranks are matched, BayesLoRA comes first for every seed: AdaLoRA

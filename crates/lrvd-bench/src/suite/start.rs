@@ -9,7 +9,7 @@ use super::arms::Arms;
 use super::dry_run::Sizes;
 use super::kind::{Profile, Suite};
 use super::options::SuiteOptions;
-use super::plan::{ArmsOfPlan, Experiment, Plan, experiments, now};
+use super::plan::{Experiment, Plan, experiments, now};
 use super::runs::{PlannedRun, add_runs, matches_ranks};
 use super::task::{ReadyTask, Tasks, data_files, generated_data, is_kept, load};
 use crate::backbone::{Backbone, locate_model};
@@ -64,8 +64,9 @@ pub(super) fn start(
         |own: &SuiteOptions| own.config(&backbone.architecture).map_err(|error| own.in_arm(error));
     let configs = all.iter().map(config).collect::<Result<Vec<_>>>()?;
 
-    let mut whole = match arms {
-        Some(arms) => arms.settings(options),
+    let arms = arms.map(|arms| arms.of_plan(options));
+    let mut whole = match &arms {
+        Some(arms) => arms.settings.clone(),
         None => all[0].settings(&configs[0], &backbone)?,
     };
     let mut top = OutputFolder::look(&options.out, options.resume)?;
@@ -130,11 +131,7 @@ pub(super) fn start(
     }
     let common = SuiteOptions { profile, model, ..options.clone() };
     let mut plan = Plan::new(&common, started_at, model_record(&backbone), experiments, runs);
-    plan.arms = arms.map(|file| ArmsOfPlan {
-        file: file.clone(),
-        preset: file.preset(options).to_owned(),
-        settings: whole,
-    });
+    plan.arms = arms;
     plan.write(&options.out, &sizes)?;
     Ok(Started { plan, backbone, tasks, folder: top })
 }
