@@ -4,7 +4,6 @@
 //! them: the drawing of the architecture is executed.
 
 mod manifest;
-mod ops;
 mod sources;
 mod texts;
 
@@ -37,7 +36,7 @@ const INVARIANTS: [Invariant; 12] = [
     ),
     (
         "operators-have-twins",
-        ops::twins,
+        texts::twins,
         "an operator with a hand-written form has a composite one, a backward node and a test",
     ),
     (

@@ -164,9 +164,7 @@ pub struct RunRecord {
 pub enum RunStatus {
     Finished,
     Interrupted,
-    Failed {
-        reason: String,
-    },
+    Failed { reason: String },
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -8,7 +8,7 @@ use minijinja::value::Serde;
 use serde::Serialize;
 
 use super::arms::Arms;
-use super::kind::Profile;
+use super::kind::{Profile, Suite};
 use super::options::SuiteOptions;
 use super::runs::{PlannedRun, add_runs};
 use crate::backbone::{Architecture, locate_config};
@@ -75,20 +75,17 @@ impl PlannedMemory {
 pub(super) struct Sizes {
     config: Config,
     layers: Vec<LayerShape>,
-    depth: usize,
-    hidden: usize,
-    parameters: u64,
+    model: PlannedModel,
 }
 
 impl Sizes {
-    pub(super) fn new(architecture: &Architecture, config: &Config) -> Self {
-        let (depth, hidden) = architecture.depth_and_width();
+    pub(super) fn new(name: &str, architecture: &Architecture, config: &Config) -> Self {
+        let (layers, hidden) = architecture.depth_and_width();
+        let parameters = architecture.parameters();
         Self {
             config: config.clone(),
             layers: architecture.adapted_layers(&config.target_modules),
-            depth,
-            hidden,
-            parameters: architecture.parameters(),
+            model: PlannedModel { name: name.to_owned(), layers, hidden, parameters },
         }
     }
 
@@ -104,13 +101,13 @@ impl Sizes {
     }
 
     fn memory_of(&self, trained: usize) -> PlannedMemory {
-        let Self { config, depth, hidden, .. } = self;
+        let Self { config, model: PlannedModel { layers, hidden, parameters, .. }, .. } = self;
         let at_once = config.batch_size.div_ceil(config.accumulation) * config.max_length;
         PlannedMemory {
-            base: self.parameters as f64 * config.base_precision.bytes() as f64 / GIB,
+            base: *parameters as f64 * config.base_precision.bytes() as f64 / GIB,
             state: 16.0 * trained as f64 / GIB,
             // About 16 activations of the hidden width a layer and token, in single precision.
-            activations: (at_once * depth * 16 * hidden * 4) as f64 / GIB,
+            activations: (at_once * layers * 16 * hidden * 4) as f64 / GIB,
         }
     }
 }
@@ -120,21 +117,20 @@ impl DryRun {
     /// own model is meant.
     pub fn new(options: SuiteOptions) -> Result<Self> {
         let options = options.resolved()?;
-        let (name, architecture) = match (&options.model, options.profile) {
-            (Some(name), _) => {
-                let location = locate_config(name)?;
-                (location.name, Architecture::read(&location.folder)?)
-            }
-            (None, Profile::Paper) => options.suite.published_sizes()?,
-            (None, Profile::Quick) => {
-                let location = options.suite.model(options.profile)?;
-                (location.name, Architecture::read(&location.folder)?)
-            }
+        let location = match (&options.model, options.profile) {
+            (Some(name), _) => Some(locate_config(name)?),
+            (None, Profile::Quick) => Some(options.suite.model(options.profile)?),
+            (None, Profile::Paper) => None,
+        };
+        let (name, architecture) = match (location, options.suite) {
+            (Some(location), _) => (location.name, Architecture::read(&location.folder)?),
+            (None, Suite::Glue) => (published("DeBERTa-v3-base"), Architecture::deberta_v3_base()?),
+            (None, Suite::Reasoning) => (published("Llama-2-7B"), Architecture::llama_2_7b()?),
         };
         let config = options.config(&architecture)?;
         let mut runs: Vec<PlannedRun> = Vec::new();
         add_runs(&mut runs, 0, &options);
-        let sizes = Sizes::new(&architecture, &config);
+        let sizes = Sizes::new(&name, &architecture, &config);
         let mut methods: Vec<PlannedMethod> = Vec::new();
         let mut made: Vec<usize> = Vec::new();
         // Of one run: members of an ensemble are trained one after another.
@@ -160,17 +156,12 @@ impl DryRun {
             suite: options.suite.name().to_owned(),
             profile: options.profile.name().to_owned(),
             device: options.device.clone(),
-            model: PlannedModel {
-                name,
-                layers: sizes.depth,
-                hidden: sizes.hidden,
-                parameters: sizes.parameters,
-            },
             modules: sizes.layers.len(),
             methods,
             memory: sizes.memory_of(largest),
             runs: runs.iter().map(described).collect(),
             wording: options.wordings(&config, &architecture)?,
+            model: sizes.model,
             settings: config,
         })
     }
@@ -191,6 +182,10 @@ impl DryRun {
         };
         Ok(templates()?.render_str(include_str!("dry_run.txt.jinja"), values)?)
     }
+}
+
+fn published(name: &str) -> String {
+    format!("{name}, sizes as published")
 }
 
 fn described(run: &PlannedRun) -> String {
@@ -227,7 +222,6 @@ impl ArmsDryRun {
 mod tests {
     use std::path::PathBuf;
 
-    use super::super::kind::Suite;
     use super::*;
 
     #[test]

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::Context as _;
 use serde::{Deserialize, Serialize};
 
-use crate::backbone::{Architecture, ModelLocation, locate_model};
+use crate::backbone::{ModelLocation, locate_model};
 use crate::error::Result;
 use crate::method::MethodName;
 use crate::settings::{Config, Layers, MethodSettings, Preset};
@@ -76,15 +76,6 @@ impl Suite {
                 Ok(ModelLocation { name: format!("{model} (shipped)"), folder })
             }
         }
-    }
-
-    /// Name and sizes of the paper's model, which need none of its files.
-    pub(super) fn published_sizes(self) -> Result<(String, Architecture)> {
-        let (name, sizes) = match self {
-            Self::Glue => ("DeBERTa-v3-base, sizes as published", Architecture::deberta_v3_base()?),
-            Self::Reasoning => ("Llama-2-7B, sizes as published", Architecture::llama_2_7b()?),
-        };
-        Ok((name.to_owned(), sizes))
     }
 }
 

@@ -115,7 +115,7 @@ pub(super) fn start(
             whole = settings.clone();
         }
         let data = loaded.iter().map(|task| (task.task.name().to_owned(), task.data.clone()));
-        sizes.push(Sizes::new(&backbone.architecture, &config));
+        sizes.push(Sizes::new(&backbone.location.name, &backbone.architecture, &config));
         experiments.push(Experiment {
             arm: own.arm.clone(),
             preset: own.preset.name().to_owned(),

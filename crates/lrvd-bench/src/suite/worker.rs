@@ -91,13 +91,6 @@ impl<'a> Worker<'a> {
         Ok(Self { out: out.to_owned(), plan, model: None, tasks, claims, continues, stop })
     }
 
-    /// With what the process that wrote the plan has read already.
-    fn with(mut self, backbone: Backbone, device: Device, tasks: Tasks) -> Self {
-        self.model = Some(Rc::new((backbone, device)));
-        self.tasks = tasks;
-        self
-    }
-
     pub fn plan(&self) -> &Plan {
         &self.plan
     }
@@ -302,7 +295,8 @@ pub fn run_suite(
 ) -> Result<SuiteOutcome> {
     let device = device::open(&options.device)?;
     let Started { backbone, tasks, folder, .. } = start(options, arms, Some(&device), sink)?;
-    let mut worker = Worker::open(&options.out, worker, stop)?.with(backbone, device, tasks);
+    let mut worker = Worker::open(&options.out, worker, stop)?;
+    (worker.model, worker.tasks) = (Some(Rc::new((backbone, device))), tasks);
     worker.run_all(sink)?;
     folder.still_there()?;
     collect(&options.out)

@@ -109,15 +109,15 @@ fn page_data(
         "draws": draws,
         // The words of the terminal.
         "findings": findings,
-        "methods": list(methods.iter().map(|name| method_entry(name, *uncertainty))),
-        "families": list(families.into_iter().map(|family| json!(family.in_print().0))),
-        "tasks": list(tasks.iter().map(|task| task_entry(results, task))),
+        "methods": methods.iter().map(|name| method_entry(name, *uncertainty)).collect::<Vec<_>>(),
+        "families": families.into_iter().map(|family| family.in_print().0).collect::<Vec<_>>(),
+        "tasks": tasks.iter().map(|task| task_entry(results, task)).collect::<Vec<_>>(),
         "sets": map(sets.into_iter().map(|set| (set.clone(), json!(task_label(set))))),
         // In the order of the network.
-        "modules": list(modules.iter().map(|(name, path)| json!({
+        "modules": modules.iter().map(|(name, path)| json!({
             "path": path, "layer": name.layer, "kind": name.kind, "label": name.label(),
-        }))),
-        "kinds": list(kinds.into_iter().map(|name| json!(name.kind))),
+        })).collect::<Vec<_>>(),
+        "kinds": kinds.into_iter().map(|name| &name.kind).collect::<Vec<_>>(),
         "metrics": map(reported.on_page().iter().map(|m| (m.base().into_owned(), metric_entry(*m)))),
         "cells": map(both.iter().map(|s| (s.choice.name().to_owned(), cells(s)))),
         "marks": map(both.iter().map(|s| (s.choice.name().to_owned(), all_marks(s)))),
@@ -125,10 +125,6 @@ fn page_data(
         "total_ranks": total_ranks(results),
         "comparison": comparison,
     })
-}
-
-fn list(entries: impl Iterator<Item = Value>) -> Value {
-    Value::Array(entries.collect())
 }
 
 fn map(entries: impl Iterator<Item = (String, Value)>) -> Value {
