@@ -376,6 +376,6 @@ mod tests {
             words.map(|(word, _)| word.as_str()).collect::<Vec<_>>().join(" ")
         };
         assert_eq!(words("b/deep.rs"), "f super super c g");
-        assert_eq!(words("e.rs"), "x println y z T Backend");
+        assert_eq!(words("e.rs"), "x y z println T B Backend");
     }
 }

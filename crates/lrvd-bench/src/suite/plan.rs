@@ -32,7 +32,7 @@ use crate::run::RECORD_FILE;
 use crate::settings::Config;
 use crate::task::Task;
 
-const SCHEMA: u32 = 1;
+pub(super) const SCHEMA: u32 = 1;
 const PLAN_FILE: &str = "plan.json";
 const RUNS_FILE: &str = "runs.jsonl";
 pub(super) const CLAIMS_DIR: &str = "claims";
@@ -57,7 +57,7 @@ pub(super) struct Experiment {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Plan {
-    schema_version: u32,
+    pub(super) schema_version: u32,
     pub(super) suite: Suite,
     pub(super) profile: Profile,
     pub(super) device: String,
@@ -84,7 +84,7 @@ struct Line {
     index: usize,
     id: String,
     arm: Option<String>,
-    task: String,
+    task: Task,
     method: MethodName,
     seed: u64,
     member: bool,
@@ -98,36 +98,6 @@ struct Line {
 }
 
 impl Plan {
-    /// The plan of `runs`, whose ids follow from the settings and files of their experiments.
-    pub(super) fn new(
-        options: &SuiteOptions,
-        started_at: String,
-        backbone: ModelRecord,
-        experiments: Vec<Experiment>,
-        mut runs: Vec<PlannedRun>,
-    ) -> Self {
-        for run in &mut runs {
-            run.id = id(&experiments[run.experiment], run);
-        }
-        Self {
-            schema_version: SCHEMA,
-            suite: options.suite,
-            profile: options.profile,
-            device: options.device.clone(),
-            model: options.model.clone(),
-            data_dir: options.data_dir.clone(),
-            keep: options.keep,
-            compare: options.compare.clone(),
-            command: options.command.clone(),
-            git_revision: options.git_revision.clone(),
-            started_at,
-            backbone,
-            arms: None,
-            experiments,
-            runs,
-        }
-    }
-
     pub(super) fn write(&self, out: &Path, sizes: &[Sizes]) -> Result<()> {
         let folder = out.join(PLAN_DIR);
         create_dir(&folder.join(CLAIMS_DIR))?;
@@ -139,7 +109,7 @@ impl Plan {
                 index,
                 id: run.id.clone(),
                 arm: run.arm.clone(),
-                task: run.task.name().to_owned(),
+                task: run.task,
                 method: run.method,
                 seed: run.seed,
                 member: run.is_member,
@@ -174,7 +144,7 @@ impl Plan {
             let needs = line.needs.iter().map(|id| place(id).ok_or_else(|| missing(id)));
             let run = PlannedRun {
                 experiment,
-                task: plan.suite.task(&line.task).map_err(|e| of_line(format!("{e:#}")))?,
+                task: line.task,
                 method: line.method,
                 seed: line.seed,
                 is_member: line.member,
@@ -252,7 +222,7 @@ pub fn planned_runs(options: &SuiteOptions, arms: Option<&Arms>) -> Result<Vec<P
 
 /// Hash of what a run depends on: everything in the settings but the lists that may grow and the files of other tasks,
 /// which count by their content.
-fn id(experiment: &Experiment, run: &PlannedRun) -> String {
+pub(super) fn id(experiment: &Experiment, run: &PlannedRun) -> String {
     let mut settings = experiment.settings.clone();
     let key = run.task.name();
     if let Some(settings) = settings.as_object_mut() {

@@ -9,7 +9,7 @@ use super::arms::Arms;
 use super::dry_run::Sizes;
 use super::kind::{Profile, Suite};
 use super::options::SuiteOptions;
-use super::plan::{Experiment, Plan, experiments, now};
+use super::plan::{Experiment, Plan, SCHEMA, experiments, id, now};
 use super::runs::{PlannedRun, add_runs, matches_ranks};
 use super::task::{ReadyTask, Tasks, data_files, generated_data, is_kept, load};
 use crate::backbone::{Backbone, locate_model};
@@ -129,9 +129,26 @@ pub(super) fn start(
     for (folder, experiment) in folders.iter_mut().zip(&experiments) {
         folder.begin(&experiment.settings)?;
     }
-    let common = SuiteOptions { profile, model, ..options.clone() };
-    let mut plan = Plan::new(&common, started_at, model_record(&backbone), experiments, runs);
-    plan.arms = arms;
+    for run in &mut runs {
+        run.id = id(&experiments[run.experiment], run);
+    }
+    let plan = Plan {
+        schema_version: SCHEMA,
+        suite: options.suite,
+        profile,
+        device: options.device.clone(),
+        model,
+        data_dir: options.data_dir.clone(),
+        keep: options.keep,
+        compare: options.compare.clone(),
+        command: options.command.clone(),
+        git_revision: options.git_revision.clone(),
+        started_at,
+        backbone: model_record(&backbone),
+        arms,
+        experiments,
+        runs,
+    };
     plan.write(&options.out, &sizes)?;
     Ok(Started { plan, backbone, tasks, folder: top })
 }
