@@ -10,7 +10,6 @@ mod bench;
 mod check;
 mod device;
 mod forward;
-mod gpu_bench;
 mod process;
 mod test;
 mod tidy;
@@ -96,7 +95,7 @@ enum Command {
     /// The device tests on the first CUDA device.
     CudaTest(Passed),
     /// The device tests, then training steps beside PyTorch + PEFT, written to docs/results/gpu.md.
-    GpuBench(gpu_bench::Options),
+    GpuBench(device::BenchOptions),
     /// Type check with the feature `cuda`, without its native parts.
     CudaCheck,
     /// A sweep of `lrvd bench glue` on a Slurm that runs on this machine alone (Debian: slurm-wlm, munge; as root).
@@ -129,7 +128,7 @@ fn main() -> ExitCode {
         Command::Bench(options) => bench::run(&options),
         Command::WgpuTest(Passed { arguments }) => device::test("wgpu", &arguments),
         Command::CudaTest(Passed { arguments }) => device::test("cuda", &arguments),
-        Command::GpuBench(options) => gpu_bench::run(&options),
+        Command::GpuBench(options) => device::bench(&options),
         Command::CudaCheck => device::cuda_check(),
         Command::SlurmTest { program } => test::slurm(program.as_deref()),
     };

@@ -326,7 +326,7 @@ impl Comparison {
 
 #[cfg(test)]
 mod tests {
-    use super::super::rows::RowScores;
+    use super::super::summary::RowScores;
     use super::*;
     use crate::record::Results;
     use crate::record::sample::{sample_reasoning, sample_results, set_accuracy};

@@ -302,7 +302,7 @@ fn extremes(
 mod tests {
     use std::fmt::Write as _;
 
-    use super::super::rows::RowScores;
+    use super::super::summary::RowScores;
     use super::*;
     use crate::record::Results;
     use crate::record::sample::{sample_results, set_accuracy};

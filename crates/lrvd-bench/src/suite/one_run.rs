@@ -8,10 +8,9 @@ use anyhow::bail;
 use burn::tensor::Device;
 use lrvd_burn::train::Logits;
 
-use super::ood::{OodSet, ood_answers, ood_records};
 use super::plan::{Experiment, Plan};
 use super::runs::PlannedRun;
-use super::task::{ReadyTask, wording};
+use super::task::{OodSet, ReadyTask, ood_answers, ood_records, wording};
 use crate::adapter::keep;
 use crate::backbone::Backbone;
 use crate::data::{PreparedTask, QuestionForm, TextColumns};
