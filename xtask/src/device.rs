@@ -1,18 +1,16 @@
 //! Tests, type checks and step times on backends other than the default one.
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result};
 use clap::Args;
 use serde_json::json;
 
 use crate::bench::programs::Programs;
 use crate::bench::report::{Machine, render, section, versions};
 use crate::bench::table::on_gpu;
-use crate::workspace::{self, Workspace};
-use crate::{forward, process};
+use crate::{forward, process, workspace};
 
 /// Variables that name the Vulkan loader's drivers.
 const DRIVER_VARIABLES: [&str; 2] = ["VK_DRIVER_FILES", "VK_ICD_FILENAMES"];
@@ -22,43 +20,18 @@ const DRIVER_FOLDERS: [&str; 3] =
 /// Start of the file name of Mesa's software driver.
 const SOFTWARE_DRIVER: &str = "lvp_icd";
 
-/// Runs every integration test `crates/*/tests/*_device.rs` with the feature `backend`, which is also the device's name.
+/// Runs the integration tests `*_device` of lrvd-burn with the feature `backend`, which is also the device's name.
 ///
-/// Tests read the device from `LRVD_TEST_DEVICE`, because Burn's device settings are process-wide.
+/// They read the device from `LRVD_TEST_DEVICE`, because Burn's device settings are process-wide.
 pub(crate) fn test(backend: &str, arguments: &[String]) -> Result<ExitCode> {
-    let workspace = Workspace::read()?;
-    let tests = device_tests(workspace.files.iter().map(String::as_str));
-    if tests.is_empty() {
-        bail!("no file `crates/*/tests/*_device.rs`");
+    let mut command = process::cargo(&workspace::root()?);
+    command.args(["test", "--package", "lrvd-burn", "--features", backend, "--test", "*_device"]);
+    command.args(arguments).env("LRVD_TEST_DEVICE", backend);
+    if backend == "wgpu" {
+        choose_driver(&mut command);
     }
-    for (package, names) in tests {
-        let mut command = process::cargo(&workspace.root);
-        command.args(["test", "--package", package, "--features", backend]);
-        for name in names {
-            command.args(["--test", name]);
-        }
-        command.args(arguments).env("LRVD_TEST_DEVICE", backend);
-        if backend == "wgpu" {
-            choose_driver(&mut command);
-        }
-        process::run(&mut command)?;
-    }
+    process::run(&mut command)?;
     Ok(ExitCode::SUCCESS)
-}
-
-/// Test names by package, from file names.
-fn device_tests<'a>(files: impl Iterator<Item = &'a str>) -> BTreeMap<&'a str, Vec<&'a str>> {
-    let mut tests: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-    for file in files {
-        let parts: Vec<&str> = file.split('/').collect();
-        if let ["crates", package, "tests", name] = parts[..]
-            && let Some(name) = name.strip_suffix(".rs")
-            && name.ends_with("_device")
-        {
-            tests.entry(package).or_default().push(name);
-        }
-    }
-    tests
 }
 
 /// Points the Vulkan loader at the software driver, unless the caller already chose a driver.
@@ -175,22 +148,4 @@ fn gpus() -> String {
     command.args(["--query-gpu=name,driver_version", "--format=csv,noheader"]);
     process::output(&mut command)
         .map_or_else(|_| "an unnamed GPU".to_owned(), |text| text.trim().replace('\n', "; "))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn device_tests_are_found_by_name_and_place() {
-        let files = [
-            "crates/upper/tests/model_device.rs",
-            "crates/lower/tests/ops_device.rs",
-            "crates/lower/tests/ops.rs",
-            "crates/lower/tests/deep/more_device.rs",
-            "crates/lower/src/some_device.rs",
-        ];
-        let expected = [("lower", vec!["ops_device"]), ("upper", vec!["model_device"])];
-        assert_eq!(device_tests(files.into_iter()), BTreeMap::from(expected));
-    }
 }

@@ -19,18 +19,12 @@ pub(crate) fn run(arguments: &[String], variable: Option<(&str, &str)>) -> Resul
         process::run(process::cargo(&root).args(["test", "--workspace", "--doc"]))?;
     }
     let runner = if nextest { ["nextest", "run"] } else { ["test", "--no-fail-fast"] };
+    let mut own = arguments.iter().take_while(|argument| *argument != "--");
+    let names_packages = own.any(|a| a.starts_with("-p") || a.starts_with("--package"));
     let mut tests = process::cargo(&root);
-    process::run(tests.args(runner).args(scope(arguments)).args(arguments).envs(variable))?;
+    tests.args(runner).args((!names_packages).then_some("--workspace"));
+    process::run(tests.args(arguments).envs(variable))?;
     Ok(ExitCode::SUCCESS)
-}
-
-/// The whole workspace, unless the arguments name packages.
-fn scope(arguments: &[String]) -> &'static [&'static str] {
-    let before = arguments.split(|a| a == "--").next().unwrap_or_default();
-    let names_packages = |a: &String| {
-        a == "-p" || a == "--package" || a.starts_with("--package=") || a.starts_with("-p=")
-    };
-    if before.iter().any(names_packages) { &[] } else { &["--workspace"] }
 }
 
 /// The tests that compare with `crates/lrvd-cli/tests/cli/pins/*.txt`.
@@ -81,17 +75,4 @@ pub(crate) fn slurm(program: Option<&Path>) -> Result<ExitCode> {
     };
     process::run(Command::new(root.join("xtask/slurm-test.sh")).arg(program))?;
     Ok(ExitCode::SUCCESS)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::words;
-
-    #[test]
-    fn packages_replace_the_workspace() {
-        assert_eq!(scope(&words("-p lrvd-core gauge")), [""; 0]);
-        assert_eq!(scope(&words("gauge -- -p")), ["--workspace"]);
-        assert_eq!(scope(&[]), ["--workspace"]);
-    }
 }

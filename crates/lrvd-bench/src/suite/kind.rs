@@ -96,6 +96,7 @@ pub(super) struct Defaults {
 }
 
 const PROFILES: &str = include_str!("profiles.toml");
+
 /// A shipped checkpoint: beside the program if it was installed with its assets, else in the source
 /// tree it was built from.
 fn shipped(name: &str) -> PathBuf {
