@@ -8,7 +8,6 @@ use anyhow::{Context as _, Result, bail};
 use serde_json::Value;
 use tempfile::{TempDir, tempdir};
 
-use super::report::median;
 use super::table::{Group, Program, Side};
 use crate::process;
 
@@ -26,6 +25,18 @@ pub(crate) struct Sample {
 
 /// By key of the side.
 pub(crate) type Samples = BTreeMap<String, Sample>;
+
+/// The middle value; of an even number the mean of the two in the middle.
+pub(crate) fn median(values: &[f64]) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let half = sorted.len() / 2;
+    match sorted.len() {
+        0 => f64::NAN,
+        n if n % 2 == 1 => sorted[half],
+        _ => f64::midpoint(sorted[half - 1], sorted[half]),
+    }
+}
 
 /// Programs to run, with the same number of threads each.
 pub(crate) struct Programs {

@@ -9,7 +9,7 @@ use minijinja::value::Serde;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::programs::{Sample, Samples};
+use super::programs::{Sample, Samples, median};
 use super::table::{Axis, Comparison, Group};
 use crate::forward;
 
@@ -66,18 +66,6 @@ fn vector_units() -> &'static str {
     };
     #[cfg(not(target_arch = "x86_64"))]
     "not x86-64"
-}
-
-/// The middle value; of an even number the mean of the two in the middle.
-pub(crate) fn median(values: &[f64]) -> f64 {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let half = sorted.len() / 2;
-    match sorted.len() {
-        0 => f64::NAN,
-        n if n % 2 == 1 => sorted[half],
-        _ => f64::midpoint(sorted[half - 1], sorted[half]),
-    }
 }
 
 fn slope(x: &[f64], y: &[f64]) -> f64 {
