@@ -138,7 +138,7 @@ pub(crate) fn on_gpu(device: &str) -> Result<Vec<Group>> {
         group.comparisons.iter_mut().for_each(|comparison| comparison.target = None);
         for side in &mut group.sides {
             let device = if side.program == Program::PyTorch { "cuda" } else { device };
-            side.arguments += &format!(" --device {device}");
+            side.arguments = format!("{} --device {device}", side.arguments);
         }
     }
     Ok(groups)

@@ -211,10 +211,9 @@ impl ArmsDryRun {
     }
 
     pub fn render_text(&self) -> String {
-        let runs = |plan: &DryRun| -> String {
-            plan.runs.iter().map(|run| format!("  {run}\n")).collect()
-        };
-        self.arms.iter().map(|(name, plan)| format!("{name}\n{}", runs(plan))).collect()
+        let runs = |plan: &DryRun| plan.runs.iter().map(|run| format!("  {run}")).collect();
+        let arm = |(name, plan): &(String, DryRun)| [vec![name.clone()], runs(plan)].concat();
+        self.arms.iter().flat_map(arm).map(|line| line + "\n").collect()
     }
 }
 
