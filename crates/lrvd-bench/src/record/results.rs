@@ -32,7 +32,6 @@ pub struct Results {
     pub config: serde_json::Value,
     pub model: ModelRecord,
     pub data: BTreeMap<String, TaskData>,
-    /// One entry per task, method and seed, in the order they ran.
     pub runs: Vec<RunRecord>,
     pub notes: Vec<String>,
 }
@@ -75,7 +74,6 @@ pub struct ModelRecord {
 pub struct TaskData {
     pub train: SplitRecord,
     pub validation: SplitRecord,
-    /// The task's own metric, a key of [`Metrics::standard`]; `accuracy` where that is it.
     pub standard_metric: String,
     /// What else a reader should know, e.g. the share of flipped labels.
     pub note: String,
@@ -219,7 +217,6 @@ impl std::ops::Add for ParameterCounts {
 #[serde(deny_unknown_fields)]
 pub struct EvalPoint {
     pub step: u64,
-    /// Mean training objective since the last entry.
     #[serde(with = "real")]
     pub loss: Option<f64>,
     /// Mean training negative log-likelihood since the last entry, nats per example.

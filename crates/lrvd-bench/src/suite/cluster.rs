@@ -115,7 +115,6 @@ impl Default for Cluster {
 /// A file to be submitted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Job {
-    /// Below the output folder.
     pub file: PathBuf,
     pub text: String,
     /// Program and arguments that submit it, without the file and without what it waits for.

@@ -31,7 +31,6 @@ pub struct DryRun {
     pub methods: Vec<PlannedMethod>,
     /// Estimated memory at the peak of the largest method.
     pub memory: PlannedMemory,
-    /// Every run, in the order in which one process makes them.
     pub runs: Vec<String>,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub wording: BTreeMap<String, Wording>,
@@ -71,7 +70,6 @@ impl PlannedMemory {
     }
 }
 
-/// Sizes of a model with the settings of an experiment.
 pub(super) struct Sizes {
     config: Config,
     layers: Vec<LayerShape>,
@@ -194,7 +192,6 @@ fn described(run: &PlannedRun) -> String {
     format!("{}{made}{member}", run.label())
 }
 
-/// Every arm by name.
 #[derive(Clone, Debug, Serialize)]
 pub struct ArmsDryRun {
     pub arms: Vec<(String, DryRun)>,

@@ -79,7 +79,6 @@ impl Suite {
     }
 }
 
-/// What is run where nothing is named.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Defaults {
@@ -136,7 +135,6 @@ impl Profile {
         }
     }
 
-    /// A preset as the profile has it.
     pub fn shorten(self, suite: Suite, config: Config) -> Result<Config> {
         let Defaults { settings, raised, .. } = suite.defaults(self)?;
         let config = Layers::over(&config)?.apply(&[settings], None, &[])?.finish()?;

@@ -28,7 +28,6 @@ use crate::run::{
 /// A run with the records of those that it needs.
 pub(super) type Records = Vec<(PlannedRun, RunRecord)>;
 
-/// A run with everything that it is made with.
 pub(super) struct RunInput<'a> {
     pub run: &'a PlannedRun,
     pub needed: &'a Records,
@@ -236,7 +235,6 @@ impl RunInput<'_> {
     }
 }
 
-/// Members run one after another: their times add up.
 fn sum_seconds<'a>(records: impl Iterator<Item = &'a RunRecord>) -> ByDraws<f64> {
     let mut sums = BTreeMap::new();
     for last in records.filter_map(|record| record.checkpoints.last.as_ref()) {

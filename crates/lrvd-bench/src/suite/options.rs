@@ -20,7 +20,6 @@ pub(super) const MEMBER_SEEDS: u64 = 1000;
 /// Largest seed: those of members, and what is mixed into the higher bits, must stay apart.
 const MAX_SEED: u64 = (1 << 40) / MEMBER_SEEDS - 1;
 
-/// A suite, or an arm of it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SuiteOptions {
     /// Name of the arm; `None` for the whole suite.
@@ -40,22 +39,17 @@ pub struct SuiteOptions {
     /// Folder of data; `None` means the shipped tasks (`quick`) or is an error (`paper`).
     pub data_dir: Option<PathBuf>,
     pub out: PathBuf,
-    /// Continue a run in its output folder.
     pub resume: bool,
     pub compare: Option<PathBuf>,
     /// Whether trained adapters stay beside their records.
     pub keep: bool,
-    /// Override of the number of optimiser steps.
     pub steps: Option<usize>,
-    /// Override of the numbers of draws.
     pub draws: Option<Vec<usize>>,
     /// Settings of an arms file, which come after preset and profile.
     pub patches: Vec<toml::Table>,
     pub config: Option<PathBuf>,
-    /// Settings `key=value` that come last.
     pub set: Vec<String>,
     pub command: String,
-    /// The revision that the program was built from, for the record.
     pub git_revision: Option<String>,
 }
 
@@ -119,7 +113,6 @@ impl SuiteOptions {
         }
     }
 
-    /// Adds the name of the arm to an error.
     pub(super) fn in_arm(&self, error: Error) -> Error {
         match &self.arm {
             Some(arm) => error.context(format!("arm `{arm}`")),

@@ -36,7 +36,6 @@ pub(super) const SCHEMA: u32 = 1;
 const PLAN_FILE: &str = "plan.json";
 const RUNS_FILE: &str = "runs.jsonl";
 pub(super) const CLAIMS_DIR: &str = "claims";
-/// Hex digits of a run's id.
 const ID_DIGITS: usize = 16;
 
 /// An arm, or the whole suite: everything that its runs have in common.
@@ -46,10 +45,8 @@ pub(super) struct Experiment {
     pub arm: Option<String>,
     pub preset: String,
     pub matches: bool,
-    /// What `settings.json` holds.
     pub settings: Value,
     pub config: Config,
-    /// By task.
     pub data: BTreeMap<String, TaskData>,
 }
 
@@ -77,7 +74,6 @@ pub struct Plan {
     pub runs: Vec<PlannedRun>,
 }
 
-/// A line of the manifest.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Line {
@@ -88,12 +84,10 @@ struct Line {
     method: MethodName,
     seed: u64,
     member: bool,
-    /// Ids of the runs that must be finished before.
     needs: Vec<String>,
     steps: usize,
     /// Estimated, at the peak.
     memory_gib: f64,
-    /// Below the output folder.
     folder: PathBuf,
 }
 
@@ -163,7 +157,6 @@ impl Plan {
         arm.map_or_else(|| out.to_owned(), |arm| out.join(arm_folder(arm)))
     }
 
-    /// Folder of a run below the output folder.
     pub fn folder(&self, run: &PlannedRun) -> PathBuf {
         let folder = run.folder();
         run.arm.as_ref().map_or_else(|| folder.clone(), |arm| arm_folder(arm).join(&folder))
@@ -244,7 +237,6 @@ pub(super) fn hashes(settings: &Value, task: Task) -> Vec<String> {
     files.filter_map(|hash| hash.as_str().map(str::to_owned)).collect()
 }
 
-/// The present moment as `YYYY-MM-DDThh:mm:ssZ`.
 pub(super) fn now() -> String {
     let now = OffsetDateTime::now_utc().truncate_to_second();
     // Fails for years beyond 9999 only.

@@ -37,7 +37,6 @@ pub(super) struct ReadyTask {
     pub task: Task,
     pub prepared: PreparedTask,
     pub data: TaskData,
-    /// Other sets that its models are shown.
     pub ood: Vec<OodSet>,
 }
 
@@ -194,7 +193,6 @@ fn split_record(split: &Split) -> SplitRecord {
     }
 }
 
-/// Writes the generated tasks once into the output folder, which is ours by then.
 pub(super) fn generated_data(
     suite: Suite,
     out: &mut OutputFolder,
@@ -214,7 +212,6 @@ pub(super) fn generated_data(
     Ok(folder)
 }
 
-/// SHA-256 of every data file, by task.
 pub(super) fn data_files<'a>(tasks: impl Iterator<Item = &'a ReadyTask>) -> Value {
     let files = |task: &ReadyTask| -> Value {
         let splits = [&task.data.train, &task.data.validation];
@@ -238,7 +235,6 @@ pub(super) struct OodSet {
     /// The same questions with their set's labels, if those differ and are tokens.
     letters: Option<PreparedTask>,
     same_labels: bool,
-    /// What a reader of the results must know.
     notes: Vec<String>,
 }
 
