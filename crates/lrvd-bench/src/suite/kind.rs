@@ -15,8 +15,8 @@ use crate::text::UnknownName;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Suite {
-    #[default]
     /// GLUE, the paper's first table: with an encoder, or in words with a language model.
+    #[default]
     Glue,
     /// Multiple-choice questions with a language model: its uncertainty tables.
     Reasoning,
