@@ -15,9 +15,9 @@ use crate::io::{JsonLayout, write_json};
 use crate::language;
 use crate::method::{MethodName, RankRequest};
 use crate::progress::{Event, ProgressSink};
-use crate::record::RunRecord;
+use crate::record::{RankBudget, RunRecord};
 use crate::run::{
-    ADAPTER_DIR, ClassSettings, OutputFolder, RowSettings, Run, RunLabel, RunPlace, TextSettings,
+    ADAPTER_DIR, ClassSettings, OutputFolder, RowSettings, Run, RunPlace, TextSettings,
     TrainSettings, check_seed, clear, summary,
 };
 use crate::settings::{CheckpointChoice, Config, TargetModules, Training};
@@ -90,19 +90,14 @@ pub fn train(
     if !goal.is_texts() {
         write_json(&out.file(LABELS_FILE), &goal.classes, JsonLayout::Pretty)?;
     }
-    let TrainSettings { method, seed, experiment: ref config, .. } = settings;
     let (requested, note) = match settings.request() {
         RankRequest::Average(rank) => (Some(rank), "asked for"),
-        RankRequest::Initial if method.can().prunes => (None, "learnt"),
+        RankRequest::Initial if settings.method.can().prunes => (None, "learnt"),
         RankRequest::Initial => (None, "fixed"),
     };
-    let (task, initial_rank) = (goal.name.as_str(), config.initial_rank);
-    let place = RunPlace {
-        out: &options.out,
-        folder: &options.out,
-        label: RunLabel { task, method, seed, initial_rank, requested, note },
-        layout: JsonLayout::Pretty,
-    };
+    let budget = RankBudget::new(settings.experiment.initial_rank, requested, note);
+    let (out, layout) = (options.out.as_path(), JsonLayout::Pretty);
+    let place = RunPlace { out, folder: out, budget, layout };
     let record = run.complete(begun, &place, sink, |trained, finished, _| {
         keep(&settings, trained, &finished.temperatures, &adapter).map(Some)
     })?;

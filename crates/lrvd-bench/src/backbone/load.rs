@@ -52,7 +52,7 @@ impl Backbone {
     pub(crate) fn open(location: ModelLocation) -> Result<Self> {
         let architecture = Architecture::read(&location.folder)?;
         let tokenizer = open_tokenizer(&location.folder)?;
-        tokenizer.check_vocab(architecture.vocab_size())?;
+        tokenizer.check_vocab(architecture.sizes().vocab)?;
         check_ends(&location, &architecture, &tokenizer)?;
         let store = open_weights(&location.folder)?;
         let mut hashes = BTreeMap::new();

@@ -19,7 +19,7 @@ use lrvd_models::{AutoModel, TokenBatch};
 use serde::Serialize;
 
 use crate::adapter::{Adapter, AdapterFiles, Description, OpenOptions};
-use crate::backbone::{Architecture, local, open_weights};
+use crate::backbone::{Architecture, Sizes, local, open_weights};
 use crate::error::{Burn, Result};
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -253,20 +253,19 @@ pub fn inspect_base(dir: &Path) -> Result<BaseReport> {
             *dtypes.entry(dtype.to_string()).or_insert(0) += n;
         }
     }
-    let (layers, hidden_size) = architecture.depth_and_width();
-    let (kind, attention_heads, intermediate_size) = match &architecture {
-        Architecture::Deberta(c) => ("deberta", c.num_attention_heads, c.intermediate_size),
-        Architecture::Llama(c) => ("llama", c.num_attention_heads, c.intermediate_size),
-    };
+    let sizes = architecture.sizes();
     Ok(BaseReport {
         kind: "base",
-        architecture: kind,
+        architecture: match architecture {
+            Architecture::Deberta(_) => "deberta",
+            Architecture::Llama(_) => "llama",
+        },
         folder: dir.display().to_string(),
-        layers,
-        hidden_size,
-        attention_heads,
-        intermediate_size,
-        vocab_size: architecture.vocab_size(),
+        layers: sizes.layers,
+        hidden_size: sizes.hidden,
+        attention_heads: sizes.heads,
+        intermediate_size: sizes.intermediate,
+        vocab_size: sizes.vocab,
         total_parameters: parameters.values().sum(),
         parameters,
         dtypes,
@@ -312,20 +311,19 @@ pub fn check_model(dir: &Path, device: &Device, allow_changed: bool) -> Result<M
     let folder = local(dir)?.unwrap_or_else(|| dir.to_owned());
     let (store, dtype) = (open_weights(&folder)?, DType::F32);
     let architecture = Architecture::read(&folder)?;
-    let (model, loaded, positions) = match &architecture {
+    let (model, loaded) = match &architecture {
         Architecture::Deberta(config) => {
             let seed = NoiseKey::new(0);
             let (model, loaded) =
                 DebertaClassifier::from_pretrained(&store, config, seed, device, dtype)?;
-            (AutoModel::Deberta(model), loaded, config.max_position_embeddings)
+            (AutoModel::Deberta(model), loaded)
         }
         Architecture::Llama(config) => {
             let (model, loaded) = LlamaForCausalLm::from_pretrained(&store, config, device, dtype)?;
-            (AutoModel::LlamaText(model), loaded, config.max_position_embeddings)
+            (AutoModel::LlamaText(model), loaded)
         }
     };
-    let batch = batch(architecture.vocab_size(), positions, device);
-    check.finite = Some(is_finite(model, adapter, &batch)?);
+    check.finite = Some(is_finite(model, adapter, &batch(&architecture.sizes(), device))?);
     let read = loaded.report.applied.len();
     check.base_tensors = Some(read);
     check.unused_tensors = store.len() - read;
@@ -338,9 +336,9 @@ fn tensors(adapter: &PeftAdapter) -> usize {
     factors.sum::<usize>() + adapter.saved.len()
 }
 
-fn batch(vocab_size: usize, positions: usize, device: &Device) -> TokenBatch {
-    let n = TOKENS.min(positions);
-    let ids: Vec<u32> = (0..n).map(|i| ((1 + 7 * i) % vocab_size) as u32).collect();
+fn batch(sizes: &Sizes, device: &Device) -> TokenBatch {
+    let n = TOKENS.min(sizes.positions);
+    let ids: Vec<u32> = (0..n).map(|i| ((1 + 7 * i) % sizes.vocab) as u32).collect();
     let (types, half) = (vec![0; n], n.div_ceil(2));
     let rows = [(&ids[..], &types[..]), (&ids[..half], &types[..half])];
     let columns = vec![(0..n).collect(); rows.len()];

@@ -10,7 +10,7 @@ use super::arms::Arms;
 use super::kind::Profile;
 use super::options::SuiteOptions;
 use super::runs::{PlannedRun, add_runs};
-use crate::backbone::{Architecture, locate_config};
+use crate::backbone::{self, Architecture, locate_config};
 use crate::data::Wording;
 use crate::error::Result;
 use crate::method::{MethodName, RankRequest};
@@ -81,7 +81,7 @@ pub(super) struct Sizes {
 
 impl Sizes {
     pub(super) fn new(architecture: &Architecture, config: &Config) -> Self {
-        let (depth, hidden) = architecture.depth_and_width();
+        let backbone::Sizes { layers: depth, hidden, .. } = architecture.sizes();
         Self {
             config: config.clone(),
             layers: architecture.adapted_layers(&config.target_modules),

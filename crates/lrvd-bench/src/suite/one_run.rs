@@ -20,10 +20,12 @@ use crate::eval::{RunContext, Scored, score_draws, selective_records};
 use crate::io::{JsonLayout, read_lines, write_json};
 use crate::method::{MethodName, RankRequest};
 use crate::progress::ProgressSink;
-use crate::record::{CheckpointRecord, Checkpoints, ParameterCounts, PredictionLine, RunRecord};
+use crate::record::{
+    CheckpointRecord, Checkpoints, ParameterCounts, PredictionLine, RankBudget, RunRecord,
+};
 use crate::run::{
     ADAPTER_DIR, ByDraws, ClassSettings, Finished, LAST_PREDICTIONS, RECORD_FILE, RowSettings, Run,
-    RunLabel, RunPlace, RunStart, TrainSettings,
+    RunPlace, RunStart, TrainSettings,
 };
 
 /// A run with the records of those that it needs.
@@ -67,7 +69,7 @@ impl RunInput<'_> {
         let place = RunPlace {
             out: self.out,
             folder: &folder,
-            label: self.label(request),
+            budget: self.budget(request),
             layout: JsonLayout::Compact,
         };
         training.complete(begun, &place, sink, |trained, finished, sink| {
@@ -148,9 +150,8 @@ impl RunInput<'_> {
         Ok(Some(settings))
     }
 
-    fn label(&self, request: RankRequest) -> RunLabel<'static> {
-        let PlannedRun { task, method, seed, .. } = *self.run;
-        let can = method.can();
+    fn budget(&self, request: RankRequest) -> RankBudget {
+        let can = self.run.method.can();
         let (requested, note) = match request {
             RankRequest::Average(rank) if self.experiment().matches => {
                 (Some(rank), "matched to BayesLoRA")
@@ -163,7 +164,7 @@ impl RunInput<'_> {
             RankRequest::Average(rank) if !can.prunes => rank,
             _ => self.experiment().config.initial_rank,
         };
-        RunLabel { task: task.name(), method, seed, initial_rank, requested, note }
+        RankBudget::new(initial_rank, requested, note)
     }
 
     /// Makes the row from its members, which are the runs that it needs: averages their answers, to the task and to what
