@@ -7,6 +7,7 @@ use std::sync::atomic::AtomicBool;
 use anyhow::bail;
 use burn::tensor::Device;
 use lrvd_burn::train::Logits;
+use lrvd_core::adalora::matched_target_rank;
 
 use super::ood::{OodSet, ood_answers, ood_records};
 use super::plan::{Experiment, Plan};
@@ -18,7 +19,7 @@ use crate::data::{PreparedTask, QuestionForm, TextColumns};
 use crate::error::Result;
 use crate::eval::{RunContext, Scored, score_draws, selective_records};
 use crate::io::{JsonLayout, read_lines, write_json};
-use crate::method::{MethodName, RankRequest};
+use crate::method::RankRequest;
 use crate::progress::ProgressSink;
 use crate::record::{
     CheckpointRecord, Checkpoints, ParameterCounts, PredictionLine, RankBudget, RunRecord,
@@ -97,20 +98,14 @@ impl RunInput<'_> {
         let rank = |(_, record): &(PlannedRun, RunRecord)| {
             let last = record.checkpoints.last.as_ref()?;
             let modules = record.rank_budget.n_modules as usize;
-            match MethodName::matched_to(last.total_rank as usize, modules) {
-                RankRequest::Average(rank) => Some(rank),
-                RankRequest::Initial => None,
-            }
+            Some(matched_target_rank(last.total_rank as usize, modules))
         };
         let mut ranks: Vec<usize> = self.needed.iter().filter_map(rank).collect();
         ranks.sort_unstable();
         match ranks.get(ranks.len().saturating_sub(1) / 2) {
             Some(&median) => RankRequest::Average(median),
             // Nothing to match: the customary half of the initial rank.
-            None if self.run.method.can().budget => {
-                RankRequest::Average((self.experiment().config.initial_rank / 2).max(1))
-            }
-            None => RankRequest::Initial,
+            None => self.run.method.request(self.experiment().config.initial_rank, None),
         }
     }
 
