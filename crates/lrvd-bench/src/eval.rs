@@ -38,13 +38,11 @@ pub struct RunContext<'a> {
     pub fits_holdout: bool,
     pub device: &'a Device,
     pub dtype: DType,
-    /// Resident memory since the start of the run.
     pub memory: PeakMemory,
     pub watch: PassWatch<'a>,
 }
 
 impl<'a> RunContext<'a> {
-    /// `examples` as this run's model reads them.
     pub fn examples(&self, examples: &'a [TokenisedExample]) -> TokenExamples<'a> {
         TokenExamples { dtype: self.dtype, ..self.task.examples(examples, self.device) }
     }
@@ -104,17 +102,13 @@ impl PeakMemory {
     }
 }
 
-/// Everything computed from the answers of one predictor.
 #[derive(Clone, Debug)]
 pub struct Scored {
     /// Averaged probabilities `[n, classes]`, or mean scores `[n]` for regression; empty for texts.
     pub outputs: Vec<f64>,
     pub metrics: Metrics,
-    /// Reliability bins; `None` for regression.
     pub reliability: Option<Reliability>,
-    /// Per-example uncertainty of classes.
     pub uncertainty: Option<Uncertainty>,
-    /// Every token of texts.
     pub tokens: Option<TokenAnswers>,
 }
 
@@ -338,7 +332,6 @@ fn folded(host: &HostAdapter) -> HostAdapter {
     folded
 }
 
-/// The curve with its value 0 at `k = 0`.
 fn from_zero(curve: Vec<f64>) -> Vec<f64> {
     std::iter::once(0.0).chain(curve).collect()
 }

@@ -64,7 +64,6 @@ impl SavedClassifier {
         Self::on(&Adapter::open(dir, options, device)?, policy, None, device)
     }
 
-    /// `adapter` on its base model.
     pub(crate) fn on(
         adapter: &Adapter,
         policy: DrawPolicy,
@@ -115,8 +114,6 @@ impl SavedClassifier {
         Ok(Self::bare(info.clone(), folder, backbone, model, device))
     }
 
-    /// Logits at the mean (`draws = 0`) or at draws that `seed` addresses, as in the evaluation at the end
-    /// of training.
     pub(super) fn logits(
         &self,
         examples: &TokenExamples<'_>,
@@ -140,7 +137,6 @@ impl SavedClassifier {
         draws == 0 || (self.sampler == Sampler::Posterior && weights)
     }
 
-    /// `logits` of `draws` draws under the temperature that was fitted for so many, if any was.
     pub(super) fn calibrated(&self, logits: Logits, draws: usize) -> Burn<Logits> {
         match self.info.temperatures.get(&draws) {
             Some(&temperature) => softened(logits, temperature),
@@ -186,7 +182,6 @@ impl SavedClassifier {
         self.answers(self.logits(&self.batches(&reader, &examples), draws, seed)?, draws)
     }
 
-    /// What `logits` of `draws` draws say, under the temperature that was fitted for so many.
     pub(super) fn answers(&self, logits: Logits, draws: usize) -> Result<Vec<Prediction>> {
         if self.info.goal.is_regression() {
             let score =

@@ -20,7 +20,6 @@ pub(crate) const LANGUAGE_FILE: &str = "lrvd_language.json";
 /// Version of both that is written, and the only one that is read.
 pub(super) const SCHEMA: u32 = 1;
 
-/// What is known of an adapter beside its weights.
 #[expect(clippy::large_enum_variant, reason = "an adapter has one of them")]
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
@@ -58,7 +57,6 @@ pub struct RunInfo {
     /// Statistic at or above which a rank direction counts as noise.
     pub log_alpha_threshold: Option<f64>,
     pub fan_in_correction: bool,
-    /// Default draws of an answer; 0 without a posterior.
     pub draws: usize,
 }
 
@@ -100,7 +98,6 @@ pub struct LanguageInfo {
     #[serde(flatten)]
     pub base: BaseInfo,
     pub columns: LanguageColumns,
-    /// How the base is held, which answers depend on.
     pub base_precision: BasePrecision,
     #[serde(flatten)]
     pub run: RunInfo,
@@ -122,7 +119,6 @@ pub struct Abstention {
 }
 
 impl Description {
-    /// The description in `dir`, if there is one.
     pub fn read(dir: &Path) -> Result<Option<Self>> {
         let [texts, classes] = [LANGUAGE_FILE, CLASSIFIER_FILE].map(|name| dir.join(name));
         let description = if texts.is_file() {
@@ -136,7 +132,6 @@ impl Description {
         Ok(Some(description))
     }
 
-    /// Checks what `file` says.
     fn check(&self, path: &Path) -> Result<()> {
         let (file, run) = (path.display(), self.run());
         if let Self::Classifier(info) = self {
@@ -168,7 +163,6 @@ impl Description {
         write_json(&file, &sealed, JsonLayout::Pretty)
     }
 
-    /// Name of its file.
     pub(super) const fn file(&self) -> &'static str {
         match self {
             Self::Classifier(_) => CLASSIFIER_FILE,
@@ -276,7 +270,6 @@ impl TrainSettings {
         }
     }
 
-    /// Of a model after `step` steps, of which it is the `checkpoint`.
     fn run(&self, step: usize, checkpoint: CheckpointChoice) -> RunInfo {
         let config = &self.experiment;
         let posterior = self.method.can().posterior;
@@ -297,7 +290,6 @@ impl TrainSettings {
     }
 }
 
-/// Checks a number of draws that is asked for.
 pub(super) fn check_draws(draws: usize) -> Result<()> {
     if draws > MAX_DRAWS {
         let (name, value, high) = ("draws", draws as f64, MAX_DRAWS as f64);

@@ -17,10 +17,8 @@ use crate::record::{Metrics, Reliability};
 use crate::task::{Goal, Task};
 use crate::text::quoted;
 
-/// Metrics and predictions at the posterior mean and, if asked for, at draws.
 #[derive(Debug)]
 pub struct Evaluation {
-    /// By number of draws; 0 is the posterior mean.
     pub scored: BTreeMap<u32, Scored>,
     pub(super) task: PreparedTask,
 }
@@ -37,8 +35,6 @@ impl Evaluation {
         (metrics, self.scored.iter().filter_map(reliable).collect())
     }
 
-    /// Writes one line for every example: its label, probabilities by number of draws, entropy,
-    /// mutual information; of a text its tokens and their means.
     pub fn write_predictions(&self, path: &Path) -> Result<()> {
         self.task.write_predictions(&self.scored, path)
     }
@@ -84,8 +80,6 @@ impl SavedClassifier {
     }
 }
 
-/// Evaluates `classifier` on `examples` at the posterior mean and at `draws` draws, which
-/// `seed` addresses.
 pub fn evaluate(
     classifier: &SavedClassifier,
     examples: &[Example],
@@ -117,7 +111,6 @@ pub fn evaluate(
     Ok(Evaluation { scored, task })
 }
 
-/// What `answer` returns at the mean and, unless that is 0, at `draws` draws.
 pub(super) fn with_mean(
     draws: usize,
     mut answer: impl FnMut(usize) -> Result<Scored>,

@@ -17,7 +17,6 @@ use crate::settings::{CheckpointChoice, Config};
 
 pub(crate) const CARD_FILE: &str = "README.md";
 
-/// What an adapter folder holds.
 #[derive(Clone, Debug)]
 pub struct AdapterFiles {
     pub peft: PeftAdapter,

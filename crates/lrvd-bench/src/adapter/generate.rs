@@ -9,7 +9,6 @@ use super::language::SavedLanguageModel;
 use crate::data::Content;
 use crate::error::{Kind, Result};
 
-/// Default number of new tokens of a text.
 pub const NEW_TOKENS: usize = 128;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -39,7 +38,6 @@ pub struct ContinuedToken {
     pub id: u32,
     /// Its probability, before temperature and truncation.
     pub probability: f64,
-    /// Entropy of the next token, nats.
     pub entropy: f64,
     /// Mutual information between the next token and the weights, nats; `None` without several draws.
     pub mutual_information: Option<f64>,

@@ -12,11 +12,9 @@ use super::PEFT_CONFIG;
 use crate::error::Result;
 use crate::io::{parse_json, read_json, sha256_file, sha256_text};
 
-/// Files of an adapter folder, beside its description.
 const ADAPTER_FILES: [&str; 3] = [PEFT_CONFIG, WEIGHTS_FILE, POSTERIOR_FILE];
 /// Keys of its JSON files that are not hashed: the base model may be moved, and a hash cannot cover itself.
 const UNHASHED: [&str; 3] = ["base_model", "base_model_name_or_path", "hashes"];
-/// Hexadecimal digits of a hash in a message.
 const DIGITS: usize = 12;
 
 /// SHA-256 by file name, as the description of an adapter keeps it.
@@ -117,7 +115,6 @@ fn present(dir: &Path, names: &[&str]) -> Result<BTreeMap<String, String>> {
         .collect()
 }
 
-/// SHA-256 of a JSON value without [`UNHASHED`].
 fn digest(mut value: Value) -> String {
     if let Some(entries) = value.as_object_mut() {
         entries.retain(|key, _| !UNHASHED.contains(&key.as_str()));

@@ -24,9 +24,7 @@ use crate::settings::BasePrecision;
 use crate::task::Goal;
 
 const TASK_TYPE: &str = "CAUSAL_LM";
-/// Default number of texts per batch.
 const BATCH_SIZE: usize = 8;
-/// Default length of the longest text.
 const MAX_LENGTH: usize = 1024;
 
 pub type SavedLanguageModel = SavedModel<LlamaForCausalLm, Option<LanguageInfo>>;
@@ -38,7 +36,6 @@ impl SavedLanguageModel {
         Self::on(&Adapter::open(dir, options, device)?, None, device)
     }
 
-    /// `adapter` on its base model.
     pub(crate) fn on(
         adapter: &Adapter,
         precision: Option<BasePrecision>,
@@ -66,7 +63,6 @@ impl SavedLanguageModel {
         Self::whole(locate_model(name)?, device)
     }
 
-    /// The model at `location`.
     pub(crate) fn whole(location: ModelLocation, device: &Device) -> Result<Self> {
         let (backbone, folder) = (Backbone::open(location.clone())?, location.folder);
         let dtype = backbone.stored_as(BasePrecision::F32)?;
@@ -87,7 +83,6 @@ impl SavedLanguageModel {
         self.info.as_ref().map_or(MAX_LENGTH, |info| info.run.max_length)
     }
 
-    /// Whether conversations can be continued: the base model has a form for them.
     pub fn has_chat(&self) -> Result<bool> {
         Ok(self.reader()?.has_chat())
     }
@@ -105,7 +100,6 @@ impl SavedLanguageModel {
         self.info.as_ref().map_or(0, |info| info.run.seed)
     }
 
-    /// Logits at the mean of the token after each of `texts`.
     pub(crate) fn mean_logits(&self, texts: &[&str]) -> Result<Vec<f64>> {
         let (reader, mut logits) = (self.reader()?, Vec::new());
         for &text in texts {

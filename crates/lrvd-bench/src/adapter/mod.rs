@@ -34,5 +34,4 @@ pub use ood::{Oddness, OodDetector, OodReport, OodRow, OodScore, fit_ood};
 pub use open::{Adapter, OpenOptions, PlaceKind};
 pub(crate) use saved::no_head;
 
-/// PEFT's own file of an adapter.
 const PEFT_CONFIG: &str = "adapter_config.json";

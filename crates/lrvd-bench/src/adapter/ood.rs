@@ -21,7 +21,6 @@ use crate::data::{Example, Input, Split};
 use crate::error::Result;
 use crate::io::{parse_versioned, sha256_file};
 
-/// The detector's file in an adapter folder.
 const FILE: &str = "lrvd_ood.safetensors";
 const HEADER: &str = "lrvd";
 const SCHEMA: u32 = 1;
@@ -65,7 +64,6 @@ impl OodScore {
     }
 }
 
-/// How well one score tells the rows apart.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OodRow {
@@ -79,14 +77,12 @@ pub struct OodRow {
     pub over_entropy_error: f64,
 }
 
-/// What was fitted, and how well it does.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OodReport {
     pub schema_version: u32,
     /// SHA-256 of the adapter's weights.
     pub adapter: String,
-    /// The score with the largest area on the selection rows.
     pub score: OodScore,
     pub draws: usize,
     /// Seed of the draws and of the split into rows.
@@ -98,7 +94,6 @@ pub struct OodReport {
     pub scores: BTreeMap<OodScore, OodRow>,
 }
 
-/// A score with what it needs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OodDetector {
     pub report: OodReport,
@@ -107,7 +102,6 @@ pub struct OodDetector {
     distance: Option<ClassDistance>,
 }
 
-/// How unlike the texts of training an input is.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Oddness {
     pub score: f64,
@@ -224,7 +218,6 @@ impl OodDetector {
         Ok(())
     }
 
-    /// The detector that was fitted to the adapter of `classifier`.
     pub fn read(classifier: &SavedClassifier) -> Result<Self> {
         let path = classifier.folder().join(FILE);
         if !path.is_file() {

@@ -17,7 +17,6 @@ use crate::run::{ADAPTER_DIR, CHECKPOINT_DIR, SETTINGS_FILE, TrainSettings, is_r
 use crate::settings::{BasePrecision, CheckpointChoice, PredictionDraws};
 use crate::task::Goal;
 
-/// A file of a checkpoint.
 const CHECKPOINT_VALUES: &str = "state.json";
 /// Longest input of an adapter that does not say what it was trained on.
 const MAX_LENGTH: usize = 128;
@@ -50,7 +49,6 @@ impl PlaceKind {
     }
 }
 
-/// An adapter on the host with all that is known of it.
 #[derive(Clone, Debug)]
 pub struct Adapter {
     pub kind: PlaceKind,
@@ -125,7 +123,6 @@ impl Adapter {
         }
     }
 
-    /// What is known of its use as a classifier; an error for a language model.
     pub(super) fn classifier(&self, backbone: &Backbone) -> Result<ClassifierInfo> {
         self.described(backbone)?.ok_or_else(|| {
             let dir = self.folder.display();
@@ -184,7 +181,6 @@ impl Adapter {
         Ok((backbone, warnings))
     }
 
-    /// What can be known of an adapter that was made elsewhere.
     fn foreign(&self, backbone: &Backbone) -> Result<ClassifierInfo> {
         let AdapterFiles { peft, posterior, .. } = &self.files;
         let encoder = backbone.encoder_for("an adapter without `lrvd_classifier.json`")?;

@@ -14,7 +14,6 @@ use crate::backbone::Backbone;
 use crate::error::{Error, Result};
 use crate::text::quoted;
 
-/// Where draws come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sampler {
     Mean,
@@ -23,7 +22,6 @@ pub(super) enum Sampler {
 }
 
 pub struct SavedModel<M, I> {
-    /// The description of the adapter.
     pub info: I,
     /// What a reader must know of the model, one sentence each: that its run is not finished, or a file of it has changed.
     pub warnings: Vec<String>,
@@ -83,7 +81,6 @@ impl<M, I> SavedModel<M, I> {
 }
 
 impl<M: AdaptedModel, I> SavedModel<M, I> {
-    /// `adapter` on the `model` of its base `backbone`.
     pub(super) fn of(
         info: I,
         adapter: &Adapter,

@@ -42,7 +42,6 @@ pub(crate) struct Sizes {
 }
 
 impl Architecture {
-    /// Reads `config.json` in a folder, or the configuration in a GGUF file.
     pub(crate) fn read(model: &Path) -> Result<Self> {
         if GgufModel::is_at(model) {
             return Ok(Self::Llama(GgufModel::open(model)?.config().clone()));
@@ -155,7 +154,6 @@ impl Architecture {
         }
     }
 
-    /// Checks that the model has positions for texts of `max_length` tokens.
     pub(crate) fn check_length(&self, max_length: usize) -> Result<()> {
         match self.positions() {
             Some(most) if most < max_length => Err(anyhow!(
@@ -237,7 +235,6 @@ impl Architecture {
         (vocab * hidden + linear + norms * hidden) as u64
     }
 
-    /// Shapes of the layers that `targets` mean.
     pub(crate) fn adapted_layers(&self, targets: &TargetModules) -> Vec<LayerShape> {
         let targets = targets.layers();
         let layers = self.linear_layers().into_iter().filter(|(name, ..)| targets.select(name));

@@ -21,7 +21,6 @@ use crate::error::{Error, Result};
 use crate::io::{create_dir, read_json, sha256_file, write_text};
 use crate::text::{head, quoted};
 
-/// Needed beside the weights and one tokenizer file.
 const CONFIG: &str = "config.json";
 /// Weights and the index of their shards, in the order of preference.
 const WEIGHTS: [(&str, &str); 2] = [
@@ -33,20 +32,15 @@ const TOKENIZERS: [&str; 3] = ["tokenizer.json", "tokenizer.model", "spm.model"]
 const OPTIONAL: [&str; 3] =
     ["tokenizer_config.json", "generation_config.json", "chat_template.jinja"];
 
-/// The hub, unless `HF_ENDPOINT` names another.
 const ENDPOINT: &str = "https://huggingface.co";
 /// Seconds to wait for a connection, an answer or the next bytes, unless `HF_HUB_DOWNLOAD_TIMEOUT` is set.
 const TIMEOUT: u64 = 30;
-/// Redirects in a row.
 const REDIRECTS: u32 = 5;
-/// Characters of a URL or a server's message that are shown.
 const SHOWN: usize = 200;
-/// Bytes written at a time.
 const BLOCK: usize = 1 << 16;
 /// Bytes a second that a download has at least: a file that drips would never end.
 const SLOWEST: u64 = 16 << 10;
 const RESUMED: &str = "the next run resumes it";
-/// Characters of a name that becomes a file's.
 const LONGEST: usize = 200;
 
 /// The folder that holds the files of repository `id`, downloading what is missing.

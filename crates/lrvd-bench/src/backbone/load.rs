@@ -37,7 +37,6 @@ pub(crate) const READ_FILES: [&str; 9] = [
     "chat_template.jinja",
 ];
 
-/// Configuration, tokenizer and identity of a pretrained model.
 pub(crate) struct Backbone {
     pub(crate) location: ModelLocation,
     pub(crate) architecture: Architecture,
@@ -109,7 +108,6 @@ impl Backbone {
         }
     }
 
-    /// The configuration of `encoder` with `labels` outputs and, if `dropout` is off, without dropout.
     fn config_for(encoder: &DebertaConfig, labels: usize, dropout: bool) -> DebertaConfig {
         let names = (0..labels).map(|i| format!("LABEL_{i}")).collect();
         let mut config = encoder.clone().with_labels(names);
@@ -123,7 +121,6 @@ impl Backbone {
     }
 }
 
-/// The tokenizer of a folder or of a GGUF file.
 pub(crate) fn open_tokenizer(model: &Path) -> Result<TextTokenizer> {
     if GgufModel::is_at(model) {
         return Ok(GgufModel::open(model)?.tokenizer()?);
@@ -167,7 +164,6 @@ fn check_ends(
     Ok(())
 }
 
-/// `config`, without dropout if it is off.
 fn undropped(config: &LlamaConfig, dropout: bool) -> LlamaConfig {
     let mut config = config.clone();
     if !dropout {
@@ -228,7 +224,6 @@ pub(crate) fn load_model(
     }
 }
 
-/// A folder with `config.json`, weights and tokenizer, or a GGUF file, which holds all three.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ModelLocation {
     /// Name as given: a path or a repository id.

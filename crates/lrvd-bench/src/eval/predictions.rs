@@ -14,7 +14,6 @@ use crate::io::{create_parent, write_json_lines};
 use crate::record::PredictionLine;
 
 impl PreparedTask {
-    /// Writes the answers to the validation rows, by number of draws, into the file `path`.
     pub(crate) fn write_predictions(
         &self,
         scored: &BTreeMap<u32, Scored>,

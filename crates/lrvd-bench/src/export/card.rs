@@ -137,7 +137,6 @@ impl<'a> Card<'a> {
         }
     }
 
-    /// What was measured at the mean, by the hub's names.
     fn metrics(&self) -> Vec<&'static str> {
         let Some(metrics) = self.checkpoint().and_then(|at| at.metrics.get(&0)) else {
             return Vec::new();

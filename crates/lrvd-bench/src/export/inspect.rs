@@ -33,7 +33,6 @@ pub struct ModuleReport {
     /// Features in and out; `None` for a layer of rank 0, which is not in the file.
     pub shape: Option<[usize; 2]>,
     pub parameters: usize,
-    /// Frobenius norm of the mean update.
     pub update_norm: f64,
     /// Relevance statistic of every direction, ascending; empty without a posterior.
     pub log_alpha: Vec<f64>,
@@ -71,7 +70,6 @@ impl LoraConfig {
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct AdapterReport {
-    /// `adapter`, `run` or `checkpoint`.
     pub kind: &'static str,
     pub folder: String,
     pub base_model: Option<String>,
@@ -217,7 +215,6 @@ fn update_norm(host: &HostAdapter) -> f64 {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct BaseReport {
     pub kind: &'static str,
-    /// `deberta` or `llama`.
     pub architecture: &'static str,
     pub folder: String,
     pub layers: usize,
@@ -237,7 +234,6 @@ pub fn is_base(path: &Path) -> bool {
         || local(path).map_or(true, |found| found.is_some_and(|m| m.is_file()))
 }
 
-/// Describes the checkpoint in `dir`, which may be a GGUF file.
 pub fn inspect_base(dir: &Path) -> Result<BaseReport> {
     let model = local(dir)?.unwrap_or_else(|| dir.to_owned());
     let architecture = Architecture::read(&model)?;
@@ -273,7 +269,6 @@ pub fn inspect_base(dir: &Path) -> Result<BaseReport> {
     })
 }
 
-/// Tokens of the longer row of the built-in batch.
 const TOKENS: usize = 8;
 
 /// What a check found. A tensor that is missing, left over, of another shape or not finite is an error instead.
@@ -282,7 +277,6 @@ pub struct ModelCheck {
     pub folder: String,
     /// Tensors of the checkpoint that the model holds; `None` where there is only an adapter.
     pub base_tensors: Option<usize>,
-    /// Tensors of the checkpoint that the model does not use.
     pub unused_tensors: usize,
     pub fresh: Vec<String>,
     pub adapter_tensors: Option<usize>,
@@ -345,7 +339,6 @@ fn batch(sizes: &Sizes, device: &Device) -> TokenBatch {
     TokenBatch { columns, ..TokenBatch::padded(&rows, 0, device, DType::F32) }
 }
 
-/// Whether the logits are finite without the adapter and with it.
 fn is_finite(
     mut model: AutoModel,
     adapter: Option<&PeftAdapter>,

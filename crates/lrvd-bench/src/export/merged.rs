@@ -24,12 +24,9 @@ use crate::error::{Kind, Result};
 use crate::io::{JsonLayout, cannot, read_json, write_json};
 use crate::settings::BasePrecision;
 
-/// Largest file of weights, bytes.
 const SHARD: usize = 4_000_000_000;
-/// Names of the head and of the word embedding of a language model.
 const LM_HEAD: &str = "lm_head.weight";
 const EMBEDDINGS: &str = "model.embed_tokens.weight";
-/// Name of the head that it has instead where it predicts a number.
 const SCORE: &str = "score.weight";
 const HEAD: [&str; 4] =
     ["classifier.bias", "classifier.weight", "pooler.dense.bias", "pooler.dense.weight"];
@@ -47,7 +44,6 @@ const PROBES: [&str; 6] = [
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct MergeReport {
-    /// Modules with an update, by path, and their ranks.
     pub ranks: BTreeMap<String, usize>,
     pub tensors: usize,
     pub parameters: usize,
@@ -55,7 +51,6 @@ pub struct MergeReport {
     pub untied: bool,
     /// Largest difference of a logit, and the number of logits compared.
     pub difference: Option<(f64, usize)>,
-    /// Files of the base model that have changed.
     pub warnings: Vec<String>,
 }
 
@@ -93,7 +88,6 @@ pub fn export_merged(
     Ok(MergeReport { ranks, tensors, parameters, untied: plan.untied, difference, warnings })
 }
 
-/// Where a tensor of the merged model comes from.
 enum Origin {
     Base(String),
     Whole,
@@ -342,7 +336,6 @@ fn compare(
     }
 }
 
-/// [`PROBES`] as inputs of a classifier.
 fn probes(info: &ClassifierInfo) -> Vec<Input> {
     let pairs = PROBES.iter().zip(PROBES.iter().rev());
     let input = |(text, pair): (&&str, &&str)| Input {

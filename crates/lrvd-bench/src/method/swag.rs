@@ -8,16 +8,12 @@
 //! θ ~ mean + √scale·( √max(second − mean², 1e-30) ∘ z1 + 1/√(K − 1)·Σ_j deviation_j·z2_j )
 //! ```
 //!
-//! `k = 0` is the mean of the path (SWA), `k` draws average probabilities; `z2` is shared by all
-//! factors, so that the adapters vary together. What is random are the factors: a head that is
-//! trained along is answered by its own mean over the same collections.
+//! `k = 0` is the mean of the path (SWA); `z2` is shared by all factors. A head that is trained along is answered by its mean.
 //!
-//! Parameters: LoRA's, `P = rank·(d_input + d_output)` per layer, of which the mean takes the place;
-//! second moment and deviations store `(1 + K)·P` numbers more. Source: Maddox et al. 2019,
-//! arXiv:1902.02476; on adapters Onal et al. 2024, arXiv:2405.03425, whose configuration is the default: of 15 epochs
-//! the tail starts after 8, each further one is collected, the rate falls to a tenth of its peak within 5, and `scale` is
-//! 1 (the standard sampler has ½). Its tail continues from the model with the lowest validation loss so far; here from
-//! the step before, as every method reports its last step.
+//! Parameters: LoRA's, `P = rank·(d_input + d_output)` per layer, of which the mean takes the place; second moment and deviations
+//! store `(1 + K)·P` numbers more. Source: Maddox et al. 2019, arXiv:1902.02476; on adapters Onal et al. 2024, arXiv:2405.03425,
+//! whose configuration is the default (`scale` is 1, the standard sampler has ½). Its tail continues from the model with the
+//! lowest validation loss so far; here from the step before.
 
 use std::collections::BTreeMap;
 
@@ -97,7 +93,6 @@ impl Swag {
         Ok(outcome?)
     }
 
-    /// One draw of the factors put into a copy of `model`.
     fn drawn(&self, model: &AutoModel, key: NoiseKey) -> Burn<AutoModel> {
         let mut model = model.clone();
         let mut outcome = Ok(());

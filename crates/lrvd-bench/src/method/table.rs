@@ -22,7 +22,6 @@ use crate::text::same;
 /// A method, whichever it is.
 pub type DynMethod = dyn Method<AutoModel>;
 
-/// One row of the table.
 #[derive(Debug)]
 pub struct MethodEntry {
     pub name: &'static str,
@@ -31,11 +30,9 @@ pub struct MethodEntry {
     pub summary: &'static str,
     pub(crate) family: Family,
     pub form: MethodForm,
-    /// What it can do.
     pub can: Can,
 }
 
-/// What a method can do.
 #[derive(Clone, Copy, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "each is one independent fact")]
 pub struct Can {
@@ -89,7 +86,6 @@ pub(crate) enum Family {
 
 type New = fn(&Config, RankRequest) -> Result<Box<DynMethod>>;
 
-/// How a row is made.
 #[derive(Clone, Copy, Debug)]
 pub enum MethodForm {
     /// Trained in one run; also on texts, if it is for a `language` model.

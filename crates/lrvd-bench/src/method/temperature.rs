@@ -1,13 +1,8 @@
 //! Temperature scaling on top of any method: a stage after training.
 //!
-//! `p = softmax(z / T)` with `T > 0` fitted to the negative log-likelihood of examples that were kept
-//! out of training; one number for every number of draws. The classes' order never changes, so neither does accuracy. With
-//! draws, `T` divides the logarithm of the averaged probabilities: what is calibrated is the answer
-//! that is given.
-//!
-//! Where the loss of the held-out examples has no minimum (all of them are answered rightly, and the colder the
-//! better, or the logits speak against the labels) the temperature is the bound of the search that it runs into, 0.01 or
-//! 100. A score has no temperature: a regression task gets the answers of the method as they are.
+//! `p = softmax(z / T)` with `T > 0` fitted to the negative log-likelihood of examples that were kept out of training; one number
+//! for every number of draws. With draws, `T` divides the logarithm of the averaged probabilities. Where the loss of the held-out
+//! examples has no minimum the temperature is a bound of the search, 0.01 or 100. A score has no temperature.
 //!
 //! Source: Guo et al. 2017, arXiv:1706.04599.
 
@@ -22,8 +17,7 @@ use lrvd_models::AutoModel;
 use super::DynMethod;
 use crate::error::Burn;
 
-/// Share of the training examples that the temperature is fitted to: the tail, as published code
-/// takes it.
+/// Share of the training examples that the temperature is fitted to: the tail.
 pub(super) const HOLDOUT: f64 = 0.2;
 
 /// A temperature for each number of draws: the answers differ, and so does what calibrates them. None before the fit, and for

@@ -21,14 +21,12 @@ use crate::io::{JsonLayout, cannot, create_dir, read_json, write_json};
 use crate::record::RunRecord;
 
 pub(crate) const SETTINGS_FILE: &str = "settings.json";
-/// Name of what was measured at the end.
 pub(crate) const RECORD_FILE: &str = "record.json";
 pub(crate) const ADAPTER_DIR: &str = "adapter";
 pub(crate) const CHECKPOINT_DIR: &str = "checkpoints";
 /// Name of the file that says the folder is ours, and is locked.
 const MARKER: &str = ".lrvd";
 const MARKER_TEXT: &str = "This folder is written by lrvd, which locks this file meanwhile.\n";
-/// Name of the folder with generated data.
 pub(crate) const DATA_DIR: &str = "data";
 /// Entry with the hashes of the data files by task; tasks may be added.
 const DATA_FILES: &str = "data_files";
@@ -36,7 +34,6 @@ const DATA_FILES: &str = "data_files";
 /// Entry with the hashes of the base model's configuration and tokenizer.
 const BASE_FILES: &str = "base_files";
 
-/// Differences that a message shows.
 const DIFFERENCES: usize = 40;
 
 #[derive(Debug)]
@@ -134,7 +131,6 @@ impl OutputFolder {
         write_json(&self.file(SETTINGS_FILE), &settings, JsonLayout::Pretty)
     }
 
-    /// Checks that the folder is still there, with its marker in it.
     pub(crate) fn still_there(&self) -> Result<()> {
         still_there(&self.path)
     }

@@ -149,7 +149,6 @@ fn history(start: &RunStart<'_>, points: Vec<train::EvalPoint>) -> Vec<EvalPoint
     points.into_iter().map(point).collect()
 }
 
-/// What `candidate` answers, and the record of it.
 fn checkpoint(
     context: &RunContext<'_>,
     (method, temperatures): (&DynMethod, &Temperatures),

@@ -28,7 +28,6 @@ use crate::progress::{Event, ProgressSink};
 use crate::record::{RankBudget, RunRecord};
 use crate::settings::Config;
 
-/// What starts a run.
 #[derive(Clone, Copy)]
 pub(crate) struct RunStart<'a> {
     pub config: &'a Config,
@@ -40,7 +39,6 @@ pub(crate) struct RunStart<'a> {
     pub device: &'a Device,
 }
 
-/// A model of a task with its method.
 pub(crate) type RunState = train::Run<AutoModel, DynMethod>;
 
 pub(crate) struct Run<'a> {
@@ -247,7 +245,6 @@ impl<'a> Run<'a> {
     }
 }
 
-/// Trains a model to the last step.
 pub fn fit(
     context: &RunContext<'_>,
     state: &mut TrainState<AutoModel>,

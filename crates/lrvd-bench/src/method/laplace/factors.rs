@@ -17,9 +17,7 @@ use super::watch::{Seen, Used, Watch};
 use crate::error::Burn;
 use crate::settings::LaplaceSettings as Settings;
 
-/// Memory for the squares of wide factors, bytes. Where they fit, the data is summed first and cut to
-/// few columns once, which loses the least; else every batch is cut as it comes, as published code
-/// does.
+/// Memory for the squares of wide factors, bytes. Where they fit, the sum is cut to few columns, else every batch is.
 pub(super) const SQUARES: usize = 1 << 30;
 
 /// `Σ v·vᵀ` of one side of a matrix.
@@ -224,7 +222,6 @@ fn roots(probabilities: &[f64], labels: usize, n: usize) -> Vec<f64> {
     seeds
 }
 
-/// `Σ ln p(y)` of a batch.
 fn likelihood(
     seen: &Seen,
     examples: &dyn LabelledExamples<Input = TokenBatch>,
@@ -261,29 +258,16 @@ fn norm_of(model: &AutoModel, module: u32, outputs: usize) -> f64 {
     square(&host.a) + b
 }
 
-// The exact Fisher matrix of a softmax, in as few backward passes as it needs.
-//
-// Summed over all labels, weighted with their probabilities, the Fisher matrix of one example's
-// logits is `Λ = diag(p) − p·pᵀ`. Its rank is `labels − 1`, so that with a root `R·Rᵀ = Λ` as many
-// backward passes do:
-//
-// ```text
-// Σ_c p_c·∇(−ln p_c)·∇(−ln p_c)ᵀ = Jᵀ·Λ·J = Σ_k (Jᵀ·R_k)·(Jᵀ·R_k)ᵀ          J: gradients of the logits
-// ```
-
-/// Columns of the Cholesky root of `diag(p) − p·pᵀ` as rows, `[labels − 1, labels]`.
+/// Columns of the Cholesky root of `Λ = diag(p) − p·pᵀ` as rows, `[labels − 1, labels]`.
 ///
-/// # Formula
-///
-/// With `s_k = Σ_{j ≥ k} p_j`:
+/// `Λ` is the Fisher matrix of one example's logits, of rank `labels − 1`: so many backward passes give that of the parameters.
 ///
 /// ```text
-/// R_k[k] = √(p_k·s_{k+1}/s_k)        R_k[c] = −p_c·√(p_k/(s_k·s_{k+1}))   for c > k
+/// Σ_c p_c·∇(−ln p_c)·∇(−ln p_c)ᵀ = Jᵀ·Λ·J = Σ_k (Jᵀ·R_k)·(Jᵀ·R_k)ᵀ          J: gradients of the logits
+/// R_k[k] = √(p_k·s_{k+1}/s_k)        R_k[c] = −p_c·√(p_k/(s_k·s_{k+1}))   for c > k,   s_k = Σ_{j ≥ k} p_j
 /// ```
 ///
-/// # References
-///
-/// Tanabe and Sagae 1992, An exact Cholesky decomposition of the multinomial covariance.
+/// Source: Tanabe and Sagae 1992, An exact Cholesky decomposition of the multinomial covariance.
 pub(super) fn fisher_root(p: &[f64]) -> Vec<f64> {
     let labels = p.len();
     // Sums from the back: 1 − Σ would lose what is left of a confident answer.
@@ -304,22 +288,14 @@ pub(super) fn fisher_root(p: &[f64]) -> Vec<f64> {
     root
 }
 
-/// Directions iterated beyond those asked for: convergence is as fast as the gap to the first
-/// direction left out.
+/// Directions iterated beyond those asked for.
 const SURPLUS: usize = 10;
-/// Iterations after which the best so far is taken.
 const MAX_ITERATIONS: usize = 100;
-/// Relative change of the sum of the eigenvalues asked for at which the iteration ends: what is summed comes
-/// from `f32` activations.
+/// Relative change of the sum of the eigenvalues asked for at which the iteration ends.
 const TOLERANCE: f64 = 1e-9;
 
-/// Rows `√λ_i·v_i` of the `k` largest eigenvalues of a symmetric positive semi-definite matrix
-/// `[width, width]`, `[≤ k, width]`, longest first: the columns `U·diag(S)` of any matrix whose Gram
-/// matrix this is.
-///
-/// # Numerics
-///
-/// Subspace iteration with a fixed random start, then one Rayleigh-Ritz step.
+/// Rows `√λ_i·v_i` of the `k` largest eigenvalues of a symmetric positive semi-definite matrix `[width, width]`, `[≤ k, width]`,
+/// longest first, by subspace iteration with a fixed random start and one Rayleigh-Ritz step.
 pub(super) fn leading_rows(gram: &[f64], width: usize, k: usize) -> Vec<f64> {
     let block = (k + SURPLUS).min(width);
     let mut basis = vec![0.0; block * width];

@@ -12,18 +12,13 @@
 //! Exact in the classes, Kronecker-factored over tokens (K-FAC "expand"); padding is no token. A
 //! factor 100 or more wide is kept by its 10 leading columns.
 //!
-//! The answer is one probability per class (`k = 0`); there are no draws. What is random are the LoRA
-//! matrices: a head that is trained along (the pooler and classifier of `DeBERTa`) stays at its point
-//! estimate. A score has a Gaussian answer whose mean is the trained model's: nothing is fitted then.
+//! The answer is one probability per class (`k = 0`); there are no draws. A head that is trained along stays at its point
+//! estimate. Nothing is fitted for scores: the mean of their Gaussian is the trained model's answer.
 //!
-//! Parameters: LoRA's, `rank·(d_input + d_output)` per layer, are trained. Kept beside them for
-//! prediction: the factors of every block, `n²` numbers for a side of width `n`, `10·n` for a wide one,
-//! and `δ`. Published tables count what is trained alone.
-//! Source: Yang et al. 2024, arXiv:2308.13111.
-//!
-//! Decisions: relative positions that pass through an adapter (`DeBERTa` with shared keys) count as
-//! further rows of each example that reaches them. The `DeBERTa` or Llama layer `last` is the adapted
-//! one nearest to the output.
+//! Parameters: LoRA's, `rank·(d_input + d_output)` per layer, are trained. Kept beside them: the factors of every block, `n²`
+//! numbers for a side of width `n`, `10·n` for a wide one, and `δ`. Source: Yang et al. 2024, arXiv:2308.13111. Relative positions
+//! that pass through an adapter (`DeBERTa` with shared keys) count as further rows of each example that reaches them. The layer
+//! `last` is the adapted one nearest to the output.
 
 mod factors;
 #[cfg(test)]

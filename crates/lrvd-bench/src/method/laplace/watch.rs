@@ -75,7 +75,6 @@ impl Watch {
         self.observed.width
     }
 
-    /// Identities of the observed layers, in the order of [`Used::module`].
     pub(super) fn modules(&self) -> &[u32] {
         &self.modules
     }
@@ -143,10 +142,8 @@ impl Watch {
     }
 }
 
-/// 1 for rows of an example that any of its `s` losses reaches, else 0, `[n, rows, 1]`.
-///
-/// A table of positions holds more rows than a short text has distances: the others are no more an
-/// input of this example than padding is.
+/// 1 for rows of an example that any of its `s` losses reaches, else 0, `[n, rows, 1]`: a table of positions has more rows than
+/// a short text has distances.
 fn reached(gradient: &Tensor<3>, s: usize) -> Tensor<3> {
     let [copies, rows, _] = gradient.dims();
     let size: Tensor<3> = gradient.clone().abs().sum_dim(2).reshape([s, copies / s, rows]);
@@ -154,11 +151,8 @@ fn reached(gradient: &Tensor<3>, s: usize) -> Tensor<3> {
     size.sign().unsqueeze_dim(2)
 }
 
-/// Rows that are one and the same input, to be seen as one use.
-///
-/// Distances that share a bucket read the same row of the table. The encoder projects the row once
-/// or once a distance, whichever is less work for the length of the batch; merged, both give the
-/// same factors, so that padding changes nothing.
+/// Rows that are one and the same input, to be seen as one use: distances that share a bucket read the same row of the table,
+/// which the encoder projects once or once a distance, depending on the length of the batch.
 struct Merge {
     first: Tensor<1, Int>,
     /// `[1, groups, rows]`, 1 where a row belongs to a group.
