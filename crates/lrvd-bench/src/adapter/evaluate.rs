@@ -7,8 +7,8 @@ use std::path::Path;
 use anyhow::{anyhow, bail};
 use lrvd_core::metrics::{RiskCoverage, argmax_rows};
 
-use super::classifier::SavedClassifier;
 use super::description::{Abstention, Description};
+use super::saved::SavedClassifier;
 use crate::data::table::{Format, Layout, Table};
 use crate::data::{Example, Input, PreparedTask, Split, TextColumns, load, read_labelled};
 use crate::error::Result;

@@ -15,7 +15,7 @@ use lrvd_core::metrics::{Aurocs, ClassDistance, conformal_p, free_energy};
 use lrvd_core::noise::{NoiseKey, Stream, permutation};
 use serde::{Deserialize, Serialize};
 
-use super::classifier::{Prediction, SavedClassifier};
+use super::saved::{Prediction, SavedClassifier};
 use crate::data::batch::TokenExamples;
 use crate::data::{Example, Input, Split};
 use crate::error::Result;
