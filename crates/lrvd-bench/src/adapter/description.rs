@@ -212,6 +212,24 @@ impl Description {
 }
 
 impl ClassifierInfo {
+    /// Of `run` on texts of unknown columns.
+    pub(super) fn new(base: BaseInfo, goal: Goal, run: RunInfo) -> Self {
+        Self {
+            base,
+            seen: BTreeSet::new(),
+            goal,
+            columns: None,
+            wording: None,
+            questions: QuestionForm::default(),
+            base_precision: BasePrecision::F32,
+            pairs: None,
+            run,
+            prediction_draws: PredictionDraws::default(),
+            temperatures: BTreeMap::new(),
+            abstentions: BTreeMap::new(),
+        }
+    }
+
     pub(super) fn reader<'a>(&'a self, backbone: &'a Backbone) -> Result<TextReader<'a>> {
         let (tokenizer, wording) = (&backbone.tokenizer, self.wording.as_ref());
         let questions = self.has_choices().then_some(self.questions);
@@ -246,18 +264,14 @@ impl TrainSettings {
         let is_seen = |name: &String| checkpoint == CheckpointChoice::Best || !is_measured(name);
         let seen = self.data.iter().filter(|(name, _)| is_seen(name));
         Description::Classifier(ClassifierInfo {
-            base,
             seen: seen.map(|(_, sha256)| sha256.clone()).collect(),
-            goal: own.goal.clone(),
             columns: own.columns.clone(),
             wording: own.wording.clone(),
             questions: own.questions,
             base_precision,
             pairs: Some(own.pairs),
-            run,
             prediction_draws,
-            temperatures: BTreeMap::new(),
-            abstentions: BTreeMap::new(),
+            ..ClassifierInfo::new(base, own.goal.clone(), run)
         })
     }
 

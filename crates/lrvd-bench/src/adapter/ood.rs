@@ -143,9 +143,8 @@ pub fn fit_ood(
     }
     let inputs = |rows: &[&Example]| rows.iter().map(|row| row.input.clone()).collect::<Vec<_>>();
     let classes: Vec<usize> = reference.iter().filter_map(|row| row.label.class()).collect();
-    let reader = classifier.info.reader(&classifier.backbone)?;
-    let encoded = classifier.encode(&reader, &inputs(&reference), 0)?;
-    let (features, width) = classifier.features(&classifier.batches(&reader, &encoded))?;
+    let (features, width) =
+        classifier.on_examples(&inputs(&reference), 0, |examples| classifier.features(examples))?;
     let distance = ClassDistance::fit(&features, &classes, width)?;
 
     let known: Vec<OodScore> = OodScore::ALL
@@ -273,31 +272,31 @@ impl SavedClassifier {
         seed: u64,
         first: usize,
     ) -> Result<Vec<Vec<f64>>> {
-        let reader = self.info.reader(&self.backbone)?;
         let is_answered = scores.iter().any(|score| *score != OodScore::Distance);
         let window = self.window(draws);
         let mut found = vec![Vec::with_capacity(inputs.len()); scores.len()];
         for (number, inputs) in inputs.chunks(window).enumerate() {
-            let encoded = self.encode(&reader, inputs, first + number * window)?;
-            let examples = self.batches(&reader, &encoded);
-            let (mut energy, mut answers) = (Vec::new(), Vec::new());
-            if is_answered {
-                let logits = self.logits(&examples, draws, seed)?;
-                if scores.contains(&OodScore::Energy) {
-                    energy = free_energy(&logits.values, logits.members(), logits.width)?;
-                }
-                answers = self.answers(logits, draws)?;
-            }
-            for (score, found) in scores.iter().zip(&mut found) {
-                match (score, distance) {
-                    (OodScore::Energy, _) => found.extend_from_slice(&energy),
-                    (OodScore::Distance, Some(distance)) => {
-                        found.extend(distance.distances(&self.features(&examples)?.0)?);
+            self.on_examples(inputs, first + number * window, |examples| {
+                let (mut energy, mut answers) = (Vec::new(), Vec::new());
+                if is_answered {
+                    let logits = self.logits(examples, draws, seed)?;
+                    if scores.contains(&OodScore::Energy) {
+                        energy = free_energy(&logits.values, logits.members(), logits.width)?;
                     }
-                    (OodScore::Distance, None) => bail!("no distance is fitted"),
-                    _ => found.extend(answers.iter().map(|answer| of_answer(*score, answer))),
+                    answers = self.answers(logits, draws)?;
                 }
-            }
+                for (score, found) in scores.iter().zip(&mut found) {
+                    match (score, distance) {
+                        (OodScore::Energy, _) => found.extend_from_slice(&energy),
+                        (OodScore::Distance, Some(distance)) => {
+                            found.extend(distance.distances(&self.features(examples)?.0)?);
+                        }
+                        (OodScore::Distance, None) => bail!("no distance is fitted"),
+                        _ => found.extend(answers.iter().map(|answer| of_answer(*score, answer))),
+                    }
+                }
+                Ok(())
+            })?;
         }
         Ok(found)
     }

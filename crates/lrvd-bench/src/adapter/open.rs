@@ -1,6 +1,5 @@
 //! Adapter folders: their files, where an adapter is found, and the base model that it belongs to.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use anyhow::{anyhow, bail};
@@ -16,13 +15,12 @@ use lrvd_burn::train::{latest_checkpoint, load_checkpoint};
 use super::PEFT_CONFIG;
 use super::description::{BaseInfo, ClassifierInfo, Description, RunInfo, SCHEMA};
 use crate::backbone::{Backbone, locate_model};
-use crate::data::QuestionForm;
 use crate::error::Result;
 use crate::method::Temperatures;
 use crate::run::{
     ADAPTER_DIR, CHECKPOINT_DIR, RunState, SETTINGS_FILE, TrainSettings, is_run_on_texts,
 };
-use crate::settings::{BasePrecision, CheckpointChoice, Config, PredictionDraws};
+use crate::settings::{CheckpointChoice, Config};
 use crate::task::Goal;
 
 const CHECKPOINT_VALUES: &str = "state.json";
@@ -194,15 +192,11 @@ impl Adapter {
         let encoder = backbone.encoder_for("an adapter without `lrvd_classifier.json`")?;
         let head = peft.saved.iter().find(|(name, _)| name.ends_with("classifier.weight"));
         let width = head.and_then(|(_, tensor)| tensor.shape().first().copied());
-        let goal = match width.unwrap_or_else(|| encoder.num_labels()) {
+        let own = encoder.id2label.clone();
+        let numbered = |n: usize| (0..n).map(|i| format!("LABEL_{i}")).collect();
+        let goal = match width.unwrap_or(own.len()) {
             1 => Goal::regression("adapter"),
-            n if n == encoder.num_labels() => {
-                Goal::classification("adapter", encoder.id2label.clone())
-            }
-            n => {
-                let names = (0..n).map(|i| format!("LABEL_{i}")).collect();
-                Goal::classification("adapter", names)
-            }
+            n => Goal::classification("adapter", if n == own.len() { own } else { numbered(n) }),
         };
         let header = posterior.as_ref().map(|posterior| &posterior.header);
         let longest = backbone.tokenizer.model_max_length().unwrap_or(MAX_LENGTH);
@@ -219,25 +213,13 @@ impl Adapter {
             fan_in_correction: false,
             draws: if posterior.is_some() { 10 } else { 0 },
         };
-        Ok(ClassifierInfo {
-            base: BaseInfo {
-                schema_version: SCHEMA,
-                name: backbone.location.name.clone(),
-                weights: backbone.hashes.clone(),
-                hashes: None,
-            },
-            seen: BTreeSet::new(),
-            goal,
-            columns: None,
-            wording: None,
-            questions: QuestionForm::default(),
-            base_precision: BasePrecision::F32,
-            pairs: None,
-            run,
-            prediction_draws: PredictionDraws::default(),
-            temperatures: BTreeMap::new(),
-            abstentions: BTreeMap::new(),
-        })
+        let base = BaseInfo {
+            schema_version: SCHEMA,
+            name: backbone.location.name.clone(),
+            weights: backbone.hashes.clone(),
+            hashes: None,
+        };
+        Ok(ClassifierInfo::new(base, goal, run))
     }
 }
 

@@ -268,9 +268,9 @@ impl SavedClassifier {
         seed: u64,
         first: usize,
     ) -> Result<Vec<Prediction>> {
-        let reader = self.info.reader(&self.backbone)?;
-        let examples = self.encode(&reader, inputs, first)?;
-        self.answers(self.logits(&self.batches(&reader, &examples), draws, seed)?, draws)
+        self.on_examples(inputs, first, |examples| {
+            self.answers(self.logits(examples, draws, seed)?, draws)
+        })
     }
 
     pub(super) fn answers(&self, logits: Logits, draws: usize) -> Result<Vec<Prediction>> {
@@ -307,27 +307,28 @@ impl SavedClassifier {
     }
 
     pub(crate) fn mean_logits(&self, inputs: &[Input]) -> Result<Vec<f64>> {
-        let reader = self.info.reader(&self.backbone)?;
-        let examples = self.encode(&reader, inputs, 0)?;
-        Ok(self.logits(&self.batches(&reader, &examples), 0, 0)?.values)
+        self.on_examples(inputs, 0, |examples| Ok(self.logits(examples, 0, 0)?.values))
     }
 
-    pub(super) fn batches<'a>(
-        &'a self,
-        reader: &TextReader<'_>,
-        examples: &'a [TokenisedExample],
-    ) -> TokenExamples<'a> {
-        TokenExamples {
-            examples,
+    /// What `ask` returns of `inputs` as the model reads them.
+    pub(super) fn on_examples<T>(
+        &self,
+        inputs: &[Input],
+        first: usize,
+        ask: impl FnOnce(&TokenExamples<'_>) -> Result<T>,
+    ) -> Result<T> {
+        let reader = self.info.reader(&self.backbone)?;
+        ask(&TokenExamples {
+            examples: &self.encode(&reader, inputs, first)?,
             pad_id: reader.pad_id(),
             labels: self.info.goal.n_labels(),
             smoothing: 0.0,
             device: &self.device,
             dtype: DType::F32,
-        }
+        })
     }
 
-    pub(super) fn encode(
+    fn encode(
         &self,
         reader: &TextReader<'_>,
         inputs: &[Input],

@@ -187,15 +187,6 @@ fn posthoc_scores_get_the_trained_answer_or_a_rejection() {
 }
 
 #[test]
-fn posthoc_swag_answers_with_the_mean_of_the_path_and_with_draws() {
-    let bed = Bench::random(60, "", task(4, 64, 24));
-    let run = bed.run("swag");
-    let (mean, drawn) = (bed.metrics(&run, 0), bed.metrics(&run, 5));
-    assert!(mean.accuracy.unwrap() > 0.5 && drawn.accuracy.unwrap() > 0.5, "{mean:?} {drawn:?}");
-    assert!(drawn.mutual_information.unwrap() > 0.0);
-}
-
-#[test]
 fn posthoc_tfb_keeps_the_mean_and_stores_one_number() {
     let task = task(5, 96, 48);
     let bed = Bench::random(40, "methods.tfb.range=[0.0,0.2] methods.tfb.tolerance=0.1", task);
