@@ -12,19 +12,13 @@ use lrvd_burn::model::AdaptedModel;
 use lrvd_burn::prune::statistics;
 use lrvd_burn::train::{Fitting, Inputs, Logits, PassWatch, TokenAnswers};
 use lrvd_core::energy::{AucRule, Capture, UpdateEnergy, normalised_gap, order_by_statistic};
-use lrvd_core::metrics::{
-    BinaryCounts, Binning, DEFAULT_BINS, Predictions, RiskCoverage, Uncertainty, f1_macro,
-    log_softmax, mean, mean_probability, pearson, spearman, uncertainty,
-};
+use lrvd_core::metrics::{self, BinaryCounts, Predictions, mean, uncertainty};
 use lrvd_models::TokenBatch;
 
 use crate::data::PreparedTask;
 use crate::data::batch::{TokenExamples, TokenisedExample};
 use crate::error::Result;
-use crate::record::{
-    EnergyAuc, EnergyRecord, Metrics, Reliability, SelectiveRecord, SelectiveTarget,
-    StatisticRecord,
-};
+use crate::record::{self, EnergyRecord, Metrics, Reliability, SelectiveRecord, StatisticRecord};
 use crate::settings::Config;
 use crate::task::Metric;
 
@@ -108,7 +102,7 @@ pub struct Scored {
     pub outputs: Vec<f64>,
     pub metrics: Metrics,
     pub reliability: Option<Reliability>,
-    pub uncertainty: Option<Uncertainty>,
+    pub uncertainty: Option<metrics::Uncertainty>,
     pub tokens: Option<TokenAnswers>,
 }
 
@@ -145,11 +139,11 @@ fn classes(logits: &Logits, task: &PreparedTask) -> Result<Scored> {
     let all_drawn = logits.made.as_ref().is_none_or(|made| made.iter().all(|&made| made > 0));
     let (draws, logits, classes) = (logits.members(), &logits.values, task.labels);
     let labels: Vec<usize> = task.validation.iter().filter_map(|e| e.answer.class()).collect();
-    let logs = log_softmax(logits, classes)?;
-    let outputs = mean_probability(&logs, draws, classes)?;
+    let logs = metrics::log_softmax(logits, classes)?;
+    let outputs = metrics::mean_probability(&logs, draws, classes)?;
     let found = uncertainty(&logs, draws, classes)?;
     let predictions = Predictions::new(&outputs, classes, &labels)?;
-    let diagram = predictions.reliability(DEFAULT_BINS, Binning::Torchmetrics)?;
+    let diagram = predictions.reliability(metrics::DEFAULT_BINS, metrics::Binning::Torchmetrics)?;
     let mut standard = BTreeMap::new();
     for metric in &task.goal.standard_metrics {
         let value = match metric {
@@ -163,7 +157,7 @@ fn classes(logits: &Logits, task: &PreparedTask) -> Result<Scored> {
     let metrics = Metrics {
         n: labels.len() as u64,
         accuracy: Some(predictions.accuracy()),
-        macro_f1: Some(f1_macro(&predictions.predicted(), &labels, classes)?),
+        macro_f1: Some(metrics::f1_macro(&predictions.predicted(), &labels, classes)?),
         standard,
         nll: Some(predictions.nll()),
         ece: Some(diagram.ece()),
@@ -186,8 +180,8 @@ fn regression(logits: &[f64], draws: usize, task: &PreparedTask) -> Result<Score
         (0..n).map(|i| (0..draws).map(|t| logits[t * n + i]).sum::<f64>() / draws as f64).collect();
     let errors: Vec<f64> = outputs.iter().zip(&targets).map(|(p, y)| (p - y).powi(2)).collect();
     let standard = BTreeMap::from([
-        (Metric::Pearson.name().to_owned(), pearson(&outputs, &targets)?),
-        (Metric::Spearman.name().to_owned(), spearman(&outputs, &targets)?),
+        (Metric::Pearson.name().to_owned(), metrics::pearson(&outputs, &targets)?),
+        (Metric::Spearman.name().to_owned(), metrics::spearman(&outputs, &targets)?),
         ("mse".to_owned(), mean(&errors)?),
     ]);
     let metrics = Metrics { n: n as u64, standard, ..Metrics::default() };
@@ -212,7 +206,7 @@ pub fn selective_records(
         let predictions = Predictions::new(&scored.outputs, task.labels, &labels)?;
         let correct: Vec<bool> =
             predictions.predicted().iter().zip(&labels).map(|(p, y)| p == y).collect();
-        let curve = RiskCoverage::new(&predictions.confidence(), &correct)?;
+        let curve = metrics::RiskCoverage::new(&predictions.confidence(), &correct)?;
         let points = curve.points();
         let every = points.len().div_ceil(POINTS).max(1);
         // The last point, full coverage, is always there.
@@ -221,7 +215,7 @@ pub fn selective_records(
         thinned.reverse();
         let targets = TARGETS.into_iter().map(|risk| {
             let found = curve.threshold_for_risk(risk);
-            SelectiveTarget {
+            record::SelectiveTarget {
                 risk,
                 threshold: found.map(|point| point.threshold),
                 coverage: found.map_or(0.0, |point| point.coverage),
@@ -298,7 +292,7 @@ pub fn energy_records(
         let (svd, learned) = (energy.singular_value_curve(), curve(&order)?);
         let (by_norm, random) = (curve(&magnitude)?, energy.permutation_mean(Capture::Residual));
         let area = |curve: &[f64]| AucRule::Trapezoid.area(curve);
-        let auc = EnergyAuc {
+        let auc = record::EnergyAuc {
             svd: area(&svd)?,
             learned: area(&learned)?,
             magnitude: area(&by_norm)?,

@@ -16,10 +16,7 @@ use crate::language;
 use crate::method::{MethodName, RankRequest};
 use crate::progress::{Event, ProgressSink};
 use crate::record::{RankBudget, RunRecord};
-use crate::run::{
-    ADAPTER_DIR, ClassSettings, OutputFolder, RowSettings, Run, RunPlace, TextSettings,
-    TrainSettings, check_seed, clear, summary,
-};
+use crate::run::{self, RowSettings, TrainSettings, summary};
 use crate::settings::{CheckpointChoice, Config, TargetModules, Training};
 use crate::task::Goal;
 
@@ -62,7 +59,7 @@ pub fn train(
         Data::Labelled(data) => options.check_labelled(data)?,
         Data::Texts(_) => options.check_for_texts()?,
     }
-    check_seed(options.seed)?;
+    run::check_seed(options.seed)?;
     options.method.check_target(options.target_rank)?;
     let device = device::open(&options.device)?;
     let backbone = Backbone::open(locate_model(&options.model)?)?;
@@ -71,19 +68,19 @@ pub fn train(
         Data::Labelled(data) => data.kind.goal.clone(),
         Data::Texts(data) => Goal::texts(&data.name),
     };
-    let mut out = OutputFolder::look(&options.out, options.resume)?;
-    let (adapter, (value, finished)) = (out.file(ADAPTER_DIR), out.finished(&settings)?);
+    let mut out = run::OutputFolder::look(&options.out, options.resume)?;
+    let (adapter, (value, finished)) = (out.file(run::ADAPTER_DIR), out.finished(&settings)?);
     let label = format!("{} / {} / seed {}", goal.name, settings.method, settings.seed);
     if let Some(record) = finished {
         // A kill at the end of the run leaves checkpoints, and no last line of its metrics.
-        clear(&options.out)?;
+        run::clear(&options.out)?;
         let (summary, seconds) = (summary(&record, &goal), record.train_seconds);
         sink.event(&Event::RunFinished { label, summary, seconds });
         return Ok(TrainOutcome { record: Some(record), adapter });
     }
     let task = prepare(data, &settings, &backbone)?;
     task.notes.iter().for_each(|note| sink.event(&Event::Note(note.clone())));
-    let run = Run::new(settings.start(&backbone, &task, &device), stop, label, (1, 1));
+    let run = run::Run::new(settings.start(&backbone, &task, &device), stop, label, (1, 1));
     let begun = run.open(&options.out)?;
     // Whatever can be rejected is rejected by now: nothing was written before.
     out.begin(&value)?;
@@ -97,7 +94,7 @@ pub fn train(
     };
     let budget = RankBudget::new(settings.experiment.initial_rank, requested, note);
     let (out, layout) = (options.out.as_path(), JsonLayout::Pretty);
-    let place = RunPlace { out, folder: out, budget, layout };
+    let place = run::RunPlace { out, folder: out, budget, layout };
     let record = run.complete(begun, &place, sink, |trained, finished, _| {
         keep(&settings, trained, &finished.temperatures, &adapter).map(Some)
     })?;
@@ -167,7 +164,7 @@ impl TrainOptions {
                 }
                 let (post_hoc, rows) = (self.method.can().post_hoc, data.train.rows());
                 experiment.holdout = experiment.drawn_share(post_hoc, rows);
-                let rows = ClassSettings {
+                let rows = run::ClassSettings {
                     validation_files: data.validation_files(),
                     validation_split: data.validation_split,
                     columns: data.kind.columns.clone(),
@@ -180,7 +177,7 @@ impl TrainOptions {
             }
             Data::Texts(data) => {
                 backbone.decoder_for("language modelling")?;
-                let rows = TextSettings::new(data.validation_split, data.kind.clone());
+                let rows = run::TextSettings::new(data.validation_split, data.kind.clone());
                 (RowSettings::Texts(rows), data.files())
             }
         };

@@ -10,10 +10,7 @@ use lrvd_models::llama::{ADAPTER_TARGETS as LLAMA_TARGETS, LlamaConfig};
 use lrvd_models::tokenizer::TextTokenizer;
 use serde_json::Value;
 
-use crate::data::{
-    Dataset, InputForm, Labelled, QuestionForm, Questions, TextColumns, TextReader, WordedTexts,
-    Wording,
-};
+use crate::data::{self, InputForm, QuestionForm, Questions, TextReader, Wording};
 use crate::error::Result;
 use crate::io::read_json;
 use crate::settings::{TargetModules, WordingSettings};
@@ -128,11 +125,11 @@ impl Architecture {
     /// How it is asked for the classes of `data`; a question with choices has the prompt of a user's questions.
     pub(crate) fn wording_of(
         &self,
-        data: &Dataset,
+        data: &data::Dataset,
         given: &WordingSettings,
     ) -> Result<Option<Wording>> {
-        let Labelled { goal, task, columns } = &data.kind;
-        if !columns.as_ref().is_some_and(TextColumns::has_choices) {
+        let data::Labelled { goal, task, columns } = &data.kind;
+        if !columns.as_ref().is_some_and(data::TextColumns::has_choices) {
             return self.wording(given, goal, *task, data.pairs());
         }
         if let Some(key) = given.given() {
@@ -182,7 +179,7 @@ impl Architecture {
             }
             (Self::Deberta(_), None, _) => Ok(TextReader::Segments { tokenizer, max_length }),
             (Self::Llama(_), None, Some(wording)) => {
-                let worded = WordedTexts::new(wording, &goal.name, tokenizer, max_length)?;
+                let worded = data::WordedTexts::new(wording, &goal.name, tokenizer, max_length)?;
                 Ok(TextReader::Worded(worded))
             }
             (Self::Llama(_), None, None) => Err(anyhow!(

@@ -12,14 +12,10 @@ use lrvd_core::baselines::{ElementReduction, KlDirection, MinibatchWeight, Scale
 use lrvd_core::noise::NoiseKey;
 use lrvd_models::AutoModel;
 
-use super::setup::{
-    KlCycle, NoisyRates, Owned, PUBLISHED_STEPS, SecondOptimizer, adapter, rate_to_reach,
-};
+use super::setup::{self, KlCycle, NoisyRates, PUBLISHED_STEPS, SecondOptimizer, adapter};
 use super::{Inputs, RankRequest};
 use crate::error::{Burn, Result};
-use crate::settings::{
-    BbbPrior, BbbSettings, BbbWeight, CLoraSettings, Config, KlDirectionSetting, MixtureSettings,
-};
+use crate::settings::{self, BbbPrior, BbbSettings, BbbWeight, Config, KlDirectionSetting};
 
 /// Bayes by backprop: a Gaussian for every entry of the factors.
 ///
@@ -60,9 +56,9 @@ impl Bbb {
         let kind = AdapterKind::BayesByBackprop { both, rho, rho_std, mean_std };
         let rho_rate = match settings.rho_learning_rate {
             Some(rate) => rate,
-            None => rate_to_reach(config, settings.distance())?,
+            None => setup::rate_to_reach(config, settings.distance())?,
         };
-        let MixtureSettings { weight, first_std, second_std } = mixture;
+        let settings::MixtureSettings { weight, first_std, second_std } = mixture;
         Ok(Self {
             adapter: adapter(config, kind, request),
             settings,
@@ -264,11 +260,11 @@ pub(super) struct CLora {
 
 impl CLora {
     pub(super) fn new(config: &Config, request: RankRequest) -> Result<Self> {
-        let CLoraSettings { hidden, prior_std, kl_weight, gamma, learning_rate } =
+        let settings::CLoraSettings { hidden, prior_std, kl_weight, gamma, learning_rate } =
             config.methods.c_lora;
         let adapter = adapter(config, AdapterKind::CLora { hidden }, request);
         let cycle = KlCycle::new(config, gamma, C_LORA_STEPS);
-        let second = SecondOptimizer::new(learning_rate, Owned::Context);
+        let second = SecondOptimizer::new(learning_rate, setup::Owned::Context);
         let observer = Observer::of_divergences(prior_std);
         Ok(Self { adapter, kl_weight, cycle, second, observer })
     }

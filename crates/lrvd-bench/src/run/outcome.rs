@@ -7,9 +7,7 @@ use std::time::Instant;
 
 use burn::module::Module as _;
 use lrvd_burn::model::trainable_counts;
-use lrvd_burn::train::{
-    self, LabelledExamples as _, TokenAnswers, calibrated_losses, token_answers,
-};
+use lrvd_burn::train::{self, LabelledExamples as _};
 use lrvd_core::prune::RankSummary;
 use lrvd_models::AutoModel;
 
@@ -229,7 +227,7 @@ pub(super) fn held_out(
     let examples = context.examples(rows);
     let logits = method.predict(model, &context.inputs(&examples), 0)?;
     let all: Vec<usize> = (0..rows.len()).collect();
-    Ok(calibrated_losses(&logits, &examples.targets(&all)?)?)
+    Ok(train::calibrated_losses(&logits, &examples.targets(&all)?)?)
 }
 
 /// Answers to the validation rows at the mean and at every number of `draws`, and the seconds that each took.
@@ -286,7 +284,7 @@ fn tokens(
     model: &AutoModel,
     texts: &[TokenisedExample],
     draws: usize,
-) -> Result<TokenAnswers> {
+) -> Result<train::TokenAnswers> {
     let (size, examples) = (context.config.evaluation_batch_size, context.examples(texts));
-    Ok(token_answers(model, &examples, size, context.seed, draws, context.watch)?)
+    Ok(train::token_answers(model, &examples, size, context.seed, draws, context.watch)?)
 }

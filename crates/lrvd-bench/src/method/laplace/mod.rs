@@ -31,9 +31,7 @@ use burn::tensor::Tensor;
 use lrvd_burn::adapter::AdapterConfig;
 use lrvd_burn::host::values;
 use lrvd_burn::train::{Logits, Method, evaluation_batches, restore_order};
-use lrvd_core::baselines::laplace::{
-    Evidence, LogitCovariance, laplace_bridge, monte_carlo_softmax, probit_softmax,
-};
+use lrvd_core::baselines::laplace::{self, LogitCovariance};
 use lrvd_core::metrics::Predictions;
 use lrvd_core::noise::{NoiseKey, fill_normal_f64};
 use lrvd_models::AutoModel;
@@ -83,7 +81,7 @@ impl Laplace {
         match self.settings.prior {
             PriorChoice::Marginal => {
                 let Curvatures { blocks, squared_norm, log_likelihood, .. } = curvatures;
-                let evidence = Evidence::new(blocks, *squared_norm, *log_likelihood)?;
+                let evidence = laplace::Evidence::new(blocks, *squared_norm, *log_likelihood)?;
                 Ok(evidence.fit(self.settings.evidence())?.prior_precision)
             }
             PriorChoice::Validation => self.on_holdout(watch, curvatures, data),
@@ -272,13 +270,13 @@ fn probabilities(
     for (i, example) in examples.iter().enumerate() {
         let (mean, covariance) = (&example.mean, example.covariances[which].values());
         let answer: Result<Vec<f64>, lrvd_core::Error> = match settings.predictive {
-            Predictive::Probit => probit_softmax(mean, covariance),
-            Predictive::Bridge => laplace_bridge(mean, covariance),
+            Predictive::Probit => laplace::probit_softmax(mean, covariance),
+            Predictive::Bridge => laplace::laplace_bridge(mean, covariance),
             Predictive::MonteCarlo => {
                 normals.resize(settings.samples * mean.len(), 0.0);
                 let key = NoiseKey::new(seed ^ SALT).at_step(i as u32);
                 fill_normal_f64(key, 0, &mut normals);
-                monte_carlo_softmax(mean, covariance, &normals)
+                laplace::monte_carlo_softmax(mean, covariance, &normals)
             }
         };
         all.extend(answer?);

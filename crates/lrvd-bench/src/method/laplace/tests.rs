@@ -5,9 +5,7 @@ use lrvd_burn::host::values;
 use lrvd_burn::model::{AdaptedModel, observe};
 use lrvd_burn::sampling::Pass;
 use lrvd_burn::train::{Examples, Model};
-use lrvd_core::baselines::laplace::{
-    Curvature, CurvatureBlock, InputNormalisation, KronBlock, LogitCovariance,
-};
+use lrvd_core::baselines::laplace::{self, Curvature, CurvatureBlock};
 use lrvd_core::metrics::softmax;
 use lrvd_core::noise::{NoiseKey, fill_normal_f64};
 use lrvd_core::numeric::Cholesky;
@@ -161,10 +159,10 @@ fn by_definition(model: &AutoModel, inputs: &Asked<'_>) -> Vec<CurvatureBlock> {
         }
     }
     let block = |sum: &Curvature| -> CurvatureBlock {
-        let input = sum.input_factor(InputNormalisation::Tokens).unwrap();
+        let input = sum.input_factor(laplace::InputNormalisation::Tokens).unwrap();
         let side = |square: &[f64]| (square.len() as f64).sqrt().round() as usize;
         let (o, i) = (side(sum.output_factor()), side(&input));
-        KronBlock::new(sum.output_factor(), o, &input, i).unwrap().into()
+        laplace::KronBlock::new(sum.output_factor(), o, &input, i).unwrap().into()
     };
     sums.iter().flatten().flatten().map(block).collect()
 }
@@ -251,7 +249,7 @@ fn posthoc_the_predictive_is_centred_at_the_trained_model_and_tends_to_it() {
     let found = gaussian_logits(&watch, &curvatures, &inputs.all(), &[1.0, 1e12]).unwrap();
     for (example, logits) in found.iter().zip(logits.chunks_exact(LABELS)) {
         close("mean", &example.mean, logits, 1e-12);
-        let covariance: &LogitCovariance = &example.covariances[0];
+        let covariance: &laplace::LogitCovariance = &example.covariances[0];
         let root = Cholesky::new("covariance", covariance.values(), LABELS);
         assert!(root.is_ok_and(|root| root.lower()[0] > 0.0));
     }
