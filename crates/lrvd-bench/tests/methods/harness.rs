@@ -40,8 +40,6 @@ pub(crate) enum Backbone {
     NarrowLlama,
     /// A random `DeBERTa` of width 24.
     Random,
-    /// The `DeBERTa` of the quick profiles.
-    Nano,
 }
 
 impl Backbone {
@@ -54,7 +52,6 @@ impl Backbone {
                 "../lrvd-models/tests/golden/llama/explicit_head_dim"
             }
             Self::Deberta | Self::Random => "../lrvd-models/tests/golden/train/deberta_lora/base",
-            Self::Nano => "assets/deberta-v3-nano",
         })
     }
 
@@ -132,7 +129,7 @@ impl Bench {
         let (device, dtype) = (&self.device, self.dtype);
         let config = folder.join("config.json");
         match self.backbone {
-            Backbone::Deberta | Backbone::Nano => {
+            Backbone::Deberta => {
                 let names = (0..LABELS).map(|i| format!("LABEL_{i}")).collect();
                 let config = DebertaConfig::read(&config).unwrap().with_labels(names);
                 let seed = NoiseKey::new(self.seed);

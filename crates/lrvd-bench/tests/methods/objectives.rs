@@ -1,14 +1,14 @@
 //! Each objective's terms against their definitions, in double precision.
 
-use burn::tensor::{DType, TensorData};
+use burn::tensor::{DType, Tensor};
 use lrvd_bench::settings::KlWeight;
-use lrvd_burn::model::AdaptedModel;
+use lrvd_burn::adapter::{AdaptedLinear, Observer};
+use lrvd_burn::model::{observe, total_over_adapters};
 use lrvd_burn::sampling::{DrawPer, Pass, Scheme};
 use lrvd_burn::train::{Model, Terms};
 use lrvd_core::baselines::minibatch_weight::{falling_weight, rescaled_cycle, rising_weight};
-use lrvd_core::baselines::{ElementGaussian, ElementReduction, ScaleMixture, StdMap};
-use lrvd_core::kl::gaussian_kl;
-use lrvd_core::noise::{NoiseKey, Stream, fill_normal_f64, module_id};
+use lrvd_core::baselines::{ElementReduction, ScaleMixture};
+use lrvd_core::noise::NoiseKey;
 
 use super::harness::{Backbone, Bench, close, method, modules, numbers, trained, values};
 
@@ -43,37 +43,27 @@ fn methods_map_decays_or_penalises() {
     close(numbers(found)[0], 3.0 / (2.0 * 14.0) * squares, 1e-12, "penalty");
 }
 
-type NoisyFactor = (String, Vec<f64>, Vec<f64>);
-
-fn noisy_factors(bench: &Bench, key: &str) -> Vec<NoisyFactor> {
-    let (state, _) = bench.fresh(method(key));
-    let rho = values(&state.model, &["_rho"]);
-    let means = values(&state.model, &["lora_A", "lora_B"]);
-    rho.into_iter()
-        .map(|(name, rho)| {
-            let mean_name = name.trim_end_matches("_rho");
-            let mean = means.iter().find(|(name, _)| name == mean_name).unwrap();
-            (mean_name.to_owned(), mean.1.clone(), rho)
-        })
-        .collect()
-}
-
 #[test]
-fn methods_bbb_adds_the_closed_form() {
-    let (plain, torch) = (double(), bayesian_torch());
-    for (bench, key, prior, reduction, weight, factors) in [
-        (&plain, "bbb", 0.2, ElementReduction::Sum, 1.0 / 14.0, 2),
-        (&plain, "bbb-a", 0.2, ElementReduction::Sum, 1.0 / 14.0, 1),
-        (&torch, "bbb", 1.0, ElementReduction::Mean, 1.0 / 4.0, 2),
-    ] {
-        let found = regularised(bench, key, &Pass::mean());
-        let pairs = noisy_factors(bench, key);
-        assert_eq!(pairs.len(), factors * modules(&bench.fresh(method(key)).0.model), "{key}");
-        let kl = |(_, mean, rho): &NoisyFactor| {
-            let q = ElementGaussian::new(mean, rho, StdMap::Softplus).unwrap();
-            q.kl(prior, reduction).unwrap()
-        };
-        close(numbers(found.kl.unwrap())[0], pairs.iter().map(kl).sum(), 1e-12, key);
+fn methods_bbb_weighs_the_divergence_from_its_prior() {
+    let (plain, torch, mut mixed) = (double(), bayesian_torch(), double());
+    mixed.assign("methods.bbb.prior=mixture methods.bbb.weight=blundell");
+    let pass = Pass::sampled(Scheme::Weights(DrawPer::Batch), NoiseKey::new(5).at_step(2));
+    let mixture = ScaleMixture::new(0.5, 1.0, (-6.0_f64).exp()).unwrap();
+    let sum = |layer: &AdaptedLinear| layer.kl_elements(0.2, ElementReduction::Sum);
+    let mean = |layer: &AdaptedLinear| layer.kl_elements(1.0, ElementReduction::Mean);
+    let sampled = |layer: &AdaptedLinear| layer.kl_mixture(&pass, &mixture, ElementReduction::Sum);
+    // The first of 4 batches of 4.
+    let falling = falling_weight(1, 4).unwrap() / 4.0;
+    let cases: [(_, _, &dyn Fn(&AdaptedLinear) -> Option<Tensor<1>>, f64); 4] = [
+        (&plain, "bbb", &sum, 1.0 / 14.0),
+        (&plain, "bbb-a", &sum, 1.0 / 14.0),
+        (&torch, "bbb", &mean, 1.0 / 4.0),
+        (&mixed, "bbb", &sampled, falling),
+    ];
+    for (bench, key, kl, weight) in cases {
+        let found = regularised(bench, key, &pass);
+        let expected = total_over_adapters(&bench.fresh(method(key)).0.model, kl).unwrap();
+        assert_eq!(numbers(found.kl.unwrap()), numbers(expected), "{key}");
         close(found.kl_weight / found.divisor, weight, 1e-15, key);
     }
 }
@@ -107,63 +97,24 @@ fn bayesian_torch() -> Bench {
 }
 
 #[test]
-fn methods_bbb_mixture_is_the_sampled_divergence_of_the_batch() {
-    let mut bench = double();
-    bench.assign("methods.bbb.prior=mixture methods.bbb.weight=blundell");
-    let key = NoiseKey::new(5).at_step(2);
-    let pass = Pass::sampled(Scheme::Weights(DrawPer::Batch), key);
-    let found = regularised(&bench, "bbb", &pass);
-    let prior = ScaleMixture::new(0.5, 1.0, (-6.0_f64).exp()).unwrap();
-    let expected: f64 = noisy_factors(&bench, "bbb")
-        .iter()
-        .map(|(name, mean, rho)| {
-            let (path, factor) = name.rsplit_once('.').unwrap();
-            let stream = if factor == "lora_A" { Stream::WEIGHT_A } else { Stream::WEIGHT_B };
-            let mut eps = vec![0.0; mean.len()];
-            fill_normal_f64(key.for_module(module_id(path)).on_stream(stream), 0, &mut eps);
-            let q = ElementGaussian::new(mean, rho, StdMap::Softplus).unwrap();
-            q.sampled_kl(&prior, &eps, ElementReduction::Sum).unwrap()
-        })
-        .sum();
-    close(numbers(found.kl.unwrap())[0], expected, 1e-10, "mixture");
-    // The first of 4 batches of 4.
-    close(found.kl_weight, falling_weight(1, 4).unwrap() / 4.0, 1e-15, "weight");
-}
-
-#[test]
 fn methods_c_lora_weighs_the_divergence_of_every_token() {
     let mut bench = double();
     // Layers that see tokens only: the query and key projections also see relative positions.
     bench.assign("steps=2000 target_modules=[\"value_proj\",\"intermediate.dense\"]");
-    let (mut state, tuning) = bench.fresh(method("c-lora"));
-    let square = bench.config.initial_rank * bench.config.initial_rank;
-    // Without a second layer the law is that of its bias, whatever the input.
-    let mut bias: Vec<f64> = Vec::new();
-    state.model.visit_parameters_mut(&mut |p| {
-        if p.name.ends_with("lora_context_w2") {
-            let shape = p.value.shape();
-            p.value.set_data(TensorData::new(vec![0.0_f64; p.value.len()], shape));
-        } else if p.name.ends_with("lora_context_b2") {
-            bias.extend(numbers(p.value.flat()));
-        }
-    });
-    let modules = modules(&state.model);
-    let expected: f64 = bias
-        .chunks(2 * square)
-        .flat_map(|bias| bias[..square].iter().zip(&bias[square..]))
-        .map(|(&mean, &raw)| {
-            let std = (1.0 / (1.0 + (-raw).exp())).powi(2);
-            gaussian_kl(mean, std, 0.2)
-        })
-        .sum();
+    let (state, tuning) = bench.fresh(method("c-lora"));
     let (batch, sizes) = bench.batch();
-    let positions = batch.input.ids.dims().iter().product::<usize>() as f64;
     let pass = Pass::sampled(tuning.scheme(), NoiseKey::new(1));
-    drop(state.model.logits(&batch.input, &pass));
+    let (mut model, observer) = (state.model.clone(), Observer::of_divergences(0.2));
+    observe(&mut model, Some(&observer));
+    for model in [&model, &state.model] {
+        drop(model.logits(&batch.input, &pass));
+    }
+    let seen = observer.take_divergences().into_iter();
+    let expected: f64 = seen.flat_map(|seen| numbers(seen.per_token)).sum();
     let found = tuning.terms(&state.model, &pass, sizes).unwrap();
-    close(numbers(found.kl.unwrap())[0], positions * expected, 1e-10, "divergence");
+    close(numbers(found.kl.unwrap())[0], expected, 1e-10, "divergence");
     let cycle = rescaled_cycle(14, 8.0, 1, 4).unwrap();
-    let weight = rising_weight(1, cycle).unwrap() * 1e-6 / modules as f64;
+    let weight = rising_weight(1, cycle).unwrap() * 1e-6 / modules(&state.model) as f64;
     close(found.kl_weight / found.divisor, weight, 1e-12, "weight");
     // What was asked once is gone.
     assert!(tuning.terms(&state.model, &pass, sizes).unwrap().kl.is_none());

@@ -1,7 +1,5 @@
 //! Methods that are fitted to a trained LoRA, from the first step to the answers.
 
-use std::collections::BTreeSet;
-
 use burn::module::Module;
 use lrvd_bench::data::batch::TokenisedExample;
 use lrvd_bench::data::{Label, PreparedTask};
@@ -12,9 +10,7 @@ use lrvd_bench::record::Metrics;
 use lrvd_bench::run::fit;
 use lrvd_bench::settings::Preset;
 use lrvd_bench::task::Goal;
-use lrvd_burn::host::HostAdapter;
 use lrvd_burn::model::AdaptedModel;
-use lrvd_burn::sampling::{DrawPer, Scheme};
 use lrvd_burn::train::{Logits, Outcome};
 use lrvd_core::metrics::{Predictions, softmax};
 use lrvd_core::noise::{Draws, NoiseKey, Stream};
@@ -184,33 +180,6 @@ fn posthoc_scores_get_the_trained_answer_or_a_rejection() {
     let failed = bed.context_of(&bed.task).fitted(|data| tfb.finish(&mut state.model, data));
     let failed = failed.unwrap_err();
     assert!(failed.to_string().starts_with("TFB: "), "{failed}");
-}
-
-#[test]
-fn posthoc_tfb_keeps_the_mean_and_stores_one_number() {
-    let task = task(5, 96, 48);
-    let bed = Bench::random(40, "methods.tfb.range=[0.0,0.2] methods.tfb.tolerance=0.1", task);
-    let (lora, run) = (bed.run("lora"), bed.run("tfb"));
-    for (found, expected) in bed.answers(&run, 0).iter().zip(&bed.answers(&lora, 0)) {
-        assert!((found - expected).abs() < 1e-4 * expected.abs().max(1.0), "{found} {expected}");
-    }
-    let mut levels = BTreeSet::new();
-    run.model.visit_layers(&mut |_, layer| {
-        levels.extend(layer.low_rank().map(|a| format!("{:?}", HostAdapter::read(a).noise)));
-    });
-    assert_eq!(levels.len(), 1, "one level for all: {levels:?}");
-    assert_eq!(run.method.stored_parameters(), 1);
-    assert_eq!(method("tfb").draws(&bed.config), [5]);
-    let (plain, drawn) = (bed.metrics(&lora, 0), bed.metrics(&run, 5));
-    assert!(drawn.mutual_information.unwrap() > 0.0, "{drawn:?}");
-    assert!((drawn.nll.unwrap() - plain.nll.unwrap()).abs() < 0.5, "{drawn:?}");
-    // Its draws are others for every token.
-    let (model, context) = (run.model.clone().valid(), bed.context_of(&run.task));
-    let examples = context.examples(&run.task.validation);
-    let by = |scheme| context.inputs(&examples).predict_by(scheme, &model, 3).unwrap().values;
-    let found = bed.answers(&run, 3);
-    assert_eq!(found, by(Scheme::FLIPOUT));
-    assert_ne!(found, by(Scheme::Weights(DrawPer::Batch)));
 }
 
 #[test]

@@ -1,18 +1,20 @@
-//! What single methods answer, and steps of BLoB, `ScalaBL` and C-LoRA by hand in double precision.
+//! What single methods answer, and steps of BLoB, `ScalaBL` and C-LoRA in double precision.
 
 use std::collections::BTreeMap;
 
-use burn::tensor::DType;
-use lrvd_burn::adapter::Adapter;
-use lrvd_burn::model::AdaptedModel;
+use burn::tensor::{DType, Tensor};
+use lrvd_burn::adapter::AdaptedLinear;
+use lrvd_burn::model::{AdaptedModel, total_over_adapters};
+use lrvd_burn::optimizer::NamedGradients;
 use lrvd_burn::sampling::Pass;
 use lrvd_burn::train::{Model, StepState, TrainState};
-use lrvd_core::baselines::KlDirection;
+
 use lrvd_core::baselines::minibatch_weight::{rescaled_cycle, rising_weight};
+use lrvd_core::baselines::{ElementReduction, KlDirection};
 use lrvd_core::noise::NoiseKey;
 use lrvd_models::AutoModel;
 
-use super::harness::{Backbone, Bench, LABELS, asked, close, method, numbers, trained};
+use super::harness::{Backbone, Bench, asked, close, method, numbers, trained};
 
 fn answers(bench: &Bench, model: &AutoModel, key: &str, draws: usize) -> Vec<f64> {
     let examples = bench.validation();
@@ -42,33 +44,6 @@ fn methods_mcd_leaves_the_backbone_alone() {
 }
 
 #[test]
-fn methods_of_members_answer_as_each_member_alone() {
-    for backbone in Backbone::WIDE {
-        let bench = Bench::new(backbone);
-        let model = after_training(&bench, "lora-ensemble");
-        let found = answers(&bench, &model, "lora-ensemble", 0);
-        let each = 5 * LABELS;
-        assert_eq!(found.len(), 4 * each);
-        for (m, logits) in found.chunks(each).enumerate() {
-            let mut alone = model.clone();
-            alone.visit_layers_mut(&mut |_, layer| {
-                if let Some(Adapter::Members(members)) = layer.adapter() {
-                    let member = members.member(m).unwrap();
-                    let rank = member.rank();
-                    layer.attach(member, rank).unwrap();
-                }
-            });
-            let examples = bench.validation();
-            let expected = asked(&bench, &examples).logits(&alone, &Pass::mean()).unwrap().values;
-            for (f, w) in logits.iter().zip(expected) {
-                assert!((f - w).abs() < 2e-5 * w.abs().max(1.0), "member {m}: {f} {w}");
-            }
-        }
-        assert_ne!(found[..each], found[each..2 * each]);
-    }
-}
-
-#[test]
 fn methods_c_lora_watches_training_only() {
     let bench = Bench::new(Backbone::Deberta);
     let (mut state, mut tuning) = bench.fresh(method("c-lora"));
@@ -93,6 +68,8 @@ type Values = BTreeMap<String, Vec<f64>>;
 struct Step {
     gradients: Values,
     before: Values,
+    /// As AdamW left it, and its values.
+    model: AutoModel,
     by_first: Values,
     after: Values,
 }
@@ -127,9 +104,9 @@ fn step(bench: &Bench, key: &str) -> Step {
         }
     };
     hook(&mut state, false);
-    let by_first = all(&state);
+    let (model, by_first) = (state.model.clone(), all(&state));
     hook(&mut state, true);
-    Step { gradients: kept, before, by_first, after: all(&state) }
+    Step { gradients: kept, before, model, by_first, after: all(&state) }
 }
 
 fn bench() -> Bench {
@@ -139,125 +116,46 @@ fn bench() -> Bench {
     bench
 }
 
-fn all_close(found: &[f64], expected: impl Iterator<Item = f64>, what: &str) {
-    for (&f, w) in found.iter().zip(expected) {
-        close(f, w, 1e-9, what);
-    }
-}
-
-/// Names of means that the KL moves with those of their noise parameters, beside their ending.
-fn pairs(step: &Step, mean: &str, noise: &str) -> Vec<(String, String)> {
-    let found: Vec<(String, String)> = step
-        .after
-        .keys()
-        .filter_map(|name| Some((name.clone(), format!("{}{noise}", name.strip_suffix(mean)?))))
-        .collect();
-    assert!(!found.is_empty());
-    found
-}
-
-/// Slopes of `KL(N(mean, σ²) ‖ N(0, 0.2²)) = ln(0.2/σ) + (σ² + mean²)/(2·0.2²) − ½` by the mean.
-fn blob_by_mean(mean: f64) -> f64 {
-    mean / 0.04
-}
-
-/// The slope by G, of which σ is the square.
-fn blob_by_g(g: f64) -> f64 {
-    (g * g / 0.04 - 1.0 / (g * g)) * 2.0 * g
-}
-
-/// Slopes of the divergence of scales `N(m, v)`, `m = exp(log_mean)`, `v = exp(2·log_std)`, from `N(0, 1)` or the other way
-/// round, by the two logarithms.
-fn scale_slopes(log_mean: f64, log_std: f64, direction: KlDirection) -> [f64; 2] {
-    let (m, v) = (log_mean.exp(), (2.0 * log_std).exp());
-    match direction {
-        KlDirection::PosteriorFromPrior => [m * m, v - 1.0],
-        KlDirection::PriorFromPosterior => [m * m / v, 1.0 - (1.0 + m * m) / v],
-    }
-}
+type Kl = fn(&AdaptedLinear) -> Option<Tensor<1>>;
 
 #[test]
-fn methods_blob_takes_two_steps_or_gives_adamw_everything() {
-    let weight = rising_weight(cycle(), cycle()).unwrap();
-    let rate = 0.01 * FACTOR;
-    let mut bench = bench();
-    let own = step(&bench, "blob");
-    bench.assign("methods.blob.optimizers=bayesadapt");
-    let theirs = step(&bench, "blob");
-    for (a, g) in pairs(&own, "lora_A", "lora_A_G") {
-        // AdamW moves the means by the likelihood and leaves G.
-        assert_ne!(own.before[&a], own.by_first[&a]);
-        assert_eq!(own.before[&g], own.by_first[&g]);
-        let moved = own.by_first[&a].iter().map(|v| v - rate * weight * blob_by_mean(*v));
-        all_close(&own.after[&a], moved, &a);
-        let moved = own.before[&g].iter().zip(&own.gradients[&g]);
-        let moved = moved.map(|(v, nll)| v - rate * (weight * blob_by_g(*v) + nll));
-        all_close(&own.after[&g], moved, &g);
-        assert!(own.gradients[&g].iter().any(|nll| *nll != 0.0));
-        assert_ne!(theirs.before[&g], theirs.by_first[&g]);
-        let moved = theirs.by_first[&g].iter().map(|v| v - rate * weight * blob_by_g(*v));
-        all_close(&theirs.after[&g], moved, &g);
-    }
-    for (name, value) in &own.after {
-        if !name.ends_with("lora_A") && !name.ends_with("lora_A_G") {
-            assert_eq!(value, &own.by_first[name], "{name} is AdamW's alone");
-        }
-    }
-}
-
-#[test]
-fn methods_scalabl_descends_on_the_divergence_of_the_scales() {
-    for (settings, rate, direction) in [
-        ("", 0.1, KlDirection::PriorFromPosterior),
-        ("methods.scalabl.kl_direction=standard", 1.0, KlDirection::PosteriorFromPrior),
+fn methods_with_two_optimisers_descend_on_the_divergence_and_on_what_is_theirs() {
+    let entries: Kl = |layer| layer.kl_elements(0.2, ElementReduction::Sum);
+    let coded: Kl = |layer| layer.kl_scale(KlDirection::PriorFromPosterior);
+    let standard: Kl = |layer| layer.kl_scale(KlDirection::PosteriorFromPrior);
+    let nothing: Kl = |_| None;
+    // Settings, the part of a name that AdamW leaves to the second optimiser, its rate and its divergence.
+    for (key, settings, owned, rate, kl) in [
+        ("blob", "", Some("lora_A_G"), 0.01, entries),
+        // However little the experiment leaves of the others' gradients, the noise has its whole one.
+        ("blob", "gradient_clip=1e-3", Some("lora_A_G"), 0.01, entries),
+        ("blob", "methods.blob.optimizers=bayesadapt", None, 0.01, entries),
+        ("scalabl", "", None, 0.1, coded),
+        ("scalabl", "methods.scalabl.kl_direction=standard", None, 1.0, standard),
+        ("c-lora", "", Some(".lora_context_"), 0.01, nothing),
     ] {
         let mut bench = bench();
         bench.assign(settings);
-        let step = step(&bench, "scalabl");
-        let rate = rate * FACTOR * rising_weight(cycle(), cycle()).unwrap();
-        for (mean, std) in pairs(&step, "lora_scale_log_mean", "lora_scale_log_std") {
-            for (which, name) in [&mean, &std].into_iter().enumerate() {
-                let pairs = step.by_first[&mean].iter().zip(&step.by_first[&std]);
-                let moved = pairs
-                    .map(|(&m, &s)| [m, s][which] - rate * scale_slopes(m, s, direction)[which]);
-                all_close(&step.after[name], moved, name);
+        let Step { gradients, before, model, by_first, after } = step(&bench, key);
+        let weight = rising_weight(cycle(), cycle()).unwrap();
+        let slopes = total_over_adapters(&model, kl)
+            .map(|kl| NamedGradients::collect(&model, &kl.mul_scalar(weight).backward()));
+        let mut moved = 0;
+        for (name, after) in &after {
+            let is_owned = owned.is_some_and(|part| name.contains(part));
+            assert_eq!(before[name] == by_first[name], is_owned, "{name} by AdamW");
+            let mut slope = vec![0.0; after.len()];
+            let of_kl = slopes.as_ref().and_then(|slopes| slopes.get(name)).cloned().map(numbers);
+            let own = is_owned.then(|| gradients[name].clone());
+            for part in [of_kl, own].into_iter().flatten() {
+                assert!(part.iter().any(|value| *value != 0.0), "{name}");
+                slope.iter_mut().zip(part).for_each(|(sum, value)| *sum += value);
+                moved += 1;
+            }
+            for ((found, first), slope) in after.iter().zip(&by_first[name]).zip(slope) {
+                close(*found, first - rate * FACTOR * slope, 1e-9, name);
             }
         }
-        let mut factors = step.after.iter().filter(|(name, _)| name.ends_with("lora_A"));
-        assert!(factors.all(|(name, value)| *value == step.by_first[name]));
+        assert!(moved > 0, "{key}");
     }
-}
-
-#[test]
-fn methods_blob_does_not_clip_the_gradient_of_the_noise() {
-    // The step of G is that of its whole gradient, however little the experiment leaves of the others'.
-    let moved = |clip: &str| {
-        let mut bench = bench();
-        bench.assign(&format!("gradient_clip={clip}"));
-        let step = step(&bench, "blob");
-        let noise = step.after.into_iter().filter(|(name, _)| name.ends_with("lora_A_G"));
-        noise.collect::<Values>()
-    };
-    assert_eq!(moved("1e-3"), moved("none"));
-    assert!(!moved("none").is_empty());
-}
-
-#[test]
-fn methods_c_lora_moves_its_network_by_plain_descent() {
-    let bench = bench();
-    let step = step(&bench, "c-lora");
-    let (mut network, mut others) = (0, 0);
-    for (name, value) in &step.after {
-        if name.contains(".lora_context_") {
-            network += 1;
-            assert_eq!(step.before[name], step.by_first[name], "{name} is not AdamW's");
-            let moved = step.before[name].iter().zip(&step.gradients[name]);
-            all_close(value, moved.map(|(v, g)| v - 0.01 * FACTOR * g), name);
-            assert!(step.gradients[name].iter().any(|g| *g != 0.0), "{name}");
-        } else {
-            others += 1;
-            assert_eq!(value, &step.by_first[name], "{name} is AdamW's alone");
-        }
-    }
-    assert!(network > 0 && others > 0);
 }
