@@ -11,6 +11,7 @@ use crate::backbone::Backbone;
 use crate::data::{LanguageColumns, QuestionForm, TextColumns, TextReader, Wording};
 use crate::error::Result;
 use crate::io::{JsonLayout, read_versioned, write_json};
+use crate::method::Temperatures;
 use crate::run::{RowSettings, TrainSettings};
 use crate::settings::{BasePrecision, CheckpointChoice, Config, MAX_DRAWS, PredictionDraws};
 use crate::task::Goal;
@@ -85,8 +86,8 @@ pub struct ClassifierInfo {
     #[serde(default)]
     pub prediction_draws: PredictionDraws,
     /// Temperature of the answer by number of draws, where it was fitted.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub temperatures: BTreeMap<usize, f64>,
+    #[serde(default, skip_serializing_if = "Temperatures::is_empty")]
+    pub temperatures: Temperatures,
     /// Where no answer is given, by number of draws, where it was fitted.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub abstentions: BTreeMap<usize, Abstention>,
@@ -140,7 +141,7 @@ impl Description {
                 bail!("`{file}`: class `{class}` is there twice, expected distinct classes");
             }
             let wrong = |t: &f64| !(t.is_finite() && *t > 0.0);
-            if let Some((draws, found)) = info.temperatures.iter().find(|(_, t)| wrong(t)) {
+            if let Some((draws, found)) = info.temperatures.0.iter().find(|(_, t)| wrong(t)) {
                 bail!(
                     "`{file}`: the temperature of {draws} draws is {found}, expected a positive number"
                 );
@@ -204,7 +205,7 @@ impl Description {
     pub(super) fn at_the_mean(mut self) -> Self {
         self.parts_mut().1.draws = 0;
         if let Self::Classifier(info) = &mut self {
-            info.temperatures.retain(|draws, _| *draws == 0);
+            info.temperatures.0.retain(|draws, _| *draws == 0);
             info.abstentions.retain(|draws, _| *draws == 0);
         }
         self
@@ -225,7 +226,7 @@ impl ClassifierInfo {
             pairs: None,
             run,
             prediction_draws: PredictionDraws::default(),
-            temperatures: BTreeMap::new(),
+            temperatures: Temperatures::default(),
             abstentions: BTreeMap::new(),
         }
     }

@@ -99,7 +99,7 @@ pub fn evaluate(
     let scored = with_mean(draws, |draws| {
         let logits = classifier.logits(&examples, draws, seed)?;
         let raw = score_draws(&logits, &task)?;
-        let logits = classifier.calibrated(logits, draws)?;
+        let logits = info.temperatures.soften(logits, draws)?;
         let mut answers = score_draws(&logits, &task)?;
         // What the draws disagree about is theirs, whatever the temperature.
         answers.metrics.mutual_information = raw.metrics.mutual_information;

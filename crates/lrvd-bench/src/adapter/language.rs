@@ -285,19 +285,3 @@ impl SavedLanguageModel {
         })
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::super::saved::Sampler;
-    use super::*;
-
-    #[test]
-    fn more_draws_than_the_most_are_an_error() {
-        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/assets/stories260K");
-        let mut model = SavedLanguageModel::base(folder, &Device::flex()).unwrap();
-        model.sampler = Sampler::Posterior;
-        assert_eq!(model.draws(Some(10_000)).unwrap(), 10_000);
-        let error = model.draws(Some(10_001)).unwrap_err().to_string();
-        assert_eq!(error, "`draws` is 10001, outside 0..=10000");
-    }
-}

@@ -290,7 +290,7 @@ pub(crate) fn keep(
     };
     let mut description = settings.description(step, which);
     if let Description::Classifier(info) = &mut description {
-        info.temperatures.clone_from(&temperatures.0);
+        info.temperatures.clone_from(temperatures);
     }
     let files = AdapterFiles::of(&model, config, kl_weight, description)?;
     files.write(folder, ExportLayout::Ragged, |_| Ok(None)).map(drop)

@@ -16,7 +16,6 @@ use crate::backbone::{Backbone, ModelLocation, load_model};
 use crate::data::batch::{TokenExamples, TokenisedExample};
 use crate::data::{Input, Label, TextColumns, TextReader};
 use crate::error::{Burn, Error, Kind, Result};
-use crate::method::softened;
 use crate::settings::{BasePrecision, PredictionDraws};
 use crate::text::quoted;
 
@@ -228,16 +227,9 @@ impl SavedClassifier {
         draws == 0 || (self.sampler == Sampler::Posterior && weights)
     }
 
-    pub(super) fn calibrated(&self, logits: Logits, draws: usize) -> Burn<Logits> {
-        match self.info.temperatures.get(&draws) {
-            Some(&temperature) => softened(logits, temperature),
-            None => Ok(logits),
-        }
-    }
-
     pub fn draws(&self, asked: Option<usize>) -> Result<usize> {
         let draws = self.possible_draws(asked, self.info.run.draws)?;
-        let fitted = &self.info.temperatures;
+        let fitted = &self.info.temperatures.0;
         if !fitted.is_empty() && !fitted.contains_key(&draws) {
             let (dir, known) = (self.dir.display(), quoted(fitted.keys().map(usize::to_string)));
             bail!(
@@ -282,7 +274,7 @@ impl SavedClassifier {
         // What the draws disagree about is theirs, whatever the temperature.
         let information: Vec<Option<f64>> =
             logits.classes()?.into_iter().map(|answer| answer.mutual_information).collect();
-        let logits = self.calibrated(logits, draws)?;
+        let logits = self.info.temperatures.soften(logits, draws)?;
         let made = |row: usize| logits.made.as_ref().map_or(draws, |made| made[row]);
         let answer = |(row, a): (usize, ClassAnswer)| Prediction::Class {
             probabilities: a.probabilities,

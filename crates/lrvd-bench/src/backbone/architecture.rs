@@ -270,19 +270,3 @@ impl Architecture {
         }
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use lrvd_core::baselines::CountedMethod;
-
-    use super::*;
-
-    /// Llama 2's are tested with the plan of its runs.
-    #[test]
-    fn the_published_model_has_its_published_sizes() {
-        let deberta = Architecture::deberta_v3_base().unwrap();
-        let layers = deberta.adapted_layers(&TargetModules::names(ADAPTER_TARGETS));
-        assert_eq!(layers.len(), 72);
-        assert_eq!(CountedMethod::Lora.parameter_count(&layers, 8), 1_327_104);
-    }
-}

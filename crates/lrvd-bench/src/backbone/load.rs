@@ -339,21 +339,4 @@ mod tests {
             assert_eq!(shared_name(name), shared, "{name}");
         }
     }
-
-    #[test]
-    fn a_folder_with_one_gguf_file_is_that_file() {
-        let folder = tempfile::tempdir().unwrap();
-        let [one, two] = ["one.gguf", "two.gguf"].map(|name| folder.path().join(name));
-        assert_eq!(local(folder.path()).unwrap().unwrap(), folder.path());
-        assert_eq!(local(&one).unwrap(), None);
-        std::fs::write(&one, "").unwrap();
-        assert_eq!(local(folder.path()).unwrap().unwrap(), one);
-        assert_eq!(local(&one).unwrap().unwrap(), one);
-        std::fs::write(&two, "").unwrap();
-        let text = local(folder.path()).unwrap_err().to_string();
-        assert!(text.contains("one.gguf") && text.contains("two.gguf"), "{text}");
-        // A Hugging Face folder that also holds another form of the model.
-        std::fs::write(folder.path().join("config.json"), "{}").unwrap();
-        assert_eq!(local(folder.path()).unwrap().unwrap(), folder.path());
-    }
 }

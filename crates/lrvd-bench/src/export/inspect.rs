@@ -170,7 +170,7 @@ pub fn inspect_adapter(source: &Adapter) -> Result<AdapterReport> {
         pruned: modules.iter().map(|m| m.initial_rank.saturating_sub(m.rank)).sum(),
         above_threshold: modules.iter().map(above).sum(),
         labels: classifier.map(|info| info.goal.classes.clone()).unwrap_or_default(),
-        temperatures: classifier.map(|info| info.temperatures.clone()).unwrap_or_default(),
+        temperatures: classifier.map(|info| info.temperatures.0.clone()).unwrap_or_default(),
         total_rank,
         average_rank: total_rank as f64 / modules.len().max(1) as f64,
         max_rank: modules.iter().map(|m| m.rank).max().unwrap_or(0),

@@ -24,7 +24,6 @@ pub use setup::RankRequest;
 pub(crate) use table::Family;
 pub use table::{Can, DynMethod, MethodEntry, MethodForm, MethodName};
 pub use temperature::Temperatures;
-pub(crate) use temperature::softened;
 
 pub type Inputs<'a> = train::Inputs<'a, lrvd_models::TokenBatch>;
 /// What a method of a classifier is fitted to after training.

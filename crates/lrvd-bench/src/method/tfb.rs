@@ -204,7 +204,6 @@ fn add_noise(model: &mut AutoModel, level: f64) -> Burn<()> {
 mod tests {
     use lrvd_burn::host::values;
     use lrvd_burn::model::trainable_counts;
-    use lrvd_burn::sampling::Pass;
     use lrvd_core::baselines::tfb::SearchAnswer;
 
     use super::*;
@@ -238,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn posthoc_the_noise_found_is_admissible_and_the_next_is_not() {
+    fn posthoc_the_noise_found_is_admissible_keeps_the_mean_and_moves_the_draws() {
         let asked = inputs(&[5, 2, 7, 4, 6, 3, 8, 5], 8);
         let inputs = asked.all();
         let mut model = deberta(SHARED_KEYS);
@@ -246,18 +245,13 @@ mod tests {
         let (range, criterion) = ((0.0, 0.2), TfbCriterion::Nll);
         let settings = TfbSettings { range, tolerance: 0.2, criterion, ..TfbSettings::default() };
         let change = Change::new(model.clone().valid(), &inputs, &settings).unwrap();
-        let iterations = settings.iterations;
-        let search = |answer| {
-            largest_admissible(settings.range, iterations, answer, |level| {
-                change.is_admissible(level)
-            })
-        };
-        let found = search(SearchAnswer::LastAdmissible).unwrap().unwrap();
-        let next = found + 0.2 * 0.5_f64.powi(iterations as i32);
-        assert!(change.is_admissible(found).unwrap());
-        assert!(!change.is_admissible(next).unwrap());
-        let violating = search(SearchAnswer::LastViolating).unwrap().unwrap();
-        assert!((violating - next).abs() < 1e-12, "{violating} {next}");
+        let answer = SearchAnswer::LastAdmissible;
+        let found = largest_admissible(range, settings.iterations, answer, |level| {
+            change.is_admissible(level)
+        });
+        let found = found.unwrap().unwrap();
+        let next = found + 0.2 * 0.5_f64.powi(settings.iterations as i32);
+        assert!(change.is_admissible(found).unwrap() && !change.is_admissible(next).unwrap());
         // Divided by the number of anchors, more is allowed.
         let settings = TfbSettings { criterion: TfbCriterion::NllPerAnchor, ..settings };
         let published = Change::new(model.clone().valid(), &inputs, &settings).unwrap();
@@ -266,7 +260,7 @@ mod tests {
         let values = [1.0, 0.0, 0.0].repeat(8);
         let certain = Change { reference: Logits { values, ..published.reference }, ..published };
         assert!(!certain.is_admissible(found).unwrap());
-        let before = inputs.logits(&model, &Pass::mean()).unwrap().values;
+        let before = inputs.predict(&model, 0).unwrap().values;
         add_noise(&mut model, found).unwrap();
         let predicted = |draws| inputs.predict(&model, draws).unwrap().values;
         close("mean", &predicted(0), &before, 1e-12);

@@ -345,35 +345,6 @@ mod tests {
     }
 
     #[test]
-    fn a_start_that_comes_to_nothing_leaves_nothing() {
-        let (parent, out) = out();
-        let mut folder = OutputFolder::look(&out, false).unwrap();
-        folder.claim().unwrap();
-        fs::create_dir(folder.data()).unwrap();
-        drop(folder);
-        assert_eq!(fs::read_dir(parent.path()).unwrap().count(), 0);
-        begin(&out, false).unwrap();
-        assert!(begin(&out, false).unwrap_err().contains("already holds results"));
-        let folder = OutputFolder::look(&out, true).unwrap();
-        assert!(folder.check(&json!({ "seed": 2 })).is_err());
-        drop(folder);
-        begin(&out, true).unwrap();
-    }
-
-    #[test]
-    fn one_process_at_a_time() {
-        let (_parent, out) = out();
-        let mut second = OutputFolder::look(&out, false).unwrap();
-        let first = begin(&out, false).unwrap();
-        let late = second.begin(&json!({ "seed": 1 })).unwrap_err().to_string();
-        for rejected in [late, begin(&out, true).unwrap_err()] {
-            assert!(rejected.starts_with("another `lrvd` is writing"), "{rejected}");
-        }
-        drop(first);
-        begin(&out, true).unwrap();
-    }
-
-    #[test]
     fn a_folder_that_vanished_is_noticed() {
         let (parent, out) = out();
         let folder = begin(&out, false).unwrap();
