@@ -6,9 +6,9 @@
 //! `HF_HUB_OFFLINE` and `HF_HUB_DOWNLOAD_TIMEOUT`. Offline, only the cache is read.
 
 use std::fs::{self, File, TryLockError};
-use std::io::{Read, Write as _};
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::anyhow;
 use serde::Deserialize;
@@ -37,10 +37,8 @@ const ENDPOINT: &str = "https://huggingface.co";
 const TIMEOUT: u64 = 30;
 const REDIRECTS: u32 = 5;
 const SHOWN: usize = 200;
-const BLOCK: usize = 1 << 16;
 /// Bytes a second that a download has at least: a file that drips would never end.
 const SLOWEST: u64 = 16 << 10;
-const RESUMED: &str = "the next run resumes it";
 const LONGEST: usize = 200;
 
 /// The folder that holds the files of repository `id`, downloading what is missing.
@@ -233,11 +231,13 @@ impl Hub {
         })
     }
 
-    /// The bytes at `path` from byte `start` on, or all of them where the server sends no part: then the status is 200.
-    fn get(&self, path: &str, start: u64) -> Result<Response<Body>, String> {
+    /// The bytes at `path` from byte `start` on, or all of them where the server sends no part: then the status is 200. All
+    /// must come within `time`.
+    fn get(&self, path: &str, start: u64, time: Duration) -> Result<Response<Body>, String> {
         let url = format!("{}/{path}", self.endpoint);
         let shown = head(url.split('?').next().unwrap_or(&url), SHOWN);
-        let mut request = self.agent.get(&url).header("Accept-Encoding", "identity");
+        let request = self.agent.get(&url).config().timeout_recv_body(Some(time)).build();
+        let mut request = request.header("Accept-Encoding", "identity");
         if start > 0 {
             request = request.header("Range", format!("bytes={start}-"));
         }
@@ -268,7 +268,8 @@ struct Repository<'a> {
 impl<'a> Repository<'a> {
     fn open(id: &'a str, root: PathBuf) -> Result<Self, String> {
         let hub = Hub::of_environment()?;
-        let listing = hub.get(&format!("api/models/{id}/revision/main?blobs=true"), 0)?;
+        let path = format!("api/models/{id}/revision/main?blobs=true");
+        let listing = hub.get(&path, 0, hub.patience)?;
         let listing: Listing = listing
             .into_body()
             .read_json()
@@ -370,10 +371,11 @@ impl<'a> Repository<'a> {
             length = 0;
         }
         let url = format!("{}/resolve/{}/{}", self.id, self.listing.commit, remote.rfilename);
-        let mut answer = self.hub.get(&url, length)?;
+        let time = self.hub.patience + Duration::from_secs(size / SLOWEST);
+        let mut answer = self.hub.get(&url, length, time)?;
         if answer.status() == StatusCode::RANGE_NOT_SATISFIABLE {
             length = 0;
-            answer = self.hub.get(&url, 0)?;
+            answer = self.hub.get(&url, 0, time)?;
         }
         let part = answer.headers().get("content-range").and_then(|value| value.to_str().ok());
         let resumed = part.is_some_and(|part| part.starts_with(&format!("bytes {length}-")));
@@ -383,52 +385,33 @@ impl<'a> Repository<'a> {
             status => return Err(format!("the server answered {status} to a download")),
         }
         file.set_len(length).map_err(words)?;
-        let time = self.hub.patience + Duration::from_secs(size.saturating_sub(length) / SLOWEST);
-        length = append(file, length, answer.into_body().into_reader(), size, time)?;
-        if length < size {
-            return Err(format!("the download stopped after {length} of {size} bytes; {RESUMED}"));
-        }
-        Ok(())
-    }
-}
-
-/// Writes `body` behind the `length` bytes of `file`, and returns how many it then has: at most `most`, written within `time`.
-fn append(
-    file: &mut File,
-    mut length: u64,
-    mut body: impl Read,
-    most: u64,
-    time: Duration,
-) -> Result<u64, String> {
-    let stopped = |length: u64, why: &str| {
-        format!("the download stopped after {length} bytes: {why}; {RESUMED}")
-    };
-    let (begun, mut block) = (Instant::now(), vec![0; BLOCK]);
-    loop {
-        let n = body.read(&mut block).map_err(|error| stopped(length, &error.to_string()))?;
-        if n == 0 {
-            return Ok(length);
-        }
-        length += n as u64;
-        if length > most {
-            file.set_len(0).map_err(words)?;
-            return Err(format!(
-                "the server sends more than the {most} bytes that this file may have"
-            ));
-        }
-        file.write_all(&block[..n]).map_err(words)?;
-        if begun.elapsed() > time {
-            return Err(stopped(length, &format!("slower than {} KiB a second", SLOWEST >> 10)));
+        // A byte more than there should be shows that there are more.
+        let mut body = answer.into_body().into_reader().take(size - length + 1);
+        let copied = io::copy(&mut body, file);
+        length = file.metadata().map_err(words)?.len();
+        let stopped = |why: &str| {
+            Err(format!(
+                "the download stopped after {length} of {size} bytes{why}; the next run resumes it"
+            ))
+        };
+        match copied {
+            Err(error) => stopped(&format!(": {error}")),
+            Ok(_) if length < size => stopped(""),
+            Ok(_) if length > size => {
+                file.set_len(0).map_err(words)?;
+                Err(format!("the server sends more than the {size} bytes that this file may have"))
+            }
+            Ok(_) => Ok(()),
         }
     }
 }
 
-fn words(error: std::io::Error) -> String {
+fn words(error: io::Error) -> String {
     error.to_string()
 }
 
 /// Makes `file` a link to `blob`, relative as Python's library makes it.
-fn link(blob: &Path, file: &Path) -> std::io::Result<()> {
+fn link(blob: &Path, file: &Path) -> io::Result<()> {
     if let Some(folder) = file.parent() {
         fs::create_dir_all(folder)?;
     }
@@ -445,32 +428,4 @@ fn link(blob: &Path, file: &Path) -> std::io::Result<()> {
     let made = fs::copy(blob, file).map(drop);
     // Another process may have made it meanwhile.
     made.or_else(|error| if file.is_file() { Ok(()) } else { Err(error) })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// One byte at a time without an end, each after a while.
-    struct Drip;
-
-    impl Read for Drip {
-        fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
-            std::thread::sleep(Duration::from_millis(10));
-            buffer[0] = b'a';
-            Ok(1)
-        }
-    }
-
-    #[test]
-    fn a_download_without_an_end_ends() {
-        let place = tempfile::tempdir().unwrap();
-        let path = place.path().join("blob");
-        let mut file = File::create(&path).unwrap();
-        let patience = Duration::from_millis(50);
-        let error = append(&mut file, 0, Drip, u64::MAX, patience).unwrap_err();
-        assert!(error.ends_with("slower than 16 KiB a second; the next run resumes it"), "{error}");
-        // What has come stays, so that the next run has less to read.
-        assert_ne!(fs::read(&path).unwrap(), b"");
-    }
 }

@@ -272,7 +272,7 @@ pub fn inspect_base(dir: &Path) -> Result<BaseReport> {
 const TOKENS: usize = 8;
 
 /// What a check found. A tensor that is missing, left over, of another shape or not finite is an error instead.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ModelCheck {
     pub folder: String,
     /// Tensors of the checkpoint that the model holds; `None` where there is only an adapter.
@@ -291,13 +291,12 @@ pub fn check_model(dir: &Path, device: &Device, allow_changed: bool) -> Result<M
     let source = Adapter::is_at(dir);
     let source = source.then(|| Adapter::open(dir, &options, device)).transpose()?;
     let adapter = source.as_ref().map(|source| &source.files.peft);
-    let mut check = ModelCheck {
+    let factors = |module: &PeftModule| 2 + usize::from(module.e.is_some());
+    let tensors = |a: &PeftAdapter| a.modules.values().map(factors).sum::<usize>() + a.saved.len();
+    let check = ModelCheck {
         folder: dir.display().to_string(),
-        base_tensors: None,
-        unused_tensors: 0,
-        fresh: Vec::new(),
         adapter_tensors: adapter.map(tensors),
-        finite: None,
+        ..ModelCheck::default()
     };
     if adapter.is_some() && !is_base(dir) {
         return Ok(check);
@@ -317,17 +316,17 @@ pub fn check_model(dir: &Path, device: &Device, allow_changed: bool) -> Result<M
             (AutoModel::LlamaText(model), loaded)
         }
     };
-    check.finite = Some(is_finite(model, adapter, &batch(&architecture.sizes(), device))?);
-    let read = loaded.report.applied.len();
-    check.base_tensors = Some(read);
-    check.unused_tensors = store.len() - read;
-    check.fresh = loaded.fresh;
-    Ok(check)
-}
-
-fn tensors(adapter: &PeftAdapter) -> usize {
-    let factors = adapter.modules.values().map(|module| 2 + usize::from(module.e.is_some()));
-    factors.sum::<usize>() + adapter.saved.len()
+    let (finite, read) = (
+        is_finite(model, adapter, &batch(&architecture.sizes(), device))?,
+        loaded.report.applied.len(),
+    );
+    Ok(ModelCheck {
+        finite: Some(finite),
+        base_tensors: Some(read),
+        unused_tensors: store.len() - read,
+        fresh: loaded.fresh,
+        ..check
+    })
 }
 
 fn batch(sizes: &Sizes, device: &Device) -> TokenBatch {

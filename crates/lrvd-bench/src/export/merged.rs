@@ -88,13 +88,9 @@ pub fn export_merged(
     Ok(MergeReport { ranks, tensors, parameters, untied: plan.untied, difference, warnings })
 }
 
-enum Origin {
-    Base(String),
-    Whole,
-}
-
 struct Plan {
-    tensors: BTreeMap<String, Origin>,
+    /// The tensors of the merged model, and those of the base that they are made of; `None` for one of the adapter's.
+    tensors: BTreeMap<String, Option<String>>,
     untied: bool,
 }
 
@@ -108,16 +104,13 @@ impl Plan {
             matches!(architecture, Architecture::Llama(config) if config.tie_word_embeddings);
         let scored = adapter.saved.contains_key(SCORE);
         let kept = |name: &&str| !(is_spare(name) || (tied || scored) && *name == LM_HEAD);
-        let mut tensors: BTreeMap<String, Origin> = store
-            .names()
-            .filter(kept)
-            .map(|name| (name.to_owned(), Origin::Base(name.to_owned())))
-            .collect();
+        let base = store.names().filter(kept).map(|name| (name.to_owned(), Some(name.to_owned())));
+        let mut tensors: BTreeMap<String, Option<String>> = base.collect();
         let untied = tied && adapter.modules.contains_key("lm_head");
         if untied {
-            tensors.insert(LM_HEAD.to_owned(), Origin::Base(EMBEDDINGS.to_owned()));
+            tensors.insert(LM_HEAD.to_owned(), Some(EMBEDDINGS.to_owned()));
         }
-        tensors.extend(adapter.saved.keys().map(|name| (name.clone(), Origin::Whole)));
+        tensors.extend(adapter.saved.keys().map(|name| (name.clone(), None)));
         if matches!(architecture, Architecture::Deberta(_)) {
             let absent: Vec<&str> =
                 HEAD.into_iter().filter(|name| !tensors.contains_key(*name)).collect();
@@ -143,8 +136,8 @@ impl Plan {
     ) -> Result<(usize, usize)> {
         let sizes = self.tensors.iter().map(|(name, origin)| {
             let shape = match origin {
-                Origin::Base(base) => store.shape(base),
-                Origin::Whole => adapter.saved.get(name).map(HostTensor::shape),
+                Some(base) => store.shape(base),
+                None => adapter.saved.get(name).map(HostTensor::shape),
             };
             (name, shape.unwrap_or_default().iter().product::<usize>())
         });
@@ -175,12 +168,12 @@ impl Plan {
     fn tensor(&self, name: &str, store: &WeightStore, adapter: &PeftAdapter) -> Result<HostTensor> {
         let wrong = |source| anyhow!("module `{name}`: {source}");
         let (base, update): (HostTensor, Option<&PeftModule>) = match &self.tensors[name] {
-            Origin::Base(base) => {
+            Some(base) => {
                 let path = name.strip_suffix(".weight");
                 (store.read(base)?, path.and_then(|path| adapter.modules.get(path)))
             }
             // Absent ones are not in the plan.
-            Origin::Whole => (adapter.saved[name].clone(), None),
+            None => (adapter.saved[name].clone(), None),
         };
         match update {
             Some(module) => module.merged(&base).map_err(wrong),
