@@ -125,9 +125,10 @@ fn answers_do_not_depend_on_the_company_of_a_text() {
         *completion = None;
     }
     let hot = Generation { max_tokens: 6, draws: 3, seed: 5, sampling: Some((1.5, 0.95)) };
-    let together = model.generate(&prompts, 0, &hot).unwrap();
+    let together = model.generate(&prompts, 0, &hot, &mut |_| true).unwrap();
     for (place, prompt) in prompts.iter().enumerate() {
-        let alone = model.generate(std::slice::from_ref(prompt), place, &hot).unwrap();
+        let alone =
+            model.generate(std::slice::from_ref(prompt), place, &hot, &mut |_| true).unwrap();
         let (alone, together) = (&alone[0], &together[place]);
         assert_eq!(alone.text, together.text);
         assert_eq!(alone.prompt_tokens, together.prompt_tokens);

@@ -204,19 +204,9 @@ impl SavedLanguageModel {
     /// Continues `prompts`, of which the first is number `first` among all that are asked: what is drawn for a prompt does
     /// not depend on the others.
     ///
-    /// A conversation is continued by the assistant. No text goes beyond the length that the model was made for.
+    /// A conversation is continued by the assistant. No text goes beyond the length that the model was made for. After every
+    /// token of the texts `go_on` receives how many there are more, and returns whether to continue.
     pub fn generate(
-        &self,
-        prompts: &[Content],
-        first: usize,
-        options: &Generation,
-    ) -> Result<Vec<Continuation>> {
-        self.generate_while(prompts, first, options, &mut |_| true)
-    }
-
-    /// [`generate`](Self::generate) until it is stopped: after every token of the texts `go_on` receives how many
-    /// there are more, and returns whether to continue.
-    pub fn generate_while(
         &self,
         prompts: &[Content],
         first: usize,

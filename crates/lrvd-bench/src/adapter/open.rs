@@ -38,26 +38,10 @@ pub struct OpenOptions {
     pub allow_changed: bool,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PlaceKind {
-    Adapter,
-    Run,
-    Checkpoint,
-}
-
-impl PlaceKind {
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Adapter => "adapter",
-            Self::Run => "run",
-            Self::Checkpoint => "checkpoint",
-        }
-    }
-}
-
 #[derive(Clone, Debug)]
 pub struct Adapter {
-    pub kind: PlaceKind,
+    /// `adapter`, `run` or `checkpoint`.
+    pub kind: &'static str,
     pub folder: PathBuf,
     pub files: AdapterFiles,
     /// What a reader must know of the model: that its run is not finished, or a file of it has changed.
@@ -94,9 +78,7 @@ impl Adapter {
             bail!("there is no folder `{}`", dir.display());
         }
         let options = options.clone();
-        for (kind, folder) in
-            [(PlaceKind::Adapter, dir.to_owned()), (PlaceKind::Run, dir.join(ADAPTER_DIR))]
-        {
+        for (kind, folder) in [("adapter", dir.to_owned()), ("run", dir.join(ADAPTER_DIR))] {
             if folder.join(PEFT_CONFIG).is_file() {
                 let (files, warnings) = AdapterFiles::read(&folder, options.allow_changed)?;
                 return Ok(Self { kind, folder, files, warnings, options });
@@ -123,8 +105,8 @@ impl Adapter {
         match rebuilt {
             Err(_) if is_over => Self::open(dir, &options, device),
             rebuilt => {
-                let ((folder, files, warning), kind) = (rebuilt?, PlaceKind::Checkpoint);
-                Ok(Self { kind, folder, files, warnings: vec![warning], options })
+                let (folder, files, warning) = rebuilt?;
+                Ok(Self { kind: "checkpoint", folder, files, warnings: vec![warning], options })
             }
         }
     }

@@ -160,7 +160,7 @@ pub fn inspect_adapter(source: &Adapter) -> Result<AdapterReport> {
         m.log_alpha.iter().filter(|value| threshold.is_some_and(|limit| **value >= limit)).count()
     };
     Ok(AdapterReport {
-        kind: source.kind.name(),
+        kind: source.kind,
         folder: source.folder.display().to_string(),
         base_model: peft.config.base_model_name_or_path.clone(),
         method: run.map_or_else(|| peft.config.method.name().to_owned(), |run| run.method.clone()),

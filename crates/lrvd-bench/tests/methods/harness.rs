@@ -18,8 +18,7 @@ use lrvd_burn::optimizer::NamedGradients;
 use lrvd_burn::parameters::NamedParameter;
 use lrvd_burn::sampling::Pass;
 use lrvd_burn::train::{
-    Batch, Inputs, LabelledExamples, Model, PassWatch, Run, StepSizes, TrainState,
-    negative_log_likelihood,
+    Batch, LabelledExamples, Model, PassWatch, Run, StepSizes, TrainState, negative_log_likelihood,
 };
 use lrvd_core::noise::{Draws, NoiseKey};
 use lrvd_core::schedule::BatchSize;
@@ -44,7 +43,6 @@ pub(crate) enum Backbone {
 
 impl Backbone {
     pub(crate) const ALL: [Self; 3] = [Self::Deberta, Self::Llama, Self::NarrowLlama];
-    pub(crate) const WIDE: [Self; 2] = [Self::Deberta, Self::Llama];
 
     fn folder(self) -> PathBuf {
         Path::new(env!("CARGO_MANIFEST_DIR")).join(match self {
@@ -276,11 +274,4 @@ pub(crate) fn modules(model: &AutoModel) -> usize {
 pub(crate) fn close(found: f64, expected: f64, tolerance: f64, what: &str) {
     let scale = expected.abs().max(1e-300);
     assert!((found - expected).abs() <= tolerance * scale, "{what}: {found}, expected {expected}");
-}
-
-pub(crate) fn asked<'a>(
-    bench: &'a Bench,
-    examples: &'a TokenExamples<'_>,
-) -> Inputs<'a, TokenBatch> {
-    bench.context().inputs(examples)
 }

@@ -14,11 +14,15 @@ use lrvd_core::baselines::{ElementReduction, KlDirection};
 use lrvd_core::noise::NoiseKey;
 use lrvd_models::AutoModel;
 
-use super::harness::{Backbone, Bench, asked, close, method, numbers, trained};
+use super::harness::{Backbone, Bench, close, method, numbers, trained};
 
 fn answers(bench: &Bench, model: &AutoModel, key: &str, draws: usize) -> Vec<f64> {
     let examples = bench.validation();
-    bench.build(method(key)).predict(model, &asked(bench, &examples), draws).unwrap().values
+    bench
+        .build(method(key))
+        .predict(model, &bench.context().inputs(&examples), draws)
+        .unwrap()
+        .values
 }
 
 fn after_training(bench: &Bench, key: &str) -> AutoModel {
@@ -49,7 +53,7 @@ fn methods_c_lora_watches_training_only() {
     let (mut state, mut tuning) = bench.fresh(method("c-lora"));
     bench.train(&mut state, &mut *tuning);
     let examples = bench.validation();
-    tuning.predict(&state.model, &asked(&bench, &examples), 2).unwrap();
+    tuning.predict(&state.model, &bench.context().inputs(&examples), 2).unwrap();
     let (batch, sizes) = bench.batch();
     let pass = Pass::sampled(tuning.scheme(), NoiseKey::new(1));
     assert!(tuning.terms(&state.model, &pass, sizes).unwrap().kl.is_none());
