@@ -196,30 +196,28 @@ pub(crate) fn load_model(
     device: &Device,
     dtype: DType,
 ) -> Result<(AutoModel, Vec<String>)> {
+    let (store, seed) = (open_weights(&backbone.location.folder)?, NoiseKey::new(seed));
     match &backbone.architecture {
-        _ if task.goal.is_texts() => {
-            let model = load_language_model(backbone, dropout, device, dtype)?;
-            Ok((AutoModel::LlamaText(model), Vec::new()))
-        }
-        Architecture::Deberta(encoder) => {
-            let store = open_weights(&backbone.location.folder)?;
+        Architecture::Deberta(encoder) if !task.goal.is_texts() => {
             let config = Backbone::config_for(encoder, task.labels, dropout);
-            let seed = NoiseKey::new(seed);
             let (model, report) =
                 DebertaClassifier::from_pretrained(&store, &config, seed, device, dtype)?;
             Ok((AutoModel::Deberta(model), report.fresh))
         }
         Architecture::Llama(config) if task.goal.is_regression() => {
-            let store = open_weights(&backbone.location.folder)?;
-            let (config, seed) = (undropped(config, dropout), NoiseKey::new(seed));
+            let config = undropped(config, dropout);
             let (model, report) =
                 LlamaScore::from_pretrained(&store, &config, seed, device, dtype)?;
             Ok((AutoModel::LlamaScore(model), report.fresh))
         }
-        Architecture::Llama(_) => {
+        _ => {
             let model = load_language_model(backbone, dropout, device, dtype)?;
-            let model = LlamaChoice::new(model, task.answers.clone())?;
-            Ok((AutoModel::Llama(model), Vec::new()))
+            let model = if task.goal.is_texts() {
+                AutoModel::LlamaText(model)
+            } else {
+                AutoModel::Llama(LlamaChoice::new(model, task.answers.clone())?)
+            };
+            Ok((model, Vec::new()))
         }
     }
 }

@@ -105,7 +105,7 @@ fn posthoc_laplace_softens_what_lora_answers() {
     let task = task(1, 96, 64);
     let lora = Bench::random(80, "", task.clone());
     let run = lora.run("lora");
-    let (plain, trained) = (lora.metrics(&run, 0), lora.answers(&run, 0));
+    let plain = lora.metrics(&run, 0);
     assert!(plain.accuracy.unwrap() > 0.6, "{plain:?}");
     for predictive in ["monte-carlo", "probit", "bridge"] {
         let settings = format!("methods.laplace.predictive={predictive}");
@@ -120,14 +120,6 @@ fn posthoc_laplace_softens_what_lora_answers() {
         assert!(found.nll.unwrap() < plain.nll.unwrap() + allowed, "{predictive}: {found:?}");
         assert!(method("laplace").draws(&bed.config).is_empty());
         assert_eq!(run.method.stored_parameters(), 1 + factor_entries(&run.model));
-    }
-    // A prior of infinite precision leaves the trained model.
-    let settings = "methods.laplace.prior=marginal methods.laplace.prior_start=1e12 methods.laplace.prior_steps=0";
-    let bed = Bench::random(80, settings, task);
-    let run = bed.run("laplace");
-    let found = softmax(&bed.answers(&run, 0), LABELS).unwrap();
-    for (found, expected) in found.iter().zip(softmax(&trained, LABELS).unwrap()) {
-        assert!((found - expected).abs() < 1e-4, "{found} {expected}");
     }
 }
 
@@ -183,7 +175,7 @@ fn posthoc_scores_get_the_trained_answer_or_a_rejection() {
 }
 
 #[test]
-fn posthoc_temperature_keeps_accuracy_lowers_the_held_out_loss_and_stops_at_its_bounds() {
+fn posthoc_temperature_keeps_accuracy_and_lowers_the_held_out_loss() {
     // Long enough to be too sure.
     let bed = Bench::random(150, "", task(6, 96, 48));
     let run = bed.run("lora+ts");
@@ -209,18 +201,5 @@ fn posthoc_temperature_keeps_accuracy_lowers_the_held_out_loss_and_stops_at_its_
     for (plain, scaled) in logits.chunks(LABELS).zip(scaled.chunks(LABELS)) {
         let (plain, scaled) = (plain[0] - plain[1], scaled[0] - scaled[1]);
         assert!((plain - temperature * scaled).abs() < 1e-6 * plain.abs().max(1.0));
-    }
-    // Held-out examples whose labels are the model's own answers: the colder, the better, up to the bound of the search; or
-    // never: the warmer.
-    for (sign, bound) in [(1.0, 0.01), (-1.0, 100.0)] {
-        let mut task = run.task.clone();
-        for (example, row) in task.holdout.iter_mut().zip(logits.chunks(LABELS)) {
-            let best = (0..LABELS).max_by(|&a, &b| (sign * row[a]).total_cmp(&(sign * row[b])));
-            example.answer = Label::Class(best.unwrap()).into();
-        }
-        let context = bed.context_of(&task);
-        let found = context.fitted(|data| Temperatures::fit(&*run.method, &run.model, data, &[]));
-        let found = found.unwrap().0[&0];
-        assert!((found / bound - 1.0).abs() < 1e-12, "{found} {bound}");
     }
 }

@@ -13,7 +13,7 @@ use lrvd_core::numeric::dense::{times, times_transposed, transposed_times};
 use lrvd_core::numeric::{svd, symmetric_eigen};
 use lrvd_models::{AutoModel, TokenBatch};
 
-use super::watch::{Seen, Used, Watch};
+use super::{Seen, Used, Watch};
 use crate::error::Burn;
 use crate::settings::LaplaceSettings as Settings;
 

@@ -12,8 +12,7 @@ use lrvd_core::numeric::Cholesky;
 use lrvd_models::AutoModel;
 
 use super::factors::Curvatures;
-use super::watch::Watch;
-use super::{gaussian_logits, jacobians, one_hot, probabilities};
+use super::{Watch, gaussian_logits, jacobians, one_hot, probabilities};
 use crate::data::batch::TokenisedExample;
 use crate::method::fixture::{
     Asked, LABELS, NO_POSITIONS, SHARED_KEYS, close, deberta, examples, inputs, inputs_of, llama,
