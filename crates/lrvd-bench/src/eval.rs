@@ -188,6 +188,15 @@ fn regression(logits: &[f64], draws: usize, task: &PreparedTask) -> Result<Score
     Ok(Scored { outputs, metrics, reliability: None, uncertainty: None, tokens: None })
 }
 
+/// Metrics, and reliability but of scores, by number of draws; of texts per token.
+pub(crate) fn measures(
+    scored: &BTreeMap<u32, Scored>,
+) -> (BTreeMap<u32, Metrics>, BTreeMap<u32, Reliability>) {
+    let reliable = |(&k, s): (&u32, &Scored)| Some((k, s.reliability.clone()?));
+    let metrics = scored.iter().map(|(&k, s)| (k, s.metrics.clone())).collect();
+    (metrics, scored.iter().filter_map(reliable).collect())
+}
+
 /// Shares of wrong answers for which a threshold is looked up.
 const TARGETS: [f64; 4] = [0.01, 0.05, 0.1, 0.2];
 const POINTS: usize = 100;

@@ -12,7 +12,7 @@ use super::saved::SavedClassifier;
 use crate::data::table::{Format, Layout, Table};
 use crate::data::{Example, Input, PreparedTask, Split, TextColumns, load, read_labelled};
 use crate::error::Result;
-use crate::eval::{Scored, score_draws};
+use crate::eval::{Scored, measures, score_draws};
 use crate::record::{Metrics, Reliability};
 use crate::task::{Goal, Task};
 use crate::text::quoted;
@@ -28,11 +28,8 @@ impl Evaluation {
         self.task.validation.len()
     }
 
-    /// Metrics, and reliability but of scores, by number of draws; of texts per token.
     pub fn measures(&self) -> (BTreeMap<u32, Metrics>, BTreeMap<u32, Reliability>) {
-        let reliable = |(&k, s): (&u32, &Scored)| Some((k, s.reliability.clone()?));
-        let metrics = self.scored.iter().map(|(&k, s)| (k, s.metrics.clone())).collect();
-        (metrics, self.scored.iter().filter_map(reliable).collect())
+        measures(&self.scored)
     }
 
     pub fn write_predictions(&self, path: &Path) -> Result<()> {

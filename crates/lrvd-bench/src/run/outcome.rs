@@ -158,7 +158,7 @@ fn checkpoint(
     let draws = name.draws(context.config);
     let (answers, predict_seconds) = answers(context, &model, method, temperatures, &draws)?;
     context.task.write_predictions(&answers, path)?;
-    let reliability = answers.iter().filter_map(|(&k, s)| Some((k, s.reliability.clone()?)));
+    let (metrics, reliability) = eval::measures(&answers);
     let ranks: Vec<usize> = candidate.ranks.values().copied().collect();
     let summary = RankSummary::new(&ranks, context.config.initial_rank);
     // Noise that is fitted around trained means, as TFB's is, says nothing of what a direction is worth.
@@ -176,8 +176,8 @@ fn checkpoint(
         total_rank: summary.total as u64,
         average_rank: summary.average,
         percent_rank: summary.percent,
-        metrics: answers.iter().map(|(&k, s)| (k, s.metrics.clone())).collect(),
-        reliability: reliability.collect(),
+        metrics,
+        reliability,
         selective: eval::selective_records(&answers, context.task)?,
         predict_seconds,
         statistics,

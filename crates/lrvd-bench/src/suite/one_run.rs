@@ -17,7 +17,7 @@ use crate::adapter::keep;
 use crate::backbone::Backbone;
 use crate::data::{PreparedTask, QuestionForm, TextColumns};
 use crate::error::Result;
-use crate::eval::{RunContext, Scored, score_draws, selective_records};
+use crate::eval::{RunContext, Scored, measures, score_draws, selective_records};
 use crate::io::{JsonLayout, read_lines, write_json};
 use crate::method::RankRequest;
 use crate::progress::ProgressSink;
@@ -179,12 +179,12 @@ impl RunInput<'_> {
             bail!("{}: no member has finished", self.run.method.entry().name);
         };
         let selective = selective_records(&scored, prepared)?;
-        let reliability = scored.iter().filter_map(|(&k, s)| Some((k, s.reliability.clone()?)));
+        let (metrics, reliability) = measures(&scored);
         let last = first.checkpoints.last.as_ref();
         let last = last.map(|last| CheckpointRecord {
-            reliability: reliability.collect(),
+            reliability,
             selective,
-            metrics: scored.iter().map(|(&k, s)| (k, s.metrics.clone())).collect(),
+            metrics,
             predict_seconds: sum_seconds(records()),
             statistics: None,
             energy: BTreeMap::new(),
