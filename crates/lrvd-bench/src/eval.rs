@@ -249,13 +249,9 @@ pub fn statistic_record(
     if present.is_empty() && removed.is_empty() {
         return Ok(None);
     }
-    let sorted = |map: BTreeMap<String, Vec<f64>>| {
-        map.into_iter()
-            .map(|(path, mut values)| {
-                values.sort_by(f64::total_cmp);
-                (path, values)
-            })
-            .collect()
+    let sorted = |mut map: BTreeMap<String, Vec<f64>>| {
+        map.values_mut().for_each(|values| values.sort_by(f64::total_cmp));
+        map
     };
     Ok(Some(StatisticRecord {
         name: "log_alpha".to_owned(),
@@ -281,13 +277,12 @@ pub fn energy_records(
             None | Some(Extension::Posterior(_) | Extension::SingularValues(_))
         );
         if let Some(adapter) = layer.low_rank().filter(|a| plain && a.rank() >= 2) {
-            hosts.push((path.to_owned(), HostAdapter::read(adapter)));
+            hosts.push((path.to_owned(), folded(HostAdapter::read(adapter))));
         }
     });
     let mut records = BTreeMap::new();
     for (path, host) in hosts {
-        let folded = folded(&host);
-        let (a, b) = folded.factors()?;
+        let (a, b) = host.factors()?;
         let Ok(energy) = UpdateEnergy::new(a, b) else {
             // Shares are undefined for an update of norm 0.
             continue;
@@ -308,35 +303,29 @@ pub fn energy_records(
             random: area(&random)?,
             normalised_gap: normalised_gap(area(&learned)?, area(&random)?, area(&svd)?).ok(),
         };
-        records.insert(
-            path,
-            EnergyRecord {
-                definition: "residual".to_owned(),
-                svd: from_zero(svd),
-                learned: from_zero(learned),
-                magnitude: from_zero(by_norm),
-                random_mean: from_zero(random),
-                auc,
-            },
-        );
+        // A curve has the value 0 at `k = 0`.
+        let from_zero = |curve| std::iter::once(0.0).chain::<Vec<f64>>(curve).collect();
+        let record = EnergyRecord {
+            definition: "residual".to_owned(),
+            svd: from_zero(svd),
+            learned: from_zero(learned),
+            magnitude: from_zero(by_norm),
+            random_mean: from_zero(random),
+            auc,
+        };
+        records.insert(path, record);
     }
     Ok(records)
 }
 
-fn folded(host: &HostAdapter) -> HostAdapter {
-    let mut folded = host.clone();
-    if let Some(e) = folded.e.take() {
-        for (row, e) in folded.a.chunks_mut(folded.d_input).zip(e) {
-            for value in row {
-                *value *= e;
-            }
+/// `host` with its singular values in A.
+fn folded(mut host: HostAdapter) -> HostAdapter {
+    if let Some(e) = host.e.take() {
+        for (row, e) in host.a.chunks_mut(host.d_input).zip(e) {
+            row.iter_mut().for_each(|value| *value *= e);
         }
     }
-    folded
-}
-
-fn from_zero(curve: Vec<f64>) -> Vec<f64> {
-    std::iter::once(0.0).chain(curve).collect()
+    host
 }
 
 #[cfg(test)]

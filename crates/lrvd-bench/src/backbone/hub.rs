@@ -49,7 +49,11 @@ pub(super) fn snapshot(id: &str) -> Result<PathBuf> {
             repository.fetch(name)?;
         }
         repository.fetch_first(&TOKENIZERS)?;
-        weights(repository)
+        if weights(|name| repository.fetch(name))? {
+            return Ok(());
+        }
+        let names = WEIGHTS.iter().flat_map(|&(single, index)| [single, index]);
+        Err(format!("the hub has none of {} of this repository", quoted(names)))
     })
 }
 
@@ -91,27 +95,26 @@ fn folder_of(
     Ok(folder)
 }
 
-fn weights(repository: &Repository<'_>) -> Result<(), String> {
+/// Whether `get` finds weights, in one file or in the shards of an index. A missing shard is an error.
+fn weights(get: impl Fn(&str) -> Result<Option<PathBuf>, String>) -> Result<bool, String> {
     for (single, index) in WEIGHTS {
-        if repository.fetch(single)?.is_some() {
-            return Ok(());
+        if get(single)?.is_some() {
+            return Ok(true);
         }
-        if let Some(index) = repository.fetch(index)? {
-            let shards = shards(&index).map_err(|error| error.to_string())?;
-            return shards.iter().try_for_each(|s| repository.fetch_first(&[s]).map(drop));
+        let Some(index) = get(index)? else { continue };
+        for shard in shards(&index).map_err(|error| error.to_string())? {
+            if get(&shard)?.is_none() {
+                return Err(format!("the hub does not have `{shard}` of this repository"));
+            }
         }
+        return Ok(true);
     }
-    let names = WEIGHTS.iter().flat_map(|&(single, index)| [single, index]);
-    Err(format!("the hub has none of {} of this repository", quoted(names)))
+    Ok(false)
 }
 
 fn is_complete(folder: &Path) -> bool {
-    let has = |name: &str| folder.join(name).is_file();
-    let weights = WEIGHTS.iter().any(|&(single, index)| {
-        let all = |list: Vec<String>| list.iter().all(|shard| has(shard));
-        has(single) || (has(index) && shards(&folder.join(index)).is_ok_and(all))
-    });
-    weights && TOKENIZERS.iter().any(|t| has(t))
+    let get = |name: &str| Some(folder.join(name)).filter(|file| file.is_file());
+    weights(|name| Ok(get(name))) == Ok(true) && TOKENIZERS.iter().any(|name| get(name).is_some())
 }
 
 fn shards(index: &Path) -> Result<Vec<String>> {

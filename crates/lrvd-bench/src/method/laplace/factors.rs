@@ -32,11 +32,6 @@ struct Gram {
 }
 
 impl Gram {
-    fn new(width: usize, settings: &Settings) -> Self {
-        let columns = (width >= settings.low_rank_from).then_some(settings.low_rank);
-        Self { width, columns, sum: Vec::new(), folded: Vec::new() }
-    }
-
     /// Adds the rows of `vectors [n, rows, width]`.
     fn add(&mut self, vectors: &Tensor<3>) {
         let [n, rows, width] = vectors.dims();
@@ -79,67 +74,52 @@ impl Gram {
     }
 }
 
-/// Sums of one adapter: for `A [rank, d_input]` and for `B [d_output, rank]`, the factor of its inputs
-/// and that of the gradients at its outputs.
+/// Sums of one adapter: of `A [rank, d_input]` and of `B [d_output, rank]`, the factor of the gradients at its outputs and that of
+/// its inputs.
 struct AdapterSums {
-    a_input: Gram,
-    a_output: Gram,
-    b_input: Gram,
-    b_output: Gram,
+    grams: [[Gram; 2]; 2],
     rows: usize,
 }
 
 impl AdapterSums {
     fn new(used: &Used, settings: &Settings) -> Self {
         // The small side stays whole even if it is not small: only one side may be cut.
-        let whole = Settings { low_rank_from: usize::MAX, ..settings.clone() };
-        let width = |rows: &Tensor<3>| rows.dims()[2];
-        Self {
-            a_input: Gram::new(width(&used.input), settings),
-            a_output: Gram::new(width(&used.rank_gradient), &whole),
-            b_input: Gram::new(width(&used.rank_input), &whole),
-            b_output: Gram::new(width(&used.output_gradient), settings),
-            rows: 0,
-        }
+        let gram = |rows: &Tensor<3>, may_be_cut: bool| {
+            let width = rows.dims()[2];
+            let is_cut = may_be_cut && width >= settings.low_rank_from;
+            let columns = is_cut.then_some(settings.low_rank);
+            Gram { width, columns, sum: Vec::new(), folded: Vec::new() }
+        };
+        let a = [gram(&used.rank_gradient, false), gram(&used.input, true)];
+        let b = [gram(&used.output_gradient, true), gram(&used.rank_input, false)];
+        Self { grams: [a, b], rows: 0 }
     }
 
     fn add(&mut self, used: &Used) {
-        self.a_input.add(&used.input);
-        self.a_output.add(&used.rank_gradient);
-        self.b_input.add(&used.rank_input);
-        self.b_output.add(&used.output_gradient);
+        let rows = [&used.rank_gradient, &used.input, &used.output_gradient, &used.rank_input];
+        let grams = self.grams.as_flattened_mut().iter_mut();
+        grams.zip(rows).for_each(|(gram, rows)| gram.add(rows));
         self.rows += used.rows;
-    }
-
-    fn fold(&mut self) {
-        self.a_input.fold();
-        self.b_output.fold();
     }
 
     /// Memory of the squares of the wide sides, if they are held.
     fn wide_bytes(&self) -> usize {
-        let wide = [&self.a_input, &self.b_output].into_iter().filter(|g| g.columns.is_some());
+        let wide = self.grams.as_flattened().iter().filter(|gram| gram.columns.is_some());
         wide.map(|gram| gram.width * gram.width * size_of::<f64>()).sum()
     }
+}
 
-    /// Curvature of A and of B; `weight` is that of the inputs' factors.
-    fn blocks(mut self, weight: f64) -> Burn<[CurvatureBlock; 2]> {
-        let (rank, d_output) = (self.a_output.width, self.b_output.width);
-        let small = self.a_output.square(1.0);
-        let a = match self.a_input.wide(weight)? {
-            Some(wide) => LowRankBlock::new(&wide, WideSide::Input, &small, rank)?.into(),
-            None => {
-                let square = self.a_input.square(weight);
-                KronBlock::new(&small, rank, &square, self.a_input.width)?.into()
-            }
-        };
-        let small = self.b_input.square(weight);
-        let b = match self.b_output.wide(1.0)? {
-            Some(wide) => LowRankBlock::new(&wide, WideSide::Output, &small, rank)?.into(),
-            None => KronBlock::new(&self.b_output.square(1.0), d_output, &small, rank)?.into(),
-        };
-        Ok([a, b])
+/// The curvature of a matrix from its sums; `weight` is that of its inputs' factor.
+fn block([mut output, mut input]: [Gram; 2], weight: f64) -> Burn<CurvatureBlock> {
+    if let Some(wide) = input.wide(weight)? {
+        let square = output.square(1.0);
+        return Ok(LowRankBlock::new(&wide, WideSide::Input, &square, output.width)?.into());
     }
+    let square = input.square(weight);
+    Ok(match output.wide(1.0)? {
+        Some(wide) => LowRankBlock::new(&wide, WideSide::Output, &square, input.width)?.into(),
+        None => KronBlock::new(&output.square(1.0), output.width, &square, input.width)?.into(),
+    })
 }
 
 pub(super) struct Curvatures {
@@ -185,7 +165,7 @@ impl Curvatures {
                 let sum = sum.get_or_insert_with(|| AdapterSums::new(used, settings));
                 sum.add(used);
                 if expected > memory {
-                    sum.fold();
+                    sum.grams.as_flattened_mut().iter_mut().for_each(Gram::fold);
                 }
             }
         }
@@ -195,13 +175,16 @@ impl Curvatures {
                 places.push(None);
                 continue;
             };
-            squared_norm += norm_of(watch.model(), module, sum.b_output.width);
+            squared_norm += norm_of(watch.model(), module, sum.grams[1][0].width);
             let divisor = match settings.normalisation {
                 InputNormalisation::Tokens => sum.rows,
                 InputNormalisation::Examples => examples.len(),
             };
             places.push(Some([blocks.len(), blocks.len() + 1]));
-            blocks.extend(sum.blocks(scale / divisor.max(1) as f64)?);
+            let weight = scale / divisor.max(1) as f64;
+            for grams in sum.grams {
+                blocks.push(block(grams, weight)?);
+            }
         }
         Ok(Self { blocks, places, squared_norm, log_likelihood: scale * log_likelihood })
     }
