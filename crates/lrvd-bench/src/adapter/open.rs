@@ -84,13 +84,12 @@ impl Adapter {
                 return Ok(Self { kind, folder, files, warnings, options });
             }
         }
-        // Any newer one will do where the output folder is named, and not this checkpoint.
-        let (out, found, or_newer) = match run_of(dir) {
-            Some(out) => (out, Some(dir.to_owned()), false),
-            None if dir.join(SETTINGS_FILE).is_file() => {
-                (dir, latest_checkpoint(&dir.join(CHECKPOINT_DIR))?, true)
-            }
-            None => (dir, None, true),
+        // The newest one, where the output folder is named, and not a checkpoint.
+        let newest = || latest_checkpoint(&dir.join(CHECKPOINT_DIR));
+        let (out, named) = (run_of(dir).unwrap_or(dir), run_of(dir).map(|_| dir));
+        let found = match named {
+            None if dir.join(SETTINGS_FILE).is_file() => newest()?,
+            named => named.map(Path::to_owned),
         };
         let Some(found) = found else {
             bail!(
@@ -99,11 +98,9 @@ impl Adapter {
                 dir.display()
             );
         };
-        let rebuilt = rebuild(out, &found, or_newer, device);
-        // The run ended meanwhile and removed its checkpoints.
-        let is_over = or_newer && found.parent().is_some_and(|all| !all.exists());
-        match rebuilt {
-            Err(_) if is_over => Self::open(dir, &options, device),
+        match rebuild(out, named, device) {
+            // A run that is still training removes a checkpoint once it has written a newer one, and at its end all.
+            Err(_) if named.is_none() && !found.exists() => Self::open(dir, &options, device),
             rebuilt => {
                 let (folder, files, warning) = rebuilt?;
                 Ok(Self { kind: "checkpoint", folder, files, warnings: vec![warning], options })
@@ -205,30 +202,24 @@ impl Adapter {
     }
 }
 
-/// The model at `checkpoint` of the run in `out`, or with `or_newer` at the newest one beside it if it is gone: a run that is
-/// still training removes a checkpoint once it has written a newer one. With the checkpoint's folder, and the warning that
-/// the run is not finished.
+/// The model at the checkpoint that is `named`, or at the newest one of the run in `out`, with the checkpoint's folder, and the
+/// warning that the run is not finished.
 fn rebuild(
     out: &Path,
-    checkpoint: &Path,
-    or_newer: bool,
+    named: Option<&Path>,
     device: &Device,
 ) -> Result<(PathBuf, AdapterFiles, String)> {
     let settings = TrainSettings::read(out)?;
     let backbone = Backbone::open(locate_model(&settings.model)?)?;
     let task = settings.without_rows(&backbone)?;
     let mut run = settings.start(&backbone, &task, device).fresh()?;
-    let mut folder = checkpoint.to_owned();
-    while let Err(error) = load_checkpoint(&folder, &mut run.state, &mut *run.method) {
-        let newest = match folder.parent() {
-            Some(all) if or_newer && !folder.exists() => latest_checkpoint(all)?,
-            _ => None,
-        };
-        match newest.filter(|newest| *newest > folder) {
-            Some(newest) => folder = newest,
-            None => return Err(error.into()),
-        }
-    }
+    // Not before the model is there, which takes longer than a checkpoint may live.
+    let newest = || latest_checkpoint(&out.join(CHECKPOINT_DIR));
+    let folder = match named {
+        Some(named) => named.to_owned(),
+        None => newest()?.ok_or_else(|| anyhow!("`{}` has no checkpoint", out.display()))?,
+    };
+    load_checkpoint(&folder, &mut run.state, &mut *run.method)?;
     run.method.compact(&mut run.state.model);
     let (done, steps) = (run.state.done, settings.experiment.steps);
     let description = settings.description(done, CheckpointChoice::Last);

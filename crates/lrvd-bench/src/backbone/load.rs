@@ -16,7 +16,7 @@ use lrvd_models::tokenizer::TextTokenizer;
 use super::architecture::Architecture;
 use super::hub;
 use crate::data::PreparedTask;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::io::{cannot, sha256_file};
 use crate::settings::BasePrecision;
 use crate::text::quoted;
@@ -54,18 +54,14 @@ impl Backbone {
         tokenizer.check_vocab(architecture.sizes().vocab)?;
         check_ends(&location, &architecture, &tokenizer)?;
         let store = open_weights(&location.folder)?;
-        let mut hashes = BTreeMap::new();
-        for file in store.files() {
-            let name = file.file_name().map_or_else(String::new, |n| n.to_string_lossy().into());
-            hashes.insert(name, sha256_file(file)?);
-        }
-        let mut files = BTreeMap::new();
-        for name in READ_FILES {
-            let file = location.folder.join(name);
-            if file.is_file() {
-                files.insert(name.to_owned(), sha256_file(&file)?);
-            }
-        }
+        let hash = |file: &Path| {
+            let name = file.file_name().unwrap_or_default().to_string_lossy();
+            Ok((name.into_owned(), sha256_file(file)?))
+        };
+        let hashes = store.files().map(hash).collect::<Result<_>>()?;
+        let read = READ_FILES.map(|name| location.folder.join(name)).into_iter();
+        let read = read.filter(|file| file.is_file()).map(|file| hash(&file));
+        let files = read.collect::<Result<_>>()?;
         Ok(Self { location, architecture, tokenizer, hashes, files })
     }
 
@@ -80,30 +76,32 @@ impl Backbone {
     pub(crate) fn decoder_for(&self, what: &str) -> Result<&LlamaConfig> {
         match &self.architecture {
             Architecture::Llama(config) => Ok(config),
-            Architecture::Deberta(_) => Err(anyhow!(
-                "model `{}`: {what} needs a language model (Llama), and this is a DeBERTa",
-                self.location.name
-            )),
+            Architecture::Deberta(_) => {
+                Err(self.unfit(what, "needs a language model (Llama), and this is a DeBERTa"))
+            }
         }
     }
 
     pub(crate) fn encoder_for(&self, what: &str) -> Result<&DebertaConfig> {
         match &self.architecture {
             Architecture::Deberta(config) => Ok(config),
-            Architecture::Llama(_) => Err(anyhow!(
-                "model `{}`: {what} needs an encoder (DeBERTa), and this is a Llama",
-                self.location.name
-            )),
+            Architecture::Llama(_) => {
+                Err(self.unfit(what, "needs an encoder (DeBERTa), and this is a Llama"))
+            }
         }
+    }
+
+    fn unfit(&self, what: &str, why: &str) -> Error {
+        anyhow!("model `{}`: {what} {why}", self.location.name)
     }
 
     /// The type that the weights of this kind of model are stored in.
     pub(crate) fn stored_as(&self, precision: BasePrecision) -> Result<DType> {
         match (&self.architecture, precision) {
-            (Architecture::Deberta(_), BasePrecision::Bf16 | BasePrecision::F16) => Err(anyhow!(
-                "model `{}`: an encoder is held in single precision: set `base_precision=f32`",
-                self.location.name
-            )),
+            (Architecture::Deberta(_), BasePrecision::Bf16 | BasePrecision::F16) => {
+                Err(self
+                    .unfit("an encoder", "is held in single precision: set `base_precision=f32`"))
+            }
             _ => Ok(precision.dtype()),
         }
     }

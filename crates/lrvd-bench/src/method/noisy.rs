@@ -175,7 +175,10 @@ impl Alternating {
             adapter: adapter(config, AdapterKind::Blob { epsilon: settings.epsilon }, request),
             divergence: Divergence::Entries { prior_std: settings.prior_std },
             cycle: KlCycle::new(config, settings.gamma, PUBLISHED_STEPS),
-            second: SecondOptimizer::new(settings.kl_learning_rate, settings.optimizers),
+            second: SecondOptimizer::new(
+                settings.kl_learning_rate,
+                setup::noise_of(settings.optimizers),
+            ),
             rates: NoisyRates::new(config, noise_rate),
         })
     }
@@ -192,7 +195,7 @@ impl Alternating {
             adapter: adapter(config, AdapterKind::ScalaBl { epsilon: settings.epsilon }, request),
             divergence: Divergence::Scales(direction),
             cycle: KlCycle::new(config, settings.gamma, PUBLISHED_STEPS),
-            second: SecondOptimizer::new(rate, settings.optimizers),
+            second: SecondOptimizer::new(rate, setup::noise_of(settings.optimizers)),
             rates: NoisyRates::new(config, noise_rate),
         })
     }
@@ -264,7 +267,7 @@ impl CLora {
             config.methods.c_lora;
         let adapter = adapter(config, AdapterKind::CLora { hidden }, request);
         let cycle = KlCycle::new(config, gamma, C_LORA_STEPS);
-        let second = SecondOptimizer::new(learning_rate, setup::Owned::Context);
+        let second = SecondOptimizer::new(learning_rate, |p| p.name.contains(".lora_context_"));
         let observer = Observer::of_divergences(prior_std);
         Ok(Self { adapter, kl_weight, cycle, second, observer })
     }

@@ -142,31 +142,14 @@ impl KlCycle {
 /// Below this the weight is 0 in single precision, and the KL gradient is negligible.
 const SMALLEST_WEIGHT: f64 = f32::MIN_POSITIVE as f64;
 
-/// Whose gradients of the step's objective `AdamW` does not see.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Owned {
-    Noise,
-    /// Those of the network that reads the law of C-LoRA's matrix off the input.
-    Context,
-    Nothing,
-}
+/// Whether a parameter's gradient of the step's objective is the second optimiser's, and `AdamW` does not see it.
+type Owns = fn(&NamedParameter<'_>) -> bool;
 
-impl From<Optimizers> for Owned {
-    fn from(optimizers: Optimizers) -> Self {
-        match optimizers {
-            Optimizers::Two => Self::Noise,
-            Optimizers::Bayesadapt => Self::Nothing,
-        }
-    }
-}
-
-impl Owned {
-    fn holds(self, parameter: &NamedParameter<'_>) -> bool {
-        match self {
-            Self::Noise => parameter.role == Role::LogVariance,
-            Self::Context => parameter.name.contains(".lora_context_"),
-            Self::Nothing => false,
-        }
+/// The noise of BLoB's code, and nothing in `BayesAdapt`.
+pub(super) fn noise_of(optimizers: Optimizers) -> Owns {
+    match optimizers {
+        Optimizers::Two => |parameter| parameter.role == Role::LogVariance,
+        Optimizers::Bayesadapt => |_| false,
     }
 }
 
@@ -177,21 +160,19 @@ impl Owned {
 /// second:  θ ← θ − rate·factor·(π_i·∂KL/∂θ + g)       KL of the model that the first one has moved
 /// ```
 ///
-/// `factor` is that of the learning-rate schedule, `π_i` BLoB's weight of the step, `g` the gradient of the step's objective by
-/// what is [`Owned`], unclipped: of the noise parameters in BLoB's code, of the context network in C-LoRA's, of nothing in
-/// `BayesAdapt`.
+/// `factor` is that of the learning-rate schedule, `π_i` BLoB's weight of the step, `g` the unclipped gradient of the step's
+/// objective by what the second one `owns`: the noise in BLoB's code, the context network in C-LoRA's, nothing in `BayesAdapt`.
 #[derive(Clone, Debug)]
 pub(super) struct SecondOptimizer {
     rate: f64,
-    owned: Owned,
+    owns: Owns,
     /// The objective's gradients of what is owned, between the two hooks of a step.
     kept: BTreeMap<String, Tensor<1>>,
 }
 
 impl SecondOptimizer {
-    /// Descent at `rate`, also on the objective's gradients of what is `owned`.
-    pub(super) fn new(rate: f64, owned: impl Into<Owned>) -> Self {
-        Self { rate, owned: owned.into(), kept: BTreeMap::new() }
+    pub(super) fn new(rate: f64, owns: Owns) -> Self {
+        Self { rate, owns, kept: BTreeMap::new() }
     }
 
     /// Takes the gradients of what is owned away from AdamW, unclipped.
@@ -199,7 +180,7 @@ impl SecondOptimizer {
         self.kept.clear();
         let StepState { model, gradients, .. } = state;
         model.visit_parameters(&mut |p| {
-            if self.owned.holds(&p)
+            if (self.owns)(&p)
                 && let Some(gradient) = gradients.get(p.name)
             {
                 self.kept.insert(p.name.to_owned(), gradient.clone());
