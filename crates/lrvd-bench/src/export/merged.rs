@@ -222,30 +222,26 @@ fn config(backbone: &Backbone, info: Option<&ClassifierInfo>, untied: bool) -> R
     };
     let mut set = |key: &str, value: Value| config[key] = value;
     set("torch_dtype", "float32".into());
-    match &backbone.architecture {
+    let (architecture, has_head) = match &backbone.architecture {
         Architecture::Llama(_) if info.is_some_and(ClassifierInfo::has_head) => {
-            set("architectures", json!(["LlamaForSequenceClassification"]));
-            set("id2label", json!({ "0": "LABEL_0" }));
-            set("label2id", json!({ "LABEL_0": 0 }));
-            set("problem_type", "regression".into());
+            ("LlamaForSequenceClassification", true)
         }
-        Architecture::Llama(_) => {
-            set("architectures", json!(["LlamaForCausalLM"]));
-            if untied {
-                set("tie_word_embeddings", false.into());
-            }
-        }
-        Architecture::Deberta(_) => {
-            set("architectures", json!(["DebertaV2ForSequenceClassification"]));
-            let regression = ["LABEL_0".to_owned()];
-            let classes = info.filter(|info| !info.goal.is_regression());
-            let names: &[String] = classes.map_or(&regression, |info| &info.goal.classes);
-            let ids = || names.iter().enumerate();
-            set("id2label", ids().map(|(i, name)| (i.to_string(), json!(name))).collect());
-            set("label2id", ids().map(|(i, name)| (name.clone(), json!(i))).collect());
-            let kind = classes.map_or("regression", |_| "single_label_classification");
-            set("problem_type", kind.into());
-        }
+        Architecture::Llama(_) => ("LlamaForCausalLM", false),
+        Architecture::Deberta(_) => ("DebertaV2ForSequenceClassification", true),
+    };
+    set("architectures", json!([architecture]));
+    if untied {
+        set("tie_word_embeddings", false.into());
+    }
+    if has_head {
+        let regression = ["LABEL_0".to_owned()];
+        let classes = info.filter(|info| !info.goal.is_regression());
+        let names: &[String] = classes.map_or(&regression, |info| &info.goal.classes);
+        let ids = || names.iter().enumerate();
+        set("id2label", ids().map(|(i, name)| (i.to_string(), json!(name))).collect());
+        set("label2id", ids().map(|(i, name)| (name.clone(), json!(i))).collect());
+        let kind = classes.map_or("regression", |_| "single_label_classification");
+        set("problem_type", kind.into());
     }
     without_place(&mut config, "_name_or_path");
     if let Some(map) = config.as_object_mut() {

@@ -144,9 +144,9 @@ impl Curvatures {
         scale: f64,
         memory: usize,
     ) -> Burn<Self> {
-        let labels = watch.labels();
+        let labels = watch.observed.width;
         let seeds = labels - 1;
-        let mut sums: Vec<Option<AdapterSums>> = watch.modules().iter().map(|_| None).collect();
+        let mut sums: Vec<Option<AdapterSums>> = watch.modules.iter().map(|_| None).collect();
         let mut log_likelihood = 0.0;
         let sizes: Vec<usize> = (0..examples.len()).map(|i| examples.size(i)).collect();
         let size = (batch_size / seeds.max(1)).max(1);
@@ -170,12 +170,12 @@ impl Curvatures {
             }
         }
         let (mut blocks, mut places, mut squared_norm) = (Vec::new(), Vec::new(), 0.0);
-        for (sum, &module) in sums.into_iter().zip(watch.modules()) {
+        for (sum, &module) in sums.into_iter().zip(&watch.modules) {
             let Some(sum) = sum else {
                 places.push(None);
                 continue;
             };
-            squared_norm += norm_of(watch.model(), module, sum.grams[1][0].width);
+            squared_norm += norm_of(&watch.observed.model, module, sum.grams[1][0].width);
             let divisor = match settings.normalisation {
                 InputNormalisation::Tokens => sum.rows,
                 InputNormalisation::Examples => examples.len(),
@@ -187,10 +187,6 @@ impl Curvatures {
             }
         }
         Ok(Self { blocks, places, squared_norm, log_likelihood: scale * log_likelihood })
-    }
-
-    pub(super) fn n_factor_entries(&self) -> usize {
-        self.blocks.iter().map(CurvatureBlock::n_factor_entries).sum()
     }
 }
 

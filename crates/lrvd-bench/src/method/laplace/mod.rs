@@ -33,7 +33,7 @@ use lrvd_burn::model::AdaptedModel;
 use lrvd_burn::train::{
     Examples, Logits, Method, Model, Observed, evaluation_batches, restore_order,
 };
-use lrvd_core::baselines::laplace::{self, LogitCovariance};
+use lrvd_core::baselines::laplace::{self, CurvatureBlock, LogitCovariance};
 use lrvd_core::metrics::Predictions;
 use lrvd_core::noise::{NoiseKey, fill_normal_f64};
 use lrvd_models::{AutoModel, TokenBatch};
@@ -99,7 +99,7 @@ impl Laplace {
         let mut best = (f64::INFINITY, self.settings.prior_start);
         for (which, &candidate) in candidates.iter().enumerate() {
             let answers = probabilities(&examples, which, &self.settings, data.inputs.seed)?;
-            let nll = Predictions::new(&answers, watch.labels(), &classes)?.nll();
+            let nll = Predictions::new(&answers, watch.observed.width, &classes)?.nll();
             if nll <= best.0 {
                 best = (nll, candidate);
             }
@@ -123,7 +123,7 @@ impl Method<AutoModel> for Laplace {
         let answers = probabilities(&examples, 0, &self.settings, inputs.seed)?;
         // A probability that underflowed has no logarithm.
         let values = answers.into_iter().map(|p| p.max(f64::MIN_POSITIVE).ln()).collect();
-        Ok(Logits::new(values, examples.len(), watch.labels()))
+        Ok(Logits::new(values, examples.len(), watch.observed.width))
     }
 
     fn finish(&mut self, model: &mut AutoModel, data: &Fitting<'_>) -> Burn<()> {
@@ -155,8 +155,10 @@ impl Method<AutoModel> for Laplace {
     }
 
     fn stored_parameters(&self) -> usize {
-        let kept = |fitted: &Fitted| 1 + fitted.curvatures.n_factor_entries();
-        self.fitted.as_ref().map_or(0, kept)
+        let entries = |fitted: &Fitted| {
+            fitted.curvatures.blocks.iter().map(CurvatureBlock::n_factor_entries).sum::<usize>()
+        };
+        self.fitted.as_ref().map_or(0, |fitted| 1 + entries(fitted))
     }
 }
 
@@ -171,8 +173,6 @@ struct GaussianLogits {
 
 /// The logits of every example of `inputs`, in order, with a covariance for each of `precisions`.
 ///
-/// # Formula
-///
 /// ```text
 /// f ~ N(f*(x), Σ_W J_W·(S ⊗ A + δ·I)⁻¹·J_Wᵀ)        J_W[c] = Σ_rows g_c·aᵀ
 /// ```
@@ -182,7 +182,7 @@ fn gaussian_logits(
     inputs: &Inputs<'_>,
     precisions: &[f64],
 ) -> Burn<Vec<GaussianLogits>> {
-    let (labels, examples) = (watch.labels(), inputs.examples);
+    let (labels, examples) = (watch.observed.width, inputs.examples);
     let sizes: Vec<usize> = (0..examples.len()).map(|i| examples.size(i)).collect();
     let size = (inputs.batch_size / labels).max(1);
     let batches = evaluation_batches(&sizes, size)?;
@@ -288,6 +288,7 @@ fn probabilities(
 /// A model whose adapters are observed, every sequence apart.
 struct Watch {
     observed: Observed<AutoModel>,
+    /// Identities of the observed layers.
     modules: Vec<u32>,
 }
 
@@ -298,24 +299,17 @@ struct Seen {
     uses: Vec<Used>,
 }
 
-/// One use of an adapter.
-///
-/// # Shapes
-///
-/// | Name | Shape |
-/// |---|---|
-/// | `input` | `[n, rows, d_input]` |
-/// | `rank_input` | `[n, rows, rank]` |
-/// | `rank_gradient` | `[s·n, rows, rank]` |
-/// | `output_gradient` | `[s·n, rows, d_output]` |
-///
-/// Rows that are padding, or that no example's loss reaches, are 0 in all of them.
+/// One use of an adapter. Rows that are padding, or that no example's loss reaches, are 0.
 struct Used {
     /// Place of the layer among the observed ones.
     module: usize,
+    /// `[n, rows, d_input]`.
     input: Tensor<3>,
+    /// `[n, rows, rank]`.
     rank_input: Tensor<3>,
+    /// `[s·n, rows, rank]`.
     rank_gradient: Tensor<3>,
+    /// `[s·n, rows, d_output]`.
     output_gradient: Tensor<3>,
     rows: usize,
 }
@@ -340,18 +334,6 @@ impl Watch {
         let meant = |layer: &AdaptedLinear| modules.contains(&layer.noise_id());
         let observed = Observed::new(model, &examples.input(&[0])?, meant)?;
         Ok(Self { observed, modules })
-    }
-
-    fn model(&self) -> &AutoModel {
-        &self.observed.model
-    }
-
-    fn labels(&self) -> usize {
-        self.observed.width
-    }
-
-    fn modules(&self) -> &[u32] {
-        &self.modules
     }
 
     /// Gradients of `Σ_c seed[k, i, c]·logit[i, c]` for every seed `k` and example `i` of `batch`.

@@ -93,7 +93,7 @@ fn posthoc_jacobians_are_the_gradients_of_single_examples() {
         let seen = watch.gradients(&batch, LABELS, |_| one_hot(LABELS, 3));
         let logits = inputs.all().logits(&model, &Pass::mean()).unwrap().values;
         close("logits", &seen.logits, &logits, 1e-12);
-        assert_eq!(watch.modules().len(), 12);
+        assert_eq!(watch.modules.len(), 12);
         for example in 0..3 {
             for class in 0..LABELS {
                 let expected = explicit(&model, &inputs, example, &unit(class));
