@@ -14,7 +14,7 @@ use lrvd_burn::train::{Checkpoints, Outcome, TrainState, latest_checkpoint};
 use lrvd_core::noise::NoiseKey;
 use lrvd_models::AutoModel;
 
-use super::harness::{Backbone, Bench, LABELS, StopAt, method, trained};
+use super::harness::{Backbone, Bench, LABELS, method, trained};
 
 fn single() -> impl Iterator<Item = MethodName> {
     MethodName::all().filter(|method| matches!(method.entry().form, MethodForm::Single { .. }))
@@ -102,12 +102,22 @@ fn methods_that_are_stopped_and_resumed_end_in_the_same_bits() {
         bench.assign("steps=4");
         let (mut state, mut tuning) = bench.fresh(method(key));
         bench.train(&mut state, &mut *tuning);
-        let mut stop = StopAt { done: 2, stop: &bench.stop };
+        let is_second = |event: &Event| matches!(event, Event::Step { done: 2, .. });
+        let mut stop = StopWhen(&bench.stop, is_second);
         let (resumed, again) = stopped_and_resumed(&bench, method(key), 2, &mut stop);
         assert_eq!(trained(&resumed.model), trained(&state.model), "{key}");
         let (found, expected) = (again.state(), tuning.state());
         assert_eq!(found.tensors, expected.tensors, "{key}");
         assert_eq!(found.values, expected.values, "{key}");
+    }
+}
+
+/// Asks for a stop at such an event, of which there is no other then.
+struct StopWhen<'a, F>(&'a AtomicBool, F);
+
+impl<F: Fn(&Event) -> bool> ProgressSink for StopWhen<'_, F> {
+    fn event(&mut self, event: &Event) {
+        assert!(!(self.1)(event) || !self.0.swap(true, Ordering::Relaxed), "{event:?}");
     }
 }
 
@@ -140,17 +150,6 @@ fn cutting() -> Bench {
     bench
 }
 
-/// Sets the flag once a size is tried.
-struct StopInTheCut<'a>(&'a AtomicBool);
-
-impl ProgressSink for StopInTheCut<'_> {
-    fn event(&mut self, event: &Event) {
-        if matches!(event, Event::Searching { .. }) {
-            assert!(!self.0.swap(true, Ordering::Relaxed), "no other size is tried after the stop");
-        }
-    }
-}
-
 #[test]
 fn a_search_for_ranks_stops_between_the_sizes_that_it_tries() {
     let bench = cutting();
@@ -158,7 +157,9 @@ fn a_search_for_ranks_stops_between_the_sizes_that_it_tries() {
     bench.train(&mut state, &mut *tuning);
     let choice = state.journal.choice.as_ref().unwrap();
     assert!(choice.points.len() > 2, "{choice}");
-    let mut stop = StopInTheCut(&bench.stop);
+    // Once a size is tried.
+    let is_search = |event: &Event| matches!(event, Event::Searching { .. });
+    let mut stop = StopWhen(&bench.stop, is_search);
     let (resumed, _) = stopped_and_resumed(&bench, MethodName::BAYES_LORA, 20, &mut stop);
     assert_eq!(resumed.journal.choice, state.journal.choice);
     assert_eq!(resumed.position, state.position);

@@ -1,14 +1,14 @@
 //! A tiny task, tiny models, and the start of a run as the harness makes it.
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 
 use burn::tensor::{DType, Device, Tensor};
 use lrvd_bench::data::batch::{TokenExamples, TokenisedExample};
 use lrvd_bench::data::{Label, PreparedTask};
 use lrvd_bench::eval::{PeakMemory, RunContext};
 use lrvd_bench::method::{DynMethod, MethodName, RankRequest};
-use lrvd_bench::progress::{Event, ProgressSink, Silent};
+use lrvd_bench::progress::Silent;
 use lrvd_bench::run::fit;
 use lrvd_bench::settings::{Config, Layers, Preset, TargetModules};
 use lrvd_bench::task::Goal;
@@ -188,19 +188,6 @@ impl Bench {
         let nll =
             negative_log_likelihood(logits, &batch.targets).mul_scalar(1.0 / sizes.examples as f64);
         NamedGradients::collect(model, &nll.backward())
-    }
-}
-
-pub(crate) struct StopAt<'a> {
-    pub(crate) done: usize,
-    pub(crate) stop: &'a AtomicBool,
-}
-
-impl ProgressSink for StopAt<'_> {
-    fn event(&mut self, event: &Event) {
-        if matches!(event, Event::Step { done, .. } if *done == self.done) {
-            self.stop.store(true, Ordering::Relaxed);
-        }
     }
 }
 
