@@ -67,10 +67,7 @@ impl<'a> RunContext<'a> {
     }
 }
 
-/// The system's high-water mark of this process, reset at the start of a run.
-///
-/// What the process holds at that moment is part of the mark: the data, and what its allocator kept of
-/// earlier runs.
+/// The system's high-water mark of this process, reset at the start of a run: what the process holds then is part of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PeakMemory {
     is_own: bool,
@@ -86,8 +83,7 @@ impl PeakMemory {
         Self { is_own: false }
     }
 
-    /// Largest resident set since the start in bytes; `None` where the system does not set its mark
-    /// back, for then the mark is that of the whole process.
+    /// Largest resident set since the start in bytes; `None` where the system does not set its mark back.
     pub fn bytes(self) -> Option<u64> {
         if !self.is_own {
             return None;
@@ -314,7 +310,6 @@ pub fn selective_records(
 }
 
 /// The statistic `log α̂` of every rank direction of `model`; `None` without a posterior.
-///
 /// `removed` are the values that pruned directions had when they went, by module path.
 pub fn statistic_record(
     model: &impl AdaptedModel,

@@ -43,12 +43,9 @@ pub struct TrainOutcome {
 }
 
 /// Trains, evaluates and saves.
-///
-/// Everything is read and checked before the first byte is written: a start that is rejected leaves
-/// nothing behind. The output folder then gets `settings.json`, of classes `labels.json`, `predictions-last.jsonl` and
-/// `predictions-best.jsonl` of the validation rows, the folder `adapter` with the PEFT files, the
-/// posterior and the description, and last of all `record.json`. Checkpoints are in `checkpoints`
-/// until then. What a kill left of a finished run is removed by `resume`.
+/// Everything is read and checked before the first byte is written. The output folder then gets `settings.json`, of classes
+/// `labels.json`, `predictions-last.jsonl` and `predictions-best.jsonl` of the validation rows, the folder `adapter`, and last of
+/// all `record.json`. Checkpoints are in `checkpoints` until then. What a kill left of a finished run is removed by `resume`.
 pub fn train(
     options: &TrainOptions,
     data: Data,

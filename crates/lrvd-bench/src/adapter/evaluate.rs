@@ -62,7 +62,6 @@ impl SavedClassifier {
     }
 
     /// Checks that no file of `labelled` trained or chose this model.
-    ///
     /// Files are compared by SHA-256, so copies of single rows are not noticed. Validation rows of a run with
     /// `checkpoint = "last"` pass: nothing was chosen by them.
     pub fn check_unseen(&self, labelled: &Split) -> Result<()> {

@@ -203,7 +203,6 @@ impl SavedLanguageModel {
 
     /// Continues `prompts`, of which the first is number `first` among all that are asked: what is drawn for a prompt does
     /// not depend on the others.
-    ///
     /// A conversation is continued by the assistant. No text goes beyond the length that the model was made for. After every
     /// token of the texts `go_on` receives how many there are more, and returns whether to continue.
     pub fn generate(

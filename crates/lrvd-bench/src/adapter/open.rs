@@ -270,12 +270,8 @@ pub(crate) fn keep(
 }
 
 impl AdapterFiles {
-    /// Reads the adapters, the head and the posterior of `model` back.
-    ///
-    /// `kl_weight` is the one that the posterior was trained with in the end.
-    ///
-    /// Pooler and head are always stored: the base checkpoint has none, and a frozen one is as
-    /// random as a trained one is new.
+    /// Reads the adapters, the head and the posterior of `model` back; `kl_weight` is the one that the posterior was trained with
+    /// in the end. Pooler and head are always stored: the base checkpoint has none.
     pub(super) fn of(
         model: &impl AdaptedModel,
         config: &Config,
@@ -351,10 +347,7 @@ impl AdapterFiles {
     }
 
     /// Writes the folder `target`, whole or not at all, in place of one that may be there; with the model card that `card`
-    /// returns.
-    ///
-    /// The posterior comes along in the ragged layout, where its factors are those of the file,
-    /// unless no rank is left.
+    /// returns, and in the ragged layout with the posterior, unless no rank is left.
     pub(crate) fn write(
         &self,
         target: &Path,

@@ -139,11 +139,8 @@ pub enum Prediction {
 }
 
 impl SavedClassifier {
-    /// Loads the adapter in `dir`: a PEFT folder, the output of a training run, or one of its
-    /// checkpoints. The `policy` says how draws are made, and when fewer of them will do.
-    ///
-    /// Adapters that were not made here have no description; their labels are `LABEL_0`,
-    /// `LABEL_1`, ... by the width of the head.
+    /// Loads the adapter in `dir`: a PEFT folder, the output of a training run, or one of its checkpoints. The `policy` says how
+    /// draws are made, and when fewer of them will do.
     pub fn load(
         dir: &Path,
         options: &OpenOptions,
@@ -247,12 +244,8 @@ impl SavedClassifier {
         self.info.columns.clone().unwrap_or_else(usual)
     }
 
-    /// Answers `inputs` at the posterior mean (`draws = 0`) or averaged over draws, which `seed`
-    /// addresses and which are of the kind that the classifier was evaluated with: by default a draw
-    /// from a posterior is the same model for every input and every call, and one of dropout drops the
-    /// same places of every batch.
-    ///
-    /// `first` is the number of inputs before these, for errors.
+    /// Answers `inputs` at the posterior mean (`draws = 0`) or averaged over draws of the kind that the classifier was evaluated
+    /// with, which `seed` addresses. `first` is the number of inputs before these, for errors.
     pub fn predict(
         &self,
         inputs: &[Input],

@@ -182,10 +182,8 @@ pub(crate) fn load_language_model(
 }
 
 /// A model that answers `task`, and the names of the parameters that the checkpoint did not have.
-///
-/// An encoder comes from the checkpoint; its head too where it fits, else from `seed`. A language
-/// model answers by the logits of the task's answer tokens, where a number is expected by a head like an encoder's, and of
-/// texts by the logits of every next token.
+/// The head of an encoder comes from the checkpoint where it fits, else from `seed`. A language model answers by the logits of the
+/// task's answer tokens, a number by a head like an encoder's, and texts by the logits of every next token.
 pub(crate) fn load_model(
     backbone: &Backbone,
     task: &PreparedTask,

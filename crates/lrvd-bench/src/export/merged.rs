@@ -55,7 +55,6 @@ pub struct MergeReport {
 }
 
 /// Writes the folder `out`, whole or not at all; it must not exist. `command` is for the model card.
-///
 /// With `verify` the logits of the merged model are compared with those of base and adapter. A difference above that, in units
 /// of the largest logit or of 1 where that is larger, is an error.
 pub fn export_merged(

@@ -71,7 +71,6 @@ impl Method<AutoModel> for Map {
 }
 
 /// MC dropout: dropout that stays on.
-///
 /// Objective: mean negative log-likelihood with dropout on the adapter's input. Prediction: the averaged probabilities of `k`
 /// passes with that dropout on, and none of the backbone. Parameters: `rank·(d_input + d_output)` per layer. Source: Gal and
 /// Ghahramani 2016, arXiv:1506.02142.
@@ -98,7 +97,6 @@ impl Method<AutoModel> for McDropout {
 }
 
 /// LoRA-Ensemble: several adapters on one backbone, trained and asked in one batched pass.
-///
 /// Objective: the mean over the members of each one's mean negative log-likelihood; the batch is repeated member by member.
 /// Answer: the average of the members' probabilities (`k = 0`). `A` starts Xavier-uniform with a large gain, `B` at 0. The
 /// update is `B·A`, scaled by 1 whatever `lora_alpha` is, as published, with its own learning rate. Parameters:

@@ -1,9 +1,8 @@
 //! The output folder of a run or a suite: ownership marker, lock file, settings.
 //!
-//! A folder is ours if it holds a [`MARKER`] with [`MARKER_TEXT`], which is only ever put into a folder that was absent or
-//! empty. A folder without it is used if its settings are exactly those of this run, as earlier versions
-//! left them; any other folder is an error and stays as it is. The marker is locked for as long as an
-//! [`OutputFolder`] lives, so that two processes never write into one folder.
+//! A folder is ours if it holds a [`MARKER`] with [`MARKER_TEXT`], which is only ever put into a folder that was absent or empty,
+//! or if its settings are exactly those of this run; any other folder is an error and stays as it is. The marker is locked for
+//! as long as an [`OutputFolder`] lives, so that two processes never write into one folder.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;

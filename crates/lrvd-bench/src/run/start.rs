@@ -92,10 +92,8 @@ impl RunStart<'_> {
         Ok(run)
     }
 
-    /// Rejects a policy of draws that the method or the task has no use for, by one question.
-    ///
-    /// It is asked under a cascade that decides everything: a method that follows the policy answers without a draw, and
-    /// its logits say so.
+    /// Rejects a policy of draws that the method or the task has no use for, by one question under a cascade that decides
+    /// everything: a method that follows the policy answers without a draw, and its logits say so.
     fn check_policy(&self, model: &AutoModel, method: &DynMethod) -> Burn<()> {
         let (config, task, policy) = (self.config, self.task, self.config.prediction);
         let (draws, first) = (self.method.draws(config), task.validation.first());

@@ -337,7 +337,6 @@ impl Watch {
     }
 
     /// Gradients of `Σ_c seed[k, i, c]·logit[i, c]` for every seed `k` and example `i` of `batch`.
-    ///
     /// `seeds` gives `[s, n, labels]` for the logits `[n, labels]`. All of them take one backward
     /// pass, over `s` copies of the batch.
     fn gradients(
