@@ -29,7 +29,7 @@ use lrvd_burn::train::{DrawSeed, Logits, Method, MethodState, RankChange, StepSt
 use lrvd_core::baselines::Swag as Moments;
 use lrvd_core::noise::{NoiseKey, Stream, fill_normal_f64, module_id};
 use lrvd_models::AutoModel;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::setup::lora;
 use super::{Fitting, Inputs, RankRequest};
@@ -149,34 +149,30 @@ impl Method<AutoModel> for Swag {
         let mut state = MethodState { values: json!({}), ..MethodState::default() };
         for (name, moments) in &self.moments {
             // The fields in memory: numbers do not pass through text.
-            let Ok(Value::Object(mut fields)) = serde_json::to_value(moments) else { continue };
+            let Ok(mut fields) = serde_json::to_value(moments) else { continue };
             for list in LISTS {
-                let numbers: Vec<f64> = fields
-                    .remove(list)
-                    .and_then(|v| serde_json::from_value(v).ok())
-                    .unwrap_or_default();
+                let numbers: Vec<f64> =
+                    serde_json::from_value(fields[list].take()).unwrap_or_default();
                 if let Ok(tensor) = HostTensor::from_f64(&[numbers.len()], &numbers) {
                     state.tensors.insert(format!("{name}.{list}"), tensor);
                 }
             }
-            state.values[name] = Value::Object(fields);
+            state.values[name] = fields;
         }
         state
     }
 
     fn restore(&mut self, _model: &AutoModel, mut state: MethodState) -> Burn<()> {
         let Some(stored) = state.values.as_object_mut() else { return Ok(()) };
-        for (name, value) in std::mem::take(stored) {
-            let missing =
-                |list: &str| lrvd_burn::Error::checkpoint_entry(&format!("{name}.{list}"));
-            let Value::Object(mut fields) = value else { return Err(missing("values")) };
+        let missing = lrvd_burn::Error::checkpoint_entry;
+        for (name, mut fields) in std::mem::take(stored) {
             for list in LISTS {
-                let tensor = state.tensors.remove(&format!("{name}.{list}"));
-                let tensor = tensor.ok_or_else(|| missing(list))?;
-                fields.insert(list.to_owned(), json!(tensor.to_f64()?));
+                let key = format!("{name}.{list}");
+                let tensor = state.tensors.remove(&key).filter(|_| fields.is_object());
+                fields[list] = json!(tensor.ok_or_else(|| missing(&key))?.to_f64()?);
             }
-            let moments = serde_json::from_value(Value::Object(fields));
-            self.moments.insert(name.clone(), moments.map_err(|_| missing("values"))?);
+            let moments = serde_json::from_value(fields).map_err(|_| missing(&name))?;
+            self.moments.insert(name, moments);
         }
         Ok(())
     }

@@ -203,9 +203,7 @@ fn gaussian_logits(
                 continue;
             };
             for (&at, jacobian) in place.iter().zip(jacobians) {
-                add(&mut examples, &jacobian, labels, |sum, jacobian, which| {
-                    Ok(sum.add(&curvatures.blocks[at], jacobian, precisions[which])?)
-                })?;
+                add(&mut examples, &jacobian, labels, &curvatures.blocks[at], precisions)?;
             }
         }
         all.extend(examples);
@@ -213,24 +211,21 @@ fn gaussian_logits(
     restore_order(&batches, all)
 }
 
-/// Calls `share` for every example and precision with the example's `[labels, …]` part of
-/// `jacobian [labels, n, …]`.
+/// Adds to every example's covariances the share of `block`, by the example's part of `jacobian [labels, n, …]`.
 fn add(
     examples: &mut [GaussianLogits],
     jacobian: &[f64],
     labels: usize,
-    share: impl Fn(&mut LogitCovariance, &[f64], usize) -> Burn<()>,
+    block: &CurvatureBlock,
+    precisions: &[f64],
 ) -> Burn<()> {
     let n = examples.len();
     let width = jacobian.len() / (labels * n).max(1);
-    let mut part = Vec::with_capacity(labels * width);
     for (i, example) in examples.iter_mut().enumerate() {
-        part.clear();
-        for c in 0..labels {
-            part.extend_from_slice(&jacobian[(c * n + i) * width..][..width]);
-        }
-        for (which, sum) in example.covariances.iter_mut().enumerate() {
-            share(sum, &part, which)?;
+        let row = |class: usize| &jacobian[(class * n + i) * width..][..width];
+        let part: Vec<f64> = (0..labels).flat_map(row).copied().collect();
+        for (sum, &precision) in example.covariances.iter_mut().zip(precisions) {
+            sum.add(block, &part, precision)?;
         }
     }
     Ok(())
