@@ -14,32 +14,24 @@ use lrvd_burn::train::{Checkpoints, Outcome, TrainState, latest_checkpoint};
 use lrvd_core::noise::NoiseKey;
 use lrvd_models::AutoModel;
 
-use super::harness::{Backbone, Bench, LABELS, method, trained};
+use super::harness::{Backbone, Bench, Finished, LABELS, method, trained};
 
 fn single() -> impl Iterator<Item = MethodName> {
     MethodName::all().filter(|method| matches!(method.entry().form, MethodForm::Single { .. }))
 }
 
 fn answers(bench: &mut Bench, method: MethodName) -> Vec<(usize, Vec<f64>)> {
-    let share = method.holdout(&bench.config);
-    if share > 0.0 {
-        bench.task = bench.task.holding_out(share);
-    }
-    let (mut state, mut tuning) = bench.fresh(method);
-    bench.train(&mut state, &mut *tuning);
-    assert_eq!(state.done, bench.config.steps);
-    tuning.compact(&mut state.model);
-    bench.context().fitted(|data| tuning.finish(&mut state.model, data)).unwrap();
+    let Finished { method: tuning, model, .. } = bench.finished(method);
     let numbers = [0].into_iter().chain(method.draws(&bench.config));
     let examples = bench.validation();
     let inputs = bench.context().inputs(&examples);
-    let answer = |draws| tuning.predict(&state.model, &inputs, draws).unwrap().values;
+    let answer = |draws| tuning.predict(&model, &inputs, draws).unwrap().values;
     // The table of methods says what the code does.
     let (can, mean) = (method.can(), answer(0));
     let drawn = answer(2).chunks(mean.len()).any(|draw| draw != mean);
     assert_eq!(can.draws, drawn, "{method}: draws");
     if method.key() != "laplace" {
-        assert_eq!(mean, inputs.logits(&state.model, &Pass::mean()).unwrap().values, "{method}");
+        assert_eq!(mean, inputs.logits(&model, &Pass::mean()).unwrap().values, "{method}");
     }
     let fitted = !tuning.fitted().is_empty() || tuning.stored_parameters() > 0;
     assert_eq!(can.post_hoc, fitted, "{method}: post hoc");

@@ -7,7 +7,7 @@ use burn::tensor::{DType, Device, Tensor};
 use lrvd_bench::data::batch::{TokenExamples, TokenisedExample};
 use lrvd_bench::data::{Label, PreparedTask};
 use lrvd_bench::eval::{PeakMemory, RunContext};
-use lrvd_bench::method::{DynMethod, MethodName, RankRequest};
+use lrvd_bench::method::{DynMethod, MethodName, RankRequest, Temperatures};
 use lrvd_bench::progress::Silent;
 use lrvd_bench::run::fit;
 use lrvd_bench::settings::{Config, Layers, Preset, TargetModules};
@@ -18,7 +18,8 @@ use lrvd_burn::optimizer::NamedGradients;
 use lrvd_burn::parameters::NamedParameter;
 use lrvd_burn::sampling::Pass;
 use lrvd_burn::train::{
-    Batch, LabelledExamples, Model, PassWatch, Run, StepSizes, TrainState, negative_log_likelihood,
+    Batch, LabelledExamples, Model, Outcome, PassWatch, Run, StepSizes, TrainState,
+    negative_log_likelihood,
 };
 use lrvd_core::noise::{Draws, NoiseKey};
 use lrvd_core::schedule::BatchSize;
@@ -74,6 +75,12 @@ pub(crate) struct Bench {
     pub(crate) stop: AtomicBool,
 }
 
+pub(crate) struct Finished {
+    pub(crate) method: Box<DynMethod>,
+    pub(crate) model: AutoModel,
+    pub(crate) temperatures: Temperatures,
+}
+
 impl Bench {
     pub(crate) fn new(backbone: Backbone) -> Self {
         let preset = match backbone {
@@ -105,13 +112,9 @@ impl Bench {
     }
 
     pub(crate) fn context(&self) -> RunContext<'_> {
-        self.context_of(&self.task)
-    }
-
-    pub(crate) fn context_of<'a>(&'a self, task: &'a PreparedTask) -> RunContext<'a> {
         RunContext {
             config: &self.config,
-            task,
+            task: &self.task,
             seed: self.seed,
             fits_holdout: self.fits_holdout,
             device: &self.device,
@@ -165,7 +168,26 @@ impl Bench {
     }
 
     pub(crate) fn train(&self, state: &mut TrainState<AutoModel>, method: &mut DynMethod) {
-        fit(&self.context(), state, method, None, &self.stop, &mut Silent).unwrap();
+        let ended = fit(&self.context(), state, method, None, &self.stop, &mut Silent);
+        assert_eq!(ended.unwrap(), Outcome::Finished);
+    }
+
+    /// Trains a method on what it does not hold out, and fits what is fitted after that.
+    pub(crate) fn finished(&mut self, name: MethodName) -> Finished {
+        let share = name.holdout(&self.config);
+        if share > 0.0 {
+            self.task = self.task.holding_out(share);
+        }
+        let (mut state, mut method) = self.fresh(name);
+        self.train(&mut state, &mut *method);
+        method.compact(&mut state.model);
+        let mut model = state.model;
+        let temperatures = self.context().fitted(|data| {
+            method.finish(&mut model, data).unwrap();
+            let draws = name.draws(&self.config);
+            name.is_tempered().then(|| Temperatures::fit(&*method, &model, data, &draws).unwrap())
+        });
+        Finished { method, model, temperatures: temperatures.unwrap_or_default() }
     }
 
     pub(crate) fn validation(&self) -> TokenExamples<'_> {
