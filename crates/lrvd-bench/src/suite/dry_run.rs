@@ -11,7 +11,7 @@ use super::arms::Arms;
 use super::kind::{Profile, Suite};
 use super::options::SuiteOptions;
 use super::runs::{PlannedRun, add_runs};
-use crate::backbone::{Architecture, locate_config};
+use crate::backbone::{self, Architecture, locate_config};
 use crate::data::Wording;
 use crate::error::Result;
 use crate::method::{MethodName, RankRequest};
@@ -78,7 +78,7 @@ pub(super) struct Sizes {
 
 impl Sizes {
     pub(super) fn new(name: &str, architecture: &Architecture, config: &Config) -> Self {
-        let (layers, hidden) = architecture.depth_and_width();
+        let backbone::Sizes { layers, hidden, .. } = architecture.sizes();
         let parameters = architecture.parameters();
         Self {
             config: config.clone(),
