@@ -10,9 +10,7 @@ use lrvd_models::llama::{ADAPTER_TARGETS as LLAMA_TARGETS, LlamaConfig};
 use lrvd_models::tokenizer::TextTokenizer;
 use serde_json::Value;
 
-use crate::data::{
-    Dataset, InputForm, LETTERS, Labelled, QuestionForm, TextColumns, TextReader, Wording,
-};
+use crate::data::{self, InputForm, LETTERS, QuestionForm, TextReader, Wording};
 use crate::error::Result;
 use crate::io::read_json;
 use crate::settings::{TargetModules, WordingSettings};
