@@ -5,8 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
+
+use serde_json::{Value, json};
 
 use crate::support::{Output, Sandbox, ended, files_below, placed};
 
@@ -15,14 +17,11 @@ const COMMIT: &str = "1f0c3d5e7a9b2c4d6e8f0a1b3c5d7e9f1a2b3c4d";
 const WEIGHTS: &[u8] = b"weights";
 const SHA256: &str = "9a129038d9a00aed0cf6a7ea059ca50a813449061ab87848cf1a13eafdf33b2c";
 const NAME: &str = "model.safetensors";
-const TIMEOUT: (&str, &str) = ("HF_HUB_DOWNLOAD_TIMEOUT", "20");
-const REPOSITORY: &str = "hub/models--owner--name";
-const BLOB: &str = "hub/models--owner--name/blobs/9a129038d9a00aed0cf6a7ea059ca50a813449061ab87848cf1a13eafdf33b2c";
-const UNFINISHED: &str = "hub/models--owner--name/blobs/9a129038d9a00aed0cf6a7ea059ca50a813449061ab87848cf1a13eafdf33b2c.incomplete";
+const INDEX: &str = "model.safetensors.index.json";
 
+/// One request.
 #[derive(Clone)]
 struct Call {
-    method: String,
     path: String,
     headers: BTreeMap<String, String>,
 }
@@ -30,10 +29,6 @@ struct Call {
 impl Call {
     fn file(&self) -> &str {
         self.path.split('?').next().unwrap().rsplit('/').next().unwrap()
-    }
-
-    fn is_head(&self) -> bool {
-        self.method == "HEAD"
     }
 
     /// The first byte that is asked for.
@@ -50,20 +45,12 @@ struct Answer {
 }
 
 /// An answer with this status and these headers, with ` | ` between them.
-fn answer(call: &Call, head: &str, body: &[u8]) -> Answer {
+fn answer(head: &str, body: &[u8]) -> Answer {
     let mut text = format!("HTTP/1.1 {}\r\nConnection: close\r\n", head.replace(" | ", "\r\n"));
     if !head.contains("Content-Length") {
         write!(text, "Content-Length: {}\r\n", body.len()).unwrap();
     }
-    let mut bytes = format!("{text}\r\n").into_bytes();
-    if !call.is_head() {
-        bytes.extend_from_slice(body);
-    }
-    Answer { bytes, open: false }
-}
-
-fn found(etag: &str) -> String {
-    format!("200 OK | X-Repo-Commit: {COMMIT} | ETag: {etag}")
+    Answer { bytes: [format!("{text}\r\n").as_bytes(), body].concat(), open: false }
 }
 
 type Calls = Arc<Mutex<Vec<Call>>>;
@@ -97,22 +84,38 @@ fn server(reply: impl Fn(&Call) -> Answer + Send + Sync + 'static) -> (String, C
 fn read(stream: &TcpStream) -> Option<Call> {
     let mut lines = BufReader::new(stream).lines().map_while(Result::ok);
     let first = lines.next()?;
-    let mut words = first.split(' ').map(str::to_owned);
-    let (method, path) = (words.next()?, words.next()?);
+    let path = first.split(' ').nth(1)?.to_owned();
     let headers = lines.take_while(|line| !line.is_empty()).filter_map(|line| {
         let (name, value) = line.split_once(": ")?;
         Some((name.to_lowercase(), value.to_owned()))
     });
-    Some(Call { method, path, headers: headers.collect() })
+    Some(Call { path, headers: headers.collect() })
 }
 
-/// Configuration and tokenizer as the hub sends small files; nothing else is there.
+/// Small files of the repository.
+const SMALL: [&str; 3] = ["config.json", "tokenizer.json", "tokenizer_config.json"];
+
+/// The hub's list of the small files and of `others`, without `others` with the weights.
+fn list(others: &[Value]) -> Answer {
+    let weights =
+        json!({ "rfilename": NAME, "blobId": "3", "size": 7, "lfs": { "sha256": SHA256 } });
+    let small = SMALL.iter().enumerate().map(|(i, name)| {
+        let size = std::fs::metadata(placed("@nano/") + name).unwrap().len();
+        json!({ "rfilename": name, "blobId": format!("{i:040}"), "size": size })
+    });
+    let others = if others.is_empty() { &[weights][..] } else { others };
+    let files: Vec<Value> = small.chain(others.iter().cloned()).collect();
+    answer("200 OK", json!({ "sha": COMMIT, "siblings": files }).to_string().as_bytes())
+}
+
+/// Configuration and tokenizer, and the list with the weights.
 fn small(call: &Call) -> Answer {
-    let file = placed("@nano/") + call.file();
-    let is_small = ["config.json", "tokenizer.json", "tokenizer_config.json"];
-    match is_small.iter().position(|name| *name == call.file()) {
-        Some(i) => answer(call, &found(&format!("\"{i:040}\"")), &std::fs::read(file).unwrap()),
-        None => answer(call, "404 Not Found | X-Error-Code: EntryNotFound", b""),
+    match call.file() {
+        "main" => list(&[]),
+        file if SMALL.contains(&file) => {
+            answer("200 OK", &std::fs::read(placed("@nano/") + file).unwrap())
+        }
+        _ => answer("404 Not Found", b""),
     }
 }
 
@@ -120,52 +123,69 @@ fn small(call: &Call) -> Answer {
 fn part(call: &Call) -> Answer {
     let (start, size) = (call.start(), WEIGHTS.len());
     if start == 0 {
-        return answer(call, "200 OK", WEIGHTS);
+        return answer("200 OK", WEIGHTS);
     }
     let head = format!("206 Partial Content | Content-Range: bytes {start}-{}/{size}", size - 1);
-    answer(call, &head, &WEIGHTS[start..])
+    answer(&head, &WEIGHTS[start..])
 }
 
-/// A hub whose weights are in a store on another address that answers by `reply`; both with their requests.
+/// A hub whose weights are in a store on another host that answers by `reply`; both with their requests.
 fn hub_with_store(
     reply: impl Fn(&Call) -> Answer + Send + Sync + 'static,
 ) -> (String, Calls, Calls) {
     let (store, stored) = server(reply);
+    let store = store.replace("127.0.0.1", "localhost");
     let (hub, asked) = server(move |call| match call.file() {
-        NAME => {
-            let head = format!(
-                "302 Found | X-Repo-Commit: {COMMIT} | X-Linked-ETag: \"{SHA256}\" | X-Linked-Size: 7 | \
-                 ETag: \"of-the-redirect\" | Location: {store}/blob?signature=secret"
-            );
-            answer(call, &head, b"")
-        }
+        NAME => answer(&format!("302 Found | Location: {store}/blob?signature=secret"), b""),
         _ => small(call),
     });
     (hub, asked, stored)
 }
 
 /// A user's home with rows, and beside them the cache.
-fn home() -> Sandbox {
-    let home = Sandbox::new();
-    home.write("rows.csv", format!("text,label\n{}", "a,x\nb,y\n".repeat(20)));
-    home
-}
+struct Home(Sandbox);
 
-/// Checks the rows against the model `owner/name` of a hub, with a variable of the environment.
-fn check(home: &Sandbox, hub: &str, variable: (&str, &str)) -> Output {
-    let mut command = home.command("data check --model owner/name --train rows.csv");
-    for name in "HF_HUB_OFFLINE HF_HUB_CACHE http_proxy HTTP_PROXY all_proxy ALL_PROXY".split(' ') {
-        command.env_remove(name);
+impl Home {
+    fn new() -> Self {
+        let home = Sandbox::new();
+        home.write("rows.csv", format!("text,label\n{}", "a,x\nb,y\n".repeat(20)));
+        Self(home)
     }
-    let endpoint = [("HF_ENDPOINT", hub), ("HF_TOKEN", "hf_secret"), TIMEOUT, variable];
-    command.env("HF_HOME", home.root()).envs(endpoint);
-    ended(command, "")
-}
 
-#[track_caller]
-fn fetched(home: &Sandbox, hub: &str) {
-    let output = check(home, hub, TIMEOUT);
-    assert_eq!(output.code, 0, "{}", output.stderr);
+    /// Checks the rows against the model `owner/name` of a hub.
+    fn check(&self, hub: &str, environment: &[(&str, &str)]) -> Output {
+        let mut command = self.0.command("data check --model owner/name --train rows.csv");
+        for name in
+            ["HF_HUB_OFFLINE", "HF_HUB_CACHE", "http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"]
+        {
+            command.env_remove(name);
+        }
+        command
+            .env("HF_HOME", self.0.path(""))
+            .env("HF_ENDPOINT", hub)
+            .env("HF_TOKEN", "hf_secret");
+        command.env("HF_HUB_DOWNLOAD_TIMEOUT", "20").envs(environment.iter().copied());
+        ended(command, "")
+    }
+
+    /// Expects that the model is had.
+    #[track_caller]
+    fn fetched(&self, hub: &str) {
+        let output = self.check(hub, &[]);
+        assert_eq!(output.code, 0, "{}", output.stderr);
+    }
+
+    fn repository(&self) -> PathBuf {
+        self.0.path("hub/models--owner--name")
+    }
+
+    fn weights(&self) -> PathBuf {
+        self.repository().join("blobs").join(SHA256)
+    }
+
+    fn unfinished(&self) -> PathBuf {
+        self.weights().with_extension("incomplete")
+    }
 }
 
 fn with_token(calls: &Calls) -> BTreeSet<bool> {
@@ -176,106 +196,101 @@ fn with_token(calls: &Calls) -> BTreeSet<bool> {
 
 #[test]
 fn a_model_is_fetched_into_the_cache_of_pythons_library() {
-    let home = home();
+    let home = Home::new();
     let (hub, asked, stored) = hub_with_store(part);
-    fetched(&home, &format!("{hub}/"));
+    home.fetched(&format!("{hub}/"));
     // The token goes to the hub alone, and messages do not show a signature of the store.
-    assert_eq!((with_token(&asked), with_token(&stored)), ([true].into(), [false].into()));
+    assert_eq!(with_token(&asked), [true].into());
+    assert_eq!(with_token(&stored), [false].into());
     assert_eq!(stored.lock().unwrap()[0].path, "/blob?signature=secret");
-    // Everything after the first answer is asked of the commit that it named.
-    for (i, call) in asked.lock().unwrap().iter().filter(|call| call.is_head()).enumerate() {
-        let revision = if i == 0 { "main" } else { COMMIT };
-        assert_eq!(call.path, format!("/owner/name/resolve/{revision}/{}", call.file()));
-    }
-    assert_eq!(home.text(&format!("{REPOSITORY}/refs/main")), COMMIT);
-    let snapshot = |name: &str| format!("{REPOSITORY}/snapshots/{COMMIT}/{name}");
-    for (name, blob) in [(NAME, SHA256.to_owned()), ("config.json", format!("{:040}", 0))] {
-        let link = std::fs::read_link(home.path(&snapshot(name))).unwrap();
-        assert_eq!(link, Path::new("../../blobs").join(blob));
-    }
-    assert_eq!(home.bytes(&snapshot(NAME)), WEIGHTS);
-    assert!(!home.exists(UNFINISHED));
+    // Files are those of the commit that the list names.
+    let paths: Vec<String> = asked.lock().unwrap().iter().map(|call| call.path.clone()).collect();
+    assert_eq!(paths[0], "/api/models/owner/name/revision/main?blobs=true");
+    let of_commit = format!("/owner/name/resolve/{COMMIT}/");
+    assert!(paths[1..].iter().all(|path| path.starts_with(&of_commit)), "{paths:?}");
+    let repository = home.repository();
+    assert_eq!(std::fs::read_to_string(repository.join("refs/main")).unwrap(), COMMIT);
+    let snapshot = repository.join("snapshots").join(COMMIT);
+    let link = |name: &str| std::fs::read_link(snapshot.join(name)).unwrap();
+    assert_eq!(link(NAME), Path::new("../../blobs").join(SHA256));
+    assert_eq!(link("config.json"), Path::new("../../blobs").join(format!("{:040}", 0)));
+    assert_eq!(std::fs::read(snapshot.join(NAME)).unwrap(), WEIGHTS);
+    assert!(!home.unfinished().exists());
 
     // What is in the cache is not asked for again, and works without a network.
     let count = asked.lock().unwrap().len();
-    fetched(&home, &hub);
+    home.fetched(&hub);
     assert_eq!(asked.lock().unwrap().len(), count);
-    let offline = ("HF_HUB_OFFLINE", "1");
-    assert_eq!(check(&home, "http://127.0.0.1:1", offline).code, 0);
-    std::fs::remove_file(home.path(BLOB)).unwrap();
-    check(&home, &hub, offline).rejected("HF_HUB_OFFLINE is set");
+    assert_eq!(home.check("http://127.0.0.1:1", &[("HF_HUB_OFFLINE", "1")]).code, 0);
+    std::fs::remove_file(home.weights()).unwrap();
+    home.check(&hub, &[("HF_HUB_OFFLINE", "1")]).rejected("HF_HUB_OFFLINE is set");
     // A link whose blob was removed is made anew.
-    fetched(&home, &hub);
-    assert_eq!(home.bytes(&snapshot(NAME)), WEIGHTS);
+    home.fetched(&hub);
+    assert_eq!(std::fs::read(snapshot.join(NAME)).unwrap(), WEIGHTS);
 }
 
 #[test]
 fn a_redirect_within_the_hub_is_followed_with_the_token() {
-    let home = home();
-    let (hub, asked) = server(|call| match call.path.strip_prefix("/owner/name") {
-        Some(rest) => {
-            answer(call, &format!("307 Temporary Redirect | Location: /new/name{rest}"), b"")
+    let home = Home::new();
+    let (hub, asked) = server(|call| match call.path.split_once("owner/name") {
+        Some((start, rest)) => {
+            answer(&format!("307 Temporary Redirect | Location: {start}new/name{rest}"), b"")
         }
-        // Weights in one piece from the hub itself, by their name.
-        None if call.file() == NAME => answer(call, &found(SHA256), WEIGHTS),
+        // Weights from the hub itself.
+        None if call.file() == NAME => answer("200 OK", WEIGHTS),
         None => small(call),
     });
-    fetched(&home, &hub);
-    assert_eq!((with_token(&asked), home.bytes(BLOB)), ([true].into(), WEIGHTS.to_owned()));
+    home.fetched(&hub);
+    assert_eq!(with_token(&asked), [true].into());
+    assert_eq!(std::fs::read(home.weights()).unwrap(), WEIGHTS);
 }
 
 #[test]
 fn an_interrupted_download_is_resumed() {
-    let whole = |call: &Call| answer(call, "200 OK", WEIGHTS);
+    let whole = |_: &Call| answer("200 OK", WEIGHTS);
     let satisfied = |call: &Call| match call.start() {
-        0 => answer(call, "200 OK", WEIGHTS),
-        _ => answer(call, "416 Range Not Satisfiable | Content-Range: bytes */7", b""),
+        0 => answer("200 OK", WEIGHTS),
+        _ => answer("416 Range Not Satisfiable | Content-Range: bytes */7", b""),
     };
     let stores: [fn(&Call) -> Answer; 3] = [part, whole, satisfied];
     for store in stores {
-        let home = home();
-        let half = |call: &Call| answer(call, "200 OK | Content-Length: 7", &WEIGHTS[..3]);
-        let (hub, ..) = hub_with_store(half);
-        check(&home, &hub, TIMEOUT).rejected("stopped after 3");
-        assert_eq!(home.bytes(UNFINISHED), &WEIGHTS[..3]);
-        assert!(!home.exists(BLOB));
+        let home = Home::new();
+        let (hub, ..) = hub_with_store(|_| answer("200 OK | Content-Length: 7", &WEIGHTS[..3]));
+        home.check(&hub, &[]).rejected("stopped after 3");
+        assert_eq!(std::fs::read(home.unfinished()).unwrap(), &WEIGHTS[..3]);
+        assert!(!home.weights().exists());
         let (hub, _, stored) = hub_with_store(store);
-        fetched(&home, &hub);
+        home.fetched(&hub);
         assert_eq!(stored.lock().unwrap()[0].headers["range"], "bytes=3-");
-        assert_eq!(home.bytes(BLOB), WEIGHTS);
-        assert!(!home.exists(UNFINISHED));
+        assert_eq!(std::fs::read(home.weights()).unwrap(), WEIGHTS);
+        assert!(!home.unfinished().exists());
     }
 }
 
 /// How the hub of a case of `hub.txt` answers. `head`: everything with this head. `raw` and `silent`: these bytes, after which
-/// the connection is closed or stays open. `other`: what comes after the configuration with this head. `weights`: a download with
-/// this head and, behind ` || `, body. `stops`: a download without its end. `absent`: no weights. `shard`: an index that names this
-/// file, and a file for every name.
+/// the connection is closed or stays open. `list`: this list of files. `weights`: a download with this head and, behind ` || `,
+/// body. `stops`: a download without its end. `absent`: no weights. `shard`: an index that names this file.
 fn bad(case: &str) -> impl Fn(&Call) -> Answer + Send + Sync + use<> {
     let (kind, rest) = case.split_once(' ').unwrap_or((case, ""));
     let (kind, rest) = (kind.to_owned(), rest.replace("COMMIT", COMMIT));
     move |call| {
         let (head, body) = rest.split_once(" || ").unwrap_or((&rest, "{}"));
+        let index = json!({ "weight_map": { "x": rest } }).to_string();
         match (&*kind, call.file()) {
             ("raw" | "silent", _) => {
                 let bytes = rest.replace("\\r\\n", "\r\n").replace("\\0", "\0").into_bytes();
                 Answer { bytes, open: kind == "silent" }
             }
-            ("other", file) if file != "config.json" => answer(call, head, b"{}"),
-            ("weights" | "stops", NAME) if call.is_head() => answer(call, &found(SHA256), WEIGHTS),
-            ("head", _) | ("weights", NAME) => answer(call, head, body.as_bytes()),
+            ("head", _) | ("weights", NAME) => answer(head, body.as_bytes()),
+            ("list", _) => answer("200 OK", rest.as_bytes()),
             ("stops", NAME) => {
-                let head = format!("{} | Content-Length: 7", found(SHA256));
-                Answer { open: true, ..answer(call, &head, &WEIGHTS[..3]) }
+                Answer { open: true, ..answer("200 OK | Content-Length: 7", &WEIGHTS[..3]) }
             }
-            ("absent" | "shard", NAME) => answer(call, "404 Not Found", b""),
-            ("shard", "model.safetensors.index.json") => {
-                let index = serde_json::json!({ "weight_map": { "x": rest } }).to_string();
-                answer(call, &found("1234"), index.as_bytes())
+            ("absent" | "shard", "main") => {
+                let name = if kind == "shard" { INDEX } else { "other.json" };
+                list(&[json!({ "rfilename": name, "blobId": "3", "size": index.len() })])
             }
-            ("shard", file) if !["config.json", "tokenizer.json"].contains(&file) => {
-                answer(call, &found("5678"), b"hostile")
-            }
+            ("shard", INDEX) => answer("200 OK", index.as_bytes()),
             _ => small(call),
         }
     }
@@ -287,34 +302,35 @@ fn a_hub_with_wrong_answers_is_an_error() {
     let lines: Vec<&str> = include_str!("hub.txt").lines().collect();
     for case in lines.chunks(2) {
         let (case, expected) = (case[0], case[1].trim_start());
-        let home = home();
+        let home = Home::new();
         let (hub, calls) = server(bad(case));
-        let is_silent = case.starts_with("silent") || case.starts_with("stops");
+        let is_silent = ["silent", "stops"].iter().any(|kind| case.starts_with(kind));
         let seconds = if is_silent { "1" } else { "20" };
-        let output = check(&home, &hub, (TIMEOUT.0, seconds));
+        let output = home.check(&hub, &[("HF_HUB_DOWNLOAD_TIMEOUT", seconds)]);
         let text = output.stderr.split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(output.code == 2 && text.contains(expected), "{case}: {text}");
         assert!(text.contains("model `owner/name`") && !text.contains("secret"), "{text}");
+        assert!(text.contains("pass `--model FOLDER`, e.g. `models/name`"), "{text}");
         assert!(calls.lock().unwrap().len() < 30, "{case}");
-        let own = ["rows.csv", "train.tsv", "dev.csv", REPOSITORY].map(|name| home.path(name));
-        for file in files_below(home.root()) {
-            let is_ours = own.iter().any(|own| file.starts_with(own));
+        let cache = home.repository();
+        let own = ["rows.csv", "train.tsv", "dev.csv"].map(|name| home.0.path(name));
+        for file in files_below(&home.0.path("")) {
+            let is_ours = own.contains(&file) || file.starts_with(&cache);
             assert!(is_ours, "{case}: {}", file.display());
         }
-        let refs = format!("{REPOSITORY}/refs/main");
-        assert!(!home.exists(BLOB) && !home.exists(&refs), "{case}");
+        assert!(!home.weights().exists() && !cache.join("refs/main").exists(), "{case}");
     }
 }
 
 #[test]
 fn an_invalid_address_or_timeout_is_an_error() {
-    let home = home();
+    let home = Home::new();
     for (endpoint, seconds, expected) in [
         ("http://127.0.0.1:1", "20", "did not answer"),
-        ("nowhere", "20", "`nowhere`, which is not an address"),
-        (concat!("file:/", "//etc"), "20", "which is not an address"),
+        ("nowhere", "20", "did not answer"),
+        (concat!("file:/", "//etc"), "20", "did not answer"),
         ("http://127.0.0.1:1", "soon", "is `soon`, expected a whole number"),
     ] {
-        check(&home, endpoint, (TIMEOUT.0, seconds)).rejected(expected);
+        home.check(endpoint, &[("HF_HUB_DOWNLOAD_TIMEOUT", seconds)]).rejected(expected);
     }
 }
