@@ -281,6 +281,7 @@ mod tests {
             let base = Layers::new(Some(training), Some(preset), None).unwrap();
             assert_eq!(read.finish().unwrap(), base.finish().unwrap(), "{text}");
             assert!(text.starts_with("#:schema ./lrvd.schema.json\n"));
+            assert!(text.contains(" Range: 0 to 1000000.\nkl_weight = "), "{text}");
             let lines: Vec<&str> = text.lines().collect();
             for pair in lines.windows(2) {
                 let explained = pair[0].starts_with("# ") && pair[0].ends_with('.');
