@@ -105,7 +105,7 @@ pub(super) fn run(mut arguments: GenerateArguments, printer: Printer) -> Outcome
         }
         // A group is full unless the prompts are over.
         let alone = done == 0 && group.len() == 1 && arguments.input.is_none();
-        let found = model.generate(&group, done, &options)?;
+        let found = model.generate(&group, done, &options, &mut |_| true)?;
         done += group.len();
         for (prompt, continuation) in group.iter().zip(&found) {
             let mean_log_probability = continuation.mean_log_probability();
