@@ -25,7 +25,6 @@ use crate::text::templates;
 
 /// Folder of the files of a plan, below the output folder.
 pub(super) const PLAN_DIR: &str = "plan";
-/// Where the templates of this program are.
 const SLURM: &str = include_str!("slurm.sh.jinja");
 const KUBERNETES: &str = include_str!("kubernetes.yaml.jinja");
 const LOGS_DIR: &str = "logs";
@@ -48,7 +47,6 @@ impl Engine {
     }
 }
 
-/// What a job asks for.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Cluster {
@@ -57,7 +55,6 @@ pub struct Cluster {
     pub template: Option<PathBuf>,
     /// Name of the job; by default the suite's.
     pub name: Option<String>,
-    /// Most runs at the same time.
     pub at_once: Option<usize>,
     /// The command `lrvd` on a node, before its arguments.
     pub program: String,
@@ -112,7 +109,6 @@ impl Default for Cluster {
     }
 }
 
-/// A file to be submitted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Job {
     pub file: PathBuf,
@@ -239,7 +235,6 @@ impl Cluster {
 }
 
 impl Job {
-    /// Writes the file below `out`.
     pub fn write(&self, out: &Path) -> Result<PathBuf> {
         create_dir(&out.join(PLAN_DIR).join(LOGS_DIR))?;
         let path = out.join(&self.file);
