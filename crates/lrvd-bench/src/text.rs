@@ -68,7 +68,6 @@ pub(crate) fn one_of<T: AsRef<str>>(found: &str, known: &[T]) -> String {
     format!("one of {}{}", quoted(known), meant(nearest(found, known)))
 }
 
-/// The end of a message that suggests a name.
 fn meant(suggestion: Option<&str>) -> String {
     suggestion.map_or_else(String::new, |name| format!("; did you mean `{name}`?"))
 }

@@ -178,6 +178,14 @@ pub struct RankBudget {
     pub note: String,
 }
 
+impl RankBudget {
+    /// Of no modules yet.
+    pub(crate) fn new(initial_rank: usize, requested: Option<usize>, note: &str) -> Self {
+        let requested = requested.map(|rank| rank as f64);
+        Self { initial_rank: initial_rank as u32, requested, n_modules: 0, note: note.to_owned() }
+    }
+}
+
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ParameterCounts {

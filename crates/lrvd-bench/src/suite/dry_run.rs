@@ -11,7 +11,7 @@ use super::arms::Arms;
 use super::kind::{Profile, Suite};
 use super::options::SuiteOptions;
 use super::runs::{PlannedRun, add_runs};
-use crate::backbone::{Architecture, locate_config};
+use crate::backbone::{self, Architecture, locate_config};
 use crate::data::Wording;
 use crate::error::Result;
 use crate::method::{MethodName, RankRequest};
@@ -78,7 +78,7 @@ pub(super) struct Sizes {
 
 impl Sizes {
     pub(super) fn new(name: &str, architecture: &Architecture, config: &Config) -> Self {
-        let (layers, hidden) = architecture.depth_and_width();
+        let backbone::Sizes { layers, hidden, .. } = architecture.sizes();
         let parameters = architecture.parameters();
         Self {
             config: config.clone(),
@@ -102,7 +102,7 @@ impl Sizes {
         let Self { config, model: PlannedModel { layers, hidden, parameters, .. }, .. } = self;
         let at_once = config.batch_size.div_ceil(config.accumulation) * config.max_length;
         PlannedMemory {
-            base: *parameters as f64 * config.base_precision.bytes() as f64 / GIB,
+            base: *parameters as f64 * config.base_precision.dtype().size() as f64 / GIB,
             state: 16.0 * trained as f64 / GIB,
             // About 16 activations of the hidden width a layer and token, in single precision.
             activations: (at_once * layers * 16 * hidden * 4) as f64 / GIB,

@@ -21,7 +21,7 @@ use crate::backbone::{Architecture, Backbone};
 use crate::data::batch::TokenExamples;
 use crate::data::{
     self, AnswerToken, Dataset, InputForm, LLAMA_2_LABELS, Origin, PreparedTask, QuestionForm,
-    Split, SplitName, TextReader, Wording, check_known, quick, require_single,
+    Split, SplitName, Wording, check_known, quick, require_single,
 };
 use crate::error::{Error, Kind, Result, kind_of};
 use crate::eval::{RunContext, Scored, score_draws};
@@ -110,9 +110,9 @@ pub(super) fn load(
         data.validation.origin = origin;
         let labels = config.prompt.labels(task);
         let form = QuestionForm { task, prompt: config.prompt };
-        let questions = architecture.task_questions(tokenizer, form, labels, length)?;
-        check_labels(&questions.answers, backbone, profile)?;
-        (TextReader::Questions(questions), Goal::questions(task.name(), labels))
+        let reader = architecture.task_questions(tokenizer, form, labels, length)?;
+        check_labels(&reader.answers, backbone, profile)?;
+        (reader, Goal::questions(task.name(), labels))
     } else {
         let wording = wording.as_ref();
         let reader = architecture.reader(tokenizer, &task_goal, None, wording, length)?;
@@ -269,9 +269,7 @@ impl OodSet {
         }
         let form = QuestionForm { task: set, prompt };
         let reader = |labels| {
-            let length = config.max_length;
-            let reader = architecture.task_questions(&backbone.tokenizer, form, labels, length);
-            Ok::<_, Error>(TextReader::Questions(reader?))
+            architecture.task_questions(&backbone.tokenizer, form, labels, config.max_length)
         };
         let questions = reader(own)?;
         let examples = &other.validation.examples;
