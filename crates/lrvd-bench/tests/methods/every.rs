@@ -47,9 +47,8 @@ fn fitting(backbone: Backbone) -> Bench {
 
 #[test]
 fn methods_train_and_predict_finite_numbers_that_repeat() {
-    for (backbone, method) in
-        Backbone::ALL.into_iter().flat_map(|backbone| single().map(move |one| (backbone, one)))
-    {
+    let backbones = [Backbone::Deberta, Backbone::Llama, Backbone::NarrowLlama].into_iter();
+    for (backbone, method) in backbones.flat_map(|b| single().map(move |method| (b, method))) {
         let found = answers(&mut fitting(backbone), method);
         for (draws, logits) in &found {
             let what = format!("{method} on {backbone:?} with {draws} draws");
