@@ -12,7 +12,6 @@ use super::noisy::{Alternating, Bbb, CLora};
 use super::point::{LoraEnsemble, Map, McDropout};
 use super::setup::RankRequest;
 use super::swag::Swag;
-use super::temperature::HOLDOUT as TEMPERATURE_HOLDOUT;
 use super::tfb::Tfb;
 use super::{lrvd, rslora};
 use crate::error::Result;
@@ -177,6 +176,8 @@ methods! {
         "BayesLoRA under a Gaussian prior whose scale per rank direction is learnt";
 }
 
+/// Share of the training examples that a temperature is fitted to: the tail.
+const TEMPERATURE_HOLDOUT: f64 = 0.2;
 /// What stands behind a name for temperature scaling on top of it.
 const TEMPERED: &str = "+TS";
 

@@ -18,9 +18,6 @@ use serde::{Deserialize, Serialize};
 use super::DynMethod;
 use crate::error::Burn;
 
-/// Share of the training examples that the temperature is fitted to: the tail.
-pub(super) const HOLDOUT: f64 = 0.2;
-
 /// A temperature for each number of draws: the answers differ, and so does what calibrates them. None before the fit, and for
 /// scores.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -164,7 +164,7 @@ impl<'a> Run<'a> {
         still_there(out)?;
         let (total, mut trained) = (self.answers(&begun), begun);
         let recorded = self.watched(sink, total, |context| {
-            record(context, &self.start, &mut trained, budget, folder)
+            record(context, self.start.method, &mut trained, budget, folder)
         })?;
         let Some(mut finished) = recorded else { return Ok(None) };
         let Some(()) = keep(trained, &mut finished, sink)? else { return Ok(None) };
