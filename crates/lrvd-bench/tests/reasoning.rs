@@ -82,12 +82,11 @@ fn real_sets_become_prompts_of_the_published_vocabulary() {
             [(PromptSet::Blob, 17, 15), (PromptSet::Laplace, 26, 19), (PromptSet::Clean, 34, 23)]
         {
             let (form, labels) = (data::QuestionForm { task: set, prompt }, prompt.labels(set));
-            let questions =
-                data::Questions::new(&tokenizer, data::InputForm::Decoder, form, labels, 300)
-                    .unwrap();
-            data::require_single(&tokenizer, &questions.answers).unwrap();
-            data::check_known(&tokenizer, &questions.answers, &data::LLAMA_2_LABELS).unwrap();
-            let reader = data::TextReader::Questions(questions);
+            let kind = data::InputForm::Decoder;
+            let reader =
+                data::TextReader::questions(&tokenizer, kind, form, labels, false, 300).unwrap();
+            data::require_single(&tokenizer, &reader.answers).unwrap();
+            data::check_known(&tokenizer, &reader.answers, &data::LLAMA_2_LABELS).unwrap();
             let encode = |examples: &[Example]| {
                 let encoded = reader.encode_all(data::SplitName::Train, examples).unwrap();
                 assert!(encoded.examples.iter().all(|e| e.ids.len() <= 300));

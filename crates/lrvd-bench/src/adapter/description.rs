@@ -240,7 +240,7 @@ impl ClassifierInfo {
 
     /// Whether it answers by a separate head, as an encoder does and a language model that predicts a number.
     pub(crate) fn has_head(&self) -> bool {
-        self.wording.as_ref().is_none_or(Wording::is_scored)
+        self.wording.as_ref().is_none_or(|wording| wording.answers.is_empty())
     }
 
     /// Whether it answers questions by one of their choices; its classes are letters then.

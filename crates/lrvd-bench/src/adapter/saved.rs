@@ -305,7 +305,7 @@ impl SavedClassifier {
         let reader = self.info.reader(&self.backbone)?;
         ask(&TokenExamples {
             examples: &self.encode(&reader, inputs, first)?,
-            pad_id: reader.pad_id(),
+            pad_id: reader.pad_id,
             labels: self.info.goal.n_labels(),
             smoothing: 0.0,
             device: &self.device,

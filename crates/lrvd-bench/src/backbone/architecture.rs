@@ -10,7 +10,7 @@ use lrvd_models::llama::{ADAPTER_TARGETS as LLAMA_TARGETS, LlamaConfig};
 use lrvd_models::tokenizer::TextTokenizer;
 use serde_json::Value;
 
-use crate::data::{self, InputForm, QuestionForm, Questions, TextReader, Wording};
+use crate::data::{self, InputForm, LETTERS, QuestionForm, TextReader, Wording};
 use crate::error::Result;
 use crate::io::read_json;
 use crate::settings::{TargetModules, WordingSettings};
@@ -174,13 +174,12 @@ impl Architecture {
         match (self, questions, wording) {
             (_, Some(form), _) => {
                 let (kind, letters) = (self.input_form(), goal.n_labels());
-                let own = Questions::own(tokenizer, kind, form, letters, max_length)?;
-                Ok(TextReader::Questions(own))
+                let labels = &LETTERS[..letters.min(LETTERS.len())];
+                TextReader::questions(tokenizer, kind, form, labels, true, max_length)
             }
-            (Self::Deberta(_), None, _) => Ok(TextReader::Segments { tokenizer, max_length }),
+            (Self::Deberta(_), None, _) => Ok(TextReader::segments(tokenizer, max_length)),
             (Self::Llama(_), None, Some(wording)) => {
-                let worded = data::WordedTexts::new(wording, &goal.name, tokenizer, max_length)?;
-                Ok(TextReader::Worded(worded))
+                TextReader::words(wording, &goal.name, tokenizer, max_length)
             }
             (Self::Llama(_), None, None) => Err(anyhow!(
                 "classifier `{}` does not say in which words a language model is asked",
@@ -194,11 +193,11 @@ impl Architecture {
         &self,
         tokenizer: &'a TextTokenizer,
         form: QuestionForm,
-        labels: &'static [&'static str],
+        labels: &[&str],
         max_length: usize,
-    ) -> Result<Questions<'a>> {
+    ) -> Result<TextReader<'a>> {
         self.check_length(max_length)?;
-        Questions::new(tokenizer, self.input_form(), form, labels, max_length)
+        TextReader::questions(tokenizer, self.input_form(), form, labels, false, max_length)
     }
 
     /// How this kind of model is asked questions with `letters` choices, about a passage or not; `None` for an encoder.

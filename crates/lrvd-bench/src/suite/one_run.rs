@@ -9,10 +9,9 @@ use burn::tensor::Device;
 use lrvd_burn::train::Logits;
 use lrvd_core::adalora::matched_target_rank;
 
-use super::ood::{OodSet, ood_answers, ood_records};
 use super::plan::{Experiment, Plan};
 use super::runs::PlannedRun;
-use super::task::{ReadyTask, wording};
+use super::task::{OodSet, ReadyTask, ood_answers, ood_records, wording};
 use crate::adapter::keep;
 use crate::backbone::Backbone;
 use crate::data::{PreparedTask, QuestionForm, TextColumns};
@@ -32,7 +31,6 @@ use crate::run::{
 /// A run with the records of those that it needs.
 pub(super) type Records = Vec<(PlannedRun, RunRecord)>;
 
-/// A run with everything that it is made with.
 pub(super) struct RunInput<'a> {
     pub run: &'a PlannedRun,
     pub needed: &'a Records,
@@ -233,7 +231,6 @@ impl RunInput<'_> {
     }
 }
 
-/// Members run one after another: their times add up.
 fn sum_seconds<'a>(records: impl Iterator<Item = &'a RunRecord>) -> ByDraws<f64> {
     let mut sums = BTreeMap::new();
     for last in records.filter_map(|record| record.checkpoints.last.as_ref()) {

@@ -5,17 +5,16 @@ use std::path::Path;
 
 use super::*;
 use InputForm::{Decoder, Encoder};
-use PromptSet::{Blob, Clean, Laplace};
+use PromptSet::{Blob, Clean};
 
-use crate::data::batch::TokenisedExample;
-use crate::data::{At, Example, Label, Place, SplitName, TextReader};
+use crate::data::tokens::{LLAMA_2_LABELS, check_known};
+use crate::data::{At, LETTERS, Place};
+use crate::task::Task;
 
 /// 690 pieces with byte fallback, `<s>` before every text.
 const LLAMA: &str = "../lrvd-models/tests/golden/tokenizers/llama2_spm_bpe";
 /// Without byte fallback.
 const DEBERTA: &str = "../lrvd-models/tests/golden/tokenizers/deberta_v3_unigram";
-/// Without a token that starts every text.
-const PLAIN: &str = "../lrvd-models/tests/golden/tokenizers/byte_level_bpe";
 const STORIES: &str = "assets/stories260K";
 
 fn tokenizer(folder: &str) -> TextTokenizer {
@@ -27,78 +26,49 @@ fn example(id: &str, input: Input, label: usize) -> Example {
     Example { id: id.into(), place, input, label: Label::Class(label) }
 }
 
-fn item(id: &str, question: &str, texts: &[&str], answer: usize) -> Example {
-    let choices = texts.iter().map(ToString::to_string).collect();
-    example(id, Input { choices, ..Input::text(question) }, answer)
-}
-
-fn yes_no(passage: &str, answer: usize) -> Example {
-    let pair = Some(passage.to_owned());
-    example("0", Input { pair, ..Input::text("was the river high") }, answer)
-}
-
-fn four() -> Example {
-    item("four", "What is it?", &["a cat", "a dog", "the sun", "rain"], 2)
-}
-
 /// What a model reads of `examples`, as text, or the error.
-fn read(reader: Result<Questions<'_>>, examples: &[Example]) -> String {
+fn read(reader: Result<TextReader<'_>>, examples: &[Example]) -> String {
     let read = || {
-        let questions = reader?;
-        let tokenizer = questions.tokenizer;
-        let reader = TextReader::Questions(questions);
+        let reader = reader?;
         let encoded = reader.encode_all(SplitName::Train, examples)?;
-        let mut found = format!("padded by {}\n", reader.pad_id());
+        let mut found = format!("padded by {}\n", reader.pad_id);
         for note in reader.notes(&encoded, "train") {
             writeln!(found, "{note}").unwrap();
         }
         for (TokenisedExample { ids, choices, answer, .. }, id) in
             encoded.examples.iter().zip(&encoded.ids)
         {
-            let text = tokenizer.decode(ids, false)?;
+            let text = reader.tokenizer.decode(ids, false)?;
             let label = answer.label().unwrap();
             writeln!(found, "{id}: {} ids, {choices:?}, {label:?}\n{text:?}", ids.len()).unwrap();
         }
-        Ok::<_, crate::Error>(found)
+        Ok::<_, Error>(found)
     };
     let found = read().unwrap_or_else(|error| format!("{error}\n"));
     found.replace(env!("CARGO_MANIFEST_DIR"), "")
 }
 
+/// Id, question, passage, choices and answer.
+type Row = (String, String, Option<String>, Vec<String>, usize);
+
+/// Published prompts lose their cue, and ours do not: choices are cut when the question is gone, and then there is an error.
+/// An encoder reads the prompt up to its cue. Items that a prompt set does not use are counted.
 #[test]
 fn questions_of_tasks_are_read_by_both_kinds_of_model_and_cut_where_they_may() {
-    let two = item("two", "The _ was high.", &["river", "wall"], 0);
-    let three = item("three", "What is it?", &["a", "b", "c"], 0);
-    let passage = "The river was high and the man was on the other side. ".repeat(20);
-    let long = [yes_no(&passage, 1), yes_no("It was.", 0)];
-    let texts = ["the river was high ".repeat(12), "the man ".repeat(9), "x".into(), "y".into()];
-    let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
-    let wide = [item("7-1", "Why is it so?", &texts, 3)];
+    let cases: Vec<(String, String, Task, PromptSet, usize, Vec<Row>)> =
+        serde_json::from_str(include_str!("../cases/questions.json")).unwrap();
     let mut found = String::new();
-    for (folder, kind, task, prompt, max_length, examples) in [
-        (LLAMA, Decoder, Task::WgS, Blob, 300, &[two.clone()][..]),
-        (LLAMA, Decoder, Task::WgS, Clean, 300, &[two]),
-        (LLAMA, Decoder, Task::ArcE, Blob, 300, &[four()]),
-        (LLAMA, Decoder, Task::Obqa, Clean, 300, &[four()]),
-        // Published prompts lose their cue, and ours do not.
-        (LLAMA, Decoder, Task::BoolQ, Laplace, 120, &long),
-        (LLAMA, Decoder, Task::BoolQ, Clean, 120, &long),
-        // Choices are cut when the question is gone, and then there is an error.
-        (LLAMA, Decoder, Task::Obqa, Clean, 120, &wide),
-        (LLAMA, Decoder, Task::Obqa, Clean, 40, &wide),
-        (LLAMA, Decoder, Task::Obqa, Clean, 1, &wide),
-        // An encoder reads the prompt up to its cue.
-        (DEBERTA, Encoder, Task::ArcC, Clean, 300, &[four()]),
-        (DEBERTA, Encoder, Task::BoolQ, Clean, 90, &long[..1]),
-        (DEBERTA, Encoder, Task::BoolQ, Blob, 90, &long[..1]),
-        // Items that a prompt set does not use are counted.
-        (DEBERTA, Encoder, Task::ArcC, Laplace, 300, &[three.clone(), four()]),
-        (DEBERTA, Encoder, Task::ArcC, Laplace, 300, &[three]),
-        (PLAIN, Decoder, Task::Obqa, Clean, 300, &[four()]),
-    ] {
-        let (tokenizer, form) = (tokenizer(folder), QuestionForm { task, prompt });
-        let reader = Questions::new(&tokenizer, kind, form, prompt.labels(task), max_length);
-        writeln!(found, "{kind:?} {task} {prompt} {max_length}\n{}", read(reader, examples))
+    for (vocabulary, kind, task, prompt, max_length, rows) in cases {
+        let tokenizer = tokenizer(&vocabulary);
+        let kind = if kind == "Decoder" { Decoder } else { Encoder };
+        let form = QuestionForm { task, prompt };
+        let row = |(id, text, pair, choices, answer): Row| {
+            example(&id, Input { text, pair, choices, numbered: false }, answer)
+        };
+        let examples: Vec<Example> = rows.into_iter().map(row).collect();
+        let labels = prompt.labels(task);
+        let reader = TextReader::questions(&tokenizer, kind, form, labels, false, max_length);
+        writeln!(found, "{kind:?} {task} {prompt} {max_length}\n{}", read(reader, &examples))
             .unwrap();
     }
     insta::assert_snapshot!(found);
@@ -112,7 +82,7 @@ fn each_prompt_set_finds_its_label_tokens_or_names_what_is_wrong() {
     let ids = |labels: &[&str], prompt, cue: &str| match answer_tokens(&llama, labels, prompt, cue)
     {
         Ok(answers) => {
-            format!("{:?}", answers.iter().map(|a| (a.id, a.n_pieces)).collect::<Vec<_>>())
+            format!("{:?}", answers.iter().map(|a| (a.id, a.pieces.len())).collect::<Vec<_>>())
         }
         Err(error) => error.to_string(),
     };
@@ -157,9 +127,11 @@ fn a_users_question_is_the_same_for_both_kinds_of_model_and_loses_its_passage_fi
         (STORIES, Decoder, 2, 20, None),
     ] {
         let (tokenizer, form) = (tokenizer(folder), QuestionForm::default());
-        let own = |length| Questions::own(&tokenizer, kind, form, letters, length);
+        let own = |length| {
+            TextReader::questions(&tokenizer, kind, form, &LETTERS[..letters], true, length)
+        };
         let asked = example("own", asked(passage), 1);
-        let whole = own(max_length).unwrap().measure(&asked.input).unwrap();
+        let whole = own(max_length).unwrap().measure(&asked.input).unwrap().0;
         let read = read(own(max_length), std::slice::from_ref(&asked));
         writeln!(found, "{kind:?} {max_length}: {whole} tokens before it is cut\n{read}").unwrap();
     }
@@ -167,14 +139,51 @@ fn a_users_question_is_the_same_for_both_kinds_of_model_and_loses_its_passage_fi
     let (tokenizer, task, asked) = (tokenizer(STORIES), Task::WgS, asked(None));
     for prompt in PromptSet::ALL {
         let form = QuestionForm::of(task, prompt).unwrap();
-        let own = Questions::own(&tokenizer, Decoder, form, 2, 300).unwrap();
-        let of_task = Questions::new(&tokenizer, Decoder, form, prompt.labels(task), 300).unwrap();
-        let expected = of_task.encode(&trimmed(&asked)).unwrap();
-        assert_eq!(own.encode(&asked).unwrap(), expected, "{prompt}");
+        let own =
+            TextReader::questions(&tokenizer, Decoder, form, &LETTERS[..2], true, 300).unwrap();
+        let of_task =
+            TextReader::questions(&tokenizer, Decoder, form, prompt.labels(task), false, 300)
+                .unwrap();
+        let expected = of_task.within(&trimmed(&asked), None).unwrap();
+        assert_eq!(own.within(&asked, None).unwrap(), expected, "{prompt}");
         assert_eq!(own.answers, of_task.answers);
         assert_eq!(QuestionForm::of(Task::BoolQ, prompt), None);
     }
     let Wording { template, answers } = QuestionForm::default().wording(2, false);
     writeln!(found, "{template:?} {answers:?}").unwrap();
     insta::assert_snapshot!(found);
+}
+
+type Case = (String, Vec<String>, usize, String, Option<String>);
+
+#[test]
+fn prompts_and_answers_are_single_tokens_and_texts_are_cut_the_longer_one_first() {
+    // 512 pieces with byte fallback; `<s>` before every text.
+    let tokenizer = tokenizer(STORIES);
+    let mut found = String::new();
+    let cases: Vec<Case> =
+        serde_json::from_str(include_str!("../cases/worded_texts.json")).unwrap();
+    for (template, answers, max_length, text, pair) in cases {
+        let wording = Wording { template, answers };
+        let input = Input { pair, ..Input::text(text) };
+        let read = match TextReader::words(&wording, "tone", &tokenizer, max_length) {
+            Ok(reader) => {
+                let (ids, _, cut) = reader.within(&input, Some(max_length)).unwrap();
+                let read = tokenizer.decode(&ids, false).unwrap();
+                let answers: Vec<u32> = reader.answers.iter().map(|token| token.id).collect();
+                let pad_id = reader.pad_id;
+                format!(
+                    "answers {answers:?}, padded by {pad_id}, {cut:?} cut\n    {read:?}\n    {ids:?}\n"
+                )
+            }
+            Err(error) => format!("{error}\n"),
+        };
+        found += &read;
+    }
+    insta::assert_snapshot!(found.replace(env!("CARGO_MANIFEST_DIR"), ""));
+    let answers = ["it", "big"].map(str::to_owned).to_vec();
+    let template = "One: {text}\nTwo: {pair}\nSame:".to_owned();
+    let wording = Wording { template, answers };
+    let error = TextReader::words(&wording, "tone", &tokenizer, 8).unwrap_err().to_string();
+    assert!(error.ends_with("tokens without its texts, but `max_length` is 8"), "{error}");
 }
