@@ -1,11 +1,4 @@
 //! Adapters for other programs, and what there is to know of them.
-//!
-//! | File | What is in it |
-//! |---|---|
-//! | `mod` | PEFT, llama.cpp |
-//! | `merged` | a whole model |
-//! | `card` | the model card of all three |
-//! | `inspect` | ranks, statistics and sizes; whether a checkpoint is whole |
 
 mod card;
 mod inspect;
