@@ -44,7 +44,6 @@ impl<'a> RunContext<'a> {
         TokenExamples { dtype: self.dtype, ..self.task.examples(examples, self.device) }
     }
 
-    /// What `fit` returns of the run's data.
     pub fn fitted<T>(&self, fit: impl FnOnce(&Fitting<'_, TokenBatch>) -> T) -> T {
         let [train, holdout] =
             [&self.task.train, &self.task.holdout].map(|examples| self.examples(examples));
@@ -255,7 +254,6 @@ impl PreparedTask {
     }
 }
 
-/// A text: its tokens and, by number of draws, their means.
 #[derive(Serialize)]
 struct TextLine<'a> {
     id: &'a str,
@@ -385,7 +383,6 @@ pub fn energy_records(
     Ok(records)
 }
 
-/// `host` with its singular values in A.
 fn folded(mut host: HostAdapter) -> HostAdapter {
     if let Some(e) = host.e.take() {
         for (row, e) in host.a.chunks_mut(host.d_input).zip(e) {

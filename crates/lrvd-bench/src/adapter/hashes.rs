@@ -31,7 +31,6 @@ pub struct FileHashes {
 }
 
 impl FileHashes {
-    /// Hashes the adapter's files in `dir`, but for the description.
     pub(crate) fn take(&mut self, dir: &Path) -> Result<()> {
         self.adapter = present(dir, &ADAPTER_FILES)?;
         Ok(())

@@ -49,7 +49,6 @@ pub struct Continuation {
     pub text: String,
     pub tokens: Vec<ContinuedToken>,
     pub prompt_tokens: usize,
-    /// Whether the model ended the text, rather than the limit.
     pub stopped: bool,
 }
 

@@ -104,15 +104,12 @@ impl<M: AdaptedModel, I> SavedModel<M, I> {
     }
 }
 
-/// `names` are tensors of the head that nothing has.
 pub(crate) fn no_head<T: AsRef<str>>(adapter: &Path, names: impl IntoIterator<Item = T>) -> Error {
     let (dir, names) = (adapter.display(), quoted(names));
     anyhow!("neither the adapter `{dir}` nor the base model has {names}")
 }
 
-/// Batches in which texts of like length are looked for.
 const WINDOW: usize = 32;
-/// Logits that such a window may have.
 const KEPT_LOGITS: usize = 1 << 23;
 
 pub type SavedClassifier = SavedModel<AutoModel, ClassifierInfo>;
@@ -190,7 +187,6 @@ impl SavedClassifier {
         Ok(saved)
     }
 
-    /// The whole model in `folder`, of which `info` is the description.
     pub(crate) fn merged(folder: &Path, info: &ClassifierInfo, device: &Device) -> Result<Self> {
         let backbone = Backbone::open(ModelLocation::of_folder(folder))?;
         let task = info.reader(&backbone)?.prepare(info.goal.clone(), &[], &[])?;
@@ -295,7 +291,6 @@ impl SavedClassifier {
         self.on_examples(inputs, 0, |examples| Ok(self.logits(examples, 0, 0)?.values))
     }
 
-    /// What `ask` returns of `inputs` as the model reads them.
     pub(super) fn on_examples<T>(
         &self,
         inputs: &[Input],

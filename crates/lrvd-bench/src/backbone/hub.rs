@@ -28,7 +28,6 @@ const WEIGHTS: [(&str, &str); 2] = [
     ("pytorch_model.bin", "pytorch_model.bin.index.json"),
 ];
 const TOKENIZERS: [&str; 3] = ["tokenizer.json", "tokenizer.model", "spm.model"];
-/// Many repositories do not have these.
 const OPTIONAL: [&str; 3] =
     ["tokenizer_config.json", "generation_config.json", "chat_template.jinja"];
 
@@ -161,7 +160,6 @@ fn is_plain(name: &str) -> bool {
     (1..=LONGEST).contains(&name.len()) && !name.starts_with('.') && name.chars().all(usual)
 }
 
-/// A commit of a repository, as the hub lists it.
 #[derive(Deserialize)]
 struct Listing {
     #[serde(rename = "sha")]
@@ -263,7 +261,6 @@ impl Hub {
 struct Repository<'a> {
     hub: Hub,
     id: &'a str,
-    /// Its folder in the cache.
     root: PathBuf,
     listing: Listing,
 }

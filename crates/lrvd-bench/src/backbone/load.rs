@@ -220,7 +220,6 @@ pub(crate) fn load_model(
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ModelLocation {
-    /// Name as given: a path or a repository id.
     pub(crate) name: String,
     /// The folder, or the one GGUF file that holds all of it.
     pub(crate) folder: PathBuf,
@@ -260,7 +259,6 @@ pub(crate) fn locate_model(model: &str) -> Result<ModelLocation> {
     locate(model, hub::snapshot)
 }
 
-/// As [`locate_model`], but only `config.json` is needed, and fetched.
 pub(crate) fn locate_config(model: &str) -> Result<ModelLocation> {
     locate(model, hub::config)
 }

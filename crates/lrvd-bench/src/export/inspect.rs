@@ -87,7 +87,6 @@ pub struct AdapterReport {
     /// Rank directions that are there with a statistic at or above the threshold.
     pub above_threshold: usize,
     pub average_rank: f64,
-    /// Largest rank, which a server must allow for.
     pub max_rank: usize,
     /// The ranks as settings of a plain LoRA; `None` if no module has a rank.
     pub lora_config: Option<LoraConfig>,

@@ -37,7 +37,6 @@ pub(super) fn lora(config: &Config, request: RankRequest) -> Result<Lora> {
     })
 }
 
-/// AdaLoRA with the rank asked for as its average target.
 pub(super) fn adalora(config: &Config, request: RankRequest) -> Result<AdaLora> {
     let steps = |share: f64| config.share(share) as u32;
     let schedule = AdaLoraConfig {

@@ -101,7 +101,6 @@ pub(super) struct KlCycle {
     published: usize,
 }
 
-/// Steps of the published runs of BLoB and `ScalaBL`.
 pub(super) const PUBLISHED_STEPS: usize = 5000;
 /// The last steps of a cycle, which carry all but a thousandth of its weight.
 const RAMP: usize = 10;
@@ -131,7 +130,6 @@ impl KlCycle {
         Ok(MinibatchWeight::Rising { cycle }.weight(step as u64)?)
     }
 
-    /// A cycle of `published` steps in a run of this length.
     fn shortened(self, published: u32) -> u32 {
         let share = (self.steps as f64 / self.published as f64).min(1.0);
         let least = RAMP.min(self.steps).min(published as usize) as u32;

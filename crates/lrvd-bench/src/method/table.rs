@@ -18,7 +18,6 @@ use crate::error::Result;
 use crate::settings::{Config, KlWeight};
 use crate::text::same;
 
-/// A method, whichever it is.
 pub type DynMethod = dyn Method<AutoModel>;
 
 #[derive(Debug)]
@@ -41,7 +40,6 @@ pub struct Can {
     pub draws: bool,
     pub prunes: bool,
     pub budget: bool,
-    /// Something is fitted once training is over.
     pub post_hoc: bool,
     /// Share of the training examples that is kept out of training for it.
     pub holdout: fn(&Config) -> f64,
@@ -61,9 +59,7 @@ impl Can {
     const PLAIN: Self = Self { saved: true, ..Self::NONE };
     /// Answers with draws of a noise that adapter files do not hold.
     const DRAWS: Self = Self { draws: true, ..Self::NONE };
-    /// An adapter with a posterior over its ranks.
     const LRVD: Self = Self { posterior: true, draws: true, prunes: true, ..Self::PLAIN };
-    /// Fitted around a trained adapter, answers with draws.
     const POST_HOC: Self = Self { draws: true, post_hoc: true, ..Self::NONE };
 }
 
@@ -287,7 +283,6 @@ impl MethodName {
         }
     }
 
-    /// Whether a language model can be trained on texts by it.
     pub fn is_for_language(self) -> bool {
         let form = self.entry().form;
         !self.tempered && matches!(form, MethodForm::Single { language: true, .. })

@@ -59,7 +59,6 @@ impl Temperatures {
         self.0.is_empty()
     }
 
-    /// The temperatures by the names of a record.
     pub fn fitted(&self) -> impl Iterator<Item = (String, f64)> {
         self.0.iter().map(|(draws, &t)| (format!("temperature-k{draws}"), t))
     }

@@ -226,7 +226,6 @@ pub(crate) fn remove_parts(folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// What is in `folder`; nothing if it is not there.
 fn entries(folder: &Path) -> Result<Vec<DirEntry>> {
     match fs::read_dir(folder).and_then(Iterator::collect) {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(Vec::new()),
@@ -306,7 +305,6 @@ mod tests {
         (parent, out)
     }
 
-    /// Starts a run in `out`, or returns the error.
     fn begin(out: &Path, resume: bool) -> Result<OutputFolder, String> {
         let begun = || {
             let mut folder = OutputFolder::look(out, resume)?;

@@ -185,7 +185,6 @@ fn checkpoint(
     Ok((record, answers))
 }
 
-/// Measures the validation rows at the mean.
 pub(super) fn evaluate(
     context: &RunContext<'_>,
     model: &AutoModel,
@@ -213,7 +212,6 @@ pub(super) fn evaluate(
     })
 }
 
-/// The loss of every held-out row at the mean.
 pub(super) fn held_out(
     context: &RunContext<'_>,
     model: &AutoModel,

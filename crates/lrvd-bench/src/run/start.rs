@@ -55,7 +55,6 @@ pub(crate) struct Run<'a> {
 pub(crate) struct RunPlace<'a> {
     /// The output folder, of this run or of all.
     pub out: &'a Path,
-    /// The folder of the run.
     pub folder: &'a Path,
     /// Its number of modules is filled in at the end.
     pub budget: RankBudget,
@@ -73,7 +72,6 @@ impl RunStart<'_> {
         Ok(load_model(backbone, task, config.backbone_dropout, seed, device, dtype)?.0)
     }
 
-    /// [`fresh`](Self::fresh) around the `model` that [`load`](Self::load) returned.
     pub(crate) fn attached(&self, model: AutoModel) -> Result<RunState> {
         let config = self.config;
         if self.task.goal.is_texts() && !self.method.is_for_language() {
@@ -199,7 +197,6 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// About how many answers the record takes.
     fn answers(&self, run: &RunState) -> usize {
         let RunStart { config, method, .. } = self.start;
         let draws = method.draws(config);

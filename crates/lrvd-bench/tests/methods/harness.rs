@@ -35,7 +35,6 @@ const VOCABULARY: u32 = 100;
 pub(crate) enum Backbone {
     Deberta,
     Llama,
-    /// With its base in bf16.
     NarrowLlama,
     /// A random `DeBERTa` of width 24.
     Random,
@@ -101,7 +100,6 @@ impl Bench {
         bench
     }
 
-    /// Changes settings by `key=value`, which spaces separate.
     pub(crate) fn assign(&mut self, settings: &str) {
         let mut layers = Layers::over(&self.config).unwrap();
         settings.split_whitespace().for_each(|one| layers.assign(one).unwrap());

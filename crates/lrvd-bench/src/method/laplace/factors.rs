@@ -32,7 +32,6 @@ struct Gram {
 }
 
 impl Gram {
-    /// Adds the rows of `vectors [n, rows, width]`.
     fn add(&mut self, vectors: &Tensor<3>) {
         let [n, rows, width] = vectors.dims();
         let flat = vectors.clone().reshape([n * rows, width]);
@@ -64,7 +63,6 @@ impl Gram {
         self.sum.iter().map(|value| weight * value).collect()
     }
 
-    /// The wide factor times `weight`, if the side is wide.
     fn wide(&mut self, weight: f64) -> Burn<Option<WideFactor>> {
         self.fold();
         let Some(columns) = self.columns else { return Ok(None) };
@@ -125,7 +123,6 @@ fn block([mut output, mut input]: [Gram; 2], weight: f64) -> Burn<CurvatureBlock
 pub(super) struct Curvatures {
     /// Of A and B of the observed layers, in their order; layers that no example reaches have none.
     pub(super) blocks: Vec<CurvatureBlock>,
-    /// Places of A and B in `blocks` by layer.
     pub(super) places: Vec<Option<[usize; 2]>>,
     /// `‖θ*‖²` of the matrices that have blocks.
     pub(super) squared_norm: f64,
@@ -267,7 +264,6 @@ pub(super) fn fisher_root(p: &[f64]) -> Vec<f64> {
     root
 }
 
-/// Directions iterated beyond those asked for.
 const SURPLUS: usize = 10;
 const MAX_ITERATIONS: usize = 100;
 /// Relative change of the sum of the eigenvalues asked for at which the iteration ends.
