@@ -100,8 +100,7 @@ pub struct Scored {
     pub tokens: Option<TokenAnswers>,
 }
 
-/// Metrics and reliability per token at so many `draws`: `nll` in nats, its exponential as `perplexity`, the calibration of
-/// the most likely token.
+/// Metrics per token: `nll` in nats, its exponential as `perplexity`, the calibration of the most likely token.
 pub fn score_tokens(tokens: TokenAnswers, draws: usize) -> Result<Scored> {
     let (nll, diagram) = (tokens.nll()?, tokens.reliability()?);
     let several = (draws > 1).then(|| mean(&tokens.mutual_information));
@@ -303,8 +302,7 @@ pub fn selective_records(
     Ok(records)
 }
 
-/// The statistic `log α̂` of every rank direction of `model`; `None` without a posterior.
-/// `removed` are the values that pruned directions had when they went, by module path.
+/// The statistic `log α̂` of every rank direction, and of those `removed`; `None` without a posterior.
 pub fn statistic_record(
     model: &impl AdaptedModel,
     config: &Config,

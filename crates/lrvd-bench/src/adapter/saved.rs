@@ -136,8 +136,7 @@ pub enum Prediction {
 }
 
 impl SavedClassifier {
-    /// Loads the adapter in `dir`: a PEFT folder, the output of a training run, or one of its checkpoints. The `policy` says how
-    /// draws are made, and when fewer of them will do.
+    /// Loads a PEFT folder, the output of a training run, or one of its checkpoints.
     pub fn load(
         dir: &Path,
         options: &OpenOptions,
@@ -213,8 +212,7 @@ impl SavedClassifier {
         }
     }
 
-    /// Whether what is drawn for an answer of `draws` draws is the same whatever else is asked in the same call. Dropout,
-    /// weights resampled for every batch and noise on activations are addressed by places in it.
+    /// Whether what is drawn for an answer does not depend on its place in a batch.
     pub fn is_batch_free(&self, draws: usize) -> bool {
         let weights = self.info.prediction_draws == PredictionDraws::Weights;
         draws == 0 || (self.sampler == Sampler::Posterior && weights)
@@ -232,8 +230,7 @@ impl SavedClassifier {
         Ok(draws)
     }
 
-    /// The columns that the classifier was trained on, or the usual ones: `text` and `label`, and `pair`
-    /// where it was trained on pairs.
+    /// The columns of the training, or the usual ones: `text`, `label`, and `pair` where it was trained on pairs.
     pub fn columns(&self) -> TextColumns {
         let pair = (self.info.pairs == Some(true)).then(|| "pair".to_owned());
         let usual = || TextColumns { pair, ..TextColumns::default() };
@@ -275,8 +272,7 @@ impl SavedClassifier {
         Ok(logits.classes()?.into_iter().enumerate().map(answer).collect())
     }
 
-    /// How many inputs [`predict`](Self::predict) should get at once, where there are many: enough to find texts of like length
-    /// for every batch. One batch, in the order given, where what is drawn for an answer depends on its batch.
+    /// How many inputs to ask about at once: enough to find texts of like length, or one batch where draws depend on it.
     pub fn window(&self, draws: usize) -> usize {
         let batch = self.info.run.batch_size;
         if !self.is_batch_free(draws) {

@@ -232,8 +232,7 @@ impl Hub {
         })
     }
 
-    /// The bytes at `path` from byte `start` on, or all of them where the server sends no part: then the status is 200. All
-    /// must come within `time`.
+    /// The bytes at `path` from byte `start` on, or all (status 200) where the server sends no part, within `time`.
     fn get(&self, path: &str, start: u64, time: Duration) -> Result<Response<Body>, String> {
         let url = format!("{}/{path}", self.endpoint);
         let shown = head(url.split('?').next().unwrap_or(&url), SHOWN);

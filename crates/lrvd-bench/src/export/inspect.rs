@@ -38,8 +38,7 @@ pub struct ModuleReport {
     pub log_alpha: Vec<f64>,
 }
 
-/// The learnt ranks as arguments of PEFT's `LoraConfig`. PEFT matches the keys of patterns at the end of a name: they
-/// are whole paths here.
+/// The learnt ranks as arguments of PEFT's `LoraConfig`; the keys of its patterns are whole paths.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LoraConfig {
     pub r: usize,

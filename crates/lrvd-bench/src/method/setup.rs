@@ -54,8 +54,7 @@ pub(super) fn lora(config: &Config, request: RankRequest) -> AdapterConfig {
     adapter(config, AdapterKind::Lora { b_bound: config.lora_b_bound }, request)
 }
 
-/// The peak rate at which a parameter under `AdamW`, which moves by at most its rate a step, can just go `distance` in the
-/// run; 0 in a run whose every rate is 0.
+/// The peak rate at which a parameter under `AdamW` can just go `distance` in the run; 0 where every rate is 0.
 pub(super) fn rate_to_reach(config: &Config, distance: f64) -> Result<f64> {
     let schedule = config.training(0).check()?.schedule();
     let reach: f64 = (0..config.steps as u32).map(|step| schedule.factor(step)).sum();

@@ -206,8 +206,7 @@ impl MethodName {
         (0..METHODS.len()).map(|row| Self { row, tempered: false })
     }
 
-    /// The methods whose outcome is an adapter that can be saved: those of a user's own classifier, each also with
-    /// temperature scaling on top.
+    /// The methods whose outcome is an adapter that can be saved.
     pub fn saved() -> impl Iterator<Item = Self> {
         Self::all().filter(|method| method.can().saved)
     }
@@ -217,8 +216,7 @@ impl MethodName {
         Can { post_hoc: can.post_hoc || self.tempered, ..can }
     }
 
-    /// What it is asked for on a user's own data: half the initial rank on average where it keeps to a budget and no `target`
-    /// is given.
+    /// The rank asked for: with a budget the `target`, or half the initial rank.
     pub(crate) fn request(self, initial_rank: usize, target: Option<usize>) -> RankRequest {
         if self.can().budget {
             RankRequest::Average(target.unwrap_or((initial_rank / 2).max(1)))
@@ -262,8 +260,7 @@ impl MethodName {
         format!("{}{suffix}", self.entry().key)
     }
 
-    /// Reads a name of a table or of the command line: letter case does not matter, and `+ts` puts
-    /// temperature scaling on top.
+    /// Reads a name or key in any letter case; `+ts` puts temperature scaling on top.
     pub fn from_name(name: &str) -> Option<Self> {
         let lower = name.to_lowercase();
         let (base, tempered) = match lower.strip_suffix(&TEMPERED.to_lowercase()) {

@@ -18,8 +18,7 @@ use serde::{Deserialize, Serialize};
 use super::DynMethod;
 use crate::error::Burn;
 
-/// A temperature for each number of draws: the answers differ, and so does what calibrates them. None before the fit, and for
-/// scores.
+/// A temperature for each number of draws; none before the fit, and for scores.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Temperatures(pub BTreeMap<usize, f64>);

@@ -43,8 +43,7 @@ struct Candidate<'a> {
     removed: &'a BTreeMap<String, Vec<f64>>,
 }
 
-/// Cuts the last model to its ranks in use, evaluates it and the best one, and writes their
-/// predictions into `folder`. The journal of `run` moves into the record.
+/// Cuts the last model to its ranks in use, evaluates it and the best one, and writes their predictions into `folder`.
 pub(super) fn record(
     context: &RunContext<'_>,
     name: MethodName,

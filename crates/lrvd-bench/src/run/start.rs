@@ -211,8 +211,7 @@ impl<'a> Run<'a> {
         validation.len() * models * if nest { most } else { all }
     }
 
-    /// Where the run in `folder` stands: at its newest checkpoint, or at its start. Writes nothing,
-    /// and finds whatever could keep the first step from being taken.
+    /// The run in `folder` at its newest checkpoint or its start, with whatever could fail at the first step checked.
     pub(crate) fn open(&self, folder: &Path) -> Result<RunState> {
         batches(&self.context(), &self.task.train, 0)?;
         let mut run = self.start.fresh()?;

@@ -72,8 +72,7 @@ impl Gram {
     }
 }
 
-/// Sums of one adapter: of `A [rank, d_input]` and of `B [d_output, rank]`, the factor of the gradients at its outputs and that of
-/// its inputs.
+/// Of A and of B, the factor of the gradients at its outputs and that of its inputs.
 struct AdapterSums {
     grams: [[Gram; 2]; 2],
     rows: usize,

@@ -407,8 +407,7 @@ struct Merge {
 }
 
 impl Merge {
-    /// Groups of neighbouring equal rows of `input [n, rows, width]`, which all examples share;
-    /// `None` if no two are equal.
+    /// Groups of neighbouring equal rows of `input [n, rows, width]`, which all examples share; `None` if no two are equal.
     fn of_equal_rows(input: &Tensor<3>) -> Option<Self> {
         let [_, rows, width] = input.dims();
         let host = values(input.clone().narrow(0, 0, 1));
