@@ -15,6 +15,7 @@ use lrvd_bench::task::Task;
 use lrvd_bench::{TrainOptions, train};
 use lrvd_burn::train::DrawPolicy;
 use lrvd_core::metrics::Predictions;
+use serde_json::{Value, json};
 
 /// The shipped tiny `DeBERTa`.
 const BACKBONE: &str =
@@ -30,17 +31,6 @@ pub struct Held {
     classifier: SavedClassifier,
     texts: Vec<Input>,
     labels: Vec<usize>,
-}
-
-/// What the answers to all texts are worth.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Worth {
-    /// Negative log-likelihood of the labels, nats for each text.
-    pub nll: f64,
-    /// Share of right answers.
-    pub accuracy: f64,
-    /// Draws that a text got, in the mean.
-    pub draws: f64,
 }
 
 impl Held {
@@ -61,7 +51,7 @@ impl Held {
             model: BACKBONE.to_owned(),
             method: MethodName::BAYES_LORA,
             target_rank: None,
-            config: config(live).checked()?,
+            config: config(live)?.checked()?,
             seed: SEED,
             device: "cpu".to_owned(),
             out: folder.join(format!("last-{live}")),
@@ -77,18 +67,14 @@ impl Held {
         Ok(Self { texts: texts.collect(), labels, classifier })
     }
 
-    /// Ranks that pruning left, of all that there were.
-    pub fn rank(&self) -> usize {
-        self.classifier.info.run.ranks.values().sum()
-    }
-
     /// Answers every text, by the call that a user makes.
     pub fn answers(&self, draws: usize) -> Result<Vec<Prediction>, Box<dyn Error>> {
         Ok(self.classifier.predict(&self.texts, draws, SEED, 0)?)
     }
 
-    /// What `answers` are worth.
-    pub fn worth(&self, answers: &[Prediction]) -> Result<Worth, Box<dyn Error>> {
+    /// What `answers` are worth: mean negative log-likelihood in nats, accuracy, draws that a text got in the mean; and the
+    /// ranks that pruning left.
+    pub fn worth(&self, answers: &[Prediction]) -> Result<Value, Box<dyn Error>> {
         let (mut all, mut made) = (Vec::new(), 0);
         for answer in answers {
             let Prediction::Class { probabilities, draws, .. } = answer else {
@@ -99,14 +85,19 @@ impl Held {
         }
         let rows = self.labels.len();
         let scored = Predictions::new(&all, all.len() / rows.max(1), &self.labels)?;
-        let draws = made as f64 / rows as f64;
-        Ok(Worth { nll: scored.nll(), accuracy: scored.accuracy(), draws })
+        Ok(json!({
+            "texts": rows,
+            "rank": self.classifier.info.run.ranks.values().sum::<usize>(),
+            "nll": scored.nll(),
+            "accuracy": scored.accuracy(),
+            "draws": made as f64 / rows as f64,
+        }))
     }
 }
 
 /// Settings with adapters on the last `live` layers.
-fn config(live: usize) -> Config {
-    let quick = Profile::Quick.shorten(Suite::Glue, Preset::ConstantWeight.config());
+fn config(live: usize) -> Result<Config, Box<dyn Error>> {
+    let quick = Profile::Quick.shorten(Suite::Glue, Preset::ConstantWeight.config())?;
     let layers = [
         "attention.self.query_proj",
         "attention.self.key_proj",
@@ -116,12 +107,7 @@ fn config(live: usize) -> Config {
         "output.dense",
     ];
     let of_layer = |i: usize| layers.map(|name| format!("encoder.layer.{i}.{name}"));
-    Config {
-        target_modules: TargetModules::names(
-            (LAYERS.saturating_sub(live)..LAYERS).flat_map(of_layer),
-        ),
-        steps: STEPS,
-        evaluate_every: STEPS,
-        ..quick
-    }
+    let target_modules =
+        TargetModules::names((LAYERS.saturating_sub(live)..LAYERS).flat_map(of_layer));
+    Ok(Config { target_modules, steps: STEPS, evaluate_every: STEPS, ..quick })
 }

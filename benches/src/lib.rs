@@ -18,7 +18,7 @@ mod predict;
 mod process;
 mod trainer;
 
-pub use classifier::{Held, Worth};
+pub use classifier::Held;
 pub use model::{Architecture, batch, keep_last_layers, model, prune_to};
 pub use predict::{Way, predict, prove};
 pub use trainer::{Method, Trainer};

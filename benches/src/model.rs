@@ -13,6 +13,7 @@ use lrvd_core::noise::{Draws, NoiseKey};
 use lrvd_models::deberta::{ADAPTER_TARGETS, DebertaClassifier, DebertaConfig};
 use lrvd_models::llama::{LlamaChoice, LlamaConfig, LlamaForCausalLm};
 use lrvd_models::{AutoModel, TokenBatch, WeightSource};
+use serde_json::Value;
 
 /// Answer tokens of the Llama, which is asked for one of two.
 const ANSWERS: [u32; 2] = [11, 22];
@@ -29,13 +30,17 @@ pub enum Architecture {
 }
 
 impl Architecture {
-    /// Rows of the word embedding.
-    pub const fn vocabulary(self) -> usize {
-        match self {
-            Self::Nano => 8064,
-            Self::Base => 128_100,
-            Self::Smollm2 => 49_152,
+    /// Its `config.json`, with `layers` layers if given.
+    fn config(self, layers: Option<usize>) -> Result<Value, serde_json::Error> {
+        let mut config: Value = serde_json::from_str(match self {
+            Self::Nano => include_str!("models/nano.json"),
+            Self::Base => include_str!("models/base.json"),
+            Self::Smollm2 => include_str!("models/smollm2.json"),
+        })?;
+        if let Some(layers) = layers {
+            config["num_hidden_layers"] = layers.into();
         }
+        Ok(config)
     }
 
     /// The layers that get an adapter: the six of the published configuration, or queries and values.
@@ -45,34 +50,6 @@ impl Architecture {
             Self::Smollm2 => &["q_proj", "v_proj"],
         };
         AdapterTargets::Names(names.iter().map(|name| (*name).to_owned()).collect())
-    }
-
-    /// The text of its `config.json`, with `layers` layers if given.
-    fn config(self, layers: Option<usize>) -> String {
-        let [hidden, heads, depth, wide, buckets] = match self {
-            Self::Nano => [192, 3, 4, 768, 64],
-            Self::Base => [768, 12, 12, 3072, 256],
-            Self::Smollm2 => [576, 9, 30, 1536, 0],
-        };
-        let sizes = format!(
-            r#""hidden_size": {hidden}, "num_attention_heads": {heads}, "intermediate_size": {wide},
-            "num_hidden_layers": {}, "vocab_size": {}"#,
-            layers.unwrap_or(depth),
-            self.vocabulary()
-        );
-        match self {
-            Self::Nano | Self::Base => format!(
-                r#"{{"model_type": "deberta-v2", {sizes}, "position_buckets": {buckets},
-                "max_position_embeddings": 512, "relative_attention": true, "share_att_key": true,
-                "pos_att_type": ["p2c", "c2p"], "norm_rel_ebd": "layer_norm",
-                "position_biased_input": false, "type_vocab_size": 0,
-                "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}}"#
-            ),
-            Self::Smollm2 => format!(
-                r#"{{"model_type": "llama", {sizes}, "num_key_value_heads": 3,
-                "rms_norm_eps": 1e-5, "rope_theta": 100000.0, "tie_word_embeddings": true}}"#
-            ),
-        }
     }
 }
 
@@ -84,14 +61,15 @@ pub fn model(
     device: &Device,
 ) -> Result<AutoModel, Box<dyn Error>> {
     let mut source = WeightSource::random(NoiseKey::new(1), device, DType::F32);
-    let (text, name) = (architecture.config(layers), Path::new("config.json"));
+    let text = architecture.config(layers)?.to_string();
+    let (bytes, name) = (text.as_bytes(), Path::new("config.json"));
     let mut model = match architecture {
         Architecture::Nano | Architecture::Base => {
-            let config = DebertaConfig::parse(text.as_bytes(), name)?;
+            let config = DebertaConfig::parse(bytes, name)?;
             AutoModel::Deberta(DebertaClassifier::load(&mut source, &config))
         }
         Architecture::Smollm2 => {
-            let config = LlamaConfig::parse(text.as_bytes(), name)?;
+            let config = LlamaConfig::parse(bytes, name)?;
             let model = LlamaForCausalLm::load(&mut source, &config);
             AutoModel::Llama(LlamaChoice::new(model, ANSWERS.to_vec())?)
         }
@@ -143,16 +121,17 @@ pub fn batch(
     rows: usize,
     length: usize,
     device: &Device,
-) -> (TokenBatch, Tensor<2>) {
+) -> Result<(TokenBatch, Tensor<2>), Box<dyn Error>> {
+    let vocabulary = architecture.config(None)?["vocab_size"].as_u64().ok_or("no `vocab_size`")?;
     let mut draws = Draws::new(NoiseKey::new(3));
-    let mut id = |_| i64::from(draws.bounded(architecture.vocabulary() as u32));
+    let mut id = |_| i64::from(draws.bounded(vocabulary as u32));
     let ids: Vec<i64> = (0..rows * length).map(&mut id).collect();
     let ids = Tensor::<2, Int>::from_data(TensorData::new(ids, [rows, length]), device);
     let labels: Vec<f32> =
         (0..rows).flat_map(|i| if i % 2 == 0 { [1.0, 0.0] } else { [0.0, 1.0] }).collect();
     let mask = Tensor::ones([rows, length], device);
     let input = TokenBatch::new(ids.clone(), ids.zeros_like(), mask);
-    (input, Tensor::from_data(TensorData::new(labels, [rows, 2]), device))
+    Ok((input, Tensor::from_data(TensorData::new(labels, [rows, 2]), device)))
 }
 
 #[cfg(test)]

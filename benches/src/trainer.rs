@@ -38,23 +38,6 @@ pub enum Method {
     ApplyLora,
 }
 
-impl Method {
-    fn kind(self) -> AdapterKind {
-        match self {
-            Self::Lora | Self::ApplyLora => AdapterKind::Lora { b_bound: 0.0 },
-            Self::Bayeslora | Self::MomentMatched => AdapterKind::bayes_lora(),
-        }
-    }
-
-    fn scheme(self) -> Scheme {
-        match self {
-            Self::Lora | Self::ApplyLora => Scheme::Mean,
-            Self::Bayeslora => Scheme::Weights(DrawPer::Sequence),
-            Self::MomentMatched => Scheme::MomentMatched(CrossTerm::Exact),
-        }
-    }
-}
-
 /// A model with its optimiser.
 pub struct Trainer {
     /// The model, which a prune may change before the first step.
@@ -77,7 +60,11 @@ impl Trainer {
         rank: usize,
         device: &Device,
     ) -> Result<Self, Box<dyn Error>> {
-        let scheme = method.scheme();
+        let scheme = match method {
+            Method::Lora | Method::ApplyLora => Scheme::Mean,
+            Method::Bayeslora => Scheme::Weights(DrawPer::Sequence),
+            Method::MomentMatched => Scheme::MomentMatched(CrossTerm::Exact),
+        };
         if method == Method::ApplyLora {
             let model = burns_lora(model(architecture, layers, None, device)?, architecture, rank);
             let optimizer = BurnAdamW::new()
@@ -86,7 +73,10 @@ impl Trainer {
                 .init();
             return Ok(Self { model, scheme, optimizer: Optimizer::Burn(optimizer) });
         }
-        let kind = method.kind();
+        let kind = match method {
+            Method::Lora | Method::ApplyLora => AdapterKind::Lora { b_bound: 0.0 },
+            Method::Bayeslora | Method::MomentMatched => AdapterKind::bayes_lora(),
+        };
         let adapter = AdapterConfig { kind, rank, lora_alpha: LORA_ALPHA, dropout: 0.0 };
         let rates = GroupRates { learning_rate: LEARNING_RATE, weight_decay: 0.0 };
         let groups = ParameterGroups {
@@ -179,7 +169,7 @@ mod tests {
     fn two_steps(architecture: Architecture, method: Method) -> (usize, Vec<f32>, Vec<f32>) {
         let device = Device::flex();
         let mut trainer = Trainer::new(architecture, Some(1), method, 4, &device).unwrap();
-        let (input, labels) = batch(architecture, 2, 8, &device);
+        let (input, labels) = batch(architecture, 2, 8, &device).unwrap();
         let logits = |trainer: &Trainer| -> Vec<f32> {
             trainer.model.logits(&input, &Pass::mean()).into_data().iter::<f32>().collect()
         };

@@ -8,47 +8,37 @@ use anyhow::{Context, Result};
 
 use crate::{process, test, tidy, workspace};
 
-/// What a stage does.
-enum Step {
-    Own(fn() -> Result<ExitCode>),
-    /// Cargo with arguments, separated by spaces.
-    Cargo(&'static str),
-    /// A program, its package and its arguments; it is skipped where it is not installed. A subcommand of cargo is `cargo NAME`.
-    Tool(&'static str, &'static str, &'static [&'static str]),
-}
-
-use Step::{Cargo, Own, Tool};
-
-/// Stages in order; the tests come last, so that their summary closes the output.
-const STAGES: [(&str, Step); 7] = [
-    ("format", Cargo("fmt --all --check")),
-    ("tidy", Own(|| tidy::run(&[], false))),
-    ("spelling", Tool("typos", "typos-cli", &[])),
-    ("licences", Tool("cargo deny", "cargo-deny", &["check", "licenses", "bans", "sources"])),
-    ("lint", Cargo("clippy --workspace --all-targets -- --deny warnings")),
-    ("docs", Cargo("doc --workspace --no-deps --config build.rustdocflags=[\"-Dwarnings\"]")),
-    ("test", Own(|| test::run(&[]))),
+/// Stages in order, each a command line, or ours; the tests come last, so that their summary closes the output.
+const STAGES: [(&str, &str); 8] = [
+    ("format", "cargo fmt --all --check"),
+    ("tidy", ""),
+    ("spelling", "typos"),
+    ("licences", "cargo deny check licenses bans sources"),
+    (ON_REQUEST, "cargo deny check advisories"),
+    ("lint", "cargo clippy --workspace --all-targets -- --deny warnings"),
+    ("docs", "cargo doc --workspace --no-deps --config build.rustdocflags=[\"-Dwarnings\"]"),
+    ("test", ""),
 ];
-
-/// Stages that run only when named, because they do not depend on the change alone.
-const ON_REQUEST: [(&str, Step); 1] =
-    [("advisories", Tool("cargo deny", "cargo-deny", &["check", "advisories"]))];
+/// Runs only when named, because it does not depend on the change alone.
+const ON_REQUEST: &str = "advisories";
+/// Tools that may be missing, and their packages: then a stage is skipped.
+const TOOLS: [(&str, &str); 2] = [("typos", "typos-cli"), ("cargo deny", "cargo-deny")];
 
 /// The stages that can be named.
 pub(crate) fn names() -> Vec<&'static str> {
-    STAGES.iter().chain(&ON_REQUEST).map(|(name, _)| *name).collect()
+    STAGES.map(|(name, _)| name).to_vec()
 }
 
 /// Runs all stages or the named ones; the first failure ends it.
 pub(crate) fn run(chosen: &[String]) -> Result<ExitCode> {
     let root = workspace::root()?;
     let begun = Instant::now();
-    for (name, step) in STAGES.iter().chain(&ON_REQUEST) {
-        let usual = chosen.is_empty() && STAGES.iter().any(|(n, _)| n == name);
+    for (name, command) in STAGES {
+        let usual = chosen.is_empty() && name != ON_REQUEST;
         if usual || chosen.iter().any(|stage| stage == name) {
             eprintln!("\n== {name}");
             let begun = Instant::now();
-            match step.run(&root).with_context(|| format!("stage `{name}`"))? {
+            match stage(&root, name, command).with_context(|| format!("stage `{name}`"))? {
                 None => eprintln!("== {name}: ok, {:.1} s", begun.elapsed().as_secs_f64()),
                 Some(reason) => eprintln!("== {name}: skipped, {reason}"),
             }
@@ -58,31 +48,27 @@ pub(crate) fn run(chosen: &[String]) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-impl Step {
-    /// Why it could not run, and what would change that; `None` if it ran.
-    fn run(&self, root: &Path) -> Result<Option<String>> {
-        match self {
-            Own(run) => run().map(|_| None),
-            Cargo(arguments) => {
-                let mut command = process::cargo(root);
-                process::run(command.args(arguments.split(' '))).map(|()| None)
-            }
-            Tool(name, package, arguments) => {
-                let command = || match name.strip_prefix("cargo ") {
-                    Some(name) => {
-                        let mut command = process::cargo(root);
-                        command.arg(name);
-                        command
-                    }
-                    None => Command::new(name),
-                };
-                if !process::works(command().arg("--version")) {
-                    return Ok(Some(format!(
-                        "{package} is not installed (`cargo install --locked {package}` installs it)"
-                    )));
-                }
-                process::run(command().current_dir(root).args(*arguments)).map(|()| None)
-            }
-        }
+/// Why a stage could not run, and what would change that; `None` if it ran.
+fn stage(root: &Path, name: &str, line: &str) -> Result<Option<String>> {
+    let command = |line: &str| {
+        let mut words = line.split(' ');
+        let mut command = match words.next() {
+            Some("cargo") => process::cargo(root),
+            program => Command::new(program.unwrap_or_default()),
+        };
+        command.current_dir(root).args(words);
+        command
+    };
+    if let Some((tool, package)) = TOOLS.iter().find(|(tool, _)| line.starts_with(tool))
+        && !process::works(command(tool).arg("--version"))
+    {
+        return Ok(Some(format!(
+            "{package} is not installed (`cargo install --locked {package}` installs it)"
+        )));
+    }
+    match name {
+        "tidy" => tidy::run(&[], false).map(|_| None),
+        "test" => test::run(&[], None).map(|_| None),
+        _ => process::run(&mut command(line)).map(|()| None),
     }
 }

@@ -1,13 +1,16 @@
-//! Tests and type checks on backends other than the default one.
+//! Tests, type checks and step times on backends other than the default one.
 
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result};
+use clap::Args;
+use serde_json::json;
 
-use crate::process;
-use crate::workspace::{self, Workspace};
+use crate::bench::programs::Programs;
+use crate::bench::report::{Machine, render, section, versions};
+use crate::bench::table::on_gpu;
+use crate::{forward, process, workspace};
 
 /// Variables that name the Vulkan loader's drivers.
 const DRIVER_VARIABLES: [&str; 2] = ["VK_DRIVER_FILES", "VK_ICD_FILENAMES"];
@@ -17,62 +20,18 @@ const DRIVER_FOLDERS: [&str; 3] =
 /// Start of the file name of Mesa's software driver.
 const SOFTWARE_DRIVER: &str = "lvp_icd";
 
-/// A backend beside the default one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Backend {
-    /// Vulkan, Metal or DirectX through wgpu.
-    Wgpu,
-    /// CUDA.
-    Cuda,
-}
-
-impl Backend {
-    /// Its feature, which is also the device's name.
-    fn name(self) -> &'static str {
-        match self {
-            Self::Wgpu => "wgpu",
-            Self::Cuda => "cuda",
-        }
-    }
-}
-
-/// Runs every integration test `crates/*/tests/*_device.rs` with the backend's feature.
+/// Runs the integration tests `*_device` of lrvd-burn with the feature `backend`, which is also the device's name.
 ///
-/// Tests read the device from `LRVD_TEST_DEVICE`, because Burn's device settings are process-wide.
-pub(crate) fn test(backend: Backend, arguments: &[String]) -> Result<ExitCode> {
-    let workspace = Workspace::read()?;
-    let tests = device_tests(workspace.files.iter().map(String::as_str));
-    if tests.is_empty() {
-        bail!("no file `crates/*/tests/*_device.rs`");
+/// They read the device from `LRVD_TEST_DEVICE`, because Burn's device settings are process-wide.
+pub(crate) fn test(backend: &str, arguments: &[String]) -> Result<ExitCode> {
+    let mut command = process::cargo(&workspace::root()?);
+    command.args(["test", "--package", "lrvd-burn", "--features", backend, "--test", "*_device"]);
+    command.args(arguments).env("LRVD_TEST_DEVICE", backend);
+    if backend == "wgpu" {
+        choose_driver(&mut command);
     }
-    for (package, names) in tests {
-        let mut command = process::cargo(&workspace.root);
-        command.args(["test", "--package", package, "--features", backend.name()]);
-        for name in names {
-            command.args(["--test", name]);
-        }
-        command.args(arguments).env("LRVD_TEST_DEVICE", backend.name());
-        if backend == Backend::Wgpu {
-            choose_driver(&mut command);
-        }
-        process::run(&mut command)?;
-    }
+    process::run(&mut command)?;
     Ok(ExitCode::SUCCESS)
-}
-
-/// Test names by package, from file names.
-fn device_tests<'a>(files: impl Iterator<Item = &'a str>) -> BTreeMap<&'a str, Vec<&'a str>> {
-    let mut tests: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-    for file in files {
-        let parts: Vec<&str> = file.split('/').collect();
-        if let ["crates", package, "tests", name] = parts[..]
-            && let Some(name) = name.strip_suffix(".rs")
-            && name.ends_with("_device")
-        {
-            tests.entry(package).or_default().push(name);
-        }
-    }
-    tests
 }
 
 /// Points the Vulkan loader at the software driver, unless the caller already chose a driver.
@@ -81,29 +40,24 @@ fn choose_driver(command: &mut Command) {
         eprintln!("Vulkan driver: as `{name}` says");
         return;
     }
-    match DRIVER_FOLDERS.iter().find_map(|folder| software_driver(Path::new(folder))) {
+    let drivers = |folder| {
+        let files = std::fs::read_dir(folder).into_iter().flatten();
+        let mut paths: Vec<_> = files.filter_map(|file| Some(file.ok()?.path())).collect();
+        paths.sort();
+        paths
+    };
+    let is_software = |path: &PathBuf| {
+        path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(SOFTWARE_DRIVER))
+    };
+    match DRIVER_FOLDERS.into_iter().flat_map(drivers).find(is_software) {
         Some(file) => {
-            for name in DRIVER_VARIABLES {
-                command.env(name, &file);
-            }
+            command.envs(DRIVER_VARIABLES.map(|name| (name, &file)));
         }
         None => eprintln!(
             "Vulkan driver: Mesa's software driver is not installed (Debian: mesa-vulkan-drivers); \
              using what the system offers"
         ),
     }
-}
-
-fn software_driver(folder: &Path) -> Option<PathBuf> {
-    let mut found: Vec<PathBuf> = std::fs::read_dir(folder)
-        .ok()?
-        .filter_map(|entry| Some(entry.ok()?.path()))
-        .filter(|path| {
-            path.file_name().is_some_and(|n| n.to_string_lossy().starts_with(SOFTWARE_DRIVER))
-        })
-        .collect();
-    found.sort();
-    found.into_iter().next()
 }
 
 /// Type check with the feature `cuda`.
@@ -118,20 +72,80 @@ pub(crate) fn cuda_check() -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// What is written.
+const GPU_PAGE: &str = "docs/results/gpu.md";
+/// Steps before the clock starts, which tune and compile kernels.
+const WARMUP: usize = 10;
 
-    #[test]
-    fn device_tests_are_found_by_name_and_place() {
-        let files = [
-            "crates/upper/tests/model_device.rs",
-            "crates/lower/tests/ops_device.rs",
-            "crates/lower/tests/ops.rs",
-            "crates/lower/tests/deep/more_device.rs",
-            "crates/lower/src/some_device.rs",
-        ];
-        let expected = [("lower", vec!["ops_device"]), ("upper", vec!["model_device"])];
-        assert_eq!(device_tests(files.into_iter()), BTreeMap::from(expected));
+/// Options of `gpu-bench`.
+#[derive(Debug, Args)]
+pub(crate) struct BenchOptions {
+    /// `cuda`, `cuda:N`, `wgpu` or `wgpu:N`.
+    #[arg(long, default_value = "cuda", value_parser = gpu)]
+    device: String,
+    /// A built program `step`, for a machine without cargo.
+    #[arg(long)]
+    step: Option<String>,
+    /// A built program `ops_device`, for a machine without cargo.
+    #[arg(long)]
+    tests: Option<String>,
+    /// A Python with torch, transformers and peft.
+    #[arg(long, default_value = "python3")]
+    python: String,
+}
+
+fn gpu(name: &str) -> Result<String, String> {
+    match kind(name) {
+        "cuda" | "wgpu" => Ok(name.to_owned()),
+        _ => Err("expected `cuda[:N]` or `wgpu[:N]`".to_owned()),
     }
+}
+
+/// A device's name without its number: the feature to build with.
+fn kind(device: &str) -> &str {
+    device.split(':').next().unwrap_or_default()
+}
+
+/// Runs the device tests, then our steps and `PyTorch`'s in turn, and writes the page.
+pub(crate) fn bench(options: &BenchOptions) -> Result<ExitCode> {
+    let BenchOptions { device, step, tests, python } = options;
+    let root = workspace::root()?;
+    match tests {
+        Some(program) => process::run(Command::new(program).env("LRVD_TEST_DEVICE", device))?,
+        None => {
+            test(kind(device), &[])?;
+        }
+    }
+    let machine = Machine::read(&root);
+    let build =
+        ["--release", "--package", "lrvd-perf", "--bin", "step", "--features", kind(device)];
+    let programs = Programs {
+        step: match step {
+            Some(program) => program.into(),
+            None => forward::build(&root, &build, "step")?,
+        },
+        python: python.clone(),
+        root: root.clone(),
+        threads: machine.threads,
+        warmup: WARMUP,
+        folder: tempfile::tempdir()?,
+    };
+    let mut sections = Vec::new();
+    for group in on_gpu(device)? {
+        sections.push(section(&group, &programs.run(&group)?, &machine));
+    }
+    let values = json!({ "gpus": gpus(), "device": device, "versions": versions(&sections), "sections": sections });
+    let page = render(include_str!("bench/gpu.md.jinja"), &values)?;
+    std::fs::write(root.join(GPU_PAGE), &page)
+        .with_context(|| format!("cannot write `{GPU_PAGE}`"))?;
+    print!("{page}");
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What NVIDIA's tool says of the GPUs, if it is there.
+fn gpus() -> String {
+    let mut command = Command::new("nvidia-smi");
+    command.args(["--query-gpu=name,driver_version", "--format=csv,noheader"]);
+    process::output(&mut command)
+        .map_or_else(|_| "an unnamed GPU".to_owned(), |text| text.trim().replace('\n', "; "))
 }

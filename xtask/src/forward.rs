@@ -8,40 +8,30 @@ use serde_json::Value;
 
 use crate::{process, workspace};
 
-/// Arguments of the build and arguments of the program.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Split {
-    /// `--features …` and `--no-default-features`.
-    pub(crate) build: Vec<String>,
-    /// Everything else.
-    pub(crate) program: Vec<String>,
-}
-
-/// Takes the build's arguments out of those before the first `--`, and drops that `--`.
-pub(crate) fn split(arguments: &[String]) -> Result<Split> {
-    let mut split = Split::default();
+/// Takes the build's arguments (`--features …`, `--no-default-features`) out of those before the first `--`, which is
+/// dropped; returns them and the program's.
+fn split(arguments: &[String]) -> Result<(Vec<String>, Vec<String>)> {
+    let (mut build, mut program) = (Vec::new(), Vec::new());
     let mut rest = arguments.iter();
     while let Some(argument) = rest.next() {
         match argument.as_str() {
-            "--" => {
-                split.program.extend(rest.by_ref().cloned());
-            }
+            "--" => program.extend(rest.by_ref().cloned()),
             "--features" => {
                 let list = rest.next().context("`--features` needs a list, such as `wgpu`")?;
-                split.build.extend(["--features".to_owned(), list.clone()]);
+                build.extend(["--features".to_owned(), list.clone()]);
             }
-            "--no-default-features" => split.build.push(argument.clone()),
-            text if text.starts_with("--features=") => split.build.push(argument.clone()),
-            _ => split.program.push(argument.clone()),
+            "--no-default-features" => build.push(argument.clone()),
+            text if text.starts_with("--features=") => build.push(argument.clone()),
+            _ => program.push(argument.clone()),
         }
     }
-    Ok(split)
+    Ok((build, program))
 }
 
 /// Runs the suite `name`; the quick profile on what the repository holds builds neither the hub's client nor the
 /// parquet reader, a minute less.
 pub(crate) fn suite(name: &str, arguments: &[String]) -> Result<ExitCode> {
-    let lean = needs_no_files(arguments) && split(arguments)?.build.is_empty();
+    let lean = needs_no_files(arguments) && split(arguments)?.0.is_empty();
     let features = ["--no-default-features", "--features", "flex,dashboard"].map(str::to_owned);
     let features = if lean { features.as_slice() } else { &[] };
     lrvd(&["bench", name], &[features, arguments].concat())
@@ -62,13 +52,22 @@ fn needs_no_files(arguments: &[String]) -> bool {
 ///
 /// On Unix this process becomes the CLI, so that signals and the exit status are its own.
 pub(crate) fn lrvd(before: &[&str], arguments: &[String]) -> Result<ExitCode> {
-    let split = split(arguments)?;
+    let (build_arguments, arguments) = split(arguments)?;
     let own = ["--release", "--package", "lrvd-cli", "--bin", "lrvd"].map(str::to_owned);
-    let selected: Vec<&str> = own.iter().chain(&split.build).map(String::as_str).collect();
+    let selected: Vec<&str> = own.iter().chain(&build_arguments).map(String::as_str).collect();
     let program = build(&workspace::root()?, &selected, "lrvd")?;
     let mut command = Command::new(&program);
-    command.args(before).args(&split.program);
-    become_program(&mut command).with_context(|| format!("cannot start `{}`", program.display()))
+    command.args(before).args(&arguments);
+    process::forget_cargo(&mut command);
+    let failed = || format!("cannot start `{}`", program.display());
+    // As if typed. `exec` only returns if it failed.
+    #[cfg(unix)]
+    return Err(std::os::unix::process::CommandExt::exec(&mut command)).with_context(failed);
+    #[cfg(not(unix))]
+    {
+        let code = command.status().with_context(failed)?.code();
+        Ok(ExitCode::from(code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1)))
+    }
 }
 
 /// Builds what `arguments` select and returns the path of `program`, as cargo reports it.
@@ -113,22 +112,6 @@ fn executable(messages: &str, program: &str) -> Option<PathBuf> {
         .find(|path| path.file_stem().is_some_and(|name| name == program))
 }
 
-#[cfg(unix)]
-fn become_program(command: &mut Command) -> Result<ExitCode> {
-    use std::os::unix::process::CommandExt;
-    process::forget_cargo(command);
-    // As if typed. `exec` only returns if it failed.
-    Err(command.exec().into())
-}
-
-#[cfg(not(unix))]
-fn become_program(command: &mut Command) -> Result<ExitCode> {
-    process::forget_cargo(command);
-    let status = command.status()?;
-    let code = status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1);
-    Ok(ExitCode::from(code))
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -145,8 +128,7 @@ mod tests {
             ("--no-default-features --features wgpu", "--no-default-features --features wgpu", ""),
             ("--out x -- --features y -- z", "", "--out x --features y -- z"),
         ] {
-            let expected = Split { build: words(build), program: words(program) };
-            assert_eq!(split(&words(given)).unwrap(), expected, "{given}");
+            assert_eq!(split(&words(given)).unwrap(), (words(build), words(program)), "{given}");
         }
         assert!(split(&words("--features")).is_err());
     }

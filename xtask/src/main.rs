@@ -10,7 +10,6 @@ mod bench;
 mod check;
 mod device;
 mod forward;
-mod gpu_bench;
 mod process;
 mod test;
 mod tidy;
@@ -90,13 +89,13 @@ enum Command {
     /// speed.md and speed.json in the folder of `--out`. Comparisons with PyTorch need a Python with torch,
     /// transformers and peft; without it they are listed as skipped. The machine should be idle. Operators alone:
     /// `cargo bench -p lrvd-perf`.
-    Bench(bench::run::Options),
+    Bench(bench::Options),
     /// The device tests on `wgpu`, by default through Mesa's software Vulkan driver if it is installed.
     WgpuTest(Passed),
     /// The device tests on the first CUDA device.
     CudaTest(Passed),
     /// The device tests, then training steps beside PyTorch + PEFT, written to docs/results/gpu.md.
-    GpuBench(gpu_bench::Options),
+    GpuBench(device::BenchOptions),
     /// Type check with the feature `cuda`, without its native parts.
     CudaCheck,
     /// A sweep of `lrvd bench glue` on a Slurm that runs on this machine alone (Debian: slurm-wlm, munge; as root).
@@ -118,7 +117,7 @@ struct Passed {
 
 fn main() -> ExitCode {
     let outcome = match Arguments::parse().command {
-        Command::Test(Passed { arguments }) => test::run(&arguments),
+        Command::Test(Passed { arguments }) => test::run(&arguments, None),
         Command::Check { stages } => check::run(&stages),
         Command::Tidy { names, list } => tidy::run(&names, list),
         Command::Golden { folders } => test::golden(&folders),
@@ -126,10 +125,10 @@ fn main() -> ExitCode {
         Command::Glue(Passed { arguments }) => forward::suite("glue", &arguments),
         Command::Reasoning(Passed { arguments }) => forward::suite("reasoning", &arguments),
         Command::Lrvd(Passed { arguments }) => forward::lrvd(&[], &arguments),
-        Command::Bench(options) => bench::run::run(&options),
-        Command::WgpuTest(Passed { arguments }) => device::test(device::Backend::Wgpu, &arguments),
-        Command::CudaTest(Passed { arguments }) => device::test(device::Backend::Cuda, &arguments),
-        Command::GpuBench(options) => gpu_bench::run(&options),
+        Command::Bench(options) => bench::run(&options),
+        Command::WgpuTest(Passed { arguments }) => device::test("wgpu", &arguments),
+        Command::CudaTest(Passed { arguments }) => device::test("cuda", &arguments),
+        Command::GpuBench(options) => device::bench(&options),
         Command::CudaCheck => device::cuda_check(),
         Command::SlurmTest { program } => test::slurm(program.as_deref()),
     };

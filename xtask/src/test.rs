@@ -7,46 +7,24 @@ use anyhow::{Context, Result, bail};
 
 use crate::{forward, process, workspace};
 
-/// Runs every test of the workspace, or what `arguments` select.
+/// Runs every test of the workspace, or what `arguments` select, with a `variable` set for them.
 ///
 /// The runner comes last, so that its summary closes the output. With arguments it runs alone.
-pub(crate) fn run(arguments: &[String]) -> Result<ExitCode> {
-    run_with(arguments, None)
-}
-
-/// The same with a variable set for the tests.
-pub(crate) fn run_with(arguments: &[String], variable: Option<(&str, &str)>) -> Result<ExitCode> {
+pub(crate) fn run(arguments: &[String], variable: Option<(&str, &str)>) -> Result<ExitCode> {
     let root = workspace::root()?;
     let nextest = process::works(process::cargo(&root).args(["nextest", "--version"]));
     if !nextest {
         eprintln!("cargo-nextest is not installed: running `cargo test`");
-    }
-    let whole = arguments.is_empty();
-    if nextest && whole {
+    } else if arguments.is_empty() {
         process::run(process::cargo(&root).args(["test", "--workspace", "--doc"]))?;
     }
-    let mut tests = runner(&root, nextest);
-    process::run(tests.args(scope(arguments)).args(arguments).envs(variable))?;
+    let runner = if nextest { ["nextest", "run"] } else { ["test", "--no-fail-fast"] };
+    let mut own = arguments.iter().take_while(|argument| *argument != "--");
+    let names_packages = own.any(|a| a.starts_with("-p") || a.starts_with("--package"));
+    let mut tests = process::cargo(&root);
+    tests.args(runner).args((!names_packages).then_some("--workspace"));
+    process::run(tests.args(arguments).envs(variable))?;
     Ok(ExitCode::SUCCESS)
-}
-
-fn runner(root: &Path, nextest: bool) -> Command {
-    let mut command = process::cargo(root);
-    if nextest {
-        command.args(["nextest", "run"]);
-    } else {
-        command.args(["test", "--no-fail-fast"]);
-    }
-    command
-}
-
-/// The whole workspace, unless the arguments name packages.
-fn scope(arguments: &[String]) -> &'static [&'static str] {
-    let before = arguments.split(|a| a == "--").next().unwrap_or_default();
-    let names_packages = |a: &String| {
-        a == "-p" || a == "--package" || a.starts_with("--package=") || a.starts_with("-p=")
-    };
-    if before.iter().any(names_packages) { &[] } else { &["--workspace"] }
 }
 
 /// The tests that compare with `crates/lrvd-cli/tests/cli/pins/*.txt`.
@@ -56,7 +34,7 @@ const BLESS: (&str, &str) = ("LRVD_BLESS_PINS", "1");
 
 /// Compares, or with `--bless` writes the files anew.
 pub(crate) fn pins(bless: bool) -> Result<ExitCode> {
-    run_with(&PINS.map(str::to_owned), bless.then_some(BLESS))
+    run(&PINS.map(str::to_owned), bless.then_some(BLESS))
 }
 
 /// Where the test finds the folders and where it writes its report.
@@ -97,17 +75,4 @@ pub(crate) fn slurm(program: Option<&Path>) -> Result<ExitCode> {
     };
     process::run(Command::new(root.join("xtask/slurm-test.sh")).arg(program))?;
     Ok(ExitCode::SUCCESS)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::words;
-
-    #[test]
-    fn packages_replace_the_workspace() {
-        assert_eq!(scope(&words("-p lrvd-core gauge")), [""; 0]);
-        assert_eq!(scope(&words("gauge -- -p")), ["--workspace"]);
-        assert_eq!(scope(&[]), ["--workspace"]);
-    }
 }

@@ -35,12 +35,6 @@ struct Options {
     draws: Option<usize>,
 }
 
-/// What came back: a status, or 0 where the connection failed, and the seconds since the request was due.
-struct Outcome {
-    status: u16,
-    seconds: f64,
-}
-
 fn main() {
     let options = Options::parse();
     let agent: Agent = Agent::config_builder()
@@ -71,8 +65,9 @@ fn main() {
     println!("{}", report(&outcomes.into_inner().unwrap_or_default(), &options, seconds));
 }
 
-/// One request, at its time if there is a rate.
-fn send(agent: &Agent, options: &Options, number: usize, begun: Instant) -> Outcome {
+/// One request, at its time if there is a rate: its status, or 0 where the connection failed, and the seconds since it was
+/// due.
+fn send(agent: &Agent, options: &Options, number: usize, begun: Instant) -> (u16, f64) {
     let due = match options.rate {
         Some(rate) => begun + Duration::from_secs_f64(number as f64 / rate),
         None => Instant::now(),
@@ -89,7 +84,7 @@ fn send(agent: &Agent, options: &Options, number: usize, begun: Instant) -> Outc
         let status = answer.status().as_u16();
         answer.body_mut().read_to_string().map(|_| status)
     });
-    Outcome { status: status.unwrap_or(0), seconds: due.elapsed().as_secs_f64() }
+    (status.unwrap_or(0), due.elapsed().as_secs_f64())
 }
 
 /// Texts of 3 to 33 words.
@@ -100,14 +95,14 @@ fn text(number: usize) -> String {
     (0..count).map(|i| words[(number + i * 5) % words.len()]).collect::<Vec<_>>().join(" ")
 }
 
-fn report(outcomes: &[Outcome], options: &Options, seconds: f64) -> Value {
+fn report(outcomes: &[(u16, f64)], options: &Options, seconds: f64) -> Value {
     let mut by_status = BTreeMap::<String, usize>::new();
-    for outcome in outcomes {
-        let name = if outcome.status == 0 { "lost".to_owned() } else { outcome.status.to_string() };
+    for (status, _) in outcomes {
+        let name = if *status == 0 { "lost".to_owned() } else { status.to_string() };
         *by_status.entry(name).or_default() += 1;
     }
-    let mut times: Vec<f64> =
-        outcomes.iter().filter(|o| o.status == 200).map(|o| o.seconds).collect();
+    let answered = outcomes.iter().filter(|(status, _)| *status == 200);
+    let mut times: Vec<f64> = answered.map(|(_, seconds)| *seconds).collect();
     times.sort_by(f64::total_cmp);
     let at = |share: f64| {
         let place = (share * times.len() as f64).ceil() as usize;

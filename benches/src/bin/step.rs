@@ -12,8 +12,7 @@ use burn::module::Module;
 use clap::{Parser, ValueEnum};
 use lrvd_burn::model::trainable_counts;
 use lrvd_perf::{
-    Architecture, Held, Method, Trainer, Way, Worth, batch, keep_last_layers, predict, prove,
-    prune_to,
+    Architecture, Held, Method, Trainer, Way, batch, keep_last_layers, predict, prove, prune_to,
 };
 use serde_json::{Value, json};
 
@@ -65,15 +64,12 @@ struct Options {
 }
 
 fn main() -> Result<(), String> {
-    lrvd_perf::as_command(|| timed().map_err(|error| error.to_string()))
-}
-
-fn timed() -> Result<(), Box<dyn std::error::Error>> {
     let options = Options::parse();
-    let line = match &options.trained {
-        Some(folder) => classifier(&options, folder)?,
-        None => random(&options)?,
+    let timed = || match &options.trained {
+        Some(folder) => classifier(&options, folder),
+        None => random(&options),
     };
+    let line = lrvd_perf::as_command(|| timed().map_err(|error| error.to_string()))?;
     println!("{line}");
     Ok(())
 }
@@ -89,7 +85,7 @@ fn random(options: &Options) -> Result<Value, Box<dyn std::error::Error>> {
     if let Some(live) = options.live_layers {
         keep_last_layers(&mut trainer.model, live);
     }
-    let (input, labels) = batch(config, options.batch, options.length, &device);
+    let (input, labels) = batch(config, options.batch, options.length, &device)?;
     let frozen = options.draws.map(|draws| (draws, trainer.model.clone().valid()));
     if let Some((draws, model)) = &frozen {
         prove(options.way, model, &input, *draws)?;
@@ -127,17 +123,11 @@ fn classifier(options: &Options, folder: &Path) -> Result<Value, Box<dyn std::er
         answers = held.answers(draws)?;
         Ok(())
     })?;
-    let Worth { nll, accuracy, draws } = held.worth(&answers)?;
-    Ok(json!({
-        "framework": "lrvd",
-        "texts": answers.len(),
-        "rank": held.rank(),
-        "nll": nll,
-        "accuracy": accuracy,
-        "draws": draws,
-        "seconds": seconds,
-        "peak_rss_bytes": peak_rss(),
-    }))
+    let mut line = held.worth(&answers)?;
+    line["framework"] = json!("lrvd");
+    line["seconds"] = json!(seconds);
+    line["peak_rss_bytes"] = json!(peak_rss());
+    Ok(line)
 }
 
 /// Seconds of each step after those that warm up.

@@ -2,15 +2,16 @@
 //! reads them.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use lrvd_models::tokenizer::TextTokenizer;
 use serde::Serialize;
+use serde_json::{Value, json};
 
 use crate::backbone::{Architecture, ModelLocation, locate_model, open_tokenizer};
 use crate::data::{
-    Data, Dataset, Example, Input, Label, LanguageColumns, Pieces, QuestionForm, Split,
-    TextColumns, TextRow, TextSet, Wording,
+    Data, Dataset, Example, Input, Label, Pieces, QuestionForm, Split, TextColumns, TextRow,
+    TextSet, Wording,
 };
 use crate::error::Result;
 use crate::language::{EncodedText, LanguageReader};
@@ -36,92 +37,31 @@ impl Spread {
     }
 }
 
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct SplitReport {
-    pub name: &'static str,
-    pub rows: usize,
-    pub characters: Option<Spread>,
-    /// Tokens of a row before anything is cut; `None` without a model.
-    pub tokens: Option<Spread>,
-    /// Rows that are longer than `max_length` and will be cut; `None` without a model.
-    pub truncated: Option<usize>,
-    /// Rows whose texts have occurred before in the split.
-    pub repeated: usize,
-    /// Rows whose texts are in the training split too; of the validation split only.
-    pub seen_in_training: usize,
-    #[serde(flatten)]
-    pub counts: Counts,
-}
-
-/// What is counted of one kind of data.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-#[serde(untagged)]
-pub enum Counts {
-    Labels {
-        /// Rows of each class, in class order; empty for scores.
-        classes: Vec<(String, usize)>,
-        /// Smallest, mean and largest score; `None` for classes.
-        scores: Option<[f64; 3]>,
-        empty: usize,
-    },
-    Texts {
-        /// Tokens of a row that are learnt; `None` without a model.
-        learnt: Option<Spread>,
-        /// Rows that have nothing left to learn once they are cut, and will be left out.
-        dropped: Option<usize>,
-    },
-}
-
-/// A text in pieces: each with whether it is learnt.
-pub type MarkedText = Vec<(String, bool)>;
-
-#[derive(Clone, Debug, PartialEq, Serialize)]
-#[serde(untagged)]
-pub enum Shown {
-    Labelled { input: String, label: String },
-    Marked(MarkedText),
-}
-
-/// What is said of one kind of data.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-#[serde(untagged)]
-pub enum Described {
-    Labels {
-        regression: bool,
-        /// Whether rows are pairs of texts, or questions about a passage.
-        pairs: bool,
-        wording: Option<String>,
-    },
-    Texts {
-        columns: LanguageColumns,
-    },
-}
-
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct DataReport {
-    pub files: BTreeMap<String, String>,
-    #[serde(flatten)]
-    pub data: Described,
-    /// Longest input in tokens; `None` without a model.
-    pub max_length: Option<usize>,
-    pub splits: Vec<SplitReport>,
-    /// The first rows, as the model reads them if there is one.
-    pub examples: Vec<Shown>,
-}
-
 /// Describes `data`, and with a `model` its tokens, by configuration, tokenizer and chat template: no weights are read.
+///
+/// ```text
+/// files       SHA-256 of every file, by path
+/// max_length  longest input in tokens; null without a model, as every number of tokens
+/// regression, pairs (of texts, or questions about a passage), wording      of labelled rows
+/// columns                                                                  of texts for a language model
+/// splits      name, rows, characters, tokens (before anything is cut), truncated (rows that are longer than max_length),
+///             repeated (rows whose texts have occurred before in the split), seen_in_training (of the validation split); and
+///               classes (rows of each, in class order), scores (least, mean, most), empty         of labelled rows
+///               learnt (tokens of a row), dropped (rows with nothing left to learn once cut)      of texts
+/// examples    the first rows, as the model reads them if there is one: input and label, or pieces with whether they are learnt
+/// ```
 pub fn check_data(
     data: &Data,
     model: Option<&str>,
     given: &WordingSettings,
     max_length: usize,
-) -> Result<DataReport> {
+) -> Result<Value> {
     let model = model.map(Opened::new).transpose()?;
     let mut report = match data {
         Data::Labelled(data) => labelled(data, model.as_ref(), given, max_length)?,
         Data::Texts(data) => texts(data, model.as_ref(), max_length)?,
     };
-    report.max_length = model.map(|_| max_length);
+    report["max_length"] = json!(model.map(|_| max_length));
     Ok(report)
 }
 
@@ -143,11 +83,11 @@ impl Opened {
 /// With a model, the tokens of every row and whether some of them are cut.
 type Lengths = Option<Vec<(usize, bool)>>;
 
-/// The report on both splits.
+/// The report on both splits, of which each is also `counted` in the way of its kind.
 fn splits<C: Pieces, L>(
     [train, validation]: [&Split<Example<C, L>>; 2],
-    counted: impl Fn(&Split<Example<C, L>>) -> Result<(Lengths, Counts)>,
-) -> Result<Vec<SplitReport>> {
+    counted: impl Fn(&Split<Example<C, L>>) -> Result<(Lengths, Value)>,
+) -> Result<Vec<Value>> {
     let known: BTreeSet<Vec<Cow<'_, str>>> =
         train.examples.iter().map(|example| example.input.pieces()).collect();
     let report = |(name, split): (&'static str, &Split<Example<C, L>>)| {
@@ -159,17 +99,17 @@ fn splits<C: Pieces, L>(
             shared += usize::from(name == "validation" && known.contains(&pieces));
             repeated += usize::from(!before.insert(pieces));
         }
-        let (lengths, counts) = counted(split)?;
-        Ok(SplitReport {
-            name,
-            rows: split.rows(),
-            characters: Spread::of(characters),
-            tokens: lengths.as_ref().and_then(|l| Spread::of(l.iter().map(|(n, _)| *n).collect())),
-            truncated: lengths.map(|l| l.iter().filter(|(_, cut)| *cut).count()),
-            repeated,
-            seen_in_training: shared,
-            counts,
-        })
+        let (lengths, mut report) = counted(split)?;
+        report["name"] = name.into();
+        report["rows"] = split.rows().into();
+        report["characters"] = json!(Spread::of(characters));
+        let tokens = lengths.iter().flatten().map(|(length, _)| *length).collect();
+        report["tokens"] = json!(Spread::of(tokens));
+        let truncated = lengths.map(|rows| rows.iter().filter(|(_, cut)| *cut).count());
+        report["truncated"] = json!(truncated);
+        report["repeated"] = repeated.into();
+        report["seen_in_training"] = shared.into();
+        Ok(report)
     };
     [("train", train), ("validation", validation)].into_iter().map(report).collect()
 }
@@ -179,7 +119,7 @@ fn labelled(
     model: Option<&Opened>,
     given: &WordingSettings,
     max_length: usize,
-) -> Result<DataReport> {
+) -> Result<Value> {
     let goal = &data.kind.goal;
     let wording = match model {
         Some(model) => model.architecture.wording_of(data, given)?,
@@ -207,7 +147,7 @@ fn labelled(
         let is_empty = |example: &&Example| example.input.text.trim().is_empty();
         let empty = split.examples.iter().filter(is_empty).count();
         let scores = scores(&split.examples);
-        Ok((lengths.transpose()?, Counts::Labels { classes, scores, empty }))
+        Ok((lengths.transpose()?, json!({ "classes": classes, "scores": scores, "empty": empty })))
     };
     let shown = |Example { input, label, .. }: &Example| {
         let text = match (&reader, input) {
@@ -224,19 +164,16 @@ fn labelled(
             Label::Class(id) => goal.classes.get(*id).cloned().unwrap_or_default(),
             Label::Score(score) => score.to_string(),
         };
-        Ok(Shown::Labelled { input: text, label })
+        Ok(json!({ "input": text, "label": label }))
     };
-    Ok(DataReport {
-        files: data.files(),
-        data: Described::Labels {
-            regression: goal.is_regression(),
-            pairs: data.pairs(),
-            wording: wording.as_ref().map(Wording::describe),
-        },
-        max_length: None,
-        splits: splits([&data.train, &data.validation], counted)?,
-        examples: data.train.examples.iter().take(SHOWN).map(shown).collect::<Result<_>>()?,
-    })
+    Ok(json!({
+        "files": data.files(),
+        "regression": goal.is_regression(),
+        "pairs": data.pairs(),
+        "wording": wording.as_ref().map(Wording::describe),
+        "splits": splits([&data.train, &data.validation], counted)?,
+        "examples": data.train.examples.iter().take(SHOWN).map(shown).collect::<Result<Vec<_>>>()?,
+    }))
 }
 
 fn scores(examples: &[Example]) -> Option<[f64; 3]> {
@@ -246,7 +183,7 @@ fn scores(examples: &[Example]) -> Option<[f64; 3]> {
     Some([least, scores.iter().sum::<f64>() / scores.len() as f64, most])
 }
 
-fn texts(data: &TextSet, model: Option<&Opened>, max_length: usize) -> Result<DataReport> {
+fn texts(data: &TextSet, model: Option<&Opened>, max_length: usize) -> Result<Value> {
     let reader = match model {
         Some(Opened { location, architecture, tokenizer }) => {
             let reader = LanguageReader::new(location, architecture, tokenizer, max_length)?;
@@ -263,33 +200,30 @@ fn texts(data: &TextSet, model: Option<&Opened>, max_length: usize) -> Result<Da
         let lengths = texts.as_ref().map(|texts| texts.iter().map(length).collect());
         let learnt = |text: &EncodedText| text.learnt.iter().filter(|learnt| **learnt).count();
         let dropped = |text: &&EncodedText| text.example().is_none();
-        let counts = Counts::Texts {
-            learnt: texts.as_ref().and_then(|texts| Spread::of(texts.iter().map(learnt).collect())),
-            dropped: texts.map(|texts| texts.iter().filter(dropped).count()),
-        };
-        Ok((lengths, counts))
+        let counts = texts.map(|texts| {
+            let learnt = Spread::of(texts.iter().map(learnt).collect());
+            (learnt, texts.iter().filter(dropped).count())
+        });
+        let (learnt, dropped) = counts.unzip();
+        Ok((lengths, json!({ "learnt": learnt, "dropped": dropped })))
     };
     let shown = |row: &TextRow| {
-        Ok(Shown::Marked(match &reader {
-            Some((reader, tokenizer)) => marked(&reader.encode(row)?, tokenizer)?,
-            None => {
-                let pieces = row.input.marked().into_iter();
-                pieces.map(|(text, learnt)| (text.into_owned(), learnt)).collect()
-            }
-        }))
+        Ok(match &reader {
+            Some((reader, tokenizer)) => json!(marked(&reader.encode(row)?, tokenizer)?),
+            None => json!(row.input.marked()),
+        })
     };
-    Ok(DataReport {
-        files: data.files(),
-        data: Described::Texts { columns: data.kind.clone() },
-        max_length: None,
-        splits: splits([&data.train, &data.validation], counted)?,
-        examples: data.train.examples.iter().take(SHOWN).map(shown).collect::<Result<_>>()?,
-    })
+    Ok(json!({
+        "files": data.files(),
+        "columns": data.kind,
+        "splits": splits([&data.train, &data.validation], counted)?,
+        "examples": data.train.examples.iter().take(SHOWN).map(shown).collect::<Result<Vec<_>>>()?,
+    }))
 }
 
 /// The tokens of a text in runs of what is learnt and what is not, special tokens included.
-fn marked(text: &EncodedText, tokenizer: &TextTokenizer) -> Result<MarkedText> {
-    let (mut pieces, mut so_far, mut start) = (MarkedText::new(), String::new(), 0);
+fn marked(text: &EncodedText, tokenizer: &TextTokenizer) -> Result<Vec<(String, bool)>> {
+    let (mut pieces, mut so_far, mut start) = (Vec::new(), String::new(), 0);
     for run in text.learnt.chunk_by(|a, b| a == b) {
         start += run.len();
         // From the beginning each time: a decoder treats a first token in its own way.

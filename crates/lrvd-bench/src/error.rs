@@ -6,7 +6,6 @@ pub use anyhow::Error;
 
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// A result with the error of `lrvd-burn`.
 pub(crate) type Burn<T> = Result<T, lrvd_burn::Error>;
 
 /// What an exit code, an HTTP status or a caller's next step depends on.

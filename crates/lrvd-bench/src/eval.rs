@@ -1,9 +1,8 @@
 //! Evaluation: predictions at the posterior mean and at Monte Carlo draws, metrics, selective prediction, ranks.
 
-mod predictions;
-
 use std::collections::BTreeMap;
 use std::fs;
+use std::path::Path;
 
 use burn::tensor::{DType, Device};
 use lrvd_burn::adapter::Extension;
@@ -12,18 +11,16 @@ use lrvd_burn::model::AdaptedModel;
 use lrvd_burn::prune::statistics;
 use lrvd_burn::train::{Fitting, Inputs, Logits, PassWatch, TokenAnswers};
 use lrvd_core::energy::{AucRule, Capture, UpdateEnergy, normalised_gap, order_by_statistic};
-use lrvd_core::metrics::{
-    BinaryCounts, Binning, DEFAULT_BINS, Predictions, RiskCoverage, Uncertainty, f1_macro,
-    log_softmax, mean, mean_probability, pearson, spearman, uncertainty,
-};
+use lrvd_core::metrics::{self, BinaryCounts, Predictions, mean, uncertainty};
 use lrvd_models::TokenBatch;
+use serde::Serialize;
 
-use crate::data::PreparedTask;
 use crate::data::batch::{TokenExamples, TokenisedExample};
+use crate::data::{Label, PreparedTask};
 use crate::error::Result;
+use crate::io::{create_parent, write_json_lines};
 use crate::record::{
-    EnergyAuc, EnergyRecord, Metrics, Reliability, SelectiveRecord, SelectiveTarget,
-    StatisticRecord,
+    self, EnergyRecord, Metrics, PredictionLine, Reliability, SelectiveRecord, StatisticRecord,
 };
 use crate::settings::Config;
 use crate::task::Metric;
@@ -38,13 +35,11 @@ pub struct RunContext<'a> {
     pub fits_holdout: bool,
     pub device: &'a Device,
     pub dtype: DType,
-    /// Resident memory since the start of the run.
     pub memory: PeakMemory,
     pub watch: PassWatch<'a>,
 }
 
 impl<'a> RunContext<'a> {
-    /// `examples` as this run's model reads them.
     pub fn examples(&self, examples: &'a [TokenisedExample]) -> TokenExamples<'a> {
         TokenExamples { dtype: self.dtype, ..self.task.examples(examples, self.device) }
     }
@@ -72,10 +67,7 @@ impl<'a> RunContext<'a> {
     }
 }
 
-/// The system's high-water mark of this process, reset at the start of a run.
-///
-/// What the process holds at that moment is part of the mark: the data, and what its allocator kept of
-/// earlier runs.
+/// The system's high-water mark of this process, reset at the start of a run: what the process holds then is part of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PeakMemory {
     is_own: bool,
@@ -91,8 +83,7 @@ impl PeakMemory {
         Self { is_own: false }
     }
 
-    /// Largest resident set since the start in bytes; `None` where the system does not set its mark
-    /// back, for then the mark is that of the whole process.
+    /// Largest resident set since the start in bytes; `None` where the system does not set its mark back.
     pub fn bytes(self) -> Option<u64> {
         if !self.is_own {
             return None;
@@ -104,17 +95,13 @@ impl PeakMemory {
     }
 }
 
-/// Everything computed from the answers of one predictor.
 #[derive(Clone, Debug)]
 pub struct Scored {
     /// Averaged probabilities `[n, classes]`, or mean scores `[n]` for regression; empty for texts.
     pub outputs: Vec<f64>,
     pub metrics: Metrics,
-    /// Reliability bins; `None` for regression.
     pub reliability: Option<Reliability>,
-    /// Per-example uncertainty of classes.
-    pub uncertainty: Option<Uncertainty>,
-    /// Every token of texts.
+    pub uncertainty: Option<metrics::Uncertainty>,
     pub tokens: Option<TokenAnswers>,
 }
 
@@ -151,11 +138,11 @@ fn classes(logits: &Logits, task: &PreparedTask) -> Result<Scored> {
     let all_drawn = logits.made.as_ref().is_none_or(|made| made.iter().all(|&made| made > 0));
     let (draws, logits, classes) = (logits.members(), &logits.values, task.labels);
     let labels: Vec<usize> = task.validation.iter().filter_map(|e| e.answer.class()).collect();
-    let logs = log_softmax(logits, classes)?;
-    let outputs = mean_probability(&logs, draws, classes)?;
+    let logs = metrics::log_softmax(logits, classes)?;
+    let outputs = metrics::mean_probability(&logs, draws, classes)?;
     let found = uncertainty(&logs, draws, classes)?;
     let predictions = Predictions::new(&outputs, classes, &labels)?;
-    let diagram = predictions.reliability(DEFAULT_BINS, Binning::Torchmetrics)?;
+    let diagram = predictions.reliability(metrics::DEFAULT_BINS, metrics::Binning::Torchmetrics)?;
     let mut standard = BTreeMap::new();
     for metric in &task.goal.standard_metrics {
         let value = match metric {
@@ -169,7 +156,7 @@ fn classes(logits: &Logits, task: &PreparedTask) -> Result<Scored> {
     let metrics = Metrics {
         n: labels.len() as u64,
         accuracy: Some(predictions.accuracy()),
-        macro_f1: Some(f1_macro(&predictions.predicted(), &labels, classes)?),
+        macro_f1: Some(metrics::f1_macro(&predictions.predicted(), &labels, classes)?),
         standard,
         nll: Some(predictions.nll()),
         ece: Some(diagram.ece()),
@@ -192,12 +179,94 @@ fn regression(logits: &[f64], draws: usize, task: &PreparedTask) -> Result<Score
         (0..n).map(|i| (0..draws).map(|t| logits[t * n + i]).sum::<f64>() / draws as f64).collect();
     let errors: Vec<f64> = outputs.iter().zip(&targets).map(|(p, y)| (p - y).powi(2)).collect();
     let standard = BTreeMap::from([
-        (Metric::Pearson.name().to_owned(), pearson(&outputs, &targets)?),
-        (Metric::Spearman.name().to_owned(), spearman(&outputs, &targets)?),
+        (Metric::Pearson.name().to_owned(), metrics::pearson(&outputs, &targets)?),
+        (Metric::Spearman.name().to_owned(), metrics::spearman(&outputs, &targets)?),
         ("mse".to_owned(), mean(&errors)?),
     ]);
     let metrics = Metrics { n: n as u64, standard, ..Metrics::default() };
     Ok(Scored { outputs, metrics, reliability: None, uncertainty: None, tokens: None })
+}
+
+/// Metrics, and reliability but of scores, by number of draws; of texts per token.
+pub(crate) fn measures(
+    scored: &BTreeMap<u32, Scored>,
+) -> (BTreeMap<u32, Metrics>, BTreeMap<u32, Reliability>) {
+    let reliable = |(&k, s): (&u32, &Scored)| Some((k, s.reliability.clone()?));
+    let metrics = scored.iter().map(|(&k, s)| (k, s.metrics.clone())).collect();
+    (metrics, scored.iter().filter_map(reliable).collect())
+}
+
+impl PreparedTask {
+    pub(crate) fn write_predictions(
+        &self,
+        scored: &BTreeMap<u32, Scored>,
+        path: &Path,
+    ) -> Result<()> {
+        create_parent(path)?;
+        if self.goal.is_texts() {
+            write_json_lines(path, self.texts(scored))
+        } else {
+            write_json_lines(path, self.labelled(scored))
+        }
+    }
+
+    fn labelled(&self, scored: &BTreeMap<u32, Scored>) -> impl Iterator<Item = PredictionLine> {
+        let width = self.labels;
+        let uncertain =
+            || scored.iter().filter_map(|(&k, s)| Some((k, s, s.uncertainty.as_ref()?)));
+        let rows = self.validation_ids.iter().zip(&self.validation).enumerate();
+        rows.map(move |(i, (id, example))| PredictionLine {
+            id: id.clone(),
+            label: match example.answer.label() {
+                Some(Label::Class(class)) => class as f64,
+                Some(Label::Score(score)) => score,
+                None => f64::NAN,
+            },
+            probs: scored
+                .iter()
+                .map(|(&k, s)| (k, s.outputs[i * width..(i + 1) * width].to_vec()))
+                .collect(),
+            entropy: uncertain().map(|(k, _, u)| (k, u.predictive_entropy[i])).collect(),
+            // A single model agrees with itself: its mean is absent, and so are its values.
+            mutual_information: uncertain()
+                .filter(|(_, s, _)| s.metrics.mutual_information.is_some())
+                .map(|(k, _, u)| (k, u.mutual_information[i]))
+                .collect(),
+        })
+    }
+
+    fn texts(&self, scored: &BTreeMap<u32, Scored>) -> impl Iterator<Item = TextLine<'_>> {
+        let answers: Vec<(u32, &TokenAnswers)> =
+            scored.iter().filter_map(|(&k, s)| Some((k, s.tokens.as_ref()?))).collect();
+        let mut start = 0;
+        self.validation_ids.iter().enumerate().map(move |(row, id)| {
+            let tokens = answers.first().map_or(0, |(_, answers)| answers.per_row[row]);
+            let means = |values: fn(&TokenAnswers) -> &[f64]| -> BTreeMap<u32, f64> {
+                let mean = |answers| mean(&values(answers)[start..start + tokens]).unwrap_or(0.0);
+                answers.iter().map(|&(draws, answers)| (draws, mean(answers))).collect()
+            };
+            let mut nll = means(|answers| &answers.log_probability);
+            for log in nll.values_mut() {
+                *log = -*log;
+            }
+            let entropy = means(|answers| &answers.entropy);
+            let mut mutual_information = means(|answers| &answers.mutual_information);
+            // A single model agrees with itself.
+            mutual_information.retain(|&draws, _| draws > 1);
+            start += tokens;
+            TextLine { id, tokens, nll, entropy, mutual_information }
+        })
+    }
+}
+
+/// A text: its tokens and, by number of draws, their means.
+#[derive(Serialize)]
+struct TextLine<'a> {
+    id: &'a str,
+    tokens: usize,
+    nll: BTreeMap<u32, f64>,
+    entropy: BTreeMap<u32, f64>,
+    mutual_information: BTreeMap<u32, f64>,
 }
 
 /// Shares of wrong answers for which a threshold is looked up.
@@ -218,7 +287,7 @@ pub fn selective_records(
         let predictions = Predictions::new(&scored.outputs, task.labels, &labels)?;
         let correct: Vec<bool> =
             predictions.predicted().iter().zip(&labels).map(|(p, y)| p == y).collect();
-        let curve = RiskCoverage::new(&predictions.confidence(), &correct)?;
+        let curve = metrics::RiskCoverage::new(&predictions.confidence(), &correct)?;
         let points = curve.points();
         let every = points.len().div_ceil(POINTS).max(1);
         // The last point, full coverage, is always there.
@@ -227,7 +296,7 @@ pub fn selective_records(
         thinned.reverse();
         let targets = TARGETS.into_iter().map(|risk| {
             let found = curve.threshold_for_risk(risk);
-            SelectiveTarget {
+            record::SelectiveTarget {
                 risk,
                 threshold: found.map(|point| point.threshold),
                 coverage: found.map_or(0.0, |point| point.coverage),
@@ -241,7 +310,6 @@ pub fn selective_records(
 }
 
 /// The statistic `log α̂` of every rank direction of `model`; `None` without a posterior.
-///
 /// `removed` are the values that pruned directions had when they went, by module path.
 pub fn statistic_record(
     model: &impl AdaptedModel,
@@ -252,13 +320,9 @@ pub fn statistic_record(
     if present.is_empty() && removed.is_empty() {
         return Ok(None);
     }
-    let sorted = |map: BTreeMap<String, Vec<f64>>| {
-        map.into_iter()
-            .map(|(path, mut values)| {
-                values.sort_by(f64::total_cmp);
-                (path, values)
-            })
-            .collect()
+    let sorted = |mut map: BTreeMap<String, Vec<f64>>| {
+        map.values_mut().for_each(|values| values.sort_by(f64::total_cmp));
+        map
     };
     Ok(Some(StatisticRecord {
         name: "log_alpha".to_owned(),
@@ -284,13 +348,12 @@ pub fn energy_records(
             None | Some(Extension::Posterior(_) | Extension::SingularValues(_))
         );
         if let Some(adapter) = layer.low_rank().filter(|a| plain && a.rank() >= 2) {
-            hosts.push((path.to_owned(), HostAdapter::read(adapter)));
+            hosts.push((path.to_owned(), folded(HostAdapter::read(adapter))));
         }
     });
     let mut records = BTreeMap::new();
     for (path, host) in hosts {
-        let folded = folded(&host);
-        let (a, b) = folded.factors()?;
+        let (a, b) = host.factors()?;
         let Ok(energy) = UpdateEnergy::new(a, b) else {
             // Shares are undefined for an update of norm 0.
             continue;
@@ -304,48 +367,43 @@ pub fn energy_records(
         let (svd, learned) = (energy.singular_value_curve(), curve(&order)?);
         let (by_norm, random) = (curve(&magnitude)?, energy.permutation_mean(Capture::Residual));
         let area = |curve: &[f64]| AucRule::Trapezoid.area(curve);
-        let auc = EnergyAuc {
+        let auc = record::EnergyAuc {
             svd: area(&svd)?,
             learned: area(&learned)?,
             magnitude: area(&by_norm)?,
             random: area(&random)?,
             normalised_gap: normalised_gap(area(&learned)?, area(&random)?, area(&svd)?).ok(),
         };
-        records.insert(
-            path,
-            EnergyRecord {
-                definition: "residual".to_owned(),
-                svd: from_zero(svd),
-                learned: from_zero(learned),
-                magnitude: from_zero(by_norm),
-                random_mean: from_zero(random),
-                auc,
-            },
-        );
+        // A curve has the value 0 at `k = 0`.
+        let from_zero = |curve| std::iter::once(0.0).chain::<Vec<f64>>(curve).collect();
+        let record = EnergyRecord {
+            definition: "residual".to_owned(),
+            svd: from_zero(svd),
+            learned: from_zero(learned),
+            magnitude: from_zero(by_norm),
+            random_mean: from_zero(random),
+            auc,
+        };
+        records.insert(path, record);
     }
     Ok(records)
 }
 
-fn folded(host: &HostAdapter) -> HostAdapter {
-    let mut folded = host.clone();
-    if let Some(e) = folded.e.take() {
-        for (row, e) in folded.a.chunks_mut(folded.d_input).zip(e) {
-            for value in row {
-                *value *= e;
-            }
+/// `host` with its singular values in A.
+fn folded(mut host: HostAdapter) -> HostAdapter {
+    if let Some(e) = host.e.take() {
+        for (row, e) in host.a.chunks_mut(host.d_input).zip(e) {
+            row.iter_mut().for_each(|value| *value *= e);
         }
     }
-    folded
-}
-
-/// The curve with its value 0 at `k = 0`.
-fn from_zero(curve: Vec<f64>) -> Vec<f64> {
-    std::iter::once(0.0).chain(curve).collect()
+    host
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::io::read_lines;
+    use crate::task::Goal;
 
     #[test]
     fn a_later_run_does_not_inherit_the_mark_of_an_earlier_one() {
@@ -361,5 +419,45 @@ mod tests {
             assert!(earlier >= LARGE as u64 && later < earlier, "{earlier} {later}");
         }
         assert_eq!(PeakMemory::unknown().bytes(), None);
+    }
+
+    #[test]
+    fn uncertainty_is_written_for_every_number_of_draws() {
+        let goal = Goal::classification("tone", ["a", "b", "c"].map(String::from).to_vec());
+        let example = TokenisedExample {
+            ids: vec![1],
+            type_ids: vec![0],
+            choices: None,
+            answer: Label::Class(1).into(),
+        };
+        let task = PreparedTask {
+            validation: vec![example],
+            validation_ids: vec!["first".to_owned()],
+            ..PreparedTask::without_examples(goal)
+        };
+        // Without draws two members that contradict each other; one draw; two draws that agree.
+        let (b, c) = ([0.0, 9.0, 0.0], [0.0, 0.0, 9.0]);
+        let answers = [(0, [b, c].concat()), (1, b.to_vec()), (2, [b, b].concat())];
+        let scored =
+            answers.map(|(k, logits)| (k, score_draws(&Logits::new(logits, 1, 3), &task).unwrap()));
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("new").join("predictions.jsonl");
+        task.write_predictions(&BTreeMap::from(scored), &path).unwrap();
+        let lines: Vec<PredictionLine> = read_lines(&path).unwrap();
+        let [line] = lines.as_slice() else { panic!("one example") };
+        assert_eq!((line.id.as_str(), line.label), ("first", 1.0));
+        assert_eq!(line.entropy.keys().copied().collect::<Vec<_>>(), [0, 1, 2]);
+        assert!(line.entropy[&0] > 0.6 && line.entropy[&1] < 0.1);
+        // A single model has no members that could disagree.
+        assert_eq!(line.mutual_information.keys().copied().collect::<Vec<_>>(), [0, 2]);
+        assert!(line.mutual_information[&0] > 0.6 && line.mutual_information[&2] < 1e-12);
+
+        // Answered at the mean: no mutual information, where a cascade spared the draws.
+        let spared = Logits { made: Some(vec![0]), ..Logits::new([b, b].concat(), 1, 3) };
+        let scored = score_draws(&spared, &task).unwrap();
+        assert_eq!(scored.metrics.mutual_information, None);
+        task.write_predictions(&BTreeMap::from([(2, scored)]), &path).unwrap();
+        let lines: Vec<PredictionLine> = read_lines(&path).unwrap();
+        assert!(lines[0].mutual_information.is_empty() && lines[0].entropy.len() == 1);
     }
 }

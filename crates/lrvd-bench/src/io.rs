@@ -3,11 +3,11 @@
 use std::cell::RefCell;
 use std::fmt::Write as _;
 use std::fs::File;
-use std::io::{self, Read, Seek as _, Write as _};
+use std::io::{self, Read, Write as _};
 use std::path::Path;
 use std::rc::Rc;
 
-use anyhow::{anyhow, bail};
+use anyhow::{anyhow, ensure};
 use lrvd_burn::files::{replace_with, write_atomic};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -15,9 +15,6 @@ use sha2::{Digest as _, Sha256};
 use tracing::{debug, trace};
 
 use crate::error::{Error, Result};
-
-/// Bytes read at a time when hashing.
-const HASH_BLOCK: usize = 1 << 16;
 
 /// Names what failed with the operating system's error: `read`, `write`, `create`, `rename` of `path`.
 pub(crate) fn cannot<'a>(
@@ -62,13 +59,14 @@ pub(crate) fn parse_versioned<T: DeserializeOwned>(
         schema_version: u32,
     }
     let Version { schema_version: found } = parse_json(path, text)?;
-    if found != expected {
-        bail!("`{}` has schema version {found}, expected {expected}", path.display());
-    }
+    ensure!(
+        found == expected,
+        "`{}` has schema version {found}, expected {expected}",
+        path.display()
+    );
     parse_json(path, text)
 }
 
-/// The values of a file that holds one on each line.
 pub(crate) fn read_lines<T: DeserializeOwned>(path: &Path) -> Result<Vec<T>> {
     read_text(path)?.lines().map(|line| parse_json(path, line)).collect()
 }
@@ -108,7 +106,6 @@ pub(crate) fn create_dir(path: &Path) -> Result<()> {
     std::fs::create_dir_all(path).map_err(cannot("create", path))
 }
 
-/// Creates the folder of the file `path`.
 pub(crate) fn create_parent(path: &Path) -> Result<()> {
     let named = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     named.map_or(Ok(()), create_dir)
@@ -117,16 +114,13 @@ pub(crate) fn create_parent(path: &Path) -> Result<()> {
 /// SHA-256 of a file in lower-case hex.
 pub(crate) fn sha256_file(path: &Path) -> Result<String> {
     let file = File::open(path).map_err(cannot("read", path))?;
-    let (_, sha256) = Digest::of(file).finish().map_err(cannot("read", path))?;
+    let (_, sha256) = Digest::of(file).map_err(cannot("read", path))?.finish();
     debug!(file = %path.display(), "hashed");
     Ok(sha256)
 }
 
-/// The hash of an open file: of the bytes that were read through it, or of all at the end.
-pub(crate) enum Digest {
-    Read(Rc<RefCell<(Sha256, u64)>>),
-    Whole(File),
-}
+/// The hash of the bytes that were read so far through a [`Hashing`], and their number.
+pub(crate) struct Digest(Rc<RefCell<(Sha256, u64)>>);
 
 /// A file whose bytes are hashed while they are read.
 pub(crate) struct Hashing {
@@ -147,32 +141,23 @@ impl Read for Hashing {
 impl Digest {
     pub(crate) fn reading(file: File) -> (Self, Hashing) {
         let state = Rc::default();
-        (Self::Read(Rc::clone(&state)), Hashing { file, state })
+        (Self(Rc::clone(&state)), Hashing { file, state })
     }
 
-    /// For a file that is not read from its start to its end.
-    pub(crate) fn of(file: File) -> Self {
-        Self::Whole(file)
+    /// Of all bytes from the file's position on.
+    pub(crate) fn of(file: File) -> io::Result<Self> {
+        let (digest, mut reader) = Self::reading(file);
+        io::copy(&mut reader, &mut io::sink())?;
+        Ok(digest)
     }
 
     /// Number of bytes, and their SHA-256 in lower-case hex.
-    pub(crate) fn finish(self) -> io::Result<(u64, String)> {
-        let state = match self {
-            Self::Read(state) => state,
-            Self::Whole(mut file) => {
-                file.rewind()?;
-                let (digest, mut reader) = Self::reading(file);
-                let mut block = vec![0_u8; HASH_BLOCK];
-                while reader.read(&mut block)? > 0 {}
-                return digest.finish();
-            }
-        };
-        let (hasher, bytes) = &*state.borrow();
-        Ok((*bytes, hex(&hasher.clone().finalize())))
+    pub(crate) fn finish(self) -> (u64, String) {
+        let (hasher, bytes) = &*self.0.borrow();
+        (*bytes, hex(&hasher.clone().finalize()))
     }
 }
 
-/// SHA-256 of a text in lower-case hex.
 pub(crate) fn sha256_text(text: &str) -> String {
     hex(&Sha256::digest(text))
 }

@@ -6,19 +6,17 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use anyhow::{anyhow, bail};
+use anyhow::{anyhow, ensure};
 use lrvd_models::chat::{ChatTemplate, Segment};
 pub use lrvd_models::chat::{Message, Role};
-use lrvd_models::llama::LlamaConfig;
 use lrvd_models::llama::gguf::GgufModel;
 use lrvd_models::tokenizer::TextTokenizer;
-use serde::Deserialize;
 
-use crate::backbone::{Architecture, Backbone, GENERATION_FILE, ModelLocation};
-use crate::data::batch::{Answer, BareTokens, TokenisedExample};
+use crate::backbone::{Architecture, Backbone, ModelLocation};
+use crate::data::batch::{Answer, TokenisedExample};
+use crate::data::tokens::BareTokens;
 use crate::data::{Content, PreparedTask, TextRow, TextSet};
 use crate::error::{Kind, Result};
-use crate::io::read_json;
 use crate::settings::Config;
 use crate::task::Goal;
 
@@ -33,6 +31,7 @@ use crate::task::Goal;
 pub(crate) struct LanguageReader<'a> {
     tokens: BareTokens<'a>,
     chat: Option<ChatTemplate>,
+    /// Every token that ends a text, whichever of the model's files states it.
     stops: BTreeSet<u32>,
     end: Option<u32>,
     /// Fills a batch; nothing reads it.
@@ -49,20 +48,6 @@ pub(crate) struct EncodedText {
     pub(crate) length: usize,
     /// Whether prompt and answer had to be encoded apart.
     apart: bool,
-}
-
-/// `eos_token_id` of a generation file: one, or several.
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum Ends {
-    One(u32),
-    Several(Vec<u32>),
-}
-
-#[derive(Deserialize)]
-struct Generation {
-    #[serde(default)]
-    eos_token_id: Option<Ends>,
 }
 
 impl<'a> LanguageReader<'a> {
@@ -84,7 +69,7 @@ impl<'a> LanguageReader<'a> {
         Ok(Self {
             tokens: BareTokens::new(tokenizer)?,
             chat: chat_template(&location.folder, tokenizer)?,
-            stops: stops(&location.folder, config, tokenizer)?,
+            stops: config.eos_token_ids.iter().copied().chain(special.eos).collect(),
             end: special.eos.or(config.eos_token_ids.first().copied()),
             pad_id: pad.unwrap_or(0),
             max_length,
@@ -92,7 +77,6 @@ impl<'a> LanguageReader<'a> {
         })
     }
 
-    /// How the base model `backbone` reads them.
     pub(crate) fn of(backbone: &'a Backbone, max_length: usize) -> Result<Self> {
         let Backbone { location, architecture, tokenizer, .. } = backbone;
         Self::new(location, architecture, tokenizer, max_length)
@@ -106,12 +90,6 @@ impl<'a> LanguageReader<'a> {
         self.chat.is_some()
     }
 
-    /// Whether plain completions have a token to end in.
-    fn has_end(&self) -> bool {
-        self.end.is_some()
-    }
-
-    /// The tokens of a row with what is learnt of them.
     pub(crate) fn encode(&self, row: &TextRow) -> Result<EncodedText> {
         let mut text = match &row.input {
             Content::Text { prompt, completion } => {
@@ -242,7 +220,7 @@ pub(crate) fn prepare(
                     .to_owned(),
             );
         }
-        if !reader.has_end() {
+        if reader.end.is_none() {
             notes.push(
                 "the model names no token that ends a text, so completions do not learn to end"
                     .to_owned(),
@@ -272,13 +250,12 @@ pub(crate) fn encoded(
     let numbered = texts.iter().enumerate();
     let examples: Vec<(String, TokenisedExample)> =
         numbered.filter_map(|(i, text)| Some((i.to_string(), text.example()?))).collect();
-    if examples.is_empty() {
-        bail!(
-            "{split}: within {max_length} tokens none of its {rows} rows has a token of a completion left; \
+    ensure!(
+        !examples.is_empty(),
+        "{split}: within {max_length} tokens none of its {rows} rows has a token of a completion left; \
              raise `--max-length`",
-            rows = rows.len()
-        );
-    }
+        rows = rows.len()
+    );
     let count = |is: &dyn Fn(&EncodedText) -> bool| texts.iter().filter(|text| is(text)).count();
     let (cut, apart) = (count(&|text| text.length > max_length), count(&|text| text.apart));
     let learnt: usize = examples.iter().map(|(_, example)| example.answer.count()).sum();
@@ -304,7 +281,6 @@ pub(crate) fn encoded(
     Ok(examples)
 }
 
-/// The chat template of a folder or of a GGUF file, if it has one.
 fn chat_template(model: &Path, tokenizer: &TextTokenizer) -> Result<Option<ChatTemplate>> {
     if !GgufModel::is_at(model) {
         return Ok(ChatTemplate::from_dir(model, tokenizer)?);
@@ -312,21 +288,6 @@ fn chat_template(model: &Path, tokenizer: &TextTokenizer) -> Result<Option<ChatT
     let files = GgufModel::open(model).and_then(|file| file.tokenizer_files());
     let settings = files?.settings;
     Ok(ChatTemplate::from_settings(&settings, model, tokenizer)?)
-}
-
-/// Every token that ends a text, whichever of the folder's files states it.
-fn stops(folder: &Path, config: &LlamaConfig, tokenizer: &TextTokenizer) -> Result<BTreeSet<u32>> {
-    let mut stops: BTreeSet<u32> = config.eos_token_ids.iter().copied().collect();
-    stops.extend(tokenizer.special_tokens().eos);
-    let file = folder.join(GENERATION_FILE);
-    if file.is_file() {
-        match read_json::<Generation>(&file)?.eos_token_id {
-            Some(Ends::One(id)) => drop(stops.insert(id)),
-            Some(Ends::Several(ids)) => stops.extend(ids),
-            None => {}
-        }
-    }
-    Ok(stops)
 }
 
 #[cfg(test)]
@@ -387,16 +348,20 @@ mod tests {
 
     #[test]
     fn what_a_template_writes_behind_an_answer_is_not_learnt() {
-        let (mut location, architecture, tokenizer) = stories();
+        let (mut location, _, tokenizer) = stories();
         let folder = tempfile::tempdir().unwrap();
         std::fs::copy(location.folder.join("config.json"), folder.path().join("config.json"))
             .unwrap();
         let template = "{% for m in messages %}{{ m.role }}: {{ m.content }}{{ eos_token }}\n{% endfor %}{% if \
                         add_generation_prompt %}assistant: {% endif %}";
         std::fs::write(folder.path().join("chat_template.jinja"), template).unwrap();
-        std::fs::write(folder.path().join(GENERATION_FILE), r#"{"eos_token_id": [2, 426]}"#)
-            .unwrap();
+        std::fs::write(
+            folder.path().join("generation_config.json"),
+            r#"{"eos_token_id": [2, 426]}"#,
+        )
+        .unwrap();
         location.folder = folder.path().to_owned();
+        let architecture = Architecture::read(&location.folder).unwrap();
         let reader = LanguageReader::new(&location, &architecture, &tokenizer, 99).unwrap();
         assert_eq!(reader.stops(), [2, 426]);
         let message = |role, content: &str| Message { role, content: content.to_owned() };

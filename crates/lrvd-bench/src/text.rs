@@ -3,6 +3,8 @@
 pub(crate) use lrvd_burn::text::{cell, code};
 pub use lrvd_burn::text::{printable, printable_json};
 pub(crate) use lrvd_core::error::quoted;
+use minijinja::syntax::SyntaxConfig;
+use minijinja::{Environment, UndefinedBehavior};
 
 /// Equality of texts in constants.
 pub(crate) const fn same(a: &str, b: &str) -> bool {
@@ -66,7 +68,6 @@ pub(crate) fn one_of<T: AsRef<str>>(found: &str, known: &[T]) -> String {
     format!("one of {}{}", quoted(known), meant(nearest(found, known)))
 }
 
-/// The end of a message that suggests a name.
 fn meant(suggestion: Option<&str>) -> String {
     suggestion.map_or_else(String::new, |name| format!("; did you mean `{name}`?"))
 }
@@ -105,6 +106,14 @@ pub fn grouped(n: u64, separator: char) -> String {
         text.push(digit);
     }
     text
+}
+
+/// Templates keep their text as it is; what is undefined is an error.
+pub(crate) fn templates() -> Result<Environment<'static>, minijinja::Error> {
+    let mut environment = Environment::new();
+    environment.set_undefined_behavior(UndefinedBehavior::SemiStrict);
+    environment.set_syntax(SyntaxConfig::builder().keep_trailing_newline(true).build()?);
+    Ok(environment)
 }
 
 #[cfg(test)]

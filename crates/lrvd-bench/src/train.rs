@@ -15,11 +15,8 @@ use crate::io::{JsonLayout, write_json};
 use crate::language;
 use crate::method::{MethodName, RankRequest};
 use crate::progress::{Event, ProgressSink};
-use crate::record::RunRecord;
-use crate::run::{
-    ADAPTER_DIR, ClassSettings, OutputFolder, RowSettings, Run, RunLabel, RunPlace, TextSettings,
-    TrainSettings, check_seed, clear, summary,
-};
+use crate::record::{RankBudget, RunRecord};
+use crate::run::{self, RowSettings, TrainSettings, summary};
 use crate::settings::{CheckpointChoice, Config, TargetModules, Training};
 use crate::task::Goal;
 
@@ -46,12 +43,9 @@ pub struct TrainOutcome {
 }
 
 /// Trains, evaluates and saves.
-///
-/// Everything is read and checked before the first byte is written: a start that is rejected leaves
-/// nothing behind. The output folder then gets `settings.json`, of classes `labels.json`, `predictions-last.jsonl` and
-/// `predictions-best.jsonl` of the validation rows, the folder `adapter` with the PEFT files, the
-/// posterior and the description, and last of all `record.json`. Checkpoints are in `checkpoints`
-/// until then. What a kill left of a finished run is removed by `resume`.
+/// Everything is read and checked before the first byte is written. The output folder then gets `settings.json`, of classes
+/// `labels.json`, `predictions-last.jsonl` and `predictions-best.jsonl` of the validation rows, the folder `adapter`, and last of
+/// all `record.json`. Checkpoints are in `checkpoints` until then. What a kill left of a finished run is removed by `resume`.
 pub fn train(
     options: &TrainOptions,
     data: Data,
@@ -62,7 +56,7 @@ pub fn train(
         Data::Labelled(data) => options.check_labelled(data)?,
         Data::Texts(_) => options.check_for_texts()?,
     }
-    check_seed(options.seed)?;
+    run::check_seed(options.seed)?;
     options.method.check_target(options.target_rank)?;
     let device = device::open(&options.device)?;
     let backbone = Backbone::open(locate_model(&options.model)?)?;
@@ -71,38 +65,33 @@ pub fn train(
         Data::Labelled(data) => data.kind.goal.clone(),
         Data::Texts(data) => Goal::texts(&data.name),
     };
-    let mut out = OutputFolder::look(&options.out, options.resume)?;
-    let (adapter, (value, finished)) = (out.file(ADAPTER_DIR), out.finished(&settings)?);
+    let mut out = run::OutputFolder::look(&options.out, options.resume)?;
+    let (adapter, (value, finished)) = (out.file(run::ADAPTER_DIR), out.finished(&settings)?);
     let label = format!("{} / {} / seed {}", goal.name, settings.method, settings.seed);
     if let Some(record) = finished {
         // A kill at the end of the run leaves checkpoints, and no last line of its metrics.
-        clear(&options.out)?;
+        run::clear(&options.out)?;
         let (summary, seconds) = (summary(&record, &goal), record.train_seconds);
         sink.event(&Event::RunFinished { label, summary, seconds });
         return Ok(TrainOutcome { record: Some(record), adapter });
     }
     let task = prepare(data, &settings, &backbone)?;
     task.notes.iter().for_each(|note| sink.event(&Event::Note(note.clone())));
-    let run = Run::new(settings.start(&backbone, &task, &device), stop, label, (1, 1));
+    let run = run::Run::new(settings.start(&backbone, &task, &device), stop, label, (1, 1));
     let begun = run.open(&options.out)?;
     // Whatever can be rejected is rejected by now: nothing was written before.
     out.begin(&value)?;
     if !goal.is_texts() {
         write_json(&out.file(LABELS_FILE), &goal.classes, JsonLayout::Pretty)?;
     }
-    let TrainSettings { method, seed, experiment: ref config, .. } = settings;
     let (requested, note) = match settings.request() {
         RankRequest::Average(rank) => (Some(rank), "asked for"),
-        RankRequest::Initial if method.can().prunes => (None, "learnt"),
+        RankRequest::Initial if settings.method.can().prunes => (None, "learnt"),
         RankRequest::Initial => (None, "fixed"),
     };
-    let (task, initial_rank) = (goal.name.as_str(), config.initial_rank);
-    let place = RunPlace {
-        out: &options.out,
-        folder: &options.out,
-        label: RunLabel { task, method, seed, initial_rank, requested, note },
-        layout: JsonLayout::Pretty,
-    };
+    let budget = RankBudget::new(settings.experiment.initial_rank, requested, note);
+    let (out, layout) = (options.out.as_path(), JsonLayout::Pretty);
+    let place = run::RunPlace { out, folder: out, budget, layout };
     let record = run.complete(begun, &place, sink, |trained, finished, _| {
         keep(&settings, trained, &finished.temperatures, &adapter).map(Some)
     })?;
@@ -172,7 +161,7 @@ impl TrainOptions {
                 }
                 let (post_hoc, rows) = (self.method.can().post_hoc, data.train.rows());
                 experiment.holdout = experiment.drawn_share(post_hoc, rows);
-                let rows = ClassSettings {
+                let rows = run::ClassSettings {
                     validation_files: data.validation_files(),
                     validation_split: data.validation_split,
                     columns: data.kind.columns.clone(),
@@ -185,7 +174,7 @@ impl TrainOptions {
             }
             Data::Texts(data) => {
                 backbone.decoder_for("language modelling")?;
-                let rows = TextSettings::new(data.validation_split, data.kind.clone());
+                let rows = run::TextSettings::new(data.validation_split, data.kind.clone());
                 (RowSettings::Texts(rows), data.files())
             }
         };

@@ -4,8 +4,8 @@
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use lrvd_bench::adapter::{Evaluation, Generation, OpenOptions, SavedLanguageModel};
-use lrvd_bench::data::{Content, Data, NamedColumns, OwnFiles, Validation, read_texts};
+use lrvd_bench::adapter::{Evaluation, OpenOptions, SavedLanguageModel};
+use lrvd_bench::data::{Data, NamedColumns, OwnFiles, Validation, read_texts};
 use lrvd_bench::method::MethodName;
 use lrvd_bench::progress::{Event, ProgressSink, Silent};
 use lrvd_bench::settings::{Layers, Training};
@@ -118,18 +118,4 @@ fn answers_do_not_depend_on_the_company_of_a_text() {
         }
     }
     assert!(start > 0);
-
-    let mut prompts: Vec<Content> = rows.iter().take(3).map(|row| row.input.clone()).collect();
-    for prompt in &mut prompts {
-        let Content::Text { completion, .. } = prompt else { panic!("plain rows") };
-        *completion = None;
-    }
-    let hot = Generation { max_tokens: 6, draws: 3, seed: 5, sampling: Some((1.5, 0.95)) };
-    let together = model.generate(&prompts, 0, &hot).unwrap();
-    for (place, prompt) in prompts.iter().enumerate() {
-        let alone = model.generate(std::slice::from_ref(prompt), place, &hot).unwrap();
-        let (alone, together) = (&alone[0], &together[place]);
-        assert_eq!(alone.text, together.text);
-        assert_eq!(alone.prompt_tokens, together.prompt_tokens);
-    }
 }

@@ -6,10 +6,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-use lrvd_bench::data::{
-    Cut, Example, Format, InputForm, LLAMA_2_LABELS, QuestionForm, Questions, SplitName,
-    TextReader, check_known, load, read_examples, require_single,
-};
+use lrvd_bench::data::{self, Example};
 use lrvd_bench::settings::PromptSet;
 use lrvd_bench::task::Task;
 use lrvd_models::tokenizer::TextTokenizer;
@@ -21,7 +18,7 @@ fn golden() -> PathBuf {
 fn items(task: Task) -> Vec<Example> {
     let mut items = Vec::new();
     let file = golden().join(format!("items/{task}.jsonl"));
-    read_examples(&file, Format::Jsonl, task, &mut items).unwrap();
+    data::read_examples(&file, data::Format::Jsonl, task, &mut items).unwrap();
     items
 }
 
@@ -76,7 +73,7 @@ fn real_sets_become_prompts_of_the_published_vocabulary() {
     }
     let tokenizer = TextTokenizer::from_dir(&vocabulary).unwrap();
     for set in Task::reasoning() {
-        let mut data = load(&folder, set, None).unwrap();
+        let mut data = data::load(&folder, set, None).unwrap();
         // Enough rows to meet long ones, few enough to stay quick.
         data.train.examples.truncate(300);
         data.validation.examples.truncate(300);
@@ -84,16 +81,16 @@ fn real_sets_become_prompts_of_the_published_vocabulary() {
         for (prompt, cut, cut_validation) in
             [(PromptSet::Blob, 17, 15), (PromptSet::Laplace, 26, 19), (PromptSet::Clean, 34, 23)]
         {
-            let (form, labels) = (QuestionForm { task: set, prompt }, prompt.labels(set));
-            let questions =
-                Questions::new(&tokenizer, InputForm::Decoder, form, labels, 300).unwrap();
-            require_single(&tokenizer, &questions.answers).unwrap();
-            check_known(&tokenizer, &questions.answers, &LLAMA_2_LABELS).unwrap();
-            let reader = TextReader::Questions(questions);
+            let (form, labels) = (data::QuestionForm { task: set, prompt }, prompt.labels(set));
+            let kind = data::InputForm::Decoder;
+            let reader =
+                data::TextReader::questions(&tokenizer, kind, form, labels, false, 300).unwrap();
+            data::require_single(&tokenizer, &reader.answers).unwrap();
+            data::check_known(&tokenizer, &reader.answers, &data::LLAMA_2_LABELS).unwrap();
             let encode = |examples: &[Example]| {
-                let encoded = reader.encode_all(SplitName::Train, examples).unwrap();
+                let encoded = reader.encode_all(data::SplitName::Train, examples).unwrap();
                 assert!(encoded.examples.iter().all(|e| e.ids.len() <= 300));
-                assert!(prompt != PromptSet::Clean || !encoded.cut.contains_key(&Cut::Right));
+                assert!(prompt != PromptSet::Clean || !encoded.cut.contains_key(&data::Cut::Right));
                 encoded.cut.values().sum::<usize>()
             };
             let found = (encode(&data.train.examples), encode(&data.validation.examples));

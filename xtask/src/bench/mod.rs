@@ -1,149 +1,220 @@
-//! End-to-end comparisons: what is run, beside what, and what is made of the times.
+//! End-to-end comparisons of speed.
 //!
 //! | file | what |
 //! |---|---|
-//! | `table` | every comparison with its target |
-//! | `programs` | our `step`, PyTorch's, and criterion's benches: built, found and run |
-//! | `machine` | what the times belong to |
-//! | `report` | medians, fits, and one entry for each comparison, which is also the JSON |
-//! | `page` | the same as a page |
-//! | `run` | the command |
+//! | `comparisons.toml`, `table` | every comparison with its target |
+//! | `programs` | our `step`, `PyTorch`'s, and criterion's benches |
+//! | `report` | medians, fits, an entry of speed.json for each comparison, pages |
 
-pub(crate) mod machine;
-pub(crate) mod page;
 pub(crate) mod programs;
 pub(crate) mod report;
-pub(crate) mod run;
 pub(crate) mod table;
 
-/// Who runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Program {
-    /// `step` of `lrvd-perf`.
-    Ours,
-    /// `torch_step.py`.
-    Torch,
-    /// A bench of `lrvd-perf`.
-    Criterion,
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context as _, Result, bail};
+use clap::Args;
+use serde_json::{Value, json};
+
+use self::programs::{Programs, criterion, torch_problem};
+use self::report::{Machine, replace, section, speed, versions};
+use self::table::{Group, groups, select, take_pytorch};
+use crate::{forward, workspace};
+
+/// The page that a whole run writes.
+const PAGE: &str = "docs/results/speed.md";
+/// Rounds and steps of a quick run.
+const QUICK: (usize, usize) = (1, 2);
+
+/// Options of `bench`.
+#[derive(Debug, Default, Args)]
+pub(crate) struct Options {
+    /// Folder for speed.md and speed.json.
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Run one comparison or group, and only print it; an unknown name lists them.
+    #[arg(long, value_name = "NAME")]
+    only: Option<String>,
+    /// A Python with torch, transformers and peft [default: python3].
+    #[arg(long)]
+    python: Option<String>,
+    /// Too short for results: only print.
+    #[arg(long)]
+    quick: bool,
 }
 
-/// One thing that is timed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Side {
-    pub(crate) label: String,
-    pub(crate) program: Program,
-    /// Options of the program, separated by spaces; `FOLDER` stands for one that all sides share.
-    pub(crate) arguments: String,
-}
-
-/// Two sides and what their ratio should be.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Comparison {
-    pub(crate) name: String,
-    /// Index of our side.
-    pub(crate) ours: usize,
-    /// Index of the other side.
-    pub(crate) reference: usize,
-    /// Largest ratio that meets the aim, if there is one.
-    pub(crate) target: Option<f64>,
-    /// Index of the side whose answers must be worth as much as ours for the aim to be met.
-    pub(crate) worth: Option<usize>,
-}
-
-impl Comparison {
-    fn uses(&self, side: usize) -> bool {
-        [Some(self.ours), Some(self.reference), self.worth].contains(&Some(side))
+/// Runs the comparisons, or one of them, and writes them down.
+pub(crate) fn run(options: &Options) -> Result<ExitCode> {
+    let root = workspace::root()?;
+    let machine = Machine::read(&root);
+    let mut chosen = groups(machine.avx512())?;
+    if let Some(name) = &options.only {
+        chosen = select(chosen, name)?;
     }
-}
-
-/// A quantity that grows from side to side, over which the time is fitted.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Axis {
-    pub(crate) unit: &'static str,
-    /// Its value at each side.
-    pub(crate) at: Vec<f64>,
-}
-
-/// Sides that are run in turn, and the comparisons between them.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Group {
-    pub(crate) name: String,
-    pub(crate) title: String,
-    pub(crate) sides: Vec<Side>,
-    pub(crate) comparisons: Vec<Comparison>,
-    pub(crate) axis: Option<Axis>,
-    pub(crate) rounds: usize,
-    /// Timed steps of a side in each round.
-    pub(crate) steps: usize,
-}
-
-impl Group {
-    /// Whether a side must run: a fit needs all of them.
-    pub(crate) fn uses(&self, side: usize) -> bool {
-        self.axis.is_some() || self.comparisons.iter().any(|c| c.uses(side))
-    }
-
-    /// Whether `comparison` needs `program`.
-    fn needs(&self, comparison: &Comparison, program: Program) -> bool {
-        (0..self.sides.len()).any(|i| comparison.uses(i) && self.sides[i].program == program)
-    }
-
-    /// Whether criterion times it.
-    pub(crate) fn is_criterions(&self) -> bool {
-        self.sides.iter().any(|side| side.program == Program::Criterion)
-    }
-}
-
-/// The group or the one comparison called `name`; otherwise all names that there are.
-fn select(groups: Vec<Group>, name: &str) -> Result<Vec<Group>, Vec<String>> {
-    let names = |group: &Group| {
-        let of_comparisons = group.comparisons.iter().map(|c| c.name.clone());
-        [group.name.clone()].into_iter().chain(of_comparisons).collect::<Vec<_>>()
-    };
-    let all = groups.iter().flat_map(names).collect();
-    for mut group in groups {
-        if group.name != name {
-            group.comparisons.retain(|comparison| comparison.name == name);
-        }
-        if !group.comparisons.is_empty() {
-            return Ok(vec![group]);
+    if options.quick {
+        for group in chosen.iter_mut().filter(|group| !group.is_criterions()) {
+            (group.rounds, group.steps) = QUICK;
         }
     }
-    Err(all)
+    let skipped = skip_pytorch(&mut chosen, options, || torch_problem(options.python()))?;
+    let (sections, failed) = measure(&chosen, &root, options, &machine)?;
+    let page = speed(&json!({
+        "machine": machine,
+        "command": options.command(),
+        "versions": versions(&sections),
+        "skipped": skipped.map(|(names, reason)| json!({ "names": names, "reason": reason })),
+        "failed": failed,
+        "sections": sections,
+    }))?;
+    match &options.out {
+        Some(folder) => {
+            std::fs::create_dir_all(folder)
+                .with_context(|| format!("cannot make `{}`", folder.display()))?;
+            write(&folder.join("speed.md"), &format!("# Speed\n\n{page}"))?;
+            let entries = sections.iter().filter_map(|s| s["entries"].as_array()).flatten();
+            let entries = json!(entries.collect::<Vec<_>>());
+            write(&folder.join("speed.json"), &format!("{entries:#}\n"))?;
+        }
+        None if options.only.is_none() && !options.quick && failed.is_empty() => {
+            let file = root.join(PAGE);
+            let old =
+                std::fs::read_to_string(&file).with_context(|| format!("cannot read `{PAGE}`"))?;
+            write(&file, &replace(&old, &page).with_context(|| format!("`{PAGE}`"))?)?;
+        }
+        None => print!("{page}"),
+    }
+    Ok(ExitCode::from(u8::from(!failed.is_empty())))
 }
 
-/// The groups as far as they do without PyTorch, and the names of the comparisons that do not.
-fn without_torch(mut groups: Vec<Group>) -> (Vec<Group>, Vec<String>) {
-    let mut skipped = Vec::new();
-    for group in &mut groups {
-        let all = std::mem::take(&mut group.comparisons).into_iter();
-        let (needing, kept): (Vec<_>, _) = all.partition(|c| group.needs(c, Program::Torch));
-        skipped.extend(needing.into_iter().map(|c| c.name));
-        group.comparisons = kept;
+impl Options {
+    /// The call as a reader would repeat it: paths of this machine stay out.
+    fn command(&self) -> String {
+        let only = self.only.as_ref().map(|name| format!(" --only {name}"));
+        [
+            Some("cargo xtask bench".to_owned()),
+            self.out.is_some().then(|| " --out OUT".to_owned()),
+            self.python.is_some().then(|| " --python PYTHON".to_owned()),
+            only,
+            self.quick.then(|| " --quick".to_owned()),
+        ]
+        .into_iter()
+        .flatten()
+        .collect()
     }
-    groups.retain(|group| !group.comparisons.is_empty());
-    (groups, skipped)
+
+    fn python(&self) -> &str {
+        self.python.as_deref().unwrap_or("python3")
+    }
+}
+
+/// Takes the comparisons with `PyTorch` out of `chosen` if it has a `problem`, and returns their names and the reason; an
+/// error if they were asked for by name.
+fn skip_pytorch(
+    chosen: &mut Vec<Group>,
+    options: &Options,
+    problem: impl Fn() -> Option<String>,
+) -> Result<Option<(Vec<String>, String)>> {
+    let mut left = chosen.clone();
+    let skipped = take_pytorch(&mut left);
+    let Some(problem) = (!skipped.is_empty()).then(problem).flatten() else { return Ok(None) };
+    let reason = format!("PyTorch, transformers and PEFT are not at hand ({problem})");
+    if options.python.is_some() || left.is_empty() {
+        bail!(
+            "{reason}, as {} want; `--python PYTHON` names one that has them",
+            skipped.join(", ")
+        );
+    }
+    eprintln!("skipped, {reason}:\n  {}", skipped.join("\n  "));
+    *chosen = left;
+    Ok(Some((skipped, reason)))
+}
+
+/// Sections of the groups that ran, and names and errors of those that failed.
+type Measured = (Vec<Value>, Vec<(String, String)>);
+
+/// Runs every group; one that fails does not take the others along.
+fn measure(
+    groups: &[Group],
+    root: &Path,
+    options: &Options,
+    machine: &Machine,
+) -> Result<Measured> {
+    let mut programs = None;
+    if !groups.iter().all(Group::is_criterions) {
+        // The command is built along: both then share one set of compiled dependencies.
+        let build = ["--package", "lrvd-cli", "--package", "lrvd-perf", "--bin", "lrvd"];
+        let build = [&["--release"], &build[..], &["--bin", "step"]].concat();
+        programs = Some(Programs {
+            step: forward::build(root, &build, "step")?,
+            python: options.python().to_owned(),
+            root: root.to_owned(),
+            threads: machine.threads,
+            warmup: 1,
+            folder: tempfile::tempdir()?,
+        });
+    }
+    let (mut sections, mut failed) = (Vec::new(), Vec::new());
+    for group in groups {
+        eprintln!("\n== {}", group.name);
+        let samples = match &programs {
+            Some(programs) if !group.is_criterions() => programs.run(group),
+            _ => criterion(root, group, options.quick),
+        };
+        match samples {
+            Ok(samples) => sections.push(section(group, &samples, machine)),
+            Err(error) => {
+                eprintln!("error: {error:#}");
+                failed.push((group.name.clone(), format!("{error:#}")));
+            }
+        }
+    }
+    Ok((sections, failed))
+}
+
+fn write(file: &Path, text: &str) -> Result<()> {
+    let shown = file.display();
+    std::fs::write(file, text).with_context(|| format!("cannot write `{shown}`"))?;
+    eprintln!("wrote {shown}");
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use super::table::groups;
     use super::*;
 
-    fn used(group: &Group) -> Vec<&str> {
-        let used = (0..group.sides.len()).filter(|&side| group.uses(side));
-        used.map(|side| group.sides[side].label.as_str()).collect()
+    #[test]
+    fn the_command_on_the_page_names_no_folder_of_this_machine() {
+        let options = Options {
+            out: Some("x/y".into()),
+            only: Some("nano".to_owned()),
+            python: Some("z/python".to_owned()),
+            quick: true,
+        };
+        let shown = "cargo xtask bench --out OUT --python PYTHON --only nano --quick";
+        assert_eq!(options.command(), shown);
     }
 
     #[test]
-    fn one_comparison_takes_its_two_sides_along() {
-        let chosen = select(groups(false), "nano-moment-matched-lora").unwrap();
-        assert_eq!(used(&chosen[0]), ["LoRA", "BayesLoRA, moment-matched"]);
-        let [only] = &chosen[0].comparisons[..] else { panic!("{chosen:?}") };
-        assert_eq!(only.target, Some(1.15));
-        // A fit needs all of its points, a group all of its comparisons.
-        assert_eq!(used(&select(groups(false), "tokens-nano-growth").unwrap()[0]).len(), 5);
-        assert_eq!(select(groups(false), "nano").unwrap()[0], groups(false)[0]);
+    fn without_pytorch_comparisons_are_skipped_unless_it_was_asked_for() {
+        let missing = || Some("no module".to_owned());
+        let quiet = Options::default();
+        let asked = Options { python: Some("py".to_owned()), ..Options::default() };
+        let (all, mut left) = (groups(false).unwrap(), groups(false).unwrap());
+        let (names, reason) = skip_pytorch(&mut left, &quiet, missing).unwrap().unwrap();
+        assert!(names.contains(&"base-lora-pytorch".to_owned()) && reason.contains("no module"));
+        assert!(names.len() == 9 && names.iter().all(|name| name.ends_with("-pytorch")));
+        assert!(left.iter().any(|group| group.name == "base") && left.len() == all.len());
+        // By name, or with a Python named for it, silence would be wrong.
+        let mut only = select(all.clone(), "nano-lora-pytorch").unwrap();
+        assert!(skip_pytorch(&mut only, &quiet, missing).is_err());
+        assert!(skip_pytorch(&mut all.clone(), &asked, missing).is_err());
+        // Not asked if not needed.
+        let mut pruned = select(all.clone(), "pruned-nano").unwrap();
+        assert_eq!(skip_pytorch(&mut pruned, &asked, || panic!("asked")).unwrap(), None);
+        let mut left = all.clone();
+        assert_eq!(skip_pytorch(&mut left, &quiet, || None).unwrap(), None);
+        assert_eq!(left, all);
     }
 }

@@ -1,68 +1,71 @@
-//! What is made of the times: medians, fits, and one entry for each comparison.
+//! What is made of the times: an entry of speed.json for each comparison, and pages by templates.
 
+use std::path::Path;
+
+use anyhow::{Context as _, Result, anyhow};
+use minijinja::Environment;
+use minijinja::syntax::SyntaxConfig;
+use minijinja::value::Serde;
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use super::machine::Machine;
-use super::{Axis, Comparison, Group};
+use super::programs::{Sample, Samples, median};
+use super::table::{Axis, Comparison, Group};
+use crate::forward;
 
-/// All runs of one side.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Sample {
-    /// Seconds of each step by round.
-    pub(crate) rounds: Vec<Vec<f64>>,
-    /// What the last run printed.
-    pub(crate) facts: Value,
+/// The macro that lays a group out.
+const SECTION: &str = include_str!("section.md.jinja");
+const BEGIN: &str = "<!-- written by `cargo xtask bench`: begin -->";
+const END: &str = "<!-- written by `cargo xtask bench`: end -->";
+/// Largest difference of negative log-likelihoods that count as equal, as a share.
+const EQUAL_NLL: f64 = 0.01;
+const AVX512: &str = "AVX-512";
+
+/// The machine and the state of the sources.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Machine {
+    processor: String,
+    vector_units: &'static str,
+    pub(crate) threads: usize,
+    system: String,
+    revision: String,
+    /// Of the last minute at the start of the run.
+    load_average: String,
 }
 
-impl Sample {
-    /// Median over all steps.
-    pub(crate) fn median(&self) -> f64 {
-        median(&self.rounds.concat())
-    }
-
-    /// The fastest of several steps.
-    fn fastest(&self) -> Option<f64> {
-        let all = self.rounds.concat();
-        all.iter().copied().reduce(f64::min).filter(|_| all.len() > 1)
-    }
-}
-
-/// The middle value; of an even number the mean of the two in the middle.
-pub(crate) fn median(values: &[f64]) -> f64 {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let half = sorted.len() / 2;
-    match sorted.len() {
-        0 => f64::NAN,
-        n if n % 2 == 1 => sorted[half],
-        _ => f64::midpoint(sorted[half - 1], sorted[half]),
-    }
-}
-
-/// How a time grows along an axis, by least squares.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub(crate) struct Fit {
-    pub(crate) over: &'static str,
-    at: Vec<f64>,
-    median_seconds: Vec<f64>,
-    /// `p` in `seconds ∝ x^p`.
-    pub(crate) exponent: f64,
-    /// `b` in `seconds = a + b·x`.
-    pub(crate) seconds_per_unit: f64,
-}
-
-impl Fit {
-    fn new(Axis { unit, at }: &Axis, median_seconds: Vec<f64>) -> Self {
-        let logs = |values: &[f64]| values.iter().map(|value| value.ln()).collect::<Vec<_>>();
+impl Machine {
+    pub(crate) fn read(root: &Path) -> Self {
+        let text = |file: &str| std::fs::read_to_string(file).unwrap_or_default();
+        let known = |text: Option<&str>| text.unwrap_or("unknown").to_owned();
+        let (cpu, load) = (text("/proc/cpuinfo"), text("/proc/loadavg"));
+        let name = cpu.lines().find(|line| line.starts_with("model name"));
         Self {
-            over: unit,
-            exponent: slope(&logs(at), &logs(&median_seconds)),
-            seconds_per_unit: slope(at, &median_seconds),
-            at: at.clone(),
-            median_seconds,
+            processor: known(name.and_then(|line| Some(line.split_once(": ")?.1))),
+            vector_units: vector_units(),
+            threads: std::thread::available_parallelism().map_or(1, usize::from),
+            system: format!("{} {}", std::env::consts::OS, std::env::consts::ARCH),
+            revision: known(forward::revision(root).as_deref()),
+            load_average: known(load.split_whitespace().next()),
         }
     }
+
+    /// Whether the targets of a processor with AVX-512 hold.
+    pub(crate) fn avx512(&self) -> bool {
+        self.vector_units == AVX512
+    }
+}
+
+fn vector_units() -> &'static str {
+    #[cfg(target_arch = "x86_64")]
+    return if std::arch::is_x86_feature_detected!("avx512f") {
+        AVX512
+    } else if std::arch::is_x86_feature_detected!("avx2") {
+        "AVX2"
+    } else {
+        "SSE2"
+    };
+    #[cfg(not(target_arch = "x86_64"))]
+    "not x86-64"
 }
 
 fn slope(x: &[f64], y: &[f64]) -> f64 {
@@ -72,132 +75,128 @@ fn slope(x: &[f64], y: &[f64]) -> f64 {
     products.sum::<f64>() / x.iter().map(|x| (x - at).powi(2)).sum::<f64>()
 }
 
+/// How the time grows along an axis, by least squares: `seconds ∝ x^exponent`, and a straight line.
+fn fit(Axis { unit, at }: &Axis, seconds: &[f64]) -> Value {
+    let logs = |values: &[f64]| values.iter().map(|value| value.ln()).collect::<Vec<_>>();
+    json!({
+        "over": unit,
+        "at": at,
+        "median_seconds": seconds,
+        "exponent": slope(&logs(at), &logs(seconds)),
+        "seconds_per_unit": slope(at, seconds),
+    })
+}
+
 /// A comparison with its numbers: an element of speed.json.
-#[derive(Debug, Serialize)]
-pub(crate) struct Entry<'a> {
-    pub(crate) name: &'a str,
-    /// Median seconds of our side.
-    ours: f64,
-    /// Median seconds of the other side.
-    reference: f64,
-    /// `ours / reference`.
-    pub(crate) ratio: f64,
-    pub(crate) target: Option<f64>,
-    pub(crate) nll: Option<Nll<'a>>,
-    /// Whether the ratio is at most the target, and the answers are worth as much; `None` without a target.
-    pub(crate) met: Option<bool>,
-    unit: &'static str,
-    /// The ratio of the medians of each round.
-    pub(crate) ratio_by_round: Vec<f64>,
-    pub(crate) medians: Sides<'a>,
-    pub(crate) fit: Option<Fit>,
-    /// Repeats it.
-    command: String,
-    machine: &'a Machine,
-}
-
-/// Negative log-likelihoods of our side and of the one that ours must be worth.
-#[derive(Debug, Serialize)]
-pub(crate) struct Nll<'a> {
-    pub(crate) ours: f64,
-    #[serde(rename = "wanted")]
-    pub(crate) expected: f64,
-    /// Name of the other side.
-    #[serde(skip)]
-    pub(crate) of: &'a str,
-}
-
-#[derive(Debug, Serialize)]
-pub(crate) struct Sides<'a> {
-    pub(crate) ours: SideTimes<'a>,
-    pub(crate) reference: SideTimes<'a>,
-}
-
-#[derive(Debug, Serialize)]
-pub(crate) struct SideTimes<'a> {
-    pub(crate) label: &'a str,
-    arguments: &'a str,
-    pub(crate) median_seconds: f64,
-    fastest_seconds: Option<f64>,
-    seconds: &'a [Vec<f64>],
-    pub(crate) facts: &'a Value,
-}
-
-/// Largest difference of negative log-likelihoods that count as equal, as a share.
-pub(crate) const EQUAL_NLL: f64 = 0.01;
-
-/// The comparisons of a group, whose sides have the times `samples`.
-pub(crate) fn entries<'a>(
-    group: &'a Group,
-    samples: &'a [Sample],
-    machine: &'a Machine,
-) -> Vec<Entry<'a>> {
-    let medians = || samples.iter().map(Sample::median).collect();
-    let timed = |index: usize| {
-        let (side, sample) = (&group.sides[index], &samples[index]);
-        SideTimes {
-            label: &side.label,
-            arguments: &side.arguments,
-            median_seconds: sample.median(),
-            fastest_seconds: sample.fastest(),
-            seconds: &sample.rounds,
-            facts: &sample.facts,
-        }
+fn entry(group: &Group, comparison: &Comparison, samples: &Samples, machine: &Machine) -> Value {
+    let Comparison { name, ours, reference, target, worth, .. } = comparison;
+    let seconds = |key: &str| samples[key].rounds.concat();
+    let side = |key: &str| {
+        let Sample { rounds, facts } = &samples[key];
+        let side = group.sides.iter().find(|side| side.key == key);
+        let all = seconds(key);
+        let fastest = all.iter().copied().reduce(f64::min).filter(|_| all.len() > 1);
+        json!({
+            "label": side.map(|side| &side.label),
+            "arguments": side.map(|side| &side.arguments),
+            "median_seconds": median(&all),
+            "fastest_seconds": fastest,
+            "seconds": rounds,
+            "facts": facts,
+        })
     };
-    let nll = |side: usize| samples[side].facts["nll"].as_f64().unwrap_or(f64::NAN);
-    let entry = |comparison: &'a Comparison| {
-        let (ours, reference) = (timed(comparison.ours), timed(comparison.reference));
-        let ratio = ours.median_seconds / reference.median_seconds;
-        let by_round = ours.seconds.iter().zip(reference.seconds);
-        let nll = comparison.worth.map(|side| Nll {
-            ours: nll(comparison.ours),
-            expected: nll(side),
-            of: &group.sides[side].label,
-        });
-        let is_equal = |nll: &Nll<'_>| (nll.ours - nll.expected).abs() <= EQUAL_NLL * nll.expected;
-        let equal = nll.as_ref().is_none_or(is_equal);
-        Entry {
-            name: &comparison.name,
-            ours: ours.median_seconds,
-            reference: reference.median_seconds,
-            ratio,
-            target: comparison.target,
-            nll,
-            met: comparison.target.map(|target| ratio <= target && equal),
-            unit: "seconds",
-            ratio_by_round: by_round.map(|(a, b)| median(a) / median(b)).collect(),
-            medians: Sides { ours, reference },
-            fit: group.axis.as_ref().map(|axis| Fit::new(axis, medians())),
-            command: format!("cargo xtask bench --only {}", comparison.name),
-            machine,
-        }
+    let (our_median, other_median) = (median(&seconds(ours)), median(&seconds(reference)));
+    let ratio = our_median / other_median;
+    let rounds = samples[ours].rounds.iter().zip(&samples[reference].rounds);
+    let by_round: Vec<f64> = rounds.map(|(a, b)| median(a) / median(b)).collect();
+    // Missing measurements never compare equal.
+    let nll = |key: &str| samples[key].facts["nll"].as_f64().unwrap_or(f64::NAN);
+    let nll = worth.as_ref().map(|worth| (nll(ours), nll(worth)));
+    let equal = nll.is_none_or(|(own, other)| (own - other).abs() <= EQUAL_NLL * other);
+    let medians = || group.used().map(|side| median(&seconds(&side.key))).collect::<Vec<_>>();
+    json!({
+        "name": name,
+        "ours": our_median,
+        "reference": other_median,
+        "ratio": ratio,
+        "target": target,
+        "nll": nll.map(|(ours, wanted)| json!({ "ours": ours, "wanted": wanted })),
+        "met": target.map(|target| ratio <= target && equal),
+        "unit": "seconds",
+        "ratio_by_round": by_round,
+        "medians": { "ours": side(ours), "reference": side(reference) },
+        "fit": group.axis.as_ref().map(|axis| fit(axis, &medians())),
+        "command": format!("cargo xtask bench --only {name}"),
+        "machine": machine,
+    })
+}
+
+/// A group with an entry for each comparison, as the templates read it.
+pub(crate) fn section(group: &Group, samples: &Samples, machine: &Machine) -> Value {
+    let entry = |comparison| entry(group, comparison, samples, machine);
+    let label = |key: &String| group.sides.iter().find(|side| side.key == *key).map(|s| &s.label);
+    json!({
+        "title": group.title,
+        "is_criterions": group.is_criterions(),
+        "rounds": group.rounds,
+        "steps": group.steps,
+        "entries": group.comparisons.iter().map(entry).collect::<Vec<_>>(),
+        "worth": group.comparisons.iter().map(|c| c.worth.as_ref().map(label)).collect::<Vec<_>>(),
+    })
+}
+
+/// What the other side says of its versions.
+pub(crate) fn versions(sections: &[Value]) -> String {
+    let mut entries = sections.iter().filter_map(|section| section["entries"].as_array()).flatten();
+    let of =
+        |entry: &Value| entry["medians"]["reference"]["facts"]["versions"].as_object().cloned();
+    let versions = entries.find_map(of).unwrap_or_default();
+    let each = versions.iter().filter_map(|(name, v)| Some(format!("{name} {}", v.as_str()?)));
+    each.collect::<Vec<_>>().join(", ")
+}
+
+/// The page that `template` makes of `values`.
+pub(crate) fn render(template: &str, values: &Value) -> Result<String> {
+    let mut environment = Environment::new();
+    let mut syntax = SyntaxConfig::builder();
+    syntax.trim_blocks(true).lstrip_blocks(true).keep_trailing_newline(true);
+    environment.set_syntax(syntax.build()?);
+    environment.add_filter("digits", digits);
+    let page = environment.render_str(&format!("{SECTION}{template}"), Serde(values));
+    page.map_err(|error| anyhow!("page: {error:#}"))
+}
+
+/// The generated part of the page about speed.
+pub(crate) fn speed(values: &Value) -> Result<String> {
+    let page = render(include_str!("speed.md.jinja"), values)?;
+    Ok(format!("{BEGIN}\n\n{page}{END}\n"))
+}
+
+/// `page` with its generated part replaced.
+pub(crate) fn replace(page: &str, generated: &str) -> Result<String> {
+    let marks = || format!("the page has no `{BEGIN}` before a `{END}`");
+    let (before, rest) = page.split_once(BEGIN).with_context(marks)?;
+    let (_, after) = rest.split_once(END).with_context(marks)?;
+    Ok(format!("{before}{}{after}", generated.trim_end()))
+}
+
+/// Three digits that count.
+fn digits(value: f64) -> String {
+    let places = if value.abs() >= 100.0 {
+        0
+    } else {
+        (2.0 - value.abs().log10().floor()).clamp(0.0, 6.0) as usize
     };
-    group.comparisons.iter().map(entry).collect()
+    format!("{value:.places$}")
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
+mod tests {
     #![allow(clippy::unwrap_used)]
-    use serde_json::json;
-
-    use super::super::table::groups;
+    use super::super::table::{groups, select};
     use super::*;
 
-    /// Group `name` with side `i` taking `i + 1` seconds in the first round and twice that in the second.
-    pub(crate) fn measured(name: &str) -> (Group, Vec<Sample>) {
-        let found = groups(false).into_iter().find(|group| group.name == name);
-        let group = found.unwrap_or_else(|| panic!("no group {name}"));
-        let sample = |i: usize| {
-            let seconds = (i + 1) as f64;
-            let nll = 0.5 * 1.004_f64.powi(i as i32);
-            let facts = json!({"peak_rss_bytes": 3 << 20, "adapter_bytes": 2048, "nll": nll});
-            Sample { rounds: vec![vec![seconds; 2], vec![2.0 * seconds; 2]], facts }
-        };
-        let samples = (0..group.sides.len()).map(sample).collect();
-        (group, samples)
-    }
-
-    pub(crate) fn machine() -> Machine {
+    fn machine() -> Machine {
         Machine {
             processor: "Test 9".to_owned(),
             vector_units: "AVX2",
@@ -208,14 +207,31 @@ pub(crate) mod tests {
         }
     }
 
-    fn json_of((group, samples): &(Group, Vec<Sample>)) -> Value {
-        json!(entries(group, samples, &machine()))
+    fn group(name: &str) -> Group {
+        select(groups(false).unwrap(), name).unwrap().remove(0)
+    }
+
+    /// Side `i` takes `i + 1` seconds in the first round and twice that in the second, and has an NLL 0.4 % above the
+    /// one before.
+    fn samples(group: &Group) -> Samples {
+        let sample = |(i, side): (usize, &super::super::table::Side)| {
+            let seconds = (i + 1) as f64;
+            let nll = 0.5 * 1.004_f64.powi(i as i32);
+            let facts = json!({"peak_rss_bytes": 3 << 20, "adapter_bytes": 2048, "nll": nll});
+            let rounds = vec![vec![seconds; 2], vec![2.0 * seconds; 2]];
+            (side.key.clone(), Sample { rounds, facts })
+        };
+        group.sides.iter().enumerate().map(sample).collect()
+    }
+
+    fn of(group: &Group) -> Value {
+        section(group, &samples(group), &machine())
     }
 
     /// `entry.json` is an element of `speed.json`, which other programs read.
     #[test]
     fn an_entry_has_ratio_target_times_and_machine() {
-        let entries = json_of(&measured("nano"));
+        let entries = of(&group("nano"))["entries"].take();
         assert_eq!(entries.as_array().map(Vec::len), Some(6));
         let expected: Value = serde_json::from_str(include_str!("entry.json")).unwrap();
         assert_eq!(entries[0], expected, "{}", entries[0]);
@@ -226,46 +242,74 @@ pub(crate) mod tests {
 
     #[test]
     fn a_growth_carries_its_fit() {
-        let entries = json_of(&measured("layers-nano"));
-        assert_eq!(entries[0]["fit"]["at"], json!([2.0, 4.0, 8.0, 16.0]));
-        assert_eq!(entries[0]["ratio"], 4.0);
-        assert!(entries[0]["fit"]["exponent"].as_f64().is_some_and(|p| p > 0.5 && p < 1.0));
-        let axis = Axis { unit: "tokens", at: vec![1.0, 2.0, 4.0] };
-        let exponent = Fit::new(&axis, vec![3.0, 12.0, 48.0]).exponent;
-        assert!((exponent - 2.0).abs() < 1e-12, "{exponent}");
-        let line = Fit::new(&axis, vec![10.0, 15.0, 25.0]).seconds_per_unit;
-        assert!((line - 5.0).abs() < 1e-12, "{line}");
+        let entry = &of(&group("layers-nano"))["entries"][0];
+        assert_eq!(
+            (&entry["fit"]["at"], &entry["ratio"]),
+            (&json!([2.0, 4.0, 8.0, 16.0]), &json!(4.0))
+        );
+        let near =
+            |found: &Value, expected: f64| (found.as_f64().unwrap() - expected).abs() < 1e-12;
+        let axis = Axis { unit: "tokens".to_owned(), at: vec![1.0, 2.0, 4.0] };
+        assert!(near(&fit(&axis, &[3.0, 12.0, 48.0])["exponent"], 2.0));
+        assert!(near(&fit(&axis, &[10.0, 15.0, 25.0])["seconds_per_unit"], 5.0));
     }
 
     #[test]
     fn a_ratio_counts_only_at_equal_worth() {
-        // Sides take 1, 2, 3 … seconds, and each has an NLL 0.4 % above the one before.
-        let mut draws = measured("draws-trained");
-        let comparison = |ours, target, worth| Comparison {
-            name: format!("{ours}"),
-            ours,
-            reference: 0,
+        let mut draws = group("draws-trained-cascade-mean");
+        let own = draws.comparisons[0].clone();
+        let of_target = |target, worth: Option<&str>| Comparison {
             target: Some(target),
-            worth,
+            worth: worth.map(str::to_owned),
+            ..own.clone()
         };
-        draws.0.comparisons = vec![
-            comparison(3, 4.0, Some(1)),
-            comparison(3, 4.0, Some(0)),
-            comparison(3, 4.0, None),
-            comparison(3, 3.9, Some(1)),
+        draws.comparisons = vec![
+            of_target(4.0, Some("sequential")),
+            of_target(4.0, Some("mean")),
+            of_target(4.0, None),
+            of_target(3.9, Some("sequential")),
         ];
-        let entries = json_of(&draws);
-        assert_eq!([0, 1, 2, 3].map(|i| entries[i]["met"] == true), [true, false, true, false]);
-        assert_eq!(entries[1]["nll"]["wanted"], 0.5);
-        // Missing measurements never compare equal.
-        draws.1[1].facts = Value::Null;
-        assert_eq!(json_of(&draws)[0]["met"], false);
+        let found = of(&draws);
+        let is_met = |i: usize| found["entries"][i]["met"] == true;
+        assert_eq!([0, 1, 2, 3].map(is_met), [true, false, true, false]);
+        assert_eq!(found["entries"][1]["nll"]["wanted"], 0.5);
+        let mut samples = samples(&draws);
+        samples.get_mut("sequential").unwrap().facts = Value::Null;
+        assert_eq!(section(&draws, &samples, &machine())["entries"][0]["met"], false);
     }
 
     #[test]
     fn medians_are_of_the_middle() {
-        assert_eq!(median(&[5.0, 1.0, 3.0]), 3.0);
-        assert_eq!(median(&[5.0, 1.0, 3.0, 4.0]), 3.5);
-        assert!(median(&[]).is_nan());
+        let of = [&[5.0, 1.0, 3.0][..], &[5.0, 1.0, 3.0, 4.0]].map(median);
+        assert!(of == [3.0, 3.5] && median(&[]).is_nan());
+        let shown = [0.01234, 0.1, 2.345, 34.56, 1234.5, -0.5].map(digits);
+        assert_eq!(shown, ["0.0123", "0.100", "2.35", "34.6", "1234", "-0.500"]);
+    }
+
+    #[test]
+    fn the_page_states_what_was_missed_skipped_and_failed() {
+        let sections =
+            ["nano", "layers-nano", "draws-trained", "operators"].map(|name| of(&group(name)));
+        let page = speed(&json!({
+            "machine": machine(),
+            "command": "cargo xtask bench",
+            "versions": "torch 2",
+            "skipped": { "names": ["smollm2-lora-pytorch"], "reason": "no PyTorch" },
+            "failed": [["base", "it fell over"]],
+            "sections": sections,
+        }))
+        .unwrap();
+        let page =
+            page.replace(&page[page.find("| `gated_silu").unwrap()..page.find(END).unwrap()], "");
+        assert_eq!(page, include_str!("page.md"), "{page}");
+        // Only what is between the marks is replaced.
+        let kept = format!("# Speed\n\n{BEGIN}\nold\n{END}\n\n## What it shows\n\nThere.\n");
+        let new = replace(&kept, &page).unwrap();
+        assert!(new.starts_with("# Speed\n\n<!--") && !new.contains("old"));
+        assert!(new.ends_with("end -->\n\n## What it shows\n\nThere.\n"));
+        assert!(replace(&format!("{END}{BEGIN}"), &page).is_err());
+        let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/results/speed.md");
+        let of_results = std::fs::read_to_string(file).unwrap();
+        assert!(replace(&of_results, &page).unwrap().contains("## What it shows"));
     }
 }

@@ -1,258 +1,147 @@
-//! Every comparison with its target.
+//! The comparisons of `comparisons.toml`, where the fields are described.
 
-use super::programs::FOLDER;
-use super::{Axis, Comparison, Group, Program, Side};
+use anyhow::{Context as _, Result, bail};
+use serde::Deserialize;
 
-/// `BayesLoRA` next to LoRA: weights per sequence, and moment-matched.
-const BESIDE_LORA: [f64; 2] = [1.05, 1.15];
-/// LoRA next to Burn's own: 1.4 times as fast.
-const BESIDE_APPLY_LORA: f64 = 1.0 / 1.4;
-/// Predictions: a name, and what is asked. "Pruned" means that the last layer alone is left with adapters.
-const PREDICTIONS: [(&str, &str); 5] = [
-    ("mean", "--draws 0"),
-    ("sequential", "--draws 10 --way sequential"),
-    ("batched", "--draws 10 --way batched"),
-    ("pruned-mean", "--draws 0 --live-layers 1"),
-    ("pruned-batched", "--draws 10 --way batched --live-layers 1"),
-];
-/// Which of them is held against which, with the largest ratio.
-const PREDICTED: [(&str, &str, Option<f64>); 4] = [
-    ("sequential", "mean", None),
-    ("batched", "sequential", Some(0.6)),
-    ("batched", "mean", None),
-    ("pruned-batched", "pruned-mean", Some(3.0)),
-];
-/// Predictions of a classifier that was trained and pruned here: what a side is called, and what is asked.
-const TRAINED: [(&str, &str); 6] = [
-    ("the mean", "--draws 0"),
-    ("ten draws, one by one", "--draws 10 --way sequential"),
-    ("ten draws, several in a pass", "--draws 10 --way batched"),
-    ("ten draws where the mean is undecided", "--draws 10 --way cascade"),
-    ("adapters on the last layer: the mean", "--draws 0 --live-layers 1"),
-    ("adapters on the last layer: ten draws", "--draws 10 --way batched --live-layers 1"),
-];
-/// Rank of both programs unless a side says otherwise.
-pub(crate) const RANK: usize = 8;
-
-/// Group of criterion, and which of its functions is held against which others.
-type Operator = (&'static str, &'static str, &'static [&'static str]);
-
-const OPERATORS: [Operator; 13] = [
-    ("gelu", "fused", &["composite"]),
-    ("gated_silu", "fused", &["composite"]),
-    ("layer_norm", "fused", &["composite"]),
-    ("rms_norm", "fused", &["composite"]),
-    ("causal_attention_8x8", "fused", &["composite"]),
-    ("causal_attention_12x64", "fused", &["composite"]),
-    ("adapted_linear_192x768", "fused", LAYERS),
-    ("adapted_linear_768x768", "fused", LAYERS),
-    ("adapted_linear_768x3072", "fused", LAYERS),
-    ("adapted_linear_192x768", "fused_forward", FORWARD),
-    ("adapted_linear_768x768", "fused_forward", FORWARD),
-    ("adapted_linear_768x3072", "fused_forward", FORWARD),
-    ("forward_and_backward_1024x768x3072", "frozen_base", &["trainable_base"]),
-];
-const LAYERS: &[&str] = &["composite", "burn_lora", "burn_linear"];
-const FORWARD: &[&str] = &["composite_forward", "burn_lora_forward", "burn_linear_forward"];
-
-/// All groups; with AVX-512 the targets against PyTorch are others.
-pub(crate) fn groups(avx512: bool) -> Vec<Group> {
-    let base = if avx512 { 1.0 } else { 0.9 };
-    let mut groups = vec![
-        steps("nano", "DeBERTa nano: 4 layers of 192, 8 texts of 128 tokens", 1.0, 4, 15),
-        steps("base", "DeBERTa-v3-base: 12 layers of 768, 8 texts of 128 tokens", base, 3, 3),
-        steps("smollm2", "SmolLM2-135M: 30 layers of 576, 8 texts of 100 tokens", 1.0, 3, 3),
-    ];
-    groups.extend([(1, 32), (1, 128), (4, 128)].map(draws));
-    groups.push(trained());
-    groups.push(growth("tokens", "length", &[32, 64, 128, 256, 512]));
-    groups.push(growth("rank", "rank", &[4, 8, 16, 32, 64]));
-    groups.push(growth("layers", "layers", &[2, 4, 8, 16]));
-    groups.extend([pruned("nano", 3, 10), pruned("base", 2, 3), operators()]);
-    groups
+/// What runs a side.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Program {
+    /// `step` of `lrvd-perf`.
+    #[default]
+    Ours,
+    /// `torch_step.py`.
+    PyTorch,
+    /// A bench of `lrvd-perf`.
+    Criterion,
 }
 
-fn ours(label: impl Into<String>, arguments: String) -> Side {
-    Side { label: label.into(), program: Program::Ours, arguments }
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Side {
+    pub(crate) key: String,
+    pub(crate) label: String,
+    #[serde(default)]
+    pub(crate) program: Program,
+    /// Options of the program, separated by spaces.
+    pub(crate) arguments: String,
 }
 
-fn compare(name: String, ours: usize, reference: usize, target: Option<f64>) -> Comparison {
-    Comparison { name, ours, reference, target, worth: None }
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Comparison {
+    pub(crate) name: String,
+    /// Keys of sides.
+    pub(crate) ours: String,
+    pub(crate) reference: String,
+    pub(crate) target: Option<f64>,
+    pub(crate) avx512: Option<f64>,
+    pub(crate) worth: Option<String>,
 }
 
-/// A training step of each method beside PyTorch's, beside LoRA's, and LoRA's beside Burn's.
-fn steps(config: &str, title: &str, pytorch: f64, rounds: usize, steps: usize) -> Group {
-    let size = match config {
-        "smollm2" => "smollm2 --length 100".to_owned(),
-        _ => format!("{config} --length 128"),
-    };
-    let side = |label, method| ours(label, format!("--config {size} --method {method}"));
-    let torch = Side {
-        label: "PyTorch + PEFT, LoRA".to_owned(),
-        program: Program::Torch,
-        arguments: format!("--config {size}"),
-    };
-    let mut sides = vec![
-        torch,
-        side("LoRA", "lora"),
-        side("BayesLoRA, weights per sequence", "bayeslora"),
-        side("BayesLoRA, moment-matched", "moment-matched"),
-    ];
-    let mut comparisons = vec![
-        compare(format!("{config}-lora-pytorch"), 1, 0, Some(pytorch)),
-        compare(format!("{config}-bayeslora-pytorch"), 2, 0, None),
-        compare(format!("{config}-moment-matched-pytorch"), 3, 0, None),
-        compare(format!("{config}-bayeslora-lora"), 2, 1, Some(BESIDE_LORA[0])),
-        compare(format!("{config}-moment-matched-lora"), 3, 1, Some(BESIDE_LORA[1])),
-    ];
-    // Burn's form would adapt the tied head's matrix where it is an embedding as well.
-    if config != "smollm2" {
-        sides.push(side("LoRA by Burn's `apply_lora`", "apply-lora"));
-        let name = format!("{config}-lora-apply_lora");
-        comparisons.push(compare(name, 1, 4, Some(BESIDE_APPLY_LORA)));
-    }
-    let title = format!("One training step, {title}, rank 8");
-    Group { name: config.to_owned(), title, sides, comparisons, axis: None, rounds, steps }
-}
-
-/// Ten draws for `rows` texts of `length` tokens by each way, beside the mean.
-fn draws((rows, length): (usize, usize)) -> Group {
-    let model = format!("--config nano --method bayeslora --batch {rows} --length {length}");
-    let side = |(name, arguments): (&str, &str)| ours(name, format!("{model} {arguments}"));
-    let index = |expected: &str| PREDICTIONS.iter().position(|(name, _)| *name == expected);
-    let comparison = |(left, right, target): (&str, &str, Option<f64>)| {
-        let name = format!("draws-{rows}x{length}-{left}-{right}");
-        Some(compare(name, index(left)?, index(right)?, target))
-    };
-    Group {
-        name: format!("draws-{rows}x{length}"),
-        title: format!(
-            "Ten draws for a prediction, DeBERTa nano, {rows} x {length} tokens at once"
-        ),
-        sides: PREDICTIONS.into_iter().map(side).collect(),
-        comparisons: PREDICTED.into_iter().filter_map(comparison).collect(),
-        axis: None,
-        rounds: 3,
-        steps: 10,
+impl Comparison {
+    fn uses(&self, side: &Side) -> bool {
+        [Some(&self.ours), Some(&self.reference), self.worth.as_ref()].contains(&Some(&side.key))
     }
 }
 
-/// The same for a classifier that has learnt, whose answers must be worth as much.
-fn trained() -> Group {
-    let side =
-        |(label, arguments): (&str, &str)| ours(label, format!("--trained {FOLDER} {arguments}"));
-    let name = "draws-trained".to_owned();
-    let comparison = |what: &str, ours, reference, target| {
-        compare(format!("{name}-{what}"), ours, reference, target)
-    };
-    let cascade = comparison("cascade-mean", 3, 0, Some(3.0));
-    Group {
-        title: "Ten draws for 500 held-out texts, the shipped DeBERTa after 400 steps on a generated task (SST-2)"
-            .to_owned(),
-        sides: TRAINED.into_iter().map(side).collect(),
-        comparisons: vec![
-            comparison("sequential-mean", 1, 0, None),
-            comparison("batched-sequential", 2, 1, None),
-            comparison("batched-mean", 2, 0, None),
-            Comparison { worth: Some(1), ..cascade },
-            comparison("shared-mean", 5, 4, Some(3.0)),
-        ],
-        axis: None,
-        rounds: 3,
-        steps: 5,
-        name,
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Axis {
+    pub(crate) unit: String,
+    pub(crate) at: Vec<f64>,
+}
+
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Group {
+    pub(crate) name: String,
+    pub(crate) title: String,
+    pub(crate) sides: Vec<Side>,
+    pub(crate) comparisons: Vec<Comparison>,
+    pub(crate) axis: Option<Axis>,
+    pub(crate) rounds: usize,
+    /// Timed steps of a side in each round.
+    pub(crate) steps: usize,
+}
+
+impl Group {
+    /// The sides that must run: a fit needs all of them.
+    pub(crate) fn used(&self) -> impl Iterator<Item = &Side> {
+        let is_used =
+            |side: &&Side| self.axis.is_some() || self.comparisons.iter().any(|c| c.uses(side));
+        self.sides.iter().filter(is_used)
+    }
+
+    fn needs_pytorch(&self, comparison: &Comparison) -> bool {
+        let is_pytorch = |side: &Side| side.program == Program::PyTorch;
+        self.sides.iter().any(|side| is_pytorch(side) && comparison.uses(side))
+    }
+
+    pub(crate) fn is_criterions(&self) -> bool {
+        self.sides.iter().any(|side| side.program == Program::Criterion)
     }
 }
 
-/// A step of `BayesLoRA` at each value of `option`.
-fn growth(unit: &'static str, option: &str, values: &[usize]) -> Group {
-    let side = |value: &usize| {
-        let arguments = format!("--config nano --method bayeslora --{option} {value}");
-        ours(format!("{value} {unit}"), arguments)
-    };
-    let name = format!("{unit}-nano");
-    Group {
-        title: format!("BayesLoRA's step against {unit}, DeBERTa nano, 8 texts"),
-        sides: values.iter().map(side).collect(),
-        comparisons: vec![compare(format!("{name}-growth"), values.len() - 1, 0, None)],
-        axis: Some(Axis { unit, at: values.iter().map(|&value| value as f64).collect() }),
-        rounds: 3,
-        steps: 8,
-        name,
+/// All groups; with AVX-512 some targets against `PyTorch` are others.
+pub(crate) fn groups(avx512: bool) -> Result<Vec<Group>> {
+    #[derive(Deserialize)]
+    struct Table {
+        group: Vec<Group>,
     }
+    let table = toml::from_str::<Table>(include_str!("comparisons.toml"));
+    let mut groups = table.context("`comparisons.toml`")?.group;
+    for comparison in groups.iter_mut().flat_map(|group| &mut group.comparisons) {
+        comparison.target = comparison.avx512.filter(|_| avx512).or(comparison.target);
+    }
+    Ok(groups)
 }
 
-/// A step after a prune to a part of the rank, or to a part of the modules.
-fn pruned(config: &str, rounds: usize, steps: usize) -> Group {
-    let side = |label: String, rest: &str| {
-        ours(label, format!("--config {config} --method bayeslora --rank 20 {rest}"))
+/// The group or the one comparison called `name`.
+pub(crate) fn select(groups: Vec<Group>, name: &str) -> Result<Vec<Group>> {
+    let names = |group: &Group| {
+        let of_comparisons = group.comparisons.iter().map(|c| c.name.clone());
+        [group.name.clone()].into_iter().chain(of_comparisons).collect::<Vec<_>>()
     };
-    let mut sides = vec![side("all of the rank".to_owned(), "--keep 100")];
-    let mut comparisons = Vec::new();
-    let points =
-        [("keep", "rank", [50, 25, 10].as_slice()), ("modules", "modules", &[50, 25, 10, 0])];
-    for (option, of, percents) in points {
-        for percent in percents {
-            sides.push(side(format!("{percent} % of the {of}"), &format!("--{option} {percent}")));
-            let name = format!("pruned-{config}-{of}-{percent}");
-            comparisons.push(compare(name, sides.len() - 1, 0, Some(1.0)));
+    let all: Vec<String> = groups.iter().flat_map(names).collect();
+    for mut group in groups {
+        if group.name != name {
+            group.comparisons.retain(|comparison| comparison.name == name);
+        }
+        if !group.comparisons.is_empty() {
+            return Ok(vec![group]);
         }
     }
-    Group {
-        name: format!("pruned-{config}"),
-        title: format!("BayesLoRA's step after a prune from rank 20, DeBERTa {config}"),
-        sides,
-        comparisons,
-        axis: None,
-        rounds,
-        steps,
-    }
+    bail!("there is no comparison `{name}`; there are\n  {}", all.join("\n  "))
 }
 
-/// Every operator beside its peers.
-fn operators() -> Group {
-    let (mut sides, mut comparisons) = (Vec::new(), Vec::new());
-    for (operator, ours, others) in OPERATORS {
-        let side = |function: &str| Side {
-            label: format!("{operator}, {}", function.replace('_', " ")),
-            program: Program::Criterion,
-            arguments: format!("{operator}/{function}"),
-        };
-        let first = sides.len();
-        sides.push(side(ours));
-        for other in others {
-            sides.push(side(other));
-            let name = format!("{operator}-{ours}-{other}");
-            comparisons.push(compare(name, first, sides.len() - 1, None));
-        }
+/// Takes out the comparisons that need `PyTorch`, and returns their names.
+pub(crate) fn take_pytorch(groups: &mut Vec<Group>) -> Vec<String> {
+    let mut taken = Vec::new();
+    for group in &mut *groups {
+        let all = group.comparisons.clone().into_iter();
+        let (needing, left): (Vec<_>, _) = all.partition(|c| group.needs_pytorch(c));
+        taken.extend(needing.into_iter().map(|comparison| comparison.name));
+        group.comparisons = left;
     }
-    Group {
-        name: "operators".to_owned(),
-        title: "Operators, forward and backward unless named forward".to_owned(),
-        sides,
-        comparisons,
-        axis: None,
-        rounds: 1,
-        steps: 20,
-    }
+    groups.retain(|group| !group.comparisons.is_empty());
+    taken
 }
 
-/// Training steps on the GPU `device`, after tuning and compiling kernels in the steps before.
-pub(crate) fn on_gpu(device: &str) -> Vec<Group> {
-    let of = |(config, title)| {
-        let mut group = steps(config, title, 1.0, 3, 20);
-        group.comparisons.retain(|c| c.reference == 0);
-        for comparison in &mut group.comparisons {
-            comparison.target = None;
-        }
+/// Training steps beside `PyTorch`'s on the GPU `device`.
+pub(crate) fn on_gpu(device: &str) -> Result<Vec<Group>> {
+    let mut groups = groups(false)?;
+    groups.retain(|group| ["nano", "base"].contains(&group.name.as_str()));
+    for group in &mut groups {
+        (group.rounds, group.steps) = (3, 20);
+        group.comparisons.retain(|comparison| comparison.reference == "pytorch");
+        group.comparisons.iter_mut().for_each(|comparison| comparison.target = None);
         for side in &mut group.sides {
-            let device = if side.program == Program::Torch { "cuda" } else { device };
+            let device = if side.program == Program::PyTorch { "cuda" } else { device };
             side.arguments = format!("{} --device {device}", side.arguments);
         }
-        group
-    };
-    let titles = ["DeBERTa nano", "DeBERTa-v3-base"].map(|m| format!("{m}, 8 texts of 128 tokens"));
-    ["nano", "base"].iter().zip(&titles).map(|(config, title)| of((config, title))).collect()
+    }
+    Ok(groups)
 }
 
 #[cfg(test)]
@@ -262,31 +151,46 @@ mod tests {
 
     use super::*;
 
+    fn used(group: &Group) -> Vec<&str> {
+        group.used().map(|side| side.key.as_str()).collect()
+    }
+
     #[test]
     fn names_are_unique_and_sides_exist() {
-        let all = groups(false);
+        let all = groups(false).unwrap();
         let mut names = BTreeSet::new();
         for group in &all {
+            let keys: BTreeSet<_> = group.sides.iter().map(|side| &side.key).collect();
+            assert_eq!(keys.len(), group.sides.len(), "{}", group.name);
             assert!(names.insert(&group.name), "{}", group.name);
-            for comparison in &group.comparisons {
-                assert!(names.insert(&comparison.name), "{}", comparison.name);
-                assert!(comparison.ours.max(comparison.reference) < group.sides.len());
-                assert_ne!(comparison.ours, comparison.reference);
-            }
-            if group.name.starts_with("draws-4") {
-                assert_eq!(group.comparisons.len(), PREDICTED.len());
+            for Comparison { name, ours, reference, worth, .. } in &group.comparisons {
+                assert!(names.insert(name) && ours != reference, "{name}");
+                let mut sides = [Some(ours), Some(reference), worth.as_ref()].into_iter().flatten();
+                assert!(sides.all(|side| keys.contains(side)), "{name}");
             }
             assert!(group.axis.as_ref().is_none_or(|axis| axis.at.len() == group.sides.len()));
         }
     }
 
     #[test]
+    fn one_comparison_takes_its_two_sides_along() {
+        let chosen = |name| select(groups(false).unwrap(), name).unwrap().remove(0);
+        let only = chosen("nano-moment-matched-lora");
+        assert_eq!(used(&only), ["lora", "moment-matched"]);
+        assert_eq!((only.comparisons.len(), only.comparisons[0].target), (1, Some(1.15)));
+        // A fit needs all of its points, a group all of its comparisons.
+        assert_eq!(used(&chosen("tokens-nano-growth")).len(), 5);
+        assert_eq!(chosen("nano"), groups(false).unwrap()[0]);
+        let error = select(groups(false).unwrap(), "deberta").unwrap_err().to_string();
+        assert!(error.starts_with("there is no comparison `deberta`; there are\n  nano\n"));
+        assert!(error.contains("\n  pruned-base-rank-10"), "{error}");
+    }
+
+    #[test]
     fn the_target_against_pytorch_depends_on_the_vector_units() {
         let of_base = |avx512| {
-            let all = groups(avx512);
-            let of =
-                all.iter().flat_map(|g| &g.comparisons).find(|c| c.name == "base-lora-pytorch");
-            of.and_then(|comparison| comparison.target)
+            let all = select(groups(avx512).unwrap(), "base-lora-pytorch").unwrap();
+            all[0].comparisons[0].target
         };
         assert_eq!((of_base(false), of_base(true)), (Some(0.9), Some(1.0)));
     }
@@ -295,7 +199,7 @@ mod tests {
     fn every_function_is_one_of_the_benches() {
         let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../benches/benches/operators.rs");
         let text = std::fs::read_to_string(file).unwrap();
-        for side in operators().sides {
+        for side in &select(groups(false).unwrap(), "operators").unwrap()[0].sides {
             let (operator, function) = side.arguments.split_once('/').unwrap();
             assert!(text.contains(&format!("\"{function}\"")), "{function}");
             // Sizes are put in by a format.
@@ -306,11 +210,10 @@ mod tests {
 
     #[test]
     fn a_gpu_is_timed_beside_pytorch() {
-        let base = on_gpu("cuda:1").remove(1);
-        assert_eq!(base.comparisons.len(), 3);
-        assert_eq!(base.sides[0].arguments, "--config base --length 128 --device cuda");
-        let ours = "--config base --length 128 --method lora --device cuda:1";
-        assert_eq!(base.sides[1].arguments, ours);
-        assert!(!base.uses(4), "not Burn's");
+        let base = on_gpu("cuda:1").unwrap().remove(1);
+        assert_eq!(used(&base), ["pytorch", "lora", "bayeslora", "moment-matched"]);
+        let arguments: Vec<&str> = base.sides.iter().map(|side| &*side.arguments).collect();
+        assert_eq!(arguments[0], "--config base --length 128 --device cuda");
+        assert_eq!(arguments[1], "--config base --length 128 --method lora --device cuda:1");
     }
 }

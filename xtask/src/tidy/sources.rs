@@ -1,119 +1,381 @@
-//! What library sources do not mention, where clippy has no words for it: plain text, line by line.
+//! What library sources use, read by `syn` outside comments and tests.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
+use proc_macro2::{TokenStream, TokenTree};
+use syn::spanned::Spanned as _;
+use syn::visit::{self, Visit};
+use syn::{Attribute, Item, UseTree, Visibility};
 
+use crate::process;
 use crate::workspace::Workspace;
 
-/// Where operators live.
+/// Crates in which also the files of a module use one another in one direction.
+const TO_THE_FILES: [&str; 3] = ["crates/lrvd-bench", "crates/lrvd-cli", "xtask"];
+const CORE: &str = "lrvd-core";
+/// Everything that may be in the dependency tree of the definitions: errors, optional serialisation, and what the two
+/// derive macros are made of.
+const DEPENDENCIES_OF_CORE: [&str; 10] = [
+    CORE,
+    "proc-macro2",
+    "quote",
+    "serde",
+    "serde_core",
+    "serde_derive",
+    "syn",
+    "thiserror",
+    "thiserror-impl",
+    "unicode-ident",
+];
+/// Parts of the standard library that reach outside the process or depend on more than arguments.
+const OUTSIDE: [&str; 7] = ["env", "fs", "io", "net", "process", "thread", "time"];
 const OPERATORS: &str = "crates/lrvd-burn/src/ops/";
 /// What names a backend of Burn. Clippy cannot forbid a crate, nor a trait within some folders only.
 const BACKENDS: [&str; 6] =
     ["Backend", "AutodiffBackend", "FloatTensor", "burn_cubecl", "cubecl", "burn_flex"];
 
-/// A source file without comments and tests.
-pub(crate) struct Source<'a> {
-    /// Path from the root.
-    pub(crate) file: &'a str,
-    /// Its lines, from 1.
-    pub(crate) lines: Vec<(usize, String)>,
-}
+/// A module, or an item of one, by its names from the crate's root down.
+type Path = Vec<String>;
+/// Modules, what each uses, and where it does so first.
+type Uses = BTreeMap<String, BTreeMap<String, String>>;
 
-/// Every source file of crates and this program, outside tests.
-pub(crate) fn library(workspace: &Workspace) -> Result<Vec<Source<'_>>> {
-    let (mut sources, mut tests) = (Vec::new(), BTreeSet::new());
-    let files = ["crates/", "xtask/"].into_iter().flat_map(|f| workspace.below(f, ".rs"));
-    for file in files.filter(|f| f.contains("/src/")) {
-        let (lines, modules) = code(&workspace.text(file)?.unwrap_or_default());
-        let folder = match file.rsplit_once('/') {
-            Some((folder, "mod.rs" | "lib.rs" | "main.rs")) => folder,
-            _ => file.trim_end_matches(".rs"),
-        };
-        for module in modules {
-            tests.extend([".rs", "/"].map(|end| format!("{folder}/{module}{end}")));
-        }
-        sources.push(Source { file, lines });
-    }
-    sources.retain(|s| !tests.iter().any(|test| s.file.starts_with(test.as_str())));
-    Ok(sources)
-}
-
-/// Lines without comments and items that are compiled for tests only, and the names of modules among the latter that
-/// have separate files. An item ends where rustfmt lets it end: with a brace in the column of its attribute.
-fn code(text: &str) -> (Vec<(usize, String)>, Vec<String>) {
-    let (mut kept, mut modules) = (Vec::new(), Vec::new());
-    let mut lines = (1..).zip(text.lines());
-    while let Some((number, line)) = lines.next() {
-        if line.trim() != "#[cfg(test)]" {
-            kept.push((number, line.split("//").next().unwrap_or_default().to_owned()));
-            continue;
-        }
-        let indent = line.len() - line.trim_start().len();
-        for (_, line) in lines.by_ref() {
-            let item = line.trim();
-            if let Some(name) = item.strip_suffix(';').and_then(|i| i.rsplit_once("mod ")) {
-                modules.push(name.1.to_owned());
-            }
-            let closed = line.len() == indent + 1 && item == "}";
-            if closed || (item.ends_with(';') && line.find(item) == Some(indent)) {
-                break;
-            }
-        }
-    }
-    (kept, modules)
-}
-
-/// Places in library sources below `folder` that mention one of `words`.
-pub(crate) fn mentions(
-    workspace: &Workspace,
-    folder: &str,
-    except: &[&str],
-    words: &[&str],
-) -> Result<Vec<String>> {
+/// No circle among modules that stand side by side: at the top of every crate, and in [`TO_THE_FILES`] at every level. A
+/// parent may use its modules. A name that a parent re-exports is one of the module that it comes from.
+pub(crate) fn directions(workspace: &Workspace) -> Result<Vec<String>> {
     let mut findings = Vec::new();
-    for Source { file, lines } in library(workspace)? {
-        if file.starts_with(folder) && !except.iter().any(|e| file.starts_with(e)) {
-            for (number, line) in lines {
-                let found = words.iter().filter(|word| has_word(&line, word));
-                findings.extend(found.map(|word| format!("{file}:{number}: `{word}`")));
-            }
+    for (package, known) in crates(workspace)? {
+        let mut parents: BTreeSet<&[String]> = BTreeSet::from([&[][..]]);
+        if TO_THE_FILES.contains(&package) {
+            parents.extend(known.files.keys().filter_map(|path| Some(path.split_last()?.1)));
         }
+        let found = |parent: &[String]| {
+            let place = [&[package.to_owned()], parent].concat().join("::");
+            Some(format!("{place}: {}", circle(known.uses(parent))?))
+        };
+        findings.extend(parents.into_iter().filter_map(found));
     }
     Ok(findings)
 }
 
-/// Whether `word` stands alone somewhere in `line`.
-pub(crate) fn has_word(line: &str, word: &str) -> bool {
-    let part = |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() || c == '_');
-    line.match_indices(word).any(|(i, _)| {
-        !part(line[..i].chars().next_back()) && !part(line[i + word.len()..].chars().next())
+/// Backends appear in operators only.
+pub(crate) fn backends(workspace: &Workspace) -> Result<Vec<String>> {
+    let crates = crates(workspace)?;
+    let files = crates.values().flat_map(Crate::outside_tests);
+    let files = files.filter(|(_, file)| !file.name.starts_with(OPERATORS));
+    let found = |(_, file): (_, &File)| {
+        let (name, words) = (file.name.clone(), file.words.clone());
+        let words = words.into_iter().filter(|(word, _)| BACKENDS.contains(&word.as_str()));
+        words.map(move |(word, line)| format!("{name}:{line}: `{word}`")).collect::<Vec<_>>()
+    };
+    Ok(files.filter(|(_, file)| file.name.starts_with("crates/")).flat_map(found).collect())
+}
+
+/// The tree of the core's normal dependencies is the allowed one, and its sources do no I/O.
+pub(crate) fn plain_core(workspace: &Workspace) -> Result<Vec<String>> {
+    let mut command = process::cargo(&workspace.root);
+    command.args(["tree", "--package", CORE, "--edges", "normal", "--all-features"]);
+    let tree = process::output(command.args(["--prefix", "none", "--format", "{p}"]))?;
+    let names: BTreeSet<&str> = tree.lines().filter_map(|l| l.split_whitespace().next()).collect();
+    let mut findings: Vec<String> = names
+        .into_iter()
+        .filter(|name| !DEPENDENCIES_OF_CORE.contains(name))
+        .map(|name| format!("`{name}` is in the dependency tree of {CORE}"))
+        .collect();
+    let crates = crates(workspace)?;
+    for (_, File { name, used, .. }) in crates["crates/lrvd-core"].outside_tests() {
+        let is_outside = |pair: &[String]| pair[0] == "std" && OUTSIDE.contains(&pair[1].as_str());
+        let found = used.iter().filter(|(path, _)| path.windows(2).any(is_outside));
+        findings.extend(found.map(|(path, line)| format!("{name}:{line}: `{}`", path.join("::"))));
+    }
+    Ok(findings)
+}
+
+/// The sources of every package, by its folder.
+fn crates(workspace: &Workspace) -> Result<BTreeMap<&str, Crate>> {
+    let mut crates: BTreeMap<&str, Crate> = BTreeMap::new();
+    for file in ["crates/", "xtask/"].into_iter().flat_map(|f| workspace.below(f, ".rs")) {
+        let Some((package, path)) = file.split_once("/src/") else { continue };
+        let text = workspace.text(file)?.unwrap_or_default();
+        crates.entry(package).or_default().read(file, module(path), &text)?;
+    }
+    Ok(crates)
+}
+
+/// The module of a file below `src`.
+fn module(path: &str) -> Path {
+    let names = path.trim_end_matches(".rs").split('/');
+    names.filter(|name| !["lib", "main", "mod"].contains(name)).map(str::to_owned).collect()
+}
+
+struct File {
+    name: String,
+    /// The paths in it, with their lines.
+    used: Vec<(Path, usize)>,
+    /// All identifiers, with their lines.
+    words: Vec<(String, usize)>,
+}
+
+#[derive(Default)]
+struct Crate {
+    files: BTreeMap<Path, File>,
+    /// Where the names come from that a module re-exports.
+    exports: BTreeMap<Path, Path>,
+    /// Modules of tests.
+    tests: BTreeSet<Path>,
+}
+
+impl Crate {
+    fn read(&mut self, file: &str, own: Path, text: &str) -> Result<()> {
+        let parsed = syn::parse_file(text).with_context(|| format!("`{file}`"))?;
+        let mut names = Names { own: &own, ..Names::default() };
+        names.visit_file(&parsed);
+        let Names { used, words, exports, tests, .. } = names;
+        self.tests.extend(tests.into_iter().map(|name| joined(&own, &[name])));
+        self.exports.extend(exports.into_iter().filter_map(|(name, path)| {
+            Some((joined(&own, &[name]), path)).filter(|(name, path)| name != path)
+        }));
+        self.files.insert(own, File { name: file.to_owned(), used, words });
+        Ok(())
+    }
+
+    fn outside_tests(&self) -> impl Iterator<Item = (&Path, &File)> {
+        let is_test = |own: &Path| (1..=own.len()).any(|n| self.tests.contains(&own[..n]));
+        self.files.iter().filter(move |(own, _)| !is_test(own))
+    }
+
+    /// The file that `path` leads to, through re-exports.
+    fn file(&self, path: &Path) -> Path {
+        let mut path = path.clone();
+        // A module wins over an item of the same name.
+        let exported = |path: &Path| {
+            let names = (1..=path.len()).filter(|&n| !self.files.contains_key(&path[..n]));
+            names.into_iter().find_map(|n| Some((n, self.exports.get(&path[..n])?.clone())))
+        };
+        // Re-exports that lead in a circle do not compile.
+        while let Some((n, from)) = exported(&path) {
+            path = joined(&from, &path[n..]);
+        }
+        let known = (0..=path.len()).rev().find(|&n| self.files.contains_key(&path[..n]));
+        path.truncate(known.unwrap_or(0));
+        path
+    }
+
+    /// What the modules directly below `parent` use of one another.
+    fn uses(&self, parent: &[String]) -> Uses {
+        let below = |path: &Path| path.strip_prefix(parent)?.first().cloned();
+        let mut uses = Uses::new();
+        for (own, File { name, used, .. }) in self.outside_tests() {
+            let Some(from) = below(own) else { continue };
+            let arrows = uses.entry(from.clone()).or_default();
+            for (path, line) in used {
+                if let Some(to) = below(&self.file(path)).filter(|to| *to != from) {
+                    arrows.entry(to).or_insert_with(|| format!("{name}:{line}"));
+                }
+            }
+        }
+        uses
+    }
+}
+
+fn joined(start: &[String], end: &[String]) -> Path {
+    [start, end].concat()
+}
+
+/// The names in one file.
+#[derive(Default)]
+struct Names<'a> {
+    own: &'a [String],
+    used: Vec<(Path, usize)>,
+    words: Vec<(String, usize)>,
+    /// Names that the file re-exports, and where they come from.
+    exports: Vec<(String, Path)>,
+    /// Its modules of tests.
+    tests: Vec<String>,
+}
+
+impl Names<'_> {
+    /// `names` from the crate's root. A first name of another crate is taken for one of a module, which then does not exist.
+    fn absolute(&self, names: &[String]) -> Path {
+        let up = names.iter().take_while(|name| *name == "super").count();
+        match names.first().map(String::as_str) {
+            Some("crate") => names[1..].to_vec(),
+            Some("super") => joined(&self.own[..self.own.len().saturating_sub(up)], &names[up..]),
+            Some("self") => joined(self.own, &names[1..]),
+            _ => joined(self.own, names),
+        }
+    }
+
+    fn tree(&mut self, tree: &UseTree, start: &[String], is_export: bool) {
+        let name = |ident: &syn::Ident| ident.to_string();
+        let (path, called) = match tree {
+            UseTree::Path(path) => {
+                return self.tree(&path.tree, &joined(start, &[name(&path.ident)]), is_export);
+            }
+            UseTree::Group(group) => {
+                return group.items.iter().for_each(|tree| self.tree(tree, start, is_export));
+            }
+            UseTree::Glob(_) => (start.to_vec(), None),
+            UseTree::Name(own) if own.ident == "self" => (start.to_vec(), start.last().cloned()),
+            UseTree::Name(own) => (joined(start, &[name(&own.ident)]), Some(name(&own.ident))),
+            UseTree::Rename(own) => (joined(start, &[name(&own.ident)]), Some(name(&own.rename))),
+        };
+        let path = self.absolute(&path);
+        match called.filter(|_| is_export) {
+            Some(called) => self.exports.push((called, path)),
+            None => self.used.push((path, tree.span().start().line)),
+        }
+    }
+
+    /// The identifiers in the arguments of a macro.
+    fn tokens(&mut self, tokens: TokenStream) {
+        for token in tokens {
+            match token {
+                TokenTree::Group(group) => self.tokens(group.stream()),
+                TokenTree::Ident(ident) => self.visit_ident(&ident),
+                TokenTree::Punct(_) | TokenTree::Literal(_) => {}
+            }
+        }
+    }
+}
+
+impl<'ast> Visit<'ast> for Names<'_> {
+    fn visit_item(&mut self, item: &'ast Item) {
+        if let Item::Mod(module) = item
+            && is_for_tests(&module.attrs)
+        {
+            self.tests.push(file_name(module));
+        } else if !is_for_tests(attributes(item)) {
+            visit::visit_item(self, item);
+        }
+    }
+
+    fn visit_item_use(&mut self, item: &'ast syn::ItemUse) {
+        self.tree(&item.tree, &[], !matches!(item.vis, Visibility::Inherited));
+    }
+
+    fn visit_path(&mut self, path: &'ast syn::Path) {
+        if path.segments.len() > 1 {
+            let names: Path = path.segments.iter().map(|part| part.ident.to_string()).collect();
+            self.used.push((self.absolute(&names), path.span().start().line));
+        }
+        visit::visit_path(self, path);
+    }
+
+    fn visit_ident(&mut self, ident: &'ast syn::Ident) {
+        self.words.push((ident.to_string(), ident.span().start().line));
+    }
+
+    fn visit_macro(&mut self, call: &'ast syn::Macro) {
+        self.tokens(call.tokens.clone());
+        visit::visit_macro(self, call);
+    }
+}
+
+/// Whether an item is compiled for tests only.
+fn is_for_tests(attributes: &[Attribute]) -> bool {
+    attributes.iter().any(|attribute| {
+        let condition = attribute.meta.require_list().ok().filter(|list| list.path.is_ident("cfg"));
+        condition.is_some_and(|list| list.tokens.to_string() == "test")
     })
 }
 
-/// Backends appear in operators only.
-pub(crate) fn backends(workspace: &Workspace) -> Result<Vec<String>> {
-    mentions(workspace, "crates/", &[OPERATORS], &BACKENDS)
+fn attributes(item: &Item) -> &[Attribute] {
+    match item {
+        Item::Const(item) => &item.attrs,
+        Item::Enum(item) => &item.attrs,
+        Item::Fn(item) => &item.attrs,
+        Item::Impl(item) => &item.attrs,
+        Item::Static(item) => &item.attrs,
+        Item::Struct(item) => &item.attrs,
+        Item::Trait(item) => &item.attrs,
+        Item::Type(item) => &item.attrs,
+        Item::Use(item) => &item.attrs,
+        _ => &[],
+    }
+}
+
+/// The name of a module's file, which `#[path]` may change.
+fn file_name(module: &syn::ItemMod) -> String {
+    let path = module.attrs.iter().find_map(|attribute| {
+        let syn::Meta::NameValue(pair) = &attribute.meta else { return None };
+        let syn::Expr::Lit(syn::ExprLit { lit: syn::Lit::Str(file), .. }) = &pair.value else {
+            return None;
+        };
+        pair.path.is_ident("path").then(|| file.value().trim_end_matches(".rs").to_owned())
+    });
+    path.unwrap_or_else(|| module.ident.to_string())
+}
+
+/// A circle, as `a -> b (file:line) -> a (file:line)`.
+fn circle(mut uses: Uses) -> Option<String> {
+    // A module that uses no other that is left is in no circle.
+    let is_done = |uses: &Uses, arrows: &BTreeMap<String, String>| {
+        !arrows.keys().any(|to| uses.contains_key(to))
+    };
+    while let Some((done, _)) = uses.iter().find(|(_, arrows)| is_done(&uses, arrows)) {
+        let done = done.clone();
+        uses.remove(&done);
+    }
+    let (mut way, mut at) = (Vec::new(), uses.keys().next()?);
+    while !way.contains(&at) {
+        way.push(at);
+        at = uses[at].keys().find(|to| uses.contains_key(*to))?;
+    }
+    let start = way.iter().position(|module| *module == at)?;
+    let steps = way[start..].iter().zip(way[start + 1..].iter().chain([&at]));
+    let steps = steps.map(|(from, to)| format!(" -> {to} ({})", uses[*from][*to]));
+    Some(format!("{at}{}", steps.collect::<String>()))
 }
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
 
     #[test]
-    fn comments_and_tests_are_left_out() {
-        let text = "fn a() {} // b\n/// c\n#[cfg(test)]\nmod d;\nfn e() {}\n#[cfg(test)]\nmod f {\n    fn g() {}\n}\n\
-                    fn h() {}\n#[cfg(test)]\nuse i::j;\n    #[cfg(test)]\n    fn k() {\n        l;\n    }\nfn m() {}\n";
-        let (lines, modules) = code(text);
-        let kept: String = lines.iter().map(|(_, line)| line.as_str()).collect();
-        assert_eq!(kept, "fn a() {} fn e() {}fn h() {}fn m() {}");
-        assert_eq!(lines.last().map(|(number, _)| *number), Some(17));
-        assert_eq!(modules, ["d"]);
-    }
-
-    #[test]
-    fn words_stand_alone() {
-        assert!(has_word("impl Backend for X", "Backend") && has_word("<Backend>", "Backend"));
-        assert!(!has_word("AutodiffBackend", "Backend") && !has_word("Backends", "Backend"));
+    fn a_circle_is_printed_with_its_places() {
+        let mut files = Crate::default();
+        for (file, text) in [
+            ("lib.rs", "mod a; pub use b::Y; use crate::a::X;"),
+            (
+                "a/mod.rs",
+                "mod x;\nmod y;\npub use x::X;\n#[cfg(test)]\n#[path = \"own_tests.rs\"]\nmod tests;",
+            ),
+            ("a/x.rs", "use crate::{\n    b::{c::Y, d},\n    json,\n};\npub struct X;"),
+            ("a/y.rs", "fn f() -> super::X { super::super::Y }"),
+            ("a/own_tests.rs", "use super::x::X;"),
+            ("b/mod.rs", "pub struct Y;"),
+            (
+                "b/deep.rs",
+                "fn f() { super::super::c::g(); } #[cfg(test)] mod tests { use crate::a::X; }",
+            ),
+            ("c.rs", "use super::a::X; use crate::Y as own;"),
+            ("d.rs", "use crate::d::Own; use other::a; use crate::a;"),
+            ("json.rs", ""),
+            ("e.rs", "fn x() { println!(\"{}\", y(|| z)) } // w\nstruct T<B: Backend>;"),
+        ] {
+            files.read(file, module(file), text).unwrap();
+        }
+        let uses = files.uses(&[]);
+        assert_eq!(uses["a"].keys().collect::<Vec<_>>(), ["b", "json"]);
+        assert_eq!(uses["d"].keys().collect::<Vec<_>>(), ["a"]);
+        assert_eq!(
+            circle(uses.clone()).as_deref(),
+            Some("a -> b (a/x.rs:2) -> c (b/deep.rs:1) -> a (c.rs:1)")
+        );
+        let mut broken = uses;
+        broken.insert("c".to_owned(), BTreeMap::new());
+        assert_eq!(circle(broken), None);
+        // The parent's name is that of the file it comes from, and tests are left out.
+        let within = files.uses(&["a".to_owned()]);
+        assert_eq!(within["y"], BTreeMap::from([("x".to_owned(), "a/y.rs:1".to_owned())]));
+        assert!(within["x"].is_empty() && !within.contains_key("own_tests"), "{within:?}");
+        let words = |file: &str| {
+            let words = files.files[&module(file)].words.iter();
+            words.map(|(word, _)| word.as_str()).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(words("b/deep.rs"), "f super super c g");
+        assert_eq!(words("e.rs"), "x y z println T B Backend");
     }
 }

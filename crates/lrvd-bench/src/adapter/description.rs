@@ -11,6 +11,7 @@ use crate::backbone::Backbone;
 use crate::data::{LanguageColumns, QuestionForm, TextColumns, TextReader, Wording};
 use crate::error::Result;
 use crate::io::{JsonLayout, read_versioned, write_json};
+use crate::method::Temperatures;
 use crate::run::{RowSettings, TrainSettings};
 use crate::settings::{BasePrecision, CheckpointChoice, Config, MAX_DRAWS, PredictionDraws};
 use crate::task::Goal;
@@ -20,7 +21,6 @@ pub(crate) const LANGUAGE_FILE: &str = "lrvd_language.json";
 /// Version of both that is written, and the only one that is read.
 pub(super) const SCHEMA: u32 = 1;
 
-/// What is known of an adapter beside its weights.
 #[expect(clippy::large_enum_variant, reason = "an adapter has one of them")]
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
@@ -58,7 +58,6 @@ pub struct RunInfo {
     /// Statistic at or above which a rank direction counts as noise.
     pub log_alpha_threshold: Option<f64>,
     pub fan_in_correction: bool,
-    /// Default draws of an answer; 0 without a posterior.
     pub draws: usize,
 }
 
@@ -87,8 +86,8 @@ pub struct ClassifierInfo {
     #[serde(default)]
     pub prediction_draws: PredictionDraws,
     /// Temperature of the answer by number of draws, where it was fitted.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub temperatures: BTreeMap<usize, f64>,
+    #[serde(default, skip_serializing_if = "Temperatures::is_empty")]
+    pub temperatures: Temperatures,
     /// Where no answer is given, by number of draws, where it was fitted.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub abstentions: BTreeMap<usize, Abstention>,
@@ -100,7 +99,6 @@ pub struct LanguageInfo {
     #[serde(flatten)]
     pub base: BaseInfo,
     pub columns: LanguageColumns,
-    /// How the base is held, which answers depend on.
     pub base_precision: BasePrecision,
     #[serde(flatten)]
     pub run: RunInfo,
@@ -122,7 +120,6 @@ pub struct Abstention {
 }
 
 impl Description {
-    /// The description in `dir`, if there is one.
     pub fn read(dir: &Path) -> Result<Option<Self>> {
         let [texts, classes] = [LANGUAGE_FILE, CLASSIFIER_FILE].map(|name| dir.join(name));
         let description = if texts.is_file() {
@@ -136,7 +133,6 @@ impl Description {
         Ok(Some(description))
     }
 
-    /// Checks what `file` says.
     fn check(&self, path: &Path) -> Result<()> {
         let (file, run) = (path.display(), self.run());
         if let Self::Classifier(info) = self {
@@ -145,7 +141,7 @@ impl Description {
                 bail!("`{file}`: class `{class}` is there twice, expected distinct classes");
             }
             let wrong = |t: &f64| !(t.is_finite() && *t > 0.0);
-            if let Some((draws, found)) = info.temperatures.iter().find(|(_, t)| wrong(t)) {
+            if let Some((draws, found)) = info.temperatures.0.iter().find(|(_, t)| wrong(t)) {
                 bail!(
                     "`{file}`: the temperature of {draws} draws is {found}, expected a positive number"
                 );
@@ -168,7 +164,6 @@ impl Description {
         write_json(&file, &sealed, JsonLayout::Pretty)
     }
 
-    /// Name of its file.
     pub(super) const fn file(&self) -> &'static str {
         match self {
             Self::Classifier(_) => CLASSIFIER_FILE,
@@ -210,7 +205,7 @@ impl Description {
     pub(super) fn at_the_mean(mut self) -> Self {
         self.parts_mut().1.draws = 0;
         if let Self::Classifier(info) = &mut self {
-            info.temperatures.retain(|draws, _| *draws == 0);
+            info.temperatures.0.retain(|draws, _| *draws == 0);
             info.abstentions.retain(|draws, _| *draws == 0);
         }
         self
@@ -218,6 +213,24 @@ impl Description {
 }
 
 impl ClassifierInfo {
+    /// Of `run` on texts of unknown columns.
+    pub(super) fn new(base: BaseInfo, goal: Goal, run: RunInfo) -> Self {
+        Self {
+            base,
+            seen: BTreeSet::new(),
+            goal,
+            columns: None,
+            wording: None,
+            questions: QuestionForm::default(),
+            base_precision: BasePrecision::F32,
+            pairs: None,
+            run,
+            prediction_draws: PredictionDraws::default(),
+            temperatures: Temperatures::default(),
+            abstentions: BTreeMap::new(),
+        }
+    }
+
     pub(super) fn reader<'a>(&'a self, backbone: &'a Backbone) -> Result<TextReader<'a>> {
         let (tokenizer, wording) = (&backbone.tokenizer, self.wording.as_ref());
         let questions = self.has_choices().then_some(self.questions);
@@ -227,7 +240,7 @@ impl ClassifierInfo {
 
     /// Whether it answers by a separate head, as an encoder does and a language model that predicts a number.
     pub(crate) fn has_head(&self) -> bool {
-        self.wording.as_ref().is_none_or(Wording::is_scored)
+        self.wording.as_ref().is_none_or(|wording| wording.answers.is_empty())
     }
 
     /// Whether it answers questions by one of their choices; its classes are letters then.
@@ -252,18 +265,14 @@ impl TrainSettings {
         let is_seen = |name: &String| checkpoint == CheckpointChoice::Best || !is_measured(name);
         let seen = self.data.iter().filter(|(name, _)| is_seen(name));
         Description::Classifier(ClassifierInfo {
-            base,
             seen: seen.map(|(_, sha256)| sha256.clone()).collect(),
-            goal: own.goal.clone(),
             columns: own.columns.clone(),
             wording: own.wording.clone(),
             questions: own.questions,
             base_precision,
             pairs: Some(own.pairs),
-            run,
             prediction_draws,
-            temperatures: BTreeMap::new(),
-            abstentions: BTreeMap::new(),
+            ..ClassifierInfo::new(base, own.goal.clone(), run)
         })
     }
 
@@ -276,7 +285,6 @@ impl TrainSettings {
         }
     }
 
-    /// Of a model after `step` steps, of which it is the `checkpoint`.
     fn run(&self, step: usize, checkpoint: CheckpointChoice) -> RunInfo {
         let config = &self.experiment;
         let posterior = self.method.can().posterior;
@@ -297,7 +305,6 @@ impl TrainSettings {
     }
 }
 
-/// Checks a number of draws that is asked for.
 pub(super) fn check_draws(draws: usize) -> Result<()> {
     if draws > MAX_DRAWS {
         let (name, value, high) = ("draws", draws as f64, MAX_DRAWS as f64);

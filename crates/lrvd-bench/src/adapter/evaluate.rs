@@ -7,20 +7,18 @@ use std::path::Path;
 use anyhow::{anyhow, bail};
 use lrvd_core::metrics::{RiskCoverage, argmax_rows};
 
-use super::classifier::SavedClassifier;
 use super::description::{Abstention, Description};
+use super::saved::SavedClassifier;
 use crate::data::table::{Format, Layout, Table};
 use crate::data::{Example, Input, PreparedTask, Split, TextColumns, load, read_labelled};
 use crate::error::Result;
-use crate::eval::{Scored, score_draws};
+use crate::eval::{Scored, measures, score_draws};
 use crate::record::{Metrics, Reliability};
 use crate::task::{Goal, Task};
 use crate::text::quoted;
 
-/// Metrics and predictions at the posterior mean and, if asked for, at draws.
 #[derive(Debug)]
 pub struct Evaluation {
-    /// By number of draws; 0 is the posterior mean.
     pub scored: BTreeMap<u32, Scored>,
     pub(super) task: PreparedTask,
 }
@@ -30,15 +28,10 @@ impl Evaluation {
         self.task.validation.len()
     }
 
-    /// Metrics, and reliability but of scores, by number of draws; of texts per token.
     pub fn measures(&self) -> (BTreeMap<u32, Metrics>, BTreeMap<u32, Reliability>) {
-        let reliable = |(&k, s): (&u32, &Scored)| Some((k, s.reliability.clone()?));
-        let metrics = self.scored.iter().map(|(&k, s)| (k, s.metrics.clone())).collect();
-        (metrics, self.scored.iter().filter_map(reliable).collect())
+        measures(&self.scored)
     }
 
-    /// Writes one line for every example: its label, probabilities by number of draws, entropy,
-    /// mutual information; of a text its tokens and their means.
     pub fn write_predictions(&self, path: &Path) -> Result<()> {
         self.task.write_predictions(&self.scored, path)
     }
@@ -69,7 +62,6 @@ impl SavedClassifier {
     }
 
     /// Checks that no file of `labelled` trained or chose this model.
-    ///
     /// Files are compared by SHA-256, so copies of single rows are not noticed. Validation rows of a run with
     /// `checkpoint = "last"` pass: nothing was chosen by them.
     pub fn check_unseen(&self, labelled: &Split) -> Result<()> {
@@ -84,8 +76,6 @@ impl SavedClassifier {
     }
 }
 
-/// Evaluates `classifier` on `examples` at the posterior mean and at `draws` draws, which
-/// `seed` addresses.
 pub fn evaluate(
     classifier: &SavedClassifier,
     examples: &[Example],
@@ -105,7 +95,7 @@ pub fn evaluate(
     let scored = with_mean(draws, |draws| {
         let logits = classifier.logits(&examples, draws, seed)?;
         let raw = score_draws(&logits, &task)?;
-        let logits = classifier.calibrated(logits, draws)?;
+        let logits = info.temperatures.soften(logits, draws)?;
         let mut answers = score_draws(&logits, &task)?;
         // What the draws disagree about is theirs, whatever the temperature.
         answers.metrics.mutual_information = raw.metrics.mutual_information;
@@ -117,7 +107,6 @@ pub fn evaluate(
     Ok(Evaluation { scored, task })
 }
 
-/// What `answer` returns at the mean and, unless that is 0, at `draws` draws.
 pub(super) fn with_mean(
     draws: usize,
     mut answer: impl FnMut(usize) -> Result<Scored>,

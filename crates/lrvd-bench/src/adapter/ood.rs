@@ -15,13 +15,12 @@ use lrvd_core::metrics::{Aurocs, ClassDistance, conformal_p, free_energy};
 use lrvd_core::noise::{NoiseKey, Stream, permutation};
 use serde::{Deserialize, Serialize};
 
-use super::classifier::{Prediction, SavedClassifier};
+use super::saved::{Prediction, SavedClassifier};
 use crate::data::batch::TokenExamples;
 use crate::data::{Example, Input, Split};
 use crate::error::Result;
 use crate::io::{parse_versioned, sha256_file};
 
-/// The detector's file in an adapter folder.
 const FILE: &str = "lrvd_ood.safetensors";
 const HEADER: &str = "lrvd";
 const SCHEMA: u32 = 1;
@@ -65,7 +64,6 @@ impl OodScore {
     }
 }
 
-/// How well one score tells the rows apart.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OodRow {
@@ -79,14 +77,12 @@ pub struct OodRow {
     pub over_entropy_error: f64,
 }
 
-/// What was fitted, and how well it does.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OodReport {
     pub schema_version: u32,
     /// SHA-256 of the adapter's weights.
     pub adapter: String,
-    /// The score with the largest area on the selection rows.
     pub score: OodScore,
     pub draws: usize,
     /// Seed of the draws and of the split into rows.
@@ -98,7 +94,6 @@ pub struct OodReport {
     pub scores: BTreeMap<OodScore, OodRow>,
 }
 
-/// A score with what it needs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OodDetector {
     pub report: OodReport,
@@ -107,7 +102,6 @@ pub struct OodDetector {
     distance: Option<ClassDistance>,
 }
 
-/// How unlike the texts of training an input is.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Oddness {
     pub score: f64,
@@ -149,9 +143,8 @@ pub fn fit_ood(
     }
     let inputs = |rows: &[&Example]| rows.iter().map(|row| row.input.clone()).collect::<Vec<_>>();
     let classes: Vec<usize> = reference.iter().filter_map(|row| row.label.class()).collect();
-    let reader = classifier.info.reader(&classifier.backbone)?;
-    let encoded = classifier.encode(&reader, &inputs(&reference), 0)?;
-    let (features, width) = classifier.features(&classifier.batches(&reader, &encoded))?;
+    let (features, width) =
+        classifier.on_examples(&inputs(&reference), 0, |examples| classifier.features(examples))?;
     let distance = ClassDistance::fit(&features, &classes, width)?;
 
     let known: Vec<OodScore> = OodScore::ALL
@@ -224,7 +217,6 @@ impl OodDetector {
         Ok(())
     }
 
-    /// The detector that was fitted to the adapter of `classifier`.
     pub fn read(classifier: &SavedClassifier) -> Result<Self> {
         let path = classifier.folder().join(FILE);
         if !path.is_file() {
@@ -280,31 +272,31 @@ impl SavedClassifier {
         seed: u64,
         first: usize,
     ) -> Result<Vec<Vec<f64>>> {
-        let reader = self.info.reader(&self.backbone)?;
         let is_answered = scores.iter().any(|score| *score != OodScore::Distance);
         let window = self.window(draws);
         let mut found = vec![Vec::with_capacity(inputs.len()); scores.len()];
         for (number, inputs) in inputs.chunks(window).enumerate() {
-            let encoded = self.encode(&reader, inputs, first + number * window)?;
-            let examples = self.batches(&reader, &encoded);
-            let (mut energy, mut answers) = (Vec::new(), Vec::new());
-            if is_answered {
-                let logits = self.logits(&examples, draws, seed)?;
-                if scores.contains(&OodScore::Energy) {
-                    energy = free_energy(&logits.values, logits.members(), logits.width)?;
-                }
-                answers = self.answers(logits, draws)?;
-            }
-            for (score, found) in scores.iter().zip(&mut found) {
-                match (score, distance) {
-                    (OodScore::Energy, _) => found.extend_from_slice(&energy),
-                    (OodScore::Distance, Some(distance)) => {
-                        found.extend(distance.distances(&self.features(&examples)?.0)?);
+            self.on_examples(inputs, first + number * window, |examples| {
+                let (mut energy, mut answers) = (Vec::new(), Vec::new());
+                if is_answered {
+                    let logits = self.logits(examples, draws, seed)?;
+                    if scores.contains(&OodScore::Energy) {
+                        energy = free_energy(&logits.values, logits.members(), logits.width)?;
                     }
-                    (OodScore::Distance, None) => bail!("no distance is fitted"),
-                    _ => found.extend(answers.iter().map(|answer| of_answer(*score, answer))),
+                    answers = self.answers(logits, draws)?;
                 }
-            }
+                for (score, found) in scores.iter().zip(&mut found) {
+                    match (score, distance) {
+                        (OodScore::Energy, _) => found.extend_from_slice(&energy),
+                        (OodScore::Distance, Some(distance)) => {
+                            found.extend(distance.distances(&self.features(examples)?.0)?);
+                        }
+                        (OodScore::Distance, None) => bail!("no distance is fitted"),
+                        _ => found.extend(answers.iter().map(|answer| of_answer(*score, answer))),
+                    }
+                }
+                Ok(())
+            })?;
         }
         Ok(found)
     }

@@ -1,23 +1,28 @@
-//! Where an adapter is found, and the base model that it belongs to.
+//! Adapter folders: their files, where an adapter is found, and the base model that it belongs to.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use anyhow::{anyhow, bail};
 use burn::tensor::Device;
+use lrvd_burn::files::{AtomicDir, write_atomic};
+use lrvd_burn::model::{AdaptedModel, ranks};
+use lrvd_burn::peft::{
+    AdaLoraConfig, CapReport, ExportLayout, ExportSummary, POSTERIOR_FILE, PeftAdapter, PeftConfig,
+    PeftPosterior, PosteriorRun, TargetModules, peft_from_model, posterior_from_model,
+};
 use lrvd_burn::train::{latest_checkpoint, load_checkpoint};
 
 use super::PEFT_CONFIG;
 use super::description::{BaseInfo, ClassifierInfo, Description, RunInfo, SCHEMA};
-use super::files::AdapterFiles;
 use crate::backbone::{Backbone, locate_model};
-use crate::data::QuestionForm;
 use crate::error::Result;
-use crate::run::{ADAPTER_DIR, CHECKPOINT_DIR, SETTINGS_FILE, TrainSettings, is_run_on_texts};
-use crate::settings::{BasePrecision, CheckpointChoice, PredictionDraws};
+use crate::method::Temperatures;
+use crate::run::{
+    ADAPTER_DIR, CHECKPOINT_DIR, RunState, SETTINGS_FILE, TrainSettings, is_run_on_texts,
+};
+use crate::settings::{CheckpointChoice, Config};
 use crate::task::Goal;
 
-/// A file of a checkpoint.
 const CHECKPOINT_VALUES: &str = "state.json";
 /// Longest input of an adapter that does not say what it was trained on.
 const MAX_LENGTH: usize = 128;
@@ -33,27 +38,10 @@ pub struct OpenOptions {
     pub allow_changed: bool,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PlaceKind {
-    Adapter,
-    Run,
-    Checkpoint,
-}
-
-impl PlaceKind {
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Adapter => "adapter",
-            Self::Run => "run",
-            Self::Checkpoint => "checkpoint",
-        }
-    }
-}
-
-/// An adapter on the host with all that is known of it.
 #[derive(Clone, Debug)]
 pub struct Adapter {
-    pub kind: PlaceKind,
+    /// `adapter`, `run` or `checkpoint`.
+    pub kind: &'static str,
     pub folder: PathBuf,
     pub files: AdapterFiles,
     /// What a reader must know of the model: that its run is not finished, or a file of it has changed.
@@ -90,21 +78,18 @@ impl Adapter {
             bail!("there is no folder `{}`", dir.display());
         }
         let options = options.clone();
-        for (kind, folder) in
-            [(PlaceKind::Adapter, dir.to_owned()), (PlaceKind::Run, dir.join(ADAPTER_DIR))]
-        {
+        for (kind, folder) in [("adapter", dir.to_owned()), ("run", dir.join(ADAPTER_DIR))] {
             if folder.join(PEFT_CONFIG).is_file() {
                 let (files, warnings) = AdapterFiles::read(&folder, options.allow_changed)?;
                 return Ok(Self { kind, folder, files, warnings, options });
             }
         }
-        // Any newer one will do where the output folder is named, and not this checkpoint.
-        let (out, found, or_newer) = match run_of(dir) {
-            Some(out) => (out, Some(dir.to_owned()), false),
-            None if dir.join(SETTINGS_FILE).is_file() => {
-                (dir, latest_checkpoint(&dir.join(CHECKPOINT_DIR))?, true)
-            }
-            None => (dir, None, true),
+        // The newest one, where the output folder is named, and not a checkpoint.
+        let newest = || latest_checkpoint(&dir.join(CHECKPOINT_DIR));
+        let (out, named) = (run_of(dir).unwrap_or(dir), run_of(dir).map(|_| dir));
+        let found = match named {
+            None if dir.join(SETTINGS_FILE).is_file() => newest()?,
+            named => named.map(Path::to_owned),
         };
         let Some(found) = found else {
             bail!(
@@ -113,19 +98,16 @@ impl Adapter {
                 dir.display()
             );
         };
-        let rebuilt = rebuild(out, &found, or_newer, device);
-        // The run ended meanwhile and removed its checkpoints.
-        let is_over = or_newer && found.parent().is_some_and(|all| !all.exists());
-        match rebuilt {
-            Err(_) if is_over => Self::open(dir, &options, device),
+        match rebuild(out, named, device) {
+            // A run that is still training removes a checkpoint once it has written a newer one, and at its end all.
+            Err(_) if named.is_none() && !found.exists() => Self::open(dir, &options, device),
             rebuilt => {
-                let ((folder, files, warning), kind) = (rebuilt?, PlaceKind::Checkpoint);
-                Ok(Self { kind, folder, files, warnings: vec![warning], options })
+                let (folder, files, warning) = rebuilt?;
+                Ok(Self { kind: "checkpoint", folder, files, warnings: vec![warning], options })
             }
         }
     }
 
-    /// What is known of its use as a classifier; an error for a language model.
     pub(super) fn classifier(&self, backbone: &Backbone) -> Result<ClassifierInfo> {
         self.described(backbone)?.ok_or_else(|| {
             let dir = self.folder.display();
@@ -184,21 +166,16 @@ impl Adapter {
         Ok((backbone, warnings))
     }
 
-    /// What can be known of an adapter that was made elsewhere.
     fn foreign(&self, backbone: &Backbone) -> Result<ClassifierInfo> {
         let AdapterFiles { peft, posterior, .. } = &self.files;
         let encoder = backbone.encoder_for("an adapter without `lrvd_classifier.json`")?;
         let head = peft.saved.iter().find(|(name, _)| name.ends_with("classifier.weight"));
         let width = head.and_then(|(_, tensor)| tensor.shape().first().copied());
-        let goal = match width.unwrap_or_else(|| encoder.num_labels()) {
+        let own = encoder.id2label.clone();
+        let numbered = |n: usize| (0..n).map(|i| format!("LABEL_{i}")).collect();
+        let goal = match width.unwrap_or(own.len()) {
             1 => Goal::regression("adapter"),
-            n if n == encoder.num_labels() => {
-                Goal::classification("adapter", encoder.id2label.clone())
-            }
-            n => {
-                let names = (0..n).map(|i| format!("LABEL_{i}")).collect();
-                Goal::classification("adapter", names)
-            }
+            n => Goal::classification("adapter", if n == own.len() { own } else { numbered(n) }),
         };
         let header = posterior.as_ref().map(|posterior| &posterior.header);
         let longest = backbone.tokenizer.model_max_length().unwrap_or(MAX_LENGTH);
@@ -215,52 +192,34 @@ impl Adapter {
             fan_in_correction: false,
             draws: if posterior.is_some() { 10 } else { 0 },
         };
-        Ok(ClassifierInfo {
-            base: BaseInfo {
-                schema_version: SCHEMA,
-                name: backbone.location.name.clone(),
-                weights: backbone.hashes.clone(),
-                hashes: None,
-            },
-            seen: BTreeSet::new(),
-            goal,
-            columns: None,
-            wording: None,
-            questions: QuestionForm::default(),
-            base_precision: BasePrecision::F32,
-            pairs: None,
-            run,
-            prediction_draws: PredictionDraws::default(),
-            temperatures: BTreeMap::new(),
-            abstentions: BTreeMap::new(),
-        })
+        let base = BaseInfo {
+            schema_version: SCHEMA,
+            name: backbone.location.name.clone(),
+            weights: backbone.hashes.clone(),
+            hashes: None,
+        };
+        Ok(ClassifierInfo::new(base, goal, run))
     }
 }
 
-/// The model at `checkpoint` of the run in `out`, or with `or_newer` at the newest one beside it if it is gone: a run that is
-/// still training removes a checkpoint once it has written a newer one. With the checkpoint's folder, and the warning that
-/// the run is not finished.
+/// The model at the checkpoint that is `named`, or at the newest one of the run in `out`, with the checkpoint's folder, and the
+/// warning that the run is not finished.
 fn rebuild(
     out: &Path,
-    checkpoint: &Path,
-    or_newer: bool,
+    named: Option<&Path>,
     device: &Device,
 ) -> Result<(PathBuf, AdapterFiles, String)> {
     let settings = TrainSettings::read(out)?;
     let backbone = Backbone::open(locate_model(&settings.model)?)?;
     let task = settings.without_rows(&backbone)?;
     let mut run = settings.start(&backbone, &task, device).fresh()?;
-    let mut folder = checkpoint.to_owned();
-    while let Err(error) = load_checkpoint(&folder, &mut run.state, &mut *run.method) {
-        let newest = match folder.parent() {
-            Some(all) if or_newer && !folder.exists() => latest_checkpoint(all)?,
-            _ => None,
-        };
-        match newest.filter(|newest| *newest > folder) {
-            Some(newest) => folder = newest,
-            None => return Err(error.into()),
-        }
-    }
+    // Not before the model is there, which takes longer than a checkpoint may live.
+    let newest = || latest_checkpoint(&out.join(CHECKPOINT_DIR));
+    let folder = match named {
+        Some(named) => named.to_owned(),
+        None => newest()?.ok_or_else(|| anyhow!("`{}` has no checkpoint", out.display()))?,
+    };
+    load_checkpoint(&folder, &mut run.state, &mut *run.method)?;
     run.method.compact(&mut run.state.model);
     let (done, steps) = (run.state.done, settings.experiment.steps);
     let description = settings.description(done, CheckpointChoice::Last);
@@ -276,4 +235,143 @@ fn rebuild(
         out.display()
     );
     Ok((folder, files, warning))
+}
+
+pub(crate) const CARD_FILE: &str = "README.md";
+
+#[derive(Clone, Debug)]
+pub struct AdapterFiles {
+    pub peft: PeftAdapter,
+    pub posterior: Option<PeftPosterior>,
+    pub description: Option<Description>,
+}
+
+/// Writes the adapter of the finished run `trained` into `folder`: the best model or the last one, as its settings say.
+pub(crate) fn keep(
+    settings: &TrainSettings,
+    trained: RunState,
+    temperatures: &Temperatures,
+    folder: &Path,
+) -> Result<()> {
+    let (config, kl_weight) = (&settings.experiment, trained.kl_weight());
+    let state = trained.state;
+    let (model, which, step) = match (config.checkpoint, state.best) {
+        (CheckpointChoice::Best, Some(best)) => {
+            (best.model, CheckpointChoice::Best, best.info.step)
+        }
+        _ => (state.model, CheckpointChoice::Last, state.done),
+    };
+    let mut description = settings.description(step, which);
+    if let Description::Classifier(info) = &mut description {
+        info.temperatures.clone_from(temperatures);
+    }
+    let files = AdapterFiles::of(&model, config, kl_weight, description)?;
+    files.write(folder, ExportLayout::Ragged, |_| Ok(None)).map(drop)
+}
+
+impl AdapterFiles {
+    /// Reads the adapters, the head and the posterior of `model` back; `kl_weight` is the one that the posterior was trained with
+    /// in the end. Pooler and head are always stored: the base checkpoint has none.
+    pub(super) fn of(
+        model: &impl AdaptedModel,
+        config: &Config,
+        kl_weight: f64,
+        mut description: Description,
+    ) -> Result<Self> {
+        let (task_type, whole): (_, &[&str]) = match &description {
+            Description::Language(_) => ("CAUSAL_LM", &[]),
+            // It answers by its own head, which is adapted and not replaced.
+            Description::Classifier(info) if !info.has_head() => ("CAUSAL_LM", &[]),
+            Description::Classifier(info) if info.wording.is_some() => ("SEQ_CLS", &["score"]),
+            Description::Classifier(_) => ("SEQ_CLS", &["pooler", "classifier"]),
+        };
+        let mut diagonal = false;
+        let mut initial_rank = config.initial_rank;
+        let mut dropout = config.adapter_dropout;
+        model.visit_layers(&mut |_, layer| {
+            if let Some(adapter) = layer.low_rank() {
+                diagonal |= adapter.singular_values().is_some();
+                dropout = adapter.dropout;
+            }
+            if let Some(slot) = layer.slot() {
+                initial_rank = slot.initial_rank;
+            }
+        });
+        // The export lists the paths.
+        let targets = TargetModules::AllLinear;
+        let template = if diagonal {
+            let adalora = AdaLoraConfig { init_r: initial_rank, ..AdaLoraConfig::default() };
+            PeftConfig::adalora(adalora, config.lora_alpha, targets)
+        } else {
+            PeftConfig::lora(initial_rank, config.lora_alpha, targets)
+        };
+        let template = PeftConfig {
+            base_model_name_or_path: Some(description.base().name.clone()),
+            task_type: Some(task_type.to_owned()),
+            modules_to_save: whole.iter().map(ToString::to_string).collect(),
+            lora_dropout: dropout,
+            ..template
+        };
+        let peft = peft_from_model(model, &template)?;
+        let run = PosteriorRun {
+            scheme: config.training_scheme.scheme(),
+            statistic: config.prune.statistic,
+            log_alpha_threshold: config.prune.log_alpha_threshold,
+            kl_weight,
+            seed: description.run().seed,
+        };
+        let posterior = posterior_from_model(model, run)?;
+        description.parts_mut().1.ranks = ranks(model).into_iter().collect();
+        Ok(Self { peft, posterior, description: Some(description) })
+    }
+
+    /// Reads `folder`, and returns warnings of files that have changed since the adapter was saved. Without `allow_changed`
+    /// these are errors.
+    pub(super) fn read(folder: &Path, allow_changed: bool) -> Result<(Self, Vec<String>)> {
+        let description = Description::read(folder)?;
+        let known =
+            description.as_ref().and_then(|known| Some((known, known.base().hashes.as_ref()?)));
+        let check = known.map(|(known, hashes)| hashes.check(folder, known.file(), allow_changed));
+        let warnings = check.transpose()?.unwrap_or_default();
+        let peft = PeftAdapter::read(folder)?;
+        let has_posterior = folder.join(POSTERIOR_FILE).is_file();
+        let posterior = has_posterior.then(|| PeftPosterior::read(folder, &peft)).transpose()?;
+        Ok((Self { peft, posterior, description }, warnings))
+    }
+
+    /// The adapter with no module above `rank`; the posterior stays behind, since it is one of other directions.
+    pub fn capped(&self, rank: usize) -> Result<(Self, CapReport)> {
+        let (peft, report) = self.peft.capped(rank)?;
+        let description = self.description.clone().map(Description::at_the_mean);
+        Ok((Self { peft, posterior: None, description }, report))
+    }
+
+    /// Writes the folder `target`, whole or not at all, in place of one that may be there; with the model card that `card`
+    /// returns, and in the ragged layout with the posterior, unless no rank is left.
+    pub(crate) fn write(
+        &self,
+        target: &Path,
+        layout: ExportLayout,
+        card: impl FnOnce(&ExportSummary) -> Result<Option<String>>,
+    ) -> Result<ExportSummary> {
+        let building = AtomicDir::create(target)?;
+        let summary = self.peft.write(building.path(), layout)?;
+        let mut description = self.description.clone();
+        match &self.posterior {
+            Some(posterior) if layout == ExportLayout::Ragged && summary.zero_module.is_none() => {
+                posterior.write(building.path(), &self.peft)?;
+            }
+            Some(_) => description = description.map(Description::at_the_mean),
+            None => {}
+        }
+        if let Some(mut description) = description {
+            description.parts_mut().0.hashes.get_or_insert_default().take(building.path())?;
+            description.write(building.path())?;
+        }
+        if let Some(text) = card(&summary)? {
+            write_atomic(building.path().join(CARD_FILE), text.as_bytes())?;
+        }
+        building.commit_replacing()?;
+        Ok(summary)
+    }
 }

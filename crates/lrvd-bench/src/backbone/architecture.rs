@@ -8,13 +8,9 @@ use lrvd_models::deberta::{ADAPTER_TARGETS, DebertaConfig};
 use lrvd_models::llama::gguf::GgufModel;
 use lrvd_models::llama::{ADAPTER_TARGETS as LLAMA_TARGETS, LlamaConfig};
 use lrvd_models::tokenizer::TextTokenizer;
-use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use crate::data::{
-    Dataset, InputForm, Labelled, QuestionForm, Questions, TextColumns, TextReader, WordedTexts,
-    Wording,
-};
+use crate::data::{self, InputForm, LETTERS, QuestionForm, TextReader, Wording};
 use crate::error::Result;
 use crate::io::read_json;
 use crate::settings::{TargetModules, WordingSettings};
@@ -22,7 +18,8 @@ use crate::task::{Goal, Task};
 
 /// Every linear layer of a language model, by the end of the path.
 const LLAMA_LAYERS: [&str; 8] =
-    ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj", "lm_head"];
+    ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj", LM_HEAD];
+const LM_HEAD: &str = "lm_head";
 
 #[derive(Clone, Debug)]
 pub(crate) enum Architecture {
@@ -32,22 +29,24 @@ pub(crate) enum Architecture {
     Llama(LlamaConfig),
 }
 
-#[derive(Deserialize)]
-struct Kind {
-    #[serde(default)]
-    model_type: String,
+pub(crate) struct Sizes {
+    pub layers: usize,
+    pub hidden: usize,
+    pub intermediate: usize,
+    pub heads: usize,
+    pub vocab: usize,
+    pub positions: usize,
 }
 
 impl Architecture {
-    /// Reads `config.json` in a folder, or the configuration in a GGUF file.
     pub(crate) fn read(model: &Path) -> Result<Self> {
         if GgufModel::is_at(model) {
             return Ok(Self::Llama(GgufModel::open(model)?.config().clone()));
         }
         let file = model.join("config.json");
-        let Kind { model_type } = read_json(&file)?;
-        Ok(match model_type.as_str() {
-            "llama" => Self::Llama(LlamaConfig::read(&file)?),
+        let config: Value = read_json(&file)?;
+        Ok(match config["model_type"].as_str() {
+            Some("llama") => Self::Llama(LlamaConfig::read(&file)?),
             // Every other kind is rejected by name in there.
             _ => Self::Deberta(DebertaConfig::read(&file)?),
         })
@@ -55,27 +54,14 @@ impl Architecture {
 
     /// Llama-2-7B by its published sizes, for plans without the files.
     pub(crate) fn llama_2_7b() -> lrvd_models::Result<Self> {
-        let config = json!({
-            "model_type": "llama", "vocab_size": 32_000, "hidden_size": 4096,
-            "intermediate_size": 11_008, "num_hidden_layers": 32, "num_attention_heads": 32,
-            "num_key_value_heads": 32, "max_position_embeddings": 4096, "hidden_act": "silu",
-            "rms_norm_eps": 1e-5, "rope_theta": 10_000.0, "tie_word_embeddings": false,
-            "bos_token_id": 1, "eos_token_id": 2,
-        });
-        LlamaConfig::parse(&bytes(&config), Path::new("Llama-2-7B")).map(Self::Llama)
+        let config = include_bytes!("published/llama-2-7b.json");
+        LlamaConfig::parse(config, Path::new("Llama-2-7B")).map(Self::Llama)
     }
 
     /// DeBERTa-v3-base by its published sizes, for plans without the files.
     pub(crate) fn deberta_v3_base() -> lrvd_models::Result<Self> {
-        let config = json!({
-            "model_type": "deberta-v2", "vocab_size": 128_100, "hidden_size": 768,
-            "intermediate_size": 3072, "num_hidden_layers": 12, "num_attention_heads": 12,
-            "max_position_embeddings": 512, "relative_attention": true, "position_buckets": 256,
-            "max_relative_positions": -1, "norm_rel_ebd": "layer_norm", "share_att_key": true,
-            "pos_att_type": ["p2c", "c2p"], "position_biased_input": false, "type_vocab_size": 0,
-            "layer_norm_eps": 1e-7, "hidden_act": "gelu", "pad_token_id": 0,
-        });
-        DebertaConfig::parse(&bytes(&config), Path::new("DeBERTa-v3-base")).map(Self::Deberta)
+        let config = include_bytes!("published/deberta-v3-base.json");
+        DebertaConfig::parse(config, Path::new("DeBERTa-v3-base")).map(Self::Deberta)
     }
 
     pub(crate) fn unrecognised(&self) -> &[String] {
@@ -85,17 +71,22 @@ impl Architecture {
         }
     }
 
-    pub(crate) fn vocab_size(&self) -> usize {
-        match self {
-            Self::Deberta(config) => config.vocab_size,
-            Self::Llama(config) => config.vocab_size,
+    pub(crate) fn sizes(&self) -> Sizes {
+        macro_rules! sizes {
+            ($config:expr) => {
+                Sizes {
+                    layers: $config.num_hidden_layers,
+                    hidden: $config.hidden_size,
+                    intermediate: $config.intermediate_size,
+                    heads: $config.num_attention_heads,
+                    vocab: $config.vocab_size,
+                    positions: $config.max_position_embeddings,
+                }
+            };
         }
-    }
-
-    pub(crate) fn depth_and_width(&self) -> (usize, usize) {
         match self {
-            Self::Deberta(config) => (config.num_hidden_layers, config.hidden_size),
-            Self::Llama(config) => (config.num_hidden_layers, config.hidden_size),
+            Self::Deberta(config) => sizes!(config),
+            Self::Llama(config) => sizes!(config),
         }
     }
 
@@ -134,11 +125,11 @@ impl Architecture {
     /// How it is asked for the classes of `data`; a question with choices has the prompt of a user's questions.
     pub(crate) fn wording_of(
         &self,
-        data: &Dataset,
+        data: &data::Dataset,
         given: &WordingSettings,
     ) -> Result<Option<Wording>> {
-        let Labelled { goal, task, columns } = &data.kind;
-        if !columns.as_ref().is_some_and(TextColumns::has_choices) {
+        let data::Labelled { goal, task, columns } = &data.kind;
+        if !columns.as_ref().is_some_and(data::TextColumns::has_choices) {
             return self.wording(given, goal, *task, data.pairs());
         }
         if let Some(key) = given.given() {
@@ -160,7 +151,6 @@ impl Architecture {
         }
     }
 
-    /// Checks that the model has positions for texts of `max_length` tokens.
     pub(crate) fn check_length(&self, max_length: usize) -> Result<()> {
         match self.positions() {
             Some(most) if most < max_length => Err(anyhow!(
@@ -184,13 +174,12 @@ impl Architecture {
         match (self, questions, wording) {
             (_, Some(form), _) => {
                 let (kind, letters) = (self.input_form(), goal.n_labels());
-                let own = Questions::own(tokenizer, kind, form, letters, max_length)?;
-                Ok(TextReader::Questions(own))
+                let labels = &LETTERS[..letters.min(LETTERS.len())];
+                TextReader::questions(tokenizer, kind, form, labels, true, max_length)
             }
-            (Self::Deberta(_), None, _) => Ok(TextReader::Segments { tokenizer, max_length }),
+            (Self::Deberta(_), None, _) => Ok(TextReader::segments(tokenizer, max_length)),
             (Self::Llama(_), None, Some(wording)) => {
-                let worded = WordedTexts::new(wording, &goal.name, tokenizer, max_length)?;
-                Ok(TextReader::Worded(worded))
+                TextReader::words(wording, &goal.name, tokenizer, max_length)
             }
             (Self::Llama(_), None, None) => Err(anyhow!(
                 "classifier `{}` does not say in which words a language model is asked",
@@ -204,11 +193,11 @@ impl Architecture {
         &self,
         tokenizer: &'a TextTokenizer,
         form: QuestionForm,
-        labels: &'static [&'static str],
+        labels: &[&str],
         max_length: usize,
-    ) -> Result<Questions<'a>> {
+    ) -> Result<TextReader<'a>> {
         self.check_length(max_length)?;
-        Questions::new(tokenizer, self.input_form(), form, labels, max_length)
+        TextReader::questions(tokenizer, self.input_form(), form, labels, false, max_length)
     }
 
     /// How this kind of model is asked questions with `letters` choices, about a passage or not; `None` for an encoder.
@@ -228,40 +217,42 @@ impl Architecture {
         }
     }
 
+    /// Number of parameters, without a head that training adds.
     pub(crate) fn parameters(&self) -> u64 {
-        match self {
-            Self::Deberta(c) => {
-                let (d, wide) = (c.hidden_size as u64, c.intermediate_size as u64);
-                let layer = 4 * (d * d + d) + 2 * d * wide + wide + d + 4 * d;
-                c.vocab_size as u64 * d + c.num_hidden_layers as u64 * layer
-            }
-            Self::Llama(c) => {
-                let (d, wide) = (c.hidden_size as u64, c.intermediate_size as u64);
-                let heads = 2 * (c.num_attention_heads + c.num_key_value_heads) * c.head_dim;
-                let layer = d * heads as u64 + 3 * d * wide + 2 * d;
-                let tables = if c.tie_word_embeddings { 1 } else { 2 };
-                tables * c.vocab_size as u64 * d + c.num_hidden_layers as u64 * layer + d
-            }
-        }
+        let Sizes { layers, hidden, vocab, .. } = self.sizes();
+        // Of a norm: weight and bias, or weight alone.
+        let (bias, norms, tied) = match self {
+            Self::Deberta(_) => (1, 4 * layers, false),
+            Self::Llama(config) => (0, 2 * layers + 1, config.tie_word_embeddings),
+        };
+        let linear = self.linear_layers().into_iter();
+        let linear = linear.filter(|(name, ..)| !(tied && *name == LM_HEAD));
+        let linear: usize = linear.map(|(_, input, output, n)| n * (input + bias) * output).sum();
+        (vocab * hidden + linear + norms * hidden) as u64
     }
 
-    /// Shapes of the layers that `targets` mean.
     pub(crate) fn adapted_layers(&self, targets: &TargetModules) -> Vec<LayerShape> {
-        let (n, _) = self.depth_and_width();
-        let all: Vec<(&str, usize, usize, usize)> = match self {
-            Self::Deberta(c) => {
-                let (d, wide) = (c.hidden_size, c.intermediate_size);
-                vec![
-                    ("attention.self.query_proj", d, d, n),
-                    ("attention.self.key_proj", d, d, n),
-                    ("attention.self.value_proj", d, d, n),
-                    ("attention.output.dense", d, d, n),
-                    ("intermediate.dense", d, wide, n),
-                    ("output.dense", wide, d, n),
-                ]
-            }
+        let targets = targets.layers();
+        let layers = self.linear_layers().into_iter().filter(|(name, ..)| targets.select(name));
+        let shapes = layers.map(|(_, d_input, d_output, n)| {
+            std::iter::repeat_n(LayerShape { d_input, d_output }, n)
+        });
+        shapes.flatten().collect()
+    }
+
+    /// Name, features in and out, and number of the linear layers.
+    fn linear_layers(&self) -> Vec<(&'static str, usize, usize, usize)> {
+        let Sizes { layers: n, hidden: d, intermediate: wide, vocab, .. } = self.sizes();
+        match self {
+            Self::Deberta(_) => vec![
+                ("attention.self.query_proj", d, d, n),
+                ("attention.self.key_proj", d, d, n),
+                ("attention.self.value_proj", d, d, n),
+                ("attention.output.dense", d, d, n),
+                ("intermediate.dense", d, wide, n),
+                ("output.dense", wide, d, n),
+            ],
             Self::Llama(c) => {
-                let (d, wide) = (c.hidden_size, c.intermediate_size);
                 let query = c.num_attention_heads * c.head_dim;
                 let key = c.num_key_value_heads * c.head_dim;
                 vec![
@@ -272,36 +263,9 @@ impl Architecture {
                     ("mlp.gate_proj", d, wide, n),
                     ("mlp.up_proj", d, wide, n),
                     ("mlp.down_proj", wide, d, n),
-                    ("lm_head", d, c.vocab_size, 1),
+                    (LM_HEAD, d, vocab, 1),
                 ]
             }
-        };
-        let targets = targets.layers();
-        all.into_iter()
-            .filter(|(name, ..)| targets.select(name))
-            .flat_map(|(_, d_input, d_output, layers)| {
-                std::iter::repeat_n(LayerShape { d_input, d_output }, layers)
-            })
-            .collect()
-    }
-}
-
-fn bytes(config: &Value) -> Vec<u8> {
-    config.to_string().into_bytes()
-}
-
-#[cfg(test)]
-mod tests {
-    use lrvd_core::baselines::CountedMethod;
-
-    use super::*;
-
-    /// Llama 2's are tested with the plan of its runs.
-    #[test]
-    fn the_published_model_has_its_published_sizes() {
-        let deberta = Architecture::deberta_v3_base().unwrap();
-        let layers = deberta.adapted_layers(&TargetModules::names(ADAPTER_TARGETS));
-        assert_eq!(layers.len(), 72);
-        assert_eq!(CountedMethod::Lora.parameter_count(&layers, 8), 1_327_104);
+        }
     }
 }

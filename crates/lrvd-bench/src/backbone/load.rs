@@ -16,7 +16,7 @@ use lrvd_models::tokenizer::TextTokenizer;
 use super::architecture::Architecture;
 use super::hub;
 use crate::data::PreparedTask;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::io::{cannot, sha256_file};
 use crate::settings::BasePrecision;
 use crate::text::quoted;
@@ -37,7 +37,6 @@ pub(crate) const READ_FILES: [&str; 9] = [
     "chat_template.jinja",
 ];
 
-/// Configuration, tokenizer and identity of a pretrained model.
 pub(crate) struct Backbone {
     pub(crate) location: ModelLocation,
     pub(crate) architecture: Architecture,
@@ -52,21 +51,17 @@ impl Backbone {
     pub(crate) fn open(location: ModelLocation) -> Result<Self> {
         let architecture = Architecture::read(&location.folder)?;
         let tokenizer = open_tokenizer(&location.folder)?;
-        tokenizer.check_vocab(architecture.vocab_size())?;
+        tokenizer.check_vocab(architecture.sizes().vocab)?;
         check_ends(&location, &architecture, &tokenizer)?;
         let store = open_weights(&location.folder)?;
-        let mut hashes = BTreeMap::new();
-        for file in store.files() {
-            let name = file.file_name().map_or_else(String::new, |n| n.to_string_lossy().into());
-            hashes.insert(name, sha256_file(file)?);
-        }
-        let mut files = BTreeMap::new();
-        for name in READ_FILES {
-            let file = location.folder.join(name);
-            if file.is_file() {
-                files.insert(name.to_owned(), sha256_file(&file)?);
-            }
-        }
+        let hash = |file: &Path| {
+            let name = file.file_name().unwrap_or_default().to_string_lossy();
+            Ok((name.into_owned(), sha256_file(file)?))
+        };
+        let hashes = store.files().map(hash).collect::<Result<_>>()?;
+        let read = READ_FILES.map(|name| location.folder.join(name)).into_iter();
+        let read = read.filter(|file| file.is_file()).map(|file| hash(&file));
+        let files = read.collect::<Result<_>>()?;
         Ok(Self { location, architecture, tokenizer, hashes, files })
     }
 
@@ -81,35 +76,36 @@ impl Backbone {
     pub(crate) fn decoder_for(&self, what: &str) -> Result<&LlamaConfig> {
         match &self.architecture {
             Architecture::Llama(config) => Ok(config),
-            Architecture::Deberta(_) => Err(anyhow!(
-                "model `{}`: {what} needs a language model (Llama), and this is a DeBERTa",
-                self.location.name
-            )),
+            Architecture::Deberta(_) => {
+                Err(self.unfit(what, "needs a language model (Llama), and this is a DeBERTa"))
+            }
         }
     }
 
     pub(crate) fn encoder_for(&self, what: &str) -> Result<&DebertaConfig> {
         match &self.architecture {
             Architecture::Deberta(config) => Ok(config),
-            Architecture::Llama(_) => Err(anyhow!(
-                "model `{}`: {what} needs an encoder (DeBERTa), and this is a Llama",
-                self.location.name
-            )),
+            Architecture::Llama(_) => {
+                Err(self.unfit(what, "needs an encoder (DeBERTa), and this is a Llama"))
+            }
         }
+    }
+
+    fn unfit(&self, what: &str, why: &str) -> Error {
+        anyhow!("model `{}`: {what} {why}", self.location.name)
     }
 
     /// The type that the weights of this kind of model are stored in.
     pub(crate) fn stored_as(&self, precision: BasePrecision) -> Result<DType> {
         match (&self.architecture, precision) {
-            (Architecture::Deberta(_), BasePrecision::Bf16 | BasePrecision::F16) => Err(anyhow!(
-                "model `{}`: an encoder is held in single precision: set `base_precision=f32`",
-                self.location.name
-            )),
+            (Architecture::Deberta(_), BasePrecision::Bf16 | BasePrecision::F16) => {
+                Err(self
+                    .unfit("an encoder", "is held in single precision: set `base_precision=f32`"))
+            }
             _ => Ok(precision.dtype()),
         }
     }
 
-    /// The configuration of `encoder` with `labels` outputs and, if `dropout` is off, without dropout.
     fn config_for(encoder: &DebertaConfig, labels: usize, dropout: bool) -> DebertaConfig {
         let names = (0..labels).map(|i| format!("LABEL_{i}")).collect();
         let mut config = encoder.clone().with_labels(names);
@@ -123,7 +119,6 @@ impl Backbone {
     }
 }
 
-/// The tokenizer of a folder or of a GGUF file.
 pub(crate) fn open_tokenizer(model: &Path) -> Result<TextTokenizer> {
     if GgufModel::is_at(model) {
         return Ok(GgufModel::open(model)?.tokenizer()?);
@@ -167,7 +162,6 @@ fn check_ends(
     Ok(())
 }
 
-/// `config`, without dropout if it is off.
 fn undropped(config: &LlamaConfig, dropout: bool) -> LlamaConfig {
     let mut config = config.clone();
     if !dropout {
@@ -188,10 +182,8 @@ pub(crate) fn load_language_model(
 }
 
 /// A model that answers `task`, and the names of the parameters that the checkpoint did not have.
-///
-/// An encoder comes from the checkpoint; its head too where it fits, else from `seed`. A language
-/// model answers by the logits of the task's answer tokens, where a number is expected by a head like an encoder's, and of
-/// texts by the logits of every next token.
+/// The head of an encoder comes from the checkpoint where it fits, else from `seed`. A language model answers by the logits of the
+/// task's answer tokens, a number by a head like an encoder's, and texts by the logits of every next token.
 pub(crate) fn load_model(
     backbone: &Backbone,
     task: &PreparedTask,
@@ -200,35 +192,32 @@ pub(crate) fn load_model(
     device: &Device,
     dtype: DType,
 ) -> Result<(AutoModel, Vec<String>)> {
+    let (store, seed) = (open_weights(&backbone.location.folder)?, NoiseKey::new(seed));
     match &backbone.architecture {
-        _ if task.goal.is_texts() => {
-            let model = load_language_model(backbone, dropout, device, dtype)?;
-            Ok((AutoModel::LlamaText(model), Vec::new()))
-        }
-        Architecture::Deberta(encoder) => {
-            let store = open_weights(&backbone.location.folder)?;
+        Architecture::Deberta(encoder) if !task.goal.is_texts() => {
             let config = Backbone::config_for(encoder, task.labels, dropout);
-            let seed = NoiseKey::new(seed);
             let (model, report) =
                 DebertaClassifier::from_pretrained(&store, &config, seed, device, dtype)?;
             Ok((AutoModel::Deberta(model), report.fresh))
         }
         Architecture::Llama(config) if task.goal.is_regression() => {
-            let store = open_weights(&backbone.location.folder)?;
-            let (config, seed) = (undropped(config, dropout), NoiseKey::new(seed));
+            let config = undropped(config, dropout);
             let (model, report) =
                 LlamaScore::from_pretrained(&store, &config, seed, device, dtype)?;
             Ok((AutoModel::LlamaScore(model), report.fresh))
         }
-        Architecture::Llama(_) => {
+        _ => {
             let model = load_language_model(backbone, dropout, device, dtype)?;
-            let model = LlamaChoice::new(model, task.answers.clone())?;
-            Ok((AutoModel::Llama(model), Vec::new()))
+            let model = if task.goal.is_texts() {
+                AutoModel::LlamaText(model)
+            } else {
+                AutoModel::Llama(LlamaChoice::new(model, task.answers.clone())?)
+            };
+            Ok((model, Vec::new()))
         }
     }
 }
 
-/// A folder with `config.json`, weights and tokenizer, or a GGUF file, which holds all three.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ModelLocation {
     /// Name as given: a path or a repository id.
@@ -343,22 +332,5 @@ mod tests {
         ] {
             assert_eq!(shared_name(name), shared, "{name}");
         }
-    }
-
-    #[test]
-    fn a_folder_with_one_gguf_file_is_that_file() {
-        let folder = tempfile::tempdir().unwrap();
-        let [one, two] = ["one.gguf", "two.gguf"].map(|name| folder.path().join(name));
-        assert_eq!(local(folder.path()).unwrap().unwrap(), folder.path());
-        assert_eq!(local(&one).unwrap(), None);
-        std::fs::write(&one, "").unwrap();
-        assert_eq!(local(folder.path()).unwrap().unwrap(), one);
-        assert_eq!(local(&one).unwrap().unwrap(), one);
-        std::fs::write(&two, "").unwrap();
-        let text = local(folder.path()).unwrap_err().to_string();
-        assert!(text.contains("one.gguf") && text.contains("two.gguf"), "{text}");
-        // A Hugging Face folder that also holds another form of the model.
-        std::fs::write(folder.path().join("config.json"), "{}").unwrap();
-        assert_eq!(local(folder.path()).unwrap().unwrap(), folder.path());
     }
 }

@@ -1,13 +1,13 @@
-//! Tokenised examples as training and prediction read them.
+//! Tokenised examples as training and prediction read them: batches, and the splits of a task.
 
-use anyhow::bail;
 use burn::tensor::{DType, Device, Tensor, TensorData};
 use lrvd_burn::train::{Examples, LabelledExamples, Targets, TokenTargets};
 use lrvd_models::TokenBatch;
-use lrvd_models::tokenizer::TextTokenizer;
 
 use super::Label;
-use crate::error::{Burn, Result};
+use super::example::held_out;
+use crate::error::Burn;
+use crate::task::Goal;
 
 /// One example as the model sees it, special tokens included.
 #[derive(Debug, Clone, PartialEq)]
@@ -47,7 +47,6 @@ impl Answer {
         }
     }
 
-    /// Class or score; `None` of a text.
     pub fn label(&self) -> Option<Label> {
         match self {
             Self::Label(label) => Some(*label),
@@ -153,7 +152,6 @@ impl LabelledExamples for TokenExamples<'_> {
 }
 
 impl TokenExamples<'_> {
-    /// The tokens to predict in `picked`, the examples at `indices`.
     fn tokens(&self, picked: &[&TokenisedExample], indices: &[usize]) -> Burn<Targets> {
         let (mut all, mut per_row) = (Vec::new(), Vec::with_capacity(picked.len()));
         for (example, &index) in picked.iter().zip(indices) {
@@ -171,106 +169,62 @@ fn mixed(index: usize) -> lrvd_burn::Error {
     lrvd_burn::Error::other(format!("example {index} mixes classes, scores and texts in one batch"))
 }
 
-/// What an input lost at the longest length.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Cut {
-    Nothing,
-    /// The end of a text within a worded prompt.
-    Text,
-    /// Cut from the right: the answer cue is gone, wholly or in part.
-    Right,
-    /// The passage or the question lost its end.
-    Body,
-    /// The passage or the question is gone, and the choices lost their ends.
-    Choices,
+#[derive(Clone, Debug)]
+pub struct PreparedTask {
+    pub goal: Goal,
+    pub labels: usize,
+    pub train: Vec<TokenisedExample>,
+    /// Examples kept out of training, for methods that fit something afterwards.
+    pub holdout: Vec<TokenisedExample>,
+    pub validation: Vec<TokenisedExample>,
+    pub validation_ids: Vec<String>,
+    pub pad_id: u32,
+    /// Tokens that stand for the classes, for a language model; empty for an encoder.
+    pub answers: Vec<u32>,
+    /// What a reader of the results must know of the encoding, one sentence each.
+    pub notes: Vec<String>,
 }
 
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct BareTokens<'a> {
-    tokenizer: &'a TextTokenizer,
-    before: usize,
-    after: usize,
-}
-
-impl<'a> BareTokens<'a> {
-    /// Looks at the empty text to learn what is put around every text.
-    pub(crate) fn new(tokenizer: &'a TextTokenizer) -> Result<Self> {
-        let frame = tokenizer.encode("", None, None)?.ids;
-        let special = tokenizer.special_tokens();
-        let begins = |id: &&u32| [special.bos, special.cls].contains(&Some(**id));
-        let before = frame.iter().take_while(begins).count();
-        let after = frame.len() - before;
-        let probe = tokenizer.encode("A", None, None)?.ids;
-        let framed = probe.len() >= frame.len()
-            && probe.starts_with(&frame[..before])
-            && probe.ends_with(&frame[before..]);
-        if !framed {
-            bail!(
-                "tokenizer `{}` does not put the same special tokens around every text",
-                file(tokenizer)
-            );
-        }
-        Ok(Self { tokenizer, before, after })
-    }
-
-    pub(crate) fn ids(&self, text: &str) -> lrvd_models::Result<Vec<u32>> {
-        let mut ids = self.opened(text)?;
-        ids.drain(..self.before.min(ids.len()));
-        Ok(ids)
-    }
-
-    /// The tokens of `text` behind those that begin every text, with nothing after them.
-    pub(crate) fn opened(&self, text: &str) -> lrvd_models::Result<Vec<u32>> {
-        let mut ids = self.tokenizer.encode(text, None, None)?.ids;
-        ids.truncate(ids.len().saturating_sub(self.after));
-        Ok(ids)
-    }
-
-    /// The tokens by which `text` followed by `more` is longer than `text`.
-    pub(crate) fn following(&self, text: &str, more: &str) -> lrvd_models::Result<Vec<u32>> {
-        let before = self.ids(text)?;
-        let mut ids = self.ids(&format!("{text}{more}"))?;
-        let shared = before.iter().zip(&ids).take_while(|(a, b)| a == b).count();
-        ids.drain(..shared);
-        Ok(ids)
-    }
-}
-
-pub(crate) fn file(tokenizer: &TextTokenizer) -> String {
-    tokenizer.file().display().to_string()
-}
-
-/// Whether `id` has a role in every text, the unknown token's included.
-pub(crate) fn is_special(tokenizer: &TextTokenizer, id: u32) -> bool {
-    let special = tokenizer.special_tokens();
-    let all = [special.bos, special.eos, special.cls, special.sep, special.pad, special.unk];
-    all.contains(&Some(id)) || special.mask == Some(id)
-}
-
-/// The encoding with the most characters (below `length`) that has at most `limit` tokens; `None` if none fits.
-///
-/// By bisection: token numbers do not always grow with the text, so it may stop a few characters short, but what it
-/// returns fits.
-pub(crate) fn longest<E>(
-    length: usize,
-    limit: usize,
-    encode: impl Fn(usize) -> Result<Vec<u32>, E>,
-) -> Result<Option<Vec<u32>>, E> {
-    let mut best = encode(0)?;
-    if best.len() > limit {
-        return Ok(None);
-    }
-    let (mut fits, mut too_long) = (0, length.max(1));
-    while too_long - fits > 1 {
-        let middle = usize::midpoint(fits, too_long);
-        let ids = encode(middle)?;
-        if ids.len() <= limit {
-            (fits, best) = (middle, ids);
-        } else {
-            too_long = middle;
+impl PreparedTask {
+    pub fn without_examples(goal: Goal) -> Self {
+        Self {
+            labels: goal.n_labels(),
+            goal,
+            train: Vec::new(),
+            holdout: Vec::new(),
+            validation: Vec::new(),
+            validation_ids: Vec::new(),
+            pad_id: 0,
+            answers: Vec::new(),
+            notes: Vec::new(),
         }
     }
-    Ok(Some(best))
+
+    pub(crate) fn examples<'a>(
+        &self,
+        examples: &'a [TokenisedExample],
+        device: &'a Device,
+    ) -> TokenExamples<'a> {
+        let Self { pad_id, labels, .. } = *self;
+        TokenExamples { examples, pad_id, labels, smoothing: 0.0, device, dtype: DType::F32 }
+    }
+
+    /// The same task with the last `share` of the training examples kept out of training.
+    #[must_use]
+    pub fn holding_out(&self, share: f64) -> Self {
+        let mut task = self.clone();
+        let kept = task.train.len() - (share * task.train.len() as f64).round() as usize;
+        task.holdout = task.train.split_off(kept.max(1).min(task.train.len()));
+        task
+    }
+
+    /// The same task with `share` of the training examples kept out of training, drawn by `seed`; both parts stay in
+    /// their order.
+    #[must_use]
+    pub fn holding_out_drawn(&self, share: f64, seed: u64) -> Self {
+        let (train, holdout) = held_out(self.train.clone(), share, seed);
+        Self { train, holdout, ..self.clone() }
+    }
 }
 
 #[cfg(test)]
@@ -343,5 +297,25 @@ mod tests {
         assert_eq!(failed(&all, &[]), "a batch needs at least one example");
         all[1].type_ids.pop();
         assert_eq!(failed(&all, &[0, 1]), "example 1 has 2 token ids but 1 segment ids");
+    }
+
+    #[test]
+    fn rows_held_out_are_drawn_by_the_seed_and_go_nowhere_else() {
+        let one = |i: u32| TokenisedExample { ids: vec![i], ..example(1, Label::Class(0)) };
+        let goal = Goal::classification("tone", ["a", "b"].map(String::from).to_vec());
+        let task = PreparedTask {
+            train: (0..40).map(one).collect(),
+            ..PreparedTask::without_examples(goal)
+        };
+        let ids = |rows: &[TokenisedExample]| rows.iter().map(|e| e.ids[0]).collect::<Vec<_>>();
+        let (first, other) = (task.holding_out_drawn(0.1, 1), task.holding_out_drawn(0.1, 2));
+        assert_eq!((first.train.len(), first.holdout.len()), (36, 4));
+        assert_ne!(ids(&first.holdout), ids(&other.holdout));
+        assert_eq!(ids(&first.holdout), ids(&task.holding_out_drawn(0.1, 1).holdout));
+        let mut all = [ids(&first.train), ids(&first.holdout)].concat();
+        assert!(ids(&first.train).is_sorted() && ids(&first.holdout).is_sorted());
+        all.sort_unstable();
+        assert_eq!(all, ids(&task.train));
+        assert_eq!(task.holding_out_drawn(1.0, 1).train.len(), 1);
     }
 }

@@ -19,11 +19,9 @@ const CONVERSATIONS: &str = "conversations";
 /// Columns of the layout of Alpaca. The second may be empty or absent.
 pub(super) const INSTRUCTIONS: [&str; 3] = ["instruction", "input", "output"];
 
-/// Names that a column of texts or of labels often has.
 const TEXTS: [&str; 4] = ["text", "sentence", "query", "question"];
 const LABELS: [&str; 5] = ["label", "category", "intent", "class", "target"];
 
-/// Columns of a classifier's rows.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TextColumns {
@@ -44,7 +42,6 @@ impl Default for TextColumns {
 }
 
 impl TextColumns {
-    /// The usual columns of questions: `question`, `choices` and `answer`.
     pub fn usual_questions() -> Self {
         let [text, label, choices] = [QUESTION, ANSWER, CHOICES].map(str::to_owned);
         Self { text, pair: None, label: Some(label), choices: vec![choices] }
@@ -92,7 +89,6 @@ impl TextColumns {
     }
 }
 
-/// Columns of a language model's texts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum LanguageColumns {
@@ -157,7 +153,6 @@ impl LanguageColumns {
     }
 }
 
-/// The columns of one file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Columns {
     Labelled(TextColumns),
@@ -177,22 +172,15 @@ pub struct NamedColumns {
 }
 
 impl NamedColumns {
-    /// The columns of a language model that are named, if any is.
-    pub fn texts(&self) -> Result<Option<LanguageColumns>> {
+    pub fn texts(&self) -> Option<LanguageColumns> {
         let or = |given: &Option<String>, usual: &str| given.clone().unwrap_or(usual.to_owned());
         match (&self.messages, &self.prompt, &self.completion) {
-            (None, None, None) => Ok(None),
-            (Some(messages), None, None) => {
-                Ok(Some(LanguageColumns::Chat { messages: messages.clone() }))
-            }
-            (None, prompt, completion) => Ok(Some(LanguageColumns::Texts {
+            (None, None, None) => None,
+            (Some(messages), ..) => Some(LanguageColumns::Chat { messages: messages.clone() }),
+            (None, prompt, completion) => Some(LanguageColumns::Texts {
                 prompt: or(prompt, PROMPT),
                 completion: or(completion, COMPLETION),
-            })),
-            (Some(_), ..) => Err(anyhow!(
-                "a row is a conversation or a prompt with its completion, not both: name `--messages-column` or \
-                 the other two"
-            )),
+            }),
         }
     }
 
@@ -205,7 +193,7 @@ impl NamedColumns {
         classifies: bool,
     ) -> Result<(Columns, Option<String>)> {
         let classifies = classifies || self.pair.is_some() || !self.choices.is_empty();
-        match self.texts()? {
+        match self.texts() {
             Some(_) if classifies => bail!(
                 "columns of a language model cannot be combined with `--labels`, `--pair-column`, `--choice-columns`, `--template`, `--answers` or `--regression`"
             ),
@@ -321,12 +309,11 @@ mod tests {
                 [prompt, completion, messages].map(|name| name.map(str::to_owned));
             NamedColumns { prompt, completion, messages, ..NamedColumns::default() }.texts()
         };
-        assert_eq!(named(None, None, None).unwrap(), None);
+        assert_eq!(named(None, None, None), None);
         let (prompt, completion) = ("prompt".to_owned(), "answer".to_owned());
         let expected = LanguageColumns::Texts { prompt, completion };
-        assert_eq!(named(None, Some("answer"), None).unwrap(), Some(expected));
+        assert_eq!(named(None, Some("answer"), None), Some(expected));
         let expected = LanguageColumns::Chat { messages: "talk".to_owned() };
-        assert_eq!(named(None, None, Some("talk")).unwrap(), Some(expected));
-        assert!(named(Some("a"), None, Some("b")).is_err());
+        assert_eq!(named(None, None, Some("talk")), Some(expected));
     }
 }

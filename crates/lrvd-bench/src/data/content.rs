@@ -5,14 +5,12 @@ use std::borrow::Cow;
 use anyhow::anyhow;
 use lrvd_models::chat::{Message, Role};
 use serde::Serialize;
-use serde_json::Value;
 
 use super::columns::{INSTRUCTIONS, LanguageColumns};
-use super::table::{Row, plain};
+use super::table::{Cell, Row, plain};
 use super::{Example, Input};
 use crate::error::Result;
 
-/// A row of texts for a language model.
 pub type TextRow = Example<Content, ()>;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -58,23 +56,19 @@ pub(super) fn content(
 
 /// The messages of a row: objects of a `role` and a `content`, or of `from` and `value`; what else they hold is not read.
 fn conversation(row: &Row, column: &str) -> Result<Vec<Message>> {
-    let (_, cell) = row.find(&[column])?;
-    let items = row.as_list(cell, column, "a list of messages")?;
-    let message = |(place, item): (usize, &Value)| {
-        let path = format!("{column}[{place}]");
-        let object = row.as_object(item, &path)?;
-        let other = object.contains_key("from") && !object.contains_key("role");
+    let message = |item: Cell<'_>| {
+        let other = item.value.get("from").is_some() && item.value.get("role").is_none();
         let (role, content) = if other { ("from", "value") } else { ("role", "content") };
-        let role = match row.text_within(object, &format!("{path}.{role}"))? {
+        let role = match item.field(role)?.text()? {
             "human" if other => "user",
             "gpt" if other => "assistant",
             role => role,
         };
         let role = Role::from_name(role).map_err(|source| anyhow!("{}: {source}", row.place()))?;
-        let content = row.text_within(object, &format!("{path}.{content}"))?.to_owned();
+        let content = item.field(content)?.text()?.to_owned();
         Ok(Message { role, content })
     };
-    items.iter().enumerate().map(message).collect()
+    row.find(&[column])?.list("a list of messages")?.into_iter().map(message).collect()
 }
 
 /// The texts of a row, as they are counted and compared.

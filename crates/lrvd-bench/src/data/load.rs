@@ -8,7 +8,9 @@ use serde::Deserialize;
 
 use super::locate::{FileSet, locate};
 use super::table::{Format, Layout, Table};
-use super::{Dataset, Example, Labelled, Origin, SourceFile, Split, SplitName, read_examples};
+use super::{
+    Dataset, Example, Labelled, Origin, Pieces as _, SourceFile, Split, SplitName, read_examples,
+};
 use crate::error::{Error, Result};
 use crate::io::read_text;
 use crate::task::Task;
@@ -20,18 +22,16 @@ const PAIR: &[&str] = &["#1 ID", "#2 ID"];
 pub fn load(data_dir: &Path, task: Task, rows: Option<usize>) -> Result<Dataset> {
     let located = locate(data_dir, task)?;
     let (examples, mut files) = read_files(&located.train, task)?;
-    let (mut train, mut validation) = match &located.train.dev_pairs {
+    let (train, validation) = match located.train.pair_list {
         Some(list) => {
-            let (listed, rest) = by_list(examples, list, &mut files)?;
-            let validation = split(&located.validation, task, (listed, files.clone()));
-            (split(&located.train, task, (rest, files)), validation)
+            let list = located.folder.join(list);
+            let (listed, rest) = by_list(examples, &list, &mut files)?;
+            ((rest, files.clone()), (listed, files))
         }
-        None => {
-            let validation = read_files(&located.validation, task)?;
-            let train = split(&located.train, task, (examples, files));
-            (train, split(&located.validation, task, validation))
-        }
+        None => ((examples, files), read_files(&located.validation, task)?),
     };
+    let mut train = split(SplitName::Train, located.train.origin, task, train);
+    let mut validation = split(SplitName::Validation, located.validation.origin, task, validation);
     let mut notes = Vec::new();
     if let Some(mark) = GeneratedMark::read(&located.folder)? {
         train.origin = Origin::Generated;
@@ -54,15 +54,18 @@ fn read_files(set: &FileSet, task: Task) -> Result<(Vec<Example>, Vec<SourceFile
 }
 
 /// The origin `Official` is kept only where the number of rows is the published one.
-fn split(set: &FileSet, task: Task, (examples, files): (Vec<Example>, Vec<SourceFile>)) -> Split {
-    let origin = match set.origin {
-        Origin::Official if examples.len() != published(task, set.split) => Origin::Unverified,
-        origin => origin,
-    };
-    Split { name: set.split, origin, files, examples }
+fn split(
+    name: SplitName,
+    origin: Origin,
+    task: Task,
+    (examples, files): (Vec<Example>, Vec<SourceFile>),
+) -> Split {
+    let is_other = origin == Origin::Official && examples.len() != published(task, name);
+    let origin = if is_other { Origin::Unverified } else { origin };
+    Split { name, origin, files, examples }
 }
 
-const fn published(task: Task, split: SplitName) -> usize {
+fn published(task: Task, split: SplitName) -> usize {
     match split {
         SplitName::Train => task.row().n_train,
         SplitName::Validation => task.row().n_validation,
@@ -95,7 +98,7 @@ fn by_list(
 /// Why metrics on a split cannot stand beside published ones; `None` where they can.
 fn note(split: &Split, task: Task) -> Option<String> {
     let (name, rows, published) = (split.name, split.rows(), published(task, split.name));
-    let mut described = split.describe().to_owned();
+    let mut described = split.origin.describe(name).to_owned();
     if task.is_question() {
         described = format!("{described} (`{}`)", split.file_names().join(", "));
     }
@@ -110,11 +113,8 @@ fn note(split: &Split, task: Task) -> Option<String> {
 
 /// What a reader must know if texts of the validation split occur in `train` too.
 fn note_shared(train: &Split, validation: &Split, task: Task) -> Option<String> {
-    fn texts(example: &Example) -> (&str, Option<&String>, &[String]) {
-        (&example.input.text, example.input.pair.as_ref(), &example.input.choices)
-    }
-    let known: HashSet<_> = train.examples.iter().map(texts).collect();
-    let shared = validation.examples.iter().filter(|e| known.contains(&texts(e))).count();
+    let known: HashSet<_> = train.examples.iter().map(|e| e.input.pieces()).collect();
+    let shared = validation.examples.iter().filter(|e| known.contains(&e.input.pieces())).count();
     let (rows, what) = (validation.rows(), if task.is_question() { "items" } else { "texts" });
     (shared > 0)
         .then(|| format!("{shared} of {rows} validation {what} occur in the train split too"))
@@ -214,45 +214,44 @@ impl GeneratedMark {
 
 #[cfg(test)]
 mod tests {
+    use std::fmt::Write as _;
     use std::fs;
 
     use super::*;
 
-    fn folder_with(name: &str, files: &[(&str, &str)]) -> tempfile::TempDir {
-        let dir = tempfile::tempdir().unwrap();
-        fs::create_dir(dir.path().join(name)).unwrap();
-        for (file, text) in files {
-            fs::write(dir.path().join(name).join(file), text).unwrap();
-        }
-        dir
-    }
+    /// Task, files, and how many validation rows are used.
+    type Case = (Task, BTreeMap<String, String>, Option<usize>);
 
     #[test]
     fn splits_are_hashed_counted_and_labelled_honestly() {
-        let dir = folder_with(
-            "SST-2",
-            &[
-                ("train.tsv", "sentence\tlabel\nfine\t1\npoor\t0\n"),
-                ("dev.tsv", "sentence\tlabel\npoor\t0\n"),
-            ],
-        );
-        let data = load(dir.path(), Task::Sst2, None).unwrap();
-        assert_eq!((data.train.rows(), data.validation.rows()), (2, 1));
-        assert_eq!(data.validation.origin, Origin::Unverified);
-        let classes: Vec<_> = data.train.examples.iter().map(|e| e.label.class()).collect();
-        assert_eq!(classes, [Some(1), Some(0)]);
-        // Digest from `sha256sum`.
-        let digest = "887ba5f65d3379931644f10fdc670ed6e906d90de7e33e7b1a724f1bd4eb7b39";
-        let file = &data.validation.files[0];
-        assert_eq!((file.bytes, file.sha256.as_str()), (22, digest));
-        assert_eq!(
-            data.notes,
-            [
-                "train: train of unknown origin, 2 rows; the published split has 67349",
-                "validation: dev of unknown origin, 1 rows; the published split has 872",
-                "1 of 1 validation texts occur in the train split too",
-            ]
-        );
+        let cases: Vec<Case> = serde_json::from_str(include_str!("cases/load.json")).unwrap();
+        let mut found = String::new();
+        for (task, files, rows) in cases {
+            let dir = tempfile::tempdir().unwrap();
+            for (file, text) in files {
+                let file = dir.path().join(file);
+                fs::create_dir_all(file.parent().unwrap()).unwrap();
+                fs::write(file, text).unwrap();
+            }
+            writeln!(found, "{task}").unwrap();
+            match load(dir.path(), task, rows) {
+                Ok(Dataset { train, validation, notes, .. }) => {
+                    for Split { name, origin, files, examples } in [train, validation] {
+                        let rows = examples.iter().map(|e| format!("{} {:?}", e.id, e.label));
+                        let rows = rows.collect::<Vec<_>>().join(", ");
+                        writeln!(found, "    {name}, {origin:?}: {rows}").unwrap();
+                        for SourceFile { path, bytes, sha256 } in files {
+                            let path = path.display();
+                            writeln!(found, "        {path} {bytes} {sha256}").unwrap();
+                        }
+                    }
+                    notes.iter().for_each(|note| writeln!(found, "    {note}").unwrap());
+                }
+                Err(error) => writeln!(found, "    {error:#}").unwrap(),
+            }
+            found = found.replace(&format!("{}/", dir.path().display()), "");
+        }
+        insta::assert_snapshot!(found);
     }
 
     #[test]
@@ -270,50 +269,17 @@ mod tests {
     }
 
     #[test]
-    fn the_corpus_is_split_by_its_list_of_dev_pairs() {
-        let corpus = "\u{feff}Quality\t#1 ID\t#2 ID\t#1 String\t#2 String\n\
-                      1\t1\t2\ta\tb\n0\t3\t4\tc\td\n1\t5\t6\te\tf\n0\t7\t8\tg\th\n";
-        let files = [("msr_paraphrase_train.txt", corpus), ("dev_ids.tsv", "7\t8\r\n3\t4\r\n")];
-        let dir = folder_with("MRPC", &files);
-        let data = load(dir.path(), Task::Mrpc, None).unwrap();
-        let ids = |split: &Split| split.examples.iter().map(|e| e.id.clone()).collect::<Vec<_>>();
-        assert_eq!(ids(&data.train), ["1-2", "5-6"]);
-        assert_eq!(ids(&data.validation), ["3-4", "7-8"]);
-        assert_eq!(data.train.files.len(), 2);
-        fs::write(dir.path().join("MRPC/dev_ids.tsv"), "7\t8\n3\t9\n").unwrap();
-        let error = load(dir.path(), Task::Mrpc, None).unwrap_err().to_string();
-        assert!(error.contains("names 2 pairs, of which the corpus has 1"), "{error}");
-    }
-
-    #[test]
     fn shards_are_read_in_order() {
-        let dir = folder_with("cola", &[("validation.jsonl", r#"{"sentence":"A","label":0}"#)]);
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path().join("cola");
+        fs::create_dir(&folder).unwrap();
+        fs::write(folder.join("validation.jsonl"), r#"{"sentence":"A","label":0}"#).unwrap();
         let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/data");
         for shard in ["train-00000-of-00002.parquet", "train-00001-of-00002.parquet"] {
-            let to = dir.path().join("cola").join(shard);
-            fs::copy(golden.join(format!("cola-{shard}")), to).unwrap();
+            fs::copy(golden.join(format!("cola-{shard}")), folder.join(shard)).unwrap();
         }
         let data = load(dir.path(), Task::Cola, None).unwrap();
         let ids: Vec<_> = data.train.examples.iter().map(|e| e.id.as_str()).collect();
         assert_eq!(ids, ["0", "1", "2"]);
-    }
-
-    #[test]
-    fn a_mark_counts_the_rows_that_are_used() {
-        let dir = tempfile::tempdir().unwrap();
-        let write = |text: &str| fs::write(dir.path().join(MARK), text).unwrap();
-        let read = || GeneratedMark::read(dir.path());
-        assert!(read().unwrap().is_none());
-        write(
-            r#"{"config":{"seed":7},"files":{"a":{"rows":4,"noisy":[3]},"b":{"rows":4,"noisy":[0,2]},"t":{"rows":9,"noisy":[]}}}"#,
-        );
-        let [t, a, b] = ["t", "a", "b"].map(str::to_owned);
-        let notes = read().unwrap().unwrap().notes(Task::ArcC, &[t], &[a, b], Some(6));
-        assert_eq!(notes[0], "generated by a grammar from seed 7, not real ARC-C");
-        let start = "label noise: 0 of 9 train and 2 of 6 validation answers are changed";
-        assert!(notes[1].starts_with(start) && notes[1].ends_with("accuracy 0.667"), "{notes:?}");
-        write("{}");
-        let error = read().unwrap_err().to_string();
-        assert!(error.ends_with("does not describe a generated data set"), "{error}");
     }
 }

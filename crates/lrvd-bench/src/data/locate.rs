@@ -2,8 +2,7 @@
 //!
 //! The order of preference is fixed, so the same directory always gives the same files:
 //!
-//! 1. the layouts of the task's row in their order, and within each its folders: of GLUE the table name (`SST-2`), the
-//!    command-line name (`sst2`), then other spellings;
+//! 1. the layouts of the task's row in their order, and within each its folders;
 //! 2. the validation split: published names before subsets before a local dev set cut from train;
 //! 3. the format: that of the originals first, which is tab-separated for GLUE and JSONL for questions;
 //! 4. the train split, by the same rules. A local dev set that was cut from the train file goes only with the rest of
@@ -13,34 +12,18 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{anyhow, bail};
+use anyhow::{anyhow, ensure};
 
 use super::{Format, Origin, SplitName};
 use crate::error::{Kind, Result};
 use crate::io::cannot;
 use crate::task::{Files, Task};
 
-/// Folders of one layout of a task.
-fn folders(task: Task, files: &Files) -> Vec<String> {
-    if !files.folders.is_empty() {
-        return files.folders.iter().map(ToString::to_string).collect();
-    }
-    let (table, name) = (task.display_name(), task.name());
-    let mut all = vec![table.to_owned()];
-    for other in [name.to_owned(), table.to_uppercase(), name.to_uppercase(), table.to_lowercase()]
-    {
-        if !all.contains(&other) {
-            all.push(other);
-        }
-    }
-    all
-}
-
 /// Every way to store a split, in order of preference.
-fn candidates(task: Task, files: &Files, split: SplitName) -> Vec<Candidate> {
+fn candidates(task: Task, files: &Files, split: SplitName) -> Vec<FileSet> {
     let (stems, local) = match split {
         SplitName::Train => (&[files.train][..], "train_split"),
-        SplitName::Validation => (files.validation, "localdev"),
+        SplitName::Validation => (&files.validation[..], "localdev"),
     };
     let formats: &[Format] = if task.is_question() {
         &[Format::Jsonl, Format::Parquet]
@@ -49,7 +32,7 @@ fn candidates(task: Task, files: &Files, split: SplitName) -> Vec<Candidate> {
     };
     let mut all = Vec::new();
     let mut add = |origin, format, pattern, pair_list| {
-        all.push(Candidate { origin, format, pattern, pair_list });
+        all.push(FileSet { origin, format, pattern, pair_list, files: Vec::new() });
     };
     for &format in formats {
         for &stem in stems {
@@ -72,30 +55,23 @@ fn candidates(task: Task, files: &Files, split: SplitName) -> Vec<Candidate> {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct FileSet {
-    pub split: SplitName,
-    pub origin: Origin,
-    pub format: Format,
-    pub files: Vec<PathBuf>,
-    /// For the original paraphrase corpus, which is not split: the list of the pairs that make up the dev split.
-    pub dev_pairs: Option<PathBuf>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Located {
     pub folder: PathBuf,
     pub train: FileSet,
     pub validation: FileSet,
 }
 
-#[derive(Debug, Clone)]
-struct Candidate {
-    origin: Origin,
-    format: Format,
+/// The files of a split, or one way to store them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct FileSet {
+    pub origin: Origin,
+    pub format: Format,
     /// A name, `START*.EXTENSION`, or a stem before [`SHARDS`].
     pattern: String,
-    /// The list that divides a corpus of pairs.
-    pair_list: Option<&'static str>,
+    /// Of the original paraphrase corpus, which is not split: the list of the pairs that make up the dev split.
+    pub pair_list: Option<&'static str>,
+    /// Those of the folder that fit; none before they are found.
+    pub files: Vec<PathBuf>,
 }
 
 /// What follows the stem of all shards of a split, such as `train-00000-of-00002.parquet`.
@@ -103,23 +79,24 @@ const SHARDS: &str = "-*-of-*.parquet";
 
 /// Finds both splits of `task` below `data_dir`; reads no file.
 pub(super) fn locate(data_dir: &Path, task: Task) -> Result<Located> {
-    if !data_dir.is_dir() {
-        bail!("data directory `{}` does not exist or is not a directory", data_dir.display());
-    }
+    ensure!(
+        data_dir.is_dir(),
+        "data directory `{}` does not exist or is not a directory",
+        data_dir.display()
+    );
     let mut has_validation = false;
-    for files in task.row().files {
-        for folder in folders(task, files).iter().map(|folder| data_dir.join(folder)) {
+    for files in &task.row().files {
+        for folder in files.folders.iter().map(|folder| data_dir.join(folder)) {
             if !folder.is_dir() {
                 continue;
             }
             let names = file_names(&folder)?;
             for validation in candidates(task, files, SplitName::Validation) {
-                let split = SplitName::Validation;
-                let Some(validation) = validation.find(split, &folder, &names)? else { continue };
+                let Some(validation) = validation.find(&folder, &names)? else { continue };
                 has_validation = true;
                 for train in candidates(task, files, SplitName::Train) {
                     if train.goes_with(&validation, task)
-                        && let Some(train) = train.find(SplitName::Train, &folder, &names)?
+                        && let Some(train) = train.find(&folder, &names)?
                     {
                         return Ok(Located { folder, train, validation });
                     }
@@ -129,7 +106,7 @@ pub(super) fn locate(data_dir: &Path, task: Task) -> Result<Located> {
     }
     let split = if has_validation { SplitName::Train } else { SplitName::Validation };
     let looked_for = task.row().files.iter().flat_map(|files| {
-        let folders = folders(task, files).join("|");
+        let folders = files.folders.join("|");
         let candidates = candidates(task, files, split).into_iter();
         candidates.map(move |candidate| format!("`{folders}/{}`", candidate.names()))
     });
@@ -142,11 +119,11 @@ pub(super) fn locate(data_dir: &Path, task: Task) -> Result<Located> {
     )))
 }
 
-impl Candidate {
+impl FileSet {
     /// Whether it shares no row with a validation split by the way the files are made.
-    fn goes_with(&self, validation: &FileSet, task: Task) -> bool {
+    fn goes_with(&self, validation: &Self, task: Task) -> bool {
         let is_cut = validation.origin == Origin::LocalSplit && !task.row().larger_dev;
-        let is_of_pairs = self.pair_list.is_some() == validation.dev_pairs.is_some();
+        let is_of_pairs = self.pair_list.is_some() == validation.pair_list.is_some();
         (!is_cut || self.origin == Origin::LocalSplit) && is_of_pairs
     }
 
@@ -155,14 +132,9 @@ impl Candidate {
         format!("{}{}", self.pattern, list.unwrap_or_default())
     }
 
-    fn find(
-        &self,
-        split: SplitName,
-        folder: &Path,
-        names: &BTreeSet<String>,
-    ) -> Result<Option<FileSet>> {
-        let has_list = self.pair_list.is_none_or(|list| names.contains(list));
+    fn find(self, folder: &Path, names: &BTreeSet<String>) -> Result<Option<Self>> {
         let found = match (self.pattern.strip_suffix(SHARDS), self.pattern.split_once('*')) {
+            _ if self.pair_list.is_some_and(|list| !names.contains(list)) => Vec::new(),
             (Some(stem), _) => shards(stem, folder, names)?,
             // The last by name. Files held out are not meant.
             (None, Some((start, end))) => {
@@ -171,15 +143,10 @@ impl Candidate {
                 };
                 names.iter().rev().find(is_meant).map(String::as_str).into_iter().collect()
             }
-            (None, None) => {
-                let name = names.get(&self.pattern).filter(|_| has_list);
-                name.map(String::as_str).into_iter().collect()
-            }
+            (None, None) => names.get(&self.pattern).map(String::as_str).into_iter().collect(),
         };
         let files: Vec<_> = found.into_iter().map(|name| folder.join(name)).collect();
-        let dev_pairs = self.pair_list.filter(|_| has_list).map(|list| folder.join(list));
-        let (origin, format) = (self.origin, self.format);
-        Ok((!files.is_empty()).then_some(FileSet { split, origin, format, files, dev_pairs }))
+        Ok((!files.is_empty()).then_some(Self { files, ..self }))
     }
 }
 
@@ -210,13 +177,12 @@ fn shards<'a>(stem: &str, folder: &Path, names: &'a BTreeSet<String>) -> Result<
     let Some(&(first, _, expected)) = found.first() else { return Ok(Vec::new()) };
     let whole = found.len() == expected
         && found.iter().enumerate().all(|(i, &(_, index, total))| i == index && total == expected);
-    if !whole {
-        bail!(
-            "`{}` has {found} of the {expected} shards that its file names announce",
-            folder.join(first).display(),
-            found = found.len()
-        );
-    }
+    ensure!(
+        whole,
+        "`{}` has {found} of the {expected} shards that its file names announce",
+        folder.join(first).display(),
+        found = found.len()
+    );
     Ok(found.into_iter().map(|(name, ..)| name).collect())
 }
 
@@ -241,17 +207,16 @@ mod tests {
             fs::create_dir_all(file.parent().unwrap()).unwrap();
             fs::write(file, "").unwrap();
         }
-        let shown = |set: FileSet| {
-            let files: Vec<String> = set
-                .files
-                .iter()
-                .chain(&set.dev_pairs)
-                .map(|file| file.display().to_string())
-                .collect();
-            format!("{}: {:?} {}", set.split, set.origin, files.join(" "))
+        let shown = |split: &str, set: FileSet, folder: &Path| {
+            let list = set.pair_list.map(|list| folder.join(list));
+            let files = set.files.iter().chain(&list).map(|file| file.display().to_string());
+            format!("{split}: {:?} {}", set.origin, files.collect::<Vec<_>>().join(" "))
         };
         let found = match locate(dir.path(), task) {
-            Ok(Located { train, validation, .. }) => [train, validation].map(shown).join("\n    "),
+            Ok(Located { folder, train, validation }) => {
+                let train = shown("train", train, &folder);
+                format!("{train}\n    {}", shown("validation", validation, &folder))
+            }
             Err(error) => error.to_string(),
         };
         let found = found.replace(&format!("{}/", dir.path().display()), "");

@@ -3,13 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use anyhow::{anyhow, bail};
-use serde_json::Value;
+use anyhow::{anyhow, bail, ensure};
 
 use super::columns::{Columns, LanguageColumns, NamedColumns, TextColumns};
 use super::content::{TextRow, content};
-use super::prompt::LETTERS;
-use super::table::{self, Place, Table, plain};
+use super::table::{self, Cell, Place, Table};
+use super::wording::LETTERS;
 use super::{Dataset, Example, Input, Label, Labelled, SourceFile, Split, SplitName, Validation};
 use crate::error::Result;
 use crate::task::Goal;
@@ -18,13 +17,11 @@ use crate::text::{one_of, quoted};
 /// More distinct labels than this are hardly classes: a wrong column, most likely.
 const MOST_CLASSES: usize = 1000;
 
-/// Texts for a language model.
 pub type TextSet = Dataset<TextRow, LanguageColumns>;
 
 /// A row whose label is not yet a class or a number.
 type RawRow = Example<Input, String>;
 
-/// A user's files, and what is said of them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OwnFiles {
     pub train: PathBuf,
@@ -37,7 +34,6 @@ pub struct OwnFiles {
     pub classifies: bool,
 }
 
-/// What files hold, by their columns.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Data {
     Labelled(Dataset),
@@ -140,7 +136,6 @@ pub fn read_texts(
     Ok(text_rows(table, &columns, with_completions)?.0)
 }
 
-/// All rows of a table of which these columns are needed.
 fn rows<T>(
     mut table: Table,
     columns: &[&str],
@@ -166,22 +161,11 @@ fn text_rows(
 fn raw_rows(table: Table, columns: &TextColumns) -> Result<(Vec<RawRow>, SourceFile)> {
     rows(table, &columns.names(), |number, row| {
         let (id, place) = (number.to_string(), row.place().clone());
-        let label = columns.label.as_ref().map(|column| label(row, column)).transpose()?;
+        let label = columns.label.as_ref().map(|column| row.find(&[column])?.word("label"));
+        let label = label.transpose()?;
         let (input, label) = (Input::of(row, columns)?, label.unwrap_or_default());
         Ok(Example { id, place, input, label })
     })
-}
-
-/// What a label or a choice should be.
-const PLAIN: &str = "a string, a number or a boolean";
-
-fn label(row: &table::Row, column: &str) -> Result<String> {
-    let (_, cell) = row.find(&[column])?;
-    let label = plain(cell).ok_or_else(|| row.wrong_type(column, PLAIN, cell))?;
-    match label.trim() {
-        "" => Err(row.blank(column, "label")),
-        label => Ok(label.to_owned()),
-    }
 }
 
 impl Input {
@@ -197,27 +181,21 @@ impl Input {
 fn choices(row: &table::Row, columns: &[String]) -> Result<Vec<String>> {
     const LIST: &str =
         "a list of choices (several columns of one choice each are named one by one)";
-    let one = |column: &str, cell: &Value| -> Result<String> {
-        let choice = plain(cell).ok_or_else(|| row.wrong_type(column, PLAIN, cell))?;
-        Ok(choice.trim().to_owned())
-    };
-    let mut found: Vec<String> = Vec::new();
-    if let [column] = columns {
-        let (column, cell) = row.find(&[column])?;
-        let list = row.as_list(cell, column, LIST)?.iter();
-        found = list.map(|cell| one(column, cell)).collect::<Result<_, _>>()?;
-    } else {
-        for column in columns {
-            let (column, cell) = row.find(&[column])?;
-            found.push(if cell.is_null() { String::new() } else { one(column, cell)? });
+    let cells = match columns {
+        [column] => row.find(&[column])?.list(LIST)?,
+        columns => {
+            let cells = columns.iter().map(|column| row.find(&[column]));
+            let mut cells = cells.collect::<Result<Vec<_>>>()?;
+            let is_filled = |cell: &Cell<'_>| {
+                !cell.value.is_null()
+                    && cell.value.as_str().is_none_or(|text| !text.trim().is_empty())
+            };
+            let last = cells.iter().rposition(is_filled);
+            cells.truncate(last.map_or(0, |last| last + 1));
+            cells
         }
-        let last = found.iter().rposition(|choice| !choice.is_empty());
-        found.truncate(last.map_or(0, |last| last + 1));
-    }
-    match found.iter().position(String::is_empty) {
-        Some(empty) => Err(row.blank(columns.get(empty).unwrap_or(&columns[0]), "choice")),
-        None => Ok(found),
-    }
+    };
+    cells.iter().map(|cell| cell.word("choice")).collect()
 }
 
 /// The `given` classes, or the distinct labels: by value if all are whole numbers, else by text.
@@ -233,9 +211,7 @@ fn classes(
         None => distinct(rows, column())?,
     };
     for (i, class) in classes.iter().enumerate() {
-        if classes[..i].contains(class) {
-            bail!("label `{class}` is given twice");
-        }
+        ensure!(!classes[..i].contains(class), "label `{class}` is given twice");
         let value = number(class);
         let same = classes[..i].iter().find(|other| value.is_some() && number(other) == value);
         if let Some(other) = same {
@@ -289,13 +265,12 @@ fn distinct(rows: &[RawRow], column: String) -> Result<Vec<String>> {
     let mut distinct = BTreeSet::new();
     for row in rows {
         let label = row.label.as_str();
-        if label.eq_ignore_ascii_case("nan") {
-            bail!(
-                "{}, column `{column}`: `{label}` marks a missing label and is no class; leave the row \
+        ensure!(
+            !label.eq_ignore_ascii_case("nan"),
+            "{}, column `{column}`: `{label}` marks a missing label and is no class; leave the row \
                  out, or name the class with `--labels`",
-                row.place
-            );
-        }
+            row.place
+        );
         distinct.insert(label);
     }
     let mut classes: Vec<String> = distinct.into_iter().map(str::to_owned).collect();
@@ -352,44 +327,37 @@ mod tests {
         OwnFiles { train, validation, columns, labels, regression: false, classifies: false }
     }
 
-    /// What files of the format `ending` give under some names of choices.
-    fn read(ending: &str, [train, dev]: [&str; 2], choices: &[&str], regression: bool) -> String {
-        let dir = tempfile::tempdir().unwrap();
-        let [train, validation] = [("train", train), ("dev", dev)].map(|(name, text)| {
-            let path = dir.path().join(format!("{name}.{ending}"));
-            std::fs::write(&path, text).unwrap();
-            path
-        });
-        let mut files = files(train, Validation::File(validation));
-        files.columns.choices = choices.iter().map(ToString::to_string).collect();
-        match (OwnFiles { regression, ..files }).read() {
-            Ok(Data::Labelled(Dataset {
-                kind: Labelled { goal, .. }, train, validation, ..
-            })) => {
-                let mut found = format!("    {:?} {:?}\n", goal.classes, goal.standard_metrics);
-                for Example { place, input: Input { text, choices, .. }, label, .. } in
-                    train.examples.into_iter().chain(validation.examples)
-                {
-                    writeln!(found, "    {place}: {text:?} {choices:?} {label:?}").unwrap();
-                }
-                found
-            }
-            Ok(Data::Texts(_)) => panic!("texts for a language model"),
-            Err(error) => format!("    {error}\n"),
-        }
-        .replace(dir.path().to_str().unwrap(), "")
-    }
+    /// Format, training and validation rows, columns of choices, and whether numbers are learnt.
+    type Case = (String, String, String, Vec<String>, bool);
 
     #[test]
-    fn classes_are_sorted_by_value_or_by_text_and_are_labels() {
-        let cases: Vec<(String, String, bool)> =
-            serde_json::from_str(include_str!("cases/classes.json")).unwrap();
-        let mut found = String::new();
-        for (train, dev, regression) in cases {
-            write!(found, "{train:?} {dev:?}\n{}", read("csv", [&train, &dev], &[], regression))
-                .unwrap();
+    fn labels_are_sorted_classes_numbers_or_one_of_the_choices() {
+        let cases: Vec<Case> = serde_json::from_str(include_str!("cases/own.json")).unwrap();
+        let (dir, mut found) = (tempfile::tempdir().unwrap(), String::new());
+        for (ending, train, dev, choices, regression) in cases {
+            writeln!(found, "{train:?} {dev:?}").unwrap();
+            let [train, validation] = [("train", train), ("dev", dev)].map(|(name, text)| {
+                let path = dir.path().join(format!("{name}.{ending}"));
+                std::fs::write(&path, text).unwrap();
+                path
+            });
+            let columns = NamedColumns { choices, ..NamedColumns::default() };
+            let files = files(train, Validation::File(validation));
+            match (OwnFiles { regression, columns, ..files }).read() {
+                Ok(Data::Labelled(Dataset { kind, train, validation, .. })) => {
+                    let Goal { classes, standard_metrics, .. } = kind.goal;
+                    writeln!(found, "    {classes:?} {standard_metrics:?}").unwrap();
+                    for Example { place, input: Input { text, choices, .. }, label, .. } in
+                        train.examples.into_iter().chain(validation.examples)
+                    {
+                        writeln!(found, "    {place}: {text:?} {choices:?} {label:?}").unwrap();
+                    }
+                }
+                Ok(Data::Texts(_)) => panic!("texts for a language model"),
+                Err(error) => writeln!(found, "    {error}").unwrap(),
+            }
         }
-        insta::assert_snapshot!(found);
+        insta::assert_snapshot!(found.replace(dir.path().to_str().unwrap(), ""));
     }
 
     #[test]
@@ -415,26 +383,5 @@ mod tests {
             let named = message.contains("40 rows") && message.contains(&share.to_string());
             assert!(named, "{message}");
         }
-    }
-
-    #[test]
-    fn an_answer_is_a_text_a_letter_or_a_place_and_means_one_choice() {
-        let jsonl = "{\"question\":\"a\",\"choices\":[\"x\",\" y\",\"z\"],\"answer\":\"y\"}\n\
-                     {\"question\":\"b\",\"choices\":[\"x\",\"y\"],\"answer\":\"A\"}\n\
-                     {\"question\":\"c\",\"choices\":[7,8,9],\"answer\":2}\n";
-        let mut found = read("jsonl", [jsonl; 2], &["choices"], false);
-        let csv = |rows: &str| format!("question,p,q,r,answer\n{}\n", rows.replace(' ', "\n"));
-        let good = csv("a,x,y,z,x");
-        for rows in include_str!("cases/answers.txt").lines() {
-            let read = read("csv", [&csv(rows), &good], &["p", "q", "r"], false);
-            write!(found, "{rows}\n{read}").unwrap();
-        }
-        let many: Vec<String> = (0..27).map(|i| format!("\"c{i}\"")).collect();
-        let many = format!("[{}]", many.join(","));
-        for choices in ["\"x\"", "[\"x\",null]", "[\"x\",\" \"]", "[]", many.as_str()] {
-            let row = format!("{{\"question\":\"a\",\"choices\":{choices},\"answer\":0}}");
-            write!(found, "{choices}\n{}", read("jsonl", [&row; 2], &["choices"], false)).unwrap();
-        }
-        insta::assert_snapshot!(found);
     }
 }

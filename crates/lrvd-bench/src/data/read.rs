@@ -7,11 +7,11 @@
 
 use std::path::Path;
 
-use anyhow::{anyhow, bail};
+use anyhow::{anyhow, bail, ensure};
 use serde_json::Value;
 
-use super::prompt::{DIGITS, LETTERS};
-use super::table::{Format, Layout, Row, Table};
+use super::table::{Cell, Format, Layout, Row, Table};
+use super::wording::{DIGITS, LETTERS};
 use super::{Example, Input, Label, SourceFile};
 use crate::error::{Error, Result};
 use crate::task::{Shape, Target, Task};
@@ -29,25 +29,29 @@ pub fn read_examples(
     task: Task,
     examples: &mut Vec<Example>,
 ) -> Result<SourceFile> {
-    let (columns, unnamed) = match task.row().shape {
-        Shape::Texts { text, pair, label, unnamed, .. } => ([text, pair, label].concat(), unnamed),
+    let row = task.row();
+    let (columns, unnamed) = match &row.shape {
+        Shape::Texts { text, pair, label, unnamed, .. } => {
+            ([&text[..], pair, label].concat(), unnamed.as_deref())
+        }
         _ => (Vec::new(), None),
     };
     let mut table = Table::open(file, &Layout { unnamed, ..Layout::of(format) })?;
     if !columns.is_empty() {
         table.select(&[&columns[..], &IDS.concat()].concat())?;
     }
+    let target = &row.target;
     for row in &mut table {
         let row = row?;
         let id = row.id(IDS)?.unwrap_or_else(|| examples.len().to_string());
-        let (input, label) = match task.row().shape {
+        let (input, label) = match &task.row().shape {
             Shape::Texts { text, pair, label, .. } => {
                 let own = |names: &[&str]| row.text(names).map(str::to_owned);
                 let pair = if pair.is_empty() { None } else { Some(own(pair)?) };
-                (Input { pair, ..Input::text(own(text)?) }, target(&row, label, task.row().target)?)
+                (Input { pair, ..Input::text(own(text)?) }, self::target(&row, label, target)?)
             }
             Shape::Blank => blank(&row)?,
-            Shape::Choices { fewest, most, .. } => choices(&row, fewest, most)?,
+            Shape::Choices { fewest, most, .. } => choices(&row, *fewest, *most)?,
             Shape::Passage => passage(&row)?,
         };
         examples.push(Example { id, place: row.place().clone(), input, label });
@@ -56,19 +60,19 @@ pub fn read_examples(
 }
 
 /// A class name, a class id or a score, also in digits.
-fn target(row: &Row, names: &[&str], target: Target) -> Result<Label> {
-    let (column, cell) = row.find(names)?;
-    let place = row.place();
-    let found = match cell {
+fn target(row: &Row, names: &[&str], target: &Target) -> Result<Label> {
+    let cell = row.find(names)?;
+    let (place, column) = (cell.place, &cell.column);
+    let found = match cell.value {
         Value::String(text) => text.trim().to_owned(),
         Value::Number(number) => number.to_string(),
-        other => return Err(row.wrong_type(column, "a label", other)),
+        _ => return Err(cell.wrong_type("a label")),
     };
     let classes = match target {
         Target::Classes(classes) => classes,
-        Target::Choice(_) => &[],
+        Target::Choice(_) => &[][..],
         Target::Score { low, high } => {
-            let score = found.parse().ok().filter(|score| (low..=high).contains(score));
+            let score = found.parse().ok().filter(|score| (low..=high).contains(&score));
             return score.map(Label::Score).ok_or_else(|| {
                 anyhow!(
                     "{place}, column `{column}`: `{found}` is not a score within {low}..={high}"
@@ -95,11 +99,13 @@ fn target(row: &Row, names: &[&str], target: Target) -> Result<Label> {
 /// `sentence`, `option1`, `option2`, and `answer`, which is `1` or `2`.
 fn blank(row: &Row) -> Result<(Input, Label)> {
     let question = row.text(&["sentence"])?;
-    if !question.contains('_') {
-        bail!("{}, column `sentence`: no blank `_` in the sentence", row.place());
-    }
+    ensure!(
+        question.contains('_'),
+        "{}, column `sentence`: no blank `_` in the sentence",
+        row.place()
+    );
     let options = [row.text(&["option1"])?, row.text(&["option2"])?];
-    let label = answer(row, "answer", row.text(&["answer"])?, &DIGITS[..2])?;
+    let label = answer(&row.find(&["answer"])?, &DIGITS[..2])?;
     let (choices, numbered) = (options.map(str::to_owned).to_vec(), true);
     Ok((Input { choices, numbered, ..Input::text(question) }, label))
 }
@@ -112,20 +118,17 @@ fn blank(row: &Row) -> Result<(Input, Label)> {
 /// question or question_stem, choices: {text: […], label: […]}     the hub
 /// ```
 fn choices(row: &Row, fewest: usize, most: usize) -> Result<(Input, Label)> {
-    let (key, value) = row.find(&["question", "question_stem"])?;
-    let (column, question, found) = if let Value::Object(question) = value {
-        let column = "question.choices";
-        let list = row.list_within(question, column)?;
-        (column, row.text_within(question, "question.stem")?, objects(row, column, list)?)
-    } else {
-        let (column, lists) = row.find(&["choices"])?;
-        let found = match lists {
-            Value::Array(list) => objects(row, column, list)?,
-            other => columns(row, column, other)?,
-        };
-        (column, row.as_text(value, key)?, found)
+    let question = row.find(&["question", "question_stem"])?;
+    let (question, choices) = match question.value {
+        Value::Object(_) => (question.field("stem")?, question.field("choices")?),
+        _ => (question, row.find(&["choices"])?),
     };
-    let (place, n) = (row.place(), found.len());
+    let (question, column, place) = (question.text()?, &choices.column, choices.place);
+    let found = match choices.value {
+        Value::Object(_) => columns(&choices)?,
+        _ => objects(&choices)?,
+    };
+    let n = found.len();
     if !(fewest..=most).contains(&n) {
         let allowed = if fewest == most { most.to_string() } else { format!("{fewest} to {most}") };
         bail!("{place}, column `{column}`: {n} choices where {allowed} are allowed");
@@ -141,59 +144,51 @@ fn choices(row: &Row, fewest: usize, most: usize) -> Result<(Input, Label)> {
             quoted(&labels)
         );
     }
-    let label = answer(row, "answerKey", row.text(&["answerKey"])?, &labels)?;
+    let label = answer(&row.find(&["answerKey"])?, &labels)?;
     let choices = texts.into_iter().map(str::to_owned).collect();
     Ok((Input { choices, numbered, ..Input::text(question) }, label))
 }
 
 /// Labels and texts of `[{text, label}, …]`.
-fn objects<'a>(row: &Row, column: &str, list: &'a [Value]) -> Result<Vec<(&'a str, &'a str)>> {
-    let read = |value: &'a Value| {
-        let object = row.as_object(value, column)?;
-        let label = row.text_within(object, "choices.label")?;
-        Ok((label, row.text_within(object, "choices.text")?))
-    };
-    list.iter().map(read).collect()
+fn objects<'a>(choices: &Cell<'a>) -> Result<Vec<(&'a str, &'a str)>> {
+    let read =
+        |choice: &Cell<'a>| Ok((choice.field("label")?.text()?, choice.field("text")?.text()?));
+    choices.list("a list")?.iter().map(read).collect()
 }
 
 /// Labels and texts of `{text: […], label: […]}`.
-fn columns<'a>(row: &Row, column: &str, value: &'a Value) -> Result<Vec<(&'a str, &'a str)>> {
-    let object = row.as_object(value, column)?;
-    let texts = row.list_within(object, "choices.text")?;
-    let labels = row.list_within(object, "choices.label")?;
+fn columns<'a>(choices: &Cell<'a>) -> Result<Vec<(&'a str, &'a str)>> {
+    let list = |key| choices.field(key)?.list("a list");
+    let (texts, labels) = (list("text")?, list("label")?);
     if texts.len() != labels.len() {
-        let (place, texts, labels) = (row.place(), texts.len(), labels.len());
+        let (place, column, texts, labels) =
+            (choices.place, &choices.column, texts.len(), labels.len());
         bail!("{place}, column `{column}`: {texts} texts of choices, but {labels} labels");
     }
-    let pairs = labels.iter().zip(texts);
-    let read = |(label, text)| {
-        Ok((row.as_text(label, "choices.label")?, row.as_text(text, "choices.text")?))
-    };
-    pairs.map(read).collect()
+    labels.iter().zip(&texts).map(|(label, text)| Ok((label.text()?, text.text()?))).collect()
 }
 
 /// `question`, `passage`, and `answer` (the hub's other distribution: `label`), which is true or false, 1 or 0.
 fn passage(row: &Row) -> Result<(Input, Label)> {
     let (question, passage) = (row.text(&["question"])?, row.text(&["passage"])?.to_owned());
-    let (column, value) = row.find(&["answer", "label"])?;
-    let answer = match (value, value.as_i64()) {
+    let cell = row.find(&["answer", "label"])?;
+    let answer = match (cell.value, cell.value.as_i64()) {
         (Value::Bool(answer), _) => usize::from(*answer),
         (_, Some(answer @ (0 | 1))) => answer as usize,
-        (_, Some(other)) => return Err(no_answer(row, column, &other.to_string(), &TRUTH)),
-        _ => return Err(row.wrong_type(column, "true or false", value)),
+        (_, Some(other)) => return Err(no_answer(&cell, &other.to_string(), &TRUTH)),
+        _ => return Err(cell.wrong_type("true or false")),
     };
     Ok((Input { pair: Some(passage), ..Input::text(question) }, Label::Class(answer)))
 }
 
-/// The place of the answer among the labels.
-fn answer(row: &Row, column: &str, found: &str, labels: &[&str]) -> Result<Label> {
+fn answer(cell: &Cell<'_>, labels: &[&str]) -> Result<Label> {
+    let found = cell.text()?;
     let place = labels.iter().position(|label| *label == found);
-    place.map(Label::Class).ok_or_else(|| no_answer(row, column, found, labels))
+    place.map(Label::Class).ok_or_else(|| no_answer(cell, found, labels))
 }
 
-fn no_answer(row: &Row, column: &str, found: &str, labels: &[&str]) -> Error {
-    let (place, labels) = (row.place(), quoted(labels));
-    anyhow!("{place}, column `{column}`: answer `{found}`, expected one of {labels}")
+fn no_answer(Cell { place, column, .. }: &Cell<'_>, found: &str, labels: &[&str]) -> Error {
+    anyhow!("{place}, column `{column}`: answer `{found}`, expected one of {}", quoted(labels))
 }
 
 #[cfg(test)]

@@ -1,16 +1,19 @@
-//! Classification in words: how a language model is asked for a class, and which word answers it.
+//! How a model is asked: a class in words, of which one answers it, and a question with its choices by `prompts.toml`.
 //!
-//! The model's output is the logits of the answer words behind the prompt, one for each class, so that everything
-//! after it is as for an encoder with a head; or the number that a head makes of the prompt's last token.
+//! The output of a language model is the logits of the answer words behind the prompt, one for each class, so that
+//! everything after it is as for an encoder with a head; or the number that a head makes of the prompt's last token.
 
-use anyhow::{anyhow, bail};
-use lrvd_models::tokenizer::TextTokenizer;
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+use anyhow::{anyhow, ensure};
+use minijinja::{Environment, context};
 use serde::{Deserialize, Serialize};
 
-use super::batch::{BareTokens, Cut, file, is_special, longest};
-use crate::error::{Error, Kind, Result};
-use crate::settings::WordingSettings;
-use crate::task::{Goal, Shape, Task};
+use super::Input;
+use crate::error::Result;
+use crate::settings::{PromptSet, WordingSettings};
+use crate::task::{Goal, Shape, Target, Task};
 use crate::text::{head, quoted};
 
 /// The template of a user's own texts, or pairs of them; the answers are the names of the classes, or a number.
@@ -51,10 +54,8 @@ impl Wording {
         task: Option<Task>,
         pairs: bool,
     ) -> Result<Self> {
-        let (template, answers) = match task.map(|task| task.row().shape) {
-            Some(Shape::Texts { template, words, .. }) => {
-                (template, words.iter().map(ToString::to_string).collect())
-            }
+        let (template, answers) = match task.map(|task| &task.row().shape) {
+            Some(Shape::Texts { template, words, .. }) => (template.as_str(), words.clone()),
             _ => (of_own(pairs, goal.is_regression()), goal.classes.clone()),
         };
         // A shell has no easy way to type a line break.
@@ -68,15 +69,14 @@ impl Wording {
                 template.escape_debug()
             )
         })?;
-        if answers.len() != goal.classes.len() {
-            bail!(
-                "task `{}`: {} words in `wording.answers`, expected {}: one each for {}",
-                goal.name,
-                answers.len(),
-                goal.classes.len(),
-                quoted(&goal.classes)
-            );
-        }
+        ensure!(
+            answers.len() == goal.classes.len(),
+            "task `{}`: {} words in `wording.answers`, expected {}: one each for {}",
+            goal.name,
+            answers.len(),
+            goal.classes.len(),
+            quoted(&goal.classes)
+        );
         Ok(Self { template, answers })
     }
 
@@ -93,12 +93,9 @@ impl Wording {
         prompt + rest
     }
 
-    pub fn is_scored(&self) -> bool {
-        self.answers.is_empty()
-    }
-
     pub(crate) fn describe(&self) -> String {
-        let by = if self.is_scored() { "a number".to_owned() } else { quoted(&self.answers) };
+        let by =
+            if self.answers.is_empty() { "a number".to_owned() } else { quoted(&self.answers) };
         format!("asked as `{}`, answered by {by}", self.template.replace('\n', "\\n"))
     }
 }
@@ -128,119 +125,150 @@ fn check(template: &str, pairs: bool) -> Result<(), String> {
     Ok(())
 }
 
-/// Turns texts into prompts of at most `max_length` tokens.
-///
-/// A prompt starts as the tokenizer starts every text and ends with the template's end; the answer is read at its
-/// last token. What is too long loses the ends of its texts, the longer one first.
-#[derive(Debug)]
-pub struct WordedTexts<'a> {
-    wording: &'a Wording,
-    task: &'a str,
-    tokens: BareTokens<'a>,
-    pub(super) max_length: usize,
-    pub answers: Vec<u32>,
-    /// The token that fills a batch, which nothing reads.
-    pub pad_id: u32,
+/// The letters that choices go by, in class order.
+pub const LETTERS: &[&str; 26] = &[
+    "A", "B", "C", "D", "E", "F", "G", "H", "I", "J", "K", "L", "M", "N", "O", "P", "Q", "R", "S",
+    "T", "U", "V", "W", "X", "Y", "Z",
+];
+/// The digits that number choices in some files.
+pub(super) const DIGITS: [&str; 5] = ["1", "2", "3", "4", "5"];
+
+/// How a prompt set asks rows of one shape.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Prompt {
+    template: String,
+    #[serde(default)]
+    cue: &'static str,
+    #[serde(default)]
+    ends: bool,
+    labels: Option<Vec<&'static str>>,
+    only: Option<usize>,
 }
 
-impl<'a> WordedTexts<'a> {
-    /// Finds and checks the tokens of the answers to `task`.
-    pub fn new(
-        wording: &'a Wording,
-        task: &'a str,
-        tokenizer: &'a TextTokenizer,
-        max_length: usize,
-    ) -> Result<Self> {
-        let tokens = BareTokens::new(tokenizer)?;
-        let special = tokenizer.special_tokens();
-        let pad_id = special.pad.or(special.bos).or(special.eos).unwrap_or(0);
-        let found = tokens.opened(&wording.prompt("", None, 0))?.len();
-        if found > max_length {
-            return Err(too_long(task, found, max_length));
-        }
-        let answers = answers(wording, task, tokenizer, tokens)?;
-        Ok(Self { wording, task, tokens, max_length, answers, pad_id })
-    }
-
-    /// The prompt with nothing cut, however long.
-    pub(crate) fn whole(&self, text: &str, pair: Option<&str>) -> Result<Vec<u32>> {
-        Ok(self.tokens.opened(&self.wording.prompt(text, pair, usize::MAX))?)
-    }
-
-    pub(super) fn encode(&self, text: &str, pair: Option<&str>) -> Result<(Vec<u32>, Cut)> {
-        let prompt = |room| self.tokens.opened(&self.wording.prompt(text, pair, room));
-        let whole = self.whole(text, pair)?;
-        if whole.len() <= self.max_length {
-            return Ok((whole, Cut::Nothing));
-        }
-        let characters = [text, pair.unwrap_or_default()].map(|text| text.trim().chars().count());
-        let most = characters[0].max(characters[1]);
-        match longest(most, self.max_length, prompt)? {
-            Some(ids) => Ok((ids, Cut::Text)),
-            None => {
-                let found = prompt(0)?.len();
-                Err(Kind::Input.mark(too_long(self.task, found, self.max_length)))
-            }
-        }
-    }
-}
-
-fn too_long(task: &str, found: usize, max_length: usize) -> Error {
-    anyhow!(
-        "task `{task}`: the prompt takes {found} tokens without its texts, but `max_length` is {max_length}"
-    )
-}
-
-/// The token of each word where it follows the prompt and a space.
-fn answers(
-    wording: &Wording,
-    task: &str,
-    tokenizer: &TextTokenizer,
-    tokens: BareTokens<'_>,
-) -> Result<Vec<u32>> {
-    let prompt = wording.prompt("A", Some("B"), 1);
-    let mut answers: Vec<u32> = Vec::with_capacity(wording.answers.len());
-    for word in &wording.answers {
-        // A space alone may be a token, but it is no word.
-        let ids = match word.as_str() {
-            "" => Vec::new(),
-            word => tokens.following(&prompt, &format!(" {word}"))?,
+impl PromptSet {
+    fn of(self, task: Task) -> &'static Prompt {
+        type Sets = BTreeMap<String, BTreeMap<String, Prompt>>;
+        static SETS: LazyLock<Sets> = LazyLock::new(|| {
+            toml::from_str(include_str!("prompts.toml"))
+                .unwrap_or_else(|error| unreachable!("prompts.toml: {error}"))
+        });
+        let shape = match task.row().shape {
+            Shape::Passage => "passage",
+            Shape::Blank => "blank",
+            Shape::Choices { .. } | Shape::Texts { .. } => "choices",
         };
-        let [id] = ids[..] else {
-            let pieces =
-                ids.iter().map(|&id| tokenizer.token(id)).collect::<Result<Vec<_>, _>>()?;
-            let tokenizer = file(tokenizer);
-            bail!(
-                "task `{task}`: the answer `{word}` is {} tokens after the prompt ({}) in tokenizer \
-                 `{tokenizer}`, expected one; choose other words with `wording.answers`",
-                pieces.len(),
-                quoted(&pieces)
-            );
-        };
-        let piece = tokenizer.token(id)?;
-        if is_special(tokenizer, id) {
-            let tokenizer = file(tokenizer);
-            bail!(
-                "task `{task}`: the answer `{word}` becomes the special token `{piece}` (id {id}) of tokenizer \
-                 `{tokenizer}`; choose other words with `wording.answers`"
-            );
-        }
-        if let Some(at) = answers.iter().position(|&other| other == id) {
-            let first = &wording.answers[at];
-            bail!(
-                "task `{task}`: the answers `{first}` and `{word}` are both the token `{piece}` (id {id}); \
-                 choose other words with `wording.answers`"
-            );
-        }
-        answers.push(id);
+        let prompts = &SETS[self.name()];
+        prompts.get(shape).unwrap_or_else(|| &prompts["choices"])
     }
-    Ok(answers)
+
+    /// The words that stand for the classes, in class order.
+    pub fn labels(self, task: Task) -> &'static [&'static str] {
+        let Prompt { labels, only, .. } = self.of(task);
+        match (labels, &task.row().target) {
+            (Some(labels), _) => labels,
+            (None, Target::Choice(choices)) => &LETTERS[..only.unwrap_or(*choices)],
+            (None, Target::Classes(_) | Target::Score { .. }) => &[],
+        }
+    }
+
+    /// Whether an end-of-text token follows the prompt, so that the answer is read off its position.
+    pub fn appends_end(self, task: Task) -> bool {
+        self.of(task).ends
+    }
+
+    /// Whether the item is used at all: `laplace` leaves out items with other than four choices.
+    pub fn uses(self, task: Task, input: &Input) -> bool {
+        self.of(task).only.is_none_or(|choices| input.choices.len() == choices)
+    }
+
+    /// The words at the end of the prompt that ask for the answer; empty where there are none.
+    pub fn cue(self, task: Task) -> &'static str {
+        self.of(task).cue
+    }
+
+    /// The prompt of an item, without begin and end tokens; no line break ends it.
+    pub fn text(self, task: Task, input: &Input) -> String {
+        let Input { text, pair, choices, numbered } = input;
+        let values = context! {
+            task => task.name(),
+            question => text.as_str(),
+            passage => pair.clone(),
+            choices => choices.iter().take(LETTERS.len()).cloned().collect::<Vec<_>>(),
+            letters => LETTERS.to_vec(),
+            numbered => *numbered,
+        };
+        Environment::new()
+            .render_str(&self.of(task).template, values)
+            .unwrap_or_else(|error| unreachable!("prompts.toml: {error:#}"))
+    }
+
+    /// The prompt up to its cue, for a model with a separate classifier.
+    pub(super) fn text_before_cue(self, task: Task, input: &Input) -> String {
+        let mut text = self.text(task, input);
+        let kept = text.strip_suffix(self.cue(task)).unwrap_or(&text).trim_end().len();
+        text.truncate(kept);
+        text
+    }
+}
+
+/// How a question with choices is laid out: as the rows of a task are in the prompts of a family.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct QuestionForm {
+    #[serde(rename = "set")]
+    pub task: Task,
+    pub prompt: PromptSet,
+}
+
+impl Default for QuestionForm {
+    /// A question, and choices that go by letters, asked by `clean`.
+    fn default() -> Self {
+        Self { task: Task::ArcC, prompt: PromptSet::Clean }
+    }
+}
+
+impl QuestionForm {
+    /// How `prompt` asks the rows of `task`; `None` where they have no choices.
+    pub fn of(task: Task, prompt: PromptSet) -> Option<Self> {
+        (!matches!(task.row().shape, Shape::Passage)).then_some(Self { task, prompt })
+    }
+
+    /// Whether it is that of a user's own questions.
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
+    pub(crate) fn is_usual(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// The question that is asked with `letters` choices, and with a passage or without, in words for a record.
+    pub(crate) fn wording(self, letters: usize, passage: bool) -> Wording {
+        let choices = vec!["…".to_owned(); letters];
+        let pair = passage.then(|| "{pair}".to_owned());
+        let answers = LETTERS.iter().take(letters).map(ToString::to_string).collect();
+        let input = Input { pair, choices, ..Input::text("{text}") };
+        Wording { template: self.text(&input), answers }
+    }
+
+    /// A user's question as a decoder is asked it, with nothing cut.
+    pub(crate) fn text(self, input: &Input) -> String {
+        self.prompt.text(self.task, &trimmed(input))
+    }
+}
+
+/// A user's question without the white space around its parts.
+pub(super) fn trimmed(input: &Input) -> Input {
+    let trim = |text: &String| text.trim().to_owned();
+    Input {
+        text: trim(&input.text),
+        pair: input.pair.as_ref().map(trim),
+        choices: input.choices.iter().take(LETTERS.len()).map(trim).collect(),
+        numbered: input.numbered,
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use std::fmt::Write as _;
-    use std::path::Path;
 
     use super::*;
 
@@ -268,38 +296,5 @@ mod tests {
             found += &read;
         }
         insta::assert_snapshot!(found);
-    }
-
-    type Case = (String, Vec<String>, usize, String, Option<String>);
-
-    #[test]
-    fn prompts_and_answers_are_single_tokens_and_texts_are_cut_the_longer_one_first() {
-        // 512 pieces with byte fallback; `<s>` before every text.
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("assets/stories260K");
-        let tokenizer = TextTokenizer::from_dir(&folder).unwrap();
-        let mut found = String::new();
-        let cases: Vec<Case> =
-            serde_json::from_str(include_str!("cases/worded_texts.json")).unwrap();
-        for (template, answers, max_length, text, pair) in cases {
-            let wording = Wording { template, answers };
-            let read = match WordedTexts::new(&wording, "tone", &tokenizer, max_length) {
-                Ok(texts) => {
-                    let (ids, cut) = texts.encode(&text, pair.as_deref()).unwrap();
-                    let read = tokenizer.decode(&ids, false).unwrap();
-                    let WordedTexts { answers, pad_id, .. } = texts;
-                    format!(
-                        "answers {answers:?}, padded by {pad_id}, {cut:?} cut\n    {read:?}\n    {ids:?}\n"
-                    )
-                }
-                Err(error) => format!("{error}\n"),
-            };
-            found += &read;
-        }
-        insta::assert_snapshot!(found.replace(env!("CARGO_MANIFEST_DIR"), ""));
-        let answers = ["it", "big"].map(str::to_owned).to_vec();
-        let template = "One: {text}\nTwo: {pair}\nSame:".to_owned();
-        let wording = Wording { template, answers };
-        let error = WordedTexts::new(&wording, "tone", &tokenizer, 8).unwrap_err().to_string();
-        assert!(error.ends_with("tokens without its texts, but `max_length` is 8"), "{error}");
     }
 }

@@ -109,7 +109,7 @@ impl<'a> Card<'a> {
             classes => info.map(classes),
             question => info.and_then(|info| info.wording.as_ref()).map(Wording::describe),
             has_choices => info.is_some_and(ClassifierInfo::has_choices),
-            temperature => info.and_then(|info| info.temperatures.get(&0)).map(f64::to_string),
+            temperature => info.and_then(|info| info.temperatures.0.get(&0)).map(f64::to_string),
             report => Serde(report),
             head => report.saved_parameters.values().sum::<usize>(),
             written_by => format!("lrvd {}, `{}`", env!("CARGO_PKG_VERSION"), self.command),
@@ -137,7 +137,6 @@ impl<'a> Card<'a> {
         }
     }
 
-    /// What was measured at the mean, by the hub's names.
     fn metrics(&self) -> Vec<&'static str> {
         let Some(metrics) = self.checkpoint().and_then(|at| at.metrics.get(&0)) else {
             return Vec::new();

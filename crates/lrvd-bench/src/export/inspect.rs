@@ -19,7 +19,7 @@ use lrvd_models::{AutoModel, TokenBatch};
 use serde::Serialize;
 
 use crate::adapter::{Adapter, AdapterFiles, Description, OpenOptions};
-use crate::backbone::{Architecture, local, open_weights};
+use crate::backbone::{Architecture, Sizes, local, open_weights};
 use crate::error::{Burn, Result};
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -33,7 +33,6 @@ pub struct ModuleReport {
     /// Features in and out; `None` for a layer of rank 0, which is not in the file.
     pub shape: Option<[usize; 2]>,
     pub parameters: usize,
-    /// Frobenius norm of the mean update.
     pub update_norm: f64,
     /// Relevance statistic of every direction, ascending; empty without a posterior.
     pub log_alpha: Vec<f64>,
@@ -71,7 +70,6 @@ impl LoraConfig {
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct AdapterReport {
-    /// `adapter`, `run` or `checkpoint`.
     pub kind: &'static str,
     pub folder: String,
     pub base_model: Option<String>,
@@ -162,7 +160,7 @@ pub fn inspect_adapter(source: &Adapter) -> Result<AdapterReport> {
         m.log_alpha.iter().filter(|value| threshold.is_some_and(|limit| **value >= limit)).count()
     };
     Ok(AdapterReport {
-        kind: source.kind.name(),
+        kind: source.kind,
         folder: source.folder.display().to_string(),
         base_model: peft.config.base_model_name_or_path.clone(),
         method: run.map_or_else(|| peft.config.method.name().to_owned(), |run| run.method.clone()),
@@ -172,7 +170,7 @@ pub fn inspect_adapter(source: &Adapter) -> Result<AdapterReport> {
         pruned: modules.iter().map(|m| m.initial_rank.saturating_sub(m.rank)).sum(),
         above_threshold: modules.iter().map(above).sum(),
         labels: classifier.map(|info| info.goal.classes.clone()).unwrap_or_default(),
-        temperatures: classifier.map(|info| info.temperatures.clone()).unwrap_or_default(),
+        temperatures: classifier.map(|info| info.temperatures.0.clone()).unwrap_or_default(),
         total_rank,
         average_rank: total_rank as f64 / modules.len().max(1) as f64,
         max_rank: modules.iter().map(|m| m.rank).max().unwrap_or(0),
@@ -217,7 +215,6 @@ fn update_norm(host: &HostAdapter) -> f64 {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct BaseReport {
     pub kind: &'static str,
-    /// `deberta` or `llama`.
     pub architecture: &'static str,
     pub folder: String,
     pub layers: usize,
@@ -237,7 +234,6 @@ pub fn is_base(path: &Path) -> bool {
         || local(path).map_or(true, |found| found.is_some_and(|m| m.is_file()))
 }
 
-/// Describes the checkpoint in `dir`, which may be a GGUF file.
 pub fn inspect_base(dir: &Path) -> Result<BaseReport> {
     let model = local(dir)?.unwrap_or_else(|| dir.to_owned());
     let architecture = Architecture::read(&model)?;
@@ -253,20 +249,19 @@ pub fn inspect_base(dir: &Path) -> Result<BaseReport> {
             *dtypes.entry(dtype.to_string()).or_insert(0) += n;
         }
     }
-    let (layers, hidden_size) = architecture.depth_and_width();
-    let (kind, attention_heads, intermediate_size) = match &architecture {
-        Architecture::Deberta(c) => ("deberta", c.num_attention_heads, c.intermediate_size),
-        Architecture::Llama(c) => ("llama", c.num_attention_heads, c.intermediate_size),
-    };
+    let sizes = architecture.sizes();
     Ok(BaseReport {
         kind: "base",
-        architecture: kind,
+        architecture: match architecture {
+            Architecture::Deberta(_) => "deberta",
+            Architecture::Llama(_) => "llama",
+        },
         folder: dir.display().to_string(),
-        layers,
-        hidden_size,
-        attention_heads,
-        intermediate_size,
-        vocab_size: architecture.vocab_size(),
+        layers: sizes.layers,
+        hidden_size: sizes.hidden,
+        attention_heads: sizes.heads,
+        intermediate_size: sizes.intermediate,
+        vocab_size: sizes.vocab,
         total_parameters: parameters.values().sum(),
         parameters,
         dtypes,
@@ -274,16 +269,14 @@ pub fn inspect_base(dir: &Path) -> Result<BaseReport> {
     })
 }
 
-/// Tokens of the longer row of the built-in batch.
 const TOKENS: usize = 8;
 
 /// What a check found. A tensor that is missing, left over, of another shape or not finite is an error instead.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ModelCheck {
     pub folder: String,
     /// Tensors of the checkpoint that the model holds; `None` where there is only an adapter.
     pub base_tensors: Option<usize>,
-    /// Tensors of the checkpoint that the model does not use.
     pub unused_tensors: usize,
     pub fresh: Vec<String>,
     pub adapter_tensors: Option<usize>,
@@ -298,13 +291,12 @@ pub fn check_model(dir: &Path, device: &Device, allow_changed: bool) -> Result<M
     let source = Adapter::is_at(dir);
     let source = source.then(|| Adapter::open(dir, &options, device)).transpose()?;
     let adapter = source.as_ref().map(|source| &source.files.peft);
-    let mut check = ModelCheck {
+    let factors = |module: &PeftModule| 2 + usize::from(module.e.is_some());
+    let tensors = |a: &PeftAdapter| a.modules.values().map(factors).sum::<usize>() + a.saved.len();
+    let check = ModelCheck {
         folder: dir.display().to_string(),
-        base_tensors: None,
-        unused_tensors: 0,
-        fresh: Vec::new(),
         adapter_tensors: adapter.map(tensors),
-        finite: None,
+        ..ModelCheck::default()
     };
     if adapter.is_some() && !is_base(dir) {
         return Ok(check);
@@ -312,42 +304,40 @@ pub fn check_model(dir: &Path, device: &Device, allow_changed: bool) -> Result<M
     let folder = local(dir)?.unwrap_or_else(|| dir.to_owned());
     let (store, dtype) = (open_weights(&folder)?, DType::F32);
     let architecture = Architecture::read(&folder)?;
-    let (model, loaded, positions) = match &architecture {
+    let (model, loaded) = match &architecture {
         Architecture::Deberta(config) => {
             let seed = NoiseKey::new(0);
             let (model, loaded) =
                 DebertaClassifier::from_pretrained(&store, config, seed, device, dtype)?;
-            (AutoModel::Deberta(model), loaded, config.max_position_embeddings)
+            (AutoModel::Deberta(model), loaded)
         }
         Architecture::Llama(config) => {
             let (model, loaded) = LlamaForCausalLm::from_pretrained(&store, config, device, dtype)?;
-            (AutoModel::LlamaText(model), loaded, config.max_position_embeddings)
+            (AutoModel::LlamaText(model), loaded)
         }
     };
-    let batch = batch(architecture.vocab_size(), positions, device);
-    check.finite = Some(is_finite(model, adapter, &batch)?);
-    let read = loaded.report.applied.len();
-    check.base_tensors = Some(read);
-    check.unused_tensors = store.len() - read;
-    check.fresh = loaded.fresh;
-    Ok(check)
+    let (finite, read) = (
+        is_finite(model, adapter, &batch(&architecture.sizes(), device))?,
+        loaded.report.applied.len(),
+    );
+    Ok(ModelCheck {
+        finite: Some(finite),
+        base_tensors: Some(read),
+        unused_tensors: store.len() - read,
+        fresh: loaded.fresh,
+        ..check
+    })
 }
 
-fn tensors(adapter: &PeftAdapter) -> usize {
-    let factors = adapter.modules.values().map(|module| 2 + usize::from(module.e.is_some()));
-    factors.sum::<usize>() + adapter.saved.len()
-}
-
-fn batch(vocab_size: usize, positions: usize, device: &Device) -> TokenBatch {
-    let n = TOKENS.min(positions);
-    let ids: Vec<u32> = (0..n).map(|i| ((1 + 7 * i) % vocab_size) as u32).collect();
+fn batch(sizes: &Sizes, device: &Device) -> TokenBatch {
+    let n = TOKENS.min(sizes.positions);
+    let ids: Vec<u32> = (0..n).map(|i| ((1 + 7 * i) % sizes.vocab) as u32).collect();
     let (types, half) = (vec![0; n], n.div_ceil(2));
     let rows = [(&ids[..], &types[..]), (&ids[..half], &types[..half])];
     let columns = vec![(0..n).collect(); rows.len()];
     TokenBatch { columns, ..TokenBatch::padded(&rows, 0, device, DType::F32) }
 }
 
-/// Whether the logits are finite without the adapter and with it.
 fn is_finite(
     mut model: AutoModel,
     adapter: Option<&PeftAdapter>,

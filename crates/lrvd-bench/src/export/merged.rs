@@ -24,12 +24,9 @@ use crate::error::{Kind, Result};
 use crate::io::{JsonLayout, cannot, read_json, write_json};
 use crate::settings::BasePrecision;
 
-/// Largest file of weights, bytes.
 const SHARD: usize = 4_000_000_000;
-/// Names of the head and of the word embedding of a language model.
 const LM_HEAD: &str = "lm_head.weight";
 const EMBEDDINGS: &str = "model.embed_tokens.weight";
-/// Name of the head that it has instead where it predicts a number.
 const SCORE: &str = "score.weight";
 const HEAD: [&str; 4] =
     ["classifier.bias", "classifier.weight", "pooler.dense.bias", "pooler.dense.weight"];
@@ -47,7 +44,6 @@ const PROBES: [&str; 6] = [
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct MergeReport {
-    /// Modules with an update, by path, and their ranks.
     pub ranks: BTreeMap<String, usize>,
     pub tensors: usize,
     pub parameters: usize,
@@ -55,12 +51,10 @@ pub struct MergeReport {
     pub untied: bool,
     /// Largest difference of a logit, and the number of logits compared.
     pub difference: Option<(f64, usize)>,
-    /// Files of the base model that have changed.
     pub warnings: Vec<String>,
 }
 
 /// Writes the folder `out`, whole or not at all; it must not exist. `command` is for the model card.
-///
 /// With `verify` the logits of the merged model are compared with those of base and adapter. A difference above that, in units
 /// of the largest logit or of 1 where that is larger, is an error.
 pub fn export_merged(
@@ -93,14 +87,9 @@ pub fn export_merged(
     Ok(MergeReport { ranks, tensors, parameters, untied: plan.untied, difference, warnings })
 }
 
-/// Where a tensor of the merged model comes from.
-enum Origin {
-    Base(String),
-    Whole,
-}
-
 struct Plan {
-    tensors: BTreeMap<String, Origin>,
+    /// The tensors of the merged model, and those of the base that they are made of; `None` for one of the adapter's.
+    tensors: BTreeMap<String, Option<String>>,
     untied: bool,
 }
 
@@ -114,16 +103,13 @@ impl Plan {
             matches!(architecture, Architecture::Llama(config) if config.tie_word_embeddings);
         let scored = adapter.saved.contains_key(SCORE);
         let kept = |name: &&str| !(is_spare(name) || (tied || scored) && *name == LM_HEAD);
-        let mut tensors: BTreeMap<String, Origin> = store
-            .names()
-            .filter(kept)
-            .map(|name| (name.to_owned(), Origin::Base(name.to_owned())))
-            .collect();
+        let base = store.names().filter(kept).map(|name| (name.to_owned(), Some(name.to_owned())));
+        let mut tensors: BTreeMap<String, Option<String>> = base.collect();
         let untied = tied && adapter.modules.contains_key("lm_head");
         if untied {
-            tensors.insert(LM_HEAD.to_owned(), Origin::Base(EMBEDDINGS.to_owned()));
+            tensors.insert(LM_HEAD.to_owned(), Some(EMBEDDINGS.to_owned()));
         }
-        tensors.extend(adapter.saved.keys().map(|name| (name.clone(), Origin::Whole)));
+        tensors.extend(adapter.saved.keys().map(|name| (name.clone(), None)));
         if matches!(architecture, Architecture::Deberta(_)) {
             let absent: Vec<&str> =
                 HEAD.into_iter().filter(|name| !tensors.contains_key(*name)).collect();
@@ -149,8 +135,8 @@ impl Plan {
     ) -> Result<(usize, usize)> {
         let sizes = self.tensors.iter().map(|(name, origin)| {
             let shape = match origin {
-                Origin::Base(base) => store.shape(base),
-                Origin::Whole => adapter.saved.get(name).map(HostTensor::shape),
+                Some(base) => store.shape(base),
+                None => adapter.saved.get(name).map(HostTensor::shape),
             };
             (name, shape.unwrap_or_default().iter().product::<usize>())
         });
@@ -181,12 +167,12 @@ impl Plan {
     fn tensor(&self, name: &str, store: &WeightStore, adapter: &PeftAdapter) -> Result<HostTensor> {
         let wrong = |source| anyhow!("module `{name}`: {source}");
         let (base, update): (HostTensor, Option<&PeftModule>) = match &self.tensors[name] {
-            Origin::Base(base) => {
+            Some(base) => {
                 let path = name.strip_suffix(".weight");
                 (store.read(base)?, path.and_then(|path| adapter.modules.get(path)))
             }
             // Absent ones are not in the plan.
-            Origin::Whole => (adapter.saved[name].clone(), None),
+            None => (adapter.saved[name].clone(), None),
         };
         match update {
             Some(module) => module.merged(&base).map_err(wrong),
@@ -235,30 +221,26 @@ fn config(backbone: &Backbone, info: Option<&ClassifierInfo>, untied: bool) -> R
     };
     let mut set = |key: &str, value: Value| config[key] = value;
     set("torch_dtype", "float32".into());
-    match &backbone.architecture {
+    let (architecture, has_head) = match &backbone.architecture {
         Architecture::Llama(_) if info.is_some_and(ClassifierInfo::has_head) => {
-            set("architectures", json!(["LlamaForSequenceClassification"]));
-            set("id2label", json!({ "0": "LABEL_0" }));
-            set("label2id", json!({ "LABEL_0": 0 }));
-            set("problem_type", "regression".into());
+            ("LlamaForSequenceClassification", true)
         }
-        Architecture::Llama(_) => {
-            set("architectures", json!(["LlamaForCausalLM"]));
-            if untied {
-                set("tie_word_embeddings", false.into());
-            }
-        }
-        Architecture::Deberta(_) => {
-            set("architectures", json!(["DebertaV2ForSequenceClassification"]));
-            let regression = ["LABEL_0".to_owned()];
-            let classes = info.filter(|info| !info.goal.is_regression());
-            let names: &[String] = classes.map_or(&regression, |info| &info.goal.classes);
-            let ids = || names.iter().enumerate();
-            set("id2label", ids().map(|(i, name)| (i.to_string(), json!(name))).collect());
-            set("label2id", ids().map(|(i, name)| (name.clone(), json!(i))).collect());
-            let kind = classes.map_or("regression", |_| "single_label_classification");
-            set("problem_type", kind.into());
-        }
+        Architecture::Llama(_) => ("LlamaForCausalLM", false),
+        Architecture::Deberta(_) => ("DebertaV2ForSequenceClassification", true),
+    };
+    set("architectures", json!([architecture]));
+    if untied {
+        set("tie_word_embeddings", false.into());
+    }
+    if has_head {
+        let regression = ["LABEL_0".to_owned()];
+        let classes = info.filter(|info| !info.goal.is_regression());
+        let names: &[String] = classes.map_or(&regression, |info| &info.goal.classes);
+        let ids = || names.iter().enumerate();
+        set("id2label", ids().map(|(i, name)| (i.to_string(), json!(name))).collect());
+        set("label2id", ids().map(|(i, name)| (name.clone(), json!(i))).collect());
+        let kind = classes.map_or("regression", |_| "single_label_classification");
+        set("problem_type", kind.into());
     }
     without_place(&mut config, "_name_or_path");
     if let Some(map) = config.as_object_mut() {
@@ -342,7 +324,6 @@ fn compare(
     }
 }
 
-/// [`PROBES`] as inputs of a classifier.
 fn probes(info: &ClassifierInfo) -> Vec<Input> {
     let pairs = PROBES.iter().zip(PROBES.iter().rev());
     let input = |(text, pair): (&&str, &&str)| Input {

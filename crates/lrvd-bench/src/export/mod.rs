@@ -75,7 +75,6 @@ pub fn export_peft(
 pub struct GgufExport {
     pub file: &'static str,
     pub adapter: GgufAdapter,
-    /// Files of the base model that have changed.
     pub warnings: Vec<String>,
 }
 

@@ -12,14 +12,10 @@ use lrvd_core::baselines::{ElementReduction, KlDirection, MinibatchWeight, Scale
 use lrvd_core::noise::NoiseKey;
 use lrvd_models::AutoModel;
 
-use super::setup::{
-    KlCycle, NoisyRates, Owned, PUBLISHED_STEPS, SecondOptimizer, adapter, rate_to_reach,
-};
+use super::setup::{self, KlCycle, NoisyRates, PUBLISHED_STEPS, SecondOptimizer, adapter};
 use super::{Inputs, RankRequest};
 use crate::error::{Burn, Result};
-use crate::settings::{
-    BbbPrior, BbbSettings, BbbWeight, CLoraSettings, Config, KlDirectionSetting, MixtureSettings,
-};
+use crate::settings::{self, BbbPrior, BbbSettings, BbbWeight, Config, KlDirectionSetting};
 
 /// Bayes by backprop: a Gaussian for every entry of the factors.
 ///
@@ -33,12 +29,9 @@ use crate::settings::{
 ///            (blundell);  1/batch (batch)
 /// ```
 ///
-/// `ρ` learns at a separate rate, at which it can go from its start to the prior's within the run: at the means' rate
-/// it could not at any published length.
-///
-/// Parameters: `2·rank·(d_input + d_output)` per layer, or `rank·(2·d_input + d_output)` with noise on
-/// A only. Sources: Blundell et al. 2015, arXiv:1505.05424;
-/// Bayesian-Torch ([its defaults](crate::settings::BbbSettings)), whose KL is the mean over the entries of each factor, divided by the batch size.
+/// `ρ` learns at the rate at which it can go from its start to the prior's within the run. Parameters:
+/// `2·rank·(d_input + d_output)` per layer, or `rank·(2·d_input + d_output)` with noise on A only. Sources: Blundell et al. 2015,
+/// arXiv:1505.05424; Bayesian-Torch, whose KL is the mean over the entries of each factor, divided by the batch size.
 #[derive(Clone, Debug)]
 pub(super) struct Bbb {
     adapter: AdapterConfig,
@@ -63,9 +56,9 @@ impl Bbb {
         let kind = AdapterKind::BayesByBackprop { both, rho, rho_std, mean_std };
         let rho_rate = match settings.rho_learning_rate {
             Some(rate) => rate,
-            None => rate_to_reach(config, settings.distance())?,
+            None => setup::rate_to_reach(config, settings.distance())?,
         };
-        let MixtureSettings { weight, first_std, second_std } = mixture;
+        let settings::MixtureSettings { weight, first_std, second_std } = mixture;
         Ok(Self {
             adapter: adapter(config, kind, request),
             settings,
@@ -119,9 +112,7 @@ impl Method<AutoModel> for Bbb {
 }
 
 /// BLoB and `ScalaBL`: noise on the entries of A, or on one scale per rank direction, and two optimisers that alternate on
-/// every batch (see [`SecondOptimizer`]).
-///
-/// BLoB:
+/// every batch (see [`SecondOptimizer`]). BLoB:
 ///
 /// ```text
 /// q(A) = Π N(μ, Ω²),   Ω = G²,   B deterministic and 0 at the start
@@ -129,10 +120,9 @@ impl Method<AutoModel> for Bbb {
 /// 2. descent at 0.01, on GLUE 0.002, on π_i·KL(q ‖ N(0, 0.2²)): μ by the KL's gradient, G by both, never clipped
 /// ```
 ///
-/// The KL is that of the whole weight under a low-rank prior (`lrvd_core::baselines::blob`). `k` draws
-/// use flipout as training does; `k = 0` is the mean. Parameters: `rank·(2·d_input + d_output)` per
-/// layer. Source: Wang et al. 2024, arXiv:2406.11675; `optimizers: bayesadapt` as the `BayesAdapt` suite
-/// trains it.
+/// The KL is that of the whole weight under a low-rank prior (`lrvd_core::baselines::blob`). Draws use flipout as training
+/// does. Parameters: `rank·(2·d_input + d_output)` per layer. Source: Wang et al. 2024, arXiv:2406.11675; `optimizers: bayesadapt`
+/// as the `BayesAdapt` suite trains it.
 ///
 /// `ScalaBL`:
 ///
@@ -142,11 +132,10 @@ impl Method<AutoModel> for Bbb {
 /// 2. descent at 0.1 on π_i·KL(N(0, 1) ‖ q): log_mean, log_std
 /// ```
 ///
-/// Parameters: `rank·(d_input + d_output + 2)` per layer. Source: Samplawski et al. 2025,
-/// arXiv:2506.21408; update and schedule as in the `BayesAdapt` suite of the same authors, whose code
-/// computes the divergence of the prior from the posterior. Rate and direction belong together. The coded divergence
+/// Parameters: `rank·(d_input + d_output + 2)` per layer. Source: Samplawski et al. 2025, arXiv:2506.21408; update and schedule
+/// as in the `BayesAdapt` suite of the same authors, whose code computes the divergence of the prior from the posterior. It
 /// pulls `ln σ` up by `(1 + m²)/σ² − 1`, 600 at the start; the standard one (`kl_direction: standard`) by `1 − σ²`, at
-/// most 1: a tenth of a nat in a cycle at the published rate, of the 3.2 nats to the prior. It has a rate of 1.
+/// most 1, and so it has a higher rate.
 #[derive(Clone, Debug)]
 pub(super) struct Alternating {
     adapter: AdapterConfig,
@@ -186,7 +175,10 @@ impl Alternating {
             adapter: adapter(config, AdapterKind::Blob { epsilon: settings.epsilon }, request),
             divergence: Divergence::Entries { prior_std: settings.prior_std },
             cycle: KlCycle::new(config, settings.gamma, PUBLISHED_STEPS),
-            second: SecondOptimizer::new(settings.kl_learning_rate, settings.optimizers),
+            second: SecondOptimizer::new(
+                settings.kl_learning_rate,
+                setup::noise_of(settings.optimizers),
+            ),
             rates: NoisyRates::new(config, noise_rate),
         })
     }
@@ -203,7 +195,7 @@ impl Alternating {
             adapter: adapter(config, AdapterKind::ScalaBl { epsilon: settings.epsilon }, request),
             divergence: Divergence::Scales(direction),
             cycle: KlCycle::new(config, settings.gamma, PUBLISHED_STEPS),
-            second: SecondOptimizer::new(rate, settings.optimizers),
+            second: SecondOptimizer::new(rate, setup::noise_of(settings.optimizers)),
             rates: NoisyRates::new(config, noise_rate),
         })
     }
@@ -255,12 +247,10 @@ const C_LORA_STEPS: usize = 2000;
 /// π_i · kl_weight / modules · Σ_modules Σ_tokens KL(q(E | x) ‖ N(0, 0.2²))        kl_weight = 1e-6
 /// ```
 ///
-/// over the tokens of the batch, padding included as published (it is a 10⁻⁶th of a small number), with
-/// BLoB's `π_i`. `AdamW` moves A, B and the head; the network that reads the law of `E` off the input follows the
-/// gradient of both by plain descent at 0.01, as published (0.01 to 0.02 there, by set), unclipped. `k` draws have noise for every token as training does; `k = 0` is the mean of `E`.
-/// Parameters: `rank·(d_input + d_output) + hidden·(rank + 1) + 2·rank²·(hidden + 1)` per layer. Source:
-/// Rahmati et al. 2025, arXiv:2505.17773. Its factors of the likelihood per task and its choice of the
-/// checkpoint by accuracy and calibration are not taken over: every method has one protocol here.
+/// over the tokens of the batch, padding included as published, with BLoB's `π_i`. `AdamW` moves A, B and the head; the network
+/// that reads the law of `E` off the input follows the gradient of both by plain descent at 0.01, unclipped. Draws have noise for
+/// every token. Parameters: `rank·(d_input + d_output) + hidden·(rank + 1) + 2·rank²·(hidden + 1)` per layer. Source: Rahmati et
+/// al. 2025, arXiv:2505.17773, without its factors of the likelihood per task and its choice of the checkpoint.
 #[derive(Clone, Debug)]
 pub(super) struct CLora {
     adapter: AdapterConfig,
@@ -273,11 +263,11 @@ pub(super) struct CLora {
 
 impl CLora {
     pub(super) fn new(config: &Config, request: RankRequest) -> Result<Self> {
-        let CLoraSettings { hidden, prior_std, kl_weight, gamma, learning_rate } =
+        let settings::CLoraSettings { hidden, prior_std, kl_weight, gamma, learning_rate } =
             config.methods.c_lora;
         let adapter = adapter(config, AdapterKind::CLora { hidden }, request);
         let cycle = KlCycle::new(config, gamma, C_LORA_STEPS);
-        let second = SecondOptimizer::new(learning_rate, Owned::Context);
+        let second = SecondOptimizer::new(learning_rate, |p| p.name.contains(".lora_context_"));
         let observer = Observer::of_divergences(prior_std);
         Ok(Self { adapter, kl_weight, cycle, second, observer })
     }

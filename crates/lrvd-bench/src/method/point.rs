@@ -21,12 +21,9 @@ use crate::settings::{Config, LoraEnsembleSettings, MapSettings};
 /// precision / (2·N_train) · (Σ A² + Σ B²)          the prior N(0, 1/precision) on every entry
 /// ```
 ///
-/// The decay is `1/Σ_t η_t`, of the same effect in runs of any length: a factor that the likelihood leaves alone ends at
-/// `1/e` of its start. The published 1e-5 is a decay in name: `Σ_t η_t` is 0.25 in the published run, which leaves
-/// all but 2.5 millionths.
-///
-/// Parameters: `rank·(d_input + d_output)` per layer. Source: the code of Wang et al. 2024,
-/// arXiv:2406.11675 (decay).
+/// The decay is `1/Σ_t η_t`: a factor that the likelihood leaves alone ends at `1/e` of its start in a run of any length (the
+/// published 1e-5 leaves all but 2.5 millionths). Parameters: `rank·(d_input + d_output)` per layer. Source: the code of Wang et
+/// al. 2024, arXiv:2406.11675.
 #[derive(Clone, Debug)]
 pub(super) struct Map {
     adapter: AdapterConfig,
@@ -74,11 +71,8 @@ impl Method<AutoModel> for Map {
 }
 
 /// MC dropout: dropout that stays on.
-///
-/// Objective: mean negative log-likelihood with dropout on the adapter's input. Prediction: the
-/// probabilities of `k` passes with that dropout on, averaged; `k = 0` is without it. Dropout of the
-/// backbone is on in training if the experiment says so, and never in prediction: it does not belong
-/// to what was learnt. Parameters: `rank·(d_input + d_output)` per layer. Source: Gal and
+/// Objective: mean negative log-likelihood with dropout on the adapter's input. Prediction: the averaged probabilities of `k`
+/// passes with that dropout on, and none of the backbone. Parameters: `rank·(d_input + d_output)` per layer. Source: Gal and
 /// Ghahramani 2016, arXiv:1506.02142.
 #[derive(Clone, Debug)]
 pub(super) struct McDropout {
@@ -103,16 +97,11 @@ impl Method<AutoModel> for McDropout {
 }
 
 /// LoRA-Ensemble: several adapters on one backbone, trained and asked in one batched pass.
-///
-/// Objective: the mean over the members of each one's mean negative log-likelihood; the batch is
-/// repeated member by member. Answer: the average of the members' probabilities, the only one there
-/// is (`k = 0`). `A` starts Xavier-uniform with a large gain, `B` at 0, so that members differ. The update is `B·A`,
-/// scaled by 1 whatever the experiment's `lora_alpha`, as published, and the factors learn at the rate that belongs to
-/// it: a step of B moves the weight as some twelve of LoRA's do at the same rate.
-/// Parameters: `members·rank·(d_input + d_output)` per layer. The classifier of an encoder is shared by the members,
-/// unlike in the published code for image models, where each has its own
-/// (`docs/guides/reproduce.md` says why); on a language model each member adapts the `lm_head` by itself.
-/// Source: `Mühlematter` et al. 2024, arXiv:2405.14438.
+/// Objective: the mean over the members of each one's mean negative log-likelihood; the batch is repeated member by member.
+/// Answer: the average of the members' probabilities (`k = 0`). `A` starts Xavier-uniform with a large gain, `B` at 0. The
+/// update is `B·A`, scaled by 1 whatever `lora_alpha` is, as published, with its own learning rate. Parameters:
+/// `members·rank·(d_input + d_output)` per layer. Members share the classifier of an encoder (`docs/guides/reproduce.md` says
+/// why), and adapt the `lm_head` of a language model each by itself. Source: `Mühlematter` et al. 2024, arXiv:2405.14438.
 #[derive(Clone, Debug)]
 pub(super) struct LoraEnsemble {
     adapter: AdapterConfig,

@@ -32,9 +32,6 @@ impl RankRequest {
     }
 
     /// The numerator of the scaling at that rank: `c = lora_alpha / rank` stays that of the settings' rank.
-    ///
-    /// A row at another rank then differs in rank alone; with the settings' numerator it would also learn
-    /// `initial_rank / rank` times as fast.
     pub fn lora_alpha(self, config: &Config) -> f64 {
         match self {
             Self::Initial => config.lora_alpha,
@@ -53,7 +50,6 @@ pub(super) fn adapter(config: &Config, kind: AdapterKind, request: RankRequest) 
     }
 }
 
-/// LoRA's adapter.
 pub(super) fn lora(config: &Config, request: RankRequest) -> AdapterConfig {
     adapter(config, AdapterKind::Lora { b_bound: config.lora_b_bound }, request)
 }
@@ -78,7 +74,6 @@ impl NoisyRates {
         Self { weight_decay: config.adapter_weight_decay, noise }
     }
 
-    /// The rates made from those of the settings.
     pub(super) fn groups(self, settings: &ParameterGroups) -> ParameterGroups {
         let mut groups = *settings;
         groups.adapter.weight_decay = self.weight_decay;
@@ -89,17 +84,14 @@ impl NoisyRates {
 
 /// The rising weights of BLoB, which `ScalaBL` and C-LoRA took over.
 ///
-/// # Formula
-///
 /// ```text
 /// π_i = 2^i / (2^(M+1) − 1),   i = step mod M + 1
 /// M_p = ⌊100·N^(π/gamma) / batch⌋        "dataset rescaling"; without gamma the batches of an epoch
 /// M   = M_p·min(1, steps / published), at least 10
 /// ```
 ///
-/// `N` counts the examples that an epoch serves. Only the last ten steps or so of a cycle count, so that a run
-/// shorter than `M_p` would have no divergence at all. A run shorter than the published one has cycles of the same
-/// share of it: the same number of them, down to that ten-step ramp. Longer runs keep the published length.
+/// `N` counts the examples that an epoch serves. Only the last ten steps or so of a cycle count: a run shorter than the
+/// published one has as many, shorter cycles, down to that ramp.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct KlCycle {
     gamma: Option<f64>,
@@ -115,7 +107,6 @@ pub(super) const PUBLISHED_STEPS: usize = 5000;
 const RAMP: usize = 10;
 
 impl KlCycle {
-    /// The cycle of an experiment's batches, where published runs have `published` steps.
     pub(super) fn new(config: &Config, gamma: Option<f64>, published: usize) -> Self {
         let Config { batch_size, last_batch, steps, .. } = *config;
         Self { gamma, batch_size: batch_size.max(1), last_batch, steps, published }
@@ -148,69 +139,40 @@ impl KlCycle {
     }
 }
 
-// The second optimiser of BLoB, `ScalaBL` and C-LoRA: gradient descent beside `AdamW`.
-//
-// ```text
-// first:   AdamW on the likelihood
-// second:  θ ← θ − rate·factor·(π_i·∂KL/∂θ + g)       KL of the model that the first one has moved
-// ```
-//
-// `factor` is that of the learning-rate schedule, `π_i` BLoB's weight of the step. The published codes differ in
-// whose gradient `g` of the step's objective the second one takes over:
-//
-// | [`Owned`] | AdamW moves | the second one adds |
-// |---|---|---|
-// | `Noise` (BLoB's code) | means, head | `g` of the noise parameters |
-// | `Nothing` (`BayesAdapt`) | all of them | nothing |
-// | `Context` (C-LoRA's code) | A, B, head | `g` of the context network, divergence included |
-//
-// What it takes over is not clipped: where the experiment clips, the norm of what is left to `AdamW` is.
-//
-// Nothing here outlives a step, so there is nothing for a checkpoint to keep.
-
 /// Below this the weight is 0 in single precision, and the KL gradient is negligible.
 const SMALLEST_WEIGHT: f64 = f32::MIN_POSITIVE as f64;
 
-/// Whose gradients of the step's objective `AdamW` does not see.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Owned {
-    Noise,
-    /// Those of the network that reads the law of C-LoRA's matrix off the input.
-    Context,
-    Nothing,
-}
+/// Whether a parameter's gradient of the step's objective is the second optimiser's, and `AdamW` does not see it.
+type Owns = fn(&NamedParameter<'_>) -> bool;
 
-impl From<Optimizers> for Owned {
-    fn from(optimizers: Optimizers) -> Self {
-        match optimizers {
-            Optimizers::Two => Self::Noise,
-            Optimizers::Bayesadapt => Self::Nothing,
-        }
+/// The noise of BLoB's code, and nothing in `BayesAdapt`.
+pub(super) fn noise_of(optimizers: Optimizers) -> Owns {
+    match optimizers {
+        Optimizers::Two => |parameter| parameter.role == Role::LogVariance,
+        Optimizers::Bayesadapt => |_| false,
     }
 }
 
-impl Owned {
-    fn holds(self, parameter: &NamedParameter<'_>) -> bool {
-        match self {
-            Self::Noise => parameter.role == Role::LogVariance,
-            Self::Context => parameter.name.contains(".lora_context_"),
-            Self::Nothing => false,
-        }
-    }
-}
-
+/// The second optimiser of BLoB, `ScalaBL` and C-LoRA: gradient descent beside `AdamW`.
+///
+/// ```text
+/// first:   AdamW on the likelihood
+/// second:  θ ← θ − rate·factor·(π_i·∂KL/∂θ + g)       KL of the model that the first one has moved
+/// ```
+///
+/// `factor` is that of the learning-rate schedule, `π_i` BLoB's weight of the step, `g` the unclipped gradient of the step's
+/// objective by what the second one `owns`: the noise in BLoB's code, the context network in C-LoRA's, nothing in `BayesAdapt`.
 #[derive(Clone, Debug)]
 pub(super) struct SecondOptimizer {
     rate: f64,
-    owned: Owned,
+    owns: Owns,
     /// The objective's gradients of what is owned, between the two hooks of a step.
     kept: BTreeMap<String, Tensor<1>>,
 }
 
 impl SecondOptimizer {
-    /// Descent at `rate`, also on the objective's gradients of what is `owned`.
-    pub(super) fn new(rate: f64, owned: impl Into<Owned>) -> Self {
-        Self { rate, owned: owned.into(), kept: BTreeMap::new() }
+    pub(super) fn new(rate: f64, owns: Owns) -> Self {
+        Self { rate, owns, kept: BTreeMap::new() }
     }
 
     /// Takes the gradients of what is owned away from AdamW, unclipped.
@@ -218,7 +180,7 @@ impl SecondOptimizer {
         self.kept.clear();
         let StepState { model, gradients, .. } = state;
         model.visit_parameters(&mut |p| {
-            if self.owned.holds(&p)
+            if (self.owns)(&p)
                 && let Some(gradient) = gradients.get(p.name)
             {
                 self.kept.insert(p.name.to_owned(), gradient.clone());

@@ -8,16 +8,12 @@
 //! θ ~ mean + √scale·( √max(second − mean², 1e-30) ∘ z1 + 1/√(K − 1)·Σ_j deviation_j·z2_j )
 //! ```
 //!
-//! `k = 0` is the mean of the path (SWA), `k` draws average probabilities; `z2` is shared by all
-//! factors, so that the adapters vary together. What is random are the factors: a head that is
-//! trained along is answered by its own mean over the same collections.
+//! `k = 0` is the mean of the path (SWA); `z2` is shared by all factors. A head that is trained along is answered by its mean.
 //!
-//! Parameters: LoRA's, `P = rank·(d_input + d_output)` per layer, of which the mean takes the place;
-//! second moment and deviations store `(1 + K)·P` numbers more. Source: Maddox et al. 2019,
-//! arXiv:1902.02476; on adapters Onal et al. 2024, arXiv:2405.03425, whose configuration is the default: of 15 epochs
-//! the tail starts after 8, each further one is collected, the rate falls to a tenth of its peak within 5, and `scale` is
-//! 1 (the standard sampler has ½). Its tail continues from the model with the lowest validation loss so far; here from
-//! the step before, as every method reports its last step.
+//! Parameters: LoRA's, `P = rank·(d_input + d_output)` per layer, of which the mean takes the place; second moment and deviations
+//! store `(1 + K)·P` numbers more. Source: Maddox et al. 2019, arXiv:1902.02476; on adapters Onal et al. 2024, arXiv:2405.03425,
+//! whose configuration is the default (`scale` is 1, the standard sampler has ½). Its tail continues from the model with the
+//! lowest validation loss so far; here from the step before.
 
 use std::collections::BTreeMap;
 
@@ -33,7 +29,7 @@ use lrvd_burn::train::{DrawSeed, Logits, Method, MethodState, RankChange, StepSt
 use lrvd_core::baselines::Swag as Moments;
 use lrvd_core::noise::{NoiseKey, Stream, fill_normal_f64, module_id};
 use lrvd_models::AutoModel;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::setup::lora;
 use super::{Fitting, Inputs, RankRequest};
@@ -97,7 +93,6 @@ impl Swag {
         Ok(outcome?)
     }
 
-    /// One draw of the factors put into a copy of `model`.
     fn drawn(&self, model: &AutoModel, key: NoiseKey) -> Burn<AutoModel> {
         let mut model = model.clone();
         let mut outcome = Ok(());
@@ -154,34 +149,30 @@ impl Method<AutoModel> for Swag {
         let mut state = MethodState { values: json!({}), ..MethodState::default() };
         for (name, moments) in &self.moments {
             // The fields in memory: numbers do not pass through text.
-            let Ok(Value::Object(mut fields)) = serde_json::to_value(moments) else { continue };
+            let Ok(mut fields) = serde_json::to_value(moments) else { continue };
             for list in LISTS {
-                let numbers: Vec<f64> = fields
-                    .remove(list)
-                    .and_then(|v| serde_json::from_value(v).ok())
-                    .unwrap_or_default();
+                let numbers: Vec<f64> =
+                    serde_json::from_value(fields[list].take()).unwrap_or_default();
                 if let Ok(tensor) = HostTensor::from_f64(&[numbers.len()], &numbers) {
                     state.tensors.insert(format!("{name}.{list}"), tensor);
                 }
             }
-            state.values[name] = Value::Object(fields);
+            state.values[name] = fields;
         }
         state
     }
 
     fn restore(&mut self, _model: &AutoModel, mut state: MethodState) -> Burn<()> {
         let Some(stored) = state.values.as_object_mut() else { return Ok(()) };
-        for (name, value) in std::mem::take(stored) {
-            let missing =
-                |list: &str| lrvd_burn::Error::checkpoint_entry(&format!("{name}.{list}"));
-            let Value::Object(mut fields) = value else { return Err(missing("values")) };
+        let missing = lrvd_burn::Error::checkpoint_entry;
+        for (name, mut fields) in std::mem::take(stored) {
             for list in LISTS {
-                let tensor = state.tensors.remove(&format!("{name}.{list}"));
-                let tensor = tensor.ok_or_else(|| missing(list))?;
-                fields.insert(list.to_owned(), json!(tensor.to_f64()?));
+                let key = format!("{name}.{list}");
+                let tensor = state.tensors.remove(&key).filter(|_| fields.is_object());
+                fields[list] = json!(tensor.ok_or_else(|| missing(&key))?.to_f64()?);
             }
-            let moments = serde_json::from_value(Value::Object(fields));
-            self.moments.insert(name.clone(), moments.map_err(|_| missing("values"))?);
+            let moments = serde_json::from_value(fields).map_err(|_| missing(&name))?;
+            self.moments.insert(name, moments);
         }
         Ok(())
     }

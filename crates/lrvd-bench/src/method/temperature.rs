@@ -1,13 +1,8 @@
 //! Temperature scaling on top of any method: a stage after training.
 //!
-//! `p = softmax(z / T)` with `T > 0` fitted to the negative log-likelihood of examples that were kept
-//! out of training; one number for every number of draws. The classes' order never changes, so neither does accuracy. With
-//! draws, `T` divides the logarithm of the averaged probabilities: what is calibrated is the answer
-//! that is given.
-//!
-//! Where the loss of the held-out examples has no minimum (all of them are answered rightly, and the colder the
-//! better, or the logits speak against the labels) the temperature is the bound of the search that it runs into, 0.01 or
-//! 100. A score has no temperature: a regression task gets the answers of the method as they are.
+//! `p = softmax(z / T)` with `T > 0` fitted to the negative log-likelihood of examples that were kept out of training; one number
+//! for every number of draws. With draws, `T` divides the logarithm of the averaged probabilities. Where the loss of the held-out
+//! examples has no minimum the temperature is a bound of the search, 0.01 or 100. A score has no temperature.
 //!
 //! Source: Guo et al. 2017, arXiv:1706.04599.
 
@@ -18,17 +13,18 @@ use lrvd_burn::train::{Fitting, Logits};
 use lrvd_core::baselines::temperature_scaling;
 use lrvd_core::metrics::{log_softmax, mean_probability};
 use lrvd_models::AutoModel;
+use serde::{Deserialize, Serialize};
 
 use super::DynMethod;
 use crate::error::Burn;
 
-/// Share of the training examples that the temperature is fitted to: the tail, as published code
-/// takes it.
+/// Share of the training examples that the temperature is fitted to: the tail.
 pub(super) const HOLDOUT: f64 = 0.2;
 
 /// A temperature for each number of draws: the answers differ, and so does what calibrates them. None before the fit, and for
 /// scores.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(transparent)]
 pub struct Temperatures(pub BTreeMap<usize, f64>);
 
 impl Temperatures {
@@ -56,10 +52,14 @@ impl Temperatures {
 
     /// `logits` of so many draws under their temperature; as they are without one.
     pub fn soften(&self, logits: Logits, draws: usize) -> Burn<Logits> {
-        match self.0.get(&draws) {
-            Some(&temperature) => softened(logits, temperature),
-            None => Ok(logits),
-        }
+        let Some(temperature) = self.0.get(&draws) else { return Ok(logits) };
+        let mut logs = averaged(logits)?;
+        logs.values.iter_mut().for_each(|value| *value /= temperature);
+        Ok(logs)
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 
     /// The temperatures by the names of a record.
@@ -81,13 +81,6 @@ fn averaged(logits: Logits) -> Burn<Logits> {
     Ok(Logits { values, ..logits })
 }
 
-/// The averaged probabilities of `logits` under `temperature`, as logits of one member.
-pub(crate) fn softened(logits: Logits, temperature: f64) -> Burn<Logits> {
-    let mut logs = averaged(logits)?;
-    logs.values.iter_mut().for_each(|value| *value /= temperature);
-    Ok(logs)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -97,7 +90,8 @@ mod tests {
         // Two members, of which each bars the third answer.
         let values = vec![1.0, 0.5, -1e6, 0.0, 2.0, -1e6];
         let logits = Logits::new(values, 1, 3);
-        let soft = softened(logits, 100.0).unwrap().classes().unwrap().remove(0).probabilities;
+        let hot = Temperatures([(0, 100.0)].into());
+        let soft = hot.soften(logits, 0).unwrap().classes().unwrap().remove(0).probabilities;
         assert!(soft[2] == 0.0 && soft[0] > 0.49 && soft[1] > 0.49, "{soft:?}");
     }
 }

@@ -13,31 +13,25 @@ use serde::{Deserialize, Serialize};
 
 use super::real;
 
-/// The version of the schema that this program writes and reads.
 pub const SCHEMA_VERSION: u32 = 4;
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Results {
-    /// Always [`SCHEMA_VERSION`] when written by this program.
     pub schema_version: u32,
     pub suite: String,
     pub tool: Tool,
     pub profile: String,
-    /// `default`, `constant-weight`, `paper-glue`, `author-glue`, or a preset of the user's.
     pub preset: String,
     pub command: String,
     pub device: String,
-    /// Start of the run, RFC 3339.
     pub started_at: String,
-    /// End of the run, RFC 3339; empty until then.
+    /// RFC 3339, as the start; empty until the end.
     pub finished_at: String,
     /// The resolved configuration: what was used, not what was written.
     pub config: serde_json::Value,
     pub model: ModelRecord,
-    /// The data by task key (`cola`, `sst2`, ...).
     pub data: BTreeMap<String, TaskData>,
-    /// One entry per task, method and seed, in the order they ran.
     pub runs: Vec<RunRecord>,
     pub notes: Vec<String>,
 }
@@ -48,7 +42,6 @@ impl Results {
         self.runs.iter().filter(|run| run.status == RunStatus::Finished)
     }
 
-    /// The name of a task's own metric.
     pub(crate) fn standard_metric(&self, task: &str) -> &str {
         self.data.get(task).map_or("accuracy", |data| &data.standard_metric)
     }
@@ -68,13 +61,11 @@ pub struct Tool {
 #[serde(deny_unknown_fields)]
 pub struct ModelRecord {
     pub name: String,
-    /// Folder or Hub id it was read from.
     pub path: String,
     /// SHA-256 in lower-case hex of each weight file, by file name.
     pub weights: BTreeMap<String, String>,
     /// Parameters of the backbone, adapters and head not counted.
     pub parameters: u64,
-    /// What else a reader should know: precision, layers, origin.
     pub notes: Vec<String>,
 }
 
@@ -83,7 +74,6 @@ pub struct ModelRecord {
 pub struct TaskData {
     pub train: SplitRecord,
     pub validation: SplitRecord,
-    /// The task's own metric, a key of [`Metrics::standard`]; `accuracy` where that is it.
     pub standard_metric: String,
     /// What else a reader should know, e.g. the share of flipped labels.
     pub note: String,
@@ -124,12 +114,10 @@ pub struct DataFile {
     pub sha256: String,
 }
 
-/// Where the rows of a split come from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DataOrigin {
     Official,
-    /// Part of the official split.
     Subset,
     /// Cut from the training split, because the official one is not at hand.
     LocalDev,
@@ -142,7 +130,6 @@ pub struct RunRecord {
     pub task: String,
     pub method: String,
     pub seed: u64,
-    /// How it ended. Only finished runs enter a table.
     pub status: RunStatus,
     pub rank_budget: RankBudget,
     pub steps: u64,
@@ -166,20 +153,16 @@ pub struct RunRecord {
     /// The number of directions that held-out training rows showed to be enough, of a search for ranks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub choice: Option<Choice>,
-    /// Uncertainty about questions of other sets (out of distribution), by set and number of posterior draws.
+    /// By set and number of posterior draws.
     pub ood: BTreeMap<String, BTreeMap<u32, OodRecord>>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum RunStatus {
-    /// All steps taken, or stopped by its own rule.
     Finished,
-    /// Stopped from outside; it can be resumed.
     Interrupted,
-    Failed {
-        reason: String,
-    },
+    Failed { reason: String },
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -195,7 +178,14 @@ pub struct RankBudget {
     pub note: String,
 }
 
-/// Parameters by part: what is trained, and what is kept beside it.
+impl RankBudget {
+    /// Of no modules yet.
+    pub(crate) fn new(initial_rank: usize, requested: Option<usize>, note: &str) -> Self {
+        let requested = requested.map(|rank| rank as f64);
+        Self { initial_rank: initial_rank as u32, requested, n_modules: 0, note: note.to_owned() }
+    }
+}
+
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ParameterCounts {
@@ -235,7 +225,6 @@ impl std::ops::Add for ParameterCounts {
 #[serde(deny_unknown_fields)]
 pub struct EvalPoint {
     pub step: u64,
-    /// Mean training objective since the last entry.
     #[serde(with = "real")]
     pub loss: Option<f64>,
     /// Mean training negative log-likelihood since the last entry, nats per example.
@@ -254,16 +243,13 @@ pub struct EvalPoint {
     /// Validation value of the task's standard metric at the posterior mean.
     #[serde(with = "real")]
     pub standard: Option<f64>,
-    /// Validation negative log-likelihood, nats per example.
     #[serde(with = "real")]
     pub nll_val: Option<f64>,
     pub total_rank: u64,
 }
 
-// The last and the best checkpoint are two records of the same shape: ranks, metrics and statistics in one
-// record all belong to the same weights.
-
-/// The two checkpoints of a run; null where the run stopped before its first.
+/// The two checkpoints of a run; null where the run stopped before its first. Ranks, metrics and statistics in one all
+/// belong to the same weights.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Checkpoints {
@@ -273,7 +259,6 @@ pub struct Checkpoints {
 }
 
 impl Checkpoints {
-    /// Those that there are.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &CheckpointRecord> {
         [&self.last, &self.best].into_iter().flatten()
     }
@@ -328,7 +313,6 @@ pub struct Metrics {
     /// Brier score, summed over classes, in `[0, 2]`.
     #[serde(with = "real")]
     pub brier: Option<f64>,
-    /// Mean predictive entropy, nats.
     #[serde(with = "real")]
     pub entropy: Option<f64>,
     /// Mean mutual information between prediction and weights, nats; null without draws.
@@ -349,7 +333,6 @@ pub struct SelectiveRecord {
     pub curve: Vec<(f64, f64)>,
 }
 
-/// What a chosen risk costs in coverage.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SelectiveTarget {
@@ -359,7 +342,6 @@ pub struct SelectiveTarget {
     /// Confidence from which on an answer is given; null where no threshold reaches the risk.
     #[serde(with = "real")]
     pub threshold: Option<f64>,
-    /// Share of the examples that are then answered.
     #[serde(with = "real")]
     pub coverage: f64,
 }
@@ -425,10 +407,8 @@ pub struct BinRecord {
     #[serde(with = "real")]
     pub high: f64,
     pub count: u64,
-    /// Fraction of them answered right; 0 in an empty bin.
     #[serde(with = "real")]
     pub accuracy: f64,
-    /// Their mean confidence; 0 in an empty bin.
     #[serde(with = "real")]
     pub confidence: f64,
 }
@@ -486,7 +466,6 @@ pub struct EnergyAuc {
     pub normalised_gap: Option<f64>,
 }
 
-/// One line of `ranks.jsonl`: the ranks of one run at one prune or evaluation.
 #[derive(Debug, Clone, Serialize)]
 pub struct RankLine<'a> {
     pub task: &'a str,
@@ -496,7 +475,6 @@ pub struct RankLine<'a> {
     pub event: &'a RankEvent,
 }
 
-/// One line of a predictions file: one validation example.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PredictionLine {

@@ -109,7 +109,6 @@ const MILLION_DECIMALS: usize = 3;
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Comparison {
-    /// Where the published numbers come from.
     pub(crate) source: String,
     pub(crate) choice: CheckpointChoice,
     /// Every published number of a metric that is known here, in the order of the headline table.
@@ -165,7 +164,6 @@ pub(crate) fn compare(summary: &Summary<'_>, published: &Published) -> Compariso
     Comparison { source: published.source.clone(), choice: summary.choice, rows, caveats }
 }
 
-/// A published number and its partner; none if the metric is not known.
 fn pair(summary: &Summary<'_>, row: &PublishedRow) -> Option<ComparisonRow> {
     let (method, draws) = partner(row, summary);
     let (metric, factor, over) = metric(row, draws)?;
@@ -326,7 +324,7 @@ impl Comparison {
 
 #[cfg(test)]
 mod tests {
-    use super::super::rows::RowScores;
+    use super::super::summary::RowScores;
     use super::*;
     use crate::record::Results;
     use crate::record::sample::{sample_reasoning, sample_results, set_accuracy};

@@ -20,7 +20,6 @@ const NAMED: usize = 4;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct Findings {
-    /// Methods, model, steps, seeds and data.
     pub(crate) ran: String,
     /// What numbers of tables mean, and when a difference counts.
     pub(crate) rule: String,
@@ -262,7 +261,6 @@ fn most_and_least(runs: &[&RunRecord], choice: CheckpointChoice) -> String {
     words.join("; ")
 }
 
-/// Ranks that print alike are alike.
 const ALIKE: f64 = 0.005;
 
 /// The groups of modules with the most and the fewest ranks, `most in value, 1.90, least in query, 0.40`, and whether they
@@ -302,7 +300,7 @@ fn extremes(
 mod tests {
     use std::fmt::Write as _;
 
-    use super::super::rows::RowScores;
+    use super::super::summary::RowScores;
     use super::*;
     use crate::record::Results;
     use crate::record::sample::{sample_results, set_accuracy};

@@ -10,7 +10,6 @@ use crate::text::{self, same};
 
 const MINUTE: f64 = 60.0;
 const MEBIBYTE: f64 = 1_048_576.0;
-/// What is printed where nothing was measured.
 pub(crate) const ABSENT: &str = "–";
 
 use Better::{Higher, Lower, Neither};
@@ -18,7 +17,6 @@ use Per::{Draws, Run, Set};
 use Shown::{Always, File, Named, Page, Uncertainty};
 use Unit::{Count, Mebibytes, Minutes, Rank, Score, Seconds};
 
-/// All metrics in the order of tables and files.
 static TABLE: [Fact; 21] = [
     fact("accuracy", "accuracy", Higher, Score, Always, Draws, |at| at.metrics()?.accuracy),
     fact("standard", "standard metric", Higher, Score, Always, Draws, standard),
@@ -67,9 +65,7 @@ static TABLE: [Fact; 21] = [
     }),
 ];
 
-/// A row of the table.
 pub(crate) struct Fact {
-    /// Name in files, without a number of draws.
     name: &'static str,
     /// Heading in print, with the unit.
     title: &'static str,
@@ -136,7 +132,6 @@ pub(crate) enum Shown {
     Uncertainty,
     /// The page and files.
     File,
-    /// The page.
     Page,
     /// Where a claim or a published number names it.
     Named,
@@ -146,7 +141,6 @@ pub(crate) enum Shown {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Per {
     Run,
-    /// The number of posterior draws.
     Draws,
     /// The number of draws, and the other set whose questions were asked.
     Set,

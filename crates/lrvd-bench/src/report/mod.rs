@@ -3,9 +3,9 @@
 //! A number goes from the record to the [`Summary`] and from there into tables and the page.
 //!
 //! - `metric`: the table of metrics. A new metric is one row.
-//! - `summary`: every metric by method and task over seeds, computed once per report.
+//! - `summary`: every metric by method and task over seeds, computed once per report; scores of single rows.
 //! - `table`: the paper's tables as text, markdown and CSV.
-//! - `significance`: which differences are significant; `rows`: scores of single rows; `pairs`: claims about two methods,
+//! - `significance`: which differences are significant; `pairs`: claims about two methods,
 //!   each with its interval and verdict.
 //! - `findings`: what was run and what it showed, in words; `names`: names in print.
 //! - `published`, `compare`: published numbers beside measured ones.
@@ -20,7 +20,6 @@ mod names;
 mod page;
 mod pairs;
 mod published;
-mod rows;
 mod significance;
 mod summary;
 mod table;
@@ -31,6 +30,5 @@ pub(crate) use page::write_html;
 pub use pairs::Verdict;
 pub(crate) use pairs::{Claim, judge, render_pairs};
 pub(crate) use published::Published;
-pub(crate) use rows::RowScores;
-pub(crate) use summary::Summary;
+pub(crate) use summary::{RowScores, Summary};
 pub(crate) use table::{render_csv, render_markdown, render_runs, render_text};

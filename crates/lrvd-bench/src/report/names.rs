@@ -88,36 +88,13 @@ impl Family {
 /// Path segments that are followed by a layer number in the checkpoints we know.
 const LAYER_WORDS: [&str; 5] = ["layer", "layers", "h", "block", "blocks"];
 
-/// Known endings of a module path after its layer number, the longest first, with the name in print. The order of
-/// [`KIND_ORDER`] is the order of columns in a report.
-const KINDS: [(&str, &str); 22] = [
-    ("attention.self.query_proj", "query"),
-    ("attention.self.key_proj", "key"),
-    ("attention.self.value_proj", "value"),
-    ("attention.self.query", "query"),
-    ("attention.self.key", "key"),
-    ("attention.self.value", "value"),
-    ("attention.output.dense", "attn out"),
-    ("intermediate.dense", "ffn in"),
-    ("output.dense", "ffn out"),
-    ("self_attn.q_proj", "query"),
-    ("self_attn.k_proj", "key"),
-    ("self_attn.v_proj", "value"),
-    ("self_attn.o_proj", "attn out"),
-    ("mlp.gate_proj", "gate"),
-    ("mlp.up_proj", "ffn in"),
-    ("mlp.down_proj", "ffn out"),
-    ("attn.c_attn", "qkv"),
-    ("attn.c_proj", "attn out"),
-    ("mlp.c_fc", "ffn in"),
-    ("mlp.c_proj", "ffn out"),
-    ("lm_head", "lm head"),
-    ("pooler.dense", "pooler"),
-];
+/// Kinds of modules in the order in which data flow through a layer, each with the ends of their paths after the layer
+/// number.
+const KINDS: &str = include_str!("kinds.txt");
 
-/// Names in print in the order in which data flow through a layer.
-const KIND_ORDER: [&str; 10] =
-    ["query", "key", "value", "qkv", "attn out", "gate", "ffn in", "ffn out", "pooler", "lm head"];
+fn kinds() -> impl Iterator<Item = (&'static str, &'static str)> {
+    KINDS.lines().filter_map(|line| line.split_once(": "))
+}
 
 /// A module path taken apart for print: its layer and what it does there.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -141,11 +118,12 @@ impl ModuleName {
             Some(at) => (segments[at + 1].parse().ok(), segments[at + 2..].join(".")),
             None => (None, path.to_owned()),
         };
-        let known = KINDS.iter().find(|(ending, _)| {
-            rest == *ending
-                || rest.ends_with(ending) && rest[..rest.len() - ending.len()].ends_with('.')
-        });
-        let kind = known.map_or_else(|| rest.clone(), |(_, name)| (*name).to_owned());
+        let is_end = |end: &&str| {
+            rest.strip_suffix(*end).is_some_and(|start| start.is_empty() || start.ends_with('.'))
+        };
+        let ends = kinds().flat_map(|(kind, ends)| ends.split(' ').map(move |end| (kind, end)));
+        let known = ends.filter(|(_, end)| is_end(end)).max_by_key(|(_, end)| end.len());
+        let kind = known.map_or_else(|| rest.clone(), |(kind, _)| kind.to_owned());
         let kind = if kind.is_empty() { path.to_owned() } else { kind };
         Self { layer, kind }
     }
@@ -157,8 +135,8 @@ impl ModuleName {
 
     /// Order of columns in a report: along the data flow, unknown kinds last by name.
     pub(crate) fn kind_order(&self) -> impl Ord + use<> {
-        let place = KIND_ORDER.iter().position(|kind| *kind == self.kind);
-        (place.unwrap_or(KIND_ORDER.len()), self.kind.clone())
+        let place = kinds().position(|(kind, _)| kind == self.kind);
+        (place.is_none(), place, self.kind.clone())
     }
 
     /// Order in a report: by layer, modules outside the stack last, then along the data flow.

@@ -145,7 +145,7 @@ pub(crate) fn render_pairs(verdicts: &[Verdict]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::rows::RowScores;
+    use super::super::summary::RowScores;
     use super::*;
     use crate::record::sample::{sample_results, set_accuracy};
     use crate::settings::CheckpointChoice;

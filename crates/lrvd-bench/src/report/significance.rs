@@ -28,8 +28,7 @@ use serde::Serialize;
 use statrs::distribution::{ContinuousCDF as _, StudentsT};
 
 use super::metric::{Better, Metric};
-use super::rows::key;
-use super::summary::Summary;
+use super::summary::{Summary, key};
 
 /// Probability of an error that a verdict accepts.
 pub(super) const LEVEL: f64 = 0.05;
@@ -211,7 +210,7 @@ pub(super) fn marks<'a>(ranked: &[Rival<'a>]) -> Vec<(&'a str, Mark)> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::rows::RowScores;
+    use super::super::summary::RowScores;
     use super::*;
     use crate::record::Results;
     use crate::record::sample::{sample_results, set_accuracy};

@@ -299,7 +299,7 @@ fn quoted(cell: String) -> String {
 #[cfg(test)]
 mod tests {
     use super::super::published::Published;
-    use super::super::rows::RowScores;
+    use super::super::summary::RowScores;
     use super::*;
     use crate::record::Results;
     use crate::record::sample::{sample_reasoning, sample_results, set_accuracy, six_tasks};

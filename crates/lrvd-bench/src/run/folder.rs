@@ -1,9 +1,8 @@
 //! The output folder of a run or a suite: ownership marker, lock file, settings.
 //!
-//! A folder is ours if it holds a [`MARKER`] with [`MARKER_TEXT`], which is only ever put into a folder that was absent or
-//! empty. A folder without it is used if its settings are exactly those of this run, as earlier versions
-//! left them; any other folder is an error and stays as it is. The marker is locked for as long as an
-//! [`OutputFolder`] lives, so that two processes never write into one folder.
+//! A folder is ours if it holds a [`MARKER`] with [`MARKER_TEXT`], which is only ever put into a folder that was absent or empty,
+//! or if its settings are exactly those of this run; any other folder is an error and stays as it is. The marker is locked for
+//! as long as an [`OutputFolder`] lives, so that two processes never write into one folder.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -21,14 +20,12 @@ use crate::io::{JsonLayout, cannot, create_dir, read_json, write_json};
 use crate::record::RunRecord;
 
 pub(crate) const SETTINGS_FILE: &str = "settings.json";
-/// Name of what was measured at the end.
 pub(crate) const RECORD_FILE: &str = "record.json";
 pub(crate) const ADAPTER_DIR: &str = "adapter";
 pub(crate) const CHECKPOINT_DIR: &str = "checkpoints";
 /// Name of the file that says the folder is ours, and is locked.
 const MARKER: &str = ".lrvd";
 const MARKER_TEXT: &str = "This folder is written by lrvd, which locks this file meanwhile.\n";
-/// Name of the folder with generated data.
 pub(crate) const DATA_DIR: &str = "data";
 /// Entry with the hashes of the data files by task; tasks may be added.
 const DATA_FILES: &str = "data_files";
@@ -36,7 +33,6 @@ const DATA_FILES: &str = "data_files";
 /// Entry with the hashes of the base model's configuration and tokenizer.
 const BASE_FILES: &str = "base_files";
 
-/// Differences that a message shows.
 const DIFFERENCES: usize = 40;
 
 #[derive(Debug)]
@@ -134,7 +130,6 @@ impl OutputFolder {
         write_json(&self.file(SETTINGS_FILE), &settings, JsonLayout::Pretty)
     }
 
-    /// Checks that the folder is still there, with its marker in it.
     pub(crate) fn still_there(&self) -> Result<()> {
         still_there(&self.path)
     }
@@ -346,35 +341,6 @@ mod tests {
         write(MARKER, "");
         begin(&out, false).unwrap();
         assert_eq!(fs::read_to_string(out.join(MARKER)).unwrap(), MARKER_TEXT);
-    }
-
-    #[test]
-    fn a_start_that_comes_to_nothing_leaves_nothing() {
-        let (parent, out) = out();
-        let mut folder = OutputFolder::look(&out, false).unwrap();
-        folder.claim().unwrap();
-        fs::create_dir(folder.data()).unwrap();
-        drop(folder);
-        assert_eq!(fs::read_dir(parent.path()).unwrap().count(), 0);
-        begin(&out, false).unwrap();
-        assert!(begin(&out, false).unwrap_err().contains("already holds results"));
-        let folder = OutputFolder::look(&out, true).unwrap();
-        assert!(folder.check(&json!({ "seed": 2 })).is_err());
-        drop(folder);
-        begin(&out, true).unwrap();
-    }
-
-    #[test]
-    fn one_process_at_a_time() {
-        let (_parent, out) = out();
-        let mut second = OutputFolder::look(&out, false).unwrap();
-        let first = begin(&out, false).unwrap();
-        let late = second.begin(&json!({ "seed": 1 })).unwrap_err().to_string();
-        for rejected in [late, begin(&out, true).unwrap_err()] {
-            assert!(rejected.starts_with("another `lrvd` is writing"), "{rejected}");
-        }
-        drop(first);
-        begin(&out, true).unwrap();
     }
 
     #[test]

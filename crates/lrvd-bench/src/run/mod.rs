@@ -3,12 +3,10 @@
 //! | File | What is in it |
 //! |---|---|
 //! | `settings` | what determines the numbers of a run: `settings.json` |
-//! | `answers` | what its model answers |
 //! | `start` | from a fresh start or a checkpoint to the last step |
-//! | `outcome` | the finished run as a record, and its predictions |
+//! | `outcome` | what its model answers, and the finished run as a record |
 //! | `folder` | the folder that it writes into |
 
-mod answers;
 mod folder;
 mod outcome;
 mod settings;
@@ -16,12 +14,11 @@ mod start;
 
 pub use lrvd_burn::train::{MAX_SEED, check_seed};
 
-pub(crate) use answers::ByDraws;
 pub(crate) use folder::{
     ADAPTER_DIR, CHECKPOINT_DIR, DATA_DIR, OutputFolder, RECORD_FILE, SETTINGS_FILE, clear,
     remove_parts, still_there,
 };
-pub(crate) use outcome::{Finished, LAST_PREDICTIONS, RunLabel, summary};
+pub(crate) use outcome::{ByDraws, Finished, LAST_PREDICTIONS, summary};
 pub(crate) use settings::{
     ClassSettings, RowSettings, TextSettings, TrainSettings, is_run_on_texts,
 };

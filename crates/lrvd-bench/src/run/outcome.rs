@@ -1,4 +1,5 @@
-//! A finished run as a record: both checkpoints evaluated, predictions written.
+//! What the model of a run answers: between steps, to held-out rows, and to the validation rows once it is trained, with the
+//! record of the finished run.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -6,32 +7,27 @@ use std::time::Instant;
 
 use burn::module::Module as _;
 use lrvd_burn::model::trainable_counts;
-use lrvd_burn::train;
+use lrvd_burn::train::{self, LabelledExamples as _};
 use lrvd_core::prune::RankSummary;
 use lrvd_models::AutoModel;
 
-use super::answers::{ByDraws, answers};
+use super::start::RunStart;
+use crate::data::batch::TokenisedExample;
 use crate::error::Result;
-use crate::eval::{RunContext, Scored, energy_records, selective_records, statistic_record};
+use crate::eval::{self, RunContext, Scored, score_draws, score_tokens};
 use crate::method::{DynMethod, MethodName, Temperatures};
 use crate::record::{
-    CheckpointRecord, Checkpoints, EvalPoint, ParameterCounts, RankBudget, RunRecord, RunStatus,
+    CheckpointRecord, Checkpoints, EvalPoint, Metrics, ParameterCounts, RankBudget, RunRecord,
+    RunStatus,
 };
-use crate::settings::Config;
 use crate::task::Goal;
 
 /// Answers of the last model and of the best one to the validation rows.
 pub(crate) const LAST_PREDICTIONS: &str = "predictions-last.jsonl";
 const BEST_PREDICTIONS: &str = "predictions-best.jsonl";
 
-pub(crate) struct RunLabel<'a> {
-    pub task: &'a str,
-    pub method: MethodName,
-    pub seed: u64,
-    pub initial_rank: usize,
-    pub requested: Option<usize>,
-    pub note: &'a str,
-}
+/// Something of every number of draws; 0 is the mean.
+pub(crate) type ByDraws<T> = BTreeMap<u32, T>;
 
 pub(crate) struct Finished {
     pub record: RunRecord,
@@ -51,27 +47,29 @@ struct Candidate<'a> {
 /// predictions into `folder`. The journal of `run` moves into the record.
 pub(super) fn record(
     context: &RunContext<'_>,
+    start: &RunStart<'_>,
     run: &mut train::Run<AutoModel, DynMethod>,
-    label: &RunLabel<'_>,
+    budget: &RankBudget,
     folder: &Path,
 ) -> Result<Finished> {
     let begun = Instant::now();
+    let RunStart { method: name, seed, .. } = *start;
     let train::Run { state, method, .. } = run;
     let ranks = method.ranks(&state.model);
     method.compact(&mut state.model);
     let temperatures = context.fitted(|data| {
         method.finish(&mut state.model, data)?;
-        if !label.method.is_tempered() {
+        if !name.is_tempered() {
             return Ok(Temperatures::default());
         }
-        Temperatures::fit(&**method, &state.model, data, &label.method.draws(context.config))
+        Temperatures::fit(&**method, &state.model, data, &name.draws(context.config))
     })?;
     let answering = (&**method, &temperatures);
     let (path, removed) = (folder.join(LAST_PREDICTIONS), &state.journal.removed);
     let last = Candidate { model: &state.model, step: state.done, ranks, removed };
-    let (last_record, answers) = checkpoint(context, answering, label.method, &last, &path)?;
+    let (last_record, answers) = checkpoint(context, answering, name, &last, &path)?;
     let path = folder.join(BEST_PREDICTIONS);
-    let best_record = match state.best.as_ref().filter(|_| !label.method.can().post_hoc) {
+    let best_record = match state.best.as_ref().filter(|_| !name.can().post_hoc) {
         // The best model is the last one: its answers are known.
         Some(best) if best.info.step == state.done => {
             context.task.write_predictions(&answers, &path)?;
@@ -81,25 +79,20 @@ pub(super) fn record(
             let (model, info) = (&best.model, &best.info);
             let (step, ranks, removed) = (info.step, info.ranks.clone(), &info.removed);
             let best = Candidate { model, step, ranks, removed };
-            Some(checkpoint(context, answering, label.method, &best, &path)?.0)
+            Some(checkpoint(context, answering, name, &best, &path)?.0)
         }
         None => None,
     };
     let counts = trainable_counts(&state.model);
     let journal = std::mem::take(&mut state.journal);
     // Also of scores, which have no temperature.
-    let kept = if label.method.is_tempered() { temperatures.0.len().max(1) } else { 0 };
+    let kept = if name.is_tempered() { temperatures.0.len().max(1) } else { 0 };
     let record = RunRecord {
-        task: label.task.to_owned(),
-        method: label.method.name(),
-        seed: label.seed,
+        task: context.task.goal.name.clone(),
+        method: name.name(),
+        seed,
         status: RunStatus::Finished,
-        rank_budget: RankBudget {
-            initial_rank: label.initial_rank as u32,
-            requested: label.requested.map(|rank| rank as f64),
-            n_modules: last_record.ranks.len() as u32,
-            note: label.note.to_owned(),
-        },
+        rank_budget: RankBudget { n_modules: last_record.ranks.len() as u32, ..budget.clone() },
         steps: state.done as u64,
         checkpoints: Checkpoints { last: Some(last_record), best: best_record },
         train_seconds: journal.train_seconds,
@@ -112,7 +105,7 @@ pub(super) fn record(
             stored: (method.stored_parameters() + kept) as u64,
         },
         fitted: method.fitted().into_iter().chain(temperatures.fitted()).collect(),
-        history: history(context.config, label.method, journal.history),
+        history: history(start, journal.history),
         rank_events: journal.rank_events,
         choice: journal.choice,
         ood: BTreeMap::new(),
@@ -134,17 +127,17 @@ pub(crate) fn summary(record: &RunRecord, goal: &Goal) -> String {
 }
 
 /// The evaluations as a record has them; only a posterior's KL is included.
-fn history(config: &Config, method: MethodName, points: Vec<train::EvalPoint>) -> Vec<EvalPoint> {
+fn history(start: &RunStart<'_>, points: Vec<train::EvalPoint>) -> Vec<EvalPoint> {
     let point = |point: train::EvalPoint| {
         let metric = |name: &str| point.evaluation.metrics.get(name).copied();
-        let posterior = point.parts.filter(|_| method.can().posterior);
+        let posterior = point.parts.filter(|_| start.method.can().posterior);
         EvalPoint {
             step: point.step as u64,
             loss: point.parts.map(|p| p.loss),
             nll: point.parts.map(|p| p.nll),
             kl: posterior.map(|p| p.kl),
             kl_weight: posterior.map(|p| p.kl_weight / p.divisor),
-            learning_rate: config.learning_rate * point.rate_factor,
+            learning_rate: start.config.learning_rate * point.rate_factor,
             accuracy: metric("accuracy"),
             standard: metric("standard"),
             nll_val: metric("nll"),
@@ -154,7 +147,6 @@ fn history(config: &Config, method: MethodName, points: Vec<train::EvalPoint>) -
     points.into_iter().map(point).collect()
 }
 
-/// What `candidate` answers, and the record of it.
 fn checkpoint(
     context: &RunContext<'_>,
     (method, temperatures): (&DynMethod, &Temperatures),
@@ -166,7 +158,7 @@ fn checkpoint(
     let draws = name.draws(context.config);
     let (answers, predict_seconds) = answers(context, &model, method, temperatures, &draws)?;
     context.task.write_predictions(&answers, path)?;
-    let reliability = answers.iter().filter_map(|(&k, s)| Some((k, s.reliability.clone()?)));
+    let (metrics, reliability) = eval::measures(&answers);
     let ranks: Vec<usize> = candidate.ranks.values().copied().collect();
     let summary = RankSummary::new(&ranks, context.config.initial_rank);
     // Noise that is fitted around trained means, as TFB's is, says nothing of what a direction is worth.
@@ -174,8 +166,8 @@ fn checkpoint(
         (None, BTreeMap::new())
     } else {
         (
-            statistic_record(candidate.model, context.config, candidate.removed)?,
-            energy_records(candidate.model, context.config)?,
+            eval::statistic_record(candidate.model, context.config, candidate.removed)?,
+            eval::energy_records(candidate.model, context.config)?,
         )
     };
     let record = CheckpointRecord {
@@ -184,12 +176,115 @@ fn checkpoint(
         total_rank: summary.total as u64,
         average_rank: summary.average,
         percent_rank: summary.percent,
-        metrics: answers.iter().map(|(&k, s)| (k, s.metrics.clone())).collect(),
-        reliability: reliability.collect(),
-        selective: selective_records(&answers, context.task)?,
+        metrics,
+        reliability,
+        selective: eval::selective_records(&answers, context.task)?,
         predict_seconds,
         statistics,
         energy,
     };
     Ok((record, answers))
+}
+
+/// Measures the validation rows at the mean.
+pub(super) fn evaluate(
+    context: &RunContext<'_>,
+    model: &AutoModel,
+    method: &DynMethod,
+) -> Result<train::Evaluation> {
+    let task = context.task;
+    let metrics = if task.goal.is_texts() {
+        let tokens = tokens(context, model, &task.validation, 0)?;
+        let (accuracy, nll) = (Some(tokens.accuracy()?), tokens.nll()?);
+        let standard = BTreeMap::from([("perplexity".to_owned(), nll.exp())]);
+        Metrics { accuracy, standard, nll: Some(nll), ..Metrics::default() }
+    } else {
+        let examples = context.examples(&task.validation);
+        score_draws(&method.predict(model, &context.inputs(&examples), 0)?, task)?.metrics
+    };
+    let standard = metrics.standard.values().next().copied();
+    let found = [("accuracy", metrics.accuracy), ("standard", standard), ("nll", metrics.nll)];
+    let finite = found.into_iter().filter_map(|(name, value)| {
+        Some((name.to_owned(), value.filter(|value| value.is_finite())?))
+    });
+    Ok(train::Evaluation {
+        metric: task.goal.selection.name().to_owned(),
+        score: Some(task.goal.score(&metrics)).filter(|score| score.is_finite()),
+        metrics: finite.collect(),
+    })
+}
+
+/// The loss of every held-out row at the mean.
+pub(super) fn held_out(
+    context: &RunContext<'_>,
+    model: &AutoModel,
+    method: &DynMethod,
+) -> Result<Vec<f64>> {
+    let rows = &context.task.holdout;
+    if context.task.goal.is_texts() {
+        return Ok(tokens(context, model, rows, 0)?.row_losses());
+    }
+    let examples = context.examples(rows);
+    let logits = method.predict(model, &context.inputs(&examples), 0)?;
+    let all: Vec<usize> = (0..rows.len()).collect();
+    Ok(train::calibrated_losses(&logits, &examples.targets(&all)?)?)
+}
+
+/// Answers to the validation rows at the mean and at every number of `draws`, and the seconds that each took.
+fn answers(
+    context: &RunContext<'_>,
+    model: &AutoModel,
+    method: &DynMethod,
+    temperatures: &Temperatures,
+    draws: &[usize],
+) -> Result<(ByDraws<Scored>, ByDraws<f64>)> {
+    let task = context.task;
+    let examples = context.examples(&task.validation);
+    let inputs = context.inputs(&examples);
+    let (mut scored, mut seconds) = (BTreeMap::new(), BTreeMap::new());
+    // The answer to `asked` draws serves all numbers in `kept`.
+    let mut answer = |asked: usize, kept: &[usize]| -> Result<()> {
+        let begun = Instant::now();
+        if task.goal.is_texts() {
+            let tokens = tokens(context, model, &task.validation, asked)?;
+            seconds.insert(asked as u32, begun.elapsed().as_secs_f64());
+            scored.insert(asked as u32, score_tokens(tokens, asked)?);
+            return Ok(());
+        }
+        let logits = method.predict(model, &inputs, asked)?;
+        let logits = temperatures.soften(logits, asked)?;
+        let took = begun.elapsed().as_secs_f64();
+        for &draws in kept {
+            let all = draws == asked;
+            let first = (!all).then(|| logits.first(draws));
+            let share = if all { 1.0 } else { draws as f64 / asked as f64 };
+            let logits = first.as_ref().unwrap_or(&logits);
+            scored.insert(draws as u32, score_draws(logits, task)?);
+            seconds.insert(draws as u32, took * share);
+        }
+        Ok(())
+    };
+    answer(0, &[0])?;
+    // Each number of draws has a separate temperature, if there is one.
+    let nest = draws_nest(context, method) && temperatures.0.is_empty();
+    match draws.iter().max().filter(|_| nest) {
+        Some(&most) => answer(most, draws)?,
+        None => draws.iter().try_for_each(|&draws| answer(draws, &[draws]))?,
+    }
+    Ok((scored, seconds))
+}
+
+/// Whether one pass with the most draws answers for all numbers of draws.
+pub(super) fn draws_nest(context: &RunContext<'_>, method: &DynMethod) -> bool {
+    !context.task.goal.is_texts() && method.draws_nest()
+}
+
+fn tokens(
+    context: &RunContext<'_>,
+    model: &AutoModel,
+    texts: &[TokenisedExample],
+    draws: usize,
+) -> Result<train::TokenAnswers> {
+    let (size, examples) = (context.config.evaluation_batch_size, context.examples(texts));
+    Ok(train::token_answers(model, &examples, size, context.seed, draws, context.watch)?)
 }

@@ -19,7 +19,6 @@ use crate::task::Goal;
 /// The version that is written, and the only one that is read.
 const SCHEMA: u32 = 1;
 
-/// Settings of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct TrainSettings<R = RowSettings> {
@@ -41,7 +40,6 @@ pub(crate) struct TrainSettings<R = RowSettings> {
     pub experiment: Config,
 }
 
-/// What the rows of a run are.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
 pub(crate) enum RowSettings {
@@ -49,7 +47,6 @@ pub(crate) enum RowSettings {
     Texts(TextSettings),
 }
 
-/// Of a run on classes or scores.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct ClassSettings {
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
@@ -65,7 +62,6 @@ pub(crate) struct ClassSettings {
     pub goal: Goal,
 }
 
-/// Of a run on texts.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct TextSettings {
     /// Always `language`: other runs have no such entry.
@@ -99,7 +95,6 @@ impl TrainSettings {
         }
     }
 
-    /// The settings of the run in `out`.
     pub(crate) fn read(out: &Path) -> Result<Self> {
         let file = out.join(SETTINGS_FILE);
         Ok(if is_run_on_texts(out)? {

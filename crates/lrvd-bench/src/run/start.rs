@@ -15,9 +15,8 @@ use lrvd_burn::train::{
 };
 use lrvd_models::AutoModel;
 
-use super::answers::{draws_nest, evaluate, held_out};
 use super::folder::{CHECKPOINT_DIR, RECORD_FILE, still_there};
-use super::outcome::{Finished, RunLabel, record, summary};
+use super::outcome::{Finished, draws_nest, evaluate, held_out, record, summary};
 use crate::backbone::{Backbone, load_model};
 use crate::data::batch::{TokenExamples, TokenisedExample};
 use crate::data::{PreparedTask, in_order};
@@ -26,10 +25,9 @@ use crate::eval::{PeakMemory, RunContext};
 use crate::io::{JsonLayout, write_json};
 use crate::method::{DynMethod, MethodName, RankRequest};
 use crate::progress::{Event, ProgressSink};
-use crate::record::RunRecord;
+use crate::record::{RankBudget, RunRecord};
 use crate::settings::Config;
 
-/// What starts a run.
 #[derive(Clone, Copy)]
 pub(crate) struct RunStart<'a> {
     pub config: &'a Config,
@@ -41,7 +39,6 @@ pub(crate) struct RunStart<'a> {
     pub device: &'a Device,
 }
 
-/// A model of a task with its method.
 pub(crate) type RunState = train::Run<AutoModel, DynMethod>;
 
 pub(crate) struct Run<'a> {
@@ -54,13 +51,14 @@ pub(crate) struct Run<'a> {
     position: (usize, usize),
 }
 
-/// Where a run leaves its results, and what they are called.
+/// Where a run leaves its results, and what it was asked for.
 pub(crate) struct RunPlace<'a> {
     /// The output folder, of this run or of all.
     pub out: &'a Path,
     /// The folder of the run.
     pub folder: &'a Path,
-    pub label: RunLabel<'a>,
+    /// Its number of modules is filled in at the end.
+    pub budget: RankBudget,
     pub layout: JsonLayout,
 }
 
@@ -94,10 +92,8 @@ impl RunStart<'_> {
         Ok(run)
     }
 
-    /// Rejects a policy of draws that the method or the task has no use for, by one question.
-    ///
-    /// It is asked under a cascade that decides everything: a method that follows the policy answers without a draw, and
-    /// its logits say so.
+    /// Rejects a policy of draws that the method or the task has no use for, by one question under a cascade that decides
+    /// everything: a method that follows the policy answers without a draw, and its logits say so.
     fn check_policy(&self, model: &AutoModel, method: &DynMethod) -> Burn<()> {
         let (config, task, policy) = (self.config, self.task, self.config.prediction);
         let (draws, first) = (self.method.draws(config), task.validation.first());
@@ -160,15 +156,16 @@ impl<'a> Run<'a> {
         sink: &mut dyn ProgressSink,
         keep: impl FnOnce(RunState, &mut Finished, &mut dyn ProgressSink) -> Result<Option<()>>,
     ) -> Result<Option<RunRecord>> {
-        let &RunPlace { out, folder, ref label, layout } = place;
+        let &RunPlace { out, folder, ref budget, layout } = place;
         let checkpoints = Checkpoints::open(folder.join(CHECKPOINT_DIR))?;
         if self.train(&mut begun, &checkpoints, sink)? == Outcome::Stopped {
             return Ok(None);
         }
         still_there(out)?;
-        let (total, mut trained) = (self.answers(&begun, label.method), begun);
-        let recorded =
-            self.watched(sink, total, |context| record(context, &mut trained, label, folder))?;
+        let (total, mut trained) = (self.answers(&begun), begun);
+        let recorded = self.watched(sink, total, |context| {
+            record(context, &self.start, &mut trained, budget, folder)
+        })?;
         let Some(mut finished) = recorded else { return Ok(None) };
         let Some(()) = keep(trained, &mut finished, sink)? else { return Ok(None) };
         let record = finished.record;
@@ -203,8 +200,9 @@ impl<'a> Run<'a> {
     }
 
     /// About how many answers the record takes.
-    fn answers(&self, run: &RunState, method: MethodName) -> usize {
-        let draws = method.draws(self.start.config);
+    fn answers(&self, run: &RunState) -> usize {
+        let RunStart { config, method, .. } = self.start;
+        let draws = method.draws(config);
         let (all, most) = (1 + draws.iter().sum::<usize>(), 1 + draws.iter().max().unwrap_or(&0));
         let PreparedTask { holdout, validation, .. } = &*self.task;
         if method.can().post_hoc {
@@ -245,7 +243,6 @@ impl<'a> Run<'a> {
     }
 }
 
-/// Trains a model to the last step.
 pub fn fit(
     context: &RunContext<'_>,
     state: &mut TrainState<AutoModel>,

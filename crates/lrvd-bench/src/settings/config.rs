@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-use anyhow::bail;
+use anyhow::{bail, ensure};
 use burn::tensor::DType;
 use lrvd_burn::adapter::Prior;
 use lrvd_burn::optimizer::{AdamWConfig, GroupRates, ParameterGroups};
@@ -21,12 +21,11 @@ use lrvd_core::schedule::KlDivisor;
 use lrvd_models::deberta::ADAPTER_TARGETS;
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::Value;
 
 use super::methods::MethodSettings;
-use super::names::{Preset, Training};
-use super::prompt::{PromptSet, WordingSettings};
-use super::table::{Field, POSITIVE, Settings as _, settings};
-use super::word::{KlWeight, TargetModules};
+use super::names::{KlWeight, Preset, PromptSet, TargetModules, Training, WordingSettings};
+use super::table::{POSITIVE, check, limited_part, positive_to, schema_of, settings};
 use crate::error::Result;
 
 /// Most draws that an answer is averaged over. The error of the average falls by their square root, and all of them are kept
@@ -95,10 +94,6 @@ impl BasePrecision {
             Self::Bf16 => DType::BF16,
             Self::F16 => DType::F16,
         }
-    }
-
-    pub fn bytes(self) -> usize {
-        self.dtype().size()
     }
 }
 
@@ -209,23 +204,6 @@ settings! {
 }
 
 settings! {
-    extern AdamWConfig {
-        beta1: f64, in 0.0..1.0;
-        beta2: f64, in 0.0..1.0;
-        epsilon: f64, in 0.0..;
-    }
-}
-
-settings! {
-    extern DrawPolicy {
-        tokens_per_pass: usize;
-        antithetic: bool;
-        cascade: Option<f64>, in DrawPolicy::CASCADE;
-        tolerance: Option<f64>, in DrawPolicy::TOLERANCE;
-    }
-}
-
-settings! {
     /// Settings of one fine-tuning run; see the preset table in `docs/guides/presets.md`.
     ///
     /// The defaults are those of the preset `constant-weight`. A run gets what [`checked`](Self::checked) or
@@ -241,6 +219,9 @@ settings! {
         #[schemars(schema_with = "words::<KlReduction>")]
         kl_reduction: KlReduction = KlReduction::Element;
         /// The prior.
+        #[schemars(transform = limited_part("std", &positive_to(1e6)))]
+        #[schemars(transform = limited_part("shape", &positive_to(1e6)))]
+        #[schemars(transform = limited_part("rate", &positive_to(1e6)))]
         prior: Prior = Prior::LogUniform;
         /// Weight of the KL, or `"auto"`.
         kl_weight: KlWeight = KlWeight::Fixed(1e-6), in 0.0..=1e6;
@@ -277,6 +258,9 @@ settings! {
         /// Decay of the head's matrices.
         head_weight_decay: f64 = 1e-2, in 0.0..;
         /// `AdamW`'s constants.
+        #[schemars(transform = limited_part("beta1", &(0.0..1.0)))]
+        #[schemars(transform = limited_part("beta2", &(0.0..1.0)))]
+        #[schemars(transform = limited_part("epsilon", &(0.0..)))]
         optimizer: AdamWConfig = AdamWConfig::default();
         /// Optimiser steps.
         steps: usize = STEPS, in COUNT;
@@ -329,6 +313,8 @@ settings! {
         prediction_draws: PredictionDraws = PredictionDraws::Weights;
         /// How the draws are made, and when fewer are enough.
         #[serde(default)]
+        #[schemars(transform = limited_part("cascade", &DrawPolicy::CASCADE))]
+        #[schemars(transform = limited_part("tolerance", &DrawPolicy::TOLERANCE))]
         prediction: DrawPolicy = DrawPolicy::default();
         /// Checkpoint of the headline table.
         checkpoint: CheckpointChoice = CheckpointChoice::Last;
@@ -341,25 +327,32 @@ settings! {
         /// Prompt and answer words of a language model for classes; written if they differ from the task's.
         #[serde(default, skip_serializing_if = "WordingSettings::is_default")]
         wording: WordingSettings = WordingSettings::default();
-    } where Config::check_relations
+    }
 }
 
-/// All settings.
-pub(super) fn root() -> &'static Field {
-    static ROOT: LazyLock<Field> = LazyLock::new(|| Field {
-        name: String::new(),
-        optional: false,
-        range: None,
-        fields: Config::fields(),
-    });
+/// The JSON schema of all settings, as their types derive it.
+pub(super) fn root() -> &'static Value {
+    static ROOT: LazyLock<Value> = LazyLock::new(schema_of::<Config>);
     &ROOT
 }
 
 impl Config {
     /// These settings, if every number is in its range and they go together.
     pub fn checked(self) -> Result<Self> {
-        self.check("")?;
+        let document = self.document()?;
+        check("", &document, root())?;
+        // An optional number that is not finite is absent in JSON.
+        ensure!(Self::deserialize(document)? == self, "a setting is not a finite number");
+        self.check_relations()?;
         Ok(self)
+    }
+
+    /// Every setting, also those that are written only if they differ from the defaults.
+    pub(super) fn document(&self) -> Result<Value> {
+        let mut all = serde_json::to_value(self)?;
+        all["methods"] = serde_json::to_value(&self.methods)?;
+        all["wording"] = serde_json::to_value(&self.wording)?;
+        Ok(all)
     }
 
     /// Reads settings as [`checked`](Self::checked) returns them, for `deserialize_with`.
@@ -369,21 +362,25 @@ impl Config {
         Self::deserialize(from)?.checked().map_err(serde::de::Error::custom)
     }
 
-    fn check_relations(&self, _key: &str) -> Result<()> {
-        if !self.batch_size.is_multiple_of(self.accumulation) {
-            bail!(
-                "setting `accumulation` is {}: it does not divide `batch_size`, which is {}",
-                self.accumulation,
-                self.batch_size
-            );
+    fn check_relations(&self) -> Result<()> {
+        for (key, (low, high)) in [
+            ("methods.laplace.prior_range", self.methods.laplace.prior_range),
+            ("methods.tfb.range", self.methods.tfb.range),
+        ] {
+            ensure!(high >= low, "setting `{key}.1` is {high}, expected at least {low}");
         }
-        if self.prune.min_rank > self.initial_rank {
-            bail!(
-                "setting `prune.min_rank` is {}: it is above `initial_rank`, which is {}",
-                self.prune.min_rank,
-                self.initial_rank
-            );
-        }
+        ensure!(
+            self.batch_size.is_multiple_of(self.accumulation),
+            "setting `accumulation` is {}: it does not divide `batch_size`, which is {}",
+            self.accumulation,
+            self.batch_size
+        );
+        ensure!(
+            self.prune.min_rank <= self.initial_rank,
+            "setting `prune.min_rank` is {}: it is above `initial_rank`, which is {}",
+            self.prune.min_rank,
+            self.initial_rank
+        );
         if self.family == VariationalFamily::NoiseToSignal && self.prior != Prior::LogUniform {
             bail!(
                 "setting `family` is `{}`: its variance is tied to the means, so that `prior` must be log-uniform",
@@ -410,16 +407,19 @@ impl Config {
         if training == Training::Classifier {
             return Ok(());
         }
-        if self.wording.given().is_some() {
-            bail!("setting `wording` is set: it asks for a class, and texts have none");
-        }
+        ensure!(
+            self.wording.given().is_none(),
+            "setting `wording` is set: it asks for a class, and texts have none"
+        );
         if self.prediction_draws != PredictionDraws::Weights {
             let value = format!("{:?}", self.prediction_draws).to_lowercase();
             bail!("setting `prediction_draws` is {value}: a text is answered by draws of weights");
         }
-        if self.label_smoothing > 0.0 {
-            bail!("setting `label_smoothing` is {}: it is for classes", self.label_smoothing);
-        }
+        ensure!(
+            self.label_smoothing <= 0.0,
+            "setting `label_smoothing` is {}: it is for classes",
+            self.label_smoothing
+        );
         let DrawPolicy { tokens_per_pass, .. } = self.prediction;
         if self.prediction != (DrawPolicy { tokens_per_pass, ..DrawPolicy::default() }) {
             bail!("setting `prediction` is set: sparing draws is for classifiers");
@@ -478,7 +478,6 @@ impl Config {
         }
     }
 
-    /// The order of the training examples.
     pub fn order(&self) -> OrderConfig {
         OrderConfig {
             batch_size: self.batch_size,

@@ -3,13 +3,13 @@
 use std::fmt::Display;
 use std::path::Path;
 
-use anyhow::{anyhow, bail};
+use anyhow::{anyhow, bail, ensure};
 use serde_json::Value;
 use tracing::debug;
 
 use super::config::{Config, root};
 use super::names::Training;
-use super::table::below;
+use super::table::{at, below, is_optional, is_section};
 use crate::error::{Error, Result};
 use crate::text::{UnknownName, nearest, quoted};
 
@@ -36,7 +36,7 @@ pub struct Layers {
 impl Layers {
     pub fn over(config: &Config) -> Result<Self> {
         Ok(Self {
-            document: document(config)?,
+            document: config.document()?,
             training: Training::default(),
             evaluate_every: true,
         })
@@ -88,16 +88,14 @@ impl Layers {
     /// Writes `value` at `key`. A table writes what it has into a section, and replaces anything else.
     pub fn set(&mut self, key: &str, value: impl Into<toml::Value>) -> Result<()> {
         let value = value.into();
-        let field = root().at(key);
-        if let (Some(field), toml::Value::Table(table)) = (field, &value)
-            && field.is_section()
+        let schema = at(root(), key);
+        if let (Some(schema), toml::Value::Table(table)) = (schema, &value)
+            && is_section(schema)
         {
             let mut each = table.iter();
             return each.try_for_each(|(name, value)| self.set(&below(key, name), value.clone()));
         }
-        if key == "preset" {
-            bail!("the preset is chosen by `--preset NAME`");
-        }
+        ensure!(key != "preset", "the preset is chosen by `--preset NAME`");
         if key == TASK {
             let reason = "only a settings file for `lrvd train` says what it is for";
             return Err(unusable(key, value, reason));
@@ -107,7 +105,7 @@ impl Layers {
         }
         let place = self.place(key)?;
         // TOML has no word for an absent value.
-        let absent = field.is_some_and(|field| field.optional) && value.as_str() == Some("none");
+        let absent = schema.is_some_and(is_optional) && value.as_str() == Some("none");
         *place = if absent {
             Value::Null
         } else {
@@ -160,7 +158,7 @@ impl Layers {
     fn unread(&self, path: &str, reason: &serde_json::Error) -> Error {
         let ends = path.match_indices(['.', '[']).map(|(end, _)| end).chain([path.len()]);
         let mut keys = ends.map(|end| &path[..end]);
-        let key = keys.rfind(|key| root().at(key).is_some()).unwrap_or(path);
+        let key = keys.rfind(|key| at(root(), key).is_some()).unwrap_or(path);
         match self.document.pointer(&pointer(key)) {
             Some(Value::String(text)) => unusable(key, text, reason),
             value => unusable(key, value.unwrap_or(&Value::Null), reason),
@@ -172,8 +170,8 @@ impl Config {
     /// The settings as a file for `--config` of `training`, every one of them that has a value in them or in `base`, the
     /// preset that the file is read over.
     pub fn to_toml(&self, training: Training, base: &Self) -> Result<String> {
-        let mut all = document(self)?;
-        name_absent(&mut all, &document(base)?);
+        let mut all = self.document()?;
+        name_absent(&mut all, &base.document()?);
         all[TASK] = training.name().into();
         let table =
             toml::Value::try_from(all).map_err(|error| unusable("preset", &self.preset, error))?;
@@ -183,20 +181,9 @@ impl Config {
     /// What is otherwise in `self` than in `base`: key, value there, value here.
     pub fn changes(&self, base: &Self) -> Result<Vec<(String, Value, Value)>> {
         let mut changes = Vec::new();
-        differing("", &document(base)?, &document(self)?, &mut changes);
+        differing("", &base.document()?, &self.document()?, &mut changes);
         Ok(changes)
     }
-}
-
-/// Every setting of `config`, also those that are written only if they differ from the defaults.
-fn document(config: &Config) -> Result<Value> {
-    let all = || {
-        let mut all = serde_json::to_value(config)?;
-        all["methods"] = serde_json::to_value(&config.methods)?;
-        all["wording"] = serde_json::to_value(&config.wording)?;
-        Ok(all)
-    };
-    all().map_err(|error: serde_json::Error| unusable("preset", &config.preset, error))
 }
 
 pub(super) fn pointer(key: &str) -> String {

@@ -2,7 +2,7 @@
 
 use std::ops::Bound;
 
-use lrvd_burn::adapter::{ArdHyper, Prior};
+use lrvd_burn::adapter::ArdHyper;
 use lrvd_burn::schema::words;
 use lrvd_core::baselines::element_gaussian::{INITIAL_RHO, PRIOR_STD_DEV};
 use lrvd_core::baselines::laplace::{EvidenceOptions, InputNormalisation, LOW_RANK, LOW_RANK_FROM};
@@ -16,8 +16,7 @@ use serde::ser::Error as _;
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::{Map, Value};
 
-use super::table::{Field, POSITIVE, Range, Settings, below, positive_to, settings};
-use crate::error::Result;
+use super::table::{POSITIVE, limited_part, positive_to, settings};
 
 settings! {
     /// Settings of the methods that have some beyond the experiment's, by the method's key.
@@ -133,36 +132,9 @@ settings! {
         #[schemars(schema_with = "words::<ArdScales>")]
         scales: ArdScales = ArdScales::default();
         /// How the scales come about: in closed form (`empirical-bayes`), or by an inverse-gamma law.
+        #[schemars(transform = limited_part("shape", &positive_to(1e6)))]
+        #[schemars(transform = limited_part("rate", &positive_to(1e6)))]
         hyper: ArdHyper = ArdHyper::default();
-    }
-}
-
-impl Settings for ArdHyper {
-    fn fields() -> Vec<Field> {
-        Vec::new()
-    }
-
-    fn check(&self, key: &str) -> Result<()> {
-        let Self::InverseGamma { shape, rate } = self else { return Ok(()) };
-        let range = Range::new::<f64>(&positive_to(1e6));
-        range.check(&below(key, "shape"), shape)?;
-        range.check(&below(key, "rate"), rate)
-    }
-}
-
-impl Settings for Prior {
-    fn fields() -> Vec<Field> {
-        Vec::new()
-    }
-
-    fn check(&self, key: &str) -> Result<()> {
-        match self {
-            Self::LogUniform => Ok(()),
-            Self::Ard { hyper, .. } => hyper.check(&below(key, "ard.hyper")),
-            Self::Gaussian { std } => {
-                Range::new::<f64>(&positive_to(1e6)).check(&below(key, "gaussian.std"), std)
-            }
-        }
     }
 }
 
@@ -392,15 +364,10 @@ settings! {
         predictive: LaplacePredictive = LaplacePredictive::MonteCarlo;
         /// Draws of `monte-carlo`; the publication takes 100,000.
         samples: usize = 10_000, in 1..=10_000_000;
-    } where LaplaceSettings::check_order
+    }
 }
 
 impl LaplaceSettings {
-    fn check_order(&self, key: &str) -> Result<()> {
-        let (low, high) = self.prior_range;
-        Range::new::<f64>(&(low..)).check(&below(key, "prior_range.1"), &high)
-    }
-
     pub(crate) fn evidence(&self) -> EvidenceOptions {
         EvidenceOptions {
             start: self.prior_start,
@@ -469,12 +436,5 @@ settings! {
         /// Which level is the answer.
         #[schemars(schema_with = "words::<SearchAnswer>")]
         answer: SearchAnswer = SearchAnswer::LastAdmissible;
-    } where TfbSettings::check_order
-}
-
-impl TfbSettings {
-    fn check_order(&self, key: &str) -> Result<()> {
-        let (low, high) = self.range;
-        Range::new::<f64>(&(low..=100.0)).check(&below(key, "range.1"), &high)
     }
 }

@@ -5,10 +5,8 @@ mod layers;
 mod methods;
 mod names;
 mod presets;
-mod prompt;
 mod schema;
 mod table;
-mod word;
 
 pub use config::{
     AdaLoraSettings, BasePrecision, CheckpointChoice, Config, LogVarianceSettings, MAX_DRAWS,
@@ -24,7 +22,5 @@ pub use methods::{
     MapSettings, McDropoutSettings, MethodSettings, MixtureSettings, NoiseToSignalSettings,
     Optimizers, ScalaBlSettings, SwagSettings, TfbCriterion, TfbSettings,
 };
-pub use names::{Preset, Training};
-pub use prompt::{PromptSet, WordingSettings};
+pub use names::{KlWeight, Preset, PromptSet, TargetModules, Training, WordingSettings};
 pub use schema::{schema, template};
-pub use word::{KlWeight, TargetModules};

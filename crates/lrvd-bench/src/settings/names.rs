@@ -1,7 +1,12 @@
-//! The names of presets, and what a run is trained for.
+//! What settings and presets are called, and settings that are a word or a value in its place.
 
+use std::fmt;
+
+use lrvd_burn::model::AdapterTargets;
 use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
+use super::table::settings;
 use crate::text::UnknownName;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -74,5 +79,132 @@ impl Training {
 
     pub fn named(name: &str) -> Result<Self, UnknownName> {
         UnknownName::find("task", name, &Self::ALL, Self::name)
+    }
+}
+
+/// Factor of the KL, written as a number or as `"auto"`.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case", expecting = "expected a number or \"auto\"")]
+pub enum KlWeight {
+    /// The model is trained whole without divergence, cut by held-out training rows and refined, by the settings of
+    /// `rank_search`.
+    Auto,
+    /// This one.
+    #[serde(untagged)]
+    Fixed(f64),
+}
+
+impl KlWeight {
+    /// `factor` times a fixed weight; the one that is chosen stays.
+    #[must_use]
+    pub fn times(self, factor: f64) -> Self {
+        match self {
+            Self::Fixed(weight) => Self::Fixed(factor * weight),
+            Self::Auto => Self::Auto,
+        }
+    }
+}
+
+/// The linear layers that get an adapter, written as a list of names or as `"all-linear"`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case", expecting = "expected a list of names or \"all-linear\"")]
+pub enum TargetModules {
+    /// All but the output layer of a language model, as PEFT reads this word.
+    AllLinear,
+    /// Those whose path ends in one of the names.
+    #[serde(untagged)]
+    Names(Vec<String>),
+}
+
+impl TargetModules {
+    pub fn names<T: ToString>(names: impl IntoIterator<Item = T>) -> Self {
+        Self::Names(names.into_iter().map(|name| name.to_string()).collect())
+    }
+
+    pub fn layers(&self) -> AdapterTargets {
+        match self {
+            Self::Names(names) => AdapterTargets::Names(names.clone()),
+            Self::AllLinear => AdapterTargets::AllLinear,
+        }
+    }
+}
+
+/// A family of prompts with its labels.
+///
+/// | | `blob` | `laplace` | `clean` |
+/// |---|---|---|---|
+/// | choices | `{text}) {label}`, text first; for a blank `A) {text}` | `A. {Text.}` | `A) {text}` |
+/// | labels of a choice | as in the file, digits stay | letters | letters |
+/// | classes, ARC | 5 | 4, other items are left out | 5 |
+/// | labels, yes/no | `True`, `False`: *true* is scored at `False` | `False`, `True` | `False`, `True` |
+/// | end-of-text token | blanks and yes/no | yes/no | never |
+/// | too long | cut from the right, the cue goes first | likewise | passage or question is cut, then choices |
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum PromptSet {
+    /// Bit-exact as in the `BLoB` code.
+    Blob,
+    /// As in the Laplace-LoRA code.
+    Laplace,
+    Clean,
+}
+
+impl PromptSet {
+    pub const ALL: [Self; 3] = [Self::Blob, Self::Laplace, Self::Clean];
+
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Blob => "blob",
+            Self::Laplace => "laplace",
+            Self::Clean => "clean",
+        }
+    }
+}
+
+impl fmt::Display for PromptSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+settings! {
+    /// A prompt template and answer words in place of those of the task; an encoder has no use for them.
+    #[derive(Eq)]
+    #[serde(default)]
+    pub struct WordingSettings {
+        /// What is read: `{text}` and, for pairs, `{pair}` stand for the texts, `\n` for a line break.
+        template: Option<String> = None;
+        /// The word that stands for each class, in class order; each follows the prompt after one space.
+        answers: Option<Vec<String>> = None;
+    }
+}
+
+impl WordingSettings {
+    /// Whether the task's own wording is left as it is.
+    pub fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// The first setting that is given, by its key.
+    pub fn given(&self) -> Option<&'static str> {
+        match (&self.template, &self.answers) {
+            (Some(_), _) => Some("wording.template"),
+            (None, Some(_)) => Some("wording.answers"),
+            (None, None) => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_spells_a_name_as_a_message_does() {
+        for prompt in PromptSet::ALL {
+            assert_eq!(serde_json::to_string(&prompt).unwrap(), format!("\"{prompt}\""));
+        }
     }
 }

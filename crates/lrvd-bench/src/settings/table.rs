@@ -1,54 +1,34 @@
-//! The table of settings: `settings!` declares one a line, and gives its struct, defaults and ranges.
+//! The table of settings: `settings!` declares one a line, and gives its struct and defaults; ranges are in its JSON schema.
 
 use std::fmt;
-use std::marker::PhantomData;
 use std::ops::{Bound, RangeBounds};
+
+use schemars::generate::SchemaSettings;
+use schemars::transform::{RecursiveTransform, Transform as _};
+use schemars::{JsonSchema, Schema};
+use serde::Serialize;
+use serde_json::{Map, Value, json};
 
 use crate::error::Result;
 
 /// Declares a section of settings: a documentation comment, then `name: type = default, in range;` for each.
 ///
-/// A key in brackets differs from the field's name. The struct is read strictly, `Default` has the defaults, [`Settings::check`] holds every number to its range, and
-/// [`Settings::fields`] are the same facts as data, for the JSON schema. A field whose type is a section is one here.
-/// `where function` calls `function(&section, key)` for what holds between settings. `extern` lists the ranges of a struct
-/// that is declared elsewhere.
+/// A key in brackets differs from the field's name. The struct is read strictly, `Default` has the defaults, and the JSON
+/// schema the ranges, to which [`check`] holds every number.
 macro_rules! settings {
-    (extern $name:ident {
-        $($field:ident $(($key:literal))?: $ty:ty $(, in $range:expr)?;)*
-    } $(where $related:path)?) => {
-        impl $crate::settings::table::Settings for $name {
-            fn fields() -> Vec<$crate::settings::table::Field> {
-                #[allow(unused_imports, reason = "not every section has a number or a plain value")]
-                use $crate::settings::table::{Field, Leaf as _, Of, Range, Ranged};
-                vec![$(Field {
-                    name: [$($key,)? stringify!($field)][0].to_owned(),
-                    optional: Of::<$ty>::OPTIONAL,
-                    range: [$(Range::new::<<$ty as Ranged>::Number>(&$range))?].first().copied(),
-                    fields: Of::<$ty>::FIELDS(),
-                }),*]
-            }
-
-            fn check(&self, key: &str) -> $crate::error::Result<()> {
-                #[allow(unused_imports, reason = "not every section has a number or a plain value")]
-                use $crate::settings::table::{Leaf as _, Of, Range, Ranged, below};
-                $(
-                    let name = below(key, [$($key,)? stringify!($field)][0]);
-                    $(Range::new::<<$ty as Ranged>::Number>(&$range).check(&name, &self.$field)?;)?
-                    Of::<$ty>::CHECK(&self.$field, &name)?;
-                )*
-                $($related(self, key)?;)?
-                Ok(())
-            }
-        }
-    };
     ($(#[$meta:meta])* pub struct $name:ident {
         $($(#[$field_meta:meta])* $field:ident $(($key:literal))?: $ty:ty = $default:expr $(, in $range:expr)?;)*
-    } $(where $related:path)?) => {
+    }) => {
         #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
         #[serde(deny_unknown_fields)]
         $(#[$meta])*
         pub struct $name {
-            $($(#[$field_meta])* $(#[serde(rename = $key)])? pub $field: $ty,)*
+            $(
+                $(#[$field_meta])*
+                $(#[serde(rename = $key)])?
+                $(#[schemars(transform = $crate::settings::table::limited(&($range)))])?
+                pub $field: $ty,
+            )*
         }
 
         impl Default for $name {
@@ -56,65 +36,90 @@ macro_rules! settings {
                 Self { $($field: $default,)* }
             }
         }
-
-        settings!(extern $name { $($field $(($key))?: $ty $(, in $range)?;)* } $(where $related)?);
     };
 }
 pub(super) use settings;
 
-/// What is true of every section of settings.
-pub(super) trait Settings {
-    /// Its settings; none of a value that is checked by itself.
-    fn fields() -> Vec<Field>;
-
-    /// Returns an error for a number out of its range, and for settings that do not go together; `key` is the section's.
-    fn check(&self, key: &str) -> Result<()>;
+/// The JSON schema of a type, with every definition in its place.
+pub(super) fn schema_of<T: JsonSchema>() -> Value {
+    let settings =
+        SchemaSettings::draft2020_12().with(|settings| settings.inline_subschemas = true);
+    settings.into_generator().subschema_for::<T>().to_value()
 }
 
-/// One setting, or a section of them.
-#[derive(Clone, Debug)]
-pub(super) struct Field {
-    pub name: String,
-    /// Whether it may be absent, which files write `"none"`.
-    pub optional: bool,
-    pub range: Option<Range>,
-    pub fields: Vec<Self>,
+/// A range of numbers in the words of a schema.
+fn ends<N: Serialize>(range: &impl RangeBounds<N>) -> Map<String, Value> {
+    let end = |end: Bound<&N>, included: &str, excluded: &str| match end {
+        Bound::Included(end) => Some((included.to_owned(), json!(end))),
+        Bound::Excluded(end) => Some((excluded.to_owned(), json!(end))),
+        Bound::Unbounded => None,
+    };
+    let low = end(range.start_bound(), "minimum", "exclusiveMinimum");
+    low.into_iter().chain(end(range.end_bound(), "maximum", "exclusiveMaximum")).collect()
 }
 
-impl Field {
-    /// Whether a table of a settings file is read setting by setting: what it leaves out stays as it was. Elsewhere a table
-    /// is one value.
-    pub(super) fn is_section(&self) -> bool {
-        !self.fields.is_empty()
+/// Limits the numbers of a setting.
+pub(super) fn limited<N: Serialize, R: RangeBounds<N>>(
+    range: &R,
+) -> impl FnMut(&mut Schema) + use<N, R> {
+    let ends = ends(range);
+    move |schema| schema.as_object_mut().into_iter().for_each(|map| limit(map, &ends))
+}
+
+/// Limits the numbers called `name` within a setting whose type is declared elsewhere.
+pub(super) fn limited_part<N: Serialize, R: RangeBounds<N>>(
+    name: &'static str,
+    range: &R,
+) -> impl FnMut(&mut Schema) + use<N, R> {
+    let ends = ends(range);
+    move |schema| {
+        let part = |schema: &mut Schema| {
+            let properties = schema.get_mut("properties").and_then(Value::as_object_mut);
+            let part = properties.and_then(|all| all.get_mut(name)?.as_object_mut());
+            part.into_iter().for_each(|part| limit(part, &ends));
+        };
+        RecursiveTransform(part).transform(schema);
     }
+}
 
-    /// The setting at `key` below this section.
-    pub(super) fn at(&self, key: &str) -> Option<&Self> {
-        key.split('.')
-            .filter(|name| !name.is_empty())
-            .try_fold(self, |section, name| section.fields.iter().find(|field| field.name == name))
+fn limit(schema: &mut Map<String, Value>, ends: &Map<String, Value>) {
+    if let Some(Value::Object(items)) = schema.get_mut("items") {
+        return limit(items, ends);
+    }
+    for list in ["anyOf", "prefixItems"] {
+        if let Some(Value::Array(parts)) = schema.get_mut(list) {
+            let parts = parts.iter_mut().filter_map(Value::as_object_mut);
+            return parts.for_each(|part| limit(part, ends));
+        }
+    }
+    let is_number = |kind: &Value| kind == "number" || kind == "integer";
+    let limits = schema.get("type").is_some_and(|kind| match kind {
+        Value::Array(kinds) => kinds.iter().any(is_number),
+        kind => is_number(kind),
+    });
+    if limits {
+        // What the type's sign says.
+        schema.remove("minimum");
+        schema.extend(ends.clone());
     }
 }
 
-/// What is known of a field by its type alone. The constants of the `impl`s below hide those of [`Leaf`], where the type
-/// is one of theirs.
-pub(super) struct Of<T>(PhantomData<T>);
-
-pub(super) trait Leaf<T> {
-    const OPTIONAL: bool = false;
-    const FIELDS: fn() -> Vec<Field> = Vec::new;
-    const CHECK: fn(&T, &str) -> Result<()> = |_, _| Ok(());
+/// Whether a table of a settings file is read setting by setting: what it leaves out stays as it was. Elsewhere a table is one
+/// value.
+pub(super) fn is_section(schema: &Value) -> bool {
+    schema["properties"].is_object()
 }
 
-impl<T> Leaf<T> for Of<T> {}
-
-impl<T> Of<Option<T>> {
-    pub(super) const OPTIONAL: bool = true;
+/// Whether a setting may be absent, which files write `"none"`.
+pub(super) fn is_optional(schema: &Value) -> bool {
+    let list = |name: &str| schema[name].as_array().into_iter().flatten();
+    list("type").any(|kind| kind == "null") || list("anyOf").any(|form| form["type"] == "null")
 }
 
-impl<T: Settings> Of<T> {
-    pub(super) const FIELDS: fn() -> Vec<Field> = T::fields;
-    pub(super) const CHECK: fn(&T, &str) -> Result<()> = T::check;
+/// The schema of the setting at `key` below a section.
+pub(super) fn at<'a>(section: &'a Value, key: &str) -> Option<&'a Value> {
+    let mut names = key.split('.').filter(|name| !name.is_empty());
+    names.try_fold(section, |section, name| section["properties"].get(name))
 }
 
 /// The key of `name` in the section `key`.
@@ -130,33 +135,41 @@ pub(super) const fn positive_to(high: f64) -> (Bound<f64>, Bound<f64>) {
     (Bound::Excluded(0.0), Bound::Included(high))
 }
 
-/// What a number may be.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Range {
-    pub low: Bound<f64>,
-    pub high: Bound<f64>,
-}
-
-impl Range {
-    pub(super) fn new<N: Number>(range: &impl RangeBounds<N>) -> Self {
-        let bound = |bound: Bound<&N>| bound.map(|&number| number.float());
-        Self { low: bound(range.start_bound()), high: bound(range.end_bound()) }
-    }
-
-    /// Returns an error for a number of `setting` outside the range, and for one that is not finite.
-    pub(super) fn check(self, key: &str, setting: &impl Ranged) -> Result<()> {
-        for (part, value) in setting.numbers() {
-            let found = value.float();
-            if !found.is_finite() || !(self.low, self.high).contains(&found) {
-                let key = format!("{key}{part}");
-                return Err(OutOfRange { key, value: value.text(), range: self }.into());
-            }
+/// Returns an error for a number in the setting `key` that is outside the range of its schema, and for an absent one that must
+/// be there: JSON has no number that is not finite.
+pub(super) fn check(key: &str, value: &Value, schema: &Value) -> Result<()> {
+    for forms in ["oneOf", "anyOf"] {
+        if let Value::Array(forms) = &schema[forms] {
+            return forms.iter().try_for_each(|form| check(key, value, form));
         }
-        Ok(())
+    }
+    let fail = |value, range| Err(OutOfRange { key: key.to_owned(), value, range }.into());
+    match (value, &schema["prefixItems"]) {
+        (Value::Object(map), _) => map.iter().try_for_each(|(name, value)| {
+            check(&below(key, name), value, &schema["properties"][name])
+        }),
+        (Value::Array(items), Value::Array(parts)) => items
+            .iter()
+            .zip(parts)
+            .enumerate()
+            .try_for_each(|(i, (item, part))| check(&below(key, &i.to_string()), item, part)),
+        (Value::Array(items), _) => {
+            items.iter().try_for_each(|item| check(key, item, &schema["items"]))
+        }
+        (Value::Number(found), _) => match Range::of(schema) {
+            Some(range) if !range.contains(value) => fail(
+                found.as_f64().filter(|_| found.is_f64()).map_or(found.to_string(), number),
+                range,
+            ),
+            _ => Ok(()),
+        },
+        (Value::Null, _) if schema["type"] == "number" => {
+            fail("not finite".to_owned(), Range(Bound::Unbounded, Bound::Unbounded))
+        }
+        _ => Ok(()),
     }
 }
 
-/// A number is out of its range.
 #[derive(Debug, thiserror::Error)]
 #[error("setting `{key}` is {value}, expected {range}")]
 pub(super) struct OutOfRange {
@@ -165,78 +178,28 @@ pub(super) struct OutOfRange {
     range: Range,
 }
 
-pub(super) trait Number: Copy {
-    fn float(self) -> f64;
-    fn text(self) -> String;
-}
+/// What a number may be.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Range(Bound<f64>, Bound<f64>);
 
-impl Number for f64 {
-    fn float(self) -> f64 {
-        self
+impl Range {
+    /// The one that a schema of numbers states; that a count is not negative is none.
+    pub(super) fn of(schema: &Value) -> Option<Self> {
+        let end = |included: &str, excluded: &str| {
+            let included = schema[included].as_f64().map(Bound::Included);
+            included.or_else(|| schema[excluded].as_f64().map(Bound::Excluded))
+        };
+        match (end("minimum", "exclusiveMinimum"), end("maximum", "exclusiveMaximum")) {
+            (None, None) => None,
+            (Some(Bound::Included(0.0)), None) if schema["format"] == "uint" => None,
+            (low, high) => {
+                Some(Self(low.unwrap_or(Bound::Unbounded), high.unwrap_or(Bound::Unbounded)))
+            }
+        }
     }
 
-    fn text(self) -> String {
-        number(self)
-    }
-}
-
-impl Number for usize {
-    fn float(self) -> f64 {
-        self as f64
-    }
-
-    fn text(self) -> String {
-        self.to_string()
-    }
-}
-
-impl Number for u32 {
-    fn float(self) -> f64 {
-        f64::from(self)
-    }
-
-    fn text(self) -> String {
-        self.to_string()
-    }
-}
-
-/// A setting with numbers.
-pub(super) trait Ranged {
-    type Number: Number;
-
-    /// Each number, with the end of its key.
-    fn numbers(&self) -> Vec<(&'static str, Self::Number)>;
-}
-
-impl<N: Number> Ranged for N {
-    type Number = N;
-
-    fn numbers(&self) -> Vec<(&'static str, N)> {
-        vec![("", *self)]
-    }
-}
-
-impl<N: Number> Ranged for Option<N> {
-    type Number = N;
-
-    fn numbers(&self) -> Vec<(&'static str, N)> {
-        self.iter().map(|&number| ("", number)).collect()
-    }
-}
-
-impl<N: Number> Ranged for Vec<N> {
-    type Number = N;
-
-    fn numbers(&self) -> Vec<(&'static str, N)> {
-        self.iter().map(|&number| ("", number)).collect()
-    }
-}
-
-impl<N: Number> Ranged for (N, N) {
-    type Number = N;
-
-    fn numbers(&self) -> Vec<(&'static str, N)> {
-        vec![(".0", self.0), (".1", self.1)]
+    fn contains(self, number: &Value) -> bool {
+        number.as_f64().is_some_and(|number| (self.0, self.1).contains(&number))
     }
 }
 
@@ -248,17 +211,17 @@ fn number(value: f64) -> String {
 
 impl fmt::Display for Range {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let low = match self.low {
+        let low = match self.0 {
             Bound::Included(low) => format!("at least {}", number(low)),
             Bound::Excluded(low) => format!("above {}", number(low)),
             Bound::Unbounded => String::new(),
         };
-        let high = match self.high {
+        let high = match self.1 {
             Bound::Included(high) => format!("at most {}", number(high)),
             Bound::Excluded(high) => format!("below {}", number(high)),
             Bound::Unbounded => String::new(),
         };
-        match (self.low, self.high) {
+        match (self.0, self.1) {
             (Bound::Included(low), Bound::Included(high)) => {
                 write!(f, "{} to {}", number(low), number(high))
             }
@@ -269,16 +232,20 @@ impl fmt::Display for Range {
     }
 }
 
-/// Ranges and sections are tested with the settings: in the schema, and in assignments.
 #[cfg(test)]
 mod tests {
     use crate::settings::Preset;
 
     #[test]
     fn not_a_number_is_out_of_range() {
-        let mut config = Preset::ConstantWeight.config();
-        config.methods.blob.gamma = Some(f64::NAN);
-        let error = config.checked().unwrap_err().to_string();
-        assert!(error.starts_with("setting `methods.blob.gamma` is NaN, expected "), "{error}");
+        let start = Preset::ConstantWeight.config();
+        let (mut rate, mut gamma) = (start.clone(), start);
+        rate.methods.blob.kl_learning_rate = f64::NAN;
+        gamma.methods.blob.gamma = Some(f64::NAN);
+        let expected =
+            "setting `methods.blob.kl_learning_rate` is not finite, expected a finite number";
+        for (config, expected) in [(rate, expected), (gamma, "a setting is not a finite number")] {
+            assert_eq!(config.checked().unwrap_err().to_string(), expected);
+        }
     }
 }

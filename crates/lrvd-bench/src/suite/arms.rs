@@ -79,6 +79,16 @@ struct Compare {
     margin: Option<f64>,
 }
 
+/// An arms file as it was read, with the settings of the folder that holds all arms.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ArmsOfPlan {
+    pub file: Arms,
+    /// That of arms that name no other.
+    pub preset: String,
+    pub settings: Value,
+}
+
 impl Arms {
     pub fn read(path: &Path) -> Result<Self> {
         let text = std::fs::read_to_string(path)
@@ -122,19 +132,15 @@ impl Arms {
         Ok(claims)
     }
 
-    /// Settings of the folder that holds all arms.
-    pub(super) fn settings(&self, options: &SuiteOptions) -> Value {
-        json!({
+    pub(super) fn of_plan(&self, options: &SuiteOptions) -> ArmsOfPlan {
+        let settings = json!({
             "suite": options.suite.name(),
             "arms": self.arm,
             "settings": self.settings,
             "preset": self.preset,
-        })
-    }
-
-    /// The preset of arms that name no other.
-    pub(super) fn preset<'a>(&'a self, options: &SuiteOptions) -> &'a str {
-        self.preset.as_deref().unwrap_or(options.preset.name())
+        });
+        let preset = self.preset.clone().unwrap_or_else(|| options.preset.name().to_owned());
+        ArmsOfPlan { file: self.clone(), preset, settings }
     }
 
     /// What the suite runs for every arm, not resolved.

@@ -14,13 +14,14 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{anyhow, bail};
-use minijinja::syntax::SyntaxConfig;
-use minijinja::{Environment, UndefinedBehavior, Value, context};
+use minijinja::{Value, context};
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 
 use super::runs::{PlannedRun, levels};
 use crate::error::Result;
 use crate::io::{create_dir, read_text, write_text};
+use crate::text::templates;
 
 /// Folder of the files of a plan, below the output folder.
 pub(super) const PLAN_DIR: &str = "plan";
@@ -114,7 +115,6 @@ impl Default for Cluster {
 /// A file to be submitted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Job {
-    /// Below the output folder.
     pub file: PathBuf,
     pub text: String,
     /// Program and arguments that submit it, without the file and without what it waits for.
@@ -184,21 +184,13 @@ impl Cluster {
 
     /// Returns an error for what the engine would misunderstand or silently leave out.
     fn check(&self, engine: Engine, name: &str, out: &Path) -> Result<()> {
-        let other = match engine {
-            Engine::Slurm => [
-                ("namespace", self.namespace.is_some()),
-                ("queue", self.queue.is_some()),
-                ("volume", self.volume.is_some()),
-                ("mount", self.mount.is_some()),
-            ],
-            Engine::Kubernetes => [
-                ("time", self.time.is_some()),
-                ("partition", self.partition.is_some()),
-                ("options", !self.options.is_empty()),
-                ("setup", !self.setup.is_empty()),
-            ],
+        let of_other = match engine {
+            Engine::Slurm => ["namespace", "queue", "volume", "mount"],
+            Engine::Kubernetes => ["time", "partition", "options", "setup"],
         };
-        if let Some((key, _)) = other.into_iter().find(|(_, is_set)| *is_set) {
+        let values = serde_json::to_value(self)?;
+        let is_set = |key: &&str| !values[key].is_null() && values[key] != json!([]);
+        if let Some(key) = of_other.into_iter().find(is_set) {
             bail!("setting `cluster.{key}` has no effect with the engine {}", engine.name());
         }
         let texts = [&self.name, &self.memory, &self.time, &self.partition];
@@ -213,11 +205,8 @@ impl Cluster {
             return Ok(());
         }
         let is_label = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-        if name.is_empty()
-            || name.len() > 50
-            || name.starts_with('-')
-            || !name.chars().all(is_label)
-        {
+        let is_short = (1..=50).contains(&name.len());
+        if !is_short || name.starts_with('-') || !name.chars().all(is_label) {
             bail!(
                 "setting `cluster.name` is `{name}`: expected at most 50 of a to z, 0 to 9 and `-`"
             );
@@ -239,11 +228,9 @@ impl Cluster {
 
     fn render(&self, template: &str, values: &Value) -> Result<String> {
         let own = self.template.as_deref().map(read_text).transpose()?;
-        let mut environment = Environment::new();
-        environment.set_undefined_behavior(UndefinedBehavior::SemiStrict);
-        environment.set_syntax(SyntaxConfig::builder().keep_trailing_newline(true).build()?);
-        environment.add_filter("shell", |text: String| shell(&text));
-        let rendered = environment.render_str(own.as_deref().unwrap_or(template), values.clone());
+        let mut templates = templates()?;
+        templates.add_filter("shell", |text: String| shell(&text));
+        let rendered = templates.render_str(own.as_deref().unwrap_or(template), values.clone());
         rendered.map_err(|error| {
             let file = self.template.as_deref().unwrap_or(Path::new("the template"));
             anyhow!("`{}`: {error:#}", file.display())

@@ -24,7 +24,6 @@ pub struct SuiteOutcome {
     pub planned: usize,
     pub summary: Headline,
     pub results: Results,
-    /// Comparisons of arms.
     pub verdicts: Vec<Verdict>,
 }
 

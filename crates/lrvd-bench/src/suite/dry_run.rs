@@ -1,21 +1,22 @@
 //! What a suite would train, before anything is: runs, parameters, memory.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 
 use lrvd_core::baselines::LayerShape;
+use minijinja::context;
+use minijinja::value::Serde;
 use serde::Serialize;
 
 use super::arms::Arms;
-use super::kind::Profile;
+use super::kind::{Profile, Suite};
 use super::options::SuiteOptions;
 use super::runs::{PlannedRun, add_runs};
-use crate::backbone::{Architecture, locate_config};
+use crate::backbone::{self, Architecture, locate_config};
 use crate::data::Wording;
 use crate::error::Result;
 use crate::method::{MethodName, RankRequest};
 use crate::settings::Config;
-use crate::text::grouped;
+use crate::text::{grouped, templates};
 
 const GIB: f64 = 1_073_741_824.0;
 
@@ -30,7 +31,6 @@ pub struct DryRun {
     pub methods: Vec<PlannedMethod>,
     /// Estimated memory at the peak of the largest method.
     pub memory: PlannedMemory,
-    /// Every run, in the order in which one process makes them.
     pub runs: Vec<String>,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub wording: BTreeMap<String, Wording>,
@@ -70,24 +70,20 @@ impl PlannedMemory {
     }
 }
 
-/// Sizes of a model with the settings of an experiment.
 pub(super) struct Sizes {
     config: Config,
     layers: Vec<LayerShape>,
-    depth: usize,
-    hidden: usize,
-    parameters: u64,
+    model: PlannedModel,
 }
 
 impl Sizes {
-    pub(super) fn new(architecture: &Architecture, config: &Config) -> Self {
-        let (depth, hidden) = architecture.depth_and_width();
+    pub(super) fn new(name: &str, architecture: &Architecture, config: &Config) -> Self {
+        let backbone::Sizes { layers, hidden, .. } = architecture.sizes();
+        let parameters = architecture.parameters();
         Self {
             config: config.clone(),
             layers: architecture.adapted_layers(&config.target_modules),
-            depth,
-            hidden,
-            parameters: architecture.parameters(),
+            model: PlannedModel { name: name.to_owned(), layers, hidden, parameters },
         }
     }
 
@@ -103,13 +99,13 @@ impl Sizes {
     }
 
     fn memory_of(&self, trained: usize) -> PlannedMemory {
-        let Self { config, depth, hidden, .. } = self;
+        let Self { config, model: PlannedModel { layers, hidden, parameters, .. }, .. } = self;
         let at_once = config.batch_size.div_ceil(config.accumulation) * config.max_length;
         PlannedMemory {
-            base: self.parameters as f64 * config.base_precision.bytes() as f64 / GIB,
+            base: *parameters as f64 * config.base_precision.dtype().size() as f64 / GIB,
             state: 16.0 * trained as f64 / GIB,
             // About 16 activations of the hidden width a layer and token, in single precision.
-            activations: (at_once * depth * 16 * hidden * 4) as f64 / GIB,
+            activations: (at_once * layers * 16 * hidden * 4) as f64 / GIB,
         }
     }
 }
@@ -119,21 +115,20 @@ impl DryRun {
     /// own model is meant.
     pub fn new(options: SuiteOptions) -> Result<Self> {
         let options = options.resolved()?;
-        let (name, architecture) = match (&options.model, options.profile) {
-            (Some(name), _) => {
-                let location = locate_config(name)?;
-                (location.name, Architecture::read(&location.folder)?)
-            }
-            (None, Profile::Paper) => options.suite.published_sizes()?,
-            (None, Profile::Quick) => {
-                let location = options.suite.model(options.profile)?;
-                (location.name, Architecture::read(&location.folder)?)
-            }
+        let location = match (&options.model, options.profile) {
+            (Some(name), _) => Some(locate_config(name)?),
+            (None, Profile::Quick) => Some(options.suite.model(options.profile)?),
+            (None, Profile::Paper) => None,
+        };
+        let (name, architecture) = match (location, options.suite) {
+            (Some(location), _) => (location.name, Architecture::read(&location.folder)?),
+            (None, Suite::Glue) => (published("DeBERTa-v3-base"), Architecture::deberta_v3_base()?),
+            (None, Suite::Reasoning) => (published("Llama-2-7B"), Architecture::llama_2_7b()?),
         };
         let config = options.config(&architecture)?;
         let mut runs: Vec<PlannedRun> = Vec::new();
         add_runs(&mut runs, 0, &options);
-        let sizes = Sizes::new(&architecture, &config);
+        let sizes = Sizes::new(&name, &architecture, &config);
         let mut methods: Vec<PlannedMethod> = Vec::new();
         let mut made: Vec<usize> = Vec::new();
         // Of one run: members of an ensemble are trained one after another.
@@ -159,68 +154,36 @@ impl DryRun {
             suite: options.suite.name().to_owned(),
             profile: options.profile.name().to_owned(),
             device: options.device.clone(),
-            model: PlannedModel {
-                name,
-                layers: sizes.depth,
-                hidden: sizes.hidden,
-                parameters: sizes.parameters,
-            },
             modules: sizes.layers.len(),
             methods,
             memory: sizes.memory_of(largest),
             runs: runs.iter().map(described).collect(),
             wording: options.wordings(&config, &architecture)?,
+            model: sizes.model,
             settings: config,
         })
     }
 
-    pub fn render_text(&self) -> String {
-        let Self { model, memory, settings, .. } = self;
-        let trainings: usize = self.methods.iter().map(|row| row.trainings).sum();
-        let mut text = format!(
-            "suite {}, profile {}, preset {}, device {}\n\
-             model {}: {} layers, hidden {}, {:.3} billion parameters, held in {}\n\
-             {trainings} trainings of {} steps, batch {}, at most {} tokens; initial rank {} on {} \
-             modules\n\n",
-            self.suite,
-            self.profile,
-            settings.preset,
-            self.device,
-            model.name,
-            model.layers,
-            model.hidden,
-            model.parameters as f64 / 1e9,
-            settings.base_precision.dtype().name(),
-            settings.steps,
-            settings.batch_size,
-            settings.max_length,
-            settings.initial_rank,
-            self.modules,
-        );
+    pub fn render_text(&self) -> Result<String> {
         let width = self.methods.iter().map(|row| row.method.len()).max().unwrap_or(0).max(6);
-        let _ = writeln!(text, "{:width$}  {:>18}  trainings", "method", "trained parameters");
-        for row in &self.methods {
+        let head = format!("{:width$}  {:>18}  trainings", "method", "trained parameters");
+        let rows = self.methods.iter().map(|row| {
             let count = grouped(row.parameters as u64, ',');
-            let _ = writeln!(text, "{:width$}  {count:>18}  {:>9}", row.method, row.trainings);
-        }
-        let _ = writeln!(
-            text,
-            "\nmemory, estimated: base {:.1} GiB, trained parameters with gradients and optimiser \
-             {:.2} GiB, activations at most {:.1} GiB\n\
-             time, to be measured: `train_seconds` of one run with `--steps 50` on this device, times {}\n",
-            memory.base,
-            memory.state,
-            memory.activations,
-            (trainings * settings.steps).div_ceil(50),
-        );
-        for (task, wording) in &self.wording {
-            let _ = writeln!(text, "{task}: {}", wording.describe());
-        }
-        for run in &self.runs {
-            let _ = writeln!(text, "  {run}");
-        }
-        text
+            format!("{:width$}  {count:>18}  {:>9}", row.method, row.trainings)
+        });
+        let wording = |(task, own): (&String, &Wording)| format!("{task}: {}\n", own.describe());
+        let values = context! {
+            plan => Serde(self),
+            trainings => self.methods.iter().map(|row| row.trainings).sum::<usize>(),
+            methods => std::iter::once(head).chain(rows).collect::<Vec<_>>(),
+            wordings => self.wording.iter().map(wording).collect::<String>(),
+        };
+        Ok(templates()?.render_str(include_str!("dry_run.txt.jinja"), values)?)
     }
+}
+
+fn published(name: &str) -> String {
+    format!("{name}, sizes as published")
 }
 
 fn described(run: &PlannedRun) -> String {
@@ -229,7 +192,6 @@ fn described(run: &PlannedRun) -> String {
     format!("{}{made}{member}", run.label())
 }
 
-/// Every arm by name.
 #[derive(Clone, Debug, Serialize)]
 pub struct ArmsDryRun {
     pub arms: Vec<(String, DryRun)>,
@@ -246,14 +208,9 @@ impl ArmsDryRun {
     }
 
     pub fn render_text(&self) -> String {
-        let mut text = String::new();
-        for (name, plan) in &self.arms {
-            let _ = writeln!(text, "{name}");
-            for run in &plan.runs {
-                let _ = writeln!(text, "  {run}");
-            }
-        }
-        text
+        let runs = |plan: &DryRun| plan.runs.iter().map(|run| format!("  {run}")).collect();
+        let arm = |(name, plan): &(String, DryRun)| [vec![name.clone()], runs(plan)].concat();
+        self.arms.iter().flat_map(arm).map(|line| line + "\n").collect()
     }
 }
 
@@ -261,7 +218,6 @@ impl ArmsDryRun {
 mod tests {
     use std::path::PathBuf;
 
-    use super::super::kind::Suite;
     use super::*;
 
     #[test]
@@ -276,10 +232,11 @@ mod tests {
         let counts = [4_483_072, 4_483_592, 6_612_992, 8_966_144, 13_449_216, 44_830_720];
         assert_eq!(rows.map(count), counts);
         assert!((plan.memory.base - 6.738_415_616 * 2.0 / 1.073_741_824).abs() < 1e-9);
-        let text = plan.render_text();
+        let text = plan.render_text().unwrap();
         for part in ["4,483,072", "bf16", "WG-S / LoRA / seed 1\n", "(member)", "activations"] {
             assert!(text.contains(part), "{part}: {text}");
         }
         assert_eq!(plan.runs.len(), text.matches(" / seed ").count());
+        assert!(text.contains("\n\n  WG-S / LoRA / seed 1\n") && !text.ends_with("\n\n"), "{text}");
     }
 }

@@ -2,19 +2,21 @@
 
 use std::path::PathBuf;
 
+use anyhow::Context as _;
 use serde::{Deserialize, Serialize};
 
-use crate::backbone::{Architecture, ModelLocation, locate_model};
+use crate::backbone::{ModelLocation, locate_model};
 use crate::error::Result;
 use crate::method::MethodName;
-use crate::settings::{BasePrecision, Config, MethodSettings, Preset};
+use crate::settings::{Config, Layers, MethodSettings, Preset};
 use crate::task::Task;
 use crate::text::UnknownName;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Suite {
     /// GLUE, the paper's first table: with an encoder, or in words with a language model.
+    #[default]
     Glue,
     /// Multiple-choice questions with a language model: its uncertainty tables.
     Reasoning,
@@ -58,71 +60,41 @@ impl Suite {
         self.presets()[0]
     }
 
-    /// Tasks where none are named; `real_text` if there is a data folder.
-    pub(super) fn tasks(self, profile: Profile, real_text: bool) -> Vec<Task> {
-        use Task::{Cola, Mnli, Mrpc, Obqa, Qnli, Qqp, Rte, Sst2};
-        match (self, profile) {
-            (Self::Glue, Profile::Quick) if real_text => vec![Cola, Sst2, Mrpc, Qnli],
-            // What the tiny model learns in so few steps; the generated RTE takes longer.
-            (Self::Glue, Profile::Quick) => vec![Cola, Sst2],
-            (Self::Glue, Profile::Paper) => vec![Cola, Mnli, Mrpc, Qnli, Qqp, Rte, Sst2],
-            // The one that the tiny Llama learns in minutes.
-            (Self::Reasoning, Profile::Quick) => vec![Obqa],
-            (Self::Reasoning, Profile::Paper) => Task::reasoning().collect(),
-        }
-    }
-
-    /// Methods where none are named: in the quick reasoning profile those that cost one run each, one of
-    /// every kind.
-    pub(super) fn methods(self, profile: Profile) -> Vec<MethodName> {
-        let all = || MethodName::all().chain([MethodName::LORA.tempered()]);
-        match (self, profile) {
-            (Self::Glue, _) => MethodName::FIRST_TABLE.to_vec(),
-            (Self::Reasoning, Profile::Paper) => all().collect(),
-            (Self::Reasoning, Profile::Quick) => {
-                all().filter(|method| QUICK_REASONING.contains(&method.key().as_str())).collect()
-            }
-        }
-    }
-
-    /// Seeds where none are named.
-    pub(super) fn seeds(self, profile: Profile) -> Vec<u64> {
-        match (self, profile) {
-            (_, Profile::Paper) => vec![1, 2, 3],
-            (_, Profile::Quick) => vec![1, 2],
-        }
+    pub(super) fn defaults(self, profile: Profile) -> Result<Defaults> {
+        let table = PROFILES.parse::<toml::Table>()?;
+        let defaults = table[self.name()][profile.name()].clone().try_into();
+        defaults.context("`profiles.toml`")
     }
 
     /// The pretrained model where none is named.
     pub(crate) fn model(self, profile: Profile) -> Result<ModelLocation> {
-        let shipped =
-            |name: &str| ModelLocation { name: format!("{name} (shipped)"), folder: shipped(name) };
-        Ok(match (self, profile) {
-            (Self::Glue, Profile::Quick) => shipped("deberta-v3-nano"),
-            (Self::Reasoning, Profile::Quick) => shipped("stories260K"),
-            (Self::Glue, Profile::Paper) => locate_model("microsoft/deberta-v3-base")?,
-            (Self::Reasoning, Profile::Paper) => locate_model("meta-llama/Llama-2-7b-hf")?,
-        })
-    }
-
-    /// Name and sizes of the paper's model, which need none of its files.
-    pub(super) fn published_sizes(self) -> Result<(String, Architecture)> {
-        let (name, sizes) = match self {
-            Self::Glue => ("DeBERTa-v3-base, sizes as published", Architecture::deberta_v3_base()?),
-            Self::Reasoning => ("Llama-2-7B, sizes as published", Architecture::llama_2_7b()?),
-        };
-        Ok((name.to_owned(), sizes))
-    }
-
-    /// Whether LoRA and AdaLoRA are given BayesLoRA's rank, as the paper's first table does.
-    pub(super) const fn matches_ranks(self) -> bool {
-        matches!(self, Self::Glue)
+        let Defaults { model, .. } = self.defaults(profile)?;
+        match profile {
+            Profile::Paper => locate_model(&model),
+            Profile::Quick => {
+                let folder = shipped(&model);
+                Ok(ModelLocation { name: format!("{model} (shipped)"), folder })
+            }
+        }
     }
 }
 
-/// Methods of the quick reasoning profile, by their keys.
-const QUICK_REASONING: [&str; 7] =
-    ["lora", "lora+ts", "laplace", "blob", "tfb", "adalora", "bayeslora"];
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Defaults {
+    model: String,
+    pub tasks: Vec<Task>,
+    /// Tasks with a data folder, if they are others.
+    pub read_tasks: Option<Vec<Task>>,
+    /// All if there are none.
+    pub methods: Option<Vec<MethodName>>,
+    pub seeds: Vec<u64>,
+    #[serde(default)]
+    settings: toml::Table,
+    raised: Option<(f64, f64)>,
+}
+
+const PROFILES: &str = include_str!("profiles.toml");
 
 /// A shipped checkpoint: beside the program if it was installed with its assets, else in the source
 /// tree it was built from.
@@ -163,46 +135,13 @@ impl Profile {
         }
     }
 
-    /// What the profile changes about a preset: lengths, and for the tiny models rank and rates.
-    pub fn shorten(self, suite: Suite, config: Config) -> Config {
-        match (self, suite) {
-            (Self::Paper, _) => config,
-            (Self::Quick, Suite::Glue) => Config {
-                steps: QUICK_STEPS,
-                validation_rows: Some(500),
-                batch_size: 32,
-                // At 4e-3 after the preset's short warm-up one seed in two never leaves chance.
-                learning_rate: 3e-3,
-                head_learning_rate: 2e-3,
-                warmup_ratio: 0.15,
-                backbone_dropout: false,
-                evaluation_batch_size: 64,
-                max_length: 64,
-                initial_rank: 8,
-                evaluate_every: QUICK_STEPS / 4,
-                methods: quick_methods(config.methods),
-                ..config
-            }
-            // At 1e-6 nothing is pruned in so few steps.
-            .raised(3.0, 1.0),
-            (Self::Quick, Suite::Reasoning) => Config {
-                steps: QUICK_REASONING_STEPS,
-                validation_rows: Some(200),
-                batch_size: 8,
-                learning_rate: 5e-3,
-                evaluation_batch_size: 32,
-                max_length: 256,
-                // Nothing is gained in a model that fits a cache.
-                base_precision: BasePrecision::F32,
-                evaluate_every: QUICK_REASONING_STEPS,
-                draws: vec![10],
-                methods: quick_methods(config.methods),
-                ..config
-            }
-            // At the published weight and the means' rate, made for 5,000 steps, so few move no variance and prune
-            // nothing.
-            .raised(100.0, 4.0),
-        }
+    pub fn shorten(self, suite: Suite, config: Config) -> Result<Config> {
+        let Defaults { settings, raised, .. } = suite.defaults(self)?;
+        let config = Layers::over(&config)?.apply(&[settings], None, &[])?.finish()?;
+        Ok(match raised {
+            Some((kl, noise)) => config.raised(kl, noise),
+            None => config,
+        })
     }
 }
 
@@ -226,17 +165,6 @@ impl Config {
     }
 }
 
-const QUICK_STEPS: usize = 520;
-const QUICK_REASONING_STEPS: usize = 450;
-
-/// Methods that look at the training set after training see a part of it.
-fn quick_methods(mut methods: MethodSettings) -> MethodSettings {
-    methods.laplace.examples = Some(256);
-    methods.tfb.anchors = 100;
-    methods.tfb.samples = 5;
-    methods
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -246,7 +174,7 @@ mod tests {
     fn what_is_raised_is_raised_for_every_method() {
         let factors = |suite: Suite, preset: Preset| {
             let before = preset.config();
-            let after = Profile::Quick.shorten(suite, before.clone());
+            let after = Profile::Quick.shorten(suite, before.clone()).unwrap();
             let log_variance = |c: &Config| {
                 let LogVarianceSettings { learning_rate_factor, .. } = c.log_variance;
                 learning_rate_factor
@@ -269,15 +197,5 @@ mod tests {
         assert_eq!(factors(Suite::Glue, Preset::ConstantWeight), ([3.0; 2], [1.0; 4]));
         let reasoning = factors(Suite::Reasoning, Preset::ConstantWeightReasoning);
         assert_eq!(reasoning, ([100.0; 2], [4.0; 4]));
-    }
-
-    #[test]
-    fn every_task_has_a_key_of_its_own() {
-        let tasks = [Suite::Glue, Suite::Reasoning].map(|s| s.tasks(Profile::Paper, true));
-        let mut keys: Vec<&str> = tasks.iter().flatten().map(|t| t.name()).collect();
-        let n = keys.len();
-        keys.sort_unstable();
-        keys.dedup();
-        assert_eq!(keys.len(), n);
     }
 }

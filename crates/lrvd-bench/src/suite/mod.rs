@@ -9,7 +9,7 @@
 //! | `dry_run` | runs, parameters and memory before anything is read |
 //! | `start` | from options to a plan on disk |
 //! | `worker`, `claim` | one run or all of them, and the state of each; which worker has which |
-//! | `one_run`, `ood` | a run, an ensemble of runs; answers to another set (out of distribution) |
+//! | `one_run` | a run, an ensemble of runs |
 //! | `collect` | the report of whatever is finished |
 //! | `cluster` | jobs of Slurm and Kubernetes |
 
@@ -20,7 +20,6 @@ mod collect;
 mod dry_run;
 mod kind;
 mod one_run;
-mod ood;
 mod options;
 mod plan;
 mod runs;

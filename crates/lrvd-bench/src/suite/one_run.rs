@@ -7,29 +7,30 @@ use std::sync::atomic::AtomicBool;
 use anyhow::bail;
 use burn::tensor::Device;
 use lrvd_burn::train::Logits;
+use lrvd_core::adalora::matched_target_rank;
 
-use super::ood::{OodSet, ood_answers, ood_records};
 use super::plan::{Experiment, Plan};
 use super::runs::PlannedRun;
-use super::task::{ReadyTask, wording};
+use super::task::{OodSet, ReadyTask, ood_answers, ood_records, wording};
 use crate::adapter::keep;
 use crate::backbone::Backbone;
 use crate::data::{PreparedTask, QuestionForm, TextColumns};
 use crate::error::Result;
-use crate::eval::{RunContext, Scored, score_draws, selective_records};
+use crate::eval::{RunContext, Scored, measures, score_draws, selective_records};
 use crate::io::{JsonLayout, read_lines, write_json};
-use crate::method::{MethodName, RankRequest};
+use crate::method::RankRequest;
 use crate::progress::ProgressSink;
-use crate::record::{CheckpointRecord, Checkpoints, ParameterCounts, PredictionLine, RunRecord};
+use crate::record::{
+    CheckpointRecord, Checkpoints, ParameterCounts, PredictionLine, RankBudget, RunRecord,
+};
 use crate::run::{
     ADAPTER_DIR, ByDraws, ClassSettings, Finished, LAST_PREDICTIONS, RECORD_FILE, RowSettings, Run,
-    RunLabel, RunPlace, RunStart, TrainSettings,
+    RunPlace, RunStart, TrainSettings,
 };
 
 /// A run with the records of those that it needs.
 pub(super) type Records = Vec<(PlannedRun, RunRecord)>;
 
-/// A run with everything that it is made with.
 pub(super) struct RunInput<'a> {
     pub run: &'a PlannedRun,
     pub needed: &'a Records,
@@ -67,7 +68,7 @@ impl RunInput<'_> {
         let place = RunPlace {
             out: self.out,
             folder: &folder,
-            label: self.label(request),
+            budget: self.budget(request),
             layout: JsonLayout::Compact,
         };
         training.complete(begun, &place, sink, |trained, finished, sink| {
@@ -95,20 +96,14 @@ impl RunInput<'_> {
         let rank = |(_, record): &(PlannedRun, RunRecord)| {
             let last = record.checkpoints.last.as_ref()?;
             let modules = record.rank_budget.n_modules as usize;
-            match MethodName::matched_to(last.total_rank as usize, modules) {
-                RankRequest::Average(rank) => Some(rank),
-                RankRequest::Initial => None,
-            }
+            Some(matched_target_rank(last.total_rank as usize, modules))
         };
         let mut ranks: Vec<usize> = self.needed.iter().filter_map(rank).collect();
         ranks.sort_unstable();
         match ranks.get(ranks.len().saturating_sub(1) / 2) {
             Some(&median) => RankRequest::Average(median),
             // Nothing to match: the customary half of the initial rank.
-            None if self.run.method.can().budget => {
-                RankRequest::Average((self.experiment().config.initial_rank / 2).max(1))
-            }
-            None => RankRequest::Initial,
+            None => self.run.method.request(self.experiment().config.initial_rank, None),
         }
     }
 
@@ -148,9 +143,8 @@ impl RunInput<'_> {
         Ok(Some(settings))
     }
 
-    fn label(&self, request: RankRequest) -> RunLabel<'static> {
-        let PlannedRun { task, method, seed, .. } = *self.run;
-        let can = method.can();
+    fn budget(&self, request: RankRequest) -> RankBudget {
+        let can = self.run.method.can();
         let (requested, note) = match request {
             RankRequest::Average(rank) if self.experiment().matches => {
                 (Some(rank), "matched to BayesLoRA")
@@ -163,7 +157,7 @@ impl RunInput<'_> {
             RankRequest::Average(rank) if !can.prunes => rank,
             _ => self.experiment().config.initial_rank,
         };
-        RunLabel { task: task.name(), method, seed, initial_rank, requested, note }
+        RankBudget::new(initial_rank, requested, note)
     }
 
     /// Makes the row from its members, which are the runs that it needs: averages their answers, to the task and to what
@@ -183,12 +177,12 @@ impl RunInput<'_> {
             bail!("{}: no member has finished", self.run.method.entry().name);
         };
         let selective = selective_records(&scored, prepared)?;
-        let reliability = scored.iter().filter_map(|(&k, s)| Some((k, s.reliability.clone()?)));
+        let (metrics, reliability) = measures(&scored);
         let last = first.checkpoints.last.as_ref();
         let last = last.map(|last| CheckpointRecord {
-            reliability: reliability.collect(),
+            reliability,
             selective,
-            metrics: scored.iter().map(|(&k, s)| (k, s.metrics.clone())).collect(),
+            metrics,
             predict_seconds: sum_seconds(records()),
             statistics: None,
             energy: BTreeMap::new(),
@@ -237,7 +231,6 @@ impl RunInput<'_> {
     }
 }
 
-/// Members run one after another: their times add up.
 fn sum_seconds<'a>(records: impl Iterator<Item = &'a RunRecord>) -> ByDraws<f64> {
     let mut sums = BTreeMap::new();
     for last in records.filter_map(|record| record.checkpoints.last.as_ref()) {

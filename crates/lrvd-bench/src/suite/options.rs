@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use anyhow::bail;
 use serde_json::{Value, json};
 
-use super::kind::{Profile, Suite};
+use super::kind::{Defaults, Profile, Suite};
 use super::task::wording;
 use crate::backbone::{Architecture, Backbone};
 use crate::data::{Wording, quick};
@@ -20,8 +20,7 @@ pub(super) const MEMBER_SEEDS: u64 = 1000;
 /// Largest seed: those of members, and what is mixed into the higher bits, must stay apart.
 const MAX_SEED: u64 = (1 << 40) / MEMBER_SEEDS - 1;
 
-/// A suite, or an arm of it.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct SuiteOptions {
     /// Name of the arm; `None` for the whole suite.
     pub arm: Option<String>,
@@ -40,62 +39,46 @@ pub struct SuiteOptions {
     /// Folder of data; `None` means the shipped tasks (`quick`) or is an error (`paper`).
     pub data_dir: Option<PathBuf>,
     pub out: PathBuf,
-    /// Continue a run in its output folder.
     pub resume: bool,
     pub compare: Option<PathBuf>,
     /// Whether trained adapters stay beside their records.
     pub keep: bool,
-    /// Override of the number of optimiser steps.
     pub steps: Option<usize>,
-    /// Override of the numbers of draws.
     pub draws: Option<Vec<usize>>,
     /// Settings of an arms file, which come after preset and profile.
     pub patches: Vec<toml::Table>,
     pub config: Option<PathBuf>,
-    /// Settings `key=value` that come last.
     pub set: Vec<String>,
     pub command: String,
-    /// The revision that the program was built from, for the record.
     pub git_revision: Option<String>,
 }
 
 impl SuiteOptions {
     pub fn new(suite: Suite, profile: Profile, out: PathBuf) -> Self {
         Self {
-            arm: None,
             suite,
             profile,
             preset: suite.default_preset(),
-            tasks: Vec::new(),
-            methods: Vec::new(),
-            seeds: Vec::new(),
             device: "cpu".to_owned(),
-            model: None,
-            data_dir: None,
             out,
-            resume: false,
-            compare: None,
             keep: true,
-            steps: None,
-            draws: None,
-            patches: Vec::new(),
-            config: None,
-            set: Vec::new(),
-            command: String::new(),
-            git_revision: None,
+            ..Self::default()
         }
     }
 
     /// Fills in the profile's defaults and rejects what appears twice.
     pub fn resolved(mut self) -> Result<Self> {
+        let Defaults { tasks, read_tasks, methods, seeds, .. } =
+            self.suite.defaults(self.profile)?;
         if self.tasks.is_empty() {
-            self.tasks = self.suite.tasks(self.profile, self.data_dir.is_some());
+            self.tasks = read_tasks.filter(|_| self.data_dir.is_some()).unwrap_or(tasks);
         }
         if self.seeds.is_empty() {
-            self.seeds = self.suite.seeds(self.profile);
+            self.seeds = seeds;
         }
         if self.methods.is_empty() {
-            self.methods = self.suite.methods(self.profile);
+            let all = || MethodName::all().chain([MethodName::LORA.tempered()]).collect();
+            self.methods = methods.unwrap_or_else(all);
         }
         self.methods.sort();
         no_repeats("task", &self.tasks, |t| t.name().to_owned())?;
@@ -130,7 +113,6 @@ impl SuiteOptions {
         }
     }
 
-    /// Adds the name of the arm to an error.
     pub(super) fn in_arm(&self, error: Error) -> Error {
         match &self.arm {
             Some(arm) => error.context(format!("arm `{arm}`")),
@@ -141,7 +123,7 @@ impl SuiteOptions {
     /// Resolved settings for a model: preset, profile, what the model's kind asks for, then the
     /// user's own.
     pub(super) fn config(&self, architecture: &Architecture) -> Result<Config> {
-        let mut config = self.profile.shorten(self.suite, self.preset.config());
+        let mut config = self.profile.shorten(self.suite, self.preset.config())?;
         if let Some(steps) = self.steps {
             config.evaluate_every = config.evaluate_every.min(steps);
             config.steps = steps;

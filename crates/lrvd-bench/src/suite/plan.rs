@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-use super::arms::{Arms, folder as arm_folder};
+use super::arms::{Arms, ArmsOfPlan, folder as arm_folder};
 use super::cluster::PLAN_DIR;
 use super::dry_run::{PlannedMemory, Sizes};
 use super::kind::{Profile, Suite};
@@ -32,11 +32,10 @@ use crate::run::RECORD_FILE;
 use crate::settings::Config;
 use crate::task::Task;
 
-const SCHEMA: u32 = 1;
+pub(super) const SCHEMA: u32 = 1;
 const PLAN_FILE: &str = "plan.json";
 const RUNS_FILE: &str = "runs.jsonl";
 pub(super) const CLAIMS_DIR: &str = "claims";
-/// Hex digits of a run's id.
 const ID_DIGITS: usize = 16;
 
 /// An arm, or the whole suite: everything that its runs have in common.
@@ -46,27 +45,16 @@ pub(super) struct Experiment {
     pub arm: Option<String>,
     pub preset: String,
     pub matches: bool,
-    /// What `settings.json` holds.
     pub settings: Value,
     pub config: Config,
-    /// By task.
     pub data: BTreeMap<String, TaskData>,
-}
-
-/// An arms file as it was read, with the settings of the folder that holds all arms.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct ArmsOfPlan {
-    pub file: Arms,
-    pub preset: String,
-    pub settings: Value,
 }
 
 /// A whole sweep: what a worker must know to make any of its runs, and what a report says of all of them.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Plan {
-    schema_version: u32,
+    pub(super) schema_version: u32,
     pub(super) suite: Suite,
     pub(super) profile: Profile,
     pub(super) device: String,
@@ -86,57 +74,24 @@ pub struct Plan {
     pub runs: Vec<PlannedRun>,
 }
 
-/// A line of the manifest.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Line {
     index: usize,
     id: String,
     arm: Option<String>,
-    task: String,
+    task: Task,
     method: MethodName,
     seed: u64,
     member: bool,
-    /// Ids of the runs that must be finished before.
     needs: Vec<String>,
     steps: usize,
     /// Estimated, at the peak.
     memory_gib: f64,
-    /// Below the output folder.
     folder: PathBuf,
 }
 
 impl Plan {
-    /// The plan of `runs`, whose ids follow from the settings and files of their experiments.
-    pub(super) fn new(
-        options: &SuiteOptions,
-        started_at: String,
-        backbone: ModelRecord,
-        experiments: Vec<Experiment>,
-        mut runs: Vec<PlannedRun>,
-    ) -> Self {
-        for run in &mut runs {
-            run.id = id(&experiments[run.experiment], run);
-        }
-        Self {
-            schema_version: SCHEMA,
-            suite: options.suite,
-            profile: options.profile,
-            device: options.device.clone(),
-            model: options.model.clone(),
-            data_dir: options.data_dir.clone(),
-            keep: options.keep,
-            compare: options.compare.clone(),
-            command: options.command.clone(),
-            git_revision: options.git_revision.clone(),
-            started_at,
-            backbone,
-            arms: None,
-            experiments,
-            runs,
-        }
-    }
-
     pub(super) fn write(&self, out: &Path, sizes: &[Sizes]) -> Result<()> {
         let folder = out.join(PLAN_DIR);
         create_dir(&folder.join(CLAIMS_DIR))?;
@@ -148,7 +103,7 @@ impl Plan {
                 index,
                 id: run.id.clone(),
                 arm: run.arm.clone(),
-                task: run.task.name().to_owned(),
+                task: run.task,
                 method: run.method,
                 seed: run.seed,
                 member: run.is_member,
@@ -183,7 +138,7 @@ impl Plan {
             let needs = line.needs.iter().map(|id| place(id).ok_or_else(|| missing(id)));
             let run = PlannedRun {
                 experiment,
-                task: plan.suite.task(&line.task).map_err(|e| of_line(format!("{e:#}")))?,
+                task: line.task,
                 method: line.method,
                 seed: line.seed,
                 is_member: line.member,
@@ -202,7 +157,6 @@ impl Plan {
         arm.map_or_else(|| out.to_owned(), |arm| out.join(arm_folder(arm)))
     }
 
-    /// Folder of a run below the output folder.
     pub fn folder(&self, run: &PlannedRun) -> PathBuf {
         let folder = run.folder();
         run.arm.as_ref().map_or_else(|| folder.clone(), |arm| arm_folder(arm).join(&folder))
@@ -261,7 +215,7 @@ pub fn planned_runs(options: &SuiteOptions, arms: Option<&Arms>) -> Result<Vec<P
 
 /// Hash of what a run depends on: everything in the settings but the lists that may grow and the files of other tasks,
 /// which count by their content.
-fn id(experiment: &Experiment, run: &PlannedRun) -> String {
+pub(super) fn id(experiment: &Experiment, run: &PlannedRun) -> String {
     let mut settings = experiment.settings.clone();
     let key = run.task.name();
     if let Some(settings) = settings.as_object_mut() {
@@ -283,7 +237,6 @@ pub(super) fn hashes(settings: &Value, task: Task) -> Vec<String> {
     files.filter_map(|hash| hash.as_str().map(str::to_owned)).collect()
 }
 
-/// The present moment as `YYYY-MM-DDThh:mm:ssZ`.
 pub(super) fn now() -> String {
     let now = OffsetDateTime::now_utc().truncate_to_second();
     // Fails for years beyond 9999 only.

@@ -11,7 +11,6 @@ use crate::task::Task;
 pub struct PlannedRun {
     /// Hash of its resolved settings, task, arm, method and seed; empty until data and weights are known.
     pub id: String,
-    /// Place of its experiment in the plan.
     pub experiment: usize,
     pub arm: Option<String>,
     pub task: Task,
@@ -60,7 +59,6 @@ impl PlannedRun {
             .collect()
     }
 
-    /// Whether `other` is the same run, whatever it needs.
     fn is(&self, other: &Self) -> bool {
         let key = |run: &Self| (run.experiment, run.task, run.method, run.seed, run.is_member);
         key(self) == key(other)
@@ -70,7 +68,7 @@ impl PlannedRun {
 /// Matching belongs to the paper's first table; beside other methods everything has one rank.
 pub(super) fn matches_ranks(options: &SuiteOptions) -> bool {
     let first_table = |m: &MethodName| MethodName::FIRST_TABLE.contains(m);
-    options.suite.matches_ranks() && options.methods.iter().all(first_table)
+    options.suite == Suite::Glue && options.methods.iter().all(first_table)
 }
 
 /// Adds the runs of an experiment, task by task. Where ranks are matched, BayesLoRA comes first for every seed: AdaLoRA

@@ -9,7 +9,7 @@ use super::arms::Arms;
 use super::dry_run::Sizes;
 use super::kind::{Profile, Suite};
 use super::options::SuiteOptions;
-use super::plan::{ArmsOfPlan, Experiment, Plan, experiments, now};
+use super::plan::{Experiment, Plan, SCHEMA, experiments, id, now};
 use super::runs::{PlannedRun, add_runs, matches_ranks};
 use super::task::{ReadyTask, Tasks, data_files, generated_data, is_kept, load};
 use crate::backbone::{Backbone, locate_model};
@@ -64,8 +64,9 @@ pub(super) fn start(
         |own: &SuiteOptions| own.config(&backbone.architecture).map_err(|error| own.in_arm(error));
     let configs = all.iter().map(config).collect::<Result<Vec<_>>>()?;
 
-    let mut whole = match arms {
-        Some(arms) => arms.settings(options),
+    let arms = arms.map(|arms| arms.of_plan(options));
+    let mut whole = match &arms {
+        Some(arms) => arms.settings.clone(),
         None => all[0].settings(&configs[0], &backbone)?,
     };
     let mut top = OutputFolder::look(&options.out, options.resume)?;
@@ -114,7 +115,7 @@ pub(super) fn start(
             whole = settings.clone();
         }
         let data = loaded.iter().map(|task| (task.task.name().to_owned(), task.data.clone()));
-        sizes.push(Sizes::new(&backbone.architecture, &config));
+        sizes.push(Sizes::new(&backbone.location.name, &backbone.architecture, &config));
         experiments.push(Experiment {
             arm: own.arm.clone(),
             preset: own.preset.name().to_owned(),
@@ -128,13 +129,26 @@ pub(super) fn start(
     for (folder, experiment) in folders.iter_mut().zip(&experiments) {
         folder.begin(&experiment.settings)?;
     }
-    let common = SuiteOptions { profile, model, ..options.clone() };
-    let mut plan = Plan::new(&common, started_at, model_record(&backbone), experiments, runs);
-    plan.arms = arms.map(|file| ArmsOfPlan {
-        file: file.clone(),
-        preset: file.preset(options).to_owned(),
-        settings: whole,
-    });
+    for run in &mut runs {
+        run.id = id(&experiments[run.experiment], run);
+    }
+    let plan = Plan {
+        schema_version: SCHEMA,
+        suite: options.suite,
+        profile,
+        device: options.device.clone(),
+        model,
+        data_dir: options.data_dir.clone(),
+        keep: options.keep,
+        compare: options.compare.clone(),
+        command: options.command.clone(),
+        git_revision: options.git_revision.clone(),
+        started_at,
+        backbone: model_record(&backbone),
+        arms,
+        experiments,
+        runs,
+    };
     plan.write(&options.out, &sizes)?;
     Ok(Started { plan, backbone, tasks, folder: top })
 }

@@ -7,7 +7,6 @@ use crate::error::Result;
 use crate::method::MethodName;
 use crate::progress::{Event, ProgressSink};
 
-/// Passes every event to a function.
 struct Each<F>(F);
 
 impl<F: FnMut(&Event)> ProgressSink for Each<F> {

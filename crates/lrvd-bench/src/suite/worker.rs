@@ -41,19 +41,15 @@ const LOOK_AGAIN: Duration = Duration::from_secs(2);
 /// Time without a sign of life after which a worker counts as dead by default.
 pub const DEAD_AFTER: Duration = Duration::from_mins(5);
 
-/// How an attempt at a run ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
     Done,
-    /// A run that it needs is not finished.
     Needs(String),
-    /// Another worker has it.
     Claimed(String),
     /// A stop request ended it after a checkpoint.
     Stopped,
 }
 
-/// Who works, and how.
 #[derive(Clone, Debug)]
 pub struct WorkerOptions {
     pub name: WorkerName,
@@ -82,20 +78,12 @@ pub struct Worker<'a> {
 }
 
 impl<'a> Worker<'a> {
-    /// A worker on the plan in `out`.
     pub fn open(out: &Path, options: WorkerOptions, stop: &'a AtomicBool) -> Result<Self> {
         let WorkerOptions { name, dead_after, continues } = options;
         let claims = claims(out, name, dead_after);
         let (plan, tasks) = (Plan::read(out)?, Tasks::default());
         still_there(out)?;
         Ok(Self { out: out.to_owned(), plan, model: None, tasks, claims, continues, stop })
-    }
-
-    /// With what the process that wrote the plan has read already.
-    fn with(mut self, backbone: Backbone, device: Device, tasks: Tasks) -> Self {
-        self.model = Some(Rc::new((backbone, device)));
-        self.tasks = tasks;
-        self
     }
 
     pub fn plan(&self) -> &Plan {
@@ -250,7 +238,6 @@ impl<'a> Worker<'a> {
         Ok(model)
     }
 
-    /// The task of `run`, whose files must be those of the plan.
     fn task(&mut self, run: &PlannedRun) -> Result<Rc<ReadyTask>> {
         let model = self.model()?;
         let (plan, backbone) = (&self.plan, &model.0);
@@ -282,12 +269,10 @@ impl<'a> Worker<'a> {
     }
 }
 
-/// The claims in the output folder `out`.
 fn claims(out: &Path, own: WorkerName, dead_after: Duration) -> Claims {
     Claims { folder: out.join(PLAN_DIR).join(CLAIMS_DIR), own, dead_after }
 }
 
-/// The file that holds why `run` failed.
 fn failed_file(out: &Path, run: &PlannedRun) -> PathBuf {
     out.join(PLAN_DIR).join(FAILED_DIR).join(format!("{}.txt", run.id))
 }
@@ -302,7 +287,8 @@ pub fn run_suite(
 ) -> Result<SuiteOutcome> {
     let device = device::open(&options.device)?;
     let Started { backbone, tasks, folder, .. } = start(options, arms, Some(&device), sink)?;
-    let mut worker = Worker::open(&options.out, worker, stop)?.with(backbone, device, tasks);
+    let mut worker = Worker::open(&options.out, worker, stop)?;
+    (worker.model, worker.tasks) = (Some(Rc::new((backbone, device))), tasks);
     worker.run_all(sink)?;
     folder.still_there()?;
     collect(&options.out)
@@ -317,7 +303,6 @@ pub fn write_plan(
     Ok(start(options, arms, None, sink)?.plan)
 }
 
-/// What has become of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RunState {
@@ -326,7 +311,6 @@ pub enum RunState {
     /// With a checkpoint to continue from, and no worker.
     Interrupted,
     Failed,
-    /// A run that it needs is not finished.
     Waiting,
     Ready,
 }

@@ -1,14 +1,14 @@
 //! A tiny task, tiny models, and the start of a run as the harness makes it.
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 
 use burn::tensor::{DType, Device, Tensor};
 use lrvd_bench::data::batch::{TokenExamples, TokenisedExample};
 use lrvd_bench::data::{Label, PreparedTask};
 use lrvd_bench::eval::{PeakMemory, RunContext};
-use lrvd_bench::method::{DynMethod, MethodName, RankRequest};
-use lrvd_bench::progress::{Event, ProgressSink, Silent};
+use lrvd_bench::method::{DynMethod, MethodName, RankRequest, Temperatures};
+use lrvd_bench::progress::Silent;
 use lrvd_bench::run::fit;
 use lrvd_bench::settings::{Config, Layers, Preset, TargetModules};
 use lrvd_bench::task::Goal;
@@ -18,7 +18,7 @@ use lrvd_burn::optimizer::NamedGradients;
 use lrvd_burn::parameters::NamedParameter;
 use lrvd_burn::sampling::Pass;
 use lrvd_burn::train::{
-    Batch, Inputs, LabelledExamples, Model, PassWatch, Run, StepSizes, TrainState,
+    Batch, LabelledExamples, Model, Outcome, PassWatch, Run, StepSizes, TrainState,
     negative_log_likelihood,
 };
 use lrvd_core::noise::{Draws, NoiseKey};
@@ -40,13 +40,10 @@ pub(crate) enum Backbone {
     NarrowLlama,
     /// A random `DeBERTa` of width 24.
     Random,
-    /// The `DeBERTa` of the quick profiles.
-    Nano,
 }
 
 impl Backbone {
     pub(crate) const ALL: [Self; 3] = [Self::Deberta, Self::Llama, Self::NarrowLlama];
-    pub(crate) const WIDE: [Self; 2] = [Self::Deberta, Self::Llama];
 
     fn folder(self) -> PathBuf {
         Path::new(env!("CARGO_MANIFEST_DIR")).join(match self {
@@ -54,7 +51,6 @@ impl Backbone {
                 "../lrvd-models/tests/golden/llama/explicit_head_dim"
             }
             Self::Deberta | Self::Random => "../lrvd-models/tests/golden/train/deberta_lora/base",
-            Self::Nano => "assets/deberta-v3-nano",
         })
     }
 
@@ -77,6 +73,12 @@ pub(crate) struct Bench {
     /// Whether held-out rows are for fits after training.
     pub(crate) fits_holdout: bool,
     pub(crate) stop: AtomicBool,
+}
+
+pub(crate) struct Finished {
+    pub(crate) method: Box<DynMethod>,
+    pub(crate) model: AutoModel,
+    pub(crate) temperatures: Temperatures,
 }
 
 impl Bench {
@@ -110,13 +112,9 @@ impl Bench {
     }
 
     pub(crate) fn context(&self) -> RunContext<'_> {
-        self.context_of(&self.task)
-    }
-
-    pub(crate) fn context_of<'a>(&'a self, task: &'a PreparedTask) -> RunContext<'a> {
         RunContext {
             config: &self.config,
-            task,
+            task: &self.task,
             seed: self.seed,
             fits_holdout: self.fits_holdout,
             device: &self.device,
@@ -132,7 +130,7 @@ impl Bench {
         let (device, dtype) = (&self.device, self.dtype);
         let config = folder.join("config.json");
         match self.backbone {
-            Backbone::Deberta | Backbone::Nano => {
+            Backbone::Deberta => {
                 let names = (0..LABELS).map(|i| format!("LABEL_{i}")).collect();
                 let config = DebertaConfig::read(&config).unwrap().with_labels(names);
                 let seed = NoiseKey::new(self.seed);
@@ -170,7 +168,26 @@ impl Bench {
     }
 
     pub(crate) fn train(&self, state: &mut TrainState<AutoModel>, method: &mut DynMethod) {
-        fit(&self.context(), state, method, None, &self.stop, &mut Silent).unwrap();
+        let ended = fit(&self.context(), state, method, None, &self.stop, &mut Silent);
+        assert_eq!(ended.unwrap(), Outcome::Finished);
+    }
+
+    /// Trains a method on what it does not hold out, and fits what is fitted after that.
+    pub(crate) fn finished(&mut self, name: MethodName) -> Finished {
+        let share = name.holdout(&self.config);
+        if share > 0.0 {
+            self.task = self.task.holding_out(share);
+        }
+        let (mut state, mut method) = self.fresh(name);
+        self.train(&mut state, &mut *method);
+        method.compact(&mut state.model);
+        let mut model = state.model;
+        let temperatures = self.context().fitted(|data| {
+            method.finish(&mut model, data).unwrap();
+            let draws = name.draws(&self.config);
+            name.is_tempered().then(|| Temperatures::fit(&*method, &model, data, &draws).unwrap())
+        });
+        Finished { method, model, temperatures: temperatures.unwrap_or_default() }
     }
 
     pub(crate) fn validation(&self) -> TokenExamples<'_> {
@@ -193,19 +210,6 @@ impl Bench {
         let nll =
             negative_log_likelihood(logits, &batch.targets).mul_scalar(1.0 / sizes.examples as f64);
         NamedGradients::collect(model, &nll.backward())
-    }
-}
-
-pub(crate) struct StopAt<'a> {
-    pub(crate) done: usize,
-    pub(crate) stop: &'a AtomicBool,
-}
-
-impl ProgressSink for StopAt<'_> {
-    fn event(&mut self, event: &Event) {
-        if matches!(event, Event::Step { done, .. } if *done == self.done) {
-            self.stop.store(true, Ordering::Relaxed);
-        }
     }
 }
 
@@ -279,11 +283,4 @@ pub(crate) fn modules(model: &AutoModel) -> usize {
 pub(crate) fn close(found: f64, expected: f64, tolerance: f64, what: &str) {
     let scale = expected.abs().max(1e-300);
     assert!((found - expected).abs() <= tolerance * scale, "{what}: {found}, expected {expected}");
-}
-
-pub(crate) fn asked<'a>(
-    bench: &'a Bench,
-    examples: &'a TokenExamples<'_>,
-) -> Inputs<'a, TokenBatch> {
-    bench.context().inputs(examples)
 }

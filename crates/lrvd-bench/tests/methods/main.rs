@@ -5,6 +5,5 @@
 
 mod every;
 mod harness;
-mod objectives;
 mod posthoc;
-mod predictions;
+mod steps;

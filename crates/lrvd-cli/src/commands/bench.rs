@@ -221,7 +221,7 @@ fn suite(
         match printer.format() {
             Format::Json => printer.json(&plan)?,
             Format::Text => {
-                printer.data(&plan.render_text())?;
+                printer.data(&plan.render_text()?)?;
                 printer.json(&plan.settings)?;
             }
         }

@@ -5,10 +5,11 @@ use std::path::PathBuf;
 use anyhow::anyhow;
 use clap::{Args, Subcommand};
 use lrvd_bench::Result;
-use lrvd_bench::check::{Counts, DataReport, Described, Shown, SplitReport, Spread, check_data};
+use lrvd_bench::check::{Spread, check_data};
 use lrvd_bench::data::{Data, NamedColumns, OwnFiles, Validation, load};
 use lrvd_bench::settings::{Preset, WordingSettings};
 use lrvd_bench::task::Task;
+use serde_json::Value;
 
 use super::Outcome;
 use super::table::{count, table};
@@ -158,90 +159,85 @@ pub(super) fn run(command: DataCommand, printer: Printer) -> Outcome {
 }
 
 /// Least, median, 95 % and most.
-fn spread(s: Spread) -> String {
-    format!("{} {} {} {}", s.least, s.median, s.most_rows, s.most)
+fn spread(of: &Value) -> Option<String> {
+    let parts = ["least", "median", "most_rows", "most"];
+    of.is_object().then(|| parts.map(|part| of[part].to_string()).join(" "))
+}
+
+fn number(of: &Value) -> Option<String> {
+    of.as_u64().map(|n| count(n as usize))
 }
 
 /// Rows of each class, of labelled rows.
-fn classes(split: &SplitReport) -> Option<&[(String, usize)]> {
-    match &split.counts {
-        Counts::Labels { classes, .. } => Some(classes),
-        Counts::Texts { .. } => None,
-    }
+fn sizes(split: &Value) -> Option<Vec<usize>> {
+    let size = |class: &Value| Some(class[1].as_u64()? as usize);
+    split["classes"].as_array()?.iter().map(size).collect()
 }
 
-fn text(report: &DataReport) -> String {
+fn text(report: &Value) -> String {
+    let list = |name: &str| report[name].as_array().into_iter().flatten();
+    let splits: Vec<&Value> = list("splits").collect();
     let mut header = vec![""];
-    header.extend(report.splits.iter().map(|split| split.name));
+    header.extend(splits.iter().filter_map(|split| split["name"].as_str()));
     let mut rows = Vec::new();
     // A row without a cell is left out.
-    let mut row = |name: &str, cell: &dyn Fn(&SplitReport) -> Option<String>| {
-        let cells: Vec<_> = report.splits.iter().map(cell).collect();
+    let mut row = |name: &str, cell: &dyn Fn(&Value) -> Option<String>| {
+        let cells: Vec<_> = splits.iter().map(|split| cell(split)).collect();
         if cells.iter().any(Option::is_some) {
             let cells = cells.into_iter().map(|cell| cell.unwrap_or_else(|| "-".to_owned()));
             rows.push(std::iter::once(name.to_owned()).chain(cells).collect::<Vec<_>>());
         }
     };
-    row("rows", &|split| Some(count(split.rows)));
-    let all = report.splits.first().and_then(classes).unwrap_or_default();
+    row("rows", &|split| number(&split["rows"]));
+    let all = sizes(splits[0]).unwrap_or_default();
     let mut shown: Vec<usize> = (0..all.len()).collect();
     if all.len() > MANY_CLASSES {
-        let sizes = |split: &SplitReport| -> Option<Vec<usize>> {
-            Some(classes(split)?.iter().map(|(_, n)| *n).collect())
-        };
         row("classes", &|split| Some(count(sizes(split)?.into_iter().filter(|n| *n > 0).count())));
         row("rows of a class: least, median, 95 %, most", &|split| {
-            Spread::of(sizes(split)?).map(spread)
+            spread(&serde_json::to_value(Spread::of(sizes(split)?)).ok()?)
         });
         // The largest and the smallest.
-        shown.sort_by_key(|id| std::cmp::Reverse(all[*id].1));
+        shown.sort_by_key(|id| std::cmp::Reverse(all[*id]));
         shown.drain(ENDS..all.len() - ENDS);
     }
     for id in shown {
-        row(&format!("class `{}`", all[id].0), &|split| {
-            let (share, n) = (100.0 / split.rows.max(1) as f64, classes(split)?.get(id)?.1);
-            Some(format!("{} ({:.0} %)", count(n), share * n as f64))
+        let name = splits[0]["classes"][id][0].as_str().unwrap_or_default();
+        row(&format!("class `{name}`"), &|split| {
+            let (n, rows) = (*sizes(split)?.get(id)?, split["rows"].as_u64()?);
+            let share = 100.0 / rows.max(1) as f64 * n as f64;
+            Some(format!("{} ({share:.0} %)", count(n)))
         });
     }
-    row("score: least, mean, most", &|split| match split.counts {
-        Counts::Labels { scores: Some([least, mean, most]), .. } => {
-            Some(format!("{least} {mean:.3} {most}"))
-        }
-        _ => None,
+    row("score: least, mean, most", &|split| {
+        let [least, mean, most] = [0, 1, 2].map(|i| split["scores"][i].as_f64());
+        Some(format!("{} {:.3} {}", least?, mean?, most?))
     });
-    row("characters: least, median, 95 %, most", &|split| split.characters.map(spread));
-    row("tokens: least, median, 95 %, most", &|split| split.tokens.map(spread));
-    row("of them learnt", &|split| match split.counts {
-        Counts::Texts { learnt, .. } => learnt.map(spread),
-        Counts::Labels { .. } => None,
-    });
-    if let Some(max_length) = report.max_length {
-        let cut = format!("longer than {max_length} tokens, cut");
-        row(&cut, &|split| split.truncated.map(count));
-    }
-    row("without a learnt token, left out", &|split| match split.counts {
-        Counts::Texts { dropped, .. } => dropped.map(count),
-        Counts::Labels { .. } => None,
-    });
-    row("empty", &|split| match split.counts {
-        Counts::Labels { empty, .. } => Some(count(empty)),
-        Counts::Texts { .. } => None,
-    });
-    row("duplicates", &|split| Some(count(split.repeated)));
+    row("characters: least, median, 95 %, most", &|split| spread(&split["characters"]));
+    row("tokens: least, median, 95 %, most", &|split| spread(&split["tokens"]));
+    row("of them learnt", &|split| spread(&split["learnt"]));
+    let cut = format!("longer than {} tokens, cut", report["max_length"]);
+    row(&cut, &|split| number(&split["truncated"]));
+    row("without a learnt token, left out", &|split| number(&split["dropped"]));
+    row("empty", &|split| number(&split["empty"]));
+    row("duplicates", &|split| number(&split["repeated"]));
     row("also in training", &|split| {
-        (split.name == "validation").then(|| count(split.seen_in_training))
+        number(&split["seen_in_training"]).filter(|_| split["name"] == "validation")
     });
     let mut lines = vec![table(&header, rows)];
-    match &report.data {
-        Described::Labels { wording, .. } => lines.extend(wording.clone()),
-        Described::Texts { .. } => lines.push("\nlearnt parts are in «»:".to_owned()),
+    lines.extend(report["wording"].as_str().map(str::to_owned));
+    if !report["columns"].is_null() {
+        lines.push("\nlearnt parts are in «»:".to_owned());
     }
-    for example in &report.examples {
-        lines.push(match example {
-            Shown::Labelled { input, label } => format!("\n{input}\n  -> {label}"),
-            Shown::Marked(pieces) => {
-                let piece = |(text, learnt): &(String, bool)| {
-                    if *learnt { format!("«{text}»") } else { text.clone() }
+    for example in list("examples") {
+        let written = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        lines.push(match example.as_array() {
+            None => {
+                format!("\n{}\n  -> {}", written(&example["input"]), written(&example["label"]))
+            }
+            Some(pieces) => {
+                let piece = |piece: &Value| {
+                    let text = written(&piece[0]);
+                    if piece[1] == true { format!("«{text}»") } else { text }
                 };
                 format!("\n{}", pieces.iter().map(piece).collect::<String>())
             }

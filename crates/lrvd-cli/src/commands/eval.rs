@@ -103,7 +103,7 @@ fn language(arguments: EvalArguments, printer: Printer) -> Outcome {
     let Some(file) = &arguments.data else { bail!("pass --data") };
     let out = arguments.out()?;
     let model = load_language(own, printer)?;
-    let columns = match arguments.language.named().texts()? {
+    let columns = match arguments.language.named().texts() {
         Some(columns) => columns,
         None => model.columns().cloned().context("name the columns of the texts")?,
     };

@@ -105,7 +105,7 @@ pub(super) fn run(mut arguments: GenerateArguments, printer: Printer) -> Outcome
         }
         // A group is full unless the prompts are over.
         let alone = done == 0 && group.len() == 1 && arguments.input.is_none();
-        let found = model.generate(&group, done, &options)?;
+        let found = model.generate(&group, done, &options, &mut |_| true)?;
         done += group.len();
         for (prompt, continuation) in group.iter().zip(&found) {
             let mean_log_probability = continuation.mean_log_probability();
@@ -176,11 +176,11 @@ fn prompts(arguments: &GenerateArguments, model: &SavedLanguageModel) -> Result<
         if !arguments.arguments.is_empty() {
             bail!("pass prompts or `--input`, not both");
         }
-        let columns = arguments.texts.named().texts()?.or(trained.cloned());
+        let columns = arguments.texts.named().texts().or(trained.cloned());
         let rows = read_texts(file, columns.as_ref(), false)?;
         return Ok(Box::new(rows.into_iter().map(|row| Ok(row.input))));
     }
-    if arguments.texts.named().texts()?.is_some() {
+    if arguments.texts.named().texts().is_some() {
         bail!("column options need a table: pass `--input FILE`");
     }
     let is_chat = arguments.chat

@@ -148,7 +148,7 @@ impl Model {
                     Input::Prompt(prompt) => Some(prompt.clone()),
                     Input::Text(_) => None,
                 });
-                let found = saved.generate_while(&prompts.collect::<Vec<_>>(), 0, &key, go_on)?;
+                let found = saved.generate(&prompts.collect::<Vec<_>>(), 0, &key, go_on)?;
                 Ok(found.into_iter().map(Found::Continuation).collect())
             }
         }

@@ -8,6 +8,8 @@ use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
+use serde_json::{Value, json};
+
 use crate::support::{Output, Sandbox, ended, model};
 
 const COMMIT: &str = "1f0c3d5e7a9b2c4d6e8f0a1b3c5d7e9f1a2b3c4d";
@@ -15,11 +17,11 @@ const COMMIT: &str = "1f0c3d5e7a9b2c4d6e8f0a1b3c5d7e9f1a2b3c4d";
 const WEIGHTS: &[u8] = b"weights";
 const SHA256: &str = "9a129038d9a00aed0cf6a7ea059ca50a813449061ab87848cf1a13eafdf33b2c";
 const NAME: &str = "model.safetensors";
+const INDEX: &str = "model.safetensors.index.json";
 
 /// One request.
 #[derive(Clone)]
 struct Call {
-    method: String,
     path: String,
     headers: BTreeMap<String, String>,
 }
@@ -27,10 +29,6 @@ struct Call {
 impl Call {
     fn file(&self) -> &str {
         self.path.split('?').next().unwrap().rsplit('/').next().unwrap()
-    }
-
-    fn is_head(&self) -> bool {
-        self.method == "HEAD"
     }
 
     /// The first byte that is asked for.
@@ -47,21 +45,12 @@ struct Answer {
 }
 
 /// An answer with this status and these headers, with ` | ` between them.
-fn answer(call: &Call, head: &str, body: &[u8]) -> Answer {
+fn answer(head: &str, body: &[u8]) -> Answer {
     let mut text = format!("HTTP/1.1 {}\r\nConnection: close\r\n", head.replace(" | ", "\r\n"));
     if !head.contains("Content-Length") {
         write!(text, "Content-Length: {}\r\n", body.len()).unwrap();
     }
-    let mut bytes = format!("{text}\r\n").into_bytes();
-    if !call.is_head() {
-        bytes.extend_from_slice(body);
-    }
-    Answer { bytes, open: false }
-}
-
-/// The head of a file of the commit.
-fn found(etag: &str) -> String {
-    format!("200 OK | X-Repo-Commit: {COMMIT} | ETag: {etag}")
+    Answer { bytes: [format!("{text}\r\n").as_bytes(), body].concat(), open: false }
 }
 
 type Calls = Arc<Mutex<Vec<Call>>>;
@@ -95,22 +84,38 @@ fn server(reply: impl Fn(&Call) -> Answer + Send + Sync + 'static) -> (String, C
 fn read(stream: &TcpStream) -> Option<Call> {
     let mut lines = BufReader::new(stream).lines().map_while(Result::ok);
     let first = lines.next()?;
-    let mut words = first.split(' ').map(str::to_owned);
-    let (method, path) = (words.next()?, words.next()?);
+    let path = first.split(' ').nth(1)?.to_owned();
     let headers = lines.take_while(|line| !line.is_empty()).filter_map(|line| {
         let (name, value) = line.split_once(": ")?;
         Some((name.to_lowercase(), value.to_owned()))
     });
-    Some(Call { method, path, headers: headers.collect() })
+    Some(Call { path, headers: headers.collect() })
 }
 
-/// Configuration and tokenizer as the hub sends small files; nothing else is there.
+/// Small files of the repository.
+const SMALL: [&str; 3] = ["config.json", "tokenizer.json", "tokenizer_config.json"];
+
+/// The hub's list of the small files and of `others`, without `others` with the weights.
+fn list(others: &[Value]) -> Answer {
+    let weights =
+        json!({ "rfilename": NAME, "blobId": "3", "size": 7, "lfs": { "sha256": SHA256 } });
+    let small = SMALL.iter().enumerate().map(|(i, name)| {
+        let size = std::fs::metadata(model().join(name)).unwrap().len();
+        json!({ "rfilename": name, "blobId": format!("{i:040}"), "size": size })
+    });
+    let others = if others.is_empty() { &[weights][..] } else { others };
+    let files: Vec<Value> = small.chain(others.iter().cloned()).collect();
+    answer("200 OK", json!({ "sha": COMMIT, "siblings": files }).to_string().as_bytes())
+}
+
+/// Configuration and tokenizer, and the list with the weights.
 fn small(call: &Call) -> Answer {
-    let file = model().join(call.file());
-    let is_small = ["config.json", "tokenizer.json", "tokenizer_config.json"];
-    match is_small.iter().position(|name| *name == call.file()) {
-        Some(i) => answer(call, &found(&format!("\"{i:040}\"")), &std::fs::read(file).unwrap()),
-        None => answer(call, "404 Not Found | X-Error-Code: EntryNotFound", b""),
+    match call.file() {
+        "main" => list(&[]),
+        file if SMALL.contains(&file) => {
+            answer("200 OK", &std::fs::read(model().join(file)).unwrap())
+        }
+        _ => answer("404 Not Found", b""),
     }
 }
 
@@ -118,25 +123,20 @@ fn small(call: &Call) -> Answer {
 fn part(call: &Call) -> Answer {
     let (start, size) = (call.start(), WEIGHTS.len());
     if start == 0 {
-        return answer(call, "200 OK", WEIGHTS);
+        return answer("200 OK", WEIGHTS);
     }
     let head = format!("206 Partial Content | Content-Range: bytes {start}-{}/{size}", size - 1);
-    answer(call, &head, &WEIGHTS[start..])
+    answer(&head, &WEIGHTS[start..])
 }
 
-/// A hub whose weights are in a store on another address that answers by `reply`; both with their requests.
+/// A hub whose weights are in a store on another host that answers by `reply`; both with their requests.
 fn hub_with_store(
     reply: impl Fn(&Call) -> Answer + Send + Sync + 'static,
 ) -> (String, Calls, Calls) {
     let (store, stored) = server(reply);
+    let store = store.replace("127.0.0.1", "localhost");
     let (hub, asked) = server(move |call| match call.file() {
-        NAME => {
-            let head = format!(
-                "302 Found | X-Repo-Commit: {COMMIT} | X-Linked-ETag: \"{SHA256}\" | X-Linked-Size: 7 | \
-                 ETag: \"of-the-redirect\" | Location: {store}/blob?signature=secret"
-            );
-            answer(call, &head, b"")
-        }
+        NAME => answer(&format!("302 Found | Location: {store}/blob?signature=secret"), b""),
         _ => small(call),
     });
     (hub, asked, stored)
@@ -203,11 +203,11 @@ fn a_model_is_fetched_into_the_cache_of_pythons_library() {
     assert_eq!(with_token(&asked), [true].into());
     assert_eq!(with_token(&stored), [false].into());
     assert_eq!(stored.lock().unwrap()[0].path, "/blob?signature=secret");
-    // Everything after the first answer is asked of the commit that it named.
-    for (i, call) in asked.lock().unwrap().iter().filter(|call| call.is_head()).enumerate() {
-        let revision = if i == 0 { "main" } else { COMMIT };
-        assert_eq!(call.path, format!("/owner/name/resolve/{revision}/{}", call.file()));
-    }
+    // Files are those of the commit that the list names.
+    let paths: Vec<String> = asked.lock().unwrap().iter().map(|call| call.path.clone()).collect();
+    assert_eq!(paths[0], "/api/models/owner/name/revision/main?blobs=true");
+    let of_commit = format!("/owner/name/resolve/{COMMIT}/");
+    assert!(paths[1..].iter().all(|path| path.starts_with(&of_commit)), "{paths:?}");
     let repository = home.repository();
     assert_eq!(std::fs::read_to_string(repository.join("refs/main")).unwrap(), COMMIT);
     let snapshot = repository.join("snapshots").join(COMMIT);
@@ -232,12 +232,12 @@ fn a_model_is_fetched_into_the_cache_of_pythons_library() {
 #[test]
 fn a_redirect_within_the_hub_is_followed_with_the_token() {
     let home = Home::new();
-    let (hub, asked) = server(|call| match call.path.strip_prefix("/owner/name") {
-        Some(rest) => {
-            answer(call, &format!("307 Temporary Redirect | Location: /new/name{rest}"), b"")
+    let (hub, asked) = server(|call| match call.path.split_once("owner/name") {
+        Some((start, rest)) => {
+            answer(&format!("307 Temporary Redirect | Location: {start}new/name{rest}"), b"")
         }
-        // Weights in one piece from the hub itself, by their name.
-        None if call.file() == NAME => answer(call, &found(SHA256), WEIGHTS),
+        // Weights from the hub itself.
+        None if call.file() == NAME => answer("200 OK", WEIGHTS),
         None => small(call),
     });
     home.fetched(&hub);
@@ -247,16 +247,15 @@ fn a_redirect_within_the_hub_is_followed_with_the_token() {
 
 #[test]
 fn an_interrupted_download_is_resumed() {
-    let whole = |call: &Call| answer(call, "200 OK", WEIGHTS);
+    let whole = |_: &Call| answer("200 OK", WEIGHTS);
     let satisfied = |call: &Call| match call.start() {
-        0 => answer(call, "200 OK", WEIGHTS),
-        _ => answer(call, "416 Range Not Satisfiable | Content-Range: bytes */7", b""),
+        0 => answer("200 OK", WEIGHTS),
+        _ => answer("416 Range Not Satisfiable | Content-Range: bytes */7", b""),
     };
     let stores: [fn(&Call) -> Answer; 3] = [part, whole, satisfied];
     for store in stores {
         let home = Home::new();
-        let (hub, ..) =
-            hub_with_store(|call| answer(call, "200 OK | Content-Length: 7", &WEIGHTS[..3]));
+        let (hub, ..) = hub_with_store(|_| answer("200 OK | Content-Length: 7", &WEIGHTS[..3]));
         home.check(&hub, &[]).rejected("stopped after 3");
         assert_eq!(std::fs::read(home.unfinished()).unwrap(), &WEIGHTS[..3]);
         assert!(!home.weights().exists());
@@ -269,34 +268,29 @@ fn an_interrupted_download_is_resumed() {
 }
 
 /// How the hub of a case of `hub.txt` answers. `head`: everything with this head. `raw` and `silent`: these bytes, after which
-/// the connection is closed or stays open. `other`: what comes after the configuration with this head. `weights`: a download with
-/// this head and, behind ` || `, body. `stops`: a download without its end. `absent`: no weights. `shard`: an index that names this
-/// file, and a file for every name.
+/// the connection is closed or stays open. `list`: this list of files. `weights`: a download with this head and, behind ` || `,
+/// body. `stops`: a download without its end. `absent`: no weights. `shard`: an index that names this file.
 fn bad(case: &str) -> impl Fn(&Call) -> Answer + Send + Sync + use<> {
     let (kind, rest) = case.split_once(' ').unwrap_or((case, ""));
     let (kind, rest) = (kind.to_owned(), rest.replace("COMMIT", COMMIT));
     move |call| {
         let (head, body) = rest.split_once(" || ").unwrap_or((&rest, "{}"));
+        let index = json!({ "weight_map": { "x": rest } }).to_string();
         match (&*kind, call.file()) {
             ("raw" | "silent", _) => {
                 let bytes = rest.replace("\\r\\n", "\r\n").replace("\\0", "\0").into_bytes();
                 Answer { bytes, open: kind == "silent" }
             }
-            ("other", file) if file != "config.json" => answer(call, head, b"{}"),
-            ("weights" | "stops", NAME) if call.is_head() => answer(call, &found(SHA256), WEIGHTS),
-            ("head", _) | ("weights", NAME) => answer(call, head, body.as_bytes()),
+            ("head", _) | ("weights", NAME) => answer(head, body.as_bytes()),
+            ("list", _) => answer("200 OK", rest.as_bytes()),
             ("stops", NAME) => {
-                let head = format!("{} | Content-Length: 7", found(SHA256));
-                Answer { open: true, ..answer(call, &head, &WEIGHTS[..3]) }
+                Answer { open: true, ..answer("200 OK | Content-Length: 7", &WEIGHTS[..3]) }
             }
-            ("absent" | "shard", NAME) => answer(call, "404 Not Found", b""),
-            ("shard", "model.safetensors.index.json") => {
-                let index = serde_json::json!({ "weight_map": { "x": rest } }).to_string();
-                answer(call, &found("1234"), index.as_bytes())
+            ("absent" | "shard", "main") => {
+                let name = if kind == "shard" { INDEX } else { "other.json" };
+                list(&[json!({ "rfilename": name, "blobId": "3", "size": index.len() })])
             }
-            ("shard", file) if !["config.json", "tokenizer.json"].contains(&file) => {
-                answer(call, &found("5678"), b"hostile")
-            }
+            ("shard", INDEX) => answer("200 OK", index.as_bytes()),
             _ => small(call),
         }
     }
@@ -324,6 +318,7 @@ fn a_hub_with_wrong_answers_is_an_error() {
         let text = output.stderr.split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(output.code == 2 && text.contains(expected), "{case}: {text}");
         assert!(text.contains("model `owner/name`") && !text.contains("secret"), "{text}");
+        assert!(text.contains("pass `--model FOLDER`, e.g. `models/name`"), "{text}");
         assert!(calls.lock().unwrap().len() < 30, "{case}");
         let cache = home.repository();
         let own = ["rows.csv", "train.tsv", "dev.csv"].map(|name| home.0.path(name));
@@ -340,8 +335,8 @@ fn an_invalid_address_or_timeout_is_an_error() {
     let home = Home::new();
     for (endpoint, seconds, expected) in [
         ("http://127.0.0.1:1", "20", "did not answer"),
-        ("nowhere", "20", "`nowhere`, which is not an address"),
-        (concat!("file:/", "//etc"), "20", "which is not an address"),
+        ("nowhere", "20", "did not answer"),
+        (concat!("file:/", "//etc"), "20", "did not answer"),
         ("http://127.0.0.1:1", "soon", "is `soon`, expected a whole number"),
     ] {
         home.check(endpoint, &[("HF_HUB_DOWNLOAD_TIMEOUT", seconds)]).rejected(expected);

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use super::*;
-use crate::data::{Dataset, Origin, Split, load};
+use crate::data::{Dataset, Origin, load};
 
 fn examples(file: &Path, format: Format, task: Task) -> Result<Vec<Example>> {
     let mut examples = Vec::new();
@@ -69,48 +69,29 @@ fn parquet_files_of_another_writer_are_read() {
     insta::assert_snapshot!(found);
 }
 
-/// Each class's rows, or all where one number is expected.
-fn counts(split: &Split, expected: &[usize]) -> Vec<usize> {
-    let of = |id| split.examples.iter().filter(|e| e.label.class() == Some(id)).count();
-    if expected.len() == 1 { vec![split.rows()] } else { (0..expected.len()).map(of).collect() }
-}
-
 /// Where `LRVD_SHARED_DIR`, or `shared` beside the workspace, has the data.
 #[test]
 fn real_folders_have_their_published_rows() {
-    use Origin::{LocalSplit, Official, Subset};
-    type Counts = [&'static [usize]; 2];
     let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared");
     let shared = std::env::var_os("LRVD_SHARED_DIR").map_or(beside, PathBuf::from);
-    let folders: [(Task, [Origin; 2], Counts); 14] = [
-        (Task::Cola, [Official, Official], [&[2528, 6023], &[322, 721]]),
-        (Task::Sst2, [Official, Official], [&[29780, 37569], &[428, 444]]),
-        (Task::Mrpc, [Official, Official], [&[1194, 2474], &[129, 279]]),
-        (Task::Qqp, [Subset, Subset], [&[5747, 3252], &[4871, 2729]]),
-        (Task::Mnli, [Subset, Subset], [&[8999], &[2681, 2353, 2435]]),
-        (Task::Qnli, [Subset, Official], [&[8999], &[2702, 2761]]),
-        (Task::Rte, [LocalSplit, LocalSplit], [&[1992], &[498]]),
-        (Task::Stsb, [Official, Official], [&[5749], &[1500]]),
-        (Task::WgS, [Official, LocalSplit], [&[320, 320], &[1266]]),
-        (Task::WgM, [Official, LocalSplit], [&[1279, 1279], &[1266]]),
-        (Task::ArcC, [Official, Official], [&[1119], &[299]]),
-        (Task::ArcE, [Official, Official], [&[2251], &[570]]),
-        (Task::Obqa, [LocalSplit, LocalSplit], [&[3966], &[991]]),
-        (Task::BoolQ, [Subset, Official], [&[759, 1241], &[3270]]),
-    ];
-    for (task, origins, [rows, held_out]) in folders {
-        let folder = if task.is_question() { "data/reasoning" } else { "data/glue" };
-        let folder = shared.join(folder);
-        if !folder.is_dir() {
-            eprintln!("skipped: no `{}`", folder.display());
-            continue;
-        }
-        let Dataset { train, validation, notes, .. } = load(&folder, task, None).unwrap();
-        assert_eq!([train.origin, validation.origin], origins, "{task}");
-        assert_eq!(counts(&train, rows), rows, "{task}");
-        assert_eq!(counts(&validation, held_out), held_out, "{task}");
-        assert!(origins == [Official; 2] || !notes.is_empty(), "{task}");
+    if !["data/glue", "data/reasoning"].iter().all(|data| shared.join(data).is_dir()) {
+        eprintln!("skipped: no data in `{}`", shared.display());
+        return;
     }
+    let mut found = String::new();
+    for task in Task::ALL.into_iter().filter(|task| *task != Task::Wnli) {
+        let folder = if task.is_question() { "data/reasoning" } else { "data/glue" };
+        let Dataset { train, validation, notes, .. } =
+            load(&shared.join(folder), task, None).unwrap();
+        writeln!(found, "{task}").unwrap();
+        for split in [train, validation] {
+            let mut classes = BTreeMap::<_, usize>::new();
+            split.examples.iter().for_each(|e| *classes.entry(e.label.class()).or_default() += 1);
+            writeln!(found, "    {} {:?} {classes:?}", split.name, split.origin).unwrap();
+        }
+        notes.iter().for_each(|note| writeln!(found, "    {note}").unwrap());
+    }
+    insta::assert_snapshot!(found);
 }
 
 /// Rows without their places.

@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
 use std::path::Path;
 use std::sync::{Arc, Once};
 
-use anyhow::bail;
+use anyhow::{bail, ensure};
 use parquet::basic::{ConvertedType, Type as Physical};
 use parquet::errors::ParquetError;
 use parquet::file::reader::{FileReader, SerializedFileReader};
@@ -53,14 +53,13 @@ impl Source for Columnar {
         let fields = schema.get_fields();
         let needed = |i: &usize| columns.is_empty() || columns.contains(&names[*i].as_str());
         let kept: Vec<usize> = (0..names.len()).filter(needed).collect();
-        if kept.is_empty() {
-            bail!(
-                "`{}` has no column {}; its columns are {}",
-                file.display(),
-                any_of(columns),
-                quoted(&**names)
-            );
-        }
+        ensure!(
+            !kept.is_empty(),
+            "`{}` has no column {}; its columns are {}",
+            file.display(),
+            any_of(columns),
+            quoted(&**names)
+        );
         for &column in &kept {
             if let Some(found) = unreadable(&fields[column]) {
                 let (file, column) = (file.display(), &names[column]);

@@ -5,7 +5,7 @@ use std::io::{self, BufRead, Read};
 use std::path::Path;
 use std::sync::Arc;
 
-use anyhow::{anyhow, bail};
+use anyhow::{anyhow, ensure};
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::Value;
 
@@ -44,9 +44,7 @@ impl Lines {
             }
             self.number += 1;
             let place = Place { file: Arc::clone(&self.file), at: At::Line(self.number) };
-            if length as u64 > MAX_ROW {
-                bail!("{place}: longer than {} MiB", MAX_ROW >> 20);
-            }
+            ensure!(length as u64 <= MAX_ROW, "{place}: longer than {} MiB", MAX_ROW >> 20);
             let mut line = String::from_utf8(line).map_err(|error| {
                 anyhow!(
                     "{place}: invalid UTF-8 at byte {} of the file",

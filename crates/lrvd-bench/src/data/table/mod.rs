@@ -24,7 +24,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 pub(crate) use row::plain;
-pub use row::{At, Place, Row};
+pub use row::{At, Cell, Place, Row};
 
 use anyhow::{anyhow, bail};
 use serde::{Deserialize, Serialize};
@@ -168,9 +168,9 @@ impl Table {
         let file: Arc<Path> = path.into();
         let (digest, reader) = match layout.format {
             Format::Parquet => {
-                let again = opened.try_clone().map_err(cannot("read", path))?;
-                let source = columnar(opened, &file)?;
-                return Ok(Self::new(file, source, Some(Digest::of(again))));
+                let digest = opened.try_clone().and_then(Digest::of);
+                let digest = digest.map_err(cannot("read", path))?;
+                return Ok(Self::new(Arc::clone(&file), columnar(opened, &file)?, Some(digest)));
             }
             _ => Digest::reading(opened),
         };
@@ -216,7 +216,7 @@ impl Table {
     /// The file, with the hash of its bytes, once all rows were read.
     pub(crate) fn source(self) -> Result<SourceFile> {
         let Some(digest) = self.digest else { bail!("`{}` is no file", self.file.display()) };
-        let (bytes, sha256) = digest.finish().map_err(cannot("read", &self.file))?;
+        let (bytes, sha256) = digest.finish();
         Ok(SourceFile { path: self.file.to_path_buf(), bytes, sha256 })
     }
 }

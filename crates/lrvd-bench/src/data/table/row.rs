@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{anyhow, bail};
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use crate::error::{Error, Result};
 use crate::text::quoted;
@@ -76,11 +76,11 @@ impl Row {
         &self.names
     }
 
-    /// The value under the first of `names` that the row has, with its name.
-    pub fn find<'a>(&self, names: &[&'a str]) -> Result<(&'a str, &Value)> {
+    /// The value under the first of `names` that the row has.
+    pub fn find(&self, names: &[&str]) -> Result<Cell<'_>> {
         for name in names {
-            if let Some(cell) = self.get(name)? {
-                return Ok((*name, cell));
+            if let Some(value) = self.get(name)? {
+                return Ok(Cell { place: &self.place, column: (*name).to_owned(), value });
             }
         }
         let (place, names) = (&self.place, any_of(names));
@@ -99,8 +99,7 @@ impl Row {
 
     /// The text under the first of `names` that the row has, verbatim.
     pub fn text(&self, names: &[&str]) -> Result<&str> {
-        let (name, cell) = self.find(names)?;
-        self.as_text(cell, name)
+        self.find(names)?.text()
     }
 
     pub(crate) fn get(&self, name: &str) -> Result<Option<&Value>> {
@@ -138,72 +137,62 @@ impl Row {
         }
         Ok(None)
     }
+}
 
-    /// A text that is not blank, verbatim; `column` is its full name.
-    pub(crate) fn as_text<'a>(&self, cell: &'a Value, column: &str) -> Result<&'a str> {
-        let Value::String(text) = cell else {
-            return Err(self.wrong_type(column, "a string", cell));
-        };
-        if text.trim().is_empty() {
-            return Err(self.blank(column, "text"));
+/// A value within a row, under its full name.
+#[derive(Debug, Clone)]
+pub struct Cell<'a> {
+    pub(crate) place: &'a Place,
+    pub(crate) column: String,
+    pub value: &'a Value,
+}
+
+impl<'a> Cell<'a> {
+    /// A text that is not blank, verbatim.
+    pub(crate) fn text(&self) -> Result<&'a str> {
+        match self.value {
+            Value::String(text) if !text.trim().is_empty() => Ok(text),
+            Value::String(_) => Err(self.blank("text")),
+            _ => Err(self.wrong_type("a string")),
         }
-        Ok(text)
     }
 
-    pub(crate) fn as_object<'a>(
-        &self,
-        cell: &'a Value,
-        column: &str,
-    ) -> Result<&'a Map<String, Value>> {
-        cell.as_object().ok_or_else(|| self.wrong_type(column, "an object", cell))
+    /// A label or choice, without the white space around it.
+    pub(crate) fn word(&self, what: &'static str) -> Result<String> {
+        let found = plain(self.value);
+        match found.ok_or_else(|| self.wrong_type("a string, a number or a boolean"))?.trim() {
+            "" => Err(self.blank(what)),
+            word => Ok(word.to_owned()),
+        }
     }
 
-    /// A field of an object within the row: the one named by the last part of `path`.
-    fn within<'a>(&self, object: &'a Map<String, Value>, path: &str) -> Result<&'a Value> {
-        let key = path.rsplit('.').next().unwrap_or(path);
-        object.get(key).ok_or_else(|| {
-            anyhow!("{}: no key `{path}`; the keys are {}", self.place, quoted(object.keys()))
-        })
+    /// The items of a list, which an error calls `expected`.
+    pub(crate) fn list(&self, expected: &'static str) -> Result<Vec<Self>> {
+        let items = self.value.as_array().ok_or_else(|| self.wrong_type(expected))?;
+        let item = |(i, value)| Self { column: format!("{}[{i}]", self.column), value, ..*self };
+        Ok(items.iter().enumerate().map(item).collect())
     }
 
-    /// A text field of an object within the row; `path` is its full name.
-    pub(crate) fn text_within<'a>(
-        &self,
-        object: &'a Map<String, Value>,
-        path: &str,
-    ) -> Result<&'a str> {
-        self.as_text(self.within(object, path)?, path)
-    }
-
-    /// A list field of an object within the row; `path` is its full name.
-    pub(crate) fn list_within<'a>(
-        &self,
-        object: &'a Map<String, Value>,
-        path: &str,
-    ) -> Result<&'a [Value]> {
-        self.as_list(self.within(object, path)?, path, "a list")
-    }
-
-    pub(crate) fn as_list<'a>(
-        &self,
-        cell: &'a Value,
-        column: &str,
-        expected: &'static str,
-    ) -> Result<&'a [Value]> {
-        match cell {
-            Value::Array(items) => Ok(items),
-            other => Err(self.wrong_type(column, expected, other)),
+    pub(crate) fn field(&self, key: &str) -> Result<Self> {
+        let object = self.value.as_object().ok_or_else(|| self.wrong_type("an object"))?;
+        let column = format!("{}.{key}", self.column);
+        match object.get(key) {
+            Some(value) => Ok(Self { column, value, ..*self }),
+            None => {
+                let (place, keys) = (self.place, quoted(object.keys()));
+                Err(anyhow!("{place}: no key `{column}`; the keys are {keys}"))
+            }
         }
     }
 
     /// The error of a value that has another type than `expected`.
-    pub(crate) fn wrong_type(&self, column: &str, expected: &'static str, cell: &Value) -> Error {
-        let (place, found) = (&self.place, kind(cell));
-        anyhow!("{place}, column `{column}`: {found} where {expected} is expected")
+    pub(crate) fn wrong_type(&self, expected: &'static str) -> Error {
+        let Self { place, column, value } = self;
+        anyhow!("{place}, column `{column}`: {} where {expected} is expected", kind(value))
     }
 
-    pub(crate) fn blank(&self, column: &str, what: &'static str) -> Error {
-        anyhow!("{}, column `{column}`: empty {what}", self.place)
+    pub(crate) fn blank(&self, what: &'static str) -> Error {
+        anyhow!("{}, column `{}`: empty {what}", self.place, self.column)
     }
 }
 

@@ -70,7 +70,7 @@ fn a_file_that_is_not_there_is_not_found_and_nothing_follows_an_error() {
 fn a_value_is_written_as_a_text_file_has_it() {
     let plain = |number: &str| {
         let row = &rows("d.jsonl", format!("{{\"n\":{number}}}").as_bytes()).unwrap()[0];
-        plain(row.find(&["n"]).unwrap().1)
+        plain(row.find(&["n"]).unwrap().value)
     };
     // Beyond 64 bits the reader has a double.
     let values = r#""a "|1|2.5|2.0|true|0.10000000149011612|9223372036854775807|9223372036854775808|18446744073709551615|-9223372036854775808|null|["x"]|{"k":1}|12345678901234567890123"#;
@@ -92,7 +92,7 @@ fn only_the_columns_asked_for_of_a_parquet_file_are_decoded() {
     table.select(&["label"]).unwrap();
     let rows: Vec<Row> = table.by_ref().collect::<Result<_, _>>().unwrap();
     assert_eq!(table.source().unwrap().sha256, sha256_file(&file).unwrap());
-    let found = |name| rows[1].find(&[name]).unwrap().1.clone();
+    let found = |name| rows[1].find(&[name]).unwrap().value.clone();
     assert_eq!((found("label"), found("sentence")), (0.into(), serde_json::Value::Null));
     let missing = rows[1].text(&["verdict"]).unwrap_err().to_string();
     let columns = "no column `verdict`; its columns are `sentence`, `label`";

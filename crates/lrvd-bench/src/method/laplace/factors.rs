@@ -13,13 +13,11 @@ use lrvd_core::numeric::dense::{times, times_transposed, transposed_times};
 use lrvd_core::numeric::{svd, symmetric_eigen};
 use lrvd_models::{AutoModel, TokenBatch};
 
-use super::watch::{Seen, Used, Watch};
+use super::{Seen, Used, Watch};
 use crate::error::Burn;
 use crate::settings::LaplaceSettings as Settings;
 
-/// Memory for the squares of wide factors, bytes. Where they fit, the data is summed first and cut to
-/// few columns once, which loses the least; else every batch is cut as it comes, as published code
-/// does.
+/// Memory for the squares of wide factors, bytes. Where they fit, the sum is cut to few columns, else every batch is.
 pub(super) const SQUARES: usize = 1 << 30;
 
 /// `Σ v·vᵀ` of one side of a matrix.
@@ -34,11 +32,6 @@ struct Gram {
 }
 
 impl Gram {
-    fn new(width: usize, settings: &Settings) -> Self {
-        let columns = (width >= settings.low_rank_from).then_some(settings.low_rank);
-        Self { width, columns, sum: Vec::new(), folded: Vec::new() }
-    }
-
     /// Adds the rows of `vectors [n, rows, width]`.
     fn add(&mut self, vectors: &Tensor<3>) {
         let [n, rows, width] = vectors.dims();
@@ -81,67 +74,52 @@ impl Gram {
     }
 }
 
-/// Sums of one adapter: for `A [rank, d_input]` and for `B [d_output, rank]`, the factor of its inputs
-/// and that of the gradients at its outputs.
+/// Sums of one adapter: of `A [rank, d_input]` and of `B [d_output, rank]`, the factor of the gradients at its outputs and that of
+/// its inputs.
 struct AdapterSums {
-    a_input: Gram,
-    a_output: Gram,
-    b_input: Gram,
-    b_output: Gram,
+    grams: [[Gram; 2]; 2],
     rows: usize,
 }
 
 impl AdapterSums {
     fn new(used: &Used, settings: &Settings) -> Self {
         // The small side stays whole even if it is not small: only one side may be cut.
-        let whole = Settings { low_rank_from: usize::MAX, ..settings.clone() };
-        let width = |rows: &Tensor<3>| rows.dims()[2];
-        Self {
-            a_input: Gram::new(width(&used.input), settings),
-            a_output: Gram::new(width(&used.rank_gradient), &whole),
-            b_input: Gram::new(width(&used.rank_input), &whole),
-            b_output: Gram::new(width(&used.output_gradient), settings),
-            rows: 0,
-        }
+        let gram = |rows: &Tensor<3>, may_be_cut: bool| {
+            let width = rows.dims()[2];
+            let is_cut = may_be_cut && width >= settings.low_rank_from;
+            let columns = is_cut.then_some(settings.low_rank);
+            Gram { width, columns, sum: Vec::new(), folded: Vec::new() }
+        };
+        let a = [gram(&used.rank_gradient, false), gram(&used.input, true)];
+        let b = [gram(&used.output_gradient, true), gram(&used.rank_input, false)];
+        Self { grams: [a, b], rows: 0 }
     }
 
     fn add(&mut self, used: &Used) {
-        self.a_input.add(&used.input);
-        self.a_output.add(&used.rank_gradient);
-        self.b_input.add(&used.rank_input);
-        self.b_output.add(&used.output_gradient);
+        let rows = [&used.rank_gradient, &used.input, &used.output_gradient, &used.rank_input];
+        let grams = self.grams.as_flattened_mut().iter_mut();
+        grams.zip(rows).for_each(|(gram, rows)| gram.add(rows));
         self.rows += used.rows;
-    }
-
-    fn fold(&mut self) {
-        self.a_input.fold();
-        self.b_output.fold();
     }
 
     /// Memory of the squares of the wide sides, if they are held.
     fn wide_bytes(&self) -> usize {
-        let wide = [&self.a_input, &self.b_output].into_iter().filter(|g| g.columns.is_some());
+        let wide = self.grams.as_flattened().iter().filter(|gram| gram.columns.is_some());
         wide.map(|gram| gram.width * gram.width * size_of::<f64>()).sum()
     }
+}
 
-    /// Curvature of A and of B; `weight` is that of the inputs' factors.
-    fn blocks(mut self, weight: f64) -> Burn<[CurvatureBlock; 2]> {
-        let (rank, d_output) = (self.a_output.width, self.b_output.width);
-        let small = self.a_output.square(1.0);
-        let a = match self.a_input.wide(weight)? {
-            Some(wide) => LowRankBlock::new(&wide, WideSide::Input, &small, rank)?.into(),
-            None => {
-                let square = self.a_input.square(weight);
-                KronBlock::new(&small, rank, &square, self.a_input.width)?.into()
-            }
-        };
-        let small = self.b_input.square(weight);
-        let b = match self.b_output.wide(1.0)? {
-            Some(wide) => LowRankBlock::new(&wide, WideSide::Output, &small, rank)?.into(),
-            None => KronBlock::new(&self.b_output.square(1.0), d_output, &small, rank)?.into(),
-        };
-        Ok([a, b])
+/// The curvature of a matrix from its sums; `weight` is that of its inputs' factor.
+fn block([mut output, mut input]: [Gram; 2], weight: f64) -> Burn<CurvatureBlock> {
+    if let Some(wide) = input.wide(weight)? {
+        let square = output.square(1.0);
+        return Ok(LowRankBlock::new(&wide, WideSide::Input, &square, output.width)?.into());
     }
+    let square = input.square(weight);
+    Ok(match output.wide(1.0)? {
+        Some(wide) => LowRankBlock::new(&wide, WideSide::Output, &square, input.width)?.into(),
+        None => KronBlock::new(&output.square(1.0), output.width, &square, input.width)?.into(),
+    })
 }
 
 pub(super) struct Curvatures {
@@ -166,9 +144,9 @@ impl Curvatures {
         scale: f64,
         memory: usize,
     ) -> Burn<Self> {
-        let labels = watch.labels();
+        let labels = watch.observed.width;
         let seeds = labels - 1;
-        let mut sums: Vec<Option<AdapterSums>> = watch.modules().iter().map(|_| None).collect();
+        let mut sums: Vec<Option<AdapterSums>> = watch.modules.iter().map(|_| None).collect();
         let mut log_likelihood = 0.0;
         let sizes: Vec<usize> = (0..examples.len()).map(|i| examples.size(i)).collect();
         let size = (batch_size / seeds.max(1)).max(1);
@@ -187,29 +165,28 @@ impl Curvatures {
                 let sum = sum.get_or_insert_with(|| AdapterSums::new(used, settings));
                 sum.add(used);
                 if expected > memory {
-                    sum.fold();
+                    sum.grams.as_flattened_mut().iter_mut().for_each(Gram::fold);
                 }
             }
         }
         let (mut blocks, mut places, mut squared_norm) = (Vec::new(), Vec::new(), 0.0);
-        for (sum, &module) in sums.into_iter().zip(watch.modules()) {
+        for (sum, &module) in sums.into_iter().zip(&watch.modules) {
             let Some(sum) = sum else {
                 places.push(None);
                 continue;
             };
-            squared_norm += norm_of(watch.model(), module, sum.b_output.width);
+            squared_norm += norm_of(&watch.observed.model, module, sum.grams[1][0].width);
             let divisor = match settings.normalisation {
                 InputNormalisation::Tokens => sum.rows,
                 InputNormalisation::Examples => examples.len(),
             };
             places.push(Some([blocks.len(), blocks.len() + 1]));
-            blocks.extend(sum.blocks(scale / divisor.max(1) as f64)?);
+            let weight = scale / divisor.max(1) as f64;
+            for grams in sum.grams {
+                blocks.push(block(grams, weight)?);
+            }
         }
         Ok(Self { blocks, places, squared_norm, log_likelihood: scale * log_likelihood })
-    }
-
-    pub(super) fn n_factor_entries(&self) -> usize {
-        self.blocks.iter().map(CurvatureBlock::n_factor_entries).sum()
     }
 }
 
@@ -224,7 +201,6 @@ fn roots(probabilities: &[f64], labels: usize, n: usize) -> Vec<f64> {
     seeds
 }
 
-/// `Σ ln p(y)` of a batch.
 fn likelihood(
     seen: &Seen,
     examples: &dyn LabelledExamples<Input = TokenBatch>,
@@ -261,29 +237,16 @@ fn norm_of(model: &AutoModel, module: u32, outputs: usize) -> f64 {
     square(&host.a) + b
 }
 
-// The exact Fisher matrix of a softmax, in as few backward passes as it needs.
-//
-// Summed over all labels, weighted with their probabilities, the Fisher matrix of one example's
-// logits is `Λ = diag(p) − p·pᵀ`. Its rank is `labels − 1`, so that with a root `R·Rᵀ = Λ` as many
-// backward passes do:
-//
-// ```text
-// Σ_c p_c·∇(−ln p_c)·∇(−ln p_c)ᵀ = Jᵀ·Λ·J = Σ_k (Jᵀ·R_k)·(Jᵀ·R_k)ᵀ          J: gradients of the logits
-// ```
-
-/// Columns of the Cholesky root of `diag(p) − p·pᵀ` as rows, `[labels − 1, labels]`.
+/// Columns of the Cholesky root of `Λ = diag(p) − p·pᵀ` as rows, `[labels − 1, labels]`.
 ///
-/// # Formula
-///
-/// With `s_k = Σ_{j ≥ k} p_j`:
+/// `Λ` is the Fisher matrix of one example's logits, of rank `labels − 1`: so many backward passes give that of the parameters.
 ///
 /// ```text
-/// R_k[k] = √(p_k·s_{k+1}/s_k)        R_k[c] = −p_c·√(p_k/(s_k·s_{k+1}))   for c > k
+/// Σ_c p_c·∇(−ln p_c)·∇(−ln p_c)ᵀ = Jᵀ·Λ·J = Σ_k (Jᵀ·R_k)·(Jᵀ·R_k)ᵀ          J: gradients of the logits
+/// R_k[k] = √(p_k·s_{k+1}/s_k)        R_k[c] = −p_c·√(p_k/(s_k·s_{k+1}))   for c > k,   s_k = Σ_{j ≥ k} p_j
 /// ```
 ///
-/// # References
-///
-/// Tanabe and Sagae 1992, An exact Cholesky decomposition of the multinomial covariance.
+/// Source: Tanabe and Sagae 1992, An exact Cholesky decomposition of the multinomial covariance.
 pub(super) fn fisher_root(p: &[f64]) -> Vec<f64> {
     let labels = p.len();
     // Sums from the back: 1 − Σ would lose what is left of a confident answer.
@@ -304,22 +267,14 @@ pub(super) fn fisher_root(p: &[f64]) -> Vec<f64> {
     root
 }
 
-/// Directions iterated beyond those asked for: convergence is as fast as the gap to the first
-/// direction left out.
+/// Directions iterated beyond those asked for.
 const SURPLUS: usize = 10;
-/// Iterations after which the best so far is taken.
 const MAX_ITERATIONS: usize = 100;
-/// Relative change of the sum of the eigenvalues asked for at which the iteration ends: what is summed comes
-/// from `f32` activations.
+/// Relative change of the sum of the eigenvalues asked for at which the iteration ends.
 const TOLERANCE: f64 = 1e-9;
 
-/// Rows `√λ_i·v_i` of the `k` largest eigenvalues of a symmetric positive semi-definite matrix
-/// `[width, width]`, `[≤ k, width]`, longest first: the columns `U·diag(S)` of any matrix whose Gram
-/// matrix this is.
-///
-/// # Numerics
-///
-/// Subspace iteration with a fixed random start, then one Rayleigh-Ritz step.
+/// Rows `√λ_i·v_i` of the `k` largest eigenvalues of a symmetric positive semi-definite matrix `[width, width]`, `[≤ k, width]`,
+/// longest first, by subspace iteration with a fixed random start and one Rayleigh-Ritz step.
 pub(super) fn leading_rows(gram: &[f64], width: usize, k: usize) -> Vec<f64> {
     let block = (k + SURPLUS).min(width);
     let mut basis = vec![0.0; block * width];

@@ -12,40 +12,40 @@
 //! Exact in the classes, Kronecker-factored over tokens (K-FAC "expand"); padding is no token. A
 //! factor 100 or more wide is kept by its 10 leading columns.
 //!
-//! The answer is one probability per class (`k = 0`); there are no draws. What is random are the LoRA
-//! matrices: a head that is trained along (the pooler and classifier of `DeBERTa`) stays at its point
-//! estimate. A score has a Gaussian answer whose mean is the trained model's: nothing is fitted then.
+//! The answer is one probability per class (`k = 0`); there are no draws. A head that is trained along stays at its point
+//! estimate. Nothing is fitted for scores: the mean of their Gaussian is the trained model's answer.
 //!
-//! Parameters: LoRA's, `rank·(d_input + d_output)` per layer, are trained. Kept beside them for
-//! prediction: the factors of every block, `n²` numbers for a side of width `n`, `10·n` for a wide one,
-//! and `δ`. Published tables count what is trained alone.
-//! Source: Yang et al. 2024, arXiv:2308.13111.
-//!
-//! Decisions: relative positions that pass through an adapter (`DeBERTa` with shared keys) count as
-//! further rows of each example that reaches them. The `DeBERTa` or Llama layer `last` is the adapted
-//! one nearest to the output.
+//! Parameters: LoRA's, `rank·(d_input + d_output)` per layer, are trained. Kept beside them: the factors of every block, `n²`
+//! numbers for a side of width `n`, `10·n` for a wide one, and `δ`. Source: Yang et al. 2024, arXiv:2308.13111. Relative positions
+//! that pass through an adapter (`DeBERTa` with shared keys) count as further rows of each example that reaches them. The layer
+//! `last` is the adapted one nearest to the output.
 
 mod factors;
-mod predictive;
 #[cfg(test)]
 mod tests;
-mod watch;
 
 use std::collections::BTreeMap;
 
-use lrvd_burn::adapter::AdapterConfig;
-use lrvd_burn::train::{Logits, Method};
-use lrvd_core::baselines::laplace::Evidence;
+use burn::tensor::{Gradients, Int, Tensor, TensorData};
+use lrvd_burn::adapter::{AdaptedLinear, AdapterConfig, ObservedUse};
+use lrvd_burn::host::values;
+use lrvd_burn::model::AdaptedModel;
+use lrvd_burn::train::{
+    Examples, Logits, Method, Model, Observed, evaluation_batches, restore_order,
+};
+use lrvd_core::baselines::laplace::{self, CurvatureBlock, LogitCovariance};
 use lrvd_core::metrics::Predictions;
-use lrvd_models::AutoModel;
+use lrvd_core::noise::{NoiseKey, fill_normal_f64};
+use lrvd_models::{AutoModel, TokenBatch};
 
 use super::setup::lora;
 use super::{Fitting, Inputs, RankRequest};
 use crate::error::{Burn, Result};
-use crate::settings::{Config, LaplacePrior as PriorChoice, LaplaceSettings as Settings};
+use crate::settings::{
+    Config, LaplaceLayers as Layers, LaplacePredictive as Predictive, LaplacePrior as PriorChoice,
+    LaplaceSettings as Settings,
+};
 use factors::{Curvatures, SQUARES};
-use predictive::{SALT, gaussian_logits, probabilities};
-use watch::Watch;
 
 pub(super) struct Laplace {
     adapter: AdapterConfig,
@@ -82,7 +82,7 @@ impl Laplace {
         match self.settings.prior {
             PriorChoice::Marginal => {
                 let Curvatures { blocks, squared_norm, log_likelihood, .. } = curvatures;
-                let evidence = Evidence::new(blocks, *squared_norm, *log_likelihood)?;
+                let evidence = laplace::Evidence::new(blocks, *squared_norm, *log_likelihood)?;
                 Ok(evidence.fit(self.settings.evidence())?.prior_precision)
             }
             PriorChoice::Validation => self.on_holdout(watch, curvatures, data),
@@ -99,7 +99,7 @@ impl Laplace {
         let mut best = (f64::INFINITY, self.settings.prior_start);
         for (which, &candidate) in candidates.iter().enumerate() {
             let answers = probabilities(&examples, which, &self.settings, data.inputs.seed)?;
-            let nll = Predictions::new(&answers, watch.labels(), &classes)?.nll();
+            let nll = Predictions::new(&answers, watch.observed.width, &classes)?.nll();
             if nll <= best.0 {
                 best = (nll, candidate);
             }
@@ -123,7 +123,7 @@ impl Method<AutoModel> for Laplace {
         let answers = probabilities(&examples, 0, &self.settings, inputs.seed)?;
         // A probability that underflowed has no logarithm.
         let values = answers.into_iter().map(|p| p.max(f64::MIN_POSITIVE).ln()).collect();
-        Ok(Logits::new(values, examples.len(), watch.labels()))
+        Ok(Logits::new(values, examples.len(), watch.observed.width))
     }
 
     fn finish(&mut self, model: &mut AutoModel, data: &Fitting<'_>) -> Burn<()> {
@@ -155,7 +155,290 @@ impl Method<AutoModel> for Laplace {
     }
 
     fn stored_parameters(&self) -> usize {
-        let kept = |fitted: &Fitted| 1 + fitted.curvatures.n_factor_entries();
-        self.fitted.as_ref().map_or(0, kept)
+        let entries = |fitted: &Fitted| {
+            fitted.curvatures.blocks.iter().map(CurvatureBlock::n_factor_entries).sum::<usize>()
+        };
+        self.fitted.as_ref().map_or(0, |fitted| 1 + entries(fitted))
+    }
+}
+
+/// Mixed into the run's seed, so that the random numbers here are used nowhere else.
+const SALT: u64 = 0x4c41_504c_4143_4521;
+
+#[derive(Clone, Debug)]
+struct GaussianLogits {
+    mean: Vec<f64>,
+    covariances: Vec<LogitCovariance>,
+}
+
+/// The logits of every example of `inputs`, in order, with a covariance for each of `precisions`.
+///
+/// ```text
+/// f ~ N(f*(x), Σ_W J_W·(S ⊗ A + δ·I)⁻¹·J_Wᵀ)        J_W[c] = Σ_rows g_c·aᵀ
+/// ```
+fn gaussian_logits(
+    watch: &Watch,
+    curvatures: &Curvatures,
+    inputs: &Inputs<'_>,
+    precisions: &[f64],
+) -> Burn<Vec<GaussianLogits>> {
+    let (labels, examples) = (watch.observed.width, inputs.examples);
+    let sizes: Vec<usize> = (0..examples.len()).map(|i| examples.size(i)).collect();
+    let size = (inputs.batch_size / labels).max(1);
+    let batches = evaluation_batches(&sizes, size)?;
+    let mut all = Vec::with_capacity(examples.len());
+    for indices in &batches {
+        let batch = examples.input(indices)?;
+        let seen = watch.gradients(&batch, labels, |_| one_hot(labels, indices.len()));
+        let mut examples: Vec<GaussianLogits> = seen
+            .logits
+            .chunks_exact(labels)
+            .map(|mean| GaussianLogits {
+                mean: mean.to_vec(),
+                covariances: vec![LogitCovariance::new(labels); precisions.len()],
+            })
+            .collect();
+        for (module, place) in curvatures.places.iter().enumerate() {
+            let (Some(place), Some(jacobians)) = (place, jacobians(&seen, module, labels)) else {
+                continue;
+            };
+            for (&at, jacobian) in place.iter().zip(jacobians) {
+                add(&mut examples, &jacobian, labels, &curvatures.blocks[at], precisions)?;
+            }
+        }
+        all.extend(examples);
+    }
+    restore_order(&batches, all)
+}
+
+/// Adds to every example's covariances the share of `block`, by the example's part of `jacobian [labels, n, …]`.
+fn add(
+    examples: &mut [GaussianLogits],
+    jacobian: &[f64],
+    labels: usize,
+    block: &CurvatureBlock,
+    precisions: &[f64],
+) -> Burn<()> {
+    let n = examples.len();
+    let width = jacobian.len() / (labels * n).max(1);
+    for (i, example) in examples.iter_mut().enumerate() {
+        let row = |class: usize| &jacobian[(class * n + i) * width..][..width];
+        let part: Vec<f64> = (0..labels).flat_map(row).copied().collect();
+        for (sum, &precision) in example.covariances.iter_mut().zip(precisions) {
+            sum.add(block, &part, precision)?;
+        }
+    }
+    Ok(())
+}
+
+/// Seeds that pick one logit each, `[labels, n, labels]`.
+fn one_hot(labels: usize, n: usize) -> Vec<f64> {
+    let mut seeds = vec![0.0; labels * n * labels];
+    for (at, row) in seeds.chunks_exact_mut(labels).enumerate() {
+        row[at / n] = 1.0;
+    }
+    seeds
+}
+
+/// Gradients of every logit of every example by A `[labels, n, rank, d_input]` and by B
+/// `[labels, n, d_output, rank]` of one layer, over all its uses; `None` if it was not used.
+fn jacobians(seen: &Seen, module: usize, labels: usize) -> Option<[Vec<f64>; 2]> {
+    let product = |gradient: &Tensor<3>, input: &Tensor<3>| {
+        gradient.clone().swap_dims(1, 2).matmul(input.clone().repeat_dim(0, labels))
+    };
+    let uses = seen.uses.iter().filter(|used| used.module == module);
+    let parts = uses.map(|used| {
+        let a = product(&used.rank_gradient, &used.input);
+        [a, product(&used.output_gradient, &used.rank_input)]
+    });
+    parts.reduce(|[a, b], [c, d]| [a + c, b + d]).map(|both| both.map(values))
+}
+
+/// Probabilities `[n, labels]` under the precision number `which`.
+fn probabilities(
+    examples: &[GaussianLogits],
+    which: usize,
+    settings: &Settings,
+    seed: u64,
+) -> Burn<Vec<f64>> {
+    let mut all = Vec::new();
+    let mut normals = Vec::new();
+    for (i, example) in examples.iter().enumerate() {
+        let (mean, covariance) = (&example.mean, example.covariances[which].values());
+        let answer: Result<Vec<f64>, lrvd_core::Error> = match settings.predictive {
+            Predictive::Probit => laplace::probit_softmax(mean, covariance),
+            Predictive::Bridge => laplace::laplace_bridge(mean, covariance),
+            Predictive::MonteCarlo => {
+                normals.resize(settings.samples * mean.len(), 0.0);
+                let key = NoiseKey::new(seed ^ SALT).at_step(i as u32);
+                fill_normal_f64(key, 0, &mut normals);
+                laplace::monte_carlo_softmax(mean, covariance, &normals)
+            }
+        };
+        all.extend(answer?);
+    }
+    Ok(all)
+}
+
+/// A model whose adapters are observed, every sequence apart.
+struct Watch {
+    observed: Observed<AutoModel>,
+    /// Identities of the observed layers.
+    modules: Vec<u32>,
+}
+
+struct Seen {
+    /// Logits, `[n, labels]`.
+    logits: Vec<f64>,
+    /// Every use of an observed adapter that the loss reached.
+    uses: Vec<Used>,
+}
+
+/// One use of an adapter. Rows that are padding, or that no example's loss reaches, are 0.
+struct Used {
+    /// Place of the layer among the observed ones.
+    module: usize,
+    /// `[n, rows, d_input]`.
+    input: Tensor<3>,
+    /// `[n, rows, rank]`.
+    rank_input: Tensor<3>,
+    /// `[s·n, rows, rank]`.
+    rank_gradient: Tensor<3>,
+    /// `[s·n, rows, d_output]`.
+    output_gradient: Tensor<3>,
+    rows: usize,
+}
+
+impl Watch {
+    /// Observes the adapters of a copy of `model` that `layers` names; any of `examples`
+    /// shows which of them are used with rows that sequences share.
+    fn new(
+        model: &AutoModel,
+        layers: Layers,
+        examples: &dyn Examples<Input = TokenBatch>,
+    ) -> Burn<Self> {
+        let mut modules = Vec::new();
+        model.visit_layers(&mut |_, layer| {
+            if layer.low_rank().is_some() {
+                modules.push(layer.noise_id());
+            }
+        });
+        if layers == Layers::Last {
+            modules.drain(..modules.len().saturating_sub(1));
+        }
+        let meant = |layer: &AdaptedLinear| modules.contains(&layer.noise_id());
+        let observed = Observed::new(model, &examples.input(&[0])?, meant)?;
+        Ok(Self { observed, modules })
+    }
+
+    /// Gradients of `Σ_c seed[k, i, c]·logit[i, c]` for every seed `k` and example `i` of `batch`.
+    /// `seeds` gives `[s, n, labels]` for the logits `[n, labels]`. All of them take one backward
+    /// pass, over `s` copies of the batch.
+    fn gradients(
+        &self,
+        batch: &TokenBatch,
+        s: usize,
+        seeds: impl FnOnce(&[f64]) -> Vec<f64>,
+    ) -> Seen {
+        let [n, _] = batch.ids.dims();
+        let Observed { model, observer, pass, width: labels } = &self.observed;
+        let logits = model.logits(&batch.repeat(s), pass);
+        let host = values(logits.clone().inner().narrow(0, 0, n));
+        let seeds = TensorData::new(seeds(&host), [s * n, *labels]);
+        let seeds = Tensor::<2>::from_data(seeds, (&logits.device().inner(), logits.dtype()));
+        let gradients = (logits * seeds).sum().backward();
+        let uses = observer.take_uses();
+        let uses = uses.iter().filter_map(|used| self.used(used, &gradients, &batch.mask, s));
+        Seen { logits: host, uses: uses.collect() }
+    }
+
+    fn used(
+        &self,
+        used: &ObservedUse,
+        gradients: &Gradients,
+        mask: &Tensor<2>,
+        s: usize,
+    ) -> Option<Used> {
+        let module = self.modules.iter().position(|&id| id == used.module)?;
+        let [n, length] = mask.dims();
+        let first = |rows: &Tensor<3>| rows.clone().narrow(0, 0, n);
+        let (mut input, mut rank_input) = (first(&used.input), first(&used.rank_input));
+        let mut rank_gradient = used.rank_gradient(gradients)?;
+        let mut output_gradient = used.output_gradient(gradients)?;
+        let rows = input.dims()[1];
+        let live = if used.use_index != 0 {
+            if let Some(merge) = Merge::of_equal_rows(&input) {
+                input = merge.pick(input);
+                rank_input = merge.pick(rank_input);
+                rank_gradient = merge.sum(rank_gradient);
+                output_gradient = merge.sum(output_gradient);
+            }
+            reached(&output_gradient, s)
+        } else if rows == length {
+            mask.clone().cast(input.dtype()).unsqueeze_dim(2)
+        } else {
+            // The last token alone, as the head of a language model sees it.
+            Tensor::ones([n, rows, 1], (&input.device(), input.dtype()))
+        };
+        let count: f64 = values(live.clone()).iter().sum();
+        let copies = live.clone().repeat_dim(0, s);
+        Some(Used {
+            module,
+            input: input * live.clone(),
+            rank_input: rank_input * live,
+            rank_gradient: rank_gradient * copies.clone(),
+            output_gradient: output_gradient * copies,
+            rows: count.round() as usize,
+        })
+    }
+}
+
+/// 1 for rows of an example that any of its `s` losses reaches, else 0, `[n, rows, 1]`: a table of positions has more rows than
+/// a short text has distances.
+fn reached(gradient: &Tensor<3>, s: usize) -> Tensor<3> {
+    let [copies, rows, _] = gradient.dims();
+    let size: Tensor<3> = gradient.clone().abs().sum_dim(2).reshape([s, copies / s, rows]);
+    let size: Tensor<2> = size.sum_dim(0).squeeze_dim(0);
+    size.sign().unsqueeze_dim(2)
+}
+
+/// Rows that are one and the same input, to be seen as one use: distances that share a bucket read the same row of the table,
+/// which the encoder projects once or once a distance, depending on the length of the batch.
+struct Merge {
+    first: Tensor<1, Int>,
+    /// `[1, groups, rows]`, 1 where a row belongs to a group.
+    groups: Tensor<3>,
+}
+
+impl Merge {
+    /// Groups of neighbouring equal rows of `input [n, rows, width]`, which all examples share;
+    /// `None` if no two are equal.
+    fn of_equal_rows(input: &Tensor<3>) -> Option<Self> {
+        let [_, rows, width] = input.dims();
+        let host = values(input.clone().narrow(0, 0, 1));
+        let row = |i: usize| &host[i * width..(i + 1) * width];
+        let first: Vec<usize> = (0..rows).filter(|&i| i == 0 || row(i) != row(i - 1)).collect();
+        if first.len() == rows {
+            return None;
+        }
+        let mut groups = vec![0.0; first.len() * rows];
+        for i in 0..rows {
+            let group = first.partition_point(|&start| start <= i) - 1;
+            groups[group * rows + i] = 1.0;
+        }
+        let device = input.device();
+        let shape = [1, first.len(), rows];
+        let groups = Tensor::from_data(TensorData::new(groups, shape), (&device, input.dtype()));
+        let first: Vec<i32> = first.into_iter().map(|i| i as i32).collect();
+        Some(Self { first: Tensor::from_ints(first.as_slice(), &device), groups })
+    }
+
+    fn pick(&self, rows: Tensor<3>) -> Tensor<3> {
+        rows.select(1, self.first.clone())
+    }
+
+    fn sum(&self, rows: Tensor<3>) -> Tensor<3> {
+        let n = rows.dims()[0];
+        self.groups.clone().repeat_dim(0, n).matmul(rows)
     }
 }

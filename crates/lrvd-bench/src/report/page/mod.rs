@@ -15,7 +15,8 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use anyhow::anyhow;
+use anyhow::Context as _;
+use minijinja::context;
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -30,6 +31,7 @@ use crate::error::Result;
 use crate::io::write_text;
 use crate::method::{Family, MethodName};
 use crate::record::{Results, RunStatus, TaskData};
+use crate::text::templates;
 
 const TEMPLATE: &str = include_str!("template.html");
 const STYLE: &str = include_str!("style.css");
@@ -46,8 +48,8 @@ pub(crate) fn write_html(
     findings: &Findings,
     comparison: Option<&Comparison>,
 ) -> Result<()> {
-    let page = render_html(both, findings, comparison)
-        .map_err(|source| anyhow!("`{}`: {source}", path.display()))?;
+    let page =
+        render_html(both, findings, comparison).with_context(|| format!("`{}`", path.display()))?;
     write_text(path, &page)
 }
 
@@ -56,35 +58,20 @@ pub(crate) fn render_html(
     both: &[Summary<'_>; 2],
     findings: &Findings,
     comparison: Option<&Comparison>,
-) -> Result<String, serde_json::Error> {
+) -> Result<String> {
     let results = both[0].results;
     let title = format!("{}, {} profile", results.model.name, results.profile);
-    Ok(fill(
-        TEMPLATE,
-        &[
-            ("title", &escape(&title)),
-            ("style", STYLE),
-            ("table", &escape(&render_text(Summary::reported(both)))),
-            ("results", &json(results)?),
-            ("page", &json(&page_data(both, findings, comparison))?),
-            ("licences", &LICENCES.join("\n")),
-            ("plot", &PLOT.join("\n")),
-            ("scripts", &SCRIPTS.join("\n")),
-        ],
-    ))
-}
-
-/// Puts parts in the places of a template that name them, `{{name}}`. Parts are not searched for places.
-fn fill(template: &str, parts: &[(&str, &str)]) -> String {
-    let mut pieces = template.split("{{");
-    let mut page = pieces.next().unwrap_or_default().to_owned();
-    for piece in pieces {
-        let (name, rest) = piece.split_once("}}").unwrap_or((piece, ""));
-        let part = parts.iter().find(|(known, _)| *known == name);
-        page.push_str(part.map_or("", |(_, text)| text));
-        page.push_str(rest);
-    }
-    page
+    let values = context! {
+        title => escape(&title),
+        style => STYLE,
+        table => escape(&render_text(Summary::reported(both))),
+        results => json(results)?,
+        page => json(&page_data(both, findings, comparison))?,
+        licences => LICENCES.join("\n"),
+        plot => PLOT.join("\n"),
+        scripts => SCRIPTS.join("\n"),
+    };
+    Ok(templates()?.render_str(TEMPLATE, values)?)
 }
 
 /// A value as JSON for a script element: no `<` can end it or open a comment.
@@ -122,15 +109,15 @@ fn page_data(
         "draws": draws,
         // The words of the terminal.
         "findings": findings,
-        "methods": list(methods.iter().map(|name| method_entry(name, *uncertainty))),
-        "families": list(families.into_iter().map(|family| json!(family.in_print().0))),
-        "tasks": list(tasks.iter().map(|task| task_entry(results, task))),
+        "methods": methods.iter().map(|name| method_entry(name, *uncertainty)).collect::<Vec<_>>(),
+        "families": families.into_iter().map(|family| family.in_print().0).collect::<Vec<_>>(),
+        "tasks": tasks.iter().map(|task| task_entry(results, task)).collect::<Vec<_>>(),
         "sets": map(sets.into_iter().map(|set| (set.clone(), json!(task_label(set))))),
         // In the order of the network.
-        "modules": list(modules.iter().map(|(name, path)| json!({
+        "modules": modules.iter().map(|(name, path)| json!({
             "path": path, "layer": name.layer, "kind": name.kind, "label": name.label(),
-        }))),
-        "kinds": list(kinds.into_iter().map(|name| json!(name.kind))),
+        })).collect::<Vec<_>>(),
+        "kinds": kinds.into_iter().map(|name| &name.kind).collect::<Vec<_>>(),
         "metrics": map(reported.on_page().iter().map(|m| (m.base().into_owned(), metric_entry(*m)))),
         "cells": map(both.iter().map(|s| (s.choice.name().to_owned(), cells(s)))),
         "marks": map(both.iter().map(|s| (s.choice.name().to_owned(), all_marks(s)))),
@@ -138,10 +125,6 @@ fn page_data(
         "total_ranks": total_ranks(results),
         "comparison": comparison,
     })
-}
-
-fn list(entries: impl Iterator<Item = Value>) -> Value {
-    Value::Array(entries.collect())
 }
 
 fn map(entries: impl Iterator<Item = (String, Value)>) -> Value {

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use serde_json::Value;
 
-use super::{PLOT, SCRIPTS, STYLE, TEMPLATE, fill, render_html};
+use super::{PLOT, SCRIPTS, STYLE, TEMPLATE, render_html};
 use crate::record::sample::{sample_reasoning, sample_results, six_tasks};
 use crate::record::{RankEvent, Results, RunStatus};
 use crate::report::{Findings, Published, RowScores, Summary, compare};
@@ -33,17 +33,6 @@ fn embedded<'a>(html: &'a str, id: &str) -> &'a str {
 
 fn data(results: &Results) -> Value {
     serde_json::from_str(embedded(&page(results), "page")).unwrap()
-}
-
-#[test]
-fn every_place_of_the_template_is_filled() {
-    assert_eq!(fill("a{{x}}b{{y}}", &[("x", "{{y}}"), ("y", "1")]), "a{{y}}b1");
-    let html = page(&sample_results());
-    let own = TEMPLATE.matches("{{").count();
-    assert_eq!((own, TEMPLATE.matches("}}").count()), (8, 8));
-    for text in TEMPLATE.split("{{").skip(1).filter_map(|piece| piece.split("}}").next()) {
-        assert!(!html.contains(&format!("{{{{{text}}}}}")), "{text} is empty");
-    }
 }
 
 #[test]

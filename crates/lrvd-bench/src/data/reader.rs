@@ -1,0 +1,404 @@
+//! How a model reads examples: segments for an encoder, prompts and answers for a language model.
+
+use std::collections::BTreeMap;
+
+use anyhow::{anyhow, bail};
+use lrvd_models::tokenizer::TextTokenizer;
+
+use super::batch::{PreparedTask, TokenisedExample};
+use super::tokens::{AnswerToken, BareTokens, Cut, answer_tokens, longest, require_single};
+use super::wording::{QuestionForm, trimmed};
+use super::{Example, Input, Label, SplitName, Wording};
+use crate::error::{Error, Kind, Result};
+use crate::settings::PromptSet;
+use crate::task::Goal;
+use crate::text::head;
+
+const NAME: usize = 60;
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Encoded {
+    pub examples: Vec<TokenisedExample>,
+    pub ids: Vec<String>,
+    /// How many prompts lost something, by what it was.
+    pub cut: BTreeMap<Cut, usize>,
+    /// Questions that the prompt set does not use, or that have more choices than there are labels.
+    pub left_out: usize,
+}
+
+/// Which kind of model reads the prompts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum InputForm {
+    /// A decoder with a vocabulary head: `<s> prompt`, with `</s>` where the prompt set appends it. The answer is read
+    /// off the last position, at the label tokens.
+    Decoder,
+    /// An encoder with a classifier: the prompt up to its cue as one segment, special tokens as the tokenizer puts
+    /// them. The classes are the labels.
+    Encoder,
+}
+
+/// How a model reads an example. Batches are padded on the right whatever the model: a causal model reads its answer at
+/// each row's last token, which never sees what stands behind it.
+#[derive(Debug)]
+pub struct TextReader<'a> {
+    tokenizer: &'a TextTokenizer,
+    asked: Asked<'a>,
+    max_length: usize,
+    /// Tokens that stand for the classes, in class order; none for an encoder or where a number is learnt.
+    pub answers: Vec<AnswerToken>,
+    /// The token that fills a batch, which nothing reads.
+    pub(crate) pad_id: u32,
+}
+
+#[derive(Debug)]
+enum Asked<'a> {
+    /// Of an encoder: `[CLS] a [SEP] b [SEP]`, cut longest first.
+    Segments,
+    /// Of a language model: a question in words. The prompt starts as the tokenizer starts every text and ends with the
+    /// template's end; the answer is read at its last token. What is too long loses the ends of its texts, the longer one
+    /// first.
+    Words { wording: &'a Wording, task: &'a str, tokens: BareTokens<'a> },
+    /// Of either: a question with its choices, which go by at most `letters`.
+    Questions {
+        form: QuestionForm,
+        kind: InputForm,
+        letters: usize,
+        /// Whether rows are a user's: trimmed, and answered by as many letters as they have choices. Those of a task are
+        /// read verbatim and answered by all labels.
+        own: bool,
+        tokens: BareTokens<'a>,
+    },
+}
+
+impl<'a> TextReader<'a> {
+    pub(crate) fn segments(tokenizer: &'a TextTokenizer, max_length: usize) -> Self {
+        let pad_id = tokenizer.special_tokens().pad.unwrap_or(0);
+        Self { tokenizer, asked: Asked::Segments, max_length, answers: Vec::new(), pad_id }
+    }
+
+    /// Texts of `task` in a prompt; finds and checks the tokens of the answers.
+    pub(crate) fn words(
+        wording: &'a Wording,
+        task: &'a str,
+        tokenizer: &'a TextTokenizer,
+        max_length: usize,
+    ) -> Result<Self> {
+        let tokens = BareTokens::new(tokenizer)?;
+        let special = tokenizer.special_tokens();
+        let pad_id = special.pad.or(special.bos).or(special.eos).unwrap_or(0);
+        let found = tokens.opened(&wording.prompt("", None, 0))?.len();
+        if found > max_length {
+            return Err(too_long(task, found, max_length));
+        }
+        let cue = wording.prompt("A", Some("B"), 1);
+        let answers = answer_tokens(tokenizer, &wording.answers, PromptSet::Clean, &cue)
+            .and_then(|answers| require_single(tokenizer, &answers).map(|()| answers))
+            .map_err(|error| {
+                anyhow!("task `{task}`: {error}; choose other words with `wording.answers`")
+            })?;
+        let asked = Asked::Words { wording, task, tokens };
+        Ok(Self { tokenizer, asked, max_length, answers, pad_id })
+    }
+
+    /// Questions with choices, answered by `labels`: those of a task, or a user's `own`.
+    pub fn questions(
+        tokenizer: &'a TextTokenizer,
+        kind: InputForm,
+        form: QuestionForm,
+        labels: &[&str],
+        own: bool,
+        max_length: usize,
+    ) -> Result<Self> {
+        let tokens = BareTokens::new(tokenizer)?;
+        let special_tokens = tokenizer.special_tokens();
+        let (answers, pad_id) = match kind {
+            InputForm::Decoder => {
+                let pad_id = special(tokenizer, special_tokens.bos, "beginning-of-text")?;
+                let cue = form.prompt.cue(form.task);
+                let answers =
+                    answer_tokens(tokenizer, labels, form.prompt, cue).map_err(|error| {
+                        anyhow!(
+                            "{error}; use another prompt set than `{}`, or tokenizer",
+                            form.prompt
+                        )
+                    })?;
+                (answers, pad_id)
+            }
+            InputForm::Encoder => (Vec::new(), special_tokens.pad.unwrap_or(0)),
+        };
+        let asked = Asked::Questions { form, kind, letters: labels.len(), own, tokens };
+        Ok(Self { tokenizer, asked, max_length, answers, pad_id })
+    }
+
+    /// One example, and what its prompt lost; the ends of segments are not counted.
+    pub fn encode(&self, input: &Input, label: Label) -> Result<(TokenisedExample, Cut)> {
+        let (ids, type_ids, cut) = self.within(input, Some(self.max_length))?;
+        let choices = match self.asked {
+            Asked::Questions { own: true, .. } => Some(input.choices.len()),
+            _ => None,
+        };
+        Ok((TokenisedExample { ids, type_ids, choices, answer: label.into() }, cut))
+    }
+
+    /// Tokens before anything is cut, and whether something will be.
+    pub(crate) fn measure(&self, input: &Input) -> Result<(usize, bool)> {
+        let whole = self.within(input, None)?.0.len();
+        Ok((whole, whole > self.max_length))
+    }
+
+    /// Token ids and segment ids within a limit, and what was cut.
+    fn within(&self, input: &Input, limit: Option<usize>) -> Result<(Vec<u32>, Vec<u32>, Cut)> {
+        let (ids, cut) = match &self.asked {
+            Asked::Segments => {
+                let encoded = self.tokenizer.encode(&input.text, input.pair.as_deref(), limit)?;
+                return Ok((encoded.ids, encoded.type_ids, Cut::Nothing));
+            }
+            Asked::Words { wording, task, tokens } => {
+                let prompt =
+                    |room| tokens.opened(&wording.prompt(&input.text, input.pair.as_deref(), room));
+                worded(input, task, limit, prompt)?
+            }
+            Asked::Questions { form, kind, own, tokens, .. } => {
+                let own = own.then(|| trimmed(input));
+                let (input, limit) = (own.as_ref().unwrap_or(input), limit.unwrap_or(usize::MAX));
+                match kind {
+                    InputForm::Decoder => self.decoder_ids(*form, tokens, input, limit)?,
+                    InputForm::Encoder => self.encoder_ids(*form, input, limit)?,
+                }
+            }
+        };
+        let type_ids = vec![0; ids.len()];
+        Ok((ids, type_ids, cut))
+    }
+
+    /// Whether the prompt set does not use this question, or it has more choices than there are labels.
+    fn leaves_out(&self, input: &Input) -> bool {
+        match &self.asked {
+            Asked::Questions { form, letters, own: false, .. } => {
+                !form.prompt.uses(form.task, input) || input.choices.len() > *letters
+            }
+            _ => false,
+        }
+    }
+
+    /// `<s> prompt [</s>]`. The special tokens stay whatever is cut, as Hugging Face's truncation keeps them.
+    fn decoder_ids(
+        &self,
+        QuestionForm { task, prompt }: QuestionForm,
+        tokens: &BareTokens<'_>,
+        input: &Input,
+        max_length: usize,
+    ) -> Result<(Vec<u32>, Cut)> {
+        let mut ids = vec![self.pad_id];
+        let end = self.tokenizer.special_tokens().eos;
+        let end = prompt.appends_end(task).then(|| special(self.tokenizer, end, "end-of-text"));
+        let end = end.transpose()?;
+        let frame = ids.len() + usize::from(end.is_some());
+        if max_length <= frame {
+            let expected = format!("more than {frame}, the number of special tokens");
+            return Err(lrvd_models::Error::argument("max_length", expected, max_length).into());
+        }
+        let limit = max_length - frame;
+        let encode = |input: &Input| Ok(tokens.ids(&prompt.text(task, input))?);
+        let (text, cut) = if prompt == PromptSet::Clean {
+            fitted(input, limit, frame, encode)?
+        } else {
+            let mut text = encode(input)?;
+            let cut = if text.len() > limit { Cut::Right } else { Cut::Nothing };
+            text.truncate(limit);
+            (text, cut)
+        };
+        ids.extend(text);
+        ids.extend(end);
+        Ok((ids, cut))
+    }
+
+    /// The tokenizer's own encoding of the prompt up to its cue.
+    fn encoder_ids(
+        &self,
+        QuestionForm { task, prompt }: QuestionForm,
+        input: &Input,
+        max_length: usize,
+    ) -> Result<(Vec<u32>, Cut)> {
+        let text = |input: &Input| prompt.text_before_cue(task, input);
+        let encode = |input: &Input| Ok(self.tokenizer.encode(&text(input), None, None)?.ids);
+        if prompt == PromptSet::Clean {
+            return fitted(input, max_length, 0, encode);
+        }
+        let ids = encode(input)?;
+        if ids.len() <= max_length {
+            return Ok((ids, Cut::Nothing));
+        }
+        let ids = self.tokenizer.encode(&text(input), None, Some(max_length))?.ids;
+        Ok((ids, Cut::Right))
+    }
+
+    /// The examples of one split, in their order.
+    pub fn encode_all(&self, split: SplitName, examples: &[Example]) -> Result<Encoded> {
+        let (mut encoded, mut ids) = (Vec::with_capacity(examples.len()), Vec::new());
+        let (mut cut, mut left_out) = (BTreeMap::new(), 0);
+        for Example { id, input, label, .. } in examples {
+            if self.leaves_out(input) {
+                left_out += 1;
+                continue;
+            }
+            let (example, lost) = self.encode(input, *label)?;
+            if lost != Cut::Nothing {
+                *cut.entry(lost).or_default() += 1;
+            }
+            encoded.push(example);
+            ids.push(id.clone());
+        }
+        match &self.asked {
+            Asked::Questions { form: QuestionForm { task, prompt }, .. }
+                if encoded.is_empty() && left_out > 0 =>
+            {
+                bail!("the {split} split of `{task}` has no item for prompt set `{prompt}`")
+            }
+            _ => Ok(Encoded { examples: encoded, ids, cut, left_out }),
+        }
+    }
+
+    /// What a reader of the results must know of examples from `from`, one sentence each.
+    pub(crate) fn notes(&self, encoded: &Encoded, from: &str) -> Vec<String> {
+        let (rows, length) = (encoded.examples.len(), self.max_length);
+        let note = |(&cut, count): (&Cut, &usize)| match &self.asked {
+            Asked::Questions { kind, .. } => {
+                let lost = lost(cut, *kind);
+                format!("{from}: {count} of {rows} prompts lost {lost} at {length} tokens")
+            }
+            _ => format!("{from}: {count} of {rows} prompts lost the end of a text"),
+        };
+        let mut notes: Vec<String> = encoded.cut.iter().map(note).collect();
+        if let (Asked::Questions { form, .. }, count @ 1..) = (&self.asked, encoded.left_out) {
+            let prompt = form.prompt;
+            notes.push(format!(
+                "{from}: {count} items are left out, as prompt set `{prompt}` wants it"
+            ));
+        }
+        notes
+    }
+
+    /// Encodes examples of any origin; `train` may be empty where nothing is trained.
+    pub fn prepare(
+        &self,
+        goal: Goal,
+        train: &[Example],
+        validation: &[Example],
+    ) -> Result<PreparedTask> {
+        let mut notes = Vec::from_iter(split_labels(&self.answers));
+        let mut encode = |split: SplitName, examples| {
+            let encoded = self.encode_all(split, examples)?;
+            notes.extend(self.notes(&encoded, &split.to_string()));
+            Ok::<_, Error>(encoded)
+        };
+        let train = encode(SplitName::Train, train)?.examples;
+        let validation = encode(SplitName::Validation, validation)?;
+        Ok(PreparedTask {
+            train,
+            validation: validation.examples,
+            validation_ids: validation.ids,
+            pad_id: self.pad_id,
+            answers: self.answers.iter().map(|token| token.id).collect(),
+            notes,
+            ..PreparedTask::without_examples(goal)
+        })
+    }
+}
+
+/// Labels for which a part of their tokens has to serve.
+fn split_labels(answers: &[AnswerToken]) -> Option<String> {
+    let split = answers.iter().filter(|answer| answer.pieces.len() > 1);
+    let each: Vec<String> = split
+        .map(|a| format!("`{}` by `{}` (one of its {} tokens)", a.label, a.piece, a.pieces.len()))
+        .collect();
+    (!each.is_empty())
+        .then(|| format!("labels are distinguished by parts of them: {}", each.join(", ")))
+}
+
+/// What a reader of the results must know if prompts of questions lost something: words for `cut`.
+fn lost(cut: Cut, kind: InputForm) -> &'static str {
+    match (cut, kind) {
+        (Cut::Right, InputForm::Decoder) => "their answer cue, wholly or in part",
+        (Cut::Right, InputForm::Encoder) => "their end",
+        (Cut::Choices, _) => "their whole passage or question and the end of choices",
+        _ => "the end of their passage or question",
+    }
+}
+
+/// The prompt with as much of its texts as fits the limit.
+fn worded(
+    input: &Input,
+    task: &str,
+    limit: Option<usize>,
+    prompt: impl Fn(usize) -> lrvd_models::Result<Vec<u32>>,
+) -> Result<(Vec<u32>, Cut)> {
+    let whole = prompt(usize::MAX)?;
+    let Some(limit) = limit.filter(|limit| whole.len() > *limit) else {
+        return Ok((whole, Cut::Nothing));
+    };
+    let texts = [&input.text].into_iter().chain(&input.pair);
+    let most = texts.map(|text| text.trim().chars().count()).max().unwrap_or_default();
+    match longest(most, limit, &prompt)? {
+        Some(ids) => Ok((ids, Cut::Text)),
+        None => Err(Kind::Input.mark(too_long(task, prompt(0)?.len(), limit))),
+    }
+}
+
+fn too_long(task: &str, found: usize, max_length: usize) -> Error {
+    anyhow!(
+        "task `{task}`: the prompt takes {found} tokens without its texts, but `max_length` is {max_length}"
+    )
+}
+
+/// The prompt with as much of its texts as fits `limit` tokens: all; else the longest beginning of the body; else
+/// no body and the longest beginning of every choice.
+fn fitted(
+    input: &Input,
+    limit: usize,
+    special: usize,
+    encode: impl Fn(&Input) -> Result<Vec<u32>>,
+) -> Result<(Vec<u32>, Cut)> {
+    let whole = encode(input)?;
+    if whole.len() <= limit {
+        return Ok((whole, Cut::Nothing));
+    }
+    let body = |body| encode(&shortened(input, body, usize::MAX));
+    let length = input.pair.as_ref().unwrap_or(&input.text).chars().count();
+    if let Some(ids) = longest(length, limit, body)? {
+        return Ok((ids, Cut::Body));
+    }
+    let choices = |choice| encode(&shortened(input, 0, choice));
+    let texts = input.choices.iter().chain([&input.text]);
+    let length = texts.map(|text| text.chars().count()).max().unwrap_or_default();
+    if let Some(ids) = longest(length, limit, choices)? {
+        return Ok((ids, Cut::Choices));
+    }
+    let found = choices(0)?.len() + special;
+    let (max_length, item) = (limit + special, head(input.text.trim(), NAME));
+    Err(anyhow!(
+        "item `{item}`: the prompt takes {found} tokens without what may be cut, but the limit is {max_length}"
+    ))
+}
+
+/// The question with at most `body` characters of its passage, or of the question where there is no passage, and at most
+/// `choice` of every other text.
+fn shortened(input: &Input, body: usize, choice: usize) -> Input {
+    let cut = |text: &String, most| head(text, most).to_owned();
+    Input {
+        text: cut(&input.text, if input.pair.is_some() { choice } else { body }),
+        pair: input.pair.as_ref().map(|passage| cut(passage, body)),
+        choices: input.choices.iter().map(|text| cut(text, choice)).collect(),
+        numbered: input.numbered,
+    }
+}
+
+fn special(tokenizer: &TextTokenizer, id: Option<u32>, what: &str) -> Result<u32> {
+    let file = tokenizer.file().display();
+    id.ok_or_else(|| {
+        anyhow!("tokenizer `{file}` has no {what} token, which prompts for a decoder need")
+    })
+}
+
+#[cfg(test)]
+mod tests;

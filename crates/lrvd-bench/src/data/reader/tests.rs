@@ -1,0 +1,189 @@
+//! Prompts as token ids, with the small vocabularies in the repository.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use super::*;
+use InputForm::{Decoder, Encoder};
+use PromptSet::{Blob, Clean};
+
+use crate::data::tokens::{LLAMA_2_LABELS, check_known};
+use crate::data::{At, LETTERS, Place};
+use crate::task::Task;
+
+/// 690 pieces with byte fallback, `<s>` before every text.
+const LLAMA: &str = "../lrvd-models/tests/golden/tokenizers/llama2_spm_bpe";
+/// Without byte fallback.
+const DEBERTA: &str = "../lrvd-models/tests/golden/tokenizers/deberta_v3_unigram";
+const STORIES: &str = "assets/stories260K";
+
+fn tokenizer(folder: &str) -> TextTokenizer {
+    TextTokenizer::from_dir(&Path::new(env!("CARGO_MANIFEST_DIR")).join(folder)).unwrap()
+}
+
+fn example(id: &str, input: Input, label: usize) -> Example {
+    let place = Place { file: Path::new("rows.jsonl").into(), at: At::Line(1) };
+    Example { id: id.into(), place, input, label: Label::Class(label) }
+}
+
+/// What a model reads of `examples`, as text, or the error.
+fn read(reader: Result<TextReader<'_>>, examples: &[Example]) -> String {
+    let read = || {
+        let reader = reader?;
+        let encoded = reader.encode_all(SplitName::Train, examples)?;
+        let mut found = format!("padded by {}\n", reader.pad_id);
+        for note in reader.notes(&encoded, "train") {
+            writeln!(found, "{note}").unwrap();
+        }
+        for (TokenisedExample { ids, choices, answer, .. }, id) in
+            encoded.examples.iter().zip(&encoded.ids)
+        {
+            let text = reader.tokenizer.decode(ids, false)?;
+            let label = answer.label().unwrap();
+            writeln!(found, "{id}: {} ids, {choices:?}, {label:?}\n{text:?}", ids.len()).unwrap();
+        }
+        Ok::<_, Error>(found)
+    };
+    let found = read().unwrap_or_else(|error| format!("{error}\n"));
+    found.replace(env!("CARGO_MANIFEST_DIR"), "")
+}
+
+/// Id, question, passage, choices and answer.
+type Row = (String, String, Option<String>, Vec<String>, usize);
+
+/// Published prompts lose their cue, and ours do not: choices are cut when the question is gone, and then there is an error.
+/// An encoder reads the prompt up to its cue. Items that a prompt set does not use are counted.
+#[test]
+fn questions_of_tasks_are_read_by_both_kinds_of_model_and_cut_where_they_may() {
+    let cases: Vec<(String, String, Task, PromptSet, usize, Vec<Row>)> =
+        serde_json::from_str(include_str!("../cases/questions.json")).unwrap();
+    let mut found = String::new();
+    for (vocabulary, kind, task, prompt, max_length, rows) in cases {
+        let tokenizer = tokenizer(&vocabulary);
+        let kind = if kind == "Decoder" { Decoder } else { Encoder };
+        let form = QuestionForm { task, prompt };
+        let row = |(id, text, pair, choices, answer): Row| {
+            example(&id, Input { text, pair, choices, numbered: false }, answer)
+        };
+        let examples: Vec<Example> = rows.into_iter().map(row).collect();
+        let labels = prompt.labels(task);
+        let reader = TextReader::questions(&tokenizer, kind, form, labels, false, max_length);
+        writeln!(found, "{kind:?} {task} {prompt} {max_length}\n{}", read(reader, &examples))
+            .unwrap();
+    }
+    insta::assert_snapshot!(found);
+}
+
+/// By tokenizers 0.23.3: A is 334; B is 618 69, that is a space and a byte; C 363; D 618 662; E 549. False is 618 676 352 622
+/// 619, True is 290 359 619: their last tokens are the same, their first are not.
+#[test]
+fn each_prompt_set_finds_its_label_tokens_or_names_what_is_wrong() {
+    let llama = tokenizer(LLAMA);
+    let ids = |labels: &[&str], prompt, cue: &str| match answer_tokens(&llama, labels, prompt, cue)
+    {
+        Ok(answers) => {
+            format!("{:?}", answers.iter().map(|a| (a.id, a.pieces.len())).collect::<Vec<_>>())
+        }
+        Err(error) => error.to_string(),
+    };
+    let mut found = String::new();
+    for prompt in PromptSet::ALL {
+        for task in [Task::ArcC, Task::Obqa, Task::WgS, Task::BoolQ] {
+            let ids = ids(prompt.labels(task), prompt, prompt.cue(task));
+            writeln!(found, "{prompt} {task}: {ids}").unwrap();
+        }
+        let twice = ids(&["A", "C", "A"], prompt, "Answer:");
+        writeln!(found, "{prompt}: {twice}").unwrap();
+    }
+    // A label whose tokens all occur in another one cannot be told from it.
+    writeln!(found, "{}", ids(&["D", "DD"], Clean, "Answer:")).unwrap();
+    writeln!(found, "{}", ids(&["A", ""], Blob, "")).unwrap();
+    // What a vocabulary without byte fallback lacks is unknown.
+    let unknown = answer_tokens(&tokenizer(DEBERTA), &["A", "\u{4e2d}"], Blob, "");
+    writeln!(found, "{}", unknown.unwrap_err()).unwrap();
+    let answers = answer_tokens(&llama, Clean.labels(Task::Obqa), Clean, "Answer:").unwrap();
+    assert!(require_single(&llama, &answers[..1]).is_ok());
+    writeln!(found, "{}", require_single(&llama, &answers).unwrap_err()).unwrap();
+    assert!(check_known(&llama, &answers, &[("A", 334), ("E", 1)]).is_ok());
+    writeln!(found, "{}", check_known(&llama, &answers, &LLAMA_2_LABELS).unwrap_err()).unwrap();
+    insta::assert_snapshot!(found.replace(env!("CARGO_MANIFEST_DIR"), ""));
+}
+
+// Questions of a user's own.
+
+fn asked(pair: Option<&str>) -> Input {
+    let choices = ["the cat", "a dog "].map(str::to_owned).to_vec();
+    Input { pair: pair.map(str::to_owned), choices, ..Input::text(" Who saw the ball? ") }
+}
+
+#[test]
+fn a_users_question_is_the_same_for_both_kinds_of_model_and_loses_its_passage_first() {
+    let long = "once upon a time ".repeat(30);
+    let mut found = String::new();
+    for (folder, kind, letters, max_length, passage) in [
+        (STORIES, Decoder, 3, 500, Some("The cat did.\n")),
+        ("assets/deberta-v3-nano", Encoder, 3, 500, Some("The cat did.\n")),
+        (STORIES, Decoder, 2, 160, Some(long.as_str())),
+        (STORIES, Decoder, 2, 20, None),
+    ] {
+        let (tokenizer, form) = (tokenizer(folder), QuestionForm::default());
+        let own = |length| {
+            TextReader::questions(&tokenizer, kind, form, &LETTERS[..letters], true, length)
+        };
+        let asked = example("own", asked(passage), 1);
+        let whole = own(max_length).unwrap().measure(&asked.input).unwrap().0;
+        let read = read(own(max_length), std::slice::from_ref(&asked));
+        writeln!(found, "{kind:?} {max_length}: {whole} tokens before it is cut\n{read}").unwrap();
+    }
+    // A saved question is that of its task.
+    let (tokenizer, task, asked) = (tokenizer(STORIES), Task::WgS, asked(None));
+    for prompt in PromptSet::ALL {
+        let form = QuestionForm::of(task, prompt).unwrap();
+        let own =
+            TextReader::questions(&tokenizer, Decoder, form, &LETTERS[..2], true, 300).unwrap();
+        let of_task =
+            TextReader::questions(&tokenizer, Decoder, form, prompt.labels(task), false, 300)
+                .unwrap();
+        let expected = of_task.within(&trimmed(&asked), None).unwrap();
+        assert_eq!(own.within(&asked, None).unwrap(), expected, "{prompt}");
+        assert_eq!(own.answers, of_task.answers);
+        assert_eq!(QuestionForm::of(Task::BoolQ, prompt), None);
+    }
+    let Wording { template, answers } = QuestionForm::default().wording(2, false);
+    writeln!(found, "{template:?} {answers:?}").unwrap();
+    insta::assert_snapshot!(found);
+}
+
+type Case = (String, Vec<String>, usize, String, Option<String>);
+
+#[test]
+fn prompts_and_answers_are_single_tokens_and_texts_are_cut_the_longer_one_first() {
+    // 512 pieces with byte fallback; `<s>` before every text.
+    let tokenizer = tokenizer(STORIES);
+    let mut found = String::new();
+    let cases: Vec<Case> =
+        serde_json::from_str(include_str!("../cases/worded_texts.json")).unwrap();
+    for (template, answers, max_length, text, pair) in cases {
+        let wording = Wording { template, answers };
+        let input = Input { pair, ..Input::text(text) };
+        let read = match TextReader::words(&wording, "tone", &tokenizer, max_length) {
+            Ok(reader) => {
+                let (ids, _, cut) = reader.within(&input, Some(max_length)).unwrap();
+                let read = tokenizer.decode(&ids, false).unwrap();
+                let answers: Vec<u32> = reader.answers.iter().map(|token| token.id).collect();
+                let pad_id = reader.pad_id;
+                format!(
+                    "answers {answers:?}, padded by {pad_id}, {cut:?} cut\n    {read:?}\n    {ids:?}\n"
+                )
+            }
+            Err(error) => format!("{error}\n"),
+        };
+        found += &read;
+    }
+    insta::assert_snapshot!(found.replace(env!("CARGO_MANIFEST_DIR"), ""));
+    let answers = ["it", "big"].map(str::to_owned).to_vec();
+    let template = "One: {text}\nTwo: {pair}\nSame:".to_owned();
+    let wording = Wording { template, answers };
+    let error = TextReader::words(&wording, "tone", &tokenizer, 8).unwrap_err().to_string();
+    assert!(error.ends_with("tokens without its texts, but `max_length` is 8"), "{error}");
+}

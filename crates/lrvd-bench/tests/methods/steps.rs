@@ -1,0 +1,323 @@
+//! Each objective's terms against their definitions, what single methods answer, and steps of BLoB, `ScalaBL` and C-LoRA.
+
+use std::collections::BTreeMap;
+
+use burn::tensor::{DType, Tensor};
+use lrvd_bench::settings::KlWeight;
+use lrvd_burn::adapter::{AdaptedLinear, Observer};
+use lrvd_burn::model::{AdaptedModel, observe, total_over_adapters};
+use lrvd_burn::optimizer::NamedGradients;
+use lrvd_burn::sampling::{DrawPer, Pass, Scheme};
+use lrvd_burn::train::{Model, StepState, Terms, TrainState};
+use lrvd_core::baselines::minibatch_weight::{falling_weight, rescaled_cycle, rising_weight};
+use lrvd_core::baselines::{ElementReduction, KlDirection, ScaleMixture};
+use lrvd_core::noise::NoiseKey;
+use lrvd_models::AutoModel;
+
+use super::harness::{Backbone, Bench, close, method, modules, numbers, trained, values};
+
+fn double() -> Bench {
+    Bench { dtype: DType::F64, ..Bench::new(Backbone::Deberta) }
+}
+
+fn regularised(bench: &Bench, key: &str, pass: &Pass) -> Terms {
+    let (state, tuning) = bench.fresh(method(key));
+    let (batch, sizes) = bench.batch();
+    drop(state.model.logits(&batch.input, pass));
+    tuning.terms(&state.model, pass, sizes).unwrap()
+}
+
+#[test]
+fn methods_map_decays_or_penalises() {
+    let mut bench = double();
+    let groups =
+        |bench: &Bench| bench.build(method("map")).groups(&bench.config.training(0).groups);
+    // 3 steps at 1, ⅔, ⅓ of 0.01: the decay that makes their sum 1.
+    close(groups(&bench).adapter.weight_decay, 1.0 / (2.0 * 1e-2), 1e-12, "decay");
+    assert_eq!(groups(&bench).head, bench.config.training(0).groups.head);
+    assert!(regularised(&bench, "map", &Pass::mean()).penalty.is_none());
+    bench.assign("methods.map.weight_decay=1e-5");
+    assert_eq!(groups(&bench).adapter.weight_decay, 1e-5);
+    bench.assign("methods.map.l2_in_loss=true methods.map.precision=3.0");
+    assert_eq!(groups(&bench).adapter.weight_decay, 0.0);
+    let (state, _) = bench.fresh(method("map"));
+    let factors = values(&state.model, &["lora_A", "lora_B"]);
+    let squares: f64 = factors.iter().flat_map(|(_, v)| v).map(|v| v * v).sum();
+    let found = regularised(&bench, "map", &Pass::mean()).penalty.unwrap();
+    close(numbers(found)[0], 3.0 / (2.0 * 14.0) * squares, 1e-12, "penalty");
+}
+
+#[test]
+fn methods_bbb_weighs_the_divergence_from_its_prior() {
+    let (plain, torch, mut mixed) = (double(), bayesian_torch(), double());
+    mixed.assign("methods.bbb.prior=mixture methods.bbb.weight=blundell");
+    let pass = Pass::sampled(Scheme::Weights(DrawPer::Batch), NoiseKey::new(5).at_step(2));
+    let mixture = ScaleMixture::new(0.5, 1.0, (-6.0_f64).exp()).unwrap();
+    let sum = |layer: &AdaptedLinear| layer.kl_elements(0.2, ElementReduction::Sum);
+    let mean = |layer: &AdaptedLinear| layer.kl_elements(1.0, ElementReduction::Mean);
+    let sampled = |layer: &AdaptedLinear| layer.kl_mixture(&pass, &mixture, ElementReduction::Sum);
+    // The first of 4 batches of 4.
+    let falling = falling_weight(1, 4).unwrap() / 4.0;
+    let cases: [(_, _, &dyn Fn(&AdaptedLinear) -> Option<Tensor<1>>, f64); 4] = [
+        (&plain, "bbb", &sum, 1.0 / 14.0),
+        (&plain, "bbb-a", &sum, 1.0 / 14.0),
+        (&torch, "bbb", &mean, 1.0 / 4.0),
+        (&mixed, "bbb", &sampled, falling),
+    ];
+    for (bench, key, kl, weight) in cases {
+        let found = regularised(bench, key, &pass);
+        let expected = total_over_adapters(&bench.fresh(method(key)).0.model, kl).unwrap();
+        assert_eq!(numbers(found.kl.unwrap()), numbers(expected), "{key}");
+        close(found.kl_weight / found.divisor, weight, 1e-15, key);
+    }
+}
+
+#[test]
+fn methods_bbb_noise_can_go_from_its_start_to_the_prior_within_the_run() {
+    // σ_p = 0.2 from ρ = −6, σ_p = 1 from ρ = −3, and a mixture whose wider part has σ = 1, in 1 + ⅔ + ⅓ steps.
+    let reaching =
+        |width: f64, from: f64| (width.exp_m1().ln() - from) / (1.0 + 2.0 / 3.0 + 1.0 / 3.0);
+    let rate = |bench: &Bench, key: &str| {
+        bench.build(method(key)).groups(&bench.config.training(0).groups).log_variance.learning_rate
+    };
+    let mut bench = double();
+    close(rate(&bench, "bbb"), reaching(0.2, -6.0), 1e-12, "bbb");
+    close(rate(&bench, "bbb-a"), reaching(0.2, -6.0), 1e-12, "bbb-a");
+    close(rate(&bayesian_torch(), "bbb"), reaching(1.0, -3.0), 1e-12, "Bayesian-Torch");
+    bench.assign("methods.bbb.prior=mixture");
+    close(rate(&bench, "bbb"), reaching(1.0, -6.0), 1e-12, "mixture");
+    bench.assign("methods.bbb.rho_learning_rate=0.125");
+    assert_eq!(rate(&bench, "bbb"), 0.125);
+}
+
+/// With Bayesian-Torch's defaults for Bayes by backprop.
+fn bayesian_torch() -> Bench {
+    let mut bench = double();
+    bench.assign(
+        "methods.bbb.rho=-3.0 methods.bbb.rho_std=0.1 methods.bbb.mean_std=0.1 methods.bbb.prior_std=1.0 \
+         methods.bbb.weight=batch methods.bbb.reduction=mean",
+    );
+    bench
+}
+
+#[test]
+fn methods_c_lora_weighs_the_divergence_of_every_token() {
+    let mut bench = double();
+    // Layers that see tokens only: the query and key projections also see relative positions.
+    bench.assign("steps=2000 target_modules=[\"value_proj\",\"intermediate.dense\"]");
+    let (state, tuning) = bench.fresh(method("c-lora"));
+    let (batch, sizes) = bench.batch();
+    let pass = Pass::sampled(tuning.scheme(), NoiseKey::new(1));
+    let (mut model, observer) = (state.model.clone(), Observer::of_divergences(0.2));
+    observe(&mut model, Some(&observer));
+    for model in [&model, &state.model] {
+        drop(model.logits(&batch.input, &pass));
+    }
+    let seen = observer.take_divergences().into_iter();
+    let expected: f64 = seen.flat_map(|seen| numbers(seen.per_token)).sum();
+    let found = tuning.terms(&state.model, &pass, sizes).unwrap();
+    close(numbers(found.kl.unwrap())[0], expected, 1e-10, "divergence");
+    let cycle = rescaled_cycle(14, 8.0, 1, 4).unwrap();
+    let weight = rising_weight(1, cycle).unwrap() * 1e-6 / modules(&state.model) as f64;
+    close(found.kl_weight / found.divisor, weight, 1e-12, "weight");
+    // What was asked once is gone.
+    assert!(tuning.terms(&state.model, &pass, sizes).unwrap().kl.is_none());
+}
+
+#[test]
+fn methods_of_the_lrvd_family_keep_the_rate_of_the_settings_or_have_the_authors() {
+    let bench = double();
+    let config = &bench.config;
+    let rates = |key: &str| {
+        bench.build(method(key)).groups(&config.training(0).groups).log_variance.learning_rate
+    };
+    let own = config.learning_rate * config.log_variance.learning_rate_factor;
+    for key in ["bayeslora-fixed", "lrvd-element", "lrvd-a-only", "lrvd-ard"] {
+        assert_eq!(rates(key), own, "{key}");
+    }
+    // 3 steps at 1, ⅔, ⅓ must carry ln α from −4 to 4.
+    close(rates("lrvd-nts"), 8.0 / 2.0, 1e-12, "rate");
+    let KlWeight::Fixed(fixed) = config.kl_weight else { panic!("{:?}", config.kl_weight) };
+    assert_eq!(regularised(&bench, "bayeslora-fixed", &Pass::mean()).kl_weight, fixed);
+}
+
+#[test]
+fn methods_divide_the_divergence_by_what_the_loader_gives_at_once() {
+    for (accumulation, expected) in [(1, 4.0), (2, 2.0), (4, 1.0)] {
+        let mut bench = double();
+        bench.assign(&format!(
+            "steps=1 evaluate_every=1 accumulation={accumulation} kl_weight=1e-3 kl_divisor=batch"
+        ));
+        let (mut state, mut tuning) = bench.fresh(method("bayeslora"));
+        bench.train(&mut state, &mut *tuning);
+        let parts = state.journal.history.last().unwrap().parts.unwrap();
+        close(1e-3 * parts.kl / (parts.loss - parts.nll), expected, 1e-6, "divisor");
+    }
+}
+
+#[test]
+fn methods_forget_moments_at_a_prune_as_the_settings_say() {
+    let after = |optimizer: &str, threshold: f64| {
+        let mut bench = double();
+        bench.assign(&format!(
+            "steps=4 prune.log_alpha_threshold={threshold:?} prune.min_rank=2 prune.start=0.0 prune.every=0.5 \
+             prune.end=1.0 prune.optimizer={optimizer}"
+        ));
+        let (mut state, mut tuning) = bench.fresh(method("bayeslora"));
+        bench.train(&mut state, &mut *tuning);
+        trained(&state.model)
+    };
+    let (nothing, most) = (50.0, -50.0);
+    assert_eq!(after("reset-if-changed", nothing), after("slice", nothing));
+    assert_ne!(after("reset", nothing), after("slice", nothing));
+    assert_eq!(after("reset-if-changed", most), after("reset", most));
+    assert_ne!(after("reset", most), after("slice", most));
+}
+
+fn answers(bench: &Bench, model: &AutoModel, key: &str, draws: usize) -> Vec<f64> {
+    let examples = bench.validation();
+    bench
+        .build(method(key))
+        .predict(model, &bench.context().inputs(&examples), draws)
+        .unwrap()
+        .values
+}
+
+fn after_training(bench: &Bench, key: &str) -> AutoModel {
+    let (mut state, mut tuning) = bench.fresh(method(key));
+    bench.train(&mut state, &mut *tuning);
+    state.model
+}
+
+#[test]
+fn methods_mcd_leaves_the_backbone_alone() {
+    let mut bench = Bench::new(Backbone::Deberta);
+    bench.assign("backbone_dropout=true methods.mcd.dropout=0.4");
+    let mut model = after_training(&bench, "mcd");
+    model.visit_layers(&mut |_, layer| {
+        if let Some(adapter) = layer.low_rank() {
+            assert_eq!(adapter.dropout, 0.4);
+        }
+    });
+    assert_ne!(answers(&bench, &model, "mcd", 1), answers(&bench, &model, "mcd", 0));
+    // With adapters that add nothing, nothing is left that could be dropped.
+    model.visit_layers_mut(&mut |_, layer| drop(layer.detach()));
+    assert_eq!(answers(&bench, &model, "mcd", 1), answers(&bench, &model, "mcd", 0));
+}
+
+#[test]
+fn methods_c_lora_watches_training_only() {
+    let bench = Bench::new(Backbone::Deberta);
+    let (mut state, mut tuning) = bench.fresh(method("c-lora"));
+    bench.train(&mut state, &mut *tuning);
+    let examples = bench.validation();
+    tuning.predict(&state.model, &bench.context().inputs(&examples), 2).unwrap();
+    let (batch, sizes) = bench.batch();
+    let pass = Pass::sampled(tuning.scheme(), NoiseKey::new(1));
+    assert!(tuning.terms(&state.model, &pass, sizes).unwrap().kl.is_none());
+    let observed = state.model.clone();
+    tuning.compact(&mut state.model);
+    drop(state.model.logits(&batch.input, &pass));
+    assert!(tuning.terms(&state.model, &pass, sizes).unwrap().kl.is_none());
+    drop(observed.logits(&batch.input, &pass));
+    assert!(tuning.terms(&observed, &pass, sizes).unwrap().kl.is_some());
+    assert_eq!(trained(&observed), trained(&state.model));
+}
+
+type Values = BTreeMap<String, Vec<f64>>;
+
+/// A step whose weight of the KL is ½, taken in three parts.
+struct Step {
+    gradients: Values,
+    before: Values,
+    /// As AdamW left it, and its values.
+    model: AutoModel,
+    by_first: Values,
+    after: Values,
+}
+
+const FACTOR: f64 = 0.75;
+
+fn cycle() -> u32 {
+    rescaled_cycle(14, 8.0, 1, 4).unwrap()
+}
+
+fn step(bench: &Bench, key: &str) -> Step {
+    let (mut state, mut tuning) = bench.fresh(method(key));
+    let pass = Pass::sampled(tuning.scheme(), NoiseKey::new(3));
+    // B = 0 at the start gives A no gradient: one step of AdamW first.
+    let gradients = bench.gradients(&mut state.model, &pass);
+    state.optimizer.step(&mut state.model, &gradients, 1.0);
+    let mut gradients = bench.gradients(&mut state.model, &pass);
+    let kept = |name: &str| (name.to_owned(), numbers(gradients.get(name).unwrap().clone()));
+    let kept = gradients.names().map(kept).collect();
+    let all = |state: &TrainState<AutoModel>| trained(&state.model).into_iter().collect::<Values>();
+    let before = all(&state);
+    let mut hook = |state: &mut TrainState<AutoModel>, after: bool| {
+        let mut sizes = bench.batch().1;
+        sizes.step = cycle() as usize - 1;
+        let TrainState { model, optimizer, .. } = state;
+        let (pass, gradients) = (&pass, &mut gradients);
+        let step = StepState { sizes, pass, rate_factor: FACTOR, model, optimizer, gradients };
+        let change = if after { tuning.after_update(step) } else { tuning.before_update(step) };
+        assert!(change.unwrap().is_none());
+        if !after {
+            state.optimizer.step(&mut state.model, gradients, FACTOR);
+        }
+    };
+    hook(&mut state, false);
+    let (model, by_first) = (state.model.clone(), all(&state));
+    hook(&mut state, true);
+    Step { gradients: kept, before, model, by_first, after: all(&state) }
+}
+
+fn bench() -> Bench {
+    let mut bench = double();
+    // As long as published, so that cycles are.
+    bench.assign("steps=5000 gradient_clip=none methods.blob.kl_learning_rate=0.01");
+    bench
+}
+
+type Kl = fn(&AdaptedLinear) -> Option<Tensor<1>>;
+
+#[test]
+fn methods_with_two_optimisers_descend_on_the_divergence_and_on_what_is_theirs() {
+    let entries: Kl = |layer| layer.kl_elements(0.2, ElementReduction::Sum);
+    let coded: Kl = |layer| layer.kl_scale(KlDirection::PriorFromPosterior);
+    let standard: Kl = |layer| layer.kl_scale(KlDirection::PosteriorFromPrior);
+    let nothing: Kl = |_| None;
+    // Settings, the part of a name that AdamW leaves to the second optimiser, its rate and its divergence.
+    for (key, settings, owned, rate, kl) in [
+        ("blob", "", Some("lora_A_G"), 0.01, entries),
+        // However little the experiment leaves of the others' gradients, the noise has its whole one.
+        ("blob", "gradient_clip=1e-3", Some("lora_A_G"), 0.01, entries),
+        ("blob", "methods.blob.optimizers=bayesadapt", None, 0.01, entries),
+        ("scalabl", "", None, 0.1, coded),
+        ("scalabl", "methods.scalabl.kl_direction=standard", None, 1.0, standard),
+        ("c-lora", "", Some(".lora_context_"), 0.01, nothing),
+    ] {
+        let mut bench = bench();
+        bench.assign(settings);
+        let Step { gradients, before, model, by_first, after } = step(&bench, key);
+        let weight = rising_weight(cycle(), cycle()).unwrap();
+        let slopes = total_over_adapters(&model, kl)
+            .map(|kl| NamedGradients::collect(&model, &kl.mul_scalar(weight).backward()));
+        let mut moved = 0;
+        for (name, after) in &after {
+            let is_owned = owned.is_some_and(|part| name.contains(part));
+            assert_eq!(before[name] == by_first[name], is_owned, "{name} by AdamW");
+            let mut slope = vec![0.0; after.len()];
+            let of_kl = slopes.as_ref().and_then(|slopes| slopes.get(name)).cloned().map(numbers);
+            let own = is_owned.then(|| gradients[name].clone());
+            for part in [of_kl, own].into_iter().flatten() {
+                assert!(part.iter().any(|value| *value != 0.0), "{name}");
+                slope.iter_mut().zip(part).for_each(|(sum, value)| *sum += value);
+                moved += 1;
+            }
+            for ((found, first), slope) in after.iter().zip(&by_first[name]).zip(slope) {
+                close(*found, first - rate * FACTOR * slope, 1e-9, name);
+            }
+        }
+        assert!(moved > 0, "{key}");
+    }
+}
