@@ -60,6 +60,9 @@ impl FusedOp for Dropout {
     fn composite<B: LrvdBackend>(&self, x: Operands<B>) -> FloatTensor<B> {
         let [x] = x.all();
         let shape = x.shape();
+        if shape.num_elements() == 0 {
+            return x;
+        }
         let (_, factor) = threshold_and_factor(self.rate);
         let mut mask = vec![0.0f32; shape.num_elements()];
         fill_uniform(self.key, 0, &mut mask);

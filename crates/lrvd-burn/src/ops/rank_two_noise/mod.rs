@@ -162,6 +162,9 @@ impl FusedOp for GaussianNoise {
     /// The root's own floor holds where ε is below the format's numbers.
     fn composite<B: LrvdBackend>(&self, x: Operands<B>) -> FloatTensor<B> {
         let [mean, variance] = x.all();
+        if mean.shape().num_elements() == 0 {
+            return mean;
+        }
         let normal = StandardNormal { shape: mean.shape(), key: self.0.key };
         let normal = normal.composite(Operands::<B>::of([mean.clone()]));
         let variance = Value::<B>(variance).at_least(0.0) + VARIANCE_EPSILON;
