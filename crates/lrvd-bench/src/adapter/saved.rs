@@ -167,9 +167,7 @@ impl SavedClassifier {
         let rate = peft.config.lora_dropout;
         if saved.sampler == Sampler::Mean && saved.info.run.draws > 0 && rate > 0.0 {
             saved.model.visit_layers_mut(&mut |_, layer| {
-                if let Some(adapter) = layer.low_rank_mut() {
-                    adapter.dropout = rate;
-                }
+                layer.edit(|adapter| adapter.dropout = rate);
             });
             saved.sampler = Sampler::Dropout;
         }
