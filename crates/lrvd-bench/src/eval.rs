@@ -44,7 +44,6 @@ impl<'a> RunContext<'a> {
         TokenExamples { dtype: self.dtype, ..self.task.examples(examples, self.device) }
     }
 
-    /// What `fit` returns of the run's data.
     pub fn fitted<T>(&self, fit: impl FnOnce(&Fitting<'_, TokenBatch>) -> T) -> T {
         let [train, holdout] =
             [&self.task.train, &self.task.holdout].map(|examples| self.examples(examples));
@@ -79,10 +78,6 @@ impl PeakMemory {
         Self { is_own: fs::write("/proc/self/clear_refs", "5").is_ok() }
     }
 
-    pub const fn unknown() -> Self {
-        Self { is_own: false }
-    }
-
     /// Largest resident set since the start in bytes; `None` where the system does not set its mark back.
     pub fn bytes(self) -> Option<u64> {
         if !self.is_own {
@@ -105,8 +100,7 @@ pub struct Scored {
     pub tokens: Option<TokenAnswers>,
 }
 
-/// Metrics and reliability per token at so many `draws`: `nll` in nats, its exponential as `perplexity`, the calibration of
-/// the most likely token.
+/// Metrics per token: `nll` in nats, its exponential as `perplexity`, the calibration of the most likely token.
 pub fn score_tokens(tokens: TokenAnswers, draws: usize) -> Result<Scored> {
     let (nll, diagram) = (tokens.nll()?, tokens.reliability()?);
     let several = (draws > 1).then(|| mean(&tokens.mutual_information));
@@ -259,7 +253,6 @@ impl PreparedTask {
     }
 }
 
-/// A text: its tokens and, by number of draws, their means.
 #[derive(Serialize)]
 struct TextLine<'a> {
     id: &'a str,
@@ -309,8 +302,7 @@ pub fn selective_records(
     Ok(records)
 }
 
-/// The statistic `log α̂` of every rank direction of `model`; `None` without a posterior.
-/// `removed` are the values that pruned directions had when they went, by module path.
+/// The statistic `log α̂` of every rank direction, and of those `removed`; `None` without a posterior.
 pub fn statistic_record(
     model: &impl AdaptedModel,
     config: &Config,
@@ -389,7 +381,6 @@ pub fn energy_records(
     Ok(records)
 }
 
-/// `host` with its singular values in A.
 fn folded(mut host: HostAdapter) -> HostAdapter {
     if let Some(e) = host.e.take() {
         for (row, e) in host.a.chunks_mut(host.d_input).zip(e) {
@@ -418,7 +409,6 @@ mod tests {
         if let (Some(earlier), Some(later)) = (earlier, later) {
             assert!(earlier >= LARGE as u64 && later < earlier, "{earlier} {later}");
         }
-        assert_eq!(PeakMemory::unknown().bytes(), None);
     }
 
     #[test]

@@ -158,8 +158,9 @@ impl AdaLora {
         let by_path: BTreeMap<&str, &Vec<bool>> =
             self.paths.iter().map(String::as_str).zip(mask).collect();
         model.visit_layers_mut(&mut |path, layer| {
-            let adapter = layer.low_rank_mut().and_then(LowRankAdapter::singular_values_mut);
-            if let (Some(e), Some(mask)) = (adapter, by_path.get(path)) {
+            let Some(mask) = by_path.get(path) else { return };
+            layer.edit(|adapter| {
+                let Some(e) = adapter.singular_values_mut() else { return };
                 let old = e.val();
                 if old.dims()[0] != mask.len() {
                     // Cut to the mask by `compact`: nothing is left to zero.
@@ -170,7 +171,7 @@ impl AdaLora {
                 let n = keep.len();
                 let keep = Tensor::from_data(TensorData::new(keep, [n]), (&device, old.dtype()));
                 replace(e, old.without_autodiff() * keep);
-            }
+            });
         });
     }
 }

@@ -80,24 +80,23 @@ fn rotate_factors(
     outcome?;
     let mut spectra = BTreeMap::new();
     model.visit_layers_mut(&mut |path, layer| {
-        let Some((adapter, found)) = layer.low_rank_mut().zip(rotated.remove(path)) else {
-            return;
-        };
-        let ((factors, log_variance), scaling) = (found, adapter.scaling);
-        set_rows(&mut adapter.a, &factors.a);
-        adapter.b.set_data(TensorData::new(factors.b, adapter.b.val().dims()));
-        if let (
-            Some(Extension::Posterior(
-                Posterior::RankVariance(noise) | Posterior::AsymRankVariance(noise),
-            )),
-            Some(log_variance),
-        ) = (&mut adapter.extension, log_variance)
-        {
-            let n = log_variance.len();
-            noise.value.set_data(TensorData::new(log_variance, [n]));
-        }
-        let spectrum = factors.values.iter().map(|value| scaling * value).collect();
-        spectra.insert(path.to_owned(), spectrum);
+        let Some((factors, log_variance)) = rotated.remove(path) else { return };
+        layer.edit(|adapter| {
+            set_rows(&mut adapter.a, &factors.a);
+            adapter.b.set_data(TensorData::new(factors.b, adapter.b.val().dims()));
+            if let (
+                Some(Extension::Posterior(
+                    Posterior::RankVariance(noise) | Posterior::AsymRankVariance(noise),
+                )),
+                Some(log_variance),
+            ) = (&mut adapter.extension, log_variance)
+            {
+                let n = log_variance.len();
+                noise.value.set_data(TensorData::new(log_variance, [n]));
+            }
+            let spectrum = factors.values.iter().map(|value| adapter.scaling * value).collect();
+            spectra.insert(path.to_owned(), spectrum);
+        });
     });
     Ok(spectra)
 }

@@ -71,15 +71,15 @@ pub(crate) fn set_relevance(
     });
     outcome?;
     model.visit_layers_mut(&mut |path, layer| {
-        let Some((adapter, statistic)) = layer.low_rank_mut().zip(statistics.get(path)) else {
+        let Some(statistic) = statistics.get(path).filter(|found| !found.is_empty()) else {
             return;
         };
-        if let (Some(Extension::Posterior(posterior)), false) =
-            (&mut adapter.extension, statistic.is_empty())
-        {
-            let shift: Vec<f64> = statistic.iter().map(|found| log_alpha - found).collect();
-            posterior.shift(&shift);
-        }
+        layer.edit(|adapter| {
+            if let Some(Extension::Posterior(posterior)) = &mut adapter.extension {
+                let shift: Vec<f64> = statistic.iter().map(|found| log_alpha - found).collect();
+                posterior.shift(&shift);
+            }
+        });
     });
     Ok(())
 }
@@ -204,10 +204,11 @@ mod tests {
         let energy = StatisticAggregate::Energy;
         let options = StatisticOptions { aggregate: energy, ..StatisticOptions::default() };
         let mut layer = layer(VariationalFamily::RankVariance, [-1.0, 0.5]);
-        let adapter = layer.low_rank_mut().unwrap();
         let device = Device::flex();
-        adapter.a = Param::from_tensor(Tensor::from_data([[1.0, 0.0]; 3], &device));
-        adapter.b = Param::from_tensor(Tensor::from_data([[1.0; 4], [0.0; 4]], &device));
+        layer.edit(|adapter| {
+            adapter.a = Param::from_tensor(Tensor::from_data([[1.0, 0.0]; 3], &device));
+            adapter.b = Param::from_tensor(Tensor::from_data([[1.0; 4], [0.0; 4]], &device));
+        });
         set_relevance(&mut layer, -8.0, options).unwrap();
         assert_eq!(noise(&layer)[1], -20.0);
         assert!((noise(&layer)[0] + 8.0).abs() < 1e-5);

@@ -88,8 +88,10 @@ fn adapted(family: VariationalFamily) -> Pair {
     let config = AdapterConfig { kind, rank: RANK, lora_alpha: 10.0, dropout: 0.0 };
     attach_adapters(&mut model, &both(), &config, NoiseKey::new(1)).unwrap();
     for (seed, layer) in [(1, &mut model.one), (2, &mut model.other)] {
-        let adapter = layer.low_rank_mut().unwrap();
-        adapter.b = adapter.b.clone().map(|_| tensor(normal(seed, RANK * OUTPUT), [RANK, OUTPUT]));
+        layer.edit(|adapter| {
+            let b = tensor(normal(seed, RANK * OUTPUT), [RANK, OUTPUT]);
+            adapter.b = adapter.b.clone().map(|_| b);
+        });
     }
     model
 }
@@ -140,16 +142,17 @@ fn a_rotation_keeps_the_total_variance_of_the_update() {
         for scale in [1.0, 0.01, 0.0] {
             let mut model = adapted(family);
             for layer in [&mut model.one, &mut model.other] {
-                let adapter = layer.low_rank_mut().unwrap();
-                adapter.b = adapter.b.clone().map(|b| b.mul_scalar(scale));
-                if let Some(Extension::Posterior(
-                    Posterior::RankVariance(noise) | Posterior::AsymRankVariance(noise),
-                )) = &mut adapter.extension
-                {
-                    noise.value = noise.value.clone().map(|value| {
-                        Tensor::from_data([-6.0, -3.0, -9.0, -4.5, -30.0], &value.device())
-                    });
-                }
+                layer.edit(|adapter| {
+                    adapter.b = adapter.b.clone().map(|b| b.mul_scalar(scale));
+                    if let Some(Extension::Posterior(
+                        Posterior::RankVariance(noise) | Posterior::AsymRankVariance(noise),
+                    )) = &mut adapter.extension
+                    {
+                        noise.value = noise.value.clone().map(|value| {
+                            Tensor::from_data([-6.0, -3.0, -9.0, -4.5, -30.0], &value.device())
+                        });
+                    }
+                });
             }
             let before = [&model.one, &model.other].map(total_variance);
             turn(&mut model, None).unwrap();

@@ -22,9 +22,7 @@ use self::report::{Machine, replace, section, speed, versions};
 use self::table::{Group, groups, select, take_pytorch};
 use crate::{forward, workspace};
 
-/// The page that a whole run writes.
 const PAGE: &str = "docs/results/speed.md";
-/// Rounds and steps of a quick run.
 const QUICK: (usize, usize) = (1, 2);
 
 /// Options of `bench`.

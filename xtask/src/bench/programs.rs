@@ -11,7 +11,6 @@ use tempfile::{TempDir, tempdir};
 use super::table::{Group, Program, Side};
 use crate::process;
 
-/// The other side's script.
 const SCRIPT: &str = "xtask/python/torch_step.py";
 
 /// All runs of one side.

@@ -18,7 +18,7 @@ use crate::workspace::Workspace;
 type Invariant = (&'static str, fn(&Workspace) -> Result<Vec<String>>, &'static str);
 
 /// All rules, in the order of the document.
-const INVARIANTS: [Invariant; 12] = [
+const INVARIANTS: [Invariant; 11] = [
     (
         "core-is-plain",
         sources::plain_core,
@@ -33,11 +33,6 @@ const INVARIANTS: [Invariant; 12] = [
         "backends-in-ops",
         sources::backends,
         "code that is generic over Burn's backends stays in lrvd-burn's operators",
-    ),
-    (
-        "operators-have-twins",
-        texts::twins,
-        "an operator with a hand-written form has a composite one, a backward node and a test",
     ),
     (
         "one-version-table",

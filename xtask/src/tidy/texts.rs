@@ -1,4 +1,4 @@
-//! What documents promise and say, what operators and fixtures come with, and what no file holds.
+//! What documents promise and say, what fixtures come with, and what no file holds.
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -7,10 +7,6 @@ use anyhow::Result;
 
 use crate::workspace::Workspace;
 
-const OPERATORS: &str = "crates/lrvd-burn/src/ops/";
-const TESTS_OF_OPERATORS: &str = "crates/lrvd-burn/tests/";
-/// Files of an operator that are written by hand for some backend.
-const BY_HAND: [&str; 3] = ["cpu.rs", "kernel.rs", "launch.rs"];
 const ARCHITECTURE: &str = "docs/architecture.md";
 const DERIVATIONS: &str = "docs/math/";
 const STYLE: &str = "CONTRIBUTING.md";
@@ -166,32 +162,6 @@ fn has_word(line: &str, word: &str) -> bool {
     line.match_indices(word).any(|(i, _)| {
         !part(line[..i].chars().next_back()) && !part(line[i + word.len()..].chars().next())
     })
-}
-
-/// A hand-written operator has a composite twin, and a test names both.
-pub(crate) fn twins(workspace: &Workspace) -> Result<Vec<String>> {
-    let mut tests = String::new();
-    for file in workspace.below(TESTS_OF_OPERATORS, ".rs") {
-        tests.push_str(&workspace.text(file)?.unwrap_or_default());
-    }
-    let mut findings = Vec::new();
-    for folder in workspace.below(OPERATORS, "/mod.rs").map(|file| file.trim_end_matches("mod.rs"))
-    {
-        let has = |file: &str| workspace.exists(&format!("{folder}{file}"));
-        // `cpu/` holds what the operators share, not an operator.
-        if !has("composite.rs") && !BY_HAND.into_iter().any(has) {
-            continue;
-        }
-        let name = folder[OPERATORS.len()..].trim_end_matches('/');
-        let broken = [
-            (!has("composite.rs"), "no `composite.rs`"),
-            (has("kernel.rs") != has("launch.rs"), "`kernel.rs` and `launch.rs` come together"),
-            (!has_word(&tests, name), "no test names it"),
-        ];
-        let broken = broken.into_iter().filter(|(is_broken, _)| *is_broken);
-        findings.extend(broken.map(|(_, what)| format!("{OPERATORS}{name}: {what}")));
-    }
-    Ok(findings)
 }
 
 /// Every file under a folder `golden` has a README there, or between there and itself, or names its generator at the top.

@@ -35,7 +35,6 @@ pub struct BaseInfo {
     pub schema_version: u32,
     #[serde(rename = "base_model")]
     pub name: String,
-    /// SHA-256 of its weight files.
     pub weights: BTreeMap<String, String>,
     /// SHA-256 of what else answers depend on; `None` in folders of earlier versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -213,7 +212,6 @@ impl Description {
 }
 
 impl ClassifierInfo {
-    /// Of `run` on texts of unknown columns.
     pub(super) fn new(base: BaseInfo, goal: Goal, run: RunInfo) -> Self {
         Self {
             base,

@@ -9,7 +9,7 @@ use lrvd_core::metrics::{RiskCoverage, argmax_rows};
 
 use super::description::{Abstention, Description};
 use super::saved::SavedClassifier;
-use crate::data::table::{Format, Layout, Table};
+use crate::data::table::{Format, Table};
 use crate::data::{Example, Input, PreparedTask, Split, TextColumns, load, read_labelled};
 use crate::error::Result;
 use crate::eval::{Scored, measures, score_draws};
@@ -119,7 +119,7 @@ pub(super) fn with_mean(
 pub type Inputs = Box<dyn Iterator<Item = Result<Input>>>;
 
 pub fn read_inputs(file: &Path, format: Format, columns: TextColumns) -> Result<Inputs> {
-    let mut table = Table::open(file, &Layout { blank_lines: true, ..Layout::of(format) })?;
+    let mut table = Table::open(file, format, None, true)?;
     let columns = TextColumns { label: None, ..columns };
     columns.check(file, &table.names()?)?;
     inputs(table, columns)

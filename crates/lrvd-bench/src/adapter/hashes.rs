@@ -31,7 +31,6 @@ pub struct FileHashes {
 }
 
 impl FileHashes {
-    /// Hashes the adapter's files in `dir`, but for the description.
     pub(crate) fn take(&mut self, dir: &Path) -> Result<()> {
         self.adapter = present(dir, &ADAPTER_FILES)?;
         Ok(())
@@ -49,7 +48,6 @@ impl FileHashes {
     }
 
     /// Compares the adapter's files in `dir`, of which `description` is one. With `allow` a changed file is a warning.
-    /// Errors name the first file that is another one, is missing or is new.
     pub(crate) fn check(&self, dir: &Path, description: &str, allow: bool) -> Result<Vec<String>> {
         if self.adapter.is_empty() {
             return Ok(Vec::new());

@@ -53,7 +53,6 @@ pub struct Continuation {
     pub tokens: Vec<ContinuedToken>,
     /// Tokens of the prompt.
     pub prompt_tokens: usize,
-    /// Whether the model ended the text, rather than the limit.
     pub stopped: bool,
     /// Mean over the tokens, nats; null without a token.
     pub mean_log_probability: Option<f64>,
@@ -96,8 +95,7 @@ impl Generation {
 pub type SavedLanguageModel = SavedModel<LlamaForCausalLm, Option<LanguageInfo>>;
 
 impl SavedLanguageModel {
-    /// Loads the adapter in `dir`: the output of a training run on texts, one of its checkpoints, or any PEFT folder of the
-    /// task `CAUSAL_LM`.
+    /// Loads a run on texts, one of its checkpoints, or any PEFT folder of the task `CAUSAL_LM`.
     pub fn load(dir: &Path, options: &OpenOptions, device: &Device) -> Result<Self> {
         Self::on(&Adapter::open(dir, options, device)?, None, device)
     }
@@ -179,8 +177,7 @@ impl SavedLanguageModel {
         Ok(logits)
     }
 
-    /// Measures the model on `rows`, at its mean and, unless that is 0, at `draws` draws that `seed` addresses; and what
-    /// is to be known of the rows, one sentence each.
+    /// Metrics at the mean and, unless that is 0, at `draws` draws; and what is to be known of the rows, one sentence each.
     pub fn evaluate(
         &self,
         rows: &[TextRow],

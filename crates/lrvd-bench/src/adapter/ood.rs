@@ -32,7 +32,6 @@ const ROOT: &str = "distance.root";
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OodScore {
-    /// Entropy of the answer's probabilities, nats.
     Entropy,
     /// 1 less the largest probability.
     MaximumProbability,
@@ -69,7 +68,6 @@ impl OodScore {
 pub struct OodRow {
     /// Area under the receiver operating characteristic on the selection rows, by which the score is chosen.
     pub selection: f64,
-    /// The area on the report rows.
     pub auroc: f64,
     pub standard_error: f64,
     /// The area less that of the entropy on the report rows.
@@ -262,7 +260,6 @@ impl OodDetector {
 }
 
 impl SavedClassifier {
-    /// Every one of `scores` of every input, `[scores][inputs]`.
     fn ood_scores(
         &self,
         inputs: &[Input],

@@ -75,8 +75,7 @@ impl Adapter {
         is_run_on_texts(run_of(dir).unwrap_or(dir))
     }
 
-    /// Reads the adapter that `dir` holds: a PEFT folder, the output of a training run, or one of its checkpoints. `device` is
-    /// used to rebuild the model of a checkpoint.
+    /// Reads a PEFT folder, the output of a training run, or one of its checkpoints, whose model is rebuilt on `device`.
     pub fn open(dir: &Path, options: &OpenOptions, device: &Device) -> Result<Self> {
         if !dir.is_dir() {
             bail!("there is no folder `{}`", dir.display());
@@ -122,8 +121,7 @@ impl Adapter {
         })
     }
 
-    /// Its description as a classifier on `backbone`, or what can be known of one that was made elsewhere; `None` for a
-    /// language model.
+    /// Its description as a classifier, or what can be known of one that was made elsewhere; `None` for a language model.
     pub(crate) fn described(&self, backbone: &Backbone) -> Result<Option<ClassifierInfo>> {
         let mut info = match &self.files.description {
             Some(description) => description.classifier().cloned(),
@@ -206,8 +204,7 @@ impl Adapter {
     }
 }
 
-/// The model at the checkpoint that is `named`, or at the newest one of the run in `out`, with the checkpoint's folder, and the
-/// warning that the run is not finished.
+/// The model at the checkpoint that is `named`, or at the newest one, its folder, and the warning that the run is not finished.
 fn rebuild(
     out: &Path,
     named: Option<&Path>,
@@ -329,8 +326,7 @@ impl AdapterFiles {
         Ok(Self { peft, posterior, description: Some(description) })
     }
 
-    /// Reads `folder`, and returns warnings of files that have changed since the adapter was saved. Without `allow_changed`
-    /// these are errors.
+    /// Reads `folder`, and returns warnings of changed files, which are errors without `allow_changed`.
     pub(super) fn read(folder: &Path, allow_changed: bool) -> Result<(Self, Vec<String>)> {
         let description = Description::read(folder)?;
         let known =

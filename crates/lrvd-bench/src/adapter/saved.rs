@@ -104,15 +104,12 @@ impl<M: AdaptedModel, I> SavedModel<M, I> {
     }
 }
 
-/// `names` are tensors of the head that nothing has.
 pub(crate) fn no_head<T: AsRef<str>>(adapter: &Path, names: impl IntoIterator<Item = T>) -> Error {
     let (dir, names) = (adapter.display(), quoted(names));
     anyhow!("neither the adapter `{dir}` nor the base model has {names}")
 }
 
-/// Batches in which texts of like length are looked for.
 const WINDOW: usize = 32;
-/// Logits that such a window may have.
 const KEPT_LOGITS: usize = 1 << 23;
 
 pub type SavedClassifier = SavedModel<AutoModel, ClassifierInfo>;
@@ -139,8 +136,7 @@ pub enum Prediction {
 }
 
 impl SavedClassifier {
-    /// Loads the adapter in `dir`: a PEFT folder, the output of a training run, or one of its checkpoints. The `policy` says how
-    /// draws are made, and when fewer of them will do.
+    /// Loads a PEFT folder, the output of a training run, or one of its checkpoints.
     pub fn load(
         dir: &Path,
         options: &OpenOptions,
@@ -171,9 +167,7 @@ impl SavedClassifier {
         let rate = peft.config.lora_dropout;
         if saved.sampler == Sampler::Mean && saved.info.run.draws > 0 && rate > 0.0 {
             saved.model.visit_layers_mut(&mut |_, layer| {
-                if let Some(adapter) = layer.low_rank_mut() {
-                    adapter.dropout = rate;
-                }
+                layer.edit(|adapter| adapter.dropout = rate);
             });
             saved.sampler = Sampler::Dropout;
         }
@@ -190,7 +184,6 @@ impl SavedClassifier {
         Ok(saved)
     }
 
-    /// The whole model in `folder`, of which `info` is the description.
     pub(crate) fn merged(folder: &Path, info: &ClassifierInfo, device: &Device) -> Result<Self> {
         let backbone = Backbone::open(ModelLocation::of_folder(folder))?;
         let task = info.reader(&backbone)?.prepare(info.goal.clone(), &[], &[])?;
@@ -217,8 +210,7 @@ impl SavedClassifier {
         }
     }
 
-    /// Whether what is drawn for an answer of `draws` draws is the same whatever else is asked in the same call. Dropout,
-    /// weights resampled for every batch and noise on activations are addressed by places in it.
+    /// Whether what is drawn for an answer does not depend on its place in a batch.
     pub fn is_batch_free(&self, draws: usize) -> bool {
         let weights = self.info.prediction_draws == PredictionDraws::Weights;
         draws == 0 || (self.sampler == Sampler::Posterior && weights)
@@ -236,8 +228,7 @@ impl SavedClassifier {
         Ok(draws)
     }
 
-    /// The columns that the classifier was trained on, or the usual ones: `text` and `label`, and `pair`
-    /// where it was trained on pairs.
+    /// The columns of the training, or the usual ones: `text`, `label`, and `pair` where it was trained on pairs.
     pub fn columns(&self) -> TextColumns {
         let pair = (self.info.pairs == Some(true)).then(|| "pair".to_owned());
         let usual = || TextColumns { pair, ..TextColumns::default() };
@@ -279,8 +270,7 @@ impl SavedClassifier {
         Ok(logits.classes()?.into_iter().enumerate().map(answer).collect())
     }
 
-    /// How many inputs [`predict`](Self::predict) should get at once, where there are many: enough to find texts of like length
-    /// for every batch. One batch, in the order given, where what is drawn for an answer depends on its batch.
+    /// How many inputs to ask about at once: enough to find texts of like length, or one batch where draws depend on it.
     pub fn window(&self, draws: usize) -> usize {
         let batch = self.info.run.batch_size;
         if !self.is_batch_free(draws) {
@@ -295,7 +285,6 @@ impl SavedClassifier {
         self.on_examples(inputs, 0, |examples| Ok(self.logits(examples, 0, 0)?.values))
     }
 
-    /// What `ask` returns of `inputs` as the model reads them.
     pub(super) fn on_examples<T>(
         &self,
         inputs: &[Input],

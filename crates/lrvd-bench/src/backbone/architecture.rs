@@ -52,13 +52,11 @@ impl Architecture {
         })
     }
 
-    /// Llama-2-7B by its published sizes, for plans without the files.
     pub(crate) fn llama_2_7b() -> lrvd_models::Result<Self> {
         let config = include_bytes!("published/llama-2-7b.json");
         LlamaConfig::parse(config, Path::new("Llama-2-7B")).map(Self::Llama)
     }
 
-    /// DeBERTa-v3-base by its published sizes, for plans without the files.
     pub(crate) fn deberta_v3_base() -> lrvd_models::Result<Self> {
         let config = include_bytes!("published/deberta-v3-base.json");
         DebertaConfig::parse(config, Path::new("DeBERTa-v3-base")).map(Self::Deberta)

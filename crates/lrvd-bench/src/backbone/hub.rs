@@ -28,7 +28,6 @@ const WEIGHTS: [(&str, &str); 2] = [
     ("pytorch_model.bin", "pytorch_model.bin.index.json"),
 ];
 const TOKENIZERS: [&str; 3] = ["tokenizer.json", "tokenizer.model", "spm.model"];
-/// Many repositories do not have these.
 const OPTIONAL: [&str; 3] =
     ["tokenizer_config.json", "generation_config.json", "chat_template.jinja"];
 
@@ -161,7 +160,6 @@ fn is_plain(name: &str) -> bool {
     (1..=LONGEST).contains(&name.len()) && !name.starts_with('.') && name.chars().all(usual)
 }
 
-/// A commit of a repository, as the hub lists it.
 #[derive(Deserialize)]
 struct Listing {
     #[serde(rename = "sha")]
@@ -234,8 +232,7 @@ impl Hub {
         })
     }
 
-    /// The bytes at `path` from byte `start` on, or all of them where the server sends no part: then the status is 200. All
-    /// must come within `time`.
+    /// The bytes at `path` from byte `start` on, or all (status 200) where the server sends no part, within `time`.
     fn get(&self, path: &str, start: u64, time: Duration) -> Result<Response<Body>, String> {
         let url = format!("{}/{path}", self.endpoint);
         let shown = head(url.split('?').next().unwrap_or(&url), SHOWN);
@@ -263,7 +260,6 @@ impl Hub {
 struct Repository<'a> {
     hub: Hub,
     id: &'a str,
-    /// Its folder in the cache.
     root: PathBuf,
     listing: Listing,
 }

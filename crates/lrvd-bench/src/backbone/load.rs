@@ -134,8 +134,7 @@ pub(crate) fn open_weights(model: &Path) -> Result<WeightStore> {
     Ok(WeightStore::open(model)?)
 }
 
-/// Returns an error for a tokenizer that starts or ends texts with other ids than the decoder was trained with: it is
-/// another model's, also where its ids are few enough.
+/// Rejects a tokenizer that starts or ends texts with other ids than the decoder was trained with.
 fn check_ends(
     location: &ModelLocation,
     architecture: &Architecture,
@@ -220,7 +219,6 @@ pub(crate) fn load_model(
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ModelLocation {
-    /// Name as given: a path or a repository id.
     pub(crate) name: String,
     /// The folder, or the one GGUF file that holds all of it.
     pub(crate) folder: PathBuf,
@@ -254,13 +252,11 @@ pub(crate) fn shared_name(name: &str) -> &str {
     if is_hub_id(name) { name } else { last().unwrap_or(name) }
 }
 
-/// Finds `model`: an existing folder or GGUF file, or else a repository id `owner/name` in the local Hub cache
-/// or, unless offline, on the Hub.
+/// Finds a folder, a GGUF file, or a repository `owner/name` in the cache or, unless offline, on the Hub.
 pub(crate) fn locate_model(model: &str) -> Result<ModelLocation> {
     locate(model, hub::snapshot)
 }
 
-/// As [`locate_model`], but only `config.json` is needed, and fetched.
 pub(crate) fn locate_config(model: &str) -> Result<ModelLocation> {
     locate(model, hub::config)
 }
@@ -285,8 +281,7 @@ fn is_repository(name: &str) -> bool {
         if [owner, name].iter().all(|p| !p.is_empty() && !p.starts_with('.')))
 }
 
-/// The folder or GGUF file at `path`, if there is one. A folder without `config.json` that holds one GGUF file is that
-/// file.
+/// The folder or GGUF file at `path`. A folder without `config.json` that holds one GGUF file is that file.
 pub(crate) fn local(path: &Path) -> Result<Option<PathBuf>> {
     if GgufModel::is_at(path) {
         return Ok(Some(path.to_owned()));

@@ -7,7 +7,7 @@ use anyhow::bail;
 use serde::Deserialize;
 
 use super::locate::{FileSet, locate};
-use super::table::{Format, Layout, Table};
+use super::table::{Format, Table};
 use super::{
     Dataset, Example, Labelled, Origin, Pieces as _, SourceFile, Split, SplitName, read_examples,
 };
@@ -78,8 +78,8 @@ fn by_list(
     list: &Path,
     files: &mut Vec<SourceFile>,
 ) -> Result<(Vec<Example>, Vec<Example>)> {
-    let layout = Layout { unnamed: Some(PAIR), ..Layout::of(Format::Tsv) };
-    let (mut table, mut listed) = (Table::open(list, &layout)?, HashSet::new());
+    let mut table = Table::open(list, Format::Tsv, Some(PAIR), false)?;
+    let mut listed = HashSet::new();
     for row in &mut table {
         let row = row?;
         listed.insert(format!("{}-{}", row.text(&PAIR[..1])?, row.text(&PAIR[1..])?));

@@ -10,7 +10,7 @@ use std::path::Path;
 use anyhow::{anyhow, bail, ensure};
 use serde_json::Value;
 
-use super::table::{Cell, Format, Layout, Row, Table};
+use super::table::{Cell, Format, Row, Table};
 use super::wording::{DIGITS, LETTERS};
 use super::{Example, Input, Label, SourceFile};
 use crate::error::{Error, Result};
@@ -36,7 +36,7 @@ pub fn read_examples(
         }
         _ => (Vec::new(), None),
     };
-    let mut table = Table::open(file, &Layout { unnamed, ..Layout::of(format) })?;
+    let mut table = Table::open(file, format, unnamed, false)?;
     if !columns.is_empty() {
         table.select(&[&columns[..], &IDS.concat()].concat())?;
     }

@@ -51,8 +51,7 @@ pub(super) struct Card<'a> {
 }
 
 impl<'a> Card<'a> {
-    /// The card of `adapter`, written with these ranks. Measurements and data come from the run's folder, where there
-    /// is one around the adapter.
+    /// The card of `adapter`, with measurements and data of the run around it, if there is one.
     pub(super) fn of(
         adapter: &Adapter,
         info: Option<&'a ClassifierInfo>,

@@ -38,8 +38,7 @@ pub struct ModuleReport {
     pub log_alpha: Vec<f64>,
 }
 
-/// The learnt ranks as arguments of PEFT's `LoraConfig`. PEFT matches the keys of patterns at the end of a name: they
-/// are whole paths here.
+/// The learnt ranks as arguments of PEFT's `LoraConfig`; the keys of its patterns are whole paths.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LoraConfig {
     pub r: usize,
@@ -87,7 +86,6 @@ pub struct AdapterReport {
     /// Rank directions that are there with a statistic at or above the threshold.
     pub above_threshold: usize,
     pub average_rank: f64,
-    /// Largest rank, which a server must allow for.
     pub max_rank: usize,
     /// The ranks as settings of a plain LoRA; `None` if no module has a rank.
     pub lora_config: Option<LoraConfig>,

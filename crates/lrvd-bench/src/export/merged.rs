@@ -49,7 +49,6 @@ pub struct MergeReport {
     pub parameters: usize,
     /// Whether the head has separate weights, because it was tied to the word embedding.
     pub untied: bool,
-    /// Largest difference of a logit, and the number of logits compared.
     pub difference: Option<(f64, usize)>,
     pub warnings: Vec<String>,
 }
@@ -185,7 +184,6 @@ impl Plan {
     }
 }
 
-/// Tensors of pretraining, and unused tables.
 fn is_spare(name: &str) -> bool {
     ["lm_predictions.", "mask_predictions.", "cls."].iter().any(|prefix| name.starts_with(prefix))
         || name.ends_with(".position_ids")

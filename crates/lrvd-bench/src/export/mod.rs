@@ -1,11 +1,4 @@
 //! Adapters for other programs, and what there is to know of them.
-//!
-//! | File | What is in it |
-//! |---|---|
-//! | `mod` | PEFT, llama.cpp |
-//! | `merged` | a whole model |
-//! | `card` | the model card of all three |
-//! | `inspect` | ranks, statistics and sizes; whether a checkpoint is whole |
 
 mod card;
 mod inspect;
@@ -40,8 +33,7 @@ pub struct PeftExport {
     pub posterior: bool,
 }
 
-/// Writes `adapter` as the PEFT folder `out`, with no module above the rank `cap`. `command` is for the model card. A base model
-/// that is a path on this machine is named by its last part.
+/// Writes `adapter` as the PEFT folder `out`, with no module above the rank `cap`, and no path of this machine.
 pub fn export_peft(
     adapter: &Adapter,
     layout: ExportLayout,
@@ -78,8 +70,7 @@ pub struct GgufExport {
     pub warnings: Vec<String>,
 }
 
-/// Writes `adapter` as one of llama.cpp into the folder `out`, which must not exist. The base model's
-/// configuration says how its heads are laid out.
+/// Writes `adapter` as one of llama.cpp into the folder `out`, which must not exist.
 pub fn export_gguf(adapter: &Adapter, command: &str, out: &Path) -> Result<GgufExport> {
     let (backbone, warnings) = adapter.base()?;
     let info = adapter.described(&backbone)?;

@@ -55,7 +55,6 @@ fn adapt(model: &mut AutoModel, names: &[&str]) {
     attach_adapters(model, &targets, &config, NoiseKey::new(6)).unwrap();
 }
 
-/// Examples of the given lengths with random tokens and labels.
 pub(crate) fn examples(lengths: &[usize]) -> Vec<TokenisedExample> {
     let mut draws = Draws::new(NoiseKey::new(9).on_stream(Stream::DATA));
     let example = |&length: &usize| TokenisedExample {
@@ -67,7 +66,6 @@ pub(crate) fn examples(lengths: &[usize]) -> Vec<TokenisedExample> {
     lengths.iter().map(example).collect()
 }
 
-/// Examples and how many of them make a pass.
 #[derive(Clone, Copy)]
 pub(crate) struct Asked<'a> {
     pub(crate) examples: TokenExamples<'a>,
@@ -81,7 +79,6 @@ impl Asked<'_> {
     }
 }
 
-/// Examples of the given `lengths` in passes of `batch_size` rows.
 pub(crate) fn inputs(lengths: &[usize], batch_size: usize) -> Asked<'static> {
     inputs_of(examples(lengths), batch_size)
 }

@@ -27,11 +27,15 @@ fn noisy(mut model: AutoModel, log: f64) -> AutoModel {
 fn gated(model: &AutoModel, path: &str, rank: usize, gate: f64) -> AutoModel {
     let mut model = model.clone();
     model.visit_layers_mut(&mut |found, layer| {
-        let Some(adapter) = layer.low_rank_mut().filter(|_| found == path) else { return };
-        let [d_input, ranks] = adapter.a.val().dims();
-        let mut a = values(adapter.a.val());
-        a.iter_mut().skip(rank).step_by(ranks).for_each(|value| *value *= gate);
-        adapter.a.set_data(TensorData::new(a, [d_input, ranks]));
+        if found != path {
+            return;
+        }
+        layer.edit(|adapter| {
+            let [d_input, ranks] = adapter.a.val().dims();
+            let mut a = values(adapter.a.val());
+            a.iter_mut().skip(rank).step_by(ranks).for_each(|value| *value *= gate);
+            adapter.a.set_data(TensorData::new(a, [d_input, ranks]));
+        });
     });
     model
 }

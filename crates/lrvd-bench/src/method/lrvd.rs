@@ -37,7 +37,6 @@ pub(super) fn lora(config: &Config, request: RankRequest) -> Result<Lora> {
     })
 }
 
-/// AdaLoRA with the rank asked for as its average target.
 pub(super) fn adalora(config: &Config, request: RankRequest) -> Result<AdaLora> {
     let steps = |share: f64| config.share(share) as u32;
     let schedule = AdaLoraConfig {
@@ -133,8 +132,7 @@ fn built(config: &Config) -> Result<BayesLora> {
     })
 }
 
-/// The search of an automatic weight, and the rate of its noise as a multiple of the means': at least what takes it in the
-/// refinement from `log_alpha` to as far beyond 0.
+/// The search of an automatic weight, and the factor of its noise's rate: from `log_alpha` to as far beyond 0 in the refinement.
 fn search(config: &Config) -> Result<(RankSearch, f64)> {
     let RankSearchSettings { margin, refine, rate, log_alpha, .. } = config.rank_search;
     let refine_steps = if refine > 0.0 { config.share(refine).max(1) } else { 0 };

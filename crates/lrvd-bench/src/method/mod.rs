@@ -26,5 +26,4 @@ pub use table::{Can, DynMethod, MethodEntry, MethodForm, MethodName};
 pub use temperature::Temperatures;
 
 pub type Inputs<'a> = train::Inputs<'a, lrvd_models::TokenBatch>;
-/// What a method of a classifier is fitted to after training.
 pub type Fitting<'a> = train::Fitting<'a, lrvd_models::TokenBatch>;

@@ -148,8 +148,9 @@ pub(super) struct Alternating {
 #[derive(Clone, Copy, Debug)]
 enum Divergence {
     /// Of the entries of A from a normal law of this width.
-    Entries { prior_std: f64 },
-    /// Of the scales.
+    Entries {
+        prior_std: f64,
+    },
     Scales(KlDirection),
 }
 
@@ -236,7 +237,6 @@ impl Method<AutoModel> for Alternating {
     }
 }
 
-/// Steps of the longest published run.
 const C_LORA_STEPS: usize = 2000;
 
 /// C-LoRA: a random matrix between the factors whose law depends on the input.

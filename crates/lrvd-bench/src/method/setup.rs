@@ -54,8 +54,7 @@ pub(super) fn lora(config: &Config, request: RankRequest) -> AdapterConfig {
     adapter(config, AdapterKind::Lora { b_bound: config.lora_b_bound }, request)
 }
 
-/// The peak rate at which a parameter under `AdamW`, which moves by at most its rate a step, can just go `distance` in the
-/// run; 0 in a run whose every rate is 0.
+/// The peak rate at which a parameter under `AdamW` can just go `distance` in the run; 0 where every rate is 0.
 pub(super) fn rate_to_reach(config: &Config, distance: f64) -> Result<f64> {
     let schedule = config.training(0).check()?.schedule();
     let reach: f64 = (0..config.steps as u32).map(|step| schedule.factor(step)).sum();
@@ -101,7 +100,6 @@ pub(super) struct KlCycle {
     published: usize,
 }
 
-/// Steps of the published runs of BLoB and `ScalaBL`.
 pub(super) const PUBLISHED_STEPS: usize = 5000;
 /// The last steps of a cycle, which carry all but a thousandth of its weight.
 const RAMP: usize = 10;
@@ -131,7 +129,6 @@ impl KlCycle {
         Ok(MinibatchWeight::Rising { cycle }.weight(step as u64)?)
     }
 
-    /// A cycle of `published` steps in a run of this length.
     fn shortened(self, published: u32) -> u32 {
         let share = (self.steps as f64 / self.published as f64).min(1.0);
         let least = RAMP.min(self.steps).min(published as usize) as u32;

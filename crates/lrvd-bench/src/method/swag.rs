@@ -68,7 +68,6 @@ impl Swag {
         Ok(Self { adapter, settings, tail, anneal, moments: BTreeMap::new() })
     }
 
-    /// Whether a collection is due after `done` completed steps.
     fn is_due(&self, done: usize) -> bool {
         let (start, every) = self.tail;
         done > start && (done - start).is_multiple_of(every)

@@ -12,14 +12,12 @@ use super::noisy::{Alternating, Bbb, CLora};
 use super::point::{LoraEnsemble, Map, McDropout};
 use super::setup::RankRequest;
 use super::swag::Swag;
-use super::temperature::HOLDOUT as TEMPERATURE_HOLDOUT;
 use super::tfb::Tfb;
 use super::{lrvd, rslora};
 use crate::error::Result;
 use crate::settings::{Config, KlWeight};
 use crate::text::same;
 
-/// A method, whichever it is.
 pub type DynMethod = dyn Method<AutoModel>;
 
 #[derive(Debug)]
@@ -42,7 +40,6 @@ pub struct Can {
     pub draws: bool,
     pub prunes: bool,
     pub budget: bool,
-    /// Something is fitted once training is over.
     pub post_hoc: bool,
     /// Share of the training examples that is kept out of training for it.
     pub holdout: fn(&Config) -> f64,
@@ -62,9 +59,7 @@ impl Can {
     const PLAIN: Self = Self { saved: true, ..Self::NONE };
     /// Answers with draws of a noise that adapter files do not hold.
     const DRAWS: Self = Self { draws: true, ..Self::NONE };
-    /// An adapter with a posterior over its ranks.
     const LRVD: Self = Self { posterior: true, draws: true, prunes: true, ..Self::PLAIN };
-    /// Fitted around a trained adapter, answers with draws.
     const POST_HOC: Self = Self { draws: true, post_hoc: true, ..Self::NONE };
 }
 
@@ -177,6 +172,8 @@ methods! {
         "BayesLoRA under a Gaussian prior whose scale per rank direction is learnt";
 }
 
+/// Share of the training examples that a temperature is fitted to: the tail.
+const TEMPERATURE_HOLDOUT: f64 = 0.2;
 /// What stands behind a name for temperature scaling on top of it.
 const TEMPERED: &str = "+TS";
 
@@ -209,8 +206,7 @@ impl MethodName {
         (0..METHODS.len()).map(|row| Self { row, tempered: false })
     }
 
-    /// The methods whose outcome is an adapter that can be saved: those of a user's own classifier, each also with
-    /// temperature scaling on top.
+    /// The methods whose outcome is an adapter that can be saved.
     pub fn saved() -> impl Iterator<Item = Self> {
         Self::all().filter(|method| method.can().saved)
     }
@@ -220,8 +216,7 @@ impl MethodName {
         Can { post_hoc: can.post_hoc || self.tempered, ..can }
     }
 
-    /// What it is asked for on a user's own data: half the initial rank on average where it keeps to a budget and no `target`
-    /// is given.
+    /// The rank asked for: with a budget the `target`, or half the initial rank.
     pub(crate) fn request(self, initial_rank: usize, target: Option<usize>) -> RankRequest {
         if self.can().budget {
             RankRequest::Average(target.unwrap_or((initial_rank / 2).max(1)))
@@ -265,8 +260,7 @@ impl MethodName {
         format!("{}{suffix}", self.entry().key)
     }
 
-    /// Reads a name of a table or of the command line: letter case does not matter, and `+ts` puts
-    /// temperature scaling on top.
+    /// Reads a name or key in any letter case; `+ts` puts temperature scaling on top.
     pub fn from_name(name: &str) -> Option<Self> {
         let lower = name.to_lowercase();
         let (base, tempered) = match lower.strip_suffix(&TEMPERED.to_lowercase()) {
@@ -286,7 +280,6 @@ impl MethodName {
         }
     }
 
-    /// Whether a language model can be trained on texts by it.
     pub fn is_for_language(self) -> bool {
         let form = self.entry().form;
         !self.tempered && matches!(form, MethodForm::Single { language: true, .. })

@@ -18,11 +18,7 @@ use serde::{Deserialize, Serialize};
 use super::DynMethod;
 use crate::error::Burn;
 
-/// Share of the training examples that the temperature is fitted to: the tail.
-pub(super) const HOLDOUT: f64 = 0.2;
-
-/// A temperature for each number of draws: the answers differ, and so does what calibrates them. None before the fit, and for
-/// scores.
+/// A temperature for each number of draws; none before the fit, and for scores.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Temperatures(pub BTreeMap<usize, f64>);
@@ -62,7 +58,6 @@ impl Temperatures {
         self.0.is_empty()
     }
 
-    /// The temperatures by the names of a record.
     pub fn fitted(&self) -> impl Iterator<Item = (String, f64)> {
         self.0.iter().map(|(draws, &t)| (format!("temperature-k{draws}"), t))
     }

@@ -154,8 +154,8 @@ fn averaged(model: &AutoModel, inputs: &Inputs<'_>, draws: usize) -> Burn<Logits
 fn rotate(model: &mut AutoModel) -> Burn<()> {
     let mut outcome = Ok(());
     model.visit_layers_mut(&mut |_, layer| {
-        if let (Ok(()), Some(adapter)) = (&outcome, layer.low_rank_mut()) {
-            outcome = rotate_adapter(adapter);
+        if outcome.is_ok() {
+            outcome = layer.edit(rotate_adapter).unwrap_or(Ok(()));
         }
     });
     outcome

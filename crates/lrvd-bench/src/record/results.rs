@@ -135,9 +135,7 @@ pub struct RunRecord {
     pub steps: u64,
     pub checkpoints: Checkpoints,
     /// Seconds spent training, evaluation not counted.
-    #[serde(with = "real")]
     pub train_seconds: f64,
-    #[serde(with = "real")]
     pub evaluate_seconds: f64,
     /// Highest resident memory of the process in bytes while this run was made, what it held before included; null
     /// where the system does not tell it for one run. Of averaged runs, the largest.
@@ -171,7 +169,6 @@ pub struct RankBudget {
     /// Rank of every module at the start; `percent_rank` refers to it.
     pub initial_rank: u32,
     /// Average rank asked for at the end; null where the method finds its own.
-    #[serde(with = "real")]
     pub requested: Option<f64>,
     pub n_modules: u32,
     /// How the request was made, e.g. `matched to BayesLoRA, seed 1`.
@@ -233,9 +230,7 @@ pub struct EvalPoint {
     /// KL of the posterior from its prior, nats.
     #[serde(with = "real")]
     pub kl: Option<f64>,
-    #[serde(with = "real")]
     pub kl_weight: Option<f64>,
-    #[serde(with = "real")]
     pub learning_rate: f64,
     /// Validation accuracy at the posterior mean, a fraction.
     #[serde(with = "real")]
@@ -275,7 +270,6 @@ pub struct CheckpointRecord {
     #[serde(with = "real")]
     pub average_rank: f64,
     /// `100 * average_rank / initial_rank`.
-    #[serde(with = "real")]
     pub percent_rank: f64,
     /// Metrics by number of posterior draws; 0 is the posterior mean.
     pub metrics: BTreeMap<u32, Metrics>,
@@ -337,12 +331,10 @@ pub struct SelectiveRecord {
 #[serde(deny_unknown_fields)]
 pub struct SelectiveTarget {
     /// Largest share of wrong answers among those given.
-    #[serde(with = "real")]
     pub risk: f64,
     /// Confidence from which on an answer is given; null where no threshold reaches the risk.
     #[serde(with = "real")]
     pub threshold: Option<f64>,
-    #[serde(with = "real")]
     pub coverage: f64,
 }
 
@@ -402,9 +394,7 @@ impl From<&ReliabilityDiagram> for Reliability {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BinRecord {
-    #[serde(with = "real")]
     pub low: f64,
-    #[serde(with = "real")]
     pub high: f64,
     pub count: u64,
     #[serde(with = "real")]
@@ -481,7 +471,6 @@ pub struct PredictionLine {
     /// The example: its id in the data, or its row counted from 0.
     pub id: String,
     /// The right answer: class index, or score for regression.
-    #[serde(with = "real")]
     pub label: f64,
     /// By number of posterior draws: class probabilities in label order, or the one predicted score.
     #[serde(with = "real")]

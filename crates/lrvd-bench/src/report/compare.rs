@@ -4,7 +4,6 @@
 //! [`ALIASES`] are the names of the paper's tables. What did not run here keeps its row, without a partner.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 
 use serde::Serialize;
 
@@ -305,20 +304,16 @@ impl Comparison {
 
     /// Aligned text for a terminal; a star marks tasks whose data are not the published ones.
     pub(crate) fn render_text(&self) -> String {
-        self.with_caveats(table::align(&self.grid()), '*')
+        self.rendered(table::align, "* ")
     }
 
-    /// Markdown, the caveats as a list below the table.
     pub(crate) fn render_markdown(&self) -> String {
-        self.with_caveats(table::markdown(&self.grid()), '-')
+        self.rendered(table::markdown, "- ")
     }
 
-    fn with_caveats(&self, mut text: String, bullet: char) -> String {
-        text.push('\n');
-        for caveat in &self.caveats {
-            let _ = writeln!(text, "{bullet} {caveat}");
-        }
-        text
+    fn rendered(&self, grid: fn(&[Vec<String>]) -> String, bullet: &str) -> String {
+        let caveats = self.caveats.iter().flat_map(|caveat| [bullet, caveat, "\n"]);
+        format!("{}\n{}", grid(&self.grid()), caveats.collect::<String>())
     }
 }
 

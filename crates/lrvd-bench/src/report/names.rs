@@ -27,7 +27,6 @@ pub(crate) fn method_rank(name: &str) -> impl Ord + use<> {
     (known.is_none(), known)
 }
 
-/// The name of a task's own metric in print.
 pub(crate) fn standard_title(name: &str) -> &str {
     match name {
         "matthews" => "Matthews correlation",
@@ -72,7 +71,6 @@ impl Family {
         known.map_or(Self::Other, |(_, family)| *family)
     }
 
-    /// Heading and number of the colour.
     pub(crate) fn in_print(self) -> (&'static str, usize) {
         match self {
             Self::Point => ("Point estimates", 0),

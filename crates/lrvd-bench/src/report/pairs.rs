@@ -73,7 +73,6 @@ pub struct Verdict {
     pub p: Option<f64>,
     /// `lower`, `higher`, `not worse by ...`, `no significant difference`.
     pub verdict: String,
-    /// Decimals of the mean and the interval in print.
     #[serde(skip)]
     decimals: usize,
 }
@@ -111,7 +110,6 @@ pub(crate) fn judge(summary: &Summary<'_>, claims: &[Claim]) -> Vec<Verdict> {
 }
 
 impl Verdict {
-    /// Heading of [`cells`](Self::cells).
     pub const HEADING: [&'static str; 6] =
         ["difference", "task", "mean", "95 % interval", "p (Holm)", "verdict"];
 
@@ -131,7 +129,6 @@ impl Verdict {
     }
 }
 
-/// All verdicts as a table in markdown, and what its columns are.
 pub(crate) fn render_pairs(verdicts: &[Verdict]) -> String {
     let heading = Verdict::HEADING.map(str::to_owned).to_vec();
     let rows: Vec<Vec<String>> =

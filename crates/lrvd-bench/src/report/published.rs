@@ -19,7 +19,6 @@ const FRACTIONS: [&str; 3] = ["accuracy", "ece", "macro_f1"];
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Published {
     pub(crate) source: String,
-    /// The rows in file order, fractions as fractions.
     pub(crate) rows: Vec<PublishedRow>,
     /// Whether accuracy and ECE were per cent in the file and were divided by 100. They are taken as per cent if any
     /// accuracy or ECE of the file exceeds 1: the published reasoning tables are, the GLUE table is not.

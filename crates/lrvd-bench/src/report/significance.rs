@@ -37,7 +37,6 @@ pub(super) const LEVEL: f64 = 0.05;
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Difference {
     pub(super) mean: f64,
-    /// Standard error of the mean.
     pub(super) error: f64,
     freedom: f64,
 }
@@ -83,7 +82,6 @@ impl Difference {
         StudentsT::new(0.0, 1.0, self.freedom).ok()
     }
 
-    /// The two-sided 95 % interval.
     pub(super) fn interval(self) -> (f64, f64) {
         let quantile = self.student().map_or(f64::INFINITY, |t| t.inverse_cdf(1.0 - LEVEL / 2.0));
         (self.mean - quantile * self.error, self.mean + quantile * self.error)

@@ -40,7 +40,6 @@ impl CheckpointChoice {
     }
 }
 
-/// By method and task.
 type ByMethod<'a, T> = BTreeMap<&'a str, BTreeMap<&'a str, T>>;
 
 /// Metrics by method and task at one kind of checkpoint, over the finished runs. Methods and tasks of unfinished runs keep
@@ -65,12 +64,10 @@ pub(crate) struct Summary<'a> {
 }
 
 impl<'a> Summary<'a> {
-    /// At the last and at the best checkpoint.
     pub(crate) fn both(results: &'a Results, rows: &'a RowScores) -> [Self; 2] {
         CheckpointChoice::BOTH.map(|choice| Self::new(results, rows, choice))
     }
 
-    /// The one that the settings choose.
     pub(crate) fn reported(both: &[Self; 2]) -> &Self {
         let is_best = CheckpointChoice::reported(both[0].results) == CheckpointChoice::Best;
         &both[usize::from(is_best)]

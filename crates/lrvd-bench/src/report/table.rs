@@ -60,7 +60,6 @@ pub(crate) fn behind(
     Some(if metric == Metric::PARAMETERS { format!(" + {beside}") } else { format!(" ({beside})") })
 }
 
-/// The notes on tables that have a `+` or brackets.
 fn footnote(summary: &Summary<'_>, metrics: &[Metric]) -> Option<String> {
     let has = |noted: Metric| {
         summary.cells(metrics).any(|(metric, method, task, _)| {
@@ -236,7 +235,6 @@ pub(crate) fn render_text(summary: &Summary<'_>) -> String {
     rendered(summary, align, block_text)
 }
 
-/// The table in markdown, parted as the text is.
 pub(crate) fn render_markdown(summary: &Summary<'_>) -> String {
     rendered(summary, markdown, |summary, groups| markdown(&block_rows(summary, groups)))
 }

@@ -40,8 +40,7 @@ pub(crate) struct OutputFolder {
     path: PathBuf,
     resume: bool,
     lock: Option<File>,
-    /// What this process made and takes away again if it does not [`begin`](Self::begin): the
-    /// folders, innermost first. `None` if the marker was there already.
+    /// Folders that this process made, innermost first, and removes if it does not [`begin`](Self::begin).
     made: Option<Vec<PathBuf>>,
 }
 
@@ -177,8 +176,7 @@ impl OutputFolder {
 }
 
 impl Drop for OutputFolder {
-    /// A start that came to nothing leaves nothing. Failing to tidy up is harmless: the marker lets
-    /// the next start in.
+    /// A start that came to nothing leaves nothing; if tidying up fails, the marker lets the next start in.
     fn drop(&mut self) {
         if let Some(made) = self.made.take() {
             let _ = fs::remove_dir_all(self.data());
@@ -226,7 +224,6 @@ pub(crate) fn remove_parts(folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// What is in `folder`; nothing if it is not there.
 fn entries(folder: &Path) -> Result<Vec<DirEntry>> {
     match fs::read_dir(folder).and_then(Iterator::collect) {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(Vec::new()),
@@ -306,7 +303,6 @@ mod tests {
         (parent, out)
     }
 
-    /// Starts a run in `out`, or returns the error.
     fn begin(out: &Path, resume: bool) -> Result<OutputFolder, String> {
         let begun = || {
             let mut folder = OutputFolder::look(out, resume)?;

@@ -1,11 +1,4 @@
 //! One run: a fresh start or a checkpoint, the loop of [`lrvd_burn::train`], the record, the folder.
-//!
-//! | File | What is in it |
-//! |---|---|
-//! | `settings` | what determines the numbers of a run: `settings.json` |
-//! | `start` | from a fresh start or a checkpoint to the last step |
-//! | `outcome` | what its model answers, and the finished run as a record |
-//! | `folder` | the folder that it writes into |
 
 mod folder;
 mod outcome;

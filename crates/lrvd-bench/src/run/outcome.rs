@@ -11,7 +11,6 @@ use lrvd_burn::train::{self, LabelledExamples as _};
 use lrvd_core::prune::RankSummary;
 use lrvd_models::AutoModel;
 
-use super::start::RunStart;
 use crate::data::batch::TokenisedExample;
 use crate::error::Result;
 use crate::eval::{self, RunContext, Scored, score_draws, score_tokens};
@@ -20,6 +19,7 @@ use crate::record::{
     CheckpointRecord, Checkpoints, EvalPoint, Metrics, ParameterCounts, RankBudget, RunRecord,
     RunStatus,
 };
+use crate::settings::Config;
 use crate::task::Goal;
 
 /// Answers of the last model and of the best one to the validation rows.
@@ -43,17 +43,15 @@ struct Candidate<'a> {
     removed: &'a BTreeMap<String, Vec<f64>>,
 }
 
-/// Cuts the last model to its ranks in use, evaluates it and the best one, and writes their
-/// predictions into `folder`. The journal of `run` moves into the record.
+/// Cuts the last model to its ranks in use, evaluates it and the best one, and writes their predictions into `folder`.
 pub(super) fn record(
     context: &RunContext<'_>,
-    start: &RunStart<'_>,
+    name: MethodName,
     run: &mut train::Run<AutoModel, DynMethod>,
     budget: &RankBudget,
     folder: &Path,
 ) -> Result<Finished> {
     let begun = Instant::now();
-    let RunStart { method: name, seed, .. } = *start;
     let train::Run { state, method, .. } = run;
     let ranks = method.ranks(&state.model);
     method.compact(&mut state.model);
@@ -90,7 +88,7 @@ pub(super) fn record(
     let record = RunRecord {
         task: context.task.goal.name.clone(),
         method: name.name(),
-        seed,
+        seed: context.seed,
         status: RunStatus::Finished,
         rank_budget: RankBudget { n_modules: last_record.ranks.len() as u32, ..budget.clone() },
         steps: state.done as u64,
@@ -105,7 +103,7 @@ pub(super) fn record(
             stored: (method.stored_parameters() + kept) as u64,
         },
         fitted: method.fitted().into_iter().chain(temperatures.fitted()).collect(),
-        history: history(start, journal.history),
+        history: history(context.config, name, journal.history),
         rank_events: journal.rank_events,
         choice: journal.choice,
         ood: BTreeMap::new(),
@@ -127,17 +125,17 @@ pub(crate) fn summary(record: &RunRecord, goal: &Goal) -> String {
 }
 
 /// The evaluations as a record has them; only a posterior's KL is included.
-fn history(start: &RunStart<'_>, points: Vec<train::EvalPoint>) -> Vec<EvalPoint> {
+fn history(config: &Config, method: MethodName, points: Vec<train::EvalPoint>) -> Vec<EvalPoint> {
     let point = |point: train::EvalPoint| {
         let metric = |name: &str| point.evaluation.metrics.get(name).copied();
-        let posterior = point.parts.filter(|_| start.method.can().posterior);
+        let posterior = point.parts.filter(|_| method.can().posterior);
         EvalPoint {
             step: point.step as u64,
             loss: point.parts.map(|p| p.loss),
             nll: point.parts.map(|p| p.nll),
             kl: posterior.map(|p| p.kl),
             kl_weight: posterior.map(|p| p.kl_weight / p.divisor),
-            learning_rate: start.config.learning_rate * point.rate_factor,
+            learning_rate: config.learning_rate * point.rate_factor,
             accuracy: metric("accuracy"),
             standard: metric("standard"),
             nll_val: metric("nll"),
@@ -186,7 +184,6 @@ fn checkpoint(
     Ok((record, answers))
 }
 
-/// Measures the validation rows at the mean.
 pub(super) fn evaluate(
     context: &RunContext<'_>,
     model: &AutoModel,
@@ -214,7 +211,6 @@ pub(super) fn evaluate(
     })
 }
 
-/// The loss of every held-out row at the mean.
 pub(super) fn held_out(
     context: &RunContext<'_>,
     model: &AutoModel,

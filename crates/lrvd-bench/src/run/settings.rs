@@ -28,7 +28,6 @@ pub(crate) struct TrainSettings<R = RowSettings> {
     /// SHA-256 of its configuration and tokenizer; empty in folders of earlier versions.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub base_files: BTreeMap<String, String>,
-    /// SHA-256 of the data files.
     pub data: BTreeMap<String, String>,
     #[serde(flatten)]
     pub rows: R,
@@ -167,7 +166,6 @@ impl TextSettings {
     }
 }
 
-/// Whether `out` is the folder of a run on texts.
 pub(crate) fn is_run_on_texts(out: &Path) -> Result<bool> {
     let file = out.join(SETTINGS_FILE);
     let task = |value: serde_json::Value| value["task"] == Training::Language.name();

@@ -55,7 +55,6 @@ pub(crate) struct Run<'a> {
 pub(crate) struct RunPlace<'a> {
     /// The output folder, of this run or of all.
     pub out: &'a Path,
-    /// The folder of the run.
     pub folder: &'a Path,
     /// Its number of modules is filled in at the end.
     pub budget: RankBudget,
@@ -73,7 +72,6 @@ impl RunStart<'_> {
         Ok(load_model(backbone, task, config.backbone_dropout, seed, device, dtype)?.0)
     }
 
-    /// [`fresh`](Self::fresh) around the `model` that [`load`](Self::load) returned.
     pub(crate) fn attached(&self, model: AutoModel) -> Result<RunState> {
         let config = self.config;
         if self.task.goal.is_texts() && !self.method.is_for_language() {
@@ -164,7 +162,7 @@ impl<'a> Run<'a> {
         still_there(out)?;
         let (total, mut trained) = (self.answers(&begun), begun);
         let recorded = self.watched(sink, total, |context| {
-            record(context, &self.start, &mut trained, budget, folder)
+            record(context, self.start.method, &mut trained, budget, folder)
         })?;
         let Some(mut finished) = recorded else { return Ok(None) };
         let Some(()) = keep(trained, &mut finished, sink)? else { return Ok(None) };
@@ -199,7 +197,6 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// About how many answers the record takes.
     fn answers(&self, run: &RunState) -> usize {
         let RunStart { config, method, .. } = self.start;
         let draws = method.draws(config);
@@ -214,8 +211,7 @@ impl<'a> Run<'a> {
         validation.len() * models * if nest { most } else { all }
     }
 
-    /// Where the run in `folder` stands: at its newest checkpoint, or at its start. Writes nothing,
-    /// and finds whatever could keep the first step from being taken.
+    /// The run in `folder` at its newest checkpoint or its start, with whatever could fail at the first step checked.
     pub(crate) fn open(&self, folder: &Path) -> Result<RunState> {
         batches(&self.context(), &self.task.train, 0)?;
         let mut run = self.start.fresh()?;

@@ -89,7 +89,7 @@ pub enum KlWeight {
     /// The model is trained whole without divergence, cut by held-out training rows and refined, by the settings of
     /// `rank_search`.
     Auto,
-    /// This one.
+    /// A fixed weight.
     #[serde(untagged)]
     Fixed(f64),
 }

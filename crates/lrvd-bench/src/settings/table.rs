@@ -183,14 +183,17 @@ pub(super) struct OutOfRange {
 pub(super) struct Range(Bound<f64>, Bound<f64>);
 
 impl Range {
-    /// The one that a schema of numbers states; that a count is not negative is none.
+    /// The one that a schema states of its numbers; that a count is not negative is none.
     pub(super) fn of(schema: &Value) -> Option<Self> {
         let end = |included: &str, excluded: &str| {
             let included = schema[included].as_f64().map(Bound::Included);
             included.or_else(|| schema[excluded].as_f64().map(Bound::Excluded))
         };
         match (end("minimum", "exclusiveMinimum"), end("maximum", "exclusiveMaximum")) {
-            (None, None) => None,
+            (None, None) => {
+                let forms = schema["anyOf"].as_array().into_iter().flatten();
+                forms.chain(schema.get("items")).find_map(Self::of)
+            }
             (Some(Bound::Included(0.0)), None) if schema["format"] == "uint" => None,
             (low, high) => {
                 Some(Self(low.unwrap_or(Bound::Unbounded), high.unwrap_or(Bound::Unbounded)))

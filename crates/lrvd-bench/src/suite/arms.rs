@@ -55,7 +55,6 @@ pub struct Arms {
     arm: Vec<Arm>,
     #[serde(default)]
     compare: Vec<Compare>,
-    /// Where the runs are made.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cluster: Option<Cluster>,
 }

@@ -24,7 +24,6 @@ use crate::io::cannot;
 /// Heartbeats within the time after which a silent worker counts as dead.
 const BEATS: u32 = 20;
 
-/// A worker, as its claims name it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkerName {
     pub host: String,
@@ -112,7 +111,6 @@ impl Claims {
         })
     }
 
-    /// Numbers of the files of `id`.
     fn generations(&self, id: &str) -> Result<Vec<u32>> {
         let entries = fs::read_dir(&self.folder).map_err(cannot("list", &self.folder))?;
         let mut found = Vec::new();

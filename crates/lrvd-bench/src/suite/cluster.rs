@@ -14,6 +14,7 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{anyhow, bail};
+use minijinja::value::Serde;
 use minijinja::{Value, context};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -25,7 +26,6 @@ use crate::text::templates;
 
 /// Folder of the files of a plan, below the output folder.
 pub(super) const PLAN_DIR: &str = "plan";
-/// Where the templates of this program are.
 const SLURM: &str = include_str!("slurm.sh.jinja");
 const KUBERNETES: &str = include_str!("kubernetes.yaml.jinja");
 const LOGS_DIR: &str = "logs";
@@ -48,8 +48,7 @@ impl Engine {
     }
 }
 
-/// What a job asks for.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Cluster {
     pub engine: Option<Engine>,
@@ -57,20 +56,19 @@ pub struct Cluster {
     pub template: Option<PathBuf>,
     /// Name of the job; by default the suite's.
     pub name: Option<String>,
-    /// Most runs at the same time.
     pub at_once: Option<usize>,
-    /// The command `lrvd` on a node, before its arguments.
-    pub program: String,
+    /// The command on a node, before its arguments; by default `lrvd`.
+    pub program: Option<String>,
     pub gpus: Option<usize>,
     pub cpus: Option<usize>,
     /// As the engine writes it: `32G`, `32Gi`.
     pub memory: Option<String>,
     /// Container image: a file for Apptainer with Slurm, a reference with Kubernetes.
     pub image: Option<String>,
-    /// Seconds for a checkpoint before the time limit, or after a termination.
-    pub signal: u32,
-    /// Starts after the first at most: of an interrupted run with Slurm, of a crashed one with Kubernetes.
-    pub restarts: u32,
+    /// Seconds for a checkpoint before the time limit, or after a termination; by default 120.
+    pub signal: Option<u32>,
+    /// Starts after the first at most: of an interrupted run with Slurm, of a crashed one with Kubernetes; by default 100.
+    pub restarts: Option<u32>,
     /// Slurm: time limit of one start.
     pub time: Option<String>,
     pub partition: Option<String>,
@@ -86,33 +84,6 @@ pub struct Cluster {
     pub mount: Option<PathBuf>,
 }
 
-impl Default for Cluster {
-    fn default() -> Self {
-        Self {
-            engine: None,
-            template: None,
-            name: None,
-            at_once: None,
-            program: "lrvd".to_owned(),
-            gpus: None,
-            cpus: None,
-            memory: None,
-            image: None,
-            signal: 120,
-            restarts: 100,
-            time: None,
-            partition: None,
-            options: Vec::new(),
-            setup: Vec::new(),
-            namespace: None,
-            queue: None,
-            volume: None,
-            mount: None,
-        }
-    }
-}
-
-/// A file to be submitted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Job {
     pub file: PathBuf,
@@ -144,7 +115,14 @@ impl Cluster {
         let name = self.name.clone().unwrap_or_else(|| format!("lrvd-{suite}"));
         self.check(engine, &name, out)?;
         let plan = Path::new(PLAN_DIR);
-        let cluster: Value = serde_json::from_value(serde_json::to_value(self)?)?;
+        let program = self.program.as_deref().unwrap_or("lrvd");
+        let cluster = Self {
+            program: Some(program.to_owned()),
+            signal: self.signal.or(Some(120)),
+            restarts: self.restarts.or(Some(100)),
+            ..self.clone()
+        };
+        let cluster = Value::from(Serde(cluster));
         match engine {
             Engine::Slurm => {
                 let job = |(level, indices): (usize, Vec<usize>)| {
@@ -167,7 +145,7 @@ impl Cluster {
             }
             Engine::Kubernetes => {
                 let place = out.display().to_string();
-                let program = self.program.split_whitespace();
+                let program = program.split_whitespace();
                 let command = program.chain(["bench", "run", "--plan", &place]);
                 let command: Vec<String> = command.map(str::to_owned).collect();
                 let at_once = self.at_once.unwrap_or(runs.len()).min(runs.len());
@@ -193,8 +171,8 @@ impl Cluster {
         if let Some(key) = of_other.into_iter().find(is_set) {
             bail!("setting `cluster.{key}` has no effect with the engine {}", engine.name());
         }
-        let texts = [&self.name, &self.memory, &self.time, &self.partition];
-        let lines = texts.into_iter().flatten().chain(&self.options).chain([&self.program]);
+        let texts = [&self.name, &self.memory, &self.time, &self.partition, &self.program];
+        let lines = texts.into_iter().flatten().chain(&self.options);
         if let Some(text) = lines.into_iter().find(|text| text.contains('\n')) {
             bail!("setting `cluster`: {text:?} has more than one line");
         }
@@ -239,7 +217,6 @@ impl Cluster {
 }
 
 impl Job {
-    /// Writes the file below `out`.
     pub fn write(&self, out: &Path) -> Result<PathBuf> {
         create_dir(&out.join(PLAN_DIR).join(LOGS_DIR))?;
         let path = out.join(&self.file);

@@ -7,11 +7,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use lrvd_bench::method::{DynMethod, MethodForm, MethodName, RankRequest};
 use lrvd_bench::progress::{Event, ProgressSink};
 use lrvd_bench::run::fit;
-use lrvd_burn::model::{AdaptedModel, AdapterTargets, trainable_counts};
+use lrvd_burn::model::AdaptedModel;
 use lrvd_burn::parameters::Role;
 use lrvd_burn::sampling::Pass;
 use lrvd_burn::train::{Checkpoints, Outcome, TrainState, latest_checkpoint};
-use lrvd_core::noise::NoiseKey;
 use lrvd_models::AutoModel;
 
 use super::harness::{Backbone, Bench, Finished, LABELS, method, trained};
@@ -47,9 +46,8 @@ fn fitting(backbone: Backbone) -> Bench {
 
 #[test]
 fn methods_train_and_predict_finite_numbers_that_repeat() {
-    for (backbone, method) in
-        Backbone::ALL.into_iter().flat_map(|backbone| single().map(move |one| (backbone, one)))
-    {
+    let backbones = [Backbone::Deberta, Backbone::Llama, Backbone::NarrowLlama].into_iter();
+    for (backbone, method) in backbones.flat_map(|b| single().map(move |method| (b, method))) {
         let found = answers(&mut fitting(backbone), method);
         for (draws, logits) in &found {
             let what = format!("{method} on {backbone:?} with {draws} draws");
@@ -185,21 +183,6 @@ fn checkpoints_do_not_grow_with_the_looks_at_the_validation_rows() {
     assert_eq!((state.journal.history.len(), sizes.len()), (25, 23));
     assert!(sizes.iter().all(|size| 4 * size <= 5 * sizes[0]), "{sizes:?}");
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2, "the newest, and the lock");
-}
-
-#[test]
-fn methods_reject_targets_that_match_no_layer() {
-    let bench = Bench::new(Backbone::Deberta);
-    let names = ["query_proj", "quary_proj"].map(str::to_owned).to_vec();
-    let mut model = bench.model();
-    let rejected = bench.build(method("lora")).attach(
-        &mut model,
-        &AdapterTargets::Names(names),
-        NoiseKey::new(1),
-    );
-    let error = rejected.unwrap_err().to_string();
-    assert!(error.contains("quary_proj") && !error.contains("query_proj"), "{error}");
-    assert_eq!(trainable_counts(&model).adapter, 0, "nothing is attached then");
 }
 
 #[test]

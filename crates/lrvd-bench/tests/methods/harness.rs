@@ -15,7 +15,6 @@ use lrvd_bench::task::Goal;
 use lrvd_burn::files::WeightStore;
 use lrvd_burn::model::AdaptedModel;
 use lrvd_burn::optimizer::NamedGradients;
-use lrvd_burn::parameters::NamedParameter;
 use lrvd_burn::sampling::Pass;
 use lrvd_burn::train::{
     Batch, LabelledExamples, Model, Outcome, PassWatch, Run, StepSizes, TrainState,
@@ -36,15 +35,12 @@ const VOCABULARY: u32 = 100;
 pub(crate) enum Backbone {
     Deberta,
     Llama,
-    /// With its base in bf16.
     NarrowLlama,
     /// A random `DeBERTa` of width 24.
     Random,
 }
 
 impl Backbone {
-    pub(crate) const ALL: [Self; 3] = [Self::Deberta, Self::Llama, Self::NarrowLlama];
-
     fn folder(self) -> PathBuf {
         Path::new(env!("CARGO_MANIFEST_DIR")).join(match self {
             Self::Llama | Self::NarrowLlama => {
@@ -104,7 +100,6 @@ impl Bench {
         bench
     }
 
-    /// Changes settings by `key=value`, which spaces separate.
     pub(crate) fn assign(&mut self, settings: &str) {
         let mut layers = Layers::over(&self.config).unwrap();
         settings.split_whitespace().for_each(|one| layers.assign(one).unwrap());
@@ -119,7 +114,7 @@ impl Bench {
             fits_holdout: self.fits_holdout,
             device: &self.device,
             dtype: self.dtype,
-            memory: PeakMemory::unknown(),
+            memory: PeakMemory::start(),
             watch: PassWatch::default(),
         }
     }
@@ -248,36 +243,18 @@ fn task() -> PreparedTask {
     prepared(Goal::classification("tiny", names), examples(14), examples(5))
 }
 
-fn parameters(
-    model: &AutoModel,
-    keep: impl Fn(&NamedParameter<'_>) -> bool,
-) -> Vec<(String, Vec<f64>)> {
+pub(crate) fn trained(model: &AutoModel) -> Vec<(String, Vec<f64>)> {
     let mut found = Vec::new();
     model.visit_parameters(&mut |p| {
-        if keep(&p) {
+        if p.value.is_trainable() {
             found.push((p.name.to_owned(), numbers(p.value.flat())));
         }
     });
     found
 }
 
-/// Values of the parameters whose name ends with one of `endings`, by name.
-pub(crate) fn values(model: &AutoModel, endings: &[&str]) -> Vec<(String, Vec<f64>)> {
-    parameters(model, |p| endings.iter().any(|ending| p.name.ends_with(ending)))
-}
-
-pub(crate) fn trained(model: &AutoModel) -> Vec<(String, Vec<f64>)> {
-    parameters(model, |p| p.value.is_trainable())
-}
-
 pub(crate) fn numbers<const D: usize>(tensor: Tensor<D>) -> Vec<f64> {
     tensor.into_data().iter::<f64>().collect()
-}
-
-pub(crate) fn modules(model: &AutoModel) -> usize {
-    let mut n = 0;
-    model.visit_layers(&mut |_, layer| n += usize::from(layer.rank() > 0));
-    n
 }
 
 pub(crate) fn close(found: f64, expected: f64, tolerance: f64, what: &str) {

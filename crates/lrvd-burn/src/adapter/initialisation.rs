@@ -18,7 +18,7 @@ pub(super) struct Initialiser {
 
 impl Initialiser {
     pub(super) fn new(layer: &AdaptedLinear, sizes: Sizes, seed: NoiseKey) -> Self {
-        let like = layer.weight.val();
+        let like = layer.weight.base();
         Self {
             sizes,
             key: seed.for_module(layer.noise_id()).on_stream(Stream::INIT),

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use burn::module::{Module, Param};
+use burn::module::{Module, Param, Reparameterization, Reparameterizer};
 use burn::tensor::{Int, Tensor};
 use lrvd_core::family::VariationalFamily;
 use lrvd_core::noise::module_id;
@@ -48,8 +48,6 @@ pub struct AdaptedLinear {
     pub weight: Param<Tensor<2>>,
     /// Base bias.
     pub bias: Option<Param<Tensor<1>>>,
-    /// `None` before an adapter is attached and after its last rank is pruned.
-    pub(super) adapter: Option<Adapter>,
     #[module(skip)]
     slot: Option<AdapterSlot>,
     #[module(skip)]
@@ -73,7 +71,6 @@ impl AdaptedLinear {
         Self {
             weight: Param::from_tensor(weight).set_require_grad(false),
             bias: bias.map(|b| Param::from_tensor(b).set_require_grad(false)),
-            adapter: None,
             slot: None,
             path: path.into(),
             role: Role::Backbone,
@@ -112,12 +109,12 @@ impl AdaptedLinear {
 
     /// Features in.
     pub fn d_input(&self) -> usize {
-        self.weight.val().dims()[0]
+        self.weight.base().dims()[0]
     }
 
     /// Features out.
     pub fn d_output(&self) -> usize {
-        self.weight.val().dims()[1]
+        self.weight.base().dims()[1]
     }
 
     /// Identity of the layer in the noise streams.
@@ -132,24 +129,36 @@ impl AdaptedLinear {
 
     /// The adapter; `None` before one is attached and after its last rank is pruned.
     pub fn adapter(&self) -> Option<&Adapter> {
-        self.adapter.as_ref()
+        self.weight.reparameterization()
     }
 
     /// The adapter, if it is one of two factors.
     pub fn low_rank(&self) -> Option<&LowRankAdapter> {
-        match &self.adapter {
+        match self.adapter() {
             Some(Adapter::LowRank(adapter)) => Some(adapter),
             _ => None,
         }
     }
 
-    /// The same, mutably; shapes must stay, and so must the kind of the extension
-    /// ([`AdaptedLinear::extend`] changes it).
-    pub fn low_rank_mut(&mut self) -> Option<&mut LowRankAdapter> {
-        match &mut self.adapter {
-            Some(Adapter::LowRank(adapter)) => Some(adapter),
-            _ => None,
-        }
+    /// Changes the adapter, if it is one of two factors; shapes must stay, and so must the kind of the
+    /// extension ([`AdaptedLinear::extend`] changes it).
+    pub fn edit<T>(&mut self, change: impl FnOnce(&mut LowRankAdapter) -> T) -> Option<T> {
+        let mut adapter = self.low_rank()?.clone();
+        let outcome = change(&mut adapter);
+        self.set_adapter(Some(adapter.into()));
+        Some(outcome)
+    }
+
+    /// Replaces the base weight; the adapter stays.
+    pub fn set_weight(&mut self, weight: Tensor<2>) {
+        let adapter = self.adapter().cloned();
+        self.weight = Param::initialized(self.weight.id, weight);
+        self.set_adapter(adapter);
+    }
+
+    /// Puts `adapter` on the weight in place of what was there.
+    fn set_adapter(&mut self, adapter: Option<Adapter>) {
+        set_adapter(&mut self.weight, adapter);
     }
 
     /// What the adapter's kind adds to its two factors.
@@ -159,12 +168,12 @@ impl AdaptedLinear {
 
     /// Current rank: 0 without an adapter and after the last rank is pruned.
     pub fn rank(&self) -> usize {
-        self.adapter.as_ref().map_or(0, Adapter::rank)
+        self.adapter().map_or(0, Adapter::rank)
     }
 
     /// Number of ensemble members that share a batch here, if there are several adapters.
     pub fn members(&self) -> Option<usize> {
-        match &self.adapter {
+        match self.adapter() {
             Some(Adapter::Members(members)) => Some(members.count()),
             _ => None,
         }
@@ -172,7 +181,7 @@ impl AdaptedLinear {
 
     /// Whether a pass of `scheme` has a meaning for the layer; see [`Adapter::supports`].
     pub fn supports(&self, scheme: Scheme) -> bool {
-        self.adapter.as_ref().is_none_or(|adapter| adapter.supports(scheme))
+        self.adapter().is_none_or(|adapter| adapter.supports(scheme))
     }
 
     /// Whether the batch of `pass` holds several draws that differ from this layer on: its adapter is random.
@@ -190,7 +199,7 @@ impl AdaptedLinear {
         );
         let by_token = matches!(self.extension(), Some(Extension::Contextual(_)));
         let drops = pass.dropout.is_some();
-        let is_alone = self.adapter.is_none() || drawn_whole && !by_token && !drops;
+        let is_alone = self.adapter().is_none() || drawn_whole && !by_token && !drops;
         is_alone && self.observer.is_none()
     }
 
@@ -212,7 +221,7 @@ impl AdaptedLinear {
     /// Leaves the slot of an adapter that has no rank left.
     pub fn attach_empty(&mut self, slot: AdapterSlot) {
         self.slot = Some(slot);
-        self.adapter = None;
+        self.set_adapter(None);
     }
 
     /// Puts `extension` beside the factors, `None` for plain ones, and returns what was there.
@@ -236,16 +245,18 @@ impl AdaptedLinear {
     /// Takes the adapter and its slot off.
     pub fn detach(&mut self) -> Option<Adapter> {
         self.slot = None;
-        self.adapter.take()
+        let adapter = self.adapter().cloned();
+        self.set_adapter(None);
+        adapter
     }
 
     /// Keeps only the rank directions `kept` of the adapter.
     pub fn select_ranks(&mut self, kept: &[usize]) {
-        if kept.is_empty() {
-            self.adapter = None;
-        } else if let Some(adapter) = &mut self.adapter {
+        let mut adapter = self.adapter().filter(|_| !kept.is_empty()).cloned();
+        if let Some(adapter) = &mut adapter {
             adapter.select_ranks(kept);
         }
+        self.set_adapter(adapter);
     }
 
     /// As [`AdaptedLinear::attach`], for shapes that are right.
@@ -259,7 +270,7 @@ impl AdaptedLinear {
                 Adapter::Members(_) => None,
             },
         });
-        self.adapter = (adapter.rank() > 0).then_some(adapter);
+        self.set_adapter((adapter.rank() > 0).then_some(adapter));
     }
 
     fn check(&self, adapter: &Adapter) -> Result<(), Error> {
@@ -279,17 +290,19 @@ impl AdaptedLinear {
     #[must_use]
     pub fn with_outputs(&self, weight: Tensor<2>, ids: &Tensor<1, Int>) -> Self {
         let mut layer = self.clone();
-        layer.weight = Param::initialized(self.weight.id, weight);
+        layer.set_weight(weight);
         if let Some(bias) = &mut layer.bias {
             bias.gather(0, ids);
         }
-        if let Some(adapter) = &mut layer.adapter {
+        let mut adapter = self.adapter().cloned();
+        if let Some(adapter) = &mut adapter {
             adapter.each_mut(&mut |schema, value| {
                 if let Some(axis) = schema.axes.iter().position(|axis| *axis == Axis::Output) {
                     value.gather(axis, ids);
                 }
             });
         }
+        layer.set_adapter(adapter);
         layer
     }
 
@@ -331,7 +344,7 @@ impl AdaptedLinear {
         &self,
         visit: &mut dyn FnMut(&'static ParameterSchema, &dyn ParameterValue),
     ) {
-        if let Some(adapter) = &self.adapter {
+        if let Some(adapter) = self.adapter() {
             adapter.each(visit);
         }
     }
@@ -353,6 +366,8 @@ impl AdaptedLinear {
     /// The same, to write.
     pub(crate) fn each_parameter_mut(&mut self, visit: &mut dyn FnMut(NamedParameterMut<'_>)) {
         let path = self.shared_path();
+        let mut adapter = self.adapter().cloned();
+        self.set_adapter(None);
         let mut give = |name: &str, role, layout, value: &mut dyn ParameterValue| {
             visit(NamedParameterMut { name: &format!("{path}.{name}"), role, layout, value });
         };
@@ -362,8 +377,48 @@ impl AdaptedLinear {
         if let Some(bias) = &mut self.bias {
             give("bias", self.role, Layout::AsStored, bias);
         }
-        if let Some(adapter) = &mut self.adapter {
+        if let Some(adapter) = &mut adapter {
             adapter.each_mut(&mut |s, value| give(s.name, s.role, s.layout, value));
         }
+        self.set_adapter(adapter);
+    }
+}
+
+/// Burn attaches once: what is there has to come off first.
+fn set_adapter(weight: &mut Param<Tensor<2>>, adapter: Option<Adapter>) {
+    let base = Param::initialized(weight.id, weight.base());
+    *weight = match adapter {
+        Some(adapter) => base.apply_reparameterization(Attach(Some(adapter))),
+        None => base,
+    };
+}
+
+/// Puts one adapter on one parameter.
+struct Attach(Option<Adapter>);
+
+impl Reparameterizer for Attach {
+    type Reparam = Adapter;
+
+    fn reparameterize<const D: usize>(
+        &mut self,
+        _: &str,
+        param: Param<Tensor<D>>,
+    ) -> (Param<Tensor<D>>, Option<Adapter>) {
+        (param, self.0.take())
+    }
+}
+
+impl Reparameterization for Adapter {
+    const NAME: &'static str = "adapter";
+
+    /// `W + c·A·diag(E)·B` at the posterior mean; `W` where the mean is not one matrix.
+    fn apply<const D: usize>(&self, base: Tensor<D>) -> Tensor<D> {
+        let Self::LowRank(adapter) = self else { return base };
+        if !self.has_dense_mean() {
+            return base;
+        }
+        let update = adapter.scale_rank(adapter.a.val()).matmul(adapter.b.val());
+        let shape = base.shape();
+        base + update.reshape(shape)
     }
 }

@@ -46,7 +46,7 @@ enum Update<'a> {
 impl<'a> Update<'a> {
     fn new(layer: &'a AdaptedLinear, pass: &Pass, sequences: usize) -> Self {
         let module = layer.noise_id();
-        let adapter = match &layer.adapter {
+        let adapter = match layer.adapter() {
             None => return Self::None,
             Some(Adapter::Members(members)) => return Self::members(members, sequences),
             Some(Adapter::LowRank(adapter)) => adapter,
@@ -185,7 +185,7 @@ impl PreparedLinear<'_> {
     }
 
     fn with_factors(&self, x: Tensor<3>, low: LowRank, use_index: u32) -> Tensor<3> {
-        let (weight, bias) = (self.layer.weight.val(), self.layer.bias.as_ref().map(Param::val));
+        let (weight, bias) = (self.layer.weight.base(), self.layer.bias.as_ref().map(Param::val));
         let (Update::Activations { adapter, posterior, key }, Scheme::MomentMatched(cross)) =
             (&self.update, self.pass.scheme)
         else {
@@ -218,7 +218,7 @@ impl PreparedLinear<'_> {
         let dropped =
             adapter.dropout > 0.0 && self.pass.adapter_dropout_key(self.layer.noise_id()).is_some();
         let watched = self.layer.observer.as_ref().is_some_and(Observer::wants_uses);
-        let one_type = self.layer.weight.val().dtype() == activations && a.dtype() == activations;
+        let one_type = self.layer.weight.base().dtype() == activations && a.dtype() == activations;
         if dropped || watched || !one_type || a.dims()[0] != b.dims()[0] {
             return None;
         }
@@ -272,14 +272,14 @@ impl PreparedLinear<'_> {
     /// and its result has that of the activations. The graph keeps a handle of the weight and no
     /// widened copy of it.
     fn base(&self, x: Tensor<3>) -> Tensor<3> {
-        let (dtype, weight) = (x.dtype(), self.layer.weight.val());
+        let (dtype, weight) = (x.dtype(), self.layer.weight.base());
         let x = x.cast(weight.dtype());
         let bias = self.layer.bias.as_ref().map(Param::val);
         adapted_linear(x, weight, bias, None).cast(dtype)
     }
 
     fn dropped(&self, x: Tensor<3>, use_index: u32) -> Tensor<3> {
-        let rate = self.layer.adapter.as_ref().map_or(0.0, Adapter::dropout);
+        let rate = self.layer.adapter().map_or(0.0, Adapter::dropout);
         match self.pass.adapter_dropout_key(self.layer.noise_id()) {
             Some(key) if rate > 0.0 => dropout(x, rate, key.with_use(use_index)),
             _ => x,
@@ -289,7 +289,7 @@ impl PreparedLinear<'_> {
     /// The update is computed in the type of the adapter, and has that of the activations.
     fn update(&self, x: Tensor<3>, use_index: u32) -> Option<Tensor<3>> {
         let dtype = x.dtype();
-        let x = x.cast(adapter_dtype(self.layer.weight.val().dtype()));
+        let x = x.cast(adapter_dtype(self.layer.weight.base().dtype()));
         self.wide_update(x, use_index).map(|update| update.cast(dtype))
     }
 

@@ -18,17 +18,15 @@
 //! | [`row_energy()`]          | weighted sums of squares: the two factors of that noise           |
 //! | [`kl_log_uniform()`]      | KL to the log-uniform prior, summed per rank                      |
 //!
-//! [`LrvdBackend`] names the operators a backend may replace; what it does not replace runs as the
-//! composite. Results of the CPU backend do not depend on the number of threads.
+//! Each is a [`FusedOp`]: its definition by tensor operations, and fused forms on the backends that have one.
+//! Where there is none, the definition runs, and Burn differentiates it. Results of the CPU backend do not depend on the
+//! number of threads.
 
-mod autodiff;
-mod backend;
 #[cfg(feature = "flex")]
 mod cpu;
 #[cfg(feature = "cube")]
 mod cube;
-#[cfg(feature = "flex")]
-mod flex;
+mod op;
 mod value;
 
 pub mod adapted_linear;
@@ -46,7 +44,6 @@ pub mod row_energy;
 pub mod standard_normal;
 
 pub use adapted_linear::{LowRank, OutputNoise, adapted_linear, moment_matched_linear};
-pub use backend::{LrvdBackend, Maybe};
 pub use causal_attention::causal_attention;
 pub use disentangled_attention::disentangled_attention;
 pub use dropout::dropout;
@@ -55,6 +52,7 @@ pub use gaussian_draw::gaussian_draw;
 pub use gelu::gelu;
 pub use kl_log_uniform::kl_log_uniform;
 pub use layer_norm::layer_norm;
+pub use op::{FusedOp, LrvdBackend, Operands};
 pub use rank_two_noise::{Noise, add_gaussian_noise, add_rank_two_noise};
 pub use rms_norm::rms_norm;
 pub use row_energy::row_energy;

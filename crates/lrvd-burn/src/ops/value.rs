@@ -7,19 +7,6 @@ use burn::backend::{Backend, TensorMetadata};
 use burn::tensor::ops::PadMode;
 use burn::tensor::{DType, FloatDType, Shape, Slice, TensorData};
 
-/// Gradients of three operands, where `needs_grad`.
-pub(crate) type ThreeGradients<B> =
-    (Option<FloatTensor<B>>, Option<FloatTensor<B>>, Option<FloatTensor<B>>);
-
-/// Gradients of five operands, where `needs_grad`.
-pub(crate) type FiveGradients<B> = (
-    Option<FloatTensor<B>>,
-    Option<FloatTensor<B>>,
-    Option<FloatTensor<B>>,
-    Option<FloatTensor<B>>,
-    Option<FloatTensor<B>>,
-);
-
 /// A float tensor of backend `B`. Binary operators broadcast; reductions keep their axis.
 pub(crate) struct Value<B: Backend>(pub(crate) FloatTensor<B>);
 
@@ -75,13 +62,6 @@ impl<B: Backend> Value<B> {
     }
     pub(crate) fn clamp(self, low: f64, high: f64) -> Self {
         Self(B::float_clamp(self.0, low.into(), high.into()))
-    }
-    /// 1 where `low <= x <= high`, 0 elsewhere; a constant for the gradient.
-    pub(crate) fn inside(self, low: f64, high: f64) -> Self {
-        let clamped = self.clone().clamp(low, high);
-        let distance = Self(B::float_abs((self - clamped).0));
-        // The sign of a distance is 0 or 1.
-        -Self(B::float_sign(distance.0)) + 1.0
     }
     /// The same values, constant for the gradient.
     pub(crate) fn detach(self) -> Self {
@@ -142,12 +122,6 @@ pub(crate) fn masked_softmax<B: Backend>(score: Value<B>, visible: Value<B>) -> 
     // What is not visible comes out before the exponential too: it may have any score.
     let weight = ((score - reference.detach()) * visible.clone()).exp() * visible;
     weight.clone() / weight.sum(3).at_least(LEAST_SUM)
-}
-
-/// Gradient of the scores before their `scale` from that of the probabilities `p` over the last of four axes.
-pub(crate) fn softmax_gradient<B: Backend>(p: Value<B>, grad: Value<B>, scale: f64) -> Value<B> {
-    let mean = (grad.clone() * p.clone()).sum(3);
-    p * (grad - mean) * scale
 }
 
 /// `[d]` as `[1, ..., 1, d]`.

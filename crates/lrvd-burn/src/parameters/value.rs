@@ -55,49 +55,49 @@ impl<const D: usize> ParameterValue for Param<Tensor<D>> {
     }
 
     fn shape(&self) -> Vec<usize> {
-        self.val().dims().to_vec()
+        self.base().dims().to_vec()
     }
 
     fn is_trainable(&self) -> bool {
-        self.val().is_require_grad()
+        self.base().is_require_grad()
     }
 
     fn flat(&self) -> Tensor<1> {
-        let value = self.val().without_autodiff();
+        let value = self.base().without_autodiff();
         let len = value.shape().num_elements();
         value.reshape([len])
     }
 
     fn gradient(&self, gradients: &Gradients) -> Option<Tensor<1>> {
-        let value = self.val();
+        let value = self.base();
         let len = value.shape().num_elements();
         value.grad(gradients).map(|gradient| gradient.reshape([len]))
     }
 
     fn set_flat(&mut self, values: Tensor<1>) {
-        let shape = self.val().dims();
+        let shape = self.base().dims();
         replace(self, values.reshape(shape));
     }
 
     fn set_trainable(&mut self, trainable: bool) {
-        let value = self.val().without_autodiff();
+        let value = self.base().without_autodiff();
         let value = if trainable { value.autodiff().require_grad() } else { value };
         *self = Param::initialized(self.id, value);
     }
 
     fn set_data(&mut self, data: TensorData) {
-        let old = self.val();
+        let old = self.base();
         let device: Device = old.device().inner();
         replace(self, Tensor::from_data(data, (&device, old.dtype())));
     }
 
     fn select(&mut self, axis: usize, kept: &[usize]) {
-        let value = select(self.val().without_autodiff(), axis, kept);
+        let value = select(self.base().without_autodiff(), axis, kept);
         replace(self, value);
     }
 
     fn gather(&mut self, axis: usize, ids: &Tensor<1, Int>) {
-        *self = Param::initialized(self.id, self.val().select(axis, ids.clone()));
+        *self = Param::initialized(self.id, self.base().select(axis, ids.clone()));
     }
 }
 
@@ -115,6 +115,7 @@ pub(crate) fn plain<const D: usize>(tensor: Tensor<D>) -> Tensor<D> {
 
 /// Puts `value` into `param`, trainable exactly if the old value was.
 pub(crate) fn replace<const D: usize>(param: &mut Param<Tensor<D>>, value: Tensor<D>) {
-    let value = if param.val().is_require_grad() { value.autodiff().require_grad() } else { value };
+    let value =
+        if param.base().is_require_grad() { value.autodiff().require_grad() } else { value };
     *param = Param::initialized(param.id, value);
 }

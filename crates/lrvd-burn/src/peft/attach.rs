@@ -170,7 +170,7 @@ impl HostFactors {
             layer.attach_empty(AdapterSlot { initial_rank: initial, scaling, family: None });
             return;
         }
-        let like = plain(layer.weight.val());
+        let like = plain(layer.weight.base());
         let (device, dtype) = (like.device(), adapter_dtype(like.dtype()));
         let matrix = |values: &[f64], shape: [usize; 2]| {
             let data = TensorData::new(values.to_vec(), shape);

@@ -71,7 +71,7 @@ pub fn attach_posterior(
     header.check_clamp()?;
     let mut layers = BTreeMap::new();
     model.visit_layers(&mut |path, layer| {
-        let like = layer.weight.val();
+        let like = layer.weight.base();
         let place = (like.device(), adapter_dtype(like.dtype()));
         let factors = Factors {
             rank: layer.rank(),

@@ -349,9 +349,7 @@ impl<M: Model> Method<M> for BayesLora {
         if self.search.is_some() {
             // The whole model is trained as LoRA is; no statistic is taken before it has grown.
             model.visit_layers_mut(&mut |_, layer| {
-                if let Some(adapter) = layer.low_rank_mut() {
-                    adapter.b.set_flat(adapter.b.flat().zeros_like());
-                }
+                layer.edit(|adapter| adapter.b.set_flat(adapter.b.flat().zeros_like()));
             });
         }
         check_scheme(model, self.scheme)

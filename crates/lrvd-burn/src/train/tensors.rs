@@ -40,7 +40,7 @@ pub(super) fn moment(
 pub(super) fn placement(model: &impl AdaptedModel) -> (Device, DType) {
     let mut found = None;
     model.visit_layers(&mut |_, layer| {
-        let weight = layer.weight.val();
+        let weight = layer.weight.base();
         found.get_or_insert_with(|| (weight.device().inner(), adapter_dtype(weight.dtype())));
     });
     found.unwrap_or_else(|| (Device::default(), DType::F32))

@@ -96,7 +96,7 @@ fn a_key_names_its_draw_and_no_other() {
         let layer = layer("net.first", &adapter, DType::F32);
         let mut elsewhere = AdaptedLinear::new(
             "net.other",
-            layer.weight.val(),
+            layer.weight.base(),
             layer.bias.as_ref().map(burn::module::Param::val),
         );
         elsewhere.attach(of(&layer).clone(), RANK).unwrap();
@@ -241,7 +241,7 @@ fn dropout_is_keyed_and_asked_for() {
     let mut dropped =
         layer("net.first", &host_adapter(Some(VariationalFamily::RankVariance), 10), DType::F64);
     let full = dropped.clone();
-    dropped.low_rank_mut().unwrap().dropout = 0.4;
+    dropped.edit(|adapter| adapter.dropout = 0.4).unwrap();
     let x = inputs(DType::F64);
     for scheme in SCHEMES {
         let pass = Pass::sampled(scheme, NoiseKey::new(5));
@@ -274,7 +274,7 @@ fn dropout_differs_between_the_two_uses_and_keeps_the_mean() {
     const ROWS: usize = 20_000;
     let mut dropped = layer("net.first", &host_adapter(None, 10), DType::F64);
     let full = dropped.clone();
-    dropped.low_rank_mut().unwrap().dropout = 0.4;
+    dropped.edit(|adapter| adapter.dropout = 0.4).unwrap();
     let row = numbers(1, D_INPUT);
     let rows: Vec<f64> = row.iter().copied().cycle().take(ROWS * D_INPUT).collect();
     let rows = tensor(&rows, [ROWS, D_INPUT], DType::F64);
@@ -334,7 +334,7 @@ fn the_base_gets_no_gradient_and_does_not_move() {
         let x = leaf(&numbers(1, TOKENS * D_INPUT), [1, TOKENS, D_INPUT], DType::F32);
         let loss = net.first.forward(x, &Pass::sampled(scheme, NoiseKey::new(1))).sum();
         let gradients = loss.backward();
-        assert!(net.first.weight.val().grad(&gradients).is_none());
+        assert!(net.first.weight.base().grad(&gradients).is_none());
         assert!(net.first.bias.as_ref().unwrap().val().grad(&gradients).is_none());
         let collected = NamedGradients::collect(&net, &gradients);
         assert!(collected.names().all(|name| name.contains(".lora_") || name.contains(".rank_")));

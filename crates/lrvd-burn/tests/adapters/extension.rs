@@ -61,11 +61,12 @@ fn check_element_noise(map: StdMap, both: bool, scheme: Scheme, dtype: DType, to
             None => (mean_b, &[][..]),
         };
         let mut plain = base("net.first", D_INPUT, D_OUTPUT, DType::F64);
-        plain.attach(of(&layer).clone(), RANK).unwrap();
-        let adapter = plain.low_rank_mut().unwrap();
-        adapter.a = parameter(&a, [D_INPUT, RANK], DType::F64);
-        adapter.b = parameter(&b, [RANK, D_OUTPUT], DType::F64);
         plain.weight = layer.weight.clone();
+        plain.attach(of(&layer).clone(), RANK).unwrap();
+        plain.edit(|adapter| {
+            adapter.a = parameter(&a, [D_INPUT, RANK], DType::F64);
+            adapter.b = parameter(&b, [RANK, D_OUTPUT], DType::F64);
+        });
         plain.bias.clone_from(&layer.bias);
         plain = widened(plain);
         let x = share(tensor(&host(x.clone()), [BATCH, TOKENS, D_INPUT], DType::F64));
@@ -109,7 +110,7 @@ fn slope_of(map: StdMap, rho: f64) -> f64 {
 fn widened(mut layer: AdaptedLinear) -> AdaptedLinear {
     let mut rebuilt = AdaptedLinear::new(
         "net.first",
-        tensor(&host(layer.weight.val()), [D_INPUT, D_OUTPUT], DType::F64),
+        tensor(&host(layer.weight.base()), [D_INPUT, D_OUTPUT], DType::F64),
         layer.bias.take().map(|b| tensor(&host(b.val()), [D_OUTPUT], DType::F64)),
     );
     rebuilt.attach(layer.detach().unwrap(), RANK).unwrap();

@@ -4,7 +4,6 @@ use crate::support::{
     BATCH, D_INPUT, D_OUTPUT, RANK, SCALING, TOKENS, base, close, host, host_adapter, layer,
     numbers, product, tensor,
 };
-use burn::module::Param;
 use burn::tensor::{DType, FloatDType, Tensor};
 use lrvd_burn::adapter::AdaptedLinear;
 use lrvd_burn::host::HostAdapter;
@@ -37,20 +36,20 @@ fn a_merged_layer_is_the_mean_forward() {
             close("merged", &host(merged.forward(inputs(dtype))), &expected, tolerance);
             assert_eq!(merged.weight.val().dtype(), dtype);
             // The base is not the merged weight: the update is there.
-            assert_ne!(host(merged.weight.val()), host(layer.weight.val()));
+            assert_ne!(host(merged.weight.val()), host(layer.weight.base()));
         }
         let bare = base("net.first", D_INPUT, D_OUTPUT, dtype);
         let merged = bare.clone().merge();
-        assert_eq!(host(merged.weight.val()), host(bare.weight.val()));
+        assert_eq!(host(merged.weight.val()), host(bare.weight.base()));
     }
 }
 
 #[test]
 fn a_narrow_weight_takes_the_update_in_with_one_rounding() {
     let mut layer = layer("net.first", &host_adapter(None, 10), DType::F32);
-    let narrow = layer.weight.val().cast(FloatDType::BF16);
+    let narrow = layer.weight.base().cast(FloatDType::BF16);
     let wide = narrow.clone().cast(FloatDType::F32) + layer.delta().unwrap();
-    layer.weight = Param::from_tensor(narrow);
+    layer.set_weight(narrow);
     let merged = layer.merge().weight.val();
     assert_eq!(merged.dtype(), DType::BF16);
     assert_eq!(host(merged), host(wide.cast(FloatDType::BF16)));

@@ -77,7 +77,7 @@ fn attached(kind: AdapterKind, dropout: f64) -> AdaptedLinear {
     let config = AdapterConfig { kind, rank: RANK, lora_alpha: 6.0, dropout };
     config.attach(&mut layer, NoiseKey::new(3)).unwrap();
     let b = parameter(&numbers(8, RANK * D_OUTPUT), [RANK, D_OUTPUT], DType::F64);
-    layer.low_rank_mut().unwrap().b = b;
+    layer.edit(|adapter| adapter.b = b);
     layer
 }
 
@@ -205,9 +205,10 @@ fn probes_suffice_for_a_frozen_model() {
     // As after training: nothing but the probes asks for a gradient, on a plain device.
     let mut net = Net::new([Some(&host_adapter(None, 10)), Some(&second())], DType::F32).valid();
     net.visit_layers_mut(&mut |_, layer| {
-        let adapter = layer.low_rank_mut().unwrap();
-        adapter.a = Param::from_tensor(adapter.a.val()).set_require_grad(false);
-        adapter.b = Param::from_tensor(adapter.b.val()).set_require_grad(false);
+        layer.edit(|adapter| {
+            adapter.a = Param::from_tensor(adapter.a.val()).set_require_grad(false);
+            adapter.b = Param::from_tensor(adapter.b.val()).set_require_grad(false);
+        });
     });
     let observer = Observer::of_gradients();
     observe(&mut net, Some(&observer));

@@ -286,14 +286,14 @@ fn scaling_slot_and_identity_stay() {
     let adapters = [adapter(family, 0, &[1, 3]), adapter(family, 1, &[0])];
     let mut net = Net::new([Some(&adapters[0]), Some(&adapters[1])], DTYPE);
     let (slot, id) = (net.first.slot(), net.first.noise_id());
-    let weight = host(net.first.weight.val());
+    let weight = host(net.first.weight.base());
     let param = net.first.low_rank().unwrap().a.id;
     prune(&mut net, &mut optimizer(), &rule(0));
     let after = net.first.low_rank().unwrap();
     assert_eq!((after.rank(), after.scaling, after.a.id), (2, 1.75, param));
     assert_eq!((net.first.slot(), net.first.noise_id()), (slot, id));
     assert_eq!(slot.unwrap().initial_rank, RANK);
-    assert_eq!(host(net.first.weight.val()), weight);
+    assert_eq!(host(net.first.weight.base()), weight);
     assert!(after.a.val().is_require_grad() && after.b.val().is_require_grad());
     assert_eq!(ranks(&net), [("net.first".to_owned(), 2), ("net.second".to_owned(), 3)]);
     let counts = trainable_counts(&net);

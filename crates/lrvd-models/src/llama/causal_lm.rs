@@ -1,6 +1,6 @@
 //! The language model: decoder and head.
 
-use burn::module::{Module, Param};
+use burn::module::Module;
 use burn::tensor::{DType, Device, Int, Tensor};
 use lrvd_burn::adapter::AdaptedLinear;
 use lrvd_burn::files::WeightStore;
@@ -136,7 +136,7 @@ impl LlamaForCausalLm {
         let weight = if self.tied {
             self.model.embeddings().select(0, ids).transpose()
         } else {
-            self.lm_head.weight.val().select(1, ids)
+            self.lm_head.weight.base().select(1, ids)
         };
         answer_logits(&self.lm_head, weight, hidden, answers, pass)
     }
@@ -151,7 +151,7 @@ impl LlamaForCausalLm {
         let mut head = self.lm_head.clone();
         if self.tied {
             let shared = self.model.embeddings().transpose();
-            head.weight = Param::initialized(head.weight.id, shared);
+            head.set_weight(shared);
         }
         head
     }
@@ -190,7 +190,7 @@ impl AdaptedModel for LlamaForCausalLm {
         if self.tied {
             // The embedding may have been replaced; the head must not keep the old one alive.
             let shared = self.model.embeddings().without_autodiff().transpose();
-            self.lm_head.weight = Param::initialized(self.lm_head.weight.id, shared);
+            self.lm_head.set_weight(shared);
         }
         self.lm_head.visit_leaves_mut(visit);
     }

@@ -19,10 +19,11 @@ impl LlamaForCausalLm {
         let mut drawn = self.clone();
         drawn.visit_layers_mut(&mut |_, layer| {
             let key = noise.for_module(layer.noise_id());
-            let Some(adapter) = layer.low_rank_mut() else { return };
-            let Some([a, b]) = draw(adapter, key) else { return };
-            adapter.take_posterior();
-            (adapter.a, adapter.b) = (fixed(a), fixed(b));
+            layer.edit(|adapter| {
+                let Some([a, b]) = draw(adapter, key) else { return };
+                adapter.take_posterior();
+                (adapter.a, adapter.b) = (fixed(a), fixed(b));
+            });
         });
         drawn
     }

@@ -43,13 +43,14 @@ fn adapted_deberta(rest: &str, kind: AdapterKind, targets: &AdapterTargets) -> D
     attach_adapters(&mut model, targets, &adapter, NoiseKey::new(6)).unwrap();
     // Large enough that every term shows.
     model.visit_layers_mut(&mut |path, layer| {
-        let Some(adapter) = layer.low_rank_mut() else { return };
-        let b = adapter.b.val().inner();
-        let like = numbers(b.clone());
-        let values: Vec<f32> =
-            (0..like.len()).map(|i| ((i * 7 + path.len()) % 11) as f32 * 0.04 - 0.2).collect();
-        let values = Tensor::<1>::from_floats(values.as_slice(), &Device::flex());
-        adapter.b = Param::initialized(adapter.b.id, values.reshape(b.dims()));
+        layer.edit(|adapter| {
+            let b = adapter.b.val().inner();
+            let like = numbers(b.clone());
+            let values: Vec<f32> =
+                (0..like.len()).map(|i| ((i * 7 + path.len()) % 11) as f32 * 0.04 - 0.2).collect();
+            let values = Tensor::<1>::from_floats(values.as_slice(), &Device::flex());
+            adapter.b = Param::initialized(adapter.b.id, values.reshape(b.dims()));
+        });
     });
     model.valid()
 }

@@ -169,7 +169,7 @@ fn half_precision_weights_keep_activations_and_adapters_wide() {
         assert_eq!(narrow.model().compute_dtype(), DType::F32);
         assert_eq!(narrow.model().embeddings().dtype(), dtype);
         narrow.visit_layers(&mut |path, layer| {
-            assert_eq!(layer.weight.val().dtype(), dtype, "{path}");
+            assert_eq!(layer.weight.base().dtype(), dtype, "{path}");
             if let Some(adapter) = layer.low_rank() {
                 assert_eq!(adapter.a.val().dtype(), DType::F32, "{path}");
                 assert!(adapter.a.val().is_require_grad() && adapter.b.val().is_require_grad());

@@ -20,12 +20,12 @@ fn model(device: &Device) -> DebertaClassifier {
     attach_adapters(&mut model, &targets, &adapter, NoiseKey::new(6)).unwrap();
     // Noise and means large enough that every term shows.
     model.visit_layers_mut(&mut |_, layer| {
-        if let Some(adapter) = layer.low_rank_mut() {
+        layer.edit(|adapter| {
             adapter.b = adapter.b.clone().map(|b| (b * 200.0).detach());
             if let Some(Extension::Posterior(Posterior::RankVariance(p))) = &mut adapter.extension {
                 p.value = p.value.clone().map(|v| (v * 0.0 - 3.0).detach());
             }
-        }
+        });
     });
     model
 }

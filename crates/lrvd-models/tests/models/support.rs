@@ -100,14 +100,15 @@ pub(crate) fn adapted(
 /// Makes the up-projections of freshly attached adapters as large as their weights.
 pub(crate) fn enlarge(model: &mut LlamaForCausalLm) {
     model.visit_layers_mut(&mut |_, layer| {
-        let Some(adapter) = layer.low_rank_mut() else { return };
-        let factor = if adapter.posterior().is_some() { 300.0 } else { 1.0 };
-        let b = adapter.b.val();
-        let trainable = b.is_require_grad();
-        let b = if b.device().is_autodiff() { b.inner() } else { b };
-        let b = b.mul_scalar(factor);
-        let b = if trainable { b.autodiff().require_grad() } else { b };
-        adapter.b = burn::module::Param::initialized(adapter.b.id, b);
+        layer.edit(|adapter| {
+            let factor = if adapter.posterior().is_some() { 300.0 } else { 1.0 };
+            let b = adapter.b.val();
+            let trainable = b.is_require_grad();
+            let b = if b.device().is_autodiff() { b.inner() } else { b };
+            let b = b.mul_scalar(factor);
+            let b = if trainable { b.autodiff().require_grad() } else { b };
+            adapter.b = burn::module::Param::initialized(adapter.b.id, b);
+        });
     });
 }
 

@@ -80,22 +80,6 @@ impl Format {
     }
 }
 
-#[derive(Debug, Clone, Copy)]
-pub struct Layout<'a> {
-    pub format: Format,
-    /// Columns of a tab-separated file without a header: its first line is one only if it has one of these names.
-    pub unnamed: Option<&'a [&'a str]>,
-    /// Whether blank lines are passed over. Otherwise they are rows, and bad ones.
-    pub blank_lines: bool,
-}
-
-impl Layout<'_> {
-    /// Every line a row.
-    pub const fn of(format: Format) -> Self {
-        Self { format, unnamed: None, blank_lines: false }
-    }
-}
-
 /// The rows of one file, in its order; see [`read`].
 ///
 /// The first error is the last item.
@@ -138,8 +122,7 @@ fn columnar(_: File, file: &Arc<Path>) -> Result<Box<dyn Source>> {
 /// # }
 /// ```
 pub fn read(file: &Path) -> Result<Table> {
-    let format = Format::of(file)?;
-    Table::open(file, &Layout { blank_lines: true, ..Layout::of(format) })
+    Table::open(file, Format::of(file)?, None, true)
 }
 
 pub type TextLines = Box<dyn Iterator<Item = Result<String>>>;
@@ -161,12 +144,19 @@ pub fn texts(reader: Box<dyn BufRead>, name: &Path) -> TextLines {
 }
 
 impl Table {
-    pub fn open(path: &Path, layout: &Layout<'_>) -> Result<Self> {
+    /// `unnamed` are the columns of a tab-separated file without a header: its first line is one only if it has one of these
+    /// names. Blank lines are passed over, or else they are rows, and bad ones.
+    pub fn open(
+        path: &Path,
+        format: Format,
+        unnamed: Option<&[&str]>,
+        skip_blank: bool,
+    ) -> Result<Self> {
         let opened = File::open(path).map_err(cannot("read", path))?;
         let bytes = opened.metadata().map_err(cannot("read", path))?.len();
-        debug!(file = %path.display(), bytes, format = ?layout.format, "opened");
+        debug!(file = %path.display(), bytes, ?format, "opened");
         let file: Arc<Path> = path.into();
-        let (digest, reader) = match layout.format {
+        let (digest, reader) = match format {
             Format::Parquet => {
                 let digest = opened.try_clone().and_then(Digest::of);
                 let digest = digest.map_err(cannot("read", path))?;
@@ -175,9 +165,9 @@ impl Table {
             _ => Digest::reading(opened),
         };
         let mut bytes: Box<dyn BufRead> = Box::new(BufReader::new(reader));
-        let lines = |bytes| Lines::new(bytes, &file, layout.blank_lines);
-        let source: Box<dyn Source> = match layout.format {
-            Format::Tsv => Box::new(Tabs::new(lines(bytes), layout.unnamed)?),
+        let lines = |bytes| Lines::new(bytes, &file, skip_blank);
+        let source: Box<dyn Source> = match format {
+            Format::Tsv => Box::new(Tabs::new(lines(bytes), unnamed)?),
             Format::Csv => Box::new(Commas::new(bytes, &file)?),
             Format::Json if starts_array(&mut bytes).map_err(cannot("read", path))? => {
                 Box::new(objects(bytes, &file)?.into_iter())

@@ -254,7 +254,6 @@ fn jacobians(seen: &Seen, module: usize, labels: usize) -> Option<[Vec<f64>; 2]>
     parts.reduce(|[a, b], [c, d]| [a + c, b + d]).map(|both| both.map(values))
 }
 
-/// Probabilities `[n, labels]` under the precision number `which`.
 fn probabilities(
     examples: &[GaussianLogits],
     which: usize,
@@ -280,17 +279,14 @@ fn probabilities(
     Ok(all)
 }
 
-/// A model whose adapters are observed, every sequence apart.
 struct Watch {
     observed: Observed<AutoModel>,
-    /// Identities of the observed layers.
     modules: Vec<u32>,
 }
 
 struct Seen {
     /// Logits, `[n, labels]`.
     logits: Vec<f64>,
-    /// Every use of an observed adapter that the loss reached.
     uses: Vec<Used>,
 }
 
@@ -411,8 +407,7 @@ struct Merge {
 }
 
 impl Merge {
-    /// Groups of neighbouring equal rows of `input [n, rows, width]`, which all examples share;
-    /// `None` if no two are equal.
+    /// Groups of neighbouring equal rows of `input [n, rows, width]`, which all examples share; `None` if no two are equal.
     fn of_equal_rows(input: &Tensor<3>) -> Option<Self> {
         let [_, rows, width] = input.dims();
         let host = values(input.clone().narrow(0, 0, 1));

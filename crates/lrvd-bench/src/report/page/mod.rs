@@ -165,7 +165,6 @@ fn metric_entry(metric: Metric) -> Value {
     json!({ "title": metric.at(0).title(), "drawn": metric.draws.is_some(), "better": better })
 }
 
-/// All modules of the record, in the order of the network.
 fn modules(results: &Results) -> Vec<(ModuleName, &str)> {
     let mut paths: BTreeSet<&String> = BTreeSet::new();
     for run in &results.runs {

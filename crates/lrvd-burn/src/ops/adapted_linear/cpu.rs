@@ -4,10 +4,11 @@ use burn::backend::{Flex, TensorMetadata};
 use burn::tensor::Shape;
 use burn_flex::FlexTensor;
 
+use super::AdaptedLinear;
 use crate::ops::cpu::{
     Low, Matrix, Panels, Product, Real, contiguous, lanes, pack_wide, transposed_product, zeros,
 };
-use crate::ops::value::FiveGradients;
+use crate::ops::op::{Fused, Operands};
 
 /// One factor for each group, as matrices.
 struct Factor {
@@ -45,14 +46,19 @@ fn packed_weight(weight: &FlexTensor, transposed: bool) -> Panels {
     pack_wide(if view == transposed { matrix } else { matrix.transposed() })
 }
 
-pub(crate) fn forward(
-    x: FlexTensor,
-    weight: FlexTensor,
-    bias: Option<FlexTensor>,
-    a: Option<FlexTensor>,
-    b: Option<FlexTensor>,
-    scale: f64,
-) -> (FlexTensor, Option<FlexTensor>) {
+pub(super) fn forward(op: &AdaptedLinear, x: Operands<Flex>, save: bool) -> Fused<Flex> {
+    let mut saved = x.keep(save, &[0, 1, 3, 4]);
+    let (out, hidden) = layer(x, op.scale);
+    if save {
+        saved.0.push(hidden);
+    }
+    Fused { out, saved }
+}
+
+/// The output and, with factors, `s` as `[groups, rows, rank]`.
+pub(super) fn layer(x: Operands<Flex>, scale: f64) -> (FlexTensor, Option<FlexTensor>) {
+    let [x, weight, bias, a, b] = x.optional();
+    let [x, weight] = [x, weight].map(|tensor| tensor.expect("an operand of every call"));
     let (x, bias) = (contiguous(x), bias.map(contiguous));
     let [n, tokens, depth] = [0, 1, 2].map(|axis| x.shape()[axis]);
     let columns = weight.shape()[1];
@@ -74,18 +80,26 @@ pub(crate) fn forward(
     (f32::tensor(out, Shape::new([n, tokens, columns])), hidden)
 }
 
-#[expect(clippy::too_many_arguments, reason = "the operands of the forward pass and what it saved")]
-pub(crate) fn backward(
-    x: FlexTensor,
-    weight: FlexTensor,
-    a: Option<FlexTensor>,
-    b: Option<FlexTensor>,
-    hidden: Option<FlexTensor>,
+pub(super) fn gradient(
+    op: &AdaptedLinear,
+    saved: Operands<Flex>,
+    grad: FlexTensor,
+    needs_grad: &[bool],
+) -> Operands<Flex> {
+    Operands::some(layer_gradients(saved, grad, op.scale, needs_grad, [None, None]))
+}
+
+/// Gradients of `x`, `weight`, `bias`, `a` and `b`, where needed, from `x`, `weight`, `a`, `b` and `s`; those of `x`
+/// and of `x·A` are added to what another path has accumulated.
+pub(super) fn layer_gradients(
+    saved: Operands<Flex>,
     grad: FlexTensor,
     scale: f64,
-    needs_grad: [bool; 5],
+    needs_grad: &[bool],
     acc: [Option<FlexTensor>; 2],
-) -> FiveGradients<Flex> {
+) -> [Option<FlexTensor>; 5] {
+    let [x, weight, a, b, hidden] = saved.optional();
+    let [x, weight] = [x, weight].map(|tensor| tensor.expect("an operand of every call"));
     let (x, grad) = (contiguous(x), contiguous(grad));
     let [n, tokens, d_input] = [0, 1, 2].map(|axis| x.shape()[axis]);
     let (rows, d_output) = (n * tokens, weight.shape()[1]);
@@ -131,5 +145,5 @@ pub(crate) fn backward(
         let ones = vec![1.0; rows];
         f32::tensor(transposed_product(&ones, g, 1, d_output, 1), Shape::new([d_output]))
     });
-    (d_x, d_weight, d_bias, d_a, d_b)
+    [d_x, d_weight, d_bias, d_a, d_b]
 }

@@ -1,6 +1,5 @@
 //! A frozen linear layer and its low-rank update.
 
-pub(crate) mod composite;
 #[cfg(feature = "flex")]
 pub(crate) mod cpu;
 pub(crate) mod moment_matched;
@@ -9,7 +8,8 @@ use burn::backend::Dispatch;
 use burn::backend::tensor::FloatTensor;
 use burn::tensor::Tensor;
 
-use super::backend::LrvdBackend;
+use super::op::{self, FusedOp, LrvdBackend, Operands};
+use super::value::{Value, as_row};
 
 pub use moment_matched::{OutputNoise, moment_matched_linear};
 
@@ -61,17 +61,8 @@ pub fn adapted_linear(
     bias: Option<Tensor<1>>,
     low: Option<LowRank>,
 ) -> Tensor<3> {
-    check(&x, &weight, bias.as_ref(), low.as_ref());
-    let (a, b, scale) = factors(low);
-    let (out, _) = <Dispatch as LrvdBackend>::fused_adapted_linear(
-        x.into_dispatch(),
-        weight.into_dispatch(),
-        bias.map(Tensor::into_dispatch).into(),
-        a.into(),
-        b.into(),
-        scale,
-    );
-    Tensor::from_dispatch(out)
+    let op = AdaptedLinear { scale: low.as_ref().map_or(1.0, |low| low.scale) };
+    op::fused(op, operands(x, weight, bias, low))
 }
 
 /// [`adapted_linear()`](fn@adapted_linear) from Burn's operations.
@@ -85,32 +76,64 @@ pub fn adapted_linear_composite(
     bias: Option<Tensor<1>>,
     low: Option<LowRank>,
 ) -> Tensor<3> {
-    check(&x, &weight, bias.as_ref(), low.as_ref());
-    let (a, b, scale) = factors(low);
-    let (x, weight) = (x.into_dispatch(), weight.into_dispatch());
-    let bias = bias.map(Tensor::into_dispatch);
-    Tensor::from_dispatch(composite::forward::<Dispatch>(x, weight, bias, a, b, scale).0)
+    let op = AdaptedLinear { scale: low.as_ref().map_or(1.0, |low| low.scale) };
+    op::composite(op, operands(x, weight, bias, low))
 }
 
-type Factor = Option<FloatTensor<Dispatch>>;
-
-fn factors(low: Option<LowRank>) -> (Factor, Factor, f64) {
-    match low {
-        Some(LowRank { a, b, scale }) => (Some(a.into_dispatch()), Some(b.into_dispatch()), scale),
-        None => (None, None, 1.0),
-    }
-}
-
-fn check(x: &Tensor<3>, weight: &Tensor<2>, bias: Option<&Tensor<1>>, low: Option<&LowRank>) {
+fn operands(
+    x: Tensor<3>,
+    weight: Tensor<2>,
+    bias: Option<Tensor<1>>,
+    low: Option<LowRank>,
+) -> Operands<Dispatch> {
     let ([n, _, features], [d_input, d_output]) = (x.dims(), weight.dims());
     assert_eq!(features, d_input, "features of `x`");
-    if let Some(bias) = bias {
+    if let Some(bias) = &bias {
         assert_eq!(bias.dims(), [d_output], "shape of `bias`");
     }
-    if let Some(LowRank { a, b, .. }) = low {
+    if let Some(LowRank { a, b, .. }) = &low {
         let [groups, _, rank] = a.dims();
         assert!(groups > 0 && n.is_multiple_of(groups), "{n} sequences in {groups} groups");
         assert_eq!(a.dims(), [groups, d_input, rank], "shape of `a`");
         assert_eq!(b.dims(), [groups, rank, d_output], "shape of `b`");
+    }
+    let [a, b] = low.map_or([None, None], |low| [Some(low.a), Some(low.b)]);
+    Operands::some([
+        Some(x.into_dispatch()),
+        Some(weight.into_dispatch()),
+        bias.map(Tensor::into_dispatch),
+        a.map(Tensor::into_dispatch),
+        b.map(Tensor::into_dispatch),
+    ])
+}
+
+/// Of `x`, `weight`, `bias`, `a` and `b`, the last three optional.
+#[derive(Clone, Debug)]
+struct AdaptedLinear {
+    scale: f64,
+}
+
+impl FusedOp for AdaptedLinear {
+    fn composite<B: LrvdBackend>(&self, x: Operands<B>) -> FloatTensor<B> {
+        let [x, weight, bias, a, b] = x.optional();
+        let [x, weight] = [x, weight].map(|t| Value::<B>(t.expect("an operand of every call")));
+        let (shape, d_output) = (x.shape(), weight.shape()[1]);
+        let rows = shape[0] * shape[1];
+        let mut out = x.clone().reshape([rows, shape[2]]).matmul(weight);
+        if let Some(bias) = bias {
+            out = out + as_row(bias, 2);
+        }
+        let out = out.reshape([shape[0], shape[1], d_output]);
+        let Some((a, b)) = a.zip(b) else { return out.0 };
+        let (a, b) = (Value::<B>(a), Value::<B>(b));
+        let groups = a.shape()[0];
+        let s = x.reshape([groups, rows / groups, shape[2]]).matmul(a) * self.scale;
+        (out + s.matmul(b).reshape([shape[0], shape[1], d_output])).0
+    }
+
+    #[cfg(feature = "flex")]
+    fn cpu(dtype: burn::tensor::DType) -> Option<op::Form<burn::backend::Flex, Self>> {
+        let form = op::Form { forward: cpu::forward, gradient: cpu::gradient };
+        (dtype == burn::tensor::DType::F32).then_some(form)
     }
 }

@@ -1,15 +1,13 @@
-//! An adapted linear layer with the noise of its update in the same node of the graph.
-//!
-//! The gradients of the noise's moments enter the backward products as what these add to: no tensor
-//! of the size of `x` is written for them alone.
+//! An adapted linear layer with the noise of its update.
 
+use burn::backend::TensorMetadata;
 use burn::backend::tensor::FloatTensor;
-use burn::backend::{Backend, Dispatch, TensorMetadata};
 use burn::tensor::Tensor;
 
-use super::{LowRank, check};
-use crate::ops::backend::{LrvdBackend, Maybe};
-use crate::ops::rank_two_noise::Noise;
+use super::{AdaptedLinear, LowRank, operands};
+use crate::ops::op::{self, FusedOp, LrvdBackend, Operands};
+use crate::ops::rank_two_noise::{Noise, RankTwoNoise};
+use crate::ops::row_energy::RowEnergy;
 use crate::ops::value::Value;
 
 /// Which moments the noise of an update has.
@@ -50,148 +48,158 @@ pub fn moment_matched_linear(
     variance: Tensor<1>,
     noise: OutputNoise,
 ) -> Tensor<3> {
-    check(&x, &weight, bias.as_ref(), Some(&low));
-    let [groups, _, rank] = low.a.dims();
+    let ([groups, _, rank], scale) = (low.a.dims(), low.scale);
     assert!(groups == 1 && rank > 0, "one pair of factors, of a rank above 0");
     assert_eq!(variance.dims(), [rank], "shape of `variance`");
-    assert!(low.scale != 0.0 && low.scale == noise.noise.scale, "one scale other than 0");
-    Tensor::from_dispatch(<Dispatch as LrvdBackend>::fused_moment_matched_linear(
-        x.into_dispatch(),
-        weight.into_dispatch(),
-        bias.map(Tensor::into_dispatch).into(),
-        low.a.into_dispatch(),
-        low.b.into_dispatch(),
-        variance.into_dispatch(),
-        noise,
-    ))
+    assert!(scale != 0.0 && scale == noise.noise.scale, "one scale other than 0");
+    let mut x = operands(x, weight, bias, Some(low));
+    x.0.push(Some(variance.into_dispatch()));
+    op::fused(MomentMatched(noise), x)
+}
+
+/// Of the operands of [`AdaptedLinear`], all present but the bias, and `variance`.
+#[derive(Clone, Debug)]
+struct MomentMatched(OutputNoise);
+
+impl MomentMatched {
+    /// `Σ_i v_i B_ik² + κ Σ_i v_i²`, `[d_output]`.
+    fn weighted_squares<B: LrvdBackend>(&self, b: Value<B>, v: Value<B>) -> Value<B> {
+        let [_, rank, columns] = [0, 1, 2].map(|axis| b.shape()[axis]);
+        let squares = b.reshape([rank, columns]).square();
+        let w = (squares * v.clone().reshape([rank, 1])).sum(0).reshape([columns]);
+        if self.0.both { w + v.square().sum(0) * self.0.cross } else { w }
+    }
 }
 
 /// `[n, tokens, features]` as `[n · tokens, features]`.
-fn rows<B: Backend>(x: FloatTensor<B>) -> FloatTensor<B> {
+fn rows<B: LrvdBackend>(x: FloatTensor<B>) -> FloatTensor<B> {
     let shape = x.shape().to_vec();
     Value::<B>(x).reshape([shape[..shape.len() - 1].iter().product(), shape[shape.len() - 1]]).0
 }
 
-/// What the backward pass reads.
-#[derive(Clone, Debug)]
-pub(crate) struct Saved<B: LrvdBackend> {
-    x: FloatTensor<B>,
-    weight: FloatTensor<B>,
-    has_bias: bool,
-    a: FloatTensor<B>,
-    b: FloatTensor<B>,
-    /// `c·S`.
-    hidden: FloatTensor<B>,
-    variance: FloatTensor<B>,
-    /// `q`, `w` and `t`.
-    moments: [FloatTensor<B>; 3],
-    noise: OutputNoise,
-}
-
-/// The output and what its gradient needs.
-pub(crate) fn run<B: LrvdBackend>(
-    x: FloatTensor<B>,
-    weight: FloatTensor<B>,
-    bias: Option<FloatTensor<B>>,
-    [a, b, variance]: [FloatTensor<B>; 3],
-    noise: OutputNoise,
-) -> (FloatTensor<B>, Option<Saved<B>>) {
-    let has_bias = bias.is_some();
-    let scale = noise.noise.scale;
-    let given = |t: &FloatTensor<B>| Maybe::Given(t.clone());
-    let (mean, hidden) = B::fused_adapted_linear(
-        x.clone(),
-        weight.clone(),
-        bias.into(),
-        given(&a),
-        given(&b),
-        scale,
-    );
-    let Some(hidden) = hidden else { return (mean, None) };
-    let q = Value::<B>(B::fused_row_energy(rows::<B>(x.clone()), Maybe::Absent));
-    let v = Value::<B>(variance.clone());
-    let mut w = weighted_squares(&b, v.clone());
-    let t = if noise.both {
-        w = w + v.square().sum(0) * noise.cross;
-        let energy = B::fused_row_energy(rows::<B>(hidden.clone()), Maybe::Given(variance.clone()));
-        Value(energy) * scale.powi(-2)
-    } else {
-        q.clone() * 0.0
-    };
-    let moments = [q.0, w.0, t.0];
-    let [q, w, t] = moments.clone();
-    let shape = mean.shape();
-    let out = B::fused_rank_two_noise(rows::<B>(mean), q, w, t, noise.noise);
-    let saved = Saved { x, weight, has_bias, a, b, hidden, variance, moments, noise };
-    (Value::<B>(out).reshape(shape).0, Some(saved))
-}
-
-/// `Σ_i v_i B_ik²`, `[d_output]`.
-fn weighted_squares<B: Backend>(b: &FloatTensor<B>, v: Value<B>) -> Value<B> {
-    let [_, rank, columns] = [0, 1, 2].map(|axis| b.shape()[axis]);
-    let squares = Value::<B>(b.clone()).reshape([rank, columns]).square();
-    (squares * v.reshape([rank, 1])).sum(0).reshape([columns])
-}
-
-/// Gradients of `x`, `weight`, `bias`, `a`, `b` and `variance`.
-pub(crate) fn gradients<B: LrvdBackend>(
-    saved: Saved<B>,
-    grad: FloatTensor<B>,
-    needed: [bool; 6],
-) -> [Option<FloatTensor<B>>; 6] {
-    let Saved { x, weight, has_bias, a, b, hidden, variance, moments: [q, w, t], noise } = saved;
-    let [_, rank, columns] = [0, 1, 2].map(|axis| b.shape()[axis]);
-    let scale = noise.noise.scale;
-
-    let upstream = rows::<B>(grad.clone());
-    let (d_q, d_w, d_t) =
-        B::fused_rank_two_noise_grad(q, w, t, upstream, noise.noise, [true, true, noise.both]);
-    let d_q = d_q.filter(|_| needed[0]);
-    let d_x = d_q.and_then(|d_q| {
-        let x = rows::<B>(x.clone());
-        B::fused_row_energy_grad(x, Maybe::Absent, d_q, [true, false]).0
-    });
-    let (d_hidden, of_rows) = match d_t {
-        Some(d_t) => B::fused_row_energy_grad(
-            rows::<B>(hidden.clone()),
-            Maybe::Given(variance.clone()),
-            (Value::<B>(d_t) * scale.powi(-2)).0,
-            [true, true],
-        ),
-        None => (None, None),
-    };
-    let shaped = |d: Option<FloatTensor<B>>, like: &FloatTensor<B>| {
-        Maybe::from(d.map(|d| Value::<B>(d).reshape(like.shape()).0))
-    };
-    let d_hidden = d_hidden.map(|d| (Value::<B>(d) * scale).0);
-    let acc = (shaped(d_x, &x), shaped(d_hidden, &hidden));
-    let needed_here = [needed[0], needed[1], needed[2] && has_bias, needed[3], needed[4]];
-    let (d_x, d_weight, d_bias, d_a, mut d_b) = B::fused_adapted_linear_grad(
-        x,
-        weight,
-        Maybe::Given(a),
-        Maybe::Given(b.clone()),
-        Maybe::Given(hidden),
-        grad,
-        scale,
-        needed_here,
-        acc.0,
-        acc.1,
-    );
-    let mut d_variance = None;
-    if let Some(d_w) = d_w {
-        let (d_w, v) = (Value::<B>(d_w), Value::<B>(variance));
-        let b = Value::<B>(b);
-        let turned = b.clone() * d_w.clone().reshape([1, 1, columns]);
-        let mut d_v = (turned.clone() * b).sum(2).reshape([rank]);
-        if noise.both {
-            d_v = d_v + v.clone() * d_w.sum(0) * (2.0 * noise.cross);
-        }
-        if let Some(of_rows) = of_rows {
-            d_v = d_v + Value(of_rows);
-        }
-        d_variance = needed[5].then_some(d_v.0);
-        d_b = d_b.map(|d_b| (Value::<B>(d_b) + turned * (v * 2.0).reshape([1, rank, 1])).0);
+impl FusedOp for MomentMatched {
+    /// The operators that it joins.
+    fn composite<B: LrvdBackend>(&self, operands: Operands<B>) -> FloatTensor<B> {
+        let OutputNoise { noise, both, .. } = self.0;
+        let [x, weight, bias, a, b, variance] = operands.optional();
+        let [x, a, b, variance] = [x, a, b, variance].map(|t| t.expect("an operand of every call"));
+        let layer =
+            Operands::some([Some(x.clone()), weight, bias, Some(a.clone()), Some(b.clone())]);
+        let mean = B::fused(AdaptedLinear { scale: noise.scale }, layer);
+        let q = B::fused(RowEnergy, Operands::some([Some(rows::<B>(x.clone())), None]));
+        let w = self.weighted_squares::<B>(Value(b), Value(variance.clone()));
+        let t = if both {
+            let s = Value::<B>(x).matmul(Value(a));
+            B::fused(RowEnergy, Operands::of([rows::<B>(s.0), variance]))
+        } else {
+            (Value::<B>(q.clone()) * 0.0).0
+        };
+        let shape = mean.shape();
+        let out = B::fused(RankTwoNoise(noise), Operands::of([rows::<B>(mean), q, w.0, t]));
+        Value::<B>(out).reshape(shape).0
     }
-    [d_x, d_weight, d_bias, d_a, d_b, d_variance]
+
+    #[cfg(feature = "flex")]
+    fn cpu(dtype: burn::tensor::DType) -> Option<op::Form<burn::backend::Flex, Self>> {
+        let form = op::Form { forward: cpu::forward, gradient: cpu::gradient };
+        (dtype == burn::tensor::DType::F32).then_some(form)
+    }
+}
+
+/// The gradients of the noise's moments enter the backward products as what these add to: no tensor
+/// of the size of `x` is written for them alone.
+#[cfg(feature = "flex")]
+mod cpu {
+    use burn::backend::{Flex, TensorMetadata};
+    use burn_flex::FlexTensor;
+
+    use super::super::cpu::{layer, layer_gradients};
+    use super::{MomentMatched, OutputNoise, rows};
+    use crate::ops::op::{Fused, Operands};
+    use crate::ops::rank_two_noise::cpu::{add_rank_two, moment_gradients};
+    use crate::ops::row_energy::cpu::{energy, energy_gradient};
+    use crate::ops::value::Value;
+
+    fn value(tensor: FlexTensor) -> Value<Flex> {
+        Value(tensor)
+    }
+
+    /// Saved are `x`, `weight`, `a`, `b`, `c·S`, `variance`, `q`, `w` and `t`.
+    pub(super) fn forward(op: &MomentMatched, x: Operands<Flex>, save: bool) -> Fused<Flex> {
+        let OutputNoise { noise, both, .. } = op.0;
+        let mut saved = x.keep(save, &[0, 1, 3, 4]);
+        let [input, _, _, _, b, variance] =
+            x.clone().optional().map(|tensor: Option<FlexTensor>| tensor);
+        let [input, b, variance] =
+            [input, b, variance].map(|tensor| tensor.expect("an operand of every call"));
+        let (mean, hidden) = layer(x, noise.scale);
+        let hidden = hidden.expect("the layer has factors");
+        let q = energy::<f32>(rows::<Flex>(input), None);
+        let w = op.weighted_squares::<Flex>(Value(b), Value(variance.clone())).0;
+        let t = if both {
+            let energy = energy::<f32>(rows::<Flex>(hidden.clone()), Some(variance.clone()));
+            value(energy) * noise.scale.powi(-2)
+        } else {
+            value(q.clone()) * 0.0
+        };
+        let moments = [q, w, t.0];
+        if save {
+            saved.0.extend([hidden, variance].map(Some));
+            saved.0.extend(moments.clone().map(Some));
+        }
+        let shape = mean.shape();
+        let out = add_rank_two::<f32>(rows::<Flex>(mean), moments, noise);
+        Fused { out: value(out).reshape(shape).0, saved }
+    }
+
+    pub(super) fn gradient(
+        op: &MomentMatched,
+        saved: Operands<Flex>,
+        grad: FlexTensor,
+        needed: &[bool],
+    ) -> Operands<Flex> {
+        let OutputNoise { noise, both, cross } = op.0;
+        let scale = noise.scale;
+        let [x, weight, a, b, hidden, variance, q, w, t] = saved.all();
+        let [_, rank, columns] = [0, 1, 2].map(|axis| b.shape()[axis]);
+        let upstream = rows::<Flex>(grad.clone());
+        let [d_q, d_w, d_t] =
+            moment_gradients::<f32>([q, w, t], upstream, noise, [needed[0], true, both]);
+        let shaped = |d: FlexTensor, like: &FlexTensor| value(d).reshape(like.shape());
+        let d_x = d_q.and_then(|d_q| {
+            let [d_x, _] =
+                energy_gradient::<f32>(rows::<Flex>(x.clone()), None, d_q, [true, false]);
+            d_x.map(|d_x| shaped(d_x, &x).0)
+        });
+        let (d_hidden, of_rows) = match d_t {
+            Some(d_t) => {
+                let [d_hidden, of_rows] = energy_gradient::<f32>(
+                    rows::<Flex>(hidden.clone()),
+                    Some(variance.clone()),
+                    (value(d_t) * scale.powi(-2)).0,
+                    [true, true],
+                );
+                (d_hidden.map(|d| (shaped(d, &hidden) * scale).0), of_rows)
+            }
+            None => (None, None),
+        };
+        let layer = Operands::of([x, weight, a, b.clone(), hidden]);
+        let [d_x, d_weight, d_bias, d_a, mut d_b] =
+            layer_gradients(layer, grad, scale, needed, [d_x, d_hidden]);
+        let d_variance = d_w.map(|d_w| {
+            let [d_w, v, b] = [d_w, variance, b].map(value);
+            let turned = b.clone() * d_w.clone().reshape([1, 1, columns]);
+            let mut d_v = (turned.clone() * b).sum(2).reshape([rank]);
+            if both {
+                d_v = d_v + v.clone() * d_w.sum(0) * (2.0 * cross);
+            }
+            if let Some(of_rows) = of_rows {
+                d_v = d_v + value(of_rows);
+            }
+            let rows = (v * 2.0).reshape([1, rank, 1]);
+            d_b = d_b.take().map(|d_b| (value(d_b) + turned * rows).0);
+            d_v.0
+        });
+        Operands::some([d_x, d_weight, d_bias, d_a, d_b, d_variance.filter(|_| needed[5])])
+    }
 }

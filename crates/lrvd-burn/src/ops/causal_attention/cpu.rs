@@ -2,14 +2,16 @@
 //!
 //! A block of queries meets the keys up to its own end and no further.
 
-use burn::backend::TensorMetadata;
+use burn::backend::{Flex, TensorMetadata};
 use burn::tensor::Shape;
 use burn_flex::FlexTensor;
 
+use super::CausalAttention;
 use crate::ops::cpu::{
     Matrix, Panels, Parts, Product, Real, contiguous, pack_wide, run, softmax_gradient_rows,
     softmax_rows,
 };
+use crate::ops::op::{Fused, Operands};
 
 /// Queries handled together.
 const BLOCK: usize = 48;
@@ -132,44 +134,30 @@ fn join<'a>(
     Parts { heads, groups, shared: false, size }.tensor(parts, shape)
 }
 
-pub(crate) fn forward(
-    query: FlexTensor,
-    key: FlexTensor,
-    value: FlexTensor,
-    mask: FlexTensor,
-    scale: f64,
-) -> FlexTensor {
-    let arguments = [query, key, value, mask].map(contiguous);
-    let shape = arguments[0].shape();
-    if shape.num_elements() == 0 {
-        let [query, ..] = arguments;
-        return query;
-    }
-    let call = Call::new(arguments.each_ref(), scale);
-    let parts = run((0..shape[0] * shape[2]).collect(), |task| call.forward(task));
+pub(super) fn forward(op: &CausalAttention, x: Operands<Flex>, save: bool) -> Fused<Flex> {
+    let saved = x.keep(save, &[0, 1, 2, 3]);
+    let arguments = x.all().map(contiguous);
+    let (shape, call) = (arguments[0].shape(), Call::new(arguments.each_ref(), op.scale));
     let heads = shape[2];
-    join(parts.iter().map(Vec::as_slice), shape, heads)
+    let parts = run((0..shape[0] * heads).collect(), |task| call.forward(task));
+    Fused { out: join(parts.iter().map(Vec::as_slice), shape, heads), saved }
 }
 
-pub(crate) fn backward(
-    arguments: [FlexTensor; 4],
+pub(super) fn gradient(
+    op: &CausalAttention,
+    saved: Operands<Flex>,
     grad: FlexTensor,
-    scale: f64,
-    needs_grad: [bool; 3],
-) -> (Option<FlexTensor>, Option<FlexTensor>, Option<FlexTensor>) {
-    let (arguments, grad) = (arguments.map(contiguous), contiguous(grad));
+    needs_grad: &[bool],
+) -> Operands<Flex> {
+    let (arguments, grad) = (saved.all().map(contiguous), contiguous(grad));
     let (shape, key_shape) = (arguments[0].shape(), arguments[1].shape());
     let heads = shape[2];
-    let parts = if shape.num_elements() == 0 {
-        Vec::new()
-    } else {
-        let call = Call::new(arguments.each_ref(), scale);
-        let grad = f32::slice(&grad);
-        run((0..shape[0] * heads).collect(), |task| call.backward(grad, task))
-    };
+    let call = Call::new(arguments.each_ref(), op.scale);
+    let grad = f32::slice(&grad);
+    let parts = run((0..shape[0] * heads).collect(), |task| call.backward(grad, task));
     let of = |i: usize, shape: &Shape| {
         let parts = parts.iter().map(|part| part[i].as_slice());
         needs_grad[i].then(|| join(parts, shape.clone(), heads))
     };
-    (of(0, &shape), of(1, &key_shape), of(2, &key_shape))
+    Operands::some([of(0, &shape), of(1, &key_shape), of(2, &key_shape)])
 }

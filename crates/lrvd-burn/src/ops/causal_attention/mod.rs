@@ -1,13 +1,14 @@
 //! Causal self-attention.
 
-pub(crate) mod composite;
 #[cfg(feature = "flex")]
-pub(crate) mod cpu;
+mod cpu;
 
-use burn::backend::Dispatch;
-use burn::tensor::Tensor;
+use burn::backend::tensor::FloatTensor;
+use burn::backend::{Backend, Dispatch, TensorMetadata};
+use burn::tensor::{Tensor, TensorData};
 
-use super::backend::LrvdBackend;
+use super::op::{self, FusedOp, LrvdBackend, Operands};
+use super::value::{Value, masked_softmax};
 
 /// Causal self-attention with grouped keys and values.
 ///
@@ -48,14 +49,7 @@ pub fn causal_attention(
     mask: Tensor<2>,
     scale: f64,
 ) -> Tensor<4> {
-    check(&query, &key, &value, &mask);
-    Tensor::from_dispatch(<Dispatch as LrvdBackend>::fused_causal_attention(
-        query.into_dispatch(),
-        key.into_dispatch(),
-        value.into_dispatch(),
-        mask.into_dispatch(),
-        scale,
-    ))
+    op::fused(CausalAttention { scale }, operands(query, key, value, mask))
 }
 
 /// [`causal_attention()`](fn@causal_attention) from Burn's operations.
@@ -70,17 +64,15 @@ pub fn causal_attention_composite(
     mask: Tensor<2>,
     scale: f64,
 ) -> Tensor<4> {
-    check(&query, &key, &value, &mask);
-    Tensor::from_dispatch(composite::forward::<Dispatch>(
-        query.into_dispatch(),
-        key.into_dispatch(),
-        value.into_dispatch(),
-        mask.into_dispatch(),
-        scale,
-    ))
+    op::composite(CausalAttention { scale }, operands(query, key, value, mask))
 }
 
-fn check(query: &Tensor<4>, key: &Tensor<4>, value: &Tensor<4>, mask: &Tensor<2>) {
+fn operands(
+    query: Tensor<4>,
+    key: Tensor<4>,
+    value: Tensor<4>,
+    mask: Tensor<2>,
+) -> Operands<Dispatch> {
     let [batch, tokens, heads, width] = query.dims();
     let groups = key.dims()[2];
     assert!(
@@ -90,4 +82,84 @@ fn check(query: &Tensor<4>, key: &Tensor<4>, value: &Tensor<4>, mask: &Tensor<2>
     assert_eq!(key.dims(), [batch, tokens, groups, width], "shape of `key`");
     assert_eq!(value.dims(), key.dims(), "shape of `value`");
     assert_eq!(mask.dims(), [batch, tokens], "shape of `mask`");
+    let [query, key, value] = [query, key, value].map(Tensor::into_dispatch);
+    Operands::of([query, key, value, mask.into_dispatch()])
+}
+
+#[derive(Clone, Debug)]
+struct CausalAttention {
+    scale: f64,
+}
+
+impl FusedOp for CausalAttention {
+    /// The queries of a group are stacked as rows of one product, so that keys and values are never
+    /// repeated.
+    fn composite<B: LrvdBackend>(&self, x: Operands<B>) -> FloatTensor<B> {
+        let [query, key, value, mask] = x.all();
+        let sizes = Sizes::of::<B>(&query, &key);
+        if query.shape().num_elements() == 0 {
+            return query;
+        }
+        let (key, value) = (Value::<B>(key).swap(1, 2), Value::<B>(value).swap(1, 2));
+        let p = probabilities(sizes.stack::<B>(query), key, mask, self.scale, sizes);
+        sizes.unstack(p.matmul(value))
+    }
+
+    #[cfg(feature = "flex")]
+    fn cpu(dtype: burn::tensor::DType) -> Option<op::Form<burn::backend::Flex, Self>> {
+        let form = op::Form { forward: cpu::forward, gradient: cpu::gradient };
+        (dtype == burn::tensor::DType::F32).then_some(form)
+    }
+}
+
+/// Sizes of one call: batch, tokens, query heads, key heads, head width.
+#[derive(Clone, Copy)]
+struct Sizes {
+    batch: usize,
+    tokens: usize,
+    heads: usize,
+    groups: usize,
+    width: usize,
+}
+
+impl Sizes {
+    fn of<B: Backend>(query: &FloatTensor<B>, key: &FloatTensor<B>) -> Self {
+        let (query, groups) = (query.shape(), key.shape()[2]);
+        Self { batch: query[0], tokens: query[1], heads: query[2], groups, width: query[3] }
+    }
+
+    /// `[B, T, H, d]` as `[B, G, (H/G)·T, d]`.
+    fn stack<B: Backend>(self, rows: FloatTensor<B>) -> Value<B> {
+        let Self { batch, tokens, heads, groups, width } = self;
+        Value::<B>(rows)
+            .reshape([batch, tokens, groups, heads / groups, width])
+            .permute(&[0, 2, 3, 1, 4])
+            .reshape([batch, groups, heads / groups * tokens, width])
+    }
+
+    /// The inverse of [`Self::stack`].
+    fn unstack<B: Backend>(self, rows: Value<B>) -> FloatTensor<B> {
+        let Self { batch, tokens, heads, groups, width } = self;
+        rows.reshape([batch, groups, heads / groups, tokens, width])
+            .permute(&[0, 3, 1, 2, 4])
+            .reshape([batch, tokens, heads, width])
+            .0
+    }
+}
+
+/// Probabilities, `[B, G, (H/G)·T, T]`.
+fn probabilities<B: Backend>(
+    query: Value<B>,
+    key: Value<B>,
+    mask: FloatTensor<B>,
+    scale: f64,
+    sizes: Sizes,
+) -> Value<B> {
+    let Sizes { batch, tokens, heads, groups, .. } = sizes;
+    let score = query.matmul(key.swap(2, 3)).reshape([batch, heads, tokens, tokens]) * scale;
+    let before = (0..tokens * tokens).map(|i| f32::from(u8::from(i % tokens <= i / tokens)));
+    let before = TensorData::new(before.collect::<Vec<f32>>(), [1, 1, tokens, tokens]);
+    let visible = score.host(before) * Value::<B>(mask).reshape([batch, 1, 1, tokens]);
+    let p = masked_softmax(score, visible);
+    p.reshape([batch, groups, heads / groups * tokens, tokens])
 }

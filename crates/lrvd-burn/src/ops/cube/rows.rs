@@ -18,10 +18,10 @@ pub(crate) fn row_sizes(
     like: &CubeTensor,
     rows: usize,
     width: usize,
-) -> (CubeCount, CubeDim, usize) {
+) -> (Option<(CubeCount, CubeDim)>, usize) {
     let units = width.next_power_of_two().clamp(FEWEST_UNITS, MOST_UNITS);
     let dim = CubeDim::new_1d(units as u32);
-    (calculate_cube_count_elemwise(&like.client, rows * units, dim), dim, units)
+    (Some((calculate_cube_count_elemwise(&like.client, rows * units, dim), dim)), units)
 }
 
 /// Sum of the values of a cube's units, whose number is a power of two; every unit gets it.

@@ -1,16 +1,18 @@
 //! Disentangled attention on slices, in `f32`: one task per example and head.
 
-use burn::backend::TensorMetadata;
+use burn::backend::{Flex, TensorMetadata};
 use burn::tensor::Shape;
 use burn_flex::FlexTensor;
 
-use super::AttentionLayout;
+use super::composite::arguments;
 use super::places::Places;
 use super::rows::{Scores, masked_softmax};
+use super::{AttentionLayout, DisentangledAttention};
 use crate::ops::cpu::{
     Matrix, Panels, Parts, Product, Real, contiguous, pack_wide, run, softmax_gradient_rows, zeros,
 };
 use crate::ops::dropout;
+use crate::ops::op::{Fused, Operands};
 
 type Term = [Option<FlexTensor>; 3];
 
@@ -232,51 +234,46 @@ impl<'a> Call<'a> {
     }
 }
 
-pub(crate) fn forward(
-    operands: [FlexTensor; 3],
-    terms: [Term; 2],
-    mask: Option<FlexTensor>,
-    layout: &AttentionLayout,
-) -> (FlexTensor, FlexTensor) {
+/// Saved are the operands but for the mask, and the probabilities before dropout.
+pub(super) fn forward(op: &DisentangledAttention, x: Operands<Flex>, save: bool) -> Fused<Flex> {
+    let mut saved = x.keep(save, &[0, 1, 2, 3, 4, 5, 6, 7, 8]);
+    let (operands, terms, mask) = arguments(x);
     let operands = operands.map(contiguous);
     let terms = terms.map(|term| term.map(|tensor| tensor.map(contiguous)));
     let mask = mask.map(contiguous);
-    let call = Call::new(operands.each_ref(), &terms, layout);
-    let (batch, tokens, heads) = (call.batch, call.tokens, layout.heads);
+    let call = Call::new(operands.each_ref(), &terms, &op.0);
+    let (batch, tokens, heads) = (call.batch, call.tokens, op.0.heads);
     let mut probabilities = zeros(batch * heads * tokens * tokens);
-    let mut parts = Vec::new();
-    if tokens * call.width > 0 {
-        let mask = mask.as_ref().map(f32::slice);
-        let tasks = probabilities.chunks_exact_mut(tokens * tokens).enumerate().collect();
-        parts = run(tasks, |(task, p): (usize, &mut [f32])| {
-            let mask = mask.map(|mask| &mask[task / heads * tokens..][..tokens]);
-            call.forward(mask, task, p)
-        });
-    }
+    let mask = mask.as_ref().map(f32::slice);
+    let tasks = probabilities.chunks_exact_mut(tokens * tokens).enumerate().collect();
+    let parts = run(tasks, |(task, p): (usize, &mut [f32])| {
+        let mask = mask.map(|mask| &mask[task / heads * tokens..][..tokens]);
+        call.forward(mask, task, p)
+    });
     let out = beside(parts.iter().map(Vec::as_slice), operands[0].shape(), heads);
-    (out, f32::tensor(probabilities, Shape::new([batch, heads, tokens, tokens])))
+    if save {
+        let shape = Shape::new([batch, heads, tokens, tokens]);
+        saved.0.push(Some(f32::tensor(probabilities, shape)));
+    }
+    Fused { out, saved }
 }
 
-/// Gradients in the order of the composite's.
-pub(crate) fn backward(
-    operands: [FlexTensor; 3],
-    terms: [Term; 2],
-    probability: FlexTensor,
+pub(super) fn gradient(
+    op: &DisentangledAttention,
+    saved: Operands<Flex>,
     grad: FlexTensor,
-    layout: &AttentionLayout,
-    needs_grad: [bool; 9],
-) -> Vec<Option<FlexTensor>> {
+    needs_grad: &[bool],
+) -> Operands<Flex> {
+    let (operands, terms, probability) = arguments(saved);
     let operands = operands.map(contiguous);
     let terms = terms.map(|term| term.map(|tensor| tensor.map(contiguous)));
-    let (probability, grad) = (contiguous(probability), contiguous(grad));
-    let call = Call::new(operands.each_ref(), &terms, layout);
-    let (tokens, heads) = (call.tokens, layout.heads);
-    let mut parts = Vec::new();
-    if tokens * call.width > 0 {
-        let p = f32::slice(&probability).chunks_exact(tokens * tokens).enumerate().collect();
-        let grad = f32::slice(&grad);
-        parts = run(p, |(task, p): (usize, &[f32])| call.backward(p, grad, task));
-    }
+    let probability = contiguous(probability.expect("the forward pass saves them"));
+    let grad = contiguous(grad);
+    let call = Call::new(operands.each_ref(), &terms, &op.0);
+    let (tokens, heads) = (call.tokens, op.0.heads);
+    let p = f32::slice(&probability).chunks_exact(tokens * tokens).enumerate().collect();
+    let grad = f32::slice(&grad);
+    let parts = run(p, |(task, p): (usize, &[f32])| call.backward(p, grad, task));
     let mut all: Vec<_> = (0..3)
         .map(|i| {
             let parts = parts.iter().map(|part| part.operands[i].as_slice());
@@ -293,7 +290,7 @@ pub(crate) fn backward(
             parts.iter().filter_map(|part| part.terms[i].as_ref()).collect();
         all.extend(term_gradients(&call, rows, &parts, needs_grad));
     }
-    all
+    Operands(all)
 }
 
 /// Gradients of one position term: shared rows, `hidden` and `up`, where `needs_grad`.

@@ -1,26 +1,23 @@
 //! Attention with relative positions.
 
-pub(crate) mod composite;
+mod composite;
 #[cfg(feature = "flex")]
-pub(crate) mod cpu;
+mod cpu;
 #[cfg(feature = "cube")]
-mod kernel;
-#[cfg(feature = "cube")]
-pub(crate) mod launch;
+mod cube;
 #[cfg(feature = "flex")]
 mod places;
 #[cfg(feature = "flex")]
 mod rows;
-mod softmax;
 
 use std::sync::Arc;
 
+use burn::backend::Dispatch;
 use burn::backend::tensor::FloatTensor;
-use burn::backend::{Backend, Dispatch, ExtensionType};
 use burn::tensor::Tensor;
 use lrvd_core::noise::NoiseKey;
 
-use super::backend::{LrvdBackend, Maybe};
+use super::op::{self, FusedOp, LrvdBackend, Operands};
 
 /// Projected position rows, `shared + hidden·up`: matrices for all sequences or one for each; their sum is
 /// never held.
@@ -43,40 +40,6 @@ pub struct AttentionLayout {
     pub scale: f64,
     /// Drop probability of the attention probabilities, and the key of the mask.
     pub dropout: Option<(f64, NoiseKey)>,
-}
-
-/// [`PositionRows`] as backend tensors.
-#[derive(ExtensionType)]
-pub struct PositionTerm<B: Backend> {
-    #[extension_type]
-    pub(crate) shared: Maybe<B>,
-    #[extension_type]
-    pub(crate) hidden: Maybe<B>,
-    #[extension_type]
-    pub(crate) up: Maybe<B>,
-}
-
-impl PositionTerm<Dispatch> {
-    fn new(rows: Option<PositionRows>) -> Self {
-        let (shared, low) = rows.map(|rows| (rows.shared, rows.low)).unzip();
-        let (hidden, up) = low.flatten().unzip();
-        Self {
-            shared: shared.map(Tensor::into_dispatch).into(),
-            hidden: hidden.map(Tensor::into_dispatch).into(),
-            up: up.map(Tensor::into_dispatch).into(),
-        }
-    }
-}
-
-impl<B: Backend> PositionTerm<B> {
-    /// Shared rows, `hidden` and `up`.
-    pub(crate) fn into_parts(self) -> [Option<FloatTensor<B>>; 3] {
-        [self.shared, self.hidden, self.up].map(Maybe::into_option)
-    }
-
-    pub(crate) fn from_parts([shared, hidden, up]: [Option<FloatTensor<B>>; 3]) -> Self {
-        Self { shared: shared.into(), hidden: hidden.into(), up: up.into() }
-    }
 }
 
 /// Disentangled self-attention of all heads, before the output projection.
@@ -122,17 +85,8 @@ pub fn disentangled_attention(
     mask: Option<Tensor<2>>,
     layout: AttentionLayout,
 ) -> Tensor<3> {
-    check([&query, &key, &value], [keys.as_ref(), queries.as_ref()], mask.as_ref(), &layout);
-    let (out, _) = <Dispatch as LrvdBackend>::fused_disentangled_attention(
-        query.into_dispatch(),
-        key.into_dispatch(),
-        value.into_dispatch(),
-        PositionTerm::new(keys),
-        PositionTerm::new(queries),
-        mask.map(Tensor::into_dispatch).into(),
-        layout,
-    );
-    Tensor::from_dispatch(out)
+    let x = operands([query, key, value], [keys, queries], mask, &layout);
+    op::fused(DisentangledAttention(layout), x)
 }
 
 /// [`disentangled_attention()`](fn@disentangled_attention) from Burn's operations.
@@ -149,14 +103,27 @@ pub fn disentangled_attention_composite(
     mask: Option<Tensor<2>>,
     layout: AttentionLayout,
 ) -> Tensor<3> {
-    check([&query, &key, &value], [keys.as_ref(), queries.as_ref()], mask.as_ref(), &layout);
-    let (out, _) = composite::forward::<Dispatch>(
-        [query, key, value].map(Tensor::into_dispatch),
-        [keys, queries].map(|rows| PositionTerm::new(rows).into_parts()),
-        mask.map(Tensor::into_dispatch),
-        &layout,
-    );
-    Tensor::from_dispatch(out)
+    let x = operands([query, key, value], [keys, queries], mask, &layout);
+    op::composite(DisentangledAttention(layout), x)
+}
+
+/// Query, key and value, then shared rows, `hidden` and `up` of either term, and the mask.
+fn operands(
+    operands: [Tensor<3>; 3],
+    terms: [Option<PositionRows>; 2],
+    mask: Option<Tensor<2>>,
+    layout: &AttentionLayout,
+) -> Operands<Dispatch> {
+    check(operands.each_ref(), terms.each_ref().map(Option::as_ref), mask.as_ref(), layout);
+    let mut all: Vec<_> = operands.into_iter().map(Some).collect();
+    for term in terms {
+        let (shared, low) = term.map(|rows| (rows.shared, rows.low)).unzip();
+        let (hidden, up) = low.flatten().unzip();
+        all.extend([shared, hidden, up]);
+    }
+    let mut all: Vec<_> = all.into_iter().map(|x| x.map(Tensor::into_dispatch)).collect();
+    all.push(mask.map(Tensor::into_dispatch));
+    Operands(all)
 }
 
 fn check(
@@ -196,5 +163,25 @@ fn check(
     }
     if let Some(mask) = mask {
         assert_eq!(mask.dims(), [batch, tokens], "shape of `mask`");
+    }
+}
+
+#[derive(Clone, Debug)]
+struct DisentangledAttention(AttentionLayout);
+
+impl FusedOp for DisentangledAttention {
+    fn composite<B: LrvdBackend>(&self, x: Operands<B>) -> FloatTensor<B> {
+        composite::forward(&self.0, x)
+    }
+
+    #[cfg(feature = "flex")]
+    fn cpu(dtype: burn::tensor::DType) -> Option<op::Form<burn::backend::Flex, Self>> {
+        let form = op::Form { forward: cpu::forward, gradient: cpu::gradient };
+        (dtype == burn::tensor::DType::F32).then_some(form)
+    }
+
+    #[cfg(feature = "cube")]
+    fn cube() -> Option<op::Form<burn_cubecl::CubeBackend, Self>> {
+        Some(op::Form { forward: cube::forward, gradient: cube::gradient })
     }
 }

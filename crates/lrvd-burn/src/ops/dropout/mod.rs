@@ -1,18 +1,17 @@
 //! Dropout whose mask is a function of a key.
 
-pub(crate) mod composite;
 #[cfg(feature = "flex")]
-pub(crate) mod cpu;
+pub(super) mod cpu;
 #[cfg(feature = "cube")]
-mod kernel;
-#[cfg(feature = "cube")]
-pub(crate) mod launch;
+pub(super) mod cube;
 
-use burn::backend::Dispatch;
-use burn::tensor::Tensor;
-use lrvd_core::noise::NoiseKey;
+use burn::backend::tensor::FloatTensor;
+use burn::backend::{Dispatch, TensorMetadata};
+use burn::tensor::{Tensor, TensorData};
+use lrvd_core::noise::{NoiseKey, fill_uniform};
 
-use super::backend::LrvdBackend;
+use super::op::{self, FusedOp, LrvdBackend, Operands};
+use super::value::Value;
 
 /// Inverted dropout.
 ///
@@ -39,12 +38,51 @@ pub fn dropout<const D: usize>(x: Tensor<D>, rate: f64, key: NoiseKey) -> Tensor
     if rate == 0.0 {
         return x;
     }
-    Tensor::from_dispatch(<Dispatch as LrvdBackend>::fused_dropout(x.into_dispatch(), rate, key))
+    op::fused(Dropout { rate, key }, operands(x))
 }
 
 /// [`dropout()`](fn@dropout) from Burn's operations and a mask made on the host.
 pub fn dropout_composite<const D: usize>(x: Tensor<D>, rate: f64, key: NoiseKey) -> Tensor<D> {
-    Tensor::from_dispatch(composite::forward::<Dispatch>(x.into_dispatch(), rate, key))
+    op::composite(Dropout { rate, key }, operands(x))
+}
+
+fn operands<const D: usize>(x: Tensor<D>) -> Operands<Dispatch> {
+    Operands::of([x.into_dispatch()])
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Dropout {
+    pub(super) rate: f64,
+    pub(super) key: NoiseKey,
+}
+
+impl FusedOp for Dropout {
+    fn composite<B: LrvdBackend>(&self, x: Operands<B>) -> FloatTensor<B> {
+        let [x] = x.all();
+        let shape = x.shape();
+        if shape.num_elements() == 0 {
+            return x;
+        }
+        let (_, factor) = threshold_and_factor(self.rate);
+        let mut mask = vec![0.0f32; shape.num_elements()];
+        fill_uniform(self.key, 0, &mut mask);
+        for number in &mut mask {
+            *number = f32::from(u8::from(f64::from(*number) >= self.rate));
+        }
+        let x = Value::<B>(x);
+        let mask = x.host(TensorData::new(mask, shape));
+        (x * mask * factor).0
+    }
+
+    #[cfg(feature = "flex")]
+    fn cpu(dtype: burn::tensor::DType) -> Option<op::Form<burn::backend::Flex, Self>> {
+        op::real_form!(dtype, cpu::{forward, gradient})
+    }
+
+    #[cfg(feature = "cube")]
+    fn cube() -> Option<op::Form<burn_cubecl::CubeBackend, Self>> {
+        Some(op::Form { forward: cube::forward, gradient: cube::gradient })
+    }
 }
 
 /// Smallest `word >> 8` that is kept, and the factor of what is kept.

@@ -2,10 +2,12 @@
 
 #![expect(clippy::inline_always, reason = "loops vectorise only with the functions inside")]
 
-use burn::backend::TensorMetadata;
+use burn::backend::{Flex, TensorMetadata};
 use burn_flex::FlexTensor;
 
+use super::GatedSilu;
 use crate::ops::cpu::{Binary, Real, TASK, contiguous, run, wide, zip};
+use crate::ops::op::{Fused, Operands};
 
 /// `1 / (1 + exp(-x))`.
 #[inline(always)]
@@ -23,8 +25,10 @@ impl<E: Real> Binary<E> for Value {
     }
 }
 
-pub(crate) fn forward<E: Real>(gate: FlexTensor, up: FlexTensor) -> FlexTensor {
-    zip::<E, Value>(gate, up)
+pub(super) fn forward<E: Real>(_: &GatedSilu, x: Operands<Flex>, save: bool) -> Fused<Flex> {
+    let saved = x.keep(save, &[0, 1]);
+    let [gate, up] = x.all();
+    Fused { out: zip::<E, Value>(gate, up), saved }
 }
 
 wide! {
@@ -46,13 +50,13 @@ wide! {
 /// Chunks of the gradient, of the two arguments, and of the second one's gradient.
 type Task<'a, E> = (((&'a mut [E], &'a [E]), &'a [E]), &'a mut [E]);
 
-pub(crate) fn backward<E: Real>(
-    gate: FlexTensor,
-    up: FlexTensor,
+pub(super) fn gradient<E: Real>(
+    _: &GatedSilu,
+    saved: Operands<Flex>,
     grad: FlexTensor,
-    needs_grad: [bool; 2],
-) -> (Option<FlexTensor>, Option<FlexTensor>) {
-    let (gate, up, mut grad) = (contiguous(gate), contiguous(up), contiguous(grad));
+    needs_grad: &[bool],
+) -> Operands<Flex> {
+    let ([gate, up], mut grad) = (saved.all().map(contiguous), contiguous(grad));
     let shape = gate.shape();
     let mut d_up = vec![E::ZERO; shape.num_elements()];
     let tasks = E::slice_mut(&mut grad)
@@ -62,5 +66,5 @@ pub(crate) fn backward<E: Real>(
         .zip(d_up.chunks_mut(TASK))
         .collect();
     run(tasks, |(((grad, gate), up), d_up): Task<'_, E>| chunk_backward(grad, gate, up, d_up));
-    (needs_grad[0].then_some(grad), needs_grad[1].then(|| E::tensor(d_up, shape)))
+    Operands::needed([grad, E::tensor(d_up, shape)], needs_grad)
 }

@@ -1,13 +1,14 @@
 //! The gate of a gated feed-forward block.
 
-pub(crate) mod composite;
 #[cfg(feature = "flex")]
-pub(crate) mod cpu;
+mod cpu;
 
 use burn::backend::Dispatch;
+use burn::backend::tensor::FloatTensor;
 use burn::tensor::Tensor;
 
-use super::backend::LrvdBackend;
+use super::op::{self, FusedOp, LrvdBackend, Operands};
+use super::value::Value;
 
 /// `silu(gate) ⊙ up`, elementwise.
 ///
@@ -33,11 +34,7 @@ use super::backend::LrvdBackend;
 ///
 /// Shazeer 2020, arXiv:2002.05202 (`SwiGLU`).
 pub fn gated_silu<const D: usize>(gate: Tensor<D>, up: Tensor<D>) -> Tensor<D> {
-    assert_eq!(gate.dims(), up.dims(), "shapes of `gate` and `up`");
-    Tensor::from_dispatch(<Dispatch as LrvdBackend>::fused_gated_silu(
-        gate.into_dispatch(),
-        up.into_dispatch(),
-    ))
+    op::fused(GatedSilu, operands(gate, up))
 }
 
 /// [`gated_silu()`](fn@gated_silu) from Burn's operations.
@@ -46,6 +43,25 @@ pub fn gated_silu<const D: usize>(gate: Tensor<D>, up: Tensor<D>) -> Tensor<D> {
 ///
 /// As [`gated_silu()`](fn@gated_silu).
 pub fn gated_silu_composite<const D: usize>(gate: Tensor<D>, up: Tensor<D>) -> Tensor<D> {
+    op::composite(GatedSilu, operands(gate, up))
+}
+
+fn operands<const D: usize>(gate: Tensor<D>, up: Tensor<D>) -> Operands<Dispatch> {
     assert_eq!(gate.dims(), up.dims(), "shapes of `gate` and `up`");
-    Tensor::from_dispatch(composite::forward::<Dispatch>(gate.into_dispatch(), up.into_dispatch()))
+    Operands::of([gate, up].map(Tensor::into_dispatch))
+}
+
+#[derive(Clone, Debug)]
+struct GatedSilu;
+
+impl FusedOp for GatedSilu {
+    fn composite<B: LrvdBackend>(&self, x: Operands<B>) -> FloatTensor<B> {
+        let [gate, up] = x.all().map(Value::<B>);
+        (gate.clone() * gate.logistic() * up).0
+    }
+
+    #[cfg(feature = "flex")]
+    fn cpu(dtype: burn::tensor::DType) -> Option<op::Form<burn::backend::Flex, Self>> {
+        op::real_form!(dtype, cpu::{forward, gradient})
+    }
 }

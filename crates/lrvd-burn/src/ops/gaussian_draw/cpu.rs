@@ -1,11 +1,12 @@
 //! Gaussian draws on slices.
 
-use burn::backend::TensorMetadata;
+use burn::backend::{Flex, TensorMetadata};
 use burn::tensor::Shape;
 use burn_flex::FlexTensor;
-use lrvd_core::noise::NoiseKey;
 
+use super::GaussianDraw;
 use crate::ops::cpu::{Real, TASK, contiguous, run, sum_rows, wide};
+use crate::ops::op::{Fused, Operands};
 
 wide! {
     /// `noise` becomes `mean + std ⊙ noise`.
@@ -38,39 +39,34 @@ fn spread<E: Real>(std: &FlexTensor, [rows, columns]: [usize; 2]) -> Vec<E> {
     (0..rows).flat_map(|row| (0..columns).map(move |column| at(row, column))).collect()
 }
 
-pub(crate) fn forward<E: Real>(
-    mean: FlexTensor,
-    std: FlexTensor,
-    count: usize,
-    key: NoiseKey,
-) -> FlexTensor {
-    let (mean, std) = (contiguous(mean), contiguous(std));
+pub(super) fn forward<E: Real>(op: &GaussianDraw, x: Operands<Flex>, save: bool) -> Fused<Flex> {
+    let saved = x.keep(save, &[1]);
+    let [mean, std] = x.all().map(contiguous);
     let shape = [mean.shape()[0], mean.shape()[1]];
     let size = shape[0] * shape[1];
-    let mut out = vec![E::ZERO; count * size];
-    if !out.is_empty() {
-        let (mean, std) = (E::slice(&mean), spread::<E>(&std, shape));
-        // Chunks of one draw each: noise starts anew only at the first border.
-        let tasks = out.chunks_exact_mut(size).enumerate().flat_map(|(draw, out)| {
-            let pieces = out.chunks_mut(TASK).enumerate();
-            pieces.map(move |(piece, out)| (draw * size, piece * TASK, out))
-        });
-        run(tasks.collect(), |(draw, first, out): (usize, usize, &mut [E])| {
-            E::fill_normal(key, (draw + first) as u64, out);
-            let range = first..first + out.len();
-            place(out, &mean[range.clone()], &std[range]);
-        });
-    }
-    E::tensor(out, Shape::new([count, shape[0], shape[1]]))
+    let mut out = vec![E::ZERO; op.count * size];
+    let (mean, std) = (E::slice(&mean), spread::<E>(&std, shape));
+    // Chunks of one draw each: noise starts anew only at the first border.
+    let tasks = out.chunks_exact_mut(size).enumerate().flat_map(|(draw, out)| {
+        let pieces = out.chunks_mut(TASK).enumerate();
+        pieces.map(move |(piece, out)| (draw * size, piece * TASK, out))
+    });
+    run(tasks.collect(), |(draw, first, out): (usize, usize, &mut [E])| {
+        E::fill_normal(op.key, (draw + first) as u64, out);
+        let range = first..first + out.len();
+        place(out, &mean[range.clone()], &std[range]);
+    });
+    Fused { out: E::tensor(out, Shape::new([op.count, shape[0], shape[1]])), saved }
 }
 
-pub(crate) fn backward<E: Real>(
-    std: FlexTensor,
+pub(super) fn gradient<E: Real>(
+    op: &GaussianDraw,
+    saved: Operands<Flex>,
     grad: FlexTensor,
-    key: NoiseKey,
-    needs_grad: [bool; 2],
-) -> (Option<FlexTensor>, Option<FlexTensor>) {
-    let (grad, narrow) = (contiguous(grad), std.shape());
+    needs_grad: &[bool],
+) -> Operands<Flex> {
+    let ([std], grad) = (saved.all(), contiguous(grad));
+    let narrow = std.shape();
     let (count, rows, columns) = (grad.shape()[0], grad.shape()[1], grad.shape()[2]);
     let size = rows * columns;
     let (mut d_mean, mut d_std) = (vec![E::ZERO; size], vec![E::ZERO; size]);
@@ -81,7 +77,7 @@ pub(crate) fn backward<E: Real>(
         for draw in 0..count {
             let first = draw * size + task * TASK;
             if needs_grad[1] {
-                E::fill_normal(key, first as u64, &mut noise);
+                E::fill_normal(op.key, first as u64, &mut noise);
             }
             collect(&grad[first..][..noise.len()], &noise, d_mean, d_std);
         }
@@ -100,5 +96,6 @@ pub(crate) fn backward<E: Real>(
         }
         E::tensor(sums, Shape::new(shape))
     });
-    (needs_grad[0].then(|| E::tensor(d_mean, Shape::new([rows, columns]))), d_std)
+    let d_mean = needs_grad[0].then(|| E::tensor(d_mean, Shape::new([rows, columns])));
+    Operands::some([d_mean, d_std])
 }

@@ -1,18 +1,18 @@
 //! Draws of a matrix with independent Gaussian entries.
 
-pub(crate) mod composite;
 #[cfg(feature = "flex")]
-pub(crate) mod cpu;
+mod cpu;
 #[cfg(feature = "cube")]
-mod kernel;
-#[cfg(feature = "cube")]
-pub(crate) mod launch;
+mod cube;
 
-use burn::backend::Dispatch;
-use burn::tensor::Tensor;
+use burn::backend::tensor::FloatTensor;
+use burn::backend::{Dispatch, TensorMetadata};
+use burn::tensor::{Shape, Tensor};
 use lrvd_core::noise::NoiseKey;
 
-use super::backend::LrvdBackend;
+use super::op::{self, FusedOp, LrvdBackend, Operands};
+use super::standard_normal::StandardNormal;
+use super::value::Value;
 
 /// `count` draws of a Gaussian matrix.
 ///
@@ -41,9 +41,7 @@ use super::backend::LrvdBackend;
 ///
 /// If `std` does not broadcast to the shape of `mean`.
 pub fn gaussian_draw(mean: Tensor<2>, std: Tensor<2>, count: usize, key: NoiseKey) -> Tensor<3> {
-    check(&mean, &std);
-    let (mean, std) = (mean.into_dispatch(), std.into_dispatch());
-    Tensor::from_dispatch(<Dispatch as LrvdBackend>::fused_gaussian_draw(mean, std, count, key))
+    op::fused(GaussianDraw { count, key }, operands(mean, std))
 }
 
 /// [`gaussian_draw()`](fn@gaussian_draw) from Burn's operations.
@@ -57,13 +55,42 @@ pub fn gaussian_draw_composite(
     count: usize,
     key: NoiseKey,
 ) -> Tensor<3> {
-    check(&mean, &std);
-    let (mean, std) = (mean.into_dispatch(), std.into_dispatch());
-    Tensor::from_dispatch(composite::forward::<Dispatch>(mean, std, count, key))
+    op::composite(GaussianDraw { count, key }, operands(mean, std))
 }
 
-fn check(mean: &Tensor<2>, std: &Tensor<2>) {
+fn operands(mean: Tensor<2>, std: Tensor<2>) -> Operands<Dispatch> {
     for (axis, (&size, &found)) in mean.dims().iter().zip(&std.dims()).enumerate() {
         assert!(found == 1 || found == size, "axis {axis} of `std` is {found}, of `mean` {size}");
+    }
+    Operands::of([mean, std].map(Tensor::into_dispatch))
+}
+
+#[derive(Clone, Debug)]
+struct GaussianDraw {
+    count: usize,
+    key: NoiseKey,
+}
+
+impl FusedOp for GaussianDraw {
+    fn composite<B: LrvdBackend>(&self, x: Operands<B>) -> FloatTensor<B> {
+        let [mean, std] = x.all();
+        let shape = Shape::new([self.count, mean.shape()[0], mean.shape()[1]]);
+        let normal = StandardNormal { shape, key: self.key };
+        let eps = Value::<B>(B::fused(normal, Operands::of([mean.clone()])));
+        let [mean, std] = [mean, std].map(|matrix| {
+            let shape = matrix.shape();
+            Value::<B>(matrix).reshape([1, shape[0], shape[1]])
+        });
+        (mean + eps * std).0
+    }
+
+    #[cfg(feature = "flex")]
+    fn cpu(dtype: burn::tensor::DType) -> Option<op::Form<burn::backend::Flex, Self>> {
+        op::real_form!(dtype, cpu::{forward, gradient})
+    }
+
+    #[cfg(feature = "cube")]
+    fn cube() -> Option<op::Form<burn_cubecl::CubeBackend, Self>> {
+        Some(op::Form { forward: cube::forward, gradient: cube::gradient })
     }
 }

@@ -9,12 +9,13 @@
 
 #![expect(clippy::inline_always, reason = "loops vectorise only with the functions inside")]
 
-use burn::backend::TensorMetadata;
+use burn::backend::{Flex, TensorMetadata};
 use burn::tensor::Shape;
 use burn_flex::FlexTensor;
 
-use super::{FIT, LOG_VARIANCE, MEAN_EPSILON};
+use super::{FIT, KlLogUniform, LOG_VARIANCE, MEAN_EPSILON};
 use crate::ops::cpu::{Real, contiguous, run, sum, sum_rows, wide};
+use crate::ops::op::{Fused, Operands};
 
 /// Entries evaluated at a time; a block holds whole rows of ranks if ranks lie along axis 1.
 const BLOCK: usize = 512;
@@ -156,18 +157,10 @@ fn clamp<E: Real>(log_variance: E) -> E {
     if raised > high { high } else { raised }
 }
 
-pub(crate) fn forward<E: Real>(
-    mean: FlexTensor,
-    log_variance: FlexTensor,
-    rank_axis: usize,
-) -> FlexTensor {
-    let (mean, log_variance) = (contiguous(mean), contiguous(log_variance));
-    let shape = mean.shape();
-    let rank = log_variance.shape()[0];
-    if shape.num_elements() == 0 {
-        return E::tensor(vec![E::ZERO; rank], Shape::new([rank]));
-    }
-    let layout = Layout::new(E::slice(&log_variance), &shape, rank_axis);
+pub(super) fn forward<E: Real>(op: &KlLogUniform, x: Operands<Flex>, save: bool) -> Fused<Flex> {
+    let saved = x.keep(save, &[0, 1]);
+    let [mean, log_variance] = x.all().map(contiguous);
+    let layout = Layout::new(E::slice(&log_variance), &mean.shape(), op.rank_axis);
     let tasks = E::slice(&mean).chunks(layout.task()).enumerate().collect();
     let parts = run(tasks, |(task, mean): (usize, &[E])| {
         let (log_variance, inverse) = layout.beside(task);
@@ -180,24 +173,19 @@ pub(crate) fn forward<E: Real>(
         totals
     });
     let totals = layout.collect(&parts).into_iter().map(E::of).collect();
-    E::tensor(totals, Shape::new([rank]))
+    Fused { out: E::tensor(totals, log_variance.shape()), saved }
 }
 
-pub(crate) fn backward<E: Real>(
-    mean: FlexTensor,
-    log_variance: FlexTensor,
+pub(super) fn gradient<E: Real>(
+    op: &KlLogUniform,
+    saved: Operands<Flex>,
     grad: FlexTensor,
-    rank_axis: usize,
-    needs_grad: [bool; 2],
-) -> (Option<FlexTensor>, Option<FlexTensor>) {
-    let (mean, log_variance, grad) = (contiguous(mean), contiguous(log_variance), contiguous(grad));
-    let shape = mean.shape();
+    needs_grad: &[bool],
+) -> Operands<Flex> {
+    let ([mean, log_variance], grad) = (saved.all().map(contiguous), contiguous(grad));
+    let (shape, rank_axis) = (mean.shape(), op.rank_axis);
     let (log_variances, grads) = (E::slice(&log_variance), E::slice(&grad));
     let rank = log_variances.len();
-    if shape.num_elements() == 0 {
-        let zeros = E::tensor(vec![E::ZERO; rank], Shape::new([rank]));
-        return (needs_grad[0].then_some(mean), needs_grad[1].then_some(zeros));
-    }
     let layout = Layout::new(log_variances, &shape, rank_axis);
     let mut d_mean = vec![E::ZERO; shape.num_elements()];
     let tasks = E::slice(&mean)
@@ -228,5 +216,5 @@ pub(crate) fn backward<E: Real>(
         });
         E::tensor(per_rank.collect(), Shape::new([rank]))
     });
-    (needs_grad[0].then(|| E::tensor(d_mean, shape)), d_log_variance)
+    Operands::some([needs_grad[0].then(|| E::tensor(d_mean, shape)), d_log_variance])
 }

@@ -1,19 +1,18 @@
 //! KL of the rank-tied posterior from the log-uniform prior.
 
-pub(crate) mod composite;
 #[cfg(feature = "flex")]
-pub(crate) mod cpu;
+mod cpu;
 #[cfg(feature = "cube")]
-mod kernel;
-#[cfg(feature = "cube")]
-pub(crate) mod launch;
+mod cube;
 
 use burn::backend::Dispatch;
+use burn::backend::tensor::FloatTensor;
 use burn::tensor::Tensor;
 use lrvd_core::family::{EPS_MEAN, LOG_VARIANCE_MAX, LOG_VARIANCE_MIN};
 use lrvd_core::kl::log_uniform::{K1, K2, K3};
 
-use super::backend::LrvdBackend;
+use super::op::{self, FusedOp, LrvdBackend, Operands};
+use super::value::Value;
 
 /// `k1`, `k2`, `k3` of the fit to the KL integral: `docs/math/kl.md`, "One weight".
 const FIT: [f64; 3] = [K1, K2, K3];
@@ -62,12 +61,7 @@ const LOG_VARIANCE: [f64; 2] = [LOG_VARIANCE_MIN, LOG_VARIANCE_MAX];
 ///
 /// Molchanov et al. 2017, arXiv:1701.05369; Doyle et al., arXiv:2506.22809.
 pub fn kl_log_uniform(mean: Tensor<2>, rank_axis: usize, log_variance: Tensor<1>) -> Tensor<1> {
-    check(&mean, rank_axis, &log_variance);
-    Tensor::from_dispatch(<Dispatch as LrvdBackend>::fused_kl_log_uniform(
-        mean.into_dispatch(),
-        log_variance.into_dispatch(),
-        rank_axis,
-    ))
+    op::fused(KlLogUniform { rank_axis }, operands(mean, rank_axis, log_variance))
 }
 
 /// [`kl_log_uniform()`](fn@kl_log_uniform) from Burn's operations.
@@ -80,15 +74,43 @@ pub fn kl_log_uniform_composite(
     rank_axis: usize,
     log_variance: Tensor<1>,
 ) -> Tensor<1> {
-    check(&mean, rank_axis, &log_variance);
-    Tensor::from_dispatch(composite::forward::<Dispatch>(
-        mean.into_dispatch(),
-        log_variance.into_dispatch(),
-        rank_axis,
-    ))
+    op::composite(KlLogUniform { rank_axis }, operands(mean, rank_axis, log_variance))
 }
 
-fn check(mean: &Tensor<2>, rank_axis: usize, log_variance: &Tensor<1>) {
+fn operands(mean: Tensor<2>, rank_axis: usize, log_variance: Tensor<1>) -> Operands<Dispatch> {
     assert!(rank_axis < 2, "`rank_axis` is {rank_axis}, `mean` has 2 axes");
     assert_eq!(log_variance.dims(), [mean.dims()[rank_axis]], "shape of `log_variance`");
+    Operands::of([mean.into_dispatch(), log_variance.into_dispatch()])
+}
+
+#[derive(Clone, Debug)]
+struct KlLogUniform {
+    rank_axis: usize,
+}
+
+impl FusedOp for KlLogUniform {
+    fn composite<B: LrvdBackend>(&self, x: Operands<B>) -> FloatTensor<B> {
+        let [k1, k2, k3] = FIT;
+        let [mean, log_variance] = x.all().map(Value::<B>);
+        let rank = log_variance.shape()[0];
+        if mean.shape().contains(&0) {
+            return (log_variance * 0.0).0;
+        }
+        let log_variance = log_variance.clamp(LOG_VARIANCE[0], LOG_VARIANCE[1]);
+        let along = log_variance.reshape(if self.rank_axis == 0 { [rank, 1] } else { [1, rank] });
+        let a = along - (mean.square() + MEAN_EPSILON).ln();
+        let saturation = (-(a.clone() * k3 + k2)).logistic() * k1;
+        let kl = saturation + a.neg_log_sigmoid() * 0.5;
+        kl.sum(1 - self.rank_axis).reshape([rank]).0
+    }
+
+    #[cfg(feature = "flex")]
+    fn cpu(dtype: burn::tensor::DType) -> Option<op::Form<burn::backend::Flex, Self>> {
+        op::real_form!(dtype, cpu::{forward, gradient})
+    }
+
+    #[cfg(feature = "cube")]
+    fn cube() -> Option<op::Form<burn_cubecl::CubeBackend, Self>> {
+        Some(op::Form { forward: cube::forward, gradient: cube::gradient })
+    }
 }

@@ -2,11 +2,13 @@
 
 #![expect(clippy::inline_always, reason = "loops vectorise only with the functions inside")]
 
-use burn::backend::TensorMetadata;
+use burn::backend::{Flex, TensorMetadata};
 use burn::tensor::Shape;
 use burn_flex::FlexTensor;
 
+use super::LayerNorm;
 use crate::ops::cpu::{Real, contiguous, rows_per_task, run, sum, sum_pairs, sum_rows, wide};
+use crate::ops::op::{Fused, Operands};
 
 /// Mean and reciprocal standard deviation of a row.
 #[inline(always)]
@@ -50,55 +52,41 @@ wide! {
     }
 }
 
-pub(crate) fn forward<E: Real>(
-    x: FlexTensor,
-    gamma: FlexTensor,
-    beta: FlexTensor,
-    eps: f64,
-) -> FlexTensor {
-    let (x, gamma, beta) = (contiguous(x), contiguous(gamma), contiguous(beta));
-    let shape = x.shape();
-    let width = gamma.shape()[0];
-    if shape.num_elements() == 0 {
-        return x;
-    }
-    let (gamma, beta, eps) = (E::slice(&gamma), E::slice(&beta), E::of(eps));
+pub(super) fn forward<E: Real>(op: &LayerNorm, x: Operands<Flex>, save: bool) -> Fused<Flex> {
+    let saved = x.keep(save, &[0, 1]);
+    let [x, gamma, beta] = x.all().map(contiguous);
+    let (shape, width) = (x.shape(), gamma.shape()[0]);
+    let (gamma, beta, eps) = (E::slice(&gamma), E::slice(&beta), E::of(op.eps));
     let mut out = vec![E::ZERO; shape.num_elements()];
     let size = rows_per_task(width) * width;
     let tasks = out.chunks_mut(size).zip(E::slice(&x).chunks(size)).collect();
     run(tasks, |(out, x): (&mut [E], &[E])| rows_forward(out, x, gamma, beta, eps));
-    E::tensor(out, shape)
+    Fused { out: E::tensor(out, shape), saved }
 }
 
-pub(crate) fn backward<E: Real>(
-    x: FlexTensor,
-    gamma: FlexTensor,
+pub(super) fn gradient<E: Real>(
+    op: &LayerNorm,
+    saved: Operands<Flex>,
     grad: FlexTensor,
-    eps: f64,
-    needs_grad: [bool; 3],
-) -> (Option<FlexTensor>, Option<FlexTensor>, Option<FlexTensor>) {
-    let (x, gamma, mut grad) = (contiguous(x), contiguous(gamma), contiguous(grad));
-    let width = gamma.shape()[0];
-    let gain = E::slice(&gamma);
-    let eps = E::of(eps);
-    let mut parts = Vec::new();
-    if x.shape().num_elements() > 0 {
-        let size = rows_per_task(width) * width;
-        let tasks = E::slice_mut(&mut grad).chunks_mut(size).zip(E::slice(&x).chunks(size));
-        parts = run(tasks.collect(), |(grad, x): (&mut [E], &[E])| {
-            let mut part = [needs_grad[1], needs_grad[2]]
-                .map(|needs_grad| if needs_grad { vec![E::ZERO; width] } else { Vec::new() });
-            rows_backward(grad, x, gain, eps, &mut part);
-            part
-        });
-    }
+    needs_grad: &[bool],
+) -> Operands<Flex> {
+    let ([x, gamma], mut grad) = (saved.all().map(contiguous), contiguous(grad));
+    let (width, gain, eps) = (gamma.shape()[0], E::slice(&gamma), E::of(op.eps));
+    let size = rows_per_task(width) * width;
+    let tasks = E::slice_mut(&mut grad).chunks_mut(size).zip(E::slice(&x).chunks(size));
+    let parts = run(tasks.collect(), |(grad, x): (&mut [E], &[E])| {
+        let mut part = [needs_grad[1], needs_grad[2]]
+            .map(|needs_grad| if needs_grad { vec![E::ZERO; width] } else { Vec::new() });
+        rows_backward(grad, x, gain, eps, &mut part);
+        part
+    });
     let (gamma_parts, beta_parts): (Vec<_>, Vec<_>) = parts.into_iter().map(Into::into).unzip();
     let vector = |parts: &[Vec<E>]| E::tensor(sum_rows(parts, width), Shape::new([width]));
-    (
+    Operands::some([
         needs_grad[0].then_some(grad),
         needs_grad[1].then(|| vector(&gamma_parts)),
         needs_grad[2].then(|| vector(&beta_parts)),
-    )
+    ])
 }
 
 /// One row of the gradient.

@@ -1,13 +1,14 @@
 //! Layer normalisation over the last axis.
 
-pub(crate) mod composite;
 #[cfg(feature = "flex")]
-pub(crate) mod cpu;
+mod cpu;
 
 use burn::backend::Dispatch;
+use burn::backend::tensor::FloatTensor;
 use burn::tensor::Tensor;
 
-use super::backend::LrvdBackend;
+use super::op::{self, FusedOp, LrvdBackend, Operands};
+use super::value::{Value, as_row};
 
 /// Layer normalisation of the last axis, with gain and shift.
 ///
@@ -44,13 +45,7 @@ pub fn layer_norm<const D: usize>(
     beta: Tensor<1>,
     eps: f64,
 ) -> Tensor<D> {
-    check(&x, &gamma, &beta);
-    Tensor::from_dispatch(<Dispatch as LrvdBackend>::fused_layer_norm(
-        x.into_dispatch(),
-        gamma.into_dispatch(),
-        beta.into_dispatch(),
-        eps,
-    ))
+    op::fused(LayerNorm { eps }, operands(x, gamma, beta))
 }
 
 /// [`layer_norm()`](fn@layer_norm) from Burn's operations.
@@ -64,17 +59,36 @@ pub fn layer_norm_composite<const D: usize>(
     beta: Tensor<1>,
     eps: f64,
 ) -> Tensor<D> {
-    check(&x, &gamma, &beta);
-    Tensor::from_dispatch(composite::forward::<Dispatch>(
-        x.into_dispatch(),
-        gamma.into_dispatch(),
-        beta.into_dispatch(),
-        eps,
-    ))
+    op::composite(LayerNorm { eps }, operands(x, gamma, beta))
 }
 
-fn check<const D: usize>(x: &Tensor<D>, gamma: &Tensor<1>, beta: &Tensor<1>) {
+fn operands<const D: usize>(x: Tensor<D>, gamma: Tensor<1>, beta: Tensor<1>) -> Operands<Dispatch> {
     let width = x.dims()[D - 1];
     assert_eq!(gamma.dims(), [width], "shape of `gamma`");
     assert_eq!(beta.dims(), [width], "shape of `beta`");
+    Operands::of([x.into_dispatch(), gamma.into_dispatch(), beta.into_dispatch()])
+}
+
+#[derive(Clone, Debug)]
+struct LayerNorm {
+    eps: f64,
+}
+
+impl FusedOp for LayerNorm {
+    fn composite<B: LrvdBackend>(&self, x: Operands<B>) -> FloatTensor<B> {
+        let [x, gamma, beta] = x.all();
+        let x = Value::<B>(x);
+        let rank = x.shape().len();
+        if x.shape().contains(&0) {
+            return x.0;
+        }
+        let centred = x.clone() - x.mean(rank - 1);
+        let r = (centred.clone().square().mean(rank - 1) + self.eps).sqrt().recip();
+        (centred * r * as_row(gamma, rank) + as_row(beta, rank)).0
+    }
+
+    #[cfg(feature = "flex")]
+    fn cpu(dtype: burn::tensor::DType) -> Option<op::Form<burn::backend::Flex, Self>> {
+        op::real_form!(dtype, cpu::{forward, gradient})
+    }
 }

@@ -2,12 +2,13 @@
 
 #![expect(clippy::inline_always, reason = "loops vectorise only with the functions inside")]
 
-use burn::backend::TensorMetadata;
+use burn::backend::Flex;
 use burn::tensor::Shape;
 use burn_flex::FlexTensor;
 
-use super::{Noise, VARIANCE_EPSILON};
+use super::{GaussianNoise, Noise, RankTwoNoise, VARIANCE_EPSILON};
 use crate::ops::cpu::{Real, TASK, contiguous, rows_per_task, run, sum, sum_pairs, sum_rows, wide};
+use crate::ops::op::{Fused, Operands};
 
 /// `sqrt(max(variance, 0) + epsilon)`.
 #[inline(always)]
@@ -51,20 +52,20 @@ wide! {
     }
 }
 
-pub(crate) fn forward<E: Real>(
+pub(super) fn rank_two<E: Real>(op: &RankTwoNoise, x: Operands<Flex>, save: bool) -> Fused<Flex> {
+    let saved = x.keep(save, &[1, 2, 3]);
+    let [mean, q, w, t] = x.all();
+    Fused { out: add_rank_two::<E>(mean, [q, w, t], op.0), saved }
+}
+
+/// `mean` with the noise, written over it when no other tensor shares it.
+pub(in crate::ops) fn add_rank_two<E: Real>(
     mean: FlexTensor,
-    q: FlexTensor,
-    w: FlexTensor,
-    t: FlexTensor,
-    noise: Noise,
+    moments: [FlexTensor; 3],
+    Noise { key, scale }: Noise,
 ) -> FlexTensor {
-    let mut mean = contiguous(mean);
-    let (q, w, t) = (contiguous(q), contiguous(w), contiguous(t));
-    let (q, w, t) = (E::slice(&q), E::slice(&w), E::slice(&t));
-    if mean.shape().num_elements() == 0 {
-        return mean;
-    }
-    let Noise { key, scale } = noise;
+    let (mut mean, moments) = (contiguous(mean), moments.map(contiguous));
+    let [q, w, t] = moments.each_ref().map(E::slice);
     let (width, scale) = (w.len(), E::of(scale));
     let rows = rows_per_task(width);
     let tasks = E::slice_mut(&mut mean).chunks_mut(rows * width).enumerate().collect();
@@ -83,64 +84,78 @@ pub(crate) fn forward<E: Real>(
 /// Number of a chunk of rows, its gradient of the output, and its places in `d_q` and `d_t`.
 type Task<'a, E> = (usize, ((&'a [E], &'a mut [E]), &'a mut [E]));
 
-pub(crate) fn backward<E: Real>(
-    q: FlexTensor,
-    w: FlexTensor,
-    t: FlexTensor,
+/// The gradient of the mean is that of the output.
+pub(super) fn rank_two_gradient<E: Real>(
+    op: &RankTwoNoise,
+    saved: Operands<Flex>,
     grad: FlexTensor,
-    noise: Noise,
+    needs_grad: &[bool],
+) -> Operands<Flex> {
+    let needed = [needs_grad[1], needs_grad[2], needs_grad[3]];
+    let [d_q, d_w, d_t] = if needed.contains(&true) {
+        moment_gradients::<E>(saved.all(), grad.clone(), op.0, needed)
+    } else {
+        [None, None, None]
+    };
+    Operands::some([Some(grad), d_q, d_w, d_t])
+}
+
+/// Gradients of `q`, `w` and `t`, where needed.
+pub(in crate::ops) fn moment_gradients<E: Real>(
+    moments: [FlexTensor; 3],
+    grad: FlexTensor,
+    Noise { key, scale }: Noise,
     needs_grad: [bool; 3],
-) -> (Option<FlexTensor>, Option<FlexTensor>, Option<FlexTensor>) {
-    let (q, w, t) = (contiguous(q), contiguous(w), contiguous(t));
-    let grad = contiguous(grad);
-    let (n, width) = (q.shape()[0], w.shape()[0]);
-    let Noise { key, scale } = noise;
-    let scale = E::of(scale);
-    let (q, w, t) = (E::slice(&q), E::slice(&w), E::slice(&t));
+) -> [Option<FlexTensor>; 3] {
+    let (moments, grad, scale) = (moments.map(contiguous), contiguous(grad), E::of(scale));
+    let [q, w, t] = moments.each_ref().map(E::slice);
+    let (n, width) = (q.len(), w.len());
     let (mut d_q, mut d_t) = (vec![E::ZERO; n], vec![E::ZERO; n]);
-    let mut parts = Vec::new();
-    if n * width > 0 {
-        let rows = rows_per_task(width);
-        let tasks = E::slice(&grad)
-            .chunks(rows * width)
-            .zip(d_q.chunks_mut(rows))
-            .zip(d_t.chunks_mut(rows))
-            .enumerate()
-            .collect();
-        parts = run(tasks, |(task, ((grad, d_q), d_t)): Task<'_, E>| {
-            let mut gamma = vec![E::ZERO; grad.len()];
-            let mut d_w = if needs_grad[1] { vec![E::ZERO; width] } else { Vec::new() };
-            E::fill_normal(key, (task * rows * width) as u64, &mut gamma);
-            let lines = gamma.chunks_exact_mut(width).zip(grad.chunks_exact(width));
-            for (k, (gamma, grad)) in lines.enumerate() {
-                let row = task * rows + k;
-                let of_row = [q[row], t[row], scale];
-                [d_q[k], d_t[k]] = slope_row(gamma, grad, w, &mut d_w, of_row);
-            }
-            d_w
-        });
-    }
-    (
+    let rows = rows_per_task(width);
+    let tasks = E::slice(&grad)
+        .chunks(rows * width)
+        .zip(d_q.chunks_mut(rows))
+        .zip(d_t.chunks_mut(rows))
+        .enumerate()
+        .collect();
+    let parts = run(tasks, |(task, ((grad, d_q), d_t)): Task<'_, E>| {
+        let mut gamma = vec![E::ZERO; grad.len()];
+        let mut d_w = if needs_grad[1] { vec![E::ZERO; width] } else { Vec::new() };
+        E::fill_normal(key, (task * rows * width) as u64, &mut gamma);
+        let lines = gamma.chunks_exact_mut(width).zip(grad.chunks_exact(width));
+        for (k, (gamma, grad)) in lines.enumerate() {
+            let row = task * rows + k;
+            let of_row = [q[row], t[row], scale];
+            [d_q[k], d_t[k]] = slope_row(gamma, grad, w, &mut d_w, of_row);
+        }
+        d_w
+    });
+    [
         needs_grad[0].then(|| E::tensor(d_q, Shape::new([n]))),
         needs_grad[1].then(|| E::tensor(sum_rows(&parts, width), Shape::new([width]))),
         needs_grad[2].then(|| E::tensor(d_t, Shape::new([n]))),
-    )
+    ]
 }
 
-pub(crate) fn gaussian_forward<E: Real>(
-    mean: FlexTensor,
-    variance: FlexTensor,
-    noise: Noise,
-) -> FlexTensor {
-    combine(mean, variance, noise, |mean: E, variance, noise| mean + noise * std(variance))
+pub(super) fn gaussian<E: Real>(op: &GaussianNoise, x: Operands<Flex>, save: bool) -> Fused<Flex> {
+    let saved = x.keep(save, &[1]);
+    let [mean, variance] = x.all();
+    let out =
+        combine(mean, variance, op.0, |mean: E, variance, noise| mean + noise * std(variance));
+    Fused { out, saved }
 }
 
-pub(crate) fn gaussian_backward<E: Real>(
-    variance: FlexTensor,
+/// The gradient of the mean is that of the output.
+pub(super) fn gaussian_gradient<E: Real>(
+    op: &GaussianNoise,
+    saved: Operands<Flex>,
     grad: FlexTensor,
-    noise: Noise,
-) -> FlexTensor {
-    combine(grad, variance, noise, |grad: E, variance, noise| grad * slope(variance, noise))
+    needs_grad: &[bool],
+) -> Operands<Flex> {
+    let [variance] = saved.all();
+    let slope_of = |grad: E, variance, noise| grad * slope(variance, noise);
+    let d_variance = needs_grad[1].then(|| combine(grad.clone(), variance, op.0, slope_of));
+    Operands::some([Some(grad), d_variance])
 }
 
 /// `f(x, variance, noise)` elementwise, written over `x` when no other tensor shares it.

@@ -1,19 +1,19 @@
 //! Gaussian noise added to activations with the moments of the posterior.
 
-pub(crate) mod composite;
 #[cfg(feature = "flex")]
-pub(crate) mod cpu;
+pub(super) mod cpu;
 #[cfg(feature = "cube")]
-mod kernel;
-#[cfg(feature = "cube")]
-pub(crate) mod launch;
+mod cube;
 
-use burn::backend::Dispatch;
+use burn::backend::tensor::FloatTensor;
+use burn::backend::{Dispatch, TensorMetadata};
 use burn::tensor::Tensor;
 use lrvd_core::family::EPS_VARIANCE;
 use lrvd_core::noise::NoiseKey;
 
-use super::backend::LrvdBackend;
+use super::op::{self, FusedOp, LrvdBackend, Operands};
+use super::standard_normal::StandardNormal;
+use super::value::Value;
 
 /// Added to a variance before its root, so that the root has a slope at 0: ε of `docs/math/notation.md`.
 pub const VARIANCE_EPSILON: f64 = EPS_VARIANCE;
@@ -66,14 +66,7 @@ pub fn add_rank_two_noise(
     t: Tensor<1>,
     noise: Noise,
 ) -> Tensor<2> {
-    check(&mean, &q, &w, &t);
-    Tensor::from_dispatch(<Dispatch as LrvdBackend>::fused_rank_two_noise(
-        mean.into_dispatch(),
-        q.into_dispatch(),
-        w.into_dispatch(),
-        t.into_dispatch(),
-        noise,
-    ))
+    op::fused(RankTwoNoise(noise), rank_two_operands(mean, [q, w, t]))
 }
 
 /// [`add_rank_two_noise`] from Burn's operations and noise made on the host.
@@ -88,21 +81,16 @@ pub fn add_rank_two_noise_composite(
     t: Tensor<1>,
     noise: Noise,
 ) -> Tensor<2> {
-    check(&mean, &q, &w, &t);
-    Tensor::from_dispatch(composite::forward::<Dispatch>(
-        mean.into_dispatch(),
-        q.into_dispatch(),
-        w.into_dispatch(),
-        t.into_dispatch(),
-        noise,
-    ))
+    op::composite(RankTwoNoise(noise), rank_two_operands(mean, [q, w, t]))
 }
 
-fn check(mean: &Tensor<2>, q: &Tensor<1>, w: &Tensor<1>, t: &Tensor<1>) {
+fn rank_two_operands(mean: Tensor<2>, [q, w, t]: [Tensor<1>; 3]) -> Operands<Dispatch> {
     let [n, d] = mean.dims();
     assert_eq!(q.dims(), [n], "shape of `q`");
     assert_eq!(w.dims(), [d], "shape of `w`");
     assert_eq!(t.dims(), [n], "shape of `t`");
+    let [q, w, t] = [q, w, t].map(Tensor::into_dispatch);
+    Operands::of([mean.into_dispatch(), q, w, t])
 }
 
 /// `mean` plus Gaussian noise of the given variance.
@@ -120,12 +108,7 @@ fn check(mean: &Tensor<2>, q: &Tensor<1>, w: &Tensor<1>, t: &Tensor<1>) {
 ///
 /// If the shapes differ.
 pub fn add_gaussian_noise(mean: Tensor<2>, variance: Tensor<2>, noise: Noise) -> Tensor<2> {
-    assert_eq!(variance.dims(), mean.dims(), "shape of `variance`");
-    Tensor::from_dispatch(<Dispatch as LrvdBackend>::fused_gaussian_noise(
-        mean.into_dispatch(),
-        variance.into_dispatch(),
-        noise,
-    ))
+    op::fused(GaussianNoise(noise), gaussian_operands(mean, variance))
 }
 
 /// [`add_gaussian_noise`] from Burn's operations and noise made on the host.
@@ -138,10 +121,64 @@ pub fn add_gaussian_noise_composite(
     variance: Tensor<2>,
     noise: Noise,
 ) -> Tensor<2> {
+    op::composite(GaussianNoise(noise), gaussian_operands(mean, variance))
+}
+
+fn gaussian_operands(mean: Tensor<2>, variance: Tensor<2>) -> Operands<Dispatch> {
     assert_eq!(variance.dims(), mean.dims(), "shape of `variance`");
-    Tensor::from_dispatch(composite::gaussian_forward::<Dispatch>(
-        mean.into_dispatch(),
-        variance.into_dispatch(),
-        noise,
-    ))
+    Operands::of([mean, variance].map(Tensor::into_dispatch))
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct RankTwoNoise(pub(super) Noise);
+
+impl FusedOp for RankTwoNoise {
+    fn composite<B: LrvdBackend>(&self, x: Operands<B>) -> FloatTensor<B> {
+        let [mean, q, w, t] = x.all();
+        if mean.shape().num_elements() == 0 {
+            return mean;
+        }
+        let [q, w, t] = [q, w, t].map(Value::<B>);
+        let (n, d) = (q.shape()[0], w.shape()[0]);
+        let variance = q.reshape([n, 1]) * w.reshape([1, d]) + t.reshape([n, 1]);
+        GaussianNoise(self.0).composite(Operands::<B>::of([mean, variance.0]))
+    }
+
+    #[cfg(feature = "flex")]
+    fn cpu(dtype: burn::tensor::DType) -> Option<op::Form<burn::backend::Flex, Self>> {
+        op::real_form!(dtype, cpu::{rank_two, rank_two_gradient})
+    }
+
+    #[cfg(feature = "cube")]
+    fn cube() -> Option<op::Form<burn_cubecl::CubeBackend, Self>> {
+        Some(op::Form { forward: cube::rank_two, gradient: cube::rank_two_gradient })
+    }
+}
+
+#[derive(Clone, Debug)]
+struct GaussianNoise(Noise);
+
+impl FusedOp for GaussianNoise {
+    /// The root's own floor holds where ε is below the format's numbers.
+    fn composite<B: LrvdBackend>(&self, x: Operands<B>) -> FloatTensor<B> {
+        let [mean, variance] = x.all();
+        if mean.shape().num_elements() == 0 {
+            return mean;
+        }
+        let normal = StandardNormal { shape: mean.shape(), key: self.0.key };
+        let normal = normal.composite(Operands::<B>::of([mean.clone()]));
+        let variance = Value::<B>(variance).at_least(0.0) + VARIANCE_EPSILON;
+        let std = variance.sqrt().at_least(VARIANCE_EPSILON.sqrt());
+        (Value(mean) + Value(normal) * self.0.scale * std).0
+    }
+
+    #[cfg(feature = "flex")]
+    fn cpu(dtype: burn::tensor::DType) -> Option<op::Form<burn::backend::Flex, Self>> {
+        op::real_form!(dtype, cpu::{gaussian, gaussian_gradient})
+    }
+
+    #[cfg(feature = "cube")]
+    fn cube() -> Option<op::Form<burn_cubecl::CubeBackend, Self>> {
+        Some(op::Form { forward: cube::gaussian, gradient: cube::gaussian_gradient })
+    }
 }

@@ -2,11 +2,13 @@
 
 #![expect(clippy::inline_always, reason = "loops vectorise only with the functions inside")]
 
-use burn::backend::TensorMetadata;
+use burn::backend::{Flex, TensorMetadata};
 use burn::tensor::Shape;
 use burn_flex::FlexTensor;
 
+use super::RmsNorm;
 use crate::ops::cpu::{Real, contiguous, rows_per_task, run, sum_pairs, sum_rows, wide};
+use crate::ops::op::{Fused, Operands};
 
 /// `1 / sqrt(mean(x²) + eps)`.
 #[inline(always)]
@@ -54,38 +56,31 @@ wide! {
     }
 }
 
-pub(crate) fn forward<E: Real>(x: FlexTensor, gamma: FlexTensor, eps: f64) -> FlexTensor {
-    let (x, gamma) = (contiguous(x), contiguous(gamma));
-    let shape = x.shape();
-    if shape.num_elements() == 0 {
-        return x;
-    }
-    let (gamma, eps) = (E::slice(&gamma), E::of(eps));
+pub(super) fn forward<E: Real>(op: &RmsNorm, x: Operands<Flex>, save: bool) -> Fused<Flex> {
+    let saved = x.keep(save, &[0, 1]);
+    let [x, gamma] = x.all().map(contiguous);
+    let (shape, gamma, eps) = (x.shape(), E::slice(&gamma), E::of(op.eps));
     let mut out = vec![E::ZERO; shape.num_elements()];
     let size = rows_per_task(gamma.len()) * gamma.len();
     let tasks = out.chunks_mut(size).zip(E::slice(&x).chunks(size)).collect();
     run(tasks, |(out, x): (&mut [E], &[E])| rows_forward(out, x, gamma, eps));
-    E::tensor(out, shape)
+    Fused { out: E::tensor(out, shape), saved }
 }
 
-pub(crate) fn backward<E: Real>(
-    x: FlexTensor,
-    gamma: FlexTensor,
+pub(super) fn gradient<E: Real>(
+    op: &RmsNorm,
+    saved: Operands<Flex>,
     grad: FlexTensor,
-    eps: f64,
-    needs_grad: [bool; 2],
-) -> (Option<FlexTensor>, Option<FlexTensor>) {
-    let (x, gamma, mut grad) = (contiguous(x), contiguous(gamma), contiguous(grad));
-    let (gain, eps) = (E::slice(&gamma), E::of(eps));
+    needs_grad: &[bool],
+) -> Operands<Flex> {
+    let ([x, gamma], mut grad) = (saved.all().map(contiguous), contiguous(grad));
+    let (gain, eps) = (E::slice(&gamma), E::of(op.eps));
     let width = gain.len();
-    let mut parts = Vec::new();
-    if x.shape().num_elements() > 0 {
-        let size = rows_per_task(width) * width;
-        let tasks = E::slice_mut(&mut grad).chunks_mut(size).zip(E::slice(&x).chunks(size));
-        parts = run(tasks.collect(), |(grad, x): (&mut [E], &[E])| {
-            rows_backward(grad, x, gain, eps, needs_grad[1])
-        });
-    }
+    let size = rows_per_task(width) * width;
+    let tasks = E::slice_mut(&mut grad).chunks_mut(size).zip(E::slice(&x).chunks(size));
+    let parts = run(tasks.collect(), |(grad, x): (&mut [E], &[E])| {
+        rows_backward(grad, x, gain, eps, needs_grad[1])
+    });
     let d_gamma = needs_grad[1].then(|| E::tensor(sum_rows(&parts, width), Shape::new([width])));
-    (needs_grad[0].then_some(grad), d_gamma)
+    Operands::some([needs_grad[0].then_some(grad), d_gamma])
 }

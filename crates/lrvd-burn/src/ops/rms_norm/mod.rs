@@ -1,13 +1,14 @@
 //! Root-mean-square normalisation over the last axis.
 
-pub(crate) mod composite;
 #[cfg(feature = "flex")]
-pub(crate) mod cpu;
+mod cpu;
 
 use burn::backend::Dispatch;
+use burn::backend::tensor::FloatTensor;
 use burn::tensor::Tensor;
 
-use super::backend::LrvdBackend;
+use super::op::{self, FusedOp, LrvdBackend, Operands};
+use super::value::{Value, as_row};
 
 /// Root-mean-square normalisation of the last axis, with gain.
 ///
@@ -37,12 +38,7 @@ use super::backend::LrvdBackend;
 ///
 /// Zhang, Sennrich 2019, arXiv:1910.07467.
 pub fn rms_norm<const D: usize>(x: Tensor<D>, gamma: Tensor<1>, eps: f64) -> Tensor<D> {
-    check(&x, &gamma);
-    Tensor::from_dispatch(<Dispatch as LrvdBackend>::fused_rms_norm(
-        x.into_dispatch(),
-        gamma.into_dispatch(),
-        eps,
-    ))
+    op::fused(RmsNorm { eps }, operands(x, gamma))
 }
 
 /// [`rms_norm()`](fn@rms_norm) from Burn's operations.
@@ -51,14 +47,33 @@ pub fn rms_norm<const D: usize>(x: Tensor<D>, gamma: Tensor<1>, eps: f64) -> Ten
 ///
 /// As [`rms_norm()`](fn@rms_norm).
 pub fn rms_norm_composite<const D: usize>(x: Tensor<D>, gamma: Tensor<1>, eps: f64) -> Tensor<D> {
-    check(&x, &gamma);
-    Tensor::from_dispatch(composite::forward::<Dispatch>(
-        x.into_dispatch(),
-        gamma.into_dispatch(),
-        eps,
-    ))
+    op::composite(RmsNorm { eps }, operands(x, gamma))
 }
 
-fn check<const D: usize>(x: &Tensor<D>, gamma: &Tensor<1>) {
+fn operands<const D: usize>(x: Tensor<D>, gamma: Tensor<1>) -> Operands<Dispatch> {
     assert_eq!(gamma.dims(), [x.dims()[D - 1]], "shape of `gamma`");
+    Operands::of([x.into_dispatch(), gamma.into_dispatch()])
+}
+
+#[derive(Clone, Debug)]
+struct RmsNorm {
+    eps: f64,
+}
+
+impl FusedOp for RmsNorm {
+    fn composite<B: LrvdBackend>(&self, x: Operands<B>) -> FloatTensor<B> {
+        let [x, gamma] = x.all();
+        let x = Value::<B>(x);
+        let rank = x.shape().len();
+        if x.shape().contains(&0) {
+            return x.0;
+        }
+        let r = (x.clone().square().mean(rank - 1) + self.eps).sqrt().recip();
+        (x * r * as_row(gamma, rank)).0
+    }
+
+    #[cfg(feature = "flex")]
+    fn cpu(dtype: burn::tensor::DType) -> Option<op::Form<burn::backend::Flex, Self>> {
+        op::real_form!(dtype, cpu::{forward, gradient})
+    }
 }

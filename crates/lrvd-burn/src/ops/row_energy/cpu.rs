@@ -1,10 +1,12 @@
 //! Sums of squares on slices.
 
-use burn::backend::TensorMetadata;
+use burn::backend::{Flex, TensorMetadata};
 use burn::tensor::Shape;
 use burn_flex::FlexTensor;
 
+use super::RowEnergy;
 use crate::ops::cpu::{Real, contiguous, rows_per_task, run, sum_pairs, sum_rows, wide};
+use crate::ops::op::{Fused, Operands};
 
 wide! {
     fn rows_forward<'a, E>(out: &'a mut [E], x: &'a [E], weight: Option<&'a [E]>) {
@@ -39,47 +41,61 @@ wide! {
     }
 }
 
-pub(crate) fn forward<E: Real>(x: FlexTensor, weight: Option<FlexTensor>) -> FlexTensor {
+pub(super) fn forward<E: Real>(_: &RowEnergy, x: Operands<Flex>, save: bool) -> Fused<Flex> {
+    let saved = x.keep(save, &[0, 1]);
+    let [x, weight] = x.optional();
+    Fused { out: energy::<E>(x.expect("an operand of every call"), weight), saved }
+}
+
+/// `Σ_k w[k]·x[n,k]²` of every row.
+pub(in crate::ops) fn energy<E: Real>(x: FlexTensor, weight: Option<FlexTensor>) -> FlexTensor {
     let (x, weight) = (contiguous(x), weight.map(contiguous));
     let (rows, width) = (x.shape()[0], x.shape()[1]);
     let mut out = vec![E::ZERO; rows];
-    if rows * width > 0 {
-        let weight = weight.as_ref().map(E::slice);
-        let count = rows_per_task(width);
-        let tasks = out.chunks_mut(count).zip(E::slice(&x).chunks(count * width)).collect();
-        run(tasks, |(out, x): (&mut [E], &[E])| rows_forward(out, x, weight));
-    }
+    let weight = weight.as_ref().map(E::slice);
+    let count = rows_per_task(width);
+    let tasks = out.chunks_mut(count).zip(E::slice(&x).chunks(count * width)).collect();
+    run(tasks, |(out, x): (&mut [E], &[E])| rows_forward(out, x, weight));
     E::tensor(out, Shape::new([rows]))
 }
 
-pub(crate) fn backward<E: Real>(
+pub(super) fn gradient<E: Real>(
+    _: &RowEnergy,
+    saved: Operands<Flex>,
+    grad: FlexTensor,
+    needs_grad: &[bool],
+) -> Operands<Flex> {
+    let [x, weight] = saved.optional();
+    let x = x.expect("an operand of every call");
+    Operands::some(energy_gradient::<E>(x, weight, grad, [needs_grad[0], needs_grad[1]]))
+}
+
+/// Gradients of `x` and `weight`, where needed.
+pub(in crate::ops) fn energy_gradient<E: Real>(
     x: FlexTensor,
     weight: Option<FlexTensor>,
     grad: FlexTensor,
     needs_grad: [bool; 2],
-) -> (Option<FlexTensor>, Option<FlexTensor>) {
+) -> [Option<FlexTensor>; 2] {
     let (x, weight, grad) = (contiguous(x), weight.map(contiguous), contiguous(grad));
     let shape = x.shape();
     let (rows, width) = (shape[0], shape[1]);
     let ones = if weight.is_none() { vec![E::ONE; width] } else { Vec::new() };
     let weight = weight.as_ref().map_or(ones.as_slice(), E::slice);
     let mut d_x = vec![E::ZERO; rows * width];
-    let mut parts = Vec::new();
-    if rows * width > 0 {
-        let count = rows_per_task(width);
-        let tasks = d_x
-            .chunks_mut(count * width)
-            .zip(E::slice(&x).chunks(count * width))
-            .zip(E::slice(&grad).chunks(count))
-            .collect();
-        parts = run(tasks, |((d_x, x), grad): ((&mut [E], &[E]), &[E])| {
-            let mut d_weight = if needs_grad[1] { vec![E::ZERO; width] } else { Vec::new() };
-            rows_backward(d_x, &mut d_weight, x, weight, grad);
-            d_weight
-        });
-    }
-    (
+    let count = rows_per_task(width);
+    let tasks = d_x
+        .chunks_mut(count * width)
+        .zip(E::slice(&x).chunks(count * width))
+        .zip(E::slice(&grad).chunks(count))
+        .collect();
+    let parts = run(tasks, |((d_x, x), grad): ((&mut [E], &[E]), &[E])| {
+        let mut d_weight = if needs_grad[1] { vec![E::ZERO; width] } else { Vec::new() };
+        rows_backward(d_x, &mut d_weight, x, weight, grad);
+        d_weight
+    });
+    [
         needs_grad[0].then(|| E::tensor(d_x, shape)),
         needs_grad[1].then(|| E::tensor(sum_rows(&parts, width), Shape::new([width]))),
-    )
+    ]
 }

@@ -1,13 +1,14 @@
 //! Weighted sums of squares along the last axis.
 
-pub(crate) mod composite;
 #[cfg(feature = "flex")]
-pub(crate) mod cpu;
+pub(super) mod cpu;
 
 use burn::backend::Dispatch;
+use burn::backend::tensor::FloatTensor;
 use burn::tensor::Tensor;
 
-use super::backend::{LrvdBackend, Maybe};
+use super::op::{self, FusedOp, LrvdBackend, Operands};
+use super::value::{Value, as_row};
 
 /// Weighted sum of the squares of every row.
 ///
@@ -31,9 +32,7 @@ use super::backend::{LrvdBackend, Maybe};
 ///
 /// If `weight` does not have `d` entries.
 pub fn row_energy(x: Tensor<2>, weight: Option<Tensor<1>>) -> Tensor<1> {
-    check(&x, weight.as_ref());
-    let weight = Maybe::from(weight.map(Tensor::into_dispatch));
-    Tensor::from_dispatch(<Dispatch as LrvdBackend>::fused_row_energy(x.into_dispatch(), weight))
+    op::fused(RowEnergy, operands(x, weight))
 }
 
 /// [`row_energy()`](fn@row_energy) from Burn's operations.
@@ -42,13 +41,32 @@ pub fn row_energy(x: Tensor<2>, weight: Option<Tensor<1>>) -> Tensor<1> {
 ///
 /// As [`row_energy()`](fn@row_energy).
 pub fn row_energy_composite(x: Tensor<2>, weight: Option<Tensor<1>>) -> Tensor<1> {
-    check(&x, weight.as_ref());
-    let weight = weight.map(Tensor::into_dispatch);
-    Tensor::from_dispatch(composite::forward::<Dispatch>(x.into_dispatch(), weight))
+    op::composite(RowEnergy, operands(x, weight))
 }
 
-fn check(x: &Tensor<2>, weight: Option<&Tensor<1>>) {
-    if let Some(weight) = weight {
+fn operands(x: Tensor<2>, weight: Option<Tensor<1>>) -> Operands<Dispatch> {
+    if let Some(weight) = &weight {
         assert_eq!(weight.dims(), [x.dims()[1]], "shape of `weight`");
+    }
+    Operands::some([Some(x.into_dispatch()), weight.map(Tensor::into_dispatch)])
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct RowEnergy;
+
+impl FusedOp for RowEnergy {
+    fn composite<B: LrvdBackend>(&self, x: Operands<B>) -> FloatTensor<B> {
+        let [x, weight] = x.optional();
+        let mut squares = x.map(Value::<B>).expect("an operand of every call").square();
+        let rows = squares.shape()[0];
+        if let Some(weight) = weight {
+            squares = squares * as_row(weight, 2);
+        }
+        squares.sum(1).reshape([rows]).0
+    }
+
+    #[cfg(feature = "flex")]
+    fn cpu(dtype: burn::tensor::DType) -> Option<op::Form<burn::backend::Flex, Self>> {
+        op::real_form!(dtype, cpu::{forward, gradient})
     }
 }

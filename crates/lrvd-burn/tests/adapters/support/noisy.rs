@@ -64,6 +64,6 @@ pub(crate) fn plus(a: &[f64], b: &[f64]) -> Vec<f64> {
 /// Base product with bias.
 pub(crate) fn base_of(layer: &AdaptedLinear, x: &[f64]) -> Vec<f64> {
     let bias = host(layer.bias.as_ref().unwrap().val());
-    let out = product(x, &host(layer.weight.val()), D_INPUT, D_OUTPUT);
+    let out = product(x, &host(layer.weight.base()), D_INPUT, D_OUTPUT);
     out.iter().enumerate().map(|(i, o)| o + bias[i % D_OUTPUT]).collect()
 }

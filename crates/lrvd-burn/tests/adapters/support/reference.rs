@@ -103,7 +103,7 @@ pub(crate) fn reference(
     use_index: u32,
 ) -> Reference {
     let adapter = HostAdapter::read(layer.low_rank().unwrap());
-    let weight = layer.weight.val();
+    let weight = layer.weight.base();
     let dtype = weight.dtype();
     let (rank, d_in, d_out, c) = (adapter.rank, adapter.d_input, adapter.d_output, adapter.scaling);
     let key = pass.noise.for_module(layer.noise_id());

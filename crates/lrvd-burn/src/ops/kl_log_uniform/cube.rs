@@ -1,13 +1,19 @@
 //! The KL on a device: one cube per rank, sums in `f32`. The formulas are those of the slices' version.
 
+use burn::backend::TensorMetadata;
+use burn_cubecl::CubeBackend;
+use burn_cubecl::kernel::into_contiguous;
+use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
-use crate::ops::cube::cube_sum;
+use super::{FIT, KlLogUniform, LOG_VARIANCE, MEAN_EPSILON};
+use crate::ops::cube::{cube_sum, empty_like, launch, row_sizes};
+use crate::ops::op::{Fused, Operands};
 
 /// Constants of the formula, and where the entries of `mean` lie: entry `i` of rank `k` at
 /// `k · rank_stride + i · stride`.
 #[derive(CubeLaunch, CubeType, Clone, Copy)]
-pub(super) struct Formula {
+struct Formula {
     k1: f32,
     k2: f32,
     k3: f32,
@@ -40,7 +46,7 @@ fn clamp(log_variance: f32, formula: &Formula) -> f32 {
 }
 
 #[cube(launch)]
-pub(super) fn kl_kernel<F: Float>(
+fn kl_kernel<F: Float>(
     mean: &Tensor<F>,
     log_variance: &Tensor<F>,
     out: &mut Tensor<F>,
@@ -70,7 +76,7 @@ pub(super) fn kl_kernel<F: Float>(
 }
 
 #[cube(launch)]
-pub(super) fn kl_grad_kernel<F: Float>(
+fn kl_grad_kernel<F: Float>(
     mean: &Tensor<F>,
     log_variance: &Tensor<F>,
     grad: &Tensor<F>,
@@ -105,4 +111,44 @@ pub(super) fn kl_grad_kernel<F: Float>(
     if UNIT_POS == 0 {
         d_log_variance[rank] = F::cast_from(select(given == clamped, total * grad, 0.0f32));
     }
+}
+
+/// The formula for a contiguous `mean`.
+fn formula(mean: &CubeTensor, rank_axis: usize) -> FormulaLaunch {
+    let (shape, [k1, k2, k3], [low, high]) = (mean.shape(), FIT, LOG_VARIANCE);
+    let (width, columns) = (shape[1 - rank_axis] as u32, shape[1] as u32);
+    let [rank_stride, stride] = if rank_axis == 0 { [columns, 1] } else { [1, columns] };
+    let [k1, k2, k3, epsilon, low, high] = [k1, k2, k3, MEAN_EPSILON, low, high].map(|x| x as f32);
+    FormulaLaunch::new(k1, k2, k3, epsilon, low, high, width, rank_stride, stride)
+}
+
+pub(super) fn forward(
+    op: &KlLogUniform,
+    x: Operands<CubeBackend>,
+    save: bool,
+) -> Fused<CubeBackend> {
+    let saved = x.keep(save, &[0, 1]);
+    let [mean, log_variance] = x.all().map(into_contiguous);
+    let (out, shape) = (empty_like(&log_variance), mean.shape());
+    let (sizes, units) = row_sizes(&out, shape[op.rank_axis], shape[1 - op.rank_axis]);
+    let formula = formula(&mean, op.rank_axis);
+    launch!(kl_kernel, sizes, out.dtype, [mean, log_variance] => [out], formula, units);
+    Fused { out, saved }
+}
+
+/// Both gradients come from one reading of the means; both are nearly always needed.
+pub(super) fn gradient(
+    op: &KlLogUniform,
+    saved: Operands<CubeBackend>,
+    grad: CubeTensor,
+    needs_grad: &[bool],
+) -> Operands<CubeBackend> {
+    let ([mean, log_variance], grad) = (saved.all().map(into_contiguous), into_contiguous(grad));
+    let (d_mean, d_log_variance) = (empty_like(&mean), empty_like(&log_variance));
+    let shape = mean.shape();
+    let (sizes, units) = row_sizes(&mean, shape[op.rank_axis], shape[1 - op.rank_axis]);
+    let formula = formula(&mean, op.rank_axis);
+    launch!(kl_grad_kernel, sizes, d_mean.dtype,
+        [mean, log_variance, grad] => [d_mean, d_log_variance], formula, units);
+    Operands::needed([d_mean, d_log_variance], needs_grad)
 }

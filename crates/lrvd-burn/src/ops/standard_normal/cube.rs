@@ -1,6 +1,13 @@
 //! Counter-based random numbers in kernels: the same words as `lrvd_core::noise`.
 
+use burn_cubecl::CubeBackend;
+use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
+use lrvd_core::noise::NoiseKey;
+
+use super::StandardNormal;
+use crate::ops::cube::{empty, launch, sizes};
+use crate::ops::op::{Fused, Operands};
 
 /// The address of a stream, as a kernel sees it; see [`lrvd_core::noise::NoiseKey`].
 #[derive(CubeLaunch, CubeType, Clone, Copy)]
@@ -93,7 +100,7 @@ pub(crate) fn normals(key: &KernelKey, block: u32, out: &mut Array<f32>) {
 
 /// One unit per block of four elements.
 #[cube(launch)]
-pub(super) fn standard_normal_kernel<F: Float>(
+fn standard_normal_kernel<F: Float>(
     out: &mut Tensor<F>,
     key: KernelKey,
     #[define(F)] _dtype: ElemType,
@@ -110,4 +117,31 @@ pub(super) fn standard_normal_kernel<F: Float>(
             out[start + lane] = F::cast_from(noise[lane]);
         }
     }
+}
+
+/// A key as a kernel argument.
+pub(crate) fn kernel_key(key: NoiseKey) -> KernelKeyLaunch {
+    let [seed_low, seed_high] = key.philox_key();
+    KernelKeyLaunch::new(seed_low, seed_high, key.step, key.module, key.stream)
+}
+
+pub(super) fn forward(
+    op: &StandardNormal,
+    x: Operands<CubeBackend>,
+    _: bool,
+) -> Fused<CubeBackend> {
+    let [like] = x.all();
+    let out = empty(&like, op.shape.clone());
+    launch!(standard_normal_kernel, sizes(&out, 4), out.dtype, [] => [out], kernel_key(op.key));
+    Fused { out, saved: Operands::of([]) }
+}
+
+/// A constant.
+pub(super) fn gradient(
+    _: &StandardNormal,
+    _: Operands<CubeBackend>,
+    _: CubeTensor,
+    _: &[bool],
+) -> Operands<CubeBackend> {
+    Operands::of([])
 }

@@ -1,0 +1,300 @@
+//! One operator: its definition by tensor operations, and its fused forms on backends that have one.
+//!
+//! | Part | Where |
+//! |---|---|
+//! | definition, shapes, public function | the operator's file |
+//! | fused form on the CPU, on CubeCL's devices | `cpu` and `cube` of the operator |
+//! | choice of the form, node of the graph | here, once for all operators |
+//!
+//! Where a backend has no fused form, the composite runs, and Burn differentiates it.
+
+use std::fmt::{self, Debug};
+
+use burn::backend::autodiff::Autodiff;
+use burn::backend::autodiff::checkpoint::base::Checkpointer;
+use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
+use burn::backend::autodiff::grads::Gradients;
+use burn::backend::autodiff::ops::{Backward, NodeGuard, Ops, OpsKind};
+use burn::backend::tensor::FloatTensor;
+use burn::backend::{
+    AutodiffBackend, Backend, BackendTensor, Dispatch, DispatchAutodiffContext, DispatchTensor,
+    DispatchTensorKind, ExtensionType, TensorMetadata, backend_extension,
+};
+use burn::tensor::{DType, Tensor};
+
+/// An operator that a backend may replace by a fused form; its fields are what is no tensor.
+pub trait FusedOp: Clone + Debug + Send + Sync + 'static {
+    /// Whether any operand can have a gradient.
+    const DIFFERENTIABLE: bool = true;
+
+    /// The definition, by tensor operations.
+    fn composite<B: LrvdBackend>(&self, x: Operands<B>) -> FloatTensor<B>;
+
+    /// The fused form on Burn's CPU backend for elements of `dtype`.
+    #[cfg(feature = "flex")]
+    fn cpu(_dtype: DType) -> Option<Form<burn::backend::Flex, Self>> {
+        None
+    }
+
+    /// The fused form on CubeCL's devices; `f64` runs the composite.
+    #[cfg(feature = "cube")]
+    fn cube() -> Option<Form<burn_cubecl::CubeBackend, Self>> {
+        None
+    }
+}
+
+/// A fused form on backend `B`. It never meets an empty first operand.
+pub struct Form<B: Backend, O> {
+    /// The output and, if asked to save, what `gradient` reads.
+    pub(crate) forward: fn(&O, Operands<B>, bool) -> Fused<B>,
+    /// Gradients of the operands from what was saved and the gradient of the output, where needed.
+    pub(crate) gradient: fn(&O, Operands<B>, FloatTensor<B>, &[bool]) -> Operands<B>,
+}
+
+/// An output, and what its gradient reads.
+pub(crate) struct Fused<B: Backend> {
+    pub(crate) out: FloatTensor<B>,
+    pub(crate) saved: Operands<B>,
+}
+
+/// Tensors by position: operands, what is saved of them, or their gradients; an absent one is `None`.
+#[derive(Clone, Debug)]
+pub struct Operands<B: Backend>(pub(crate) Vec<Option<FloatTensor<B>>>);
+
+impl<B: Backend> Operands<B> {
+    /// All of them.
+    pub(crate) fn of<const N: usize>(tensors: [FloatTensor<B>; N]) -> Self {
+        Self(tensors.map(Some).into())
+    }
+
+    /// All of them, some absent.
+    pub(crate) fn some<const N: usize>(tensors: [Option<FloatTensor<B>>; N]) -> Self {
+        Self(tensors.into())
+    }
+
+    /// The tensors where `needs_grad`.
+    pub(crate) fn needed<const N: usize>(
+        tensors: [FloatTensor<B>; N],
+        needs_grad: &[bool],
+    ) -> Self {
+        let tensors = tensors.into_iter().zip(needs_grad);
+        Self(tensors.map(|(tensor, &needed)| needed.then_some(tensor)).collect())
+    }
+
+    /// The first `N`, which the operator's public function has given.
+    pub(crate) fn all<const N: usize>(self) -> [FloatTensor<B>; N] {
+        self.optional().map(|tensor| tensor.expect("an operand of every call"))
+    }
+
+    /// The first `N`.
+    pub(crate) fn optional<const N: usize>(self) -> [Option<FloatTensor<B>>; N] {
+        let mut tensors = self.0.into_iter();
+        std::array::from_fn(|_| tensors.next().flatten())
+    }
+
+    /// Those at `places`, if they are to be saved.
+    pub(crate) fn keep(&self, save: bool, places: &[usize]) -> Self {
+        let places = if save { places } else { &[] };
+        Self(places.iter().map(|&place| self.0[place].clone()).collect())
+    }
+
+    fn first(&self) -> &FloatTensor<B> {
+        self.0[0].as_ref().expect("an operator has a first operand")
+    }
+}
+
+impl<B: Backend> ExtensionType<B> for Operands<B> {
+    type Target = Operands<Dispatch>;
+
+    fn map_to_dispatch<F>(self, kind: F, autodiff: DispatchAutodiffContext) -> Self::Target
+    where
+        F: Fn(BackendTensor<B>) -> DispatchTensorKind,
+    {
+        let wrap = |tensor| DispatchTensor { kind: kind(BackendTensor::Float(tensor)), autodiff };
+        Operands(self.0.into_iter().map(|tensor| tensor.map(wrap)).collect())
+    }
+
+    fn map_from_dispatch<F>(target: Self::Target, kind: F) -> Self
+    where
+        F: Fn(DispatchTensor) -> BackendTensor<B>,
+    {
+        let unwrap = |tensor| kind(tensor).float();
+        Self(target.0.into_iter().map(|tensor| tensor.map(unwrap)).collect())
+    }
+
+    fn routing_tensor(target: &Self::Target) -> Option<&DispatchTensor> {
+        target.0.iter().flatten().next()
+    }
+
+    fn routing_float_tensor(target: &Self::Target) -> Option<&DispatchTensor> {
+        Self::routing_tensor(target)
+    }
+
+    fn autodiff_context(target: &Self::Target) -> DispatchAutodiffContext {
+        let contexts = target.0.iter().flatten().map(|tensor| tensor.autodiff);
+        contexts.fold(DispatchAutodiffContext::Disabled, DispatchAutodiffContext::merge)
+    }
+}
+
+/// A backend on which the operators run.
+#[backend_extension(Autodiff, Flex: cfg(feature = "flex"), Cube: cfg(feature = "cube"))]
+pub trait LrvdBackend: Backend {
+    /// `op` of `x`, by its fused form if the backend has one. Shapes have been checked by the
+    /// operator's public function.
+    fn fused<O: FusedOp>(op: O, #[extension_type] x: Operands<Self>) -> FloatTensor<Self>;
+}
+
+/// A backend with fused forms.
+pub trait Forms: LrvdBackend {
+    /// The form for elements of `dtype`.
+    fn form<O: FusedOp>(dtype: DType) -> Option<Form<Self, O>>;
+}
+
+/// The form for `x`; empty tensors run the composite.
+fn form_for<B: Forms, O: FusedOp>(x: &FloatTensor<B>) -> Option<Form<B, O>> {
+    B::form::<O>(x.dtype()).filter(|_| x.shape().num_elements() > 0)
+}
+
+#[cfg(any(feature = "flex", feature = "cube"))]
+fn run<B: Forms, O: FusedOp>(op: O, x: Operands<B>) -> FloatTensor<B> {
+    match form_for::<B, O>(x.first()) {
+        Some(form) => (form.forward)(&op, x, false).out,
+        None => op.composite::<B>(x),
+    }
+}
+
+#[cfg(feature = "flex")]
+impl Forms for burn::backend::Flex {
+    fn form<O: FusedOp>(dtype: DType) -> Option<Form<Self, O>> {
+        O::cpu(dtype)
+    }
+}
+
+#[cfg(feature = "flex")]
+impl LrvdBackend for burn::backend::Flex {
+    fn fused<O: FusedOp>(op: O, x: Operands<Self>) -> FloatTensor<Self> {
+        run(op, x)
+    }
+}
+
+#[cfg(feature = "cube")]
+impl Forms for burn_cubecl::CubeBackend {
+    fn form<O: FusedOp>(dtype: DType) -> Option<Form<Self, O>> {
+        O::cube().filter(|_| dtype != DType::F64)
+    }
+}
+
+#[cfg(feature = "cube")]
+impl LrvdBackend for burn_cubecl::CubeBackend {
+    fn fused<O: FusedOp>(op: O, x: Operands<Self>) -> FloatTensor<Self> {
+        run(op, x)
+    }
+}
+
+impl<B: Forms, C: CheckpointStrategy> LrvdBackend for Autodiff<B, C> {
+    fn fused<O: FusedOp>(op: O, x: Operands<Self>) -> FloatTensor<Self> {
+        if !O::DIFFERENTIABLE {
+            let x = Operands(x.0.into_iter().map(|x| x.map(|x| x.into_primitive())).collect());
+            return <Self as AutodiffBackend>::from_inner(B::fused(op, x));
+        }
+        let first = x.first().clone().into_primitive();
+        let Some(form) = form_for::<B, O>(&first) else { return differentiated(op, x) };
+        drop(first);
+        match x.0.len() {
+            1 => node::<B, C, O, 1>(op, form, x),
+            2 => node::<B, C, O, 2>(op, form, x),
+            3 => node::<B, C, O, 3>(op, form, x),
+            4 => node::<B, C, O, 4>(op, form, x),
+            5 => node::<B, C, O, 5>(op, form, x),
+            6 => node::<B, C, O, 6>(op, form, x),
+            _ => node::<B, C, O, 10>(op, form, x),
+        }
+    }
+}
+
+/// The composite, as Burn differentiates it.
+fn differentiated<B: Forms, C: CheckpointStrategy, O: FusedOp>(
+    op: O,
+    x: Operands<Autodiff<B, C>>,
+) -> FloatTensor<Autodiff<B, C>> {
+    op.composite::<Autodiff<B, C>>(x)
+}
+
+/// `op` of `x` by `form` as one node of the graph with `N` parents.
+fn node<B: Forms, C: CheckpointStrategy, O: FusedOp, const N: usize>(
+    op: O,
+    form: Form<B, O>,
+    x: Operands<Autodiff<B, C>>,
+) -> FloatTensor<Autodiff<B, C>> {
+    // An absent operand is represented by the first one, and its gradient is never needed.
+    let present = std::array::from_fn(|i| x.0.get(i).is_some_and(Option::is_some));
+    let of = |i: usize| x.0.get(i).and_then(Option::as_ref).unwrap_or(x.first());
+    let parents: [NodeGuard; N] = std::array::from_fn(|i| of(i).node());
+    let x = Operands(x.0.into_iter().map(|x| x.map(|x| x.into_primitive())).collect());
+    let node = Node { op: op.clone(), gradient: form.gradient, present };
+    match node.prepare::<C>(parents).compute_bound().stateful() {
+        OpsKind::Tracked(node) => {
+            let Fused { out, saved } = (form.forward)(&op, x, true);
+            node.finish(saved, out)
+        }
+        OpsKind::UnTracked(node) => node.finish((form.forward)(&op, x, false).out),
+    }
+}
+
+struct Node<B: Backend, O, const N: usize> {
+    op: O,
+    gradient: fn(&O, Operands<B>, FloatTensor<B>, &[bool]) -> Operands<B>,
+    present: [bool; N],
+}
+
+impl<B: Backend, O: Debug, const N: usize> Debug for Node<B, O, N> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.op.fmt(f)
+    }
+}
+
+impl<B: Backend, O: FusedOp, const N: usize> Backward<B, N> for Node<B, O, N> {
+    type State = Operands<B>;
+
+    fn backward(self, ops: Ops<Operands<B>, N>, grads: &mut Gradients, _: &mut Checkpointer) {
+        let grad = grads.consume::<B>(&ops.node);
+        let needed: [bool; N] =
+            std::array::from_fn(|i| self.present[i] && ops.parents[i].is_some());
+        let gradients = (self.gradient)(&self.op, ops.state, grad, &needed);
+        for (i, (parent, gradient)) in ops.parents.into_iter().zip(gradients.0).enumerate() {
+            if let (Some(parent), Some(gradient), true) = (parent, gradient, needed[i]) {
+                grads.register::<B>(parent.id, gradient);
+            }
+        }
+    }
+}
+
+/// The operator on tensors, by whatever form the backend has.
+pub(crate) fn fused<O: FusedOp, const D: usize>(op: O, x: Operands<Dispatch>) -> Tensor<D> {
+    Tensor::from_dispatch(<Dispatch as LrvdBackend>::fused(op, x))
+}
+
+/// The operator's definition on tensors.
+pub(crate) fn composite<O: FusedOp, const D: usize>(op: O, x: Operands<Dispatch>) -> Tensor<D> {
+    Tensor::from_dispatch(op.composite::<Dispatch>(x))
+}
+
+/// A form whose functions are generic over the element, for `f32` and `f64`.
+#[cfg(feature = "flex")]
+macro_rules! real_form {
+    ($dtype:expr, $module:ident::{$forward:ident, $gradient:ident}) => {
+        match $dtype {
+            burn::tensor::DType::F32 => Some($crate::ops::op::Form {
+                forward: $module::$forward::<f32>,
+                gradient: $module::$gradient::<f32>,
+            }),
+            burn::tensor::DType::F64 => Some($crate::ops::op::Form {
+                forward: $module::$forward::<f64>,
+                gradient: $module::$gradient::<f64>,
+            }),
+            _ => None,
+        }
+    };
+}
+#[cfg(feature = "flex")]
+pub(crate) use real_form;
