@@ -240,7 +240,11 @@ fn describe(
             printer.show(&ArmsDryRun::new(arms, &options)?, |plan| Ok(plan.render_text()))?;
         }
         (None, None) => printer.show(&DryRun::new(options)?, |plan| {
-            Ok(format!("{}\n{}", plan.render_text()?, serde_json::to_string_pretty(&plan.settings)?))
+            Ok(format!(
+                "{}\n{}",
+                plan.render_text()?,
+                serde_json::to_string_pretty(&plan.settings)?
+            ))
         })?,
     }
     Ok(ExitStatus::Done)
