@@ -2,6 +2,7 @@
 
 mod args;
 mod commands;
+mod exit;
 mod log;
 mod printer;
 mod process;
@@ -28,7 +29,7 @@ fn command(arguments: commands::Arguments) -> ExitCode {
         Ok(status) => status.code(),
         Err(error) => {
             printer.error(error.as_ref());
-            process::ExitStatus::Usage.code()
+            exit::ExitStatus::Usage.code()
         }
     }
 }

@@ -7,8 +7,8 @@ use serde_json::json;
 use super::Outcome;
 use super::eval::{EvalArguments, draws, labelled, measured, write};
 use crate::args;
+use crate::exit::ExitStatus;
 use crate::printer::Printer;
-use crate::process::ExitStatus;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum AbstainCommand {

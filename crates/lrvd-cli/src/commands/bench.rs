@@ -21,8 +21,8 @@ use serde_json::json;
 use super::Outcome;
 use super::table::table;
 use crate::args::{self, GlobalArguments, LogArguments};
+use crate::exit::{ExitStatus, stop_flag};
 use crate::printer::{Format, Printer};
-use crate::process::{ExitStatus, stop_flag};
 use crate::progress::{self, Journal};
 
 #[derive(Debug, Subcommand)]

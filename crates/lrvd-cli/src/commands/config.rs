@@ -12,8 +12,8 @@ use serde_json::{Value, json};
 use super::Outcome;
 use super::table::table;
 use crate::args::{SettingsArguments, one_of};
+use crate::exit::ExitStatus;
 use crate::printer::Printer;
-use crate::process::ExitStatus;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ConfigCommand {

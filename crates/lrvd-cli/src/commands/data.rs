@@ -14,8 +14,8 @@ use serde_json::Value;
 use super::Outcome;
 use super::table::{count, table};
 use crate::args;
+use crate::exit::ExitStatus;
 use crate::printer::Printer;
-use crate::process::ExitStatus;
 
 /// Examples for training and evaluation.
 #[derive(Clone, Debug, Args)]

@@ -16,8 +16,8 @@ use serde_json::{Value, json};
 
 use super::{Outcome, table};
 use crate::args::{AdapterArguments, InputColumns};
+use crate::exit::ExitStatus;
 use crate::printer::Printer;
-use crate::process::ExitStatus;
 
 #[derive(Debug, Args)]
 pub(crate) struct EvalArguments {

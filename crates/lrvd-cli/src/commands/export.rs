@@ -14,8 +14,8 @@ use serde_json::{Value, json};
 
 use super::Outcome;
 use crate::args;
+use crate::exit::ExitStatus;
 use crate::printer::Printer;
-use crate::process::ExitStatus;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ExportFormat {

@@ -18,8 +18,8 @@ use super::eval::load_language_from;
 use super::predict::Answers;
 use super::{Outcome, STDIN};
 use crate::args;
+use crate::exit::ExitStatus;
 use crate::printer::{Format, Printer};
-use crate::process::ExitStatus;
 
 #[derive(Debug, Args)]
 pub(crate) struct GenerateArguments {

@@ -13,8 +13,8 @@ use lrvd_burn::device;
 
 use super::Outcome;
 use super::table::{count, table};
+use crate::exit::ExitStatus;
 use crate::printer::Printer;
-use crate::process::ExitStatus;
 
 #[derive(Debug, Args)]
 pub(crate) struct InspectArguments {

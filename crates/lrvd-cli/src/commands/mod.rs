@@ -19,8 +19,8 @@ use clap::{CommandFactory, Parser, Subcommand};
 use clap_complete::{Shell, generate};
 
 use crate::args::GlobalArguments;
+use crate::exit::ExitStatus;
 use crate::printer::Printer;
-use crate::process::ExitStatus;
 
 /// Fine-tune models with low-rank adapters, optionally with learnt ranks and uncertainty.
 #[derive(Debug, Parser)]

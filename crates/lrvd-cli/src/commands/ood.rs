@@ -16,8 +16,8 @@ use super::eval::{draws, load, read_rows};
 use super::predict::{Answers, InputArguments, in_windows, inputs_of};
 use super::{Outcome, table};
 use crate::args::{self, AdapterArguments, InputColumns};
+use crate::exit::ExitStatus;
 use crate::printer::Printer;
-use crate::process::ExitStatus;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum OodCommand {

@@ -14,8 +14,8 @@ use serde_json::{Value, json};
 use super::eval::{draws, load};
 use super::{Outcome, STDIN};
 use crate::args::{self, AdapterArguments, InputColumns};
+use crate::exit::ExitStatus;
 use crate::printer::{Format, Printer};
-use crate::process::ExitStatus;
 
 #[derive(Debug, Args)]
 pub(crate) struct PredictArguments {

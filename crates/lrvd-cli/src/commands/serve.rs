@@ -13,9 +13,8 @@ use serde_json::json;
 use super::Outcome;
 use super::eval::{draws, load, load_language};
 use crate::args::{self, AdapterArguments};
+use crate::exit::{ExitStatus, stop_flag};
 use crate::printer::{Format, Printer, remark};
-use crate::process;
-use crate::process::ExitStatus;
 use crate::serve::{Limits, Model, Server};
 
 #[derive(Debug, Args)]
@@ -91,7 +90,7 @@ const MAX_TEXTS: usize = 64;
 const MAX_TOKENS: usize = 1024;
 
 pub(super) fn run(arguments: ServeArguments, printer: Printer) -> Outcome {
-    let stop = process::stop_flag()?;
+    let stop = stop_flag()?;
     let own = &arguments.adapter;
     let generates = Adapter::is_for_texts(&own.dir)?;
     check(&arguments, generates)?;

@@ -15,8 +15,8 @@ use super::config::overrides;
 use super::data::{ExampleArguments, read};
 use super::{Outcome, table};
 use crate::args::{self, GlobalArguments, LogArguments, SettingsArguments};
+use crate::exit::{ExitStatus, stop_flag};
 use crate::printer::{Format, Printer};
-use crate::process::{ExitStatus, stop_flag};
 use crate::progress::{self, Journal};
 
 #[derive(Debug, Args)]
