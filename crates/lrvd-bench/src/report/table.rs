@@ -159,16 +159,17 @@ fn name_width(summary: &Summary<'_>) -> usize {
 fn block_text(summary: &Summary<'_>, groups: &[Group]) -> String {
     let names = name_width(summary);
     let gap = " ".repeat(GAP);
-    let mut lines = vec![pad("", names), pad("method", names), "-".repeat(names)];
-    lines.extend(summary.methods.iter().map(|method| pad(method, names)));
+    let heads = ["", "method", &"-".repeat(names)];
+    let names = heads.iter().chain(&summary.methods).map(|name| format!("{name:names$}"));
+    let mut lines: Vec<String> = names.collect();
     for group in groups {
         let widths = group.widths();
-        let _ = write!(lines[0], "{gap}{}", pad(&group.title, group.width() - GAP));
+        let _ = write!(lines[0], "{gap}{:1$}", group.title, group.width() - GAP);
         for (column, width) in group.columns.iter().zip(widths) {
             let _ = write!(lines[2], "{gap}{}", "-".repeat(width));
             let rows = std::iter::once(1).chain(3..);
             for (row, cell) in rows.zip(column) {
-                let _ = write!(lines[row], "{gap}{}", pad(cell, width));
+                let _ = write!(lines[row], "{gap}{cell:width$}");
             }
         }
     }
@@ -189,13 +190,6 @@ fn block_rows(summary: &Summary<'_>, groups: &[Group]) -> Vec<Vec<String>> {
     rows
 }
 
-/// Pads with spaces on the right, counting characters, not bytes (`±` and `–` are longer than one byte).
-pub(crate) fn pad(text: &str, width: usize) -> String {
-    let mut padded = text.to_owned();
-    padded.extend(std::iter::repeat_n(' ', width.saturating_sub(text.chars().count())));
-    padded
-}
-
 /// Lays rows out in columns; a rule under the header and a blank line before each change in the first column.
 pub(crate) fn align(rows: &[Vec<String>]) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
@@ -208,7 +202,8 @@ pub(crate) fn align(rows: &[Vec<String>]) -> String {
         if i > 1 && row.first() != rows[i - 1].first() {
             text.push('\n');
         }
-        let cells: Vec<String> = row.iter().zip(&widths).map(|(cell, w)| pad(cell, *w)).collect();
+        let cells: Vec<String> =
+            row.iter().zip(&widths).map(|(cell, w)| format!("{cell:w$}")).collect();
         let _ = writeln!(text, "{}", cells.join("  ").trim_end());
         if i == 0 {
             let rules: Vec<String> = widths.iter().map(|w| "-".repeat(*w)).collect();
