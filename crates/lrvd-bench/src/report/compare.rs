@@ -288,7 +288,6 @@ impl Comparison {
 
 #[cfg(test)]
 mod tests {
-    use super::super::summary::RowScores;
     use super::*;
     use crate::record::Results;
     use crate::record::sample::{sample_reasoning, sample_results, set_accuracy};
@@ -296,7 +295,7 @@ mod tests {
     fn compared(results: &Results, rows: &str, source: &str) -> Comparison {
         let published = format!("metric,method,task,mean,std\n{rows}");
         let published = Published::parse(&published, source).unwrap();
-        compare(&Summary::new(results, &RowScores::default(), CheckpointChoice::Last), &published)
+        compare(&Summary::of_last(results), &published)
     }
 
     #[test]

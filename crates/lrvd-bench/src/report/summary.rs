@@ -183,6 +183,15 @@ impl<'a> Summary<'a> {
     }
 }
 
+#[cfg(test)]
+impl<'a> Summary<'a> {
+    /// Of the last checkpoints, without scores of rows.
+    pub(crate) fn of_last(results: &'a Results) -> Self {
+        static NO_ROWS: RowScores = RowScores(BTreeMap::new());
+        Self::new(results, &NO_ROWS, CheckpointChoice::Last)
+    }
+}
+
 /// The rows that these results fill, at each of `draws`: the standard metric only where a task has another one than the
 /// accuracy, and those of other sets only if some model was shown the set.
 fn metrics(results: &Results, draws: impl Iterator<Item = u32> + Clone) -> Vec<Metric> {
@@ -288,10 +297,10 @@ mod tests {
 
     #[test]
     fn unfinished_runs_do_not_count_and_an_accuracy_is_listed_once() {
-        let (mut results, rows) = (sample_results(), RowScores::default());
+        let mut results = sample_results();
         let run = results.runs.iter_mut().find(|r| r.task == "rte" && r.method == "LoRA").unwrap();
         run.status = RunStatus::Failed { reason: "loss is NaN at step 3".into() };
-        let summary = Summary::new(&results, &rows, CheckpointChoice::Last);
+        let summary = Summary::of_last(&results);
         let n = |task: &str| summary.cell(Metric::RANK, "LoRA", task).map(Spread::n);
         assert_eq!((n("rte"), n("cola")), (Some(2), Some(3)));
         assert_eq!(summary.tasks, ["cola", "rte", "stsb"]);
@@ -305,10 +314,9 @@ mod tests {
 
     #[test]
     fn the_suite_decides_what_is_shown() {
-        let rows = RowScores::default();
         let mut found = String::new();
         let mut show = |case: &str, results: &Results| {
-            let summary = Summary::new(results, &rows, CheckpointChoice::Last);
+            let summary = Summary::of_last(results);
             let (shown, files) = (names(&summary.headline()), names(&summary.in_files()));
             writeln!(found, "{case}\n    shown: {shown}\n    in files: {files}").unwrap();
         };
@@ -324,15 +332,15 @@ mod tests {
 
     #[test]
     fn one_long_sweep_does_not_empty_the_page() {
-        let (mut results, rows) = (sample_reasoning(), RowScores::default());
+        let mut results = sample_reasoning();
         let run = results.runs.iter_mut().find(|run| run.method == "BayesLoRA").unwrap();
         let metrics = &mut run.checkpoints.last.as_mut().unwrap().metrics;
         metrics.insert(100, metrics[&10].clone());
-        let summary = Summary::new(&results, &rows, CheckpointChoice::Last);
+        let summary = Summary::of_last(&results);
         assert_eq!(summary.draws, Some(10));
         assert!(summary.headline().contains(&Metric::ACCURACY.at(100)), "tables show all");
         results.runs.retain(|run| run.method == "LoRA");
-        let summary = Summary::new(&results, &rows, CheckpointChoice::Last);
+        let summary = Summary::of_last(&results);
         assert_eq!((summary.draws, summary.metrics.contains(&Metric::NLL.at(10))), (None, false));
     }
 

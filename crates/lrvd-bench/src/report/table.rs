@@ -292,16 +292,13 @@ fn quoted(cell: String) -> String {
 #[cfg(test)]
 mod tests {
     use super::super::published::Published;
-    use super::super::summary::RowScores;
     use super::*;
     use crate::record::Results;
     use crate::record::sample::{sample_reasoning, sample_results, set_accuracy, six_tasks};
-    use crate::settings::CheckpointChoice::Last;
 
     /// The results in all formats, of files some lines.
     fn all_formats(results: &Results) -> String {
-        let rows = RowScores::default();
-        let summary = Summary::new(results, &rows, Last);
+        let summary = Summary::of_last(results);
         let files = render_csv(&summary) + "\n" + &render_runs(&summary);
         let shown =
             ["m", "arm,", "accuracy", "rank", "parameters", "stored", "auroc_entropy_arc-c"];
@@ -333,9 +330,8 @@ mod tests {
 
     #[test]
     fn many_methods_stay_within_a_terminal() {
-        let rows = RowScores::default();
         for results in [sample_reasoning(), six_tasks()] {
-            let mut summary = Summary::new(&results, &rows, Last);
+            let mut summary = Summary::of_last(&results);
             let text = render_text(&summary);
             let widest = text.lines().map(|line| line.chars().count()).max();
             assert!(widest.is_some_and(|n| n <= MOST_WIDTH), "{widest:?}\n{text}");
@@ -352,8 +348,8 @@ mod tests {
 
     #[test]
     fn what_is_written_can_be_compared_with() -> crate::error::Result<()> {
-        let (results, rows) = (sample_reasoning(), RowScores::default());
-        let csv = render_csv(&Summary::new(&results, &rows, Last));
+        let results = sample_reasoning();
+        let csv = render_csv(&Summary::of_last(&results));
         let table = Published::parse(&csv, "table.csv")?;
         assert!(table.rows.iter().all(|row| Metric::parse(&row.metric, 0).is_some()));
         assert_eq!(table.rows.len(), csv.lines().count() - 1);

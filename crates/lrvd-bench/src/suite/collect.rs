@@ -4,7 +4,6 @@ use std::path::{Path, PathBuf};
 
 use anyhow::anyhow;
 
-use super::arms::Arms;
 use super::plan::{Plan, now};
 use crate::error::Result;
 use crate::io::{read_json, write_json_lines, write_text};
@@ -79,7 +78,13 @@ pub fn collect(out: &Path) -> Result<SuiteOutcome> {
             results.config.clone_from(&arms.settings);
             "arms".clone_into(&mut results.profile);
             results.preset.clone_from(&arms.preset);
-            finish(&arms.file, &mut results, &rows, out)?
+            let summary = Summary::new(&results, &rows, CheckpointChoice::Last);
+            let verdicts = judge(&summary, &arms.file.claims()?);
+            let pairs = render_pairs(&verdicts);
+            write_text(&out.join("arms.csv"), &render_runs(&summary))?;
+            results.notes.extend(verdicts.iter().map(|verdict| verdict.cells().join("; ")));
+            let headline = write_summary(out, &results, &rows, None, Some(&pairs))?;
+            (Headline { comparison: Some(pairs), ..headline }, verdicts)
         }
     };
     Ok(SuiteOutcome { complete, finished, planned, summary, results, verdicts })
@@ -139,22 +144,6 @@ fn notes(complete: bool) -> Vec<String> {
     notes
 }
 
-/// All arms as one experiment: judges the claims and writes the files that sum them up.
-fn finish(
-    arms: &Arms,
-    results: &mut Results,
-    rows: &RowScores,
-    out: &Path,
-) -> Result<(Headline, Vec<Verdict>)> {
-    let summary = Summary::new(results, rows, CheckpointChoice::Last);
-    let verdicts = judge(&summary, &arms.claims()?);
-    let pairs = render_pairs(&verdicts);
-    write_text(&out.join("arms.csv"), &render_runs(&summary))?;
-    results.notes.extend(verdicts.iter().map(|verdict| verdict.cells().join("; ")));
-    let headline = write_summary(out, results, rows, None, Some(&pairs))?;
-    Ok((Headline { comparison: Some(pairs), ..headline }, verdicts))
-}
-
 /// Writes `results.json`, `ranks.jsonl`, the tables and the page into `out`. Both checkpoints have a CSV
 /// file; the printed table, `table.md` and the comparison speak of the one that the settings say to
 /// report. `below` stands below the table.
@@ -206,6 +195,12 @@ mod tests {
     use crate::record::RunRecord;
     use crate::record::sample::{sample_results, set_accuracy};
 
+    /// The files of `results` beside a `published` table.
+    fn written(folder: &Path, results: &Results, published: &str) -> Headline {
+        let published = Published::parse(published, "published.csv").unwrap();
+        write_summary(folder, results, &RowScores::default(), Some(&published), None).unwrap()
+    }
+
     #[test]
     fn methods_that_this_build_does_not_have_are_reported_by_name() {
         let mut results = sample_results();
@@ -220,11 +215,8 @@ mod tests {
             results.runs.extend(renamed);
         }
         let table = "metric,method,task,mean,std\naccuracy,BayesLoRA_expanded,RTE,0.5,\n";
-        let published = Published::parse(table, "published.csv").unwrap();
         let folder = tempfile::tempdir().unwrap();
-        let rows = RowScores::default();
-        let headline =
-            write_summary(folder.path(), &results, &rows, Some(&published), None).unwrap();
+        let headline = written(folder.path(), &results, table);
         assert!(headline.comparison.unwrap().contains("BayesLoRA-expanded"));
         let text = |file: &str| std::fs::read_to_string(folder.path().join(file)).unwrap();
         let (page, table) = (text("report.html"), headline.table.unwrap());
@@ -241,7 +233,6 @@ mod tests {
         let mut results = sample_results();
         set_accuracy(&mut results, "rte", 0.75, [("LoRA", [0.25; 3])]);
         let table = "metric,method,task,mean,std\naccuracy,LoRA,RTE,0.5,\n";
-        let published = Published::parse(table, "published.csv").unwrap();
         let cells = [
             ("last", "0.250 ±.000", "0.750 ±.000"),
             ("", "0.250 ±.000", "0.750 ±.000"),
@@ -250,9 +241,7 @@ mod tests {
         for (said, shown, other) in cells {
             results.config = serde_json::json!({ "experiment": { "checkpoint": said } });
             let folder = tempfile::tempdir().unwrap();
-            let rows = RowScores::default();
-            let headline =
-                write_summary(folder.path(), &results, &rows, Some(&published), None).unwrap();
+            let headline = written(folder.path(), &results, table);
             let markdown = std::fs::read_to_string(folder.path().join("table.md")).unwrap();
             for text in [markdown, headline.table.unwrap(), headline.comparison.unwrap()] {
                 assert!(text.contains(shown) && !text.contains(other), "{said}: {text}");

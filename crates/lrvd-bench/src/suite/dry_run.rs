@@ -120,6 +120,7 @@ impl DryRun {
             (None, Profile::Quick) => Some(options.suite.model(options.profile)?),
             (None, Profile::Paper) => None,
         };
+        let published = |name: &str| format!("{name}, sizes as published");
         let (name, architecture) = match (location, options.suite) {
             (Some(location), _) => (location.name, Architecture::read(&location.folder)?),
             (None, Suite::Glue) => (published("DeBERTa-v3-base"), Architecture::deberta_v3_base()?),
@@ -150,6 +151,11 @@ impl DryRun {
             }
             made.extend(new);
         }
+        let described = |run: &PlannedRun| {
+            let made = if run.is_combined() { " (from other runs)" } else { "" };
+            let member = if run.is_member { " (member)" } else { "" };
+            format!("{}{made}{member}", run.label())
+        };
         Ok(Self {
             suite: options.suite.name().to_owned(),
             profile: options.profile.name().to_owned(),
@@ -180,16 +186,6 @@ impl DryRun {
         };
         Ok(templates()?.render_str(include_str!("dry_run.txt.jinja"), values)?)
     }
-}
-
-fn published(name: &str) -> String {
-    format!("{name}, sizes as published")
-}
-
-fn described(run: &PlannedRun) -> String {
-    let made = if run.is_combined() { " (from other runs)" } else { "" };
-    let member = if run.is_member { " (member)" } else { "" };
-    format!("{}{made}{member}", run.label())
 }
 
 #[derive(Clone, Debug, Serialize)]

@@ -127,14 +127,6 @@ impl Profile {
         }
     }
 
-    /// Largest number of questions of another set: every number of draws answers them twice, by the labels of either set.
-    pub(super) const fn other_rows(self) -> Option<usize> {
-        match self {
-            Self::Quick => Some(100),
-            Self::Paper => None,
-        }
-    }
-
     pub fn shorten(self, suite: Suite, config: Config) -> Result<Config> {
         let Defaults { settings, raised, .. } = suite.defaults(self)?;
         let config = Layers::over(&config)?.apply(&[settings], None, &[])?.finish()?;
