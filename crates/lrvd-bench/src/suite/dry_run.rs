@@ -209,30 +209,3 @@ impl ArmsDryRun {
         self.arms.iter().flat_map(arm).map(|line| line + "\n").collect()
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use std::path::PathBuf;
-
-    use super::*;
-
-    #[test]
-    fn the_reproduction_with_llama_2_is_planned_without_its_files() {
-        let out = PathBuf::from("unused");
-        let plan = DryRun::new(SuiteOptions::new(Suite::Reasoning, Profile::Paper, out)).unwrap();
-        assert_eq!((plan.model.parameters, plan.modules), (6_738_415_616, 65));
-        let count =
-            |name: &str| plan.methods.iter().find(|row| row.method == name).unwrap().parameters;
-        // Exact counts of the published configuration.
-        let rows = ["LoRA", "BayesLoRA", "BLoB", "BBB", "ENS-3", "ENS-10"];
-        let counts = [4_483_072, 4_483_592, 6_612_992, 8_966_144, 13_449_216, 44_830_720];
-        assert_eq!(rows.map(count), counts);
-        assert!((plan.memory.base - 6.738_415_616 * 2.0 / 1.073_741_824).abs() < 1e-9);
-        let text = plan.render_text().unwrap();
-        for part in ["4,483,072", "bf16", "WG-S / LoRA / seed 1\n", "(member)", "activations"] {
-            assert!(text.contains(part), "{part}: {text}");
-        }
-        assert_eq!(plan.runs.len(), text.matches(" / seed ").count());
-        assert!(text.contains("\n\n  WG-S / LoRA / seed 1\n") && !text.ends_with("\n\n"), "{text}");
-    }
-}
