@@ -127,14 +127,6 @@ impl Profile {
         }
     }
 
-    /// Largest number of questions of another set: every number of draws answers them twice, by the labels of either set.
-    pub(super) const fn other_rows(self) -> Option<usize> {
-        match self {
-            Self::Quick => Some(100),
-            Self::Paper => None,
-        }
-    }
-
     pub fn shorten(self, suite: Suite, config: Config) -> Result<Config> {
         let Defaults { settings, raised, .. } = suite.defaults(self)?;
         let config = Layers::over(&config)?.apply(&[settings], None, &[])?.finish()?;
@@ -162,40 +154,5 @@ impl Config {
             *rate *= noise;
         }
         self
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::settings::{KlWeight, LogVarianceSettings};
-
-    #[test]
-    fn what_is_raised_is_raised_for_every_method() {
-        let factors = |suite: Suite, preset: Preset| {
-            let before = preset.config();
-            let after = Profile::Quick.shorten(suite, before.clone()).unwrap();
-            let log_variance = |c: &Config| {
-                let LogVarianceSettings { learning_rate_factor, .. } = c.log_variance;
-                learning_rate_factor
-            };
-            let (was, is) = (&before.methods, &after.methods);
-            assert_eq!((is.blob.kl_learning_rate, is.bbb), (was.blob.kl_learning_rate, was.bbb));
-            let fixed = |config: &Config| match config.kl_weight {
-                KlWeight::Fixed(weight) => weight,
-                KlWeight::Auto => f64::NAN,
-            };
-            let kl = [fixed(&after) / fixed(&before), is.c_lora.kl_weight / was.c_lora.kl_weight];
-            let noise = [
-                log_variance(&after) / log_variance(&before),
-                is.blob.noise_rate_factor / was.blob.noise_rate_factor,
-                is.scalabl.noise_rate_factor / was.scalabl.noise_rate_factor,
-                is.c_lora.learning_rate / was.c_lora.learning_rate,
-            ];
-            (kl.map(f64::round), noise.map(f64::round))
-        };
-        assert_eq!(factors(Suite::Glue, Preset::ConstantWeight), ([3.0; 2], [1.0; 4]));
-        let reasoning = factors(Suite::Reasoning, Preset::ConstantWeightReasoning);
-        assert_eq!(reasoning, ([100.0; 2], [4.0; 4]));
     }
 }
