@@ -312,15 +312,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn binary_metrics_need_two_classes() {
-        let names = |n: usize| (0..n).map(|i| format!("c{i}")).collect::<Vec<_>>();
-        let two = Goal::classification("own", names(2));
-        assert_eq!(two.standard_metrics, [Metric::F1, Metric::Matthews]);
-        assert_eq!(Goal::classification("own", names(3)).standard_metrics, []);
-        assert_eq!(Goal::regression("own").n_labels(), 1);
-    }
-
-    #[test]
     fn both_spellings_of_every_name_parse_back() {
         for task in Task::ALL {
             assert_eq!(format!("{task:?}").to_lowercase(), task.name().replace('-', ""));

@@ -298,24 +298,4 @@ mod tests {
         all[1].type_ids.pop();
         assert_eq!(failed(&all, &[0, 1]), "example 1 has 2 token ids but 1 segment ids");
     }
-
-    #[test]
-    fn rows_held_out_are_drawn_by_the_seed_and_go_nowhere_else() {
-        let one = |i: u32| TokenisedExample { ids: vec![i], ..example(1, Label::Class(0)) };
-        let goal = Goal::classification("tone", ["a", "b"].map(String::from).to_vec());
-        let task = PreparedTask {
-            train: (0..40).map(one).collect(),
-            ..PreparedTask::without_examples(goal)
-        };
-        let ids = |rows: &[TokenisedExample]| rows.iter().map(|e| e.ids[0]).collect::<Vec<_>>();
-        let (first, other) = (task.holding_out_drawn(0.1, 1), task.holding_out_drawn(0.1, 2));
-        assert_eq!((first.train.len(), first.holdout.len()), (36, 4));
-        assert_ne!(ids(&first.holdout), ids(&other.holdout));
-        assert_eq!(ids(&first.holdout), ids(&task.holding_out_drawn(0.1, 1).holdout));
-        let mut all = [ids(&first.train), ids(&first.holdout)].concat();
-        assert!(ids(&first.train).is_sorted() && ids(&first.holdout).is_sorted());
-        all.sort_unstable();
-        assert_eq!(all, ids(&task.train));
-        assert_eq!(task.holding_out_drawn(1.0, 1).train.len(), 1);
-    }
 }

@@ -18,8 +18,8 @@ use lrvd_models::AutoModel;
 use super::folder::{CHECKPOINT_DIR, RECORD_FILE, still_there};
 use super::outcome::{Finished, draws_nest, evaluate, held_out, record, summary};
 use crate::backbone::{Backbone, load_model};
+use crate::data::PreparedTask;
 use crate::data::batch::{TokenExamples, TokenisedExample};
-use crate::data::{PreparedTask, in_order};
 use crate::error::{Burn, Error, Kind, Result, kind_of};
 use crate::eval::{PeakMemory, RunContext};
 use crate::io::{JsonLayout, write_json};
@@ -248,8 +248,10 @@ pub fn fit(
     sink: &mut dyn ProgressSink,
 ) -> Result<Outcome> {
     let RunContext { config, task, seed, fits_holdout, .. } = *context;
-    let (rows, waiting) = in_order(&task.train, &task.holdout, fits_holdout);
-    let mut batches = batches(context, &rows, waiting)?;
+    // Rows held out take part at the end, once they have cut the ranks, unless something is fitted to them afterwards.
+    let waiting = if fits_holdout { &[] } else { &task.holdout[..] };
+    let rows = [&task.train, waiting].concat();
+    let mut batches = batches(context, &rows, waiting.len())?;
     let mut observer = Watched { context, checkpoints, stop, sink };
     train::fit(&config.training(seed).check()?, state, method, &mut batches, &mut observer)
 }

@@ -196,15 +196,3 @@ impl WordingSettings {
         }
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_record_spells_a_name_as_a_message_does() {
-        for prompt in PromptSet::ALL {
-            assert_eq!(serde_json::to_string(&prompt).unwrap(), format!("\"{prompt}\""));
-        }
-    }
-}

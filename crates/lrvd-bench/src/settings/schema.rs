@@ -163,24 +163,7 @@ fn comment(schema: &Value, range: Option<Range>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-
     use super::*;
-    use crate::settings::table::is_section;
-
-    /// That a section has the same settings in the schema and in a document.
-    fn same(key: &str, schema: &Value, document: &Value) -> usize {
-        let names = |object: &Value| -> BTreeSet<String> {
-            let keys = object.as_object().unwrap().keys().filter(|name| *name != TASK);
-            keys.cloned().collect()
-        };
-        assert_eq!(names(&schema["properties"]), names(document), "{key}");
-        let part = |name: &String| match &schema["properties"][name] {
-            section if is_section(section) => same(&below(key, name), section, &document[name]),
-            _ => 0,
-        };
-        names(document).iter().map(part).sum::<usize>() + names(document).len()
-    }
 
     /// The words that a schema allows.
     fn words(schema: &Value) -> Vec<Value> {
@@ -212,12 +195,9 @@ mod tests {
     #[test]
     fn what_the_schema_allows_is_read() {
         let schema = schema().unwrap();
-        for document in &presets().unwrap() {
-            let settings = same("", &schema, document);
-            assert!(settings > 150, "{settings}");
-        }
         let mut all = Vec::new();
         settings("", &schema, &mut all);
+        assert!(all.len() > 150, "{}", all.len());
         let words = all.into_iter().flat_map(|(key, schema)| {
             words(schema).into_iter().map(move |word| (key.clone(), word))
         });
