@@ -31,14 +31,6 @@ pub enum Answer {
 }
 
 impl Answer {
-    pub fn class(&self) -> Option<usize> {
-        self.label().and_then(Label::class)
-    }
-
-    pub fn score(&self) -> Option<f64> {
-        self.label().and_then(Label::score)
-    }
-
     /// Answers that are asked for: 1, unless they are tokens.
     pub(crate) fn count(&self) -> usize {
         match self {
@@ -127,7 +119,7 @@ impl LabelledExamples for TokenExamples<'_> {
         if picked[0].answer.label().is_none() {
             return self.tokens(&picked, indices);
         }
-        let classes = picked[0].answer.class().is_some();
+        let classes = matches!(picked[0].answer, Answer::Label(Label::Class(_)));
         let width = if classes { self.labels } else { 1 };
         let mut values = vec![0.0_f32; picked.len() * width];
         for ((row, example), &index) in values.chunks_mut(width).zip(picked).zip(indices) {

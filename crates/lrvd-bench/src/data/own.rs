@@ -164,14 +164,14 @@ fn text_rows(
     with_completions: bool,
 ) -> Result<(Vec<TextRow>, SourceFile)> {
     rows(table, &columns.names(with_completions), |number, row| {
-        let (id, place) = (number.to_string(), row.place().clone());
+        let (id, place) = (number.to_string(), row.place.clone());
         Ok(Example { id, place, input: content(row, columns, with_completions)?, label: () })
     })
 }
 
 fn raw_rows(table: Table, columns: &TextColumns) -> Result<(Vec<RawRow>, SourceFile)> {
     rows(table, &columns.names(), |number, row| {
-        let (id, place) = (number.to_string(), row.place().clone());
+        let (id, place) = (number.to_string(), row.place.clone());
         let label = columns.label.as_ref().map(|column| row.find(&[column])?.word("label"));
         let label = label.transpose()?;
         let (input, label) = (Input::of(row, columns)?, label.unwrap_or_default());

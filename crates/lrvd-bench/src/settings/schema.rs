@@ -172,13 +172,11 @@ mod tests {
         list("enum").chain(schema.get("const")).cloned().chain(forms).collect()
     }
 
-    /// What reading a file with `value` at `key` says.
+    /// What reading settings with `value` at `key` says.
     fn read(key: &str, value: &Value) -> Result<()> {
-        let dir = tempfile::tempdir().unwrap();
-        let file = dir.path().join("c.toml");
-        let nested = key.rsplit('.').fold(value.clone(), |value, name| json!({ name: value }));
-        std::fs::write(&file, toml::to_string(&nested).unwrap()).unwrap();
-        Layers::new(None, None, Some(&file))?.finish().map(|_| ())
+        let mut layers = Layers::new(None, None, None)?;
+        layers.set(key, toml::Value::try_from(value)?)?;
+        layers.finish().map(drop)
     }
 
     fn settings<'a>(key: &str, schema: &'a Value, found: &mut Vec<(String, &'a Value)>) {
@@ -239,7 +237,7 @@ mod tests {
             let text = template(training, preset).unwrap();
             std::fs::write(&file, &text).unwrap();
             let read = Layers::new(None, None, Some(&file)).unwrap();
-            assert_eq!(read.training(), training);
+            assert_eq!(read.training, training);
             let base = Layers::new(Some(training), Some(preset), None).unwrap();
             assert_eq!(read.finish().unwrap(), base.finish().unwrap(), "{text}");
             assert!(text.starts_with("#:schema ./lrvd.schema.json\n"));

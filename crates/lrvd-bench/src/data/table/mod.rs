@@ -195,7 +195,7 @@ impl Table {
         if self.first.is_none() {
             self.first = self.next().transpose()?;
         }
-        Ok(self.first.as_ref().map_or_else(Vec::new, |row| row.names().to_vec()))
+        Ok(self.first.as_ref().map_or_else(Vec::new, |row| row.names.to_vec()))
     }
 
     /// Decodes these columns only, where a format allows that. A column that is not there is an error of the first row.

@@ -33,8 +33,8 @@ impl Source for std::vec::IntoIter<Row> {
 
 #[derive(Debug, Clone)]
 pub struct Row {
-    place: Place,
-    names: Arc<[String]>,
+    pub(crate) place: Place,
+    pub(super) names: Arc<[String]>,
     /// Whether the names are those of this row alone, not of a header or schema.
     keyed: bool,
     cells: Vec<Value>,
@@ -66,14 +66,6 @@ impl Row {
             );
         }
         Ok(Self::under(Arc::clone(names), place, cells))
-    }
-
-    pub const fn place(&self) -> &Place {
-        &self.place
-    }
-
-    pub(super) fn names(&self) -> &[String] {
-        &self.names
     }
 
     /// The value under the first of `names` that the row has.
