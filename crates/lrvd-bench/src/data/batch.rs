@@ -5,7 +5,6 @@ use lrvd_burn::train::{Examples, LabelledExamples, Targets, TokenTargets};
 use lrvd_models::TokenBatch;
 
 use super::Label;
-use super::example::held_out;
 use crate::error::Burn;
 use crate::task::Goal;
 
@@ -208,14 +207,6 @@ impl PreparedTask {
         let kept = task.train.len() - (share * task.train.len() as f64).round() as usize;
         task.holdout = task.train.split_off(kept.max(1).min(task.train.len()));
         task
-    }
-
-    /// The same task with `share` of the training examples kept out of training, drawn by `seed`; both parts stay in
-    /// their order.
-    #[must_use]
-    pub fn holding_out_drawn(&self, share: f64, seed: u64) -> Self {
-        let (train, holdout) = held_out(self.train.clone(), share, seed);
-        Self { train, holdout, ..self.clone() }
     }
 }
 

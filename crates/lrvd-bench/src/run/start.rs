@@ -18,8 +18,8 @@ use lrvd_models::AutoModel;
 use super::folder::{CHECKPOINT_DIR, RECORD_FILE, still_there};
 use super::outcome::{Finished, draws_nest, evaluate, held_out, record, summary};
 use crate::backbone::{Backbone, load_model};
-use crate::data::PreparedTask;
 use crate::data::batch::{TokenExamples, TokenisedExample};
+use crate::data::{self, PreparedTask};
 use crate::error::{Burn, Error, Kind, Result, kind_of};
 use crate::eval::{PeakMemory, RunContext};
 use crate::io::{JsonLayout, write_json};
@@ -122,7 +122,8 @@ impl<'a> Run<'a> {
         let share = method.holdout(config);
         let drawn = config.drawn_share(method.searches(config), start.task.train.len());
         let task = if drawn > 0.0 {
-            Cow::Owned(start.task.holding_out_drawn(drawn, seed))
+            let (train, holdout) = data::held_out(start.task.train.clone(), drawn, seed);
+            Cow::Owned(PreparedTask { train, holdout, ..start.task.clone() })
         } else if share > 0.0 {
             Cow::Owned(start.task.holding_out(share))
         } else {

@@ -33,7 +33,7 @@ impl Suite {
     pub fn task(self, name: &str) -> Result<Task> {
         Ok(match self {
             Self::Glue => Task::named_glue(name)?,
-            Self::Reasoning => Task::named_reasoning(name)?,
+            Self::Reasoning => Task::named("reasoning set", name, Task::reasoning())?,
         })
     }
 

@@ -109,18 +109,6 @@ fn columnar(_: File, file: &Arc<Path>) -> Result<Box<dyn Source>> {
 }
 
 /// Opens a table in the format that its name ends in, blank lines passed over.
-///
-/// ```
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let dir = tempfile::tempdir()?;
-/// # let path = dir.path().join("reviews.csv");
-/// std::fs::write(&path, "text,stars\n\"good, really\",5\n")?;
-/// for row in lrvd_bench::data::table::read(&path)? {
-///     assert_eq!(row?.text(&["text"])?, "good, really");
-/// }
-/// # Ok(())
-/// # }
-/// ```
 pub fn read(file: &Path) -> Result<Table> {
     Table::open(file, Format::of(file)?, None, true)
 }
