@@ -81,31 +81,7 @@ fn tidy(schema: &mut Schema) {
 }
 
 /// What is set most often, in the order of a file: plain settings first, then those of sections.
-const COMMON: [&str; 23] = [
-    "steps",
-    "batch_size",
-    "accumulation",
-    "max_length",
-    "initial_rank",
-    "lora_alpha",
-    "adapter_dropout",
-    "target_modules",
-    "learning_rate",
-    HEAD,
-    "warmup_ratio",
-    "gradient_clip",
-    "kl_weight",
-    "holdout",
-    "patience",
-    "draws",
-    "checkpoint",
-    "base_precision",
-    "prune.min_rank",
-    "prune.log_alpha_threshold",
-    "prune.start",
-    "prune.every",
-    "rank_search.margin",
-];
+const COMMON: &str = include_str!("common.txt");
 /// Settings of ranks that are cut at a constant KL weight. `rank_search` has those of the cut by held-out rows.
 const AT_CONSTANT_WEIGHT: [&str; 3] = ["prune.log_alpha_threshold", "prune.start", "prune.every"];
 /// Language models keep their own head.
@@ -124,7 +100,7 @@ pub fn template(training: Training, preset: Preset) -> Result<String> {
         key => by_held_out_rows || !key.starts_with("rank_search."),
     };
     let mut text = "#:schema ./lrvd.schema.json\n".to_owned();
-    for key in ["preset", TASK].into_iter().chain(COMMON.into_iter().filter(own)) {
+    for key in ["preset", TASK].into_iter().chain(COMMON.lines().filter(own)) {
         let (section, name) = key.rsplit_once('.').unwrap_or(("", key));
         let header = format!("\n[{section}]\n");
         if !section.is_empty() && !text.contains(&header) {
