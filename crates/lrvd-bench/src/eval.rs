@@ -18,7 +18,7 @@ use serde::Serialize;
 use crate::data::batch::{TokenExamples, TokenisedExample};
 use crate::data::{Label, PreparedTask};
 use crate::error::Result;
-use crate::io::{create_parent, write_json_lines};
+use crate::io::{create_dir, write_json_lines};
 use crate::record::{
     self, EnergyRecord, Metrics, PredictionLine, Reliability, SelectiveRecord, StatisticRecord,
 };
@@ -198,7 +198,7 @@ impl PreparedTask {
         scored: &BTreeMap<u32, Scored>,
         path: &Path,
     ) -> Result<()> {
-        create_parent(path)?;
+        path.parent().map_or(Ok(()), create_dir)?;
         if self.goal.is_texts() {
             write_json_lines(path, self.texts(scored))
         } else {

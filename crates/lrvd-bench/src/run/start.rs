@@ -10,8 +10,8 @@ use burn::module::Module as _;
 use burn::tensor::{DType, Device};
 use lrvd_burn::model::AdapterTargets;
 use lrvd_burn::train::{
-    self, Checkpoints, DrawPolicy, Evaluation, Inputs, Observer, Ordered, Outcome, PassWatch,
-    TrainState, latest_checkpoint, load_checkpoint,
+    self, Checkpoints, DrawPolicy, Evaluation, Inputs, Observer, OrderConfig, Ordered, Outcome,
+    PassWatch, TrainState, latest_checkpoint, load_checkpoint,
 };
 use lrvd_models::AutoModel;
 
@@ -265,7 +265,8 @@ fn batches<'a>(
 ) -> Burn<Ordered<TokenExamples<'a>>> {
     let config = context.config;
     let rows = TokenExamples { smoothing: config.label_smoothing, ..context.examples(rows) };
-    Ordered::new(rows, config.order(), context.seed)?
+    let Config { batch_size, bucketing, last_batch, .. } = *config;
+    Ordered::new(rows, OrderConfig { batch_size, bucketing, last_batch }, context.seed)?
         .accumulating(config.accumulation)?
         .holding_out(kept_back)
 }
