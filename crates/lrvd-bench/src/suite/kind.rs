@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::backbone::{ModelLocation, locate_model};
 use crate::error::Result;
 use crate::method::MethodName;
-use crate::settings::{Config, Layers, MethodSettings, Preset};
+use crate::settings::{Config, KlWeight, Layers, MethodSettings, Preset};
 use crate::task::Task;
 use crate::text::UnknownName;
 
@@ -33,7 +33,7 @@ impl Suite {
     pub fn task(self, name: &str) -> Result<Task> {
         Ok(match self {
             Self::Glue => Task::named_glue(name)?,
-            Self::Reasoning => Task::named_reasoning(name)?,
+            Self::Reasoning => Task::named("reasoning set", name, Task::reasoning())?,
         })
     }
 
@@ -146,7 +146,9 @@ impl Config {
     /// Nor is a rate that follows from the length of the run: those of Bayes by backprop and `lrvd-nts`.
     fn raised(mut self, kl: f64, noise: f64) -> Self {
         let MethodSettings { blob, scalabl, c_lora, .. } = &mut self.methods;
-        self.kl_weight = self.kl_weight.times(kl);
+        if let KlWeight::Fixed(weight) = &mut self.kl_weight {
+            *weight *= kl;
+        }
         c_lora.kl_weight *= kl;
         let log_variance = &mut self.log_variance.learning_rate_factor;
         let own = [&mut blob.noise_rate_factor, &mut scalabl.noise_rate_factor];

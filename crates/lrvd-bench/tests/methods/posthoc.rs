@@ -133,7 +133,7 @@ fn posthoc_scores_get_the_trained_answer_or_a_rejection() {
     task.goal = Goal::regression("number");
     task.labels = 1;
     for example in task.train.iter_mut().chain(&mut task.validation) {
-        let score = example.answer.class().unwrap() as f64;
+        let score = example.answer.label().unwrap().class().unwrap() as f64;
         example.answer = Label::Score(score).into();
     }
     let mut bed = Bench::random(20, "", task);
@@ -159,7 +159,8 @@ fn posthoc_temperature_keeps_accuracy_and_lowers_the_held_out_loss() {
     let examples = context.examples(&bed.task.holdout);
     let plain = context.inputs(&examples).predict(&run.model.clone().valid(), 0).unwrap();
     let logits = plain.values.clone();
-    let labels: Vec<usize> = bed.task.holdout.iter().map(|e| e.answer.class().unwrap()).collect();
+    let labels: Vec<usize> =
+        bed.task.holdout.iter().filter_map(|e| e.answer.label()?.class()).collect();
     let of = |logits: &[f64]| {
         let probabilities = softmax(logits, LABELS).unwrap();
         let predictions = Predictions::new(&probabilities, LABELS, &labels).unwrap();
