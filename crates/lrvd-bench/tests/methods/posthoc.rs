@@ -28,15 +28,9 @@ fn task(seed: u64, n_train: usize, n_validation: usize) -> PreparedTask {
                 let third = if draws.chance(0.6) { class } else { draws.index(LABELS) };
                 2 + (third * 16 + draws.index(16)) as u32
             };
-            let ids: Vec<u32> =
-                std::iter::once(1).chain((1..length).map(|_| token(&mut draws))).collect();
+            let ids = std::iter::once(1).chain((1..length).map(|_| token(&mut draws))).collect();
             let label = if draws.chance(0.125) { draws.index(LABELS) } else { class };
-            TokenisedExample {
-                type_ids: vec![0; ids.len()],
-                ids,
-                choices: None,
-                answer: Label::Class(label).into(),
-            }
+            TokenisedExample::single(ids, Label::Class(label))
         };
         (0..n).map(|_| one()).collect()
     };

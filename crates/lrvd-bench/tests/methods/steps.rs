@@ -175,35 +175,25 @@ fn methods_forget_moments_at_a_prune_as_the_settings_say() {
     assert_ne!(after("reset", most), after("slice", most));
 }
 
-fn answers(bench: &Bench, model: &AutoModel, key: &str, draws: usize) -> Vec<f64> {
-    let examples = bench.validation();
-    bench
-        .build(method(key))
-        .predict(model, &bench.context().inputs(&examples), draws)
-        .unwrap()
-        .values
-}
-
-fn after_training(bench: &Bench, key: &str) -> AutoModel {
-    let (mut state, mut tuning) = bench.fresh(method(key));
-    bench.train(&mut state, &mut *tuning);
-    state.model
-}
-
 #[test]
 fn methods_mcd_leaves_the_backbone_alone() {
     let mut bench = Bench::new(Backbone::Deberta);
     bench.assign("backbone_dropout=true methods.mcd.dropout=0.4");
-    let mut model = after_training(&bench, "mcd");
+    let (mut state, mut tuning) = bench.fresh(method("mcd"));
+    bench.train(&mut state, &mut *tuning);
+    let mut model = state.model;
     model.visit_layers(&mut |_, layer| {
         if let Some(adapter) = layer.low_rank() {
             assert_eq!(adapter.dropout, 0.4);
         }
     });
-    assert_ne!(answers(&bench, &model, "mcd", 1), answers(&bench, &model, "mcd", 0));
+    let examples = bench.validation();
+    let inputs = bench.context().inputs(&examples);
+    let answers = |model: &AutoModel, draws| tuning.predict(model, &inputs, draws).unwrap().values;
+    assert_ne!(answers(&model, 1), answers(&model, 0));
     // With adapters that add nothing, nothing is left that could be dropped.
     model.visit_layers_mut(&mut |_, layer| drop(layer.detach()));
-    assert_eq!(answers(&bench, &model, "mcd", 1), answers(&bench, &model, "mcd", 0));
+    assert_eq!(answers(&model, 1), answers(&model, 0));
 }
 
 #[test]
