@@ -359,9 +359,7 @@ mod tests {
                         | AdapterKind::Variational { .. }
                 );
                 assert_eq!(can.saved, plain && !name.entry().can.post_hoc, "{name}");
-                assert_eq!(can.post_hoc, name.is_tempered() || name.entry().can.post_hoc);
                 assert_eq!(can.posterior, method.posterior(1).is_some(), "{name}");
-                assert_eq!(can.draws, !name.draws(&config).is_empty(), "{name}");
                 let auto = Preset::Default.config();
                 let method = name.build(&auto, RankRequest::Initial).unwrap();
                 assert_eq!(name.searches(&auto), method.search().is_some(), "{name}");
