@@ -192,6 +192,12 @@ mod tests {
         let short = Config { steps: 2, ..config };
         let search = bayes_lora(&short, RankRequest::Initial).unwrap().search.unwrap();
         assert_eq!(search.refine_steps, 1);
+        let mut plain = Config { kl_weight: KlWeight::Fixed(0.02), ..short };
+        plain.log_variance.learning_rate_factor = 3.0;
+        for build in [self::fixed, element, a_only, self::ard] {
+            let method = build(&plain, RankRequest::Initial).unwrap();
+            assert_eq!((method.noise_rate_factor, method.kl.weight(39)), (3.0, 0.02));
+        }
     }
 
     #[test]

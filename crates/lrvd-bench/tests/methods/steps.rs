@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use burn::tensor::{DType, Tensor};
-use lrvd_bench::settings::KlWeight;
 use lrvd_burn::adapter::{AdaptedLinear, Observer};
 use lrvd_burn::model::{AdaptedModel, observe, total_over_adapters};
 use lrvd_burn::optimizer::NamedGradients;
@@ -123,23 +122,6 @@ fn methods_c_lora_weighs_the_divergence_of_every_token() {
     close(found.kl_weight / found.divisor, weight, 1e-12, "weight");
     // What was asked once is gone.
     assert!(tuning.terms(&state.model, &pass, sizes).unwrap().kl.is_none());
-}
-
-#[test]
-fn methods_of_the_lrvd_family_keep_the_rate_of_the_settings_or_have_the_authors() {
-    let bench = double();
-    let config = &bench.config;
-    let rates = |key: &str| {
-        bench.build(method(key)).groups(&config.training(0).groups).log_variance.learning_rate
-    };
-    let own = config.learning_rate * config.log_variance.learning_rate_factor;
-    for key in ["bayeslora-fixed", "lrvd-element", "lrvd-a-only", "lrvd-ard"] {
-        assert_eq!(rates(key), own, "{key}");
-    }
-    // 3 steps at 1, ⅔, ⅓ must carry ln α from −4 to 4.
-    close(rates("lrvd-nts"), 8.0 / 2.0, 1e-12, "rate");
-    let KlWeight::Fixed(fixed) = config.kl_weight else { panic!("{:?}", config.kl_weight) };
-    assert_eq!(regularised(&bench, "bayeslora-fixed", &Pass::mean()).kl_weight, fixed);
 }
 
 #[test]
