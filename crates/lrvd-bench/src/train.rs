@@ -57,7 +57,9 @@ pub fn train(
         Data::Texts(_) => options.check_for_texts()?,
     }
     run::check_seed(options.seed)?;
-    options.method.check_target(options.target_rank)?;
+    if options.target_rank.is_some() && !options.method.can().budget {
+        bail!("a target rank is for the method `adalora` only");
+    }
     let device = device::open(&options.device)?;
     let backbone = Backbone::open(locate_model(&options.model)?)?;
     let settings = options.settings(&data, &backbone)?;

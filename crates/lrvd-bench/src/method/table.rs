@@ -225,14 +225,6 @@ impl MethodName {
         }
     }
 
-    /// Returns an error for a target rank of a method that has none.
-    pub(crate) fn check_target(self, rank: Option<usize>) -> Result<()> {
-        if rank.is_some() && !self.can().budget {
-            bail!("a target rank is for the method `adalora` only");
-        }
-        Ok(())
-    }
-
     /// Numbers of draws that make sense beside the deterministic answer.
     pub fn draws(self, config: &Config) -> Vec<usize> {
         if self.can().draws { config.draws.clone() } else { Vec::new() }

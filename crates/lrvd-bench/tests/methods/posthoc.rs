@@ -58,10 +58,6 @@ impl Bench {
         run.temperatures.soften(logits, draws).unwrap()
     }
 
-    fn answers(&self, run: &Finished, draws: usize) -> Vec<f64> {
-        self.logits(run, draws).values
-    }
-
     fn metrics(&self, run: &Finished, draws: usize) -> Metrics {
         score_draws(&self.logits(run, draws), &self.task).unwrap().metrics
     }
@@ -132,10 +128,10 @@ fn posthoc_scores_get_the_trained_answer_or_a_rejection() {
     }
     let mut bed = Bench::random(20, "", task);
     let [lora, laplace] = ["lora", "laplace"].map(|key| bed.finished(method(key)));
-    let plain = bed.answers(&lora, 0);
-    assert_eq!(bed.answers(&laplace, 0), plain);
+    let plain = bed.logits(&lora, 0).values;
+    assert_eq!(bed.logits(&laplace, 0).values, plain);
     let run = bed.finished(method("lora+ts"));
-    assert_eq!(bed.answers(&run, 0).len(), plain.len());
+    assert_eq!(bed.logits(&run, 0).values.len(), plain.len());
     let (mut state, mut tfb) = bed.fresh(method("tfb"));
     let failed = bed.context().fitted(|data| tfb.finish(&mut state.model, data));
     let failed = failed.unwrap_err();
