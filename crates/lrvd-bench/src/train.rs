@@ -176,7 +176,9 @@ impl TrainOptions {
             }
             Data::Texts(data) => {
                 backbone.decoder_for("language modelling")?;
-                let rows = run::TextSettings::new(data.validation_split, data.kind.clone());
+                let (task, columns) = (Training::Language.name().to_owned(), data.kind.clone());
+                let validation_split = data.validation_split;
+                let rows = run::TextSettings { task, validation_split, columns };
                 (RowSettings::Texts(rows), data.files())
             }
         };
