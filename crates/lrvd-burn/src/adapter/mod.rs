@@ -1,10 +1,9 @@
 //! Adapted linear layers: a frozen base and an optional low-rank adapter with or without a posterior.
 //!
-//! Burn 0.22 has a LoRA, `Module::apply_lora`. It composes the dense weight
-//! `W + scale·(a·b)` on every forward and lets autodiff form a dense weight gradient. That cannot
-//! express noise on activations, draws per sequence or exact noise regeneration, and it costs a
-//! full-size gradient per adapted weight; here the base stays untouched and the update is applied
-//! to activations in rank space.
+//! An adapter is a [`Reparameterization`](burn::module::Reparameterization) of the weight's `Param`, as Burn's own LoRA is
+//! (`Module::apply_lora`): `Param::val` composes the dense weight `W + c·A·B`. A composed weight cannot
+//! express noise on activations or draws per sequence, and autodiff forms a full-size gradient of it. [`AdaptedLinear`]
+//! therefore reads the base and applies the update to activations in rank space.
 
 mod activation;
 mod config;

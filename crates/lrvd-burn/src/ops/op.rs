@@ -43,12 +43,14 @@ pub trait FusedOp: Clone + Debug + Send + Sync + 'static {
     }
 }
 
+type Gradient<B, O> = fn(&O, Operands<B>, FloatTensor<B>, &[bool]) -> Operands<B>;
+
 /// A fused form on backend `B`. It never meets an empty first operand.
 pub struct Form<B: Backend, O> {
     /// The output and, if asked to save, what `gradient` reads.
     pub(crate) forward: fn(&O, Operands<B>, bool) -> Fused<B>,
     /// Gradients of the operands from what was saved and the gradient of the output, where needed.
-    pub(crate) gradient: fn(&O, Operands<B>, FloatTensor<B>, &[bool]) -> Operands<B>,
+    pub(crate) gradient: Gradient<B, O>,
 }
 
 /// An output, and what its gradient reads.
@@ -194,11 +196,13 @@ impl LrvdBackend for burn_cubecl::CubeBackend {
 impl<B: Forms, C: CheckpointStrategy> LrvdBackend for Autodiff<B, C> {
     fn fused<O: FusedOp>(op: O, x: Operands<Self>) -> FloatTensor<Self> {
         if !O::DIFFERENTIABLE {
-            let x = Operands(x.0.into_iter().map(|x| x.map(|x| x.into_primitive())).collect());
-            return <Self as AutodiffBackend>::from_inner(B::fused(op, x));
+            return <Self as AutodiffBackend>::from_inner(B::fused(op, inner(x)));
         }
         let first = x.first().clone().into_primitive();
-        let Some(form) = form_for::<B, O>(&first) else { return differentiated(op, x) };
+        let Some(form) = form_for::<B, O>(&first) else {
+            // As Burn differentiates it.
+            return op.composite::<Self>(x);
+        };
         drop(first);
         match x.0.len() {
             1 => node::<B, C, O, 1>(op, form, x),
@@ -212,12 +216,9 @@ impl<B: Forms, C: CheckpointStrategy> LrvdBackend for Autodiff<B, C> {
     }
 }
 
-/// The composite, as Burn differentiates it.
-fn differentiated<B: Forms, C: CheckpointStrategy, O: FusedOp>(
-    op: O,
-    x: Operands<Autodiff<B, C>>,
-) -> FloatTensor<Autodiff<B, C>> {
-    op.composite::<Autodiff<B, C>>(x)
+fn inner<B: Backend, C: CheckpointStrategy>(x: Operands<Autodiff<B, C>>) -> Operands<B> {
+    let inner = |x: FloatTensor<Autodiff<B, C>>| x.into_primitive();
+    Operands(x.0.into_iter().map(|x| x.map(inner)).collect())
 }
 
 /// `op` of `x` by `form` as one node of the graph with `N` parents.
@@ -230,7 +231,7 @@ fn node<B: Forms, C: CheckpointStrategy, O: FusedOp, const N: usize>(
     let present = std::array::from_fn(|i| x.0.get(i).is_some_and(Option::is_some));
     let of = |i: usize| x.0.get(i).and_then(Option::as_ref).unwrap_or(x.first());
     let parents: [NodeGuard; N] = std::array::from_fn(|i| of(i).node());
-    let x = Operands(x.0.into_iter().map(|x| x.map(|x| x.into_primitive())).collect());
+    let x = inner(x);
     let node = Node { op: op.clone(), gradient: form.gradient, present };
     match node.prepare::<C>(parents).compute_bound().stateful() {
         OpsKind::Tracked(node) => {
@@ -243,7 +244,7 @@ fn node<B: Forms, C: CheckpointStrategy, O: FusedOp, const N: usize>(
 
 struct Node<B: Backend, O, const N: usize> {
     op: O,
-    gradient: fn(&O, Operands<B>, FloatTensor<B>, &[bool]) -> Operands<B>,
+    gradient: Gradient<B, O>,
     present: [bool; N],
 }
 
