@@ -417,14 +417,8 @@ mod tests {
     #[test]
     fn uncertainty_is_written_for_every_number_of_draws() {
         let goal = Goal::classification("tone", ["a", "b", "c"].map(String::from).to_vec());
-        let example = TokenisedExample {
-            ids: vec![1],
-            type_ids: vec![0],
-            choices: None,
-            answer: Label::Class(1).into(),
-        };
         let task = PreparedTask {
-            validation: vec![example],
+            validation: vec![TokenisedExample::single(vec![1], Label::Class(1))],
             validation_ids: vec!["first".to_owned()],
             ..PreparedTask::without_examples(goal)
         };

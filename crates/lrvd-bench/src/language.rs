@@ -182,12 +182,7 @@ impl EncodedText {
         // Nothing is asked behind the last of them, so nothing is read there.
         let read = columns.last()? + 1;
         let ids = columns.iter().map(|&column| self.ids[column + 1]).collect();
-        Some(TokenisedExample {
-            ids: self.ids[..read].to_vec(),
-            type_ids: vec![0; read],
-            choices: None,
-            answer: Answer::Tokens { columns, ids },
-        })
+        Some(TokenisedExample::single(self.ids[..read].to_vec(), Answer::Tokens { columns, ids }))
     }
 }
 

@@ -18,6 +18,13 @@ pub struct TokenisedExample {
     pub answer: Answer,
 }
 
+impl TokenisedExample {
+    /// A single text whose answers are all classes of its task, or its own tokens.
+    pub fn single(ids: Vec<u32>, answer: impl Into<Answer>) -> Self {
+        Self { type_ids: vec![0; ids.len()], ids, choices: None, answer: answer.into() }
+    }
+}
+
 /// The answer that a model should give to an example.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Answer {

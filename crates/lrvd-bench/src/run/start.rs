@@ -157,7 +157,12 @@ impl<'a> Run<'a> {
     ) -> Result<Option<RunRecord>> {
         let &RunPlace { out, folder, ref budget, layout } = place;
         let checkpoints = Checkpoints::open(folder.join(CHECKPOINT_DIR))?;
-        if self.train(&mut begun, &checkpoints, sink)? == Outcome::Stopped {
+        let ((index, runs), label) = (self.position, self.label.clone());
+        let (steps, done) = (begun.steps(), begun.state.done);
+        sink.event(&Event::RunStarted { index, runs, label, steps, done });
+        let (context, method) = (self.context(), &mut *begun.method);
+        let ended = fit(&context, &mut begun.state, method, Some(&checkpoints), self.stop, sink)?;
+        if ended == Outcome::Stopped {
             return Ok(None);
         }
         still_there(out)?;
@@ -220,23 +225,6 @@ impl<'a> Run<'a> {
             load_checkpoint(&path, &mut run.state, &mut *run.method)?;
         }
         Ok(run)
-    }
-
-    fn train(
-        &self,
-        run: &mut RunState,
-        checkpoints: &Checkpoints,
-        sink: &mut dyn ProgressSink,
-    ) -> Result<Outcome> {
-        sink.event(&Event::RunStarted {
-            index: self.position.0,
-            runs: self.position.1,
-            label: self.label.clone(),
-            steps: run.steps(),
-            done: run.state.done,
-        });
-        let (context, method) = (self.context(), &mut *run.method);
-        fit(&context, &mut run.state, method, Some(checkpoints), self.stop, sink)
     }
 }
 
