@@ -316,7 +316,9 @@ pub fn statistic_record(
         return Ok(None);
     }
     let sorted = |mut map: BTreeMap<String, Vec<f64>>| {
-        map.values_mut().for_each(|values| values.sort_by(f64::total_cmp));
+        for values in map.values_mut() {
+            values.sort_by(f64::total_cmp);
+        }
         map
     };
     Ok(Some(StatisticRecord {
@@ -387,7 +389,9 @@ pub fn energy_records(
 fn folded(mut host: HostAdapter) -> HostAdapter {
     if let Some(e) = host.e.take() {
         for (row, e) in host.a.chunks_mut(host.d_input).zip(e) {
-            row.iter_mut().for_each(|value| *value *= e);
+            for value in row.iter_mut() {
+                *value *= e;
+            }
         }
     }
     host

@@ -245,7 +245,9 @@ mod tests {
                             writeln!(found, "        {path} {bytes} {sha256}").unwrap();
                         }
                     }
-                    notes.iter().for_each(|note| writeln!(found, "    {note}").unwrap());
+                    for note in &notes {
+                        writeln!(found, "    {note}").unwrap();
+                    }
                 }
                 Err(error) => writeln!(found, "    {error:#}").unwrap(),
             }

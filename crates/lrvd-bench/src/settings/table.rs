@@ -76,8 +76,9 @@ pub(super) fn limited_part<N: Serialize, R: RangeBounds<N>>(
     move |schema| {
         let part = |schema: &mut Schema| {
             let properties = schema.get_mut("properties").and_then(Value::as_object_mut);
-            let part = properties.and_then(|all| all.get_mut(name)?.as_object_mut());
-            part.into_iter().for_each(|part| limit(part, &ends));
+            if let Some(part) = properties.and_then(|all| all.get_mut(name)?.as_object_mut()) {
+                limit(part, &ends);
+            }
         };
         RecursiveTransform(part).transform(schema);
     }

@@ -78,7 +78,9 @@ fn real_folders_have_their_published_rows() {
             split.examples.iter().for_each(|e| *classes.entry(e.label.class()).or_default() += 1);
             writeln!(found, "    {} {:?} {classes:?}", split.name, split.origin).unwrap();
         }
-        notes.iter().for_each(|note| writeln!(found, "    {note}").unwrap());
+        for note in &notes {
+            writeln!(found, "    {note}").unwrap();
+        }
     }
     insta::assert_snapshot!(found);
 }

@@ -328,7 +328,9 @@ mod tests {
         let mut vectors = vec![0.0; 35 * width];
         fill_normal_f64(NoiseKey::new(7), 0, &mut vectors);
         for (i, row) in vectors.chunks_exact_mut(width).enumerate() {
-            row.iter_mut().for_each(|value| *value *= 0.8_f64.powi(i as i32));
+            for value in row {
+                *value *= 0.8_f64.powi(i as i32);
+            }
         }
         let gram = transposed_times(&vectors, &vectors, 35, width, width);
         let rows = leading_rows(&gram, width, k);
