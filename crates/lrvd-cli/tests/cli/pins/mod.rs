@@ -16,6 +16,7 @@ use std::path::Path;
 use std::rc::Rc;
 
 use lrvd_models::tokenizer::TextTokenizer;
+use rstest::rstest;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
@@ -216,7 +217,8 @@ impl Pins {
     }
 
     fn scripted(self) -> Self {
-        let (dir, script) = (Rc::clone(&self.dir), format!("pins/scripts/{}", self.area));
+        let (dir, folder) = (Rc::clone(&self.dir), placed("@tests/pins/scripts"));
+        let script = Path::new(&folder).join(self.area).with_extension("txt");
         play(dir, &script, Some(self)).unwrap()
     }
 
@@ -350,26 +352,25 @@ fn token_ids_prompts_and_classes() {
     pins.scripted().finish();
 }
 
-#[test]
-fn prompts_of_reasoning_sets() {
-    Pins::new("prompts").scripted().finish();
-}
-
-/// Initial values: those of a model that learns nothing.
-#[test]
-fn initial_values() {
-    Pins::new("initial").scripted().finish();
-}
-
-#[test]
-fn exports_of_committed_adapters() {
-    Pins::new("exports").scripted().finish();
+/// Prompts of reasoning sets, initial values (those of a model that learns nothing), exports of committed adapters.
+#[rstest]
+fn prompts_initial_values_and_exports(
+    #[values("prompts", "initial", "exports")] area: &'static str,
+) {
+    Pins::new(area).scripted().finish();
 }
 
 #[cfg(all(unix, feature = "serve"))]
 #[test]
 fn answers_over_http() {
     Pins::new("serve").scripted().finish();
+}
+
+/// Every method on both models; records and tables.
+#[cfg(unix)]
+#[rstest]
+fn trainings(#[values("training-encoder", "training-llama", "records")] area: &'static str) {
+    Pins::new(area).scripted().finish();
 }
 
 /// How commands end: 0 done, 1 the answer is no, 2 cannot be used, 75 stopped after a checkpoint (`training`).
