@@ -373,36 +373,6 @@ fn trainings(#[values("training-encoder", "training-llama", "records")] area: &'
     Pins::new(area).scripted().finish();
 }
 
-/// How commands end: 0 done, 1 the answer is no, 2 cannot be used, 75 stopped after a checkpoint (`training`).
-#[test]
-fn exit_codes() {
-    let mut pins = Pins::new("exits");
-    std::fs::create_dir(pins.dir.path("empty")).unwrap();
-    pins.dir.write("bad.csv", "text,label\na,\n");
-    pins.dir.write("bad.toml", "[prune]\nthreshold = 4.0\n");
-    // The names of the pins are the commands, with names in capitals.
-    let placed = |word| match word {
-        "TRAIN" => "train.tsv",
-        "DEV" => "dev.csv",
-        "ENCODER" => "@tests/pins/adapters/encoder",
-        "LANGUAGE" => "@tests/pins/adapters/language",
-        "NANO" => "@nano",
-        "STORIES" => "@llama",
-        "EMPTY" => "empty",
-        "OUT" => "out",
-        "BADCSV" => "bad.csv",
-        "BADTOML" => "bad.toml",
-        other => other,
-    };
-    for line in include_str!("exits.txt").lines() {
-        let (command, _) = line.rsplit_once(" = ").unwrap();
-        let words: Vec<&str> = command.split(' ').skip(1).map(placed).collect();
-        let output = pins.dir.run(&words.join(" "));
-        pins.exact(command, output.code);
-    }
-    pins.finish();
-}
-
 #[test]
 fn a_pin_that_moves_is_seen() {
     assert!(is_near("0.6931 12", "0.6932 13") && is_near("nan", "nan"));
