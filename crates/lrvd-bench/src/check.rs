@@ -56,7 +56,13 @@ pub fn check_data(
     given: &WordingSettings,
     max_length: usize,
 ) -> Result<Value> {
-    let model = model.map(Opened::new).transpose()?;
+    let open = |name: &str| -> Result<Opened> {
+        let location = locate_model(name)?;
+        let architecture = Architecture::read(&location.folder)?;
+        let tokenizer = open_tokenizer(&location.folder)?;
+        Ok(Opened { location, architecture, tokenizer })
+    };
+    let model = model.map(open).transpose()?;
     let mut report = match data {
         Data::Labelled(data) => labelled(data, model.as_ref(), given, max_length)?,
         Data::Texts(data) => texts(data, model.as_ref(), max_length)?,
@@ -69,15 +75,6 @@ struct Opened {
     location: ModelLocation,
     architecture: Architecture,
     tokenizer: TextTokenizer,
-}
-
-impl Opened {
-    fn new(name: &str) -> Result<Self> {
-        let location = locate_model(name)?;
-        let architecture = Architecture::read(&location.folder)?;
-        let tokenizer = open_tokenizer(&location.folder)?;
-        Ok(Self { location, architecture, tokenizer })
-    }
 }
 
 /// With a model, the tokens of every row and whether some of them are cut.
@@ -121,10 +118,8 @@ fn labelled(
     max_length: usize,
 ) -> Result<Value> {
     let goal = &data.kind.goal;
-    let wording = match model {
-        Some(model) => model.architecture.wording_of(data, given)?,
-        None => None,
-    };
+    let wording = model.map(|model| model.architecture.wording_of(data, given));
+    let wording = wording.transpose()?.flatten();
     let has_choices = data.kind.columns.as_ref().is_some_and(TextColumns::has_choices);
     let questions = has_choices.then(QuestionForm::default);
     let reader = match model {

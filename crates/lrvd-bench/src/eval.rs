@@ -18,7 +18,7 @@ use serde::Serialize;
 use crate::data::batch::{TokenExamples, TokenisedExample};
 use crate::data::{Label, PreparedTask};
 use crate::error::Result;
-use crate::io::{create_parent, write_json_lines};
+use crate::io::{create_dir, write_json_lines};
 use crate::record::{
     self, EnergyRecord, Metrics, PredictionLine, Reliability, SelectiveRecord, StatisticRecord,
 };
@@ -131,7 +131,8 @@ fn classes(logits: &Logits, task: &PreparedTask) -> Result<Scored> {
     // Rows that a cascade answered at the mean have no mutual information, so their mean has no value either.
     let all_drawn = logits.made.as_ref().is_none_or(|made| made.iter().all(|&made| made > 0));
     let (draws, logits, classes) = (logits.members(), &logits.values, task.labels);
-    let labels: Vec<usize> = task.validation.iter().filter_map(|e| e.answer.class()).collect();
+    let labels: Vec<usize> =
+        task.validation.iter().filter_map(|e| e.answer.label()?.class()).collect();
     let logs = metrics::log_softmax(logits, classes)?;
     let outputs = metrics::mean_probability(&logs, draws, classes)?;
     let found = uncertainty(&logs, draws, classes)?;
@@ -167,7 +168,8 @@ fn classes(logits: &Logits, task: &PreparedTask) -> Result<Scored> {
 }
 
 fn regression(logits: &[f64], draws: usize, task: &PreparedTask) -> Result<Scored> {
-    let targets: Vec<f64> = task.validation.iter().filter_map(|e| e.answer.score()).collect();
+    let targets: Vec<f64> =
+        task.validation.iter().filter_map(|e| e.answer.label()?.score()).collect();
     let n = targets.len();
     let outputs: Vec<f64> =
         (0..n).map(|i| (0..draws).map(|t| logits[t * n + i]).sum::<f64>() / draws as f64).collect();
@@ -196,7 +198,7 @@ impl PreparedTask {
         scored: &BTreeMap<u32, Scored>,
         path: &Path,
     ) -> Result<()> {
-        create_parent(path)?;
+        path.parent().map_or(Ok(()), create_dir)?;
         if self.goal.is_texts() {
             write_json_lines(path, self.texts(scored))
         } else {
@@ -274,7 +276,8 @@ pub fn selective_records(
     if task.goal.classes.is_empty() {
         return Ok(BTreeMap::new());
     }
-    let labels: Vec<usize> = task.validation.iter().filter_map(|e| e.answer.class()).collect();
+    let labels: Vec<usize> =
+        task.validation.iter().filter_map(|e| e.answer.label()?.class()).collect();
     let mut records = BTreeMap::new();
     for (&draws, scored) in scored {
         let predictions = Predictions::new(&scored.outputs, task.labels, &labels)?;
@@ -414,14 +417,8 @@ mod tests {
     #[test]
     fn uncertainty_is_written_for_every_number_of_draws() {
         let goal = Goal::classification("tone", ["a", "b", "c"].map(String::from).to_vec());
-        let example = TokenisedExample {
-            ids: vec![1],
-            type_ids: vec![0],
-            choices: None,
-            answer: Label::Class(1).into(),
-        };
         let task = PreparedTask {
-            validation: vec![example],
+            validation: vec![TokenisedExample::single(vec![1], Label::Class(1))],
             validation_ids: vec!["first".to_owned()],
             ..PreparedTask::without_examples(goal)
         };

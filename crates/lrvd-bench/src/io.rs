@@ -106,11 +106,6 @@ pub(crate) fn create_dir(path: &Path) -> Result<()> {
     std::fs::create_dir_all(path).map_err(cannot("create", path))
 }
 
-pub(crate) fn create_parent(path: &Path) -> Result<()> {
-    let named = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-    named.map_or(Ok(()), create_dir)
-}
-
 /// SHA-256 of a file in lower-case hex.
 pub(crate) fn sha256_file(path: &Path) -> Result<String> {
     let file = File::open(path).map_err(cannot("read", path))?;

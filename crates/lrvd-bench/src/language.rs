@@ -30,9 +30,9 @@ use crate::task::Goal;
 #[derive(Debug)]
 pub(crate) struct LanguageReader<'a> {
     tokens: BareTokens<'a>,
-    chat: Option<ChatTemplate>,
+    pub(crate) chat: Option<ChatTemplate>,
     /// Every token that ends a text, whichever of the model's files states it.
-    stops: BTreeSet<u32>,
+    pub(crate) stops: BTreeSet<u32>,
     end: Option<u32>,
     /// Fills a batch; nothing reads it.
     pub(crate) pad_id: u32,
@@ -82,14 +82,6 @@ impl<'a> LanguageReader<'a> {
         Self::new(location, architecture, tokenizer, max_length)
     }
 
-    pub(crate) fn stops(&self) -> Vec<u32> {
-        self.stops.iter().copied().collect()
-    }
-
-    pub(crate) fn has_chat(&self) -> bool {
-        self.chat.is_some()
-    }
-
     pub(crate) fn encode(&self, row: &TextRow) -> Result<EncodedText> {
         let mut text = match &row.input {
             Content::Text { prompt, completion } => {
@@ -110,13 +102,11 @@ impl<'a> LanguageReader<'a> {
     pub(crate) fn prompt(&self, content: &Content) -> Result<Vec<u32>> {
         Ok(match content {
             Content::Text { prompt, .. } => self.tokens.opened(prompt)?,
-            Content::Chat(messages) => self.tokens.ids(&self.asked(messages)?)?,
+            Content::Chat(messages) => {
+                let text = self.template()?.render(messages, true);
+                self.tokens.ids(&text.map_err(|error| Kind::Input.mark(error))?)?
+            }
         })
-    }
-
-    /// The text of a conversation that the assistant is to continue.
-    fn asked(&self, messages: &[Message]) -> Result<String> {
-        self.template()?.render(messages, true).map_err(|error| Kind::Input.mark(error))
     }
 
     fn template(&self) -> Result<&ChatTemplate> {
@@ -192,12 +182,7 @@ impl EncodedText {
         // Nothing is asked behind the last of them, so nothing is read there.
         let read = columns.last()? + 1;
         let ids = columns.iter().map(|&column| self.ids[column + 1]).collect();
-        Some(TokenisedExample {
-            ids: self.ids[..read].to_vec(),
-            type_ids: vec![0; read],
-            choices: None,
-            answer: Answer::Tokens { columns, ids },
-        })
+        Some(TokenisedExample::single(self.ids[..read].to_vec(), Answer::Tokens { columns, ids }))
     }
 }
 
@@ -213,7 +198,7 @@ pub(crate) fn prepare(
     notes.extend(data.sample(config.train_rows));
     notes.extend(data.limit(config.validation_rows));
     if !data.kind.is_chat() {
-        if reader.has_chat() {
+        if reader.chat.is_some() {
             notes.push(
                 "prompts and completions are read as they are, without the model's chat template: give `messages` \
                  to use it"
@@ -363,7 +348,7 @@ mod tests {
         location.folder = folder.path().to_owned();
         let architecture = Architecture::read(&location.folder).unwrap();
         let reader = LanguageReader::new(&location, &architecture, &tokenizer, 99).unwrap();
-        assert_eq!(reader.stops(), [2, 426]);
+        assert_eq!(reader.stops, [2, 426].into());
         let message = |role, content: &str| Message { role, content: content.to_owned() };
         let chat = |answer: &str| {
             let messages = vec![message(Role::User, "Hi"), message(Role::Assistant, answer)];

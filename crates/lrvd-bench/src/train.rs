@@ -57,7 +57,9 @@ pub fn train(
         Data::Texts(_) => options.check_for_texts()?,
     }
     run::check_seed(options.seed)?;
-    options.method.check_target(options.target_rank)?;
+    if options.target_rank.is_some() && !options.method.can().budget {
+        bail!("a target rank is for the method `adalora` only");
+    }
     let device = device::open(&options.device)?;
     let backbone = Backbone::open(locate_model(&options.model)?)?;
     let settings = options.settings(&data, &backbone)?;
@@ -174,7 +176,9 @@ impl TrainOptions {
             }
             Data::Texts(data) => {
                 backbone.decoder_for("language modelling")?;
-                let rows = run::TextSettings::new(data.validation_split, data.kind.clone());
+                let (task, columns) = (Training::Language.name().to_owned(), data.kind.clone());
+                let validation_split = data.validation_split;
+                let rows = run::TextSettings { task, validation_split, columns };
                 (RowSettings::Texts(rows), data.files())
             }
         };

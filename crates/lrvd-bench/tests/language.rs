@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use lrvd_bench::adapter::{Evaluation, OpenOptions, SavedLanguageModel};
 use lrvd_bench::data::{Data, NamedColumns, OwnFiles, Validation, read_texts};
 use lrvd_bench::method::MethodName;
-use lrvd_bench::progress::{Event, ProgressSink, Silent};
+use lrvd_bench::progress::{Event, Silent};
 use lrvd_bench::settings::{Layers, Training};
 use lrvd_bench::{TrainOptions, train};
 use lrvd_burn::burn::tensor::Device;
@@ -48,20 +48,6 @@ fn options(dir: &Path, out: &str) -> TrainOptions {
     }
 }
 
-/// Stops at the first step from `step` on.
-struct StopAt<'a> {
-    step: usize,
-    stop: &'a AtomicBool,
-}
-
-impl ProgressSink for StopAt<'_> {
-    fn event(&mut self, event: &Event) {
-        if let Event::Step { done, .. } = event {
-            self.stop.store(*done >= self.step, Ordering::Relaxed);
-        }
-    }
-}
-
 #[test]
 fn an_interrupted_run_answers_and_ends_in_the_same_bytes_across_a_prune() {
     let dir = tempfile::tempdir().unwrap();
@@ -69,7 +55,12 @@ fn an_interrupted_run_answers_and_ends_in_the_same_bytes_across_a_prune() {
         .map(|out| TrainOptions { resume: out == "parts", ..options(dir.path(), out) });
     let run = |options: &TrainOptions, step: usize| {
         let stop = AtomicBool::new(false);
-        train(options, texts(), &stop, &mut StopAt { step, stop: &stop }).unwrap().record
+        let mut stop_at = |event: &Event| {
+            if let Event::Step { done, .. } = event {
+                stop.store(*done >= step, Ordering::Relaxed);
+            }
+        };
+        train(options, texts(), &stop, &mut stop_at).unwrap().record
     };
     let record = run(&outs[0], usize::MAX).unwrap();
     let total = |at: usize| record.rank_events.get(at).map(|event| event.total_rank);

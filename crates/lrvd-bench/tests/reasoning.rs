@@ -35,10 +35,10 @@ fn prompts_are_those_written_by_hand() {
                 if !file.is_file() {
                     continue;
                 }
-                let end = if prompt.appends_end(set) { "</s>" } else { "" };
+                let end = if prompt.of(set).ends { "</s>" } else { "" };
                 let found = format!("<s>{}{end}", prompt.text(set, item));
                 assert_eq!(found, std::fs::read_to_string(&file).unwrap(), "{name}");
-                assert!(prompt.text(set, item).ends_with(prompt.cue(set)));
+                assert!(prompt.text(set, item).ends_with(prompt.of(set).cue));
                 checked.insert(name);
             }
         }

@@ -148,7 +148,7 @@ impl SavedLanguageModel {
     }
 
     pub fn has_chat(&self) -> Result<bool> {
-        Ok(self.reader()?.has_chat())
+        Ok(self.reader()?.chat.is_some())
     }
 
     /// Tokens that a prompt and its continuation may have together.
@@ -226,7 +226,7 @@ impl SavedLanguageModel {
         let seed = DrawSeed::new(options.seed)?;
         let generate = GenerateOptions {
             max_new_tokens: options.max_tokens.min(room),
-            stop: reader.stops(),
+            stop: reader.stops.iter().copied().collect(),
             draws: (0..draws).map(|draw| seed.key(draw)).collect(),
             choice: options.choice(first),
         };

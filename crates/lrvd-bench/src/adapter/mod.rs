@@ -1,14 +1,4 @@
 //! Trained adapters: what is in their folder, where they are found, what they answer.
-//!
-//! | File | What is in it |
-//! |---|---|
-//! | `description` | `lrvd_classifier.json` and `lrvd_language.json` |
-//! | `hashes` | what may not have changed since an adapter was saved |
-//! | `open` | the files of an adapter folder; the adapter in a PEFT folder, the output of a run, or a checkpoint; its base model |
-//! | `saved` | a base model with an adapter on it, of either kind; predictions of classes and scores |
-//! | `evaluate` | metrics, when no answer is given |
-//! | `ood` | how unlike the texts of training an input is |
-//! | `language` | of texts: perplexity, accuracy, calibration; new texts |
 
 mod description;
 mod evaluate;

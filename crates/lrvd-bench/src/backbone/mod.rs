@@ -4,8 +4,20 @@ mod architecture;
 #[cfg(feature = "hub")]
 mod hub;
 #[cfg(not(feature = "hub"))]
-#[path = "no_hub.rs"]
-mod hub;
+mod hub {
+    use std::path::PathBuf;
+
+    use crate::error::Result;
+
+    pub(super) fn snapshot(id: &str) -> Result<PathBuf> {
+        anyhow::bail!(
+            "model `{id}`: there is no such folder, and this program was built without its feature `hub`, which \
+             downloads models; build with it (`--features hub`), or pass `--model FOLDER`"
+        );
+    }
+
+    pub(super) use snapshot as config;
+}
 mod load;
 
 pub(crate) use architecture::{Architecture, Sizes};

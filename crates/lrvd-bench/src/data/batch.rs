@@ -5,7 +5,6 @@ use lrvd_burn::train::{Examples, LabelledExamples, Targets, TokenTargets};
 use lrvd_models::TokenBatch;
 
 use super::Label;
-use super::example::held_out;
 use crate::error::Burn;
 use crate::task::Goal;
 
@@ -17,6 +16,13 @@ pub struct TokenisedExample {
     /// How many of the classes are answers to this one, from the first on; all of them if `None`.
     pub choices: Option<usize>,
     pub answer: Answer,
+}
+
+impl TokenisedExample {
+    /// A single text whose answers are all classes of its task, or its own tokens.
+    pub fn single(ids: Vec<u32>, answer: impl Into<Answer>) -> Self {
+        Self { type_ids: vec![0; ids.len()], ids, choices: None, answer: answer.into() }
+    }
 }
 
 /// The answer that a model should give to an example.
@@ -31,14 +37,6 @@ pub enum Answer {
 }
 
 impl Answer {
-    pub fn class(&self) -> Option<usize> {
-        self.label().and_then(Label::class)
-    }
-
-    pub fn score(&self) -> Option<f64> {
-        self.label().and_then(Label::score)
-    }
-
     /// Answers that are asked for: 1, unless they are tokens.
     pub(crate) fn count(&self) -> usize {
         match self {
@@ -127,7 +125,7 @@ impl LabelledExamples for TokenExamples<'_> {
         if picked[0].answer.label().is_none() {
             return self.tokens(&picked, indices);
         }
-        let classes = picked[0].answer.class().is_some();
+        let classes = matches!(picked[0].answer, Answer::Label(Label::Class(_)));
         let width = if classes { self.labels } else { 1 };
         let mut values = vec![0.0_f32; picked.len() * width];
         for ((row, example), &index) in values.chunks_mut(width).zip(picked).zip(indices) {
@@ -217,14 +215,6 @@ impl PreparedTask {
         task.holdout = task.train.split_off(kept.max(1).min(task.train.len()));
         task
     }
-
-    /// The same task with `share` of the training examples kept out of training, drawn by `seed`; both parts stay in
-    /// their order.
-    #[must_use]
-    pub fn holding_out_drawn(&self, share: f64, seed: u64) -> Self {
-        let (train, holdout) = held_out(self.train.clone(), share, seed);
-        Self { train, holdout, ..self.clone() }
-    }
 }
 
 #[cfg(test)]
@@ -297,25 +287,5 @@ mod tests {
         assert_eq!(failed(&all, &[]), "a batch needs at least one example");
         all[1].type_ids.pop();
         assert_eq!(failed(&all, &[0, 1]), "example 1 has 2 token ids but 1 segment ids");
-    }
-
-    #[test]
-    fn rows_held_out_are_drawn_by_the_seed_and_go_nowhere_else() {
-        let one = |i: u32| TokenisedExample { ids: vec![i], ..example(1, Label::Class(0)) };
-        let goal = Goal::classification("tone", ["a", "b"].map(String::from).to_vec());
-        let task = PreparedTask {
-            train: (0..40).map(one).collect(),
-            ..PreparedTask::without_examples(goal)
-        };
-        let ids = |rows: &[TokenisedExample]| rows.iter().map(|e| e.ids[0]).collect::<Vec<_>>();
-        let (first, other) = (task.holding_out_drawn(0.1, 1), task.holding_out_drawn(0.1, 2));
-        assert_eq!((first.train.len(), first.holdout.len()), (36, 4));
-        assert_ne!(ids(&first.holdout), ids(&other.holdout));
-        assert_eq!(ids(&first.holdout), ids(&task.holding_out_drawn(0.1, 1).holdout));
-        let mut all = [ids(&first.train), ids(&first.holdout)].concat();
-        assert!(ids(&first.train).is_sorted() && ids(&first.holdout).is_sorted());
-        all.sort_unstable();
-        assert_eq!(all, ids(&task.train));
-        assert_eq!(task.holding_out_drawn(1.0, 1).train.len(), 1);
     }
 }

@@ -317,19 +317,4 @@ mod tests {
         }
         insta::assert_snapshot!(found);
     }
-
-    #[test]
-    fn named_columns_of_a_language_model_are_taken() {
-        let named = |prompt: Option<&str>, completion: Option<&str>, messages: Option<&str>| {
-            let [prompt, completion, messages] =
-                [prompt, completion, messages].map(|name| name.map(str::to_owned));
-            NamedTexts { prompt, completion, messages }.columns()
-        };
-        assert_eq!(named(None, None, None), None);
-        let (prompt, completion) = ("prompt".to_owned(), "answer".to_owned());
-        let expected = LanguageColumns::Texts { prompt, completion };
-        assert_eq!(named(None, Some("answer"), None), Some(expected));
-        let expected = LanguageColumns::Chat { messages: "talk".to_owned() };
-        assert_eq!(named(None, None, Some("talk")), Some(expected));
-    }
 }

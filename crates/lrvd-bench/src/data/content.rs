@@ -64,7 +64,7 @@ fn conversation(row: &Row, column: &str) -> Result<Vec<Message>> {
             "gpt" if other => "assistant",
             role => role,
         };
-        let role = Role::from_name(role).map_err(|source| anyhow!("{}: {source}", row.place()))?;
+        let role = Role::from_name(role).map_err(|source| anyhow!("{}: {source}", row.place))?;
         let content = item.field(content)?.text()?.to_owned();
         Ok(Message { role, content })
     };

@@ -2,14 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use anyhow::bail;
 use lrvd_core::noise::{NoiseKey, Stream, permutation};
 use serde::{Deserialize, Serialize};
 
 use super::{Place, SourceFile, TextColumns};
-use crate::error::Result;
 use crate::task::{Goal, Task};
 
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -240,46 +238,11 @@ pub(crate) fn held_out<T>(rows: Vec<T>, share: f64, seed: u64) -> (Vec<T>, Vec<T
     (rest, held)
 }
 
-/// The rows of a run in their order and the number of those, at its end, that take part once they have cut the ranks: all of
-/// `holdout`, or none of it where something `is_fitted_to` them afterwards.
-pub(crate) fn in_order<T: Clone>(
-    train: &[T],
-    holdout: &[T],
-    is_fitted_to: bool,
-) -> (Vec<T>, usize) {
-    let waiting = if is_fitted_to { &[] } else { holdout };
-    ([train, waiting].concat(), waiting.len())
-}
-
 #[derive(Clone, Debug, PartialEq)]
 pub enum Validation {
     File(PathBuf),
     /// This share of the training file's rows, drawn once, the same ones for every seed.
     Share(f64),
-}
-
-impl Validation {
-    pub(super) fn share(&self) -> Option<f64> {
-        match self {
-            Self::Share(share) => Some(*share),
-            Self::File(_) => None,
-        }
-    }
-
-    /// Rows to train on, and a `share` of them all to validate on.
-    pub(super) fn split<T>(file: &Path, rows: Vec<T>, share: f64) -> Result<(Vec<T>, Vec<T>)> {
-        let held = (share * rows.len() as f64).round() as usize;
-        if held == 0 || held >= rows.len() {
-            bail!(
-                "`{}`: {share} of its {} rows leaves none to train on or none to measure on; pass another \
-                 `--validation-split`, or `--validation FILE`",
-                file.display(),
-                rows.len()
-            );
-        }
-        let (validation, train) = drawn(rows, held, 0);
-        Ok((train, validation))
-    }
 }
 
 #[cfg(test)]
@@ -295,5 +258,8 @@ mod tests {
         // Not the first ones, and more rows are these and others.
         assert!(rows[29] > 60 && rows.iter().all(|row| sample(60).0.contains(row)));
         assert_eq!(sample(100).0, (0..100).collect::<Vec<_>>());
+        let held = |seed| held_out((0..40).collect::<Vec<_>>(), 0.1, seed);
+        assert!(held(1).0.len() == 36 && held(1).1 != held(2).1);
+        assert_eq!(held_out(vec![0, 1], 1.0, 1).0.len(), 1);
     }
 }

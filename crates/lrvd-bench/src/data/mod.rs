@@ -33,7 +33,7 @@ pub use columns::{LanguageColumns, NamedColumns, NamedTexts, TextColumns};
 pub(crate) use content::Pieces;
 pub use content::{Content, TextRow};
 pub use example::{Dataset, Example, Input, Label, Labelled, Origin, Split, SplitName, Validation};
-pub(crate) use example::{held_out_rows, in_order};
+pub(crate) use example::{held_out, held_out_rows};
 pub use load::load;
 pub(crate) use own::read_labelled;
 pub use own::{Data, OwnFiles, TextSet, read_texts};

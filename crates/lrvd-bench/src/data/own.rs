@@ -7,6 +7,7 @@ use anyhow::{anyhow, bail, ensure};
 
 use super::columns::{Columns, LanguageColumns, NamedColumns, TextColumns};
 use super::content::{TextRow, content};
+use super::example::drawn;
 use super::table::{self, Cell, Place, Table};
 use super::wording::LETTERS;
 use super::{Dataset, Example, Input, Label, Labelled, SourceFile, Split, SplitName, Validation};
@@ -48,7 +49,10 @@ impl OwnFiles {
         let mut table = table::read(train)?;
         let (columns, note) = columns.resolve(train, &table.names()?, classifies)?;
         let name = train.file_stem().and_then(|stem| stem.to_str());
-        let validation_split = validation.share();
+        let validation_split = match validation {
+            Validation::Share(share) => Some(*share),
+            Validation::File(_) => None,
+        };
         let notes = Vec::from_iter(note);
         match columns {
             Columns::Texts(columns) => {
@@ -105,7 +109,14 @@ fn splits<T>(
             (rows, held, other)
         }
         Validation::Share(share) => {
-            let (rows, held) = Validation::split(train, rows, *share)?;
+            let (all, count) = (rows.len(), (share * rows.len() as f64).round() as usize);
+            ensure!(
+                0 < count && count < all,
+                "`{}`: {share} of its {all} rows leaves none to train on or none to measure on; pass another \
+                 `--validation-split`, or `--validation FILE`",
+                train.display()
+            );
+            let (held, rows) = drawn(rows, count, 0);
             (rows, held, file.clone())
         }
     };
@@ -153,14 +164,14 @@ fn text_rows(
     with_completions: bool,
 ) -> Result<(Vec<TextRow>, SourceFile)> {
     rows(table, &columns.names(with_completions), |number, row| {
-        let (id, place) = (number.to_string(), row.place().clone());
+        let (id, place) = (number.to_string(), row.place.clone());
         Ok(Example { id, place, input: content(row, columns, with_completions)?, label: () })
     })
 }
 
 fn raw_rows(table: Table, columns: &TextColumns) -> Result<(Vec<RawRow>, SourceFile)> {
     rows(table, &columns.names(), |number, row| {
-        let (id, place) = (number.to_string(), row.place().clone());
+        let (id, place) = (number.to_string(), row.place.clone());
         let label = columns.label.as_ref().map(|column| row.find(&[column])?.word("label"));
         let label = label.transpose()?;
         let (input, label) = (Input::of(row, columns)?, label.unwrap_or_default());
@@ -322,11 +333,6 @@ mod tests {
 
     use super::*;
 
-    fn files(train: PathBuf, validation: Validation) -> OwnFiles {
-        let (columns, labels) = (NamedColumns::default(), None);
-        OwnFiles { train, validation, columns, labels, regression: false, classifies: false }
-    }
-
     /// Format, training and validation rows, columns of choices, and whether numbers are learnt.
     type Case = (String, String, String, Vec<String>, bool);
 
@@ -342,8 +348,10 @@ mod tests {
                 path
             });
             let columns = NamedColumns { choices, ..NamedColumns::default() };
-            let files = files(train, Validation::File(validation));
-            match (OwnFiles { regression, columns, ..files }).read() {
+            let (validation, labels) = (Validation::File(validation), None);
+            let classifies = false;
+            let files = OwnFiles { train, validation, columns, labels, regression, classifies };
+            match files.read() {
                 Ok(Data::Labelled(Dataset { kind, train, validation, .. })) => {
                     let Goal { classes, standard_metrics, .. } = kind.goal;
                     writeln!(found, "    {classes:?} {standard_metrics:?}").unwrap();
@@ -358,30 +366,5 @@ mod tests {
             }
         }
         insta::assert_snapshot!(found.replace(dir.path().to_str().unwrap(), ""));
-    }
-
-    #[test]
-    fn a_share_of_one_file_is_measured_on() {
-        let dir = tempfile::tempdir().unwrap();
-        let train = dir.path().join("all.csv");
-        let rows: Vec<String> = (0..40).map(|i| format!("t{i},{}\n", i % 2)).collect();
-        std::fs::write(&train, format!("text,label\n{}", rows.concat())).unwrap();
-        let read = |share: f64| match files(train.clone(), Validation::Share(share)).read() {
-            Ok(Data::Labelled(data)) => Ok(data),
-            Ok(Data::Texts(_)) => panic!("texts for a language model"),
-            Err(error) => Err(error),
-        };
-        let data = read(0.25).unwrap();
-        assert_eq!((data.train.rows(), data.validation.rows(), data.files().len()), (30, 10, 1));
-        let ids = |examples: &[Example]| -> BTreeSet<String> {
-            examples.iter().map(|example| example.id.clone()).collect()
-        };
-        assert!(ids(&data.train.examples).is_disjoint(&ids(&data.validation.examples)));
-        assert_eq!(ids(&read(0.25).unwrap().validation.examples), ids(&data.validation.examples));
-        for share in [0.001, 0.999] {
-            let message = read(share).unwrap_err().to_string();
-            let named = message.contains("40 rows") && message.contains(&share.to_string());
-            assert!(named, "{message}");
-        }
     }
 }

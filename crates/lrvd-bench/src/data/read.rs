@@ -54,7 +54,7 @@ pub fn read_examples(
             Shape::Choices { fewest, most, .. } => choices(&row, *fewest, *most)?,
             Shape::Passage => passage(&row)?,
         };
-        examples.push(Example { id, place: row.place().clone(), input, label });
+        examples.push(Example { id, place: row.place.clone(), input, label });
     }
     table.source()
 }
@@ -102,7 +102,7 @@ fn blank(row: &Row) -> Result<(Input, Label)> {
     ensure!(
         question.contains('_'),
         "{}, column `sentence`: no blank `_` in the sentence",
-        row.place()
+        row.place
     );
     let options = [row.text(&["option1"])?, row.text(&["option2"])?];
     let label = answer(&row.find(&["answer"])?, &DIGITS[..2])?;

@@ -114,7 +114,7 @@ impl<'a> TextReader<'a> {
         let (answers, pad_id) = match kind {
             InputForm::Decoder => {
                 let pad_id = special(tokenizer, special_tokens.bos, "beginning-of-text")?;
-                let cue = form.prompt.cue(form.task);
+                let cue = form.prompt.of(form.task).cue;
                 let answers =
                     answer_tokens(tokenizer, labels, form.prompt, cue).map_err(|error| {
                         anyhow!(
@@ -191,7 +191,7 @@ impl<'a> TextReader<'a> {
     ) -> Result<(Vec<u32>, Cut)> {
         let mut ids = vec![self.pad_id];
         let end = self.tokenizer.special_tokens().eos;
-        let end = prompt.appends_end(task).then(|| special(self.tokenizer, end, "end-of-text"));
+        let end = prompt.of(task).ends.then(|| special(self.tokenizer, end, "end-of-text"));
         let end = end.transpose()?;
         let frame = ids.len() + usize::from(end.is_some());
         if max_length <= frame {

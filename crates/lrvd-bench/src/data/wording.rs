@@ -136,18 +136,20 @@ pub(super) const DIGITS: [&str; 5] = ["1", "2", "3", "4", "5"];
 /// How a prompt set asks rows of one shape.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Prompt {
+pub struct Prompt {
     template: String,
+    /// The words at the end of the prompt that ask for the answer; empty where there are none.
     #[serde(default)]
-    cue: &'static str,
+    pub cue: &'static str,
+    /// Whether an end-of-text token follows the prompt, so that the answer is read off its position.
     #[serde(default)]
-    ends: bool,
+    pub ends: bool,
     labels: Option<Vec<&'static str>>,
     only: Option<usize>,
 }
 
 impl PromptSet {
-    fn of(self, task: Task) -> &'static Prompt {
+    pub fn of(self, task: Task) -> &'static Prompt {
         type Sets = BTreeMap<String, BTreeMap<String, Prompt>>;
         static SETS: LazyLock<Sets> = LazyLock::new(|| {
             toml::from_str(include_str!("prompts.toml"))
@@ -172,19 +174,9 @@ impl PromptSet {
         }
     }
 
-    /// Whether an end-of-text token follows the prompt, so that the answer is read off its position.
-    pub fn appends_end(self, task: Task) -> bool {
-        self.of(task).ends
-    }
-
     /// Whether the item is used at all: `laplace` leaves out items with other than four choices.
     pub fn uses(self, task: Task, input: &Input) -> bool {
         self.of(task).only.is_none_or(|choices| input.choices.len() == choices)
-    }
-
-    /// The words at the end of the prompt that ask for the answer; empty where there are none.
-    pub fn cue(self, task: Task) -> &'static str {
-        self.of(task).cue
     }
 
     /// The prompt of an item, without begin and end tokens; no line break ends it.
@@ -206,7 +198,7 @@ impl PromptSet {
     /// The prompt up to its cue, for a model with a separate classifier.
     pub(super) fn text_before_cue(self, task: Task, input: &Input) -> String {
         let mut text = self.text(task, input);
-        let kept = text.strip_suffix(self.cue(task)).unwrap_or(&text).trim_end().len();
+        let kept = text.strip_suffix(self.of(task).cue).unwrap_or(&text).trim_end().len();
         text.truncate(kept);
         text
     }

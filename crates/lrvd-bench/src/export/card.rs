@@ -161,32 +161,29 @@ impl<'a> Card<'a> {
             ),
             None => format!("{n} validation rows"),
         };
-        let columns = |metrics: &Metrics| -> Vec<(String, Option<f64>)> {
-            let standard =
-                metrics.standard.iter().map(|(name, &value)| (name.clone(), Some(value)));
-            let others = [("NLL", metrics.nll), ("ECE", metrics.ece), ("Brier", metrics.brier)];
-            let others = others.map(|(name, value)| (name.to_owned(), value));
-            let accuracy = ("accuracy".to_owned(), metrics.accuracy);
-            std::iter::once(accuracy).chain(standard).chain(others).collect()
+        let value = |metrics: &Metrics, name: &str| match name {
+            "accuracy" => metrics.accuracy,
+            "NLL" => metrics.nll,
+            "ECE" => metrics.ece,
+            "Brier" => metrics.brier,
+            name => metrics.standard.get(name).copied(),
         };
-        let all: Vec<_> =
-            at.metrics.iter().map(|(draws, metrics)| (draws, columns(metrics))).collect();
-        let value = |row: &[(String, Option<f64>)], i: usize| row.get(i).and_then(|(_, v)| *v);
-        let first = all.first().map_or(&[][..], |(_, row)| row);
-        let shown: Vec<usize> = (0..first.len())
-            .filter(|&i| all.iter().any(|(_, row)| value(row, i).is_some()))
-            .collect();
-        let text = |value: Option<f64>| value.map_or_else(String::new, |v| decimals(v, 4));
-        let line = |(draws, row): &(&u32, Vec<_>)| -> Vec<String> {
-            let values = shown.iter().map(|&i| text(value(row, i)));
-            std::iter::once(draws.to_string()).chain(values).collect()
+        let standard = at.metrics.values().next().into_iter().flat_map(|m| m.standard.keys());
+        let names = std::iter::once("accuracy").chain(standard.map(String::as_str));
+        let is_known = |name: &&str| at.metrics.values().any(|m| value(m, name).is_some());
+        let header: Vec<&str> = names.chain(["NLL", "ECE", "Brier"]).filter(is_known).collect();
+        let line = |(draws, metrics): (&u32, &Metrics)| -> Vec<String> {
+            let values = header.iter().map(|name| value(metrics, name));
+            let texts = values.map(|value| value.map_or_else(String::new, |v| decimals(v, 4)));
+            std::iter::once(draws.to_string()).chain(texts).collect()
         };
+        let table: Vec<_> = at.metrics.iter().map(line).collect();
         Some(context! {
             rows,
             seed => record.seed,
             step => at.step,
-            header => shown.iter().map(|&i| first[i].0.clone()).collect::<Vec<_>>(),
-            table => all.iter().map(line).collect::<Vec<_>>(),
+            header => header.iter().map(ToString::to_string).collect::<Vec<_>>(),
+            table,
         })
     }
 }

@@ -57,11 +57,9 @@ fn adapt(model: &mut AutoModel, names: &[&str]) {
 
 pub(crate) fn examples(lengths: &[usize]) -> Vec<TokenisedExample> {
     let mut draws = Draws::new(NoiseKey::new(9).on_stream(Stream::DATA));
-    let example = |&length: &usize| TokenisedExample {
-        ids: (0..length).map(|_| draws.bounded(VOCABULARY)).collect(),
-        type_ids: vec![0; length],
-        choices: None,
-        answer: Label::Class(draws.index(LABELS)).into(),
+    let example = |&length: &usize| {
+        let ids = (0..length).map(|_| draws.bounded(VOCABULARY)).collect();
+        TokenisedExample::single(ids, Label::Class(draws.index(LABELS)))
     };
     lengths.iter().map(example).collect()
 }

@@ -54,44 +54,41 @@ pub(super) fn adalora(config: &Config, request: RankRequest) -> Result<AdaLora> 
     Ok(AdaLora::new(schedule, alpha, dropout, config.adalora.placement)?)
 }
 
-/// `BayesLoRA`. Its rank is that of the settings.
-pub(super) fn bayes_lora(config: &Config, _rank: RankRequest) -> Result<BayesLora> {
-    built(config)
-}
-
 /// Without prunes there is no search either.
-pub(super) fn fixed(config: &Config, _rank: RankRequest) -> Result<BayesLora> {
+pub(super) fn fixed(config: &Config, request: RankRequest) -> Result<BayesLora> {
     let mut config = config.clone();
     config.prune.end = 0.0;
     if config.kl_weight == KlWeight::Auto {
         config.kl_weight = KlWeight::Fixed(UNPRUNED_SHARE);
     }
-    built(&config)
+    bayes_lora(&config, request)
 }
 
-pub(super) fn nts(config: &Config, _rank: RankRequest) -> Result<BayesLora> {
-    built(&noise_to_signal(config.clone())?)
+pub(super) fn nts(config: &Config, request: RankRequest) -> Result<BayesLora> {
+    bayes_lora(&noise_to_signal(config.clone())?, request)
 }
 
-pub(super) fn element(config: &Config, _rank: RankRequest) -> Result<BayesLora> {
-    built(&of_family(config, VariationalFamily::ElementVariance))
+pub(super) fn element(config: &Config, request: RankRequest) -> Result<BayesLora> {
+    bayes_lora(&of_family(config, VariationalFamily::ElementVariance), request)
 }
 
-pub(super) fn a_only(config: &Config, _rank: RankRequest) -> Result<BayesLora> {
-    built(&of_family(config, VariationalFamily::AsymRankVariance))
+pub(super) fn a_only(config: &Config, request: RankRequest) -> Result<BayesLora> {
+    bayes_lora(&of_family(config, VariationalFamily::AsymRankVariance), request)
 }
 
-pub(super) fn ard(config: &Config, _rank: RankRequest) -> Result<BayesLora> {
+pub(super) fn ard(config: &Config, request: RankRequest) -> Result<BayesLora> {
     let ArdSettings { scales, hyper } = config.methods.lrvd_ard;
     let prior = Prior::Ard { scales, hyper };
-    built(&Config { prior, ..of_family(config, VariationalFamily::RankVariance) })
+    let config = Config { prior, ..of_family(config, VariationalFamily::RankVariance) };
+    bayes_lora(&config, request)
 }
 
 fn of_family(config: &Config, family: VariationalFamily) -> Config {
     Config { family, ..config.clone() }
 }
 
-fn built(config: &Config) -> Result<BayesLora> {
+/// `BayesLoRA`. Its rank is that of the settings.
+pub(super) fn bayes_lora(config: &Config, _rank: RankRequest) -> Result<BayesLora> {
     let rule = PruneRule::new(config.prune.log_alpha_threshold, config.prune.min_rank)?;
     let (kl, search, noise_rate_factor) = match config.kl_weight {
         KlWeight::Fixed(weight) => {
@@ -195,6 +192,12 @@ mod tests {
         let short = Config { steps: 2, ..config };
         let search = bayes_lora(&short, RankRequest::Initial).unwrap().search.unwrap();
         assert_eq!(search.refine_steps, 1);
+        let mut plain = Config { kl_weight: KlWeight::Fixed(0.02), ..short };
+        plain.log_variance.learning_rate_factor = 3.0;
+        for build in [self::fixed, element, a_only, self::ard] {
+            let method = build(&plain, RankRequest::Initial).unwrap();
+            assert_eq!((method.noise_rate_factor, method.kl.weight(39)), (3.0, 0.02));
+        }
     }
 
     #[test]

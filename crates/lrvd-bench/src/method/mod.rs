@@ -5,8 +5,6 @@
 
 #[cfg(test)]
 pub(crate) mod fixture;
-#[cfg(test)]
-mod gate_tests;
 mod laplace;
 mod lrvd;
 mod noisy;

@@ -148,16 +148,14 @@ pub(super) struct Alternating {
 #[derive(Clone, Copy, Debug)]
 enum Divergence {
     /// Of the entries of A from a normal law of this width.
-    Entries {
-        prior_std: f64,
-    },
+    Entries(f64),
     Scales(KlDirection),
 }
 
 impl Divergence {
     fn of(self, model: &AutoModel) -> Option<Tensor<1>> {
         total_over_adapters(model, |layer| match self {
-            Self::Entries { prior_std } => layer.kl_elements(prior_std, ElementReduction::Sum),
+            Self::Entries(prior_std) => layer.kl_elements(prior_std, ElementReduction::Sum),
             Self::Scales(direction) => layer.kl_scale(direction),
         })
     }
@@ -171,16 +169,14 @@ const STANDARD_RATE: f64 = 1.0;
 impl Alternating {
     pub(super) fn blob(config: &Config, request: RankRequest) -> Result<Self> {
         let settings = config.methods.blob;
-        let noise_rate = config.learning_rate * settings.noise_rate_factor;
+        let rates = NoisyRates::new(config, config.learning_rate * settings.noise_rate_factor);
+        let owned = setup::noise_of(settings.optimizers);
         Ok(Self {
             adapter: adapter(config, AdapterKind::Blob { epsilon: settings.epsilon }, request),
-            divergence: Divergence::Entries { prior_std: settings.prior_std },
+            divergence: Divergence::Entries(settings.prior_std),
             cycle: KlCycle::new(config, settings.gamma, PUBLISHED_STEPS),
-            second: SecondOptimizer::new(
-                settings.kl_learning_rate,
-                setup::noise_of(settings.optimizers),
-            ),
-            rates: NoisyRates::new(config, noise_rate),
+            second: SecondOptimizer::new(settings.kl_learning_rate, owned),
+            rates,
         })
     }
 
@@ -213,7 +209,7 @@ impl Method<AutoModel> for Alternating {
 
     fn scheme(&self) -> Scheme {
         match self.divergence {
-            Divergence::Entries { .. } => Scheme::FLIPOUT,
+            Divergence::Entries(_) => Scheme::FLIPOUT,
             Divergence::Scales(_) => Scheme::Weights(DrawPer::Batch),
         }
     }
@@ -231,7 +227,7 @@ impl Method<AutoModel> for Alternating {
 
     fn predict(&self, model: &AutoModel, inputs: &Inputs<'_>, draws: usize) -> Burn<Logits> {
         match self.divergence {
-            Divergence::Entries { .. } => inputs.predict_by(Scheme::FLIPOUT, model, draws),
+            Divergence::Entries(_) => inputs.predict_by(Scheme::FLIPOUT, model, draws),
             Divergence::Scales(_) => inputs.predict(model, draws),
         }
     }

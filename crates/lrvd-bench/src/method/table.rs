@@ -225,14 +225,6 @@ impl MethodName {
         }
     }
 
-    /// Returns an error for a target rank of a method that has none.
-    pub(crate) fn check_target(self, rank: Option<usize>) -> Result<()> {
-        if rank.is_some() && !self.can().budget {
-            bail!("a target rank is for the method `adalora` only");
-        }
-        Ok(())
-    }
-
     /// Numbers of draws that make sense beside the deterministic answer.
     pub fn draws(self, config: &Config) -> Vec<usize> {
         if self.can().draws { config.draws.clone() } else { Vec::new() }
@@ -359,9 +351,7 @@ mod tests {
                         | AdapterKind::Variational { .. }
                 );
                 assert_eq!(can.saved, plain && !name.entry().can.post_hoc, "{name}");
-                assert_eq!(can.post_hoc, name.is_tempered() || name.entry().can.post_hoc);
                 assert_eq!(can.posterior, method.posterior(1).is_some(), "{name}");
-                assert_eq!(can.draws, !name.draws(&config).is_empty(), "{name}");
                 let auto = Preset::Default.config();
                 let method = name.build(&auto, RankRequest::Initial).unwrap();
                 assert_eq!(name.searches(&auto), method.search().is_some(), "{name}");

@@ -15,39 +15,30 @@ use super::table;
 use crate::record::TaskData;
 use crate::settings::CheckpointChoice;
 
-/// A published name that is not ours, and the names under which the method may have run here, the nearest first. Both
-/// are letters and digits only.
-struct Alias {
-    published: &'static str,
-    ours: &'static [&'static str],
-    /// Whether the published table gives the method's full answer and no other: then a name without a number of draws
-    /// is the largest that the run has, otherwise the posterior mean.
-    full: bool,
-}
-
-const fn alias(published: &'static str, ours: &'static [&'static str], full: bool) -> Alias {
-    Alias { published, ours, full }
-}
+/// A published name that is not ours, the names under which the method may have run here, the nearest first (both are
+/// letters and digits only), and whether the published table gives the method's full answer and no other: then a name
+/// without a number of draws is the largest that the run has, otherwise the posterior mean.
+type Alias = (&'static str, &'static [&'static str], bool);
 
 /// A method that is called the same here needs an entry only if its published name leaves the draws open. The published
 /// ensemble has the parameters of ten members.
 const ALIASES: [Alias; 6] = [
-    alias("mcd", &["mcd"], true),
-    alias("ens", &["ens10", "ens3", "enslogits"], true),
-    alias("bbb", &["bbb"], true),
-    alias("lap", &["lap"], true),
-    alias("bayeslorar8noprune", &["bayeslorafixed"], false),
-    alias("bayesloraexpanded", &["bayesloraexpanded"], false),
+    ("mcd", &["mcd"], true),
+    ("ens", &["ens10", "ens3", "enslogits"], true),
+    ("bbb", &["bbb"], true),
+    ("lap", &["lap"], true),
+    ("bayeslorar8noprune", &["bayeslorafixed"], false),
+    ("bayesloraexpanded", &["bayesloraexpanded"], false),
 ];
 
 /// The method among those that ran here; none if it did not. And the draws of a published row.
 fn partner<'a>(row: &PublishedRow, summary: &Summary<'a>) -> (Option<&'a str>, u32) {
     let (name, draws) = row.method_and_draws();
     let key = match_key(name);
-    let alias = ALIASES.iter().find(|alias| alias.published == key);
+    let alias = ALIASES.iter().find(|(published, ..)| *published == key);
     let named = |key: &str| summary.methods.iter().find(|method| match_key(method) == key).copied();
     let method = match alias {
-        Some(alias) => alias.ours.iter().find_map(|ours| named(ours)),
+        Some((_, ours, _)) => ours.iter().find_map(|ours| named(ours)),
         None => named(&key),
     };
     let most = |method| {
@@ -55,49 +46,28 @@ fn partner<'a>(row: &PublishedRow, summary: &Summary<'a>) -> (Option<&'a str>, u
         let checkpoints = runs.filter_map(|run| summary.choice.of(run));
         checkpoints.flat_map(|checkpoint| checkpoint.metrics.keys().copied()).max()
     };
-    let full = method.filter(|_| alias.is_some_and(|alias| alias.full)).and_then(most);
+    let full = method.filter(|_| alias.is_some_and(|(.., full)| *full)).and_then(most);
     (method, draws.or(full).unwrap_or(0))
 }
 
-/// What a published number is taken over the tasks of.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Over {
-    Task,
-    /// All tasks: their mean, which is the value of each where they agree.
-    Mean,
-    Least,
-    Most,
-}
+/// What a published number is called that is taken of the values of all tasks, and how it is taken.
+type Over = (&'static str, fn(&[f64]) -> f64);
 
-impl Over {
-    /// The number taken of the values of all tasks; none without tasks.
-    fn of(self, values: &[f64]) -> Option<f64> {
-        let fold = |f: fn(f64, f64) -> f64| values.iter().copied().reduce(f);
-        match self {
-            Self::Task | Self::Mean => Some(fold(|a, b| a + b)? / values.len() as f64),
-            Self::Least => fold(f64::min),
-            Self::Most => fold(f64::max),
-        }
-    }
+/// Their mean, which is the value of each where they agree.
+const MEAN: Over = ("all tasks", |values| values.iter().sum::<f64>() / values.len() as f64);
+const LEAST: Over =
+    ("all tasks, fewest", |values| values.iter().copied().fold(f64::INFINITY, f64::min));
+const MOST: Over =
+    ("all tasks, most", |values| values.iter().copied().fold(f64::NEG_INFINITY, f64::max));
 
-    fn label(self) -> &'static str {
-        match self {
-            Self::Task => "",
-            Self::Mean => "all tasks",
-            Self::Least => "all tasks, fewest",
-            Self::Most => "all tasks, most",
-        }
-    }
-}
-
-/// The metric of a published row, one of its unit in ours (a million parameters are 1e6 parameters), and the tasks that
-/// it is of; none if we measure nothing like it.
-fn metric(row: &PublishedRow, draws: u32) -> Option<(Metric, f64, Over)> {
-    let over = if match_key(&row.task) == "all" { Over::Mean } else { Over::Task };
+/// The metric of a published row, one of its unit in ours (a million parameters are 1e6 parameters), and what it is of
+/// all tasks, if it is not of one; none if we measure nothing like it.
+fn metric(row: &PublishedRow, draws: u32) -> Option<(Metric, f64, Option<Over>)> {
+    let over = (match_key(&row.task) == "all").then_some(MEAN);
     match row.metric.as_str() {
         "params_m" => Some((Metric::PARAMETERS, MILLION, over)),
-        "params_m_min" => Some((Metric::PARAMETERS, MILLION, Over::Least)),
-        "params_m_max" => Some((Metric::PARAMETERS, MILLION, Over::Most)),
+        "params_m_min" => Some((Metric::PARAMETERS, MILLION, Some(LEAST))),
+        "params_m_max" => Some((Metric::PARAMETERS, MILLION, Some(MOST))),
         name => Some((Metric::parse(name, draws)?, 1.0, over)),
     }
 }
@@ -169,13 +139,12 @@ fn pair(summary: &Summary<'_>, row: &PublishedRow) -> Option<ComparisonRow> {
     let key = match_key(&row.task);
     let task = summary.tasks.iter().find(|task| match_key(task) == key).copied();
     let measured = method.and_then(|method| {
-        if over == Over::Task {
-            return summary.cell(metric, method, task?).cloned();
-        }
+        let Some((_, over)) = over else { return summary.cell(metric, method, task?).cloned() };
         let cells = summary.tasks.iter().filter_map(|task| summary.cell(metric, method, task));
-        Spread::of(&[over.of(&cells.map(|spread| spread.mean).collect::<Vec<_>>())?])
+        let means: Vec<f64> = cells.map(|spread| spread.mean).collect();
+        (!means.is_empty()).then(|| Spread::of(&[over(&means)]))?
     });
-    let as_published = if over == Over::Task { &row.task } else { over.label() };
+    let as_published = over.map_or(row.task.as_str(), |(label, _)| label);
     let (mean, std) = (row.mean * factor, row.std.map(|std| std * factor));
     let difference = measured.as_ref().map(|spread| spread.mean - mean).filter(|x| x.is_finite());
     let standard_errors = standard_errors(metric, measured.as_ref(), mean, std);
@@ -202,7 +171,7 @@ fn pair(summary: &Summary<'_>, row: &PublishedRow) -> Option<ComparisonRow> {
         published: value(mean) + &std.unwrap_or_default(),
         difference: difference.map(apart),
         standard_errors: standard_errors.map(errors),
-        task_ran: task.is_some() || over != Over::Task,
+        task_ran: task.is_some() || over.is_some(),
         caveat: task.and_then(|task| summary.results.data.get(task)).and_then(TaskData::caveat),
     })
 }
@@ -319,7 +288,6 @@ impl Comparison {
 
 #[cfg(test)]
 mod tests {
-    use super::super::summary::RowScores;
     use super::*;
     use crate::record::Results;
     use crate::record::sample::{sample_reasoning, sample_results, set_accuracy};
@@ -327,7 +295,7 @@ mod tests {
     fn compared(results: &Results, rows: &str, source: &str) -> Comparison {
         let published = format!("metric,method,task,mean,std\n{rows}");
         let published = Published::parse(&published, source).unwrap();
-        compare(&Summary::new(results, &RowScores::default(), CheckpointChoice::Last), &published)
+        compare(&Summary::of_last(results), &published)
     }
 
     #[test]
@@ -358,13 +326,7 @@ mod tests {
         let comparison = compared(&sample_reasoning(), rows, "reasoning.csv");
         assert_eq!(comparison.rows.len(), rows.lines().count(), "nothing is dropped");
         insta::assert_snapshot!(comparison.render_text());
-    }
-
-    #[test]
-    fn ranges_over_tasks() {
-        let values = [1.0, 4.0, 4.0];
-        let found = [Over::Mean, Over::Least, Over::Most].map(|over| over.of(&values));
-        assert_eq!(found, [Some(3.0), Some(1.0), Some(4.0)]);
-        assert_eq!(Over::Least.of(&[]), None);
+        let taken = [MEAN, LEAST, MOST].map(|(_, over)| over(&[1.0, 4.0, 4.0]));
+        assert_eq!(taken, [3.0, 1.0, 4.0]);
     }
 }

@@ -300,7 +300,6 @@ fn extremes(
 mod tests {
     use std::fmt::Write as _;
 
-    use super::super::summary::RowScores;
     use super::*;
     use crate::record::Results;
     use crate::record::sample::{sample_results, set_accuracy};
@@ -360,11 +359,10 @@ mod tests {
         cases.push(("generated data, one seed", results.clone()));
         results.runs.clear();
         cases.push(("no run", results));
-        let rows = RowScores::default();
         let mut found = String::new();
         for (case, results) in &cases {
             let Findings { ran, rule, budgets, scores, ranks, .. } =
-                Findings::new(&Summary::new(results, &rows, CheckpointChoice::Last));
+                Findings::new(&Summary::of_last(results));
             writeln!(found, "{case}\n    {ran}\n    {rule}\n    {budgets:?}").unwrap();
             writeln!(found, "    {scores:#?}\n    {ranks:?}").unwrap();
         }

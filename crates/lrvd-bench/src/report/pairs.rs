@@ -142,10 +142,8 @@ pub(crate) fn render_pairs(verdicts: &[Verdict]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::summary::RowScores;
     use super::*;
     use crate::record::sample::{sample_results, set_accuracy};
-    use crate::settings::CheckpointChoice;
 
     #[test]
     fn claims_are_judged_as_one_family() {
@@ -157,8 +155,7 @@ mod tests {
             ("BayesLoRA", [0.90, 0.905, 0.896]),
         ];
         set_accuracy(&mut results, "rte", 0.5, values);
-        let rows = RowScores::default();
-        let summary = Summary::new(&results, &rows, CheckpointChoice::Last);
+        let summary = Summary::of_last(&results);
         let claims = [
             ("BayesLoRA", "LoRA", None),
             ("LoRA", "BayesLoRA", None),

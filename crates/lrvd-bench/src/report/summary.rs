@@ -25,12 +25,6 @@ impl CheckpointChoice {
         }
     }
 
-    /// The checkpoint that the settings of the results choose, `experiment.checkpoint`; the last one by default.
-    pub(crate) fn reported(results: &Results) -> Self {
-        let name = results.config.pointer("/experiment/checkpoint").and_then(Value::as_str);
-        if name == Some(Self::Best.name()) { Self::Best } else { Self::Last }
-    }
-
     /// This checkpoint of a run; none where the run stopped before it.
     pub(crate) fn of(self, run: &RunRecord) -> Option<&CheckpointRecord> {
         match self {
@@ -60,7 +54,6 @@ pub(crate) struct Summary<'a> {
     /// Every metric at every number of draws at which a run answered.
     metrics: Vec<Metric>,
     cells: BTreeMap<Metric, ByMethod<'a, Spread>>,
-    full_ranks: ByMethod<'a, u32>,
 }
 
 impl<'a> Summary<'a> {
@@ -68,9 +61,10 @@ impl<'a> Summary<'a> {
         CheckpointChoice::BOTH.map(|choice| Self::new(results, rows, choice))
     }
 
+    /// That of the checkpoint that the settings choose, `experiment.checkpoint`; of the last one by default.
     pub(crate) fn reported(both: &[Self; 2]) -> &Self {
-        let is_best = CheckpointChoice::reported(both[0].results) == CheckpointChoice::Best;
-        &both[usize::from(is_best)]
+        let name = both[0].results.config.pointer("/experiment/checkpoint");
+        &both[usize::from(name.is_some_and(|name| name == CheckpointChoice::Best.name()))]
     }
 
     pub(crate) fn new(results: &'a Results, rows: &'a RowScores, choice: CheckpointChoice) -> Self {
@@ -111,29 +105,15 @@ impl<'a> Summary<'a> {
         }
         let methods_of = cells.values_mut().flat_map(BTreeMap::values_mut);
         methods_of.flat_map(BTreeMap::values_mut).for_each(Spread::sum_up);
-        let named = results.config.pointer("/experiment/initial_rank").and_then(Value::as_u64);
-        let mut full_ranks: ByMethod<'_, u32> = BTreeMap::new();
-        for run in &results.runs {
-            let full = full_ranks.entry(&run.method).or_default().entry(&run.task).or_default();
-            *full = run.rank_budget.initial_rank.max(named.unwrap_or(0) as u32).max(*full);
-        }
-        Self {
-            results,
-            rows,
-            choice,
-            methods,
-            tasks,
-            uncertainty,
-            draws,
-            metrics,
-            cells,
-            full_ranks,
-        }
+        Self { results, rows, choice, methods, tasks, uncertainty, draws, metrics, cells }
     }
 
     /// Rank that an average is a part of: that of the settings, or of the start of the run if larger.
     pub(crate) fn full_rank(&self, method: &str, task: &str) -> Option<u32> {
-        self.full_ranks.get(method)?.get(task).copied()
+        let runs = self.results.runs.iter().filter(|run| run.method == method && run.task == task);
+        let started = runs.map(|run| run.rank_budget.initial_rank).max()?;
+        let named = self.results.config.pointer("/experiment/initial_rank").and_then(Value::as_u64);
+        Some(started.max(named.unwrap_or(0) as u32))
     }
 
     /// One number of a table; none where no finished run has it. If the task's own metric is the accuracy, it is listed once.
@@ -200,6 +180,15 @@ impl<'a> Summary<'a> {
 
     fn shown(&self, is_shown: impl Fn(Metric) -> bool) -> Vec<Metric> {
         self.metrics.iter().copied().filter(|metric| is_shown(*metric)).collect()
+    }
+}
+
+#[cfg(test)]
+impl<'a> Summary<'a> {
+    /// Of the last checkpoints, without scores of rows.
+    pub(crate) fn of_last(results: &'a Results) -> Self {
+        static NO_ROWS: RowScores = RowScores(BTreeMap::new());
+        Self::new(results, &NO_ROWS, CheckpointChoice::Last)
     }
 }
 
@@ -308,10 +297,10 @@ mod tests {
 
     #[test]
     fn unfinished_runs_do_not_count_and_an_accuracy_is_listed_once() {
-        let (mut results, rows) = (sample_results(), RowScores::default());
+        let mut results = sample_results();
         let run = results.runs.iter_mut().find(|r| r.task == "rte" && r.method == "LoRA").unwrap();
         run.status = RunStatus::Failed { reason: "loss is NaN at step 3".into() };
-        let summary = Summary::new(&results, &rows, CheckpointChoice::Last);
+        let summary = Summary::of_last(&results);
         let n = |task: &str| summary.cell(Metric::RANK, "LoRA", task).map(Spread::n);
         assert_eq!((n("rte"), n("cola")), (Some(2), Some(3)));
         assert_eq!(summary.tasks, ["cola", "rte", "stsb"]);
@@ -325,10 +314,9 @@ mod tests {
 
     #[test]
     fn the_suite_decides_what_is_shown() {
-        let rows = RowScores::default();
         let mut found = String::new();
         let mut show = |case: &str, results: &Results| {
-            let summary = Summary::new(results, &rows, CheckpointChoice::Last);
+            let summary = Summary::of_last(results);
             let (shown, files) = (names(&summary.headline()), names(&summary.in_files()));
             writeln!(found, "{case}\n    shown: {shown}\n    in files: {files}").unwrap();
         };
@@ -344,15 +332,15 @@ mod tests {
 
     #[test]
     fn one_long_sweep_does_not_empty_the_page() {
-        let (mut results, rows) = (sample_reasoning(), RowScores::default());
+        let mut results = sample_reasoning();
         let run = results.runs.iter_mut().find(|run| run.method == "BayesLoRA").unwrap();
         let metrics = &mut run.checkpoints.last.as_mut().unwrap().metrics;
         metrics.insert(100, metrics[&10].clone());
-        let summary = Summary::new(&results, &rows, CheckpointChoice::Last);
+        let summary = Summary::of_last(&results);
         assert_eq!(summary.draws, Some(10));
         assert!(summary.headline().contains(&Metric::ACCURACY.at(100)), "tables show all");
         results.runs.retain(|run| run.method == "LoRA");
-        let summary = Summary::new(&results, &rows, CheckpointChoice::Last);
+        let summary = Summary::of_last(&results);
         assert_eq!((summary.draws, summary.metrics.contains(&Metric::NLL.at(10))), (None, false));
     }
 

@@ -339,19 +339,6 @@ mod tests {
         assert_eq!(fs::read_to_string(out.join(MARKER)).unwrap(), MARKER_TEXT);
     }
 
-    #[test]
-    fn a_folder_that_vanished_is_noticed() {
-        let (parent, out) = out();
-        let folder = begin(&out, false).unwrap();
-        folder.still_there().unwrap();
-        fs::rename(&out, parent.path().join("moved")).unwrap();
-        let gone = || folder.still_there().unwrap_err().to_string();
-        assert!(gone().starts_with(&format!("`{}` was removed or moved", out.display())));
-        // A folder of that name alone is not ours.
-        fs::create_dir_all(out.join("adapter")).unwrap();
-        assert!(gone().contains("was removed or moved"));
-    }
-
     /// What `--resume` clears in a suite is tested with the command.
     #[test]
     fn only_checkpoints_and_files_that_a_kill_left_half_written_are_removed() {

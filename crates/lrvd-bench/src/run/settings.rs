@@ -160,12 +160,6 @@ impl ClassSettings {
     }
 }
 
-impl TextSettings {
-    pub(crate) fn new(validation_split: Option<f64>, columns: LanguageColumns) -> Self {
-        Self { task: Training::Language.name().to_owned(), validation_split, columns }
-    }
-}
-
 pub(crate) fn is_run_on_texts(out: &Path) -> Result<bool> {
     let file = out.join(SETTINGS_FILE);
     let task = |value: serde_json::Value| value["task"] == Training::Language.name();

@@ -10,8 +10,8 @@ use burn::module::Module as _;
 use burn::tensor::{DType, Device};
 use lrvd_burn::model::AdapterTargets;
 use lrvd_burn::train::{
-    self, Checkpoints, DrawPolicy, Evaluation, Inputs, Observer, Ordered, Outcome, PassWatch,
-    TrainState, latest_checkpoint, load_checkpoint,
+    self, Checkpoints, DrawPolicy, Evaluation, Inputs, Observer, OrderConfig, Ordered, Outcome,
+    PassWatch, TrainState, latest_checkpoint, load_checkpoint,
 };
 use lrvd_models::AutoModel;
 
@@ -19,7 +19,7 @@ use super::folder::{CHECKPOINT_DIR, RECORD_FILE, still_there};
 use super::outcome::{Finished, draws_nest, evaluate, held_out, record, summary};
 use crate::backbone::{Backbone, load_model};
 use crate::data::batch::{TokenExamples, TokenisedExample};
-use crate::data::{PreparedTask, in_order};
+use crate::data::{self, PreparedTask};
 use crate::error::{Burn, Error, Kind, Result, kind_of};
 use crate::eval::{PeakMemory, RunContext};
 use crate::io::{JsonLayout, write_json};
@@ -122,7 +122,8 @@ impl<'a> Run<'a> {
         let share = method.holdout(config);
         let drawn = config.drawn_share(method.searches(config), start.task.train.len());
         let task = if drawn > 0.0 {
-            Cow::Owned(start.task.holding_out_drawn(drawn, seed))
+            let (train, holdout) = data::held_out(start.task.train.clone(), drawn, seed);
+            Cow::Owned(PreparedTask { train, holdout, ..start.task.clone() })
         } else if share > 0.0 {
             Cow::Owned(start.task.holding_out(share))
         } else {
@@ -156,7 +157,12 @@ impl<'a> Run<'a> {
     ) -> Result<Option<RunRecord>> {
         let &RunPlace { out, folder, ref budget, layout } = place;
         let checkpoints = Checkpoints::open(folder.join(CHECKPOINT_DIR))?;
-        if self.train(&mut begun, &checkpoints, sink)? == Outcome::Stopped {
+        let ((index, runs), label) = (self.position, self.label.clone());
+        let (steps, done) = (begun.steps(), begun.state.done);
+        sink.event(&Event::RunStarted { index, runs, label, steps, done });
+        let (context, method) = (self.context(), &mut *begun.method);
+        let ended = fit(&context, &mut begun.state, method, Some(&checkpoints), self.stop, sink)?;
+        if ended == Outcome::Stopped {
             return Ok(None);
         }
         still_there(out)?;
@@ -220,23 +226,6 @@ impl<'a> Run<'a> {
         }
         Ok(run)
     }
-
-    fn train(
-        &self,
-        run: &mut RunState,
-        checkpoints: &Checkpoints,
-        sink: &mut dyn ProgressSink,
-    ) -> Result<Outcome> {
-        sink.event(&Event::RunStarted {
-            index: self.position.0,
-            runs: self.position.1,
-            label: self.label.clone(),
-            steps: run.steps(),
-            done: run.state.done,
-        });
-        let (context, method) = (self.context(), &mut *run.method);
-        fit(&context, &mut run.state, method, Some(checkpoints), self.stop, sink)
-    }
 }
 
 pub fn fit(
@@ -248,8 +237,10 @@ pub fn fit(
     sink: &mut dyn ProgressSink,
 ) -> Result<Outcome> {
     let RunContext { config, task, seed, fits_holdout, .. } = *context;
-    let (rows, waiting) = in_order(&task.train, &task.holdout, fits_holdout);
-    let mut batches = batches(context, &rows, waiting)?;
+    // Rows held out take part at the end, once they have cut the ranks, unless something is fitted to them afterwards.
+    let waiting = if fits_holdout { &[] } else { &task.holdout[..] };
+    let rows = [&task.train, waiting].concat();
+    let mut batches = batches(context, &rows, waiting.len())?;
     let mut observer = Watched { context, checkpoints, stop, sink };
     train::fit(&config.training(seed).check()?, state, method, &mut batches, &mut observer)
 }
@@ -262,7 +253,8 @@ fn batches<'a>(
 ) -> Burn<Ordered<TokenExamples<'a>>> {
     let config = context.config;
     let rows = TokenExamples { smoothing: config.label_smoothing, ..context.examples(rows) };
-    Ordered::new(rows, config.order(), context.seed)?
+    let Config { batch_size, bucketing, last_batch, .. } = *config;
+    Ordered::new(rows, OrderConfig { batch_size, bucketing, last_batch }, context.seed)?
         .accumulating(config.accumulation)?
         .holding_out(kept_back)
 }

@@ -9,8 +9,8 @@ use lrvd_burn::optimizer::{AdamWConfig, GroupRates, ParameterGroups};
 use lrvd_burn::sampling::{DrawPer, Scheme};
 use lrvd_burn::schema::words;
 use lrvd_burn::train::{
-    Bucketing, DrawPolicy, LastBatch, MaskPlacement, OptimizerOnPrune, OrderConfig,
-    PredictionDraws, PrunePlacement, TrainConfig,
+    Bucketing, DrawPolicy, LastBatch, MaskPlacement, OptimizerOnPrune, PredictionDraws,
+    PrunePlacement, TrainConfig,
 };
 use lrvd_core::family::{INITIAL_LOG_VARIANCE, VariationalFamily};
 use lrvd_core::kl::KlReduction;
@@ -475,14 +475,6 @@ impl Config {
             train_pooler: self.pooler == PoolerMode::Trained,
             evaluate_every: self.evaluate_every,
             patience: self.patience,
-        }
-    }
-
-    pub fn order(&self) -> OrderConfig {
-        OrderConfig {
-            batch_size: self.batch_size,
-            bucketing: self.bucketing,
-            last_batch: self.last_batch,
         }
     }
 }

@@ -29,7 +29,7 @@ const REPLACED: (&str, &str) = ("kl_path", "rank_search");
 pub struct Layers {
     /// JSON, which has a word for what is absent.
     pub(super) document: Value,
-    pub(super) training: Training,
+    pub training: Training,
     pub(super) evaluate_every: bool,
 }
 
@@ -40,10 +40,6 @@ impl Layers {
             training: Training::default(),
             evaluate_every: true,
         })
-    }
-
-    pub fn training(&self) -> Training {
-        self.training
     }
 
     /// Applies `tables`, then a settings file, which must not name a preset, then assignments. The file's
@@ -264,7 +260,7 @@ mod tests {
             let text = changed.to_toml(training, &base).unwrap();
             std::fs::write(&file, &text).unwrap();
             let again = Layers::new(None, None, Some(&file)).unwrap();
-            assert_eq!(again.training(), training);
+            assert_eq!(again.training, training);
             assert_eq!(again.finish().unwrap(), changed, "{text}");
             let keys: Vec<String> =
                 changed.changes(&base).unwrap().into_iter().map(|change| change.0).collect();
@@ -307,7 +303,7 @@ mod tests {
             std::fs::write(&file, &text).unwrap();
             let read = Layers::new(training, None, Some(&file)).and_then(|mut layers| {
                 layers.assign(&assignment)?;
-                let (training, config) = (layers.training(), layers.finish()?);
+                let (training, config) = (layers.training, layers.finish()?);
                 let preset = Preset::named(&config.preset)?;
                 let base = Layers::new(Some(training), Some(preset), None)?.finish()?;
                 let changes: Vec<String> = config

@@ -94,17 +94,6 @@ pub enum KlWeight {
     Fixed(f64),
 }
 
-impl KlWeight {
-    /// `factor` times a fixed weight; the one that is chosen stays.
-    #[must_use]
-    pub fn times(self, factor: f64) -> Self {
-        match self {
-            Self::Fixed(weight) => Self::Fixed(factor * weight),
-            Self::Auto => Self::Auto,
-        }
-    }
-}
-
 /// The linear layers that get an adapter, written as a list of names or as `"all-linear"`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", expecting = "expected a list of names or \"all-linear\"")]
@@ -193,18 +182,6 @@ impl WordingSettings {
             (Some(_), _) => Some("wording.template"),
             (None, Some(_)) => Some("wording.answers"),
             (None, None) => None,
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_record_spells_a_name_as_a_message_does() {
-        for prompt in PromptSet::ALL {
-            assert_eq!(serde_json::to_string(&prompt).unwrap(), format!("\"{prompt}\""));
         }
     }
 }

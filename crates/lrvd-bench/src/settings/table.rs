@@ -3,6 +3,7 @@
 use std::fmt;
 use std::ops::{Bound, RangeBounds};
 
+use anyhow::bail;
 use schemars::generate::SchemaSettings;
 use schemars::transform::{RecursiveTransform, Transform as _};
 use schemars::{JsonSchema, Schema};
@@ -143,7 +144,7 @@ pub(super) fn check(key: &str, value: &Value, schema: &Value) -> Result<()> {
             return forms.iter().try_for_each(|form| check(key, value, form));
         }
     }
-    let fail = |value, range| Err(OutOfRange { key: key.to_owned(), value, range }.into());
+    let fail = |found: String, range| bail!("setting `{key}` is {found}, expected {range}");
     match (value, &schema["prefixItems"]) {
         (Value::Object(map), _) => map.iter().try_for_each(|(name, value)| {
             check(&below(key, name), value, &schema["properties"][name])
@@ -168,14 +169,6 @@ pub(super) fn check(key: &str, value: &Value, schema: &Value) -> Result<()> {
         }
         _ => Ok(()),
     }
-}
-
-#[derive(Debug, thiserror::Error)]
-#[error("setting `{key}` is {value}, expected {range}")]
-pub(super) struct OutOfRange {
-    key: String,
-    value: String,
-    range: Range,
 }
 
 /// What a number may be.

@@ -187,61 +187,8 @@ pub(super) fn folder(name: &str) -> PathBuf {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::AtomicBool;
-
-    use super::super::{ArmsDryRun, Suite, SuiteOutcome, WorkerName, WorkerOptions, run_suite};
+    use super::super::{ArmsDryRun, Suite};
     use super::*;
-    use crate::progress::Silent;
-
-    const FILE: &str = include_str!("cases/arms.toml");
-
-    fn read(text: &str, folder: &Path) -> Result<Arms> {
-        let file = folder.join("arms.toml");
-        std::fs::write(&file, text).unwrap();
-        Arms::read(&file)
-    }
-
-    fn run(arms: &Arms, options: &SuiteOptions, stop: bool) -> Result<SuiteOutcome> {
-        let name = WorkerName { host: "test".to_owned(), process: 1, job: None };
-        let worker = WorkerOptions::alone(name);
-        run_suite(options, Some(arms), worker, &AtomicBool::new(stop), &mut Silent)
-    }
-
-    #[test]
-    fn arms_are_compared_in_pairs_and_resumed() {
-        let folder = tempfile::tempdir().unwrap();
-        let arms = read(FILE, folder.path()).unwrap();
-        let out = folder.path().join("out");
-        let mut options = SuiteOptions::new(Suite::Glue, Profile::Quick, out.clone());
-        let plan = ArmsDryRun::new(&arms, &options).unwrap();
-        let ranks: Vec<usize> = plan.arms.iter().map(|(_, p)| p.settings.initial_rank).collect();
-        assert_eq!((ranks, plan.arms[0].1.settings.steps), (vec![2, 4], 4));
-        assert!(plan.render_text().starts_with("rank 2\n"));
-
-        let stopped = run(&arms, &options, true).unwrap();
-        assert!(!stopped.complete && stopped.verdicts.is_empty());
-        options.resume = true;
-        let whole = run(&arms, &options, false).unwrap();
-        assert_eq!((whole.complete, whole.finished, whole.planned), (true, 4, 4));
-        let verdicts: Vec<&str> = whole.verdicts.iter().map(|v| v.verdict.as_str()).collect();
-        assert_eq!(verdicts[0], "not worse by 1000");
-        // Nothing is pruned in four steps: 4 less 2 ranks with both seeds.
-        assert_eq!((verdicts[1], whole.verdicts[1].mean), ("not tested", Some(2.0)));
-        let text = |name: &str| std::fs::read_to_string(out.join(name)).unwrap();
-        let csv = text("arms.csv");
-        assert!(csv.starts_with("arm,task,seed,metric,at,value\nrank 2,sst2,1,accuracy,0,"));
-        assert!(csv.contains("\nrank 4,sst2,2,rank,,4\n"), "{csv}");
-        let table = text("table.md");
-        assert!(table.contains("| accuracy | rank 2 | "), "{table}");
-        assert!(table.contains("| nll: rank 4 less rank 2 | SST-2 | "), "{table}");
-        let again = run(&arms, &options, false).unwrap();
-        assert_eq!(again.verdicts, whole.verdicts);
-
-        let other = FILE.replace("initial_rank = 4", "initial_rank = 3");
-        let other = read(&other, folder.path()).unwrap();
-        let error = run(&other, &options, false).unwrap_err();
-        assert!(error.to_string().contains("other settings"), "{error}");
-    }
 
     #[test]
     fn the_files_of_the_results_pages_are_valid() {

@@ -4,7 +4,6 @@ use std::path::{Path, PathBuf};
 
 use anyhow::anyhow;
 
-use super::arms::Arms;
 use super::plan::{Plan, now};
 use crate::error::Result;
 use crate::io::{read_json, write_json_lines, write_text};
@@ -79,7 +78,13 @@ pub fn collect(out: &Path) -> Result<SuiteOutcome> {
             results.config.clone_from(&arms.settings);
             "arms".clone_into(&mut results.profile);
             results.preset.clone_from(&arms.preset);
-            finish(&arms.file, &mut results, &rows, out)?
+            let summary = Summary::new(&results, &rows, CheckpointChoice::Last);
+            let verdicts = judge(&summary, &arms.file.claims()?);
+            let pairs = render_pairs(&verdicts);
+            write_text(&out.join("arms.csv"), &render_runs(&summary))?;
+            results.notes.extend(verdicts.iter().map(|verdict| verdict.cells().join("; ")));
+            let headline = write_summary(out, &results, &rows, None, Some(&pairs))?;
+            (Headline { comparison: Some(pairs), ..headline }, verdicts)
         }
     };
     Ok(SuiteOutcome { complete, finished, planned, summary, results, verdicts })
@@ -139,22 +144,6 @@ fn notes(complete: bool) -> Vec<String> {
     notes
 }
 
-/// All arms as one experiment: judges the claims and writes the files that sum them up.
-fn finish(
-    arms: &Arms,
-    results: &mut Results,
-    rows: &RowScores,
-    out: &Path,
-) -> Result<(Headline, Vec<Verdict>)> {
-    let summary = Summary::new(results, rows, CheckpointChoice::Last);
-    let verdicts = judge(&summary, &arms.claims()?);
-    let pairs = render_pairs(&verdicts);
-    write_text(&out.join("arms.csv"), &render_runs(&summary))?;
-    results.notes.extend(verdicts.iter().map(|verdict| verdict.cells().join("; ")));
-    let headline = write_summary(out, results, rows, None, Some(&pairs))?;
-    Ok((Headline { comparison: Some(pairs), ..headline }, verdicts))
-}
-
 /// Writes `results.json`, `ranks.jsonl`, the tables and the page into `out`. Both checkpoints have a CSV
 /// file; the printed table, `table.md` and the comparison speak of the one that the settings say to
 /// report. `below` stands below the table.
@@ -197,70 +186,4 @@ fn write_summary(
     let table = has_runs.then(|| format!("{lead}\n\n{}", render_text(summary)));
     let comparison = comparison.filter(|_| has_runs).map(|c| c.render_text());
     Ok(Headline { table, comparison, verdict, report })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::method::MethodName;
-    use crate::record::RunRecord;
-    use crate::record::sample::{sample_results, set_accuracy};
-
-    #[test]
-    fn methods_that_this_build_does_not_have_are_reported_by_name() {
-        let mut results = sample_results();
-        let old =
-            ["ENS-logits", "BBB-BT", "LAP-last", "BayesLoRA-expanded", "BayesLoRA-expanded+TS"];
-        let lora: Vec<_> =
-            results.runs.iter().filter(|run| run.method == "LoRA").cloned().collect();
-        for method in old {
-            assert!(MethodName::from_name(method).is_none(), "{method}");
-            let renamed =
-                lora.iter().map(|run| RunRecord { method: method.to_owned(), ..run.clone() });
-            results.runs.extend(renamed);
-        }
-        let table = "metric,method,task,mean,std\naccuracy,BayesLoRA_expanded,RTE,0.5,\n";
-        let published = Published::parse(table, "published.csv").unwrap();
-        let folder = tempfile::tempdir().unwrap();
-        let rows = RowScores::default();
-        let headline =
-            write_summary(folder.path(), &results, &rows, Some(&published), None).unwrap();
-        assert!(headline.comparison.unwrap().contains("BayesLoRA-expanded"));
-        let text = |file: &str| std::fs::read_to_string(folder.path().join(file)).unwrap();
-        let (page, table) = (text("report.html"), headline.table.unwrap());
-        let (markdown, csv) = (text("table.md"), text("table-last.csv"));
-        for method in old {
-            for text in [&page, &table, &markdown, &csv] {
-                assert!(text.contains(method), "{method}: {text}");
-            }
-        }
-    }
-
-    #[test]
-    fn the_settings_decide_what_is_reported() {
-        let mut results = sample_results();
-        set_accuracy(&mut results, "rte", 0.75, [("LoRA", [0.25; 3])]);
-        let table = "metric,method,task,mean,std\naccuracy,LoRA,RTE,0.5,\n";
-        let published = Published::parse(table, "published.csv").unwrap();
-        let cells = [
-            ("last", "0.250 ±.000", "0.750 ±.000"),
-            ("", "0.250 ±.000", "0.750 ±.000"),
-            ("best", "0.750 ±.000", "0.250 ±.000"),
-        ];
-        for (said, shown, other) in cells {
-            results.config = serde_json::json!({ "experiment": { "checkpoint": said } });
-            let folder = tempfile::tempdir().unwrap();
-            let rows = RowScores::default();
-            let headline =
-                write_summary(folder.path(), &results, &rows, Some(&published), None).unwrap();
-            let markdown = std::fs::read_to_string(folder.path().join("table.md")).unwrap();
-            for text in [markdown, headline.table.unwrap(), headline.comparison.unwrap()] {
-                assert!(text.contains(shown) && !text.contains(other), "{said}: {text}");
-            }
-            for (file, mean) in [("table-last.csv", "0.25"), ("table-best.csv", "0.75")] {
-                let csv = std::fs::read_to_string(folder.path().join(file)).unwrap();
-                assert!(csv.contains(&format!("\naccuracy,LoRA,RTE,{mean},0\n")), "{file}: {csv}");
-            }
-        }
-    }
 }

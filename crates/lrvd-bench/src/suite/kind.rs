@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::backbone::{ModelLocation, locate_model};
 use crate::error::Result;
 use crate::method::MethodName;
-use crate::settings::{Config, Layers, MethodSettings, Preset};
+use crate::settings::{Config, KlWeight, Layers, MethodSettings, Preset};
 use crate::task::Task;
 use crate::text::UnknownName;
 
@@ -33,7 +33,7 @@ impl Suite {
     pub fn task(self, name: &str) -> Result<Task> {
         Ok(match self {
             Self::Glue => Task::named_glue(name)?,
-            Self::Reasoning => Task::named_reasoning(name)?,
+            Self::Reasoning => Task::named("reasoning set", name, Task::reasoning())?,
         })
     }
 
@@ -127,14 +127,6 @@ impl Profile {
         }
     }
 
-    /// Largest number of questions of another set: every number of draws answers them twice, by the labels of either set.
-    pub(super) const fn other_rows(self) -> Option<usize> {
-        match self {
-            Self::Quick => Some(100),
-            Self::Paper => None,
-        }
-    }
-
     pub fn shorten(self, suite: Suite, config: Config) -> Result<Config> {
         let Defaults { settings, raised, .. } = suite.defaults(self)?;
         let config = Layers::over(&config)?.apply(&[settings], None, &[])?.finish()?;
@@ -154,7 +146,9 @@ impl Config {
     /// Nor is a rate that follows from the length of the run: those of Bayes by backprop and `lrvd-nts`.
     fn raised(mut self, kl: f64, noise: f64) -> Self {
         let MethodSettings { blob, scalabl, c_lora, .. } = &mut self.methods;
-        self.kl_weight = self.kl_weight.times(kl);
+        if let KlWeight::Fixed(weight) = &mut self.kl_weight {
+            *weight *= kl;
+        }
         c_lora.kl_weight *= kl;
         let log_variance = &mut self.log_variance.learning_rate_factor;
         let own = [&mut blob.noise_rate_factor, &mut scalabl.noise_rate_factor];
@@ -162,40 +156,5 @@ impl Config {
             *rate *= noise;
         }
         self
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::settings::{KlWeight, LogVarianceSettings};
-
-    #[test]
-    fn what_is_raised_is_raised_for_every_method() {
-        let factors = |suite: Suite, preset: Preset| {
-            let before = preset.config();
-            let after = Profile::Quick.shorten(suite, before.clone()).unwrap();
-            let log_variance = |c: &Config| {
-                let LogVarianceSettings { learning_rate_factor, .. } = c.log_variance;
-                learning_rate_factor
-            };
-            let (was, is) = (&before.methods, &after.methods);
-            assert_eq!((is.blob.kl_learning_rate, is.bbb), (was.blob.kl_learning_rate, was.bbb));
-            let fixed = |config: &Config| match config.kl_weight {
-                KlWeight::Fixed(weight) => weight,
-                KlWeight::Auto => f64::NAN,
-            };
-            let kl = [fixed(&after) / fixed(&before), is.c_lora.kl_weight / was.c_lora.kl_weight];
-            let noise = [
-                log_variance(&after) / log_variance(&before),
-                is.blob.noise_rate_factor / was.blob.noise_rate_factor,
-                is.scalabl.noise_rate_factor / was.scalabl.noise_rate_factor,
-                is.c_lora.learning_rate / was.c_lora.learning_rate,
-            ];
-            (kl.map(f64::round), noise.map(f64::round))
-        };
-        assert_eq!(factors(Suite::Glue, Preset::ConstantWeight), ([3.0; 2], [1.0; 4]));
-        let reasoning = factors(Suite::Reasoning, Preset::ConstantWeightReasoning);
-        assert_eq!(reasoning, ([100.0; 2], [4.0; 4]));
     }
 }

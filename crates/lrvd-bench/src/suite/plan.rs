@@ -222,19 +222,19 @@ pub(super) fn id(experiment: &Experiment, run: &PlannedRun) -> String {
         for grows in ["tasks", "methods", "seeds", "data_dir"] {
             settings.remove(grows);
         }
-        let mut hashes = hashes(&experiment.settings, run.task);
-        hashes.sort_unstable();
-        settings.insert("data_files".to_owned(), json!(hashes));
+        settings.insert("data_files".to_owned(), json!(hashes(&experiment.settings, run.task)));
     }
     let text = json!([settings, run.arm, key, run.method, run.seed, run.is_member]).to_string();
     sha256_text(&text)[..ID_DIGITS].to_owned()
 }
 
-/// Hashes of the files of `task`, in the order of their paths.
-pub(super) fn hashes(settings: &Value, task: Task) -> Vec<String> {
+/// Hashes of the files of `task`, in ascending order.
+pub(super) fn hashes(settings: &Value, task: Task) -> Vec<&str> {
     let files = settings["data_files"][task.name()].as_object();
     let files = files.into_iter().flat_map(serde_json::Map::values);
-    files.filter_map(|hash| hash.as_str().map(str::to_owned)).collect()
+    let mut hashes: Vec<&str> = files.filter_map(Value::as_str).collect();
+    hashes.sort_unstable();
+    hashes
 }
 
 pub(super) fn now() -> String {

@@ -127,8 +127,8 @@ pub(super) fn load(
     Ok(ReadyTask { task, prepared, data: task_data(&data, task), ood })
 }
 
-/// The other sets that models of a task are shown, and what a reader must know of them, also that the files of one are
-/// not there.
+/// The other sets that models of a task are shown (the two of ARC for `OpenBookQA`, the pair of the published experiment),
+/// and what a reader must know of them, also that the files of one are not there.
 fn ood_sets(
     task: (Task, &PreparedTask),
     data_dir: &Path,
@@ -137,11 +137,13 @@ fn ood_sets(
     profile: Profile,
 ) -> Result<(Vec<OodSet>, Vec<String>)> {
     let (mut found, mut notes) = (Vec::new(), Vec::new());
-    for &set in OodSet::of(task.0) {
+    let sets: &[Task] = if task.0 == Task::Obqa { &[Task::ArcE, Task::ArcC] } else { &[] };
+    // Every number of draws answers them twice, by the labels of either set.
+    let rows = if profile == Profile::Quick { QUICK_ROWS } else { usize::MAX };
+    for &set in sets {
         match data::load(data_dir, set, None) {
             Ok(data) => {
-                let mut other =
-                    OodSet::new(task, (set, data), backbone, config, profile.other_rows())?;
+                let mut other = OodSet::new(task, (set, data), backbone, config, rows)?;
                 notes.append(&mut other.notes);
                 found.push(other);
             }
@@ -224,6 +226,9 @@ pub(super) fn data_files<'a>(tasks: impl Iterator<Item = &'a ReadyTask>) -> Valu
 /// Mutual information, nats, up to which members are the same model: what rounding leaves of 0.
 const SAME: f64 = 1e-12;
 
+/// Largest number of questions of another set in the quick profile.
+const QUICK_ROWS: usize = 100;
+
 /// What is recorded of the answers to other sets, by set.
 pub(super) type OodRecords = BTreeMap<String, ByDraws<OodRecord>>;
 
@@ -239,15 +244,6 @@ pub(super) struct OodSet {
 }
 
 impl OodSet {
-    /// The sets that models of `task` are shown besides their own: the two of ARC for `OpenBookQA`, the
-    /// pair of the published experiment.
-    pub(super) const fn of(task: Task) -> &'static [Task] {
-        match task {
-            Task::Obqa => &[Task::ArcE, Task::ArcC],
-            _ => &[],
-        }
-    }
-
     /// The first `rows` validation questions of another set: in the form of `task` and with its labels, and with those of the
     /// other set (five letters for a model trained on four) if those are others and tokens.
     pub(super) fn new(
@@ -255,9 +251,9 @@ impl OodSet {
         (set, mut other): (Task, Dataset),
         backbone: &Backbone,
         config: &Config,
-        rows: Option<usize>,
+        rows: usize,
     ) -> Result<Self> {
-        other.validation.examples.truncate(rows.unwrap_or(usize::MAX));
+        other.validation.examples.truncate(rows);
         let (architecture, prompt) = (&backbone.architecture, config.prompt);
         let (own, theirs) = (prompt.labels(task), prompt.labels(set));
         if own.iter().zip(theirs).any(|(own, other)| own != other) {

@@ -5,15 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::*;
 use crate::error::Result;
 use crate::method::MethodName;
-use crate::progress::{Event, ProgressSink};
-
-struct Each<F>(F);
-
-impl<F: FnMut(&Event)> ProgressSink for Each<F> {
-    fn event(&mut self, event: &Event) {
-        (self.0)(event);
-    }
-}
+use crate::progress::Event;
 
 fn worker() -> WorkerOptions {
     let name = WorkerName { host: "test".to_owned(), process: std::process::id(), job: None };
@@ -26,7 +18,7 @@ fn run(
     seeds: &[u64],
     out: &Path,
     stop: &AtomicBool,
-    each: impl FnMut(&Event),
+    mut each: impl FnMut(&Event),
 ) -> Result<SuiteOutcome> {
     let options = SuiteOptions {
         tasks: vec![suite.task(task).unwrap()],
@@ -37,7 +29,7 @@ fn run(
         resume: out.exists(),
         ..SuiteOptions::new(suite, Profile::Quick, out.to_owned())
     };
-    run_suite(&options, None, worker(), stop, &mut Each(each))
+    run_suite(&options, None, worker(), stop, &mut each)
 }
 
 #[test]

@@ -246,13 +246,8 @@ impl<'a> Worker<'a> {
         self.tasks.get(run.experiment, run.task, || {
             let ready = load(run.task, &data_dir, backbone, &experiment.config, plan.profile)?;
             let found = data_files(std::iter::once(&ready));
-            let of = |settings| {
-                let mut hashes = hashes(settings, run.task);
-                hashes.sort_unstable();
-                hashes
-            };
             let found = serde_json::json!({ "data_files": found });
-            if of(&found) != of(&experiment.settings) {
+            if hashes(&found, run.task) != hashes(&experiment.settings, run.task) {
                 let (task, folder) = (run.task.name(), data_dir.display());
                 bail!("the data files of {task} in `{folder}` are not those of the plan");
             }

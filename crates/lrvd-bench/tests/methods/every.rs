@@ -1,11 +1,10 @@
 //! What holds for every method: training, resumed runs, exact numbers of parameters, rejected settings.
 
 use std::fs::Metadata;
-use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 
 use lrvd_bench::method::{DynMethod, MethodForm, MethodName, RankRequest};
-use lrvd_bench::progress::{Event, ProgressSink};
+use lrvd_bench::progress::Event;
 use lrvd_bench::run::fit;
 use lrvd_burn::model::AdaptedModel;
 use lrvd_burn::parameters::Role;
@@ -93,8 +92,7 @@ fn methods_that_are_stopped_and_resumed_end_in_the_same_bits() {
         let (mut state, mut tuning) = bench.fresh(method(key));
         bench.train(&mut state, &mut *tuning);
         let is_second = |event: &Event| matches!(event, Event::Step { done: 2, .. });
-        let mut stop = StopWhen(&bench.stop, is_second);
-        let (resumed, again) = stopped_and_resumed(&bench, method(key), 2, &mut stop);
+        let (resumed, again) = stopped_and_resumed(&bench, method(key), 2, is_second);
         assert_eq!(trained(&resumed.model), trained(&state.model), "{key}");
         let (found, expected) = (again.state(), tuning.state());
         assert_eq!(found.tensors, expected.tensors, "{key}");
@@ -102,27 +100,21 @@ fn methods_that_are_stopped_and_resumed_end_in_the_same_bits() {
     }
 }
 
-/// Asks for a stop at such an event, of which there is no other then.
-struct StopWhen<'a, F>(&'a AtomicBool, F);
-
-impl<F: Fn(&Event) -> bool> ProgressSink for StopWhen<'_, F> {
-    fn event(&mut self, event: &Event) {
-        assert!(!(self.1)(event) || !self.0.swap(true, Ordering::Relaxed), "{event:?}");
-    }
-}
-
-/// A run that `stop` ends after `done` steps and that is taken up again by a method that knows nothing.
+/// A run that a stop at the one event `is_last` ends after `done` steps and that is taken up again by a method that knows nothing.
 fn stopped_and_resumed(
     bench: &Bench,
     method: MethodName,
     done: usize,
-    stop: &mut dyn ProgressSink,
+    is_last: fn(&Event) -> bool,
 ) -> (TrainState<AutoModel>, Box<DynMethod>) {
     let folder = tempfile::tempdir().unwrap();
     let checkpoints = Checkpoints::open(folder.path()).unwrap();
     let (mut stopped, mut tuning) = bench.fresh(method);
-    let context = bench.context();
-    let ended = fit(&context, &mut stopped, &mut *tuning, Some(&checkpoints), &bench.stop, stop);
+    let (context, stop) = (bench.context(), &bench.stop);
+    let mut sink = |event: &Event| {
+        assert!(!is_last(event) || !stop.swap(true, Ordering::Relaxed), "{event:?}");
+    };
+    let ended = fit(&context, &mut stopped, &mut *tuning, Some(&checkpoints), stop, &mut sink);
     assert_eq!(ended.unwrap(), Outcome::Stopped);
     bench.stop.store(false, Ordering::Relaxed);
     let (mut resumed, mut tuning) = bench.fresh(method);
@@ -149,25 +141,10 @@ fn a_search_for_ranks_stops_between_the_sizes_that_it_tries() {
     assert!(choice.points.len() > 2, "{choice}");
     // Once a size is tried.
     let is_search = |event: &Event| matches!(event, Event::Searching { .. });
-    let mut stop = StopWhen(&bench.stop, is_search);
-    let (resumed, _) = stopped_and_resumed(&bench, MethodName::BAYES_LORA, 20, &mut stop);
+    let (resumed, _) = stopped_and_resumed(&bench, MethodName::BAYES_LORA, 20, is_search);
     assert_eq!(resumed.journal.choice, state.journal.choice);
     assert_eq!(resumed.position, state.position);
     assert_eq!(trained(&resumed.model), trained(&state.model));
-}
-
-/// Bytes of the checkpoints, at every step after the first one.
-struct Sizes<'a>(&'a Path, Vec<u64>);
-
-impl ProgressSink for Sizes<'_> {
-    fn event(&mut self, event: &Event) {
-        let newest = latest_checkpoint(self.0).unwrap();
-        if let (Event::Step { .. }, Some(newest)) = (event, newest) {
-            let files = std::fs::read_dir(self.0).unwrap().chain(newest.read_dir().unwrap());
-            let sizes = files.map(|entry| entry.unwrap().metadata().unwrap());
-            self.1.push(sizes.filter(Metadata::is_file).map(|file| file.len()).sum());
-        }
-    }
 }
 
 #[test]
@@ -177,9 +154,18 @@ fn checkpoints_do_not_grow_with_the_looks_at_the_validation_rows() {
     let folder = tempfile::tempdir().unwrap();
     let checkpoints = Checkpoints::open(folder.path()).unwrap();
     let (mut state, mut tuning) = bench.fresh(MethodName::BAYES_LORA);
-    let (context, mut sizes) = (bench.context(), Sizes(folder.path(), Vec::new()));
-    fit(&context, &mut state, &mut *tuning, Some(&checkpoints), &bench.stop, &mut sizes).unwrap();
-    let sizes = sizes.1;
+    // Bytes of the checkpoints, at every step after the first one.
+    let mut sizes: Vec<u64> = Vec::new();
+    let mut sink = |event: &Event| {
+        let newest = latest_checkpoint(folder.path()).unwrap();
+        if let (Event::Step { .. }, Some(newest)) = (event, newest) {
+            let files = std::fs::read_dir(folder.path()).unwrap().chain(newest.read_dir().unwrap());
+            let files = files.map(|entry| entry.unwrap().metadata().unwrap());
+            sizes.push(files.filter(Metadata::is_file).map(|file| file.len()).sum());
+        }
+    };
+    let (context, stop) = (bench.context(), &bench.stop);
+    fit(&context, &mut state, &mut *tuning, Some(&checkpoints), stop, &mut sink).unwrap();
     assert_eq!((state.journal.history.len(), sizes.len()), (25, 23));
     assert!(sizes.iter().all(|size| 4 * size <= 5 * sizes[0]), "{sizes:?}");
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2, "the newest, and the lock");

@@ -225,19 +225,12 @@ pub(crate) fn prepared(
 fn task() -> PreparedTask {
     let mut draws = Draws::new(NoiseKey::new(11));
     let mut examples = |n: usize| -> Vec<TokenisedExample> {
-        (0..n)
-            .map(|i| {
-                let length = 4 + (5 * i) % 7;
-                let mut id = || FIRST_ID + draws.bounded(VOCABULARY - FIRST_ID);
-                let ids: Vec<u32> = (0..length).map(|_| id()).collect();
-                TokenisedExample {
-                    type_ids: vec![0; length],
-                    ids,
-                    choices: None,
-                    answer: Label::Class(i % LABELS).into(),
-                }
-            })
-            .collect()
+        let mut one = |i: usize| {
+            let mut id = |_| FIRST_ID + draws.bounded(VOCABULARY - FIRST_ID);
+            let ids = (0..4 + (5 * i) % 7).map(&mut id).collect();
+            TokenisedExample::single(ids, Label::Class(i % LABELS))
+        };
+        (0..n).map(&mut one).collect()
     };
     let names = (0..LABELS).map(|i| format!("c{i}")).collect();
     prepared(Goal::classification("tiny", names), examples(14), examples(5))

@@ -28,15 +28,9 @@ fn task(seed: u64, n_train: usize, n_validation: usize) -> PreparedTask {
                 let third = if draws.chance(0.6) { class } else { draws.index(LABELS) };
                 2 + (third * 16 + draws.index(16)) as u32
             };
-            let ids: Vec<u32> =
-                std::iter::once(1).chain((1..length).map(|_| token(&mut draws))).collect();
+            let ids = std::iter::once(1).chain((1..length).map(|_| token(&mut draws))).collect();
             let label = if draws.chance(0.125) { draws.index(LABELS) } else { class };
-            TokenisedExample {
-                type_ids: vec![0; ids.len()],
-                ids,
-                choices: None,
-                answer: Label::Class(label).into(),
-            }
+            TokenisedExample::single(ids, Label::Class(label))
         };
         (0..n).map(|_| one()).collect()
     };
@@ -62,10 +56,6 @@ impl Bench {
         let examples = self.validation();
         let logits = run.method.predict(&model, &context.inputs(&examples), draws).unwrap();
         run.temperatures.soften(logits, draws).unwrap()
-    }
-
-    fn answers(&self, run: &Finished, draws: usize) -> Vec<f64> {
-        self.logits(run, draws).values
     }
 
     fn metrics(&self, run: &Finished, draws: usize) -> Metrics {
@@ -133,15 +123,15 @@ fn posthoc_scores_get_the_trained_answer_or_a_rejection() {
     task.goal = Goal::regression("number");
     task.labels = 1;
     for example in task.train.iter_mut().chain(&mut task.validation) {
-        let score = example.answer.class().unwrap() as f64;
+        let score = example.answer.label().unwrap().class().unwrap() as f64;
         example.answer = Label::Score(score).into();
     }
     let mut bed = Bench::random(20, "", task);
     let [lora, laplace] = ["lora", "laplace"].map(|key| bed.finished(method(key)));
-    let plain = bed.answers(&lora, 0);
-    assert_eq!(bed.answers(&laplace, 0), plain);
+    let plain = bed.logits(&lora, 0).values;
+    assert_eq!(bed.logits(&laplace, 0).values, plain);
     let run = bed.finished(method("lora+ts"));
-    assert_eq!(bed.answers(&run, 0).len(), plain.len());
+    assert_eq!(bed.logits(&run, 0).values.len(), plain.len());
     let (mut state, mut tfb) = bed.fresh(method("tfb"));
     let failed = bed.context().fitted(|data| tfb.finish(&mut state.model, data));
     let failed = failed.unwrap_err();
@@ -159,7 +149,8 @@ fn posthoc_temperature_keeps_accuracy_and_lowers_the_held_out_loss() {
     let examples = context.examples(&bed.task.holdout);
     let plain = context.inputs(&examples).predict(&run.model.clone().valid(), 0).unwrap();
     let logits = plain.values.clone();
-    let labels: Vec<usize> = bed.task.holdout.iter().map(|e| e.answer.class().unwrap()).collect();
+    let labels: Vec<usize> =
+        bed.task.holdout.iter().filter_map(|e| e.answer.label()?.class()).collect();
     let of = |logits: &[f64]| {
         let probabilities = softmax(logits, LABELS).unwrap();
         let predictions = Predictions::new(&probabilities, LABELS, &labels).unwrap();

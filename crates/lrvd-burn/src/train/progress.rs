@@ -84,10 +84,16 @@ pub enum Event {
     },
 }
 
-/// Receives events.
+/// Receives events; a closure is one.
 pub trait ProgressSink {
     /// Takes one event.
     fn event(&mut self, event: &Event);
+}
+
+impl<F: FnMut(&Event)> ProgressSink for F {
+    fn event(&mut self, event: &Event) {
+        self(event);
+    }
 }
 
 /// Shows nothing.

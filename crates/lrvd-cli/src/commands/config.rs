@@ -82,7 +82,7 @@ pub(super) fn run(command: ConfigCommand, printer: Printer) -> Outcome {
         }
         ConfigCommand::Show { settings, training } => {
             let config = overrides(&settings, training.task)?;
-            let training = config.training();
+            let training = config.training;
             printer.show(&config.finish()?, |config| {
                 config.to_toml(training, &preset_of(config, training)?)
             })?;
@@ -96,7 +96,7 @@ pub(super) fn run(command: ConfigCommand, printer: Printer) -> Outcome {
 }
 
 fn check(config: Layers, printer: Printer) -> Result<()> {
-    let training = config.training();
+    let training = config.training;
     let config = config.finish()?;
     let changes = config.changes(&preset_of(&config, training)?)?;
     let change =

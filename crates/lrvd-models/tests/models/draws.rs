@@ -173,8 +173,8 @@ fn llama_with_and_without_a_cache() {
     }
 }
 
-/// So many texts, which begin with [`ROWS`].
-struct Texts(usize);
+/// So many texts, which begin with [`ROWS`], for a model of such numbers.
+pub(crate) struct Texts(pub(crate) usize, pub(crate) DType);
 
 impl Texts {
     fn text(index: usize) -> Vec<u32> {
@@ -197,7 +197,7 @@ impl Examples for Texts {
 
     fn input(&self, indices: &[usize]) -> Result<TokenBatch, lrvd_burn::Error> {
         let texts: Vec<Vec<u32>> = indices.iter().map(|&i| Self::text(i)).collect();
-        Ok(batch(&texts.iter().map(Vec::as_slice).collect::<Vec<_>>(), DType::F32))
+        Ok(batch(&texts.iter().map(Vec::as_slice).collect::<Vec<_>>(), self.1))
     }
 }
 
@@ -206,7 +206,7 @@ fn predictions_do_not_depend_on_how_many_draws_a_pass_holds() {
     const { assert!(DebertaClassifier::HOLDS_DRAWS) };
     for kind in [family(VariationalFamily::RankVariance), AdapterKind::Lora { b_bound: 0.1 }] {
         let model = adapted_deberta("", kind, &names(&["value_proj"]));
-        let texts = Texts(ROWS.len());
+        let texts = Texts(ROWS.len(), DType::F32);
         let asked = |batch_size, tokens_per_pass| {
             let policy = DrawPolicy { tokens_per_pass, ..DrawPolicy::default() };
             let inputs = Inputs { batch_size, seed: 4, policy, ..Inputs::new(&texts) };
@@ -225,7 +225,7 @@ fn predictions_do_not_depend_on_how_many_draws_a_pass_holds() {
 fn asked(draws: usize, policy: DrawPolicy) -> Logits {
     let kind = AdapterKind::Variational { family: VariationalFamily::RankVariance, initial: -5.0 };
     let model = adapted_deberta("", kind, &names(&SIX));
-    let texts = Texts(64);
+    let texts = Texts(64, DType::F32);
     let inputs = Inputs { batch_size: 8, seed: 4, policy, ..Inputs::new(&texts) };
     inputs.predict(&model, draws).unwrap()
 }
@@ -326,7 +326,7 @@ fn pairs_are_the_same_in_one_pass_and_in_many() {
 #[test]
 fn what_has_no_meaning_is_rejected() {
     let model = adapted_deberta("", family(VariationalFamily::RankVariance), &names(&SIX));
-    let texts = Texts(3);
+    let texts = Texts(3, DType::F32);
     let rejected = |policy: DrawPolicy, scheme| {
         let inputs = Inputs { policy, ..Inputs::new(&texts) };
         inputs.predict_by(scheme, &model, 4).unwrap_err().to_string()

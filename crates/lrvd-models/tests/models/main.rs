@@ -5,6 +5,7 @@
 mod answers;
 mod draws;
 mod first_token;
+mod gates;
 mod gguf;
 mod language;
 mod llama;

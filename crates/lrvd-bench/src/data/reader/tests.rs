@@ -89,7 +89,7 @@ fn each_prompt_set_finds_its_label_tokens_or_names_what_is_wrong() {
     let mut found = String::new();
     for prompt in PromptSet::ALL {
         for task in [Task::ArcC, Task::Obqa, Task::WgS, Task::BoolQ] {
-            let ids = ids(prompt.labels(task), prompt, prompt.cue(task));
+            let ids = ids(prompt.labels(task), prompt, prompt.of(task).cue);
             writeln!(found, "{prompt} {task}: {ids}").unwrap();
         }
         let twice = ids(&["A", "C", "A"], prompt, "Answer:");

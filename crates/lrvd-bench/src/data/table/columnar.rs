@@ -90,7 +90,7 @@ impl Source for Columnar {
             cells[column] = field.to_json_value();
         }
         let place = Place { file: Arc::clone(file), at: At::Row(self.number) };
-        Ok(Some(Row::under(Arc::clone(&self.names), place, cells)))
+        Ok(Some(Row { place, names: Arc::clone(&self.names), keyed: false, cells }))
     }
 }
 

@@ -109,18 +109,6 @@ fn columnar(_: File, file: &Arc<Path>) -> Result<Box<dyn Source>> {
 }
 
 /// Opens a table in the format that its name ends in, blank lines passed over.
-///
-/// ```
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let dir = tempfile::tempdir()?;
-/// # let path = dir.path().join("reviews.csv");
-/// std::fs::write(&path, "text,stars\n\"good, really\",5\n")?;
-/// for row in lrvd_bench::data::table::read(&path)? {
-///     assert_eq!(row?.text(&["text"])?, "good, really");
-/// }
-/// # Ok(())
-/// # }
-/// ```
 pub fn read(file: &Path) -> Result<Table> {
     Table::open(file, Format::of(file)?, None, true)
 }
@@ -195,7 +183,7 @@ impl Table {
         if self.first.is_none() {
             self.first = self.next().transpose()?;
         }
-        Ok(self.first.as_ref().map_or_else(Vec::new, |row| row.names().to_vec()))
+        Ok(self.first.as_ref().map_or_else(Vec::new, |row| row.names.to_vec()))
     }
 
     /// Decodes these columns only, where a format allows that. A column that is not there is an error of the first row.

@@ -33,19 +33,14 @@ impl Source for std::vec::IntoIter<Row> {
 
 #[derive(Debug, Clone)]
 pub struct Row {
-    place: Place,
-    names: Arc<[String]>,
+    pub(crate) place: Place,
+    pub(super) names: Arc<[String]>,
     /// Whether the names are those of this row alone, not of a header or schema.
-    keyed: bool,
-    cells: Vec<Value>,
+    pub(super) keyed: bool,
+    pub(super) cells: Vec<Value>,
 }
 
 impl Row {
-    /// A row whose names are those of the whole table.
-    pub(super) fn under(names: Arc<[String]>, place: Place, cells: Vec<Value>) -> Self {
-        Self { place, names, keyed: false, cells }
-    }
-
     pub(super) fn keyed(place: Place, fields: Vec<(String, Value)>) -> Self {
         let (names, cells): (Vec<_>, Vec<_>) = fields.into_iter().unzip();
         Self { place, names: names.into(), keyed: true, cells }
@@ -65,15 +60,7 @@ impl Row {
                 quoted(&**names)
             );
         }
-        Ok(Self::under(Arc::clone(names), place, cells))
-    }
-
-    pub const fn place(&self) -> &Place {
-        &self.place
-    }
-
-    pub(super) fn names(&self) -> &[String] {
-        &self.names
+        Ok(Self { place, names: Arc::clone(names), keyed: false, cells })
     }
 
     /// The value under the first of `names` that the row has.

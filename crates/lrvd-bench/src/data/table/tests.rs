@@ -13,7 +13,7 @@ fn rows(name: &str, text: &[u8]) -> Result<Vec<Row>, String> {
     let rows = read(&file).and_then(|mut table| {
         let names = table.names()?;
         let rows: Vec<Row> = table.by_ref().collect::<Result<_>>()?;
-        assert!(rows.iter().all(|row| row.names().len() == names.len()), "{names:?}");
+        assert!(rows.iter().all(|row| row.names.len() == names.len()), "{names:?}");
         let source = table.source()?;
         assert_eq!((source.bytes, source.sha256), (text.len() as u64, sha256_file(&file)?));
         Ok(rows)
@@ -40,8 +40,8 @@ fn every_format_gives_rows_of_named_values_or_an_error_that_names_the_place() {
                         Ok(value) => format!("{name}={}", value.unwrap()),
                         Err(error) => error.to_string().rsplit_once('/').unwrap().1.to_owned(),
                     };
-                    let values: Vec<String> = row.names().iter().map(value).collect();
-                    writeln!(found, "    {:?} {}", row.place().at, values.join(", ")).unwrap();
+                    let values: Vec<String> = row.names.iter().map(value).collect();
+                    writeln!(found, "    {:?} {}", row.place.at, values.join(", ")).unwrap();
                 }
             }
             Err(error) => writeln!(found, "    {error}").unwrap(),

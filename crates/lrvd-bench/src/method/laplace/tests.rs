@@ -80,10 +80,6 @@ fn weighted(logits: Tensor<2>, seed: &[f64], asked: &Asked<'_>) -> Tensor<1> {
     (logits * Tensor::<2>::from_data(seed, (asked.examples.device, DType::F64))).sum()
 }
 
-fn unit(class: usize) -> Vec<f64> {
-    (0..LABELS).map(|c| f64::from(c == class)).collect()
-}
-
 #[test]
 fn posthoc_jacobians_are_the_gradients_of_single_examples() {
     let inputs = inputs(&[5, 9, 2], 8);
@@ -95,8 +91,8 @@ fn posthoc_jacobians_are_the_gradients_of_single_examples() {
         close("logits", &seen.logits, &logits, 1e-12);
         assert_eq!(watch.modules.len(), 12);
         for example in 0..3 {
-            for class in 0..LABELS {
-                let expected = explicit(&model, &inputs, example, &unit(class));
+            for (class, unit) in one_hot(LABELS, 1).chunks_exact(LABELS).enumerate() {
+                let expected = explicit(&model, &inputs, example, unit);
                 for (module, expected) in expected.iter().enumerate() {
                     let found = jacobians(&seen, module, LABELS).unwrap();
                     for (found, expected) in found.iter().zip(expected) {
@@ -111,16 +107,10 @@ fn posthoc_jacobians_are_the_gradients_of_single_examples() {
 
 /// The blocks by the definition: one example, one label, one pass at a time, sums on the host.
 fn by_definition(model: &AutoModel, inputs: &Asked<'_>) -> Vec<CurvatureBlock> {
-    let mut model = model.clone();
-    let observer = Observer::of_gradients();
-    let modules = observe(&mut model, Some(&observer));
-    let mut sums: Vec<Option<[Curvature; 2]>> = vec![None; modules];
-    let mut ids = Vec::new();
-    model.visit_layers(&mut |_, layer| {
-        if layer.adapter().is_some() {
-            ids.push(layer.noise_id());
-        }
-    });
+    let Watch { modules, .. } = Watch::new(model, Layers::All, &inputs.examples).unwrap();
+    let (mut model, observer) = (model.clone(), Observer::of_gradients());
+    assert_eq!(observe(&mut model, Some(&observer)), modules.len());
+    let mut sums: Vec<Option<[Curvature; 2]>> = vec![None; modules.len()];
     for example in 0..inputs.examples.len() {
         let batch = inputs.examples.input(&[example]).unwrap();
         for class in 0..LABELS {
@@ -135,7 +125,7 @@ fn by_definition(model: &AutoModel, inputs: &Asked<'_>) -> Vec<CurvatureBlock> {
                 let of_rank = values(used.rank_gradient(&gradients).unwrap());
                 let (input, rank_input) = (values(used.input), values(used.rank_input));
                 let (d_input, rank) = (input.len() / rows, rank_input.len() / rows);
-                let module = ids.iter().position(|&id| id == used.module).unwrap();
+                let module = modules.iter().position(|&id| id == used.module).unwrap();
                 let [a, b] = sums[module].get_or_insert_with(|| {
                     [Curvature::new(rank, d_input), Curvature::new(d_output, rank)]
                 });

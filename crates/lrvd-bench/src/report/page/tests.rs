@@ -103,18 +103,6 @@ fn the_curve_of_total_ranks_is_that_of_the_rank_events() {
 }
 
 #[test]
-fn the_page_starts_with_the_checkpoint_of_the_settings_and_needs_no_script() {
-    for choice in ["last", "best"] {
-        let mut results = sample_results();
-        results.config = serde_json::json!({ "experiment": { "checkpoint": choice } });
-        assert_eq!(data(&results)["reported"], choice);
-        let html = page(&results);
-        let shown = html.split("<noscript>").nth(1).unwrap().split("</noscript>").next().unwrap();
-        assert!(shown.contains("accuracy    BayesLoRA") && shown.contains("results.json"));
-    }
-}
-
-#[test]
 fn the_page_needs_no_network() {
     let own = [TEMPLATE, STYLE, SCRIPTS[0], SCRIPTS[1], SCRIPTS[2]].concat();
     for needle in ["http:", "https:", "//cdn", "src=", "<link", "@import", "fetch(", "import("] {
