@@ -1,11 +1,11 @@
 //! `lrvd abstain`
 
 use clap::{Args, Subcommand};
-use lrvd_bench::adapter::fit_abstention;
+use lrvd_bench::adapter::{evaluate, fit_abstention};
 use serde_json::json;
 
 use super::Outcome;
-use super::eval::{EvalArguments, draws, labelled, measured, write};
+use super::eval::{EvalArguments, draws, labelled, write};
 use crate::args;
 use crate::exit::ExitStatus;
 use crate::printer::Printer;
@@ -45,7 +45,8 @@ pub(super) fn run(command: AbstainCommand, printer: Printer) -> Outcome {
     classifier.check_unseen(&labelled)?;
     // As many draws as the answers of `lrvd predict` have.
     let draws = draws(&eval.adapter, &classifier)?;
-    let (evaluation, _) = measured(&eval, &classifier, &labelled, draws)?;
+    let seed = eval.adapter.seed.unwrap_or(classifier.info.run.seed);
+    let evaluation = evaluate(&classifier, &labelled.examples, draws, seed)?;
     write(&evaluation, out, printer)?;
     let found = fit_abstention(&classifier, &labelled, &evaluation, draws, risk, delta)?;
     printer.report("abstain fit", &json!({ "draws": draws, "abstention": found }), |_| {

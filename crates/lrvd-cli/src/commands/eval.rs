@@ -66,7 +66,8 @@ pub(super) fn run(arguments: EvalArguments, printer: Printer) -> Outcome {
     let out = arguments.out()?;
     let (classifier, data, rows) = labelled(&arguments, printer)?;
     let draws = classifier.draws(arguments.adapter.draws)?;
-    let (evaluation, seed) = measured(&arguments, &classifier, &rows, draws)?;
+    let seed = arguments.adapter.seed.unwrap_or(classifier.info.run.seed);
+    let evaluation = evaluate(&classifier, &rows.examples, draws, seed)?;
     write(&evaluation, out, printer)?;
     let body = json!({
         "adapter": classifier.folder().display().to_string(),
@@ -128,17 +129,6 @@ pub(super) fn write(evaluation: &Evaluation, out: Option<&Path>, printer: Printe
         printer.note(&format!("predictions: {}", file.display()));
     }
     Ok(())
-}
-
-/// The answers of `classifier` to `rows` at the mean and from `draws` draws, and their seed.
-pub(super) fn measured(
-    arguments: &EvalArguments,
-    classifier: &SavedClassifier,
-    rows: &Split,
-    draws: usize,
-) -> Result<(Evaluation, u64)> {
-    let seed = arguments.adapter.seed.unwrap_or(classifier.info.run.seed);
-    Ok((evaluate(classifier, &rows.examples, draws, seed)?, seed))
 }
 
 /// The classifier and the labelled examples that the command line names, with their name.

@@ -216,29 +216,6 @@ mod tests {
         }
     }
 
-    /// The names of the jobs of the next batch.
-    fn take(queue: &Queue, most: usize, is_shared: bool) -> String {
-        let batch = queue.take(most, |_| is_shared).unwrap();
-        let names = batch.iter().map(|job| text(&job.inputs[0]).trim_end_matches(" 0"));
-        names.collect::<Vec<_>>().join(" ")
-    }
-
-    #[test]
-    fn jobs_of_one_key_are_taken_together_and_the_oldest_is_never_passed_over() {
-        let queue = Queue::new(20);
-        let jobs =
-            [("a", 2, MEAN), ("b", 1, DRAWN), ("c", 3, MEAN), ("d", 1, MEAN), ("e", 6, DRAWN)];
-        let _wait = jobs.map(|(name, texts, key)| push(&queue, name, texts, key).unwrap());
-        assert_eq!(queue.texts(), 13);
-        // `c` has no room beside `a`, and becomes the oldest but one; `e` is larger than a batch.
-        for batch in ["a d", "b", "c", "e"] {
-            assert_eq!(take(&queue, 4, true), batch);
-        }
-        assert_eq!(queue.texts(), 0);
-        let _wait = ["a", "b"].map(|name| push(&queue, name, 1, MEAN).unwrap());
-        assert_eq!(take(&queue, 4, false), "a", "it shares nothing");
-    }
-
     #[test]
     fn a_full_queue_rejects_until_a_client_leaves_and_a_closed_one_gives_what_it_holds() {
         let queue = Queue::new(3);
@@ -249,23 +226,23 @@ mod tests {
         assert_eq!(queue.texts(), 3);
         queue.close();
         assert_eq!(push(&queue, "d", 1, MEAN).unwrap_err(), Code::Stopping);
-        assert_eq!(take(&queue, 9, true), "c");
+        let batch = queue.take(9, |_| true).unwrap();
+        assert_eq!((batch.len(), text(&batch[0].inputs[0]), queue.texts()), (1, "c 0", 0));
         assert!(queue.take(1, |_| true).is_none());
     }
 
     /// How many answers there were, or what failed.
     type Counted = Result<usize, (usize, Fault)>;
 
-    /// The sizes of the calls, and the replies, to jobs of the given names and sizes.
-    fn worked(jobs: &[(&str, usize)], is_shared: bool) -> (Vec<usize>, Vec<Counted>) {
+    /// Texts and draws of each call, and the replies, to jobs of the given names, sizes and keys.
+    fn worked(jobs: &[(&str, usize, Key)], is_shared: bool) -> (Vec<(usize, usize)>, Vec<Counted>) {
         let queue = Queue::new(100);
-        let replies: Vec<_> =
-            jobs.iter().map(|(name, texts)| push(&queue, name, *texts, MEAN).unwrap()).collect();
+        let put = |(name, texts, key): &(&str, usize, Key)| push(&queue, name, *texts, *key);
+        let replies: Vec<_> = jobs.iter().map(|job| put(job).unwrap()).collect();
         queue.close();
         let mut calls = Vec::new();
-        let answer = |inputs: &[Input], key, _: &mut dyn FnMut(usize) -> bool| {
-            assert_eq!(key, MEAN);
-            calls.push(inputs.len());
+        let answer = |inputs: &[Input], key: Key, _: &mut dyn FnMut(usize) -> bool| {
+            calls.push((inputs.len(), key.draws));
             assert!(inputs.iter().all(|input| text(input) != "panic 0"), "as asked");
             if inputs.iter().any(|input| text(input) == "odd 1") {
                 return Err(Fault::Text("odd".to_owned()));
@@ -279,20 +256,23 @@ mod tests {
     }
 
     #[test]
-    fn requests_share_calls_up_to_the_batch_size() {
-        let (calls, replies) = worked(&[("a", 1), ("b", 2), ("c", 2), ("d", 1), ("e", 9)], true);
-        assert_eq!(calls, [4, 2, 4, 4, 1], "a b d, c, then e in parts");
-        assert_eq!(replies, [Ok(1), Ok(2), Ok(2), Ok(1), Ok(9)]);
-        let (calls, replies) = worked(&[("a", 1), ("b", 2)], false);
-        assert_eq!((calls, replies), (vec![1, 1, 1], vec![Ok(1), Ok(2)]));
+    fn requests_of_one_key_share_calls_and_the_oldest_is_never_passed_over() {
+        let jobs =
+            [("a", 2, MEAN), ("b", 1, DRAWN), ("c", 3, MEAN), ("d", 1, MEAN), ("e", 9, DRAWN)];
+        let (calls, replies) = worked(&jobs, true);
+        // `a d`; `b`; `c`, which has no room beside `a`; `e` in parts, which is larger than a batch.
+        assert_eq!(calls, [(3, 0), (1, 3), (3, 0), (4, 3), (4, 3), (1, 3)]);
+        assert_eq!(replies, [Ok(2), Ok(1), Ok(3), Ok(1), Ok(9)]);
+        let (calls, replies) = worked(&[("a", 1, MEAN), ("b", 2, MEAN)], false);
+        assert_eq!((calls, replies), (vec![(1, 0); 3], vec![Ok(1), Ok(2)]));
     }
 
     #[test]
     fn a_text_that_fails_costs_its_own_request_alone() {
-        let (calls, replies) = worked(&[("a", 1), ("odd", 2), ("c", 1)], true);
-        assert_eq!(calls, [4, 1, 1, 1, 1]);
+        let (calls, replies) = worked(&[("a", 1, MEAN), ("odd", 2, MEAN), ("c", 1, MEAN)], true);
+        assert_eq!(calls, [(4, 0), (1, 0), (1, 0), (1, 0), (1, 0)]);
         assert_eq!(replies, [Ok(1), Err((1, Fault::Text("odd".to_owned()))), Ok(1)]);
-        let (_, replies) = worked(&[("panic", 1), ("b", 1)], true);
+        let (_, replies) = worked(&[("panic", 1, MEAN), ("b", 1, MEAN)], true);
         assert_eq!(replies, [Err((0, Fault::Model)), Ok(1)]);
     }
 }

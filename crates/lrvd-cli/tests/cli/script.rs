@@ -2,10 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read as _;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::rc::Rc;
 use std::time::Duration;
 
+use rstest::rstest;
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 use serde_json::{Value, json};
 
@@ -16,60 +18,23 @@ use crate::pins::training::run_with_stops;
 use crate::support::signal;
 use crate::support::{Output, Sandbox, ended, files_below, lines, placed, training, with, without};
 
-macro_rules! scripts {
-    ($($(#[$only:meta])? $name:ident)*) => {
-        $($(#[$only])? #[test] fn $name() {
-            play(Rc::new(Sandbox::new()), concat!("scripts/", stringify!($name)), None);
-        })*
-
-        #[test]
-        fn every_script_is_a_test() {
-            let files = std::fs::read_dir(placed("@tests/scripts")).unwrap();
-            let names = files.map(|file| file.unwrap().file_name().into_string().unwrap());
-            let names: BTreeSet<String> = names.collect();
-            let expected = [$(concat!(stringify!($name), ".txt"),)* "README.md"];
-            assert_eq!(names, expected.map(str::to_owned).into());
-        }
-    };
+#[rstest]
+fn script(
+    #[files("tests/cli/scripts/*.txt")]
+    #[exclude("(resume|sweep).txt")]
+    file: PathBuf,
+) {
+    play(Rc::new(Sandbox::new()), &file, None);
 }
 
-scripts! {
-    arms
-    bayeslora
-    changed
-    chat_gguf
-    checkpoints
-    choices
-    config
-    conversations
-    exports
-    failed_run
-    first_contact
-    gguf
-    glue_suite
-    jobs
-    language
-    logging
-    numbers
-    one_file
-    ood
-    output
-    positions
-    ranks
-    rejections
-    reloads
-    requests
-    #[cfg(unix)]
-    resume
-    serve
-    suite
-    suite_rejections
-    #[cfg(unix)]
-    sweep
-    tables
-    thresholds
-    worded
-    worded_suite
+#[cfg(unix)]
+#[rstest]
+fn script_with_signals(
+    #[files("tests/cli/scripts/resume.txt")]
+    #[files("tests/cli/scripts/sweep.txt")]
+    file: PathBuf,
+) {
+    play(Rc::new(Sandbox::new()), &file, None);
 }
 
 /// A JSON document, or the list of those of JSONL.
@@ -419,8 +384,8 @@ impl Script {
 }
 
 /// Runs a script, and returns the pins with what it adds.
-pub(crate) fn play(dir: Rc<Sandbox>, name: &str, pins: Option<Pins>) -> Option<Pins> {
-    let text = std::fs::read_to_string(placed(&format!("@tests/{name}.txt"))).unwrap();
+pub(crate) fn play(dir: Rc<Sandbox>, file: &Path, pins: Option<Pins>) -> Option<Pins> {
+    let text = std::fs::read_to_string(file).unwrap();
     let text = text.replace("@dir", &dir.root().display().to_string());
     let mut script = Script {
         dir,

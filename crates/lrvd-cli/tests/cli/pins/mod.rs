@@ -16,6 +16,7 @@ use std::path::Path;
 use std::rc::Rc;
 
 use lrvd_models::tokenizer::TextTokenizer;
+use rstest::rstest;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
@@ -216,7 +217,8 @@ impl Pins {
     }
 
     fn scripted(self) -> Self {
-        let (dir, script) = (Rc::clone(&self.dir), format!("pins/scripts/{}", self.area));
+        let (dir, folder) = (Rc::clone(&self.dir), placed("@tests/pins/scripts"));
+        let script = Path::new(&folder).join(self.area).with_extension("txt");
         play(dir, &script, Some(self)).unwrap()
     }
 
@@ -350,20 +352,12 @@ fn token_ids_prompts_and_classes() {
     pins.scripted().finish();
 }
 
-#[test]
-fn prompts_of_reasoning_sets() {
-    Pins::new("prompts").scripted().finish();
-}
-
-/// Initial values: those of a model that learns nothing.
-#[test]
-fn initial_values() {
-    Pins::new("initial").scripted().finish();
-}
-
-#[test]
-fn exports_of_committed_adapters() {
-    Pins::new("exports").scripted().finish();
+/// Prompts of reasoning sets, initial values (those of a model that learns nothing), exports of committed adapters.
+#[rstest]
+fn prompts_initial_values_and_exports(
+    #[values("prompts", "initial", "exports")] area: &'static str,
+) {
+    Pins::new(area).scripted().finish();
 }
 
 #[cfg(all(unix, feature = "serve"))]
@@ -372,34 +366,11 @@ fn answers_over_http() {
     Pins::new("serve").scripted().finish();
 }
 
-/// How commands end: 0 done, 1 the answer is no, 2 cannot be used, 75 stopped after a checkpoint (`training`).
-#[test]
-fn exit_codes() {
-    let mut pins = Pins::new("exits");
-    std::fs::create_dir(pins.dir.path("empty")).unwrap();
-    pins.dir.write("bad.csv", "text,label\na,\n");
-    pins.dir.write("bad.toml", "[prune]\nthreshold = 4.0\n");
-    // The names of the pins are the commands, with names in capitals.
-    let placed = |word| match word {
-        "TRAIN" => "train.tsv",
-        "DEV" => "dev.csv",
-        "ENCODER" => "@tests/pins/adapters/encoder",
-        "LANGUAGE" => "@tests/pins/adapters/language",
-        "NANO" => "@nano",
-        "STORIES" => "@llama",
-        "EMPTY" => "empty",
-        "OUT" => "out",
-        "BADCSV" => "bad.csv",
-        "BADTOML" => "bad.toml",
-        other => other,
-    };
-    for line in include_str!("exits.txt").lines() {
-        let (command, _) = line.rsplit_once(" = ").unwrap();
-        let words: Vec<&str> = command.split(' ').skip(1).map(placed).collect();
-        let output = pins.dir.run(&words.join(" "));
-        pins.exact(command, output.code);
-    }
-    pins.finish();
+/// Every method on both models; records and tables.
+#[cfg(unix)]
+#[rstest]
+fn trainings(#[values("training-encoder", "training-llama", "records")] area: &'static str) {
+    Pins::new(area).scripted().finish();
 }
 
 #[test]

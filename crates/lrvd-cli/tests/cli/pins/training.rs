@@ -115,18 +115,3 @@ impl Pins {
         }
     }
 }
-
-#[test]
-fn every_method_on_the_encoder() {
-    Pins::new("training-encoder").scripted().finish();
-}
-
-#[test]
-fn every_method_on_the_llama() {
-    Pins::new("training-llama").scripted().finish();
-}
-
-#[test]
-fn records_and_tables() {
-    Pins::new("records").scripted().finish();
-}
