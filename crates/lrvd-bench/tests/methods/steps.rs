@@ -49,6 +49,7 @@ fn methods_map_decays_or_penalises() {
 
 #[test]
 fn methods_bbb_weighs_the_divergence_from_its_prior() {
+    type Term<'a> = &'a dyn Fn(&AdaptedLinear) -> Option<Tensor<1>>;
     let (plain, torch, mut mixed) = (double(), bayesian_torch(), double());
     mixed.assign("methods.bbb.prior=mixture methods.bbb.weight=blundell");
     let pass = Pass::sampled(Scheme::Weights(DrawPer::Batch), NoiseKey::new(5).at_step(2));
@@ -58,7 +59,7 @@ fn methods_bbb_weighs_the_divergence_from_its_prior() {
     let sampled = |layer: &AdaptedLinear| layer.kl_mixture(&pass, &mixture, ElementReduction::Sum);
     // The first of 4 batches of 4.
     let falling = falling_weight(1, 4).unwrap() / 4.0;
-    let cases: [(_, _, &dyn Fn(&AdaptedLinear) -> Option<Tensor<1>>, f64); 4] = [
+    let cases: [(_, _, Term<'_>, f64); 4] = [
         (&plain, "bbb", &sum, 1.0 / 14.0),
         (&plain, "bbb-a", &sum, 1.0 / 14.0),
         (&torch, "bbb", &mean, 1.0 / 4.0),
