@@ -260,6 +260,10 @@ mod tests {
         assert_eq!(sample(100).0, (0..100).collect::<Vec<_>>());
         let held = |seed| held_out((0..40).collect::<Vec<_>>(), 0.1, seed);
         assert!(held(1).0.len() == 36 && held(1).1 != held(2).1);
+        assert_eq!(held(1), held(1));
+        let mut both: Vec<_> = [held(1).0, held(1).1].concat();
+        both.sort_unstable();
+        assert_eq!(both, (0..40).collect::<Vec<_>>());
         assert_eq!(held_out(vec![0, 1], 1.0, 1).0.len(), 1);
     }
 }
