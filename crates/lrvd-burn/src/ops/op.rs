@@ -83,15 +83,19 @@ impl<B: Backend> Operands<B> {
         Self(tensors.map(|(tensor, &needed)| needed.then_some(tensor)).collect())
     }
 
-    /// The first `N`, which the operator's public function has given.
+    /// The first `N`, which every call has.
     pub(crate) fn all<const N: usize>(self) -> [FloatTensor<B>; N] {
-        self.optional().map(|tensor| tensor.expect("an operand of every call"))
+        self.parts::<N, 0>().0
     }
 
-    /// The first `N`.
-    pub(crate) fn optional<const N: usize>(self) -> [Option<FloatTensor<B>>; N] {
+    /// The first `N`, which every call has, and the next `M`.
+    pub(crate) fn parts<const N: usize, const M: usize>(
+        self,
+    ) -> ([FloatTensor<B>; N], [Option<FloatTensor<B>>; M]) {
         let mut tensors = self.0.into_iter();
-        std::array::from_fn(|_| tensors.next().flatten())
+        let mut next = || tensors.next().flatten();
+        let given = std::array::from_fn(|_| next().expect("an operand of every call"));
+        (given, std::array::from_fn(|_| next()))
     }
 
     /// Those at `places`, if they are to be saved.

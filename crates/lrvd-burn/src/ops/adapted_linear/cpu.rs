@@ -57,8 +57,7 @@ pub(super) fn forward(op: &AdaptedLinear, x: Operands<Flex>, save: bool) -> Fuse
 
 /// The output and, with factors, `s` as `[groups, rows, rank]`.
 pub(super) fn layer(x: Operands<Flex>, scale: f64) -> (FlexTensor, Option<FlexTensor>) {
-    let [x, weight, bias, a, b] = x.optional();
-    let [x, weight] = [x, weight].map(|tensor| tensor.expect("an operand of every call"));
+    let ([x, weight], [bias, a, b]) = x.parts();
     let (x, bias) = (contiguous(x), bias.map(contiguous));
     let [n, tokens, depth] = [0, 1, 2].map(|axis| x.shape()[axis]);
     let columns = weight.shape()[1];
@@ -98,8 +97,7 @@ pub(super) fn layer_gradients(
     needs_grad: &[bool],
     acc: [Option<FlexTensor>; 2],
 ) -> [Option<FlexTensor>; 5] {
-    let [x, weight, a, b, hidden] = saved.optional();
-    let [x, weight] = [x, weight].map(|tensor| tensor.expect("an operand of every call"));
+    let ([x, weight], [a, b, hidden]) = saved.parts();
     let (x, grad) = (contiguous(x), contiguous(grad));
     let [n, tokens, d_input] = [0, 1, 2].map(|axis| x.shape()[axis]);
     let (rows, d_output) = (n * tokens, weight.shape()[1]);

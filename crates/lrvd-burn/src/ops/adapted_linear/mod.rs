@@ -115,8 +115,8 @@ struct AdaptedLinear {
 
 impl FusedOp for AdaptedLinear {
     fn composite<B: LrvdBackend>(&self, x: Operands<B>) -> FloatTensor<B> {
-        let [x, weight, bias, a, b] = x.optional();
-        let [x, weight] = [x, weight].map(|t| Value::<B>(t.expect("an operand of every call")));
+        let ([x, weight], [bias, a, b]) = x.parts();
+        let (x, weight) = (Value::<B>(x), Value::<B>(weight));
         let (shape, d_output) = (x.shape(), weight.shape()[1]);
         let rows = shape[0] * shape[1];
         let mut out = x.clone().reshape([rows, shape[2]]).matmul(weight);

@@ -53,11 +53,12 @@ pub fn moment_matched_linear(
     assert_eq!(variance.dims(), [rank], "shape of `variance`");
     assert!(scale != 0.0 && scale == noise.noise.scale, "one scale other than 0");
     let mut x = operands(x, weight, bias, Some(low));
-    x.0.push(Some(variance.into_dispatch()));
+    let bias = x.0.remove(2);
+    x.0.extend([Some(variance.into_dispatch()), bias]);
     op::fused(MomentMatched(noise), x)
 }
 
-/// Of the operands of [`AdaptedLinear`], all present but the bias, and `variance`.
+/// Of `x`, `weight`, `a`, `b`, `variance` and, if there is one, `bias`.
 #[derive(Clone, Debug)]
 struct MomentMatched(OutputNoise);
 
@@ -81,10 +82,9 @@ impl FusedOp for MomentMatched {
     /// The operators that it joins.
     fn composite<B: LrvdBackend>(&self, operands: Operands<B>) -> FloatTensor<B> {
         let OutputNoise { noise, both, .. } = self.0;
-        let [x, weight, bias, a, b, variance] = operands.optional();
-        let [x, a, b, variance] = [x, a, b, variance].map(|t| t.expect("an operand of every call"));
-        let layer =
-            Operands::some([Some(x.clone()), weight, bias, Some(a.clone()), Some(b.clone())]);
+        let ([x, weight, a, b, variance], [bias]) = operands.parts();
+        let [down, up] = [a.clone(), b.clone()].map(Some);
+        let layer = Operands::some([Some(x.clone()), Some(weight), bias, down, up]);
         let mean = B::fused(AdaptedLinear { scale: noise.scale }, layer);
         let q = B::fused(RowEnergy, Operands::some([Some(rows::<B>(x.clone())), None]));
         let w = self.weighted_squares::<B>(Value(b), Value(variance.clone()));
@@ -127,14 +127,12 @@ mod cpu {
     /// Saved are `x`, `weight`, `a`, `b`, `c·S`, `variance`, `q`, `w` and `t`.
     pub(super) fn forward(op: &MomentMatched, x: Operands<Flex>, save: bool) -> Fused<Flex> {
         let OutputNoise { noise, both, .. } = op.0;
-        let mut saved = x.keep(save, &[0, 1, 3, 4]);
-        let [input, _, _, _, b, variance] =
-            x.clone().optional().map(|tensor: Option<FlexTensor>| tensor);
-        let [input, b, variance] =
-            [input, b, variance].map(|tensor| tensor.expect("an operand of every call"));
-        let (mean, hidden) = layer(x, noise.scale);
+        let mut saved = x.keep(save, &[0, 1, 2, 3]);
+        let ([x, weight, a, b, variance], [bias]) = x.parts();
+        let operands = [Some(x.clone()), Some(weight), bias, Some(a), Some(b.clone())];
+        let (mean, hidden) = layer(Operands::some(operands), noise.scale);
         let hidden = hidden.expect("the layer has factors");
-        let q = energy::<f32>(rows::<Flex>(input), None);
+        let q = energy::<f32>(rows::<Flex>(x), None);
         let w = op.weighted_squares::<Flex>(Value(b), Value(variance.clone())).0;
         let t = if both {
             let energy = energy::<f32>(rows::<Flex>(hidden.clone()), Some(variance.clone()));
@@ -184,8 +182,9 @@ mod cpu {
             None => (None, None),
         };
         let layer = Operands::of([x, weight, a, b.clone(), hidden]);
+        let of_layer = [0, 1, 5, 2, 3].map(|place: usize| needed[place]);
         let [d_x, d_weight, d_bias, d_a, mut d_b] =
-            layer_gradients(layer, grad, scale, needed, [d_x, d_hidden]);
+            layer_gradients(layer, grad, scale, &of_layer, [d_x, d_hidden]);
         let d_variance = d_w.map(|d_w| {
             let [d_w, v, b] = [d_w, variance, b].map(value);
             let turned = b.clone() * d_w.clone().reshape([1, 1, columns]);
@@ -200,6 +199,7 @@ mod cpu {
             d_b = d_b.take().map(|d_b| (value(d_b) + turned * rows).0);
             d_v.0
         });
-        Operands::some([d_x, d_weight, d_bias, d_a, d_b, d_variance.filter(|_| needed[5])])
+        let d_variance = d_variance.filter(|_| needed[4]);
+        Operands::some([d_x, d_weight, d_a, d_b, d_variance, d_bias])
     }
 }

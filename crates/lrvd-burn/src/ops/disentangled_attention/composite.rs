@@ -20,8 +20,7 @@ pub(super) type Arguments<B> = ([FloatTensor<B>; 3], [Term<B>; 2], Option<FloatT
 
 /// By their places among the operands.
 pub(super) fn arguments<B: Backend>(x: Operands<B>) -> Arguments<B> {
-    let [q, k, v, k0, k1, k2, q0, q1, q2, mask] = x.optional();
-    let operands = [q, k, v].map(|tensor| tensor.expect("an operand of every call"));
+    let (operands, [k0, k1, k2, q0, q1, q2, mask]) = x.parts();
     (operands, [[k0, k1, k2], [q0, q1, q2]], mask)
 }
 

@@ -43,8 +43,8 @@ wide! {
 
 pub(super) fn forward<E: Real>(_: &RowEnergy, x: Operands<Flex>, save: bool) -> Fused<Flex> {
     let saved = x.keep(save, &[0, 1]);
-    let [x, weight] = x.optional();
-    Fused { out: energy::<E>(x.expect("an operand of every call"), weight), saved }
+    let ([x], [weight]) = x.parts();
+    Fused { out: energy::<E>(x, weight), saved }
 }
 
 /// `Σ_k w[k]·x[n,k]²` of every row.
@@ -65,8 +65,7 @@ pub(super) fn gradient<E: Real>(
     grad: FlexTensor,
     needs_grad: &[bool],
 ) -> Operands<Flex> {
-    let [x, weight] = saved.optional();
-    let x = x.expect("an operand of every call");
+    let ([x], [weight]) = saved.parts();
     Operands::some(energy_gradient::<E>(x, weight, grad, [needs_grad[0], needs_grad[1]]))
 }
 

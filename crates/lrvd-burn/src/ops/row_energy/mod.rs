@@ -56,8 +56,8 @@ pub(super) struct RowEnergy;
 
 impl FusedOp for RowEnergy {
     fn composite<B: LrvdBackend>(&self, x: Operands<B>) -> FloatTensor<B> {
-        let [x, weight] = x.optional();
-        let mut squares = x.map(Value::<B>).expect("an operand of every call").square();
+        let ([x], [weight]) = x.parts();
+        let mut squares = Value::<B>(x).square();
         let rows = squares.shape()[0];
         if let Some(weight) = weight {
             squares = squares * as_row(weight, 2);
