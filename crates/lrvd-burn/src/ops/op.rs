@@ -24,9 +24,6 @@ use burn::tensor::{DType, Tensor};
 
 /// An operator that a backend may replace by a fused form; its fields are what is no tensor.
 pub trait FusedOp: Clone + Debug + Send + Sync + 'static {
-    /// Whether any operand can have a gradient.
-    const DIFFERENTIABLE: bool = true;
-
     /// The definition, by tensor operations.
     fn composite<B: LrvdBackend>(&self, x: Operands<B>) -> FloatTensor<B>;
 
@@ -43,14 +40,15 @@ pub trait FusedOp: Clone + Debug + Send + Sync + 'static {
     }
 }
 
+type Forward<B, O> = fn(&O, Operands<B>, bool) -> Fused<B>;
 type Gradient<B, O> = fn(&O, Operands<B>, FloatTensor<B>, &[bool]) -> Operands<B>;
 
 /// A fused form on backend `B`. It never meets an empty first operand.
 pub struct Form<B: Backend, O> {
     /// The output and, if asked to save, what `gradient` reads.
-    pub(crate) forward: fn(&O, Operands<B>, bool) -> Fused<B>,
-    /// Gradients of the operands from what was saved and the gradient of the output, where needed.
-    pub(crate) gradient: Gradient<B, O>,
+    pub(crate) forward: Forward<B, O>,
+    /// Gradients of the operands from what was saved and the gradient of the output, where needed; `None` of a constant.
+    pub(crate) gradient: Option<Gradient<B, O>>,
 }
 
 /// An output, and what its gradient reads.
@@ -156,8 +154,8 @@ pub trait Forms: LrvdBackend {
     fn form<O: FusedOp>(dtype: DType) -> Option<Form<Self, O>>;
 }
 
-/// The form for `x`; empty tensors run the composite.
-fn form_for<B: Forms, O: FusedOp>(x: &FloatTensor<B>) -> Option<Form<B, O>> {
+/// The form for `x`, the first operand; empty tensors run the composite.
+fn form_for<B: Forms, O: FusedOp>(x: &impl TensorMetadata) -> Option<Form<B, O>> {
     B::form::<O>(x.dtype()).filter(|_| x.shape().num_elements() > 0)
 }
 
@@ -199,24 +197,23 @@ impl LrvdBackend for burn_cubecl::CubeBackend {
 
 impl<B: Forms, C: CheckpointStrategy> LrvdBackend for Autodiff<B, C> {
     fn fused<O: FusedOp>(op: O, x: Operands<Self>) -> FloatTensor<Self> {
-        if !O::DIFFERENTIABLE {
-            return <Self as AutodiffBackend>::from_inner(B::fused(op, inner(x)));
-        }
-        let first = x.first().clone().into_primitive();
-        let Some(form) = form_for::<B, O>(&first) else {
+        let Some(Form { forward, gradient }) = form_for::<B, O>(x.first()) else {
             // As Burn differentiates it.
             return op.composite::<Self>(x);
         };
-        drop(first);
-        match x.0.len() {
-            1 => node::<B, C, O, 1>(op, form, x),
-            2 => node::<B, C, O, 2>(op, form, x),
-            3 => node::<B, C, O, 3>(op, form, x),
-            4 => node::<B, C, O, 4>(op, form, x),
-            5 => node::<B, C, O, 5>(op, form, x),
-            6 => node::<B, C, O, 6>(op, form, x),
-            _ => node::<B, C, O, 10>(op, form, x),
-        }
+        let Some(gradient) = gradient else {
+            return <Self as AutodiffBackend>::from_inner(forward(&op, inner(x), false).out);
+        };
+        let run = match x.0.len() {
+            1 => node::<B, C, O, 1>,
+            2 => node::<B, C, O, 2>,
+            3 => node::<B, C, O, 3>,
+            4 => node::<B, C, O, 4>,
+            5 => node::<B, C, O, 5>,
+            6 => node::<B, C, O, 6>,
+            _ => node::<B, C, O, 10>,
+        };
+        run(op, x, forward, gradient)
     }
 }
 
@@ -225,24 +222,25 @@ fn inner<B: Backend, C: CheckpointStrategy>(x: Operands<Autodiff<B, C>>) -> Oper
     Operands(x.0.into_iter().map(|x| x.map(inner)).collect())
 }
 
-/// `op` of `x` by `form` as one node of the graph with `N` parents.
+/// `op` of `x` as one node of the graph with `N` parents.
 fn node<B: Forms, C: CheckpointStrategy, O: FusedOp, const N: usize>(
     op: O,
-    form: Form<B, O>,
     x: Operands<Autodiff<B, C>>,
+    forward: Forward<B, O>,
+    gradient: Gradient<B, O>,
 ) -> FloatTensor<Autodiff<B, C>> {
     // An absent operand is represented by the first one, and its gradient is never needed.
     let present = std::array::from_fn(|i| x.0.get(i).is_some_and(Option::is_some));
     let of = |i: usize| x.0.get(i).and_then(Option::as_ref).unwrap_or(x.first());
     let parents: [NodeGuard; N] = std::array::from_fn(|i| of(i).node());
     let x = inner(x);
-    let node = Node { op: op.clone(), gradient: form.gradient, present };
+    let node = Node { op: op.clone(), gradient, present };
     match node.prepare::<C>(parents).compute_bound().stateful() {
         OpsKind::Tracked(node) => {
-            let Fused { out, saved } = (form.forward)(&op, x, true);
+            let Fused { out, saved } = forward(&op, x, true);
             node.finish(saved, out)
         }
-        OpsKind::UnTracked(node) => node.finish((form.forward)(&op, x, false).out),
+        OpsKind::UnTracked(node) => node.finish(forward(&op, x, false).out),
     }
 }
 
@@ -291,11 +289,11 @@ macro_rules! real_form {
         match $dtype {
             burn::tensor::DType::F32 => Some($crate::ops::op::Form {
                 forward: $module::$forward::<f32>,
-                gradient: $module::$gradient::<f32>,
+                gradient: Some($module::$gradient::<f32>),
             }),
             burn::tensor::DType::F64 => Some($crate::ops::op::Form {
                 forward: $module::$forward::<f64>,
-                gradient: $module::$gradient::<f64>,
+                gradient: Some($module::$gradient::<f64>),
             }),
             _ => None,
         }

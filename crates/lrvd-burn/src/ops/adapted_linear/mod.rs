@@ -133,7 +133,7 @@ impl FusedOp for AdaptedLinear {
 
     #[cfg(feature = "flex")]
     fn cpu(dtype: burn::tensor::DType) -> Option<op::Form<burn::backend::Flex, Self>> {
-        let form = op::Form { forward: cpu::forward, gradient: cpu::gradient };
+        let form = op::Form { forward: cpu::forward, gradient: Some(cpu::gradient) };
         (dtype == burn::tensor::DType::F32).then_some(form)
     }
 }

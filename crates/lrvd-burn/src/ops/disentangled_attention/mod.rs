@@ -176,12 +176,12 @@ impl FusedOp for DisentangledAttention {
 
     #[cfg(feature = "flex")]
     fn cpu(dtype: burn::tensor::DType) -> Option<op::Form<burn::backend::Flex, Self>> {
-        let form = op::Form { forward: cpu::forward, gradient: cpu::gradient };
+        let form = op::Form { forward: cpu::forward, gradient: Some(cpu::gradient) };
         (dtype == burn::tensor::DType::F32).then_some(form)
     }
 
     #[cfg(feature = "cube")]
     fn cube() -> Option<op::Form<burn_cubecl::CubeBackend, Self>> {
-        Some(op::Form { forward: cube::forward, gradient: cube::gradient })
+        Some(op::Form { forward: cube::forward, gradient: Some(cube::gradient) })
     }
 }

@@ -81,7 +81,7 @@ impl FusedOp for Dropout {
 
     #[cfg(feature = "cube")]
     fn cube() -> Option<op::Form<burn_cubecl::CubeBackend, Self>> {
-        Some(op::Form { forward: cube::forward, gradient: cube::gradient })
+        Some(op::Form { forward: cube::forward, gradient: Some(cube::gradient) })
     }
 }
 

@@ -111,6 +111,6 @@ impl FusedOp for KlLogUniform {
 
     #[cfg(feature = "cube")]
     fn cube() -> Option<op::Form<burn_cubecl::CubeBackend, Self>> {
-        Some(op::Form { forward: cube::forward, gradient: cube::gradient })
+        Some(op::Form { forward: cube::forward, gradient: Some(cube::gradient) })
     }
 }

@@ -151,7 +151,7 @@ impl FusedOp for RankTwoNoise {
 
     #[cfg(feature = "cube")]
     fn cube() -> Option<op::Form<burn_cubecl::CubeBackend, Self>> {
-        Some(op::Form { forward: cube::rank_two, gradient: cube::rank_two_gradient })
+        Some(op::Form { forward: cube::rank_two, gradient: Some(cube::rank_two_gradient) })
     }
 }
 
@@ -179,6 +179,6 @@ impl FusedOp for GaussianNoise {
 
     #[cfg(feature = "cube")]
     fn cube() -> Option<op::Form<burn_cubecl::CubeBackend, Self>> {
-        Some(op::Form { forward: cube::gaussian, gradient: cube::gaussian_gradient })
+        Some(op::Form { forward: cube::gaussian, gradient: Some(cube::gaussian_gradient) })
     }
 }

@@ -1,7 +1,6 @@
 //! Counter-based random numbers in kernels: the same words as `lrvd_core::noise`.
 
 use burn_cubecl::CubeBackend;
-use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 use lrvd_core::noise::NoiseKey;
 
@@ -134,14 +133,4 @@ pub(super) fn forward(
     let out = empty(&like, op.shape.clone());
     launch!(standard_normal_kernel, sizes(&out, 4), out.dtype, [] => [out], kernel_key(op.key));
     Fused { out, saved: Operands::of([]) }
-}
-
-/// A constant.
-pub(super) fn gradient(
-    _: &StandardNormal,
-    _: Operands<CubeBackend>,
-    _: CubeTensor,
-    _: &[bool],
-) -> Operands<CubeBackend> {
-    Operands::of([])
 }

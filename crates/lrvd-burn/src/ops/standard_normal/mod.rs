@@ -34,8 +34,6 @@ pub(super) struct StandardNormal {
 }
 
 impl FusedOp for StandardNormal {
-    const DIFFERENTIABLE: bool = false;
-
     /// Made on the host, for backends without a generator.
     fn composite<B: LrvdBackend>(&self, x: Operands<B>) -> FloatTensor<B> {
         let [like] = x.all().map(Value::<B>);
@@ -54,19 +52,23 @@ impl FusedOp for StandardNormal {
 
     #[cfg(feature = "flex")]
     fn cpu(dtype: DType) -> Option<op::Form<burn::backend::Flex, Self>> {
-        op::real_form!(dtype, cpu::{forward, gradient})
+        let forward = match dtype {
+            DType::F32 => cpu::forward::<f32>,
+            DType::F64 => cpu::forward::<f64>,
+            _ => return None,
+        };
+        Some(op::Form { forward, gradient: None })
     }
 
     #[cfg(feature = "cube")]
     fn cube() -> Option<op::Form<burn_cubecl::CubeBackend, Self>> {
-        Some(op::Form { forward: cube::forward, gradient: cube::gradient })
+        Some(op::Form { forward: cube::forward, gradient: None })
     }
 }
 
 #[cfg(feature = "flex")]
 mod cpu {
     use burn::backend::Flex;
-    use burn_flex::FlexTensor;
 
     use super::StandardNormal;
     use crate::ops::cpu::{Real, TASK, run};
@@ -83,15 +85,5 @@ mod cpu {
             E::fill_normal(op.key, (task * TASK) as u64, chunk);
         });
         Fused { out: E::tensor(numbers, op.shape.clone()), saved: Operands::of([]) }
-    }
-
-    /// A constant.
-    pub(super) fn gradient<E: Real>(
-        _: &StandardNormal,
-        _: Operands<Flex>,
-        _: FlexTensor,
-        _: &[bool],
-    ) -> Operands<Flex> {
-        Operands::of([])
     }
 }
