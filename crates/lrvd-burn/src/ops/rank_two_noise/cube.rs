@@ -25,6 +25,12 @@ fn slope(variance: f32, noise: f32) -> f32 {
     select(variance < 0.0f32, 0.0f32, 0.5f32 * noise / std(variance))
 }
 
+/// `value + noise · std`, or `value` times the slope if `of_gradient`.
+#[cube]
+fn noisy(value: f32, variance: f32, noise: f32, #[comptime] of_gradient: bool) -> f32 {
+    if of_gradient { value * slope(variance, noise) } else { value + noise * std(variance) }
+}
+
 /// `q[n] w[k] + t[n]` of a flat element.
 #[cube]
 fn variance_of<F: Float>(q: &Tensor<F>, w: &Tensor<F>, t: &Tensor<F>, element: usize) -> f32 {
@@ -59,11 +65,7 @@ fn rank_two_kernel<F: Float>(
         if element < out.len() {
             let variance = variance_of::<F>(q, w, t, element);
             let value = f32::cast_from(x[element]);
-            if of_gradient {
-                out[element] = F::cast_from(value * slope(variance, scale * noise[lane]));
-            } else {
-                out[element] = F::cast_from(value + scale * noise[lane] * std(variance));
-            }
+            out[element] = F::cast_from(noisy(value, variance, scale * noise[lane], of_gradient));
         }
     }
 }
@@ -91,11 +93,7 @@ fn gaussian_kernel<F: Float>(
         if element < out.len() {
             let variance = f32::cast_from(variance[element]);
             let value = f32::cast_from(x[element]);
-            if of_gradient {
-                out[element] = F::cast_from(value * slope(variance, scale * noise[lane]));
-            } else {
-                out[element] = F::cast_from(value + scale * noise[lane] * std(variance));
-            }
+            out[element] = F::cast_from(noisy(value, variance, scale * noise[lane], of_gradient));
         }
     }
 }
