@@ -1,23 +1,25 @@
 //! Models that contain adapted layers: attach, collect, count, observe.
 
 mod counts;
-mod parts;
+pub(crate) mod walk;
 
 pub use counts::{TrainableCounts, trainable_counts};
-pub use parts::{AdaptedModel, Leaf, LeafMut};
+pub use walk::{AdaptedModel, Names};
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
+use burn::module::Module;
 use burn::tensor::Tensor;
 use lrvd_core::error::quoted;
 use lrvd_core::kl::KlReduction;
 use lrvd_core::noise::NoiseKey;
 use tracing::{debug, trace};
 
-use crate::adapter::{AdaptedLinear, AdapterConfig, Observer, Prior};
+use self::walk::Found;
+use crate::adapter::{AdaptedLinear, AdapterConfig, AdapterKind, Observer, Prior};
 use crate::error::Error;
 use crate::parameters::Role;
-use crate::sampling::Scheme;
+use crate::sampling::{DrawPer, DrawSet, Pass, Scheme};
 
 /// Which layers get an adapter.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,10 +44,10 @@ impl AdapterTargets {
         }
     }
 
-    /// Whether `layer`, which is at `path`, is meant.
-    fn select_layer(&self, path: &str, layer: &AdaptedLinear) -> bool {
-        let whole = *self == Self::AllLinear && layer.role() != Role::Backbone;
-        !whole && self.select(path)
+    /// Whether the layer is meant.
+    fn select_layer(&self, found: &Found) -> bool {
+        let whole = *self == Self::AllLinear && found.role != Role::Backbone;
+        !whole && self.select(&found.path)
     }
 
     /// Whether an entry of the list means the layer at `path`.
@@ -62,10 +64,35 @@ impl AdapterTargets {
     }
 }
 
+impl<const N: usize> From<[&str; N]> for AdapterTargets {
+    fn from(names: [&str; N]) -> Self {
+        Self::Names(names.map(str::to_owned).to_vec())
+    }
+}
+
+/// `model` with everything frozen and a fresh adapter on every targeted layer.
+///
+/// `model` is any Burn module. A [`burn::nn::Linear`] multiplies by the composed weight `W + c·A·B`, with one weight draw
+/// a pass; an [`AdaptedLinear`] in its place (`use lrvd_burn::nn::Linear`) applies the update to activations, with
+/// every scheme, dropout and kind of adapter. Heads that should train are unfrozen afterwards, by Burn's
+/// `unfreeze_group`.
+///
+/// Errors are those of [`attach_adapters`].
+pub fn attach<M: Module>(
+    model: M,
+    config: impl Into<AdapterConfig>,
+    targets: impl Into<AdapterTargets>,
+    seed: u64,
+) -> Result<M, Error> {
+    let mut model = model.freeze();
+    attach_adapters(&mut model, &targets.into(), &config.into(), NoiseKey::new(seed))?;
+    Ok(model)
+}
+
 /// Attaches a fresh adapter to every targeted layer and returns their paths in order.
 ///
-/// Targets that match no layer, two layers of one path, and a rank above the smaller width of a targeted layer are
-/// errors.
+/// Targets that match no layer, two layers of one path, a layer that has an adapter, a rank above the smaller width of
+/// a targeted layer, and a kind of adapter that a [`burn::nn::Linear`] cannot apply are errors.
 pub fn attach_adapters(
     model: &mut impl AdaptedModel,
     targets: &AdapterTargets,
@@ -73,51 +100,86 @@ pub fn attach_adapters(
     seed: NoiseKey,
 ) -> Result<Vec<String>, Error> {
     config.check()?;
-    let mut all = Vec::new();
-    model.visit_layers(&mut |path, _| all.push(path.to_owned()));
-    check_distinct(all.iter().map(String::as_str))?;
+    let mut found = Vec::new();
+    walk::each_layer(model, &mut |layer| found.push(layer));
+    check_distinct(found.iter().map(|found| found.path.as_str()))?;
     if targets.list().is_empty() && *targets != AdapterTargets::AllLinear {
         return Err(Error::Argument("there are no targets, expected at least 1".to_owned()));
     }
-    let idle = |entry: &&String| !all.iter().any(|path| targets.means(entry, path));
+    let idle = |entry: &&String| !found.iter().any(|found| targets.means(entry, &found.path));
     let unmatched: Vec<String> = targets.list().iter().filter(idle).cloned().collect();
     if !unmatched.is_empty() {
         return Err(Error::Argument(format!(
             "the targets {} match none of the {} adaptable layers",
             quoted(unmatched),
-            all.len()
+            found.len()
         )));
     }
-    let mut widths = Vec::new();
-    model.visit_layers(&mut |path, layer| {
-        if targets.select_layer(path, layer) {
-            widths.push((path.to_owned(), layer.d_input(), layer.d_output()));
-        }
-    });
-    let narrowest = widths.into_iter().min_by_key(|(_, d_input, d_output)| *d_input.min(d_output));
-    if let Some((path, d_input, d_output)) = narrowest
-        && config.rank > d_input.min(d_output)
+    let layers = found.len();
+    found.retain(|found| targets.select_layer(found));
+    let width = |found: &Found| found.layer.d_input().min(found.layer.d_output());
+    if let Some(narrowest) = found.iter().min_by_key(|found| width(found))
+        && config.rank > width(narrowest)
     {
-        let (rank, width) = (config.rank, d_input.min(d_output));
+        let (rank, width, Found { path, layer, .. }) = (config.rank, width(narrowest), narrowest);
         return Err(Error::Argument(format!(
-            "rank {rank} is above {width}, the smaller width of layer `{path}` ({d_input} to {d_output}): take {width} or \
-             less, or leave that layer out of the targets"
+            "rank {rank} is above {width}, the smaller width of layer `{path}` ({} to {}): take {width} or \
+             less, or leave that layer out of the targets",
+            layer.d_input(),
+            layer.d_output()
         )));
     }
-    let mut paths = Vec::new();
+    if let Some(Found { path, .. }) = found.iter().find(|found| found.layer.adapter().is_some()) {
+        return Err(Error::Argument(format!(
+            "layer `{path}` has an adapter: detach it, or choose other targets"
+        )));
+    }
+    let is_dense = !matches!(config.kind, AdapterKind::CLora { .. } | AdapterKind::LoraEnsemble { .. });
+    if let Some(Found { path, .. }) = found.iter().find(|found| found.is_composed)
+        && (!is_dense || config.dropout > 0.0)
+    {
+        return Err(Error::Undefined(format!(
+            "layer `{path}` is a `burn::nn::Linear`, whose adapter is a matrix added to its weight: dropout on the \
+             adapter's input, ensembles and adapters that depend on the input need a `lrvd_burn::nn::Linear`"
+        )));
+    }
+    let paths: Vec<String> = found.into_iter().map(|found| found.path).collect();
     let mut outcome = Ok(());
     model.visit_layers_mut(&mut |path, layer| {
-        if outcome.is_ok() && targets.select_layer(path, layer) {
-            outcome = config.attach(layer, seed);
-            paths.push(path.to_owned());
+        if outcome.is_ok() && paths.iter().any(|chosen| chosen == path) {
+            outcome = config.attach(layer, path, seed);
         }
     });
     outcome?;
-    debug!(layers = all.len(), adapted = paths.len(), ?targets, "attached adapters");
+    debug!(layers, adapted = paths.len(), ?targets, "attached adapters");
     for path in &paths {
         trace!(%path, "adapted");
     }
     Ok(paths)
+}
+
+/// `model` with every adapter under `pass` in a `forward` without one: its parameters are those of `model`, so that
+/// gradients reach them, and `model` itself stays at the mean.
+///
+/// A [`burn::nn::Linear`] has one weight for a batch: it supports [`Scheme::Mean`] and
+/// [`DrawPer::Batch`](crate::sampling::DrawPer), without dropout.
+pub fn with_pass<M: Module>(model: &M, pass: Pass) -> Result<M, Error> {
+    let is_one_weight = matches!(pass.scheme, Scheme::Mean | Scheme::Weights(DrawPer::Batch));
+    let (mut outcome, mut layers) = (Ok(()), BTreeMap::new());
+    walk::each_layer(model, &mut |mut found| {
+        let adapter = found.layer.adapter();
+        let one_weight = !found.is_composed || is_one_weight && pass.draws == DrawSet::ONE;
+        if adapter.is_some() && !(one_weight && found.layer.supports(pass.scheme)) {
+            let (path, scheme) = (&found.path, pass.scheme);
+            outcome = Err(Error::Undefined(format!("adapter `{path}` cannot be sampled by {scheme:?}")));
+        }
+        found.layer.edit_attached(|attached| attached.pass = pass);
+        layers.insert(found.path, found.layer);
+    });
+    outcome?;
+    let mut model = model.clone();
+    walk::write_layers(&mut model, layers);
+    Ok(model)
 }
 
 /// Checks that no two layers have one path.
