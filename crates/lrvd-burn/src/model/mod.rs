@@ -6,9 +6,8 @@ pub(crate) mod walk;
 pub use counts::{TrainableCounts, trainable_counts};
 pub use walk::{AdaptedModel, Names};
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
-use burn::module::Module;
 use burn::tensor::Tensor;
 use lrvd_core::error::quoted;
 use lrvd_core::kl::KlReduction;
@@ -19,7 +18,7 @@ use self::walk::Found;
 use crate::adapter::{AdaptedLinear, AdapterConfig, AdapterKind, Observer, Prior};
 use crate::error::Error;
 use crate::parameters::Role;
-use crate::sampling::{DrawPer, DrawSet, Pass, Scheme};
+use crate::sampling::Scheme;
 
 /// Which layers get an adapter.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,25 +67,6 @@ impl<const N: usize> From<[&str; N]> for AdapterTargets {
     fn from(names: [&str; N]) -> Self {
         Self::Names(names.map(str::to_owned).to_vec())
     }
-}
-
-/// `model` with everything frozen and a fresh adapter on every targeted layer.
-///
-/// `model` is any Burn module. A [`burn::nn::Linear`] multiplies by the composed weight `W + c·A·B`, with one weight draw
-/// a pass; an [`AdaptedLinear`] in its place (`use lrvd_burn::nn::Linear`) applies the update to activations, with
-/// every scheme, dropout and kind of adapter. Heads that should train are unfrozen afterwards, by Burn's
-/// `unfreeze_group`.
-///
-/// Errors are those of [`attach_adapters`].
-pub fn attach<M: Module>(
-    model: M,
-    config: impl Into<AdapterConfig>,
-    targets: impl Into<AdapterTargets>,
-    seed: u64,
-) -> Result<M, Error> {
-    let mut model = model.freeze();
-    attach_adapters(&mut model, &targets.into(), &config.into(), NoiseKey::new(seed))?;
-    Ok(model)
 }
 
 /// Attaches a fresh adapter to every targeted layer and returns their paths in order.
@@ -156,30 +136,6 @@ pub fn attach_adapters(
         trace!(%path, "adapted");
     }
     Ok(paths)
-}
-
-/// `model` with every adapter under `pass` in a `forward` without one: its parameters are those of `model`, so that
-/// gradients reach them, and `model` itself stays at the mean.
-///
-/// A [`burn::nn::Linear`] has one weight for a batch: it supports [`Scheme::Mean`] and
-/// [`DrawPer::Batch`](crate::sampling::DrawPer), without dropout.
-pub fn with_pass<M: Module>(model: &M, pass: Pass) -> Result<M, Error> {
-    let is_one_weight = matches!(pass.scheme, Scheme::Mean | Scheme::Weights(DrawPer::Batch));
-    let (mut outcome, mut layers) = (Ok(()), BTreeMap::new());
-    walk::each_layer(model, &mut |mut found| {
-        let adapter = found.layer.adapter();
-        let one_weight = !found.is_composed || is_one_weight && pass.draws == DrawSet::ONE;
-        if adapter.is_some() && !(one_weight && found.layer.supports(pass.scheme)) {
-            let (path, scheme) = (&found.path, pass.scheme);
-            outcome = Err(Error::Undefined(format!("adapter `{path}` cannot be sampled by {scheme:?}")));
-        }
-        found.layer.edit_attached(|attached| attached.pass = pass);
-        layers.insert(found.path, found.layer);
-    });
-    outcome?;
-    let mut model = model.clone();
-    walk::write_layers(&mut model, layers);
-    Ok(model)
 }
 
 /// Checks that no two layers have one path.
