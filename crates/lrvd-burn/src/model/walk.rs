@@ -90,7 +90,7 @@ impl Drop for Handing {
 
 /// What a checkpoint calls the parameters of the struct that has this as its **first** field.
 ///
-/// Without one, a parameter is called by its path of field names.
+/// Without one, a parameter is called by its path of field names, and is part of a head if it trains.
 ///
 /// ```
 /// use burn::module::{Module, Param};
@@ -231,12 +231,23 @@ impl Place {
         self.names.push((self.path.len().saturating_sub(1), names));
     }
 
-    /// Name and role of what is `above` fields above the place.
-    fn name(&self, above: usize) -> (String, Role) {
+    /// The name of what is `above` fields above the place.
+    fn name(&self, above: usize) -> String {
         let (depth, names) = self.names.last().copied().unwrap_or_default();
         let end = self.path.len().saturating_sub(above).max(depth);
-        let name = names.of(self.path[depth..end].iter().map(|(field, _)| field.as_str()));
-        let role = names.role(&name);
+        names.of(self.path[depth..end].iter().map(|(field, _)| field.as_str()))
+    }
+
+    /// Name and role of the parameter at the place.
+    fn named<const D: usize>(&self, param: &Param<Tensor<D>>) -> (String, Role) {
+        let name = self.name(0);
+        let is_trained = param.base().is_require_grad();
+        let role = match self.names.last() {
+            Some((_, names)) => names.role(&name),
+            // What trains in a model without names is part of a head.
+            None if is_trained => Role::Head,
+            None => Role::Backbone,
+        };
         (name, role)
     }
 
@@ -297,7 +308,7 @@ impl ModuleVisitor for Reader<'_> {
             Some(Handed::Names(names)) => self.place.put_names(names),
             Some(Handed::Adapter(attached)) => {
                 let _quiet = Handing::off();
-                let (layer, _) = self.place.name(2);
+                let layer = self.place.name(2);
                 if let Some(adapter) = attached.adapter() {
                     adapter.each(&mut |schema, value| {
                         let name = joined(&layer, schema.name);
@@ -325,11 +336,11 @@ impl ModuleVisitor for Reader<'_> {
     }
 
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-        let (name, role) = self.place.name(0);
+        let (name, role) = self.place.named(param);
         let is_linear = self.place.is_linear::<D>();
         if is_linear {
             self.finish();
-            let (path, _) = self.place.name(1);
+            let path = self.place.name(1);
             self.pending = Some(Found {
                 path,
                 role,
@@ -398,7 +409,7 @@ impl ModuleMapper for Writer<'_> {
             Some(Handed::Names(names)) => self.place.put_names(names),
             Some(Handed::Adapter(mut attached)) => {
                 let quiet = Handing::off();
-                let (path, _) = self.place.name(2);
+                let path = self.place.name(2);
                 if let Some(layer) = self.layers.get(&path) {
                     attached = layer.attached().cloned().unwrap_or_else(|| Attached::empty(&path));
                 }
@@ -426,7 +437,7 @@ impl ModuleMapper for Writer<'_> {
 
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
         let is_linear = self.place.is_linear::<D>();
-        let layer = is_linear.then(|| self.layers.get(&self.place.name(1).0)).flatten();
+        let layer = is_linear.then(|| self.layers.get(&self.place.name(1))).flatten();
         if let Some(tied) = self.tied(&param) {
             return match layer {
                 Some(layer) => standing_on(tied, layer),
@@ -438,12 +449,12 @@ impl ModuleMapper for Writer<'_> {
             param = standing_on(matrix(&layer.weight), layer);
         } else if D == 1
             && self.place.path.last().is_some_and(|(name, _)| name == "bias")
-            && let Some(bias) = self.layers.get(&self.place.name(1).0).and_then(|l| l.bias.as_ref())
+            && let Some(bias) = self.layers.get(&self.place.name(1)).and_then(|l| l.bias.as_ref())
         {
             param = matrix(bias);
         }
         {
-            let (name, role) = self.place.name(0);
+            let (name, role) = self.place.named(&param);
             let layout = layout(is_linear);
             let _quiet = Handing::off();
             (self.parameter)(NamedParameterMut { name: &name, role, layout, value: &mut param });

@@ -3,6 +3,7 @@
 #![cfg(feature = "flex")]
 #![allow(clippy::unwrap_used)]
 
+mod any_module;
 mod adalora;
 mod adapter;
 mod by_hand;
