@@ -151,7 +151,8 @@ fn train<M: Module>(
     let mut losses = Vec::new();
     for step in 0..STEPS {
         let first = step * BATCH % ROWS;
-        let (ids, labels) = (ids.clone().narrow(0, first, BATCH), labels.clone().narrow(0, first, BATCH));
+        let (ids, labels) =
+            (ids.clone().narrow(0, first, BATCH), labels.clone().narrow(0, first, BATCH));
         let key = NoiseKey::new(SEED).at_step(step as u32);
         let pass = Pass::sampled(Scheme::Weights(DrawPer::Batch), key);
         let logits = forward(&with_pass(model, pass)?, ids);
@@ -221,7 +222,8 @@ pub(crate) fn run(folder: &Path) -> Result<Shown, Box<dyn Error>> {
     let (ids, _) = data(&inference);
     let (loaded, _) = load(fast::Transformer::new(&inference), folder)?;
     let mean = [model.valid().forward(ids.clone()), loaded.forward(ids)];
-    let [composed, applied] = mean.map(|logits| logits.into_data().iter::<f64>().collect::<Vec<_>>());
+    let [composed, applied] =
+        mean.map(|logits| logits.into_data().iter::<f64>().collect::<Vec<_>>());
     let largest = composed.iter().fold(0.0_f64, |most, x| most.max(x.abs()));
     let differences = composed.iter().zip(&applied).map(|(x, y)| (x - y).abs() / largest);
     Ok(Shown {
@@ -250,7 +252,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     let fresh = String::from_utf8(fresh.stdout)?;
     println!("ten draws, in a fresh process:\n{fresh}");
     assert_eq!(fresh.lines().collect::<Vec<_>>(), shown.answers, "in this process");
-    println!("burn::nn and lrvd_burn::nn at the mean: relative difference {:.1e}", shown.difference);
+    println!(
+        "burn::nn and lrvd_burn::nn at the mean: relative difference {:.1e}",
+        shown.difference
+    );
     let [plain, fast] = shown.seconds;
     println!("{STEPS} steps: {plain:.2} s with burn::nn, {fast:.2} s with lrvd_burn::nn");
     std::fs::remove_dir_all(folder)?;

@@ -48,8 +48,7 @@ fn normal(seed: u64, [rows, columns]: [usize; 2], scale: f64) -> Tensor<2> {
 impl Net {
     fn pretrained() -> Self {
         let scale = 1.0 / (WIDTH as f64).sqrt();
-        let layer =
-            |seed, width| AdaptedLinear::new(normal(seed, [WIDTH, width], scale), None);
+        let layer = |seed, width| AdaptedLinear::new(normal(seed, [WIDTH, width], scale), None);
         Self {
             names: Names::below("net").with_roles(&[("net.head", Role::Head)]),
             first: layer(1, WIDTH),

@@ -227,7 +227,8 @@ impl Model for Student {
     type Input = Tensor<2>;
 
     fn logits(&self, input: &Tensor<2>, pass: &Pass) -> Tensor<2> {
-        let forward = |hidden: Tensor<2>, layer: &AdaptedLinear| layer.forward_with(hidden, pass).tanh();
+        let forward =
+            |hidden: Tensor<2>, layer: &AdaptedLinear| layer.forward_with(hidden, pass).tanh();
         self.readout.forward_with(self.layer.iter().fold(input.clone(), forward), pass)
     }
 }

@@ -155,7 +155,8 @@ pub fn with_pass<M: Module>(model: &M, pass: Pass) -> Result<M, Error> {
         let can = adapter.is_none() || one_weight && found.layer.supports(pass.scheme);
         if outcome.is_ok() && !can {
             let (path, scheme) = (&found.path, pass.scheme);
-            outcome = Err(Error::Undefined(format!("adapter `{path}` cannot be sampled by {scheme:?}")));
+            outcome =
+                Err(Error::Undefined(format!("adapter `{path}` cannot be sampled by {scheme:?}")));
         }
         found.layer.edit_attached(|attached| attached.pass = pass);
         layers.insert(found.path, found.layer);

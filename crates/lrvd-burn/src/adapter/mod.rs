@@ -17,10 +17,13 @@ mod linear;
 mod merge;
 mod observer;
 mod prepared;
+mod quantized;
 mod schema;
 mod streams;
 mod wide;
 
+pub use attached::{AdapterSlot, Attached};
+pub(crate) use attached::{Attach, set as set_attached};
 pub use config::{AdapterConfig, AdapterKind};
 pub use divergence::{ArdHyper, Prior};
 pub(crate) use kind::posterior_schemas;
@@ -28,11 +31,10 @@ pub use kind::{
     Adapter, AdapterMembers, ContextualGaussian, ElementGaussian, ElementParameters, Extension,
     LowRankAdapter, Posterior, RankParameters, ScaleGaussian, repeat_for_members,
 };
-pub use attached::{AdapterSlot, Attached};
-pub(crate) use attached::{Attach, set as set_attached};
 pub use linear::AdaptedLinear;
 pub use observer::{ContextDivergence, ObservedUse, Observer};
 pub use prepared::PreparedLinear;
+pub use quantized::BaseBits;
 pub use schema::{Axis, ParameterSchema};
 pub(crate) use schema::{Parameters, RankCut, Sizes};
 pub use streams::AdapterStream;

@@ -63,7 +63,7 @@ impl<const D: usize> ParameterValue for Param<Tensor<D>> {
     }
 
     fn flat(&self) -> Tensor<1> {
-        let value = self.base().without_autodiff();
+        let value = self.base().without_autodiff().dequantize();
         let len = value.shape().num_elements();
         value.reshape([len])
     }

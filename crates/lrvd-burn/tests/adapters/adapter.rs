@@ -37,7 +37,9 @@ fn draws(layer: &AdaptedLinear, row: &[f64], scheme: Scheme, n: usize) -> Vec<f6
     bare.detach();
     let base = bare.forward_with(x.clone(), &Pass::mean());
     let pass = |step| Pass::sampled(scheme, NoiseKey::new(77).at_step(step));
-    (0..steps).flat_map(|step| host(layer.forward_with(x.clone(), &pass(step)) - base.clone())).collect()
+    (0..steps)
+        .flat_map(|step| host(layer.forward_with(x.clone(), &pass(step)) - base.clone()))
+        .collect()
 }
 
 #[test]

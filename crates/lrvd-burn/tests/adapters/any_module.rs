@@ -29,7 +29,10 @@ impl Plain {
         Self {
             embedding: EmbeddingConfig::new(9, 6).init(device),
             norm: LayerNormConfig::new(6).init(device),
-            layers: vec![LinearConfig::new(6, 6).init(device), LinearConfig::new(6, 6).init(device)],
+            layers: vec![
+                LinearConfig::new(6, 6).init(device),
+                LinearConfig::new(6, 6).init(device),
+            ],
             fast: nn::LinearConfig::new(6, 5).with_bias(false).init(device),
             head: LinearConfig::new(5, 2).init(device),
         }
@@ -97,14 +100,24 @@ fn an_unfrozen_parameter_without_a_name_is_part_of_a_head() {
 fn a_pass_is_of_the_model_that_it_was_given_to() {
     let model = adapted().valid();
     let mean = values(model.forward(ids()));
-    let pass = |draw| Pass::sampled(Scheme::Weights(DrawPer::Batch), NoiseKey::new(4).at_step(draw));
+    let pass =
+        |draw| Pass::sampled(Scheme::Weights(DrawPer::Batch), NoiseKey::new(4).at_step(draw));
     let drawn = with_pass(&model, pass(0)).unwrap();
     assert_ne!(values(drawn.forward(ids())), mean);
     assert_eq!(values(model.forward(ids())), mean, "the model itself stays at the mean");
-    assert_eq!(values(drawn.forward(ids())), values(with_pass(&model, pass(0)).unwrap().forward(ids())));
-    assert_ne!(values(drawn.forward(ids())), values(with_pass(&model, pass(1)).unwrap().forward(ids())));
+    assert_eq!(
+        values(drawn.forward(ids())),
+        values(with_pass(&model, pass(0)).unwrap().forward(ids()))
+    );
+    assert_ne!(
+        values(drawn.forward(ids())),
+        values(with_pass(&model, pass(1)).unwrap().forward(ids()))
+    );
     let answers = predict(&model, 3, 4, |model| model.forward(ids())).unwrap();
-    assert_eq!((answers.members(), predict(&model, 0, 4, |m| m.forward(ids())).unwrap().members()), (3, 1));
+    assert_eq!(
+        (answers.members(), predict(&model, 0, 4, |m| m.forward(ids())).unwrap().members()),
+        (3, 1)
+    );
 }
 
 #[rstest]

@@ -63,7 +63,11 @@ fn starts_depend_on_seed_and_path_and_leave_the_base_alone() {
         assert_ne!(expected, values(&fresh("p.r", kind, 1)), "{kind:?}");
         let bare = base("p.q", D_IN, D_OUT, DType::F32);
         let plain = host(bare.forward_with(x.clone(), &Pass::mean()));
-        assert_eq!(host(first.forward_with(x.clone(), &Pass::mean())), plain, "{kind:?}: B is not 0");
+        assert_eq!(
+            host(first.forward_with(x.clone(), &Pass::mean())),
+            plain,
+            "{kind:?}: B is not 0"
+        );
         // Attaching over another adapter leaves nothing of it.
         let mut again = fresh("p.q", AdapterKind::LoraEnsemble { members: 2, gain: 1.0 }, 9);
         config(kind).attach(&mut again, "p.q", NoiseKey::new(1)).unwrap();

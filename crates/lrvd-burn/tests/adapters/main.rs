@@ -3,9 +3,9 @@
 #![cfg(feature = "flex")]
 #![allow(clippy::unwrap_used)]
 
-mod any_module;
 mod adalora;
 mod adapter;
+mod any_module;
 mod by_hand;
 mod divergence;
 mod draws;
@@ -21,5 +21,6 @@ mod observer;
 mod optimizer;
 mod peft_posterior;
 mod prune;
+mod quantized;
 mod schemes;
 mod support;

@@ -31,7 +31,10 @@ fn adapter(family: VariationalFamily) -> HostAdapter {
 /// A net whose second layer lost every rank.
 fn trained(family: VariationalFamily, dtype: DType) -> Net {
     let mut net = Net::new([Some(&adapter(family)), None], dtype);
-    net.second.attach_empty("net.second", AdapterSlot { initial_rank: 6, scaling: 0.5, family: Some(family) });
+    net.second.attach_empty(
+        "net.second",
+        AdapterSlot { initial_rank: 6, scaling: 0.5, family: Some(family) },
+    );
     net
 }
 
