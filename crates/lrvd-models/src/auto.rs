@@ -26,6 +26,17 @@ pub enum AutoModel {
 }
 
 impl AutoModel {
+    /// Gradient checkpointing: whether the backward pass computes a layer's activations again instead of holding those
+    /// of all layers. Costs one more forward pass a step.
+    pub fn recompute(&mut self, recomputes: bool) {
+        match self {
+            Self::Deberta(model) => model.recompute(recomputes),
+            Self::Llama(model) => model.recompute(recomputes),
+            Self::LlamaScore(model) => model.recompute(recomputes),
+            Self::LlamaText(model) => model.recompute(recomputes),
+        }
+    }
+
     /// What the head reads of every input, `[batch, features]`, at the posterior mean: the encoder's pooled first token,
     /// or the decoder's last hidden state after the final norm.
     pub fn features(&self, input: &TokenBatch) -> Tensor<2> {

@@ -89,6 +89,11 @@ impl DebertaClassifier {
         Ok((model, source.finish()?))
     }
 
+    /// Gradient checkpointing; see [`DebertaEncoder::recompute`].
+    pub fn recompute(&mut self, recomputes: bool) {
+        self.encoder.recompute(recomputes);
+    }
+
     /// The encoder.
     pub fn encoder(&self) -> &DebertaEncoder {
         &self.encoder

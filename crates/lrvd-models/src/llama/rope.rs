@@ -101,6 +101,7 @@ fn stretched(frequency: f64, scaling: &Llama3Scaling) -> f64 {
 /// ```
 ///
 /// Both are `[batch, tokens, 1, 1, d/2]`.
+#[derive(Clone)]
 pub(super) struct RotaryEmbedding {
     cos: Tensor<5>,
     sin: Tensor<5>,

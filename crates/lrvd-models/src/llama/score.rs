@@ -59,6 +59,11 @@ impl LlamaScore {
         Ok((model, source.finish()?))
     }
 
+    /// Gradient checkpointing; see [`LlamaModel::recompute`].
+    pub fn recompute(&mut self, recomputes: bool) {
+        self.model.recompute(recomputes);
+    }
+
     /// The decoder.
     pub fn model(&self) -> &LlamaModel {
         &self.model

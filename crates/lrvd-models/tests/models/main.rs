@@ -10,6 +10,7 @@ mod gguf;
 mod language;
 mod llama;
 mod loading;
+mod recompute;
 mod shared_keys;
 mod stories260k;
 mod support;
