@@ -1,18 +1,18 @@
 //! Writing an adapter folder that PEFT loads.
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::path::Path;
 
 use lrvd_core::error::quoted;
 
-use super::adapter::{PeftAdapter, PeftModule, WEIGHTS_FILE};
-use super::attach::no_module;
-use super::card::write_card;
+use super::adapter::{PeftAdapter, PeftModule, WEIGHTS_FILE, exact_alpha, module_error, no_module};
 use super::config::{CONFIG_FILE, PeftConfig, PeftMethod, TargetModules};
-use super::convert::{check_shapes, describe, exact_alpha, floats, module_error};
+use super::convert::{describe, floats};
 use super::keys::{Factor, factor_key, saved_key};
 use crate::error::Error;
 use crate::files::{HostTensor, LoadReport, write_atomic, write_safetensors};
+use crate::text::{cell, code, printable_json};
 
 /// How modules of different ranks are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -89,14 +89,14 @@ impl PeftAdapter {
         }
         let mut report = LoadReport::new(dir.display());
         for (path, module) in &self.modules {
-            check_shapes(path, module)?;
+            module.check(path)?;
             let adalora = matches!(self.config.method, PeftMethod::AdaLora(_));
             if module.e.is_some() != adalora || !module.scaling.is_finite() {
                 let expected = format!("`{}` and finite", self.config.method.name());
                 let found = format!("diagonal: {}, scale {}", module.e.is_some(), module.scaling);
                 return Err(Error::module(path, "method and scale", expected, found));
             }
-            for (factor, tensor) in factors(module) {
+            for (factor, tensor) in module.factors() {
                 report.check_finite(
                     &factor_key(&self.config.method, path, factor),
                     tensor.first_non_finite(),
@@ -120,7 +120,7 @@ impl PeftAdapter {
     fn tensors(&self) -> Result<BTreeMap<String, HostTensor>, Error> {
         let mut tensors = BTreeMap::new();
         for (path, module) in &self.modules {
-            for (factor, tensor) in factors(module) {
+            for (factor, tensor) in module.factors() {
                 let mut tensor = tensor.clone();
                 if factor == Factor::E {
                     tensor =
@@ -166,13 +166,6 @@ impl PeftAdapter {
         let summary = summarise(ExportLayout::AdaLora, &adapter);
         Ok((adapter, summary))
     }
-}
-
-/// Factors that a module has.
-fn factors(module: &PeftModule) -> impl Iterator<Item = (Factor, &HostTensor)> {
-    [(Factor::A, &module.a), (Factor::B, &module.b)]
-        .into_iter()
-        .chain(module.e.as_ref().map(|e| (Factor::E, e)))
 }
 
 fn summarise(layout: ExportLayout, adapter: &PeftAdapter) -> ExportSummary {
@@ -252,24 +245,67 @@ fn common_scaling(modules: &BTreeMap<String, PeftModule>) -> f64 {
 
 /// The same update with zero rows below `a` and zero columns beside `b`.
 fn pad(module: &PeftModule, rank: usize) -> Result<PeftModule, Error> {
-    let (d_input, d_output) = (module.d_input(), module.d_output());
-    let mut a = module.a.bytes().to_vec();
-    a.resize(rank * d_input * module.a.element_size(), 0);
-    let size = module.b.element_size();
-    let (old, new) = (module.rank * size, rank * size);
-    let mut b = vec![0; d_output * new];
-    for row in 0..d_output {
-        b[row * new..row * new + old]
-            .copy_from_slice(&module.b.bytes()[row * old..(row + 1) * old]);
-    }
-    PeftModule::lora(
-        HostTensor::new(module.a.dtype(), vec![rank, d_input], a)?,
-        HostTensor::new(module.b.dtype(), vec![d_output, rank], b)?,
-        module.scaling,
-        module.initial_rank,
-    )
+    let padded = |tensor: HostTensor| {
+        let (dtype, columns) = (tensor.dtype(), tensor.shape()[1]);
+        let size = rank * columns * tensor.element_size();
+        let mut bytes = tensor.into_bytes();
+        bytes.resize(size, 0);
+        HostTensor::new(dtype, vec![rank, columns], bytes)
+    };
+    let b = padded(module.b.transpose2()?)?.transpose2()?;
+    PeftModule::lora(padded(module.a.clone())?, b, module.scaling, module.initial_rank)
 }
 
-#[cfg(test)]
-#[path = "export_tests.rs"]
-mod tests;
+/// The `README.md` of an exported adapter: what it belongs to, how it is laid out, and the rank and scale of every
+/// module.
+fn write_card(summary: &ExportSummary, modules: &BTreeMap<String, PeftModule>) -> String {
+    let config = &summary.config;
+    let base = config.base_model_name_or_path.as_deref().map(Path::new);
+    // A place on this machine says nothing elsewhere: its last part is the name.
+    let id = base.filter(|base| !base.is_absolute()).and_then(Path::to_str);
+    let name =
+        base.and_then(|base| if base.is_absolute() { base.file_name()?.to_str() } else { id });
+    let mut card = String::from("---\n");
+    if let Some(base) = id {
+        // A JSON text is a YAML text, whatever is in it.
+        let json = serde_json::Value::from(base).to_string();
+        let _ = writeln!(card, "base_model: {}", printable_json(&json));
+    }
+    card.push_str("library_name: peft\ntags:\n- lora\n- lrvd\n---\n\n# Low-rank adapter\n\n");
+    let total: usize = summary.ranks.values().sum();
+    let _ = writeln!(
+        card,
+        "Adapter of the type {} for {}, layout `{}`: {} modules, {total} ranks in all.",
+        config.method.name(),
+        name.map_or_else(|| "an unnamed base model".to_owned(), code),
+        summary.layout.name(),
+        modules.len(),
+    );
+    if let Some(path) = &summary.zero_module {
+        let _ = writeln!(
+            card,
+            "\nNo module has a rank left. {} is there with zeros, because PEFT demands a module.",
+            code(path)
+        );
+    }
+    if !summary.dropped.is_empty() {
+        let _ = writeln!(
+            card,
+            "\n{} modules were pruned to rank 0 and are left out.",
+            summary.dropped.len()
+        );
+    }
+    if !summary.folded.is_empty() {
+        let _ = writeln!(
+            card,
+            "\nThe scale of {} modules differs from the common one and is multiplied into `lora_B`.",
+            summary.folded.len()
+        );
+    }
+    card.push_str("\n| Module | Rank | Scale |\n|---|---|---|\n");
+    for (path, module) in modules {
+        let path = cell(&code(path));
+        let _ = writeln!(card, "| {path} | {} | {} |", module.rank, module.scaling);
+    }
+    card
+}
