@@ -99,19 +99,9 @@ impl<'a> WeightSource<'a> {
         }
     }
 
-    /// The device that tensors are made on.
-    pub fn device(&self) -> &Device {
-        self.device
-    }
-
     /// The float type of every tensor.
     pub fn dtype(&self) -> DType {
         self.dtype
-    }
-
-    /// Whether the checkpoint has a tensor called `name`.
-    pub fn has(&self, name: &str) -> bool {
-        self.store.as_ref().is_some_and(|s| s.contains(name))
     }
 
     /// The parameter `name` with `shape` in memory.
@@ -164,15 +154,11 @@ impl<'a> WeightSource<'a> {
         bias: bool,
         std: f64,
     ) -> AdaptedLinear {
-        let weight = self.tensor(
-            &format!("{path}.weight"),
-            [d_input, d_output],
-            Layout::Transposed,
-            Init::Normal(std),
-        );
-        let bias = bias.then(|| {
-            self.tensor(&format!("{path}.bias"), [d_output], Layout::AsStored, Init::Constant(0.0))
-        });
+        let (name, shape) = (format!("{path}.weight"), [d_input, d_output]);
+        let weight = self.tensor(&name, shape, Layout::Transposed, Init::Normal(std));
+        let name = format!("{path}.bias");
+        let bias = bias
+            .then(|| self.tensor(&name, [d_output], Layout::AsStored, Init::Constant(0.0)));
         AdaptedLinear::new(path, weight, bias)
     }
 
@@ -181,13 +167,9 @@ impl<'a> WeightSource<'a> {
         if let Some(failure) = self.failure {
             return Err(failure);
         }
-        if let Some(store) = &self.store {
-            for name in store.names() {
-                if !self.asked.contains(name) && !(self.ignored)(name) {
-                    self.report.unexpected.push(name.to_owned());
-                }
-            }
-        }
+        let stored = self.store.into_iter().flat_map(WeightStore::names);
+        let unexpected = stored.filter(|name| !self.asked.contains(*name) && !(self.ignored)(name));
+        self.report.unexpected.extend(unexpected.map(str::to_owned));
         Ok(Loaded { report: self.report.into_result()?, fresh: self.fresh })
     }
 
