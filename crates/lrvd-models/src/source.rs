@@ -157,8 +157,8 @@ impl<'a> WeightSource<'a> {
         let (name, shape) = (format!("{path}.weight"), [d_input, d_output]);
         let weight = self.tensor(&name, shape, Layout::Transposed, Init::Normal(std));
         let name = format!("{path}.bias");
-        let bias = bias
-            .then(|| self.tensor(&name, [d_output], Layout::AsStored, Init::Constant(0.0)));
+        let bias =
+            bias.then(|| self.tensor(&name, [d_output], Layout::AsStored, Init::Constant(0.0)));
         AdaptedLinear::new(path, weight, bias)
     }
 

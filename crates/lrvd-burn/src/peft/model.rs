@@ -147,8 +147,8 @@ pub fn attach_peft(
         }
     });
     model.visit_parameters_mut(&mut |p| {
-        let Some(values) = whole.remove(p.name).filter(|_| !is_adapter(p.role)) else { return };
-        p.value.set_data(TensorData::new(values, p.value.shape()));
+        let Some(values) = whole.get(p.name).filter(|_| !is_adapter(p.role)) else { return };
+        p.value.set_data(TensorData::new(values.clone(), p.value.shape()));
         p.value.set_trainable(trainable);
     });
     Ok(report)
