@@ -199,14 +199,18 @@ impl HostTensor {
     /// Index and value of the first element that is larger than `largest` in absolute value, infinite or
     /// not a number; none for integers.
     pub fn first_beyond(&self, largest: f64) -> Option<(usize, f64)> {
-        let values: Box<dyn Iterator<Item = f64> + '_> = match self.dtype {
-            HostDType::F64 => Box::new(self.elements().map(f64::from_le_bytes)),
-            HostDType::F32 => Box::new(self.elements().map(|raw| f32::from_le_bytes(raw).into())),
-            HostDType::F16 => Box::new(self.elements().map(|raw| f16::from_le_bytes(raw).into())),
-            HostDType::BF16 => Box::new(self.elements().map(|raw| bf16::from_le_bytes(raw).into())),
-            _ => return None,
-        };
-        values.enumerate().find(|(_, value)| !(value.is_finite() && value.abs() <= largest))
+        fn first(values: impl Iterator<Item = f64>, largest: f64) -> Option<(usize, f64)> {
+            values.enumerate().find(|(_, value)| !(value.is_finite() && value.abs() <= largest))
+        }
+        match self.dtype {
+            HostDType::F64 => first(self.elements().map(f64::from_le_bytes), largest),
+            HostDType::F32 => first(self.elements().map(|x| f32::from_le_bytes(x).into()), largest),
+            HostDType::F16 => first(self.elements().map(|x| f16::from_le_bytes(x).into()), largest),
+            HostDType::BF16 => {
+                first(self.elements().map(|x| bf16::from_le_bytes(x).into()), largest)
+            }
+            _ => None,
+        }
     }
 
     /// Raw elements of `N` bytes; `N` is the size of the element type at every call.

@@ -453,10 +453,14 @@ fn convert<T: DeserializeOwned>(file: &Path, keys: &[(String, Entry)]) -> Result
     })
 }
 
-/// What serde expected.
+/// What serde expected, without its names of Rust's types.
 fn expected(error: &serde_json::Error) -> String {
     let text = error.to_string();
-    text.rsplit_once("expected ").map_or(text.as_str(), |(_, expected)| expected).to_owned()
+    match text.rsplit_once("expected ").map_or(text.as_str(), |(_, expected)| expected) {
+        "f64" => "a number".to_owned(),
+        "usize" => "a whole number, 0 or more".to_owned(),
+        other => other.to_owned(),
+    }
 }
 
 /// The error of a key's value.
