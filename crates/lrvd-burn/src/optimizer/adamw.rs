@@ -88,12 +88,7 @@ impl AdamW {
     }
 
     /// One update with every group's rate multiplied by `factor` (the schedule).
-    pub fn step(
-        &mut self,
-        model: &mut (impl AdaptedModel + ?Sized),
-        gradients: &NamedGradients,
-        factor: f64,
-    ) {
+    pub fn step(&mut self, model: &mut impl AdaptedModel, gradients: &NamedGradients, factor: f64) {
         let AdamWConfig { beta1, beta2, epsilon } = self.config;
         model.visit_parameters_mut(&mut |p| {
             let Some(gradient) = gradients.get(p.name) else { return };
@@ -146,7 +141,7 @@ impl AdamW {
     /// Replaces the state.
     pub fn restore(
         &mut self,
-        model: &(impl AdaptedModel + ?Sized),
+        model: &impl AdaptedModel,
         state: BTreeMap<String, Moments>,
     ) -> Result<(), Error> {
         let mut lengths = BTreeMap::new();

@@ -142,8 +142,8 @@ pub fn attach_peft(
         let Some((module, low_rank)) = factors.remove(path) else { return };
         let (initial_rank, scaling) = (module.initial_rank, module.scaling);
         match low_rank {
-            Some(low_rank) => layer.place(low_rank, initial_rank),
-            None => layer.attach_empty(AdapterSlot { initial_rank, scaling, family: None }),
+            Some(low_rank) => layer.place(path, low_rank, initial_rank),
+            None => layer.attach_empty(path, AdapterSlot { initial_rank, scaling, family: None }),
         }
     });
     model.visit_parameters_mut(&mut |p| {

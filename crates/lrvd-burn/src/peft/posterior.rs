@@ -11,7 +11,7 @@ use std::path::Path;
 
 use lrvd_core::family::{LOG_VARIANCE_MAX, LOG_VARIANCE_MIN, VariationalFamily};
 use lrvd_core::moments::CrossTerm;
-use lrvd_core::prune::StatisticAggregate;
+use lrvd_core::prune::{PruneRule, StatisticAggregate};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use serde_json::Value;
 
@@ -103,6 +103,19 @@ pub struct PosteriorRun {
     pub kl_weight: f64,
     /// Seed of the run.
     pub seed: u64,
+}
+
+impl Default for PosteriorRun {
+    /// A draw for each sequence, the default statistic and rule, the whole KL.
+    fn default() -> Self {
+        Self {
+            scheme: Scheme::Weights(DrawPer::Sequence),
+            statistic: StatisticAggregate::default(),
+            log_alpha_threshold: PruneRule::default().log_alpha_threshold(),
+            kl_weight: 1.0,
+            seed: 0,
+        }
+    }
 }
 
 /// What the header says of one module.
@@ -444,12 +457,12 @@ pub fn attach_posterior(
         match layer.detach() {
             Some(Adapter::LowRank(mut adapter)) => {
                 adapter.extension = placed.remove(path).flatten().map(Extension::Posterior);
-                layer.place(adapter, initial_rank);
+                layer.place(path, adapter, initial_rank);
             }
             // Pruned away: only what is left to know of it.
             Some(Adapter::Members(_)) | None => {
                 let family = Some(header.family);
-                layer.attach_empty(AdapterSlot { initial_rank, scaling, family });
+                layer.attach_empty(path, AdapterSlot { initial_rank, scaling, family });
             }
         }
     });

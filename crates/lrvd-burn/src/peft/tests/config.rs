@@ -191,7 +191,10 @@ fn a_wrong_value_is_shown_beside_the_expected_one() {
         shown("use_rslora", "1"),
         "`c.json` should have a boolean as `use_rslora`, found `1`"
     );
-    assert_eq!(shown("lora_alpha", "[]"), "`c.json` should have a number as `lora_alpha`, found `[]`");
+    assert_eq!(
+        shown("lora_alpha", "[]"),
+        "`c.json` should have a number as `lora_alpha`, found `[]`"
+    );
     let error = parse(r#"{"peft_type":"LORA","target_modules":["q"],"r":8,"r":16}"#).unwrap_err();
     assert!(error.to_string().contains("holds JSON that cannot be read: the key `r`"), "{error}");
 }
