@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use burn::module::Param;
 use burn::tensor::{DType, Device, Tensor, TensorData};
 use lrvd_burn::adapter::AdaptedLinear;
-use lrvd_burn::files::{HostDType, HostTensor, LoadReport, MisShaped, NonFinite, WeightStore};
+use lrvd_burn::files::{HostDType, HostTensor, LoadReport, WeightStore};
 use lrvd_burn::parameters::Layout;
 use lrvd_core::noise::{NoiseKey, Stream, fill_normal, module_id};
 
@@ -100,19 +100,9 @@ impl<'a> WeightSource<'a> {
         }
     }
 
-    /// The device that tensors are made on.
-    pub fn device(&self) -> &Device {
-        self.device
-    }
-
     /// The float type of every tensor.
     pub fn dtype(&self) -> DType {
         self.dtype
-    }
-
-    /// Whether the checkpoint has a tensor called `name`.
-    pub fn has(&self, name: &str) -> bool {
-        self.store.as_ref().is_some_and(|s| s.contains(name))
     }
 
     /// The parameter `name` with `shape` in memory.
@@ -166,15 +156,11 @@ impl<'a> WeightSource<'a> {
         bias: bool,
         std: f64,
     ) -> AdaptedLinear {
-        let weight = self.tensor(
-            &format!("{path}.weight"),
-            [d_input, d_output],
-            Layout::Transposed,
-            Init::Normal(std),
-        );
-        let bias = bias.then(|| {
-            self.tensor(&format!("{path}.bias"), [d_output], Layout::AsStored, Init::Constant(0.0))
-        });
+        let (name, shape) = (format!("{path}.weight"), [d_input, d_output]);
+        let weight = self.tensor(&name, shape, Layout::Transposed, Init::Normal(std));
+        let name = format!("{path}.bias");
+        let bias =
+            bias.then(|| self.tensor(&name, [d_output], Layout::AsStored, Init::Constant(0.0)));
         AdaptedLinear::new(weight, bias)
     }
 
@@ -183,13 +169,9 @@ impl<'a> WeightSource<'a> {
         if let Some(failure) = self.failure {
             return Err(failure);
         }
-        if let Some(store) = &self.store {
-            for name in store.names() {
-                if !self.asked.contains(name) && !(self.ignored)(name) {
-                    self.report.unexpected.push(name.to_owned());
-                }
-            }
-        }
+        let stored = self.store.into_iter().flat_map(WeightStore::names);
+        let unexpected = stored.filter(|name| !self.asked.contains(*name) && !(self.ignored)(name));
+        self.report.unexpected.extend(unexpected.map(str::to_owned));
         Ok(Loaded { report: self.report.into_result()?, fresh: self.fresh })
     }
 
@@ -206,22 +188,18 @@ impl<'a> WeightSource<'a> {
         dtype: DType,
     ) -> Option<TensorData> {
         let store = self.store?;
-        if !store.contains(name) {
-            if (self.fresh_allowed)(name) {
-                self.fresh.push(name.to_owned());
-            } else {
-                self.report.missing.push(name.to_owned());
-            }
+        let Some(found) = store.shape(name) else {
+            let allowed = (self.fresh_allowed)(name);
+            let list = if allowed { &mut self.fresh } else { &mut self.report.missing };
+            list.push(name.to_owned());
             return None;
-        }
+        };
         let expected: Vec<usize> = match layout {
             Layout::AsStored => shape.to_vec(),
             Layout::Transposed => shape.iter().rev().copied().collect(),
         };
         // Before its values are read: a wrong shape may be larger than the memory.
-        if let Some(found) = store.shape(name).filter(|found| *found != expected) {
-            let (name, found) = (name.to_owned(), found.to_vec());
-            self.report.mis_shaped.push(MisShaped { name, expected, found });
+        if !self.report.check_shape(name, &expected, found) {
             return None;
         }
         let host = match store.read(name) {
@@ -233,18 +211,19 @@ impl<'a> WeightSource<'a> {
         };
         // A value that the type cannot hold would become infinite.
         let largest = if dtype == DType::F16 { F16_MAX } else { f64::MAX };
-        if let Some((index, value)) = host.first_beyond(largest) {
-            self.report.non_finite.push(NonFinite { name: name.to_owned(), index, value });
+        if !self.report.check_finite(name, host.first_beyond(largest)) {
             return None;
         }
-        let data = match layout {
-            Layout::AsStored => to_data(host, dtype),
-            Layout::Transposed => host.transpose2().and_then(|t| {
+        let in_memory = match layout {
+            Layout::AsStored => Ok(host),
+            Layout::Transposed => {
+                let transposed = host.transpose2();
+                // Not beside the values that it becomes: a weight can be a large part of the memory.
                 drop(host);
-                to_data(t, dtype)
-            }),
+                transposed
+            }
         };
-        match data {
+        match in_memory.and_then(|host| to_data(host, dtype)) {
             Ok(data) => {
                 self.report.applied.push(name.to_owned());
                 Some(data)

@@ -199,14 +199,18 @@ impl HostTensor {
     /// Index and value of the first element that is larger than `largest` in absolute value, infinite or
     /// not a number; none for integers.
     pub fn first_beyond(&self, largest: f64) -> Option<(usize, f64)> {
-        let values: Box<dyn Iterator<Item = f64> + '_> = match self.dtype {
-            HostDType::F64 => Box::new(self.elements().map(f64::from_le_bytes)),
-            HostDType::F32 => Box::new(self.elements().map(|raw| f32::from_le_bytes(raw).into())),
-            HostDType::F16 => Box::new(self.elements().map(|raw| f16::from_le_bytes(raw).into())),
-            HostDType::BF16 => Box::new(self.elements().map(|raw| bf16::from_le_bytes(raw).into())),
-            _ => return None,
-        };
-        values.enumerate().find(|(_, value)| !(value.is_finite() && value.abs() <= largest))
+        fn first(values: impl Iterator<Item = f64>, largest: f64) -> Option<(usize, f64)> {
+            values.enumerate().find(|(_, value)| !(value.is_finite() && value.abs() <= largest))
+        }
+        match self.dtype {
+            HostDType::F64 => first(self.elements().map(f64::from_le_bytes), largest),
+            HostDType::F32 => first(self.elements().map(|x| f32::from_le_bytes(x).into()), largest),
+            HostDType::F16 => first(self.elements().map(|x| f16::from_le_bytes(x).into()), largest),
+            HostDType::BF16 => {
+                first(self.elements().map(|x| bf16::from_le_bytes(x).into()), largest)
+            }
+            _ => None,
+        }
     }
 
     /// Raw elements of `N` bytes; `N` is the size of the element type at every call.
@@ -216,91 +220,5 @@ impl HostTensor {
 
     fn chunks<const N: usize, T>(&self, convert: impl Fn([u8; N]) -> T) -> Vec<T> {
         self.elements().map(convert).collect()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-
-    use super::*;
-
-    #[test]
-    fn converts_every_float_type() {
-        // 1.5 and -2 are exact in all four; bit patterns by hand.
-        let half = HostTensor::new(HostDType::F16, vec![2], vec![0x00, 0x3E, 0x00, 0xC0]).unwrap();
-        let brain =
-            HostTensor::new(HostDType::BF16, vec![2], vec![0xC0, 0x3F, 0x00, 0xC0]).unwrap();
-        let single = HostTensor::from_f32(&[2], &[1.5, -2.0]).unwrap();
-        let double = HostTensor::from_f64(&[2], &[1.5, -2.0]).unwrap();
-        for tensor in [half, brain, single, double] {
-            assert_eq!(tensor.to_f32().unwrap(), [1.5, -2.0], "{:?}", tensor.dtype());
-            assert_eq!(tensor.to_f64().unwrap(), [1.5, -2.0], "{:?}", tensor.dtype());
-            let error = tensor.to_i64().unwrap_err().to_string();
-            assert_eq!(error, format!("`{}` values cannot be read as `I64`", tensor.dtype()));
-        }
-    }
-
-    #[test]
-    fn converts_integers_without_loss() {
-        let wide = HostTensor::from_i64(&[2], &[i64::MIN, 7]).unwrap();
-        assert_eq!(wide.to_i64().unwrap(), [i64::MIN, 7]);
-        assert!(wide.to_f64().is_err() && wide.to_f32().is_err());
-        let unsigned = HostTensor::new(HostDType::U32, vec![1], vec![0xFF; 4]).unwrap();
-        assert_eq!(unsigned.to_f64().unwrap(), [4_294_967_295.0]);
-        assert_eq!(unsigned.to_i64().unwrap(), [4_294_967_295]);
-        let signed = HostTensor::new(HostDType::I16, vec![1], vec![0xFE, 0xFF]).unwrap();
-        assert_eq!(signed.to_f64().unwrap(), [-2.0]);
-        let truth = HostTensor::new(HostDType::BOOL, vec![3], vec![0, 1, 2]).unwrap();
-        assert_eq!(truth.to_i64().unwrap(), [0, 1, 1]);
-    }
-
-    #[test]
-    fn length_must_fill_the_shape() {
-        let error = HostTensor::from_f32(&[2, 3], &[0.0; 5]).unwrap_err().to_string();
-        assert_eq!(error, "shape [2, 3] of `F32` needs 24 bytes, found 20");
-        assert!(HostTensor::new(HostDType::F64, vec![usize::MAX, 2], Vec::new()).is_err());
-        assert!(HostTensor::from_f32(&[0, 3], &[]).is_ok());
-        assert_eq!(HostTensor::from_f32(&[], &[1.0]).unwrap().n_elements(), 1);
-    }
-
-    #[test]
-    fn transposes_a_matrix_of_any_type() {
-        let matrix =
-            HostTensor::from_u8(&[2, 3], &[1, 2, 3, 4, 5, 6]).unwrap().transpose2().unwrap();
-        assert_eq!((matrix.shape(), matrix.bytes()), (&[3, 2][..], &[1, 4, 2, 5, 3, 6][..]));
-        let matrix = HostTensor::from_f64(&[1, 2], &[1.0, 2.0]).unwrap().transpose2().unwrap();
-        assert_eq!(matrix.to_f64().unwrap(), [1.0, 2.0]);
-        assert!(HostTensor::from_u8(&[6], &[0; 6]).unwrap().transpose2().is_err());
-        assert_eq!(
-            HostTensor::from_f32(&[0, 3], &[]).unwrap().transpose2().unwrap().shape(),
-            [3, 0]
-        );
-    }
-
-    #[test]
-    fn rows_are_taken_in_any_order() {
-        let tensor = HostTensor::from_f32(&[3, 2], &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]).unwrap();
-        let taken = tensor.select_rows(&[2, 0]).unwrap();
-        assert_eq!(
-            (taken.shape(), taken.to_f32().unwrap()),
-            (&[2, 2][..], vec![5.0, 6.0, 1.0, 2.0])
-        );
-        let error = tensor.select_rows(&[0, 3]).unwrap_err().to_string();
-        assert_eq!(error, "there is no row 3 in shape [3, 2]");
-    }
-
-    #[test]
-    fn finds_the_first_value_that_is_not_finite() {
-        let tensor = HostTensor::from_f32(&[3], &[1.0, f32::NEG_INFINITY, f32::NAN]).unwrap();
-        assert_eq!(tensor.first_non_finite(), Some((1, f64::NEG_INFINITY)));
-        let large = HostTensor::from_f32(&[3], &[65_504.0, -65_520.0, 1.0]).unwrap();
-        assert_eq!(
-            (large.first_non_finite(), large.first_beyond(65_504.0)),
-            (None, Some((1, -65_520.0)))
-        );
-        let half = HostTensor::new(HostDType::F16, vec![2], vec![0, 0, 0x00, 0x7E]).unwrap();
-        assert!(matches!(half.first_non_finite(), Some((1, value)) if value.is_nan()));
-        assert_eq!(HostTensor::from_i64(&[1], &[i64::MAX]).unwrap().first_non_finite(), None);
     }
 }

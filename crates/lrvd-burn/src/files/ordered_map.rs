@@ -47,24 +47,3 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for OrderedMapVisitor<T> {
         Ok(OrderedMap(pairs))
     }
 }
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-
-    use super::*;
-
-    #[test]
-    fn keeps_the_order_of_keys_both_ways() {
-        let text = r#"{"z":{"y":1,"b":2},"a":{}}"#;
-        let value: OrderedMap<OrderedMap<u8>> = serde_json::from_str(text).unwrap();
-        assert_eq!(serde_json::to_string(&value).unwrap(), text);
-    }
-
-    #[test]
-    fn a_key_that_is_there_twice_is_an_error() {
-        let error = serde_json::from_str::<OrderedMap<OrderedMap<u8>>>(r#"{"a":{"k":1,"k":2}}"#)
-            .unwrap_err();
-        assert!(error.to_string().contains("the key `k` is there twice"), "{error}");
-    }
-}

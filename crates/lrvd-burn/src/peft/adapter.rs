@@ -57,7 +57,7 @@ impl PeftModule {
             }
         }
         let rank = a.shape()[0];
-        let lora_alpha = super::convert::exact_alpha(scaling, rank);
+        let lora_alpha = exact_alpha(scaling, rank);
         Ok(Self { rank, initial_rank, scaling, lora_alpha, a, b, e: None })
     }
 
@@ -115,14 +115,53 @@ impl PeftModule {
     }
 
     /// Each factor with the shape it should have.
-    pub(super) fn expected_shapes(&self) -> Vec<(&HostTensor, Vec<usize>)> {
-        let mut shapes = vec![
-            (&self.a, vec![self.rank, self.d_input()]),
-            (&self.b, vec![self.d_output(), self.rank]),
-        ];
-        shapes.extend(self.e.as_ref().map(|e| (e, vec![self.rank])));
-        shapes
+    fn expected_shapes(&self) -> Vec<(&HostTensor, Vec<usize>)> {
+        let shape = |factor| match factor {
+            Factor::A => vec![self.rank, self.d_input()],
+            Factor::B => vec![self.d_output(), self.rank],
+            Factor::E => vec![self.rank],
+        };
+        self.factors().map(|(factor, tensor)| (tensor, shape(factor))).collect()
     }
+
+    /// The factors that the module has.
+    pub(super) fn factors(&self) -> impl Iterator<Item = (Factor, &HostTensor)> {
+        let two = [(Factor::A, &self.a), (Factor::B, &self.b)];
+        two.into_iter().chain(self.e.as_ref().map(|e| (Factor::E, e)))
+    }
+
+    /// Checks that the factors of the module at `path` are floats that fit its rank.
+    pub(super) fn check(&self, path: &str) -> Result<(), Error> {
+        for (tensor, expected) in self.expected_shapes() {
+            if tensor.shape() != expected {
+                let (expected, found) = (format!("{expected:?}"), format!("{:?}", tensor.shape()));
+                return Err(Error::module(path, "shape", expected, found));
+            }
+            if !tensor.is_float() {
+                let source = wrong_type(HostDType::F32, tensor.dtype());
+                return Err(module_error(path, &source));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The numerator that, divided by the rank, gives the scale back bit for bit; where none does, the
+/// product, which gives it back to one unit in the last place.
+pub(super) fn exact_alpha(scaling: f64, rank: usize) -> f64 {
+    let rank = rank as f64;
+    let product = scaling * rank;
+    let candidates = [product.round(), product, product.next_up(), product.next_down()];
+    candidates.into_iter().find(|alpha| alpha / rank == scaling).unwrap_or(product)
+}
+
+pub(super) fn module_error(path: &str, source: &Error) -> Error {
+    Error::module(path, "factors", "floats that fit the rank", source)
+}
+
+pub(super) fn no_module() -> Error {
+    let what = "the adapter has no module, so there is nothing that PEFT could load";
+    Error::Argument(what.to_owned())
 }
 
 /// `b · a`, row by row.
@@ -165,7 +204,7 @@ impl PeftAdapter {
         let config = PeftConfig::read(&file)?;
         let rules = config
             .rules()
-            .map_err(|error| Error::file(file, format!("cannot be used: {error}")))?;
+            .map_err(|error| Error::file(&file, format!("cannot be used: {error}")))?;
         let path = dir.join(WEIGHTS_FILE);
         if !path.is_file() && dir.join(PICKLED_FILE).is_file() {
             let what = format!(
@@ -175,23 +214,27 @@ impl PeftAdapter {
             return Err(Error::Unsupported { path: dir.to_path_buf(), what });
         }
         let file = TensorFile::open(path)?;
-        Folder { report: LoadReport::new(file.path().display()), file, config, rules }.read()
+        let report = LoadReport::new(file.path().display());
+        let (modules, saved, ignored) =
+            Folder { file: &file, config: &config, rules, report }.read()?;
+        Ok(Self { config, modules, saved, ignored })
     }
 }
 
 /// An open folder on its way to a [`PeftAdapter`].
-struct Folder {
-    file: TensorFile,
-    config: PeftConfig,
-    rules: ModuleRules,
+struct Folder<'a> {
+    file: &'a TensorFile,
+    config: &'a PeftConfig,
+    rules: ModuleRules<'a>,
     report: LoadReport,
 }
 
 /// Names in the file by module and factor.
-type FactorKeys = BTreeMap<String, BTreeMap<Factor, String>>;
+type FactorKeys<'a> = BTreeMap<String, BTreeMap<Factor, &'a str>>;
+type Contents = (BTreeMap<String, PeftModule>, BTreeMap<String, HostTensor>, Vec<IgnoredTensor>);
 
-impl Folder {
-    fn read(mut self) -> Result<PeftAdapter, Error> {
+impl<'a> Folder<'a> {
+    fn read(mut self) -> Result<Contents, Error> {
         let (factors, saved_keys) = self.sort_keys();
         let mut modules = BTreeMap::new();
         for (path, keys) in factors {
@@ -201,82 +244,72 @@ impl Folder {
         }
         let mut saved = BTreeMap::new();
         for (parameter, key) in saved_keys {
-            saved.insert(parameter, self.read_tensor(&key, false)?);
+            saved.insert(parameter, self.read_tensor(key, false)?);
         }
-        let report = self.report.into_result()?;
-        Ok(PeftAdapter { config: self.config, modules, saved, ignored: report.ignored })
+        Ok((modules, saved, self.report.into_result()?.ignored))
     }
 
     /// Sorts every name of the file into factors, whole modules and the report.
-    fn sort_keys(&mut self) -> (FactorKeys, BTreeMap<String, String>) {
-        let mut factors = FactorKeys::new();
-        let mut saved = BTreeMap::new();
+    fn sort_keys(&mut self) -> (FactorKeys<'a>, BTreeMap<String, &'a str>) {
         // Modules that a reallocation lists must be there, whatever is left of them.
-        for path in self.rules.listed() {
-            factors.insert(path.to_owned(), BTreeMap::new());
-        }
+        let listed = self.rules.listed().map(|(path, _)| (path.to_owned(), BTreeMap::new()));
+        let mut factors: FactorKeys<'a> = listed.collect();
+        let mut saved = BTreeMap::new();
         for key in self.file.names() {
-            let unexpected = match parse_key(&self.config, key) {
+            let unexpected = match parse_key(self.config, key) {
                 Key::Factor { path, factor } if self.rules.targets(&path) => {
-                    factors.entry(path).or_default().insert(factor, key.to_owned())
+                    factors.entry(path).or_default().insert(factor, key)
                 }
-                Key::Saved(parameter) => saved.insert(parameter, key.to_owned()),
+                Key::Saved(parameter) => saved.insert(parameter, key),
                 Key::Ignored(reason) => {
                     let shape = self.file.shape(key).unwrap_or_default().to_vec();
                     let name = key.to_owned();
                     self.report.ignored.push(IgnoredTensor { name, shape, reason });
                     None
                 }
-                Key::Factor { .. } | Key::Unknown => Some(key.to_owned()),
+                Key::Factor { .. } | Key::Unknown => Some(key),
             };
             // Either unknown, or a second name for what another name stands for already.
-            self.report.unexpected.extend(unexpected);
+            self.report.unexpected.extend(unexpected.map(str::to_owned));
         }
         (factors, saved)
     }
 
+    /// The module at `path`; none where a factor is in the report.
     fn read_module(
         &mut self,
         path: &str,
-        keys: &BTreeMap<Factor, String>,
+        keys: &BTreeMap<Factor, &str>,
     ) -> Result<Option<PeftModule>, Error> {
-        let expected = self.config.method.factors();
         let rank = self.rules.rank(path);
-        let mut tensors = Vec::new();
-        for &factor in expected {
+        let mut tensors = BTreeMap::new();
+        let factors = Factor::of(&self.config.method);
+        for &factor in factors {
             let Some(key) = keys.get(&factor) else {
                 self.report.missing.push(factor_key(&self.config.method, path, factor));
                 continue;
             };
-            let found = self.file.shape(key).unwrap_or_default().to_vec();
+            let found = self.file.shape(key).unwrap_or_default();
             let shape = match factor {
-                Factor::A => [rank, features(&found, rank, 1)],
-                Factor::B => [features(&found, rank, 0), rank],
+                Factor::A => [rank, features(found, rank, 1)],
+                Factor::B => [features(found, rank, 0), rank],
                 Factor::E => [rank, 1],
             };
-            if self.report.check_shape(key, &shape, &found) {
-                tensors.push(self.read_tensor(key, true)?);
+            if self.report.check_shape(key, &shape, found) {
+                tensors.insert(factor, self.read_tensor(key, true)?);
             }
         }
-        let mut tensors = tensors.into_iter();
-        // `expected` is in the order A, B, E; a tensor that was left out is in the report.
-        let (Some(a), Some(b), e) = (tensors.next(), tensors.next(), tensors.next()) else {
-            return Ok(None);
-        };
-        if expected.len() == 3 && e.is_none() {
+        if tensors.len() < factors.len() {
             return Ok(None);
         }
-        let e = e.map(|e| e.reshape(&[rank]).expect("a tensor of shape [rank, 1] has rank values"));
+        let (Some(a), Some(b)) = (tensors.remove(&Factor::A), tensors.remove(&Factor::B)) else {
+            return Ok(None);
+        };
+        let e = tensors.remove(&Factor::E).map(|e| e.reshape(&[rank])).transpose()?;
         let rules = &self.rules;
-        Ok(Some(PeftModule {
-            rank,
-            initial_rank: rules.initial_rank(path),
-            scaling: rules.scaling(path),
-            lora_alpha: rules.lora_alpha(path),
-            a,
-            b,
-            e,
-        }))
+        let (initial_rank, scaling) = (rules.initial_rank(path), rules.scaling(path));
+        let lora_alpha = rules.lora_alpha(path);
+        Ok(Some(PeftModule { rank, initial_rank, scaling, lora_alpha, a, b, e }))
     }
 
     fn read_tensor(&mut self, key: &str, float: bool) -> Result<HostTensor, Error> {
@@ -304,7 +337,3 @@ fn features(found: &[usize], rank: usize, axis: usize) -> usize {
         _ => found.iter().product::<usize>() / rank.max(1),
     }
 }
-
-#[cfg(test)]
-#[path = "adapter_tests.rs"]
-mod tests;

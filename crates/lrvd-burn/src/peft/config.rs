@@ -1,9 +1,17 @@
-//! `adapter_config.json` as types.
+//! `adapter_config.json`: the keys that are read, and what becomes of all others.
+//!
+//! PEFT gains keys with every version. A key is either read, harmless, unsupported unless unset, or unknown. An unknown
+//! key is accepted only while it says "not set", so that a future option which changes the result is an error here
+//! instead of a wrong number.
 
 use std::path::Path;
 
-use super::keys::Factor;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize, Serializer};
+use serde_json::{Value, json};
+
 use crate::error::Error;
+use crate::files::ordered_map::OrderedMap;
 use crate::files::write_atomic;
 
 /// File name of the configuration in an adapter folder.
@@ -12,9 +20,55 @@ pub(super) const CONFIG_FILE: &str = "adapter_config.json";
 const CLASSIFIER_HEADS: [&str; 2] = ["classifier", "score"];
 /// The head that PEFT saves with every extractive question answerer.
 const ANSWER_HEADS: [&str; 1] = ["qa_outputs"];
+/// Form of a rank.
+const RANK: &str = "a whole number, 1 or more";
+/// End of the names in an `AdaLoRA` rank pattern.
+const E_SUFFIX: &str = ".lora_E";
+
+/// Keys that cannot change what a trained adapter computes. The `*_config` entries steer
+/// initialisations; those which also alter base weights are errors through `init_lora_weights`.
+const HARMLESS: [&str; 9] = [
+    "auto_mapping",
+    "corda_config",
+    "eva_config",
+    "loftq_config",
+    "lora_ga_config",
+    "megatron_core",
+    "peft_version",
+    "qalora_group_size",
+    "runtime_config",
+];
+
+/// Keys that must be unset or have one of a few values, and what they would change. PEFT resets `init_lora_weights` to
+/// `true` when it converts an adapter that had changed the base weights into one that has not.
+const UNSUPPORTED: [(&str, &[&str], &str); 17] = [
+    ("alora_invocation_tokens", &[], "the adapter would act from an invocation token on"),
+    ("arrow_config", &[], "several adapters would be routed by token"),
+    ("bias", &["none"], "biases of the base would be replaced"),
+    ("ensure_weight_tying", &[], "adapters of tied layers would be tied"),
+    ("fan_in_fan_out", &[], "base weights would be stored transposed"),
+    (
+        "init_lora_weights",
+        &["true", "gaussian", "eva", "orthogonal"],
+        "it may have changed the base weights; convert the adapter in PEFT with \
+         `path_initial_model_for_weight_conversion` first",
+    ),
+    ("kasa_config", &[], "base weights would be truncated and the adapter gain a diagonal"),
+    ("layer_replication", &[], "base layers would be repeated"),
+    ("lora_bias", &[], "the up-projection would have a bias"),
+    ("megatron_config", &[], "layers would be split over devices"),
+    ("monteclora_config", &[], "the adapter would be sampled by another method"),
+    ("target_parameters", &[], "bare parameters would be adapted"),
+    ("trainable_token_indices", &[], "rows of the embedding would be replaced"),
+    ("use_bdlora", &[], "factors would be block-diagonal"),
+    ("use_dora", &[], "weights would be renormalised by column"),
+    ("use_qalora", &[], "inputs would be pooled in groups"),
+    ("velora_config", &[], "the backward pass would be approximated"),
+];
 
 /// Which modules are adapted.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged, expecting = "expected a list of names or a text")]
 #[non_exhaustive]
 pub enum TargetModules {
     /// Modules whose path is one of the names, or ends in a dot and one of the names.
@@ -22,14 +76,16 @@ pub enum TargetModules {
     /// Modules whose whole path matches the regular expression.
     Regex(String),
     /// Every linear layer but the output layer.
+    #[serde(skip_deserializing, serialize_with = "all_linear")]
     AllLinear,
 }
 
 /// The adapter method with what only it has.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 #[non_exhaustive]
 pub enum PeftMethod {
     /// Low-rank adaptation.
+    #[default]
     Lora,
     /// Low-rank adaptation with a diagonal and a rank budget.
     AdaLora(AdaLoraConfig),
@@ -43,18 +99,11 @@ impl PeftMethod {
             Self::AdaLora(_) => "ADALORA",
         }
     }
-
-    /// Factors of a module.
-    pub(super) fn factors(&self) -> &'static [Factor] {
-        match self {
-            Self::Lora => &[Factor::A, Factor::B],
-            Self::AdaLora(_) => &[Factor::A, Factor::B, Factor::E],
-        }
-    }
 }
 
 /// Settings of `AdaLoRA`; defaults are those of PEFT.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct AdaLoraConfig {
     /// Initial rank of every module; the divisor of the scale for good.
     pub init_r: usize,
@@ -65,6 +114,7 @@ pub struct AdaLoraConfig {
     /// Steps at the end with a frozen pattern.
     pub tfinal: usize,
     /// Steps between two allocations.
+    #[serde(rename = "deltaT")]
     pub delta_t: usize,
     /// Smoothing of the sensitivity.
     pub beta1: f64,
@@ -76,6 +126,7 @@ pub struct AdaLoraConfig {
     pub total_step: Option<usize>,
     /// Kept triplets by module path, one flag per initial rank, in file order; none before the
     /// reallocation.
+    #[serde(rename = "rank_pattern", with = "kept")]
     pub kept: Option<Vec<(String, Vec<bool>)>>,
 }
 
@@ -97,9 +148,11 @@ impl Default for AdaLoraConfig {
 }
 
 /// A PEFT adapter configuration, without the keys that cannot matter.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct PeftConfig {
     /// The method.
+    #[serde(skip)]
     pub method: PeftMethod,
     /// Name or folder of the base model.
     pub base_model_name_or_path: Option<String>,
@@ -122,39 +175,51 @@ pub struct PeftConfig {
     pub target_modules: TargetModules,
     /// Modules not to adapt after all.
     pub exclude_modules: Option<TargetModules>,
-    /// Numbers of the layers to adapt; all if none.
-    pub layers_to_transform: Option<Vec<usize>>,
+    /// Numbers of the layers to adapt; all if empty.
+    #[serde(with = "one_or_many")]
+    pub layers_to_transform: Vec<usize>,
     /// Names of the list of layers, as regular expressions; any if empty.
+    #[serde(with = "one_or_many")]
     pub layers_pattern: Vec<String>,
     /// Modules that are stored whole, as listed.
+    #[serde(with = "one_or_many")]
     pub modules_to_save: Vec<String>,
     /// Ranks by pattern, first match first; empty for `AdaLoRA`.
+    #[serde(with = "pairs")]
     pub rank_pattern: Vec<(String, usize)>,
     /// Numerators by pattern, first match first; without effect for `AdaLoRA`.
+    #[serde(with = "pairs")]
     pub alpha_pattern: Vec<(String, f64)>,
 }
 
-impl PeftConfig {
-    /// A plain `LoRA` configuration.
-    pub fn lora(r: usize, lora_alpha: f64, target_modules: TargetModules) -> Self {
+/// PEFT's values of keys that an old file may lack.
+impl Default for PeftConfig {
+    fn default() -> Self {
         Self {
             method: PeftMethod::Lora,
             base_model_name_or_path: None,
             revision: None,
             task_type: None,
-            inference_mode: true,
-            r,
-            lora_alpha,
+            inference_mode: false,
+            r: 8,
+            lora_alpha: 8.0,
             lora_dropout: 0.0,
             use_rslora: false,
-            target_modules,
+            target_modules: TargetModules::Names(Vec::new()),
             exclude_modules: None,
-            layers_to_transform: None,
+            layers_to_transform: Vec::new(),
             layers_pattern: Vec::new(),
             modules_to_save: Vec::new(),
             rank_pattern: Vec::new(),
             alpha_pattern: Vec::new(),
         }
+    }
+}
+
+impl PeftConfig {
+    /// A plain `LoRA` configuration.
+    pub fn lora(r: usize, lora_alpha: f64, target_modules: TargetModules) -> Self {
+        Self { inference_mode: true, r, lora_alpha, target_modules, ..Self::default() }
     }
 
     /// An `AdaLoRA` configuration. `r` keeps PEFT's default, which PEFT demands and ignores.
@@ -176,10 +241,24 @@ impl PeftConfig {
     /// options of later versions are added only where they are set.
     pub fn write(&self, file: impl AsRef<Path>) -> Result<(), Error> {
         let file = file.as_ref();
-        let mut text = serde_json::to_vec_pretty(&self.document())
-            .map_err(|source| Error::json(file, source))?;
+        let document = OrderedMap(self.document(file)?);
+        let mut text =
+            serde_json::to_vec_pretty(&document).map_err(|source| Error::json(file, source))?;
         text.push(b'\n');
         write_atomic(file, &text)
+    }
+
+    /// The same configuration with these modules alone as its targets, without patterns and filters.
+    pub(super) fn of_modules(&self, paths: Vec<String>) -> Self {
+        Self {
+            target_modules: TargetModules::Names(paths),
+            exclude_modules: None,
+            layers_to_transform: Vec::new(),
+            layers_pattern: Vec::new(),
+            rank_pattern: Vec::new(),
+            alpha_pattern: Vec::new(),
+            ..self.clone()
+        }
     }
 
     /// Modules that PEFT stores whole: those listed, once each, and the heads it adds for the task.
@@ -207,5 +286,313 @@ impl PeftConfig {
         parameter.match_indices('.').any(|(dot, _)| {
             modules.iter().any(|name| !name.is_empty() && parameter[..dot].ends_with(name))
         })
+    }
+
+    /// The configuration in the text of `file`.
+    pub(super) fn parse(file: &Path, text: &[u8]) -> Result<Self, Error> {
+        let mut keys = entries(file, text)?;
+        // Absent and null are the same.
+        keys.retain(|(_, entry)| *entry != Entry::Plain(Value::Null));
+        let find = |key: &str| {
+            let entry = keys.iter().find(|(name, _)| name == key).map(|(_, entry)| json!(entry));
+            entry.unwrap_or_default()
+        };
+        let peft_type = find("peft_type");
+        let method = match peft_type.as_str() {
+            Some("LORA") => PeftMethod::Lora,
+            Some("ADALORA") => PeftMethod::AdaLora(convert(file, &keys)?),
+            _ => return Err(wrong(file, "peft_type", "`LORA` or `ADALORA`", &peft_type)),
+        };
+        // PEFT would look the names up by architecture; a saved adapter has them written out.
+        if find("target_modules").is_null() {
+            let expected = "a list of names or a text";
+            return Err(wrong(file, "target_modules", expected, &Value::Null));
+        }
+        // Of `AdaLoRA` this key has another form, which was read above.
+        let is_own = |key: &str| method == PeftMethod::Lora || key != "rank_pattern";
+        let own: Vec<_> = keys.iter().filter(|(key, _)| is_own(key)).cloned().collect();
+        let mut config = Self { method, ..convert(file, &own)? };
+        if matches!(&config.target_modules, TargetModules::Regex(text) if text.eq_ignore_ascii_case("all-linear"))
+        {
+            config.target_modules = TargetModules::AllLinear;
+        }
+        config.exclude_modules = config.exclude_modules.filter(|targets| match targets {
+            TargetModules::Names(names) => !names.is_empty(),
+            TargetModules::Regex(text) => !text.is_empty(),
+            TargetModules::AllLinear => true,
+        });
+        if let Some((key, expected, found)) = config.fault() {
+            return Err(wrong(file, &key, expected, &found));
+        }
+        let known = config.entries(file)?;
+        let is_read = |key: &str| key == "peft_type" || known.iter().any(|(name, _)| name == key);
+        for (key, entry) in keys.iter().filter(|(key, _)| !is_read(key)) {
+            check_unread(file, key, &json!(entry))?;
+        }
+        Ok(config)
+    }
+
+    /// The first value that fails the checks of PEFT itself, as key, expected and found.
+    fn fault(&self) -> Option<(String, &'static str, Value)> {
+        let fault = |key: &str, expected, found| Some((key.to_owned(), expected, found));
+        if self.r == 0 {
+            return fault("r", RANK, json!(0));
+        }
+        if let Some((key, _)) = self.rank_pattern.iter().find(|(_, rank)| *rank == 0) {
+            return fault(&format!("rank_pattern.{key}"), RANK, json!(0));
+        }
+        if !(0.0..=1.0).contains(&self.lora_dropout) {
+            return fault("lora_dropout", "a number from 0 to 1", json!(self.lora_dropout));
+        }
+        let names = matches!(self.target_modules, TargetModules::Names(_));
+        if !self.layers_to_transform.is_empty() && !names {
+            let found = json!(self.layers_to_transform);
+            return fault("layers_to_transform", "unset with a text target", found);
+        }
+        if !self.layers_pattern.is_empty() && self.layers_to_transform.is_empty() {
+            let found = json!(self.layers_pattern);
+            return fault("layers_pattern", "unset without `layers_to_transform`", found);
+        }
+        let PeftMethod::AdaLora(adalora) = &self.method else { return None };
+        // PEFT puts the rank in the place of such a numerator, which cannot be meant.
+        if self.lora_alpha <= 0.0 {
+            return fault("lora_alpha", "above 0", json!(self.lora_alpha));
+        }
+        if adalora.init_r == 0 {
+            return fault("init_r", RANK, json!(0));
+        }
+        let mut kept = adalora.kept.iter().flatten();
+        let (path, flags) = kept.find(|(_, flags)| flags.len() != adalora.init_r)?;
+        let expected = "one true or false per initial rank";
+        fault(&format!("rank_pattern.{path}{E_SUFFIX}"), expected, json!(flags))
+    }
+
+    /// The document to write, keys sorted.
+    pub(super) fn document(&self, file: &Path) -> Result<Vec<(String, Entry)>, Error> {
+        let mut entries = self.entries(file)?;
+        let layers = !self.layers_to_transform.is_empty();
+        entries.retain(|(key, _)| match key.as_str() {
+            "exclude_modules" => self.exclude_modules.is_some(),
+            "layers_to_transform" | "layers_pattern" => layers,
+            _ => true,
+        });
+        let fixed = [
+            ("bias", json!("none")),
+            ("fan_in_fan_out", json!(false)),
+            ("init_lora_weights", json!(true)),
+            ("peft_type", json!(self.method.name())),
+            ("use_dora", json!(false)),
+        ];
+        entries.extend(fixed.map(|(key, value)| (key.to_owned(), Entry::Plain(value))));
+        entries.sort_by(|(one, _), (two, _)| one.cmp(two));
+        Ok(entries)
+    }
+
+    /// Every key that is read, with its value.
+    fn entries(&self, file: &Path) -> Result<Vec<(String, Entry)>, Error> {
+        let json = |source| Error::json(file, source);
+        let mut all = entries(file, &serde_json::to_vec(self).map_err(json)?)?;
+        if let PeftMethod::AdaLora(adalora) = &self.method {
+            all.retain(|(key, _)| key != "rank_pattern");
+            all.extend(entries(file, &serde_json::to_vec(adalora).map_err(json)?)?);
+        }
+        for (_, entry) in &mut all {
+            match entry {
+                Entry::Object(OrderedMap(pairs)) => {
+                    for (_, value) in pairs {
+                        shorten(value);
+                    }
+                }
+                Entry::Plain(value) => shorten(value),
+            }
+        }
+        Ok(all)
+    }
+}
+
+/// A value of the document. An object keeps the order of its keys; one with a key that is there
+/// twice reads as plain value, which [`entries`] rejects.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub(super) enum Entry {
+    Object(OrderedMap<Value>),
+    Plain(Value),
+}
+
+/// The keys of a document in the order of the file, each once at both levels.
+fn entries(file: &Path, text: &[u8]) -> Result<Vec<(String, Entry)>, Error> {
+    let OrderedMap(keys) =
+        serde_json::from_slice(text).map_err(|source| Error::json(file, source))?;
+    for (key, entry) in &keys {
+        if let Entry::Plain(value @ Value::Object(_)) = entry {
+            return Err(wrong(file, key, "an object with every key once", value));
+        }
+    }
+    Ok(keys)
+}
+
+/// Reads what a `T` has among the keys; an error names the first key whose value does not fit.
+fn convert<T: DeserializeOwned>(file: &Path, keys: &[(String, Entry)]) -> Result<T, Error> {
+    let read = || serde_json::from_str(&serde_json::to_string(&OrderedMap(keys.to_vec()))?);
+    let misfit = |key: &str, value: Value| T::deserialize(json!({ key: value })).err();
+    read().map_err(|whole| {
+        for (key, entry) in keys {
+            let Some(error) = misfit(key, json!(entry)) else { continue };
+            if let Entry::Object(OrderedMap(pairs)) = entry
+                && misfit(key, json!({})).is_none()
+            {
+                for (name, value) in pairs {
+                    if let Some(error) = misfit(key, json!({ name: value })) {
+                        return wrong(file, &format!("{key}.{name}"), expected(&error), value);
+                    }
+                }
+            }
+            return wrong(file, key, expected(&error), &json!(entry));
+        }
+        Error::json(file, whole)
+    })
+}
+
+/// What serde expected, without its names of Rust's types.
+fn expected(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    match text.rsplit_once("expected ").map_or(text.as_str(), |(_, expected)| expected) {
+        "f64" => "a number".to_owned(),
+        "usize" => "a whole number, 0 or more".to_owned(),
+        other => other.to_owned(),
+    }
+}
+
+/// The error of a key's value.
+fn wrong(file: &Path, key: &str, expected: impl std::fmt::Display, found: &Value) -> Error {
+    let found = if found.is_null() { "nothing".to_owned() } else { found.to_string() };
+    Error::value(file, key, expected, format_args!("`{found}`"))
+}
+
+/// Checks a key that is not read.
+fn check_unread(file: &Path, key: &str, value: &Value) -> Result<(), Error> {
+    let row = UNSUPPORTED.iter().find(|(name, ..)| *name == key);
+    let text = value.as_str().map_or_else(|| value.to_string(), str::to_ascii_lowercase);
+    let is_allowed = row.is_some_and(|(_, allowed, _)| allowed.contains(&text.as_str()));
+    if HARMLESS.contains(&key) || is_unset(value) || is_allowed {
+        return Ok(());
+    }
+    let Some((_, _, reason)) = row else {
+        let what = format!(
+            "has the unknown key `{key}` = `{value}`; only null, false or empty can be passed over"
+        );
+        return Err(Error::file(file, what));
+    };
+    let what = format!("has `{key}` = `{value}`, which is not supported: {reason}");
+    Err(Error::Unsupported { path: file.to_path_buf(), what })
+}
+
+/// Whether the value says "not set": null, false, or an empty text, list or object.
+pub(super) fn is_unset(value: &Value) -> bool {
+    match value {
+        Value::Null | Value::Bool(false) => true,
+        Value::Bool(true) | Value::Number(_) => false,
+        Value::String(text) => text.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        Value::Object(pairs) => pairs.is_empty(),
+    }
+}
+
+/// Makes a whole number an integer, as PEFT writes it.
+fn shorten(value: &mut Value) {
+    // Every integer up to 2^53 is exact in f64.
+    let whole = |number: &f64| number.fract() == 0.0 && number.abs() < 9_007_199_254_740_992.0;
+    if let Some(number) = value.as_f64().filter(whole) {
+        *value = json!(number as i64);
+    }
+}
+
+fn all_linear<S: Serializer>(serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str("all-linear")
+}
+
+/// A list; one of one entry may be the entry itself, and an empty one is written as null.
+mod one_or_many {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    #[derive(Deserialize)]
+    #[serde(untagged, expecting = "expected a list, or one value of it")]
+    enum OneOrMany<T> {
+        One(T),
+        Many(Vec<T>),
+    }
+
+    pub(super) fn deserialize<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Vec<T>, D::Error> {
+        Ok(match OneOrMany::deserialize(deserializer)? {
+            OneOrMany::One(value) => vec![value],
+            OneOrMany::Many(values) => values,
+        })
+    }
+
+    pub(super) fn serialize<T: Serialize, S: Serializer>(
+        list: &[T],
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        (!list.is_empty()).then_some(list).serialize(serializer)
+    }
+}
+
+/// The pairs of an object in the order of the file.
+mod pairs {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    use super::OrderedMap;
+
+    pub(super) fn deserialize<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Vec<(String, T)>, D::Error> {
+        OrderedMap::deserialize(deserializer).map(|OrderedMap(pairs)| pairs)
+    }
+
+    pub(super) fn serialize<T: Serialize, S: Serializer>(
+        pairs: &[(String, T)],
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(pairs.iter().map(|(key, value)| (key, value)))
+    }
+}
+
+/// The kept triplets, by module path: keys end in `.lora_E`, in old files also in an adapter name.
+mod kept {
+    use serde::{Deserializer, Serialize as _, Serializer, de::Error as _};
+
+    use super::{E_SUFFIX, OrderedMap, pairs};
+
+    /// Flags by module path, in the order of the file.
+    type Kept = Option<Vec<(String, Vec<bool>)>>;
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Kept, D::Error> {
+        let mut kept = Vec::new();
+        for (key, flags) in pairs::deserialize(deserializer)? {
+            let path = key.strip_suffix(E_SUFFIX).or_else(|| {
+                let (start, adapter_name) = key.rsplit_once('.')?;
+                start.strip_suffix(E_SUFFIX).filter(|_| !adapter_name.is_empty())
+            });
+            match path.filter(|path| !kept.iter().any(|(known, _)| known == path)) {
+                Some(path) => kept.push((path.to_owned(), flags)),
+                None => {
+                    let what = "expected an object with one key that ends in `.lora_E` per module";
+                    return Err(D::Error::custom(what));
+                }
+            }
+        }
+        Ok((!kept.is_empty()).then_some(kept))
+    }
+
+    pub(super) fn serialize<S: Serializer>(kept: &Kept, serializer: S) -> Result<S::Ok, S::Error> {
+        let named = kept.as_ref().map(|kept| {
+            let pairs = kept.iter().map(|(path, flags)| (format!("{path}{E_SUFFIX}"), flags));
+            OrderedMap(pairs.collect())
+        });
+        named.serialize(serializer)
     }
 }

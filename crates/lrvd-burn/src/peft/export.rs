@@ -1,18 +1,18 @@
 //! Writing an adapter folder that PEFT loads.
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::path::Path;
 
 use lrvd_core::error::quoted;
 
-use super::adapter::{PeftAdapter, PeftModule, WEIGHTS_FILE};
-use super::attach::no_module;
-use super::card::write_card;
+use super::adapter::{PeftAdapter, PeftModule, WEIGHTS_FILE, exact_alpha, module_error, no_module};
 use super::config::{CONFIG_FILE, PeftConfig, PeftMethod, TargetModules};
-use super::convert::{check_shapes, describe, exact_alpha, floats, module_error};
+use super::convert::{describe, floats};
 use super::keys::{Factor, factor_key, saved_key};
 use crate::error::Error;
 use crate::files::{HostTensor, LoadReport, write_atomic, write_safetensors};
+use crate::text::{cell, code, printable_json};
 
 /// How modules of different ranks are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -69,11 +69,21 @@ impl PeftAdapter {
     ) -> Result<ExportSummary, Error> {
         let dir = dir.as_ref();
         self.check(dir)?;
-        let (adapter, summary) = match layout {
-            ExportLayout::AdaLora => self.as_adalora()?,
-            ExportLayout::Ragged => ragged(self.to_lora()?)?,
-            ExportLayout::Uniform => uniform(self.to_lora()?)?,
+        let (mut dropped, mut zero_module, mut folded) = (Vec::new(), None, Vec::new());
+        let adapter = if layout == ExportLayout::AdaLora {
+            self.as_adalora()?
+        } else {
+            let mut lora = self.to_lora()?;
+            (dropped, zero_module) = lora.drop_empty()?;
+            if layout == ExportLayout::Uniform {
+                folded = lora.make_uniform()?;
+            }
+            lora.config = describe(&lora.config, &lora.modules);
+            lora
         };
+        let ranks = adapter.modules.iter().map(|(path, module)| (path.clone(), module.rank));
+        let (config, ranks) = (adapter.config.clone(), ranks.collect());
+        let summary = ExportSummary { layout, config, ranks, dropped, zero_module, folded };
         std::fs::create_dir_all(dir).map_err(|source| Error::io("create", dir, source))?;
         let metadata = [("format".to_owned(), "pt".to_owned())].into();
         write_safetensors(dir.join(WEIGHTS_FILE), &adapter.tensors()?, &metadata)?;
@@ -87,40 +97,32 @@ impl PeftAdapter {
         if self.modules.is_empty() {
             return Err(no_module());
         }
-        let mut report = LoadReport::new(dir.display());
         for (path, module) in &self.modules {
-            check_shapes(path, module)?;
+            module.check(path)?;
             let adalora = matches!(self.config.method, PeftMethod::AdaLora(_));
             if module.e.is_some() != adalora || !module.scaling.is_finite() {
                 let expected = format!("`{}` and finite", self.config.method.name());
                 let found = format!("diagonal: {}, scale {}", module.e.is_some(), module.scaling);
                 return Err(Error::module(path, "method and scale", expected, found));
             }
-            for (factor, tensor) in factors(module) {
-                report.check_finite(
-                    &factor_key(&self.config.method, path, factor),
-                    tensor.first_non_finite(),
-                );
-            }
         }
-        for (name, tensor) in &self.saved {
-            if !self.config.saves(name) {
-                return Err(Error::Argument(format!(
-                    "`{name}` is in none of the `modules_to_save` {}",
-                    quoted(self.config.saved_modules())
-                )));
-            }
-            report.check_finite(&saved_key(name), tensor.first_non_finite());
+        if let Some(name) = self.saved.keys().find(|name| !self.config.saves(name)) {
+            let modules = quoted(self.config.saved_modules());
+            let what = format!("`{name}` is in none of the `modules_to_save` {modules}");
+            return Err(Error::Argument(what));
         }
-        report.into_result()?;
-        Ok(())
+        let mut report = LoadReport::new(dir.display());
+        for (name, tensor) in self.tensors()? {
+            report.check_finite(&name, tensor.first_non_finite());
+        }
+        report.into_result().map(drop)
     }
 
     /// Tensors under their names in the file.
     fn tensors(&self) -> Result<BTreeMap<String, HostTensor>, Error> {
         let mut tensors = BTreeMap::new();
         for (path, module) in &self.modules {
-            for (factor, tensor) in factors(module) {
+            for (factor, tensor) in module.factors() {
                 let mut tensor = tensor.clone();
                 if factor == Factor::E {
                     tensor =
@@ -134,7 +136,7 @@ impl PeftAdapter {
     }
 
     /// The `AdaLoRA` layout: flags of kept triplets for every module, if any rank has changed.
-    fn as_adalora(&self) -> Result<(Self, ExportSummary), Error> {
+    fn as_adalora(&self) -> Result<Self, Error> {
         let PeftMethod::AdaLora(adalora) = &self.config.method else {
             return Err(Error::Undefined(format!(
                 "the layout `{}` needs an adapter of the type `ADALORA`, found `{}`",
@@ -159,81 +161,58 @@ impl PeftAdapter {
         }
         let changed = adalora.kept.is_some() || kept.iter().any(|(_, f)| f.contains(&false));
         adalora.kept = changed.then_some(kept);
-        let mut adapter = self.clone();
-        adapter.config.method = PeftMethod::AdaLora(adalora);
-        let paths = self.modules.keys().cloned().collect();
-        adapter.config.target_modules = TargetModules::Names(paths);
-        let summary = summarise(ExportLayout::AdaLora, &adapter);
-        Ok((adapter, summary))
+        let target_modules = TargetModules::Names(self.modules.keys().cloned().collect());
+        let method = PeftMethod::AdaLora(adalora);
+        let config = PeftConfig { method, target_modules, ..self.config.clone() };
+        Ok(Self { config, ..self.clone() })
     }
-}
 
-/// Factors that a module has.
-fn factors(module: &PeftModule) -> impl Iterator<Item = (Factor, &HostTensor)> {
-    [(Factor::A, &module.a), (Factor::B, &module.b)]
-        .into_iter()
-        .chain(module.e.as_ref().map(|e| (Factor::E, e)))
-}
-
-fn summarise(layout: ExportLayout, adapter: &PeftAdapter) -> ExportSummary {
-    ExportSummary {
-        layout,
-        config: adapter.config.clone(),
-        ranks: adapter.modules.iter().map(|(path, module)| (path.clone(), module.rank)).collect(),
-        dropped: Vec::new(),
-        zero_module: None,
-        folded: Vec::new(),
-    }
-}
-
-/// Leaves out modules of rank 0; if none is left, the first stays with a rank of 1 and zeros.
-fn drop_empty(adapter: &mut PeftAdapter) -> Result<(Vec<String>, Option<String>), Error> {
-    let empty = adapter.modules.iter().filter(|(_, module)| module.rank == 0);
-    let mut dropped: Vec<String> = empty.map(|(path, _)| path.clone()).collect();
-    let mut zero_module = None;
-    if dropped.len() == adapter.modules.len() {
-        let path = dropped.remove(0);
-        if let Some(module) = adapter.modules.get_mut(&path) {
-            *module = pad(module, 1).map_err(|source| module_error(&path, &source))?;
+    /// Leaves out modules of rank 0; if none is left, the first stays with a rank of 1 and zeros. Paths of those that are
+    /// left out, and of the one of zeros.
+    fn drop_empty(&mut self) -> Result<(Vec<String>, Option<String>), Error> {
+        let empty = self.modules.iter().filter(|(_, module)| module.rank == 0);
+        let mut dropped: Vec<String> = empty.map(|(path, _)| path.clone()).collect();
+        let none_left = dropped.len() == self.modules.len();
+        let zero_module = none_left.then(|| dropped.remove(0));
+        if let Some((path, module)) =
+            zero_module.as_ref().and_then(|path| self.modules.get_key_value(path))
+        {
+            let zeros = pad(module, 1).map_err(|source| module_error(path, &source))?;
+            self.modules.insert(path.clone(), zeros);
         }
-        zero_module = Some(path);
+        self.modules.retain(|_, module| module.rank > 0);
+        Ok((dropped, zero_module))
     }
-    adapter.modules.retain(|_, module| module.rank > 0);
-    Ok((dropped, zero_module))
-}
 
-fn ragged(mut adapter: PeftAdapter) -> Result<(PeftAdapter, ExportSummary), Error> {
-    let (dropped, zero_module) = drop_empty(&mut adapter)?;
-    adapter.config = describe(&adapter.config, &adapter.modules);
-    let summary = summarise(ExportLayout::Ragged, &adapter);
-    Ok((adapter, ExportSummary { dropped, zero_module, ..summary }))
-}
-
-fn uniform(mut adapter: PeftAdapter) -> Result<(PeftAdapter, ExportSummary), Error> {
-    let (dropped, zero_module) = drop_empty(&mut adapter)?;
-    let rank = adapter.modules.values().map(|module| module.rank).max().unwrap_or(1);
-    let scaling = common_scaling(&adapter.modules);
-    let mut folded = Vec::new();
-    for (path, module) in &mut adapter.modules {
-        let mut full = pad(module, rank).map_err(|source| module_error(path, &source))?;
-        if module.scaling != scaling {
-            let ratio = module.scaling / scaling;
-            let failed = |source| module_error(path, &source);
-            let b = full.b.to_f64().map_err(failed)?;
-            let b: Vec<f64> = b.into_iter().map(|value| value * ratio).collect();
-            full.b = floats(full.b.dtype(), full.b.shape(), &b).map_err(failed)?;
-            full.scaling = scaling;
-            full.lora_alpha = exact_alpha(scaling, rank);
-            folded.push(path.clone());
+    /// Gives every module the largest rank and the commonest scale; the paths of those whose scale was another one.
+    fn make_uniform(&mut self) -> Result<Vec<String>, Error> {
+        let rank = self.modules.values().map(|module| module.rank).max().unwrap_or(1);
+        let scaling = common_scaling(&self.modules);
+        let mut folded = Vec::new();
+        for (path, module) in &mut self.modules {
+            if module.scaling != scaling {
+                folded.push(path.clone());
+            }
+            *module =
+                filled(module, rank, scaling).map_err(|source| module_error(path, &source))?;
         }
-        *module = full;
+        self.config.r = rank;
+        self.config.use_rslora = false;
+        self.config.lora_alpha = exact_alpha(scaling, rank);
+        Ok(folded)
     }
-    adapter.config.r = rank;
-    adapter.config.use_rslora = false;
-    adapter.config.lora_alpha = exact_alpha(scaling, rank);
-    adapter.config = describe(&adapter.config, &adapter.modules);
-    let summary = summarise(ExportLayout::Uniform, &adapter);
-    Ok((adapter, ExportSummary { dropped, zero_module, folded, ..summary }))
+}
+
+/// The same update at a larger rank and another scale.
+fn filled(module: &PeftModule, rank: usize, scaling: f64) -> Result<PeftModule, Error> {
+    let full = pad(module, rank)?;
+    if module.scaling == scaling {
+        return Ok(full);
+    }
+    let ratio = module.scaling / scaling;
+    let b: Vec<f64> = full.b.to_f64()?.into_iter().map(|value| value * ratio).collect();
+    let b = floats(full.b.dtype(), full.b.shape(), &b)?;
+    Ok(PeftModule { b, scaling, lora_alpha: exact_alpha(scaling, rank), ..full })
 }
 
 /// The scale that most modules have, so that as few as possible are touched; the larger of two as
@@ -252,24 +231,67 @@ fn common_scaling(modules: &BTreeMap<String, PeftModule>) -> f64 {
 
 /// The same update with zero rows below `a` and zero columns beside `b`.
 fn pad(module: &PeftModule, rank: usize) -> Result<PeftModule, Error> {
-    let (d_input, d_output) = (module.d_input(), module.d_output());
-    let mut a = module.a.bytes().to_vec();
-    a.resize(rank * d_input * module.a.element_size(), 0);
-    let size = module.b.element_size();
-    let (old, new) = (module.rank * size, rank * size);
-    let mut b = vec![0; d_output * new];
-    for row in 0..d_output {
-        b[row * new..row * new + old]
-            .copy_from_slice(&module.b.bytes()[row * old..(row + 1) * old]);
-    }
-    PeftModule::lora(
-        HostTensor::new(module.a.dtype(), vec![rank, d_input], a)?,
-        HostTensor::new(module.b.dtype(), vec![d_output, rank], b)?,
-        module.scaling,
-        module.initial_rank,
-    )
+    let padded = |tensor: HostTensor| {
+        let (dtype, columns) = (tensor.dtype(), tensor.shape()[1]);
+        let size = rank * columns * tensor.element_size();
+        let mut bytes = tensor.into_bytes();
+        bytes.resize(size, 0);
+        HostTensor::new(dtype, vec![rank, columns], bytes)
+    };
+    let b = padded(module.b.transpose2()?)?.transpose2()?;
+    PeftModule::lora(padded(module.a.clone())?, b, module.scaling, module.initial_rank)
 }
 
-#[cfg(test)]
-#[path = "export_tests.rs"]
-mod tests;
+/// The `README.md` of an exported adapter: what it belongs to, how it is laid out, and the rank and scale of every
+/// module.
+fn write_card(summary: &ExportSummary, modules: &BTreeMap<String, PeftModule>) -> String {
+    let config = &summary.config;
+    let base = config.base_model_name_or_path.as_deref().map(Path::new);
+    // A place on this machine says nothing elsewhere: its last part is the name.
+    let id = base.filter(|base| !base.is_absolute()).and_then(Path::to_str);
+    let name =
+        base.and_then(|base| if base.is_absolute() { base.file_name()?.to_str() } else { id });
+    let mut card = String::from("---\n");
+    if let Some(base) = id {
+        // A JSON text is a YAML text, whatever is in it.
+        let json = serde_json::Value::from(base).to_string();
+        let _ = writeln!(card, "base_model: {}", printable_json(&json));
+    }
+    card.push_str("library_name: peft\ntags:\n- lora\n- lrvd\n---\n\n# Low-rank adapter\n\n");
+    let total: usize = summary.ranks.values().sum();
+    let _ = writeln!(
+        card,
+        "Adapter of the type {} for {}, layout `{}`: {} modules, {total} ranks in all.",
+        config.method.name(),
+        name.map_or_else(|| "an unnamed base model".to_owned(), code),
+        summary.layout.name(),
+        modules.len(),
+    );
+    if let Some(path) = &summary.zero_module {
+        let _ = writeln!(
+            card,
+            "\nNo module has a rank left. {} is there with zeros, because PEFT demands a module.",
+            code(path)
+        );
+    }
+    if !summary.dropped.is_empty() {
+        let _ = writeln!(
+            card,
+            "\n{} modules were pruned to rank 0 and are left out.",
+            summary.dropped.len()
+        );
+    }
+    if !summary.folded.is_empty() {
+        let _ = writeln!(
+            card,
+            "\nThe scale of {} modules differs from the common one and is multiplied into `lora_B`.",
+            summary.folded.len()
+        );
+    }
+    card.push_str("\n| Module | Rank | Scale |\n|---|---|---|\n");
+    for (path, module) in modules {
+        let path = cell(&code(path));
+        let _ = writeln!(card, "| {path} | {} | {} |", module.rank, module.scaling);
+    }
+    card
+}

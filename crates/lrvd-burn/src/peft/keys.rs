@@ -27,6 +27,14 @@ pub(super) enum Factor {
 }
 
 impl Factor {
+    /// Factors of a module.
+    pub(super) fn of(method: &PeftMethod) -> &'static [Self] {
+        match method {
+            PeftMethod::Lora => &[Self::A, Self::B],
+            PeftMethod::AdaLora(_) => &[Self::A, Self::B, Self::E],
+        }
+    }
+
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::A => "lora_A",
@@ -96,13 +104,13 @@ pub(super) fn parse_key(config: &PeftConfig, key: &str) -> Key {
 
 /// `path.lora_X[.adapter_name].weight` for `LoRA`, `path.lora_X[.adapter_name]` for `AdaLoRA`.
 fn parse_factor(method: &PeftMethod, name: &str) -> Option<Key> {
-    let (stem, factors) = match method {
-        PeftMethod::Lora => (name.strip_suffix(".weight")?, &[Factor::A, Factor::B][..]),
-        PeftMethod::AdaLora(_) => (name, &[Factor::A, Factor::B, Factor::E][..]),
+    let stem = match method {
+        PeftMethod::Lora => name.strip_suffix(".weight")?,
+        PeftMethod::AdaLora(_) => name,
     };
     let find = |stem: &str| {
         let (path, last) = stem.rsplit_once('.')?;
-        let factor = *factors.iter().find(|factor| factor.name() == last)?;
+        let factor = *Factor::of(method).iter().find(|factor| factor.name() == last)?;
         Some(Key::Factor { path: path.to_owned(), factor })
     };
     find(stem).or_else(|| {
@@ -110,90 +118,4 @@ fn parse_factor(method: &PeftMethod, name: &str) -> Option<Key> {
         // `lora_A.weight` in an AdaLoRA file is a LoRA name, not an adapter called "weight".
         if matches!(adapter_name, "weight" | "bias") { None } else { find(start) }
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::peft::config::{AdaLoraConfig, TargetModules};
-
-    fn config(adalora: bool) -> PeftConfig {
-        let targets = TargetModules::Names(vec!["q".into()]);
-        let mut config = if adalora {
-            PeftConfig::adalora(AdaLoraConfig::default(), 8.0, targets)
-        } else {
-            PeftConfig::lora(4, 8.0, targets)
-        };
-        config.modules_to_save = vec!["classifier".into()];
-        config
-    }
-
-    fn factor(path: &str, factor: Factor) -> Key {
-        Key::Factor { path: path.into(), factor }
-    }
-
-    #[test]
-    fn factors_with_and_without_an_adapter_name() {
-        let lora = config(false);
-        for key in
-            ["base_model.model.h.0.q.lora_A.weight", "base_model.model.h.0.q.lora_A.default.weight"]
-        {
-            assert_eq!(parse_key(&lora, key), factor("h.0.q", Factor::A), "{key}");
-        }
-        let adalora = config(true);
-        for key in ["base_model.model.h.0.q.lora_E", "base_model.model.h.0.q.lora_E.mine"] {
-            assert_eq!(parse_key(&adalora, key), factor("h.0.q", Factor::E), "{key}");
-        }
-    }
-
-    #[test]
-    fn what_is_written_is_read() {
-        for adalora in [false, true] {
-            let config = config(adalora);
-            for which in [Factor::A, Factor::B] {
-                let key = factor_key(&config.method, "h.0.q", which);
-                assert_eq!(parse_key(&config, &key), factor("h.0.q", which), "{key}");
-            }
-        }
-        let key = saved_key("classifier.bias");
-        assert_eq!(parse_key(&config(false), &key), Key::Saved("classifier.bias".into()));
-    }
-
-    #[test]
-    fn the_other_methods_names_are_unknown() {
-        assert_eq!(parse_key(&config(false), "base_model.model.q.lora_A"), Key::Unknown);
-        assert_eq!(parse_key(&config(false), "base_model.model.q.lora_E.weight"), Key::Unknown);
-        assert_eq!(parse_key(&config(true), "base_model.model.q.lora_A.weight"), Key::Unknown);
-        for name in ["q.lora_magnitude_vector", "q.lora_B.bias", "q.lora_embedding_A"] {
-            assert_eq!(
-                parse_key(&config(false), &format!("base_model.model.{name}")),
-                Key::Unknown
-            );
-        }
-        assert_eq!(parse_key(&config(false), "h.0.q.lora_A.weight"), Key::Unknown);
-    }
-
-    #[test]
-    fn copies_of_base_weights_are_passed_over() {
-        for name in [
-            "lm_head.base_layer.weight",
-            "model.embed_tokens.weight",
-            "classifier.original_module.weight",
-        ] {
-            let key = parse_key(&config(false), &format!("base_model.model.{name}"));
-            assert!(matches!(key, Key::Ignored(_)), "{name}: {key:?}");
-        }
-        // Listed, the embedding is a trained parameter.
-        let mut listed = config(false);
-        listed.modules_to_save = vec!["embed_tokens".into()];
-        let key = parse_key(&listed, "base_model.model.model.embed_tokens.weight");
-        assert_eq!(key, Key::Saved("model.embed_tokens.weight".into()));
-        assert_eq!(parse_key(&listed, "base_model.model.lm_head.weight"), Key::Unknown);
-    }
-
-    #[test]
-    fn wrapped_modules_lose_their_wrapper() {
-        let key = "base_model.model.classifier.modules_to_save.default.weight";
-        assert_eq!(parse_key(&config(false), key), Key::Saved("classifier.weight".into()));
-    }
 }

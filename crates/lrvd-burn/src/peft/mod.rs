@@ -6,30 +6,22 @@
 //! know, is in a second safetensors file.
 
 mod adapter;
-mod attach;
-mod cap;
-mod card;
-mod check;
 mod config;
-mod config_json;
-mod config_reader;
 mod convert;
 mod export;
-mod features;
 mod keys;
+mod model;
 mod pattern;
 mod posterior;
-mod posterior_file;
-mod posterior_model;
-mod posterior_names;
+#[cfg(test)]
+mod tests;
 
 pub use adapter::{PeftAdapter, PeftModule, WEIGHTS_FILE};
-pub use attach::{attach_peft, peft_from_model};
-pub use cap::CapReport;
 pub use config::{AdaLoraConfig, PeftConfig, PeftMethod, TargetModules};
+pub use convert::CapReport;
 pub use export::{ExportLayout, ExportSummary};
-pub use pattern::ModuleRules;
-pub use posterior::{PeftPosterior, PosteriorHeader, PosteriorModuleHeader, PosteriorRun};
-pub use posterior_file::POSTERIOR_FILE;
-pub use posterior_model::{attach_posterior, posterior_from_model};
-pub use posterior_names::posterior_family_name;
+pub use model::{attach_peft, peft_from_model};
+pub use posterior::{
+    POSTERIOR_FILE, PeftPosterior, PosteriorHeader, PosteriorModuleHeader, PosteriorRun,
+    attach_posterior, posterior_family_name, posterior_from_model,
+};

@@ -3,8 +3,6 @@
 //! Python's regular expressions are evaluated by the `regex` crate. It has no look-around and no
 //! back-references; a pattern with one is an error, never a different set of modules.
 
-use std::collections::BTreeMap;
-
 use regex::Regex;
 
 use super::config::{PeftConfig, PeftMethod, TargetModules};
@@ -26,133 +24,112 @@ const ADALORA_EPSILON: f64 = 1e-5;
 /// `rank` and `lora_alpha` are those of the first pattern, in file order, for which
 /// `^(.*\.)?(key)$` matches the path, else the general ones. `AdaLoRA` has neither pattern nor
 /// root, and divides by the initial rank for good.
-#[derive(Debug, Clone)]
-pub struct ModuleRules {
-    targets: Matcher,
-    excluded: Option<Matcher>,
+#[derive(Debug)]
+pub(super) struct ModuleRules<'a> {
+    config: &'a PeftConfig,
+    targets: Matcher<'a>,
+    excluded: Option<Matcher<'a>>,
     saved: Vec<Regex>,
-    layers: Option<LayerFilter>,
-    scale: ScaleRule,
-}
-
-#[derive(Debug, Clone)]
-enum Matcher {
-    Names(Vec<String>),
-    Regex(Regex),
-    AllLinear,
-}
-
-/// Restricts targets to numbered layers.
-#[derive(Debug, Clone)]
-struct LayerFilter {
-    layers: Vec<usize>,
-    patterns: Vec<Regex>,
-}
-
-#[derive(Debug, Clone)]
-enum ScaleRule {
-    Lora {
-        rank: usize,
-        lora_alpha: f64,
-        root: bool,
-        ranks: Vec<(Regex, usize)>,
-        alphas: Vec<(Regex, f64)>,
-    },
-    AdaLora {
-        init_r: usize,
-        lora_alpha: f64,
-        kept: BTreeMap<String, Vec<bool>>,
-    },
+    /// Patterns of the number of a layer, where only some layers are adapted.
+    layers: Vec<Regex>,
+    ranks: Vec<(Regex, usize)>,
+    alphas: Vec<(Regex, f64)>,
 }
 
 impl PeftConfig {
     /// Compiles the patterns.
-    pub fn rules(&self) -> Result<ModuleRules, Error> {
+    pub(super) fn rules(&self) -> Result<ModuleRules<'_>, Error> {
         let excluded = self.exclude_modules.as_ref();
         // Listed names are put into the expression as they are, as PEFT does.
         let saved = self.saved_modules().into_iter().map(|name| {
             compile("modules_to_save", name, &format!(r"^(?:.*\.)?(?:{name})(?:$|\.)"))
         });
+        // Without effect for `AdaLoRA`.
+        let alphas = match self.method {
+            PeftMethod::Lora => self.alpha_pattern.as_slice(),
+            PeftMethod::AdaLora(_) => &[],
+        };
         Ok(ModuleRules {
+            config: self,
             targets: Matcher::new("target_modules", &self.target_modules)?,
             excluded: excluded.map(|names| Matcher::new("exclude_modules", names)).transpose()?,
             saved: saved.collect::<Result<_, _>>()?,
-            layers: LayerFilter::new(self)?,
-            scale: ScaleRule::new(self)?,
+            layers: layer_patterns(self)?,
+            ranks: compile_keys("rank_pattern", &self.rank_pattern)?,
+            alphas: compile_keys("alpha_pattern", alphas)?,
         })
     }
 }
 
-impl ModuleRules {
+impl ModuleRules<'_> {
     /// Whether the linear layer at `path` is adapted.
-    pub fn targets(&self, path: &str) -> bool {
-        if self.excluded.as_ref().is_some_and(|matcher| matcher.matches(path)) {
-            return false;
-        }
-        if self.saved.iter().any(|pattern| pattern.is_match(path)) {
+    pub(super) fn targets(&self, path: &str) -> bool {
+        if self.excluded.as_ref().is_some_and(|matcher| matcher.matches(path))
+            || self.saved.iter().any(|pattern| pattern.is_match(path))
+        {
             return false;
         }
         // A path that is listed in full is taken whatever its layer, as PEFT does.
-        if matches!(&self.targets, Matcher::Names(names) if names.iter().any(|name| name == path)) {
+        let in_full =
+            matches!(self.targets, Matcher::Names(names) if names.iter().any(|n| n == path));
+        in_full || (self.targets.matches(path) && self.accepts_layer(path))
+    }
+
+    fn accepts_layer(&self, path: &str) -> bool {
+        if self.config.layers_to_transform.is_empty() {
             return true;
         }
-        self.targets.matches(path) && self.layers.as_ref().is_none_or(|filter| filter.accepts(path))
+        let found = self.layers.iter().find_map(|pattern| pattern.captures(path));
+        let layer = found.and_then(|captures| captures.name("idx")?.as_str().parse().ok());
+        layer.is_some_and(|layer: usize| self.config.layers_to_transform.contains(&layer))
     }
 
     /// Rank of the module's tensors in the file.
-    pub fn rank(&self, path: &str) -> usize {
-        match &self.scale {
-            ScaleRule::Lora { rank, ranks, .. } => first_match(ranks, path).unwrap_or(*rank),
-            ScaleRule::AdaLora { init_r, kept, .. } => {
-                kept.get(path).map_or(*init_r, |flags| flags.iter().filter(|&&flag| flag).count())
-            }
+    pub(super) fn rank(&self, path: &str) -> usize {
+        match &self.config.method {
+            PeftMethod::Lora => first_match(&self.ranks, path).unwrap_or(self.config.r),
+            PeftMethod::AdaLora(adalora) => self
+                .kept(path)
+                .map_or(adalora.init_r, |flags| flags.iter().filter(|&&flag| flag).count()),
         }
     }
 
     /// Rank before any reallocation.
-    pub fn initial_rank(&self, path: &str) -> usize {
-        match &self.scale {
-            ScaleRule::Lora { .. } => self.rank(path),
-            ScaleRule::AdaLora { init_r, .. } => *init_r,
+    pub(super) fn initial_rank(&self, path: &str) -> usize {
+        match &self.config.method {
+            PeftMethod::Lora => self.rank(path),
+            PeftMethod::AdaLora(adalora) => adalora.init_r,
         }
     }
 
     /// Numerator of the module's scale.
-    pub fn lora_alpha(&self, path: &str) -> f64 {
-        match &self.scale {
-            ScaleRule::Lora { lora_alpha, alphas, .. } => {
-                first_match(alphas, path).unwrap_or(*lora_alpha)
-            }
-            ScaleRule::AdaLora { lora_alpha, .. } => *lora_alpha,
-        }
+    pub(super) fn lora_alpha(&self, path: &str) -> f64 {
+        first_match(&self.alphas, path).unwrap_or(self.config.lora_alpha)
     }
 
     /// The factor before the product of the module's tensors.
-    pub fn scaling(&self, path: &str) -> f64 {
-        let lora_alpha = self.lora_alpha(path);
-        match &self.scale {
-            ScaleRule::Lora { root: true, .. } => lora_alpha / (self.rank(path) as f64).sqrt(),
-            ScaleRule::Lora { root: false, .. } => lora_alpha / self.rank(path) as f64,
-            ScaleRule::AdaLora { init_r, .. } => adalora_scaling(lora_alpha, *init_r),
+    pub(super) fn scaling(&self, path: &str) -> f64 {
+        let (lora_alpha, rank) = (self.lora_alpha(path), self.rank(path) as f64);
+        match &self.config.method {
+            PeftMethod::AdaLora(adalora) => adalora_scaling(lora_alpha, adalora.init_r),
+            PeftMethod::Lora if self.config.use_rslora => lora_alpha / rank.sqrt(),
+            PeftMethod::Lora => lora_alpha / rank,
         }
     }
 
     /// Kept triplets of an `AdaLoRA` module, one flag per initial rank; none for `LoRA` and before
     /// the reallocation.
-    pub fn kept(&self, path: &str) -> Option<&[bool]> {
-        match &self.scale {
-            ScaleRule::Lora { .. } => None,
-            ScaleRule::AdaLora { kept, .. } => kept.get(path).map(Vec::as_slice),
-        }
+    pub(super) fn kept(&self, path: &str) -> Option<&[bool]> {
+        self.listed().find(|(known, _)| *known == path).map(|(_, flags)| flags)
     }
 
-    /// Modules that the list of kept triplets names; empty for `LoRA`.
-    pub(super) fn listed(&self) -> impl Iterator<Item = &str> {
-        let kept = match &self.scale {
-            ScaleRule::Lora { .. } => None,
-            ScaleRule::AdaLora { kept, .. } => Some(kept),
+    /// Modules that the list of kept triplets names, with their flags; none for `LoRA`.
+    pub(super) fn listed(&self) -> impl Iterator<Item = (&str, &[bool])> {
+        let kept = match &self.config.method {
+            PeftMethod::Lora => None,
+            PeftMethod::AdaLora(adalora) => adalora.kept.as_ref(),
         };
-        kept.into_iter().flat_map(BTreeMap::keys).map(String::as_str)
+        kept.into_iter().flatten().map(|(path, flags)| (path.as_str(), flags.as_slice()))
     }
 }
 
@@ -166,12 +143,20 @@ pub(super) fn key_matches(key: &str, path: &str) -> bool {
     compile_key("rank_pattern", key).is_ok_and(|pattern| pattern.is_match(path))
 }
 
-impl Matcher {
-    fn new(key: &'static str, targets: &TargetModules) -> Result<Self, Error> {
+/// Module paths that are meant.
+#[derive(Debug)]
+enum Matcher<'a> {
+    Names(&'a [String]),
+    Pattern(Regex),
+    AllLinear,
+}
+
+impl<'a> Matcher<'a> {
+    fn new(key: &'static str, targets: &'a TargetModules) -> Result<Self, Error> {
         Ok(match targets {
-            TargetModules::Names(names) => Self::Names(names.clone()),
-            TargetModules::Regex(pattern) => {
-                Self::Regex(compile(key, pattern, &format!("^(?:{pattern})$"))?)
+            TargetModules::Names(names) => Self::Names(names),
+            TargetModules::Regex(text) => {
+                Self::Pattern(compile(key, text, &format!("^(?:{text})$"))?)
             }
             TargetModules::AllLinear => Self::AllLinear,
         })
@@ -180,58 +165,24 @@ impl Matcher {
     fn matches(&self, path: &str) -> bool {
         match self {
             Self::Names(names) => names.iter().any(|name| {
-                path.strip_suffix(name.as_str())
-                    .is_some_and(|start| start.is_empty() || start.ends_with('.'))
+                let start = path.strip_suffix(name.as_str());
+                start.is_some_and(|start| start.is_empty() || start.ends_with('.'))
             }),
-            Self::Regex(pattern) => pattern.is_match(path),
+            Self::Pattern(pattern) => pattern.is_match(path),
             Self::AllLinear => path.rsplit('.').next() != Some(OUTPUT_LAYER),
         }
     }
 }
 
-impl LayerFilter {
-    fn new(config: &PeftConfig) -> Result<Option<Self>, Error> {
-        let Some(layers) = config.layers_to_transform.clone() else {
-            return Ok(None);
-        };
-        let compiled = |text: &str, pattern: String| compile("layers_pattern", text, &pattern);
-        let patterns = if config.layers_pattern.is_empty() {
-            // The first numbered part of the path, whatever the name of the list before it.
-            vec![compiled("", r"^.*?\.[^.]*\.(?P<idx>\d+)\.".to_owned())?]
-        } else {
-            let named = config.layers_pattern.iter();
-            named
-                .map(|name| compiled(name, format!(r"^(?:^|.*?\.){name}\.(?P<idx>\d+)\.")))
-                .collect::<Result<_, _>>()?
-        };
-        Ok(Some(Self { layers, patterns }))
+/// Patterns of the number of a layer in a path.
+fn layer_patterns(config: &PeftConfig) -> Result<Vec<Regex>, Error> {
+    let compiled = |text: &str, pattern: &str| compile("layers_pattern", text, pattern);
+    if config.layers_pattern.is_empty() {
+        // The first numbered part of the path, whatever the name of the list before it.
+        return Ok(vec![compiled("", r"^.*?\.[^.]*\.(?P<idx>\d+)\.")?]);
     }
-
-    fn accepts(&self, path: &str) -> bool {
-        let found = self.patterns.iter().find_map(|pattern| pattern.captures(path));
-        found
-            .and_then(|captures| captures.name("idx")?.as_str().parse().ok())
-            .is_some_and(|layer| self.layers.contains(&layer))
-    }
-}
-
-impl ScaleRule {
-    fn new(config: &PeftConfig) -> Result<Self, Error> {
-        Ok(match &config.method {
-            PeftMethod::Lora => Self::Lora {
-                rank: config.r,
-                lora_alpha: config.lora_alpha,
-                root: config.use_rslora,
-                ranks: compile_keys("rank_pattern", &config.rank_pattern)?,
-                alphas: compile_keys("alpha_pattern", &config.alpha_pattern)?,
-            },
-            PeftMethod::AdaLora(adalora) => Self::AdaLora {
-                init_r: adalora.init_r,
-                lora_alpha: config.lora_alpha,
-                kept: adalora.kept.iter().flatten().cloned().collect(),
-            },
-        })
-    }
+    let named = config.layers_pattern.iter();
+    named.map(|name| compiled(name, &format!(r"^(?:^|.*?\.){name}\.(?P<idx>\d+)\."))).collect()
 }
 
 fn first_match<T: Copy>(patterns: &[(Regex, T)], path: &str) -> Option<T> {
@@ -256,7 +207,3 @@ fn compile(key: &'static str, pattern: &str, full: &str) -> Result<Regex, Error>
         ))
     })
 }
-
-#[cfg(test)]
-#[path = "pattern_tests.rs"]
-mod tests;

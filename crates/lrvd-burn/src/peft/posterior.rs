@@ -1,31 +1,94 @@
-//! The variational posterior of an adapter: which family, with which parameters, of which modules.
+//! The variational posterior of an adapter: which family, with which parameters, of which modules, in
+//! `lrvd_posterior.safetensors` beside the adapter.
 //!
 //! The means are the factors of the adapter itself; a reader that knows nothing of this file gets
 //! the posterior mean.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::path::Path;
 
 use lrvd_core::family::{LOG_VARIANCE_MAX, LOG_VARIANCE_MIN, VariationalFamily};
+use lrvd_core::moments::CrossTerm;
 use lrvd_core::prune::{PruneRule, StatisticAggregate};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use serde_json::Value;
 
 use super::adapter::PeftAdapter;
-use super::posterior_file::POSTERIOR_FILE;
-use super::posterior_names as names;
-use crate::adapter::{Sizes, posterior_schemas};
+use super::model::{Place, take_parameters, unusable};
+use crate::adapter::{
+    Adapter, AdapterSlot, ElementParameters, Extension, Posterior, RankParameters, Sizes,
+    posterior_schemas,
+};
 use crate::error::Error;
-use crate::files::{HostTensor, LoadReport};
+use crate::files::{HostTensor, LoadReport, TensorFile, write_safetensors};
 use crate::host::HostNoise;
+use crate::model::AdaptedModel;
 use crate::sampling::{DrawPer, Scheme};
 
+/// File name of the posterior in an adapter folder.
+pub const POSTERIOR_FILE: &str = "lrvd_posterior.safetensors";
+/// Key of the header among the texts of the file.
+pub(super) const HEADER_KEY: &str = "lrvd";
 /// Version of the header that is written, and the only one that is read.
-pub(super) const SCHEMA_VERSION: u32 = 1;
+const SCHEMA_VERSION: u32 = 1;
 /// Range that this build clamps log-variances to.
 const CLAMP: [f64; 2] = [LOG_VARIANCE_MIN, LOG_VARIANCE_MAX];
 /// Largest relative difference between the scale in the header and that of the adapter, which
 /// passes through a division by the rank; a few units in the last place are enough.
 const SCALING_TOLERANCE: f64 = 1e-12;
+
+/// A type whose values have names in the header. They are those of the first version of the file, not those of settings.
+/// Of two values with one name the first is read.
+trait Named: Copy + PartialEq + 'static {
+    const NAMES: &'static [(&'static str, Self)];
+
+    fn name(self) -> &'static str {
+        let entry = Self::NAMES.iter().find(|(_, known)| *known == self);
+        entry.expect("the table has every value of its type").0
+    }
+}
+
+impl Named for VariationalFamily {
+    const NAMES: &'static [(&'static str, Self)] = &[
+        ("rank_variance", Self::RankVariance),
+        ("noise_to_signal", Self::NoiseToSignal),
+        ("element_variance", Self::ElementVariance),
+        ("a_only", Self::AsymRankVariance),
+    ];
+}
+
+impl Named for Scheme {
+    const NAMES: &'static [(&'static str, Self)] = &[
+        ("mean", Self::Mean),
+        ("weight_per_sequence", Self::Weights(DrawPer::Sequence)),
+        ("weight_per_batch", Self::Weights(DrawPer::Batch)),
+        ("weight_per_token", Self::Weights(DrawPer::Token)),
+        ("moment_matched", Self::MomentMatched(CrossTerm::Exact)),
+        ("moment_matched", Self::MomentMatched(CrossTerm::Omitted)),
+        ("nested", Self::Nested),
+    ];
+}
+
+/// The name of `family` in posterior files.
+pub fn posterior_family_name(family: VariationalFamily) -> &'static str {
+    family.name()
+}
+
+fn write_name<T: Named, S: Serializer>(value: &T, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(Named::name(*value))
+}
+
+fn read_name<'de, T: Named, D: Deserializer<'de>>(deserializer: D) -> Result<T, D::Error> {
+    let name = Cow::<str>::deserialize(deserializer)?;
+    let entry = T::NAMES.iter().find(|(known, _)| *known == name);
+    entry.map(|(_, value)| *value).ok_or_else(|| {
+        let known: Vec<_> = T::NAMES.iter().map(|(known, _)| *known).collect();
+        let known = known.join("`, `");
+        de::Error::custom(format!("unknown name `{name}`, expected one of `{known}`"))
+    })
+}
 
 /// What the header keeps of the run that trained a posterior.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -74,11 +137,11 @@ pub struct PosteriorHeader {
     /// Version of this header.
     pub schema_version: u32,
     /// How the variance is tied.
-    #[serde(with = "names::family")]
+    #[serde(serialize_with = "write_name", deserialize_with = "read_name")]
     pub family: VariationalFamily,
     /// How noise entered the forward pass in training; the cross term of moment matching is not
     /// kept, and reads as exact.
-    #[serde(with = "names::scheme")]
+    #[serde(serialize_with = "write_name", deserialize_with = "read_name")]
     pub scheme: Scheme,
     /// What the statistic of a rank is; the median where the file does not say.
     #[serde(default)]
@@ -112,46 +175,35 @@ impl PosteriorHeader {
         }
     }
 
-    /// Checks that the posterior is clamped to the range that this build uses.
-    pub(super) fn check_clamp(&self) -> Result<(), Error> {
-        let ([low, high], [from, to]) = (self.log_variance_clamp, CLAMP);
-        if self.log_variance_clamp == CLAMP {
-            return Ok(());
-        }
-        let expected = format!("{from}..={to} (that of this build)");
-        let found = format!("{low}..={high}");
-        Err(Error::value(Path::new(POSTERIOR_FILE), "log_variance_clamp", expected, found))
-    }
-
-    /// The first value that is out of range, as key, expected and found.
-    fn fault(&self) -> Option<(String, String, String)> {
-        let fault = |key: &str, expected: &str, found: String| {
-            Some((key.to_owned(), expected.to_owned(), found))
+    /// Checks the values against their ranges.
+    fn check(&self) -> Result<(), Error> {
+        let wrong = |key: &str, expected: &dyn Display, found: &dyn Display| {
+            Err(Error::value(Path::new(POSTERIOR_FILE), key, expected, found))
         };
         let [low, high] = self.log_variance_clamp;
         if self.schema_version != SCHEMA_VERSION {
-            let found = self.schema_version.to_string();
-            return fault("schema_version", &SCHEMA_VERSION.to_string(), found);
+            return wrong("schema_version", &SCHEMA_VERSION, &self.schema_version);
         }
         if !self.log_alpha_threshold.is_finite() {
-            return fault("log_alpha_threshold", "finite", self.log_alpha_threshold.to_string());
+            return wrong("log_alpha_threshold", &"finite", &self.log_alpha_threshold);
         }
         if !(low.is_finite() && high.is_finite() && low < high) {
-            return fault("log_variance_clamp", "a finite range", format!("{low}..={high}"));
+            let found = format_args!("{low}..={high}");
+            return wrong("log_variance_clamp", &"a finite range", &found);
         }
         if !(self.kl_weight.is_finite() && self.kl_weight >= 0.0) {
-            return fault("kl_weight", "finite and at least 0", self.kl_weight.to_string());
+            return wrong("kl_weight", &"finite and at least 0", &self.kl_weight);
         }
-        self.modules.iter().find_map(|(path, module)| {
-            if module.rank > module.initial_rank {
-                let expected = format!("at most `initial_rank` = {}", module.initial_rank);
-                fault(&format!("{path}.rank"), &expected, module.rank.to_string())
-            } else if !module.scaling.is_finite() {
-                fault(&format!("{path}.scaling"), "finite", module.scaling.to_string())
-            } else {
-                None
+        for (path, PosteriorModuleHeader { initial_rank, rank, scaling }) in &self.modules {
+            if rank > initial_rank {
+                let expected = format_args!("at most `initial_rank` = {initial_rank}");
+                return wrong(&format!("{path}.rank"), &expected, rank);
             }
-        })
+            if !scaling.is_finite() {
+                return wrong(&format!("{path}.scaling"), &"finite", scaling);
+            }
+        }
+        Ok(())
     }
 }
 
@@ -172,11 +224,11 @@ pub struct PeftPosterior {
 
 /// What a posterior has to fit: the factors of one module.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Factors {
-    pub(super) rank: usize,
-    pub(super) scaling: f64,
-    pub(super) d_input: usize,
-    pub(super) d_output: usize,
+struct Factors {
+    rank: usize,
+    scaling: f64,
+    d_input: usize,
+    d_output: usize,
 }
 
 impl Factors {
@@ -203,13 +255,11 @@ impl PeftPosterior {
     }
 
     /// Checks the posterior against itself and the factors of an adapter, by module path.
-    pub(super) fn check_factors<'a>(
+    fn check_factors<'a>(
         &self,
         adapted: impl Iterator<Item = (&'a str, Factors)>,
     ) -> Result<(), Error> {
-        if let Some((key, expected, found)) = self.header.fault() {
-            return Err(Error::value(Path::new(POSTERIOR_FILE), &key, expected, found));
-        }
+        self.header.check()?;
         let adapted: BTreeMap<&str, Factors> =
             adapted.filter(|(_, factors)| factors.rank > 0).collect();
         let parameters = |path: &str, factors: Factors| {
@@ -248,28 +298,80 @@ impl PeftPosterior {
         Ok(())
     }
 
+    /// The stored parameters of the module at `path`, in the order of their schemas; none of a module without a rank.
+    fn stored(&self, path: &str) -> Option<Vec<&HostTensor>> {
+        let schemas = posterior_schemas(self.header.family).iter();
+        schemas.map(|schema| self.tensors.get(&format!("{path}.{}", schema.name))).collect()
+    }
+
     /// The parameters of the module at `path`, rank-major as the core has them; none of a module
     /// without a rank.
     pub fn noise(&self, path: &str) -> Result<Option<HostNoise>, Error> {
-        let mut named = posterior_schemas(self.header.family)
-            .iter()
-            .map(|schema| self.tensors.get(&format!("{path}.{}", schema.name)));
-        let Some(first) = named.next().flatten() else { return Ok(None) };
-        Ok(match self.header.family {
-            VariationalFamily::RankVariance => Some(HostNoise::RankVariance(first.to_f64()?)),
-            VariationalFamily::AsymRankVariance => {
-                Some(HostNoise::AsymRankVariance(first.to_f64()?))
+        let Some(stored) = self.stored(path) else { return Ok(None) };
+        let values = || stored[0].to_f64();
+        Ok(Some(match self.header.family {
+            VariationalFamily::RankVariance => HostNoise::RankVariance(values()?),
+            VariationalFamily::AsymRankVariance => HostNoise::AsymRankVariance(values()?),
+            VariationalFamily::NoiseToSignal => HostNoise::NoiseToSignal(values()?),
+            VariationalFamily::ElementVariance => {
+                let b = stored[1].transpose2()?.to_f64()?;
+                HostNoise::ElementVariance { a: values()?, b }
             }
-            VariationalFamily::NoiseToSignal => Some(HostNoise::NoiseToSignal(first.to_f64()?)),
-            VariationalFamily::ElementVariance => match named.next().flatten() {
-                Some(b) => {
-                    let (a, b) = (first.to_f64()?, b.transpose2()?.to_f64()?);
-                    Some(HostNoise::ElementVariance { a, b })
-                }
-                None => None,
-            },
-        })
+        }))
     }
+
+    /// The same as parameters of a layer.
+    fn on_device(&self, path: &str, place: &Place) -> Result<Option<Posterior>, Error> {
+        let Some(stored) = self.stored(path) else { return Ok(None) };
+        let vector = || Ok::<_, Error>(RankParameters { value: place.parameter(stored[0])? });
+        Ok(Some(match self.header.family {
+            VariationalFamily::RankVariance => Posterior::RankVariance(vector()?),
+            VariationalFamily::AsymRankVariance => Posterior::AsymRankVariance(vector()?),
+            VariationalFamily::NoiseToSignal => Posterior::NoiseToSignal(vector()?),
+            VariationalFamily::ElementVariance => {
+                let (a, b) = (place.parameter(stored[0])?, place.parameter(stored[1])?);
+                Posterior::ElementVariance(ElementParameters { a, b })
+            }
+        }))
+    }
+
+    /// Writes the posterior beside the adapter it belongs to, atomically.
+    ///
+    /// What could not be read back ([`check_against`](Self::check_against)) is not written.
+    pub fn write(&self, dir: impl AsRef<Path>, adapter: &PeftAdapter) -> Result<(), Error> {
+        self.check_against(adapter)?;
+        let path = dir.as_ref().join(POSTERIOR_FILE);
+        let header =
+            serde_json::to_string(&self.header).map_err(|source| Error::json(&path, source))?;
+        let metadata = [("format", "pt".to_owned()), (HEADER_KEY, header)]
+            .map(|(key, text)| (key.to_owned(), text));
+        write_safetensors(path, &self.tensors, &BTreeMap::from(metadata))
+    }
+
+    /// Reads the posterior beside an adapter and checks it against that adapter.
+    pub fn read(dir: impl AsRef<Path>, adapter: &PeftAdapter) -> Result<Self, Error> {
+        let file = TensorFile::open(dir.as_ref().join(POSTERIOR_FILE))?;
+        let header = read_header(&file)?;
+        let posterior = Self { header, tensors: file.read_all()? };
+        posterior.check_against(adapter)?;
+        Ok(posterior)
+    }
+}
+
+fn read_header(file: &TensorFile) -> Result<PosteriorHeader, Error> {
+    let path = file.path();
+    let text = file.metadata().get(HEADER_KEY);
+    let text = text.ok_or_else(|| Error::value(path, HEADER_KEY, "a header", "nothing"))?;
+    let broken =
+        |error| Error::file(path, format!("has a posterior header that cannot be read: {error}"));
+    // The version first: of another version nothing else can be relied on.
+    let document: Value = serde_json::from_str(text).map_err(broken)?;
+    let version = document.get("schema_version");
+    if version.and_then(Value::as_u64) != Some(u64::from(SCHEMA_VERSION)) {
+        let found = version.map_or_else(|| "nothing".to_owned(), Value::to_string);
+        return Err(Error::value(path, "schema_version", SCHEMA_VERSION, found));
+    }
+    serde_json::from_str(text).map_err(broken)
 }
 
 fn check_module(path: &str, header: &PosteriorModuleHeader, factors: Factors) -> Result<(), Error> {
@@ -281,4 +383,88 @@ fn check_module(path: &str, header: &PosteriorModuleHeader, factors: Factors) ->
     let expected = format!("{rank} and {scaling} as in the adapter");
     let found = format!("{} and {}", header.rank, header.scaling);
     Err(Error::module(path, "rank and scale of the posterior", expected, found))
+}
+
+/// The posterior of `model`; `None` if none of its layers ever had one.
+///
+/// The means are the factors of the adapters, which [`peft_from_model`](super::peft_from_model)
+/// takes.
+pub fn posterior_from_model(
+    model: &impl AdaptedModel,
+    run: PosteriorRun,
+) -> Result<Option<PeftPosterior>, Error> {
+    let mut header: Option<PosteriorHeader> = None;
+    let mut slots = BTreeMap::new();
+    let mut outcome = Ok(());
+    model.visit_layers(&mut |path, layer| {
+        let Some(AdapterSlot { initial_rank, scaling, family }) = layer.slot() else { return };
+        let module = PosteriorModuleHeader { initial_rank, rank: layer.rank(), scaling };
+        slots.insert(path.to_owned(), module);
+        let Some(found) = family else { return };
+        let header = header.get_or_insert_with(|| PosteriorHeader::new(found, run));
+        if header.family != found {
+            let expected = format!("{}, as in other layers", header.family);
+            outcome = Err(Error::module(path, "family", expected, found));
+        }
+    });
+    outcome?;
+    let Some(mut header) = header else { return Ok(None) };
+    header.modules = slots;
+    let schemas = posterior_schemas(header.family);
+    let tensors = take_parameters(model, |p| {
+        p.name.rsplit('.').next().is_some_and(|end| schemas.iter().any(|s| s.name == end))
+    })?;
+    Ok(Some(PeftPosterior { header, tensors }))
+}
+
+/// Puts `posterior` around the means that are already on `model`, frozen.
+///
+/// The draws of a layer depend on its path and the key only, so they are those of the model it was
+/// taken from. A layer that the header knows and that has no rank left gets its slot.
+///
+/// The checks are those of [`PeftPosterior::check_against`], with the model's layers in the place of the adapter's
+/// modules, and the clamp must be this build's. On an error the model is unchanged.
+pub fn attach_posterior(
+    model: &mut impl AdaptedModel,
+    posterior: &PeftPosterior,
+) -> Result<(), Error> {
+    let header = &posterior.header;
+    let ([low, high], [from, to]) = (header.log_variance_clamp, CLAMP);
+    if header.log_variance_clamp != CLAMP {
+        let expected = format!("{from}..={to} (that of this build)");
+        let found = format!("{low}..={high}");
+        return Err(Error::value(Path::new(POSTERIOR_FILE), "log_variance_clamp", expected, found));
+    }
+    let mut layers = BTreeMap::new();
+    model.visit_layers(&mut |path, layer| {
+        let factors = Factors {
+            rank: layer.rank(),
+            scaling: layer.slot().map_or(0.0, |slot| slot.scaling),
+            d_input: layer.d_input(),
+            d_output: layer.d_output(),
+        };
+        layers.insert(path.to_owned(), (factors, Place::of(layer, false)));
+    });
+    posterior.check_factors(layers.iter().map(|(path, (factors, _))| (path.as_str(), *factors)))?;
+    let mut placed = BTreeMap::new();
+    for (path, (_, place)) in &layers {
+        let parameters = posterior.on_device(path, place);
+        placed.insert(path.as_str(), parameters.map_err(|source| unusable(path, source))?);
+    }
+    model.visit_layers_mut(&mut |path, layer| {
+        let Some(module) = header.modules.get(path) else { return };
+        let (initial_rank, scaling) = (module.initial_rank, module.scaling);
+        match layer.detach() {
+            Some(Adapter::LowRank(mut adapter)) => {
+                adapter.extension = placed.remove(path).flatten().map(Extension::Posterior);
+                layer.place(path, adapter, initial_rank);
+            }
+            // Pruned away: only what is left to know of it.
+            Some(Adapter::Members(_)) | None => {
+                let family = Some(header.family);
+                layer.attach_empty(path, AdapterSlot { initial_rank, scaling, family });
+            }
+        }
+    });
+    Ok(())
 }

@@ -27,10 +27,10 @@ fn model(name: &str) -> GgufModel {
 fn every_block_is_what_the_reference_makes_of_it() {
     let file = GgufFile::open(golden("gguf/blocks.gguf")).unwrap();
     let expected = TensorFile::open(golden("gguf/blocks.safetensors")).unwrap();
-    assert_eq!(file.names().len(), 13);
+    assert_eq!(file.tensors().names().len(), 13);
     for name in expected.names() {
         assert_eq!(format!("{:?}", file.stored_as(name).unwrap()), name);
-        let (found, expected) = (file.read(name).unwrap(), expected.read(name).unwrap());
+        let (found, expected) = (file.tensors().read(name).unwrap(), expected.read(name).unwrap());
         assert_eq!(found.shape(), expected.shape(), "{name}");
         // To the last bit: the sums and products are the same in the same order.
         assert_eq!(found.to_f32().unwrap(), expected.to_f32().unwrap(), "{name}");
@@ -372,7 +372,7 @@ fn an_adapter_is_added_by_llama_cpps_rule() {
     {
         assert_eq!(file.text(key).unwrap(), Some(expected));
     }
-    assert_eq!(file.names().len(), 8);
+    assert_eq!(file.tensors().names().len(), 8);
     let alpha = file.float("adapter.lora.alpha").unwrap().unwrap();
     let own = GgufFile::open(golden("gguf/sentencepiece.gguf")).unwrap();
     for (name, stem, heads) in [
@@ -381,12 +381,12 @@ fn an_adapter_is_added_by_llama_cpps_rule() {
         ("model.layers.1.self_attn.k_proj", "blk.1.attn_k", Some(2)),
         ("model.layers.1.mlp.down_proj", "blk.1.ffn_down", None),
     ] {
-        let read = |part: &str| file.read(&format!("{stem}.weight.{part}")).unwrap();
+        let read = |part: &str| file.tensors().read(&format!("{stem}.weight.{part}")).unwrap();
         let (a, b) = (read("lora_a"), read("lora_b"));
         let &[rank, d_input] = a.shape() else { panic!() };
         let (a, b) = (a.to_f64().unwrap(), b.to_f64().unwrap());
         // `get_scale`: alpha over the tensor's own rank. Rows are in llama.cpp's order, the base's as well.
-        let mut found = own.read(&format!("{stem}.weight")).unwrap().to_f64().unwrap();
+        let mut found = own.tensors().read(&format!("{stem}.weight")).unwrap().to_f64().unwrap();
         for (row, out) in found.chunks_mut(d_input).enumerate() {
             for (column, value) in out.iter_mut().enumerate() {
                 let sum: f64 = (0..rank).map(|k| b[row * rank + k] * a[k * d_input + column]).sum();

@@ -43,51 +43,51 @@ pub enum GgufType {
     Q6_K,
 }
 
+/// Values of one block.
+type Unpack = fn(&[u8], &mut [f32]);
+
+/// Number in a file, type, values in a block, bytes of it, and its values where they are packed.
+const TYPES: [(u32, GgufType, usize, usize, Option<Unpack>); 13] = [
+    (0, GgufType::F32, 1, 4, None),
+    (1, GgufType::F16, 1, 2, None),
+    (30, GgufType::BF16, 1, 2, None),
+    (2, GgufType::Q4_0, 32, 18, Some(q4_0)),
+    (3, GgufType::Q4_1, 32, 20, Some(q4_1)),
+    (6, GgufType::Q5_0, 32, 22, Some(q5_0)),
+    (7, GgufType::Q5_1, 32, 24, Some(q5_1)),
+    (8, GgufType::Q8_0, 32, 34, Some(q8_0)),
+    (10, GgufType::Q2_K, K, 84, Some(q2_k)),
+    (11, GgufType::Q3_K, K, 110, Some(q3_k)),
+    (12, GgufType::Q4_K, K, 144, Some(q4_k)),
+    (13, GgufType::Q5_K, K, 176, Some(q5_k)),
+    (14, GgufType::Q6_K, K, 210, Some(q6_k)),
+];
+
 impl GgufType {
     /// Names of all types, for messages.
-    pub(super) const NAMES: &'static str =
-        "F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K";
+    pub(super) fn names() -> String {
+        TYPES.map(|(_, kind, ..)| format!("{kind:?}")).join(", ")
+    }
 
     /// The type with this number in a file.
     pub(super) fn from_number(number: u32) -> Option<Self> {
-        Some(match number {
-            0 => Self::F32,
-            1 => Self::F16,
-            2 => Self::Q4_0,
-            3 => Self::Q4_1,
-            6 => Self::Q5_0,
-            7 => Self::Q5_1,
-            8 => Self::Q8_0,
-            10 => Self::Q2_K,
-            11 => Self::Q3_K,
-            12 => Self::Q4_K,
-            13 => Self::Q5_K,
-            14 => Self::Q6_K,
-            30 => Self::BF16,
-            _ => return None,
-        })
+        TYPES.iter().find(|row| row.0 == number).map(|row| row.1)
+    }
+
+    fn layout(self) -> (usize, usize, Option<Unpack>) {
+        let row = TYPES.iter().find(|row| row.1 == self);
+        let (_, _, elements, bytes, unpack) = *row.expect("the table has every type");
+        (elements, bytes, unpack)
     }
 
     /// Elements in a block, and its bytes.
     pub(super) fn block(self) -> (usize, usize) {
-        match self {
-            Self::F32 => (1, 4),
-            Self::F16 | Self::BF16 => (1, 2),
-            Self::Q4_0 => (32, 18),
-            Self::Q4_1 => (32, 20),
-            Self::Q5_0 => (32, 22),
-            Self::Q5_1 => (32, 24),
-            Self::Q8_0 => (32, 34),
-            Self::Q2_K => (K, 84),
-            Self::Q3_K => (K, 110),
-            Self::Q4_K => (K, 144),
-            Self::Q5_K => (K, 176),
-            Self::Q6_K => (K, 210),
-        }
+        let (elements, bytes, _) = self.layout();
+        (elements, bytes)
     }
 
     /// What a tensor of this type is on the host: quantised ones are widened to single precision.
-    pub(super) fn host_dtype(self) -> HostDType {
+    pub(crate) fn host_dtype(self) -> HostDType {
         match self {
             Self::F16 => HostDType::F16,
             Self::BF16 => HostDType::BF16,
@@ -96,21 +96,8 @@ impl GgufType {
     }
 
     /// Whole blocks as little-endian values of [`Self::host_dtype`].
-    pub(super) fn widen(self, bytes: Vec<u8>) -> Vec<u8> {
-        let unpack: fn(&[u8], &mut [f32]) = match self {
-            Self::F32 | Self::F16 | Self::BF16 => return bytes,
-            Self::Q4_0 => q4_0,
-            Self::Q4_1 => q4_1,
-            Self::Q5_0 => q5_0,
-            Self::Q5_1 => q5_1,
-            Self::Q8_0 => q8_0,
-            Self::Q2_K => q2_k,
-            Self::Q3_K => q3_k,
-            Self::Q4_K => q4_k,
-            Self::Q5_K => q5_k,
-            Self::Q6_K => q6_k,
-        };
-        let (elements, size) = self.block();
+    pub(crate) fn widen(self, bytes: Vec<u8>) -> Vec<u8> {
+        let (elements, size, Some(unpack)) = self.layout() else { return bytes };
         let mut values = [0.0_f32; K];
         let mut out = Vec::with_capacity(bytes.len() / size * elements * size_of::<f32>());
         for block in bytes.chunks_exact(size) {

@@ -8,11 +8,11 @@
 //! ```
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::io::Read;
 use std::path::Path;
 
 use super::blocks::GgufType;
-use super::value::{GgufValue, decimal};
 use crate::error::Error;
 
 /// The first four bytes.
@@ -28,32 +28,78 @@ const MOST_BYTES: u64 = 1 << 28;
 /// Most axes of a tensor.
 const MOST_AXES: u32 = 4;
 
+/// A setting. Integers and floats keep only their kind, not their width.
+#[derive(Debug, Clone, PartialEq)]
+pub enum GgufValue {
+    /// A whole number, which fits into 64 bits with or without a sign.
+    Integer(i128),
+    /// A number; one of single precision is the decimal number that it was written for, so that an epsilon of 1e-5
+    /// is read as 1e-5.
+    Float(f64),
+    /// A truth value.
+    Bool(bool),
+    /// A text.
+    Text(String),
+    /// Whole numbers of 32 or 64 bits.
+    Integers(Vec<i64>),
+    /// Whole numbers of 8 or 16 bits, of which only the count is kept: no setting that is used here has such a list.
+    SmallIntegers(u64),
+    /// Numbers, in single precision.
+    Floats(Vec<f32>),
+    /// Truth values.
+    Bools(Vec<bool>),
+    /// Texts.
+    Texts(Vec<String>),
+}
+
+impl GgufValue {
+    /// A few words for messages.
+    pub(crate) fn describe(&self) -> String {
+        match self {
+            Self::Integer(value) => value.to_string(),
+            Self::Float(value) => format!("{value:?}"),
+            Self::Bool(value) => value.to_string(),
+            Self::Text(text) if text.chars().count() > 40 => {
+                format!("`{}…`", text.chars().take(40).collect::<String>())
+            }
+            Self::Text(text) => format!("`{text}`"),
+            Self::Integers(list) => format!("a list of {} whole numbers", list.len()),
+            Self::SmallIntegers(count) => {
+                format!("a list of {count} whole numbers of 8 or 16 bits")
+            }
+            Self::Floats(list) => format!("a list of {} numbers", list.len()),
+            Self::Bools(list) => format!("a list of {} truth values", list.len()),
+            Self::Texts(list) => format!("a list of {} texts", list.len()),
+        }
+    }
+}
+
 /// A tensor of the list.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Entry {
-    pub(super) kind: GgufType,
+pub(crate) struct Entry {
+    pub(crate) kind: GgufType,
     /// Outermost axis first.
-    pub(super) shape: Vec<usize>,
+    pub(crate) shape: Vec<usize>,
     /// First byte and number of bytes, from the start of the data.
-    pub(super) place: (u64, usize),
+    pub(crate) place: (u64, usize),
 }
 
 /// All that stands before the data.
 #[derive(Debug)]
-pub(super) struct Header {
-    pub(super) settings: BTreeMap<String, GgufValue>,
-    pub(super) tensors: BTreeMap<String, Entry>,
+pub(crate) struct Header {
+    pub(crate) settings: BTreeMap<String, GgufValue>,
+    pub(crate) tensors: BTreeMap<String, Entry>,
     /// First byte of the data.
-    pub(super) data_start: u64,
+    pub(crate) data_start: u64,
 }
 
 /// Reads a header from the start of a file of `length` bytes.
-pub(super) fn read(input: impl Read, path: &Path, length: u64) -> Result<Header, Error> {
+pub(crate) fn read_header(input: impl Read, path: &Path, length: u64) -> Result<Header, Error> {
     Source { input, path, length, at: 0 }.header()
 }
 
 /// The error of the file at `path`.
-pub(super) fn unusable(path: &Path, what: impl std::fmt::Display) -> Error {
+pub(crate) fn unusable(path: &Path, what: impl Display) -> Error {
     Error::file(path, format!("is not a usable GGUF file: {what}"))
 }
 
@@ -66,7 +112,7 @@ struct Source<'a, R> {
 }
 
 impl<R: Read> Source<'_, R> {
-    fn unusable<T>(&self, what: impl std::fmt::Display) -> Result<T, Error> {
+    fn unusable<T>(&self, what: impl Display) -> Result<T, Error> {
         Err(unusable(self.path, what))
     }
 
@@ -75,24 +121,24 @@ impl<R: Read> Source<'_, R> {
     }
 
     fn header(&mut self) -> Result<Header, Error> {
-        let found = self.bytes::<4>(&|| "the magic number".to_owned())?;
+        let found = self.bytes::<4>(&"the magic number")?;
         if found != MAGIC {
             return self.unusable(format_args!("it starts with {found:?}, expected `GGUF`"));
         }
-        let version = self.u32(&|| "the version".to_owned())?;
+        let version = self.u32(&"the version")?;
         if !(2..=3).contains(&version) {
             return self.unsupported(format!(
                 "is a GGUF file of version {version}, supported: 2 and 3, little-endian"
             ));
         }
-        let n_tensors = self.u64(&|| "the number of tensors".to_owned())?;
-        let n_settings = self.u64(&|| "the number of settings".to_owned())?;
+        let n_tensors = self.u64(&"the number of tensors")?;
+        let n_settings = self.u64(&"the number of settings")?;
         // Each takes at least its length, its type and one byte.
-        self.fits(n_settings, 13, &|| format!("a list of {n_settings} settings"))?;
+        self.fits(n_settings, 13, &format_args!("a list of {n_settings} settings"))?;
         let mut settings = BTreeMap::new();
         for i in 0..n_settings {
-            let key = self.text(&|| format!("the key of setting {i}"))?;
-            let kind = self.u32(&|| format!("the type of `{key}`"))?;
+            let key = self.text(&format_args!("the key of setting {i}"))?;
+            let kind = self.u32(&format_args!("the type of `{key}`"))?;
             let value = self.value(&key, kind)?;
             if settings.insert(key.clone(), value).is_some() {
                 return self.unusable(format_args!("`{key}` is there twice"));
@@ -113,10 +159,10 @@ impl<R: Read> Source<'_, R> {
                 "`{ALIGNMENT_KEY}` is {alignment}, expected a power of two"
             ));
         }
-        self.fits(n_tensors, 32, &|| format!("a list of {n_tensors} tensors"))?;
+        self.fits(n_tensors, 32, &format_args!("a list of {n_tensors} tensors"))?;
         let mut tensors = BTreeMap::new();
         for i in 0..n_tensors {
-            let name = self.text(&|| format!("the name of tensor {i}"))?;
+            let name = self.text(&format_args!("the name of tensor {i}"))?;
             let entry = self.entry(&name, alignment)?;
             if tensors.insert(name.clone(), entry).is_some() {
                 return self.unusable(format_args!("tensor `{name}` is there twice"));
@@ -128,7 +174,7 @@ impl<R: Read> Source<'_, R> {
     }
 
     fn entry(&mut self, name: &str, alignment: u64) -> Result<Entry, Error> {
-        let what = || format!("the description of tensor `{name}`");
+        let what = format!("the description of tensor `{name}`");
         let axes = self.u32(&what)?;
         if !(1..=MOST_AXES).contains(&axes) {
             return self.unusable(format_args!(
@@ -145,7 +191,7 @@ impl<R: Read> Source<'_, R> {
         let Some(kind) = GgufType::from_number(number) else {
             return self.unsupported(format!(
                 "has the element type {number} in tensor `{name}`, supported: {}",
-                GgufType::NAMES
+                GgufType::names()
             ));
         };
         let (block, size) = kind.block();
@@ -180,7 +226,7 @@ impl<R: Read> Source<'_, R> {
             let found = self.length.saturating_sub(at);
             let expected = bytes as u64;
             if expected > found {
-                return self.short(format_args!("tensor `{name}`"), at, expected, found);
+                return self.short(&format_args!("tensor `{name}`"), at, expected, found);
             }
             if offset < free {
                 return self.unusable(format_args!(
@@ -193,7 +239,7 @@ impl<R: Read> Source<'_, R> {
     }
 
     fn value(&mut self, key: &str, kind: u32) -> Result<GgufValue, Error> {
-        let what = || format!("`{key}`");
+        let what = format!("`{key}`");
         Ok(match kind {
             6 => GgufValue::Float(decimal(f32::from_le_bytes(self.bytes(&what)?))),
             12 => GgufValue::Float(f64::from_le_bytes(self.bytes(&what)?)),
@@ -204,12 +250,12 @@ impl<R: Read> Source<'_, R> {
                 let length = self.u64(&what)?;
                 self.list(key, kind, length)?
             }
-            _ => GgufValue::Integer(self.integer(key, kind)?),
+            _ => GgufValue::Integer(self.integer(key, kind, &what)?),
         })
     }
 
     fn list(&mut self, key: &str, kind: u32, length: u64) -> Result<GgufValue, Error> {
-        let what = || format!("`{key}`, a list of {length} values,");
+        let what = format!("`{key}`, a list of {length} values,");
         let size = match kind {
             0 | 1 | 7 => 1,
             2 | 3 => 2,
@@ -238,11 +284,11 @@ impl<R: Read> Source<'_, R> {
                 GgufValue::Bools(self.many(length, |input, _| Ok(input.bytes::<1>(&what)? != [0]))?)
             }
             8 => GgufValue::Texts(
-                self.many(length, |input, i| input.text(&|| format!("text {i} of `{key}`")))?,
+                self.many(length, |input, i| input.text(&format_args!("text {i} of `{key}`")))?,
             ),
             // Beyond 63 bits nothing is counted or named.
             _ => GgufValue::Integers(self.many(length, |input, _| {
-                Ok(i64::try_from(input.integer(key, kind)?).unwrap_or(i64::MAX))
+                Ok(i64::try_from(input.integer(key, kind, &what)?).unwrap_or(i64::MAX))
             })?),
         })
     }
@@ -272,45 +318,43 @@ impl<R: Read> Source<'_, R> {
         Ok(())
     }
 
-    fn integer(&mut self, key: &str, kind: u32) -> Result<i128, Error> {
-        let what = || format!("`{key}`");
+    fn integer(&mut self, key: &str, kind: u32, what: &dyn Display) -> Result<i128, Error> {
         Ok(match kind {
-            0 => u8::from_le_bytes(self.bytes(&what)?).into(),
-            1 => i8::from_le_bytes(self.bytes(&what)?).into(),
-            2 => u16::from_le_bytes(self.bytes(&what)?).into(),
-            3 => i16::from_le_bytes(self.bytes(&what)?).into(),
-            4 => u32::from_le_bytes(self.bytes(&what)?).into(),
-            5 => i32::from_le_bytes(self.bytes(&what)?).into(),
-            10 => u64::from_le_bytes(self.bytes(&what)?).into(),
-            11 => i64::from_le_bytes(self.bytes(&what)?).into(),
+            0 => u8::from_le_bytes(self.bytes(what)?).into(),
+            1 => i8::from_le_bytes(self.bytes(what)?).into(),
+            2 => u16::from_le_bytes(self.bytes(what)?).into(),
+            3 => i16::from_le_bytes(self.bytes(what)?).into(),
+            4 => u32::from_le_bytes(self.bytes(what)?).into(),
+            5 => i32::from_le_bytes(self.bytes(what)?).into(),
+            10 => u64::from_le_bytes(self.bytes(what)?).into(),
+            11 => i64::from_le_bytes(self.bytes(what)?).into(),
             _ => return self.value_type(key, kind),
         })
     }
 
-    fn u32(&mut self, what: &dyn Fn() -> String) -> Result<u32, Error> {
+    fn u32(&mut self, what: &dyn Display) -> Result<u32, Error> {
         Ok(u32::from_le_bytes(self.bytes(what)?))
     }
 
-    fn u64(&mut self, what: &dyn Fn() -> String) -> Result<u64, Error> {
+    fn u64(&mut self, what: &dyn Display) -> Result<u64, Error> {
         Ok(u64::from_le_bytes(self.bytes(what)?))
     }
 
-    fn text(&mut self, what: &dyn Fn() -> String) -> Result<String, Error> {
+    fn text(&mut self, what: &dyn Display) -> Result<String, Error> {
         let length = self.u64(what)?;
         self.fits(length, 1, what)?;
         if length > MOST_BYTES {
             return self.unusable(format_args!(
-                "{} has a length of {length}, at most {MOST_BYTES} is read",
-                what()
+                "{what} has a length of {length}, at most {MOST_BYTES} is read"
             ));
         }
         let mut bytes = vec![0; length as usize];
         self.fill(&mut bytes)?;
         String::from_utf8(bytes)
-            .or_else(|_| self.unusable(format_args!("{} is not valid UTF-8", what())))
+            .or_else(|_| self.unusable(format_args!("{what} is not valid UTF-8")))
     }
 
-    fn bytes<const N: usize>(&mut self, what: &dyn Fn() -> String) -> Result<[u8; N], Error> {
+    fn bytes<const N: usize>(&mut self, what: &dyn Display) -> Result<[u8; N], Error> {
         let mut bytes = [0; N];
         self.fits(N as u64, 1, what)?;
         self.fill(&mut bytes)?;
@@ -318,22 +362,16 @@ impl<R: Read> Source<'_, R> {
     }
 
     /// `count` things of at least `size` bytes are left in the file.
-    fn fits(&self, count: u64, size: u64, what: &dyn Fn() -> String) -> Result<(), Error> {
+    fn fits(&self, count: u64, size: u64, what: &dyn Display) -> Result<(), Error> {
         let expected = count.saturating_mul(size);
         let found = self.length.saturating_sub(self.at);
         if expected <= found {
             return Ok(());
         }
-        self.short(what(), self.at, expected, found)
+        self.short(what, self.at, expected, found)
     }
 
-    fn short<T>(
-        &self,
-        what: impl std::fmt::Display,
-        at: u64,
-        expected: u64,
-        found: u64,
-    ) -> Result<T, Error> {
+    fn short<T>(&self, what: &dyn Display, at: u64, expected: u64, found: u64) -> Result<T, Error> {
         self.unusable(format_args!(
             "it is cut short: {what} needs {expected} bytes at byte {at}, {found} are left"
         ))
@@ -350,4 +388,9 @@ impl<R: Read> Source<'_, R> {
         self.at += bytes.len() as u64;
         Ok(())
     }
+}
+
+/// The shortest decimal number that is `value` in single precision.
+fn decimal(value: f32) -> f64 {
+    value.to_string().parse().unwrap_or_else(|_| f64::from(value))
 }

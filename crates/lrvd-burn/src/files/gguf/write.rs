@@ -7,7 +7,7 @@ use std::path::Path;
 use super::header::{ALIGNMENT, MAGIC};
 use crate::error::Error;
 use crate::files::HostTensor;
-use crate::files::write::replace_with;
+use crate::files::atomic::replace_with;
 
 /// Version that is written.
 const VERSION: u32 = 3;

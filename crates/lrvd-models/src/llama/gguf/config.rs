@@ -57,7 +57,7 @@ pub(super) fn config_json(file: &GgufFile) -> Result<String> {
         "rms_norm_eps": file.float(epsilon)?.ok_or_else(|| file.missing(epsilon))?,
         "rope_scaling": scaling(file, theta, head_dim)?,
         "rope_theta": theta,
-        "tie_word_embeddings": file.info("output.weight").is_none(),
+        "tie_word_embeddings": file.tensors().info("output.weight").is_none(),
         "torch_dtype": "float32",
         "vocab_size": vocab_size(file)?,
     });
@@ -96,13 +96,13 @@ fn scaling(file: &GgufFile, theta: f64, head_dim: u64) -> Result<Value> {
             return Err(Error::unsupported(file.path(), KIND, kind, supported));
         }
     }
-    if file.info(ROPE_FACTORS).is_none() {
+    if file.tensors().info(ROPE_FACTORS).is_none() {
         return Ok(Value::Null);
     }
-    let factors = file
-        .read(ROPE_FACTORS)?
-        .to_f64()
-        .map_err(|source| Error::format(file.path(), ROPE_FACTORS, "a tensor of floats", source))?;
+    let factors =
+        file.tensors().read(ROPE_FACTORS)?.to_f64().map_err(|source| {
+            Error::format(file.path(), ROPE_FACTORS, "a tensor of floats", source)
+        })?;
     let factor = factors.iter().copied().fold(1.0, f64::max);
     let expected = (0..head_dim / 2).map(|i| {
         let wavelength = TAU * theta.powf(2.0 * i as f64 / head_dim as f64);

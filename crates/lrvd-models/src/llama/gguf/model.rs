@@ -120,7 +120,7 @@ pub(super) fn file_stem(path: &str) -> Option<String> {
 /// The number of rows of the word embedding.
 pub(super) fn vocab_size(file: &GgufFile) -> Result<usize, lrvd_burn::Error> {
     const EMBEDDING: &str = "token_embd.weight";
-    let shape = file.info(EMBEDDING).map(|(_, shape)| shape);
+    let shape = file.tensors().info(EMBEDDING).map(|(_, shape)| shape);
     shape
         .and_then(|shape| shape.first().copied())
         .ok_or_else(|| lrvd_burn::Error::no_tensor(file.path(), EMBEDDING))

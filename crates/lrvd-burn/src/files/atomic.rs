@@ -1,4 +1,6 @@
-//! Folders written atomically.
+//! Files and folders written atomically: a reader sees the old state or the new one, also after a crash.
+//!
+//! A file is written beside its place, flushed to the disk, then renamed into it.
 //!
 //! A folder is built under its name plus `.lrvd-tmp`, everything in it is flushed to the disk, and one
 //! rename gives it its name. A crash before the rename leaves a `.lrvd-tmp` folder, which no reader
@@ -7,17 +9,73 @@
 
 use std::ffi::OsString;
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-use super::NO_NAME;
-use super::write::{sync_dir, sync_parent};
 use crate::error::Error;
 
+/// What is wrong with a path like `/`.
+pub(super) const NO_NAME: &str = "does not end in the name of a file or folder";
 /// Ending of a folder under construction, which is reserved: what has it may be removed.
 const BUILDING: &str = ".lrvd-tmp";
 /// Ending of a folder that is being replaced.
 const REPLACED: &str = ".lrvd-old";
+
+/// Writes the bytes so that a reader sees either the old file or the new one, also after a crash.
+///
+/// On an error the place is as it was before.
+pub fn write_atomic(path: impl AsRef<Path>, bytes: &[u8]) -> Result<(), Error> {
+    replace_with(path.as_ref(), |out| out.write_all(bytes))
+}
+
+/// Runs `fill` on a new sibling file and puts it in the place of `path`. A link at `path` is replaced, not followed.
+pub fn replace_with(
+    path: &Path,
+    fill: impl FnOnce(&mut BufWriter<&File>) -> io::Result<()>,
+) -> Result<(), Error> {
+    let name = path.file_name().ok_or_else(|| Error::file(path, NO_NAME))?;
+    let failed = |action| move |source| Error::io(action, path, source);
+    let mut prefix = OsString::from(".");
+    prefix.push(name);
+    let mut builder = tempfile::Builder::new();
+    builder.prefix(&prefix).suffix(".part");
+    // Those of an ordinary file: what is written is for others to read, too.
+    #[cfg(unix)]
+    builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
+    // Removed again unless it comes to the last step.
+    let sibling = builder.tempfile_in(parent_of(path)).map_err(failed("create"))?;
+    let mut out = BufWriter::new(sibling.as_file());
+    fill(&mut out)
+        .and_then(|()| out.flush())
+        .and_then(|()| out.get_ref().sync_all())
+        .map_err(failed("write"))?;
+    drop(out);
+    sibling.persist(path).map_err(|error| failed("write")(error.error))?;
+    sync_parent(path)
+}
+
+fn parent_of(path: &Path) -> &Path {
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    }
+}
+
+/// Flushes the folder that holds `path`, so that a rename in it survives a crash.
+fn sync_parent(path: &Path) -> Result<(), Error> {
+    sync_dir(parent_of(path))
+}
+
+/// Flushes a folder's list of names.
+fn sync_dir(dir: &Path) -> Result<(), Error> {
+    // Only Unix lets a folder be opened and flushed; elsewhere the rename itself is all there is.
+    if cfg!(unix) {
+        File::open(dir)
+            .and_then(|handle| handle.sync_all())
+            .map_err(|source| Error::io("flush", dir, source))?;
+    }
+    Ok(())
+}
 
 /// A folder under construction.
 #[derive(Debug)]
@@ -137,117 +195,4 @@ fn sync_tree(dir: &Path) -> Result<(), Error> {
         }
     }
     sync_dir(dir)
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-
-    use super::*;
-
-    fn fill(dir: &AtomicDir, text: &str) {
-        fs::create_dir(dir.path().join("sub")).unwrap();
-        fs::write(dir.path().join("sub/state"), text).unwrap();
-    }
-
-    fn read(target: &Path) -> String {
-        fs::read_to_string(target.join("sub/state")).unwrap()
-    }
-
-    fn names(parent: &Path) -> Vec<String> {
-        let mut names: Vec<_> = fs::read_dir(parent)
-            .unwrap()
-            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-            .collect();
-        names.sort();
-        names
-    }
-
-    #[test]
-    fn absent_until_committed_and_then_whole() {
-        let parent = tempfile::tempdir().unwrap();
-        let target = parent.path().join("step-10");
-        let dir = AtomicDir::create(&target).unwrap();
-        fill(&dir, "a");
-        assert!(!target.exists());
-        assert_eq!(dir.commit().unwrap(), target);
-        assert_eq!(read(&target), "a");
-        assert_eq!(names(parent.path()), ["step-10"]);
-    }
-
-    #[test]
-    fn a_crash_before_the_commit_leaves_nothing_and_the_next_start_is_empty() {
-        let parent = tempfile::tempdir().unwrap();
-        let target = parent.path().join("step-10");
-        let dir = AtomicDir::create(&target).unwrap();
-        fill(&dir, "half");
-        // A killed process runs no destructor.
-        std::mem::forget(dir);
-        assert!(!target.exists());
-        assert_eq!(names(parent.path()), ["step-10.lrvd-tmp"]);
-        let dir = AtomicDir::create(&target).unwrap();
-        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
-        fill(&dir, "b");
-        dir.commit().unwrap();
-        assert_eq!(read(&target), "b");
-    }
-
-    #[test]
-    fn dropping_without_a_commit_removes_everything() {
-        let parent = tempfile::tempdir().unwrap();
-        let dir = AtomicDir::create(parent.path().join("x")).unwrap();
-        fill(&dir, "a");
-        drop(dir);
-        assert!(names(parent.path()).is_empty());
-    }
-
-    #[test]
-    fn commit_never_overwrites_but_replacing_does() {
-        let parent = tempfile::tempdir().unwrap();
-        let target = parent.path().join("best");
-        for (text, replace) in [("first", true), ("second", false), ("third", true)] {
-            let dir = AtomicDir::create(&target).unwrap();
-            fill(&dir, text);
-            if replace {
-                dir.commit_replacing().unwrap();
-                assert_eq!(read(&target), text);
-            } else {
-                assert!(dir.commit().unwrap_err().to_string().ends_with("already exists"));
-                assert_eq!(read(&target), "first");
-            }
-            assert_eq!(names(parent.path()), ["best"]);
-        }
-    }
-
-    #[test]
-    fn a_crash_between_the_two_renames_of_a_replacement_is_recovered() {
-        let parent = tempfile::tempdir().unwrap();
-        let target = parent.path().join("best");
-        let dir = AtomicDir::create(&target).unwrap();
-        fill(&dir, "old");
-        dir.commit().unwrap();
-        let dir = AtomicDir::create(&target).unwrap();
-        fill(&dir, "new");
-        fs::rename(&target, parent.path().join("best.lrvd-old")).unwrap();
-        std::mem::forget(dir);
-        recover_dir(&target).unwrap();
-        assert_eq!(read(&target), "old");
-        assert_eq!(names(parent.path()), ["best"]);
-        // And with the new one in place, the old one goes.
-        fs::create_dir(parent.path().join("best.lrvd-old")).unwrap();
-        recover_dir(&target).unwrap();
-        assert_eq!((read(&target).as_str(), names(parent.path()).len()), ("old", 1));
-    }
-    #[test]
-    fn other_folders_beside_the_target_stay() {
-        let parent = tempfile::tempdir().unwrap();
-        let others = ["best.tmp", "best.old"].map(|name| parent.path().join(name));
-        for other in &others {
-            fs::create_dir(other).unwrap();
-        }
-        let dir = AtomicDir::create(parent.path().join("best")).unwrap();
-        fill(&dir, "a");
-        dir.commit_replacing().unwrap();
-        assert_eq!(names(parent.path()), ["best", "best.old", "best.tmp"]);
-    }
 }

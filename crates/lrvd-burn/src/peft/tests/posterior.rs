@@ -1,23 +1,25 @@
-#![allow(clippy::unwrap_used)]
+//! `lrvd_posterior.safetensors`.
 
 use std::collections::BTreeMap;
 
 use lrvd_core::family::VariationalFamily;
 use lrvd_core::moments::CrossTerm;
 use lrvd_core::prune::StatisticAggregate;
+use rstest::rstest;
+use tempfile::tempdir;
 
-use super::{HEADER_KEY, POSTERIOR_FILE};
-use crate::error::Error;
-use crate::files::{HostTensor, LoadReport, TensorFile, write_safetensors};
+use super::{f32s, names, report};
+use crate::files::{HostTensor, TensorFile, write_safetensors};
+use crate::peft::posterior::HEADER_KEY;
 use crate::peft::{
-    PeftAdapter, PeftConfig, PeftModule, PeftPosterior, PosteriorHeader, PosteriorModuleHeader,
-    PosteriorRun, TargetModules,
+    ExportLayout, POSTERIOR_FILE, PeftAdapter, PeftConfig, PeftModule, PeftPosterior,
+    PosteriorHeader, PosteriorModuleHeader, PosteriorRun,
 };
 use crate::sampling::{DrawPer, Scheme};
 
 fn tensor(shape: &[usize]) -> HostTensor {
     let values: Vec<f32> = (0..shape.iter().product()).map(|i| -8.0 + 0.25 * i as f32).collect();
-    HostTensor::from_f32(shape, &values).unwrap()
+    f32s(shape, &values)
 }
 
 /// Two modules with ranks 3 and 2 of 4; a third was pruned away.
@@ -28,11 +30,11 @@ fn sample(family: VariationalFamily) -> (PeftAdapter, PeftPosterior) {
     let (log_alpha_threshold, kl_weight, seed) = (4.0, 0.1, u64::MAX);
     let run = PosteriorRun { scheme, statistic, log_alpha_threshold, kl_weight, seed };
     let mut header = PosteriorHeader::new(family, run);
-    let mut modules = BTreeMap::new();
+    let mut modules = Vec::new();
     let mut tensors = BTreeMap::new();
     for (path, rank, d_input, d_output) in shapes {
         let (a, b) = (tensor(&[rank, d_input]), tensor(&[d_output, rank]));
-        modules.insert(path.to_owned(), PeftModule::lora(a, b, 0.1, 4).unwrap());
+        modules.push((path, PeftModule::lora(a, b, 0.1, 4).unwrap()));
         let parameters = match family {
             VariationalFamily::ElementVariance => vec![
                 ("log_sigma2_a", tensor(&[rank, d_input])),
@@ -47,65 +49,38 @@ fn sample(family: VariationalFamily) -> (PeftAdapter, PeftPosterior) {
     }
     let pruned = PosteriorModuleHeader { initial_rank: 4, rank: 0, scaling: 0.1 };
     header.modules.insert("h.2.q".to_owned(), pruned);
-    let config = PeftConfig::lora(4, 0.4, TargetModules::Names(vec!["q".into()]));
-    let adapter = PeftAdapter { config, modules, saved: BTreeMap::new(), ignored: Vec::new() };
+    let adapter = super::adapter(PeftConfig::lora(4, 0.4, names(&["q"])), &modules);
     (adapter, PeftPosterior { header, tensors })
 }
 
-const FAMILIES: [VariationalFamily; 4] = [
-    VariationalFamily::RankVariance,
-    VariationalFamily::NoiseToSignal,
-    VariationalFamily::ElementVariance,
-    VariationalFamily::AsymRankVariance,
-];
+#[rstest]
+#[case(VariationalFamily::RankVariance, "rank_variance", &["rank_log_sigma2"])]
+#[case(VariationalFamily::NoiseToSignal, "noise_to_signal", &["rank_log_alpha"])]
+#[case(VariationalFamily::ElementVariance, "element_variance", &["log_sigma2_a", "log_sigma2_b"])]
+#[case(VariationalFamily::AsymRankVariance, "a_only", &["rank_log_sigma2"])]
+fn every_family_survives_a_round_trip_under_the_names_of_the_first_version(
+    #[case] family: VariationalFamily,
+    #[case] name: &str,
+    #[case] ends: &[&str],
+) {
+    let (adapter, posterior) = sample(family);
+    let dir = tempdir().unwrap();
+    adapter.write(dir.path(), ExportLayout::Ragged).unwrap();
+    posterior.write(dir.path(), &adapter).unwrap();
+    let adapter = PeftAdapter::read(dir.path()).unwrap();
+    assert_eq!(PeftPosterior::read(dir.path(), &adapter).unwrap(), posterior);
 
-#[test]
-fn every_family_survives_a_round_trip_beside_its_adapter() {
-    for family in FAMILIES {
-        let (adapter, posterior) = sample(family);
-        let dir = tempfile::tempdir().unwrap();
-        adapter.write(dir.path(), crate::peft::ExportLayout::Ragged).unwrap();
-        posterior.write(dir.path(), &adapter).unwrap();
-        let adapter = PeftAdapter::read(dir.path()).unwrap();
-        assert_eq!(PeftPosterior::read(dir.path(), &adapter).unwrap(), posterior, "{family:?}");
-    }
+    let file = TensorFile::open(dir.path().join(POSTERIOR_FILE)).unwrap();
+    let expected =
+        ["h.0.q", "h.1.q"].iter().flat_map(|path| ends.iter().map(move |end| (path, end)));
+    let expected: Vec<_> = expected.map(|(path, end)| format!("{path}.{end}")).collect();
+    assert_eq!(file.names().collect::<Vec<_>>(), expected);
+    let header: serde_json::Value = serde_json::from_str(&file.metadata()[HEADER_KEY]).unwrap();
+    assert_eq!((&header["schema_version"], &header["family"]), (&1.into(), &name.into()));
 }
 
 #[test]
-fn names_are_those_of_the_specification() {
-    let dir = tempfile::tempdir().unwrap();
-    for (family, expected) in FAMILIES.into_iter().zip([
-        &["h.0.q.rank_log_sigma2", "h.1.q.rank_log_sigma2"][..],
-        &["h.0.q.rank_log_alpha", "h.1.q.rank_log_alpha"],
-        &["h.0.q.log_sigma2_a", "h.0.q.log_sigma2_b", "h.1.q.log_sigma2_a", "h.1.q.log_sigma2_b"],
-        &["h.0.q.rank_log_sigma2", "h.1.q.rank_log_sigma2"],
-    ]) {
-        let (adapter, posterior) = sample(family);
-        posterior.write(dir.path(), &adapter).unwrap();
-        let file = TensorFile::open(dir.path().join(POSTERIOR_FILE)).unwrap();
-        assert_eq!(file.names().collect::<Vec<_>>(), expected);
-        assert!(file.metadata()["lrvd"].contains("\"schema_version\":1"));
-    }
-}
-
-fn report(error: Error) -> LoadReport {
-    match error {
-        Error::Load(report) => *report,
-        other => panic!("{other}"),
-    }
-}
-
-/// The names of the first version of the file stay.
-#[test]
-fn headers_name_families_and_schemes_as_ever() {
-    let names = ["rank_variance", "noise_to_signal", "element_variance", "a_only"];
-    for (family, name) in FAMILIES.into_iter().zip(names) {
-        let header = serde_json::to_value(sample(family).1.header).unwrap();
-        assert_eq!(
-            (&header["family"], &header["scheme"]),
-            (&name.into(), &"weight_per_sequence".into())
-        );
-    }
+fn headers_name_schemes_as_ever() {
     let header = sample(VariationalFamily::RankVariance).1.header;
     for (scheme, name) in [
         (Scheme::Mean, "mean"),
@@ -163,26 +138,24 @@ fn the_adapter_must_be_the_same() {
     assert_eq!((found.missing.len(), found.unexpected.len()), (1, 2));
 }
 
-#[test]
-fn headers_out_of_range_are_named() {
-    for (key, edit) in [
-        ("schema_version", (|header| header.schema_version = 2) as fn(&mut PosteriorHeader)),
-        ("log_alpha_threshold", |header| header.log_alpha_threshold = f64::INFINITY),
-        ("log_variance_clamp", |header| header.log_variance_clamp = [2.0, 2.0]),
-        ("kl_weight", |header| header.kl_weight = -1.0),
-        ("h.0.q.rank", |header| header.modules.get_mut("h.0.q").unwrap().initial_rank = 2),
-    ] {
-        let (adapter, mut posterior) = sample(VariationalFamily::RankVariance);
-        edit(&mut posterior.header);
-        let error = posterior.write("unused", &adapter).unwrap_err().to_string();
-        assert!(error.contains(&format!("as `{key}`, found")), "{error}");
-    }
+#[rstest]
+#[case("schema_version", |h: &mut PosteriorHeader| h.schema_version = 2)]
+#[case("log_alpha_threshold", |h: &mut PosteriorHeader| h.log_alpha_threshold = f64::INFINITY)]
+#[case("log_variance_clamp", |h: &mut PosteriorHeader| h.log_variance_clamp = [2.0, 2.0])]
+#[case("kl_weight", |h: &mut PosteriorHeader| h.kl_weight = -1.0)]
+#[case("h.0.q.rank", |h: &mut PosteriorHeader| h.modules.get_mut("h.0.q").unwrap().initial_rank = 2)]
+#[case("h.2.q.scaling", |h: &mut PosteriorHeader| h.modules.get_mut("h.2.q").unwrap().scaling = f64::NAN)]
+fn headers_out_of_range_are_named(#[case] key: &str, #[case] edit: fn(&mut PosteriorHeader)) {
+    let (adapter, mut posterior) = sample(VariationalFamily::RankVariance);
+    edit(&mut posterior.header);
+    let error = posterior.write("unused", &adapter).unwrap_err().to_string();
+    assert!(error.contains(&format!("as `{key}`, found")), "{error}");
 }
 
 #[test]
 fn files_are_read_strictly() {
     let (adapter, posterior) = sample(VariationalFamily::RankVariance);
-    let dir = tempfile::tempdir().unwrap();
+    let dir = tempdir().unwrap();
     posterior.write(dir.path(), &adapter).unwrap();
     let path = dir.path().join(POSTERIOR_FILE);
     let file = TensorFile::open(&path).unwrap();

@@ -1,20 +1,19 @@
 //! The weights of a model: one file, or a folder with one or with indexed shards.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path, PathBuf};
 
+use lrvd_core::error::quoted;
 use serde::Deserialize;
 
 use super::host_tensor::{HostDType, HostTensor};
 use super::ordered_map::OrderedMap;
-use super::weight_file::WeightFile;
-use lrvd_core::error::quoted;
-
+use super::tensor_file::TensorFile;
 use crate::error::Error;
 
 /// What a folder may hold, in the order of preference: unsharded weights, or the index of sharded
 /// ones.
-const WEIGHTS: [&str; 4] = [
+pub(super) const WEIGHTS: [&str; 4] = [
     "model.safetensors",
     "model.safetensors.index.json",
     "pytorch_model.bin",
@@ -25,7 +24,7 @@ const WEIGHTS: [&str; 4] = [
 #[derive(Debug)]
 pub struct WeightStore {
     path: PathBuf,
-    files: Vec<WeightFile>,
+    files: Vec<TensorFile>,
     tensors: BTreeMap<String, Place>,
 }
 
@@ -40,8 +39,9 @@ struct Place {
 }
 
 impl Place {
-    fn new(file: usize, name: String) -> Self {
-        Self { file, name, rows: None }
+    /// A tensor under the name that it has in the file.
+    fn of(file: usize, name: &str) -> (String, Self) {
+        (name.to_owned(), Self { file, name: name.to_owned(), rows: None })
     }
 }
 
@@ -66,57 +66,38 @@ impl WeightStore {
     }
 
     fn open_file(dir: &Path, file: &Path) -> Result<Self, Error> {
-        match file.extension().and_then(|extension| extension.to_str()) {
-            Some("json") => Self::open_index(dir, file),
-            _ => Self::open_single(file),
+        if file.extension().is_some_and(|ending| ending == "json") {
+            return Self::open_index(dir, file);
         }
-    }
-
-    fn open_single(path: &Path) -> Result<Self, Error> {
-        let file = WeightFile::open(path)?;
-        let names = file.names().into_iter();
-        let tensors = names.map(|name| (name.to_owned(), Place::new(0, name.to_owned()))).collect();
-        Ok(Self { path: path.to_path_buf(), files: vec![file], tensors })
+        let opened = TensorFile::open(file)?;
+        let tensors = opened.names().map(|name| Place::of(0, name)).collect();
+        Ok(Self { path: file.to_path_buf(), files: vec![opened], tensors })
     }
 
     fn open_index(dir: &Path, index: &Path) -> Result<Self, Error> {
-        let shards = read_index(index)?;
-        let mut files = Vec::with_capacity(shards.len());
+        let broken = |what: String| Err(Error::file(index, what));
+        let mut files = Vec::new();
         let mut tensors = BTreeMap::new();
-        for (shard, names) in shards {
+        for (shard, listed) in read_index(index)? {
             let path = dir.join(&shard);
             if !path.is_file() {
-                let first = names.first().map_or("", String::as_str);
-                let what = format!(
-                    "names the shard `{shard}`, which is missing ({} tensors, `{first}` first)",
-                    names.len()
-                );
-                return Err(Error::file(index, what));
+                let (n, first) = (listed.len(), listed.first().map_or("", String::as_str));
+                return broken(format!(
+                    "names the shard `{shard}`, which is missing ({n} tensors, `{first}` first)"
+                ));
             }
-            let file = WeightFile::open(&path)?;
-            let absent: Vec<_> =
-                names.iter().filter(|name| file.info(name).is_none()).cloned().collect();
-            if !absent.is_empty() {
-                let what =
-                    format!("puts {} into `{shard}`, which does not have them", quoted(&absent));
-                return Err(Error::file(index, what));
+            let file = TensorFile::open(&path)?;
+            let listed: BTreeSet<&str> = listed.iter().map(String::as_str).collect();
+            let present: BTreeSet<&str> = file.names().collect();
+            if !listed.is_subset(&present) {
+                let absent = quoted(listed.difference(&present));
+                return broken(format!("puts {absent} into `{shard}`, which does not have them"));
             }
-            // `names` is sorted by `read_index`.
-            let unknown: Vec<_> = file
-                .names()
-                .into_iter()
-                .filter(|name| names.binary_search_by(|known| known.as_str().cmp(name)).is_err())
-                .map(str::to_owned)
-                .collect();
-            if !unknown.is_empty() {
-                let what =
-                    format!("does not put {} into `{shard}`, which has them", quoted(&unknown));
-                return Err(Error::file(index, what));
+            if !present.is_subset(&listed) {
+                let unknown = quoted(present.difference(&listed));
+                return broken(format!("does not put {unknown} into `{shard}`, which has them"));
             }
-            let file_number = files.len();
-            let places =
-                names.into_iter().map(|name| (name.clone(), Place::new(file_number, name)));
-            tensors.extend(places);
+            tensors.extend(listed.into_iter().map(|name| Place::of(files.len(), name)));
             files.push(file);
         }
         Ok(Self { path: dir.to_path_buf(), files, tensors })
@@ -162,7 +143,7 @@ impl WeightStore {
 
     /// Paths of the files behind the store.
     pub fn files(&self) -> impl ExactSizeIterator<Item = &Path> {
-        self.files.iter().map(WeightFile::path)
+        self.files.iter().map(TensorFile::path)
     }
 
     /// Names of all tensors, sorted.
@@ -217,24 +198,19 @@ struct Index {
     weight_map: OrderedMap<String>,
 }
 
-/// Tensor names by shard, both sorted.
-fn read_index(index: &Path) -> Result<BTreeMap<String, Vec<String>>, Error> {
+/// Tensor names by shard.
+fn read_index(index: &Path) -> Result<BTreeMap<String, BTreeSet<String>>, Error> {
     let bytes = std::fs::read(index).map_err(|source| Error::io("read", index, source))?;
-    let Index { weight_map: OrderedMap(mut map) } =
+    let Index { weight_map: OrderedMap(map) } =
         serde_json::from_slice(&bytes).map_err(|source| Error::json(index, source))?;
-    map.sort();
-    let mut shards: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    let mut shards: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for (name, shard) in map {
         let mut parts = Path::new(&shard).components();
         if !matches!((parts.next(), parts.next()), (Some(Component::Normal(_)), None)) {
             let what = format!("names the shard `{shard}`: expected a file name without a folder");
             return Err(Error::file(index, what));
         }
-        shards.entry(shard).or_default().push(name);
+        shards.entry(shard).or_default().insert(name);
     }
     Ok(shards)
 }
-
-#[cfg(test)]
-#[path = "checkpoint_dir_tests.rs"]
-mod tests;

@@ -1,18 +1,147 @@
-//! Reports on every tensor of a load, and the error for a load that is not strict-clean.
+//! The error of this crate, and the report on every tensor of a load.
 
-use std::fmt;
-
-use super::Error;
+use std::fmt::{self, Display};
+use std::io;
+use std::path::{Path, PathBuf};
 
 /// Names listed per kind in a message; the rest is counted.
 const LISTED: usize = 20;
+
+/// Adapters, their files or their training cannot be used as given.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// An argument or a setting is out of range, or two of them exclude each other.
+    #[error("{0}")]
+    Argument(String),
+    /// The operation is not defined for this adapter, method or scheme.
+    #[error("{0}")]
+    Undefined(String),
+    /// A tensor or a module has another shape, length or element type than expected.
+    #[error("{0}")]
+    Shape(String),
+    /// The state to restore does not belong to this model, method or data.
+    #[error("{0}")]
+    State(String),
+    /// The operating system cannot read or write a file or folder.
+    #[error("cannot {action} `{path}`")]
+    Io {
+        /// What was tried, as a verb.
+        action: &'static str,
+        /// The file or folder.
+        path: PathBuf,
+        /// The system's reason.
+        #[source]
+        source: io::Error,
+    },
+    /// A file or folder is absent, broken or of another format.
+    #[error("`{path}` {what}")]
+    File {
+        /// The file or folder.
+        path: PathBuf,
+        /// What is wrong: the rest of a sentence that starts with the path.
+        what: String,
+    },
+    /// A file is valid and has something that this version does not support.
+    #[error("`{path}` {what}")]
+    Unsupported {
+        /// The file.
+        path: PathBuf,
+        /// What is not supported: the rest of a sentence that starts with the path.
+        what: String,
+    },
+    /// Stored tensors do not fit the model or their configuration.
+    #[error("{0}")]
+    Load(Box<LoadReport>),
+    /// Training left the finite numbers.
+    #[error("the {name} is {value} at step {step}: lower the learning rate or the KL weight")]
+    Diverged {
+        /// `loss` or `gradient norm`.
+        name: &'static str,
+        /// Step, from 0.
+        step: usize,
+        /// The value.
+        value: f64,
+    },
+    /// The caller ended a prediction, through a [`PassWatch`](crate::train::PassWatch).
+    #[error("stopped before all answers were computed")]
+    Stopped,
+    /// An argument that a formula of `lrvd_core` is not defined on.
+    #[error(transparent)]
+    Core(#[from] lrvd_core::Error),
+    /// An error of the caller's data or method.
+    #[error(transparent)]
+    Other(Box<dyn std::error::Error + Send + Sync>),
+}
+
+impl Error {
+    /// Wraps an error of the caller's data or method.
+    pub fn other(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        Self::Other(error.into())
+    }
+
+    /// An error of the operating system: `action` is a verb.
+    pub fn io(action: &'static str, path: &Path, source: io::Error) -> Self {
+        Self::Io { action, path: path.to_path_buf(), source }
+    }
+
+    /// A file that cannot be used: `what` continues a sentence that starts with the path.
+    pub fn file(path: impl Into<PathBuf>, what: impl Into<String>) -> Self {
+        Self::File { path: path.into(), what: what.into() }
+    }
+
+    /// A file without the tensor that was asked for.
+    pub fn no_tensor(path: &Path, tensor: &str) -> Self {
+        Self::file(path, format!("has no tensor `{tensor}`"))
+    }
+
+    /// A file that is not the JSON that it should be.
+    pub(crate) fn json(path: &Path, source: serde_json::Error) -> Self {
+        Self::file(path, format!("holds JSON that cannot be read: {source}"))
+    }
+
+    /// A file whose `key` has another value than it should.
+    pub(crate) fn value(
+        path: &Path,
+        key: &str,
+        expected: impl Display,
+        found: impl Display,
+    ) -> Self {
+        Self::file(path, format!("should have {expected} as `{key}`, found {found}"))
+    }
+
+    /// A checkpoint without the entry `name`, or with one that does not fit.
+    pub fn checkpoint_entry(name: &str) -> Self {
+        Self::State(format!("the checkpoint has no usable entry `{name}`"))
+    }
+
+    /// A position in the data that cannot be stored, or is not one of this source.
+    pub(crate) fn position(error: &serde_json::Error) -> Self {
+        Self::State(format!("the position in the data does not belong to this source: {error}"))
+    }
+
+    /// A model whose logits are those of tokens, where those of whole rows are needed.
+    pub(crate) fn token_logits() -> Self {
+        Self::Undefined("tokens have no logits by row; `token_answers` measures them".to_owned())
+    }
+
+    /// A module whose `name` is not what it should be.
+    pub(crate) fn module(
+        path: &str,
+        name: &str,
+        expected: impl Display,
+        found: impl Display,
+    ) -> Self {
+        Self::Shape(format!("module `{path}`: `{name}` should be {expected}, found {found}"))
+    }
+}
 
 /// A tensor of the wrong shape.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MisShaped {
     /// Name of the tensor.
     pub name: String,
-    /// Shape that the model wants.
+    /// Shape that the model expects.
     pub expected: Vec<usize>,
     /// Shape that the file has.
     pub found: Vec<usize>,
@@ -64,7 +193,7 @@ pub struct LoadReport {
 
 impl LoadReport {
     /// An empty report on `source`.
-    pub fn new(source: impl fmt::Display) -> Self {
+    pub fn new(source: impl Display) -> Self {
         Self { source: source.to_string(), ..Self::default() }
     }
 
@@ -77,22 +206,20 @@ impl LoadReport {
     }
 
     /// Whether a tensor has the expected shape; notes one that has not.
-    pub(crate) fn check_shape(&mut self, name: &str, expected: &[usize], found: &[usize]) -> bool {
+    pub fn check_shape(&mut self, name: &str, expected: &[usize], found: &[usize]) -> bool {
         if expected != found {
             let (name, expected, found) = (name.to_owned(), expected.to_vec(), found.to_vec());
             self.mis_shaped.push(MisShaped { name, expected, found });
-            return false;
         }
-        true
+        expected == found
     }
 
     /// Whether a tensor has no `non_finite` value; notes one that has, with its index.
-    pub(crate) fn check_finite(&mut self, name: &str, non_finite: Option<(usize, f64)>) -> bool {
+    pub fn check_finite(&mut self, name: &str, non_finite: Option<(usize, f64)>) -> bool {
         if let Some((index, value)) = non_finite {
             self.non_finite.push(NonFinite { name: name.to_owned(), index, value });
-            return false;
         }
-        true
+        non_finite.is_none()
     }
 
     /// The report itself if it is clean.
@@ -102,7 +229,7 @@ impl LoadReport {
 }
 
 /// What is wrong with the load, and what was passed over; what was applied is not listed.
-impl fmt::Display for LoadReport {
+impl Display for LoadReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "`{}` does not hold the expected tensors", self.source)?;
         list(f, "missing", &self.missing, |f, name| write!(f, "`{name}`"))?;
@@ -159,12 +286,8 @@ mod tests {
         report.applied.push("good".into());
         report.missing.push("gone".into());
         report.unexpected.push("extra".into());
-        report.mis_shaped.push(MisShaped {
-            name: "w".into(),
-            expected: vec![2, 3],
-            found: vec![3, 2],
-        });
-        report.non_finite.push(NonFinite { name: "n".into(), index: 4, value: f64::NAN });
+        assert!(!report.check_shape("w", &[2, 3], &[3, 2]) && report.check_shape("v", &[1], &[1]));
+        assert!(!report.check_finite("n", Some((4, f64::NAN))) && report.check_finite("o", None));
         let text = report.into_result().unwrap_err().to_string();
         assert_eq!(
             text,

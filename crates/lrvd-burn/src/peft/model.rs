@@ -1,0 +1,302 @@
+//! Between an adapter on the host and a model on a device.
+//!
+//! Both directions are strict: what the configuration targets and what the adapter holds must be the same. Every layer
+//! that is targeted gets or gives its factors, every parameter of a module that is stored whole is placed or taken by
+//! name, and nothing is left over.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use burn::module::Param;
+use burn::tensor::{DType, Device, Tensor, TensorData};
+use lrvd_core::error::quoted;
+
+use super::adapter::{PeftAdapter, PeftModule, exact_alpha, no_module};
+use super::config::{PeftConfig, PeftMethod};
+use super::keys::{Factor, factor_key, saved_key};
+use crate::adapter::{AdaptedLinear, AdapterSlot, Extension, LowRankAdapter, adapter_dtype};
+use crate::error::Error;
+use crate::files::{HostTensor, LoadReport};
+use crate::host::stored;
+use crate::model::{AdaptedModel, check_distinct};
+use crate::parameters::{Layout, NamedParameter, ParameterValue, Role, plain};
+
+impl PeftAdapter {
+    /// Compares the adapter with the linear layers of a model, given as path, input and output
+    /// features.
+    ///
+    /// Missing are factors of a layer that the configuration targets; unexpected are factors of a
+    /// path that is no such layer. Both would make PEFT leave a layer at its initial state without
+    /// a word.
+    pub fn check_against<S: AsRef<str>>(
+        &self,
+        layers: &[(S, usize, usize)],
+    ) -> Result<LoadReport, Error> {
+        let rules = self.config.rules()?;
+        let mut report = LoadReport::new("adapter modules");
+        let factors = Factor::of(&self.config.method);
+        let name = |path: &str, factor| factor_key(&self.config.method, path, factor);
+        let mut targeted = BTreeSet::new();
+        for (path, d_input, d_output) in layers {
+            let path = path.as_ref();
+            if !rules.targets(path) || !targeted.insert(path) {
+                continue;
+            }
+            let Some(module) = self.modules.get(path) else {
+                report.missing.extend(factors.iter().map(|&factor| name(path, factor)));
+                continue;
+            };
+            for (factor, tensor, expected) in [
+                (Factor::A, &module.a, [module.rank, *d_input]),
+                (Factor::B, &module.b, [*d_output, module.rank]),
+            ] {
+                report.check_shape(&name(path, factor), &expected, tensor.shape());
+            }
+            report.applied.extend(factors.iter().map(|&factor| name(path, factor)));
+        }
+        for path in self.modules.keys().filter(|path| !targeted.contains(path.as_str())) {
+            report.unexpected.extend(factors.iter().map(|&factor| name(path, factor)));
+        }
+        report.into_result()
+    }
+
+    /// Compares the modules that are stored whole with the parameters of a model, given as name and
+    /// shape.
+    ///
+    /// Every parameter in a module that PEFT stores whole must be there: a head that was trained
+    /// and not saved is the commonest way to lose a classifier.
+    pub fn check_saved<S: AsRef<str>, D: AsRef<[usize]>>(
+        &self,
+        parameters: &[(S, D)],
+    ) -> Result<LoadReport, Error> {
+        let mut report = LoadReport::new("adapter modules stored whole");
+        let expected: BTreeMap<&str, &[usize]> =
+            parameters.iter().map(|(name, shape)| (name.as_ref(), shape.as_ref())).collect();
+        for (&name, &shape) in expected.iter().filter(|(name, _)| self.config.saves(name)) {
+            let key = saved_key(name);
+            match self.saved.get(name) {
+                None => report.missing.push(key),
+                Some(tensor) if report.check_shape(&key, shape, tensor.shape()) => {
+                    report.applied.push(key);
+                }
+                Some(_) => {}
+            }
+        }
+        let unknown = self.saved.keys().filter(|name| !expected.contains_key(name.as_str()));
+        report.unexpected.extend(unknown.map(|name| saved_key(name)));
+        report.into_result()
+    }
+}
+
+/// Puts `adapter` on `model`: factors on the layers at the module paths, and the parameters of
+/// modules that are stored whole in place of the model's own.
+///
+/// Dropout is off and there is no posterior. Factors and stored parameters become trainable if
+/// `trainable` is set and frozen if not; every other parameter stays as it is. Factors are
+/// held in single precision, or double where the layer's weight is, and on its device. A module of rank 0 leaves its slot only.
+///
+/// On an error, which lists what is missing, unknown or of another shape, the model is unchanged.
+pub fn attach_peft(
+    model: &mut impl AdaptedModel,
+    adapter: &PeftAdapter,
+    trainable: bool,
+) -> Result<LoadReport, Error> {
+    let mut layers = Vec::new();
+    let mut places = BTreeMap::new();
+    model.visit_layers(&mut |path, layer| {
+        layers.push((path.to_owned(), layer.d_input(), layer.d_output()));
+        places.insert(path.to_owned(), Place::of(layer, trainable));
+    });
+    check_distinct(layers.iter().map(|(path, ..)| path.as_str()))?;
+    let mut report = adapter.check_against(&layers)?;
+    let (mut parameters, mut transposed) = (Vec::new(), BTreeSet::new());
+    model.visit_parameters(&mut |p| {
+        if !is_adapter(p.role) {
+            let mut shape = p.value.shape();
+            if p.layout == Layout::Transposed {
+                shape.reverse();
+                transposed.insert(p.name.to_owned());
+            }
+            parameters.push((p.name.to_owned(), shape));
+        }
+    });
+    report.applied.extend(adapter.check_saved(&parameters)?.applied);
+    report.ignored.clone_from(&adapter.ignored);
+
+    // Everything is converted before anything is placed, so that an error leaves the model whole.
+    let mut factors = BTreeMap::new();
+    for (path, place) in &places {
+        if let Some(module) = adapter.modules.get(path) {
+            module.check(path)?;
+            let low_rank = place.low_rank(module).map_err(|source| unusable(path, source))?;
+            factors.insert(path.as_str(), (module, low_rank));
+        }
+    }
+    let mut whole = BTreeMap::new();
+    for (name, tensor) in &adapter.saved {
+        let in_memory =
+            if transposed.contains(name) { tensor.transpose2() } else { Ok(tensor.clone()) };
+        let values = in_memory.and_then(|tensor| tensor.to_f64());
+        whole.insert(name.as_str(), values.map_err(|source| unusable(name, source))?);
+    }
+    model.visit_layers_mut(&mut |path, layer| {
+        let Some((module, low_rank)) = factors.remove(path) else { return };
+        let (initial_rank, scaling) = (module.initial_rank, module.scaling);
+        match low_rank {
+            Some(low_rank) => layer.place(path, low_rank, initial_rank),
+            None => layer.attach_empty(path, AdapterSlot { initial_rank, scaling, family: None }),
+        }
+    });
+    model.visit_parameters_mut(&mut |p| {
+        let Some(values) = whole.get(p.name).filter(|_| !is_adapter(p.role)) else { return };
+        p.value.set_data(TensorData::new(values.clone(), p.value.shape()));
+        p.value.set_trainable(trainable);
+    });
+    Ok(report)
+}
+
+/// Takes the adapters of `model`, and every trainable parameter outside them, onto the host.
+///
+/// `template` gives what a model does not know: base model, task, rank and scale at the start,
+/// and `AdaLoRA`'s settings. Its targets, patterns and number filters are replaced by the paths
+/// that carry an adapter, its `modules_to_save` gain the modules of trainable parameters, and the
+/// parameters of every module that is then stored whole come along. A posterior stays behind: the
+/// factors are its means. A layer whose ranks are all pruned gives factors of rank 0.
+pub fn peft_from_model(
+    model: &impl AdaptedModel,
+    template: &PeftConfig,
+) -> Result<PeftAdapter, Error> {
+    let mut modules = BTreeMap::new();
+    let mut outcome = Ok(());
+    model.visit_layers(&mut |path, layer| {
+        let module = match (layer.slot(), layer.adapter()) {
+            (Some(slot), _) => take_module(path, layer, slot, template),
+            (None, None) => return,
+            (None, Some(_)) => {
+                Err(Error::module(path, "extension", "a product of two factors", "none"))
+            }
+        };
+        match module {
+            Ok(module) => drop(modules.insert(path.to_owned(), module)),
+            Err(error) if outcome.is_ok() => outcome = Err(error),
+            Err(_) => {}
+        }
+    });
+    outcome?;
+    if modules.is_empty() {
+        return Err(no_module());
+    }
+    let mut config = template.of_modules(modules.keys().cloned().collect());
+    model.visit_parameters(&mut |p| {
+        if p.value.is_trainable() && !is_adapter(p.role) && !config.saves(p.name) {
+            let module = p.name.rsplit_once('.').map_or(p.name, |(path, _)| path);
+            config.modules_to_save.push(module.to_owned());
+        }
+    });
+    if let Some(path) = modules.keys().find(|path| config.saves(&format!("{path}.weight"))) {
+        let found = format!("adapted and covered by {}", quoted(config.saved_modules()));
+        return Err(Error::module(path, "role", "either adapted or stored whole", found));
+    }
+    let saved = take_parameters(model, |p| !is_adapter(p.role) && config.saves(p.name))?;
+    Ok(PeftAdapter { config, modules, saved, ignored: Vec::new() })
+}
+
+/// Device and precision of what belongs to a layer.
+pub(super) struct Place {
+    device: Device,
+    dtype: DType,
+    trainable: bool,
+}
+
+impl Place {
+    pub(super) fn of(layer: &AdaptedLinear, trainable: bool) -> Self {
+        let like = plain(layer.weight.base());
+        Self { device: like.device(), dtype: adapter_dtype(like.dtype()), trainable }
+    }
+
+    /// A stored tensor as a parameter; matrices are transposed.
+    pub(super) fn parameter<const D: usize>(
+        &self,
+        tensor: &HostTensor,
+    ) -> Result<Param<Tensor<D>>, Error> {
+        let tensor = if D == 2 { &tensor.transpose2()? } else { tensor };
+        let data = TensorData::new(tensor.to_f64()?, tensor.shape());
+        let value = Tensor::<D>::from_data(data, (&self.device, self.dtype));
+        Ok(if self.trainable {
+            Param::from_tensor(value.autodiff().require_grad())
+        } else {
+            Param::from_tensor(value).set_require_grad(false)
+        })
+    }
+
+    /// The factors of a module, none at rank 0.
+    fn low_rank(&self, module: &PeftModule) -> Result<Option<LowRankAdapter>, Error> {
+        if module.rank == 0 {
+            return Ok(None);
+        }
+        let (a, b) = (self.parameter(&module.a)?, self.parameter(&module.b)?);
+        let e = module.e.as_ref().map(|e| self.parameter(e)).transpose()?;
+        let extension = e.map(Extension::SingularValues);
+        Ok(Some(LowRankAdapter { extension, ..LowRankAdapter::new(a, b, module.scaling) }))
+    }
+}
+
+fn is_adapter(role: Role) -> bool {
+    matches!(role, Role::AdapterMean | Role::LogVariance)
+}
+
+/// The parameters of `model` that are `wanted`, in the layout of files.
+pub(super) fn take_parameters(
+    model: &impl AdaptedModel,
+    wanted: impl Fn(&NamedParameter<'_>) -> bool,
+) -> Result<BTreeMap<String, HostTensor>, Error> {
+    let (mut tensors, mut outcome) = (BTreeMap::new(), Ok(()));
+    model.visit_parameters(&mut |p| {
+        if outcome.is_ok() && wanted(&p) {
+            match take(p.value, p.layout) {
+                Ok(tensor) => drop(tensors.insert(p.name.to_owned(), tensor)),
+                Err(source) => outcome = Err(unusable(p.name, source)),
+            }
+        }
+    });
+    outcome.map(|()| tensors)
+}
+
+/// A parameter in the layout of files.
+fn take(value: &dyn ParameterValue, layout: Layout) -> Result<HostTensor, Error> {
+    let tensor = stored(value.flat(), &value.shape())?;
+    if layout == Layout::Transposed { tensor.transpose2() } else { Ok(tensor) }
+}
+
+fn take_module(
+    path: &str,
+    layer: &AdaptedLinear,
+    slot: AdapterSlot,
+    template: &PeftConfig,
+) -> Result<PeftModule, Error> {
+    let adalora = matches!(template.method, PeftMethod::AdaLora(_));
+    let wrong = |source| unusable(path, source);
+    let (rank, a, b, e) = match layer.low_rank() {
+        None => {
+            let empty = |shape: &[usize]| HostTensor::from_f32(shape, &[]).map_err(wrong);
+            let e = if adalora { Some(empty(&[0])?) } else { None };
+            (0, empty(&[0, layer.d_input()])?, empty(&[layer.d_output(), 0])?, e)
+        }
+        Some(adapter) => {
+            let matrix = |value| take(value, Layout::Transposed).map_err(wrong);
+            let e = adapter.singular_values().map(|e| take(e, Layout::AsStored)).transpose();
+            (adapter.rank(), matrix(&adapter.a)?, matrix(&adapter.b)?, e.map_err(wrong)?)
+        }
+    };
+    if e.is_some() != adalora {
+        let expected = format!("what `{}` has", template.method.name());
+        let found = if e.is_some() { "one" } else { "none" };
+        return Err(Error::module(path, "diagonal", expected, found));
+    }
+    let lora_alpha = if adalora { template.lora_alpha } else { exact_alpha(slot.scaling, rank) };
+    let (initial_rank, scaling) = (slot.initial_rank, slot.scaling);
+    Ok(PeftModule { rank, initial_rank, scaling, lora_alpha, a, b, e })
+}
+
+pub(super) fn unusable(name: &str, error: Error) -> Error {
+    Error::Shape(format!("tensor `{}` of the adapter cannot be used: {error}", saved_key(name)))
+}

@@ -1,0 +1,41 @@
+#![allow(clippy::unwrap_used)]
+
+mod config;
+mod folder;
+mod posterior;
+mod rules;
+
+use std::path::PathBuf;
+
+use super::*;
+use crate::error::Error;
+use crate::files::{HostTensor, LoadReport};
+
+fn golden(case: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../lrvd-models/tests/golden/peft").join(case)
+}
+
+fn read(case: &str) -> PeftAdapter {
+    PeftAdapter::read(golden(case).join("adapter")).unwrap()
+}
+
+fn names(names: &[&str]) -> TargetModules {
+    TargetModules::Names(names.iter().map(|&name| name.to_owned()).collect())
+}
+
+fn f32s(shape: &[usize], values: &[f32]) -> HostTensor {
+    HostTensor::from_f32(shape, values).unwrap()
+}
+
+/// An adapter of these modules alone.
+fn adapter(config: PeftConfig, modules: &[(&str, PeftModule)]) -> PeftAdapter {
+    let modules = modules.iter().map(|(path, module)| ((*path).to_owned(), module.clone()));
+    PeftAdapter { config, modules: modules.collect(), saved: [].into(), ignored: Vec::new() }
+}
+
+fn report(error: Error) -> LoadReport {
+    match error {
+        Error::Load(report) => *report,
+        other => panic!("{other}"),
+    }
+}
