@@ -18,4 +18,4 @@ pub use auto::AutoModel;
 pub use batch::TokenBatch;
 pub use error::{Error, Result};
 pub use norm::{LayerNorm, RmsNorm};
-pub use source::WeightSource;
+pub use source::{Precision, WeightSource};

@@ -187,7 +187,7 @@ impl SavedClassifier {
     pub(crate) fn merged(folder: &Path, info: &ClassifierInfo, device: &Device) -> Result<Self> {
         let backbone = Backbone::open(ModelLocation::of_folder(folder))?;
         let task = info.reader(&backbone)?.prepare(info.goal.clone(), &[], &[])?;
-        let (model, fresh) = load_model(&backbone, &task, false, 0, device, DType::F32)?;
+        let (model, fresh) = load_model(&backbone, &task, false, 0, device, DType::F32.into())?;
         if !fresh.is_empty() {
             return Err(no_head(folder, fresh));
         }

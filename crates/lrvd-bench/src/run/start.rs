@@ -68,8 +68,11 @@ impl RunStart<'_> {
 
     pub(crate) fn load(&self) -> Result<AutoModel> {
         let Self { config, backbone, task, seed, device, .. } = *self;
-        let dtype = backbone.stored_as(config.base_precision)?;
-        Ok(load_model(backbone, task, config.backbone_dropout, seed, device, dtype)?.0)
+        let precision = backbone.stored_as(config.base_precision)?;
+        let dropout = config.backbone_dropout;
+        let mut model = load_model(backbone, task, dropout, seed, device, precision)?.0;
+        model.recompute(config.gradient_checkpointing);
+        Ok(model)
     }
 
     pub(crate) fn attached(&self, model: AutoModel) -> Result<RunState> {

@@ -102,7 +102,7 @@ impl Sizes {
         let Self { config, model: PlannedModel { layers, hidden, parameters, .. }, .. } = self;
         let at_once = config.batch_size.div_ceil(config.accumulation) * config.max_length;
         PlannedMemory {
-            base: *parameters as f64 * config.base_precision.dtype().size() as f64 / GIB,
+            base: *parameters as f64 * config.base_precision.bytes() / GIB,
             state: 16.0 * trained as f64 / GIB,
             // About 16 activations of the hidden width a layer and token, in single precision.
             activations: (at_once * layers * 16 * hidden * 4) as f64 / GIB,
