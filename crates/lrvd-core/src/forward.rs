@@ -15,8 +15,8 @@
 
 use crate::error::{Error, check_length};
 use crate::family::EPS_VARIANCE;
+use crate::linalg::{scaled, squared, times, times_transposed};
 use crate::moments::{CrossTerm, count_tokens, moments};
-use crate::numeric::dense::{scaled, squared, times, times_transposed};
 use crate::posterior::{Entries, Posterior};
 
 /// Output with noise of the right mean and variance, independent for every output (the published "local
@@ -91,11 +91,11 @@ pub fn nested(
     }
     let variance = posterior.variance();
     let rank_variance = times_transposed(&squared(x), &variance.a, n, d_in, rank);
-    let mut s = times_transposed(x, posterior.a_mean().values(), n, d_in, rank);
+    let mut s = times_transposed(x, posterior.a_mean(), n, d_in, rank);
     for ((s, v), e) in s.iter_mut().zip(&rank_variance).zip(noise.rank) {
         *s += e * (v + EPS_VARIANCE).sqrt();
     }
-    let mut output = times(&s, posterior.b_mean().values(), n, rank, d_out);
+    let mut output = times(&s, posterior.b_mean(), n, rank, d_out);
     if rank > 0 && b_is_random {
         let conditional = times(&squared(&s), &variance.b, n, rank, d_out);
         for ((o, v), e) in output.iter_mut().zip(&conditional).zip(noise.output) {
@@ -125,14 +125,14 @@ pub fn sample_weights(posterior: &Posterior<'_>, noise: WeightNoise<'_>) -> Resu
     let draw = |mean: &[f64], scale: &[f64], noise: &[f64]| -> Vec<f64> {
         mean.iter().zip(scale).zip(noise).map(|((m, s), e)| m + s * e).collect()
     };
-    let b_mean = posterior.b_mean().values();
+    let b_mean = posterior.b_mean();
     let b = if posterior.family().has_random_b() {
         check_length("noise.b", noise.b.len(), scale.b.len())?;
         draw(b_mean, &scale.b, noise.b)
     } else {
         b_mean.to_vec()
     };
-    Ok(Entries { a: draw(posterior.a_mean().values(), &scale.a, noise.a), b })
+    Ok(Entries { a: draw(posterior.a_mean(), &scale.a, noise.a), b })
 }
 
 /// Output of one draw of the weights, `scaling · x·Aᵀ·B`.

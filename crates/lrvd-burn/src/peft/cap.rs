@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use lrvd_core::factor::FactorView;
 use lrvd_core::gauge::singular_factors;
 
 use super::adapter::{PeftAdapter, PeftModule};
@@ -43,11 +42,7 @@ impl PeftAdapter {
                 Error::module(path, "factors", "numbers that can be decomposed", found)
             };
             let (d_input, d_output) = (module.d_input(), module.d_output());
-            let view = |name, values, width| {
-                FactorView::new(name, values, module.rank, width).map_err(|e| unfit(e.to_string()))
-            };
-            let turned = singular_factors(view("a", &a, d_input)?, view("b", &b, d_output)?)
-                .map_err(|e| unfit(e.to_string()))?;
+            let turned = singular_factors(&a, &b, module.rank).map_err(|e| unfit(e.to_string()))?;
             let energy = |values: &[f64]| -> f64 {
                 module.scaling.powi(2) * values.iter().map(|value| value * value).sum::<f64>()
             };

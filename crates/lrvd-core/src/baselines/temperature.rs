@@ -1,7 +1,7 @@
 //! Temperature scaling.
 
 use crate::error::{Error, check_classes, check_finite, check_length, some_rows};
-use crate::numeric::compensated_sum;
+use crate::special::compensated_sum;
 
 /// Smallest and largest temperature that is looked at.
 pub const BRACKET: (f64, f64) = (1e-2, 1e2);

@@ -2,7 +2,7 @@
 
 use std::f64::consts::FRAC_2_PI;
 
-use super::predictions::ROW_SUM_TOLERANCE;
+use super::probability::ROW_SUM_TOLERANCE;
 use crate::error::{Error, check_all_in, check_at_least, check_range, check_same_length};
 
 /// The number of bins in nearly all published figures.
@@ -126,6 +126,8 @@ impl ReliabilityDiagram {
     }
 
     /// Expected calibration error: `Σ_b (n_b/n)·|accuracy_b − mean confidence_b|`.
+    ///
+    /// Source: Naeini et al. 2015; Guo et al. 2017, arXiv:1706.04599.
     pub fn ece(&self) -> f64 {
         let n = self.count() as f64;
         self.bins.iter().map(|bin| bin.count as f64 / n * bin.gap()).sum()
@@ -136,18 +138,6 @@ impl ReliabilityDiagram {
         let occupied = |bin: &ReliabilityBin| Some((bin.count as f64, bin.mean_confidence()?));
         ece_floor(self.bins.iter().filter_map(occupied))
     }
-}
-
-/// Expected calibration error of confidences; see [`ReliabilityDiagram`].
-///
-/// Source: Naeini et al. 2015; Guo et al. 2017, arXiv:1706.04599.
-pub fn ece(
-    confidence: &[f64],
-    correct: &[bool],
-    n_bins: usize,
-    binning: Binning,
-) -> Result<f64, Error> {
-    Ok(ReliabilityDiagram::new(confidence, correct, n_bins, binning)?.ece())
 }
 
 /// Expected calibration error that a perfectly calibrated model has on average, from `bins` of `(examples, mean confidence)`:
@@ -183,7 +173,8 @@ mod tests {
         let confidence = [0.95, 0.91, 0.82, 0.60, 8.0 / 15.0, 1.0, 0.72, 0.55];
         let correct = [true, true, false, true, false, false, true, false];
         for (binning, expected) in ALL.into_iter().zip([0.352_917, 0.452_917, 0.465_417]) {
-            let found = ece(&confidence, &correct, DEFAULT_BINS, binning).unwrap();
+            let diagram = ReliabilityDiagram::new(&confidence, &correct, DEFAULT_BINS, binning);
+            let found = diagram.unwrap().ece();
             assert!((found - expected).abs() < 5e-7, "{binning:?}: {found}");
         }
         let occupied = |binning| {
@@ -242,7 +233,9 @@ mod tests {
 
     #[test]
     fn mistakes_are_named() {
-        let new = |c: &[f64], k: &[bool], n| ece(c, k, n, Binning::default()).unwrap_err();
+        let new = |c: &[f64], k: &[bool], n| {
+            ReliabilityDiagram::new(c, k, n, Binning::default()).unwrap_err()
+        };
         assert!(matches!(new(&[0.5], &[true], 0), Error::OutOfRange { name: "n_bins", .. }));
         assert_eq!(new(&[], &[], 15), Error::length("confidence", 0, "at least 1"));
         assert_eq!(new(&[0.5], &[], 15), Error::length("correct", 0, "1 as `confidence`"));

@@ -1,7 +1,7 @@
 //! The error rate of a model that may decline its least confident answers.
 
 use crate::error::{Error, check_at_least, check_finite, check_range, check_same_length};
-use crate::numeric::ln_gamma;
+use crate::special::ln_gamma;
 
 /// Acceptance of every example with at least some confidence.
 #[derive(Clone, Copy, Debug, PartialEq)]

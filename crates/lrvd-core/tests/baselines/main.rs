@@ -5,7 +5,6 @@
 mod adalora;
 mod adapters;
 mod laplace;
-mod laplace_curvature;
 mod predictions;
 #[path = "../support/mod.rs"]
 mod shared;

@@ -4,7 +4,8 @@ use std::path::Path;
 
 use serde_json::Value;
 
-pub(crate) use crate::shared::{TestRng, assert_close};
+pub(crate) use crate::shared::assert_close;
+use lrvd_core::noise::{NoiseKey, fill_normal_f64};
 
 /// The file that `reference.py` wrote.
 pub(crate) fn reference() -> Value {
@@ -22,6 +23,12 @@ pub(crate) fn number(value: &Value) -> f64 {
 
 pub(crate) fn count(value: &Value) -> usize {
     usize::try_from(value.as_u64().unwrap()).unwrap()
+}
+
+pub(crate) fn normals(seed: u64, n: usize) -> Vec<f64> {
+    let mut values = vec![0.0; n];
+    fill_normal_f64(NoiseKey::new(seed), 0, &mut values);
+    values
 }
 
 /// Both sides compute in float64; the largest entry sets the scale of rounding.

@@ -46,7 +46,7 @@ const SOFTPLUS_LINEAR: f64 = 40.0;
 ///
 /// # References
 ///
-/// The definition: `lrvd_core::baselines::ElementGaussian`.
+/// The definition: `lrvd_core::baselines::bayes_by_backprop`.
 #[derive(Module, Debug)]
 pub struct ElementGaussian {
     /// Unconstrained parameter of A's standard deviations.
@@ -200,7 +200,7 @@ impl AdaptedLinear {
     ///
     /// # References
     ///
-    /// The definition: `lrvd_core::baselines::ElementGaussian::kl`. With noise on A alone this is the
+    /// The definition: `lrvd_core::baselines::bayes_by_backprop::element_kl`. With noise on A alone this is the
     /// divergence of the whole weight under a prior of covariance `prior²·c²·[I ⊗ BBᵀ]`: Wang et al.
     /// 2024, arXiv:2406.11675.
     pub fn kl_elements(&self, prior_std: f64, reduction: ElementReduction) -> Option<Tensor<1>> {
@@ -223,7 +223,7 @@ impl AdaptedLinear {
     ///
     /// # References
     ///
-    /// The definition: `lrvd_core::baselines::ElementGaussian::sampled_kl`. Blundell et al. 2015,
+    /// The definition: `lrvd_core::baselines::bayes_by_backprop::sampled_element_kl`. Blundell et al. 2015,
     /// arXiv:1505.05424.
     pub fn kl_mixture(
         &self,

@@ -2,7 +2,7 @@
 
 use crate::error::{Error, check_length, check_range};
 use crate::kl::gaussian_kl;
-use crate::numeric::{compensated_sum, softplus};
+use crate::special::{compensated_sum, softplus};
 
 /// `rho` at which Bayes by backprop starts here: `sigma = 0.0025`, small beside the weights.
 pub const INITIAL_RHO: f64 = -6.0;
@@ -31,101 +31,75 @@ impl ElementReduction {
     }
 }
 
-/// A factorised Gaussian over a slice of weights, `q(w) = Π N(w_j; mean_j, sigma(rho_j)²)`.
+/// Divergence of the factorised Gaussian `Π N(w_j; mean_j, std_dev_j²)` from `N(0, prior_std_dev²)` on every weight, nats.
 ///
-/// `mean` and `rho` are flat and of equal length.
+/// ```text
+/// KL = Σ_j  ln(prior/sigma_j) + (sigma_j² + mean_j²)/(2·prior²) − ½
+/// ```
+///
+/// Direction: posterior from prior.
+///
+/// # Errors
+///
+/// A width is not positive and finite (a `rho` of 0 under [`StdMap::Square`], or one that is NaN).
 ///
 /// Source: Blundell et al. 2015, arXiv:1505.05424; on A alone: Wang et al. 2024, arXiv:2406.11675.
 ///
 /// # Examples
 ///
 /// ```
-/// # use lrvd_core::baselines::{ElementGaussian, ElementReduction, StdMap};
+/// # use lrvd_core::baselines::bayes_by_backprop::{ElementReduction, element_kl};
 /// // N(1, 0.5²) from N(0, 2²): ln 4 + (0.25 + 1)/8 − 1/2.
-/// let rho = [0.5_f64.sqrt()];
-/// let q = ElementGaussian::new(&[1.0], &rho, StdMap::Square)?;
-/// let kl = q.kl(2.0, ElementReduction::Sum)?;
+/// let kl = element_kl(&[1.0], &[0.5], 2.0, ElementReduction::Sum)?;
 /// assert!((kl - 1.042_544_361_119_890_6).abs() < 1e-12);
 /// # Ok::<(), lrvd_core::Error>(())
 /// ```
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct ElementGaussian<'a> {
-    mean: &'a [f64],
-    rho: &'a [f64],
-    map: StdMap,
+pub fn element_kl(
+    mean: &[f64],
+    std_dev: &[f64],
+    prior_std_dev: f64,
+    reduction: ElementReduction,
+) -> Result<f64, Error> {
+    check_range("prior_std_dev", prior_std_dev, f64::MIN_POSITIVE, f64::MAX)?;
+    check_std_dev(mean, std_dev)?;
+    let entries = mean.iter().zip(std_dev);
+    let entries = entries.map(|(&mean, &s)| gaussian_kl(mean, s, prior_std_dev));
+    Ok(reduction.weight(mean.len()) * compensated_sum(entries))
 }
 
-impl<'a> ElementGaussian<'a> {
-    /// Puts the posterior together.
-    pub fn new(mean: &'a [f64], rho: &'a [f64], map: StdMap) -> Result<Self, Error> {
-        check_length("rho", rho.len(), mean.len())?;
-        Ok(Self { mean, rho, map })
-    }
+/// Estimate of the same Gaussian's divergence from a scale mixture with one draw, nats.
+///
+/// ```text
+/// w = mean + sigma ∘ eps
+/// K = Σ_j ln q(w_j) − ln p(w_j),     ln q(w_j) = −½·eps_j² − ln sigma_j − ½·ln 2π
+/// ```
+///
+/// Its expectation over `eps` is the divergence; a single value may be negative.
+///
+/// # Errors
+///
+/// A standard deviation is not positive and finite.
+pub fn sampled_element_kl(
+    mean: &[f64],
+    std_dev: &[f64],
+    eps: &[f64],
+    prior: &ScaleMixture,
+    reduction: ElementReduction,
+) -> Result<f64, Error> {
+    check_length("eps", eps.len(), mean.len())?;
+    check_std_dev(mean, std_dev)?;
+    let half_log_tau = 0.5 * std::f64::consts::TAU.ln();
+    let entries = mean
+        .iter()
+        .zip(std_dev)
+        .zip(eps)
+        .map(|((m, s), e)| -0.5 * e * e - s.ln() - half_log_tau - prior.log_density(m + s * e));
+    Ok(reduction.weight(mean.len()) * compensated_sum(entries))
+}
 
-    /// One draw, `w = mean + sigma ∘ eps`.
-    pub fn sample(&self, eps: &[f64]) -> Result<Vec<f64>, Error> {
-        check_length("eps", eps.len(), self.mean.len())?;
-        Ok(self.drawn(eps).collect())
-    }
-
-    /// Divergence from `N(0, prior_std_dev²)` on every weight, nats.
-    ///
-    /// ```text
-    /// KL = Σ_j  ln(prior/sigma_j) + (sigma_j² + mean_j²)/(2·prior²) − ½
-    /// ```
-    ///
-    /// Direction: posterior from prior.
-    ///
-    /// # Errors
-    ///
-    /// A width is not positive and finite (a `rho` of 0 under [`StdMap::Square`], or one that is NaN).
-    pub fn kl(&self, prior_std_dev: f64, reduction: ElementReduction) -> Result<f64, Error> {
-        check_range("prior_std_dev", prior_std_dev, f64::MIN_POSITIVE, f64::MAX)?;
-        let std_dev = self.positive_std_dev()?;
-        let entries = self.mean.iter().zip(&std_dev);
-        let entries = entries.map(|(&mean, &s)| gaussian_kl(mean, s, prior_std_dev));
-        Ok(reduction.weight(self.mean.len()) * compensated_sum(entries))
-    }
-
-    /// Estimate of the divergence from a scale mixture with one draw, nats.
-    ///
-    /// ```text
-    /// w = mean + sigma ∘ eps
-    /// K = Σ_j ln q(w_j) − ln p(w_j),     ln q(w_j) = −½·eps_j² − ln sigma_j − ½·ln 2π
-    /// ```
-    ///
-    /// Its expectation over `eps` is the divergence; a single value may be negative.
-    ///
-    /// # Errors
-    ///
-    /// A standard deviation is not positive and finite.
-    pub fn sampled_kl(
-        &self,
-        prior: &ScaleMixture,
-        eps: &[f64],
-        reduction: ElementReduction,
-    ) -> Result<f64, Error> {
-        check_length("eps", eps.len(), self.mean.len())?;
-        let std_dev = self.positive_std_dev()?;
-        let half_log_tau = 0.5 * std::f64::consts::TAU.ln();
-        let entries = self.drawn(eps).zip(eps).zip(&std_dev);
-        let entries =
-            entries.map(|((w, e), s)| -0.5 * e * e - s.ln() - half_log_tau - prior.log_density(w));
-        Ok(reduction.weight(self.mean.len()) * compensated_sum(entries))
-    }
-
-    fn drawn(&self, eps: &[f64]) -> impl Iterator<Item = f64> {
-        let scale = self.rho.iter().map(|&r| self.map.value(r));
-        self.mean.iter().zip(scale).zip(eps).map(|((m, s), e)| m + s * e)
-    }
-
-    fn positive_std_dev(&self) -> Result<Vec<f64>, Error> {
-        let std_dev: Vec<f64> = self.rho.iter().map(|&r| self.map.value(r)).collect();
-        for &value in &std_dev {
-            check_range("std_dev", value, f64::MIN_POSITIVE, f64::MAX)?;
-        }
-        Ok(std_dev)
-    }
+fn check_std_dev(mean: &[f64], std_dev: &[f64]) -> Result<(), Error> {
+    check_length("std_dev", std_dev.len(), mean.len())?;
+    std_dev.iter().try_for_each(|&s| check_range("std_dev", s, f64::MIN_POSITIVE, f64::MAX))
 }
 
 /// A mixture of two zero-mean Gaussians, a wide and a narrow one.
@@ -220,40 +194,31 @@ impl StdMap {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::testing::assert_near;
 
     const MEAN: [f64; 3] = [0.1, -0.4, 0.0];
-    const RHO: [f64; 3] = [-3.0, 0.3, -0.9];
+    const STD_DEV: [f64; 3] = [0.05, 0.8, 0.3];
 
     #[test]
     fn the_mean_is_the_sum_over_the_count() {
-        let q = ElementGaussian::new(&MEAN, &RHO, StdMap::Softplus).unwrap();
-        let sum = q.kl(1.0, ElementReduction::Sum).unwrap();
-        let mean = q.kl(1.0, ElementReduction::Mean).unwrap();
+        let sum = element_kl(&MEAN, &STD_DEV, 1.0, ElementReduction::Sum).unwrap();
+        let mean = element_kl(&MEAN, &STD_DEV, 1.0, ElementReduction::Mean).unwrap();
         assert!((3.0 * mean - sum).abs() < 1e-14);
-        let none = ElementGaussian::new(&[], &[], StdMap::Softplus).unwrap();
-        assert_eq!(none.kl(1.0, ElementReduction::Mean).unwrap(), 0.0);
+        assert_eq!(element_kl(&[], &[], 1.0, ElementReduction::Mean), Ok(0.0));
     }
 
     #[test]
-    fn draws_by_hand() {
-        let q = ElementGaussian::new(&MEAN, &RHO, StdMap::Square).unwrap();
-        // 0.1 + 9, −0.4 − 2·0.09, 0.81/2.
-        let expected = [9.1, -0.58, 0.405];
-        assert_near(&q.sample(&[1.0, -2.0, 0.5]).unwrap(), &expected, 1e-15);
-    }
-
-    #[test]
-    fn wrong_shapes_and_widths_are_errors() {
-        assert!(ElementGaussian::new(&MEAN, &RHO[..2], StdMap::Square).is_err());
-        let q = ElementGaussian::new(&MEAN, &RHO, StdMap::Square).unwrap();
-        assert!(q.sample(&[0.0; 2]).is_err() && q.sample(&[0.0; 4]).is_err());
-        assert!(q.kl(0.0, ElementReduction::Sum).is_err());
-        let flat = ElementGaussian::new(&MEAN, &[0.0; 3], StdMap::Square).unwrap();
-        assert!(flat.kl(0.2, ElementReduction::Sum).is_err());
+    fn wrong_shapes_widths_and_mixtures_are_errors() {
+        let sum = ElementReduction::Sum;
         let prior = ScaleMixture::new(0.5, 1.0, 0.1).unwrap();
-        assert!(flat.sampled_kl(&prior, &[0.0; 3], ElementReduction::Sum).is_err());
-        assert!(q.sampled_kl(&prior, &[0.0; 2], ElementReduction::Sum).is_err());
+        for (std_dev, eps) in [(&STD_DEV[..2], 3), (&[0.0; 3], 3), (&[f64::NAN; 3], 3)] {
+            assert!(element_kl(&MEAN, std_dev, 0.2, sum).is_err());
+            assert!(sampled_element_kl(&MEAN, std_dev, &vec![0.0; eps], &prior, sum).is_err());
+        }
+        assert!(element_kl(&MEAN, &STD_DEV, 0.0, sum).is_err());
+        assert!(sampled_element_kl(&MEAN, &STD_DEV, &[0.0; 2], &prior, sum).is_err());
+        for (weight, first, second) in [(f64::NAN, 1.0, 1.0), (0.5, 0.0, 1.0), (0.5, 1.0, -1.0)] {
+            assert!(ScaleMixture::new(weight, first, second).is_err());
+        }
     }
 
     #[test]
@@ -265,12 +230,5 @@ mod tests {
         }
         let prior = ScaleMixture::new(0.5, 1.0, 1e-3).unwrap();
         assert!(prior.log_density(1e3).is_finite());
-    }
-
-    #[test]
-    fn what_is_no_mixture_is_an_error() {
-        for (weight, first, second) in [(f64::NAN, 1.0, 1.0), (0.5, 0.0, 1.0), (0.5, 1.0, -1.0)] {
-            assert!(ScaleMixture::new(weight, first, second).is_err());
-        }
     }
 }
