@@ -344,7 +344,7 @@ pub fn scale_kl(
 /// ```text
 /// KL = (a − a0)·ψ(a) − ln Γ(a) + ln Γ(a0) + a0·ln(b/b0) + a·(b0 − b)/b
 /// ```
-pub fn inverse_gamma_kl(shape: f64, rate: f64, prior_shape: f64, prior_rate: f64) -> f64 {
+fn inverse_gamma_kl(shape: f64, rate: f64, prior_shape: f64, prior_rate: f64) -> f64 {
     (shape - prior_shape) * digamma(shape) - ln_gamma(shape)
         + ln_gamma(prior_shape)
         + prior_shape * (rate / prior_rate).ln()

@@ -1,9 +1,7 @@
-//! Low-Rank Variational Dropout, defined once: posterior, KL, pruning and calibration in `f64` on
-//! plain slices.
+#![doc = include_str!("../README.md")]
 //!
-//! This crate is the reference the tensor code is checked against. It holds values only: gradients are those of automatic
-//! differentiation elsewhere, compared with difference quotients of these values. It has no tensors, no I/O, no
-//! logging and no global state; noise and seeds are arguments.
+//! This crate holds values only: gradients are those of automatic differentiation elsewhere, compared with difference quotients
+//! of these values.
 //!
 //! # Notation
 //!
