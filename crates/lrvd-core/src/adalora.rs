@@ -7,7 +7,7 @@
 //! References: Zhang et al. 2023, arXiv:2303.10512; where publication and implementation differ the implementation is followed,
 //! and the difference named.
 
-use crate::error::{Error, check_finite, check_length, check_range};
+use crate::error::{Error, check_finite, check_length, check_range, count_rows};
 use crate::linalg::{identity, norm, times_transposed, transposed_times};
 
 /// The part of the rank that PEFT adds to keep its scaling finite at rank 0.
@@ -236,19 +236,6 @@ pub fn mask_to_budget(scores: &[Vec<f64>], budget: usize) -> Vec<Vec<bool>> {
         .collect()
 }
 
-/// The two factors of one module that the penalty reads.
-#[derive(Clone, Copy, Debug)]
-pub struct TripletFactors<'a> {
-    /// Widths of the module.
-    pub shape: TripletShape,
-    /// Rank of the module.
-    pub rank: usize,
-    /// `A`, `[rank, d_input]`, row-major.
-    pub a: &'a [f64],
-    /// `B`, `[d_output, rank]`, row-major.
-    pub b: &'a [f64],
-}
-
 /// Mean distance of the factors from orthonormal rows (`A`) and columns (`B`).
 ///
 /// ```text
@@ -256,14 +243,15 @@ pub struct TripletFactors<'a> {
 /// ```
 ///
 /// The norm itself, as PEFT computes it; the publication squares it. 0 without modules.
-pub fn orthogonality(modules: &[TripletFactors<'_>]) -> Result<f64, Error> {
+///
+/// Of every module `A [rank, d_input]` and `B [d_output, rank]`, row-major.
+pub fn orthogonality(modules: &[[&[f64]; 2]], rank: usize) -> Result<f64, Error> {
     let mut sum = 0.0;
-    for (module, factors) in modules.iter().enumerate() {
-        let (rank, TripletShape { d_input, d_output }) = (factors.rank, factors.shape);
-        check_length(&part("A", module), factors.a.len(), rank * d_input)?;
-        check_length(&part("B", module), factors.b.len(), d_output * rank)?;
-        let of_a = times_transposed(factors.a, factors.a, rank, d_input, rank);
-        let of_b = transposed_times(factors.b, factors.b, d_output, rank, rank);
+    for (module, &[a, b]) in modules.iter().enumerate() {
+        let d_input = count_rows(&part("A", module), a, rank)?;
+        let d_output = count_rows(&part("B", module), b, rank)?;
+        let of_a = times_transposed(a, a, rank, d_input, rank);
+        let of_b = transposed_times(b, b, d_output, rank, rank);
         sum += excess(&of_a, rank) + excess(&of_b, rank);
     }
     Ok(if modules.is_empty() { 0.0 } else { sum / (2 * modules.len()) as f64 })
@@ -494,9 +482,8 @@ mod tests {
     #[test]
     fn a_freeze_step_off_the_grid_still_chooses() {
         let config = AdaLoraConfig { tfinal: 5, ..RECORDED };
-        assert_eq!(config.phase(24), Phase::Choose);
-        assert_eq!(config.phase(25), Phase::Choose);
-        assert_eq!(config.phase(26), Phase::Repeat);
+        let expected = [Phase::Choose, Phase::Choose, Phase::Repeat];
+        assert_eq!([24, 25, 26].map(|step| config.phase(step)), expected);
     }
 
     #[test]
@@ -650,12 +637,10 @@ mod tests {
 
     #[test]
     fn wrong_lengths_name_module_and_factor_and_no_module_costs_nothing() {
-        let shape = TripletShape { d_input: 5, d_output: 3 };
-        let good = TripletFactors { shape, rank: 1, a: &[0.0; 5], b: &[0.0; 3] };
-        let bad = TripletFactors { b: &[0.0; 4], ..good };
-        let error = Error::length("B of module 1", 4, 3);
-        assert_eq!(orthogonality(&[good, bad]), Err(error));
-        assert_eq!(orthogonality(&[]), Ok(0.0));
+        let error = Error::length("B of module 1", 3, "a multiple of 2");
+        let modules: [[&[f64]; 2]; 2] = [[&[0.0; 10], &[0.0; 6]], [&[0.0; 10], &[0.0; 3]]];
+        assert_eq!(orthogonality(&modules, 2), Err(error));
+        assert_eq!(orthogonality(&[], 2), Ok(0.0));
     }
 
     #[test]

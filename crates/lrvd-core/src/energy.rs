@@ -26,10 +26,6 @@ pub enum AucRule {
 
 impl AucRule {
     /// Area under a curve of `r` values.
-    ///
-    /// # Errors
-    ///
-    /// The curve has no values (rank 0).
     pub fn area(self, curve: &[f64]) -> Result<f64, Error> {
         let last = curve.last().ok_or_else(|| Error::length("curve", 0, "at least 1"))?;
         let sum: f64 = curve.iter().sum();
@@ -98,10 +94,6 @@ impl UpdateEnergy {
     /// residual      1 − 1_Rᵀ·H·1_R / 1ᵀ·H·1      R the components still missing
     /// partial norm  1_Sᵀ·H·1_S / 1ᵀ·H·1          S the components taken
     /// ```
-    ///
-    /// # Errors
-    ///
-    /// `order` is not a permutation of the components.
     pub fn curve(&self, capture: Capture, order: &[usize]) -> Result<Vec<f64>, Error> {
         self.check_order(order)?;
         Ok(match capture {
@@ -181,20 +173,16 @@ impl UpdateEnergy {
     }
 
     fn check_order(&self, order: &[usize]) -> Result<(), Error> {
-        check_length("order", order.len(), self.rank())?;
-        let mut seen = vec![false; order.len()];
-        for (place, &index) in order.iter().enumerate() {
-            let expected = match seen.get_mut(index) {
-                None => format!("an index below {}", order.len()),
-                Some(true) => "every index once".to_owned(),
-                Some(slot) => {
-                    *slot = true;
-                    continue;
-                }
-            };
-            return Err(Error::entry("order", place, index as f64, expected));
+        let r = self.rank();
+        check_length("order", order.len(), r)?;
+        let mut places = order.iter().enumerate();
+        match places.find(|&(place, index)| *index >= r || order[..place].contains(index)) {
+            Some((place, &index)) => {
+                let expected = format!("every index below {r} once");
+                Err(Error::entry("order", place, index as f64, expected))
+            }
+            None => Ok(()),
         }
-        Ok(())
     }
 }
 

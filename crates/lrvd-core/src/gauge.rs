@@ -21,10 +21,6 @@ pub struct Gauge {
 
 impl Gauge {
     /// Checks a matrix `R [size, size]`.
-    ///
-    /// # Errors
-    ///
-    /// The matrix cannot be inverted.
     pub fn new(matrix: &[f64], size: usize) -> Result<Self, Error> {
         check_length("gauge", matrix.len(), size * size)?;
         let inverse = inverse("gauge", matrix, size)?;

@@ -311,10 +311,6 @@ impl ArdPrior {
 /// ```
 ///
 /// with `E ln γ = ln rate − ψ(shape)` and `E(1/γ) = shape/rate`.
-///
-/// # Errors
-///
-/// A number of the prior, or the energy, is not positive and finite.
 pub fn scale_kl(
     prior: ArdPrior,
     count: usize,

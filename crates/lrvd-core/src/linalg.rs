@@ -85,10 +85,6 @@ pub(crate) fn rows(matrix: &[f64], n: usize, width: usize) -> impl Iterator<Item
 
 /// The inverse of a square matrix `[size, size]`, row-major.
 ///
-/// # Errors
-///
-/// A pivot vanishes against the largest entry of the matrix.
-///
 /// # Numerics
 ///
 /// Gauss–Jordan elimination with partial pivoting.
@@ -148,10 +144,6 @@ pub struct Cholesky {
 
 impl Cholesky {
     /// Factors a row-major matrix `[size, size]`, of which the lower triangle is read.
-    ///
-    /// # Errors
-    ///
-    /// A pivot is not positive.
     pub fn new(name: &'static str, matrix: &[f64], size: usize) -> Result<Self, Error> {
         assert_eq!(matrix.len(), size * size, "sizes of a factorisation");
         let mut lower = vec![0.0; size * size];
@@ -173,10 +165,6 @@ impl Cholesky {
     }
 
     /// The factorisation with the factor `lower`, `[size, size]`, row-major.
-    ///
-    /// # Errors
-    ///
-    /// Another length, or a pivot that is not positive.
     pub fn from_lower(name: &'static str, lower: Vec<f64>, size: usize) -> Result<Self, Error> {
         check_length(name, lower.len(), size * size)?;
         let positive = |pivot: &f64| *pivot > 0.0 && pivot.is_finite();

@@ -230,10 +230,6 @@ pub struct PruneSchedule {
 
 impl PruneSchedule {
     /// Checks a schedule; without `stop` it runs to the end of training.
-    ///
-    /// # Errors
-    ///
-    /// `every` is 0, or `stop` is before `start`.
     pub fn new(start: u64, every: u64, stop: Option<u64>) -> Result<Self, Error> {
         let high = u64::MAX as f64;
         if every == 0 {
@@ -349,10 +345,6 @@ impl RankPath {
     /// ```
     ///
     /// The difference is taken row by row: rows that are hard for every model add nothing to its error.
-    ///
-    /// # Errors
-    ///
-    /// No model, no row, a loss that is NaN, or a negative tolerance.
     ///
     /// Source: Breiman et al. 1984, section 3.4.3, the one-standard-error rule; with paired differences.
     pub fn new(ranks: &[usize], losses: &[f64], tolerance: PathTolerance) -> Result<Self, Error> {

@@ -10,7 +10,7 @@ use lrvd_burn::optimizer::NamedGradients;
 use lrvd_burn::sampling::Pass;
 use lrvd_core::adalora::orthogonality as core_orthogonality;
 use lrvd_core::adalora::{
-    AdaLoraAllocator, AdaLoraConfig, EntryValues, TripletFactors, TripletShape, TripletValues,
+    AdaLoraAllocator, AdaLoraConfig, EntryValues, TripletShape, TripletValues,
 };
 
 fn config() -> AdaLoraConfig {
@@ -207,18 +207,9 @@ fn penalty_of(hosts: &[HostAdapter], leaves: &[Vec<f64>]) -> f64 {
         .zip(leaves.chunks(2))
         .map(|(h, leaves)| transposed(&leaves[1], RANK, h.d_output))
         .collect();
-    let factors: Vec<TripletFactors<'_>> = hosts
-        .iter()
-        .zip(leaves.chunks(2))
-        .zip(&in_files)
-        .map(|((h, leaves), b)| TripletFactors {
-            shape: TripletShape { d_input: h.d_input, d_output: h.d_output },
-            rank: RANK,
-            a: &leaves[0],
-            b,
-        })
-        .collect();
-    core_orthogonality(&factors).unwrap()
+    let factors: Vec<[&[f64]; 2]> =
+        leaves.chunks(2).zip(&in_files).map(|(leaves, b)| [leaves[0].as_slice(), b]).collect();
+    core_orthogonality(&factors, RANK).unwrap()
 }
 
 #[test]

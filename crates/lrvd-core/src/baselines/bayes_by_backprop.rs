@@ -39,10 +39,6 @@ impl ElementReduction {
 ///
 /// Direction: posterior from prior.
 ///
-/// # Errors
-///
-/// A width is not positive and finite (a `rho` of 0 under [`StdMap::Square`], or one that is NaN).
-///
 /// Source: Blundell et al. 2015, arXiv:1505.05424; on A alone: Wang et al. 2024, arXiv:2406.11675.
 ///
 /// # Examples
@@ -75,10 +71,6 @@ pub fn element_kl(
 /// ```
 ///
 /// Its expectation over `eps` is the divergence; a single value may be negative.
-///
-/// # Errors
-///
-/// A standard deviation is not positive and finite.
 pub fn sampled_element_kl(
     mean: &[f64],
     std_dev: &[f64],

@@ -33,10 +33,6 @@ pub const PRIOR_STD_DEV: f64 = 0.2;
 ///
 /// `mean` and `raw_std_dev` are the two halves of `o`, `[rank²]`.
 ///
-/// # Errors
-///
-/// `prior_std_dev` is not positive and finite.
-///
 /// # Numerics
 ///
 /// `ln std_dev = −2·softplus(−raw_std_dev)`, so a standard deviation that underflows has a finite divergence.

@@ -148,10 +148,6 @@ impl CurvatureBlock {
     }
 
     /// `ln det(curvature + δ·I)`.
-    ///
-    /// # Errors
-    ///
-    /// `prior_precision` is not positive and finite.
     pub fn log_det(&self, prior_precision: f64) -> Result<f64, Error> {
         check_precision(prior_precision)?;
         let (curvature, delta) = (self.curvature.iter(), prior_precision);
@@ -516,10 +512,6 @@ pub fn monte_carlo_softmax(
 /// ```
 ///
 /// `logits` and the result are `[n_classes]`, `covariance` is `[n_classes, n_classes]`.
-///
-/// # Errors
-///
-/// A negative variance.
 ///
 /// Source: `MacKay` 1992; for several classes: Gibbs 1998.
 pub fn probit_softmax(logits: &[f64], covariance: &[f64]) -> Result<Vec<f64>, Error> {

@@ -66,10 +66,6 @@ fn position(step: u64, cycle: u32) -> u32 {
 /// π_i = 2^(M−i)/(2^M − 1) = 2^(−i)/(1 − 2^(−M))
 /// ```
 ///
-/// # Errors
-///
-/// `index` is not in `1..=count`.
-///
 /// # Numerics
 ///
 /// The second form cannot overflow; from about `i = 1075` on the weight is 0.
@@ -89,10 +85,6 @@ pub fn falling_weight(index: u32, count: u32) -> Result<f64, Error> {
 /// ```text
 /// π_i = 2^i/(2^(M_c+1) − 1) = 2^(i−M_c−1)/(1 − 2^(−(M_c+1)))
 /// ```
-///
-/// # Errors
-///
-/// `index` is not in `1..=cycle`.
 ///
 /// # Numerics
 ///

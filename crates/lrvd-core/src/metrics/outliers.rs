@@ -24,10 +24,6 @@ pub struct ClassDistance {
 
 impl ClassDistance {
     /// Fits means and covariance to `features`, `[n, width]`, row-major, of which row `i` is of class `classes[i]`.
-    ///
-    /// # Errors
-    ///
-    /// No row, a value that is not finite, or features that are all at their class means.
     pub fn fit(features: &[f64], classes: &[usize], width: usize) -> Result<Self, Error> {
         let n = some_rows("features", features.len(), "width", width)?;
         check_same_length("features", n, "classes", classes.len())?;
@@ -70,11 +66,6 @@ impl ClassDistance {
     }
 
     /// Puts together what [`means`](Self::means) and [`root`](Self::root) gave.
-    ///
-    /// # Errors
-    ///
-    /// Lengths that do not fit `width`, a value that is not finite, or a diagonal entry of the root that is not
-    /// positive.
     pub fn from_parts(means: Vec<f64>, root: Vec<f64>, width: usize) -> Result<Self, Error> {
         some_rows("means", means.len(), "width", width)?;
         check_finite("means", &means)?;

@@ -96,11 +96,6 @@ impl<'a> Predictions<'a> {
         })
     }
 
-    /// [`brier`](Self::brier) divided by the number of classes, as some libraries print it.
-    pub fn brier_mean_over_classes(&self) -> f64 {
-        self.brier() / self.n_classes as f64
-    }
-
     /// Expected calibration error of the confidences; see [`ReliabilityDiagram`].
     pub fn ece(&self, n_bins: usize, binning: Binning) -> Result<f64, Error> {
         Ok(self.reliability(n_bins, binning)?.ece())
@@ -188,7 +183,6 @@ mod tests {
         let predictions = Predictions::new(&[0.7, 0.2, 0.1, 0.1, 0.6, 0.3], 3, &[0, 2]).unwrap();
         // Brier (0.09 + 0.04 + 0.01 + 0.01 + 0.36 + 0.49)/2; NLL −(ln 0.7 + ln 0.3)/2.
         assert!((predictions.brier() - 0.5).abs() < 1e-15);
-        assert!((predictions.brier_mean_over_classes() - 0.5 / 3.0).abs() < 1e-15);
         assert!((predictions.nll() + 0.21f64.ln() / 2.0).abs() < 1e-15);
         assert_eq!(predictions.predicted(), [0, 1]);
         assert_eq!(predictions.correct(), [true, false]);

@@ -110,10 +110,6 @@ impl RiskCoverage {
     /// the same distribution if that risk exceeds `target` from some coverage on. It does not hold for examples that were
     /// used to train or choose the model.
     ///
-    /// # Errors
-    ///
-    /// `target` or `delta` is outside 0 to 1.
-    ///
     /// Source: Angelopoulos et al. 2021, Learn then Test, arXiv:2110.01052, section 4 (fixed-sequence testing); Geifman, El-Yaniv
     /// 2017, arXiv:1705.08500 (the problem).
     pub fn certified(
@@ -226,10 +222,7 @@ mod tests {
             (1, 7, 0.1, 0.452_564_943_357_799_7),
         ] {
             let found = error_rate_bound(errors, n, delta);
-            assert!(
-                (found - expected).abs() < 1e-12,
-                "{errors} of {n}: {found}, expected {expected}"
-            );
+            assert!((found - expected).abs() < 1e-12, "{errors} of {n}: {found}, {expected}");
         }
         // Without an error it has a closed form.
         assert!((error_rate_bound(0, 1000, 0.01) - (1.0 - 0.01_f64.powf(1e-3))).abs() < 1e-12);

@@ -10,10 +10,6 @@ pub fn mean(values: &[f64]) -> Result<f64, Error> {
 }
 
 /// Sample standard deviation, with `n − 1` in the denominator.
-///
-/// # Errors
-///
-/// Fewer than two values.
 pub fn sample_sd(values: &[f64]) -> Result<f64, Error> {
     check_at_least("values", values.len(), 2)?;
     let mean = mean(values)?;
@@ -26,10 +22,6 @@ pub fn sample_sd(values: &[f64]) -> Result<f64, Error> {
 /// ```text
 /// Σ (x − x̄)(y − ȳ) / √( Σ (x − x̄)² · Σ (y − ȳ)² ),   kept within [−1, 1]
 /// ```
-///
-/// # Errors
-///
-/// Fewer than two values, one that is not finite, or a slice that does not vary.
 pub fn pearson(predicted: &[f64], target: &[f64]) -> Result<f64, Error> {
     check_same_length("predicted", predicted.len(), "target", target.len())?;
     check_at_least("target", target.len(), 2)?;
@@ -98,10 +90,6 @@ fn constant(name: &str) -> Error {
 /// over all pairs; `R_out` is the sum of the average ranks of `scores_out` among all scores, so that
 /// ties count one half (the Mann-Whitney statistic).
 ///
-/// # Errors
-///
-/// An empty group, or a score that is infinite or NaN.
-///
 /// Source: Hanley and `McNeil` 1982: The meaning and use of the area under a receiver operating characteristic curve.
 ///
 /// # Examples
@@ -145,10 +133,6 @@ pub struct Aurocs {
 
 impl Aurocs {
     /// The areas of scores that should be larger on `scores_out`; every score has the same rows in the same order.
-    ///
-    /// # Errors
-    ///
-    /// No score, groups of different lengths or of fewer than two rows, or a score that is not finite.
     pub fn new(scores_in: &[Vec<f64>], scores_out: &[Vec<f64>]) -> Result<Self, Error> {
         check_same_length("scores_in", scores_in.len(), "scores_out", scores_out.len())?;
         check_at_least("scores_in", scores_in.len(), 1)?;
