@@ -262,25 +262,9 @@ fn excess(gram: &[f64], rank: usize) -> f64 {
     norm(&gram.iter().zip(identity(rank)).map(|(g, i)| g - i).collect::<Vec<f64>>())
 }
 
-/// Parameter and gradient of one factor.
-#[derive(Clone, Copy, Debug)]
-pub struct EntryValues<'a, T> {
-    /// Values after the optimiser step.
-    pub parameter: &'a [T],
-    /// Gradient of that step, after clipping.
-    pub gradient: &'a [T],
-}
-
-/// Values of the three factors of one module.
-#[derive(Clone, Copy, Debug)]
-pub struct TripletValues<'a, T> {
-    /// `A`, `[init_r, d_input]`, row-major.
-    pub a: EntryValues<'a, T>,
-    /// `E`, `[init_r]`.
-    pub e: EntryValues<'a, T>,
-    /// `B`, `[d_output, init_r]`, row-major.
-    pub b: EntryValues<'a, T>,
-}
+/// What a step reads of one module, row-major: of `A [init_r, d_input]`, `E [init_r]` and `B [d_output, init_r]` the values after
+/// the optimiser step, and the gradient of that step after clipping.
+pub type TripletValues<'a, T> = [[&'a [T]; 2]; 3];
 
 /// What the allocator decided at one step.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -394,15 +378,12 @@ impl AdaLoraAllocator {
         check_length("modules", modules.len(), self.shapes.len())?;
         let of_module = |(module, (values, &shape)): (usize, (&TripletValues<'_, T>, _))| {
             let mut found = [Vec::new(), Vec::new(), Vec::new()];
-            let factors = [values.a, values.e, values.b];
-            let named = parts(self.config.init_r, shape, module).into_iter().zip(factors);
-            for (found, ((name, expected), EntryValues { parameter, gradient })) in
-                found.iter_mut().zip(named)
-            {
+            let named = parts(self.config.init_r, shape, module).into_iter().zip(values);
+            for (found, ((name, expected), [parameter, gradient])) in found.iter_mut().zip(named) {
                 check_length(&name, parameter.len(), expected)?;
                 check_length(&name, gradient.len(), expected)?;
                 let product = |(&w, &g): (&T, &T)| (w.into() * g.into()).abs();
-                *found = parameter.iter().zip(gradient).map(product).collect();
+                *found = parameter.iter().zip(*gradient).map(product).collect();
                 check_finite(&name, found)?;
             }
             Ok(found)
@@ -564,14 +545,7 @@ mod tests {
     }
 
     fn triplets<T>(values: &[[Vec<T>; 6]]) -> Vec<TripletValues<'_, T>> {
-        values
-            .iter()
-            .map(|[a, da, e, de, b, db]| TripletValues {
-                a: EntryValues { parameter: a, gradient: da },
-                e: EntryValues { parameter: e, gradient: de },
-                b: EntryValues { parameter: b, gradient: db },
-            })
-            .collect()
+        values.iter().map(|[a, da, e, de, b, db]| [[&a[..], da], [e, de], [b, db]]).collect()
     }
 
     fn run<T: Copy + Into<f64> + From<f32>>(

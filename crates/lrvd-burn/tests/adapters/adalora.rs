@@ -9,9 +9,7 @@ use lrvd_burn::model::ranks;
 use lrvd_burn::optimizer::NamedGradients;
 use lrvd_burn::sampling::Pass;
 use lrvd_core::adalora::orthogonality as core_orthogonality;
-use lrvd_core::adalora::{
-    AdaLoraAllocator, AdaLoraConfig, EntryValues, TripletShape, TripletValues,
-};
+use lrvd_core::adalora::{AdaLoraAllocator, AdaLoraConfig, TripletShape, TripletValues};
 
 fn config() -> AdaLoraConfig {
     AdaLoraConfig {
@@ -92,8 +90,8 @@ fn the_allocator_sees_what_the_core_sees() {
         let triplets: Vec<TripletValues<'_, f64>> = hosts
             .iter()
             .map(|h| {
-                let pair = |i: usize| EntryValues { parameter: &h[i][..], gradient: &h[i + 1][..] };
-                TripletValues { a: pair(0), e: pair(2), b: pair(4) }
+                let pair = |i: usize| [&h[i][..], &h[i + 1][..]];
+                [pair(0), pair(2), pair(4)]
             })
             .collect();
         let before = singular_values(&net);

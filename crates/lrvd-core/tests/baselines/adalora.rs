@@ -3,7 +3,7 @@
 //! How `allocator.json` was made is in its `generator` field.
 
 use lrvd_core::adalora::{
-    AdaLoraAllocator, AdaLoraConfig, EntryValues, TripletShape, TripletValues, orthogonality,
+    AdaLoraAllocator, AdaLoraConfig, TripletShape, TripletValues, orthogonality,
 };
 use serde_json::Value;
 use std::path::Path;
@@ -29,11 +29,7 @@ fn values(module: &Value) -> [Vec<f64>; 6] {
 }
 
 fn triplet([a, grad_a, e, grad_e, b, grad_b]: &[Vec<f64>; 6]) -> TripletValues<'_, f64> {
-    TripletValues {
-        a: EntryValues { parameter: a, gradient: grad_a },
-        e: EntryValues { parameter: e, gradient: grad_e },
-        b: EntryValues { parameter: b, gradient: grad_b },
-    }
+    [[a, grad_a], [e, grad_e], [b, grad_b]]
 }
 
 fn read() -> (Value, AdaLoraConfig, Vec<TripletShape>) {
