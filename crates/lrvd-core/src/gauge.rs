@@ -131,8 +131,6 @@ impl SingularFactors {
     ///
     /// A posterior without one log-variance per rank, or over other factors.
     ///
-    /// # Invariants
-    ///
     /// `Σ Var ΔW` is the same before and after, unless a log-variance reaches the end of its range. Equal variances of
     /// balanced factors (`A·Aᵀ = Bᵀ·B`, where `R` is orthogonal) are unchanged, and so is the variance of every entry of `ΔW`.
     /// In other cases one number per rank cannot hold both `v_a` and `v_b`, and only the total is exact.
@@ -196,8 +194,6 @@ impl SingularFactors {
 /// ΔW = Σ_k outer(b[k], a[k]) = Σ_k ς_k · outer(u_k, v_k)
 /// a'[k] = √ς_k · v_k,   b'[k] = √ς_k · u_k
 /// ```
-///
-/// # Invariants
 ///
 /// `ΔW` is unchanged. No other factors of the same product have a smaller `‖A‖² + ‖B‖²`, which is here
 /// `2·Σ ς_k`: of all gauges this one has the largest density under a Gaussian prior with one width for both factors.

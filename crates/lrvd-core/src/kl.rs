@@ -28,12 +28,8 @@ pub const K3: f64 = 1.48695;
 ///
 /// The paper calls minus this quantity "KL" and maximises.
 ///
-/// # Numerics
-///
 /// No cancellation at either end. The fit is within 0.0094 nats of the integral, worst near
 /// `a = −3.5`.
-///
-/// # Invariants
 ///
 /// Not negative; falls in `a`, steepest at `a = −1.550` with a slope of −0.63812; `k1 − a/2` for `a → −∞` and 0 for
 /// `a → +∞`.
@@ -99,8 +95,6 @@ impl LogUniformKl {
 /// KL = Σ_{k,i} KL(log_alpha_A[k,i]) + Σ_{k,o} KL(log_alpha_B[k,o])       (element)
 /// ```
 ///
-/// # Invariants
-///
 /// Not negative; falls in every log-variance and every `log_alpha`. Not invariant under rotations
 /// of equal-variance ranks, although the additive family is closed under them.
 ///
@@ -143,12 +137,8 @@ pub fn kl_log_uniform(posterior: &Posterior<'_>, options: LogUniformOptions) -> 
 /// Summed over A with noise on A alone and `p(vec W) = N(vec W0, prior²·c²·[I ⊗ B Bᵀ])`, B of full column rank, this is
 /// also the KL of the composed weight: `BLoB`'s prior.
 ///
-/// # Numerics
-///
 /// Written as `½(t − 1 − ln t) + mean²/(2·prior²)` with `t = (std_dev/prior)²`. A zero standard
 /// deviation costs `+inf`.
-///
-/// # Invariants
 ///
 /// Not negative; 0 only where posterior and prior agree.
 ///
@@ -201,8 +191,6 @@ impl ArdKl {
 ///
 /// `NoiseToSignal`, whose divergence is infinite wherever a mean is zero; a number of the prior, or the energy of a rank, that
 /// is not positive and finite.
-///
-/// # Invariants
 ///
 /// Not negative; depends on group norms only, so rotations of the embedding axes do not change it.
 ///

@@ -85,8 +85,6 @@ pub(crate) fn rows(matrix: &[f64], n: usize, width: usize) -> impl Iterator<Item
 
 /// The inverse of a square matrix `[size, size]`, row-major.
 ///
-/// # Numerics
-///
 /// Gauss–Jordan elimination with partial pivoting.
 pub fn inverse(name: &'static str, matrix: &[f64], size: usize) -> Result<Vec<f64>, Error> {
     assert_eq!(matrix.len(), size * size, "sizes of an inverse");
@@ -220,8 +218,6 @@ pub struct SymmetricEigen {
 ///
 /// Only the average of the matrix and its transpose is seen.
 ///
-/// # Numerics
-///
 /// Cyclic Jacobi rotations: the residual and the loss of orthogonality stay at a few `ε·‖matrix‖`.
 /// Eigenvalues of a singular matrix come out within that of 0, of either sign.
 pub fn symmetric_eigen(matrix: &[f64], size: usize) -> SymmetricEigen {
@@ -280,8 +276,6 @@ pub struct Svd {
 }
 
 /// Thin singular value decomposition of a row-major matrix `[n_rows, n_cols]`.
-///
-/// # Numerics
 ///
 /// One-sided Jacobi rotations on the shorter side: slow for large matrices, but small singular
 /// values come out with small relative error, which methods on the Gram matrix cannot give.

@@ -53,8 +53,6 @@ pub struct Moments {
 ///
 /// `x` is `[tokens, d_input]`.
 ///
-/// # Invariants
-///
 /// Variances are not negative. The mean does not depend on the family. Of the tied additive family the variance has rank
 /// two over (token, output):
 ///

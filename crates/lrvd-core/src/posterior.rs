@@ -275,8 +275,6 @@ impl AlphaFloor {
 /// log_alpha = ln(exp(ℓ) / (mean² + EPS_MEAN) + alpha_floor),   ℓ = clamp(log_variance, −20, 2)
 /// ```
 ///
-/// # Numerics
-///
 /// Without a floor this is `ℓ − ln(mean² + EPS_MEAN)`, exact for any size of the ratio. The authors' floor of 1e-8 bends the
 /// curve below `log_alpha = −14` and stops it at −18.4; it is an option because their numbers were made with it.
 ///

@@ -68,8 +68,6 @@ pub struct StatisticOptions {
 ///
 /// The reference is not positive and finite, or a factor that enters has no columns.
 ///
-/// # Invariants
-///
 /// Permuting ranks permutes the result; up to `EPS_MEAN`, `A → s·A, B → B/s` leaves the two-factor
 /// statistic unchanged; a NaN in a row makes its statistic NaN, which no rule accepts.
 ///

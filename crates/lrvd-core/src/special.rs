@@ -9,8 +9,6 @@ pub use statrs::function::gamma::{digamma, ln_gamma};
 /// logistic(z) = 1 / (1 + exp(−z))
 /// ```
 ///
-/// # Numerics
-///
 /// Both tails keep full relative accuracy: `1 − logistic(z)` should be written `logistic(−z)`.
 pub fn logistic(z: f64) -> f64 {
     if z >= 0.0 {
@@ -27,8 +25,6 @@ pub fn logistic(z: f64) -> f64 {
 /// softplus(z) = ln(1 + exp(z)) = max(z, 0) + ln(1 + exp(−|z|))
 /// ```
 ///
-/// # Numerics
-///
 /// Never overflows; for `z → −∞` it equals `exp(z)` to full relative accuracy.
 pub fn softplus(z: f64) -> f64 {
     z.max(0.0) + (-z.abs()).exp().ln_1p()
@@ -40,8 +36,6 @@ pub fn softplus(z: f64) -> f64 {
 /// ½·(ratio² − 1) − ln ratio
 /// ```
 ///
-/// # Numerics
-///
 /// Near 1, where the terms cancel, `ratio² − 1` goes through `ln_1p`; elsewhere the logarithm is
 /// taken of the ratio itself, so that a ratio far below `√ε` keeps its digits. 0 costs `+inf`.
 pub fn width_divergence(ratio: f64) -> f64 {
@@ -50,8 +44,6 @@ pub fn width_divergence(ratio: f64) -> f64 {
 }
 
 /// Sums all terms, with a second word for what rounding dropped (Neumaier's variant of Kahan).
-///
-/// # Numerics
 ///
 /// The error does not grow with the number of terms. A sum that becomes infinite or NaN stays so; 0 without terms.
 ///

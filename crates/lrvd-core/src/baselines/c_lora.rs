@@ -33,8 +33,6 @@ pub const PRIOR_STD_DEV: f64 = 0.2;
 ///
 /// `mean` and `raw_std_dev` are the two halves of `o`, `[rank²]`.
 ///
-/// # Numerics
-///
 /// `ln std_dev = −2·softplus(−raw_std_dev)`, so a standard deviation that underflows has a finite divergence.
 pub fn context_kl(mean: &[f64], raw_std_dev: &[f64], prior_std_dev: f64) -> Result<f64, Error> {
     check_length("raw_std_dev", raw_std_dev.len(), mean.len())?;

@@ -41,8 +41,6 @@ pub enum InputNormalisation {
 
 /// The curvature of one LoRA matrix `W [d_output, d_input]`, diagonalised; the precision is `curvature + δ·I`, for any `δ`.
 ///
-/// # Numerics
-///
 /// Eigenvalues that rounding made negative count as 0.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CurvatureBlock {
@@ -243,8 +241,6 @@ pub const LOW_RANK_FROM: usize = 100;
 /// ```
 ///
 /// Columns are kept as rows: `columns` is `Qᵀ`, `[k, width]` with `k ≤ n_columns`.
-///
-/// # Numerics
 ///
 /// In `f64`, by one-sided Jacobi. Exact as long as the vectors span no more than `n_columns` dimensions; after
 /// that every update loses the smallest directions, so the approximation is from below and depends on
@@ -537,8 +533,6 @@ pub fn probit_softmax(logits: &[f64], covariance: &[f64]) -> Result<Vec<f64>, Er
 /// # Errors
 ///
 /// The covariance leaves nothing to condition on, or no variance.
-///
-/// # Numerics
 ///
 /// `exp(f'_c)·Σ exp(−f'_k)` is computed as `Σ exp(f'_c − f'_k)`; it overflows for logits 700 apart.
 ///

@@ -66,11 +66,7 @@ fn position(step: u64, cycle: u32) -> u32 {
 /// π_i = 2^(M−i)/(2^M − 1) = 2^(−i)/(1 − 2^(−M))
 /// ```
 ///
-/// # Numerics
-///
 /// The second form cannot overflow; from about `i = 1075` on the weight is 0.
-///
-/// # Invariants
 ///
 /// The weights of an epoch sum to 1.
 ///
@@ -86,11 +82,7 @@ pub fn falling_weight(index: u32, count: u32) -> Result<f64, Error> {
 /// π_i = 2^i/(2^(M_c+1) − 1) = 2^(i−M_c−1)/(1 − 2^(−(M_c+1)))
 /// ```
 ///
-/// # Numerics
-///
 /// The second form cannot overflow, whereas `2^M_c` leaves the range of `f64` at 1024.
-///
-/// # Invariants
 ///
 /// The weights of a cycle sum to `1 − 1/(2^(M_c+1) − 1)`; its last ten carry all but a thousandth.
 ///

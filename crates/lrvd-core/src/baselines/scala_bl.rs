@@ -44,8 +44,6 @@ pub struct ScalaBlBasis {
 ///
 /// The rank is larger than `d_input`, or `a` does not have full rank (or is not finite), so that a scale has no logarithm.
 ///
-/// # Numerics
-///
 /// The signs of singular vectors are arbitrary; so is a rotation among equal singular values.
 pub fn scala_bl_basis(a: &[f64], rank: usize) -> Result<ScalaBlBasis, Error> {
     let d_in = count_rows("a", a, rank)?;
@@ -87,8 +85,6 @@ pub enum KlDirection {
 /// posterior from prior:  Σ −log_std_dev + ½(v + m²) − ½
 /// prior from posterior:  Σ  log_std_dev + (1 + m²)/(2v) − ½
 /// ```
-///
-/// # Numerics
 ///
 /// `½(v − 1) − log_std_dev` goes through `exp_m1`, so agreement costs exactly 0.
 pub fn scala_bl_kl(

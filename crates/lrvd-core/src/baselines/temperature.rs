@@ -34,8 +34,6 @@ pub struct TemperatureFit {
 ///
 /// `logits` is `[n, n_classes]`, row-major, `labels` is `[n]`.
 ///
-/// # Numerics
-///
 /// Newton's method in `b`, kept inside a shrinking bracket by halving it in `ln T`: quadratic near the
 /// minimum, never lost. Where the slope at 1 is exactly 0 (logits that do not depend on the class, or so far
 /// apart that it underflows), 1 is returned.

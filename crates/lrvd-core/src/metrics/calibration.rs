@@ -82,8 +82,6 @@ impl ReliabilityDiagram {
     /// `confidence` and `correct` are `[n]`; confidences are probabilities (see [`ROW_SUM_TOLERANCE`] for the
     /// slack above 1).
     ///
-    /// # Numerics
-    ///
     /// Edges come from the division `b / n_bins` and are compared exactly: a confidence that was computed by the
     /// same division is on its edge.
     pub fn new(

@@ -79,8 +79,6 @@ pub struct Uncertainty {
 ///
 /// `log_probabilities` is `[n_draws, n, n_classes]`, row-major, in nats; the results are `[n]`.
 ///
-/// # Numerics
-///
 /// Rounding may leave the difference some `1e-16` below 0 when the draws agree; it is raised to 0.
 ///
 /// Source: Depeweg et al. 2018, arXiv:1710.07283; Houlsby et al. 2011, arXiv:1112.5745.

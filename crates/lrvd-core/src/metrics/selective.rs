@@ -102,8 +102,6 @@ impl RiskCoverage {
     /// ln(1 − target)⌉`) and the one that accepts all are tested in this order, each at the full level `delta`. The first
     /// failure ends it; the last success is returned.
     ///
-    /// # Invariants
-    ///
     /// The sequence does not depend on which examples are correct. A threshold with too large a risk is returned only if the
     /// first such one in the sequence passes its test, so the probability of that is at most `delta`. This holds for the
     /// mean error probability of the accepted examples, given their confidences, and for the risk on further examples of
@@ -149,8 +147,6 @@ impl RiskCoverage {
 /// ```text
 /// p: P(Binomial(n, p) ≤ errors) = delta       1 where all are wrong
 /// ```
-///
-/// # Numerics
 ///
 /// Absolute error below 1e-12.
 ///

@@ -42,8 +42,6 @@ pub fn fill_uniform(key: NoiseKey, first_element: u64, out: &mut [f32]) {
 /// z0 = √(−2·ln u)·cos(2π·v)                     z1 = √(−2·ln u)·sin(2π·v)
 /// ```
 ///
-/// # Numerics
-///
 /// `ln`, `cos` and `sin` are polynomials in plain multiplications and additions, so the bits are the
 /// same on every CPU and do not depend on how the range is cut into calls or threads. The largest distance to
 /// [`fill_normal_f64`] is below `1e-6` (pinned by a test). The largest value is `√(48·ln 2) = 5.768`: the

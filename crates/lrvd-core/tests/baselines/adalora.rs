@@ -8,7 +8,7 @@ use lrvd_core::adalora::{
 use serde_json::Value;
 use std::path::Path;
 
-use crate::support::{count, number, numbers};
+use crate::{count, number, numbers};
 
 /// Float64 on both sides; sums over at most 15 entries in another order.
 const RELATIVE: f64 = 1e-13;

@@ -6,7 +6,7 @@ use lrvd_core::baselines::{
     ElementReduction, KlDirection, ScaleMixture, StdMap, context_kl, scala_bl_basis, scala_bl_kl,
 };
 
-use crate::support::{assert_close, assert_reference, number, numbers, reference};
+use crate::{assert_close, assert_reference, number, numbers, reference};
 
 #[test]
 fn element_gaussian() {

@@ -5,7 +5,7 @@ use lrvd_core::baselines::laplace::{
 };
 use serde_json::Value;
 
-use crate::support::{assert_close, assert_reference, normals, number, numbers, reference};
+use crate::{assert_close, assert_reference, normals, number, numbers, reference};
 
 fn full_block(case: &Value) -> CurvatureBlock {
     let (s, a) = (numbers(&case["output_factor"]), numbers(&case["input_factor"]));

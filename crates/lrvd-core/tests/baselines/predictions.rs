@@ -7,7 +7,7 @@ use lrvd_core::baselines::temperature_scaling;
 use lrvd_core::linalg::{identity, times_transposed};
 use lrvd_core::metrics::softmax;
 
-use crate::support::{assert_close, assert_reference, count, normals, number, numbers, reference};
+use crate::{assert_close, assert_reference, count, normals, number, numbers, reference};
 
 #[test]
 fn three_ways_to_probabilities() {

@@ -3,7 +3,7 @@
 use anyhow::{Context, Result};
 use lrvd_burn::host::HostAdapter;
 use lrvd_core::family::{LOG_VARIANCE_MAX, LOG_VARIANCE_MIN};
-use lrvd_core::forward::{NestedNoise, moment_matched, nested};
+use lrvd_core::forward::{moment_matched, nested};
 use lrvd_core::kl::{LogUniformOptions, kl_fit, kl_log_uniform};
 use lrvd_core::moments::{CrossTerm, moments};
 use lrvd_core::posterior::AlphaFloor;
@@ -104,10 +104,7 @@ impl Point<'_> {
         let (q, x) = (posterior(&adapter)?, &self.blocks[0]);
         let cross = if scheme == "exact" { CrossTerm::Exact } else { CrossTerm::Omitted };
         Ok(match scheme {
-            "nested" => {
-                let noise = NestedNoise { rank: e1, output: e2 };
-                nested(&q, x, noise, *scaling)?
-            }
+            "nested" => nested(&q, x, [e1, e2], *scaling)?,
             _ => moment_matched(&q, x, eps, *scaling, cross)?,
         })
     }
