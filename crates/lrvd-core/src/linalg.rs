@@ -1,7 +1,8 @@
 //! Products and decompositions of small matrices: flat row-major slices, with their sizes given beside them.
 //!
-//! Every routine is deterministic to the last bit. Sizes are checked by `assert!`: a mismatch is a bug of this crate, since every
-//! public formula checks its slices first.
+//! Every routine is deterministic to the last bit, signs of singular vectors included: the start of `ScalaBL` and rotated factors
+//! depend on them. (A library's decomposition has other signs in nearly half of the vectors, and differs by up to 1e-11.) Sizes
+//! are checked by `assert!`: a mismatch is a bug of this crate, since every public formula checks its slices first.
 
 #![allow(clippy::missing_panics_doc, reason = "of sizes; see above")]
 

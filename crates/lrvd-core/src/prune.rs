@@ -121,13 +121,8 @@ fn medians(
 /// Threshold of the published experiments.
 pub const DEFAULT_LOG_ALPHA_THRESHOLD: f64 = 4.0;
 
-/// A checked rule: keep a rank while its statistic is below the threshold, and at least
-/// `min_rank` ranks in any case.
-///
-/// | Name                  | Default | Range    | Meaning                                    |
-/// |-----------------------|---------|----------|--------------------------------------------|
-/// | `log_alpha_threshold` | 4       | finite   | keep iff the statistic is below            |
-/// | `min_rank`            | 0       | any      | if fewer survive, keep the smallest values |
+/// A checked rule: keep a rank while its statistic is below the threshold, and at least `min_rank` ranks in any case: those of
+/// the smallest statistics. By default the threshold is 4, and no rank has to stay.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct PruneRule {
     log_alpha_threshold: f64,

@@ -313,19 +313,13 @@ pub struct Evidence<'a> {
 }
 
 /// How `ln δ` is climbed.
-///
-/// | Name            | Default | Purpose                     | Range      |
-/// |-----------------|---------|-----------------------------|------------|
-/// | `start`         | 1       | first prior precision       | `(0, inf)` |
-/// | `learning_rate` | 0.1     | Adam's, on `ln δ`           | `(0, inf)` |
-/// | `steps`         | 100     | updates                     | `0..`      |
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct EvidenceOptions {
-    /// First prior precision.
+    /// First prior precision, positive.
     pub start: f64,
-    /// Learning rate of Adam on `ln δ`.
+    /// Learning rate of Adam on `ln δ`, positive.
     pub learning_rate: f64,
     /// Number of updates.
     pub steps: u32,

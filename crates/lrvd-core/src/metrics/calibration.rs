@@ -10,23 +10,17 @@ pub const DEFAULT_BINS: usize = 15;
 
 /// Which bin a confidence on an edge belongs to. The edges are `e[b] = b / n_bins`.
 ///
-/// | Name            | Bin `b`           | Confidence 1       | Used by                                   |
-/// |-----------------|-------------------|--------------------|-------------------------------------------|
-/// | `Torchmetrics`  | `[e[b], e[b+1])`  | a separate bin     | current torchmetrics, published baselines |
-/// | `RightClosed`   | `(e[b], e[b+1]]`  | the last bin       | Guo et al. 2017                           |
-/// | `LeftClosed`    | `[e[b], e[b+1])`  | the last bin       | the authors' GLUE script                  |
-///
 /// A published number can move by a third between them: state which one was used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 pub enum Binning {
-    /// Closed on the left; confidence 1 has a separate bin.
+    /// `[e[b], e[b+1])`, and a separate bin for confidence 1: current torchmetrics, published baselines.
     #[default]
     Torchmetrics,
-    /// Closed on the right; confidence 0, which a largest probability cannot be, joins the first bin.
+    /// `(e[b], e[b+1]]`, Guo et al. 2017; confidence 0, which a largest probability cannot be, joins the first bin.
     RightClosed,
-    /// Closed on the left; the last bin includes 1.
+    /// `[e[b], e[b+1])`, and the last bin includes 1: the authors' GLUE script.
     LeftClosed,
 }
 
