@@ -118,37 +118,21 @@ impl ScaleMixture {
         Ok(Self { weight, first_std_dev, second_std_dev })
     }
 
-    /// The probability of the first component.
-    pub const fn weight(&self) -> f64 {
-        self.weight
-    }
-
-    /// The width of the first component.
-    pub const fn first_std_dev(&self) -> f64 {
-        self.first_std_dev
-    }
-
-    /// The width of the second component.
-    pub const fn second_std_dev(&self) -> f64 {
-        self.second_std_dev
+    /// `weight`, and the widths of the first and of the second component.
+    pub const fn parts(&self) -> [f64; 3] {
+        [self.weight, self.first_std_dev, self.second_std_dev]
     }
 
     /// `ln p(w)`, through the larger of the two components.
     pub fn log_density(&self, w: f64) -> f64 {
-        let [first, second] = self.log_shares(w);
-        let (high, low) = if first >= second { (first, second) } else { (second, first) };
-        high + (low - high).exp().ln_1p()
-    }
-
-    fn log_shares(&self, w: f64) -> [f64; 2] {
         let log_normal = |std_dev: f64| {
             let z = w / std_dev;
             -0.5 * z * z - std_dev.ln() - 0.5 * std::f64::consts::TAU.ln()
         };
-        [
-            self.weight.ln() + log_normal(self.first_std_dev),
-            (-self.weight).ln_1p() + log_normal(self.second_std_dev),
-        ]
+        let first = self.weight.ln() + log_normal(self.first_std_dev);
+        let second = (-self.weight).ln_1p() + log_normal(self.second_std_dev);
+        let (high, low) = if first >= second { (first, second) } else { (second, first) };
+        high + (low - high).exp().ln_1p()
     }
 }
 

@@ -264,7 +264,7 @@ fn log_density(w: Tensor<2>, prior: &ScaleMixture) -> Tensor<2> {
         let constant = probability.ln() - std.ln() - 0.5 * std::f64::consts::TAU.ln();
         squares.clone().mul_scalar(-0.5 / (std * std)).add_scalar(constant)
     };
-    let (weight, first, second) = (prior.weight(), prior.first_std_dev(), prior.second_std_dev());
+    let [weight, first, second] = prior.parts();
     // A component of probability 0 has no logarithm.
     if weight == 1.0 {
         return share(1.0, first);
