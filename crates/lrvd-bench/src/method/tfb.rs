@@ -163,8 +163,7 @@ fn rotate(model: &mut AutoModel) -> Burn<()> {
 
 fn rotate_adapter(adapter: &mut LowRankAdapter) -> Burn<()> {
     let host = HostAdapter::read(adapter);
-    let (a, b) = host.factors()?;
-    let rotated = RotatedAdapter::new(a, b)?;
+    let rotated = RotatedAdapter::new(&host.a, &host.b, host.rank)?;
     let (d_input, d_output) = (host.d_input, host.d_output);
     // 1/d_i, and 0 for a rank without a direction in the output.
     let inverse = rotated.noise_std_dev(1.0)?;

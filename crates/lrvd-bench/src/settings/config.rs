@@ -15,8 +15,7 @@ use lrvd_burn::train::{
 use lrvd_core::family::{INITIAL_LOG_VARIANCE, VariationalFamily};
 use lrvd_core::kl::KlReduction;
 use lrvd_core::moments::CrossTerm;
-use lrvd_core::prune::statistic::REFERENCE_FAN_IN;
-use lrvd_core::prune::{PruneSchedule, StatisticAggregate, StatisticOptions};
+use lrvd_core::prune::{PruneSchedule, REFERENCE_FAN_IN, StatisticAggregate, StatisticOptions};
 use lrvd_core::schedule::KlDivisor;
 use lrvd_models::Precision;
 use lrvd_models::deberta::ADAPTER_TARGETS;

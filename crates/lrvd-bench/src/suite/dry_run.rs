@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use lrvd_core::baselines::LayerShape;
 use minijinja::context;
 use minijinja::value::Serde;
 use serde::Serialize;
@@ -72,7 +71,7 @@ impl PlannedMemory {
 
 pub(super) struct Sizes {
     config: Config,
-    layers: Vec<LayerShape>,
+    layers: Vec<[usize; 2]>,
     model: PlannedModel,
 }
 
@@ -90,7 +89,7 @@ impl Sizes {
     /// Trained parameters of one run before pruning.
     fn trained(&self, method: MethodName) -> Result<usize> {
         let adapter = method.build(&self.config, RankRequest::Initial)?.adapter();
-        let of = |layer: &LayerShape| adapter.parameter_count(layer.d_input, layer.d_output);
+        let of = |&[d_input, d_output]: &[usize; 2]| adapter.parameter_count(d_input, d_output);
         Ok(self.layers.iter().map(of).sum())
     }
 

@@ -13,11 +13,11 @@ mod digest;
 mod draw_policy;
 mod examples;
 mod fit;
-mod gates;
 mod inputs;
 mod lora;
 mod method;
 mod model;
+mod observed;
 mod order;
 mod predict;
 mod progress;
@@ -41,11 +41,11 @@ pub use config::{MAX_SEED, Plan, TrainConfig, check_seed};
 pub use draw_policy::DrawPolicy;
 pub use examples::{Examples, LabelledExamples, LabelledRows, Rows, Subset};
 pub use fit::{Observer, Outcome, fit};
-pub use gates::{GateGradients, Observed};
 pub use inputs::{Inputs, PassWatch};
 pub use lora::Lora;
 pub use method::{Fitting, Method, MethodState, RankChange, StepSizes, StepState, Terms};
 pub use model::Model;
+pub use observed::Observed;
 pub use order::{
     Bucketing, EpochOrder, LastBatch, OrderConfig, OrderState, evaluation_batches, restore_order,
 };

@@ -48,7 +48,7 @@ pub fn directions(model: &impl AdaptedModel) -> Vec<Direction> {
         let Some(adapter) = layer.low_rank() else { return };
         let host = HostAdapter::read(adapter);
         let norm = |factor: &[f64], width: usize, k: usize| {
-            lrvd_core::numeric::dense::norm(&factor[k * width..(k + 1) * width])
+            lrvd_core::linalg::norm(&factor[k * width..(k + 1) * width])
         };
         found.extend((0..host.rank).map(|index| {
             let length = norm(&host.a, host.d_input, index) * norm(&host.b, host.d_output, index);

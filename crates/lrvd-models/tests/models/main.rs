@@ -5,7 +5,6 @@
 mod answers;
 mod draws;
 mod first_token;
-mod gates;
 mod gguf;
 mod language;
 mod llama;

@@ -1,34 +1,13 @@
-//! Functions of one number: logistic, softplus, the divergence of a width, log-gamma and digamma.
+//! Functions of one number, sums and medians, which keep their accuracy where the textbook form loses it (large arguments,
+//! near-cancelling sums).
 
-/// From here on the Stirling series below is exact to the last digit; smaller arguments are moved
-/// up by the recurrence. Pinned by `matches_forty_digit_values`.
-const STIRLING_FROM: f64 = 12.0;
-/// `|B_2k| / (2k (2k−1))`.
-const LN_GAMMA_SERIES: [f64; 7] = [
-    1.0 / 12.0,
-    1.0 / 360.0,
-    1.0 / 1260.0,
-    1.0 / 1680.0,
-    1.0 / 1188.0,
-    691.0 / 360_360.0,
-    1.0 / 156.0,
-];
-/// `|B_2k| / 2k`.
-const DIGAMMA_SERIES: [f64; 7] =
-    [1.0 / 12.0, 1.0 / 120.0, 1.0 / 252.0, 1.0 / 240.0, 1.0 / 132.0, 691.0 / 32_760.0, 1.0 / 12.0];
-
-/// `c_0 − x·(c_1 − x·(c_2 − …))`.
-fn alternating(x: f64, coefficients: &[f64]) -> f64 {
-    coefficients.iter().rev().fold(0.0, |rest, c| c - x * rest)
-}
+pub use statrs::function::gamma::{digamma, ln_gamma};
 
 /// Logistic function.
 ///
 /// ```text
 /// logistic(z) = 1 / (1 + exp(−z))
 /// ```
-///
-/// # Numerics
 ///
 /// Both tails keep full relative accuracy: `1 − logistic(z)` should be written `logistic(−z)`.
 pub fn logistic(z: f64) -> f64 {
@@ -46,8 +25,6 @@ pub fn logistic(z: f64) -> f64 {
 /// softplus(z) = ln(1 + exp(z)) = max(z, 0) + ln(1 + exp(−|z|))
 /// ```
 ///
-/// # Numerics
-///
 /// Never overflows; for `z → −∞` it equals `exp(z)` to full relative accuracy.
 pub fn softplus(z: f64) -> f64 {
     z.max(0.0) + (-z.abs()).exp().ln_1p()
@@ -59,8 +36,6 @@ pub fn softplus(z: f64) -> f64 {
 /// ½·(ratio² − 1) − ln ratio
 /// ```
 ///
-/// # Numerics
-///
 /// Near 1, where the terms cancel, `ratio² − 1` goes through `ln_1p`; elsewhere the logarithm is
 /// taken of the ratio itself, so that a ratio far below `√ε` keeps its digits. 0 costs `+inf`.
 pub fn width_divergence(ratio: f64) -> f64 {
@@ -68,56 +43,52 @@ pub fn width_divergence(ratio: f64) -> f64 {
     if excess.abs() < 0.5 { 0.5 * (excess - excess.ln_1p()) } else { 0.5 * excess - ratio.ln() }
 }
 
-/// Natural logarithm of the gamma function, for positive arguments.
+/// Sums all terms, with a second word for what rounding dropped (Neumaier's variant of Kahan).
 ///
-/// ```text
-/// ln Γ(x) = (x − ½)·ln x − x + ½·ln 2π + Σ_k B_2k / (2k (2k−1) x^(2k−1))      x ≥ 12
-/// ln Γ(x) = ln Γ(x + m) − ln(x (x+1) … (x+m−1))                               below
+/// The error does not grow with the number of terms. A sum that becomes infinite or NaN stays so; 0 without terms.
+///
+/// # Examples
+///
 /// ```
-///
-/// # Numerics
-///
-/// Absolute error below 1e-13 · max(1, |ln Γ|). NaN for `x ≤ 0`.
-pub fn ln_gamma(x: f64) -> f64 {
-    if x.is_nan() || x <= 0.0 {
-        return f64::NAN;
+/// # use lrvd_core::special::compensated_sum;
+/// assert_eq!(compensated_sum([1.0, 1e100, 1.0, -1e100]), 2.0);
+/// ```
+pub fn compensated_sum(terms: impl IntoIterator<Item = f64>) -> f64 {
+    let (mut sum, mut dropped) = (0.0_f64, 0.0);
+    for term in terms {
+        let next = sum + term;
+        if next.is_finite() {
+            dropped +=
+                if sum.abs() >= term.abs() { (sum - next) + term } else { (term - next) + sum };
+        }
+        sum = next;
     }
-    let mut shifted = x;
-    let mut product = 1.0;
-    while shifted < STIRLING_FROM {
-        product *= shifted;
-        shifted += 1.0;
-    }
-    let inverse = 1.0 / shifted;
-    let square = inverse * inverse;
-    let series = inverse * alternating(square, &LN_GAMMA_SERIES);
-    let half_ln_two_pi = 0.5 * (2.0 * std::f64::consts::PI).ln();
-    (shifted - 0.5) * shifted.ln() - shifted + half_ln_two_pi + series - product.ln()
+    if sum.is_finite() { sum + dropped } else { sum }
 }
 
-/// Digamma function, the derivative of [`ln_gamma`], for positive arguments.
-///
-/// ```text
-/// ψ(x) = ln x − 1/(2x) − Σ_k B_2k / (2k x^2k)          x ≥ 12
-/// ψ(x) = ψ(x + m) − Σ_{j<m} 1 / (x + j)                below
-/// ```
-///
-/// # Numerics
-///
-/// Absolute error below 1e-13 · max(1, |ψ|). NaN for `x ≤ 0`.
-pub fn digamma(x: f64) -> f64 {
-    if x.is_nan() || x <= 0.0 {
-        return f64::NAN;
+/// Which value stands for the middle of an even number of values.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum MedianKind {
+    /// The lower of the two middle values, as `torch.median` returns it.
+    #[default]
+    Lower,
+    /// The mean of the two middle values.
+    Midpoint,
+}
+
+impl MedianKind {
+    /// The median of `values`, or `None` if there are none. NaN if one of them is, whatever its place.
+    pub fn of(self, values: &[f64]) -> Option<f64> {
+        let mut sorted = values.to_vec();
+        sorted.sort_by(f64::total_cmp);
+        let n = sorted.len();
+        let (low, high) = (*sorted.get(n.saturating_sub(1) / 2)?, sorted[n / 2]);
+        Some(match self {
+            _ if values.iter().any(|value| value.is_nan()) => f64::NAN,
+            Self::Midpoint if low != high => 0.5 * low + 0.5 * high,
+            _ => low,
+        })
     }
-    let mut shifted = x;
-    let mut moved = 0.0;
-    while shifted < STIRLING_FROM {
-        moved += 1.0 / shifted;
-        shifted += 1.0;
-    }
-    let square = 1.0 / (shifted * shifted);
-    let series = square * alternating(square, &DIGAMMA_SERIES);
-    shifted.ln() - 0.5 / shifted - series - moved
 }
 
 #[cfg(test)]
@@ -188,10 +159,19 @@ mod tests {
     }
 
     #[test]
-    fn outside_the_domain_is_nan() {
-        for x in [0.0, -1.5, f64::NAN] {
-            assert!(ln_gamma(x).is_nan());
-            assert!(digamma(x).is_nan());
-        }
+    fn empty_infinite_and_nan_sums() {
+        assert_eq!(compensated_sum([]), 0.0);
+        assert_eq!(compensated_sum([1.0, f64::INFINITY, 2.0]), f64::INFINITY);
+        assert!(compensated_sum([f64::NAN, 1.0]).is_nan());
+    }
+
+    #[test]
+    fn medians() {
+        let both = |values: &[f64]| [MedianKind::Lower.of(values), MedianKind::Midpoint.of(values)];
+        assert_eq!(both(&[3.0, 1.0, 2.0]), [Some(2.0); 2]);
+        assert_eq!(both(&[4.0, 1.0, 2.0, 3.0]), [Some(2.0), Some(2.5)]);
+        assert_eq!(both(&[f64::INFINITY; 2]), [Some(f64::INFINITY); 2]);
+        assert_eq!(both(&[]), [None; 2]);
+        assert!(MedianKind::default().of(&[1.0, f64::NAN, 2.0]).is_some_and(f64::is_nan));
     }
 }

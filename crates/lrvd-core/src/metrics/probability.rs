@@ -1,7 +1,10 @@
-//! Averaging Monte Carlo draws, and splitting what is uncertain about them.
+//! Probabilities from logits, averaged over Monte Carlo draws, and what is uncertain about them.
 
-use super::predictions::{ROW_SUM_TOLERANCE, check_distributions, check_row_sum};
 use crate::error::{Error, check_all_in, check_finite, check_range, some_rows};
+
+/// Largest distance of a row's sum from 1. Wide enough for a softmax in `f32` over tens of thousands of classes,
+/// narrow enough to catch logits, percentages and dropped columns.
+pub const ROW_SUM_TOLERANCE: f64 = 1e-4;
 
 /// Logarithm of the softmax of every row: `z_c − ln Σ_k exp z_k`, computed relative to the row's largest logit.
 pub fn log_softmax(logits: &[f64], n_classes: usize) -> Result<Vec<f64>, Error> {
@@ -56,14 +59,6 @@ pub fn mean_probability(
     Ok(log_mean(log_probabilities, n_draws, width).into_iter().map(f64::exp).collect())
 }
 
-/// Entropy of every row in nats: `−Σ_c p_c·ln p_c`, with `0·ln 0 = 0`.
-pub fn entropy(probabilities: &[f64], n_classes: usize) -> Result<Vec<f64>, Error> {
-    some_rows("probabilities", probabilities.len(), "n_classes", n_classes)?;
-    check_distributions("probabilities", probabilities, n_classes)?;
-    let logs = probabilities.iter().map(|p| p.ln()).collect::<Vec<_>>();
-    Ok(logs.chunks_exact(n_classes).map(entropy_of_logs).collect())
-}
-
 /// How uncertain every example is, and how much of it is about the model itself.
 #[derive(Clone, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
@@ -83,8 +78,6 @@ pub struct Uncertainty {
 /// ```
 ///
 /// `log_probabilities` is `[n_draws, n, n_classes]`, row-major, in nats; the results are `[n]`.
-///
-/// # Numerics
 ///
 /// Rounding may leave the difference some `1e-16` below 0 when the draws agree; it is raised to 0.
 ///
@@ -112,20 +105,64 @@ pub fn uncertainty(
     Ok(Uncertainty { predictive_entropy, expected_entropy, mutual_information })
 }
 
+/// Free energy of every row at temperature 1, averaged over draws: larger for inputs unlike the training texts.
+///
+/// ```text
+/// E[n] = −(1/n_draws) Σ_t ln Σ_c exp logits[t,n,c]
+/// ```
+///
+/// `logits` is `[n_draws, n, n_classes]`, row-major; the result is `[n]`.
+///
+/// Source: Liu et al. 2020, arXiv:2010.03759.
+pub fn free_energy(logits: &[f64], n_draws: usize, n_classes: usize) -> Result<Vec<f64>, Error> {
+    let n = check_draws("logits", logits.len(), n_draws, n_classes)?;
+    check_finite("logits", logits)?;
+    let mut energy = vec![0.0; n];
+    for (row, values) in logits.chunks_exact(n_classes).enumerate() {
+        energy[row % n] -= log_sum_exp(values.iter().copied()) / n_draws as f64;
+    }
+    Ok(energy)
+}
+
+/// The largest entry of every row of `[n, n_classes]` scores (logits or probabilities); ties go to the lowest.
+pub fn argmax_rows(scores: &[f64], n_classes: usize) -> Result<Vec<usize>, Error> {
+    some_rows("scores", scores.len(), "n_classes", n_classes)?;
+    check_finite("scores", scores)?;
+    Ok(scores.chunks_exact(n_classes).map(argmax).collect())
+}
+
+pub(super) fn argmax(row: &[f64]) -> usize {
+    (1..row.len()).fold(0, |best, c| if row[c] > row[best] { c } else { best })
+}
+
 /// Values of one draw, after checking shapes and rows.
 fn draw_width(log_probabilities: &[f64], n_draws: usize, n_classes: usize) -> Result<usize, Error> {
     const NAME: &str = "log_probabilities";
-    check_range("n_draws", n_draws as f64, 1.0, f64::MAX)?;
-    let n_rows = some_rows(NAME, log_probabilities.len(), "n_classes", n_classes)?;
-    if !n_rows.is_multiple_of(n_draws) {
-        let expected = format!("a multiple of `n_draws x n_classes` = {}", n_draws * n_classes);
-        return Err(Error::length(NAME, log_probabilities.len(), expected));
-    }
+    let n = check_draws(NAME, log_probabilities.len(), n_draws, n_classes)?;
     check_all_in(NAME, log_probabilities, f64::NEG_INFINITY, ROW_SUM_TOLERANCE)?;
     for (row, values) in log_probabilities.chunks_exact(n_classes).enumerate() {
         check_row_sum(NAME, row, values.iter().map(|value| value.exp()).sum())?;
     }
-    Ok(log_probabilities.len() / n_draws)
+    Ok(n * n_classes)
+}
+
+/// The number of rows of each draw in `len` values, `[n_draws, n, n_classes]`.
+fn check_draws(name: &str, len: usize, n_draws: usize, n_classes: usize) -> Result<usize, Error> {
+    check_range("n_draws", n_draws as f64, 1.0, f64::MAX)?;
+    let rows = some_rows(name, len, "n_classes", n_classes)?;
+    if !rows.is_multiple_of(n_draws) {
+        let expected = format!("a multiple of `n_draws x n_classes` = {}", n_draws * n_classes);
+        return Err(Error::length(name, len, expected));
+    }
+    Ok(rows / n_draws)
+}
+
+pub(super) fn check_row_sum(name: &str, row: usize, sum: f64) -> Result<(), Error> {
+    if (sum - 1.0).abs() > ROW_SUM_TOLERANCE {
+        let expected = format!("1 within {ROW_SUM_TOLERANCE}");
+        return Err(Error::entry(format!("row sum of {name}"), row, sum, expected));
+    }
+    Ok(())
 }
 
 /// Log of the mean over draws of `width` values each.
@@ -182,13 +219,26 @@ mod tests {
         assert_near(&split.predictive_entropy, &[LN_2, LN_2], 1e-15);
         assert_near(&split.expected_entropy, &[0.0, LN_2], 1e-15);
         assert_near(&split.mutual_information, &[LN_2, 0.0], 1e-15);
+        // A certain answer has entropy 0, not −0.
+        let certain = uncertainty(&[0.0, never], 1, 2).unwrap().predictive_entropy[0];
+        assert!(certain == 0.0 && certain.is_sign_positive());
     }
 
     #[test]
-    fn entropy_of_known_rows() {
-        let found = entropy(&[1.0, 0.0, 0.5, 0.5], 2).unwrap();
-        assert_eq!(found[0], 0.0);
-        assert!((found[1] - LN_2).abs() < 1e-15);
+    fn energies_are_averaged_over_draws() {
+        // ln(e + e⁻² + e^½), ln(e³ + 2), ln 3, ln(2e² + e⁻¹); two draws of two rows.
+        let logits = [1.0, -2.0, 0.5, 3.0, 0.0, 0.0, 0.0, 0.0, 0.0, 2.0, 2.0, -1.0];
+        let expected = [-1.301_604_595_505_196_7, -2.906_329_437_543_831_8];
+        assert_near(&free_energy(&logits, 2, 3).unwrap(), &expected, 1e-15);
+        assert!(free_energy(&logits, 3, 3).is_err());
+        let large = free_energy(&[1000.0, 0.0], 1, 2).unwrap();
+        assert_eq!(large, [-1000.0]);
+    }
+
+    #[test]
+    fn ties_go_to_the_lowest_class() {
+        assert_eq!(argmax_rows(&[1.0, 1.0, 0.0, -2.0, 3.0, 3.0], 3).unwrap(), [0, 1]);
+        assert!(matches!(argmax_rows(&[1.0, f64::NAN], 2), Err(Error::Entry { .. })));
     }
 
     #[test]
@@ -226,8 +276,9 @@ mod tests {
             let log_probabilities = log_softmax(&logits, 3).unwrap();
             let split = uncertainty(&log_probabilities, 4, 3).unwrap();
             let mean = mean_probability(&log_probabilities, 4, 3).unwrap();
-            let direct = entropy(&mean, 3).unwrap();
-            for (example, direct) in direct.iter().enumerate() {
+            for example in 0..2 {
+                let row = &mean[3 * example..][..3];
+                let direct: f64 = row.iter().map(|p| -p * p.ln()).sum();
                 let total = split.predictive_entropy[example];
                 prop_assert!((total - direct).abs() < 1e-12);
                 prop_assert!(total >= 0.0 && total <= 3f64.ln() + 1e-12);
@@ -235,9 +286,9 @@ mod tests {
                 prop_assert!((total - parts).abs() < 1e-12);
                 // At most the entropy of the draw's index.
                 prop_assert!(split.mutual_information[example] <= 4f64.ln() + 1e-12);
-                for class in 0..3 {
+                for (class, mean) in row.iter().enumerate() {
                     let plain = (0..4).map(|t| log_probabilities[t * 6 + example * 3 + class].exp()).sum::<f64>() / 4.0;
-                    prop_assert!((plain - mean[example * 3 + class]).abs() < 1e-14);
+                    prop_assert!((plain - mean).abs() < 1e-14);
                 }
             }
         }

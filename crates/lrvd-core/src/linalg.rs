@@ -1,6 +1,207 @@
-//! Eigenvalues and singular values of small matrices by Jacobi rotations.
+//! Products and decompositions of small matrices: flat row-major slices, with their sizes given beside them.
+//!
+//! Every routine is deterministic to the last bit, signs of singular vectors included: the start of `ScalaBL` and rotated factors
+//! depend on them. (A library's decomposition has other signs in nearly half of the vectors, and differs by up to 1e-11.) Sizes
+//! are checked by `assert!`: a mismatch is a bug of this crate, since every public formula checks its slices first.
 
-use super::dense::{identity, norm, transpose};
+#![allow(clippy::missing_panics_doc, reason = "of sizes; see above")]
+
+use crate::error::{Error, check_length};
+
+/// `x · wᵀ` for `x [n, k]` and `w [m, k]`; the result is `[n, m]`.
+pub fn times_transposed(x: &[f64], w: &[f64], n: usize, k: usize, m: usize) -> Vec<f64> {
+    assert!(x.len() == n * k && w.len() == m * k, "sizes of a product");
+    let mut out = vec![0.0; n * m];
+    for (row, x_row) in rows(x, n, k).enumerate() {
+        for (col, w_row) in rows(w, m, k).enumerate() {
+            out[row * m + col] = dot(x_row, w_row);
+        }
+    }
+    out
+}
+
+/// `x · w` for `x [n, k]` and `w [k, m]`; the result is `[n, m]`.
+pub fn times(x: &[f64], w: &[f64], n: usize, k: usize, m: usize) -> Vec<f64> {
+    assert!(x.len() == n * k && w.len() == k * m, "sizes of a product");
+    let mut out = vec![0.0; n * m];
+    for row in 0..n {
+        let out_row = &mut out[row * m..(row + 1) * m];
+        for inner in 0..k {
+            let factor = x[row * k + inner];
+            for (o, v) in out_row.iter_mut().zip(&w[inner * m..(inner + 1) * m]) {
+                *o += factor * v;
+            }
+        }
+    }
+    out
+}
+
+/// `gᵀ · x` for `g [n, r]` and `x [n, d]`; the result is `[r, d]`.
+pub fn transposed_times(g: &[f64], x: &[f64], n: usize, r: usize, d: usize) -> Vec<f64> {
+    assert!(g.len() == n * r && x.len() == n * d, "sizes of a product");
+    let mut out = vec![0.0; r * d];
+    for row in 0..n {
+        let x_row = &x[row * d..(row + 1) * d];
+        for i in 0..r {
+            let factor = g[row * r + i];
+            for (o, v) in out[i * d..(i + 1) * d].iter_mut().zip(x_row) {
+                *o += factor * v;
+            }
+        }
+    }
+    out
+}
+
+/// The transpose `[cols, rows]` of a matrix `[rows, cols]`.
+pub fn transpose(matrix: &[f64], n_rows: usize, n_cols: usize) -> Vec<f64> {
+    assert_eq!(matrix.len(), n_rows * n_cols, "sizes of a transpose");
+    let mut out = vec![0.0; matrix.len()];
+    for row in 0..n_rows {
+        for col in 0..n_cols {
+            out[col * n_rows + row] = matrix[row * n_cols + col];
+        }
+    }
+    out
+}
+
+/// Scalar product.
+pub fn dot(x: &[f64], y: &[f64]) -> f64 {
+    x.iter().zip(y).map(|(a, b)| a * b).sum()
+}
+
+/// Euclidean length.
+pub fn norm(x: &[f64]) -> f64 {
+    dot(x, x).sqrt()
+}
+
+/// Entrywise square.
+pub(crate) fn squared(x: &[f64]) -> Vec<f64> {
+    x.iter().map(|v| v * v).collect()
+}
+
+/// The rows of a matrix; `n` empty slices if it has no columns.
+pub(crate) fn rows(matrix: &[f64], n: usize, width: usize) -> impl Iterator<Item = &[f64]> {
+    (0..n).map(move |row| &matrix[row * width..(row + 1) * width])
+}
+
+/// The inverse of a square matrix `[size, size]`, row-major.
+///
+/// Gauss–Jordan elimination with partial pivoting.
+pub fn inverse(name: &'static str, matrix: &[f64], size: usize) -> Result<Vec<f64>, Error> {
+    assert_eq!(matrix.len(), size * size, "sizes of an inverse");
+    let singular = || Error::undefined(name, "is singular to working precision");
+    let largest = matrix.iter().fold(0.0_f64, |m, v| m.max(v.abs()));
+    let mut left = matrix.to_vec();
+    let mut right = identity(size);
+    for k in 0..size {
+        let pivot_row = (k..size)
+            .max_by(|&i, &j| left[i * size + k].abs().total_cmp(&left[j * size + k].abs()))
+            .unwrap_or(k);
+        let pivot = left[pivot_row * size + k];
+        if !pivot.is_finite() || pivot.abs() <= f64::EPSILON * largest * size as f64 {
+            return Err(singular());
+        }
+        for col in 0..size {
+            left.swap(k * size + col, pivot_row * size + col);
+            right.swap(k * size + col, pivot_row * size + col);
+        }
+        for col in 0..size {
+            left[k * size + col] /= pivot;
+            right[k * size + col] /= pivot;
+        }
+        for row in (0..size).filter(|&row| row != k) {
+            let factor = left[row * size + k];
+            for col in 0..size {
+                left[row * size + col] -= factor * left[k * size + col];
+                right[row * size + col] -= factor * right[k * size + col];
+            }
+        }
+    }
+    Ok(right)
+}
+
+/// The identity matrix `[size, size]`.
+pub fn identity(size: usize) -> Vec<f64> {
+    let mut out = vec![0.0; size * size];
+    for i in 0..size {
+        out[i * size + i] = 1.0;
+    }
+    out
+}
+
+/// `factor · values`.
+pub(crate) fn scaled(values: &[f64], factor: f64) -> Vec<f64> {
+    values.iter().map(|v| factor * v).collect()
+}
+
+/// The lower triangular factor `L` of a symmetric positive definite matrix, `matrix = L·Lᵀ`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Cholesky {
+    lower: Vec<f64>,
+    size: usize,
+}
+
+impl Cholesky {
+    /// Factors a row-major matrix `[size, size]`, of which the lower triangle is read.
+    pub fn new(name: &'static str, matrix: &[f64], size: usize) -> Result<Self, Error> {
+        assert_eq!(matrix.len(), size * size, "sizes of a factorisation");
+        let mut lower = vec![0.0; size * size];
+        for row in 0..size {
+            for col in 0..=row {
+                let known: f64 =
+                    (0..col).map(|k| lower[row * size + k] * lower[col * size + k]).sum();
+                let rest = matrix[row * size + col] - known;
+                lower[row * size + col] = if col < row {
+                    rest / lower[col * size + col]
+                } else if rest > 0.0 && rest.is_finite() {
+                    rest.sqrt()
+                } else {
+                    return Err(Error::undefined(name, "is not positive definite"));
+                };
+            }
+        }
+        Ok(Self { lower, size })
+    }
+
+    /// The factorisation with the factor `lower`, `[size, size]`, row-major.
+    pub fn from_lower(name: &'static str, lower: Vec<f64>, size: usize) -> Result<Self, Error> {
+        check_length(name, lower.len(), size * size)?;
+        let positive = |pivot: &f64| *pivot > 0.0 && pivot.is_finite();
+        if !lower.iter().step_by(size + 1).all(positive) {
+            return Err(Error::undefined(name, "has a pivot that is not positive"));
+        }
+        Ok(Self { lower, size })
+    }
+
+    /// Rows of the matrix.
+    pub fn size(&self) -> usize {
+        self.size
+    }
+
+    /// The factor, `[size, size]`, row-major, zero above the diagonal.
+    pub fn lower(&self) -> &[f64] {
+        &self.lower
+    }
+
+    /// `L · z`, which turns standard-normal numbers into ones with the matrix as covariance.
+    pub fn lower_times(&self, z: &[f64]) -> Vec<f64> {
+        assert_eq!(z.len(), self.size, "sizes of a product");
+        (0..self.size)
+            .map(|row| (0..=row).map(|col| self.lower[row * self.size + col] * z[col]).sum())
+            .collect()
+    }
+
+    /// The solution of `L · x = right`.
+    pub fn lower_solve(&self, right: &[f64]) -> Vec<f64> {
+        assert_eq!(right.len(), self.size, "sizes of a solution");
+        let mut x = right.to_vec();
+        for row in 0..self.size {
+            let known: f64 = (0..row).map(|k| self.lower[row * self.size + k] * x[k]).sum();
+            x[row] = (x[row] - known) / self.lower[row * self.size + row];
+        }
+        x
+    }
+}
 
 /// Sweeps after which a non-finite matrix is abandoned; ten suffice for any other.
 const MAX_SWEEPS: usize = 60;
@@ -17,8 +218,6 @@ pub struct SymmetricEigen {
 /// Eigen-decomposition of a symmetric row-major matrix `[size, size]`.
 ///
 /// Only the average of the matrix and its transpose is seen.
-///
-/// # Numerics
 ///
 /// Cyclic Jacobi rotations: the residual and the loss of orthogonality stay at a few `ε·‖matrix‖`.
 /// Eigenvalues of a singular matrix come out within that of 0, of either sign.
@@ -78,8 +277,6 @@ pub struct Svd {
 }
 
 /// Thin singular value decomposition of a row-major matrix `[n_rows, n_cols]`.
-///
-/// # Numerics
 ///
 /// One-sided Jacobi rotations on the shorter side: slow for large matrices, but small singular
 /// values come out with small relative error, which methods on the Gram matrix cannot give.
@@ -164,8 +361,49 @@ fn normalise(
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::numeric::dense::{times_transposed, transposed_times};
     use crate::testing::assert_near;
+
+    const X: [f64; 6] = [1.0, 2.0, 3.0, 4.0, 5.0, 7.0];
+    const W: [f64; 6] = [0.5, -1.0, 2.0, 0.0, 3.0, 1.0];
+
+    #[test]
+    fn the_three_products_agree_with_hand_calculation() {
+        // X [2, 3], W [2, 3]: 0.5 − 2 + 6, 6 + 3; 2 − 5 + 14, 15 + 7.
+        assert_eq!(times_transposed(&X, &W, 2, 3, 2), [4.5, 9.0, 11.0, 22.0]);
+        // X [2, 3], W [3, 2]: 0.5 + 4 + 9, −1 + 0 + 3; 2 + 10 + 21, −4 + 0 + 7.
+        assert_eq!(times(&X, &W, 2, 3, 2), [13.5, 2.0, 33.0, 3.0]);
+        // X [3, 2]ᵀ, W [3, 1].
+        assert_eq!(transposed_times(&X, &W[..3], 3, 2, 1), [7.5, 11.0]);
+        assert_eq!(transpose(&X, 2, 3), [1.0, 4.0, 2.0, 5.0, 3.0, 7.0]);
+        assert_eq!(norm(&[3.0, 4.0]), 5.0);
+    }
+
+    #[test]
+    fn an_inverse_undoes_the_product_and_singular_is_an_error() {
+        let m = [0.0, 2.0, 1.0, 1.0, -1.0, 0.5, 3.0, 0.25, 4.0];
+        let inv = inverse("m", &m, 3).unwrap();
+        assert_near(&times(&m, &inv, 3, 3, 3), &identity(3), 1e-14);
+        let singular = Error::undefined("m", "is singular to working precision");
+        assert_eq!(inverse("m", &[1.0, 2.0, 2.0, 4.0], 2), Err(singular));
+        assert!(inverse("nan", &[f64::NAN], 1).is_err());
+        assert!(inverse("none", &[], 0).unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_cholesky_factor_by_hand_and_what_is_not_positive_definite() {
+        // L = [[2], [1, 3], [-1, 1, 2]].
+        let matrix = [4.0, 2.0, -2.0, 2.0, 10.0, 2.0, -2.0, 2.0, 6.0];
+        let root = Cholesky::new("m", &matrix, 3).unwrap();
+        assert_eq!(root.lower(), [2.0, 0.0, 0.0, 1.0, 3.0, 0.0, -1.0, 1.0, 2.0]);
+        assert_eq!(times_transposed(root.lower(), root.lower(), 3, 3, 3), matrix);
+        assert_eq!(root.lower_times(&[1.0, 2.0, 3.0]), [2.0, 7.0, 7.0]);
+        assert_eq!(root.lower_solve(&[2.0, 7.0, 7.0]), [1.0, 2.0, 3.0]);
+        for matrix in [[1.0, 2.0, 2.0, 4.0], [1.0, 2.0, 2.0, 1.0], [0.0; 4], [f64::NAN; 4]] {
+            let error = Error::undefined("m", "is not positive definite");
+            assert_eq!(Cholesky::new("m", &matrix, 2), Err(error));
+        }
+        assert!(Cholesky::new("m", &[], 0).unwrap().lower().is_empty());
+    }
 
     /// `Σ_k values[k] · u_k v_kᵀ`.
     fn rebuild(values: &[f64], left: &[f64], right: &[f64]) -> Vec<f64> {
