@@ -89,7 +89,8 @@ impl Sizes {
 
     /// Trained parameters of one run before pruning.
     fn trained(&self, method: MethodName) -> Result<usize> {
-        let adapter = method.build(&self.config, RankRequest::Initial)?.adapter();
+        let method = method.build(&self.config, RankRequest::Initial)?;
+        let adapter = method.setup(&self.config.training(0))?.adapter;
         let of = |layer: &LayerShape| adapter.parameter_count(layer.d_input, layer.d_output);
         Ok(self.layers.iter().map(of).sum())
     }

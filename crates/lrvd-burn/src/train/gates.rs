@@ -17,8 +17,8 @@ use burn::module::Param;
 use burn::tensor::{Tensor, TensorData};
 use lrvd_core::noise::NoiseKey;
 
+use super::data::Model;
 use super::inputs::Inputs;
-use super::model::Model;
 use super::order::{evaluation_batches, restore_order};
 use crate::adapter::{AdaptedLinear, Extension, Observer, Posterior, RankParameters};
 use crate::error::Error;

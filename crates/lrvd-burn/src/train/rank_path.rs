@@ -1,6 +1,6 @@
-//! What is left of a model when its directions go one after another, and how many are enough.
+//! Losses of a model with fewer and fewer of its directions, and the fewest that are enough.
 //!
-//! The last step of every rule that looks at held-out rows, after any training run:
+//! After any training run:
 //!
 //! ```text
 //! turn(&mut model)                               each rank a singular direction of its module's update
@@ -15,10 +15,8 @@ use lrvd_core::baselines::temperature_scaling;
 use lrvd_core::metrics::log_softmax;
 use lrvd_core::prune::{PathTolerance, RankPath};
 
-use super::batch::Targets;
-use super::examples::LabelledExamples;
+use super::data::{LabelledExamples, Model, Targets};
 use super::inputs::{Inputs, PassWatch};
-use super::model::Model;
 use super::predict::Logits;
 use super::tokens::token_answers;
 use crate::error::Error;
@@ -78,8 +76,7 @@ pub fn rank_path<M: Model>(
     batch_size: usize,
     tolerance: PathTolerance,
 ) -> Result<RankPath, Error> {
-    let all: Vec<usize> = (0..held_out.len()).collect();
-    let targets = held_out.targets(&all)?;
+    let targets = held_out.all_targets()?;
     let asks_tokens = matches!(targets, Targets::Tokens(_));
     let inputs = Inputs { batch_size, ..Inputs::new(&held_out) };
     let whole = model.clone().valid();

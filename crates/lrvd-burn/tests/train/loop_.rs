@@ -4,7 +4,7 @@ use lrvd_burn::burn::tensor::Tensor;
 use lrvd_burn::model::AdapterTargets;
 use lrvd_burn::train::{
     BayesLora, Checkpoints, Event, Lora, OrderConfig, Ordered, ProgressSink, Pruning, RankSearch,
-    Run, TrainConfig, Turn, Watch,
+    Run, TrainConfig, Watch,
 };
 use lrvd_core::prune::{PruneRule, PruneSchedule};
 
@@ -158,12 +158,20 @@ fn settings_out_of_range_are_rejected_before_anything_is_attached() {
     assert!(rejected(BayesLora { pruning, ..pruned() }).contains("prune.min_rank"));
     assert!(rejected(BayesLora { weight_decay: -1.0, ..pruned() }).contains("weight_decay"));
     assert!(rejected(BayesLora { rank: 0, ..pruned() }).contains("rank"));
-    let search = RankSearch { margin: 0.01, min_rank: 0, refine_steps: 1, refine_rate: 0.1 };
-    let searching = |search| BayesLora { search: Some(search), ..pruned() };
-    assert!(rejected(searching(RankSearch { margin: -1.0, ..search })).contains("search.margin"));
-    assert!(rejected(searching(RankSearch { min_rank: 9, ..search })).contains("search.min_rank"));
-    let turn = Some(Turn { after: 1, kl_factor: 1.0 });
-    assert!(rejected(BayesLora { turn, ..searching(search) }).contains("`turn`"));
+    let searched =
+        |run: Run<_, BayesLora>, search| run.searching(search).err().unwrap().to_string();
+    let search = RankSearch::default();
+    for (search, name) in [
+        (RankSearch { margin: -1.0, ..search }, "search.margin"),
+        (RankSearch { min_rank: 9, ..search }, "search.min_rank"),
+        (RankSearch { noise: -1.0, ..search }, "noise"),
+    ] {
+        assert!(searched(run(pruned(), &config(5)), search).contains(name));
+    }
+    let lora = Lora { rank: 3, ..Lora::default() };
+    let plain = Run::new(crate::net::net(), lora, &crate::net::targets(), &config(5));
+    let failed = plain.unwrap().searching(search).err().unwrap().to_string();
+    assert!(failed.contains("have no posterior"), "{failed}");
     let mut wrong = config(5);
     wrong.optimizer.beta1 = 2.0;
     let failed = Run::new(crate::net::net(), pruned(), &crate::net::targets(), &wrong);

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use lrvd_burn::burn::tensor::Tensor;
 use lrvd_burn::model::ranks;
 use lrvd_burn::train::{
-    AdaLora, BayesLora, Checkpoints, Event, Lora, MaskPlacement, Method, OptimizerOnPrune, Outcome,
-    ProgressSink, PrunePlacement, Pruning, RankSearch, Run, TrainConfig, Turn, Watch,
+    AdaLora, BayesLora, Checkpoints, Event, LabelledRows, Lora, Method, OptimizerOnPrune, Outcome,
+    Placement, ProgressSink, Pruning, RankSearch, Run, TrainConfig, Turn, Watch,
 };
 use lrvd_core::adalora::AdaLoraConfig;
 
@@ -15,13 +15,19 @@ use crate::net::{Net, batches, config, examples, net, numbers, parameters, prune
 /// The end of the name of a log-variance.
 const NOISE: &str = "rank_log_sigma2";
 
-/// Trains to the end without a break, and once more with a stop after every step.
+/// Trains to the end without a break, and once more with a stop after every step. Returns the ranks in the end.
 fn compare<T: Method<Net> + Clone>(method: &T, config: &TrainConfig, name: &str) -> usize {
+    compare_runs(|| Run::new(net(), method.clone(), &targets(), config).unwrap(), 0, name)
+}
+
+/// The last `kept_back` rows take part after the cut of a search.
+fn compare_runs<T: Method<Net>>(
+    start: impl Fn() -> Run<Net, T>,
+    kept_back: usize,
+    name: &str,
+) -> usize {
     let (validation, held_out) = (examples(8, 12), examples(9, 200));
-    let start = || Run::new(net(), method.clone(), &targets(), config).unwrap();
-    // A search has rows that take part after the cut.
-    let kept_back = if method.search().is_some() { 6 } else { 0 };
-    let batches = || batches(config).holding_out(kept_back).unwrap();
+    let batches = || batches(start().config()).holding_out(kept_back).unwrap();
     let mut whole = start();
     let folder = tempfile::tempdir().unwrap();
     let never = folder.path().join("whole");
@@ -48,7 +54,7 @@ fn compare<T: Method<Net> + Clone>(method: &T, config: &TrainConfig, name: &str)
     };
     assert_eq!(restarts, whole.steps() - 1, "{name}");
     assert_eq!(numbers(&broken.state), numbers(&whole.state), "{name}");
-    assert_eq!(whole.state.position["taken_in"], kept_back > 0, "{name}");
+    assert_eq!(whole.state.position["merged"], kept_back > 0, "{name}");
     let (best, expected) =
         (broken.state.best.as_ref().unwrap(), whole.state.best.as_ref().unwrap());
     assert_eq!(best.info, expected.info, "{name}");
@@ -58,13 +64,13 @@ fn compare<T: Method<Net> + Clone>(method: &T, config: &TrainConfig, name: &str)
     assert_eq!(found.history, expected.history, "{name}");
     assert_eq!(found.removed, expected.removed, "{name}");
     assert_eq!(found.choice, expected.choice, "{name}");
-    broken.method.ranks(&broken.state.model).values().sum()
+    broken.state.total_rank()
 }
 
 #[test]
 fn a_resumed_run_is_the_run_without_a_break_also_across_prunes() {
     let config = config(10);
-    for placement in [PrunePlacement::AfterUpdate, PrunePlacement::BeforeUpdate] {
+    for placement in [Placement::AfterUpdate, Placement::BeforeUpdate] {
         for optimizer in
             [OptimizerOnPrune::Slice, OptimizerOnPrune::Reset, OptimizerOnPrune::ResetIfChanged]
         {
@@ -79,22 +85,26 @@ fn a_resumed_run_is_the_run_without_a_break_also_across_prunes() {
     }
 }
 
-/// A search for ranks in a model of rank 5 that has learnt: 40 steps, and `refine_steps` of refinement.
-fn searching(margin: f64, refine_steps: usize) -> (BayesLora, TrainConfig) {
+/// 40 steps of a model of rank 5.
+fn learning() -> TrainConfig {
     let mut config = config(40);
     config.groups.adapter.learning_rate = 0.05;
-    let search = Some(RankSearch { margin, min_rank: 0, refine_steps, refine_rate: 0.2 });
-    (BayesLora { search, pruning: None, ..pruned() }, config)
+    config
+}
+
+/// A search for ranks in it, and six steps of refinement.
+fn searching(margin: f64, refine_rate: f64) -> Run<Net, BayesLora> {
+    let search = RankSearch { margin, refine_steps: 6, refine_rate, ..RankSearch::default() };
+    run(pruned(), &learning()).searching(search).unwrap()
 }
 
 #[test]
 fn a_search_for_ranks_resumes_across_the_cut() {
     for (margin, name) in [(0.05, "within a margin"), (0.0, "all"), (1e3, "the fewest")] {
-        let (method, config) = searching(margin, 6);
-        let rank = compare(&method, &config, name);
+        let rank = compare_runs(|| searching(margin, 0.2), 6, name);
         let held_out = examples(9, 200);
-        let mut run = run(method, &config);
-        run.fit(&mut batches(&config), &mut Watch::default().choosing_by(&held_out)).unwrap();
+        let mut run = searching(margin, 0.2);
+        run.fit(&mut batches(&learning()), &mut Watch::default().choosing_by(&held_out)).unwrap();
         assert_eq!((run.state.done, run.steps()), (46, 46));
         let choice = run.state.journal.choice.clone().unwrap();
         assert_eq!((choice.step, choice.rows, choice.points[0].total_rank), (40, 200, 5));
@@ -112,7 +122,8 @@ fn a_search_for_ranks_resumes_across_the_cut() {
         // The posterior was fitted.
         // A draw may cost .01 nats: 2 · .01 · 30 rows over 6 + 8 entries a rank.
         let expected = 0.6 / (14 * choice.total_rank()) as f64;
-        assert!((run.kl_weight() / expected - 1.0).abs() < 1e-12, "{}", run.kl_weight());
+        let weight = run.posterior().unwrap().unwrap().kl_weight;
+        assert!((weight / expected - 1.0).abs() < 1e-12, "{weight}");
         assert!(parameters(&run.state.model).iter().any(|(name, values)| {
             name.ends_with(NOISE) && values.iter().all(|&v| v != run.method.initial)
         }));
@@ -134,16 +145,16 @@ impl ProgressSink for EndsAt<'_> {
 
 #[test]
 fn the_whole_model_is_that_of_lora_bit_for_bit() {
-    let (method, config) = searching(0.05, 6);
-    let lora = Lora { rank: 5, lora_alpha: method.lora_alpha, ..Lora::default() };
+    let (config, mut whole) = (learning(), searching(0.05, 0.2));
+    let lora = Lora { rank: 5, lora_alpha: whole.method.lora_alpha, ..Lora::default() };
     let mut plain = Run::new(net(), lora, &targets(), &config).unwrap();
     plain.fit(&mut batches(&config), &mut Watch::<Tensor<2>>::default()).unwrap();
-    let mut whole = run(method, &config);
     let stop = AtomicBool::new(false);
     let mut ends = EndsAt(config.steps, &stop, Vec::new());
     let mut watch = Watch::<Tensor<2>>::default().telling(&mut ends).stopping_at(&stop);
     assert_eq!(whole.fit(&mut batches(&config), &mut watch).unwrap(), Outcome::Stopped);
-    assert_eq!((whole.state.done, whole.kl_weight()), (40, 0.0));
+    let weight = whole.posterior().unwrap().unwrap().kl_weight;
+    assert_eq!((whole.state.done, weight), (40, 0.0));
     let mut found = numbers(&whole.state);
     found.retain(|(name, _)| !name.ends_with(NOISE));
     assert_eq!(found, numbers(&plain.state));
@@ -152,14 +163,12 @@ fn the_whole_model_is_that_of_lora_bit_for_bit() {
 #[test]
 fn a_refinement_that_does_harm_changes_the_variances_alone() {
     let held_out = examples(9, 200);
-    let fitted = |refine_rate: f64, rows: &lrvd_burn::train::LabelledRows<2>| {
-        let (method, config) = searching(0.05, 6);
-        let search = method.search.map(|search| RankSearch { refine_rate, ..search });
-        let mut run = run(BayesLora { search, ..method }, &config);
+    let fitted = |refine_rate: f64, rows: &LabelledRows<2>| {
+        let mut run = searching(0.05, refine_rate);
         let stop = AtomicBool::new(false);
         let mut ends = EndsAt(usize::MAX, &stop, Vec::new());
         let mut watch = Watch::default().choosing_by(rows).telling(&mut ends);
-        run.fit(&mut batches(&config), &mut watch).unwrap();
+        run.fit(&mut batches(&learning()), &mut watch).unwrap();
         let means = |(name, _): &(String, Vec<f64>)| !name.ends_with(NOISE);
         let (means, noise): (Vec<_>, Vec<_>) =
             parameters(&run.state.model).into_iter().partition(means);
@@ -216,7 +225,7 @@ fn methods_without_a_posterior_resume_too() {
         beta2: 0.85,
         orth_reg_weight: 0.5,
     };
-    for placement in [MaskPlacement::AfterUpdate, MaskPlacement::BeforeUpdate] {
+    for placement in [Placement::AfterUpdate, Placement::BeforeUpdate] {
         let method = AdaLora::new(schedule, 16.0, 0.0, placement).unwrap();
         assert_eq!(compare(&method, &config, "AdaLoRA"), 2);
     }
@@ -230,7 +239,7 @@ fn gradients_are_cut_with_their_tensors() {
         let pruning = pruned().pruning.map(|p| Pruning { placement, ..p });
         run(BayesLora { pruning, ..pruned() }, &config)
     };
-    let mut before = start(PrunePlacement::BeforeUpdate);
+    let mut before = start(Placement::BeforeUpdate);
     before.fit(&mut batches(&config), &mut Watch::<Tensor<2>>::default()).unwrap();
     let events = &before.state.journal.rank_events;
     let [first, prune] = events.as_slice() else { panic!("{events:?}") };
