@@ -57,7 +57,7 @@ pub(super) fn lora(config: &Config, request: RankRequest) -> AdapterConfig {
 
 /// The peak rate at which a parameter under `AdamW` can just go `distance` in the run; 0 where every rate is 0.
 pub(super) fn rate_to_reach(config: &Config, distance: f64) -> Result<f64> {
-    let schedule = config.training(0).check()?.schedule();
+    let schedule = config.training(0).check()?;
     let reach: f64 = (0..config.steps as u32).map(|step| schedule.factor(step)).sum();
     Ok(if reach > 0.0 { distance / reach } else { 0.0 })
 }

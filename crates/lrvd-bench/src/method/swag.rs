@@ -68,7 +68,7 @@ impl Swag {
         let tail = ConstantTail {
             start,
             steps: config.share(settings.anneal),
-            from: config.training(0).check()?.schedule().factor(start as u32),
+            from: config.training(0).check()?.factor(start as u32),
             to: settings.learning_rate_factor,
         };
         Ok(Self { adapter, settings, tail, every, moments: BTreeMap::new() })

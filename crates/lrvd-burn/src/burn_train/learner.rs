@@ -162,13 +162,13 @@ where
         let Training { mut method, in_use, optimizer, skip_next_update, mut step, .. } = training;
         let context = context(&training.config, &training.setup, training.n_train, scheduled);
         let mut state =
-            TrainState { in_use, skip_next_update, ..TrainState::new(model, optimizer) };
+            TrainState { skip_next_update, in_use, ..TrainState::new(model, optimizer) };
         match update(&context, &mut state, &mut method, named, sizes) {
             Ok(_) => step += 1,
             Err(error) => training.stop.stop(Some(&error.to_string())),
         }
         let TrainState { model, optimizer, skip_next_update, in_use, .. } = state;
-        let training = Training { method, in_use, optimizer, skip_next_update, step, ..training };
+        let training = Training { method, step, skip_next_update, in_use, optimizer, ..training };
         Self { model, training }
     }
 }

@@ -64,8 +64,8 @@ impl Default for TrainConfig {
 }
 
 impl TrainConfig {
-    /// Checks every range.
-    pub fn check(&self) -> Result<Plan, lrvd_core::Error> {
+    /// Checks every range, and returns the factor of every learning rate by step.
+    pub fn check(&self) -> Result<LrSchedule, lrvd_core::Error> {
         range("steps", self.steps as f64, 1.0, 1e9)?;
         check_seed(self.seed)?;
         range("evaluate_every", self.evaluate_every as f64, 1.0, 1e9)?;
@@ -77,27 +77,7 @@ impl TrainConfig {
         self.optimizer.check()?;
         self.groups.check()?;
         let warmup = (self.warmup_ratio * self.steps as f64).floor() as u32;
-        let schedule = LrSchedule::linear(warmup, self.steps as u32)?;
-        Ok(Plan { config: self.clone(), schedule })
-    }
-}
-
-/// Checked settings with the schedule that follows from them.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Plan {
-    config: TrainConfig,
-    schedule: LrSchedule,
-}
-
-impl Plan {
-    /// The settings.
-    pub fn config(&self) -> &TrainConfig {
-        &self.config
-    }
-
-    /// Factor of every learning rate by step.
-    pub fn schedule(&self) -> LrSchedule {
-        self.schedule
+        LrSchedule::linear(warmup, self.steps as u32)
     }
 }
 
@@ -159,8 +139,8 @@ mod tests {
 
     #[test]
     fn the_rate_rises_over_whole_steps_and_falls_to_the_end() {
-        let plan = TrainConfig { steps: 50, warmup_ratio: 0.06, ..TrainConfig::default() };
-        let schedule = plan.check().unwrap().schedule();
+        let config = TrainConfig { steps: 50, warmup_ratio: 0.06, ..TrainConfig::default() };
+        let schedule = config.check().unwrap();
         assert_eq!((schedule.warmup_steps(), schedule.total_steps()), (3, 50));
     }
 }

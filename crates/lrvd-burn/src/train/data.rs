@@ -176,6 +176,11 @@ pub trait Examples {
         1
     }
 
+    /// Sizes of all examples.
+    fn sizes(&self) -> Vec<usize> {
+        (0..self.len()).map(|index| self.size(index)).collect()
+    }
+
     /// The examples at `indices`, in that order, as one input.
     fn input(&self, indices: &[usize]) -> Result<Self::Input, Error>;
 }

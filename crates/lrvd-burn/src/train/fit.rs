@@ -5,7 +5,7 @@ use std::time::Instant;
 use lrvd_core::schedule::LrSchedule;
 use tracing::{debug, trace};
 
-use super::config::{Plan, TrainConfig};
+use super::config::TrainConfig;
 use super::data::{Batch, Model};
 use super::method::{Method, RankChange, Setup};
 use super::order::Batches;
@@ -72,7 +72,8 @@ pub(super) struct Stage {
 
 /// A run that is being trained.
 pub(super) struct Loop<'a, M, T: ?Sized, B, O> {
-    pub(super) plan: &'a Plan,
+    pub(super) config: &'a TrainConfig,
+    pub(super) schedule: LrSchedule,
     pub(super) setup: Setup,
     pub(super) state: &'a mut TrainState<M>,
     pub(super) method: &'a mut T,
@@ -92,13 +93,16 @@ where
     /// Trains until the last step, the end of the patience, a stop request or an error.
     pub(super) fn fit(&mut self) -> Result<Outcome, O::Error> {
         self.start()?;
-        let TrainConfig { steps, patience, .. } = *self.plan.config();
-        let (schedule, start, peak) = (self.plan.schedule(), 0, 1.0);
-        let (until, end, part) = (steps, steps, Part::Whole);
-        match self.train(&Stage { until, end, patience, schedule, start, peak, part })? {
+        match self.train(&self.first(self.config.steps, Part::Whole))? {
             Outcome::Stopped => Ok(Outcome::Stopped),
             Outcome::Finished => self.finish(),
         }
+    }
+
+    /// The stage with the steps of the settings, in a run that ends after `end` steps.
+    pub(super) fn first(&self, end: usize, part: Part) -> Stage {
+        let (&TrainConfig { steps: until, patience, .. }, schedule) = (self.config, self.schedule);
+        Stage { until, end, patience, schedule, start: 0, peak: 1.0, part }
     }
 
     /// Moves the batches to the position of the run; a fresh run is recorded and evaluated.
@@ -109,7 +113,7 @@ where
         }
         if self.state.done == 0 && self.state.journal.rank_events.is_empty() {
             self.record_ranks(RankCause::Start, 0);
-            self.evaluate(None, self.plan.schedule().factor(0))?;
+            self.evaluate(None, self.schedule.factor(0))?;
         }
         Ok(())
     }
@@ -117,8 +121,7 @@ where
     /// Takes the steps of `stage` that are left, with evaluations and checkpoints on the way.
     pub(super) fn train(&mut self, stage: &Stage) -> Result<Outcome, O::Error> {
         let &Stage { until, end, start, peak, part, .. } = stage;
-        let config = self.plan.config();
-        let every = config.evaluate_every;
+        let (config, every) = (self.config, self.config.evaluate_every);
         let journal = &self.state.journal;
         let mut pace = Pace::after(journal.history.len(), journal.evaluate_seconds);
         let first = self.state.done;

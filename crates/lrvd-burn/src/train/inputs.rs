@@ -154,8 +154,7 @@ impl<'a, I> Inputs<'a, I> {
         draws: Range<usize>,
         pass: &PassOfDraw<'_>,
     ) -> Result<Logits, Error> {
-        let n = self.examples.len();
-        let sizes: Vec<usize> = (0..n).map(|index| self.examples.size(index)).collect();
+        let (n, sizes) = (self.examples.len(), self.examples.sizes());
         // A pass has every example once for each member, and about as many rows as other models' passes.
         let members = members(model)?.max(1);
         let batches = evaluation_batches(&sizes, self.batch_size.div_ceil(members))?;

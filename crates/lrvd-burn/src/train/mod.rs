@@ -28,7 +28,7 @@ mod watch;
 pub use adalora::AdaLora;
 pub use bayes_lora::{BayesLora, OptimizerOnPrune, Pruning, Turn};
 pub use checkpoint::{Checkpoints, latest_checkpoint, load_checkpoint};
-pub use config::{MAX_SEED, Plan, TrainConfig, check_seed};
+pub use config::{MAX_SEED, TrainConfig, check_seed};
 pub use data::{
     Batch, Examples, LabelledExamples, LabelledRows, Model, Rows, Subset, Targets, TokenTargets,
     negative_log_likelihood,

@@ -334,9 +334,9 @@ fn of_first<E: LabelledExamples>(
     config: OrderConfig,
     seed: u64,
 ) -> Result<(EpochOrder, usize), Error> {
-    let sizes: Vec<usize> = (0..n).map(|index| examples.size(index)).collect();
+    let sizes = &examples.sizes()[..n];
     let answers = (0..n).map(|index| examples.answers(index)).sum();
-    Ok((EpochOrder::new(NoiseKey::new(seed), &sizes, config)?, answers))
+    Ok((EpochOrder::new(NoiseKey::new(seed), sizes, config)?, answers))
 }
 
 /// Batches of like size: indices sorted by size, equal sizes in the order of the examples, cut into runs.
@@ -371,10 +371,14 @@ fn zero(name: &str) -> Error {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use std::collections::BTreeSet;
+
     use burn::tensor::{Device, Tensor};
 
     use super::*;
     use crate::train::{Examples, Targets};
+
+    const BUCKETED: Bucketing = Bucketing::LengthBucketed { window: 5 };
 
     fn lengths(n: usize) -> Vec<usize> {
         (0..n).map(|i| 5 + (i * 7919) % 31).collect()
@@ -384,54 +388,47 @@ mod tests {
         OrderConfig { batch_size: 4, bucketing, last_batch }
     }
 
-    const BUCKETED: Bucketing = Bucketing::LengthBucketed { window: 5 };
+    /// `n` examples in batches of 4.
+    fn order(seed: u64, n: usize, bucketing: Bucketing, last_batch: LastBatch) -> EpochOrder {
+        EpochOrder::new(NoiseKey::new(seed), &lengths(n), config(bucketing, last_batch)).unwrap()
+    }
 
     #[test]
     fn an_epoch_holds_every_example_once() {
-        for bucketing in [Bucketing::Shuffled, BUCKETED] {
-            for (last_batch, n_batches, n_examples) in
-                [(LastBatch::Keep, 26, 103), (LastBatch::Drop, 25, 100)]
-            {
-                let config = config(bucketing, last_batch);
-                let order = EpochOrder::new(NoiseKey::new(3), &lengths(103), config).unwrap();
-                for epoch in [0, 1, 9] {
-                    let batches = order.batches_of(epoch);
-                    assert_eq!(batches.len(), n_batches);
-                    assert_eq!(order.batches_per_epoch(), n_batches);
-                    let small = batches.iter().filter(|batch| batch.len() < 4).count();
-                    assert_eq!(small, usize::from(last_batch == LastBatch::Keep));
-                    let mut seen: Vec<usize> = batches.concat();
-                    seen.sort_unstable();
-                    seen.dedup();
-                    assert_eq!(seen.len(), n_examples);
-                }
+        let (keep, drop) = ((LastBatch::Keep, 26, 103), (LastBatch::Drop, 25, 100));
+        for (bucketing, (last_batch, n_batches, n_examples)) in
+            [Bucketing::Shuffled, BUCKETED].into_iter().flat_map(|b| [(b, keep), (b, drop)])
+        {
+            let order = order(3, 103, bucketing, last_batch);
+            for epoch in [0, 1, 9] {
+                let batches = order.batches_of(epoch);
+                assert_eq!((batches.len(), order.batches_per_epoch()), (n_batches, n_batches));
+                let small = batches.iter().filter(|batch| batch.len() < 4).count();
+                assert_eq!(small, usize::from(last_batch == LastBatch::Keep));
+                let seen: BTreeSet<usize> = batches.concat().into_iter().collect();
+                assert_eq!(seen.len(), n_examples);
             }
         }
     }
 
     #[test]
     fn epochs_and_seeds_differ_and_repeat() {
-        let make = |seed| {
-            let config = config(BUCKETED, LastBatch::Keep);
-            EpochOrder::new(NoiseKey::new(seed), &lengths(50), config).unwrap()
-        };
-        assert_eq!(make(1).batches_of(2), make(1).batches_of(2));
-        assert_ne!(make(1).batches_of(2), make(1).batches_of(3));
-        assert_ne!(make(1).batches_of(2), make(2).batches_of(2));
+        let batches = |seed, epoch| order(seed, 50, BUCKETED, LastBatch::Keep).batches_of(epoch);
+        assert_eq!(batches(1, 2), batches(1, 2));
+        assert_ne!(batches(1, 2), batches(1, 3));
+        assert_ne!(batches(1, 2), batches(2, 2));
     }
 
     #[test]
-    fn a_resumed_order_goes_on_with_the_same_batches() {
+    fn a_resumed_order_continues_with_the_same_batches() {
         for bucketing in [Bucketing::Shuffled, BUCKETED] {
-            let config = config(bucketing, LastBatch::Keep);
-            let mut whole = EpochOrder::new(NoiseKey::new(8), &lengths(30), config).unwrap();
-            // 8 batches an epoch: the cut at 8 lies exactly between two epochs.
+            let mut whole = order(8, 30, bucketing, LastBatch::Keep);
+            // 8 batches an epoch: the cut at 8 is exactly between two epochs.
             for cut in 0..20 {
-                let mut resumed = EpochOrder::new(NoiseKey::new(8), &lengths(30), config).unwrap();
+                let mut resumed = order(8, 30, bucketing, LastBatch::Keep);
                 resumed.resume(whole.state()).unwrap();
                 assert_eq!(whole.state().epoch as usize, cut / 8);
-                let batch = whole.next_batch();
-                assert_eq!(resumed.next_batch(), batch);
+                assert_eq!(resumed.next_batch(), whole.next_batch());
                 assert_eq!(resumed.state(), whole.state());
             }
         }
@@ -441,9 +438,7 @@ mod tests {
     fn buckets_save_padding_and_stay_shuffled() {
         let lengths = lengths(400);
         let padding = |bucketing| {
-            let config = config(bucketing, LastBatch::Keep);
-            let order = EpochOrder::new(NoiseKey::new(4), &lengths, config).unwrap();
-            let batches = order.batches_of(0);
+            let batches = order(4, 400, bucketing, LastBatch::Keep).batches_of(0);
             let longest: Vec<usize> =
                 batches.iter().map(|b| b.iter().map(|i| lengths[*i]).max().unwrap()).collect();
             let padded: usize = batches.iter().zip(&longest).map(|(b, l)| b.len() * l).sum();

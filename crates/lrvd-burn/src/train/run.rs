@@ -3,9 +3,10 @@
 use std::path::Path;
 
 use lrvd_core::noise::NoiseKey;
+use lrvd_core::schedule::LrSchedule;
 
 use super::checkpoint::Checkpoints;
-use super::config::{Plan, TrainConfig};
+use super::config::TrainConfig;
 use super::data::Model;
 use super::fit::{Loop, Observer, Outcome};
 use super::inputs::Inputs;
@@ -32,7 +33,8 @@ pub struct Run<M, T: ?Sized> {
     pub state: TrainState<M>,
     /// The method.
     pub method: Box<T>,
-    plan: Plan,
+    config: TrainConfig,
+    schedule: LrSchedule,
     search: Option<RankSearch>,
 }
 
@@ -56,7 +58,7 @@ impl<M: Model, T: Method<M> + ?Sized> Run<M, T> {
         targets: &AdapterTargets,
         config: &TrainConfig,
     ) -> Result<Self, Error> {
-        let plan = config.check()?;
+        let schedule = config.check()?;
         let Setup { adapter, groups, scheme, observer, .. } = method.setup(config)?;
         groups.check()?;
         attach_adapters(&mut model, targets, &adapter, NoiseKey::new(config.seed))?;
@@ -68,7 +70,7 @@ impl<M: Model, T: Method<M> + ?Sized> Run<M, T> {
             _ => {}
         });
         let state = TrainState::new(model, AdamW::new(config.optimizer, groups));
-        Ok(Self { state, method, plan, search: None })
+        Ok(Self { state, method, config: config.clone(), schedule, search: None })
     }
 
     /// The same run, not yet trained, with its ranks chosen by `search`: the model is trained at its mean, cut, and refined with the posterior.
@@ -80,7 +82,7 @@ impl<M: Model, T: Method<M> + ?Sized> Run<M, T> {
 
     /// The settings.
     pub fn config(&self) -> &TrainConfig {
-        self.plan.config()
+        &self.config
     }
 
     /// The method's adapters under the settings.
@@ -113,9 +115,9 @@ impl<M: Model, T: Method<M> + ?Sized> Run<M, T> {
         O: Observer<M, T>,
     {
         let setup = self.setup()?;
-        let Self { state, method, plan, search } = self;
-        let mut run =
-            Loop { plan, setup, state, method: &mut **method, batches, observer, last: None };
+        let Self { state, method, config, schedule, search } = self;
+        let (method, schedule, last) = (&mut **method, *schedule, None);
+        let mut run = Loop { config, schedule, setup, state, method, batches, observer, last };
         match search {
             Some(rule) => Search { rule, run }.fit(),
             None => run.fit(),

@@ -133,13 +133,11 @@ where
 {
     /// Trains, cuts and refines until the end, a stop request or an error.
     pub(super) fn fit(&mut self) -> Result<Outcome, O::Error> {
-        let (rule, plan) = (self.rule, self.run.plan);
-        let TrainConfig { steps, patience, warmup_ratio, .. } = *plan.config();
+        let rule = self.rule;
+        let &TrainConfig { steps, warmup_ratio, .. } = self.run.config;
         self.run.start()?;
         if self.run.state.journal.choice.is_none() {
-            let (schedule, start, peak) = (plan.schedule(), 0, 1.0);
-            let (until, end, part) = (steps, steps + rule.refine_steps, Part::Mean);
-            let stage = Stage { until, end, patience, schedule, start, peak, part };
+            let stage = self.run.first(steps + rule.refine_steps, Part::Mean);
             if self.run.train(&stage)? == Outcome::Stopped || self.cut()? == Outcome::Stopped {
                 return Ok(Outcome::Stopped);
             }

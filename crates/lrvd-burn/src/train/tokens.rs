@@ -98,8 +98,7 @@ pub fn token_answers<M: Model>(
     draws: usize,
     watch: PassWatch<'_>,
 ) -> Result<TokenAnswers, Error> {
-    let sizes: Vec<usize> = (0..examples.len()).map(|index| examples.size(index)).collect();
-    let batches = evaluation_batches(&sizes, batch_size)?;
+    let batches = evaluation_batches(&examples.sizes(), batch_size)?;
     let passes: Vec<Pass> = match draws {
         0 => vec![Pass::mean()],
         _ => {

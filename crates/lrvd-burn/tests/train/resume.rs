@@ -20,20 +20,23 @@ fn compare<T: Method<Net> + Clone>(method: &T, config: &TrainConfig, name: &str)
     compare_runs(|| Run::new(net(), method.clone(), &targets(), config).unwrap(), 0, name)
 }
 
+/// Validates on the first of `rows`, and searches ranks by the others.
+fn watching<'a>(rows: &'a [LabelledRows<2>; 2], kept: &'a Checkpoints) -> Watch<'a, Tensor<2>> {
+    Watch::default().validating(&rows[0]).choosing_by(&rows[1]).keeping(kept)
+}
+
 /// The last `kept_back` rows take part after the cut of a search.
 fn compare_runs<T: Method<Net>>(
     start: impl Fn() -> Run<Net, T>,
     kept_back: usize,
     name: &str,
 ) -> usize {
-    let (validation, held_out) = (examples(8, 12), examples(9, 200));
+    let rows = [examples(8, 12), examples(9, 200)];
     let batches = || batches(start().config()).holding_out(kept_back).unwrap();
     let mut whole = start();
     let folder = tempfile::tempdir().unwrap();
-    let never = folder.path().join("whole");
-    let checkpoints = Checkpoints::open(&never).unwrap();
-    let mut watch =
-        Watch::default().validating(&validation).choosing_by(&held_out).keeping(&checkpoints);
+    let checkpoints = Checkpoints::open(folder.path().join("whole")).unwrap();
+    let mut watch = watching(&rows, &checkpoints);
     assert_eq!(whole.fit(&mut batches(), &mut watch).unwrap(), Outcome::Finished);
 
     let folder = folder.path().join("broken");
@@ -44,9 +47,7 @@ fn compare_runs<T: Method<Net>>(
         let mut run = start();
         assert_eq!(run.resume(&checkpoints).unwrap(), restarts > 0);
         assert_eq!(run.state.done, restarts);
-        let watch =
-            Watch::default().validating(&validation).choosing_by(&held_out).keeping(&checkpoints);
-        let mut watch = watch.stopping_at(&stop);
+        let mut watch = watching(&rows, &checkpoints).stopping_at(&stop);
         match run.fit(&mut batches(), &mut watch).unwrap() {
             Outcome::Stopped => restarts += 1,
             Outcome::Finished => break run,

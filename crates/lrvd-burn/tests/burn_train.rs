@@ -1,5 +1,9 @@
-//! burn-train metrics against the definitions in the core.
+//! burn-train's learner on the example, and its metrics against the definitions in the core.
 #![allow(clippy::unwrap_used)]
+
+#[allow(dead_code)]
+#[path = "../examples/learner.rs"]
+mod example;
 
 use burn::data::dataloader::Progress;
 use burn::tensor::{Device, Tensor, TensorData};
@@ -164,4 +168,13 @@ fn speed_counts_from_the_end_of_the_first_batch() {
     metric.update(&input, &metadata()).unwrap();
     let speed = value(metric.value()).unwrap();
     assert!(speed > 0.0 && speed <= 10.0 / 0.005, "{speed}");
+}
+
+#[test]
+fn the_learner_prunes_and_trains_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let ranks = example::train(folder.path(), 12).unwrap();
+    assert_eq!(ranks.len(), 2);
+    let total: usize = ranks.iter().map(|(_, rank)| rank).sum();
+    assert!((1..16).contains(&total), "{ranks:?}");
 }
