@@ -8,7 +8,6 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs::{self, File, TryLockError};
-use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use burn::tensor::{DType, Device, Tensor, TensorData};
@@ -147,18 +146,6 @@ impl Checkpoints {
             }
         }
         Ok(())
-    }
-
-    /// Puts the newest checkpoint into `state`, whose model must be as freshly attached; `false` if
-    /// there is none.
-    pub fn resume<M: Model, T: Method<M> + ?Sized>(
-        &self,
-        state: &mut TrainState<M>,
-        method: &mut T,
-    ) -> Result<bool, Error> {
-        let Some(path) = self.latest()? else { return Ok(false) };
-        load_checkpoint(&path, state, method)?;
-        Ok(true)
     }
 
     /// Ends the lock and removes the folder with everything in it.
@@ -381,17 +368,9 @@ fn check_sums(folder: &Path, names: &[&str]) -> Result<(), Error> {
 }
 
 fn sha256(path: &Path) -> Result<String, Error> {
-    let failed = |source| Error::io("read", path, source);
-    let mut file = File::open(path).map_err(failed)?;
-    let (mut hasher, mut block) = (Sha256::new(), vec![0_u8; 1 << 16]);
-    loop {
-        match file.read(&mut block).map_err(failed)? {
-            0 => break,
-            n => hasher.update(&block[..n]),
-        }
-    }
+    let bytes = fs::read(path).map_err(|source| Error::io("read", path, source))?;
     let mut hex = String::with_capacity(64);
-    for byte in hasher.finalize() {
+    for byte in Sha256::digest(bytes) {
         // Writing to a string cannot fail.
         let _ = write!(hex, "{byte:02x}");
     }

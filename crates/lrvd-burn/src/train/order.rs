@@ -62,36 +62,19 @@ impl OrderConfig {
     }
 }
 
-/// Where an order stands.
+/// Position in an order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct OrderState {
     /// Epoch, counted from 0.
     pub epoch: u32,
-    /// Batches of this epoch that have been handed out.
+    /// Batches of this epoch that were given out.
     pub next_batch: usize,
 }
 
 /// An endless sequence of training batches.
 ///
-/// # Invariants
-///
 /// Within an epoch every example occurs at most once, and exactly once with [`LastBatch::Keep`]. Two orders of
-/// the same key, lengths and configuration hand out the same batches from the same [`OrderState`].
-///
-/// # Examples
-///
-/// ```
-/// use lrvd_burn::train::{EpochOrder, OrderConfig};
-/// use lrvd_core::noise::NoiseKey;
-///
-/// let lengths = [4, 9, 6, 5, 7];
-/// let mut order = EpochOrder::new(NoiseKey::new(1), &lengths, OrderConfig::shuffled(2))?;
-/// order.next_batch();
-/// let mut resumed = EpochOrder::new(NoiseKey::new(1), &lengths, OrderConfig::shuffled(2))?;
-/// resumed.resume(order.state())?;
-/// assert_eq!(order.next_batch(), resumed.next_batch());
-/// # Ok::<(), lrvd_burn::Error>(())
-/// ```
+/// the same key, lengths and configuration give the same batches from the same [`OrderState`].
 #[derive(Debug, Clone)]
 pub struct EpochOrder {
     key: NoiseKey,
@@ -142,7 +125,7 @@ impl EpochOrder {
         }
     }
 
-    /// Where this order stands; an epoch that has been handed out whole is the start of the next.
+    /// The present position; the end of an epoch is the start of the next.
     pub const fn state(&self) -> OrderState {
         self.state
     }

@@ -129,31 +129,22 @@ pub fn keep(
 pub fn row_losses(logits: &Logits, targets: &Targets) -> Result<Vec<f64>, Error> {
     let first = logits.first(1);
     let width = first.width.max(1);
-    Ok(match targets {
+    match targets {
         Targets::Classes(one_hot) => {
             let logs = log_softmax(&first.values, width)?;
             let expected = values(one_hot.clone());
             let row = |(logs, expected): (&[f64], &[f64])| {
-                -logs
-                    .iter()
-                    .zip(expected)
-                    .filter(|(_, w)| **w != 0.0)
-                    .map(|(l, w)| l * w)
-                    .sum::<f64>()
+                let weighted = logs.iter().zip(expected).filter(|(_, w)| **w != 0.0);
+                -weighted.map(|(log, w)| log * w).sum::<f64>()
             };
-            logs.chunks(width).zip(expected.chunks(width)).map(row).collect()
+            Ok(logs.chunks(width).zip(expected.chunks(width)).map(row).collect())
         }
-        Targets::Tokens(_) => return Err(Error::token_logits()),
         Targets::Scores(scores) => {
-            let expected = values(scores.clone());
-            first
-                .values
-                .iter()
-                .zip(&expected)
-                .map(|(found, expected)| (found - expected).powi(2))
-                .collect()
+            let pairs = first.values.iter().zip(values(scores.clone()));
+            Ok(pairs.map(|(found, expected)| (found - expected).powi(2)).collect())
         }
-    })
+        Targets::Tokens(_) => Err(Error::token_logits()),
+    }
 }
 
 /// [`row_losses`] of classes at the temperature that minimises their mean, from 0.01 to 100. Scores have none.

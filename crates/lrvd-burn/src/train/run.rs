@@ -5,7 +5,7 @@ use std::path::Path;
 use lrvd_core::noise::NoiseKey;
 use lrvd_core::schedule::LrSchedule;
 
-use super::checkpoint::Checkpoints;
+use super::checkpoint::{Checkpoints, load_checkpoint};
 use super::config::TrainConfig;
 use super::data::Model;
 use super::fit::{Loop, Observer, Outcome};
@@ -105,7 +105,9 @@ impl<M: Model, T: Method<M> + ?Sized> Run<M, T> {
 
     /// Continues from the newest checkpoint; `false` if there is none.
     pub fn resume(&mut self, checkpoints: &Checkpoints) -> Result<bool, Error> {
-        checkpoints.resume(&mut self.state, &mut *self.method)
+        let Some(path) = checkpoints.latest()? else { return Ok(false) };
+        load_checkpoint(&path, &mut self.state, &mut *self.method)?;
+        Ok(true)
     }
 
     /// Trains to the last step, or until `observer` asks to stop.
