@@ -58,9 +58,10 @@ pub(super) fn record(
     let (fitted, temperatures) = context.fitted(|data| {
         let fitted = method.finish(&mut state.model, data)?;
         let draws = name.draws(context.config);
-        let temperatures = match name.is_tempered() {
-            true => Temperatures::fit(&**method, &state.model, data, &draws)?,
-            false => Temperatures::default(),
+        let temperatures = if name.is_tempered() {
+            Temperatures::fit(&**method, &state.model, data, &draws)?
+        } else {
+            Temperatures::default()
         };
         Burn::Ok((fitted, temperatures))
     })?;
