@@ -8,8 +8,8 @@ use lrvd_burn::model::{AdaptedModel, AdapterTargets};
 use lrvd_burn::parameters::Role;
 use lrvd_burn::sampling::Pass;
 use lrvd_burn::train::{
-    BayesLora, LabelledRows, Model, OrderConfig, Ordered, Pruning, Run, Targets, TrainConfig,
-    TrainState,
+    BayesLora, LabelledRows, Method, Model, OrderConfig, Ordered, Pruning, Run, Targets,
+    TrainConfig, TrainState, Watch,
 };
 use lrvd_core::noise::{Draws, NoiseKey, Stream, fill_normal_f64};
 use lrvd_core::prune::{PruneRule, PruneSchedule};
@@ -119,6 +119,13 @@ pub(crate) fn pruned() -> BayesLora {
 
 pub(crate) fn run(method: BayesLora, config: &TrainConfig) -> Run<Net, BayesLora> {
     Run::new(net(), method, &targets(), config).unwrap()
+}
+
+/// `run` trained to its end, without callbacks.
+pub(crate) fn trained<T: Method<Net>>(mut run: Run<Net, T>) -> Run<Net, T> {
+    let mut batches = batches(run.config());
+    run.fit(&mut batches, &mut Watch::default()).unwrap();
+    run
 }
 
 pub(crate) fn batches(config: &TrainConfig) -> Ordered<LabelledRows<2>> {

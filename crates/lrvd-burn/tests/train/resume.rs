@@ -10,7 +10,9 @@ use lrvd_burn::train::{
 };
 use lrvd_core::adalora::AdaLoraConfig;
 
-use crate::net::{Net, batches, config, examples, net, numbers, parameters, pruned, run, targets};
+use crate::net::{
+    Net, batches, config, examples, net, numbers, parameters, pruned, run, targets, trained,
+};
 
 /// The end of the name of a log-variance.
 const NOISE: &str = "rank_log_sigma2";
@@ -76,12 +78,10 @@ fn a_resumed_run_is_the_run_without_a_break_also_across_prunes() {
             [OptimizerOnPrune::Slice, OptimizerOnPrune::Reset, OptimizerOnPrune::ResetIfChanged]
         {
             let pruning = pruned().pruning.map(|p| Pruning { placement, optimizer, ..p });
-            let rank = compare(
-                &BayesLora { pruning, ..pruned() },
-                &config,
-                &format!("{placement:?} {optimizer:?}"),
-            );
-            assert!((1..5).contains(&rank), "{placement:?} {optimizer:?}: {rank}");
+            let (method, name) =
+                (BayesLora { pruning, ..pruned() }, format!("{placement:?} {optimizer:?}"));
+            let rank = compare(&method, &config, &name);
+            assert!((1..5).contains(&rank), "{name}: {rank}");
         }
     }
 }
@@ -120,8 +120,7 @@ fn a_search_for_ranks_resumes_across_the_cut() {
             0.05 => assert!((2..5).contains(&rank), "{choice:?}"),
             _ => assert_eq!(rank, 1),
         }
-        // The posterior was fitted.
-        // A draw may cost .01 nats: 2 · .01 · 30 rows over 6 + 8 entries a rank.
+        // The posterior was fitted. A draw may cost .01 nats: 2 · .01 · 30 rows over 6 + 8 entries a rank.
         let expected = 0.6 / (14 * choice.total_rank()) as f64;
         let weight = run.posterior().unwrap().unwrap().kl_weight;
         assert!((weight / expected - 1.0).abs() < 1e-12, "{weight}");
@@ -148,8 +147,7 @@ impl ProgressSink for EndsAt<'_> {
 fn the_whole_model_is_that_of_lora_bit_for_bit() {
     let (config, mut whole) = (learning(), searching(0.05, 0.2));
     let lora = Lora { rank: 5, lora_alpha: whole.method.lora_alpha, ..Lora::default() };
-    let mut plain = Run::new(net(), lora, &targets(), &config).unwrap();
-    plain.fit(&mut batches(&config), &mut Watch::<Tensor<2>>::default()).unwrap();
+    let plain = trained(Run::new(net(), lora, &targets(), &config).unwrap());
     let stop = AtomicBool::new(false);
     let mut ends = EndsAt(config.steps, &stop, Vec::new());
     let mut watch = Watch::<Tensor<2>>::default().telling(&mut ends).stopping_at(&stop);
@@ -197,11 +195,8 @@ fn a_run_that_turns_its_adapters_resumes_too() {
     let turn = Some(Turn { after: 5, kl_factor: 0.5 });
     let method = BayesLora { turn, pruning: None, noise_rate_factor: 5.0, ..pruned() };
     assert_eq!(compare(&method, &config, "turned"), 5);
-    let (mut turned, mut plain) =
-        (run(method.clone(), &config), run(BayesLora { turn: None, ..method }, &config));
-    for run in [&mut turned, &mut plain] {
-        run.fit(&mut batches(&config), &mut Watch::<Tensor<2>>::default()).unwrap();
-    }
+    let [turned, plain] =
+        [turn, None].map(|turn| trained(run(BayesLora { turn, ..method.clone() }, &config)));
     assert_ne!(numbers(&turned.state), numbers(&plain.state));
     // The moments were reset by the rotation.
     let adapter = |name: &&String| name.contains("hidden");
@@ -235,20 +230,16 @@ fn methods_without_a_posterior_resume_too() {
 #[test]
 fn gradients_are_cut_with_their_tensors() {
     // Before the update, a prune that slices leaves an update of the pruned size to be made.
-    let config = config(6);
-    let start = |placement| {
-        let pruning = pruned().pruning.map(|p| Pruning { placement, ..p });
-        run(BayesLora { pruning, ..pruned() }, &config)
-    };
-    let mut before = start(Placement::BeforeUpdate);
-    before.fit(&mut batches(&config), &mut Watch::<Tensor<2>>::default()).unwrap();
-    let events = &before.state.journal.rank_events;
+    let placement = Placement::BeforeUpdate;
+    let pruning = pruned().pruning.map(|p| Pruning { placement, ..p });
+    let run = trained(run(BayesLora { pruning, ..pruned() }, &config(6)));
+    let events = &run.state.journal.rank_events;
     let [first, prune] = events.as_slice() else { panic!("{events:?}") };
     assert_eq!((first.total_rank, prune.step), (5, 4));
     assert!((1..5).contains(&prune.total_rank), "{prune:?}");
-    assert_eq!(ranks(&before.state.model)[0].1 as u64, prune.total_rank);
+    assert_eq!(ranks(&run.state.model)[0].1 as u64, prune.total_rank);
     // The step of the prune took part: every moment has seen six updates.
-    for (name, moments) in before.state.optimizer.state() {
+    for (name, moments) in run.state.optimizer.state() {
         assert_eq!(moments.steps, 6, "{name}");
     }
 }
