@@ -152,9 +152,9 @@ fn layers(c: &mut Criterion) {
 /// A frozen base weight costs no weight gradient: an adapted layer against the same layer with a trainable base.
 fn frozen_base(c: &mut Criterion) {
     let weight = Tensor::<2>::full([768, 3072], 0.01, (&Device::flex(), DType::F32));
-    let mut layer = AdaptedLinear::new("layer", weight.clone(), None);
+    let mut layer = AdaptedLinear::new(weight.clone(), None);
     let adapter = AdapterConfig { rank: 8, ..AdapterConfig::default() };
-    adapter.attach(&mut layer, NoiseKey::new(1)).expect("a rank in range");
+    adapter.attach(&mut layer, "layer", NoiseKey::new(1)).expect("a rank in range");
     let mut trainable = layer.clone();
     trainable.weight = Param::from_tensor(weight.autodiff().require_grad());
     let device = Device::flex().autodiff();
@@ -163,7 +163,7 @@ fn frozen_base(c: &mut Criterion) {
     group.sample_size(10);
     for (name, layer) in [("frozen_base", layer), ("trainable_base", trainable)] {
         group.bench_function(name, |b| {
-            b.iter(|| layer.forward(x.clone(), &Pass::mean()).sum().backward());
+            b.iter(|| layer.forward_with(x.clone(), &Pass::mean()).sum().backward());
         });
     }
     group.finish();

@@ -9,12 +9,13 @@ use lrvd_burn::burn::module::Module;
 use lrvd_burn::burn::tensor::{Device, Tensor, TensorData};
 use lrvd_burn::core::metrics::auroc;
 use lrvd_burn::core::noise::{NoiseKey, fill_normal_f64};
+use lrvd_burn::model::Names;
 use lrvd_burn::parameters::Role;
 use lrvd_burn::train::{
     BayesLora, ClassAnswer, Event, Inputs, LabelledRows, Model, OrderConfig, Ordered, ProgressSink,
     Rows, Run, Targets, TrainConfig, Watch,
 };
-use lrvd_burn::{AdaptedLinear, AdapterTargets, Pass, adapted_model};
+use lrvd_burn::{AdaptedLinear, AdapterTargets, Pass};
 
 const WIDTH: usize = 32;
 const CLASSES: usize = 4;
@@ -22,19 +23,18 @@ const CLASSES: usize = 4;
 /// A "pretrained" network: two layers of random weights and a fresh head.
 #[derive(Module, Debug)]
 struct Net {
+    names: Names,
     first: AdaptedLinear,
     second: AdaptedLinear,
     head: AdaptedLinear,
 }
 
-adapted_model!(Net { first, second, head });
-
 impl Model for Net {
     type Input = Tensor<2>;
 
     fn logits(&self, input: &Tensor<2>, pass: &Pass) -> Tensor<2> {
-        let hidden = self.first.forward(input.clone(), pass).tanh();
-        self.head.forward(self.second.forward(hidden, pass).tanh(), pass)
+        let hidden = self.first.forward_with(input.clone(), pass).tanh();
+        self.head.forward_with(self.second.forward_with(hidden, pass).tanh(), pass)
     }
 }
 
@@ -49,11 +49,12 @@ impl Net {
     fn pretrained() -> Self {
         let scale = 1.0 / (WIDTH as f64).sqrt();
         let layer =
-            |path, seed, width| AdaptedLinear::new(path, normal(seed, [WIDTH, width], scale), None);
+            |seed, width| AdaptedLinear::new(normal(seed, [WIDTH, width], scale), None);
         Self {
-            first: layer("net.first", 1, WIDTH),
-            second: layer("net.second", 2, WIDTH),
-            head: layer("net.head", 3, CLASSES).with_role(Role::Head),
+            names: Names::below("net").with_roles(&[("net.head", Role::Head)]),
+            first: layer(1, WIDTH),
+            second: layer(2, WIDTH),
+            head: layer(3, CLASSES),
         }
     }
 }

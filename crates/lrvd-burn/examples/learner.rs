@@ -23,10 +23,11 @@ use lrvd_burn::burn_train::{
 use lrvd_burn::core::noise::{NoiseKey, fill_normal};
 use lrvd_burn::core::prune::PruneSchedule;
 use lrvd_burn::core::schedule::KlSchedule;
+use lrvd_burn::model::Names;
 use lrvd_burn::optimizer::{GroupRates, ParameterGroups};
 use lrvd_burn::parameters::Role;
 use lrvd_burn::train::{Batch, BayesLora, Model, Pruning, Targets, TrainConfig};
-use lrvd_burn::{AdaptedLinear, AdapterTargets, Pass, adapted_model};
+use lrvd_burn::{AdaptedLinear, AdapterTargets, Pass};
 
 const WIDTH: usize = 16;
 const CLASSES: usize = 3;
@@ -36,19 +37,18 @@ const EXAMPLES: usize = 512;
 /// A "pretrained" network: two layers of random weights and a fresh head.
 #[derive(Module, Debug)]
 struct Net {
+    names: Names,
     first: AdaptedLinear,
     second: AdaptedLinear,
     head: AdaptedLinear,
 }
 
-adapted_model!(Net { first, second, head });
-
 impl Model for Net {
     type Input = Tensor<2>;
 
     fn logits(&self, input: &Tensor<2>, pass: &Pass) -> Tensor<2> {
-        let hidden = self.first.forward(input.clone(), pass).tanh();
-        self.head.forward(self.second.forward(hidden, pass).tanh(), pass)
+        let hidden = self.first.forward_with(input.clone(), pass).tanh();
+        self.head.forward_with(self.second.forward_with(hidden, pass).tanh(), pass)
     }
 }
 
@@ -60,15 +60,16 @@ fn normal(seed: u64, len: usize, scale: f32) -> Vec<f32> {
 
 impl Net {
     fn pretrained(device: &Device) -> Self {
-        let layer = |path, seed, width| {
+        let layer = |seed, width| {
             let values = normal(seed, WIDTH * width, 0.25);
             let data = TensorData::new(values, [WIDTH, width]);
-            AdaptedLinear::new(path, Tensor::from_data(data, device), None)
+            AdaptedLinear::new(Tensor::from_data(data, device), None)
         };
         Self {
-            first: layer("net.first", 1, WIDTH),
-            second: layer("net.second", 2, WIDTH),
-            head: layer("net.head", 3, CLASSES).with_role(Role::Head),
+            names: Names::below("net").with_roles(&[("net.head", Role::Head)]),
+            first: layer(1, WIDTH),
+            second: layer(2, WIDTH),
+            head: layer(3, CLASSES),
         }
     }
 }

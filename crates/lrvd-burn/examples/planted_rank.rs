@@ -34,7 +34,7 @@ use lrvd_burn::train::{
     BayesLora, Inputs, LabelledRows, Model, OrderConfig, Ordered, Run, Targets, TrainConfig, Turn,
     Watch, directions, rank_path,
 };
-use lrvd_burn::{AdaptedLinear, AdapterTargets, Pass, Scheme, adapted_model, prune, ranks};
+use lrvd_burn::{AdaptedLinear, AdapterTargets, Pass, Scheme, prune, ranks};
 use serde_json::{Value, json};
 
 const INPUT: usize = 48;
@@ -219,34 +219,27 @@ fn label(
 /// The frozen network before the update; its layers are `layer.0` and `layer.1`.
 #[derive(Module, Debug)]
 struct Student {
-    layers: Vec<AdaptedLinear>,
+    layer: Vec<AdaptedLinear>,
     readout: AdaptedLinear,
 }
-
-adapted_model!(Student { layers, readout });
 
 impl Model for Student {
     type Input = Tensor<2>;
 
     fn logits(&self, input: &Tensor<2>, pass: &Pass) -> Tensor<2> {
-        let forward = |hidden: Tensor<2>, layer: &AdaptedLinear| layer.forward(hidden, pass).tanh();
-        self.readout.forward(self.layers.iter().fold(input.clone(), forward), pass)
+        let forward = |hidden: Tensor<2>, layer: &AdaptedLinear| layer.forward_with(hidden, pass).tanh();
+        self.readout.forward_with(self.layer.iter().fold(input.clone(), forward), pass)
     }
 }
 
 impl Student {
     fn new(task: &Task, device: &Device) -> Self {
-        let layer = |path: &str, values: &[f64], [n_out, n_in]: [usize; 2]| {
+        let layer = |values: &[f64], [n_out, n_in]: [usize; 2]| {
             let data = TensorData::new(transpose(values, n_out, n_in), [n_in, n_out]);
-            AdaptedLinear::new(path, Tensor::from_data(data, device), None)
+            AdaptedLinear::new(Tensor::from_data(data, device), None)
         };
-        let layers = task.layers.iter().enumerate().map(|(l, planted)| {
-            layer(&format!("layer.{l}"), &planted.frozen, [HIDDEN, planted.width])
-        });
-        Self {
-            layers: layers.collect(),
-            readout: layer("readout", &task.readout, [CLASSES, HIDDEN]),
-        }
+        let layers = task.layers.iter().map(|l| layer(&l.frozen, [HIDDEN, l.width]));
+        Self { layer: layers.collect(), readout: layer(&task.readout, [CLASSES, HIDDEN]) }
     }
 }
 

@@ -28,7 +28,7 @@ use crate::parameters::ParameterValue;
 /// An adapter with separate singular values, or whose noise is not one variance per rank, is an error; no adapter is
 /// rotated then.
 pub fn turn(
-    model: &mut (impl AdaptedModel + ?Sized),
+    model: &mut impl AdaptedModel,
     optimizer: Option<&mut AdamW>,
 ) -> Result<BTreeMap<String, Vec<f64>>, Error> {
     let spectra = rotate_factors(model, true)?;
@@ -41,12 +41,12 @@ pub fn turn(
 }
 
 /// As [`turn`], for noise that will be set anew: its parameters stay as they are, in any family.
-pub(crate) fn rotate(model: &mut (impl AdaptedModel + ?Sized)) -> Result<(), Error> {
+pub(crate) fn rotate(model: &mut impl AdaptedModel) -> Result<(), Error> {
     rotate_factors(model, false).map(drop)
 }
 
 fn rotate_factors(
-    model: &mut (impl AdaptedModel + ?Sized),
+    model: &mut impl AdaptedModel,
     carries_noise: bool,
 ) -> Result<BTreeMap<String, Vec<f64>>, Error> {
     let mut rotated = BTreeMap::new();

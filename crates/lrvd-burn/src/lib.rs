@@ -30,6 +30,7 @@ pub mod files;
 pub mod gauge;
 pub mod host;
 pub mod model;
+pub mod nn;
 pub mod objective;
 pub mod ops;
 pub mod optimizer;
@@ -41,6 +42,7 @@ pub mod sampling;
 pub mod schema;
 pub mod text;
 pub mod train;
+pub mod tune;
 
 pub use burn;
 pub use lrvd_core as core;
@@ -51,6 +53,7 @@ pub use adapter::{AdaptedLinear, AdapterConfig, AdapterKind, Prior};
 pub use model::{AdaptedModel, AdapterTargets, attach_adapters, ranks, total_kl};
 pub use sampling::{DrawPer, Pass, Scheme};
 pub use train::{BayesLora, Run, TrainConfig};
+pub use tune::{attach, kl, load, predict, prune, save, with_pass};
 
 /// The examples of the guides and of the README, run as tests.
 #[cfg(all(doctest, feature = "flex"))]

@@ -111,7 +111,7 @@ pub fn plan(
 /// Training on equals training a model of the pruned size with the same state, bit for bit on the
 /// CPU.
 pub fn apply(
-    model: &mut (impl AdaptedModel + ?Sized),
+    model: &mut impl AdaptedModel,
     event: &PruneEvent,
     optimizer: Option<&mut AdamW>,
     gradients: Option<&mut NamedGradients>,
@@ -164,8 +164,8 @@ mod tests {
         let ones = |shape: [usize; 2]| Param::from_tensor(Tensor::ones(shape, &device));
         let mut adapter = LowRankAdapter::new(ones([3, 2]), ones([2, 4]), 1.0);
         adapter.extension = Some(Extension::Posterior(posterior));
-        let mut layer = AdaptedLinear::new("layer", Tensor::ones([3, 4], &device), None);
-        layer.attach(adapter, 2).unwrap();
+        let mut layer = AdaptedLinear::new(Tensor::ones([3, 4], &device), None);
+        layer.attach("layer", adapter, 2).unwrap();
         layer
     }
 

@@ -2,7 +2,6 @@
 
 use burn::module::Module;
 use burn::tensor::Tensor;
-use lrvd_burn::adapted_model;
 use lrvd_burn::model::AdaptedModel;
 use lrvd_burn::sampling::Pass;
 use lrvd_burn::train::Model;
@@ -25,15 +24,6 @@ pub enum AutoModel {
     /// Llama, by the next tokens of a text.
     LlamaText(LlamaForCausalLm),
 }
-
-adapted_model!(
-    enum AutoModel {
-        Deberta,
-        Llama,
-        LlamaScore,
-        LlamaText,
-    }
-);
 
 impl AutoModel {
     /// What the head reads of every input, `[batch, features]`, at the posterior mean: the encoder's pooled first token,

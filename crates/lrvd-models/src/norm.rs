@@ -1,10 +1,9 @@
 //! Normalisation of the last axis, with the checkpoint's names.
 
-use burn::module::Module;
+use burn::module::{Module, Param};
 use burn::tensor::{DType, Tensor};
-use lrvd_burn::adapted_model;
 use lrvd_burn::ops::{layer_norm, rms_norm};
-use lrvd_burn::parameters::{Layout, NamedParam};
+use lrvd_burn::parameters::Layout;
 
 use crate::source::{Init, WeightSource};
 
@@ -12,9 +11,9 @@ use crate::source::{Init, WeightSource};
 #[derive(Module, Debug)]
 pub struct LayerNorm {
     /// Scale, `[d]`.
-    pub weight: NamedParam<1>,
+    pub weight: Param<Tensor<1>>,
     /// Shift, `[d]`.
-    pub bias: NamedParam<1>,
+    pub bias: Param<Tensor<1>>,
     epsilon: f64,
 }
 
@@ -35,8 +34,6 @@ impl LayerNorm {
     }
 }
 
-adapted_model!(LayerNorm { weight, bias });
-
 /// `x/sqrt(mean(x²) + ε)·weight` over the last axis.
 ///
 /// # Numerics
@@ -49,7 +46,7 @@ adapted_model!(LayerNorm { weight, bias });
 #[derive(Module, Debug)]
 pub struct RmsNorm {
     /// Scale, `[d]`.
-    pub weight: NamedParam<1>,
+    pub weight: Param<Tensor<1>>,
     epsilon: f64,
 }
 
@@ -65,7 +62,7 @@ impl RmsNorm {
         let name = format!("{path}.weight");
         let init = Init::Constant(1.0);
         let weight = source.tensor_of(&name, [d], Layout::AsStored, init, dtype);
-        Self { weight: NamedParam::new(&name, weight), epsilon }
+        Self { weight: Param::from_tensor(weight).set_require_grad(false), epsilon }
     }
 
     /// Normalises the last axis.
@@ -73,5 +70,3 @@ impl RmsNorm {
         rms_norm(x, self.weight.val(), self.epsilon)
     }
 }
-
-adapted_model!(RmsNorm { weight });

@@ -6,10 +6,11 @@
 
 use std::collections::BTreeSet;
 
+use burn::module::Param;
 use burn::tensor::{DType, Device, Tensor, TensorData};
 use lrvd_burn::adapter::AdaptedLinear;
 use lrvd_burn::files::{HostDType, HostTensor, LoadReport, MisShaped, NonFinite, WeightStore};
-use lrvd_burn::parameters::{Layout, NamedParam};
+use lrvd_burn::parameters::Layout;
 use lrvd_core::noise::{NoiseKey, Stream, fill_normal, module_id};
 
 use crate::error::{Error, Result};
@@ -151,8 +152,9 @@ impl<'a> WeightSource<'a> {
         name: &str,
         shape: [usize; D],
         init: Init,
-    ) -> NamedParam<D> {
-        NamedParam::new(name, self.tensor(name, shape, Layout::AsStored, init))
+    ) -> Param<Tensor<D>> {
+        let value = self.tensor(name, shape, Layout::AsStored, init);
+        Param::from_tensor(value).set_require_grad(false)
     }
 
     /// The linear layer at `path`, `[d_input] -> [d_output]`, with a bias if the model has one.
@@ -173,7 +175,7 @@ impl<'a> WeightSource<'a> {
         let bias = bias.then(|| {
             self.tensor(&format!("{path}.bias"), [d_output], Layout::AsStored, Init::Constant(0.0))
         });
-        AdaptedLinear::new(path, weight, bias)
+        AdaptedLinear::new(weight, bias)
     }
 
     /// Ends the load; the error lists everything that was missing, left over, mis-shaped or not finite.

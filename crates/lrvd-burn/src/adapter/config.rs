@@ -1,7 +1,7 @@
 //! What to attach to a layer, and with which initial values.
 
 use lrvd_core::family::{INITIAL_LOG_VARIANCE, VariationalFamily};
-use lrvd_core::noise::NoiseKey;
+use lrvd_core::noise::{NoiseKey, module_id};
 use serde::{Deserialize, Serialize};
 
 use super::initialisation::Initialiser;
@@ -141,7 +141,7 @@ impl AdapterConfig {
         }
     }
 
-    /// Attaches a freshly initialised, trainable adapter to `layer`.
+    /// Attaches a freshly initialised, trainable adapter to `layer`, which is at `path`.
     ///
     /// ```text
     /// LoRA, variational: A ~ U(±1/sqrt(d_input)),  B ~ U(±b_bound)
@@ -154,15 +154,17 @@ impl AdapterConfig {
     /// LoRA-Ensemble:     A ~ U(±gain·sqrt(6/(d_input + rank))),  B = 0,   for every member
     /// ```
     ///
-    /// Values depend on `seed` and the layer's path only.
+    /// Values depend on `seed` and the path only.
     pub fn attach(
         &self,
         layer: &mut AdaptedLinear,
+        path: &str,
         seed: NoiseKey,
     ) -> Result<(), lrvd_core::Error> {
         self.check()?;
-        let init = Initialiser::new(layer, self.sizes(layer.d_input(), layer.d_output()), seed);
-        layer.place(Adapter::fresh(self, &init)?, self.rank);
+        let key = seed.for_module(module_id(path));
+        let init = Initialiser::new(layer, self.sizes(layer.d_input(), layer.d_output()), key);
+        layer.place(path, Adapter::fresh(self, &init)?, self.rank);
         Ok(())
     }
 

@@ -17,11 +17,11 @@ pub(super) struct Initialiser {
 }
 
 impl Initialiser {
-    pub(super) fn new(layer: &AdaptedLinear, sizes: Sizes, seed: NoiseKey) -> Self {
+    pub(super) fn new(layer: &AdaptedLinear, sizes: Sizes, key: NoiseKey) -> Self {
         let like = layer.weight.base();
         Self {
             sizes,
-            key: seed.for_module(layer.noise_id()).on_stream(Stream::INIT),
+            key: key.on_stream(Stream::INIT),
             device: like.device().inner().autodiff(),
             dtype: super::adapter_dtype(like.dtype()),
         }

@@ -1,32 +1,16 @@
 //! A frozen linear layer with an optional adapter.
 
-use std::sync::Arc;
-
-use burn::module::{Module, Param, Reparameterization, Reparameterizer};
+use burn::module::{Module, Param};
 use burn::tensor::{Int, Tensor};
-use lrvd_core::family::VariationalFamily;
-use lrvd_core::noise::module_id;
 
-use super::kind::{Adapter, Extension, LowRankAdapter, Posterior};
+use super::attached::{AdapterSlot, Attached, set as set_attached};
+use super::kind::{Adapter, Extension, LowRankAdapter};
 use super::observer::Observer;
 use super::prepared::PreparedLinear;
 use super::schema::{Axis, ParameterSchema, Parameters};
 use crate::error::Error;
-use crate::parameters::{Layout, NamedParameter, NamedParameterMut, ParameterValue, Role};
+use crate::parameters::ParameterValue;
 use crate::sampling::{DrawPer, Pass, Scheme};
-
-/// What was attached to a layer, for files; it outlives the adapter when every rank is pruned.
-///
-/// Layers with an [`Adapter`] whose mean is no product of two factors have none.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct AdapterSlot {
-    /// Rank at attachment.
-    pub initial_rank: usize,
-    /// The factor `c`, fixed for life.
-    pub scaling: f64,
-    /// Posterior family, if the adapter has one.
-    pub family: Option<VariationalFamily>,
-}
 
 /// `y = x·W + b + update(x)`: a linear layer of a pretrained model and its adapter.
 ///
@@ -44,67 +28,19 @@ pub struct AdapterSlot {
 /// | input | `[sequences, ..., d_input]`, two axes or more |
 #[derive(Module, Debug)]
 pub struct AdaptedLinear {
-    /// Base weight, as Burn multiplies it.
+    /// Base weight, as Burn multiplies it, with the adapter on it.
     pub weight: Param<Tensor<2>>,
     /// Base bias.
     pub bias: Option<Param<Tensor<1>>>,
-    #[module(skip)]
-    slot: Option<AdapterSlot>,
-    #[module(skip)]
-    path: Arc<str>,
-    #[module(skip)]
-    role: Role,
-    /// Whether the weight is another parameter's, which hands it out.
-    #[module(skip)]
-    weight_is_tied: bool,
-    /// Identity of this layer in the noise streams, derived from its path.
-    noise_id: u32,
-    #[module(skip)]
-    pub(super) observer: Option<Observer>,
 }
 
 impl AdaptedLinear {
-    /// A frozen layer of the backbone at module path `path`, without an adapter.
-    ///
-    /// The path names the layer in files and in the noise: it must be unique and stay the same.
-    pub fn new(path: &str, weight: Tensor<2>, bias: Option<Tensor<1>>) -> Self {
+    /// A frozen layer without an adapter.
+    pub fn new(weight: Tensor<2>, bias: Option<Tensor<1>>) -> Self {
         Self {
             weight: Param::from_tensor(weight).set_require_grad(false),
             bias: bias.map(|b| Param::from_tensor(b).set_require_grad(false)),
-            slot: None,
-            path: path.into(),
-            role: Role::Backbone,
-            weight_is_tied: false,
-            noise_id: module_id(path),
-            observer: None,
         }
-    }
-
-    /// The role of weight and bias.
-    pub fn role(&self) -> Role {
-        self.role
-    }
-
-    /// The same layer with weight and bias in another role.
-    #[must_use]
-    pub fn with_role(self, role: Role) -> Self {
-        Self { role, ..self }
-    }
-
-    /// The same layer with a weight that belongs to another parameter (a tied head's is the word
-    /// embedding): it is not handed out under this layer's name.
-    #[must_use]
-    pub fn with_tied_weight(self) -> Self {
-        Self { weight_is_tied: true, ..self }
-    }
-
-    /// Module path.
-    pub fn path(&self) -> &str {
-        &self.path
-    }
-
-    pub(crate) fn shared_path(&self) -> Arc<str> {
-        Arc::clone(&self.path)
     }
 
     /// Features in.
@@ -117,19 +53,36 @@ impl AdaptedLinear {
         self.weight.base().dims()[1]
     }
 
-    /// Identity of the layer in the noise streams.
+    /// What stands on the weight.
+    pub fn attached(&self) -> Option<&Attached> {
+        self.weight.reparameterization()
+    }
+
+    /// Changes what stands on the weight, if anything does.
+    pub(crate) fn edit_attached<T>(&mut self, change: impl FnOnce(&mut Attached) -> T) -> Option<T> {
+        let mut attached = self.attached()?.clone();
+        let outcome = change(&mut attached);
+        set_attached(&mut self.weight, Some(attached));
+        Some(outcome)
+    }
+
+    /// Identity of the layer in the noise streams; 0 before an adapter is attached.
     pub fn noise_id(&self) -> u32 {
-        self.noise_id
+        self.attached().map_or(0, Attached::noise_id)
     }
 
     /// What was attached here, if anything was.
     pub fn slot(&self) -> Option<AdapterSlot> {
-        self.slot
+        self.attached()?.slot
     }
 
     /// The adapter; `None` before one is attached and after its last rank is pruned.
     pub fn adapter(&self) -> Option<&Adapter> {
-        self.weight.reparameterization()
+        self.attached()?.adapter()
+    }
+
+    pub(super) fn observer(&self) -> Option<&Observer> {
+        self.attached()?.observer.as_ref()
     }
 
     /// The adapter, if it is one of two factors.
@@ -143,22 +96,18 @@ impl AdaptedLinear {
     /// Changes the adapter, if it is one of two factors; shapes must stay, and so must the kind of the
     /// extension ([`AdaptedLinear::extend`] changes it).
     pub fn edit<T>(&mut self, change: impl FnOnce(&mut LowRankAdapter) -> T) -> Option<T> {
-        let mut adapter = self.low_rank()?.clone();
-        let outcome = change(&mut adapter);
-        self.set_adapter(Some(adapter.into()));
-        Some(outcome)
+        self.low_rank()?;
+        self.edit_attached(|attached| match &mut attached.adapter {
+            Some(Adapter::LowRank(adapter)) => Some(change(adapter)),
+            _ => None,
+        })?
     }
 
     /// Replaces the base weight; the adapter stays.
     pub fn set_weight(&mut self, weight: Tensor<2>) {
-        let adapter = self.adapter().cloned();
+        let attached = self.attached().cloned();
         self.weight = Param::initialized(self.weight.id, weight);
-        self.set_adapter(adapter);
-    }
-
-    /// Puts `adapter` on the weight in place of what was there.
-    fn set_adapter(&mut self, adapter: Option<Adapter>) {
-        set_adapter(&mut self.weight, adapter);
+        set_attached(&mut self.weight, attached);
     }
 
     /// What the adapter's kind adds to its two factors.
@@ -200,28 +149,34 @@ impl AdaptedLinear {
         let by_token = matches!(self.extension(), Some(Extension::Contextual(_)));
         let drops = pass.dropout.is_some();
         let is_alone = self.adapter().is_none() || drawn_whole && !by_token && !drops;
-        is_alone && self.observer.is_none()
+        is_alone && self.observer().is_none()
     }
 
-    /// Puts `adapter` on the layer in place of what was there; rank 0 leaves only the slot, so that no
-    /// work remains.
+    /// Puts `adapter` on the layer at module path `path` in place of what was there; rank 0 leaves only the
+    /// slot, so that no work remains. The path names the layer in files and in the noise.
     ///
     /// On an error the layer is unchanged.
     pub fn attach(
         &mut self,
+        path: &str,
         adapter: impl Into<Adapter>,
         initial_rank: usize,
     ) -> Result<(), Error> {
         let adapter = adapter.into();
-        self.check(&adapter)?;
-        self.place(adapter, initial_rank);
+        let sizes = adapter.sizes(self.d_input(), self.d_output());
+        if let Some((name, expected, found)) = adapter.misfit(&sizes) {
+            return Err(Error::Shape(format!(
+                "adapter `{path}`: `{name}` should have shape {expected:?}, found {found:?}"
+            )));
+        }
+        self.place(path, adapter, initial_rank);
         Ok(())
     }
 
     /// Leaves the slot of an adapter that has no rank left.
-    pub fn attach_empty(&mut self, slot: AdapterSlot) {
-        self.slot = Some(slot);
-        self.set_adapter(None);
+    pub fn attach_empty(&mut self, path: &str, slot: AdapterSlot) {
+        let attached = Attached { slot: Some(slot), ..Attached::empty(path) };
+        set_attached(&mut self.weight, Some(attached));
     }
 
     /// Puts `extension` beside the factors, `None` for plain ones, and returns what was there.
@@ -232,55 +187,44 @@ impl AdaptedLinear {
     ///
     /// On an error the layer is unchanged.
     pub fn extend(&mut self, extension: Option<Extension>) -> Result<Option<Extension>, Error> {
-        let Some(adapter) = self.low_rank().cloned() else {
-            let what = format!("layer `{}` has no adapter of two factors", self.path);
-            return Err(Error::Undefined(what));
+        let Some((attached, adapter)) = self.attached().zip(self.low_rank()) else {
+            return Err(Error::Undefined("the layer has no adapter of two factors".to_owned()));
         };
-        let initial_rank = self.slot.map_or(adapter.rank(), |slot| slot.initial_rank);
-        let old = adapter.extension.clone();
-        self.attach(LowRankAdapter { extension, ..adapter }, initial_rank)?;
+        let initial_rank = attached.slot.map_or(adapter.rank(), |slot| slot.initial_rank);
+        let (path, old) = (attached.path().to_owned(), adapter.extension.clone());
+        let adapter = LowRankAdapter { extension, ..adapter.clone() };
+        self.attach(&path, adapter, initial_rank)?;
         Ok(old)
     }
 
     /// Takes the adapter and its slot off.
     pub fn detach(&mut self) -> Option<Adapter> {
-        self.slot = None;
         let adapter = self.adapter().cloned();
-        self.set_adapter(None);
+        set_attached(&mut self.weight, None);
         adapter
     }
 
     /// Keeps only the rank directions `kept` of the adapter.
     pub fn select_ranks(&mut self, kept: &[usize]) {
-        let mut adapter = self.adapter().filter(|_| !kept.is_empty()).cloned();
-        if let Some(adapter) = &mut adapter {
-            adapter.select_ranks(kept);
-        }
-        self.set_adapter(adapter);
+        self.edit_attached(|attached| {
+            attached.adapter = attached.adapter.take().filter(|_| !kept.is_empty());
+            if let Some(adapter) = &mut attached.adapter {
+                adapter.select_ranks(kept);
+            }
+        });
     }
 
     /// As [`AdaptedLinear::attach`], for shapes that are right.
-    pub(crate) fn place(&mut self, adapter: impl Into<Adapter>, initial_rank: usize) {
-        let adapter = adapter.into();
-        self.slot = adapter.has_factors().then(|| AdapterSlot {
-            initial_rank,
-            scaling: adapter.scaling(),
-            family: match &adapter {
-                Adapter::LowRank(adapter) => adapter.posterior().map(Posterior::family),
-                Adapter::Members(_) => None,
-            },
-        });
-        self.set_adapter((adapter.rank() > 0).then_some(adapter));
-    }
-
-    fn check(&self, adapter: &Adapter) -> Result<(), Error> {
-        match adapter.misfit(&adapter.sizes(self.d_input(), self.d_output())) {
-            Some((name, expected, found)) => Err(Error::Shape(format!(
-                "adapter `{}`: `{name}` should have shape {expected:?}, found {found:?}",
-                self.path
-            ))),
-            None => Ok(()),
-        }
+    pub(crate) fn place(
+        &mut self,
+        path: &str,
+        adapter: impl Into<Adapter>,
+        initial_rank: usize,
+    ) {
+        let old = self.attached().filter(|attached| attached.path() == path);
+        let mut attached = old.cloned().unwrap_or_else(|| Attached::empty(path));
+        attached.place(adapter.into(), initial_rank);
+        set_attached(&mut self.weight, Some(attached));
     }
 
     /// The layer with its outputs `ids` only, as a part of the graph; `weight` holds those columns of the
@@ -294,15 +238,14 @@ impl AdaptedLinear {
         if let Some(bias) = &mut layer.bias {
             bias.gather(0, ids);
         }
-        let mut adapter = self.adapter().cloned();
-        if let Some(adapter) = &mut adapter {
+        layer.edit_attached(|attached| {
+            let Some(adapter) = &mut attached.adapter else { return };
             adapter.each_mut(&mut |schema, value| {
                 if let Some(axis) = schema.axes.iter().position(|axis| *axis == Axis::Output) {
                     value.gather(axis, ids);
                 }
             });
-        }
-        layer.set_adapter(adapter);
+        });
         layer
     }
 
@@ -311,16 +254,22 @@ impl AdaptedLinear {
     /// Uses with noise on activations ([`Scheme::MomentMatched`](crate::sampling::Scheme),
     /// `Nested`) are not recorded: they have no weights that a gradient could belong to.
     pub fn observe(&mut self, observer: Option<Observer>) {
-        self.observer = observer;
+        self.edit_attached(|attached| attached.observer = observer);
     }
 
-    /// Base product plus update for one use of the layer, `[n, ..., d_input]` to
-    /// `[n, ..., d_output]` as Burn's `Linear`; the first axis counts sequences for draws per sequence.
+    /// Base product plus update, `[n, ..., d_input]` to `[n, ..., d_output]` as `burn::nn::Linear`: at the
+    /// mean, or under the pass that [`with_pass`](crate::with_pass) gave the model.
+    pub fn forward<const D: usize>(&self, x: Tensor<D>) -> Tensor<D> {
+        let pass = self.attached().map_or_else(Pass::mean, |attached| attached.pass);
+        self.forward_with(x, &pass)
+    }
+
+    /// As [`AdaptedLinear::forward`] under `pass`; the first axis counts sequences for draws per sequence.
     ///
     /// # Panics
     ///
     /// As [`AdaptedLinear::prepare`].
-    pub fn forward<const D: usize>(&self, x: Tensor<D>, pass: &Pass) -> Tensor<D> {
+    pub fn forward_with<const D: usize>(&self, x: Tensor<D>, pass: &Pass) -> Tensor<D> {
         let n = x.dims()[0];
         self.prepare(pass, n).forward(x)
     }
@@ -347,78 +296,5 @@ impl AdaptedLinear {
         if let Some(adapter) = self.adapter() {
             adapter.each(visit);
         }
-    }
-
-    /// Hands out the layer's parameters under their checkpoint names.
-    pub(crate) fn each_parameter(&self, visit: &mut dyn FnMut(NamedParameter<'_>)) {
-        let mut give = |name: &str, role, layout, value: &dyn ParameterValue| {
-            visit(NamedParameter { name: &format!("{}.{name}", self.path), role, layout, value });
-        };
-        if !self.weight_is_tied {
-            give("weight", self.role, Layout::Transposed, &self.weight);
-        }
-        if let Some(bias) = &self.bias {
-            give("bias", self.role, Layout::AsStored, bias);
-        }
-        self.each_adapter_parameter(&mut |s, value| give(s.name, s.role, s.layout, value));
-    }
-
-    /// The same, to write.
-    pub(crate) fn each_parameter_mut(&mut self, visit: &mut dyn FnMut(NamedParameterMut<'_>)) {
-        let path = self.shared_path();
-        let mut adapter = self.adapter().cloned();
-        self.set_adapter(None);
-        let mut give = |name: &str, role, layout, value: &mut dyn ParameterValue| {
-            visit(NamedParameterMut { name: &format!("{path}.{name}"), role, layout, value });
-        };
-        if !self.weight_is_tied {
-            give("weight", self.role, Layout::Transposed, &mut self.weight);
-        }
-        if let Some(bias) = &mut self.bias {
-            give("bias", self.role, Layout::AsStored, bias);
-        }
-        if let Some(adapter) = &mut adapter {
-            adapter.each_mut(&mut |s, value| give(s.name, s.role, s.layout, value));
-        }
-        self.set_adapter(adapter);
-    }
-}
-
-/// Burn attaches once: what is there has to come off first.
-fn set_adapter(weight: &mut Param<Tensor<2>>, adapter: Option<Adapter>) {
-    let base = Param::initialized(weight.id, weight.base());
-    *weight = match adapter {
-        Some(adapter) => base.apply_reparameterization(Attach(Some(adapter))),
-        None => base,
-    };
-}
-
-/// Puts one adapter on one parameter.
-struct Attach(Option<Adapter>);
-
-impl Reparameterizer for Attach {
-    type Reparam = Adapter;
-
-    fn reparameterize<const D: usize>(
-        &mut self,
-        _: &str,
-        param: Param<Tensor<D>>,
-    ) -> (Param<Tensor<D>>, Option<Adapter>) {
-        (param, self.0.take())
-    }
-}
-
-impl Reparameterization for Adapter {
-    const NAME: &'static str = "adapter";
-
-    /// `W + c·A·diag(E)·B` at the posterior mean; `W` where the mean is not one matrix.
-    fn apply<const D: usize>(&self, base: Tensor<D>) -> Tensor<D> {
-        let Self::LowRank(adapter) = self else { return base };
-        if !self.has_dense_mean() {
-            return base;
-        }
-        let update = adapter.scale_rank(adapter.a.val()).matmul(adapter.b.val());
-        let shape = base.shape();
-        base + update.reshape(shape)
     }
 }

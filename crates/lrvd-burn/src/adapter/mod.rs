@@ -6,6 +6,7 @@
 //! therefore reads the base and applies the update to activations in rank space.
 
 mod activation;
+mod attached;
 mod config;
 mod divergence;
 mod flipout;
@@ -27,10 +28,12 @@ pub use kind::{
     Adapter, AdapterMembers, ContextualGaussian, ElementGaussian, ElementParameters, Extension,
     LowRankAdapter, Posterior, RankParameters, ScaleGaussian, repeat_for_members,
 };
-pub use linear::{AdaptedLinear, AdapterSlot};
+pub use attached::{AdapterSlot, Attached};
+pub(crate) use attached::{Attach, set as set_attached};
+pub use linear::AdaptedLinear;
 pub use observer::{ContextDivergence, ObservedUse, Observer};
 pub use prepared::PreparedLinear;
 pub use schema::{Axis, ParameterSchema};
-pub(crate) use schema::{RankCut, Sizes};
+pub(crate) use schema::{Parameters, RankCut, Sizes};
 pub use streams::AdapterStream;
 pub use wide::adapter_dtype;

@@ -217,7 +217,7 @@ impl PreparedLinear<'_> {
         };
         let dropped =
             adapter.dropout > 0.0 && self.pass.adapter_dropout_key(self.layer.noise_id()).is_some();
-        let watched = self.layer.observer.as_ref().is_some_and(Observer::wants_uses);
+        let watched = self.layer.observer().is_some_and(Observer::wants_uses);
         let one_type = self.layer.weight.base().dtype() == activations && a.dtype() == activations;
         if dropped || watched || !one_type || a.dims()[0] != b.dims()[0] {
             return None;
@@ -386,8 +386,7 @@ impl PreparedLinear<'_> {
     ) -> Tensor<3> {
         let watched = self
             .layer
-            .observer
-            .as_ref()
+            .observer()
             .and_then(|o| o.prior_std().map(|prior_std| (o, prior_std)));
         let prior_std = watched.map(|(_, prior_std)| prior_std);
         let (mixed, divergence) = context.mix(h, noise, use_index, prior_std);
@@ -440,7 +439,7 @@ impl PreparedLinear<'_> {
         middle: impl FnOnce(Tensor<3>) -> Tensor<3>,
         up: impl FnOnce(Tensor<3>) -> Tensor<3>,
     ) -> Tensor<3> {
-        match &self.layer.observer {
+        match self.layer.observer() {
             Some(observer) if observer.wants_uses() => {
                 observer.through((self.layer.noise_id(), use_index), x, down, middle, up)
             }

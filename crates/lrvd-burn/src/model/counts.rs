@@ -17,7 +17,7 @@ pub struct TrainableCounts {
 }
 
 /// Counts the trainable values of `model` by role.
-pub fn trainable_counts(model: &(impl AdaptedModel + ?Sized)) -> TrainableCounts {
+pub fn trainable_counts(model: &impl AdaptedModel) -> TrainableCounts {
     let mut counts = TrainableCounts::default();
     model.visit_parameters(&mut |p| {
         if p.value.is_trainable() {

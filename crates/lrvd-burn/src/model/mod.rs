@@ -1,10 +1,10 @@
 //! Models that contain adapted layers: attach, collect, count, observe.
 
 mod counts;
-mod parts;
+pub(crate) mod walk;
 
 pub use counts::{TrainableCounts, trainable_counts};
-pub use parts::{AdaptedModel, Leaf, LeafMut};
+pub use walk::{AdaptedModel, Names};
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,8 @@ use lrvd_core::kl::KlReduction;
 use lrvd_core::noise::NoiseKey;
 use tracing::{debug, trace};
 
-use crate::adapter::{AdaptedLinear, AdapterConfig, Observer, Prior};
+use self::walk::Found;
+use crate::adapter::{AdaptedLinear, AdapterConfig, AdapterKind, Observer, Prior};
 use crate::error::Error;
 use crate::parameters::Role;
 use crate::sampling::Scheme;
@@ -42,10 +43,10 @@ impl AdapterTargets {
         }
     }
 
-    /// Whether `layer`, which is at `path`, is meant.
-    fn select_layer(&self, path: &str, layer: &AdaptedLinear) -> bool {
-        let whole = *self == Self::AllLinear && layer.role() != Role::Backbone;
-        !whole && self.select(path)
+    /// Whether the layer is meant.
+    fn select_layer(&self, found: &Found) -> bool {
+        let whole = *self == Self::AllLinear && found.role != Role::Backbone;
+        !whole && self.select(&found.path)
     }
 
     /// Whether an entry of the list means the layer at `path`.
@@ -62,10 +63,16 @@ impl AdapterTargets {
     }
 }
 
+impl<const N: usize> From<[&str; N]> for AdapterTargets {
+    fn from(names: [&str; N]) -> Self {
+        Self::Names(names.map(str::to_owned).to_vec())
+    }
+}
+
 /// Attaches a fresh adapter to every targeted layer and returns their paths in order.
 ///
-/// Targets that match no layer, two layers of one path, and a rank above the smaller width of a targeted layer are
-/// errors.
+/// Targets that match no layer, two layers of one path, a layer that has an adapter, a rank above the smaller width of
+/// a targeted layer, and a kind of adapter that a [`burn::nn::Linear`] cannot apply are errors.
 pub fn attach_adapters(
     model: &mut impl AdaptedModel,
     targets: &AdapterTargets,
@@ -73,47 +80,58 @@ pub fn attach_adapters(
     seed: NoiseKey,
 ) -> Result<Vec<String>, Error> {
     config.check()?;
-    let mut all = Vec::new();
-    model.visit_layers(&mut |path, _| all.push(path.to_owned()));
-    check_distinct(all.iter().map(String::as_str))?;
+    let mut found = Vec::new();
+    walk::each_layer(model, &mut |layer| found.push(layer));
+    check_distinct(found.iter().map(|found| found.path.as_str()))?;
     if targets.list().is_empty() && *targets != AdapterTargets::AllLinear {
         return Err(Error::Argument("there are no targets, expected at least 1".to_owned()));
     }
-    let idle = |entry: &&String| !all.iter().any(|path| targets.means(entry, path));
+    let idle = |entry: &&String| !found.iter().any(|found| targets.means(entry, &found.path));
     let unmatched: Vec<String> = targets.list().iter().filter(idle).cloned().collect();
     if !unmatched.is_empty() {
         return Err(Error::Argument(format!(
             "the targets {} match none of the {} adaptable layers",
             quoted(unmatched),
-            all.len()
+            found.len()
         )));
     }
-    let mut widths = Vec::new();
-    model.visit_layers(&mut |path, layer| {
-        if targets.select_layer(path, layer) {
-            widths.push((path.to_owned(), layer.d_input(), layer.d_output()));
-        }
-    });
-    let narrowest = widths.into_iter().min_by_key(|(_, d_input, d_output)| *d_input.min(d_output));
-    if let Some((path, d_input, d_output)) = narrowest
-        && config.rank > d_input.min(d_output)
+    let layers = found.len();
+    found.retain(|found| targets.select_layer(found));
+    let width = |found: &Found| found.layer.d_input().min(found.layer.d_output());
+    if let Some(narrowest) = found.iter().min_by_key(|found| width(found))
+        && config.rank > width(narrowest)
     {
-        let (rank, width) = (config.rank, d_input.min(d_output));
+        let (rank, width, Found { path, layer, .. }) = (config.rank, width(narrowest), narrowest);
         return Err(Error::Argument(format!(
-            "rank {rank} is above {width}, the smaller width of layer `{path}` ({d_input} to {d_output}): take {width} or \
-             less, or leave that layer out of the targets"
+            "rank {rank} is above {width}, the smaller width of layer `{path}` ({} to {}): take {width} or \
+             less, or leave that layer out of the targets",
+            layer.d_input(),
+            layer.d_output()
         )));
     }
-    let mut paths = Vec::new();
+    if let Some(Found { path, .. }) = found.iter().find(|found| found.layer.adapter().is_some()) {
+        return Err(Error::Argument(format!(
+            "layer `{path}` has an adapter: detach it, or choose other targets"
+        )));
+    }
+    let is_dense = !matches!(config.kind, AdapterKind::CLora { .. } | AdapterKind::LoraEnsemble { .. });
+    if let Some(Found { path, .. }) = found.iter().find(|found| found.is_composed)
+        && (!is_dense || config.dropout > 0.0)
+    {
+        return Err(Error::Undefined(format!(
+            "layer `{path}` is a `burn::nn::Linear`, whose adapter is a matrix added to its weight: dropout on the \
+             adapter's input, ensembles and adapters that depend on the input need a `lrvd_burn::nn::Linear`"
+        )));
+    }
+    let paths: Vec<String> = found.into_iter().map(|found| found.path).collect();
     let mut outcome = Ok(());
     model.visit_layers_mut(&mut |path, layer| {
-        if outcome.is_ok() && targets.select_layer(path, layer) {
-            outcome = config.attach(layer, seed);
-            paths.push(path.to_owned());
+        if outcome.is_ok() && paths.iter().any(|chosen| chosen == path) {
+            outcome = config.attach(layer, path, seed);
         }
     });
     outcome?;
-    debug!(layers = all.len(), adapted = paths.len(), ?targets, "attached adapters");
+    debug!(layers, adapted = paths.len(), ?targets, "attached adapters");
     for path in &paths {
         trace!(%path, "adapted");
     }

@@ -90,7 +90,7 @@ impl AdamW {
     /// One update with every group's rate multiplied by `factor` (the schedule).
     pub fn step(
         &mut self,
-        model: &mut (impl AdaptedModel + ?Sized),
+        model: &mut impl AdaptedModel,
         gradients: &NamedGradients,
         factor: f64,
     ) {
@@ -146,7 +146,7 @@ impl AdamW {
     /// Replaces the state.
     pub fn restore(
         &mut self,
-        model: &(impl AdaptedModel + ?Sized),
+        model: &impl AdaptedModel,
         state: BTreeMap<String, Moments>,
     ) -> Result<(), Error> {
         let mut lengths = BTreeMap::new();

@@ -20,7 +20,7 @@ impl NamedGradients {
     /// Takes the gradients of every trainable parameter of `model` out of `gradients`.
     ///
     /// Parameters that the loss does not reach are absent, and the optimiser skips them.
-    pub fn collect(model: &(impl AdaptedModel + ?Sized), gradients: &Gradients) -> Self {
+    pub fn collect(model: &impl AdaptedModel, gradients: &Gradients) -> Self {
         let mut values = BTreeMap::new();
         model.visit_parameters(&mut |p| {
             if !p.value.is_empty()

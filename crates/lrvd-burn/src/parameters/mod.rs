@@ -6,10 +6,8 @@
 //! leaves out through [`AdaptedModel`](crate::model::AdaptedModel). Optimiser state, pruning and files are then keyed by names
 //! that survive a reload.
 
-mod named_param;
 mod value;
 
-pub use named_param::NamedParam;
 pub use value::ParameterValue;
 pub(crate) use value::{plain, replace, select};
 

@@ -62,7 +62,7 @@ pub fn attach_peft(
     }
     model.visit_layers_mut(&mut |path, layer| {
         if let (Some(host), Some(module)) = (factors.get(path), adapter.modules.get(path)) {
-            host.attach(layer, module, trainable);
+            host.attach(layer, path, module, trainable);
         }
     });
     model.visit_parameters_mut(&mut |p| {
@@ -163,11 +163,18 @@ impl HostFactors {
         })
     }
 
-    fn attach(&self, layer: &mut AdaptedLinear, module: &PeftModule, trainable: bool) {
+    fn attach(
+        &self,
+        layer: &mut AdaptedLinear,
+        path: &str,
+        module: &PeftModule,
+        trainable: bool,
+    ) {
         let (rank, initial) = (module.rank, module.initial_rank);
         if rank == 0 {
             let scaling = module.scaling;
-            layer.attach_empty(AdapterSlot { initial_rank: initial, scaling, family: None });
+            let slot = AdapterSlot { initial_rank: initial, scaling, family: None };
+            layer.attach_empty(path, slot);
             return;
         }
         let like = plain(layer.weight.base());
@@ -186,7 +193,7 @@ impl HostFactors {
             let e = Tensor::<1>::from_data(data, (&device, dtype));
             Extension::SingularValues(parameter(e, trainable))
         });
-        layer.place(adapter, initial);
+        layer.place(path, adapter, initial);
     }
 }
 

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use lrvd_core::family::{LOG_VARIANCE_MAX, LOG_VARIANCE_MIN, VariationalFamily};
-use lrvd_core::prune::StatisticAggregate;
+use lrvd_core::prune::{PruneRule, StatisticAggregate};
 use serde::{Deserialize, Serialize};
 
 use super::adapter::PeftAdapter;
@@ -17,7 +17,7 @@ use crate::adapter::{Sizes, posterior_schemas};
 use crate::error::Error;
 use crate::files::{HostTensor, LoadReport};
 use crate::host::HostNoise;
-use crate::sampling::Scheme;
+use crate::sampling::{DrawPer, Scheme};
 
 /// Version of the header that is written, and the only one that is read.
 pub(super) const SCHEMA_VERSION: u32 = 1;
@@ -40,6 +40,19 @@ pub struct PosteriorRun {
     pub kl_weight: f64,
     /// Seed of the run.
     pub seed: u64,
+}
+
+impl Default for PosteriorRun {
+    /// A draw for each sequence, the default statistic and rule, the whole KL.
+    fn default() -> Self {
+        Self {
+            scheme: Scheme::Weights(DrawPer::Sequence),
+            statistic: StatisticAggregate::default(),
+            log_alpha_threshold: PruneRule::default().log_alpha_threshold(),
+            kl_weight: 1.0,
+            seed: 0,
+        }
+    }
 }
 
 /// What the header says of one module.

@@ -93,12 +93,12 @@ pub fn attach_posterior(
         match layer.detach() {
             Some(Adapter::LowRank(mut adapter)) => {
                 adapter.extension = placed.remove(path).flatten().map(Extension::Posterior);
-                layer.place(adapter, initial_rank);
+                layer.place(path, adapter, initial_rank);
             }
             // Pruned away: only what is left to know of it.
             Some(Adapter::Members(_)) | None => {
                 let family = Some(header.family);
-                layer.attach_empty(AdapterSlot { initial_rank, scaling, family });
+                layer.attach_empty(path, AdapterSlot { initial_rank, scaling, family });
             }
         }
     });

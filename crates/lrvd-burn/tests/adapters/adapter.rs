@@ -10,7 +10,7 @@ use burn::tensor::{DType, Device};
 use lrvd_burn::adapter::{AdaptedLinear, AdapterConfig, AdapterKind};
 use lrvd_burn::files::HostTensor;
 use lrvd_burn::host::{HostAdapter, HostNoise};
-use lrvd_burn::model::{AdapterTargets, attach_adapters};
+use lrvd_burn::model::{AdapterTargets, Names, attach_adapters};
 use lrvd_burn::ops::dropout;
 use lrvd_burn::optimizer::NamedGradients;
 use lrvd_burn::peft::{PeftAdapter, PeftConfig, PeftModule, TargetModules, attach_peft};
@@ -35,9 +35,9 @@ fn draws(layer: &AdaptedLinear, row: &[f64], scheme: Scheme, n: usize) -> Vec<f6
     let x = tensor(&x, [sequences, 1, D_INPUT], DType::F64);
     let mut bare = layer.clone();
     bare.detach();
-    let base = bare.forward(x.clone(), &Pass::mean());
+    let base = bare.forward_with(x.clone(), &Pass::mean());
     let pass = |step| Pass::sampled(scheme, NoiseKey::new(77).at_step(step));
-    (0..steps).flat_map(|step| host(layer.forward(x.clone(), &pass(step)) - base.clone())).collect()
+    (0..steps).flat_map(|step| host(layer.forward_with(x.clone(), &pass(step)) - base.clone())).collect()
 }
 
 #[test]
@@ -95,14 +95,13 @@ fn a_key_names_its_draw_and_no_other() {
         let adapter = host_adapter(Some(family), 10);
         let layer = layer("net.first", &adapter, DType::F32);
         let mut elsewhere = AdaptedLinear::new(
-            "net.other",
             layer.weight.base(),
             layer.bias.as_ref().map(burn::module::Param::val),
         );
-        elsewhere.attach(of(&layer).clone(), RANK).unwrap();
+        elsewhere.attach("net.other", of(&layer).clone(), RANK).unwrap();
         for scheme in noisy() {
             let run = |layer: &AdaptedLinear, key| {
-                host(layer.forward(x.clone(), &Pass::sampled(scheme, key)))
+                host(layer.forward_with(x.clone(), &Pass::sampled(scheme, key)))
             };
             let key = NoiseKey::new(1).at_step(4);
             let first = run(&layer, key);
@@ -129,7 +128,7 @@ fn a_draw_per_batch_is_one_and_a_draw_per_sequence_is_several() {
     let sequence: Vec<f64> = [&row[..D_INPUT], &row[..D_INPUT], &row[D_INPUT..]].concat();
     let x = tensor(&[&sequence[..], &sequence].concat(), [BATCH, TOKENS, D_INPUT], DType::F64);
     let run = |scheme| {
-        let out = host(layer.forward(x.clone(), &Pass::sampled(scheme, NoiseKey::new(9))));
+        let out = host(layer.forward_with(x.clone(), &Pass::sampled(scheme, NoiseKey::new(9))));
         let token = |i: usize| out[i * D_OUTPUT..(i + 1) * D_OUTPUT].to_vec();
         (token(0), token(1), token(3))
     };
@@ -156,10 +155,10 @@ fn numbers_do_not_depend_on_the_threads() {
             let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
             pool.install(|| {
                 let mut layer = base("wide", d_input, d_output, DType::F32);
-                config.attach(&mut layer, NoiseKey::new(3)).unwrap();
+                config.attach(&mut layer, "net.first", NoiseKey::new(3)).unwrap();
                 let x = leaf(&x, [sequences, tokens, d_input], DType::F32);
                 let pass = Pass::sampled(scheme, NoiseKey::new(3)).with_dropout(NoiseKey::new(4));
-                let out = layer.forward(x.clone(), &pass);
+                let out = layer.forward_with(x.clone(), &pass);
                 let gradients = out.clone().square().sum().backward();
                 let posterior = posterior_gradient(of(&layer), &gradients);
                 (host(out), gradient(&x, &gradients), posterior)
@@ -245,7 +244,7 @@ fn dropout_is_keyed_and_asked_for() {
     let x = inputs(DType::F64);
     for scheme in SCHEMES {
         let pass = Pass::sampled(scheme, NoiseKey::new(5));
-        let run = |layer: &AdaptedLinear, pass: &Pass| host(layer.forward(x.clone(), pass));
+        let run = |layer: &AdaptedLinear, pass: &Pass| host(layer.forward_with(x.clone(), pass));
         let without = run(&full, &pass);
         assert_eq!(without, run(&dropped, &pass), "{scheme:?}: dropout without a key");
         let key = NoiseKey::new(6).at_step(1);
@@ -262,10 +261,10 @@ fn dropout_is_keyed_and_asked_for() {
     let masked = dropout(x.clone(), 0.4, mask_key);
     let mut bare = full.clone();
     bare.detach();
-    let base = |x| bare.forward(x, &Pass::mean());
-    let mean = |x| full.forward(x, &Pass::mean());
+    let base = |x| bare.forward_with(x, &Pass::mean());
+    let mean = |x| full.forward_with(x, &Pass::mean());
     let expected = mean(masked.clone()) - base(masked) + base(x.clone());
-    let got = dropped.forward(x, &Pass::mean().with_dropout(key));
+    let got = dropped.forward_with(x, &Pass::mean().with_dropout(key));
     close("masked input", &host(got), &host(expected), 1e-12);
 }
 
@@ -284,7 +283,7 @@ fn dropout_differs_between_the_two_uses_and_keeps_the_mean() {
     let tokens = host(prepared.forward::<3>(rows.unsqueeze_dim(0)));
     assert_ne!(shared, tokens, "both uses share their mask");
     let one = tensor(&row, [1, 1, D_INPUT], DType::F64);
-    let expected = host(full.forward(one, &Pass::mean()));
+    let expected = host(full.forward_with(one, &Pass::mean()));
     for values in [&shared, &tokens] {
         for (o, expected) in expected.iter().enumerate() {
             let column = values.iter().skip(o).step_by(D_OUTPUT).copied();
@@ -301,13 +300,13 @@ fn inputs_of_any_rank_are_sequences_by_tokens() {
             let pass = Pass::sampled(scheme, NoiseKey::new(3)).with_dropout(NoiseKey::new(4));
             let values = numbers(1, 2 * 3 * 2 * D_INPUT);
             let four = tensor(&values, [2, 3, 2, D_INPUT], DType::F64);
-            let out = layer.forward(four, &pass);
+            let out = layer.forward_with(four, &pass);
             assert_eq!(out.dims(), [2, 3, 2, D_OUTPUT]);
-            let three = layer.forward(tensor(&values, [2, 6, D_INPUT], DType::F64), &pass);
+            let three = layer.forward_with(tensor(&values, [2, 6, D_INPUT], DType::F64), &pass);
             assert_eq!(host(out), host(three), "{scheme:?}");
-            let two = layer.forward(tensor(&values, [12, D_INPUT], DType::F64), &pass);
+            let two = layer.forward_with(tensor(&values, [12, D_INPUT], DType::F64), &pass);
             assert_eq!(two.dims(), [12, D_OUTPUT]);
-            let rows = layer.forward(tensor(&values, [12, 1, D_INPUT], DType::F64), &pass);
+            let rows = layer.forward_with(tensor(&values, [12, 1, D_INPUT], DType::F64), &pass);
             assert_eq!(host(two), host(rows), "{scheme:?}: a row is a sequence of one token");
         }
     }
@@ -332,7 +331,7 @@ fn the_base_gets_no_gradient_and_does_not_move() {
         }
         // A whole backward pass holds nothing for the base, whatever one asks for.
         let x = leaf(&numbers(1, TOKENS * D_INPUT), [1, TOKENS, D_INPUT], DType::F32);
-        let loss = net.first.forward(x, &Pass::sampled(scheme, NoiseKey::new(1))).sum();
+        let loss = net.first.forward_with(x, &Pass::sampled(scheme, NoiseKey::new(1))).sum();
         let gradients = loss.backward();
         assert!(net.first.weight.base().grad(&gradients).is_none());
         assert!(net.first.bias.as_ref().unwrap().val().grad(&gradients).is_none());
@@ -346,7 +345,7 @@ fn a_fresh_adapter_depends_on_seed_and_path_and_starts_where_it_should() {
     let attach = |path: &str, kind, seed| {
         let mut layer = base(path, WIDTHS[0], WIDTHS[1], DType::F32);
         let config = AdapterConfig { kind, rank: 3, lora_alpha: 12.0, dropout: 0.0 };
-        config.attach(&mut layer, NoiseKey::new(seed)).unwrap();
+        config.attach(&mut layer, path, NoiseKey::new(seed)).unwrap();
         HostAdapter::read(of(&layer))
     };
     let lora = AdapterKind::Lora { b_bound: 0.0 };
@@ -375,17 +374,17 @@ fn a_plain_device_runs_the_same_forward() {
     let plain = burn::module::Module::valid(&layer);
     for scheme in SCHEMES {
         let pass = Pass::sampled(scheme, NoiseKey::new(1));
-        let out = plain.forward(inputs(DType::F32), &pass);
+        let out = plain.forward_with(inputs(DType::F32), &pass);
         assert!(!out.device().is_autodiff());
         assert_eq!(out.device(), Device::flex());
-        assert_eq!(host(out), host(layer.forward(inputs(DType::F32), &pass)), "{scheme:?}");
+        assert_eq!(host(out), host(layer.forward_with(inputs(DType::F32), &pass)), "{scheme:?}");
     }
 }
 
 #[test]
 fn two_layers_of_one_path_are_an_error() {
     let mut net = Net::new([None, None], DType::F32);
-    net.second = base("net.first", 7, 6, DType::F32);
+    net.names = Names::below("net").renamed(&[("second", "first")]);
     let targets = AdapterTargets::Names(vec!["first".to_owned()]);
     let outcome = attach_adapters(&mut net, &targets, &AdapterConfig::default(), NoiseKey::new(1));
     let error = outcome.unwrap_err().to_string();
@@ -421,7 +420,7 @@ fn a_large_noise_to_signal_ratio_is_finite_in_single_precision() {
     };
     let layer = layer("net.first", &host, DType::F32);
     for scheme in SCHEMES {
-        let out = layer.forward(inputs(DType::F32), &Pass::sampled(scheme, NoiseKey::new(3)));
+        let out = layer.forward_with(inputs(DType::F32), &Pass::sampled(scheme, NoiseKey::new(3)));
         assert!(crate::support::host(out).iter().all(|v| v.is_finite()), "{scheme:?}");
     }
 }

@@ -28,10 +28,10 @@ fn a_batch_of_draws_is_as_many_batches() {
             let each = |f: &dyn Fn(Pass) -> Vec<f64>| -> Vec<f64> {
                 (1..=DRAWS as u32).flat_map(|draw| f(one(draw))).collect()
             };
-            let expected = each(&|pass| host(layer.forward(input(), &pass)));
+            let expected = each(&|pass| host(layer.forward_with(input(), &pass)));
             // From the rows of one draw, and from those of all of them.
             for x in [input(), input().repeat_dim(0, DRAWS)] {
-                close("tokens", &host(layer.forward(x, &pass(set))), &expected, 1e-14);
+                close("tokens", &host(layer.forward_with(x, &pass(set))), &expected, 1e-14);
             }
             let shared = |pass: Pass| layer.prepare(&pass, BATCH).forward_shared(rows.clone());
             // A single draw has no axis for the sequences, several have.
@@ -45,10 +45,10 @@ fn a_batch_of_draws_is_as_many_batches() {
 fn the_noise_of_a_pair_cancels_where_it_enters_linearly() {
     let family = VariationalFamily::AsymRankVariance;
     let layer = layer("net.first", &host_adapter(Some(family), 10), DType::F64);
-    let mean = host(layer.forward(input(), &Pass::mean()));
+    let mean = host(layer.forward_with(input(), &Pass::mean()));
     let set = DrawSet { first: 0, count: DRAWS, rows: BATCH, antithetic: true };
-    let drawn = host(layer.forward(input(), &pass(set)));
-    let plain = host(layer.forward(input(), &pass(DrawSet { antithetic: false, ..set })));
+    let drawn = host(layer.forward_with(input(), &pass(set)));
+    let plain = host(layer.forward_with(input(), &pass(DrawSet { antithetic: false, ..set })));
     let n = mean.len();
     for pair in 0..DRAWS / 2 {
         let [a, b] = [2 * pair, 2 * pair + 1].map(|draw| &drawn[draw * n..][..n]);

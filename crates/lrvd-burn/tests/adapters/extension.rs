@@ -26,7 +26,7 @@ fn blocks(scheme: Scheme) -> usize {
 fn check_element_noise(map: StdMap, both: bool, scheme: Scheme, dtype: DType, tolerance: f64) {
     let layer = extended(element_noise(map, both, dtype), dtype);
     let x = inputs(dtype);
-    let out = layer.forward(x.clone(), &Pass::sampled(scheme, key()));
+    let out = layer.forward_with(x.clone(), &Pass::sampled(scheme, key()));
     let by_output = tensor(&numbers(2, N * D_OUTPUT), [BATCH, TOKENS, D_OUTPUT], dtype);
     let gradients = (out.clone() * by_output.clone()).sum().backward();
 
@@ -62,7 +62,7 @@ fn check_element_noise(map: StdMap, both: bool, scheme: Scheme, dtype: DType, to
         };
         let mut plain = base("net.first", D_INPUT, D_OUTPUT, DType::F64);
         plain.weight = layer.weight.clone();
-        plain.attach(of(&layer).clone(), RANK).unwrap();
+        plain.attach("net.first", of(&layer).clone(), RANK).unwrap();
         plain.edit(|adapter| {
             adapter.a = parameter(&a, [D_INPUT, RANK], DType::F64);
             adapter.b = parameter(&b, [RANK, D_OUTPUT], DType::F64);
@@ -70,7 +70,7 @@ fn check_element_noise(map: StdMap, both: bool, scheme: Scheme, dtype: DType, to
         plain.bias.clone_from(&layer.bias);
         plain = widened(plain);
         let x = share(tensor(&host(x.clone()), [BATCH, TOKENS, D_INPUT], DType::F64));
-        let out = plain.forward(x, &Pass::mean());
+        let out = plain.forward_with(x, &Pass::mean());
         expected.extend(host(out.clone()));
         let g = share(tensor(&host(by_output.clone()), [BATCH, TOKENS, D_OUTPUT], DType::F64));
         let slopes = (out * g).sum().backward();
@@ -109,11 +109,10 @@ fn slope_of(map: StdMap, rho: f64) -> f64 {
 /// The layer with its base in double precision.
 fn widened(mut layer: AdaptedLinear) -> AdaptedLinear {
     let mut rebuilt = AdaptedLinear::new(
-        "net.first",
         tensor(&host(layer.weight.base()), [D_INPUT, D_OUTPUT], DType::F64),
         layer.bias.take().map(|b| tensor(&host(b.val()), [D_OUTPUT], DType::F64)),
     );
-    rebuilt.attach(layer.detach().unwrap(), RANK).unwrap();
+    rebuilt.attach("net.first", layer.detach().unwrap(), RANK).unwrap();
     rebuilt
 }
 
@@ -135,7 +134,7 @@ fn scales_equal_the_loops() {
         for scheme in [Scheme::Mean, WEIGHTS[0], WEIGHTS[1]] {
             let layer = extended(scale_noise(dtype), dtype);
             let x = inputs(dtype);
-            let out = layer.forward(x.clone(), &Pass::sampled(scheme, key()));
+            let out = layer.forward_with(x.clone(), &Pass::sampled(scheme, key()));
             let by_output = tensor(&numbers(2, N * D_OUTPUT), [BATCH, TOKENS, D_OUTPUT], dtype);
             let gradients = (out.clone() * by_output.clone()).sum().backward();
 
@@ -205,7 +204,7 @@ fn keys_decide_every_draw() {
     ] {
         for scheme in WEIGHTS {
             let run = |layer: &AdaptedLinear, key| {
-                host(layer.forward(x.clone(), &Pass::sampled(scheme, key)))
+                host(layer.forward_with(x.clone(), &Pass::sampled(scheme, key)))
             };
             let first = run(&layer, key());
             assert_eq!(first, run(&layer.clone(), key()), "{scheme:?}");

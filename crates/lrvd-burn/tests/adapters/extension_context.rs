@@ -77,7 +77,7 @@ fn check(scheme: Scheme, dtype: DType, tolerance: f64) {
     layer.observe(Some(observer.clone()));
     let x = leaf(&numbers(1, N * D_INPUT), [BATCH, TOKENS, D_INPUT], dtype);
     let by_output = tensor(&numbers(2, N * D_OUTPUT), [BATCH, TOKENS, D_OUTPUT], dtype);
-    let out = layer.forward(x.clone(), &Pass::sampled(scheme, key()));
+    let out = layer.forward_with(x.clone(), &Pass::sampled(scheme, key()));
     let divergence = observer.take_divergences().remove(0);
     assert_eq!((divergence.module, divergence.use_index), (layer.noise_id(), 0));
     assert_eq!(divergence.per_token.dims(), [BATCH, TOKENS]);
@@ -155,7 +155,7 @@ fn a_gradient_observer_asks_for_no_divergence_and_the_other_way_round() {
     let [slopes, costs] = [Observer::of_gradients(), Observer::of_divergences(PRIOR)];
     for observer in [&slopes, &costs] {
         layer.observe(Some(observer.clone()));
-        drop(layer.forward(x.clone(), &Pass::mean()));
+        drop(layer.forward_with(x.clone(), &Pass::mean()));
     }
     assert_eq!((slopes.take_uses().len(), slopes.take_divergences().len()), (1, 0));
     assert_eq!((costs.take_uses().len(), costs.take_divergences().len()), (0, 1));
@@ -166,7 +166,7 @@ fn parameters_are_those_of_the_publication() {
     let attach = |layer: &mut AdaptedLinear, rank, hidden| {
         let kind = AdapterKind::CLora { hidden };
         let config = AdapterConfig { kind, rank, lora_alpha: 16.0, dropout: 0.0 };
-        config.attach(layer, NoiseKey::new(1)).unwrap();
+        config.attach(layer, "net.first", NoiseKey::new(1)).unwrap();
     };
     let mut net = Net::new([None, None], DType::F32);
     attach(&mut net.first, 8, 64);
@@ -199,6 +199,6 @@ fn dropping_directions_equals_zeroing_them() {
         adapter.b = burn::module::Param::from_tensor(b * mask.unsqueeze_dim(1));
     });
     let x = tensor(&numbers(1, N * D_INPUT), [BATCH, TOKENS, D_INPUT], DType::F64);
-    let run = |layer: &AdaptedLinear| host(layer.forward(x.clone(), &Pass::mean()));
+    let run = |layer: &AdaptedLinear| host(layer.forward_with(x.clone(), &Pass::mean()));
     close("cut", &run(&cut), &run(&zeroed), 1e-13);
 }

@@ -24,7 +24,7 @@ fn the_mean_merges_and_the_rest_is_rejected() {
     for extension in [element_noise(StdMap::Square, false, DType::F64), scale_noise(DType::F64)] {
         let layer = extended(extension, DType::F64);
         assert!(layer.has_dense_mean());
-        let expected = host(layer.forward(x.clone(), &Pass::mean()));
+        let expected = host(layer.forward_with(x.clone(), &Pass::mean()));
         close("merged", &host(layer.merge().forward(x.clone())), &expected, 1e-13);
     }
 }
@@ -52,14 +52,14 @@ fn schemes_without_a_meaning_are_rejected_by_name() {
 #[should_panic(expected = "an adapter cannot be sampled by Nested")]
 fn a_rejected_scheme_is_not_run_at_the_mean() {
     let layer = extended(scale_noise(DType::F32), DType::F32);
-    drop(layer.forward(inputs(DType::F32), &Pass::sampled(Scheme::Nested, key())));
+    drop(layer.forward_with(inputs(DType::F32), &Pass::sampled(Scheme::Nested, key())));
 }
 
 #[test]
 fn extensions_stand_on_two_factors_of_their_shape() {
     let mut bare = base("net.first", D_INPUT, D_OUTPUT, DType::F32);
     let error = bare.extend(Some(scale_noise(DType::F32))).unwrap_err();
-    assert_eq!(error.to_string(), "layer `net.first` has no adapter of two factors");
+    assert_eq!(error.to_string(), "the layer has no adapter of two factors");
     // An extension replaces what was there: two at a time cannot be written down.
     let mut posterior =
         layer("net.first", &host_adapter(Some(VariationalFamily::RankVariance), 10), DType::F32);
@@ -119,7 +119,7 @@ fn dropping_directions_takes_their_noise_along() {
             assert_eq!(host(b.val()), expected);
         }
         assert_eq!(layer.rank(), 2);
-        drop(layer.forward(inputs(DType::F64), &Pass::sampled(WEIGHTS[1], key())));
+        drop(layer.forward_with(inputs(DType::F64), &Pass::sampled(WEIGHTS[1], key())));
     }
     let mut layer = extended(scale_noise(DType::F64), DType::F64);
     let full = host(scales(&layer).log_std.val());
@@ -160,7 +160,7 @@ fn noise_parameters_train_under_their_names() {
     // Without a sampled pass the deviations get no gradient.
     let mut net = Net::new([Some(&host_adapter(None, 10)), None], DType::F32);
     net.first.extend(Some(element_noise(StdMap::Square, false, DType::F32))).unwrap();
-    let out = net.first.forward(inputs(DType::F32), &Pass::mean());
+    let out = net.first.forward_with(inputs(DType::F32), &Pass::mean());
     let gradients = NamedGradients::collect(&net, &out.sum().backward());
     assert!(gradients.get("net.first.lora_A_G").is_none());
 }

@@ -48,7 +48,7 @@ fn check_by_hand(dtype: DType, tolerance: f64, use_index: u32) {
     let values = numbers(1, N * D_INPUT);
     let (x, out) = if use_index == 0 {
         let x = leaf(&values, [BATCH, TOKENS, D_INPUT], dtype);
-        (x.clone(), layer.forward(x, &pass()))
+        (x.clone(), layer.forward_with(x, &pass()))
     } else {
         let x = leaf(&values, [1, N, D_INPUT], dtype);
         let rows = x.clone().squeeze_dim::<2>(0);
@@ -120,7 +120,7 @@ fn noise_on_both_factors_is_turned_twice() {
     let layer = noisy_layer(StdMap::Softplus, true, DType::F64);
     let (std_a, std_b) = gaussian(&layer).deviations();
     let x = numbers(1, N * D_INPUT);
-    let out = layer.forward(tensor(&x, [BATCH, TOKENS, D_INPUT], DType::F64), &pass());
+    let out = layer.forward_with(tensor(&x, [BATCH, TOKENS, D_INPUT], DType::F64), &pass());
     let expected = by_hand(&layer, &x, &host(std_a), Some(&host(std_b.unwrap())));
     close("both", &host(out.clone()), &expected, 1e-13);
     let gradients = out.square().sum().backward();
@@ -140,7 +140,7 @@ fn every_posterior_family_is_turned_as_well() {
         let (std_a, std_b) = adapter.posterior().unwrap().deviations(&a, &b);
         let full_a = host(std_a + a.zeros_like());
         let full_b = std_b.map(|std| host(std + b.zeros_like()));
-        let out = layer.forward(tensor(&x, [BATCH, TOKENS, D_INPUT], DType::F64), &pass());
+        let out = layer.forward_with(tensor(&x, [BATCH, TOKENS, D_INPUT], DType::F64), &pass());
         let expected = by_hand(&layer, &x, &full_a, full_b.as_deref());
         close(&format!("{family}"), &host(out.clone()), &expected, 1e-12);
         let slopes = posterior_gradient(adapter, &out.square().sum().backward());
@@ -174,7 +174,7 @@ fn tokens_have_the_law_of_the_weights_and_uncorrelated_noise() {
         let residuals: Vec<Vec<f64>> = (0..DRAWS)
             .map(|draw| {
                 let pass = Pass::sampled(Scheme::FLIPOUT, NoiseKey::new(4).at_step(draw));
-                let out = host(layer.forward(x.clone(), &pass));
+                let out = host(layer.forward_with(x.clone(), &pass));
                 let centre =
                     |i: usize| base[i % D_OUTPUT] + adapter.scaling * law.mean[i % D_OUTPUT];
                 out.iter().enumerate().map(|(i, o)| o - centre(i)).collect()
@@ -207,7 +207,7 @@ fn signs_are_the_only_difference_to_a_draw_per_batch() {
     let noise = ElementGaussian::new(StdMap::Square, parameter(&[0.7], [1, 1], DType::F64), None);
     layer.extend(Some(Extension::Gaussian(noise))).unwrap();
     let x = tensor(&[1.0; 8], [1, 8, 1], DType::F64);
-    let run = |scheme| host(layer.forward(x.clone(), &Pass::sampled(scheme, key())));
+    let run = |scheme| host(layer.forward_with(x.clone(), &Pass::sampled(scheme, key())));
     let mean = run(Scheme::Mean);
     let drawn = run(Scheme::Weights(DrawPer::Batch));
     let turned = run(Scheme::FLIPOUT);
@@ -226,7 +226,7 @@ fn keys_decide_and_plain_adapters_stay_at_their_mean() {
     let x = tensor(&numbers(1, N * D_INPUT), [BATCH, TOKENS, D_INPUT], DType::F32);
     let noisy = noisy_layer(StdMap::Square, false, DType::F32);
     let run = |layer: &AdaptedLinear, key| {
-        host(layer.forward(x.clone(), &Pass::sampled(Scheme::FLIPOUT, key)))
+        host(layer.forward_with(x.clone(), &Pass::sampled(Scheme::FLIPOUT, key)))
     };
     let first = run(&noisy, key());
     assert_eq!(first, run(&noisy.clone(), key()));
@@ -239,5 +239,5 @@ fn keys_decide_and_plain_adapters_stay_at_their_mean() {
     assert_ne!(tokens, host(prepared.forward_shared(rows)));
 
     let plain = layer("net.first", &host_adapter(None, 10), DType::F32);
-    assert_eq!(run(&plain, key()), host(plain.forward(x.clone(), &Pass::mean())));
+    assert_eq!(run(&plain, key()), host(plain.forward_with(x.clone(), &Pass::mean())));
 }

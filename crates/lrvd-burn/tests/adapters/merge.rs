@@ -23,7 +23,7 @@ fn adapters() -> Vec<HostAdapter> {
 }
 
 fn mean(layer: &AdaptedLinear, dtype: DType) -> Vec<f64> {
-    host(layer.forward(inputs(dtype), &Pass::mean()))
+    host(layer.forward_with(inputs(dtype), &Pass::mean()))
 }
 
 #[test]

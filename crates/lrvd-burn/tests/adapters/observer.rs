@@ -48,10 +48,10 @@ fn loss(out: Tensor<3>) -> Tensor<1> {
 
 /// The outer products are the gradients of A and B, and the output does not change.
 fn check(mut layer: AdaptedLinear, pass: &Pass) {
-    let plain = layer.forward(inputs(DType::F64), pass);
+    let plain = layer.forward_with(inputs(DType::F64), pass);
     let observer = Observer::of_gradients();
     layer.observe(Some(observer.clone()));
-    let out = layer.forward(inputs(DType::F64), pass);
+    let out = layer.forward_with(inputs(DType::F64), pass);
     assert_eq!(host(out.clone()), host(plain), "a probe changes the output");
     let gradients = loss(out).backward();
     let uses = observer.take_uses();
@@ -67,7 +67,7 @@ fn check(mut layer: AdaptedLinear, pass: &Pass) {
 
     assert!(observer.take_uses().is_empty(), "taken twice");
     layer.observe(None);
-    drop(layer.forward(inputs(DType::F64), pass));
+    drop(layer.forward_with(inputs(DType::F64), pass));
     assert!(observer.take_uses().is_empty(), "seen without an observer");
 }
 
@@ -75,7 +75,7 @@ fn check(mut layer: AdaptedLinear, pass: &Pass) {
 fn attached(kind: AdapterKind, dropout: f64) -> AdaptedLinear {
     let mut layer = base("net.first", D_INPUT, D_OUTPUT, DType::F64);
     let config = AdapterConfig { kind, rank: RANK, lora_alpha: 6.0, dropout };
-    config.attach(&mut layer, NoiseKey::new(3)).unwrap();
+    config.attach(&mut layer, "net.first", NoiseKey::new(3)).unwrap();
     let b = parameter(&numbers(8, RANK * D_OUTPUT), [RANK, D_OUTPUT], DType::F64);
     layer.edit(|adapter| adapter.b = b);
     layer
@@ -144,10 +144,10 @@ fn members_are_seen_apart() {
     };
     let factors = [members.a.val(), members.b.val()];
     let mut layer = base("net.first", D_INPUT, D_OUTPUT, DType::F64);
-    layer.attach(members, RANK).unwrap();
+    layer.attach("net.first", members, RANK).unwrap();
     let observer = Observer::of_gradients();
     layer.observe(Some(observer.clone()));
-    let gradients = loss(layer.forward(inputs(DType::F64), &Pass::mean())).backward();
+    let gradients = loss(layer.forward_with(inputs(DType::F64), &Pass::mean())).backward();
     let used = observer.take_uses().remove(0);
     assert_eq!(used.input.dims(), [2, BATCH / 2 * TOKENS, D_INPUT]);
     let pairs = [
@@ -226,8 +226,8 @@ fn what_the_loss_does_not_reach_has_no_gradient() {
     let mut layer = layer("net.first", &host_adapter(None, 10), DType::F64);
     let observer = Observer::of_gradients();
     layer.observe(Some(observer.clone()));
-    drop(layer.forward(inputs(DType::F64), &Pass::mean()));
-    let gradients = loss(layer.forward(inputs(DType::F64), &Pass::mean())).backward();
+    drop(layer.forward_with(inputs(DType::F64), &Pass::mean()));
+    let gradients = loss(layer.forward_with(inputs(DType::F64), &Pass::mean())).backward();
     let uses = observer.take_uses();
     assert!(uses[0].rank_gradient(&gradients).is_none());
     assert!(uses[0].output_gradient(&gradients).is_none());

@@ -2,57 +2,58 @@
 
 use std::collections::BTreeMap;
 
-use crate::support::net::{Net, data, groups};
+use crate::support::net::{Net, data, groups, trained};
 use crate::support::{close, host, host_adapter, numbers, tensor};
+use burn::module::{Module, Param};
 use burn::tensor::{DType, Tensor};
-use lrvd_burn::adapted_model;
-use lrvd_burn::model::AdaptedModel;
+use lrvd_burn::model::{AdaptedModel, Names};
 use lrvd_burn::optimizer::{AdamW, AdamWConfig, Moments, NamedGradients};
-use lrvd_burn::parameters::{NamedParam, Role};
+use lrvd_burn::parameters::Role;
 use lrvd_burn::sampling::Pass;
 use lrvd_core::family::VariationalFamily;
 
 /// One parameter of every role and of both numbers of axes.
+#[derive(Module, Debug)]
 struct Zoo {
-    matrices: Vec<NamedParam<2>>,
-    vectors: Vec<NamedParam<1>>,
-    frozen: NamedParam<1>,
+    names: Names,
+    matrix: Vec<Param<Tensor<2>>>,
+    vector: Vec<Param<Tensor<1>>>,
+    frozen: Param<Tensor<1>>,
 }
+
+/// Of the matrices and of the vectors.
+const ROLES: [(&str, Role); 10] = [
+    ("matrix.0", Role::AdapterMean),
+    ("matrix.1", Role::Head),
+    ("matrix.2", Role::Backbone),
+    ("matrix.3", Role::LogVariance),
+    ("matrix.4", Role::Pooler),
+    ("vector.0", Role::AdapterMean),
+    ("vector.1", Role::Head),
+    ("vector.2", Role::Backbone),
+    ("vector.3", Role::LogVariance),
+    ("vector.4", Role::Pooler),
+];
 
 impl Zoo {
     fn new(dtype: DType) -> Self {
-        let matrix = |name, role, i| {
-            NamedParam::new(name, tensor(&numbers(i, 6), [2, 3], dtype)).with_role(role).trainable()
-        };
-        let vector = |name, role, i| {
-            NamedParam::new(name, tensor(&numbers(i, 5), [5], dtype)).with_role(role).trainable()
-        };
+        let matrix = |i| trained(tensor(&numbers(i, 6), [2, 3], dtype));
+        let vector = |i| trained(tensor(&numbers(i, 5), [5], dtype));
         Self {
-            matrices: vec![
-                matrix("adapter.matrix", Role::AdapterMean, 1),
-                matrix("head.matrix", Role::Head, 2),
-                matrix("backbone.matrix", Role::Backbone, 3),
-                matrix("noise.matrix", Role::LogVariance, 4),
-                matrix("pooler.matrix", Role::Pooler, 10),
-            ],
-            vectors: vec![
-                vector("adapter.vector", Role::AdapterMean, 5),
-                vector("head.vector", Role::Head, 6),
-                vector("backbone.vector", Role::Backbone, 7),
-                vector("noise.vector", Role::LogVariance, 8),
-                vector("pooler.vector", Role::Pooler, 11),
-            ],
-            frozen: NamedParam::new("frozen", tensor(&numbers(9, 5), [5], dtype)),
+            names: Names::below("").with_roles(&ROLES),
+            matrix: [1, 2, 3, 4, 10].map(matrix).to_vec(),
+            vector: [5, 6, 7, 8, 11].map(vector).to_vec(),
+            frozen: Param::from_tensor(tensor(&numbers(9, 5), [5], dtype)).set_require_grad(false),
         }
     }
 
     /// Gradients that are `value(seed of the parameter)`, as a backward pass hands them over.
     fn gradients(&self, dtype: DType, value: impl Fn(u64, usize) -> Vec<f64>) -> NamedGradients {
         let mut loss = Tensor::<1>::zeros([1], (&burn::tensor::Device::flex(), dtype));
-        for (i, p) in self.matrices.iter().enumerate() {
+        for (i, p) in self.matrix.iter().enumerate() {
             loss = loss + (p.val() * tensor(&value(i as u64, 6), [2, 3], dtype)).sum();
         }
-        for (i, p) in self.vectors.iter().enumerate() {
+        for (i, p) in self.vector.iter().enumerate() {
             loss = loss + (p.val() * tensor(&value(10 + i as u64, 5), [5], dtype)).sum();
         }
         let gradients = loss.backward();
@@ -67,8 +68,6 @@ impl Zoo {
         all
     }
 }
-
-adapted_model!(Zoo { matrices, vectors, frozen });
 
 /// `torch.optim.AdamW` in doubles, for one parameter.
 struct Torch {
@@ -99,16 +98,16 @@ impl Torch {
 fn twenty_steps(dtype: DType, tolerance: f64) {
     // name, rate, decay: what `groups()` says, vectors of pooler, head and backbone exempt from decay.
     let expected = [
-        ("adapter.matrix", 3e-3, 0.02),
-        ("head.matrix", 5e-3, 0.1),
-        ("backbone.matrix", 1e-3, 0.05),
-        ("noise.matrix", 2e-2, 0.0),
-        ("pooler.matrix", 4e-3, 0.2),
-        ("adapter.vector", 3e-3, 0.02),
-        ("head.vector", 5e-3, 0.0),
-        ("backbone.vector", 1e-3, 0.0),
-        ("noise.vector", 2e-2, 0.0),
-        ("pooler.vector", 4e-3, 0.0),
+        ("matrix.0", 3e-3, 0.02),
+        ("matrix.1", 5e-3, 0.1),
+        ("matrix.2", 1e-3, 0.05),
+        ("matrix.3", 2e-2, 0.0),
+        ("matrix.4", 4e-3, 0.2),
+        ("vector.0", 3e-3, 0.02),
+        ("vector.1", 5e-3, 0.0),
+        ("vector.2", 1e-3, 0.0),
+        ("vector.3", 2e-2, 0.0),
+        ("vector.4", 4e-3, 0.0),
     ];
     let mut zoo = Zoo::new(dtype);
     let start = zoo.values();
@@ -160,7 +159,7 @@ fn the_first_step_by_hand() {
     let gradients = zoo.gradients(DType::F64, |_, n| vec![-0.5; n]);
     AdamW::new(AdamWConfig::default(), groups()).step(&mut zoo, &gradients, 0.5);
     let after = zoo.values();
-    for (p, q) in before["head.matrix"].iter().zip(&after["head.matrix"]) {
+    for (p, q) in before["matrix.1"].iter().zip(&after["matrix.1"]) {
         let expected = p * (1.0 - 2.5e-3 * 0.1) + 2.5e-3 * 0.5 / (0.5 + 1e-8);
         assert!((q - expected).abs() < 1e-15, "{q} {expected}");
     }
@@ -177,16 +176,16 @@ fn a_parameter_without_gradient_waits() {
         let m = &optimizer.state()[name];
         (host(m.first.clone()), host(m.second.clone()), m.steps)
     };
-    let kept = read(&optimizer, "head.matrix");
+    let kept = read(&optimizer, "matrix.1");
     let mut partial = full.clone();
-    partial.remove_where(|name| name == "head.matrix");
+    partial.remove_where(|name| name == "matrix.1");
     optimizer.step(&mut zoo, &partial, 1.0);
-    assert_eq!(zoo.values()["head.matrix"], before["head.matrix"], "neither update nor decay");
-    assert_ne!(zoo.values()["head.vector"], before["head.vector"]);
-    assert_eq!(read(&optimizer, "head.matrix"), kept);
-    assert_eq!(optimizer.state()["head.vector"].steps, 2);
+    assert_eq!(zoo.values()["matrix.1"], before["matrix.1"], "neither update nor decay");
+    assert_ne!(zoo.values()["vector.1"], before["vector.1"]);
+    assert_eq!(read(&optimizer, "matrix.1"), kept);
+    assert_eq!(optimizer.state()["vector.1"].steps, 2);
     optimizer.step(&mut zoo, &full, 1.0);
-    assert_eq!(optimizer.state()["head.matrix"].steps, 2, "its own count");
+    assert_eq!(optimizer.state()["matrix.1"].steps, 2, "its own count");
 }
 
 #[test]
@@ -206,7 +205,7 @@ fn the_norm_is_global_and_the_clip_is_torchs() {
         for (max_norm, expected) in [(0.25, 0.25 / (norm + 1e-6)), (100.0, 1.0)] {
             let mut clipped = gradients.clone();
             assert_eq!(clipped.clip(norm, max_norm), expected);
-            let of = |g: &NamedGradients| host(g.get("head.matrix").unwrap().clone());
+            let of = |g: &NamedGradients| host(g.get("matrix.1").unwrap().clone());
             let scaled: Vec<f64> = of(&gradients).iter().map(|g| g * expected).collect();
             close("clipped", &of(&clipped), &scaled, tolerance);
         }
@@ -256,16 +255,16 @@ fn foreign_state_is_rejected_by_name_and_changes_nothing() {
     };
     for (name, state) in [
         ("stranger", moments(6)),
-        ("head.matrix", moments(5)),
+        ("matrix.1", moments(5)),
         ("frozen", moments(5)),
-        ("head.vector", Moments { second: moments(4).second, ..moments(5) }),
+        ("vector.1", Moments { second: moments(4).second, ..moments(5) }),
     ] {
         let mut bad = good.clone();
         bad.insert(name.to_owned(), state);
         let error = optimizer.restore(&zoo, bad).unwrap_err();
         assert!(error.to_string().ends_with(&format!("unexpected `{name}`")), "{error}");
         assert_eq!(optimizer.state().len(), 10);
-        assert_eq!(optimizer.state()["head.matrix"].first.dims(), [6]);
+        assert_eq!(optimizer.state()["matrix.1"].first.dims(), [6]);
     }
 }
 

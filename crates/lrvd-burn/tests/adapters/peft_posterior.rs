@@ -31,7 +31,7 @@ fn adapter(family: VariationalFamily) -> HostAdapter {
 /// A net whose second layer lost every rank.
 fn trained(family: VariationalFamily, dtype: DType) -> Net {
     let mut net = Net::new([Some(&adapter(family)), None], dtype);
-    net.second.attach_empty(AdapterSlot { initial_rank: 6, scaling: 0.5, family: Some(family) });
+    net.second.attach_empty("net.second", AdapterSlot { initial_rank: 6, scaling: 0.5, family: Some(family) });
     net
 }
 
@@ -84,7 +84,7 @@ fn a_model_without_a_posterior_has_none() {
 fn families_do_not_mix() {
     let mut net = trained(VariationalFamily::RankVariance, DType::F32);
     let family = Some(VariationalFamily::NoiseToSignal);
-    net.second.attach_empty(AdapterSlot { initial_rank: 6, scaling: 0.5, family });
+    net.second.attach_empty("net.second", AdapterSlot { initial_rank: 6, scaling: 0.5, family });
     let error = posterior_from_model(&net, RUN).unwrap_err();
     assert!(error.to_string().starts_with("module `net.second`"), "{error}");
 }

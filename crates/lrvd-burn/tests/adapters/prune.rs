@@ -339,10 +339,10 @@ fn rank_zero_leaves_the_base_and_nothing_else() {
         // The layer is its base, whatever the pass.
         let x = tensor(&numbers(4, 42), [2, 3, 7], DTYPE);
         let bare = Net::new([None, None], DTYPE).second;
-        let expected = host(bare.forward(x.clone(), &Pass::mean()));
+        let expected = host(bare.forward_with(x.clone(), &Pass::mean()));
         for scheme in crate::support::SCHEMES {
             let pass = Pass::sampled(scheme, NoiseKey::new(1)).with_dropout(NoiseKey::new(2));
-            assert_eq!(host(net.second.forward(x.clone(), &pass)), expected);
+            assert_eq!(host(net.second.forward_with(x.clone(), &pass)), expected);
             let shared =
                 net.second.prepare(&pass, 2).forward_shared(x.clone().slice([0..1]).squeeze_dim(0));
             assert_eq!(shared.dims(), [1, 3, 6]);

@@ -25,7 +25,7 @@ fn check(layer: &AdaptedLinear, pass: &Pass, dtype: DType, tolerance: f64) {
     let n = BATCH * TOKENS;
     let x = leaf(&numbers(1, n * D_INPUT), [BATCH, TOKENS, D_INPUT], dtype);
     let weights = tensor(&numbers(2, n * D_OUTPUT), [BATCH, TOKENS, D_OUTPUT], dtype);
-    let out = layer.forward(x.clone(), pass);
+    let out = layer.forward_with(x.clone(), pass);
     assert_eq!(out.dims(), [BATCH, TOKENS, D_OUTPUT]);
     let gradients = (out.clone() * weights.clone()).sum().backward();
 
@@ -94,10 +94,10 @@ fn plain_adapters_are_their_mean_under_every_scheme() {
             .collect();
         let mut bare = layer.clone();
         bare.detach();
-        let base = host(bare.forward(x.clone(), &Pass::mean()));
+        let base = host(bare.forward_with(x.clone(), &Pass::mean()));
         let expected: Vec<f64> = base.iter().zip(&update).map(|(b, u)| b + u).collect();
         for scheme in SCHEMES {
-            let got = host(layer.forward(x.clone(), &Pass::sampled(scheme, key())));
+            let got = host(layer.forward_with(x.clone(), &Pass::sampled(scheme, key())));
             close("plain", &got, &expected, 1e-13);
         }
     }
@@ -127,8 +127,8 @@ mod worked_example {
         };
         // A zero base, so that the output is the update.
         let weight = tensor(&[0.0; 6], [3, 2], DType::F64);
-        let mut layer = AdaptedLinear::new("example", weight, None);
-        layer.attach(adapter(&host, DType::F64), 2).unwrap();
+        let mut layer = AdaptedLinear::new(weight, None);
+        layer.attach("example", adapter(&host, DType::F64), 2).unwrap();
         layer
     }
 
@@ -155,7 +155,7 @@ mod worked_example {
     /// Output, and the gradients of `<g, output>` for A, B, the noise parameters and x.
     fn run(layer: &AdaptedLinear, pass: &Pass, g: &[f64]) -> (Vec<f64>, [Vec<f64>; 4]) {
         let x = leaf(&X, [1, 2, 3], DType::F64);
-        let out = layer.forward(x.clone(), pass);
+        let out = layer.forward_with(x.clone(), pass);
         let gradients = (out.clone() * tensor(g, [1, 2, 2], DType::F64)).sum().backward();
         let posterior = posterior_gradient(of(layer), &gradients);
         let parameters = posterior.noise[0].clone();
@@ -295,8 +295,8 @@ fn a_clamped_log_variance_is_used_clamped_and_gets_no_gradient() {
         Scheme::Nested,
     ] {
         let pass = Pass::sampled(scheme, key());
-        let out = wide.forward(x.clone(), &pass);
-        assert_eq!(host(out.clone()), host(clamped.forward(x.clone(), &pass)), "{scheme:?}");
+        let out = wide.forward_with(x.clone(), &pass);
+        assert_eq!(host(out.clone()), host(clamped.forward_with(x.clone(), &pass)), "{scheme:?}");
         let gradients = out.square().sum().backward();
         let slope = posterior_gradient(of(&wide), &gradients).noise.remove(0);
         // The ends of the range pass the gradient, what lies beyond does not.

@@ -2,9 +2,8 @@
 
 use burn::module::Module;
 use burn::tensor::{Device, Tensor, TensorData};
-use lrvd_burn::adapted_model;
 use lrvd_burn::adapter::AdaptedLinear;
-use lrvd_burn::model::{AdaptedModel, AdapterTargets};
+use lrvd_burn::model::{AdaptedModel, AdapterTargets, Names};
 use lrvd_burn::parameters::Role;
 use lrvd_burn::sampling::Pass;
 use lrvd_burn::train::{
@@ -20,17 +19,16 @@ pub(crate) const WIDTH: usize = 6;
 /// A frozen layer, an adapted one and a head.
 #[derive(Module, Debug)]
 pub(crate) struct Net {
+    names: Names,
     hidden: AdaptedLinear,
     head: AdaptedLinear,
 }
-
-adapted_model!(Net { hidden, head });
 
 impl Model for Net {
     type Input = Tensor<2>;
 
     fn logits(&self, input: &Tensor<2>, pass: &Pass) -> Tensor<2> {
-        self.head.forward(self.hidden.forward(input.clone(), pass).tanh(), pass)
+        self.head.forward_with(self.hidden.forward_with(input.clone(), pass).tanh(), pass)
     }
 }
 
@@ -40,13 +38,11 @@ pub(crate) struct One {
     pub(crate) layer: AdaptedLinear,
 }
 
-adapted_model!(One { layer });
-
 impl Model for One {
     type Input = Tensor<2>;
 
     fn logits(&self, input: &Tensor<2>, pass: &Pass) -> Tensor<2> {
-        self.layer.forward(input.clone(), pass)
+        self.layer.forward_with(input.clone(), pass)
     }
 }
 
@@ -75,19 +71,19 @@ pub(crate) fn labelled(
     LabelledRows::new(tensor(x, [rows, width]), Targets::Classes(tensor(one_hot, [rows, n])))
 }
 
-fn layer(path: &str, seed: u64, widths: [usize; 2]) -> AdaptedLinear {
+fn layer(seed: u64, widths: [usize; 2]) -> AdaptedLinear {
     let scale = 1.0 / (widths[0] as f64).sqrt();
     let values: Vec<f64> = normal(seed, widths[0] * widths[1]).iter().map(|v| scale * v).collect();
-    AdaptedLinear::new(path, tensor(values, widths), None)
+    AdaptedLinear::new(tensor(values, widths), None)
 }
 
 pub(crate) fn net() -> Net {
-    let hidden = layer("net.hidden", 1, [WIDTH, 8]);
-    Net { hidden, head: layer("net.head", 2, [8, CLASSES]).with_role(Role::Head) }
+    let names = Names::below("net").with_roles(&[("net.head", Role::Head)]);
+    Net { names, hidden: layer(1, [WIDTH, 8]), head: layer(2, [8, CLASSES]) }
 }
 
 pub(crate) fn one() -> One {
-    One { layer: layer("layer", 3, [WIDTH, CLASSES]) }
+    One { layer: layer(3, [WIDTH, CLASSES]) }
 }
 
 /// `n` examples whose class is the largest of three coordinates.

@@ -12,7 +12,7 @@ use lrvd_burn::train::{
     BayesLora, Inputs, LabelledRows, Model, OrderConfig, Ordered, Run, TrainConfig, Turn, Watch,
     directions, keep, rank_path,
 };
-use lrvd_burn::{AdapterTargets, Pass, Scheme, adapted_model, attach_adapters, ranks};
+use lrvd_burn::{AdapterTargets, Pass, Scheme, attach_adapters, ranks};
 use lrvd_core::family::VariationalFamily;
 use lrvd_core::gauge::singular_factors;
 use lrvd_core::kl::ArdScales;
@@ -34,20 +34,17 @@ struct Pair {
     other: AdaptedLinear,
 }
 
-adapted_model!(Pair { one, other });
-
 impl Model for Pair {
     type Input = Tensor<2>;
 
     fn logits(&self, input: &Tensor<2>, pass: &Pass) -> Tensor<2> {
-        self.one.forward(input.clone(), pass) + self.other.forward(input.clone(), pass)
+        self.one.forward_with(input.clone(), pass) + self.other.forward_with(input.clone(), pass)
     }
 }
 
 fn pair() -> Pair {
-    let zeros = || tensor(vec![0.0; INPUT * OUTPUT], [INPUT, OUTPUT]);
-    let layer = |path| AdaptedLinear::new(path, zeros(), None);
-    Pair { one: layer("one"), other: layer("other") }
+    let layer = || AdaptedLinear::new(tensor(vec![0.0; INPUT * OUTPUT], [INPUT, OUTPUT]), None);
+    Pair { one: layer(), other: layer() }
 }
 
 fn both() -> AdapterTargets {

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use burn::module::Module;
 use burn::tensor::Tensor;
-use lrvd_burn::adapted_model;
 use lrvd_burn::adapter::AdaptedLinear;
 use lrvd_burn::ops::disentangled_attention::AttentionLayout;
 use lrvd_burn::ops::{disentangled_attention, dropout};
@@ -78,7 +77,7 @@ impl SelfAttention {
         let key_proj = self.key_proj.prepare(pass, batch);
         let query = query_proj.forward(x.clone());
         let key = key_proj.forward(x.clone());
-        let value = self.value_proj.forward(x, pass);
+        let value = self.value_proj.forward_with(x, pass);
         let [mut query, key, value] = pass.aligned([query, key, value]);
         let separate = [&self.pos_key_proj, &self.pos_query_proj];
         if separate.into_iter().flatten().any(|p| p.is_stochastic(pass)) {
@@ -123,5 +122,3 @@ impl SelfAttention {
         }
     }
 }
-
-adapted_model!(SelfAttention { query_proj, key_proj, value_proj, pos_key_proj, pos_query_proj });

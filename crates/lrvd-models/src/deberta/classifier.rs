@@ -2,9 +2,9 @@
 
 use burn::module::Module;
 use burn::tensor::{DType, Device, Tensor};
-use lrvd_burn::adapted_model;
 use lrvd_burn::adapter::AdaptedLinear;
 use lrvd_burn::files::WeightStore;
+use lrvd_burn::model::Names;
 use lrvd_burn::ops::{dropout, gelu};
 use lrvd_burn::parameters::Role;
 use lrvd_burn::sampling::Pass;
@@ -26,6 +26,7 @@ use crate::source::{Loaded, WeightSource, check_depth};
 /// | logits | `[batch, labels]`, one label for regression |
 #[derive(Module, Debug)]
 pub struct DebertaClassifier {
+    names: Names,
     encoder: DebertaEncoder,
     pooler: AdaptedLinear,
     classifier: AdaptedLinear,
@@ -38,11 +39,12 @@ impl DebertaClassifier {
     pub fn load(source: &mut WeightSource<'_>, config: &DebertaConfig) -> Self {
         let (d, std) = (config.hidden_size, config.initializer_range);
         Self {
-            encoder: DebertaEncoder::load(source, "deberta", config),
-            pooler: source.linear("pooler.dense", d, d, true, std).with_role(Role::Pooler),
-            classifier: source
-                .linear("classifier", d, config.num_labels(), true, std)
-                .with_role(Role::Head),
+            names: Names::below("")
+                .renamed(&[("pooler", "pooler.dense")])
+                .with_roles(&[("pooler", Role::Pooler), ("classifier", Role::Head)]),
+            encoder: DebertaEncoder::load(source, config),
+            pooler: source.linear("pooler.dense", d, d, true, std),
+            classifier: source.linear("classifier", d, config.num_labels(), true, std),
             pooler_dropout: config.pooler_dropout,
             classifier_dropout: config.cls_dropout,
         }
@@ -108,14 +110,12 @@ impl DebertaClassifier {
             None => x,
         };
         let first = dropped(first, self.pooler_dropout, "pooler");
-        let pooled = gelu(self.pooler.forward(first, pass));
+        let pooled = gelu(self.pooler.forward_with(first, pass));
         let head_input = dropped(pooled.clone(), self.classifier_dropout, "classifier");
-        let logits = self.classifier.forward(head_input, pass);
+        let logits = self.classifier.forward_with(head_input, pass);
         (pooled.squeeze_dim(1), logits.squeeze_dim(1))
     }
 }
-
-adapted_model!(DebertaClassifier { encoder, pooler, classifier });
 
 /// Parameters that fine-tuning starts anew.
 fn is_head(name: &str) -> bool {

@@ -1,12 +1,10 @@
 //! The convolution beside the first layer of some DeBERTa-v2 checkpoints.
 
-use burn::module::Module;
+use burn::module::{Module, Param};
 use burn::tensor::module::conv1d;
 use burn::tensor::ops::ConvOptions;
 use burn::tensor::{Tensor, activation};
-use lrvd_burn::adapted_model;
 use lrvd_burn::ops::{dropout, gelu};
-use lrvd_burn::parameters::NamedParam;
 use lrvd_burn::sampling::Pass;
 use lrvd_core::noise::module_id;
 
@@ -17,8 +15,8 @@ use crate::source::{Init, WeightSource};
 /// `norm(after_layer_0 + act(dropout(conv(embeddings))))`, masked.
 #[derive(Module, Debug)]
 pub(super) struct Convolution {
-    weight: NamedParam<3>,
-    bias: NamedParam<1>,
+    kernel: Param<Tensor<3>>,
+    kernel_bias: Param<Tensor<1>>,
     norm: LayerNorm,
     #[module(skip)]
     activation: ConvolutionActivation,
@@ -37,8 +35,8 @@ impl Convolution {
         let init = Init::Normal(config.initializer_range);
         let shape = [d, d, convolution.kernel_size];
         Self {
-            weight: source.parameter(&format!("{path}.conv.weight"), shape, init),
-            bias: source.parameter(&format!("{path}.conv.bias"), [d], Init::Constant(0.0)),
+            kernel: source.parameter(&format!("{path}.conv.weight"), shape, init),
+            kernel_bias: source.parameter(&format!("{path}.conv.bias"), [d], Init::Constant(0.0)),
             norm: LayerNorm::load(source, &format!("{path}.LayerNorm"), d, config.layer_norm_eps),
             activation: convolution.activation,
             dropout: config.hidden_dropout_prob,
@@ -54,12 +52,12 @@ impl Convolution {
         mask: &Tensor<2>,
         pass: &Pass,
     ) -> Tensor<3> {
-        let kernel = self.weight.val().dims()[2];
+        let kernel = self.kernel.val().dims()[2];
         let options = ConvOptions::new([1], [(kernel - 1) / 2], [1], 1);
         let [embeddings, after_layer] = pass.aligned([embeddings, after_layer]);
         let mask = pass.repeated(mask.clone(), after_layer.dims()[0]);
         let channels_first = embeddings.swap_dims(1, 2);
-        let out = conv1d(channels_first, self.weight.val(), Some(self.bias.val()), options);
+        let out = conv1d(channels_first, self.kernel.val(), Some(self.kernel_bias.val()), options);
         let mask: Tensor<3> = mask.unsqueeze_dim(2);
         let mut out = out.swap_dims(1, 2) * mask.clone();
         if let Some(key) = pass.dropout_key(self.site) {
@@ -72,5 +70,3 @@ impl Convolution {
         self.norm.forward(after_layer + out) * mask
     }
 }
-
-adapted_model!(Convolution { weight, bias, norm });

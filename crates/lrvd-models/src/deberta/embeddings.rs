@@ -1,11 +1,9 @@
 //! Word embeddings, their norm and their mask.
 
-use burn::module::Module;
+use burn::module::{Module, Param};
 use burn::tensor::{Int, Tensor, module::embedding};
-use lrvd_burn::adapted_model;
 use lrvd_burn::adapter::AdaptedLinear;
 use lrvd_burn::ops::dropout;
-use lrvd_burn::parameters::NamedParam;
 use lrvd_burn::sampling::Pass;
 use lrvd_core::noise::module_id;
 
@@ -16,9 +14,9 @@ use crate::source::{Init, WeightSource};
 /// Sum of the embedding tables in use, normalised and masked.
 #[derive(Module, Debug)]
 pub(super) struct Embeddings {
-    word: NamedParam<2>,
-    position: Option<NamedParam<2>>,
-    token_type: Option<NamedParam<2>>,
+    word: Param<Tensor<2>>,
+    position: Option<Param<Tensor<2>>>,
+    token_type: Option<Param<Tensor<2>>>,
     projection: Option<AdaptedLinear>,
     norm: LayerNorm,
     dropout: f64,
@@ -76,7 +74,7 @@ impl Embeddings {
             x = x + embedding(token_type.val(), type_ids);
         }
         if let Some(projection) = &self.projection {
-            x = projection.forward(x, pass);
+            x = projection.forward_with(x, pass);
         }
         let mask = pass.repeated(mask.clone(), x.dims()[0]);
         let x = self.norm.forward(x) * mask.unsqueeze_dim(2);
@@ -86,5 +84,3 @@ impl Embeddings {
         }
     }
 }
-
-adapted_model!(Embeddings { word, position, token_type, projection, norm });

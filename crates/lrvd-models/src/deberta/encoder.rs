@@ -1,9 +1,8 @@
 //! Embeddings, relative positions and the stack of layers.
 
-use burn::module::Module;
+use burn::module::{Module, Param};
 use burn::tensor::Tensor;
-use lrvd_burn::adapted_model;
-use lrvd_burn::parameters::NamedParam;
+use lrvd_burn::model::Names;
 use lrvd_burn::sampling::Pass;
 
 use super::config::DebertaConfig;
@@ -15,6 +14,24 @@ use crate::batch::TokenBatch;
 use crate::norm::LayerNorm;
 use crate::source::{Init, WeightSource};
 
+/// Names of the checkpoints of `microsoft/deberta-v3-*`.
+const NAMES: Names = Names::below("deberta").renamed(&[
+    ("word", "word_embeddings.weight"),
+    ("position", "position_embeddings.weight"),
+    ("token_type", "token_type_embeddings.weight"),
+    ("projection", "embed_proj"),
+    ("norm", "LayerNorm"),
+    ("rel_embeddings", "encoder.rel_embeddings.weight"),
+    ("rel_norm", "encoder.LayerNorm"),
+    ("convolution", "encoder.conv"),
+    ("kernel", "conv.weight"),
+    ("kernel_bias", "conv.bias"),
+    ("layers", "encoder.layer"),
+    ("attention", "attention.self"),
+    ("attention_output", "attention.output"),
+    ("intermediate", "intermediate.dense"),
+]);
+
 /// What is computed of a layer.
 type LayerForward =
     fn(&EncoderLayer, Tensor<3>, Option<&Tensor<2>>, Option<&Positions>, &Pass) -> Tensor<3>;
@@ -22,8 +39,9 @@ type LayerForward =
 /// The DeBERTa-v2/v3 encoder, without a head.
 #[derive(Module, Debug)]
 pub struct DebertaEncoder {
+    names: Names,
     embeddings: Embeddings,
-    rel_embeddings: Option<NamedParam<2>>,
+    rel_embeddings: Option<Param<Tensor<2>>>,
     rel_norm: Option<LayerNorm>,
     convolution: Option<Convolution>,
     layers: Vec<EncoderLayer>,
@@ -32,11 +50,11 @@ pub struct DebertaEncoder {
 }
 
 impl DebertaEncoder {
-    /// Builds the encoder whose parameters are below `path` (`deberta`).
-    pub fn load(source: &mut WeightSource<'_>, path: &str, config: &DebertaConfig) -> Self {
+    /// Builds the encoder, whose parameters are below `deberta`.
+    pub fn load(source: &mut WeightSource<'_>, config: &DebertaConfig) -> Self {
         let d = config.hidden_size;
-        let stack = format!("{path}.encoder");
-        let embeddings = Embeddings::load(source, &format!("{path}.embeddings"), config);
+        let stack = "deberta.encoder";
+        let embeddings = Embeddings::load(source, "deberta.embeddings", config);
         let layout = config.relative_positions();
         let rel_embeddings = layout.map(|layout| {
             let name = format!("{stack}.rel_embeddings.weight");
@@ -52,7 +70,15 @@ impl DebertaEncoder {
         let layers = (0..config.num_hidden_layers)
             .map(|i| EncoderLayer::load(source, &format!("{stack}.layer.{i}"), config))
             .collect();
-        Self { embeddings, rel_embeddings, rel_norm, convolution, layers, config: config.clone() }
+        Self {
+            names: NAMES,
+            embeddings,
+            rel_embeddings,
+            rel_norm,
+            convolution,
+            layers,
+            config: config.clone(),
+        }
     }
 
     /// The configuration it was built from.
@@ -119,5 +145,3 @@ impl DebertaEncoder {
         x
     }
 }
-
-adapted_model!(DebertaEncoder { embeddings, rel_embeddings, rel_norm, convolution, layers });

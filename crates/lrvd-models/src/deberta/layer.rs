@@ -2,7 +2,6 @@
 
 use burn::module::Module;
 use burn::tensor::Tensor;
-use lrvd_burn::adapted_model;
 use lrvd_burn::adapter::AdaptedLinear;
 use lrvd_burn::ops::{dropout, gelu};
 use lrvd_burn::sampling::Pass;
@@ -41,7 +40,7 @@ impl ResidualOutput {
     }
 
     fn forward(&self, x: Tensor<3>, residual: Tensor<3>, pass: &Pass) -> Tensor<3> {
-        let mut x = self.dense.forward(x, pass);
+        let mut x = self.dense.forward_with(x, pass);
         if let Some(key) = pass.dropout_key(self.site) {
             x = dropout(x, self.dropout, key);
         }
@@ -49,8 +48,6 @@ impl ResidualOutput {
         self.norm.forward(x + residual)
     }
 }
-
-adapted_model!(ResidualOutput { dense, norm });
 
 /// One encoder layer.
 #[derive(Module, Debug)]
@@ -110,9 +107,7 @@ impl EncoderLayer {
     /// Both residual outputs, row by row.
     fn output_block(&self, context: Tensor<3>, x: Tensor<3>, pass: &Pass) -> Tensor<3> {
         let x = self.attention_output.forward(context, x, pass);
-        let wide = gelu(self.intermediate.forward(x.clone(), pass));
+        let wide = gelu(self.intermediate.forward_with(x.clone(), pass));
         self.output.forward(wide, x, pass)
     }
 }
-
-adapted_model!(EncoderLayer { attention, attention_output, intermediate, output });

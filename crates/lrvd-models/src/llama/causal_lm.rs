@@ -1,10 +1,10 @@
 //! The language model: decoder and head.
 
-use burn::module::Module;
+use burn::module::{Module, Param};
 use burn::tensor::{DType, Device, Int, Tensor};
 use lrvd_burn::adapter::AdaptedLinear;
 use lrvd_burn::files::WeightStore;
-use lrvd_burn::model::{AdaptedModel, Leaf, LeafMut};
+use lrvd_burn::model::Names;
 use lrvd_burn::sampling::Pass;
 use lrvd_core::noise::NoiseKey;
 
@@ -45,6 +45,7 @@ const EMBEDDINGS: &str = "model.embed_tokens.weight";
 /// example `load_llama`.
 #[derive(Module, Debug)]
 pub struct LlamaForCausalLm {
+    names: Names,
     model: LlamaModel,
     lm_head: AdaptedLinear,
     tied: bool,
@@ -53,14 +54,16 @@ pub struct LlamaForCausalLm {
 impl LlamaForCausalLm {
     /// Builds decoder and head from `source`.
     pub fn load(source: &mut WeightSource<'_>, config: &LlamaConfig) -> Self {
-        let model = LlamaModel::load(source, "model", config);
+        let model = LlamaModel::load(source, config);
         let lm_head = if config.tie_word_embeddings {
-            AdaptedLinear::new(HEAD, model.embeddings().transpose(), None).with_tied_weight()
+            // The same id: a walk takes it for the embedding.
+            let weight = Param::initialized(model.embeddings_id(), model.embeddings().transpose());
+            AdaptedLinear { weight, bias: None }
         } else {
             let (d, vocab) = (config.hidden_size, config.vocab_size);
             source.linear(HEAD, d, vocab, false, config.initializer_range)
         };
-        Self { model, lm_head, tied: config.tie_word_embeddings }
+        Self { names: Names::below(""), model, lm_head, tied: config.tie_word_embeddings }
     }
 
     /// Builds the model from a checkpoint, strictly; matrices are held as `dtype`.
@@ -117,7 +120,7 @@ impl LlamaForCausalLm {
 
     /// Logits of normed hidden states, `[batch, tokens, hidden]` to `[batch, tokens, vocab]`.
     pub fn head(&self, hidden: Tensor<3>, pass: &Pass) -> Tensor<3> {
-        self.head_layer().forward(hidden, pass)
+        self.head_layer().forward_with(hidden, pass)
     }
 
     /// Logits after each row's last real token, `[batch, vocab]`; with padding on the left that is the last column.
@@ -177,21 +180,4 @@ pub(super) fn check_load(
 /// Stored rotary frequencies of old checkpoints, which are computed here.
 pub(super) fn is_spare(name: &str) -> bool {
     name.ends_with(".rotary_emb.inv_freq")
-}
-
-impl AdaptedModel for LlamaForCausalLm {
-    fn visit_leaves(&self, visit: &mut dyn FnMut(Leaf<'_>)) {
-        self.model.visit_leaves(visit);
-        self.lm_head.visit_leaves(visit);
-    }
-
-    fn visit_leaves_mut(&mut self, visit: &mut dyn FnMut(LeafMut<'_>)) {
-        self.model.visit_leaves_mut(visit);
-        if self.tied {
-            // The embedding may have been replaced; the head must not keep the old one alive.
-            let shared = self.model.embeddings().without_autodiff().transpose();
-            self.lm_head.set_weight(shared);
-        }
-        self.lm_head.visit_leaves_mut(visit);
-    }
 }

@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 
 use burn::module::Module;
 use burn::tensor::Tensor;
-use lrvd_burn::adapted_model;
 use lrvd_burn::sampling::Pass;
 
 use super::causal_lm::LlamaForCausalLm;
@@ -65,5 +64,3 @@ impl LlamaChoice {
         self.model.answer_logits(input, &self.answer_ids, pass)
     }
 }
-
-adapted_model!(LlamaChoice { model });

@@ -38,7 +38,7 @@ impl LlamaForCausalLm {
     /// [`lrvd_burn::Error`] if a layer cannot hold members.
     pub fn drawn_together(&self, keys: &[NoiseKey]) -> Result<Self, lrvd_burn::Error> {
         let (mut drawn, mut outcome) = (self.clone(), Ok(()));
-        drawn.visit_layers_mut(&mut |_, layer| {
+        drawn.visit_layers_mut(&mut |path, layer| {
             let Some(adapter) = layer.low_rank().cloned() else { return };
             let draws: Option<Vec<[Tensor<2>; 2]>> =
                 keys.iter().map(|key| draw(&adapter, key.for_module(layer.noise_id()))).collect();
@@ -52,7 +52,7 @@ impl LlamaForCausalLm {
                 dropout: 0.0,
             };
             if outcome.is_ok() {
-                outcome = layer.attach(members, initial_rank);
+                outcome = layer.attach(path, members, initial_rank);
             }
         });
         outcome.map(|()| drawn)

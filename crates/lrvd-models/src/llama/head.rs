@@ -31,11 +31,11 @@ pub(super) fn answer_logits(
 ) -> Tensor<2> {
     let mut small = head.with_outputs(weight, &indices(answers, &x));
     let logits = match Draw::of_b(head, &small, answers, x.dims()[0], pass) {
-        None => small.forward(x, pass),
+        None => small.forward_with(x, pass),
         Some(draw) => {
             let update = draw.update(&small, x.clone(), pass);
             small.detach();
-            let [base, update] = pass.aligned([small.forward(x, pass), update]);
+            let [base, update] = pass.aligned([small.forward_with(x, pass), update]);
             base + update
         }
     };

@@ -2,7 +2,6 @@
 
 use burn::module::Module;
 use burn::tensor::{DType, Tensor};
-use lrvd_burn::adapted_model;
 use lrvd_burn::adapter::AdaptedLinear;
 use lrvd_burn::ops::{causal_attention, dropout, gated_silu};
 use lrvd_burn::sampling::Pass;
@@ -60,8 +59,6 @@ impl DecoderLayer {
         x + out
     }
 }
-
-adapted_model!(DecoderLayer { input_norm, self_attn, post_attention_norm, mlp });
 
 /// Projections of one attention block.
 ///
@@ -125,9 +122,9 @@ impl Attention {
         let (groups, width) = (self.key_heads, self.head_dim);
         let scale = 1.0 / (width as f64).sqrt();
         let dropout_key = pass.dropout_key(self.site).filter(|_| self.dropout > 0.0);
-        let q = rotary.apply(self.q_proj.forward(x.clone(), pass), self.heads, pass);
-        let k = rotary.apply(self.k_proj.forward(x.clone(), pass), groups, pass);
-        let v = self.v_proj.forward(x, pass);
+        let q = rotary.apply(self.q_proj.forward_with(x.clone(), pass), self.heads, pass);
+        let k = rotary.apply(self.k_proj.forward_with(x.clone(), pass), groups, pass);
+        let v = self.v_proj.forward_with(x, pass);
         let v = v.clone().reshape([v.dims()[0], tokens, groups, width]);
         let mixed = match (visible, &cache, dropout_key) {
             (Visible::Alone(mask), None, None) => {
@@ -138,7 +135,7 @@ impl Attention {
             _ => self.composed([q, k, v], visible, cache, scale, pass),
         };
         let batch = mixed.dims()[0];
-        self.o_proj.forward(mixed.reshape([batch, tokens, self.heads * width]), pass)
+        self.o_proj.forward_with(mixed.reshape([batch, tokens, self.heads * width]), pass)
     }
 
     /// Attention from single operations: with the keys of a cache, or with dropout on the weights.
@@ -177,8 +174,6 @@ impl Attention {
     }
 }
 
-adapted_model!(Attention { q_proj, k_proj, v_proj, o_proj });
-
 /// `down(silu(gate(x)) ⊙ up(x))`.
 #[derive(Module, Debug)]
 #[expect(clippy::struct_field_names, reason = "the checkpoint's names")]
@@ -204,11 +199,9 @@ impl Mlp {
 
     /// `[batch, tokens, hidden]` to the same shape.
     fn forward(&self, x: Tensor<3>, pass: &Pass) -> Tensor<3> {
-        let gate = self.gate_proj.forward(x.clone(), pass);
-        let up = self.up_proj.forward(x, pass);
+        let gate = self.gate_proj.forward_with(x.clone(), pass);
+        let up = self.up_proj.forward_with(x, pass);
         let [gate, up] = pass.aligned([gate, up]);
-        self.down_proj.forward(gated_silu(gate, up), pass)
+        self.down_proj.forward_with(gated_silu(gate, up), pass)
     }
 }
-
-adapted_model!(Mlp { gate_proj, up_proj, down_proj });

@@ -1,11 +1,10 @@
 //! Embeddings and the stack of layers.
 
-use burn::module::Module;
+use burn::module::{Module, Param, ParamId};
 use burn::tensor::module::embedding;
 use burn::tensor::{DType, Int, Tensor};
-use lrvd_burn::adapted_model;
 use lrvd_burn::adapter::adapter_dtype;
-use lrvd_burn::parameters::NamedParam;
+use lrvd_burn::model::Names;
 use lrvd_burn::sampling::Pass;
 
 use super::cache::KvCache;
@@ -17,13 +16,21 @@ use crate::batch::TokenBatch;
 use crate::norm::RmsNorm;
 use crate::source::{Init, WeightSource};
 
+/// Names of Hugging Face's checkpoints.
+const NAMES: Names = Names::below("model").renamed(&[
+    ("embed_tokens", "embed_tokens.weight"),
+    ("input_norm", "input_layernorm"),
+    ("post_attention_norm", "post_attention_layernorm"),
+]);
+
 /// The Llama decoder, without a head.
 ///
 /// Padding may stand on either side: a token's position counts the real tokens before it, and padding is never seen.
 /// What the model holds at padded columns is finite and means nothing.
 #[derive(Module, Debug)]
 pub struct LlamaModel {
-    embed_tokens: NamedParam<2>,
+    names: Names,
+    embed_tokens: Param<Tensor<2>>,
     layers: Vec<DecoderLayer>,
     norm: RmsNorm,
     #[module(skip)]
@@ -35,23 +42,23 @@ pub struct LlamaModel {
 }
 
 impl LlamaModel {
-    /// Builds the decoder whose parameters are below `path` (`model`); matrices are held in the source's type, the
+    /// Builds the decoder, whose parameters are below `model`; matrices are held in the source's type, the
     /// rest in the compute type.
-    pub fn load(source: &mut WeightSource<'_>, path: &str, config: &LlamaConfig) -> Self {
+    pub fn load(source: &mut WeightSource<'_>, config: &LlamaConfig) -> Self {
         let (d, compute) = (config.hidden_size, adapter_dtype(source.dtype()));
         let embed_tokens = source.parameter(
-            &format!("{path}.embed_tokens.weight"),
+            "model.embed_tokens.weight",
             [config.vocab_size, d],
             Init::Normal(config.initializer_range),
         );
         let layers = (0..config.num_hidden_layers)
-            .map(|i| DecoderLayer::load(source, &format!("{path}.layers.{i}"), config, compute))
+            .map(|i| DecoderLayer::load(source, &format!("model.layers.{i}"), config, compute))
             .collect();
-        let norm = format!("{path}.norm");
         Self {
+            names: NAMES,
             embed_tokens,
             layers,
-            norm: RmsNorm::load(source, &norm, d, config.rms_norm_eps, compute),
+            norm: RmsNorm::load(source, "model.norm", d, config.rms_norm_eps, compute),
             config: config.clone(),
             rotary: Rotary::new(config),
             compute,
@@ -72,6 +79,10 @@ impl LlamaModel {
     /// The word embedding, `[vocab, hidden]`.
     pub fn embeddings(&self) -> Tensor<2> {
         self.embed_tokens.val()
+    }
+
+    pub(super) fn embeddings_id(&self) -> ParamId {
+        self.embed_tokens.id
     }
 
     /// The last hidden state after the final norm, `[batch, tokens, hidden]`. Segment ids are not read.
@@ -161,5 +172,3 @@ impl LlamaModel {
         self.norm.forward(x)
     }
 }
-
-adapted_model!(LlamaModel { embed_tokens, layers, norm });

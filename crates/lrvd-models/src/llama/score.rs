@@ -2,9 +2,9 @@
 
 use burn::module::Module;
 use burn::tensor::{DType, Device, Tensor};
-use lrvd_burn::adapted_model;
 use lrvd_burn::adapter::AdaptedLinear;
 use lrvd_burn::files::WeightStore;
+use lrvd_burn::model::Names;
 use lrvd_burn::parameters::{Layout, Role};
 use lrvd_burn::sampling::Pass;
 use lrvd_core::noise::NoiseKey;
@@ -25,6 +25,7 @@ const HEAD: &str = "score";
 /// bias, and no head over the vocabulary. Where the decoder is held in half precision, the head is in single.
 #[derive(Module, Debug)]
 pub struct LlamaScore {
+    names: Names,
     model: LlamaModel,
     score: AdaptedLinear,
 }
@@ -32,12 +33,13 @@ pub struct LlamaScore {
 impl LlamaScore {
     /// Builds decoder and head from `source`.
     pub fn load(source: &mut WeightSource<'_>, config: &LlamaConfig) -> Self {
-        let model = LlamaModel::load(source, "model", config);
+        let model = LlamaModel::load(source, config);
         let (name, shape) = (format!("{HEAD}.weight"), [config.hidden_size, 1]);
         let init = Init::Normal(config.initializer_range);
         let dtype = model.compute_dtype();
         let weight = source.tensor_of(&name, shape, Layout::Transposed, init, dtype);
-        Self { model, score: AdaptedLinear::new(HEAD, weight, None).with_role(Role::Head) }
+        let names = Names::below("").with_roles(&[(HEAD, Role::Head)]);
+        Self { names, model, score: AdaptedLinear::new(weight, None) }
     }
 
     /// Builds the model from a checkpoint: the decoder strictly, the head where the checkpoint has one of one label,
@@ -64,8 +66,6 @@ impl LlamaScore {
 
     /// Scores `[batch, 1]` after each row's last real token. Segment ids are not read.
     pub fn forward(&self, input: &TokenBatch, pass: &Pass) -> Tensor<2> {
-        self.score.forward(self.model.last_hidden(input, pass), pass).squeeze_dim(1)
+        self.score.forward_with(self.model.last_hidden(input, pass), pass).squeeze_dim(1)
     }
 }
-
-adapted_model!(LlamaScore { model, score });

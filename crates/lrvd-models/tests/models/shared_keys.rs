@@ -33,7 +33,7 @@ fn model(device: &Device) -> DebertaClassifier {
 /// The model with every adapter replaced by draw `index` of `n` under `key`, as a plain one.
 fn drawn(model: &DebertaClassifier, key: NoiseKey, n: usize, index: usize) -> DebertaClassifier {
     let mut model = model.clone();
-    model.visit_layers_mut(&mut |_, layer| {
+    model.visit_layers_mut(&mut |path, layer| {
         let Some(adapter) = layer.low_rank() else { return };
         let key = key.for_module(layer.noise_id());
         let posterior = adapter.posterior().unwrap();
@@ -49,7 +49,7 @@ fn drawn(model: &DebertaClassifier, key: NoiseKey, n: usize, index: usize) -> De
             burn::module::Param::from_tensor(draw(b, std_b.unwrap(), Stream::WEIGHT_B).inner()),
             adapter.scaling,
         );
-        layer.attach(plain, 4).unwrap();
+        layer.attach(path, plain, 4).unwrap();
     });
     model
 }

@@ -24,9 +24,10 @@ use lrvd_core::baselines::StdMap;
 
 use super::config::{AdapterConfig, AdapterKind};
 use super::initialisation::Initialiser;
+use super::layer_noise::LayerNoise;
 use super::schema::{ParameterSchema, Parameters, Sizes};
 use crate::parameters::ParameterValue;
-use crate::sampling::{DrawPer, Scheme};
+use crate::sampling::{DrawPer, Pass, Scheme};
 
 pub(super) use contextual::ContextNoise;
 pub use contextual::ContextualGaussian;
@@ -130,6 +131,37 @@ impl Adapter {
             Self::LowRank(adapter) => !matches!(adapter.extension, Some(Extension::Contextual(_))),
             Self::Members(_) => false,
         }
+    }
+
+    /// The update as one matrix `[d_input, d_output]`: at the mean, or at one weight draw where the scheme of
+    /// `pass` draws weights; `None` where it is [not one](Self::has_dense_mean).
+    pub(super) fn dense(&self, pass: &Pass, noise_id: u32) -> Option<Tensor<2>> {
+        let Self::LowRank(adapter) = self else { return None };
+        let is_drawn = matches!(pass.scheme, Scheme::Weights(_));
+        let noise = LayerNoise { pass, module: noise_id, per: DrawPer::Batch, sequences: 1 };
+        let noise = is_drawn.then_some(&noise);
+        let means = (adapter.a.val(), adapter.b.val());
+        let std = match &adapter.extension {
+            Some(Extension::Contextual(_)) => return None,
+            Some(Extension::Posterior(posterior)) => {
+                let (a, b) = posterior.deviations(&means.0, &means.1);
+                Some(Deviations { a, b })
+            }
+            Some(Extension::Gaussian(e)) => Some(e.factor_deviations()),
+            Some(Extension::SingularValues(_) | Extension::Scale(_)) | None => None,
+        };
+        let (a, b) = match noise.zip(std) {
+            Some((noise, std)) => {
+                let (a, b) = adapter.draw(std, noise);
+                (a.squeeze_dim(0), b.squeeze_dim(0))
+            }
+            None => means,
+        };
+        let a = match &adapter.extension {
+            Some(Extension::Scale(scale)) => a * scale.scales(noise),
+            _ => a,
+        };
+        Some(adapter.scale_rank(a).matmul(b))
     }
 
     /// The sizes that its parameters should have on a layer of the given widths.

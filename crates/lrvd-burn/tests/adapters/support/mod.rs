@@ -216,13 +216,13 @@ pub(crate) fn base(path: &str, d_input: usize, d_output: usize, dtype: DType) ->
     let seed = path.len() as u64;
     let weight = tensor(&numbers(90 + seed, d_input * d_output), [d_input, d_output], dtype);
     let bias = tensor(&numbers(80 + seed, d_output), [d_output], dtype);
-    AdaptedLinear::new(path, weight, Some(bias))
+    AdaptedLinear::new(weight, Some(bias))
 }
 
 /// [`base`] with the adapter on it.
 pub(crate) fn layer(path: &str, host: &HostAdapter, dtype: DType) -> AdaptedLinear {
     let mut layer = base(path, host.d_input, host.d_output, dtype);
-    layer.attach(adapter(host, dtype), host.rank).unwrap();
+    layer.attach(path, adapter(host, dtype), host.rank).unwrap();
     layer
 }
 

@@ -1,15 +1,14 @@
 //! A model of one's own: two adapted layers and a trained head.
 
-use burn::module::Module;
+use burn::module::{Module, Param};
 use burn::tensor::activation::log_softmax;
 use burn::tensor::{DType, Tensor};
-use lrvd_burn::adapted_model;
 use lrvd_burn::adapter::{AdaptedLinear, Prior};
 use lrvd_burn::host::HostAdapter;
-use lrvd_burn::model::{AdaptedModel, total_kl};
+use lrvd_burn::model::{AdaptedModel, Names, total_kl};
 use lrvd_burn::objective::{Objective, ObjectiveParts};
 use lrvd_burn::optimizer::{AdamW, AdamWConfig, GroupRates, NamedGradients, ParameterGroups};
-use lrvd_burn::parameters::{Layout, NamedParam, Role};
+use lrvd_burn::parameters::Role;
 use lrvd_burn::sampling::{Pass, Scheme};
 use lrvd_core::kl::KlReduction;
 use lrvd_core::noise::NoiseKey;
@@ -27,13 +26,12 @@ pub(crate) const KL_WEIGHT: f64 = 0.02;
 /// Two frozen layers with adapters and a trained head: `head(mean over tokens of second(tanh(first(x))))`.
 #[derive(Module, Debug)]
 pub(crate) struct Net {
+    pub(crate) names: Names,
     pub(crate) first: AdaptedLinear,
     pub(crate) second: AdaptedLinear,
-    pub(crate) head_weight: NamedParam<2>,
-    pub(crate) head_bias: NamedParam<1>,
+    pub(crate) head_weight: Param<Tensor<2>>,
+    pub(crate) head_bias: Param<Tensor<1>>,
 }
-
-adapted_model!(Net { first, second, head_weight, head_bias });
 
 impl Net {
     /// The model with the given adapters; always the same base and head.
@@ -43,25 +41,25 @@ impl Net {
             None => base(path, WIDTHS[i], WIDTHS[i + 1], dtype),
         };
         Self {
+            names: Names::below("")
+                .renamed(&[
+                    ("first", "net.first"),
+                    ("second", "net.second"),
+                    ("head_weight", "head.weight"),
+                    ("head_bias", "head.bias"),
+                ])
+                .with_roles(&[("head", Role::Head)]),
             first: build("net.first", 0),
             second: build("net.second", 1),
-            head_weight: NamedParam::new(
-                "head.weight",
-                tensor(&numbers(70, 18), [WIDTHS[2], WIDTHS[3]], dtype),
-            )
-            .with_role(Role::Head)
-            .with_layout(Layout::Transposed)
-            .trainable(),
-            head_bias: NamedParam::new("head.bias", tensor(&numbers(71, 3), [WIDTHS[3]], dtype))
-                .with_role(Role::Head)
-                .trainable(),
+            head_weight: trained(tensor(&numbers(70, 18), [WIDTHS[2], WIDTHS[3]], dtype)),
+            head_bias: trained(tensor(&numbers(71, 3), [WIDTHS[3]], dtype)),
         }
     }
 
     /// `[batch, tokens, 5]` to class scores `[batch, 3]`.
     pub(crate) fn forward(&self, x: Tensor<3>, pass: &Pass) -> Tensor<2> {
-        let hidden = self.first.forward(x, pass).tanh();
-        let pooled: Tensor<2> = self.second.forward(hidden, pass).mean_dim(1).squeeze_dim(1);
+        let hidden = self.first.forward_with(x, pass).tanh();
+        let pooled: Tensor<2> = self.second.forward_with(hidden, pass).mean_dim(1).squeeze_dim(1);
         pooled.matmul(self.head_weight.val()) + self.head_bias.val().unsqueeze()
     }
 
@@ -81,6 +79,10 @@ impl Net {
         });
         all
     }
+}
+
+pub(crate) fn trained<const D: usize>(value: Tensor<D>) -> Param<Tensor<D>> {
+    Param::from_tensor(value.autodiff().require_grad())
 }
 
 /// Inputs and one-hot targets.

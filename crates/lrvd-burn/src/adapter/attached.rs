@@ -1,0 +1,192 @@
+//! What stands on a layer's weight: an adapter, and what files and noise know of it.
+
+use std::sync::Arc;
+
+use burn::module::{
+    Devices, Module, ModuleMapper, ModuleVisitor, Param, Reparameterization, Reparameterizer,
+};
+use burn::tensor::{Device, Tensor};
+use lrvd_core::family::VariationalFamily;
+use lrvd_core::noise::module_id;
+
+use super::kind::{Adapter, Posterior};
+use super::observer::Observer;
+use crate::model::walk;
+use crate::sampling::Pass;
+
+/// What was attached to a layer, for files; it outlives the adapter when every rank is pruned.
+///
+/// Layers with an [`Adapter`] whose mean is no product of two factors have none.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct AdapterSlot {
+    /// Rank at attachment.
+    pub initial_rank: usize,
+    /// The factor `c`, fixed for life.
+    pub scaling: f64,
+    /// Posterior family, if the adapter has one.
+    pub family: Option<VariationalFamily>,
+}
+
+impl AdapterSlot {
+    fn of(adapter: &Adapter, initial_rank: usize) -> Option<Self> {
+        adapter.has_factors().then(|| Self {
+            initial_rank,
+            scaling: adapter.scaling(),
+            family: match adapter {
+                Adapter::LowRank(adapter) => adapter.posterior().map(Posterior::family),
+                Adapter::Members(_) => None,
+            },
+        })
+    }
+}
+
+/// A Burn [`Reparameterization`] of a linear layer's weight `[d_input, d_output]`.
+///
+/// `Param::val` gives `W + c·A·diag(E)·B` at the posterior mean, or at the one weight draw of the pass that
+/// [`with_pass`](crate::with_pass) gave the model. Burn cannot take a reparameterization off a model
+/// that it walks, so one whose last rank was pruned stays and adds nothing.
+#[derive(Clone, Debug)]
+pub struct Attached {
+    pub(super) adapter: Option<Adapter>,
+    pub(super) slot: Option<AdapterSlot>,
+    /// Path of the layer, which names it in files.
+    pub(super) path: Arc<str>,
+    /// Identity of the layer in the noise streams, derived from its path.
+    pub(super) noise_id: u32,
+    pub(super) observer: Option<Observer>,
+    /// The pass of `forward` without an explicit one.
+    pub(crate) pass: Pass,
+}
+
+impl Attached {
+    /// Nothing yet, on the layer at `path`.
+    pub(crate) fn empty(path: &str) -> Self {
+        Self {
+            adapter: None,
+            slot: None,
+            path: path.into(),
+            noise_id: module_id(path),
+            observer: None,
+            pass: Pass::mean(),
+        }
+    }
+
+    /// Puts `adapter` in place of what was there; rank 0 leaves only the slot.
+    pub(super) fn place(&mut self, adapter: Adapter, initial_rank: usize) {
+        self.slot = AdapterSlot::of(&adapter, initial_rank);
+        self.adapter = (adapter.rank() > 0).then_some(adapter);
+    }
+
+    /// Path of the layer.
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// Identity of the layer in the noise streams.
+    pub fn noise_id(&self) -> u32 {
+        self.noise_id
+    }
+
+    /// The adapter; `None` after its last rank was pruned.
+    pub fn adapter(&self) -> Option<&Adapter> {
+        self.adapter.as_ref()
+    }
+
+    pub(crate) fn adapter_mut(&mut self) -> Option<&mut Adapter> {
+        self.adapter.as_mut()
+    }
+
+    fn with(&self, adapter: Option<Adapter>) -> Self {
+        Self { adapter, ..self.clone() }
+    }
+}
+
+/// The adapter's parameters are Burn's to move, record and differentiate; a walk of ours is handed the whole.
+impl Module for Attached {
+    fn collect_devices(&self, devices: Devices) -> Devices {
+        self.adapter.collect_devices(devices)
+    }
+
+    fn fork(self, device: &Device) -> Self {
+        self.with(self.adapter.clone().fork(device))
+    }
+
+    fn to_device(self, device: &Device) -> Self {
+        self.with(self.adapter.clone().to_device(device))
+    }
+
+    fn train(self) -> Self {
+        self.with(self.adapter.clone().train())
+    }
+
+    fn valid(&self) -> Self {
+        self.with(self.adapter.valid())
+    }
+
+    fn materialize(self) -> Self {
+        self.with(self.adapter.clone().materialize())
+    }
+
+    fn visit<V: ModuleVisitor>(&self, visitor: &mut V) {
+        if !walk::hand_out(visitor, || walk::Handed::Adapter(self.clone())) {
+            self.adapter.visit(visitor);
+        }
+    }
+
+    fn map<M: ModuleMapper>(self, mapper: &mut M) -> Self {
+        match walk::hand_over(mapper, self) {
+            Ok(changed) => changed,
+            Err(unchanged) => {
+                let adapter = Module::map(unchanged.adapter.clone(), mapper);
+                Self { adapter, ..unchanged }
+            }
+        }
+    }
+}
+
+impl Reparameterization for Attached {
+    const NAME: &'static str = "adapter";
+
+    /// `W` where the update is not one matrix.
+    fn apply<const D: usize>(&self, base: Tensor<D>) -> Tensor<D> {
+        let update = self.adapter.as_ref().and_then(|adapter| adapter.dense(&self.pass, self.noise_id));
+        match update {
+            Some(update) => {
+                let shape = base.shape();
+                let update = update.cast(base.dtype()).reshape(shape);
+                base + update
+            }
+            None => base,
+        }
+    }
+}
+
+/// Puts `attached` on `weight` in place of what was there. Burn attaches once: the old one has to come off first.
+pub(crate) fn set(weight: &mut Param<Tensor<2>>, attached: Option<Attached>) {
+    let base = Param::initialized(weight.id, weight.base());
+    *weight = match attached {
+        Some(attached) => base.apply_reparameterization(Attach(Some(attached))),
+        None => base,
+    };
+}
+
+/// Puts one adapter on one parameter.
+pub(crate) struct Attach(Option<Attached>);
+
+impl Attach {
+    pub(crate) fn new(attached: &Attached) -> Self {
+        Self(Some(attached.clone()))
+    }
+}
+
+impl Reparameterizer for Attach {
+    type Reparam = Attached;
+
+    fn reparameterize<const D: usize>(
+        &mut self,
+        _: &str,
+        param: Param<Tensor<D>>,
+    ) -> (Param<Tensor<D>>, Option<Attached>) {
+        (param, self.0.take())
+    }
+}

@@ -1,0 +1,529 @@
+//! Walks over the parameters and linear layers of any Burn module, by names of a checkpoint.
+//!
+//! Burn's visitor gives a parameter and its path of field names. It does not give the object that stands on a weight,
+//! nor the checkpoint's name of a field. The modules that know them, [`Attached`] and [`Names`], hand them to the walk
+//! that runs on their thread; a visitor of Burn's or of somebody else sees nothing of it.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+
+use burn::module::{
+    Content, Devices, Module, ModuleDisplay, ModuleDisplayDefault, ModuleMapper, ModuleVisitor, Param,
+};
+use burn::tensor::{Device, Tensor};
+
+use crate::adapter::{AdaptedLinear, Attach, Attached, Parameters, set_attached};
+use crate::parameters::{Layout, NamedParameter, NamedParameterMut, Role};
+
+/// Container types of linear layers, as Burn's derive reports them: ours and `burn::nn`'s.
+const ADAPTED_LINEAR: &str = "Struct:AdaptedLinear";
+const BURN_LINEAR: &str = "Struct:Linear";
+/// Container type under which something is handed out.
+const HANDED: &str = "lrvd:handed";
+
+/// What a module hands to a walk.
+pub(crate) enum Handed {
+    Adapter(Attached),
+    Names(Names),
+}
+
+thread_local! {
+    /// `Some` while a walk of ours runs on this thread.
+    static HANDS: RefCell<Option<Option<Handed>>> = const { RefCell::new(None) };
+}
+
+/// Gives `part` to the walk of ours behind `visitor`; `false` if there is none.
+pub(crate) fn hand_out<V: ModuleVisitor>(visitor: &mut V, part: impl FnOnce() -> Handed) -> bool {
+    put(part) && {
+        visitor.enter_module("", HANDED);
+        true
+    }
+}
+
+/// Gives `attached` to the walk of ours behind `mapper` and returns what it made of it; `Err` if there is none.
+pub(crate) fn hand_over<M: ModuleMapper>(
+    mapper: &mut M,
+    attached: Attached,
+) -> Result<Attached, Attached> {
+    if !put(|| Handed::Adapter(attached.clone())) {
+        return Err(attached);
+    }
+    mapper.enter_module("", HANDED);
+    match take() {
+        Some(Handed::Adapter(changed)) => Ok(changed),
+        _ => Err(attached),
+    }
+}
+
+fn put(part: impl FnOnce() -> Handed) -> bool {
+    HANDS.with_borrow_mut(|hands| match hands {
+        Some(hand) => {
+            *hand = Some(part());
+            true
+        }
+        None => false,
+    })
+}
+
+fn take() -> Option<Handed> {
+    HANDS.with_borrow_mut(|hands| hands.as_mut().and_then(Option::take))
+}
+
+/// A stretch of time in which modules hand out (`true`) or do not; ends with the value.
+struct Handing(Option<Option<Handed>>);
+
+impl Handing {
+    fn on() -> Self {
+        Self(HANDS.replace(Some(None)))
+    }
+
+    fn off() -> Self {
+        Self(HANDS.replace(None))
+    }
+}
+
+impl Drop for Handing {
+    fn drop(&mut self) {
+        HANDS.set(self.0.take());
+    }
+}
+
+/// What a checkpoint calls the parameters of the struct that has this as its **first** field.
+///
+/// Without one, a parameter is called by its path of field names.
+///
+/// ```
+/// use burn::module::{Module, Param};
+/// use burn::tensor::{Device, Tensor};
+/// use lrvd_burn::burn;
+/// use lrvd_burn::model::{AdaptedModel, Names};
+/// use lrvd_burn::parameters::Role;
+///
+/// #[derive(Module, Debug)]
+/// struct Net {
+///     names: Names,
+///     embeddings: Param<Tensor<2>>,
+///     head: Param<Tensor<2>>,
+/// }
+///
+/// let names = Names::below("net")
+///     .renamed(&[("embeddings", "word_embeddings.weight"), ("head", "head.weight")])
+///     .with_roles(&[("net.head", Role::Head)]);
+/// let ones = || Param::from_tensor(Tensor::ones([2, 2], &Device::flex()));
+/// let net = Net { names, embeddings: ones(), head: ones() };
+/// let mut found = Vec::new();
+/// net.visit_parameters(&mut |p| found.push((p.name.to_owned(), p.role)));
+/// assert_eq!(found[0], ("net.word_embeddings.weight".to_owned(), Role::Backbone));
+/// assert_eq!(found[1], ("net.head.weight".to_owned(), Role::Head));
+/// ```
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Names {
+    prefix: &'static str,
+    fields: &'static [(&'static str, &'static str)],
+    roles: &'static [(&'static str, Role)],
+}
+
+impl Names {
+    /// Names that start with `prefix`, wherever the struct is in the model; an empty one adds nothing.
+    #[must_use]
+    pub const fn below(prefix: &'static str) -> Self {
+        Self { prefix, fields: &[], roles: &[] }
+    }
+
+    /// The same, with fields called otherwise: `(field, components of the name)`; `""` leaves a field out.
+    #[must_use]
+    pub const fn renamed(self, fields: &'static [(&'static str, &'static str)]) -> Self {
+        Self { fields, ..self }
+    }
+
+    /// The same, with a role for the parameters whose names start with a prefix.
+    #[must_use]
+    pub const fn with_roles(self, roles: &'static [(&'static str, Role)]) -> Self {
+        Self { roles, ..self }
+    }
+
+    /// The name of the parameter or layer at `fields` below the struct.
+    fn of<'a>(&self, fields: impl Iterator<Item = &'a str>) -> String {
+        let renamed = |field: &'a str| {
+            self.fields.iter().find(|(from, _)| *from == field).map_or(field, |(_, to)| to)
+        };
+        let parts = std::iter::once(self.prefix).chain(fields.map(renamed));
+        parts.filter(|part| !part.is_empty()).collect::<Vec<_>>().join(".")
+    }
+
+    fn role(&self, name: &str) -> Role {
+        let starts = |prefix: &str| {
+            name.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+        };
+        let found = self.roles.iter().find(|(prefix, _)| starts(prefix));
+        found.map_or(Role::Backbone, |(_, role)| *role)
+    }
+}
+
+impl Module for Names {
+    fn collect_devices(&self, devices: Devices) -> Devices {
+        devices
+    }
+
+    fn fork(self, _: &Device) -> Self {
+        self
+    }
+
+    fn to_device(self, _: &Device) -> Self {
+        self
+    }
+
+    fn train(self) -> Self {
+        self
+    }
+
+    fn valid(&self) -> Self {
+        *self
+    }
+
+    fn materialize(self) -> Self {
+        self
+    }
+
+    fn visit<V: ModuleVisitor>(&self, visitor: &mut V) {
+        hand_out(visitor, || Handed::Names(*self));
+    }
+
+    fn map<M: ModuleMapper>(self, mapper: &mut M) -> Self {
+        if put(|| Handed::Names(self)) {
+            mapper.enter_module("", HANDED);
+        }
+        self
+    }
+}
+
+impl ModuleDisplayDefault for Names {
+    fn content(&self, content: Content) -> Option<Content> {
+        content.add_single(&self.prefix.to_owned()).optional()
+    }
+}
+
+impl ModuleDisplay for Names {}
+
+/// Where a walk is.
+#[derive(Default)]
+struct Place {
+    /// Fields from the root, and the containers they are fields of.
+    path: Vec<(String, String)>,
+    /// Names in force, from the depth at which their struct starts.
+    names: Vec<(usize, Names)>,
+}
+
+impl Place {
+    fn enter(&mut self, name: &str, container: &str) {
+        self.path.push((name.to_owned(), container.to_owned()));
+    }
+
+    fn exit(&mut self) {
+        self.path.pop();
+        while self.names.last().is_some_and(|(depth, _)| *depth > self.path.len()) {
+            self.names.pop();
+        }
+    }
+
+    /// Names of the struct whose first field the walk is at.
+    fn put_names(&mut self, names: Names) {
+        self.names.push((self.path.len().saturating_sub(1), names));
+    }
+
+    /// Name and role of what is `above` fields above the place.
+    fn name(&self, above: usize) -> (String, Role) {
+        let (depth, names) = self.names.last().copied().unwrap_or_default();
+        let end = self.path.len().saturating_sub(above).max(depth);
+        let name = names.of(self.path[depth..end].iter().map(|(field, _)| field.as_str()));
+        let role = names.role(&name);
+        (name, role)
+    }
+
+    /// Whether the place is the matrix of a linear layer.
+    fn is_linear<const D: usize>(&self) -> bool {
+        let is_linear = |(name, container): &(String, String)| {
+            name == "weight" && [ADAPTED_LINEAR, BURN_LINEAR].contains(&container.as_str())
+        };
+        D == 2 && self.path.last().is_some_and(is_linear)
+    }
+
+    /// Whether the layer at the place multiplies by its weight's composed value.
+    fn is_composed(&self) -> bool {
+        self.path.last().is_some_and(|(_, container)| container == BURN_LINEAR)
+    }
+}
+
+/// The same parameter, of two axes where `D` is 2.
+fn matrix<const D: usize, const E: usize>(param: &Param<Tensor<D>>) -> Param<Tensor<E>> {
+    Param::initialized(param.id, Tensor::from_dispatch(param.base().into_dispatch()))
+}
+
+/// A linear layer of a model, as a walk sees it.
+pub(crate) struct Found {
+    pub(crate) path: String,
+    pub(crate) role: Role,
+    /// Whether the layer is a `burn::nn::Linear`, which multiplies by the composed weight.
+    pub(crate) is_composed: bool,
+    /// Length of the path to its fields.
+    depth: usize,
+    pub(crate) layer: AdaptedLinear,
+}
+
+/// Reads.
+struct Reader<'a> {
+    place: Place,
+    seen: BTreeSet<u64>,
+    parameter: &'a mut dyn FnMut(NamedParameter<'_>),
+    layer: &'a mut dyn FnMut(Found),
+    pending: Option<Found>,
+}
+
+impl Reader<'_> {
+    fn finish(&mut self) {
+        if let Some(found) = self.pending.take() {
+            let _quiet = Handing::off();
+            (self.layer)(found);
+        }
+    }
+}
+
+impl ModuleVisitor for Reader<'_> {
+    fn enter_module(&mut self, name: &str, container: &str) {
+        if container != HANDED {
+            return self.place.enter(name, container);
+        }
+        match take() {
+            Some(Handed::Names(names)) => self.place.put_names(names),
+            Some(Handed::Adapter(attached)) => {
+                let _quiet = Handing::off();
+                let (layer, _) = self.place.name(2);
+                if let Some(adapter) = attached.adapter() {
+                    adapter.each(&mut |schema, value| {
+                        let name = joined(&layer, schema.name);
+                        (self.parameter)(NamedParameter {
+                            name: &name,
+                            role: schema.role,
+                            layout: schema.layout,
+                            value,
+                        });
+                    });
+                }
+                if let Some(found) = &mut self.pending {
+                    set_attached(&mut found.layer.weight, Some(attached));
+                }
+            }
+            None => {}
+        }
+    }
+
+    fn exit_module(&mut self, _: &str, _: &str) {
+        self.place.exit();
+        if self.pending.as_ref().is_some_and(|found| self.place.path.len() < found.depth) {
+            self.finish();
+        }
+    }
+
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+        let (name, role) = self.place.name(0);
+        let is_linear = self.place.is_linear::<D>();
+        if is_linear {
+            self.finish();
+            let (path, _) = self.place.name(1);
+            self.pending = Some(Found {
+                path,
+                role,
+                is_composed: self.place.is_composed(),
+                depth: self.place.path.len() - 1,
+                layer: AdaptedLinear { weight: matrix(param), bias: None },
+            });
+        } else if let (1, Some(found)) = (D, &mut self.pending)
+            && self.place.path.len() == found.depth + 1
+            && self.place.path.last().is_some_and(|(name, _)| name == "bias")
+        {
+            found.layer.bias = Some(matrix(param));
+        }
+        if !self.seen.insert(param.id.val()) {
+            return;
+        }
+        let layout = layout(is_linear);
+        let _quiet = Handing::off();
+        (self.parameter)(NamedParameter { name: &name, role, layout, value: param });
+    }
+}
+
+/// The name of a parameter of the layer at `path`; the root has no path.
+fn joined(path: &str, name: &str) -> String {
+    if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
+}
+
+fn layout(is_linear: bool) -> Layout {
+    if is_linear { Layout::Transposed } else { Layout::AsStored }
+}
+
+/// Writes: every parameter, or the layers of a map.
+struct Writer<'a> {
+    place: Place,
+    /// Matrices by id, so that a weight tied to an earlier one follows it.
+    matrices: BTreeMap<u64, Tensor<2>>,
+    parameter: &'a mut dyn FnMut(NamedParameterMut<'_>),
+    layers: BTreeMap<String, AdaptedLinear>,
+}
+
+impl Writer<'_> {
+    /// The weight `param` as the tied one that stands for it now; `None` if it is the first.
+    fn tied<const D: usize>(&self, param: &Param<Tensor<D>>) -> Option<Param<Tensor<D>>> {
+        if D != 2 {
+            return None;
+        }
+        let first = self.matrices.get(&param.id.val())?.clone();
+        let first = if first.dims()[..] == param.base().dims()[..] { first } else { first.transpose() };
+        Some(Param::initialized(param.id, Tensor::from_dispatch(first.into_dispatch())))
+    }
+
+    fn keep<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+        if D == 2 {
+            let value = Tensor::from_dispatch(param.base().without_autodiff().into_dispatch());
+            self.matrices.insert(param.id.val(), value);
+        }
+    }
+}
+
+impl ModuleMapper for Writer<'_> {
+    fn enter_module(&mut self, name: &str, container: &str) {
+        if container != HANDED {
+            return self.place.enter(name, container);
+        }
+        match take() {
+            Some(Handed::Names(names)) => self.place.put_names(names),
+            Some(Handed::Adapter(mut attached)) => {
+                let quiet = Handing::off();
+                let (path, _) = self.place.name(2);
+                if let Some(layer) = self.layers.get(&path) {
+                    attached = layer.attached().cloned().unwrap_or_else(|| Attached::empty(&path));
+                }
+                if let Some(adapter) = attached.adapter_mut() {
+                    adapter.each_mut(&mut |schema, value| {
+                        let name = joined(&path, schema.name);
+                        (self.parameter)(NamedParameterMut {
+                            name: &name,
+                            role: schema.role,
+                            layout: schema.layout,
+                            value,
+                        });
+                    });
+                }
+                drop(quiet);
+                put(|| Handed::Adapter(attached));
+            }
+            None => {}
+        }
+    }
+
+    fn exit_module(&mut self, _: &str, _: &str) {
+        self.place.exit();
+    }
+
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+        let is_linear = self.place.is_linear::<D>();
+        let layer = is_linear.then(|| self.layers.get(&self.place.name(1).0)).flatten();
+        if let Some(tied) = self.tied(&param) {
+            return match layer {
+                Some(layer) => standing_on(tied, layer),
+                None => tied,
+            };
+        }
+        let mut param = param;
+        if let Some(layer) = layer {
+            param = standing_on(matrix(&layer.weight), layer);
+        } else if D == 1
+            && self.place.path.last().is_some_and(|(name, _)| name == "bias")
+            && let Some(bias) = self.layers.get(&self.place.name(1).0).and_then(|l| l.bias.as_ref())
+        {
+            param = matrix(bias);
+        }
+        {
+            let (name, role) = self.place.name(0);
+            let layout = layout(is_linear);
+            let _quiet = Handing::off();
+            (self.parameter)(NamedParameterMut { name: &name, role, layout, value: &mut param });
+        }
+        self.keep(&param);
+        param
+    }
+}
+
+/// The weight with what stands on that of `layer`.
+fn standing_on<const D: usize>(weight: Param<Tensor<D>>, layer: &AdaptedLinear) -> Param<Tensor<D>> {
+    match layer.attached() {
+        Some(attached) => weight.apply_reparameterization(Attach::new(attached)),
+        None => weight,
+    }
+}
+
+/// Any Burn module as a model with adapters: its parameters by checkpoint name and its linear layers by path.
+///
+/// A linear layer is a [`burn::nn::Linear`] or an [`AdaptedLinear`]. Parameters come in the order of the fields,
+/// those of an adapter after the weight it stands on. A weight that shares its `ParamId` with an earlier one is tied
+/// to it: it is not visited, and follows what a walk makes of the first, transposed where its shape is.
+pub trait AdaptedModel: Module {
+    /// Calls `visit` for every parameter, adapters included.
+    fn visit_parameters(&self, visit: &mut dyn FnMut(NamedParameter<'_>)) {
+        read(self, visit, &mut |_| ());
+    }
+
+    /// The same, to write.
+    fn visit_parameters_mut(&mut self, visit: &mut dyn FnMut(NamedParameterMut<'_>)) {
+        write(self, visit, BTreeMap::new());
+    }
+
+    /// Calls `visit` with path and layer for every linear layer that can carry an adapter.
+    fn visit_layers(&self, visit: &mut dyn FnMut(&str, &AdaptedLinear)) {
+        read(self, &mut |_| (), &mut |found| visit(&found.path, &found.layer));
+    }
+
+    /// The same, to write.
+    fn visit_layers_mut(&mut self, visit: &mut dyn FnMut(&str, &mut AdaptedLinear)) {
+        let mut layers = BTreeMap::new();
+        read(self, &mut |_| (), &mut |mut found| {
+            visit(&found.path, &mut found.layer);
+            layers.insert(found.path, found.layer);
+        });
+        write_layers(self, layers);
+    }
+}
+
+impl<M: Module> AdaptedModel for M {}
+
+/// Calls `visit` for every linear layer.
+pub(crate) fn each_layer<M: Module>(model: &M, visit: &mut dyn FnMut(Found)) {
+    read(model, &mut |_| (), visit);
+}
+
+/// Puts `layers` in the place of those of the same paths.
+pub(crate) fn write_layers<M: Module>(model: &mut M, layers: BTreeMap<String, AdaptedLinear>) {
+    write(model, &mut |_| (), layers);
+}
+
+fn read<M: Module>(
+    model: &M,
+    parameter: &mut dyn FnMut(NamedParameter<'_>),
+    layer: &mut dyn FnMut(Found),
+) {
+    let (place, seen, pending) = (Place::default(), BTreeSet::new(), None);
+    let mut reader = Reader { place, seen, parameter, layer, pending };
+    let _handing = Handing::on();
+    model.visit(&mut reader);
+    reader.finish();
+}
+
+fn write<M: Module>(
+    model: &mut M,
+    parameter: &mut dyn FnMut(NamedParameterMut<'_>),
+    layers: BTreeMap<String, AdaptedLinear>,
+) {
+    let (place, matrices) = (Place::default(), BTreeMap::new());
+    let mut writer = Writer { place, matrices, parameter, layers };
+    let _handing = Handing::on();
+    *model = model.clone().map(&mut writer);
+}

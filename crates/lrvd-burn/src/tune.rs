@@ -1,0 +1,166 @@
+//! Fine-tuning of any Burn module with a loop of one's own: attach, train, prune, save, load, predict.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use burn::module::Module;
+use burn::tensor::Tensor;
+use lrvd_core::kl::KlReduction;
+use lrvd_core::noise::NoiseKey;
+use lrvd_core::prune::{PruneRule, StatisticOptions};
+
+use crate::adapter::{AdapterConfig, AdapterKind, Extension, Prior};
+use crate::error::Error;
+use crate::files::{AtomicDir, LoadReport};
+use crate::model::{self, AdaptedModel, AdapterTargets, attach_adapters, walk};
+use crate::optimizer::AdamW;
+use crate::peft::{
+    AdaLoraConfig, ExportLayout, PeftConfig, PosteriorRun, TargetModules, peft_from_model,
+    posterior_from_model,
+};
+use crate::prune::{self, PruneEvent};
+use crate::sampling::{DrawPer, DrawSet, Pass, Scheme};
+use crate::train::{self, BayesLora, DrawSeed, Logits};
+
+/// `model` with everything frozen and a fresh adapter on every targeted layer.
+///
+/// `model` is any Burn module. A [`burn::nn::Linear`] multiplies by the composed weight `W + c·A·B`, with one weight draw
+/// a pass; an [`nn::Linear`](crate::nn::Linear) in its place (`use lrvd_burn::nn::Linear`) applies the update to activations, with
+/// every scheme, dropout and kind of adapter. Heads that should train are unfrozen afterwards, by Burn's
+/// `unfreeze_group`.
+///
+/// Errors are those of [`attach_adapters`].
+pub fn attach<M: Module>(
+    model: M,
+    config: impl Into<AdapterConfig>,
+    targets: impl Into<AdapterTargets>,
+    seed: u64,
+) -> Result<M, Error> {
+    let mut model = model.freeze();
+    attach_adapters(&mut model, &targets.into(), &config.into(), NoiseKey::new(seed))?;
+    Ok(model)
+}
+
+impl From<&BayesLora> for AdapterConfig {
+    fn from(method: &BayesLora) -> Self {
+        let &BayesLora { family, initial, rank, lora_alpha, dropout, .. } = method;
+        Self { kind: AdapterKind::Variational { family, initial }, rank, lora_alpha, dropout }
+    }
+}
+
+/// `Σ KL(q ‖ p)` of the adapters from the log-uniform prior in nats, `[1]`; `None` if none has a posterior left.
+///
+/// The objective is `nll + kl / n` with `n` training examples; [`model::total_kl`] has the other priors.
+pub fn kl(model: &impl AdaptedModel) -> Result<Option<Tensor<1>>, Error> {
+    model::total_kl(model, Prior::LogUniform, KlReduction::Element)
+}
+
+/// Removes the rank directions that `rule` does not keep from the tensors, and their moments from `optimizer`.
+///
+/// The statistic is [`lrvd_core::prune`]'s `log α̂`.
+pub fn prune(
+    model: &mut impl AdaptedModel,
+    rule: &PruneRule,
+    optimizer: Option<&mut AdamW>,
+) -> Result<PruneEvent, Error> {
+    let event = prune::plan(model, rule, StatisticOptions::default())?;
+    prune::apply(model, &event, optimizer, None);
+    Ok(event)
+}
+
+/// Writes the adapters and every other trainable parameter as PEFT does, and the posterior beside them, into
+/// `folder`, atomically. `run` is what the posterior's header says of the training.
+pub fn save(
+    model: &impl AdaptedModel,
+    folder: impl AsRef<Path>,
+    run: PosteriorRun,
+) -> Result<(), Error> {
+    let adapter = peft_from_model(model, &template(model))?;
+    let posterior = posterior_from_model(model, run)?;
+    let building = AtomicDir::create(folder)?;
+    let summary = adapter.write(building.path(), ExportLayout::Ragged)?;
+    if let Some(posterior) = posterior.filter(|_| summary.zero_module.is_none()) {
+        posterior.write(building.path(), &adapter)?;
+    }
+    building.commit()?;
+    Ok(())
+}
+
+/// `model` with the adapter in `folder`, everything frozen; it must be the base model that the adapter was trained on.
+pub fn load<M: Module>(model: M, folder: impl AsRef<Path>) -> Result<(M, LoadReport), Error> {
+    let mut model = model.freeze();
+    let report = train::load_adapter(&mut model, folder)?;
+    Ok((model, report))
+}
+
+/// PEFT's settings as the adapters themselves say them.
+fn template(model: &impl AdaptedModel) -> PeftConfig {
+    let (mut rank, mut scaling, mut dropout, mut is_adalora) = (1, 1.0, 0.0_f64, false);
+    model.visit_layers(&mut |_, layer| {
+        if let Some(slot) = layer.slot()
+            && slot.initial_rank >= rank
+        {
+            (rank, scaling) = (slot.initial_rank, slot.scaling);
+        }
+        dropout = dropout.max(layer.adapter().map_or(0.0, |adapter| adapter.dropout()));
+        is_adalora |= matches!(layer.extension(), Some(Extension::SingularValues(_)));
+    });
+    // Replaced by the paths that carry an adapter.
+    let (alpha, targets) = (scaling * rank as f64, TargetModules::Names(Vec::new()));
+    let template = if is_adalora {
+        let adalora = AdaLoraConfig { init_r: rank, ..AdaLoraConfig::default() };
+        PeftConfig::adalora(adalora, alpha, targets)
+    } else {
+        PeftConfig::lora(rank, alpha, targets)
+    };
+    PeftConfig { lora_dropout: dropout, ..template }
+}
+
+/// Logits `[rows, classes]` of `forward`: at the posterior mean for 0 draws, else of as many models drawn from the
+/// posterior. [`Logits::classes`] gives class, probability, entropy and mutual information of each row.
+///
+/// Draw `i` depends on `seed` and `i` only.
+pub fn predict<M: Module>(
+    model: &M,
+    draws: usize,
+    seed: u64,
+    forward: impl Fn(&M) -> Tensor<2>,
+) -> Result<Logits, Error> {
+    let (model, seed) = (model.valid(), DrawSeed::new(seed)?);
+    let passes = if draws == 0 {
+        vec![Pass::mean()]
+    } else {
+        (0..draws).map(|draw| seed.pass(draw)).collect()
+    };
+    let (mut values, mut shape) = (Vec::new(), [0, 0]);
+    for pass in passes {
+        let logits = forward(&with_pass(&model, pass)?);
+        shape = logits.dims();
+        values.extend(logits.into_data().iter::<f64>());
+    }
+    Ok(Logits::new(values, shape[0], shape[1]))
+}
+
+/// `model` with every adapter under `pass` in a `forward` without one: its parameters are those of `model`, so that
+/// gradients reach them, and `model` itself stays at the mean.
+///
+/// A [`burn::nn::Linear`] has one weight for a batch: it supports [`Scheme::Mean`] and
+/// [`DrawPer::Batch`](crate::sampling::DrawPer), without dropout.
+pub fn with_pass<M: Module>(model: &M, pass: Pass) -> Result<M, Error> {
+    let is_one_weight = matches!(pass.scheme, Scheme::Mean | Scheme::Weights(DrawPer::Batch));
+    let (mut outcome, mut layers) = (Ok(()), BTreeMap::new());
+    walk::each_layer(model, &mut |mut found| {
+        let adapter = found.layer.adapter();
+        let one_weight = !found.is_composed || is_one_weight && pass.draws == DrawSet::ONE;
+        if adapter.is_some() && !(one_weight && found.layer.supports(pass.scheme)) {
+            let (path, scheme) = (&found.path, pass.scheme);
+            outcome = Err(Error::Undefined(format!("adapter `{path}` cannot be sampled by {scheme:?}")));
+        }
+        found.layer.edit_attached(|attached| attached.pass = pass);
+        layers.insert(found.path, found.layer);
+    });
+    outcome?;
+    let mut model = model.clone();
+    walk::write_layers(&mut model, layers);
+    Ok(model)
+}
