@@ -154,7 +154,8 @@ pub fn with_pass<M: Module>(model: &M, pass: Pass) -> Result<M, Error> {
         let one_weight = !found.is_composed || is_one_weight && pass.draws == DrawSet::ONE;
         if adapter.is_some() && !(one_weight && found.layer.supports(pass.scheme)) {
             let (path, scheme) = (&found.path, pass.scheme);
-            outcome = Err(Error::Undefined(format!("adapter `{path}` cannot be sampled by {scheme:?}")));
+            outcome =
+                Err(Error::Undefined(format!("adapter `{path}` cannot be sampled by {scheme:?}")));
         }
         found.layer.edit_attached(|attached| attached.pass = pass);
         layers.insert(found.path, found.layer);

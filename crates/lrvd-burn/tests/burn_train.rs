@@ -118,7 +118,7 @@ fn accuracy_brier_and_ece_are_those_of_the_core() {
 }
 
 #[test]
-fn undefined_values_are_told_as_such() {
+fn undefined_values_are_not_available() {
     let (mut logits, labels) = examples(0, 4);
     let scores = output(0.0, 4);
     logits[5] = f32::NAN;

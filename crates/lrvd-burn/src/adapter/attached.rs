@@ -149,7 +149,8 @@ impl Reparameterization for Attached {
 
     /// `W` where the update is not one matrix.
     fn apply<const D: usize>(&self, base: Tensor<D>) -> Tensor<D> {
-        let update = self.adapter.as_ref().and_then(|adapter| adapter.dense(&self.pass, self.noise_id));
+        let update =
+            self.adapter.as_ref().and_then(|adapter| adapter.dense(&self.pass, self.noise_id));
         match update {
             Some(update) => {
                 let shape = base.shape();

@@ -59,7 +59,10 @@ impl AdaptedLinear {
     }
 
     /// Changes what stands on the weight, if anything does.
-    pub(crate) fn edit_attached<T>(&mut self, change: impl FnOnce(&mut Attached) -> T) -> Option<T> {
+    pub(crate) fn edit_attached<T>(
+        &mut self,
+        change: impl FnOnce(&mut Attached) -> T,
+    ) -> Option<T> {
         let mut attached = self.attached()?.clone();
         let outcome = change(&mut attached);
         set_attached(&mut self.weight, Some(attached));
@@ -215,12 +218,7 @@ impl AdaptedLinear {
     }
 
     /// As [`AdaptedLinear::attach`], for shapes that are right.
-    pub(crate) fn place(
-        &mut self,
-        path: &str,
-        adapter: impl Into<Adapter>,
-        initial_rank: usize,
-    ) {
+    pub(crate) fn place(&mut self, path: &str, adapter: impl Into<Adapter>, initial_rank: usize) {
         let old = self.attached().filter(|attached| attached.path() == path);
         let mut attached = old.cloned().unwrap_or_else(|| Attached::empty(path));
         attached.place(adapter.into(), initial_rank);

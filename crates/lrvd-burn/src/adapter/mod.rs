@@ -21,6 +21,8 @@ mod schema;
 mod streams;
 mod wide;
 
+pub use attached::{AdapterSlot, Attached};
+pub(crate) use attached::{Attach, set as set_attached};
 pub use config::{AdapterConfig, AdapterKind};
 pub use divergence::{ArdHyper, Prior};
 pub(crate) use kind::posterior_schemas;
@@ -28,8 +30,6 @@ pub use kind::{
     Adapter, AdapterMembers, ContextualGaussian, ElementGaussian, ElementParameters, Extension,
     LowRankAdapter, Posterior, RankParameters, ScaleGaussian, repeat_for_members,
 };
-pub use attached::{AdapterSlot, Attached};
-pub(crate) use attached::{Attach, set as set_attached};
 pub use linear::AdaptedLinear;
 pub use observer::{ContextDivergence, ObservedUse, Observer};
 pub use prepared::PreparedLinear;

@@ -384,10 +384,8 @@ impl PreparedLinear<'_> {
         h: Tensor<3>,
         use_index: u32,
     ) -> Tensor<3> {
-        let watched = self
-            .layer
-            .observer()
-            .and_then(|o| o.prior_std().map(|prior_std| (o, prior_std)));
+        let watched =
+            self.layer.observer().and_then(|o| o.prior_std().map(|prior_std| (o, prior_std)));
         let prior_std = watched.map(|(_, prior_std)| prior_std);
         let (mixed, divergence) = context.mix(h, noise, use_index, prior_std);
         if let (Some((observer, _)), Some(per_token)) = (watched, divergence) {

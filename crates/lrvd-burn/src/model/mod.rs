@@ -114,7 +114,8 @@ pub fn attach_adapters(
             "layer `{path}` has an adapter: detach it, or choose other targets"
         )));
     }
-    let is_dense = !matches!(config.kind, AdapterKind::CLora { .. } | AdapterKind::LoraEnsemble { .. });
+    let is_dense =
+        !matches!(config.kind, AdapterKind::CLora { .. } | AdapterKind::LoraEnsemble { .. });
     if let Some(Found { path, .. }) = found.iter().find(|found| found.is_composed)
         && (!is_dense || config.dropout > 0.0)
     {

@@ -8,7 +8,8 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 
 use burn::module::{
-    Content, Devices, Module, ModuleDisplay, ModuleDisplayDefault, ModuleMapper, ModuleVisitor, Param,
+    Content, Devices, Module, ModuleDisplay, ModuleDisplayDefault, ModuleMapper, ModuleVisitor,
+    Param,
 };
 use burn::tensor::{Device, Tensor};
 
@@ -377,7 +378,8 @@ impl Writer<'_> {
             return None;
         }
         let first = self.matrices.get(&param.id.val())?.clone();
-        let first = if first.dims()[..] == param.base().dims()[..] { first } else { first.transpose() };
+        let first =
+            if first.dims()[..] == param.base().dims()[..] { first } else { first.transpose() };
         Some(Param::initialized(param.id, Tensor::from_dispatch(first.into_dispatch())))
     }
 
@@ -454,7 +456,10 @@ impl ModuleMapper for Writer<'_> {
 }
 
 /// The weight with what stands on that of `layer`.
-fn standing_on<const D: usize>(weight: Param<Tensor<D>>, layer: &AdaptedLinear) -> Param<Tensor<D>> {
+fn standing_on<const D: usize>(
+    weight: Param<Tensor<D>>,
+    layer: &AdaptedLinear,
+) -> Param<Tensor<D>> {
     match layer.attached() {
         Some(attached) => weight.apply_reparameterization(Attach::new(attached)),
         None => weight,

@@ -88,12 +88,7 @@ impl AdamW {
     }
 
     /// One update with every group's rate multiplied by `factor` (the schedule).
-    pub fn step(
-        &mut self,
-        model: &mut impl AdaptedModel,
-        gradients: &NamedGradients,
-        factor: f64,
-    ) {
+    pub fn step(&mut self, model: &mut impl AdaptedModel, gradients: &NamedGradients, factor: f64) {
         let AdamWConfig { beta1, beta2, epsilon } = self.config;
         model.visit_parameters_mut(&mut |p| {
             let Some(gradient) = gradients.get(p.name) else { return };

@@ -163,13 +163,7 @@ impl HostFactors {
         })
     }
 
-    fn attach(
-        &self,
-        layer: &mut AdaptedLinear,
-        path: &str,
-        module: &PeftModule,
-        trainable: bool,
-    ) {
+    fn attach(&self, layer: &mut AdaptedLinear, path: &str, module: &PeftModule, trainable: bool) {
         let (rank, initial) = (module.rank, module.initial_rank);
         if rank == 0 {
             let scaling = module.scaling;

@@ -135,8 +135,8 @@ pub struct BayesLora {
     pub kl_reduction: KlReduction,
     /// Weight of the divergence by step; 0.1 without warm-up by default.
     pub kl: KlSchedule,
-    /// Divisor of the divergence. With `NTrain`, the default, weight 1 is the bound on the evidence, per example; a smaller weight
-    /// a tempered one.
+    /// Divisor of the divergence. With `NTrain`, the default, weight 1 is the bound on the evidence, per example; a smaller
+    /// weight a tempered one.
     pub kl_divisor: KlDivisor,
     /// Where noise enters in training; by default one weight draw per sequence.
     pub scheme: Scheme,

@@ -86,7 +86,7 @@ impl DrawPolicy {
         all.into_iter().find_map(|(is_set, name)| is_set.then_some(name))
     }
 
-    /// Whether examples may get fewer draws than the number asked for.
+    /// Whether examples may get fewer draws than the full number.
     pub(super) fn is_adaptive(&self) -> bool {
         self.cascade.is_some() || self.tolerance.is_some()
     }

@@ -50,7 +50,7 @@ pub trait Observer<M: Model, T: Method<M> + ?Sized> {
 pub enum Outcome {
     /// All steps are done, or the run's patience is.
     Finished,
-    /// The observer asked to stop; a checkpoint was due.
+    /// The observer requested a stop, and a checkpoint was due.
     Stopped,
 }
 

@@ -1,4 +1,4 @@
-//! Examples that a model is asked about, and how it is asked.
+//! A prediction: its examples, its draws, and the passes that give the logits.
 
 use std::fmt;
 use std::ops::Range;
@@ -44,7 +44,7 @@ impl fmt::Debug for PassWatch<'_> {
 /// The pass of a draw in a batch.
 type PassOfDraw<'a> = dyn Fn(usize, usize) -> Pass + 'a;
 
-/// Examples that a model is asked about, and how.
+/// Examples to be predicted, and how.
 pub struct Inputs<'a, I> {
     /// The examples.
     pub examples: &'a dyn Examples<Input = I>,
@@ -69,7 +69,7 @@ impl<I> Clone for Inputs<'_, I> {
 impl<I> Copy for Inputs<'_, I> {}
 
 impl<'a, I> Inputs<'a, I> {
-    /// `examples` in batches of 32, asked by weight draws of seed 0.
+    /// `examples` in batches of 32, with weight draws of seed 0.
     pub fn new(examples: &'a dyn Examples<Input = I>) -> Self {
         let (kind, policy) = (PredictionDraws::Weights, DrawPolicy::default());
         Self { examples, batch_size: 32, seed: 0, kind, policy, watch: PassWatch::default() }
@@ -80,7 +80,7 @@ impl<'a, I> Inputs<'a, I> {
         self.ask(model, 0..1, &|_, _| *pass)
     }
 
-    /// The posterior mean for 0 draws, else draws of the kind asked for.
+    /// The posterior mean for 0 draws, else draws of the [kind](Self::kind).
     pub fn predict<M: Model<Input = I>>(&self, model: &M, draws: usize) -> Result<Logits, Error> {
         let outputs = Scheme::MomentMatched(CrossTerm::Exact);
         let scheme = match self.kind {

@@ -24,7 +24,7 @@ use crate::sampling::{Pass, Scheme};
 /// | Hook | Called | For |
 /// |---|---|---|
 /// | `terms` | at every step | the objective beside the likelihood |
-/// | `update` | before and after every update | ranks that change, values with an update rule of their own |
+/// | `update` | before and after every update | ranks that change, values with a separate update rule |
 /// | `state`, `restore` | for a checkpoint | what a resumed run needs |
 /// | `finish` | after training | what is fitted to the trained model |
 /// | `predict` | for every answer | logits at the mean and at draws |
@@ -148,12 +148,12 @@ pub struct Fitting<'a, I> {
     pub train: &'a dyn LabelledExamples<Input = I>,
     /// Examples that were held out of training.
     pub holdout: &'a dyn LabelledExamples<Input = I>,
-    /// How the model is asked; the examples in it are replaced.
+    /// How the model predicts; the examples in it are replaced.
     pub inputs: Inputs<'a, I>,
 }
 
 impl<'a, I> Fitting<'a, I> {
-    /// `examples` to be asked about.
+    /// `examples` to be predicted.
     pub fn inputs<'e>(&self, examples: &'e dyn Examples<Input = I>) -> Inputs<'e, I>
     where
         'a: 'e,

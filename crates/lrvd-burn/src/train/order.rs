@@ -525,9 +525,9 @@ mod tests {
             assert_eq!((source.n_train(), source.position().merged), (34, false));
             assert_eq!(source.merge_holdout().unwrap(), 6);
             assert_eq!((source.n_train(), source.position().merged), (40, true));
-            let told = serde_json::to_string(&source.position()).unwrap();
+            let stored = serde_json::to_string(&source.position()).unwrap();
             let mut resumed = make();
-            resumed.seek(serde_json::from_str(&told).unwrap()).unwrap();
+            resumed.seek(serde_json::from_str(&stored).unwrap()).unwrap();
             let rows = seen(&mut source, steps);
             assert_eq!(seen(&mut resumed, steps), rows);
             assert_eq!(resumed.position(), source.position());

@@ -65,9 +65,9 @@ pub fn directions(model: &impl AdaptedModel) -> Vec<Direction> {
 /// The loss of `model` at its mean, row by row, with the first `n` directions of `order` for every `n`
 /// of `ranks`, and the fewest within `tolerance` of the best.
 ///
-/// The loss is the negative log-likelihood in nats (per token, where tokens are expected), or the squared error of scores, of the answers as
-/// they stand; a training run that searches its ranks looks at [`calibrated_losses`]. The model itself is not changed, nothing is trained. `held_out`
-/// should be rows that training has not seen.
+/// The loss is the negative log-likelihood in nats (per token, where tokens are expected), or the squared error of scores,
+/// without a temperature; a [search](super::RankSearch) compares [`calibrated_losses`]. The model is not changed.
+/// `held_out` should be rows that training has not seen.
 pub fn rank_path<M: Model>(
     model: &M,
     order: &[Direction],

@@ -7,8 +7,8 @@
 //! refine   further steps with the posterior, on all rows; the means stay if they are non-inferior to the whole model
 //! ```
 //!
-//! The search drives the loop: it asks for stages of training, decides between them, and takes the place of the
-//! method's schedule of the divergence and of its own changes of ranks.
+//! The search drives the loop: it runs stages of training, decides between them, and takes the place of the
+//! method's schedule of the divergence and of its changes of ranks.
 //!
 //! A model is non-inferior if the upper end of the one-sided 95 % interval of its mean loss less that of the whole model, row
 //! by row, is at most the margin. The cut tries sizes by bisection; each try is a test at 5 %, so that a cut beyond the margin

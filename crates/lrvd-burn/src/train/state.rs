@@ -21,7 +21,7 @@ pub struct TrainState<M> {
     pub optimizer: AdamW,
     /// Completed steps.
     pub done: usize,
-    /// Position in the data as its source tells it; null before the first step.
+    /// [Position](super::Batches::position) in the data; null before the first step.
     pub position: serde_json::Value,
     /// The next update has rate 0: the optimiser was rebuilt.
     pub skip_next_update: bool,
@@ -174,7 +174,7 @@ pub struct Journal {
     pub train_seconds: f64,
     /// Seconds in evaluations.
     pub evaluate_seconds: f64,
-    /// Statistics of pruned directions at the time they went, by module path.
+    /// Statistics of pruned directions when they were pruned, by module path.
     pub removed: BTreeMap<String, Vec<f64>>,
     /// The number of directions that was kept, of a method that searches it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
