@@ -88,7 +88,8 @@ impl Sizes {
 
     /// Trained parameters of one run before pruning.
     fn trained(&self, method: MethodName) -> Result<usize> {
-        let adapter = method.build(&self.config, RankRequest::Initial)?.adapter();
+        let method = method.build(&self.config, RankRequest::Initial)?;
+        let adapter = method.setup(&self.config.training(0))?.adapter;
         let of = |&[d_input, d_output]: &[usize; 2]| adapter.parameter_count(d_input, d_output);
         Ok(self.layers.iter().map(of).sum())
     }

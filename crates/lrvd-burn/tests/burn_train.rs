@@ -1,13 +1,18 @@
-//! burn-train metrics against the definitions in the core.
+//! burn-train's learner on the example, and its metrics against the definitions in the core.
 #![allow(clippy::unwrap_used)]
+
+#[allow(dead_code)]
+#[path = "../examples/learner.rs"]
+mod example;
 
 use burn::data::dataloader::Progress;
 use burn::tensor::{Device, Tensor, TensorData};
 use burn::train::metric::{Metric, MetricAttributes, MetricMetadata, Numeric, NumericEntry};
 use lrvd_burn::burn_train::{
-    AccuracyMetric, BrierMetric, ClassesInput, EceMetric, ExamplesInput, ExamplesPerSecondMetric,
-    KlInput, KlMetric, NllInput, NllMetric, RankInput, TotalRankMetric,
+    AccuracyMetric, BrierMetric, EceMetric, ExamplesPerSecondMetric, KlMetric, NllMetric,
+    StepOutput, TotalRankMetric,
 };
+use lrvd_burn::train::Targets;
 use lrvd_core::metrics::{Binning, DEFAULT_BINS, Predictions, softmax};
 use lrvd_core::noise::{NoiseKey, fill_normal};
 
@@ -35,7 +40,20 @@ fn examples(first: usize, rows: usize) -> (Vec<f32>, Vec<usize>) {
     (logits, (first..first + rows).map(|i| i * i % CLASSES).collect())
 }
 
-fn input(logits: &[f32], labels: &[usize]) -> ClassesInput {
+/// A step of `examples` scores.
+fn output(nll: f32, examples: usize) -> StepOutput {
+    let scores = Tensor::zeros([examples, 1], &Device::flex());
+    StepOutput {
+        loss: scalar(nll),
+        nll: scalar(nll),
+        kl: None,
+        total_rank: 0,
+        logits: scores.clone(),
+        targets: Targets::Scores(scores),
+    }
+}
+
+fn input(logits: &[f32], labels: &[usize]) -> StepOutput {
     let device = Device::flex();
     let tensor = |values: Vec<f32>| {
         Tensor::from_data(TensorData::new(values, [labels.len(), CLASSES]), &device)
@@ -44,11 +62,12 @@ fn input(logits: &[f32], labels: &[usize]) -> ClassesInput {
     for (row, label) in labels.iter().enumerate() {
         one_hot[row * CLASSES + label] = 1.0;
     }
-    ClassesInput { logits: tensor(logits.to_vec()), labels: Some(tensor(one_hot)) }
+    let targets = Targets::Classes(tensor(one_hot));
+    StepOutput { logits: tensor(logits.to_vec()), targets, ..output(0.0, 1) }
 }
 
 /// Feeds three batches of unlike sizes, and compares every batch and the epoch with `expected`.
-fn agrees<M: Metric<Input = ClassesInput> + Numeric>(
+fn agrees<M: Metric<Input = StepOutput> + Numeric>(
     mut metric: M,
     expected: impl Fn(&Predictions<'_>) -> f64,
 ) {
@@ -99,9 +118,9 @@ fn accuracy_brier_and_ece_are_those_of_the_core() {
 }
 
 #[test]
-fn undefined_values_are_told_as_such() {
+fn undefined_values_are_not_available() {
     let (mut logits, labels) = examples(0, 4);
-    let scores = ClassesInput { labels: None, ..input(&logits, &labels) };
+    let scores = output(0.0, 4);
     logits[5] = f32::NAN;
     for undefined in [scores, input(&logits, &labels)] {
         let mut metric = EceMetric::default();
@@ -115,7 +134,7 @@ fn undefined_values_are_told_as_such() {
 fn likelihoods_are_averaged_over_examples() {
     let mut metric = NllMetric::default();
     for (nll, examples) in [(1.0, 30), (2.0, 10)] {
-        metric.update(&NllInput { nll: scalar(nll), examples }, &metadata()).unwrap();
+        metric.update(&output(nll, examples), &metadata()).unwrap();
         assert_eq!(value(metric.value()), Some(f64::from(nll)));
     }
     assert_eq!(value(metric.running_value()), Some(1.25));
@@ -126,12 +145,12 @@ fn likelihoods_are_averaged_over_examples() {
 fn divergence_and_rank_are_the_latest() {
     let mut kl = KlMetric::default();
     for value in [Some(scalar(50.0)), Some(scalar(40.0)), None] {
-        kl.update(&KlInput { kl: value }, &metadata()).unwrap();
+        kl.update(&StepOutput { kl: value, ..output(0.0, 1) }, &metadata()).unwrap();
     }
     assert_eq!((value(kl.value()), kl.final_value().current()), (None, 40.0));
     let mut rank = TotalRankMetric::default();
     for total_rank in [48, 32] {
-        rank.update(&RankInput { total_rank }, &metadata()).unwrap();
+        rank.update(&StepOutput { total_rank, ..output(0.0, 1) }, &metadata()).unwrap();
     }
     assert_eq!(rank.final_value().current(), 32.0);
     match rank.attributes() {
@@ -143,10 +162,19 @@ fn divergence_and_rank_are_the_latest() {
 #[test]
 fn speed_counts_from_the_end_of_the_first_batch() {
     let mut metric = ExamplesPerSecondMetric::default();
-    let input = ExamplesInput { examples: 10 };
+    let input = output(0.0, 10);
     assert!(metric.update(&input, &metadata()).unwrap().is_not_available());
     std::thread::sleep(std::time::Duration::from_millis(5));
     metric.update(&input, &metadata()).unwrap();
     let speed = value(metric.value()).unwrap();
     assert!(speed > 0.0 && speed <= 10.0 / 0.005, "{speed}");
+}
+
+#[test]
+fn the_learner_prunes_and_trains_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let ranks = example::train(folder.path(), 12).unwrap();
+    assert_eq!(ranks.len(), 2);
+    let total: usize = ranks.iter().map(|(_, rank)| rank).sum();
+    assert!((1..16).contains(&total), "{ranks:?}");
 }

@@ -1,10 +1,7 @@
-//! Turning adapters changes no answer, and held-out rows choose the directions that matter.
-
-#![cfg(feature = "flex")]
-#![allow(clippy::unwrap_used)]
+//! Rotation of adapters changes no answer, and held-out rows choose the directions that matter.
 
 use burn::module::Module;
-use burn::tensor::{Device, Tensor, TensorData};
+use burn::tensor::Tensor;
 use lrvd_burn::adapter::{
     AdaptedLinear, AdapterConfig, AdapterKind, ArdHyper, Extension, Posterior, Prior,
 };
@@ -12,17 +9,19 @@ use lrvd_burn::gauge::turn;
 use lrvd_burn::host::HostAdapter;
 use lrvd_burn::optimizer::GroupRates;
 use lrvd_burn::train::{
-    BayesLora, Inputs, LabelledRows, Model, OrderConfig, Ordered, Run, Targets, TrainConfig, Turn,
-    Watch, directions, keep, rank_path,
+    BayesLora, Inputs, LabelledRows, Model, OrderConfig, Ordered, Run, TrainConfig, Turn, Watch,
+    directions, keep, rank_path,
 };
 use lrvd_burn::{AdapterTargets, Pass, Scheme, attach_adapters, ranks};
 use lrvd_core::family::VariationalFamily;
 use lrvd_core::gauge::singular_factors;
 use lrvd_core::kl::ArdScales;
 use lrvd_core::moments::{CrossTerm, moments};
-use lrvd_core::noise::{NoiseKey, Stream, fill_normal_f64};
+use lrvd_core::noise::NoiseKey;
 use lrvd_core::prune::{PathTolerance, PruneRule, StatisticAggregate, StatisticOptions};
 use lrvd_core::schedule::KlSchedule;
+
+use crate::net::{labelled, normal, tensor};
 
 const INPUT: usize = 10;
 const OUTPUT: usize = 6;
@@ -43,16 +42,6 @@ impl Model for Pair {
     }
 }
 
-fn normal(seed: u64, n: usize) -> Vec<f64> {
-    let mut values = vec![0.0; n];
-    fill_normal_f64(NoiseKey::new(seed).on_stream(Stream::DATA), 0, &mut values);
-    values
-}
-
-fn tensor(values: Vec<f64>, shape: [usize; 2]) -> Tensor<2> {
-    Tensor::from_data(TensorData::new(values, shape), &Device::flex())
-}
-
 fn pair() -> Pair {
     let layer = || AdaptedLinear::new(tensor(vec![0.0; INPUT * OUTPUT], [INPUT, OUTPUT]), None);
     Pair { one: layer(), other: layer() }
@@ -65,18 +54,14 @@ fn both() -> AdapterTargets {
 /// Rows whose class is drawn from two planted directions: class 0 or 1 by the first coordinate, 2 or 3
 /// by the second; sharp, but not without chance.
 fn rows(seed: u64, n: usize) -> LabelledRows<2> {
-    let x = normal(seed, n * INPUT);
     let noise = normal(seed + 1000, n * OUTPUT);
-    let mut one_hot = vec![0.0; n * OUTPUT];
-    for (row, x) in x.chunks(INPUT).enumerate() {
+    labelled(normal(seed, n * INPUT), INPUT, OUTPUT, |row, x| {
         let score = |class: usize| {
             let signal = [3.0 * x[0], -3.0 * x[0], 2.0 * x[1], -2.0 * x[1]];
             signal.get(class).copied().unwrap_or(0.0) + noise[row * OUTPUT + class]
         };
-        let class = (0..OUTPUT).max_by(|&a, &b| score(a).total_cmp(&score(b))).unwrap();
-        one_hot[row * OUTPUT + class] = 1.0;
-    }
-    LabelledRows::new(tensor(x, [n, INPUT]), Targets::Classes(tensor(one_hot, [n, OUTPUT])))
+        (0..OUTPUT).max_by(|&a, &b| score(a).total_cmp(&score(b))).unwrap()
+    })
 }
 
 fn adapted(family: VariationalFamily) -> Pair {
