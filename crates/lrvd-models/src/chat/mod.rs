@@ -8,12 +8,10 @@
 //! A template comes with a downloaded model, so it is bounded: 65,536 bytes of source, a million steps, 64 MB of text, five
 //! seconds.
 
-#[cfg(test)]
-mod hostile;
 mod methods;
 mod template;
-mod turns;
+#[cfg(test)]
+mod tests;
 mod worker;
 
-pub use template::{ChatTemplate, Message, Role};
-pub use turns::Segment;
+pub use template::{ChatTemplate, Message, Role, Segment};

@@ -1,4 +1,4 @@
-//! A folder's chat template.
+//! A folder's chat template, and the assistant's messages within the text of a conversation.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -10,8 +10,8 @@ use serde_json::Value;
 
 use super::methods::{self, BYTES_PER_FUEL};
 use super::worker::Worker;
-use crate::config_reader::{Reader, cut};
 use crate::error::{Error, Result};
+use crate::json::{JsonObject, cut};
 use crate::tokenizer::TextTokenizer;
 
 /// The file with a template alone.
@@ -75,6 +75,15 @@ pub struct Message {
     pub content: String,
 }
 
+/// A piece of a text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Segment {
+    /// The piece.
+    pub text: String,
+    /// Whether it is to be learnt.
+    pub learnt: bool,
+}
+
 /// Messages, and the renderings to make: of how many of them, and whether the assistant's next message starts.
 type Question = (Vec<Message>, Vec<(usize, bool)>);
 
@@ -102,15 +111,18 @@ impl ChatTemplate {
         file: &Path,
         tokenizer: &TextTokenizer,
     ) -> Result<Option<Self>> {
-        let config = Reader::new(text.as_bytes(), file)?;
-        let expected = "a text, or a list with one that is named `default`";
-        let source = config.value(KEY, expected, |value| match value {
-            Value::Array(named) => {
-                named.iter().find(|entry| entry["name"] == "default")?["template"].as_str()
+        let config = JsonObject::parse(text.as_bytes(), file)?;
+        let source = match config.get(KEY) {
+            None => return Ok(None),
+            Some(Value::Array(named)) => {
+                let default = named.iter().find(|entry| entry["name"] == "default");
+                default.and_then(|entry| entry["template"].as_str())
             }
-            value => value.as_str(),
-        })?;
-        source.map(|source| Self::new(source.to_owned(), file, tokenizer)).transpose()
+            Some(value) => value.as_str(),
+        };
+        let expected = "a text, or a list with one that is named `default`";
+        let source = source.ok_or_else(|| config.wrong(KEY, expected))?;
+        Self::new(source.to_owned(), file, tokenizer).map(Some)
     }
 
     /// `source`, which was found in `file`; at most 65,536 bytes.
@@ -154,12 +166,52 @@ impl ChatTemplate {
         Ok(self.renderings(messages, vec![(messages.len(), asks)])?.concat())
     }
 
+    /// The text of a conversation in pieces. The assistant's messages are learnt, each with the text that ends it.
+    ///
+    /// The conversation is rendered up to each of the assistant's messages, once as a question and once with the answer;
+    /// the end of the second text is the answer. The whole must start with both.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Text`] if it does not, without such a message, or as [`render`](Self::render).
+    pub fn segments(&self, messages: &[Message]) -> Result<Vec<Segment>> {
+        let none = |what: &str| Error::Text(format!("the conversation has no message{what}"));
+        if messages.is_empty() {
+            return Err(none(""));
+        }
+        let mut parts = vec![(messages.len(), false)];
+        for (place, message) in messages.iter().enumerate() {
+            if message.role == Role::Assistant {
+                parts.extend([(place, true), (place + 1, false)]);
+            }
+        }
+        if parts.len() == 1 {
+            return Err(none(" of the role `assistant`"));
+        }
+        let texts = self.renderings(messages, parts.clone())?;
+        let (whole, mut taken, mut segments) = (&texts[0], 0, Vec::new());
+        for (texts, part) in texts[1..].chunks_exact(2).zip(parts[1..].chunks_exact(2)) {
+            let (asked, answered) = (&texts[0], &texts[1]);
+            let fits = answered.starts_with(asked) && whole.starts_with(answered);
+            let pieces = [taken..asked.len(), asked.len()..answered.len()].map(|at| whole.get(at));
+            let ([Some(before), Some(answer)], true) = (pieces, fits) else {
+                return Err(Error::Text(format!(
+                    "the chat template writes the start of a conversation in another way when the conversation continues: \
+                     the whole text does not start with the text up to message {}, so the assistant's words cannot be \
+                     told from the rest",
+                    part[1].0
+                )));
+            };
+            segments.extend([(before, false), (answer, true)]);
+            taken = answered.len();
+        }
+        segments.push((&whole[taken..], false));
+        let filled = segments.into_iter().filter(|(text, _)| !text.is_empty());
+        Ok(filled.map(|(text, learnt)| Segment { text: text.to_owned(), learnt }).collect())
+    }
+
     /// The texts of the first so many messages, as by [`render`](Self::render).
-    pub(super) fn renderings(
-        &self,
-        messages: &[Message],
-        parts: Vec<(usize, bool)>,
-    ) -> Result<Vec<String>> {
+    fn renderings(&self, messages: &[Message], parts: Vec<(usize, bool)>) -> Result<Vec<String>> {
         self.worker.ask((messages.to_vec(), parts)).map_err(|reason| failed(&reason))?
     }
 }

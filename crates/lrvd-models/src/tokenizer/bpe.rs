@@ -21,23 +21,14 @@
 use std::collections::HashMap;
 use std::path::Path;
 
-use tokenizers::decoders::DecoderWrapper;
-use tokenizers::decoders::byte_fallback::ByteFallback;
-use tokenizers::decoders::fuse::Fuse;
-use tokenizers::decoders::strip::Strip;
-use tokenizers::models::bpe::{BPE, Vocab};
-use tokenizers::normalizers::replace::ReplacePattern;
-use tokenizers::normalizers::{NormalizerWrapper, Prepend, Replace};
+use serde_json::{Map, Value, json};
 use tokenizers::{AddedToken, Tokenizer};
 
-use super::added::{add_tokens, special};
 use super::settings::Settings;
-use super::spm::{Piece, PieceKind, SpmModel, require};
-use super::template;
+use super::special::{add_tokens, special, template};
+use super::spm::{Piece, PieceKind, SPACE_MARK, SpmModel, engine, require};
 use crate::error::{Error, Result};
 
-/// The mark that SentencePiece writes for a space.
-const SPACE_MARK: &str = "\u{2581}";
 /// Byte pieces of a complete vocabulary.
 const BYTES: usize = 256;
 
@@ -80,52 +71,40 @@ fn written(tokenizer: &Tokenizer, file: &Path) -> Result<String> {
 /// Converts a model of type BPE.
 pub(super) fn convert(model: &SpmModel, file: &Path, settings: &Settings) -> Result<Tokenizer> {
     check_supported(model, file)?;
-    let library = |action| Error::library(action, file);
-    let vocabulary: Vocab =
-        (0..).zip(&model.pieces).map(|(id, piece)| (piece.text.clone(), id)).collect();
-    let bpe = BPE::builder()
-        .vocab_and_merges(vocabulary, merges(&model.pieces))
-        .unk_token(model.pieces[model.unknown_id()].text.clone())
-        .fuse_unk(true)
-        .byte_fallback(true)
-        .build()
-        .map_err(library("convert"))?;
-    let mut tokenizer = Tokenizer::new(bpe);
-    let mut steps: Vec<NormalizerWrapper> = Vec::new();
-    let mut decoders = vec![
-        DecoderWrapper::Replace(replace(SPACE_MARK, " ", file)?),
-        DecoderWrapper::ByteFallback(ByteFallback::new()),
-        DecoderWrapper::Fuse(Fuse::new()),
-    ];
+    let replace = |pattern: &str, content: &str| json!({"type": "Replace", "pattern": {"String": pattern}, "content": content});
+    let mut normalizers = vec![replace(" ", SPACE_MARK)];
+    let mut decoders =
+        vec![replace(SPACE_MARK, " "), json!({"type": "ByteFallback"}), json!({"type": "Fuse"})];
     if model.normalizer.add_dummy_prefix {
-        steps.push(Prepend::new(SPACE_MARK.to_owned()).into());
-        decoders.push(DecoderWrapper::Strip(Strip::new(' ', 1, 0)));
+        normalizers.insert(0, json!({"type": "Prepend", "prepend": SPACE_MARK}));
+        decoders.push(json!({"type": "Strip", "content": " ", "start": 1, "stop": 0}));
     }
-    steps.push(replace(" ", SPACE_MARK, file)?.into());
-    let normalizer = tokenizers::normalizers::Sequence::new(steps);
-    tokenizer.with_normalizer(Some(normalizer)).map_err(library("build the normaliser"))?;
-    let decoder = tokenizers::decoders::sequence::Sequence::new(decoders);
-    tokenizer.with_decoder(Some(DecoderWrapper::Sequence(decoder)));
+    let ids = (0_u32..).zip(&model.pieces).map(|(id, piece)| (piece.text.clone(), id.into()));
+    let mut tokenizer = engine(
+        &json!({
+            "normalizer": {"type": "Sequence", "normalizers": normalizers},
+            "decoder": {"type": "Sequence", "decoders": decoders},
+            "model": {
+                "type": "BPE", "unk_token": model.pieces[model.unknown_id()].text,
+                "fuse_unk": true, "byte_fallback": true,
+                "vocab": ids.collect::<Map<String, Value>>(), "merges": merges(&model.pieces),
+            },
+        }),
+        file,
+    )?;
     let added = |piece: &Piece| {
-        let special = matches!(piece.kind, PieceKind::Control | PieceKind::Unknown);
+        let special = matches!(piece.kind(), PieceKind::Control | PieceKind::Unknown);
         special.then(|| AddedToken::from(piece.text.clone(), true).normalized(false))
     };
     add_tokens(&mut tokenizer, model, file, settings, added, None)?;
-    let special = |key: &'static str, usual: &str| {
+    let end = |add: bool, key: &'static str, usual: &str| {
         let token = settings.names.get(key).map_or(usual, |(_, name)| name);
-        special(&tokenizer, token, key, file)
+        add.then(|| special(&tokenizer, token, key, file)).transpose()
     };
-    let bos = settings.add_bos.unwrap_or(true).then(|| special("bos_token", "<s>")).transpose()?;
-    let eos =
-        settings.add_eos.unwrap_or(false).then(|| special("eos_token", "</s>")).transpose()?;
-    let template = template::template(bos.as_ref(), eos.as_ref(), true, file)?;
-    tokenizer.with_post_processor(template);
+    let bos = end(settings.add_bos.unwrap_or(true), "bos_token", "<s>")?;
+    let eos = end(settings.add_eos.unwrap_or(false), "eos_token", "</s>")?;
+    tokenizer.with_post_processor(template(bos.as_ref(), eos.as_ref(), true, file)?);
     Ok(tokenizer)
-}
-
-fn replace(pattern: &str, content: &str, file: &Path) -> Result<Replace> {
-    let pattern = ReplacePattern::String(pattern.to_owned());
-    Replace::new(pattern, content).map_err(Error::library("build the normaliser", file))
 }
 
 /// Checks that the conversion and SentencePiece cut ordinary text in the same way.
@@ -152,7 +131,7 @@ fn check_supported(model: &SpmModel, file: &Path) -> Result<()> {
         return unsupported("normalizer_spec.precompiled_charsmap", found, "none");
     }
     for piece in &model.pieces {
-        let kind = match piece.kind {
+        let kind = match piece.kind() {
             PieceKind::Unused => "UNUSED",
             PieceKind::UserDefined => "USER_DEFINED",
             _ => continue,
@@ -160,7 +139,7 @@ fn check_supported(model: &SpmModel, file: &Path) -> Result<()> {
         let found = format!("{kind} (`{}`)", piece.text);
         return unsupported("pieces.type", found, "NORMAL, UNKNOWN, CONTROL, BYTE");
     }
-    let bytes = model.pieces.iter().filter(|piece| piece.kind == PieceKind::Byte).count();
+    let bytes = model.pieces.iter().filter(|piece| piece.kind() == PieceKind::Byte).count();
     if bytes != BYTES {
         return unsupported("pieces.type", format!("BYTE {bytes} times"), "256, one for each byte");
     }
@@ -170,11 +149,11 @@ fn check_supported(model: &SpmModel, file: &Path) -> Result<()> {
 /// The pairs that may be merged, best first.
 fn merges(pieces: &[Piece]) -> Vec<(String, String)> {
     let normal = |(id, piece): (u32, &Piece)| {
-        (piece.kind == PieceKind::Normal).then_some((piece.text.clone(), id))
+        (piece.kind() == PieceKind::Normal).then_some((piece.text.clone(), id))
     };
     let ids: HashMap<String, u32> = (0..).zip(pieces).filter_map(normal).collect();
     let mut found = Vec::new();
-    for piece in pieces.iter().filter(|piece| piece.kind == PieceKind::Normal) {
+    for piece in pieces.iter().filter(|piece| piece.kind() == PieceKind::Normal) {
         let cuts = piece.text.char_indices().skip(1);
         let mut of_piece: Vec<_> = cuts
             .filter_map(|(at, _)| {
@@ -197,7 +176,7 @@ mod tests {
     use super::*;
 
     fn piece(text: &str, score: f32, kind: PieceKind) -> Piece {
-        Piece { text: text.into(), score, kind }
+        Piece { text: text.into(), score, kind: kind.into() }
     }
 
     /// `<unk> <s> </s>`, 256 bytes, then normal pieces.
@@ -286,7 +265,7 @@ mod tests {
         assert_eq!(key_of(|m| m.normalizer.remove_extra_whitespaces = true), key);
         let key = "normalizer_spec.precompiled_charsmap";
         assert_eq!(key_of(|m| m.normalizer.precompiled_charsmap = vec![0; 8]), key);
-        assert_eq!(key_of(|m| m.pieces[259].kind = PieceKind::UserDefined), "pieces.type");
+        assert_eq!(key_of(|m| m.pieces[259].set_kind(PieceKind::UserDefined)), "pieces.type");
         assert_eq!(key_of(|m| drop(m.pieces.remove(7))), "pieces.type");
     }
 

@@ -19,57 +19,60 @@
 
 use std::path::Path;
 
-use tokenizers::decoders::DecoderWrapper;
-use tokenizers::models::unigram::Unigram;
-use tokenizers::normalizers::replace::ReplacePattern;
-use tokenizers::normalizers::{Lowercase, NormalizerWrapper, Precompiled, Replace, Strip};
-use tokenizers::pre_tokenizers::PreTokenizerWrapper;
-use tokenizers::pre_tokenizers::metaspace::{Metaspace, PrependScheme};
-use tokenizers::pre_tokenizers::punctuation::Punctuation;
-use tokenizers::{AddedToken, SplitDelimiterBehavior, Tokenizer};
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use serde_json::json;
+use tokenizers::{AddedToken, Tokenizer};
 
-use super::added::{add_tokens, special};
 use super::charsmap;
 use super::settings::{ROLES, Settings};
-use super::spm::{Piece, PieceKind, SpmModel, require};
-use super::template::template;
+use super::special::{add_tokens, special, template};
+use super::spm::{Piece, PieceKind, SPACE_MARK, SpmModel, engine, require};
 use crate::error::{Error, Result};
-
-/// The mark that SentencePiece writes for a space.
-const SPACE_MARK: char = '\u{2581}';
 
 /// Converts a model of type UNIGRAM.
 pub(super) fn convert(model: &SpmModel, file: &Path, settings: &Settings) -> Result<Tokenizer> {
     check_supported(model, file)?;
-    let vocabulary =
-        model.pieces.iter().map(|piece| (piece.text.clone(), f64::from(piece.score))).collect();
-    let unigram = Unigram::from(vocabulary, Some(model.unknown_id()), false)
-        .map_err(Error::library("convert", file))?;
-    let mut tokenizer = Tokenizer::new(unigram);
-    // The normaliser goes in before the added tokens, which are matched in its output.
-    tokenizer
-        .with_normalizer(Some(normalizer(model, file, settings)?))
-        .map_err(Error::library("convert", file))?;
-    let scheme = if model.normalizer.add_dummy_prefix {
-        PrependScheme::Always
-    } else {
-        PrependScheme::Never
-    };
-    let metaspace = Metaspace::new(SPACE_MARK, scheme, true);
-    let mut steps: Vec<PreTokenizerWrapper> = Vec::new();
-    if settings.split_by_punct {
-        steps.push(Punctuation::new(SplitDelimiterBehavior::Isolated).into());
+    let mut normalizers = Vec::new();
+    if settings.do_lower_case {
+        normalizers.push(json!({"type": "Lowercase"}));
     }
-    steps.push(metaspace.clone().into());
-    tokenizer.with_pre_tokenizer(Some(tokenizers::pre_tokenizers::sequence::Sequence::new(steps)));
-    tokenizer.with_decoder(Some(DecoderWrapper::Metaspace(metaspace)));
+    normalizers.push(json!({"type": "Strip", "strip_left": true, "strip_right": true}));
+    let table = &model.normalizer.precompiled_charsmap;
+    if !table.is_empty() {
+        charsmap::check(table, file)?;
+        let table = BASE64_STANDARD.encode(table);
+        normalizers.push(json!({"type": "Precompiled", "precompiled_charsmap": table}));
+    }
+    normalizers.push(json!({"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "}));
+    let scheme = if model.normalizer.add_dummy_prefix { "always" } else { "never" };
+    let metaspace = json!({
+        "type": "Metaspace", "replacement": SPACE_MARK, "prepend_scheme": scheme, "split": true,
+    });
+    let mut pre_tokenizers = vec![metaspace.clone()];
+    if settings.split_by_punct {
+        pre_tokenizers.insert(0, json!({"type": "Punctuation", "behavior": "Isolated"}));
+    }
+    let vocab = model.pieces.iter().map(|piece| json!([piece.text, f64::from(piece.score)]));
+    let mut tokenizer = engine(
+        &json!({
+            "normalizer": {"type": "Sequence", "normalizers": normalizers},
+            "pre_tokenizer": {"type": "Sequence", "pretokenizers": pre_tokenizers},
+            "decoder": metaspace,
+            "model": {
+                "type": "Unigram", "unk_id": model.unknown_id(), "byte_fallback": false,
+                "vocab": vocab.collect::<Vec<_>>(),
+            },
+        }),
+        file,
+    )?;
     let unknown = &model.pieces[model.unknown_id()].text;
     let added = |piece: &Piece| {
         let is_role = ROLES.iter().any(|role| name(settings, role.key) == piece.text);
-        let special = is_role || matches!(piece.kind, PieceKind::Control | PieceKind::Unknown);
+        let special = is_role || matches!(piece.kind(), PieceKind::Control | PieceKind::Unknown);
         // Only the unknown token is looked for in the normalised text.
         let token = AddedToken::from(piece.text.clone(), special);
-        (special || piece.kind == PieceKind::UserDefined)
+        (special || piece.kind() == PieceKind::UserDefined)
             .then(|| token.normalized(piece.text == *unknown))
     };
     let mask = Some(name(settings, "mask_token"));
@@ -96,41 +99,20 @@ fn check_supported(model: &SpmModel, file: &Path) -> Result<()> {
         ],
     )?;
     for piece in &model.pieces {
-        if piece.kind == PieceKind::Unused {
+        if piece.kind() == PieceKind::Unused {
             return unsupported(
                 "pieces.type",
                 format!("UNUSED (`{}`)", piece.text),
                 "all other types",
             );
         }
-        let inner_space = piece.text.chars().skip(1).any(|c| c == SPACE_MARK);
-        if inner_space && piece.kind == PieceKind::Normal {
+        let inner_space = piece.text.chars().skip(1).any(|c| SPACE_MARK.starts_with(c));
+        if inner_space && piece.kind() == PieceKind::Normal {
             let supported = "a space mark only in front";
             return unsupported("pieces.piece", piece.text.clone(), supported);
         }
     }
     Ok(())
-}
-
-fn normalizer(
-    model: &SpmModel,
-    file: &Path,
-    settings: &Settings,
-) -> Result<tokenizers::normalizers::Sequence> {
-    let mut steps: Vec<NormalizerWrapper> = Vec::new();
-    if settings.do_lower_case {
-        steps.push(Lowercase.into());
-    }
-    steps.push(Strip::new(true, true).into());
-    let table = &model.normalizer.precompiled_charsmap;
-    if !table.is_empty() {
-        charsmap::check(table, file)?;
-        let library = Error::library("read the replacement table", file);
-        steps.push(Precompiled::from(table).map_err(library)?.into());
-    }
-    let spaces = Replace::new(ReplacePattern::Regex(" {2,}".into()), " ");
-    steps.push(spaces.map_err(Error::library("build the normaliser", file))?.into());
-    Ok(tokenizers::normalizers::Sequence::new(steps))
 }
 
 /// Name of a role's token: that of the settings, else that of DeBERTa checkpoints.
@@ -143,7 +125,6 @@ fn name<'a>(settings: &'a Settings, key: &'static str) -> &'a str {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::super::charsmap::tests::table;
-    use super::super::sentencepiece;
     use super::super::spm::tests::{bytes_field, piece_field};
     use super::*;
 
@@ -163,10 +144,8 @@ mod tests {
     }
 
     fn load_bytes(bytes: &[u8], settings: &Settings) -> Result<Tokenizer> {
-        let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("spm.model");
-        std::fs::write(&file, bytes).unwrap();
-        sentencepiece::load(&file, settings)
+        let file = Path::new("spm.model");
+        convert(&SpmModel::parse(bytes, file)?, file, settings)
     }
 
     fn ids(tokenizer: &Tokenizer, text: &str) -> Vec<u32> {
@@ -212,18 +191,17 @@ mod tests {
         let unsupported = |extra: Vec<u8>| {
             let bytes = [pieces(), extra].concat();
             match load_bytes(&bytes, &Settings::default()).unwrap_err() {
-                Error::Unsupported { key, found, .. } => (key, found),
+                Error::Unsupported { key, .. } => key,
                 other => panic!("{other}"),
             }
         };
         let spec = |content: &[u8]| unsupported(bytes_field(2, content));
-        assert_eq!(spec(&[0x18, 3]), ("trainer_spec.model_type".into(), "WORD".into()));
-        assert_eq!(spec(&[0xc0, 1, 1]).0, "trainer_spec.treat_whitespace_as_suffix");
-        let normalizer = |content: &[u8]| unsupported(bytes_field(3, content)).0;
+        assert_eq!(spec(&[0xc0, 1, 1]), "trainer_spec.treat_whitespace_as_suffix");
+        let normalizer = |content: &[u8]| unsupported(bytes_field(3, content));
         assert_eq!(normalizer(&[0x20, 0]), "normalizer_spec.remove_extra_whitespaces");
         assert_eq!(normalizer(&[0x28, 0]), "normalizer_spec.escape_whitespaces");
-        assert_eq!(unsupported(piece_field("z", 0.0, 5)).0, "pieces.type");
-        assert_eq!(unsupported(piece_field("a\u{2581}b", 0.0, 1)).0, "pieces.piece");
+        assert_eq!(unsupported(piece_field("z", 0.0, 5)), "pieces.type");
+        assert_eq!(unsupported(piece_field("a\u{2581}b", 0.0, 1)), "pieces.piece");
     }
 
     #[test]

@@ -106,7 +106,7 @@ fn check_ids(tokenizer: &TextTokenizer, case: &str) {
             continue;
         }
         let found = tokenizer.encode(item["text"].as_str().unwrap(), item["pair"].as_str(), None);
-        let found = serde_json::json!(found.unwrap().ids);
+        let found = serde_json::json!(found.unwrap().get_ids());
         assert_eq!(found, item["ids"], "{case}: {}", item["name"]);
         compared += 1;
     }

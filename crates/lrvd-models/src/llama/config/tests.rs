@@ -156,9 +156,9 @@ fn missing_and_impossible_values_are_named() {
         (
             &[("rope_scaling", changed("low_freq_factor", 4.into()))],
             "rope_scaling.high_freq_factor",
-            "more than `low_freq_factor` = 4, found `4`",
+            "more than `low_freq_factor` = 4, found `4.0`",
         ),
-        (&theta, "rope_parameters.rope_theta", "500000, as elsewhere, found `10000`"),
+        (&theta, "rope_parameters.rope_theta", "500000.0, as elsewhere, found `10000.0`"),
         (&factor, "rope_parameters", "the same as `rope_scaling`, found"),
     ] {
         let error = with(changes).unwrap_err().to_string();

@@ -11,7 +11,7 @@ use lrvd_burn::files::{GgufField, HostTensor, write_gguf};
 use lrvd_burn::peft::{PeftAdapter, PeftModule};
 use lrvd_core::error::quoted;
 
-use super::model::file_stem;
+use super::names::{file_stem, heads};
 use crate::error::{Error, Result};
 use crate::llama::{LlamaConfig, rows_in_halves};
 
@@ -102,15 +102,6 @@ pub fn write_gguf_adapter(
         ranks: live().map(|(path, module)| (path.clone(), module.rank)).collect(),
         folded,
     })
-}
-
-/// Heads of a projection whose rows have another order in llama.cpp.
-fn heads(path: &str, config: &LlamaConfig) -> Option<usize> {
-    match path.rsplit('.').next()? {
-        "q_proj" => Some(config.num_attention_heads),
-        "k_proj" => Some(config.num_key_value_heads),
-        _ => None,
-    }
 }
 
 /// The scale times rank that most modules have, so that as few as possible are folded; of two as common the larger.

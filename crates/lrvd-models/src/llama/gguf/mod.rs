@@ -4,9 +4,9 @@
 //! the same model holds: `config.json`, `tokenizer.json` and `tokenizer_config.json` as texts, and weights under Hugging Face's names with the rows of the query and key projections in its order.
 
 mod adapter;
-mod byte_level;
 mod config;
 mod model;
+mod names;
 mod tokenizer;
 
 pub use adapter::{GgufAdapter, write_gguf_adapter};

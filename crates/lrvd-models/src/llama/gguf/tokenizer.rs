@@ -3,14 +3,13 @@
 use std::collections::BTreeSet;
 
 use lrvd_burn::files::GgufFile;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
-use super::byte_level;
 use crate::error::{Error, Result};
-use crate::tokenizer::{Piece, PieceKind, SpmModel, tokenizer_json_of_pieces};
+use crate::tokenizer::{Piece, PieceKind, SpmModel, template_json, tokenizer_json_of_pieces};
 
 /// Key of the way in which a text is cut into words.
-pub(super) const PRE: &str = "tokenizer.ggml.pre";
+const PRE: &str = "tokenizer.ggml.pre";
 const MODEL: &str = "tokenizer.ggml.model";
 const TOKENS: &str = "tokenizer.ggml.tokens";
 const TYPES: &str = "tokenizer.ggml.token_type";
@@ -24,6 +23,17 @@ const ROLES: [(&str, &str); 4] = [
     ("tokenizer.ggml.unknown_token_id", "unk_token"),
     ("tokenizer.ggml.padding_token_id", "pad_token"),
 ];
+
+/// Names that llama.cpp gives to a way of cutting.
+const GPT_2: [&str; 1] = ["gpt-2"];
+const SMOLLM: [&str; 1] = ["smollm"];
+const LLAMA_3: [&str; 3] = ["llama-bpe", "llama3", "llama-v3"];
+
+/// Llama 3's words.
+const LLAMA_3_WORDS: &str = concat!(
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}|",
+    r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+);
 
 // Kinds of token.
 const NORMAL: i64 = 1;
@@ -43,18 +53,18 @@ pub struct TokenizerFiles {
 }
 
 /// Tokens by id, with their kinds and roles.
-pub(super) struct Vocabulary<'a> {
-    pub(super) tokens: &'a [String],
+struct Vocabulary<'a> {
+    tokens: &'a [String],
     kinds: &'a [i64],
-    pub(super) bos: Option<usize>,
-    pub(super) eos: Option<usize>,
-    pub(super) add_bos: bool,
-    pub(super) add_eos: bool,
+    bos: Option<usize>,
+    eos: Option<usize>,
+    add_bos: bool,
+    add_eos: bool,
 }
 
 impl Vocabulary<'_> {
     /// Ids of the tokens that are cut out of a text before anything else, and whether they are special.
-    pub(super) fn added(&self) -> impl Iterator<Item = (usize, bool)> + '_ {
+    fn added(&self) -> impl Iterator<Item = (usize, bool)> + '_ {
         self.kinds.iter().enumerate().filter_map(|(id, &kind)| match kind {
             CONTROL => Some((id, true)),
             USER_DEFINED => Some((id, false)),
@@ -67,12 +77,13 @@ impl Vocabulary<'_> {
 pub(super) fn tokenizer_files(file: &GgufFile) -> Result<TokenizerFiles> {
     let model = file.text(MODEL)?.ok_or_else(|| file.missing(MODEL))?;
     let pre = file.text(PRE)?;
-    let vocabulary = vocabulary(file, model == "llama" || pre.is_some_and(byte_level::begins))?;
+    let vocabulary =
+        vocabulary(file, model == "llama" || pre.is_some_and(|pre| LLAMA_3.contains(&pre)))?;
     let tokenizer = match model {
         "gpt2" => {
             let pre = pre.ok_or_else(|| file.missing(PRE))?;
             let merges = file.texts(MERGES)?.ok_or_else(|| file.missing(MERGES))?;
-            byte_level::tokenizer_json(&vocabulary, merges, pre, file.path())?
+            byte_level(&vocabulary, merges, pre, file)?
         }
         "llama" => sentence_piece(file, &vocabulary)?,
         other => {
@@ -116,6 +127,71 @@ fn vocabulary(file: &GgufFile, begins: bool) -> Result<Vocabulary<'_>> {
     })
 }
 
+/// Byte-level byte pairs (`tokenizer.ggml.model = gpt2`). The file holds tokens and merges, and only a name for the way
+/// in which a text is cut into words first: known are those of the published `tokenizer.json` of the models that
+/// llama.cpp's converter gives the name to.
+fn byte_level(
+    vocabulary: &Vocabulary<'_>,
+    merges: &[String],
+    pre: &str,
+    file: &GgufFile,
+) -> Result<String> {
+    let bytes = |words: bool| json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": words});
+    let (cut, whole_words) = match pre {
+        _ if GPT_2.contains(&pre) => (bytes(true), false),
+        _ if SMOLLM.contains(&pre) => {
+            let digits = json!({"type": "Digits", "individual_digits": true});
+            (json!({"type": "Sequence", "pretokenizers": [digits, bytes(true)]}), false)
+        }
+        _ if LLAMA_3.contains(&pre) => {
+            let words = json!({
+                "type": "Split", "pattern": {"Regex": LLAMA_3_WORDS}, "behavior": "Isolated",
+                "invert": false,
+            });
+            (json!({"type": "Sequence", "pretokenizers": [words, bytes(false)]}), true)
+        }
+        other => {
+            return Err(Error::unsupported(file.path(), PRE, other, "gpt-2, smollm, llama-bpe"));
+        }
+    };
+    let vocab: Map<String, Value> = vocabulary
+        .tokens
+        .iter()
+        .enumerate()
+        .map(|(id, token)| (token.clone(), id.into()))
+        .collect();
+    let added: Vec<Value> = vocabulary
+        .added()
+        .map(|(id, special)| {
+            json!({
+                "id": id, "content": vocabulary.tokens[id], "single_word": false, "lstrip": false,
+                "rstrip": false, "normalized": false, "special": special,
+            })
+        })
+        .collect();
+    let tokenizer = json!({
+        "version": "1.0", "truncation": null, "padding": null, "added_tokens": added,
+        "normalizer": null, "pre_tokenizer": cut, "post_processor": template(vocabulary),
+        "decoder": bytes(true),
+        "model": {
+            "type": "BPE", "dropout": null, "unk_token": null, "continuing_subword_prefix": null,
+            "end_of_word_suffix": null, "fuse_unk": false, "byte_fallback": false,
+            "ignore_merges": whole_words, "vocab": vocab, "merges": merges,
+        },
+    });
+    Ok(format!("{tokenizer:#}\n"))
+}
+
+/// The tokens before and behind every text.
+fn template(vocabulary: &Vocabulary<'_>) -> Value {
+    let named = |id: Option<usize>, add: bool| {
+        id.filter(|_| add).map(|id| (vocabulary.tokens[id].clone(), id as u32))
+    };
+    let bos = named(vocabulary.bos, vocabulary.add_bos);
+    let eos = named(vocabulary.eos, vocabulary.add_eos);
+    template_json(bos.as_ref(), eos.as_ref(), true)
+}
+
 /// SentencePiece's byte pairs (`tokenizer.ggml.model = llama`).
 fn sentence_piece(file: &GgufFile, vocabulary: &Vocabulary<'_>) -> Result<String> {
     let scores = file.floats(SCORES)?.ok_or_else(|| file.missing(SCORES))?;
@@ -134,7 +210,7 @@ fn sentence_piece(file: &GgufFile, vocabulary: &Vocabulary<'_>) -> Result<String
             BYTE => PieceKind::Byte,
             _ => PieceKind::Normal,
         };
-        Piece { text: text.clone(), score: *score, kind }
+        Piece { text: text.clone(), score: *score, kind: kind.into() }
     };
     let path = file.path();
     let mut model = SpmModel::byte_pairs(pieces.map(piece).collect(), path)?;
