@@ -13,44 +13,34 @@ use serde_json::{Map, Value};
 
 use crate::error::{Error, Result};
 
-/// Keys that transformers writes for every model and that change nothing in the forward pass or the loss.
-const HARMLESS: &[&str] = &[
-    "architectures",
-    "begin_suppress_tokens",
-    "chunk_size_feed_forward",
-    "cls_token_id",
-    "decoder_start_token_id",
-    "dtype",
-    "finetuning_task",
-    "label2id",
-    "mask_token_id",
-    "name_or_path",
-    "output_attentions",
-    "output_hidden_states",
-    "prefix",
-    "return_dict",
-    "sep_token_id",
-    "task_specific_params",
-    "tokenizer_class",
-    "torch_dtype",
-    "torchscript",
-    "transformers_version",
-    "use_cache",
-];
-
+/// Keys that transformers writes and that change nothing in the forward pass or the loss of a model whose configuration
+/// has no field for them. `legacy` chooses between two masked-language-modelling heads and `tie_word_embeddings` ties one;
+/// `pretraining_tp` splits products for tensor parallelism.
+const HARMLESS: &str = "
+    architectures auto_map begin_suppress_tokens bos_token_id chunk_size_feed_forward cls_token_id
+    decoder_start_token_id dtype eos_token_id finetuning_task gradient_checkpointing id2label
+    label2id legacy mask_token_id name_or_path output_attentions output_hidden_states prefix
+    pretraining_tp problem_type return_dict sep_token_id task_specific_params tf_legacy_loss
+    tie_word_embeddings tokenizer_class torch_dtype torchscript transformers_version use_bfloat16
+    use_cache";
 /// Keys that change any model unless they are null, false or empty.
-const DEFAULT_ONLY: &[&str] = &[
-    "add_cross_attention",
-    "is_decoder",
-    "is_encoder_decoder",
-    "pruned_heads",
-    "quantization_config",
-];
+const DEFAULT_ONLY: &str = "
+    add_cross_attention cross_attention_hidden_size is_decoder is_encoder_decoder pruned_heads
+    quantization_config sliding_window tie_encoder_decoder";
+/// Sizes that every model's configuration states.
+const REQUIRED: &str =
+    "hidden_size num_attention_heads num_hidden_layers intermediate_size vocab_size";
+/// Further sizes above 0.
+const COUNTS: &str =
+    "embedding_size head_dim max_position_embeddings num_key_value_heads num_labels";
+const PROBABILITIES: &str = "attention_dropout attention_probs_dropout_prob cls_dropout \
+                             hidden_dropout_prob pooler_dropout";
+const FLAGS: &str = "position_biased_input relative_attention share_att_key tie_word_embeddings";
 
 /// Largest size: 2³¹ elements in one dimension are far beyond any model.
 const LARGEST: i64 = i32::MAX as i64;
 
-/// The object in a file, or one within it.
+/// The object in a file, or one within it. Lists of keys are words with spaces between them.
 pub(crate) struct JsonObject<'a> {
     pub(crate) file: &'a Path,
     /// Keys of the objects around this one, each followed by a dot.
@@ -70,7 +60,7 @@ impl<'a> JsonObject<'a> {
 
     /// Takes the object at `key` out.
     pub(crate) fn take_object(&mut self, key: &str) -> Result<Option<Self>> {
-        self.check(&[key], "an object or null", Value::is_object)?;
+        self.check(key, "an object or null", Value::is_object)?;
         let Some(Value::Object(map)) = self.map.remove(key) else { return Ok(None) };
         Ok(Some(Self { file: self.file, prefix: format!("{}{key}.", self.prefix), map }))
     }
@@ -104,18 +94,19 @@ impl<'a> JsonObject<'a> {
     /// Checks the values of those `keys` that are there.
     pub(crate) fn check(
         &self,
-        keys: &[&str],
+        keys: &str,
         expected: &str,
         allowed: impl Fn(&Value) -> bool,
     ) -> Result<()> {
-        match keys.iter().find(|key| self.get(key).is_some_and(|value| !allowed(value))) {
+        match keys.split_whitespace().find(|key| self.get(key).is_some_and(|value| !allowed(value)))
+        {
             Some(key) => Err(self.wrong(key, expected)),
             None => Ok(()),
         }
     }
 
     /// Checks numbers of things, at least `least`.
-    pub(crate) fn check_counts(&self, keys: &[&str], least: i64) -> Result<()> {
+    pub(crate) fn check_counts(&self, keys: &str, least: i64) -> Result<()> {
         let expected = format!("an integer from {least} to {LARGEST}");
         let range = least..=LARGEST;
         self.check(keys, &expected, |value| value.as_i64().is_some_and(|n| range.contains(&n)))
@@ -124,16 +115,33 @@ impl<'a> JsonObject<'a> {
     /// Checks numbers; `expected` describes `range`.
     pub(crate) fn check_numbers(
         &self,
-        keys: &[&str],
+        keys: &str,
         expected: &str,
         range: RangeInclusive<f64>,
     ) -> Result<()> {
         self.check(keys, expected, |value| value.as_f64().is_some_and(|n| range.contains(&n)))
     }
 
+    /// Checks the values of a `config.json` that do not depend on others.
+    pub(crate) fn check_model(&mut self, model_type: &str) -> Result<()> {
+        self.require("model_type", &format!("`{model_type}`"))?;
+        self.take_only(&[("model_type", model_type.into())])?;
+        self.require(REQUIRED, "an integer of at least 1")?;
+        self.check_counts(REQUIRED, 1)?;
+        self.check_counts(COUNTS, 1)?;
+        // Some files write -1 for "none".
+        self.map.retain(|key, id| !key.ends_with("_token_id") || *id != -1);
+        self.check_counts("type_vocab_size bos_token_id pad_token_id", 0)?;
+        self.check_numbers(PROBABILITIES, "a number from 0 to 1", 0.0..=1.0)?;
+        self.check_numbers("initializer_range", "a number of at least 0", 0.0..=f64::MAX)?;
+        let above = f64::MIN_POSITIVE..=1.0;
+        self.check_numbers("layer_norm_eps rms_norm_eps", "a number above 0 and at most 1", above)?;
+        self.check(FLAGS, "true or false", Value::is_boolean)
+    }
+
     /// Checks a text that is one of a few names.
     pub(crate) fn check_names(&self, key: &str, names: &[&str]) -> Result<()> {
-        self.check(&[key], "a string", Value::is_string)?;
+        self.check(key, "a string", Value::is_string)?;
         match self.get(key).and_then(Value::as_str) {
             Some(found) if !names.contains(&found) => Err(self.unsupported(key, quoted(names))),
             _ => Ok(()),
@@ -152,8 +160,8 @@ impl<'a> JsonObject<'a> {
     }
 
     /// Checks that every one of `keys` is there.
-    pub(crate) fn require(&self, keys: &[&str], expected: &str) -> Result<()> {
-        match keys.iter().find(|key| self.get(key).is_none()) {
+    pub(crate) fn require(&self, keys: &str, expected: &str) -> Result<()> {
+        match keys.split_whitespace().find(|key| self.get(key).is_none()) {
             Some(key) => Err(self.wrong(key, expected)),
             None => Ok(()),
         }
@@ -182,22 +190,14 @@ impl<'a> JsonObject<'a> {
         self.get(key)?.as_u64().map(|n| n as usize)
     }
 
-    /// The object as a `T`, whose keys of no field are those that nothing here knows. `harmless` and `default_only` are
-    /// further keys of one model type, which do not change it or must not be switched on.
-    pub(crate) fn read<T: DeserializeOwned>(
-        mut self,
-        harmless: &[&str],
-        default_only: &[&str],
-    ) -> Result<T> {
-        for key in DEFAULT_ONLY.iter().chain(default_only) {
+    /// The object as a `T`.
+    pub(crate) fn read<T: DeserializeOwned>(mut self) -> Result<T> {
+        for key in DEFAULT_ONLY.split_whitespace() {
             if self.get(key).is_some_and(|value| !is_off(value)) {
                 return Err(self.unsupported(key, "null, false or empty"));
             }
-            self.map.remove(*key);
+            self.map.remove(key);
         }
-        self.map.retain(|key, _| {
-            !key.starts_with('_') && !HARMLESS.iter().chain(harmless).any(|known| known == key)
-        });
         serde_json::from_value(Value::Object(self.map)).map_err(Error::json(self.file))
     }
 
@@ -207,9 +207,12 @@ impl<'a> JsonObject<'a> {
     }
 }
 
-/// The keys that no field of a configuration has, sorted: for `#[serde(flatten)]`.
-pub(crate) fn keys<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
-    Ok(BTreeMap::<String, IgnoredAny>::deserialize(deserializer)?.into_keys().collect())
+/// The keys of no field that may change something, sorted: for `#[serde(flatten)]`.
+pub(crate) fn unknown<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
+    let keys = BTreeMap::<String, IgnoredAny>::deserialize(deserializer)?.into_keys();
+    let harmless =
+        |key: &str| key.starts_with('_') || HARMLESS.split_whitespace().any(|known| known == key);
+    Ok(keys.filter(|key| !harmless(key)).collect())
 }
 
 /// A value in quotes, cut after 200 characters.

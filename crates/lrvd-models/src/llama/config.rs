@@ -10,26 +10,8 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::error::{Error, Result};
-use crate::json::{JsonObject, keys, shown};
+use crate::json::{JsonObject, shown, unknown};
 
-/// Keys that are not read and change nothing here.
-const HARMLESS: &[&str] = &[
-    "auto_map",
-    "id2label",
-    // Splits products for tensor parallelism; the sums are the same.
-    "pretraining_tp",
-    "problem_type",
-];
-
-/// Keys that change the model unless they are null, false or empty.
-const DEFAULT_ONLY: &[&str] =
-    &["cross_attention_hidden_size", "sliding_window", "tie_encoder_decoder"];
-
-/// Sizes that every configuration states.
-const REQUIRED: &[&str] =
-    &["hidden_size", "num_attention_heads", "num_hidden_layers", "intermediate_size", "vocab_size"];
-/// Further sizes.
-const COUNTS: &[&str] = &["num_key_value_heads", "head_dim", "max_position_embeddings"];
 /// Wider heads are those of a damaged file, whose rotary tables must not be made.
 const WIDEST_HEAD: usize = 1 << 16;
 
@@ -76,7 +58,7 @@ pub struct LlamaConfig {
     /// Padding token, where there is one.
     pub pad_token_id: Option<u32>,
     /// Keys of the file that were neither read nor known to be harmless, sorted.
-    #[serde(flatten, deserialize_with = "keys")]
+    #[serde(flatten, deserialize_with = "unknown")]
     unrecognised: Vec<String>,
 }
 
@@ -120,23 +102,12 @@ impl LlamaConfig {
             "attention_dropout": 0.0, "initializer_range": 0.02, "max_position_embeddings": 2048,
             "rms_norm_eps": 1e-6, "tie_word_embeddings": false,
         }));
-        json.require(&["model_type"], "`llama`")?;
+        json.check_model("llama")?;
         json.take_only(&[
-            ("model_type", json!("llama")),
             ("hidden_act", json!("silu")),
             ("attention_bias", json!(false)),
             ("mlp_bias", json!(false)),
         ])?;
-        json.require(REQUIRED, "an integer of at least 1")?;
-        json.check_counts(&[REQUIRED, COUNTS].concat(), 1)?;
-        json.check_numbers(&["attention_dropout"], "a number from 0 to 1", 0.0..=1.0)?;
-        json.check_numbers(&["initializer_range"], "a number of at least 0", 0.0..=f64::MAX)?;
-        let above = f64::MIN_POSITIVE..=1.0;
-        json.check_numbers(&["rms_norm_eps"], "a number above 0 and at most 1", above)?;
-        json.check(&["tie_word_embeddings"], "true or false", Value::is_boolean)?;
-        // Some files write -1 for "none".
-        json.map.retain(|key, id| !key.ends_with("_token_id") || *id != -1);
-        json.check_counts(&["bos_token_id", "pad_token_id"], 0)?;
         let ends = end_tokens(&json)?;
         json.map.insert("eos_token_id".to_owned(), ends.into());
         let heads = json.count("num_attention_heads").unwrap_or(1);
@@ -157,7 +128,7 @@ impl LlamaConfig {
         }
         let mut unknown = Vec::new();
         let rope_scaling = rotary(&mut json, &mut unknown)?;
-        let config: Self = json.read(HARMLESS, DEFAULT_ONLY)?;
+        let config: Self = json.read()?;
         unknown.extend(config.unrecognised);
         unknown.sort();
         Ok(Self { rope_scaling, unrecognised: unknown, ..config })
@@ -181,7 +152,7 @@ fn end_tokens(json: &JsonObject<'_>) -> Result<Vec<u32>> {
         }
         Some(id) if *id == -1 => Ok(Vec::new()),
         Some(_) => {
-            json.check_counts(&[key], 0)?;
+            json.check_counts(key, 0)?;
             Ok(json.count(key).map(|id| id as u32).into_iter().collect())
         }
     }
@@ -192,7 +163,7 @@ fn rotary(json: &mut JsonObject<'_>, unknown: &mut Vec<String>) -> Result<Option
     const THETA: &str = "rope_theta";
     // Larger bases leave nothing to rotate.
     let check_theta =
-        |json: &JsonObject<'_>| json.check_numbers(&[THETA], "a number from 1 to 1e15", 1.0..=1e15);
+        |json: &JsonObject<'_>| json.check_numbers(THETA, "a number from 1 to 1e15", 1.0..=1e15);
     check_theta(json)?;
     // All features of a head are rotated.
     json.take_only(&[("partial_rotary_factor", json!(1.0))])?;
@@ -224,21 +195,20 @@ fn rotary(json: &mut JsonObject<'_>, unknown: &mut Vec<String>) -> Result<Option
 
 /// Takes the kind and the factors of one object.
 fn scaling(json: &mut JsonObject<'_>) -> Result<Option<Llama3Scaling>> {
-    const NUMBERS: &[&str] = &["factor", "low_freq_factor", "high_freq_factor"];
-    const LENGTH: &[&str] = &["original_max_position_embeddings"];
+    const LENGTH: &str = "original_max_position_embeddings";
     // Older files call the type `type`.
     let older = json.map.remove("type");
     json.fill(json!({"rope_type": older}));
-    json.require(&["rope_type"], "a string")?;
+    json.require("rope_type", "a string")?;
     json.check_names("rope_type", &["default", "llama3"])?;
     if json.map.remove("rope_type").is_some_and(|kind| kind == "default") {
         return Ok(None);
     }
-    json.require(NUMBERS, "a number")?;
+    json.require("factor low_freq_factor high_freq_factor", "a number")?;
     json.require(LENGTH, "an integer of at least 1")?;
-    json.check_numbers(&NUMBERS[..1], "a number from 1 to 1000000000", 1.0..=1e9)?;
-    let above = f64::MIN_POSITIVE..=1e9;
-    json.check_numbers(&NUMBERS[1..], "a number above 0 and at most 1000000000", above)?;
+    json.check_numbers("factor", "a number from 1 to 1000000000", 1.0..=1e9)?;
+    let (above, expected) = (f64::MIN_POSITIVE..=1e9, "a number above 0 and at most 1000000000");
+    json.check_numbers("low_freq_factor high_freq_factor", expected, above)?;
     json.check_counts(LENGTH, 1)?;
     let object = Value::Object(json.map.clone());
     let scaling = Llama3Scaling::deserialize(object).map_err(Error::json(json.file))?;
@@ -246,7 +216,7 @@ fn scaling(json: &mut JsonObject<'_>) -> Result<Option<Llama3Scaling>> {
         let expected = format!("more than `low_freq_factor` = {}", scaling.low_freq_factor);
         return Err(json.wrong("high_freq_factor", expected));
     }
-    json.map.retain(|key, _| !NUMBERS.iter().chain(LENGTH).any(|known| known == key));
+    json.map.retain(|key, _| !key.ends_with("factor") && key != LENGTH);
     Ok(Some(scaling))
 }
 

@@ -110,23 +110,26 @@ impl Settings {
     }
 
     fn take_config(&mut self, json: JsonObject<'_>) -> Result<()> {
-        let flags = ["do_lower_case", "split_by_punct", "add_bos_token", "add_eos_token"];
-        json.check(&flags, "true or false", Value::is_boolean)?;
+        let flags = "do_lower_case split_by_punct add_bos_token add_eos_token";
+        json.check(flags, "true or false", Value::is_boolean)?;
         let sides = ["padding_side", "truncation_side"];
-        json.check(&sides, "`left` or `right`", |side| side == "left" || side == "right")?;
-        let length = ["model_max_length"];
-        json.check_numbers(&length, "a number of at least 1", 1.0..=f64::MAX)?;
-        json.check(&["added_tokens_decoder"], "a map from ids to tokens", Value::is_object)?;
+        json.check(&sides.join(" "), "`left` or `right`", |side| {
+            side == "left" || side == "right"
+        })?;
+        let length = "model_max_length";
+        json.check_numbers(length, "a number of at least 1", 1.0..=f64::MAX)?;
+        json.check("added_tokens_decoder", "a map from ids to tokens", Value::is_object)?;
         self.take_names(&json)?;
-        let [lower, split, bos, eos] = flags.map(|key| json.get(key).and_then(Value::as_bool));
-        (self.do_lower_case, self.split_by_punct) = (lower == Some(true), split == Some(true));
-        (self.add_bos, self.add_eos) = (bos, eos);
+        let flag = |key| json.get(key).and_then(Value::as_bool);
+        self.do_lower_case = flag("do_lower_case") == Some(true);
+        self.split_by_punct = flag("split_by_punct") == Some(true);
+        (self.add_bos, self.add_eos) = (flag("add_bos_token"), flag("add_eos_token"));
         let [padding, truncation] = sides.map(|key| json.get(key).map(|side| side == "left"));
         self.padding_side =
             padding.map(|left| if left { PaddingDirection::Left } else { PaddingDirection::Right });
         self.truncation_side = truncation
             .map(|left| if left { TruncationDirection::Left } else { TruncationDirection::Right });
-        let length = json.get(length[0]).and_then(Value::as_f64).filter(|&found| found < NO_LIMIT);
+        let length = json.get(length).and_then(Value::as_f64).filter(|&found| found < NO_LIMIT);
         self.model_max_length = length.map(|found| found as usize);
         let tokens = json.get("added_tokens_decoder").and_then(Value::as_object);
         for (id, token) in tokens.into_iter().flatten() {
@@ -144,7 +147,7 @@ impl Settings {
 
     fn take_names(&mut self, json: &JsonObject<'_>) -> Result<()> {
         for Role { key, .. } in &ROLES {
-            json.check(&[key], "a token", |token| token_text(token).is_some())?;
+            json.check(key, "a token", |token| token_text(token).is_some())?;
             let Some(name) = json.get(key).and_then(token_text) else { continue };
             self.names.entry(key).or_insert_with(|| (json.file.into(), name.to_owned()));
         }

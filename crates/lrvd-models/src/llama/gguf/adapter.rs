@@ -11,9 +11,9 @@ use lrvd_burn::files::{GgufField, HostTensor, write_gguf};
 use lrvd_burn::peft::{PeftAdapter, PeftModule};
 use lrvd_core::error::quoted;
 
-use super::names::{file_stem, heads};
+use super::names::{file_stem, heads, rows_in_halves};
 use crate::error::{Error, Result};
-use crate::llama::{LlamaConfig, rows_in_halves};
+use crate::llama::LlamaConfig;
 
 /// Module path of the head.
 const HEAD: &str = "lm_head";

@@ -11,4 +11,5 @@ mod tokenizer;
 
 pub use adapter::{GgufAdapter, write_gguf_adapter};
 pub use model::GgufModel;
+pub use names::{rows_in_halves, rows_in_pairs};
 pub use tokenizer::TokenizerFiles;

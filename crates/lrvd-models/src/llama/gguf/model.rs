@@ -5,10 +5,10 @@ use std::path::Path;
 use lrvd_burn::files::{GgufFile, WeightStore};
 
 use super::config::{ROPE_FACTORS, config_json};
-use super::names::{heads, hugging_face_name};
+use super::names::{heads, hugging_face_name, rows_in_pairs};
 use super::tokenizer::{TokenizerFiles, tokenizer_files};
 use crate::error::Result;
-use crate::llama::{LlamaConfig, rows_in_pairs};
+use crate::llama::LlamaConfig;
 use crate::tokenizer::TextTokenizer;
 
 /// A Llama in a GGUF file. Weights are read at first use.

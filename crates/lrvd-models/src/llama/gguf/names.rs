@@ -47,6 +47,30 @@ pub(super) fn file_stem(path: &str) -> Option<String> {
     }
 }
 
+/// For every row of a query or key projection in Hugging Face's order, which pairs features `i` and `i + width/2` of a
+/// head, its place in a file of llama.cpp, which pairs `2i` and `2i + 1`. None if `rows` are not `heads` heads of an even
+/// width.
+pub fn rows_in_pairs(rows: usize, heads: usize) -> Option<Vec<usize>> {
+    let width = rows.checked_div(heads)?;
+    if width == 0 || !rows.is_multiple_of(heads) || !width.is_multiple_of(2) {
+        return None;
+    }
+    let place = |row: usize| {
+        let (head, within) = (row / width, row % width);
+        head * width + 2 * (within % (width / 2)) + within / (width / 2)
+    };
+    Some((0..rows).map(place).collect())
+}
+
+/// For every row of a file of llama.cpp its place in Hugging Face's order: the inverse of [`rows_in_pairs`].
+pub fn rows_in_halves(rows: usize, heads: usize) -> Option<Vec<usize>> {
+    let mut places = vec![0; rows];
+    for (row, place) in rows_in_pairs(rows, heads)?.into_iter().enumerate() {
+        places[place] = row;
+    }
+    Some(places)
+}
+
 /// Heads of a query or key projection, by module path: their rows have another order in llama.cpp.
 pub(super) fn heads(path: &str, config: &LlamaConfig) -> Option<usize> {
     match path.rsplit('.').next()? {
@@ -58,6 +82,7 @@ pub(super) fn heads(path: &str, config: &LlamaConfig) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
 
     #[test]
@@ -74,6 +99,18 @@ mod tests {
             if let Some(path) = other.strip_suffix(".weight").filter(|_| own != other) {
                 assert_eq!(file_stem(path).map(|stem| stem + ".weight").as_deref(), Some(own));
             }
+        }
+    }
+
+    #[test]
+    fn the_orders_are_those_of_the_converters() {
+        // numpy: arange(12).reshape(2, 2, 3).swapaxes(1, 2).reshape(12), as llama.cpp's `permute` does for 2 heads.
+        assert_eq!(rows_in_halves(12, 2).unwrap(), [0, 3, 1, 4, 2, 5, 6, 9, 7, 10, 8, 11]);
+        let pairs = rows_in_pairs(12, 2).unwrap();
+        let back: Vec<usize> = rows_in_halves(12, 2).unwrap().iter().map(|&i| pairs[i]).collect();
+        assert_eq!(back, (0..12).collect::<Vec<_>>());
+        for (rows, heads) in [(12, 0), (12, 5), (6, 2), (0, 2)] {
+            assert_eq!(rows_in_pairs(rows, heads), None, "{rows} {heads}");
         }
     }
 }
