@@ -12,6 +12,5 @@ mod methods;
 mod template;
 #[cfg(test)]
 mod tests;
-mod worker;
 
 pub use template::{ChatTemplate, Message, Role, Segment};

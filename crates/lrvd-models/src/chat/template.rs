@@ -2,6 +2,10 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::mpsc::{RecvTimeoutError, sync_channel};
+use std::thread::Builder;
+use std::time::Duration;
 
 use minijinja::syntax::SyntaxConfig;
 use minijinja::{Environment, ErrorKind};
@@ -9,7 +13,6 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::methods::{self, BYTES_PER_FUEL};
-use super::worker::Worker;
 use crate::error::{Error, Result};
 use crate::json::{JsonObject, cut};
 use crate::tokenizer::TextTokenizer;
@@ -26,6 +29,11 @@ const NAME: &str = "chat";
 const FUEL: u64 = 1_000_000;
 /// Longest template, bytes: published ones have up to 30,000.
 const SOURCE: usize = 1 << 16;
+/// Bytes of stack, which take memory only once they are used. The deepest nesting that a source of 64 KiB and the fuel
+/// allow needs a quarter.
+const STACK: usize = 256 << 20;
+/// Longest rendering: a usual one takes less than a millisecond.
+const PATIENCE: Duration = Duration::from_secs(5);
 /// Characters of the reason for a failure.
 const REASON: usize = 400;
 
@@ -84,13 +92,14 @@ pub struct Segment {
     pub learnt: bool,
 }
 
-/// Messages, and the renderings to make: of how many of them, and whether the assistant's next message starts.
-type Question = (Vec<Message>, Vec<(usize, bool)>);
-
 /// A template, ready to render.
 #[derive(Clone, Debug)]
 pub struct ChatTemplate {
-    worker: Arc<Worker<Question, Result<Vec<String>>>>,
+    engine: Arc<Environment<'static>>,
+    /// Special tokens, which a template may write by their names.
+    tokens: Vec<(&'static str, String)>,
+    /// Whether a rendering had no end within its time: its thread may still run, and no other one is started.
+    stuck: Arc<AtomicBool>,
 }
 
 impl ChatTemplate {
@@ -141,29 +150,20 @@ impl ChatTemplate {
         let token = |(name, id): (&'static str, Option<u32>)| {
             Some((name, id.and_then(|id| tokenizer.token(id).ok())?))
         };
-        let tokens: Vec<(&str, String)> = named.into_iter().filter_map(token).collect();
-        let make = move || {
-            let engine = engine(&source).map_err(|error| error.to_string())?;
-            Ok(move |(messages, parts): Question| {
-                let text = |&(count, asks): &(usize, bool)| {
-                    render(&engine, &tokens, &messages[..count], asks)
-                        .map_err(|error| failed(&words(&error)))
-                };
-                parts.iter().map(text).collect()
-            })
-        };
-        let worker = Worker::start(make)
+        let tokens = named.into_iter().filter_map(token).collect();
+        let engine = limited(move || engine(&source).map_err(|error| error.to_string()))
+            .flatten()
             .map_err(|reason| Error::format(file, KEY, "a Jinja template", reason))?;
-        Ok(Self { worker: Arc::new(worker) })
+        Ok(Self { engine: Arc::new(engine), tokens, stuck: Arc::default() })
     }
 
-    /// The text of a conversation, followed, if `asks`, by the start of the assistant's next message.
+    /// The text of a conversation, followed, with `add_generation_prompt`, by the start of the assistant's next message.
     ///
     /// # Errors
     ///
     /// [`Error::Text`] if the template reports an error, or needs too much work, memory or time.
-    pub fn render(&self, messages: &[Message], asks: bool) -> Result<String> {
-        Ok(self.renderings(messages, vec![(messages.len(), asks)])?.concat())
+    pub fn render(&self, messages: &[Message], add_generation_prompt: bool) -> Result<String> {
+        Ok(self.renderings(messages, vec![(messages.len(), add_generation_prompt)])?.concat())
     }
 
     /// The text of a conversation in pieces. The assistant's messages are learnt, each with the text that ends it.
@@ -212,12 +212,40 @@ impl ChatTemplate {
 
     /// The texts of the first so many messages, as by [`render`](Self::render).
     fn renderings(&self, messages: &[Message], parts: Vec<(usize, bool)>) -> Result<Vec<String>> {
-        self.worker.ask((messages.to_vec(), parts)).map_err(|reason| failed(&reason))?
+        let failed = |reason: String| {
+            Error::Text(format!("the chat template cannot render the conversation: {reason}"))
+        };
+        if self.stuck.load(Relaxed) {
+            return Err(failed("an earlier rendering failed or took too long".to_owned()));
+        }
+        let (engine, tokens, messages) =
+            (self.engine.clone(), self.tokens.clone(), messages.to_vec());
+        let texts = limited(move || {
+            let text = |(count, prompt)| {
+                render(&engine, &tokens, &messages[..count], prompt).map_err(|error| words(&error))
+            };
+            parts.into_iter().map(text).collect::<Result<_, _>>()
+        });
+        self.stuck.fetch_or(texts.is_err(), Relaxed);
+        texts.flatten().map_err(failed)
     }
 }
 
-fn failed(reason: &str) -> Error {
-    Error::Text(format!("the chat template cannot render the conversation: {reason}"))
+/// What `run` returns on a thread with a large stack, if it returns in time.
+///
+/// The engine bounds instructions and bytes by its fuel. It does not bound the recursion of its parser and of nested
+/// values, nor the work of joining and comparing nested lists, and a template comes with a downloaded model.
+fn limited<T: Send + 'static>(run: impl FnOnce() -> T + Send + 'static) -> Result<T, String> {
+    let (sender, receiver) = sync_channel(1);
+    Builder::new()
+        .name("chat template".to_owned())
+        .stack_size(STACK)
+        .spawn(move || sender.send(run()))
+        .map_err(|error| format!("it has no thread to run on: {error}"))?;
+    receiver.recv_timeout(PATIENCE).map_err(|error| match error {
+        RecvTimeoutError::Timeout => format!("it takes longer than {} s", PATIENCE.as_secs()),
+        RecvTimeoutError::Disconnected => "the template engine failed".to_owned(),
+    })
 }
 
 /// The text of `messages`; `tokens` are those that a template may write by their names.
@@ -225,7 +253,7 @@ fn render(
     engine: &Environment<'_>,
     tokens: &[(&str, String)],
     messages: &[Message],
-    asks: bool,
+    add_generation_prompt: bool,
 ) -> Result<String, minijinja::Error> {
     let text = |text: &str| minijinja::Value::from(text);
     let message = |message: &Message| {
@@ -238,7 +266,7 @@ fn render(
     let none = || minijinja::Value::from(());
     let values = [
         ("messages", messages.into()),
-        ("add_generation_prompt", asks.into()),
+        ("add_generation_prompt", add_generation_prompt.into()),
         ("tools", none()),
         ("documents", none()),
     ];

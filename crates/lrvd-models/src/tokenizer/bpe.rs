@@ -32,22 +32,17 @@ use crate::error::{Error, Result};
 /// Byte pieces of a complete vocabulary.
 const BYTES: usize = 256;
 
-/// The text of a `tokenizer.json` for a SentencePiece byte-pair model with byte fallback; `file` is only named in
-/// errors. The same model gives the same text.
-pub fn tokenizer_json(model: &SpmModel, file: &Path) -> Result<String> {
-    written(&convert(model, file, &Settings::default())?, file)
-}
-
-/// As [`tokenizer_json`], with the tokens that stand before and behind every text, and the ids of control tokens
-/// that belong to the text.
-pub(crate) fn tokenizer_json_of_pieces(
+/// The text of a `tokenizer.json` for a SentencePiece byte-pair model with byte fallback, with the tokens that stand
+/// `before` and `behind` every text; `file` is only named in errors. Control pieces whose ids are `ordinary` belong to the
+/// text. The same model gives the same text.
+pub fn tokenizer_json(
     model: &SpmModel,
     file: &Path,
     [before, behind]: [Option<&str>; 2],
     ordinary: &[u32],
 ) -> Result<String> {
-    let named = |role, token: &str| (role, (file.into(), token.to_owned()));
-    let names = before.map(|token| named("bos_token", token));
+    let named = |role, token: Option<&str>| Some((role, (file.into(), token?.to_owned())));
+    let names = [named("bos_token", before), named("eos_token", behind)];
     let added = |id: &u32| {
         let piece = model.pieces.get(*id as usize)?;
         let token = AddedToken::from(piece.text.clone(), false).normalized(false);
@@ -56,14 +51,11 @@ pub(crate) fn tokenizer_json_of_pieces(
     let settings = Settings {
         add_bos: Some(before.is_some()),
         add_eos: Some(behind.is_some()),
-        names: names.into_iter().chain(behind.map(|token| named("eos_token", token))).collect(),
+        names: names.into_iter().flatten().collect(),
         added: ordinary.iter().filter_map(added).collect(),
         ..Settings::default()
     };
-    written(&convert(model, file, &settings)?, file)
-}
-
-fn written(tokenizer: &Tokenizer, file: &Path) -> Result<String> {
+    let tokenizer = convert(model, file, &settings)?;
     let text = tokenizer.to_string(true).map_err(Error::library("write a tokenizer", file))?;
     Ok(text + "\n")
 }
@@ -271,12 +263,13 @@ mod tests {
 
     #[test]
     fn the_written_tokenizer_is_the_converted_one() {
-        let text = tokenizer_json(&small(), "spm".as_ref()).unwrap();
+        let write = || tokenizer_json(&small(), "spm".as_ref(), [Some("<s>"), None], &[]).unwrap();
+        let text = write();
         let read = Tokenizer::from_bytes(text.as_bytes()).unwrap();
         let converted = convert(&small(), "spm".as_ref(), &Settings::default()).unwrap();
         for sample in ["abc", "é  abc\n", "<s>ab", ""] {
             assert_eq!(ids(&read, sample), ids(&converted, sample), "{sample}");
         }
-        assert_eq!(text, tokenizer_json(&small(), "spm".as_ref()).unwrap());
+        assert_eq!(text, write());
     }
 }

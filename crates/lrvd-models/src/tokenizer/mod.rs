@@ -15,7 +15,6 @@ mod tokenizer_json;
 mod unigram;
 
 pub use bpe::tokenizer_json;
-pub(crate) use bpe::tokenizer_json_of_pieces;
 pub use settings::SpecialTokens;
 pub(crate) use special::template_json;
 pub use spm::{ModelType, NormalizerSpec, Piece, PieceKind, SpmModel, TrainerSpec};
