@@ -222,7 +222,7 @@ impl ChatTemplate {
             (self.engine.clone(), self.tokens.clone(), messages.to_vec());
         let texts = limited(move || {
             let text = |(count, prompt)| {
-                render(&engine, &tokens, &messages[..count], prompt).map_err(|error| words(&error))
+                render(&engine, &tokens, &messages[..count], prompt).map_err(|error| reason(&error))
             };
             parts.into_iter().map(text).collect::<Result<_, _>>()
         });
@@ -285,12 +285,12 @@ fn engine(source: &str) -> Result<Environment<'static>, minijinja::Error> {
         Err(minijinja::Error::new(ErrorKind::InvalidOperation, reason))
     };
     engine.add_function("raise_exception", raise);
-    engine.add_template_owned(NAME, without_marks(source))?;
+    engine.add_template_owned(NAME, without_generation_tags(source))?;
     Ok(engine)
 }
 
 /// Why a rendering failed; the text may be the template's, of any length.
-fn words(error: &minijinja::Error) -> String {
+fn reason(error: &minijinja::Error) -> String {
     if error.kind() == ErrorKind::OutOfFuel {
         let megabytes = FUEL as usize * BYTES_PER_FUEL / 1_000_000;
         return format!(
@@ -308,7 +308,7 @@ fn read(file: &Path) -> Result<Option<String>> {
 }
 
 /// `source` with `{% generation %}` blocks, an addition of transformers, as blocks that are always taken.
-fn without_marks(source: &str) -> String {
+fn without_generation_tags(source: &str) -> String {
     let mut text = String::with_capacity(source.len());
     let mut rest = source;
     while let Some(start) = rest.find("{%") {

@@ -19,7 +19,7 @@ const OPTIONAL: &str = "max_relative_positions position_buckets conv_kernel_size
 /// More labels than any classifier has: a damaged number must not become a list of names.
 const MOST_LABELS: usize = 1 << 16;
 
-/// Which position terms the attention scores have beside content to content.
+/// Position terms of the attention scores, added to content to content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PositionAttention {
     /// Content to position, `q_i · pk[row(i - j)]`.
@@ -37,7 +37,7 @@ pub enum ConvolutionActivation {
     Tanh,
 }
 
-/// The convolution beside the first layer of some v2 checkpoints.
+/// The convolution parallel to the first layer of some v2 checkpoints.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Convolution {
     /// Width, odd, so that the length stays the same.

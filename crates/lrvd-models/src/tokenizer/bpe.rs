@@ -6,7 +6,7 @@
 //! normaliser     U+2581 in front, every space to U+2581; no pre-tokenizer: a text is one word
 //! model          merges in the order of the merged piece's score; other characters as byte pieces
 //! decoder        U+2581 to a space, byte pieces to text, the space in front removed
-//! template       <s> a   and   <s> a <s> b   with type ids 0 and 1; </s> behind each on request
+//! template       <s> a   and   <s> a <s> b   with type ids 0 and 1; </s> after each with `add_eos_token`
 //! added tokens   unknown and control pieces, then what the folder lists
 //! ```
 //!
@@ -15,7 +15,7 @@
 //! the list of the published Llama-2 `tokenizer.json`.
 //!
 //! One consequence differs from SentencePiece's own encoder: control tokens that a text spells out (`<s>`) become
-//! those tokens, and the text behind one gets its own space mark. Settings under which ordinary text would be cut
+//! those tokens, and the text after one gets another space mark. Settings under which ordinary text would be cut
 //! differently are errors.
 
 use std::collections::HashMap;
@@ -33,16 +33,16 @@ use crate::error::{Error, Result};
 const BYTES: usize = 256;
 
 /// The text of a `tokenizer.json` for a SentencePiece byte-pair model with byte fallback, with the tokens that stand
-/// `before` and `behind` every text; `file` is only named in errors. Control pieces whose ids are `ordinary` belong to the
+/// `before` and `after` every text; `file` is only named in errors. Control pieces whose ids are `ordinary` belong to the
 /// text. The same model gives the same text.
 pub fn tokenizer_json(
     model: &SpmModel,
     file: &Path,
-    [before, behind]: [Option<&str>; 2],
+    [before, after]: [Option<&str>; 2],
     ordinary: &[u32],
 ) -> Result<String> {
     let named = |role, token: Option<&str>| Some((role, (file.into(), token?.to_owned())));
-    let names = [named("bos_token", before), named("eos_token", behind)];
+    let names = [named("bos_token", before), named("eos_token", after)];
     let added = |id: &u32| {
         let piece = model.pieces.get(*id as usize)?;
         let token = AddedToken::from(piece.text.clone(), false).normalized(false);
@@ -50,7 +50,7 @@ pub fn tokenizer_json(
     };
     let settings = Settings {
         add_bos: Some(before.is_some()),
-        add_eos: Some(behind.is_some()),
+        add_eos: Some(after.is_some()),
         names: names.into_iter().flatten().collect(),
         added: ordinary.iter().filter_map(added).collect(),
         ..Settings::default()

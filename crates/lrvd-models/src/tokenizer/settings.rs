@@ -1,4 +1,4 @@
-//! The small JSON files beside a vocabulary.
+//! Settings in the JSON files of a tokenizer's folder.
 //!
 //! `tokenizer_config.json`, `special_tokens_map.json` and `added_tokens.json` name the special tokens, the padding
 //! side, and switches of the conversion from `spm.model`. All are optional. Where two name the same thing, the one
@@ -67,9 +67,9 @@ pub(super) struct Settings {
     pub(super) do_lower_case: bool,
     /// Cut at punctuation (conversion from `spm.model` only).
     pub(super) split_by_punct: bool,
-    /// Put the token that starts a text in front.
+    /// Prepend the token that starts a text.
     pub(super) add_bos: Option<bool>,
-    /// Put the token that ends a text behind it.
+    /// Append the token that ends a text.
     pub(super) add_eos: Option<bool>,
     pub(super) padding_side: Option<PaddingDirection>,
     pub(super) truncation_side: Option<TruncationDirection>,

@@ -1,4 +1,4 @@
-//! Special tokens in the engine: with the ids they had, and before and behind every text.
+//! Special tokens: added to the engine under their ids, and put around every text by a template.
 
 use std::fmt::Display;
 use std::path::Path;
@@ -63,7 +63,7 @@ pub(super) fn with_ends(
         return Ok(own);
     }
     let found = match &own {
-        Some(own) => frame(own, special, file)?,
+        Some(own) => adds_ends(own, special, file)?,
         None => [false, false],
     };
     let ends = [settings.add_bos.unwrap_or(found[0]), settings.add_eos.unwrap_or(found[1])];
@@ -83,8 +83,8 @@ pub(super) fn with_ends(
     template(bos.as_ref(), eos.as_ref(), true, file)
 }
 
-/// Whether a template puts the start-of-text token before a text, and the end-of-text token behind it.
-fn frame(
+/// Whether a template puts the start-of-text token before a text, and the end-of-text token after it.
+fn adds_ends(
     template: &PostProcessorWrapper,
     special: SpecialTokens,
     file: &Path,

@@ -22,7 +22,7 @@ pub(super) const SPACE_MARK: &str = "\u{2581}";
 pub enum PieceKind {
     /// Text.
     Normal = 1,
-    /// Stands for whatever is not in the vocabulary.
+    /// Stands for text that is not in the vocabulary.
     Unknown = 2,
     /// A control symbol such as `[CLS]`.
     Control = 3,

@@ -22,7 +22,7 @@ const FILES: &[&str] = &["tokenizer.json", "spm.model", "tokenizer.model"];
 
 /// Turns text into token ids as the checkpoint's own tokenizer does.
 ///
-/// Nothing about a call is kept: truncation and padding are arguments, so one tokenizer serves many threads.
+/// Truncation and padding are arguments, so one tokenizer serves many threads.
 ///
 /// # Numerics
 ///
@@ -67,7 +67,7 @@ impl TextTokenizer {
         Self::load(&file, &Settings::read(folder)?)
     }
 
-    /// Reads one vocabulary file and nothing beside it: SentencePiece unless its name ends in `.json`.
+    /// Reads one vocabulary file without settings: SentencePiece unless its name ends in `.json`.
     pub fn from_file(file: &Path) -> Result<Self> {
         Self::load(file, &Settings::default())
     }
@@ -164,7 +164,7 @@ impl TextTokenizer {
         self.encode_one(text, pair, truncation.as_ref())
     }
 
-    /// Encodes many texts or pairs with special tokens, and pads them to one length if asked to.
+    /// Encodes many texts or pairs with special tokens, cut and padded as the parameters say.
     pub fn encode_batch(
         &self,
         inputs: &[(&str, Option<&str>)],
