@@ -8,7 +8,7 @@ use std::path::Path;
 
 use lrvd_core::error::quoted;
 use serde::Deserialize;
-use serde::de::{DeserializeOwned, Deserializer, IgnoredAny};
+use serde::de::{DeserializeOwned, Deserializer};
 use serde_json::{Map, Value};
 
 use crate::error::{Error, Result};
@@ -209,7 +209,7 @@ impl<'a> JsonObject<'a> {
 
 /// The keys of no field that may change something, sorted: for `#[serde(flatten)]`.
 pub(crate) fn unknown<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
-    let keys = BTreeMap::<String, IgnoredAny>::deserialize(deserializer)?.into_keys();
+    let keys = BTreeMap::<String, Value>::deserialize(deserializer)?.into_keys();
     let harmless =
         |key: &str| key.starts_with('_') || HARMLESS.split_whitespace().any(|known| known == key);
     Ok(keys.filter(|key| !harmless(key)).collect())

@@ -26,7 +26,7 @@ use tokenizers::{AddedToken, Tokenizer};
 
 use super::settings::Settings;
 use super::special::{add_tokens, special, template};
-use super::spm::{Piece, PieceKind, SPACE_MARK, SpmModel, engine, require};
+use super::spm::{Piece, PieceKind, SPACE_MARK, SpmModel, engine};
 use crate::error::{Error, Result};
 
 /// Byte pieces of a complete vocabulary.
@@ -101,39 +101,31 @@ pub(super) fn convert(model: &SpmModel, file: &Path, settings: &Settings) -> Res
 
 /// Checks that the conversion and SentencePiece cut ordinary text in the same way.
 fn check_supported(model: &SpmModel, file: &Path) -> Result<()> {
-    let unsupported = |key: &str, found: String, supported: &str| {
-        Err(Error::unsupported(file, key, found, supported))
-    };
     let (trainer, normalizer) = (&model.trainer, &model.normalizer);
-    require(
+    let whitespace = normalizer.remove_extra_whitespaces;
+    model.check_supported(
         file,
         [
             ("trainer_spec.byte_fallback", trainer.byte_fallback, true),
             ("trainer_spec.treat_whitespace_as_suffix", trainer.treat_whitespace_as_suffix, false),
-            (
-                "normalizer_spec.remove_extra_whitespaces",
-                normalizer.remove_extra_whitespaces,
-                false,
-            ),
+            ("normalizer_spec.remove_extra_whitespaces", whitespace, false),
             ("normalizer_spec.escape_whitespaces", normalizer.escape_whitespaces, true),
         ],
+        &[PieceKind::Normal, PieceKind::Unknown, PieceKind::Control, PieceKind::Byte],
     )?;
-    if !normalizer.precompiled_charsmap.is_empty() {
-        let found = format!("{} bytes", normalizer.precompiled_charsmap.len());
-        return unsupported("normalizer_spec.precompiled_charsmap", found, "none");
-    }
-    for piece in &model.pieces {
-        let kind = match piece.kind() {
-            PieceKind::Unused => "UNUSED",
-            PieceKind::UserDefined => "USER_DEFINED",
-            _ => continue,
-        };
-        let found = format!("{kind} (`{}`)", piece.text);
-        return unsupported("pieces.type", found, "NORMAL, UNKNOWN, CONTROL, BYTE");
+    let unsupported =
+        |key: &str, found, supported| Err(Error::unsupported(file, key, found, supported));
+    let table = normalizer.precompiled_charsmap.len();
+    if table > 0 {
+        return unsupported(
+            "normalizer_spec.precompiled_charsmap",
+            format!("{table} bytes"),
+            "none",
+        );
     }
     let bytes = model.pieces.iter().filter(|piece| piece.kind() == PieceKind::Byte).count();
     if bytes != BYTES {
-        return unsupported("pieces.type", format!("BYTE {bytes} times"), "256, one for each byte");
+        return unsupported("pieces.type", format!("Byte {bytes} times"), "256, one for each byte");
     }
     Ok(())
 }

@@ -138,6 +138,26 @@ impl SpmModel {
             .expect("`check` found exactly one piece of this kind")
     }
 
+    /// Checks settings of which a conversion supports one value (the key, the value and the supported value), and the
+    /// kinds of the pieces.
+    pub(super) fn check_supported<const N: usize>(
+        &self,
+        file: &Path,
+        flags: [(&str, bool, bool); N],
+        kinds: &[PieceKind],
+    ) -> Result<()> {
+        if let Some((key, found, supported)) = flags.into_iter().find(|flag| flag.1 != flag.2) {
+            return Err(Error::unsupported(file, key, found, supported.to_string()));
+        }
+        match self.pieces.iter().find(|piece| !kinds.contains(&piece.kind())) {
+            None => Ok(()),
+            Some(piece) => {
+                let found = format!("{:?} (`{}`)", piece.kind(), piece.text);
+                Err(Error::unsupported(file, "pieces.type", found, format!("{kinds:?}")))
+            }
+        }
+    }
+
     fn check(&self, file: &Path) -> Result<()> {
         let wrong = |key: &str, expected: &str, found: String| {
             Err(Error::format(file, key, expected, found))
@@ -170,16 +190,6 @@ impl SpmModel {
         }
         let found = format!("{unknown} of {}", self.pieces.len());
         wrong("ModelProto.pieces", "a list with exactly 1 piece of type UNKNOWN", found)
-    }
-}
-
-/// Checks settings of which a conversion supports one value: the key, the value and the supported value.
-pub(super) fn require<const N: usize>(file: &Path, flags: [(&str, bool, bool); N]) -> Result<()> {
-    match flags.into_iter().find(|(_, found, supported)| found != supported) {
-        None => Ok(()),
-        Some((key, found, supported)) => {
-            Err(Error::unsupported(file, key, found, supported.to_string()))
-        }
     }
 }
 

@@ -27,7 +27,7 @@ use tokenizers::{AddedToken, Tokenizer};
 use super::charsmap;
 use super::settings::{ROLES, Settings};
 use super::special::{add_tokens, special, template};
-use super::spm::{Piece, PieceKind, SPACE_MARK, SpmModel, engine, require};
+use super::spm::{Piece, PieceKind, SPACE_MARK, SpmModel, engine};
 use crate::error::{Error, Result};
 
 /// Converts a model of type UNIGRAM.
@@ -86,33 +86,28 @@ pub(super) fn convert(model: &SpmModel, file: &Path, settings: &Settings) -> Res
 
 /// Checks that the conversion and SentencePiece cut ordinary text in the same way.
 fn check_supported(model: &SpmModel, file: &Path) -> Result<()> {
-    let unsupported = |key: &str, found: String, supported: &str| {
-        Err(Error::unsupported(file, key, found, supported))
-    };
+    use PieceKind::{Byte, Control, Normal, Unknown, UserDefined};
     let (trainer, normalizer) = (&model.trainer, &model.normalizer);
-    require(
+    let whitespace = normalizer.remove_extra_whitespaces;
+    model.check_supported(
         file,
         [
             ("trainer_spec.treat_whitespace_as_suffix", trainer.treat_whitespace_as_suffix, false),
-            ("normalizer_spec.remove_extra_whitespaces", normalizer.remove_extra_whitespaces, true),
+            ("normalizer_spec.remove_extra_whitespaces", whitespace, true),
             ("normalizer_spec.escape_whitespaces", normalizer.escape_whitespaces, true),
         ],
+        &[Normal, Unknown, Control, UserDefined, Byte],
     )?;
-    for piece in &model.pieces {
-        if piece.kind() == PieceKind::Unused {
-            return unsupported(
-                "pieces.type",
-                format!("UNUSED (`{}`)", piece.text),
-                "all other types",
-            );
-        }
-        let inner_space = piece.text.chars().skip(1).any(|c| SPACE_MARK.starts_with(c));
-        if inner_space && piece.kind() == PieceKind::Normal {
+    let inner_space = |piece: &&Piece| {
+        piece.kind() == Normal && piece.text.chars().skip(1).any(|c| SPACE_MARK.starts_with(c))
+    };
+    match model.pieces.iter().find(inner_space) {
+        None => Ok(()),
+        Some(piece) => {
             let supported = "a space mark only in front";
-            return unsupported("pieces.piece", piece.text.clone(), supported);
+            Err(Error::unsupported(file, "pieces.piece", &piece.text, supported))
         }
     }
-    Ok(())
 }
 
 /// Name of a role's token: that of the settings, else that of DeBERTa checkpoints.
