@@ -40,29 +40,30 @@ const FLAGS: &str = "position_biased_input relative_attention share_att_key tie_
 /// Largest size: 2³¹ elements in one dimension are far beyond any model.
 const LARGEST: i64 = i32::MAX as i64;
 
-/// The object in a file, or one within it. Lists of keys are words with spaces between them.
+/// The object in a file. Lists of keys are words with spaces between them.
 pub(crate) struct JsonObject<'a> {
     pub(crate) file: &'a Path,
-    /// Keys of the objects around this one, each followed by a dot.
-    prefix: String,
     pub(crate) map: Map<String, Value>,
 }
 
 impl<'a> JsonObject<'a> {
     pub(crate) fn parse(text: &[u8], file: &'a Path) -> Result<Self> {
         let map = serde_json::from_slice(text).map_err(Error::json(file))?;
-        Ok(Self { file, prefix: String::new(), map })
+        Ok(Self { file, map })
     }
 
     pub(crate) fn open(file: &'a Path) -> Result<Self> {
         Self::parse(&std::fs::read(file).map_err(Error::read(file))?, file)
     }
 
-    /// Takes the object at `key` out.
-    pub(crate) fn take_object(&mut self, key: &str) -> Result<Option<Self>> {
+    /// Replaces the object at `key` by its entries under `key.entry`.
+    pub(crate) fn flatten(&mut self, key: &str) -> Result<()> {
         self.check(key, "an object or null", Value::is_object)?;
-        let Some(Value::Object(map)) = self.map.remove(key) else { return Ok(None) };
-        Ok(Some(Self { file: self.file, prefix: format!("{}{key}.", self.prefix), map }))
+        if let Some(Value::Object(object)) = self.map.remove(key) {
+            let entries = object.into_iter().filter(|(_, value)| !value.is_null());
+            self.map.extend(entries.map(|(entry, value)| (format!("{key}.{entry}"), value)));
+        }
+        Ok(())
     }
 
     /// The value of a key; a null counts as absent, as it does for transformers' `getattr` defaults.
@@ -82,13 +83,13 @@ impl<'a> JsonObject<'a> {
     /// The error that the value of `key` is not as `expected`.
     pub(crate) fn wrong(&self, key: &str, expected: impl Into<String>) -> Error {
         let found = self.get(key).map_or_else(|| "nothing".to_owned(), shown);
-        Error::format(self.file, format!("{}{key}", self.prefix), expected, found)
+        Error::format(self.file, key, expected, found)
     }
 
     /// The error that the value of `key` is none of the supported ones.
     pub(crate) fn unsupported(&self, key: &str, supported: impl Into<String>) -> Error {
         let found = self.get(key).map_or_else(String::new, plain);
-        Error::unsupported(self.file, format!("{}{key}", self.prefix), found, supported)
+        Error::unsupported(self.file, key, found, supported)
     }
 
     /// Checks the values of those `keys` that are there.
@@ -185,6 +186,11 @@ impl<'a> JsonObject<'a> {
         Ok(())
     }
 
+    /// The number at a key that was checked.
+    pub(crate) fn number(&self, key: &str) -> Option<f64> {
+        self.get(key)?.as_f64()
+    }
+
     /// The integer at a key that was checked.
     pub(crate) fn count(&self, key: &str) -> Option<usize> {
         self.get(key)?.as_u64().map(|n| n as usize)
@@ -199,11 +205,6 @@ impl<'a> JsonObject<'a> {
             self.map.remove(key);
         }
         serde_json::from_value(Value::Object(self.map)).map_err(Error::json(self.file))
-    }
-
-    /// The keys with the prefix of the objects around.
-    pub(crate) fn keys(&self) -> impl Iterator<Item = String> + '_ {
-        self.map.keys().map(|key| format!("{}{key}", self.prefix))
     }
 }
 

@@ -64,7 +64,7 @@ pub struct LlamaConfig {
 
 /// Stretching of the long rotary wavelengths, type `llama3`; the formula is that of
 /// [`Rotary::new`](crate::llama::Rotary::new).
-#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Llama3Scaling {
     /// By how much the longest wavelengths grow; at least 1.
     pub factor: f64,
@@ -126,12 +126,8 @@ impl LlamaConfig {
             let expected = format!("an even number of features a head, at most {WIDEST_HEAD}");
             return Err(json.wrong("head_dim", expected));
         }
-        let mut unknown = Vec::new();
-        let rope_scaling = rotary(&mut json, &mut unknown)?;
-        let config: Self = json.read()?;
-        unknown.extend(config.unrecognised);
-        unknown.sort();
-        Ok(Self { rope_scaling, unrecognised: unknown, ..config })
+        let rope_scaling = rotary(&mut json)?;
+        Ok(Self { rope_scaling, ..json.read()? })
     }
 
     /// Keys of the file that were neither read nor known to be harmless, sorted.
@@ -159,64 +155,77 @@ fn end_tokens(json: &JsonObject<'_>) -> Result<Vec<u32>> {
 }
 
 /// Takes the stretching from whichever spelling the file has, and leaves `rope_theta`; two spellings must agree.
-fn rotary(json: &mut JsonObject<'_>, unknown: &mut Vec<String>) -> Result<Option<Llama3Scaling>> {
-    const THETA: &str = "rope_theta";
-    // Larger bases leave nothing to rotate.
-    let check_theta =
-        |json: &JsonObject<'_>| json.check_numbers(THETA, "a number from 1 to 1e15", 1.0..=1e15);
-    check_theta(json)?;
+fn rotary(json: &mut JsonObject<'_>) -> Result<Option<Llama3Scaling>> {
+    let objects = ["rope_scaling", "rope_parameters"];
+    let whole = objects.map(|key| json.get(key).cloned());
+    for key in objects {
+        json.flatten(key)?;
+    }
     // All features of a head are rotated.
-    json.take_only(&[("partial_rotary_factor", json!(1.0))])?;
-    let mut found = None;
-    for key in ["rope_scaling", "rope_parameters"] {
-        let whole = json.get(key).cloned();
-        let Some(mut object) = json.take_object(key)? else { continue };
-        check_theta(&object)?;
-        object.take_only(&[("partial_rotary_factor", json!(1.0))])?;
-        if let Some(inner) = object.map.remove(THETA) {
-            if let Some(outer) = json.get(THETA).filter(|outer| outer.as_f64() != inner.as_f64()) {
-                let expected = format!("{outer}, as elsewhere");
-                let key = format!("{key}.{THETA}");
-                return Err(Error::format(json.file, key, expected, shown(inner)));
-            }
-            json.fill(json!({THETA: inner}));
+    json.take_only(&[
+        ("partial_rotary_factor", json!(1)),
+        ("rope_scaling.partial_rotary_factor", json!(1)),
+        ("rope_parameters.partial_rotary_factor", json!(1)),
+    ])?;
+    let thetas = ["rope_theta", "rope_scaling.rope_theta", "rope_parameters.rope_theta"];
+    // Larger bases leave nothing to rotate.
+    json.check_numbers(&thetas.join(" "), "a number from 1 to 1e15", 1.0..=1e15)?;
+    let mut theta = None;
+    for key in thetas {
+        let Some(found) = json.number(key) else { continue };
+        if theta.is_some_and(|theta| theta != found) {
+            return Err(json.wrong(key, format!("{}, as elsewhere", theta.unwrap_or(found))));
         }
-        let scaling = scaling(&mut object)?;
+        theta = Some(found);
+        json.map.remove(key);
+    }
+    json.fill(json!({"rope_theta": theta.unwrap_or(10_000.0)}));
+    let mut found = None;
+    for (key, whole) in objects.into_iter().zip(whole) {
+        let Some(whole) = whole else { continue };
+        let scaling = scaling(json, key)?;
         if found.is_some_and(|found| found != scaling) {
-            let found = shown(whole.unwrap_or_default());
-            return Err(Error::format(json.file, key, "the same as `rope_scaling`", found));
+            let expected = "the same as `rope_scaling`";
+            return Err(Error::format(json.file, key, expected, shown(whole)));
         }
         found = Some(scaling);
-        unknown.extend(object.keys());
     }
-    json.fill(json!({THETA: 10_000.0}));
     Ok(found.flatten())
 }
 
 /// Takes the kind and the factors of one object.
-fn scaling(json: &mut JsonObject<'_>) -> Result<Option<Llama3Scaling>> {
-    const LENGTH: &str = "original_max_position_embeddings";
+fn scaling(json: &mut JsonObject<'_>, object: &str) -> Result<Option<Llama3Scaling>> {
+    let key = |entry: &str| format!("{object}.{entry}");
+    let kind = key("rope_type");
     // Older files call the type `type`.
-    let older = json.map.remove("type");
-    json.fill(json!({"rope_type": older}));
-    json.require("rope_type", "a string")?;
-    json.check_names("rope_type", &["default", "llama3"])?;
-    if json.map.remove("rope_type").is_some_and(|kind| kind == "default") {
+    if let Some(older) = json.map.remove(&key("type")) {
+        json.map.entry(kind.clone()).or_insert(older);
+    }
+    json.require(&kind, "a string")?;
+    json.check_names(&kind, &["default", "llama3"])?;
+    if json.map.remove(&kind).is_some_and(|kind| kind == "default") {
         return Ok(None);
     }
-    json.require("factor low_freq_factor high_freq_factor", "a number")?;
-    json.require(LENGTH, "an integer of at least 1")?;
-    json.check_numbers("factor", "a number from 1 to 1000000000", 1.0..=1e9)?;
+    let factors = [key("factor"), key("low_freq_factor"), key("high_freq_factor")];
+    let length = key("original_max_position_embeddings");
+    json.require(&factors.join(" "), "a number")?;
+    json.require(&length, "an integer of at least 1")?;
+    json.check_numbers(&factors[0], "a number from 1 to 1000000000", 1.0..=1e9)?;
     let (above, expected) = (f64::MIN_POSITIVE..=1e9, "a number above 0 and at most 1000000000");
-    json.check_numbers("low_freq_factor high_freq_factor", expected, above)?;
-    json.check_counts(LENGTH, 1)?;
-    let object = Value::Object(json.map.clone());
-    let scaling = Llama3Scaling::deserialize(object).map_err(Error::json(json.file))?;
-    if scaling.high_freq_factor <= scaling.low_freq_factor {
-        let expected = format!("more than `low_freq_factor` = {}", scaling.low_freq_factor);
-        return Err(json.wrong("high_freq_factor", expected));
+    json.check_numbers(&factors[1..].join(" "), expected, above)?;
+    json.check_counts(&length, 1)?;
+    let [factor, low, high] = factors.each_ref().map(|key| json.number(key).unwrap_or(1.0));
+    if high <= low {
+        let expected = format!("more than `low_freq_factor` = {low}");
+        return Err(json.wrong(&factors[2], expected));
     }
-    json.map.retain(|key, _| !key.ends_with("factor") && key != LENGTH);
+    let scaling = Llama3Scaling {
+        factor,
+        low_freq_factor: low,
+        high_freq_factor: high,
+        original_max_position_embeddings: json.count(&length).unwrap_or(1),
+    };
+    json.map.retain(|key, _| !factors.contains(key) && *key != length);
     Ok(Some(scaling))
 }
 

@@ -159,7 +159,7 @@ fn values_that_cannot_be_used_are_named() {
                 ("rope_parameters", changed("rope_theta", 1e4.into())),
             ],
             "rope_parameters.rope_theta",
-            "500000.0, as elsewhere, found `10000.0`",
+            "500000, as elsewhere, found `10000.0`",
         ),
         (
             vec![("rope_scaling", llama3()), ("rope_parameters", changed("factor", 32.into()))],

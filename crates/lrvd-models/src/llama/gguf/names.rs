@@ -3,47 +3,48 @@
 use crate::llama::LlamaConfig;
 
 /// Names outside the layers, in the file and in a Hugging Face checkpoint.
-const WHOLE: [(&str, &str); 3] =
-    [("token_embd", "model.embed_tokens"), ("output_norm", "model.norm"), ("output", "lm_head")];
+const WHOLE: [[&str; 2]; 3] =
+    [["token_embd", "model.embed_tokens"], ["output_norm", "model.norm"], ["output", "lm_head"]];
 /// Names within a layer.
-const LAYER: [(&str, &str); 9] = [
-    ("attn_norm", "input_layernorm"),
-    ("attn_q", "self_attn.q_proj"),
-    ("attn_k", "self_attn.k_proj"),
-    ("attn_v", "self_attn.v_proj"),
-    ("attn_output", "self_attn.o_proj"),
-    ("ffn_norm", "post_attention_layernorm"),
-    ("ffn_gate", "mlp.gate_proj"),
-    ("ffn_up", "mlp.up_proj"),
-    ("ffn_down", "mlp.down_proj"),
+const LAYER: [[&str; 2]; 9] = [
+    ["attn_norm", "input_layernorm"],
+    ["attn_q", "self_attn.q_proj"],
+    ["attn_k", "self_attn.k_proj"],
+    ["attn_v", "self_attn.v_proj"],
+    ["attn_output", "self_attn.o_proj"],
+    ["ffn_norm", "post_attention_layernorm"],
+    ["ffn_gate", "mlp.gate_proj"],
+    ["ffn_up", "mlp.up_proj"],
+    ["ffn_down", "mlp.down_proj"],
 ];
+
+/// Starts of the names within a layer, in the order of the tables.
+const LAYERS: [&str; 2] = ["blk.", "model.layers."];
 
 /// What a Hugging Face checkpoint calls a tensor of the file; unknown names stay.
 pub(super) fn hugging_face_name(name: &str) -> String {
-    let known = || {
+    let translated = || {
         let (stem, part) = name.rsplit_once('.')?;
-        let found = |table: &[(&str, &'static str)], stem: &str| {
-            table.iter().find(|(own, _)| *own == stem).map(|(_, other)| *other)
-        };
-        match stem.strip_prefix("blk.") {
-            None => Some(format!("{}.{part}", found(&WHOLE, stem)?)),
-            Some(rest) => {
-                let (layer, stem) = rest.split_once('.')?;
-                Some(format!("model.layers.{layer}.{}.{part}", found(&LAYER, stem)?))
-            }
-        }
+        Some(format!("{}.{part}", counterpart(stem, 0)?))
     };
-    known().unwrap_or_else(|| name.to_owned())
+    translated().unwrap_or_else(|| name.to_owned())
 }
 
 /// What the file calls a module of Hugging Face's, without `.weight`.
 pub(super) fn file_stem(path: &str) -> Option<String> {
-    let found = |table: &[(&'static str, &str)], path: &str| {
-        table.iter().find(|(_, other)| *other == path).map(|(own, _)| *own)
+    counterpart(path, 1)
+}
+
+/// The other name of a module that has the name `path` in column `column` of the tables.
+fn counterpart(path: &str, column: usize) -> Option<String> {
+    let find = |table: &[[&'static str; 2]], name: &str| {
+        table.iter().find(|names| names[column] == name).map(|names| names[1 - column])
     };
-    match path.strip_prefix("model.layers.").and_then(|rest| rest.split_once('.')) {
-        Some((layer, rest)) => Some(format!("blk.{layer}.{}", found(&LAYER, rest)?)),
-        None => found(&WHOLE, path).map(str::to_owned),
+    match path.strip_prefix(LAYERS[column]).and_then(|rest| rest.split_once('.')) {
+        Some((layer, name)) => {
+            Some(format!("{}{layer}.{}", LAYERS[1 - column], find(&LAYER, name)?))
+        }
+        None => find(&WHOLE, path).map(str::to_owned),
     }
 }
 
