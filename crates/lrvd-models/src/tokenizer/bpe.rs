@@ -157,11 +157,8 @@ fn merges(pieces: &[Piece]) -> Vec<(String, String)> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use super::super::spm::tests::piece;
     use super::*;
-
-    fn piece(text: &str, score: f32, kind: PieceKind) -> Piece {
-        Piece { text: text.into(), score, kind: kind.into() }
-    }
 
     /// `<unk> <s> </s>`, 256 bytes, then normal pieces.
     fn model(normal: &[(&str, f32)]) -> SpmModel {
@@ -209,14 +206,10 @@ mod tests {
         let pieces = small().pieces;
         let found: Vec<String> = merges(&pieces).iter().map(|(l, r)| format!("{l} {r}")).collect();
         assert_eq!(found, ["a b", "\u{2581} a", "ab c"]);
-        let both = model(&[
-            ("ab", -1.0),
-            ("bc", -2.0),
-            ("abc", -3.0),
-            ("a", -4.0),
-            ("b", -5.0),
-            ("c", -6.0),
-        ]);
+        let pieces = ["ab", "bc", "abc", "a", "b", "c"]
+            .into_iter()
+            .zip([-1.0, -2.0, -3.0, -4.0, -5.0, -6.0]);
+        let both = model(&pieces.collect::<Vec<_>>());
         let found: Vec<String> =
             merges(&both.pieces).iter().map(|(l, r)| format!("{l} {r}")).collect();
         assert_eq!(found, ["a b", "b c", "ab c", "a bc"]);

@@ -203,21 +203,20 @@ pub(super) mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
+    pub(in super::super) fn piece(text: &str, score: f32, kind: PieceKind) -> Piece {
+        Piece { text: text.into(), score, kind: kind.into() }
+    }
+
     /// A field of wire type 2.
-    pub(in super::super) fn bytes_field(number: u8, content: &[u8]) -> Vec<u8> {
+    fn bytes_field(number: u8, content: &[u8]) -> Vec<u8> {
         assert!(number < 16 && content.len() < 128);
-        let mut field = vec![number << 3 | 2, content.len() as u8];
-        field.extend_from_slice(content);
-        field
+        [&[number << 3 | 2, content.len() as u8], content].concat()
     }
 
     /// A `SentencePiece` as a field of `ModelProto`.
-    pub(in super::super) fn piece_field(text: &str, score: f32, kind: u8) -> Vec<u8> {
-        let mut content = bytes_field(1, text.as_bytes());
-        content.push(0x15);
-        content.extend(score.to_le_bytes());
-        content.extend([0x18, kind]);
-        bytes_field(1, &content)
+    fn piece_field(text: &str, score: f32, kind: u8) -> Vec<u8> {
+        let score = [&[0x15][..], &score.to_le_bytes()].concat();
+        bytes_field(1, &[bytes_field(1, text.as_bytes()), score, vec![0x18, kind]].concat())
     }
 
     fn parse(bytes: &[u8]) -> Result<SpmModel> {

@@ -120,27 +120,29 @@ fn name<'a>(settings: &'a Settings, key: &'static str) -> &'a str {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::super::charsmap::tests::table;
-    use super::super::spm::tests::{bytes_field, piece_field};
+    use super::super::spm::tests::piece;
     use super::*;
 
-    fn pieces() -> Vec<u8> {
-        let control = |text| piece_field(text, 0.0, 3);
-        [
+    fn model() -> SpmModel {
+        let control = |text| piece(text, 0.0, PieceKind::Control);
+        let pieces = vec![
             control("[PAD]"),
             control("[CLS]"),
             control("[SEP]"),
-            piece_field("[UNK]", 0.0, 2),
-            piece_field("\u{2581}", -2.0, 1),
-            piece_field("\u{2581}ab", -1.0, 1),
-            piece_field("b", -3.0, 1),
-            piece_field("<u>", 0.0, 4),
-        ]
-        .concat()
+            piece("[UNK]", 0.0, PieceKind::Unknown),
+            piece("\u{2581}", -2.0, PieceKind::Normal),
+            piece("\u{2581}ab", -1.0, PieceKind::Normal),
+            piece("b", -3.0, PieceKind::Normal),
+            piece("<u>", 0.0, PieceKind::UserDefined),
+        ];
+        SpmModel { pieces, ..SpmModel::default() }
     }
 
-    fn load_bytes(bytes: &[u8], settings: &Settings) -> Result<Tokenizer> {
-        let file = Path::new("spm.model");
-        convert(&SpmModel::parse(bytes, file)?, file, settings)
+    /// The conversion of the changed model.
+    fn converted(change: impl FnOnce(&mut SpmModel), settings: &Settings) -> Result<Tokenizer> {
+        let mut model = model();
+        change(&mut model);
+        convert(&model, "spm.model".as_ref(), settings)
     }
 
     fn ids(tokenizer: &Tokenizer, text: &str) -> Vec<u32> {
@@ -149,7 +151,7 @@ mod tests {
 
     #[test]
     fn pieces_template_and_added_tokens_get_their_ids() {
-        let tokenizer = load_bytes(&pieces(), &Settings::default()).unwrap();
+        let tokenizer = converted(|_| (), &Settings::default()).unwrap();
         assert_eq!(ids(&tokenizer, "  ab  b "), [1, 5, 4, 6, 2]);
         assert_eq!(ids(&tokenizer, "xyz"), [1, 4, 3, 2], "an unknown run is one token");
         assert_eq!(ids(&tokenizer, "ab[MASK]"), [1, 5, 8, 2]);
@@ -162,64 +164,58 @@ mod tests {
     #[test]
     fn settings_change_the_conversion() {
         let lower = Settings { do_lower_case: true, ..Settings::default() };
-        assert_eq!(ids(&load_bytes(&pieces(), &lower).unwrap(), "AB"), [1, 5, 2]);
-        let bare = [pieces(), bytes_field(3, &[0x18, 0])].concat();
-        let tokenizer = load_bytes(&bare, &Settings::default()).unwrap();
-        assert_eq!(ids(&tokenizer, "b"), [1, 6, 2], "no space is put in front");
+        assert_eq!(ids(&converted(|_| (), &lower).unwrap(), "AB"), [1, 5, 2]);
+        let bare = converted(|m| m.normalizer.add_dummy_prefix = false, &Settings::default());
+        assert_eq!(ids(&bare.unwrap(), "b"), [1, 6, 2], "no space is put in front");
         let mut listed = Settings::default();
         let mut add = |id, text: &str| {
             listed.added.insert(id, ("added_tokens.json".into(), AddedToken::from(text, true)));
         };
         add(8, "<new>");
         add(9, "[MASK]");
-        let tokenizer = load_bytes(&pieces(), &listed).unwrap();
+        let tokenizer = converted(|_| (), &listed).unwrap();
         assert_eq!(tokenizer.token_to_id("<new>"), Some(8));
         assert_eq!(tokenizer.token_to_id("[MASK]"), Some(9));
         listed.added.remove(&8);
-        let error = load_bytes(&pieces(), &listed).unwrap_err().to_string();
+        let error = converted(|_| (), &listed).unwrap_err().to_string();
         let expected = "`added_tokens.json`: `id of token [MASK]` should be 8, its place in the vocabulary, found 9";
         assert_eq!(error, expected);
     }
 
     #[test]
-    fn settings_that_cannot_be_reproduced_are_named() {
-        let unsupported = |extra: Vec<u8>| {
-            let bytes = [pieces(), extra].concat();
-            match load_bytes(&bytes, &Settings::default()).unwrap_err() {
-                Error::Unsupported { key, .. } => key,
-                other => panic!("{other}"),
-            }
-        };
-        let spec = |content: &[u8]| unsupported(bytes_field(2, content));
-        assert_eq!(spec(&[0xc0, 1, 1]), "trainer_spec.treat_whitespace_as_suffix");
-        let normalizer = |content: &[u8]| unsupported(bytes_field(3, content));
-        assert_eq!(normalizer(&[0x20, 0]), "normalizer_spec.remove_extra_whitespaces");
-        assert_eq!(normalizer(&[0x28, 0]), "normalizer_spec.escape_whitespaces");
-        assert_eq!(unsupported(piece_field("z", 0.0, 5)), "pieces.type");
-        assert_eq!(unsupported(piece_field("a\u{2581}b", 0.0, 1)), "pieces.piece");
-    }
-
-    #[test]
-    fn a_bad_table_or_a_missing_token_is_an_error() {
-        let with_table = |table: Vec<u8>| {
-            // The table is longer than `bytes_field` can say: lengths of two bytes.
-            let length = |n: usize| [n as u8 & 0x7f | 0x80, (n >> 7) as u8];
-            let mut spec = vec![0x12];
-            spec.extend(length(table.len()));
-            spec.extend(table);
-            let mut bytes = pieces();
-            bytes.push(0x1a);
-            bytes.extend(length(spec.len()));
-            bytes.extend(spec);
-            load_bytes(&bytes, &Settings::default())
-        };
-        let tokenizer = with_table(table(0, "b\0")).unwrap();
+    fn what_cannot_be_reproduced_is_named() {
+        type Change = Box<dyn FnOnce(&mut SpmModel)>;
+        let z = |text, kind| move |m: &mut SpmModel| m.pieces.push(piece(text, 0.0, kind));
+        let cases: [(Change, &str); 7] = [
+            (
+                Box::new(|m| m.trainer.treat_whitespace_as_suffix = true),
+                "`trainer_spec.treat_whitespace_as_suffix` is `true`, supported: false",
+            ),
+            (
+                Box::new(|m| m.normalizer.remove_extra_whitespaces = false),
+                "`normalizer_spec.remove_extra_whitespaces` is `false`, supported: true",
+            ),
+            (
+                Box::new(|m| m.normalizer.escape_whitespaces = false),
+                "`normalizer_spec.escape_whitespaces` is `false`, supported: true",
+            ),
+            (Box::new(z("z", PieceKind::Unused)), "`pieces.type` is `Unused (`z`)`"),
+            (Box::new(z("a\u{2581}b", PieceKind::Normal)), "`pieces.piece` is `a\u{2581}b`"),
+            (
+                Box::new(|m| m.normalizer.precompiled_charsmap = table(7, "b\0")),
+                "`precompiled_charsmap` should",
+            ),
+            (
+                Box::new(|m| drop(m.pieces.remove(2))),
+                "`sep_token` should be a token of the vocabulary, found `[SEP]`",
+            ),
+        ];
+        for (change, expected) in cases {
+            let error = converted(change, &Settings::default()).unwrap_err().to_string();
+            assert!(error.starts_with("`spm.model`: ") && error.contains(expected), "{error}");
+        }
+        let change = |m: &mut SpmModel| m.normalizer.precompiled_charsmap = table(0, "b\0");
+        let tokenizer = converted(change, &Settings::default()).unwrap();
         assert_eq!(ids(&tokenizer, "a"), [1, 4, 6, 2], "`a` is replaced by `b`");
-        let error = with_table(table(7, "b\0")).unwrap_err().to_string();
-        assert!(error.contains("spm.model`: `precompiled_charsmap` should"), "{error}");
-        let few = [piece_field("[UNK]", 0.0, 2), piece_field("[CLS]", 0.0, 3)].concat();
-        let error = load_bytes(&few, &Settings::default()).unwrap_err().to_string();
-        let expected = "`sep_token` should be a token of the vocabulary, found `[SEP]`";
-        assert!(error.ends_with(expected), "{error}");
     }
 }

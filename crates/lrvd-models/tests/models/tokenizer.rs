@@ -5,9 +5,10 @@ use std::path::{Path, PathBuf};
 
 use lrvd_models::Error;
 use lrvd_models::tokenizer::{
-    PaddingDirection, PaddingParams, PaddingStrategy, SpmModel, TextTokenizer, TruncationDirection,
-    TruncationParams, TruncationStrategy, tokenizer_json,
+    ModelType, PaddingDirection, PaddingParams, PaddingStrategy, SpmModel, TextTokenizer,
+    TruncationDirection, TruncationParams, TruncationStrategy, tokenizer_json,
 };
+use prost::Message as _;
 use serde_json::Value;
 
 use crate::support;
@@ -250,4 +251,19 @@ fn an_end_without_a_token_is_an_error() {
         .unwrap();
     let error = TextTokenizer::from_dir(folder.path()).unwrap_err().to_string();
     assert!(error.contains("tokenizer.json`: `bos_token` should be a token"), "{error}");
+}
+
+#[test]
+fn a_sentencepiece_model_of_words_is_an_error() {
+    let file = nano().join("spm.model");
+    let mut model = SpmModel::parse(&std::fs::read(&file).unwrap(), &file).unwrap();
+    model.trainer.set_model_type(ModelType::Word);
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("spm.model");
+    std::fs::write(&file, model.encode_to_vec()).unwrap();
+    let error = TextTokenizer::from_file(&file).unwrap_err().to_string();
+    assert!(
+        error.ends_with("`trainer_spec.model_type` is `Word`, supported: Unigram, Bpe"),
+        "{error}"
+    );
 }
