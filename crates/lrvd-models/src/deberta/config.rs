@@ -165,16 +165,16 @@ impl DebertaConfig {
             ("attention_head_size", attention_head_size.into()),
             ("pooler_hidden_size", json.get("hidden_size").cloned().into()),
         ])?;
-        let norm_rel_ebd = !names(&mut json, "norm_rel_ebd", &["layer_norm", "none"])?.is_empty();
-        let positions = names(&mut json, "pos_att_type", &["c2p", "p2c"])?;
-        let [c2p, p2c] = ["c2p", "p2c"].map(|term| positions.iter().any(|name| name == term));
+        let norms = names(&mut json, "norm_rel_ebd", &["layer_norm", "none"])?;
+        let terms = names(&mut json, "pos_att_type", &["c2p", "p2c"])?;
+        let [c2p, p2c] = ["c2p", "p2c"].map(|term| terms.iter().any(|name| name == term));
         let convolution = convolution(&mut json)?;
         let id2label = labels(&mut json)?;
         let problems = ["regression", "single_label_classification"];
         json.check_names("problem_type", &problems)?;
         let config = Self {
             attention_head_size,
-            norm_rel_ebd,
+            norm_rel_ebd: norms.iter().any(|name| name == "layer_norm"),
             pos_att_type: PositionAttention { c2p, p2c },
             convolution,
             id2label,
@@ -243,7 +243,7 @@ impl DebertaConfig {
     }
 }
 
-/// Takes a list of names, or a text with `|` between them; `none` and the empty name are left out.
+/// Takes a list of names, or a text with `|` between them; empty names are left out.
 fn names(json: &mut JsonObject<'_>, key: &str, known: &[&str]) -> Result<Vec<String>> {
     let names = match json.get(key) {
         None => Vec::new(),
@@ -253,8 +253,7 @@ fn names(json: &mut JsonObject<'_>, key: &str, known: &[&str]) -> Result<Vec<Str
         Some(list) => Vec::<String>::deserialize(list)
             .map_err(|_| json.wrong(key, "a list of strings, or a string with `|` between them"))?,
     };
-    let names: Vec<String> =
-        names.into_iter().filter(|name| !["none", ""].contains(&&**name)).collect();
+    let names: Vec<String> = names.into_iter().filter(|name| !name.is_empty()).collect();
     if names.iter().any(|name| !known.contains(&&**name)) {
         return Err(json.unsupported(key, quoted(known)));
     }

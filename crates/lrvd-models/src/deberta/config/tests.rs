@@ -136,6 +136,7 @@ fn values_that_cannot_be_used_are_named() {
         ("layer_norm_eps", json!(0.0), "a number above 0 and at most 1, found `0.0`"),
         ("hidden_dropout_prob", json!(1.5), "a number from 0 to 1, found `1.5`"),
         ("relative_attention", json!(1), "true or false, found `1`"),
+        ("pos_att_type", json!("none"), "is `none`"),
         ("pos_att_type", json!([1]), "found `[1]`"),
         ("pos_att_type", json!(1), "found `1`"),
         ("position_buckets", json!(1), "2 to 1073741823, or -1 for none, found `1`"),
