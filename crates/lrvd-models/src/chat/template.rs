@@ -158,10 +158,7 @@ impl ChatTemplate {
     }
 
     /// The text of a conversation, followed, with `add_generation_prompt`, by the start of the assistant's next message.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Text`] if the template reports an error, or needs too much work, memory or time.
+    /// An error if the template reports one, or needs too much work, memory or time.
     pub fn render(&self, messages: &[Message], add_generation_prompt: bool) -> Result<String> {
         Ok(self.renderings(messages, vec![(messages.len(), add_generation_prompt)])?.concat())
     }
@@ -170,10 +167,6 @@ impl ChatTemplate {
     ///
     /// The conversation is rendered up to each of the assistant's messages, once as a question and once with the answer;
     /// the end of the second text is the answer. The whole must start with both.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Text`] if it does not, without such a message, or as [`render`](Self::render).
     pub fn segments(&self, messages: &[Message]) -> Result<Vec<Segment>> {
         let none = |what: &str| Error::Text(format!("the conversation has no message{what}"));
         if messages.is_empty() {

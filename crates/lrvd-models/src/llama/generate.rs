@@ -41,11 +41,6 @@ impl LlamaForCausalLm {
     /// The prompts are read at once, padded on the left, and every further step feeds one token a prompt through the
     /// cache; draws go through one pass as rows of it. Among equal probabilities the token with the smallest id wins.
     /// Positions beyond the training length are used as they are.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Text`] if a prompt is empty or has a token that the model does not have. Others if the model is an
-    /// ensemble in one, for a choice out of range, or if logits are not finite.
     pub fn generate(
         &self,
         prompts: &[Vec<u32>],
@@ -55,11 +50,8 @@ impl LlamaForCausalLm {
     }
 
     /// [`generate`](Self::generate) that can be stopped: `go_on` is called after every step with the number of tokens that
-    /// the step added to all texts together, and returns whether to continue.
-    ///
-    /// # Errors
-    ///
-    /// As [`generate`](Self::generate), and [`Error::Stopped`] if `go_on` returned false before every text was finished.
+    /// the step added to all texts together, and returns whether to continue. [`Error::Stopped`] if it returned false
+    /// before every text was finished.
     pub fn generate_while(
         &self,
         prompts: &[Vec<u32>],

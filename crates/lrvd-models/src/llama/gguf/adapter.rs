@@ -34,11 +34,8 @@ pub struct GgufAdapter {
 }
 
 /// Writes the posterior mean of `adapter` for a model of `config`, `name` being what llama.cpp calls it. Factors are in
-/// single precision; the bytes depend on the arguments alone.
-///
-/// # Errors
-///
-/// [`Error::Adapter`] if a file of llama.cpp cannot hold the adapter.
+/// single precision; the bytes depend on the arguments alone. An error if a file of llama.cpp cannot
+/// hold the adapter.
 pub fn write_gguf_adapter(
     adapter: &PeftAdapter,
     config: &LlamaConfig,
