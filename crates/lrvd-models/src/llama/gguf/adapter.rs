@@ -13,7 +13,7 @@ use lrvd_core::error::quoted;
 
 use super::names::{file_stem, heads, rows_in_halves};
 use crate::error::{Error, Result};
-use crate::llama::LlamaConfig;
+use crate::llama::config::LlamaConfig;
 
 /// Module path of the head.
 const HEAD: &str = "lm_head";

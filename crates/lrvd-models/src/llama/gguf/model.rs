@@ -8,7 +8,7 @@ use super::config::{ROPE_FACTORS, config_json};
 use super::names::{heads, hugging_face_name, rows_in_pairs};
 use super::tokenizer::{TokenizerFiles, tokenizer_files};
 use crate::error::Result;
-use crate::llama::LlamaConfig;
+use crate::llama::config::LlamaConfig;
 use crate::tokenizer::TextTokenizer;
 
 /// A Llama in a GGUF file. Weights are read at first use.

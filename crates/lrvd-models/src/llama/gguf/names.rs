@@ -1,6 +1,6 @@
 //! Names of tensors, and orders of rows, in a file of llama.cpp and in a Hugging Face checkpoint.
 
-use crate::llama::LlamaConfig;
+use crate::llama::config::LlamaConfig;
 
 /// Names outside the layers, in the file and in a Hugging Face checkpoint.
 const WHOLE: [[&str; 2]; 3] =
