@@ -110,7 +110,7 @@ impl Model for LlamaForCausalLm {
     const HOLDS_DRAWS: bool = true;
 
     fn logits(&self, input: &TokenBatch, pass: &Pass) -> Tensor<2> {
-        self.asked_logits(&input.repeat(members(self)), pass)
+        self.logits_at(&input.repeat(members(self)), pass)
     }
 }
 

@@ -6,9 +6,9 @@
 mod auto;
 mod batch;
 pub mod chat;
-mod config_reader;
 pub mod deberta;
 mod error;
+mod json;
 pub mod llama;
 mod norm;
 pub mod source;

@@ -6,7 +6,7 @@ use burn::module::Param;
 use burn::tensor::Tensor;
 use lrvd_core::noise::NoiseKey;
 
-use super::model::Model;
+use super::data::Model;
 use crate::adapter::{AdaptedLinear, Extension, Observer, Posterior, RankParameters};
 use crate::error::Error;
 use crate::sampling::{DrawPer, Pass, Scheme};

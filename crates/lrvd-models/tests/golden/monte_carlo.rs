@@ -104,7 +104,7 @@ impl Source<'_> {
                 );
                 let scores = Values::new(&recorded.shape, scores.collect());
                 let zero = Values::new(&formula[i].shape, vec![0.0; formula[i].values.len()]);
-                case.pair(&name, &scores, &zero, Limit::Absolute(ERRORS), |_| true);
+                case.pair(&name, &scores, &zero, Limit::Absolute(ERRORS));
             }
         }
         let n = self.draws as f64;

@@ -1,25 +1,29 @@
-//! Templates that are made to exhaust stack, memory or time end in errors.
+//! Conversations rendered as transformers renders them, and templates that are made to exhaust stack, memory or time.
 #![allow(clippy::unwrap_used)]
 
 use std::path::Path;
 
 use super::{ChatTemplate, Message, Role};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::tokenizer::TextTokenizer;
 
-fn template(source: &str) -> Result<ChatTemplate> {
+fn parse(source: &str) -> Result<ChatTemplate> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/tokenizers");
     let tokenizer = TextTokenizer::from_file(&folder.join("llama2_spm_bpe/tokenizer.json"));
     ChatTemplate::new(source.to_owned(), Path::new("here"), &tokenizer.unwrap())
 }
 
-fn hi() -> [Message; 1] {
-    [Message { role: Role::User, content: "Hi".to_owned() }]
+fn template(source: &str) -> ChatTemplate {
+    parse(source).unwrap()
+}
+
+fn said(all: &[(Role, &str)]) -> Vec<Message> {
+    all.iter().map(|&(role, text)| Message { role, content: text.to_owned() }).collect()
 }
 
 /// What a template gives for a conversation of one message, asked on a thread of the usual stack.
 fn rendered(source: String) -> Result<String> {
-    let render = move || template(&source)?.render(&hi(), true);
+    let render = move || parse(&source)?.render(&said(&[(Role::User, "Hi")]), true);
     std::thread::spawn(render).join().unwrap()
 }
 
@@ -105,7 +109,7 @@ fn texts_that_grow_run_out_of_fuel() {
 #[test]
 fn lists_that_double_take_too_long() {
     let source = grown(1, "ns.l + ns.l", "{{ ns.l | length }}");
-    let (template, messages) = (template(&source).unwrap(), hi());
+    let (template, messages) = (template(&source), said(&[(Role::User, "Hi")]));
     for reason in ["it takes longer than 5 s", "an earlier rendering failed or took too long"] {
         let error = template.render(&messages, true).unwrap_err().to_string();
         assert!(error.ends_with(reason), "{error}");
@@ -124,5 +128,87 @@ fn pythons_methods_are_pythons() {
         ("{{ ' Hi '.strip().upper() }} {{ {'a': 1}.get('a') }}", "HI 1"),
     ] {
         assert_eq!(rendered(source.to_owned()).unwrap(), expected, "{source}");
+    }
+}
+
+const CHATML: &str = "{% for message in messages %}
+    {{ '<|im_start|>' + message['role'] + '\\n' + message['content'] | trim + '<|im_end|>' + '\\n' }}
+{%- endfor %}
+{% if add_generation_prompt %}
+    {{ '<|im_start|>assistant\\n' }}
+{%- endif %}";
+
+#[test]
+fn the_assistants_words_are_learnt_and_nothing_else() {
+    use Role::{Assistant, System, User};
+    let messages = said(&[
+        (System, "Be brief."),
+        (User, " Hi "),
+        (Assistant, "Hello."),
+        (User, "Bye"),
+        (Assistant, "Bye!"),
+    ]);
+    let source = "{% for m in messages %}{{ '<' + m.role + '>' + m.content.strip() + '</s>' }}{% endfor %}\
+                      {% if add_generation_prompt %}<assistant>{% endif %}";
+    let segments = template(source).segments(&messages).unwrap();
+    let pieces: Vec<_> = segments.iter().map(|s| (s.text.as_str(), s.learnt)).collect();
+    let expected = [
+        ("<system>Be brief.</s><user>Hi</s><assistant>", false),
+        ("Hello.</s>", true),
+        ("<user>Bye</s><assistant>", false),
+        ("Bye!</s>", true),
+    ];
+    assert_eq!(pieces, expected);
+}
+
+#[test]
+fn blocks_are_trimmed_and_marks_of_transformers_are_plain_blocks() {
+    let messages = said(&[(Role::User, "a"), (Role::Assistant, "b")]);
+    // By transformers' rules: the indentation before a block and the line break behind it go.
+    let text = template(CHATML).render(&messages[..1], true).unwrap();
+    assert_eq!(text, "    <|im_start|>user\na<|im_end|>\n    <|im_start|>assistant\n");
+    let marked = "{%- for m in messages %}{% if m.role == 'assistant' %}A:{%- generation -%} {{ m.content }}\
+                      {%- endgeneration %}{% else %}Q:{{ m.content }}{% endif %}{% endfor %}";
+    assert_eq!(template(marked).render(&messages, false).unwrap(), "Q:aA:b");
+    let bos = template("{{ bos_token }}{% if tools is not none %}tools{% endif %}{{ eos_token }}");
+    assert_eq!(bos.render(&messages, false).unwrap(), "<s></s>");
+}
+
+#[test]
+fn what_cannot_be_told_apart_is_an_error() {
+    let two = said(&[
+        (Role::User, "a"),
+        (Role::Assistant, "b"),
+        (Role::User, "c"),
+        (Role::Assistant, "d"),
+    ]);
+    // Only the last message is written whole, as templates do that drop earlier thoughts.
+    let forgetful = "{% for m in messages %}{{ m.content if loop.last else m.role }};{% endfor %}";
+    let strict = "{{ raise_exception('roles must alternate') }}";
+    for (source, messages, expected) in [
+        (forgetful, &two[..], "does not start with the text up to message 2,"),
+        (CHATML, &two[..1], "the conversation has no message of the role `assistant`"),
+        (CHATML, &[], "the conversation has no message"),
+        (strict, &two, "cannot render the conversation: roles must alternate"),
+    ] {
+        let error = template(source).segments(messages).unwrap_err();
+        assert!(matches!(&error, Error::Text(text) if text.contains(expected)), "{error}");
+    }
+    let error = parse("{% if %}").unwrap_err().to_string();
+    assert!(error.starts_with("`here`: `chat_template` should be a Jinja template"), "{error}");
+    let error = Role::from_name("narrator").unwrap_err().to_string();
+    let expected = "`role` should be `system`, `user` or `assistant`, found `narrator`";
+    assert_eq!(error, expected);
+}
+
+#[test]
+fn a_template_that_ran_out_of_fuel_renders_the_next_conversation() {
+    let source = "{% if messages[0].content == 'a' %}{% for i in range(100000) %}{% for j in range(100000) %}\
+                      {% endfor %}{% endfor %}{% endif %}b";
+    let template = template(source);
+    for _ in 0..2 {
+        let error = template.render(&said(&[(Role::User, "a")]), false).unwrap_err();
+        assert!(matches!(error, Error::Text(_)), "{error}");
+        assert_eq!(template.render(&said(&[(Role::User, "c")]), false).unwrap(), "b");
     }
 }
