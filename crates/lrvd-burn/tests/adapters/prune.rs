@@ -1,54 +1,39 @@
 //! A prune shrinks tensors and moments, and training on cannot tell it from a smaller model.
 
-use std::collections::BTreeMap;
-
-use crate::support::net::{Net, WIDTHS, data, optimizer, train_step};
-use crate::support::{RANK, host, numbers, tensor};
-use burn::tensor::DType;
-use lrvd_burn::adapter::Prior;
-use lrvd_burn::host::{HostAdapter, HostNoise};
-use lrvd_burn::model::{AdaptedModel, ranks, total_kl, trainable_counts};
-use lrvd_burn::optimizer::{AdamW, Moments, NamedGradients};
+use crate::support::prelude::*;
+use lrvd_burn::model::{ranks, total_kl, trainable_counts};
+use lrvd_burn::optimizer::{AdamW, Moments};
 use lrvd_burn::prune::{PruneEvent, apply, plan, statistics};
-use lrvd_burn::sampling::{DrawPer, Pass, Scheme};
-use lrvd_core::family::VariationalFamily;
-use lrvd_core::kl::KlReduction;
-use lrvd_core::moments::CrossTerm;
-use lrvd_core::noise::NoiseKey;
 use lrvd_core::prune::{PruneRule, StatisticOptions, rank_statistic};
+use std::collections::BTreeMap;
 
 const DTYPE: DType = DType::F32;
 const THRESHOLD: f64 = 3.0;
+const FAMILY: VariationalFamily = VariationalFamily::RankVariance;
 
-/// Rank 4 with means of ordinary size; the ranks in `noisy` drown in their noise.
-fn adapter(family: VariationalFamily, index: usize, noisy: &[usize]) -> HostAdapter {
-    let (d_input, d_output) = (WIDTHS[index], WIDTHS[index + 1]);
-    let seed = 20 * (index as u64 + 1);
+/// Of `rank`, with means of ordinary size; the ranks in `noisy` drown in their noise.
+fn adapter(family: VariationalFamily, index: usize, noisy: &[usize], rank: usize) -> HostAdapter {
+    let plain = factors(index);
     let noise = |width: usize| -> Vec<f64> {
+        let shift = if family == VariationalFamily::NoiseToSignal { 2.0 } else { 0.0 };
         let of = |k: usize| if noisy.contains(&k) { 1.9 } else { -5.0 - 0.3 * k as f64 };
-        (0..RANK).flat_map(|k| vec![of(k); width]).collect()
+        (0..rank).flat_map(|k| vec![of(k) + shift; width]).collect()
     };
     let noise = match family {
-        VariationalFamily::RankVariance => HostNoise::RankVariance(noise(1)),
-        VariationalFamily::AsymRankVariance => HostNoise::AsymRankVariance(noise(1)),
-        VariationalFamily::NoiseToSignal => {
-            HostNoise::NoiseToSignal(noise(1).iter().map(|l| l + 2.0).collect())
-        }
         VariationalFamily::ElementVariance => {
-            HostNoise::ElementVariance { a: noise(d_input), b: noise(d_output) }
+            host_noise(family, noise(plain.d_input), noise(plain.d_output))
         }
+        _ => host_noise(family, noise(1), Vec::new()),
     };
-    let scaled = |seed, n| numbers(seed, n).iter().map(|v| 0.3 * v).collect();
-    HostAdapter {
-        rank: RANK,
-        d_input,
-        d_output,
-        a: scaled(seed, RANK * d_input),
-        b: scaled(seed + 1, RANK * d_output),
-        e: None,
-        noise: Some(noise),
-        scaling: 1.75,
-    }
+    let scaled = |v: &[f64]| v[..v.len() / RANK * rank].iter().map(|v| 0.3 * v).collect();
+    let (a, b) = (scaled(&plain.a), scaled(&plain.b));
+    HostAdapter { rank, a, b, noise: Some(noise), ..plain }
+}
+
+/// A net of which the given ranks drown in their noise.
+fn noisy_net(family: VariationalFamily, noisy: [&[usize]; 2]) -> Net {
+    let adapters = [0, 1].map(|i| adapter(family, i, noisy[i], RANK));
+    Net::new([Some(&adapters[0]), Some(&adapters[1])], DTYPE)
 }
 
 fn rule(min_rank: usize) -> PruneRule {
@@ -61,230 +46,169 @@ fn prune(net: &mut Net, optimizer: &mut AdamW, rule: &PruneRule) -> PruneEvent {
     event
 }
 
-/// The kept ranks of a tensor in memory, by the last part of its name.
-fn sliced(name: &str, shape: &[usize], values: &[f64], kept: &[usize]) -> (Vec<usize>, Vec<f64>) {
-    match name.rsplit_once('.').unwrap().1 {
-        "lora_A" | "log_sigma2_a" => {
-            let rows = values.chunks(shape[1]);
-            let values = rows.flat_map(|row| kept.iter().map(move |&k| row[k])).collect();
-            (vec![shape[0], kept.len()], values)
+/// A parameter with the moments and the number of its updates.
+#[derive(Clone, PartialEq)]
+struct Entry {
+    name: String,
+    shape: Vec<usize>,
+    values: Vec<f64>,
+    moments: Option<([Vec<f64>; 2], u64)>,
+}
+
+fn entries(net: &Net, optimizer: &AdamW) -> Vec<Entry> {
+    let read = |m: &Moments| ([host(m.first.clone()), host(m.second.clone())], m.steps);
+    let entry = |(name, shape, values)| {
+        let moments = optimizer.state().get(&name).map(read);
+        Entry { name, shape, values, moments }
+    };
+    net.snapshot().into_iter().map(entry).collect()
+}
+
+/// The kept ranks along the axis that is as long as the rank, if there is one.
+fn sliced(shape: &[usize], values: &[f64], kept: &[usize]) -> Vec<f64> {
+    match shape.iter().position(|&n| n == RANK) {
+        None => values.to_vec(),
+        Some(0) => {
+            let width = values.len() / RANK;
+            kept.iter().flat_map(|&k| values[k * width..][..width].to_vec()).collect()
         }
-        "lora_B" | "log_sigma2_b" => {
-            let values = kept.iter().flat_map(|&k| values[k * shape[1]..][..shape[1]].to_vec());
-            (vec![kept.len(), shape[1]], values.collect())
-        }
-        "rank_log_sigma2" | "rank_log_alpha" => {
-            (vec![kept.len()], kept.iter().map(|&k| values[k]).collect())
-        }
-        _ => (shape.to_vec(), values.to_vec()),
+        Some(_) => values.chunks(RANK).flat_map(|row| kept.iter().map(|&k| row[k])).collect(),
     }
 }
 
-/// What `sliced` makes of everything, given what every layer keeps.
-fn sliced_all(
-    snapshot: &[(String, Vec<usize>, Vec<f64>)],
-    kept: &BTreeMap<String, Vec<usize>>,
-) -> Vec<(String, Vec<usize>, Vec<f64>)> {
-    snapshot
-        .iter()
-        .map(|(name, shape, values)| match kept.get(name.rsplit_once('.').unwrap().0) {
-            Some(kept) => {
-                let (shape, values) = sliced(name, shape, values, kept);
-                (name.clone(), shape, values)
-            }
-            None => (name.clone(), shape.clone(), values.clone()),
-        })
-        .collect()
+impl Entry {
+    /// The entry after a prune, cut on the host.
+    fn sliced(mut self, kept: &BTreeMap<String, Vec<usize>>) -> Self {
+        let Some(kept) = kept.get(self.name.rsplit_once('.').unwrap().0) else { return self };
+        let cut = |values: &[f64]| sliced(&self.shape, values, kept);
+        self.values = cut(&self.values);
+        self.moments = self.moments.map(|(all, steps)| (all.map(|values| cut(&values)), steps));
+        for n in self.shape.iter_mut().filter(|n| **n == RANK) {
+            *n = kept.len();
+        }
+        self
+    }
 }
 
-type State = BTreeMap<String, (Vec<f64>, Vec<f64>, u64)>;
-
-fn state(optimizer: &AdamW) -> State {
-    let read = |m: &Moments| (host(m.first.clone()), host(m.second.clone()), m.steps);
-    optimizer.state().iter().map(|(name, m)| (name.clone(), read(m))).collect()
+fn all_sliced(entries: Vec<Entry>, kept: &BTreeMap<String, Vec<usize>>) -> Vec<Entry> {
+    entries.into_iter().map(|entry| entry.sliced(kept)).collect()
 }
 
-/// The moments after the prune, cut on the host.
-fn sliced_state(
-    state: &State,
-    snapshot: &[(String, Vec<usize>, Vec<f64>)],
-    kept: &BTreeMap<String, Vec<usize>>,
-) -> State {
-    let shapes: BTreeMap<&str, &Vec<usize>> =
-        snapshot.iter().map(|(name, shape, _)| (name.as_str(), shape)).collect();
-    state
-        .iter()
-        .map(|(name, (first, second, steps))| {
-            let cut = |values: &[f64]| match kept.get(name.rsplit_once('.').unwrap().0) {
-                Some(kept) => sliced(name, shapes[name.as_str()], values, kept).1,
-                None => values.to_vec(),
-            };
-            (name.clone(), (cut(first), cut(second), *steps))
-        })
-        .collect()
-}
-
-/// A model that never was larger, with the given adapters, values and optimiser state.
-fn built(
-    adapters: [&HostAdapter; 2],
-    values: &[(String, Vec<usize>, Vec<f64>)],
-    state: &State,
-) -> (Net, AdamW) {
-    let mut net = Net::new([Some(adapters[0]), Some(adapters[1])], DTYPE);
-    let values: BTreeMap<&str, (&Vec<usize>, &Vec<f64>)> =
-        values.iter().map(|(name, shape, v)| (name.as_str(), (shape, v))).collect();
+/// A model that never was larger, of ranks 2 and 3, with the given values and optimiser state.
+fn built(family: VariationalFamily, entries: &[Entry]) -> (Net, AdamW) {
+    let small = [2, 3].map(|rank| adapter(family, rank - 2, &[], rank));
+    let mut net = Net::new([Some(&small[0]), Some(&small[1])], DTYPE);
+    let on_device = |v: &[f64]| tensor(v, [v.len()], DTYPE);
     net.visit_parameters_mut(&mut |p| {
-        let (shape, values) = values[p.name];
-        assert_eq!(&p.value.shape(), shape, "{}", p.name);
-        p.value.set_flat(tensor(values, [values.len()], DTYPE));
+        let entry = entries.iter().find(|entry| entry.name == p.name).unwrap();
+        assert_eq!(p.value.shape(), entry.shape, "{}", p.name);
+        p.value.set_flat(on_device(&entry.values));
     });
-    let moments = state
-        .iter()
-        .map(|(name, (first, second, steps))| {
-            let on_device = |v: &Vec<f64>| tensor(v, [v.len()], DTYPE);
-            let m = Moments { first: on_device(first), second: on_device(second), steps: *steps };
-            (name.clone(), m)
-        })
-        .collect();
+    let moments = entries.iter().filter_map(|entry| {
+        let ([first, second], steps) = entry.moments.as_ref()?;
+        let (first, second) = (on_device(first), on_device(second));
+        Some((entry.name.clone(), Moments { first, second, steps: *steps }))
+    });
     let mut fresh = optimizer();
-    fresh.restore(&net, moments).unwrap();
+    fresh.restore(&net, moments.collect()).unwrap();
     (net, fresh)
 }
 
-/// `n` rank directions of the adapter; which ones does not matter, values are copied afterwards.
-fn cut(host: &HostAdapter, n: usize) -> HostAdapter {
-    let first = |v: &[f64]| v[..n * v.len() / RANK].to_vec();
-    let noise = host.noise.as_ref().map(|noise| match noise {
-        HostNoise::RankVariance(v) => HostNoise::RankVariance(first(v)),
-        HostNoise::NoiseToSignal(v) => HostNoise::NoiseToSignal(first(v)),
-        HostNoise::AsymRankVariance(v) => HostNoise::AsymRankVariance(first(v)),
-        HostNoise::ElementVariance { a, b } => {
-            HostNoise::ElementVariance { a: first(a), b: first(b) }
-        }
-    });
-    HostAdapter { rank: n, a: first(&host.a), b: first(&host.b), noise, ..host.clone() }
-}
-
-#[test]
-fn training_on_equals_a_model_built_at_the_pruned_size() {
-    let schemes = [
-        Scheme::Weights(DrawPer::Sequence),
-        Scheme::Weights(DrawPer::Batch),
-        Scheme::MomentMatched(CrossTerm::Exact),
-        Scheme::Nested,
-    ];
-    for family in VariationalFamily::ALL {
-        for scheme in schemes {
-            let name = format!("{family} {scheme:?}");
-            let adapters = [adapter(family, 0, &[1, 3]), adapter(family, 1, &[0])];
-            let mut net = Net::new([Some(&adapters[0]), Some(&adapters[1])], DTYPE);
-            let mut optimizer = optimizer();
-            for step in 0..3 {
-                train_step(&mut net, &mut optimizer, step, scheme, DTYPE);
-            }
-            let (values, moments) = (net.snapshot(), state(&optimizer));
-            let event = prune(&mut net, &mut optimizer, &rule(0));
-            assert_eq!(event.kept["net.first"], [0, 2], "{name} {:?}", event.statistics);
-            assert_eq!(event.kept["net.second"], [1, 2, 3], "{name} {:?}", event.statistics);
-
-            // What stayed is what was there, values and moments alike.
-            let values = sliced_all(&values, &event.kept);
-            assert_eq!(net.snapshot(), values, "{name}");
-            let moments = sliced_state(&moments, &net_shapes(&adapters), &event.kept);
-            assert_eq!(state(&optimizer), moments, "{name}");
-
-            let small = [cut(&adapters[0], 2), cut(&adapters[1], 3)];
-            let (mut fresh, mut fresh_optimizer) = built([&small[0], &small[1]], &values, &moments);
-            for step in 3..6 {
-                let on = train_step(&mut net, &mut optimizer, step, scheme, DTYPE);
-                let anew = train_step(&mut fresh, &mut fresh_optimizer, step, scheme, DTYPE);
-                assert_eq!(on, anew, "{name}: objective at step {step}");
-            }
-            let bits = |net: &mut Net| -> Vec<u64> {
-                net.snapshot().iter().flat_map(|(_, _, v)| v).map(|v| v.to_bits()).collect()
-            };
-            assert_eq!(bits(&mut net), bits(&mut fresh), "{name}: values");
-            assert_eq!(state(&optimizer), state(&fresh_optimizer), "{name}: moments");
-            assert_ne!(net.snapshot(), values, "{name}: nothing was trained");
-        }
+#[rstest]
+fn training_on_equals_a_model_built_at_the_pruned_size(
+    #[values(0, 1, 2, 3)] family: usize,
+    #[values(SCHEMES[1], SCHEMES[2], SCHEMES[3], Scheme::Nested)] scheme: Scheme,
+) {
+    let family = VariationalFamily::ALL[family];
+    let (mut net, mut optimizer) = (noisy_net(family, [&[1, 3], &[0]]), optimizer());
+    for step in 0..3 {
+        train_step(&mut net, &mut optimizer, step, scheme, DTYPE);
     }
-}
+    let before = entries(&net, &optimizer);
+    let event = prune(&mut net, &mut optimizer, &rule(0));
+    assert_eq!(event.kept["net.first"], [0, 2], "{family} {:?}", event.statistics);
+    assert_eq!(event.kept["net.second"], [1, 2, 3], "{family} {:?}", event.statistics);
 
-/// Names and shapes of the model before any prune.
-fn net_shapes(adapters: &[HostAdapter; 2]) -> Vec<(String, Vec<usize>, Vec<f64>)> {
-    Net::new([Some(&adapters[0]), Some(&adapters[1])], DTYPE).snapshot()
+    // What stayed is what was there, values and moments alike.
+    let after = all_sliced(before, &event.kept);
+    assert!(entries(&net, &optimizer) == after, "{family}");
+
+    let (mut fresh, mut fresh_optimizer) = built(family, &after);
+    for step in 3..6 {
+        let on = train_step(&mut net, &mut optimizer, step, scheme, DTYPE);
+        let anew = train_step(&mut fresh, &mut fresh_optimizer, step, scheme, DTYPE);
+        assert_eq!(on, anew, "{family}: objective at step {step}");
+    }
+    let (found, expected) = (entries(&net, &optimizer), entries(&fresh, &fresh_optimizer));
+    let bits = |entries: &[Entry]| -> Vec<u64> {
+        entries.iter().flat_map(|entry| &entry.values).map(|v| v.to_bits()).collect()
+    };
+    assert!(bits(&found) == bits(&expected), "{family}: values");
+    assert!(found == expected, "{family}: moments");
+    assert!(found.iter().zip(&after).any(|(a, b)| a.values != b.values), "nothing was trained");
 }
 
 #[test]
 fn moments_that_are_not_cut_would_show() {
     // The control of the test above: the same run with the moments of other ranks differs.
-    let family = VariationalFamily::RankVariance;
-    let adapters = [adapter(family, 0, &[1, 3]), adapter(family, 1, &[0])];
     let run = |moved: bool| {
-        let mut net = Net::new([Some(&adapters[0]), Some(&adapters[1])], DTYPE);
-        let mut optimizer = optimizer();
+        let (mut net, mut optimizer) = (noisy_net(FAMILY, [&[1, 3], &[0]]), optimizer());
         for step in 0..3 {
             train_step(&mut net, &mut optimizer, step, Scheme::Nested, DTYPE);
         }
-        let (values, moments) = (net.snapshot(), state(&optimizer));
+        let before = entries(&net, &optimizer);
         let event = prune(&mut net, &mut optimizer, &rule(0));
         let mut kept = event.kept.clone();
         if moved {
             kept.insert("net.first".to_owned(), vec![1, 3]);
         }
-        let small = [cut(&adapters[0], 2), cut(&adapters[1], 3)];
-        let moments = sliced_state(&moments, &values, &kept);
-        let (mut net, mut optimizer) = built([&small[0], &small[1]], &net.snapshot(), &moments);
+        let mut after = entries(&net, &optimizer);
+        for (entry, moved) in after.iter_mut().zip(all_sliced(before, &kept)) {
+            entry.moments = moved.moments;
+        }
+        let (mut net, mut optimizer) = built(FAMILY, &after);
         train_step(&mut net, &mut optimizer, 3, Scheme::Nested, DTYPE);
         net.snapshot()
     };
-    assert_eq!(run(false), run(false));
-    assert_ne!(run(false), run(true));
+    assert!(run(false) == run(false));
+    assert!(run(false) != run(true));
 }
 
 #[test]
 fn a_prune_before_the_update_takes_the_gradients_along() {
     for family in VariationalFamily::ALL {
-        let adapters = [adapter(family, 0, &[1, 3]), adapter(family, 1, &[0, 1, 2, 3])];
-        let mut net = Net::new([Some(&adapters[0]), Some(&adapters[1])], DTYPE);
-        let mut optimizer = optimizer();
+        let (mut net, mut optimizer) = (noisy_net(family, [&[1, 3], &[0, 1, 2, 3]]), optimizer());
         train_step(&mut net, &mut optimizer, 0, Scheme::Nested, DTYPE);
         let (x, targets) = data(DTYPE);
         let pass = Pass::sampled(Scheme::Nested, NoiseKey::new(5).at_step(1));
         let loss = net.objective(x, targets, &pass).loss();
         let mut gradients = NamedGradients::collect(&net, &loss.backward());
-        let full: Vec<(String, Vec<usize>, Vec<f64>)> = net
-            .snapshot()
+        let full: Vec<Entry> = entries(&net, &optimizer)
             .into_iter()
-            .filter_map(|(name, shape, _)| {
-                let gradient = host(gradients.get(&name)?.clone());
-                Some((name, shape, gradient))
+            .filter_map(|entry| {
+                let values = host(gradients.get(&entry.name)?.clone());
+                Some(Entry { values, ..entry })
             })
             .collect();
         let event = plan(&net, &rule(0), StatisticOptions::default()).unwrap();
         assert_eq!(event.kept["net.first"], [0, 2]);
         apply(&mut net, &event, Some(&mut optimizer), Some(&mut gradients));
         // Nothing is left of a layer without a rank; the rest is what the kept directions had.
-        let expected: Vec<(String, Vec<f64>)> = sliced_all(&full, &event.kept)
-            .into_iter()
-            .filter(|(name, _, values)| !name.starts_with("net.second.") || !values.is_empty())
-            .map(|(name, _, values)| (name, values))
-            .collect();
+        let mut expected = all_sliced(full, &event.kept);
+        expected.retain(|e| !e.name.starts_with("net.second.") || !e.values.is_empty());
         assert_eq!(gradients.names().count(), expected.len(), "{family}");
-        for (name, values) in expected {
-            assert_eq!(host(gradients.get(&name).unwrap().clone()), values, "{family} {name}");
+        for Entry { name, values, .. } in expected {
+            same(&name, &host(gradients.get(&name).unwrap().clone()), &values);
         }
         let before = net.snapshot();
         optimizer.step(&mut net, &gradients, 1.0);
-        assert_ne!(net.snapshot(), before, "{family}: the update fits the smaller tensors");
+        assert!(net.snapshot() != before, "{family}: the update fits the smaller tensors");
     }
 }
 
 #[test]
 fn scaling_slot_and_identity_stay() {
-    let family = VariationalFamily::RankVariance;
-    let adapters = [adapter(family, 0, &[1, 3]), adapter(family, 1, &[0])];
-    let mut net = Net::new([Some(&adapters[0]), Some(&adapters[1])], DTYPE);
+    let mut net = noisy_net(FAMILY, [&[1, 3], &[0]]);
     let (slot, id) = (net.first.slot(), net.first.noise_id());
     let weight = host(net.first.weight.base());
     let param = net.first.low_rank().unwrap().a.id;
@@ -293,7 +217,7 @@ fn scaling_slot_and_identity_stay() {
     assert_eq!((after.rank(), after.scaling, after.a.id), (2, 1.75, param));
     assert_eq!((net.first.slot(), net.first.noise_id()), (slot, id));
     assert_eq!(slot.unwrap().initial_rank, RANK);
-    assert_eq!(host(net.first.weight.base()), weight);
+    same("base", &host(net.first.weight.base()), &weight);
     assert!(after.a.val().is_require_grad() && after.b.val().is_require_grad());
     assert_eq!(ranks(&net), [("net.first".to_owned(), 2), ("net.second".to_owned(), 3)]);
     let counts = trainable_counts(&net);
@@ -302,8 +226,7 @@ fn scaling_slot_and_identity_stay() {
 
 #[test]
 fn the_mean_output_changes_by_the_dropped_directions_alone() {
-    let family = VariationalFamily::RankVariance;
-    let mut host_adapter = adapter(family, 0, &[1, 3]);
+    let mut host_adapter = adapter(FAMILY, 0, &[1, 3], RANK);
     // Directions that are zero in one factor can go without a trace.
     for k in [1, 3] {
         host_adapter.b[k * WIDTHS[1]..][..WIDTHS[1]].fill(0.0);
@@ -313,14 +236,13 @@ fn the_mean_output_changes_by_the_dropped_directions_alone() {
     let before = host(net.forward(x.clone(), &Pass::mean()));
     let event = prune(&mut net, &mut optimizer(), &rule(0));
     assert_eq!(event.kept["net.first"], [0, 2]);
-    crate::support::close("outputs", &host(net.forward(x, &Pass::mean())), &before, 1e-13);
+    close("outputs", &host(net.forward(x, &Pass::mean())), &before, 1e-13);
 }
 
 #[test]
 fn rank_zero_leaves_the_base_and_nothing_else() {
     for family in VariationalFamily::ALL {
-        let adapters = [adapter(family, 0, &[1]), adapter(family, 1, &[0, 1, 2, 3])];
-        let mut net = Net::new([Some(&adapters[0]), Some(&adapters[1])], DTYPE);
+        let mut net = noisy_net(family, [&[1], &[0, 1, 2, 3]]);
         let slot = net.second.slot();
         let mut optimizer = optimizer();
         let scheme = Scheme::MomentMatched(CrossTerm::Exact);
@@ -340,15 +262,15 @@ fn rank_zero_leaves_the_base_and_nothing_else() {
         let x = tensor(&numbers(4, 42), [2, 3, 7], DTYPE);
         let bare = Net::new([None, None], DTYPE).second;
         let expected = host(bare.forward_with(x.clone(), &Pass::mean()));
-        for scheme in crate::support::SCHEMES {
+        for scheme in SCHEMES {
             let pass = Pass::sampled(scheme, NoiseKey::new(1)).with_dropout(NoiseKey::new(2));
-            assert_eq!(host(net.second.forward_with(x.clone(), &pass)), expected);
+            same("base", &host(net.second.forward_with(x.clone(), &pass)), &expected);
             let shared =
                 net.second.prepare(&pass, 2).forward_shared(x.clone().slice([0..1]).squeeze_dim(0));
             assert_eq!(shared.dims(), [1, 3, 6]);
         }
         let of_first = net.first.low_rank().unwrap();
-        let kl = |kl: Option<burn::tensor::Tensor<1>>| host(kl.unwrap());
+        let kl = |kl: Option<Tensor<1>>| host(kl.unwrap());
         assert_eq!(
             kl(total_kl(&net, Prior::LogUniform, KlReduction::Element).unwrap()),
             kl(of_first.kl(Prior::LogUniform, KlReduction::Element).unwrap())
@@ -369,9 +291,7 @@ fn rank_zero_leaves_the_base_and_nothing_else() {
 
 #[test]
 fn a_least_rank_keeps_the_clearest_directions() {
-    let family = VariationalFamily::RankVariance;
-    let adapters = [adapter(family, 0, &[0, 1, 2, 3]), adapter(family, 1, &[0])];
-    let mut net = Net::new([Some(&adapters[0]), Some(&adapters[1])], DTYPE);
+    let mut net = noisy_net(FAMILY, [&[0, 1, 2, 3], &[0]]);
     let found = statistics(&net, StatisticOptions::default()).unwrap();
     let posterior = HostAdapter::read(net.first.low_rank().unwrap());
     let posterior = posterior.posterior().unwrap().unwrap();
@@ -389,41 +309,36 @@ fn a_least_rank_keeps_the_clearest_directions() {
 #[test]
 fn a_second_prune_finds_nothing() {
     for family in VariationalFamily::ALL {
-        let adapters = [adapter(family, 0, &[1, 3]), adapter(family, 1, &[0, 1, 2, 3])];
-        let mut net = Net::new([Some(&adapters[0]), Some(&adapters[1])], DTYPE);
-        let mut optimizer = optimizer();
+        let (mut net, mut optimizer) = (noisy_net(family, [&[1, 3], &[0, 1, 2, 3]]), optimizer());
         for step in 0..2 {
             train_step(&mut net, &mut optimizer, step, Scheme::Mean, DTYPE);
         }
         let first = prune(&mut net, &mut optimizer, &rule(0));
         assert_eq!(first.changed.len(), 2);
-        let (values, moments) = (net.snapshot(), state(&optimizer));
+        let before = entries(&net, &optimizer);
         let again = prune(&mut net, &mut optimizer, &rule(0));
         assert!(again.changed.is_empty(), "{family}");
         assert_eq!(again.kept.keys().collect::<Vec<_>>(), ["net.first"], "{family}");
         let kept: Vec<f64> =
             first.kept["net.first"].iter().map(|&k| first.statistics["net.first"][k]).collect();
         assert_eq!(again.statistics["net.first"], kept);
-        assert_eq!((net.snapshot(), state(&optimizer)), (values, moments));
+        assert!(entries(&net, &optimizer) == before, "{family}");
     }
 }
 
 #[test]
 fn adapters_without_a_posterior_are_left_alone() {
-    let mut plain = adapter(VariationalFamily::RankVariance, 0, &[1]);
-    plain.noise = None;
-    let mut net = Net::new([Some(&plain), None], DTYPE);
+    let mut net = Net::new([Some(&factors(0)), None], DTYPE);
     let before = net.snapshot();
     let event = prune(&mut net, &mut optimizer(), &PruneRule::new(-1e3, 0).unwrap());
     assert_eq!(event, PruneEvent::default());
-    assert_eq!(net.snapshot(), before);
+    assert!(net.snapshot() == before);
 }
 
 #[test]
 fn a_diverged_adapter_is_not_pruned_silently() {
-    let mut bad = adapter(VariationalFamily::RankVariance, 0, &[1]);
-    bad.noise = Some(HostNoise::RankVariance(vec![-3.0, f64::NAN, -2.0, -1.0]));
-    let net = Net::new([Some(&bad), None], DTYPE);
+    let noise = Some(HostNoise::RankVariance(vec![-3.0, f64::NAN, -2.0, -1.0]));
+    let net = Net::new([Some(&HostAdapter { noise, ..factors(0) }), None], DTYPE);
     let error = plan(&net, &rule(0), StatisticOptions::default()).unwrap_err();
     assert!(error.to_string().contains("is NaN at index 1"), "{error}");
 }

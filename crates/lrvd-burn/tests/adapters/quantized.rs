@@ -1,14 +1,10 @@
 //! Adapters on quantised base weights.
 
-use burn::module::Module;
-use burn::tensor::{DType, Device, Tensor};
-use lrvd_burn::adapter::{AdaptedLinear, BaseBits};
+use crate::support::prelude::*;
+use burn::tensor::Device;
+use lrvd_burn::adapter::BaseBits;
 use lrvd_burn::nn;
-use lrvd_burn::{AdapterConfig, AdapterTargets, DrawPer, Pass, Scheme, attach};
-use lrvd_core::noise::NoiseKey;
-use rstest::rstest;
-
-use crate::support::{host, numbers, tensor};
+use lrvd_burn::{AdapterTargets, attach};
 
 const D_IN: usize = 64;
 const D_OUT: usize = 5;
@@ -54,10 +50,9 @@ fn a_quantised_base_is_its_rounded_weight(#[case] bits: BaseBits, #[case] larges
     let step = 1e-6 * largest.recip();
     assert!(found.iter().zip(&expected).all(|(x, y)| (x - y).abs() < step.max(1e-6)));
     // Again is the same.
-    let again = quantized.clone();
-    let mut again = AdaptedLinear::new(again.weight.base().dequantize(), None);
-    again = again.quantized(bits).unwrap();
-    assert_eq!(host(again.weight.base().dequantize()), found);
+    let again = AdaptedLinear::new(quantized.weight.base().dequantize(), None);
+    let again = again.quantized(bits).unwrap();
+    same("again", &host(again.weight.base().dequantize()), &found);
 
     let mut reference = plain;
     reference.set_weight(quantized.weight.base().dequantize());
@@ -67,17 +62,12 @@ fn a_quantised_base_is_its_rounded_weight(#[case] bits: BaseBits, #[case] larges
             let x = input(DType::F32).autodiff().require_grad();
             let out = layer.forward_with(x.clone(), &pass);
             let gradients = (out.clone() * out.clone().detach()).sum().backward();
-            let adapter = layer.low_rank().unwrap();
-            let of_a = adapter.a.val().grad(&gradients).unwrap();
-            (host(out), host(x.grad(&gradients).unwrap()), host(of_a))
+            let of_a = layer.low_rank().unwrap().a.val().grad(&gradients).unwrap();
+            [host(out), host(x.grad(&gradients).unwrap()), host(of_a)]
         };
-        let close = |x: &[f64], y: &[f64]| {
-            let most = y.iter().fold(0.0_f64, |most, v| most.max(v.abs()));
-            x.iter().zip(y).all(|(x, y)| (x - y).abs() < 1e-6 * most)
-        };
-        let (found, expected) = (run(&quantized), run(&reference));
-        assert!(close(&found.0, &expected.0) && close(&found.1, &expected.1), "{scheme:?}");
-        assert!(close(&found.2, &expected.2), "{scheme:?}");
+        for (found, expected) in run(&quantized).iter().zip(run(&reference)) {
+            close(&format!("{scheme:?}"), found, &expected, 1e-6);
+        }
     }
     // What is merged is in full precision.
     let merged = quantized.clone().merge();

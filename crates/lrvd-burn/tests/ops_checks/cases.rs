@@ -24,6 +24,19 @@ use lrvd_core::noise::NoiseKey;
 
 use super::{Case, wave};
 
+/// A case of two functions, the operator and its composite, that `run` calls with the leaves.
+fn case<F: Copy + Sync>(
+    f: &mut dyn FnMut(&Case),
+    name: &str,
+    leaves: Vec<Vec<f64>>,
+    differentiable: Vec<bool>,
+    [operator, composite]: [F; 2],
+    run: impl Fn(F, &[Tensor<1>]) -> Tensor<1> + Sync,
+) {
+    let (fused, composite) = (&|x: &[_]| run(operator, x), &|x: &[_]| run(composite, x));
+    f(&Case { name, fused, composite, leaves, differentiable });
+}
+
 pub(crate) fn key() -> NoiseKey {
     NoiseKey::new(0x1234_5678_9abc_def0).at_step(3).for_module(77).on_stream(2)
 }
@@ -44,12 +57,9 @@ fn scaled(values: Vec<f64>, factor: f64, shift: f64) -> Vec<f64> {
 /// Runs `f` on every case of every operator.
 pub(crate) fn each(f: &mut dyn FnMut(&Case)) {
     linear_cases(f);
-    gelu_cases(f);
-    layer_norm_cases(f, &[[2, 3, 5], [1, 1, 17], [3, 41, 130], [2, 3, 1]]);
-    rms_norm_cases(f, &[[2, 3, 5], [1, 1, 17], [3, 41, 130], [2, 3, 1]]);
-    gated_silu_cases(f);
-    // One key head per query head, groups of two and of three, one group; less and more than a block of keys.
-    attention_cases(f, &[[2, 5, 2, 2, 3], [1, 1, 2, 1, 2], [2, 7, 3, 1, 2], [2, 67, 4, 2, 5]]);
+    pointwise_cases(f);
+    norm_cases(f);
+    attention_cases(f);
     energy_cases(f);
     each_with_kernel(f);
 }
@@ -92,7 +102,6 @@ pub(crate) fn each_of_many_rows(f: &mut dyn FnMut(&Case)) {
 }
 
 fn linear_cases(f: &mut dyn FnMut(&Case)) {
-    type Function = fn(Tensor<3>, Tensor<2>, Option<Tensor<1>>, Option<LowRank>) -> Tensor<3>;
     // Sequences, tokens, features in and out, groups, rank: one row and column; draws per sequence; two
     // members; a depth of more than one block, more rows and columns than one tile, ranks beyond a vector.
     for [n, t, i, o, g, r] in [
@@ -104,151 +113,102 @@ fn linear_cases(f: &mut dyn FnMut(&Case)) {
         [2, 60, 24, 70, 1, 8],
     ] {
         for (with_bias, with_low) in [(true, true), (false, true), (true, false)] {
-            let run = |function: Function, x: &[Tensor<1>]| {
+            let name = format!("adapted_linear {n}x{t}x{i}x{o} {g}/{r} {with_bias} {with_low}");
+            let root = 1.0 / (i as f64).sqrt();
+            let leaves = vec![
+                wave(n * t * i, 0.1),
+                scaled(wave(i * o, 0.5), root, 0.0),
+                wave(o, 1.1),
+                scaled(wave(g * i * r, 1.5), root, 0.0),
+                wave(g * r * o, 2.1),
+            ];
+            let tracked = vec![true, true, with_bias, with_low, with_low];
+            let functions = [adapted_linear, adapted_linear_composite];
+            case(f, &name, leaves, tracked, functions, |op, x| {
                 // The input and the weight come as transposed views.
                 let low = LowRank {
                     a: x[3].clone().reshape([g, i, r]),
                     b: x[4].clone().reshape([g, r, o]),
                     scale: 0.7,
                 };
-                flat(function(
+                flat(op(
                     x[0].clone().reshape([t, n, i]).swap_dims(0, 1),
                     x[1].clone().reshape([o, i]).transpose(),
                     with_bias.then(|| x[2].clone()),
                     with_low.then_some(low),
                 ))
-            };
-            f(&Case {
-                name: &format!("adapted_linear {n}x{t}x{i}x{o} {g}/{r} {with_bias} {with_low}"),
-                fused: &|x| run(adapted_linear, x),
-                composite: &|x| run(adapted_linear_composite, x),
-                leaves: vec![
-                    wave(n * t * i, 0.1),
-                    scaled(wave(i * o, 0.5), 1.0 / (i as f64).sqrt(), 0.0),
-                    wave(o, 1.1),
-                    scaled(wave(g * i * r, 1.5), 1.0 / (i as f64).sqrt(), 0.0),
-                    wave(g * r * o, 2.1),
-                ],
-                differentiable: vec![true, true, with_bias, with_low, with_low],
             });
         }
     }
 }
 
-fn gelu_cases(f: &mut dyn FnMut(&Case)) {
+fn pointwise_cases(f: &mut dyn FnMut(&Case)) {
     for count in [1, 5, 771, 20_011] {
-        f(&Case {
-            name: &format!("gelu {count}"),
-            fused: &|x| gelu(x[0].clone()),
-            composite: &|x| gelu_composite(x[0].clone()),
-            leaves: vec![scaled(wave(count, 0.2), 5.0, 0.3)],
-            differentiable: vec![true],
-        });
+        let x = scaled(wave(count, 0.2), 5.0, 0.3);
+        let functions = [gelu::<1>, gelu_composite::<1>];
+        let name = format!("gelu {count}");
+        case(f, &name, vec![x.clone()], vec![true], functions, |op, x| op(x[0].clone()));
+        let (functions, leaves) =
+            ([gated_silu::<1>, gated_silu_composite::<1>], vec![x, wave(count, 1.2)]);
+        let name = format!("gated_silu {count}");
+        case(f, &name, leaves, vec![true; 2], functions, |op, x| op(x[0].clone(), x[1].clone()));
     }
 }
 
 fn dropout_cases(f: &mut dyn FnMut(&Case)) {
     for (count, rate) in [(1, 0.5), (7, 0.1), (20_011, 0.3), (9, 1.0), (9, 0.0)] {
-        f(&Case {
-            name: &format!("dropout {count} at {rate}"),
-            fused: &|x| dropout(x[0].clone(), rate, key()),
-            composite: &|x| dropout_composite(x[0].clone(), rate, key()),
-            leaves: vec![wave(count, 0.4)],
-            differentiable: vec![true],
+        let (name, leaves) = (format!("dropout {count} at {rate}"), vec![wave(count, 0.4)]);
+        let functions = [dropout::<1>, dropout_composite::<1>];
+        case(f, &name, leaves, vec![true], functions, |op, x| op(x[0].clone(), rate, key()));
+    }
+}
+
+fn norm_cases(f: &mut dyn FnMut(&Case)) {
+    for [b, n, d] in [[2, 3, 5], [1, 1, 17], [3, 41, 130], [2, 3, 1]] {
+        let (x, gamma) = (scaled(wave(b * n * d, 0.1), 2.0, 0.7), scaled(wave(d, 0.9), 0.5, 1.0));
+        // A width of 1 has variance 0 whatever the input; the root of eps then scales rounding.
+        let same = if d == 1 { vec![0.5; b * n] } else { x.clone() };
+        let (name, leaves) =
+            (format!("layer_norm {b}x{n}x{d}"), vec![same, gamma.clone(), wave(d, 1.9)]);
+        let functions = [layer_norm::<3>, layer_norm_composite::<3>];
+        case(f, &name, leaves, vec![true; 3], functions, |op, x| {
+            flat(op(x[0].clone().reshape([b, n, d]), x[1].clone(), x[2].clone(), 1e-7))
+        });
+        let (name, leaves) = (format!("rms_norm {b}x{n}x{d}"), vec![x, gamma]);
+        let functions = [rms_norm::<3>, rms_norm_composite::<3>];
+        case(f, &name, leaves, vec![true; 2], functions, |op, x| {
+            flat(op(x[0].clone().reshape([b, n, d]), x[1].clone(), 1e-5))
         });
     }
 }
 
-fn layer_norm_cases(f: &mut dyn FnMut(&Case), sizes: &[[usize; 3]]) {
-    for &[b, n, d] in sizes {
-        f(&Case {
-            name: &format!("layer_norm {b}x{n}x{d}"),
-            fused: &|x| {
-                let input = x[0].clone().reshape([b, n, d]);
-                flat(layer_norm(input, x[1].clone(), x[2].clone(), 1e-7))
-            },
-            composite: &|x| {
-                let input = x[0].clone().reshape([b, n, d]);
-                flat(layer_norm_composite(input, x[1].clone(), x[2].clone(), 1e-7))
-            },
-            // A width of 1 has variance 0 whatever the input; the root of eps then scales rounding.
-            leaves: vec![
-                if d == 1 { vec![0.5; b * n] } else { scaled(wave(b * n * d, 0.1), 2.0, 0.7) },
-                scaled(wave(d, 0.9), 0.5, 1.0),
-                wave(d, 1.9),
-            ],
-            differentiable: vec![true; 3],
-        });
-    }
-}
-
-fn rms_norm_cases(f: &mut dyn FnMut(&Case), sizes: &[[usize; 3]]) {
-    for &[b, n, d] in sizes {
-        f(&Case {
-            name: &format!("rms_norm {b}x{n}x{d}"),
-            fused: &|x| flat(rms_norm(x[0].clone().reshape([b, n, d]), x[1].clone(), 1e-5)),
-            composite: &|x| {
-                flat(rms_norm_composite(x[0].clone().reshape([b, n, d]), x[1].clone(), 1e-5))
-            },
-            leaves: vec![scaled(wave(b * n * d, 0.1), 2.0, 0.7), scaled(wave(d, 0.9), 0.5, 1.0)],
-            differentiable: vec![true; 2],
-        });
-    }
-}
-
-fn gated_silu_cases(f: &mut dyn FnMut(&Case)) {
-    for count in [1, 5, 771, 20_011] {
-        f(&Case {
-            name: &format!("gated_silu {count}"),
-            fused: &|x| gated_silu(x[0].clone(), x[1].clone()),
-            composite: &|x| gated_silu_composite(x[0].clone(), x[1].clone()),
-            leaves: vec![scaled(wave(count, 0.2), 5.0, 0.3), wave(count, 1.2)],
-            differentiable: vec![true; 2],
-        });
-    }
-}
-
-fn attention_cases(f: &mut dyn FnMut(&Case), sizes: &[[usize; 5]]) {
-    type Function = fn(Tensor<4>, Tensor<4>, Tensor<4>, Tensor<2>, f64) -> Tensor<4>;
-    for &[b, t, h, g, d] in sizes {
-        let run = |function: Function, x: &[Tensor<1>]| {
-            // Keys come as a transposed view.
-            let key = x[1].clone().reshape([b, g, t, d]).swap_dims(1, 2);
-            flat(function(
+fn attention_cases(f: &mut dyn FnMut(&Case)) {
+    // One key head per query head, groups of two and of three, one group; less and more than a block of keys.
+    for [b, t, h, g, d] in [[2, 5, 2, 2, 3], [1, 1, 2, 1, 2], [2, 7, 3, 1, 2], [2, 67, 4, 2, 5]] {
+        // The first example is padded on the right, the second on the left: its first queries see no key.
+        let mask = (0..b * t).map(|i| if i < t { i < t - t / 3 } else { i % t >= t / 4 });
+        let leaves = vec![
+            scaled(wave(b * t * h * d, 0.3), 3.0, 0.0),
+            scaled(wave(b * t * g * d, 1.3), 3.0, 0.0),
+            wave(b * t * g * d, 2.3),
+            mask.map(|live| f64::from(u8::from(live))).collect(),
+        ];
+        let name = format!("causal_attention {b}x{t}x{h}/{g}x{d}");
+        let functions = [causal_attention, causal_attention_composite];
+        case(f, &name, leaves, vec![true, true, true, false], functions, |op, x| {
+            flat(op(
                 x[0].clone().reshape([b, t, h, d]),
-                key,
+                // Keys come as a transposed view.
+                x[1].clone().reshape([b, g, t, d]).swap_dims(1, 2),
                 x[2].clone().reshape([b, t, g, d]),
                 x[3].clone().reshape([b, t]),
                 0.37,
             ))
-        };
-        // The first example is padded on the right, the second on the left: its first queries see no key.
-        let mask = (0..b * t).map(|i| if i < t { i < t - t / 3 } else { i % t >= t / 4 });
-        f(&Case {
-            name: &format!("causal_attention {b}x{t}x{h}/{g}x{d}"),
-            fused: &|x| run(causal_attention, x),
-            composite: &|x| run(causal_attention_composite, x),
-            leaves: vec![
-                scaled(wave(b * t * h * d, 0.3), 3.0, 0.0),
-                scaled(wave(b * t * g * d, 1.3), 3.0, 0.0),
-                wave(b * t * g * d, 2.3),
-                mask.map(|live| f64::from(u8::from(live))).collect(),
-            ],
-            differentiable: vec![true, true, true, false],
         });
     }
 }
 
 fn disentangled_cases(f: &mut dyn FnMut(&Case), sizes: &[([usize; 7], bool, bool, f64)]) {
-    type Function = fn(
-        Tensor<3>,
-        Tensor<3>,
-        Tensor<3>,
-        Option<PositionRows>,
-        Option<PositionRows>,
-        Option<Tensor<2>>,
-        AttentionLayout,
-    ) -> Tensor<3>;
     // Sequences, heads, width of a head, tokens, position rows, copies of them, rank of the low part: one
     // factor for each of two sequences, and one for all three.
     for &([b, h, d, l, rows, copies, r], with_keys, with_queries, rate) in sizes {
@@ -262,25 +222,6 @@ fn disentangled_cases(f: &mut dyn FnMut(&Case), sizes: &[([usize; 7], bool, bool
             rows: places.into(),
             scale: 0.37,
             dropout: (rate > 0.0).then(|| (rate, key())),
-        };
-        let run = |function: Function, x: &[Tensor<1>]| {
-            let term = |at: usize| PositionRows {
-                shared: x[at].clone().reshape([copies, rows, h * d]),
-                low: (r > 0).then(|| {
-                    let [hidden, up] = [1, 2].map(|i: usize| x[at + i].clone());
-                    (hidden.reshape([factors, rows, r]), up.reshape([factors, r, h * d]))
-                }),
-            };
-            // Keys come as a transposed view.
-            flat(function(
-                x[0].clone().reshape([b, l, h * d]),
-                x[1].clone().reshape([l, b, h * d]).swap_dims(0, 1),
-                x[2].clone().reshape([b, l, h * d]),
-                with_keys.then(|| term(3)),
-                with_queries.then(|| term(6)),
-                Some(x[9].clone().reshape([b, l])),
-                layout.clone(),
-            ))
         };
         // In the second example every key but the first is masked if there are two.
         let mask =
@@ -297,12 +238,26 @@ fn disentangled_cases(f: &mut dyn FnMut(&Case), sizes: &[([usize; 7], bool, bool
         let mut differentiable = vec![true; 3];
         differentiable.extend(terms.concat());
         differentiable.push(false);
-        f(&Case {
-            name: &format!("disentangled_attention {b}x{h}x{d}x{l} {rows}/{copies}/{r} {rate}"),
-            fused: &|x| run(disentangled_attention, x),
-            composite: &|x| run(disentangled_attention_composite, x),
-            leaves,
-            differentiable,
+        let name = format!("disentangled_attention {b}x{h}x{d}x{l} {rows}/{copies}/{r} {rate}");
+        let functions = [disentangled_attention, disentangled_attention_composite];
+        case(f, &name, leaves, differentiable, functions, |op, x| {
+            let term = |at: usize| PositionRows {
+                shared: x[at].clone().reshape([copies, rows, h * d]),
+                low: (r > 0).then(|| {
+                    let [hidden, up] = [1, 2].map(|i: usize| x[at + i].clone());
+                    (hidden.reshape([factors, rows, r]), up.reshape([factors, r, h * d]))
+                }),
+            };
+            flat(op(
+                x[0].clone().reshape([b, l, h * d]),
+                // Keys come as a transposed view.
+                x[1].clone().reshape([l, b, h * d]).swap_dims(0, 1),
+                x[2].clone().reshape([b, l, h * d]),
+                with_keys.then(|| term(3)),
+                with_queries.then(|| term(6)),
+                Some(x[9].clone().reshape([b, l])),
+                layout.clone(),
+            ))
         });
     }
 }
@@ -315,20 +270,13 @@ fn draw_cases(f: &mut dyn FnMut(&Case)) {
         (2, [4, 6], [4, 6]),
         (2, [97, 91], [1, 91]),
     ] {
-        type Function = fn(Tensor<2>, Tensor<2>, usize, NoiseKey) -> Tensor<3>;
-        let run = |function: Function, x: &[Tensor<1>]| {
+        let name = format!("gaussian_draw {count}x{rows}x{columns} {narrow:?}");
+        let std = scaled(wave(narrow[0] * narrow[1], 0.5), 0.4, 1.0);
+        let leaves = vec![wave(rows * columns, 0.1), std];
+        let functions = [gaussian_draw, gaussian_draw_composite];
+        case(f, &name, leaves, vec![true; 2], functions, |op, x| {
             let mean = x[0].clone().reshape([columns, rows]).transpose();
-            flat(function(mean, x[1].clone().reshape(narrow), count, key()))
-        };
-        f(&Case {
-            name: &format!("gaussian_draw {count}x{rows}x{columns} {narrow:?}"),
-            fused: &|x| run(gaussian_draw, x),
-            composite: &|x| run(gaussian_draw_composite, x),
-            leaves: vec![
-                wave(rows * columns, 0.1),
-                scaled(wave(narrow[0] * narrow[1], 0.5), 0.4, 1.0),
-            ],
-            differentiable: vec![true; 2],
+            flat(op(mean, x[1].clone().reshape(narrow), count, key()))
         });
     }
 }
@@ -337,16 +285,12 @@ fn energy_cases(f: &mut dyn FnMut(&Case)) {
     for ([n, d], weighted) in
         [([3, 5], true), ([1, 1], false), ([7, 300], true), ([40, 301], false)]
     {
-        let run = |function: fn(Tensor<2>, Option<Tensor<1>>) -> Tensor<1>, x: &[Tensor<1>]| {
+        let name = format!("row_energy {n}x{d} {weighted}");
+        let leaves = vec![wave(n * d, 0.1), wave(d, 0.5)];
+        let functions = [row_energy, row_energy_composite];
+        case(f, &name, leaves, vec![true, weighted], functions, |op, x| {
             let rows = x[0].clone().reshape([d, n]).transpose();
-            function(rows, weighted.then(|| x[1].clone()))
-        };
-        f(&Case {
-            name: &format!("row_energy {n}x{d} {weighted}"),
-            fused: &|x| run(row_energy, x),
-            composite: &|x| run(row_energy_composite, x),
-            leaves: vec![wave(n * d, 0.1), wave(d, 0.5)],
-            differentiable: vec![true, weighted],
+            op(rows, weighted.then(|| x[1].clone()))
         });
     }
 }
@@ -406,68 +350,46 @@ fn moment_matched_cases(f: &mut dyn FnMut(&Case)) {
 
 fn noise_cases(f: &mut dyn FnMut(&Case)) {
     for [n, d] in [[3, 5], [1, 1], [1, 7], [29, 770]] {
-        f(&Case {
-            name: &format!("add_rank_two_noise {n}x{d}"),
-            fused: &|x| {
-                let mean = x[0].clone().reshape([n, d]);
-                flat(add_rank_two_noise(mean, x[1].clone(), x[2].clone(), x[3].clone(), noise()))
-            },
-            composite: &|x| {
-                let mean = x[0].clone().reshape([n, d]);
-                let [q, w, t] = [x[1].clone(), x[2].clone(), x[3].clone()];
-                flat(add_rank_two_noise_composite(mean, q, w, t, noise()))
-            },
-            leaves: vec![
-                wave(n * d, 0.1),
-                scaled(wave(n, 0.5), 0.4, 1.0),
-                scaled(wave(d, 1.5), 0.3, 0.6),
-                // The second row is negative throughout: its variance is clamped.
-                (0..n).map(|i| if i == 1 { -3.0 } else { 0.2 + 0.01 * i as f64 }).collect(),
-            ],
-            differentiable: vec![true; 4],
+        let leaves = vec![
+            wave(n * d, 0.1),
+            scaled(wave(n, 0.5), 0.4, 1.0),
+            scaled(wave(d, 1.5), 0.3, 0.6),
+            // The second row is negative throughout: its variance is clamped.
+            (0..n).map(|i| if i == 1 { -3.0 } else { 0.2 + 0.01 * i as f64 }).collect(),
+        ];
+        let functions = [add_rank_two_noise, add_rank_two_noise_composite];
+        let name = format!("add_rank_two_noise {n}x{d}");
+        case(f, &name, leaves, vec![true; 4], functions, |op, x| {
+            let [q, w, t] = [1, 2, 3].map(|i: usize| x[i].clone());
+            flat(op(x[0].clone().reshape([n, d]), q, w, t, noise()))
         });
-        f(&Case {
-            name: &format!("add_gaussian_noise {n}x{d}"),
-            fused: &|x| {
-                let [mean, variance] = [0, 1].map(|i: usize| x[i].clone().reshape([n, d]));
-                flat(add_gaussian_noise(mean, variance, noise()))
-            },
-            composite: &|x| {
-                let [mean, variance] = [0, 1].map(|i: usize| x[i].clone().reshape([n, d]));
-                flat(add_gaussian_noise_composite(mean, variance, noise()))
-            },
-            leaves: vec![
-                wave(n * d, 0.1),
-                wave(n * d, 2.5).into_iter().map(|v| v + 0.2_f64.copysign(v)).collect(),
-            ],
-            differentiable: vec![true; 2],
+        let variance = wave(n * d, 2.5).into_iter().map(|v| v + 0.2_f64.copysign(v)).collect();
+        let leaves = vec![wave(n * d, 0.1), variance];
+        let functions = [add_gaussian_noise, add_gaussian_noise_composite];
+        let name = format!("add_gaussian_noise {n}x{d}");
+        case(f, &name, leaves, vec![true; 2], functions, |op, x| {
+            let [mean, variance] = [0, 1].map(|i: usize| x[i].clone().reshape([n, d]));
+            flat(op(mean, variance, noise()))
         });
     }
 }
 
 fn kl_cases(f: &mut dyn FnMut(&Case), sizes: &[([usize; 2], usize)]) {
     for &(shape, rank_axis) in sizes {
-        let rank = shape[rank_axis];
         // Inside, below and above the clamp.
-        let log_variance = wave(rank, 0.2).into_iter().enumerate().map(|(k, v)| match k % 4 {
+        let log_variance = wave(shape[rank_axis], 0.2).into_iter().enumerate();
+        let log_variance = log_variance.map(|(k, v)| match k % 4 {
             1 => -22.0 + v,
             3 => 3.0 + 0.5 * v,
             _ => -5.0 + 4.0 * v,
         });
-        f(&Case {
-            name: &format!("kl_log_uniform {shape:?} rank axis {rank_axis}"),
-            fused: &|x| kl_log_uniform(x[0].clone().reshape(shape), rank_axis, x[1].clone()),
-            composite: &|x| {
-                kl_log_uniform_composite(x[0].clone().reshape(shape), rank_axis, x[1].clone())
-            },
-            leaves: vec![
-                wave(shape[0] * shape[1], 0.6)
-                    .into_iter()
-                    .map(|v| 0.3 * v + 0.02_f64.copysign(v))
-                    .collect(),
-                log_variance.collect(),
-            ],
-            differentiable: vec![true; 2],
+        let mean = wave(shape[0] * shape[1], 0.6).into_iter();
+        let mean = mean.map(|v| 0.3 * v + 0.02_f64.copysign(v));
+        let leaves = vec![mean.collect(), log_variance.collect()];
+        let functions = [kl_log_uniform, kl_log_uniform_composite];
+        let name = format!("kl_log_uniform {shape:?} rank axis {rank_axis}");
+        case(f, &name, leaves, vec![true; 2], functions, |op, x| {
+            op(x[0].clone().reshape(shape), rank_axis, x[1].clone())
         });
     }
 }

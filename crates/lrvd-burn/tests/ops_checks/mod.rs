@@ -10,7 +10,7 @@ use burn::tensor::{DType, Device, Tensor, TensorData};
 pub(crate) type Op<'a> = &'a (dyn Fn(&[Tensor<1>]) -> Tensor<1> + Sync);
 
 /// Output and, for tracked leaves, gradients of `sum(out * weight)`.
-#[derive(Debug)]
+#[derive(PartialEq)]
 pub(crate) struct Run {
     pub(crate) out: Vec<f64>,
     pub(crate) grads: Vec<Option<Vec<f64>>>,
@@ -103,23 +103,14 @@ impl Case<'_> {
         }
     }
 
-    /// The fused operator on `device` in single precision gives the composite's numbers in double precision
-    /// on the CPU, with every leaf tracked that may be.
-    pub(crate) fn check_double(&self, device: &Device, tolerance: f64) {
-        let tracked = &self.differentiable;
-        let got = evaluate(self.fused, &self.leaves, tracked, device, DType::F32);
-        let expected = evaluate(self.composite, &self.leaves, tracked, &Device::flex(), DType::F64);
-        self.compare(&got, &expected, tracked, tolerance);
-    }
-
-    /// The fused operator in a narrow format gives the numbers of the composite on the CPU in `f32`, both
-    /// from inputs in that format.
-    pub(crate) fn check_narrow(&self, device: &Device, dtype: DType, tolerance: f64) {
-        let narrow = |values: &Vec<f64>| host(leaf(values, &Device::flex(), dtype));
-        let leaves: Vec<Vec<f64>> = self.leaves.iter().map(narrow).collect();
+    /// The fused operator on `device` in `dtype` gives the numbers of the composite on the CPU in the wider format
+    /// `exact`, from the same inputs, with every leaf tracked that may be.
+    pub(crate) fn check_wide(&self, device: &Device, dtype: DType, exact: DType, tolerance: f64) {
+        let rounded = |values: &Vec<f64>| host(leaf(values, &Device::flex(), dtype));
+        let leaves: Vec<Vec<f64>> = self.leaves.iter().map(rounded).collect();
         let tracked = &self.differentiable;
         let got = evaluate(self.fused, &leaves, tracked, device, dtype);
-        let expected = evaluate(self.composite, &leaves, tracked, &Device::flex(), DType::F32);
+        let expected = evaluate(self.composite, &leaves, tracked, &Device::flex(), exact);
         self.compare(&got, &expected, tracked, tolerance);
     }
 

@@ -1,17 +1,8 @@
 //! What the loop does with batches, events and settings.
 
+use crate::prelude::*;
+use lrvd_burn::optimizer::ParameterGroups;
 use std::sync::atomic::AtomicBool;
-
-use lrvd_burn::burn::tensor::Tensor;
-use lrvd_burn::model::AdapterTargets;
-use lrvd_burn::optimizer::{GroupRates, ParameterGroups};
-use lrvd_burn::train::{
-    BayesLora, Checkpoints, Event, LabelledRows, Lora, Method, OrderConfig, Ordered, ProgressSink,
-    Pruning, RankSearch, Run, TrainConfig, Watch,
-};
-use lrvd_core::prune::{PruneRule, PruneSchedule};
-
-use crate::net::{One, batches, config, examples, net, one, parameters, pruned, run, targets};
 
 #[derive(Default)]
 struct Events(Vec<Event>);

@@ -8,5 +8,21 @@ mod loop_;
 mod net;
 mod rank_path;
 mod resume;
-mod saved;
 mod tokens;
+
+/// What nearly every test uses.
+mod prelude {
+    pub(crate) use crate::net::*;
+    pub(crate) use burn::module::Module;
+    pub(crate) use burn::tensor::{Device, Int, Tensor, TensorData};
+    pub(crate) use lrvd_burn::adapter::AdaptedLinear;
+    pub(crate) use lrvd_burn::model::{AdaptedModel, AdapterTargets, ranks};
+    pub(crate) use lrvd_burn::optimizer::GroupRates;
+    pub(crate) use lrvd_burn::sampling::Pass;
+    pub(crate) use lrvd_burn::train::{
+        BayesLora, Checkpoints, Event, Inputs, LabelledRows, Lora, Method, Model, OrderConfig,
+        Ordered, ProgressSink, Pruning, RankSearch, Run, Targets, TrainConfig, Turn, Watch,
+    };
+    pub(crate) use lrvd_core::noise::{NoiseKey, Stream, fill_normal_f64};
+    pub(crate) use lrvd_core::prune::{PruneRule, PruneSchedule};
+}

@@ -1,17 +1,10 @@
 //! Two small models and data that a few directions explain.
 
-use burn::module::Module;
-use burn::tensor::{Device, Tensor, TensorData};
-use lrvd_burn::adapter::AdaptedLinear;
-use lrvd_burn::model::{AdaptedModel, AdapterTargets, Names};
+use crate::prelude::*;
+use lrvd_burn::model::Names;
 use lrvd_burn::parameters::Role;
-use lrvd_burn::sampling::Pass;
-use lrvd_burn::train::{
-    BayesLora, LabelledRows, Method, Model, OrderConfig, Ordered, Pruning, Run, Targets,
-    TrainConfig, TrainState, Watch,
-};
-use lrvd_core::noise::{Draws, NoiseKey, Stream, fill_normal_f64};
-use lrvd_core::prune::{PruneRule, PruneSchedule};
+use lrvd_burn::train::TrainState;
+use lrvd_core::noise::Draws;
 
 pub(crate) const CLASSES: usize = 3;
 pub(crate) const WIDTH: usize = 6;

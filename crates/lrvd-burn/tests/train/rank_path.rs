@@ -1,27 +1,17 @@
 //! Rotation of adapters changes no answer, and held-out rows choose the directions that matter.
 
-use burn::module::Module;
-use burn::tensor::Tensor;
-use lrvd_burn::adapter::{
-    AdaptedLinear, AdapterConfig, AdapterKind, ArdHyper, Extension, Posterior, Prior,
-};
+use crate::prelude::*;
+use lrvd_burn::adapter::{AdapterConfig, AdapterKind, ArdHyper, Extension, Posterior, Prior};
 use lrvd_burn::gauge::turn;
 use lrvd_burn::host::HostAdapter;
-use lrvd_burn::optimizer::GroupRates;
-use lrvd_burn::train::{
-    BayesLora, Inputs, LabelledRows, Model, OrderConfig, Ordered, Run, TrainConfig, Turn, Watch,
-    directions, keep, rank_path,
-};
-use lrvd_burn::{AdapterTargets, Pass, Scheme, attach_adapters, ranks};
+use lrvd_burn::train::{directions, keep, rank_path};
+use lrvd_burn::{Scheme, attach_adapters};
 use lrvd_core::family::VariationalFamily;
 use lrvd_core::gauge::singular_factors;
 use lrvd_core::kl::ArdScales;
 use lrvd_core::moments::{CrossTerm, moments};
-use lrvd_core::noise::NoiseKey;
-use lrvd_core::prune::{PathTolerance, PruneRule, StatisticAggregate, StatisticOptions};
+use lrvd_core::prune::{PathTolerance, StatisticAggregate, StatisticOptions};
 use lrvd_core::schedule::KlSchedule;
-
-use crate::net::{labelled, normal, tensor};
 
 const INPUT: usize = 10;
 const OUTPUT: usize = 6;

@@ -1,18 +1,11 @@
 //! A run that is stopped and resumed is the run without a break, bit for bit.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-
-use lrvd_burn::burn::tensor::Tensor;
-use lrvd_burn::model::ranks;
-use lrvd_burn::train::{
-    AdaLora, BayesLora, Checkpoints, Event, LabelledRows, Lora, Method, OptimizerOnPrune, Outcome,
-    Placement, ProgressSink, Pruning, RankSearch, Run, TrainConfig, Turn, Watch,
-};
+use crate::prelude::*;
+use lrvd_burn::train::{AdaLora, OptimizerOnPrune, Outcome, Placement};
 use lrvd_core::adalora::AdaLoraConfig;
-
-use crate::net::{
-    Net, batches, config, examples, net, numbers, parameters, pruned, run, targets, trained,
-};
+use rstest::rstest;
+use std::ops::RangeInclusive;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The end of the name of a log-variance.
 const NOISE: &str = "rank_log_sigma2";
@@ -56,12 +49,12 @@ fn compare_runs<T: Method<Net>>(
         }
     };
     assert_eq!(restarts, whole.steps() - 1, "{name}");
-    assert_eq!(numbers(&broken.state), numbers(&whole.state), "{name}");
+    assert!(numbers(&broken.state) == numbers(&whole.state), "{name}");
     assert_eq!(whole.state.position["merged"], kept_back > 0, "{name}");
     let (best, expected) =
         (broken.state.best.as_ref().unwrap(), whole.state.best.as_ref().unwrap());
     assert_eq!(best.info, expected.info, "{name}");
-    assert_eq!(parameters(&best.model), parameters(&expected.model));
+    assert!(parameters(&best.model) == parameters(&expected.model), "{name}");
     let (found, expected) = (&broken.state.journal, &whole.state.journal);
     assert_eq!(found.rank_events, expected.rank_events, "{name}");
     assert_eq!(found.history, expected.history, "{name}");
@@ -70,20 +63,15 @@ fn compare_runs<T: Method<Net>>(
     broken.state.total_rank()
 }
 
-#[test]
-fn a_resumed_run_is_the_run_without_a_break_also_across_prunes() {
-    let config = config(10);
-    for placement in [Placement::AfterUpdate, Placement::BeforeUpdate] {
-        for optimizer in
-            [OptimizerOnPrune::Slice, OptimizerOnPrune::Reset, OptimizerOnPrune::ResetIfChanged]
-        {
-            let pruning = pruned().pruning.map(|p| Pruning { placement, optimizer, ..p });
-            let (method, name) =
-                (BayesLora { pruning, ..pruned() }, format!("{placement:?} {optimizer:?}"));
-            let rank = compare(&method, &config, &name);
-            assert!((1..5).contains(&rank), "{name}: {rank}");
-        }
-    }
+#[rstest]
+fn a_resumed_run_is_the_run_without_a_break_also_across_prunes(
+    #[values(Placement::AfterUpdate, Placement::BeforeUpdate)] placement: Placement,
+    #[values(OptimizerOnPrune::Slice, OptimizerOnPrune::Reset, OptimizerOnPrune::ResetIfChanged)]
+    optimizer: OptimizerOnPrune,
+) {
+    let pruning = pruned().pruning.map(|p| Pruning { placement, optimizer, ..p });
+    let rank = compare(&BayesLora { pruning, ..pruned() }, &config(10), "pruned");
+    assert!((1..5).contains(&rank), "{rank}");
 }
 
 /// 40 steps of a model of rank 5.
@@ -99,35 +87,35 @@ fn searching(margin: f64, refine_rate: f64) -> Run<Net, BayesLora> {
     run(pruned(), &learning()).searching(search).unwrap()
 }
 
-#[test]
-fn a_search_for_ranks_resumes_across_the_cut() {
-    for (margin, name) in [(0.05, "within a margin"), (0.0, "all"), (1e3, "the fewest")] {
-        let rank = compare_runs(|| searching(margin, 0.2), 6, name);
-        let held_out = examples(9, 200);
-        let mut run = searching(margin, 0.2);
-        run.fit(&mut batches(&learning()), &mut Watch::default().choosing_by(&held_out)).unwrap();
-        assert_eq!((run.state.done, run.steps()), (46, 46));
-        let choice = run.state.journal.choice.clone().unwrap();
-        assert_eq!((choice.step, choice.rows, choice.points[0].total_rank), (40, 200, 5));
-        assert_eq!((choice.points[0].difference, choice.points[0].upper), (0.0, 0.0));
-        // Every size that is tried and is within the margin is at least as large as the one that is kept.
-        let within = choice.points.iter().filter(|point| point.upper <= margin);
-        assert_eq!(within.map(|point| point.total_rank).min(), Some(choice.total_rank()));
-        assert_eq!(ranks(&run.state.model)[0].1, choice.total_rank());
-        assert!(run.state.cut.is_none());
-        match margin {
-            0.0 => assert_eq!(rank, 5),
-            0.05 => assert!((2..5).contains(&rank), "{choice:?}"),
-            _ => assert_eq!(rank, 1),
-        }
-        // The posterior was fitted. A draw may cost .01 nats: 2 · .01 · 30 rows over 6 + 8 entries a rank.
-        let expected = 0.6 / (14 * choice.total_rank()) as f64;
-        let weight = run.posterior().unwrap().unwrap().kl_weight;
-        assert!((weight / expected - 1.0).abs() < 1e-12, "{weight}");
-        assert!(parameters(&run.state.model).iter().any(|(name, values)| {
-            name.ends_with(NOISE) && values.iter().all(|&v| v != run.method.initial)
-        }));
-    }
+#[rstest]
+#[case::within_a_margin(0.05, 2..=4)]
+#[case::all(0.0, 5..=5)]
+#[case::the_fewest(1e3, 1..=1)]
+fn a_search_for_ranks_resumes_across_the_cut(
+    #[case] margin: f64,
+    #[case] expected: RangeInclusive<usize>,
+) {
+    let rank = compare_runs(|| searching(margin, 0.2), 6, "search");
+    let held_out = examples(9, 200);
+    let mut run = searching(margin, 0.2);
+    run.fit(&mut batches(&learning()), &mut Watch::default().choosing_by(&held_out)).unwrap();
+    assert_eq!((run.state.done, run.steps()), (46, 46));
+    let choice = run.state.journal.choice.clone().unwrap();
+    assert_eq!((choice.step, choice.rows, choice.points[0].total_rank), (40, 200, 5));
+    assert_eq!((choice.points[0].difference, choice.points[0].upper), (0.0, 0.0));
+    // Every size that is tried and is within the margin is at least as large as the one that is kept.
+    let within = choice.points.iter().filter(|point| point.upper <= margin);
+    assert_eq!(within.map(|point| point.total_rank).min(), Some(choice.total_rank()));
+    assert_eq!(ranks(&run.state.model)[0].1, choice.total_rank());
+    assert!(run.state.cut.is_none());
+    assert!(expected.contains(&rank), "{choice:?}");
+    // The posterior was fitted. A draw may cost .01 nats: 2 · .01 · 30 rows over 6 + 8 entries a rank.
+    let expected = 0.6 / (14 * choice.total_rank()) as f64;
+    let weight = run.posterior().unwrap().unwrap().kl_weight;
+    assert!((weight / expected - 1.0).abs() < 1e-12, "{weight}");
+    assert!(parameters(&run.state.model).iter().any(|(name, values)| {
+        name.ends_with(NOISE) && values.iter().all(|&v| v != run.method.initial)
+    }));
 }
 
 /// Ends a run after one of its steps.
@@ -156,7 +144,7 @@ fn the_whole_model_is_that_of_lora_bit_for_bit() {
     assert_eq!((whole.state.done, weight), (40, 0.0));
     let mut found = numbers(&whole.state);
     found.retain(|(name, _)| !name.ends_with(NOISE));
-    assert_eq!(found, numbers(&plain.state));
+    assert!(found == numbers(&plain.state));
 }
 
 #[test]
@@ -177,16 +165,16 @@ fn a_refinement_that_does_harm_changes_the_variances_alone() {
     let (means, noise, choice, notes) = fitted(100.0, &held_out);
     assert!(choice.refined.unwrap().upper > 0.05, "{choice:?}");
     assert!(notes.iter().any(|note| note.contains("before the refinement stay")), "{notes:?}");
-    assert_eq!(means, still);
-    assert_ne!(noise, start);
+    assert!(means == still);
+    assert!(noise != start);
     let (means, _, choice, _) = fitted(0.2, &held_out);
     assert!(choice.refined.unwrap().upper <= 0.05, "{choice:?}");
-    assert_ne!(means, still);
+    assert!(means != still);
     // Too few rows show nothing: no rank goes, and the means stay.
     let (means, _, choice, notes) = fitted(0.2, &examples(9, 99));
     assert_eq!((choice.total_rank(), choice.points.len()), (5, 1));
     assert!(notes.iter().any(|note| note.contains("99 held-out rows are too few")), "{notes:?}");
-    assert_eq!(means, fitted(0.0, &examples(9, 99)).0);
+    assert!(means == fitted(0.0, &examples(9, 99)).0);
 }
 
 #[test]
@@ -197,7 +185,7 @@ fn a_run_that_turns_its_adapters_resumes_too() {
     assert_eq!(compare(&method, &config, "turned"), 5);
     let [turned, plain] =
         [turn, None].map(|turn| trained(run(BayesLora { turn, ..method.clone() }, &config)));
-    assert_ne!(numbers(&turned.state), numbers(&plain.state));
+    assert!(numbers(&turned.state) != numbers(&plain.state));
     // The moments were reset by the rotation.
     let adapter = |name: &&String| name.contains("hidden");
     for name in turned.state.optimizer.state().keys().filter(adapter) {

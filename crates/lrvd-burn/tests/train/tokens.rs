@@ -1,18 +1,11 @@
 //! Rows that ask for any number of tokens.
 
-use burn::module::Module;
-use burn::tensor::{Device, Int, Tensor, TensorData};
-use lrvd_burn::burn;
-use lrvd_burn::model::AdapterTargets;
+use crate::prelude::*;
 use lrvd_burn::train::{
-    Batches, BayesLora, DrawSeed, Examples, Inputs, LabelledExamples, Lora, MAX_SEED, Model,
-    OrderConfig, Ordered, PassWatch, Run, Targets, TokenTargets, TrainConfig, Watch, check_seed,
+    Batches, DrawSeed, Examples, LabelledExamples, MAX_SEED, PassWatch, TokenTargets, check_seed,
     token_answers,
 };
-use lrvd_core::noise::{NoiseKey, Stream, fill_normal_f64};
 use lrvd_core::schedule::KlDivisor;
-
-use crate::net::{CLASSES, One, WIDTH, one, parameters};
 
 /// Row `i` has `LENGTHS[i]` tokens.
 const LENGTHS: [usize; 5] = [3, 1, 4, 2, 2];
@@ -25,9 +18,8 @@ struct Texts {
 impl Texts {
     fn new() -> Self {
         let all: usize = LENGTHS.iter().sum();
-        let mut inputs = vec![0.0; all * WIDTH];
-        fill_normal_f64(NoiseKey::new(31).on_stream(Stream::DATA), 0, &mut inputs);
-        Self { inputs, expected: (0..all as i64).map(|i| i * i % CLASSES as i64).collect() }
+        let expected = (0..all as i64).map(|i| i * i % CLASSES as i64).collect();
+        Self { inputs: normal(31, all * WIDTH), expected }
     }
 
     fn places(indices: &[usize]) -> Vec<usize> {
@@ -50,8 +42,7 @@ impl Examples for Texts {
     fn input(&self, indices: &[usize]) -> Result<Tensor<2>, lrvd_burn::Error> {
         let places = Self::places(indices);
         let rows = places.iter().flat_map(|&p| self.inputs[p * WIDTH..(p + 1) * WIDTH].to_vec());
-        let data = TensorData::new(rows.collect::<Vec<f64>>(), [places.len(), WIDTH]);
-        Ok(Tensor::from_data(data, &Device::flex()))
+        Ok(tensor(rows.collect(), [places.len(), WIDTH]))
     }
 }
 
@@ -60,10 +51,8 @@ impl LabelledExamples for Texts {
         let ids: Vec<i64> = Self::places(indices).into_iter().map(|p| self.expected[p]).collect();
         let n = ids.len();
         let ids = Tensor::<1, Int>::from_data(TensorData::new(ids, [n]), &Device::flex());
-        Ok(Targets::Tokens(TokenTargets {
-            ids,
-            per_row: indices.iter().map(|&i| LENGTHS[i]).collect(),
-        }))
+        let per_row = indices.iter().map(|&i| LENGTHS[i]).collect();
+        Ok(Targets::Tokens(TokenTargets { ids, per_row }))
     }
 
     fn answers(&self, index: usize) -> usize {
@@ -88,12 +77,7 @@ fn entropy(p: &[f64]) -> f64 {
 fn every_token_weighs_the_same_however_a_batch_is_cut() {
     // One step on all rows: whole, and in micro-batches of 3 + 1 + ... tokens.
     let step = |accumulation: usize| {
-        let config = TrainConfig {
-            steps: 2,
-            warmup_ratio: 0.0,
-            evaluate_every: 1,
-            ..TrainConfig::default()
-        };
+        let config = TrainConfig { warmup_ratio: 0.0, evaluate_every: 1, ..config(2) };
         let lora = Lora { rank: 2, b_bound: 0.3, ..Lora::default() };
         let mut run = Run::new(one(), lora, &targets(), &config).unwrap();
         let order = Ordered::new(Texts::new(), OrderConfig::shuffled(5), 1).unwrap();
@@ -150,7 +134,7 @@ fn answers_are_those_of_averaged_probabilities() {
         let found = token_answers(&model, &texts, 2, 8, draws, PassWatch::default()).unwrap();
         assert_eq!(found.per_row, LENGTHS);
         let passes: Vec<_> = match draws {
-            0 => vec![lrvd_burn::sampling::Pass::mean()],
+            0 => vec![Pass::mean()],
             _ => (0..draws).map(|draw| DrawSeed::new(8).unwrap().pass(draw)).collect(),
         };
         let logits: Vec<Vec<f64>> = passes
@@ -188,7 +172,7 @@ fn answers_are_those_of_averaged_probabilities() {
 #[test]
 fn logits_by_row_are_an_error() {
     let (model, texts) = (drawn(), Texts::new());
-    let error = Inputs::new(&texts).logits(&model, &lrvd_burn::sampling::Pass::mean()).unwrap_err();
+    let error = Inputs::new(&texts).logits(&model, &Pass::mean()).unwrap_err();
     assert!(error.to_string().contains("tokens have no logits by row"), "{error}");
 }
 

@@ -14,7 +14,7 @@ use lrvd_core::kl::KlReduction;
 use lrvd_core::noise::NoiseKey;
 use lrvd_core::schedule::LrSchedule;
 
-use super::{base, host, layer, numbers, tensor};
+use super::{RANK, SCALING, base, host, layer_at, numbers, random, tensor};
 
 /// Widths of the two layers and of the head.
 pub(crate) const WIDTHS: [usize; 4] = [5, 7, 6, 3];
@@ -22,6 +22,9 @@ pub(crate) const BATCH: usize = 4;
 pub(crate) const TOKENS: usize = 3;
 pub(crate) const MAX_NORM: f64 = 0.05;
 pub(crate) const KL_WEIGHT: f64 = 0.02;
+
+/// Name, shape and values of every parameter.
+pub(crate) type Snapshot = Vec<(String, Vec<usize>, Vec<f64>)>;
 
 /// Two frozen layers with adapters and a trained head: `head(mean over tokens of second(tanh(first(x))))`.
 #[derive(Module, Debug)]
@@ -37,7 +40,7 @@ impl Net {
     /// The model with the given adapters; always the same base and head.
     pub(crate) fn new(adapters: [Option<&HostAdapter>; 2], dtype: DType) -> Self {
         let build = |path: &str, i: usize| match adapters[i] {
-            Some(host) => layer(path, host, dtype),
+            Some(host) => layer_at(path, host, dtype),
             None => base(path, WIDTHS[i], WIDTHS[i + 1], dtype),
         };
         Self {
@@ -51,8 +54,8 @@ impl Net {
                 .with_roles(&[("head", Role::Head)]),
             first: build("net.first", 0),
             second: build("net.second", 1),
-            head_weight: trained(tensor(&numbers(70, 18), [WIDTHS[2], WIDTHS[3]], dtype)),
-            head_bias: trained(tensor(&numbers(71, 3), [WIDTHS[3]], dtype)),
+            head_weight: random(70, [WIDTHS[2], WIDTHS[3]], dtype),
+            head_bias: random(71, [WIDTHS[3]], dtype),
         }
     }
 
@@ -71,8 +74,7 @@ impl Net {
         Objective { nll, kl, penalty: None, kl_weight: KL_WEIGHT, divisor: 2.0 }
     }
 
-    /// Names, shapes and values of all parameters.
-    pub(crate) fn snapshot(&self) -> Vec<(String, Vec<usize>, Vec<f64>)> {
+    pub(crate) fn snapshot(&self) -> Snapshot {
         let mut all = Vec::new();
         self.visit_parameters(&mut |p| {
             all.push((p.name.to_owned(), p.value.shape(), host(p.value.flat())));
@@ -81,8 +83,20 @@ impl Net {
     }
 }
 
-pub(crate) fn trained<const D: usize>(value: Tensor<D>) -> Param<Tensor<D>> {
-    Param::from_tensor(value.autodiff().require_grad())
+/// An adapter without noise for the layer `index` of the net.
+pub(crate) fn factors(index: usize) -> HostAdapter {
+    let (d_input, d_output) = (WIDTHS[index], WIDTHS[index + 1]);
+    let seed = 20 * (index as u64 + 1);
+    HostAdapter {
+        rank: RANK,
+        d_input,
+        d_output,
+        a: numbers(seed, RANK * d_input),
+        b: numbers(seed + 1, RANK * d_output),
+        e: None,
+        noise: None,
+        scaling: SCALING,
+    }
 }
 
 /// Inputs and one-hot targets.
@@ -129,4 +143,20 @@ pub(crate) fn train_step(
     let schedule = LrSchedule::linear(2, 9).unwrap();
     optimizer.step(net, &gradients, schedule.factor(step));
     parts
+}
+
+/// Asserts that steps by `scheme` change the head and `parameters` of the first layer, and nothing else.
+pub(crate) fn check_trained(mut net: Net, scheme: Scheme, parameters: &[&str]) {
+    let before = net.snapshot();
+    let mut optimizer = optimizer();
+    for step in 0..4 {
+        train_step(&mut net, &mut optimizer, step, scheme, DType::F32);
+    }
+    let mut trained = vec!["head.bias".to_owned(), "head.weight".to_owned()];
+    trained.extend(parameters.iter().map(|name| format!("net.first.{name}")));
+    let names: Vec<_> = optimizer.state().keys().cloned().collect();
+    assert_eq!(names, trained, "{scheme:?}");
+    for ((name, _, old), (_, _, new)) in before.into_iter().zip(net.snapshot()) {
+        assert_eq!(trained.contains(&name), old != new, "{name} {scheme:?}");
+    }
 }
