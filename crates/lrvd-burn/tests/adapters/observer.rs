@@ -27,6 +27,13 @@ fn check_products(what: &str, layer: &AdaptedLinear, uses: &[ObservedUse], all: 
     }
 }
 
+/// An observer of the layer's gradients.
+fn observed(layer: &mut AdaptedLinear) -> Observer {
+    let observer = Observer::of_gradients();
+    layer.observe(Some(observer.clone()));
+    observer
+}
+
 fn loss(out: Tensor<3>) -> Tensor<1> {
     let weights = tensor(&numbers(2, out.shape().num_elements()), out.dims(), out.dtype());
     (out.tanh() * weights).sum()
@@ -35,8 +42,7 @@ fn loss(out: Tensor<3>) -> Tensor<1> {
 /// The outer products are the gradients of A and B, and the output does not change.
 fn check(mut layer: AdaptedLinear, pass: &Pass) {
     let plain = layer.forward_with(inputs(DType::F64), pass);
-    let observer = Observer::of_gradients();
-    layer.observe(Some(observer.clone()));
+    let observer = observed(&mut layer);
     let out = layer.forward_with(inputs(DType::F64), pass);
     same("observed output", &host(out.clone()), &host(plain));
     let gradients = loss(out).backward();
@@ -90,8 +96,7 @@ fn outer_products_are_the_gradients_under_noise() {
 fn both_uses_of_a_shared_layer_are_seen() {
     for scheme in [Scheme::Mean, Scheme::Weights(DrawPer::Sequence)] {
         let mut layer = layer(&noisy(VariationalFamily::AsymRankVariance), DType::F64);
-        let observer = Observer::of_gradients();
-        layer.observe(Some(observer.clone()));
+        let observer = observed(&mut layer);
         let pass = Pass::sampled(scheme, NoiseKey::new(6));
         let prepared = layer.prepare(&pass, BATCH);
         let rows = tensor(&numbers(5, 4 * D_INPUT), [4, D_INPUT], DType::F64);
@@ -108,18 +113,16 @@ fn both_uses_of_a_shared_layer_are_seen() {
 fn members_are_seen_apart() {
     let (a, b) = ([2, D_INPUT, RANK], [2, RANK, D_OUTPUT]);
     let (a, b) = (random(41, a, DType::F64), random(42, b, DType::F64));
-    let factors = [a.val(), b.val()];
     let mut layer = bare(DType::F64);
     let members = AdapterMembers { a, b, scaling: SCALING, dropout: 0.0 };
     layer.attach("net.first", members, RANK).unwrap();
-    let observer = Observer::of_gradients();
-    layer.observe(Some(observer.clone()));
+    let observer = observed(&mut layer);
     let gradients = loss(layer.forward_with(inputs(DType::F64), &Pass::mean())).backward();
     let used = observer.take_uses().remove(0);
     assert_eq!(used.input.dims(), [2, BATCH / 2 * TOKENS, D_INPUT]);
-    for ((input, slope), factor) in pairs(&used, &gradients).into_iter().zip(factors) {
-        let product = input.swap_dims(1, 2).matmul(slope);
-        close("member", &host(product), &gradient(&factor, &gradients), 1e-13);
+    let expected = layer_gradients(&layer, &gradients);
+    for ((input, slope), expected) in pairs(&used, &gradients).into_iter().zip(expected) {
+        close("member", &host(input.swap_dims(1, 2).matmul(slope)), &expected, 1e-13);
     }
 }
 
@@ -173,8 +176,7 @@ fn probes_suffice_for_a_frozen_model() {
 #[test]
 fn what_the_loss_does_not_reach_has_no_gradient() {
     let mut layer = layer(&plain(), DType::F64);
-    let observer = Observer::of_gradients();
-    layer.observe(Some(observer.clone()));
+    let observer = observed(&mut layer);
     drop(layer.forward_with(inputs(DType::F64), &Pass::mean()));
     let gradients = loss(layer.forward_with(inputs(DType::F64), &Pass::mean())).backward();
     let uses = observer.take_uses();

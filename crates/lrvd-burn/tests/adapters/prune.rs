@@ -36,6 +36,20 @@ fn noisy_net(family: VariationalFamily, noisy: [&[usize]; 2]) -> Net {
     Net::new([Some(&adapters[0]), Some(&adapters[1])], DTYPE)
 }
 
+/// [`noisy_net`] after some steps, with its optimiser.
+fn trained(
+    family: VariationalFamily,
+    noisy: [&[usize]; 2],
+    steps: u32,
+    scheme: Scheme,
+) -> (Net, AdamW) {
+    let (mut net, mut optimizer) = (noisy_net(family, noisy), optimizer());
+    for step in 0..steps {
+        train_step(&mut net, &mut optimizer, step, scheme);
+    }
+    (net, optimizer)
+}
+
 fn rule(min_rank: usize) -> PruneRule {
     PruneRule::new(THRESHOLD, min_rank).unwrap()
 }
@@ -120,10 +134,7 @@ fn training_on_equals_a_model_built_at_the_pruned_size(
     #[values(SCHEMES[1], SCHEMES[2], SCHEMES[3], Scheme::Nested)] scheme: Scheme,
 ) {
     let family = VariationalFamily::ALL[family];
-    let (mut net, mut optimizer) = (noisy_net(family, [&[1, 3], &[0]]), optimizer());
-    for step in 0..3 {
-        train_step(&mut net, &mut optimizer, step, scheme, DTYPE);
-    }
+    let (mut net, mut optimizer) = trained(family, [&[1, 3], &[0]], 3, scheme);
     let before = entries(&net, &optimizer);
     let event = prune(&mut net, &mut optimizer, &rule(0));
     assert_eq!(event.kept["net.first"], [0, 2], "{family} {:?}", event.statistics);
@@ -135,8 +146,8 @@ fn training_on_equals_a_model_built_at_the_pruned_size(
 
     let (mut fresh, mut fresh_optimizer) = built(family, &after);
     for step in 3..6 {
-        let on = train_step(&mut net, &mut optimizer, step, scheme, DTYPE);
-        let anew = train_step(&mut fresh, &mut fresh_optimizer, step, scheme, DTYPE);
+        let on = train_step(&mut net, &mut optimizer, step, scheme);
+        let anew = train_step(&mut fresh, &mut fresh_optimizer, step, scheme);
         assert_eq!(on, anew, "{family}: objective at step {step}");
     }
     let (found, expected) = (entries(&net, &optimizer), entries(&fresh, &fresh_optimizer));
@@ -152,10 +163,7 @@ fn training_on_equals_a_model_built_at_the_pruned_size(
 fn moments_that_are_not_cut_would_show() {
     // The control of the test above: the same run with the moments of other ranks differs.
     let run = |moved: bool| {
-        let (mut net, mut optimizer) = (noisy_net(FAMILY, [&[1, 3], &[0]]), optimizer());
-        for step in 0..3 {
-            train_step(&mut net, &mut optimizer, step, Scheme::Nested, DTYPE);
-        }
+        let (mut net, mut optimizer) = trained(FAMILY, [&[1, 3], &[0]], 3, Scheme::Nested);
         let before = entries(&net, &optimizer);
         let event = prune(&mut net, &mut optimizer, &rule(0));
         let mut kept = event.kept.clone();
@@ -167,7 +175,7 @@ fn moments_that_are_not_cut_would_show() {
             entry.moments = moved.moments;
         }
         let (mut net, mut optimizer) = built(FAMILY, &after);
-        train_step(&mut net, &mut optimizer, 3, Scheme::Nested, DTYPE);
+        train_step(&mut net, &mut optimizer, 3, Scheme::Nested);
         net.snapshot()
     };
     assert!(run(false) == run(false));
@@ -177,8 +185,7 @@ fn moments_that_are_not_cut_would_show() {
 #[test]
 fn a_prune_before_the_update_takes_the_gradients_along() {
     for family in VariationalFamily::ALL {
-        let (mut net, mut optimizer) = (noisy_net(family, [&[1, 3], &[0, 1, 2, 3]]), optimizer());
-        train_step(&mut net, &mut optimizer, 0, Scheme::Nested, DTYPE);
+        let (mut net, mut optimizer) = trained(family, [&[1, 3], &[0, 1, 2, 3]], 1, Scheme::Nested);
         let (x, targets) = data(DTYPE);
         let pass = Pass::sampled(Scheme::Nested, NoiseKey::new(5).at_step(1));
         let loss = net.objective(x, targets, &pass).loss();
@@ -242,13 +249,9 @@ fn the_mean_output_changes_by_the_dropped_directions_alone() {
 #[test]
 fn rank_zero_leaves_the_base_and_nothing_else() {
     for family in VariationalFamily::ALL {
-        let mut net = noisy_net(family, [&[1], &[0, 1, 2, 3]]);
-        let slot = net.second.slot();
-        let mut optimizer = optimizer();
         let scheme = Scheme::MomentMatched(CrossTerm::Exact);
-        for step in 0..3 {
-            train_step(&mut net, &mut optimizer, step, scheme, DTYPE);
-        }
+        let (mut net, mut optimizer) = trained(family, [&[1], &[0, 1, 2, 3]], 3, scheme);
+        let slot = net.second.slot();
         prune(&mut net, &mut optimizer, &rule(0));
         assert!(net.second.adapter().is_none(), "{family}");
         assert_eq!((net.second.slot(), net.second.rank()), (slot, 0));
@@ -275,7 +278,7 @@ fn rank_zero_leaves_the_base_and_nothing_else() {
             kl(total_kl(&net, Prior::LogUniform, KlReduction::Element).unwrap()),
             kl(of_first.kl(Prior::LogUniform, KlReduction::Element).unwrap())
         );
-        train_step(&mut net, &mut optimizer, 3, scheme, DTYPE);
+        train_step(&mut net, &mut optimizer, 3, scheme);
 
         // The last adapter goes too: the head trains on, and there is no divergence left.
         let none = PruneRule::new(-1e3, 0).unwrap();
@@ -283,7 +286,7 @@ fn rank_zero_leaves_the_base_and_nothing_else() {
         assert!(total_kl(&net, Prior::LogUniform, KlReduction::Element).unwrap().is_none());
         let names: Vec<&String> = optimizer.state().keys().collect();
         assert_eq!(names, ["head.bias", "head.weight"]);
-        let parts = train_step(&mut net, &mut optimizer, 4, scheme, DTYPE);
+        let parts = train_step(&mut net, &mut optimizer, 4, scheme);
         assert_eq!((parts.kl, parts.loss), (0.0, parts.nll));
         assert_eq!(trainable_counts(&net).adapter, 0);
     }
@@ -309,10 +312,7 @@ fn a_least_rank_keeps_the_clearest_directions() {
 #[test]
 fn a_second_prune_finds_nothing() {
     for family in VariationalFamily::ALL {
-        let (mut net, mut optimizer) = (noisy_net(family, [&[1, 3], &[0, 1, 2, 3]]), optimizer());
-        for step in 0..2 {
-            train_step(&mut net, &mut optimizer, step, Scheme::Mean, DTYPE);
-        }
+        let (mut net, mut optimizer) = trained(family, [&[1, 3], &[0, 1, 2, 3]], 2, Scheme::Mean);
         let first = prune(&mut net, &mut optimizer, &rule(0));
         assert_eq!(first.changed.len(), 2);
         let before = entries(&net, &optimizer);

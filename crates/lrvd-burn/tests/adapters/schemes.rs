@@ -3,7 +3,6 @@
 use crate::support::prelude::*;
 use burn::tensor::FloatDType;
 use lrvd_core::family::EPS_VARIANCE;
-use lrvd_core::prune::{StatisticOptions, rank_statistic};
 
 fn key() -> NoiseKey {
     NoiseKey::new(0x1234_5678_9abc).at_step(3)
@@ -249,14 +248,6 @@ mod worked_example {
         close("KL", &host(kl(&layer, KlReduction::Element)), &[5.9709441013], DIGITS);
         let per_rank = host(kl(&layer, KlReduction::PerRank));
         close("KL per rank", &per_rank, &[0.913872285 + 0.2803165352], DIGITS);
-    }
-
-    #[test]
-    fn prune_statistic() {
-        let host = HostAdapter::read(of(&additive()));
-        let posterior = host.posterior().unwrap().unwrap();
-        let got = rank_statistic(&posterior, StatisticOptions::default()).unwrap();
-        close("log alpha", &got, &[-1.697415018, 7.125370164], DIGITS);
     }
 }
 

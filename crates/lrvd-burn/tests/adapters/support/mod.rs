@@ -30,7 +30,7 @@ pub(crate) mod prelude {
 use burn::module::Param;
 use burn::tensor::{DType, Device, Gradients, Tensor, TensorData};
 use lrvd_burn::adapter::{
-    AdaptedLinear, ContextualGaussian, ElementGaussian, ElementParameters, Extension,
+    AdaptedLinear, Adapter, ContextualGaussian, ElementGaussian, ElementParameters, Extension,
     LowRankAdapter, Posterior, RankParameters, ScaleGaussian,
 };
 use lrvd_burn::host::{HostAdapter, HostNoise};
@@ -142,7 +142,12 @@ pub(crate) fn tracked<const D: usize>(name: &'static str, tensor: Tensor<D>) -> 
 
 /// A, B and the parameters of the extension, in memory order.
 pub(crate) fn leaves_of(layer: &AdaptedLinear) -> Vec<Tracked> {
-    let adapter = of(layer);
+    let adapter = match layer.adapter().unwrap() {
+        Adapter::LowRank(adapter) => adapter,
+        Adapter::Members(all) => {
+            return vec![tracked("A", all.a.val()), tracked("B", all.b.val())];
+        }
+    };
     let mut all = vec![tracked("A", adapter.a.val()), tracked("B", adapter.b.val())];
     all.extend(match &adapter.extension {
         None => Vec::new(),
