@@ -50,6 +50,11 @@ fn flat<const D: usize>(tensor: Tensor<D>) -> Tensor<1> {
     tensor.flatten(0, D - 1)
 }
 
+/// Leaf `i` with a shape.
+fn at<const D: usize>(x: &[Tensor<1>], i: usize, shape: [usize; D]) -> Tensor<D> {
+    x[i].clone().reshape(shape)
+}
+
 fn scaled(values: Vec<f64>, factor: f64, shift: f64) -> Vec<f64> {
     values.into_iter().map(|v| v * factor + shift).collect()
 }
@@ -126,14 +131,10 @@ fn linear_cases(f: &mut dyn FnMut(&Case)) {
             let functions = [adapted_linear, adapted_linear_composite];
             case(f, &name, leaves, tracked, functions, |op, x| {
                 // The input and the weight come as transposed views.
-                let low = LowRank {
-                    a: x[3].clone().reshape([g, i, r]),
-                    b: x[4].clone().reshape([g, r, o]),
-                    scale: 0.7,
-                };
+                let low = LowRank { a: at(x, 3, [g, i, r]), b: at(x, 4, [g, r, o]), scale: 0.7 };
                 flat(op(
-                    x[0].clone().reshape([t, n, i]).swap_dims(0, 1),
-                    x[1].clone().reshape([o, i]).transpose(),
+                    at(x, 0, [t, n, i]).swap_dims(0, 1),
+                    at(x, 1, [o, i]).transpose(),
                     with_bias.then(|| x[2].clone()),
                     with_low.then_some(low),
                 ))
@@ -172,12 +173,12 @@ fn norm_cases(f: &mut dyn FnMut(&Case)) {
             (format!("layer_norm {b}x{n}x{d}"), vec![same, gamma.clone(), wave(d, 1.9)]);
         let functions = [layer_norm::<3>, layer_norm_composite::<3>];
         case(f, &name, leaves, vec![true; 3], functions, |op, x| {
-            flat(op(x[0].clone().reshape([b, n, d]), x[1].clone(), x[2].clone(), 1e-7))
+            flat(op(at(x, 0, [b, n, d]), x[1].clone(), x[2].clone(), 1e-7))
         });
         let (name, leaves) = (format!("rms_norm {b}x{n}x{d}"), vec![x, gamma]);
         let functions = [rms_norm::<3>, rms_norm_composite::<3>];
         case(f, &name, leaves, vec![true; 2], functions, |op, x| {
-            flat(op(x[0].clone().reshape([b, n, d]), x[1].clone(), 1e-5))
+            flat(op(at(x, 0, [b, n, d]), x[1].clone(), 1e-5))
         });
     }
 }
@@ -197,11 +198,11 @@ fn attention_cases(f: &mut dyn FnMut(&Case)) {
         let functions = [causal_attention, causal_attention_composite];
         case(f, &name, leaves, vec![true, true, true, false], functions, |op, x| {
             flat(op(
-                x[0].clone().reshape([b, t, h, d]),
+                at(x, 0, [b, t, h, d]),
                 // Keys come as a transposed view.
-                x[1].clone().reshape([b, g, t, d]).swap_dims(1, 2),
-                x[2].clone().reshape([b, t, g, d]),
-                x[3].clone().reshape([b, t]),
+                at(x, 1, [b, g, t, d]).swap_dims(1, 2),
+                at(x, 2, [b, t, g, d]),
+                at(x, 3, [b, t]),
                 0.37,
             ))
         });
@@ -241,21 +242,19 @@ fn disentangled_cases(f: &mut dyn FnMut(&Case), sizes: &[([usize; 7], bool, bool
         let name = format!("disentangled_attention {b}x{h}x{d}x{l} {rows}/{copies}/{r} {rate}");
         let functions = [disentangled_attention, disentangled_attention_composite];
         case(f, &name, leaves, differentiable, functions, |op, x| {
-            let term = |at: usize| PositionRows {
-                shared: x[at].clone().reshape([copies, rows, h * d]),
-                low: (r > 0).then(|| {
-                    let [hidden, up] = [1, 2].map(|i: usize| x[at + i].clone());
-                    (hidden.reshape([factors, rows, r]), up.reshape([factors, r, h * d]))
-                }),
+            let term = |i: usize| PositionRows {
+                shared: at(x, i, [copies, rows, h * d]),
+                low: (r > 0)
+                    .then(|| (at(x, i + 1, [factors, rows, r]), at(x, i + 2, [factors, r, h * d]))),
             };
             flat(op(
-                x[0].clone().reshape([b, l, h * d]),
+                at(x, 0, [b, l, h * d]),
                 // Keys come as a transposed view.
-                x[1].clone().reshape([l, b, h * d]).swap_dims(0, 1),
-                x[2].clone().reshape([b, l, h * d]),
+                at(x, 1, [l, b, h * d]).swap_dims(0, 1),
+                at(x, 2, [b, l, h * d]),
                 with_keys.then(|| term(3)),
                 with_queries.then(|| term(6)),
-                Some(x[9].clone().reshape([b, l])),
+                Some(at(x, 9, [b, l])),
                 layout.clone(),
             ))
         });
@@ -275,8 +274,8 @@ fn draw_cases(f: &mut dyn FnMut(&Case)) {
         let leaves = vec![wave(rows * columns, 0.1), std];
         let functions = [gaussian_draw, gaussian_draw_composite];
         case(f, &name, leaves, vec![true; 2], functions, |op, x| {
-            let mean = x[0].clone().reshape([columns, rows]).transpose();
-            flat(op(mean, x[1].clone().reshape(narrow), count, key()))
+            let mean = at(x, 0, [columns, rows]).transpose();
+            flat(op(mean, at(x, 1, narrow), count, key()))
         });
     }
 }
@@ -289,7 +288,7 @@ fn energy_cases(f: &mut dyn FnMut(&Case)) {
         let leaves = vec![wave(n * d, 0.1), wave(d, 0.5)];
         let functions = [row_energy, row_energy_composite];
         case(f, &name, leaves, vec![true, weighted], functions, |op, x| {
-            let rows = x[0].clone().reshape([d, n]).transpose();
+            let rows = at(x, 0, [d, n]).transpose();
             op(rows, weighted.then(|| x[1].clone()))
         });
     }
@@ -304,13 +303,10 @@ fn moment_matched_cases(f: &mut dyn FnMut(&Case)) {
         let sum_of = noise();
         let noise = OutputNoise { noise: sum_of, both, cross: if r == 2 { 0.0 } else { 1.0 } };
         let parts = move |x: &[Tensor<1>]| {
-            let low = LowRank {
-                a: x[3].clone().reshape([1, i, r]),
-                b: x[4].clone().reshape([1, r, o]),
-                scale: sum_of.scale,
-            };
+            let low =
+                LowRank { a: at(x, 3, [1, i, r]), b: at(x, 4, [1, r, o]), scale: sum_of.scale };
             let bias = with_bias.then(|| x[2].clone());
-            (x[0].clone().reshape([n, t, i]), x[1].clone().reshape([i, o]), bias, low, x[5].clone())
+            (at(x, 0, [n, t, i]), at(x, 1, [i, o]), bias, low, x[5].clone())
         };
         f(&Case {
             name: &format!("moment_matched_linear {n}x{t}x{i}x{o} {r} {with_bias} {both}"),
@@ -361,14 +357,14 @@ fn noise_cases(f: &mut dyn FnMut(&Case)) {
         let name = format!("add_rank_two_noise {n}x{d}");
         case(f, &name, leaves, vec![true; 4], functions, |op, x| {
             let [q, w, t] = [1, 2, 3].map(|i: usize| x[i].clone());
-            flat(op(x[0].clone().reshape([n, d]), q, w, t, noise()))
+            flat(op(at(x, 0, [n, d]), q, w, t, noise()))
         });
         let variance = wave(n * d, 2.5).into_iter().map(|v| v + 0.2_f64.copysign(v)).collect();
         let leaves = vec![wave(n * d, 0.1), variance];
         let functions = [add_gaussian_noise, add_gaussian_noise_composite];
         let name = format!("add_gaussian_noise {n}x{d}");
         case(f, &name, leaves, vec![true; 2], functions, |op, x| {
-            let [mean, variance] = [0, 1].map(|i: usize| x[i].clone().reshape([n, d]));
+            let [mean, variance] = [0, 1].map(|i: usize| at(x, i, [n, d]));
             flat(op(mean, variance, noise()))
         });
     }
@@ -389,7 +385,7 @@ fn kl_cases(f: &mut dyn FnMut(&Case), sizes: &[([usize; 2], usize)]) {
         let functions = [kl_log_uniform, kl_log_uniform_composite];
         let name = format!("kl_log_uniform {shape:?} rank axis {rank_axis}");
         case(f, &name, leaves, vec![true; 2], functions, |op, x| {
-            op(x[0].clone().reshape(shape), rank_axis, x[1].clone())
+            op(at(x, 0, shape), rank_axis, x[1].clone())
         });
     }
 }

@@ -71,8 +71,7 @@ fn only_the_newest_checkpoint_stays_and_another_model_is_rejected() {
     names.sort();
     assert_eq!(names, ["lock", "step-00000009"]);
     // Without variances there is nothing that their moments could belong to.
-    let mut other =
-        Run::new(net(), Lora { rank: 5, ..Lora::default() }, &targets(), &config(9)).unwrap();
+    let mut other = run(Lora { rank: 5, ..Lora::default() }, &config(9));
     let failed = other.resume(&checkpoints).unwrap_err();
     assert!(matches!(failed, lrvd_burn::Error::State(_)), "{failed}");
 }

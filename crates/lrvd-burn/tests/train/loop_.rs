@@ -98,7 +98,7 @@ fn micro_batches_add_up_to_the_batch() {
     let train = |parts: usize| {
         let source = Ordered::new(examples(7, 32), OrderConfig::shuffled(8), config.seed).unwrap();
         let mut source = source.accumulating(parts).unwrap();
-        let mut run = Run::new(net(), lora(), &targets(), &config).unwrap();
+        let mut run = run(lora(), &config);
         run.fit(&mut source, &mut Watch::<Tensor<2>>::default()).unwrap();
         parameters(&run.state.model)
     };
@@ -149,8 +149,7 @@ fn settings_out_of_range_are_rejected_before_anything_is_attached() {
     ] {
         assert!(searched(run(pruned(), &config(5)), search).contains(name));
     }
-    let plain = Run::new(net(), lora(), &targets(), &config(5));
-    let failed = plain.unwrap().searching(search).err().unwrap().to_string();
+    let failed = run(lora(), &config(5)).searching(search).err().unwrap().to_string();
     assert!(failed.contains("have no posterior"), "{failed}");
     let mut wrong = config(5);
     wrong.optimizer.beta1 = 2.0;

@@ -106,7 +106,7 @@ pub(crate) fn pruned() -> BayesLora {
     }
 }
 
-pub(crate) fn run(method: BayesLora, config: &TrainConfig) -> Run<Net, BayesLora> {
+pub(crate) fn run<T: Method<Net>>(method: T, config: &TrainConfig) -> Run<Net, T> {
     Run::new(net(), method, &targets(), config).unwrap()
 }
 

@@ -12,7 +12,7 @@ const NOISE: &str = "rank_log_sigma2";
 
 /// Trains to the end without a break, and once more with a stop after every step. Returns the ranks in the end.
 fn compare<T: Method<Net> + Clone>(method: &T, config: &TrainConfig, name: &str) -> usize {
-    compare_runs(|| Run::new(net(), method.clone(), &targets(), config).unwrap(), 0, name)
+    compare_runs(|| run(method.clone(), config), 0, name)
 }
 
 /// Validates on the first of `rows`, and searches ranks by the others.
@@ -135,7 +135,7 @@ impl ProgressSink for EndsAt<'_> {
 fn the_whole_model_is_that_of_lora_bit_for_bit() {
     let (config, mut whole) = (learning(), searching(0.05, 0.2));
     let lora = Lora { rank: 5, lora_alpha: whole.method.lora_alpha, ..Lora::default() };
-    let plain = trained(Run::new(net(), lora, &targets(), &config).unwrap());
+    let plain = trained(run(lora, &config));
     let stop = AtomicBool::new(false);
     let mut ends = EndsAt(config.steps, &stop, Vec::new());
     let mut watch = Watch::<Tensor<2>>::default().telling(&mut ends).stopping_at(&stop);
