@@ -2,7 +2,7 @@
 
 use burn::module::Module;
 use burn::tensor::Tensor;
-use lrvd_burn::model::AdaptedModel;
+use lrvd_burn::model::{AdaptedModel, visit_adapters};
 use lrvd_burn::sampling::Pass;
 use lrvd_burn::train::Model;
 
@@ -117,6 +117,6 @@ impl Model for LlamaForCausalLm {
 /// Ensemble members that the adapters hold side by side; every one of them sees the batch.
 fn members(model: &impl AdaptedModel) -> usize {
     let mut found = None;
-    model.visit_layers(&mut |_, layer| found = found.or(layer.members()));
+    visit_adapters(model, &mut |attached| found = found.or(attached.members()));
     found.unwrap_or(1)
 }

@@ -9,7 +9,7 @@ use burn::tensor::{Device, Tensor};
 use lrvd_core::family::VariationalFamily;
 use lrvd_core::noise::module_id;
 
-use super::kind::{Adapter, Posterior};
+use super::kind::{Adapter, LowRankAdapter, Posterior};
 use super::observer::Observer;
 use crate::model::walk;
 use crate::sampling::Pass;
@@ -90,6 +90,22 @@ impl Attached {
     /// The adapter; `None` after its last rank was pruned.
     pub fn adapter(&self) -> Option<&Adapter> {
         self.adapter.as_ref()
+    }
+
+    /// The adapter, if it is one of two factors.
+    pub fn low_rank(&self) -> Option<&LowRankAdapter> {
+        match self.adapter() {
+            Some(Adapter::LowRank(adapter)) => Some(adapter),
+            _ => None,
+        }
+    }
+
+    /// Number of ensemble members that share a batch here, if there are several adapters.
+    pub fn members(&self) -> Option<usize> {
+        match self.adapter() {
+            Some(Adapter::Members(members)) => Some(members.count()),
+            _ => None,
+        }
     }
 
     pub(crate) fn adapter_mut(&mut self) -> Option<&mut Adapter> {
