@@ -172,7 +172,12 @@ fn methods_on_all_linear_layers_leave_the_output_head_alone() {
         let mut bench = Bench::new(backbone);
         let (mut all, mut whole) = (Vec::new(), Vec::new());
         bench.model().visit_layers(&mut |path, _| {
-            if ["pooler.dense", "classifier", "lm_head"].contains(&path) { &mut whole } else { &mut all }.push(path.to_owned());
+            if ["pooler.dense", "classifier", "lm_head"].contains(&path) {
+                &mut whole
+            } else {
+                &mut all
+            }
+            .push(path.to_owned());
         });
         assert!(!whole.is_empty() && all.len() >= 12, "{backbone:?}: {all:?} {whole:?}");
         bench.assign("target_modules=all-linear");
