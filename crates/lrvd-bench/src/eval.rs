@@ -11,7 +11,7 @@ use lrvd_burn::model::AdaptedModel;
 use lrvd_burn::prune::statistics;
 use lrvd_burn::train::{Fitting, Inputs, Logits, PassWatch, TokenAnswers};
 use lrvd_core::energy::{AucRule, Capture, UpdateEnergy, normalised_gap, order_by_statistic};
-use lrvd_core::metrics::{self, BinaryCounts, Predictions, mean, uncertainty};
+use lrvd_core::metrics::{self, Predictions, mean, uncertainty};
 use lrvd_models::TokenBatch;
 use serde::Serialize;
 
@@ -142,8 +142,8 @@ fn classes(logits: &Logits, task: &PreparedTask) -> Result<Scored> {
     for metric in &task.goal.standard_metrics {
         let value = match metric {
             Metric::Accuracy => predictions.accuracy(),
-            Metric::F1 => BinaryCounts::new(&predictions.predicted(), &labels)?.f1(),
-            Metric::Matthews => BinaryCounts::new(&predictions.predicted(), &labels)?.mcc(),
+            Metric::F1 => predictions.f1()?,
+            Metric::Matthews => predictions.mcc()?,
             Metric::Pearson | Metric::Spearman | Metric::Nll => continue,
         };
         standard.insert(metric.name().to_owned(), value);
@@ -151,7 +151,7 @@ fn classes(logits: &Logits, task: &PreparedTask) -> Result<Scored> {
     let metrics = Metrics {
         n: labels.len() as u64,
         accuracy: Some(predictions.accuracy()),
-        macro_f1: Some(metrics::f1_macro(&predictions.predicted(), &labels, classes)?),
+        macro_f1: Some(predictions.macro_f1()),
         standard,
         nll: Some(predictions.nll()),
         ece: Some(diagram.ece()),
@@ -350,8 +350,7 @@ pub fn energy_records(
     });
     let mut records = BTreeMap::new();
     for (path, host) in hosts {
-        let (a, b) = host.factors()?;
-        let Ok(energy) = UpdateEnergy::new(a, b) else {
+        let Ok(energy) = UpdateEnergy::new(&host.a, &host.b, host.rank) else {
             // Shares are undefined for an update of norm 0.
             continue;
         };

@@ -302,7 +302,7 @@ mod tests {
     fn a_completion_is_learnt_with_its_end_and_its_prompt_is_not() {
         let (location, architecture, tokenizer) = stories();
         let reader = LanguageReader::new(&location, &architecture, &tokenizer, 20).unwrap();
-        let ids = |text: &str| tokenizer.encode(text, None, None).unwrap().ids;
+        let ids = |text: &str| tokenizer.encode(text, None, None).unwrap().get_ids().to_vec();
         let whole = ids("Once upon a time");
         let found = reader.encode(&text("Once upon", " a time")).unwrap();
         let prompt = ids("Once upon").len();

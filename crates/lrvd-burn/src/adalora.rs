@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 
 use burn::tensor::{Tensor, TensorData};
 use lrvd_core::adalora::{
-    AdaLoraAllocator, AdaLoraConfig, AdaLoraState, Allocation, EntryValues, TripletShape,
-    TripletValues,
+    AdaLoraAllocator, AdaLoraConfig, AdaLoraState, Allocation, TripletShape, TripletValues,
 };
 
 use crate::adapter::LowRankAdapter;
@@ -29,12 +28,8 @@ pub struct AdaLora {
     mask: Option<Vec<Vec<bool>>>,
 }
 
-/// Host copies of one triplet and its gradients, in PEFT's layout.
-struct Triplet {
-    a: [Vec<f64>; 2],
-    e: [Vec<f64>; 2],
-    b: [Vec<f64>; 2],
-}
+/// Host copies of one triplet and its gradients, in PEFT's layout: of A, E and B.
+type Triplet = [[Vec<f64>; 2]; 3];
 
 impl AdaLora {
     /// An allocator over the AdaLoRA adapters of `model`, in the model's order.
@@ -93,7 +88,7 @@ impl AdaLora {
         };
         let triplets: Vec<TripletValues<'_, f64>> = hosts
             .iter()
-            .map(|t| TripletValues { a: values_of(&t.a), e: values_of(&t.e), b: values_of(&t.b) })
+            .map(|triplet| triplet.each_ref().map(|pair| pair.each_ref().map(Vec::as_slice)))
             .collect();
         let allocation = self.allocator.update(step, &triplets)?;
         if let Some(mask) = &allocation.mask {
@@ -176,10 +171,6 @@ impl AdaLora {
     }
 }
 
-fn values_of(pair: &[Vec<f64>; 2]) -> EntryValues<'_, f64> {
-    EntryValues { parameter: &pair[0], gradient: &pair[1] }
-}
-
 fn triplets(model: &impl AdaptedModel) -> (Vec<String>, Vec<TripletShape>) {
     let (mut paths, mut shapes) = (Vec::new(), Vec::new());
     model.visit_layers(&mut |path, layer| {
@@ -200,23 +191,23 @@ fn read_triplets(model: &impl AdaptedModel, gradients: &NamedGradients) -> Vec<T
         let gradient = |name: &str| gradients.get(&format!("{path}.{name}")).cloned();
         let zeros = |n: usize| vec![0.0; n];
         // PEFT's layout: A is `[rank, d_input]`, B is `[d_output, rank]`.
-        hosts.push(Triplet {
-            a: [
+        hosts.push([
+            [
                 values(adapter.a.val().transpose()),
                 gradient("lora_A").map_or_else(
                     || zeros(rank * d_input),
                     |g| values(g.reshape([d_input, rank]).transpose()),
                 ),
             ],
-            e: [values(e.val()), gradient("lora_E").map_or_else(|| zeros(rank), values)],
-            b: [
+            [values(e.val()), gradient("lora_E").map_or_else(|| zeros(rank), values)],
+            [
                 values(adapter.b.val().transpose()),
                 gradient("lora_B").map_or_else(
                     || zeros(rank * d_output),
                     |g| values(g.reshape([rank, d_output]).transpose()),
                 ),
             ],
-        });
+        ]);
     });
     hosts
 }

@@ -106,8 +106,7 @@ fn singular(
     host: &HostAdapter,
     carries_noise: bool,
 ) -> Result<(SingularFactors, Option<Vec<f64>>), lrvd_core::Error> {
-    let (a, b) = host.factors()?;
-    let factors = singular_factors(a, b)?;
+    let factors = singular_factors(&host.a, &host.b, host.rank)?;
     let posterior = host.posterior()?.filter(|_| carries_noise);
     let carried = posterior.map(|posterior| factors.log_variance(&posterior)).transpose()?;
     Ok((factors, carried))
@@ -116,6 +115,6 @@ fn singular(
 /// Replaces `[width, rank]` by rows that are rank-major.
 fn set_rows(param: &mut Param<Tensor<2>>, rows: &[f64]) {
     let [width, rank] = param.val().dims();
-    let columns = lrvd_core::numeric::dense::transpose(rows, rank, width);
+    let columns = lrvd_core::linalg::transpose(rows, rank, width);
     param.set_data(TensorData::new(columns, [width, rank]));
 }

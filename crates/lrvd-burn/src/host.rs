@@ -1,8 +1,8 @@
 //! Adapters on the host, in f64 and in the rank-major layout of `lrvd_core`.
 
 use burn::tensor::{DType, Tensor};
-use lrvd_core::factor::FactorView;
-use lrvd_core::posterior::{NoiseParameters, Posterior as CorePosterior};
+use lrvd_core::family::VariationalFamily;
+use lrvd_core::posterior::Posterior as CorePosterior;
 
 use crate::adapter::{LowRankAdapter, Posterior};
 use crate::error::Error;
@@ -77,25 +77,17 @@ impl HostAdapter {
         }
     }
 
-    /// A and B as the core sees them.
-    pub fn factors(&self) -> Result<(FactorView<'_>, FactorView<'_>), lrvd_core::Error> {
-        Ok((
-            FactorView::new("a", &self.a, self.rank, self.d_input)?,
-            FactorView::new("b", &self.b, self.rank, self.d_output)?,
-        ))
-    }
-
     /// The posterior as the core sees it, if there is one.
     pub fn posterior(&self) -> Result<Option<CorePosterior<'_>>, lrvd_core::Error> {
         let Some(noise) = &self.noise else { return Ok(None) };
-        let (a, b) = self.factors()?;
-        let parameters = match noise {
-            HostNoise::RankVariance(v) => NoiseParameters::RankVariance(v),
-            HostNoise::NoiseToSignal(v) => NoiseParameters::NoiseToSignal(v),
-            HostNoise::ElementVariance { a, b } => NoiseParameters::ElementVariance { a, b },
-            HostNoise::AsymRankVariance(v) => NoiseParameters::AsymRankVariance(v),
+        let (family, noise): (_, [&[f64]; 2]) = match noise {
+            HostNoise::RankVariance(v) => (VariationalFamily::RankVariance, [v, v]),
+            HostNoise::NoiseToSignal(v) => (VariationalFamily::NoiseToSignal, [v, v]),
+            HostNoise::ElementVariance { a, b } => (VariationalFamily::ElementVariance, [a, b]),
+            HostNoise::AsymRankVariance(v) => (VariationalFamily::AsymRankVariance, [v, v]),
         };
-        CorePosterior::new(a, b, parameters).map(Some)
+        let shape = [self.rank, self.d_input, self.d_output];
+        CorePosterior::new(family, shape, [&self.a, &self.b], noise).map(Some)
     }
 }
 

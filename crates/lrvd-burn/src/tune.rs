@@ -152,7 +152,8 @@ pub fn with_pass<M: Module>(model: &M, pass: Pass) -> Result<M, Error> {
     walk::each_layer(model, &mut |mut found| {
         let adapter = found.layer.adapter();
         let one_weight = !found.is_composed || is_one_weight && pass.draws == DrawSet::ONE;
-        if adapter.is_some() && !(one_weight && found.layer.supports(pass.scheme)) {
+        let can = adapter.is_none() || one_weight && found.layer.supports(pass.scheme);
+        if outcome.is_ok() && !can {
             let (path, scheme) = (&found.path, pass.scheme);
             outcome =
                 Err(Error::Undefined(format!("adapter `{path}` cannot be sampled by {scheme:?}")));

@@ -1,9 +1,8 @@
 //! The share of the update that the first `k` rank components carry, in a given order.
 
-use crate::error::{Error, check_length};
-use crate::factor::FactorView;
-use crate::numeric::dense::{qr_triangle, times_transposed};
-use crate::numeric::svd;
+use crate::error::{Error, check_length, check_range, count_rows};
+use crate::gauge::singular_factors;
+use crate::linalg::times_transposed;
 
 /// What "captured by the first k components" means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -27,10 +26,6 @@ pub enum AucRule {
 
 impl AucRule {
     /// Area under a curve of `r` values.
-    ///
-    /// # Errors
-    ///
-    /// The curve has no values (rank 0).
     pub fn area(self, curve: &[f64]) -> Result<f64, Error> {
         let last = curve.last().ok_or_else(|| Error::length("curve", 0, "at least 1"))?;
         let sum: f64 = curve.iter().sum();
@@ -43,14 +38,15 @@ impl AucRule {
 
 /// The update of one adapter, `ΔW = Σ_k outer(b[k], a[k])`, prepared for energy questions.
 #[derive(Debug, Clone)]
-pub struct UpdateEnergy<'a> {
-    a: FactorView<'a>,
-    b: FactorView<'a>,
+pub struct UpdateEnergy {
+    /// `[rank, rank]`.
     overlap: Vec<f64>,
     total: f64,
+    /// Singular values of the update, largest first, `min(rank, d_input, d_output)` of them.
+    singular_values: Vec<f64>,
 }
 
-impl<'a> UpdateEnergy<'a> {
+impl UpdateEnergy {
     /// Prepares rank-major factors `a [rank, d_input]` and `b [rank, d_output]`.
     ///
     /// ```text
@@ -61,30 +57,35 @@ impl<'a> UpdateEnergy<'a> {
     /// # Errors
     ///
     /// `‖ΔW‖²` is not positive (to working precision): there is nothing to capture. Rank 0 is legal.
-    pub fn new(a: FactorView<'a>, b: FactorView<'a>) -> Result<Self, Error> {
-        check_length("rows of b", b.rank(), a.rank())?;
-        let r = a.rank();
-        let a_gram = times_transposed(a.values(), a.values(), r, a.width(), r);
-        let b_gram = times_transposed(b.values(), b.values(), r, b.width(), r);
+    pub fn new(a: &[f64], b: &[f64], rank: usize) -> Result<Self, Error> {
+        let (d_input, d_output) = (count_rows("a", a, rank)?, count_rows("b", b, rank)?);
+        let a_gram = times_transposed(a, a, rank, d_input, rank);
+        let b_gram = times_transposed(b, b, rank, d_output, rank);
         let overlap: Vec<f64> = a_gram.iter().zip(&b_gram).map(|(x, y)| x * y).collect();
         let total: f64 = overlap.iter().sum();
         let scale: f64 = overlap.iter().map(|v| v.abs()).sum();
-        if r > 0 && (total.is_nan() || total <= f64::EPSILON * scale) {
-            let (low, high) = (f64::EPSILON * scale, f64::MAX);
-            let name = "energy of the update";
-            return Err(Error::OutOfRange { name, value: total, low, high });
+        if rank > 0 {
+            let least = (f64::EPSILON * scale).next_up();
+            check_range("energy of the update", total, least, f64::MAX)?;
         }
-        Ok(Self { a, b, overlap, total })
+        let mut singular_values = singular_factors(a, b, rank)?.values;
+        singular_values.truncate(d_input.min(d_output));
+        Ok(Self { overlap, total, singular_values })
     }
 
     /// The number of components.
     pub fn rank(&self) -> usize {
-        self.a.rank()
+        self.overlap.len().isqrt()
     }
 
     /// `‖ΔW‖²`, squared Frobenius norm.
     pub fn total(&self) -> f64 {
         self.total
+    }
+
+    /// Singular values of the update, largest first, `min(rank, d_input, d_output)` of them.
+    pub fn singular_values(&self) -> &[f64] {
+        &self.singular_values
     }
 
     /// The captured share after `k = 1..r` components in the given order.
@@ -93,10 +94,6 @@ impl<'a> UpdateEnergy<'a> {
     /// residual      1 − 1_Rᵀ·H·1_R / 1ᵀ·H·1      R the components still missing
     /// partial norm  1_Sᵀ·H·1_S / 1ᵀ·H·1          S the components taken
     /// ```
-    ///
-    /// # Errors
-    ///
-    /// `order` is not a permutation of the components.
     pub fn curve(&self, capture: Capture, order: &[usize]) -> Result<Vec<f64>, Error> {
         self.check_order(order)?;
         Ok(match capture {
@@ -125,24 +122,13 @@ impl<'a> UpdateEnergy<'a> {
         sums
     }
 
-    /// Singular values of the update, largest first, `min(rank, d_input, d_output)` of them.
-    pub fn singular_values(&self) -> Vec<f64> {
-        let r = self.rank();
-        let transposed =
-            |view: FactorView<'_>| crate::numeric::dense::transpose(view.values(), r, view.width());
-        let (rows_a, rows_b) = (r.min(self.a.width()), r.min(self.b.width()));
-        let a = qr_triangle(&transposed(self.a), self.a.width(), r);
-        let b = qr_triangle(&transposed(self.b), self.b.width(), r);
-        svd(&times_transposed(&b, &a, rows_b, r, rows_a), rows_b, rows_a).values
-    }
-
     /// The upper bound for every order and capture but the partial norm (Eckart–Young), `k = 1..r`.
     ///
     /// ```text
     /// E_svd(k) = Σ_{i≤k} ς_i² / Σ_i ς_i²
     /// ```
     pub fn singular_value_curve(&self) -> Vec<f64> {
-        let squares: Vec<f64> = self.singular_values().iter().map(|s| s * s).collect();
+        let squares: Vec<f64> = self.singular_values.iter().map(|s| s * s).collect();
         let total: f64 = squares.iter().sum();
         let mut sum = 0.0;
         (0..self.rank())
@@ -187,20 +173,16 @@ impl<'a> UpdateEnergy<'a> {
     }
 
     fn check_order(&self, order: &[usize]) -> Result<(), Error> {
-        check_length("order", order.len(), self.rank())?;
-        let mut seen = vec![false; order.len()];
-        for (place, &index) in order.iter().enumerate() {
-            let expected = match seen.get_mut(index) {
-                None => format!("an index below {}", order.len()),
-                Some(true) => "every index once".to_owned(),
-                Some(slot) => {
-                    *slot = true;
-                    continue;
-                }
-            };
-            return Err(Error::entry("order", place, index as f64, expected));
+        let r = self.rank();
+        check_length("order", order.len(), r)?;
+        let mut places = order.iter().enumerate();
+        match places.find(|&(place, index)| *index >= r || order[..place].contains(index)) {
+            Some((place, &index)) => {
+                let expected = format!("every index below {r} once");
+                Err(Error::entry("order", place, index as f64, expected))
+            }
+            None => Ok(()),
         }
-        Ok(())
     }
 }
 
@@ -224,6 +206,6 @@ pub fn order_by_statistic(statistic: &[f64]) -> Vec<usize> {
 /// Random orders are as good as the bound (rank 1), so the ratio has no value.
 pub fn normalised_gap(auc: f64, auc_random: f64, auc_svd: f64) -> Result<f64, Error> {
     let room = auc_svd - auc_random;
-    crate::error::check_range("auc_svd - auc_random", room, f64::EPSILON, f64::MAX)?;
+    check_range("auc_svd - auc_random", room, f64::EPSILON, f64::MAX)?;
     Ok((auc - auc_random) / room)
 }

@@ -134,13 +134,13 @@ pub(crate) fn check_at_least(name: &str, found: usize, least: usize) -> Result<(
     }
 }
 
-/// The number of rows of `width` values in `values`; there may be none.
-pub(crate) fn count_rows(name: &str, values: &[f64], width: usize) -> Result<usize, Error> {
-    let rows = values.len().checked_div(width).unwrap_or(0);
-    if rows * width == values.len() {
-        Ok(rows)
+/// How many times `values` holds `count` values: the rows of a width, or the width of a number of rows. There may be none.
+pub(crate) fn count_rows(name: &str, values: &[f64], count: usize) -> Result<usize, Error> {
+    let times = values.len().checked_div(count).unwrap_or(0);
+    if times * count == values.len() {
+        Ok(times)
     } else {
-        Err(Error::length(name, values.len(), format!("rows of {width} values")))
+        Err(Error::length(name, values.len(), format!("a multiple of {count}")))
     }
 }
 

@@ -15,8 +15,8 @@
 
 use crate::error::{Error, check_length};
 use crate::family::EPS_VARIANCE;
+use crate::linalg::{scaled, squared, times, times_transposed};
 use crate::moments::{CrossTerm, count_tokens, moments};
-use crate::numeric::dense::{scaled, squared, times, times_transposed};
 use crate::posterior::{Entries, Posterior};
 
 /// Output with noise of the right mean and variance, independent for every output (the published "local
@@ -27,8 +27,6 @@ use crate::posterior::{Entries, Posterior};
 /// ```
 ///
 /// `x` is `[tokens, d_input]`, `eps` is `[tokens, d_output]`, standard normal.
-///
-/// # Invariants
 ///
 /// Right mean and variance of every output; drops the covariance between outputs and between
 /// tokens, and the heavy tails of a product of Gaussians.
@@ -50,27 +48,16 @@ pub fn moment_matched(
     Ok(moments.mean.iter().zip(&moments.variance).zip(eps).map(of).collect())
 }
 
-/// The two sets of standard-normal draws of a nested pass.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct NestedNoise<'a> {
-    /// For the rank activations, `[tokens, rank]`.
-    pub rank: &'a [f64],
-    /// For the outputs, `[tokens, d_output]`; not read where B is not random.
-    pub output: &'a [f64],
-}
-
 /// Output with the rank activations drawn first and the outputs given them.
 ///
 /// ```text
-/// s[n,k]   = m_s[n,k] + noise.rank[n,k] · sqrt(v_s[n,k] + EPS_VARIANCE)
+/// s[n,k]   = m_s[n,k] + rank_noise[n,k] · sqrt(v_s[n,k] + EPS_VARIANCE)
 /// ρ[n,o]   = Σ_k s[n,k]²·Var B[k,o]
-/// out[n,o] = scaling · (Σ_k s[n,k]·b_mean[k,o] + noise.output[n,o] · sqrt(ρ[n,o] + EPS_VARIANCE))
+/// out[n,o] = scaling · (Σ_k s[n,k]·b_mean[k,o] + output_noise[n,o] · sqrt(ρ[n,o] + EPS_VARIANCE))
 /// ```
 ///
-/// Where B is not random the last term is absent, so that no noise enters that the posterior does
-/// not have.
-///
-/// # Invariants
+/// `rank_noise` is `[tokens, rank]`, `output_noise` is `[tokens, d_output]`. Where B is not random the last term is absent, so
+/// that no noise enters that the posterior does not have, and `output_noise` is not read.
 ///
 /// Up to `EPS_VARIANCE`, the exact distribution of one token's outputs, covariances and tails included.
 /// Tokens are independent, which they are not under one weight draw.
@@ -79,71 +66,62 @@ pub struct NestedNoise<'a> {
 pub fn nested(
     posterior: &Posterior<'_>,
     x: &[f64],
-    noise: NestedNoise<'_>,
+    [rank_noise, output_noise]: [&[f64]; 2],
     scaling: f64,
 ) -> Result<Vec<f64>, Error> {
     let n = count_tokens(posterior, x)?;
     let (rank, d_in, d_out) = (posterior.rank(), posterior.d_input(), posterior.d_output());
-    check_length("noise.rank", noise.rank.len(), n * rank)?;
+    check_length("noise of the ranks", rank_noise.len(), n * rank)?;
     let b_is_random = posterior.family().has_random_b();
     if b_is_random {
-        check_length("noise.output", noise.output.len(), n * d_out)?;
+        check_length("noise of the outputs", output_noise.len(), n * d_out)?;
     }
     let variance = posterior.variance();
     let rank_variance = times_transposed(&squared(x), &variance.a, n, d_in, rank);
-    let mut s = times_transposed(x, posterior.a_mean().values(), n, d_in, rank);
-    for ((s, v), e) in s.iter_mut().zip(&rank_variance).zip(noise.rank) {
+    let mut s = times_transposed(x, posterior.a_mean(), n, d_in, rank);
+    for ((s, v), e) in s.iter_mut().zip(&rank_variance).zip(rank_noise) {
         *s += e * (v + EPS_VARIANCE).sqrt();
     }
-    let mut output = times(&s, posterior.b_mean().values(), n, rank, d_out);
+    let mut output = times(&s, posterior.b_mean(), n, rank, d_out);
     if rank > 0 && b_is_random {
         let conditional = times(&squared(&s), &variance.b, n, rank, d_out);
-        for ((o, v), e) in output.iter_mut().zip(&conditional).zip(noise.output) {
+        for ((o, v), e) in output.iter_mut().zip(&conditional).zip(output_noise) {
             *o += e * (v + EPS_VARIANCE).sqrt();
         }
     }
     Ok(scaled(&output, scaling))
 }
 
-/// The standard-normal draws of one weight sample.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct WeightNoise<'a> {
-    /// For A, `[rank, d_input]`.
-    pub a: &'a [f64],
-    /// For B, `[rank, d_output]`; not read where B is not random.
-    pub b: &'a [f64],
-}
-
 /// One draw of both factors.
 ///
 /// ```text
-/// A = a_mean + scale_A ∘ noise.a,   B alike;   scale as in Posterior::noise_scale
+/// A = a_mean + scale_A ∘ noise[0],   B alike;   scale as in Posterior::noise_scale
 /// ```
-pub fn sample_weights(posterior: &Posterior<'_>, noise: WeightNoise<'_>) -> Result<Entries, Error> {
+///
+/// `noise` is `[rank, d_input]` for A and `[rank, d_output]` for B, which is not read where B is not random.
+pub fn sample_weights(posterior: &Posterior<'_>, noise: [&[f64]; 2]) -> Result<Entries, Error> {
     let scale = posterior.noise_scale();
-    check_length("noise.a", noise.a.len(), scale.a.len())?;
+    check_length("noise of A", noise[0].len(), scale.a.len())?;
     let draw = |mean: &[f64], scale: &[f64], noise: &[f64]| -> Vec<f64> {
         mean.iter().zip(scale).zip(noise).map(|((m, s), e)| m + s * e).collect()
     };
-    let b_mean = posterior.b_mean().values();
+    let b_mean = posterior.b_mean();
     let b = if posterior.family().has_random_b() {
-        check_length("noise.b", noise.b.len(), scale.b.len())?;
-        draw(b_mean, &scale.b, noise.b)
+        check_length("noise of B", noise[1].len(), scale.b.len())?;
+        draw(b_mean, &scale.b, noise[1])
     } else {
         b_mean.to_vec()
     };
-    Ok(Entries { a: draw(posterior.a_mean().values(), &scale.a, noise.a), b })
+    Ok(Entries { a: draw(posterior.a_mean(), &scale.a, noise[0]), b })
 }
 
 /// Output of one draw of the weights, `scaling · x·Aᵀ·B`.
-///
-/// # Invariants
 ///
 /// One draw serves all tokens: their outputs have the exact joint distribution.
 pub fn drawn_weights(
     posterior: &Posterior<'_>,
     x: &[f64],
-    noise: WeightNoise<'_>,
+    noise: [&[f64]; 2],
     scaling: f64,
 ) -> Result<Vec<f64>, Error> {
     let n = count_tokens(posterior, x)?;

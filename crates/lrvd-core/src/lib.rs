@@ -1,9 +1,7 @@
-//! Low-Rank Variational Dropout, defined once: posterior, KL, pruning and calibration in `f64` on
-//! plain slices.
+#![doc = include_str!("../README.md")]
 //!
-//! This crate is the reference the tensor code is checked against. It holds values only: gradients are those of automatic
-//! differentiation elsewhere, compared with difference quotients of these values. It has no tensors, no I/O, no
-//! logging and no global state; noise and seeds are arguments.
+//! This crate holds values only: gradients are those of automatic differentiation elsewhere, compared with difference quotients
+//! of these values.
 //!
 //! # Notation
 //!
@@ -31,31 +29,25 @@ pub mod adalora;
 pub mod baselines;
 pub mod energy;
 pub mod error;
-pub mod factor;
 pub mod family;
 pub mod forward;
-pub mod gates;
 pub mod gauge;
 pub mod kl;
-pub mod log_alpha;
+pub mod linalg;
 pub mod metrics;
 pub mod moments;
 pub mod noise;
-pub mod numeric;
 pub mod posterior;
 pub mod prune;
 pub mod schedule;
+pub mod special;
 
 pub use error::Error;
-pub use factor::FactorView;
 pub use family::VariationalFamily;
-pub use posterior::{NoiseParameters, Posterior};
+pub use posterior::Posterior;
 
 #[cfg(test)]
 pub(crate) mod testing {
-    use crate::factor::FactorView;
-    use crate::posterior::{NoiseParameters, Posterior};
-
     /// Asserts that two lists are equal up to an absolute distance.
     #[track_caller]
     pub(crate) fn assert_near(found: &[f64], expected: &[f64], distance: f64) {
@@ -68,11 +60,4 @@ pub(crate) mod testing {
     pub(crate) const A: [f64; 6] = [0.5, -0.25, 0.125, 0.01, 0.02, -0.03];
     /// Means of a posterior of rank 2, `[2, 2]`.
     pub(crate) const B: [f64; 4] = [0.2, -0.4, -0.001, 0.002];
-
-    /// A posterior of rank 2 over [`A`] and [`B`].
-    pub(crate) fn posterior(parameters: NoiseParameters<'_>) -> Posterior<'_> {
-        let a = FactorView::new("a", &A, 2, 3).expect("a factor of rank 2");
-        let b = FactorView::new("b", &B, 2, 2).expect("a factor of rank 2");
-        Posterior::new(a, b, parameters).expect("parameters of rank 2")
-    }
 }

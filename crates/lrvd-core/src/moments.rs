@@ -4,7 +4,7 @@
 //! first two moments are known in closed form, one token at a time.
 
 use crate::error::{Error, count_rows};
-use crate::numeric::dense::{squared, times, times_transposed};
+use crate::linalg::{rows, squared, times, times_transposed};
 use crate::posterior::Posterior;
 
 /// Whether the variance keeps the product of both factors' variances.
@@ -53,8 +53,6 @@ pub struct Moments {
 ///
 /// `x` is `[tokens, d_input]`.
 ///
-/// # Invariants
-///
 /// Variances are not negative. The mean does not depend on the family. Of the tied additive family the variance has rank
 /// two over (token, output):
 ///
@@ -67,9 +65,9 @@ pub struct Moments {
 pub fn moments(posterior: &Posterior<'_>, x: &[f64], cross: CrossTerm) -> Result<Moments, Error> {
     let n = count_tokens(posterior, x)?;
     let (rank, d_in, d_out) = (posterior.rank(), posterior.d_input(), posterior.d_output());
-    let b_mean = posterior.b_mean().values();
+    let b_mean = posterior.b_mean();
     let variance = posterior.variance();
-    let rank_mean = times_transposed(x, posterior.a_mean().values(), n, d_in, rank);
+    let rank_mean = times_transposed(x, posterior.a_mean(), n, d_in, rank);
     let rank_variance = times_transposed(&squared(x), &variance.a, n, d_in, rank);
     let mean = times(&rank_mean, b_mean, n, rank, d_out);
     let through_a = effective_b_square(b_mean, &variance.b, cross);
@@ -111,7 +109,10 @@ pub fn output_covariance(
                 covariance.push(if o == p {
                     m.variance[token * d_out + o]
                 } else {
-                    v_s.iter().zip(b_mean.rows()).map(|(v, row)| v * row[o] * row[p]).sum()
+                    v_s.iter()
+                        .zip(rows(b_mean, rank, d_out))
+                        .map(|(v, row)| v * row[o] * row[p])
+                        .sum()
                 });
             }
         }
@@ -128,29 +129,26 @@ pub(crate) fn count_tokens(posterior: &Posterior<'_>, x: &[f64]) -> Result<usize
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::factor::FactorView;
-    use crate::posterior::NoiseParameters;
-    use crate::testing::{B, posterior};
+    use crate::family::VariationalFamily;
+    use crate::testing::{A, B};
 
     const X: [f64; 6] = [1.0, 2.0, -1.0, 0.5, 0.0, 0.25];
 
     #[test]
     fn the_cross_term_needs_noise_on_both_factors() {
         let l = [-1.0, 0.5];
-        let asym = posterior(NoiseParameters::AsymRankVariance(&l));
-        assert_eq!(
-            moments(&asym, &X, CrossTerm::Exact).unwrap(),
-            moments(&asym, &X, CrossTerm::Omitted).unwrap()
-        );
-        let both = posterior(NoiseParameters::RankVariance(&l));
-        let exact = moments(&both, &X, CrossTerm::Exact).unwrap().variance;
-        let omitted = moments(&both, &X, CrossTerm::Omitted).unwrap().variance;
-        assert!(exact.iter().zip(&omitted).all(|(e, o)| e > o));
+        let of = |q: &Posterior<'_>| {
+            [CrossTerm::Exact, CrossTerm::Omitted].map(|c| moments(q, &X, c).unwrap())
+        };
+        let [exact, omitted] = of(&Posterior::asym_rank_variance(&A, &B, &l).unwrap());
+        assert_eq!(exact, omitted);
+        let [exact, omitted] = of(&Posterior::rank_variance(&A, &B, &l).unwrap());
+        assert!(exact.variance.iter().zip(&omitted.variance).all(|(e, o)| e > o));
     }
 
     #[test]
     fn the_covariance_has_the_variance_on_its_diagonal() {
-        let q = posterior(NoiseParameters::NoiseToSignal(&[-1.0, 0.5]));
+        let q = Posterior::noise_to_signal(&A, &B, &[-1.0, 0.5]).unwrap();
         let m = moments(&q, &X, CrossTerm::Exact).unwrap();
         let c = output_covariance(&q, &X, CrossTerm::Exact).unwrap();
         assert_eq!([c[0], c[3], c[4], c[7]], m.variance[..]);
@@ -161,12 +159,11 @@ mod tests {
 
     #[test]
     fn rank_zero_is_silent_and_ragged_inputs_are_errors() {
-        let a = FactorView::new("a", &[], 0, 3).unwrap();
-        let b = FactorView::new("b", &[], 0, 2).unwrap();
-        let none = Posterior::new(a, b, NoiseParameters::RankVariance(&[])).unwrap();
+        let family = VariationalFamily::RankVariance;
+        let none = Posterior::new(family, [0, 3, 2], [&[], &[]], [&[], &[]]).unwrap();
         let m = moments(&none, &X, CrossTerm::Exact).unwrap();
         assert_eq!((m.mean, m.variance), (vec![0.0; 4], vec![0.0; 4]));
-        let q = posterior(NoiseParameters::RankVariance(&[0.0; 2]));
+        let q = Posterior::rank_variance(&A, &B, &[0.0; 2]).unwrap();
         assert!(moments(&q, &X[..5], CrossTerm::Exact).is_err());
         assert!(moments(&q, &[], CrossTerm::Exact).unwrap().mean.is_empty());
     }

@@ -21,10 +21,6 @@ pub struct KlSchedule {
 
 impl KlSchedule {
     /// The same weight at every step.
-    ///
-    /// # Errors
-    ///
-    /// `kl_weight` is negative, infinite or NaN.
     pub fn constant(kl_weight: f64) -> Result<Self, Error> {
         Self::linear_warmup(kl_weight, 0)
     }
@@ -82,10 +78,6 @@ pub enum KlDivisor {
 
 impl KlDivisor {
     /// The divisor for one step.
-    ///
-    /// # Errors
-    ///
-    /// The count that it refers to is 0.
     pub fn divisor(self, size: BatchSize) -> Result<f64, Error> {
         let (name, count) = match self {
             Self::None => return Ok(1.0),
@@ -130,10 +122,6 @@ pub struct LrSchedule {
 
 impl LrSchedule {
     /// Linear rise over `warmup_steps`, then linear fall to 0 at `total_steps`.
-    ///
-    /// # Errors
-    ///
-    /// `warmup_steps > total_steps`.
     pub fn linear(warmup_steps: u32, total_steps: u32) -> Result<Self, Error> {
         check_range("warmup_steps", f64::from(warmup_steps), 0.0, f64::from(total_steps))?;
         Ok(Self { warmup_steps, total_steps })

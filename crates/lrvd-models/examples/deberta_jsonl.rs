@@ -46,7 +46,7 @@ impl Texts {
     ) -> Result<Self, Box<dyn Error>> {
         let encode = |line: &Line| {
             let encoded = tokenizer.encode(&line.text, None, Some(128))?;
-            Ok((encoded.ids, encoded.type_ids))
+            Ok((encoded.get_ids().to_vec(), encoded.get_type_ids().to_vec()))
         };
         let class = |line: &Line| names.iter().position(|name| *name == line.label);
         Ok(Self {

@@ -36,7 +36,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     if let Some(text) = arguments.next() {
         let tokenizer = TextTokenizer::from_dir(&folder)?;
-        let prompt = tokenizer.encode(&text, None, None)?.ids;
+        let prompt = tokenizer.encode(&text, None, None)?.get_ids().to_vec();
         let options = GenerateOptions { max_new_tokens: 32, ..GenerateOptions::default() };
         let tokens = model.generate_greedy(&[prompt], &options)?;
         println!("{text}{}", tokenizer.decode(&tokens[0], true)?);

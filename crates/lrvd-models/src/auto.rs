@@ -2,7 +2,7 @@
 
 use burn::module::Module;
 use burn::tensor::Tensor;
-use lrvd_burn::model::AdaptedModel;
+use lrvd_burn::model::{AdaptedModel, visit_adapters};
 use lrvd_burn::sampling::Pass;
 use lrvd_burn::train::Model;
 
@@ -26,6 +26,17 @@ pub enum AutoModel {
 }
 
 impl AutoModel {
+    /// Gradient checkpointing: whether the backward pass computes a layer's activations again instead of holding those
+    /// of all layers. Costs one more forward pass a step.
+    pub fn recompute(&mut self, recomputes: bool) {
+        match self {
+            Self::Deberta(model) => model.recompute(recomputes),
+            Self::Llama(model) => model.recompute(recomputes),
+            Self::LlamaScore(model) => model.recompute(recomputes),
+            Self::LlamaText(model) => model.recompute(recomputes),
+        }
+    }
+
     /// What the head reads of every input, `[batch, features]`, at the posterior mean: the encoder's pooled first token,
     /// or the decoder's last hidden state after the final norm.
     pub fn features(&self, input: &TokenBatch) -> Tensor<2> {
@@ -99,13 +110,13 @@ impl Model for LlamaForCausalLm {
     const HOLDS_DRAWS: bool = true;
 
     fn logits(&self, input: &TokenBatch, pass: &Pass) -> Tensor<2> {
-        self.asked_logits(&input.repeat(members(self)), pass)
+        self.logits_at(&input.repeat(members(self)), pass)
     }
 }
 
 /// Ensemble members that the adapters hold side by side; every one of them sees the batch.
 fn members(model: &impl AdaptedModel) -> usize {
     let mut found = None;
-    model.visit_layers(&mut |_, layer| found = found.or(layer.members()));
+    visit_adapters(model, &mut |attached| found = found.or(attached.members()));
     found.unwrap_or(1)
 }

@@ -10,68 +10,29 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// A model, tokenizer or template cannot be read or used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "the messages say what the fields are")]
 pub enum Error {
     /// A file cannot be read.
     #[error("cannot read `{file}`")]
-    Read {
-        /// The file.
-        file: PathBuf,
-        /// The system's reason.
-        source: io::Error,
-    },
+    Read { file: PathBuf, source: io::Error },
     /// A file is not JSON of the expected form.
     #[error("`{file}` is not the JSON that was expected")]
-    Json {
-        /// The file.
-        file: PathBuf,
-        /// Line, column and reason.
-        source: serde_json::Error,
-    },
+    Json { file: PathBuf, source: serde_json::Error },
     /// A value of a file is missing, of another type, out of range, or contradicts another.
     #[error("`{file}`: `{key}` should be {expected}, found {found}")]
-    Format {
-        /// The file.
-        file: PathBuf,
-        /// The key, field or tensor.
-        key: String,
-        /// The values that can be used.
-        expected: String,
-        /// The value in the file, or `nothing`.
-        found: String,
-    },
+    Format { file: PathBuf, key: String, expected: String, found: String },
     /// A value of a file changes the result in a way that is not supported.
     #[error("`{file}`: `{key}` is `{found}`, supported: {supported}")]
-    Unsupported {
-        /// The file.
-        file: PathBuf,
-        /// The key, field or tensor.
-        key: String,
-        /// The value in the file.
-        found: String,
-        /// The supported values.
-        supported: String,
-    },
+    Unsupported { file: PathBuf, key: String, found: String, supported: String },
     /// The tokenizer of a file or folder cannot do what a call asks for.
     #[error("tokenizer `{file}` {reason}")]
-    Tokenizer {
-        /// The file or folder.
-        file: PathBuf,
-        /// What it cannot do, and why.
-        reason: String,
-    },
+    Tokenizer { file: PathBuf, reason: String },
     /// A text, prompt or conversation cannot be used.
     #[error("{0}")]
     Text(String),
     /// An argument is out of range.
     #[error("`{name}` should be {expected}, found {found}")]
-    Argument {
-        /// The argument.
-        name: &'static str,
-        /// Its range.
-        expected: String,
-        /// Its value.
-        found: String,
-    },
+    Argument { name: &'static str, expected: String, found: String },
     /// An adapter cannot be used or written in this way.
     #[error("{0}")]
     Adapter(String),

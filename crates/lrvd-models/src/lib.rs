@@ -6,9 +6,9 @@
 mod auto;
 mod batch;
 pub mod chat;
-mod config_reader;
 pub mod deberta;
 mod error;
+mod json;
 pub mod llama;
 mod norm;
 pub mod source;
@@ -18,4 +18,4 @@ pub use auto::AutoModel;
 pub use batch::TokenBatch;
 pub use error::{Error, Result};
 pub use norm::{LayerNorm, RmsNorm};
-pub use source::WeightSource;
+pub use source::{Precision, WeightSource};

@@ -5,10 +5,11 @@
 //! from it.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 
 use burn::module::Param;
 use burn::tensor::{DType, Device, Tensor, TensorData};
-use lrvd_burn::adapter::AdaptedLinear;
+use lrvd_burn::adapter::{AdaptedLinear, BaseBits};
 use lrvd_burn::files::{HostDType, HostTensor, LoadReport, WeightStore};
 use lrvd_burn::parameters::Layout;
 use lrvd_core::noise::{NoiseKey, Stream, fill_normal, module_id};
@@ -27,6 +28,21 @@ pub(crate) fn check_depth(layers: usize, store: &WeightStore) -> Result<()> {
     let file = if path.is_dir() { path.join("config.json") } else { path.to_path_buf() };
     let most = format!("at most {}, the number of tensors of the weights", store.len());
     Err(Error::format(&file, "num_hidden_layers", most, layers))
+}
+
+/// How a frozen base is held; a `DType` is one that holds all of it in that type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Precision {
+    /// The float type of what is not quantised.
+    pub dtype: DType,
+    /// Bits of the weights of linear layers but heads, if they are quantised.
+    pub bits: Option<BaseBits>,
+}
+
+impl From<DType> for Precision {
+    fn from(dtype: DType) -> Self {
+        Self { dtype, bits: None }
+    }
 }
 
 /// Initialisation of a parameter that no file provides.
@@ -56,7 +72,7 @@ pub struct WeightSource<'a> {
     ignored: &'a dyn Fn(&str) -> bool,
     seed: NoiseKey,
     device: &'a Device,
-    dtype: DType,
+    precision: Precision,
     asked: BTreeSet<String>,
     report: LoadReport,
     fresh: Vec<String>,
@@ -65,14 +81,18 @@ pub struct WeightSource<'a> {
 
 impl<'a> WeightSource<'a> {
     /// All parameters random: `seed` and a parameter's name decide its values.
-    pub fn random(seed: NoiseKey, device: &'a Device, dtype: DType) -> Self {
+    pub fn random(
+        seed: NoiseKey,
+        device: &'a Device,
+        precision: impl Into<Precision>,
+    ) -> Self {
         Self {
             store: None,
             fresh_allowed: &|_| true,
             ignored: &|_| false,
             seed,
             device,
-            dtype,
+            precision: precision.into(),
             asked: BTreeSet::new(),
             report: LoadReport::default(),
             fresh: Vec::new(),
@@ -89,20 +109,20 @@ impl<'a> WeightSource<'a> {
         ignored: &'a dyn Fn(&str) -> bool,
         seed: NoiseKey,
         device: &'a Device,
-        dtype: DType,
+        precision: impl Into<Precision>,
     ) -> Self {
         Self {
             store: Some(store),
             fresh_allowed,
             ignored,
             report: LoadReport::new(store.path().display()),
-            ..Self::random(seed, device, dtype)
+            ..Self::random(seed, device, precision)
         }
     }
 
-    /// The float type of every tensor.
+    /// The float type of every tensor that is not quantised.
     pub fn dtype(&self) -> DType {
-        self.dtype
+        self.precision.dtype
     }
 
     /// The parameter `name` with `shape` in memory.
@@ -113,7 +133,7 @@ impl<'a> WeightSource<'a> {
         layout: Layout,
         init: Init,
     ) -> Tensor<D> {
-        self.tensor_of(name, shape, layout, init, self.dtype)
+        self.tensor_of(name, shape, layout, init, self.precision.dtype)
     }
 
     /// As [`Self::tensor`], in another float type than the rest.
@@ -147,8 +167,28 @@ impl<'a> WeightSource<'a> {
         Param::from_tensor(value).set_require_grad(false)
     }
 
-    /// The linear layer at `path`, `[d_input] -> [d_output]`, with a bias if the model has one.
+    /// The linear layer at `path`, `[d_input] -> [d_output]`, with a bias if the model has one; quantised if the
+    /// [precision](Precision) says so.
     pub fn linear(
+        &mut self,
+        path: &str,
+        d_input: usize,
+        d_output: usize,
+        bias: bool,
+        std: f64,
+    ) -> AdaptedLinear {
+        let layer = self.head(path, d_input, d_output, bias, std);
+        let Some(bits) = self.precision.bits.filter(|_| !self.has_failed()) else { return layer };
+        layer.clone().quantized(bits).unwrap_or_else(|source| {
+            let store = self.store.map_or(Path::new(path), WeightStore::path);
+            let expected = "a number of inputs that is a multiple of 32, for a quantised base";
+            self.failure.get_or_insert(Error::format(store, path, expected, source));
+            layer
+        })
+    }
+
+    /// As [`Self::linear`], never quantised.
+    pub fn head(
         &mut self,
         path: &str,
         d_input: usize,

@@ -12,17 +12,22 @@ use crate::process;
 use crate::workspace::Workspace;
 
 /// Crates in which also the files of a module use one another in one direction.
-const TO_THE_FILES: [&str; 3] = ["crates/lrvd-bench", "crates/lrvd-cli", "xtask"];
+const TO_THE_FILES: [&str; 4] =
+    ["crates/lrvd-bench", "crates/lrvd-cli", "crates/lrvd-core", "xtask"];
 const CORE: &str = "lrvd-core";
-/// Everything that may be in the dependency tree of the definitions: errors, optional serialisation, and what the two
-/// derive macros are made of.
-const DEPENDENCIES_OF_CORE: [&str; 10] = [
+/// Everything that may be in the dependency tree of the definitions: errors, optional serialisation, what the two derive macros
+/// are made of, and special functions.
+const DEPENDENCIES_OF_CORE: [&str; 14] = [
     CORE,
+    "approx",
+    "libm",
+    "num-traits",
     "proc-macro2",
     "quote",
     "serde",
     "serde_core",
     "serde_derive",
+    "statrs",
     "syn",
     "thiserror",
     "thiserror-impl",

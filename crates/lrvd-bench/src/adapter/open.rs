@@ -221,11 +221,11 @@ fn rebuild(
         None => newest()?.ok_or_else(|| anyhow!("`{}` has no checkpoint", out.display()))?,
     };
     load_checkpoint(&folder, &mut run.state, &mut *run.method)?;
-    run.method.compact(&mut run.state.model);
+    run.state.compact();
+    let kl_weight = kl_weight(&run)?;
     let (done, steps) = (run.state.done, settings.experiment.steps);
     let description = settings.description(done, CheckpointChoice::Last);
-    let files =
-        AdapterFiles::of(&run.state.model, &settings.experiment, run.kl_weight(), description)?;
+    let files = AdapterFiles::of(&run.state.model, &settings.experiment, kl_weight, description)?;
     let without = if settings.method.is_tempered() {
         ", without the temperature that the end of the training fits"
     } else {
@@ -247,6 +247,11 @@ pub struct AdapterFiles {
     pub description: Option<Description>,
 }
 
+/// Factor of the KL that a posterior was trained with in the end; 0 of a method without one.
+fn kl_weight(run: &RunState) -> Result<f64> {
+    Ok(run.posterior()?.map_or(0.0, |posterior| posterior.kl_weight))
+}
+
 /// Writes the adapter of the finished run `trained` into `folder`: the best model or the last one, as its settings say.
 pub(crate) fn keep(
     settings: &TrainSettings,
@@ -254,7 +259,7 @@ pub(crate) fn keep(
     temperatures: &Temperatures,
     folder: &Path,
 ) -> Result<()> {
-    let (config, kl_weight) = (&settings.experiment, trained.kl_weight());
+    let (config, kl_weight) = (&settings.experiment, kl_weight(&trained)?);
     let state = trained.state;
     let (model, which, step) = match (config.checkpoint, state.best) {
         (CheckpointChoice::Best, Some(best)) => {

@@ -76,7 +76,7 @@ impl<M, I> SavedModel<M, I> {
                 self.dir.display()
             );
         }
-        if let (0, Some(setting)) = (draws, self.policy.asked()) {
+        if let (0, Some(setting)) = (draws, self.policy.needs_draws()) {
             let what = format!("`{setting}` needs draws: pass `--draws K`");
             return Err(lrvd_burn::Error::Argument(what).into());
         }
@@ -187,7 +187,7 @@ impl SavedClassifier {
     pub(crate) fn merged(folder: &Path, info: &ClassifierInfo, device: &Device) -> Result<Self> {
         let backbone = Backbone::open(ModelLocation::of_folder(folder))?;
         let task = info.reader(&backbone)?.prepare(info.goal.clone(), &[], &[])?;
-        let (model, fresh) = load_model(&backbone, &task, false, 0, device, DType::F32)?;
+        let (model, fresh) = load_model(&backbone, &task, false, 0, device, DType::F32.into())?;
         if !fresh.is_empty() {
             return Err(no_head(folder, fresh));
         }
@@ -338,7 +338,7 @@ impl SavedClassifier {
             bail!("`--abstain-above` is for classifiers, and this one predicts numbers");
         }
         let fitted = &self.info.abstentions;
-        let spared = self.policy.asked().is_some();
+        let spared = self.policy.needs_draws().is_some();
         match fitted.get(&draws).filter(|_| !spared) {
             _ if asked.is_some() => Ok(asked),
             Some(found) => Ok(Some(found.above)),

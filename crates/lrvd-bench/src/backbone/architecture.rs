@@ -3,7 +3,6 @@
 use std::path::Path;
 
 use anyhow::{anyhow, bail};
-use lrvd_core::baselines::LayerShape;
 use lrvd_models::deberta::{ADAPTER_TARGETS, DebertaConfig};
 use lrvd_models::llama::gguf::GgufModel;
 use lrvd_models::llama::{ADAPTER_TARGETS as LLAMA_TARGETS, LlamaConfig};
@@ -229,12 +228,12 @@ impl Architecture {
         (vocab * hidden + linear + norms * hidden) as u64
     }
 
-    pub(crate) fn adapted_layers(&self, targets: &TargetModules) -> Vec<LayerShape> {
+    /// Widths of the input and of the output of every adapted layer.
+    pub(crate) fn adapted_layers(&self, targets: &TargetModules) -> Vec<[usize; 2]> {
         let targets = targets.layers();
         let layers = self.linear_layers().into_iter().filter(|(name, ..)| targets.select(name));
-        let shapes = layers.map(|(_, d_input, d_output, n)| {
-            std::iter::repeat_n(LayerShape { d_input, d_output }, n)
-        });
+        let shapes =
+            layers.map(|(_, d_input, d_output, n)| std::iter::repeat_n([d_input, d_output], n));
         shapes.flatten().collect()
     }
 

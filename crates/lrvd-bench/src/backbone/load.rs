@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::{anyhow, bail};
-use burn::tensor::{DType, Device};
+use burn::tensor::Device;
 use lrvd_burn::files::WeightStore;
 use lrvd_core::noise::NoiseKey;
-use lrvd_models::AutoModel;
+use lrvd_models::{AutoModel, Precision};
 use lrvd_models::deberta::{DebertaClassifier, DebertaConfig};
 use lrvd_models::llama::gguf::GgufModel;
 use lrvd_models::llama::{LlamaChoice, LlamaConfig, LlamaForCausalLm, LlamaScore};
@@ -95,14 +95,14 @@ impl Backbone {
         anyhow!("model `{}`: {what} {why}", self.location.name)
     }
 
-    /// The type that the weights of this kind of model are stored in.
-    pub(crate) fn stored_as(&self, precision: BasePrecision) -> Result<DType> {
+    /// How the weights of this kind of model are held.
+    pub(crate) fn stored_as(&self, precision: BasePrecision) -> Result<Precision> {
         match (&self.architecture, precision) {
             (Architecture::Deberta(_), BasePrecision::Bf16 | BasePrecision::F16) => {
                 Err(self
-                    .unfit("an encoder", "is held in single precision: set `base_precision=f32`"))
+                    .unfit("an encoder", "is held in single precision, or quantised: set `base_precision` to `f32`, `q8` or `q4`"))
             }
-            _ => Ok(precision.dtype()),
+            _ => Ok(precision.precision()),
         }
     }
 
@@ -173,11 +173,11 @@ pub(crate) fn load_language_model(
     backbone: &Backbone,
     dropout: bool,
     device: &Device,
-    dtype: DType,
+    precision: Precision,
 ) -> Result<LlamaForCausalLm> {
     let config = undropped(backbone.decoder_for("language modelling")?, dropout);
     let store = open_weights(&backbone.location.folder)?;
-    Ok(LlamaForCausalLm::from_pretrained(&store, &config, device, dtype)?.0)
+    Ok(LlamaForCausalLm::from_pretrained(&store, &config, device, precision)?.0)
 }
 
 /// A model that answers `task`, and the names of the parameters that the checkpoint did not have.
@@ -189,24 +189,24 @@ pub(crate) fn load_model(
     dropout: bool,
     seed: u64,
     device: &Device,
-    dtype: DType,
+    precision: Precision,
 ) -> Result<(AutoModel, Vec<String>)> {
     let (store, seed) = (open_weights(&backbone.location.folder)?, NoiseKey::new(seed));
     match &backbone.architecture {
         Architecture::Deberta(encoder) if !task.goal.is_texts() => {
             let config = Backbone::config_for(encoder, task.labels, dropout);
             let (model, report) =
-                DebertaClassifier::from_pretrained(&store, &config, seed, device, dtype)?;
+                DebertaClassifier::from_pretrained(&store, &config, seed, device, precision)?;
             Ok((AutoModel::Deberta(model), report.fresh))
         }
         Architecture::Llama(config) if task.goal.is_regression() => {
             let config = undropped(config, dropout);
             let (model, report) =
-                LlamaScore::from_pretrained(&store, &config, seed, device, dtype)?;
+                LlamaScore::from_pretrained(&store, &config, seed, device, precision)?;
             Ok((AutoModel::LlamaScore(model), report.fresh))
         }
         _ => {
-            let model = load_language_model(backbone, dropout, device, dtype)?;
+            let model = load_language_model(backbone, dropout, device, precision)?;
             let model = if task.goal.is_texts() {
                 AutoModel::LlamaText(model)
             } else {

@@ -151,7 +151,8 @@ impl<'a> TextReader<'a> {
         let (ids, cut) = match &self.asked {
             Asked::Segments => {
                 let encoded = self.tokenizer.encode(&input.text, input.pair.as_deref(), limit)?;
-                return Ok((encoded.ids, encoded.type_ids, Cut::Nothing));
+                let (ids, type_ids) = (encoded.get_ids(), encoded.get_type_ids());
+                return Ok((ids.to_vec(), type_ids.to_vec(), Cut::Nothing));
             }
             Asked::Words { wording, task, tokens } => {
                 let prompt =
@@ -221,7 +222,10 @@ impl<'a> TextReader<'a> {
         max_length: usize,
     ) -> Result<(Vec<u32>, Cut)> {
         let text = |input: &Input| prompt.text_before_cue(task, input);
-        let encode = |input: &Input| Ok(self.tokenizer.encode(&text(input), None, None)?.ids);
+        let within = |input: &Input, limit| -> Result<Vec<u32>> {
+            Ok(self.tokenizer.encode(&text(input), None, limit)?.get_ids().to_vec())
+        };
+        let encode = |input: &Input| within(input, None);
         if prompt == PromptSet::Clean {
             return fitted(input, max_length, 0, encode);
         }
@@ -229,8 +233,7 @@ impl<'a> TextReader<'a> {
         if ids.len() <= max_length {
             return Ok((ids, Cut::Nothing));
         }
-        let ids = self.tokenizer.encode(&text(input), None, Some(max_length))?.ids;
-        Ok((ids, Cut::Right))
+        Ok((within(input, Some(max_length))?, Cut::Right))
     }
 
     /// The examples of one split, in their order.

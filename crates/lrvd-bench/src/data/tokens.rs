@@ -31,12 +31,12 @@ pub(crate) struct BareTokens<'a> {
 impl<'a> BareTokens<'a> {
     /// Looks at the empty text to learn what is put around every text.
     pub(crate) fn new(tokenizer: &'a TextTokenizer) -> Result<Self> {
-        let frame = tokenizer.encode("", None, None)?.ids;
+        let frame = tokenizer.encode("", None, None)?.get_ids().to_vec();
         let special = tokenizer.special_tokens();
         let begins = |id: &&u32| [special.bos, special.cls].contains(&Some(**id));
         let before = frame.iter().take_while(begins).count();
         let after = frame.len() - before;
-        let probe = tokenizer.encode("A", None, None)?.ids;
+        let probe = tokenizer.encode("A", None, None)?.get_ids().to_vec();
         let framed = probe.len() >= frame.len()
             && probe.starts_with(&frame[..before])
             && probe.ends_with(&frame[before..]);
@@ -56,7 +56,7 @@ impl<'a> BareTokens<'a> {
 
     /// The tokens of `text` behind those that begin every text, with nothing after them.
     pub(crate) fn opened(&self, text: &str) -> lrvd_models::Result<Vec<u32>> {
-        let mut ids = self.tokenizer.encode(text, None, None)?.ids;
+        let mut ids = self.tokenizer.encode(text, None, None)?.get_ids().to_vec();
         ids.truncate(ids.len().saturating_sub(self.after));
         Ok(ids)
     }

@@ -11,8 +11,7 @@ use lrvd_burn::peft::{PeftAdapter, PeftModule, attach_peft, posterior_family_nam
 use lrvd_burn::sampling::Pass;
 use lrvd_burn::train::Model as _;
 use lrvd_core::noise::NoiseKey;
-use lrvd_core::prune::statistic::REFERENCE_FAN_IN;
-use lrvd_core::prune::{StatisticAggregate, StatisticOptions, rank_statistic};
+use lrvd_core::prune::{REFERENCE_FAN_IN, StatisticAggregate, StatisticOptions, rank_statistic};
 use lrvd_models::deberta::DebertaClassifier;
 use lrvd_models::llama::LlamaForCausalLm;
 use lrvd_models::{AutoModel, TokenBatch};

@@ -16,7 +16,7 @@
 //! determination).
 
 use lrvd_burn::adapter::Prior;
-use lrvd_burn::train::{AdaLora, BayesLora, Lora, Phase, Pruning, RankSearch};
+use lrvd_burn::train::{AdaLora, BayesLora, Lora, Pruning, RankSearch};
 use lrvd_core::adalora::AdaLoraConfig;
 use lrvd_core::family::VariationalFamily;
 use lrvd_core::prune::PruneRule;
@@ -90,16 +90,13 @@ fn of_family(config: &Config, family: VariationalFamily) -> Config {
 /// `BayesLoRA`. Its rank is that of the settings.
 pub(super) fn bayes_lora(config: &Config, _rank: RankRequest) -> Result<BayesLora> {
     let rule = PruneRule::new(config.prune.log_alpha_threshold, config.prune.min_rank)?;
-    let (kl, search, noise_rate_factor) = match config.kl_weight {
+    let (kl, noise_rate_factor) = match config.kl_weight {
         KlWeight::Fixed(weight) => {
             let warmup = config.share(config.kl_warmup) as u32;
             let factor = config.log_variance.learning_rate_factor;
-            (KlSchedule::linear_warmup(weight, warmup)?, None, factor)
+            (KlSchedule::linear_warmup(weight, warmup)?, factor)
         }
-        KlWeight::Auto => {
-            let (search, factor) = search(config)?;
-            (KlSchedule::default(), Some(search), factor)
-        }
+        KlWeight::Auto => (KlSchedule::default(), searched_noise_rate(config)?),
     };
     Ok(BayesLora {
         rank: config.initial_rank,
@@ -122,25 +119,31 @@ pub(super) fn bayes_lora(config: &Config, _rank: RankRequest) -> Result<BayesLor
             optimizer: config.prune.optimizer,
         }),
         turn: None,
-        search,
-        log_alpha: config.rank_search.log_alpha,
-        noise: config.rank_search.noise,
-        phase: Phase::Whole,
     })
 }
 
-/// The search of an automatic weight, and the factor of its noise's rate: from `log_alpha` to as far beyond 0 in the refinement.
-fn search(config: &Config) -> Result<(RankSearch, f64)> {
-    let RankSearchSettings { margin, refine, rate, log_alpha, .. } = config.rank_search;
-    let refine_steps = if refine > 0.0 { config.share(refine).max(1) } else { 0 };
-    let min_rank = config.prune.min_rank;
-    let search = RankSearch { margin, min_rank, refine_steps, refine_rate: rate };
-    let schedule = search.schedule(config.warmup_ratio)?;
+/// The search of an automatic weight.
+pub(super) fn search(config: &Config) -> RankSearch {
+    let RankSearchSettings { margin, refine, rate, log_alpha, noise, .. } = config.rank_search;
+    RankSearch {
+        margin,
+        min_rank: config.prune.min_rank,
+        refine_steps: if refine > 0.0 { config.share(refine).max(1) } else { 0 },
+        refine_rate: rate,
+        log_alpha,
+        statistic: config.statistic_options(),
+        noise,
+    }
+}
+
+/// The factor of its noise's rate: from `log_alpha` to as far beyond 0 in the refinement.
+fn searched_noise_rate(config: &Config) -> Result<f64> {
+    let RankSearch { refine_steps, refine_rate, log_alpha, .. } = search(config);
+    let schedule = search(config).schedule(config.warmup_ratio)?;
     let factors = (0..refine_steps as u32).map(|step| schedule.factor(step));
-    let reach = config.learning_rate * rate * factors.sum::<f64>();
+    let reach = config.learning_rate * refine_rate * factors.sum::<f64>();
     let least = config.log_variance.learning_rate_factor;
-    let factor = if reach > 0.0 { least.max(2.0 * log_alpha.abs() / reach) } else { least };
-    Ok((search, factor))
+    Ok(if reach > 0.0 { least.max(2.0 * log_alpha.abs() / reach) } else { least })
 }
 
 /// Share of the evidence bound in a run without prunes whose weight would be automatic.
@@ -171,27 +174,27 @@ fn noise_rate(config: &Config, initial: f64) -> Result<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::method::MethodName;
     use crate::settings::Preset;
 
     #[test]
     fn an_automatic_weight_searches_and_its_noise_can_cross_the_threshold() {
         let config = Config { steps: 400, ..Preset::Default.config() };
         let method = bayes_lora(&config, RankRequest::Initial).unwrap();
-        let search = method.search.unwrap();
-        assert_eq!((search.margin, search.refine_steps, search.refine_rate), (0.01, 40, 0.1));
-        assert_eq!((method.noise, method.log_alpha, method.phase), (0.01, -4.0, Phase::Whole));
+        let found = MethodName::BAYES_LORA.search(&config).unwrap();
+        assert_eq!((found.margin, found.refine_steps, found.refine_rate), (0.01, 40, 0.1));
+        assert_eq!((found.noise, found.log_alpha), (0.01, -4.0));
         // From -4 to 4: warm-up over 2 of 40 steps, then falling to 0, at a tenth of the rate.
         let reach: f64 = 0.5 + (2..40).map(|step| f64::from(40 - step) / 38.0).sum::<f64>();
         let expected = 8.0 / (1e-4 * reach);
         let found = method.noise_rate_factor;
         assert!((found / expected - 1.0).abs() < 1e-6, "{found} {expected}");
         let fixed = fixed(&config, RankRequest::Initial).unwrap();
-        assert!(fixed.search.is_none() && fixed.kl.weight(39) == 0.01);
+        assert_eq!(fixed.kl.weight(39), 0.01);
         let ard = ard(&config, RankRequest::Initial).unwrap();
         assert!(matches!(ard.prior, Prior::Ard { .. }), "{:?}", ard.prior);
         let short = Config { steps: 2, ..config };
-        let search = bayes_lora(&short, RankRequest::Initial).unwrap().search.unwrap();
-        assert_eq!(search.refine_steps, 1);
+        assert_eq!(search(&short).refine_steps, 1);
         let mut plain = Config { kl_weight: KlWeight::Fixed(0.02), ..short };
         plain.log_variance.learning_rate_factor = 3.0;
         for build in [self::fixed, element, a_only, self::ard] {

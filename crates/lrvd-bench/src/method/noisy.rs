@@ -4,12 +4,13 @@ use std::collections::BTreeSet;
 
 use burn::tensor::Tensor;
 use lrvd_burn::adapter::{AdaptedLinear, AdapterConfig, AdapterKind, ContextDivergence, Observer};
-use lrvd_burn::model::{AdapterTargets, attach_adapters, observe, total_over_adapters};
-use lrvd_burn::optimizer::{NamedGradients, ParameterGroups};
+use lrvd_burn::model::{observe, total_over_adapters};
+use lrvd_burn::optimizer::NamedGradients;
 use lrvd_burn::sampling::{DrawPer, Pass, Scheme};
-use lrvd_burn::train::{Logits, Method, RankChange, StepSizes, StepState, Terms};
+use lrvd_burn::train::{
+    Logits, Method, Placement, RankChange, Setup, StepSizes, StepState, Terms, TrainConfig,
+};
 use lrvd_core::baselines::{ElementReduction, KlDirection, MinibatchWeight, ScaleMixture};
-use lrvd_core::noise::NoiseKey;
 use lrvd_models::AutoModel;
 
 use super::setup::{self, KlCycle, NoisyRates, PUBLISHED_STEPS, SecondOptimizer, adapter};
@@ -93,16 +94,8 @@ impl Bbb {
 }
 
 impl Method<AutoModel> for Bbb {
-    fn adapter(&self) -> AdapterConfig {
-        self.adapter
-    }
-
-    fn groups(&self, settings: &ParameterGroups) -> ParameterGroups {
-        self.rates.groups(settings)
-    }
-
-    fn scheme(&self) -> Scheme {
-        Scheme::Weights(DrawPer::Batch)
+    fn setup(&self, config: &TrainConfig) -> Burn<Setup> {
+        Ok(self.rates.setup(self.adapter, Scheme::Weights(DrawPer::Batch), config))
     }
 
     fn terms(&self, model: &AutoModel, pass: &Pass, sizes: StepSizes) -> Burn<Terms> {
@@ -199,29 +192,26 @@ impl Alternating {
 }
 
 impl Method<AutoModel> for Alternating {
-    fn adapter(&self) -> AdapterConfig {
-        self.adapter
-    }
-
-    fn groups(&self, settings: &ParameterGroups) -> ParameterGroups {
-        self.rates.groups(settings)
-    }
-
-    fn scheme(&self) -> Scheme {
-        match self.divergence {
+    fn setup(&self, config: &TrainConfig) -> Burn<Setup> {
+        let scheme = match self.divergence {
             Divergence::Entries(_) => Scheme::FLIPOUT,
             Divergence::Scales(_) => Scheme::Weights(DrawPer::Batch),
-        }
+        };
+        Ok(self.rates.setup(self.adapter, scheme, config))
     }
 
-    fn before_update(&mut self, state: StepState<'_, AutoModel>) -> Burn<Option<RankChange>> {
-        self.second.before_update(state);
-        Ok(None)
-    }
-
-    fn after_update(&mut self, state: StepState<'_, AutoModel>) -> Burn<Option<RankChange>> {
+    fn update(
+        &mut self,
+        when: Placement,
+        step: StepState<'_, AutoModel>,
+    ) -> Burn<Option<RankChange>> {
         let divergence = self.divergence;
-        self.second.after_update(state, self.cycle, |model| divergence.of(model))?;
+        match when {
+            Placement::BeforeUpdate => self.second.before_update(step),
+            Placement::AfterUpdate => {
+                self.second.after_update(step, self.cycle, |model| divergence.of(model))?;
+            }
+        }
         Ok(None)
     }
 
@@ -270,19 +260,10 @@ impl CLora {
 }
 
 impl Method<AutoModel> for CLora {
-    fn adapter(&self) -> AdapterConfig {
-        self.adapter
-    }
-
-    fn attach(&self, model: &mut AutoModel, targets: &AdapterTargets, seed: NoiseKey) -> Burn<()> {
-        attach_adapters(model, targets, &self.adapter, seed)?;
-        observe(model, Some(&self.observer));
-        Ok(())
-    }
-
-    fn scheme(&self) -> Scheme {
+    fn setup(&self, config: &TrainConfig) -> Burn<Setup> {
+        let observer = Some(self.observer.clone());
         // Noise for every token.
-        Scheme::FLIPOUT
+        Ok(Setup { scheme: Scheme::FLIPOUT, observer, ..Setup::new(self.adapter, config) })
     }
 
     fn terms(&self, _model: &AutoModel, _pass: &Pass, sizes: StepSizes) -> Burn<Terms> {
@@ -298,20 +279,22 @@ impl Method<AutoModel> for CLora {
         Ok(Terms::kl(kl, weight))
     }
 
-    fn before_update(&mut self, state: StepState<'_, AutoModel>) -> Burn<Option<RankChange>> {
-        // Divergences of further micro-batches keep their graphs until they are taken.
-        drop(self.observer.take_divergences());
-        self.second.before_update(state);
+    fn update(
+        &mut self,
+        when: Placement,
+        step: StepState<'_, AutoModel>,
+    ) -> Burn<Option<RankChange>> {
+        match when {
+            Placement::BeforeUpdate => {
+                // Divergences of further micro-batches keep their graphs until they are taken.
+                drop(self.observer.take_divergences());
+                self.second.before_update(step);
+            }
+            Placement::AfterUpdate => {
+                self.second.descend(step.model, step.rate_factor, &NamedGradients::default());
+            }
+        }
         Ok(None)
-    }
-
-    fn after_update(&mut self, state: StepState<'_, AutoModel>) -> Burn<Option<RankChange>> {
-        self.second.descend(state.model, state.rate_factor, &NamedGradients::default());
-        Ok(None)
-    }
-
-    fn compact(&self, model: &mut AutoModel) {
-        observe(model, None);
     }
 
     fn predict(&self, model: &AutoModel, inputs: &Inputs<'_>, draws: usize) -> Burn<Logits> {

@@ -2,9 +2,8 @@
 
 use lrvd_burn::adapter::{AdapterConfig, AdapterKind};
 use lrvd_burn::model::total_over_adapters;
-use lrvd_burn::optimizer::ParameterGroups;
 use lrvd_burn::sampling::Pass;
-use lrvd_burn::train::{Logits, Method, StepSizes, Terms};
+use lrvd_burn::train::{Logits, Method, Setup, StepSizes, Terms, TrainConfig};
 use lrvd_models::AutoModel;
 
 use super::setup::{adapter, lora, rate_to_reach};
@@ -47,14 +46,10 @@ impl Map {
 }
 
 impl Method<AutoModel> for Map {
-    fn adapter(&self) -> AdapterConfig {
-        self.adapter
-    }
-
-    fn groups(&self, settings: &ParameterGroups) -> ParameterGroups {
-        let mut groups = *settings;
-        groups.adapter.weight_decay = self.weight_decay;
-        groups
+    fn setup(&self, config: &TrainConfig) -> Burn<Setup> {
+        let mut setup = Setup::new(self.adapter, config);
+        setup.groups.adapter.weight_decay = self.weight_decay;
+        Ok(setup)
     }
 
     fn terms(&self, model: &AutoModel, _pass: &Pass, sizes: StepSizes) -> Burn<Terms> {
@@ -87,8 +82,8 @@ impl McDropout {
 }
 
 impl Method<AutoModel> for McDropout {
-    fn adapter(&self) -> AdapterConfig {
-        self.adapter
+    fn setup(&self, config: &TrainConfig) -> Burn<Setup> {
+        Ok(Setup::new(self.adapter, config))
     }
 
     fn predict(&self, model: &AutoModel, inputs: &Inputs<'_>, draws: usize) -> Burn<Logits> {
@@ -120,14 +115,10 @@ impl LoraEnsemble {
 }
 
 impl Method<AutoModel> for LoraEnsemble {
-    fn adapter(&self) -> AdapterConfig {
-        self.adapter
-    }
-
-    fn groups(&self, settings: &ParameterGroups) -> ParameterGroups {
-        let mut groups = *settings;
-        groups.adapter.learning_rate = self.learning_rate;
-        groups
+    fn setup(&self, config: &TrainConfig) -> Burn<Setup> {
+        let mut setup = Setup::new(self.adapter, config);
+        setup.groups.adapter.learning_rate = self.learning_rate;
+        Ok(setup)
     }
 
     fn predict(&self, model: &AutoModel, inputs: &Inputs<'_>, _draws: usize) -> Burn<Logits> {

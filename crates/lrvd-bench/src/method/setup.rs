@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use burn::tensor::Tensor;
 use lrvd_burn::adapter::{AdapterConfig, AdapterKind};
 use lrvd_burn::model::AdaptedModel;
-use lrvd_burn::optimizer::{NamedGradients, ParameterGroups};
+use lrvd_burn::optimizer::NamedGradients;
 use lrvd_burn::parameters::{NamedParameter, Role};
-use lrvd_burn::train::StepState;
+use lrvd_burn::sampling::Scheme;
+use lrvd_burn::train::{Setup, StepState, TrainConfig};
 use lrvd_core::baselines::MinibatchWeight;
 use lrvd_core::baselines::minibatch_weight::rescaled_cycle;
 use lrvd_models::AutoModel;
@@ -56,7 +57,7 @@ pub(super) fn lora(config: &Config, request: RankRequest) -> AdapterConfig {
 
 /// The peak rate at which a parameter under `AdamW` can just go `distance` in the run; 0 where every rate is 0.
 pub(super) fn rate_to_reach(config: &Config, distance: f64) -> Result<f64> {
-    let schedule = config.training(0).check()?.schedule();
+    let schedule = config.training(0).check()?;
     let reach: f64 = (0..config.steps as u32).map(|step| schedule.factor(step)).sum();
     Ok(if reach > 0.0 { distance / reach } else { 0.0 })
 }
@@ -73,11 +74,16 @@ impl NoisyRates {
         Self { weight_decay: config.adapter_weight_decay, noise }
     }
 
-    pub(super) fn groups(self, settings: &ParameterGroups) -> ParameterGroups {
-        let mut groups = *settings;
-        groups.adapter.weight_decay = self.weight_decay;
-        groups.log_variance.learning_rate = self.noise;
-        groups
+    pub(super) fn setup(
+        self,
+        adapter: AdapterConfig,
+        scheme: Scheme,
+        config: &TrainConfig,
+    ) -> Setup {
+        let mut setup = Setup { scheme, ..Setup::new(adapter, config) };
+        setup.groups.adapter.weight_decay = self.weight_decay;
+        setup.groups.log_variance.learning_rate = self.noise;
+        setup
     }
 }
 

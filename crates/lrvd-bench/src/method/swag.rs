@@ -25,7 +25,10 @@ use lrvd_burn::host::values;
 use lrvd_burn::model::AdaptedModel;
 use lrvd_burn::parameters::{NamedParameterMut, Role};
 use lrvd_burn::sampling::Pass;
-use lrvd_burn::train::{DrawSeed, Logits, Method, MethodState, RankChange, StepState};
+use lrvd_burn::train::{
+    ConstantTail, DrawSeed, Fitted, Logits, Method, MethodState, Placement, RankChange, Setup,
+    StepState, TrainConfig,
+};
 use lrvd_core::baselines::Swag as Moments;
 use lrvd_core::noise::{NoiseKey, Stream, fill_normal_f64, module_id};
 use lrvd_models::AutoModel;
@@ -42,10 +45,9 @@ const LISTS: [&str; 3] = ["mean", "second_moment", "deviations"];
 pub(super) struct Swag {
     adapter: AdapterConfig,
     settings: SwagSettings,
-    /// First step of the tail, and steps between collections.
-    tail: (usize, usize),
-    /// The schedule's factor at the start of the tail, and the steps from there to the constant one.
-    anneal: (f64, usize),
+    tail: ConstantTail,
+    /// Steps between collections in the tail.
+    every: usize,
     /// Of every factor, by name; a head has a mean only.
     moments: BTreeMap<String, Moments>,
 }
@@ -53,8 +55,8 @@ pub(super) struct Swag {
 impl Swag {
     pub(super) fn new(config: &Config, request: RankRequest) -> Result<Self> {
         let settings = config.methods.swag;
-        let tail = (config.share(settings.start), config.share(settings.every).max(1));
-        let collections = config.steps.saturating_sub(tail.0) / tail.1;
+        let (start, every) = (config.share(settings.start), config.share(settings.every).max(1));
+        let collections = config.steps.saturating_sub(start) / every;
         if collections < 2 {
             bail!(
                 "SWAG: {} steps leave {collections} collections after `swag.start`, expected at least 2: \
@@ -63,14 +65,18 @@ impl Swag {
             );
         }
         let adapter = lora(config, request);
-        let from = config.training(0).check()?.schedule().factor(tail.0 as u32);
-        let anneal = (from, config.share(settings.anneal));
-        Ok(Self { adapter, settings, tail, anneal, moments: BTreeMap::new() })
+        let tail = ConstantTail {
+            start,
+            steps: config.share(settings.anneal),
+            from: config.training(0).check()?.factor(start as u32),
+            to: settings.learning_rate_factor,
+        };
+        Ok(Self { adapter, settings, tail, every, moments: BTreeMap::new() })
     }
 
     fn is_due(&self, done: usize) -> bool {
-        let (start, every) = self.tail;
-        done > start && (done - start).is_multiple_of(every)
+        let start = self.tail.start;
+        done > start && (done - start).is_multiple_of(self.every)
     }
 
     fn collect(&mut self, model: &AutoModel) -> Burn<()> {
@@ -126,20 +132,17 @@ fn set(p: NamedParameterMut<'_>, values: Vec<f64>) {
 }
 
 impl Method<AutoModel> for Swag {
-    fn adapter(&self) -> AdapterConfig {
-        self.adapter
+    fn setup(&self, config: &TrainConfig) -> Burn<Setup> {
+        Ok(Setup { tail: Some(self.tail), ..Setup::new(self.adapter, config) })
     }
 
-    fn rate_factor(&self, step: usize, scheduled: f64) -> f64 {
-        let ((start, _), (from, steps)) = (self.tail, self.anneal);
-        let Some(since) = step.checked_sub(start) else { return scheduled };
-        let to = self.settings.learning_rate_factor;
-        if since >= steps { to } else { from + (to - from) * since as f64 / steps as f64 }
-    }
-
-    fn after_update(&mut self, state: StepState<'_, AutoModel>) -> Burn<Option<RankChange>> {
-        if self.is_due(state.sizes.step + 1) {
-            self.collect(state.model)?;
+    fn update(
+        &mut self,
+        when: Placement,
+        step: StepState<'_, AutoModel>,
+    ) -> Burn<Option<RankChange>> {
+        if when == Placement::AfterUpdate && self.is_due(step.sizes.step + 1) {
+            self.collect(step.model)?;
         }
         Ok(None)
     }
@@ -192,18 +195,15 @@ impl Method<AutoModel> for Swag {
     }
 
     /// The mean of the path becomes the model.
-    fn finish(&mut self, model: &mut AutoModel, _data: &Fitting<'_>) -> Burn<()> {
+    fn finish(&mut self, model: &mut AutoModel, _data: &Fitting<'_>) -> Burn<Fitted> {
         model.visit_parameters_mut(&mut |p| {
             if let Some(moments) = self.moments.get(p.name) {
                 set(p, moments.mean().to_vec());
             }
         });
-        Ok(())
-    }
-
-    fn stored_parameters(&self) -> usize {
         let random = self.moments.values().filter(|moments| moments.n_deviations() > 0);
-        random.map(|moments| (1 + moments.n_deviations()) * moments.mean().len()).sum()
+        let stored = |moments: &Moments| (1 + moments.n_deviations()) * moments.mean().len();
+        Ok(Fitted { stored: random.map(stored).sum(), ..Fitted::default() })
     }
 }
 
@@ -214,8 +214,9 @@ mod tests {
     use crate::settings::Preset;
 
     fn swag(settings: SwagSettings) -> Swag {
+        let tail = ConstantTail { start: 50, steps: 20, from: 0.6, to: 0.3 };
         let adapter = AdapterConfig::default();
-        Swag { adapter, settings, tail: (50, 10), anneal: (0.6, 20), moments: BTreeMap::new() }
+        Swag { adapter, settings, tail, every: 10, moments: BTreeMap::new() }
     }
 
     fn moved(model: &mut AutoModel, by: f64) {
@@ -241,7 +242,10 @@ mod tests {
         // Two blocks of four layers 24 wide and two from 24 to 40 or back, rank 4.
         let factors = 2 * 4 * (4 * (24 + 24) + 2 * (24 + 40));
         assert_eq!(swag.moments.values().map(|m| m.mean().len()).sum::<usize>(), factors);
-        assert_eq!(swag.stored_parameters(), (1 + 3) * factors);
+        let mut mean = model.clone();
+        let examples = asked.examples;
+        let data = Fitting { train: &examples, holdout: &examples, inputs };
+        assert_eq!(swag.finish(&mut mean, &data).unwrap().stored, (1 + 3) * factors);
         let drawn = swag.predict(&model, &inputs, 1).unwrap();
         model.visit_parameters_mut(&mut |p| {
             if let Some(moments) = swag.moments.get(p.name) {
@@ -258,8 +262,8 @@ mod tests {
 
     #[test]
     fn posthoc_swag_holds_the_rate_and_needs_two_collections() {
-        let swag = swag(SwagSettings { learning_rate_factor: 0.3, ..SwagSettings::default() });
-        let rates = [49, 50, 60, 70, 99].map(|step| swag.rate_factor(step, 0.62));
+        let swag = swag(SwagSettings::default());
+        let rates = [49, 50, 60, 70, 99].map(|step| swag.tail.factor(step, 0.62));
         for (found, expected) in rates.into_iter().zip([0.62, 0.6, 0.45, 0.3, 0.3]) {
             assert!((found - expected).abs() < 1e-15, "{rates:?}");
         }

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use anyhow::bail;
-use lrvd_burn::train::Method;
+use lrvd_burn::train::{Method, RankSearch};
 use lrvd_models::AutoModel;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -41,6 +41,8 @@ pub struct Can {
     pub prunes: bool,
     pub budget: bool,
     pub post_hoc: bool,
+    /// What is fitted to the trained answers, as the curvature of the head's rows, has no others.
+    pub other_answers: bool,
     /// Share of the training examples that is kept out of training for it.
     pub holdout: fn(&Config) -> f64,
 }
@@ -54,6 +56,7 @@ impl Can {
         prunes: false,
         budget: false,
         post_hoc: false,
+        other_answers: true,
         holdout: |_| 0.0,
     };
     const PLAIN: Self = Self { saved: true, ..Self::NONE };
@@ -61,6 +64,7 @@ impl Can {
     const DRAWS: Self = Self { draws: true, ..Self::NONE };
     const LRVD: Self = Self { posterior: true, draws: true, prunes: true, ..Self::PLAIN };
     const POST_HOC: Self = Self { draws: true, post_hoc: true, ..Self::NONE };
+    const CURVATURE: Self = Self { draws: false, other_answers: false, ..Self::POST_HOC };
 }
 
 /// What a method does about not knowing its weights.
@@ -142,7 +146,7 @@ methods! {
         "Bayes by backprop on the entries of A and B";
     "BBB-A", "bbb-a", Variance, classifier(Bbb::on_a), Can::DRAWS,
         "Bayes by backprop on the entries of A";
-    "LAP", "laplace", PostHoc, classifier(Laplace::new), Can { draws: false, holdout: Laplace::holdout, ..Can::POST_HOC },
+    "LAP", "laplace", PostHoc, classifier(Laplace::new), Can { holdout: Laplace::holdout, ..Can::CURVATURE },
         "Laplace-LoRA: curvature around a trained LoRA, linearised predictive";
     "SWAG", "swag", PostHoc, classifier(Swag::new), Can::POST_HOC,
         "a Gaussian from the tail of LoRA's path at a constant rate";
@@ -283,10 +287,11 @@ impl MethodName {
         if self.tempered { own.max(TEMPERATURE_HOLDOUT) } else { own }
     }
 
-    /// Whether ranks are cut by held-out rows after the last step.
-    pub(crate) fn searches(self, config: &Config) -> bool {
+    /// The search that cuts ranks by held-out rows after the last step, if there is one.
+    pub fn search(self, config: &Config) -> Option<RankSearch> {
         let can = self.can();
-        can.posterior && can.prunes && config.kl_weight == KlWeight::Auto
+        let searches = can.posterior && can.prunes && config.kl_weight == KlWeight::Auto;
+        searches.then(|| lrvd::search(config))
     }
 }
 
@@ -344,17 +349,17 @@ mod tests {
                     assert!(matches!(name.entry().form, MethodForm::Ensemble { .. }), "{name}");
                     continue;
                 };
+                let setup = method.setup(&config.training(1)).unwrap();
                 let plain = matches!(
-                    method.adapter().kind,
+                    setup.adapter.kind,
                     AdapterKind::Lora { .. }
                         | AdapterKind::AdaLora
                         | AdapterKind::Variational { .. }
                 );
                 assert_eq!(can.saved, plain && !name.entry().can.post_hoc, "{name}");
-                assert_eq!(can.posterior, method.posterior(1).is_some(), "{name}");
-                let auto = Preset::Default.config();
-                let method = name.build(&auto, RankRequest::Initial).unwrap();
-                assert_eq!(name.searches(&auto), method.search().is_some(), "{name}");
+                assert_eq!(can.posterior, setup.posterior.is_some(), "{name}");
+                let search = name.search(&Preset::Default.config());
+                assert_eq!(search.is_some(), can.posterior && can.prunes, "{name}");
             }
         }
     }

@@ -20,8 +20,6 @@
 //! times as strict. Its code answers with the last level that was too much (`last-violating`); here the last that was not is
 //! the default.
 
-use std::collections::BTreeMap;
-
 use burn::module::{Module, Param};
 use burn::tensor::{Tensor, TensorData};
 use lrvd_burn::adapter::{AdapterConfig, Extension, LowRankAdapter, Posterior, RankParameters};
@@ -29,7 +27,7 @@ use lrvd_burn::host::HostAdapter;
 use lrvd_burn::model::AdaptedModel;
 use lrvd_burn::parameters::ParameterValue;
 use lrvd_burn::sampling::Scheme;
-use lrvd_burn::train::{DrawPolicy, Logits, Method};
+use lrvd_burn::train::{DrawPolicy, Fitted, Logits, Method, Setup, TrainConfig};
 use lrvd_core::baselines::tfb::{AdmissibleChange, RotatedAdapter, largest_admissible};
 use lrvd_core::metrics::{log_softmax, mean_probability};
 use lrvd_models::AutoModel;
@@ -59,27 +57,26 @@ impl TfbSettings {
 pub(super) struct Tfb {
     adapter: AdapterConfig,
     settings: TfbSettings,
-    /// `σ_q`, once found; 0 if even the smallest level was too much.
-    level: Option<f64>,
 }
 
 impl Tfb {
     pub(super) fn new(config: &Config, request: RankRequest) -> Result<Self> {
         let settings = config.methods.tfb.clone();
-        Ok(Self { adapter: lora(config, request), settings, level: None })
+        Ok(Self { adapter: lora(config, request), settings })
     }
 }
 
 impl Method<AutoModel> for Tfb {
-    fn adapter(&self) -> AdapterConfig {
-        self.adapter
+    fn setup(&self, config: &TrainConfig) -> Burn<Setup> {
+        Ok(Setup::new(self.adapter, config))
     }
 
     fn predict(&self, model: &AutoModel, inputs: &Inputs<'_>, draws: usize) -> Burn<Logits> {
         inputs.predict_by(Scheme::FLIPOUT, model, draws)
     }
 
-    fn finish(&mut self, model: &mut AutoModel, data: &Fitting<'_>) -> Burn<()> {
+    /// `noise-std` is `σ_q`; 0 if even the smallest level was too much.
+    fn finish(&mut self, model: &mut AutoModel, data: &Fitting<'_>) -> Burn<Fitted> {
         if data.is_regression()? {
             let reason = "TFB: its criterion compares classes, and the task has scores";
             return Err(lrvd_burn::Error::Undefined(reason.to_owned()));
@@ -99,16 +96,8 @@ impl Method<AutoModel> for Tfb {
         if let Some(level) = found {
             add_noise(model, level)?;
         }
-        self.level = Some(found.unwrap_or(0.0));
-        Ok(())
-    }
-
-    fn fitted(&self) -> BTreeMap<String, f64> {
-        self.level.iter().map(|&level| ("noise-std".to_owned(), level)).collect()
-    }
-
-    fn stored_parameters(&self) -> usize {
-        1
+        let values = [("noise-std".to_owned(), found.unwrap_or(0.0))].into();
+        Ok(Fitted { values, stored: 1 })
     }
 }
 
@@ -163,8 +152,7 @@ fn rotate(model: &mut AutoModel) -> Burn<()> {
 
 fn rotate_adapter(adapter: &mut LowRankAdapter) -> Burn<()> {
     let host = HostAdapter::read(adapter);
-    let (a, b) = host.factors()?;
-    let rotated = RotatedAdapter::new(a, b)?;
+    let rotated = RotatedAdapter::new(&host.a, &host.b, host.rank)?;
     let (d_input, d_output) = (host.d_input, host.d_output);
     // 1/d_i, and 0 for a rank without a direction in the output.
     let inverse = rotated.noise_std_dev(1.0)?;

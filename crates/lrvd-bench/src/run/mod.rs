@@ -15,5 +15,5 @@ pub(crate) use outcome::{ByDraws, Finished, LAST_PREDICTIONS, summary};
 pub(crate) use settings::{
     ClassSettings, RowSettings, TextSettings, TrainSettings, is_run_on_texts,
 };
-pub use start::fit;
-pub(crate) use start::{Run, RunPlace, RunStart, RunState};
+pub(crate) use start::{Run, RunPlace, RunStart};
+pub use start::{RunState, fit};

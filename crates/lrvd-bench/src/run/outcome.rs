@@ -12,7 +12,7 @@ use lrvd_core::prune::RankSummary;
 use lrvd_models::AutoModel;
 
 use crate::data::batch::TokenisedExample;
-use crate::error::Result;
+use crate::error::{Burn, Result};
 use crate::eval::{self, RunContext, Scored, score_draws, score_tokens};
 use crate::method::{DynMethod, MethodName, Temperatures};
 use crate::record::{
@@ -53,14 +53,17 @@ pub(super) fn record(
 ) -> Result<Finished> {
     let begun = Instant::now();
     let train::Run { state, method, .. } = run;
-    let ranks = method.ranks(&state.model);
-    method.compact(&mut state.model);
-    let temperatures = context.fitted(|data| {
-        method.finish(&mut state.model, data)?;
-        if !name.is_tempered() {
-            return Ok(Temperatures::default());
-        }
-        Temperatures::fit(&**method, &state.model, data, &name.draws(context.config))
+    let ranks = state.ranks();
+    state.compact();
+    let (fitted, temperatures) = context.fitted(|data| {
+        let fitted = method.finish(&mut state.model, data)?;
+        let draws = name.draws(context.config);
+        let temperatures = if name.is_tempered() {
+            Temperatures::fit(&**method, &state.model, data, &draws)?
+        } else {
+            Temperatures::default()
+        };
+        Burn::Ok((fitted, temperatures))
     })?;
     let answering = (&**method, &temperatures);
     let (path, removed) = (folder.join(LAST_PREDICTIONS), &state.journal.removed);
@@ -100,9 +103,9 @@ pub(super) fn record(
             adapter: counts.adapter as u64,
             posterior: counts.posterior as u64,
             head: counts.head as u64,
-            stored: (method.stored_parameters() + kept) as u64,
+            stored: (fitted.stored + kept) as u64,
         },
-        fitted: method.fitted().into_iter().chain(temperatures.fitted()).collect(),
+        fitted: fitted.values.into_iter().chain(temperatures.fitted()).collect(),
         history: history(context.config, name, journal.history),
         rank_events: journal.rank_events,
         choice: journal.choice,
@@ -222,8 +225,7 @@ pub(super) fn held_out(
     }
     let examples = context.examples(rows);
     let logits = method.predict(model, &context.inputs(&examples), 0)?;
-    let all: Vec<usize> = (0..rows.len()).collect();
-    Ok(train::calibrated_losses(&logits, &examples.targets(&all)?)?)
+    Ok(train::calibrated_losses(&logits, &examples.all_targets()?)?)
 }
 
 /// Answers to the validation rows at the mean and at every number of `draws`, and the seconds that each took.
@@ -262,17 +264,12 @@ fn answers(
     };
     answer(0, &[0])?;
     // Each number of draws has a separate temperature, if there is one.
-    let nest = draws_nest(context, method) && temperatures.0.is_empty();
+    let nest = !task.goal.is_texts() && temperatures.0.is_empty();
     match draws.iter().max().filter(|_| nest) {
         Some(&most) => answer(most, draws)?,
         None => draws.iter().try_for_each(|&draws| answer(draws, &[draws]))?,
     }
     Ok((scored, seconds))
-}
-
-/// Whether one pass with the most draws answers for all numbers of draws.
-pub(super) fn draws_nest(context: &RunContext<'_>, method: &DynMethod) -> bool {
-    !context.task.goal.is_texts() && method.draws_nest()
 }
 
 fn tokens(

@@ -16,7 +16,7 @@ use lrvd_burn::train::{
 use lrvd_models::AutoModel;
 
 use super::folder::{CHECKPOINT_DIR, RECORD_FILE, still_there};
-use super::outcome::{Finished, draws_nest, evaluate, held_out, record, summary};
+use super::outcome::{Finished, evaluate, held_out, record, summary};
 use crate::backbone::{Backbone, load_model};
 use crate::data::batch::{TokenExamples, TokenisedExample};
 use crate::data::{self, PreparedTask};
@@ -39,7 +39,7 @@ pub(crate) struct RunStart<'a> {
     pub device: &'a Device,
 }
 
-pub(crate) type RunState = train::Run<AutoModel, DynMethod>;
+pub type RunState = train::Run<AutoModel, DynMethod>;
 
 pub(crate) struct Run<'a> {
     start: RunStart<'a>,
@@ -68,8 +68,11 @@ impl RunStart<'_> {
 
     pub(crate) fn load(&self) -> Result<AutoModel> {
         let Self { config, backbone, task, seed, device, .. } = *self;
-        let dtype = backbone.stored_as(config.base_precision)?;
-        Ok(load_model(backbone, task, config.backbone_dropout, seed, device, dtype)?.0)
+        let precision = backbone.stored_as(config.base_precision)?;
+        let dropout = config.backbone_dropout;
+        let mut model = load_model(backbone, task, dropout, seed, device, precision)?.0;
+        model.recompute(config.gradient_checkpointing);
+        Ok(model)
     }
 
     pub(crate) fn attached(&self, model: AutoModel) -> Result<RunState> {
@@ -86,6 +89,10 @@ impl RunStart<'_> {
             names.retain(|name| name != "lm_head");
         }
         let run = train::Run::with(model, method, &targets, &config.training(self.seed))?;
+        let run = match self.method.search(config) {
+            Some(search) => run.searching(search)?,
+            None => run,
+        };
         self.check_policy(&run.state.model, &*run.method)?;
         Ok(run)
     }
@@ -95,7 +102,7 @@ impl RunStart<'_> {
     fn check_policy(&self, model: &AutoModel, method: &DynMethod) -> Burn<()> {
         let (config, task, policy) = (self.config, self.task, self.config.prediction);
         let (draws, first) = (self.method.draws(config), task.validation.first());
-        let (Some(setting), Some(first)) = (policy.asked(), first) else { return Ok(()) };
+        let (Some(setting), Some(first)) = (policy.needs_draws(), first) else { return Ok(()) };
         let Some(&draws) = draws.iter().max() else { return Ok(()) };
         let examples = task.examples(std::slice::from_ref(first), self.device);
         let cascade = if task.goal.is_regression() { policy.cascade } else { Some(0.0) };
@@ -120,7 +127,7 @@ impl<'a> Run<'a> {
     ) -> Self {
         let RunStart { config, method, seed, .. } = start;
         let share = method.holdout(config);
-        let drawn = config.drawn_share(method.searches(config), start.task.train.len());
+        let drawn = config.drawn_share(method.search(config).is_some(), start.task.train.len());
         let task = if drawn > 0.0 {
             let (train, holdout) = data::held_out(start.task.train.clone(), drawn, seed);
             Cow::Owned(PreparedTask { train, holdout, ..start.task.clone() })
@@ -160,8 +167,7 @@ impl<'a> Run<'a> {
         let ((index, runs), label) = (self.position, self.label.clone());
         let (steps, done) = (begun.steps(), begun.state.done);
         sink.event(&Event::RunStarted { index, runs, label, steps, done });
-        let (context, method) = (self.context(), &mut *begun.method);
-        let ended = fit(&context, &mut begun.state, method, Some(&checkpoints), self.stop, sink)?;
+        let ended = fit(&self.context(), &mut begun, Some(&checkpoints), self.stop, sink)?;
         if ended == Outcome::Stopped {
             return Ok(None);
         }
@@ -213,7 +219,7 @@ impl<'a> Run<'a> {
         }
         let best = run.state.best.as_ref().filter(|best| best.info.step != run.state.done);
         let models = 1 + usize::from(best.is_some());
-        let nest = draws_nest(&self.context(), &*run.method);
+        let nest = !self.task.goal.is_texts();
         validation.len() * models * if nest { most } else { all }
     }
 
@@ -230,19 +236,18 @@ impl<'a> Run<'a> {
 
 pub fn fit(
     context: &RunContext<'_>,
-    state: &mut TrainState<AutoModel>,
-    method: &mut DynMethod,
+    run: &mut RunState,
     checkpoints: Option<&Checkpoints>,
     stop: &AtomicBool,
     sink: &mut dyn ProgressSink,
 ) -> Result<Outcome> {
-    let RunContext { config, task, seed, fits_holdout, .. } = *context;
+    let RunContext { task, fits_holdout, .. } = *context;
     // Rows held out take part at the end, once they have cut the ranks, unless something is fitted to them afterwards.
     let waiting = if fits_holdout { &[] } else { &task.holdout[..] };
     let rows = [&task.train, waiting].concat();
     let mut batches = batches(context, &rows, waiting.len())?;
     let mut observer = Watched { context, checkpoints, stop, sink };
-    train::fit(&config.training(seed).check()?, state, method, &mut batches, &mut observer)
+    run.fit(&mut batches, &mut observer)
 }
 
 /// `rows` in their order, the last of them `kept_back` until they have cut the ranks.

@@ -4,20 +4,19 @@ use std::sync::LazyLock;
 
 use anyhow::{bail, ensure};
 use burn::tensor::DType;
-use lrvd_burn::adapter::Prior;
+use lrvd_burn::adapter::{BaseBits, Prior};
 use lrvd_burn::optimizer::{AdamWConfig, GroupRates, ParameterGroups};
 use lrvd_burn::sampling::{DrawPer, Scheme};
 use lrvd_burn::schema::words;
 use lrvd_burn::train::{
-    Bucketing, DrawPolicy, LastBatch, MaskPlacement, OptimizerOnPrune, PredictionDraws,
-    PrunePlacement, TrainConfig,
+    Bucketing, DrawPolicy, LastBatch, OptimizerOnPrune, Placement, PredictionDraws, TrainConfig,
 };
 use lrvd_core::family::{INITIAL_LOG_VARIANCE, VariationalFamily};
 use lrvd_core::kl::KlReduction;
 use lrvd_core::moments::CrossTerm;
-use lrvd_core::prune::statistic::REFERENCE_FAN_IN;
-use lrvd_core::prune::{PruneSchedule, StatisticAggregate, StatisticOptions};
+use lrvd_core::prune::{PruneSchedule, REFERENCE_FAN_IN, StatisticAggregate, StatisticOptions};
 use lrvd_core::schedule::KlDivisor;
+use lrvd_models::Precision;
 use lrvd_models::deberta::ADAPTER_TARGETS;
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
@@ -85,14 +84,31 @@ pub enum BasePrecision {
     Bf16,
     /// IEEE half precision; Llama only.
     F16,
+    /// 8 bits and a scale for 32 inputs of an output; embeddings, norms and heads in single precision.
+    Q8,
+    /// 4 bits, as `q8`; the CPU holds them in a byte each.
+    Q4,
 }
 
 impl BasePrecision {
-    pub const fn dtype(self) -> DType {
+    pub(crate) fn precision(self) -> Precision {
+        let (dtype, bits) = match self {
+            Self::F32 => (DType::F32, None),
+            Self::Bf16 => (DType::BF16, None),
+            Self::F16 => (DType::F16, None),
+            Self::Q8 => (DType::F32, Some(BaseBits::Q8)),
+            Self::Q4 => (DType::F32, Some(BaseBits::Q4)),
+        };
+        Precision { dtype, bits }
+    }
+
+    /// Bytes of a weight with its share of a scale.
+    pub(crate) const fn bytes(self) -> f64 {
         match self {
-            Self::F32 => DType::F32,
-            Self::Bf16 => DType::BF16,
-            Self::F16 => DType::F16,
+            Self::F32 => 4.0,
+            Self::Bf16 | Self::F16 => 2.0,
+            Self::Q8 => 1.125,
+            Self::Q4 => 0.625,
         }
     }
 }
@@ -148,8 +164,8 @@ settings! {
         min_rank: usize = 0;
         /// Subtract `½ ln(d_input / 768)` from the statistic.
         fan_in_correction: bool = false;
-        /// When in a step ranks are pruned.
-        placement: PrunePlacement = PrunePlacement::AfterUpdate;
+        /// When in a step ranks are pruned; before the update, as in the authors' loop, what was pruned is not updated.
+        placement: Placement = Placement::AfterUpdate;
         /// Optimiser state after a prune.
         optimizer: OptimizerOnPrune = OptimizerOnPrune::Slice;
     }
@@ -198,8 +214,9 @@ settings! {
         orthogonal_weight: f64 = 0.5, in 0.0..=1e6;
         /// Averages of sensitivity and uncertainty.
         beta: f64 = 0.85, in 0.0..=1.0;
-        /// When masks are applied.
-        placement: MaskPlacement = MaskPlacement::AfterUpdate;
+        /// When masks are applied: after the update, as the reference implementation does, or before it, which moves masked
+        /// values off zero again.
+        placement: Placement = Placement::AfterUpdate;
     }
 }
 
@@ -280,6 +297,9 @@ settings! {
         max_length: usize = 128, in 8..=65_536;
         /// How the frozen base is stored.
         base_precision: BasePrecision = BasePrecision::F32;
+        /// Whether the backward pass computes the activations of each layer again: less memory, one more forward pass.
+        #[serde(default)]
+        gradient_checkpointing: bool = false;
         /// Share of the steps with a rising rate.
         warmup_ratio: f64 = WARMUP, in 0.0..=1.0;
         /// Largest global gradient norm; `None` never clips.

@@ -4,7 +4,7 @@ use std::ops::Bound;
 
 use lrvd_burn::adapter::ArdHyper;
 use lrvd_burn::schema::words;
-use lrvd_core::baselines::element_gaussian::{INITIAL_RHO, PRIOR_STD_DEV};
+use lrvd_core::baselines::bayes_by_backprop::{INITIAL_RHO, PRIOR_STD_DEV};
 use lrvd_core::baselines::laplace::{EvidenceOptions, InputNormalisation, LOW_RANK, LOW_RANK_FROM};
 use lrvd_core::baselines::minibatch_weight::GAMMA;
 use lrvd_core::baselines::swag::MAX_DEVIATIONS;

@@ -13,9 +13,7 @@ pub use config::{
     PoolerMode, PruneSettings, RankSearchSettings, TrainingScheme, holdout_share,
 };
 pub use layers::Layers;
-pub use lrvd_burn::train::{
-    Bucketing, LastBatch, MaskPlacement, OptimizerOnPrune, PredictionDraws, PrunePlacement,
-};
+pub use lrvd_burn::train::{Bucketing, LastBatch, OptimizerOnPrune, Placement, PredictionDraws};
 pub use methods::{
     ArdSettings, BbbPrior, BbbSettings, BbbWeight, BlobSettings, CLoraSettings, KlDirectionSetting,
     LaplaceLayers, LaplacePredictive, LaplacePrior, LaplaceSettings, LoraEnsembleSettings,

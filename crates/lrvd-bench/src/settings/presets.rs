@@ -155,6 +155,6 @@ mod tests {
             assert_eq!(due.collect::<Vec<_>>(), expected, "{preset:?}");
         }
         let author = Preset::AuthorLlm.config();
-        assert_eq!(author.training(0).check().unwrap().schedule().warmup_steps(), 200);
+        assert_eq!(author.training(0).check().unwrap().warmup_steps(), 200);
     }
 }

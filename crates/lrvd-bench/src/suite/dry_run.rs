@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use lrvd_core::baselines::LayerShape;
 use minijinja::context;
 use minijinja::value::Serde;
 use serde::Serialize;
@@ -72,7 +71,7 @@ impl PlannedMemory {
 
 pub(super) struct Sizes {
     config: Config,
-    layers: Vec<LayerShape>,
+    layers: Vec<[usize; 2]>,
     model: PlannedModel,
 }
 
@@ -89,8 +88,9 @@ impl Sizes {
 
     /// Trained parameters of one run before pruning.
     fn trained(&self, method: MethodName) -> Result<usize> {
-        let adapter = method.build(&self.config, RankRequest::Initial)?.adapter();
-        let of = |layer: &LayerShape| adapter.parameter_count(layer.d_input, layer.d_output);
+        let method = method.build(&self.config, RankRequest::Initial)?;
+        let adapter = method.setup(&self.config.training(0))?.adapter;
+        let of = |&[d_input, d_output]: &[usize; 2]| adapter.parameter_count(d_input, d_output);
         Ok(self.layers.iter().map(of).sum())
     }
 
@@ -102,7 +102,7 @@ impl Sizes {
         let Self { config, model: PlannedModel { layers, hidden, parameters, .. }, .. } = self;
         let at_once = config.batch_size.div_ceil(config.accumulation) * config.max_length;
         PlannedMemory {
-            base: *parameters as f64 * config.base_precision.dtype().size() as f64 / GIB,
+            base: *parameters as f64 * config.base_precision.bytes() / GIB,
             state: 16.0 * trained as f64 / GIB,
             // About 16 activations of the hidden width a layer and token, in single precision.
             activations: (at_once * layers * 16 * hidden * 4) as f64 / GIB,

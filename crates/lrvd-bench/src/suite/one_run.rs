@@ -77,7 +77,13 @@ impl RunInput<'_> {
                 let draws = answers.keys().map(|&draws| draws.max(1) as usize).sum::<usize>();
                 let total = draws * ood.iter().map(OodSet::rows).sum::<usize>();
                 let ask = |context: &RunContext<'_>| {
-                    ood_answers(context, (&trained, temperatures), answers, ood, &folder)
+                    ood_answers(
+                        context,
+                        (run.method, &trained, temperatures),
+                        answers,
+                        ood,
+                        &folder,
+                    )
                 };
                 let Some(found) = training.watched(sink, total, ask)? else { return Ok(None) };
                 record.ood = found;

@@ -25,7 +25,7 @@ use crate::data::{
 };
 use crate::error::{Error, Kind, Result, kind_of};
 use crate::eval::{RunContext, Scored, score_draws};
-use crate::method::Temperatures;
+use crate::method::{MethodName, Temperatures};
 use crate::progress::{Event, ProgressSink};
 use crate::record::{DataFile, DataOrigin, OodRecord, SplitRecord, TaskData};
 use crate::run::{ByDraws, OutputFolder, RunState};
@@ -368,7 +368,7 @@ pub(super) fn ood_records(
 /// Shows every other set to a trained run whose own answers are `own`.
 pub(super) fn ood_answers(
     context: &RunContext<'_>,
-    (run, temperatures): (&RunState, &Temperatures),
+    (name, run, temperatures): (MethodName, &RunState, &Temperatures),
     own: &ByDraws<Scored>,
     sets: &[OodSet],
     folder: &Path,
@@ -378,7 +378,7 @@ pub(super) fn ood_answers(
         let with_letters;
         let model = match &model {
             model if !lettered => model,
-            AutoModel::Llama(choice) if run.method.takes_other_answers() => {
+            AutoModel::Llama(choice) if name.can().other_answers => {
                 let choice = choice.clone().answering(questions.answers.clone())?;
                 with_letters = AutoModel::Llama(choice);
                 &with_letters

@@ -3,13 +3,12 @@
 use std::fs::Metadata;
 use std::sync::atomic::Ordering;
 
-use lrvd_bench::method::{DynMethod, MethodForm, MethodName, RankRequest};
+use lrvd_bench::method::{MethodForm, MethodName, RankRequest};
 use lrvd_bench::progress::Event;
-use lrvd_bench::run::fit;
+use lrvd_bench::run::{RunState, fit};
 use lrvd_burn::model::AdaptedModel;
 use lrvd_burn::sampling::Pass;
-use lrvd_burn::train::{Checkpoints, Outcome, TrainState, latest_checkpoint};
-use lrvd_models::AutoModel;
+use lrvd_burn::train::{Checkpoints, Outcome, latest_checkpoint};
 
 use super::harness::{Backbone, Bench, Finished, LABELS, method, trained};
 
@@ -18,7 +17,7 @@ fn single() -> impl Iterator<Item = MethodName> {
 }
 
 fn answers(bench: &mut Bench, method: MethodName) -> Vec<(usize, Vec<f64>)> {
-    let Finished { method: tuning, model, .. } = bench.finished(method);
+    let Finished { method: tuning, model, fitted, .. } = bench.finished(method);
     let numbers = [0].into_iter().chain(method.draws(&bench.config));
     let examples = bench.validation();
     let inputs = bench.context().inputs(&examples);
@@ -30,8 +29,7 @@ fn answers(bench: &mut Bench, method: MethodName) -> Vec<(usize, Vec<f64>)> {
     if method.key() != "laplace" {
         assert_eq!(mean, inputs.logits(&model, &Pass::mean()).unwrap().values, "{method}");
     }
-    let fitted = !tuning.fitted().is_empty() || tuning.stored_parameters() > 0;
-    assert_eq!(can.post_hoc, fitted, "{method}: post hoc");
+    assert_eq!(can.post_hoc, fitted.stored > 0, "{method}: post hoc");
     numbers.map(|draws| (draws, answer(draws))).collect()
 }
 
@@ -88,12 +86,11 @@ fn methods_that_are_stopped_and_resumed_end_in_the_same_bits() {
         // SWAG collects at the second step and at the two that follow the stop.
         let mut bench = fitting(backbone);
         bench.assign("steps=4");
-        let (mut state, mut tuning) = bench.fresh(method(key));
-        bench.train(&mut state, &mut *tuning);
+        let whole = bench.trained(method(key));
         let is_second = |event: &Event| matches!(event, Event::Step { done: 2, .. });
-        let (resumed, again) = stopped_and_resumed(&bench, method(key), 2, is_second);
-        assert_eq!(trained(&resumed.model), trained(&state.model), "{key}");
-        let (found, expected) = (again.state(), tuning.state());
+        let resumed = stopped_and_resumed(&bench, method(key), 2, is_second);
+        assert_eq!(trained(&resumed.state.model), trained(&whole.state.model), "{key}");
+        let (found, expected) = (resumed.method.state(), whole.method.state());
         assert_eq!(found.tensors, expected.tensors, "{key}");
         assert_eq!(found.values, expected.values, "{key}");
     }
@@ -105,22 +102,22 @@ fn stopped_and_resumed(
     method: MethodName,
     done: usize,
     is_last: fn(&Event) -> bool,
-) -> (TrainState<AutoModel>, Box<DynMethod>) {
+) -> RunState {
     let folder = tempfile::tempdir().unwrap();
     let checkpoints = Checkpoints::open(folder.path()).unwrap();
-    let (mut stopped, mut tuning) = bench.fresh(method);
+    let mut stopped = bench.fresh(method);
     let (context, stop) = (bench.context(), &bench.stop);
     let mut sink = |event: &Event| {
         assert!(!is_last(event) || !stop.swap(true, Ordering::Relaxed), "{event:?}");
     };
-    let ended = fit(&context, &mut stopped, &mut *tuning, Some(&checkpoints), stop, &mut sink);
+    let ended = fit(&context, &mut stopped, Some(&checkpoints), stop, &mut sink);
     assert_eq!(ended.unwrap(), Outcome::Stopped);
     bench.stop.store(false, Ordering::Relaxed);
-    let (mut resumed, mut tuning) = bench.fresh(method);
-    assert!(checkpoints.resume(&mut resumed, &mut *tuning).unwrap());
-    assert_eq!(resumed.done, done);
-    bench.train(&mut resumed, &mut *tuning);
-    (resumed, tuning)
+    let mut resumed = bench.fresh(method);
+    assert!(resumed.resume(&checkpoints).unwrap());
+    assert_eq!(resumed.state.done, done);
+    bench.train(&mut resumed);
+    resumed
 }
 
 /// 20 steps, a search for ranks with as many held-out rows as it takes to try smaller sizes, and 4 steps of refinement.
@@ -134,13 +131,12 @@ fn cutting() -> Bench {
 #[test]
 fn a_search_for_ranks_stops_between_the_sizes_that_it_tries() {
     let bench = cutting();
-    let (mut state, mut tuning) = bench.fresh(MethodName::BAYES_LORA);
-    bench.train(&mut state, &mut *tuning);
+    let state = bench.trained(MethodName::BAYES_LORA).state;
     let choice = state.journal.choice.as_ref().unwrap();
     assert!(choice.points.len() > 2, "{choice}");
     // Once a size is tried.
     let is_search = |event: &Event| matches!(event, Event::Searching { .. });
-    let (resumed, _) = stopped_and_resumed(&bench, MethodName::BAYES_LORA, 20, is_search);
+    let resumed = stopped_and_resumed(&bench, MethodName::BAYES_LORA, 20, is_search).state;
     assert_eq!(resumed.journal.choice, state.journal.choice);
     assert_eq!(resumed.position, state.position);
     assert_eq!(trained(&resumed.model), trained(&state.model));
@@ -152,7 +148,7 @@ fn checkpoints_do_not_grow_with_the_looks_at_the_validation_rows() {
     bench.assign("evaluate_every=1");
     let folder = tempfile::tempdir().unwrap();
     let checkpoints = Checkpoints::open(folder.path()).unwrap();
-    let (mut state, mut tuning) = bench.fresh(MethodName::BAYES_LORA);
+    let mut run = bench.fresh(MethodName::BAYES_LORA);
     // Bytes of the checkpoints, at every step after the first one.
     let mut sizes: Vec<u64> = Vec::new();
     let mut sink = |event: &Event| {
@@ -164,8 +160,8 @@ fn checkpoints_do_not_grow_with_the_looks_at_the_validation_rows() {
         }
     };
     let (context, stop) = (bench.context(), &bench.stop);
-    fit(&context, &mut state, &mut *tuning, Some(&checkpoints), stop, &mut sink).unwrap();
-    assert_eq!((state.journal.history.len(), sizes.len()), (25, 23));
+    fit(&context, &mut run, Some(&checkpoints), stop, &mut sink).unwrap();
+    assert_eq!((run.state.journal.history.len(), sizes.len()), (25, 23));
     assert!(sizes.iter().all(|size| 4 * size <= 5 * sizes[0]), "{sizes:?}");
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2, "the newest, and the lock");
 }
@@ -180,9 +176,8 @@ fn methods_on_all_linear_layers_leave_the_output_head_alone() {
         });
         assert!(!whole.is_empty() && all.len() >= 12, "{backbone:?}: {all:?} {whole:?}");
         bench.assign("target_modules=all-linear");
-        let (mut state, mut tuning) = bench.fresh(method("bayeslora"));
-        bench.train(&mut state, &mut *tuning);
-        let adapted: Vec<String> = tuning.ranks(&state.model).into_keys().collect();
+        let state = bench.trained(method("bayeslora")).state;
+        let adapted: Vec<String> = state.ranks().into_keys().collect();
         all.sort();
         assert_eq!(adapted, all, "{backbone:?}");
     }
@@ -197,7 +192,8 @@ fn methods_at_another_rank_keep_the_scaling() {
         for (request, rank) in
             [(RankRequest::Initial, 4), (RankRequest::Average(1), 1), (RankRequest::Average(3), 3)]
         {
-            let adapter = method(key).build(&bench.config, request).unwrap().adapter();
+            let built = method(key).build(&bench.config, request).unwrap();
+            let adapter = built.setup(&bench.config.training(1)).unwrap().adapter;
             // The published update of LoRA-Ensemble is not scaled.
             let scaling = if key == "lora-ensemble" { 1.0 } else { 6.0 / 4.0 };
             let found = (adapter.rank, adapter.lora_alpha / adapter.rank as f64);

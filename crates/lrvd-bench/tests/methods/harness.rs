@@ -9,7 +9,7 @@ use lrvd_bench::data::{Label, PreparedTask};
 use lrvd_bench::eval::{PeakMemory, RunContext};
 use lrvd_bench::method::{DynMethod, MethodName, RankRequest, Temperatures};
 use lrvd_bench::progress::Silent;
-use lrvd_bench::run::fit;
+use lrvd_bench::run::{RunState, fit};
 use lrvd_bench::settings::{Config, Layers, Preset, TargetModules};
 use lrvd_bench::task::Goal;
 use lrvd_burn::files::WeightStore;
@@ -17,7 +17,7 @@ use lrvd_burn::model::AdaptedModel;
 use lrvd_burn::optimizer::NamedGradients;
 use lrvd_burn::sampling::Pass;
 use lrvd_burn::train::{
-    Batch, LabelledExamples, Model, Outcome, PassWatch, Run, StepSizes, TrainState,
+    Batch, Fitted, LabelledExamples, Model, Outcome, PassWatch, Run, StepSizes,
     negative_log_likelihood,
 };
 use lrvd_core::noise::{Draws, NoiseKey};
@@ -74,6 +74,7 @@ pub(crate) struct Bench {
 pub(crate) struct Finished {
     pub(crate) method: Box<DynMethod>,
     pub(crate) model: AutoModel,
+    pub(crate) fitted: Fitted,
     pub(crate) temperatures: Temperatures,
 }
 
@@ -155,16 +156,25 @@ impl Bench {
         method.build(&self.config, RankRequest::Initial).unwrap()
     }
 
-    pub(crate) fn fresh(&self, method: MethodName) -> (TrainState<AutoModel>, Box<DynMethod>) {
+    pub(crate) fn fresh(&self, method: MethodName) -> RunState {
         let targets = self.config.target_modules.layers();
         let settings = self.config.training(self.seed);
         let run = Run::with(self.model(), self.build(method), &targets, &settings).unwrap();
-        (run.state, run.method)
+        match method.search(&self.config) {
+            Some(search) => run.searching(search).unwrap(),
+            None => run,
+        }
     }
 
-    pub(crate) fn train(&self, state: &mut TrainState<AutoModel>, method: &mut DynMethod) {
-        let ended = fit(&self.context(), state, method, None, &self.stop, &mut Silent);
+    pub(crate) fn train(&self, run: &mut RunState) {
+        let ended = fit(&self.context(), run, None, &self.stop, &mut Silent);
         assert_eq!(ended.unwrap(), Outcome::Finished);
+    }
+
+    pub(crate) fn trained(&self, method: MethodName) -> RunState {
+        let mut run = self.fresh(method);
+        self.train(&mut run);
+        run
     }
 
     /// Trains a method on what it does not hold out, and fits what is fitted after that.
@@ -173,16 +183,15 @@ impl Bench {
         if share > 0.0 {
             self.task = self.task.holding_out(share);
         }
-        let (mut state, mut method) = self.fresh(name);
-        self.train(&mut state, &mut *method);
-        method.compact(&mut state.model);
-        let mut model = state.model;
-        let temperatures = self.context().fitted(|data| {
-            method.finish(&mut model, data).unwrap();
+        let Run { state, mut method, .. } = self.trained(name);
+        let mut model = state.compacted();
+        let (fitted, temperatures) = self.context().fitted(|data| {
+            let fitted = method.finish(&mut model, data).unwrap();
             let draws = name.draws(&self.config);
-            name.is_tempered().then(|| Temperatures::fit(&*method, &model, data, &draws).unwrap())
+            let fit = || Temperatures::fit(&*method, &model, data, &draws).unwrap();
+            (fitted, name.is_tempered().then(fit).unwrap_or_default())
         });
-        Finished { method, model, temperatures: temperatures.unwrap_or_default() }
+        Finished { method, model, fitted, temperatures }
     }
 
     pub(crate) fn validation(&self) -> TokenExamples<'_> {

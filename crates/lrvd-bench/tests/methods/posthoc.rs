@@ -8,7 +8,7 @@ use lrvd_bench::record::Metrics;
 use lrvd_bench::settings::Preset;
 use lrvd_bench::task::Goal;
 use lrvd_burn::model::AdaptedModel;
-use lrvd_burn::train::Logits;
+use lrvd_burn::train::{Logits, Run};
 use lrvd_core::metrics::{Predictions, softmax};
 use lrvd_core::noise::{Draws, NoiseKey, Stream};
 use lrvd_models::AutoModel;
@@ -82,7 +82,7 @@ fn posthoc_laplace_softens_what_lora_answers() {
         let allowed = if predictive == "bridge" { 1.0 } else { 0.0 };
         assert!(found.nll.unwrap() < plain.nll.unwrap() + allowed, "{predictive}: {found:?}");
         assert!(method("laplace").draws(&bed.config).is_empty());
-        assert_eq!(run.method.stored_parameters(), 1 + factor_entries(&run.model));
+        assert_eq!(run.fitted.stored, 1 + factor_entries(&run.model));
     }
 }
 
@@ -132,7 +132,7 @@ fn posthoc_scores_get_the_trained_answer_or_a_rejection() {
     assert_eq!(bed.logits(&laplace, 0).values, plain);
     let run = bed.finished(method("lora+ts"));
     assert_eq!(bed.logits(&run, 0).values.len(), plain.len());
-    let (mut state, mut tfb) = bed.fresh(method("tfb"));
+    let Run { mut state, method: mut tfb, .. } = bed.fresh(method("tfb"));
     let failed = bed.context().fitted(|data| tfb.finish(&mut state.model, data));
     let failed = failed.unwrap_err();
     assert!(failed.to_string().starts_with("TFB: "), "{failed}");
@@ -144,7 +144,7 @@ fn posthoc_temperature_keeps_accuracy_and_lowers_the_held_out_loss() {
     let mut bed = Bench::random(150, "", task(6, 96, 48));
     let run = bed.finished(method("lora+ts"));
     assert_eq!((bed.task.train.len(), bed.task.holdout.len()), (77, 19));
-    assert_eq!((run.method.stored_parameters(), run.temperatures.0.len()), (0, 1));
+    assert_eq!((run.fitted.stored, run.temperatures.0.len()), (0, 1));
     let context = bed.context();
     let examples = context.examples(&bed.task.holdout);
     let plain = context.inputs(&examples).predict(&run.model.clone().valid(), 0).unwrap();

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use burn::tensor::{DType, Tensor};
 use lrvd_burn::adapter::{AdaptedLinear, Observer};
 use lrvd_burn::model::{AdaptedModel, observe, total_over_adapters};
-use lrvd_burn::optimizer::NamedGradients;
+use lrvd_burn::optimizer::{NamedGradients, ParameterGroups};
 use lrvd_burn::sampling::{DrawPer, Pass, Scheme};
-use lrvd_burn::train::{Model, StepState, Terms, TrainState};
+use lrvd_burn::train::{Model, Placement, Run, StepState, Terms, TrainState};
 use lrvd_core::baselines::minibatch_weight::{falling_weight, rescaled_cycle, rising_weight};
 use lrvd_core::baselines::{ElementReduction, KlDirection, ScaleMixture};
 use lrvd_core::noise::NoiseKey;
@@ -20,17 +20,20 @@ fn double() -> Bench {
 }
 
 fn regularised(bench: &Bench, key: &str, pass: &Pass) -> Terms {
-    let (state, tuning) = bench.fresh(method(key));
+    let Run { state, method: tuning, .. } = bench.fresh(method(key));
     let (batch, sizes) = bench.batch();
     drop(state.model.logits(&batch.input, pass));
     tuning.terms(&state.model, pass, sizes).unwrap()
 }
 
+fn groups(bench: &Bench, key: &str) -> ParameterGroups {
+    bench.build(method(key)).setup(&bench.config.training(0)).unwrap().groups
+}
+
 #[test]
 fn methods_map_decays_or_penalises() {
     let mut bench = double();
-    let groups =
-        |bench: &Bench| bench.build(method("map")).groups(&bench.config.training(0).groups);
+    let groups = |bench: &Bench| groups(bench, "map");
     // 3 steps at 1, ⅔, ⅓ of 0.01: the decay that makes their sum 1.
     close(groups(&bench).adapter.weight_decay, 1.0 / (2.0 * 1e-2), 1e-12, "decay");
     assert_eq!(groups(&bench).head, bench.config.training(0).groups.head);
@@ -39,7 +42,7 @@ fn methods_map_decays_or_penalises() {
     assert_eq!(groups(&bench).adapter.weight_decay, 1e-5);
     bench.assign("methods.map.l2_in_loss=true methods.map.precision=3.0");
     assert_eq!(groups(&bench).adapter.weight_decay, 0.0);
-    let (state, _) = bench.fresh(method("map"));
+    let state = bench.fresh(method("map")).state;
     let mut factors = trained(&state.model);
     factors.retain(|(name, _)| name.ends_with("lora_A") || name.ends_with("lora_B"));
     let squares: f64 = factors.iter().flat_map(|(_, v)| v).map(|v| v * v).sum();
@@ -67,7 +70,7 @@ fn methods_bbb_weighs_the_divergence_from_its_prior() {
     ];
     for (bench, key, kl, weight) in cases {
         let found = regularised(bench, key, &pass);
-        let expected = total_over_adapters(&bench.fresh(method(key)).0.model, kl).unwrap();
+        let expected = total_over_adapters(&bench.fresh(method(key)).state.model, kl).unwrap();
         assert_eq!(numbers(found.kl.unwrap()), numbers(expected), "{key}");
         close(found.kl_weight / found.divisor, weight, 1e-15, key);
     }
@@ -78,9 +81,7 @@ fn methods_bbb_noise_can_go_from_its_start_to_the_prior_within_the_run() {
     // σ_p = 0.2 from ρ = −6, σ_p = 1 from ρ = −3, and a mixture whose wider part has σ = 1, in 1 + ⅔ + ⅓ steps.
     let reaching =
         |width: f64, from: f64| (width.exp_m1().ln() - from) / (1.0 + 2.0 / 3.0 + 1.0 / 3.0);
-    let rate = |bench: &Bench, key: &str| {
-        bench.build(method(key)).groups(&bench.config.training(0).groups).log_variance.learning_rate
-    };
+    let rate = |bench: &Bench, key: &str| groups(bench, key).log_variance.learning_rate;
     let mut bench = double();
     close(rate(&bench, "bbb"), reaching(0.2, -6.0), 1e-12, "bbb");
     close(rate(&bench, "bbb-a"), reaching(0.2, -6.0), 1e-12, "bbb-a");
@@ -106,9 +107,9 @@ fn methods_c_lora_weighs_the_divergence_of_every_token() {
     let mut bench = double();
     // Layers that see tokens only: the query and key projections also see relative positions.
     bench.assign("steps=2000 target_modules=[\"value_proj\",\"intermediate.dense\"]");
-    let (state, tuning) = bench.fresh(method("c-lora"));
+    let Run { state, method: tuning, .. } = bench.fresh(method("c-lora"));
     let (batch, sizes) = bench.batch();
-    let pass = Pass::sampled(tuning.scheme(), NoiseKey::new(1));
+    let pass = Pass::sampled(Scheme::FLIPOUT, NoiseKey::new(1));
     let (mut model, observer) = (state.model.clone(), Observer::of_divergences(0.2));
     observe(&mut model, Some(&observer));
     for model in [&model, &state.model] {
@@ -119,7 +120,7 @@ fn methods_c_lora_weighs_the_divergence_of_every_token() {
     let found = tuning.terms(&state.model, &pass, sizes).unwrap();
     close(numbers(found.kl.unwrap())[0], expected, 1e-10, "divergence");
     let cycle = rescaled_cycle(14, 8.0, 1, 4).unwrap();
-    let weight = rising_weight(1, cycle).unwrap() * 1e-6 / tuning.ranks(&state.model).len() as f64;
+    let weight = rising_weight(1, cycle).unwrap() * 1e-6 / state.ranks().len() as f64;
     close(found.kl_weight / found.divisor, weight, 1e-12, "weight");
     // What was asked once is gone.
     assert!(tuning.terms(&state.model, &pass, sizes).unwrap().kl.is_none());
@@ -132,8 +133,7 @@ fn methods_divide_the_divergence_by_what_the_loader_gives_at_once() {
         bench.assign(&format!(
             "steps=1 evaluate_every=1 accumulation={accumulation} kl_weight=1e-3 kl_divisor=batch"
         ));
-        let (mut state, mut tuning) = bench.fresh(method("bayeslora"));
-        bench.train(&mut state, &mut *tuning);
+        let state = bench.trained(method("bayeslora")).state;
         let parts = state.journal.history.last().unwrap().parts.unwrap();
         close(1e-3 * parts.kl / (parts.loss - parts.nll), expected, 1e-6, "divisor");
     }
@@ -147,8 +147,7 @@ fn methods_forget_moments_at_a_prune_as_the_settings_say() {
             "steps=4 prune.log_alpha_threshold={threshold:?} prune.min_rank=2 prune.start=0.0 prune.every=0.5 \
              prune.end=1.0 prune.optimizer={optimizer}"
         ));
-        let (mut state, mut tuning) = bench.fresh(method("bayeslora"));
-        bench.train(&mut state, &mut *tuning);
+        let state = bench.trained(method("bayeslora")).state;
         trained(&state.model)
     };
     let (nothing, most) = (50.0, -50.0);
@@ -162,8 +161,7 @@ fn methods_forget_moments_at_a_prune_as_the_settings_say() {
 fn methods_mcd_leaves_the_backbone_alone() {
     let mut bench = Bench::new(Backbone::Deberta);
     bench.assign("backbone_dropout=true methods.mcd.dropout=0.4");
-    let (mut state, mut tuning) = bench.fresh(method("mcd"));
-    bench.train(&mut state, &mut *tuning);
+    let Run { state, method: tuning, .. } = bench.trained(method("mcd"));
     let mut model = state.model;
     model.visit_layers(&mut |_, layer| {
         if let Some(adapter) = layer.low_rank() {
@@ -182,15 +180,14 @@ fn methods_mcd_leaves_the_backbone_alone() {
 #[test]
 fn methods_c_lora_watches_training_only() {
     let bench = Bench::new(Backbone::Deberta);
-    let (mut state, mut tuning) = bench.fresh(method("c-lora"));
-    bench.train(&mut state, &mut *tuning);
+    let Run { mut state, method: tuning, .. } = bench.trained(method("c-lora"));
     let examples = bench.validation();
     tuning.predict(&state.model, &bench.context().inputs(&examples), 2).unwrap();
     let (batch, sizes) = bench.batch();
-    let pass = Pass::sampled(tuning.scheme(), NoiseKey::new(1));
+    let pass = Pass::sampled(Scheme::FLIPOUT, NoiseKey::new(1));
     assert!(tuning.terms(&state.model, &pass, sizes).unwrap().kl.is_none());
     let observed = state.model.clone();
-    tuning.compact(&mut state.model);
+    state.compact();
     drop(state.model.logits(&batch.input, &pass));
     assert!(tuning.terms(&state.model, &pass, sizes).unwrap().kl.is_none());
     drop(observed.logits(&batch.input, &pass));
@@ -217,8 +214,9 @@ fn cycle() -> u32 {
 }
 
 fn step(bench: &Bench, key: &str) -> Step {
-    let (mut state, mut tuning) = bench.fresh(method(key));
-    let pass = Pass::sampled(tuning.scheme(), NoiseKey::new(3));
+    let run = bench.fresh(method(key));
+    let pass = Pass::sampled(run.setup().unwrap().scheme, NoiseKey::new(3));
+    let Run { mut state, method: mut tuning, .. } = run;
     // B = 0 at the start gives A no gradient: one step of AdamW first.
     let gradients = bench.gradients(&mut state.model, &pass);
     state.optimizer.step(&mut state.model, &gradients, 1.0);
@@ -227,21 +225,20 @@ fn step(bench: &Bench, key: &str) -> Step {
     let kept = gradients.names().map(kept).collect();
     let all = |state: &TrainState<AutoModel>| trained(&state.model).into_iter().collect::<Values>();
     let before = all(&state);
-    let mut hook = |state: &mut TrainState<AutoModel>, after: bool| {
+    let mut hook = |state: &mut TrainState<AutoModel>, when: Placement| {
         let mut sizes = bench.batch().1;
         sizes.step = cycle() as usize - 1;
-        let TrainState { model, optimizer, .. } = state;
-        let (pass, gradients) = (&pass, &mut gradients);
-        let step = StepState { sizes, pass, rate_factor: FACTOR, model, optimizer, gradients };
-        let change = if after { tuning.after_update(step) } else { tuning.before_update(step) };
-        assert!(change.unwrap().is_none());
-        if !after {
+        let TrainState { model, in_use, optimizer, .. } = state;
+        let (pass, gradients, rate_factor) = (&pass, &mut gradients, FACTOR);
+        let step = StepState { sizes, pass, rate_factor, model, in_use, optimizer, gradients };
+        assert!(tuning.update(when, step).unwrap().is_none());
+        if when == Placement::BeforeUpdate {
             state.optimizer.step(&mut state.model, gradients, FACTOR);
         }
     };
-    hook(&mut state, false);
+    hook(&mut state, Placement::BeforeUpdate);
     let (model, by_first) = (state.model.clone(), all(&state));
-    hook(&mut state, true);
+    hook(&mut state, Placement::AfterUpdate);
     Step { gradients: kept, before, model, by_first, after: all(&state) }
 }
 

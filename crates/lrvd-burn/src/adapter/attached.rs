@@ -9,7 +9,7 @@ use burn::tensor::{Device, Tensor};
 use lrvd_core::family::VariationalFamily;
 use lrvd_core::noise::module_id;
 
-use super::kind::{Adapter, Posterior};
+use super::kind::{Adapter, LowRankAdapter, Posterior};
 use super::observer::Observer;
 use crate::model::walk;
 use crate::sampling::Pass;
@@ -92,6 +92,22 @@ impl Attached {
         self.adapter.as_ref()
     }
 
+    /// The adapter, if it is one of two factors.
+    pub fn low_rank(&self) -> Option<&LowRankAdapter> {
+        match self.adapter() {
+            Some(Adapter::LowRank(adapter)) => Some(adapter),
+            _ => None,
+        }
+    }
+
+    /// Number of ensemble members that share a batch here, if there are several adapters.
+    pub fn members(&self) -> Option<usize> {
+        match self.adapter() {
+            Some(Adapter::Members(members)) => Some(members.count()),
+            _ => None,
+        }
+    }
+
     pub(crate) fn adapter_mut(&mut self) -> Option<&mut Adapter> {
         self.adapter.as_mut()
     }
@@ -149,8 +165,9 @@ impl Reparameterization for Attached {
 
     /// `W` where the update is not one matrix.
     fn apply<const D: usize>(&self, base: Tensor<D>) -> Tensor<D> {
-        let update =
-            self.adapter.as_ref().and_then(|adapter| adapter.dense(&self.pass, self.noise_id));
+        let update = self.adapter.as_ref();
+        let update = update.and_then(|adapter| adapter.dense(&self.pass, self.noise_id));
+        let base = base.dequantize();
         match update {
             Some(update) => {
                 let shape = base.shape();

@@ -5,9 +5,8 @@
 
 use burn::tensor::{Tensor, activation};
 use lrvd_core::family::{EPS_MEAN, VariationalFamily};
-use lrvd_core::kl::log_uniform::{K1, K2, K3};
-use lrvd_core::kl::{ArdScales, KlReduction};
-use lrvd_core::numeric::ln_gamma;
+use lrvd_core::kl::{ArdScales, K1, K2, K3, KlReduction};
+use lrvd_core::special::ln_gamma;
 use serde::{Deserialize, Serialize};
 
 use super::kind::{LowRankAdapter, Posterior, clamped};

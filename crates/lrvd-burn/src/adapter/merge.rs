@@ -35,7 +35,7 @@ impl AdaptedLinear {
             self.has_dense_mean(),
             "the adapter has no dense mean: check `AdaptedLinear::has_dense_mean` first"
         );
-        let weight = self.weight.base().without_autodiff();
+        let weight = self.weight.base().without_autodiff().dequantize();
         let weight = match self.delta() {
             Some(delta) => {
                 let [stored, wide] = [&weight, &delta].map(Tensor::dtype).map(FloatDType::from);

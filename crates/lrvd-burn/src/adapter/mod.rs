@@ -17,6 +17,7 @@ mod linear;
 mod merge;
 mod observer;
 mod prepared;
+mod quantized;
 mod schema;
 mod streams;
 mod wide;
@@ -33,6 +34,7 @@ pub use kind::{
 pub use linear::AdaptedLinear;
 pub use observer::{ContextDivergence, ObservedUse, Observer};
 pub use prepared::PreparedLinear;
+pub use quantized::BaseBits;
 pub use schema::{Axis, ParameterSchema};
 pub(crate) use schema::{Parameters, RankCut, Sizes};
 pub use streams::AdapterStream;

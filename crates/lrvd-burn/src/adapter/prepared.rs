@@ -16,7 +16,7 @@ use super::linear::AdaptedLinear;
 use super::observer::{ContextDivergence, Observer};
 use super::wide::adapter_dtype;
 use crate::ops::disentangled_attention::PositionRows;
-use crate::ops::{LowRank, adapted_linear, dropout, moment_matched_linear};
+use crate::ops::{LowRank, adapted_linear, dropout, moment_matched_linear, quantized_linear};
 use crate::sampling::{DrawPer, DrawSet, Pass, Scheme};
 
 /// Use index of tokens.
@@ -273,8 +273,11 @@ impl PreparedLinear<'_> {
     /// widened copy of it.
     fn base(&self, x: Tensor<3>) -> Tensor<3> {
         let (dtype, weight) = (x.dtype(), self.layer.weight.base());
-        let x = x.cast(weight.dtype());
         let bias = self.layer.bias.as_ref().map(Param::val);
+        if matches!(weight.dtype(), DType::QFloat(_)) {
+            return quantized_linear(x, weight, bias);
+        }
+        let x = x.cast(weight.dtype());
         adapted_linear(x, weight, bias, None).cast(dtype)
     }
 

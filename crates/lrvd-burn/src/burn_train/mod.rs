@@ -1,20 +1,14 @@
-//! What burn-train shows and drives: metrics for its learner and dashboard, and a step for its learner.
+//! Metrics for burn-train's learner and dashboard, and a step for its learner.
 //!
-//! The loop of this project is its own, because burn-train's cannot promise that a resumed run ends
-//! in the same numbers; the display of a run, and the way in for those who keep burn-train's
-//! `Learner`, are burn-train's.
+//! The loop of [`train`](crate::train) is separate, because burn-train's cannot promise that a resumed run ends
+//! in the same numbers; a run can be displayed by burn-train, and its `Learner` can train by this crate's methods.
 
-mod gradients;
 mod learner;
-mod metric;
-mod output;
-mod quantities;
+mod metrics;
 
 pub use learner::Learning;
-pub use metric::{Measured, Quantity};
-pub use output::StepOutput;
-pub use quantities::{
-    Accuracy, AccuracyMetric, Brier, BrierMetric, ClassesInput, Ece, EceMetric, ExamplesInput,
-    ExamplesPerSecond, ExamplesPerSecondMetric, Kl, KlInput, KlMetric, Nll, NllInput, NllMetric,
-    RankInput, TotalRank, TotalRankMetric,
+pub use metrics::{
+    Accuracy, AccuracyMetric, Brier, BrierMetric, Ece, EceMetric, ExamplesPerSecond,
+    ExamplesPerSecondMetric, Kl, KlMetric, Measured, Nll, NllMetric, Quantity, StepOutput,
+    TotalRank, TotalRankMetric,
 };

@@ -4,7 +4,7 @@ mod counts;
 pub(crate) mod walk;
 
 pub use counts::{TrainableCounts, trainable_counts};
-pub use walk::{AdaptedModel, Names};
+pub use walk::{AdaptedModel, Names, visit_adapters};
 
 use std::collections::BTreeSet;
 
@@ -169,14 +169,23 @@ pub fn total_kl(
     prior: Prior,
     reduction: KlReduction,
 ) -> Result<Option<Tensor<1>>, Error> {
-    let mut outcome = Ok(());
-    let total = total_over_adapters(model, |layer| {
-        layer.low_rank()?.kl(prior, reduction).unwrap_or_else(|error| {
-            outcome = Err(error);
-            None
-        })
+    let (mut total, mut outcome) = (None, Ok(()));
+    visit_adapters(model, &mut |attached| {
+        match attached.low_rank().map_or(Ok(None), |adapter| adapter.kl(prior, reduction)) {
+            Ok(term) => add(&mut total, term),
+            Err(error) => outcome = Err(error),
+        }
     });
     outcome.map(|()| total)
+}
+
+fn add(total: &mut Option<Tensor<1>>, term: Option<Tensor<1>>) {
+    if let Some(term) = term {
+        *total = Some(match total.take() {
+            Some(sum) => sum + term,
+            None => term,
+        });
+    }
 }
 
 /// Sum of `term` over the adapted layers, `[1]`; `None` if it has no value for any of them.
@@ -187,15 +196,8 @@ pub fn total_over_adapters(
     model: &impl AdaptedModel,
     mut term: impl FnMut(&AdaptedLinear) -> Option<Tensor<1>>,
 ) -> Option<Tensor<1>> {
-    let mut total: Option<Tensor<1>> = None;
-    model.visit_layers(&mut |_, layer| {
-        if let Some(value) = term(layer) {
-            total = Some(match total.take() {
-                Some(sum) => sum + value,
-                None => value,
-            });
-        }
-    });
+    let mut total = None;
+    model.visit_layers(&mut |_, layer| add(&mut total, term(layer)));
     total
 }
 
@@ -228,8 +230,8 @@ pub fn check_scheme(model: &impl AdaptedModel, scheme: Scheme) -> Result<(), Err
 pub fn members(model: &impl AdaptedModel) -> Result<usize, Error> {
     let mut expected = None;
     let mut outcome = Ok(());
-    model.visit_layers(&mut |path, layer| {
-        let Some(found) = layer.members() else { return };
+    visit_adapters(model, &mut |attached| {
+        let (Some(found), path) = (attached.members(), attached.path()) else { return };
         let expected = *expected.get_or_insert(found);
         if outcome.is_ok() && found != expected {
             let what = format!("adapter `{path}` has {found} members, others have {expected}");

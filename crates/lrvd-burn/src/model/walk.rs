@@ -91,7 +91,7 @@ impl Drop for Handing {
 
 /// What a checkpoint calls the parameters of the struct that has this as its **first** field.
 ///
-/// Without one, a parameter is called by its path of field names.
+/// Without one, a parameter is called by its path of field names, and is part of a head if it trains.
 ///
 /// ```
 /// use burn::module::{Module, Param};
@@ -209,19 +209,39 @@ impl ModuleDisplay for Names {}
 /// Where a walk is.
 #[derive(Default)]
 struct Place {
-    /// Fields from the root, and the containers they are fields of.
-    path: Vec<(String, String)>,
+    /// Fields from the root, end to end.
+    fields: String,
+    /// Where each field starts, and the kind of its container.
+    path: Vec<(usize, Container)>,
     /// Names in force, from the depth at which their struct starts.
     names: Vec<(usize, Names)>,
 }
 
+/// What a field is a field of.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Container {
+    /// An [`AdaptedLinear`].
+    Adapted,
+    /// A `burn::nn::Linear`.
+    Composed,
+    Other,
+}
+
 impl Place {
     fn enter(&mut self, name: &str, container: &str) {
-        self.path.push((name.to_owned(), container.to_owned()));
+        let container = match container {
+            ADAPTED_LINEAR => Container::Adapted,
+            BURN_LINEAR => Container::Composed,
+            _ => Container::Other,
+        };
+        self.path.push((self.fields.len(), container));
+        self.fields.push_str(name);
     }
 
     fn exit(&mut self) {
-        self.path.pop();
+        if let Some((start, _)) = self.path.pop() {
+            self.fields.truncate(start);
+        }
         while self.names.last().is_some_and(|(depth, _)| *depth > self.path.len()) {
             self.names.pop();
         }
@@ -232,26 +252,47 @@ impl Place {
         self.names.push((self.path.len().saturating_sub(1), names));
     }
 
-    /// Name and role of what is `above` fields above the place.
-    fn name(&self, above: usize) -> (String, Role) {
+    /// The name of what is `above` fields above the place.
+    fn name(&self, above: usize) -> String {
         let (depth, names) = self.names.last().copied().unwrap_or_default();
         let end = self.path.len().saturating_sub(above).max(depth);
-        let name = names.of(self.path[depth..end].iter().map(|(field, _)| field.as_str()));
-        let role = names.role(&name);
+        names.of((depth..end).map(|at| self.field(at)))
+    }
+
+    /// The field at depth `at`.
+    fn field(&self, at: usize) -> &str {
+        let end = self.path.get(at + 1).map_or(self.fields.len(), |(start, _)| *start);
+        &self.fields[self.path[at].0..end]
+    }
+
+    /// Whether the place is the field `name`.
+    fn is_at(&self, name: &str) -> bool {
+        self.path.len().checked_sub(1).is_some_and(|last| self.field(last) == name)
+    }
+
+    /// Name and role of the parameter at the place.
+    fn named<const D: usize>(&self, param: &Param<Tensor<D>>) -> (String, Role) {
+        let name = self.name(0);
+        let is_trained = param.base().is_require_grad();
+        let role = match self.names.last() {
+            Some((_, names)) => names.role(&name),
+            // What trains in a model without names is part of a head.
+            None if is_trained => Role::Head,
+            None => Role::Backbone,
+        };
         (name, role)
     }
 
     /// Whether the place is the matrix of a linear layer.
     fn is_linear<const D: usize>(&self) -> bool {
-        let is_linear = |(name, container): &(String, String)| {
-            name == "weight" && [ADAPTED_LINEAR, BURN_LINEAR].contains(&container.as_str())
-        };
-        D == 2 && self.path.last().is_some_and(is_linear)
+        let of_linear =
+            self.path.last().is_some_and(|(_, container)| *container != Container::Other);
+        D == 2 && of_linear && self.is_at("weight")
     }
 
     /// Whether the layer at the place multiplies by its weight's composed value.
     fn is_composed(&self) -> bool {
-        self.path.last().is_some_and(|(_, container)| container == BURN_LINEAR)
+        self.path.last().is_some_and(|(_, container)| *container == Container::Composed)
     }
 }
 
@@ -275,16 +316,16 @@ pub(crate) struct Found {
 struct Reader<'a> {
     place: Place,
     seen: BTreeSet<u64>,
-    parameter: &'a mut dyn FnMut(NamedParameter<'_>),
-    layer: &'a mut dyn FnMut(Found),
+    parameter: Option<&'a mut dyn FnMut(NamedParameter<'_>)>,
+    layer: Option<&'a mut dyn FnMut(Found)>,
     pending: Option<Found>,
 }
 
 impl Reader<'_> {
     fn finish(&mut self) {
-        if let Some(found) = self.pending.take() {
+        if let Some((found, visit)) = self.pending.take().zip(self.layer.as_mut()) {
             let _quiet = Handing::off();
-            (self.layer)(found);
+            visit(found);
         }
     }
 }
@@ -298,11 +339,11 @@ impl ModuleVisitor for Reader<'_> {
             Some(Handed::Names(names)) => self.place.put_names(names),
             Some(Handed::Adapter(attached)) => {
                 let _quiet = Handing::off();
-                let (layer, _) = self.place.name(2);
-                if let Some(adapter) = attached.adapter() {
+                if let Some((adapter, visit)) = attached.adapter().zip(self.parameter.as_mut()) {
+                    let layer = self.place.name(2);
                     adapter.each(&mut |schema, value| {
                         let name = joined(&layer, schema.name);
-                        (self.parameter)(NamedParameter {
+                        visit(NamedParameter {
                             name: &name,
                             role: schema.role,
                             layout: schema.layout,
@@ -326,30 +367,30 @@ impl ModuleVisitor for Reader<'_> {
     }
 
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-        let (name, role) = self.place.name(0);
         let is_linear = self.place.is_linear::<D>();
-        if is_linear {
+        if is_linear && self.layer.is_some() {
             self.finish();
-            let (path, _) = self.place.name(1);
             self.pending = Some(Found {
-                path,
-                role,
+                path: self.place.name(1),
+                role: self.place.named(param).1,
                 is_composed: self.place.is_composed(),
                 depth: self.place.path.len() - 1,
                 layer: AdaptedLinear { weight: matrix(param), bias: None },
             });
         } else if let (1, Some(found)) = (D, &mut self.pending)
             && self.place.path.len() == found.depth + 1
-            && self.place.path.last().is_some_and(|(name, _)| name == "bias")
+            && self.place.is_at("bias")
         {
             found.layer.bias = Some(matrix(param));
         }
-        if !self.seen.insert(param.id.val()) {
-            return;
+        if let Some(visit) = &mut self.parameter
+            && self.seen.insert(param.id.val())
+        {
+            let (name, role) = self.place.named(param);
+            let layout = layout(is_linear);
+            let _quiet = Handing::off();
+            visit(NamedParameter { name: &name, role, layout, value: param });
         }
-        let layout = layout(is_linear);
-        let _quiet = Handing::off();
-        (self.parameter)(NamedParameter { name: &name, role, layout, value: param });
     }
 }
 
@@ -367,7 +408,7 @@ struct Writer<'a> {
     place: Place,
     /// Matrices by id, so that a weight tied to an earlier one follows it.
     matrices: BTreeMap<u64, Tensor<2>>,
-    parameter: &'a mut dyn FnMut(NamedParameterMut<'_>),
+    parameter: Option<&'a mut dyn FnMut(NamedParameterMut<'_>)>,
     layers: BTreeMap<String, AdaptedLinear>,
 }
 
@@ -400,14 +441,15 @@ impl ModuleMapper for Writer<'_> {
             Some(Handed::Names(names)) => self.place.put_names(names),
             Some(Handed::Adapter(mut attached)) => {
                 let quiet = Handing::off();
-                let (path, _) = self.place.name(2);
+                let path = self.place.name(2);
                 if let Some(layer) = self.layers.get(&path) {
                     attached = layer.attached().cloned().unwrap_or_else(|| Attached::empty(&path));
                 }
-                if let Some(adapter) = attached.adapter_mut() {
+                if let Some((adapter, visit)) = attached.adapter_mut().zip(self.parameter.as_mut())
+                {
                     adapter.each_mut(&mut |schema, value| {
                         let name = joined(&path, schema.name);
-                        (self.parameter)(NamedParameterMut {
+                        visit(NamedParameterMut {
                             name: &name,
                             role: schema.role,
                             layout: schema.layout,
@@ -428,7 +470,9 @@ impl ModuleMapper for Writer<'_> {
 
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
         let is_linear = self.place.is_linear::<D>();
-        let layer = is_linear.then(|| self.layers.get(&self.place.name(1).0)).flatten();
+        let has_layers = !self.layers.is_empty();
+        let layer =
+            (is_linear && has_layers).then(|| self.layers.get(&self.place.name(1))).flatten();
         if let Some(tied) = self.tied(&param) {
             return match layer {
                 Some(layer) => standing_on(tied, layer),
@@ -439,16 +483,17 @@ impl ModuleMapper for Writer<'_> {
         if let Some(layer) = layer {
             param = standing_on(matrix(&layer.weight), layer);
         } else if D == 1
-            && self.place.path.last().is_some_and(|(name, _)| name == "bias")
-            && let Some(bias) = self.layers.get(&self.place.name(1).0).and_then(|l| l.bias.as_ref())
+            && has_layers
+            && self.place.is_at("bias")
+            && let Some(bias) = self.layers.get(&self.place.name(1)).and_then(|l| l.bias.as_ref())
         {
             param = matrix(bias);
         }
-        {
-            let (name, role) = self.place.name(0);
+        if let Some(visit) = &mut self.parameter {
+            let (name, role) = self.place.named(&param);
             let layout = layout(is_linear);
             let _quiet = Handing::off();
-            (self.parameter)(NamedParameterMut { name: &name, role, layout, value: &mut param });
+            visit(NamedParameterMut { name: &name, role, layout, value: &mut param });
         }
         self.keep(&param);
         param
@@ -474,23 +519,23 @@ fn standing_on<const D: usize>(
 pub trait AdaptedModel: Module {
     /// Calls `visit` for every parameter, adapters included.
     fn visit_parameters(&self, visit: &mut dyn FnMut(NamedParameter<'_>)) {
-        read(self, visit, &mut |_| ());
+        read(self, Some(visit), None);
     }
 
     /// The same, to write.
     fn visit_parameters_mut(&mut self, visit: &mut dyn FnMut(NamedParameterMut<'_>)) {
-        write(self, visit, BTreeMap::new());
+        write(self, Some(visit), BTreeMap::new());
     }
 
     /// Calls `visit` with path and layer for every linear layer that can carry an adapter.
     fn visit_layers(&self, visit: &mut dyn FnMut(&str, &AdaptedLinear)) {
-        read(self, &mut |_| (), &mut |found| visit(&found.path, &found.layer));
+        each_layer(self, &mut |found| visit(&found.path, &found.layer));
     }
 
     /// The same, to write.
     fn visit_layers_mut(&mut self, visit: &mut dyn FnMut(&str, &mut AdaptedLinear)) {
         let mut layers = BTreeMap::new();
-        read(self, &mut |_| (), &mut |mut found| {
+        each_layer(self, &mut |mut found| {
             visit(&found.path, &mut found.layer);
             layers.insert(found.path, found.layer);
         });
@@ -500,20 +545,39 @@ pub trait AdaptedModel: Module {
 
 impl<M: Module> AdaptedModel for M {}
 
+/// Calls `visit` for what stands on each layer's weight: the shortest walk.
+pub fn visit_adapters<M: Module>(model: &M, visit: &mut dyn FnMut(&Attached)) {
+    struct Adapters<'a>(&'a mut dyn FnMut(&Attached));
+
+    impl ModuleVisitor for Adapters<'_> {
+        fn enter_module(&mut self, _: &str, container: &str) {
+            if container == HANDED
+                && let Some(Handed::Adapter(attached)) = take()
+            {
+                let _quiet = Handing::off();
+                (self.0)(&attached);
+            }
+        }
+    }
+
+    let _handing = Handing::on();
+    model.visit(&mut Adapters(visit));
+}
+
 /// Calls `visit` for every linear layer.
 pub(crate) fn each_layer<M: Module>(model: &M, visit: &mut dyn FnMut(Found)) {
-    read(model, &mut |_| (), visit);
+    read(model, None, Some(visit));
 }
 
 /// Puts `layers` in the place of those of the same paths.
 pub(crate) fn write_layers<M: Module>(model: &mut M, layers: BTreeMap<String, AdaptedLinear>) {
-    write(model, &mut |_| (), layers);
+    write(model, None, layers);
 }
 
-fn read<M: Module>(
+fn read<'a, M: Module>(
     model: &M,
-    parameter: &mut dyn FnMut(NamedParameter<'_>),
-    layer: &mut dyn FnMut(Found),
+    parameter: Option<&'a mut dyn FnMut(NamedParameter<'_>)>,
+    layer: Option<&'a mut dyn FnMut(Found)>,
 ) {
     let (place, seen, pending) = (Place::default(), BTreeSet::new(), None);
     let mut reader = Reader { place, seen, parameter, layer, pending };
@@ -524,7 +588,7 @@ fn read<M: Module>(
 
 fn write<M: Module>(
     model: &mut M,
-    parameter: &mut dyn FnMut(NamedParameterMut<'_>),
+    parameter: Option<&mut dyn FnMut(NamedParameterMut<'_>)>,
     layers: BTreeMap<String, AdaptedLinear>,
 ) {
     let (place, matrices) = (Place::default(), BTreeMap::new());

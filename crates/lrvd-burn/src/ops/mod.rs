@@ -27,6 +27,8 @@ mod cpu;
 #[cfg(feature = "cube")]
 mod cube;
 mod op;
+mod quantized_linear;
+mod recompute;
 mod value;
 
 pub mod adapted_linear;
@@ -53,7 +55,9 @@ pub use gelu::gelu;
 pub use kl_log_uniform::kl_log_uniform;
 pub use layer_norm::layer_norm;
 pub use op::{FusedOp, LrvdBackend, Operands};
+pub(crate) use quantized_linear::quantized_linear;
 pub use rank_two_noise::{Noise, add_gaussian_noise, add_rank_two_noise};
+pub use recompute::recomputed;
 pub use rms_norm::rms_norm;
 pub use row_energy::row_energy;
 pub use standard_normal::standard_normal;

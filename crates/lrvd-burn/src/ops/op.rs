@@ -15,7 +15,7 @@ use burn::backend::autodiff::checkpoint::base::Checkpointer;
 use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn::backend::autodiff::grads::Gradients;
 use burn::backend::autodiff::ops::{Backward, NodeGuard, Ops, OpsKind};
-use burn::backend::tensor::FloatTensor;
+use burn::backend::tensor::{FloatTensor, QuantizedTensor};
 use burn::backend::{
     AutodiffBackend, Backend, BackendTensor, Dispatch, DispatchAutodiffContext, DispatchTensor,
     DispatchTensorKind, ExtensionType, TensorMetadata, backend_extension,
@@ -59,17 +59,27 @@ pub(crate) struct Fused<B: Backend> {
 
 /// Tensors by position: operands, what is saved of them, or their gradients; an absent one is `None`.
 #[derive(Clone, Debug)]
-pub struct Operands<B: Backend>(pub(crate) Vec<Option<FloatTensor<B>>>);
+pub struct Operands<B: Backend> {
+    pub(crate) tensors: Vec<Option<FloatTensor<B>>>,
+    /// A constant that is held quantised.
+    pub(crate) quantized: Option<QuantizedTensor<B>>,
+}
+
+impl<B: Backend> From<Vec<Option<FloatTensor<B>>>> for Operands<B> {
+    fn from(tensors: Vec<Option<FloatTensor<B>>>) -> Self {
+        Self { tensors, quantized: None }
+    }
+}
 
 impl<B: Backend> Operands<B> {
     /// All of them.
     pub(crate) fn of<const N: usize>(tensors: [FloatTensor<B>; N]) -> Self {
-        Self(tensors.map(Some).into())
+        tensors.map(Some).to_vec().into()
     }
 
     /// All of them, some absent.
     pub(crate) fn some<const N: usize>(tensors: [Option<FloatTensor<B>>; N]) -> Self {
-        Self(tensors.into())
+        Vec::from(tensors).into()
     }
 
     /// The tensors where `needs_grad`.
@@ -78,7 +88,7 @@ impl<B: Backend> Operands<B> {
         needs_grad: &[bool],
     ) -> Self {
         let tensors = tensors.into_iter().zip(needs_grad);
-        Self(tensors.map(|(tensor, &needed)| needed.then_some(tensor)).collect())
+        tensors.map(|(tensor, &needed)| needed.then_some(tensor)).collect::<Vec<_>>().into()
     }
 
     /// The first `N`, which every call has.
@@ -90,7 +100,7 @@ impl<B: Backend> Operands<B> {
     pub(crate) fn parts<const N: usize, const M: usize>(
         self,
     ) -> ([FloatTensor<B>; N], [Option<FloatTensor<B>>; M]) {
-        let mut tensors = self.0.into_iter();
+        let mut tensors = self.tensors.into_iter();
         let mut next = || tensors.next().flatten();
         let given = std::array::from_fn(|_| next().expect("an operand of every call"));
         (given, std::array::from_fn(|_| next()))
@@ -99,11 +109,11 @@ impl<B: Backend> Operands<B> {
     /// Those at `places`, if they are to be saved.
     pub(crate) fn keep(&self, save: bool, places: &[usize]) -> Self {
         let places = if save { places } else { &[] };
-        Self(places.iter().map(|&place| self.0[place].clone()).collect())
+        places.iter().map(|&place| self.tensors[place].clone()).collect::<Vec<_>>().into()
     }
 
-    fn first(&self) -> &FloatTensor<B> {
-        self.0[0].as_ref().expect("an operator has a first operand")
+    pub(crate) fn first(&self) -> &FloatTensor<B> {
+        self.tensors[0].as_ref().expect("an operator has a first operand")
     }
 }
 
@@ -114,20 +124,26 @@ impl<B: Backend> ExtensionType<B> for Operands<B> {
     where
         F: Fn(BackendTensor<B>) -> DispatchTensorKind,
     {
-        let wrap = |tensor| DispatchTensor { kind: kind(BackendTensor::Float(tensor)), autodiff };
-        Operands(self.0.into_iter().map(|tensor| tensor.map(wrap)).collect())
+        let wrap = |tensor| DispatchTensor { kind: kind(tensor), autodiff };
+        let float = |tensor| wrap(BackendTensor::Float(tensor));
+        Operands {
+            tensors: self.tensors.into_iter().map(|tensor| tensor.map(float)).collect(),
+            quantized: self.quantized.map(|tensor| wrap(BackendTensor::Quantized(tensor))),
+        }
     }
 
     fn map_from_dispatch<F>(target: Self::Target, kind: F) -> Self
     where
         F: Fn(DispatchTensor) -> BackendTensor<B>,
     {
-        let unwrap = |tensor| kind(tensor).float();
-        Self(target.0.into_iter().map(|tensor| tensor.map(unwrap)).collect())
+        Self {
+            tensors: target.tensors.into_iter().map(|x| x.map(|x| kind(x).float())).collect(),
+            quantized: target.quantized.map(|x| kind(x).quantized()),
+        }
     }
 
     fn routing_tensor(target: &Self::Target) -> Option<&DispatchTensor> {
-        target.0.iter().flatten().next()
+        target.tensors.iter().flatten().next()
     }
 
     fn routing_float_tensor(target: &Self::Target) -> Option<&DispatchTensor> {
@@ -135,7 +151,7 @@ impl<B: Backend> ExtensionType<B> for Operands<B> {
     }
 
     fn autodiff_context(target: &Self::Target) -> DispatchAutodiffContext {
-        let contexts = target.0.iter().flatten().map(|tensor| tensor.autodiff);
+        let contexts = target.tensors.iter().flatten().map(|tensor| tensor.autodiff);
         contexts.fold(DispatchAutodiffContext::Disabled, DispatchAutodiffContext::merge)
     }
 }
@@ -204,7 +220,7 @@ impl<B: Forms, C: CheckpointStrategy> LrvdBackend for Autodiff<B, C> {
         let Some(gradient) = gradient else {
             return <Self as AutodiffBackend>::from_inner(forward(&op, inner(x), false).out);
         };
-        let run = match x.0.len() {
+        let run = match x.tensors.len() {
             1 => node::<B, C, O, 1>,
             2 => node::<B, C, O, 2>,
             3 => node::<B, C, O, 3>,
@@ -219,7 +235,10 @@ impl<B: Forms, C: CheckpointStrategy> LrvdBackend for Autodiff<B, C> {
 
 fn inner<B: Backend, C: CheckpointStrategy>(x: Operands<Autodiff<B, C>>) -> Operands<B> {
     let inner = |x: FloatTensor<Autodiff<B, C>>| x.into_primitive();
-    Operands(x.0.into_iter().map(|x| x.map(inner)).collect())
+    Operands {
+        tensors: x.tensors.into_iter().map(|x| x.map(inner)).collect(),
+        quantized: x.quantized,
+    }
 }
 
 /// `op` of `x` as one node of the graph with `N` parents.
@@ -230,8 +249,8 @@ fn node<B: Forms, C: CheckpointStrategy, O: FusedOp, const N: usize>(
     gradient: Gradient<B, O>,
 ) -> FloatTensor<Autodiff<B, C>> {
     // An absent operand is represented by the first one, and its gradient is never needed.
-    let present = std::array::from_fn(|i| x.0.get(i).is_some_and(Option::is_some));
-    let of = |i: usize| x.0.get(i).and_then(Option::as_ref).unwrap_or(x.first());
+    let present = std::array::from_fn(|i| x.tensors.get(i).is_some_and(Option::is_some));
+    let of = |i: usize| x.tensors.get(i).and_then(Option::as_ref).unwrap_or(x.first());
     let parents: [NodeGuard; N] = std::array::from_fn(|i| of(i).node());
     let x = inner(x);
     let node = Node { op: op.clone(), gradient, present };
@@ -264,7 +283,7 @@ impl<B: Backend, O: FusedOp, const N: usize> Backward<B, N> for Node<B, O, N> {
         let needed: [bool; N] =
             std::array::from_fn(|i| self.present[i] && ops.parents[i].is_some());
         let gradients = (self.gradient)(&self.op, ops.state, grad, &needed);
-        for (i, (parent, gradient)) in ops.parents.into_iter().zip(gradients.0).enumerate() {
+        for (i, (parent, gradient)) in ops.parents.into_iter().zip(gradients.tensors).enumerate() {
             if let (Some(parent), Some(gradient), true) = (parent, gradient, needed[i]) {
                 grads.register::<B>(parent.id, gradient);
             }

@@ -29,6 +29,12 @@ pub trait ParameterValue: Debug {
     /// The values, flattened in memory order, cut off from any graph.
     fn flat(&self) -> Tensor<1>;
 
+    /// The values, flattened in memory order, as a part of the graph.
+    fn tracked(&self) -> Tensor<1>;
+
+    /// Replaces the values by a part of a graph.
+    fn track(&mut self, values: Tensor<1>);
+
     /// The gradient that `gradients` holds for it, flattened in memory order.
     fn gradient(&self, gradients: &Gradients) -> Option<Tensor<1>>;
 
@@ -63,9 +69,19 @@ impl<const D: usize> ParameterValue for Param<Tensor<D>> {
     }
 
     fn flat(&self) -> Tensor<1> {
-        let value = self.base().without_autodiff();
+        let value = self.base().without_autodiff().dequantize();
         let len = value.shape().num_elements();
         value.reshape([len])
+    }
+
+    fn tracked(&self) -> Tensor<1> {
+        let value = self.base();
+        let len = value.shape().num_elements();
+        value.reshape([len])
+    }
+
+    fn track(&mut self, values: Tensor<1>) {
+        *self = Param::initialized(self.id, values.reshape(self.base().dims()));
     }
 
     fn gradient(&self, gradients: &Gradients) -> Option<Tensor<1>> {

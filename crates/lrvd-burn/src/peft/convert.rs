@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 
-use lrvd_core::factor::FactorView;
 use lrvd_core::gauge::singular_factors;
 
 use super::adapter::{PeftAdapter, PeftModule, exact_alpha, module_error};
@@ -103,10 +102,7 @@ struct Cut {
 fn cut(module: &PeftModule, rank: usize) -> Result<Cut, Error> {
     let (d_input, d_output) = (module.d_input(), module.d_output());
     let (a, b) = (module.a.to_f64()?, module.b.transpose2()?.to_f64()?);
-    let svd = singular_factors(
-        FactorView::new("a", &a, module.rank, d_input)?,
-        FactorView::new("b", &b, module.rank, d_output)?,
-    )?;
+    let svd = singular_factors(&a, &b, module.rank)?;
     let energy = |values: &[f64]| {
         module.scaling.powi(2) * values.iter().map(|value| value * value).sum::<f64>()
     };

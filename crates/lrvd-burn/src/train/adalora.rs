@@ -7,29 +7,18 @@
 use std::collections::BTreeMap;
 
 use lrvd_core::adalora::{AdaLoraConfig, AdaLoraState, EntryImportance, TripletImportance};
-use serde::{Deserialize, Serialize};
 
-use super::method::{Method, MethodState, RankChange, StepSizes, StepState, Terms};
-use super::model::Model;
-use super::state::RankCause;
+use super::config::TrainConfig;
+use super::data::Model;
+use super::method::{
+    Method, MethodState, Placement, RankChange, Setup, StepSizes, StepState, Terms,
+};
+use super::state::{InUse, RankCause, ranks_in_use};
 use crate::adalora::{AdaLora as Allocator, orthogonality};
 use crate::adapter::{AdapterConfig, AdapterKind};
 use crate::error::Error;
 use crate::files::HostTensor;
-use crate::model::ranks;
 use crate::sampling::Pass;
-
-/// When the singular values outside the budget are set to zero.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(rename_all = "kebab-case")]
-pub enum MaskPlacement {
-    /// After the optimiser's update, as the reference implementation does.
-    #[default]
-    AfterUpdate,
-    /// Before it: the update moves masked values off zero again.
-    BeforeUpdate,
-}
 
 /// AdaLoRA.
 #[derive(Clone, Debug)]
@@ -37,60 +26,30 @@ pub struct AdaLora {
     lora_alpha: f64,
     dropout: f64,
     schedule: AdaLoraConfig,
-    placement: MaskPlacement,
+    placement: Placement,
     allocator: Option<Allocator>,
 }
 
 impl AdaLora {
-    /// AdaLoRA with the budget of `schedule`, scaled by `lora_alpha` over the initial rank.
+    /// AdaLoRA with the budget of `schedule`, scaled by `lora_alpha` over the initial rank. Singular values outside the budget
+    /// are set to zero at `placement`: after the update as in the reference implementation, or before it, which then
+    /// moves masked values off zero again.
     pub fn new(
         schedule: AdaLoraConfig,
         lora_alpha: f64,
         dropout: f64,
-        placement: MaskPlacement,
+        placement: Placement,
     ) -> Result<Self, Error> {
         schedule.check()?;
         Ok(Self { lora_alpha, dropout, schedule, placement, allocator: None })
     }
-
-    fn allocate<M: Model>(&mut self, step: StepState<'_, M>) -> Result<Option<RankChange>, Error> {
-        let before: usize = self.counts(step.model).values().sum();
-        let allocator = match &mut self.allocator {
-            Some(allocator) => allocator,
-            none => none.insert(Allocator::new(self.schedule, step.model)?),
-        };
-        allocator.update(step.sizes.step as u32, step.model, step.gradients)?;
-        let after: usize = self.counts(step.model).values().sum();
-        Ok((after != before).then_some(RankChange {
-            cause: RankCause::Budget,
-            before,
-            after,
-            removed: BTreeMap::new(),
-            skip_next_update: false,
-        }))
-    }
-
-    fn counts<M: Model>(&self, model: &M) -> BTreeMap<String, usize> {
-        let mut found: BTreeMap<String, usize> = ranks(model).into_iter().collect();
-        if let Some(allocator) = &self.allocator
-            && let Some(mask) = allocator.mask()
-        {
-            for (path, mask) in allocator.paths().iter().zip(mask) {
-                found.insert(path.clone(), mask.iter().filter(|&&keep| keep).count());
-            }
-        }
-        found
-    }
 }
 
 impl<M: Model> Method<M> for AdaLora {
-    fn adapter(&self) -> AdapterConfig {
-        AdapterConfig {
-            kind: AdapterKind::AdaLora,
-            rank: self.schedule.init_r,
-            lora_alpha: self.lora_alpha,
-            dropout: self.dropout,
-        }
+    fn setup(&self, config: &TrainConfig) -> Result<Setup, Error> {
+        let (kind, rank) = (AdapterKind::AdaLora, self.schedule.init_r);
+        let Self { lora_alpha, dropout, .. } = *self;
+        Ok(Setup::new(AdapterConfig { kind, rank, lora_alpha, dropout }, config))
     }
 
     fn terms(&self, model: &M, _pass: &Pass, _sizes: StepSizes) -> Result<Terms, Error> {
@@ -99,29 +58,27 @@ impl<M: Model> Method<M> for AdaLora {
         Ok(Terms::penalty(penalty.map(|p| p.mul_scalar(weight))))
     }
 
-    fn before_update(&mut self, step: StepState<'_, M>) -> Result<Option<RankChange>, Error> {
-        match self.placement {
-            MaskPlacement::BeforeUpdate => self.allocate(step),
-            MaskPlacement::AfterUpdate => Ok(None),
+    fn update(
+        &mut self,
+        when: Placement,
+        step: StepState<'_, M>,
+    ) -> Result<Option<RankChange>, Error> {
+        if when != self.placement {
+            return Ok(None);
         }
-    }
-
-    fn after_update(&mut self, step: StepState<'_, M>) -> Result<Option<RankChange>, Error> {
-        match self.placement {
-            MaskPlacement::AfterUpdate => self.allocate(step),
-            MaskPlacement::BeforeUpdate => Ok(None),
+        let total = |model: &M, in_use: &InUse| ranks_in_use(model, in_use).values().sum::<usize>();
+        let before = total(step.model, step.in_use);
+        let allocator = match &mut self.allocator {
+            Some(allocator) => allocator,
+            none => none.insert(Allocator::new(self.schedule, step.model)?),
+        };
+        allocator.update(step.sizes.step as u32, step.model, step.gradients)?;
+        if let Some(mask) = allocator.mask() {
+            *step.in_use = allocator.paths().iter().cloned().zip(mask.iter().cloned()).collect();
         }
-    }
-
-    fn ranks(&self, model: &M) -> BTreeMap<String, usize> {
-        self.counts(model)
-    }
-
-    fn compact(&self, model: &mut M) {
-        if let Some(allocator) = &self.allocator {
-            allocator.mask_again(model);
-            allocator.compact(model);
-        }
+        let changed = total(step.model, step.in_use) != before;
+        let (cause, removed) = (RankCause::Budget, BTreeMap::new());
+        Ok(changed.then_some(RankChange { cause, removed, skip_next_update: false }))
     }
 
     fn state(&self) -> MethodState {

@@ -2,29 +2,34 @@
 //!
 //! A checkpoint holds what training changes: trainable parameters, moments, the best model so far,
 //! the method's state, the position in the data and the journal. Frozen weights come from the
-//! pretrained model. A list of SHA-256 beside the files tells a flipped byte; `sha256sum -c SHA256SUMS`
+//! pretrained model. A list of SHA-256 beside the files reveals a flipped byte; `sha256sum -c SHA256SUMS`
 //! checks it too.
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::fs::{self, File, TryLockError};
 use std::path::{Path, PathBuf};
 
+use burn::tensor::{DType, Device, Tensor, TensorData};
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 use tracing::debug;
 
-use super::digest::{check_sums, write_sums};
+use super::data::Model;
 use super::method::{Method, MethodState};
-use super::model::Model;
-use super::state::{BestInfo, BestModel, CutModel, Journal, TrainState};
-use super::tensors::{collect, host, moment, place, placement};
+use super::state::{BestInfo, BestModel, CutModel, InUse, Journal, TrainState};
+use crate::adapter::adapter_dtype;
 use crate::error::Error;
 use crate::files::{AtomicDir, HostTensor, TensorFile, write_atomic, write_safetensors};
-use crate::model::ranks;
+use crate::host::stored;
+use crate::model::{AdaptedModel, ranks};
 use crate::optimizer::{AdamW, Moments};
+use crate::parameters::ParameterValue;
 
-const FORMAT: u32 = 3;
+const FORMAT: u32 = 4;
 const TENSORS: &str = "state.safetensors";
 const VALUES: &str = "state.json";
+const SUMS: &str = "SHA256SUMS";
 const LOCK: &str = "lock";
 const PREFIX: &str = "step-";
 
@@ -38,9 +43,10 @@ struct Values {
     ranks: BTreeMap<String, usize>,
     moment_steps: BTreeMap<String, u64>,
     best: Option<BestInfo>,
+    in_use: InUse,
     /// Held-out losses of the whole model, while the cut one is refined.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     whole: Option<Vec<f64>>,
+    kl_weight: Option<f64>,
     journal: Journal,
     method: serde_json::Value,
 }
@@ -89,7 +95,12 @@ impl Checkpoints {
         }
         let mut tensors = BTreeMap::new();
         collect("parameter", &state.model, &mut tensors)?;
-        let moment_steps = collect_moments(&state.optimizer, &mut tensors)?;
+        let mut moment_steps = BTreeMap::new();
+        for (name, moments) in state.optimizer.state() {
+            tensors.insert(format!("moment1/{name}"), host(moments.first.clone())?);
+            tensors.insert(format!("moment2/{name}"), host(moments.second.clone())?);
+            moment_steps.insert(name.clone(), moments.steps);
+        }
         if let Some(best) = &state.best {
             collect("best", &best.model, &mut tensors)?;
         }
@@ -108,7 +119,9 @@ impl Checkpoints {
             ranks: ranks(&state.model).into_iter().collect(),
             moment_steps,
             best: state.best.as_ref().map(|best| best.info.clone()),
+            in_use: state.in_use.clone(),
             whole: state.cut.as_ref().map(|cut| cut.whole.clone()),
+            kl_weight: state.kl_weight,
             journal: state.journal.clone(),
             method: method_state.values,
         };
@@ -133,18 +146,6 @@ impl Checkpoints {
             }
         }
         Ok(())
-    }
-
-    /// Puts the newest checkpoint into `state`, whose model must be as freshly attached; `false` if
-    /// there is none.
-    pub fn resume<M: Model, T: Method<M> + ?Sized>(
-        &self,
-        state: &mut TrainState<M>,
-        method: &mut T,
-    ) -> Result<bool, Error> {
-        let Some(path) = self.latest()? else { return Ok(false) };
-        load_checkpoint(&path, state, method)?;
-        Ok(true)
     }
 
     /// Ends the lock and removes the folder with everything in it.
@@ -185,6 +186,7 @@ pub fn load_checkpoint<M: Model, T: Method<M> + ?Sized>(
         Some(whole) => Some(CutModel { model: kept("cut", &values.ranks)?, whole }),
         None => None,
     };
+    (state.in_use, state.kl_weight) = (values.in_use, values.kl_weight);
     let mut tensors = BTreeMap::new();
     for name in file.names() {
         if let Some(short) = name.strip_prefix("method/") {
@@ -196,20 +198,8 @@ pub fn load_checkpoint<M: Model, T: Method<M> + ?Sized>(
     state.position = values.position;
     state.skip_next_update = values.skip_next_update;
     state.journal = values.journal;
-    debug!(folder = %path.display(), done = state.done, "took up a checkpoint");
+    debug!(folder = %path.display(), done = state.done, "resumed from a checkpoint");
     Ok(())
-}
-
-/// Adds the moments of `optimizer`, and returns their counts.
-fn collect_moments(
-    optimizer: &AdamW,
-    tensors: &mut BTreeMap<String, HostTensor>,
-) -> Result<BTreeMap<String, u64>, Error> {
-    for (name, moments) in optimizer.state() {
-        tensors.insert(format!("moment1/{name}"), host(moments.first.clone())?);
-        tensors.insert(format!("moment2/{name}"), host(moments.second.clone())?);
-    }
-    Ok(optimizer.state().iter().map(|(name, moments)| (name.clone(), moments.steps)).collect())
 }
 
 /// Gives `optimizer` the moments that are stored.
@@ -221,7 +211,8 @@ fn restore_moments<M: Model>(
 ) -> Result<(), Error> {
     let (device, dtype) = placement(model);
     let stored = steps.iter().map(|(name, &steps)| {
-        let read = |kind: &str| moment(file, &format!("{kind}/{name}"), &device, dtype);
+        let read =
+            |kind: &str| device_tensor(&file.read(&format!("{kind}/{name}"))?, &device, dtype);
         Ok((name.clone(), Moments { first: read("moment1")?, second: read("moment2")?, steps }))
     });
     optimizer.restore(model, stored.collect::<Result<_, Error>>()?)
@@ -231,7 +222,7 @@ fn read_values(file: &Path) -> Result<Values, Error> {
     let json = |source| Error::json(file, source);
     let bytes = fs::read(file).map_err(|source| Error::io("read", file, source))?;
     let value: serde_json::Value = serde_json::from_slice(&bytes).map_err(json)?;
-    let found = value.get("format").and_then(serde_json::Value::as_u64).unwrap_or(1);
+    let found = value["format"].as_u64().unwrap_or(1);
     if found != u64::from(FORMAT) {
         return Err(Error::file(
             file,
@@ -264,4 +255,124 @@ fn list(folder: &Path) -> Result<Vec<(usize, PathBuf)>, Error> {
 
 fn remove(folder: &Path) -> Result<(), Error> {
     fs::remove_dir_all(folder).map_err(|source| Error::io("remove", folder, source))
+}
+
+/// The values of `tensor`, `[n]`, in their own precision.
+fn host(tensor: Tensor<1>) -> Result<HostTensor, Error> {
+    let n = tensor.dims()[0];
+    stored(tensor, &[n])
+}
+
+fn device_tensor(host: &HostTensor, device: &Device, dtype: DType) -> Result<Tensor<1>, Error> {
+    let n = host.n_elements();
+    let data = match dtype {
+        DType::F64 => TensorData::new(host.to_f64()?, [n]),
+        _ => TensorData::new(host.to_f32()?, [n]),
+    };
+    Ok(Tensor::from_data(data, (device, dtype)))
+}
+
+/// Device of the adapters of `model`, and their precision.
+fn placement(model: &impl AdaptedModel) -> (Device, DType) {
+    let mut found = None;
+    model.visit_layers(&mut |_, layer| {
+        let weight = layer.weight.base();
+        found.get_or_insert_with(|| (weight.device().inner(), adapter_dtype(weight.dtype())));
+    });
+    found.unwrap_or_else(|| (Device::default(), DType::F32))
+}
+
+/// Adds the trainable parameters of `model`, in memory layout, under `prefix/`.
+fn collect(
+    prefix: &str,
+    model: &impl AdaptedModel,
+    tensors: &mut BTreeMap<String, HostTensor>,
+) -> Result<(), Error> {
+    let mut outcome = Ok(());
+    model.visit_parameters(&mut |p| {
+        if p.value.is_trainable() && outcome.is_ok() {
+            match host(p.value.flat()) {
+                Ok(tensor) => drop(tensors.insert(format!("{prefix}/{}", p.name), tensor)),
+                Err(error) => outcome = Err(error),
+            }
+        }
+    });
+    outcome
+}
+
+/// Gives `model` the shapes `ranks` and the parameters stored under `prefix/`.
+fn place(
+    prefix: &str,
+    ranks: &BTreeMap<String, usize>,
+    file: &TensorFile,
+    model: &mut impl AdaptedModel,
+) -> Result<(), Error> {
+    let mut outcome = Ok(());
+    model.visit_layers_mut(&mut |path, layer| {
+        if layer.slot().is_none() {
+            return;
+        }
+        match ranks.get(path) {
+            Some(&rank) if rank <= layer.rank() => {
+                if rank < layer.rank() {
+                    layer.select_ranks(&(0..rank).collect::<Vec<_>>());
+                }
+            }
+            _ => outcome = Err(Error::checkpoint_entry(&format!("ranks.{path}"))),
+        }
+    });
+    outcome?;
+    let mut outcome = Ok(());
+    model.visit_parameters_mut(&mut |p| {
+        if p.value.is_trainable() && outcome.is_ok() {
+            outcome = fill(&format!("{prefix}/{}", p.name), file, p.value);
+        }
+    });
+    outcome
+}
+
+fn fill(name: &str, file: &TensorFile, value: &mut dyn ParameterValue) -> Result<(), Error> {
+    let host = file.read(name)?;
+    if host.n_elements() != value.len() {
+        return Err(Error::checkpoint_entry(name));
+    }
+    let old = value.flat();
+    value.set_flat(device_tensor(&host, &old.device(), old.dtype())?);
+    Ok(())
+}
+
+/// Writes the hashes of the files called `names` in `folder`, as `sha256sum` does.
+fn write_sums(folder: &Path, names: &[&str]) -> Result<(), Error> {
+    let line = |name: &&str| Ok(format!("{}  {name}\n", sha256(&folder.join(name))?));
+    let text = names.iter().map(line).collect::<Result<String, Error>>()?;
+    write_atomic(folder.join(SUMS), text.as_bytes())
+}
+
+/// Compares the files called `names` in `folder` with their listed hashes.
+fn check_sums(folder: &Path, names: &[&str]) -> Result<(), Error> {
+    let list = folder.join(SUMS);
+    let text = fs::read_to_string(&list).map_err(|source| Error::io("read", &list, source))?;
+    for name in names {
+        let line = text.lines().find_map(|line| line.strip_suffix(name)?.strip_suffix("  "));
+        let expected = line.unwrap_or("none").to_owned();
+        let file = folder.join(name);
+        let found = sha256(&file)?;
+        if found != expected {
+            let what = format!(
+                "has changed since it was written: its SHA-256 should be {expected}, found {found}"
+            );
+            return Err(Error::file(file, what));
+        }
+    }
+    Ok(())
+}
+
+fn sha256(path: &Path) -> Result<String, Error> {
+    let bytes = fs::read(path).map_err(|source| Error::io("read", path, source))?;
+    let mut hex = String::with_capacity(64);
+    for byte in Sha256::digest(bytes) {
+        // Writing to a string cannot fail.
+        let _ = write!(hex, "{byte:02x}");
+    }
+    Ok(hex)
 }

@@ -3,49 +3,39 @@
 use lrvd_core::schedule::LrSchedule;
 use serde::{Deserialize, Serialize};
 
-use super::step::PART_SHIFT;
 use crate::optimizer::{AdamWConfig, GroupRates, ParameterGroups};
+
+/// Numbers of micro-batches and of prediction batches are mixed into the bits of the seed from here on, which
+/// [`MAX_SEED`] keeps free.
+pub(super) const PART_SHIFT: u32 = 40;
 
 /// Largest seed of a run: numbers of parts and batches are mixed into the bits above it.
 pub const MAX_SEED: u64 = (1 << PART_SHIFT) - 1;
 
 /// Settings of a run.
-///
-/// | Field | Default | Range |
-/// |---|---|---|
-/// | `steps` | 1000 | 1 to 10⁹ optimiser steps |
-/// | `seed` | 0 | of initial values, noise and dropout, at most [`MAX_SEED`] |
-/// | `groups` | adapters 1e-3, head 1e-2 with decay 1e-2 | rates and decays by role, at least 0 |
-/// | `optimizer` | PyTorch's `AdamW` | `beta1`, `beta2` in [0, 1), `epsilon` at least 0 |
-/// | `warmup_ratio` | 0.06 | share of the steps with a rising rate, 0 to 1; it then falls to 0 |
-/// | `gradient_clip` | 1 | largest global norm, above 0; none never clips |
-/// | `model_dropout` | true | whether the model's own dropout is on in training |
-/// | `train_pooler` | true | whether a layer between encoder and head is trained with the head |
-/// | `evaluate_every` | 200 | steps between evaluations and checkpoints, at least 1 |
-/// | `patience` | none | evaluations without a smaller negative log-likelihood that end the run, at least 1 |
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TrainConfig {
-    /// Optimiser steps.
+    /// Optimiser steps, 1 to 10⁹.
     pub steps: usize,
-    /// Seed of everything random.
+    /// Seed of initial values, noise and dropout, at most [`MAX_SEED`].
     pub seed: u64,
-    /// Learning rates and decays by role, before the method changes them.
+    /// Learning rates and decays by role, at least 0, before the method changes them.
     pub groups: ParameterGroups,
-    /// `AdamW`'s constants.
+    /// `AdamW`'s constants: `beta1`, `beta2` in [0, 1), `epsilon` at least 0.
     pub optimizer: AdamWConfig,
-    /// Share of the steps with a rising rate.
+    /// Share of the steps with a rising rate, 0 to 1; it then falls to 0.
     pub warmup_ratio: f64,
-    /// Largest global gradient norm; `None` never clips.
+    /// Largest global gradient norm, above 0; `None` never clips.
     pub gradient_clip: Option<f64>,
     /// Whether the model's own dropout is on in training; that of adapters follows their setting.
     pub model_dropout: bool,
     /// Whether a layer between encoder and head is trained with the head.
     pub train_pooler: bool,
-    /// Steps between evaluations, and between checkpoints.
+    /// Steps between evaluations, and between checkpoints, at least 1.
     pub evaluate_every: usize,
-    /// The run ends early after as many evaluations whose negative log-likelihood (where there is none, whose score) is no
-    /// better than that of one before them; `None` never ends it. Schedules stay those of `steps`.
+    /// The run ends early after as many evaluations, at least 1, whose negative log-likelihood (where there is none, whose
+    /// score) is no better than that of one before them; `None` never ends it. Schedules stay those of `steps`.
     pub patience: Option<usize>,
 }
 
@@ -74,8 +64,8 @@ impl Default for TrainConfig {
 }
 
 impl TrainConfig {
-    /// Checks every range.
-    pub fn check(&self) -> Result<Plan, lrvd_core::Error> {
+    /// Checks every range, and returns the factor of every learning rate by step.
+    pub fn check(&self) -> Result<LrSchedule, lrvd_core::Error> {
         range("steps", self.steps as f64, 1.0, 1e9)?;
         check_seed(self.seed)?;
         range("evaluate_every", self.evaluate_every as f64, 1.0, 1e9)?;
@@ -87,27 +77,7 @@ impl TrainConfig {
         self.optimizer.check()?;
         self.groups.check()?;
         let warmup = (self.warmup_ratio * self.steps as f64).floor() as u32;
-        let schedule = LrSchedule::linear(warmup, self.steps as u32)?;
-        Ok(Plan { config: self.clone(), schedule })
-    }
-}
-
-/// Checked settings with the schedule that follows from them.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Plan {
-    config: TrainConfig,
-    schedule: LrSchedule,
-}
-
-impl Plan {
-    /// The settings.
-    pub fn config(&self) -> &TrainConfig {
-        &self.config
-    }
-
-    /// Factor of every learning rate by step.
-    pub fn schedule(&self) -> LrSchedule {
-        self.schedule
+        LrSchedule::linear(warmup, self.steps as u32)
     }
 }
 
@@ -169,8 +139,8 @@ mod tests {
 
     #[test]
     fn the_rate_rises_over_whole_steps_and_falls_to_the_end() {
-        let plan = TrainConfig { steps: 50, warmup_ratio: 0.06, ..TrainConfig::default() };
-        let schedule = plan.check().unwrap().schedule();
+        let config = TrainConfig { steps: 50, warmup_ratio: 0.06, ..TrainConfig::default() };
+        let schedule = config.check().unwrap();
         assert_eq!((schedule.warmup_steps(), schedule.total_steps()), (3, 50));
     }
 }

@@ -1,6 +1,6 @@
-//! How much is spent on a prediction with draws, and when fewer of them will do.
+//! The adaptive number of samples: how much is spent on a prediction with draws, and when fewer of them are enough.
 
-use std::ops::RangeInclusive;
+use std::ops::{Range, RangeInclusive};
 
 use lrvd_core::metrics::{mean, sample_sd, softmax};
 use serde::{Deserialize, Serialize};
@@ -11,21 +11,12 @@ use crate::error::Error;
 /// Tokens of one pass, those of all its draws: about 0.3 GB of activations for a base model and 0.1 GB
 /// for the shipped one.
 const TOKENS_PER_PASS: usize = 8192;
-/// Fewest draws after which the standard error of their mean is believed.
+/// Fewest draws after which the standard error of their mean is used.
 const FEWEST: usize = 4;
 
-/// How much is spent on a prediction with `k` draws. The default makes all of them for every example.
+/// How much is spent on a prediction with `k` draws. By default every example gets all of them, independent of each other.
 ///
-/// | Setting | Default | Range | Changes the answers |
-/// |---|---|---|---|
-/// | `tokens_per_pass` | 8192 | any | no |
-/// | `antithetic` | false | | to others of the same distribution |
-/// | `cascade` | none | 0 to 1 | of decided examples, to those of the mean |
-/// | `tolerance` | none | 1e-6 to 0.5 | of settled examples, to those of fewer draws |
-///
-/// The last two are for classifiers: a score has no margin.
-///
-/// # Errors they introduce
+/// `cascade` and `tolerance` are for classifiers (a score has no margin) and change answers:
 ///
 /// *Cascade.* An example is *decided* where its two largest probabilities at the posterior mean differ by
 /// `cascade` or more. Its answer is the one at the mean: it has no mutual information, and its
@@ -41,22 +32,22 @@ const FEWEST: usize = 4;
 /// s² = Σ_j (p_j − mean p)² / (m − 1),     settled if s / sqrt(m) ≤ tolerance
 /// ```
 ///
-/// `p_j` are the draws, or the means of antithetic pairs. The probability that is given is thus that of
+/// `p_j` are the draws, or the means of antithetic pairs. The probability is thus that of
 /// infinitely many draws up to about twice the tolerance; a little more where few draws happened to agree,
-/// for the rule stops on just that. A `k` that is prime stops nowhere.
+/// since the rule stops on just that. A `k` that is prime stops nowhere.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct DrawPolicy {
     /// Bounds the memory of a pass that holds several draws: examples of a batch × size of the longest ×
-    /// draws. A batch that is larger goes through draw by draw.
+    /// draws; 8192 by default. A larger batch goes through draw by draw. Changes no answer.
     pub tokens_per_pass: usize,
     /// Draws come in pairs of opposite noise, `eps` and `−eps`: each has the distribution of a draw, and what is
     /// linear in the noise cancels. With an odd number the last draw has no partner.
     pub antithetic: bool,
-    /// Margin from which an example is answered at the mean.
+    /// Margin from which an example is answered at the mean, 0 to 1.
     pub cascade: Option<f64>,
-    /// Standard error from which no further draws are made.
+    /// Standard error from which no further draws are made, 1e-6 to 0.5.
     pub tolerance: Option<f64>,
 }
 
@@ -85,8 +76,8 @@ impl DrawPolicy {
         within("tolerance", self.tolerance, Self::TOLERANCE)
     }
 
-    /// The first setting that has no meaning without draws.
-    pub fn asked(&self) -> Option<&'static str> {
+    /// The first setting that has no meaning without draws, if one is set.
+    pub fn needs_draws(&self) -> Option<&'static str> {
         let all = [
             (self.antithetic, "antithetic"),
             (self.cascade.is_some(), "cascade"),
@@ -95,13 +86,70 @@ impl DrawPolicy {
         all.into_iter().find_map(|(is_set, name)| is_set.then_some(name))
     }
 
-    /// Whether examples may get fewer draws than were asked for.
-    pub(super) fn spares(&self) -> bool {
+    /// Whether examples may get fewer draws than the full number.
+    pub(super) fn is_adaptive(&self) -> bool {
         self.cascade.is_some() || self.tolerance.is_some()
     }
 
+    /// Draws of the undecided ones among `n` examples until they are settled, `[draws, n, width]`.
+    ///
+    /// `at_mean` answers all examples at the mean; `drawn` answers those with the given numbers by a range of draws.
+    /// Members that were not drawn repeat those that were, equally often, so that every mean over
+    /// the members is that of the draws that were made.
+    pub(super) fn adaptive(
+        &self,
+        n: usize,
+        draws: usize,
+        at_mean: impl FnOnce() -> Result<Logits, Error>,
+        mut drawn: impl FnMut(&[usize], Range<usize>) -> Result<Logits, Error>,
+    ) -> Result<Logits, Error> {
+        let mut open: Vec<usize> = (0..n).collect();
+        let (mut width, mut means) = (0, Vec::new());
+        if self.cascade.is_some() {
+            let logits = at_mean()?;
+            width = classes(&logits)?;
+            let undecided = self.undecided(&logits)?;
+            open.retain(|&index| undecided[index]);
+            means = logits.values;
+        }
+        let (mut of_example, mut done) = (vec![Vec::new(); n], 0);
+        for stage in self.stages(draws) {
+            if open.is_empty() {
+                break;
+            }
+            let more = drawn(&open, done..stage)?;
+            width = classes(&more)?;
+            for (row, values) in more.values.chunks_exact(width).enumerate() {
+                of_example[open[row % open.len()]].extend_from_slice(values);
+            }
+            done = stage;
+            if stage < draws {
+                let mut unsettled = Vec::with_capacity(open.len());
+                for index in open {
+                    if self.unsettled(&of_example[index], width)? {
+                        unsettled.push(index);
+                    }
+                }
+                open = unsettled;
+            }
+        }
+        let made: Vec<usize> =
+            of_example.iter().map(|values| values.len() / width.max(1)).collect();
+        let mut values = Vec::with_capacity(draws * n * width);
+        for draw in 0..draws {
+            for (index, own) in of_example.iter().enumerate() {
+                let (from, row) = match made[index] {
+                    0 => (&means, index),
+                    made => (own, draw % made),
+                };
+                values.extend_from_slice(&from[row * width..][..width]);
+            }
+        }
+        Ok(Logits { made: Some(made), ..Logits::new(values, n, width) })
+    }
+
     /// Numbers of draws after which examples may be settled, then `draws` itself.
-    pub(super) fn stages(&self, draws: usize) -> Vec<usize> {
+    fn stages(&self, draws: usize) -> Vec<usize> {
         let may_stop = |m: &usize| {
             self.tolerance.is_some()
                 && draws.is_multiple_of(*m)
@@ -111,7 +159,7 @@ impl DrawPolicy {
     }
 
     /// Whether each example of the mean's answers needs draws.
-    pub(super) fn undecided(&self, at_mean: &Logits) -> Result<Vec<bool>, Error> {
+    fn undecided(&self, at_mean: &Logits) -> Result<Vec<bool>, Error> {
         let Some(margin) = self.cascade else { return Ok(vec![true; at_mean.rows]) };
         let probabilities = softmax(&at_mean.values, at_mean.width)?;
         let gap = |row: &[f64]| {
@@ -123,7 +171,7 @@ impl DrawPolicy {
     }
 
     /// Whether the draws of an example, `[draws, width]`, leave its leading class uncertain.
-    pub(super) fn unsettled(&self, draws: &[f64], width: usize) -> Result<bool, Error> {
+    fn unsettled(&self, draws: &[f64], width: usize) -> Result<bool, Error> {
         let Some(tolerance) = self.tolerance else { return Ok(true) };
         let probabilities = softmax(draws, width)?;
         let of_class = |class: usize| -> Vec<f64> {
@@ -144,6 +192,19 @@ impl DrawPolicy {
         };
         Ok(sample_sd(&independent)? / (independent.len() as f64).sqrt() > tolerance)
     }
+}
+
+/// Classes of the answers, which must not be scores.
+fn classes(logits: &Logits) -> Result<usize, Error> {
+    if logits.width < 2 && logits.rows > 0 {
+        return Err(adaptive_error("is for classifiers, and the answers are scores"));
+    }
+    Ok(logits.width)
+}
+
+/// The settings of an adaptive number, and why they have no meaning.
+pub(super) fn adaptive_error(why: &str) -> Error {
+    Error::Argument(format!("`cascade` or `tolerance` {why}"))
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Examples that a model is asked about, and how it is asked.
+//! A prediction: its examples, its draws, and the passes that give the logits.
 
 use std::fmt;
 use std::ops::Range;
@@ -7,9 +7,8 @@ use burn::tensor::Tensor;
 use lrvd_core::moments::CrossTerm;
 use lrvd_core::noise::NoiseKey;
 
-use super::draw_policy::DrawPolicy;
-use super::examples::Examples;
-use super::model::Model;
+use super::data::{Examples, Model, Subset};
+use super::draw_policy::{DrawPolicy, adaptive_error};
 use super::order::{evaluation_batches, restore_order};
 use super::predict::{DrawSeed, Logits, PredictionDraws};
 use crate::error::Error;
@@ -43,9 +42,9 @@ impl fmt::Debug for PassWatch<'_> {
 }
 
 /// The pass of a draw in a batch.
-pub(super) type PassOfDraw<'a> = dyn Fn(usize, usize) -> Pass + 'a;
+type PassOfDraw<'a> = dyn Fn(usize, usize) -> Pass + 'a;
 
-/// Examples that a model is asked about, with the seed of its draws.
+/// Examples to be predicted, and how.
 pub struct Inputs<'a, I> {
     /// The examples.
     pub examples: &'a dyn Examples<Input = I>,
@@ -53,9 +52,9 @@ pub struct Inputs<'a, I> {
     pub batch_size: usize,
     /// Addresses the draws. Draws per batch also use the bits above [`MAX_SEED`](super::MAX_SEED), for the number of the batch.
     pub seed: u64,
-    /// What a draw is.
+    /// Kind of the draws.
     pub kind: PredictionDraws,
-    /// How draws are made, and when fewer of them will do.
+    /// How draws are made, and when fewer of them are enough.
     pub policy: DrawPolicy,
     /// Follows the passes.
     pub watch: PassWatch<'a>,
@@ -70,7 +69,7 @@ impl<I> Clone for Inputs<'_, I> {
 impl<I> Copy for Inputs<'_, I> {}
 
 impl<'a, I> Inputs<'a, I> {
-    /// `examples` in batches of 32, asked by weight draws of seed 0.
+    /// `examples` in batches of 32, with weight draws of seed 0.
     pub fn new(examples: &'a dyn Examples<Input = I>) -> Self {
         let (kind, policy) = (PredictionDraws::Weights, DrawPolicy::default());
         Self { examples, batch_size: 32, seed: 0, kind, policy, watch: PassWatch::default() }
@@ -81,42 +80,7 @@ impl<'a, I> Inputs<'a, I> {
         self.ask(model, 0..1, &|_, _| *pass)
     }
 
-    /// Logits of one pass for each of `draws` keys. A key serves all batches or, unless weights are
-    /// drawn once for all of them, one.
-    ///
-    /// A model that [holds draws](Model::HOLDS_DRAWS) answers several of them in one pass, and what comes
-    /// before the first adapter that draws is computed once for all of them.
-    pub fn drawn<M: Model<Input = I>>(
-        &self,
-        model: &M,
-        draws: usize,
-        pass: impl Fn(NoiseKey) -> Pass,
-    ) -> Result<Logits, Error> {
-        self.policy.check()?;
-        let (seed, antithetic) = (DrawSeed(self.seed), self.policy.antithetic);
-        let of_draw = |draw: usize, batch: usize| {
-            // A pair shares the key of the first draw, and the pass says which one of all it is.
-            let keyed = if antithetic { 0 } else { draw };
-            let key = match self.kind {
-                PredictionDraws::Weights => seed.key(keyed),
-                PredictionDraws::Fresh | PredictionDraws::Activation => {
-                    seed.key_in_batch(keyed, batch)
-                }
-            };
-            let first = if antithetic { draw as u32 } else { 0 };
-            pass(key).with_draws(DrawSet { first, antithetic, ..DrawSet::ONE })
-        };
-        if antithetic && draws > 0 && !draws_weights(&of_draw(0, 0)) {
-            let what = "`antithetic` is for weights that are drawn once a batch";
-            return Err(Error::Argument(what.to_owned()));
-        }
-        if self.policy.spares() {
-            return self.spared(model, draws, &of_draw);
-        }
-        self.ask(model, 0..draws, &of_draw)
-    }
-
-    /// The posterior mean for 0 draws, else draws of the kind asked for.
+    /// The posterior mean for 0 draws, else draws of the [kind](Self::kind).
     pub fn predict<M: Model<Input = I>>(&self, model: &M, draws: usize) -> Result<Logits, Error> {
         let outputs = Scheme::MomentMatched(CrossTerm::Exact);
         let scheme = match self.kind {
@@ -136,7 +100,11 @@ impl<'a, I> Inputs<'a, I> {
         self.predict_with(model, draws, |key| Pass::sampled(scheme, key))
     }
 
-    /// The mean for 0 draws, else the pass of each key.
+    /// The mean for 0 draws, else the pass of each of as many keys. A key serves all batches or, unless weights are
+    /// drawn once for all of them, one.
+    ///
+    /// A model that [holds draws](Model::HOLDS_DRAWS) answers several of them in one pass, and what comes
+    /// before the first adapter that draws is computed once for all of them.
     pub fn predict_with<M: Model<Input = I>>(
         &self,
         model: &M,
@@ -146,19 +114,47 @@ impl<'a, I> Inputs<'a, I> {
         if draws == 0 {
             return self.logits(model, &Pass::mean());
         }
-        self.drawn(model, draws, pass)
+        self.policy.check()?;
+        let (seed, antithetic) = (DrawSeed(self.seed), self.policy.antithetic);
+        let of_draw = |draw: usize, batch: usize| {
+            // A pair shares the key of the first draw, and the pass says which one of all it is.
+            let keyed = if antithetic { 0 } else { draw };
+            let key = match self.kind {
+                PredictionDraws::Weights => seed.key(keyed),
+                PredictionDraws::Fresh | PredictionDraws::Activation => {
+                    seed.key_in_batch(keyed, batch)
+                }
+            };
+            let first = if antithetic { draw as u32 } else { 0 };
+            pass(key).with_draws(DrawSet { first, antithetic, ..DrawSet::ONE })
+        };
+        if antithetic && !draws_weights(&of_draw(0, 0)) {
+            let what = "`antithetic` is for weights that are drawn once a batch";
+            return Err(Error::Argument(what.to_owned()));
+        }
+        if !self.policy.is_adaptive() {
+            return self.ask(model, 0..draws, &of_draw);
+        }
+        if members(model)? > 1 {
+            let why = "is for one adapter, and the model holds several side by side";
+            return Err(adaptive_error(why));
+        }
+        let at_mean = || self.ask(model, 0..1, &|_, _| Pass::mean());
+        self.policy.adaptive(self.examples.len(), draws, at_mean, |rows, draws| {
+            let part = Subset { of: self.examples, rows: rows.to_vec() };
+            Inputs { examples: &part, ..*self }.ask(model, draws, &of_draw)
+        })
     }
 
     /// `[draws · members, rows, width]`. Batches hold examples of like size, so that nothing is spent on
     /// shared padding.
-    pub(super) fn ask<M: Model<Input = I>>(
+    fn ask<M: Model<Input = I>>(
         &self,
         model: &M,
         draws: Range<usize>,
         pass: &PassOfDraw<'_>,
     ) -> Result<Logits, Error> {
-        let n = self.examples.len();
-        let sizes: Vec<usize> = (0..n).map(|index| self.examples.size(index)).collect();
+        let (n, sizes) = (self.examples.len(), self.examples.sizes());
         // A pass has every example once for each member, and about as many rows as other models' passes.
         let members = members(model)?.max(1);
         let batches = evaluation_batches(&sizes, self.batch_size.div_ceil(members))?;

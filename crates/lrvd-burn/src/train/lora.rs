@@ -3,27 +3,22 @@
 //! Objective: mean negative log-likelihood. Parameters: `rank·(d_input + d_output)` per layer.
 //! Source: Hu et al. 2021, arXiv:2106.09685.
 
-use super::method::Method;
-use super::model::Model;
+use super::config::TrainConfig;
+use super::data::Model;
+use super::method::{Method, Setup};
 use crate::adapter::{AdapterConfig, AdapterKind};
+use crate::error::Error;
 
 /// LoRA.
-///
-/// | Field | Default | Meaning |
-/// |---|---|---|
-/// | `rank` | 8 | rank of every adapter |
-/// | `lora_alpha` | 16 | numerator of the scaling |
-/// | `dropout` | 0 | drop probability of the adapter's input |
-/// | `b_bound` | 0 | half-width of B's uniform initial values; at 0 training starts at the base model |
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Lora {
-    /// Rank.
+    /// Rank of every adapter; 8 by default.
     pub rank: usize,
-    /// Numerator of the scaling.
+    /// Numerator of the scaling; 16 by default.
     pub lora_alpha: f64,
-    /// Drop probability of the adapter's input.
+    /// Drop probability of the adapter's input; 0 by default.
     pub dropout: f64,
-    /// Half-width of B's uniform initial values.
+    /// Half-width of B's uniform initial values; at 0, the default, training starts at the base model.
     pub b_bound: f64,
 }
 
@@ -34,8 +29,9 @@ impl Default for Lora {
 }
 
 impl<M: Model> Method<M> for Lora {
-    fn adapter(&self) -> AdapterConfig {
+    fn setup(&self, config: &TrainConfig) -> Result<Setup, Error> {
         let Self { rank, lora_alpha, dropout, b_bound } = *self;
-        AdapterConfig { kind: AdapterKind::Lora { b_bound }, rank, lora_alpha, dropout }
+        let kind = AdapterKind::Lora { b_bound };
+        Ok(Setup::new(AdapterConfig { kind, rank, lora_alpha, dropout }, config))
     }
 }

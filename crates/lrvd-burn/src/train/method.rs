@@ -1,101 +1,52 @@
-//! The life of a method in one trait, whose defaults are those of maximum likelihood.
+//! A fine-tuning method: a description of its adapters and six hooks, whose defaults are those of maximum likelihood.
 
 use std::collections::BTreeMap;
 
 use burn::tensor::Tensor;
 use lrvd_core::noise::{NoiseKey, Stream, permutation};
 use lrvd_core::schedule::BatchSize;
+use serde::{Deserialize, Serialize};
 
-use super::batch::Targets;
-use super::examples::{Examples, LabelledExamples, Subset};
+use super::config::TrainConfig;
+use super::data::{Examples, LabelledExamples, Model, Subset, Targets};
 use super::inputs::Inputs;
-use super::model::Model;
 use super::predict::Logits;
-use super::search::RankSearch;
-use super::state::RankCause;
-use crate::adapter::AdapterConfig;
+use super::state::{InUse, RankCause};
+use crate::adapter::{AdapterConfig, Observer};
 use crate::error::Error;
 use crate::files::HostTensor;
-use crate::model::{AdapterTargets, attach_adapters, ranks};
 use crate::optimizer::{AdamW, NamedGradients, ParameterGroups};
 use crate::peft::PosteriorRun;
 use crate::sampling::{Pass, Scheme};
 
-/// A way of fine-tuning and of predicting. Everything but [`adapter`](Self::adapter) has a default.
+/// A way of fine-tuning and of predicting.
 ///
-/// | Called | Functions | For |
+/// | Hook | Called | For |
 /// |---|---|---|
-/// | once, before training | `adapter`, `attach`, `groups`, `posterior` | adapters and their learning rates |
-/// | at every step | `scheme`, `rate_factor`, `terms` | noise, terms beside the likelihood, the rate |
-/// | around every update | `before_update`, `after_update` | ranks that change, and values that another rule moves |
-/// | after the last step | `search`, `refine`, `compact`, `finish` | the cut of ranks, and what is fitted to the trained model |
-/// | for a checkpoint | `state`, `restore` | what a resumed run needs |
-/// | for every answer | `predict`, `draws_nest` | logits at the mean and at draws |
+/// | `terms` | at every step | the objective beside the likelihood |
+/// | `update` | before and after every update | ranks that change, values with a separate update rule |
+/// | `state`, `restore` | for a checkpoint | what a resumed run needs |
+/// | `finish` | after training | what is fitted to the trained model |
+/// | `predict` | for every answer | logits at the mean and at draws |
 pub trait Method<M: Model> {
-    /// The adapter that every targeted layer gets.
-    fn adapter(&self) -> AdapterConfig;
+    /// The adapters under the settings of a run, or an error if the method's own settings are out of range.
+    fn setup(&self, config: &TrainConfig) -> Result<Setup, Error>;
 
-    /// Puts fresh adapters on the layers that `targets` name.
-    fn attach(&self, model: &mut M, targets: &AdapterTargets, seed: NoiseKey) -> Result<(), Error> {
-        attach_adapters(model, targets, &self.adapter(), seed)?;
-        Ok(())
-    }
-
-    /// Rates and decays by role, made from those of the settings.
-    fn groups(&self, settings: &ParameterGroups) -> ParameterGroups {
-        *settings
-    }
-
-    /// What the file of the adapters' posterior says of a run with `seed`; `None` of a method whose
-    /// adapters have none.
-    fn posterior(&self, _seed: u64) -> Option<PosteriorRun> {
-        None
-    }
-
-    /// Where noise enters in training.
-    fn scheme(&self) -> Scheme {
-        Scheme::Mean
-    }
-
-    /// Factor of every learning rate at `step`, where the schedule says `scheduled`.
-    fn rate_factor(&self, _step: usize, scheduled: f64) -> f64 {
-        scheduled
-    }
-
-    /// Terms added to the likelihood of a step, whose forward used `pass`.
+    /// Terms added to the likelihood of a step whose forward used `pass`.
     fn terms(&self, _model: &M, _pass: &Pass, _sizes: StepSizes) -> Result<Terms, Error> {
         Ok(Terms::none())
     }
 
-    /// Called between backward and update.
-    fn before_update(&mut self, _step: StepState<'_, M>) -> Result<Option<RankChange>, Error> {
+    /// Called between backward pass and update, and after the update. Returns a change of ranks, if there was one.
+    fn update(
+        &mut self,
+        _when: Placement,
+        _step: StepState<'_, M>,
+    ) -> Result<Option<RankChange>, Error> {
         Ok(None)
     }
 
-    /// Called after the update.
-    fn after_update(&mut self, _step: StepState<'_, M>) -> Result<Option<RankChange>, Error> {
-        Ok(None)
-    }
-
-    /// How the ranks are searched for after the last step; `None` if they are not.
-    fn search(&self) -> Option<RankSearch> {
-        None
-    }
-
-    /// `model` was cut, and is refined on `n_train` answers from here on: it gets its posterior.
-    fn refine(&mut self, _model: &mut M, _n_train: usize) -> Result<(), Error> {
-        Ok(())
-    }
-
-    /// Ranks in use, by module path.
-    fn ranks(&self, model: &M) -> BTreeMap<String, usize> {
-        ranks(model).into_iter().collect()
-    }
-
-    /// Removes what no longer takes part from a model that is about to be kept.
-    fn compact(&self, _model: &mut M) {}
-
-    /// What a checkpoint must hold.
+    /// State that a checkpoint must hold.
     fn state(&self) -> MethodState {
         MethodState::default()
     }
@@ -105,25 +56,13 @@ pub trait Method<M: Model> {
         Ok(())
     }
 
-    /// Fits what is fitted once training is over: curvature, a mean of the path, a noise scale.
-    fn finish(&mut self, _model: &mut M, _data: &Fitting<'_, M::Input>) -> Result<(), Error> {
-        Ok(())
+    /// Fits curvature, a mean of the path, or a noise scale once training is over.
+    fn finish(&mut self, _model: &mut M, _data: &Fitting<'_, M::Input>) -> Result<Fitted, Error> {
+        Ok(Fitted::default())
     }
 
-    /// The numbers that [`finish`](Self::finish) found and a reader would ask for, by name.
-    fn fitted(&self) -> BTreeMap<String, f64> {
-        BTreeMap::new()
-    }
-
-    /// Numbers that the method keeps for prediction beside the trained parameters of the model; records
-    /// and tables count them apart.
-    fn stored_parameters(&self) -> usize {
-        0
-    }
-
-    /// Logits, or logarithms of probabilities, whose probabilities the caller averages. With draws
-    /// there is a member for each, unless [`draws_nest`](Self::draws_nest) says otherwise; 0 asks for
-    /// the method's deterministic answer.
+    /// Logits, or logarithms of probabilities, whose probabilities the caller averages: a member for each draw,
+    /// the draws of a smaller number being the first ones of a larger; for 0 draws the deterministic answer.
     fn predict(
         &self,
         model: &M,
@@ -132,32 +71,89 @@ pub trait Method<M: Model> {
     ) -> Result<Logits, Error> {
         inputs.predict(model, draws)
     }
+}
 
-    /// Whether the draws of a smaller number are the first ones of a larger, so that one call serves
-    /// all numbers.
-    fn draws_nest(&self) -> bool {
-        true
+/// How a method's adapters are attached, trained and saved.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// The adapter of every targeted layer.
+    pub adapter: AdapterConfig,
+    /// Rates and decays by role.
+    pub groups: ParameterGroups,
+    /// Where noise enters in training.
+    pub scheme: Scheme,
+    /// The end of the learning rate's schedule, if it differs from that of the settings.
+    pub tail: Option<ConstantTail>,
+    /// Header of the posterior's file; `None` of adapters without a posterior.
+    pub posterior: Option<PosteriorRun>,
+    /// Observes the adapters in training.
+    pub observer: Option<Observer>,
+}
+
+impl Setup {
+    /// `adapter` at its mean, at the rates and decays of `config`.
+    pub fn new(adapter: AdapterConfig, config: &TrainConfig) -> Self {
+        let (groups, scheme) = (config.groups, Scheme::Mean);
+        Self { adapter, groups, scheme, tail: None, posterior: None, observer: None }
     }
 
-    /// Whether a model that answers among other tokens than it was trained with can be asked. What is fitted to the
-    /// trained answers cannot.
-    fn takes_other_answers(&self) -> bool {
-        true
+    /// Factor of every learning rate at `step`, where the schedule of the settings has `scheduled`.
+    pub(crate) fn rate_factor(&self, step: usize, scheduled: f64) -> f64 {
+        self.tail.map_or(scheduled, |tail| tail.factor(step, scheduled))
     }
 }
 
-/// What a method is [fitted](Method::finish) to once training is over.
+/// A learning rate that goes to a constant in a line.
+///
+/// ```text
+/// factor = from + (to − from)·min(1, (step − start)/steps)        from `start` on
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ConstantTail {
+    /// First step of the tail.
+    pub start: usize,
+    /// Steps from there to the constant.
+    pub steps: usize,
+    /// Factor of the peak rates at its start.
+    pub from: f64,
+    /// The constant factor.
+    pub to: f64,
+}
+
+impl ConstantTail {
+    /// Factor at `step`; before the tail it is `scheduled`.
+    pub fn factor(self, step: usize, scheduled: f64) -> f64 {
+        let Self { start, steps, from, to } = self;
+        let Some(since) = step.checked_sub(start) else { return scheduled };
+        if since >= steps { to } else { from + (to - from) * since as f64 / steps as f64 }
+    }
+}
+
+/// A place in a step beside the optimiser's update.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "kebab-case")]
+pub enum Placement {
+    /// After a completed update.
+    #[default]
+    AfterUpdate,
+    /// Between backward and update.
+    #[serde(alias = "before-backward")]
+    BeforeUpdate,
+}
+
+/// The data that a method is [fitted](Method::finish) to once training is over.
 pub struct Fitting<'a, I> {
-    /// The examples that it was trained on.
+    /// The training examples.
     pub train: &'a dyn LabelledExamples<Input = I>,
-    /// Those that were kept out of training.
+    /// Examples that were held out of training.
     pub holdout: &'a dyn LabelledExamples<Input = I>,
-    /// How the model is asked about any of them; the examples in it are replaced.
+    /// How the model predicts; the examples in it are replaced.
     pub inputs: Inputs<'a, I>,
 }
 
 impl<'a, I> Fitting<'a, I> {
-    /// `examples` to be asked about.
+    /// `examples` to be predicted.
     pub fn inputs<'e>(&self, examples: &'e dyn Examples<Input = I>) -> Inputs<'e, I>
     where
         'a: 'e,
@@ -183,6 +179,15 @@ impl<'a, I> Fitting<'a, I> {
     }
 }
 
+/// What [`Method::finish`] found.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Fitted {
+    /// Numbers for the record, by name.
+    pub values: BTreeMap<String, f64>,
+    /// Numbers that are kept for prediction beside the trained parameters of the model.
+    pub stored: usize,
+}
+
 /// What a method adds to the mean negative log-likelihood of a step.
 #[derive(Debug, Default)]
 pub struct Terms {
@@ -204,7 +209,7 @@ impl Terms {
 
     /// `weight · kl`.
     pub fn kl(kl: Option<Tensor<1>>, weight: f64) -> Self {
-        Self { kl, kl_weight: weight, divisor: 1.0, penalty: None }
+        Self { kl, kl_weight: weight, ..Self::none() }
     }
 
     /// `penalty` as it is.
@@ -213,7 +218,7 @@ impl Terms {
     }
 }
 
-/// Position and sizes of a step, which weights and schedules may ask for.
+/// Position and sizes of a step, for weights and schedules.
 #[derive(Clone, Copy, Debug)]
 pub struct StepSizes {
     /// Step, counted from 0.
@@ -240,6 +245,8 @@ pub struct StepState<'a, M> {
     pub rate_factor: f64,
     /// The model.
     pub model: &'a mut M,
+    /// Directions in use.
+    pub in_use: &'a mut InUse,
     /// The optimiser.
     pub optimizer: &'a mut AdamW,
     /// This step's gradients: unclipped before the update, as used after it.
@@ -249,13 +256,9 @@ pub struct StepState<'a, M> {
 /// A change of ranks.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RankChange {
-    /// Why.
+    /// Its cause.
     pub cause: RankCause,
-    /// Sum of ranks before.
-    pub before: usize,
-    /// Sum of ranks after.
-    pub after: usize,
-    /// Statistics of the directions that went, by module path.
+    /// Statistics of the removed directions, by module path.
     pub removed: BTreeMap<String, Vec<f64>>,
     /// The optimiser lost its state: the next update has rate 0, as a rebuilt schedule starts there.
     pub skip_next_update: bool,

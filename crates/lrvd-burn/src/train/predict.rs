@@ -1,4 +1,4 @@
-//! What a model answers at its mean and at draws that a seed addresses.
+//! Answers of a model, and the draws that a seed addresses.
 
 use lrvd_core::metrics::{
     argmax_rows, log_softmax, mean, mean_probability, sample_sd, uncertainty,
@@ -6,15 +6,14 @@ use lrvd_core::metrics::{
 use lrvd_core::noise::NoiseKey;
 use serde::{Deserialize, Serialize};
 
-use super::config::check_seed;
-use super::step::PART_SHIFT;
+use super::config::{PART_SHIFT, check_seed};
 use crate::error::Error;
 use crate::sampling::{DrawPer, Pass, Scheme};
 
 /// Mixed into the run's seed for prediction, so that a draw never repeats a training step's noise.
 const PREDICTION_SALT: u64 = 0x5052_4544_4943_5421;
 
-/// What is drawn for a prediction with `k` draws.
+/// Kind of the `k` draws of a prediction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
@@ -66,8 +65,8 @@ pub struct Logits {
     pub rows: usize,
     /// Classes, or 1 for scores.
     pub width: usize,
-    /// Draws that were made for each example, 0 where the mean answered, if a
-    /// [`DrawPolicy`](super::DrawPolicy) spared some: the members repeat them.
+    /// Draws that were made for each example, 0 where the mean answered, if their number was
+    /// [adaptive](super::DrawPolicy): the members repeat them.
     pub made: Option<Vec<usize>>,
 }
 
@@ -119,7 +118,7 @@ impl Logits {
     }
 }
 
-/// What a classifier says of one example.
+/// A classifier's answer to one example.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ClassAnswer {
     /// Probabilities in label order, averaged over the draws.
@@ -133,7 +132,7 @@ pub struct ClassAnswer {
     pub mutual_information: Option<f64>,
 }
 
-/// What a regressor says of one example.
+/// A regressor's answer to one example.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ScoreAnswer {
     /// The number, averaged over the draws.

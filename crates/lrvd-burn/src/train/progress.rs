@@ -1,11 +1,9 @@
-//! What happens during a run, as events to show.
-//!
-//! Nothing here prints: a terminal draws bars, a pipe gets plain lines, a test collects the events.
+//! Events of a run, to be shown as bars in a terminal or as lines in a pipe. Nothing here prints.
 
-/// One thing worth showing.
+/// An event of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
-    /// A line of general interest.
+    /// A message.
     Note(String),
     /// One fine-tuning run starts or continues.
     RunStarted {
@@ -57,14 +55,14 @@ pub enum Event {
         /// Sum of ranks of the whole model.
         of: usize,
     },
-    /// The trained model is being evaluated, which may take as long as training did. Comes with `done = 0` first.
+    /// The trained model is being evaluated, which may take as long as training did; first with `done = 0`.
     Evaluating {
         /// Answers so far: examples times draws.
         done: usize,
         /// Answers that are expected.
         total: usize,
     },
-    /// Ranks went.
+    /// Ranks were removed.
     Pruned {
         /// Completed steps.
         done: usize,
@@ -86,7 +84,7 @@ pub enum Event {
 
 /// Receives events; a closure is one.
 pub trait ProgressSink {
-    /// Takes one event.
+    /// Receives one event.
     fn event(&mut self, event: &Event);
 }
 

@@ -1,6 +1,6 @@
-//! What is left of a model when its directions go one after another, and how many are enough.
+//! Losses of a model with fewer and fewer of its directions, and the fewest that are enough.
 //!
-//! The last step of every rule that looks at held-out rows, after any training run:
+//! After any training run:
 //!
 //! ```text
 //! turn(&mut model)                               each rank a singular direction of its module's update
@@ -15,10 +15,8 @@ use lrvd_core::baselines::temperature_scaling;
 use lrvd_core::metrics::log_softmax;
 use lrvd_core::prune::{PathTolerance, RankPath};
 
-use super::batch::Targets;
-use super::examples::LabelledExamples;
+use super::data::{LabelledExamples, Model, Targets};
 use super::inputs::{Inputs, PassWatch};
-use super::model::Model;
 use super::predict::Logits;
 use super::tokens::token_answers;
 use crate::error::Error;
@@ -48,7 +46,7 @@ pub fn directions(model: &impl AdaptedModel) -> Vec<Direction> {
         let Some(adapter) = layer.low_rank() else { return };
         let host = HostAdapter::read(adapter);
         let norm = |factor: &[f64], width: usize, k: usize| {
-            lrvd_core::numeric::dense::norm(&factor[k * width..(k + 1) * width])
+            lrvd_core::linalg::norm(&factor[k * width..(k + 1) * width])
         };
         found.extend((0..host.rank).map(|index| {
             let length = norm(&host.a, host.d_input, index) * norm(&host.b, host.d_output, index);
@@ -67,9 +65,9 @@ pub fn directions(model: &impl AdaptedModel) -> Vec<Direction> {
 /// The loss of `model` at its mean, row by row, with the first `n` directions of `order` for every `n`
 /// of `ranks`, and the fewest within `tolerance` of the best.
 ///
-/// The loss is the negative log-likelihood in nats (per token, where tokens are expected), or the squared error of scores, of the answers as
-/// they stand; a training run that searches its ranks looks at [`calibrated_losses`]. The model itself is not changed, nothing is trained. `held_out`
-/// should be rows that training has not seen.
+/// The loss is the negative log-likelihood in nats (per token, where tokens are expected), or the squared error of scores,
+/// without a temperature; a [search](super::RankSearch) compares [`calibrated_losses`]. The model is not changed.
+/// `held_out` should be rows that training has not seen.
 pub fn rank_path<M: Model>(
     model: &M,
     order: &[Direction],
@@ -78,8 +76,7 @@ pub fn rank_path<M: Model>(
     batch_size: usize,
     tolerance: PathTolerance,
 ) -> Result<RankPath, Error> {
-    let all: Vec<usize> = (0..held_out.len()).collect();
-    let targets = held_out.targets(&all)?;
+    let targets = held_out.all_targets()?;
     let asks_tokens = matches!(targets, Targets::Tokens(_));
     let inputs = Inputs { batch_size, ..Inputs::new(&held_out) };
     let whole = model.clone().valid();
@@ -132,31 +129,22 @@ pub fn keep(
 pub fn row_losses(logits: &Logits, targets: &Targets) -> Result<Vec<f64>, Error> {
     let first = logits.first(1);
     let width = first.width.max(1);
-    Ok(match targets {
+    match targets {
         Targets::Classes(one_hot) => {
             let logs = log_softmax(&first.values, width)?;
             let expected = values(one_hot.clone());
             let row = |(logs, expected): (&[f64], &[f64])| {
-                -logs
-                    .iter()
-                    .zip(expected)
-                    .filter(|(_, w)| **w != 0.0)
-                    .map(|(l, w)| l * w)
-                    .sum::<f64>()
+                let weighted = logs.iter().zip(expected).filter(|(_, w)| **w != 0.0);
+                -weighted.map(|(log, w)| log * w).sum::<f64>()
             };
-            logs.chunks(width).zip(expected.chunks(width)).map(row).collect()
+            Ok(logs.chunks(width).zip(expected.chunks(width)).map(row).collect())
         }
-        Targets::Tokens(_) => return Err(Error::token_logits()),
         Targets::Scores(scores) => {
-            let expected = values(scores.clone());
-            first
-                .values
-                .iter()
-                .zip(&expected)
-                .map(|(found, expected)| (found - expected).powi(2))
-                .collect()
+            let pairs = first.values.iter().zip(values(scores.clone()));
+            Ok(pairs.map(|(found, expected)| (found - expected).powi(2)).collect())
         }
-    })
+        Targets::Tokens(_) => Err(Error::token_logits()),
+    }
 }
 
 /// [`row_losses`] of classes at the temperature that minimises their mean, from 0.01 to 100. Scores have none.

@@ -1,20 +1,31 @@
 //! A run from the first step to the saved adapter.
 
-use lrvd_core::noise::NoiseKey;
+use std::path::Path;
 
-use super::batches::Batches;
-use super::checkpoint::Checkpoints;
-use super::config::{Plan, TrainConfig};
-use super::fit::{Observer, Outcome, fit};
+use lrvd_core::noise::NoiseKey;
+use lrvd_core::schedule::LrSchedule;
+
+use super::checkpoint::{Checkpoints, load_checkpoint};
+use super::config::TrainConfig;
+use super::data::Model;
+use super::fit::{Loop, Observer, Outcome};
 use super::inputs::Inputs;
-use super::method::Method;
-use super::model::Model;
+use super::method::{Method, Setup};
+use super::order::Batches;
 use super::predict::Logits;
+use super::search::{RankSearch, Search};
 use super::state::TrainState;
+use crate::adapter::AdapterKind;
 use crate::error::Error;
-use crate::model::{AdapterTargets, check_scheme};
+use crate::files::{AtomicDir, LoadReport};
+use crate::model::{AdaptedModel, AdapterTargets, attach_adapters, check_scheme, observe};
 use crate::optimizer::AdamW;
 use crate::parameters::Role;
+use crate::peft::{
+    AdaLoraConfig, ExportLayout, ExportSummary, POSTERIOR_FILE, PeftAdapter, PeftConfig,
+    PeftPosterior, PosteriorRun, TargetModules, attach_peft, attach_posterior, peft_from_model,
+    posterior_from_model,
+};
 
 /// A model with what trains it.
 pub struct Run<M, T: ?Sized> {
@@ -22,7 +33,9 @@ pub struct Run<M, T: ?Sized> {
     pub state: TrainState<M>,
     /// The method.
     pub method: Box<T>,
-    plan: Plan,
+    config: TrainConfig,
+    schedule: LrSchedule,
+    search: Option<RankSearch>,
 }
 
 impl<M: Model, T: Method<M>> Run<M, T> {
@@ -45,38 +58,56 @@ impl<M: Model, T: Method<M> + ?Sized> Run<M, T> {
         targets: &AdapterTargets,
         config: &TrainConfig,
     ) -> Result<Self, Error> {
-        let plan = config.check()?;
-        let groups = method.groups(&config.groups);
+        let schedule = config.check()?;
+        let Setup { adapter, groups, scheme, observer, .. } = method.setup(config)?;
         groups.check()?;
-        method.attach(&mut model, targets, NoiseKey::new(config.seed))?;
-        check_scheme(&model, method.scheme())?;
+        attach_adapters(&mut model, targets, &adapter, NoiseKey::new(config.seed))?;
+        check_scheme(&model, scheme)?;
+        observe(&mut model, observer.as_ref());
         model.visit_parameters_mut(&mut |p| match p.role {
             Role::Head => p.value.set_trainable(true),
             Role::Pooler => p.value.set_trainable(config.train_pooler),
             _ => {}
         });
         let state = TrainState::new(model, AdamW::new(config.optimizer, groups));
-        Ok(Self { state, method, plan })
+        Ok(Self { state, method, config: config.clone(), schedule, search: None })
+    }
+
+    /// The same run, not yet trained, with its ranks chosen by `search`: the model is trained at its mean, cut, and refined with
+    /// the posterior. `search` takes the place of the method's schedule and divisor of the divergence, and of its changes of ranks.
+    pub fn searching(mut self, search: RankSearch) -> Result<Self, Error> {
+        search.prepare(&self.setup()?, &mut self.state.model)?;
+        Ok(Self { search: Some(search), ..self })
     }
 
     /// The settings.
     pub fn config(&self) -> &TrainConfig {
-        self.plan.config()
+        &self.config
     }
 
-    /// Steps of the whole run: those of the settings, and those that follow a search for ranks.
+    /// The method's adapters under the settings.
+    pub fn setup(&self) -> Result<Setup, Error> {
+        self.method.setup(self.config())
+    }
+
+    /// Steps of the whole run: those of the settings, and those of a search for ranks after its cut.
     pub fn steps(&self) -> usize {
-        self.config().steps + self.method.search().map_or(0, |search| search.refine_steps)
+        self.config().steps + self.search.map_or(0, |search| search.refine_steps)
     }
 
-    /// Factor of the KL that a posterior was trained with in the end; 0 of a method without one.
-    pub fn kl_weight(&self) -> f64 {
-        self.method.posterior(self.config().seed).map_or(0.0, |run| run.kl_weight)
+    /// Header of the posterior's file; `None` of adapters without a posterior.
+    pub fn posterior(&self) -> Result<Option<PosteriorRun>, Error> {
+        let weight = self.search.map(|_| self.state.kl_weight.unwrap_or_default());
+        let of_run =
+            |run: PosteriorRun| PosteriorRun { kl_weight: weight.unwrap_or(run.kl_weight), ..run };
+        Ok(self.setup()?.posterior.map(of_run))
     }
 
     /// Continues from the newest checkpoint; `false` if there is none.
     pub fn resume(&mut self, checkpoints: &Checkpoints) -> Result<bool, Error> {
-        checkpoints.resume(&mut self.state, &mut *self.method)
+        let Some(path) = checkpoints.latest()? else { return Ok(false) };
+        load_checkpoint(&path, &mut self.state, &mut *self.method)?;
+        Ok(true)
     }
 
     /// Trains to the last step, or until `observer` asks to stop.
@@ -85,11 +116,66 @@ impl<M: Model, T: Method<M> + ?Sized> Run<M, T> {
         B: Batches<Input = M::Input>,
         O: Observer<M, T>,
     {
-        fit(&self.plan, &mut self.state, &mut *self.method, batches, observer)
+        let setup = self.setup()?;
+        let Self { state, method, config, schedule, search } = self;
+        let (method, schedule, last) = (&mut **method, *schedule, None);
+        let mut run = Loop { config, schedule, setup, state, method, batches, observer, last };
+        match search {
+            Some(rule) => Search { rule, run }.fit(),
+            None => run.fit(),
+        }
     }
 
     /// The model's answers to `inputs`: at the mean for 0 draws, else at as many draws.
     pub fn predict(&self, inputs: &Inputs<'_, M::Input>, draws: usize) -> Result<Logits, Error> {
         self.method.predict(&self.state.model.clone().valid(), inputs, draws)
     }
+
+    /// Writes the adapters, every other trainable parameter and the posterior of the model as it is now
+    /// into `folder`, atomically.
+    ///
+    /// The layout is the one that keeps every rank as it is; where no rank is left there is no posterior
+    /// to write.
+    pub fn save(&self, folder: impl AsRef<Path>) -> Result<ExportSummary, Error> {
+        let model = self.state.compacted();
+        let config = self.setup()?.adapter;
+        // Replaced by the paths that carry an adapter.
+        let targets = TargetModules::Names(Vec::new());
+        let template = match config.kind {
+            AdapterKind::AdaLora => {
+                let adalora = AdaLoraConfig { init_r: config.rank, ..AdaLoraConfig::default() };
+                PeftConfig::adalora(adalora, config.lora_alpha, targets)
+            }
+            _ => PeftConfig::lora(config.rank, config.lora_alpha, targets),
+        };
+        let template = PeftConfig { lora_dropout: config.dropout, ..template };
+        let adapter = peft_from_model(&model, &template)?;
+        let posterior = match self.posterior()? {
+            Some(run) => posterior_from_model(&model, run)?,
+            None => None,
+        };
+        let building = AtomicDir::create(folder)?;
+        let summary = adapter.write(building.path(), ExportLayout::Ragged)?;
+        if let Some(posterior) = posterior.filter(|_| summary.zero_module.is_none()) {
+            posterior.write(building.path(), &adapter)?;
+        }
+        building.commit()?;
+        Ok(summary)
+    }
+}
+
+/// Puts the adapter in `folder`, with its posterior if there is one, on `model`, which must be the base
+/// model that it was trained on; everything is frozen.
+pub fn load_adapter(
+    model: &mut impl AdaptedModel,
+    folder: impl AsRef<Path>,
+) -> Result<LoadReport, Error> {
+    let folder = folder.as_ref();
+    let adapter = PeftAdapter::read(folder)?;
+    let report = attach_peft(model, &adapter, false)?;
+    if folder.join(POSTERIOR_FILE).is_file() {
+        let posterior = PeftPosterior::read(folder, &adapter)?;
+        attach_posterior(model, &posterior)?;
+    }
+    Ok(report)
 }

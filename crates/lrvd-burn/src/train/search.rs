@@ -1,11 +1,14 @@
 //! Train whole, rotate, cut, refine: held-out rows choose how many directions are enough.
 //!
 //! ```text
-//! train    the whole model at its mean, without divergence, for all steps of the settings
+//! train    the whole model at its mean, as LoRA, for all steps of the settings
 //! rotate   every update to its singular directions; the update stays
 //! cut      the fewest directions that are non-inferior to the whole model, over all modules in one order
 //! refine   further steps with the posterior, on all rows; the means stay if they are non-inferior to the whole model
 //! ```
+//!
+//! The search drives the loop: it runs stages of training, decides between them, and takes the place of the
+//! method's schedule of the divergence and of its changes of ranks.
 //!
 //! A model is non-inferior if the upper end of the one-sided 95 % interval of its mean loss less that of the whole model, row
 //! by row, is at most the margin. The cut tries sizes by bisection; each try is a test at 5 %, so that a cut beyond the margin
@@ -15,30 +18,31 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Instant;
 
-use lrvd_core::prune::PairedDifference;
+use lrvd_core::prune::{PairedDifference, StatisticOptions};
 use lrvd_core::schedule::LrSchedule;
-
 use tracing::debug;
 
-use super::batches::Batches;
-use super::config::range;
-use super::fit::{Observer, Outcome, record_ranks, warn_if_empty};
-use super::method::Method;
-use super::model::Model;
+use super::config::{TrainConfig, range};
+use super::data::Model;
+use super::fit::{Loop, Observer, Outcome, Stage};
+use super::method::{Method, Setup};
+use super::order::Batches;
 use super::progress::Event;
 use super::rank_path::{Direction, directions, keep};
-use super::state::{Choice, ChoicePoint, CutModel, RankCause, TrainState};
+use super::state::{Choice, ChoicePoint, CutModel, RankCause};
+use super::step::Part;
 use crate::error::Error;
 use crate::gauge::rotate;
-use crate::model::AdaptedModel;
-use crate::parameters::Role;
+use crate::model::{AdaptedModel, trainable_counts};
+use crate::parameters::{ParameterValue as _, Role};
+use crate::prune::set_relevance;
 
 /// Factor from one size to the next smaller one.
 const SHRINK: f64 = 0.8;
-/// Fewer held-out rows show nothing.
+/// Fewest held-out rows that are enough for a decision.
 const ROWS: usize = 100;
 
-/// How ranks are searched for: what is lost at most, and what follows the cut.
+/// A search for ranks: how much may be lost, and what follows the cut.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RankSearch {
     /// The most that the mean held-out loss may rise over that of the whole model, nats per row (squared error of scores).
@@ -49,6 +53,33 @@ pub struct RankSearch {
     pub refine_steps: usize,
     /// Their peak learning rate as a share of that of the whole model; it rises and falls as the run's does.
     pub refine_rate: f64,
+    /// The statistic of every rank at the start of the refinement: noise over mean, in logarithms.
+    pub log_alpha: f64,
+    /// How the statistic is computed.
+    pub statistic: StatisticOptions,
+    /// Cost of the noise of a draw in the refinement, nats per answer. It gives the weight of the divergence,
+    ///
+    /// ```text
+    /// kl_weight = 2·noise·n_train / entries
+    /// ```
+    ///
+    /// for small variances: the loss rises by `½·h·σ²` with the variance of a rank of `n` entries, the divergence falls by
+    /// `½·n·ln σ²`, and where `nll + kl_weight·KL/n_train` is smallest all ranks together cost `½·kl_weight·entries/n_train`.
+    pub noise: f64,
+}
+
+impl Default for RankSearch {
+    fn default() -> Self {
+        Self {
+            margin: 0.01,
+            min_rank: 0,
+            refine_steps: 0,
+            refine_rate: 0.1,
+            log_alpha: -4.0,
+            statistic: StatisticOptions::default(),
+            noise: 0.01,
+        }
+    }
 }
 
 impl RankSearch {
@@ -56,7 +87,28 @@ impl RankSearch {
     pub fn check(&self) -> Result<(), lrvd_core::Error> {
         range("search.margin", self.margin, 0.0, 1e3)?;
         range("search.refine_steps", self.refine_steps as f64, 0.0, 1e9)?;
-        range("search.refine_rate", self.refine_rate, 0.0, 1e3)
+        range("search.refine_rate", self.refine_rate, 0.0, 1e3)?;
+        range("log_alpha", self.log_alpha, -20.0, 20.0)?;
+        range("noise", self.noise, 0.0, 1e6)
+    }
+
+    /// Checks that adapters of `setup` can be searched, and takes their updates off `model`: it is trained as LoRA first.
+    pub(super) fn prepare(
+        &self,
+        setup: &Setup,
+        model: &mut impl AdaptedModel,
+    ) -> Result<(), Error> {
+        self.check()?;
+        range("search.min_rank", self.min_rank as f64, 0.0, setup.adapter.rank as f64)?;
+        if setup.posterior.is_none() {
+            return Err(Error::Undefined(
+                "a search for ranks: the adapters of the method have no posterior".to_owned(),
+            ));
+        }
+        model.visit_layers_mut(&mut |_, layer| {
+            layer.edit(|adapter| adapter.b.set_flat(adapter.b.flat().zeros_like()));
+        });
+        Ok(())
     }
 
     /// Factors of the learning rates by step after the cut, before `refine_rate`; `warmup_ratio` is the share with a rising rate.
@@ -66,128 +118,146 @@ impl RankSearch {
     }
 }
 
-/// Rotates and cuts the whole model, and starts the refinement. A stop request that comes meanwhile ends this before the
-/// next pass over the held-out rows, with a checkpoint of `state` as it was.
-pub(super) fn cut<M, T, B, O>(
-    search: &RankSearch,
-    state: &mut TrainState<M>,
-    method: &mut T,
-    batches: &mut B,
-    observer: &mut O,
-) -> Result<Outcome, O::Error>
+/// A search in a run.
+pub(super) struct Search<'s, 'a, M, T: ?Sized, B, O> {
+    pub(super) rule: &'s RankSearch,
+    pub(super) run: Loop<'a, M, T, B, O>,
+}
+
+impl<M, T, B, O> Search<'_, '_, M, T, B, O>
 where
     M: Model,
     T: Method<M> + ?Sized,
     B: Batches<Input = M::Input>,
     O: Observer<M, T>,
 {
-    let clock = Instant::now();
-    // An earlier request ends the run after the next step: every start takes one.
-    let stopped_before = observer.stops();
-    let mut whole = state.model.clone();
-    rotate(&mut whole)?;
-    let (order, least) = order(&whole, search.min_rank);
-    let losses = held_out(&whole, method, observer)?;
-    let mut points = vec![point(order.len(), &losses, &losses)?];
-    // Sizes up to `enough` are non-inferior, those from `short` on are not.
-    let sizes = sizes(order.len(), least);
-    let (mut enough, mut short) = (0, if losses.len() < ROWS { 1 } else { sizes.len() });
-    let mut chosen = 0;
-    while short - enough > 1 {
-        if observer.stops() && !stopped_before {
-            observer.checkpoint(state, method)?;
-            return Ok(Outcome::Stopped);
+    /// Trains, cuts and refines until the end, a stop request or an error.
+    pub(super) fn fit(&mut self) -> Result<Outcome, O::Error> {
+        let rule = self.rule;
+        let &TrainConfig { steps, warmup_ratio, .. } = self.run.config;
+        self.run.start()?;
+        if self.run.state.journal.choice.is_none() {
+            let stage = self.run.first(steps + rule.refine_steps, Part::Mean);
+            if self.run.train(&stage)? == Outcome::Stopped || self.cut()? == Outcome::Stopped {
+                return Ok(Outcome::Stopped);
+            }
         }
-        let middle = usize::midpoint(enough, short);
-        let mut part = whole.clone();
-        keep(&mut part, &order, sizes[middle], None);
-        let found = point(sizes[middle], &held_out(&part, method, observer)?, &losses)?;
-        if found.upper <= search.margin {
-            (enough, chosen) = (middle, points.len());
-        } else {
-            short = middle;
+        if let Some(Choice { step: start, .. }) = self.run.state.journal.choice {
+            let schedule = rule.schedule(warmup_ratio).map_err(Error::from)?;
+            let (peak, patience) = (rule.refine_rate, None);
+            let until = start + rule.refine_steps;
+            let part = Part::Posterior { kl_weight: self.run.state.kl_weight.unwrap_or_default() };
+            let stage = Stage { until, end: until, patience, schedule, start, peak, part };
+            if self.run.train(&stage)? == Outcome::Stopped {
+                return Ok(Outcome::Stopped);
+            }
+            self.settle()?;
         }
-        points.push(found);
-        let (total_rank, of) = (found.total_rank, order.len());
-        debug!(total_rank, of, found = compared(&found, search.margin), "tried");
-        observer.event(&Event::Searching { total_rank, of });
+        self.run.finish()
     }
-    keep(&mut whole, &order, sizes[enough], None);
-    let rows = batches.take_in()?;
-    method.refine(&mut whole, batches.n_train())?;
-    // The moments belong to another basis, and the head to another model.
-    state.optimizer.reset();
-    state.model = whole.clone();
-    // The best model is one of those after the cut.
-    state.best = None;
-    let choice = Choice {
-        step: state.done,
-        rows: losses.len(),
-        margin: search.margin,
-        points,
-        chosen,
-        refined: None,
-    };
-    observer.event(&Event::Note(choice.to_string()));
-    state.journal.choice = Some(choice);
-    state.cut = Some(CutModel { model: whole, whole: losses });
-    record_ranks(state, method, RankCause::Choice, state.done);
-    warn_if_empty(state, method, observer);
-    if rows > 0 && search.refine_steps > 0 {
-        let steps = search.refine_steps;
-        let text = format!("the {rows} held-out rows take part in the {steps} steps of refinement");
-        observer.event(&Event::Note(text));
-    }
-    state.journal.train_seconds += clock.elapsed().as_secs_f64();
-    Ok(Outcome::Finished)
-}
 
-/// Keeps the refined means if they are non-inferior to the whole model, else those of the cut.
-///
-/// Where the held-out rows took part in the refinement their losses say little of other rows; they still show damage.
-pub(super) fn settle<M, T, O>(
-    search: &RankSearch,
-    state: &mut TrainState<M>,
-    method: &T,
-    observer: &mut O,
-) -> Result<(), O::Error>
-where
-    M: Model,
-    T: Method<M> + ?Sized,
-    O: Observer<M, T>,
-{
-    let (Some(CutModel { model, whole }), Some(choice)) =
-        (state.cut.take(), &mut state.journal.choice)
-    else {
-        return Ok(());
-    };
-    if search.refine_steps == 0 {
-        return Ok(());
+    /// Rotates and cuts the whole model, and prepares the refinement. A stop request that comes meanwhile ends this before the
+    /// next pass over the held-out rows, with a checkpoint of the state as it was.
+    fn cut(&mut self) -> Result<Outcome, O::Error> {
+        let clock = Instant::now();
+        let rule = self.rule;
+        // An earlier request ends the run after the next step: every start takes one.
+        let stopped_before = self.run.observer.stops();
+        let mut whole = self.run.state.model.clone();
+        rotate(&mut whole)?;
+        let (order, least) = order(&whole, rule.min_rank);
+        let losses = self.held_out(&whole)?;
+        let mut points = vec![point(order.len(), &losses, &losses)?];
+        // Sizes up to `enough` are non-inferior, those from `short` on are not.
+        let sizes = sizes(order.len(), least);
+        let (mut enough, mut short) = (0, if losses.len() < ROWS { 1 } else { sizes.len() });
+        let mut chosen = 0;
+        while short - enough > 1 {
+            if self.run.observer.stops() && !stopped_before {
+                self.run.observer.checkpoint(self.run.state, self.run.method)?;
+                return Ok(Outcome::Stopped);
+            }
+            let middle = usize::midpoint(enough, short);
+            let mut part = whole.clone();
+            keep(&mut part, &order, sizes[middle], None);
+            let found = point(sizes[middle], &self.held_out(&part)?, &losses)?;
+            if found.upper <= rule.margin {
+                (enough, chosen) = (middle, points.len());
+            } else {
+                short = middle;
+            }
+            points.push(found);
+            let (total_rank, of) = (found.total_rank, order.len());
+            debug!(total_rank, of, found = compared(&found, rule.margin), "tried");
+            self.run.observer.event(&Event::Searching { total_rank, of });
+        }
+        keep(&mut whole, &order, sizes[enough], None);
+        let merged = self.run.batches.merge_holdout()?;
+        set_relevance(&mut whole, rule.log_alpha, rule.statistic)?;
+        let entries = trainable_counts(&whole).adapter.max(1);
+        let n_train = self.run.batches.n_train();
+        let (step, rows, margin) = (self.run.state.done, losses.len(), rule.margin);
+        let choice = Choice { step, rows, margin, points, chosen, refined: None };
+        self.run.note(choice.to_string());
+        let state = &mut *self.run.state;
+        state.kl_weight = Some(2.0 * rule.noise * n_train as f64 / entries as f64);
+        // The moments belong to another basis, and the head to another model.
+        state.optimizer.reset();
+        state.model = whole.clone();
+        // The best model is one of those after the cut.
+        state.best = None;
+        state.journal.choice = Some(choice);
+        state.cut = Some(CutModel { model: whole, whole: losses });
+        self.run.record_ranks(RankCause::Choice, step);
+        self.run.warn_if_empty();
+        if merged > 0 && rule.refine_steps > 0 {
+            let steps = rule.refine_steps;
+            self.run.note(format!(
+                "the {merged} held-out rows take part in the {steps} steps of refinement"
+            ));
+        }
+        self.run.state.journal.train_seconds += clock.elapsed().as_secs_f64();
+        Ok(Outcome::Finished)
     }
-    let clock = Instant::now();
-    let losses = held_out(&state.model, method, observer)?;
-    let found = point(choice.total_rank(), &losses, &whole)?;
-    let keeps = losses.len() >= ROWS && found.upper <= search.margin;
-    choice.refined = Some(found);
-    let text = if keeps {
-        format!("refined: loss {}", compared(&found, search.margin))
-    } else if losses.len() < ROWS {
-        format!(
-            "{} held-out rows do not show what the refinement does: it fits the variances alone",
-            losses.len()
-        )
-    } else {
-        format!(
-            "the means of before the refinement stay, with its variances: loss {}",
-            compared(&found, search.margin)
-        )
-    };
-    observer.event(&Event::Note(text));
-    if !keeps {
-        state.model = with_variances(model, &state.model);
+
+    /// Keeps the refined means if they are non-inferior to the whole model, else those of the cut.
+    ///
+    /// Where the held-out rows took part in the refinement their losses say little of other rows; they still show damage.
+    fn settle(&mut self) -> Result<(), O::Error> {
+        let Some(CutModel { model, whole }) = self.run.state.cut.take() else { return Ok(()) };
+        if self.rule.refine_steps == 0 {
+            return Ok(());
+        }
+        let (clock, margin) = (Instant::now(), self.rule.margin);
+        let refined = self.run.state.model.clone();
+        let losses = self.held_out(&refined)?;
+        let Some(choice) = &mut self.run.state.journal.choice else { return Ok(()) };
+        let found = point(choice.total_rank(), &losses, &whole)?;
+        choice.refined = Some(found);
+        let (enough, compared) = (losses.len() >= ROWS, compared(&found, margin));
+        let keeps = enough && found.upper <= margin;
+        self.run.note(match (enough, keeps) {
+            (_, true) => format!("refined: loss {compared}"),
+            (false, _) => format!(
+                "{} held-out rows do not show what the refinement does: it fits the variances alone",
+                losses.len()
+            ),
+            _ => format!(
+                "the means of before the refinement stay, with its variances: loss {compared}"
+            ),
+        });
+        if !keeps {
+            self.run.state.model = with_variances(model, &refined);
+        }
+        self.run.state.journal.train_seconds += clock.elapsed().as_secs_f64();
+        Ok(())
     }
-    state.journal.train_seconds += clock.elapsed().as_secs_f64();
-    Ok(())
+
+    /// The loss of every held-out row; none without such rows.
+    fn held_out(&mut self, model: &M) -> Result<Vec<f64>, O::Error> {
+        let losses = self.run.observer.held_out(&model.clone().valid(), self.run.method)?;
+        Ok(losses.unwrap_or_default())
+    }
 }
 
 /// `model` with the noise parameters of `other`, which has its shapes.
@@ -204,16 +274,6 @@ fn with_variances<M: AdaptedModel>(mut model: M, other: &M) -> M {
         }
     });
     model
-}
-
-/// The loss of every held-out row; none without such rows.
-fn held_out<M, T, O>(model: &M, method: &T, observer: &mut O) -> Result<Vec<f64>, O::Error>
-where
-    M: Model,
-    T: Method<M> + ?Sized,
-    O: Observer<M, T>,
-{
-    Ok(observer.held_out(&model.clone().valid(), method)?.unwrap_or_default())
 }
 
 /// Every direction, the largest `c·‖a‖·‖b‖` first, those that their modules must keep before all others; and how many these are.
@@ -239,7 +299,7 @@ fn sizes(all: usize, least: usize) -> Vec<usize> {
     .collect()
 }
 
-/// `losses` of a model of `total_rank` directions beside those of the whole model; both 0 without rows.
+/// `losses` of a model of `total_rank` directions against those of the whole model; both 0 without rows.
 fn point(total_rank: usize, losses: &[f64], whole: &[f64]) -> Result<ChoicePoint, Error> {
     if losses.is_empty() {
         return Ok(ChoicePoint { total_rank, ..ChoicePoint::default() });

@@ -4,8 +4,13 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::model::{AdaptedModel, observe, ranks};
 use crate::objective::ObjectiveParts;
 use crate::optimizer::AdamW;
+use crate::prune::{self, PruneEvent};
+
+/// Which directions are in use, by module path; of a module that is not listed all are.
+pub type InUse = BTreeMap<String, Vec<bool>>;
 
 /// Model, optimiser and position of one run.
 #[derive(Debug)]
@@ -16,14 +21,18 @@ pub struct TrainState<M> {
     pub optimizer: AdamW,
     /// Completed steps.
     pub done: usize,
-    /// Position in the data as its source tells it; null before the first step.
+    /// [Position](super::Batches::position) in the data; null before the first step.
     pub position: serde_json::Value,
     /// The next update has rate 0: the optimiser was rebuilt.
     pub skip_next_update: bool,
     /// Best model so far.
     pub best: Option<BestModel<M>>,
-    /// The model after a [search](super::Method::search) cut its ranks, until its refinement is judged.
+    /// Directions in use, of a method that masks the others.
+    pub in_use: InUse,
+    /// The model after a [search](super::RankSearch) cut its ranks, until its refinement is judged.
     pub cut: Option<CutModel<M>>,
+    /// Weight of the divergence in a refinement, in place of the method's.
+    pub kl_weight: Option<f64>,
     /// What happened.
     pub journal: Journal,
 }
@@ -38,10 +47,54 @@ impl<M> TrainState<M> {
             position: serde_json::Value::Null,
             skip_next_update: false,
             best: None,
+            in_use: InUse::new(),
             cut: None,
+            kl_weight: None,
             journal: Journal::default(),
         }
     }
+}
+
+impl<M: AdaptedModel + Clone> TrainState<M> {
+    /// Ranks in use, by module path.
+    pub fn ranks(&self) -> BTreeMap<String, usize> {
+        ranks_in_use(&self.model, &self.in_use)
+    }
+
+    /// Sum of [`ranks`](Self::ranks).
+    pub fn total_rank(&self) -> usize {
+        self.ranks().values().sum()
+    }
+
+    /// A copy of the model without what takes no part in an answer: directions that are not in use, and observers.
+    #[must_use]
+    pub fn compacted(&self) -> M {
+        let mut event = PruneEvent::default();
+        for (path, mask) in self.in_use.iter().filter(|(_, mask)| mask.contains(&false)) {
+            let kept = (0..mask.len()).filter(|&i| mask[i]).collect();
+            event.kept.insert(path.clone(), kept);
+            event.changed.insert(path.clone());
+        }
+        let mut model = self.model.clone();
+        prune::apply(&mut model, &event, None, None);
+        observe(&mut model, None);
+        model
+    }
+
+    /// Replaces the model by [`compacted`](Self::compacted).
+    pub fn compact(&mut self) {
+        self.model = self.compacted();
+        self.in_use.clear();
+    }
+}
+
+/// Ranks of `model`, those of masked modules by their mask.
+pub(crate) fn ranks_in_use(model: &impl AdaptedModel, in_use: &InUse) -> BTreeMap<String, usize> {
+    let mut found: BTreeMap<String, usize> = ranks(model).into_iter().collect();
+    for (path, mask) in in_use {
+        found.insert(path.clone(), mask.iter().filter(|&&is_used| is_used).count());
+    }
+    found
 }
 
 /// The model at its best validation score so far.
@@ -67,7 +120,7 @@ pub struct BestInfo {
     pub removed: BTreeMap<String, Vec<f64>>,
 }
 
-/// A model that was cut, before its refinement.
+/// A model with its ranks cut, before its refinement.
 #[derive(Clone, Debug)]
 pub struct CutModel<M> {
     /// A copy of the model.
@@ -121,7 +174,7 @@ pub struct Journal {
     pub train_seconds: f64,
     /// Seconds in evaluations.
     pub evaluate_seconds: f64,
-    /// Statistics of pruned directions at the time they went, by module path.
+    /// Statistics of pruned directions when they were pruned, by module path.
     pub removed: BTreeMap<String, Vec<f64>>,
     /// The number of directions that was kept, of a method that searches it.
     #[serde(default, skip_serializing_if = "Option::is_none")]

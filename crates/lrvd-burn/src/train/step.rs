@@ -3,30 +3,69 @@
 use lrvd_core::noise::NoiseKey;
 use lrvd_core::schedule::BatchSize;
 
-use super::batch::{Batch, negative_log_likelihood};
-use super::config::TrainConfig;
-use super::method::{Method, RankChange, StepSizes, StepState, Terms};
-use super::model::Model;
+use super::config::{PART_SHIFT, TrainConfig};
+use super::data::{Batch, Model, negative_log_likelihood};
+use super::method::{Method, Placement, RankChange, Setup, StepSizes, StepState, Terms};
 use super::state::TrainState;
 use crate::error::Error;
 use crate::objective::{Objective, ObjectiveParts, UnreadParts};
 use crate::optimizer::NamedGradients;
-use crate::sampling::Pass;
+use crate::sampling::{Pass, Scheme};
 
-/// Numbers of micro-batches and of prediction batches are mixed into the bits of the seed from here on, which
-/// [`MAX_SEED`](super::MAX_SEED) keeps free.
-pub(super) const PART_SHIFT: u32 = 40;
+/// The part of a method that a stage of a run trains.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Part {
+    /// The method as it is.
+    Whole,
+    /// The likelihood at the mean; ranks stay.
+    Mean,
+    /// The likelihood and the divergence under this weight, per training example; ranks stay.
+    Posterior { kl_weight: f64 },
+}
 
 /// What a step needs to know of the run around it.
 pub(crate) struct StepContext<'a> {
     pub config: &'a TrainConfig,
+    pub setup: &'a Setup,
+    pub part: Part,
     pub n_train: usize,
-    pub rate_factor: f64,
+    /// Factor of the learning rates by the schedule of the settings.
+    pub scheduled: f64,
+}
+
+impl StepContext<'_> {
+    /// The pass of micro-batch `part` of `step`; every micro-batch draws its own noise.
+    pub(crate) fn pass(&self, step: usize, part: usize) -> Pass {
+        let key = NoiseKey::new(self.config.seed).at_step(step as u32);
+        let key = NoiseKey { seed: key.seed ^ ((part as u64) << PART_SHIFT), ..key };
+        let scheme = if self.part == Part::Mean { Scheme::Mean } else { self.setup.scheme };
+        let pass = Pass::sampled(scheme, key);
+        let drops = self.config.model_dropout || self.setup.adapter.dropout > 0.0;
+        if drops { pass.with_dropout(key) } else { pass }
+    }
+
+    fn terms<M: Model, T: Method<M> + ?Sized>(
+        &self,
+        method: &T,
+        model: &M,
+        pass: &Pass,
+        sizes: StepSizes,
+    ) -> Result<Terms, Error> {
+        let divisor = sizes.n_train as f64;
+        Ok(match self.part {
+            Part::Whole => method.terms(model, pass, sizes)?,
+            Part::Mean => Terms { divisor, ..Terms::none() },
+            Part::Posterior { kl_weight } => {
+                Terms { kl_weight, divisor, ..method.terms(model, pass, sizes)? }
+            }
+        })
+    }
 }
 
 /// A step that was taken.
 pub(super) struct StepOutcome {
     pub parts: ObjectiveParts,
+    pub rate_factor: f64,
     /// Rank changes with the number of completed steps at which they happened.
     pub changes: Vec<(RankChange, usize)>,
 }
@@ -37,34 +76,21 @@ pub(super) fn train_step<M: Model, T: Method<M> + ?Sized>(
     method: &mut T,
     batches: Vec<Batch<M::Input>>,
 ) -> Result<StepOutcome, Error> {
-    let (config, step) = (context.config, state.done);
-    let key = NoiseKey::new(config.seed).at_step(step as u32);
-    let mut pass = Pass::sampled(method.scheme(), key);
-    if config.model_dropout || method.adapter().dropout > 0.0 {
-        pass = pass.with_dropout(key);
-    }
-    let answers = batches.iter().map(Batch::answers);
-    let (examples, first) = (answers.clone().sum::<usize>(), answers.clone().next().unwrap_or(0));
-    if examples == 0 {
-        return Err(empty(step));
-    }
-    let n_train = context.n_train;
+    let (step, n_train) = (state.done, context.n_train);
+    let examples = batches.iter().map(Batch::answers).sum::<usize>();
+    let empty = || Error::Argument(format!("step {step} has no training example"));
+    let first = batches.first().filter(|_| examples > 0).ok_or_else(empty)?;
     let mut sizes = StepSizes {
         step,
-        steps: config.steps,
+        steps: context.config.steps,
         examples,
         tokens: 0,
-        batch: BatchSize { examples: first, tokens: 0, n_train },
+        batch: BatchSize { examples: first.answers(), tokens: first.tokens, n_train },
         n_train,
     };
     let (mut gradients, mut unread) = (NamedGradients::default(), Vec::new());
     for (part, batch) in batches.into_iter().enumerate() {
-        // Every micro-batch draws its own noise.
-        let pass = Pass {
-            noise: part_key(pass.noise, part),
-            dropout: pass.dropout.map(|key| part_key(key, part)),
-            ..pass
-        };
+        let pass = context.pass(step, part);
         let logits = state.model.logits(&batch.input, &pass);
         // One block of rows for each member that the adapters hold.
         let members = logits.dims()[0] / batch.answers().max(1);
@@ -73,19 +99,12 @@ pub(super) fn train_step<M: Model, T: Method<M> + ?Sized>(
         sizes.tokens += batch.tokens;
         // The KL belongs to the step, not to a micro-batch; what divides it is that of a batch as
         // the loader gives it, for the published scripts accumulate such batches.
-        let terms = if part == 0 {
-            sizes.batch.tokens = batch.tokens;
-            method.terms(&state.model, &pass, sizes)?
-        } else {
-            Terms::none()
+        let terms = match part {
+            0 => context.terms(method, &state.model, &pass, sizes)?,
+            _ => Terms::none(),
         };
-        let objective = Objective {
-            nll,
-            kl: terms.kl,
-            penalty: terms.penalty,
-            kl_weight: terms.kl_weight,
-            divisor: terms.divisor,
-        };
+        let Terms { kl, kl_weight, divisor, penalty } = terms;
+        let objective = Objective { nll, kl, penalty, kl_weight, divisor };
         let loss = objective.loss();
         unread.push(objective.unread(&loss));
         // Without a head nothing is left to learn once every rank is pruned, and no graph to go back.
@@ -100,60 +119,58 @@ pub(super) fn train_step<M: Model, T: Method<M> + ?Sized>(
         nll: total.nll + parts.nll,
         ..total
     });
-    let parts = parts.ok_or_else(|| empty(step))?;
+    let parts = parts.ok_or_else(empty)?;
     finite("loss", parts.loss, step)?;
-    let changes = update(context, state, method, gradients, &pass, sizes)?;
-    Ok(StepOutcome { parts, changes })
+    let (rate_factor, changes) = update(context, state, method, gradients, sizes)?;
+    Ok(StepOutcome { parts, rate_factor, changes })
 }
 
+/// The update with the method's changes around it. Returns the factor of the learning rates, before a skipped update sets it to
+/// 0, and the changes of ranks with the number of completed steps at which they happened.
 pub(crate) fn update<M: Model, T: Method<M> + ?Sized>(
     context: &StepContext<'_>,
     state: &mut TrainState<M>,
     method: &mut T,
     mut gradients: NamedGradients,
-    pass: &Pass,
     sizes: StepSizes,
-) -> Result<Vec<(RankChange, usize)>, Error> {
-    let (step, mut changes) = (sizes.step, Vec::new());
+) -> Result<(f64, Vec<(RankChange, usize)>), Error> {
+    let (step, pass, mut changes) = (sizes.step, context.pass(sizes.step, 0), Vec::new());
+    let factor = context.setup.rate_factor(step, context.scheduled);
     let skip = std::mem::take(&mut state.skip_next_update);
-    let rate_factor = if skip { 0.0 } else { context.rate_factor };
-    let before = method.before_update(StepState {
-        sizes,
-        pass,
-        rate_factor,
-        model: &mut state.model,
-        optimizer: &mut state.optimizer,
-        gradients: &mut gradients,
-    })?;
-    // A method that rebuilt the optimiser just now starts the schedule anew with this update.
-    let skip = before.as_ref().is_some_and(|change| change.skip_next_update);
-    changes.extend(before.map(|change| (change, step)));
-    if let Some(clip) = context.config.gradient_clip {
-        let norm = finite("gradient norm", gradients.global_norm(), step)?;
-        gradients.clip(norm, clip);
+    let mut rate_factor = if skip { 0.0 } else { factor };
+    for when in [Placement::BeforeUpdate, Placement::AfterUpdate] {
+        if when == Placement::AfterUpdate {
+            if let Some(clip) = context.config.gradient_clip {
+                let norm = finite("gradient norm", gradients.global_norm(), step)?;
+                gradients.clip(norm, clip);
+            }
+            // A method that rebuilt the optimiser just now starts the schedule anew with this update.
+            if std::mem::take(&mut state.skip_next_update) {
+                rate_factor = 0.0;
+            }
+            state.optimizer.step(&mut state.model, &gradients, rate_factor);
+        }
+        if context.part != Part::Whole {
+            continue;
+        }
+        let change = method.update(
+            when,
+            StepState {
+                sizes,
+                pass: &pass,
+                rate_factor,
+                model: &mut state.model,
+                in_use: &mut state.in_use,
+                optimizer: &mut state.optimizer,
+                gradients: &mut gradients,
+            },
+        )?;
+        if let Some(change) = change {
+            state.skip_next_update = change.skip_next_update;
+            changes.push((change, step + usize::from(when == Placement::AfterUpdate)));
+        }
     }
-    let rate_factor = if skip { 0.0 } else { rate_factor };
-    state.optimizer.step(&mut state.model, &gradients, rate_factor);
-    let after = method.after_update(StepState {
-        sizes,
-        pass,
-        rate_factor,
-        model: &mut state.model,
-        optimizer: &mut state.optimizer,
-        gradients: &mut gradients,
-    })?;
-    state.skip_next_update = after.as_ref().is_some_and(|change| change.skip_next_update);
-    changes.extend(after.map(|change| (change, step + 1)));
-    Ok(changes)
-}
-
-/// The key of micro-batch `part`; the first one keeps the step's key.
-pub(crate) fn part_key(key: NoiseKey, part: usize) -> NoiseKey {
-    NoiseKey { seed: key.seed ^ ((part as u64) << PART_SHIFT), ..key }
-}
-
-fn empty(step: usize) -> Error {
-    Error::Argument(format!("step {step} has no training example"))
+    Ok((factor, changes))
 }
 
 fn finite(name: &'static str, value: f64, step: usize) -> Result<f64, Error> {

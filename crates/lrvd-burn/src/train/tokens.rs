@@ -1,12 +1,10 @@
-//! What a model of language says of the tokens that it should predict.
+//! A language model's answers to the tokens that it should predict.
 
 use burn::tensor::{Int, Tensor, activation};
 use lrvd_core::metrics::{Binning, DEFAULT_BINS, ReliabilityDiagram, mean};
 
-use super::batch::{Targets, TokenTargets};
-use super::examples::LabelledExamples;
+use super::data::{LabelledExamples, Model, Targets, TokenTargets};
 use super::inputs::PassWatch;
-use super::model::Model;
 use super::order::{evaluation_batches, restore_order};
 use super::predict::DrawSeed;
 use crate::error::Error;
@@ -16,7 +14,7 @@ use crate::sampling::Pass;
 /// Smallest probability whose logarithm is taken in an entropy; `p·ln p` of it is 0 in every float type.
 const TINY: f64 = 1e-30;
 
-/// What is known of every expected token, those of one row after those of another.
+/// Measures of every expected token, those of one row after those of another.
 ///
 /// With draws the probabilities of the vocabulary are averaged, as a classifier's are:
 ///
@@ -41,8 +39,7 @@ pub struct TokenAnswers {
     pub mutual_information: Vec<f64>,
 }
 
-/// What is known of one token.
-#[derive(Clone, Copy)]
+/// Those of one token.
 struct Answer {
     log_probability: f64,
     confidence: f64,
@@ -101,8 +98,7 @@ pub fn token_answers<M: Model>(
     draws: usize,
     watch: PassWatch<'_>,
 ) -> Result<TokenAnswers, Error> {
-    let sizes: Vec<usize> = (0..examples.len()).map(|index| examples.size(index)).collect();
-    let batches = evaluation_batches(&sizes, batch_size)?;
+    let batches = evaluation_batches(&examples.sizes(), batch_size)?;
     let passes: Vec<Pass> = match draws {
         0 => vec![Pass::mean()],
         _ => {
@@ -123,20 +119,19 @@ pub fn token_answers<M: Model>(
             watch.passed(indices.len())?;
         }
         let mut answers = sum.answers().into_iter();
-        rows.extend(per_row.iter().map(|&n| answers.by_ref().take(n).collect::<Vec<_>>()));
+        rows.extend(per_row.iter().map(|&n| answers.by_ref().take(n).collect::<Vec<Answer>>()));
     }
-    let mut found = TokenAnswers::default();
-    for row in restore_order(&batches, rows)? {
-        found.per_row.push(row.len());
-        for answer in row {
-            found.log_probability.push(answer.log_probability);
-            found.confidence.push(answer.confidence);
-            found.correct.push(answer.correct);
-            found.entropy.push(answer.entropy);
-            found.mutual_information.push(answer.mutual_information);
-        }
-    }
-    Ok(found)
+    let rows = restore_order(&batches, rows)?;
+    let all: Vec<&Answer> = rows.iter().flatten().collect();
+    let numbers = |of: fn(&Answer) -> f64| all.iter().map(|answer| of(answer)).collect();
+    Ok(TokenAnswers {
+        per_row: rows.iter().map(Vec::len).collect(),
+        log_probability: numbers(|answer| answer.log_probability),
+        confidence: numbers(|answer| answer.confidence),
+        correct: all.iter().map(|answer| answer.correct).collect(),
+        entropy: numbers(|answer| answer.entropy),
+        mutual_information: numbers(|answer| answer.mutual_information),
+    })
 }
 
 /// Sums over draws of one batch.

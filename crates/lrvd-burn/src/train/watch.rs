@@ -1,28 +1,26 @@
 //! The usual observer: validates, saves checkpoints, passes events on, checks a stop flag.
 
-use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use lrvd_core::metrics::{Predictions, mean};
 
-use super::batch::Targets;
 use super::checkpoint::Checkpoints;
-use super::examples::LabelledExamples;
+use super::data::{LabelledExamples, Model, Targets};
 use super::fit::Observer;
 use super::inputs::{Inputs, PassWatch};
 use super::method::Method;
-use super::model::Model;
 use super::predict::Logits;
 use super::progress::{Event, ProgressSink};
 use super::rank_path::calibrated_losses;
 use super::state::{Evaluation, TrainState};
 use super::tokens::{TokenAnswers, token_answers};
 use crate::error::Error;
+use crate::host::values;
 
 /// Rows of a batch of token answers.
 const BATCH_SIZE: usize = 8;
 
-/// What is looked at and kept while a model trains; nothing by default.
+/// Validation, checkpoints and progress of a run; nothing by default.
 pub struct Watch<'a, I> {
     validation: Option<&'a dyn LabelledExamples<Input = I>>,
     held_out: Option<&'a dyn LabelledExamples<Input = I>>,
@@ -46,7 +44,7 @@ impl<'a, I> Watch<'a, I> {
         Self { validation: Some(examples), ..self }
     }
 
-    /// Lets a method that [searches its ranks](super::Method::search) do so by `examples`, which training must not
+    /// Lets a [search](super::RankSearch) of ranks use `examples`, which training must not
     /// see before. Without them all ranks are kept.
     #[must_use]
     pub fn choosing_by(self, examples: &'a dyn LabelledExamples<Input = I>) -> Self {
@@ -87,8 +85,7 @@ where
 
     fn evaluate(&mut self, model: &M, method: &T) -> Result<Option<Evaluation>, Error> {
         let Some(examples) = self.validation else { return Ok(None) };
-        let all: Vec<usize> = (0..examples.len()).collect();
-        let targets = examples.targets(&all)?;
+        let targets = examples.all_targets()?;
         if matches!(targets, Targets::Tokens(_)) {
             return measure_tokens(&answers(model, examples)?).map(Some);
         }
@@ -98,8 +95,7 @@ where
 
     fn held_out(&mut self, model: &M, method: &T) -> Result<Option<Vec<f64>>, Error> {
         let Some(examples) = self.held_out else { return Ok(None) };
-        let all: Vec<usize> = (0..examples.len()).collect();
-        let targets = examples.targets(&all)?;
+        let targets = examples.all_targets()?;
         if matches!(targets, Targets::Tokens(_)) {
             return Ok(Some(answers(model, examples)?.row_losses()));
         }
@@ -126,16 +122,11 @@ fn answers<M: Model>(
 
 fn measure_tokens(answers: &TokenAnswers) -> Result<Evaluation, Error> {
     let nll = answers.nll()?;
-    let metrics = [("accuracy", answers.accuracy()?), ("nll", nll)];
-    Ok(Evaluation {
-        metric: "nll".to_owned(),
-        score: Some(-nll).filter(|score| score.is_finite()),
-        metrics: metrics.map(|(name, value)| (name.to_owned(), value)).into(),
-    })
+    Ok(evaluation("nll", -nll, &[("accuracy", answers.accuracy()?), ("nll", nll)]))
 }
 
 fn measure(logits: &Logits, targets: &Targets) -> Result<Evaluation, Error> {
-    let (metric, score, metrics) = match targets {
+    Ok(match targets {
         Targets::Classes(_) => {
             let answers = logits.classes()?;
             let probabilities: Vec<f64> =
@@ -143,26 +134,25 @@ fn measure(logits: &Logits, targets: &Targets) -> Result<Evaluation, Error> {
             let classes = targets.classes().unwrap_or_default();
             let predictions = Predictions::new(&probabilities, logits.width, &classes)?;
             let (accuracy, nll) = (predictions.accuracy(), predictions.nll());
-            ("accuracy", accuracy, [("accuracy", accuracy), ("nll", nll)].to_vec())
+            evaluation("accuracy", accuracy, &[("accuracy", accuracy), ("nll", nll)])
+        }
+        Targets::Scores(scores) => {
+            let (found, expected) = (logits.scores()?, values(scores.clone()));
+            let errors = found.iter().zip(expected).map(|(found, y)| (found.score - y).powi(2));
+            let mse = mean(&errors.collect::<Vec<f64>>())?;
+            evaluation("mse", -mse, &[("mse", mse)])
         }
         // Tokens are measured where they are answered.
         Targets::Tokens(_) => return Err(Error::token_logits()),
-        Targets::Scores(scores) => {
-            let expected = scores.clone().into_data();
-            let errors: Vec<f64> = logits
-                .scores()?
-                .iter()
-                .zip(expected.iter::<f64>())
-                .map(|(answer, expected)| (answer.score - expected).powi(2))
-                .collect();
-            let mse = mean(&errors)?;
-            ("mse", -mse, [("mse", mse)].to_vec())
-        }
-    };
-    let finite = metrics.into_iter().filter(|(_, value)| value.is_finite());
-    Ok(Evaluation {
+    })
+}
+
+/// The finite ones of `metrics`.
+fn evaluation(metric: &str, score: f64, metrics: &[(&str, f64)]) -> Evaluation {
+    let finite = metrics.iter().filter(|(_, value)| value.is_finite());
+    Evaluation {
         metric: metric.to_owned(),
         score: Some(score).filter(|score| score.is_finite()),
-        metrics: finite.map(|(name, value)| (name.to_owned(), value)).collect::<BTreeMap<_, _>>(),
-    })
+        metrics: finite.map(|&(name, value)| (name.to_owned(), value)).collect(),
+    }
 }

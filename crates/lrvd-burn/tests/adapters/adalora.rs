@@ -9,9 +9,7 @@ use lrvd_burn::model::ranks;
 use lrvd_burn::optimizer::NamedGradients;
 use lrvd_burn::sampling::Pass;
 use lrvd_core::adalora::orthogonality as core_orthogonality;
-use lrvd_core::adalora::{
-    AdaLoraAllocator, AdaLoraConfig, EntryValues, TripletFactors, TripletShape, TripletValues,
-};
+use lrvd_core::adalora::{AdaLoraAllocator, AdaLoraConfig, TripletShape, TripletValues};
 
 fn config() -> AdaLoraConfig {
     AdaLoraConfig {
@@ -92,8 +90,8 @@ fn the_allocator_sees_what_the_core_sees() {
         let triplets: Vec<TripletValues<'_, f64>> = hosts
             .iter()
             .map(|h| {
-                let pair = |i: usize| EntryValues { parameter: &h[i][..], gradient: &h[i + 1][..] };
-                TripletValues { a: pair(0), e: pair(2), b: pair(4) }
+                let pair = |i: usize| [&h[i][..], &h[i + 1][..]];
+                [pair(0), pair(2), pair(4)]
             })
             .collect();
         let before = singular_values(&net);
@@ -207,18 +205,9 @@ fn penalty_of(hosts: &[HostAdapter], leaves: &[Vec<f64>]) -> f64 {
         .zip(leaves.chunks(2))
         .map(|(h, leaves)| transposed(&leaves[1], RANK, h.d_output))
         .collect();
-    let factors: Vec<TripletFactors<'_>> = hosts
-        .iter()
-        .zip(leaves.chunks(2))
-        .zip(&in_files)
-        .map(|((h, leaves), b)| TripletFactors {
-            shape: TripletShape { d_input: h.d_input, d_output: h.d_output },
-            rank: RANK,
-            a: &leaves[0],
-            b,
-        })
-        .collect();
-    core_orthogonality(&factors).unwrap()
+    let factors: Vec<[&[f64]; 2]> =
+        leaves.chunks(2).zip(&in_files).map(|(leaves, b)| [leaves[0].as_slice(), b]).collect();
+    core_orthogonality(&factors, RANK).unwrap()
 }
 
 #[test]

@@ -59,11 +59,11 @@ fn expected(adapter: &HostAdapter, prior: Prior, reduction: KlReduction) -> f64 
                 means.iter().zip(variance).map(|(m, v)| gaussian_kl(*m, v.sqrt(), std)).sum()
             };
             let b = if posterior.family().has_random_b() {
-                of(posterior.b_mean().values(), &variance.b)
+                of(posterior.b_mean(), &variance.b)
             } else {
                 0.0
             };
-            of(posterior.a_mean().values(), &variance.a) + b
+            of(posterior.a_mean(), &variance.a) + b
         }
     }
 }

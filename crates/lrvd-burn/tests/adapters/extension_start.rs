@@ -7,7 +7,7 @@ use lrvd_burn::adapter::{AdaptedLinear, AdapterConfig, AdapterKind, Extension};
 use lrvd_burn::model::{AdaptedModel, trainable_counts};
 use lrvd_burn::parameters::Role;
 use lrvd_burn::sampling::Pass;
-use lrvd_core::baselines::{CountedMethod, LayerShape, StdMap};
+use lrvd_core::baselines::StdMap;
 use lrvd_core::noise::NoiseKey;
 
 const D_IN: usize = 60;
@@ -139,25 +139,27 @@ fn scala_bl_starts_in_the_basis_of_a_lora() {
 
 #[test]
 fn parameters_are_counted_exactly() {
-    let shape = LayerShape { d_input: WIDTHS[0], d_output: WIDTHS[1] };
+    let [inputs, outputs] = [WIDTHS[0], WIDTHS[1]];
+    let lora = |rank: usize| rank * (inputs + outputs);
+    // Both layers of the network with their biases, of which the second has a mean and a deviation per entry.
+    let context = 64 * (RANK + 1) + 2 * RANK * RANK * (64 + 1);
     let on_a =
         AdapterKind::BayesByBackprop { both: false, rho: -6.0, rho_std: 0.0, mean_std: None };
     let members = AdapterKind::LoraEnsemble { members: 3, gain: 1.0 };
     // ScalaBL's basis needs as many inputs as ranks.
-    for (kind, rank, counted, noise) in [
-        (AdapterKind::Lora { b_bound: 0.0 }, RANK, CountedMethod::Lora, 0),
-        (BBB, RANK, CountedMethod::ElementOnBoth, RANK * (WIDTHS[0] + WIDTHS[1])),
-        (on_a, RANK, CountedMethod::ElementOnA, RANK * WIDTHS[0]),
-        (BLOB, RANK, CountedMethod::ElementOnA, RANK * WIDTHS[0]),
-        (SCALA, 4, CountedMethod::ScalaBl, 4),
-        (AdapterKind::CLora { hidden: 64 }, RANK, CountedMethod::CLora { hidden: 64 }, 0),
-        (members, RANK, CountedMethod::Ensemble { members: 3 }, 0),
+    for (kind, rank, expected, noise) in [
+        (AdapterKind::Lora { b_bound: 0.0 }, RANK, lora(RANK), 0),
+        (BBB, RANK, 2 * lora(RANK), lora(RANK)),
+        (on_a, RANK, lora(RANK) + RANK * inputs, RANK * inputs),
+        (BLOB, RANK, lora(RANK) + RANK * inputs, RANK * inputs),
+        (SCALA, 4, lora(4) + 2 * 4, 4),
+        (AdapterKind::CLora { hidden: 64 }, RANK, lora(RANK) + context, 0),
+        (members, RANK, 3 * lora(RANK), 0),
     ] {
         let mut net = Net::new([None, None], DType::F32);
         let config = AdapterConfig { rank, ..config(kind) };
         config.attach(&mut net.first, "net.first", NoiseKey::new(1)).unwrap();
         let counts = trainable_counts(&net);
-        let expected = counted.parameter_count(&[shape], rank);
         assert_eq!(counts.adapter + counts.posterior, expected, "{kind:?}");
         assert_eq!(config.parameter_count(WIDTHS[0], WIDTHS[1]), expected, "{kind:?}");
         let mut walked = Vec::new();

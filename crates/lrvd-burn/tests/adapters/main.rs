@@ -5,6 +5,7 @@
 
 mod adalora;
 mod adapter;
+mod any_module;
 mod by_hand;
 mod divergence;
 mod draws;
@@ -20,5 +21,6 @@ mod observer;
 mod optimizer;
 mod peft_posterior;
 mod prune;
+mod quantized;
 mod schemes;
 mod support;

@@ -6,6 +6,7 @@
 mod checkpoints;
 mod loop_;
 mod net;
+mod rank_path;
 mod resume;
 mod saved;
 mod tokens;

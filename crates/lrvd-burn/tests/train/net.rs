@@ -7,8 +7,8 @@ use lrvd_burn::model::{AdaptedModel, AdapterTargets, Names};
 use lrvd_burn::parameters::Role;
 use lrvd_burn::sampling::Pass;
 use lrvd_burn::train::{
-    BayesLora, LabelledRows, Model, OrderConfig, Ordered, Pruning, Run, Targets, TrainConfig,
-    TrainState,
+    BayesLora, LabelledRows, Method, Model, OrderConfig, Ordered, Pruning, Run, Targets,
+    TrainConfig, TrainState, Watch,
 };
 use lrvd_core::noise::{Draws, NoiseKey, Stream, fill_normal_f64};
 use lrvd_core::prune::{PruneRule, PruneSchedule};
@@ -46,17 +46,35 @@ impl Model for One {
     }
 }
 
-fn normal(seed: u64, n: usize) -> Vec<f64> {
+pub(crate) fn normal(seed: u64, n: usize) -> Vec<f64> {
     let mut values = vec![0.0; n];
     fill_normal_f64(NoiseKey::new(seed).on_stream(Stream::DATA), 0, &mut values);
     values
 }
 
+pub(crate) fn tensor(values: Vec<f64>, shape: [usize; 2]) -> Tensor<2> {
+    Tensor::from_data(TensorData::new(values, shape), &Device::flex())
+}
+
+/// Rows of `width` inputs, each with one of `n` classes.
+pub(crate) fn labelled(
+    x: Vec<f64>,
+    width: usize,
+    n: usize,
+    class: impl Fn(usize, &[f64]) -> usize,
+) -> LabelledRows<2> {
+    let rows = x.len() / width;
+    let mut one_hot = vec![0.0; rows * n];
+    for (row, x) in x.chunks(width).enumerate() {
+        one_hot[row * n + class(row, x)] = 1.0;
+    }
+    LabelledRows::new(tensor(x, [rows, width]), Targets::Classes(tensor(one_hot, [rows, n])))
+}
+
 fn layer(seed: u64, widths: [usize; 2]) -> AdaptedLinear {
     let scale = 1.0 / (widths[0] as f64).sqrt();
     let values: Vec<f64> = normal(seed, widths[0] * widths[1]).iter().map(|v| scale * v).collect();
-    let weight = Tensor::from_data(TensorData::new(values, widths), &Device::flex());
-    AdaptedLinear::new(weight, None)
+    AdaptedLinear::new(tensor(values, widths), None)
 }
 
 pub(crate) fn net() -> Net {
@@ -70,20 +88,13 @@ pub(crate) fn one() -> One {
 
 /// `n` examples whose class is the largest of three coordinates.
 pub(crate) fn examples(seed: u64, n: usize) -> LabelledRows<2> {
-    let values = normal(seed, n * WIDTH);
-    let mut one_hot = vec![0.0; n * CLASSES];
-    for (row, x) in values.chunks(WIDTH).enumerate() {
-        let class = (0..CLASSES).max_by(|&a, &b| x[a].total_cmp(&x[b])).unwrap();
-        one_hot[row * CLASSES + class] = 1.0;
-    }
-    let tensor = |values, width| {
-        Tensor::<2>::from_data(TensorData::new(values, [n, width]), &Device::flex())
-    };
-    LabelledRows::new(tensor(values, WIDTH), Targets::Classes(tensor(one_hot, CLASSES)))
+    labelled(normal(seed, n * WIDTH), WIDTH, CLASSES, |_, x| {
+        (0..CLASSES).max_by(|&a, &b| x[a].total_cmp(&x[b])).unwrap()
+    })
 }
 
 pub(crate) fn targets() -> AdapterTargets {
-    AdapterTargets::Names(["hidden", "layer"].map(str::to_owned)[..1].to_vec())
+    AdapterTargets::Names(vec!["hidden".to_owned()])
 }
 
 pub(crate) fn config(steps: usize) -> TrainConfig {
@@ -104,6 +115,13 @@ pub(crate) fn pruned() -> BayesLora {
 
 pub(crate) fn run(method: BayesLora, config: &TrainConfig) -> Run<Net, BayesLora> {
     Run::new(net(), method, &targets(), config).unwrap()
+}
+
+/// `run` trained to its end, without callbacks.
+pub(crate) fn trained<T: Method<Net>>(mut run: Run<Net, T>) -> Run<Net, T> {
+    let mut batches = batches(run.config());
+    run.fit(&mut batches, &mut Watch::default()).unwrap();
+    run
 }
 
 pub(crate) fn batches(config: &TrainConfig) -> Ordered<LabelledRows<2>> {

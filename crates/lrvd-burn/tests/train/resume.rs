@@ -5,29 +5,40 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use lrvd_burn::burn::tensor::Tensor;
 use lrvd_burn::model::ranks;
 use lrvd_burn::train::{
-    AdaLora, BayesLora, Checkpoints, Event, Lora, MaskPlacement, Method, OptimizerOnPrune, Outcome,
-    ProgressSink, PrunePlacement, Pruning, RankSearch, Run, TrainConfig, Turn, Watch,
+    AdaLora, BayesLora, Checkpoints, Event, LabelledRows, Lora, Method, OptimizerOnPrune, Outcome,
+    Placement, ProgressSink, Pruning, RankSearch, Run, TrainConfig, Turn, Watch,
 };
 use lrvd_core::adalora::AdaLoraConfig;
 
-use crate::net::{Net, batches, config, examples, net, numbers, parameters, pruned, run, targets};
+use crate::net::{
+    Net, batches, config, examples, net, numbers, parameters, pruned, run, targets, trained,
+};
 
 /// The end of the name of a log-variance.
 const NOISE: &str = "rank_log_sigma2";
 
-/// Trains to the end without a break, and once more with a stop after every step.
+/// Trains to the end without a break, and once more with a stop after every step. Returns the ranks in the end.
 fn compare<T: Method<Net> + Clone>(method: &T, config: &TrainConfig, name: &str) -> usize {
-    let (validation, held_out) = (examples(8, 12), examples(9, 200));
-    let start = || Run::new(net(), method.clone(), &targets(), config).unwrap();
-    // A search has rows that take part after the cut.
-    let kept_back = if method.search().is_some() { 6 } else { 0 };
-    let batches = || batches(config).holding_out(kept_back).unwrap();
+    compare_runs(|| Run::new(net(), method.clone(), &targets(), config).unwrap(), 0, name)
+}
+
+/// Validates on the first of `rows`, and searches ranks by the others.
+fn watching<'a>(rows: &'a [LabelledRows<2>; 2], kept: &'a Checkpoints) -> Watch<'a, Tensor<2>> {
+    Watch::default().validating(&rows[0]).choosing_by(&rows[1]).keeping(kept)
+}
+
+/// The last `kept_back` rows take part after the cut of a search.
+fn compare_runs<T: Method<Net>>(
+    start: impl Fn() -> Run<Net, T>,
+    kept_back: usize,
+    name: &str,
+) -> usize {
+    let rows = [examples(8, 12), examples(9, 200)];
+    let batches = || batches(start().config()).holding_out(kept_back).unwrap();
     let mut whole = start();
     let folder = tempfile::tempdir().unwrap();
-    let never = folder.path().join("whole");
-    let checkpoints = Checkpoints::open(&never).unwrap();
-    let mut watch =
-        Watch::default().validating(&validation).choosing_by(&held_out).keeping(&checkpoints);
+    let checkpoints = Checkpoints::open(folder.path().join("whole")).unwrap();
+    let mut watch = watching(&rows, &checkpoints);
     assert_eq!(whole.fit(&mut batches(), &mut watch).unwrap(), Outcome::Finished);
 
     let folder = folder.path().join("broken");
@@ -38,9 +49,7 @@ fn compare<T: Method<Net> + Clone>(method: &T, config: &TrainConfig, name: &str)
         let mut run = start();
         assert_eq!(run.resume(&checkpoints).unwrap(), restarts > 0);
         assert_eq!(run.state.done, restarts);
-        let watch =
-            Watch::default().validating(&validation).choosing_by(&held_out).keeping(&checkpoints);
-        let mut watch = watch.stopping_at(&stop);
+        let mut watch = watching(&rows, &checkpoints).stopping_at(&stop);
         match run.fit(&mut batches(), &mut watch).unwrap() {
             Outcome::Stopped => restarts += 1,
             Outcome::Finished => break run,
@@ -48,7 +57,7 @@ fn compare<T: Method<Net> + Clone>(method: &T, config: &TrainConfig, name: &str)
     };
     assert_eq!(restarts, whole.steps() - 1, "{name}");
     assert_eq!(numbers(&broken.state), numbers(&whole.state), "{name}");
-    assert_eq!(whole.state.position["taken_in"], kept_back > 0, "{name}");
+    assert_eq!(whole.state.position["merged"], kept_back > 0, "{name}");
     let (best, expected) =
         (broken.state.best.as_ref().unwrap(), whole.state.best.as_ref().unwrap());
     assert_eq!(best.info, expected.info, "{name}");
@@ -58,43 +67,45 @@ fn compare<T: Method<Net> + Clone>(method: &T, config: &TrainConfig, name: &str)
     assert_eq!(found.history, expected.history, "{name}");
     assert_eq!(found.removed, expected.removed, "{name}");
     assert_eq!(found.choice, expected.choice, "{name}");
-    broken.method.ranks(&broken.state.model).values().sum()
+    broken.state.total_rank()
 }
 
 #[test]
 fn a_resumed_run_is_the_run_without_a_break_also_across_prunes() {
     let config = config(10);
-    for placement in [PrunePlacement::AfterUpdate, PrunePlacement::BeforeUpdate] {
+    for placement in [Placement::AfterUpdate, Placement::BeforeUpdate] {
         for optimizer in
             [OptimizerOnPrune::Slice, OptimizerOnPrune::Reset, OptimizerOnPrune::ResetIfChanged]
         {
             let pruning = pruned().pruning.map(|p| Pruning { placement, optimizer, ..p });
-            let rank = compare(
-                &BayesLora { pruning, ..pruned() },
-                &config,
-                &format!("{placement:?} {optimizer:?}"),
-            );
-            assert!((1..5).contains(&rank), "{placement:?} {optimizer:?}: {rank}");
+            let (method, name) =
+                (BayesLora { pruning, ..pruned() }, format!("{placement:?} {optimizer:?}"));
+            let rank = compare(&method, &config, &name);
+            assert!((1..5).contains(&rank), "{name}: {rank}");
         }
     }
 }
 
-/// A search for ranks in a model of rank 5 that has learnt: 40 steps, and `refine_steps` of refinement.
-fn searching(margin: f64, refine_steps: usize) -> (BayesLora, TrainConfig) {
+/// 40 steps of a model of rank 5.
+fn learning() -> TrainConfig {
     let mut config = config(40);
     config.groups.adapter.learning_rate = 0.05;
-    let search = Some(RankSearch { margin, min_rank: 0, refine_steps, refine_rate: 0.2 });
-    (BayesLora { search, pruning: None, ..pruned() }, config)
+    config
+}
+
+/// A search for ranks in it, and six steps of refinement.
+fn searching(margin: f64, refine_rate: f64) -> Run<Net, BayesLora> {
+    let search = RankSearch { margin, refine_steps: 6, refine_rate, ..RankSearch::default() };
+    run(pruned(), &learning()).searching(search).unwrap()
 }
 
 #[test]
 fn a_search_for_ranks_resumes_across_the_cut() {
     for (margin, name) in [(0.05, "within a margin"), (0.0, "all"), (1e3, "the fewest")] {
-        let (method, config) = searching(margin, 6);
-        let rank = compare(&method, &config, name);
+        let rank = compare_runs(|| searching(margin, 0.2), 6, name);
         let held_out = examples(9, 200);
-        let mut run = run(method, &config);
-        run.fit(&mut batches(&config), &mut Watch::default().choosing_by(&held_out)).unwrap();
+        let mut run = searching(margin, 0.2);
+        run.fit(&mut batches(&learning()), &mut Watch::default().choosing_by(&held_out)).unwrap();
         assert_eq!((run.state.done, run.steps()), (46, 46));
         let choice = run.state.journal.choice.clone().unwrap();
         assert_eq!((choice.step, choice.rows, choice.points[0].total_rank), (40, 200, 5));
@@ -109,10 +120,10 @@ fn a_search_for_ranks_resumes_across_the_cut() {
             0.05 => assert!((2..5).contains(&rank), "{choice:?}"),
             _ => assert_eq!(rank, 1),
         }
-        // The posterior was fitted.
-        // A draw may cost .01 nats: 2 · .01 · 30 rows over 6 + 8 entries a rank.
+        // The posterior was fitted. A draw may cost .01 nats: 2 · .01 · 30 rows over 6 + 8 entries a rank.
         let expected = 0.6 / (14 * choice.total_rank()) as f64;
-        assert!((run.kl_weight() / expected - 1.0).abs() < 1e-12, "{}", run.kl_weight());
+        let weight = run.posterior().unwrap().unwrap().kl_weight;
+        assert!((weight / expected - 1.0).abs() < 1e-12, "{weight}");
         assert!(parameters(&run.state.model).iter().any(|(name, values)| {
             name.ends_with(NOISE) && values.iter().all(|&v| v != run.method.initial)
         }));
@@ -134,16 +145,15 @@ impl ProgressSink for EndsAt<'_> {
 
 #[test]
 fn the_whole_model_is_that_of_lora_bit_for_bit() {
-    let (method, config) = searching(0.05, 6);
-    let lora = Lora { rank: 5, lora_alpha: method.lora_alpha, ..Lora::default() };
-    let mut plain = Run::new(net(), lora, &targets(), &config).unwrap();
-    plain.fit(&mut batches(&config), &mut Watch::<Tensor<2>>::default()).unwrap();
-    let mut whole = run(method, &config);
+    let (config, mut whole) = (learning(), searching(0.05, 0.2));
+    let lora = Lora { rank: 5, lora_alpha: whole.method.lora_alpha, ..Lora::default() };
+    let plain = trained(Run::new(net(), lora, &targets(), &config).unwrap());
     let stop = AtomicBool::new(false);
     let mut ends = EndsAt(config.steps, &stop, Vec::new());
     let mut watch = Watch::<Tensor<2>>::default().telling(&mut ends).stopping_at(&stop);
     assert_eq!(whole.fit(&mut batches(&config), &mut watch).unwrap(), Outcome::Stopped);
-    assert_eq!((whole.state.done, whole.kl_weight()), (40, 0.0));
+    let weight = whole.posterior().unwrap().unwrap().kl_weight;
+    assert_eq!((whole.state.done, weight), (40, 0.0));
     let mut found = numbers(&whole.state);
     found.retain(|(name, _)| !name.ends_with(NOISE));
     assert_eq!(found, numbers(&plain.state));
@@ -152,14 +162,12 @@ fn the_whole_model_is_that_of_lora_bit_for_bit() {
 #[test]
 fn a_refinement_that_does_harm_changes_the_variances_alone() {
     let held_out = examples(9, 200);
-    let fitted = |refine_rate: f64, rows: &lrvd_burn::train::LabelledRows<2>| {
-        let (method, config) = searching(0.05, 6);
-        let search = method.search.map(|search| RankSearch { refine_rate, ..search });
-        let mut run = run(BayesLora { search, ..method }, &config);
+    let fitted = |refine_rate: f64, rows: &LabelledRows<2>| {
+        let mut run = searching(0.05, refine_rate);
         let stop = AtomicBool::new(false);
         let mut ends = EndsAt(usize::MAX, &stop, Vec::new());
         let mut watch = Watch::default().choosing_by(rows).telling(&mut ends);
-        run.fit(&mut batches(&config), &mut watch).unwrap();
+        run.fit(&mut batches(&learning()), &mut watch).unwrap();
         let means = |(name, _): &(String, Vec<f64>)| !name.ends_with(NOISE);
         let (means, noise): (Vec<_>, Vec<_>) =
             parameters(&run.state.model).into_iter().partition(means);
@@ -187,11 +195,8 @@ fn a_run_that_turns_its_adapters_resumes_too() {
     let turn = Some(Turn { after: 5, kl_factor: 0.5 });
     let method = BayesLora { turn, pruning: None, noise_rate_factor: 5.0, ..pruned() };
     assert_eq!(compare(&method, &config, "turned"), 5);
-    let (mut turned, mut plain) =
-        (run(method.clone(), &config), run(BayesLora { turn: None, ..method }, &config));
-    for run in [&mut turned, &mut plain] {
-        run.fit(&mut batches(&config), &mut Watch::<Tensor<2>>::default()).unwrap();
-    }
+    let [turned, plain] =
+        [turn, None].map(|turn| trained(run(BayesLora { turn, ..method.clone() }, &config)));
     assert_ne!(numbers(&turned.state), numbers(&plain.state));
     // The moments were reset by the rotation.
     let adapter = |name: &&String| name.contains("hidden");
@@ -216,7 +221,7 @@ fn methods_without_a_posterior_resume_too() {
         beta2: 0.85,
         orth_reg_weight: 0.5,
     };
-    for placement in [MaskPlacement::AfterUpdate, MaskPlacement::BeforeUpdate] {
+    for placement in [Placement::AfterUpdate, Placement::BeforeUpdate] {
         let method = AdaLora::new(schedule, 16.0, 0.0, placement).unwrap();
         assert_eq!(compare(&method, &config, "AdaLoRA"), 2);
     }
@@ -225,20 +230,16 @@ fn methods_without_a_posterior_resume_too() {
 #[test]
 fn gradients_are_cut_with_their_tensors() {
     // Before the update, a prune that slices leaves an update of the pruned size to be made.
-    let config = config(6);
-    let start = |placement| {
-        let pruning = pruned().pruning.map(|p| Pruning { placement, ..p });
-        run(BayesLora { pruning, ..pruned() }, &config)
-    };
-    let mut before = start(PrunePlacement::BeforeUpdate);
-    before.fit(&mut batches(&config), &mut Watch::<Tensor<2>>::default()).unwrap();
-    let events = &before.state.journal.rank_events;
+    let placement = Placement::BeforeUpdate;
+    let pruning = pruned().pruning.map(|p| Pruning { placement, ..p });
+    let run = trained(run(BayesLora { pruning, ..pruned() }, &config(6)));
+    let events = &run.state.journal.rank_events;
     let [first, prune] = events.as_slice() else { panic!("{events:?}") };
     assert_eq!((first.total_rank, prune.step), (5, 4));
     assert!((1..5).contains(&prune.total_rank), "{prune:?}");
-    assert_eq!(ranks(&before.state.model)[0].1 as u64, prune.total_rank);
+    assert_eq!(ranks(&run.state.model)[0].1 as u64, prune.total_rank);
     // The step of the prune took part: every moment has seen six updates.
-    for (name, moments) in before.state.optimizer.state() {
+    for (name, moments) in run.state.optimizer.state() {
         assert_eq!(moments.steps, 6, "{name}");
     }
 }

@@ -1,16 +1,13 @@
 //! A saved adapter answers as the model that it was taken from.
 
-use lrvd_burn::burn::tensor::Tensor;
 use lrvd_burn::model::ranks;
-use lrvd_burn::train::{Inputs, Method, Watch, load_adapter};
+use lrvd_burn::train::{Inputs, Method, load_adapter};
 
-use crate::net::{batches, config, examples, net, pruned, run};
+use crate::net::{config, examples, net, pruned, run, trained};
 
 #[test]
 fn mean_and_draws_come_back_bit_for_bit() {
-    let config = config(8);
-    let mut run = run(pruned(), &config);
-    run.fit(&mut batches(&config), &mut Watch::<Tensor<2>>::default()).unwrap();
+    let run = trained(run(pruned(), &config(8)));
     assert!(ranks(&run.state.model)[0].1 < 5);
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("adapter");

@@ -186,7 +186,7 @@ fn answers_are_those_of_averaged_probabilities() {
 }
 
 #[test]
-fn whoever_wants_logits_by_row_is_told() {
+fn logits_by_row_are_an_error() {
     let (model, texts) = (drawn(), Texts::new());
     let error = Inputs::new(&texts).logits(&model, &lrvd_burn::sampling::Pass::mean()).unwrap_err();
     assert!(error.to_string().contains("tokens have no logits by row"), "{error}");

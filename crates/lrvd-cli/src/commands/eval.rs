@@ -166,7 +166,7 @@ pub(super) fn read_rows(
 
 /// Draws of an answer that is given: the mean where the command line names no number, unless it says how draws are made.
 pub(super) fn draws(arguments: &AdapterArguments, classifier: &SavedClassifier) -> Result<usize> {
-    let is_spared = arguments.policy().asked().is_some();
+    let is_spared = arguments.policy().needs_draws().is_some();
     classifier.draws(arguments.draws.or((!is_spared).then_some(0)))
 }
 
@@ -182,7 +182,7 @@ pub(super) fn load_language(
     arguments: &AdapterArguments,
     printer: Printer,
 ) -> Result<SavedLanguageModel> {
-    if arguments.policy().asked().is_some() {
+    if arguments.policy().needs_draws().is_some() {
         bail!("`--cascade`, `--tolerance` and `--antithetic` are for classifiers only");
     }
     let device = device::open(&arguments.device)?;

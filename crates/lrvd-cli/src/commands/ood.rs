@@ -69,7 +69,7 @@ pub(super) fn run(command: OodCommand, printer: Printer) -> Outcome {
 
 /// The classifier, whose draws are all made.
 fn opened(arguments: &AdapterArguments, printer: Printer) -> Result<SavedClassifier> {
-    if let Some(setting) = arguments.policy().asked() {
+    if let Some(setting) = arguments.policy().needs_draws() {
         bail!(
             "`{setting}` spares draws, and scores are compared at the same number of draws: leave it out"
         );

@@ -10,12 +10,12 @@
 //!
 //! With `B` of full column rank, the KL between the two on that subspace is the KL of `A` from
 //! `N(0, prior²)` per entry, in which neither `B` nor `scaling` appears:
-//! [`ElementGaussian::kl`](super::ElementGaussian::kl) is all there is to compute, and no gradient of it
+//! [`element_kl`](super::bayes_by_backprop::element_kl) is all there is to compute, and no gradient of it
 //! reaches `B`.
 //!
 //! Source: Wang et al. 2024, BLoB, arXiv:2406.11675, theorem 3.1 and 3.2.
 
-pub use super::element_gaussian::PRIOR_STD_DEV;
+pub use super::bayes_by_backprop::PRIOR_STD_DEV;
 
 /// Upper end `eps` of the distribution of the initial `G`, `U(eps/√2, eps)`: `sigma` in 0.00125..0.0025.
 pub const INITIAL_RHO_LIMIT: f64 = 0.05;

@@ -13,21 +13,12 @@
 //! Source: Rahmati et al. 2025, C-LoRA, arXiv:2505.17773, and its code.
 
 use crate::error::{Error, check_length, check_range};
-use crate::numeric::{compensated_sum, softplus};
+use crate::special::{compensated_sum, softplus};
 
 /// Width of the hidden layer in the published code.
 pub const HIDDEN: usize = 64;
 /// Width of the prior on every entry of `E`.
 pub const PRIOR_STD_DEV: f64 = 0.2;
-
-/// Parameters of the contextual network: both layers with their biases.
-///
-/// ```text
-/// hidden·(rank + 1) + 2·rank²·(hidden + 1)          8896 at rank 8 and hidden 64
-/// ```
-pub const fn context_parameter_count(rank: usize, hidden: usize) -> usize {
-    hidden * (rank + 1) + 2 * rank * rank * (hidden + 1)
-}
 
 /// Divergence of one token's `E` from `N(0, prior_std_dev²)` on every entry, nats.
 ///
@@ -41,12 +32,6 @@ pub const fn context_parameter_count(rank: usize, hidden: usize) -> usize {
 /// included, times `π_i·10⁻⁶/65`.
 ///
 /// `mean` and `raw_std_dev` are the two halves of `o`, `[rank²]`.
-///
-/// # Errors
-///
-/// `prior_std_dev` is not positive and finite.
-///
-/// # Numerics
 ///
 /// `ln std_dev = −2·softplus(−raw_std_dev)`, so a standard deviation that underflows has a finite divergence.
 pub fn context_kl(mean: &[f64], raw_std_dev: &[f64], prior_std_dev: f64) -> Result<f64, Error> {

@@ -10,28 +10,22 @@ const CYCLE_BASE: f64 = 100.0;
 /// The published `gamma`.
 pub const GAMMA: f64 = 8.0;
 
-/// Weight of the KL by step.
-///
-/// | Variant      | Weight at step `t`                                                          |
-/// |--------------|-----------------------------------------------------------------------------|
-/// | `PerExample` | `1/n_train`: the evidence bound per example                                  |
-/// | `Falling`    | `π_i/batch`, `i = t mod M + 1`, [`falling_weight`]: early batches see the prior |
-/// | `Rising`     | `π_i`, `i = t mod M_c + 1`, [`rising_weight`]: late batches see the prior    |
+/// Weight of the KL by step `t`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum MinibatchWeight {
-    /// The same for all: `1/n_train`.
+    /// `1/n_train`: the evidence bound per example.
     PerExample {
         /// Examples in the training set.
         n_train: usize,
     },
-    /// Halved from batch to batch within an epoch (Blundell et al.).
+    /// `π_i/batch`, `i = t mod M + 1`, by [`falling_weight`]: early batches of an epoch see the prior.
     Falling {
         /// Minibatches in an epoch, `M`.
         batches: u32,
         /// Examples in a minibatch.
         batch: usize,
     },
-    /// Doubled from batch to batch within a cycle (BLoB).
+    /// `π_i`, `i = t mod M_c + 1`, by [`rising_weight`]: late batches of a cycle see the prior.
     Rising {
         /// Minibatches in a cycle, `M_c`; see [`rescaled_cycle`].
         cycle: u32,
@@ -66,15 +60,7 @@ fn position(step: u64, cycle: u32) -> u32 {
 /// π_i = 2^(M−i)/(2^M − 1) = 2^(−i)/(1 − 2^(−M))
 /// ```
 ///
-/// # Errors
-///
-/// `index` is not in `1..=count`.
-///
-/// # Numerics
-///
 /// The second form cannot overflow; from about `i = 1075` on the weight is 0.
-///
-/// # Invariants
 ///
 /// The weights of an epoch sum to 1.
 ///
@@ -90,15 +76,7 @@ pub fn falling_weight(index: u32, count: u32) -> Result<f64, Error> {
 /// π_i = 2^i/(2^(M_c+1) − 1) = 2^(i−M_c−1)/(1 − 2^(−(M_c+1)))
 /// ```
 ///
-/// # Errors
-///
-/// `index` is not in `1..=cycle`.
-///
-/// # Numerics
-///
 /// The second form cannot overflow, whereas `2^M_c` leaves the range of `f64` at 1024.
-///
-/// # Invariants
 ///
 /// The weights of a cycle sum to `1 − 1/(2^(M_c+1) − 1)`; its last ten carry all but a thousandth.
 ///

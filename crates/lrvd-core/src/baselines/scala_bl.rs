@@ -16,9 +16,9 @@
 //!
 //! Source: Samplawski et al. 2025, `ScalaBL`, arXiv:2506.21408; code in `BayesAdapt`.
 
-use crate::error::{Error, check_length, check_range};
-use crate::factor::FactorView;
-use crate::numeric::{compensated_sum, svd};
+use crate::error::{Error, check_length, check_range, count_rows};
+use crate::linalg::svd;
+use crate::special::compensated_sum;
 
 /// Upper end of the distribution of the initial standard deviations, `U(eps/√2, eps)`.
 pub const INITIAL_STD_DEV_LIMIT: f64 = 0.05;
@@ -44,13 +44,11 @@ pub struct ScalaBlBasis {
 ///
 /// The rank is larger than `d_input`, or `a` does not have full rank (or is not finite), so that a scale has no logarithm.
 ///
-/// # Numerics
-///
 /// The signs of singular vectors are arbitrary; so is a rotation among equal singular values.
-pub fn scala_bl_basis(a: FactorView<'_>) -> Result<ScalaBlBasis, Error> {
-    let (rank, d_in) = (a.rank(), a.width());
+pub fn scala_bl_basis(a: &[f64], rank: usize) -> Result<ScalaBlBasis, Error> {
+    let d_in = count_rows("a", a, rank)?;
     check_range("rank", rank as f64, 0.0, d_in as f64)?;
-    let parts = svd(a.values(), rank, d_in);
+    let parts = svd(a, rank, d_in);
     if parts.values.iter().any(|&s| s <= 0.0 || !s.is_finite()) {
         return Err(Error::undefined("a", "is singular to working precision"));
     }
@@ -87,8 +85,6 @@ pub enum KlDirection {
 /// posterior from prior:  Σ −log_std_dev + ½(v + m²) − ½
 /// prior from posterior:  Σ  log_std_dev + (1 + m²)/(2v) − ½
 /// ```
-///
-/// # Numerics
 ///
 /// `½(v − 1) − log_std_dev` goes through `exp_m1`, so agreement costs exactly 0.
 pub fn scala_bl_kl(

@@ -93,10 +93,6 @@ impl Swag {
     /// for the mean. `k` counts the deviations kept, which is `K` once `K` were collected.
     ///
     /// `diagonal_noise` (`z1`) is `[n_weights]`, `deviation_noise` (`z2`) is `[k]`.
-    ///
-    /// # Errors
-    ///
-    /// `scale` is negative or not finite, or there are fewer than two deviations.
     pub fn sample(
         &self,
         scale: f64,

@@ -1,7 +1,7 @@
 //! Temperature scaling.
 
 use crate::error::{Error, check_classes, check_finite, check_length, some_rows};
-use crate::numeric::compensated_sum;
+use crate::special::compensated_sum;
 
 /// Smallest and largest temperature that is looked at.
 pub const BRACKET: (f64, f64) = (1e-2, 1e2);
@@ -33,12 +33,6 @@ pub struct TemperatureFit {
 /// is convex in `b`, so its minimum is the one zero of `NLL'`.
 ///
 /// `logits` is `[n, n_classes]`, row-major, `labels` is `[n]`.
-///
-/// # Errors
-///
-/// No examples, a label outside the classes, or a logit that is not finite.
-///
-/// # Numerics
 ///
 /// Newton's method in `b`, kept inside a shrinking bracket by halving it in `ln T`: quadratic near the
 /// minimum, never lost. Where the slope at 1 is exactly 0 (logits that do not depend on the class, or so far
@@ -152,11 +146,7 @@ mod tests {
             let fit = temperature_scaling(&[a, 0.0].repeat(n), 2, &labels).unwrap();
             let share = right as f64 / n as f64;
             let expected = a / (share / (1.0 - share)).ln();
-            assert!(
-                (fit.temperature / expected - 1.0).abs() < 1e-11,
-                "{} {expected}",
-                fit.temperature
-            );
+            assert!((fit.temperature / expected - 1.0).abs() < 1e-11, "{fit:?} {expected}");
             let entropy = -share * share.ln() - (1.0 - share) * (1.0 - share).ln();
             assert!((fit.nll - entropy).abs() < 1e-13);
             assert!(fit.nll <= fit.nll_before && !fit.at_bound);
@@ -203,10 +193,14 @@ mod tests {
     fn what_cannot_be_fitted_is_an_error() {
         let empty = temperature_scaling(&[], 2, &[]);
         assert_eq!(empty, Err(Error::length("logits", 0, "at least 1")));
-        assert!(temperature_scaling(&LOGITS, 3, &LABELS[..3]).is_err());
-        assert!(temperature_scaling(&LOGITS, 5, &LABELS).is_err());
-        assert!(temperature_scaling(&LOGITS, 0, &LABELS).is_err());
-        assert!(temperature_scaling(&LOGITS, 3, &[0, 1, 3, 0]).is_err());
-        assert!(temperature_scaling(&[f64::INFINITY, 0.0], 2, &[0]).is_err());
+        for (logits, classes, labels) in [
+            (&LOGITS[..], 3, &LABELS[..3]),
+            (&LOGITS, 5, &LABELS),
+            (&LOGITS, 0, &LABELS),
+            (&LOGITS, 3, &[0, 1, 3, 0]),
+            (&[f64::INFINITY, 0.0], 2, &[0]),
+        ] {
+            assert!(temperature_scaling(logits, classes, labels).is_err());
+        }
     }
 }

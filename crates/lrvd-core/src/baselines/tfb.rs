@@ -1,16 +1,14 @@
 //! TFB: the largest noise of a finished adapter that leaves its predictions unchanged.
 
-use crate::error::{Error, check_length, check_range};
-use crate::factor::FactorView;
+use crate::error::{Error, check_length, check_range, count_rows};
+use crate::linalg::{svd, times};
 use crate::metrics::{Predictions, argmax_rows};
-use crate::numeric::dense::times;
-use crate::numeric::svd;
 
 /// Published search range of `sigma_q`.
 pub const RANGE: (f64, f64) = (0.001, 0.015);
 /// Published number of bisections.
 pub const ITERATIONS: u32 = 5;
-/// Published bound of [`relative_nll_change`] per anchor.
+/// Published bound of the relative change of the negative log-likelihood per anchor.
 pub const TOLERANCE: f64 = 0.003;
 /// Unlabelled training examples the criterion is evaluated on.
 pub const ANCHORS: usize = 500;
@@ -41,15 +39,15 @@ impl RotatedAdapter {
     /// `a` is `[rank, d_input]`, `b` is `[rank, d_output]`, rank-major.
     ///
     /// Source: Shi et al. 2024, TFB, arXiv:2412.05723.
-    pub fn new(a: FactorView<'_>, b: FactorView<'_>) -> Result<Self, Error> {
-        check_length("rows of b", b.rank(), a.rank())?;
+    pub fn new(a: &[f64], b: &[f64], rank: usize) -> Result<Self, Error> {
+        let (d_input, d_output) = (count_rows("a", a, rank)?, count_rows("b", b, rank)?);
         // Rank-major B is Bᵀ = V diag(d) Uᵀ.
-        let parts = svd(b.values(), b.rank(), b.width());
-        let rank = parts.values.len();
-        let rows = parts.values.iter().zip(parts.right.chunks(b.width().max(1)));
+        let parts = svd(b, rank, d_output);
+        let kept = parts.values.len();
+        let rows = parts.values.iter().zip(parts.right.chunks(d_output.max(1)));
         Ok(Self {
-            rank,
-            a: times(&parts.left, a.values(), rank, a.rank(), a.width()),
+            rank: kept,
+            a: times(&parts.left, a, kept, rank, d_input),
             b: rows.flat_map(|(d, u)| u.iter().map(move |v| d * v)).collect(),
             singular_values: parts.values,
         })
@@ -135,12 +133,12 @@ pub fn largest_admissible<E: From<Error>>(
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "kebab-case", deny_unknown_fields))]
 pub enum AdmissibleChange {
-    /// [`relative_nll_change`] on pseudo-labels, at most `tolerance`.
+    /// The relative change of the negative log-likelihood of pseudo-labels, per anchor, at most `tolerance`.
     NllPerAnchor {
         /// Largest change; [`TOLERANCE`] in the publication.
         tolerance: f64,
     },
-    /// [`flipped_fraction`], at most `tolerance`.
+    /// The share of examples whose most probable class is another one, at most `tolerance`.
     Flipped {
         /// Largest share; 0.01 in the publication's variant.
         tolerance: f64,
@@ -177,7 +175,7 @@ impl AdmissibleChange {
 /// # Errors
 ///
 /// The reference is certain of every label.
-pub fn relative_nll_change(
+fn relative_nll_change(
     reference: &[f64],
     noisy: &[f64],
     n_classes: usize,
@@ -193,7 +191,7 @@ pub fn relative_nll_change(
 }
 
 /// Share of examples whose most probable class is another one with noise.
-pub fn flipped_fraction(reference: &[f64], noisy: &[f64], n_classes: usize) -> Result<f64, Error> {
+fn flipped_fraction(reference: &[f64], noisy: &[f64], n_classes: usize) -> Result<f64, Error> {
     check_length("noisy", noisy.len(), reference.len())?;
     let (before, after) = (argmax_rows(reference, n_classes)?, argmax_rows(noisy, n_classes)?);
     let flipped = before.iter().zip(&after).filter(|(b, a)| b != a).count();
@@ -204,15 +202,14 @@ pub fn flipped_fraction(reference: &[f64], noisy: &[f64], n_classes: usize) -> R
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::numeric::dense::transposed_times;
+    use crate::linalg::{times_transposed, transposed_times};
     use crate::testing::assert_near;
 
     const A: [f64; 6] = [0.5, -0.25, 0.125, 0.01, 0.2, -0.3];
     const B: [f64; 8] = [0.2, -0.4, 1.0, 0.3, -0.1, 0.02, 0.5, -0.7];
 
     fn rotated() -> RotatedAdapter {
-        let a = FactorView::new("a", &A, 2, 3).unwrap();
-        RotatedAdapter::new(a, FactorView::new("b", &B, 2, 4).unwrap()).unwrap()
+        RotatedAdapter::new(&A, &B, 2).unwrap()
     }
 
     #[test]
@@ -222,7 +219,7 @@ mod tests {
         let expected = transposed_times(&A, &B, 2, 3, 4);
         assert_near(&transposed_times(&found.a, &found.b, 2, 3, 4), &expected, 1e-14);
         // Orthogonal rows of the singular values' lengths.
-        let gram = crate::numeric::dense::times_transposed(&found.b, &found.b, 2, 4, 2);
+        let gram = times_transposed(&found.b, &found.b, 2, 4, 2);
         assert_near(
             &gram,
             &[found.singular_values[0].powi(2), 0.0, 0.0, found.singular_values[1].powi(2)],
@@ -246,22 +243,19 @@ mod tests {
 
     #[test]
     fn a_rank_without_output_has_no_noise() {
-        let a = FactorView::new("a", &A, 2, 3).unwrap();
-        let double = [1.0, 2.0, 2.0, 2.0, 4.0, 4.0];
-        let found = RotatedAdapter::new(a, FactorView::new("b", &double, 2, 3).unwrap()).unwrap();
+        let new = |b: &[f64]| RotatedAdapter::new(&A, b, 2).unwrap();
+        let found = new(&[1.0, 2.0, 2.0, 2.0, 4.0, 4.0]);
         // d = √(9 + 36).
         let std_dev = found.noise_std_dev(0.01).unwrap();
         assert!((std_dev[0] - 0.01 / 45.0_f64.sqrt()).abs() < 1e-16);
         assert_eq!(std_dev[1], 0.0);
-        let zero = RotatedAdapter::new(a, FactorView::new("b", &[0.0; 6], 2, 3).unwrap()).unwrap();
-        assert_eq!(zero.noise_std_dev(0.01).unwrap(), [0.0; 2]);
+        assert_eq!(new(&[0.0; 6]).noise_std_dev(0.01).unwrap(), [0.0; 2]);
         // Wider than the output: the rank falls.
-        let narrow =
-            RotatedAdapter::new(a, FactorView::new("b", &[3.0, 4.0], 2, 1).unwrap()).unwrap();
+        let narrow = new(&[3.0, 4.0]);
         assert_eq!((narrow.rank, narrow.a.len()), (1, 3));
         assert!((narrow.b[0].abs() - 5.0).abs() < 1e-14);
         assert!(found.noise_std_dev(-1.0).is_err());
-        assert!(RotatedAdapter::new(a, FactorView::new("b", &B, 4, 2).unwrap()).is_err());
+        assert!(RotatedAdapter::new(&A, &B, 4).is_err());
     }
 
     fn search(answer: SearchAnswer, limit: f64) -> (Option<f64>, Vec<f64>) {

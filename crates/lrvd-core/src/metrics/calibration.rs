@@ -2,7 +2,7 @@
 
 use std::f64::consts::FRAC_2_PI;
 
-use super::predictions::ROW_SUM_TOLERANCE;
+use super::probability::ROW_SUM_TOLERANCE;
 use crate::error::{Error, check_all_in, check_at_least, check_range, check_same_length};
 
 /// The number of bins in nearly all published figures.
@@ -10,23 +10,17 @@ pub const DEFAULT_BINS: usize = 15;
 
 /// Which bin a confidence on an edge belongs to. The edges are `e[b] = b / n_bins`.
 ///
-/// | Name            | Bin `b`           | Confidence 1       | Used by                                   |
-/// |-----------------|-------------------|--------------------|-------------------------------------------|
-/// | `Torchmetrics`  | `[e[b], e[b+1])`  | a separate bin     | current torchmetrics, published baselines |
-/// | `RightClosed`   | `(e[b], e[b+1]]`  | the last bin       | Guo et al. 2017                           |
-/// | `LeftClosed`    | `[e[b], e[b+1])`  | the last bin       | the authors' GLUE script                  |
-///
 /// A published number can move by a third between them: state which one was used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 pub enum Binning {
-    /// Closed on the left; confidence 1 has a separate bin.
+    /// `[e[b], e[b+1])`, and a separate bin for confidence 1: current torchmetrics, published baselines.
     #[default]
     Torchmetrics,
-    /// Closed on the right; confidence 0, which a largest probability cannot be, joins the first bin.
+    /// `(e[b], e[b+1]]`, Guo et al. 2017; confidence 0, which a largest probability cannot be, joins the first bin.
     RightClosed,
-    /// Closed on the left; the last bin includes 1.
+    /// `[e[b], e[b+1])`, and the last bin includes 1: the authors' GLUE script.
     LeftClosed,
 }
 
@@ -82,8 +76,6 @@ impl ReliabilityDiagram {
     /// `confidence` and `correct` are `[n]`; confidences are probabilities (see [`ROW_SUM_TOLERANCE`] for the
     /// slack above 1).
     ///
-    /// # Numerics
-    ///
     /// Edges come from the division `b / n_bins` and are compared exactly: a confidence that was computed by the
     /// same division is on its edge.
     pub fn new(
@@ -126,6 +118,8 @@ impl ReliabilityDiagram {
     }
 
     /// Expected calibration error: `Σ_b (n_b/n)·|accuracy_b − mean confidence_b|`.
+    ///
+    /// Source: Naeini et al. 2015; Guo et al. 2017, arXiv:1706.04599.
     pub fn ece(&self) -> f64 {
         let n = self.count() as f64;
         self.bins.iter().map(|bin| bin.count as f64 / n * bin.gap()).sum()
@@ -136,18 +130,6 @@ impl ReliabilityDiagram {
         let occupied = |bin: &ReliabilityBin| Some((bin.count as f64, bin.mean_confidence()?));
         ece_floor(self.bins.iter().filter_map(occupied))
     }
-}
-
-/// Expected calibration error of confidences; see [`ReliabilityDiagram`].
-///
-/// Source: Naeini et al. 2015; Guo et al. 2017, arXiv:1706.04599.
-pub fn ece(
-    confidence: &[f64],
-    correct: &[bool],
-    n_bins: usize,
-    binning: Binning,
-) -> Result<f64, Error> {
-    Ok(ReliabilityDiagram::new(confidence, correct, n_bins, binning)?.ece())
 }
 
 /// Expected calibration error that a perfectly calibrated model has on average, from `bins` of `(examples, mean confidence)`:
@@ -182,27 +164,18 @@ mod tests {
         // The specification's example (section 5.2): edges at 8/15 and 0.60 = 9/15, one confidence of 1.
         let confidence = [0.95, 0.91, 0.82, 0.60, 8.0 / 15.0, 1.0, 0.72, 0.55];
         let correct = [true, true, false, true, false, false, true, false];
-        for (binning, expected) in ALL.into_iter().zip([0.352_917, 0.452_917, 0.465_417]) {
-            let found = ece(&confidence, &correct, DEFAULT_BINS, binning).unwrap();
-            assert!((found - expected).abs() < 5e-7, "{binning:?}: {found}");
-        }
-        let occupied = |binning| {
+        for (binning, ece, occupied) in [
+            (Binning::RightClosed, 0.352_917, &[7, 8, 8, 10, 12, 13, 14, 14][..]),
+            (Binning::LeftClosed, 0.452_917, &[8, 8, 9, 10, 12, 13, 14, 14]),
+            (Binning::Torchmetrics, 0.465_417, &[8, 8, 9, 10, 12, 13, 14, 15]),
+        ] {
             let diagram = ReliabilityDiagram::new(&confidence, &correct, 15, binning).unwrap();
-            let bins = diagram.bins.iter().enumerate().filter(|(_, bin)| bin.count > 0);
-            bins.map(|(b, bin)| (b, bin.count)).collect::<Vec<_>>()
-        };
-        assert_eq!(
-            occupied(Binning::RightClosed),
-            [(7, 1), (8, 2), (10, 1), (12, 1), (13, 1), (14, 2)]
-        );
-        assert_eq!(
-            occupied(Binning::LeftClosed),
-            [(8, 2), (9, 1), (10, 1), (12, 1), (13, 1), (14, 2)]
-        );
-        assert_eq!(
-            occupied(Binning::Torchmetrics),
-            [(8, 2), (9, 1), (10, 1), (12, 1), (13, 1), (14, 1), (15, 1)]
-        );
+            assert!((diagram.ece() - ece).abs() < 5e-7, "{binning:?}: {}", diagram.ece());
+            let bins = diagram.bins.iter().enumerate();
+            let found: Vec<usize> =
+                bins.flat_map(|(b, bin)| std::iter::repeat_n(b, bin.count)).collect();
+            assert_eq!(found, occupied, "{binning:?}");
+        }
     }
 
     #[test]
@@ -215,18 +188,13 @@ mod tests {
         ];
         for (n, p, expected) in exact {
             let found = ece_floor([(n, p)]);
-            assert!(
-                (found / expected - 1.0).abs() < 0.025,
-                "{n} {p}: {found}, expected {expected}"
-            );
+            assert!((found / expected - 1.0).abs() < 0.025, "{n} {p}: {found}, {expected}");
         }
         let found = ece_floor(exact.map(|(n, p, _)| (n, p)));
         let expected = exact.iter().map(|(n, _, e)| n * e).sum::<f64>() / 540.0;
         assert!((found / expected - 1.0).abs() < 0.02, "{found}, expected {expected}");
-        let confidence: Vec<f64> = (0..100).map(|_| 0.75).collect();
-        let diagram =
-            ReliabilityDiagram::new(&confidence, &[true; 100], 15, Binning::default()).unwrap();
-        assert_eq!(diagram.floor(), ece_floor([(100.0, 0.75)]));
+        let diagram = ReliabilityDiagram::new(&[0.75; 100], &[true; 100], 15, Binning::default());
+        assert_eq!(diagram.unwrap().floor(), ece_floor([(100.0, 0.75)]));
         assert_eq!([ece_floor([]), ece_floor([(3.0, 1.000_05)])], [0.0; 2]);
     }
 
@@ -242,7 +210,9 @@ mod tests {
 
     #[test]
     fn mistakes_are_named() {
-        let new = |c: &[f64], k: &[bool], n| ece(c, k, n, Binning::default()).unwrap_err();
+        let new = |c: &[f64], k: &[bool], n| {
+            ReliabilityDiagram::new(c, k, n, Binning::default()).unwrap_err()
+        };
         assert!(matches!(new(&[0.5], &[true], 0), Error::OutOfRange { name: "n_bins", .. }));
         assert_eq!(new(&[], &[], 15), Error::length("confidence", 0, "at least 1"));
         assert_eq!(new(&[0.5], &[], 15), Error::length("correct", 0, "1 as `confidence`"));

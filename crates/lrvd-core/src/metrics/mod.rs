@@ -4,17 +4,18 @@
 //! indices. Inputs are checked once, where they enter; what cannot be computed is an [`Error`](crate::Error), never NaN.
 
 mod calibration;
-mod classification;
 mod outliers;
 mod predictions;
+mod probability;
 mod selective;
 mod statistics;
-mod uncertainty;
 
-pub use calibration::{Binning, DEFAULT_BINS, ReliabilityBin, ReliabilityDiagram, ece, ece_floor};
-pub use classification::{BinaryCounts, f1_macro};
-pub use outliers::{Aurocs, ClassDistance, conformal_p, free_energy};
-pub use predictions::{NLL_FLOOR, Predictions, ROW_SUM_TOLERANCE, argmax_rows};
+pub use calibration::{Binning, DEFAULT_BINS, ReliabilityBin, ReliabilityDiagram, ece_floor};
+pub use outliers::{ClassDistance, conformal_p};
+pub use predictions::{NLL_FLOOR, Predictions};
+pub use probability::{
+    ROW_SUM_TOLERANCE, Uncertainty, argmax_rows, free_energy, log_softmax, mean_probability,
+    softmax, uncertainty,
+};
 pub use selective::{RiskCoverage, RiskCoveragePoint, error_rate_bound};
-pub use statistics::{auroc, average_ranks, mean, pearson, sample_sd, spearman};
-pub use uncertainty::{Uncertainty, entropy, log_softmax, mean_probability, softmax, uncertainty};
+pub use statistics::{Aurocs, auroc, average_ranks, mean, pearson, sample_sd, spearman};

@@ -1,13 +1,8 @@
-//! Probabilities with labels, checked once.
+//! Probabilities with labels, checked once, and the metrics of both.
 
 use super::calibration::{Binning, ReliabilityDiagram};
-use crate::error::{
-    Error, check_all_in, check_classes, check_finite, check_same_length, some_rows,
-};
-
-/// Largest distance of a row's sum from 1. Wide enough for a softmax in `f32` over tens of thousands of classes,
-/// narrow enough to catch logits, percentages and dropped columns.
-pub const ROW_SUM_TOLERANCE: f64 = 1e-4;
+use super::probability::{ROW_SUM_TOLERANCE, argmax, check_row_sum};
+use crate::error::{Error, check_all_in, check_classes, check_range, check_same_length, some_rows};
 
 /// Floor under the probabilities of [`Predictions::nll`]: an impossible label counts 27.6 nats.
 pub const NLL_FLOOR: f64 = 1e-12;
@@ -46,7 +41,10 @@ impl<'a> Predictions<'a> {
         let n = some_rows("probabilities", probabilities.len(), "n_classes", n_classes)?;
         check_same_length("labels", labels.len(), "rows of probabilities", n)?;
         check_classes("labels", labels, n_classes)?;
-        check_distributions("probabilities", probabilities, n_classes)?;
+        check_all_in("probabilities", probabilities, 0.0, 1.0 + ROW_SUM_TOLERANCE)?;
+        for (row, values) in probabilities.chunks_exact(n_classes).enumerate() {
+            check_row_sum("probabilities", row, values.iter().sum())?;
+        }
         Ok(Self { probabilities, labels, n_classes })
     }
 
@@ -57,11 +55,6 @@ impl<'a> Predictions<'a> {
     )]
     pub const fn len(&self) -> usize {
         self.labels.len()
-    }
-
-    /// Number of classes.
-    pub const fn n_classes(&self) -> usize {
-        self.n_classes
     }
 
     /// The most probable class of every example; ties go to the lowest.
@@ -103,11 +96,6 @@ impl<'a> Predictions<'a> {
         })
     }
 
-    /// [`brier`](Self::brier) divided by the number of classes, as some libraries print it.
-    pub fn brier_mean_over_classes(&self) -> f64 {
-        self.brier() / self.n_classes as f64
-    }
-
     /// Expected calibration error of the confidences; see [`ReliabilityDiagram`].
     pub fn ece(&self, n_bins: usize, binning: Binning) -> Result<f64, Error> {
         Ok(self.reliability(n_bins, binning)?.ece())
@@ -122,6 +110,43 @@ impl<'a> Predictions<'a> {
         ReliabilityDiagram::new(&self.confidence(), &self.correct(), n_bins, binning)
     }
 
+    /// `F1 = 2TP / (2TP + FP + FN)` of class 1 of two, as in GLUE; 0 if it is neither predicted nor present.
+    pub fn f1(&self) -> Result<f64, Error> {
+        check_range("n_classes", self.n_classes as f64, 2.0, 2.0)?;
+        Ok(self.outcomes()[1].f1())
+    }
+
+    /// Unweighted mean of the F1 of every class against the rest; 0 for a class where it is undefined.
+    pub fn macro_f1(&self) -> f64 {
+        self.outcomes().iter().map(Outcomes::f1).sum::<f64>() / self.n_classes as f64
+    }
+
+    /// Matthews correlation of two classes, 0 if the denominator is 0.
+    ///
+    /// ```text
+    /// (TP·TN − FP·FN) / √((TP + FP)(TP + FN)(TN + FP)(TN + FN))
+    /// ```
+    pub fn mcc(&self) -> Result<f64, Error> {
+        check_range("n_classes", self.n_classes as f64, 2.0, 2.0)?;
+        let [negative, positive] = [0, 1].map(|class| self.outcomes()[class]);
+        let [tp, tn] = [positive, negative].map(|class| class.hits as f64);
+        let [fp, fn_] = [positive.predicted - positive.hits, positive.labels - positive.hits]
+            .map(|count| count as f64);
+        // Two roots, so that counts in the hundred thousands do not lose digits in the product of four.
+        let denominator = ((tp + fp) * (tn + fn_)).sqrt() * ((tp + fn_) * (tn + fp)).sqrt();
+        Ok(if denominator == 0.0 { 0.0 } else { (tp * tn - fp * fn_) / denominator })
+    }
+
+    fn outcomes(&self) -> Vec<Outcomes> {
+        let mut classes = vec![Outcomes::default(); self.n_classes];
+        for (predicted, &label) in self.predicted().into_iter().zip(self.labels) {
+            classes[predicted].predicted += 1;
+            classes[label].labels += 1;
+            classes[label].hits += usize::from(predicted == label);
+        }
+        classes
+    }
+
     fn rows(&self) -> impl Iterator<Item = &'a [f64]> {
         self.probabilities.chunks_exact(self.n_classes)
     }
@@ -132,49 +157,32 @@ impl<'a> Predictions<'a> {
     }
 }
 
-/// The largest entry of every row of `[n, n_classes]` scores (logits or probabilities); ties go to the lowest.
-pub fn argmax_rows(scores: &[f64], n_classes: usize) -> Result<Vec<usize>, Error> {
-    some_rows("scores", scores.len(), "n_classes", n_classes)?;
-    check_finite("scores", scores)?;
-    Ok(scores.chunks_exact(n_classes).map(argmax).collect())
+/// How often one class is predicted, is the label, and both.
+#[derive(Clone, Copy, Default)]
+struct Outcomes {
+    predicted: usize,
+    labels: usize,
+    hits: usize,
 }
 
-/// Rows of non-negative numbers that sum to 1, within [`ROW_SUM_TOLERANCE`].
-pub(super) fn check_distributions(
-    name: &'static str,
-    probabilities: &[f64],
-    n_classes: usize,
-) -> Result<(), Error> {
-    check_all_in(name, probabilities, 0.0, 1.0 + ROW_SUM_TOLERANCE)?;
-    for (row, values) in probabilities.chunks_exact(n_classes).enumerate() {
-        check_row_sum(name, row, values.iter().sum())?;
+impl Outcomes {
+    fn f1(&self) -> f64 {
+        let denominator = self.predicted + self.labels;
+        if denominator == 0 { 0.0 } else { (2 * self.hits) as f64 / denominator as f64 }
     }
-    Ok(())
-}
-
-pub(super) fn check_row_sum(name: &str, row: usize, sum: f64) -> Result<(), Error> {
-    if (sum - 1.0).abs() > ROW_SUM_TOLERANCE {
-        let expected = format!("1 within {ROW_SUM_TOLERANCE}");
-        return Err(Error::entry(format!("row sum of {name}"), row, sum, expected));
-    }
-    Ok(())
-}
-
-fn argmax(row: &[f64]) -> usize {
-    (1..row.len()).fold(0, |best, c| if row[c] > row[best] { c } else { best })
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use proptest::prelude::*;
 
     #[test]
     fn worked_example() {
         let predictions = Predictions::new(&[0.7, 0.2, 0.1, 0.1, 0.6, 0.3], 3, &[0, 2]).unwrap();
         // Brier (0.09 + 0.04 + 0.01 + 0.01 + 0.36 + 0.49)/2; NLL −(ln 0.7 + ln 0.3)/2.
         assert!((predictions.brier() - 0.5).abs() < 1e-15);
-        assert!((predictions.brier_mean_over_classes() - 0.5 / 3.0).abs() < 1e-15);
         assert!((predictions.nll() + 0.21f64.ln() / 2.0).abs() < 1e-15);
         assert_eq!(predictions.predicted(), [0, 1]);
         assert_eq!(predictions.correct(), [true, false]);
@@ -188,10 +196,34 @@ mod tests {
         assert!((predictions.nll() - 12.0 * 10f64.ln()).abs() < 1e-12);
     }
 
+    /// Certain answers.
+    fn certain(predicted: &[usize], n_classes: usize) -> Vec<f64> {
+        let row = |&p: &usize| (0..n_classes).map(move |c| f64::from(u8::from(c == p)));
+        predicted.iter().flat_map(row).collect()
+    }
+
     #[test]
-    fn ties_go_to_the_lowest_class() {
-        assert_eq!(argmax_rows(&[1.0, 1.0, 0.0, -2.0, 3.0, 3.0], 3).unwrap(), [0, 1]);
-        assert!(matches!(argmax_rows(&[1.0, f64::NAN], 2), Err(Error::Entry { .. })));
+    fn scores_of_classes_by_hand() {
+        // TP 3, FP 1, TN 2, FN 2.
+        let (predicted, labels) = ([1, 1, 1, 1, 0, 0, 0, 0], [1, 1, 1, 0, 0, 0, 1, 1]);
+        let two = certain(&predicted, 2);
+        let two = Predictions::new(&two, 2, &labels).unwrap();
+        assert!((two.f1().unwrap() - 6.0 / 9.0).abs() < 1e-15);
+        // (3·2 − 1·2)/√(4·5·3·4) = 4/√240
+        assert!((two.mcc().unwrap() - 4.0 / 240f64.sqrt()).abs() < 1e-15);
+        // F1 of class 0: 4/(4 + 2 + 1) = 4/7; with a third, absent class the mean is over three.
+        assert!((two.macro_f1() - f64::midpoint(2.0 / 3.0, 4.0 / 7.0)).abs() < 1e-15);
+        let three = certain(&predicted, 3);
+        let three = Predictions::new(&three, 3, &labels).unwrap();
+        assert!((three.macro_f1() - (2.0 / 3.0 + 4.0 / 7.0) / 3.0).abs() < 1e-15);
+        assert!(three.f1().is_err() && three.mcc().is_err());
+        // Undefined ratios are 0.
+        for (predicted, labels) in [([0, 0, 0], [0, 0, 0]), ([1, 1, 1], [1, 0, 1])] {
+            let rows = certain(&predicted, 2);
+            assert_eq!(Predictions::new(&rows, 2, &labels).unwrap().mcc(), Ok(0.0));
+        }
+        let rows = certain(&[0, 0], 2);
+        assert_eq!(Predictions::new(&rows, 2, &[0, 0]).unwrap().f1(), Ok(0.0));
     }
 
     #[test]
@@ -226,5 +258,18 @@ mod tests {
         assert!(Predictions::new(&[0.5, 0.5 + near], 2, &[0]).is_ok());
         assert!(Predictions::new(&[0.5, 0.5 + 4.0 * near], 2, &[0]).is_err());
         assert!(Predictions::new(&[0.5, 0.5 - 4.0 * near], 2, &[0]).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn the_correlation_is_that_of_the_indicators(pairs in prop::collection::vec((0usize..2, 0usize..2), 2..80)) {
+            let (predicted, labels): (Vec<_>, Vec<_>) = pairs.into_iter().unzip();
+            let rows = certain(&predicted, 2);
+            let mcc = Predictions::new(&rows, 2, &labels).unwrap().mcc().unwrap();
+            let as_numbers = |classes: &[usize]| classes.iter().map(|&c| c as f64).collect::<Vec<_>>();
+            // Where one side never varies the correlation is undefined, and the metric is 0 by convention.
+            let correlation = crate::metrics::pearson(&as_numbers(&predicted), &as_numbers(&labels));
+            prop_assert!((mcc - correlation.unwrap_or(0.0)).abs() < 1e-12);
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! The error rate of a model that may decline its least confident answers.
 
 use crate::error::{Error, check_at_least, check_finite, check_range, check_same_length};
-use crate::numeric::ln_gamma;
+use crate::special::ln_gamma;
 
 /// Acceptance of every example with at least some confidence.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -102,17 +102,11 @@ impl RiskCoverage {
     /// ln(1 − target)⌉`) and the one that accepts all are tested in this order, each at the full level `delta`. The first
     /// failure ends it; the last success is returned.
     ///
-    /// # Invariants
-    ///
     /// The sequence does not depend on which examples are correct. A threshold with too large a risk is returned only if the
     /// first such one in the sequence passes its test, so the probability of that is at most `delta`. This holds for the
     /// mean error probability of the accepted examples, given their confidences, and for the risk on further examples of
     /// the same distribution if that risk exceeds `target` from some coverage on. It does not hold for examples that were
     /// used to train or choose the model.
-    ///
-    /// # Errors
-    ///
-    /// `target` or `delta` is outside 0 to 1.
     ///
     /// Source: Angelopoulos et al. 2021, Learn then Test, arXiv:2110.01052, section 4 (fixed-sequence testing); Geifman, El-Yaniv
     /// 2017, arXiv:1705.08500 (the problem).
@@ -153,8 +147,6 @@ impl RiskCoverage {
 /// ```text
 /// p: P(Binomial(n, p) ≤ errors) = delta       1 where all are wrong
 /// ```
-///
-/// # Numerics
 ///
 /// Absolute error below 1e-12.
 ///
@@ -226,10 +218,7 @@ mod tests {
             (1, 7, 0.1, 0.452_564_943_357_799_7),
         ] {
             let found = error_rate_bound(errors, n, delta);
-            assert!(
-                (found - expected).abs() < 1e-12,
-                "{errors} of {n}: {found}, expected {expected}"
-            );
+            assert!((found - expected).abs() < 1e-12, "{errors} of {n}: {found}, {expected}");
         }
         // Without an error it has a closed form.
         assert!((error_rate_bound(0, 1000, 0.01) - (1.0 - 0.01_f64.powf(1e-3))).abs() < 1e-12);

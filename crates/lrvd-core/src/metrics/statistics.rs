@@ -10,10 +10,6 @@ pub fn mean(values: &[f64]) -> Result<f64, Error> {
 }
 
 /// Sample standard deviation, with `n − 1` in the denominator.
-///
-/// # Errors
-///
-/// Fewer than two values.
 pub fn sample_sd(values: &[f64]) -> Result<f64, Error> {
     check_at_least("values", values.len(), 2)?;
     let mean = mean(values)?;
@@ -26,10 +22,6 @@ pub fn sample_sd(values: &[f64]) -> Result<f64, Error> {
 /// ```text
 /// Σ (x − x̄)(y − ȳ) / √( Σ (x − x̄)² · Σ (y − ȳ)² ),   kept within [−1, 1]
 /// ```
-///
-/// # Errors
-///
-/// Fewer than two values, one that is not finite, or a slice that does not vary.
 pub fn pearson(predicted: &[f64], target: &[f64]) -> Result<f64, Error> {
     check_same_length("predicted", predicted.len(), "target", target.len())?;
     check_at_least("target", target.len(), 2)?;
@@ -98,10 +90,6 @@ fn constant(name: &str) -> Error {
 /// over all pairs; `R_out` is the sum of the average ranks of `scores_out` among all scores, so that
 /// ties count one half (the Mann-Whitney statistic).
 ///
-/// # Errors
-///
-/// An empty group, or a score that is infinite or NaN.
-///
 /// Source: Hanley and `McNeil` 1982: The meaning and use of the area under a receiver operating characteristic curve.
 ///
 /// # Examples
@@ -125,10 +113,85 @@ pub fn auroc(scores_in: &[f64], scores_out: &[f64]) -> Result<f64, Error> {
     Ok((rank_sum - n_out * (n_out + 1.0) / 2.0) / (n_in * n_out))
 }
 
+/// Areas under the receiver operating characteristic of several scores on the same rows, with their covariance.
+///
+/// ```text
+/// V_in[i]  = (1/n_out) Σ_j ψ(out_j, in_i),   V_out[j] = (1/n_in) Σ_i ψ(out_j, in_i)
+/// ψ(x, y)  = 1 if x > y, ½ if x = y, else 0
+/// Cov      = cov(V_in)/n_in + cov(V_out)/n_out
+/// ```
+///
+/// Source: `DeLong` et al. 1988: Comparing the areas under two or more correlated receiver operating characteristic
+/// curves.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Aurocs {
+    /// The area of every score, each as [`auroc`] gives it.
+    pub areas: Vec<f64>,
+    /// `[scores, scores]`.
+    covariance: Vec<f64>,
+}
+
+impl Aurocs {
+    /// The areas of scores that should be larger on `scores_out`; every score has the same rows in the same order.
+    pub fn new(scores_in: &[Vec<f64>], scores_out: &[Vec<f64>]) -> Result<Self, Error> {
+        check_same_length("scores_in", scores_in.len(), "scores_out", scores_out.len())?;
+        check_at_least("scores_in", scores_in.len(), 1)?;
+        let (n_in, n_out) = (scores_in[0].len(), scores_out[0].len());
+        check_at_least("scores_in", n_in, 2)?;
+        check_at_least("scores_out", n_out, 2)?;
+        let (mut placed_in, mut placed_out, mut areas) = (Vec::new(), Vec::new(), Vec::new());
+        for (inside, outside) in scores_in.iter().zip(scores_out) {
+            check_same_length("scores_in", inside.len(), "rows", n_in)?;
+            check_same_length("scores_out", outside.len(), "rows", n_out)?;
+            check_finite("scores_in", inside)?;
+            check_finite("scores_out", outside)?;
+            let all = average_ranks(&[inside.as_slice(), outside].concat());
+            let (all_in, all_out) = all.split_at(n_in);
+            let place = |all: &[f64], own: &[f64], n: usize| -> Vec<f64> {
+                all.iter()
+                    .zip(average_ranks(own))
+                    .map(|(all, own)| (all - own) / n as f64)
+                    .collect()
+            };
+            // Rank among all less rank among its own group: rows of the other group that are smaller.
+            let below_in = place(all_in, inside, n_out);
+            placed_in.push(below_in.into_iter().map(|share| 1.0 - share).collect::<Vec<_>>());
+            let below_out = place(all_out, outside, n_in);
+            areas.push(below_out.iter().sum::<f64>() / n_out as f64);
+            placed_out.push(below_out);
+        }
+        let k = areas.len();
+        let mut covariance = vec![0.0; k * k];
+        for (i, j) in (0..k).flat_map(|i| (0..k).map(move |j| (i, j))) {
+            let of = |placed: &[Vec<f64>], n: usize| -> f64 {
+                let products = placed[i].iter().zip(&placed[j]);
+                let products = products.map(|(a, b)| (a - areas[i]) * (b - areas[j]));
+                products.sum::<f64>() / (n - 1) as f64 / n as f64
+            };
+            covariance[i * k + j] = of(&placed_in, n_in) + of(&placed_out, n_out);
+        }
+        Ok(Self { areas, covariance })
+    }
+
+    /// Standard error of the area of score `i`.
+    pub fn standard_error(&self, i: usize) -> f64 {
+        self.covariance[i * (self.areas.len() + 1)].max(0.0).sqrt()
+    }
+
+    /// The area of score `i` minus that of score `j`, and its standard error.
+    pub fn difference(&self, i: usize, j: usize) -> (f64, f64) {
+        let k = self.areas.len();
+        let at = |i: usize, j: usize| self.covariance[i * k + j];
+        let variance = at(i, i) + at(j, j) - 2.0 * at(i, j);
+        (self.areas[i] - self.areas[j], variance.max(0.0).sqrt())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::testing::assert_near;
     use proptest::prelude::*;
 
     #[test]
@@ -187,6 +250,26 @@ mod tests {
         assert_eq!(auroc(&[1.0], &[]), Err(empty("scores_out")));
         let nan = auroc(&[1.0], &[0.0, f64::NAN]);
         assert!(matches!(nan, Err(Error::Entry { name, index: 1, .. }) if name == "scores_out"));
+    }
+
+    /// Values by NumPy from the definitions, without ranks: all pairs, `numpy.cov`.
+    #[test]
+    fn areas_and_their_errors() {
+        let inside = [vec![0.1, 0.4, 0.2, 0.4, 0.35], vec![1.0, 3.0, 2.0, 5.0, 1.5]];
+        let outside = [vec![0.4, 0.9, 0.3], vec![6.0, 2.5, 3.5]];
+        let found = Aurocs::new(&inside, &outside).unwrap();
+        assert_near(&found.areas, &[0.733_333_333_333_333_3, 0.8], 1e-15);
+        for (k, area) in found.areas.iter().enumerate() {
+            assert!((area - auroc(&inside[k], &outside[k]).unwrap()).abs() < 1e-15);
+        }
+        let errors = [found.standard_error(0), found.standard_error(1)];
+        assert_near(&errors, &[0.209_496_751_499_608_92, 0.176_383_420_737_639_38], 1e-15);
+        let (difference, error) = found.difference(0, 1);
+        assert_near(&[difference], &[-0.066_666_666_666_666_76], 1e-15);
+        assert_near(&[error], &[0.254_950_975_679_639_26], 1e-15);
+        assert_eq!(found.difference(1, 1), (0.0, 0.0));
+        assert!(Aurocs::new(&inside, &outside[..1]).is_err());
+        assert!(Aurocs::new(&[vec![1.0]], &[vec![2.0, 3.0]]).is_err());
     }
 
     proptest! {

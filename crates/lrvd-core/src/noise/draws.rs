@@ -1,6 +1,6 @@
 //! One random number after another, for generators that do not know beforehand how many they need.
 
-use super::key::NoiseKey;
+use super::NoiseKey;
 use super::philox::philox;
 
 /// Words of a key in order: block 0 lane 0, lane 1, … A generator of data or of an order holds one of these.

@@ -1,6 +1,6 @@
 //! Philox4x32-10: four random words from a counter and a key.
 
-use super::key::NoiseKey;
+use super::NoiseKey;
 
 /// Multipliers of the two halves of a round.
 const MULTIPLIER: [u32; 2] = [0xd251_1f53, 0xcd9e_8d57];

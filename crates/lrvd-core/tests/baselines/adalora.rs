@@ -3,13 +3,12 @@
 //! How `allocator.json` was made is in its `generator` field.
 
 use lrvd_core::adalora::{
-    AdaLoraAllocator, AdaLoraConfig, EntryValues, TripletFactors, TripletShape, TripletValues,
-    orthogonality,
+    AdaLoraAllocator, AdaLoraConfig, TripletShape, TripletValues, orthogonality,
 };
 use serde_json::Value;
 use std::path::Path;
 
-use crate::support::{count, number, numbers};
+use crate::{count, number, numbers};
 
 /// Float64 on both sides; sums over at most 15 entries in another order.
 const RELATIVE: f64 = 1e-13;
@@ -30,11 +29,7 @@ fn values(module: &Value) -> [Vec<f64>; 6] {
 }
 
 fn triplet([a, grad_a, e, grad_e, b, grad_b]: &[Vec<f64>; 6]) -> TripletValues<'_, f64> {
-    TripletValues {
-        a: EntryValues { parameter: a, gradient: grad_a },
-        e: EntryValues { parameter: e, gradient: grad_e },
-        b: EntryValues { parameter: b, gradient: grad_b },
-    }
+    [[a, grad_a], [e, grad_e], [b, grad_b]]
 }
 
 fn read() -> (Value, AdaLoraConfig, Vec<TripletShape>) {
@@ -90,15 +85,12 @@ fn every_step_of_the_reference_allocator() {
 
 #[test]
 fn the_orthogonality_penalty() {
-    let (golden, config, shapes) = read();
+    let (golden, config, _) = read();
     for (step, expected) in golden["steps"].as_array().unwrap().iter().enumerate() {
         let modules: Vec<_> = expected["modules"].as_array().unwrap().iter().map(values).collect();
-        let factors: Vec<_> = modules
-            .iter()
-            .zip(&shapes)
-            .map(|([a, _, _, _, b, _], &shape)| TripletFactors { shape, rank: config.init_r, a, b })
-            .collect();
-        let found = orthogonality(&factors).unwrap();
+        let factors: Vec<[&[f64]; 2]> =
+            modules.iter().map(|[a, _, _, _, b, _]| [a.as_slice(), b]).collect();
+        let found = orthogonality(&factors, config.init_r).unwrap();
         let value = number(&expected["orthogonality"]);
         assert!((found / value - 1.0).abs() < RELATIVE, "step {step}: {found} {value}");
     }

@@ -5,8 +5,46 @@
 mod adalora;
 mod adapters;
 mod laplace;
-mod laplace_curvature;
 mod predictions;
 #[path = "../support/mod.rs"]
-mod shared;
 mod support;
+
+use std::path::Path;
+
+use lrvd_core::noise::{NoiseKey, fill_normal_f64};
+use serde_json::Value;
+use support::assert_close;
+
+/// The file that `reference.py` wrote.
+fn reference() -> Value {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/baselines/reference.json");
+    serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
+}
+
+fn numbers(value: &Value) -> Vec<f64> {
+    value.as_array().unwrap().iter().map(number).collect()
+}
+
+fn number(value: &Value) -> f64 {
+    value.as_f64().unwrap()
+}
+
+fn count(value: &Value) -> usize {
+    usize::try_from(value.as_u64().unwrap()).unwrap()
+}
+
+fn normals(seed: u64, n: usize) -> Vec<f64> {
+    let mut values = vec![0.0; n];
+    fill_normal_f64(NoiseKey::new(seed), 0, &mut values);
+    values
+}
+
+/// Both sides compute in float64; the largest entry sets the scale of rounding.
+const REFERENCE: f64 = 1e-12;
+
+/// [`assert_close`] against an entry of the reference, a number or a list of them.
+#[track_caller]
+fn assert_reference(what: &str, found: &[f64], expected: &Value) {
+    let expected = if expected.is_number() { vec![number(expected)] } else { numbers(expected) };
+    assert_close(what, found, &expected, REFERENCE);
+}

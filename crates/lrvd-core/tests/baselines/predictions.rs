@@ -1,14 +1,13 @@
 //! From logits to probabilities: Laplace's three ways, and temperature scaling, against outside numbers.
 
 use lrvd_core::baselines::laplace::{
-    CurvatureBlock, KronBlock, LogitCovariance, laplace_bridge, monte_carlo_softmax, probit_softmax,
+    CurvatureBlock, LogitCovariance, laplace_bridge, monte_carlo_softmax, probit_softmax,
 };
 use lrvd_core::baselines::temperature_scaling;
+use lrvd_core::linalg::{identity, times_transposed};
 use lrvd_core::metrics::softmax;
-use lrvd_core::noise::{NoiseKey, fill_normal_f64};
-use lrvd_core::numeric::dense::{identity, times_transposed};
 
-use crate::support::{TestRng, assert_close, assert_reference, count, number, numbers, reference};
+use crate::{assert_close, assert_reference, count, normals, number, numbers, reference};
 
 #[test]
 fn three_ways_to_probabilities() {
@@ -26,9 +25,7 @@ fn many_draws_approach_the_integral() {
     let case = &reference()["predictive"];
     let (logits, covariance) = (numbers(&case["logits"]), numbers(&case["covariance"]));
     let n = 100_000;
-    let mut normals = vec![0.0; 3 * n];
-    fill_normal_f64(NoiseKey::new(47), 0, &mut normals);
-    let found = monte_carlo_softmax(&logits, &covariance, &normals).unwrap();
+    let found = monte_carlo_softmax(&logits, &covariance, &normals(47, 3 * n)).unwrap();
     // A probability has a standard deviation of at most ½: 5·½/√n.
     for (f, w) in found.iter().zip(numbers(&case["integral"])) {
         assert!((f - w).abs() < 2.5 / (n as f64).sqrt(), "{f} {w}");
@@ -41,18 +38,17 @@ fn without_variance_the_mean_prediction_is_left() {
     let expected = softmax(&logits, 3).unwrap();
     assert_close("probit", &probit_softmax(&logits, &[0.0; 9]).unwrap(), &expected, 1e-15);
     // The jitter alone: draws differ by 1e-3.
-    let found = monte_carlo_softmax(&logits, &[0.0; 9], &TestRng::new(53).normals(3 * 50)).unwrap();
+    let found = monte_carlo_softmax(&logits, &[0.0; 9], &normals(53, 3 * 50)).unwrap();
     assert_close("monte carlo", &found, &expected, 2e-3);
     assert!(laplace_bridge(&logits, &[0.0; 9]).is_err());
 }
 
 #[test]
 fn the_covariance_of_logits_is_a_sum_over_blocks() {
-    let mut rng = TestRng::new(59);
     // Curvature 1 everywhere and prior 1: half of J Jᵀ.
-    let first = CurvatureBlock::from(KronBlock::new(&identity(2), 2, &identity(3), 3).unwrap());
-    let second = CurvatureBlock::from(KronBlock::new(&identity(1), 1, &identity(4), 4).unwrap());
-    let (j1, j2) = (rng.normals(3 * 6), rng.normals(3 * 4));
+    let first = CurvatureBlock::full(&identity(2), 2, &identity(3), 3).unwrap();
+    let second = CurvatureBlock::full(&identity(1), 1, &identity(4), 4).unwrap();
+    let (j1, j2) = (normals(59, 3 * 6), normals(60, 3 * 4));
     let mut sigma = LogitCovariance::new(3);
     sigma.add(&first, &j1, 1.0).unwrap();
     sigma.add(&second, &j2, 1.0).unwrap();

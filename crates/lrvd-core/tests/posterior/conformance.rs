@@ -3,43 +3,42 @@
 //! The printed values have ten significant digits; where a value is a small difference of larger
 //! ones the last digit may be off by one unit.
 
-use lrvd_core::factor::FactorView;
 use lrvd_core::forward::moment_matched;
 use lrvd_core::kl::{LogUniformOptions, kl_fit, kl_log_uniform};
-use lrvd_core::log_alpha::{AlphaFloor, log_alpha_entries};
 use lrvd_core::moments::{CrossTerm, moments};
-use lrvd_core::numeric::MedianKind;
-use lrvd_core::posterior::{NoiseParameters, Posterior};
+use lrvd_core::posterior::{AlphaFloor, Posterior};
 use lrvd_core::prune::{PruneRule, StatisticOptions, rank_statistic};
+use lrvd_core::special::MedianKind;
 
-use crate::support::assert_close;
+use crate::assert_close;
 
-const A: [f64; 6] = [0.5, -0.25, 0.125, 0.01, 0.02, -0.03];
+static A: [f64; 6] = [0.5, -0.25, 0.125, 0.01, 0.02, -0.03];
 /// Rank-major; the specification prints `[d_out, r]`.
-const B: [f64; 4] = [0.2, -0.4, -0.001, 0.002];
+static B: [f64; 4] = [0.2, -0.4, -0.001, 0.002];
 const X: [f64; 6] = [1.0, 2.0, -1.0, 0.5, 0.0, 0.25];
 const E: [f64; 4] = [0.5, -1.0, 2.0, 0.25];
-const ADDITIVE: NoiseParameters<'static> = NoiseParameters::RankVariance(&[-4.0, -3.0]);
-const MULTIPLICATIVE: NoiseParameters<'static> = NoiseParameters::NoiseToSignal(&[-1.0, 0.5]);
 /// Ten printed digits.
 const PRINTED: f64 = 2e-9;
 
-fn posterior(parameters: NoiseParameters<'_>) -> Posterior<'_> {
-    let a = FactorView::new("a", &A, 2, 3).unwrap();
-    Posterior::new(a, FactorView::new("b", &B, 2, 2).unwrap(), parameters).unwrap()
+fn additive() -> Posterior<'static> {
+    Posterior::rank_variance(&A, &B, &[-4.0, -3.0]).unwrap()
+}
+
+fn multiplicative() -> Posterior<'static> {
+    Posterior::noise_to_signal(&A, &B, &[-1.0, 0.5]).unwrap()
 }
 
 #[test]
 fn additive_kl() {
-    let kl = kl_log_uniform(&posterior(ADDITIVE), LogUniformOptions::default());
+    let kl = kl_log_uniform(&additive(), LogUniformOptions::default());
     let parts = [kl.total(), kl.a_per_rank.iter().sum(), kl.b_per_rank.iter().sum()];
     assert_close("KL", &parts, &[5.778_160_380_6, 3.347_007_498_0, 2.431_152_882_6], PRINTED);
 }
 
 #[test]
 fn statistic_and_plan() {
-    let q = posterior(ADDITIVE);
-    let ratios = log_alpha_entries(&q, AlphaFloor::NONE);
+    let q = additive();
+    let ratios = q.log_alpha(AlphaFloor::NONE);
     let medians = |values: &[f64], width| -> Vec<f64> {
         values.chunks(width).map(|row| MedianKind::Lower.of(row).unwrap()).collect()
     };
@@ -54,7 +53,7 @@ fn statistic_and_plan() {
 
 #[test]
 fn additive_moments() {
-    let q = posterior(ADDITIVE);
+    let q = additive();
     let exact = moments(&q, &X, CrossTerm::Exact).unwrap();
     assert_close("S", &exact.rank_mean, &[-0.125, 0.08, 0.281_25, -0.002_5], 1e-14);
     let v = [0.021_886_159_98, 0.035_074_316_15, 0.002_557_509_994, 0.003_244_393_128];
@@ -66,7 +65,7 @@ fn additive_moments() {
 
 #[test]
 fn multiplicative_kl_and_moments() {
-    let q = posterior(MULTIPLICATIVE);
+    let q = multiplicative();
     assert_close("KL", &[kl_fit(-1.0), kl_fit(0.5)], &[0.913_872_285, 0.280_316_535_2], PRINTED);
     let kl = kl_log_uniform(&q, LogUniformOptions::default());
     assert_close("element sum", &[kl.total()], &[5.970_944_101_3], PRINTED);
@@ -79,11 +78,14 @@ fn multiplicative_kl_and_moments() {
 
 #[test]
 fn outputs() {
-    for (parameters, y) in [
-        (ADDITIVE, [0.048_889_875_59, -0.137_121_409, 0.157_396_357_8, -0.098_265_084_43]),
-        (MULTIPLICATIVE, [0.026_419_418_07, -0.155_837_599_5, 0.155_079_572_1, -0.087_798_269_92]),
+    for (q, y) in [
+        (additive(), [0.048_889_875_59, -0.137_121_409, 0.157_396_357_8, -0.098_265_084_43]),
+        (
+            multiplicative(),
+            [0.026_419_418_07, -0.155_837_599_5, 0.155_079_572_1, -0.087_798_269_92],
+        ),
     ] {
-        let found = moment_matched(&posterior(parameters), &X, &E, 1.0, CrossTerm::Exact).unwrap();
+        let found = moment_matched(&q, &X, &E, 1.0, CrossTerm::Exact).unwrap();
         assert_close("Y", &found, &y, PRINTED);
     }
 }

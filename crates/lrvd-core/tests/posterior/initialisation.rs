@@ -3,10 +3,9 @@
 //! The initial distributions are replaced by their quantiles (stratified points), which leaves the exact
 //! expectation up to the curvature between points.
 
-use lrvd_core::factor::FactorView;
 use lrvd_core::family::{INITIAL_B_BOUND, INITIAL_LOG_VARIANCE};
 use lrvd_core::kl::{LogUniformOptions, kl_log_uniform};
-use lrvd_core::posterior::{NoiseParameters, Posterior};
+use lrvd_core::posterior::Posterior;
 use lrvd_core::prune::{StatisticOptions, rank_statistic};
 
 fn uniform_quantiles(n: usize, bound: f64) -> Vec<f64> {
@@ -17,12 +16,7 @@ fn uniform_quantiles(n: usize, bound: f64) -> Vec<f64> {
 fn fresh(d_in: usize, d_out: usize, options: StatisticOptions) -> (f64, f64) {
     let a = uniform_quantiles(d_in, 1.0 / (d_in as f64).sqrt());
     let b = uniform_quantiles(d_out, INITIAL_B_BOUND);
-    let q = Posterior::new(
-        FactorView::new("a", &a, 1, d_in).unwrap(),
-        FactorView::new("b", &b, 1, d_out).unwrap(),
-        NoiseParameters::RankVariance(&[INITIAL_LOG_VARIANCE]),
-    )
-    .unwrap();
+    let q = Posterior::rank_variance(&a, &b, &[INITIAL_LOG_VARIANCE]).unwrap();
     let kl = kl_log_uniform(&q, LogUniformOptions::default()).total();
     (kl, rank_statistic(&q, options).unwrap()[0])
 }

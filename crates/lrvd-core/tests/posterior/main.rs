@@ -7,3 +7,5 @@ mod initialisation;
 mod properties;
 #[path = "../support/mod.rs"]
 mod support;
+
+use support::assert_close;

@@ -1,7 +1,7 @@
 //! Python's methods of strings, dictionaries and lists, which templates call.
 //!
-//! The engine takes fuel for what its own filters make before they make it. These methods make a result first, so those
-//! whose result can be much longer than their arguments pay here.
+//! The engine's own filters take fuel for a result before they make it. These methods make the result first, so fuel is
+//! taken here for those whose result can be much longer than their arguments.
 
 use minijinja::value::ValueKind;
 use minijinja::{Error, State, Value};

@@ -3,17 +3,14 @@
 //! Hugging Face stores a Jinja template beside a tokenizer, in `chat_template.jinja` or under `chat_template` in
 //! `tokenizer_config.json`. It is rendered as transformers renders it: blocks trimmed on both sides, methods of Python's
 //! strings and dictionaries, `raise_exception`, and `{% generation %}` blocks, which only mark a text there, as plain
-//! ones. What asks for the time (`strftime_now`) finds no such function, so that a conversation has one rendering.
+//! ones. There is no `strftime_now`, so that a conversation has one rendering.
 //!
 //! A template comes with a downloaded model, so it is bounded: 65,536 bytes of source, a million steps, 64 MB of text, five
 //! seconds.
 
-#[cfg(test)]
-mod hostile;
 mod methods;
 mod template;
-mod turns;
-mod worker;
+#[cfg(test)]
+mod tests;
 
-pub use template::{ChatTemplate, Message, Role};
-pub use turns::Segment;
+pub use template::{ChatTemplate, Message, Role, Segment};

@@ -1,7 +1,11 @@
-//! A folder's chat template.
+//! A folder's chat template, and the assistant's messages within the text of a conversation.
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::mpsc::{RecvTimeoutError, sync_channel};
+use std::thread::Builder;
+use std::time::Duration;
 
 use minijinja::syntax::SyntaxConfig;
 use minijinja::{Environment, ErrorKind};
@@ -9,9 +13,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::methods::{self, BYTES_PER_FUEL};
-use super::worker::Worker;
-use crate::config_reader::{Reader, cut};
 use crate::error::{Error, Result};
+use crate::json::{JsonObject, cut};
 use crate::tokenizer::TextTokenizer;
 
 /// The file with a template alone.
@@ -26,6 +29,11 @@ const NAME: &str = "chat";
 const FUEL: u64 = 1_000_000;
 /// Longest template, bytes: published ones have up to 30,000.
 const SOURCE: usize = 1 << 16;
+/// Bytes of stack, which take memory only once they are used. The deepest nesting that a source of 64 KiB and the fuel
+/// allow needs a quarter.
+const STACK: usize = 256 << 20;
+/// Longest rendering: a usual one takes less than a millisecond.
+const PATIENCE: Duration = Duration::from_secs(5);
 /// Characters of the reason for a failure.
 const REASON: usize = 400;
 
@@ -75,13 +83,23 @@ pub struct Message {
     pub content: String,
 }
 
-/// Messages, and the renderings to make: of how many of them, and whether the assistant's next message starts.
-type Question = (Vec<Message>, Vec<(usize, bool)>);
+/// A piece of a text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Segment {
+    /// The piece.
+    pub text: String,
+    /// Whether it is to be learnt.
+    pub learnt: bool,
+}
 
 /// A template, ready to render.
 #[derive(Clone, Debug)]
 pub struct ChatTemplate {
-    worker: Arc<Worker<Question, Result<Vec<String>>>>,
+    engine: Arc<Environment<'static>>,
+    /// Special tokens, which a template may write by their names.
+    tokens: Vec<(&'static str, String)>,
+    /// Whether a rendering had no end within its time: its thread may still run, and no other one is started.
+    stuck: Arc<AtomicBool>,
 }
 
 impl ChatTemplate {
@@ -102,15 +120,18 @@ impl ChatTemplate {
         file: &Path,
         tokenizer: &TextTokenizer,
     ) -> Result<Option<Self>> {
-        let config = Reader::new(text.as_bytes(), file)?;
-        let expected = "a text, or a list with one that is named `default`";
-        let source = config.value(KEY, expected, |value| match value {
-            Value::Array(named) => {
-                named.iter().find(|entry| entry["name"] == "default")?["template"].as_str()
+        let config = JsonObject::parse(text.as_bytes(), file)?;
+        let source = match config.get(KEY) {
+            None => return Ok(None),
+            Some(Value::Array(named)) => {
+                let default = named.iter().find(|entry| entry["name"] == "default");
+                default.and_then(|entry| entry["template"].as_str())
             }
-            value => value.as_str(),
-        })?;
-        source.map(|source| Self::new(source.to_owned(), file, tokenizer)).transpose()
+            Some(value) => value.as_str(),
+        };
+        let expected = "a text, or a list with one that is named `default`";
+        let source = source.ok_or_else(|| config.wrong(KEY, expected))?;
+        Self::new(source.to_owned(), file, tokenizer).map(Some)
     }
 
     /// `source`, which was found in `file`; at most 65,536 bytes.
@@ -129,43 +150,95 @@ impl ChatTemplate {
         let token = |(name, id): (&'static str, Option<u32>)| {
             Some((name, id.and_then(|id| tokenizer.token(id).ok())?))
         };
-        let tokens: Vec<(&str, String)> = named.into_iter().filter_map(token).collect();
-        let make = move || {
-            let engine = engine(&source).map_err(|error| error.to_string())?;
-            Ok(move |(messages, parts): Question| {
-                let text = |&(count, asks): &(usize, bool)| {
-                    render(&engine, &tokens, &messages[..count], asks)
-                        .map_err(|error| failed(&words(&error)))
-                };
-                parts.iter().map(text).collect()
-            })
-        };
-        let worker = Worker::start(make)
+        let tokens = named.into_iter().filter_map(token).collect();
+        let engine = limited(move || engine(&source).map_err(|error| error.to_string()))
+            .flatten()
             .map_err(|reason| Error::format(file, KEY, "a Jinja template", reason))?;
-        Ok(Self { worker: Arc::new(worker) })
+        Ok(Self { engine: Arc::new(engine), tokens, stuck: Arc::default() })
     }
 
-    /// The text of a conversation, followed, if `asks`, by the start of the assistant's next message.
+    /// The text of a conversation, followed, with `add_generation_prompt`, by the start of the assistant's next message.
+    /// An error if the template reports one, or needs too much work, memory or time.
+    pub fn render(&self, messages: &[Message], add_generation_prompt: bool) -> Result<String> {
+        Ok(self.renderings(messages, vec![(messages.len(), add_generation_prompt)])?.concat())
+    }
+
+    /// The text of a conversation in pieces. The assistant's messages are learnt, each with the text that ends it.
     ///
-    /// # Errors
-    ///
-    /// [`Error::Text`] if the template reports an error, or needs too much work, memory or time.
-    pub fn render(&self, messages: &[Message], asks: bool) -> Result<String> {
-        Ok(self.renderings(messages, vec![(messages.len(), asks)])?.concat())
+    /// The conversation is rendered up to each of the assistant's messages, once as a question and once with the answer;
+    /// the end of the second text is the answer. The whole must start with both.
+    pub fn segments(&self, messages: &[Message]) -> Result<Vec<Segment>> {
+        let none = |what: &str| Error::Text(format!("the conversation has no message{what}"));
+        if messages.is_empty() {
+            return Err(none(""));
+        }
+        let mut parts = vec![(messages.len(), false)];
+        for (place, message) in messages.iter().enumerate() {
+            if message.role == Role::Assistant {
+                parts.extend([(place, true), (place + 1, false)]);
+            }
+        }
+        if parts.len() == 1 {
+            return Err(none(" of the role `assistant`"));
+        }
+        let texts = self.renderings(messages, parts.clone())?;
+        let (whole, mut taken, mut segments) = (&texts[0], 0, Vec::new());
+        for (texts, part) in texts[1..].chunks_exact(2).zip(parts[1..].chunks_exact(2)) {
+            let (asked, answered) = (&texts[0], &texts[1]);
+            let fits = answered.starts_with(asked) && whole.starts_with(answered);
+            let pieces = [taken..asked.len(), asked.len()..answered.len()].map(|at| whole.get(at));
+            let ([Some(before), Some(answer)], true) = (pieces, fits) else {
+                return Err(Error::Text(format!(
+                    "the chat template writes the start of a conversation in another way when the conversation continues: \
+                     the whole text does not start with the text up to message {}, so the assistant's words cannot be \
+                     told from the rest",
+                    part[1].0
+                )));
+            };
+            segments.extend([(before, false), (answer, true)]);
+            taken = answered.len();
+        }
+        segments.push((&whole[taken..], false));
+        let filled = segments.into_iter().filter(|(text, _)| !text.is_empty());
+        Ok(filled.map(|(text, learnt)| Segment { text: text.to_owned(), learnt }).collect())
     }
 
     /// The texts of the first so many messages, as by [`render`](Self::render).
-    pub(super) fn renderings(
-        &self,
-        messages: &[Message],
-        parts: Vec<(usize, bool)>,
-    ) -> Result<Vec<String>> {
-        self.worker.ask((messages.to_vec(), parts)).map_err(|reason| failed(&reason))?
+    fn renderings(&self, messages: &[Message], parts: Vec<(usize, bool)>) -> Result<Vec<String>> {
+        let failed = |reason: String| {
+            Error::Text(format!("the chat template cannot render the conversation: {reason}"))
+        };
+        if self.stuck.load(Relaxed) {
+            return Err(failed("an earlier rendering failed or took too long".to_owned()));
+        }
+        let (engine, tokens, messages) =
+            (self.engine.clone(), self.tokens.clone(), messages.to_vec());
+        let texts = limited(move || {
+            let text = |(count, prompt)| {
+                render(&engine, &tokens, &messages[..count], prompt).map_err(|error| reason(&error))
+            };
+            parts.into_iter().map(text).collect::<Result<_, _>>()
+        });
+        self.stuck.fetch_or(texts.is_err(), Relaxed);
+        texts.flatten().map_err(failed)
     }
 }
 
-fn failed(reason: &str) -> Error {
-    Error::Text(format!("the chat template cannot render the conversation: {reason}"))
+/// What `run` returns on a thread with a large stack, if it returns in time.
+///
+/// The engine bounds instructions and bytes by its fuel. It does not bound the recursion of its parser and of nested
+/// values, nor the work of joining and comparing nested lists, and a template comes with a downloaded model.
+fn limited<T: Send + 'static>(run: impl FnOnce() -> T + Send + 'static) -> Result<T, String> {
+    let (sender, receiver) = sync_channel(1);
+    Builder::new()
+        .name("chat template".to_owned())
+        .stack_size(STACK)
+        .spawn(move || sender.send(run()))
+        .map_err(|error| format!("it has no thread to run on: {error}"))?;
+    receiver.recv_timeout(PATIENCE).map_err(|error| match error {
+        RecvTimeoutError::Timeout => format!("it takes longer than {} s", PATIENCE.as_secs()),
+        RecvTimeoutError::Disconnected => "the template engine failed".to_owned(),
+    })
 }
 
 /// The text of `messages`; `tokens` are those that a template may write by their names.
@@ -173,7 +246,7 @@ fn render(
     engine: &Environment<'_>,
     tokens: &[(&str, String)],
     messages: &[Message],
-    asks: bool,
+    add_generation_prompt: bool,
 ) -> Result<String, minijinja::Error> {
     let text = |text: &str| minijinja::Value::from(text);
     let message = |message: &Message| {
@@ -186,7 +259,7 @@ fn render(
     let none = || minijinja::Value::from(());
     let values = [
         ("messages", messages.into()),
-        ("add_generation_prompt", asks.into()),
+        ("add_generation_prompt", add_generation_prompt.into()),
         ("tools", none()),
         ("documents", none()),
     ];
@@ -205,12 +278,12 @@ fn engine(source: &str) -> Result<Environment<'static>, minijinja::Error> {
         Err(minijinja::Error::new(ErrorKind::InvalidOperation, reason))
     };
     engine.add_function("raise_exception", raise);
-    engine.add_template_owned(NAME, without_marks(source))?;
+    engine.add_template_owned(NAME, without_generation_tags(source))?;
     Ok(engine)
 }
 
 /// Why a rendering failed; the text may be the template's, of any length.
-fn words(error: &minijinja::Error) -> String {
+fn reason(error: &minijinja::Error) -> String {
     if error.kind() == ErrorKind::OutOfFuel {
         let megabytes = FUEL as usize * BYTES_PER_FUEL / 1_000_000;
         return format!(
@@ -228,7 +301,7 @@ fn read(file: &Path) -> Result<Option<String>> {
 }
 
 /// `source` with `{% generation %}` blocks, an addition of transformers, as blocks that are always taken.
-fn without_marks(source: &str) -> String {
+fn without_generation_tags(source: &str) -> String {
     let mut text = String::with_capacity(source.len());
     let mut rest = source;
     while let Some(start) = rest.find("{%") {

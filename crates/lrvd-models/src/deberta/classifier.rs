@@ -1,7 +1,7 @@
 //! Sequence classification and regression on the first token.
 
 use burn::module::Module;
-use burn::tensor::{DType, Device, Tensor};
+use burn::tensor::{Device, Tensor};
 use lrvd_burn::adapter::AdaptedLinear;
 use lrvd_burn::files::WeightStore;
 use lrvd_burn::model::Names;
@@ -14,7 +14,7 @@ use super::config::DebertaConfig;
 use super::encoder::DebertaEncoder;
 use crate::batch::TokenBatch;
 use crate::error::Result;
-use crate::source::{Loaded, WeightSource, check_depth};
+use crate::source::{Loaded, Precision, WeightSource, check_depth};
 
 /// `logits = classifier(dropout(gelu(pooler(dropout(h_0)))))`.
 ///
@@ -43,8 +43,8 @@ impl DebertaClassifier {
                 .renamed(&[("pooler", "pooler.dense")])
                 .with_roles(&[("pooler", Role::Pooler), ("classifier", Role::Head)]),
             encoder: DebertaEncoder::load(source, config),
-            pooler: source.linear("pooler.dense", d, d, true, std),
-            classifier: source.linear("classifier", d, config.num_labels(), true, std),
+            pooler: source.head("pooler.dense", d, d, true, std),
+            classifier: source.head("classifier", d, config.num_labels(), true, std),
             pooler_dropout: config.pooler_dropout,
             classifier_dropout: config.cls_dropout,
         }
@@ -59,9 +59,9 @@ impl DebertaClassifier {
         config: &DebertaConfig,
         seed: NoiseKey,
         device: &Device,
-        dtype: DType,
+        precision: impl Into<Precision>,
     ) -> Result<(Self, Loaded)> {
-        Self::checked(store, config, &is_head, seed, device, dtype)
+        Self::checked(store, config, &is_head, seed, device, precision)
     }
 
     /// As [`Self::from_pretrained`], but the head must be in the checkpoint as well.
@@ -69,9 +69,9 @@ impl DebertaClassifier {
         store: &WeightStore,
         config: &DebertaConfig,
         device: &Device,
-        dtype: DType,
+        precision: impl Into<Precision>,
     ) -> Result<(Self, Loaded)> {
-        Self::checked(store, config, &|_| false, NoiseKey::new(0), device, dtype)
+        Self::checked(store, config, &|_| false, NoiseKey::new(0), device, precision)
     }
 
     fn checked(
@@ -80,13 +80,18 @@ impl DebertaClassifier {
         fresh: &dyn Fn(&str) -> bool,
         seed: NoiseKey,
         device: &Device,
-        dtype: DType,
+        precision: impl Into<Precision>,
     ) -> Result<(Self, Loaded)> {
         check_depth(config.num_hidden_layers, store)?;
         let ignored = |name: &str| is_pretraining_head(name);
-        let mut source = WeightSource::checkpoint(store, fresh, &ignored, seed, device, dtype);
+        let mut source = WeightSource::checkpoint(store, fresh, &ignored, seed, device, precision);
         let model = Self::load(&mut source, config);
         Ok((model, source.finish()?))
+    }
+
+    /// Gradient checkpointing; see [`DebertaEncoder::recompute`].
+    pub fn recompute(&mut self, recomputes: bool) {
+        self.encoder.recompute(recomputes);
     }
 
     /// The encoder.

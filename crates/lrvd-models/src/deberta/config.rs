@@ -6,26 +6,20 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use serde_json::Value;
+use lrvd_core::error::quoted;
+use serde::Deserialize;
+use serde_json::{Value, json};
 
 use super::relative_position::RelativePositions;
-use crate::config_reader::Reader;
 use crate::error::{Error, Result};
+use crate::json::{JsonObject, plain, unknown};
 
-/// Keys that are not read and change nothing here.
-const HARMLESS: &[&str] = &[
-    "bos_token_id",
-    "eos_token_id",
-    "gradient_checkpointing",
-    // Chooses between two masked-language-modelling heads.
-    "legacy",
-    "tf_legacy_loss",
-    // Ties the masked-language-modelling head, which is not used here.
-    "tie_word_embeddings",
-    "use_bfloat16",
-];
+/// Sizes of which a number below 1 stands for "none".
+const OPTIONAL: &str = "max_relative_positions position_buckets conv_kernel_size";
+/// More labels than any classifier has: a damaged number must not become a list of names.
+const MOST_LABELS: usize = 1 << 16;
 
-/// Which position terms the attention scores have beside content to content.
+/// Position terms of the attention scores, added to content to content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PositionAttention {
     /// Content to position, `q_i · pk[row(i - j)]`.
@@ -43,7 +37,7 @@ pub enum ConvolutionActivation {
     Tanh,
 }
 
-/// The convolution beside the first layer of some v2 checkpoints.
+/// The convolution parallel to the first layer of some v2 checkpoints.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Convolution {
     /// Width, odd, so that the length stays the same.
@@ -53,18 +47,20 @@ pub struct Convolution {
 }
 
 /// What the classification head is trained for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 pub enum ProblemType {
     /// One number per example, mean squared error.
+    #[serde(rename = "regression")]
     Regression,
     /// One class per example, cross-entropy.
+    #[serde(rename = "single_label_classification")]
     Classification,
 }
 
 /// A DeBERTa-v2/v3 model with a sequence-classification head.
 ///
 /// Names are those of `config.json`; sizes are numbers of features by default.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Deserialize)]
 #[expect(clippy::struct_excessive_bools, reason = "the switches of `config.json`, one to one")]
 pub struct DebertaConfig {
     /// Rows of the word embedding; at least 1.
@@ -76,6 +72,7 @@ pub struct DebertaConfig {
     /// Number of heads; at least 1.
     pub num_attention_heads: usize,
     /// Width of a head; heads times this is `hidden_size`.
+    #[serde(skip)]
     pub attention_head_size: usize,
     /// Width between the two feed-forward projections.
     pub intermediate_size: usize,
@@ -98,12 +95,15 @@ pub struct DebertaConfig {
     /// Number of position buckets, or none: one row for every distance.
     pub position_buckets: Option<usize>,
     /// The relative embeddings pass a layer norm (which exists in the file also where they do not).
+    #[serde(skip)]
     pub norm_rel_ebd: bool,
     /// Position keys and queries come from the content projections.
     pub share_att_key: bool,
     /// Which position terms there are.
+    #[serde(skip)]
     pub pos_att_type: PositionAttention,
     /// Convolution after the first layer, if any.
+    #[serde(skip)]
     pub convolution: Option<Convolution>,
     /// Dropout probability of embeddings, projections and feed-forward.
     pub hidden_dropout_prob: f64,
@@ -116,99 +116,96 @@ pub struct DebertaConfig {
     /// Standard deviation of new weights.
     pub initializer_range: f64,
     /// Names of the labels, by class; two where the file names none.
+    #[serde(skip)]
     pub id2label: Vec<String>,
     /// What the head is for, if the file states it.
     pub problem_type: Option<ProblemType>,
     /// Keys of the file that were neither read nor known to be harmless, sorted.
+    #[serde(flatten, deserialize_with = "unknown")]
     unrecognised: Vec<String>,
 }
 
 impl DebertaConfig {
     /// Reads a `config.json`.
     pub fn read(file: &Path) -> Result<Self> {
-        Self::of(&Reader::open(file)?)
+        Self::of(JsonObject::open(file)?)
     }
 
     /// Reads the text of a `config.json`; `file` is only named in errors.
     pub fn parse(text: &[u8], file: &Path) -> Result<Self> {
-        Self::of(&Reader::new(text, file)?)
+        Self::of(JsonObject::parse(text, file)?)
     }
 
-    fn of(reader: &Reader<'_>) -> Result<Self> {
-        reader.only("model_type", "deberta-v2", None)?;
-        for key in ["hidden_act", "pooler_hidden_act"] {
-            reader.only(key, "gelu", Some("gelu"))?;
-        }
-        let hidden_size = reader.required("hidden_size")?;
-        let num_attention_heads = reader.required("num_attention_heads")?;
-        let attention_head_size = head_size(reader, hidden_size, num_attention_heads)?;
-        let pooler_hidden_size = reader.count("pooler_hidden_size", 1)?.unwrap_or(hidden_size);
-        if pooler_hidden_size != hidden_size {
-            let supported = "the value of `hidden_size`";
-            return Err(reader.unsupported("pooler_hidden_size", pooler_hidden_size, supported));
-        }
-        let max_position_embeddings = reader.count("max_position_embeddings", 1)?.unwrap_or(512);
-        let hidden_dropout_prob = reader.float("hidden_dropout_prob", 0.0..=1.0)?.unwrap_or(0.1);
+    fn of(mut json: JsonObject<'_>) -> Result<Self> {
+        let file = json.file;
+        // A written null means that no row is the padding.
+        let pad = json.map.get("pad_token_id").is_none_or(|id| !id.is_null()).then_some(0);
+        json.fill(json!({
+            "attention_probs_dropout_prob": 0.1, "hidden_dropout_prob": 0.1,
+            "initializer_range": 0.02, "layer_norm_eps": 1e-7, "max_position_embeddings": 512,
+            "pooler_dropout": 0.0, "position_biased_input": true, "relative_attention": false,
+            "share_att_key": false, "type_vocab_size": 0, "pad_token_id": pad,
+        }));
+        json.check_model("deberta-v2")?;
+        json.check(OPTIONAL, "an integer", Value::is_i64)?;
+        json.map.retain(|key, value| {
+            !OPTIONAL.split(' ').any(|optional| optional == key)
+                || value.as_i64().is_none_or(|value| value > 0)
+        });
+        json.check_counts(OPTIONAL, 1)?;
+        json.fill(json!({
+            "embedding_size": json.get("hidden_size"), "cls_dropout": json.get("hidden_dropout_prob"),
+            "max_relative_positions": json.get("max_position_embeddings"),
+        }));
+        let attention_head_size = json.head_width()?;
+        json.take_only(&[
+            ("hidden_act", json!("gelu")),
+            ("pooler_hidden_act", json!("gelu")),
+            ("conv_groups", json!(1)),
+            ("attention_head_size", attention_head_size.into()),
+            ("pooler_hidden_size", json.get("hidden_size").cloned().into()),
+        ])?;
+        let norms = names(&mut json, "norm_rel_ebd", &["layer_norm", "none"])?;
+        let terms = names(&mut json, "pos_att_type", &["c2p", "p2c"])?;
+        let [c2p, p2c] = ["c2p", "p2c"].map(|term| terms.iter().any(|name| name == term));
+        let convolution = convolution(&mut json)?;
+        let id2label = labels(&mut json)?;
+        let problems = ["regression", "single_label_classification"];
+        json.check_names("problem_type", &problems)?;
         let config = Self {
-            vocab_size: reader.required("vocab_size")?,
-            hidden_size,
-            num_hidden_layers: reader.required("num_hidden_layers")?,
-            num_attention_heads,
             attention_head_size,
-            intermediate_size: reader.required("intermediate_size")?,
-            embedding_size: reader.count("embedding_size", 1)?.unwrap_or(hidden_size),
-            layer_norm_eps: reader
-                .float("layer_norm_eps", f64::MIN_POSITIVE..=1.0)?
-                .unwrap_or(1e-7),
-            max_position_embeddings,
-            position_biased_input: reader.boolean("position_biased_input")?.unwrap_or(true),
-            type_vocab_size: reader.count("type_vocab_size", 0)?.unwrap_or(0),
-            pad_token_id: pad_token_id(reader)?,
-            relative_attention: reader.boolean("relative_attention")?.unwrap_or(false),
-            // Any value below 1 stands for "as many as there are positions".
-            max_relative_positions: positive(reader, "max_relative_positions")?
-                .unwrap_or(max_position_embeddings),
-            position_buckets: positive(reader, "position_buckets")?,
-            norm_rel_ebd: norm_rel_ebd(reader)?,
-            share_att_key: reader.boolean("share_att_key")?.unwrap_or(false),
-            pos_att_type: pos_att_type(reader)?,
-            convolution: convolution(reader)?,
-            hidden_dropout_prob,
-            attention_probs_dropout_prob: reader
-                .float("attention_probs_dropout_prob", 0.0..=1.0)?
-                .unwrap_or(0.1),
-            pooler_dropout: reader.float("pooler_dropout", 0.0..=1.0)?.unwrap_or(0.0),
-            cls_dropout: reader.float("cls_dropout", 0.0..=1.0)?.unwrap_or(hidden_dropout_prob),
-            initializer_range: reader.float("initializer_range", 0.0..=f64::MAX)?.unwrap_or(0.02),
-            id2label: labels(reader)?,
-            problem_type: problem_type(reader)?,
-            unrecognised: reader.rest(HARMLESS, &[])?,
+            norm_rel_ebd: norms.iter().any(|name| name == "layer_norm"),
+            pos_att_type: PositionAttention { c2p, p2c },
+            convolution,
+            id2label,
+            ..json.read()?
         };
-        config.check(reader)?;
+        config.check(file)?;
         Ok(config)
     }
 
     /// Conditions between several keys.
-    fn check(&self, reader: &Reader<'_>) -> Result<()> {
+    fn check(&self, file: &Path) -> Result<()> {
+        let wrong = |key, expected, found| Err(Error::format(file, key, expected, found));
         if let Some(pad) = self.pad_token_id.filter(|&pad| pad >= self.vocab_size) {
             let expected = format!("an id below `vocab_size` = {}", self.vocab_size);
-            return Err(reader.wrong("pad_token_id", expected, pad));
+            return wrong("pad_token_id", expected, format!("`{pad}`"));
         }
         if self.problem_type == Some(ProblemType::Regression) && self.num_labels() != 1 {
             let found = format!("regression with {} labels", self.num_labels());
-            return Err(reader.unsupported("problem_type", found, "regression with 1 label"));
+            let supported = "regression with 1 label";
+            return Err(Error::unsupported(file, "problem_type", found, supported));
         }
-        if self.relative_attention {
-            RelativePositions::new(self.position_buckets, self.max_relative_positions).map_err(
-                |error| match error {
-                    Error::Argument { name, expected, found } => {
-                        reader.wrong(name, expected, found)
-                    }
-                    other => other,
-                },
-            )?;
+        if !self.relative_attention {
+            return Ok(());
         }
-        Ok(())
+        match RelativePositions::new(self.position_buckets, self.max_relative_positions) {
+            Ok(_) => Ok(()),
+            Err(Error::Argument { name, expected, found }) => {
+                wrong(name, expected, format!("`{found}`"))
+            }
+            Err(other) => Err(other),
+        }
     }
 
     /// How distances map to rows of the relative-embedding table; `None` without relative attention.
@@ -246,134 +243,61 @@ impl DebertaConfig {
     }
 }
 
-fn head_size(reader: &Reader<'_>, hidden: usize, heads: usize) -> Result<usize> {
-    if !hidden.is_multiple_of(heads) {
-        let expected = format!("a multiple of `num_attention_heads` = {heads}");
-        return Err(reader.wrong("hidden_size", expected, hidden));
+/// Takes a list of names, or a text with `|` between them; empty names are left out.
+fn names(json: &mut JsonObject<'_>, key: &str, known: &[&str]) -> Result<Vec<String>> {
+    let names = match json.get(key) {
+        None => Vec::new(),
+        Some(Value::String(text)) => {
+            text.to_lowercase().split('|').map(|name| name.trim().to_owned()).collect()
+        }
+        Some(list) => Vec::<String>::deserialize(list)
+            .map_err(|_| json.wrong(key, "a list of strings, or a string with `|` between them"))?,
+    };
+    let names: Vec<String> = names.into_iter().filter(|name| !name.is_empty()).collect();
+    if names.iter().any(|name| !known.contains(&&**name)) {
+        return Err(json.unsupported(key, quoted(known)));
     }
-    let size = reader.count("attention_head_size", 1)?.unwrap_or(hidden / heads);
-    if size != hidden / heads {
-        let supported = "`hidden_size` divided by `num_attention_heads`";
-        return Err(reader.unsupported("attention_head_size", size, supported));
-    }
-    Ok(size)
+    json.map.remove(key);
+    Ok(names)
 }
 
-/// A number above 0; anything below stands for "none".
-fn positive(reader: &Reader<'_>, key: &'static str) -> Result<Option<usize>> {
-    if reader.integer(key)?.is_some_and(|value| value < 1) {
-        return Ok(None);
+/// Takes the keys of the convolution; without a kernel the activation means nothing.
+fn convolution(json: &mut JsonObject<'_>) -> Result<Option<Convolution>> {
+    if json.count("conv_kernel_size").is_some_and(|width| width.is_multiple_of(2)) {
+        return Err(json.unsupported("conv_kernel_size", "odd widths"));
     }
-    reader.count(key, 1)
+    json.check_names("conv_act", &["gelu", "tanh"])?;
+    let activation = match json.map.remove("conv_act") {
+        Some(name) if name == "gelu" => ConvolutionActivation::Gelu,
+        _ => ConvolutionActivation::Tanh,
+    };
+    let kernel_size = json.count("conv_kernel_size");
+    json.map.remove("conv_kernel_size");
+    Ok(kernel_size.map(|kernel_size| Convolution { kernel_size, activation }))
 }
 
-/// 0 by default; a written null means that no row is the padding.
-fn pad_token_id(reader: &Reader<'_>) -> Result<Option<usize>> {
-    let id = reader.count("pad_token_id", 0)?;
-    Ok(id.or(if reader.map.contains_key("pad_token_id") { None } else { Some(0) }))
-}
-
-fn norm_rel_ebd(reader: &Reader<'_>) -> Result<bool> {
-    let mut norm = false;
-    for part in reader.text("norm_rel_ebd")?.unwrap_or("none").to_lowercase().split('|') {
-        match part.trim() {
-            "layer_norm" => norm = true,
-            "none" | "" => {}
-            other => {
-                return Err(reader.unsupported("norm_rel_ebd", other, "`layer_norm`, `none`"));
+/// Takes the names of the labels, in the order of their classes; transformers' default is two.
+fn labels(json: &mut JsonObject<'_>) -> Result<Vec<String>> {
+    let stated = json.count("num_labels");
+    if stated.is_some_and(|stated| stated > MOST_LABELS) {
+        return Err(json.wrong("num_labels", format!("1 to {MOST_LABELS}")));
+    }
+    let names: Vec<String> = match json.get("id2label") {
+        None => (0..stated.unwrap_or(2)).map(|class| format!("LABEL_{class}")).collect(),
+        Some(value) => {
+            let names = BTreeMap::<usize, Value>::deserialize(value)
+                .map_err(|_| json.wrong("id2label", "a map from class numbers to names"))?;
+            if names.is_empty() || !names.keys().copied().eq(0..names.len()) {
+                return Err(json.wrong("id2label", "the classes 0, 1, … without a gap"));
             }
+            names.values().map(plain).collect()
         }
-    }
-    Ok(norm)
-}
-
-fn pos_att_type(reader: &Reader<'_>) -> Result<PositionAttention> {
-    let key = "pos_att_type";
-    let mut terms = PositionAttention::default();
-    let Some(value) = reader.get(key) else { return Ok(terms) };
-    let list = match value {
-        Value::String(text) => {
-            text.to_lowercase().split('|').map(|name| name.trim().into()).collect()
-        }
-        Value::Array(list) => list.clone(),
-        _ => Vec::new(),
     };
-    let names: Option<Vec<&str>> = list.iter().map(Value::as_str).collect();
-    let expected = "a list of strings, or a string with `|` between them";
-    let names = names.filter(|_| value.is_string() || value.is_array());
-    for name in names.ok_or_else(|| reader.wrong(key, expected, value))? {
-        match name {
-            "c2p" => terms.c2p = true,
-            "p2c" => terms.p2c = true,
-            "" => {}
-            other => return Err(reader.unsupported(key, other, "`c2p`, `p2c`")),
-        }
+    if stated.is_some_and(|stated| stated != names.len()) {
+        return Err(json.wrong("num_labels", format!("{}, as `id2label` has it", names.len())));
     }
-    Ok(terms)
-}
-
-fn convolution(reader: &Reader<'_>) -> Result<Option<Convolution>> {
-    let kernel_size = positive(reader, "conv_kernel_size")?;
-    let groups = reader.count("conv_groups", 1)?.unwrap_or(1);
-    let activation = reader.text("conv_act")?.unwrap_or("tanh");
-    // Without a kernel the other two keys mean nothing.
-    let Some(kernel_size) = kernel_size else { return Ok(None) };
-    if kernel_size.is_multiple_of(2) {
-        return Err(reader.unsupported("conv_kernel_size", kernel_size, "odd widths"));
-    }
-    if groups != 1 {
-        return Err(reader.unsupported("conv_groups", groups, "1"));
-    }
-    let activation = match activation {
-        "gelu" => ConvolutionActivation::Gelu,
-        "tanh" => ConvolutionActivation::Tanh,
-        other => return Err(reader.unsupported("conv_act", other, "`gelu`, `tanh`")),
-    };
-    Ok(Some(Convolution { kernel_size, activation }))
-}
-
-/// More labels than any classifier has: a damaged number must not become a list of names.
-const MOST_LABELS: usize = 1 << 16;
-
-/// Names of the labels in the order of their classes; transformers' default is two.
-fn labels(reader: &Reader<'_>) -> Result<Vec<String>> {
-    let stated = reader.count("num_labels", 1)?;
-    if let Some(stated) = stated.filter(|&stated| stated > MOST_LABELS) {
-        return Err(reader.wrong("num_labels", format!("1 to {MOST_LABELS}"), stated));
-    }
-    let Some(value) = reader.get("id2label") else {
-        return Ok((0..stated.unwrap_or(2)).map(|class| format!("LABEL_{class}")).collect());
-    };
-    let wrong = || reader.wrong("id2label", "a map from class numbers to names", value);
-    let mut by_class = BTreeMap::new();
-    for (class, name) in value.as_object().ok_or_else(wrong)? {
-        let class: usize = class.parse().map_err(|_| wrong())?;
-        let name = name.as_str().map_or_else(|| name.to_string(), str::to_owned);
-        by_class.insert(class, name);
-    }
-    let n_labels = by_class.len();
-    let contiguous = by_class.keys().copied().eq(0..n_labels);
-    if n_labels == 0 || !contiguous {
-        let expected = "the classes 0, 1, … without a gap";
-        return Err(reader.wrong("id2label", expected, value));
-    }
-    if let Some(stated) = stated.filter(|&stated| stated != n_labels) {
-        let expected = format!("{n_labels}, as `id2label` has it");
-        return Err(reader.wrong("num_labels", expected, stated));
-    }
-    Ok(by_class.into_values().collect())
-}
-
-fn problem_type(reader: &Reader<'_>) -> Result<Option<ProblemType>> {
-    match reader.text("problem_type")? {
-        None => Ok(None),
-        Some("regression") => Ok(Some(ProblemType::Regression)),
-        Some("single_label_classification") => Ok(Some(ProblemType::Classification)),
-        Some(other) => {
-            let supported = "`regression`, `single_label_classification`";
-            Err(reader.unsupported("problem_type", other, supported))
-        }
-    }
+    json.map.retain(|key, _| !["num_labels", "id2label"].contains(&&**key));
+    Ok(names)
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use burn::module::{Module, Param};
 use burn::tensor::Tensor;
 use lrvd_burn::model::Names;
+use lrvd_burn::ops::recomputed;
 use lrvd_burn::sampling::Pass;
 
 use super::config::DebertaConfig;
@@ -45,6 +46,7 @@ pub struct DebertaEncoder {
     rel_norm: Option<LayerNorm>,
     convolution: Option<Convolution>,
     layers: Vec<EncoderLayer>,
+    recomputes: bool,
     #[module(skip)]
     config: DebertaConfig,
 }
@@ -77,6 +79,7 @@ impl DebertaEncoder {
             rel_norm,
             convolution,
             layers,
+            recomputes: false,
             config: config.clone(),
         }
     }
@@ -84,6 +87,19 @@ impl DebertaEncoder {
     /// The configuration it was built from.
     pub fn config(&self) -> &DebertaConfig {
         &self.config
+    }
+
+    /// Gradient checkpointing: whether the backward pass computes a layer's activations again instead of holding those
+    /// of all layers.
+    pub fn recompute(&mut self, recomputes: bool) {
+        self.recomputes = recomputes;
+    }
+
+    /// Whether the relative positions, which all layers share, have a gradient.
+    fn trains_positions(&self) -> bool {
+        let norm = self.rel_norm.iter().flat_map(|norm| [&norm.weight, &norm.bias]);
+        let mut norm = norm.map(|p| p.base().is_require_grad());
+        self.rel_embeddings.iter().any(|p| p.base().is_require_grad()) || norm.any(|trains| trains)
     }
 
     /// The last hidden state, `[batch, tokens, hidden]`.
@@ -134,7 +150,14 @@ impl DebertaEncoder {
         let mut x = embedded.clone();
         for (i, layer) in self.layers.iter().enumerate() {
             let forward = if i + 1 == self.layers.len() { last } else { EncoderLayer::forward };
-            x = forward(layer, x, Some(&input.mask), positions.as_ref(), pass);
+            x = if self.recomputes && !self.trains_positions() {
+                let (mask, positions, pass) = (input.mask.clone(), positions.clone(), *pass);
+                recomputed(layer, x, move |layer, x| {
+                    forward(layer, x, Some(&mask), positions.as_ref(), &pass)
+                })
+            } else {
+                forward(layer, x, Some(&input.mask), positions.as_ref(), pass)
+            };
             if i == 0
                 && let Some(convolution) = &self.convolution
             {

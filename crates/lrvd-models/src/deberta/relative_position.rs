@@ -115,6 +115,7 @@ impl RelativePositions {
 }
 
 /// The rows of the (normalised) relative embedding table that a sequence length needs, each once.
+#[derive(Clone)]
 pub(super) struct Positions {
     /// `[rows, hidden]`, in the order of the table.
     pub table: Tensor<2>,

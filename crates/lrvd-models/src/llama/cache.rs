@@ -56,7 +56,7 @@ impl KvCache {
         Some(layer.values.clone()?.narrow(2, 0, layer.columns))
     }
 
-    /// Puts the mask of a new piece behind the others, and returns the whole.
+    /// Appends the mask of a new piece, and returns the whole.
     pub(super) fn extend(&mut self, mask: Tensor<2>) -> Tensor<2> {
         let whole = match self.mask.take() {
             None => mask,

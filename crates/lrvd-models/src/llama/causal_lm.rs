@@ -14,7 +14,7 @@ use super::head::{answer_logits, indices};
 use super::model::LlamaModel;
 use crate::batch::TokenBatch;
 use crate::error::{Error, Result};
-use crate::source::{Loaded, WeightSource, check_depth};
+use crate::source::{Loaded, Precision, WeightSource, check_depth};
 
 /// Module path of the head.
 const HEAD: &str = "lm_head";
@@ -61,12 +61,12 @@ impl LlamaForCausalLm {
             AdaptedLinear { weight, bias: None }
         } else {
             let (d, vocab) = (config.hidden_size, config.vocab_size);
-            source.linear(HEAD, d, vocab, false, config.initializer_range)
+            source.head(HEAD, d, vocab, false, config.initializer_range)
         };
         Self { names: Names::below(""), model, lm_head, tied: config.tie_word_embeddings }
     }
 
-    /// Builds the model from a checkpoint, strictly; matrices are held as `dtype`.
+    /// Builds the model from a checkpoint, strictly; matrices are held in `precision`.
     ///
     /// Stored rotary frequencies of old checkpoints may stay unused, and so may a head that is stored beside a tied
     /// embedding, if it is the same.
@@ -74,18 +74,24 @@ impl LlamaForCausalLm {
         store: &WeightStore,
         config: &LlamaConfig,
         device: &Device,
-        dtype: DType,
+        precision: impl Into<Precision>,
     ) -> Result<(Self, Loaded)> {
-        check_load(store, config, device, dtype)?;
+        let precision = precision.into();
+        check_load(store, config, device, precision.dtype)?;
         let spare = config.tie_word_embeddings
             && store.contains(HEAD_WEIGHT)
             && store.contains(EMBEDDINGS)
             && store.read(HEAD_WEIGHT)? == store.read(EMBEDDINGS)?;
         let ignored = |name: &str| is_spare(name) || (spare && name == HEAD_WEIGHT);
         let seed = NoiseKey::new(0);
-        let mut source = WeightSource::checkpoint(store, &|_| false, &ignored, seed, device, dtype);
+        let mut source = WeightSource::checkpoint(store, &|_| false, &ignored, seed, device, precision);
         let model = Self::load(&mut source, config);
         Ok((model, source.finish()?))
+    }
+
+    /// Gradient checkpointing; see [`LlamaModel::recompute`].
+    pub fn recompute(&mut self, recomputes: bool) {
+        self.model.recompute(recomputes);
     }
 
     /// The decoder.

@@ -49,6 +49,11 @@ impl LlamaChoice {
         Self::new(self.model, answer_ids)
     }
 
+    /// Gradient checkpointing; see [`LlamaModel::recompute`](super::LlamaModel::recompute).
+    pub fn recompute(&mut self, recomputes: bool) {
+        self.model.recompute(recomputes);
+    }
+
     /// The language model.
     pub fn model(&self) -> &LlamaForCausalLm {
         &self.model

@@ -4,8 +4,6 @@ use lrvd_core::Error;
 use lrvd_core::metrics::{argmax_rows, log_softmax, mean_probability, uncertainty};
 use lrvd_core::noise::{Draws, NoiseKey};
 
-use super::generate::GeneratedToken;
-
 /// Mixed into a seed, so that sampled tokens share no random number with weight draws.
 const TOKEN_SALT: u64 = 0x544f_4b45_4e53_2121;
 
@@ -59,6 +57,23 @@ impl TokenChoice {
         within("temperature", sampling.temperature, 1e-3, 1e3)?;
         within("top_p", sampling.top_p, f64::MIN_POSITIVE, 1.0)
     }
+}
+
+/// One token of a continuation, with the model's uncertainty.
+///
+/// ```text
+/// p̄ = 1/k·Σ_d softmax(z_d),   entropy = H(p̄),   mutual_information = H(p̄) − 1/k·Σ_d H(softmax(z_d))
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct GeneratedToken {
+    /// The token.
+    pub id: u32,
+    /// Its probability, before temperature and truncation.
+    pub probability: f64,
+    /// Entropy of the next token, nats.
+    pub entropy: f64,
+    /// Mutual information between the next token and the weights, nats; 0 of a single model.
+    pub mutual_information: f64,
 }
 
 /// The distribution of the next token of every prompt, averaged over the draws.

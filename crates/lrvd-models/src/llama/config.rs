@@ -4,31 +4,21 @@
 //! `rope_scaling` at the top level, or `rope_parameters` of transformers 5). A value that would change the result and
 //! is not supported is an error that names it; an unknown key is kept in [`LlamaConfig::unrecognised`].
 
-mod rotary;
-
 use std::path::Path;
 
-pub use self::rotary::Llama3Scaling;
-use crate::config_reader::Reader;
-use crate::error::Result;
+use serde::Deserialize;
+use serde_json::{Value, json};
 
-/// Keys that are not read and change nothing here.
-const HARMLESS: &[&str] = &[
-    "auto_map",
-    "id2label",
-    // Splits products for tensor parallelism; the sums are the same.
-    "pretraining_tp",
-    "problem_type",
-];
+use crate::error::{Error, Result};
+use crate::json::{JsonObject, shown, unknown};
 
-/// Keys that change the model unless they are null, false or empty.
-const DEFAULT_ONLY: &[&str] =
-    &["cross_attention_hidden_size", "sliding_window", "tie_encoder_decoder"];
+/// Wider heads are those of a damaged file, whose rotary tables must not be made.
+const WIDEST_HEAD: usize = 1 << 16;
 
 /// A Llama model with a language-modelling head.
 ///
 /// Names are those of `config.json`; sizes are numbers of features by default.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct LlamaConfig {
     /// Rows of the word embedding; at least 1.
     pub vocab_size: usize,
@@ -52,6 +42,7 @@ pub struct LlamaConfig {
     /// Base of the rotary wavelengths.
     pub rope_theta: f64,
     /// Stretching of the rotary wavelengths, if any.
+    #[serde(skip)]
     pub rope_scaling: Option<Llama3Scaling>,
     /// The head is the word embedding, transposed.
     pub tie_word_embeddings: bool,
@@ -62,22 +53,37 @@ pub struct LlamaConfig {
     /// Token that starts a text.
     pub bos_token_id: Option<u32>,
     /// Tokens that end a text; newer models have several.
+    #[serde(rename = "eos_token_id")]
     pub eos_token_ids: Vec<u32>,
     /// Padding token, where there is one.
     pub pad_token_id: Option<u32>,
     /// Keys of the file that were neither read nor known to be harmless, sorted.
+    #[serde(flatten, deserialize_with = "unknown")]
     unrecognised: Vec<String>,
+}
+
+/// Stretching of the long rotary wavelengths, type `llama3`; the formula is that of
+/// [`Rotary::new`](crate::llama::Rotary::new).
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Llama3Scaling {
+    /// By how much the longest wavelengths grow; at least 1.
+    pub factor: f64,
+    /// Wavelengths of more than the training length divided by this grow by `factor`.
+    pub low_freq_factor: f64,
+    /// Wavelengths of less than the training length divided by this stay; above `low_freq_factor`.
+    pub high_freq_factor: f64,
+    /// Length of the training before stretching, in tokens.
+    pub original_max_position_embeddings: usize,
 }
 
 impl LlamaConfig {
     /// Reads a `config.json`, and of a `generation_config.json` beside it the tokens that end a text, of which it often
     /// has more.
     pub fn read(file: &Path) -> Result<Self> {
-        let mut config = Self::of(&Reader::open(file)?)?;
+        let mut config = Self::of(JsonObject::open(file)?)?;
         let beside = file.with_file_name("generation_config.json");
         if beside.is_file() {
-            let more = tokens(&Reader::open(&beside)?, "eos_token_id")?;
-            for id in more {
+            for id in end_tokens(&JsonObject::open(&beside)?)? {
                 if !config.eos_token_ids.contains(&id) {
                     config.eos_token_ids.push(id);
                 }
@@ -88,40 +94,40 @@ impl LlamaConfig {
 
     /// Reads the text of a `config.json`; `file` is only named in errors.
     pub fn parse(text: &[u8], file: &Path) -> Result<Self> {
-        Self::of(&Reader::new(text, file)?)
+        Self::of(JsonObject::parse(text, file)?)
     }
 
-    fn of(reader: &Reader<'_>) -> Result<Self> {
-        reader.only("model_type", "llama", None)?;
-        reader.only("hidden_act", "silu", Some("silu"))?;
-        for key in ["attention_bias", "mlp_bias"] {
-            if reader.boolean(key)? == Some(true) {
-                return Err(reader.unsupported(key, true, "false"));
-            }
+    fn of(mut json: JsonObject<'_>) -> Result<Self> {
+        json.fill(json!({
+            "attention_dropout": 0.0, "initializer_range": 0.02, "max_position_embeddings": 2048,
+            "rms_norm_eps": 1e-6, "tie_word_embeddings": false,
+        }));
+        json.check_model("llama")?;
+        json.take_only(&[
+            ("hidden_act", json!("silu")),
+            ("attention_bias", json!(false)),
+            ("mlp_bias", json!(false)),
+        ])?;
+        let ends = end_tokens(&json)?;
+        json.map.insert("eos_token_id".to_owned(), ends.into());
+        let heads = json.count("num_attention_heads").unwrap_or(1);
+        json.fill(json!({"num_key_value_heads": heads}));
+        if json.count("num_key_value_heads").is_some_and(|groups| !heads.is_multiple_of(groups)) {
+            let expected = format!("a divisor of `num_attention_heads` = {heads}");
+            return Err(json.wrong("num_key_value_heads", expected));
         }
-        let hidden_size = reader.required("hidden_size")?;
-        let num_attention_heads = reader.required("num_attention_heads")?;
-        let (rope_theta, rope_scaling) = rotary::read(reader)?;
-        Ok(Self {
-            vocab_size: reader.required("vocab_size")?,
-            hidden_size,
-            intermediate_size: reader.required("intermediate_size")?,
-            num_hidden_layers: reader.required("num_hidden_layers")?,
-            num_attention_heads,
-            num_key_value_heads: key_value_heads(reader, num_attention_heads)?,
-            head_dim: head_dim(reader, hidden_size, num_attention_heads)?,
-            max_position_embeddings: reader.count("max_position_embeddings", 1)?.unwrap_or(2048),
-            rms_norm_eps: reader.float("rms_norm_eps", f64::MIN_POSITIVE..=1.0)?.unwrap_or(1e-6),
-            rope_theta,
-            rope_scaling,
-            tie_word_embeddings: reader.boolean("tie_word_embeddings")?.unwrap_or(false),
-            attention_dropout: reader.float("attention_dropout", 0.0..=1.0)?.unwrap_or(0.0),
-            initializer_range: reader.float("initializer_range", 0.0..=f64::MAX)?.unwrap_or(0.02),
-            bos_token_id: token(reader, "bos_token_id")?,
-            eos_token_ids: tokens(reader, "eos_token_id")?,
-            pad_token_id: token(reader, "pad_token_id")?,
-            unrecognised: reader.rest(HARMLESS, DEFAULT_ONLY)?,
-        })
+        if json.get("head_dim").is_none() {
+            let width = json.head_width()?;
+            json.fill(json!({"head_dim": width}));
+        }
+        // The rotation takes pairs.
+        let pairs = |width| usize::is_multiple_of(width, 2) && width <= WIDEST_HEAD;
+        if !json.count("head_dim").is_some_and(pairs) {
+            let expected = format!("an even number of features a head, at most {WIDEST_HEAD}");
+            return Err(json.wrong("head_dim", expected));
+        }
+        let rope_scaling = rotary(&mut json)?;
+        Ok(Self { rope_scaling, ..json.read()? })
     }
 
     /// Keys of the file that were neither read nor known to be harmless, sorted.
@@ -130,50 +136,97 @@ impl LlamaConfig {
     }
 }
 
-/// Wider heads are those of a damaged file, whose rotary tables must not be made.
-const WIDEST_HEAD: usize = 1 << 16;
-
-fn key_value_heads(reader: &Reader<'_>, heads: usize) -> Result<usize> {
-    let found = reader.count("num_key_value_heads", 1)?.unwrap_or(heads);
-    if heads.is_multiple_of(found) {
-        return Ok(found);
+/// The tokens that end a text: one, or a list.
+fn end_tokens(json: &JsonObject<'_>) -> Result<Vec<u32>> {
+    let key = "eos_token_id";
+    match json.get(key) {
+        None => Ok(Vec::new()),
+        Some(Value::Array(list)) => {
+            let id =
+                |id: &Value| u32::deserialize(id).map_err(|_| json.wrong(key, "a list of tokens"));
+            list.iter().map(id).collect()
+        }
+        Some(id) if *id == -1 => Ok(Vec::new()),
+        Some(_) => {
+            json.check_counts(key, 0)?;
+            Ok(json.count(key).map(|id| id as u32).into_iter().collect())
+        }
     }
-    let expected = format!("a divisor of `num_attention_heads` = {heads}");
-    Err(reader.wrong("num_key_value_heads", expected, found))
 }
 
-fn head_dim(reader: &Reader<'_>, hidden: usize, heads: usize) -> Result<usize> {
-    let stated = reader.count("head_dim", 1)?;
-    if stated.is_none() && !hidden.is_multiple_of(heads) {
-        let expected = format!("a multiple of `num_attention_heads` = {heads}");
-        return Err(reader.wrong("hidden_size", expected, hidden));
+/// Takes the stretching from whichever spelling the file has, and leaves `rope_theta`; two spellings must agree.
+fn rotary(json: &mut JsonObject<'_>) -> Result<Option<Llama3Scaling>> {
+    let objects = ["rope_scaling", "rope_parameters"];
+    let whole = objects.map(|key| json.get(key).cloned());
+    for key in objects {
+        json.flatten(key)?;
     }
-    let width = stated.unwrap_or(hidden / heads);
-    if width.is_multiple_of(2) && width <= WIDEST_HEAD {
-        return Ok(width);
+    // All features of a head are rotated.
+    json.take_only(&[
+        ("partial_rotary_factor", json!(1)),
+        ("rope_scaling.partial_rotary_factor", json!(1)),
+        ("rope_parameters.partial_rotary_factor", json!(1)),
+    ])?;
+    let thetas = ["rope_theta", "rope_scaling.rope_theta", "rope_parameters.rope_theta"];
+    // Larger bases leave nothing to rotate.
+    json.check_numbers(&thetas.join(" "), "a number from 1 to 1e15", 1.0..=1e15)?;
+    let mut theta = None;
+    for key in thetas {
+        let Some(found) = json.number(key) else { continue };
+        if theta.is_some_and(|theta| theta != found) {
+            return Err(json.wrong(key, format!("{}, as elsewhere", theta.unwrap_or(found))));
+        }
+        theta = Some(found);
+        json.map.remove(key);
     }
-    // The rotation takes pairs.
-    let expected = format!("an even number of features a head, at most {WIDEST_HEAD}");
-    Err(reader.wrong("head_dim", expected, width))
+    json.fill(json!({"rope_theta": theta.unwrap_or(10_000.0)}));
+    let mut found = None;
+    for (key, whole) in objects.into_iter().zip(whole) {
+        let Some(whole) = whole else { continue };
+        let scaling = scaling(json, key)?;
+        if found.is_some_and(|found| found != scaling) {
+            let expected = "the same as `rope_scaling`";
+            return Err(Error::format(json.file, key, expected, shown(whole)));
+        }
+        found = Some(scaling);
+    }
+    Ok(found.flatten())
 }
 
-/// A token; some files write -1 for "none".
-fn token(reader: &Reader<'_>, key: &'static str) -> Result<Option<u32>> {
-    if reader.get(key).is_some_and(|value| value.as_i64() == Some(-1)) {
+/// Takes the kind and the factors of one object.
+fn scaling(json: &mut JsonObject<'_>, object: &str) -> Result<Option<Llama3Scaling>> {
+    let key = |entry: &str| format!("{object}.{entry}");
+    let kind = key("rope_type");
+    // Older files call the type `type`.
+    if let Some(older) = json.map.remove(&key("type")) {
+        json.map.entry(kind.clone()).or_insert(older);
+    }
+    json.require(&kind, "a string")?;
+    json.check_names(&kind, &["default", "llama3"])?;
+    if json.map.remove(&kind).is_some_and(|kind| kind == "default") {
         return Ok(None);
     }
-    Ok(reader.count(key, 0)?.map(|id| id as u32))
-}
-
-/// A token, or a list of tokens.
-fn tokens(reader: &Reader<'_>, key: &'static str) -> Result<Vec<u32>> {
-    let Some(list) = reader.get(key).and_then(serde_json::Value::as_array) else {
-        return Ok(token(reader, key)?.into_iter().collect());
+    let factors = [key("factor"), key("low_freq_factor"), key("high_freq_factor")];
+    let length = key("original_max_position_embeddings");
+    json.require(&factors.join(" "), "a number")?;
+    json.require(&length, "an integer of at least 1")?;
+    json.check_numbers(&factors[0], "a number from 1 to 1000000000", 1.0..=1e9)?;
+    let (above, expected) = (f64::MIN_POSITIVE..=1e9, "a number above 0 and at most 1000000000");
+    json.check_numbers(&factors[1..].join(" "), expected, above)?;
+    json.check_counts(&length, 1)?;
+    let [factor, low, high] = factors.each_ref().map(|key| json.number(key).unwrap_or(1.0));
+    if high <= low {
+        let expected = format!("more than `low_freq_factor` = {low}");
+        return Err(json.wrong(&factors[2], expected));
+    }
+    let scaling = Llama3Scaling {
+        factor,
+        low_freq_factor: low,
+        high_freq_factor: high,
+        original_max_position_embeddings: json.count(&length).unwrap_or(1),
     };
-    let id = |value: &serde_json::Value| value.as_u64().and_then(|id| u32::try_from(id).ok());
-    list.iter()
-        .map(|value| id(value).ok_or_else(|| reader.wrong(key, "a list of tokens", value)))
-        .collect()
+    json.map.retain(|key, _| !factors.contains(key) && *key != length);
+    Ok(Some(scaling))
 }
 
 #[cfg(test)]

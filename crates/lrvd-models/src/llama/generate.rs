@@ -9,7 +9,7 @@ use lrvd_core::noise::NoiseKey;
 
 use super::cache::KvCache;
 use super::causal_lm::LlamaForCausalLm;
-use super::choose::{Answers, TokenChoice};
+use super::choose::{Answers, GeneratedToken, TokenChoice};
 use crate::error::{Error, Result};
 
 /// How far to continue, with which weights, and which token is taken.
@@ -35,34 +35,12 @@ pub struct GeneratedText {
     pub stopped: bool,
 }
 
-/// One token of a continuation, and what the model thought of it.
-///
-/// ```text
-/// p̄ = 1/k·Σ_d softmax(z_d),   entropy = H(p̄),   mutual_information = H(p̄) − 1/k·Σ_d H(softmax(z_d))
-/// ```
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct GeneratedToken {
-    /// The token.
-    pub id: u32,
-    /// Its probability, before temperature and truncation.
-    pub probability: f64,
-    /// Entropy of the next token, nats.
-    pub entropy: f64,
-    /// Mutual information between the next token and the weights, nats; 0 of a single model.
-    pub mutual_information: f64,
-}
-
 impl LlamaForCausalLm {
-    /// The continuation of every prompt, one token after another, with what the model thinks of each.
+    /// The continuation of every prompt, token by token, with the uncertainty of each.
     ///
     /// The prompts are read at once, padded on the left, and every further step feeds one token a prompt through the
     /// cache; draws go through one pass as rows of it. Among equal probabilities the token with the smallest id wins.
     /// Positions beyond the training length are used as they are.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Text`] if a prompt is empty or has a token that the model does not have. Others if the model is an
-    /// ensemble in one, for a choice out of range, or if logits are not finite.
     pub fn generate(
         &self,
         prompts: &[Vec<u32>],
@@ -72,11 +50,8 @@ impl LlamaForCausalLm {
     }
 
     /// [`generate`](Self::generate) that can be stopped: `go_on` is called after every step with the number of tokens that
-    /// the step added to all texts together, and returns whether to continue.
-    ///
-    /// # Errors
-    ///
-    /// As [`generate`](Self::generate), and [`Error::Stopped`] if `go_on` returned false before every text was finished.
+    /// the step added to all texts together, and returns whether to continue. [`Error::Stopped`] if it returned false
+    /// before every text was finished.
     pub fn generate_while(
         &self,
         prompts: &[Vec<u32>],

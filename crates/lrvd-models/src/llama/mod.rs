@@ -19,11 +19,11 @@ mod visible;
 pub use cache::KvCache;
 pub use causal_lm::LlamaForCausalLm;
 pub use choice::LlamaChoice;
-pub use choose::{TokenChoice, TokenSampling};
+pub use choose::{GeneratedToken, TokenChoice, TokenSampling};
 pub use config::{Llama3Scaling, LlamaConfig};
-pub use generate::{GenerateOptions, GeneratedText, GeneratedToken};
+pub use generate::{GenerateOptions, GeneratedText};
 pub use model::LlamaModel;
-pub use rope::{Rotary, rows_in_halves, rows_in_pairs};
+pub use rope::Rotary;
 pub use score::LlamaScore;
 
 /// The linear layers of every block, by the end of their path: what is adapted for language modelling. The head is not

@@ -5,6 +5,7 @@ use burn::tensor::module::embedding;
 use burn::tensor::{DType, Int, Tensor};
 use lrvd_burn::adapter::adapter_dtype;
 use lrvd_burn::model::Names;
+use lrvd_burn::ops::recomputed;
 use lrvd_burn::sampling::Pass;
 
 use super::cache::KvCache;
@@ -33,6 +34,7 @@ pub struct LlamaModel {
     embed_tokens: Param<Tensor<2>>,
     layers: Vec<DecoderLayer>,
     norm: RmsNorm,
+    recomputes: bool,
     #[module(skip)]
     config: LlamaConfig,
     #[module(skip)]
@@ -59,6 +61,7 @@ impl LlamaModel {
             embed_tokens,
             layers,
             norm: RmsNorm::load(source, "model.norm", d, config.rms_norm_eps, compute),
+            recomputes: false,
             config: config.clone(),
             rotary: Rotary::new(config),
             compute,
@@ -68,6 +71,12 @@ impl LlamaModel {
     /// The configuration it was built from.
     pub fn config(&self) -> &LlamaConfig {
         &self.config
+    }
+
+    /// Gradient checkpointing: whether the backward pass computes a layer's activations again instead of holding those
+    /// of all layers.
+    pub fn recompute(&mut self, recomputes: bool) {
+        self.recomputes = recomputes;
     }
 
     /// The float type of activations, norms and adapters: double precision beside double-precision weights, else
@@ -161,7 +170,14 @@ impl LlamaModel {
         seen(&x);
         for (i, layer) in self.layers.iter().enumerate() {
             let cache = cache.as_deref_mut().map(|cache| cache.layer(i));
-            x = layer.forward(x, &rotary, &visible, cache, pass);
+            x = if self.recomputes && cache.is_none() {
+                let (rotary, visible, pass) = (rotary.clone(), visible.clone(), *pass);
+                recomputed(layer, x, move |layer, x| {
+                    layer.forward(x, &rotary, &visible, None, &pass)
+                })
+            } else {
+                layer.forward(x, &rotary, &visible, cache, pass)
+            };
             seen(&x);
         }
         x

@@ -1,7 +1,7 @@
 //! A number instead of a next token.
 
 use burn::module::Module;
-use burn::tensor::{DType, Device, Tensor};
+use burn::tensor::{Device, Tensor};
 use lrvd_burn::adapter::AdaptedLinear;
 use lrvd_burn::files::WeightStore;
 use lrvd_burn::model::Names;
@@ -14,7 +14,7 @@ use super::config::LlamaConfig;
 use super::model::LlamaModel;
 use crate::batch::TokenBatch;
 use crate::error::Result;
-use crate::source::{Init, Loaded, WeightSource};
+use crate::source::{Init, Loaded, Precision, WeightSource};
 
 /// Module path of the head.
 const HEAD: &str = "score";
@@ -49,14 +49,20 @@ impl LlamaScore {
         config: &LlamaConfig,
         seed: NoiseKey,
         device: &Device,
-        dtype: DType,
+        precision: impl Into<Precision>,
     ) -> Result<(Self, Loaded)> {
-        check_load(store, config, device, dtype)?;
+        let precision = precision.into();
+        check_load(store, config, device, precision.dtype)?;
         let fresh = |name: &str| name.starts_with(HEAD);
         let ignored = |name: &str| is_spare(name) || name.starts_with("lm_head.");
-        let mut source = WeightSource::checkpoint(store, &fresh, &ignored, seed, device, dtype);
+        let mut source = WeightSource::checkpoint(store, &fresh, &ignored, seed, device, precision);
         let model = Self::load(&mut source, config);
         Ok((model, source.finish()?))
+    }
+
+    /// Gradient checkpointing; see [`LlamaModel::recompute`].
+    pub fn recompute(&mut self, recomputes: bool) {
+        self.model.recompute(recomputes);
     }
 
     /// The decoder.

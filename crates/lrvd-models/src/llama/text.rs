@@ -1,6 +1,6 @@
 //! Texts of which some tokens are to be predicted.
 //!
-//! The head over a vocabulary is most of the work behind a short text, and its logits most of the memory of a training
+//! The head over a vocabulary is most of the work for a short text, and its logits most of the memory of a training
 //! step. Only the hidden states whose next token is predicted reach it: a prompt costs the decoder alone.
 
 use burn::tensor::{Device, Int, Tensor, TensorData};
@@ -19,7 +19,7 @@ impl LlamaForCausalLm {
     /// # Panics
     ///
     /// If a column is not one of the batch.
-    pub fn asked_logits(&self, input: &TokenBatch, pass: &Pass) -> Tensor<2> {
+    pub fn logits_at(&self, input: &TokenBatch, pass: &Pass) -> Tensor<2> {
         let TokenBatch { ids, mask, .. } = input.clone();
         let states = self.model().run(ids, mask, None, pass, &mut |_| ());
         let [rows, tokens, hidden] = states.dims();

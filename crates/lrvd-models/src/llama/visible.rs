@@ -10,6 +10,7 @@ const UNSEEN: f64 = -1.0e30;
 /// Visibility of one batch, shared by all layers.
 ///
 /// A query sees the real tokens up to its own column; columns of the cache come before those of the input.
+#[derive(Clone)]
 pub(super) enum Visible {
     /// No past, as many keys as queries: 1 for tokens, 0 for padding, `[batch, tokens]`.
     Alone(Tensor<2>),

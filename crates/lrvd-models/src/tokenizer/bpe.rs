@@ -6,7 +6,7 @@
 //! normaliser     U+2581 in front, every space to U+2581; no pre-tokenizer: a text is one word
 //! model          merges in the order of the merged piece's score; other characters as byte pieces
 //! decoder        U+2581 to a space, byte pieces to text, the space in front removed
-//! template       <s> a   and   <s> a <s> b   with type ids 0 and 1; </s> behind each on request
+//! template       <s> a   and   <s> a <s> b   with type ids 0 and 1; </s> after each with `add_eos_token`
 //! added tokens   unknown and control pieces, then what the folder lists
 //! ```
 //!
@@ -15,48 +15,34 @@
 //! the list of the published Llama-2 `tokenizer.json`.
 //!
 //! One consequence differs from SentencePiece's own encoder: control tokens that a text spells out (`<s>`) become
-//! those tokens, and the text behind one gets its own space mark. Settings under which ordinary text would be cut
+//! those tokens, and the text after one gets another space mark. Settings under which ordinary text would be cut
 //! differently are errors.
 
 use std::collections::HashMap;
 use std::path::Path;
 
-use tokenizers::decoders::DecoderWrapper;
-use tokenizers::decoders::byte_fallback::ByteFallback;
-use tokenizers::decoders::fuse::Fuse;
-use tokenizers::decoders::strip::Strip;
-use tokenizers::models::bpe::{BPE, Vocab};
-use tokenizers::normalizers::replace::ReplacePattern;
-use tokenizers::normalizers::{NormalizerWrapper, Prepend, Replace};
+use serde_json::{Map, Value, json};
 use tokenizers::{AddedToken, Tokenizer};
 
-use super::added::{add_tokens, special};
 use super::settings::Settings;
-use super::spm::{Piece, PieceKind, SpmModel, require};
-use super::template;
+use super::special::{add_tokens, special, template};
+use super::spm::{Piece, PieceKind, SPACE_MARK, SpmModel, engine};
 use crate::error::{Error, Result};
 
-/// The mark that SentencePiece writes for a space.
-const SPACE_MARK: &str = "\u{2581}";
 /// Byte pieces of a complete vocabulary.
 const BYTES: usize = 256;
 
-/// The text of a `tokenizer.json` for a SentencePiece byte-pair model with byte fallback; `file` is only named in
-/// errors. The same model gives the same text.
-pub fn tokenizer_json(model: &SpmModel, file: &Path) -> Result<String> {
-    written(&convert(model, file, &Settings::default())?, file)
-}
-
-/// As [`tokenizer_json`], with the tokens that stand before and behind every text, and the ids of control tokens
-/// that belong to the text.
-pub(crate) fn tokenizer_json_of_pieces(
+/// The text of a `tokenizer.json` for a SentencePiece byte-pair model with byte fallback, with the tokens that stand
+/// `before` and `after` every text; `file` is only named in errors. Control pieces whose ids are `ordinary` belong to the
+/// text. The same model gives the same text.
+pub fn tokenizer_json(
     model: &SpmModel,
     file: &Path,
-    [before, behind]: [Option<&str>; 2],
+    [before, after]: [Option<&str>; 2],
     ordinary: &[u32],
 ) -> Result<String> {
-    let named = |role, token: &str| (role, (file.into(), token.to_owned()));
-    let names = before.map(|token| named("bos_token", token));
+    let named = |role, token: Option<&str>| Some((role, (file.into(), token?.to_owned())));
+    let names = [named("bos_token", before), named("eos_token", after)];
     let added = |id: &u32| {
         let piece = model.pieces.get(*id as usize)?;
         let token = AddedToken::from(piece.text.clone(), false).normalized(false);
@@ -64,15 +50,12 @@ pub(crate) fn tokenizer_json_of_pieces(
     };
     let settings = Settings {
         add_bos: Some(before.is_some()),
-        add_eos: Some(behind.is_some()),
-        names: names.into_iter().chain(behind.map(|token| named("eos_token", token))).collect(),
+        add_eos: Some(after.is_some()),
+        names: names.into_iter().flatten().collect(),
         added: ordinary.iter().filter_map(added).collect(),
         ..Settings::default()
     };
-    written(&convert(model, file, &settings)?, file)
-}
-
-fn written(tokenizer: &Tokenizer, file: &Path) -> Result<String> {
+    let tokenizer = convert(model, file, &settings)?;
     let text = tokenizer.to_string(true).map_err(Error::library("write a tokenizer", file))?;
     Ok(text + "\n")
 }
@@ -80,89 +63,69 @@ fn written(tokenizer: &Tokenizer, file: &Path) -> Result<String> {
 /// Converts a model of type BPE.
 pub(super) fn convert(model: &SpmModel, file: &Path, settings: &Settings) -> Result<Tokenizer> {
     check_supported(model, file)?;
-    let library = |action| Error::library(action, file);
-    let vocabulary: Vocab =
-        (0..).zip(&model.pieces).map(|(id, piece)| (piece.text.clone(), id)).collect();
-    let bpe = BPE::builder()
-        .vocab_and_merges(vocabulary, merges(&model.pieces))
-        .unk_token(model.pieces[model.unknown_id()].text.clone())
-        .fuse_unk(true)
-        .byte_fallback(true)
-        .build()
-        .map_err(library("convert"))?;
-    let mut tokenizer = Tokenizer::new(bpe);
-    let mut steps: Vec<NormalizerWrapper> = Vec::new();
-    let mut decoders = vec![
-        DecoderWrapper::Replace(replace(SPACE_MARK, " ", file)?),
-        DecoderWrapper::ByteFallback(ByteFallback::new()),
-        DecoderWrapper::Fuse(Fuse::new()),
-    ];
+    let replace = |pattern: &str, content: &str| json!({"type": "Replace", "pattern": {"String": pattern}, "content": content});
+    let mut normalizers = vec![replace(" ", SPACE_MARK)];
+    let mut decoders =
+        vec![replace(SPACE_MARK, " "), json!({"type": "ByteFallback"}), json!({"type": "Fuse"})];
     if model.normalizer.add_dummy_prefix {
-        steps.push(Prepend::new(SPACE_MARK.to_owned()).into());
-        decoders.push(DecoderWrapper::Strip(Strip::new(' ', 1, 0)));
+        normalizers.insert(0, json!({"type": "Prepend", "prepend": SPACE_MARK}));
+        decoders.push(json!({"type": "Strip", "content": " ", "start": 1, "stop": 0}));
     }
-    steps.push(replace(" ", SPACE_MARK, file)?.into());
-    let normalizer = tokenizers::normalizers::Sequence::new(steps);
-    tokenizer.with_normalizer(Some(normalizer)).map_err(library("build the normaliser"))?;
-    let decoder = tokenizers::decoders::sequence::Sequence::new(decoders);
-    tokenizer.with_decoder(Some(DecoderWrapper::Sequence(decoder)));
+    let ids = (0_u32..).zip(&model.pieces).map(|(id, piece)| (piece.text.clone(), id.into()));
+    let mut tokenizer = engine(
+        &json!({
+            "normalizer": {"type": "Sequence", "normalizers": normalizers},
+            "decoder": {"type": "Sequence", "decoders": decoders},
+            "model": {
+                "type": "BPE", "unk_token": model.pieces[model.unknown_id()].text,
+                "fuse_unk": true, "byte_fallback": true,
+                "vocab": ids.collect::<Map<String, Value>>(), "merges": merges(&model.pieces),
+            },
+        }),
+        file,
+    )?;
     let added = |piece: &Piece| {
-        let special = matches!(piece.kind, PieceKind::Control | PieceKind::Unknown);
+        let special = matches!(piece.kind(), PieceKind::Control | PieceKind::Unknown);
         special.then(|| AddedToken::from(piece.text.clone(), true).normalized(false))
     };
     add_tokens(&mut tokenizer, model, file, settings, added, None)?;
-    let special = |key: &'static str, usual: &str| {
+    let end = |add: bool, key: &'static str, usual: &str| {
         let token = settings.names.get(key).map_or(usual, |(_, name)| name);
-        special(&tokenizer, token, key, file)
+        add.then(|| special(&tokenizer, token, key, file)).transpose()
     };
-    let bos = settings.add_bos.unwrap_or(true).then(|| special("bos_token", "<s>")).transpose()?;
-    let eos =
-        settings.add_eos.unwrap_or(false).then(|| special("eos_token", "</s>")).transpose()?;
-    let template = template::template(bos.as_ref(), eos.as_ref(), true, file)?;
-    tokenizer.with_post_processor(template);
+    let bos = end(settings.add_bos.unwrap_or(true), "bos_token", "<s>")?;
+    let eos = end(settings.add_eos.unwrap_or(false), "eos_token", "</s>")?;
+    tokenizer.with_post_processor(template(bos.as_ref(), eos.as_ref(), true, file)?);
     Ok(tokenizer)
-}
-
-fn replace(pattern: &str, content: &str, file: &Path) -> Result<Replace> {
-    let pattern = ReplacePattern::String(pattern.to_owned());
-    Replace::new(pattern, content).map_err(Error::library("build the normaliser", file))
 }
 
 /// Checks that the conversion and SentencePiece cut ordinary text in the same way.
 fn check_supported(model: &SpmModel, file: &Path) -> Result<()> {
-    let unsupported = |key: &str, found: String, supported: &str| {
-        Err(Error::unsupported(file, key, found, supported))
-    };
     let (trainer, normalizer) = (&model.trainer, &model.normalizer);
-    require(
+    let whitespace = normalizer.remove_extra_whitespaces;
+    model.check_supported(
         file,
         [
             ("trainer_spec.byte_fallback", trainer.byte_fallback, true),
             ("trainer_spec.treat_whitespace_as_suffix", trainer.treat_whitespace_as_suffix, false),
-            (
-                "normalizer_spec.remove_extra_whitespaces",
-                normalizer.remove_extra_whitespaces,
-                false,
-            ),
+            ("normalizer_spec.remove_extra_whitespaces", whitespace, false),
             ("normalizer_spec.escape_whitespaces", normalizer.escape_whitespaces, true),
         ],
+        &[PieceKind::Normal, PieceKind::Unknown, PieceKind::Control, PieceKind::Byte],
     )?;
-    if !normalizer.precompiled_charsmap.is_empty() {
-        let found = format!("{} bytes", normalizer.precompiled_charsmap.len());
-        return unsupported("normalizer_spec.precompiled_charsmap", found, "none");
+    let unsupported =
+        |key: &str, found, supported| Err(Error::unsupported(file, key, found, supported));
+    let table = normalizer.precompiled_charsmap.len();
+    if table > 0 {
+        return unsupported(
+            "normalizer_spec.precompiled_charsmap",
+            format!("{table} bytes"),
+            "none",
+        );
     }
-    for piece in &model.pieces {
-        let kind = match piece.kind {
-            PieceKind::Unused => "UNUSED",
-            PieceKind::UserDefined => "USER_DEFINED",
-            _ => continue,
-        };
-        let found = format!("{kind} (`{}`)", piece.text);
-        return unsupported("pieces.type", found, "NORMAL, UNKNOWN, CONTROL, BYTE");
-    }
-    let bytes = model.pieces.iter().filter(|piece| piece.kind == PieceKind::Byte).count();
+    let bytes = model.pieces.iter().filter(|piece| piece.kind() == PieceKind::Byte).count();
     if bytes != BYTES {
-        return unsupported("pieces.type", format!("BYTE {bytes} times"), "256, one for each byte");
+        return unsupported("pieces.type", format!("Byte {bytes} times"), "256, one for each byte");
     }
     Ok(())
 }
@@ -170,11 +133,11 @@ fn check_supported(model: &SpmModel, file: &Path) -> Result<()> {
 /// The pairs that may be merged, best first.
 fn merges(pieces: &[Piece]) -> Vec<(String, String)> {
     let normal = |(id, piece): (u32, &Piece)| {
-        (piece.kind == PieceKind::Normal).then_some((piece.text.clone(), id))
+        (piece.kind() == PieceKind::Normal).then_some((piece.text.clone(), id))
     };
     let ids: HashMap<String, u32> = (0..).zip(pieces).filter_map(normal).collect();
     let mut found = Vec::new();
-    for piece in pieces.iter().filter(|piece| piece.kind == PieceKind::Normal) {
+    for piece in pieces.iter().filter(|piece| piece.kind() == PieceKind::Normal) {
         let cuts = piece.text.char_indices().skip(1);
         let mut of_piece: Vec<_> = cuts
             .filter_map(|(at, _)| {
@@ -194,11 +157,8 @@ fn merges(pieces: &[Piece]) -> Vec<(String, String)> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use super::super::spm::tests::piece;
     use super::*;
-
-    fn piece(text: &str, score: f32, kind: PieceKind) -> Piece {
-        Piece { text: text.into(), score, kind }
-    }
 
     /// `<unk> <s> </s>`, 256 bytes, then normal pieces.
     fn model(normal: &[(&str, f32)]) -> SpmModel {
@@ -246,14 +206,10 @@ mod tests {
         let pieces = small().pieces;
         let found: Vec<String> = merges(&pieces).iter().map(|(l, r)| format!("{l} {r}")).collect();
         assert_eq!(found, ["a b", "\u{2581} a", "ab c"]);
-        let both = model(&[
-            ("ab", -1.0),
-            ("bc", -2.0),
-            ("abc", -3.0),
-            ("a", -4.0),
-            ("b", -5.0),
-            ("c", -6.0),
-        ]);
+        let pieces = ["ab", "bc", "abc", "a", "b", "c"]
+            .into_iter()
+            .zip([-1.0, -2.0, -3.0, -4.0, -5.0, -6.0]);
+        let both = model(&pieces.collect::<Vec<_>>());
         let found: Vec<String> =
             merges(&both.pieces).iter().map(|(l, r)| format!("{l} {r}")).collect();
         assert_eq!(found, ["a b", "b c", "ab c", "a bc"]);
@@ -286,18 +242,19 @@ mod tests {
         assert_eq!(key_of(|m| m.normalizer.remove_extra_whitespaces = true), key);
         let key = "normalizer_spec.precompiled_charsmap";
         assert_eq!(key_of(|m| m.normalizer.precompiled_charsmap = vec![0; 8]), key);
-        assert_eq!(key_of(|m| m.pieces[259].kind = PieceKind::UserDefined), "pieces.type");
+        assert_eq!(key_of(|m| m.pieces[259].set_kind(PieceKind::UserDefined)), "pieces.type");
         assert_eq!(key_of(|m| drop(m.pieces.remove(7))), "pieces.type");
     }
 
     #[test]
     fn the_written_tokenizer_is_the_converted_one() {
-        let text = tokenizer_json(&small(), "spm".as_ref()).unwrap();
+        let write = || tokenizer_json(&small(), "spm".as_ref(), [Some("<s>"), None], &[]).unwrap();
+        let text = write();
         let read = Tokenizer::from_bytes(text.as_bytes()).unwrap();
         let converted = convert(&small(), "spm".as_ref(), &Settings::default()).unwrap();
         for sample in ["abc", "é  abc\n", "<s>ab", ""] {
             assert_eq!(ids(&read, sample), ids(&converted, sample), "{sample}");
         }
-        assert_eq!(text, tokenizer_json(&small(), "spm".as_ref()).unwrap());
+        assert_eq!(text, write());
     }
 }

@@ -2,25 +2,24 @@
 //!
 //! [`TextTokenizer`] reads a model folder: `tokenizer.json` where there is one, else SentencePiece's `spm.model` (the
 //! published DeBERTa-v3 checkpoints hold nothing else) or `tokenizer.model` (Llama's). All end in the same engine, the
-//! `tokenizers` crate; this module reads the files, returns an error for what it cannot reproduce, and keeps truncation
+//! `tokenizers` crate; this module reads the files, returns an error for what it cannot reproduce, and takes truncation
 //! and padding per call.
 
-mod added;
 mod bpe;
 mod charsmap;
-mod growth;
-mod json;
-mod sentencepiece;
 mod settings;
+mod special;
 mod spm;
-mod template;
 mod text;
+mod tokenizer_json;
 mod unigram;
 
 pub use bpe::tokenizer_json;
-pub(crate) use bpe::tokenizer_json_of_pieces;
 pub use settings::SpecialTokens;
+pub(crate) use special::template_json;
 pub use spm::{ModelType, NormalizerSpec, Piece, PieceKind, SpmModel, TrainerSpec};
-pub(crate) use template::template_json;
-pub use text::{EncodeOptions, Encoding, TextTokenizer};
-pub use tokenizers::{PaddingDirection, PaddingStrategy, TruncationDirection, TruncationStrategy};
+pub use text::TextTokenizer;
+pub use tokenizers::{
+    Encoding, PaddingDirection, PaddingParams, PaddingStrategy, TruncationDirection,
+    TruncationParams, TruncationStrategy,
+};

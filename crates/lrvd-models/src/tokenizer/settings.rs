@@ -1,4 +1,4 @@
-//! The small JSON files beside a vocabulary.
+//! Settings in the JSON files of a tokenizer's folder.
 //!
 //! `tokenizer_config.json`, `special_tokens_map.json` and `added_tokens.json` name the special tokens, the padding
 //! side, and switches of the conversion from `spm.model`. All are optional. Where two name the same thing, the one
@@ -8,11 +8,12 @@ use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
+use serde::Deserialize as _;
 use serde_json::Value;
 use tokenizers::{AddedToken, PaddingDirection, TruncationDirection};
 
-use crate::config_reader::Reader;
 use crate::error::{Error, Result};
+use crate::json::{JsonObject, shown};
 
 /// Ids of the tokens with a special part, where the tokenizer has them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -66,9 +67,9 @@ pub(super) struct Settings {
     pub(super) do_lower_case: bool,
     /// Cut at punctuation (conversion from `spm.model` only).
     pub(super) split_by_punct: bool,
-    /// Put the token that starts a text in front.
+    /// Prepend the token that starts a text.
     pub(super) add_bos: Option<bool>,
-    /// Put the token that ends a text behind it.
+    /// Append the token that ends a text.
     pub(super) add_eos: Option<bool>,
     pub(super) padding_side: Option<PaddingDirection>,
     pub(super) truncation_side: Option<TruncationDirection>,
@@ -85,17 +86,17 @@ const NO_LIMIT: f64 = 1e9;
 impl Settings {
     /// Reads what is there in a folder.
     pub(super) fn read(folder: &Path) -> Result<Self> {
-        type Take = fn(&mut Settings, &Reader<'_>) -> Result<()>;
+        type Take = fn(&mut Settings, JsonObject<'_>) -> Result<()>;
         let files: [(&str, Take); 3] = [
             ("tokenizer_config.json", Self::take_config),
-            ("special_tokens_map.json", Self::take_names),
+            ("special_tokens_map.json", |settings, map| settings.take_names(&map)),
             ("added_tokens.json", Self::take_added),
         ];
         let mut settings = Self::default();
         for (name, take) in files {
-            match Reader::open(&folder.join(name)) {
+            match JsonObject::open(&folder.join(name)) {
                 Err(Error::Read { source, .. }) if source.kind() == ErrorKind::NotFound => {}
-                reader => take(&mut settings, &reader?)?,
+                object => take(&mut settings, object?)?,
             }
         }
         Ok(settings)
@@ -104,51 +105,62 @@ impl Settings {
     /// Of the text of a `tokenizer_config.json`; `file` is only named in errors.
     pub(super) fn parse(text: &[u8], file: &Path) -> Result<Self> {
         let mut settings = Self::default();
-        settings.take_config(&Reader::new(text, file)?)?;
+        settings.take_config(JsonObject::parse(text, file)?)?;
         Ok(settings)
     }
 
-    fn take_config(&mut self, config: &Reader<'_>) -> Result<()> {
-        self.take_names(config)?;
-        self.do_lower_case = config.boolean("do_lower_case")?.unwrap_or(false);
-        self.split_by_punct = config.boolean("split_by_punct")?.unwrap_or(false);
-        self.add_bos = config.boolean("add_bos_token")?;
-        self.add_eos = config.boolean("add_eos_token")?;
+    fn take_config(&mut self, json: JsonObject<'_>) -> Result<()> {
+        let flags = "do_lower_case split_by_punct add_bos_token add_eos_token";
+        json.check(flags, "true or false", Value::is_boolean)?;
+        let sides = ["padding_side", "truncation_side"];
+        json.check(&sides.join(" "), "`left` or `right`", |side| {
+            side == "left" || side == "right"
+        })?;
+        let length = "model_max_length";
+        json.check_numbers(length, "a number of at least 1", 1.0..=f64::MAX)?;
+        json.check("added_tokens_decoder", "a map from ids to tokens", Value::is_object)?;
+        self.take_names(&json)?;
+        let flag = |key| json.get(key).and_then(Value::as_bool);
+        self.do_lower_case = flag("do_lower_case") == Some(true);
+        self.split_by_punct = flag("split_by_punct") == Some(true);
+        (self.add_bos, self.add_eos) = (flag("add_bos_token"), flag("add_eos_token"));
+        let [padding, truncation] = sides.map(|key| json.get(key).map(|side| side == "left"));
         self.padding_side =
-            side(config, "padding_side", PaddingDirection::Left, PaddingDirection::Right)?;
-        self.truncation_side =
-            side(config, "truncation_side", TruncationDirection::Left, TruncationDirection::Right)?;
-        let length = config.float("model_max_length", 1.0..=f64::MAX)?;
-        self.model_max_length =
-            length.filter(|&found| found < NO_LIMIT).map(|found| found as usize);
-        let tokens =
-            config.value("added_tokens_decoder", "a map from ids to tokens", Value::as_object)?;
+            padding.map(|left| if left { PaddingDirection::Left } else { PaddingDirection::Right });
+        self.truncation_side = truncation
+            .map(|left| if left { TruncationDirection::Left } else { TruncationDirection::Right });
+        let length = json.get(length).and_then(Value::as_f64).filter(|&found| found < NO_LIMIT);
+        self.model_max_length = length.map(|found| found as usize);
+        let tokens = json.get("added_tokens_decoder").and_then(Value::as_object);
         for (id, token) in tokens.into_iter().flatten() {
-            let key = format!("added_tokens_decoder.{id}");
-            let index = id.parse().map_err(|_| config.wrong(&key, "an id as key", token))?;
-            let token = serde_json::from_value(token.clone())
-                .map_err(|error| config.wrong(&key, format!("a token ({error})"), token))?;
-            self.added.insert(index, (config.file.into(), token));
+            let wrong = |expected| {
+                let key = format!("added_tokens_decoder.{id}");
+                Error::format(json.file, key, expected, shown(token))
+            };
+            let index = id.parse().map_err(|_| wrong("an id as key".to_owned()))?;
+            let token = AddedToken::deserialize(token)
+                .map_err(|error| wrong(format!("a token ({error})")))?;
+            self.added.insert(index, (json.file.into(), token));
         }
         Ok(())
     }
 
-    fn take_names(&mut self, map: &Reader<'_>) -> Result<()> {
-        for role in &ROLES {
-            let Some(name) = map.value(role.key, "a token", token_text)? else { continue };
-            self.names.entry(role.key).or_insert_with(|| (map.file.into(), name.to_owned()));
+    fn take_names(&mut self, json: &JsonObject<'_>) -> Result<()> {
+        for Role { key, .. } in &ROLES {
+            json.check(key, "a token", |token| token_text(token).is_some())?;
+            let Some(name) = json.get(key).and_then(token_text) else { continue };
+            self.names.entry(key).or_insert_with(|| (json.file.into(), name.to_owned()));
         }
         Ok(())
     }
 
-    fn take_added(&mut self, list: &Reader<'_>) -> Result<()> {
-        for (token, id) in &list.map {
-            let found = id.as_u64().and_then(|id| u32::try_from(id).ok());
-            let id = found.ok_or_else(|| list.wrong(token, "an id", id))?;
+    fn take_added(&mut self, json: JsonObject<'_>) -> Result<()> {
+        for (token, id) in &json.map {
+            let id = u32::deserialize(id).map_err(|_| json.wrong(token, "an id"))?;
             let special = self.names.values().any(|(_, name)| name == token)
                 || ROLES.iter().any(|role| role.usual.contains(&token.as_str()));
             let token = AddedToken::from(token.clone(), special);
-            self.added.entry(id).or_insert_with(|| (list.file.into(), token));
+            self.added.entry(id).or_insert_with(|| (json.file.into(), token));
         }
         Ok(())
     }
@@ -156,14 +168,6 @@ impl Settings {
 
 fn token_text(token: &Value) -> Option<&str> {
     token.as_str().or_else(|| token.get("content")?.as_str())
-}
-
-fn side<T>(config: &Reader<'_>, key: &'static str, left: T, right: T) -> Result<Option<T>> {
-    config.value(key, "`left` or `right`", |value| match value.as_str()? {
-        "left" => Some(left),
-        "right" => Some(right),
-        _ => None,
-    })
 }
 
 #[cfg(test)]

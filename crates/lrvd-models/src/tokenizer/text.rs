@@ -6,62 +6,23 @@ use lrvd_core::error::quoted;
 use tokenizers::processors::PostProcessorWrapper;
 use tokenizers::utils::truncation::truncate_encodings;
 use tokenizers::{
-    PaddingDirection, PaddingParams, PaddingStrategy, PostProcessor, Tokenizer,
-    TruncationDirection, TruncationParams, TruncationStrategy, pad_encodings,
+    Encoding, PaddingDirection, PaddingParams, PostProcessor, Tokenizer, TruncationDirection,
+    TruncationParams, TruncationStrategy, pad_encodings,
 };
 
-use super::added::missing_token;
-use super::growth::Growth;
 use super::settings::{ROLES, Settings, SpecialTokens};
-use super::template::with_ends;
-use super::{json, sentencepiece};
+use super::special::{missing_token, with_ends};
+use super::spm::{ModelType, SpmModel};
+use super::tokenizer_json::{self, Growth};
+use super::{bpe, unigram};
 use crate::error::{Error, Result};
 
 /// Vocabularies that a folder may hold, best first.
 const FILES: &[&str] = &["tokenizer.json", "spm.model", "tokenizer.model"];
 
-/// How one text, pair or batch is cut and padded. The default does neither.
-#[derive(Debug, Clone, Default)]
-pub struct EncodeOptions {
-    /// Most tokens of an encoding, special ones included.
-    pub max_length: Option<usize>,
-    /// Which text of a pair is cut.
-    pub strategy: TruncationStrategy,
-    /// The length that shorter encodings are padded to, if any.
-    pub padding: Option<PaddingStrategy>,
-}
-
-/// One text, or pair of texts, as tokens. All lists have the same length.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Encoding {
-    /// Token ids.
-    pub ids: Vec<u32>,
-    /// 0 for the first text and its special tokens, 1 for the second; 0 at padding.
-    pub type_ids: Vec<u32>,
-    /// 1 for tokens, 0 for padding.
-    pub attention_mask: Vec<u32>,
-    /// The tokens as text; the text of the input where the token is the unknown one.
-    pub tokens: Vec<String>,
-    /// First and one past the last character (not byte) in the text that the token comes from; (0, 0) at special
-    /// tokens and padding.
-    pub offsets: Vec<(usize, usize)>,
-}
-
-impl From<&tokenizers::Encoding> for Encoding {
-    fn from(engine: &tokenizers::Encoding) -> Self {
-        Self {
-            ids: engine.get_ids().to_vec(),
-            type_ids: engine.get_type_ids().to_vec(),
-            attention_mask: engine.get_attention_mask().to_vec(),
-            tokens: engine.get_tokens().to_vec(),
-            offsets: engine.get_offsets().to_vec(),
-        }
-    }
-}
-
 /// Turns text into token ids as the checkpoint's own tokenizer does.
 ///
-/// Nothing about a call is kept: truncation and padding are arguments, so one tokenizer serves many threads.
+/// Truncation and padding are arguments, so one tokenizer serves many threads.
 ///
 /// # Numerics
 ///
@@ -75,7 +36,7 @@ impl From<&tokenizers::Encoding> for Encoding {
 /// # use lrvd_models::tokenizer::TextTokenizer;
 /// let tokenizer = TextTokenizer::from_dir("deberta-v3-base".as_ref())?;
 /// let pair = tokenizer.encode("A man plays.", Some("A person plays."), Some(128))?;
-/// assert_eq!(pair.ids.len(), pair.type_ids.len());
+/// assert_eq!(pair.get_ids().len(), pair.get_type_ids().len());
 /// # Ok::<(), lrvd_models::Error>(())
 /// ```
 #[derive(Debug, Clone)]
@@ -106,7 +67,7 @@ impl TextTokenizer {
         Self::load(&file, &Settings::read(folder)?)
     }
 
-    /// Reads one vocabulary file and nothing beside it: SentencePiece unless its name ends in `.json`.
+    /// Reads one vocabulary file without settings: SentencePiece unless its name ends in `.json`.
     pub fn from_file(file: &Path) -> Result<Self> {
         Self::load(file, &Settings::default())
     }
@@ -114,12 +75,28 @@ impl TextTokenizer {
     /// From the texts of a `tokenizer.json` and of the `tokenizer_config.json` beside it, for tokenizers that come in
     /// another file; `file` is only named in errors.
     pub fn from_texts(tokenizer: &[u8], settings: &[u8], file: &Path) -> Result<Self> {
-        Self::build(json::parse(tokenizer, file)?, file, &Settings::parse(settings, file)?)
+        Self::build(
+            tokenizer_json::parse(tokenizer, file)?,
+            file,
+            &Settings::parse(settings, file)?,
+        )
     }
 
     fn load(file: &Path, settings: &Settings) -> Result<Self> {
-        let is_json = file.extension().is_some_and(|extension| extension == "json");
-        let engine = if is_json { json::load(file)? } else { sentencepiece::load(file, settings)? };
+        let bytes = std::fs::read(file).map_err(Error::read(file))?;
+        let engine = if file.extension().is_some_and(|extension| extension == "json") {
+            tokenizer_json::parse(&bytes, file)?
+        } else {
+            let model = SpmModel::parse(&bytes, file)?;
+            match model.trainer.model_type() {
+                ModelType::Unigram => unigram::convert(&model, file, settings)?,
+                ModelType::Bpe => bpe::convert(&model, file, settings)?,
+                other => {
+                    let (key, found) = ("trainer_spec.model_type", format!("{other:?}"));
+                    return Err(Error::unsupported(file, key, found, "Unigram, Bpe"));
+                }
+            }
+        };
         Self::build(engine, file, settings)
     }
 
@@ -156,28 +133,25 @@ impl TextTokenizer {
         })
     }
 
-    /// Pads with this id instead; decoders without a padding token borrow another one.
-    pub fn with_pad_id(mut self, id: u32) -> Result<Self> {
-        self.token(id)?;
-        self.special.pad = Some(id);
-        Ok(self)
+    /// Truncation to `max_length` tokens, special ones included: longest first, on the side of the tokenizer's settings.
+    pub fn truncation(&self, max_length: usize) -> TruncationParams {
+        let direction = self.truncation_side;
+        TruncationParams { direction, max_length, ..TruncationParams::default() }
     }
 
-    /// Pads on this side instead.
-    #[must_use]
-    pub fn with_padding_side(mut self, side: PaddingDirection) -> Self {
-        self.padding_side = side;
-        self
-    }
-
-    /// Cuts from this side instead.
-    #[must_use]
-    pub fn with_truncation_side(mut self, side: TruncationDirection) -> Self {
-        self.truncation_side = side;
-        self
+    /// Padding to the longest of a batch on the side of the tokenizer's settings, with `pad_id` or the padding token;
+    /// decoders without one borrow another token.
+    pub fn padding(&self, pad_id: Option<u32>) -> Result<PaddingParams> {
+        let pad_id = pad_id.or(self.special.pad).ok_or_else(|| {
+            let reason = "has no padding token: name one as `pad_token`, or give an id";
+            Error::tokenizer(&self.file, reason)
+        })?;
+        let (direction, pad_token) = (self.padding_side, self.token(pad_id)?);
+        Ok(PaddingParams { direction, pad_id, pad_token, ..PaddingParams::default() })
     }
 
     /// Encodes a text, or a pair, with special tokens and no padding, cut to `max_length` tokens longest first.
+    /// Offsets count characters.
     ///
     /// `Some("")` as the second text is a pair whose second part is empty.
     pub fn encode(
@@ -186,42 +160,32 @@ impl TextTokenizer {
         pair: Option<&str>,
         max_length: Option<usize>,
     ) -> Result<Encoding> {
-        let options = EncodeOptions { max_length, ..EncodeOptions::default() };
-        self.encode_with(text, pair, &options)
+        let truncation = max_length.map(|max_length| self.truncation(max_length));
+        self.encode_one(text, pair, truncation.as_ref())
     }
 
-    /// Encodes a text, or a pair, with special tokens. [`PaddingStrategy::BatchLongest`] pads nothing: there is one
-    /// encoding.
-    pub fn encode_with(
-        &self,
-        text: &str,
-        pair: Option<&str>,
-        options: &EncodeOptions,
-    ) -> Result<Encoding> {
-        let encodings = self.encode_batch(&[(text, pair)], options)?;
-        Ok(encodings.into_iter().next().unwrap_or_default())
-    }
-
-    /// Encodes many texts or pairs and pads them to one length if asked to.
+    /// Encodes many texts or pairs with special tokens, cut and padded as the parameters say.
     pub fn encode_batch(
         &self,
         inputs: &[(&str, Option<&str>)],
-        options: &EncodeOptions,
+        truncation: Option<&TruncationParams>,
+        padding: Option<&PaddingParams>,
     ) -> Result<Vec<Encoding>> {
-        let encode = |(text, pair): &(&str, Option<&str>)| self.encode_one(text, *pair, options);
+        let encode = |(text, pair): &(&str, Option<&str>)| self.encode_one(text, *pair, truncation);
         let mut encodings = inputs.iter().map(encode).collect::<Result<Vec<_>>>()?;
-        if let Some(strategy) = &options.padding {
-            self.pad(&mut encodings, strategy)?;
+        if let Some(padding) = padding {
+            pad_encodings(&mut encodings, padding)
+                .map_err(Error::library("pad a batch", &self.file))?;
         }
-        Ok(encodings.iter().map(Encoding::from).collect())
+        Ok(encodings)
     }
 
     fn encode_one(
         &self,
         text: &str,
         pair: Option<&str>,
-        options: &EncodeOptions,
-    ) -> Result<tokenizers::Encoding> {
+        truncation: Option<&TruncationParams>,
+    ) -> Result<Encoding> {
         let library = Error::library("encode a text", &self.file);
         // The template is not part of the engine, so this is the bare text.
         let bare = |text| {
@@ -230,31 +194,30 @@ impl TextTokenizer {
         };
         let mut first = bare(text)?;
         let mut second = pair.map(bare).transpose()?;
-        if let Some(max_length) = options.max_length {
-            (first, second) = self.truncate(first, second, max_length, options.strategy)?;
+        if let Some(truncation) = truncation {
+            (first, second) = self.truncate(first, second, truncation)?;
         }
         match &self.template {
             Some(template) => template.process(first, second, true).map_err(library),
-            None => Ok(tokenizers::Encoding::merge(std::iter::once(first).chain(second), false)),
+            None => Ok(Encoding::merge(std::iter::once(first).chain(second), false)),
         }
     }
 
     fn truncate(
         &self,
-        first: tokenizers::Encoding,
-        second: Option<tokenizers::Encoding>,
-        max_length: usize,
-        strategy: TruncationStrategy,
-    ) -> Result<(tokenizers::Encoding, Option<tokenizers::Encoding>)> {
+        first: Encoding,
+        second: Option<Encoding>,
+        params: &TruncationParams,
+    ) -> Result<(Encoding, Option<Encoding>)> {
         let added =
             self.template.as_ref().map_or(0, |template| template.added_tokens(second.is_some()));
-        let limit = max_length.checked_sub(added).ok_or_else(|| {
+        let max_length = params.max_length.checked_sub(added).ok_or_else(|| {
             let expected = format!("at least {added}, the number of special tokens");
-            Error::argument("max_length", expected, max_length)
+            Error::argument("max_length", expected, params.max_length)
         })?;
-        let n_second = second.as_ref().map_or(0, tokenizers::Encoding::len);
-        let remove = (first.len() + n_second).saturating_sub(limit);
-        let available = match strategy {
+        let n_second = second.as_ref().map_or(0, Encoding::len);
+        let remove = (first.len() + n_second).saturating_sub(max_length);
+        let available = match params.strategy {
             TruncationStrategy::LongestFirst => usize::MAX,
             TruncationStrategy::OnlyFirst => first.len(),
             TruncationStrategy::OnlySecond => n_second,
@@ -262,41 +225,12 @@ impl TextTokenizer {
         if remove > 0 && remove >= available {
             return Err(Error::Text(format!(
                 "truncation `{}` must remove {remove} tokens from a text that has {available}",
-                strategy.as_ref(),
+                params.strategy.as_ref(),
             )));
         }
-        let direction = self.truncation_side;
-        let params = TruncationParams { direction, max_length: limit, strategy, stride: 0 };
+        let params = TruncationParams { max_length, ..params.clone() };
         truncate_encodings(first, second, &params)
             .map_err(Error::library("truncate a text", &self.file))
-    }
-
-    fn pad(
-        &self,
-        encodings: &mut [tokenizers::Encoding],
-        strategy: &PaddingStrategy,
-    ) -> Result<()> {
-        let lengths = encodings.iter().map(tokenizers::Encoding::len);
-        let (shortest, longest) = (lengths.clone().min(), lengths.max());
-        let length = match strategy {
-            PaddingStrategy::Fixed(length) => Some(*length),
-            PaddingStrategy::BatchLongest => longest,
-        };
-        if shortest >= length {
-            return Ok(());
-        }
-        let pad_id = self.special.pad.ok_or_else(|| {
-            let reason = "has no padding token: name one as `pad_token`, or set its id";
-            Error::tokenizer(&self.file, reason)
-        })?;
-        let params = PaddingParams {
-            strategy: strategy.clone(),
-            direction: self.padding_side,
-            pad_id,
-            pad_token: self.token(pad_id)?,
-            ..PaddingParams::default()
-        };
-        pad_encodings(encodings, &params).map_err(Error::library("pad a batch", &self.file))
     }
 
     /// Text of some ids, with or without the special tokens.
@@ -328,11 +262,6 @@ impl TextTokenizer {
     /// Ids of the special tokens.
     pub fn special_tokens(&self) -> SpecialTokens {
         self.special
-    }
-
-    /// Side on which batches are padded.
-    pub fn padding_side(&self) -> PaddingDirection {
-        self.padding_side
     }
 
     /// Longest input that `tokenizer_config.json` states, in tokens. Not enforced: truncation is an argument.

@@ -19,57 +19,60 @@
 
 use std::path::Path;
 
-use tokenizers::decoders::DecoderWrapper;
-use tokenizers::models::unigram::Unigram;
-use tokenizers::normalizers::replace::ReplacePattern;
-use tokenizers::normalizers::{Lowercase, NormalizerWrapper, Precompiled, Replace, Strip};
-use tokenizers::pre_tokenizers::PreTokenizerWrapper;
-use tokenizers::pre_tokenizers::metaspace::{Metaspace, PrependScheme};
-use tokenizers::pre_tokenizers::punctuation::Punctuation;
-use tokenizers::{AddedToken, SplitDelimiterBehavior, Tokenizer};
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use serde_json::json;
+use tokenizers::{AddedToken, Tokenizer};
 
-use super::added::{add_tokens, special};
 use super::charsmap;
 use super::settings::{ROLES, Settings};
-use super::spm::{Piece, PieceKind, SpmModel, require};
-use super::template::template;
+use super::special::{add_tokens, special, template};
+use super::spm::{Piece, PieceKind, SPACE_MARK, SpmModel, engine};
 use crate::error::{Error, Result};
-
-/// The mark that SentencePiece writes for a space.
-const SPACE_MARK: char = '\u{2581}';
 
 /// Converts a model of type UNIGRAM.
 pub(super) fn convert(model: &SpmModel, file: &Path, settings: &Settings) -> Result<Tokenizer> {
     check_supported(model, file)?;
-    let vocabulary =
-        model.pieces.iter().map(|piece| (piece.text.clone(), f64::from(piece.score))).collect();
-    let unigram = Unigram::from(vocabulary, Some(model.unknown_id()), false)
-        .map_err(Error::library("convert", file))?;
-    let mut tokenizer = Tokenizer::new(unigram);
-    // The normaliser goes in before the added tokens, which are matched in its output.
-    tokenizer
-        .with_normalizer(Some(normalizer(model, file, settings)?))
-        .map_err(Error::library("convert", file))?;
-    let scheme = if model.normalizer.add_dummy_prefix {
-        PrependScheme::Always
-    } else {
-        PrependScheme::Never
-    };
-    let metaspace = Metaspace::new(SPACE_MARK, scheme, true);
-    let mut steps: Vec<PreTokenizerWrapper> = Vec::new();
-    if settings.split_by_punct {
-        steps.push(Punctuation::new(SplitDelimiterBehavior::Isolated).into());
+    let mut normalizers = Vec::new();
+    if settings.do_lower_case {
+        normalizers.push(json!({"type": "Lowercase"}));
     }
-    steps.push(metaspace.clone().into());
-    tokenizer.with_pre_tokenizer(Some(tokenizers::pre_tokenizers::sequence::Sequence::new(steps)));
-    tokenizer.with_decoder(Some(DecoderWrapper::Metaspace(metaspace)));
+    normalizers.push(json!({"type": "Strip", "strip_left": true, "strip_right": true}));
+    let table = &model.normalizer.precompiled_charsmap;
+    if !table.is_empty() {
+        charsmap::check(table, file)?;
+        let table = BASE64_STANDARD.encode(table);
+        normalizers.push(json!({"type": "Precompiled", "precompiled_charsmap": table}));
+    }
+    normalizers.push(json!({"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "}));
+    let scheme = if model.normalizer.add_dummy_prefix { "always" } else { "never" };
+    let metaspace = json!({
+        "type": "Metaspace", "replacement": SPACE_MARK, "prepend_scheme": scheme, "split": true,
+    });
+    let mut pre_tokenizers = vec![metaspace.clone()];
+    if settings.split_by_punct {
+        pre_tokenizers.insert(0, json!({"type": "Punctuation", "behavior": "Isolated"}));
+    }
+    let vocab = model.pieces.iter().map(|piece| json!([piece.text, f64::from(piece.score)]));
+    let mut tokenizer = engine(
+        &json!({
+            "normalizer": {"type": "Sequence", "normalizers": normalizers},
+            "pre_tokenizer": {"type": "Sequence", "pretokenizers": pre_tokenizers},
+            "decoder": metaspace,
+            "model": {
+                "type": "Unigram", "unk_id": model.unknown_id(), "byte_fallback": false,
+                "vocab": vocab.collect::<Vec<_>>(),
+            },
+        }),
+        file,
+    )?;
     let unknown = &model.pieces[model.unknown_id()].text;
     let added = |piece: &Piece| {
         let is_role = ROLES.iter().any(|role| name(settings, role.key) == piece.text);
-        let special = is_role || matches!(piece.kind, PieceKind::Control | PieceKind::Unknown);
+        let special = is_role || matches!(piece.kind(), PieceKind::Control | PieceKind::Unknown);
         // Only the unknown token is looked for in the normalised text.
         let token = AddedToken::from(piece.text.clone(), special);
-        (special || piece.kind == PieceKind::UserDefined)
+        (special || piece.kind() == PieceKind::UserDefined)
             .then(|| token.normalized(piece.text == *unknown))
     };
     let mask = Some(name(settings, "mask_token"));
@@ -83,54 +86,28 @@ pub(super) fn convert(model: &SpmModel, file: &Path, settings: &Settings) -> Res
 
 /// Checks that the conversion and SentencePiece cut ordinary text in the same way.
 fn check_supported(model: &SpmModel, file: &Path) -> Result<()> {
-    let unsupported = |key: &str, found: String, supported: &str| {
-        Err(Error::unsupported(file, key, found, supported))
-    };
+    use PieceKind::{Byte, Control, Normal, Unknown, UserDefined};
     let (trainer, normalizer) = (&model.trainer, &model.normalizer);
-    require(
+    let whitespace = normalizer.remove_extra_whitespaces;
+    model.check_supported(
         file,
         [
             ("trainer_spec.treat_whitespace_as_suffix", trainer.treat_whitespace_as_suffix, false),
-            ("normalizer_spec.remove_extra_whitespaces", normalizer.remove_extra_whitespaces, true),
+            ("normalizer_spec.remove_extra_whitespaces", whitespace, true),
             ("normalizer_spec.escape_whitespaces", normalizer.escape_whitespaces, true),
         ],
+        &[Normal, Unknown, Control, UserDefined, Byte],
     )?;
-    for piece in &model.pieces {
-        if piece.kind == PieceKind::Unused {
-            return unsupported(
-                "pieces.type",
-                format!("UNUSED (`{}`)", piece.text),
-                "all other types",
-            );
-        }
-        let inner_space = piece.text.chars().skip(1).any(|c| c == SPACE_MARK);
-        if inner_space && piece.kind == PieceKind::Normal {
+    let inner_space = |piece: &&Piece| {
+        piece.kind() == Normal && piece.text.chars().skip(1).any(|c| SPACE_MARK.starts_with(c))
+    };
+    match model.pieces.iter().find(inner_space) {
+        None => Ok(()),
+        Some(piece) => {
             let supported = "a space mark only in front";
-            return unsupported("pieces.piece", piece.text.clone(), supported);
+            Err(Error::unsupported(file, "pieces.piece", &piece.text, supported))
         }
     }
-    Ok(())
-}
-
-fn normalizer(
-    model: &SpmModel,
-    file: &Path,
-    settings: &Settings,
-) -> Result<tokenizers::normalizers::Sequence> {
-    let mut steps: Vec<NormalizerWrapper> = Vec::new();
-    if settings.do_lower_case {
-        steps.push(Lowercase.into());
-    }
-    steps.push(Strip::new(true, true).into());
-    let table = &model.normalizer.precompiled_charsmap;
-    if !table.is_empty() {
-        charsmap::check(table, file)?;
-        let library = Error::library("read the replacement table", file);
-        steps.push(Precompiled::from(table).map_err(library)?.into());
-    }
-    let spaces = Replace::new(ReplacePattern::Regex(" {2,}".into()), " ");
-    steps.push(spaces.map_err(Error::library("build the normaliser", file))?.into());
-    Ok(tokenizers::normalizers::Sequence::new(steps))
 }
 
 /// Name of a role's token: that of the settings, else that of DeBERTa checkpoints.
@@ -143,30 +120,29 @@ fn name<'a>(settings: &'a Settings, key: &'static str) -> &'a str {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::super::charsmap::tests::table;
-    use super::super::sentencepiece;
-    use super::super::spm::tests::{bytes_field, piece_field};
+    use super::super::spm::tests::piece;
     use super::*;
 
-    fn pieces() -> Vec<u8> {
-        let control = |text| piece_field(text, 0.0, 3);
-        [
+    fn model() -> SpmModel {
+        let control = |text| piece(text, 0.0, PieceKind::Control);
+        let pieces = vec![
             control("[PAD]"),
             control("[CLS]"),
             control("[SEP]"),
-            piece_field("[UNK]", 0.0, 2),
-            piece_field("\u{2581}", -2.0, 1),
-            piece_field("\u{2581}ab", -1.0, 1),
-            piece_field("b", -3.0, 1),
-            piece_field("<u>", 0.0, 4),
-        ]
-        .concat()
+            piece("[UNK]", 0.0, PieceKind::Unknown),
+            piece("\u{2581}", -2.0, PieceKind::Normal),
+            piece("\u{2581}ab", -1.0, PieceKind::Normal),
+            piece("b", -3.0, PieceKind::Normal),
+            piece("<u>", 0.0, PieceKind::UserDefined),
+        ];
+        SpmModel { pieces, ..SpmModel::default() }
     }
 
-    fn load_bytes(bytes: &[u8], settings: &Settings) -> Result<Tokenizer> {
-        let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("spm.model");
-        std::fs::write(&file, bytes).unwrap();
-        sentencepiece::load(&file, settings)
+    /// The conversion of the changed model.
+    fn converted(change: impl FnOnce(&mut SpmModel), settings: &Settings) -> Result<Tokenizer> {
+        let mut model = model();
+        change(&mut model);
+        convert(&model, "spm.model".as_ref(), settings)
     }
 
     fn ids(tokenizer: &Tokenizer, text: &str) -> Vec<u32> {
@@ -175,7 +151,7 @@ mod tests {
 
     #[test]
     fn pieces_template_and_added_tokens_get_their_ids() {
-        let tokenizer = load_bytes(&pieces(), &Settings::default()).unwrap();
+        let tokenizer = converted(|_| (), &Settings::default()).unwrap();
         assert_eq!(ids(&tokenizer, "  ab  b "), [1, 5, 4, 6, 2]);
         assert_eq!(ids(&tokenizer, "xyz"), [1, 4, 3, 2], "an unknown run is one token");
         assert_eq!(ids(&tokenizer, "ab[MASK]"), [1, 5, 8, 2]);
@@ -188,65 +164,58 @@ mod tests {
     #[test]
     fn settings_change_the_conversion() {
         let lower = Settings { do_lower_case: true, ..Settings::default() };
-        assert_eq!(ids(&load_bytes(&pieces(), &lower).unwrap(), "AB"), [1, 5, 2]);
-        let bare = [pieces(), bytes_field(3, &[0x18, 0])].concat();
-        let tokenizer = load_bytes(&bare, &Settings::default()).unwrap();
-        assert_eq!(ids(&tokenizer, "b"), [1, 6, 2], "no space is put in front");
+        assert_eq!(ids(&converted(|_| (), &lower).unwrap(), "AB"), [1, 5, 2]);
+        let bare = converted(|m| m.normalizer.add_dummy_prefix = false, &Settings::default());
+        assert_eq!(ids(&bare.unwrap(), "b"), [1, 6, 2], "no space is put in front");
         let mut listed = Settings::default();
         let mut add = |id, text: &str| {
             listed.added.insert(id, ("added_tokens.json".into(), AddedToken::from(text, true)));
         };
         add(8, "<new>");
         add(9, "[MASK]");
-        let tokenizer = load_bytes(&pieces(), &listed).unwrap();
+        let tokenizer = converted(|_| (), &listed).unwrap();
         assert_eq!(tokenizer.token_to_id("<new>"), Some(8));
         assert_eq!(tokenizer.token_to_id("[MASK]"), Some(9));
         listed.added.remove(&8);
-        let error = load_bytes(&pieces(), &listed).unwrap_err().to_string();
+        let error = converted(|_| (), &listed).unwrap_err().to_string();
         let expected = "`added_tokens.json`: `id of token [MASK]` should be 8, its place in the vocabulary, found 9";
         assert_eq!(error, expected);
     }
 
     #[test]
-    fn settings_that_cannot_be_reproduced_are_named() {
-        let unsupported = |extra: Vec<u8>| {
-            let bytes = [pieces(), extra].concat();
-            match load_bytes(&bytes, &Settings::default()).unwrap_err() {
-                Error::Unsupported { key, found, .. } => (key, found),
-                other => panic!("{other}"),
-            }
-        };
-        let spec = |content: &[u8]| unsupported(bytes_field(2, content));
-        assert_eq!(spec(&[0x18, 3]), ("trainer_spec.model_type".into(), "WORD".into()));
-        assert_eq!(spec(&[0xc0, 1, 1]).0, "trainer_spec.treat_whitespace_as_suffix");
-        let normalizer = |content: &[u8]| unsupported(bytes_field(3, content)).0;
-        assert_eq!(normalizer(&[0x20, 0]), "normalizer_spec.remove_extra_whitespaces");
-        assert_eq!(normalizer(&[0x28, 0]), "normalizer_spec.escape_whitespaces");
-        assert_eq!(unsupported(piece_field("z", 0.0, 5)).0, "pieces.type");
-        assert_eq!(unsupported(piece_field("a\u{2581}b", 0.0, 1)).0, "pieces.piece");
-    }
-
-    #[test]
-    fn a_bad_table_or_a_missing_token_is_an_error() {
-        let with_table = |table: Vec<u8>| {
-            // The table is longer than `bytes_field` can say: lengths of two bytes.
-            let length = |n: usize| [n as u8 & 0x7f | 0x80, (n >> 7) as u8];
-            let mut spec = vec![0x12];
-            spec.extend(length(table.len()));
-            spec.extend(table);
-            let mut bytes = pieces();
-            bytes.push(0x1a);
-            bytes.extend(length(spec.len()));
-            bytes.extend(spec);
-            load_bytes(&bytes, &Settings::default())
-        };
-        let tokenizer = with_table(table(0, "b\0")).unwrap();
+    fn what_cannot_be_reproduced_is_named() {
+        type Change = Box<dyn FnOnce(&mut SpmModel)>;
+        let z = |text, kind| move |m: &mut SpmModel| m.pieces.push(piece(text, 0.0, kind));
+        let cases: [(Change, &str); 7] = [
+            (
+                Box::new(|m| m.trainer.treat_whitespace_as_suffix = true),
+                "`trainer_spec.treat_whitespace_as_suffix` is `true`, supported: false",
+            ),
+            (
+                Box::new(|m| m.normalizer.remove_extra_whitespaces = false),
+                "`normalizer_spec.remove_extra_whitespaces` is `false`, supported: true",
+            ),
+            (
+                Box::new(|m| m.normalizer.escape_whitespaces = false),
+                "`normalizer_spec.escape_whitespaces` is `false`, supported: true",
+            ),
+            (Box::new(z("z", PieceKind::Unused)), "`pieces.type` is `Unused (`z`)`"),
+            (Box::new(z("a\u{2581}b", PieceKind::Normal)), "`pieces.piece` is `a\u{2581}b`"),
+            (
+                Box::new(|m| m.normalizer.precompiled_charsmap = table(7, "b\0")),
+                "`precompiled_charsmap` should",
+            ),
+            (
+                Box::new(|m| drop(m.pieces.remove(2))),
+                "`sep_token` should be a token of the vocabulary, found `[SEP]`",
+            ),
+        ];
+        for (change, expected) in cases {
+            let error = converted(change, &Settings::default()).unwrap_err().to_string();
+            assert!(error.starts_with("`spm.model`: ") && error.contains(expected), "{error}");
+        }
+        let change = |m: &mut SpmModel| m.normalizer.precompiled_charsmap = table(0, "b\0");
+        let tokenizer = converted(change, &Settings::default()).unwrap();
         assert_eq!(ids(&tokenizer, "a"), [1, 4, 6, 2], "`a` is replaced by `b`");
-        let error = with_table(table(7, "b\0")).unwrap_err().to_string();
-        assert!(error.contains("spm.model`: `precompiled_charsmap` should"), "{error}");
-        let few = [piece_field("[UNK]", 0.0, 2), piece_field("[CLS]", 0.0, 3)].concat();
-        let error = load_bytes(&few, &Settings::default()).unwrap_err().to_string();
-        let expected = "`sep_token` should be a token of the vocabulary, found `[SEP]`";
-        assert!(error.ends_with(expected), "{error}");
     }
 }

@@ -16,18 +16,31 @@ const THREE_DIGITS: f64 = 6e-3;
 
 /// Row-major values with a shape.
 #[derive(Clone, Debug)]
+#[expect(clippy::struct_field_names, reason = "a tensor has a shape and values")]
 pub(crate) struct Values {
     pub(crate) shape: Vec<usize>,
     pub(crate) values: Vec<f64>,
+    /// Which values are compared; all without a list.
+    kept: Option<Vec<bool>>,
 }
 
 impl Values {
     pub(crate) fn new(shape: &[usize], values: Vec<f64>) -> Self {
-        Self { shape: shape.to_vec(), values }
+        Self { shape: shape.to_vec(), values, kept: None }
     }
 
     pub(crate) fn list(values: Vec<f64>) -> Self {
-        Self { shape: vec![values.len()], values }
+        Self::new(&[values.len()], values)
+    }
+
+    /// The same values, of which those at the row-major indices that satisfy `keep` are compared.
+    pub(crate) fn keeping(self, keep: impl Fn(usize) -> bool) -> Self {
+        let kept = (0..self.values.len()).map(keep).collect();
+        Self { kept: Some(kept), ..self }
+    }
+
+    pub(crate) fn is_kept(&self, index: usize) -> bool {
+        self.kept.as_ref().is_none_or(|kept| kept[index])
     }
 
     /// Truth values as 0 and 1.
@@ -225,53 +238,26 @@ impl Case {
 
     /// Compares a recorded tensor within its own tolerance.
     pub(crate) fn tolerated(&mut self, name: &str, found: &Values) -> Result<()> {
-        self.tolerated_where(name, found, |_| true)
-    }
-
-    /// As [`Self::tolerated`], the entries whose row-major index satisfies `keep`.
-    pub(crate) fn tolerated_where(
-        &mut self,
-        name: &str,
-        found: &Values,
-        keep: impl Fn(usize) -> bool,
-    ) -> Result<()> {
         let limit = self.tolerance(name)?;
-        self.tensor_where(name, found, limit, keep)
+        self.tensor(name, found, limit)
     }
 
     /// Compares a recorded tensor.
     pub(crate) fn tensor(&mut self, name: &str, found: &Values, limit: Limit) -> Result<()> {
-        self.tensor_where(name, found, limit, |_| true)
-    }
-
-    pub(crate) fn tensor_where(
-        &mut self,
-        name: &str,
-        found: &Values,
-        limit: Limit,
-        keep: impl Fn(usize) -> bool,
-    ) -> Result<()> {
         let expected = self.recorded(name)?;
-        self.pair(name, found, &expected, limit, keep);
+        self.pair(name, found, &expected, limit);
         Ok(())
     }
 
     /// Compares two tensors wherever they come from.
-    pub(crate) fn pair(
-        &mut self,
-        name: &str,
-        found: &Values,
-        expected: &Values,
-        limit: Limit,
-        keep: impl Fn(usize) -> bool,
-    ) {
+    pub(crate) fn pair(&mut self, name: &str, found: &Values, expected: &Values, limit: Limit) {
         if expected.shape != found.shape {
             let note = format!("recorded shape {:?}, found {:?}", expected.shape, found.shape);
             return self.push(name, f64::INFINITY, limit, 0, note);
         }
         let pairs = found.values.iter().zip(&expected.values).enumerate();
         let kept: Vec<f64> = pairs
-            .filter(|(index, _)| keep(*index))
+            .filter(|(index, _)| found.is_kept(*index))
             .map(|(_, (&found, &expected))| limit.difference(found, expected))
             .collect();
         self.push(name, largest(&kept), limit, kept.len(), String::new());
@@ -286,7 +272,7 @@ impl Case {
         limit: Limit,
     ) -> Result<()> {
         let expected = Values::list(entry.numbers()?);
-        self.pair(name, &Values::list(found.to_vec()), &expected, limit, |_| true);
+        self.pair(name, &Values::list(found.to_vec()), &expected, limit);
         Ok(())
     }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use lrvd_burn::files::{HostDType, HostTensor, TensorFile, write_safetensors};
+use rstest::rstest;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -14,6 +15,8 @@ const RUN: &str = "train/deberta_lora";
 const ALLOCATED_RUN: &str = "train/deberta_adalora";
 const MODEL: &str = "deberta/v3_len2";
 const LLAMA: &str = "llama/mha_right_padded";
+/// A size of almost 2³¹.
+const HUGE: i64 = i32::MAX as i64 - 1;
 
 /// A copy of a folder beside this file.
 struct Copy(TempDir);
@@ -58,11 +61,17 @@ impl Copy {
         self.edit_json(file, |json| *json.pointer_mut(pointer).unwrap() = value);
     }
 
-    /// Changes every tensor of a file, which keeps its type; `None` takes it out.
-    fn edit(&self, file: &str, change: impl Fn(&str, Vec<f64>) -> Option<Vec<f64>>) {
+    /// Changes the tensors of a file.
+    fn tensors(&self, file: &str, change: impl FnOnce(&mut BTreeMap<String, HostTensor>)) {
         let path = self.path(file);
         let mut tensors = TensorFile::open(&path).unwrap().read_all().unwrap();
-        tensors.retain(|name, tensor| {
+        change(&mut tensors);
+        write_safetensors(&path, &tensors, &BTreeMap::new()).unwrap();
+    }
+
+    /// Changes the values of every tensor, which keeps its type; `None` takes it out.
+    fn edit(&self, file: &str, change: impl Fn(&str, Vec<f64>) -> Option<Vec<f64>>) {
+        let changed = |name: &String, tensor: &mut HostTensor| {
             let (dtype, shape) = (tensor.dtype(), tensor.shape().to_vec());
             let Some(new) = change(name, Values::host(tensor).unwrap().values) else {
                 return false;
@@ -75,8 +84,8 @@ impl Copy {
             };
             *tensor = HostTensor::new(dtype, shape, new.iter().flat_map(bytes).collect()).unwrap();
             true
-        });
-        write_safetensors(&path, &tensors, &BTreeMap::new()).unwrap();
+        };
+        self.tensors(file, |tensors| tensors.retain(changed));
     }
 
     /// Changes the values of one tensor.
@@ -91,15 +100,14 @@ impl Copy {
 }
 
 fn copy(from: &Path, to: &Path) {
+    if !from.is_dir() {
+        std::fs::copy(from, to).unwrap();
+        return;
+    }
     std::fs::create_dir_all(to).unwrap();
     for entry in std::fs::read_dir(from).unwrap() {
-        let entry = entry.unwrap();
-        let target = to.join(entry.file_name());
-        if entry.file_type().unwrap().is_dir() {
-            copy(&entry.path(), &target);
-        } else {
-            std::fs::copy(entry.path(), target).unwrap();
-        }
+        let name = entry.unwrap().file_name();
+        copy(&from.join(&name), &to.join(&name));
     }
 }
 
@@ -200,12 +208,10 @@ fn a_value_that_is_not_a_number_and_another_shape_miss() {
     copy.change("expected.safetensors", "loss", |loss| loss[0] = f64::NAN);
     assert_eq!(copy.misses().unwrap(), ["loss", "loss"]);
     let copy = Copy::of(MODEL);
-    let file = copy.path("expected.safetensors");
-    let mut tensors = TensorFile::open(&file).unwrap().read_all().unwrap();
-    let logits = tensors.remove("logits").unwrap();
-    let n = logits.n_elements();
-    tensors.insert("logits".to_owned(), logits.reshape(&[n, 1]).unwrap());
-    write_safetensors(&file, &tensors, &BTreeMap::new()).unwrap();
+    copy.tensors("expected.safetensors", |tensors| {
+        let logits = tensors.get_mut("logits").unwrap();
+        *logits = logits.clone().reshape(&[logits.n_elements(), 1]).unwrap();
+    });
     assert_eq!(copy.misses().unwrap(), ["logits", "logits"]);
 }
 
@@ -220,10 +226,9 @@ fn padding_is_no_part_of_the_contract() {
 #[test]
 fn tensors_that_are_missing_or_not_compared_are_named() {
     let copy = Copy::of(MODEL);
-    let file = copy.path("expected.safetensors");
-    let mut tensors = TensorFile::open(&file).unwrap().read_all().unwrap();
-    tensors.insert("grad.no_such_parameter".to_owned(), tensors["loss"].clone());
-    write_safetensors(&file, &tensors, &BTreeMap::new()).unwrap();
+    copy.tensors("expected.safetensors", |tensors| {
+        tensors.insert("grad.no_such_parameter".to_owned(), tensors["loss"].clone());
+    });
     assert_eq!(copy.misses().unwrap(), ["grad.no_such_parameter"; 2]);
     let copy = Copy::of(MODEL);
     copy.edit("expected.safetensors", |name, v| (name != "pooled").then_some(v));
@@ -256,20 +261,17 @@ fn folders_that_say_something_unknown_are_errors() {
     copy.fails_with("`expected.json` is broken");
 }
 
-#[test]
-fn inputs_out_of_range_are_errors() {
-    for (path, name, bad) in [
-        (MODEL, "input_ids", 1e6),
-        (MODEL, "input_ids", -1.0),
-        (MODEL, "attention_mask", 2.0),
-        (MODEL, "labels", 3.0),
-        (LLAMA, "answer_labels", 4.0),
-        (LLAMA, "labels", 160.0),
-    ] {
-        let copy = Copy::of(path);
-        copy.change("inputs.safetensors", name, |values| *values.last_mut().unwrap() = bad);
-        assert!(copy.misses().is_err(), "{name}: {bad}");
-    }
+#[rstest]
+#[case(MODEL, "input_ids", 1e6)]
+#[case(MODEL, "input_ids", -1.0)]
+#[case(MODEL, "attention_mask", 2.0)]
+#[case(MODEL, "labels", 3.0)]
+#[case(LLAMA, "answer_labels", 4.0)]
+#[case(LLAMA, "labels", 160.0)]
+fn inputs_out_of_range_are_errors(#[case] path: &str, #[case] name: &str, #[case] bad: f64) {
+    let copy = Copy::of(path);
+    copy.change("inputs.safetensors", name, |values| *values.last_mut().unwrap() = bad);
+    assert!(copy.misses().is_err());
 }
 
 #[test]
@@ -320,30 +322,30 @@ fn another_adapter_or_model_misses() {
     copy.fails_with("cut short");
 }
 
-#[test]
-fn sizes_beyond_the_file_are_errors_before_they_are_allocated() {
-    let huge = i64::from(i32::MAX) - 1;
-    for (path, key, value) in [
-        (LLAMA, "vocab_size", huge),
-        (LLAMA, "intermediate_size", huge),
-        (LLAMA, "num_hidden_layers", huge),
-        (LLAMA, "hidden_size", huge),
-        (LLAMA, "head_dim", huge),
-        (MODEL, "vocab_size", huge),
-        (MODEL, "intermediate_size", huge),
-        (MODEL, "num_hidden_layers", huge),
-        (MODEL, "type_vocab_size", huge),
-        (MODEL, "position_buckets", 1 << 29),
-        (MODEL, "num_labels", huge),
-    ] {
-        let copy = Copy::of(path);
-        copy.edit_json("config.json", |json| {
-            json[key] = value.into();
-            if key == "num_labels" {
-                json["id2label"] = Value::Null;
-            }
-        });
-        let error = copy.misses().unwrap_err();
-        assert!(!error.contains("panicked"), "{key}: {error}");
-    }
+#[rstest]
+#[case(LLAMA, "vocab_size", HUGE)]
+#[case(LLAMA, "intermediate_size", HUGE)]
+#[case(LLAMA, "num_hidden_layers", HUGE)]
+#[case(LLAMA, "hidden_size", HUGE)]
+#[case(LLAMA, "head_dim", HUGE)]
+#[case(MODEL, "vocab_size", HUGE)]
+#[case(MODEL, "intermediate_size", HUGE)]
+#[case(MODEL, "num_hidden_layers", HUGE)]
+#[case(MODEL, "type_vocab_size", HUGE)]
+#[case(MODEL, "position_buckets", 1 << 29)]
+#[case(MODEL, "num_labels", HUGE)]
+fn sizes_beyond_the_file_are_errors_before_they_are_allocated(
+    #[case] path: &str,
+    #[case] key: &str,
+    #[case] value: i64,
+) {
+    let copy = Copy::of(path);
+    copy.edit_json("config.json", |json| {
+        json[key] = value.into();
+        if key == "num_labels" {
+            json["id2label"] = Value::Null;
+        }
+    });
+    let error = copy.misses().unwrap_err();
+    assert!(!error.contains("panicked"), "{error}");
 }

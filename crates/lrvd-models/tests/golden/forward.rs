@@ -3,12 +3,12 @@
 use anyhow::{Context, Result};
 use lrvd_burn::host::HostAdapter;
 use lrvd_core::family::{LOG_VARIANCE_MAX, LOG_VARIANCE_MIN};
-use lrvd_core::forward::{NestedNoise, moment_matched, nested};
+use lrvd_core::forward::{moment_matched, nested};
 use lrvd_core::kl::{LogUniformOptions, kl_fit, kl_log_uniform};
-use lrvd_core::log_alpha::{AlphaFloor, log_alpha_entries};
 use lrvd_core::moments::{CrossTerm, moments};
-use lrvd_core::numeric::MedianKind;
+use lrvd_core::posterior::AlphaFloor;
 use lrvd_core::prune::{StatisticLogVariance, StatisticOptions, rank_statistic};
+use lrvd_core::special::MedianKind;
 
 use crate::case::{Case, Limit, Values};
 use crate::factors::{FAMILIES, posterior, read, with_noise};
@@ -104,10 +104,7 @@ impl Point<'_> {
         let (q, x) = (posterior(&adapter)?, &self.blocks[0]);
         let cross = if scheme == "exact" { CrossTerm::Exact } else { CrossTerm::Omitted };
         Ok(match scheme {
-            "nested" => {
-                let noise = NestedNoise { rank: e1, output: e2 };
-                nested(&q, x, noise, *scaling)?
-            }
+            "nested" => nested(&q, x, [e1, e2], *scaling)?,
             _ => moment_matched(&q, x, eps, *scaling, cross)?,
         })
     }
@@ -121,7 +118,7 @@ impl Point<'_> {
         let mut put = |key: &str, shape: &[usize], values| {
             found.push((key.to_owned(), Values::new(shape, values)));
         };
-        let (variance, ratios) = (q.variance(), log_alpha_entries(&q, AlphaFloor::AUTHORS));
+        let (variance, ratios) = (q.variance(), q.log_alpha(AlphaFloor::AUTHORS));
         put("sigma2_A", &[rank, d_in], variance.a);
         put("sigma2_B", &[rank, d_out], variance.b);
         put("log_alpha_A", &[rank, d_in], ratios.a);

@@ -4,8 +4,8 @@ use anyhow::Result;
 use lrvd_burn::files::TensorFile;
 use lrvd_burn::host::HostAdapter;
 use lrvd_core::gauge::Gauge;
+use lrvd_core::linalg::transposed_times;
 use lrvd_core::moments::{CrossTerm, Moments, moments};
-use lrvd_core::numeric::dense::transposed_times;
 use serde_json::Value;
 
 use crate::case::{Case, Limit, Values};
@@ -32,8 +32,7 @@ fn check(case: &mut Case, file: &TensorFile, item: &Value, tolerance: f64) -> Re
     let (diagonal, matrix, x) = (diagonal?, matrix?, x?);
     case.numbers(&key("r"), item.at(&["r"])?, &[rank as f64], Limit::EXACT)?;
     let gauge = Gauge::new(&matrix, rank)?;
-    let (a, b) = before.factors()?;
-    let moved = gauge.apply(a, b)?;
+    let moved = gauge.apply(&before.a, &before.b)?;
     let after = HostAdapter { a: moved.a, b: moved.b, ..before.clone() };
     let action = gauge.diagonal_action(&diagonal)?;
     for (suffix, found) in [

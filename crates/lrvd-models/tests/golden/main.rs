@@ -32,6 +32,7 @@ use burn::tensor::DType;
 
 use case::{Case, Check};
 use json::Json;
+use rstest::rstest;
 
 /// Folders that `cargo xtask golden` was given, joined as in `PATH`.
 const FOLDERS: &str = "LRVD_GOLDEN_FOLDERS";
@@ -123,53 +124,23 @@ fn recompute(dir: &Path) -> Result<(String, Vec<Check>)> {
     Ok((kind, checks))
 }
 
-/// The folders of this crate below `kind`.
-fn folders(kind: &str) -> Vec<PathBuf> {
+/// All folders of this crate below `kind` hold, and are as many as are known.
+#[rstest]
+#[case::posterior_and_metrics("bayes", 12)]
+#[case::deberta("deberta", 10)]
+#[case::llama("llama", 7)]
+#[case::adapters("peft", 8)]
+#[case::tokenizers("tokenizers", 3)]
+#[case::training_runs("train", 2)]
+fn recorded_folders_hold(#[case] kind: &str, #[case] count: usize) {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(kind);
     let entries = std::fs::read_dir(root).unwrap().map(|entry| entry.unwrap().path());
-    let mut folders: Vec<PathBuf> = entries.filter(|path| path.is_dir()).collect();
-    folders.sort();
-    folders
-}
-
-/// All folders of a kind hold, and are as many as are known.
-fn all_hold(kind: &str, count: usize) {
-    let folders = folders(kind);
+    let folders: Vec<PathBuf> = entries.filter(|path| path.is_dir()).collect();
     assert_eq!(folders.len(), count);
     for dir in folders {
         let outcome = Outcome::of(&dir);
         assert!(outcome.holds(), "{outcome}");
     }
-}
-
-#[test]
-fn the_posterior_and_metrics_hold() {
-    all_hold("bayes", 12);
-}
-
-#[test]
-fn deberta_holds() {
-    all_hold("deberta", 10);
-}
-
-#[test]
-fn llama_holds() {
-    all_hold("llama", 7);
-}
-
-#[test]
-fn adapters_hold() {
-    all_hold("peft", 8);
-}
-
-#[test]
-fn tokenizers_hold() {
-    all_hold("tokenizers", 3);
-}
-
-#[test]
-fn training_runs_hold() {
-    all_hold("train", 2);
 }
 
 #[test]

@@ -154,7 +154,7 @@ fn cache(
                 let (row, column) = (index / (heads * columns * width), index / width % columns);
                 inputs.is_real(row * tokens + column, 1)
             };
-            case.tolerated_where(&format!("{prefix}{layer}"), &Values::of(held), real)?;
+            case.tolerated(&format!("{prefix}{layer}"), &Values::of(held).keeping(real))?;
         }
     }
     let steps = (first..tokens).map(|column| feed(&mut cache, column, 1)).collect();
@@ -164,7 +164,7 @@ fn cache(
         let (row, step) = (index / width / columns, index / width % columns);
         inputs.is_real(row * tokens + first + step, 1)
     };
-    case.tolerated_where("kv.step_logits", &Values::of(steps), real)
+    case.tolerated("kv.step_logits", &Values::of(steps).keeping(real))
 }
 
 /// Makes every parameter trainable where gradients are recorded.

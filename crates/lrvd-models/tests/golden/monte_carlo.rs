@@ -1,7 +1,7 @@
 //! Moments of an adapter's output: closed form, recorded draws, and further draws.
 
 use anyhow::{Result, ensure};
-use lrvd_core::forward::{NestedNoise, WeightNoise, drawn_weights, nested};
+use lrvd_core::forward::{drawn_weights, nested};
 use lrvd_core::moments::{CrossTerm, moments, output_covariance};
 use lrvd_core::noise::{NoiseKey, Stream, fill_normal_f64};
 use lrvd_core::posterior::Posterior;
@@ -104,7 +104,7 @@ impl Source<'_> {
                 );
                 let scores = Values::new(&recorded.shape, scores.collect());
                 let zero = Values::new(&formula[i].shape, vec![0.0; formula[i].values.len()]);
-                case.pair(&name, &scores, &zero, Limit::Absolute(ERRORS), |_| true);
+                case.pair(&name, &scores, &zero, Limit::Absolute(ERRORS));
             }
         }
         let n = self.draws as f64;
@@ -156,13 +156,11 @@ impl Source<'_> {
         Ok(if sampler == "weight_space" {
             let a = normals(Stream::WEIGHT_A, rank * d_in);
             let b = normals(Stream::WEIGHT_B, rank * d_out);
-            let noise = WeightNoise { a: &a, b: &b };
-            drawn_weights(&self.q, self.x, noise, self.scaling)?
+            drawn_weights(&self.q, self.x, [&a, &b], self.scaling)?
         } else {
             let s = normals(Stream::RANK, n * rank);
             let y = normals(Stream::OUTPUT, n * d_out);
-            let noise = NestedNoise { rank: &s, output: &y };
-            nested(&self.q, self.x, noise, self.scaling)?
+            nested(&self.q, self.x, [&s, &y], self.scaling)?
         })
     }
 }

@@ -32,7 +32,7 @@ pub(crate) fn deberta(case: &mut Case) -> Result<()> {
     let (model, config) = load_deberta(&case.dir.join("base"), case.dtype)?;
     let inputs = Inputs::read(case, &DEBERTA_INPUTS)?;
     let (batch, targets) = (inputs.batch(0)?, inputs.targets(0, &config)?);
-    adapted(case, model, &inputs, &|_| true, |model| {
+    adapted(case, model, &inputs, |model| {
         let logits = model.forward(&batch, &Pass::mean());
         let loss = targets.as_ref().map(|targets| mean_loss(logits.clone(), targets));
         Answer { values: vec![("logits", Values::of(logits))], loss }
@@ -44,20 +44,21 @@ pub(crate) fn llama(case: &mut Case) -> Result<()> {
     let inputs = Inputs::read(case, &LLAMA_INPUTS)?;
     let (batch, (answers, right)) = (inputs.batch(0)?, inputs.answers()?);
     let vocab = model.config().vocab_size;
-    adapted(case, model, &inputs, &|index| inputs.is_real(index, vocab), |model| {
-        let mut values = vec![("logits", Values::of(model.forward(&batch, &Pass::mean())))];
+    adapted(case, model, &inputs, |model| {
+        let logits = Values::of(model.forward(&batch, &Pass::mean()));
+        let logits = logits.keeping(|index| inputs.is_real(index, vocab));
+        let mut values = vec![("logits", logits)];
         let answered = model.answer_logits(&batch, &answers, &Pass::mean());
         values.push(("answer_logits", Values::of(answered.clone())));
         Answer { values, loss: right.as_ref().map(|right| mean_loss(answered, right)) }
     })
 }
 
-/// Compares `model` without and with the adapter of the folder; `real` are the indices of logits at no padding.
+/// Compares `model` without and with the adapter of the folder.
 fn adapted<M: AdaptedModel>(
     case: &mut Case,
     mut model: M,
     inputs: &Inputs,
-    real: &dyn Fn(usize) -> bool,
     answer: impl Fn(&M) -> Answer,
 ) -> Result<()> {
     case.require(&["logits"])?;
@@ -67,15 +68,15 @@ fn adapted<M: AdaptedModel>(
     if case.has("base_logits") {
         // Most folders state no tolerance for it: it is the same computation as `logits`.
         let limit = case.tolerance("base_logits").or_else(|_| case.tolerance("logits"))?;
-        case.tensor_where("base_logits", &before, limit, real)?;
+        case.tensor("base_logits", &before, limit)?;
     }
     attach_peft(&mut model, &adapter, true)?;
     let Answer { values: mut found, loss } = answer(&model);
     let after = &found[0].1;
-    case.tolerated_where("logits", after, real)?;
+    case.tolerated("logits", after)?;
     if let Ok(entry) = case.json.at(&["adapter_changes_logits_by"]).cloned() {
         let pairs = before.values.iter().zip(&after.values).enumerate();
-        let changes = pairs.filter(|(i, _)| real(*i)).map(|(_, (a, b))| (a - b).abs());
+        let changes = pairs.filter(|(i, _)| after.is_kept(*i)).map(|(_, (a, b))| (a - b).abs());
         let change = changes.fold(0.0, f64::max);
         case.rounded("adapter_changes_logits_by", &entry, change, NO_CHANGE)?;
     }
@@ -123,7 +124,7 @@ pub(crate) fn in_file(name: &str, values: Values, adalora: bool) -> (String, Val
     let end = if factor && !adalora { ".weight" } else { "" };
     let diagonal = name.ends_with(".lora_E");
     let shape = if diagonal { vec![values.values.len(), 1] } else { values.shape };
-    (format!("base_model.model.{name}{end}"), Values { shape, values: values.values })
+    (format!("base_model.model.{name}{end}"), Values::new(&shape, values.values))
 }
 
 /// The penalty over all modules: one of rank 0 counts, with a deviation of 0.

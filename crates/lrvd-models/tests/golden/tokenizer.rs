@@ -5,7 +5,8 @@
 
 use anyhow::{Context, Result, bail, ensure};
 use lrvd_models::tokenizer::{
-    EncodeOptions, Encoding, PaddingDirection, PaddingStrategy, TextTokenizer, TruncationStrategy,
+    Encoding, PaddingDirection, PaddingParams, PaddingStrategy, TextTokenizer, TruncationParams,
+    TruncationStrategy,
 };
 use serde_json::{Value, json};
 
@@ -20,12 +21,7 @@ pub(crate) fn verify(case: &mut Case) -> Result<()> {
     ensure!(!files.is_empty(), "none of {FILES:?}");
     let (mut compared, json) = (0, case.json.clone());
     for file in files {
-        // No vocabulary file holds the padding token and side.
-        let mut tokenizer = TextTokenizer::from_file(&case.dir.join(file))?;
-        if let Ok(pad) = json.at(&["special_ids", "pad"]) {
-            tokenizer = tokenizer.with_pad_id(pad.count()? as u32)?;
-        }
-        tokenizer = with_side(tokenizer, &json)?;
+        let tokenizer = TextTokenizer::from_file(&case.dir.join(file))?;
         let mut equal = |name: &str, expected: &Value, found: Value| {
             let same = *expected == found;
             // Offsets are recorded, and no part of the contract.
@@ -50,19 +46,18 @@ pub(crate) fn verify(case: &mut Case) -> Result<()> {
                 equal(&format!("special_ids.{role}"), id, json!(found));
             }
         }
-        for item in json["items"].as_array().into_iter().flatten() {
-            let name = item.at(&["name"])?.text()?;
-            let fields = encode_item(&tokenizer, item).with_context(|| format!("item `{name}`"))?;
-            compared += fields.len();
-            for (f, found) in fields {
-                equal(&format!("{name}.{f}"), &item[f], found);
-            }
-        }
-        for (index, batch) in json["batches"].as_array().into_iter().flatten().enumerate() {
-            let fields =
-                encode_batch(&tokenizer, batch).with_context(|| format!("batch {index}"))?;
-            for (f, found) in fields {
-                equal(&format!("batch {index}.{f}"), &batch[f], found);
+        for kind in ["items", "batches"] {
+            for (index, entry) in json[kind].as_array().into_iter().flatten().enumerate() {
+                let name = match kind {
+                    "items" => entry.at(&["name"])?.text()?.to_owned(),
+                    _ => format!("batch {index}"),
+                };
+                let fields = encode(&tokenizer, &json, entry)
+                    .with_context(|| format!("{kind}: `{name}`"))?;
+                compared += fields.len();
+                for (field, found) in fields {
+                    equal(&format!("{name}.{field}"), &entry[field], found);
+                }
             }
         }
     }
@@ -70,27 +65,46 @@ pub(crate) fn verify(case: &mut Case) -> Result<()> {
     Ok(())
 }
 
-/// What is found for every recorded field of an item.
-fn encode_item<'a>(tokenizer: &TextTokenizer, item: &'a Value) -> Result<Vec<(&'a str, Value)>> {
-    let (text, options) = (item.at(&["text"])?.text()?, options(item)?);
-    let pair = item.at(&["pair"]).ok().map(Json::text).transpose()?;
-    let Encoding { ids, type_ids, attention_mask, tokens, offsets, .. } =
-        tokenizer.encode_with(text, pair, &options)?;
+/// What is found for every recorded field of an item, which has one text or pair, or of a batch of `inputs`.
+fn encode<'a>(
+    tokenizer: &TextTokenizer,
+    folder: &Value,
+    entry: &'a Value,
+) -> Result<Vec<(&'a str, Value)>> {
+    let is_batch = entry.get("inputs").is_some();
+    let inputs: Vec<(String, Option<String>)> = if is_batch {
+        serde_json::from_value(entry["inputs"].clone())?
+    } else {
+        let pair = entry.at(&["pair"]).ok().map(Json::text).transpose()?;
+        vec![(entry.at(&["text"])?.text()?.to_owned(), pair.map(str::to_owned))]
+    };
+    let inputs: Vec<_> = inputs.iter().map(|(text, pair)| (&**text, pair.as_deref())).collect();
+    let truncation = truncation(tokenizer, entry)?;
+    let padding = padding(tokenizer, folder, entry)?;
+    let run = |inputs: &[(&str, Option<&str>)]| {
+        tokenizer.encode_batch(inputs, truncation.as_ref(), padding.as_ref())
+    };
+    let rows = run(&inputs)?;
+    let each = |of: &dyn Fn(&Encoding) -> Value| {
+        let mut found: Vec<Value> = rows.iter().map(of).collect();
+        if is_batch { found.into() } else { found.remove(0) }
+    };
     let mut found = Vec::new();
-    for (field, expected) in item.entries()? {
+    for (field, expected) in entry.entries()? {
         let value = match field {
             _ if expected.is_null() => continue,
-            "name" | "text" | "pair" | "truncation" | "padding" | "max_length" | "note" => continue,
-            "ids" => json!(ids),
-            "type_ids" => json!(type_ids),
-            "attention_mask" => json!(attention_mask),
-            "tokens" => json!(tokens),
-            "offsets" => json!(offsets),
-            "decoded_without_special" => json!(tokenizer.decode(&ids, true)?),
+            "name" | "text" | "pair" | "inputs" | "truncation" | "padding" | "max_length"
+            | "padding_side" | "note" => continue,
+            "ids" => each(&|row| json!(row.get_ids())),
+            "type_ids" => each(&|row| json!(row.get_type_ids())),
+            "attention_mask" => each(&|row| json!(row.get_attention_mask())),
+            "tokens" => each(&|row| json!(row.get_tokens())),
+            "offsets" => each(&|row| json!(row.get_offsets())),
+            "decoded_without_special" => json!(tokenizer.decode(rows[0].get_ids(), true)?),
             // An empty second text counts as none.
             "transformers_python_ids" => {
-                let pair = pair.filter(|text| !text.is_empty());
-                json!(tokenizer.encode_with(text, pair, &options)?.ids)
+                let (text, pair) = inputs[0];
+                json!(run(&[(text, pair.filter(|text| !text.is_empty()))])?[0].get_ids())
             }
             _ => bail!("unknown field `{field}`"),
         };
@@ -99,66 +113,51 @@ fn encode_item<'a>(tokenizer: &TextTokenizer, item: &'a Value) -> Result<Vec<(&'
     Ok(found)
 }
 
-/// What is found for every recorded field of a batch.
-fn encode_batch<'a>(tokenizer: &TextTokenizer, batch: &'a Value) -> Result<Vec<(&'a str, Value)>> {
-    let inputs: Vec<(String, Option<String>)> =
-        serde_json::from_value(batch.at(&["inputs"])?.clone())?;
-    let inputs: Vec<_> = inputs.iter().map(|(text, pair)| (&**text, pair.as_deref())).collect();
-    let tokenizer = with_side(tokenizer.clone(), batch)?;
-    let rows = tokenizer.encode_batch(&inputs, &options(batch)?)?;
-    let each = |of: fn(&Encoding) -> &Vec<u32>| json!(rows.iter().map(of).collect::<Vec<_>>());
-    let mut found = Vec::new();
-    for (field, expected) in batch.entries()? {
-        let value = match field {
-            _ if expected.is_null() => continue,
-            "inputs" | "truncation" | "padding" | "max_length" | "padding_side" | "note" => {
-                continue;
-            }
-            "ids" => each(|row| &row.ids),
-            "type_ids" => each(|row| &row.type_ids),
-            "attention_mask" => each(|row| &row.attention_mask),
-            _ => bail!("unknown field `{field}`"),
-        };
-        found.push((field, value));
-    }
-    Ok(found)
-}
-
-/// Options of an item or a batch, in the spelling of transformers.
-fn options(item: &Value) -> Result<EncodeOptions> {
-    let length = || item.at(&["max_length"])?.count();
-    let strategy = match &item["truncation"] {
-        Value::Null | Value::Bool(false) => None,
-        Value::Bool(true) => Some(TruncationStrategy::LongestFirst),
-        other => match other.as_str() {
-            Some("do_not_truncate") => None,
-            Some("longest_first") => Some(TruncationStrategy::LongestFirst),
-            Some("only_first") => Some(TruncationStrategy::OnlyFirst),
-            Some("only_second") => Some(TruncationStrategy::OnlySecond),
-            _ => bail!("`truncation` = {other}"),
-        },
+/// `truncation` and `max_length` in the spelling of transformers.
+fn truncation(tokenizer: &TextTokenizer, entry: &Value) -> Result<Option<TruncationParams>> {
+    let known = [
+        TruncationStrategy::LongestFirst,
+        TruncationStrategy::OnlyFirst,
+        TruncationStrategy::OnlySecond,
+    ];
+    let strategy = match &entry["truncation"] {
+        Value::Null | Value::Bool(false) => return Ok(None),
+        Value::Bool(true) => known[0],
+        other if other == "do_not_truncate" => return Ok(None),
+        other => known
+            .into_iter()
+            .find(|strategy| other == strategy.as_ref())
+            .with_context(|| format!("`truncation` = {other}"))?,
     };
-    let max_length = strategy.map(|_| length()).transpose()?;
-    let padding = match &item["padding"] {
-        Value::Null | Value::Bool(false) => None,
-        Value::Bool(true) => Some(PaddingStrategy::BatchLongest),
+    let max_length = entry.at(&["max_length"])?.count()?;
+    Ok(Some(TruncationParams { strategy, ..tokenizer.truncation(max_length) }))
+}
+
+/// `padding` and `padding_side` in the spelling of transformers. No vocabulary file holds the padding token and side:
+/// the folder states them.
+fn padding(
+    tokenizer: &TextTokenizer,
+    folder: &Value,
+    entry: &Value,
+) -> Result<Option<PaddingParams>> {
+    let strategy = match &entry["padding"] {
+        Value::Null | Value::Bool(false) => return Ok(None),
+        Value::Bool(true) => PaddingStrategy::BatchLongest,
         other => match other.as_str() {
-            Some("do_not_pad") => None,
-            Some("longest") => Some(PaddingStrategy::BatchLongest),
-            Some("max_length") => Some(PaddingStrategy::Fixed(length()?)),
+            Some("do_not_pad") => return Ok(None),
+            Some("longest") => PaddingStrategy::BatchLongest,
+            Some("max_length") => PaddingStrategy::Fixed(entry.at(&["max_length"])?.count()?),
             _ => bail!("`padding` = {other}"),
         },
     };
-    let strategy = strategy.unwrap_or_default();
-    Ok(EncodeOptions { max_length, strategy, padding })
-}
-
-/// The tokenizer with the `padding_side` that is stated, if one is.
-fn with_side(tokenizer: TextTokenizer, stated: &Value) -> Result<TextTokenizer> {
-    Ok(match stated["padding_side"].as_str() {
-        None => tokenizer,
-        Some("left") => tokenizer.with_padding_side(PaddingDirection::Left),
-        Some("right") => tokenizer.with_padding_side(PaddingDirection::Right),
+    let pad = folder.at(&["special_ids", "pad"]).ok().map(Json::count).transpose()?;
+    let padding = tokenizer.padding(pad.map(|id| id as u32))?;
+    let stated = [entry, folder].into_iter().find_map(|json| json["padding_side"].as_str());
+    let direction = match stated {
+        None => padding.direction,
+        Some("left") => PaddingDirection::Left,
+        Some("right") => PaddingDirection::Right,
         Some(other) => bail!("`padding_side` = `{other}`"),
-    })
+    };
+    Ok(Some(PaddingParams { strategy, direction, ..padding }))
 }

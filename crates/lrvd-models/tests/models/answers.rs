@@ -1,6 +1,6 @@
 //! The head over a few answers equals the rows of the full head, for everything that can be attached to it.
 
-use burn::tensor::{DType, Device, Tensor};
+use burn::tensor::{DType, Device, Tensor, TensorData};
 use lrvd_burn::adapter::{AdapterConfig, AdapterKind};
 use lrvd_burn::model::{AdaptedModel, check_scheme};
 use lrvd_burn::parameters::Role;
@@ -8,59 +8,63 @@ use lrvd_burn::sampling::{DrawPer, Pass, Scheme};
 use lrvd_core::family::VariationalFamily;
 use lrvd_core::moments::CrossTerm;
 use lrvd_core::noise::NoiseKey;
-use lrvd_models::WeightSource;
 use lrvd_models::llama::{LlamaChoice, LlamaForCausalLm, LlamaScore};
+use lrvd_models::{TokenBatch, WeightSource};
+use rstest::rstest;
 
 use crate::support::{
     ANSWERS, PROMPTS, adapted, close, config, key, lora, model, numbers, padded, variational,
 };
 
 /// Answer rows of the full head at the last position.
-fn full_answers(model: &LlamaForCausalLm, rows: &[&[i64]], pass: &Pass) -> Vec<f64> {
-    let logits = model.last_logits(&padded(rows, true, DType::F64), pass);
+fn full_answers(model: &LlamaForCausalLm, input: &TokenBatch, pass: &Pass) -> Vec<f64> {
+    let logits = model.last_logits(input, pass);
     let vocab = logits.dims()[1];
-    let logits = numbers(logits);
-    let row = |r: usize| ANSWERS.iter().map(move |&id| (r, id));
-    (0..rows.len()).flat_map(row).map(|(r, id)| logits[r * vocab + id as usize]).collect()
+    let rows = numbers(logits);
+    rows.chunks(vocab).flat_map(|row| ANSWERS.map(|id| row[id as usize])).collect()
 }
 
-#[test]
-fn answer_rows_are_rows_of_the_full_head_at_the_mean_and_at_weight_draws() {
-    for tied in [false, true] {
-        for family in VariationalFamily::ALL {
-            let model =
-                adapted(model(tied, DType::F64), &variational(family), &["q_proj", "lm_head"]);
-            let mean = full_answers(&model, &PROMPTS, &Pass::mean());
-            for scheme in
-                [Scheme::Mean, Scheme::Weights(DrawPer::Batch), Scheme::Weights(DrawPer::Sequence)]
-            {
-                let pass = Pass::sampled(scheme, key());
-                let expected = full_answers(&model, &PROMPTS, &pass);
-                for left in [true, false] {
-                    let input = padded(&PROMPTS, left, DType::F64);
-                    close(&numbers(model.answer_logits(&input, &ANSWERS, &pass)), &expected, 1e-12);
-                }
-                let moved = expected.iter().zip(&mean).all(|(a, b)| (a - b).abs() > 1e-6);
-                assert_eq!(moved, scheme != Scheme::Mean, "{family:?} {scheme:?}");
-            }
+/// The head over the answers gives their rows of the full head under every one of `passes`, wherever the padding is.
+fn check_rows(model: &LlamaForCausalLm, copies: usize, passes: &[Pass]) {
+    for pass in passes {
+        check_scheme(model, pass.scheme).unwrap();
+        for left in [true, false] {
+            let input = padded(&PROMPTS, left, DType::F64).repeat(copies);
+            let found = numbers(model.answer_logits(&input, &ANSWERS, pass));
+            close(&found, &full_answers(model, &input, pass), 1e-12);
+        }
+    }
+}
+
+/// At the mean and with one weight draw a batch or a sequence.
+fn passes() -> [Pass; 3] {
+    [Scheme::Mean, Scheme::Weights(DrawPer::Batch), Scheme::Weights(DrawPer::Sequence)]
+        .map(|scheme| Pass::sampled(scheme, key()))
+}
+
+#[rstest]
+fn answer_rows_are_rows_of_the_full_head_for_every_posterior(#[values(false, true)] tied: bool) {
+    let [left, right] = [true, false].map(|left| padded(&PROMPTS, left, DType::F64));
+    for family in VariationalFamily::ALL {
+        let model = adapted(model(tied, DType::F64), &variational(family), &["q_proj", "lm_head"]);
+        check_rows(&model, 1, &passes());
+        let [mean, batch, sequence] = passes().map(|pass| {
+            let full = full_answers(&model, &left, &pass);
+            close(&full_answers(&model, &right, &pass), &full, 1e-12);
+            full
+        });
+        for drawn in [batch, sequence] {
+            assert!(drawn.iter().zip(&mean).all(|(a, b)| (a - b).abs() > 1e-6), "{family:?}");
         }
     }
 }
 
 #[test]
 fn a_plain_adapter_and_dropout_on_the_head_give_the_same_rows() {
-    let mut settings = lora();
-    settings.dropout = 0.4;
+    let settings = AdapterConfig { dropout: 0.4, ..lora() };
     let model = adapted(model(false, DType::F64), &settings, &["q_proj", "lm_head"]);
-    for pass in [
-        Pass::mean(),
-        Pass::sampled(Scheme::Nested, key()),
-        Pass::mean().with_dropout(NoiseKey::new(5)),
-    ] {
-        let expected = full_answers(&model, &PROMPTS, &pass);
-        let input = padded(&PROMPTS, true, DType::F64);
-        close(&numbers(model.answer_logits(&input, &ANSWERS, &pass)), &expected, 1e-12);
-    }
+    let dropped = Pass::mean().with_dropout(NoiseKey::new(5));
+    check_rows(&model, 1, &[Pass::mean(), Pass::sampled(Scheme::Nested, key()), dropped]);
 }
 
 #[test]
@@ -117,52 +121,37 @@ fn gradients_through_the_answers_are_those_of_the_full_head() {
     }
 }
 
-#[test]
-fn what_the_baselines_attach_gives_the_rows_of_the_full_head() {
-    let by_backprop = |both, rho_std| {
-        let mean_std = Some(0.3);
-        AdapterKind::BayesByBackprop { both, rho: -2.0, rho_std, mean_std }
-    };
-    for (kind, members) in [
-        (by_backprop(true, 0.1), 1),
-        (by_backprop(false, 0.0), 1),
-        (AdapterKind::Blob { epsilon: 0.5 }, 1),
-        (AdapterKind::ScalaBl { epsilon: 0.5 }, 1),
-        (AdapterKind::CLora { hidden: 4 }, 1),
-        (AdapterKind::LoraEnsemble { members: 2, gain: 1.0 }, 2),
-    ] {
-        let settings = AdapterConfig { kind, dropout: 0.2, ..lora() };
-        let mut model = adapted(model(true, DType::F64), &settings, &["v_proj", "lm_head"]);
-        // Up-projections that start at 0 would hide everything.
-        model.visit_parameters_mut(&mut |p| {
-            if p.name.ends_with("lora_B") || p.name.ends_with("lora_B_members") {
-                let n = p.value.len();
-                let values = (0..n).map(|i| (i as f64 * 0.7).sin() * 0.3).collect::<Vec<_>>();
-                let flat = p.value.flat();
-                let values = burn::tensor::TensorData::new(values, [n]);
-                p.value.set_flat(Tensor::from_data(values, (&flat.device(), DType::F64)));
-            }
-        });
+#[rstest]
+#[case(AdapterKind::BayesByBackprop { both: true, rho: -2.0, rho_std: 0.1, mean_std: Some(0.3) }, 1)]
+#[case(AdapterKind::BayesByBackprop { both: false, rho: -2.0, rho_std: 0.0, mean_std: Some(0.3) }, 1)]
+#[case(AdapterKind::Blob { epsilon: 0.5 }, 1)]
+#[case(AdapterKind::ScalaBl { epsilon: 0.5 }, 1)]
+#[case(AdapterKind::CLora { hidden: 4 }, 1)]
+#[case(AdapterKind::LoraEnsemble { members: 2, gain: 1.0 }, 2)]
+fn what_the_baselines_attach_gives_the_rows_of_the_full_head(
+    #[case] kind: AdapterKind,
+    #[case] members: usize,
+) {
+    let settings = AdapterConfig { kind, dropout: 0.2, ..lora() };
+    let mut model = adapted(model(true, DType::F64), &settings, &["v_proj", "lm_head"]);
+    // Up-projections that start at 0 would hide everything.
+    model.visit_parameters_mut(&mut |p| {
+        if p.name.ends_with("lora_B") || p.name.ends_with("lora_B_members") {
+            let n = p.value.len();
+            let values = (0..n).map(|i| (i as f64 * 0.7).sin() * 0.3).collect::<Vec<_>>();
+            let device = p.value.flat().device();
+            let values = TensorData::new(values, [n]);
+            p.value.set_flat(Tensor::from_data(values, (&device, DType::F64)));
+        }
+    });
+    let [mean, batch, sequence] = passes();
+    let dropped = sequence.with_adapter_dropout(NoiseKey::new(8));
+    check_rows(&model, members, &[mean, batch, sequence, dropped]);
+    let flipout = Pass::sampled(Scheme::FLIPOUT, key());
+    if check_scheme(&model, flipout.scheme).is_ok() {
         let input = padded(&PROMPTS, true, DType::F64).repeat(members);
-        let dropped = Pass::sampled(Scheme::Weights(DrawPer::Sequence), key());
-        for pass in [
-            Pass::mean(),
-            Pass::sampled(Scheme::Weights(DrawPer::Batch), key()),
-            Pass::sampled(Scheme::Weights(DrawPer::Sequence), key()),
-            dropped.with_adapter_dropout(NoiseKey::new(8)),
-        ] {
-            check_scheme(&model, pass.scheme).unwrap();
-            let full = numbers(model.last_logits(&input, &pass));
-            let found = numbers(model.answer_logits(&input, &ANSWERS, &pass));
-            let expected: Vec<f64> =
-                full.chunks(50).flat_map(|row| ANSWERS.map(|id| row[id as usize])).collect();
-            close(&found, &expected, 1e-12);
-        }
-        let flipout = Pass::sampled(Scheme::FLIPOUT, key());
-        if check_scheme(&model, flipout.scheme).is_ok() {
-            let found = numbers(model.answer_logits(&input, &ANSWERS, &flipout));
-            assert!(found.iter().all(|v| v.is_finite()), "{kind:?}");
-        }
+        let found = numbers(model.answer_logits(&input, &ANSWERS, &flipout));
+        assert!(found.iter().all(|v| v.is_finite()), "{settings:?}");
     }
 }
 

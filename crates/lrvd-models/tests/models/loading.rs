@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use burn::tensor::{DType, Device};
-use lrvd_burn::files::{HostDType, HostTensor, TensorFile, WeightStore, write_safetensors};
+use lrvd_burn::files::{
+    HostDType, HostTensor, LoadReport, TensorFile, WeightStore, write_safetensors,
+};
 use lrvd_burn::host::values;
 use lrvd_burn::sampling::Pass;
 use lrvd_models::Error;
@@ -65,26 +67,25 @@ fn logits(model: &LlamaForCausalLm) -> Vec<f64> {
     values(model.forward(&input, &Pass::mean()))
 }
 
-/// The tensors rounded to 16 bits: the upper half of a single-precision number, or an exact f16 of a rounded one.
+/// The tensors rounded to 16 bits.
 fn halved(tensors: &Tensors, dtype: HostDType) -> Tensors {
     let half = |tensor: &HostTensor| {
         let bytes = tensor.to_f32().unwrap().into_iter().flat_map(|value| match dtype {
-            HostDType::BF16 => ((value.to_bits() >> 16) as u16).to_le_bytes(),
-            _ => f16_bits(value).to_le_bytes(),
+            HostDType::BF16 => half::bf16::from_f32(value).to_le_bytes(),
+            _ => half::f16::from_f32(value).to_le_bytes(),
         });
         HostTensor::new(dtype, tensor.shape().to_vec(), bytes.collect()).unwrap()
     };
     tensors.iter().map(|(name, tensor)| (name.clone(), half(tensor))).collect()
 }
 
-/// The f16 next to zero from `value`, whose magnitude is that of a normal f16, or 0.
-fn f16_bits(value: f32) -> u16 {
-    let bits = value.to_bits();
-    let exponent = (bits >> 23 & 0xff) as i32 - 127 + 15;
-    if exponent <= 0 {
-        return 0;
+/// What the error of a load reports.
+#[track_caller]
+fn report(loaded: Result<LlamaForCausalLm, Error>) -> LoadReport {
+    match loaded {
+        Err(Error::Burn(lrvd_burn::Error::Load(report))) => *report,
+        other => panic!("{other:?}"),
     }
-    (bits >> 16 & 0x8000) as u16 | (exponent as u16) << 10 | (bits >> 13 & 0x3ff) as u16
 }
 
 #[test]
@@ -133,12 +134,8 @@ fn known_leftovers_are_passed_over_and_others_are_not() {
     separate.insert("model.layers.0.self_attn.rotary_emb.inv_freq".to_owned(), frequencies.clone());
     load(SEPARATE, folder(&separate, 1).path(), DType::F32).unwrap();
     separate.insert("model.layers.0.self_attn.q_proj.bias".to_owned(), frequencies);
-    match load(SEPARATE, folder(&separate, 1).path(), DType::F32) {
-        Err(Error::Burn(lrvd_burn::Error::Load(report))) => {
-            assert_eq!(report.unexpected, ["model.layers.0.self_attn.q_proj.bias"]);
-        }
-        other => panic!("{other:?}"),
-    }
+    let unexpected = report(load(SEPARATE, folder(&separate, 1).path(), DType::F32)).unexpected;
+    assert_eq!(unexpected, ["model.layers.0.self_attn.q_proj.bias"]);
     // A tied model whose file holds the head, too: the same one is fine, another one is not.
     let mut tied = tensors(TIED);
     let embeddings = tied["model.embed_tokens.weight"].clone();
@@ -150,12 +147,10 @@ fn known_leftovers_are_passed_over_and_others_are_not() {
     values[3] += 1.0;
     let other = HostTensor::from_f32(embeddings.shape(), &values).unwrap();
     tied.insert("lm_head.weight".to_owned(), other);
-    match load(TIED, folder(&tied, 1).path(), DType::F32) {
-        Err(Error::Burn(lrvd_burn::Error::Load(report))) => {
-            assert_eq!(report.unexpected, ["lm_head.weight"]);
-        }
-        other => panic!("{other:?}"),
-    }
+    assert_eq!(
+        report(load(TIED, folder(&tied, 1).path(), DType::F32)).unexpected,
+        ["lm_head.weight"]
+    );
 }
 
 #[test]
@@ -171,14 +166,10 @@ fn damaged_checkpoints_are_reported_whole() {
     let queries = damaged["model.layers.0.self_attn.q_proj.weight"].transpose2().unwrap();
     let queries = queries.reshape(&[24, 96]).unwrap();
     damaged.insert("model.layers.0.self_attn.q_proj.weight".to_owned(), queries);
-    match load(SEPARATE, folder(&damaged, 1).path(), DType::BF16) {
-        Err(Error::Burn(lrvd_burn::Error::Load(report))) => {
-            assert_eq!(report.missing, ["model.layers.1.mlp.up_proj.weight", "lm_head.weight"]);
-            assert_eq!(report.mis_shaped[0].name, "model.layers.0.self_attn.q_proj.weight");
-            assert_eq!(report.non_finite[0].name, "model.norm.weight");
-        }
-        other => panic!("{other:?}"),
-    }
+    let report = report(load(SEPARATE, folder(&damaged, 1).path(), DType::BF16));
+    assert_eq!(report.missing, ["model.layers.1.mlp.up_proj.weight", "lm_head.weight"]);
+    assert_eq!(report.mis_shaped[0].name, "model.layers.0.self_attn.q_proj.weight");
+    assert_eq!(report.non_finite[0].name, "model.norm.weight");
     // A shard that ends early, and one that is not there.
     let dir = folder(&tensors(SEPARATE), 2);
     let shard = dir.path().join("part-1.safetensors");

@@ -5,11 +5,11 @@
 mod answers;
 mod draws;
 mod first_token;
-mod gates;
 mod gguf;
 mod language;
 mod llama;
 mod loading;
+mod recompute;
 mod shared_keys;
 mod stories260k;
 mod support;

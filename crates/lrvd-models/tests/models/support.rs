@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use burn::tensor::{DType, Device, Int, Tensor, TensorData};
 use lrvd_burn::adapter::{AdapterConfig, AdapterKind};
-use lrvd_burn::host::values;
+pub(crate) use lrvd_burn::host::values as numbers;
 use lrvd_burn::model::{AdaptedModel, AdapterTargets, attach_adapters};
 use lrvd_core::family::VariationalFamily;
 use lrvd_core::noise::NoiseKey;
@@ -132,11 +132,6 @@ pub(crate) fn padded(rows: &[&[i64]], left: bool, dtype: DType) -> TokenBatch {
     let ids = Tensor::<2, Int>::from_data(TensorData::new(ids, shape), &device);
     let mask = Tensor::from_data(TensorData::new(mask, shape), (&device, dtype));
     TokenBatch::new(ids.clone(), ids.zeros_like(), mask)
-}
-
-/// Values on the host.
-pub(crate) fn numbers<const D: usize>(tensor: Tensor<D>) -> Vec<f64> {
-    values(tensor)
 }
 
 /// Equal up to `limit`, absolutely for small and relatively for large values.

@@ -5,9 +5,10 @@ use std::path::{Path, PathBuf};
 
 use lrvd_models::Error;
 use lrvd_models::tokenizer::{
-    EncodeOptions, PaddingDirection, PaddingStrategy, SpmModel, TextTokenizer, TruncationDirection,
-    TruncationStrategy, tokenizer_json,
+    ModelType, PaddingDirection, PaddingParams, PaddingStrategy, SpmModel, TextTokenizer,
+    TruncationDirection, TruncationParams, TruncationStrategy, tokenizer_json,
 };
+use prost::Message as _;
 use serde_json::Value;
 
 use crate::support;
@@ -41,8 +42,8 @@ fn the_shipped_checkpoint_has_the_same_ids_from_both_files() {
     for text in &texts {
         let json = from_json.encode(text, Some("the end"), Some(40)).unwrap();
         assert_eq!(json, from_spm.encode(text, Some("the end"), Some(40)).unwrap(), "{text:?}");
-        let back = from_json.decode(&json.ids, true).unwrap();
-        assert_eq!(back, from_spm.decode(&json.ids, true).unwrap(), "{text:?}");
+        let back = from_json.decode(json.get_ids(), true).unwrap();
+        assert_eq!(back, from_spm.decode(json.get_ids(), true).unwrap(), "{text:?}");
     }
 }
 
@@ -54,7 +55,7 @@ fn a_checkpoint_folder_is_loaded_with_its_settings() {
     assert_eq!((special.pad, special.cls, special.sep), (Some(0), Some(1), Some(2)));
     assert_eq!((special.unk, special.mask), (Some(3), Some(8000)));
     assert_eq!(tokenizer.vocab_size(), 8001);
-    assert!(matches!(tokenizer.padding_side(), PaddingDirection::Right));
+    assert!(matches!(tokenizer.padding(None).unwrap().direction, PaddingDirection::Right));
     tokenizer.check_vocab(8064).unwrap();
     tokenizer.check_vocab(8001).unwrap();
     let empty = tempfile::tempdir().unwrap();
@@ -71,13 +72,13 @@ fn a_checkpoint_folder_is_loaded_with_its_settings() {
 #[test]
 fn limits_that_cannot_be_met_are_errors() {
     let tokenizer = TextTokenizer::from_file(&nano().join("spm.model")).unwrap();
-    assert_eq!(tokenizer.encode("a river", None, Some(2)).unwrap().ids, [1, 2]);
+    assert_eq!(tokenizer.encode("a river", None, Some(2)).unwrap().get_ids(), [1, 2]);
     let error = tokenizer.encode("a river", Some("a boat"), Some(2)).unwrap_err().to_string();
     let expected = "`max_length` should be at least 3, the number of special tokens, found 2";
     assert_eq!(error, expected);
     let only = |strategy, pair| {
-        let options = EncodeOptions { max_length: Some(5), strategy, padding: None };
-        tokenizer.encode_with("the river was high", pair, &options)
+        let truncation = TruncationParams { strategy, ..tokenizer.truncation(5) };
+        tokenizer.encode_batch(&[("the river was high", pair)], Some(&truncation), None)
     };
     let second = TruncationStrategy::OnlySecond;
     let error = only(second, None).unwrap_err().to_string();
@@ -85,30 +86,30 @@ fn limits_that_cannot_be_met_are_errors() {
     assert_eq!(error, expected);
     assert!(matches!(only(second, Some("no")), Err(Error::Text(_))));
     let first = only(TruncationStrategy::OnlyFirst, Some("no")).unwrap();
-    assert_eq!(first.ids.len(), 5);
-    let left = tokenizer.clone().with_truncation_side(TruncationDirection::Left);
-    let kept = left.encode("the river was high", None, Some(3)).unwrap();
-    assert_eq!(kept.tokens[1], "▁high");
+    assert_eq!(first[0].len(), 5);
+    let left = TruncationParams { direction: TruncationDirection::Left, ..tokenizer.truncation(3) };
+    let kept = tokenizer.encode_batch(&[("the river was high", None)], Some(&left), None).unwrap();
+    assert_eq!(kept[0].get_tokens()[1], "▁high");
 }
 
 #[test]
 fn padding_follows_side_and_token() {
     let llama = TextTokenizer::from_file(&golden("llama2_spm_bpe").join("tokenizer.json")).unwrap();
-    let options =
-        EncodeOptions { padding: Some(PaddingStrategy::BatchLongest), ..EncodeOptions::default() };
-    let inputs = [("yes", None), ("yes or no", None)];
-    let error = llama.encode_batch(&inputs, &options).unwrap_err().to_string();
+    let error = llama.padding(None).unwrap_err().to_string();
     assert!(error.contains("tokenizer.json` has no padding token"), "{error}");
-    assert!(matches!(llama.clone().with_pad_id(9999), Err(Error::Tokenizer { .. })));
-    let llama = llama.with_pad_id(1).unwrap().with_padding_side(PaddingDirection::Left);
-    let batch = llama.encode_batch(&inputs, &options).unwrap();
-    let missing = batch[1].ids.len() - 2;
-    assert_eq!(batch[0].ids.len(), batch[1].ids.len());
-    assert_eq!(batch[0].ids[..missing], vec![1; missing]);
-    assert_eq!(batch[0].attention_mask[..missing], vec![0; missing]);
-    assert_eq!(batch[0].attention_mask[missing..], [1, 1]);
-    let to = EncodeOptions { padding: Some(PaddingStrategy::Fixed(1)), ..EncodeOptions::default() };
-    assert_eq!(llama.encode_with("yes", None, &to).unwrap().ids.len(), 2, "nothing is cut");
+    assert!(matches!(llama.padding(Some(9999)), Err(Error::Tokenizer { .. })));
+    let padding =
+        PaddingParams { direction: PaddingDirection::Left, ..llama.padding(Some(1)).unwrap() };
+    let inputs = [("yes", None), ("yes or no", None)];
+    let batch = llama.encode_batch(&inputs, None, Some(&padding)).unwrap();
+    let missing = batch[1].len() - 2;
+    assert_eq!(batch[0].len(), batch[1].len());
+    assert_eq!(batch[0].get_ids()[..missing], vec![1; missing]);
+    assert_eq!(batch[0].get_attention_mask()[..missing], vec![0; missing]);
+    assert_eq!(batch[0].get_attention_mask()[missing..], [1, 1]);
+    let to = PaddingParams { strategy: PaddingStrategy::Fixed(1), ..padding };
+    let uncut = llama.encode_batch(&inputs[..1], None, Some(&to)).unwrap();
+    assert_eq!(uncut[0].len(), 2, "nothing is cut");
 }
 
 /// A folder of shared reference data, which a fresh clone does not have; `None`, with a word, without the `file` in it.
@@ -141,10 +142,10 @@ fn the_published_vocabularies_give_the_reference_ids() {
             let row: Value = serde_json::from_str(line).unwrap();
             let text = row["text"].as_str().unwrap();
             let found = tokenizer.encode(text, None, None).unwrap();
-            let own = before..found.ids.len() - behind;
-            assert_eq!(Value::from(&found.ids[own.clone()]), row["ids"], "{text:?}");
+            let own = before..found.len() - behind;
+            assert_eq!(Value::from(&found.get_ids()[own.clone()]), row["ids"], "{text:?}");
             if behind > 0 {
-                assert_eq!(Value::from(&found.tokens[own]), row["pieces"], "{text:?}");
+                assert_eq!(Value::from(&found.get_tokens()[own]), row["pieces"], "{text:?}");
             }
         }
         assert_eq!(lines.lines().count(), 325);
@@ -158,7 +159,7 @@ fn the_published_vocabularies_give_the_reference_ids() {
     if let Some((folder, both)) = published_llama() {
         for (name, tokenizer) in both {
             assert_eq!(tokenizer.vocab_size(), 32_000, "{name}");
-            assert_eq!(tokenizer.encode("a", None, None).unwrap().ids[0], 1, "{name}");
+            assert_eq!(tokenizer.encode("a", None, None).unwrap().get_ids()[0], 1, "{name}");
             check(&folder, &tokenizer, [1, 0]);
         }
     }
@@ -177,7 +178,7 @@ fn the_published_llama_vocabulary_gives_the_ids_of_llama_cpp() {
             let expected: Vec<u32> =
                 line.split_whitespace().map(|id| id.parse().unwrap()).collect();
             let found = tokenizer.encode(text, None, None).unwrap();
-            assert_eq!(found.ids[1..], expected, "{name}: {text:?}");
+            assert_eq!(found.get_ids()[1..], expected, "{name}: {text:?}");
         }
     }
 }
@@ -187,7 +188,8 @@ fn the_written_llama_tokenizer_is_the_published_one() {
     let Some((folder, _)) = published_llama() else { return };
     let file = folder.join("tokenizer.model");
     let model = SpmModel::parse(&std::fs::read(&file).unwrap(), &file).unwrap();
-    let written: Value = serde_json::from_str(&tokenizer_json(&model, &file).unwrap()).unwrap();
+    let written = tokenizer_json(&model, &file, [Some("<s>"), None], &[]).unwrap();
+    let written: Value = serde_json::from_str(&written).unwrap();
     let published = std::fs::read(folder.join("tokenizer.json")).unwrap();
     let published: Value = serde_json::from_slice(&published).unwrap();
     for part in ["added_tokens", "normalizer", "pre_tokenizer", "post_processor", "decoder"] {
@@ -221,7 +223,9 @@ fn stated(settings: &str) -> Result<TextTokenizer, Error> {
 
 #[test]
 fn stated_ends_are_followed_beside_a_tokenizer_json() {
-    let ids = |settings: &str, pair| stated(settings).unwrap().encode("A", pair, None).unwrap().ids;
+    let ids = |settings: &str, pair| {
+        stated(settings).unwrap().encode("A", pair, None).unwrap().get_ids().to_vec()
+    };
     // 35 is `A`, 1 and 2 are `<s>` and `</s>`.
     assert_eq!(ids("{}", None), [1, 35, 2]);
     assert_eq!(ids(r#"{"add_bos_token": true, "add_eos_token": true}"#, None), [1, 35, 2]);
@@ -235,7 +239,7 @@ fn stated_ends_are_followed_beside_a_tokenizer_json() {
     let named = r#"{"add_bos_token": true, "add_eos_token": false, "bos_token": "A"}"#;
     assert_eq!(ids(named, None), [35, 35]);
     let cut = stated(r#"{"add_bos_token": false}"#).unwrap().encode("A A A A", None, Some(3));
-    assert_eq!(cut.unwrap().ids.len(), 3);
+    assert_eq!(cut.unwrap().len(), 3);
 }
 
 #[test]
@@ -247,4 +251,19 @@ fn an_end_without_a_token_is_an_error() {
         .unwrap();
     let error = TextTokenizer::from_dir(folder.path()).unwrap_err().to_string();
     assert!(error.contains("tokenizer.json`: `bos_token` should be a token"), "{error}");
+}
+
+#[test]
+fn a_sentencepiece_model_of_words_is_an_error() {
+    let file = nano().join("spm.model");
+    let mut model = SpmModel::parse(&std::fs::read(&file).unwrap(), &file).unwrap();
+    model.trainer.set_model_type(ModelType::Word);
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("spm.model");
+    std::fs::write(&file, model.encode_to_vec()).unwrap();
+    let error = TextTokenizer::from_file(&file).unwrap_err().to_string();
+    assert!(
+        error.ends_with("`trainer_spec.model_type` is `Word`, supported: Unigram, Bpe"),
+        "{error}"
+    );
 }

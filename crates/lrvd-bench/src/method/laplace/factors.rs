@@ -4,13 +4,10 @@ use burn::tensor::Tensor;
 use lrvd_burn::host::{HostAdapter, values};
 use lrvd_burn::model::AdaptedModel;
 use lrvd_burn::train::{LabelledExamples, evaluation_batches};
-use lrvd_core::baselines::laplace::{
-    CurvatureBlock, InputNormalisation, KronBlock, LowRankBlock, WideFactor, WideSide,
-};
+use lrvd_core::baselines::laplace::{CurvatureBlock, InputNormalisation, WideFactor, WideSide};
+use lrvd_core::linalg::{svd, symmetric_eigen, times, times_transposed, transposed_times};
 use lrvd_core::metrics::{log_softmax, softmax};
 use lrvd_core::noise::{NoiseKey, fill_normal_f64};
-use lrvd_core::numeric::dense::{times, times_transposed, transposed_times};
-use lrvd_core::numeric::{svd, symmetric_eigen};
 use lrvd_models::{AutoModel, TokenBatch};
 
 use super::{Seen, Used, Watch};
@@ -110,12 +107,12 @@ impl AdapterSums {
 fn block([mut output, mut input]: [Gram; 2], weight: f64) -> Burn<CurvatureBlock> {
     if let Some(wide) = input.wide(weight)? {
         let square = output.square(1.0);
-        return Ok(LowRankBlock::new(&wide, WideSide::Input, &square, output.width)?.into());
+        return Ok(CurvatureBlock::low_rank(&wide, WideSide::Input, &square, output.width)?);
     }
     let square = input.square(weight);
     Ok(match output.wide(1.0)? {
-        Some(wide) => LowRankBlock::new(&wide, WideSide::Output, &square, input.width)?.into(),
-        None => KronBlock::new(&output.square(1.0), output.width, &square, input.width)?.into(),
+        Some(wide) => CurvatureBlock::low_rank(&wide, WideSide::Output, &square, input.width)?,
+        None => CurvatureBlock::full(&output.square(1.0), output.width, &square, input.width)?,
     })
 }
 

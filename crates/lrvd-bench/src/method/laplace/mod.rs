@@ -24,14 +24,13 @@ mod factors;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
-
 use burn::tensor::{Gradients, Int, Tensor, TensorData};
 use lrvd_burn::adapter::{AdaptedLinear, AdapterConfig, ObservedUse};
 use lrvd_burn::host::values;
 use lrvd_burn::model::AdaptedModel;
 use lrvd_burn::train::{
-    Examples, Logits, Method, Model, Observed, evaluation_batches, restore_order,
+    Examples, Fitted, Logits, Method, Model, Observed, Setup, TrainConfig, evaluation_batches,
+    restore_order,
 };
 use lrvd_core::baselines::laplace::{self, CurvatureBlock, LogitCovariance};
 use lrvd_core::metrics::Predictions;
@@ -50,10 +49,10 @@ use factors::{Curvatures, SQUARES};
 pub(super) struct Laplace {
     adapter: AdapterConfig,
     settings: Settings,
-    fitted: Option<Fitted>,
+    fit: Option<Fit>,
 }
 
-struct Fitted {
+struct Fit {
     curvatures: Curvatures,
     prior_precision: f64,
 }
@@ -61,7 +60,7 @@ struct Fitted {
 impl Laplace {
     pub(super) fn new(config: &Config, request: RankRequest) -> Result<Self> {
         let (adapter, settings) = (lora(config, request), config.methods.laplace.clone());
-        Ok(Self { adapter, settings, fitted: None })
+        Ok(Self { adapter, settings, fit: None })
     }
 
     /// Share of the training examples that chooses the prior precision.
@@ -109,13 +108,13 @@ impl Laplace {
 }
 
 impl Method<AutoModel> for Laplace {
-    fn adapter(&self) -> AdapterConfig {
-        self.adapter
+    fn setup(&self, config: &TrainConfig) -> Burn<Setup> {
+        Ok(Setup::new(self.adapter, config))
     }
 
     /// Logarithms of probabilities after the fit, before it the logits of the trained weights.
     fn predict(&self, model: &AutoModel, inputs: &Inputs<'_>, draws: usize) -> Burn<Logits> {
-        let Some(Fitted { curvatures, prior_precision }) = &self.fitted else {
+        let Some(Fit { curvatures, prior_precision }) = &self.fit else {
             return inputs.predict(model, draws);
         };
         let watch = Watch::new(model, self.settings.layers, inputs.examples)?;
@@ -126,9 +125,9 @@ impl Method<AutoModel> for Laplace {
         Ok(Logits::new(values, examples.len(), watch.observed.width))
     }
 
-    fn finish(&mut self, model: &mut AutoModel, data: &Fitting<'_>) -> Burn<()> {
+    fn finish(&mut self, model: &mut AutoModel, data: &Fitting<'_>) -> Burn<Fitted> {
         if data.is_regression()? {
-            return Ok(());
+            return Ok(Fitted::default());
         }
         // The training examples, or as many as the settings say, whichever the seed picks.
         let all = data.train.len();
@@ -140,25 +139,11 @@ impl Method<AutoModel> for Laplace {
         let rows = data.inputs.batch_size;
         let curvatures = Curvatures::of(&watch, train, rows, &self.settings, scale, SQUARES)?;
         let prior_precision = self.prior_precision(&watch, &curvatures, data)?;
-        self.fitted = Some(Fitted { curvatures, prior_precision });
-        Ok(())
-    }
-
-    /// The curvature of the head is that of the trained answers' rows.
-    fn takes_other_answers(&self) -> bool {
-        self.fitted.is_none()
-    }
-
-    fn fitted(&self) -> BTreeMap<String, f64> {
-        let precision = self.fitted.as_ref().map(|fitted| fitted.prior_precision);
-        precision.map(|value| ("prior-precision".to_owned(), value)).into_iter().collect()
-    }
-
-    fn stored_parameters(&self) -> usize {
-        let entries = |fitted: &Fitted| {
-            fitted.curvatures.blocks.iter().map(CurvatureBlock::n_factor_entries).sum::<usize>()
-        };
-        self.fitted.as_ref().map_or(0, |fitted| 1 + entries(fitted))
+        let entries = curvatures.blocks.iter().map(CurvatureBlock::n_factor_entries);
+        let stored = 1 + entries.sum::<usize>();
+        self.fit = Some(Fit { curvatures, prior_precision });
+        let values = [("prior-precision".to_owned(), prior_precision)].into();
+        Ok(Fitted { values, stored })
     }
 }
 

@@ -5,10 +5,10 @@ use lrvd_burn::host::values;
 use lrvd_burn::model::{AdaptedModel, observe};
 use lrvd_burn::sampling::Pass;
 use lrvd_burn::train::{Examples, Model};
-use lrvd_core::baselines::laplace::{self, Curvature, CurvatureBlock};
+use lrvd_core::baselines::laplace::{self, CurvatureBlock};
+use lrvd_core::linalg::Cholesky;
 use lrvd_core::metrics::softmax;
 use lrvd_core::noise::{NoiseKey, fill_normal_f64};
-use lrvd_core::numeric::Cholesky;
 use lrvd_models::AutoModel;
 
 use super::factors::Curvatures;
@@ -105,12 +105,29 @@ fn posthoc_jacobians_are_the_gradients_of_single_examples() {
     }
 }
 
+/// `S` and the sum of the inputs' outer products of one matrix.
+#[derive(Clone, Default)]
+struct Sums {
+    output: Vec<f64>,
+    input: Vec<f64>,
+    tokens: usize,
+}
+
+/// `sum += weight · row·rowᵀ`.
+fn add_outer(sum: &mut Vec<f64>, row: &[f64], weight: f64) {
+    let width = row.len();
+    sum.resize(width * width, 0.0);
+    for (at, value) in sum.iter_mut().enumerate() {
+        *value += weight * row[at / width] * row[at % width];
+    }
+}
+
 /// The blocks by the definition: one example, one label, one pass at a time, sums on the host.
 fn by_definition(model: &AutoModel, inputs: &Asked<'_>) -> Vec<CurvatureBlock> {
     let Watch { modules, .. } = Watch::new(model, Layers::All, &inputs.examples).unwrap();
     let (mut model, observer) = (model.clone(), Observer::of_gradients());
     assert_eq!(observe(&mut model, Some(&observer)), modules.len());
-    let mut sums: Vec<Option<[Curvature; 2]>> = vec![None; modules.len()];
+    let mut sums: Vec<Option<[Sums; 2]>> = vec![None; modules.len()];
     for example in 0..inputs.examples.len() {
         let batch = inputs.examples.input(&[example]).unwrap();
         for class in 0..LABELS {
@@ -126,9 +143,7 @@ fn by_definition(model: &AutoModel, inputs: &Asked<'_>) -> Vec<CurvatureBlock> {
                 let (input, rank_input) = (values(used.input), values(used.rank_input));
                 let (d_input, rank) = (input.len() / rows, rank_input.len() / rows);
                 let module = modules.iter().position(|&id| id == used.module).unwrap();
-                let [a, b] = sums[module].get_or_insert_with(|| {
-                    [Curvature::new(rank, d_input), Curvature::new(d_output, rank)]
-                });
+                let [a, b] = sums[module].get_or_insert_default();
                 for row in 0..rows {
                     let of = |values: &[f64], width: usize| {
                         values[row * width..(row + 1) * width].to_vec()
@@ -138,20 +153,23 @@ fn by_definition(model: &AutoModel, inputs: &Asked<'_>) -> Vec<CurvatureBlock> {
                         continue;
                     }
                     if class == 0 {
-                        a.add_inputs(&of(&input, d_input)).unwrap();
-                        b.add_inputs(&of(&rank_input, rank)).unwrap();
+                        for (sums, row) in
+                            [(&mut *a, of(&input, d_input)), (&mut *b, of(&rank_input, rank))]
+                        {
+                            add_outer(&mut sums.input, &row, 1.0);
+                            sums.tokens += 1;
+                        }
                     }
-                    a.add_class(p[class], &of(&of_rank, rank)).unwrap();
-                    b.add_class(p[class], &gradient).unwrap();
+                    add_outer(&mut a.output, &of(&of_rank, rank), p[class]);
+                    add_outer(&mut b.output, &gradient, p[class]);
                 }
             }
         }
     }
-    let block = |sum: &Curvature| -> CurvatureBlock {
-        let input = sum.input_factor(laplace::InputNormalisation::Tokens).unwrap();
-        let side = |square: &[f64]| (square.len() as f64).sqrt().round() as usize;
-        let (o, i) = (side(sum.output_factor()), side(&input));
-        laplace::KronBlock::new(sum.output_factor(), o, &input, i).unwrap().into()
+    let block = |sum: &Sums| -> CurvatureBlock {
+        let input: Vec<f64> = sum.input.iter().map(|v| v / sum.tokens as f64).collect();
+        let (o, i) = (sum.output.len().isqrt(), input.len().isqrt());
+        CurvatureBlock::full(&sum.output, o, &input, i).unwrap()
     };
     sums.iter().flatten().flatten().map(block).collect()
 }

@@ -46,7 +46,7 @@ const SOFTPLUS_LINEAR: f64 = 40.0;
 ///
 /// # References
 ///
-/// The definition: `lrvd_core::baselines::ElementGaussian`.
+/// The definition: `lrvd_core::baselines::bayes_by_backprop`.
 #[derive(Module, Debug)]
 pub struct ElementGaussian {
     /// Unconstrained parameter of A's standard deviations.
@@ -200,7 +200,7 @@ impl AdaptedLinear {
     ///
     /// # References
     ///
-    /// The definition: `lrvd_core::baselines::ElementGaussian::kl`. With noise on A alone this is the
+    /// The definition: `lrvd_core::baselines::bayes_by_backprop::element_kl`. With noise on A alone this is the
     /// divergence of the whole weight under a prior of covariance `prior²·c²·[I ⊗ BBᵀ]`: Wang et al.
     /// 2024, arXiv:2406.11675.
     pub fn kl_elements(&self, prior_std: f64, reduction: ElementReduction) -> Option<Tensor<1>> {
@@ -223,7 +223,7 @@ impl AdaptedLinear {
     ///
     /// # References
     ///
-    /// The definition: `lrvd_core::baselines::ElementGaussian::sampled_kl`. Blundell et al. 2015,
+    /// The definition: `lrvd_core::baselines::bayes_by_backprop::sampled_element_kl`. Blundell et al. 2015,
     /// arXiv:1505.05424.
     pub fn kl_mixture(
         &self,
@@ -264,7 +264,7 @@ fn log_density(w: Tensor<2>, prior: &ScaleMixture) -> Tensor<2> {
         let constant = probability.ln() - std.ln() - 0.5 * std::f64::consts::TAU.ln();
         squares.clone().mul_scalar(-0.5 / (std * std)).add_scalar(constant)
     };
-    let (weight, first, second) = (prior.weight(), prior.first_std_dev(), prior.second_std_dev());
+    let [weight, first, second] = prior.parts();
     // A component of probability 0 has no logarithm.
     if weight == 1.0 {
         return share(1.0, first);

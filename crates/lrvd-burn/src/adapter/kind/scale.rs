@@ -3,7 +3,6 @@
 use burn::module::{Module, Param};
 use burn::tensor::Tensor;
 use lrvd_core::baselines::{KlDirection, scala_bl};
-use lrvd_core::factor::FactorView;
 
 use super::Extension;
 use super::low_rank::A;
@@ -89,8 +88,7 @@ impl ScaleGaussian {
         let rows: Vec<f64> = (0..rank)
             .flat_map(|i| of_lora.iter().skip(i).step_by(rank).map(|&v| f64::from(v)))
             .collect();
-        let view = FactorView::new("a", &rows, rank, d_input)?;
-        let basis = scala_bl::scala_bl_basis(view)?;
+        let basis = scala_bl::scala_bl_basis(&rows, rank)?;
         let a = (0..d_input)
             .flat_map(|j| basis.v_h.iter().skip(j).step_by(d_input).map(|&v| v as f32))
             .collect();

@@ -50,13 +50,13 @@ pub(super) fn forward(op: &AdaptedLinear, x: Operands<Flex>, save: bool) -> Fuse
     let mut saved = x.keep(save, &[0, 1, 3, 4]);
     let (out, hidden) = layer(x, op.scale);
     if save {
-        saved.0.push(hidden);
+        saved.tensors.push(hidden);
     }
     Fused { out, saved }
 }
 
 /// The output and, with factors, `s` as `[groups, rows, rank]`.
-pub(super) fn layer(x: Operands<Flex>, scale: f64) -> (FlexTensor, Option<FlexTensor>) {
+pub(in crate::ops) fn layer(x: Operands<Flex>, scale: f64) -> (FlexTensor, Option<FlexTensor>) {
     let ([x, weight], [bias, a, b]) = x.parts();
     let (x, bias) = (contiguous(x), bias.map(contiguous));
     let [n, tokens, depth] = [0, 1, 2].map(|axis| x.shape()[axis]);
@@ -77,6 +77,26 @@ pub(super) fn layer(x: Operands<Flex>, scale: f64) -> (FlexTensor, Option<FlexTe
         .is_some()
         .then(|| f32::tensor(hidden, Shape::new([groups, n / groups.max(1) * tokens, rank])));
     (f32::tensor(out, Shape::new([n, tokens, columns])), hidden)
+}
+
+/// Gradient of `x` with a plain weight, `dy·Wᵀ`.
+pub(in crate::ops) fn input_gradient(weight: &FlexTensor, grad: &FlexTensor) -> FlexTensor {
+    let (grad, base) = (contiguous(grad.clone()), packed_weight(weight, true));
+    let [n, tokens, d_output] = [0, 1, 2].map(|axis| grad.shape()[axis]);
+    let d_input = weight.shape()[0];
+    let mut d_x = zeros(n * tokens * d_input);
+    Product::plain(Matrix::new(f32::slice(&grad), n * tokens, d_output), &base)
+        .run(&mut d_x, &mut []);
+    f32::tensor(d_x, Shape::new([n, tokens, d_input]))
+}
+
+/// Gradient of a bias, the sum over rows.
+pub(in crate::ops) fn bias_gradient(grad: &FlexTensor) -> FlexTensor {
+    let grad = contiguous(grad.clone());
+    let d_output = grad.shape()[2];
+    let ones = vec![1.0; f32::slice(&grad).len() / d_output];
+    let sum = transposed_product(&ones, f32::slice(&grad), 1, d_output, 1);
+    f32::tensor(sum, Shape::new([d_output]))
 }
 
 pub(super) fn gradient(
@@ -139,9 +159,6 @@ pub(super) fn layer_gradients(
         Product::plain(x, &grad).run(&mut d_weight, &mut []);
         f32::tensor(d_weight, Shape::new([d_input, d_output]))
     });
-    let d_bias = needs_grad[2].then(|| {
-        let ones = vec![1.0; rows];
-        f32::tensor(transposed_product(&ones, g, 1, d_output, 1), Shape::new([d_output]))
-    });
+    let d_bias = needs_grad[2].then(|| bias_gradient(&grad));
     [d_x, d_weight, d_bias, d_a, d_b]
 }

@@ -53,8 +53,8 @@ pub fn moment_matched_linear(
     assert_eq!(variance.dims(), [rank], "shape of `variance`");
     assert!(scale != 0.0 && scale == noise.noise.scale, "one scale other than 0");
     let mut x = operands(x, weight, bias, Some(low));
-    let bias = x.0.remove(2);
-    x.0.extend([Some(variance.into_dispatch()), bias]);
+    let bias = x.tensors.remove(2);
+    x.tensors.extend([Some(variance.into_dispatch()), bias]);
     op::fused(MomentMatched(noise), x)
 }
 
@@ -142,8 +142,8 @@ mod cpu {
         };
         let moments = [q, w, t.0];
         if save {
-            saved.0.extend([hidden, variance].map(Some));
-            saved.0.extend(moments.clone().map(Some));
+            saved.tensors.extend([hidden, variance].map(Some));
+            saved.tensors.extend(moments.clone().map(Some));
         }
         let shape = mean.shape();
         let out = add_rank_two::<f32>(rows::<Flex>(mean), moments, noise);

@@ -253,7 +253,7 @@ pub(super) fn forward(op: &DisentangledAttention, x: Operands<Flex>, save: bool)
     let out = beside(parts.iter().map(Vec::as_slice), operands[0].shape(), heads);
     if save {
         let shape = Shape::new([batch, heads, tokens, tokens]);
-        saved.0.push(Some(f32::tensor(probabilities, shape)));
+        saved.tensors.push(Some(f32::tensor(probabilities, shape)));
     }
     Fused { out, saved }
 }
@@ -290,7 +290,7 @@ pub(super) fn gradient(
             parts.iter().filter_map(|part| part.terms[i].as_ref()).collect();
         all.extend(term_gradients(&call, rows, &parts, needs_grad));
     }
-    Operands(all)
+    all.into()
 }
 
 /// Gradients of one position term: shared rows, `hidden` and `up`, where `needs_grad`.

@@ -216,7 +216,7 @@ pub(super) fn forward(
     let p2c = queries.map(|rows| k.clone().matmul(rows));
     let p = softmax(q.matmul(k.swap(2, 3)), [c2p, p2c], mask, layout);
     if save {
-        saved.0.push(Some(p.clone()));
+        saved.tensors.push(Some(p.clone()));
     }
     Fused { out: join(dropped(Value(p), layout).matmul(v)).0, saved }
 }
@@ -326,7 +326,7 @@ pub(super) fn gradient(
     }
     let mut all = vec![d_q.map(|x| join(x).0), d_k.map(|x| join(x).0), d_v];
     all.extend(of_terms);
-    Operands(all)
+    all.into()
 }
 
 /// From the gradient of the rows of every sequence, `[B, rows, heads·d]`.

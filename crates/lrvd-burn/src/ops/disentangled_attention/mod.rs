@@ -123,7 +123,7 @@ fn operands(
     }
     let mut all: Vec<_> = all.into_iter().map(|x| x.map(Tensor::into_dispatch)).collect();
     all.push(mask.map(Tensor::into_dispatch));
-    Operands(all)
+    all.into()
 }
 
 fn check(

@@ -9,7 +9,7 @@ use burn::backend::Dispatch;
 use burn::backend::tensor::FloatTensor;
 use burn::tensor::Tensor;
 use lrvd_core::family::{EPS_MEAN, LOG_VARIANCE_MAX, LOG_VARIANCE_MIN};
-use lrvd_core::kl::log_uniform::{K1, K2, K3};
+use lrvd_core::kl::{K1, K2, K3};
 
 use super::op::{self, FusedOp, LrvdBackend, Operands};
 use super::value::Value;

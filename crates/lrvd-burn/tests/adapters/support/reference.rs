@@ -4,7 +4,7 @@ use burn::tensor::{DType, Gradients, Tensor};
 use lrvd_burn::adapter::{AdaptedLinear, LowRankAdapter, Posterior};
 use lrvd_burn::host::{HostAdapter, HostNoise};
 use lrvd_burn::sampling::{DrawPer, Pass, Scheme};
-use lrvd_core::forward::{NestedNoise, WeightNoise, drawn_weights, moment_matched, nested};
+use lrvd_core::forward::{drawn_weights, moment_matched, nested};
 use lrvd_core::noise::{NoiseKey, Stream, fill_normal, fill_normal_f64};
 
 use super::{gradient, host, product, slopes, transposed};
@@ -130,20 +130,17 @@ pub(crate) fn reference(
         let q = &adapter.posterior().unwrap().unwrap();
         match (&drawn, pass.scheme) {
             (Drawn::Weights(draws), _) => {
-                let output = |([a, b], x): (&[Vec<f64>; 2], &[f64])| {
-                    drawn_weights(q, x, WeightNoise { a, b }, c).unwrap()
-                };
+                let output =
+                    |([a, b], x): (&[Vec<f64>; 2], &[f64])| drawn_weights(q, x, [a, b], c).unwrap();
                 draws.iter().zip(x.chunks(x.len() / draws.len())).flat_map(output).collect()
             }
             (Drawn::Output(eps), Scheme::MomentMatched(cross)) => {
                 moment_matched(q, x, eps, c, cross).unwrap()
             }
-            (Drawn::Nested([rank, output]), _) => {
-                nested(q, x, NestedNoise { rank, output }, c).unwrap()
-            }
+            (Drawn::Nested([rank, output]), _) => nested(q, x, [rank, output], c).unwrap(),
             _ => {
                 let (a, b) = (vec![0.0; rank * d_in], vec![0.0; rank * d_out]);
-                drawn_weights(q, x, WeightNoise { a: &a, b: &b }, c).unwrap()
+                drawn_weights(q, x, [&a, &b], c).unwrap()
             }
         }
     };

@@ -11,9 +11,9 @@ use lrvd_burn::files::{GgufField, HostTensor, write_gguf};
 use lrvd_burn::peft::{PeftAdapter, PeftModule};
 use lrvd_core::error::quoted;
 
-use super::model::file_stem;
+use super::names::{file_stem, heads, rows_in_halves};
 use crate::error::{Error, Result};
-use crate::llama::{LlamaConfig, rows_in_halves};
+use crate::llama::config::LlamaConfig;
 
 /// Module path of the head.
 const HEAD: &str = "lm_head";
@@ -34,11 +34,8 @@ pub struct GgufAdapter {
 }
 
 /// Writes the posterior mean of `adapter` for a model of `config`, `name` being what llama.cpp calls it. Factors are in
-/// single precision; the bytes depend on the arguments alone.
-///
-/// # Errors
-///
-/// [`Error::Adapter`] if a file of llama.cpp cannot hold the adapter.
+/// single precision; the bytes depend on the arguments alone. An error if a file of llama.cpp cannot
+/// hold the adapter.
 pub fn write_gguf_adapter(
     adapter: &PeftAdapter,
     config: &LlamaConfig,
@@ -102,15 +99,6 @@ pub fn write_gguf_adapter(
         ranks: live().map(|(path, module)| (path.clone(), module.rank)).collect(),
         folded,
     })
-}
-
-/// Heads of a projection whose rows have another order in llama.cpp.
-fn heads(path: &str, config: &LlamaConfig) -> Option<usize> {
-    match path.rsplit('.').next()? {
-        "q_proj" => Some(config.num_attention_heads),
-        "k_proj" => Some(config.num_key_value_heads),
-        _ => None,
-    }
 }
 
 /// The scale times rank that most modules have, so that as few as possible are folded; of two as common the larger.

@@ -5,9 +5,12 @@ use std::f64::consts::TAU;
 use lrvd_burn::files::GgufFile;
 use serde_json::{Value, json};
 
-use super::model::{ROPE_FACTORS, vocab_size};
 use crate::error::{Error, Result};
 
+/// Stretching of the rotary wavelengths, as a tensor.
+pub(super) const ROPE_FACTORS: &str = "rope_freqs.weight";
+/// Word embedding, whose rows are the vocabulary.
+const EMBEDDING: &str = "token_embd.weight";
 /// Base of the rotary wavelengths where none is stated.
 const THETA: f64 = 10_000.0;
 // Llama 3's settings of stretched wavelengths, all but the factor: llama.cpp's converter writes only what they
@@ -38,6 +41,9 @@ pub(super) fn config_json(file: &GgufFile) -> Result<String> {
     for key in ["tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id"] {
         ends.extend(file.count(key)?.filter(|id| !ends.contains(id)));
     }
+    let vocab_size = file.tensors().info(EMBEDDING).and_then(|(_, shape)| shape.first().copied());
+    let vocab_size =
+        vocab_size.ok_or_else(|| lrvd_burn::Error::no_tensor(file.path(), EMBEDDING))?;
     let config = json!({
         "architectures": ["LlamaForCausalLM"],
         "attention_bias": false,
@@ -59,7 +65,7 @@ pub(super) fn config_json(file: &GgufFile) -> Result<String> {
         "rope_theta": theta,
         "tie_word_embeddings": file.tensors().info("output.weight").is_none(),
         "torch_dtype": "float32",
-        "vocab_size": vocab_size(file)?,
+        "vocab_size": vocab_size,
     });
     Ok(format!("{config:#}\n"))
 }

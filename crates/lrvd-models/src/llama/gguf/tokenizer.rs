@@ -3,14 +3,13 @@
 use std::collections::BTreeSet;
 
 use lrvd_burn::files::GgufFile;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
-use super::byte_level;
 use crate::error::{Error, Result};
-use crate::tokenizer::{Piece, PieceKind, SpmModel, tokenizer_json_of_pieces};
+use crate::tokenizer::{Piece, PieceKind, SpmModel, template_json, tokenizer_json};
 
 /// Key of the way in which a text is cut into words.
-pub(super) const PRE: &str = "tokenizer.ggml.pre";
+const PRE: &str = "tokenizer.ggml.pre";
 const MODEL: &str = "tokenizer.ggml.model";
 const TOKENS: &str = "tokenizer.ggml.tokens";
 const TYPES: &str = "tokenizer.ggml.token_type";
@@ -25,13 +24,16 @@ const ROLES: [(&str, &str); 4] = [
     ("tokenizer.ggml.padding_token_id", "pad_token"),
 ];
 
-// Kinds of token.
-const NORMAL: i64 = 1;
-const UNKNOWN: i64 = 2;
-const CONTROL: i64 = 3;
-const USER_DEFINED: i64 = 4;
-const UNUSED: i64 = 5;
-const BYTE: i64 = 6;
+/// Names that llama.cpp gives to a way of cutting.
+const GPT_2: [&str; 1] = ["gpt-2"];
+const SMOLLM: [&str; 1] = ["smollm"];
+const LLAMA_3: [&str; 3] = ["llama-bpe", "llama3", "llama-v3"];
+
+/// Llama 3's words.
+const LLAMA_3_WORDS: &str = concat!(
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}|",
+    r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+);
 
 /// The texts of a tokenizer's files.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,37 +44,26 @@ pub struct TokenizerFiles {
     pub settings: String,
 }
 
-/// Tokens by id, with their kinds and roles.
-pub(super) struct Vocabulary<'a> {
-    pub(super) tokens: &'a [String],
-    kinds: &'a [i64],
-    pub(super) bos: Option<usize>,
-    pub(super) eos: Option<usize>,
-    pub(super) add_bos: bool,
-    pub(super) add_eos: bool,
-}
-
-impl Vocabulary<'_> {
-    /// Ids of the tokens that are cut out of a text before anything else, and whether they are special.
-    pub(super) fn added(&self) -> impl Iterator<Item = (usize, bool)> + '_ {
-        self.kinds.iter().enumerate().filter_map(|(id, &kind)| match kind {
-            CONTROL => Some((id, true)),
-            USER_DEFINED => Some((id, false)),
-            _ => None,
-        })
-    }
+/// Tokens by id, and what stands around every text.
+struct Vocabulary<'a> {
+    tokens: &'a [String],
+    /// Kinds of the tokens; SentencePiece has the same numbers.
+    kinds: Vec<PieceKind>,
+    /// Tokens before and behind every text, with their ids.
+    ends: [Option<(String, u32)>; 2],
 }
 
 /// The texts of the tokenizer's files.
 pub(super) fn tokenizer_files(file: &GgufFile) -> Result<TokenizerFiles> {
     let model = file.text(MODEL)?.ok_or_else(|| file.missing(MODEL))?;
     let pre = file.text(PRE)?;
-    let vocabulary = vocabulary(file, model == "llama" || pre.is_some_and(byte_level::begins))?;
+    let vocabulary =
+        vocabulary(file, model == "llama" || pre.is_some_and(|pre| LLAMA_3.contains(&pre)))?;
     let tokenizer = match model {
         "gpt2" => {
             let pre = pre.ok_or_else(|| file.missing(PRE))?;
             let merges = file.texts(MERGES)?.ok_or_else(|| file.missing(MERGES))?;
-            byte_level::tokenizer_json(&vocabulary, merges, pre, file.path())?
+            byte_level(&vocabulary, merges, pre, file)?
         }
         "llama" => sentence_piece(file, &vocabulary)?,
         other => {
@@ -88,32 +79,85 @@ fn vocabulary(file: &GgufFile, begins: bool) -> Result<Vocabulary<'_>> {
     if kinds.len() != tokens.len() {
         return Err(file.unexpected(TYPES, "one kind for each of `tokenizer.ggml.tokens`").into());
     }
-    if kinds.iter().any(|kind| !(NORMAL..=BYTE).contains(kind)) {
-        return Err(file.unexpected(TYPES, "a list of numbers from 1 to 6").into());
-    }
+    let kind = |&kind: &i64| PieceKind::try_from(i32::try_from(kind).ok()?).ok();
+    let kinds: Option<Vec<PieceKind>> = kinds.iter().map(kind).collect();
+    let mut kinds = kinds.ok_or_else(|| file.unexpected(TYPES, "a list of numbers from 1 to 6"))?;
     // Rows of the embedding that no text has are filled up with names.
-    let used = kinds.iter().rposition(|&kind| kind != UNUSED).map_or(0, |last| last + 1);
-    let (tokens, kinds) = (&tokens[..used], &kinds[..used]);
+    let used = kinds.iter().rposition(|&kind| kind != PieceKind::Unused).map_or(0, |last| last + 1);
+    kinds.truncate(used);
+    let tokens = &tokens[..used];
     if tokens.iter().collect::<BTreeSet<_>>().len() != used || used == 0 {
         return Err(file.unexpected(TOKENS, "a list of different texts").into());
     }
-    let id = |key: &str| -> Result<Option<usize>> {
-        match file.count(key)?.map(|id| id as usize) {
-            Some(id) if id >= used => Err(file.unexpected(key, "the number of a token").into()),
-            found => Ok(found),
+    let mut ends = [None, None];
+    for (place, (key, _)) in ROLES.into_iter().enumerate() {
+        let Some(id) = file.count(key)? else { continue };
+        let token = tokens.get(id as usize);
+        let token = token.ok_or_else(|| file.unexpected(key, "the number of a token"))?;
+        if let Some(end) = ends.get_mut(place) {
+            *end = Some((token.clone(), id as u32));
+        }
+    }
+    let adds = [("tokenizer.ggml.add_bos_token", begins), ("tokenizer.ggml.add_eos_token", false)];
+    for (end, (key, default)) in ends.iter_mut().zip(adds) {
+        if !file.boolean(key)?.unwrap_or(default) {
+            *end = None;
+        }
+    }
+    Ok(Vocabulary { tokens, kinds, ends })
+}
+
+/// Byte-level byte pairs (`tokenizer.ggml.model = gpt2`). The file holds tokens and merges, and only a name for the way
+/// in which a text is cut into words first: known are those of the published `tokenizer.json` of the models that
+/// llama.cpp's converter gives the name to.
+fn byte_level(
+    vocabulary: &Vocabulary<'_>,
+    merges: &[String],
+    pre: &str,
+    file: &GgufFile,
+) -> Result<String> {
+    let bytes = |words: bool| json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": words});
+    let (cut, whole_words) = match pre {
+        _ if GPT_2.contains(&pre) => (bytes(true), false),
+        _ if SMOLLM.contains(&pre) => {
+            let digits = json!({"type": "Digits", "individual_digits": true});
+            (json!({"type": "Sequence", "pretokenizers": [digits, bytes(true)]}), false)
+        }
+        _ if LLAMA_3.contains(&pre) => {
+            let words = json!({
+                "type": "Split", "pattern": {"Regex": LLAMA_3_WORDS}, "behavior": "Isolated",
+                "invert": false,
+            });
+            (json!({"type": "Sequence", "pretokenizers": [words, bytes(false)]}), true)
+        }
+        other => {
+            return Err(Error::unsupported(file.path(), PRE, other, "gpt-2, smollm, llama-bpe"));
         }
     };
-    for (key, _) in ROLES {
-        id(key)?;
-    }
-    Ok(Vocabulary {
-        tokens,
-        kinds,
-        bos: id(ROLES[0].0)?,
-        eos: id(ROLES[1].0)?,
-        add_bos: file.boolean("tokenizer.ggml.add_bos_token")?.unwrap_or(begins),
-        add_eos: file.boolean("tokenizer.ggml.add_eos_token")?.unwrap_or(false),
-    })
+    let ids = (0_u32..).zip(vocabulary.tokens);
+    let vocab: Map<String, Value> = ids.map(|(id, token)| (token.clone(), id.into())).collect();
+    // Tokens that are cut out of a text before anything else.
+    let added = (0_u32..).zip(vocabulary.tokens).zip(&vocabulary.kinds);
+    let added =
+        added.filter(|(_, kind)| [PieceKind::Control, PieceKind::UserDefined].contains(kind));
+    let added = added.map(|((id, token), kind)| {
+        json!({
+            "id": id, "content": token, "single_word": false, "lstrip": false, "rstrip": false,
+            "normalized": false, "special": *kind == PieceKind::Control,
+        })
+    });
+    let [bos, eos] = &vocabulary.ends;
+    let tokenizer = json!({
+        "version": "1.0", "truncation": null, "padding": null, "added_tokens": added.collect::<Vec<_>>(),
+        "normalizer": null, "pre_tokenizer": cut, "decoder": bytes(true),
+        "post_processor": template_json(bos.as_ref(), eos.as_ref(), true),
+        "model": {
+            "type": "BPE", "dropout": null, "unk_token": null, "continuing_subword_prefix": null,
+            "end_of_word_suffix": null, "fuse_unk": false, "byte_fallback": false,
+            "ignore_merges": whole_words, "vocab": vocab, "merges": merges,
+        },
+    });
+    Ok(format!("{tokenizer:#}\n"))
 }
 
 /// SentencePiece's byte pairs (`tokenizer.ggml.model = llama`).
@@ -124,38 +168,30 @@ fn sentence_piece(file: &GgufFile, vocabulary: &Vocabulary<'_>) -> Result<String
             .unexpected(SCORES, "one number for each of `tokenizer.ggml.tokens`")
             .into());
     }
-    let pieces = vocabulary.tokens.iter().zip(vocabulary.kinds).zip(scores);
-    let piece = |((text, kind), score): ((&String, &i64), &f32)| {
-        let kind = match *kind {
-            UNKNOWN => PieceKind::Unknown,
-            // Tokens that were added to the vocabulary are cut out first, as control tokens are.
-            CONTROL | USER_DEFINED => PieceKind::Control,
-            UNUSED => PieceKind::Unused,
-            BYTE => PieceKind::Byte,
-            _ => PieceKind::Normal,
-        };
-        Piece { text: text.clone(), score: *score, kind }
+    let own: Vec<u32> = (0_u32..)
+        .zip(&vocabulary.kinds)
+        .filter_map(|(id, kind)| (*kind == PieceKind::UserDefined).then_some(id))
+        .collect();
+    let pieces = vocabulary.tokens.iter().zip(&vocabulary.kinds).zip(scores);
+    let piece = |((text, &kind), &score): ((&String, &PieceKind), &f32)| {
+        // Tokens that were added to the vocabulary are cut out first, as control tokens are.
+        let kind = if kind == PieceKind::UserDefined { PieceKind::Control } else { kind };
+        Piece { text: text.clone(), score, kind: kind.into() }
     };
     let path = file.path();
     let mut model = SpmModel::byte_pairs(pieces.map(piece).collect(), path)?;
     model.normalizer.add_dummy_prefix =
         file.boolean("tokenizer.ggml.add_space_prefix")?.unwrap_or(true);
-    let text = |id: Option<usize>| id.map(|id| vocabulary.tokens[id].as_str());
-    let ends = [
-        text(vocabulary.bos).filter(|_| vocabulary.add_bos),
-        text(vocabulary.eos).filter(|_| vocabulary.add_eos),
-    ];
-    let own: Vec<u32> =
-        vocabulary.added().filter_map(|(id, special)| (!special).then_some(id as u32)).collect();
-    tokenizer_json_of_pieces(&model, path, ends, &own)
+    let ends = vocabulary.ends.each_ref().map(|end| end.as_ref().map(|(token, _)| &**token));
+    tokenizer_json(&model, path, ends, &own)
 }
 
 /// The text of a `tokenizer_config.json`.
 fn settings(file: &GgufFile, vocabulary: &Vocabulary<'_>) -> Result<String> {
     let mut map = Map::new();
     let mut set = |key: &str, value: Value| map.insert(key.to_owned(), value);
-    set("add_bos_token", (vocabulary.add_bos && vocabulary.bos.is_some()).into());
-    set("add_eos_token", (vocabulary.add_eos && vocabulary.eos.is_some()).into());
+    set("add_bos_token", vocabulary.ends[0].is_some().into());
+    set("add_eos_token", vocabulary.ends[1].is_some().into());
     if let Some(length) = file.count("llama.context_length")? {
         set("model_max_length", length.into());
     }

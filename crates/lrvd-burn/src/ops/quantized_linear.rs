@@ -1,0 +1,133 @@
+//! A frozen linear layer whose weight is held quantised.
+
+use burn::backend::tensor::FloatTensor;
+use burn::backend::{Backend, Dispatch, TensorMetadata};
+use burn::tensor::Tensor;
+
+use super::op::{self, FusedOp, LrvdBackend, Operands};
+use super::value::{Value, as_row};
+
+/// `x·dequantize(W) + bias`.
+///
+/// # Shapes
+///
+/// | Name | Shape |
+/// |---|---|
+/// | `x` | `[n, tokens, d_input]` |
+/// | `weight` | `[d_input, d_output]`, quantised |
+/// | `bias` | `[d_output]` |
+/// | *returns* | `[n, tokens, d_output]` |
+///
+/// # Numerics
+///
+/// The product is that of [`adapted_linear`](super::adapted_linear()) in the type of `x`. The graph holds the quantised
+/// weight, which the backward pass dequantises again; a weight never has a gradient.
+///
+/// # References
+///
+/// Dettmers et al. 2023, arXiv:2305.14314 (`QLoRA`).
+pub(crate) fn quantized_linear(
+    x: Tensor<3>,
+    weight: Tensor<2>,
+    bias: Option<Tensor<1>>,
+) -> Tensor<3> {
+    let tensors = vec![Some(x.into_dispatch()), bias.map(Tensor::into_dispatch)];
+    let quantized = Some(weight.into_dispatch());
+    op::fused(QuantizedLinear, Operands::<Dispatch> { tensors, quantized })
+}
+
+/// Of `x` and an optional `bias`.
+#[derive(Clone, Debug)]
+struct QuantizedLinear;
+
+impl QuantizedLinear {
+    /// The weight in the type of `like`.
+    fn weight<B: Backend>(x: &Operands<B>, like: &FloatTensor<B>) -> FloatTensor<B> {
+        let quantized = x.quantized.clone().expect("a quantised weight in every call");
+        B::dequantize(quantized, like.dtype().into())
+    }
+}
+
+impl FusedOp for QuantizedLinear {
+    fn composite<B: LrvdBackend>(&self, x: Operands<B>) -> FloatTensor<B> {
+        forward(x)
+    }
+
+    #[cfg(feature = "flex")]
+    fn cpu(dtype: burn::tensor::DType) -> Option<op::Form<burn::backend::Flex, Self>> {
+        use burn::tensor::DType;
+        match dtype {
+            DType::F32 => Some(op::Form { forward: cpu::forward, gradient: Some(cpu::gradient) }),
+            _ => Some(form()),
+        }
+    }
+
+    #[cfg(feature = "cube")]
+    fn cube() -> Option<op::Form<burn_cubecl::CubeBackend, Self>> {
+        Some(form())
+    }
+}
+
+#[cfg(any(feature = "flex", feature = "cube"))]
+fn form<B: LrvdBackend>() -> op::Form<B, QuantizedLinear> {
+    op::Form {
+        forward: |_, x, save| op::Fused { saved: saved(&x, save), out: forward(x) },
+        gradient: Some(|_, saved, grad, needs_grad| {
+            let weight = Value::<B>(QuantizedLinear::weight(&saved, &grad));
+            let (grad, [d_input, d_output]) =
+                (Value::<B>(grad), [weight.shape()[0], weight.shape()[1]]);
+            let shape = grad.shape();
+            let rows = grad.reshape([shape[0] * shape[1], d_output]);
+            let d_x = rows.clone().matmul(weight.swap(0, 1)).reshape([shape[0], shape[1], d_input]);
+            let d_bias = rows.sum(0).reshape([d_output]);
+            Operands::needed([d_x.0, d_bias.0], needs_grad)
+        }),
+    }
+}
+
+fn forward<B: Backend>(x: Operands<B>) -> FloatTensor<B> {
+    let weight = Value::<B>(QuantizedLinear::weight(&x, x.first()));
+    let ([x], [bias]) = x.parts();
+    let x = Value::<B>(x);
+    let (shape, [d_input, d_output]) = (x.shape(), [weight.shape()[0], weight.shape()[1]]);
+    let mut out = x.reshape([shape[0] * shape[1], d_input]).matmul(weight);
+    if let Some(bias) = bias {
+        out = out + as_row(bias, 2);
+    }
+    out.reshape([shape[0], shape[1], d_output]).0
+}
+
+/// The weight alone: the gradient of `x` needs nothing else.
+#[cfg(any(feature = "flex", feature = "cube"))]
+fn saved<B: Backend>(x: &Operands<B>, save: bool) -> Operands<B> {
+    Operands { tensors: Vec::new(), quantized: x.quantized.clone().filter(|_| save) }
+}
+
+/// The product and its gradient by the operator on packed rows.
+#[cfg(feature = "flex")]
+mod cpu {
+    use burn::backend::Flex;
+    use burn_flex::FlexTensor;
+
+    use super::QuantizedLinear;
+    use crate::ops::adapted_linear::cpu::{bias_gradient, input_gradient, layer};
+    use crate::ops::op::{Fused, Operands};
+
+    pub(super) fn forward(_: &QuantizedLinear, x: Operands<Flex>, save: bool) -> Fused<Flex> {
+        let (saved, weight) = (super::saved(&x, save), QuantizedLinear::weight(&x, x.first()));
+        let ([x], [bias]) = x.parts();
+        let (out, _) = layer(Operands::some([Some(x), Some(weight), bias, None, None]), 1.0);
+        Fused { out, saved }
+    }
+
+    pub(super) fn gradient(
+        _: &QuantizedLinear,
+        saved: Operands<Flex>,
+        grad: FlexTensor,
+        needs_grad: &[bool],
+    ) -> Operands<Flex> {
+        let d_x = || input_gradient(&QuantizedLinear::weight(&saved, &grad), &grad);
+        let d_bias = || bias_gradient(&grad);
+        Operands::some([needs_grad[0].then(d_x), needs_grad[1].then(d_bias)])
+    }
+}

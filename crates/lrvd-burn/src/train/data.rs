@@ -1,0 +1,347 @@
+//! Rows, the batches made of them, and the model that answers them.
+
+use burn::module::Module;
+use burn::tensor::{Device, Int, Tensor, TensorData, activation};
+
+use crate::adapter::repeat_for_members;
+use crate::error::Error;
+use crate::model::AdaptedModel;
+use crate::sampling::Pass;
+
+/// A model that can be trained.
+pub trait Model: AdaptedModel + Module {
+    /// Its input: a tensor, or several of them.
+    type Input;
+
+    /// Whether a pass may hold several draws of the weights ([`DrawSet`](crate::sampling::DrawSet)), which
+    /// then cost far less than as many passes.
+    ///
+    /// Such a model brings tensors of which one has passed a layer with draws and another has not
+    /// together, by [`Pass::repeated`] or [`Pass::aligned`]: the two sides of a residual, a mask and the
+    /// activations it meets.
+    const HOLDS_DRAWS: bool = false;
+
+    /// Logits `[rows, classes]`, or scores `[rows, 1]`, of one pass; for [tokens](Targets::Tokens) logits
+    /// `[answers, vocabulary]`, those of one example after those of another.
+    ///
+    /// A model whose adapters hold ensemble members repeats the input for them
+    /// ([`repeat_for_members`]) and answers `[members · rows, ...]`,
+    /// member after member. For a pass that holds several draws the answer is `[count · rows, ...]`, draw
+    /// after draw, or `[rows, ...]` if no layer draws.
+    fn logits(&self, input: &Self::Input, pass: &Pass) -> Tensor<2>;
+}
+
+/// Expected answers.
+#[derive(Clone, Debug)]
+pub enum Targets {
+    /// One-hot classes, `[rows, classes]`.
+    Classes(Tensor<2>),
+    /// Scores, `[rows, 1]`.
+    Scores(Tensor<2>),
+    /// Tokens, any number of them for a row.
+    Tokens(TokenTargets),
+}
+
+/// The tokens that a language model should predict.
+#[derive(Clone, Debug)]
+pub struct TokenTargets {
+    /// Their ids, `[answers]`, row after row.
+    pub ids: Tensor<1, Int>,
+    /// How many of them are of each row.
+    pub per_row: Vec<usize>,
+}
+
+impl Targets {
+    /// Number of examples.
+    pub fn rows(&self) -> usize {
+        match self {
+            Self::Classes(values) | Self::Scores(values) => values.dims()[0],
+            Self::Tokens(tokens) => tokens.per_row.len(),
+        }
+    }
+
+    /// Number of answers, over which the likelihood is averaged: one for each example, or one for
+    /// each token. The logits have as many rows.
+    pub fn answers(&self) -> usize {
+        match self {
+            Self::Classes(values) | Self::Scores(values) => values.dims()[0],
+            Self::Tokens(tokens) => tokens.ids.dims()[0],
+        }
+    }
+
+    /// The class of every example; `None` of other targets.
+    pub fn classes(&self) -> Option<Vec<usize>> {
+        let Self::Classes(one_hot) = self else { return None };
+        let classes = one_hot.clone().argmax(1).into_data();
+        Some(classes.iter::<i64>().map(|class| class as usize).collect())
+    }
+
+    /// The targets `times` over, copy after copy.
+    #[must_use]
+    pub fn repeat(&self, times: usize) -> Self {
+        match self {
+            _ if times == 1 => self.clone(),
+            Self::Classes(one_hot) => Self::Classes(repeat_for_members(one_hot.clone(), times)),
+            Self::Scores(scores) => Self::Scores(repeat_for_members(scores.clone(), times)),
+            Self::Tokens(TokenTargets { ids, per_row }) => Self::Tokens(TokenTargets {
+                ids: repeat_for_members(ids.clone(), times),
+                per_row: per_row.repeat(times),
+            }),
+        }
+    }
+
+    /// Those of the rows at `indices`, in that order.
+    fn select(&self, indices: &[usize]) -> Self {
+        match self {
+            Self::Classes(one_hot) => Self::Classes(select(one_hot, indices)),
+            Self::Scores(scores) => Self::Scores(select(scores, indices)),
+            Self::Tokens(TokenTargets { ids, per_row }) => {
+                let start = |index: usize| per_row[..index].iter().sum::<usize>();
+                let of_row = |&index: &usize| (start(index)..).take(per_row[index]);
+                let places: Vec<usize> = indices.iter().flat_map(of_row).collect();
+                let ids = ids.clone().select(0, index_tensor(&places, &ids.device()));
+                let per_row = indices.iter().map(|&index| per_row[index]).collect();
+                Self::Tokens(TokenTargets { ids, per_row })
+            }
+        }
+    }
+}
+
+/// Sum over the batch of the negative log-likelihood, `[1]`.
+///
+/// ```text
+/// classes:  −Σ_n ln softmax(z_n)[y_n]          nats
+/// scores:    Σ_n (z_n − y_n)²                  the squared error of the reference implementation
+/// tokens:   −Σ_n ln softmax(z_n)[y_n]          nats; n runs over all tokens of all rows
+/// ```
+pub fn negative_log_likelihood(logits: Tensor<2>, targets: &Targets) -> Tensor<1> {
+    match targets {
+        Targets::Classes(one_hot) => {
+            (activation::log_softmax(logits, 1) * one_hot.clone()).sum().neg()
+        }
+        Targets::Scores(scores) => (logits - scores.clone()).square().sum(),
+        Targets::Tokens(tokens) => {
+            // One entry a row is read: no one-hot matrix of the size of a vocabulary is made.
+            let ids = tokens.ids.clone().unsqueeze_dim(1);
+            let expected = activation::log_softmax(logits, 1).gather(1, ids);
+            expected.squeeze_dim::<1>(1).sum().neg()
+        }
+    }
+}
+
+/// Inputs and targets of one forward pass.
+#[derive(Clone, Debug)]
+pub struct Batch<I> {
+    /// Input of the model.
+    pub input: I,
+    /// Expected answers.
+    pub targets: Targets,
+    /// Tokens without padding, for a divergence that is divided by them; otherwise the rows.
+    pub tokens: usize,
+}
+
+impl<I> Batch<I> {
+    /// A batch whose tokens are its rows.
+    pub fn new(input: I, targets: Targets) -> Self {
+        let tokens = targets.rows();
+        Self { input, targets, tokens }
+    }
+
+    /// Number of answers.
+    pub fn answers(&self) -> usize {
+        self.targets.answers()
+    }
+
+    /// Number of examples.
+    pub fn rows(&self) -> usize {
+        self.targets.rows()
+    }
+}
+
+/// Inputs by number.
+pub trait Examples {
+    /// Input of the model.
+    type Input;
+
+    /// Number of examples.
+    fn len(&self) -> usize;
+
+    /// Whether there are none.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Tokens of example `index`, 1 where there is no such thing; batches are made of examples of like sizes.
+    fn size(&self, _index: usize) -> usize {
+        1
+    }
+
+    /// Sizes of all examples.
+    fn sizes(&self) -> Vec<usize> {
+        (0..self.len()).map(|index| self.size(index)).collect()
+    }
+
+    /// The examples at `indices`, in that order, as one input.
+    fn input(&self, indices: &[usize]) -> Result<Self::Input, Error>;
+}
+
+/// Examples with answers, for training and validation.
+pub trait LabelledExamples: Examples {
+    /// The answers to the examples at `indices`, in that order.
+    fn targets(&self, indices: &[usize]) -> Result<Targets, Error>;
+
+    /// Answers of example `index`: 1, unless they are tokens.
+    fn answers(&self, _index: usize) -> usize {
+        1
+    }
+
+    /// Both as one batch.
+    fn batch(&self, indices: &[usize]) -> Result<Batch<Self::Input>, Error> {
+        Ok(Batch {
+            input: self.input(indices)?,
+            targets: self.targets(indices)?,
+            tokens: indices.iter().map(|&index| self.size(index)).sum(),
+        })
+    }
+
+    /// The answers to all examples.
+    fn all_targets(&self) -> Result<Targets, Error> {
+        self.targets(&(0..self.len()).collect::<Vec<_>>())
+    }
+}
+
+impl<E: Examples + ?Sized> Examples for &E {
+    type Input = E::Input;
+
+    fn len(&self) -> usize {
+        (**self).len()
+    }
+
+    fn size(&self, index: usize) -> usize {
+        (**self).size(index)
+    }
+
+    fn input(&self, indices: &[usize]) -> Result<Self::Input, Error> {
+        (**self).input(indices)
+    }
+}
+
+impl<E: LabelledExamples + ?Sized> LabelledExamples for &E {
+    fn targets(&self, indices: &[usize]) -> Result<Targets, Error> {
+        (**self).targets(indices)
+    }
+
+    fn answers(&self, index: usize) -> usize {
+        (**self).answers(index)
+    }
+}
+
+/// Some of other examples, labelled where those are.
+pub struct Subset<'a, E: ?Sized> {
+    /// All of them.
+    pub of: &'a E,
+    /// Numbers of those that belong to it.
+    pub rows: Vec<usize>,
+}
+
+impl<E: ?Sized> Subset<'_, E> {
+    fn among_all(&self, indices: &[usize]) -> Result<Vec<usize>, Error> {
+        let absent = |index| {
+            Error::other(format!("there is no example {index}: there are {}", self.rows.len()))
+        };
+        let row = |&index: &usize| self.rows.get(index).copied().ok_or_else(|| absent(index));
+        indices.iter().map(row).collect()
+    }
+}
+
+impl<E: Examples + ?Sized> Examples for Subset<'_, E> {
+    type Input = E::Input;
+
+    fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    fn size(&self, index: usize) -> usize {
+        self.of.size(self.rows[index])
+    }
+
+    fn input(&self, indices: &[usize]) -> Result<E::Input, Error> {
+        self.of.input(&self.among_all(indices)?)
+    }
+}
+
+impl<E: LabelledExamples + ?Sized> LabelledExamples for Subset<'_, E> {
+    fn targets(&self, indices: &[usize]) -> Result<Targets, Error> {
+        self.of.targets(&self.among_all(indices)?)
+    }
+
+    fn answers(&self, index: usize) -> usize {
+        self.of.answers(self.rows[index])
+    }
+}
+
+/// Examples that are the rows of one tensor, `[n, ...]`.
+#[derive(Clone, Debug)]
+pub struct Rows<const D: usize>(pub Tensor<D>);
+
+impl<const D: usize> Examples for Rows<D> {
+    type Input = Tensor<D>;
+
+    fn len(&self) -> usize {
+        self.0.dims()[0]
+    }
+
+    fn input(&self, indices: &[usize]) -> Result<Tensor<D>, Error> {
+        Ok(select(&self.0, indices))
+    }
+}
+
+/// [`Rows`] with their answers.
+#[derive(Clone, Debug)]
+pub struct LabelledRows<const D: usize> {
+    /// The inputs, `[n, ...]`.
+    pub inputs: Rows<D>,
+    /// The answers, `[n, classes]`, `[n, 1]`, or tokens of `n` rows.
+    pub targets: Targets,
+}
+
+impl<const D: usize> LabelledRows<D> {
+    /// Inputs `[n, ...]` with answers `[n, ...]`.
+    pub fn new(inputs: Tensor<D>, targets: Targets) -> Self {
+        Self { inputs: Rows(inputs), targets }
+    }
+}
+
+impl<const D: usize> Examples for LabelledRows<D> {
+    type Input = Tensor<D>;
+
+    fn len(&self) -> usize {
+        self.inputs.len()
+    }
+
+    fn input(&self, indices: &[usize]) -> Result<Tensor<D>, Error> {
+        self.inputs.input(indices)
+    }
+}
+
+impl<const D: usize> LabelledExamples for LabelledRows<D> {
+    fn targets(&self, indices: &[usize]) -> Result<Targets, Error> {
+        Ok(self.targets.select(indices))
+    }
+
+    fn answers(&self, index: usize) -> usize {
+        match &self.targets {
+            Targets::Tokens(tokens) => tokens.per_row[index],
+            Targets::Classes(_) | Targets::Scores(_) => 1,
+        }
+    }
+}
+
+fn select<const D: usize>(tensor: &Tensor<D>, indices: &[usize]) -> Tensor<D> {
+    tensor.clone().select(0, index_tensor(indices, &tensor.device()))
+}
+
+fn index_tensor(indices: &[usize], device: &Device) -> Tensor<1, Int> {
+    let numbers: Vec<i64> = indices.iter().map(|&index| index as i64).collect();
+    Tensor::from_data(TensorData::new(numbers, [indices.len()]), device)
+}

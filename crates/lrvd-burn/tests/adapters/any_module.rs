@@ -1,0 +1,185 @@
+//! Adapters on modules that know nothing of them: what is attached, what is an error, and what a walk sees.
+
+use burn::module::{Module, Param, ParamGroup};
+use burn::nn::{Embedding, EmbeddingConfig, LayerNorm, LayerNormConfig, Linear, LinearConfig};
+use burn::tensor::{Device, Int, Tensor};
+use lrvd_burn::model::{AdaptedModel, Names};
+use lrvd_burn::parameters::Role;
+use lrvd_burn::{
+    AdapterConfig, AdapterKind, AdapterTargets, DrawPer, Pass, Scheme, attach, nn, predict, ranks,
+    with_pass,
+};
+use lrvd_core::moments::CrossTerm;
+use lrvd_core::noise::NoiseKey;
+use rstest::rstest;
+
+/// An embedding, which is a matrix as well, two layers and a head.
+#[derive(Module, Debug)]
+struct Plain {
+    embedding: Embedding,
+    norm: LayerNorm,
+    layers: Vec<Linear>,
+    fast: nn::Linear,
+    head: Linear,
+}
+
+impl Plain {
+    fn new(device: &Device) -> Self {
+        device.seed(3);
+        Self {
+            embedding: EmbeddingConfig::new(9, 6).init(device),
+            norm: LayerNormConfig::new(6).init(device),
+            layers: vec![
+                LinearConfig::new(6, 6).init(device),
+                LinearConfig::new(6, 6).init(device),
+            ],
+            fast: nn::LinearConfig::new(6, 5).with_bias(false).init(device),
+            head: LinearConfig::new(5, 2).init(device),
+        }
+    }
+
+    fn forward(&self, ids: Tensor<2, Int>) -> Tensor<2> {
+        let x = self.norm.forward(self.embedding.forward(ids));
+        let x = self.layers.iter().fold(x, |x, layer| layer.forward(x).tanh());
+        self.head.forward(self.fast.forward(x).mean_dim(1).squeeze_dim(1))
+    }
+}
+
+fn config() -> AdapterConfig {
+    AdapterConfig { rank: 2, ..AdapterConfig::default() }
+}
+
+fn device() -> Device {
+    Device::flex().autodiff()
+}
+
+fn adapted() -> Plain {
+    attach(Plain::new(&device()), config(), AdapterTargets::AllLinear, 1).unwrap()
+}
+
+fn ids() -> Tensor<2, Int> {
+    Tensor::arange(0..8, &Device::flex()).reshape([2, 4])
+}
+
+fn values(tensor: Tensor<2>) -> Vec<f64> {
+    tensor.into_data().iter::<f64>().collect()
+}
+
+#[test]
+fn every_linear_layer_is_found_and_nothing_else() {
+    let model = adapted();
+    let expected = ["layers.0", "layers.1", "fast", "head"].map(|path| (path.to_owned(), 2));
+    assert_eq!(ranks(&model), expected);
+    let mut trained = Vec::new();
+    model.visit_parameters(&mut |p| {
+        if p.value.is_trainable() {
+            trained.push(p.name.to_owned());
+        }
+    });
+    let parts = ["lora_A", "lora_B", "rank_log_sigma2"];
+    let expected: Vec<String> =
+        expected.iter().flat_map(|(path, _)| parts.map(|part| format!("{path}.{part}"))).collect();
+    assert_eq!(trained, expected, "all else is frozen");
+    // Burn's own walks see the parameters as well.
+    assert_eq!(model.num_params() - Plain::new(&device()).num_params(), {
+        let widths = [(6, 6), (6, 6), (6, 5), (5, 2)];
+        widths.iter().map(|(d_in, d_out)| 2 * (d_in + d_out) + 2).sum::<usize>()
+    });
+}
+
+#[test]
+fn an_unfrozen_parameter_without_a_name_is_part_of_a_head() {
+    let model = adapted().unfreeze_group(ParamGroup::from_predicate("norm"));
+    let mut roles = Vec::new();
+    model.visit_parameters(&mut |p| roles.push((p.name.to_owned(), p.role)));
+    let role = |name: &str| roles.iter().find(|(found, _)| found == name).unwrap().1;
+    assert_eq!((role("norm.gamma"), role("embedding.weight")), (Role::Head, Role::Backbone));
+}
+
+#[test]
+fn a_pass_is_of_the_model_that_it_was_given_to() {
+    let model = adapted().valid();
+    let mean = values(model.forward(ids()));
+    let pass =
+        |draw| Pass::sampled(Scheme::Weights(DrawPer::Batch), NoiseKey::new(4).at_step(draw));
+    let drawn = with_pass(&model, pass(0)).unwrap();
+    assert_ne!(values(drawn.forward(ids())), mean);
+    assert_eq!(values(model.forward(ids())), mean, "the model itself stays at the mean");
+    assert_eq!(
+        values(drawn.forward(ids())),
+        values(with_pass(&model, pass(0)).unwrap().forward(ids()))
+    );
+    assert_ne!(
+        values(drawn.forward(ids())),
+        values(with_pass(&model, pass(1)).unwrap().forward(ids()))
+    );
+    let answers = predict(&model, 3, 4, |model| model.forward(ids())).unwrap();
+    assert_eq!(
+        (answers.members(), predict(&model, 0, 4, |m| m.forward(ids())).unwrap().members()),
+        (3, 1)
+    );
+}
+
+#[rstest]
+#[case::one_draw_per_sequence(Scheme::Weights(DrawPer::Sequence))]
+#[case::one_draw_per_token(Scheme::FLIPOUT)]
+#[case::noise_on_outputs(Scheme::MomentMatched(CrossTerm::Exact))]
+#[case::nested(Scheme::Nested)]
+fn a_composed_weight_is_one_weight_for_a_batch(#[case] scheme: Scheme) {
+    let error = with_pass(&adapted(), Pass::sampled(scheme, NoiseKey::new(1))).unwrap_err();
+    assert!(error.to_string().starts_with("adapter `layers.0` cannot be sampled by"), "{error}");
+    let fast = attach(Plain::new(&device()), config(), ["fast"], 1).unwrap();
+    let drawn = with_pass(&fast, Pass::sampled(scheme, NoiseKey::new(1))).unwrap();
+    assert_ne!(values(drawn.forward(ids())), values(fast.forward(ids())));
+}
+
+#[rstest]
+#[case::dropout(AdapterConfig { dropout: 0.1, ..config() })]
+#[case::of_the_input(AdapterConfig { kind: AdapterKind::CLora { hidden: 2 }, ..config() })]
+#[case::ensemble(AdapterConfig { kind: AdapterKind::LoraEnsemble { members: 2, gain: 1.0 }, ..config() })]
+fn what_a_composed_weight_cannot_do_is_an_error(#[case] config: AdapterConfig) {
+    let error = attach(Plain::new(&device()), config, ["layers.1"], 1).unwrap_err().to_string();
+    assert!(error.contains("layer `layers.1` is a `burn::nn::Linear`"), "{error}");
+    assert!(attach(Plain::new(&device()), config, ["fast"], 1).is_ok());
+}
+
+#[test]
+fn a_second_adapter_on_a_layer_is_an_error() {
+    let error = attach(adapted(), config(), ["fast"], 1).unwrap_err().to_string();
+    assert!(error.starts_with("layer `fast` has an adapter"), "{error}");
+}
+
+#[test]
+fn a_layer_without_ranks_is_its_base_and_takes_another_adapter() {
+    let bare = values(Plain::new(&device()).valid().forward(ids()));
+    let mut model = adapted();
+    model.visit_layers_mut(&mut |_, layer| layer.select_ranks(&[]));
+    assert!(ranks(&model).iter().all(|(_, rank)| *rank == 0) && ranks(&model).len() == 4);
+    assert_eq!(values(model.clone().valid().forward(ids())), bare);
+    assert_eq!(model.num_params(), Plain::new(&device()).num_params());
+    assert!(ranks(&attach(model, config(), ["fast"], 1).unwrap()).contains(&("fast".into(), 2)));
+}
+
+/// A head that is the embedding.
+#[derive(Module, Debug)]
+struct Tied {
+    names: Names,
+    embedding: Embedding,
+    head: nn::Linear,
+}
+
+#[test]
+fn a_tied_weight_is_visited_once_and_follows_the_first() {
+    let embedding = EmbeddingConfig::new(4, 3).init(&device());
+    let weight = Param::initialized(embedding.weight.id, embedding.weight.val().transpose());
+    let head = nn::Linear { weight, bias: None };
+    let mut model = Tied { names: Names::below("tied"), embedding, head };
+    let mut names = Vec::new();
+    model.visit_parameters(&mut |p| names.push(p.name.to_owned()));
+    assert_eq!(names, ["tied.embedding.weight"]);
+    model.visit_parameters_mut(&mut |p| p.value.set_flat(p.value.flat() * 0.0 + 2.0));
+    assert_eq!(values(model.head.weight.val()), [2.0; 12]);
+    assert_eq!(model.head.weight.val().dims(), [3, 4]);
+    let model = attach(model, config(), ["head"], 1).unwrap();
+    assert_eq!(ranks(&model), [("tied.head".to_owned(), 2)]);
+}

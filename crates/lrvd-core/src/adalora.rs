@@ -1,0 +1,693 @@
+//! The singular triplets that `AdaLoRA` keeps, and when it chooses them.
+//!
+//! The baseline writes an update as `scaling · B diag(E) A` and takes ranks away by zeroing entries of `E`. This module holds its
+//! arithmetic as the reference implementation (PEFT) runs it: smoothed importance of every entry, a score per triplet, a cubic
+//! budget, one global threshold, and the orthogonality penalty.
+//!
+//! References: Zhang et al. 2023, arXiv:2303.10512; where publication and implementation differ the implementation is followed,
+//! and the difference named.
+
+use crate::error::{Error, check_finite, check_length, check_range, count_rows};
+use crate::linalg::{identity, norm, times_transposed, transposed_times};
+
+/// The part of the rank that PEFT adds to keep its scaling finite at rank 0.
+const RANK_OFFSET: f64 = 1e-5;
+
+/// Settings of `AdaLoRA`, under the names of PEFT's configuration file.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct AdaLoraConfig {
+    /// Rank of every module at the start, `1..`.
+    pub init_r: usize,
+    /// Average rank at the end, `1..=init_r`.
+    pub target_r: usize,
+    /// Last step before the budget falls, `0..total_step − tfinal`.
+    pub tinit: u32,
+    /// **Length** of the final phase, in which the ranks are frozen, `0..total_step`.
+    pub tfinal: u32,
+    /// Steps between two masks (`deltaT`), `1..`.
+    pub delta_t: u32,
+    /// Optimiser steps of the run, `1..`.
+    pub total_step: u32,
+    /// Decay of the smoothed importance, in `(0, 1)`; 0.85 in PEFT.
+    pub beta1: f64,
+    /// Decay of the smoothed uncertainty, in `(0, 1)`; 0.85 in PEFT.
+    pub beta2: f64,
+    /// Weight of [`orthogonality`] in the loss, `0..`; 0.5 in PEFT.
+    pub orth_reg_weight: f64,
+}
+
+/// What happens to the ranks at a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// Nothing is zeroed.
+    Rest,
+    /// A new mask is chosen and applied.
+    Choose,
+    /// The last mask is applied again.
+    Repeat,
+}
+
+impl AdaLoraConfig {
+    /// Checks the range of every field.
+    pub fn check(&self) -> Result<(), Error> {
+        check_range("init_r", self.init_r as f64, 1.0, f64::from(u32::MAX))?;
+        check_range("target_r", self.target_r as f64, 1.0, self.init_r as f64)?;
+        check_range("delta_t", f64::from(self.delta_t), 1.0, f64::from(u32::MAX))?;
+        check_range("total_step", f64::from(self.total_step), 1.0, f64::from(u32::MAX))?;
+        check_range("tfinal", f64::from(self.tfinal), 0.0, f64::from(self.total_step - 1))?;
+        let last_rest = f64::from(self.total_step - self.tfinal - 1);
+        check_range("tinit", f64::from(self.tinit), 0.0, last_rest)?;
+        check_range("beta1", self.beta1, f64::MIN_POSITIVE, 1.0 - f64::EPSILON)?;
+        check_range("beta2", self.beta2, f64::MIN_POSITIVE, 1.0 - f64::EPSILON)?;
+        check_range("orth_reg_weight", self.orth_reg_weight, 0.0, f64::MAX)
+    }
+
+    /// The step at which the last mask is chosen: `total_step − tfinal`, 0 if `tfinal` is longer than the run.
+    pub const fn freeze_step(&self) -> u32 {
+        self.total_step.saturating_sub(self.tfinal)
+    }
+
+    /// Whether [`AdaLoraAllocator::update`] reads gradients at `step`.
+    pub const fn reads_gradients(&self, step: u32) -> bool {
+        step < self.freeze_step()
+    }
+
+    /// Total rank allowed at `step`, over `n_modules` modules, for a configuration that passed
+    /// [`check`](Self::check).
+    ///
+    /// ```text
+    /// t ≤ tinit:                 b0 = init_r · n_modules
+    /// t > total_step − tfinal:   bT = target_r · n_modules
+    /// between:                   ⌊(b0 − bT)·(1 − (t − tinit)/(total_step − tfinal − tinit))³ + bT⌋
+    /// ```
+    pub fn budget(&self, step: u32, n_modules: usize) -> usize {
+        let (first, last) = (self.init_r * n_modules, self.target_r * n_modules);
+        if step <= self.tinit {
+            return first;
+        }
+        if step >= self.freeze_step() {
+            // At the freeze step itself the cubic is 0, the same value.
+            return last;
+        }
+        let length = f64::from(self.freeze_step() - self.tinit);
+        let remaining = 1.0 - f64::from(step - self.tinit) / length;
+        // `powf`, as Python's `**`, so that results next to an integer fall on the same side.
+        ((first as f64 - last as f64) * remaining.powf(3.0) + last as f64) as usize
+    }
+
+    /// What happens to the ranks at `step`: a mask every `delta_t` steps after `tinit`, one at the freeze step,
+    /// and the same one again at every later step.
+    pub const fn phase(&self, step: u32) -> Phase {
+        if step > self.freeze_step() {
+            Phase::Repeat
+        } else if step == self.freeze_step()
+            || (step > self.tinit && step.is_multiple_of(self.delta_t))
+        {
+            Phase::Choose
+        } else {
+            Phase::Rest
+        }
+    }
+}
+
+/// Scaling of the update: `lora_alpha / (init_r + 1e-5)`, unchanged when ranks are zeroed.
+pub fn adalora_scaling(lora_alpha: f64, init_r: usize) -> f64 {
+    lora_alpha / (init_r as f64 + RANK_OFFSET)
+}
+
+/// Target rank whose budget is nearest to a total rank found by another method:
+/// `max(1, round(total_rank / n_modules))`, halves to the even side; 1 without modules.
+pub fn matched_target_rank(total_rank: usize, n_modules: usize) -> usize {
+    if n_modules == 0 {
+        return 1;
+    }
+    ((total_rank as f64 / n_modules as f64).round_ties_even() as usize).max(1)
+}
+
+/// Widths of one adapted module; the rank is the configuration's `init_r` everywhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct TripletShape {
+    /// Input features: columns of `A`.
+    pub d_input: usize,
+    /// Output features: rows of `B`.
+    pub d_output: usize,
+}
+
+/// Moving averages for the entries of one factor.
+///
+/// With `I = |w·∂L/∂w|` of this step, entry by entry:
+///
+/// ```text
+/// importance  ← beta1·importance  + (1 − beta1)·I
+/// uncertainty ← beta2·uncertainty + (1 − beta2)·|I − importance|      (the new importance)
+/// score        = importance · uncertainty
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub struct EntryImportance {
+    /// Smoothed importance of every entry.
+    pub importance: Vec<f64>,
+    /// Smoothed distance of the importance from its average.
+    pub uncertainty: Vec<f64>,
+}
+
+impl EntryImportance {
+    /// All averages 0.
+    pub fn zeros(len: usize) -> Self {
+        Self { importance: vec![0.0; len], uncertainty: vec![0.0; len] }
+    }
+
+    /// Adds one step's importances.
+    fn update(&mut self, now: Vec<f64>, config: &AdaLoraConfig) {
+        let (beta1, beta2) = (config.beta1, config.beta2);
+        for ((mean, spread), now) in self.importance.iter_mut().zip(&mut self.uncertainty).zip(now)
+        {
+            *mean = beta1 * *mean + (1.0 - beta1) * now;
+            *spread = beta2 * *spread + (1.0 - beta2) * (now - *mean).abs();
+        }
+    }
+
+    fn score(&self, entry: usize) -> f64 {
+        self.importance[entry] * self.uncertainty[entry]
+    }
+}
+
+/// Moving averages of the three factors of one module.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TripletImportance {
+    /// Of `A`, `[init_r, d_input]`, row-major.
+    pub a: EntryImportance,
+    /// Of `E`, `[init_r]`.
+    pub e: EntryImportance,
+    /// Of `B`, `[d_output, init_r]`, row-major.
+    pub b: EntryImportance,
+}
+
+impl TripletImportance {
+    /// All averages 0.
+    pub fn zeros(init_r: usize, shape: TripletShape) -> Self {
+        Self {
+            a: EntryImportance::zeros(init_r * shape.d_input),
+            e: EntryImportance::zeros(init_r),
+            b: EntryImportance::zeros(shape.d_output * init_r),
+        }
+    }
+
+    /// Score of every triplet.
+    ///
+    /// ```text
+    /// S[i] = s(E[i]) + mean_j s(A[i,j]) + mean_k s(B[k,i]),    s = importance · uncertainty
+    /// ```
+    pub fn scores(&self) -> Vec<f64> {
+        let rank = self.e.importance.len();
+        let d_input = self.a.importance.len() / rank.max(1);
+        let d_output = self.b.importance.len() / rank.max(1);
+        (0..rank)
+            .map(|i| {
+                let row: f64 = (0..d_input).map(|j| self.a.score(i * d_input + j)).sum();
+                let column: f64 = (0..d_output).map(|k| self.b.score(k * rank + i)).sum();
+                self.e.score(i) + row / d_input as f64 + column / d_output as f64
+            })
+            .collect()
+    }
+}
+
+/// Which triplets stay when the total rank must fall to `budget`.
+///
+/// ```text
+/// k = n − budget,   threshold = k-th smallest of the n scores,   keep[i] = score[i] > threshold
+/// ```
+///
+/// Ties at the threshold are all masked, as in PEFT: fewer than `budget` triplets may stay (early in a run,
+/// when many scores are still equal). For `budget ≥ n` nothing is masked; PEFT raises an error there.
+///
+/// `scores` holds one list per module; the result has the same lengths, `true` for a triplet that stays. Scores
+/// are ordered by their total order, in which NaN is above every number.
+pub fn mask_to_budget(scores: &[Vec<f64>], budget: usize) -> Vec<Vec<bool>> {
+    let mut sorted: Vec<f64> = scores.iter().flatten().copied().collect();
+    let n_masked = sorted.len().saturating_sub(budget);
+    if n_masked == 0 {
+        return scores.iter().map(|module| vec![true; module.len()]).collect();
+    }
+    let (_, threshold, _) = sorted.select_nth_unstable_by(n_masked - 1, f64::total_cmp);
+    let threshold = *threshold;
+    scores
+        .iter()
+        .map(|module| module.iter().map(|score| score.total_cmp(&threshold).is_gt()).collect())
+        .collect()
+}
+
+/// Mean distance of the factors from orthonormal rows (`A`) and columns (`B`).
+///
+/// ```text
+/// 1/(2M) · Σ_m ( ‖A Aᵀ − I‖_F + ‖Bᵀ B − I‖_F )
+/// ```
+///
+/// The norm itself, as PEFT computes it; the publication squares it. 0 without modules.
+///
+/// Of every module `A [rank, d_input]` and `B [d_output, rank]`, row-major.
+pub fn orthogonality(modules: &[[&[f64]; 2]], rank: usize) -> Result<f64, Error> {
+    let mut sum = 0.0;
+    for (module, &[a, b]) in modules.iter().enumerate() {
+        let d_input = count_rows(&part("A", module), a, rank)?;
+        let d_output = count_rows(&part("B", module), b, rank)?;
+        let of_a = times_transposed(a, a, rank, d_input, rank);
+        let of_b = transposed_times(b, b, d_output, rank, rank);
+        sum += excess(&of_a, rank) + excess(&of_b, rank);
+    }
+    Ok(if modules.is_empty() { 0.0 } else { sum / (2 * modules.len()) as f64 })
+}
+
+/// `‖gram − I‖_F` of a Gram matrix `[rank, rank]`.
+fn excess(gram: &[f64], rank: usize) -> f64 {
+    norm(&gram.iter().zip(identity(rank)).map(|(g, i)| g - i).collect::<Vec<f64>>())
+}
+
+/// What a step reads of one module, row-major: of `A [init_r, d_input]`, `E [init_r]` and `B [d_output, init_r]` the values after
+/// the optimiser step, and the gradient of that step after clipping.
+pub type TripletValues<'a, T> = [[&'a [T]; 2]; 3];
+
+/// What the allocator decided at one step.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Allocation {
+    /// Total rank allowed at this step.
+    pub budget: usize,
+    /// The last mask chosen, by module: `true` for a triplet that stays. `None` before the first.
+    pub mask: Option<Vec<Vec<bool>>>,
+    /// Whether `E` must be set to 0 now wherever `mask` is `false`.
+    pub masked_now: bool,
+}
+
+impl Allocation {
+    /// Triplets in force, over all modules; `None` before the first mask, when all are.
+    pub fn total_rank(&self) -> Option<usize> {
+        let mask = self.mask.as_ref()?;
+        Some(mask.iter().flatten().filter(|&&keep| keep).count())
+    }
+}
+
+/// Chooses the triplets that stay, step by step.
+///
+/// Call [`update`](Self::update) once per optimiser step, after the step and before the gradients are cleared,
+/// with the step counted from 0. Between two masks of the reduction phase zeroed entries of `E` are trained like
+/// any other and may grow back; after the freeze step they are zeroed at every step.
+#[derive(Clone, Debug)]
+pub struct AdaLoraAllocator {
+    config: AdaLoraConfig,
+    shapes: Vec<TripletShape>,
+    state: AdaLoraState,
+}
+
+impl AdaLoraAllocator {
+    /// An allocator at the start of a run.
+    pub fn new(config: AdaLoraConfig, shapes: Vec<TripletShape>) -> Result<Self, Error> {
+        // Before anything of the configured size is allocated.
+        config.check()?;
+        let modules =
+            shapes.iter().map(|&shape| TripletImportance::zeros(config.init_r, shape)).collect();
+        Self::from_state(config, shapes, AdaLoraState { modules, mask: None })
+    }
+
+    /// An allocator that continues from a [`state`](Self::state).
+    pub fn from_state(
+        config: AdaLoraConfig,
+        shapes: Vec<TripletShape>,
+        state: AdaLoraState,
+    ) -> Result<Self, Error> {
+        config.check()?;
+        state.check(config.init_r, &shapes)?;
+        Ok(Self { config, shapes, state })
+    }
+
+    /// The configuration.
+    pub const fn config(&self) -> &AdaLoraConfig {
+        &self.config
+    }
+
+    /// Everything needed to continue later.
+    pub const fn state(&self) -> &AdaLoraState {
+        &self.state
+    }
+
+    /// Score of every triplet, by module; see [`TripletImportance::scores`].
+    pub fn scores(&self) -> Vec<Vec<f64>> {
+        self.state.modules.iter().map(TripletImportance::scores).collect()
+    }
+
+    /// Updates the averages with one step and returns what to set to zero.
+    ///
+    /// Before the freeze step (`total_step − tfinal`) the averages are updated from `modules`. From the freeze step
+    /// on `modules` is not read and may be empty ([`AdaLoraConfig::reads_gradients`]): the last mask is chosen
+    /// from the averages of the step before.
+    ///
+    /// # Errors
+    ///
+    /// Values that do not fit the shapes, an importance that is not finite, or a step past the freeze step without an earlier
+    /// mask. The state is then unchanged.
+    pub fn update<T: Copy + Into<f64>>(
+        &mut self,
+        step: u32,
+        modules: &[TripletValues<'_, T>],
+    ) -> Result<Allocation, Error> {
+        if self.config.reads_gradients(step) {
+            let importances = self.importances(modules)?;
+            for (triplet, [a, e, b]) in self.state.modules.iter_mut().zip(importances) {
+                triplet.a.update(a, &self.config);
+                triplet.e.update(e, &self.config);
+                triplet.b.update(b, &self.config);
+            }
+        }
+        let budget = self.config.budget(step, self.shapes.len());
+        let phase = self.config.phase(step);
+        if phase == Phase::Choose {
+            self.state.mask = Some(mask_to_budget(&self.scores(), budget));
+        } else if phase == Phase::Repeat && self.state.mask.is_none() {
+            let last = self.config.freeze_step();
+            let reason =
+                format!("has not been chosen at step {step}, after the last masking step {last}");
+            return Err(Error::undefined("mask", reason));
+        }
+        let masked_now = phase != Phase::Rest;
+        Ok(Allocation { budget, mask: self.state.mask.clone(), masked_now })
+    }
+
+    /// `|w·∂L/∂w|` of the entries of A, E and B, by module.
+    fn importances<T: Copy + Into<f64>>(
+        &self,
+        modules: &[TripletValues<'_, T>],
+    ) -> Result<Vec<[Vec<f64>; 3]>, Error> {
+        check_length("modules", modules.len(), self.shapes.len())?;
+        let of_module = |(module, (values, &shape)): (usize, (&TripletValues<'_, T>, _))| {
+            let mut found = [Vec::new(), Vec::new(), Vec::new()];
+            let named = parts(self.config.init_r, shape, module).into_iter().zip(values);
+            for (found, ((name, expected), [parameter, gradient])) in found.iter_mut().zip(named) {
+                check_length(&name, parameter.len(), expected)?;
+                check_length(&name, gradient.len(), expected)?;
+                let product = |(&w, &g): (&T, &T)| (w.into() * g.into()).abs();
+                *found = parameter.iter().zip(*gradient).map(product).collect();
+                check_finite(&name, found)?;
+            }
+            Ok(found)
+        };
+        modules.iter().zip(&self.shapes).enumerate().map(of_module).collect()
+    }
+}
+
+/// Everything a resumed run needs: the averages and the last mask.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AdaLoraState {
+    /// Moving averages, by module.
+    pub modules: Vec<TripletImportance>,
+    /// The last mask, by module.
+    pub mask: Option<Vec<Vec<bool>>>,
+}
+
+impl AdaLoraState {
+    /// Checks that every list has the length that the shapes need, and every average is finite.
+    fn check(&self, init_r: usize, shapes: &[TripletShape]) -> Result<(), Error> {
+        for shape in shapes {
+            let limit = f64::from(u32::MAX);
+            check_range("d_input", shape.d_input as f64, 1.0, limit)?;
+            check_range("d_output", shape.d_output as f64, 1.0, limit)?;
+        }
+        check_length("state", self.modules.len(), shapes.len())?;
+        for (module, (triplet, &shape)) in self.modules.iter().zip(shapes).enumerate() {
+            let factors = [&triplet.a, &triplet.e, &triplet.b];
+            for ((name, expected), entries) in parts(init_r, shape, module).into_iter().zip(factors)
+            {
+                for average in [&entries.importance, &entries.uncertainty] {
+                    check_length(&name, average.len(), expected)?;
+                    check_finite(&name, average)?;
+                }
+            }
+        }
+        if let Some(mask) = &self.mask {
+            check_length("mask", mask.len(), shapes.len())?;
+            for (module, mask) in mask.iter().enumerate() {
+                check_length(&part("mask", module), mask.len(), init_r)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Names and lengths of `A`, `E` and `B`, in the order in which the factors are visited.
+fn parts(rank: usize, shape: TripletShape, module: usize) -> [(String, usize); 3] {
+    [("A", rank * shape.d_input), ("E", rank), ("B", shape.d_output * rank)]
+        .map(|(name, length)| (part(name, module), length))
+}
+
+fn part(name: &str, module: usize) -> String {
+    format!("{name} of module {module}")
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::noise::{NoiseKey, fill_normal};
+    use proptest::prelude::*;
+
+    /// Hyper-parameters of the golden case `train/deberta_adalora`.
+    const RECORDED: AdaLoraConfig = AdaLoraConfig {
+        init_r: 4,
+        target_r: 2,
+        tinit: 4,
+        tfinal: 6,
+        delta_t: 3,
+        total_step: 30,
+        beta1: 0.85,
+        beta2: 0.85,
+        orth_reg_weight: 0.1,
+    };
+
+    #[test]
+    fn a_freeze_step_off_the_grid_still_chooses() {
+        let config = AdaLoraConfig { tfinal: 5, ..RECORDED };
+        let expected = [Phase::Choose, Phase::Choose, Phase::Repeat];
+        assert_eq!([24, 25, 26].map(|step| config.phase(step)), expected);
+    }
+
+    #[test]
+    fn every_range_is_checked_at_its_limit() {
+        assert_eq!(RECORDED.check(), Ok(()));
+        let ok = [
+            AdaLoraConfig { target_r: 4, ..RECORDED },
+            AdaLoraConfig { tinit: 23, ..RECORDED },
+            AdaLoraConfig { tinit: 0, tfinal: 29, ..RECORDED },
+            AdaLoraConfig { orth_reg_weight: 0.0, ..RECORDED },
+        ];
+        assert!(ok.iter().all(|config| config.check().is_ok()));
+        let wrong = [
+            ("init_r", AdaLoraConfig { init_r: 0, ..RECORDED }),
+            ("target_r", AdaLoraConfig { target_r: 5, ..RECORDED }),
+            ("delta_t", AdaLoraConfig { delta_t: 0, ..RECORDED }),
+            ("total_step", AdaLoraConfig { total_step: 0, ..RECORDED }),
+            ("tfinal", AdaLoraConfig { tfinal: 30, ..RECORDED }),
+            ("tinit", AdaLoraConfig { tinit: 24, ..RECORDED }),
+            ("beta1", AdaLoraConfig { beta1: 1.0, ..RECORDED }),
+            ("beta2", AdaLoraConfig { beta2: 0.0, ..RECORDED }),
+            ("orth_reg_weight", AdaLoraConfig { orth_reg_weight: f64::NAN, ..RECORDED }),
+        ];
+        for (field, config) in wrong {
+            assert!(
+                matches!(config.check(), Err(Error::OutOfRange { name, .. }) if name == field),
+                "{field}"
+            );
+        }
+    }
+
+    #[test]
+    fn matched_ranks_round_halves_to_even_and_stay_positive() {
+        // 1094/72 = 15.2; 36/72 = 0.5 → 0 → 1; 180/72 = 2.5 → 2; 252/72 = 3.5 → 4.
+        let totals = [1094, 36, 0, 180, 252];
+        assert_eq!(totals.map(|total| matched_target_rank(total, 72)), [15, 1, 1, 2, 4]);
+        assert_eq!(matched_target_rank(3, 0), 1);
+    }
+
+    #[test]
+    fn scaling_uses_the_initial_rank() {
+        assert!((adalora_scaling(8.0, 4) - 1.999_995_000_012_5).abs() < 1e-12);
+    }
+
+    const SHAPES: [TripletShape; 2] =
+        [TripletShape { d_input: 3, d_output: 2 }, TripletShape { d_input: 2, d_output: 5 }];
+
+    /// Rank 2, masks at steps 2 and 4 (freeze), budget 4, 4, 2 (⌊2·(2/3)³ + 2⌋), …
+    fn small() -> AdaLoraConfig {
+        AdaLoraConfig {
+            init_r: 2,
+            target_r: 1,
+            tinit: 1,
+            tfinal: 2,
+            delta_t: 2,
+            total_step: 6,
+            ..RECORDED
+        }
+    }
+
+    /// Parameters and gradients of both modules, distinct by step.
+    fn values_at<T: From<f32>>(step: u32) -> Vec<[Vec<T>; 6]> {
+        let key = NoiseKey::new(11).at_step(step);
+        SHAPES
+            .iter()
+            .zip(0..)
+            .map(|(&shape, module)| {
+                let lengths = parts(2, shape, 0).map(|(_, len)| len);
+                let mut stream = 0;
+                [0, 0, 1, 1, 2, 2].map(|factor| {
+                    let mut values = vec![0.0f32; lengths[factor]];
+                    fill_normal(key.for_module(module).on_stream(stream), 0, &mut values);
+                    stream += 1;
+                    values.into_iter().map(T::from).collect()
+                })
+            })
+            .collect()
+    }
+
+    fn triplets<T>(values: &[[Vec<T>; 6]]) -> Vec<TripletValues<'_, T>> {
+        values.iter().map(|[a, da, e, de, b, db]| [[&a[..], da], [e, de], [b, db]]).collect()
+    }
+
+    fn run<T: Copy + Into<f64> + From<f32>>(
+        allocator: &mut AdaLoraAllocator,
+        steps: std::ops::Range<u32>,
+    ) -> Vec<Allocation> {
+        steps
+            .map(|step| allocator.update(step, &triplets(&values_at::<T>(step))).unwrap())
+            .collect()
+    }
+
+    #[test]
+    fn single_precision_input_is_widened_exactly() {
+        let mut single = AdaLoraAllocator::new(small(), SHAPES.to_vec()).unwrap();
+        let mut double = single.clone();
+        assert_eq!(run::<f32>(&mut single, 0..6), run::<f64>(&mut double, 0..6));
+        assert_eq!(single.state(), double.state());
+    }
+
+    #[test]
+    fn a_resumed_run_ends_in_the_same_state() {
+        let mut whole = AdaLoraAllocator::new(small(), SHAPES.to_vec()).unwrap();
+        let actions = run::<f32>(&mut whole, 0..6);
+        for cut in 0..6 {
+            let mut head = AdaLoraAllocator::new(small(), SHAPES.to_vec()).unwrap();
+            run::<f32>(&mut head, 0..cut);
+            let mut tail =
+                AdaLoraAllocator::from_state(small(), SHAPES.to_vec(), head.state().clone())
+                    .unwrap();
+            assert_eq!(run::<f32>(&mut tail, cut..6), actions[cut as usize..]);
+            assert_eq!(tail.state(), whole.state());
+        }
+    }
+
+    #[test]
+    fn the_frozen_phase_reads_no_values() {
+        let mut allocator = AdaLoraAllocator::new(small(), SHAPES.to_vec()).unwrap();
+        run::<f32>(&mut allocator, 0..4);
+        let frozen = allocator.update::<f32>(4, &[]).unwrap();
+        assert_eq!(allocator.update::<f32>(5, &[]).unwrap(), frozen);
+        assert_eq!(frozen.total_rank(), Some(2));
+    }
+
+    #[test]
+    fn mistakes_are_errors_and_change_nothing() {
+        let mut allocator = AdaLoraAllocator::new(small(), SHAPES.to_vec()).unwrap();
+        run::<f32>(&mut allocator, 0..1);
+        let before = allocator.state().clone();
+        let mut values = values_at::<f32>(1);
+        let count = allocator.update(1, &triplets(&values)[..1]);
+        assert_eq!(count, Err(Error::length("modules", 1, 2)));
+        values[1][5].pop();
+        let length = allocator.update(1, &triplets(&values));
+        assert_eq!(length, Err(Error::length("B of module 1", 9, 10)));
+        values[1][5].push(f32::INFINITY);
+        let infinite = allocator.update(1, &triplets(&values)).unwrap_err();
+        assert!(matches!(infinite, Error::Entry { name, index: 9, .. } if name == "B of module 1"));
+        assert_eq!(allocator.state(), &before);
+        let missed = allocator.update::<f32>(5, &[]);
+        let reason = "has not been chosen at step 5, after the last masking step 4";
+        assert_eq!(missed, Err(Error::undefined("mask", reason)));
+    }
+
+    #[test]
+    fn wrong_lengths_name_module_and_factor_and_no_module_costs_nothing() {
+        let error = Error::length("B of module 1", 3, "a multiple of 2");
+        let modules: [[&[f64]; 2]; 2] = [[&[0.0; 10], &[0.0; 6]], [&[0.0; 10], &[0.0; 3]]];
+        assert_eq!(orthogonality(&modules, 2), Err(error));
+        assert_eq!(orthogonality(&[], 2), Ok(0.0));
+    }
+
+    #[test]
+    fn a_foreign_state_is_an_error() {
+        let state = AdaLoraAllocator::new(small(), SHAPES.to_vec()).unwrap().state().clone();
+        let other = |shapes: &[TripletShape], state| {
+            AdaLoraAllocator::from_state(small(), shapes.to_vec(), state).unwrap_err()
+        };
+        assert_eq!(other(&SHAPES[..1], state.clone()), Error::length("state", 2, 1));
+        let swapped = [SHAPES[1], SHAPES[0]];
+        assert_eq!(other(&swapped, state.clone()), Error::length("A of module 0", 6, 4));
+        let mut short = state.clone();
+        short.mask = Some(vec![vec![true; 2], vec![true]]);
+        assert_eq!(other(&SHAPES, short), Error::length("mask of module 1", 1, 2));
+        let mut broken = state;
+        broken.modules[0].e.uncertainty[1] = f64::NAN;
+        let broken = other(&SHAPES, broken);
+        assert!(matches!(broken, Error::Entry { name, index: 1, .. } if name == "E of module 0"));
+        let empty = AdaLoraAllocator::new(small(), vec![TripletShape { d_input: 0, d_output: 1 }]);
+        assert!(matches!(empty, Err(Error::OutOfRange { name: "d_input", .. })));
+    }
+
+    #[test]
+    fn a_score_averages_the_row_of_a_and_the_column_of_b() {
+        // Rank 2, d_input 3, d_output 2; uncertainty 1 throughout, so scores are the importances.
+        let entries = |importance: &[f64]| EntryImportance {
+            importance: importance.to_vec(),
+            uncertainty: vec![1.0; importance.len()],
+        };
+        let triplet = TripletImportance {
+            a: entries(&[1.0, 2.0, 6.0, 30.0, 0.0, 0.0]),
+            e: entries(&[100.0, 200.0]),
+            b: entries(&[4.0, 1.0, 8.0, 2.0]),
+        };
+        // 100 + 9/3 + 12/2 and 200 + 30/3 + 3/2
+        assert_eq!(triplet.scores(), [109.0, 211.5]);
+    }
+
+    fn kept(mask: &[Vec<bool>]) -> usize {
+        mask.iter().flatten().filter(|&&keep| keep).count()
+    }
+
+    #[test]
+    fn a_full_budget_masks_nothing() {
+        let scores = [vec![0.0, 0.0], vec![0.0]];
+        assert_eq!(kept(&mask_to_budget(&scores, 3)), 3);
+        assert_eq!(kept(&mask_to_budget(&scores, 4)), 3);
+        assert_eq!(mask_to_budget(&[], 0), Vec::<Vec<bool>>::new());
+    }
+
+    #[test]
+    fn ties_at_the_threshold_are_all_masked() {
+        let scores = [vec![1.0, 2.0, 2.0, 2.0, 3.0]];
+        assert_eq!(mask_to_budget(&scores, 3), [vec![false, false, false, false, true]]);
+        assert_eq!(mask_to_budget(&scores, 4), [vec![false, true, true, true, true]]);
+    }
+
+    proptest! {
+        #[test]
+        fn distinct_scores_meet_the_budget_and_the_best_stay(
+            set in prop::collection::btree_set(0u32..10_000, 1..60), budget in 0usize..70
+        ) {
+            // A fixed stride scrambles the order without losing distinctness.
+            let mut list: Vec<f64> = set.iter().map(|&x| f64::from(x)).collect();
+            let n = list.len();
+            list.rotate_left(n / 3);
+            let scores = [list[..n / 2].to_vec(), list[n / 2..].to_vec()];
+            let mask = mask_to_budget(&scores, budget);
+            prop_assert_eq!(kept(&mask), budget.min(n));
+            let of = |keep| scores.iter().flatten().zip(mask.iter().flatten())
+                .filter(move |&(_, &k)| k == keep).map(|(&s, _)| s);
+            let lowest_kept = of(true).fold(f64::INFINITY, f64::min);
+            prop_assert!(of(false).all(|score| score < lowest_kept));
+        }
+    }
+}

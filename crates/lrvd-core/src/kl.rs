@@ -1,0 +1,485 @@
+//! The divergence of the posterior from the prior, in nats.
+//!
+//! Direction everywhere: posterior `q` from prior `p`, so every value is to be minimised.
+//!
+//! | Prior | Function | Proper? |
+//! |---|---|---|
+//! | log-uniform | [`kl_log_uniform`] | no: defined up to a constant |
+//! | zero-mean Gaussian of given width | [`gaussian_kl`], of one weight | yes |
+//! | hierarchical Gaussian, width learned with the rank | [`kl_ard`] | yes |
+
+use crate::error::{Error, check_range};
+use crate::family::{VariationalFamily, clamp_log_variance};
+use crate::posterior::{AlphaFloor, Entry, Factor, Posterior};
+use crate::special::{compensated_sum, digamma, ln_gamma, logistic, softplus, width_divergence};
+
+/// First fit constant of Molchanov et al. 2017.
+pub const K1: f64 = 0.63576;
+/// Second fit constant of Molchanov et al. 2017.
+pub const K2: f64 = 1.87320;
+/// Third fit constant of Molchanov et al. 2017.
+pub const K3: f64 = 1.48695;
+
+/// KL of one Gaussian weight from the log-uniform prior, by the three-constant fit.
+///
+/// ```text
+/// KL(a) = k1·logistic(−k2 − k3·a) + ½·softplus(−a),   a = log_alpha = ln(σ²/μ²)
+/// ```
+///
+/// The paper calls minus this quantity "KL" and maximises.
+///
+/// No cancellation at either end. The fit is within 0.0094 nats of the integral, worst near
+/// `a = −3.5`.
+///
+/// Not negative; falls in `a`, steepest at `a = −1.550` with a slope of −0.63812; `k1 − a/2` for `a → −∞` and 0 for
+/// `a → +∞`.
+///
+/// Source: Molchanov et al. 2017, arXiv:1701.05369, equation 14.
+///
+/// # Examples
+///
+/// ```
+/// # use lrvd_core::kl::kl_fit;
+/// assert!((kl_fit(0.0) - 0.431_238_950_990).abs() < 1e-12);
+/// ```
+pub fn kl_fit(log_alpha: f64) -> f64 {
+    K1 * logistic(-K2 - K3 * log_alpha) + 0.5 * softplus(-log_alpha)
+}
+
+/// How the entries of a rank are combined.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
+pub enum KlReduction {
+    /// The sum over all random entries: the divergence of the factorised posterior.
+    #[default]
+    Element,
+    /// The mean over the random entries of each rank, summed over ranks: the published wording,
+    /// without the multiplicity `d_input + d_output`. Its weight must be that much larger.
+    PerRank,
+}
+
+/// How [`kl_log_uniform`] combines entries.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct LogUniformOptions {
+    /// Sum or mean over the entries of a rank.
+    pub reduction: KlReduction,
+    /// Floor under the noise-to-signal ratio of additive entries.
+    pub alpha_floor: AlphaFloor,
+}
+
+/// KL from the log-uniform prior with its parts.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LogUniformKl {
+    /// The share of A in each rank, `[rank]`, nats.
+    pub a_per_rank: Vec<f64>,
+    /// The share of B in each rank, `[rank]`, nats; 0 where B is not random.
+    pub b_per_rank: Vec<f64>,
+}
+
+impl LogUniformKl {
+    /// Both shares of each rank, `[rank]`, nats.
+    pub fn per_rank(&self) -> Vec<f64> {
+        self.a_per_rank.iter().zip(&self.b_per_rank).map(|(a, b)| a + b).collect()
+    }
+
+    /// The sum over ranks, nats.
+    pub fn total(&self) -> f64 {
+        compensated_sum(self.a_per_rank.iter().chain(&self.b_per_rank).copied())
+    }
+}
+
+/// KL of a factorised posterior from the log-uniform prior.
+///
+/// ```text
+/// KL = Σ_{k,i} KL(log_alpha_A[k,i]) + Σ_{k,o} KL(log_alpha_B[k,o])       (element)
+/// ```
+///
+/// Not negative; falls in every log-variance and every `log_alpha`. Not invariant under rotations
+/// of equal-variance ranks, although the additive family is closed under them.
+///
+/// Source: Molchanov et al. 2017, arXiv:1701.05369 (the prior and the fit); Doyle et al., arXiv:2506.22809
+/// (rank tying).
+///
+/// # Examples
+///
+/// ```
+/// # use lrvd_core::{Posterior, kl::kl_log_uniform};
+/// let posterior = Posterior::noise_to_signal(&[1.0, -0.5], &[0.25], &[0.0])?;
+/// let kl = kl_log_uniform(&posterior, Default::default());
+/// assert!((kl.total() - 3.0 * 0.431_238_950_990).abs() < 1e-11);
+/// # Ok::<(), lrvd_core::Error>(())
+/// ```
+pub fn kl_log_uniform(posterior: &Posterior<'_>, options: LogUniformOptions) -> LogUniformKl {
+    let random_width = if posterior.family().has_random_b() {
+        posterior.d_input() + posterior.d_output()
+    } else {
+        posterior.d_input()
+    };
+    let weight = match options.reduction {
+        KlReduction::PerRank if random_width > 0 => 1.0 / random_width as f64,
+        _ => 1.0,
+    };
+    let value = |entry: Entry| entry.log_alpha(options.alpha_floor).map_or(0.0, kl_fit);
+    let share = |factor| {
+        let rows = posterior.rows(factor, value).into_iter();
+        rows.map(|row| weight * compensated_sum(row)).collect()
+    };
+    LogUniformKl { a_per_rank: share(Factor::A), b_per_rank: share(Factor::B) }
+}
+
+/// KL of `N(mean, std_dev²)` from `N(0, prior_std_dev²)`, nats.
+///
+/// ```text
+/// KL = ln(prior/std_dev) + (std_dev² + mean²) / (2·prior²) − ½
+/// ```
+///
+/// Summed over A with noise on A alone and `p(vec W) = N(vec W0, prior²·c²·[I ⊗ B Bᵀ])`, B of full column rank, this is
+/// also the KL of the composed weight: `BLoB`'s prior.
+///
+/// Written as `½(t − 1 − ln t) + mean²/(2·prior²)` with `t = (std_dev/prior)²`. A zero standard
+/// deviation costs `+inf`.
+///
+/// Not negative; 0 only where posterior and prior agree.
+///
+/// Source: Wang et al. 2024, `BLoB`, arXiv:2406.11675.
+pub fn gaussian_kl(mean: f64, std_dev: f64, prior_std_dev: f64) -> f64 {
+    let scaled_mean = mean / prior_std_dev;
+    width_divergence(std_dev / prior_std_dev) + 0.5 * scaled_mean * scaled_mean
+}
+
+/// Whether A and B of a rank have one scale or two.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
+pub enum ArdScales {
+    /// One per rank: prefers balanced norms.
+    #[default]
+    Shared,
+    /// One for A and one for B: keeps the freedom to rescale a rank.
+    Separate,
+}
+
+/// KL from the hierarchical prior with its parts.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ArdKl {
+    /// One value per rank, nats.
+    pub per_rank: Vec<f64>,
+    /// `log ᾱ` per rank; see [`kl_ard`].
+    pub log_relevance: Vec<f64>,
+}
+
+impl ArdKl {
+    /// The sum over ranks, nats.
+    pub fn total(&self) -> f64 {
+        compensated_sum(self.per_rank.iter().copied())
+    }
+}
+
+/// KL of an additive posterior from the hierarchical Gaussian prior, at the optimal scales.
+///
+/// ```text
+/// Q       = Σ (μ² + σ²)                      over the entries that share a scale
+/// KL      = see scale_kl;   empirical Bayes with tied variances: n/2 · ln(1 + 1/ᾱ)
+/// ᾱ       = Σ σ² / Σ μ²                      the relevance ratio of a rank
+/// ```
+///
+/// With separate scales `log ᾱ` is the mean of the two factors' values, so that it does not change
+/// when a rank is rescaled. A rank whose means are all zero has `log ᾱ = +inf`.
+///
+/// # Errors
+///
+/// `NoiseToSignal`, whose divergence is infinite wherever a mean is zero; a number of the prior, or the energy of a rank, that
+/// is not positive and finite.
+///
+/// Not negative; depends on group norms only, so rotations of the embedding axes do not change it.
+///
+/// Source: `MacKay` 1994 (automatic relevance determination).
+pub fn kl_ard(
+    posterior: &Posterior<'_>,
+    prior: ArdPrior,
+    scales: ArdScales,
+) -> Result<ArdKl, Error> {
+    prior.check()?;
+    let family = posterior.family();
+    if family == VariationalFamily::NoiseToSignal {
+        let reason = "a zero mean has zero variance, whose divergence from a Gaussian is infinite";
+        return Err(family.unsupported("the hierarchical prior", reason));
+    }
+    let a = group_sums(posterior, Factor::A);
+    let b = if family.has_random_b() {
+        group_sums(posterior, Factor::B)
+    } else {
+        vec![GroupSums::default(); posterior.rank()]
+    };
+    let kl = |g: &GroupSums| scale_kl(prior, g.count, g.signal + g.noise, g.log_variance);
+    let (mut per_rank, mut log_relevance) = (Vec::new(), Vec::new());
+    for (a, b) in a.iter().zip(&b) {
+        if scales == ArdScales::Shared || !family.has_random_b() {
+            let joint = a.plus(b);
+            per_rank.push(kl(&joint)?);
+            log_relevance.push(joint.log_relevance());
+        } else {
+            per_rank.push(kl(a)? + kl(b)?);
+            log_relevance.push(0.5 * (a.log_relevance() + b.log_relevance()));
+        }
+    }
+    Ok(ArdKl { per_rank, log_relevance })
+}
+
+/// Sums over the entries of one rank in one factor.
+#[derive(Debug, Clone, Copy, Default)]
+struct GroupSums {
+    count: usize,
+    signal: f64,
+    noise: f64,
+    log_variance: f64,
+}
+
+impl GroupSums {
+    fn plus(&self, other: &Self) -> Self {
+        Self {
+            count: self.count + other.count,
+            signal: self.signal + other.signal,
+            noise: self.noise + other.noise,
+            log_variance: self.log_variance + other.log_variance,
+        }
+    }
+
+    fn log_relevance(&self) -> f64 {
+        self.noise.ln() - self.signal.ln()
+    }
+}
+
+fn group_sums(posterior: &Posterior<'_>, factor: Factor) -> Vec<GroupSums> {
+    let squares = posterior.rows(factor, |entry| entry.mean * entry.mean);
+    let logs = posterior.rows(factor, |entry| clamp_log_variance(entry.log_variance()));
+    let sums = |(squares, logs): (Vec<f64>, Vec<f64>)| GroupSums {
+        count: logs.len(),
+        signal: compensated_sum(squares),
+        noise: compensated_sum(logs.iter().map(|l| l.exp())),
+        log_variance: compensated_sum(logs),
+    };
+    squares.into_iter().zip(logs).map(sums).collect()
+}
+
+/// The prior of the scale of a rank.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub enum ArdPrior {
+    /// No hyper-prior; the scale is optimised.
+    #[default]
+    EmpiricalBayes,
+    /// `γ ~ InvGamma(shape, rate)`.
+    InverseGamma {
+        /// Shape `a0`, positive.
+        shape: f64,
+        /// Rate `b0`, positive, unit weight².
+        rate: f64,
+    },
+}
+
+impl ArdPrior {
+    /// Checks that the numbers are positive and finite.
+    fn check(self) -> Result<(), Error> {
+        if let Self::InverseGamma { shape, rate } = self {
+            check_range("shape", shape, f64::MIN_POSITIVE, 1e12)?;
+            check_range("rate", rate, f64::MIN_POSITIVE, 1e12)?;
+        }
+        Ok(())
+    }
+}
+
+/// The divergence, nats, of `count` entries with energy `Q` (the sum of squared means and variances, weight²) and summed
+/// log-variances `Σℓ` together with that of their scale, at the scale's optimal posterior `q(γ)`. 0 without entries.
+///
+/// ```text
+/// empirical Bayes  γ = Q/n                       KL = ½[n·ln(Q/n) − Σℓ]
+/// inverse gamma    shape = a0 + n/2, rate = b0 + Q/2
+///                  KL = ½[n·E ln γ − Σℓ + Q·E(1/γ) − n] + KL(q(γ) ‖ p(γ))
+/// ```
+///
+/// with `E ln γ = ln rate − ψ(shape)` and `E(1/γ) = shape/rate`.
+pub fn scale_kl(
+    prior: ArdPrior,
+    count: usize,
+    energy: f64,
+    log_variances: f64,
+) -> Result<f64, Error> {
+    prior.check()?;
+    if count == 0 {
+        return Ok(0.0);
+    }
+    check_range("energy of a rank", energy, f64::MIN_POSITIVE, f64::MAX)?;
+    let n = count as f64;
+    Ok(match prior {
+        ArdPrior::EmpiricalBayes => 0.5 * (n * (energy / n).ln() - log_variances),
+        ArdPrior::InverseGamma { shape: a0, rate: b0 } => {
+            let (shape, rate) = (a0 + 0.5 * n, b0 + 0.5 * energy);
+            let mean_log = rate.ln() - digamma(shape);
+            let mean_precision = shape / rate;
+            let entries = 0.5 * (n * mean_log - log_variances + energy * mean_precision - n);
+            entries + inverse_gamma_kl(shape, rate, a0, b0)
+        }
+    })
+}
+
+/// KL between two inverse-gamma distributions.
+///
+/// ```text
+/// KL = (a − a0)·ψ(a) − ln Γ(a) + ln Γ(a0) + a0·ln(b/b0) + a·(b0 − b)/b
+/// ```
+fn inverse_gamma_kl(shape: f64, rate: f64, prior_shape: f64, prior_rate: f64) -> f64 {
+    (shape - prior_shape) * digamma(shape) - ln_gamma(shape)
+        + ln_gamma(prior_shape)
+        + prior_shape * (rate / prior_rate).ln()
+        + shape * (prior_rate - rate) / rate
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::testing::{A, B};
+
+    /// Of the specification's table: `log_alpha`, the fit to twelve decimals, the integral to nine.
+    const TABLE: [(f64, f64, f64); 6] = [
+        (-20.0, 10.635_760_001_030, 10.635_181_422),
+        (-4.0, 2.634_208_314_062, 2.625_754_932),
+        (-2.0, 1.540_532_741_238, 1.544_154_645),
+        (0.0, 0.431_238_950_990, 0.426_685_604),
+        (3.0, 0.025_420_043_312, 0.024_688_335),
+        (12.0, 0.000_003_073_836, 0.000_003_072),
+    ];
+
+    #[test]
+    fn the_fit_matches_the_specified_table_its_limits_and_nearly_the_integral() {
+        for (a, fit, integral) in TABLE {
+            assert!((kl_fit(a) - fit).abs() < 6e-13, "KL({a}) = {}", kl_fit(a));
+            assert!((kl_fit(a) - integral).abs() < 0.0094, "KL({a}) = {}", kl_fit(a));
+        }
+        assert!((kl_fit(-300.0) - (K1 + 150.0)).abs() < 1e-12);
+        assert_eq!(kl_fit(f64::INFINITY), 0.0);
+        assert_eq!(kl_fit(f64::NEG_INFINITY), f64::INFINITY);
+        // ½·exp(−a) + k1·exp(−k2 − k3·a), where the plain formula has lost all digits.
+        let a = 50.0_f64;
+        let tail = 0.5 * (-a).exp() + K1 * (-K2 - K3 * a).exp();
+        assert!((kl_fit(a) / tail - 1.0).abs() < 1e-12);
+    }
+
+    #[test]
+    fn a_mean_per_rank_times_its_entries_is_the_sum_and_only_random_factors_cost() {
+        let l = [-4.0, -3.0];
+        let mean = LogUniformOptions { reduction: KlReduction::PerRank, ..Default::default() };
+        let of = |q: &Posterior<'_>| kl_log_uniform(q, LogUniformOptions::default());
+        let both = Posterior::rank_variance(&A, &B, &l).unwrap();
+        for q in [both, Posterior::noise_to_signal(&A, &B, &l).unwrap()] {
+            assert!((kl_log_uniform(&q, mean).total() * 5.0 - of(&q).total()).abs() < 1e-13);
+        }
+        let asym = Posterior::asym_rank_variance(&A, &B, &l).unwrap();
+        assert_eq!(of(&asym).a_per_rank, of(&both).a_per_rank);
+        assert_eq!(of(&asym).b_per_rank, [0.0, 0.0]);
+        assert!((kl_log_uniform(&asym, mean).total() * 3.0 - 3.347_007_498_0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn unequal_widths_show_the_direction_of_a_gaussian_divergence() {
+        // ln(2/0.5) + (0.25 + 1) / 8 − 1/2, the posterior being N(1, 0.5²) and the prior N(0, 2²).
+        let kl = gaussian_kl(1.0, 0.5, 2.0);
+        assert!((kl - (4.0_f64.ln() + 1.25 / 8.0 - 0.5)).abs() < 1e-15);
+        // The other direction would be ln(0.5/2) + (4 + 1) / 0.5 − 1/2 = 8.11.
+        assert!((kl - 1.042_544_361_119_890_6).abs() < 1e-12);
+    }
+
+    #[test]
+    fn empirical_bayes_has_its_closed_form() {
+        let l = [-4.0, -3.0];
+        let square = |values: &[f64]| values.iter().map(|m| m * m).sum::<f64>();
+        let q = Posterior::rank_variance(&A, &B, &l).unwrap();
+        let kl = kl_ard(&q, ArdPrior::EmpiricalBayes, ArdScales::Shared).unwrap();
+        for (k, l) in l.iter().enumerate() {
+            let signal = square(&A[3 * k..3 * k + 3]) + square(&B[2 * k..2 * k + 2]);
+            let ratio = 5.0 * l.exp() / signal;
+            assert!((kl.log_relevance[k] - ratio.ln()).abs() < 1e-13);
+            assert!((kl.per_rank[k] - 2.5 * (1.0 / ratio).ln_1p()).abs() < 1e-13);
+        }
+        let asym = Posterior::asym_rank_variance(&A, &B, &l).unwrap();
+        let kl = kl_ard(&asym, ArdPrior::EmpiricalBayes, ArdScales::Separate).unwrap();
+        let ratio = 3.0 * l[0].exp() / square(&A[..3]);
+        assert!((kl.per_rank[0] - 1.5 * (1.0 / ratio).ln_1p()).abs() < 1e-13);
+    }
+
+    #[test]
+    fn separate_scales_do_not_see_a_change_of_scale_and_shared_ones_do() {
+        let kl = |scale: f64, scales| {
+            let shift = 2.0 * scale.ln();
+            let (a, b) = (A.map(|v| v * scale), B.map(|v| v / scale));
+            let noise: [&[f64]; 2] = [&[-4.0 + shift; 6], &[-3.0 - shift; 4]];
+            let q = Posterior::element_variance(2, [&a, &b], noise).unwrap();
+            kl_ard(&q, ArdPrior::EmpiricalBayes, scales).unwrap()
+        };
+        let [before, after] = [1.0, 3.0].map(|scale| kl(scale, ArdScales::Separate));
+        assert!((before.total() - after.total()).abs() < 1e-12);
+        assert!((before.log_relevance[0] - after.log_relevance[0]).abs() < 1e-12);
+        let [before, after] = [1.0, 3.0].map(|scale| kl(scale, ArdScales::Shared));
+        assert!((before.total() - after.total()).abs() > 0.1);
+    }
+
+    #[test]
+    fn the_multiplicative_family_is_an_error_and_rank_zero_is_not() {
+        let ratio = Posterior::noise_to_signal(&A, &B, &[0.0; 2]).unwrap();
+        let error = kl_ard(&ratio, ArdPrior::EmpiricalBayes, ArdScales::Shared).unwrap_err();
+        assert!(error.to_string().contains("`noise-to-signal`"));
+        let none = Posterior::rank_variance(&[], &[], &[]).unwrap();
+        let prior = ArdPrior::InverseGamma { shape: 1e-3, rate: 1e-3 };
+        assert_eq!(kl_ard(&none, prior, ArdScales::Separate).unwrap().total(), 0.0);
+    }
+
+    #[test]
+    fn the_inverse_gamma_update_is_the_lowest_point() {
+        let (n, q, sum_log, a0, b0) = (5, 0.8, -20.0, 0.3, 0.2);
+        let prior = ArdPrior::InverseGamma { shape: a0, rate: b0 };
+        // a0 + n/2 = 2.8, b0 + Q/2 = 0.6.
+        let found = scale_kl(prior, n, q, sum_log).unwrap();
+        let at = |shape: f64, rate: f64| {
+            let mean_log = rate.ln() - digamma(shape);
+            0.5 * (n as f64 * mean_log - sum_log + q * shape / rate - n as f64)
+                + inverse_gamma_kl(shape, rate, a0, b0)
+        };
+        assert!((found - at(2.8, 0.6)).abs() < 1e-13);
+        for (s, r) in [(2.9, 0.6), (2.7, 0.6), (2.8, 0.61), (2.8, 0.59)] {
+            assert!(at(s, r) > found);
+        }
+    }
+
+    #[test]
+    fn the_inverse_gamma_divergence_is_the_integral_of_its_densities() {
+        let (a, b, a0, b0) = (2.5, 1.5, 1.2, 0.7);
+        let log_density =
+            |x: f64, a: f64, b: f64| a * b.ln() - ln_gamma(a) - (a + 1.0) * x.ln() - b / x;
+        // Trapezoids in ln x: both ends of the integrand vanish double-exponentially or fast.
+        let (low, high, steps) = (-6.0, 25.0, 200_000);
+        let h = (high - low) / f64::from(steps);
+        let integral: f64 = (0..=steps)
+            .map(|i| (low + h * f64::from(i)).exp())
+            .map(|x| {
+                log_density(x, a, b).exp() * (log_density(x, a, b) - log_density(x, a0, b0)) * x
+            })
+            .sum::<f64>()
+            * h;
+        let closed = inverse_gamma_kl(a, b, a0, b0);
+        assert!((closed - integral).abs() < 1e-9, "{closed} and {integral}");
+        assert!(inverse_gamma_kl(a, b, a, b).abs() < 1e-14);
+    }
+
+    #[test]
+    fn empty_groups_cost_nothing_and_bad_numbers_are_errors() {
+        let inverse_gamma = ArdPrior::InverseGamma { shape: 1e-3, rate: 1e-3 };
+        for prior in [ArdPrior::EmpiricalBayes, inverse_gamma] {
+            assert_eq!(scale_kl(prior, 0, 0.0, 0.0), Ok(0.0));
+            assert!(scale_kl(prior, 1, 0.0, 0.0).is_err());
+            assert!(scale_kl(prior, 1, f64::NAN, 0.0).is_err());
+        }
+        let prior = ArdPrior::InverseGamma { shape: 1.0, rate: -1.0 };
+        assert!(scale_kl(prior, 1, 1.0, 0.0).is_err());
+    }
+}

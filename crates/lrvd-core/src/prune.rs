@@ -1,0 +1,533 @@
+//! Pruning: the statistic of rank components, the rule that keeps some of them at the steps of a schedule, and the comparison of
+//! models of several ranks on held-out rows.
+
+use crate::error::{Error, check_at_least, check_length, check_numbers, check_range};
+use crate::family::{EPS_MEAN, VariationalFamily, clamp_log_variance};
+use crate::kl::{ArdPrior, ArdScales, kl_ard};
+use crate::posterior::{Entry, Factor, Posterior};
+use crate::special::MedianKind;
+
+/// Fan-in at which the corrected statistic equals the plain one: the attention width of the model
+/// the published threshold was chosen on.
+pub const REFERENCE_FAN_IN: f64 = 768.0;
+
+/// Which log-variance enters the statistic of the additive families.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum StatisticLogVariance {
+    /// The clamped one, as in the forward pass and the KL.
+    #[default]
+    Clamped,
+    /// The stored parameter, as in the authors' code.
+    Raw,
+}
+
+/// How the statistic aggregates the entries of a rank.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
+pub enum StatisticAggregate {
+    /// The median noise-to-signal ratio of an entry, as published; its threshold is 4.
+    #[default]
+    Median,
+    /// Noise energy over mean energy of the whole rank, the relevance of the hierarchical prior
+    /// ([`kl_ard`]); its natural threshold is 0. It is the same in every basis of the inputs and
+    /// outputs.
+    Energy,
+}
+
+/// How [`rank_statistic`] aggregates.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct StatisticOptions {
+    /// Medians of entries, or energies of ranks; the options below are for medians.
+    pub aggregate: StatisticAggregate,
+    /// Which median of an even count.
+    pub median: MedianKind,
+    /// Clamped or raw log-variances.
+    pub log_variance: StatisticLogVariance,
+    /// `Some(reference)` subtracts what the fan-in alone contributes to a fresh adapter, relative
+    /// to one with `reference` inputs ([`REFERENCE_FAN_IN`]).
+    pub fan_in_correction: Option<f64>,
+}
+
+/// The prune statistic: a robust log noise-to-signal ratio of every rank.
+///
+/// ```text
+/// rank, element   ½·(med_i log_alpha_A[k,i] + med_o log_alpha_B[k,o]) − ½·ln(d_input/reference)
+/// noise-to-signal log_alpha[k]
+/// asym            med_i log_alpha_A[k,i] − ln(d_input/reference)
+/// log_alpha = ℓ − ln(mean² + EPS_MEAN);     the last term only with fan_in_correction
+/// energy          ln(Σ σ² / Σ mean²) over the random entries of the rank
+/// ```
+///
+/// The correction follows the weight that the median of A has: a fresh `a_mean` is uniform in
+/// `±1/√d_input`, so that median is `ℓ + ln(4·d_input)`.
+///
+/// Returns `[rank]`; empty for rank 0.
+///
+/// # Errors
+///
+/// The reference is not positive and finite, or a factor that enters has no columns.
+///
+/// Permuting ranks permutes the result; up to `EPS_MEAN`, `A → s·A, B → B/s` leaves the two-factor
+/// statistic unchanged; a NaN in a row makes its statistic NaN, which no rule accepts.
+///
+/// Source: the authors' code; the paper names the statistic without defining it.
+pub fn rank_statistic(
+    posterior: &Posterior<'_>,
+    options: StatisticOptions,
+) -> Result<Vec<f64>, Error> {
+    let log_fan_in = match options.fan_in_correction {
+        Some(reference) => {
+            check_range("fan_in_correction", reference, f64::MIN_POSITIVE, f64::MAX)?;
+            (posterior.d_input() as f64 / reference).ln()
+        }
+        None => 0.0,
+    };
+    if posterior.rank() == 0 {
+        return Ok(Vec::new());
+    }
+    if posterior.family() == VariationalFamily::NoiseToSignal {
+        return Ok(posterior.a_noise().to_vec());
+    }
+    if options.aggregate == StatisticAggregate::Energy {
+        return Ok(kl_ard(posterior, ArdPrior::EmpiricalBayes, ArdScales::Shared)?.log_relevance);
+    }
+    let a = medians(posterior, Factor::A, options)?;
+    if posterior.family() == VariationalFamily::AsymRankVariance {
+        return Ok(a.iter().map(|a| a - log_fan_in).collect());
+    }
+    let b = medians(posterior, Factor::B, options)?;
+    Ok(a.iter().zip(&b).map(|(a, b)| 0.5 * (a + b) - 0.5 * log_fan_in).collect())
+}
+
+fn medians(
+    posterior: &Posterior<'_>,
+    factor: Factor,
+    options: StatisticOptions,
+) -> Result<Vec<f64>, Error> {
+    let value = |entry: Entry| {
+        let log_variance = match options.log_variance {
+            StatisticLogVariance::Clamped => clamp_log_variance(entry.log_variance()),
+            StatisticLogVariance::Raw => entry.log_variance(),
+        };
+        log_variance - (entry.mean * entry.mean + EPS_MEAN).ln()
+    };
+    let name = ["row of a_mean", "row of b_mean"][factor as usize];
+    let rows = posterior.rows(factor, value).into_iter();
+    rows.map(|row| options.median.of(&row).ok_or_else(|| Error::length(name, 0, "at least 1")))
+        .collect()
+}
+
+/// Threshold of the published experiments.
+pub const DEFAULT_LOG_ALPHA_THRESHOLD: f64 = 4.0;
+
+/// A checked rule: keep a rank while its statistic is below the threshold, and at least `min_rank` ranks in any case: those of
+/// the smallest statistics. By default the threshold is 4, and no rank has to stay.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct PruneRule {
+    log_alpha_threshold: f64,
+    min_rank: usize,
+}
+
+impl PruneRule {
+    /// Checks a rule.
+    pub fn new(log_alpha_threshold: f64, min_rank: usize) -> Result<Self, Error> {
+        check_range("log_alpha_threshold", log_alpha_threshold, f64::MIN, f64::MAX)?;
+        Ok(Self { log_alpha_threshold, min_rank })
+    }
+
+    /// The threshold.
+    pub fn log_alpha_threshold(&self) -> f64 {
+        self.log_alpha_threshold
+    }
+
+    /// The number of ranks that survive whatever their statistic.
+    pub fn min_rank(&self) -> usize {
+        self.min_rank
+    }
+
+    /// The ranks to keep of one adapter, ascending, given the statistic of each.
+    ///
+    /// Ties beyond the threshold go to the lower index.
+    ///
+    /// # Errors
+    ///
+    /// A statistic is NaN: a diverged adapter is not pruned silently.
+    pub fn kept(&self, statistic: &[f64]) -> Result<Vec<usize>, Error> {
+        check_numbers("statistic", statistic)?;
+        let mut order: Vec<usize> = (0..statistic.len()).collect();
+        order.sort_by(|&i, &j| statistic[i].total_cmp(&statistic[j]));
+        let below = statistic.iter().filter(|&&s| s < self.log_alpha_threshold).count();
+        let n_kept = below.max(self.min_rank).min(statistic.len());
+        order.truncate(n_kept);
+        order.sort_unstable();
+        Ok(order)
+    }
+}
+
+impl Default for PruneRule {
+    fn default() -> Self {
+        Self { log_alpha_threshold: DEFAULT_LOG_ALPHA_THRESHOLD, min_rank: 0 }
+    }
+}
+
+/// Ranks of all adapters as the published tables report them.
+///
+/// ```text
+/// total = Σ_m rank[m],   average = total / M,   percent = 100 · average / initial_rank
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct RankSummary {
+    /// Sum over adapters.
+    pub total: usize,
+    /// Mean over adapters; 0 if there are none.
+    pub average: f64,
+    /// Mean in percent of the initial rank; 0 if that is 0.
+    pub percent: f64,
+}
+
+impl RankSummary {
+    /// Summarises the ranks of adapters that all started at `initial_rank`.
+    pub fn new(ranks: &[usize], initial_rank: usize) -> Self {
+        let total = ranks.iter().sum();
+        let average = if ranks.is_empty() { 0.0 } else { total as f64 / ranks.len() as f64 };
+        let percent = if initial_rank == 0 { 0.0 } else { 100.0 * average / initial_rank as f64 };
+        Self { total, average, percent }
+    }
+}
+
+/// A checked schedule of prune events.
+///
+/// ```text
+/// due(step)  ⇔  start ≤ step ≤ stop  and  step mod every = 0
+/// ```
+///
+/// Multiples are counted from step 0, as in the authors' loop, not from `start`. What a step
+/// number means (an update about to be made, or updates completed) is the caller's choice.
+///
+/// # Examples
+///
+/// ```
+/// # use lrvd_core::prune::PruneSchedule;
+/// let schedule = PruneSchedule::new(1000, 1000, Some(3000))?;
+/// let due: Vec<u64> = (0..5001).filter(|&step| schedule.is_due(step)).collect();
+/// assert_eq!(due, [1000, 2000, 3000]);
+/// # Ok::<(), lrvd_core::Error>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PruneSchedule {
+    start: u64,
+    every: u64,
+    stop: Option<u64>,
+}
+
+impl PruneSchedule {
+    /// Checks a schedule; without `stop` it runs to the end of training.
+    pub fn new(start: u64, every: u64, stop: Option<u64>) -> Result<Self, Error> {
+        let high = u64::MAX as f64;
+        if every == 0 {
+            return Err(Error::OutOfRange { name: "every", value: 0.0, low: 1.0, high });
+        }
+        if let Some(stop) = stop.filter(|&stop| stop < start) {
+            let (value, low) = (stop as f64, start as f64);
+            return Err(Error::OutOfRange { name: "stop", value, low, high });
+        }
+        Ok(Self { start, every, stop })
+    }
+
+    /// Whether this step is a prune event.
+    pub fn is_due(&self, step: u64) -> bool {
+        step >= self.start
+            && self.stop.is_none_or(|stop| step <= stop)
+            && step.is_multiple_of(self.every)
+    }
+}
+
+/// How much worse than the best a model may be.
+///
+/// The same rows show which model is best and which ones are within the tolerance: the loss of the chosen model on them is
+/// biased downwards, and a tolerance of one standard error among many models is no test at a known level. Rows that had no
+/// part in the choice give the loss to report.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct PathTolerance {
+    /// In standard errors of the difference.
+    pub standard_errors: f64,
+    /// In nats per row: models that hardly differ do so with a tiny error, and a direction that is worth
+    /// less than this is not worth its weights.
+    pub nats: f64,
+}
+
+impl Default for PathTolerance {
+    fn default() -> Self {
+        Self { standard_errors: 1.0, nats: 1e-3 }
+    }
+}
+
+impl PathTolerance {
+    /// Whether a model whose losses differ from the best one's by `apart` is as good:
+    /// `mean ≤ max(standard_errors · se, nats)`.
+    pub fn allows(&self, apart: PairedDifference) -> bool {
+        apart.mean <= (self.standard_errors * apart.standard_error).max(self.nats)
+    }
+}
+
+/// How two models differ on the same rows.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct PairedDifference {
+    /// Mean difference of their losses, row by row.
+    pub mean: f64,
+    /// Its standard error, `sd/√rows` with n − 1; 0 for one row.
+    pub standard_error: f64,
+}
+
+/// The 95 % quantile of the standard normal distribution.
+const NORMAL_95: f64 = 1.644_853_626_951_472_7;
+
+impl PairedDifference {
+    /// The upper end of the one-sided 95 % interval of the mean difference, `mean + 1.645·standard_error`, by the normal
+    /// distribution: for a hundred rows or more.
+    pub fn upper(self) -> f64 {
+        self.mean + NORMAL_95 * self.standard_error
+    }
+
+    /// That of `losses` less `others`.
+    ///
+    /// Rows that are hard for both add nothing to its error.
+    pub fn new(losses: &[f64], others: &[f64]) -> Result<Self, Error> {
+        check_at_least("losses", losses.len(), 1)?;
+        check_length("others", others.len(), losses.len())?;
+        let differences: Vec<f64> = losses.iter().zip(others).map(|(x, y)| x - y).collect();
+        let n = differences.len() as f64;
+        let mean = differences.iter().sum::<f64>() / n;
+        let squares: f64 = differences.iter().map(|d| (d - mean).powi(2)).sum();
+        let standard_error = if n < 2.0 { 0.0 } else { (squares / (n - 1.0) / n).sqrt() };
+        Ok(Self { mean, standard_error })
+    }
+}
+
+/// One model of a [`RankPath`].
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct PathPoint {
+    /// Its number of ranks.
+    pub rank: usize,
+    /// Mean loss over the held-out rows.
+    pub loss: f64,
+    /// Standard error of the mean difference to the best model, over the same rows; 0 for the best.
+    pub standard_error: f64,
+}
+
+/// Models of falling or rising rank, by their loss on the same held-out rows.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RankPath {
+    /// In the order given.
+    pub points: Vec<PathPoint>,
+    /// Place of the smallest loss; the fewer ranks among equals.
+    pub best: usize,
+    /// Place of the fewest ranks whose loss is within the tolerance of the best; the smaller loss among
+    /// equals.
+    pub chosen: usize,
+}
+
+impl RankPath {
+    /// Compares models by their losses, row-major `[models, rows]`, in nats.
+    ///
+    /// ```text
+    /// d_n      = loss[m, n] − loss[best, n]
+    /// se       = sd(d) / √rows                         sd with n − 1; 0 for one row
+    /// chosen   = argmin rank[m]  over  mean(d) ≤ max(standard_errors · se, nats)
+    /// ```
+    ///
+    /// The difference is taken row by row: rows that are hard for every model add nothing to its error.
+    ///
+    /// Source: Breiman et al. 1984, section 3.4.3, the one-standard-error rule; with paired differences.
+    pub fn new(ranks: &[usize], losses: &[f64], tolerance: PathTolerance) -> Result<Self, Error> {
+        check_range("standard_errors", tolerance.standard_errors, 0.0, f64::MAX)?;
+        check_range("nats", tolerance.nats, 0.0, f64::MAX)?;
+        check_at_least("ranks", ranks.len(), 1)?;
+        check_at_least("losses", losses.len(), 1)?;
+        let rows = losses.len() / ranks.len();
+        check_length("losses", losses.len(), rows.max(1) * ranks.len())?;
+        check_numbers("losses", losses)?;
+        let of = |m: usize| &losses[m * rows..(m + 1) * rows];
+        let mean = |m: usize| of(m).iter().sum::<f64>() / rows as f64;
+        let means: Vec<f64> = (0..ranks.len()).map(mean).collect();
+        let smaller =
+            |&i: &usize, &j: &usize| means[i].total_cmp(&means[j]).then(ranks[i].cmp(&ranks[j]));
+        let best = (0..ranks.len()).min_by(smaller).unwrap_or(0);
+        let apart = (0..ranks.len())
+            .map(|m| PairedDifference::new(of(m), of(best)))
+            .collect::<Result<Vec<_>, Error>>()?;
+        let point = |m: usize| PathPoint {
+            rank: ranks[m],
+            loss: means[m],
+            standard_error: apart[m].standard_error,
+        };
+        let points: Vec<PathPoint> = (0..ranks.len()).map(point).collect();
+        let within = |&m: &usize| tolerance.allows(apart[m]);
+        let fewer =
+            |&i: &usize, &j: &usize| ranks[i].cmp(&ranks[j]).then(means[i].total_cmp(&means[j]));
+        let chosen = (0..ranks.len()).filter(within).min_by(fewer).unwrap_or(best);
+        Ok(Self { points, best, chosen })
+    }
+
+    /// The chosen number of ranks.
+    pub fn rank(&self) -> usize {
+        self.points[self.chosen].rank
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    /// Of rank 1: squares of A 1, 4, 16, 64; of B 1/4, 1/16.
+    const A: [f64; 4] = [1.0, -2.0, 4.0, 8.0];
+    const B: [f64; 2] = [0.5, 0.25];
+    const MEDIAN: StatisticOptions = StatisticOptions {
+        aggregate: StatisticAggregate::Median,
+        median: MedianKind::Lower,
+        log_variance: StatisticLogVariance::Clamped,
+        fan_in_correction: None,
+    };
+    const ENERGY: StatisticOptions =
+        StatisticOptions { aggregate: StatisticAggregate::Energy, ..MEDIAN };
+
+    #[test]
+    fn statistics_by_family_and_options() {
+        let midpoint = StatisticOptions { median: MedianKind::Midpoint, ..MEDIAN };
+        let raw = StatisticOptions { log_variance: StatisticLogVariance::Raw, ..MEDIAN };
+        let corrected = StatisticOptions { fan_in_correction: Some(2.0), ..MEDIAN };
+        // Ratios of A: ℓ − ln μ², so the lower median is that of 4, and of B that of 0.5.
+        let (lower, middle) = ((4.0_f64 * 0.5).ln(), 0.5 * 8.0_f64.ln() + 0.5 * 0.125_f64.ln());
+        for (options, l, expected) in [
+            (MEDIAN, -1.0, [-1.0 - lower, -1.0 - 16.0_f64.ln()]),
+            (midpoint, -1.0, [-1.0 - middle, -1.0 - 8.0_f64.ln()]),
+            (MEDIAN, -25.0, [-20.0 - lower, -20.0 - 16.0_f64.ln()]),
+            (raw, -25.0, [-25.0 - lower, -25.0 - 16.0_f64.ln()]),
+            // ½·ln(4/2) where both factors are random, else ln(4/2).
+            (corrected, -1.0, [-1.0 - lower - 0.5 * 2.0_f64.ln(), -1.0 - 32.0_f64.ln()]),
+            (ENERGY, -1.0, [(6.0_f64 / 85.3125).ln() - 1.0, (4.0_f64 / 85.0).ln() - 1.0]),
+        ] {
+            let l = [l];
+            let both = Posterior::rank_variance(&A, &B, &l);
+            let on_a = Posterior::asym_rank_variance(&A, &B, &l);
+            for (q, expected) in [both, on_a].into_iter().zip(expected) {
+                let found = rank_statistic(&q.unwrap(), options).unwrap();
+                assert!((found[0] - expected).abs() < 1e-7, "{options:?}: {found:?} {expected}");
+            }
+            let ratio = Posterior::noise_to_signal(&A, &B, &l).unwrap();
+            assert_eq!(rank_statistic(&ratio, options), Ok(l.to_vec()), "{options:?}");
+        }
+    }
+
+    #[test]
+    fn rank_zero_has_no_statistic_and_empty_rows_are_errors() {
+        let none = Posterior::rank_variance(&[], &[], &[]).unwrap();
+        assert_eq!(rank_statistic(&none, MEDIAN), Ok(Vec::new()));
+        let flat = Posterior::rank_variance(&[], &[], &[0.0]).unwrap();
+        assert!(rank_statistic(&flat, MEDIAN).is_err());
+        let wrong = StatisticOptions { fan_in_correction: Some(0.0), ..MEDIAN };
+        assert!(rank_statistic(&none, wrong).is_err());
+    }
+
+    #[test]
+    fn a_rule_keeps_what_is_below_its_threshold_and_at_least_its_minimum() {
+        let below = 4.0 - 4.0 * f64::EPSILON;
+        let rule = |threshold, least| PruneRule::new(threshold, least).unwrap();
+        for (rule, statistic, kept) in [
+            (PruneRule::default(), &[4.0, below, -3.0, f64::INFINITY][..], &[1, 2][..]),
+            (rule(0.0, 2), &[9.0, 5.0, 7.0, 5.0], &[1, 3]),
+            (rule(0.0, 2), &[5.0, 5.0, 5.0], &[0, 1]),
+            (rule(0.0, 2), &[-1.0, -2.0, -3.0], &[0, 1, 2]),
+            (rule(0.0, 2), &[9.0], &[0]),
+            (rule(0.0, 2), &[], &[]),
+        ] {
+            assert_eq!(rule.kept(statistic).unwrap(), kept, "{statistic:?}");
+        }
+        let error = PruneRule::default().kept(&[0.0, f64::NAN]).unwrap_err();
+        assert!(matches!(error, Error::Entry { name, index: 1, .. } if name == "statistic"));
+        assert!(PruneRule::new(f64::NAN, 0).is_err() && PruneRule::new(f64::INFINITY, 0).is_err());
+    }
+
+    #[test]
+    fn summaries_count_as_the_tables_do() {
+        let summary = RankSummary::new(&[1, 0, 2], 2);
+        assert_eq!(summary, RankSummary { total: 3, average: 1.0, percent: 50.0 });
+        assert_eq!(RankSummary::new(&[], 8).average, 0.0);
+        assert_eq!(RankSummary::new(&[0], 0).percent, 0.0);
+    }
+
+    #[test]
+    fn events_are_multiples_inside_the_window() {
+        for (start, every, stop, expected) in [
+            (599, 2000, None, vec![2000, 4000, 6000, 8000]),
+            (0, 200, Some(200), vec![0, 200]),
+            (10, 1, Some(10), vec![10]),
+        ] {
+            let schedule = PruneSchedule::new(start, every, stop).unwrap();
+            let due: Vec<u64> = (0..9999).filter(|&step| schedule.is_due(step)).collect();
+            assert_eq!(due, expected);
+        }
+        assert!(PruneSchedule::new(0, 0, None).is_err());
+        assert!(PruneSchedule::new(10, 1, Some(9)).is_err());
+    }
+
+    /// Three models on four rows: means 2, 1.1, 1. Against the best the second differs by
+    /// 0.4, -0.2, 0.4, -0.2: mean 0.1, sd √(0.36/3) = 0.34641, standard error 0.17321.
+    const LOSSES: [f64; 12] = [2.0, 3.0, 1.0, 2.0, 1.4, 1.3, 0.9, 0.8, 1.0, 1.5, 0.5, 1.0];
+
+    fn errors(standard_errors: f64) -> PathTolerance {
+        PathTolerance { standard_errors, nats: 0.0 }
+    }
+
+    #[test]
+    fn the_fewest_within_one_standard_error() {
+        let path = RankPath::new(&[0, 2, 5], &LOSSES, errors(1.0)).unwrap();
+        assert_eq!((path.best, path.chosen, path.rank()), (2, 1, 2));
+        assert!((path.points[1].loss - 1.1).abs() < 1e-15);
+        assert!((path.points[1].standard_error - 0.03_f64.sqrt()).abs() < 1e-12);
+        assert_eq!(path.points[2].standard_error, 0.0);
+        // 0.1 / 0.17321 = 0.577 standard errors.
+        assert_eq!(RankPath::new(&[0, 2, 5], &LOSSES, errors(0.57)).unwrap().rank(), 5);
+        assert_eq!(RankPath::new(&[0, 2, 5], &LOSSES, errors(0.58)).unwrap().rank(), 2);
+        // The order of the models does not matter, their ranks do.
+        assert_eq!(RankPath::new(&[5, 2, 0], &LOSSES, errors(1.0)).unwrap().rank(), 0);
+    }
+
+    #[test]
+    fn the_upper_bound_of_a_difference() {
+        let apart = PairedDifference::new(&LOSSES[4..8], &LOSSES[8..]).unwrap();
+        // 0.1 + 1.644854 · √0.03
+        assert!((apart.upper() - 0.384_897).abs() < 1e-6, "{apart:?}");
+    }
+
+    #[test]
+    fn hard_rows_do_not_hide_a_difference() {
+        // Each row is 0.1 worse, whatever its own loss: the difference has no error at all.
+        let path = RankPath::new(&[1, 2], &[9.1, 0.1, 9.0, 0.0], errors(1.0)).unwrap();
+        assert_eq!(path.rank(), 2);
+        // Unless it is too small to matter.
+        let tolerance = PathTolerance { nats: 0.11, ..errors(1.0) };
+        let path = RankPath::new(&[1, 2], &[9.1, 0.1, 9.0, 0.0], tolerance).unwrap();
+        assert_eq!((path.rank(), path.best), (1, 1));
+    }
+
+    #[test]
+    fn equals_go_to_fewer_ranks_and_nonsense_is_an_error() {
+        assert_eq!(RankPath::new(&[3, 1, 2], &[0.5, 0.5, 0.5], errors(0.0)).unwrap().rank(), 1);
+        for (ranks, losses, tolerance) in [
+            (&[][..], &[][..], 1.0),
+            (&[1], &[], 1.0),
+            (&[1, 2], &[0.5], 1.0),
+            (&[1, 2], &[0.5, 0.5, 0.5], 1.0),
+            (&[1], &[f64::NAN], 1.0),
+            (&[1], &[0.5], -1.0),
+        ] {
+            assert!(
+                RankPath::new(ranks, losses, errors(tolerance)).is_err(),
+                "{ranks:?} {losses:?}"
+            );
+        }
+    }
+}
