@@ -44,7 +44,7 @@ const SCALING_TOLERANCE: f64 = 1e-12;
 trait Named: Copy + PartialEq + 'static {
     const NAMES: &'static [(&'static str, Self)];
 
-    fn name(self) -> &'static str {
+    fn stored_name(self) -> &'static str {
         let entry = Self::NAMES.iter().find(|(_, known)| *known == self);
         entry.expect("the table has every value of its type").0
     }
@@ -73,11 +73,11 @@ impl Named for Scheme {
 
 /// The name of `family` in posterior files.
 pub fn posterior_family_name(family: VariationalFamily) -> &'static str {
-    family.name()
+    family.stored_name()
 }
 
 fn write_name<T: Named, S: Serializer>(value: &T, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_str(Named::name(*value))
+    serializer.serialize_str(value.stored_name())
 }
 
 fn read_name<'de, T: Named, D: Deserializer<'de>>(deserializer: D) -> Result<T, D::Error> {
