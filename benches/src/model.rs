@@ -6,8 +6,8 @@ use std::path::Path;
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use clap::ValueEnum;
 use lrvd_burn::adapter::AdapterConfig;
-use lrvd_burn::model::{AdaptedModel, AdapterTargets, attach_adapters};
-use lrvd_burn::parameters::Role;
+use lrvd_burn::model::{AdapterTargets, NamedModule, attach_adapters};
+use lrvd_burn::parameters::Group;
 use lrvd_burn::prune::{PruneEvent, apply};
 use lrvd_core::noise::{Draws, NoiseKey};
 use lrvd_models::deberta::{ADAPTER_TARGETS, DebertaClassifier, DebertaConfig};
@@ -79,7 +79,7 @@ pub fn model(
         attach_adapters(&mut model, &architecture.targets(), adapter, NoiseKey::new(2))?;
     }
     model.visit_parameters_mut(&mut |p| {
-        if matches!(p.role, Role::Head | Role::Pooler) {
+        if matches!(p.group, Group::Head | Group::Pooler) {
             p.value.set_trainable(true);
         }
     });
@@ -146,7 +146,10 @@ mod tests {
     #[test]
     fn a_prune_leaves_the_percentages() {
         let adapter = AdapterConfig { rank: 20, ..AdapterConfig::default() };
-        let full = || model(Architecture::Nano, None, Some(&adapter), &Device::flex(), DType::F32.into()).unwrap();
+        let full = || {
+            model(Architecture::Nano, None, Some(&adapter), &Device::flex(), DType::F32.into())
+                .unwrap()
+        };
         for (rank, modules, total) in
             [(100, 100, 480), (25, 100, 120), (10, 100, 48), (100, 50, 240)]
         {

@@ -9,7 +9,7 @@ use burn::optim::{AdamWConfig as BurnAdamW, GradientsParams, ModuleOptimizer};
 use burn::tensor::{Device, Tensor, activation};
 use clap::ValueEnum;
 use lrvd_burn::adapter::{AdapterConfig, AdapterKind, Prior};
-use lrvd_burn::model::{AdaptedModel, total_kl};
+use lrvd_burn::model::{NamedModule, total_kl};
 use lrvd_burn::optimizer::{AdamW, AdamWConfig, GroupRates, NamedGradients, ParameterGroups};
 use lrvd_burn::parameters::ParameterValue;
 use lrvd_burn::sampling::{DrawPer, Pass, Scheme};
@@ -172,7 +172,8 @@ mod tests {
     /// One layer, batch 2, 8 tokens: trainable values, and logits before and after two steps.
     fn two_steps(architecture: Architecture, method: Method) -> (usize, Vec<f32>, Vec<f32>) {
         let device = Device::flex();
-        let mut trainer = Trainer::new(architecture, Some(1), method, 4, &device, DType::F32.into()).unwrap();
+        let mut trainer =
+            Trainer::new(architecture, Some(1), method, 4, &device, DType::F32.into()).unwrap();
         let (input, labels) = batch(architecture, 2, 8, &device).unwrap();
         let logits = |trainer: &Trainer| -> Vec<f32> {
             trainer.model.logits(&input, &Pass::mean()).into_data().iter::<f32>().collect()

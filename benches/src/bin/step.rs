@@ -107,7 +107,8 @@ fn main() -> Result<(), String> {
 fn random(options: &Options) -> Result<Value, Box<dyn std::error::Error>> {
     let device = lrvd_burn::device::open(&options.device)?;
     let Options { config, method, layers, rank, .. } = *options;
-    let mut trainer = Trainer::new(config, layers, method, rank, &device, options.base.precision())?;
+    let mut trainer =
+        Trainer::new(config, layers, method, rank, &device, options.base.precision())?;
     trainer.model.recompute(options.recompute);
     if options.keep < 100 || options.modules < 100 {
         prune_to(&mut trainer.model, options.keep, options.modules);

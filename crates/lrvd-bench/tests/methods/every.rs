@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use lrvd_bench::method::{MethodForm, MethodName, RankRequest};
 use lrvd_bench::progress::Event;
 use lrvd_bench::run::{RunState, fit};
-use lrvd_burn::model::AdaptedModel;
+use lrvd_burn::model::NamedModule;
 use lrvd_burn::sampling::Pass;
 use lrvd_burn::train::{Checkpoints, Outcome, latest_checkpoint};
 

@@ -11,7 +11,7 @@ use lrvd_core::noise::module_id;
 
 use super::kind::{Adapter, LowRankAdapter, Posterior};
 use super::observer::Observer;
-use crate::model::walk;
+use crate::parameters::handing::{hand_out, hand_over};
 use crate::sampling::Pass;
 
 /// What was attached to a layer, for files; it outlives the adapter when every rank is pruned.
@@ -144,13 +144,13 @@ impl Module for Attached {
     }
 
     fn visit<V: ModuleVisitor>(&self, visitor: &mut V) {
-        if !walk::hand_out(visitor, || walk::Handed::Adapter(self.clone())) {
+        if !hand_out(visitor, || self.clone()) {
             self.adapter.visit(visitor);
         }
     }
 
     fn map<M: ModuleMapper>(self, mapper: &mut M) -> Self {
-        match walk::hand_over(mapper, self) {
+        match hand_over(mapper, self) {
             Ok(changed) => changed,
             Err(unchanged) => {
                 let adapter = Module::map(unchanged.adapter.clone(), mapper);

@@ -2,9 +2,9 @@
 //!
 //! Burn's visitor gives a parameter and its path of field names. It does not give the object that stands on a weight,
 //! nor the checkpoint's name of a field. The modules that know them, [`Attached`] and [`Names`], hand them to the walk
-//! that runs on their thread; a visitor of Burn's or of somebody else sees nothing of it.
+//! that runs on their thread; other visitors see nothing of it.
 
-use std::cell::RefCell;
+use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
 
 use burn::module::{
@@ -14,80 +14,13 @@ use burn::module::{
 use burn::tensor::{Device, Tensor};
 
 use crate::adapter::{AdaptedLinear, Attach, Attached, Parameters, set_attached};
-use crate::parameters::{Layout, NamedParameter, NamedParameterMut, Role};
+use crate::parameters::Group;
+use crate::parameters::handing::{HANDED, Handing, hand_out, put, take};
+use crate::parameters::{NamedParameter, NamedParameterMut};
 
 /// Container types of linear layers, as Burn's derive reports them: ours and `burn::nn`'s.
 const ADAPTED_LINEAR: &str = "Struct:AdaptedLinear";
 const BURN_LINEAR: &str = "Struct:Linear";
-/// Container type under which something is handed out.
-const HANDED: &str = "lrvd:handed";
-
-/// What a module hands to a walk.
-pub(crate) enum Handed {
-    Adapter(Attached),
-    Names(Names),
-}
-
-thread_local! {
-    /// `Some` while a walk of ours runs on this thread.
-    static HANDS: RefCell<Option<Option<Handed>>> = const { RefCell::new(None) };
-}
-
-/// Gives `part` to the walk of ours behind `visitor`; `false` if there is none.
-pub(crate) fn hand_out<V: ModuleVisitor>(visitor: &mut V, part: impl FnOnce() -> Handed) -> bool {
-    put(part) && {
-        visitor.enter_module("", HANDED);
-        true
-    }
-}
-
-/// Gives `attached` to the walk of ours behind `mapper` and returns what it made of it; `Err` if there is none.
-pub(crate) fn hand_over<M: ModuleMapper>(
-    mapper: &mut M,
-    attached: Attached,
-) -> Result<Attached, Attached> {
-    if !put(|| Handed::Adapter(attached.clone())) {
-        return Err(attached);
-    }
-    mapper.enter_module("", HANDED);
-    match take() {
-        Some(Handed::Adapter(changed)) => Ok(changed),
-        _ => Err(attached),
-    }
-}
-
-fn put(part: impl FnOnce() -> Handed) -> bool {
-    HANDS.with_borrow_mut(|hands| match hands {
-        Some(hand) => {
-            *hand = Some(part());
-            true
-        }
-        None => false,
-    })
-}
-
-fn take() -> Option<Handed> {
-    HANDS.with_borrow_mut(|hands| hands.as_mut().and_then(Option::take))
-}
-
-/// A stretch of time in which modules hand out (`true`) or do not; ends with the value.
-struct Handing(Option<Option<Handed>>);
-
-impl Handing {
-    fn on() -> Self {
-        Self(HANDS.replace(Some(None)))
-    }
-
-    fn off() -> Self {
-        Self(HANDS.replace(None))
-    }
-}
-
-impl Drop for Handing {
-    fn drop(&mut self) {
-        HANDS.set(self.0.take());
-    }
-}
 
 /// What a checkpoint calls the parameters of the struct that has this as its **first** field.
 ///
@@ -97,8 +30,8 @@ impl Drop for Handing {
 /// use burn::module::{Module, Param};
 /// use burn::tensor::{Device, Tensor};
 /// use lrvd_burn::burn;
-/// use lrvd_burn::model::{AdaptedModel, Names};
-/// use lrvd_burn::parameters::Role;
+/// use lrvd_burn::model::{NamedModule, Names};
+/// use lrvd_burn::parameters::Group;
 ///
 /// #[derive(Module, Debug)]
 /// struct Net {
@@ -109,26 +42,26 @@ impl Drop for Handing {
 ///
 /// let names = Names::below("net")
 ///     .renamed(&[("embeddings", "word_embeddings.weight"), ("head", "head.weight")])
-///     .with_roles(&[("net.head", Role::Head)]);
+///     .with_groups(&[("net.head", Group::Head)]);
 /// let ones = || Param::from_tensor(Tensor::ones([2, 2], &Device::flex()));
 /// let net = Net { names, embeddings: ones(), head: ones() };
 /// let mut found = Vec::new();
-/// net.visit_parameters(&mut |p| found.push((p.name.to_owned(), p.role)));
-/// assert_eq!(found[0], ("net.word_embeddings.weight".to_owned(), Role::Backbone));
-/// assert_eq!(found[1], ("net.head.weight".to_owned(), Role::Head));
+/// net.visit_parameters(&mut |p| found.push((p.name.to_owned(), p.group)));
+/// assert_eq!(found[0], ("net.word_embeddings.weight".to_owned(), Group::Backbone));
+/// assert_eq!(found[1], ("net.head.weight".to_owned(), Group::Head));
 /// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Names {
     prefix: &'static str,
     fields: &'static [(&'static str, &'static str)],
-    roles: &'static [(&'static str, Role)],
+    groups: &'static [(&'static str, Group)],
 }
 
 impl Names {
     /// Names that start with `prefix`, wherever the struct is in the model; an empty one adds nothing.
     #[must_use]
     pub const fn below(prefix: &'static str) -> Self {
-        Self { prefix, fields: &[], roles: &[] }
+        Self { prefix, fields: &[], groups: &[] }
     }
 
     /// The same, with fields called otherwise: `(field, components of the name)`; `""` leaves a field out.
@@ -139,8 +72,8 @@ impl Names {
 
     /// The same, with a role for the parameters whose names start with a prefix.
     #[must_use]
-    pub const fn with_roles(self, roles: &'static [(&'static str, Role)]) -> Self {
-        Self { roles, ..self }
+    pub const fn with_groups(self, groups: &'static [(&'static str, Group)]) -> Self {
+        Self { groups, ..self }
     }
 
     /// The name of the parameter or layer at `fields` below the struct.
@@ -152,12 +85,12 @@ impl Names {
         parts.filter(|part| !part.is_empty()).collect::<Vec<_>>().join(".")
     }
 
-    fn role(&self, name: &str) -> Role {
+    fn group(&self, name: &str) -> Group {
         let starts = |prefix: &str| {
             name.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
         };
-        let found = self.roles.iter().find(|(prefix, _)| starts(prefix));
-        found.map_or(Role::Backbone, |(_, role)| *role)
+        let found = self.groups.iter().find(|(prefix, _)| starts(prefix));
+        found.map_or(Group::Backbone, |(_, role)| *role)
     }
 }
 
@@ -187,11 +120,11 @@ impl Module for Names {
     }
 
     fn visit<V: ModuleVisitor>(&self, visitor: &mut V) {
-        hand_out(visitor, || Handed::Names(*self));
+        hand_out(visitor, || *self);
     }
 
     fn map<M: ModuleMapper>(self, mapper: &mut M) -> Self {
-        if put(|| Handed::Names(self)) {
+        if put(|| self) {
             mapper.enter_module("", HANDED);
         }
         self
@@ -248,8 +181,10 @@ impl Place {
     }
 
     /// Names of the struct whose first field the walk is at.
-    fn put_names(&mut self, names: Names) {
-        self.names.push((self.path.len().saturating_sub(1), names));
+    fn put_names(&mut self, names: Box<dyn Any>) {
+        if let Ok(names) = names.downcast::<Names>() {
+            self.names.push((self.path.len().saturating_sub(1), *names));
+        }
     }
 
     /// The name of what is `above` fields above the place.
@@ -271,16 +206,16 @@ impl Place {
     }
 
     /// Name and role of the parameter at the place.
-    fn named<const D: usize>(&self, param: &Param<Tensor<D>>) -> (String, Role) {
+    fn named<const D: usize>(&self, param: &Param<Tensor<D>>) -> (String, Group) {
         let name = self.name(0);
         let is_trained = param.base().is_require_grad();
-        let role = match self.names.last() {
-            Some((_, names)) => names.role(&name),
+        let group = match self.names.last() {
+            Some((_, names)) => names.group(&name),
             // What trains in a model without names is part of a head.
-            None if is_trained => Role::Head,
-            None => Role::Backbone,
+            None if is_trained => Group::Head,
+            None => Group::Backbone,
         };
-        (name, role)
+        (name, group)
     }
 
     /// Whether the place is the matrix of a linear layer.
@@ -304,7 +239,7 @@ fn matrix<const D: usize, const E: usize>(param: &Param<Tensor<D>>) -> Param<Ten
 /// A linear layer of a model, as a walk sees it.
 pub(crate) struct Found {
     pub(crate) path: String,
-    pub(crate) role: Role,
+    pub(crate) group: Group,
     /// Whether the layer is a `burn::nn::Linear`, which multiplies by the composed weight.
     pub(crate) is_composed: bool,
     /// Length of the path to its fields.
@@ -335,9 +270,10 @@ impl ModuleVisitor for Reader<'_> {
         if container != HANDED {
             return self.place.enter(name, container);
         }
-        match take() {
-            Some(Handed::Names(names)) => self.place.put_names(names),
-            Some(Handed::Adapter(attached)) => {
+        let Some(part) = take() else { return };
+        match part.downcast::<Attached>() {
+            Err(part) => self.place.put_names(part),
+            Ok(attached) => {
                 let _quiet = Handing::off();
                 if let Some((adapter, visit)) = attached.adapter().zip(self.parameter.as_mut()) {
                     let layer = self.place.name(2);
@@ -345,17 +281,16 @@ impl ModuleVisitor for Reader<'_> {
                         let name = joined(&layer, schema.name);
                         visit(NamedParameter {
                             name: &name,
-                            role: schema.role,
-                            layout: schema.layout,
+                            group: schema.group,
+                            transposed: schema.transposed,
                             value,
                         });
                     });
                 }
                 if let Some(found) = &mut self.pending {
-                    set_attached(&mut found.layer.weight, Some(attached));
+                    set_attached(&mut found.layer.weight, Some(*attached));
                 }
             }
-            None => {}
         }
     }
 
@@ -372,7 +307,7 @@ impl ModuleVisitor for Reader<'_> {
             self.finish();
             self.pending = Some(Found {
                 path: self.place.name(1),
-                role: self.place.named(param).1,
+                group: self.place.named(param).1,
                 is_composed: self.place.is_composed(),
                 depth: self.place.path.len() - 1,
                 layer: AdaptedLinear { weight: matrix(param), bias: None },
@@ -386,10 +321,9 @@ impl ModuleVisitor for Reader<'_> {
         if let Some(visit) = &mut self.parameter
             && self.seen.insert(param.id.val())
         {
-            let (name, role) = self.place.named(param);
-            let layout = layout(is_linear);
+            let (name, group) = self.place.named(param);
             let _quiet = Handing::off();
-            visit(NamedParameter { name: &name, role, layout, value: param });
+            visit(NamedParameter { name: &name, group, transposed: is_linear, value: param });
         }
     }
 }
@@ -397,10 +331,6 @@ impl ModuleVisitor for Reader<'_> {
 /// The name of a parameter of the layer at `path`; the root has no path.
 fn joined(path: &str, name: &str) -> String {
     if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
-}
-
-fn layout(is_linear: bool) -> Layout {
-    if is_linear { Layout::Transposed } else { Layout::AsStored }
 }
 
 /// Writes: every parameter, or the layers of a map.
@@ -437,9 +367,11 @@ impl ModuleMapper for Writer<'_> {
         if container != HANDED {
             return self.place.enter(name, container);
         }
-        match take() {
-            Some(Handed::Names(names)) => self.place.put_names(names),
-            Some(Handed::Adapter(mut attached)) => {
+        let Some(part) = take() else { return };
+        match part.downcast::<Attached>() {
+            Err(part) => self.place.put_names(part),
+            Ok(attached) => {
+                let mut attached = *attached;
                 let quiet = Handing::off();
                 let path = self.place.name(2);
                 if let Some(layer) = self.layers.get(&path) {
@@ -451,16 +383,15 @@ impl ModuleMapper for Writer<'_> {
                         let name = joined(&path, schema.name);
                         visit(NamedParameterMut {
                             name: &name,
-                            role: schema.role,
-                            layout: schema.layout,
+                            group: schema.group,
+                            transposed: schema.transposed,
                             value,
                         });
                     });
                 }
                 drop(quiet);
-                put(|| Handed::Adapter(attached));
+                put(|| attached);
             }
-            None => {}
         }
     }
 
@@ -490,10 +421,14 @@ impl ModuleMapper for Writer<'_> {
             param = matrix(bias);
         }
         if let Some(visit) = &mut self.parameter {
-            let (name, role) = self.place.named(&param);
-            let layout = layout(is_linear);
+            let (name, group) = self.place.named(&param);
             let _quiet = Handing::off();
-            visit(NamedParameterMut { name: &name, role, layout, value: &mut param });
+            visit(NamedParameterMut {
+                name: &name,
+                group,
+                transposed: is_linear,
+                value: &mut param,
+            });
         }
         self.keep(&param);
         param
@@ -516,7 +451,7 @@ fn standing_on<const D: usize>(
 /// A linear layer is a [`burn::nn::Linear`] or an [`AdaptedLinear`]. Parameters come in the order of the fields,
 /// those of an adapter after the weight it stands on. A weight that shares its `ParamId` with an earlier one is tied
 /// to it: it is not visited, and follows what a walk makes of the first, transposed where its shape is.
-pub trait AdaptedModel: Module {
+pub trait NamedModule: Module {
     /// Calls `visit` for every parameter, adapters included.
     fn visit_parameters(&self, visit: &mut dyn FnMut(NamedParameter<'_>)) {
         read(self, Some(visit), None);
@@ -543,7 +478,7 @@ pub trait AdaptedModel: Module {
     }
 }
 
-impl<M: Module> AdaptedModel for M {}
+impl<M: Module> NamedModule for M {}
 
 /// Calls `visit` for what stands on each layer's weight: the shortest walk.
 pub fn visit_adapters<M: Module>(model: &M, visit: &mut dyn FnMut(&Attached)) {
@@ -552,7 +487,7 @@ pub fn visit_adapters<M: Module>(model: &M, visit: &mut dyn FnMut(&Attached)) {
     impl ModuleVisitor for Adapters<'_> {
         fn enter_module(&mut self, _: &str, container: &str) {
             if container == HANDED
-                && let Some(Handed::Adapter(attached)) = take()
+                && let Some(Ok(attached)) = take().map(<Box<dyn Any>>::downcast::<Attached>)
             {
                 let _quiet = Handing::off();
                 (self.0)(&attached);

@@ -24,7 +24,7 @@ use crate::adapter::{
 use crate::error::Error;
 use crate::files::{HostTensor, LoadReport, TensorFile, write_safetensors};
 use crate::host::HostNoise;
-use crate::model::AdaptedModel;
+use crate::model::NamedModule;
 use crate::sampling::{DrawPer, Scheme};
 
 /// File name of the posterior in an adapter folder.
@@ -390,7 +390,7 @@ fn check_module(path: &str, header: &PosteriorModuleHeader, factors: Factors) ->
 /// The means are the factors of the adapters, which [`peft_from_model`](super::peft_from_model)
 /// takes.
 pub fn posterior_from_model(
-    model: &impl AdaptedModel,
+    model: &impl NamedModule,
     run: PosteriorRun,
 ) -> Result<Option<PeftPosterior>, Error> {
     let mut header: Option<PosteriorHeader> = None;
@@ -425,7 +425,7 @@ pub fn posterior_from_model(
 /// The checks are those of [`PeftPosterior::check_against`], with the model's layers in the place of the adapter's
 /// modules, and the clamp must be this build's. On an error the model is unchanged.
 pub fn attach_posterior(
-    model: &mut impl AdaptedModel,
+    model: &mut impl NamedModule,
     posterior: &PeftPosterior,
 ) -> Result<(), Error> {
     let header = &posterior.header;

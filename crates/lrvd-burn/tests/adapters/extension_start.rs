@@ -4,8 +4,8 @@ use crate::support::net::{Net, WIDTHS};
 use crate::support::{base, close, host, numbers, of, tensor};
 use burn::tensor::{DType, Tensor};
 use lrvd_burn::adapter::{AdaptedLinear, AdapterConfig, AdapterKind, Extension};
-use lrvd_burn::model::{AdaptedModel, trainable_counts};
-use lrvd_burn::parameters::Role;
+use lrvd_burn::model::{NamedModule, trainable_counts};
+use lrvd_burn::parameters::Group;
 use lrvd_burn::sampling::Pass;
 use lrvd_core::baselines::StdMap;
 use lrvd_core::noise::NoiseKey;
@@ -33,7 +33,7 @@ fn fresh(path: &str, kind: AdapterKind, seed: u64) -> AdaptedLinear {
 fn values(layer: &AdaptedLinear) -> Vec<f64> {
     let mut all = Vec::new();
     layer.visit_parameters(&mut |p| {
-        if p.role != Role::Backbone {
+        if p.group != Group::Backbone {
             all.extend(host(p.value.flat()));
         }
     });
@@ -164,7 +164,7 @@ fn parameters_are_counted_exactly() {
         assert_eq!(config.parameter_count(WIDTHS[0], WIDTHS[1]), expected, "{kind:?}");
         let mut walked = Vec::new();
         net.visit_parameters(&mut |p| {
-            if matches!(p.role, Role::AdapterMean | Role::LogVariance) {
+            if matches!(p.group, Group::AdapterMean | Group::LogVariance) {
                 walked.push(p.name.to_owned());
             }
         });

@@ -10,8 +10,8 @@ use lrvd_burn::adapter::{
     AdaptedLinear, Adapter, AdapterConfig, AdapterKind, AdapterMembers, LowRankAdapter,
     repeat_for_members,
 };
-use lrvd_burn::model::{self, AdaptedModel, trainable_counts};
-use lrvd_burn::parameters::Role;
+use lrvd_burn::model::{self, NamedModule, trainable_counts};
+use lrvd_burn::parameters::Group;
 use lrvd_burn::sampling::{DrawPer, Pass, Scheme};
 use lrvd_core::noise::NoiseKey;
 
@@ -170,7 +170,7 @@ fn a_fresh_ensemble_is_diverse_starts_at_the_base_and_counts_exactly() {
     assert_eq!(counts.posterior, 0);
     let mut names = Vec::new();
     net.visit_parameters(&mut |p| {
-        if p.role == Role::AdapterMean {
+        if p.group == Group::AdapterMean {
             names.push(p.name.to_owned());
         }
     });

@@ -11,7 +11,7 @@ use lrvd_burn::adapter::{
     AdaptedLinear, AdapterConfig, AdapterKind, AdapterMembers, ObservedUse, Observer,
 };
 use lrvd_burn::host::HostAdapter;
-use lrvd_burn::model::{AdaptedModel, observe};
+use lrvd_burn::model::{NamedModule, observe};
 use lrvd_burn::sampling::{DrawPer, Pass, Scheme};
 use lrvd_core::family::VariationalFamily;
 use lrvd_core::noise::NoiseKey;

@@ -6,9 +6,9 @@ use crate::support::net::{Net, data, groups, trained};
 use crate::support::{close, host, host_adapter, numbers, tensor};
 use burn::module::{Module, Param};
 use burn::tensor::{DType, Tensor};
-use lrvd_burn::model::{AdaptedModel, Names};
+use lrvd_burn::model::{NamedModule, Names};
 use lrvd_burn::optimizer::{AdamW, AdamWConfig, Moments, NamedGradients};
-use lrvd_burn::parameters::Role;
+use lrvd_burn::parameters::Group;
 use lrvd_burn::sampling::Pass;
 use lrvd_core::family::VariationalFamily;
 
@@ -22,17 +22,17 @@ struct Zoo {
 }
 
 /// Of the matrices and of the vectors.
-const ROLES: [(&str, Role); 10] = [
-    ("matrix.0", Role::AdapterMean),
-    ("matrix.1", Role::Head),
-    ("matrix.2", Role::Backbone),
-    ("matrix.3", Role::LogVariance),
-    ("matrix.4", Role::Pooler),
-    ("vector.0", Role::AdapterMean),
-    ("vector.1", Role::Head),
-    ("vector.2", Role::Backbone),
-    ("vector.3", Role::LogVariance),
-    ("vector.4", Role::Pooler),
+const ROLES: [(&str, Group); 10] = [
+    ("matrix.0", Group::AdapterMean),
+    ("matrix.1", Group::Head),
+    ("matrix.2", Group::Backbone),
+    ("matrix.3", Group::LogVariance),
+    ("matrix.4", Group::Pooler),
+    ("vector.0", Group::AdapterMean),
+    ("vector.1", Group::Head),
+    ("vector.2", Group::Backbone),
+    ("vector.3", Group::LogVariance),
+    ("vector.4", Group::Pooler),
 ];
 
 impl Zoo {
@@ -40,7 +40,7 @@ impl Zoo {
         let matrix = |i| trained(tensor(&numbers(i, 6), [2, 3], dtype));
         let vector = |i| trained(tensor(&numbers(i, 5), [5], dtype));
         Self {
-            names: Names::below("").with_roles(&ROLES),
+            names: Names::below("").with_groups(&ROLES),
             matrix: [1, 2, 3, 4, 10].map(matrix).to_vec(),
             vector: [5, 6, 7, 8, 11].map(vector).to_vec(),
             frozen: Param::from_tensor(tensor(&numbers(9, 5), [5], dtype)).set_require_grad(false),

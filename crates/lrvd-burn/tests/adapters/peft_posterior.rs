@@ -5,7 +5,7 @@ use crate::support::{SCHEMES, host, host_adapter};
 use burn::tensor::DType;
 use lrvd_burn::adapter::AdapterSlot;
 use lrvd_burn::host::HostAdapter;
-use lrvd_burn::model::AdaptedModel;
+use lrvd_burn::model::NamedModule;
 use lrvd_burn::peft::{
     ExportLayout, PeftAdapter, PeftConfig, PeftPosterior, PosteriorRun, TargetModules, attach_peft,
     attach_posterior, peft_from_model, posterior_from_model,

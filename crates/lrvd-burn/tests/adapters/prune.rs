@@ -7,7 +7,7 @@ use crate::support::{RANK, host, numbers, tensor};
 use burn::tensor::DType;
 use lrvd_burn::adapter::Prior;
 use lrvd_burn::host::{HostAdapter, HostNoise};
-use lrvd_burn::model::{AdaptedModel, ranks, total_kl, trainable_counts};
+use lrvd_burn::model::{NamedModule, ranks, total_kl, trainable_counts};
 use lrvd_burn::optimizer::{AdamW, Moments, NamedGradients};
 use lrvd_burn::prune::{PruneEvent, apply, plan, statistics};
 use lrvd_burn::sampling::{DrawPer, Pass, Scheme};

@@ -3,8 +3,8 @@
 use burn::module::Module;
 use burn::tensor::{Device, Tensor, TensorData};
 use lrvd_burn::adapter::AdaptedLinear;
-use lrvd_burn::model::{AdaptedModel, AdapterTargets, Names};
-use lrvd_burn::parameters::Role;
+use lrvd_burn::model::{AdapterTargets, NamedModule, Names};
+use lrvd_burn::parameters::Group;
 use lrvd_burn::sampling::Pass;
 use lrvd_burn::train::{
     BayesLora, LabelledRows, Method, Model, OrderConfig, Ordered, Pruning, Run, Targets,
@@ -78,7 +78,7 @@ fn layer(seed: u64, widths: [usize; 2]) -> AdaptedLinear {
 }
 
 pub(crate) fn net() -> Net {
-    let names = Names::below("net").with_roles(&[("net.head", Role::Head)]);
+    let names = Names::below("net").with_groups(&[("net.head", Group::Head)]);
     Net { names, hidden: layer(1, [WIDTH, 8]), head: layer(2, [8, CLASSES]) }
 }
 
@@ -129,7 +129,7 @@ pub(crate) fn batches(config: &TrainConfig) -> Ordered<LabelledRows<2>> {
 }
 
 /// Every number that training changes, by name.
-pub(crate) fn numbers<M: AdaptedModel>(state: &TrainState<M>) -> Vec<(String, Vec<f64>)> {
+pub(crate) fn numbers<M: NamedModule>(state: &TrainState<M>) -> Vec<(String, Vec<f64>)> {
     let mut found = parameters(&state.model);
     for (name, moments) in state.optimizer.state() {
         for tensor in [&moments.first, &moments.second] {
@@ -140,7 +140,7 @@ pub(crate) fn numbers<M: AdaptedModel>(state: &TrainState<M>) -> Vec<(String, Ve
     found
 }
 
-pub(crate) fn parameters(model: &impl AdaptedModel) -> Vec<(String, Vec<f64>)> {
+pub(crate) fn parameters(model: &impl NamedModule) -> Vec<(String, Vec<f64>)> {
     let mut found = Vec::new();
     model.visit_parameters(&mut |p| {
         found.push((p.name.to_owned(), p.value.flat().into_data().iter::<f64>().collect()));
