@@ -3,16 +3,16 @@
 use std::error::Error;
 use std::path::Path;
 
-use burn::tensor::{DType, Device, Int, Tensor, TensorData};
+use burn::tensor::{Device, Int, Tensor, TensorData};
 use clap::ValueEnum;
 use lrvd_burn::adapter::AdapterConfig;
-use lrvd_burn::model::{AdaptedModel, AdapterTargets, attach_adapters};
-use lrvd_burn::parameters::Role;
+use lrvd_burn::model::{AdapterTargets, NamedModule, attach_adapters};
+use lrvd_burn::parameters::Group;
 use lrvd_burn::prune::{PruneEvent, apply};
 use lrvd_core::noise::{Draws, NoiseKey};
 use lrvd_models::deberta::{ADAPTER_TARGETS, DebertaClassifier, DebertaConfig};
 use lrvd_models::llama::{LlamaChoice, LlamaConfig, LlamaForCausalLm};
-use lrvd_models::{AutoModel, TokenBatch, WeightSource};
+use lrvd_models::{AutoModel, Precision, TokenBatch, WeightSource};
 use serde_json::Value;
 
 /// Answer tokens of the Llama, which is asked for one of two.
@@ -59,8 +59,9 @@ pub fn model(
     layers: Option<usize>,
     adapter: Option<&AdapterConfig>,
     device: &Device,
+    precision: Precision,
 ) -> Result<AutoModel, Box<dyn Error>> {
-    let mut source = WeightSource::random(NoiseKey::new(1), device, DType::F32);
+    let mut source = WeightSource::random(NoiseKey::new(1), device, precision);
     let text = architecture.config(layers)?.to_string();
     let (bytes, name) = (text.as_bytes(), Path::new("config.json"));
     let mut model = match architecture {
@@ -78,7 +79,7 @@ pub fn model(
         attach_adapters(&mut model, &architecture.targets(), adapter, NoiseKey::new(2))?;
     }
     model.visit_parameters_mut(&mut |p| {
-        if matches!(p.role, Role::Head | Role::Pooler) {
+        if matches!(p.group, Group::Head | Group::Pooler) {
             p.value.set_trainable(true);
         }
     });
@@ -137,6 +138,7 @@ pub fn batch(
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use burn::tensor::DType;
     use lrvd_burn::model::ranks;
 
     use super::*;
@@ -144,7 +146,10 @@ mod tests {
     #[test]
     fn a_prune_leaves_the_percentages() {
         let adapter = AdapterConfig { rank: 20, ..AdapterConfig::default() };
-        let full = || model(Architecture::Nano, None, Some(&adapter), &Device::flex()).unwrap();
+        let full = || {
+            model(Architecture::Nano, None, Some(&adapter), &Device::flex(), DType::F32.into())
+                .unwrap()
+        };
         for (rank, modules, total) in
             [(100, 100, 480), (25, 100, 120), (10, 100, 48), (100, 50, 240)]
         {

@@ -9,7 +9,7 @@ use burn::optim::{AdamWConfig as BurnAdamW, GradientsParams, ModuleOptimizer};
 use burn::tensor::{Device, Tensor, activation};
 use clap::ValueEnum;
 use lrvd_burn::adapter::{AdapterConfig, AdapterKind, Prior};
-use lrvd_burn::model::{AdaptedModel, total_kl};
+use lrvd_burn::model::{NamedModule, total_kl};
 use lrvd_burn::optimizer::{AdamW, AdamWConfig, GroupRates, NamedGradients, ParameterGroups};
 use lrvd_burn::parameters::ParameterValue;
 use lrvd_burn::sampling::{DrawPer, Pass, Scheme};
@@ -17,7 +17,7 @@ use lrvd_burn::train::Model;
 use lrvd_core::kl::KlReduction;
 use lrvd_core::moments::CrossTerm;
 use lrvd_core::noise::NoiseKey;
-use lrvd_models::{AutoModel, TokenBatch};
+use lrvd_models::{AutoModel, Precision, TokenBatch};
 
 use crate::model::{Architecture, model};
 
@@ -59,6 +59,7 @@ impl Trainer {
         method: Method,
         rank: usize,
         device: &Device,
+        precision: Precision,
     ) -> Result<Self, Box<dyn Error>> {
         let scheme = match method {
             Method::Lora | Method::ApplyLora => Scheme::Mean,
@@ -66,7 +67,8 @@ impl Trainer {
             Method::MomentMatched => Scheme::MomentMatched(CrossTerm::Exact),
         };
         if method == Method::ApplyLora {
-            let model = burns_lora(model(architecture, layers, None, device)?, architecture, rank);
+            let model = model(architecture, layers, None, device, precision)?;
+            let model = burns_lora(model, architecture, rank);
             let optimizer = BurnAdamW::new()
                 .with_weight_decay(0.0)
                 .with_grad_clipping(Some(GradientClippingConfig::Norm(CLIP as f32)))
@@ -87,7 +89,7 @@ impl Trainer {
             backbone: rates,
         };
         Ok(Self {
-            model: model(architecture, layers, Some(&adapter), device)?,
+            model: model(architecture, layers, Some(&adapter), device, precision)?,
             scheme,
             optimizer: Optimizer::Ours(AdamW::new(AdamWConfig::default(), groups)),
         })
@@ -162,13 +164,16 @@ fn burns_lora(mut model: AutoModel, architecture: Architecture, rank: usize) -> 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use burn::tensor::DType;
+
     use super::*;
     use crate::model::batch;
 
     /// One layer, batch 2, 8 tokens: trainable values, and logits before and after two steps.
     fn two_steps(architecture: Architecture, method: Method) -> (usize, Vec<f32>, Vec<f32>) {
         let device = Device::flex();
-        let mut trainer = Trainer::new(architecture, Some(1), method, 4, &device).unwrap();
+        let mut trainer =
+            Trainer::new(architecture, Some(1), method, 4, &device, DType::F32.into()).unwrap();
         let (input, labels) = batch(architecture, 2, 8, &device).unwrap();
         let logits = |trainer: &Trainer| -> Vec<f32> {
             trainer.model.logits(&input, &Pass::mean()).into_data().iter::<f32>().collect()

@@ -9,8 +9,11 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use burn::module::Module;
+use burn::tensor::DType;
 use clap::{Parser, ValueEnum};
+use lrvd_burn::adapter::BaseBits;
 use lrvd_burn::model::trainable_counts;
+use lrvd_models::Precision;
 use lrvd_perf::{
     Architecture, Held, Method, Trainer, Way, batch, keep_last_layers, predict, prove, prune_to,
 };
@@ -37,6 +40,12 @@ struct Options {
     /// Layers, in place of the architecture's
     #[arg(long)]
     layers: Option<usize>,
+    /// How the base is held
+    #[arg(long, value_enum, default_value_t = Base::F32)]
+    base: Base,
+    /// Computes the activations of a layer again in the backward pass
+    #[arg(long)]
+    recompute: bool,
     /// Percent of each adapter's rank that a prune keeps
     #[arg(long, default_value_t = 100)]
     keep: usize,
@@ -63,6 +72,26 @@ struct Options {
     warmup: usize,
 }
 
+/// How the frozen base is held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Base {
+    F32,
+    Bf16,
+    Q8,
+    Q4,
+}
+
+impl Base {
+    fn precision(self) -> Precision {
+        match self {
+            Self::F32 => DType::F32.into(),
+            Self::Bf16 => DType::BF16.into(),
+            Self::Q8 => Precision { dtype: DType::F32, bits: Some(BaseBits::Q8) },
+            Self::Q4 => Precision { dtype: DType::F32, bits: Some(BaseBits::Q4) },
+        }
+    }
+}
+
 fn main() -> Result<(), String> {
     let options = Options::parse();
     let timed = || match &options.trained {
@@ -78,7 +107,9 @@ fn main() -> Result<(), String> {
 fn random(options: &Options) -> Result<Value, Box<dyn std::error::Error>> {
     let device = lrvd_burn::device::open(&options.device)?;
     let Options { config, method, layers, rank, .. } = *options;
-    let mut trainer = Trainer::new(config, layers, method, rank, &device)?;
+    let mut trainer =
+        Trainer::new(config, layers, method, rank, &device, options.base.precision())?;
+    trainer.model.recompute(options.recompute);
     if options.keep < 100 || options.modules < 100 {
         prune_to(&mut trainer.model, options.keep, options.modules);
     }

@@ -7,7 +7,7 @@ use std::path::Path;
 use burn::tensor::{DType, Device};
 use lrvd_burn::adapter::Extension;
 use lrvd_burn::host::HostAdapter;
-use lrvd_burn::model::AdaptedModel;
+use lrvd_burn::model::NamedModule;
 use lrvd_burn::prune::statistics;
 use lrvd_burn::train::{Fitting, Inputs, Logits, PassWatch, TokenAnswers};
 use lrvd_core::energy::{AucRule, Capture, UpdateEnergy, normalised_gap, order_by_statistic};
@@ -307,7 +307,7 @@ pub fn selective_records(
 
 /// The statistic `log α̂` of every rank direction, and of those `removed`; `None` without a posterior.
 pub fn statistic_record(
-    model: &impl AdaptedModel,
+    model: &impl NamedModule,
     config: &Config,
     removed: &BTreeMap<String, Vec<f64>>,
 ) -> Result<Option<StatisticRecord>> {
@@ -332,7 +332,7 @@ pub fn statistic_record(
 /// Energy of the mean update that the first `k` directions capture, for every module of rank 2 or
 /// more; the learned order is by the statistic, or by factor norms where there is no posterior.
 pub fn energy_records(
-    model: &impl AdaptedModel,
+    model: &impl NamedModule,
     config: &Config,
 ) -> Result<BTreeMap<String, EnergyRecord>> {
     let learned = statistics(model, config.statistic_options())?;

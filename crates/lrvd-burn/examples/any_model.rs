@@ -16,8 +16,9 @@ use lrvd_burn::burn;
 use lrvd_burn::burn::module::{Module, ParamGroup};
 use lrvd_burn::burn::tensor::activation::log_softmax;
 use lrvd_burn::burn::tensor::{Device, Int, Tensor, TensorData};
-use lrvd_burn::core::noise::{Draws, NoiseKey};
+use lrvd_burn::core::noise::{Draws, NoiseKey, fill_normal};
 use lrvd_burn::core::prune::PruneRule;
+use lrvd_burn::model::NamedModule;
 use lrvd_burn::optimizer::{AdamW, AdamWConfig, NamedGradients};
 use lrvd_burn::peft::PosteriorRun;
 use lrvd_burn::train::TrainConfig;
@@ -38,7 +39,7 @@ const STEPS: usize = 120;
 const KL_WEIGHT: f64 = 0.05;
 const SEED: u64 = 7;
 
-/// The user's model, in a module of its own for each source of `Linear`.
+/// The user's model, once for each source of `Linear`.
 macro_rules! transformer {
     ($name:ident, $($linear:tt)+) => {
         pub(crate) mod $name {
@@ -104,12 +105,13 @@ macro_rules! transformer {
             impl Transformer {
                 /// A "pretrained" model: the same one for every call.
                 pub(crate) fn new(device: &Device) -> Self {
-                    device.seed(SEED);
-                    Self {
+                    let mut model = Self {
                         embedding: EmbeddingConfig::new(VOCABULARY, WIDTH).init(device),
                         blocks: vec![Block::new(device), Block::new(device)],
                         head: LinearConfig::new(WIDTH, CLASSES).init(device),
-                    }
+                    };
+                    pretrain(&mut model, device);
+                    model
                 }
 
                 /// `[rows, tokens]` to logits `[rows, classes]`.
@@ -125,6 +127,20 @@ macro_rules! transformer {
 
 transformer!(plain, burn::nn);
 transformer!(fast, lrvd_burn::nn);
+
+/// Gives the matrices of `model` the same random values in every process.
+fn pretrain<M: Module>(model: &mut M, device: &Device) {
+    let mut matrices = 0;
+    model.visit_parameters_mut(&mut |p| {
+        if let &[rows, _] = p.value.shape().as_slice() {
+            let mut values = vec![0.0; p.value.len()];
+            fill_normal(NoiseKey::new(SEED).for_module(matrices), 0, &mut values);
+            let values = Tensor::<1>::from_floats(values.as_slice(), device);
+            p.value.set_flat(values / (rows as f64).sqrt());
+            matrices += 1;
+        }
+    });
+}
 
 /// Rows whose class is the most frequent of three tokens, one-hot.
 fn data(device: &Device) -> (Tensor<2, Int>, Tensor<2>) {
@@ -206,7 +222,7 @@ pub(crate) fn run(folder: &Path) -> Result<Shown, Box<dyn Error>> {
     let mut model = attach(model, config, targets, SEED)?.unfreeze_group(head());
     let mut optimizer = AdamW::new(AdamWConfig::default(), TrainConfig::default().groups);
     let begun = Instant::now();
-    let losses = train(&mut model, &mut optimizer, |m, ids| m.forward(ids), &device)?;
+    let losses = train(&mut model, &mut optimizer, plain::Transformer::forward, &device)?;
     let plain_seconds = begun.elapsed().as_secs_f64();
     prune(&mut model, &PruneRule::default(), Some(&mut optimizer))?;
     save(&model, folder, PosteriorRun { seed: SEED, ..PosteriorRun::default() })?;
@@ -215,7 +231,7 @@ pub(crate) fn run(folder: &Path) -> Result<Shown, Box<dyn Error>> {
     other = other.unfreeze_group(head());
     let mut optimizer = AdamW::new(AdamWConfig::default(), TrainConfig::default().groups);
     let begun = Instant::now();
-    train(&mut other, &mut optimizer, |m, ids| m.forward(ids), &device)?;
+    train(&mut other, &mut optimizer, fast::Transformer::forward, &device)?;
     let fast_seconds = begun.elapsed().as_secs_f64();
 
     let inference = Device::flex();

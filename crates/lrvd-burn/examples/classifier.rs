@@ -10,7 +10,7 @@ use lrvd_burn::burn::tensor::{Device, Tensor, TensorData};
 use lrvd_burn::core::metrics::auroc;
 use lrvd_burn::core::noise::{NoiseKey, fill_normal_f64};
 use lrvd_burn::model::Names;
-use lrvd_burn::parameters::Role;
+use lrvd_burn::parameters::Group;
 use lrvd_burn::train::{
     BayesLora, ClassAnswer, Event, Inputs, LabelledRows, Model, OrderConfig, Ordered, ProgressSink,
     Rows, Run, Targets, TrainConfig, Watch,
@@ -50,7 +50,7 @@ impl Net {
         let scale = 1.0 / (WIDTH as f64).sqrt();
         let layer = |seed, width| AdaptedLinear::new(normal(seed, [WIDTH, width], scale), None);
         Self {
-            names: Names::below("net").with_roles(&[("net.head", Role::Head)]),
+            names: Names::below("net").with_groups(&[("net.head", Group::Head)]),
             first: layer(1, WIDTH),
             second: layer(2, WIDTH),
             head: layer(3, CLASSES),

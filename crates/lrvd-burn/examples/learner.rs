@@ -25,7 +25,7 @@ use lrvd_burn::core::prune::PruneSchedule;
 use lrvd_burn::core::schedule::KlSchedule;
 use lrvd_burn::model::Names;
 use lrvd_burn::optimizer::{GroupRates, ParameterGroups};
-use lrvd_burn::parameters::Role;
+use lrvd_burn::parameters::Group;
 use lrvd_burn::train::{Batch, BayesLora, Model, Pruning, Targets, TrainConfig};
 use lrvd_burn::{AdaptedLinear, AdapterTargets, Pass};
 
@@ -66,7 +66,7 @@ impl Net {
             AdaptedLinear::new(Tensor::from_data(data, device), None)
         };
         Self {
-            names: Names::below("net").with_roles(&[("net.head", Role::Head)]),
+            names: Names::below("net").with_groups(&[("net.head", Group::Head)]),
             first: layer(1, WIDTH),
             second: layer(2, WIDTH),
             head: layer(3, CLASSES),

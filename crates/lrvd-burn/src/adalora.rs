@@ -9,7 +9,7 @@ use lrvd_core::adalora::{
 
 use crate::adapter::LowRankAdapter;
 use crate::host::values;
-use crate::model::AdaptedModel;
+use crate::model::NamedModule;
 use crate::optimizer::NamedGradients;
 use crate::parameters::replace;
 
@@ -33,7 +33,7 @@ type Triplet = [[Vec<f64>; 2]; 3];
 
 impl AdaLora {
     /// An allocator over the AdaLoRA adapters of `model`, in the model's order.
-    pub fn new(config: AdaLoraConfig, model: &impl AdaptedModel) -> Result<Self, lrvd_core::Error> {
+    pub fn new(config: AdaLoraConfig, model: &impl NamedModule) -> Result<Self, lrvd_core::Error> {
         let (paths, shapes) = triplets(model);
         Ok(Self { paths, allocator: AdaLoraAllocator::new(config, shapes)?, mask: None })
     }
@@ -41,7 +41,7 @@ impl AdaLora {
     /// An allocator that continues from `state`.
     pub fn from_state(
         config: AdaLoraConfig,
-        model: &impl AdaptedModel,
+        model: &impl NamedModule,
         state: AdaLoraState,
     ) -> Result<Self, lrvd_core::Error> {
         let (paths, shapes) = triplets(model);
@@ -77,7 +77,7 @@ impl AdaLora {
     pub fn update(
         &mut self,
         step: u32,
-        model: &mut impl AdaptedModel,
+        model: &mut impl NamedModule,
         gradients: &NamedGradients,
     ) -> Result<Allocation, lrvd_core::Error> {
         self.check(model)?;
@@ -101,14 +101,14 @@ impl AdaLora {
     }
 
     /// Zeroes the singular values outside the last mask once more.
-    pub fn mask_again(&self, model: &mut impl AdaptedModel) {
+    pub fn mask_again(&self, model: &mut impl NamedModule) {
         if let Some(mask) = &self.mask {
             self.apply(model, mask);
         }
     }
 
     /// Cuts every adapter to the directions that the last mask keeps.
-    pub fn compact(&self, model: &mut impl AdaptedModel) {
+    pub fn compact(&self, model: &mut impl NamedModule) {
         let Some(mask) = &self.mask else { return };
         let kept: BTreeMap<&str, Vec<usize>> = self
             .paths
@@ -129,7 +129,7 @@ impl AdaLora {
     }
 
     /// Rejects a model whose adapters went or shrank.
-    fn check(&self, model: &impl AdaptedModel) -> Result<(), lrvd_core::Error> {
+    fn check(&self, model: &impl NamedModule) -> Result<(), lrvd_core::Error> {
         let mut found = Vec::new();
         model.visit_layers(&mut |_, layer| {
             if let Some(e) = layer.low_rank().and_then(LowRankAdapter::singular_values) {
@@ -149,7 +149,7 @@ impl AdaLora {
         }
     }
 
-    fn apply(&self, model: &mut impl AdaptedModel, mask: &[Vec<bool>]) {
+    fn apply(&self, model: &mut impl NamedModule, mask: &[Vec<bool>]) {
         let by_path: BTreeMap<&str, &Vec<bool>> =
             self.paths.iter().map(String::as_str).zip(mask).collect();
         model.visit_layers_mut(&mut |path, layer| {
@@ -171,7 +171,7 @@ impl AdaLora {
     }
 }
 
-fn triplets(model: &impl AdaptedModel) -> (Vec<String>, Vec<TripletShape>) {
+fn triplets(model: &impl NamedModule) -> (Vec<String>, Vec<TripletShape>) {
     let (mut paths, mut shapes) = (Vec::new(), Vec::new());
     model.visit_layers(&mut |path, layer| {
         if layer.low_rank().is_some_and(|a| a.singular_values().is_some()) {
@@ -182,7 +182,7 @@ fn triplets(model: &impl AdaptedModel) -> (Vec<String>, Vec<TripletShape>) {
     (paths, shapes)
 }
 
-fn read_triplets(model: &impl AdaptedModel, gradients: &NamedGradients) -> Vec<Triplet> {
+fn read_triplets(model: &impl NamedModule, gradients: &NamedGradients) -> Vec<Triplet> {
     let mut hosts = Vec::new();
     model.visit_layers(&mut |path, layer| {
         let Some(adapter) = layer.low_rank() else { return };
@@ -215,7 +215,7 @@ fn read_triplets(model: &impl AdaptedModel, gradients: &NamedGradients) -> Vec<T
 /// Mean over the factors of all AdaLoRA adapters of `‖AAᵀ − I‖_F` and `‖BᵀB − I‖_F`, `[1]`.
 ///
 /// The norm is not squared, as in the reference implementation. `None` without AdaLoRA adapters.
-pub fn orthogonality(model: &impl AdaptedModel) -> Option<Tensor<1>> {
+pub fn orthogonality(model: &impl NamedModule) -> Option<Tensor<1>> {
     let mut sum: Option<Tensor<1>> = None;
     let mut count = 0;
     model.visit_layers(&mut |_, layer| {

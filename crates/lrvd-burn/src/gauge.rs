@@ -14,7 +14,7 @@ use lrvd_core::gauge::{SingularFactors, singular_factors};
 use crate::adapter::{Extension, Posterior};
 use crate::error::Error;
 use crate::host::HostAdapter;
-use crate::model::AdaptedModel;
+use crate::model::NamedModule;
 use crate::optimizer::AdamW;
 use crate::parameters::ParameterValue;
 
@@ -28,7 +28,7 @@ use crate::parameters::ParameterValue;
 /// An adapter with separate singular values, or whose noise is not one variance per rank, is an error; no adapter is
 /// rotated then.
 pub fn turn(
-    model: &mut impl AdaptedModel,
+    model: &mut impl NamedModule,
     optimizer: Option<&mut AdamW>,
 ) -> Result<BTreeMap<String, Vec<f64>>, Error> {
     let spectra = rotate_factors(model, true)?;
@@ -41,12 +41,12 @@ pub fn turn(
 }
 
 /// As [`turn`], for noise that will be set anew: its parameters stay as they are, in any family.
-pub(crate) fn rotate(model: &mut impl AdaptedModel) -> Result<(), Error> {
+pub(crate) fn rotate(model: &mut impl NamedModule) -> Result<(), Error> {
     rotate_factors(model, false).map(drop)
 }
 
 fn rotate_factors(
-    model: &mut impl AdaptedModel,
+    model: &mut impl NamedModule,
     carries_noise: bool,
 ) -> Result<BTreeMap<String, Vec<f64>>, Error> {
     let mut rotated = BTreeMap::new();

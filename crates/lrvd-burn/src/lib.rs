@@ -50,7 +50,7 @@ pub use lrvd_core as core;
 pub use error::Error;
 
 pub use adapter::{AdaptedLinear, AdapterConfig, AdapterKind, Prior};
-pub use model::{AdaptedModel, AdapterTargets, attach_adapters, ranks, total_kl};
+pub use model::{AdapterTargets, NamedModule, attach_adapters, ranks, total_kl};
 pub use sampling::{DrawPer, Pass, Scheme};
 pub use train::{BayesLora, Run, TrainConfig};
 pub use tune::{attach, kl, load, predict, prune, save, with_pass};

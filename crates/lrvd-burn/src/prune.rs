@@ -7,7 +7,7 @@ use lrvd_core::prune::{PruneRule, StatisticOptions, rank_statistic};
 use crate::adapter::{Extension, Posterior, RankCut};
 use crate::error::Error;
 use crate::host::HostAdapter;
-use crate::model::AdaptedModel;
+use crate::model::NamedModule;
 use crate::optimizer::{AdamW, NamedGradients};
 
 /// What one prune event keeps.
@@ -23,7 +23,7 @@ pub struct PruneEvent {
 
 /// The relevance statistic `log α̂` of every rank direction, by module path.
 pub fn statistics(
-    model: &impl AdaptedModel,
+    model: &impl NamedModule,
     options: StatisticOptions,
 ) -> Result<BTreeMap<String, Vec<f64>>, Error> {
     let mut found = BTreeMap::new();
@@ -51,7 +51,7 @@ pub fn statistics(
 ///
 /// A rank without a mean has an infinite statistic and gets the least noise. On an error the model is unchanged.
 pub(crate) fn set_relevance(
-    model: &mut impl AdaptedModel,
+    model: &mut impl NamedModule,
     log_alpha: f64,
     options: StatisticOptions,
 ) -> Result<(), Error> {
@@ -86,7 +86,7 @@ pub(crate) fn set_relevance(
 
 /// Decides what `rule` keeps of every adapter with a posterior.
 pub fn plan(
-    model: &impl AdaptedModel,
+    model: &impl NamedModule,
     rule: &PruneRule,
     options: StatisticOptions,
 ) -> Result<PruneEvent, Error> {
@@ -111,7 +111,7 @@ pub fn plan(
 /// Training on equals training a model of the pruned size with the same state, bit for bit on the
 /// CPU.
 pub fn apply(
-    model: &mut impl AdaptedModel,
+    model: &mut impl NamedModule,
     event: &PruneEvent,
     optimizer: Option<&mut AdamW>,
     gradients: Option<&mut NamedGradients>,

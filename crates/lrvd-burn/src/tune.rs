@@ -1,4 +1,4 @@
-//! Fine-tuning of any Burn module with a loop of one's own: attach, train, prune, save, load, predict.
+//! Fine-tuning of any Burn module where the loop is the user's: attach, train, prune, save, load, predict.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -9,10 +9,10 @@ use lrvd_core::kl::KlReduction;
 use lrvd_core::noise::NoiseKey;
 use lrvd_core::prune::{PruneRule, StatisticOptions};
 
-use crate::adapter::{AdapterConfig, AdapterKind, Extension, Prior};
+use crate::adapter::{Adapter, AdapterConfig, AdapterKind, Extension, Prior};
 use crate::error::Error;
 use crate::files::{AtomicDir, LoadReport};
-use crate::model::{self, AdaptedModel, AdapterTargets, attach_adapters, walk};
+use crate::model::{self, AdapterTargets, NamedModule, attach_adapters, walk};
 use crate::optimizer::AdamW;
 use crate::peft::{
     AdaLoraConfig, ExportLayout, PeftConfig, PosteriorRun, TargetModules, peft_from_model,
@@ -51,7 +51,7 @@ impl From<&BayesLora> for AdapterConfig {
 /// `Σ KL(q ‖ p)` of the adapters from the log-uniform prior in nats, `[1]`; `None` if none has a posterior left.
 ///
 /// The objective is `nll + kl / n` with `n` training examples; [`model::total_kl`] has the other priors.
-pub fn kl(model: &impl AdaptedModel) -> Result<Option<Tensor<1>>, Error> {
+pub fn kl(model: &impl NamedModule) -> Result<Option<Tensor<1>>, Error> {
     model::total_kl(model, Prior::LogUniform, KlReduction::Element)
 }
 
@@ -59,7 +59,7 @@ pub fn kl(model: &impl AdaptedModel) -> Result<Option<Tensor<1>>, Error> {
 ///
 /// The statistic is [`lrvd_core::prune`]'s `log α̂`.
 pub fn prune(
-    model: &mut impl AdaptedModel,
+    model: &mut impl NamedModule,
     rule: &PruneRule,
     optimizer: Option<&mut AdamW>,
 ) -> Result<PruneEvent, Error> {
@@ -71,7 +71,7 @@ pub fn prune(
 /// Writes the adapters and every other trainable parameter as PEFT does, and the posterior beside them, into
 /// `folder`, atomically. `run` is what the posterior's header says of the training.
 pub fn save(
-    model: &impl AdaptedModel,
+    model: &impl NamedModule,
     folder: impl AsRef<Path>,
     run: PosteriorRun,
 ) -> Result<(), Error> {
@@ -94,7 +94,7 @@ pub fn load<M: Module>(model: M, folder: impl AsRef<Path>) -> Result<(M, LoadRep
 }
 
 /// PEFT's settings as the adapters themselves say them.
-fn template(model: &impl AdaptedModel) -> PeftConfig {
+fn template(model: &impl NamedModule) -> PeftConfig {
     let (mut rank, mut scaling, mut dropout, mut is_adalora) = (1, 1.0, 0.0_f64, false);
     model.visit_layers(&mut |_, layer| {
         if let Some(slot) = layer.slot()
@@ -102,7 +102,7 @@ fn template(model: &impl AdaptedModel) -> PeftConfig {
         {
             (rank, scaling) = (slot.initial_rank, slot.scaling);
         }
-        dropout = dropout.max(layer.adapter().map_or(0.0, |adapter| adapter.dropout()));
+        dropout = dropout.max(layer.adapter().map_or(0.0, Adapter::dropout));
         is_adalora |= matches!(layer.extension(), Some(Extension::SingularValues(_)));
     });
     // Replaced by the paths that carry an adapter.

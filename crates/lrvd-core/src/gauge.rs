@@ -8,7 +8,7 @@
 
 use crate::error::{Error, check_length, count_rows};
 use crate::family::{VariationalFamily, clamp_log_variance};
-use crate::linalg::{identity, inverse, svd, times, times_transposed, transpose};
+use crate::linalg::{Svd, identity, svd, times, times_transposed, transpose, transposed_times};
 use crate::posterior::{Entries, Posterior};
 
 /// An invertible change of basis of rank space.
@@ -23,7 +23,16 @@ impl Gauge {
     /// Checks a matrix `R [size, size]`.
     pub fn new(matrix: &[f64], size: usize) -> Result<Self, Error> {
         check_length("gauge", matrix.len(), size * size)?;
-        let inverse = inverse("gauge", matrix, size)?;
+        // R = Σ_k ς_k·u_k·v_kᵀ, so R⁻¹ = Σ_k v_k·u_kᵀ/ς_k.
+        let Svd { left, values, mut right } = svd(matrix, size, size);
+        let least = f64::EPSILON * size as f64 * values.first().copied().unwrap_or(0.0);
+        if !values.iter().all(|&value| value > least) {
+            return Err(Error::undefined("gauge", "is singular to working precision"));
+        }
+        for (at, v) in right.iter_mut().enumerate() {
+            *v /= values[at / size];
+        }
+        let inverse = transposed_times(&right, &left, size, size, size);
         Ok(Self { size, matrix: matrix.to_vec(), inverse })
     }
 
@@ -228,7 +237,6 @@ pub fn singular_factors(a: &[f64], b: &[f64], rank: usize) -> Result<SingularFac
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::linalg::transposed_times;
     use crate::testing::assert_near;
 
     fn turned(a: &[f64], b: &[f64], rank: usize) -> SingularFactors {
@@ -286,6 +294,16 @@ mod tests {
         close(&drifted, &of(Posterior::rank_variance(&a, &b, &[2.0, -3.0])).unwrap());
         assert!(of(Posterior::noise_to_signal(&a, &b, &equal)).is_err());
         assert!(of(Posterior::rank_variance(&a, &b[..4], &equal)).is_err());
+    }
+
+    #[test]
+    fn an_inverse_undoes_the_product_and_singular_is_an_error() {
+        let m = [0.0, 2.0, 1.0, 1.0, -1.0, 0.5, 3.0, 0.25, 4.0];
+        let gauge = Gauge::new(&m, 3).unwrap();
+        assert_near(&times(&m, &gauge.inverse, 3, 3, 3), &identity(3), 1e-13);
+        for wrong in [&[1.0, 2.0, 2.0, 4.0][..], &[f64::NAN; 4], &[0.0; 4]] {
+            assert!(Gauge::new(wrong, 2).is_err(), "{wrong:?}");
+        }
     }
 
     #[test]

@@ -84,42 +84,6 @@ pub(crate) fn rows(matrix: &[f64], n: usize, width: usize) -> impl Iterator<Item
     (0..n).map(move |row| &matrix[row * width..(row + 1) * width])
 }
 
-/// The inverse of a square matrix `[size, size]`, row-major.
-///
-/// Gauss–Jordan elimination with partial pivoting.
-pub fn inverse(name: &'static str, matrix: &[f64], size: usize) -> Result<Vec<f64>, Error> {
-    assert_eq!(matrix.len(), size * size, "sizes of an inverse");
-    let singular = || Error::undefined(name, "is singular to working precision");
-    let largest = matrix.iter().fold(0.0_f64, |m, v| m.max(v.abs()));
-    let mut left = matrix.to_vec();
-    let mut right = identity(size);
-    for k in 0..size {
-        let pivot_row = (k..size)
-            .max_by(|&i, &j| left[i * size + k].abs().total_cmp(&left[j * size + k].abs()))
-            .unwrap_or(k);
-        let pivot = left[pivot_row * size + k];
-        if !pivot.is_finite() || pivot.abs() <= f64::EPSILON * largest * size as f64 {
-            return Err(singular());
-        }
-        for col in 0..size {
-            left.swap(k * size + col, pivot_row * size + col);
-            right.swap(k * size + col, pivot_row * size + col);
-        }
-        for col in 0..size {
-            left[k * size + col] /= pivot;
-            right[k * size + col] /= pivot;
-        }
-        for row in (0..size).filter(|&row| row != k) {
-            let factor = left[row * size + k];
-            for col in 0..size {
-                left[row * size + col] -= factor * left[k * size + col];
-                right[row * size + col] -= factor * right[k * size + col];
-            }
-        }
-    }
-    Ok(right)
-}
-
 /// The identity matrix `[size, size]`.
 pub fn identity(size: usize) -> Vec<f64> {
     let mut out = vec![0.0; size * size];
@@ -376,17 +340,6 @@ mod tests {
         assert_eq!(transposed_times(&X, &W[..3], 3, 2, 1), [7.5, 11.0]);
         assert_eq!(transpose(&X, 2, 3), [1.0, 4.0, 2.0, 5.0, 3.0, 7.0]);
         assert_eq!(norm(&[3.0, 4.0]), 5.0);
-    }
-
-    #[test]
-    fn an_inverse_undoes_the_product_and_singular_is_an_error() {
-        let m = [0.0, 2.0, 1.0, 1.0, -1.0, 0.5, 3.0, 0.25, 4.0];
-        let inv = inverse("m", &m, 3).unwrap();
-        assert_near(&times(&m, &inv, 3, 3, 3), &identity(3), 1e-14);
-        let singular = Error::undefined("m", "is singular to working precision");
-        assert_eq!(inverse("m", &[1.0, 2.0, 2.0, 4.0], 2), Err(singular));
-        assert!(inverse("nan", &[f64::NAN], 1).is_err());
-        assert!(inverse("none", &[], 0).unwrap().is_empty());
     }
 
     #[test]

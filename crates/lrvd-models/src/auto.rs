@@ -2,7 +2,7 @@
 
 use burn::module::Module;
 use burn::tensor::Tensor;
-use lrvd_burn::model::AdaptedModel;
+use lrvd_burn::model::{NamedModule, visit_adapters};
 use lrvd_burn::sampling::Pass;
 use lrvd_burn::train::Model;
 
@@ -115,8 +115,8 @@ impl Model for LlamaForCausalLm {
 }
 
 /// Ensemble members that the adapters hold side by side; every one of them sees the batch.
-fn members(model: &impl AdaptedModel) -> usize {
+fn members(model: &impl NamedModule) -> usize {
     let mut found = None;
-    model.visit_layers(&mut |_, layer| found = found.or(layer.members()));
+    visit_adapters(model, &mut |attached| found = found.or(attached.members()));
     found.unwrap_or(1)
 }

@@ -3,9 +3,8 @@
 use burn::module::{Module, Param};
 use burn::tensor::{DType, Tensor};
 use lrvd_burn::ops::{layer_norm, rms_norm};
-use lrvd_burn::parameters::Layout;
 
-use crate::source::{Init, WeightSource};
+use crate::source::{Init, Layout, WeightSource};
 
 /// `(x − mean)/sqrt(var + ε)·weight + bias` over the last axis.
 #[derive(Module, Debug)]

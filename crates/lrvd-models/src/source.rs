@@ -11,7 +11,6 @@ use burn::module::Param;
 use burn::tensor::{DType, Device, Tensor, TensorData};
 use lrvd_burn::adapter::{AdaptedLinear, BaseBits};
 use lrvd_burn::files::{HostDType, HostTensor, LoadReport, WeightStore};
-use lrvd_burn::parameters::Layout;
 use lrvd_core::noise::{NoiseKey, Stream, fill_normal, module_id};
 
 use crate::error::{Error, Result};
@@ -28,6 +27,15 @@ pub(crate) fn check_depth(layers: usize, store: &WeightStore) -> Result<()> {
     let file = if path.is_dir() { path.join("config.json") } else { path.to_path_buf() };
     let most = format!("at most {}, the number of tensors of the weights", store.len());
     Err(Error::format(&file, "num_hidden_layers", most, layers))
+}
+
+/// How the tensor in memory relates to the one in a checkpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Layout {
+    /// The same shape and order.
+    AsStored,
+    /// A matrix held transposed: checkpoints store linear weights `[d_output, d_input]`.
+    Transposed,
 }
 
 /// How a frozen base is held; a `DType` is one that holds all of it in that type.
@@ -81,11 +89,7 @@ pub struct WeightSource<'a> {
 
 impl<'a> WeightSource<'a> {
     /// All parameters random: `seed` and a parameter's name decide its values.
-    pub fn random(
-        seed: NoiseKey,
-        device: &'a Device,
-        precision: impl Into<Precision>,
-    ) -> Self {
+    pub fn random(seed: NoiseKey, device: &'a Device, precision: impl Into<Precision>) -> Self {
         Self {
             store: None,
             fresh_allowed: &|_| true,

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{anyhow, bail};
 use burn::tensor::Device;
 use lrvd_burn::files::{AtomicDir, write_atomic};
-use lrvd_burn::model::{AdaptedModel, ranks};
+use lrvd_burn::model::{NamedModule, ranks};
 use lrvd_burn::peft::{
     AdaLoraConfig, CapReport, ExportLayout, ExportSummary, POSTERIOR_FILE, PeftAdapter, PeftConfig,
     PeftPosterior, PosteriorRun, TargetModules, peft_from_model, posterior_from_model,
@@ -279,7 +279,7 @@ impl AdapterFiles {
     /// Reads the adapters, the head and the posterior of `model` back; `kl_weight` is the one that the posterior was trained with
     /// in the end. Pooler and head are always stored: the base checkpoint has none.
     pub(super) fn of(
-        model: &impl AdaptedModel,
+        model: &impl NamedModule,
         config: &Config,
         kl_weight: f64,
         mut description: Description,

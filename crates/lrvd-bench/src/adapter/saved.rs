@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{anyhow, bail};
 use burn::tensor::{DType, Device};
-use lrvd_burn::model::AdaptedModel;
+use lrvd_burn::model::NamedModule;
 use lrvd_burn::peft::{POSTERIOR_FILE, attach_peft, attach_posterior};
 use lrvd_burn::sampling::Pass;
 use lrvd_burn::train::{ClassAnswer, DrawPolicy, Inputs, Logits, ScoreAnswer};
@@ -85,7 +85,7 @@ impl<M, I> SavedModel<M, I> {
     }
 }
 
-impl<M: AdaptedModel, I> SavedModel<M, I> {
+impl<M: NamedModule, I> SavedModel<M, I> {
     pub(super) fn of(
         info: I,
         adapter: &Adapter,

@@ -7,11 +7,11 @@ use anyhow::{anyhow, bail};
 use burn::tensor::Device;
 use lrvd_burn::files::WeightStore;
 use lrvd_core::noise::NoiseKey;
-use lrvd_models::{AutoModel, Precision};
 use lrvd_models::deberta::{DebertaClassifier, DebertaConfig};
 use lrvd_models::llama::gguf::GgufModel;
 use lrvd_models::llama::{LlamaChoice, LlamaConfig, LlamaForCausalLm, LlamaScore};
 use lrvd_models::tokenizer::TextTokenizer;
+use lrvd_models::{AutoModel, Precision};
 
 use super::architecture::Architecture;
 use super::hub;

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use burn::tensor::Tensor;
 use lrvd_burn::adapter::{AdapterConfig, AdapterKind};
-use lrvd_burn::model::AdaptedModel;
+use lrvd_burn::model::NamedModule;
 use lrvd_burn::optimizer::NamedGradients;
-use lrvd_burn::parameters::{NamedParameter, Role};
+use lrvd_burn::parameters::{Group, NamedParameter};
 use lrvd_burn::sampling::Scheme;
 use lrvd_burn::train::{Setup, StepState, TrainConfig};
 use lrvd_core::baselines::MinibatchWeight;
@@ -151,7 +151,7 @@ type Owns = fn(&NamedParameter<'_>) -> bool;
 /// The noise of BLoB's code, and nothing in `BayesAdapt`.
 pub(super) fn noise_of(optimizers: Optimizers) -> Owns {
     match optimizers {
-        Optimizers::Two => |parameter| parameter.role == Role::LogVariance,
+        Optimizers::Two => |parameter| parameter.group == Group::LogVariance,
         Optimizers::Bayesadapt => |_| false,
     }
 }

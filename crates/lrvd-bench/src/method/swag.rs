@@ -22,8 +22,8 @@ use burn::tensor::TensorData;
 use lrvd_burn::adapter::AdapterConfig;
 use lrvd_burn::files::HostTensor;
 use lrvd_burn::host::values;
-use lrvd_burn::model::AdaptedModel;
-use lrvd_burn::parameters::{NamedParameterMut, Role};
+use lrvd_burn::model::NamedModule;
+use lrvd_burn::parameters::{Group, NamedParameterMut};
 use lrvd_burn::sampling::Pass;
 use lrvd_burn::train::{
     ConstantTail, DrawSeed, Fitted, Logits, Method, MethodState, Placement, RankChange, Setup,
@@ -83,10 +83,10 @@ impl Swag {
         let mut outcome = Ok(());
         let (moments, deviations) = (&mut self.moments, self.settings.deviations);
         model.visit_parameters(&mut |p| {
-            let kept = match p.role {
-                Role::AdapterMean => deviations,
-                Role::Pooler | Role::Head => 0,
-                Role::Backbone | Role::LogVariance => return,
+            let kept = match p.group {
+                Group::AdapterMean => deviations,
+                Group::Pooler | Group::Head => 0,
+                Group::Backbone | Group::LogVariance => return,
             };
             if outcome.is_ok() && p.value.is_trainable() {
                 let weights = values(p.value.flat());
@@ -102,7 +102,7 @@ impl Swag {
         let mut model = model.clone();
         let mut outcome = Ok(());
         model.visit_parameters_mut(&mut |p| {
-            if p.role == Role::AdapterMean
+            if p.group == Group::AdapterMean
                 && outcome.is_ok()
                 && let Some(moments) = self.moments.get(p.name)
             {
@@ -221,7 +221,7 @@ mod tests {
 
     fn moved(model: &mut AutoModel, by: f64) {
         model.visit_parameters_mut(&mut |p| {
-            if p.role == Role::AdapterMean {
+            if p.group == Group::AdapterMean {
                 let values = values(p.value.flat()).into_iter().enumerate();
                 set(p, values.map(|(i, v)| v + by * (i as f64).sin()).collect());
             }

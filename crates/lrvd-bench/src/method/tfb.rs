@@ -24,7 +24,7 @@ use burn::module::{Module, Param};
 use burn::tensor::{Tensor, TensorData};
 use lrvd_burn::adapter::{AdapterConfig, Extension, LowRankAdapter, Posterior, RankParameters};
 use lrvd_burn::host::HostAdapter;
-use lrvd_burn::model::AdaptedModel;
+use lrvd_burn::model::NamedModule;
 use lrvd_burn::parameters::ParameterValue;
 use lrvd_burn::sampling::Scheme;
 use lrvd_burn::train::{DrawPolicy, Fitted, Logits, Method, Setup, TrainConfig};

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use lrvd_bench::method::{MethodForm, MethodName, RankRequest};
 use lrvd_bench::progress::Event;
 use lrvd_bench::run::{RunState, fit};
-use lrvd_burn::model::AdaptedModel;
+use lrvd_burn::model::NamedModule;
 use lrvd_burn::sampling::Pass;
 use lrvd_burn::train::{Checkpoints, Outcome, latest_checkpoint};
 
@@ -172,7 +172,12 @@ fn methods_on_all_linear_layers_leave_the_output_head_alone() {
         let mut bench = Bench::new(backbone);
         let (mut all, mut whole) = (Vec::new(), Vec::new());
         bench.model().visit_layers(&mut |path, _| {
-            if ["pooler.dense", "classifier", "lm_head"].contains(&path) { &mut whole } else { &mut all }.push(path.to_owned());
+            if ["pooler.dense", "classifier", "lm_head"].contains(&path) {
+                &mut whole
+            } else {
+                &mut all
+            }
+            .push(path.to_owned());
         });
         assert!(!whole.is_empty() && all.len() >= 12, "{backbone:?}: {all:?} {whole:?}");
         bench.assign("target_modules=all-linear");

@@ -13,7 +13,7 @@ use lrvd_bench::run::{RunState, fit};
 use lrvd_bench::settings::{Config, Layers, Preset, TargetModules};
 use lrvd_bench::task::Goal;
 use lrvd_burn::files::WeightStore;
-use lrvd_burn::model::AdaptedModel;
+use lrvd_burn::model::NamedModule;
 use lrvd_burn::optimizer::NamedGradients;
 use lrvd_burn::sampling::Pass;
 use lrvd_burn::train::{

@@ -7,7 +7,7 @@ use lrvd_bench::eval::score_draws;
 use lrvd_bench::record::Metrics;
 use lrvd_bench::settings::Preset;
 use lrvd_bench::task::Goal;
-use lrvd_burn::model::AdaptedModel;
+use lrvd_burn::model::NamedModule;
 use lrvd_burn::train::{Logits, Run};
 use lrvd_core::metrics::{Predictions, softmax};
 use lrvd_core::noise::{Draws, NoiseKey, Stream};

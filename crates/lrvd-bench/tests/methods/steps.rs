@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use burn::tensor::{DType, Tensor};
 use lrvd_burn::adapter::{AdaptedLinear, Observer};
-use lrvd_burn::model::{AdaptedModel, observe, total_over_adapters};
+use lrvd_burn::model::{NamedModule, observe, total_over_adapters};
 use lrvd_burn::optimizer::{NamedGradients, ParameterGroups};
 use lrvd_burn::sampling::{DrawPer, Pass, Scheme};
 use lrvd_burn::train::{Model, Placement, Run, StepState, Terms, TrainState};

@@ -9,9 +9,9 @@ use burn::tensor::{Device, Tensor};
 use lrvd_core::family::VariationalFamily;
 use lrvd_core::noise::module_id;
 
-use super::kind::{Adapter, Posterior};
+use super::kind::{Adapter, LowRankAdapter, Posterior};
 use super::observer::Observer;
-use crate::model::walk;
+use crate::parameters::handing::{hand_out, hand_over};
 use crate::sampling::Pass;
 
 /// What was attached to a layer, for files; it outlives the adapter when every rank is pruned.
@@ -92,6 +92,22 @@ impl Attached {
         self.adapter.as_ref()
     }
 
+    /// The adapter, if it is one of two factors.
+    pub fn low_rank(&self) -> Option<&LowRankAdapter> {
+        match self.adapter() {
+            Some(Adapter::LowRank(adapter)) => Some(adapter),
+            _ => None,
+        }
+    }
+
+    /// Number of ensemble members that share a batch here, if there are several adapters.
+    pub fn members(&self) -> Option<usize> {
+        match self.adapter() {
+            Some(Adapter::Members(members)) => Some(members.count()),
+            _ => None,
+        }
+    }
+
     pub(crate) fn adapter_mut(&mut self) -> Option<&mut Adapter> {
         self.adapter.as_mut()
     }
@@ -128,13 +144,13 @@ impl Module for Attached {
     }
 
     fn visit<V: ModuleVisitor>(&self, visitor: &mut V) {
-        if !walk::hand_out(visitor, || walk::Handed::Adapter(self.clone())) {
+        if !hand_out(visitor, || self.clone()) {
             self.adapter.visit(visitor);
         }
     }
 
     fn map<M: ModuleMapper>(self, mapper: &mut M) -> Self {
-        match walk::hand_over(mapper, self) {
+        match hand_over(mapper, self) {
             Ok(changed) => changed,
             Err(unchanged) => {
                 let adapter = Module::map(unchanged.adapter.clone(), mapper);

@@ -90,10 +90,7 @@ impl AdaptedLinear {
 
     /// The adapter, if it is one of two factors.
     pub fn low_rank(&self) -> Option<&LowRankAdapter> {
-        match self.adapter() {
-            Some(Adapter::LowRank(adapter)) => Some(adapter),
-            _ => None,
-        }
+        self.attached()?.low_rank()
     }
 
     /// Changes the adapter, if it is one of two factors; shapes must stay, and so must the kind of the
@@ -125,10 +122,7 @@ impl AdaptedLinear {
 
     /// Number of ensemble members that share a batch here, if there are several adapters.
     pub fn members(&self) -> Option<usize> {
-        match self.adapter() {
-            Some(Adapter::Members(members)) => Some(members.count()),
-            _ => None,
-        }
+        self.attached()?.members()
     }
 
     /// Whether a pass of `scheme` has a meaning for the layer; see [`Adapter::supports`].

@@ -5,7 +5,7 @@
 
 use burn::tensor::Tensor;
 
-use crate::parameters::{Layout, ParameterValue, Role, select};
+use crate::parameters::{Group, ParameterValue, select};
 
 /// What one axis of an adapter parameter runs over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,9 +70,9 @@ pub struct ParameterSchema {
     /// Last component of its name in a checkpoint.
     pub name: &'static str,
     /// What it is for; the optimiser's groups follow from it.
-    pub role: Role,
+    pub group: Group,
     /// How it is held relative to a file.
-    pub layout: Layout,
+    pub transposed: bool,
     /// What its axes run over, in memory.
     pub axes: &'static [Axis],
     /// Use index of its initial values on [`Stream::INIT`](lrvd_core::noise::Stream::INIT); those of
@@ -89,7 +89,7 @@ impl ParameterSchema {
     /// Shape in a file.
     pub(crate) fn stored_shape(&self, sizes: &Sizes) -> Vec<usize> {
         let mut shape = self.shape(sizes);
-        if self.layout == Layout::Transposed {
+        if self.transposed {
             shape.reverse();
         }
         shape

@@ -12,7 +12,7 @@ use lrvd_core::schedule::BatchSize;
 
 use super::metrics::StepOutput;
 use crate::error::Error;
-use crate::model::{AdaptedModel, AdapterTargets};
+use crate::model::{AdapterTargets, NamedModule};
 use crate::objective::Objective;
 use crate::optimizer::{AdamW, NamedGradients};
 use crate::sampling::Pass;
@@ -184,7 +184,7 @@ fn context<'a>(
 }
 
 /// Takes the gradients of every parameter that `model` names out of `gradients`, flattened.
-fn take(model: &impl AdaptedModel, gradients: &mut GradientsParams) -> NamedGradients {
+fn take(model: &impl NamedModule, gradients: &mut GradientsParams) -> NamedGradients {
     let mut named = NamedGradients::default();
     model.visit_parameters(&mut |p| {
         let (id, len) = (p.value.id(), p.value.len());

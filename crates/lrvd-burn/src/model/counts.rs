@@ -1,7 +1,7 @@
 //! Numbers of trainable values.
 
-use super::AdaptedModel;
-use crate::parameters::Role;
+use super::NamedModule;
+use crate::parameters::Group;
 
 /// Numbers of trainable values by role.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -17,16 +17,16 @@ pub struct TrainableCounts {
 }
 
 /// Counts the trainable values of `model` by role.
-pub fn trainable_counts(model: &impl AdaptedModel) -> TrainableCounts {
+pub fn trainable_counts(model: &impl NamedModule) -> TrainableCounts {
     let mut counts = TrainableCounts::default();
     model.visit_parameters(&mut |p| {
         if p.value.is_trainable() {
             let n = p.value.len();
-            match p.role {
-                Role::AdapterMean => counts.adapter += n,
-                Role::LogVariance => counts.posterior += n,
-                Role::Pooler | Role::Head => counts.head += n,
-                Role::Backbone => counts.backbone += n,
+            match p.group {
+                Group::AdapterMean => counts.adapter += n,
+                Group::LogVariance => counts.posterior += n,
+                Group::Pooler | Group::Head => counts.head += n,
+                Group::Backbone => counts.backbone += n,
             }
         }
     });

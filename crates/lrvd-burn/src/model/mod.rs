@@ -1,10 +1,12 @@
 //! Models that contain adapted layers: attach, collect, count, observe.
 
 mod counts;
+mod recompute;
 pub(crate) mod walk;
 
 pub use counts::{TrainableCounts, trainable_counts};
-pub use walk::{AdaptedModel, Names};
+pub use recompute::recomputed;
+pub use walk::{NamedModule, Names, visit_adapters};
 
 use std::collections::BTreeSet;
 
@@ -17,7 +19,7 @@ use tracing::{debug, trace};
 use self::walk::Found;
 use crate::adapter::{AdaptedLinear, AdapterConfig, AdapterKind, Observer, Prior};
 use crate::error::Error;
-use crate::parameters::Role;
+use crate::parameters::Group;
 use crate::sampling::Scheme;
 
 /// Which layers get an adapter.
@@ -45,7 +47,7 @@ impl AdapterTargets {
 
     /// Whether the layer is meant.
     fn select_layer(&self, found: &Found) -> bool {
-        let whole = *self == Self::AllLinear && found.role != Role::Backbone;
+        let whole = *self == Self::AllLinear && found.group != Group::Backbone;
         !whole && self.select(&found.path)
     }
 
@@ -74,7 +76,7 @@ impl<const N: usize> From<[&str; N]> for AdapterTargets {
 /// Targets that match no layer, two layers of one path, a layer that has an adapter, a rank above the smaller width of
 /// a targeted layer, and a kind of adapter that a [`burn::nn::Linear`] cannot apply are errors.
 pub fn attach_adapters(
-    model: &mut impl AdaptedModel,
+    model: &mut impl NamedModule,
     targets: &AdapterTargets,
     config: &AdapterConfig,
     seed: NoiseKey,
@@ -151,7 +153,7 @@ pub(crate) fn check_distinct<'a>(paths: impl IntoIterator<Item = &'a str>) -> Re
 }
 
 /// Rank of every layer that was given an adapter, in order; pruned ones count 0.
-pub fn ranks(model: &impl AdaptedModel) -> Vec<(String, usize)> {
+pub fn ranks(model: &impl NamedModule) -> Vec<(String, usize)> {
     let mut ranks = Vec::new();
     model.visit_layers(&mut |path, layer| {
         if layer.slot().is_some() || layer.adapter().is_some() {
@@ -165,18 +167,28 @@ pub fn ranks(model: &impl AdaptedModel) -> Vec<(String, usize)> {
 ///
 /// An adapter that is used twice in a forward counts once.
 pub fn total_kl(
-    model: &impl AdaptedModel,
+    model: &impl NamedModule,
     prior: Prior,
     reduction: KlReduction,
 ) -> Result<Option<Tensor<1>>, Error> {
-    let mut outcome = Ok(());
-    let total = total_over_adapters(model, |layer| {
-        layer.low_rank()?.kl(prior, reduction).unwrap_or_else(|error| {
-            outcome = Err(error);
-            None
-        })
+    let (mut total, mut outcome) = (None, Ok(()));
+    visit_adapters(model, &mut |attached| match attached
+        .low_rank()
+        .map_or(Ok(None), |adapter| adapter.kl(prior, reduction))
+    {
+        Ok(term) => add(&mut total, term),
+        Err(error) => outcome = Err(error),
     });
     outcome.map(|()| total)
+}
+
+fn add(total: &mut Option<Tensor<1>>, term: Option<Tensor<1>>) {
+    if let Some(term) = term {
+        *total = Some(match total.take() {
+            Some(sum) => sum + term,
+            None => term,
+        });
+    }
 }
 
 /// Sum of `term` over the adapted layers, `[1]`; `None` if it has no value for any of them.
@@ -184,24 +196,17 @@ pub fn total_kl(
 /// What a method adds to its objective: `|layer| layer.kl_elements(0.2, ElementReduction::Sum)`, for
 /// one. A layer that is used twice in a forward counts once.
 pub fn total_over_adapters(
-    model: &impl AdaptedModel,
+    model: &impl NamedModule,
     mut term: impl FnMut(&AdaptedLinear) -> Option<Tensor<1>>,
 ) -> Option<Tensor<1>> {
-    let mut total: Option<Tensor<1>> = None;
-    model.visit_layers(&mut |_, layer| {
-        if let Some(value) = term(layer) {
-            total = Some(match total.take() {
-                Some(sum) => sum + value,
-                None => value,
-            });
-        }
-    });
+    let mut total = None;
+    model.visit_layers(&mut |_, layer| add(&mut total, term(layer)));
     total
 }
 
 /// Lets `observer` see every further use of the model's adapters, `None` ends it; returns the number
 /// of layers with one.
-pub fn observe(model: &mut impl AdaptedModel, observer: Option<&Observer>) -> usize {
+pub fn observe(model: &mut impl NamedModule, observer: Option<&Observer>) -> usize {
     let mut layers = 0;
     model.visit_layers_mut(&mut |_, layer| {
         let adapted = layer.rank() > 0;
@@ -212,7 +217,7 @@ pub fn observe(model: &mut impl AdaptedModel, observer: Option<&Observer>) -> us
 }
 
 /// Checks that every adapter of `model` can be sampled by `scheme`.
-pub fn check_scheme(model: &impl AdaptedModel, scheme: Scheme) -> Result<(), Error> {
+pub fn check_scheme(model: &impl NamedModule, scheme: Scheme) -> Result<(), Error> {
     let mut outcome = Ok(());
     model.visit_layers(&mut |path, layer| {
         if outcome.is_ok() && !layer.supports(scheme) {
@@ -225,11 +230,11 @@ pub fn check_scheme(model: &impl AdaptedModel, scheme: Scheme) -> Result<(), Err
 
 /// Number of ensemble members that share a batch, 1 without members: how often a caller repeats its
 /// batch with [`repeat_for_members`](crate::adapter::repeat_for_members).
-pub fn members(model: &impl AdaptedModel) -> Result<usize, Error> {
+pub fn members(model: &impl NamedModule) -> Result<usize, Error> {
     let mut expected = None;
     let mut outcome = Ok(());
-    model.visit_layers(&mut |path, layer| {
-        let Some(found) = layer.members() else { return };
+    visit_adapters(model, &mut |attached| {
+        let (Some(found), path) = (attached.members(), attached.path()) else { return };
         let expected = *expected.get_or_insert(found);
         if outcome.is_ok() && found != expected {
             let what = format!("adapter `{path}` has {found} members, others have {expected}");

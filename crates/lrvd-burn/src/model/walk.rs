@@ -2,9 +2,9 @@
 //!
 //! Burn's visitor gives a parameter and its path of field names. It does not give the object that stands on a weight,
 //! nor the checkpoint's name of a field. The modules that know them, [`Attached`] and [`Names`], hand them to the walk
-//! that runs on their thread; a visitor of Burn's or of somebody else sees nothing of it.
+//! that runs on their thread; other visitors see nothing of it.
 
-use std::cell::RefCell;
+use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
 
 use burn::module::{
@@ -14,80 +14,13 @@ use burn::module::{
 use burn::tensor::{Device, Tensor};
 
 use crate::adapter::{AdaptedLinear, Attach, Attached, Parameters, set_attached};
-use crate::parameters::{Layout, NamedParameter, NamedParameterMut, Role};
+use crate::parameters::Group;
+use crate::parameters::handing::{HANDED, Handing, hand_out, put, take};
+use crate::parameters::{NamedParameter, NamedParameterMut};
 
 /// Container types of linear layers, as Burn's derive reports them: ours and `burn::nn`'s.
 const ADAPTED_LINEAR: &str = "Struct:AdaptedLinear";
 const BURN_LINEAR: &str = "Struct:Linear";
-/// Container type under which something is handed out.
-const HANDED: &str = "lrvd:handed";
-
-/// What a module hands to a walk.
-pub(crate) enum Handed {
-    Adapter(Attached),
-    Names(Names),
-}
-
-thread_local! {
-    /// `Some` while a walk of ours runs on this thread.
-    static HANDS: RefCell<Option<Option<Handed>>> = const { RefCell::new(None) };
-}
-
-/// Gives `part` to the walk of ours behind `visitor`; `false` if there is none.
-pub(crate) fn hand_out<V: ModuleVisitor>(visitor: &mut V, part: impl FnOnce() -> Handed) -> bool {
-    put(part) && {
-        visitor.enter_module("", HANDED);
-        true
-    }
-}
-
-/// Gives `attached` to the walk of ours behind `mapper` and returns what it made of it; `Err` if there is none.
-pub(crate) fn hand_over<M: ModuleMapper>(
-    mapper: &mut M,
-    attached: Attached,
-) -> Result<Attached, Attached> {
-    if !put(|| Handed::Adapter(attached.clone())) {
-        return Err(attached);
-    }
-    mapper.enter_module("", HANDED);
-    match take() {
-        Some(Handed::Adapter(changed)) => Ok(changed),
-        _ => Err(attached),
-    }
-}
-
-fn put(part: impl FnOnce() -> Handed) -> bool {
-    HANDS.with_borrow_mut(|hands| match hands {
-        Some(hand) => {
-            *hand = Some(part());
-            true
-        }
-        None => false,
-    })
-}
-
-fn take() -> Option<Handed> {
-    HANDS.with_borrow_mut(|hands| hands.as_mut().and_then(Option::take))
-}
-
-/// A stretch of time in which modules hand out (`true`) or do not; ends with the value.
-struct Handing(Option<Option<Handed>>);
-
-impl Handing {
-    fn on() -> Self {
-        Self(HANDS.replace(Some(None)))
-    }
-
-    fn off() -> Self {
-        Self(HANDS.replace(None))
-    }
-}
-
-impl Drop for Handing {
-    fn drop(&mut self) {
-        HANDS.set(self.0.take());
-    }
-}
 
 /// What a checkpoint calls the parameters of the struct that has this as its **first** field.
 ///
@@ -97,8 +30,8 @@ impl Drop for Handing {
 /// use burn::module::{Module, Param};
 /// use burn::tensor::{Device, Tensor};
 /// use lrvd_burn::burn;
-/// use lrvd_burn::model::{AdaptedModel, Names};
-/// use lrvd_burn::parameters::Role;
+/// use lrvd_burn::model::{NamedModule, Names};
+/// use lrvd_burn::parameters::Group;
 ///
 /// #[derive(Module, Debug)]
 /// struct Net {
@@ -109,26 +42,26 @@ impl Drop for Handing {
 ///
 /// let names = Names::below("net")
 ///     .renamed(&[("embeddings", "word_embeddings.weight"), ("head", "head.weight")])
-///     .with_roles(&[("net.head", Role::Head)]);
+///     .with_groups(&[("net.head", Group::Head)]);
 /// let ones = || Param::from_tensor(Tensor::ones([2, 2], &Device::flex()));
 /// let net = Net { names, embeddings: ones(), head: ones() };
 /// let mut found = Vec::new();
-/// net.visit_parameters(&mut |p| found.push((p.name.to_owned(), p.role)));
-/// assert_eq!(found[0], ("net.word_embeddings.weight".to_owned(), Role::Backbone));
-/// assert_eq!(found[1], ("net.head.weight".to_owned(), Role::Head));
+/// net.visit_parameters(&mut |p| found.push((p.name.to_owned(), p.group)));
+/// assert_eq!(found[0], ("net.word_embeddings.weight".to_owned(), Group::Backbone));
+/// assert_eq!(found[1], ("net.head.weight".to_owned(), Group::Head));
 /// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Names {
     prefix: &'static str,
     fields: &'static [(&'static str, &'static str)],
-    roles: &'static [(&'static str, Role)],
+    groups: &'static [(&'static str, Group)],
 }
 
 impl Names {
     /// Names that start with `prefix`, wherever the struct is in the model; an empty one adds nothing.
     #[must_use]
     pub const fn below(prefix: &'static str) -> Self {
-        Self { prefix, fields: &[], roles: &[] }
+        Self { prefix, fields: &[], groups: &[] }
     }
 
     /// The same, with fields called otherwise: `(field, components of the name)`; `""` leaves a field out.
@@ -139,8 +72,8 @@ impl Names {
 
     /// The same, with a role for the parameters whose names start with a prefix.
     #[must_use]
-    pub const fn with_roles(self, roles: &'static [(&'static str, Role)]) -> Self {
-        Self { roles, ..self }
+    pub const fn with_groups(self, groups: &'static [(&'static str, Group)]) -> Self {
+        Self { groups, ..self }
     }
 
     /// The name of the parameter or layer at `fields` below the struct.
@@ -152,12 +85,12 @@ impl Names {
         parts.filter(|part| !part.is_empty()).collect::<Vec<_>>().join(".")
     }
 
-    fn role(&self, name: &str) -> Role {
+    fn group(&self, name: &str) -> Group {
         let starts = |prefix: &str| {
             name.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
         };
-        let found = self.roles.iter().find(|(prefix, _)| starts(prefix));
-        found.map_or(Role::Backbone, |(_, role)| *role)
+        let found = self.groups.iter().find(|(prefix, _)| starts(prefix));
+        found.map_or(Group::Backbone, |(_, role)| *role)
     }
 }
 
@@ -187,11 +120,11 @@ impl Module for Names {
     }
 
     fn visit<V: ModuleVisitor>(&self, visitor: &mut V) {
-        hand_out(visitor, || Handed::Names(*self));
+        hand_out(visitor, || *self);
     }
 
     fn map<M: ModuleMapper>(self, mapper: &mut M) -> Self {
-        if put(|| Handed::Names(self)) {
+        if put(|| self) {
             mapper.enter_module("", HANDED);
         }
         self
@@ -209,60 +142,92 @@ impl ModuleDisplay for Names {}
 /// Where a walk is.
 #[derive(Default)]
 struct Place {
-    /// Fields from the root, and the containers they are fields of.
-    path: Vec<(String, String)>,
+    /// Fields from the root, end to end.
+    fields: String,
+    /// Where each field starts, and the kind of its container.
+    path: Vec<(usize, Container)>,
     /// Names in force, from the depth at which their struct starts.
     names: Vec<(usize, Names)>,
 }
 
+/// What a field is a field of.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Container {
+    /// An [`AdaptedLinear`].
+    Adapted,
+    /// A `burn::nn::Linear`.
+    Composed,
+    Other,
+}
+
 impl Place {
     fn enter(&mut self, name: &str, container: &str) {
-        self.path.push((name.to_owned(), container.to_owned()));
+        let container = match container {
+            ADAPTED_LINEAR => Container::Adapted,
+            BURN_LINEAR => Container::Composed,
+            _ => Container::Other,
+        };
+        self.path.push((self.fields.len(), container));
+        self.fields.push_str(name);
     }
 
     fn exit(&mut self) {
-        self.path.pop();
+        if let Some((start, _)) = self.path.pop() {
+            self.fields.truncate(start);
+        }
         while self.names.last().is_some_and(|(depth, _)| *depth > self.path.len()) {
             self.names.pop();
         }
     }
 
     /// Names of the struct whose first field the walk is at.
-    fn put_names(&mut self, names: Names) {
-        self.names.push((self.path.len().saturating_sub(1), names));
+    fn put_names(&mut self, names: Box<dyn Any>) {
+        if let Ok(names) = names.downcast::<Names>() {
+            self.names.push((self.path.len().saturating_sub(1), *names));
+        }
     }
 
     /// The name of what is `above` fields above the place.
     fn name(&self, above: usize) -> String {
         let (depth, names) = self.names.last().copied().unwrap_or_default();
         let end = self.path.len().saturating_sub(above).max(depth);
-        names.of(self.path[depth..end].iter().map(|(field, _)| field.as_str()))
+        names.of((depth..end).map(|at| self.field(at)))
+    }
+
+    /// The field at depth `at`.
+    fn field(&self, at: usize) -> &str {
+        let end = self.path.get(at + 1).map_or(self.fields.len(), |(start, _)| *start);
+        &self.fields[self.path[at].0..end]
+    }
+
+    /// Whether the place is the field `name`.
+    fn is_at(&self, name: &str) -> bool {
+        self.path.len().checked_sub(1).is_some_and(|last| self.field(last) == name)
     }
 
     /// Name and role of the parameter at the place.
-    fn named<const D: usize>(&self, param: &Param<Tensor<D>>) -> (String, Role) {
+    fn named<const D: usize>(&self, param: &Param<Tensor<D>>) -> (String, Group) {
         let name = self.name(0);
         let is_trained = param.base().is_require_grad();
-        let role = match self.names.last() {
-            Some((_, names)) => names.role(&name),
+        let group = match self.names.last() {
+            Some((_, names)) => names.group(&name),
             // What trains in a model without names is part of a head.
-            None if is_trained => Role::Head,
-            None => Role::Backbone,
+            None if is_trained => Group::Head,
+            None => Group::Backbone,
         };
-        (name, role)
+        (name, group)
     }
 
     /// Whether the place is the matrix of a linear layer.
     fn is_linear<const D: usize>(&self) -> bool {
-        let is_linear = |(name, container): &(String, String)| {
-            name == "weight" && [ADAPTED_LINEAR, BURN_LINEAR].contains(&container.as_str())
-        };
-        D == 2 && self.path.last().is_some_and(is_linear)
+        let of_linear =
+            self.path.last().is_some_and(|(_, container)| *container != Container::Other);
+        D == 2 && of_linear && self.is_at("weight")
     }
 
     /// Whether the layer at the place multiplies by its weight's composed value.
     fn is_composed(&self) -> bool {
-        self.path.last().is_some_and(|(_, container)| container == BURN_LINEAR)
+        self.path.last().is_some_and(|(_, container)| *container == Container::Composed)
     }
 }
 
@@ -274,7 +239,7 @@ fn matrix<const D: usize, const E: usize>(param: &Param<Tensor<D>>) -> Param<Ten
 /// A linear layer of a model, as a walk sees it.
 pub(crate) struct Found {
     pub(crate) path: String,
-    pub(crate) role: Role,
+    pub(crate) group: Group,
     /// Whether the layer is a `burn::nn::Linear`, which multiplies by the composed weight.
     pub(crate) is_composed: bool,
     /// Length of the path to its fields.
@@ -286,16 +251,16 @@ pub(crate) struct Found {
 struct Reader<'a> {
     place: Place,
     seen: BTreeSet<u64>,
-    parameter: &'a mut dyn FnMut(NamedParameter<'_>),
-    layer: &'a mut dyn FnMut(Found),
+    parameter: Option<&'a mut dyn FnMut(NamedParameter<'_>)>,
+    layer: Option<&'a mut dyn FnMut(Found)>,
     pending: Option<Found>,
 }
 
 impl Reader<'_> {
     fn finish(&mut self) {
-        if let Some(found) = self.pending.take() {
+        if let Some((found, visit)) = self.pending.take().zip(self.layer.as_mut()) {
             let _quiet = Handing::off();
-            (self.layer)(found);
+            visit(found);
         }
     }
 }
@@ -305,27 +270,27 @@ impl ModuleVisitor for Reader<'_> {
         if container != HANDED {
             return self.place.enter(name, container);
         }
-        match take() {
-            Some(Handed::Names(names)) => self.place.put_names(names),
-            Some(Handed::Adapter(attached)) => {
+        let Some(part) = take() else { return };
+        match part.downcast::<Attached>() {
+            Err(part) => self.place.put_names(part),
+            Ok(attached) => {
                 let _quiet = Handing::off();
-                let layer = self.place.name(2);
-                if let Some(adapter) = attached.adapter() {
+                if let Some((adapter, visit)) = attached.adapter().zip(self.parameter.as_mut()) {
+                    let layer = self.place.name(2);
                     adapter.each(&mut |schema, value| {
                         let name = joined(&layer, schema.name);
-                        (self.parameter)(NamedParameter {
+                        visit(NamedParameter {
                             name: &name,
-                            role: schema.role,
-                            layout: schema.layout,
+                            group: schema.group,
+                            transposed: schema.transposed,
                             value,
                         });
                     });
                 }
                 if let Some(found) = &mut self.pending {
-                    set_attached(&mut found.layer.weight, Some(attached));
+                    set_attached(&mut found.layer.weight, Some(*attached));
                 }
             }
-            None => {}
         }
     }
 
@@ -337,30 +302,29 @@ impl ModuleVisitor for Reader<'_> {
     }
 
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-        let (name, role) = self.place.named(param);
         let is_linear = self.place.is_linear::<D>();
-        if is_linear {
+        if is_linear && self.layer.is_some() {
             self.finish();
-            let path = self.place.name(1);
             self.pending = Some(Found {
-                path,
-                role,
+                path: self.place.name(1),
+                group: self.place.named(param).1,
                 is_composed: self.place.is_composed(),
                 depth: self.place.path.len() - 1,
                 layer: AdaptedLinear { weight: matrix(param), bias: None },
             });
         } else if let (1, Some(found)) = (D, &mut self.pending)
             && self.place.path.len() == found.depth + 1
-            && self.place.path.last().is_some_and(|(name, _)| name == "bias")
+            && self.place.is_at("bias")
         {
             found.layer.bias = Some(matrix(param));
         }
-        if !self.seen.insert(param.id.val()) {
-            return;
+        if let Some(visit) = &mut self.parameter
+            && self.seen.insert(param.id.val())
+        {
+            let (name, group) = self.place.named(param);
+            let _quiet = Handing::off();
+            visit(NamedParameter { name: &name, group, transposed: is_linear, value: param });
         }
-        let layout = layout(is_linear);
-        let _quiet = Handing::off();
-        (self.parameter)(NamedParameter { name: &name, role, layout, value: param });
     }
 }
 
@@ -369,16 +333,12 @@ fn joined(path: &str, name: &str) -> String {
     if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
 }
 
-fn layout(is_linear: bool) -> Layout {
-    if is_linear { Layout::Transposed } else { Layout::AsStored }
-}
-
 /// Writes: every parameter, or the layers of a map.
 struct Writer<'a> {
     place: Place,
     /// Matrices by id, so that a weight tied to an earlier one follows it.
     matrices: BTreeMap<u64, Tensor<2>>,
-    parameter: &'a mut dyn FnMut(NamedParameterMut<'_>),
+    parameter: Option<&'a mut dyn FnMut(NamedParameterMut<'_>)>,
     layers: BTreeMap<String, AdaptedLinear>,
 }
 
@@ -407,29 +367,31 @@ impl ModuleMapper for Writer<'_> {
         if container != HANDED {
             return self.place.enter(name, container);
         }
-        match take() {
-            Some(Handed::Names(names)) => self.place.put_names(names),
-            Some(Handed::Adapter(mut attached)) => {
+        let Some(part) = take() else { return };
+        match part.downcast::<Attached>() {
+            Err(part) => self.place.put_names(part),
+            Ok(attached) => {
+                let mut attached = *attached;
                 let quiet = Handing::off();
                 let path = self.place.name(2);
                 if let Some(layer) = self.layers.get(&path) {
                     attached = layer.attached().cloned().unwrap_or_else(|| Attached::empty(&path));
                 }
-                if let Some(adapter) = attached.adapter_mut() {
+                if let Some((adapter, visit)) = attached.adapter_mut().zip(self.parameter.as_mut())
+                {
                     adapter.each_mut(&mut |schema, value| {
                         let name = joined(&path, schema.name);
-                        (self.parameter)(NamedParameterMut {
+                        visit(NamedParameterMut {
                             name: &name,
-                            role: schema.role,
-                            layout: schema.layout,
+                            group: schema.group,
+                            transposed: schema.transposed,
                             value,
                         });
                     });
                 }
                 drop(quiet);
-                put(|| Handed::Adapter(attached));
+                put(|| attached);
             }
-            None => {}
         }
     }
 
@@ -439,7 +401,9 @@ impl ModuleMapper for Writer<'_> {
 
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
         let is_linear = self.place.is_linear::<D>();
-        let layer = is_linear.then(|| self.layers.get(&self.place.name(1))).flatten();
+        let has_layers = !self.layers.is_empty();
+        let layer =
+            (is_linear && has_layers).then(|| self.layers.get(&self.place.name(1))).flatten();
         if let Some(tied) = self.tied(&param) {
             return match layer {
                 Some(layer) => standing_on(tied, layer),
@@ -450,16 +414,21 @@ impl ModuleMapper for Writer<'_> {
         if let Some(layer) = layer {
             param = standing_on(matrix(&layer.weight), layer);
         } else if D == 1
-            && self.place.path.last().is_some_and(|(name, _)| name == "bias")
+            && has_layers
+            && self.place.is_at("bias")
             && let Some(bias) = self.layers.get(&self.place.name(1)).and_then(|l| l.bias.as_ref())
         {
             param = matrix(bias);
         }
-        {
-            let (name, role) = self.place.named(&param);
-            let layout = layout(is_linear);
+        if let Some(visit) = &mut self.parameter {
+            let (name, group) = self.place.named(&param);
             let _quiet = Handing::off();
-            (self.parameter)(NamedParameterMut { name: &name, role, layout, value: &mut param });
+            visit(NamedParameterMut {
+                name: &name,
+                group,
+                transposed: is_linear,
+                value: &mut param,
+            });
         }
         self.keep(&param);
         param
@@ -482,26 +451,26 @@ fn standing_on<const D: usize>(
 /// A linear layer is a [`burn::nn::Linear`] or an [`AdaptedLinear`]. Parameters come in the order of the fields,
 /// those of an adapter after the weight it stands on. A weight that shares its `ParamId` with an earlier one is tied
 /// to it: it is not visited, and follows what a walk makes of the first, transposed where its shape is.
-pub trait AdaptedModel: Module {
+pub trait NamedModule: Module {
     /// Calls `visit` for every parameter, adapters included.
     fn visit_parameters(&self, visit: &mut dyn FnMut(NamedParameter<'_>)) {
-        read(self, visit, &mut |_| ());
+        read(self, Some(visit), None);
     }
 
     /// The same, to write.
     fn visit_parameters_mut(&mut self, visit: &mut dyn FnMut(NamedParameterMut<'_>)) {
-        write(self, visit, BTreeMap::new());
+        write(self, Some(visit), BTreeMap::new());
     }
 
     /// Calls `visit` with path and layer for every linear layer that can carry an adapter.
     fn visit_layers(&self, visit: &mut dyn FnMut(&str, &AdaptedLinear)) {
-        read(self, &mut |_| (), &mut |found| visit(&found.path, &found.layer));
+        each_layer(self, &mut |found| visit(&found.path, &found.layer));
     }
 
     /// The same, to write.
     fn visit_layers_mut(&mut self, visit: &mut dyn FnMut(&str, &mut AdaptedLinear)) {
         let mut layers = BTreeMap::new();
-        read(self, &mut |_| (), &mut |mut found| {
+        each_layer(self, &mut |mut found| {
             visit(&found.path, &mut found.layer);
             layers.insert(found.path, found.layer);
         });
@@ -509,22 +478,41 @@ pub trait AdaptedModel: Module {
     }
 }
 
-impl<M: Module> AdaptedModel for M {}
+impl<M: Module> NamedModule for M {}
+
+/// Calls `visit` for what stands on each layer's weight: the shortest walk.
+pub fn visit_adapters<M: Module>(model: &M, visit: &mut dyn FnMut(&Attached)) {
+    struct Adapters<'a>(&'a mut dyn FnMut(&Attached));
+
+    impl ModuleVisitor for Adapters<'_> {
+        fn enter_module(&mut self, _: &str, container: &str) {
+            if container == HANDED
+                && let Some(Ok(attached)) = take().map(<Box<dyn Any>>::downcast::<Attached>)
+            {
+                let _quiet = Handing::off();
+                (self.0)(&attached);
+            }
+        }
+    }
+
+    let _handing = Handing::on();
+    model.visit(&mut Adapters(visit));
+}
 
 /// Calls `visit` for every linear layer.
 pub(crate) fn each_layer<M: Module>(model: &M, visit: &mut dyn FnMut(Found)) {
-    read(model, &mut |_| (), visit);
+    read(model, None, Some(visit));
 }
 
 /// Puts `layers` in the place of those of the same paths.
 pub(crate) fn write_layers<M: Module>(model: &mut M, layers: BTreeMap<String, AdaptedLinear>) {
-    write(model, &mut |_| (), layers);
+    write(model, None, layers);
 }
 
-fn read<M: Module>(
+fn read<'a, M: Module>(
     model: &M,
-    parameter: &mut dyn FnMut(NamedParameter<'_>),
-    layer: &mut dyn FnMut(Found),
+    parameter: Option<&'a mut dyn FnMut(NamedParameter<'_>)>,
+    layer: Option<&'a mut dyn FnMut(Found)>,
 ) {
     let (place, seen, pending) = (Place::default(), BTreeSet::new(), None);
     let mut reader = Reader { place, seen, parameter, layer, pending };
@@ -535,7 +523,7 @@ fn read<M: Module>(
 
 fn write<M: Module>(
     model: &mut M,
-    parameter: &mut dyn FnMut(NamedParameterMut<'_>),
+    parameter: Option<&mut dyn FnMut(NamedParameterMut<'_>)>,
     layers: BTreeMap<String, AdaptedLinear>,
 ) {
     let (place, matrices) = (Place::default(), BTreeMap::new());

@@ -57,7 +57,7 @@ pub use layer_norm::layer_norm;
 pub use op::{FusedOp, LrvdBackend, Operands};
 pub(crate) use quantized_linear::quantized_linear;
 pub use rank_two_noise::{Noise, add_gaussian_noise, add_rank_two_noise};
-pub use recompute::recomputed;
+pub(crate) use recompute::recompute;
 pub use rms_norm::rms_norm;
 pub use row_energy::row_energy;
 pub use standard_normal::standard_normal;

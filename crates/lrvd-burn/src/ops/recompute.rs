@@ -4,51 +4,20 @@ use std::fmt::{self, Debug};
 use std::sync::Arc;
 
 use burn::backend::tensor::FloatTensor;
-use burn::module::Module;
 use burn::tensor::Tensor;
 
 use super::op::{self, FusedOp, LrvdBackend, Operands};
-use crate::model::AdaptedModel;
 
 type Block = dyn Fn(Tensor<3>, Option<Tensor<1>>) -> Tensor<3> + Send + Sync;
 
-/// `forward(block, x)`, of whose activations the graph holds only `x`.
-///
-/// The backward pass runs `forward` again, with the same noise: all of it is keyed. It costs one more forward of the block
-/// and holds the activations of one block at a time. Gradients reach `x` and the trainable parameters of `block`;
-/// whatever else `forward` captures is a constant.
-///
-/// # References
-///
-/// Chen et al. 2016, arXiv:1604.06174.
-pub fn recomputed<M: Module + Sync + 'static>(
-    block: &M,
+/// `block` of `x` and its parameters, end to end; its activations are computed again in the backward pass.
+pub(crate) fn recompute(
     x: Tensor<3>,
-    forward: impl Fn(&M, Tensor<3>) -> Tensor<3> + Send + Sync + 'static,
+    parameters: Option<Tensor<1>>,
+    block: impl Fn(Tensor<3>, Option<Tensor<1>>) -> Tensor<3> + Send + Sync + 'static,
 ) -> Tensor<3> {
-    // A node of the graph has a fixed number of parents: the parameters are one of them, end to end.
-    let mut parts = Vec::new();
-    block.visit_parameters(&mut |p| {
-        if p.value.is_trainable() && !p.value.is_empty() {
-            parts.push(p.value.tracked());
-        }
-    });
-    let parameters = (!parts.is_empty()).then(|| Tensor::cat(parts, 0));
-    let block = block.clone();
-    let run = move |x: Tensor<3>, parameters: Option<Tensor<1>>| {
-        let Some(parameters) = parameters else { return forward(&block, x) };
-        let (mut block, mut start) = (block.clone(), 0);
-        block.visit_parameters_mut(&mut |p| {
-            if p.value.is_trainable() && !p.value.is_empty() {
-                let len = p.value.len();
-                p.value.track(parameters.clone().narrow(0, start, len));
-                start += len;
-            }
-        });
-        forward(&block, x)
-    };
     let operands = [Some(x.into_dispatch()), parameters.map(Tensor::into_dispatch)];
-    op::fused(Recompute(Arc::new(run)), Operands::some(operands))
+    op::fused(Recompute(Arc::new(block)), Operands::some(operands))
 }
 
 /// Of `x` and the parameters, if there are any.
@@ -61,7 +30,7 @@ impl Debug for Recompute {
     }
 }
 
-/// The forward pass on plain tensors, and the gradient by a graph of its own.
+/// The forward pass on plain tensors, and the gradient by a separate graph.
 #[cfg(any(feature = "flex", feature = "cube"))]
 macro_rules! form {
     ($backend:ty) => {{

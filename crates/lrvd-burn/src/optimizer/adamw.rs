@@ -10,7 +10,7 @@ use super::gradients::NamedGradients;
 use super::groups::ParameterGroups;
 use crate::adapter::RankCut;
 use crate::error::Error;
-use crate::model::AdaptedModel;
+use crate::model::NamedModule;
 
 /// Hyper-parameters shared by all groups; the defaults are PyTorch's.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -88,7 +88,7 @@ impl AdamW {
     }
 
     /// One update with every group's rate multiplied by `factor` (the schedule).
-    pub fn step(&mut self, model: &mut impl AdaptedModel, gradients: &NamedGradients, factor: f64) {
+    pub fn step(&mut self, model: &mut impl NamedModule, gradients: &NamedGradients, factor: f64) {
         let AdamWConfig { beta1, beta2, epsilon } = self.config;
         model.visit_parameters_mut(&mut |p| {
             let Some(gradient) = gradients.get(p.name) else { return };
@@ -96,7 +96,7 @@ impl AdamW {
                 return;
             }
             let g = gradient.clone().without_autodiff();
-            let rates = self.groups.rates(p.role, p.value.shape().len());
+            let rates = self.groups.rates(p.group, p.value.shape().len());
             let rate = rates.learning_rate * factor;
             let (first, second, steps) = match self.state.remove(p.name) {
                 Some(s) => (s.first.mul_scalar(beta1), s.second.mul_scalar(beta2), s.steps + 1),
@@ -141,7 +141,7 @@ impl AdamW {
     /// Replaces the state.
     pub fn restore(
         &mut self,
-        model: &impl AdaptedModel,
+        model: &impl NamedModule,
         state: BTreeMap<String, Moments>,
     ) -> Result<(), Error> {
         let mut lengths = BTreeMap::new();

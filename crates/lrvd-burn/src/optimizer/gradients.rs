@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use burn::tensor::{Gradients, Tensor};
 
 use crate::adapter::RankCut;
-use crate::model::AdaptedModel;
+use crate::model::NamedModule;
 
 /// Added to the norm before dividing, as PyTorch's `clip_grad_norm_` does.
 const NORM_EPSILON: f64 = 1e-6;
@@ -20,7 +20,7 @@ impl NamedGradients {
     /// Takes the gradients of every trainable parameter of `model` out of `gradients`.
     ///
     /// Parameters that the loss does not reach are absent, and the optimiser skips them.
-    pub fn collect(model: &impl AdaptedModel, gradients: &Gradients) -> Self {
+    pub fn collect(model: &impl NamedModule, gradients: &Gradients) -> Self {
         let mut values = BTreeMap::new();
         model.visit_parameters(&mut |p| {
             if !p.value.is_empty()

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::parameters::Role;
+use crate::parameters::Group;
 
 /// Upper bound on plausible rates and decays.
 const LARGEST: f64 = 1e6;
@@ -61,15 +61,16 @@ impl ParameterGroups {
     }
 
     /// The rates of a parameter with `role` and `dimensions` axes.
-    pub fn rates(&self, role: Role, dimensions: usize) -> GroupRates {
-        let rates = match role {
-            Role::AdapterMean => self.adapter,
-            Role::LogVariance => GroupRates { weight_decay: 0.0, ..self.log_variance },
-            Role::Pooler => self.pooler,
-            Role::Head => self.head,
-            Role::Backbone => self.backbone,
+    pub fn rates(&self, group: Group, dimensions: usize) -> GroupRates {
+        let rates = match group {
+            Group::AdapterMean => self.adapter,
+            Group::LogVariance => GroupRates { weight_decay: 0.0, ..self.log_variance },
+            Group::Pooler => self.pooler,
+            Group::Head => self.head,
+            Group::Backbone => self.backbone,
         };
-        let exempt = matches!(role, Role::Pooler | Role::Head | Role::Backbone) && dimensions < 2;
+        let exempt =
+            matches!(group, Group::Pooler | Group::Head | Group::Backbone) && dimensions < 2;
         GroupRates { weight_decay: if exempt { 0.0 } else { rates.weight_decay }, ..rates }
     }
 }

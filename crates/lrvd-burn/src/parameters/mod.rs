@@ -1,19 +1,17 @@
 //! Parameters by name: what loading, saving, optimising and checking have in common.
 //!
-//! Burn identifies parameters by random ids and reaches them through visitors that know neither a
-//! parameter's role nor its name in a checkpoint. Here every parameter is a leaf that carries its
-//! checkpoint name, its role and its file layout, typed once where it is made; a model hands its
-//! leaves out through [`AdaptedModel`](crate::model::AdaptedModel). Optimiser state, pruning and files are then keyed by names
-//! that survive a reload.
+//! Burn identifies parameters by random ids. Optimiser state, pruning and files are keyed by names of a checkpoint instead,
+//! which survive a reload; [`NamedModule`](crate::model::NamedModule) gives them.
 
+pub(crate) mod handing;
 mod value;
 
 pub use value::ParameterValue;
 pub(crate) use value::{plain, replace, select};
 
-/// What a parameter is for; the optimiser's groups are built from this, never from its name.
+/// What a parameter is for; its group in the optimiser, never found by its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Role {
+pub enum Group {
     /// Pretrained weight of the frozen model.
     Backbone,
     /// Adapter factor: posterior mean of A or B, AdaLoRA's singular values, members, the mean of
@@ -28,25 +26,15 @@ pub enum Role {
     Head,
 }
 
-/// How the tensor in memory relates to the tensor in a checkpoint.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Layout {
-    /// The same shape and order.
-    AsStored,
-    /// A matrix held transposed: checkpoints store linear weights `[d_output, d_input]`, Burn
-    /// multiplies by `[d_input, d_output]`.
-    Transposed,
-}
-
 /// One stop of a reading walk over a model's parameters.
 #[derive(Clone, Copy, Debug)]
 pub struct NamedParameter<'a> {
     /// Name in a checkpoint, e.g. `deberta.encoder.layer.0.output.dense.weight`.
     pub name: &'a str,
     /// What it is for.
-    pub role: Role,
-    /// How it is held relative to the checkpoint.
-    pub layout: Layout,
+    pub group: Group,
+    /// Whether a checkpoint holds it transposed, as it does linear weights: `[d_output, d_input]`.
+    pub transposed: bool,
     /// The parameter.
     pub value: &'a dyn ParameterValue,
 }
@@ -57,9 +45,9 @@ pub struct NamedParameterMut<'a> {
     /// As [`NamedParameter::name`].
     pub name: &'a str,
     /// What it is for.
-    pub role: Role,
-    /// How it is held relative to the checkpoint.
-    pub layout: Layout,
+    pub group: Group,
+    /// Whether a checkpoint holds it transposed, as it does linear weights: `[d_output, d_input]`.
+    pub transposed: bool,
     /// The parameter.
     pub value: &'a mut dyn ParameterValue,
 }

@@ -77,7 +77,7 @@ impl PeftModule {
         let update = self.update()?;
         let mut delta = vec![0.0; d_output * d_input];
         for (row, out) in delta.chunks_exact_mut(d_input.max(1)).enumerate() {
-            update.add_to(row, out);
+            update(row, out);
         }
         Ok(delta)
     }
@@ -93,25 +93,30 @@ impl PeftModule {
         let mut sum = vec![0.0; d_input];
         for (row, values) in values.chunks_exact_mut(d_input.max(1)).enumerate() {
             sum.iter_mut().zip(values.iter()).for_each(|(sum, value)| *sum = f64::from(*value));
-            update.add_to(row, &mut sum);
+            update(row, &mut sum);
             values.iter_mut().zip(&sum).for_each(|(value, sum)| *value = *sum as f32);
         }
         HostTensor::from_f32(weight.shape(), &values)
     }
 
-    /// The factors in double precision, scale and diagonal multiplied into the second.
-    fn update(&self) -> Result<Update, Error> {
+    /// Adds a row of the update to what it is given, in double precision; scale and diagonal are multiplied into `b`.
+    fn update(&self) -> Result<impl Fn(usize, &mut [f64]) + use<>, Error> {
         for (tensor, shape) in self.expected_shapes() {
             if tensor.shape() != shape {
                 return Err(not_a_matrix(tensor.shape()));
             }
         }
         let e = self.e.as_ref().map(HostTensor::to_f64).transpose()?;
-        let mut b = self.b.to_f64()?;
+        let (a, mut b, rank) = (self.a.to_f64()?, self.b.to_f64()?, self.rank);
         for (at, value) in b.iter_mut().enumerate() {
-            *value *= self.scaling * e.as_ref().map_or(1.0, |e| e[at % self.rank]);
+            *value *= self.scaling * e.as_ref().map_or(1.0, |e| e[at % rank]);
         }
-        Ok(Update { a: self.a.to_f64()?, b, rank: self.rank })
+        Ok(move |row: usize, out: &mut [f64]| {
+            let weights = &b[row * rank..(row + 1) * rank];
+            for (weight, a) in weights.iter().zip(a.chunks_exact(out.len().max(1))) {
+                out.iter_mut().zip(a).for_each(|(value, a)| *value += weight * a);
+            }
+        })
     }
 
     /// Each factor with the shape it should have.
@@ -162,22 +167,6 @@ pub(super) fn module_error(path: &str, source: &Error) -> Error {
 pub(super) fn no_module() -> Error {
     let what = "the adapter has no module, so there is nothing that PEFT could load";
     Error::Argument(what.to_owned())
-}
-
-/// `b · a`, row by row.
-struct Update {
-    a: Vec<f64>,
-    b: Vec<f64>,
-    rank: usize,
-}
-
-impl Update {
-    fn add_to(&self, row: usize, out: &mut [f64]) {
-        let weights = &self.b[row * self.rank..(row + 1) * self.rank];
-        for (weight, a) in weights.iter().zip(self.a.chunks_exact(out.len().max(1))) {
-            out.iter_mut().zip(a).for_each(|(value, a)| *value += weight * a);
-        }
-    }
 }
 
 /// A PEFT adapter on the host.

@@ -126,11 +126,13 @@ fn fold(module: &PeftModule) -> Result<PeftModule, Error> {
     };
     let d_input = module.d_input();
     let kept: Vec<usize> = (0..module.rank).filter(|&k| e[k] != 0.0).collect();
-    let a = module.a.to_f64()?;
-    let rows =
-        kept.iter().flat_map(|&k| a[k * d_input..(k + 1) * d_input].iter().map(move |x| (k, x)));
-    let folded: Vec<f64> = rows.map(|(k, x)| e[k] * x).collect();
-    let a = floats(module.a.dtype(), &[kept.len(), d_input], &folded)?;
+    let mut a = module.a.select_rows(&kept)?.to_f64()?;
+    for (row, &k) in a.chunks_exact_mut(d_input.max(1)).zip(&kept) {
+        for value in row {
+            *value *= e[k];
+        }
+    }
+    let a = floats(module.a.dtype(), &[kept.len(), d_input], &a)?;
     let b = module.b.transpose2()?.select_rows(&kept)?.transpose2()?;
     PeftModule::lora(a, b, module.scaling, module.initial_rank)
 }

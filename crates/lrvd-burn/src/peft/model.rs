@@ -17,8 +17,8 @@ use crate::adapter::{AdaptedLinear, AdapterSlot, Extension, LowRankAdapter, adap
 use crate::error::Error;
 use crate::files::{HostTensor, LoadReport};
 use crate::host::stored;
-use crate::model::{AdaptedModel, check_distinct};
-use crate::parameters::{Layout, NamedParameter, ParameterValue, Role, plain};
+use crate::model::{NamedModule, check_distinct};
+use crate::parameters::{Group, NamedParameter, ParameterValue, plain};
 
 impl PeftAdapter {
     /// Compares the adapter with the linear layers of a model, given as path, input and output
@@ -96,7 +96,7 @@ impl PeftAdapter {
 ///
 /// On an error, which lists what is missing, unknown or of another shape, the model is unchanged.
 pub fn attach_peft(
-    model: &mut impl AdaptedModel,
+    model: &mut impl NamedModule,
     adapter: &PeftAdapter,
     trainable: bool,
 ) -> Result<LoadReport, Error> {
@@ -110,9 +110,9 @@ pub fn attach_peft(
     let mut report = adapter.check_against(&layers)?;
     let (mut parameters, mut transposed) = (Vec::new(), BTreeSet::new());
     model.visit_parameters(&mut |p| {
-        if !is_adapter(p.role) {
+        if !is_adapter(p.group) {
             let mut shape = p.value.shape();
-            if p.layout == Layout::Transposed {
+            if p.transposed {
                 shape.reverse();
                 transposed.insert(p.name.to_owned());
             }
@@ -147,7 +147,7 @@ pub fn attach_peft(
         }
     });
     model.visit_parameters_mut(&mut |p| {
-        let Some(values) = whole.get(p.name).filter(|_| !is_adapter(p.role)) else { return };
+        let Some(values) = whole.get(p.name).filter(|_| !is_adapter(p.group)) else { return };
         p.value.set_data(TensorData::new(values.clone(), p.value.shape()));
         p.value.set_trainable(trainable);
     });
@@ -162,7 +162,7 @@ pub fn attach_peft(
 /// parameters of every module that is then stored whole come along. A posterior stays behind: the
 /// factors are its means. A layer whose ranks are all pruned gives factors of rank 0.
 pub fn peft_from_model(
-    model: &impl AdaptedModel,
+    model: &impl NamedModule,
     template: &PeftConfig,
 ) -> Result<PeftAdapter, Error> {
     let mut modules = BTreeMap::new();
@@ -187,7 +187,7 @@ pub fn peft_from_model(
     }
     let mut config = template.of_modules(modules.keys().cloned().collect());
     model.visit_parameters(&mut |p| {
-        if p.value.is_trainable() && !is_adapter(p.role) && !config.saves(p.name) {
+        if p.value.is_trainable() && !is_adapter(p.group) && !config.saves(p.name) {
             let module = p.name.rsplit_once('.').map_or(p.name, |(path, _)| path);
             config.modules_to_save.push(module.to_owned());
         }
@@ -196,7 +196,7 @@ pub fn peft_from_model(
         let found = format!("adapted and covered by {}", quoted(config.saved_modules()));
         return Err(Error::module(path, "role", "either adapted or stored whole", found));
     }
-    let saved = take_parameters(model, |p| !is_adapter(p.role) && config.saves(p.name))?;
+    let saved = take_parameters(model, |p| !is_adapter(p.group) && config.saves(p.name))?;
     Ok(PeftAdapter { config, modules, saved, ignored: Vec::new() })
 }
 
@@ -240,19 +240,19 @@ impl Place {
     }
 }
 
-fn is_adapter(role: Role) -> bool {
-    matches!(role, Role::AdapterMean | Role::LogVariance)
+fn is_adapter(group: Group) -> bool {
+    matches!(group, Group::AdapterMean | Group::LogVariance)
 }
 
 /// The parameters of `model` that are `wanted`, in the layout of files.
 pub(super) fn take_parameters(
-    model: &impl AdaptedModel,
+    model: &impl NamedModule,
     wanted: impl Fn(&NamedParameter<'_>) -> bool,
 ) -> Result<BTreeMap<String, HostTensor>, Error> {
     let (mut tensors, mut outcome) = (BTreeMap::new(), Ok(()));
     model.visit_parameters(&mut |p| {
         if outcome.is_ok() && wanted(&p) {
-            match take(p.value, p.layout) {
+            match take(p.value, p.transposed) {
                 Ok(tensor) => drop(tensors.insert(p.name.to_owned(), tensor)),
                 Err(source) => outcome = Err(unusable(p.name, source)),
             }
@@ -262,9 +262,9 @@ pub(super) fn take_parameters(
 }
 
 /// A parameter in the layout of files.
-fn take(value: &dyn ParameterValue, layout: Layout) -> Result<HostTensor, Error> {
+fn take(value: &dyn ParameterValue, transposed: bool) -> Result<HostTensor, Error> {
     let tensor = stored(value.flat(), &value.shape())?;
-    if layout == Layout::Transposed { tensor.transpose2() } else { Ok(tensor) }
+    if transposed { tensor.transpose2() } else { Ok(tensor) }
 }
 
 fn take_module(
@@ -282,8 +282,8 @@ fn take_module(
             (0, empty(&[0, layer.d_input()])?, empty(&[layer.d_output(), 0])?, e)
         }
         Some(adapter) => {
-            let matrix = |value| take(value, Layout::Transposed).map_err(wrong);
-            let e = adapter.singular_values().map(|e| take(e, Layout::AsStored)).transpose();
+            let matrix = |value| take(value, true).map_err(wrong);
+            let e = adapter.singular_values().map(|e| take(e, false)).transpose();
             (adapter.rank(), matrix(&adapter.a)?, matrix(&adapter.b)?, e.map_err(wrong)?)
         }
     };

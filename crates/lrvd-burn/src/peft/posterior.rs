@@ -24,7 +24,7 @@ use crate::adapter::{
 use crate::error::Error;
 use crate::files::{HostTensor, LoadReport, TensorFile, write_safetensors};
 use crate::host::HostNoise;
-use crate::model::AdaptedModel;
+use crate::model::NamedModule;
 use crate::sampling::{DrawPer, Scheme};
 
 /// File name of the posterior in an adapter folder.
@@ -44,7 +44,7 @@ const SCALING_TOLERANCE: f64 = 1e-12;
 trait Named: Copy + PartialEq + 'static {
     const NAMES: &'static [(&'static str, Self)];
 
-    fn name(self) -> &'static str {
+    fn stored_name(self) -> &'static str {
         let entry = Self::NAMES.iter().find(|(_, known)| *known == self);
         entry.expect("the table has every value of its type").0
     }
@@ -73,11 +73,11 @@ impl Named for Scheme {
 
 /// The name of `family` in posterior files.
 pub fn posterior_family_name(family: VariationalFamily) -> &'static str {
-    family.name()
+    family.stored_name()
 }
 
 fn write_name<T: Named, S: Serializer>(value: &T, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_str(Named::name(*value))
+    serializer.serialize_str(value.stored_name())
 }
 
 fn read_name<'de, T: Named, D: Deserializer<'de>>(deserializer: D) -> Result<T, D::Error> {
@@ -390,7 +390,7 @@ fn check_module(path: &str, header: &PosteriorModuleHeader, factors: Factors) ->
 /// The means are the factors of the adapters, which [`peft_from_model`](super::peft_from_model)
 /// takes.
 pub fn posterior_from_model(
-    model: &impl AdaptedModel,
+    model: &impl NamedModule,
     run: PosteriorRun,
 ) -> Result<Option<PeftPosterior>, Error> {
     let mut header: Option<PosteriorHeader> = None;
@@ -425,7 +425,7 @@ pub fn posterior_from_model(
 /// The checks are those of [`PeftPosterior::check_against`], with the model's layers in the place of the adapter's
 /// modules, and the clamp must be this build's. On an error the model is unchanged.
 pub fn attach_posterior(
-    model: &mut impl AdaptedModel,
+    model: &mut impl NamedModule,
     posterior: &PeftPosterior,
 ) -> Result<(), Error> {
     let header = &posterior.header;

@@ -22,7 +22,7 @@ use crate::adapter::adapter_dtype;
 use crate::error::Error;
 use crate::files::{AtomicDir, HostTensor, TensorFile, write_atomic, write_safetensors};
 use crate::host::stored;
-use crate::model::{AdaptedModel, ranks};
+use crate::model::{NamedModule, ranks};
 use crate::optimizer::{AdamW, Moments};
 use crate::parameters::ParameterValue;
 
@@ -273,7 +273,7 @@ fn device_tensor(host: &HostTensor, device: &Device, dtype: DType) -> Result<Ten
 }
 
 /// Device of the adapters of `model`, and their precision.
-fn placement(model: &impl AdaptedModel) -> (Device, DType) {
+fn placement(model: &impl NamedModule) -> (Device, DType) {
     let mut found = None;
     model.visit_layers(&mut |_, layer| {
         let weight = layer.weight.base();
@@ -285,7 +285,7 @@ fn placement(model: &impl AdaptedModel) -> (Device, DType) {
 /// Adds the trainable parameters of `model`, in memory layout, under `prefix/`.
 fn collect(
     prefix: &str,
-    model: &impl AdaptedModel,
+    model: &impl NamedModule,
     tensors: &mut BTreeMap<String, HostTensor>,
 ) -> Result<(), Error> {
     let mut outcome = Ok(());
@@ -305,7 +305,7 @@ fn place(
     prefix: &str,
     ranks: &BTreeMap<String, usize>,
     file: &TensorFile,
-    model: &mut impl AdaptedModel,
+    model: &mut impl NamedModule,
 ) -> Result<(), Error> {
     let mut outcome = Ok(());
     model.visit_layers_mut(&mut |path, layer| {

@@ -20,7 +20,7 @@ pub struct TrainConfig {
     pub steps: usize,
     /// Seed of initial values, noise and dropout, at most [`MAX_SEED`].
     pub seed: u64,
-    /// Learning rates and decays by role, at least 0, before the method changes them.
+    /// Learning rates and decays by group, at least 0, before the method changes them.
     pub groups: ParameterGroups,
     /// `AdamW`'s constants: `beta1`, `beta2` in [0, 1), `epsilon` at least 0.
     pub optimizer: AdamWConfig,

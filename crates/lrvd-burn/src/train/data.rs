@@ -5,11 +5,11 @@ use burn::tensor::{Device, Int, Tensor, TensorData, activation};
 
 use crate::adapter::repeat_for_members;
 use crate::error::Error;
-use crate::model::AdaptedModel;
+use crate::model::NamedModule;
 use crate::sampling::Pass;
 
 /// A model that can be trained.
-pub trait Model: AdaptedModel + Module {
+pub trait Model: NamedModule + Module {
     /// Its input: a tensor, or several of them.
     type Input;
 

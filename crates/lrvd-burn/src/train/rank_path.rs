@@ -21,7 +21,7 @@ use super::predict::Logits;
 use super::tokens::token_answers;
 use crate::error::Error;
 use crate::host::{HostAdapter, values};
-use crate::model::AdaptedModel;
+use crate::model::NamedModule;
 use crate::optimizer::AdamW;
 use crate::prune::{PruneEvent, apply};
 
@@ -40,7 +40,7 @@ pub struct Direction {
 ///
 /// Of a model that was [turned](crate::gauge::turn) these are the singular values of the updates. For
 /// another order, sort by another importance.
-pub fn directions(model: &impl AdaptedModel) -> Vec<Direction> {
+pub fn directions(model: &impl NamedModule) -> Vec<Direction> {
     let mut found = Vec::new();
     model.visit_layers(&mut |path, layer| {
         let Some(adapter) = layer.low_rank() else { return };
@@ -96,7 +96,7 @@ pub fn rank_path<M: Model>(
 /// Keeps the first `n` directions of `order` and cuts all others out of the tensors of `model` and the
 /// moments of `optimizer`. Modules without a direction in `order` stay as they are.
 pub fn keep(
-    model: &mut impl AdaptedModel,
+    model: &mut impl NamedModule,
     order: &[Direction],
     n: usize,
     optimizer: Option<&mut AdamW>,

@@ -18,9 +18,9 @@ use super::state::TrainState;
 use crate::adapter::AdapterKind;
 use crate::error::Error;
 use crate::files::{AtomicDir, LoadReport};
-use crate::model::{AdaptedModel, AdapterTargets, attach_adapters, check_scheme, observe};
+use crate::model::{AdapterTargets, NamedModule, attach_adapters, check_scheme, observe};
 use crate::optimizer::AdamW;
-use crate::parameters::Role;
+use crate::parameters::Group;
 use crate::peft::{
     AdaLoraConfig, ExportLayout, ExportSummary, POSTERIOR_FILE, PeftAdapter, PeftConfig,
     PeftPosterior, PosteriorRun, TargetModules, attach_peft, attach_posterior, peft_from_model,
@@ -64,9 +64,9 @@ impl<M: Model, T: Method<M> + ?Sized> Run<M, T> {
         attach_adapters(&mut model, targets, &adapter, NoiseKey::new(config.seed))?;
         check_scheme(&model, scheme)?;
         observe(&mut model, observer.as_ref());
-        model.visit_parameters_mut(&mut |p| match p.role {
-            Role::Head => p.value.set_trainable(true),
-            Role::Pooler => p.value.set_trainable(config.train_pooler),
+        model.visit_parameters_mut(&mut |p| match p.group {
+            Group::Head => p.value.set_trainable(true),
+            Group::Pooler => p.value.set_trainable(config.train_pooler),
             _ => {}
         });
         let state = TrainState::new(model, AdamW::new(config.optimizer, groups));
@@ -167,7 +167,7 @@ impl<M: Model, T: Method<M> + ?Sized> Run<M, T> {
 /// Puts the adapter in `folder`, with its posterior if there is one, on `model`, which must be the base
 /// model that it was trained on; everything is frozen.
 pub fn load_adapter(
-    model: &mut impl AdaptedModel,
+    model: &mut impl NamedModule,
     folder: impl AsRef<Path>,
 ) -> Result<LoadReport, Error> {
     let folder = folder.as_ref();

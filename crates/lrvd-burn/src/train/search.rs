@@ -33,8 +33,9 @@ use super::state::{Choice, ChoicePoint, CutModel, RankCause};
 use super::step::Part;
 use crate::error::Error;
 use crate::gauge::rotate;
-use crate::model::{AdaptedModel, trainable_counts};
-use crate::parameters::{ParameterValue as _, Role};
+use crate::model::{NamedModule, trainable_counts};
+use crate::parameters::Group;
+use crate::parameters::ParameterValue as _;
 use crate::prune::set_relevance;
 
 /// Factor from one size to the next smaller one.
@@ -93,11 +94,7 @@ impl RankSearch {
     }
 
     /// Checks that adapters of `setup` can be searched, and takes their updates off `model`: it is trained as LoRA first.
-    pub(super) fn prepare(
-        &self,
-        setup: &Setup,
-        model: &mut impl AdaptedModel,
-    ) -> Result<(), Error> {
+    pub(super) fn prepare(&self, setup: &Setup, model: &mut impl NamedModule) -> Result<(), Error> {
         self.check()?;
         range("search.min_rank", self.min_rank as f64, 0.0, setup.adapter.rank as f64)?;
         if setup.posterior.is_none() {
@@ -261,10 +258,10 @@ where
 }
 
 /// `model` with the noise parameters of `other`, which has its shapes.
-fn with_variances<M: AdaptedModel>(mut model: M, other: &M) -> M {
+fn with_variances<M: NamedModule>(mut model: M, other: &M) -> M {
     let mut noise = BTreeMap::new();
     other.visit_parameters(&mut |p| {
-        if p.role == Role::LogVariance {
+        if p.group == Group::LogVariance {
             noise.insert(p.name.to_owned(), p.value.flat());
         }
     });
@@ -277,7 +274,7 @@ fn with_variances<M: AdaptedModel>(mut model: M, other: &M) -> M {
 }
 
 /// Every direction, the largest `c·‖a‖·‖b‖` first, those that their modules must keep before all others; and how many these are.
-fn order(model: &impl AdaptedModel, min_rank: usize) -> (Vec<Direction>, usize) {
+fn order(model: &impl NamedModule, min_rank: usize) -> (Vec<Direction>, usize) {
     let mut seen = BTreeMap::<String, usize>::new();
     let (mut order, others): (Vec<_>, Vec<_>) =
         directions(model).into_iter().partition(|direction| {

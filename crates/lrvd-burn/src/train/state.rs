@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::{AdaptedModel, observe, ranks};
+use crate::model::{NamedModule, observe, ranks};
 use crate::objective::ObjectiveParts;
 use crate::optimizer::AdamW;
 use crate::prune::{self, PruneEvent};
@@ -55,7 +55,7 @@ impl<M> TrainState<M> {
     }
 }
 
-impl<M: AdaptedModel + Clone> TrainState<M> {
+impl<M: NamedModule + Clone> TrainState<M> {
     /// Ranks in use, by module path.
     pub fn ranks(&self) -> BTreeMap<String, usize> {
         ranks_in_use(&self.model, &self.in_use)
@@ -89,7 +89,7 @@ impl<M: AdaptedModel + Clone> TrainState<M> {
 }
 
 /// Ranks of `model`, those of masked modules by their mask.
-pub(crate) fn ranks_in_use(model: &impl AdaptedModel, in_use: &InUse) -> BTreeMap<String, usize> {
+pub(crate) fn ranks_in_use(model: &impl NamedModule, in_use: &InUse) -> BTreeMap<String, usize> {
     let mut found: BTreeMap<String, usize> = ranks(model).into_iter().collect();
     for (path, mask) in in_use {
         found.insert(path.clone(), mask.iter().filter(|&&is_used| is_used).count());

@@ -5,7 +5,7 @@ use burn::module::ParamGroup;
 use burn::nn::{Embedding, EmbeddingConfig, LayerNorm, LayerNormConfig, Linear, LinearConfig};
 use burn::tensor::{Device, Int};
 use lrvd_burn::model::Names;
-use lrvd_burn::parameters::Role;
+use lrvd_burn::parameters::Group;
 use lrvd_burn::{AdapterTargets, attach, nn, predict, ranks, with_pass};
 
 /// An embedding, which is a matrix as well, two layers and a head.
@@ -19,10 +19,8 @@ struct Plain {
 }
 
 impl Plain {
-    #[expect(clippy::disallowed_methods, reason = "Burn's layers start from its own numbers")]
     fn new(device: &Device) -> Self {
-        device.seed(3);
-        Self {
+        let mut model = Self {
             embedding: EmbeddingConfig::new(9, 6).init(device),
             norm: LayerNormConfig::new(6).init(device),
             layers: vec![
@@ -31,7 +29,12 @@ impl Plain {
             ],
             fast: nn::LinearConfig::new(6, 5).with_bias(false).init(device),
             head: LinearConfig::new(5, 2).init(device),
-        }
+        };
+        model.visit_parameters_mut(&mut |p| {
+            let len = p.value.len();
+            p.value.set_flat(tensor(&numbers(len as u64, len), [len], DType::F32));
+        });
+        model
     }
 
     fn forward(&self, ids: Tensor<2, Int>) -> Tensor<2> {
@@ -82,10 +85,10 @@ fn every_linear_layer_is_found_and_nothing_else() {
 #[test]
 fn an_unfrozen_parameter_without_a_name_is_part_of_a_head() {
     let model = adapted().unfreeze_group(ParamGroup::from_predicate("norm"));
-    let mut roles = Vec::new();
-    model.visit_parameters(&mut |p| roles.push((p.name.to_owned(), p.role)));
-    let role = |name: &str| roles.iter().find(|(found, _)| found == name).unwrap().1;
-    assert_eq!((role("norm.gamma"), role("embedding.weight")), (Role::Head, Role::Backbone));
+    let mut groups = Vec::new();
+    model.visit_parameters(&mut |p| groups.push((p.name.to_owned(), p.group)));
+    let group = |name: &str| groups.iter().find(|(found, _)| found == name).unwrap().1;
+    assert_eq!((group("norm.gamma"), group("embedding.weight")), (Group::Head, Group::Backbone));
 }
 
 #[test]

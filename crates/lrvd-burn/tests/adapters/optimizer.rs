@@ -3,10 +3,10 @@
 use crate::support::prelude::*;
 use lrvd_burn::model::Names;
 use lrvd_burn::optimizer::{AdamW, AdamWConfig, Moments};
-use lrvd_burn::parameters::Role;
+use lrvd_burn::parameters::Group;
 use std::collections::BTreeMap;
 
-/// One parameter of every role and of both numbers of axes.
+/// One parameter of every group and of both numbers of axes.
 #[derive(Module, Debug)]
 struct Zoo {
     names: Names,
@@ -16,17 +16,17 @@ struct Zoo {
 }
 
 /// Of the matrices and of the vectors.
-const ROLES: [(&str, Role); 10] = [
-    ("matrix.0", Role::AdapterMean),
-    ("matrix.1", Role::Head),
-    ("matrix.2", Role::Backbone),
-    ("matrix.3", Role::LogVariance),
-    ("matrix.4", Role::Pooler),
-    ("vector.0", Role::AdapterMean),
-    ("vector.1", Role::Head),
-    ("vector.2", Role::Backbone),
-    ("vector.3", Role::LogVariance),
-    ("vector.4", Role::Pooler),
+const GROUPS: [(&str, Group); 10] = [
+    ("matrix.0", Group::AdapterMean),
+    ("matrix.1", Group::Head),
+    ("matrix.2", Group::Backbone),
+    ("matrix.3", Group::LogVariance),
+    ("matrix.4", Group::Pooler),
+    ("vector.0", Group::AdapterMean),
+    ("vector.1", Group::Head),
+    ("vector.2", Group::Backbone),
+    ("vector.3", Group::LogVariance),
+    ("vector.4", Group::Pooler),
 ];
 /// Rates and decays in this order, by `net::groups()`; vectors of head, backbone and pooler have no decay.
 const RATES: [f64; 10] = [3e-3, 5e-3, 1e-3, 2e-2, 4e-3, 3e-3, 5e-3, 1e-3, 2e-2, 4e-3];
@@ -36,7 +36,7 @@ impl Zoo {
     fn new(dtype: DType) -> Self {
         let (matrix, vector) = (|i| random(i, [2, 3], dtype), |i| random(i, [5], dtype));
         Self {
-            names: Names::below("").with_roles(&ROLES),
+            names: Names::below("").with_groups(&GROUPS),
             matrix: [1, 2, 3, 4, 10].map(matrix).to_vec(),
             vector: [5, 6, 7, 8, 11].map(vector).to_vec(),
             frozen: random(9, [5], dtype).set_require_grad(false),
@@ -97,7 +97,7 @@ fn twenty_steps_are_those_of_torch(#[case] dtype: DType, #[case] tolerance: f64)
     let mut zoo = Zoo::new(dtype);
     let start = zoo.values();
     let mut torch: [Torch; 10] = std::array::from_fn(|i| {
-        let p = start[ROLES[i].0].clone();
+        let p = start[GROUPS[i].0].clone();
         let zeros = vec![0.0; p.len()];
         Torch { rate: RATES[i], decay: DECAYS[i], p, m: zeros.clone(), v: zeros }
     });
@@ -111,12 +111,12 @@ fn twenty_steps_are_those_of_torch(#[case] dtype: DType, #[case] tolerance: f64)
         let factor = 1.0 - f64::from(t) / 40.0;
         let gradients = zoo.gradients(dtype, value);
         optimizer.step(&mut zoo, &gradients, factor);
-        for (torch, (name, ..)) in torch.iter_mut().zip(ROLES) {
+        for (torch, (name, ..)) in torch.iter_mut().zip(GROUPS) {
             torch.step(&host(gradients.get(name).unwrap().clone()), t as i32 + 1, factor);
         }
     }
     let got = zoo.values();
-    for (torch, (name, ..)) in torch.iter().zip(ROLES) {
+    for (torch, (name, ..)) in torch.iter().zip(GROUPS) {
         close(name, &got[name], &torch.p, tolerance);
         let state = &optimizer.state()[name];
         assert_eq!(state.steps, 20);

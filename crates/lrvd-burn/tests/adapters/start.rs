@@ -3,7 +3,7 @@
 use crate::support::prelude::*;
 use lrvd_burn::adapter::Adapter;
 use lrvd_burn::model::{self, trainable_counts};
-use lrvd_burn::parameters::Role;
+use lrvd_burn::parameters::Group;
 
 const D_IN: usize = 60;
 const D_OUT: usize = 50;
@@ -41,7 +41,7 @@ fn fresh_net(config: AdapterConfig) -> Net {
 fn values(layer: &AdaptedLinear) -> Vec<f64> {
     let mut all = Vec::new();
     layer.visit_parameters(&mut |p| {
-        if p.role != Role::Backbone {
+        if p.group != Group::Backbone {
             all.extend(host(p.value.flat()));
         }
     });
@@ -219,7 +219,7 @@ fn parameters_are_counted_and_named(
     assert_eq!((counts.posterior, counts.backbone), (noise, 0));
     let mut walked = Vec::new();
     net.visit_parameters(&mut |p| {
-        if matches!(p.role, Role::AdapterMean | Role::LogVariance) {
+        if matches!(p.group, Group::AdapterMean | Group::LogVariance) {
             walked.push(p.name.to_owned());
         }
     });

@@ -16,7 +16,7 @@ mod prelude {
     pub(crate) use burn::module::Module;
     pub(crate) use burn::tensor::{Device, Int, Tensor, TensorData};
     pub(crate) use lrvd_burn::adapter::AdaptedLinear;
-    pub(crate) use lrvd_burn::model::{AdaptedModel, AdapterTargets, ranks};
+    pub(crate) use lrvd_burn::model::{AdapterTargets, NamedModule, ranks};
     pub(crate) use lrvd_burn::optimizer::GroupRates;
     pub(crate) use lrvd_burn::sampling::Pass;
     pub(crate) use lrvd_burn::train::{

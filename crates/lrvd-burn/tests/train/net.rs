@@ -2,7 +2,7 @@
 
 use crate::prelude::*;
 use lrvd_burn::model::Names;
-use lrvd_burn::parameters::Role;
+use lrvd_burn::parameters::Group;
 use lrvd_burn::train::TrainState;
 use lrvd_core::noise::Draws;
 
@@ -71,7 +71,7 @@ fn layer(seed: u64, widths: [usize; 2]) -> AdaptedLinear {
 }
 
 pub(crate) fn net() -> Net {
-    let names = Names::below("net").with_roles(&[("net.head", Role::Head)]);
+    let names = Names::below("net").with_groups(&[("net.head", Group::Head)]);
     Net { names, hidden: layer(1, [WIDTH, 8]), head: layer(2, [8, CLASSES]) }
 }
 
@@ -122,7 +122,7 @@ pub(crate) fn batches(config: &TrainConfig) -> Ordered<LabelledRows<2>> {
 }
 
 /// Every number that training changes, by name.
-pub(crate) fn numbers<M: AdaptedModel>(state: &TrainState<M>) -> Vec<(String, Vec<f64>)> {
+pub(crate) fn numbers<M: NamedModule>(state: &TrainState<M>) -> Vec<(String, Vec<f64>)> {
     let mut found = parameters(&state.model);
     for (name, moments) in state.optimizer.state() {
         for tensor in [&moments.first, &moments.second] {
@@ -133,7 +133,7 @@ pub(crate) fn numbers<M: AdaptedModel>(state: &TrainState<M>) -> Vec<(String, Ve
     found
 }
 
-pub(crate) fn parameters(model: &impl AdaptedModel) -> Vec<(String, Vec<f64>)> {
+pub(crate) fn parameters(model: &impl NamedModule) -> Vec<(String, Vec<f64>)> {
     let mut found = Vec::new();
     model.visit_parameters(&mut |p| {
         found.push((p.name.to_owned(), p.value.flat().into_data().iter::<f64>().collect()));

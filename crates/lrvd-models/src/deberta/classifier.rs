@@ -6,7 +6,7 @@ use lrvd_burn::adapter::AdaptedLinear;
 use lrvd_burn::files::WeightStore;
 use lrvd_burn::model::Names;
 use lrvd_burn::ops::{dropout, gelu};
-use lrvd_burn::parameters::Role;
+use lrvd_burn::parameters::Group;
 use lrvd_burn::sampling::Pass;
 use lrvd_core::noise::{NoiseKey, module_id};
 
@@ -41,7 +41,7 @@ impl DebertaClassifier {
         Self {
             names: Names::below("")
                 .renamed(&[("pooler", "pooler.dense")])
-                .with_roles(&[("pooler", Role::Pooler), ("classifier", Role::Head)]),
+                .with_groups(&[("pooler", Group::Pooler), ("classifier", Group::Head)]),
             encoder: DebertaEncoder::load(source, config),
             pooler: source.head("pooler.dense", d, d, true, std),
             classifier: source.head("classifier", d, config.num_labels(), true, std),

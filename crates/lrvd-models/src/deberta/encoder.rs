@@ -2,8 +2,7 @@
 
 use burn::module::{Module, Param};
 use burn::tensor::Tensor;
-use lrvd_burn::model::Names;
-use lrvd_burn::ops::recomputed;
+use lrvd_burn::model::{Names, recomputed};
 use lrvd_burn::sampling::Pass;
 
 use super::config::DebertaConfig;

@@ -84,7 +84,8 @@ impl LlamaForCausalLm {
             && store.read(HEAD_WEIGHT)? == store.read(EMBEDDINGS)?;
         let ignored = |name: &str| is_spare(name) || (spare && name == HEAD_WEIGHT);
         let seed = NoiseKey::new(0);
-        let mut source = WeightSource::checkpoint(store, &|_| false, &ignored, seed, device, precision);
+        let mut source =
+            WeightSource::checkpoint(store, &|_| false, &ignored, seed, device, precision);
         let model = Self::load(&mut source, config);
         Ok((model, source.finish()?))
     }

@@ -3,7 +3,7 @@
 use burn::module::Param;
 use burn::tensor::Tensor;
 use lrvd_burn::adapter::{AdapterMembers, LowRankAdapter};
-use lrvd_burn::model::AdaptedModel;
+use lrvd_burn::model::NamedModule;
 use lrvd_burn::ops::standard_normal;
 use lrvd_core::noise::{NoiseKey, Stream};
 

@@ -4,8 +4,7 @@ use burn::module::{Module, Param, ParamId};
 use burn::tensor::module::embedding;
 use burn::tensor::{DType, Int, Tensor};
 use lrvd_burn::adapter::adapter_dtype;
-use lrvd_burn::model::Names;
-use lrvd_burn::ops::recomputed;
+use lrvd_burn::model::{Names, recomputed};
 use lrvd_burn::sampling::Pass;
 
 use super::cache::KvCache;

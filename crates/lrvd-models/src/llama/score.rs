@@ -5,7 +5,7 @@ use burn::tensor::{Device, Tensor};
 use lrvd_burn::adapter::AdaptedLinear;
 use lrvd_burn::files::WeightStore;
 use lrvd_burn::model::Names;
-use lrvd_burn::parameters::{Layout, Role};
+use lrvd_burn::parameters::Group;
 use lrvd_burn::sampling::Pass;
 use lrvd_core::noise::NoiseKey;
 
@@ -14,7 +14,7 @@ use super::config::LlamaConfig;
 use super::model::LlamaModel;
 use crate::batch::TokenBatch;
 use crate::error::Result;
-use crate::source::{Init, Loaded, Precision, WeightSource};
+use crate::source::{Init, Layout, Loaded, Precision, WeightSource};
 
 /// Module path of the head.
 const HEAD: &str = "score";
@@ -38,7 +38,7 @@ impl LlamaScore {
         let init = Init::Normal(config.initializer_range);
         let dtype = model.compute_dtype();
         let weight = source.tensor_of(&name, shape, Layout::Transposed, init, dtype);
-        let names = Names::below("").with_roles(&[(HEAD, Role::Head)]);
+        let names = Names::below("").with_groups(&[(HEAD, Group::Head)]);
         Self { names, model, score: AdaptedLinear::new(weight, None) }
     }
 

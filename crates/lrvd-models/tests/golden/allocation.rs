@@ -7,7 +7,7 @@ use burn::tensor::DType;
 use lrvd_burn::adalora::AdaLora;
 use lrvd_burn::adapter::LowRankAdapter;
 use lrvd_burn::host::values;
-use lrvd_burn::model::AdaptedModel;
+use lrvd_burn::model::NamedModule;
 use lrvd_core::adalora::{AdaLoraConfig, Allocation, Phase};
 
 use crate::case::{Case, Limit, Values};
@@ -47,7 +47,7 @@ impl Decisions {
         step: u32,
         made: &Allocation,
         allocator: &AdaLora,
-        model: &impl AdaptedModel,
+        model: &impl NamedModule,
     ) {
         if self.config.phase(step) == Phase::Choose {
             self.scores.insert(self.budget.len(), allocator.scores());

@@ -7,8 +7,7 @@ use anyhow::{Result, ensure};
 use burn::tensor::{DType, Gradients, Tensor, activation};
 use lrvd_burn::files::WeightStore;
 use lrvd_burn::host::values;
-use lrvd_burn::model::AdaptedModel;
-use lrvd_burn::parameters::Layout;
+use lrvd_burn::model::NamedModule;
 use lrvd_burn::sampling::Pass;
 use lrvd_burn::train::Model;
 use lrvd_models::TokenBatch;
@@ -168,7 +167,7 @@ fn cache(
 }
 
 /// Makes every parameter trainable where gradients are recorded.
-fn train_all(case: &Case, model: &mut impl AdaptedModel) {
+fn train_all(case: &Case, model: &mut impl NamedModule) {
     if !case.below("grad.").is_empty() {
         model.visit_parameters_mut(&mut |p| p.value.set_trainable(true));
     }
@@ -176,7 +175,7 @@ fn train_all(case: &Case, model: &mut impl AdaptedModel) {
 
 /// Gradients of all trainable parameters under their checkpoint names and in its layout; zeros where the loss does
 /// not reach.
-pub(crate) fn gradients(model: &impl AdaptedModel, loss: &Tensor<1>) -> BTreeMap<String, Values> {
+pub(crate) fn gradients(model: &impl NamedModule, loss: &Tensor<1>) -> BTreeMap<String, Values> {
     let mut found = BTreeMap::new();
     if !loss.is_tracked() {
         return found;
@@ -186,16 +185,16 @@ pub(crate) fn gradients(model: &impl AdaptedModel, loss: &Tensor<1>) -> BTreeMap
         if p.value.is_trainable() {
             let gradient = if p.value.is_empty() { None } else { p.value.gradient(&gradients) };
             let gradient = gradient.map_or_else(|| vec![0.0; p.value.len()], values);
-            found.insert(p.name.to_owned(), stored(&p.value.shape(), gradient, p.layout));
+            found.insert(p.name.to_owned(), stored(&p.value.shape(), gradient, p.transposed));
         }
     });
     found
 }
 
 /// Values in memory order, in the layout of a checkpoint.
-pub(crate) fn stored(shape: &[usize], values: Vec<f64>, layout: Layout) -> Values {
+pub(crate) fn stored(shape: &[usize], values: Vec<f64>, transposed: bool) -> Values {
     let values = Values::new(shape, values);
-    if layout == Layout::Transposed { values.transposed() } else { values }
+    if transposed { values.transposed() } else { values }
 }
 
 /// Compares the recorded gradients that are among `found`.

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, bail, ensure};
 use burn::tensor::{DType, Tensor};
 use lrvd_burn::adalora::orthogonality;
 use lrvd_burn::files::HostTensor;
-use lrvd_burn::model::AdaptedModel;
+use lrvd_burn::model::NamedModule;
 use lrvd_burn::peft::{PeftAdapter, PeftMethod, PeftModule, attach_peft, peft_from_model};
 use lrvd_burn::sampling::Pass;
 
@@ -55,7 +55,7 @@ pub(crate) fn llama(case: &mut Case) -> Result<()> {
 }
 
 /// Compares `model` without and with the adapter of the folder.
-fn adapted<M: AdaptedModel>(
+fn adapted<M: NamedModule>(
     case: &mut Case,
     mut model: M,
     inputs: &Inputs,
@@ -128,7 +128,7 @@ pub(crate) fn in_file(name: &str, values: Values, adalora: bool) -> (String, Val
 }
 
 /// The penalty over all modules: one of rank 0 counts, with a deviation of 0.
-fn mean_orthogonality(model: &impl AdaptedModel, adapter: &PeftAdapter) -> Option<Tensor<1>> {
+fn mean_orthogonality(model: &impl NamedModule, adapter: &PeftAdapter) -> Option<Tensor<1>> {
     let modules = adapter.modules.len() as f64;
     let alive = adapter.modules.values().filter(|module| module.rank > 0).count() as f64;
     orthogonality(model).map(|mean| if alive < modules { mean * (alive / modules) } else { mean })
@@ -137,7 +137,7 @@ fn mean_orthogonality(model: &impl AdaptedModel, adapter: &PeftAdapter) -> Optio
 /// `grad.*`: of what the folder says was differentiated.
 fn compare_factors(
     case: &mut Case,
-    model: &impl AdaptedModel,
+    model: &impl NamedModule,
     adapter: &PeftAdapter,
     loss: Option<Tensor<1>>,
     total: Option<Tensor<1>>,
@@ -166,7 +166,7 @@ fn compare_factors(
 }
 
 /// `merged.<module>.weight`: the base weight with the update added; recorded for one module means for all.
-fn compare_merged(case: &mut Case, model: &impl AdaptedModel, adapter: &PeftAdapter) -> Result<()> {
+fn compare_merged(case: &mut Case, model: &impl NamedModule, adapter: &PeftAdapter) -> Result<()> {
     let expected = case.below("merged.");
     if expected.is_empty() {
         return Ok(());

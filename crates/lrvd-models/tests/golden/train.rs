@@ -6,9 +6,9 @@ use anyhow::{Context, Result, bail, ensure};
 use burn::tensor::DType;
 use lrvd_burn::adalora::{AdaLora, orthogonality};
 use lrvd_burn::host::values;
-use lrvd_burn::model::AdaptedModel;
+use lrvd_burn::model::NamedModule;
 use lrvd_burn::optimizer::{AdamW, AdamWConfig, GroupRates, NamedGradients, ParameterGroups};
-use lrvd_burn::parameters::Role;
+use lrvd_burn::parameters::Group;
 use lrvd_burn::peft::{PeftAdapter, PeftMethod, PeftModule, attach_peft, peft_from_model};
 use lrvd_burn::sampling::Pass;
 use lrvd_core::adalora::AdaLoraConfig;
@@ -211,10 +211,10 @@ fn plain(text: &str) -> String {
 }
 
 /// The description says that the classifier is trained beside the adapter, and nothing else.
-fn check_trained(model: &impl AdaptedModel) -> Result<()> {
+fn check_trained(model: &impl NamedModule) -> Result<()> {
     let mut trained = Vec::new();
     model.visit_parameters(&mut |p| {
-        if p.value.is_trainable() && p.role != Role::AdapterMean {
+        if p.value.is_trainable() && p.group != Group::AdapterMean {
             trained.push(p.name.to_owned());
         }
     });
@@ -223,11 +223,11 @@ fn check_trained(model: &impl AdaptedModel) -> Result<()> {
     Ok(())
 }
 
-fn snapshot(model: &impl AdaptedModel, adalora: bool) -> Snapshot {
+fn snapshot(model: &impl NamedModule, adalora: bool) -> Snapshot {
     let mut found = Snapshot::new();
     model.visit_parameters(&mut |p| {
         if p.value.is_trainable() {
-            let values = stored(&p.value.shape(), values(p.value.flat()), p.layout);
+            let values = stored(&p.value.shape(), values(p.value.flat()), p.transposed);
             found.extend([in_file(p.name, values, adalora)]);
         }
     });

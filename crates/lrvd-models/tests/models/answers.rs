@@ -2,8 +2,8 @@
 
 use burn::tensor::{DType, Device, Tensor, TensorData};
 use lrvd_burn::adapter::{AdapterConfig, AdapterKind};
-use lrvd_burn::model::{AdaptedModel, check_scheme};
-use lrvd_burn::parameters::Role;
+use lrvd_burn::model::{NamedModule, check_scheme};
+use lrvd_burn::parameters::Group;
 use lrvd_burn::sampling::{DrawPer, Pass, Scheme};
 use lrvd_core::family::VariationalFamily;
 use lrvd_core::moments::CrossTerm;
@@ -191,7 +191,7 @@ fn a_score_is_a_product_with_the_hidden_state_of_the_last_real_token() {
         let wide = if dtype == DType::F64 { DType::F64 } else { DType::F32 };
         let mut weight = Vec::new();
         scorer.visit_parameters(&mut |p| {
-            if p.role == Role::Head {
+            if p.group == Group::Head {
                 assert_eq!((p.name, p.value.flat().dtype()), ("score.weight", wide));
                 weight.extend(numbers(p.value.flat()));
             }

@@ -3,7 +3,7 @@
 use burn::module::{Module, Param};
 use burn::tensor::{DType, Device, Tensor};
 use lrvd_burn::adapter::{AdapterConfig, AdapterKind};
-use lrvd_burn::model::{AdaptedModel, AdapterTargets, attach_adapters};
+use lrvd_burn::model::{AdapterTargets, NamedModule, attach_adapters};
 use lrvd_burn::sampling::{DrawPer, DrawSet, Pass, Scheme};
 use lrvd_burn::train::{DrawPolicy, Examples, Inputs, Logits, Model};
 use lrvd_core::family::VariationalFamily;

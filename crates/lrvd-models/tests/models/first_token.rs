@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use burn::tensor::{DType, Device, Tensor};
 use lrvd_burn::adapter::{AdapterConfig, AdapterKind, Observer};
-use lrvd_burn::model::{AdaptedModel, attach_adapters, check_scheme, observe};
+use lrvd_burn::model::{NamedModule, attach_adapters, check_scheme, observe};
 use lrvd_burn::optimizer::NamedGradients;
 use lrvd_burn::sampling::{DrawPer, Pass, Scheme};
 use lrvd_burn::train::Model as _;

@@ -1,7 +1,7 @@
 //! Properties of the Llama port that hold without a reference: padding, caches, tied heads, answers, adapters.
 
 use burn::tensor::DType;
-use lrvd_burn::model::{AdaptedModel, AdapterTargets, attach_adapters};
+use lrvd_burn::model::{AdapterTargets, NamedModule, attach_adapters};
 use lrvd_burn::peft::{PeftConfig, TargetModules, attach_peft, peft_from_model};
 use lrvd_burn::sampling::{DrawPer, Pass, Scheme};
 use lrvd_core::family::VariationalFamily;

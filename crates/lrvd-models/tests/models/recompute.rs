@@ -26,8 +26,13 @@ fn encoder() -> AutoModel {
 fn decoder() -> AutoModel {
     let mut model = model(true, DType::F32);
     let config = variational(VariationalFamily::RankVariance);
-    attach_adapters(&mut model, &names(&["q_proj", "v_proj", "up_proj"]), &config, NoiseKey::new(6))
-        .unwrap();
+    attach_adapters(
+        &mut model,
+        &names(&["q_proj", "v_proj", "up_proj"]),
+        &config,
+        NoiseKey::new(6),
+    )
+    .unwrap();
     enlarge(&mut model);
     AutoModel::Llama(LlamaChoice::new(model, vec![3, 5]).unwrap())
 }

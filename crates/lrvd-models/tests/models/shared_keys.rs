@@ -3,7 +3,7 @@
 
 use burn::tensor::{DType, Device, Tensor, TensorData};
 use lrvd_burn::adapter::{AdapterConfig, Extension, LowRankAdapter, Posterior, Prior};
-use lrvd_burn::model::{AdaptedModel, attach_adapters, total_kl};
+use lrvd_burn::model::{NamedModule, attach_adapters, total_kl};
 use lrvd_burn::ops::standard_normal;
 use lrvd_burn::sampling::{DrawPer, Pass, Scheme};
 use lrvd_core::kl::KlReduction;

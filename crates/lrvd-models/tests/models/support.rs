@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use burn::tensor::{DType, Device, Int, Tensor, TensorData};
 use lrvd_burn::adapter::{AdapterConfig, AdapterKind};
 pub(crate) use lrvd_burn::host::values as numbers;
-use lrvd_burn::model::{AdaptedModel, AdapterTargets, attach_adapters};
+use lrvd_burn::model::{AdapterTargets, NamedModule, attach_adapters};
 use lrvd_core::family::VariationalFamily;
 use lrvd_core::noise::NoiseKey;
 use lrvd_models::deberta::{DebertaClassifier, DebertaConfig};

@@ -2,7 +2,7 @@
 
 use burn::tensor::Tensor;
 use lrvd_burn::host::{HostAdapter, values};
-use lrvd_burn::model::AdaptedModel;
+use lrvd_burn::model::NamedModule;
 use lrvd_burn::train::{LabelledExamples, evaluation_batches};
 use lrvd_core::baselines::laplace::{CurvatureBlock, InputNormalisation, WideFactor, WideSide};
 use lrvd_core::linalg::{svd, symmetric_eigen, times, times_transposed, transposed_times};

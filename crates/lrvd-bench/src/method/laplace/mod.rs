@@ -27,7 +27,7 @@ mod tests;
 use burn::tensor::{Gradients, Int, Tensor, TensorData};
 use lrvd_burn::adapter::{AdaptedLinear, AdapterConfig, ObservedUse};
 use lrvd_burn::host::values;
-use lrvd_burn::model::AdaptedModel;
+use lrvd_burn::model::NamedModule;
 use lrvd_burn::train::{
     Examples, Fitted, Logits, Method, Model, Observed, Setup, TrainConfig, evaluation_batches,
     restore_order,

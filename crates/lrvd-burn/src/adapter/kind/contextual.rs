@@ -11,30 +11,28 @@ use crate::adapter::schema::{Axis, ParameterSchema, parameters};
 use crate::adapter::streams::AdapterStream;
 use crate::adapter::wide::widened;
 use crate::ops::standard_normal;
-use crate::parameters::{Layout, Role};
+use crate::parameters::Group;
 use crate::sampling::DrawPer;
 
 const fn mean(
     name: &'static str,
-    layout: Layout,
+    transposed: bool,
     axes: &'static [Axis],
     initial_use: u32,
 ) -> ParameterSchema {
-    ParameterSchema { name, role: Role::AdapterMean, layout, axes, initial_use }
+    ParameterSchema { name, group: Group::AdapterMean, transposed, axes, initial_use }
 }
 
 /// Weight of the first layer.
 pub(super) const W1: ParameterSchema =
-    mean("lora_context_w1", Layout::Transposed, &[Axis::Rank, Axis::Hidden], 4);
+    mean("lora_context_w1", true, &[Axis::Rank, Axis::Hidden], 4);
 /// Bias of the first layer.
-pub(super) const B1: ParameterSchema =
-    mean("lora_context_b1", Layout::AsStored, &[Axis::Hidden], 5);
+pub(super) const B1: ParameterSchema = mean("lora_context_b1", false, &[Axis::Hidden], 5);
 /// Weight of the second layer.
 pub(super) const W2: ParameterSchema =
-    mean("lora_context_w2", Layout::Transposed, &[Axis::Hidden, Axis::RankMatrices], 6);
+    mean("lora_context_w2", true, &[Axis::Hidden, Axis::RankMatrices], 6);
 /// Bias of the second layer.
-pub(super) const B2: ParameterSchema =
-    mean("lora_context_b2", Layout::AsStored, &[Axis::RankMatrices], 7);
+pub(super) const B2: ParameterSchema = mean("lora_context_b2", false, &[Axis::RankMatrices], 7);
 
 /// A small network that reads mean and standard deviation of a rank matrix off every token.
 ///

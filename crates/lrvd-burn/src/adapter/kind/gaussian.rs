@@ -13,12 +13,12 @@ use crate::adapter::linear::AdaptedLinear;
 use crate::adapter::schema::{Axis, ParameterSchema, Parameters};
 use crate::adapter::wide::widened;
 use crate::ops::standard_normal;
-use crate::parameters::{Layout, ParameterValue, Role};
+use crate::parameters::{Group, ParameterValue};
 use crate::sampling::Pass;
 
 const fn noise(name: &'static str, axes: &'static [Axis], initial_use: u32) -> ParameterSchema {
-    let (role, layout) = (Role::LogVariance, Layout::Transposed);
-    ParameterSchema { name, role, layout, axes, initial_use }
+    let (group, transposed) = (Group::LogVariance, true);
+    ParameterSchema { name, group, transposed, axes, initial_use }
 }
 
 const RHO_A: ParameterSchema = noise("lora_A_rho", &[Axis::Input, Axis::Rank], 2);

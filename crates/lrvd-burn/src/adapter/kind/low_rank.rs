@@ -9,13 +9,13 @@ use super::Extension;
 use super::posterior::Posterior;
 use crate::adapter::layer_noise::LayerNoise;
 use crate::adapter::schema::{Axis, ParameterSchema, Parameters};
-use crate::parameters::{Layout, ParameterValue, Role};
+use crate::parameters::{Group, ParameterValue};
 
 /// The factor A.
 pub(super) const A: ParameterSchema = ParameterSchema {
     name: "lora_A",
-    role: Role::AdapterMean,
-    layout: Layout::Transposed,
+    group: Group::AdapterMean,
+    transposed: true,
     axes: &[Axis::Input, Axis::Rank],
     initial_use: 0,
 };
@@ -23,8 +23,8 @@ pub(super) const A: ParameterSchema = ParameterSchema {
 /// The factor B.
 pub(super) const B: ParameterSchema = ParameterSchema {
     name: "lora_B",
-    role: Role::AdapterMean,
-    layout: Layout::Transposed,
+    group: Group::AdapterMean,
+    transposed: true,
     axes: &[Axis::Rank, Axis::Output],
     initial_use: 1,
 };

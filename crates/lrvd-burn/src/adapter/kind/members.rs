@@ -6,11 +6,11 @@ use burn::tensor::Tensor;
 use super::low_rank::LowRankAdapter;
 use crate::adapter::initialisation::Initialiser;
 use crate::adapter::schema::{Axis, ParameterSchema, Sizes, parameters};
-use crate::parameters::{Layout, Role};
+use crate::parameters::Group;
 
 const fn factor(name: &'static str, axes: &'static [Axis]) -> ParameterSchema {
-    let (role, layout) = (Role::AdapterMean, Layout::AsStored);
-    ParameterSchema { name, role, layout, axes, initial_use: 16 }
+    let (group, transposed) = (Group::AdapterMean, false);
+    ParameterSchema { name, group, transposed, axes, initial_use: 16 }
 }
 
 /// The factors A.

@@ -6,19 +6,17 @@ use lrvd_core::family::{LOG_ALPHA_MAX, LOG_VARIANCE_MAX, LOG_VARIANCE_MIN, Varia
 
 use crate::adapter::initialisation::Initialiser;
 use crate::adapter::schema::{Axis, ParameterSchema, Parameters};
-use crate::parameters::{Layout, ParameterValue, Role};
+use crate::parameters::{Group, ParameterValue};
 
 /// A noise parameter whose axes are `axes`.
-const fn noise(name: &'static str, layout: Layout, axes: &'static [Axis]) -> ParameterSchema {
-    ParameterSchema { name, role: Role::LogVariance, layout, axes, initial_use: 0 }
+const fn noise(name: &'static str, transposed: bool, axes: &'static [Axis]) -> ParameterSchema {
+    ParameterSchema { name, group: Group::LogVariance, transposed, axes, initial_use: 0 }
 }
 
-const RANK_LOG_SIGMA2: ParameterSchema = noise("rank_log_sigma2", Layout::AsStored, &[Axis::Rank]);
-const RANK_LOG_ALPHA: ParameterSchema = noise("rank_log_alpha", Layout::AsStored, &[Axis::Rank]);
-const LOG_SIGMA2_A: ParameterSchema =
-    noise("log_sigma2_a", Layout::Transposed, &[Axis::Input, Axis::Rank]);
-const LOG_SIGMA2_B: ParameterSchema =
-    noise("log_sigma2_b", Layout::Transposed, &[Axis::Rank, Axis::Output]);
+const RANK_LOG_SIGMA2: ParameterSchema = noise("rank_log_sigma2", false, &[Axis::Rank]);
+const RANK_LOG_ALPHA: ParameterSchema = noise("rank_log_alpha", false, &[Axis::Rank]);
+const LOG_SIGMA2_A: ParameterSchema = noise("log_sigma2_a", true, &[Axis::Input, Axis::Rank]);
+const LOG_SIGMA2_B: ParameterSchema = noise("log_sigma2_b", true, &[Axis::Rank, Axis::Output]);
 
 /// One number per rank direction, shared by row `i` of A and column `i` of B.
 #[derive(Module, Debug)]

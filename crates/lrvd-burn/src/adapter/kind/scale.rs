@@ -12,16 +12,16 @@ use crate::adapter::linear::AdaptedLinear;
 use crate::adapter::schema::{Axis, ParameterSchema, Sizes, parameters};
 use crate::adapter::streams::AdapterStream;
 use crate::adapter::wide::widened;
-use crate::parameters::{Layout, Role};
+use crate::parameters::Group;
 
-const fn scales(name: &'static str, role: Role, initial_use: u32) -> ParameterSchema {
-    ParameterSchema { name, role, layout: Layout::AsStored, axes: &[Axis::Rank], initial_use }
+const fn scales(name: &'static str, group: Group, initial_use: u32) -> ParameterSchema {
+    ParameterSchema { name, group, transposed: false, axes: &[Axis::Rank], initial_use }
 }
 
 /// Logarithms of the mean scales.
-pub(super) const LOG_MEAN: ParameterSchema = scales("lora_scale_log_mean", Role::AdapterMean, 0);
+pub(super) const LOG_MEAN: ParameterSchema = scales("lora_scale_log_mean", Group::AdapterMean, 0);
 /// Logarithms of their standard deviations.
-pub(super) const LOG_STD: ParameterSchema = scales("lora_scale_log_std", Role::LogVariance, 2);
+pub(super) const LOG_STD: ParameterSchema = scales("lora_scale_log_std", Group::LogVariance, 2);
 
 /// Gaussian scales between the factors, whose A starts as an orthonormal basis.
 ///

@@ -9,13 +9,13 @@
 use super::Extension;
 use crate::adapter::initialisation::Initialiser;
 use crate::adapter::schema::{Axis, ParameterSchema};
-use crate::parameters::{Layout, Role};
+use crate::parameters::Group;
 
 /// The singular values.
 pub(super) const E: ParameterSchema = ParameterSchema {
     name: "lora_E",
-    role: Role::AdapterMean,
-    layout: Layout::AsStored,
+    group: Group::AdapterMean,
+    transposed: false,
     axes: &[Axis::Rank],
     initial_use: 0,
 };

@@ -13,7 +13,7 @@ use crate::files::{HostTensor, TensorFile, write_safetensors};
 use crate::peft::posterior::HEADER_KEY;
 use crate::peft::{
     ExportLayout, POSTERIOR_FILE, PeftAdapter, PeftConfig, PeftModule, PeftPosterior,
-    PosteriorHeader, PosteriorModuleHeader, PosteriorRun,
+    PosteriorHeader, PosteriorModuleHeader, PosteriorRun, posterior_family_name,
 };
 use crate::sampling::{DrawPer, Scheme};
 
@@ -77,6 +77,7 @@ fn every_family_survives_a_round_trip_under_the_names_of_the_first_version(
     assert_eq!(file.names().collect::<Vec<_>>(), expected);
     let header: serde_json::Value = serde_json::from_str(&file.metadata()[HEADER_KEY]).unwrap();
     assert_eq!((&header["schema_version"], &header["family"]), (&1.into(), &name.into()));
+    assert_eq!(posterior_family_name(family), name);
 }
 
 #[test]

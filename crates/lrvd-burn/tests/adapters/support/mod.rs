@@ -16,7 +16,7 @@ pub(crate) mod prelude {
         AdaptedLinear, AdapterConfig, AdapterKind, AdapterStream, ElementGaussian, Extension, Prior,
     };
     pub(crate) use lrvd_burn::host::{HostAdapter, HostNoise};
-    pub(crate) use lrvd_burn::model::AdaptedModel;
+    pub(crate) use lrvd_burn::model::NamedModule;
     pub(crate) use lrvd_burn::optimizer::NamedGradients;
     pub(crate) use lrvd_burn::sampling::{DrawPer, Pass, Scheme};
     pub(crate) use lrvd_core::baselines::StdMap;

@@ -5,10 +5,10 @@ use burn::tensor::activation::log_softmax;
 use burn::tensor::{DType, Tensor};
 use lrvd_burn::adapter::{AdaptedLinear, Prior};
 use lrvd_burn::host::HostAdapter;
-use lrvd_burn::model::{AdaptedModel, Names, total_kl};
+use lrvd_burn::model::{NamedModule, Names, total_kl};
 use lrvd_burn::objective::{Objective, ObjectiveParts};
 use lrvd_burn::optimizer::{AdamW, AdamWConfig, GroupRates, NamedGradients, ParameterGroups};
-use lrvd_burn::parameters::Role;
+use lrvd_burn::parameters::Group;
 use lrvd_burn::sampling::{Pass, Scheme};
 use lrvd_core::kl::KlReduction;
 use lrvd_core::noise::NoiseKey;
@@ -51,7 +51,7 @@ impl Net {
                     ("head_weight", "head.weight"),
                     ("head_bias", "head.bias"),
                 ])
-                .with_roles(&[("head", Role::Head)]),
+                .with_groups(&[("head", Group::Head)]),
             first: build("net.first", 0),
             second: build("net.second", 1),
             head_weight: random(70, [WIDTHS[2], WIDTHS[3]], dtype),
@@ -107,7 +107,7 @@ pub(crate) fn data(dtype: DType) -> (Tensor<3>, Tensor<2>) {
     (x, tensor(&targets, [BATCH, 3], dtype))
 }
 
-/// Rates that differ by role, with decay wherever there may be one.
+/// Rates that differ by group, with decay wherever there may be one.
 pub(crate) fn groups() -> ParameterGroups {
     let rates = |learning_rate, weight_decay| GroupRates { learning_rate, weight_decay };
     ParameterGroups {
