@@ -1,6 +1,6 @@
 //! Passes by loops, as functions of a layer's leaves in memory order: A is `[d_input, rank]`, B `[rank, d_output]`.
 //!
-//! Those of the posterior families are the core's; `tests/by_hand.rs` compares the others with PyTorch.
+//! Those of the posterior families are the core's; `pytorch.rs` compares the others with PyTorch.
 
 use burn::tensor::DType;
 use lrvd_burn::adapter::AdaptedLinear;
