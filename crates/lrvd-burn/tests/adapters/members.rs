@@ -220,14 +220,14 @@ fn misfits_are_rejected() {
     assert!(members(DType::F32).member(MEMBERS).is_none());
 
     let mut net = Net::new([None, None], DType::F32);
-    let attach = |layer: &mut AdaptedLinear, members| {
+    let attach = |path, layer: &mut AdaptedLinear, members| {
         let kind = AdapterKind::LoraEnsemble { members, gain: 1.0 };
         let config = AdapterConfig { kind, rank: 2, lora_alpha: 2.0, dropout: 0.0 };
-        config.attach(layer, "net.first", NoiseKey::new(1)).unwrap();
+        config.attach(layer, path, NoiseKey::new(1)).unwrap();
     };
     assert_eq!(model::members(&net).unwrap(), 1);
-    attach(&mut net.first, 2);
-    attach(&mut net.second, 3);
+    attach("net.first", &mut net.first, 2);
+    attach("net.second", &mut net.second, 3);
     let error = model::members(&net).unwrap_err();
     assert_eq!(error.to_string(), "adapter `net.second` has 3 members, others have 2");
     let mut layers = 0;
