@@ -128,7 +128,7 @@ macro_rules! transformer {
 transformer!(plain, burn::nn);
 transformer!(fast, lrvd_burn::nn);
 
-/// Gives the matrices of `model` the same random values in every process.
+/// Gives the matrices of `model` the same random values in every process, and biases 0.
 fn pretrain<M: Module>(model: &mut M, device: &Device) {
     let mut matrices = 0;
     model.visit_parameters_mut(&mut |p| {
@@ -138,6 +138,8 @@ fn pretrain<M: Module>(model: &mut M, device: &Device) {
             let values = Tensor::<1>::from_floats(values.as_slice(), device);
             p.value.set_flat(values / (rows as f64).sqrt());
             matrices += 1;
+        } else if p.name.ends_with(".bias") {
+            p.value.set_flat(p.value.flat().zeros_like());
         }
     });
 }
