@@ -138,7 +138,7 @@ fn pretrain<M: Module>(model: &mut M, device: &Device) {
             let values = Tensor::<1>::from_floats(values.as_slice(), device);
             p.value.set_flat(values / (rows as f64).sqrt());
             matrices += 1;
-        } else if p.name.ends_with(".bias") {
+        } else if p.name.ends_with("bias") {
             p.value.set_flat(p.value.flat().zeros_like());
         }
     });
