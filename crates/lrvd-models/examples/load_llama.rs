@@ -9,26 +9,32 @@ use std::error::Error;
 use std::path::PathBuf;
 
 use burn::tensor::{DType, Device};
+use lrvd_burn::adapter::BaseBits;
 use lrvd_burn::files::WeightStore;
+use lrvd_models::Precision;
 use lrvd_models::llama::{GenerateOptions, LlamaConfig, LlamaForCausalLm};
 use lrvd_models::tokenizer::TextTokenizer;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args().skip(1);
-    let usage = "usage: load_llama FOLDER f32|bf16|f16 [TEXT]";
+    let usage = "usage: load_llama FOLDER f32|bf16|f16|q8|q4 [TEXT]";
     let folder = PathBuf::from(arguments.next().ok_or(usage)?);
-    let dtype = match arguments.next().as_deref() {
-        Some("f32") => DType::F32,
-        Some("bf16") => DType::BF16,
-        Some("f16") => DType::F16,
+    let name = arguments.next().ok_or(usage)?;
+    let (dtype, bits) = match name.as_str() {
+        "f32" => (DType::F32, None),
+        "bf16" => (DType::BF16, None),
+        "f16" => (DType::F16, None),
+        "q8" => (DType::F32, Some(BaseBits::Q8)),
+        "q4" => (DType::F32, Some(BaseBits::Q4)),
         _ => return Err(usage.into()),
     };
+    let precision = Precision { dtype, bits };
     let before = resident("VmRSS");
     let config = LlamaConfig::read(&folder.join("config.json"))?;
     let store = WeightStore::open(&folder)?;
     let (model, loaded) =
-        LlamaForCausalLm::from_pretrained(&store, &config, &Device::flex(), dtype)?;
-    println!("{} tensors as {dtype:?}", loaded.report.applied.len());
+        LlamaForCausalLm::from_pretrained(&store, &config, &Device::flex(), precision)?;
+    println!("{} tensors as {name}", loaded.report.applied.len());
     if let (Some(before), Some(after), Some(peak)) = (before, resident("VmRSS"), resident("VmHWM"))
     {
         let grown = |bytes: u64| bytes.saturating_sub(before) as f64 / 1e9;
