@@ -2,16 +2,17 @@
 //!
 //! A pretrained linear layer becomes an [`adapter::AdaptedLinear`]: its frozen weight plus an
 //! optional low-rank update, which may carry a Gaussian posterior over its rank directions. The
-//! posterior says which directions matter; [`prune`] removes the others for real.
+//! posterior says which directions matter; [`prune()`] removes the others for real.
 //!
 //! | Module | What it answers |
 //! |---|---|
 //! | [`adapter`] | what is attached to a layer, and its forward pass and KL |
 //! | [`train`] | the loop, checkpoints, resume and prediction, for any model |
 //! | [`sampling`] | how noise enters one forward pass |
+//! | [`tune`], [`nn`] | how any Burn module is fine-tuned |
 //! | [`model`], [`parameters`] | how a model of yours takes part |
 //! | [`objective`], [`optimizer`] | what is minimised, and by what |
-//! | [`prune`], [`adalora`] | how ranks are pruned |
+//! | [`mod@prune`], [`adalora`] | how ranks are pruned |
 //! | [`gauge`] | adapters rotated to the singular directions of their update |
 //! | [`peft`], [`files`] | how adapters come from and go to disk |
 //! | [`text`] | names from files, for terminals and Markdown |
