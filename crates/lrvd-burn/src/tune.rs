@@ -11,16 +11,13 @@ use lrvd_core::prune::{PruneRule, StatisticOptions};
 
 use crate::adapter::{Adapter, AdapterConfig, AdapterKind, Extension, Prior};
 use crate::error::Error;
-use crate::files::{AtomicDir, LoadReport};
+use crate::files::LoadReport;
 use crate::model::{self, AdapterTargets, NamedModule, attach_adapters, walk};
 use crate::optimizer::AdamW;
-use crate::peft::{
-    AdaLoraConfig, ExportLayout, PeftConfig, PosteriorRun, TargetModules, peft_from_model,
-    posterior_from_model,
-};
+use crate::peft::PosteriorRun;
 use crate::prune::{self, PruneEvent};
 use crate::sampling::{DrawPer, DrawSet, Pass, Scheme};
-use crate::train::{self, BayesLora, DrawSeed, Logits};
+use crate::train::{self, BayesLora, DrawSeed, Logits, write_adapter};
 
 /// `model` with everything frozen and a fresh adapter on every targeted layer.
 ///
@@ -75,15 +72,7 @@ pub fn save(
     folder: impl AsRef<Path>,
     run: PosteriorRun,
 ) -> Result<(), Error> {
-    let adapter = peft_from_model(model, &template(model))?;
-    let posterior = posterior_from_model(model, run)?;
-    let building = AtomicDir::create(folder)?;
-    let summary = adapter.write(building.path(), ExportLayout::Ragged)?;
-    if let Some(posterior) = posterior.filter(|_| summary.zero_module.is_none()) {
-        posterior.write(building.path(), &adapter)?;
-    }
-    building.commit()?;
-    Ok(())
+    write_adapter(model, &described(model), Some(run), folder).map(drop)
 }
 
 /// `model` with the adapter in `folder`, everything frozen; it must be the base model that the adapter was trained on.
@@ -93,27 +82,22 @@ pub fn load<M: Module>(model: M, folder: impl AsRef<Path>) -> Result<(M, LoadRep
     Ok((model, report))
 }
 
-/// PEFT's settings as the adapters themselves say them.
-fn template(model: &impl NamedModule) -> PeftConfig {
-    let (mut rank, mut scaling, mut dropout, mut is_adalora) = (1, 1.0, 0.0_f64, false);
+/// The configuration of the adapters as they themselves say it.
+fn described(model: &impl NamedModule) -> AdapterConfig {
+    let (mut scaling, kind) = (1.0, AdapterKind::Lora { b_bound: 0.0 });
+    let mut config = AdapterConfig { kind, rank: 1, lora_alpha: 1.0, dropout: 0.0 };
     model.visit_layers(&mut |_, layer| {
         if let Some(slot) = layer.slot()
-            && slot.initial_rank >= rank
+            && slot.initial_rank >= config.rank
         {
-            (rank, scaling) = (slot.initial_rank, slot.scaling);
+            (config.rank, scaling) = (slot.initial_rank, slot.scaling);
         }
-        dropout = dropout.max(layer.adapter().map_or(0.0, Adapter::dropout));
-        is_adalora |= matches!(layer.extension(), Some(Extension::SingularValues(_)));
+        config.dropout = config.dropout.max(layer.adapter().map_or(0.0, Adapter::dropout));
+        if matches!(layer.extension(), Some(Extension::SingularValues(_))) {
+            config.kind = AdapterKind::AdaLora;
+        }
     });
-    // Replaced by the paths that carry an adapter.
-    let (alpha, targets) = (scaling * rank as f64, TargetModules::Names(Vec::new()));
-    let template = if is_adalora {
-        let adalora = AdaLoraConfig { init_r: rank, ..AdaLoraConfig::default() };
-        PeftConfig::adalora(adalora, alpha, targets)
-    } else {
-        PeftConfig::lora(rank, alpha, targets)
-    };
-    PeftConfig { lora_dropout: dropout, ..template }
+    AdapterConfig { lora_alpha: scaling * config.rank as f64, ..config }
 }
 
 /// Logits `[rows, classes]` of `forward`: at the posterior mean for 0 draws, else of as many models drawn from the

@@ -112,8 +112,9 @@ impl Attached {
         self.adapter.as_mut()
     }
 
-    fn with(&self, adapter: Option<Adapter>) -> Self {
-        Self { adapter, ..self.clone() }
+    fn with(mut self, change: impl FnOnce(Option<Adapter>) -> Option<Adapter>) -> Self {
+        self.adapter = change(self.adapter.take());
+        self
     }
 }
 
@@ -124,23 +125,23 @@ impl Module for Attached {
     }
 
     fn fork(self, device: &Device) -> Self {
-        self.with(self.adapter.clone().fork(device))
+        self.with(|adapter| adapter.fork(device))
     }
 
     fn to_device(self, device: &Device) -> Self {
-        self.with(self.adapter.clone().to_device(device))
+        self.with(|adapter| adapter.to_device(device))
     }
 
     fn train(self) -> Self {
-        self.with(self.adapter.clone().train())
+        self.with(Module::train)
     }
 
     fn valid(&self) -> Self {
-        self.with(self.adapter.valid())
+        self.clone().with(|adapter| adapter.valid())
     }
 
     fn materialize(self) -> Self {
-        self.with(self.adapter.clone().materialize())
+        self.with(Module::materialize)
     }
 
     fn visit<V: ModuleVisitor>(&self, visitor: &mut V) {
@@ -152,10 +153,7 @@ impl Module for Attached {
     fn map<M: ModuleMapper>(self, mapper: &mut M) -> Self {
         match hand_over(mapper, self) {
             Ok(changed) => changed,
-            Err(unchanged) => {
-                let adapter = Module::map(unchanged.adapter.clone(), mapper);
-                Self { adapter, ..unchanged }
-            }
+            Err(unchanged) => unchanged.with(|adapter| Module::map(adapter, mapper)),
         }
     }
 }

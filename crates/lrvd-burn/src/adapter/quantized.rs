@@ -1,6 +1,5 @@
 //! A base weight in 8 or 4 bits, under an adapter in full precision: `QLoRA`.
 
-use burn::tensor::Tensor;
 use burn::tensor::quantization::{QuantScheme, QuantStore, QuantValue, ScaleDtype};
 
 use super::linear::AdaptedLinear;
@@ -53,11 +52,7 @@ impl AdaptedLinear {
                 "a weight `[{d_input}, {d_output}]` cannot be quantised: expected a multiple of {BLOCK} inputs"
             )));
         }
-        self.set_weight(quantize(weight, bits));
+        self.set_weight(weight.quantize_dynamic(&bits.scheme()));
         Ok(self)
     }
-}
-
-fn quantize(weight: Tensor<2>, bits: BaseBits) -> Tensor<2> {
-    weight.quantize_dynamic(&bits.scheme())
 }

@@ -10,7 +10,8 @@ use crate::ops::recompute;
 ///
 /// The backward pass runs `forward` again, with the same noise: all of it is keyed. It costs one more forward of the block
 /// and holds the activations of one block at a time. Gradients reach `x` and the trainable parameters of `block`;
-/// whatever else `forward` captures is a constant.
+/// whatever else `forward` captures is a constant. A block without trainable parameters runs as it is: one of a model
+/// that does not train, whose observers see each use once.
 ///
 /// # References
 ///
@@ -27,10 +28,11 @@ pub fn recomputed<M: Module + Sync + 'static>(
             parts.push(p.value.tracked());
         }
     });
-    let parameters = (!parts.is_empty()).then(|| Tensor::cat(parts, 0));
+    if parts.is_empty() {
+        return forward(block, x);
+    }
     let block = block.clone();
-    let run = move |x: Tensor<3>, parameters: Option<Tensor<1>>| {
-        let Some(parameters) = parameters else { return forward(&block, x) };
+    let run = move |x: Tensor<3>, parameters: Tensor<1>| {
         let (mut block, mut start) = (block.clone(), 0);
         block.visit_parameters_mut(&mut |p| {
             if p.value.is_trainable() && !p.value.is_empty() {
@@ -41,5 +43,5 @@ pub fn recomputed<M: Module + Sync + 'static>(
         });
         forward(&block, x)
     };
-    recompute(x, parameters, run)
+    recompute(x, Tensor::cat(parts, 0), run)
 }

@@ -14,9 +14,8 @@ use burn::module::{
 use burn::tensor::{Device, Tensor};
 
 use crate::adapter::{AdaptedLinear, Attach, Attached, Parameters, set_attached};
-use crate::parameters::Group;
-use crate::parameters::handing::{HANDED, Handing, hand_out, put, take};
-use crate::parameters::{NamedParameter, NamedParameterMut};
+use crate::parameters::handing::{HANDED, Handing, hand_out, hand_over, put, take};
+use crate::parameters::{Group, NamedParameter, NamedParameterMut};
 
 /// Container types of linear layers, as Burn's derive reports them: ours and `burn::nn`'s.
 const ADAPTED_LINEAR: &str = "Struct:AdaptedLinear";
@@ -124,10 +123,8 @@ impl Module for Names {
     }
 
     fn map<M: ModuleMapper>(self, mapper: &mut M) -> Self {
-        if put(|| self) {
-            mapper.enter_module("", HANDED);
-        }
-        self
+        // A walk reads them and puts nothing back.
+        hand_over(mapper, self).unwrap_or_else(|names| names)
     }
 }
 
@@ -180,11 +177,14 @@ impl Place {
         }
     }
 
-    /// Names of the struct whose first field the walk is at.
-    fn put_names(&mut self, names: Box<dyn Any>) {
-        if let Ok(names) = names.downcast::<Names>() {
-            self.names.push((self.path.len().saturating_sub(1), *names));
-        }
+    /// The adapter that was handed out; names come into force for the struct whose first field the walk is at.
+    fn handed(&mut self) -> Option<Attached> {
+        let names = match take()?.downcast::<Attached>() {
+            Ok(attached) => return Some(*attached),
+            Err(part) => part.downcast::<Names>().ok()?,
+        };
+        self.names.push((self.path.len().saturating_sub(1), *names));
+        None
     }
 
     /// The name of what is `above` fields above the place.
@@ -205,7 +205,7 @@ impl Place {
         self.path.len().checked_sub(1).is_some_and(|last| self.field(last) == name)
     }
 
-    /// Name and role of the parameter at the place.
+    /// Name and group of the parameter at the place.
     fn named<const D: usize>(&self, param: &Param<Tensor<D>>) -> (String, Group) {
         let name = self.name(0);
         let is_trained = param.base().is_require_grad();
@@ -270,27 +270,22 @@ impl ModuleVisitor for Reader<'_> {
         if container != HANDED {
             return self.place.enter(name, container);
         }
-        let Some(part) = take() else { return };
-        match part.downcast::<Attached>() {
-            Err(part) => self.place.put_names(part),
-            Ok(attached) => {
-                let _quiet = Handing::off();
-                if let Some((adapter, visit)) = attached.adapter().zip(self.parameter.as_mut()) {
-                    let layer = self.place.name(2);
-                    adapter.each(&mut |schema, value| {
-                        let name = joined(&layer, schema.name);
-                        visit(NamedParameter {
-                            name: &name,
-                            group: schema.group,
-                            transposed: schema.transposed,
-                            value,
-                        });
-                    });
-                }
-                if let Some(found) = &mut self.pending {
-                    set_attached(&mut found.layer.weight, Some(*attached));
-                }
-            }
+        let Some(attached) = self.place.handed() else { return };
+        let _quiet = Handing::off();
+        if let Some((adapter, visit)) = attached.adapter().zip(self.parameter.as_mut()) {
+            let layer = self.place.name(2);
+            adapter.each(&mut |schema, value| {
+                let name = joined(&layer, schema.name);
+                visit(NamedParameter {
+                    name: &name,
+                    group: schema.group,
+                    transposed: schema.transposed,
+                    value,
+                });
+            });
+        }
+        if let Some(found) = &mut self.pending {
+            set_attached(&mut found.layer.weight, Some(attached));
         }
     }
 
@@ -367,32 +362,25 @@ impl ModuleMapper for Writer<'_> {
         if container != HANDED {
             return self.place.enter(name, container);
         }
-        let Some(part) = take() else { return };
-        match part.downcast::<Attached>() {
-            Err(part) => self.place.put_names(part),
-            Ok(attached) => {
-                let mut attached = *attached;
-                let quiet = Handing::off();
-                let path = self.place.name(2);
-                if let Some(layer) = self.layers.get(&path) {
-                    attached = layer.attached().cloned().unwrap_or_else(|| Attached::empty(&path));
-                }
-                if let Some((adapter, visit)) = attached.adapter_mut().zip(self.parameter.as_mut())
-                {
-                    adapter.each_mut(&mut |schema, value| {
-                        let name = joined(&path, schema.name);
-                        visit(NamedParameterMut {
-                            name: &name,
-                            group: schema.group,
-                            transposed: schema.transposed,
-                            value,
-                        });
-                    });
-                }
-                drop(quiet);
-                put(|| attached);
-            }
+        let Some(mut attached) = self.place.handed() else { return };
+        let quiet = Handing::off();
+        let path = self.place.name(2);
+        if let Some(layer) = self.layers.get(&path) {
+            attached = layer.attached().cloned().unwrap_or_else(|| Attached::empty(&path));
         }
+        if let Some((adapter, visit)) = attached.adapter_mut().zip(self.parameter.as_mut()) {
+            adapter.each_mut(&mut |schema, value| {
+                let name = joined(&path, schema.name);
+                visit(NamedParameterMut {
+                    name: &name,
+                    group: schema.group,
+                    transposed: schema.transposed,
+                    value,
+                });
+            });
+        }
+        drop(quiet);
+        put(|| attached);
     }
 
     fn exit_module(&mut self, _: &str, _: &str) {

@@ -8,19 +8,19 @@ use burn::tensor::Tensor;
 
 use super::op::{self, FusedOp, LrvdBackend, Operands};
 
-type Block = dyn Fn(Tensor<3>, Option<Tensor<1>>) -> Tensor<3> + Send + Sync;
+type Block = dyn Fn(Tensor<3>, Tensor<1>) -> Tensor<3> + Send + Sync;
 
 /// `block` of `x` and its parameters, end to end; its activations are computed again in the backward pass.
 pub(crate) fn recompute(
     x: Tensor<3>,
-    parameters: Option<Tensor<1>>,
-    block: impl Fn(Tensor<3>, Option<Tensor<1>>) -> Tensor<3> + Send + Sync + 'static,
+    parameters: Tensor<1>,
+    block: impl Fn(Tensor<3>, Tensor<1>) -> Tensor<3> + Send + Sync + 'static,
 ) -> Tensor<3> {
-    let operands = [Some(x.into_dispatch()), parameters.map(Tensor::into_dispatch)];
-    op::fused(Recompute(Arc::new(block)), Operands::some(operands))
+    let operands = [x.into_dispatch(), parameters.into_dispatch()];
+    op::fused(Recompute(Arc::new(block)), Operands::of(operands))
 }
 
-/// Of `x` and the parameters, if there are any.
+/// Of `x` and the parameters.
 #[derive(Clone)]
 struct Recompute(Arc<Block>);
 
@@ -34,10 +34,10 @@ impl Debug for Recompute {
 #[cfg(any(feature = "flex", feature = "cube"))]
 macro_rules! form {
     ($backend:ty) => {{
-        fn tensors(x: Operands<$backend>) -> (Tensor<3>, Option<Tensor<1>>) {
-            let ([x], [parameters]) = x.parts();
+        fn tensors(x: Operands<$backend>) -> (Tensor<3>, Tensor<1>) {
+            let [x, parameters] = x.all();
             let x = Tensor::from_primitive::<$backend>(x);
-            (x, parameters.map(Tensor::from_primitive::<$backend>))
+            (x, Tensor::from_primitive::<$backend>(parameters))
         }
         fn primitive<const D: usize>(x: Tensor<D>) -> FloatTensor<$backend> {
             x.try_into_primitive::<$backend>().expect("a tensor of the backend that it was made on")
@@ -51,12 +51,12 @@ macro_rules! form {
             gradient: Some(|op, saved, grad, needs_grad| {
                 let (x, parameters) = tensors(saved);
                 let x = x.autodiff().require_grad();
-                let parameters = parameters.map(|p| p.autodiff().require_grad());
+                let parameters = parameters.autodiff().require_grad();
                 let out = (op.0)(x.clone(), parameters.clone());
                 let grad = Tensor::<3>::from_primitive::<$backend>(grad);
                 let gradients = (out * grad.autodiff()).sum().backward();
                 let d_x = x.grad(&gradients).filter(|_| needs_grad[0]);
-                let d_parameters = parameters.and_then(|p| p.grad(&gradients));
+                let d_parameters = parameters.grad(&gradients);
                 Operands::some([d_x.map(primitive), d_parameters.map(primitive)])
             }),
         }

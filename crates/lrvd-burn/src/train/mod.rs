@@ -49,6 +49,7 @@ pub use order::{
 pub use predict::{ClassAnswer, DrawSeed, Logits, PredictionDraws, ScoreAnswer};
 pub use progress::{Event, ProgressSink, Silent};
 pub use rank_path::{Direction, calibrated_losses, directions, keep, rank_path, row_losses};
+pub(crate) use run::write_adapter;
 pub use run::{Run, load_adapter};
 pub use search::RankSearch;
 pub use state::{

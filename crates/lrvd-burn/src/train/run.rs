@@ -15,7 +15,7 @@ use super::order::Batches;
 use super::predict::Logits;
 use super::search::{RankSearch, Search};
 use super::state::TrainState;
-use crate::adapter::AdapterKind;
+use crate::adapter::{AdapterConfig, AdapterKind};
 use crate::error::Error;
 use crate::files::{AtomicDir, LoadReport};
 use crate::model::{AdapterTargets, NamedModule, attach_adapters, check_scheme, observe};
@@ -137,31 +137,41 @@ impl<M: Model, T: Method<M> + ?Sized> Run<M, T> {
     /// The layout is the one that keeps every rank as it is; where no rank is left there is no posterior
     /// to write.
     pub fn save(&self, folder: impl AsRef<Path>) -> Result<ExportSummary, Error> {
-        let model = self.state.compacted();
-        let config = self.setup()?.adapter;
-        // Replaced by the paths that carry an adapter.
-        let targets = TargetModules::Names(Vec::new());
-        let template = match config.kind {
-            AdapterKind::AdaLora => {
-                let adalora = AdaLoraConfig { init_r: config.rank, ..AdaLoraConfig::default() };
-                PeftConfig::adalora(adalora, config.lora_alpha, targets)
-            }
-            _ => PeftConfig::lora(config.rank, config.lora_alpha, targets),
-        };
-        let template = PeftConfig { lora_dropout: config.dropout, ..template };
-        let adapter = peft_from_model(&model, &template)?;
-        let posterior = match self.posterior()? {
-            Some(run) => posterior_from_model(&model, run)?,
-            None => None,
-        };
-        let building = AtomicDir::create(folder)?;
-        let summary = adapter.write(building.path(), ExportLayout::Ragged)?;
-        if let Some(posterior) = posterior.filter(|_| summary.zero_module.is_none()) {
-            posterior.write(building.path(), &adapter)?;
-        }
-        building.commit()?;
-        Ok(summary)
+        let (config, run) = (self.setup()?.adapter, self.posterior()?);
+        write_adapter(&self.state.compacted(), &config, run, folder)
     }
+}
+
+/// Writes the adapters of `model`, which started as `config`, every other trainable parameter, and the posterior of
+/// `run` if it has one, into `folder`, atomically.
+pub(crate) fn write_adapter(
+    model: &impl NamedModule,
+    config: &AdapterConfig,
+    run: Option<PosteriorRun>,
+    folder: impl AsRef<Path>,
+) -> Result<ExportSummary, Error> {
+    // Replaced by the paths that carry an adapter.
+    let targets = TargetModules::Names(Vec::new());
+    let template = match config.kind {
+        AdapterKind::AdaLora => {
+            let adalora = AdaLoraConfig { init_r: config.rank, ..AdaLoraConfig::default() };
+            PeftConfig::adalora(adalora, config.lora_alpha, targets)
+        }
+        _ => PeftConfig::lora(config.rank, config.lora_alpha, targets),
+    };
+    let template = PeftConfig { lora_dropout: config.dropout, ..template };
+    let adapter = peft_from_model(model, &template)?;
+    let posterior = match run {
+        Some(run) => posterior_from_model(model, run)?,
+        None => None,
+    };
+    let building = AtomicDir::create(folder)?;
+    let summary = adapter.write(building.path(), ExportLayout::Ragged)?;
+    if let Some(posterior) = posterior.filter(|_| summary.zero_module.is_none()) {
+        posterior.write(building.path(), &adapter)?;
+    }
+    building.commit()?;
+    Ok(summary)
 }
 
 /// Puts the adapter in `folder`, with its posterior if there is one, on `model`, which must be the base
