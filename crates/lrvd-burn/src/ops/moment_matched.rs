@@ -4,11 +4,11 @@ use burn::backend::TensorMetadata;
 use burn::backend::tensor::FloatTensor;
 use burn::tensor::Tensor;
 
-use super::{AdaptedLinear, LowRank, operands};
-use crate::ops::op::{self, FusedOp, LrvdBackend, Operands};
-use crate::ops::rank_two_noise::{Noise, RankTwoNoise};
-use crate::ops::row_energy::RowEnergy;
-use crate::ops::value::Value;
+use super::adapted_linear::{AdaptedLinear, LowRank, operands};
+use super::op::{self, FusedOp, LrvdBackend, Operands};
+use super::rank_two_noise::{ActivationNoise, Noise};
+use super::row_energy::RowEnergy;
+use super::value::Value;
 
 /// Which moments the noise of an update has.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -63,12 +63,34 @@ pub fn moment_matched_linear(
 struct MomentMatched(OutputNoise);
 
 impl MomentMatched {
-    /// `Σ_i v_i B_ik² + κ Σ_i v_i²`, `[d_output]`.
-    fn weighted_squares<B: LrvdBackend>(&self, b: Value<B>, v: Value<B>) -> Value<B> {
-        let [_, rank, columns] = [0, 1, 2].map(|axis| b.shape()[axis]);
+    /// `q`, `w` and `t`, the last from `s = factor · S`.
+    fn moments<B: LrvdBackend>(
+        &self,
+        [x, b, variance]: [FloatTensor<B>; 3],
+        s: impl FnOnce() -> FloatTensor<B>,
+        factor: f64,
+    ) -> [FloatTensor<B>; 3] {
+        let energy = |x, weight| B::fused(RowEnergy, Operands::some([Some(rows::<B>(x)), weight]));
+        let q = energy(x, None);
+        let (b, v) = (Value::<B>(b), Value::<B>(variance.clone()));
+        let (rank, columns) = (b.shape()[1], b.shape()[2]);
         let squares = b.reshape([rank, columns]).square();
-        let w = (squares * v.clone().reshape([rank, 1])).sum(0).reshape([columns]);
-        if self.0.both { w + v.square().sum(0) * self.0.cross } else { w }
+        let mut w = (squares * v.clone().reshape([rank, 1])).sum(0).reshape([columns]);
+        if !self.0.both {
+            return [q.clone(), w.0, (Value::<B>(q) * 0.0).0];
+        }
+        w = w + v.square().sum(0) * self.0.cross;
+        let t = Value::<B>(energy(s(), Some(variance)));
+        [q, w.0, (t * factor.powi(-2)).0]
+    }
+
+    fn add_noise<B: LrvdBackend>(
+        &self,
+        mean: FloatTensor<B>,
+        [q, w, t]: [FloatTensor<B>; 3],
+    ) -> FloatTensor<B> {
+        let (op, shape) = (ActivationNoise(self.0.noise), mean.shape());
+        Value::<B>(B::fused(op, Operands::of([rows::<B>(mean), q, w, t]))).reshape(shape).0
     }
 }
 
@@ -81,103 +103,82 @@ fn rows<B: LrvdBackend>(x: FloatTensor<B>) -> FloatTensor<B> {
 impl FusedOp for MomentMatched {
     /// The operators that it joins.
     fn composite<B: LrvdBackend>(&self, operands: Operands<B>) -> FloatTensor<B> {
-        let OutputNoise { noise, both, .. } = self.0;
         let ([x, weight, a, b, variance], [bias]) = operands.parts();
         let [down, up] = [a.clone(), b.clone()].map(Some);
         let layer = Operands::some([Some(x.clone()), Some(weight), bias, down, up]);
-        let mean = B::fused(AdaptedLinear { scale: noise.scale }, layer);
-        let q = B::fused(RowEnergy, Operands::some([Some(rows::<B>(x.clone())), None]));
-        let w = self.weighted_squares::<B>(Value(b), Value(variance.clone()));
-        let t = if both {
-            let s = Value::<B>(x).matmul(Value(a));
-            B::fused(RowEnergy, Operands::of([rows::<B>(s.0), variance]))
-        } else {
-            (Value::<B>(q.clone()) * 0.0).0
-        };
-        let shape = mean.shape();
-        let out = B::fused(RankTwoNoise(noise), Operands::of([rows::<B>(mean), q, w.0, t]));
-        Value::<B>(out).reshape(shape).0
+        let mean = B::fused(AdaptedLinear { scale: self.0.noise.scale }, layer);
+        let s = || Value::<B>(x.clone()).matmul(Value(a)).0;
+        let moments = self.moments::<B>([x.clone(), b, variance], s, 1.0);
+        self.add_noise::<B>(mean, moments)
     }
 
-    #[cfg(feature = "flex")]
-    fn cpu(dtype: burn::tensor::DType) -> Option<op::Form<burn::backend::Flex, Self>> {
-        let form = op::Form { forward: cpu::forward, gradient: Some(cpu::gradient) };
-        (dtype == burn::tensor::DType::F32).then_some(form)
-    }
+    op::forms!(cpu);
 }
 
 /// The gradients of the noise's moments enter the backward products as what these add to: no tensor
 /// of the size of `x` is written for them alone.
 #[cfg(feature = "flex")]
 mod cpu {
-    use burn::backend::{Flex, TensorMetadata};
-    use burn_flex::FlexTensor;
-
-    use super::super::cpu::{layer, layer_gradients};
-    use super::{MomentMatched, OutputNoise, rows};
-    use crate::ops::op::{Fused, Operands};
-    use crate::ops::rank_two_noise::cpu::{add_rank_two, moment_gradients};
-    use crate::ops::row_energy::cpu::{energy, energy_gradient};
+    use super::{ActivationNoise, MomentMatched, OutputNoise, RowEnergy, rows};
+    use crate::ops::adapted_linear::cpu::{layer, layer_gradients};
+    use crate::ops::cpu::prelude::*;
     use crate::ops::value::Value;
+    use crate::ops::{rank_two_noise, row_energy};
 
     fn value(tensor: FlexTensor) -> Value<Flex> {
         Value(tensor)
     }
 
+    fn energy_gradient(
+        x: FlexTensor,
+        weight: Option<FlexTensor>,
+        grad: FlexTensor,
+    ) -> Operands<Flex> {
+        let needs_grad = &[true, weight.is_some()];
+        let saved = Operands::some([Some(x), weight]);
+        row_energy::cpu::gradient(&RowEnergy, Upstream { saved, grad, needs_grad })
+    }
+
     /// Saved are `x`, `weight`, `a`, `b`, `c·S`, `variance`, `q`, `w` and `t`.
-    pub(super) fn forward(op: &MomentMatched, x: Operands<Flex>, save: bool) -> Fused<Flex> {
-        let OutputNoise { noise, both, .. } = op.0;
+    pub(crate) fn forward(op: &MomentMatched, x: Operands<Flex>, save: bool) -> Fused<Flex> {
         let mut saved = x.keep(save, &[0, 1, 2, 3]);
         let ([x, weight, a, b, variance], [bias]) = x.parts();
         let operands = [Some(x.clone()), Some(weight), bias, Some(a), Some(b.clone())];
-        let (mean, hidden) = layer(Operands::some(operands), noise.scale);
+        let scale = op.0.noise.scale;
+        let (mean, hidden) = layer(Operands::some(operands), scale);
         let hidden = hidden.expect("the layer has factors");
-        let q = energy::<f32>(rows::<Flex>(x), None);
-        let w = op.weighted_squares::<Flex>(Value(b), Value(variance.clone())).0;
-        let t = if both {
-            let energy = energy::<f32>(rows::<Flex>(hidden.clone()), Some(variance.clone()));
-            value(energy) * noise.scale.powi(-2)
-        } else {
-            value(q.clone()) * 0.0
-        };
-        let moments = [q, w, t.0];
+        let moments = op.moments::<Flex>([x, b, variance.clone()], || hidden.clone(), scale);
         if save {
             saved.tensors.extend([hidden, variance].map(Some));
             saved.tensors.extend(moments.clone().map(Some));
         }
-        let shape = mean.shape();
-        let out = add_rank_two::<f32>(rows::<Flex>(mean), moments, noise);
-        Fused { out: value(out).reshape(shape).0, saved }
+        Fused { out: op.add_noise::<Flex>(mean, moments), saved }
     }
 
-    pub(super) fn gradient(
-        op: &MomentMatched,
-        saved: Operands<Flex>,
-        grad: FlexTensor,
-        needed: &[bool],
-    ) -> Operands<Flex> {
+    pub(crate) fn gradient(op: &MomentMatched, x: Upstream<'_, Flex>) -> Operands<Flex> {
+        let Upstream { saved, grad, needs_grad: needed } = x;
         let OutputNoise { noise, both, cross } = op.0;
         let scale = noise.scale;
         let [x, weight, a, b, hidden, variance, q, w, t] = saved.all();
-        let [_, rank, columns] = [0, 1, 2].map(|axis| b.shape()[axis]);
-        let upstream = rows::<Flex>(grad.clone());
-        let [d_q, d_w, d_t] =
-            moment_gradients::<f32>([q, w, t], upstream, noise, [needed[0], true, both]);
+        let [_, rank, columns] = b.shape().dims();
+        let of_noise = Upstream {
+            saved: Operands::of([q, w, t]),
+            grad: rows::<Flex>(grad.clone()),
+            needs_grad: &[false, needed[0], true, both],
+        };
+        let of_noise = rank_two_noise::cpu::gradient(&ActivationNoise(noise), of_noise);
+        let ([_], [d_q, d_w, d_t]) = of_noise.parts();
         let shaped = |d: FlexTensor, like: &FlexTensor| value(d).reshape(like.shape());
-        let d_x = d_q.and_then(|d_q| {
-            let [d_x, _] =
-                energy_gradient::<f32>(rows::<Flex>(x.clone()), None, d_q, [true, false]);
-            d_x.map(|d_x| shaped(d_x, &x).0)
+        let d_x = d_q.map(|d_q| {
+            let ([d_x], []) = energy_gradient(rows::<Flex>(x.clone()), None, d_q).parts();
+            shaped(d_x, &x).0
         });
         let (d_hidden, of_rows) = match d_t {
             Some(d_t) => {
-                let [d_hidden, of_rows] = energy_gradient::<f32>(
-                    rows::<Flex>(hidden.clone()),
-                    Some(variance.clone()),
-                    (value(d_t) * scale.powi(-2)).0,
-                    [true, true],
-                );
-                (d_hidden.map(|d| (shaped(d, &hidden) * scale).0), of_rows)
+                let d_t = (value(d_t) * scale.powi(-2)).0;
+                let (h, v) = (rows::<Flex>(hidden.clone()), variance.clone());
+                let ([d_hidden], [of_rows]) = energy_gradient(h, Some(v), d_t).parts();
+                (Some((shaped(d_hidden, &hidden) * scale).0), of_rows)
             }
             None => (None, None),
         };
