@@ -22,12 +22,7 @@ fn operators_on_the_named_device() {
     gradients_are_central_differences(&device);
     narrow_formats_follow_single_precision(&device);
     repeated_runs_give_the_same_bits(&device);
-    empty_tensors_stay_empty(&device);
-    if name == "cpu" {
-        // Elsewhere these are Burn's operations, which panic on empty tensors in a development build
-        // (burn-cubecl 0.22.1, `CubeTensor::is_nonoverlapping`: 0 - 1 overflows).
-        empty_tensors_stay_empty_where_burn_computes(&device);
-    }
+    empty_tensors_stay_empty(&device, name == "cpu");
 }
 
 fn gradients_are_central_differences(device: &Device) {
@@ -62,23 +57,22 @@ fn repeated_runs_give_the_same_bits(device: &Device) {
     });
 }
 
-fn empty_tensors_stay_empty(device: &Device) {
+fn empty_tensors_stay_empty(device: &Device, cpu: bool) {
     let none = leaf(&[], device, DType::F32);
     assert_eq!(ops::dropout(none.clone(), 0.5, key()).dims(), [0]);
     assert_eq!(ops::standard_normal(&none, [0, 3], key()).dims(), [0, 3]);
     let rows = none.clone().reshape([0, 3]);
     let three = leaf(&[0.5; 3], device, DType::F32);
     // An adapter pruned to rank 0 has no KL to sum; a width of 0 gives zeros.
-    assert_eq!(host(ops::kl_log_uniform(rows.clone(), 1, three)), [0.0; 3]);
-    assert_eq!(ops::kl_log_uniform(rows.clone(), 0, none).dims(), [0]);
-    assert_eq!(ops::add_gaussian_noise(rows.clone(), rows, noise()).dims(), [0, 3]);
-}
-
-fn empty_tensors_stay_empty_where_burn_computes(device: &Device) {
-    let none = leaf(&[], device, DType::F32);
+    assert_eq!(host(ops::kl_log_uniform(rows.clone(), 1, three.clone())), [0.0; 3]);
+    assert_eq!(ops::kl_log_uniform(rows.clone(), 0, none.clone()).dims(), [0]);
+    assert_eq!(ops::add_gaussian_noise(rows.clone(), rows.clone(), noise()).dims(), [0, 3]);
+    if !cpu {
+        // There the others are Burn's operations, which panic on empty tensors in a development build
+        // (burn-cubecl 0.22.1, `CubeTensor::is_nonoverlapping`: 0 - 1 overflows).
+        return;
+    }
     assert_eq!(ops::gelu(none.clone()).dims(), [0]);
-    let rows = none.clone().reshape([0, 3]);
-    let three = leaf(&[0.5; 3], device, DType::F32);
     assert_eq!(ops::layer_norm(rows.clone(), three.clone(), three.clone(), 1e-5).dims(), [0, 3]);
     assert_eq!(ops::rms_norm(rows.clone(), three.clone(), 1e-5).dims(), [0, 3]);
     assert_eq!(ops::gated_silu(rows.clone(), rows.clone()).dims(), [0, 3]);

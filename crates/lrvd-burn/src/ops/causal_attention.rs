@@ -119,8 +119,8 @@ mod cpu {
 
     impl<'a> Call<'a> {
         fn new([query, key, value, mask]: [&'a FlexTensor; 4], scale: f64) -> Self {
-            let [_, lines, heads, width] = query.shape().dims();
-            let queries = Heads { heads, groups: heads, shared: false, lines, width };
+            let [_, lines, count, width] = query.shape().dims();
+            let queries = Heads { count, groups: count, shared: false, lines, width };
             let keys = Heads { groups: key.shape()[2], ..queries };
             let [query, key, value, mask] = [query, key, value, mask].map(slice);
             Self { query, key, value, mask, scale: scale as f32, queries, keys }
@@ -143,8 +143,8 @@ mod cpu {
         ) -> Vec<f32> {
             let key = pack_wide(self.keys.part(self.key, task).part(0, keys).transposed());
             let mut p = product(self.queries.part(self.query, task).part(first, count), &key);
-            let Heads { heads, lines, .. } = self.queries;
-            let visible = &self.mask[task / heads * lines..][..keys];
+            let Heads { count, lines, .. } = self.queries;
+            let visible = &self.mask[task / count * lines..][..keys];
             softmax_rows(&mut p, keys, Some(visible), Some(first + 1), self.scale);
             p
         }

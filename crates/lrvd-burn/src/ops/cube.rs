@@ -17,9 +17,7 @@ pub(crate) mod prelude {
     pub(crate) use burn_cubecl::tensor::CubeTensor;
     pub(crate) use cubecl::prelude::*;
 
-    pub(crate) use super::{
-        LOWEST, cube_reduce, empty, empty_like, exp_below, launch, row_sizes, sizes,
-    };
+    pub(crate) use super::{LOWEST, cube_reduce, empty, exp_below, launch, row_sizes, sizes};
     pub(crate) use crate::ops::op::{Fused, Operands, Upstream};
     pub(crate) use crate::ops::value::Value;
 }
@@ -28,11 +26,6 @@ pub(crate) mod prelude {
 /// and CUDA's own layout pads rows.
 pub(crate) fn empty(like: &CubeTensor, shape: Shape) -> CubeTensor {
     empty_device_contiguous_dtype(like.client.clone(), like.device.clone(), shape, like.dtype)
-}
-
-/// [`empty`] of the shape of `like`.
-pub(crate) fn empty_like(like: &CubeTensor) -> CubeTensor {
-    empty(like, like.shape())
 }
 
 /// Cubes and units for one unit per `per_unit` elements; nothing to launch for an empty tensor.

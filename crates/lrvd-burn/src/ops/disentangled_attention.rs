@@ -278,7 +278,7 @@ mod cpu {
                 let tensor = term[i].as_ref()?;
                 let [copies, lines, features] = tensor.shape().dims();
                 let (shared, width) = (copies == 1, features / groups);
-                Some((tensor, Heads { heads, groups, shared, lines, width }))
+                Some((tensor, Heads { count: heads, groups, shared, lines, width }))
             });
             let mut places = layout.rows.to_vec();
             if falling {
@@ -348,7 +348,7 @@ mod cpu {
             let width = features / heads;
             Self {
                 operands: operands.each_ref().map(slice),
-                heads: Heads { heads, groups: heads, shared: false, lines, width },
+                heads: Heads { count: heads, groups: heads, shared: false, lines, width },
                 terms: [Rows::new(&terms[0], layout, true), Rows::new(&terms[1], layout, false)],
                 layout,
             }
@@ -739,7 +739,7 @@ mod cube {
         let content = into_contiguous(content.0);
         let shape = content.shape();
         let tokens = shape[3];
-        let out = empty_like(&content);
+        let out = empty(&content, content.shape());
         let mut offsets: Vec<i32> = layout.rows.iter().map(|&row| row as i32).collect();
         // Without positions nothing uses what is read there.
         offsets.resize(2 * tokens - 1, 0);
@@ -769,7 +769,7 @@ mod cube {
 
     fn softmax_gradient(p: CubeTensor, grad: Device, scale: f64) -> Device {
         let (p, grad) = (into_contiguous(p), into_contiguous(grad.0));
-        let out = empty_like(&p);
+        let out = empty(&p, p.shape());
         let (shape, tokens) = (p.shape(), p.shape()[3]);
         let (sizes, units) = row_sizes(&out, shape.num_elements() / tokens, tokens);
         launch!(softmax_grad_kernel, sizes, out.dtype, [p, grad] => [out], scale as f32, units);

@@ -151,7 +151,7 @@ mod cube {
 
     pub(crate) fn forward(op: &Dropout, x: Operands<Cube>, _: bool) -> Fused<Cube> {
         let [x] = x.all().map(into_contiguous);
-        let out = empty_like(&x);
+        let out = empty(&x, x.shape());
         launch!(dropout_kernel, sizes(&out, 4), out.dtype, [x] => [out],
             kernel_key(op.key), op.threshold(), op.factor() as f32);
         Fused { out, saved: Operands::of([]) }

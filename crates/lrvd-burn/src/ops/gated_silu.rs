@@ -89,21 +89,16 @@ mod cpu {
         Fused { out: in_place(gate, TASK, value), saved }
     }
 
-    /// Chunks of the gradient, of the two arguments, and of the second one's gradient.
-    type Task<'a> = (((&'a mut [f32], &'a [f32]), &'a [f32]), &'a mut [f32]);
-
     pub(crate) fn gradient(_: &GatedSilu, x: Upstream<'_, Flex>) -> Operands<Flex> {
         let Upstream { saved, grad, .. } = x;
         let ([gate, up], mut grad) = (saved.all().map(contiguous), contiguous(grad));
         let shape = gate.shape();
         let mut d_up = vec![0.0; shape.num_elements()];
-        let tasks = slice_mut(&mut grad)
-            .chunks_mut(TASK)
-            .zip(slice(&gate).chunks(TASK))
-            .zip(slice(&up).chunks(TASK))
-            .zip(d_up.chunks_mut(TASK))
-            .collect();
-        run(tasks, |(((grad, gate), up), d_up): Task<'_>| slopes(grad, gate, up, d_up));
+        let tasks = slice_mut(&mut grad).chunks_mut(TASK).zip(d_up.chunks_mut(TASK)).enumerate();
+        run(tasks.collect(), |(i, (grad, d_up))| {
+            let [gate, up] = [&gate, &up].map(|x| &slice(x)[i * TASK..][..grad.len()]);
+            slopes(grad, gate, up, d_up);
+        });
         Operands::of([grad, tensor(d_up, shape)])
     }
 }

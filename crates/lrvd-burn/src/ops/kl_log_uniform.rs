@@ -103,27 +103,8 @@ mod cpu {
         1.0 + exp(K2 as f32 + K3 as f32 * a)
     }
 
-    /// KL of one entry; `inverse` is `exp(-log_variance)`.
-    #[inline(always)]
-    fn entry(mean: f32, log_variance: f32, inverse: f32) -> f32 {
-        let m = mean * mean + EPS_MEAN as f32;
-        let a = log_variance - ln(m);
-        K1 as f32 / saturation(a) + 0.5 * ln_1p(m * inverse)
-    }
-
-    /// `KL'(a)` of one entry, and `m`.
-    #[inline(always)]
-    fn entry_slope(mean: f32, log_variance: f32, inverse: f32) -> (f32, f32) {
-        let m = mean * mean + EPS_MEAN as f32;
-        let a = log_variance - ln(m);
-        let s = 1.0 / saturation(a);
-        let r = m * inverse;
-        let bell = s * (1.0 - s);
-        (-((K1 * K3) as f32 * bell + 0.5 * r / (1.0 + r)), m)
-    }
-
     wide! {
-        /// KL of every entry of a block.
+        /// KL of every entry of a block; `inverse` is `exp(-log_variance)`.
         fn block_forward<'a>(
             values: &'a mut [f32],
             mean: &'a [f32],
@@ -132,7 +113,9 @@ mod cpu {
         ) {
             let entries = values.iter_mut().zip(mean).zip(log_variance).zip(inverse);
             for (((value, &mean), &log_variance), &inverse) in entries {
-                *value = entry(mean, log_variance, inverse);
+                let m = mean * mean + EPS_MEAN as f32;
+                let a = log_variance - ln(m);
+                *value = K1 as f32 / saturation(a) + 0.5 * ln_1p(m * inverse);
             }
         }
 
@@ -148,9 +131,11 @@ mod cpu {
         ) {
             let entries = slopes.iter_mut().zip(mean).zip(log_variance).zip(inverse);
             for ((((slope, &mean), &log_variance), &inverse), d_mean) in entries.zip(&mut *d_mean) {
-                let (g, m) = entry_slope(mean, log_variance, inverse);
-                *slope = g;
-                *d_mean = g * mean / m;
+                let m = mean * mean + EPS_MEAN as f32;
+                let s = 1.0 / saturation(log_variance - ln(m));
+                let (r, bell) = (m * inverse, s * (1.0 - s));
+                *slope = -((K1 * K3) as f32 * bell + 0.5 * r / (1.0 + r));
+                *d_mean = *slope * mean / m;
             }
             for (d_mean, &factor) in d_mean.iter_mut().zip(factor) {
                 *d_mean *= factor;
@@ -404,7 +389,7 @@ mod cube {
     pub(crate) fn forward(op: &KlLogUniform, x: Operands<Cube>, save: bool) -> Fused<Cube> {
         let saved = x.keep(save, &[0, 1]);
         let [mean, log_variance] = x.all().map(into_contiguous);
-        let (out, shape) = (empty_like(&log_variance), mean.shape());
+        let (out, shape) = (empty(&log_variance, log_variance.shape()), mean.shape());
         let (sizes, units) = row_sizes(&out, shape[op.rank_axis], shape[1 - op.rank_axis]);
         let formula = formula(&mean, op.rank_axis);
         launch!(kl_kernel, sizes, out.dtype, [mean, log_variance] => [out], formula, units);
@@ -416,7 +401,8 @@ mod cube {
         let Upstream { saved, grad, .. } = x;
         let ([mean, log_variance], grad) =
             (saved.all().map(into_contiguous), into_contiguous(grad));
-        let (d_mean, d_log_variance) = (empty_like(&mean), empty_like(&log_variance));
+        let (d_mean, d_log_variance) =
+            (empty(&mean, mean.shape()), empty(&log_variance, log_variance.shape()));
         let shape = mean.shape();
         let (sizes, units) = row_sizes(&mean, shape[op.rank_axis], shape[1 - op.rank_axis]);
         let formula = formula(&mean, op.rank_axis);

@@ -153,37 +153,25 @@ mod cpu {
             centred: bool,
             parts: &'a mut [Vec<f32>; 2],
         ) {
-            let width = gamma.len();
+            let (width, [d_gamma, d_beta]) = (gamma.len(), parts);
+            let count = width as f32;
             for (grad, x) in grad.chunks_exact_mut(width).zip(x.chunks_exact(width)) {
-                row_backward(grad, x, gamma, eps, centred, parts);
+                let (mean, r) = statistics(x, eps, centred);
+                for ((d_gamma, &grad), &x) in d_gamma.iter_mut().zip(&*grad).zip(x) {
+                    *d_gamma += grad * (x - mean) * r;
+                }
+                for (d_beta, &grad) in d_beta.iter_mut().zip(&*grad) {
+                    *d_beta += grad;
+                }
+                for (grad, &gamma) in grad.iter_mut().zip(gamma) {
+                    *grad *= gamma;
+                }
+                let across = if centred { sum(grad) / count } else { 0.0 };
+                let along = sum_pairs(grad, x, |grad, x| grad * (x - mean)) * r * r / count;
+                for (grad, &x) in grad.iter_mut().zip(x) {
+                    *grad = r * (*grad - across - (x - mean) * along);
+                }
             }
-        }
-    }
-
-    #[inline(always)]
-    fn row_backward(
-        grad: &mut [f32],
-        x: &[f32],
-        gamma: &[f32],
-        eps: f32,
-        centred: bool,
-        [d_gamma, d_beta]: &mut [Vec<f32>; 2],
-    ) {
-        let (mean, r) = statistics(x, eps, centred);
-        for ((d_gamma, &grad), &x) in d_gamma.iter_mut().zip(&*grad).zip(x) {
-            *d_gamma += grad * (x - mean) * r;
-        }
-        for (d_beta, &grad) in d_beta.iter_mut().zip(&*grad) {
-            *d_beta += grad;
-        }
-        for (grad, &gamma) in grad.iter_mut().zip(gamma) {
-            *grad *= gamma;
-        }
-        let count = x.len() as f32;
-        let across = if centred { sum(grad) / count } else { 0.0 };
-        let along = sum_pairs(grad, x, |grad, x| grad * (x - mean)) * r * r / count;
-        for (grad, &x) in grad.iter_mut().zip(x) {
-            *grad = r * (*grad - across - (x - mean) * along);
         }
     }
 

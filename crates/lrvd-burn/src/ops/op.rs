@@ -238,7 +238,7 @@ impl<B: Forms, C: CheckpointStrategy> LrvdBackend for Autodiff<B, C> {
         let run = match x.tensors.len() {
             1 => node::<B, C, O, 1>,
             2 | 3 => node::<B, C, O, 3>,
-            4 | 5 | 6 => node::<B, C, O, 6>,
+            4..=6 => node::<B, C, O, 6>,
             _ => node::<B, C, O, 10>,
         };
         run(op, x, forward, gradient)

@@ -331,7 +331,7 @@ mod cube {
         let ([q], [w, t]) = moments.parts();
         let [x, q] = [x, q].map(into_contiguous);
         let [w, t] = [w, t].map(|x| x.map(|x| into_contiguous(x).into_tensor_arg()));
-        let out = empty_like(&x);
+        let out = empty(&x, x.shape());
         if let Some((count, dim)) = sizes(&out, 4) {
             noise_kernel::launch(
                 &out.client,

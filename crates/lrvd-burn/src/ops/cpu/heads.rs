@@ -9,10 +9,10 @@ use super::panels::Matrix;
 use super::{reduce, sum, sum_pairs, tensor, wide};
 use crate::ops::cpu::special::exp;
 
-/// Parts of a tensor `[1 | B, lines, groups · width]`, one for each example and each of its `heads`.
+/// Parts of a tensor `[1 | B, lines, groups · width]`, one for each example and each of its `count` heads.
 #[derive(Clone, Copy)]
 pub(crate) struct Heads {
-    pub(crate) heads: usize,
+    pub(crate) count: usize,
     /// Groups of heads that share a part.
     pub(crate) groups: usize,
     /// Whether all examples share their parts too.
@@ -24,9 +24,9 @@ pub(crate) struct Heads {
 impl Heads {
     /// Where the part of `task` starts: tasks are counted by example, then by head.
     fn start(self, task: usize) -> usize {
-        let Self { heads, groups, shared, lines, width } = self;
-        let example = if shared { 0 } else { task / heads };
-        (example * lines * groups + task % heads / (heads / groups)) * width
+        let Self { count, groups, shared, lines, width } = self;
+        let example = if shared { 0 } else { task / count };
+        (example * lines * groups + task % count / (count / groups)) * width
     }
 
     /// The part `[lines, width]` of `task`.
