@@ -11,7 +11,7 @@ use burn::tensor::{DType, Device};
 use lrvd_burn::model::AdapterTargets;
 use lrvd_burn::train::{
     self, Checkpoints, DrawPolicy, Evaluation, Inputs, Observer, OrderConfig, Ordered, Outcome,
-    PassWatch, TrainState, latest_checkpoint, load_checkpoint,
+    TrainState, latest_checkpoint, load_checkpoint,
 };
 use lrvd_models::AutoModel;
 
@@ -149,7 +149,7 @@ impl<'a> Run<'a> {
             device: self.start.device,
             dtype: DType::F32,
             memory: self.memory,
-            watch: PassWatch::default(),
+            watch: None,
         }
     }
 
@@ -202,7 +202,7 @@ impl<'a> Run<'a> {
             sink.borrow_mut().event(&Event::Evaluating { done: done.get(), total });
             !self.stop.load(Ordering::Relaxed)
         };
-        let context = RunContext { watch: PassWatch::new(&passed), ..self.context() };
+        let context = RunContext { watch: Some(&passed), ..self.context() };
         match answer(&context) {
             Err(error) if kind_of(&error) == Some(Kind::Stopped) => Ok(None),
             found => found.map(Some),
@@ -250,18 +250,17 @@ pub fn fit(
     run.fit(&mut batches, &mut observer)
 }
 
-/// `rows` in their order, the last of them `kept_back` until they have cut the ranks.
+/// `rows` in their order, the last of them held out until they have cut the ranks.
 fn batches<'a>(
     context: &RunContext<'a>,
     rows: &'a [TokenisedExample],
-    kept_back: usize,
+    held_out: usize,
 ) -> Burn<Ordered<TokenExamples<'a>>> {
     let config = context.config;
     let rows = TokenExamples { smoothing: config.label_smoothing, ..context.examples(rows) };
-    let Config { batch_size, bucketing, last_batch, .. } = *config;
-    Ordered::new(rows, OrderConfig { batch_size, bucketing, last_batch }, context.seed)?
-        .accumulating(config.accumulation)?
-        .holding_out(kept_back)
+    let Config { batch_size, bucketing, last_batch, accumulation, .. } = *config;
+    let order = OrderConfig { batch_size, bucketing, last_batch, accumulation, held_out };
+    Ordered::new(rows, order, context.seed)
 }
 
 /// Measures the validation rows, keeps checkpoints, ends on a stop request.
@@ -283,9 +282,11 @@ impl Observer<AutoModel, DynMethod> for Watched<'_> {
         evaluate(self.context, model, method).map(Some)
     }
 
-    fn held_out(&mut self, model: &AutoModel, method: &DynMethod) -> Result<Option<Vec<f64>>> {
-        let is_any = !self.context.task.holdout.is_empty();
-        is_any.then(|| held_out(self.context, model, method)).transpose()
+    fn held_out(&mut self, model: &AutoModel, method: &DynMethod) -> Result<Vec<f64>> {
+        if self.context.task.holdout.is_empty() {
+            return Ok(Vec::new());
+        }
+        held_out(self.context, model, method)
     }
 
     fn checkpoint(&mut self, state: &TrainState<AutoModel>, method: &DynMethod) -> Result<()> {

@@ -17,7 +17,7 @@ use lrvd_burn::model::NamedModule;
 use lrvd_burn::optimizer::NamedGradients;
 use lrvd_burn::sampling::Pass;
 use lrvd_burn::train::{
-    Batch, Fitted, LabelledExamples, Model, Outcome, PassWatch, Run, StepSizes,
+    Batch, Fitted, Examples, Model, Outcome, Run, StepSizes,
     negative_log_likelihood,
 };
 use lrvd_core::noise::{Draws, NoiseKey};
@@ -116,7 +116,7 @@ impl Bench {
             device: &self.device,
             dtype: self.dtype,
             memory: PeakMemory::start(),
-            watch: PassWatch::default(),
+            watch: None,
         }
     }
 

@@ -36,7 +36,8 @@ use crate::train::{
 /// `LearningResult::interrupted` then has the reason.
 #[derive(Module, Debug)]
 pub struct Learning<M: Module, T: Clone + Debug + Send> {
-    model: M,
+    /// The model.
+    pub model: M,
     #[module(skip)]
     training: Training<T>,
 }
@@ -73,7 +74,7 @@ impl<T> Training<T> {
     }
 
     fn size<I>(&self, batch: &Batch<I>) -> BatchSize {
-        BatchSize { examples: batch.answers(), tokens: batch.tokens, n_train: self.n_train }
+        BatchSize { examples: batch.targets.answers(), tokens: batch.tokens, n_train: self.n_train }
     }
 
     fn sizes(&self, parts: &[BatchSize]) -> StepSizes {
@@ -122,16 +123,6 @@ where
         Ok(Self { model: state.model, training })
     }
 
-    /// The model.
-    pub fn model(&self) -> &M {
-        &self.model
-    }
-
-    /// The model, at the end.
-    pub fn into_model(self) -> M {
-        self.model
-    }
-
     /// The objective of `batch` with its parts.
     fn output(&self, batch: Batch<M::Input>, pass: &Pass) -> (Tensor<1>, StepOutput) {
         let Training { method, in_use, .. } = &self.training;
@@ -142,7 +133,7 @@ where
             Terms::none()
         });
         // One block of rows for each member that the adapters hold.
-        let (answers, all) = (batch.answers().max(1), logits.dims()[0]);
+        let (answers, all) = (batch.targets.answers().max(1), logits.dims()[0]);
         let targets = batch.targets.repeat(all / answers);
         let nll =
             negative_log_likelihood(logits.clone(), &targets).mul_scalar((all as f64).recip());

@@ -17,7 +17,9 @@ use tracing::debug;
 
 use super::data::Model;
 use super::method::{Method, MethodState};
-use super::state::{BestInfo, BestModel, CutModel, InUse, Journal, TrainState};
+use super::order::OrderState;
+use super::search::CutModel;
+use super::state::{BestInfo, BestModel, InUse, Journal, TrainState};
 use crate::adapter::adapter_dtype;
 use crate::error::Error;
 use crate::files::{AtomicDir, HostTensor, TensorFile, write_atomic, write_safetensors};
@@ -38,7 +40,7 @@ const PREFIX: &str = "step-";
 struct Values {
     format: u32,
     done: usize,
-    position: serde_json::Value,
+    position: Option<OrderState>,
     skip_next_update: bool,
     ranks: BTreeMap<String, usize>,
     moment_steps: BTreeMap<String, u64>,
@@ -56,7 +58,7 @@ struct Values {
 /// The lock is the system's: it ends with the process, whatever ends the process.
 #[derive(Debug)]
 pub struct Checkpoints {
-    folder: PathBuf,
+    pub(super) folder: PathBuf,
     lock: File,
 }
 
@@ -74,11 +76,6 @@ impl Checkpoints {
             }
             Err(TryLockError::Error(source)) => Err(Error::io("lock", &path, source)),
         }
-    }
-
-    /// The newest whole checkpoint, if there is one.
-    pub fn latest(&self) -> Result<Option<PathBuf>, Error> {
-        latest_checkpoint(&self.folder)
     }
 
     /// Writes a checkpoint, then removes older ones; one of this step that is there already stays.
@@ -114,7 +111,7 @@ impl Checkpoints {
         let values = Values {
             format: FORMAT,
             done: state.done,
-            position: state.position.clone(),
+            position: state.position,
             skip_next_update: state.skip_next_update,
             ranks: ranks(&state.model).into_iter().collect(),
             moment_steps,

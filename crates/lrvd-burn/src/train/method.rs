@@ -8,9 +8,8 @@ use lrvd_core::schedule::BatchSize;
 use serde::{Deserialize, Serialize};
 
 use super::config::TrainConfig;
-use super::data::{Examples, LabelledExamples, Model, Subset, Targets};
-use super::inputs::Inputs;
-use super::predict::Logits;
+use super::data::{Examples, Model, Subset, Targets};
+use super::predict::{Inputs, Logits};
 use super::state::{InUse, RankCause};
 use crate::adapter::{AdapterConfig, Observer};
 use crate::error::Error;
@@ -96,11 +95,6 @@ impl Setup {
         let (groups, scheme) = (config.groups, Scheme::Mean);
         Self { adapter, groups, scheme, tail: None, posterior: None, observer: None }
     }
-
-    /// Factor of every learning rate at `step`, where the schedule of the settings has `scheduled`.
-    pub(crate) fn rate_factor(&self, step: usize, scheduled: f64) -> f64 {
-        self.tail.map_or(scheduled, |tail| tail.factor(step, scheduled))
-    }
 }
 
 /// A learning rate that goes to a constant in a line.
@@ -145,9 +139,9 @@ pub enum Placement {
 /// The data that a method is [fitted](Method::finish) to once training is over.
 pub struct Fitting<'a, I> {
     /// The training examples.
-    pub train: &'a dyn LabelledExamples<Input = I>,
+    pub train: &'a dyn Examples<Input = I>,
     /// Examples that were held out of training.
-    pub holdout: &'a dyn LabelledExamples<Input = I>,
+    pub holdout: &'a dyn Examples<Input = I>,
     /// How the model predicts; the examples in it are replaced.
     pub inputs: Inputs<'a, I>,
 }
@@ -167,11 +161,7 @@ impl<'a, I> Fitting<'a, I> {
     }
 
     /// `count` training examples, or all if there are fewer, picked by the run's seed and `salt`.
-    pub fn picked(
-        &self,
-        salt: u64,
-        count: usize,
-    ) -> Subset<'a, dyn LabelledExamples<Input = I> + 'a> {
+    pub fn picked(&self, salt: u64, count: usize) -> Subset<'a, dyn Examples<Input = I> + 'a> {
         let key = NoiseKey::new(self.inputs.seed ^ salt).on_stream(Stream::DATA);
         let mut rows = permutation(key, self.train.len());
         rows.truncate(count);

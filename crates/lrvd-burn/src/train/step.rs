@@ -77,7 +77,7 @@ pub(super) fn train_step<M: Model, T: Method<M> + ?Sized>(
     batches: Vec<Batch<M::Input>>,
 ) -> Result<StepOutcome, Error> {
     let (step, n_train) = (state.done, context.n_train);
-    let examples = batches.iter().map(Batch::answers).sum::<usize>();
+    let examples = batches.iter().map(|batch| batch.targets.answers()).sum::<usize>();
     let empty = || Error::Argument(format!("step {step} has no training example"));
     let first = batches.first().filter(|_| examples > 0).ok_or_else(empty)?;
     let mut sizes = StepSizes {
@@ -85,7 +85,7 @@ pub(super) fn train_step<M: Model, T: Method<M> + ?Sized>(
         steps: context.config.steps,
         examples,
         tokens: 0,
-        batch: BatchSize { examples: first.answers(), tokens: first.tokens, n_train },
+        batch: BatchSize { examples: first.targets.answers(), tokens: first.tokens, n_train },
         n_train,
     };
     let (mut gradients, mut unread) = (NamedGradients::default(), Vec::new());
@@ -93,7 +93,7 @@ pub(super) fn train_step<M: Model, T: Method<M> + ?Sized>(
         let pass = context.pass(step, part);
         let logits = state.model.logits(&batch.input, &pass);
         // One block of rows for each member that the adapters hold.
-        let members = logits.dims()[0] / batch.answers().max(1);
+        let members = logits.dims()[0] / batch.targets.answers().max(1);
         let nll = negative_log_likelihood(logits, &batch.targets.repeat(members))
             .mul_scalar(1.0 / (examples * members) as f64);
         sizes.tokens += batch.tokens;
@@ -135,7 +135,8 @@ pub(crate) fn update<M: Model, T: Method<M> + ?Sized>(
     sizes: StepSizes,
 ) -> Result<(f64, Vec<(RankChange, usize)>), Error> {
     let (step, pass, mut changes) = (sizes.step, context.pass(sizes.step, 0), Vec::new());
-    let factor = context.setup.rate_factor(step, context.scheduled);
+    let (tail, scheduled) = (context.setup.tail, context.scheduled);
+    let factor = tail.map_or(scheduled, |tail| tail.factor(step, scheduled));
     let skip = std::mem::take(&mut state.skip_next_update);
     let mut rate_factor = if skip { 0.0 } else { factor };
     for when in [Placement::BeforeUpdate, Placement::AfterUpdate] {

@@ -7,7 +7,7 @@ use std::fs;
 fn kept(checkpoints: &Checkpoints, steps: usize) -> Run<Net, BayesLora> {
     let config = config(steps);
     let mut run = run(pruned(), &config);
-    let mut watch = Watch::<Tensor<2>>::default().keeping(checkpoints);
+    let mut watch = Watch { checkpoints: Some(checkpoints), ..Watch::default() };
     run.fit(&mut batches(&config), &mut watch).unwrap();
     run
 }
@@ -86,7 +86,7 @@ fn mean_and_draws_come_back_bit_for_bit() {
 
     let mut loaded = net();
     load_adapter(&mut loaded, &path).unwrap();
-    let asked = examples(9, 20).inputs;
+    let asked = examples(9, 20);
     let inputs = Inputs::new(&asked);
     for draws in [0, 3] {
         let expected = run.predict(&inputs, draws).unwrap();

@@ -2,6 +2,7 @@
 
 use crate::prelude::*;
 use lrvd_burn::optimizer::ParameterGroups;
+use lrvd_core::family::VariationalFamily;
 use std::sync::atomic::AtomicBool;
 
 #[derive(Default)]
@@ -18,7 +19,7 @@ fn of_one<T: Method<One>>(
     method: T,
     learning_rate: f64,
     config: &TrainConfig,
-) -> (Run<One, T>, Ordered<LabelledRows<2>>) {
+) -> (Run<One, T>, Ordered<Rows<2>>) {
     let adapter = GroupRates { learning_rate, weight_decay: 0.0 };
     let config = TrainConfig { groups: ParameterGroups { adapter, ..config.groups }, ..*config };
     let order = OrderConfig::shuffled(16);
@@ -36,7 +37,8 @@ fn a_model_of_one_layer_learns_and_reports() {
     let config = TrainConfig { evaluate_every: 20, ..config(60) };
     let (mut run, mut batches) = of_one(lora(), 3e-2, &config);
     let (validation, mut seen) = (examples(2, 40), Events::default());
-    let mut watch = Watch::default().validating(&validation).telling(&mut seen);
+    let mut watch =
+        Watch { validation: Some(&validation), sink: Some(&mut seen), ..Watch::default() };
     run.fit(&mut batches, &mut watch).unwrap();
     let history = &run.state.journal.history;
     assert_eq!(history.iter().map(|p| p.step).collect::<Vec<_>>(), [0, 20, 40, 60]);
@@ -62,12 +64,15 @@ fn patience_ends_a_run_where_its_losses_say() {
         let checkpoints = Checkpoints::open(folder.path().join("checkpoints")).unwrap();
         if let Some(is_stopped) = earlier {
             let (stop, (mut run, mut batches)) = (AtomicBool::new(is_stopped), start());
-            let watch = Watch::default().validating(&validation).keeping(&checkpoints);
-            run.fit(&mut batches, &mut watch.stopping_at(&stop)).unwrap();
+            let (validation, checkpoints) = (Some(&validation as _), Some(&checkpoints));
+            let stop = Some(&stop);
+            let mut watch = Watch { validation, checkpoints, stop, ..Watch::default() };
+            run.fit(&mut batches, &mut watch).unwrap();
         }
         let (mut events, (mut run, mut batches)) = (Events::default(), start());
         run.resume(&checkpoints).unwrap();
-        let mut watch = Watch::default().validating(&validation).telling(&mut events);
+        let mut watch =
+            Watch { validation: Some(&validation), sink: Some(&mut events), ..Watch::default() };
         run.fit(&mut batches, &mut watch).unwrap();
         let history = run.state.journal.history;
         let losses: Vec<f64> = history.iter().map(|p| p.evaluation.metrics["nll"]).collect();
@@ -93,29 +98,6 @@ fn patience_ends_a_run_where_its_losses_say() {
 }
 
 #[test]
-fn micro_batches_add_up_to_the_batch() {
-    let config = TrainConfig { model_dropout: false, ..config(3) };
-    let train = |parts: usize| {
-        let source = Ordered::new(examples(7, 32), OrderConfig::shuffled(8), config.seed).unwrap();
-        let mut source = source.accumulating(parts).unwrap();
-        let mut run = run(lora(), &config);
-        run.fit(&mut source, &mut Watch::<Tensor<2>>::default()).unwrap();
-        parameters(&run.state.model)
-    };
-    for ((name, whole), (_, parts)) in train(1).iter().zip(train(4)) {
-        for (a, b) in whole.iter().zip(parts) {
-            assert!((a - b).abs() < 1e-4, "{name}: {a} {b}");
-        }
-    }
-    for parts in [0, 3, 16] {
-        let order = Ordered::new(examples(7, 32), OrderConfig::shuffled(8), 0).unwrap();
-        let failed = order.accumulating(parts);
-        let expected = format!("`accumulation` is {parts}, which does not divide `batch_size` = 8");
-        assert_eq!(failed.map(drop).unwrap_err().to_string(), expected);
-    }
-}
-
-#[test]
 fn nothing_left_to_learn_is_no_error() {
     // One layer, no head, a threshold that no direction stays below.
     let schedule = PruneSchedule::new(2, 2, None).unwrap();
@@ -130,24 +112,28 @@ fn nothing_left_to_learn_is_no_error() {
 
 #[test]
 fn settings_out_of_range_are_rejected_before_anything_is_attached() {
-    let rejected = |method: BayesLora| {
-        let failed = Run::new(net(), method, &targets(), &config(5));
-        failed.err().unwrap().to_string()
-    };
-    let rule = PruneRule::new(3.0, 9).unwrap();
-    let pruning = pruned().pruning.map(|p| Pruning { rule, ..p });
-    assert!(rejected(BayesLora { pruning, ..pruned() }).contains("prune.min_rank"));
-    assert!(rejected(BayesLora { weight_decay: -1.0, ..pruned() }).contains("weight_decay"));
-    assert!(rejected(BayesLora { rank: 0, ..pruned() }).contains("rank"));
-    let searched =
-        |run: Run<_, BayesLora>, search| run.searching(search).err().unwrap().to_string();
+    let pruning = pruned().pruning.map(|p| Pruning { rule: PruneRule::new(3.0, 9).unwrap(), ..p });
+    let turned = |after, kl_factor| BayesLora { turn: Some(Turn { after, kl_factor }), ..pruned() };
+    let family = VariationalFamily::NoiseToSignal;
+    for (method, expected) in [
+        (BayesLora { pruning, ..pruned() }, "prune.min_rank"),
+        (BayesLora { weight_decay: -1.0, ..pruned() }, "weight_decay"),
+        (BayesLora { rank: 0, ..pruned() }, "rank"),
+        (turned(0, 1.0), "turn.after"),
+        (turned(1, -1.0), "turn.kl_factor"),
+        (BayesLora { family, ..turned(1, 1.0) }, "turning"),
+    ] {
+        let failed = Run::new(net(), method, &targets(), &config(5)).err().unwrap().to_string();
+        assert!(failed.contains(expected), "{failed}");
+    }
     let search = RankSearch::default();
-    for (search, name) in [
+    for (search, expected) in [
         (RankSearch { margin: -1.0, ..search }, "search.margin"),
         (RankSearch { min_rank: 9, ..search }, "search.min_rank"),
         (RankSearch { noise: -1.0, ..search }, "noise"),
     ] {
-        assert!(searched(run(pruned(), &config(5)), search).contains(name));
+        let failed = run(pruned(), &config(5)).searching(search).err().unwrap().to_string();
+        assert!(failed.contains(expected), "{failed}");
     }
     let failed = run(lora(), &config(5)).searching(search).err().unwrap().to_string();
     assert!(failed.contains("have no posterior"), "{failed}");

@@ -1,4 +1,4 @@
-//! Training a model of one's own: resume bit for bit, prunes, checkpoints, sources of batches.
+//! Training a model of one's own: resume bit for bit, prunes, checkpoints, tokens.
 
 #![cfg(feature = "flex")]
 #![allow(missing_docs, clippy::unwrap_used)]
@@ -6,9 +6,9 @@
 mod checkpoints;
 mod loop_;
 mod net;
-mod rank_path;
 mod resume;
 mod tokens;
+mod turn;
 
 /// What nearly every test uses.
 mod prelude {
@@ -20,8 +20,8 @@ mod prelude {
     pub(crate) use lrvd_burn::optimizer::GroupRates;
     pub(crate) use lrvd_burn::sampling::Pass;
     pub(crate) use lrvd_burn::train::{
-        BayesLora, Checkpoints, Event, Inputs, LabelledRows, Lora, Method, Model, OrderConfig,
-        Ordered, ProgressSink, Pruning, RankSearch, Run, Targets, TrainConfig, Turn, Watch,
+        BayesLora, Checkpoints, Event, Inputs, Lora, Method, Model, OrderConfig, Ordered, Outcome,
+        ProgressSink, Pruning, RankSearch, Rows, Run, Targets, TrainConfig, Turn, Watch,
     };
     pub(crate) use lrvd_core::noise::{NoiseKey, Stream, fill_normal_f64};
     pub(crate) use lrvd_core::prune::{PruneRule, PruneSchedule};

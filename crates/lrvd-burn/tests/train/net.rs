@@ -49,21 +49,6 @@ pub(crate) fn tensor(values: Vec<f64>, shape: [usize; 2]) -> Tensor<2> {
     Tensor::from_data(TensorData::new(values, shape), &Device::flex())
 }
 
-/// Rows of `width` inputs, each with one of `n` classes.
-pub(crate) fn labelled(
-    x: Vec<f64>,
-    width: usize,
-    n: usize,
-    class: impl Fn(usize, &[f64]) -> usize,
-) -> LabelledRows<2> {
-    let rows = x.len() / width;
-    let mut one_hot = vec![0.0; rows * n];
-    for (row, x) in x.chunks(width).enumerate() {
-        one_hot[row * n + class(row, x)] = 1.0;
-    }
-    LabelledRows::new(tensor(x, [rows, width]), Targets::Classes(tensor(one_hot, [rows, n])))
-}
-
 fn layer(seed: u64, widths: [usize; 2]) -> AdaptedLinear {
     let scale = 1.0 / (widths[0] as f64).sqrt();
     let values: Vec<f64> = normal(seed, widths[0] * widths[1]).iter().map(|v| scale * v).collect();
@@ -80,10 +65,14 @@ pub(crate) fn one() -> One {
 }
 
 /// `n` examples whose class is the largest of three coordinates.
-pub(crate) fn examples(seed: u64, n: usize) -> LabelledRows<2> {
-    labelled(normal(seed, n * WIDTH), WIDTH, CLASSES, |_, x| {
-        (0..CLASSES).max_by(|&a, &b| x[a].total_cmp(&x[b])).unwrap()
-    })
+pub(crate) fn examples(seed: u64, n: usize) -> Rows<2> {
+    let x = normal(seed, n * WIDTH);
+    let mut one_hot = vec![0.0; n * CLASSES];
+    for (row, x) in x.chunks(WIDTH).enumerate() {
+        let class = (0..CLASSES).max_by(|&a, &b| x[a].total_cmp(&x[b])).unwrap();
+        one_hot[row * CLASSES + class] = 1.0;
+    }
+    Rows::new(tensor(x, [n, WIDTH]), Targets::Classes(tensor(one_hot, [n, CLASSES])))
 }
 
 pub(crate) fn targets() -> AdapterTargets {
@@ -112,12 +101,12 @@ pub(crate) fn run<T: Method<Net>>(method: T, config: &TrainConfig) -> Run<Net, T
 
 /// `run` trained to its end, without callbacks.
 pub(crate) fn trained<T: Method<Net>>(mut run: Run<Net, T>) -> Run<Net, T> {
-    let mut batches = batches(run.config());
+    let mut batches = batches(&run.config);
     run.fit(&mut batches, &mut Watch::default()).unwrap();
     run
 }
 
-pub(crate) fn batches(config: &TrainConfig) -> Ordered<LabelledRows<2>> {
+pub(crate) fn batches(config: &TrainConfig) -> Ordered<Rows<2>> {
     Ordered::new(examples(7, 30), OrderConfig::shuffled(8), config.seed).unwrap()
 }
 

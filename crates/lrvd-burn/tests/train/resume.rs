@@ -1,7 +1,7 @@
 //! A run that is stopped and resumed is the run without a break, bit for bit.
 
 use crate::prelude::*;
-use lrvd_burn::train::{AdaLora, OptimizerOnPrune, Outcome, Placement};
+use lrvd_burn::train::{AdaLora, OptimizerOnPrune, Placement};
 use lrvd_core::adalora::AdaLoraConfig;
 use rstest::rstest;
 use std::ops::RangeInclusive;
@@ -16,18 +16,22 @@ fn compare<T: Method<Net> + Clone>(method: &T, config: &TrainConfig, name: &str)
 }
 
 /// Validates on the first of `rows`, and searches ranks by the others.
-fn watching<'a>(rows: &'a [LabelledRows<2>; 2], kept: &'a Checkpoints) -> Watch<'a, Tensor<2>> {
-    Watch::default().validating(&rows[0]).choosing_by(&rows[1]).keeping(kept)
+fn watching<'a>(rows: &'a [Rows<2>; 2], kept: &'a Checkpoints) -> Watch<'a, Tensor<2>> {
+    let (validation, held_out) = (Some(&rows[0] as _), Some(&rows[1] as _));
+    Watch { validation, held_out, checkpoints: Some(kept), ..Watch::default() }
 }
 
-/// The last `kept_back` rows take part after the cut of a search.
+/// The last `held_out` rows take part after the cut of a search.
 fn compare_runs<T: Method<Net>>(
     start: impl Fn() -> Run<Net, T>,
-    kept_back: usize,
+    held_out: usize,
     name: &str,
 ) -> usize {
     let rows = [examples(8, 12), examples(9, 200)];
-    let batches = || batches(start().config()).holding_out(kept_back).unwrap();
+    let batches = || {
+        let order = OrderConfig { held_out, ..OrderConfig::shuffled(8) };
+        Ordered::new(examples(7, 30), order, start().config.seed).unwrap()
+    };
     let mut whole = start();
     let folder = tempfile::tempdir().unwrap();
     let checkpoints = Checkpoints::open(folder.path().join("whole")).unwrap();
@@ -42,7 +46,7 @@ fn compare_runs<T: Method<Net>>(
         let mut run = start();
         assert_eq!(run.resume(&checkpoints).unwrap(), restarts > 0);
         assert_eq!(run.state.done, restarts);
-        let mut watch = watching(&rows, &checkpoints).stopping_at(&stop);
+        let mut watch = Watch { stop: Some(&stop), ..watching(&rows, &checkpoints) };
         match run.fit(&mut batches(), &mut watch).unwrap() {
             Outcome::Stopped => restarts += 1,
             Outcome::Finished => break run,
@@ -50,7 +54,7 @@ fn compare_runs<T: Method<Net>>(
     };
     assert_eq!(restarts, whole.steps() - 1, "{name}");
     assert!(numbers(&broken.state) == numbers(&whole.state), "{name}");
-    assert_eq!(whole.state.position["merged"], kept_back > 0, "{name}");
+    assert_eq!(whole.state.position.unwrap().merged, held_out > 0, "{name}");
     let (best, expected) =
         (broken.state.best.as_ref().unwrap(), whole.state.best.as_ref().unwrap());
     assert_eq!(best.info, expected.info, "{name}");
@@ -98,7 +102,8 @@ fn a_search_for_ranks_resumes_across_the_cut(
     let rank = compare_runs(|| searching(margin, 0.2), 6, "search");
     let held_out = examples(9, 200);
     let mut run = searching(margin, 0.2);
-    run.fit(&mut batches(&learning()), &mut Watch::default().choosing_by(&held_out)).unwrap();
+    let mut watch = Watch { held_out: Some(&held_out), ..Watch::default() };
+    run.fit(&mut batches(&learning()), &mut watch).unwrap();
     assert_eq!((run.state.done, run.steps()), (46, 46));
     let choice = run.state.journal.choice.clone().unwrap();
     assert_eq!((choice.step, choice.rows, choice.points[0].total_rank), (40, 200, 5));
@@ -138,7 +143,7 @@ fn the_whole_model_is_that_of_lora_bit_for_bit() {
     let plain = trained(run(lora, &config));
     let stop = AtomicBool::new(false);
     let mut ends = EndsAt(config.steps, &stop, Vec::new());
-    let mut watch = Watch::<Tensor<2>>::default().telling(&mut ends).stopping_at(&stop);
+    let mut watch = Watch { sink: Some(&mut ends), stop: Some(&stop), ..Watch::default() };
     assert_eq!(whole.fit(&mut batches(&config), &mut watch).unwrap(), Outcome::Stopped);
     let weight = whole.posterior().unwrap().unwrap().kl_weight;
     assert_eq!((whole.state.done, weight), (40, 0.0));
@@ -150,11 +155,12 @@ fn the_whole_model_is_that_of_lora_bit_for_bit() {
 #[test]
 fn a_refinement_that_does_harm_changes_the_variances_alone() {
     let held_out = examples(9, 200);
-    let fitted = |refine_rate: f64, rows: &LabelledRows<2>| {
+    let fitted = |refine_rate: f64, rows: &Rows<2>| {
         let mut run = searching(0.05, refine_rate);
         let stop = AtomicBool::new(false);
         let mut ends = EndsAt(usize::MAX, &stop, Vec::new());
-        let mut watch = Watch::default().choosing_by(rows).telling(&mut ends);
+        let (held_out, sink) = (Some(rows as _), Some(&mut ends as _));
+        let mut watch = Watch { held_out, sink, ..Watch::default() };
         run.fit(&mut batches(&learning()), &mut watch).unwrap();
         let means = |(name, _): &(String, Vec<f64>)| !name.ends_with(NOISE);
         let (means, noise): (Vec<_>, Vec<_>) =
