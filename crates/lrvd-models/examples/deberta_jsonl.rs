@@ -131,7 +131,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut run = Run::new(model, BayesLora::default(), &targets, &settings)?;
     let mut batches = Ordered::new(&train, OrderConfig::shuffled(16), settings.seed)?;
     let mut lines = Lines;
-    let mut watch = Watch { validation: Some(&validation), sink: Some(&mut lines), ..Watch::default() };
+    let mut watch =
+        Watch { validation: Some(&validation), sink: Some(&mut lines), ..Watch::default() };
     run.fit(&mut batches, &mut watch)?;
     for (path, rank) in ranks(&run.state.model) {
         println!("{path}: rank {rank}");

@@ -237,7 +237,7 @@ mod tests {
         let examples = examples(&all, &device);
         let batch = examples.batch(&[2, 1]).unwrap();
         let numbers = |data: TensorData| data.iter::<i64>().collect::<Vec<_>>();
-        assert_eq!((batch.rows(), batch.tokens, batch.input.ids.dims()), (2, 6, [2, 4]));
+        assert_eq!((batch.targets.rows(), batch.tokens, batch.input.ids.dims()), (2, 6, [2, 4]));
         assert_eq!(numbers(batch.input.ids.into_data()), [10, 20, 30, 40, 10, 20, 7, 7]);
         assert_eq!(numbers(batch.input.type_ids.into_data()), [0, 0, 1, 1, 0, 0, 0, 0]);
         assert_eq!(numbers(batch.input.mask.into_data()), [1, 1, 1, 1, 1, 1, 0, 0]);

@@ -12,13 +12,13 @@ use lrvd_core::schedule::BatchSize;
 
 use super::metrics::StepOutput;
 use crate::error::Error;
-use crate::model::{AdapterTargets, NamedModule};
+use crate::model::AdapterTargets;
 use crate::objective::Objective;
 use crate::optimizer::{AdamW, NamedGradients};
 use crate::sampling::Pass;
 use crate::train::{
     Batch, InUse, Method, Model, Part, Run, Setup, StepContext, StepSizes, Terms, TrainConfig,
-    TrainState, negative_log_likelihood, ranks_in_use, update,
+    TrainState, likelihood, ranks_in_use, update,
 };
 
 /// A model with adapters that burn-train's `Learner` trains by the rules of a method.
@@ -53,9 +53,16 @@ struct Training<T> {
     skip_next_update: bool,
     in_use: InUse,
     optimizer: AdamW,
-    /// The micro-batches since the last update, shared with the clones that burn-train makes for a step.
-    parts: Arc<Mutex<Vec<BatchSize>>>,
+    /// Shared with the clones that burn-train makes for a step.
+    pending: Arc<Mutex<Pending>>,
     stop: Interrupter,
+}
+
+/// The micro-batches since the last update, and the sum of their gradients.
+#[derive(Default)]
+struct Pending {
+    parts: Vec<BatchSize>,
+    gradients: NamedGradients,
 }
 
 /// burn-train prints the model, and this with it, at the end of a training.
@@ -69,8 +76,8 @@ impl<T: Debug> Debug for Training<T> {
 }
 
 impl<T> Training<T> {
-    fn parts(&self) -> MutexGuard<'_, Vec<BatchSize>> {
-        self.parts.lock().unwrap_or_else(PoisonError::into_inner)
+    fn pending(&self) -> MutexGuard<'_, Pending> {
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn size<I>(&self, batch: &Batch<I>) -> BatchSize {
@@ -117,7 +124,7 @@ where
             skip_next_update: false,
             in_use: state.in_use,
             optimizer: state.optimizer,
-            parts: Arc::default(),
+            pending: Arc::default(),
             stop: interrupter,
         };
         Ok(Self { model: state.model, training })
@@ -126,17 +133,12 @@ where
     /// The objective of `batch` with its parts.
     fn output(&self, batch: Batch<M::Input>, pass: &Pass) -> (Tensor<1>, StepOutput) {
         let Training { method, in_use, .. } = &self.training;
-        let logits = self.model.logits(&batch.input, pass);
         let sizes = self.training.sizes(&[self.training.size(&batch)]);
         let terms = method.terms(&self.model, pass, sizes).unwrap_or_else(|error| {
             self.training.stop.stop(Some(&error.to_string()));
             Terms::none()
         });
-        // One block of rows for each member that the adapters hold.
-        let (answers, all) = (batch.targets.answers().max(1), logits.dims()[0]);
-        let targets = batch.targets.repeat(all / answers);
-        let nll =
-            negative_log_likelihood(logits.clone(), &targets).mul_scalar((all as f64).recip());
+        let (nll, logits, targets) = likelihood(&self.model, &batch, pass, sizes.examples);
         let Terms { kl, kl_weight, divisor, penalty } = terms;
         let objective = Objective { nll, kl, penalty, kl_weight, divisor };
         let loss = objective.loss();
@@ -146,15 +148,15 @@ where
     }
 
     /// The update with what the method does around it.
-    fn update(self, scheduled: f64, mut gradients: GradientsParams) -> Self {
+    fn update(self, scheduled: f64) -> Self {
         let Self { model, training } = self;
-        let sizes = training.sizes(&std::mem::take(&mut *training.parts()));
-        let named = take(&model, &mut gradients);
+        let Pending { parts, gradients } = std::mem::take(&mut *training.pending());
+        let sizes = training.sizes(&parts);
         let Training { mut method, in_use, optimizer, skip_next_update, mut step, .. } = training;
         let context = context(&training.config, &training.setup, training.n_train, scheduled);
         let mut state =
             TrainState { skip_next_update, in_use, ..TrainState::new(model, optimizer) };
-        match update(&context, &mut state, &mut method, named, sizes) {
+        match update(&context, &mut state, &mut method, gradients, sizes) {
             Ok(_) => step += 1,
             Err(error) => training.stop.stop(Some(&error.to_string())),
         }
@@ -174,24 +176,6 @@ fn context<'a>(
     StepContext { config, setup, part: Part::Whole, n_train, scheduled }
 }
 
-/// Takes the gradients of every parameter that `model` names out of `gradients`, flattened.
-fn take(model: &impl NamedModule, gradients: &mut GradientsParams) -> NamedGradients {
-    let mut named = NamedGradients::default();
-    model.visit_parameters(&mut |p| {
-        let (id, len) = (p.value.id(), p.value.len());
-        let gradient = match p.value.shape().len() {
-            1 => gradients.remove::<1>(id),
-            2 => gradients.remove::<2>(id).map(|g| g.reshape([len])),
-            _ => gradients.remove::<3>(id).map(|g| g.reshape([len])),
-        };
-        // Burn has gradients for factors of rank 0, too; there is nothing to update.
-        if let Some(gradient) = gradient.filter(|_| len > 0) {
-            named.insert(p.name.to_owned(), gradient);
-        }
-    });
-    named
-}
-
 impl<M, T> TrainStep for Learning<M, T>
 where
     M: Model + ModuleDisplay,
@@ -203,30 +187,26 @@ where
 
     fn step(&self, batch: Batch<M::Input>) -> TrainOutput<StepOutput> {
         let training = &self.training;
-        let part = {
-            let mut parts = training.parts();
-            parts.push(training.size(&batch));
-            parts.len() - 1
-        };
+        let part = training.pending().parts.len();
+        training.pending().parts.push(training.size(&batch));
         let Training { config, setup, n_train, step, .. } = training;
         let pass = context(config, setup, *n_train, 1.0).pass(*step, part);
         let (loss, item) = self.output(batch, &pass);
         // Without a head nothing is left to learn once every rank is pruned.
-        let grads = if loss.is_tracked() {
-            GradientsParams::from_grads(loss.backward(), self)
-        } else {
-            GradientsParams::new()
-        };
-        TrainOutput { grads, item }
+        if loss.is_tracked() {
+            let gradients = NamedGradients::collect(&self.model, &loss.backward());
+            training.pending().gradients.accumulate(gradients);
+        }
+        TrainOutput { grads: GradientsParams::new(), item }
     }
 
     fn optimize(
         self,
         _optimizer: &mut ModuleOptimizer,
         rate: ModuleLearningRate,
-        gradients: GradientsParams,
+        _gradients: GradientsParams,
     ) -> Self {
-        self.update(rate.base(), gradients)
+        self.update(rate.base())
     }
 
     fn optimize_multi(

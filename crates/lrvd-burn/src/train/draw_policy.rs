@@ -1,6 +1,6 @@
 //! The adaptive number of samples: how much is spent on a prediction with draws, and when fewer of them are enough.
 
-use std::ops::{Range, RangeInclusive};
+use std::ops::RangeInclusive;
 
 use lrvd_core::metrics::{mean, sample_sd, softmax};
 use serde::{Deserialize, Serialize};
@@ -9,9 +9,6 @@ use super::config::range;
 use super::predict::Logits;
 use crate::error::Error;
 
-/// Tokens of one pass, those of all its draws: about 0.3 GB of activations for a base model and 0.1 GB
-/// for the shipped one.
-const TOKENS_PER_PASS: usize = 8192;
 /// Fewest draws after which the standard error of their mean is used.
 const FEWEST: usize = 4;
 
@@ -54,7 +51,8 @@ pub struct DrawPolicy {
 
 impl Default for DrawPolicy {
     fn default() -> Self {
-        Self { tokens_per_pass: TOKENS_PER_PASS, antithetic: false, cascade: None, tolerance: None }
+        // About 0.3 GB of activations for a base model and 0.1 GB for the shipped one.
+        Self { tokens_per_pass: 8192, antithetic: false, cascade: None, tolerance: None }
     }
 }
 
@@ -83,69 +81,8 @@ impl DrawPolicy {
         all.into_iter().find_map(|(is_set, name)| is_set.then_some(name))
     }
 
-    pub(super) fn is_adaptive(&self) -> bool {
-        self.cascade.is_some() || self.tolerance.is_some()
-    }
-
-    /// Draws of the undecided ones among `n` examples until they are settled, `[draws, n, width]`.
-    ///
-    /// `at_mean` answers all examples at the mean; `drawn` answers those with the given numbers by a range of draws.
-    /// Members that were not drawn repeat those that were, equally often, so that every mean over
-    /// the members is that of the draws that were made.
-    pub(super) fn adaptive(
-        &self,
-        n: usize,
-        draws: usize,
-        at_mean: impl FnOnce() -> Result<Logits, Error>,
-        mut drawn: impl FnMut(&[usize], Range<usize>) -> Result<Logits, Error>,
-    ) -> Result<Logits, Error> {
-        let mut open: Vec<usize> = (0..n).collect();
-        let (mut width, mut means) = (0, Vec::new());
-        if self.cascade.is_some() {
-            let logits = at_mean()?;
-            width = classes(&logits)?;
-            let undecided = self.undecided(&logits)?;
-            open.retain(|&index| undecided[index]);
-            means = logits.values;
-        }
-        let (mut of_example, mut done) = (vec![Vec::new(); n], 0);
-        for stage in self.stages(draws) {
-            if open.is_empty() {
-                break;
-            }
-            let more = drawn(&open, done..stage)?;
-            width = classes(&more)?;
-            for (row, values) in more.values.chunks_exact(width).enumerate() {
-                of_example[open[row % open.len()]].extend_from_slice(values);
-            }
-            done = stage;
-            if stage < draws {
-                let mut unsettled = Vec::with_capacity(open.len());
-                for index in open {
-                    if self.unsettled(&of_example[index], width)? {
-                        unsettled.push(index);
-                    }
-                }
-                open = unsettled;
-            }
-        }
-        let made: Vec<usize> =
-            of_example.iter().map(|values| values.len() / width.max(1)).collect();
-        let mut values = Vec::with_capacity(draws * n * width);
-        for draw in 0..draws {
-            for (index, own) in of_example.iter().enumerate() {
-                let (from, row) = match made[index] {
-                    0 => (&means, index),
-                    made => (own, draw % made),
-                };
-                values.extend_from_slice(&from[row * width..][..width]);
-            }
-        }
-        Ok(Logits { made: Some(made), ..Logits::new(values, n, width) })
-    }
-
     /// Numbers of draws after which examples may be settled, then `draws` itself.
-    fn stages(&self, draws: usize) -> Vec<usize> {
+    pub(super) fn stages(&self, draws: usize) -> Vec<usize> {
         let may_stop = |m: &usize| {
             self.tolerance.is_some()
                 && draws.is_multiple_of(*m)
@@ -154,20 +91,8 @@ impl DrawPolicy {
         (FEWEST..draws).filter(may_stop).chain([draws]).collect()
     }
 
-    /// Whether each example of the mean's answers needs draws.
-    fn undecided(&self, at_mean: &Logits) -> Result<Vec<bool>, Error> {
-        let Some(margin) = self.cascade else { return Ok(vec![true; at_mean.rows]) };
-        let probabilities = softmax(&at_mean.values, at_mean.width)?;
-        let gap = |row: &[f64]| {
-            let mut sorted = row.to_vec();
-            sorted.sort_by(|a, b| b.total_cmp(a));
-            sorted[0] - sorted[1]
-        };
-        Ok(probabilities.chunks_exact(at_mean.width).map(|row| gap(row) < margin).collect())
-    }
-
     /// Whether the draws of an example, `[draws, width]`, leave its leading class uncertain.
-    fn unsettled(&self, draws: &[f64], width: usize) -> Result<bool, Error> {
+    pub(super) fn unsettled(&self, draws: &[f64], width: usize) -> Result<bool, Error> {
         let Some(tolerance) = self.tolerance else { return Ok(true) };
         let probabilities = softmax(draws, width)?;
         let mut leading = (f64::NEG_INFINITY, Vec::new());
@@ -188,16 +113,15 @@ impl DrawPolicy {
     }
 }
 
-fn classes(logits: &Logits) -> Result<usize, Error> {
-    if logits.width < 2 && logits.rows > 0 {
-        return Err(adaptive_error("is for classifiers, and the answers are scores"));
-    }
-    Ok(logits.width)
-}
-
-/// The settings of an adaptive number, and why they have no meaning.
-pub(super) fn adaptive_error(why: &str) -> Error {
-    Error::Argument(format!("`cascade` or `tolerance` {why}"))
+/// Whether the two largest probabilities of each example differ by less than `margin`.
+pub(super) fn undecided(logits: &Logits, margin: f64) -> Result<Vec<bool>, Error> {
+    let probabilities = softmax(&logits.values, logits.width)?;
+    let gap = |row: &[f64]| {
+        let mut sorted = row.to_vec();
+        sorted.sort_by(|a, b| b.total_cmp(a));
+        sorted[0] - sorted[1]
+    };
+    Ok(probabilities.chunks_exact(logits.width).map(|row| gap(row) < margin).collect())
 }
 
 #[cfg(test)]
@@ -223,11 +147,11 @@ mod tests {
 
     #[test]
     fn a_margin_decides_and_a_spread_settles() {
-        let policy = DrawPolicy { cascade: Some(0.5), tolerance: Some(0.05), ..Default::default() };
+        let policy = DrawPolicy { tolerance: Some(0.05), ..Default::default() };
         // Probabilities 0.9, 0.1 and 0.7, 0.3: margins 0.8 and 0.4.
         let logits = |p: f64| [(p / (1.0 - p)).ln(), 0.0];
         let at_mean = Logits::new([logits(0.9), logits(0.7)].concat(), 2, 2);
-        assert_eq!(policy.undecided(&at_mean).unwrap(), [false, true]);
+        assert_eq!(undecided(&at_mean, 0.5).unwrap(), [false, true]);
         // Four draws of 0.6 ± d have a standard deviation of d·sqrt(4/3), half of which is the error.
         for (d, unsettled) in [(0.08, false), (0.09, true)] {
             let draws: Vec<f64> = [d, -d, d, -d].iter().flat_map(|d| logits(0.6 + d)).collect();

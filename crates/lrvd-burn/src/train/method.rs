@@ -19,14 +19,6 @@ use crate::peft::PosteriorRun;
 use crate::sampling::{Pass, Scheme};
 
 /// A way of fine-tuning and of predicting.
-///
-/// | Hook | Called | For |
-/// |---|---|---|
-/// | `terms` | at every step | the objective beside the likelihood |
-/// | `update` | before and after every update | ranks that change, values with a separate update rule |
-/// | `state`, `restore` | for a checkpoint | what a resumed run needs |
-/// | `finish` | after training | what is fitted to the trained model |
-/// | `predict` | for every answer | logits at the mean and at draws |
 pub trait Method<M: Model> {
     /// The adapters under the settings of a run, or an error if the method's own settings are out of range.
     fn setup(&self, config: &TrainConfig) -> Result<Setup, Error>;
@@ -36,7 +28,8 @@ pub trait Method<M: Model> {
         Ok(Terms::none())
     }
 
-    /// Called between backward pass and update, and after the update. Returns a change of ranks, if there was one.
+    /// Called between backward pass and update, and after the update, for ranks that change and values with a separate update
+    /// rule. Returns a change of ranks, if there was one.
     fn update(
         &mut self,
         _when: Placement,

@@ -51,5 +51,5 @@ pub use watch::{Event, Observer, ProgressSink, Silent, Watch};
 #[cfg(feature = "train")]
 pub(crate) use {
     state::ranks_in_use,
-    step::{Part, StepContext, update},
+    step::{Part, StepContext, likelihood, update},
 };

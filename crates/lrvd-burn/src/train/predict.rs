@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::config::{PART_SHIFT, check_seed};
 use super::data::{Examples, Model, Subset};
-use super::draw_policy::{DrawPolicy, adaptive_error};
+use super::draw_policy::{DrawPolicy, undecided};
 use super::order::{evaluation_batches, restore_order};
 use crate::error::Error;
 use crate::model::{check_scheme, members};
@@ -167,18 +167,77 @@ impl<'a, I> Inputs<'a, I> {
             let what = "`antithetic` is for weights that are drawn once a batch";
             return Err(Error::Argument(what.to_owned()));
         }
-        if !self.policy.is_adaptive() {
+        if self.policy.cascade.is_none() && self.policy.tolerance.is_none() {
             return self.ask(model, 0..draws, &of_draw);
         }
+        self.adaptive(model, draws, &of_draw)
+    }
+
+    /// Draws of the undecided examples until they are settled, `[draws, n, width]`.
+    ///
+    /// Members that were not drawn repeat those that were, equally often, so that every mean over
+    /// the members is that of the draws that were made.
+    fn adaptive<M: Model<Input = I>>(
+        &self,
+        model: &M,
+        draws: usize,
+        of_draw: &PassOfDraw<'_>,
+    ) -> Result<Logits, Error> {
+        let rejected = |why| Error::Argument(format!("`cascade` or `tolerance` {why}"));
+        let classes = |logits: &Logits| match logits.width {
+            0 | 1 if logits.rows > 0 => {
+                Err(rejected("is for classifiers, and the answers are scores"))
+            }
+            width => Ok(width),
+        };
         if members(model)? > 1 {
-            let why = "is for one adapter, and the model holds several side by side";
-            return Err(adaptive_error(why));
+            return Err(rejected("is for one adapter, and the model holds several side by side"));
         }
-        let at_mean = || self.ask(model, 0..1, &|_, _| Pass::mean());
-        self.policy.adaptive(self.examples.len(), draws, at_mean, |rows, draws| {
-            let part = Subset { of: self.examples, rows: rows.to_vec() };
-            Inputs { examples: &part, ..*self }.ask(model, draws, &of_draw)
-        })
+        let (policy, n) = (&self.policy, self.examples.len());
+        let mut open: Vec<usize> = (0..n).collect();
+        let (mut width, mut means) = (0, Vec::new());
+        if let Some(margin) = policy.cascade {
+            let logits = self.logits(model, &Pass::mean())?;
+            width = classes(&logits)?;
+            let undecided = undecided(&logits, margin)?;
+            open.retain(|&index| undecided[index]);
+            means = logits.values;
+        }
+        let (mut of_example, mut done) = (vec![Vec::new(); n], 0);
+        for stage in policy.stages(draws) {
+            if open.is_empty() {
+                break;
+            }
+            let part = Subset { of: self.examples, rows: open.clone() };
+            let more = Inputs { examples: &part, ..*self }.ask(model, done..stage, of_draw)?;
+            width = classes(&more)?;
+            for (row, values) in more.values.chunks_exact(width).enumerate() {
+                of_example[open[row % open.len()]].extend_from_slice(values);
+            }
+            done = stage;
+            if stage < draws {
+                let mut unsettled = Vec::with_capacity(open.len());
+                for index in open {
+                    if policy.unsettled(&of_example[index], width)? {
+                        unsettled.push(index);
+                    }
+                }
+                open = unsettled;
+            }
+        }
+        let made: Vec<usize> =
+            of_example.iter().map(|values| values.len() / width.max(1)).collect();
+        let mut values = Vec::with_capacity(draws * n * width);
+        for draw in 0..draws {
+            for (index, own) in of_example.iter().enumerate() {
+                let (from, row) = match made[index] {
+                    0 => (&means, index),
+                    made => (own, draw % made),
+                };
+                values.extend_from_slice(&from[row * width..][..width]);
+            }
+        }
+        Ok(Logits { made: Some(made), ..Logits::new(values, n, width) })
     }
 
     /// `[draws · members, rows, width]`. Batches hold examples of like size, so that nothing is spent on

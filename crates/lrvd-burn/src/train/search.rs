@@ -457,26 +457,18 @@ pub fn keep(
     order: &[Direction],
     n: usize,
     optimizer: Option<&mut AdamW>,
-) -> PruneEvent {
+) {
     let mut event = PruneEvent::default();
-    let mut ranks: BTreeMap<&str, usize> = BTreeMap::new();
     for (place, direction) in order.iter().enumerate() {
         let kept = event.kept.entry(direction.path.clone()).or_default();
         if place < n {
             kept.push(direction.index);
-        }
-        *ranks.entry(&direction.path).or_default() += 1;
-        let statistics = event.statistics.entry(direction.path.clone()).or_default();
-        statistics.push(direction.importance);
-    }
-    for (path, kept) in &mut event.kept {
-        kept.sort_unstable();
-        if kept.len() < ranks[path.as_str()] {
-            event.changed.insert(path.clone());
+        } else {
+            event.changed.insert(direction.path.clone());
         }
     }
+    event.kept.values_mut().for_each(|kept| kept.sort_unstable());
     apply(model, &event, optimizer, None);
-    event
 }
 
 /// The loss of every row at the first member: the negative log-likelihood in nats, or the squared error of scores.

@@ -1,10 +1,11 @@
 //! One step: forward, backward, clip, update, and the method's own changes around the update.
 
+use burn::tensor::Tensor;
 use lrvd_core::noise::NoiseKey;
 use lrvd_core::schedule::BatchSize;
 
 use super::config::{PART_SHIFT, TrainConfig};
-use super::data::{Batch, Model, negative_log_likelihood};
+use super::data::{Batch, Model, Targets, negative_log_likelihood};
 use super::method::{Method, Placement, RankChange, Setup, StepSizes, StepState, Terms};
 use super::state::TrainState;
 use crate::error::Error;
@@ -91,11 +92,7 @@ pub(super) fn train_step<M: Model, T: Method<M> + ?Sized>(
     let (mut gradients, mut unread) = (NamedGradients::default(), Vec::new());
     for (part, batch) in batches.into_iter().enumerate() {
         let pass = context.pass(step, part);
-        let logits = state.model.logits(&batch.input, &pass);
-        // One block of rows for each member that the adapters hold.
-        let members = logits.dims()[0] / batch.targets.answers().max(1);
-        let nll = negative_log_likelihood(logits, &batch.targets.repeat(members))
-            .mul_scalar(1.0 / (examples * members) as f64);
+        let (nll, ..) = likelihood(&state.model, &batch, &pass, examples);
         sizes.tokens += batch.tokens;
         // The KL belongs to the step, not to a micro-batch; what divides it is that of a batch as
         // the loader gives it, for the published scripts accumulate such batches.
@@ -123,6 +120,21 @@ pub(super) fn train_step<M: Model, T: Method<M> + ?Sized>(
     finite("loss", parts.loss, step)?;
     let (rate_factor, changes) = update(context, state, method, gradients, sizes)?;
     Ok(StepOutcome { parts, rate_factor, changes })
+}
+
+/// The negative log-likelihood of `batch` over the `answers` of its step, with logits and targets.
+pub(crate) fn likelihood<M: Model>(
+    model: &M,
+    batch: &Batch<M::Input>,
+    pass: &Pass,
+    answers: usize,
+) -> (Tensor<1>, Tensor<2>, Targets) {
+    let logits = model.logits(&batch.input, pass);
+    // One block of rows for each member that the adapters hold.
+    let members = logits.dims()[0] / batch.targets.answers().max(1);
+    let targets = batch.targets.repeat(members);
+    let nll = negative_log_likelihood(logits.clone(), &targets);
+    (nll.mul_scalar(1.0 / (answers * members) as f64), logits, targets)
 }
 
 /// The update with the method's changes around it. Returns the factor of the learning rates, before a skipped update sets it to

@@ -1,7 +1,7 @@
 //! A run that is stopped and resumed is the run without a break, bit for bit.
 
-use crate::prelude::*;
-use lrvd_burn::train::{AdaLora, OptimizerOnPrune, Placement};
+use super::*;
+use lrvd_burn::train::{AdaLora, OptimizerOnPrune};
 use lrvd_core::adalora::AdaLoraConfig;
 use rstest::rstest;
 use std::ops::RangeInclusive;
@@ -123,27 +123,18 @@ fn a_search_for_ranks_resumes_across_the_cut(
     }));
 }
 
-/// Ends a run after one of its steps.
-struct EndsAt<'a>(usize, &'a AtomicBool, Vec<String>);
-
-impl ProgressSink for EndsAt<'_> {
-    fn event(&mut self, event: &Event) {
-        match event {
-            Event::Step { done, .. } => self.1.store(*done == self.0, Ordering::Relaxed),
-            Event::Note(note) => self.2.push(note.clone()),
-            _ => {}
-        }
-    }
-}
-
 #[test]
 fn the_whole_model_is_that_of_lora_bit_for_bit() {
     let (config, mut whole) = (learning(), searching(0.05, 0.2));
     let lora = Lora { rank: 5, lora_alpha: whole.method.lora_alpha, ..Lora::default() };
     let plain = trained(run(lora, &config));
     let stop = AtomicBool::new(false);
-    let mut ends = EndsAt(config.steps, &stop, Vec::new());
-    let mut watch = Watch { sink: Some(&mut ends), stop: Some(&stop), ..Watch::default() };
+    let mut end = |event: &Event| {
+        if let Event::Step { done: 40, .. } = event {
+            stop.store(true, Ordering::Relaxed);
+        }
+    };
+    let mut watch = Watch { sink: Some(&mut end), stop: Some(&stop), ..Watch::default() };
     assert_eq!(whole.fit(&mut batches(&config), &mut watch).unwrap(), Outcome::Stopped);
     let weight = whole.posterior().unwrap().unwrap().kl_weight;
     assert_eq!((whole.state.done, weight), (40, 0.0));
@@ -157,15 +148,18 @@ fn a_refinement_that_does_harm_changes_the_variances_alone() {
     let held_out = examples(9, 200);
     let fitted = |refine_rate: f64, rows: &Rows<2>| {
         let mut run = searching(0.05, refine_rate);
-        let stop = AtomicBool::new(false);
-        let mut ends = EndsAt(usize::MAX, &stop, Vec::new());
-        let (held_out, sink) = (Some(rows as _), Some(&mut ends as _));
-        let mut watch = Watch { held_out, sink, ..Watch::default() };
+        let mut notes = Vec::new();
+        let mut note = |event: &Event| {
+            if let Event::Note(text) = event {
+                notes.push(text.clone());
+            }
+        };
+        let mut watch = Watch { held_out: Some(rows), sink: Some(&mut note), ..Watch::default() };
         run.fit(&mut batches(&learning()), &mut watch).unwrap();
         let means = |(name, _): &(String, Vec<f64>)| !name.ends_with(NOISE);
         let (means, noise): (Vec<_>, Vec<_>) =
             parameters(&run.state.model).into_iter().partition(means);
-        (means, noise, run.state.journal.choice.unwrap(), ends.2)
+        (means, noise, run.state.journal.choice.unwrap(), notes)
     };
     let (still, start, ..) = fitted(0.0, &held_out);
     let (means, noise, choice, notes) = fitted(100.0, &held_out);

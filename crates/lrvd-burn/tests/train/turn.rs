@@ -1,6 +1,6 @@
 //! Rotation of adapters changes no answer and no total variance.
 
-use crate::prelude::*;
+use super::*;
 use lrvd_burn::adapter::{AdapterConfig, AdapterKind, Extension, Posterior};
 use lrvd_burn::attach_adapters;
 use lrvd_burn::gauge::turn;

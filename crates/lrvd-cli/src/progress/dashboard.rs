@@ -236,11 +236,7 @@ impl Curves for Rendered {
                     self.show(&StepMetric::new(Quantity::Kl), *kl, format!("{kl:.0}"));
                 }
                 let rank = *total_rank as f64;
-                self.show(
-                    &StepMetric::new(Quantity::TotalRank),
-                    rank,
-                    total_rank.to_string(),
-                );
+                self.show(&StepMetric::new(Quantity::TotalRank), rank, total_rank.to_string());
                 let speed = format!("{examples_per_second:.0} ex/s");
                 let metric = StepMetric::new(Quantity::ExamplesPerSecond);
                 self.show(&metric, *examples_per_second, speed);
