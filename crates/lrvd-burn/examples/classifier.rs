@@ -89,9 +89,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let targets = AdapterTargets::Names(vec!["first".into(), "second".into()]);
     let method = BayesLora { rank: 12, ..BayesLora::default() };
     let mut run = Run::new(Net::pretrained(), method, &targets, &config)?;
-    let mut lines = Lines;
+    let mut shown = Lines;
     let mut watch =
-        Watch { validation: Some(&validation), sink: Some(&mut lines), ..Watch::default() };
+        Watch { validation: Some(&validation), sink: Some(&mut shown), ..Watch::default() };
     run.fit(&mut batches, &mut watch)?;
     for (path, rank) in lrvd_burn::ranks(&run.state.model) {
         println!("{path}: rank {rank} of 12");

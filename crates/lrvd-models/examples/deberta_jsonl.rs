@@ -130,9 +130,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     let targets = AdapterTargets::Names(ADAPTER_TARGETS.map(str::to_owned).to_vec());
     let mut run = Run::new(model, BayesLora::default(), &targets, &settings)?;
     let mut batches = Ordered::new(&train, OrderConfig::shuffled(16), settings.seed)?;
-    let mut lines = Lines;
+    let mut shown = Lines;
     let mut watch =
-        Watch { validation: Some(&validation), sink: Some(&mut lines), ..Watch::default() };
+        Watch { validation: Some(&validation), sink: Some(&mut shown), ..Watch::default() };
     run.fit(&mut batches, &mut watch)?;
     for (path, rank) in ranks(&run.state.model) {
         println!("{path}: rank {rank}");

@@ -13,7 +13,7 @@ use lrvd_burn::train::{
     self, Checkpoints, DrawPolicy, Evaluation, Inputs, Observer, OrderConfig, Ordered, Outcome,
     TrainState, latest_checkpoint, load_checkpoint,
 };
-use lrvd_models::AutoModel;
+use lrvd_models::{AutoModel, TokenBatch};
 
 use super::folder::{CHECKPOINT_DIR, RECORD_FILE, still_there};
 use super::outcome::{Finished, evaluate, held_out, record, summary};
@@ -225,7 +225,8 @@ impl<'a> Run<'a> {
 
     /// The run in `folder` at its newest checkpoint or its start, with whatever could fail at the first step checked.
     pub(crate) fn open(&self, folder: &Path) -> Result<RunState> {
-        batches(&self.context(), &self.task.train, 0)?;
+        let context = self.context();
+        batches(&context, &training(&context, &self.task.train), 0)?;
         let mut run = self.start.fresh()?;
         if let Some(path) = latest_checkpoint(&folder.join(CHECKPOINT_DIR))? {
             load_checkpoint(&path, &mut run.state, &mut *run.method)?;
@@ -245,19 +246,23 @@ pub fn fit(
     // Rows held out take part at the end, once they have cut the ranks, unless something is fitted to them afterwards.
     let waiting = if fits_holdout { &[] } else { &task.holdout[..] };
     let rows = [&task.train, waiting].concat();
+    let rows = training(context, &rows);
     let mut batches = batches(context, &rows, waiting.len())?;
     let mut observer = Watched { context, checkpoints, stop, sink };
     run.fit(&mut batches, &mut observer)
 }
 
+fn training<'a>(context: &RunContext<'a>, rows: &'a [TokenisedExample]) -> TokenExamples<'a> {
+    TokenExamples { smoothing: context.config.label_smoothing, ..context.examples(rows) }
+}
+
 /// `rows` in their order, the last of them held out until they have cut the ranks.
 fn batches<'a>(
-    context: &RunContext<'a>,
-    rows: &'a [TokenisedExample],
+    context: &RunContext<'_>,
+    rows: &'a TokenExamples<'_>,
     held_out: usize,
-) -> Burn<Ordered<TokenExamples<'a>>> {
+) -> Burn<Ordered<'a, TokenBatch>> {
     let config = context.config;
-    let rows = TokenExamples { smoothing: config.label_smoothing, ..context.examples(rows) };
     let Config { batch_size, bucketing, last_batch, accumulation, .. } = *config;
     let order = OrderConfig { batch_size, bucketing, last_batch, accumulation, held_out };
     Ordered::new(rows, order, context.seed)

@@ -193,46 +193,22 @@ pub trait Examples {
     }
 }
 
-impl<E: Examples + ?Sized> Examples for &E {
-    type Input = E::Input;
-
-    fn len(&self) -> usize {
-        (**self).len()
-    }
-
-    fn size(&self, index: usize) -> usize {
-        (**self).size(index)
-    }
-
-    fn input(&self, indices: &[usize]) -> Result<Self::Input, Error> {
-        (**self).input(indices)
-    }
-
-    fn targets(&self, indices: &[usize]) -> Result<Targets, Error> {
-        (**self).targets(indices)
-    }
-
-    fn answers(&self, index: usize) -> usize {
-        (**self).answers(index)
-    }
-}
-
 /// Some of other examples.
-pub struct Subset<'a, E: ?Sized> {
+pub struct Subset<'a, I> {
     /// All of them.
-    pub of: &'a E,
+    pub of: &'a dyn Examples<Input = I>,
     /// Numbers of those that belong to it.
     pub rows: Vec<usize>,
 }
 
-impl<E: ?Sized> Subset<'_, E> {
+impl<I> Subset<'_, I> {
     fn among_all(&self, indices: &[usize]) -> Vec<usize> {
         indices.iter().map(|&index| self.rows[index]).collect()
     }
 }
 
-impl<E: Examples + ?Sized> Examples for Subset<'_, E> {
-    type Input = E::Input;
+impl<I> Examples for Subset<'_, I> {
+    type Input = I;
 
     fn len(&self) -> usize {
         self.rows.len()
@@ -242,7 +218,7 @@ impl<E: Examples + ?Sized> Examples for Subset<'_, E> {
         self.of.size(self.rows[index])
     }
 
-    fn input(&self, indices: &[usize]) -> Result<E::Input, Error> {
+    fn input(&self, indices: &[usize]) -> Result<I, Error> {
         self.of.input(&self.among_all(indices))
     }
 

@@ -1,19 +1,23 @@
-//! The loop around a step.
+//! The loop, and its step: forward, backward, clip, update, and the method's own changes around the update.
 
 use std::time::Instant;
 
-use lrvd_core::schedule::LrSchedule;
+use burn::tensor::Tensor;
+use lrvd_core::noise::NoiseKey;
+use lrvd_core::schedule::{BatchSize, LrSchedule};
 use tracing::{debug, trace};
 
-use super::config::TrainConfig;
-use super::data::{Batch, Examples, Model};
-use super::method::{Method, RankChange, Setup};
+use super::config::{PART_SHIFT, TrainConfig};
+use super::data::{Batch, Model, Targets, negative_log_likelihood};
+use super::method::{Method, Placement, RankChange, Setup, StepSizes, StepState, Terms};
 use super::order::Ordered;
 use super::run::Run;
-use super::state::{BestInfo, BestModel, EvalPoint, Evaluation, RankCause, RankEvent};
-use super::step::{Part, StepContext, train_step};
+use super::state::{BestInfo, BestModel, EvalPoint, Evaluation, RankCause, RankEvent, TrainState};
 use super::watch::{Event, Observer};
-use crate::objective::ObjectiveParts;
+use crate::error::Error;
+use crate::objective::{Objective, ObjectiveParts, UnreadParts};
+use crate::optimizer::NamedGradients;
+use crate::sampling::{Pass, Scheme};
 
 /// How training ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,20 +45,19 @@ pub(super) struct Stage {
 }
 
 /// A run that is being trained.
-pub(super) struct Loop<'a, M, T: ?Sized, E, O> {
+pub(super) struct Loop<'a, 'b, M: Model, T: ?Sized, O> {
     pub(super) run: &'a mut Run<M, T>,
     pub(super) setup: Setup,
-    pub(super) batches: &'a mut Ordered<E>,
+    pub(super) batches: &'a mut Ordered<'b, M::Input>,
     pub(super) observer: &'a mut O,
     /// The objective of the last step, and the factor of its learning rates.
     pub(super) last: Option<(ObjectiveParts, f64)>,
 }
 
-impl<M, T, E, O> Loop<'_, M, T, E, O>
+impl<M, T, O> Loop<'_, '_, M, T, O>
 where
     M: Model,
     T: Method<M> + ?Sized,
-    E: Examples<Input = M::Input>,
     O: Observer<M, T>,
 {
     /// Trains until the last step, the end of the patience, a stop request or an error.
@@ -109,15 +112,15 @@ where
             let micro_batches = self.batches.next_step()?;
             let rows: Vec<_> = micro_batches.iter().map(|batch| batch.targets.rows()).collect();
             if pace.steps == 0 {
-                let tokens: Vec<_> =
-                    micro_batches.iter().map(|batch: &Batch<_>| batch.tokens).collect();
+                let tokens: Vec<_> = micro_batches.iter().map(|batch| batch.tokens).collect();
                 debug!(step, ?rows, ?tokens, "first batches");
             }
             let scheduled = peak * stage.schedule.factor(step.saturating_sub(start) as u32);
             let Run { state, method, config, .. } = &mut *self.run;
             let context = StepContext { config, setup: &self.setup, part, n_train, scheduled };
-            let taken = train_step(&context, state, &mut **method, micro_batches)?;
-            for (change, done) in taken.changes {
+            let (parts, (factor, changes)) =
+                train_step(&context, state, &mut **method, micro_batches)?;
+            for (change, done) in changes {
                 self.note_change(change, done);
             }
             let state = &mut self.run.state;
@@ -128,7 +131,7 @@ where
             pace.steps += 1;
             pace.examples += rows.iter().sum::<usize>();
             pace.step_seconds += seconds;
-            let (done, parts, factor) = (state.done, taken.parts, taken.rate_factor);
+            let done = state.done;
             self.last = Some((parts, factor));
             let ObjectiveParts { loss, nll, kl, .. } = parts;
             trace!(done, loss, nll, kl, factor, "step");
@@ -262,6 +265,166 @@ impl Pace {
         steps.saturating_sub(done) as f64 * mean(self.step_seconds, self.steps)
             + evaluations as f64 * mean(self.evaluation_seconds, self.evaluations)
     }
+}
+
+/// The part of a method that a stage of a run trains.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Part {
+    /// The method as it is.
+    Whole,
+    /// The likelihood at the mean; ranks stay.
+    Mean,
+    /// The likelihood and the divergence under this weight, per training example; ranks stay.
+    Posterior { kl_weight: f64 },
+}
+
+/// What a step needs to know of the run around it.
+pub(crate) struct StepContext<'a> {
+    pub config: &'a TrainConfig,
+    pub setup: &'a Setup,
+    pub part: Part,
+    pub n_train: usize,
+    /// Factor of the learning rates by the schedule of the settings.
+    pub scheduled: f64,
+}
+
+impl StepContext<'_> {
+    /// The pass of micro-batch `part` of `step`; every micro-batch draws its own noise.
+    pub(crate) fn pass(&self, step: usize, part: usize) -> Pass {
+        let key = NoiseKey::new(self.config.seed).at_step(step as u32);
+        let key = NoiseKey { seed: key.seed ^ ((part as u64) << PART_SHIFT), ..key };
+        let scheme = if self.part == Part::Mean { Scheme::Mean } else { self.setup.scheme };
+        let pass = Pass::sampled(scheme, key);
+        let drops = self.config.model_dropout || self.setup.adapter.dropout > 0.0;
+        if drops { pass.with_dropout(key) } else { pass }
+    }
+}
+
+/// Takes a step. Returns the objective, and what [`update`] does.
+fn train_step<M: Model, T: Method<M> + ?Sized>(
+    context: &StepContext<'_>,
+    state: &mut TrainState<M>,
+    method: &mut T,
+    batches: Vec<Batch<M::Input>>,
+) -> Result<(ObjectiveParts, Updated), Error> {
+    let (step, n_train) = (state.done, context.n_train);
+    let examples = batches.iter().map(|batch| batch.targets.answers()).sum::<usize>();
+    let empty = || Error::Argument(format!("step {step} has no training example"));
+    let first = batches.first().filter(|_| examples > 0).ok_or_else(empty)?;
+    let mut sizes = StepSizes {
+        step,
+        steps: context.config.steps,
+        examples,
+        tokens: 0,
+        batch: BatchSize { examples: first.targets.answers(), tokens: first.tokens, n_train },
+        n_train,
+    };
+    let (mut gradients, mut unread) = (NamedGradients::default(), Vec::new());
+    for (part, batch) in batches.into_iter().enumerate() {
+        let pass = context.pass(step, part);
+        let (nll, ..) = likelihood(&state.model, &batch, &pass, examples);
+        sizes.tokens += batch.tokens;
+        // The KL belongs to the step, not to a micro-batch; what divides it is that of a batch as
+        // the loader gives it, for the published scripts accumulate such batches.
+        let divisor = n_train as f64;
+        let terms = match context.part {
+            _ if part > 0 => Terms::none(),
+            Part::Whole => method.terms(&state.model, &pass, sizes)?,
+            Part::Mean => Terms { divisor, ..Terms::none() },
+            Part::Posterior { kl_weight } => {
+                Terms { kl_weight, divisor, ..method.terms(&state.model, &pass, sizes)? }
+            }
+        };
+        let Terms { kl, kl_weight, divisor, penalty } = terms;
+        let objective = Objective { nll, kl, penalty, kl_weight, divisor };
+        let loss = objective.loss();
+        unread.push(objective.unread(&loss));
+        // Without a head nothing is left to learn once every rank is pruned, and no graph to go back.
+        if loss.is_tracked() {
+            let backward = loss.backward();
+            gradients.accumulate(NamedGradients::collect(&state.model, &backward));
+        }
+    }
+    // Read when every pass is under way: a device does not wait for the host between forward and backward.
+    let parts = unread.into_iter().map(UnreadParts::read).reduce(|total, parts| ObjectiveParts {
+        loss: total.loss + parts.loss,
+        nll: total.nll + parts.nll,
+        ..total
+    });
+    let parts = parts.ok_or_else(empty)?;
+    finite("loss", parts.loss, step)?;
+    Ok((parts, update(context, state, method, gradients, sizes)?))
+}
+
+/// The negative log-likelihood of `batch` over the `answers` of its step, with logits and targets.
+pub(crate) fn likelihood<M: Model>(
+    model: &M,
+    batch: &Batch<M::Input>,
+    pass: &Pass,
+    answers: usize,
+) -> (Tensor<1>, Tensor<2>, Targets) {
+    let logits = model.logits(&batch.input, pass);
+    // One block of rows for each member that the adapters hold.
+    let members = logits.dims()[0] / batch.targets.answers().max(1);
+    let targets = batch.targets.repeat(members);
+    let nll = negative_log_likelihood(logits.clone(), &targets);
+    (nll.mul_scalar(1.0 / (answers * members) as f64), logits, targets)
+}
+
+/// The factor of the learning rates, before a skipped update sets it to 0, and the changes of ranks with the number of completed
+/// steps at which they happened.
+type Updated = (f64, Vec<(RankChange, usize)>);
+
+/// The update with the method's changes around it.
+pub(crate) fn update<M: Model, T: Method<M> + ?Sized>(
+    context: &StepContext<'_>,
+    state: &mut TrainState<M>,
+    method: &mut T,
+    mut gradients: NamedGradients,
+    sizes: StepSizes,
+) -> Result<Updated, Error> {
+    let (step, pass, mut changes) = (sizes.step, context.pass(sizes.step, 0), Vec::new());
+    let (tail, scheduled) = (context.setup.tail, context.scheduled);
+    let factor = tail.map_or(scheduled, |tail| tail.factor(step, scheduled));
+    let skip = std::mem::take(&mut state.skip_next_update);
+    let mut rate_factor = if skip { 0.0 } else { factor };
+    for when in [Placement::BeforeUpdate, Placement::AfterUpdate] {
+        if when == Placement::AfterUpdate {
+            if let Some(clip) = context.config.gradient_clip {
+                let norm = finite("gradient norm", gradients.global_norm(), step)?;
+                gradients.clip(norm, clip);
+            }
+            // A method that rebuilt the optimiser just now starts the schedule anew with this update.
+            if std::mem::take(&mut state.skip_next_update) {
+                rate_factor = 0.0;
+            }
+            state.optimizer.step(&mut state.model, &gradients, rate_factor);
+        }
+        if context.part != Part::Whole {
+            continue;
+        }
+        let change = method.update(
+            when,
+            StepState {
+                sizes,
+                pass: &pass,
+                rate_factor,
+                model: &mut state.model,
+                in_use: &mut state.in_use,
+                optimizer: &mut state.optimizer,
+                gradients: &mut gradients,
+            },
+        )?;
+        if let Some(change) = change {
+            state.skip_next_update = change.skip_next_update;
+            changes.push((change, step + usize::from(when == Placement::AfterUpdate)));
+        }
+    }
+    Ok((factor, changes))
+}
+
+fn finite(name: &'static str, value: f64, step: usize) -> Result<f64, Error> {
+    if value.is_finite() { Ok(value) } else { Err(Error::Diverged { name, step, value }) }
 }
 
 #[cfg(test)]

@@ -154,7 +154,7 @@ impl<'a, I> Fitting<'a, I> {
     }
 
     /// `count` training examples, or all if there are fewer, picked by the run's seed and `salt`.
-    pub fn picked(&self, salt: u64, count: usize) -> Subset<'a, dyn Examples<Input = I> + 'a> {
+    pub fn picked(&self, salt: u64, count: usize) -> Subset<'a, I> {
         let key = NoiseKey::new(self.inputs.seed ^ salt).on_stream(Stream::DATA);
         let mut rows = permutation(key, self.train.len());
         rows.truncate(count);

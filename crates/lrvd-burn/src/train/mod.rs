@@ -7,7 +7,6 @@ mod bayes_lora;
 mod checkpoint;
 mod config;
 mod data;
-mod draw_policy;
 mod fit;
 mod lora;
 mod method;
@@ -17,7 +16,6 @@ mod predict;
 mod run;
 mod search;
 mod state;
-mod step;
 mod tokens;
 mod watch;
 
@@ -25,7 +23,6 @@ pub use bayes_lora::{BayesLora, OptimizerOnPrune, Pruning, Turn};
 pub use checkpoint::{Checkpoints, latest_checkpoint, load_checkpoint};
 pub use config::{MAX_SEED, TrainConfig, check_seed};
 pub use data::{Batch, Examples, Model, Rows, Subset, Targets, negative_log_likelihood};
-pub use draw_policy::DrawPolicy;
 pub use fit::Outcome;
 pub use lora::{AdaLora, Lora};
 pub use method::{
@@ -36,12 +33,13 @@ pub use observed::Observed;
 pub use order::{
     Bucketing, LastBatch, OrderConfig, OrderState, Ordered, evaluation_batches, restore_order,
 };
-pub use predict::{ClassAnswer, DrawSeed, Inputs, Logits, PassWatch, PredictionDraws, ScoreAnswer};
+pub use predict::{
+    ClassAnswer, DrawPolicy, DrawSeed, Inputs, Logits, PassWatch, PredictionDraws, ScoreAnswer,
+};
 pub(crate) use run::write_adapter;
 pub use run::{Run, load_adapter};
 pub use search::{
     Choice, ChoicePoint, CutModel, Direction, RankSearch, calibrated_losses, directions, keep,
-    rank_path,
 };
 pub use state::{
     BestInfo, BestModel, EvalPoint, Evaluation, InUse, Journal, RankCause, RankEvent, TrainState,
@@ -50,6 +48,6 @@ pub use tokens::{TokenAnswers, token_answers};
 pub use watch::{Event, Observer, ProgressSink, Silent, Watch};
 #[cfg(feature = "train")]
 pub(crate) use {
+    fit::{Part, StepContext, likelihood, update},
     state::ranks_in_use,
-    step::{Part, StepContext, likelihood, update},
 };

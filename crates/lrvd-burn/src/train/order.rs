@@ -104,9 +104,8 @@ const MERGED_SALT: u64 = 0x5441_4b45_4e49_4e21;
 
 /// An endless sequence of training steps over examples in memory, whose position can be stored: from the same position the
 /// same batches follow.
-#[derive(Clone, Debug)]
-pub struct Ordered<E> {
-    examples: E,
+pub struct Ordered<'a, I> {
+    examples: &'a dyn Examples<Input = I>,
     config: OrderConfig,
     seed: u64,
     position: OrderState,
@@ -114,9 +113,13 @@ pub struct Ordered<E> {
     batches: Vec<Vec<usize>>,
 }
 
-impl<E: Examples> Ordered<E> {
+impl<'a, I> Ordered<'a, I> {
     /// `examples` in an order that `seed` fixes, at the start of epoch 0.
-    pub fn new(examples: E, config: OrderConfig, seed: u64) -> Result<Self, Error> {
+    pub fn new(
+        examples: &'a dyn Examples<Input = I>,
+        config: OrderConfig,
+        seed: u64,
+    ) -> Result<Self, Error> {
         let OrderConfig { batch_size, accumulation, .. } = config;
         if batch_size == 0 {
             return Err(zero("batch_size"));
@@ -162,7 +165,7 @@ impl<E: Examples> Ordered<E> {
     }
 
     /// The micro-batches of the next step, whose gradients are summed.
-    pub fn next_step(&mut self) -> Result<Vec<Batch<E::Input>>, Error> {
+    pub fn next_step(&mut self) -> Result<Vec<Batch<I>>, Error> {
         let OrderState { epoch, merged, next_batch } = self.position;
         let mut indices = std::mem::take(&mut self.batches[next_batch]);
         self.position.next_batch += 1;
@@ -272,7 +275,7 @@ mod tests {
 
     #[test]
     fn settings_and_positions_are_checked_at_their_limits() {
-        let make = |n, config| Ordered::new(Texts(vec![1; n]), config, 0);
+        let make = |n, config| Ordered::new(Box::leak(Box::new(Texts(vec![1; n]))), config, 0);
         let shuffled = OrderConfig::shuffled(4);
         let drop = OrderConfig { last_batch: LastBatch::Drop, ..shuffled };
         assert!(make(4, drop).is_ok());
@@ -337,7 +340,7 @@ mod tests {
         let texts = Texts((0..40).collect());
         let config = OrderConfig { held_out: 6, ..OrderConfig::shuffled(4) };
         let mut source = Ordered::new(&texts, config, 3).unwrap();
-        let seen = |source: &mut Ordered<&Texts>, steps: usize| -> Vec<usize> {
+        let seen = |source: &mut Ordered<'_, Vec<usize>>, steps: usize| -> Vec<usize> {
             (0..steps).flat_map(|_| source.next_step().unwrap().remove(0).input).collect()
         };
         assert!(seen(&mut source, 12).iter().all(|&row| row < 34));

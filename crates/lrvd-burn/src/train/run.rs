@@ -7,7 +7,7 @@ use lrvd_core::schedule::LrSchedule;
 
 use super::checkpoint::{Checkpoints, latest_checkpoint, load_checkpoint};
 use super::config::TrainConfig;
-use super::data::{Examples, Model};
+use super::data::Model;
 use super::fit::{Loop, Outcome};
 use super::method::{Method, Setup};
 use super::order::Ordered;
@@ -107,15 +107,11 @@ impl<M: Model, T: Method<M> + ?Sized> Run<M, T> {
     }
 
     /// Trains to the last step, or until `observer` asks to stop.
-    pub fn fit<E, O>(
+    pub fn fit<O: Observer<M, T>>(
         &mut self,
-        batches: &mut Ordered<E>,
+        batches: &mut Ordered<'_, M::Input>,
         observer: &mut O,
-    ) -> Result<Outcome, O::Error>
-    where
-        E: Examples<Input = M::Input>,
-        O: Observer<M, T>,
-    {
+    ) -> Result<Outcome, O::Error> {
         let setup = self.setup()?;
         Loop { run: self, setup, batches, observer, last: None }.fit()
     }

@@ -3,10 +3,9 @@
 //! After any training run:
 //!
 //! ```text
-//! turn(&mut model)                               each rank a singular direction of its module's update
-//! order = directions(&model)                     of all modules together, the most important first
-//! path  = rank_path(&model, &order, ...)         held-out loss with the first 0, 1, 2, ... of them
-//! keep(&mut model, &order, path.rank(), ...)     the others are cut out of the tensors
+//! turn(&mut model)                    each rank a singular direction of its module's update
+//! order = directions(&model)          of all modules together, the most important first
+//! keep(&mut model, &order, n, ...)    the first n; the others are cut out of the tensors
 //! ```
 //!
 //! A [`RankSearch`] does that within a run, in place of the method's schedule of the divergence and of its changes of ranks:
@@ -28,19 +27,17 @@ use std::time::Instant;
 
 use lrvd_core::baselines::temperature_scaling;
 use lrvd_core::metrics::log_softmax;
-use lrvd_core::prune::{PairedDifference, PathTolerance, RankPath, StatisticOptions};
+use lrvd_core::prune::{PairedDifference, StatisticOptions};
 use lrvd_core::schedule::LrSchedule;
 use serde::{Deserialize, Serialize};
 use tracing::debug;
 
 use super::config::range;
-use super::data::{Examples, Model, Targets};
-use super::fit::{Loop, Outcome, Stage};
+use super::data::{Model, Targets};
+use super::fit::{Loop, Outcome, Part, Stage};
 use super::method::{Method, Setup};
-use super::predict::{Inputs, Logits};
+use super::predict::Logits;
 use super::state::RankCause;
-use super::step::Part;
-use super::tokens::token_answers;
 use super::watch::{Event, Observer};
 use crate::error::Error;
 use crate::gauge::rotate;
@@ -127,11 +124,10 @@ impl RankSearch {
     }
 }
 
-impl<M, T, E, O> Loop<'_, M, T, E, O>
+impl<M, T, O> Loop<'_, '_, M, T, O>
 where
     M: Model,
     T: Method<M> + ?Sized,
-    E: Examples<Input = M::Input>,
     O: Observer<M, T>,
 {
     /// Trains, cuts and refines until the end, a stop request or an error.
@@ -419,37 +415,6 @@ pub fn directions(model: &impl NamedModule) -> Vec<Direction> {
     found
 }
 
-/// The loss of `model` at its mean, row by row, with the first `n` directions of `order` for every `n`
-/// of `ranks`, and the fewest within `tolerance` of the best.
-///
-/// The loss is the negative log-likelihood in nats (per token, where tokens are expected), or the squared error of scores,
-/// without a temperature; a [search](super::RankSearch) compares [`calibrated_losses`]. The model is not changed.
-/// `held_out` should be rows that training has not seen.
-pub fn rank_path<M: Model>(
-    model: &M,
-    order: &[Direction],
-    ranks: &[usize],
-    held_out: &dyn Examples<Input = M::Input>,
-    batch_size: usize,
-    tolerance: PathTolerance,
-) -> Result<RankPath, Error> {
-    let targets = held_out.all_targets()?;
-    let inputs = Inputs { batch_size, ..Inputs::new(held_out) };
-    let whole = model.clone().valid();
-    let mut found = Vec::new();
-    for &n in ranks {
-        let mut part = whole.clone();
-        keep(&mut part, order, n, None);
-        found.extend(match targets {
-            Targets::Tokens { .. } => {
-                token_answers(&part, held_out, batch_size, 0, 0, None)?.row_losses()
-            }
-            _ => row_losses(&inputs.predict(&part, 0)?, &targets)?,
-        });
-    }
-    Ok(RankPath::new(ranks, &found, tolerance)?)
-}
-
 /// Keeps the first `n` directions of `order` and cuts all others out of the tensors of `model` and the
 /// moments of `optimizer`. Modules without a direction in `order` stay as they are.
 pub fn keep(
@@ -471,28 +436,6 @@ pub fn keep(
     apply(model, &event, optimizer, None);
 }
 
-/// The loss of every row at the first member: the negative log-likelihood in nats, or the squared error of scores.
-fn row_losses(logits: &Logits, targets: &Targets) -> Result<Vec<f64>, Error> {
-    let first = logits.first(1);
-    let width = first.width.max(1);
-    match targets {
-        Targets::Classes(one_hot) => {
-            let logs = log_softmax(&first.values, width)?;
-            let expected = values(one_hot.clone());
-            let row = |(logs, expected): (&[f64], &[f64])| {
-                let weighted = logs.iter().zip(expected).filter(|(_, w)| **w != 0.0);
-                -weighted.map(|(log, w)| log * w).sum::<f64>()
-            };
-            Ok(logs.chunks(width).zip(expected.chunks(width)).map(row).collect())
-        }
-        Targets::Scores(scores) => {
-            let pairs = first.values.iter().zip(values(scores.clone()));
-            Ok(pairs.map(|(found, expected)| (found - expected).powi(2)).collect())
-        }
-        Targets::Tokens { .. } => Err(Error::token_logits()),
-    }
-}
-
 /// The loss of every row at the first member: the squared error of scores, or the negative log-likelihood in nats at the
 /// temperature that minimises its mean, from 0.01 to 100.
 ///
@@ -501,12 +444,26 @@ fn row_losses(logits: &Logits, targets: &Targets) -> Result<Vec<f64>, Error> {
 /// that the search runs into.
 pub fn calibrated_losses(logits: &Logits, targets: &Targets) -> Result<Vec<f64>, Error> {
     let mut first = logits.first(1);
-    if let Some(classes) = targets.classes() {
-        let fit = temperature_scaling(&first.values, first.width, &classes);
-        let temperature = fit.map_err(Error::other)?.temperature;
-        first.values.iter_mut().for_each(|logit| *logit /= temperature);
+    match targets {
+        Targets::Classes(one_hot) => {
+            let classes = targets.classes().unwrap_or_default();
+            let fit = temperature_scaling(&first.values, first.width, &classes);
+            let temperature = fit.map_err(Error::other)?.temperature;
+            first.values.iter_mut().for_each(|logit| *logit /= temperature);
+            let logs = log_softmax(&first.values, first.width)?;
+            let expected = values(one_hot.clone());
+            let row = |(logs, expected): (&[f64], &[f64])| {
+                let weighted = logs.iter().zip(expected).filter(|(_, w)| **w != 0.0);
+                -weighted.map(|(log, w)| log * w).sum::<f64>()
+            };
+            Ok(logs.chunks(first.width).zip(expected.chunks(first.width)).map(row).collect())
+        }
+        Targets::Scores(scores) => {
+            let pairs = first.values.iter().zip(values(scores.clone()));
+            Ok(pairs.map(|(found, expected)| (found - expected).powi(2)).collect())
+        }
+        Targets::Tokens { .. } => Err(Error::token_logits()),
     }
-    row_losses(&first, targets)
 }
 
 #[cfg(test)]

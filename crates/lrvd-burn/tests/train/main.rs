@@ -121,8 +121,12 @@ fn trained<T: Method<Net>>(mut run: Run<Net, T>) -> Run<Net, T> {
     run
 }
 
-fn batches(config: &TrainConfig) -> Ordered<Rows<2>> {
-    Ordered::new(examples(7, 30), OrderConfig::shuffled(8), config.seed).unwrap()
+fn leaked<E>(examples: E) -> &'static E {
+    Box::leak(Box::new(examples))
+}
+
+fn batches(config: &TrainConfig) -> Ordered<'static, Tensor<2>> {
+    Ordered::new(leaked(examples(7, 30)), OrderConfig::shuffled(8), config.seed).unwrap()
 }
 
 /// Every number that training changes, by name.

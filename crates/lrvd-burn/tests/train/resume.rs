@@ -30,7 +30,7 @@ fn compare_runs<T: Method<Net>>(
     let rows = [examples(8, 12), examples(9, 200)];
     let batches = || {
         let order = OrderConfig { held_out, ..OrderConfig::shuffled(8) };
-        Ordered::new(examples(7, 30), order, start().config.seed).unwrap()
+        Ordered::new(leaked(examples(7, 30)), order, start().config.seed).unwrap()
     };
     let mut whole = start();
     let folder = tempfile::tempdir().unwrap();

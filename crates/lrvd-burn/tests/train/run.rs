@@ -12,11 +12,11 @@ fn of_one<T: Method<One>>(
     method: T,
     learning_rate: f64,
     config: &TrainConfig,
-) -> (Run<One, T>, Ordered<Rows<2>>) {
+) -> (Run<One, T>, Ordered<'static, Tensor<2>>) {
     let adapter = GroupRates { learning_rate, weight_decay: 0.0 };
     let config = TrainConfig { groups: ParameterGroups { adapter, ..config.groups }, ..*config };
     let order = OrderConfig::shuffled(16);
-    let batches = Ordered::new(examples(1, 64), order, config.seed).unwrap();
+    let batches = Ordered::new(leaked(examples(1, 64)), order, config.seed).unwrap();
     let targets = AdapterTargets::Paths(vec!["layer".to_owned()]);
     (Run::new(one(), method, &targets, &config).unwrap(), batches)
 }

@@ -93,8 +93,7 @@ impl Laplace {
         let candidates = self.settings.candidates();
         let all: Vec<usize> = (0..data.holdout.len()).collect();
         let classes = data.holdout.targets(&all)?.classes().unwrap_or_default();
-        let examples =
-            gaussian_logits(watch, curvatures, &data.inputs(&data.holdout), &candidates)?;
+        let examples = gaussian_logits(watch, curvatures, &data.inputs(data.holdout), &candidates)?;
         let mut best = (f64::INFINITY, self.settings.prior_start);
         for (which, &candidate) in candidates.iter().enumerate() {
             let answers = probabilities(&examples, which, &self.settings, data.inputs.seed)?;
