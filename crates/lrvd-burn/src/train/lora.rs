@@ -85,7 +85,7 @@ impl<M: Model> Method<M> for AdaLora {
     fn terms(&self, model: &M, _pass: &Pass, _sizes: StepSizes) -> Result<Terms, Error> {
         let weight = self.schedule.orth_reg_weight;
         let penalty = if weight > 0.0 { orthogonality(model) } else { None };
-        Ok(Terms::penalty(penalty.map(|p| p.mul_scalar(weight))))
+        Ok(Terms { penalty: penalty.map(|p| p.mul_scalar(weight)), ..Terms::none() })
     }
 
     fn update(

@@ -189,16 +189,6 @@ impl Terms {
     pub fn none() -> Self {
         Self { divisor: 1.0, ..Self::default() }
     }
-
-    /// `weight · kl`.
-    pub fn kl(kl: Option<Tensor<1>>, weight: f64) -> Self {
-        Self { kl, kl_weight: weight, ..Self::none() }
-    }
-
-    /// `penalty` as it is.
-    pub fn penalty(penalty: Option<Tensor<1>>) -> Self {
-        Self { penalty, ..Self::none() }
-    }
 }
 
 /// Position and sizes of a step, for weights and schedules.

@@ -134,7 +134,7 @@ impl Method<AutoModel> for Laplace {
         let picked = count.map(|count| data.picked(SALT, count));
         let train = picked.as_ref().map_or(data.train, |picked| picked);
         let scale = all as f64 / train.len().max(1) as f64;
-        let watch = Watch::new(model, self.settings.layers, &train)?;
+        let watch = Watch::new(model, self.settings.layers, train)?;
         let rows = data.inputs.batch_size;
         let curvatures = Curvatures::of(&watch, train, rows, &self.settings, scale, SQUARES)?;
         let prior_precision = self.prior_precision(&watch, &curvatures, data)?;
