@@ -6,7 +6,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use burn::lr_scheduler::module_lr_scheduler::ModuleLearningRate;
 use burn::module::{Module, ModuleDisplay};
 use burn::optim::{GradientsParams, ModuleOptimizer, MultiGradientsParams};
-use burn::tensor::Tensor;
 use burn::train::{InferenceStep, Interrupter, TrainOutput, TrainStep};
 use lrvd_core::schedule::BatchSize;
 
@@ -58,11 +57,23 @@ struct Training<T> {
     stop: Interrupter,
 }
 
-/// The micro-batches since the last update, and the sum of their gradients.
+/// The micro-batches since the last update: their number, their sizes together, and the sum of their gradients.
 #[derive(Default)]
 struct Pending {
-    parts: Vec<BatchSize>,
+    parts: usize,
+    sizes: Option<StepSizes>,
     gradients: NamedGradients,
+}
+
+impl Pending {
+    /// Counts a micro-batch, and returns its number.
+    fn add(&mut self, own: StepSizes) -> usize {
+        let sizes = self.sizes.get_or_insert(StepSizes { examples: 0, tokens: 0, ..own });
+        sizes.examples += own.examples;
+        sizes.tokens += own.tokens;
+        self.parts += 1;
+        self.parts - 1
+    }
 }
 
 /// burn-train prints the model, and this with it, at the end of a training.
@@ -80,21 +91,12 @@ impl<T> Training<T> {
         self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn size<I>(&self, batch: &Batch<I>) -> BatchSize {
-        BatchSize { examples: batch.targets.answers(), tokens: batch.tokens, n_train: self.n_train }
-    }
-
-    fn sizes(&self, parts: &[BatchSize]) -> StepSizes {
-        let n_train = self.n_train;
-        let none = BatchSize { examples: 0, tokens: 0, n_train };
-        StepSizes {
-            step: self.step,
-            steps: self.config.steps,
-            examples: parts.iter().map(|part| part.examples).sum(),
-            tokens: parts.iter().map(|part| part.tokens).sum(),
-            batch: parts.first().copied().unwrap_or(none),
-            n_train,
-        }
+    /// Those of a step on `batch` alone.
+    fn sizes<I>(&self, batch: &Batch<I>) -> StepSizes {
+        let (step, steps, n_train) = (self.step, self.config.steps, self.n_train);
+        let (examples, tokens) = (batch.targets.answers(), batch.tokens);
+        let first = BatchSize { examples, tokens, n_train };
+        StepSizes { step, steps, examples, tokens, batch: first, n_train }
     }
 }
 
@@ -130,50 +132,21 @@ where
         Ok(Self { model: state.model, training })
     }
 
-    /// The objective of `batch` with its parts.
-    fn output(&self, batch: Batch<M::Input>, pass: &Pass) -> (Tensor<1>, StepOutput) {
+    fn output(&self, batch: &Batch<M::Input>, pass: &Pass) -> StepOutput {
         let Training { method, in_use, .. } = &self.training;
-        let sizes = self.training.sizes(&[self.training.size(&batch)]);
+        let sizes = self.training.sizes(batch);
         let terms = method.terms(&self.model, pass, sizes).unwrap_or_else(|error| {
             self.training.stop.stop(Some(&error.to_string()));
             Terms::none()
         });
-        let (nll, logits, targets) = likelihood(&self.model, &batch, pass, sizes.examples);
+        let (nll, logits, targets) = likelihood(&self.model, batch, pass, sizes.examples);
         let Terms { kl, kl_weight, divisor, penalty } = terms;
         let objective = Objective { nll, kl, penalty, kl_weight, divisor };
         let loss = objective.loss();
         let Objective { nll, kl, .. } = objective;
         let total_rank = ranks_in_use(&self.model, in_use).values().sum();
-        (loss.clone(), StepOutput { loss, nll, kl, total_rank, logits, targets })
+        StepOutput { loss, nll, kl, total_rank, logits, targets }
     }
-
-    /// The update with what the method does around it.
-    fn update(self, scheduled: f64) -> Self {
-        let Self { model, training } = self;
-        let Pending { parts, gradients } = std::mem::take(&mut *training.pending());
-        let sizes = training.sizes(&parts);
-        let Training { mut method, in_use, optimizer, skip_next_update, mut step, .. } = training;
-        let context = context(&training.config, &training.setup, training.n_train, scheduled);
-        let mut state =
-            TrainState { skip_next_update, in_use, ..TrainState::new(model, optimizer) };
-        match update(&context, &mut state, &mut method, gradients, sizes) {
-            Ok(_) => step += 1,
-            Err(error) => training.stop.stop(Some(&error.to_string())),
-        }
-        let TrainState { model, optimizer, skip_next_update, in_use, .. } = state;
-        let training = Training { method, step, skip_next_update, in_use, optimizer, ..training };
-        Self { model, training }
-    }
-}
-
-/// The context of a step whose learning rates have the factor `scheduled`.
-fn context<'a>(
-    config: &'a TrainConfig,
-    setup: &'a Setup,
-    n_train: usize,
-    scheduled: f64,
-) -> StepContext<'a> {
-    StepContext { config, setup, part: Part::Whole, n_train, scheduled }
 }
 
 impl<M, T> TrainStep for Learning<M, T>
@@ -187,14 +160,13 @@ where
 
     fn step(&self, batch: Batch<M::Input>) -> TrainOutput<StepOutput> {
         let training = &self.training;
-        let part = training.pending().parts.len();
-        training.pending().parts.push(training.size(&batch));
-        let Training { config, setup, n_train, step, .. } = training;
-        let pass = context(config, setup, *n_train, 1.0).pass(*step, part);
-        let (loss, item) = self.output(batch, &pass);
+        let part = training.pending().add(training.sizes(&batch));
+        let &Training { ref config, ref setup, n_train, step, .. } = training;
+        let whole = StepContext { config, setup, part: Part::Whole, n_train, scheduled: 1.0 };
+        let item = self.output(&batch, &whole.pass(step, part));
         // Without a head nothing is left to learn once every rank is pruned.
-        if loss.is_tracked() {
-            let gradients = NamedGradients::collect(&self.model, &loss.backward());
+        if item.loss.is_tracked() {
+            let gradients = NamedGradients::collect(&self.model, &item.loss.backward());
             training.pending().gradients.accumulate(gradients);
         }
         TrainOutput { grads: GradientsParams::new(), item }
@@ -206,7 +178,22 @@ where
         rate: ModuleLearningRate,
         _gradients: GradientsParams,
     ) -> Self {
-        self.update(rate.base())
+        let Pending { sizes, gradients, .. } = std::mem::take(&mut *self.training.pending());
+        let Some(sizes) = sizes else { return self };
+        let Self { model, training } = self;
+        let Training { mut method, in_use, optimizer, skip_next_update, mut step, .. } = training;
+        let (config, setup, n_train) = (&training.config, &training.setup, training.n_train);
+        let scheduled = rate.base();
+        let context = StepContext { config, setup, part: Part::Whole, n_train, scheduled };
+        let mut state =
+            TrainState { skip_next_update, in_use, ..TrainState::new(model, optimizer) };
+        match update(&context, &mut state, &mut method, gradients, sizes) {
+            Ok(_) => step += 1,
+            Err(error) => training.stop.stop(Some(&error.to_string())),
+        }
+        let TrainState { model, optimizer, skip_next_update, in_use, .. } = state;
+        let training = Training { method, step, skip_next_update, in_use, optimizer, ..training };
+        Self { model, training }
     }
 
     fn optimize_multi(
@@ -231,6 +218,6 @@ where
     type Output = StepOutput;
 
     fn step(&self, batch: Batch<M::Input>) -> StepOutput {
-        self.output(batch, &Pass::mean()).1
+        self.output(&batch, &Pass::mean())
     }
 }

@@ -339,16 +339,12 @@ impl<'a, I> Inputs<'a, I> {
                 open = unsettled;
             }
         }
-        let made: Vec<usize> =
-            of_example.iter().map(|values| values.len() / width.max(1)).collect();
+        let made = of_example.iter().map(|values| values.len() / width.max(1)).collect();
         let mut values = Vec::with_capacity(draws * n * width);
         for draw in 0..draws {
             for (index, own) in of_example.iter().enumerate() {
-                let (from, row) = match made[index] {
-                    0 => (&means, index),
-                    made => (own, draw % made),
-                };
-                values.extend_from_slice(&from[row * width..][..width]);
+                let own = if own.is_empty() { &means[index * width..][..width] } else { own };
+                values.extend_from_slice(&own[draw * width % own.len()..][..width]);
             }
         }
         Ok(Logits { made: Some(made), ..Logits::new(values, n, width) })

@@ -93,18 +93,14 @@ impl Default for RankSearch {
 }
 
 impl RankSearch {
-    /// Checks the ranges.
-    pub fn check(&self) -> Result<(), lrvd_core::Error> {
+    /// Checks the ranges, and that adapters of `setup` can be searched, and takes their updates off `model`: it is trained as LoRA
+    /// first.
+    pub(super) fn prepare(&self, setup: &Setup, model: &mut impl NamedModule) -> Result<(), Error> {
         range("search.margin", self.margin, 0.0, 1e3)?;
         range("search.refine_steps", self.refine_steps as f64, 0.0, 1e9)?;
         range("search.refine_rate", self.refine_rate, 0.0, 1e3)?;
         range("log_alpha", self.log_alpha, -20.0, 20.0)?;
-        range("noise", self.noise, 0.0, 1e6)
-    }
-
-    /// Checks that adapters of `setup` can be searched, and takes their updates off `model`: it is trained as LoRA first.
-    pub(super) fn prepare(&self, setup: &Setup, model: &mut impl NamedModule) -> Result<(), Error> {
-        self.check()?;
+        range("noise", self.noise, 0.0, 1e6)?;
         range("search.min_rank", self.min_rank as f64, 0.0, setup.adapter.rank as f64)?;
         if setup.posterior.is_none() {
             return Err(Error::Undefined(
