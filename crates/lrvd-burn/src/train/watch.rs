@@ -10,7 +10,7 @@ use super::method::Method;
 use super::predict::Inputs;
 use super::search::calibrated_losses;
 use super::state::{Evaluation, TrainState};
-use super::tokens::{TokenAnswers, token_answers};
+use super::tokens::token_answers;
 use crate::error::Error;
 use crate::host::values;
 
@@ -205,7 +205,7 @@ where
                 ("mse", -mse, vec![("mse", mse)])
             }
             Targets::Tokens { .. } => {
-                let answers = answers(model, examples)?;
+                let answers = token_answers(model, examples, BATCH_SIZE, 0, 0, None)?;
                 let nll = answers.nll()?;
                 ("nll", -nll, vec![("accuracy", answers.accuracy()?), ("nll", nll)])
             }
@@ -222,7 +222,7 @@ where
         let Some(examples) = self.held_out else { return Ok(Vec::new()) };
         let targets = examples.all_targets()?;
         if matches!(targets, Targets::Tokens { .. }) {
-            return Ok(answers(model, examples)?.row_losses());
+            return Ok(token_answers(model, examples, BATCH_SIZE, 0, 0, None)?.row_losses());
         }
         calibrated_losses(&method.predict(model, &Inputs::new(examples), 0)?, &targets)
     }
@@ -234,12 +234,4 @@ where
     fn stops(&self) -> bool {
         self.stop.is_some_and(|stop| stop.load(Ordering::Relaxed))
     }
-}
-
-/// The answers at the mean.
-fn answers<M: Model>(
-    model: &M,
-    examples: &dyn Examples<Input = M::Input>,
-) -> Result<TokenAnswers, Error> {
-    token_answers(model, examples, BATCH_SIZE, 0, 0, None)
 }

@@ -155,15 +155,6 @@ fn a_loss_that_is_not_finite_ends_the_run() {
     assert!(matches!(failed, lrvd_burn::Error::Diverged { name: "loss", step: 0, .. }), "{failed}");
 }
 
-/// `pruned` after `steps`, with checkpoints.
-fn kept(checkpoints: &Checkpoints, steps: usize) -> Run<Net, BayesLora> {
-    let config = config(steps);
-    let mut run = run(pruned(), &config);
-    let mut watch = Watch { checkpoints: Some(checkpoints), ..Watch::default() };
-    run.fit(&mut batches(&config), &mut watch).unwrap();
-    run
-}
-
 #[test]
 fn a_folder_serves_one_run_and_keeps_its_newest_checkpoint() {
     let folder = tempfile::tempdir().unwrap();
@@ -171,7 +162,9 @@ fn a_folder_serves_one_run_and_keeps_its_newest_checkpoint() {
     let checkpoints = Checkpoints::open(&path).unwrap();
     let failed = Checkpoints::open(&path).unwrap_err();
     assert!(failed.to_string().contains("is in use by another run"), "{failed}");
-    let done = kept(&checkpoints, 9);
+    let mut done = run(pruned(), &config(9));
+    let mut watch = Watch { checkpoints: Some(&checkpoints), ..Watch::default() };
+    done.fit(&mut batches(&config(9)), &mut watch).unwrap();
     let mut names: Vec<_> =
         fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     names.sort();
