@@ -3,7 +3,6 @@
 use burn::module::Module;
 use burn::tensor::{Device, Int, Tensor, TensorData, activation};
 
-use crate::adapter::repeat_for_members;
 use crate::error::Error;
 use crate::model::NamedModule;
 use crate::sampling::Pass;
@@ -25,7 +24,7 @@ pub trait Model: NamedModule + Module {
     /// `[answers, vocabulary]`, those of one example after those of another.
     ///
     /// A model whose adapters hold ensemble members repeats the input for them
-    /// ([`repeat_for_members`]) and answers `[members · rows, ...]`,
+    /// ([`repeat_for_members`](crate::adapter::repeat_for_members)) and answers `[members · rows, ...]`,
     /// member after member. For a pass that holds several draws the answer is `[count · rows, ...]`, draw
     /// after draw, or `[rows, ...]` if no layer draws.
     fn logits(&self, input: &Self::Input, pass: &Pass) -> Tensor<2>;
@@ -75,15 +74,10 @@ impl Targets {
     /// The targets `times` over, copy after copy.
     #[must_use]
     pub fn repeat(&self, times: usize) -> Self {
-        match self {
-            _ if times == 1 => self.clone(),
-            Self::Classes(one_hot) => Self::Classes(repeat_for_members(one_hot.clone(), times)),
-            Self::Scores(scores) => Self::Scores(repeat_for_members(scores.clone(), times)),
-            Self::Tokens { ids, per_row } => Self::Tokens {
-                ids: repeat_for_members(ids.clone(), times),
-                per_row: per_row.repeat(times),
-            },
+        if times == 1 {
+            return self.clone();
         }
+        self.select(&(0..self.rows()).collect::<Vec<_>>().repeat(times))
     }
 
     /// Those of the rows at `indices`, in that order.

@@ -5,6 +5,7 @@
 
 mod resume;
 mod run;
+mod tmp;
 mod tokens;
 mod turn;
 
