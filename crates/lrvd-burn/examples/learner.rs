@@ -17,7 +17,7 @@ use lrvd_burn::burn::optim::AdamWConfig;
 use lrvd_burn::burn::tensor::{Device, Tensor, TensorData};
 use lrvd_burn::burn::train::metric::LossMetric;
 use lrvd_burn::burn::train::{ExecutionStrategy, Learner, SupervisedTraining};
-use lrvd_burn::burn_train::{Learning, Quantity, StepMetric};
+use lrvd_burn::burn_train::{Learning, StepMetric};
 use lrvd_burn::core::noise::{NoiseKey, fill_normal};
 use lrvd_burn::core::prune::PruneSchedule;
 use lrvd_burn::core::schedule::KlSchedule;
@@ -115,9 +115,8 @@ pub(crate) fn train(
     let loader =
         |seed, n| DataLoaderBuilder::new(Items).batch_size(BATCH).shuffle(7).build(items(seed, n));
     let training = SupervisedTraining::new(folder, loader(10, EXAMPLES), loader(11, 256))
-        .metrics((LossMetric::new(), StepMetric::new(Quantity::Nll), StepMetric::new(Quantity::Kl)))
-        .metrics((StepMetric::new(Quantity::TotalRank), StepMetric::new(Quantity::Accuracy)))
-        .metrics((StepMetric::new(Quantity::Ece),))
+        .metrics((LossMetric::new(), StepMetric::nll(), StepMetric::kl()))
+        .metrics((StepMetric::total_rank(), StepMetric::accuracy(), StepMetric::ece()))
         .with_training_strategy(ExecutionStrategy::single(device.clone().autodiff()).into())
         .with_application_logger(None)
         .num_epochs(epochs)

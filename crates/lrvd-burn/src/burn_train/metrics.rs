@@ -57,54 +57,16 @@ impl Adaptor<StepOutput> for StepOutput {
     }
 }
 
-/// What a [`StepMetric`] measures.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Quantity {
-    /// Negative log-likelihood, nats per example.
-    Nll,
-    /// Unweighted KL divergence of the posterior, nats.
-    Kl,
-    /// Sum of ranks over the adapters.
-    TotalRank,
-    /// Share of right answers.
-    Accuracy,
-    /// Expected calibration error with [`DEFAULT_BINS`] bins.
-    Ece,
-    /// Brier score, in `[0, 2]`.
-    Brier,
-    /// Examples per second since the epoch's first batch.
-    ExamplesPerSecond,
-}
-
-impl Quantity {
-    /// Name, description and unit.
-    const fn texts(self) -> (&'static str, &'static str, Option<&'static str>) {
-        match self {
-            Self::Nll => ("NLL", "mean negative log-likelihood per example", Some("nats")),
-            Self::Kl => {
-                ("KL", "KL divergence of the posterior from the prior, unweighted", Some("nats"))
-            }
-            Self::TotalRank => ("Total rank", "sum of ranks over the adapters", None),
-            Self::Accuracy => ("Accuracy", "share of right answers", None),
-            Self::Ece => ("ECE", "expected calibration error, 15 bins, torchmetrics' edges", None),
-            Self::Brier => {
-                ("Brier", "mean squared error of the probabilities, summed over classes", None)
-            }
-            Self::ExamplesPerSecond => {
-                let what = "examples per second since the epoch's first batch";
-                ("Examples per second", what, Some("ex/s"))
-            }
-        }
-    }
-}
-
-/// A [`Quantity`] for burn-train's learner: `metric_train_numeric(StepMetric::new(Quantity::Nll))`.
+/// A quantity of the steps of an epoch for burn-train's learner: `metric_train_numeric(StepMetric::nll())`.
 #[derive(Clone, Debug)]
 pub struct StepMetric {
-    quantity: Quantity,
-    /// Value of the last step, if it has one.
+    name: &'static str,
+    description: &'static str,
+    unit: Option<&'static str>,
+    /// Adds a step to the epoch, and returns its own value, if it has one.
+    add: fn(&mut Self, &StepOutput) -> Result<Option<f64>, TensorReadError>,
+    /// Value of the last step, and that over the steps of the epoch so far.
     batch: Option<f64>,
-    /// Value over the steps of the epoch so far, if there is one.
     epoch: Option<f64>,
     /// Sum over examples, and their number.
     sum: f64,
@@ -114,79 +76,107 @@ pub struct StepMetric {
 }
 
 impl StepMetric {
-    /// Measures `quantity`.
-    pub fn new(quantity: Quantity) -> Self {
-        let (batch, epoch, bins, started) = (None, None, None, None);
-        Self { quantity, batch, epoch, sum: 0.0, count: 0, bins, started }
+    fn new(
+        name: &'static str,
+        description: &'static str,
+        unit: Option<&'static str>,
+        add: fn(&mut Self, &StepOutput) -> Result<Option<f64>, TensorReadError>,
+    ) -> Self {
+        let (batch, epoch, sum, count, bins, started) = (None, None, 0.0, 0, None, None);
+        Self { name, description, unit, add, batch, epoch, sum, count, bins, started }
+    }
+
+    /// Negative log-likelihood, nats per example.
+    pub fn nll() -> Self {
+        Self::new("NLL", "mean negative log-likelihood per example", Some("nats"), |m, output| {
+            let nll = output.nll.clone().try_into_scalar::<f64>()?;
+            Ok(m.average(Some((nll, output.targets.answers()))))
+        })
+    }
+
+    /// Unweighted KL divergence of the posterior, nats; the latest, as it belongs to the parameters and not to the batches.
+    pub fn kl() -> Self {
+        let what = "KL divergence of the posterior from the prior, unweighted";
+        Self::new("KL", what, Some("nats"), |m, output| {
+            let kl = output.kl.clone().map(Tensor::try_into_scalar::<f64>).transpose()?;
+            m.epoch = kl.or(m.epoch);
+            Ok(kl)
+        })
+    }
+
+    /// Sum of ranks over the adapters, the latest.
+    pub fn total_rank() -> Self {
+        Self::new("Total rank", "sum of ranks over the adapters", None, |m, output| {
+            m.epoch = Some(output.total_rank as f64);
+            Ok(m.epoch)
+        })
+    }
+
+    /// Share of right answers.
+    pub fn accuracy() -> Self {
+        Self::new("Accuracy", "share of right answers", None, |m, output| {
+            Ok(m.average(with_predictions(output, |p| Ok((p.accuracy(), p.len())))?))
+        })
+    }
+
+    /// Brier score, in `[0, 2]`.
+    pub fn brier() -> Self {
+        let what = "mean squared error of the probabilities, summed over classes";
+        Self::new("Brier", what, None, |m, output| {
+            Ok(m.average(with_predictions(output, |p| Ok((p.brier(), p.len())))?))
+        })
+    }
+
+    /// Expected calibration error with [`DEFAULT_BINS`] bins.
+    pub fn ece() -> Self {
+        let what = "expected calibration error, 15 bins, torchmetrics' edges";
+        Self::new("ECE", what, None, |m, output| {
+            let found = |p: Predictions<'_>| p.reliability(DEFAULT_BINS, Binning::default());
+            let Some(batch) = with_predictions(output, found)? else { return Ok(None) };
+            let value = batch.ece();
+            match &mut m.bins {
+                Some(total) => {
+                    for (bin, new) in total.bins.iter_mut().zip(batch.bins) {
+                        bin.count += new.count;
+                        bin.correct += new.correct;
+                        bin.confidence_sum += new.confidence_sum;
+                    }
+                }
+                none => *none = Some(batch),
+            }
+            m.epoch = m.bins.as_ref().map(ReliabilityDiagram::ece);
+            Ok(Some(value))
+        })
+    }
+
+    /// Examples per second since the epoch's first batch, whose own start is not known.
+    pub fn examples_per_second() -> Self {
+        let what = "examples per second since the epoch's first batch";
+        Self::new("Examples per second", what, Some("ex/s"), |m, output| {
+            if let Some(started) = m.started {
+                m.count += output.targets.rows();
+                m.epoch = Some(m.count as f64 / started.elapsed().as_secs_f64());
+            }
+            m.started.get_or_insert_with(Instant::now);
+            Ok(m.epoch)
+        })
     }
 
     /// Takes the mean over examples of values that are themselves means over so many of them.
-    fn average(&mut self, found: Option<(f64, usize)>) {
-        if let Some((value, count)) = found {
-            self.sum += value * count as f64;
-            self.count += count;
-            self.epoch = Some(self.sum / self.count as f64);
-        }
-        self.batch = found.map(|(value, _)| value);
-    }
-
-    fn add(&mut self, output: &StepOutput) -> Result<(), TensorReadError> {
-        match self.quantity {
-            Quantity::Nll => {
-                let nll = output.nll.clone().try_into_scalar::<f64>()?;
-                self.average(Some((nll, output.targets.answers())));
-            }
-            Quantity::Accuracy => {
-                self.average(with_predictions(output, |p| Ok((p.accuracy(), p.len())))?);
-            }
-            Quantity::Brier => {
-                self.average(with_predictions(output, |p| Ok((p.brier(), p.len())))?);
-            }
-            // The latest: they belong to the parameters, not to the batches.
-            Quantity::Kl => {
-                self.batch = output.kl.clone().map(Tensor::try_into_scalar::<f64>).transpose()?;
-                self.epoch = self.batch.or(self.epoch);
-            }
-            Quantity::TotalRank => {
-                self.batch = Some(output.total_rank as f64);
-                self.epoch = self.batch;
-            }
-            Quantity::Ece => {
-                let bins =
-                    with_predictions(output, |p| p.reliability(DEFAULT_BINS, Binning::default()))?;
-                self.batch = bins.as_ref().map(ReliabilityDiagram::ece);
-                match (&mut self.bins, bins) {
-                    (Some(total), Some(bins)) => {
-                        for (bin, new) in total.bins.iter_mut().zip(bins.bins) {
-                            bin.count += new.count;
-                            bin.correct += new.correct;
-                            bin.confidence_sum += new.confidence_sum;
-                        }
-                    }
-                    (total, bins) => *total = bins.or(total.take()),
-                }
-                self.epoch = self.bins.as_ref().map(ReliabilityDiagram::ece);
-            }
-            Quantity::ExamplesPerSecond => match self.started {
-                // The start of the first batch is not known here.
-                None => self.started = Some(Instant::now()),
-                Some(started) => {
-                    self.count += output.targets.rows();
-                    self.batch = Some(self.count as f64 / started.elapsed().as_secs_f64());
-                    self.epoch = self.batch;
-                }
-            },
-        }
-        Ok(())
+    fn average(&mut self, found: Option<(f64, usize)>) -> Option<f64> {
+        let (value, count) = found?;
+        self.sum += value * count as f64;
+        self.count += count;
+        self.epoch = Some(self.sum / self.count as f64);
+        Some(value)
     }
 
     fn entry(&self, serialized: Option<NumericEntry>) -> SerializedEntry {
-        let (_, _, unit) = self.quantity.texts();
-        let Some(entry) = serialized else { return SerializedEntry::not_available(unit) };
+        let Some(entry) = serialized else { return SerializedEntry::not_available(self.unit) };
         let text = |value: Option<f64>| {
             let number =
                 value.map_or_else(|| SerializedEntry::NOT_AVAILABLE.to_owned(), format_value);
-            unit.map_or_else(|| number.clone(), |unit| format!("{number} {unit}"))
+            self.unit.map_or_else(|| number.clone(), |unit| format!("{number} {unit}"))
         };
         let formatted = format!("epoch {} - batch {}", text(self.epoch), text(self.batch));
         SerializedEntry::new(formatted, entry.serialize())
@@ -197,17 +187,16 @@ impl Metric for StepMetric {
     type Input = StepOutput;
 
     fn name(&self) -> MetricName {
-        Arc::new(self.quantity.texts().0.to_owned())
+        Arc::new(self.name.to_owned())
     }
 
     fn description(&self) -> Option<String> {
-        Some(self.quantity.texts().1.to_owned())
+        Some(self.description.to_owned())
     }
 
     fn attributes(&self) -> MetricAttributes {
-        let unit = self.quantity.texts().2.map(ToOwned::to_owned);
-        let higher = [Quantity::Accuracy, Quantity::ExamplesPerSecond];
-        NumericAttributes { unit, higher_is_better: higher.contains(&self.quantity) }.into()
+        let higher_is_better = ["Accuracy", "Examples per second"].contains(&self.name);
+        NumericAttributes { unit: self.unit.map(ToOwned::to_owned), higher_is_better }.into()
     }
 
     fn update(
@@ -215,7 +204,7 @@ impl Metric for StepMetric {
         output: &StepOutput,
         _metadata: &MetricMetadata,
     ) -> Result<SerializedEntry, TensorReadError> {
-        self.add(output)?;
+        self.batch = (self.add)(self, output)?;
         Ok(self.entry(self.value()))
     }
 
@@ -224,7 +213,7 @@ impl Metric for StepMetric {
     }
 
     fn clear(&mut self) {
-        *self = Self::new(self.quantity);
+        *self = Self::new(self.name, self.description, self.unit, self.add);
     }
 }
 

@@ -7,4 +7,4 @@ mod learner;
 mod metrics;
 
 pub use learner::Learning;
-pub use metrics::{Quantity, StepMetric, StepOutput};
+pub use metrics::{StepMetric, StepOutput};

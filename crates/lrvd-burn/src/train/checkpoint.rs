@@ -170,19 +170,18 @@ pub fn load_checkpoint<M: Model, T: Method<M> + ?Sized>(
     let fresh = state.model.clone();
     place("parameter", &values.ranks, &file, &mut state.model)?;
     restore_moments(&mut state.optimizer, &state.model, &values.moment_steps, &file)?;
-    let kept = |prefix: &str, ranks: &BTreeMap<String, usize>| {
+    state.best = None;
+    if let Some(info) = values.best {
         let mut model = fresh.clone();
-        place(prefix, ranks, &file, &mut model)?;
-        Ok::<_, Error>(model)
-    };
-    state.best = match values.best {
-        Some(info) => Some(BestModel { model: kept("best", &info.ranks)?, info }),
-        None => None,
-    };
-    state.cut = match values.whole {
-        Some(whole) => Some(CutModel { model: kept("cut", &values.ranks)?, whole }),
-        None => None,
-    };
+        place("best", &info.ranks, &file, &mut model)?;
+        state.best = Some(BestModel { model, info });
+    }
+    state.cut = None;
+    if let Some(whole) = values.whole {
+        let mut model = fresh;
+        place("cut", &values.ranks, &file, &mut model)?;
+        state.cut = Some(CutModel { model, whole });
+    }
     (state.in_use, state.kl_weight) = (values.in_use, values.kl_weight);
     let mut tensors = BTreeMap::new();
     for name in file.names() {

@@ -105,10 +105,12 @@ mod tests {
 
     use super::*;
 
+    type Change = fn(&mut TrainConfig);
+
     #[test]
     fn every_setting_out_of_range_is_named() {
         TrainConfig::default().check().unwrap();
-        let wrong: [(&str, fn(&mut TrainConfig)); 14] = [
+        let wrong: [(&str, Change); 14] = [
             ("seed", |c| c.seed = 1 << 40),
             ("patience", |c| c.patience = Some(0)),
             ("steps", |c| c.steps = 0),
