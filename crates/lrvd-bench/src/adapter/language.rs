@@ -8,7 +8,7 @@ use burn::module::Module as _;
 use burn::tensor::{DType, Device};
 use lrvd_burn::host::values;
 use lrvd_burn::sampling::Pass;
-use lrvd_burn::train::{DrawSeed, PassWatch, token_answers};
+use lrvd_burn::train::{DrawSeed, token_answers};
 use lrvd_models::TokenBatch;
 use lrvd_models::llama::{
     GenerateOptions, GeneratedText, GeneratedToken, LlamaForCausalLm, TokenChoice, TokenSampling,
@@ -191,7 +191,7 @@ impl SavedLanguageModel {
         let (pad_id, task) = (reader.pad_id, PreparedTask::without_examples(Goal::texts("data")));
         let task = PreparedTask { validation, validation_ids, pad_id, ..task };
         let examples = task.examples(&task.validation, &self.device);
-        let (model, watch) = (&self.model, PassWatch::default());
+        let (model, watch) = (&self.model, None);
         let scored = with_mean(draws, |draws| {
             score_tokens(token_answers(model, &examples, batch_size, seed, draws, watch)?, draws)
         })?;
