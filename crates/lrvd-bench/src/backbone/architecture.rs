@@ -63,8 +63,8 @@ impl Architecture {
 
     pub(crate) fn unrecognised(&self) -> &[String] {
         match self {
-            Self::Deberta(config) => config.unrecognised(),
-            Self::Llama(config) => config.unrecognised(),
+            Self::Deberta(config) => &config.unrecognised,
+            Self::Llama(config) => &config.unrecognised,
         }
     }
 

@@ -27,7 +27,7 @@ use crate::source::{Loaded, Precision, WeightSource, check_depth};
 #[derive(Module, Debug)]
 pub struct DebertaClassifier {
     names: Names,
-    encoder: DebertaEncoder,
+    pub(crate) encoder: DebertaEncoder,
     pooler: AdaptedLinear,
     classifier: AdaptedLinear,
     pooler_dropout: f64,
@@ -43,8 +43,8 @@ impl DebertaClassifier {
                 .renamed(&[("pooler", "pooler.dense")])
                 .with_groups(&[("pooler", Group::Pooler), ("classifier", Group::Head)]),
             encoder: DebertaEncoder::load(source, config),
-            pooler: source.head("pooler.dense", d, d, true, std),
-            classifier: source.head("classifier", d, config.num_labels(), true, std),
+            pooler: source.head("pooler.dense", [d, d], true, std),
+            classifier: source.head("classifier", [d, config.num_labels()], true, std),
             pooler_dropout: config.pooler_dropout,
             classifier_dropout: config.cls_dropout,
         }
@@ -61,37 +61,11 @@ impl DebertaClassifier {
         device: &Device,
         precision: impl Into<Precision>,
     ) -> Result<(Self, Loaded)> {
-        Self::checked(store, config, &is_head, seed, device, precision)
-    }
-
-    /// As [`Self::from_pretrained`], but the head must be in the checkpoint as well.
-    pub fn from_fine_tuned(
-        store: &WeightStore,
-        config: &DebertaConfig,
-        device: &Device,
-        precision: impl Into<Precision>,
-    ) -> Result<(Self, Loaded)> {
-        Self::checked(store, config, &|_| false, NoiseKey::new(0), device, precision)
-    }
-
-    fn checked(
-        store: &WeightStore,
-        config: &DebertaConfig,
-        fresh: &dyn Fn(&str) -> bool,
-        seed: NoiseKey,
-        device: &Device,
-        precision: impl Into<Precision>,
-    ) -> Result<(Self, Loaded)> {
         check_depth(config.num_hidden_layers, store)?;
-        let ignored = |name: &str| is_pretraining_head(name);
-        let mut source = WeightSource::checkpoint(store, fresh, &ignored, seed, device, precision);
+        let (fresh, ignored) = (&is_head, &is_pretraining_head);
+        let mut source = WeightSource::checkpoint(store, fresh, ignored, seed, device, precision);
         let model = Self::load(&mut source, config);
         Ok((model, source.finish()?))
-    }
-
-    /// Gradient checkpointing; see [`DebertaEncoder::recompute`].
-    pub fn recompute(&mut self, recomputes: bool) {
-        self.encoder.recompute(recomputes);
     }
 
     /// The encoder.
@@ -101,8 +75,7 @@ impl DebertaClassifier {
 
     /// Logits `[batch, labels]`.
     pub fn forward(&self, input: &TokenBatch, pass: &Pass) -> Tensor<2> {
-        let first = self.encoder.first_token(input, pass);
-        self.head(first, pass).1
+        self.head(self.encoder.first_token(input, pass), pass).1
     }
 
     /// Pooled first token and logits of the last hidden state `[batch, tokens, hidden]`, of which the first

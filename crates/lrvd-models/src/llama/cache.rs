@@ -2,7 +2,8 @@
 
 use burn::tensor::Tensor;
 
-use super::rope::{Rotary, Table};
+use super::config::LlamaConfig;
+use super::rope::Table;
 
 /// Keys and values of every layer, for feeding a text piece by piece.
 ///
@@ -70,14 +71,11 @@ impl KvCache {
     }
 
     /// Rotations of at least `limit` positions.
-    pub(super) fn table(&mut self, rotary: &Rotary, limit: usize, like: &Tensor<2>) -> Table {
-        match &self.table {
-            Some(table) if table.limit() >= limit => table.clone(),
-            _ => {
-                let table = rotary.table(limit.next_power_of_two(), &like.device(), like.dtype());
-                self.table.insert(table).clone()
-            }
-        }
+    pub(super) fn table(&mut self, config: &LlamaConfig, limit: usize, like: &Tensor<2>) -> Table {
+        let known = self.table.take().filter(|table| table.limit() >= limit);
+        let (device, limit) = (like.device(), limit.next_power_of_two());
+        let table = known.unwrap_or_else(|| Table::new(config, limit, &device, like.dtype()));
+        self.table.insert(table).clone()
     }
 
     pub(super) fn layer(&mut self, index: usize) -> &mut LayerCache {

@@ -10,11 +10,10 @@ use tokenizers::{
     TruncationParams, TruncationStrategy, pad_encodings,
 };
 
-use super::settings::{ROLES, Settings, SpecialTokens};
-use super::special::{missing_token, with_ends};
-use super::spm::{ModelType, SpmModel};
+use super::convert::convert;
+use super::settings::{ROLES, Settings, SpecialTokens, missing_token, with_ends};
+use super::spm::SpmModel;
 use super::tokenizer_json::{self, Growth};
-use super::{bpe, unigram};
 use crate::error::{Error, Result};
 
 /// Vocabularies that a folder may hold, best first.
@@ -59,10 +58,8 @@ impl TextTokenizer {
     pub fn from_dir(folder: &Path) -> Result<Self> {
         let file = FILES.iter().map(|name| folder.join(name)).find(|file| file.is_file());
         let file = file.ok_or_else(|| {
-            Error::tokenizer(
-                folder,
-                format!("has no vocabulary, expected one of the files {}", quoted(FILES)),
-            )
+            let reason = format!("has no vocabulary, expected one of the files {}", quoted(FILES));
+            Error::tokenizer(folder, reason)
         })?;
         Self::load(&file, &Settings::read(folder)?)
     }
@@ -75,11 +72,8 @@ impl TextTokenizer {
     /// From the texts of a `tokenizer.json` and of the `tokenizer_config.json` beside it, for tokenizers that come in
     /// another file; `file` is only named in errors.
     pub fn from_texts(tokenizer: &[u8], settings: &[u8], file: &Path) -> Result<Self> {
-        Self::build(
-            tokenizer_json::parse(tokenizer, file)?,
-            file,
-            &Settings::parse(settings, file)?,
-        )
+        let engine = tokenizer_json::parse(tokenizer, file)?;
+        Self::build(engine, file, &Settings::parse(settings, file)?)
     }
 
     fn load(file: &Path, settings: &Settings) -> Result<Self> {
@@ -87,25 +81,16 @@ impl TextTokenizer {
         let engine = if file.extension().is_some_and(|extension| extension == "json") {
             tokenizer_json::parse(&bytes, file)?
         } else {
-            let model = SpmModel::parse(&bytes, file)?;
-            match model.trainer.model_type() {
-                ModelType::Unigram => unigram::convert(&model, file, settings)?,
-                ModelType::Bpe => bpe::convert(&model, file, settings)?,
-                other => {
-                    let (key, found) = ("trainer_spec.model_type", format!("{other:?}"));
-                    return Err(Error::unsupported(file, key, found, "Unigram, Bpe"));
-                }
-            }
+            convert(&SpmModel::parse(&bytes, file)?, file, settings)?
         };
         Self::build(engine, file, settings)
     }
 
-    fn build(mut engine: Tokenizer, file: &Path, settings: &Settings) -> Result<Self> {
-        let normalizer =
-            serde_json::to_value(engine.get_normalizer()).map_err(Error::json(file))?;
-        let pre_tokenizer =
-            serde_json::to_value(engine.get_pre_tokenizer()).map_err(Error::json(file))?;
-        let growth = Growth::of(file, &normalizer, &pre_tokenizer)?;
+    fn build(
+        (mut engine, growth): (Tokenizer, Growth),
+        file: &Path,
+        settings: &Settings,
+    ) -> Result<Self> {
         let library = Error::library("clear the file's own truncation", file);
         engine.with_truncation(None).map_err(library)?;
         let stored = engine.get_padding().cloned();

@@ -10,6 +10,7 @@ use lrvd_burn::host::values;
 use lrvd_burn::model::NamedModule;
 use lrvd_burn::sampling::Pass;
 use lrvd_burn::train::Model;
+use lrvd_core::noise::NoiseKey;
 use lrvd_models::TokenBatch;
 use lrvd_models::deberta::{DebertaClassifier, DebertaConfig, RelativePositions};
 use lrvd_models::llama::{KvCache, LlamaConfig, LlamaForCausalLm};
@@ -33,7 +34,8 @@ const WORDS: &str = "deberta.embeddings.word_embeddings.weight";
 pub(crate) fn load_deberta(dir: &Path, dtype: DType) -> Result<(DebertaClassifier, DebertaConfig)> {
     let config = DebertaConfig::read(&dir.join("config.json"))?;
     let store = WeightStore::open(dir)?;
-    let (model, _) = DebertaClassifier::from_fine_tuned(&store, &config, &device(), dtype)?;
+    let (model, _) =
+        DebertaClassifier::from_pretrained(&store, &config, NoiseKey::new(0), &device(), dtype)?;
     Ok((model, config))
 }
 

@@ -11,7 +11,7 @@ use lrvd_burn::files::{GgufField, HostTensor, write_gguf};
 use lrvd_burn::peft::{PeftAdapter, PeftModule};
 use lrvd_core::error::quoted;
 
-use super::names::{file_stem, heads, rows_in_halves};
+use super::{counterpart, heads, rows_in_halves};
 use crate::error::{Error, Result};
 use crate::llama::config::LlamaConfig;
 
@@ -59,8 +59,8 @@ pub fn write_gguf_adapter(
             return Err(Error::Adapter(TIED_HEAD.to_owned()));
         }
         let wrong = |what: String| Error::Adapter(format!("module `{path}` {what}"));
-        let stem =
-            file_stem(path).ok_or_else(|| wrong("has no counterpart in llama.cpp".to_owned()))?;
+        let stem = counterpart(path, 1)
+            .ok_or_else(|| wrong("has no counterpart in llama.cpp".to_owned()))?;
         let ratio = module.scaling * module.rank as f64 / f64::from(lora_alpha);
         if ratio != 1.0 {
             folded.push(path.clone());
