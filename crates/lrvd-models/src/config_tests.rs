@@ -53,8 +53,8 @@ fn absent_keys_have_the_defaults_of_transformers() {
     assert!(!config.share_att_key && !config.norm_rel_ebd);
     assert_eq!((config.layer_norm_eps, config.max_position_embeddings), (1e-7, 512));
     assert_eq!((config.pad_token_id, config.relative_positions()), (Some(0), None));
-    assert_eq!((config.embedding_size, config.attention_head_size), (12, 4));
-    assert_eq!((config.problem(), config.cls_dropout), (ProblemType::Classification, 0.1));
+    assert_eq!((config.embedding_size, config.cls_dropout), (12, 0.1));
+    assert_eq!(config.problem(), ProblemType::Classification);
     let config = LlamaConfig::parse(text("llama").as_bytes(), "x".as_ref()).unwrap();
     assert_eq!((config.num_key_value_heads, config.head_dim), (3, 4));
     assert_eq!((config.rms_norm_eps, config.max_position_embeddings), (1e-6, 2048));

@@ -40,7 +40,7 @@ pub(crate) struct Sizes {
 impl Architecture {
     pub(crate) fn read(model: &Path) -> Result<Self> {
         if GgufModel::is_at(model) {
-            return Ok(Self::Llama(GgufModel::open(model)?.config().clone()));
+            return Ok(Self::Llama(GgufModel::open(model)?.config));
         }
         let file = model.join("config.json");
         let config: Value = read_json(&file)?;

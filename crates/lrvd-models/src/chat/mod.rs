@@ -104,8 +104,6 @@ pub struct Segment {
 #[derive(Clone, Debug)]
 pub struct ChatTemplate {
     engine: Arc<Environment<'static>>,
-    /// Special tokens, which a template may write by their names.
-    tokens: Vec<(&'static str, String)>,
     /// Whether a rendering had no end within its time: its thread may still run, and no other one is started.
     stuck: Arc<AtomicBool>,
 }
@@ -158,11 +156,11 @@ impl ChatTemplate {
         let token = |(name, id): (&'static str, Option<u32>)| {
             Some((name, id.and_then(|id| tokenizer.token(id).ok())?))
         };
-        let tokens = named.into_iter().filter_map(token).collect();
-        let engine = limited(move || engine(&source).map_err(|error| error.to_string()))
+        let tokens: Vec<_> = named.into_iter().filter_map(token).collect();
+        let engine = limited(move || engine(&source, tokens).map_err(|error| error.to_string()))
             .flatten()
             .map_err(|reason| Error::format(file, KEY, "a Jinja template", reason))?;
-        Ok(Self { engine: Arc::new(engine), tokens, stuck: Arc::default() })
+        Ok(Self { engine: Arc::new(engine), stuck: Arc::default() })
     }
 
     /// The text of a conversation, followed, with `add_generation_prompt`, by the start of the assistant's next message.
@@ -219,11 +217,19 @@ impl ChatTemplate {
         if self.stuck.load(Relaxed) {
             return Err(failed("an earlier rendering failed or took too long".to_owned()));
         }
-        let (engine, tokens, messages) =
-            (self.engine.clone(), self.tokens.clone(), messages.to_vec());
+        let engine = self.engine.clone();
+        let message = |message: &Message| {
+            let values = [("role", message.role.name()), ("content", &message.content)];
+            minijinja::Value::from_pairs(values)
+        };
+        let messages: Vec<_> = messages.iter().map(message).collect();
         let texts = limited(move || {
-            let text = |(count, prompt)| {
-                render(&engine, &tokens, &messages[..count], prompt).map_err(|error| reason(&error))
+            let text = |(count, prompt): (usize, bool)| {
+                let messages = minijinja::Value::from(messages[..count].to_vec());
+                let values = [("messages", messages), ("add_generation_prompt", prompt.into())];
+                let template = engine.get_template(NAME).map_err(|error| reason(&error))?;
+                let values = minijinja::Value::from_pairs(values);
+                template.render(values).map_err(|error| reason(&error))
             };
             parts.into_iter().map(text).collect::<Result<_, _>>()
         });
@@ -249,35 +255,11 @@ fn limited<T: Send + 'static>(run: impl FnOnce() -> T + Send + 'static) -> Resul
     })
 }
 
-/// The text of `messages`; `tokens` are those that a template may write by their names.
-fn render(
-    engine: &Environment<'_>,
-    tokens: &[(&str, String)],
-    messages: &[Message],
-    add_generation_prompt: bool,
-) -> Result<String, minijinja::Error> {
-    let text = |text: &str| minijinja::Value::from(text);
-    let message = |message: &Message| {
-        minijinja::Value::from_pairs([
-            ("role", text(message.role.name())),
-            ("content", text(&message.content)),
-        ])
-    };
-    let messages: Vec<minijinja::Value> = messages.iter().map(message).collect();
-    let none = || minijinja::Value::from(());
-    let values = [
-        ("messages", messages.into()),
-        ("add_generation_prompt", add_generation_prompt.into()),
-        ("tools", none()),
-        ("documents", none()),
-    ];
-    let tokens = tokens.iter().map(|(name, token)| (*name, text(token)));
-    let values = minijinja::Value::from_pairs(values.into_iter().chain(tokens));
-    engine.get_template(NAME)?.render(values)
-}
-
-/// The engine with one template.
-fn engine(source: &str) -> Result<Environment<'static>, minijinja::Error> {
+/// The engine with one template, which may write `tokens` by their names.
+fn engine(
+    source: &str,
+    tokens: Vec<(&'static str, String)>,
+) -> Result<Environment<'static>, minijinja::Error> {
     let mut engine = Environment::new();
     engine.set_syntax(SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build()?);
     engine.set_fuel(Some(FUEL));
@@ -286,6 +268,9 @@ fn engine(source: &str) -> Result<Environment<'static>, minijinja::Error> {
         Err(minijinja::Error::new(ErrorKind::InvalidOperation, reason))
     };
     engine.add_function("raise_exception", raise);
+    engine.add_global("tools", ());
+    engine.add_global("documents", ());
+    tokens.into_iter().for_each(|(name, token)| engine.add_global(name, token));
     engine.add_template_owned(NAME, without_generation_tags(source))?;
     Ok(engine)
 }

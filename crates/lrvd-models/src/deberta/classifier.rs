@@ -5,13 +5,14 @@ use burn::tensor::{Device, Tensor};
 use lrvd_burn::adapter::AdaptedLinear;
 use lrvd_burn::files::WeightStore;
 use lrvd_burn::model::Names;
-use lrvd_burn::ops::{dropout, gelu};
+use lrvd_burn::ops::gelu;
 use lrvd_burn::parameters::Group;
 use lrvd_burn::sampling::Pass;
 use lrvd_core::noise::{NoiseKey, module_id};
 
 use super::config::DebertaConfig;
 use super::encoder::DebertaEncoder;
+use super::layer::dropped;
 use crate::batch::TokenBatch;
 use crate::error::Result;
 use crate::source::{Loaded, Precision, WeightSource, check_depth};
@@ -27,7 +28,8 @@ use crate::source::{Loaded, Precision, WeightSource, check_depth};
 #[derive(Module, Debug)]
 pub struct DebertaClassifier {
     names: Names,
-    pub(crate) encoder: DebertaEncoder,
+    /// The encoder.
+    pub encoder: DebertaEncoder,
     pooler: AdaptedLinear,
     classifier: AdaptedLinear,
     pooler_dropout: f64,
@@ -68,11 +70,6 @@ impl DebertaClassifier {
         Ok((model, source.finish()?))
     }
 
-    /// The encoder.
-    pub fn encoder(&self) -> &DebertaEncoder {
-        &self.encoder
-    }
-
     /// Logits `[batch, labels]`.
     pub fn forward(&self, input: &TokenBatch, pass: &Pass) -> Tensor<2> {
         self.head(self.encoder.first_token(input, pass), pass).1
@@ -82,14 +79,10 @@ impl DebertaClassifier {
     /// token is enough.
     pub fn head(&self, hidden: Tensor<3>, pass: &Pass) -> (Tensor<2>, Tensor<2>) {
         let first = hidden.narrow(1, 0, 1);
-        let dropped = |x: Tensor<3>, rate: f64, site: &str| match pass.dropout_key(module_id(site))
-        {
-            Some(key) => dropout(x, rate, key),
-            None => x,
-        };
-        let first = dropped(first, self.pooler_dropout, "pooler");
+        let key = |site| pass.dropout_key(module_id(site));
+        let first = dropped(first, self.pooler_dropout, key("pooler"));
         let pooled = gelu(self.pooler.forward_with(first, pass));
-        let head_input = dropped(pooled.clone(), self.classifier_dropout, "classifier");
+        let head_input = dropped(pooled.clone(), self.classifier_dropout, key("classifier"));
         let logits = self.classifier.forward_with(head_input, pass);
         (pooled.squeeze_dim(1), logits.squeeze_dim(1))
     }

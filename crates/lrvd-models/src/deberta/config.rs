@@ -62,9 +62,6 @@ pub struct DebertaConfig {
     pub num_hidden_layers: usize,
     /// Number of heads; at least 1.
     pub num_attention_heads: usize,
-    /// Width of a head; heads times this is `hidden_size`.
-    #[serde(skip)]
-    pub attention_head_size: usize,
     /// Width between the two feed-forward projections.
     pub intermediate_size: usize,
     /// Width of the word embedding; where it differs from `hidden_size` there is an `embed_proj` without bias.
@@ -151,12 +148,11 @@ impl DebertaConfig {
             "embedding_size": json.get("hidden_size"), "cls_dropout": json.get("hidden_dropout_prob"),
             "max_relative_positions": json.get("max_position_embeddings"),
         }));
-        let attention_head_size = json.head_width()?;
         json.take_only(&[
             ("hidden_act", json!("gelu")),
             ("pooler_hidden_act", json!("gelu")),
             ("conv_groups", json!(1)),
-            ("attention_head_size", attention_head_size.into()),
+            ("attention_head_size", json.head_width()?.into()),
             ("pooler_hidden_size", json.get("hidden_size").cloned().into()),
         ])?;
         let norms = names(&mut json, "norm_rel_ebd", &["layer_norm", "none"])?;
@@ -167,7 +163,6 @@ impl DebertaConfig {
         let problems = ["regression", "single_label_classification"];
         json.check_names("problem_type", &problems)?;
         let config = Self {
-            attention_head_size,
             norm_rel_ebd: norms.iter().any(|name| name == "layer_norm"),
             c2p,
             p2c,

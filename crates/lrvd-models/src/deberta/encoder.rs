@@ -6,12 +6,12 @@ use burn::tensor::ops::ConvOptions;
 use burn::tensor::{Tensor, activation};
 use lrvd_burn::adapter::AdaptedLinear;
 use lrvd_burn::model::{Names, recomputed};
-use lrvd_burn::ops::{dropout, gelu};
+use lrvd_burn::ops::gelu;
 use lrvd_burn::sampling::Pass;
 use lrvd_core::noise::module_id;
 
 use super::config::{ConvolutionActivation, ConvolutionConfig, DebertaConfig};
-use super::layer::EncoderLayer;
+use super::layer::{EncoderLayer, dropped};
 use super::relative_position::Positions;
 use crate::batch::TokenBatch;
 use crate::norm::LayerNorm;
@@ -34,10 +34,6 @@ const NAMES: Names = Names::below("deberta").renamed(&[
     ("attention_output", "attention.output"),
     ("intermediate", "intermediate.dense"),
 ]);
-
-/// What is computed of a layer.
-type LayerForward =
-    fn(&EncoderLayer, Tensor<3>, &Tensor<2>, Option<&Positions>, &Pass) -> Tensor<3>;
 
 /// The DeBERTa-v2/v3 encoder, without a head.
 #[derive(Module, Debug)]
@@ -100,35 +96,31 @@ impl DebertaEncoder {
 
     /// The last hidden state, `[batch, tokens, hidden]`.
     pub fn forward(&self, input: &TokenBatch, pass: &Pass) -> Tensor<3> {
-        self.run(input, pass, &mut |_| (), EncoderLayer::forward)
+        self.run(input, pass, &mut |_| (), false)
     }
 
     /// The first token of the last hidden state, `[batch, 1, hidden]`, without those rows of the last layer that
     /// only other tokens need: to the bit what [`Self::forward`] gives in `f32` on a CPU, and so are the gradients.
     pub fn first_token(&self, input: &TokenBatch, pass: &Pass) -> Tensor<3> {
         // A convolution behind the last layer reads all of them.
-        let last = if self.convolution.is_some() && self.layers.len() == 1 {
-            EncoderLayer::forward
-        } else {
-            EncoderLayer::first_row
-        };
-        self.run(input, pass, &mut |_| (), last).narrow(1, 0, 1)
+        let first_only = self.convolution.is_none() || self.layers.len() > 1;
+        self.run(input, pass, &mut |_| (), first_only).narrow(1, 0, 1)
     }
 
     /// Every hidden state: the embedding output, then the output of each layer.
     pub fn hidden_states(&self, input: &TokenBatch, pass: &Pass) -> Vec<Tensor<3>> {
         let mut states = Vec::with_capacity(self.layers.len() + 1);
-        self.run(input, pass, &mut |state| states.push(state.clone()), EncoderLayer::forward);
+        self.run(input, pass, &mut |state| states.push(state.clone()), false);
         states
     }
 
-    /// All layers, the last one by `last`.
+    /// All layers; with `first_only` of the last one only what the first token needs.
     fn run(
         &self,
         input: &TokenBatch,
         pass: &Pass,
         seen: &mut dyn FnMut(&Tensor<3>),
-        last: LayerForward,
+        first_only: bool,
     ) -> Tensor<3> {
         let tokens = input.ids.dims()[1];
         let embedded = self.embeddings.forward(input, pass);
@@ -143,14 +135,14 @@ impl DebertaEncoder {
         });
         let mut x = embedded.clone();
         for (i, layer) in self.layers.iter().enumerate() {
-            let forward = if i + 1 == self.layers.len() { last } else { EncoderLayer::forward };
+            let first_only = first_only && i + 1 == self.layers.len();
             x = if self.recomputes && !self.trains_positions() {
                 let (mask, positions, pass) = (input.mask.clone(), positions.clone(), *pass);
                 recomputed(layer, x, move |layer, x| {
-                    forward(layer, x, &mask, positions.as_ref(), &pass)
+                    layer.forward(x, &mask, positions.as_ref(), first_only, &pass)
                 })
             } else {
-                forward(layer, x, &input.mask, positions.as_ref(), pass)
+                layer.forward(x, &input.mask, positions.as_ref(), first_only, pass)
             };
             if i == 0
                 && let Some(convolution) = &self.convolution
@@ -219,10 +211,7 @@ impl Embeddings {
         }
         let mask = pass.repeated(input.mask.clone(), x.dims()[0]);
         let x = self.norm.forward(x) * mask.unsqueeze_dim(2);
-        match pass.dropout_key(self.site) {
-            Some(key) => dropout(x, self.dropout, key),
-            None => x,
-        }
+        dropped(x, self.dropout, pass.dropout_key(self.site))
     }
 }
 
@@ -273,10 +262,8 @@ impl Convolution {
         let channels_first = embeddings.swap_dims(1, 2);
         let out = conv1d(channels_first, self.kernel.val(), Some(self.kernel_bias.val()), options);
         let mask: Tensor<3> = mask.unsqueeze_dim(2);
-        let mut out = out.swap_dims(1, 2) * mask.clone();
-        if let Some(key) = pass.dropout_key(self.site) {
-            out = dropout(out, self.dropout, key);
-        }
+        let out = out.swap_dims(1, 2) * mask.clone();
+        let out = dropped(out, self.dropout, pass.dropout_key(self.site));
         let out = match self.activation {
             ConvolutionActivation::Gelu => gelu(out),
             ConvolutionActivation::Tanh => activation::tanh(out),

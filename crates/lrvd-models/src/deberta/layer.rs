@@ -8,7 +8,7 @@ use lrvd_burn::adapter::AdaptedLinear;
 use lrvd_burn::ops::disentangled_attention::AttentionLayout;
 use lrvd_burn::ops::{disentangled_attention, dropout, gelu};
 use lrvd_burn::sampling::Pass;
-use lrvd_core::noise::module_id;
+use lrvd_core::noise::{NoiseKey, module_id};
 
 use super::config::DebertaConfig;
 use super::relative_position::Positions;
@@ -41,10 +41,8 @@ impl ResidualOutput {
     }
 
     fn forward(&self, x: Tensor<3>, residual: Tensor<3>, pass: &Pass) -> Tensor<3> {
-        let mut x = self.dense.forward_with(x, pass);
-        if let Some(key) = pass.dropout_key(self.site) {
-            x = dropout(x, self.dropout, key);
-        }
+        let x = self.dense.forward_with(x, pass);
+        let x = dropped(x, self.dropout, pass.dropout_key(self.site));
         let [x, residual] = pass.aligned([x, residual]);
         self.norm.forward(x + residual)
     }
@@ -72,40 +70,33 @@ impl EncoderLayer {
         }
     }
 
+    /// With `first_only` at least the first token's row: the others are not computed behind the attention, unless they
+    /// share noise, a mask or an observer with the first.
     pub(super) fn forward(
         &self,
         x: Tensor<3>,
         mask: &Tensor<2>,
         positions: Option<&Positions>,
-        pass: &Pass,
-    ) -> Tensor<3> {
-        let context = self.attention.forward(x.clone(), mask, positions, pass);
-        self.output_block(context, x, pass)
-    }
-
-    /// The first token's row of [`Self::forward`], `[batch, 1, hidden]`. The other rows are not computed behind
-    /// the attention, unless they share noise, a mask or an observer with the first.
-    pub(super) fn first_row(
-        &self,
-        x: Tensor<3>,
-        mask: &Tensor<2>,
-        positions: Option<&Positions>,
+        first_only: bool,
         pass: &Pass,
     ) -> Tensor<3> {
         let context = self.attention.forward(x.clone(), mask, positions, pass);
         let dense = [&self.attention_output.dense, &self.intermediate, &self.output.dense];
-        let first = |x: Tensor<3>| x.narrow(1, 0, 1);
-        if pass.dropout.is_none() && dense.into_iter().all(|layer| layer.is_row_independent(pass)) {
-            return self.output_block(first(context), first(x), pass);
-        }
-        first(self.output_block(context, x, pass))
-    }
-
-    /// Both residual outputs, row by row.
-    fn output_block(&self, context: Tensor<3>, x: Tensor<3>, pass: &Pass) -> Tensor<3> {
-        let x = self.attention_output.forward(context, x, pass);
+        let alone = first_only
+            && pass.dropout.is_none()
+            && dense.into_iter().all(|layer| layer.is_row_independent(pass));
+        let rows = |x: Tensor<3>| if alone { x.narrow(1, 0, 1) } else { x };
+        let x = self.attention_output.forward(rows(context), rows(x), pass);
         let wide = gelu(self.intermediate.forward_with(x.clone(), pass));
         self.output.forward(wide, x, pass)
+    }
+}
+
+/// `x` after dropout, if the pass has it.
+pub(super) fn dropped<const D: usize>(x: Tensor<D>, rate: f64, key: Option<NoiseKey>) -> Tensor<D> {
+    match key {
+        Some(key) => dropout(x, rate, key),
+        None => x,
     }
 }
 
@@ -187,10 +178,8 @@ impl SelfAttention {
         let (mut keys, mut queries) = (None, None);
         let mut terms = 1;
         if let Some(positions) = positions {
-            let mut table = positions.table.clone();
-            if let Some(key) = pass.dropout_key(self.site) {
-                table = dropout(table, self.position_dropout, key.with_use(1));
-            }
+            let key = pass.dropout_key(self.site).map(|key| key.with_use(1));
+            let table = dropped(positions.table.clone(), self.position_dropout, key);
             if self.c2p {
                 let separate = self.pos_key_proj.as_ref().map(|p| p.prepare(pass, batch));
                 keys = Some(separate.as_ref().unwrap_or(&key_proj).position_rows(table.clone()));

@@ -48,24 +48,22 @@ impl RelativePositions {
     ///
     /// If the range is empty, or there are fewer than 2 buckets, or `m - 1 = mid`, where the formula divides by `ln 1`.
     pub fn new(position_buckets: Option<usize>, max_relative_positions: usize) -> Result<Self> {
-        let range = |name, found, expected| Err(Error::argument(name, expected, found));
         // The table has twice as many rows and its row numbers are i32.
         let limit = i32::MAX as usize / 2;
+        let wrong = |expected: String| {
+            Err(Error::argument("max_relative_positions", expected, max_relative_positions))
+        };
         if max_relative_positions == 0 || max_relative_positions > limit {
-            return range(
-                "max_relative_positions",
-                max_relative_positions,
-                format!("1 to {limit}"),
-            );
+            return wrong(format!("1 to {limit}"));
         }
         if let Some(buckets) = position_buckets {
             if !(2..=limit).contains(&buckets) {
-                return range("position_buckets", buckets, format!("2 to {limit}, or -1 for none"));
+                let expected = format!("2 to {limit}, or -1 for none");
+                return Err(Error::argument("position_buckets", expected, buckets));
             }
             let singular = buckets / 2 + 1;
             if max_relative_positions == singular {
-                let expected = format!("other than {singular} for {buckets} `position_buckets`");
-                return range("max_relative_positions", max_relative_positions, expected);
+                return wrong(format!("other than {singular} for {buckets} `position_buckets`"));
             }
         }
         Ok(Self { buckets: position_buckets, max_relative_positions })
@@ -98,20 +96,6 @@ impl RelativePositions {
         let span = self.span() as i64;
         (self.bucket(relative).saturating_add(span)).clamp(0, 2 * span - 1) as i32
     }
-
-    /// Rows for all distances within a sequence.
-    ///
-    /// # Shapes
-    ///
-    /// | Name      | Shape      | Meaning                                              |
-    /// |-----------|------------|------------------------------------------------------|
-    /// | *returns* | `[2L - 1]` | element `o` is the row for `i - j = o - (L - 1)`      |
-    ///
-    /// Empty for `length` 0.
-    pub fn offset_rows(&self, length: usize) -> Vec<i32> {
-        let last = length as i64 - 1;
-        (-last..=last).map(|relative| self.row(relative)).collect()
-    }
 }
 
 /// The rows of the (normalised) relative embedding table that a sequence length needs, each once.
@@ -125,7 +109,8 @@ pub(super) struct Positions {
 
 impl Positions {
     pub(super) fn new(table: Tensor<2>, tokens: usize, layout: RelativePositions) -> Self {
-        let offsets = layout.offset_rows(tokens);
+        let last = tokens as i64 - 1;
+        let offsets: Vec<i32> = (-last..=last).map(|relative| layout.row(relative)).collect();
         let used: Vec<i32> = offsets.iter().copied().collect::<BTreeSet<_>>().into_iter().collect();
         let place = |row: &i32| used.partition_point(|other| other < row) as u32;
         let rows = offsets.iter().map(place).collect();
@@ -151,7 +136,6 @@ mod tests {
         }
         let plain = RelativePositions::new(None, 4).unwrap();
         assert_eq!((plain.row(i64::MAX), plain.row(i64::MIN)), (7, 0));
-        assert!(plain.offset_rows(0).is_empty());
         // A table larger than the range is of use: short distances have a row each.
         let wide = RelativePositions::new(Some(256), 64).unwrap();
         assert_eq!((wide.row(-128), wide.row(100)), (128, 356));

@@ -7,7 +7,7 @@ use lrvd_burn::ops::{causal_attention, dropout, gated_silu};
 use lrvd_burn::sampling::Pass;
 use lrvd_core::noise::module_id;
 
-use super::cache::LayerCache;
+use super::cache::KvCache;
 use super::config::LlamaConfig;
 use super::rope::RotaryEmbedding;
 use crate::norm::RmsNorm;
@@ -39,7 +39,7 @@ impl DecoderLayer {
         x: Tensor<3>,
         rotary: &RotaryEmbedding,
         visible: &Visible,
-        cache: Option<&mut LayerCache>,
+        cache: Option<(&mut KvCache, usize)>,
         pass: &Pass,
     ) -> Tensor<3> {
         let normed = self.input_norm.forward(x.clone());
@@ -106,7 +106,7 @@ impl Attention {
         x: Tensor<3>,
         rotary: &RotaryEmbedding,
         visible: &Visible,
-        cache: Option<&mut LayerCache>,
+        cache: Option<(&mut KvCache, usize)>,
         pass: &Pass,
     ) -> Tensor<3> {
         let tokens = x.dims()[1];
@@ -134,15 +134,15 @@ impl Attention {
         &self,
         [q, k, v]: [Tensor<4>; 3],
         visible: &Visible,
-        cache: Option<&mut LayerCache>,
+        cache: Option<(&mut KvCache, usize)>,
         scale: f64,
         pass: &Pass,
     ) -> Tensor<4> {
         let groups = self.key_heads;
-        let (k, v) = (k.swap_dims(1, 2), v.swap_dims(1, 2));
-        let (k, v) = match cache {
-            Some(cache) => cache.append(k, v),
-            None => (k, v),
+        let piece = [k.swap_dims(1, 2), v.swap_dims(1, 2)];
+        let [k, v] = match cache {
+            Some((cache, layer)) => cache.append(layer, piece),
+            None => piece,
         };
         // A cache keeps what the draws of the batch share once.
         let [q, k, v] = pass.aligned([q, k, v]);

@@ -137,7 +137,7 @@ impl LlamaModel {
         let mut x = embedding(self.embed_tokens.val(), ids).cast(self.compute);
         seen(&x);
         for (i, layer) in self.layers.iter().enumerate() {
-            let cache = cache.as_deref_mut().map(|cache| cache.layer(i));
+            let cache = cache.as_deref_mut().map(|cache| (cache, i));
             x = if self.recomputes && cache.is_none() {
                 let (rotary, visible, pass) = (rotary.clone(), visible.clone(), *pass);
                 recomputed(layer, x, move |layer, x| {

@@ -46,7 +46,7 @@ pub(super) struct Role {
     pub(super) usual: &'static [&'static str],
 }
 
-/// In the order in which [`SpecialTokens::from_list`] takes them.
+/// In the order of the fields of [`SpecialTokens`].
 pub(super) const ROLES: [Role; 7] = [
     Role { key: "bos_token", usual: &["[CLS]", "<s>"] },
     Role { key: "eos_token", usual: &["[SEP]", "</s>"] },
@@ -56,14 +56,6 @@ pub(super) const ROLES: [Role; 7] = [
     Role { key: "unk_token", usual: &["[UNK]", "<unk>"] },
     Role { key: "mask_token", usual: &["[MASK]", "<mask>"] },
 ];
-
-impl SpecialTokens {
-    /// Ids in the order of [`ROLES`].
-    pub(super) fn from_list(ids: [Option<u32>; 7]) -> Self {
-        let [bos, eos, cls, sep, pad, unk, mask] = ids;
-        Self { bos, eos, cls, sep, pad, unk, mask }
-    }
-}
 
 /// The settings that are used here.
 #[derive(Debug, Default)]
@@ -310,18 +302,15 @@ mod tests {
     #[test]
     fn wrong_values_name_file_and_key() {
         for (text, key) in [
-            (r#"{"padding_side": "up"}"#, "padding_side"),
-            (r#"{"do_lower_case": "no"}"#, "do_lower_case"),
-            (r#"{"model_max_length": -1}"#, "model_max_length"),
-            (r#"{"pad_token": 3}"#, "pad_token"),
+            (r#"{"padding_side": "up"}"#, "`padding_side`"),
+            (r#"{"do_lower_case": "no"}"#, "`do_lower_case`"),
+            (r#"{"model_max_length": -1}"#, "`model_max_length`"),
+            (r#"{"pad_token": 3}"#, "`pad_token`"),
+            (r#"{"added_tokens_decoder": {"x": {}}}"#, "`added_tokens_decoder.x`"),
+            ("[]", "is not the JSON"),
         ] {
-            let message = read(&[("tokenizer_config.json", text)]).unwrap_err().to_string();
-            assert!(
-                message.contains("tokenizer_config.json") && message.contains(key),
-                "{message}"
-            );
+            let error = read(&[("tokenizer_config.json", text)]).unwrap_err().to_string();
+            assert!(error.contains("tokenizer_config.json`") && error.contains(key), "{error}");
         }
-        let list = read(&[("tokenizer_config.json", "[]")]);
-        assert!(matches!(list, Err(Error::Json { .. })), "{list:?}");
     }
 }

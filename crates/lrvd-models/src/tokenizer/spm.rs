@@ -177,56 +177,28 @@ pub(super) mod tests {
         Piece { text: text.into(), score, kind: kind.into() }
     }
 
-    /// A field of wire type 2.
-    fn bytes_field(number: u8, content: &[u8]) -> Vec<u8> {
-        assert!(number < 16 && content.len() < 128);
-        [&[number << 3 | 2, content.len() as u8], content].concat()
-    }
-
-    /// A `SentencePiece` as a field of `ModelProto`.
-    fn piece_field(text: &str, score: f32, kind: u8) -> Vec<u8> {
-        let score = [&[0x15][..], &score.to_le_bytes()].concat();
-        bytes_field(1, &[bytes_field(1, text.as_bytes()), score, vec![0x18, kind]].concat())
-    }
-
-    fn parse(bytes: &[u8]) -> Result<SpmModel> {
-        SpmModel::parse(bytes, "spm.model".as_ref())
-    }
-
-    fn small() -> Vec<u8> {
-        [piece_field("<unk>", 0.0, 2), piece_field("\u{2581}a", -1.5, 1)].concat()
-    }
-
-    #[test]
-    fn absent_settings_have_the_defaults_of_the_schema() {
-        let mut bytes = small();
-        bytes.extend(bytes_field(2, &[0x98, 0x02, 1])); // byte_fallback
-        bytes.extend(bytes_field(3, &[0x12, 2, 7, 8, 0x20, 0])); // table, remove_extra_whitespaces
-        let model = parse(&bytes).unwrap();
-        let (trainer, normalizer) = (model.trainer, model.normalizer);
-        assert_eq!((trainer.model_type(), trainer.byte_fallback), (ModelType::Unigram, true));
-        assert_eq!(normalizer.precompiled_charsmap, [7, 8]);
-        let flags = (normalizer.add_dummy_prefix, normalizer.escape_whitespaces);
-        assert_eq!((flags, normalizer.remove_extra_whitespaces), ((true, true), false));
-    }
-
     #[test]
     fn contradictions_are_errors() {
-        let piece = piece_field;
+        use PieceKind::{Normal, Unknown};
+        let file = Path::new("spm.model");
+        let both = [piece("<unk>", 0.0, Unknown), piece("\u{2581}a", -1.5, Normal)];
+        let with = |third: Piece| {
+            let pieces = [&both[..], &[third]].concat();
+            SpmModel { pieces, ..SpmModel::default() }.encode_to_vec()
+        };
         for (bytes, text) in [
             (
-                piece("<unk>", 0.0, 1),
+                with(piece("<unk>", 0.0, Normal)),
                 "`piece 2` should be a text of no other piece, found `<unk>`, the text of piece 0",
             ),
-            (piece("<x>", 0.0, 2), "exactly 1 piece of type UNKNOWN, found 2 of 3"),
-            (piece("", 0.0, 1), "`piece 2` should be a text, found an empty one"),
-            (piece("b", f32::NAN, 1), "`piece 2` should be a piece of a finite score, found NaN"),
-            (piece("b", 0.0, 7), "`piece 2` should be a piece of a type from 1 to 6, found 7"),
-            (vec![0x08, 1], "SpmModel.pieces"),
-            (bytes_field(1, &bytes_field(1, &[0xff])), "Piece.text"),
+            (with(piece("<x>", 0.0, Unknown)), "exactly 1 piece of type UNKNOWN, found 2 of 3"),
+            (with(piece("", 0.0, Normal)), "`piece 2` should be a text, found an empty one"),
+            (with(piece("b", f32::NAN, Normal)), "should be a piece of a finite score, found NaN"),
+            (with(Piece { kind: 7, text: "b".into(), score: 0.0 }), "a type from 1 to 6, found 7"),
             (vec![0x0a, 100], "SpmModel.pieces"),
+            (vec![0x0a, 3, 0x0a, 1, 0xff], "Piece.text"),
         ] {
-            let error = parse(&[small(), bytes].concat()).unwrap_err().to_string();
+            let error = SpmModel::parse(&bytes, file).unwrap_err().to_string();
             assert!(error.contains(text), "{error}");
         }
     }

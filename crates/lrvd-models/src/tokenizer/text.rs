@@ -283,5 +283,6 @@ fn special_tokens(engine: &Tokenizer, settings: &Settings) -> Result<SpecialToke
             }
         };
     }
-    Ok(SpecialTokens::from_list(ids))
+    let [bos, eos, cls, sep, pad, unk, mask] = ids;
+    Ok(SpecialTokens { bos, eos, cls, sep, pad, unk, mask })
 }

@@ -54,7 +54,7 @@ pub(crate) fn deberta(case: &mut Case) -> Result<()> {
     case.described("num_labels", &[config.num_labels() as f64], Limit::EXACT)?;
     train_all(case, &mut model);
     let (batch, pass) = (inputs.batch(0)?, Pass::mean());
-    let mut states = model.encoder().hidden_states(&batch, &pass);
+    let mut states = model.encoder.hidden_states(&batch, &pass);
     for (i, state) in states.iter().enumerate() {
         inputs.compare(case, &format!("hidden_states.{i}"), state.clone())?;
     }

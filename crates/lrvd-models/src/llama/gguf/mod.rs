@@ -24,8 +24,10 @@ use crate::tokenizer::TextTokenizer;
 #[derive(Debug)]
 pub struct GgufModel {
     file: GgufFile,
-    config: LlamaConfig,
-    config_json: String,
+    /// The configuration.
+    pub config: LlamaConfig,
+    /// The text of a `config.json` for this model.
+    pub config_json: String,
 }
 
 impl GgufModel {
@@ -40,16 +42,6 @@ impl GgufModel {
         let config_json = config_json(&file)?;
         let config = LlamaConfig::parse(config_json.as_bytes(), path)?;
         Ok(Self { file, config, config_json })
-    }
-
-    /// The configuration.
-    pub fn config(&self) -> &LlamaConfig {
-        &self.config
-    }
-
-    /// The text of a `config.json` for this model.
-    pub fn config_json(&self) -> &str {
-        &self.config_json
     }
 
     /// The texts of the tokenizer's files.
