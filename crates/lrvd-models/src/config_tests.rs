@@ -201,6 +201,9 @@ fn values_that_an_encoder_cannot_use_are_named() {
     ] {
         is_error(deberta(&[(key, value)]), key, text);
     }
+    // The formula of the buckets would divide by `ln 1`.
+    let range = [("max_relative_positions", json!(9))];
+    is_error(deberta(&range), range[0].0, "other than 9 for 16 `position_buckets`, found `9`");
     let labels = [("num_labels", json!(3)), ("id2label", json!({"0": "x"}))];
     is_error(deberta(&labels), "num_labels", "should be 1, as `id2label` has it, found `3`");
 }

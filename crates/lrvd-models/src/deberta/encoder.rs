@@ -82,11 +82,6 @@ impl DebertaEncoder {
         }
     }
 
-    /// The configuration it was built from.
-    pub fn config(&self) -> &DebertaConfig {
-        &self.config
-    }
-
     /// Whether the relative positions, which all layers share, have a gradient.
     fn trains_positions(&self) -> bool {
         let mut norm = self.rel_norm.iter().flat_map(|norm| [&norm.weight, &norm.bias]);

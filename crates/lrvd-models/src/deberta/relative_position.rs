@@ -123,21 +123,3 @@ impl Positions {
         Self { table: table.select(0, used), rows }
     }
 }
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-    use super::*;
-
-    #[test]
-    fn settings_that_divide_by_zero_are_errors() {
-        for (buckets, range) in [(None, 0), (Some(0), 64), (Some(1), 64), (Some(16), 9)] {
-            assert!(RelativePositions::new(buckets, range).is_err(), "{buckets:?} {range}");
-        }
-        let plain = RelativePositions::new(None, 4).unwrap();
-        assert_eq!((plain.row(i64::MAX), plain.row(i64::MIN)), (7, 0));
-        // A table larger than the range is of use: short distances have a row each.
-        let wide = RelativePositions::new(Some(256), 64).unwrap();
-        assert_eq!((wide.row(-128), wide.row(100)), (128, 356));
-    }
-}

@@ -46,7 +46,8 @@ const EMBEDDINGS: &str = "model.embed_tokens.weight";
 #[derive(Module, Debug)]
 pub struct LlamaForCausalLm {
     names: Names,
-    pub(crate) model: LlamaModel,
+    /// The decoder.
+    pub model: LlamaModel,
     lm_head: AdaptedLinear,
     tied: bool,
     #[module(skip)]
@@ -117,14 +118,9 @@ impl LlamaForCausalLm {
         &self.answer_ids
     }
 
-    /// The decoder.
-    pub fn model(&self) -> &LlamaModel {
-        &self.model
-    }
-
     /// The configuration it was built from.
     pub fn config(&self) -> &LlamaConfig {
-        self.model.config()
+        &self.model.config
     }
 
     /// Logits of every column, `[batch, tokens, vocab]`.

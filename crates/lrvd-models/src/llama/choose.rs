@@ -159,20 +159,6 @@ mod tests {
     }
 
     #[test]
-    fn draws_are_averaged_as_probabilities() {
-        // Two draws that are sure of different tokens, and one prompt.
-        let logits = [9.0, 0.0, 0.0, 0.0, 9.0, 0.0];
-        let token = Answers::new(&logits, 2, 3).unwrap().take(0, 0, None);
-        let p = 9.0_f64.exp() / (9.0_f64.exp() + 2.0);
-        assert_eq!(token.id, 0);
-        assert!((token.probability - f64::midpoint(p, (1.0 - p) / 2.0)).abs() < 1e-12);
-        assert!((token.mutual_information - 2.0_f64.ln()).abs() < 0.01);
-        let alone = Answers::new(&logits, 1, 3).unwrap();
-        let [first, second] = [0, 1].map(|row| alone.take(row, 0, None));
-        assert_eq!((first.id, second.id, first.mutual_information), (0, 1, 0.0));
-    }
-
-    #[test]
     fn values_out_of_range_are_named() {
         for (temperature, top_p, expected) in
             [(f64::NAN, 1.0, "temperature"), (1.0, 0.0, "top_p"), (1.0, 1.5, "top_p")]

@@ -1,5 +1,7 @@
 //! Continuation of texts.
 
+use std::iter::repeat_n;
+
 use burn::module::Module;
 use burn::tensor::{Int, Tensor, TensorData};
 use lrvd_burn::adapter::{AdapterMembers, LowRankAdapter, repeat_for_members};
@@ -122,20 +124,20 @@ impl LlamaForCausalLm {
         cache: &mut KvCache,
         pass: &Pass,
     ) -> Vec<f64> {
-        let (device, dtype) = (self.model().embeddings().device(), self.model().compute_dtype());
+        let (device, dtype) = (self.model.embeddings().device(), self.model.compute_dtype());
         let tokens = rows.iter().map(Vec::len).max().unwrap_or(0);
         let (mut ids, mut mask) = (Vec::new(), Vec::new());
         for row in rows {
             let padding = tokens - row.len();
-            ids.extend(std::iter::repeat_n(0, padding).chain(row.iter().map(|&id| i64::from(id))));
-            mask.extend((0..tokens).map(|i| f32::from(u8::from(i >= padding))));
+            ids.extend(repeat_n(0, padding).chain(row.iter().map(|&id| i64::from(id))));
+            mask.extend(repeat_n(0.0_f32, padding).chain(repeat_n(1.0, row.len())));
         }
         let shape = [rows.len(), tokens];
         let ids = Tensor::<2, Int>::from_data(TensorData::new(ids, shape), &device);
         let mask = Tensor::<2>::from_data(TensorData::new(mask, shape), (&device, dtype));
         let (ids, mask) = (repeat_for_members(ids, members), repeat_for_members(mask, members));
-        let x = self.model().run(ids, mask, Some(cache), pass, &mut |_| ());
-        let last = self.model().normed(x.narrow(1, tokens - 1, 1));
+        let x = self.model.run(ids, mask, Some(cache), pass, &mut |_| ());
+        let last = self.model.normed(x.narrow(1, tokens - 1, 1));
         self.head(last, pass).into_data().iter::<f64>().collect()
     }
 

@@ -34,7 +34,7 @@ pub struct LlamaModel {
     norm: RmsNorm,
     pub(crate) recomputes: bool,
     #[module(skip)]
-    config: LlamaConfig,
+    pub(super) config: LlamaConfig,
     #[module(skip)]
     compute: DType,
 }
@@ -61,11 +61,6 @@ impl LlamaModel {
             config: config.clone(),
             compute: adapter_dtype(source.dtype()),
         }
-    }
-
-    /// The configuration it was built from.
-    pub fn config(&self) -> &LlamaConfig {
-        &self.config
     }
 
     /// The float type of activations, norms and adapters: double precision beside double-precision weights, else

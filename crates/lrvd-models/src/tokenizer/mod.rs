@@ -17,7 +17,4 @@ pub use settings::SpecialTokens;
 pub(crate) use settings::template_json;
 pub use spm::{ModelType, NormalizerSpec, Piece, PieceKind, SpmModel, TrainerSpec};
 pub use text::TextTokenizer;
-pub use tokenizers::{
-    Encoding, PaddingDirection, PaddingParams, PaddingStrategy, TruncationDirection,
-    TruncationParams, TruncationStrategy,
-};
+pub use tokenizers::{Encoding, PaddingDirection, PaddingParams, PaddingStrategy};

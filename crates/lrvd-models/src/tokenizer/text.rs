@@ -7,7 +7,7 @@ use tokenizers::processors::PostProcessorWrapper;
 use tokenizers::utils::truncation::truncate_encodings;
 use tokenizers::{
     Encoding, PaddingDirection, PaddingParams, PostProcessor, Tokenizer, TruncationDirection,
-    TruncationParams, TruncationStrategy, pad_encodings,
+    TruncationParams, pad_encodings,
 };
 
 use super::convert::convert;
@@ -118,12 +118,6 @@ impl TextTokenizer {
         })
     }
 
-    /// Truncation to `max_length` tokens, special ones included: longest first, on the side of the tokenizer's settings.
-    pub fn truncation(&self, max_length: usize) -> TruncationParams {
-        let direction = self.truncation_side;
-        TruncationParams { direction, max_length, ..TruncationParams::default() }
-    }
-
     /// Padding to the longest of a batch on the side of the tokenizer's settings, with `pad_id` or the padding token;
     /// decoders without one borrow another token.
     pub fn padding(&self, pad_id: Option<u32>) -> Result<PaddingParams> {
@@ -135,8 +129,8 @@ impl TextTokenizer {
         Ok(PaddingParams { direction, pad_id, pad_token, ..PaddingParams::default() })
     }
 
-    /// Encodes a text, or a pair, with special tokens and no padding, cut to `max_length` tokens longest first.
-    /// Offsets count characters.
+    /// Encodes a text, or a pair, with special tokens and no padding, cut to `max_length` tokens, special ones included,
+    /// longest first on the side of the tokenizer's settings. Offsets count characters.
     ///
     /// `Some("")` as the second text is a pair whose second part is empty.
     pub fn encode(
@@ -145,42 +139,23 @@ impl TextTokenizer {
         pair: Option<&str>,
         max_length: Option<usize>,
     ) -> Result<Encoding> {
-        let truncation = max_length.map(|max_length| self.truncation(max_length));
-        self.encode_one(text, pair, truncation.as_ref())
-    }
-
-    /// Encodes many texts or pairs with special tokens, cut and padded as the parameters say.
-    pub fn encode_batch(
-        &self,
-        inputs: &[(&str, Option<&str>)],
-        truncation: Option<&TruncationParams>,
-        padding: Option<&PaddingParams>,
-    ) -> Result<Vec<Encoding>> {
-        let encode = |(text, pair): &(&str, Option<&str>)| self.encode_one(text, *pair, truncation);
-        let mut encodings = inputs.iter().map(encode).collect::<Result<Vec<_>>>()?;
-        if let Some(padding) = padding {
-            pad_encodings(&mut encodings, padding)
-                .map_err(Error::library("pad a batch", &self.file))?;
-        }
-        Ok(encodings)
-    }
-
-    fn encode_one(
-        &self,
-        text: &str,
-        pair: Option<&str>,
-        truncation: Option<&TruncationParams>,
-    ) -> Result<Encoding> {
         let library = Error::library("encode a text", &self.file);
         // The template is not part of the engine, so this is the bare text.
         let bare = |text| {
             self.growth.check(&self.file, text)?;
             self.engine.encode_char_offsets(text, false).map_err(library)
         };
-        let mut first = bare(text)?;
-        let mut second = pair.map(bare).transpose()?;
-        if let Some(truncation) = truncation {
-            (first, second) = self.truncate(first, second, truncation)?;
+        let (mut first, mut second) = (bare(text)?, pair.map(bare).transpose()?);
+        if let Some(max_length) = max_length {
+            let added = self.template.as_ref().map_or(0, |t| t.added_tokens(second.is_some()));
+            let left = max_length.checked_sub(added).ok_or_else(|| {
+                let expected = format!("at least {added}, the number of special tokens");
+                Error::argument("max_length", expected, max_length)
+            })?;
+            let (direction, max_length) = (self.truncation_side, left);
+            let params = TruncationParams { direction, max_length, ..TruncationParams::default() };
+            (first, second) = truncate_encodings(first, second, &params)
+                .map_err(Error::library("truncate a text", &self.file))?;
         }
         match &self.template {
             Some(template) => template.process(first, second, true).map_err(library),
@@ -188,34 +163,20 @@ impl TextTokenizer {
         }
     }
 
-    fn truncate(
+    /// Encodes many texts or pairs as [`encode`](Self::encode) does, padded as the parameters say.
+    pub fn encode_batch(
         &self,
-        first: Encoding,
-        second: Option<Encoding>,
-        params: &TruncationParams,
-    ) -> Result<(Encoding, Option<Encoding>)> {
-        let added =
-            self.template.as_ref().map_or(0, |template| template.added_tokens(second.is_some()));
-        let max_length = params.max_length.checked_sub(added).ok_or_else(|| {
-            let expected = format!("at least {added}, the number of special tokens");
-            Error::argument("max_length", expected, params.max_length)
-        })?;
-        let n_second = second.as_ref().map_or(0, Encoding::len);
-        let remove = (first.len() + n_second).saturating_sub(max_length);
-        let available = match params.strategy {
-            TruncationStrategy::LongestFirst => usize::MAX,
-            TruncationStrategy::OnlyFirst => first.len(),
-            TruncationStrategy::OnlySecond => n_second,
-        };
-        if remove > 0 && remove >= available {
-            return Err(Error::Text(format!(
-                "truncation `{}` must remove {remove} tokens from a text that has {available}",
-                params.strategy.as_ref(),
-            )));
+        inputs: &[(&str, Option<&str>)],
+        max_length: Option<usize>,
+        padding: Option<&PaddingParams>,
+    ) -> Result<Vec<Encoding>> {
+        let encode = |(text, pair): &(&str, Option<&str>)| self.encode(text, *pair, max_length);
+        let mut encodings = inputs.iter().map(encode).collect::<Result<Vec<_>>>()?;
+        if let Some(padding) = padding {
+            pad_encodings(&mut encodings, padding)
+                .map_err(Error::library("pad a batch", &self.file))?;
         }
-        let params = TruncationParams { max_length, ..params.clone() };
-        truncate_encodings(first, second, &params)
-            .map_err(Error::library("truncate a text", &self.file))
+        Ok(encodings)
     }
 
     /// Text of some ids, with or without the special tokens.

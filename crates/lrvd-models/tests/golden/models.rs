@@ -101,7 +101,7 @@ pub(crate) fn llama(case: &mut Case) -> Result<()> {
     inputs.describe(case)?;
     train_all(case, &mut model);
     let (batch, pass) = (inputs.batch(0)?, Pass::mean());
-    for (i, state) in model.model().hidden_states(&batch, &pass).into_iter().enumerate() {
+    for (i, state) in model.model.hidden_states(&batch, &pass).into_iter().enumerate() {
         inputs.compare(case, &format!("hidden_states.{i}"), state)?;
     }
     inputs.compare(case, "logits", model.forward(&batch, &pass))?;

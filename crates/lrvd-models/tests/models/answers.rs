@@ -198,7 +198,7 @@ fn a_score_is_a_product_with_the_hidden_state_of_the_last_real_token() {
             }
         });
         let input = padded(&PROMPTS, true, wide);
-        let hidden = numbers(decoder.model().last_hidden(&input, &Pass::mean()));
+        let hidden = numbers(decoder.model.last_hidden(&input, &Pass::mean()));
         let product = |row: &[f64]| row.iter().zip(&weight).map(|(h, w)| h * w).sum::<f64>();
         let expected: Vec<f64> = hidden.chunks(20).map(product).collect();
         assert!(expected.iter().all(|score| score.abs() > 1e-3), "{expected:?}");
