@@ -64,8 +64,12 @@ impl DebertaClassifier {
         precision: impl Into<Precision>,
     ) -> Result<(Self, Loaded)> {
         check_depth(config.num_hidden_layers, store)?;
-        let (fresh, ignored) = (&is_head, &is_pretraining_head);
-        let mut source = WeightSource::checkpoint(store, fresh, ignored, seed, device, precision);
+        let fresh = |name: &str| name.starts_with("pooler.") || name.starts_with("classifier.");
+        let ignored = |name: &str| {
+            let unread = ["lm_predictions.", "mask_predictions.", "cls."];
+            unread.iter().any(|head| name.starts_with(head)) || name.ends_with(".position_ids")
+        };
+        let mut source = WeightSource::checkpoint(store, &fresh, &ignored, seed, device, precision);
         let model = Self::load(&mut source, config);
         Ok((model, source.finish()?))
     }
@@ -86,15 +90,4 @@ impl DebertaClassifier {
         let logits = self.classifier.forward_with(head_input, pass);
         (pooled.squeeze_dim(1), logits.squeeze_dim(1))
     }
-}
-
-/// Parameters that fine-tuning starts anew.
-fn is_head(name: &str) -> bool {
-    name.starts_with("pooler.") || name.starts_with("classifier.")
-}
-
-/// Tensors of pretraining checkpoints that no classifier reads.
-fn is_pretraining_head(name: &str) -> bool {
-    ["lm_predictions.", "mask_predictions.", "cls."].iter().any(|prefix| name.starts_with(prefix))
-        || name.ends_with(".position_ids")
 }

@@ -60,7 +60,7 @@ impl LlamaForCausalLm {
         let (model, tied) = (LlamaModel::load(source, config), config.tie_word_embeddings);
         let lm_head = if tied {
             // The same id: a walk takes it for the embedding.
-            let weight = Param::initialized(model.embeddings_id(), model.embeddings().transpose());
+            let weight = Param::initialized(model.embed_tokens.id, model.embeddings().transpose());
             AdaptedLinear { weight, bias: None }
         } else {
             let shape = [config.hidden_size, config.vocab_size];

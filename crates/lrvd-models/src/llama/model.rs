@@ -1,6 +1,6 @@
 //! Embeddings and the stack of layers.
 
-use burn::module::{Module, Param, ParamId};
+use burn::module::{Module, Param};
 use burn::tensor::module::embedding;
 use burn::tensor::{DType, Int, Tensor};
 use lrvd_burn::adapter::adapter_dtype;
@@ -29,7 +29,7 @@ const NAMES: Names = Names::below("model").renamed(&[
 #[derive(Module, Debug)]
 pub struct LlamaModel {
     names: Names,
-    embed_tokens: Param<Tensor<2>>,
+    pub(super) embed_tokens: Param<Tensor<2>>,
     layers: Vec<DecoderLayer>,
     norm: RmsNorm,
     pub(crate) recomputes: bool,
@@ -72,10 +72,6 @@ impl LlamaModel {
     /// The word embedding, `[vocab, hidden]`.
     pub fn embeddings(&self) -> Tensor<2> {
         self.embed_tokens.val()
-    }
-
-    pub(super) fn embeddings_id(&self) -> ParamId {
-        self.embed_tokens.id
     }
 
     /// The last hidden state after the final norm, `[batch, tokens, hidden]`. Segment ids are not read.
