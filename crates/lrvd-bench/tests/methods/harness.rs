@@ -22,7 +22,7 @@ use lrvd_burn::train::{
 use lrvd_core::noise::{Draws, NoiseKey};
 use lrvd_core::schedule::BatchSize;
 use lrvd_models::deberta::{DebertaClassifier, DebertaConfig};
-use lrvd_models::llama::{LlamaChoice, LlamaConfig, LlamaForCausalLm};
+use lrvd_models::llama::{LlamaConfig, LlamaForCausalLm};
 use lrvd_models::{AutoModel, TokenBatch, WeightSource};
 
 pub(crate) const LABELS: usize = 2;
@@ -146,7 +146,7 @@ impl Bench {
                 let config = LlamaConfig::read(&config).unwrap();
                 let loaded = LlamaForCausalLm::from_pretrained(&store, &config, device, dtype);
                 let answers = (0..LABELS as u32).map(|i| 20 + 7 * i).collect();
-                AutoModel::Llama(LlamaChoice::new(loaded.unwrap().0, answers).unwrap())
+                AutoModel::Llama(loaded.unwrap().0.answering(answers).unwrap())
             }
         }
     }
