@@ -15,7 +15,7 @@ use crate::llama::{LlamaForCausalLm, LlamaScore};
 #[expect(clippy::large_enum_variant, reason = "a run holds two of them")]
 #[derive(Module, Debug)]
 pub enum AutoModel {
-    /// DeBERTa-v2 or v3.
+    /// DeBERTa, BERT or RoBERTa.
     Deberta(DebertaClassifier),
     /// Llama, by its [answer tokens](LlamaForCausalLm::answering), or without them by the next tokens of a text.
     Llama(LlamaForCausalLm),
@@ -34,13 +34,13 @@ impl AutoModel {
         } = recomputes;
     }
 
-    /// What the head reads of every input, `[batch, features]`, at the posterior mean: the encoder's pooled first token,
+    /// What the head reads of every input, `[batch, features]`, at the posterior mean: the encoder's pooled state,
     /// or the decoder's last hidden state after the final norm.
     pub fn features(&self, input: &TokenBatch) -> Tensor<2> {
         let pass = Pass::mean();
         let decoder = match self {
             Self::Deberta(model) => {
-                return model.head(model.encoder.first_token(input, &pass), &pass).0;
+                return model.features(input, &pass);
             }
             Self::Llama(model) => &model.model,
             Self::LlamaScore(model) => &model.model,

@@ -5,7 +5,7 @@ use std::fmt::Debug;
 
 use serde_json::{Value, json};
 
-use crate::deberta::{ConvolutionActivation, ConvolutionConfig, DebertaConfig, ProblemType};
+use crate::deberta::{Activation, ConvolutionConfig, DebertaConfig, Family, ProblemType};
 use crate::error::{Error, Result};
 use crate::llama::{Llama3Scaling, LlamaConfig};
 
@@ -63,6 +63,63 @@ fn absent_keys_have_the_defaults_of_transformers() {
     assert_eq!((config.attention_dropout, config.initializer_range), (0.0, 0.02));
 }
 
+/// A recorded configuration of another family with changes.
+fn encoder(folder: &str, changes: &[(&str, Value)]) -> Result<DebertaConfig> {
+    let base = match folder {
+        "bert" => include_str!("../tests/golden/bert/pair/config.json"),
+        _ => include_str!("../tests/golden/roberta/right_padded/config.json"),
+    };
+    DebertaConfig::parse(&changed(base, changes), "config.json".as_ref())
+}
+
+#[test]
+fn other_encoders_have_their_own_defaults() {
+    let least = json!({
+        "hidden_size": 12, "num_attention_heads": 3, "num_hidden_layers": 2,
+        "intermediate_size": 5, "vocab_size": 7
+    });
+    for (family, pad, positions, pooler_dropout) in [
+        (Family::Bert, 0, 512, 0.0),
+        (Family::Roberta, 1, 510, 0.25),
+        (Family::XlmRoberta, 1, 510, 0.25),
+    ] {
+        let mut file = least.clone();
+        file["model_type"] = family.model_type().into();
+        file["hidden_dropout_prob"] = 0.25.into();
+        let config = DebertaConfig::parse(file.to_string().as_bytes(), "x".as_ref()).unwrap();
+        assert_eq!((config.family, config.pad_token_id), (family, Some(pad)));
+        assert_eq!((config.layer_norm_eps, config.type_vocab_size), (1e-12, 2));
+        assert_eq!((config.positions(), config.hidden_act), (Some(positions), Activation::Gelu));
+        assert_eq!((config.cls_dropout, config.pooler_dropout), (0.25, pooler_dropout));
+        assert!(config.unrecognised.is_empty() && !config.relative_attention);
+        file["classifier_dropout"] = 0.5.into();
+        let config = DebertaConfig::parse(file.to_string().as_bytes(), "x".as_ref()).unwrap();
+        assert_eq!((config.cls_dropout, config.pooler_dropout), (0.5, 2.0 * pooler_dropout));
+    }
+    let changes = [("hidden_act", json!("gelu_new")), ("pooler_type", json!("first_token"))];
+    let config = encoder("bert", &changes).unwrap();
+    assert_eq!(config.hidden_act, Activation::GeluTanh);
+    assert!(config.unrecognised.is_empty());
+}
+
+#[test]
+fn values_that_other_encoders_cannot_use_are_named() {
+    for (folder, key, value, text) in [
+        ("bert", "position_embedding_type", json!("relative_key"), "is `relative_key`"),
+        ("bert", "is_decoder", json!(true), "is `true`"),
+        ("bert", "add_cross_attention", json!(true), "is `true`"),
+        ("bert", "hidden_act", json!("silu"), "is `silu`, supported: `gelu`, `gelu_new`"),
+        ("bert", "relative_attention", json!(true), "is `true`, supported: none in a `bert`"),
+        ("bert", "embedding_size", json!(16), "is `16`, supported: none in a `bert`"),
+        ("bert", "classifier_dropout", json!(2), "a number from 0 to 1, found `2`"),
+        ("roberta", "pad_token_id", Value::Null, "positions are counted, found nothing"),
+        ("roberta", "pad_token_id", json!(-1), "positions are counted, found nothing"),
+        ("roberta", "max_position_embeddings", json!(2), "more than 2, for rows above"),
+    ] {
+        is_error(encoder(folder, &[(key, value)]), key, text);
+    }
+}
+
 #[test]
 fn positions_labels_and_convolution_of_an_encoder_are_read() {
     for (value, c2p, p2c) in [
@@ -85,7 +142,7 @@ fn positions_labels_and_convolution_of_an_encoder_are_read() {
     ]);
     let config = config.unwrap();
     assert_eq!(config.id2label, ["no", "yes", "maybe"]);
-    let activation = ConvolutionActivation::Gelu;
+    let activation = Activation::Gelu;
     assert_eq!(config.convolution, Some(ConvolutionConfig { kernel_size: 3, activation }));
     assert_eq!((config.embedding_size, config.max_relative_positions), (128, 300));
     let renamed = config.with_labels(vec!["score".into()]);
@@ -179,8 +236,12 @@ fn values_that_no_model_can_use_are_named() {
 #[test]
 fn values_that_an_encoder_cannot_use_are_named() {
     for (key, value, text) in [
-        ("model_type", json!("deberta"), "is `deberta`, supported: `deberta-v2`"),
-        ("model_type", Value::Null, "should be `deberta-v2`, found nothing"),
+        ("model_type", json!("deberta"), "is `deberta`, supported: `deberta-v2`, `bert`, `rob"),
+        (
+            "model_type",
+            Value::Null,
+            "should be `deberta-v2`, `bert`, `roberta`, `xlm-roberta`, found nothing",
+        ),
         ("pooler_hidden_act", json!("tanh"), "is `tanh`"),
         ("pooler_hidden_size", json!(100), "is `100`, supported: 32"),
         ("attention_head_size", json!(16), "is `16`, supported: 8"),

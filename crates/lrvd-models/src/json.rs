@@ -15,11 +15,12 @@ use crate::error::{Error, Result};
 
 /// Keys that transformers writes and that change nothing in the forward pass or the loss of a model whose configuration
 /// has no field for them. `legacy` chooses between two masked-language-modelling heads and `tie_word_embeddings` ties one;
-/// `pretraining_tp` splits products for tensor parallelism.
+/// `pretraining_tp` splits products for tensor parallelism; `directionality` and `pooler_*` are of BERT's first code.
 const HARMLESS: &str = "
-    architectures auto_map begin_suppress_tokens bos_token_id chunk_size_feed_forward cls_token_id
-    decoder_start_token_id dtype eos_token_id finetuning_task gradient_checkpointing id2label
-    label2id legacy mask_token_id name_or_path output_attentions output_hidden_states prefix
+    architectures attn_implementation auto_map begin_suppress_tokens bos_token_id chunk_size_feed_forward cls_token_id
+    decoder_start_token_id directionality dtype eos_token_id finetuning_task gradient_checkpointing id2label
+    label2id legacy mask_token_id name_or_path output_attentions output_hidden_states output_past
+    pooler_fc_size pooler_num_attention_heads pooler_num_fc_layers pooler_size_per_head pooler_type prefix
     pretraining_tp problem_type return_dict sep_token_id task_specific_params tf_legacy_loss
     tie_word_embeddings tokenizer_class torch_dtype torchscript transformers_version use_bfloat16
     use_cache";
@@ -33,8 +34,8 @@ const REQUIRED: &str =
 /// Further sizes above 0.
 const COUNTS: &str =
     "embedding_size head_dim max_position_embeddings num_key_value_heads num_labels";
-const PROBABILITIES: &str = "attention_dropout attention_probs_dropout_prob cls_dropout \
-                             hidden_dropout_prob pooler_dropout";
+const PROBABILITIES: &str = "attention_dropout attention_probs_dropout_prob classifier_dropout \
+                             cls_dropout hidden_dropout_prob pooler_dropout";
 const FLAGS: &str = "position_biased_input relative_attention share_att_key tie_word_embeddings";
 
 /// Largest size: 2³¹ elements in one dimension are far beyond any model.

@@ -1,36 +1,46 @@
-//! Sequence classification and regression on the first token.
+//! Sequence classification and regression on the first token, or on the mean over all.
 
 use burn::module::Module;
 use burn::tensor::{Device, Tensor};
 use lrvd_burn::adapter::AdaptedLinear;
 use lrvd_burn::files::WeightStore;
 use lrvd_burn::model::Names;
-use lrvd_burn::ops::gelu;
-use lrvd_burn::parameters::Group;
 use lrvd_burn::sampling::Pass;
 use lrvd_core::noise::{NoiseKey, module_id};
 
+use super::activation::Activation;
 use super::config::DebertaConfig;
 use super::encoder::DebertaEncoder;
+use super::family::Family;
 use super::layer::dropped;
 use crate::batch::TokenBatch;
 use crate::error::Result;
 use crate::source::{Loaded, Precision, WeightSource, check_depth};
 
-/// `logits = classifier(dropout(gelu(pooler(dropout(h_0)))))`.
+/// An encoder and its head, which reads the first token or the mean over all tokens of the last hidden state `h`.
+///
+/// ```text
+/// first   logits = classifier(dropout(pooled))   pooled = act(pooler(dropout(h_0)))
+/// mean    logits = classifier(dropout(pooled))   pooled = Σ_t mask_t · h_t / Σ_t mask_t
+/// ```
+///
+/// `act` is GELU in a DeBERTa and tanh in every other [family](super::Family); a BERT has no dropout before the pooler.
 ///
 /// # Shapes
 ///
 /// | Name | Shape |
 /// |---|---|
-/// | pooled | `[batch, pooler_hidden]` |
+/// | pooled | `[batch, hidden]` |
 /// | logits | `[batch, labels]`, one label for regression |
 #[derive(Module, Debug)]
 pub struct DebertaClassifier {
     names: Names,
     /// The encoder.
     pub encoder: DebertaEncoder,
-    pooler: AdaptedLinear,
+    /// None with the mean.
+    pooler: Option<AdaptedLinear>,
+    #[module(skip)]
+    activation: Activation,
     classifier: AdaptedLinear,
     pooler_dropout: f64,
     classifier_dropout: f64,
@@ -40,13 +50,14 @@ impl DebertaClassifier {
     /// Builds encoder and head from `source`.
     pub fn load(source: &mut WeightSource<'_>, config: &DebertaConfig) -> Self {
         let (d, std) = (config.hidden_size, config.initializer_range);
+        let [pooler, classifier] = config.family.head();
+        let is_deberta = config.family == Family::Deberta;
         Self {
-            names: Names::below("")
-                .renamed(&[("pooler", "pooler.dense")])
-                .with_groups(&[("pooler", Group::Pooler), ("classifier", Group::Head)]),
+            names: config.family.head_names(),
             encoder: DebertaEncoder::load(source, config),
-            pooler: source.head("pooler.dense", [d, d], true, std),
-            classifier: source.head("classifier", [d, config.num_labels()], true, std),
+            pooler: config.pooling.is_first().then(|| source.head(pooler, [d, d], true, std)),
+            activation: if is_deberta { Activation::Gelu } else { Activation::Tanh },
+            classifier: source.head(classifier, [d, config.num_labels()], true, std),
             pooler_dropout: config.pooler_dropout,
             classifier_dropout: config.cls_dropout,
         }
@@ -55,7 +66,8 @@ impl DebertaClassifier {
     /// Builds the classifier from a checkpoint folder: the encoder strictly, the head where the
     /// checkpoint has one of the right shape for `config`, and from `seed` where it has none.
     ///
-    /// Heads of pretraining (`lm_predictions`, `mask_predictions`, `cls`) may stay unused.
+    /// Heads of pretraining and a pooler that is not read may stay unused. `store` has the names of a model with a head
+    /// ([`DebertaConfig::open_weights`]).
     pub fn from_pretrained(
         store: &WeightStore,
         config: &DebertaConfig,
@@ -64,11 +76,10 @@ impl DebertaClassifier {
         precision: impl Into<Precision>,
     ) -> Result<(Self, Loaded)> {
         check_depth(config.num_hidden_layers, store)?;
-        let fresh = |name: &str| name.starts_with("pooler.") || name.starts_with("classifier.");
-        let ignored = |name: &str| {
-            let unread = ["lm_predictions.", "mask_predictions.", "cls."];
-            unread.iter().any(|head| name.starts_with(head)) || name.ends_with(".position_ids")
-        };
+        let family = config.family;
+        let [pooler, classifier] = family.head().map(|path| format!("{path}."));
+        let fresh = |name: &str| name.starts_with(&pooler) || name.starts_with(&classifier);
+        let ignored = |name: &str| family.is_spare(name) || name.starts_with(&pooler);
         let mut source = WeightSource::checkpoint(store, &fresh, &ignored, seed, device, precision);
         let model = Self::load(&mut source, config);
         Ok((model, source.finish()?))
@@ -76,16 +87,42 @@ impl DebertaClassifier {
 
     /// Logits `[batch, labels]`.
     pub fn forward(&self, input: &TokenBatch, pass: &Pass) -> Tensor<2> {
-        self.head(self.encoder.first_token(input, pass), pass).1
+        self.head(self.states(input, pass), input, pass).1
     }
 
-    /// Pooled first token and logits of the last hidden state `[batch, tokens, hidden]`, of which the first
-    /// token is enough.
-    pub fn head(&self, hidden: Tensor<3>, pass: &Pass) -> (Tensor<2>, Tensor<2>) {
-        let first = hidden.narrow(1, 0, 1);
+    /// What the classifier reads, `[batch, hidden]`.
+    pub fn features(&self, input: &TokenBatch, pass: &Pass) -> Tensor<2> {
+        self.head(self.states(input, pass), input, pass).0
+    }
+
+    /// Those rows of the last hidden state that the head reads.
+    fn states(&self, input: &TokenBatch, pass: &Pass) -> Tensor<3> {
+        match self.pooler {
+            Some(_) => self.encoder.first_token(input, pass),
+            None => self.encoder.forward(input, pass),
+        }
+    }
+
+    /// Pooled state and logits of the last hidden state `[batch, tokens, hidden]`, of which the first token is enough
+    /// for a pooler.
+    pub fn head(
+        &self,
+        hidden: Tensor<3>,
+        input: &TokenBatch,
+        pass: &Pass,
+    ) -> (Tensor<2>, Tensor<2>) {
         let key = |site| pass.dropout_key(module_id(site));
-        let first = dropped(first, self.pooler_dropout, key("pooler"));
-        let pooled = gelu(self.pooler.forward_with(first, pass));
+        let pooled = match &self.pooler {
+            Some(pooler) => {
+                let first = dropped(hidden.narrow(1, 0, 1), self.pooler_dropout, key("pooler"));
+                self.activation.of(pooler.forward_with(first, pass))
+            }
+            None => {
+                let weights = input.mask.clone() / input.mask.clone().sum_dim(1);
+                let weights = pass.repeated(weights, hidden.dims()[0]);
+                (hidden * weights.unsqueeze_dim(2)).sum_dim(1)
+            }
+        };
         let head_input = dropped(pooled.clone(), self.classifier_dropout, key("classifier"));
         let logits = self.classifier.forward_with(head_input, pass);
         (pooled.squeeze_dim(1), logits.squeeze_dim(1))

@@ -1,41 +1,23 @@
 //! Embeddings, relative positions, the stack of layers, and the convolution beside the first of some v2 checkpoints.
 
 use burn::module::{Module, Param};
+use burn::tensor::Tensor;
 use burn::tensor::module::{conv1d, embedding};
 use burn::tensor::ops::ConvOptions;
-use burn::tensor::{Tensor, activation};
 use lrvd_burn::adapter::AdaptedLinear;
 use lrvd_burn::model::{Names, recomputed};
-use lrvd_burn::ops::gelu;
 use lrvd_burn::sampling::Pass;
 use lrvd_core::noise::module_id;
 
-use super::config::{ConvolutionActivation, ConvolutionConfig, DebertaConfig};
+use super::activation::Activation;
+use super::config::{ConvolutionConfig, DebertaConfig};
 use super::layer::{EncoderLayer, dropped};
 use super::relative_position::Positions;
 use crate::batch::TokenBatch;
 use crate::norm::LayerNorm;
 use crate::source::{Init, WeightSource};
 
-/// Names of the checkpoints of `microsoft/deberta-v3-*`.
-const NAMES: Names = Names::below("deberta").renamed(&[
-    ("word", "word_embeddings.weight"),
-    ("position", "position_embeddings.weight"),
-    ("token_type", "token_type_embeddings.weight"),
-    ("projection", "embed_proj"),
-    ("norm", "LayerNorm"),
-    ("rel_embeddings", "encoder.rel_embeddings.weight"),
-    ("rel_norm", "encoder.LayerNorm"),
-    ("convolution", "encoder.conv"),
-    ("kernel", "conv.weight"),
-    ("kernel_bias", "conv.bias"),
-    ("layers", "encoder.layer"),
-    ("attention", "attention.self"),
-    ("attention_output", "attention.output"),
-    ("intermediate", "intermediate.dense"),
-]);
-
-/// The DeBERTa-v2/v3 encoder, without a head.
+/// An encoder of any [family](super::Family), without a head.
 #[derive(Module, Debug)]
 pub struct DebertaEncoder {
     names: Names,
@@ -50,11 +32,12 @@ pub struct DebertaEncoder {
 }
 
 impl DebertaEncoder {
-    /// Builds the encoder, whose parameters are below `deberta`.
+    /// Builds the encoder, whose parameters are below the prefix of its family.
     pub fn load(source: &mut WeightSource<'_>, config: &DebertaConfig) -> Self {
         let d = config.hidden_size;
-        let stack = "deberta.encoder";
-        let embeddings = Embeddings::load(source, "deberta.embeddings", config);
+        let prefix = config.family.prefix();
+        let stack = format!("{prefix}.encoder");
+        let embeddings = Embeddings::load(source, &format!("{prefix}.embeddings"), config);
         let layout = config.relative_positions();
         let rel_embeddings = layout.map(|layout| {
             let name = format!("{stack}.rel_embeddings.weight");
@@ -71,7 +54,7 @@ impl DebertaEncoder {
             .map(|i| EncoderLayer::load(source, &format!("{stack}.layer.{i}"), config))
             .collect();
         Self {
-            names: NAMES,
+            names: config.family.encoder_names(),
             embeddings,
             rel_embeddings,
             rel_norm,
@@ -155,6 +138,8 @@ impl DebertaEncoder {
 struct Embeddings {
     word: Param<Tensor<2>>,
     position: Option<Param<Tensor<2>>>,
+    /// The padding token, if positions are counted from it.
+    counted_from: Option<usize>,
     token_type: Option<Param<Tensor<2>>>,
     projection: Option<AdaptedLinear>,
     norm: LayerNorm,
@@ -183,6 +168,7 @@ impl Embeddings {
         Self {
             word,
             position,
+            counted_from: config.pad_token_id.filter(|_| config.family.shifts_positions()),
             token_type,
             projection,
             norm: LayerNorm::load(source, &format!("{path}.LayerNorm"), d, config.layer_norm_eps),
@@ -196,10 +182,20 @@ impl Embeddings {
         let tokens = input.ids.dims()[1];
         let mut x = embedding(self.word.val(), input.ids.clone());
         if let Some(position) = &self.position {
-            x = x + position.val().narrow(0, 0, tokens).unsqueeze_dim(0);
+            x = x + match self.counted_from {
+                None => position.val().narrow(0, 0, tokens).unsqueeze_dim(0),
+                Some(pad) => {
+                    let real = input.ids.clone().not_equal_elem(pad as i64).int();
+                    embedding(position.val(), real.clone().cumsum(1) * real + pad as i64)
+                }
+            };
         }
         if let Some(token_type) = &self.token_type {
-            x = x + embedding(token_type.val(), input.type_ids.clone());
+            x = x + match token_type.dims()[0] {
+                // RoBERTa's segments are all the first.
+                1 => token_type.val().unsqueeze_dim(0),
+                _ => embedding(token_type.val(), input.type_ids.clone()),
+            };
         }
         if let Some(projection) = &self.projection {
             x = projection.forward_with(x, pass);
@@ -217,7 +213,7 @@ struct Convolution {
     kernel_bias: Param<Tensor<1>>,
     norm: LayerNorm,
     #[module(skip)]
-    activation: ConvolutionActivation,
+    activation: Activation,
     dropout: f64,
     site: u32,
 }
@@ -259,10 +255,6 @@ impl Convolution {
         let mask: Tensor<3> = mask.unsqueeze_dim(2);
         let out = out.swap_dims(1, 2) * mask.clone();
         let out = dropped(out, self.dropout, pass.dropout_key(self.site));
-        let out = match self.activation {
-            ConvolutionActivation::Gelu => gelu(out),
-            ConvolutionActivation::Tanh => activation::tanh(out),
-        };
-        self.norm.forward(after_layer + out) * mask
+        self.norm.forward(after_layer + self.activation.of(out)) * mask
     }
 }

@@ -6,10 +6,11 @@ use burn::module::Module;
 use burn::tensor::Tensor;
 use lrvd_burn::adapter::AdaptedLinear;
 use lrvd_burn::ops::disentangled_attention::AttentionLayout;
-use lrvd_burn::ops::{disentangled_attention, dropout, gelu};
+use lrvd_burn::ops::{disentangled_attention, dropout};
 use lrvd_burn::sampling::Pass;
 use lrvd_core::noise::{NoiseKey, module_id};
 
+use super::activation::Activation;
 use super::config::DebertaConfig;
 use super::relative_position::Positions;
 use crate::norm::LayerNorm;
@@ -54,6 +55,8 @@ pub(super) struct EncoderLayer {
     attention: SelfAttention,
     attention_output: ResidualOutput,
     intermediate: AdaptedLinear,
+    #[module(skip)]
+    activation: Activation,
     output: ResidualOutput,
 }
 
@@ -66,6 +69,7 @@ impl EncoderLayer {
             attention: SelfAttention::load(source, &at("attention.self"), config),
             attention_output: ResidualOutput::load(source, &at("attention.output"), d, config),
             intermediate: source.linear(&at("intermediate.dense"), [d, wide], true, std),
+            activation: config.hidden_act,
             output: ResidualOutput::load(source, &at("output"), wide, config),
         }
     }
@@ -87,7 +91,7 @@ impl EncoderLayer {
             && dense.into_iter().all(|layer| layer.is_row_independent(pass));
         let rows = |x: Tensor<3>| if alone { x.narrow(1, 0, 1) } else { x };
         let x = self.attention_output.forward(rows(context), rows(x), pass);
-        let wide = gelu(self.intermediate.forward_with(x.clone(), pass));
+        let wide = self.activation.of(self.intermediate.forward_with(x.clone(), pass));
         self.output.forward(wide, x, pass)
     }
 }
@@ -109,7 +113,7 @@ pub(super) fn dropped<const D: usize>(x: Tensor<D>, rate: f64, key: Option<Noise
 /// ```
 ///
 /// `pk` and `pq` are the key and query projections of the relative embeddings: with shared keys
-/// `key_proj` and `query_proj` themselves, whose adapters then act on both uses with one weight
+/// those of the content themselves, whose adapters then act on both uses with one weight
 /// draw. `d` is the head width; the 3 counts the terms in use.
 ///
 /// # References
@@ -117,9 +121,9 @@ pub(super) fn dropped<const D: usize>(x: Tensor<D>, rate: f64, key: Option<Noise
 /// He et al. 2021, arXiv:2006.03654; He et al. 2023, arXiv:2111.09543.
 #[derive(Module, Debug)]
 struct SelfAttention {
-    query_proj: AdaptedLinear,
-    key_proj: AdaptedLinear,
-    value_proj: AdaptedLinear,
+    query: AdaptedLinear,
+    key: AdaptedLinear,
+    value: AdaptedLinear,
     pos_key_proj: Option<AdaptedLinear>,
     pos_query_proj: Option<AdaptedLinear>,
     heads: usize,
@@ -137,10 +141,11 @@ impl SelfAttention {
         let (c2p, p2c) =
             (config.relative_attention && config.c2p, config.relative_attention && config.p2c);
         let separate = !config.share_att_key;
+        let [query, key, value, ..] = config.family.adapter_targets();
         Self {
-            query_proj: linear("query_proj"),
-            key_proj: linear("key_proj"),
-            value_proj: linear("value_proj"),
+            query: linear(query),
+            key: linear(key),
+            value: linear(value),
             pos_key_proj: (separate && c2p).then(|| linear("pos_key_proj")),
             pos_query_proj: (separate && p2c).then(|| linear("pos_query_proj")),
             heads: config.num_attention_heads,
@@ -161,11 +166,11 @@ impl SelfAttention {
         pass: &Pass,
     ) -> Tensor<3> {
         let [batch, _, hidden] = x.dims();
-        let query_proj = self.query_proj.prepare(pass, batch);
-        let key_proj = self.key_proj.prepare(pass, batch);
+        let query_proj = self.query.prepare(pass, batch);
+        let key_proj = self.key.prepare(pass, batch);
         let query = query_proj.forward(x.clone());
         let key = key_proj.forward(x.clone());
-        let value = self.value_proj.forward_with(x, pass);
+        let value = self.value.forward_with(x, pass);
         let [mut query, key, value] = pass.aligned([query, key, value]);
         let separate = [&self.pos_key_proj, &self.pos_query_proj];
         if separate.into_iter().flatten().any(|p| p.is_stochastic(pass)) {

@@ -1,24 +1,16 @@
-//! DeBERTa-v2 and v3.
+//! Encoders: DeBERTa-v2 and v3, and as one without position terms in its scores BERT, RoBERTa and XLM-RoBERTa.
 
+mod activation;
 mod classifier;
 mod config;
 mod encoder;
+mod family;
 mod layer;
 mod relative_position;
 
-/// The linear layers of an encoder layer that published experiments adapt, by the end of their path.
-///
-/// `output.dense` also matches `attention.output.dense`, which is listed for the reader.
-pub const ADAPTER_TARGETS: [&str; 6] = [
-    "query_proj",
-    "key_proj",
-    "value_proj",
-    "attention.output.dense",
-    "intermediate.dense",
-    "output.dense",
-];
-
+pub use activation::Activation;
 pub use classifier::DebertaClassifier;
-pub use config::{ConvolutionActivation, ConvolutionConfig, DebertaConfig, ProblemType};
+pub use config::{ConvolutionConfig, DebertaConfig, Pooling, ProblemType};
 pub use encoder::DebertaEncoder;
+pub use family::{ADAPTER_TARGETS, Family};
 pub use relative_position::RelativePositions;

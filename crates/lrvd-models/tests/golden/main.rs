@@ -47,12 +47,15 @@ const DOUBLE: &[DType] = &[DType::F64];
 /// What recomputes a kind of folder.
 type Recompute = fn(&mut Case) -> Result<()>;
 
-const KINDS: [(&str, &[DType], Recompute); 15] = [
+const KINDS: [(&str, &[DType], Recompute); 18] = [
     ("deberta_sequence_classification", BOTH, models::deberta),
+    ("encoder_sequence_classification", BOTH, models::deberta),
+    ("encoder_states", BOTH, models::encoder_states),
     ("relative_position_buckets", DOUBLE, models::relative_positions),
     ("llama_causal_lm", BOTH, models::llama),
     ("peft_lora_deberta", BOTH, peft::deberta),
     ("peft_adalora_deberta", BOTH, peft::deberta),
+    ("peft_lora_encoder", BOTH, peft::deberta),
     ("peft_lora_llama", BOTH, peft::llama),
     ("train_lora", BOTH, train::verify),
     ("train_adalora", BOTH, train::verify),
@@ -128,8 +131,10 @@ fn recompute(dir: &Path) -> Result<(String, Vec<Check>)> {
 #[rstest]
 #[case::posterior_and_metrics("bayes", 12)]
 #[case::deberta("deberta", 10)]
+#[case::bert("bert", 2)]
+#[case::roberta("roberta", 2)]
 #[case::llama("llama", 7)]
-#[case::adapters("peft", 8)]
+#[case::adapters("peft", 10)]
 #[case::tokenizers("tokenizers", 3)]
 #[case::training_runs("train", 2)]
 fn recorded_folders_hold(#[case] kind: &str, #[case] count: usize) {

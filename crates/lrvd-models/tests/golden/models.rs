@@ -12,7 +12,7 @@ use lrvd_burn::sampling::Pass;
 use lrvd_burn::train::Model;
 use lrvd_core::noise::NoiseKey;
 use lrvd_models::TokenBatch;
-use lrvd_models::deberta::{DebertaClassifier, DebertaConfig, RelativePositions};
+use lrvd_models::deberta::{DebertaClassifier, DebertaConfig, Pooling, RelativePositions};
 use lrvd_models::llama::{KvCache, LlamaConfig, LlamaForCausalLm};
 
 use crate::case::{Case, Limit, Values};
@@ -28,12 +28,20 @@ pub(crate) const DEBERTA_INPUTS: [&str; 2] = ["token_type_ids", "labels"];
 pub(crate) const LLAMA_INPUTS: [&str; 4] =
     ["position_ids", "labels", "answer_token_ids", "answer_labels"];
 /// The reference implementation trains every row of this table but the padding's.
-const WORDS: &str = "deberta.embeddings.word_embeddings.weight";
+const WORDS: &str = "embeddings.word_embeddings.weight";
 
 /// A classifier and its configuration from `config.json` and the weights of `dir`, head included.
 pub(crate) fn load_deberta(dir: &Path, dtype: DType) -> Result<(DebertaClassifier, DebertaConfig)> {
-    let config = DebertaConfig::read(&dir.join("config.json"))?;
-    let store = WeightStore::open(dir)?;
+    load_encoder(dir, dtype, Pooling::First)
+}
+
+fn load_encoder(
+    dir: &Path,
+    dtype: DType,
+    pooling: Pooling,
+) -> Result<(DebertaClassifier, DebertaConfig)> {
+    let config = DebertaConfig { pooling, ..DebertaConfig::read(&dir.join("config.json"))? };
+    let store = config.open_weights(dir)?;
     let (model, _) =
         DebertaClassifier::from_pretrained(&store, &config, NoiseKey::new(0), &device(), dtype)?;
     Ok((model, config))
@@ -48,6 +56,16 @@ pub(crate) fn load_llama(dir: &Path, dtype: DType) -> Result<LlamaForCausalLm> {
 
 pub(crate) fn deberta(case: &mut Case) -> Result<()> {
     case.require(&["logits"])?;
+    encoder(case)
+}
+
+/// An encoder whose checkpoint has no head.
+pub(crate) fn encoder_states(case: &mut Case) -> Result<()> {
+    case.require(&["mean"])?;
+    encoder(case)
+}
+
+fn encoder(case: &mut Case) -> Result<()> {
     let (mut model, config) = load_deberta(&case.dir, case.dtype)?;
     let inputs = Inputs::read(case, &DEBERTA_INPUTS)?;
     inputs.describe(case)?;
@@ -59,14 +77,17 @@ pub(crate) fn deberta(case: &mut Case) -> Result<()> {
         inputs.compare(case, &format!("hidden_states.{i}"), state.clone())?;
     }
     let last = states.pop().expect("the embeddings are a state");
-    let (pooled, logits) = model.head(last, &pass);
+    let (pooled, logits) = model.head(last, &batch, &pass);
     let loss = inputs.targets(0, &config)?.map(|targets| mean_loss(logits.clone(), &targets));
     let mut found = vec![("pooled", Values::of(pooled)), ("logits", Values::of(logits))];
     found.extend(loss.clone().map(|loss| ("loss", Values::of(loss))));
+    let (averaged, _) = load_encoder(&case.dir, case.dtype, Pooling::Mean)?;
+    found.push(("mean", Values::of(averaged.features(&batch, &pass))));
     case.found(&found)?;
     let Some(loss) = loss else { return Ok(()) };
     let mut gradients = gradients(&model, &loss);
-    if let (Some(words), Some(pad)) = (gradients.get_mut(WORDS), config.pad_token_id) {
+    let words = format!("{}.{WORDS}", config.family.prefix());
+    if let (Some(words), Some(pad)) = (gradients.get_mut(&words), config.pad_token_id) {
         let width = words.shape[1];
         words.values[pad * width..(pad + 1) * width].fill(0.0);
     }

@@ -145,7 +145,8 @@ fn compare_factors(
     if case.below("grad.").is_empty() {
         return Ok(());
     }
-    let differentiated = match case.json.at(&["gradients"])?.text()? {
+    let stated = case.json.at(&["gradients"]).map_or(Ok("of loss"), Json::text)?;
+    let differentiated = match stated {
         words if words.starts_with("of total_loss") => total,
         words if words.starts_with("of loss") => loss,
         words => bail!("gradients `{words}`"),
@@ -165,7 +166,8 @@ fn compare_factors(
     compare_gradients(case, found)
 }
 
-/// `merged.<module>.weight`: the base weight with the update added; recorded for one module means for all.
+/// `merged.<module>.weight`: the base weight with the update added; recorded for one module means for all. Each has its own
+/// tolerance where the folder has none for all.
 fn compare_merged(case: &mut Case, model: &impl NamedModule, adapter: &PeftAdapter) -> Result<()> {
     let expected = case.below("merged.");
     if expected.is_empty() {
@@ -173,11 +175,11 @@ fn compare_merged(case: &mut Case, model: &impl NamedModule, adapter: &PeftAdapt
     }
     // `4e-6 absolute`, or a number.
     let limit = match case.json.at(&["merged_tolerance"]) {
-        Err(_) => case.tolerance("merged")?,
-        Ok(entry) => Limit::Absolute(match entry.as_str() {
+        Err(_) => case.tolerance("merged").ok(),
+        Ok(entry) => Some(Limit::Absolute(match entry.as_str() {
             None => entry.number()?,
             Some(text) => text.trim_end_matches(" absolute").parse().context("merged_tolerance")?,
-        }),
+        })),
     };
     let mut merged = BTreeMap::new();
     model.visit_layers(&mut |path, layer| {
@@ -186,7 +188,10 @@ fn compare_merged(case: &mut Case, model: &impl NamedModule, adapter: &PeftAdapt
             merged.insert(format!("merged.{path}.weight"), Values::of(weight.transpose()));
         }
     });
-    merged.iter().try_for_each(|(name, values)| case.tensor(name, values, limit))
+    merged.iter().try_for_each(|(name, values)| {
+        let limit = limit.map_or_else(|| case.tolerance(name), Ok)?;
+        case.tensor(name, values, limit)
+    })
 }
 
 /// What `modules` says about ranks and scales.

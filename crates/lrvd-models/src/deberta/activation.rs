@@ -1,0 +1,41 @@
+//! Functions that are applied to every feature by itself.
+
+use burn::tensor::{Tensor, activation};
+use lrvd_burn::ops::gelu;
+use serde::Deserialize;
+
+/// An activation, by transformers' name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+pub enum Activation {
+    /// `x · Phi(x)` with the exact `Phi`.
+    #[serde(rename = "gelu")]
+    Gelu,
+    /// `x/2 · (1 + tanh(sqrt(2/π) · (x + 0.044715·x³)))`.
+    #[serde(rename = "gelu_new", alias = "gelu_pytorch_tanh")]
+    GeluTanh,
+    /// `max(x, 0)`.
+    #[serde(rename = "relu")]
+    Relu,
+    /// Hyperbolic tangent.
+    #[serde(rename = "tanh")]
+    Tanh,
+}
+
+impl Activation {
+    /// Names of the file for those that a feed-forward layer has.
+    pub(super) const HIDDEN: [&str; 4] = ["gelu", "gelu_new", "gelu_pytorch_tanh", "relu"];
+
+    /// The function of every value.
+    pub(super) fn of<const D: usize>(self, x: Tensor<D>) -> Tensor<D> {
+        match self {
+            Self::Gelu => gelu(x),
+            Self::GeluTanh => {
+                let cube = x.clone() * x.clone() * x.clone() * 0.044_715;
+                let slope = (2.0 / std::f64::consts::PI).sqrt();
+                x.clone() * (activation::tanh((x + cube) * slope) + 1.0) * 0.5
+            }
+            Self::Relu => activation::relu(x),
+            Self::Tanh => activation::tanh(x),
+        }
+    }
+}

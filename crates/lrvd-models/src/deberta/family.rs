@@ -1,0 +1,167 @@
+//! The encoders that share one forward pass: what their checkpoints call things, their heads, how they count positions.
+
+use lrvd_burn::files::WeightStore;
+use lrvd_burn::model::Names;
+use lrvd_burn::parameters::Group;
+
+use crate::error::Result;
+
+/// A kind of encoder, by the `model_type` of `config.json`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Family {
+    /// DeBERTa-v2 and v3: position terms in the scores; a GELU pooler that belongs to the head.
+    #[default]
+    Deberta,
+    /// BERT: position `i` has row `i`; a tanh pooler that belongs to the encoder.
+    Bert,
+    /// RoBERTa: position `i` has row `pad_token_id + 1 + i`; a head of two layers.
+    Roberta,
+    /// XLM-RoBERTa: a RoBERTa with another vocabulary.
+    XlmRoberta,
+}
+
+/// Names of the encoder's fields in every family, and of its query, key and value projections in one.
+macro_rules! encoder {
+    ($prefix:literal, $query:literal, $key:literal, $value:literal) => {
+        Names::below($prefix).renamed(&[
+            ("word", "word_embeddings.weight"),
+            ("position", "position_embeddings.weight"),
+            ("token_type", "token_type_embeddings.weight"),
+            ("projection", "embed_proj"),
+            ("norm", "LayerNorm"),
+            ("rel_embeddings", "encoder.rel_embeddings.weight"),
+            ("rel_norm", "encoder.LayerNorm"),
+            ("convolution", "encoder.conv"),
+            ("kernel", "conv.weight"),
+            ("kernel_bias", "conv.bias"),
+            ("layers", "encoder.layer"),
+            ("attention", "attention.self"),
+            ("attention_output", "attention.output"),
+            ("intermediate", "intermediate.dense"),
+            ("query", $query),
+            ("key", $key),
+            ("value", $value),
+        ])
+    };
+}
+
+/// The linear layers of an encoder layer that published experiments adapt, by the end of their path, with the names of
+/// DeBERTa. `output.dense` also matches `attention.output.dense`, which is listed for the reader.
+pub const ADAPTER_TARGETS: [&str; 6] = [
+    "query_proj",
+    "key_proj",
+    "value_proj",
+    "attention.output.dense",
+    "intermediate.dense",
+    "output.dense",
+];
+/// The same layers of every other family.
+const BERT_TARGETS: [&str; 6] =
+    ["query", "key", "value", "attention.output.dense", "intermediate.dense", "output.dense"];
+
+impl Family {
+    /// Every family.
+    pub const ALL: [Self; 4] = [Self::Deberta, Self::Bert, Self::Roberta, Self::XlmRoberta];
+
+    /// The value of `model_type`.
+    pub const fn model_type(self) -> &'static str {
+        match self {
+            Self::Deberta => "deberta-v2",
+            Self::Bert => "bert",
+            Self::Roberta => "roberta",
+            Self::XlmRoberta => "xlm-roberta",
+        }
+    }
+
+    /// The class of transformers with a head for classes.
+    pub const fn architecture(self) -> &'static str {
+        match self {
+            Self::Deberta => "DebertaV2ForSequenceClassification",
+            Self::Bert => "BertForSequenceClassification",
+            Self::Roberta => "RobertaForSequenceClassification",
+            Self::XlmRoberta => "XLMRobertaForSequenceClassification",
+        }
+    }
+
+    /// What the names of the encoder's parameters start with.
+    pub const fn prefix(self) -> &'static str {
+        match self {
+            Self::Deberta => "deberta",
+            Self::Bert => "bert",
+            Self::Roberta | Self::XlmRoberta => "roberta",
+        }
+    }
+
+    /// The layers of [`ADAPTER_TARGETS`], in the same order, under the names of this family.
+    pub const fn adapter_targets(self) -> [&'static str; 6] {
+        match self {
+            Self::Deberta => ADAPTER_TARGETS,
+            Self::Bert | Self::Roberta | Self::XlmRoberta => BERT_TARGETS,
+        }
+    }
+
+    /// Paths of the layer before the classifier, which reads the first token, and of the classifier.
+    pub const fn head(self) -> [&'static str; 2] {
+        match self {
+            Self::Deberta => ["pooler.dense", "classifier"],
+            Self::Bert => ["bert.pooler.dense", "classifier"],
+            Self::Roberta | Self::XlmRoberta => ["classifier.dense", "classifier.out_proj"],
+        }
+    }
+
+    /// Whether a position's row of the table is counted from the padding token.
+    pub(super) const fn shifts_positions(self) -> bool {
+        matches!(self, Self::Roberta | Self::XlmRoberta)
+    }
+
+    /// Names of the encoder's parameters.
+    pub(super) const fn encoder_names(self) -> Names {
+        match self {
+            Self::Deberta => encoder!("deberta", "query_proj", "key_proj", "value_proj"),
+            Self::Bert => encoder!("bert", "query", "key", "value"),
+            Self::Roberta | Self::XlmRoberta => encoder!("roberta", "query", "key", "value"),
+        }
+    }
+
+    /// Names of the head's parameters, and their roles.
+    pub(super) const fn head_names(self) -> Names {
+        match self {
+            Self::Deberta => Names::below("")
+                .renamed(&[("pooler", "pooler.dense")])
+                .with_groups(&[("pooler", Group::Pooler), ("classifier", Group::Head)]),
+            Self::Bert => Names::below("")
+                .renamed(&[("pooler", "bert.pooler.dense")])
+                .with_groups(&[("bert.pooler", Group::Pooler), ("classifier", Group::Head)]),
+            Self::Roberta | Self::XlmRoberta => Names::below("")
+                .renamed(&[("pooler", "classifier.dense"), ("classifier", "classifier.out_proj")])
+                .with_groups(&[("classifier.dense", Group::Pooler), ("classifier", Group::Head)]),
+        }
+    }
+
+    /// Whether a tensor of a checkpoint belongs to pretraining, or is no weight: no classifier reads it.
+    pub fn is_spare(self, name: &str) -> bool {
+        let heads = ["lm_predictions.", "mask_predictions.", "cls.", "lm_head."];
+        heads.iter().any(|head| name.starts_with(head))
+            || name.ends_with(".position_ids")
+            || self.shifts_positions() && name.starts_with("roberta.pooler.")
+    }
+
+    /// The weights under the names of a model with a head: those of a bare encoder have no prefix, and the first BERT
+    /// files call scale and shift of a norm gamma and beta.
+    pub fn renamed(self, store: WeightStore) -> Result<WeightStore> {
+        let prefix = format!("{}.", self.prefix());
+        let is_bare = !store.names().any(|name| name.starts_with(&prefix));
+        let [pooler, _] = self.head();
+        let inner = |name: &str| {
+            let parts = ["embeddings.", "encoder.", "pooler."];
+            parts.iter().any(|part| name.starts_with(part)) && !name.starts_with(pooler)
+        };
+        let renamed = store.rename(|name| {
+            let name = name
+                .replace("LayerNorm.gamma", "LayerNorm.weight")
+                .replace("LayerNorm.beta", "LayerNorm.bias");
+            if is_bare && inner(&name) { prefix.clone() + &name } else { name }
+        });
+        Ok(renamed?)
+    }
+}
