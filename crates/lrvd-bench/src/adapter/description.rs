@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use anyhow::{Context as _, bail};
+use lrvd_models::deberta::Pooling;
 use serde::{Deserialize, Serialize};
 
 use super::hashes::FileHashes;
@@ -78,6 +79,9 @@ pub struct ClassifierInfo {
     /// How the base is held, which a language model's answers depend on.
     #[serde(default)]
     pub base_precision: BasePrecision,
+    /// What the head of an encoder reads.
+    #[serde(default, skip_serializing_if = "Pooling::is_first")]
+    pub pooling: Pooling,
     /// Whether inputs are pairs of texts; `None` if that is not known.
     pub pairs: Option<bool>,
     #[serde(flatten)]
@@ -221,6 +225,7 @@ impl ClassifierInfo {
             wording: None,
             questions: QuestionForm::default(),
             base_precision: BasePrecision::F32,
+            pooling: Pooling::First,
             pairs: None,
             run,
             prediction_draws: PredictionDraws::default(),
@@ -268,6 +273,7 @@ impl TrainSettings {
             wording: own.wording.clone(),
             questions: own.questions,
             base_precision,
+            pooling: self.experiment.pooling,
             pairs: Some(own.pairs),
             prediction_draws,
             ..ClassifierInfo::new(base, own.goal.clone(), run)

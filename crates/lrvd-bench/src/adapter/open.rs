@@ -171,8 +171,9 @@ impl Adapter {
     fn foreign(&self, backbone: &Backbone) -> Result<ClassifierInfo> {
         let AdapterFiles { peft, posterior, .. } = &self.files;
         let encoder = backbone.encoder_for("an adapter without `lrvd_classifier.json`")?;
-        let head = peft.saved.iter().find(|(name, _)| name.ends_with("classifier.weight"));
-        let width = head.and_then(|(_, tensor)| tensor.shape().first().copied());
+        let [_, classifier] = encoder.family.head();
+        let head = peft.saved.get(&format!("{classifier}.weight"));
+        let width = head.and_then(|tensor| tensor.shape().first().copied());
         let own = encoder.id2label.clone();
         let numbered = |n: usize| (0..n).map(|i| format!("LABEL_{i}")).collect();
         let goal = match width.unwrap_or(own.len()) {
@@ -291,6 +292,10 @@ impl AdapterFiles {
             Description::Classifier(info) if info.wording.is_some() => ("SEQ_CLS", &["score"]),
             Description::Classifier(_) => ("SEQ_CLS", &["pooler", "classifier"]),
         };
+        // A RoBERTa has no module called pooler, and a mean needs none.
+        let mut found = Vec::new();
+        model.visit_parameters(&mut |p| found.extend(p.name.split('.').map(str::to_owned)));
+        let whole = whole.iter().filter(|module| found.iter().any(|part| part == *module));
         let mut diagonal = false;
         let mut initial_rank = config.initial_rank;
         let mut dropout = config.adapter_dropout;
@@ -314,7 +319,7 @@ impl AdapterFiles {
         let template = PeftConfig {
             base_model_name_or_path: Some(description.base().name.clone()),
             task_type: Some(task_type.to_owned()),
-            modules_to_save: whole.iter().map(ToString::to_string).collect(),
+            modules_to_save: whole.map(ToString::to_string).collect(),
             lora_dropout: dropout,
             ..template
         };

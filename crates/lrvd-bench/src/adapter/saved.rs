@@ -157,7 +157,8 @@ impl SavedClassifier {
         let (info, peft) = (adapter.classifier(&backbone)?, &adapter.files.peft);
         let task = info.reader(&backbone)?.prepare(info.goal.clone(), &[], &[])?;
         let dtype = backbone.stored_as(precision.unwrap_or(info.base_precision))?;
-        let (model, fresh) = load_model(&backbone, &task, false, info.run.seed, device, dtype)?;
+        let (model, fresh) =
+            load_model(&backbone, &task, info.pooling, false, info.run.seed, device, dtype)?;
         let absent: Vec<&String> =
             fresh.iter().filter(|name| !peft.saved.contains_key(*name)).collect();
         if !absent.is_empty() {
@@ -187,7 +188,8 @@ impl SavedClassifier {
     pub(crate) fn merged(folder: &Path, info: &ClassifierInfo, device: &Device) -> Result<Self> {
         let backbone = Backbone::open(ModelLocation::of_folder(folder))?;
         let task = info.reader(&backbone)?.prepare(info.goal.clone(), &[], &[])?;
-        let (model, fresh) = load_model(&backbone, &task, false, 0, device, DType::F32.into())?;
+        let (model, fresh) =
+            load_model(&backbone, &task, info.pooling, false, 0, device, DType::F32.into())?;
         if !fresh.is_empty() {
             return Err(no_head(folder, fresh));
         }

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use anyhow::{anyhow, bail};
+use lrvd_burn::files::WeightStore;
 use lrvd_models::deberta::{ADAPTER_TARGETS, DebertaConfig};
 use lrvd_models::llama::gguf::GgufModel;
 use lrvd_models::llama::{ADAPTER_TARGETS as LLAMA_TARGETS, LlamaConfig};
@@ -22,7 +23,7 @@ const LM_HEAD: &str = "lm_head";
 
 #[derive(Clone, Debug)]
 pub(crate) enum Architecture {
-    /// DeBERTa-v2 or v3: an encoder that gets a head.
+    /// DeBERTa, BERT or RoBERTa: an encoder that gets a head.
     Deberta(DebertaConfig),
     /// Llama: a decoder that answers by the logits of a few tokens.
     Llama(LlamaConfig),
@@ -61,6 +62,15 @@ impl Architecture {
         DebertaConfig::parse(config, Path::new("DeBERTa-v3-base")).map(Self::Deberta)
     }
 
+    /// The weights of a folder or of a GGUF file, under the names of a model with a head.
+    pub(crate) fn open_weights(&self, model: &Path) -> Result<WeightStore> {
+        Ok(match self {
+            Self::Deberta(config) => config.open_weights(model)?,
+            Self::Llama(_) if GgufModel::is_at(model) => GgufModel::open(model)?.weights()?,
+            Self::Llama(_) => WeightStore::open(model)?,
+        })
+    }
+
     pub(crate) fn unrecognised(&self) -> &[String] {
         match self {
             Self::Deberta(config) => &config.unrecognised,
@@ -82,24 +92,32 @@ impl Architecture {
             };
         }
         match self {
-            Self::Deberta(config) => sizes!(config),
+            Self::Deberta(config) => Sizes {
+                positions: config.positions().unwrap_or(config.max_position_embeddings),
+                ..sizes!(config)
+            },
             Self::Llama(config) => sizes!(config),
         }
     }
 
-    /// `targets`, unless all of them are names of the other kind of model: then what is usual for this one.
+    /// `targets`, unless all of them are names of the other kind of model: then what is usual for this one. An encoder
+    /// calls the layers that DeBERTa's names mean by its own names.
     pub(crate) fn target_modules(&self, targets: &TargetModules) -> TargetModules {
-        let (own, other): (&[&str], &[&str]) = match self {
-            Self::Deberta(_) => (&ADAPTER_TARGETS, &LLAMA_LAYERS),
+        let TargetModules::Names(names) = targets else { return targets.clone() };
+        let (usual, other): (&[&str], &[&str]) = match self {
+            Self::Deberta(config) => (&config.family.adapter_targets(), &LLAMA_LAYERS),
             Self::Llama(_) => (&LLAMA_TARGETS, &ADAPTER_TARGETS),
         };
         let foreign = |name: &String| other.contains(&name.as_str());
-        match targets {
-            TargetModules::Names(names) if !names.is_empty() && names.iter().all(foreign) => {
-                TargetModules::names(own)
-            }
-            _ => targets.clone(),
+        if !names.is_empty() && names.iter().all(foreign) {
+            return TargetModules::names(usual);
         }
+        let Self::Deberta(_) = self else { return targets.clone() };
+        let own = |name: &String| {
+            let at = ADAPTER_TARGETS.iter().position(|known| known == name);
+            at.map_or_else(|| name.clone(), |at| usual[at].to_owned())
+        };
+        TargetModules::Names(names.iter().map(own).collect())
     }
 
     /// How this kind of model is asked for the classes of `goal`: in words, or by a head and not at all.
@@ -141,9 +159,7 @@ impl Architecture {
     /// The most tokens of a text, for a model with a vector for every position; `None` where only distances count.
     pub(crate) fn positions(&self) -> Option<usize> {
         match self {
-            Self::Deberta(config) => {
-                config.position_biased_input.then_some(config.max_position_embeddings)
-            }
+            Self::Deberta(config) => config.positions(),
             Self::Llama(_) => None,
         }
     }
@@ -222,10 +238,16 @@ impl Architecture {
             Self::Deberta(_) => (1, 4 * layers, false),
             Self::Llama(config) => (0, 2 * layers + 1, config.tie_word_embeddings),
         };
+        let tables = match self {
+            Self::Deberta(config) if config.position_biased_input => {
+                config.max_position_embeddings + config.type_vocab_size
+            }
+            _ => 0,
+        };
         let linear = self.linear_layers().into_iter();
         let linear = linear.filter(|(name, ..)| !(tied && *name == LM_HEAD));
         let linear: usize = linear.map(|(_, input, output, n)| n * (input + bias) * output).sum();
-        (vocab * hidden + linear + norms * hidden) as u64
+        ((vocab + tables + norms) * hidden + linear) as u64
     }
 
     /// Widths of the input and of the output of every adapted layer.
@@ -241,14 +263,11 @@ impl Architecture {
     fn linear_layers(&self) -> Vec<(&'static str, usize, usize, usize)> {
         let Sizes { layers: n, hidden: d, intermediate: wide, vocab, .. } = self.sizes();
         match self {
-            Self::Deberta(_) => vec![
-                ("attention.self.query_proj", d, d, n),
-                ("attention.self.key_proj", d, d, n),
-                ("attention.self.value_proj", d, d, n),
-                ("attention.output.dense", d, d, n),
-                ("intermediate.dense", d, wide, n),
-                ("output.dense", wide, d, n),
-            ],
+            Self::Deberta(config) => {
+                let widths = [[d, d], [d, d], [d, d], [d, d], [d, wide], [wide, d]];
+                let layers = config.family.layers().into_iter().zip(widths);
+                layers.map(|(name, [d_input, d_output])| (name, d_input, d_output, n)).collect()
+            }
             Self::Llama(c) => {
                 let query = c.num_attention_heads * c.head_dim;
                 let key = c.num_key_value_heads * c.head_dim;

@@ -27,7 +27,11 @@ const WEIGHTS: [(&str, &str); 2] = [
     ("model.safetensors", "model.safetensors.index.json"),
     ("pytorch_model.bin", "pytorch_model.bin.index.json"),
 ];
-const TOKENIZERS: [&str; 3] = ["tokenizer.json", "tokenizer.model", "spm.model"];
+const TOKENIZERS: [&str; 5] =
+    ["tokenizer.json", "tokenizer.model", "spm.model", "vocab.txt", BYTE_PAIRS];
+/// A vocabulary that needs its merges.
+const BYTE_PAIRS: &str = "vocab.json";
+const MERGES: &str = "merges.txt";
 const OPTIONAL: [&str; 3] =
     ["tokenizer_config.json", "generation_config.json", "chat_template.jinja"];
 
@@ -47,7 +51,9 @@ pub(super) fn snapshot(id: &str) -> Result<PathBuf> {
         for name in OPTIONAL {
             repository.fetch(name)?;
         }
-        repository.fetch_first(&TOKENIZERS)?;
+        if repository.fetch_first(&TOKENIZERS)?.ends_with(BYTE_PAIRS) {
+            repository.fetch_first(&[MERGES])?;
+        }
         if weights(|name| repository.fetch(name))? {
             return Ok(());
         }

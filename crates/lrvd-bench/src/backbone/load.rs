@@ -7,7 +7,7 @@ use anyhow::{anyhow, bail};
 use burn::tensor::Device;
 use lrvd_burn::files::WeightStore;
 use lrvd_core::noise::NoiseKey;
-use lrvd_models::deberta::{DebertaClassifier, DebertaConfig};
+use lrvd_models::deberta::{DebertaClassifier, DebertaConfig, Pooling};
 use lrvd_models::llama::gguf::GgufModel;
 use lrvd_models::llama::{LlamaConfig, LlamaForCausalLm, LlamaScore};
 use lrvd_models::tokenizer::TextTokenizer;
@@ -25,12 +25,15 @@ use crate::text::quoted;
 pub(crate) const GENERATION_FILE: &str = "generation_config.json";
 
 /// Files of a folder that answers depend on, beside the weights. A GGUF file holds all of that.
-pub(crate) const READ_FILES: [&str; 9] = [
+pub(crate) const READ_FILES: [&str; 12] = [
     "config.json",
     GENERATION_FILE,
     "tokenizer.json",
     "tokenizer.model",
     "spm.model",
+    "vocab.txt",
+    "vocab.json",
+    "merges.txt",
     "tokenizer_config.json",
     "special_tokens_map.json",
     "added_tokens.json",
@@ -53,7 +56,7 @@ impl Backbone {
         let tokenizer = open_tokenizer(&location.folder)?;
         tokenizer.check_vocab(architecture.sizes().vocab)?;
         check_ends(&location, &architecture, &tokenizer)?;
-        let store = open_weights(&location.folder)?;
+        let store = architecture.open_weights(&location.folder)?;
         let hash = |file: &Path| {
             let name = file.file_name().unwrap_or_default().to_string_lossy();
             Ok((name.into_owned(), sha256_file(file)?))
@@ -77,7 +80,7 @@ impl Backbone {
         match &self.architecture {
             Architecture::Llama(config) => Ok(config),
             Architecture::Deberta(_) => {
-                Err(self.unfit(what, "needs a language model (Llama), and this is a DeBERTa"))
+                Err(self.unfit(what, "needs a language model (Llama), and this is an encoder"))
             }
         }
     }
@@ -86,9 +89,14 @@ impl Backbone {
         match &self.architecture {
             Architecture::Deberta(config) => Ok(config),
             Architecture::Llama(_) => {
-                Err(self.unfit(what, "needs an encoder (DeBERTa), and this is a Llama"))
+                Err(self
+                    .unfit(what, "needs an encoder (DeBERTa, BERT), and this is a language model"))
             }
         }
+    }
+
+    fn open_weights(&self) -> Result<WeightStore> {
+        self.architecture.open_weights(&self.location.folder)
     }
 
     fn unfit(&self, what: &str, why: &str) -> Error {
@@ -106,9 +114,14 @@ impl Backbone {
         }
     }
 
-    fn config_for(encoder: &DebertaConfig, labels: usize, dropout: bool) -> DebertaConfig {
+    fn config_for(
+        encoder: &DebertaConfig,
+        labels: usize,
+        pooling: Pooling,
+        dropout: bool,
+    ) -> DebertaConfig {
         let names = (0..labels).map(|i| format!("LABEL_{i}")).collect();
-        let mut config = encoder.clone().with_labels(names);
+        let mut config = DebertaConfig { pooling, ..encoder.clone().with_labels(names) };
         if !dropout {
             config.hidden_dropout_prob = 0.0;
             config.attention_probs_dropout_prob = 0.0;
@@ -124,14 +137,6 @@ pub(crate) fn open_tokenizer(model: &Path) -> Result<TextTokenizer> {
         return Ok(GgufModel::open(model)?.tokenizer()?);
     }
     Ok(TextTokenizer::from_dir(model)?)
-}
-
-/// The weights of a folder or of a GGUF file, under Hugging Face's names.
-pub(crate) fn open_weights(model: &Path) -> Result<WeightStore> {
-    if GgufModel::is_at(model) {
-        return Ok(GgufModel::open(model)?.weights()?);
-    }
-    Ok(WeightStore::open(model)?)
 }
 
 /// Rejects a tokenizer that starts or ends texts with other ids than the decoder was trained with.
@@ -176,7 +181,7 @@ pub(crate) fn load_language_model(
     precision: Precision,
 ) -> Result<LlamaForCausalLm> {
     let config = undropped(backbone.decoder_for("language modelling")?, dropout);
-    let store = open_weights(&backbone.location.folder)?;
+    let store = backbone.open_weights()?;
     Ok(LlamaForCausalLm::from_pretrained(&store, &config, device, precision)?.0)
 }
 
@@ -186,18 +191,23 @@ pub(crate) fn load_language_model(
 pub(crate) fn load_model(
     backbone: &Backbone,
     task: &PreparedTask,
+    pooling: Pooling,
     dropout: bool,
     seed: u64,
     device: &Device,
     precision: Precision,
 ) -> Result<(AutoModel, Vec<String>)> {
-    let (store, seed) = (open_weights(&backbone.location.folder)?, NoiseKey::new(seed));
+    let (store, seed) = (backbone.open_weights()?, NoiseKey::new(seed));
     match &backbone.architecture {
         Architecture::Deberta(encoder) if !task.goal.is_texts() => {
-            let config = Backbone::config_for(encoder, task.labels, dropout);
+            let config = Backbone::config_for(encoder, task.labels, pooling, dropout);
             let (model, report) =
                 DebertaClassifier::from_pretrained(&store, &config, seed, device, precision)?;
             Ok((AutoModel::Deberta(model), report.fresh))
+        }
+        Architecture::Llama(_) if !pooling.is_first() => {
+            Err(backbone
+                .unfit("`pooling` = `mean`", "is for encoders, and this is a language model"))
         }
         Architecture::Llama(config) if task.goal.is_regression() => {
             let config = undropped(config, dropout);

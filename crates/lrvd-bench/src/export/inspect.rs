@@ -12,13 +12,13 @@ use lrvd_burn::sampling::Pass;
 use lrvd_burn::train::Model as _;
 use lrvd_core::noise::NoiseKey;
 use lrvd_core::prune::{REFERENCE_FAN_IN, StatisticAggregate, StatisticOptions, rank_statistic};
-use lrvd_models::deberta::DebertaClassifier;
+use lrvd_models::deberta::{DebertaClassifier, DebertaConfig, Pooling};
 use lrvd_models::llama::LlamaForCausalLm;
 use lrvd_models::{AutoModel, TokenBatch};
 use serde::Serialize;
 
 use crate::adapter::{Adapter, AdapterFiles, Description, OpenOptions};
-use crate::backbone::{Architecture, Sizes, local, open_weights};
+use crate::backbone::{Architecture, Sizes, local};
 use crate::error::{Burn, Result};
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -234,12 +234,14 @@ pub fn is_base(path: &Path) -> bool {
 pub fn inspect_base(dir: &Path) -> Result<BaseReport> {
     let model = local(dir)?.unwrap_or_else(|| dir.to_owned());
     let architecture = Architecture::read(&model)?;
-    let store = open_weights(&model)?;
+    let store = architecture.open_weights(&model)?;
     let (mut parameters, mut dtypes) = (BTreeMap::new(), BTreeMap::new());
     for name in store.names() {
         let n: usize = store.shape(name).unwrap_or_default().iter().product();
         // The part below the model's own name, which a head has not.
-        let inner = ["deberta.", "model."].iter().find_map(|prefix| name.strip_prefix(prefix));
+        let inner = ["deberta.", "bert.", "roberta.", "model."]
+            .iter()
+            .find_map(|prefix| name.strip_prefix(prefix));
         let part = inner.unwrap_or(name).split('.').next().unwrap_or(name);
         *parameters.entry(part.to_owned()).or_insert(0) += n;
         if let Some(dtype) = store.dtype(name) {
@@ -249,8 +251,8 @@ pub fn inspect_base(dir: &Path) -> Result<BaseReport> {
     let sizes = architecture.sizes();
     Ok(BaseReport {
         kind: "base",
-        architecture: match architecture {
-            Architecture::Deberta(_) => "deberta",
+        architecture: match &architecture {
+            Architecture::Deberta(config) => config.family.prefix(),
             Architecture::Llama(_) => "llama",
         },
         folder: dir.display().to_string(),
@@ -299,13 +301,17 @@ pub fn check_model(dir: &Path, device: &Device, allow_changed: bool) -> Result<M
         return Ok(check);
     }
     let folder = local(dir)?.unwrap_or_else(|| dir.to_owned());
-    let (store, dtype) = (open_weights(&folder)?, DType::F32);
     let architecture = Architecture::read(&folder)?;
+    let (store, dtype) = (architecture.open_weights(&folder)?, DType::F32);
     let (model, loaded) = match &architecture {
         Architecture::Deberta(config) => {
             let seed = NoiseKey::new(0);
+            let description = source.as_ref().and_then(|source| source.files.description.as_ref());
+            let info = description.and_then(Description::classifier);
+            let pooling = info.map_or_else(Pooling::default, |info| info.pooling);
+            let config = DebertaConfig { pooling, ..config.clone() };
             let (model, loaded) =
-                DebertaClassifier::from_pretrained(&store, config, seed, device, dtype)?;
+                DebertaClassifier::from_pretrained(&store, &config, seed, device, dtype)?;
             (AutoModel::Deberta(model), loaded)
         }
         Architecture::Llama(config) => {

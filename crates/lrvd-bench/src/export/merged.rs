@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use anyhow::anyhow;
+use anyhow::{anyhow, bail};
 use burn::tensor::Device;
 use lrvd_burn::files::{AtomicDir, HostTensor, WeightStore, write_safetensors};
 use lrvd_burn::peft::{PeftAdapter, PeftModule};
@@ -16,9 +16,7 @@ use serde_json::{Value, json};
 
 use super::card::{Card, CardFormat};
 use crate::adapter::{Adapter, ClassifierInfo, SavedClassifier, SavedLanguageModel, no_head};
-use crate::backbone::{
-    Architecture, Backbone, ModelLocation, READ_FILES, open_weights, shared_name,
-};
+use crate::backbone::{Architecture, Backbone, ModelLocation, READ_FILES, shared_name};
 use crate::data::Input;
 use crate::error::{Kind, Result};
 use crate::io::{JsonLayout, cannot, read_json, write_json};
@@ -28,10 +26,6 @@ const SHARD: usize = 4_000_000_000;
 const LM_HEAD: &str = "lm_head.weight";
 const EMBEDDINGS: &str = "model.embed_tokens.weight";
 const SCORE: &str = "score.weight";
-const HEAD: [&str; 4] =
-    ["classifier.bias", "classifier.weight", "pooler.dense.bias", "pooler.dense.weight"];
-/// Files of a tokenizer that nothing here reads, and that go along as well.
-const UNREAD: [&str; 2] = ["vocab.json", "merges.txt"];
 /// Texts that the merged model and the adapter are compared on.
 const PROBES: [&str; 6] = [
     "A fine film, and a long one.",
@@ -66,7 +60,14 @@ pub fn export_merged(
     let (backbone, warnings) = adapter.base()?;
     let info = adapter.described(&backbone)?;
     let model = backbone.location.folder.as_path();
-    let store = open_weights(model)?;
+    if info.as_ref().is_some_and(|info| !info.pooling.is_first()) {
+        bail!(
+            "the adapter `{}` was trained with `pooling` = `mean`, and transformers has no classifier that reads a mean: \
+             export the adapter (`--to peft`)",
+            adapter.folder.display()
+        );
+    }
+    let store = backbone.architecture.open_weights(model)?;
     let lora = adapter.files.peft.to_lora()?;
     let plan = Plan::new(&backbone.architecture, &store, &lora)?;
     let building = AtomicDir::create(out)?;
@@ -101,6 +102,10 @@ impl Plan {
         let tied =
             matches!(architecture, Architecture::Llama(config) if config.tie_word_embeddings);
         let scored = adapter.saved.contains_key(SCORE);
+        let is_spare = |name: &str| match architecture {
+            Architecture::Deberta(config) => config.family.is_spare(name),
+            Architecture::Llama(_) => name.ends_with(".rotary_emb.inv_freq"),
+        };
         let kept = |name: &&str| !(is_spare(name) || (tied || scored) && *name == LM_HEAD);
         let base = store.names().filter(kept).map(|name| (name.to_owned(), Some(name.to_owned())));
         let mut tensors: BTreeMap<String, Option<String>> = base.collect();
@@ -109,9 +114,11 @@ impl Plan {
             tensors.insert(LM_HEAD.to_owned(), Some(EMBEDDINGS.to_owned()));
         }
         tensors.extend(adapter.saved.keys().map(|name| (name.clone(), None)));
-        if matches!(architecture, Architecture::Deberta(_)) {
-            let absent: Vec<&str> =
-                HEAD.into_iter().filter(|name| !tensors.contains_key(*name)).collect();
+        if let Architecture::Deberta(config) = architecture {
+            let head = config.family.head().into_iter();
+            let head =
+                head.flat_map(|path| ["weight", "bias"].map(|part| format!("{path}.{part}")));
+            let absent: Vec<String> = head.filter(|name| !tensors.contains_key(name)).collect();
             if !absent.is_empty() {
                 return Err(no_head(store.path(), absent));
             }
@@ -184,12 +191,6 @@ impl Plan {
     }
 }
 
-fn is_spare(name: &str) -> bool {
-    ["lm_predictions.", "mask_predictions.", "cls."].iter().any(|prefix| name.starts_with(prefix))
-        || name.ends_with(".position_ids")
-        || name.ends_with(".rotary_emb.inv_freq")
-}
-
 /// Names in files of at most `limit` bytes of single-precision values, in order; a larger tensor has its own.
 fn shards<'a>(sizes: &[(&'a String, usize)], limit: usize) -> Vec<Vec<&'a String>> {
     let mut shards: Vec<Vec<&String>> = vec![Vec::new()];
@@ -224,7 +225,7 @@ fn config(backbone: &Backbone, info: Option<&ClassifierInfo>, untied: bool) -> R
             ("LlamaForSequenceClassification", true)
         }
         Architecture::Llama(_) => ("LlamaForCausalLM", false),
-        Architecture::Deberta(_) => ("DebertaV2ForSequenceClassification", true),
+        Architecture::Deberta(config) => (config.family.architecture(), true),
     };
     set("architectures", json!([architecture]));
     if untied {
@@ -269,7 +270,7 @@ fn companions(model: &Path, folder: &Path) -> Result<()> {
         write("tokenizer_config.json", &files.settings)?;
         return Ok(());
     }
-    let names = READ_FILES.iter().filter(|name| **name != "config.json").chain(&UNREAD);
+    let names = READ_FILES.iter().filter(|name| **name != "config.json");
     for name in names.filter(|name| model.join(name).is_file()) {
         std::fs::copy(model.join(name), folder.join(name)).map_err(cannot("copy", model))?;
     }

@@ -70,7 +70,8 @@ impl RunStart<'_> {
         let Self { config, backbone, task, seed, device, .. } = *self;
         let precision = backbone.stored_as(config.base_precision)?;
         let dropout = config.backbone_dropout;
-        let mut model = load_model(backbone, task, dropout, seed, device, precision)?.0;
+        let pooling = config.pooling;
+        let mut model = load_model(backbone, task, pooling, dropout, seed, device, precision)?.0;
         model.recompute(config.gradient_checkpointing);
         Ok(model)
     }

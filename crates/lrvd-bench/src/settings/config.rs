@@ -17,7 +17,7 @@ use lrvd_core::moments::CrossTerm;
 use lrvd_core::prune::{PruneSchedule, REFERENCE_FAN_IN, StatisticAggregate, StatisticOptions};
 use lrvd_core::schedule::KlDivisor;
 use lrvd_models::Precision;
-use lrvd_models::deberta::ADAPTER_TARGETS;
+use lrvd_models::deberta::{ADAPTER_TARGETS, Pooling};
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
@@ -311,6 +311,10 @@ settings! {
         /// Settings of further methods by their key; written are those that differ from the defaults.
         #[serde(default, serialize_with = "MethodSettings::serialize_changed")]
         methods: MethodSettings = MethodSettings::of_glue();
+        /// What the head of an encoder reads: the first token through the pooler, or the mean over all tokens.
+        #[serde(default)]
+        #[schemars(schema_with = "words::<Pooling>")]
+        pooling: Pooling = Pooling::First;
         /// The pooler.
         pooler: PoolerMode = PoolerMode::Trained;
         /// Whether the backbone's dropout is on in training.

@@ -100,6 +100,22 @@ impl Family {
         }
     }
 
+    /// The same layers, by their path in an encoder layer.
+    pub const fn layers(self) -> [&'static str; 6] {
+        let [query, key, value] = match self {
+            Self::Deberta => [
+                "attention.self.query_proj",
+                "attention.self.key_proj",
+                "attention.self.value_proj",
+            ],
+            Self::Bert | Self::Roberta | Self::XlmRoberta => {
+                ["attention.self.query", "attention.self.key", "attention.self.value"]
+            }
+        };
+        let [.., attention, wide, output] = ADAPTER_TARGETS;
+        [query, key, value, attention, wide, output]
+    }
+
     /// Paths of the layer before the classifier, which reads the first token, and of the classifier.
     pub const fn head(self) -> [&'static str; 2] {
         match self {

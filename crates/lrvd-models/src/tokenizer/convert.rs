@@ -170,7 +170,7 @@ fn check_supported(model: &SpmModel, file: &Path, is_unigram: bool) -> Result<()
 /// The parts of a `tokenizer.json` for a unigram model.
 fn unigram(model: &SpmModel, settings: &Settings) -> Value {
     let mut normalizers = Vec::new();
-    if settings.do_lower_case {
+    if settings.do_lower_case == Some(true) {
         normalizers.push(json!({"type": "Lowercase"}));
     }
     normalizers.push(json!({"type": "Strip", "strip_left": true, "strip_right": true}));
@@ -348,7 +348,7 @@ mod tests {
         };
         assert_eq!(with(None, None), (vec![1, 260, 1, 262, 265], vec![0, 0, 1, 1, 1]));
         assert_eq!(with(Some(false), Some(true)).0, [260, 2, 262, 265, 2]);
-        let lower = Settings { do_lower_case: true, ..Settings::default() };
+        let lower = Settings { do_lower_case: Some(true), ..Settings::default() };
         let lower = converted(&unigram(), &lower).unwrap();
         assert_eq!(ids(&lower, "AB<u>xyz"), [1, 5, 7, 4, 3, 2]);
         let mut bare = unigram();

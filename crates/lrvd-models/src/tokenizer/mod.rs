@@ -1,7 +1,8 @@
 //! Text to token ids, exactly as the published tokenizers make them.
 //!
 //! [`TextTokenizer`] reads a model folder: `tokenizer.json` where there is one, else SentencePiece's `spm.model` (the
-//! published DeBERTa-v3 checkpoints hold nothing else) or `tokenizer.model` (Llama's). All end in the same engine, the
+//! published DeBERTa-v3 checkpoints hold nothing else) or `tokenizer.model` (Llama's), else `vocab.txt` (BERT's word
+//! pieces) or `vocab.json` with `merges.txt` (RoBERTa's byte-level pairs). All end in the same engine, the
 //! `tokenizers` crate; this module reads the files, returns an error for what it cannot reproduce, and takes truncation
 //! and padding per call.
 
@@ -11,6 +12,7 @@ mod settings;
 mod spm;
 mod text;
 mod tokenizer_json;
+mod vocab;
 
 pub use convert::tokenizer_json;
 pub use settings::SpecialTokens;

@@ -1,7 +1,7 @@
 //! Settings in the JSON files of a tokenizer's folder, and the special tokens that they put around every text.
 //!
 //! `tokenizer_config.json`, `special_tokens_map.json` and `added_tokens.json` name the special tokens, the padding
-//! side, and switches of the conversion from `spm.model`. All are optional. Where two name the same thing, the one
+//! side, and switches of the conversions from other files than `tokenizer.json`. All are optional. Where two name the same thing, the one
 //! listed first wins.
 
 use std::collections::BTreeMap;
@@ -60,8 +60,14 @@ pub(super) const ROLES: [Role; 7] = [
 /// The settings that are used here.
 #[derive(Debug, Default)]
 pub(super) struct Settings {
-    /// Lower-case the text first (conversion from `spm.model` only).
-    pub(super) do_lower_case: bool,
+    /// Lower-case the text first (conversions only).
+    pub(super) do_lower_case: Option<bool>,
+    /// Take accents off (conversion from `vocab.txt` only).
+    pub(super) strip_accents: Option<bool>,
+    /// Put spaces around CJK characters (conversion from `vocab.txt` only).
+    pub(super) tokenize_chinese_chars: Option<bool>,
+    /// Put a space in front of a text (conversion from `vocab.json` only).
+    pub(super) add_prefix_space: Option<bool>,
     /// Cut at punctuation (conversion from `spm.model` only).
     pub(super) split_by_punct: bool,
     /// Prepend the token that starts a text.
@@ -107,7 +113,8 @@ impl Settings {
     }
 
     fn take_config(&mut self, json: JsonObject<'_>) -> Result<()> {
-        let flags = "do_lower_case split_by_punct add_bos_token add_eos_token";
+        let flags = "do_lower_case strip_accents tokenize_chinese_chars add_prefix_space split_by_punct \
+                     add_bos_token add_eos_token";
         json.check(flags, "true or false", Value::is_boolean)?;
         let sides = ["padding_side", "truncation_side"];
         json.check(&sides.join(" "), "`left` or `right`", |side| {
@@ -118,7 +125,10 @@ impl Settings {
         json.check("added_tokens_decoder", "a map from ids to tokens", Value::is_object)?;
         self.take_names(&json)?;
         let flag = |key| json.get(key).and_then(Value::as_bool);
-        self.do_lower_case = flag("do_lower_case") == Some(true);
+        self.do_lower_case = flag("do_lower_case");
+        self.strip_accents = flag("strip_accents");
+        self.tokenize_chinese_chars = flag("tokenize_chinese_chars");
+        self.add_prefix_space = flag("add_prefix_space");
         self.split_by_punct = flag("split_by_punct") == Some(true);
         (self.add_bos, self.add_eos) = (flag("add_bos_token"), flag("add_eos_token"));
         let [padding, truncation] = sides.map(|key| json.get(key).map(|side| side == "left"));
@@ -294,7 +304,7 @@ mod tests {
         assert_eq!(settings.names["cls_token"].1, "<c>");
         assert!(matches!(settings.padding_side, Some(PaddingDirection::Left)));
         assert_eq!(settings.model_max_length, None);
-        assert!(settings.do_lower_case);
+        assert_eq!(settings.do_lower_case, Some(true));
         assert!(settings.added[&9].1.lstrip);
         assert_eq!(settings.added[&10].1, AddedToken::from("[MASK]", true));
     }

@@ -14,10 +14,12 @@ use super::convert::convert;
 use super::settings::{ROLES, Settings, SpecialTokens, missing_token, with_ends};
 use super::spm::SpmModel;
 use super::tokenizer_json::{self, Growth};
+use super::vocab;
 use crate::error::{Error, Result};
 
 /// Vocabularies that a folder may hold, best first.
-const FILES: &[&str] = &["tokenizer.json", "spm.model", "tokenizer.model"];
+const FILES: &[&str] =
+    &["tokenizer.json", "spm.model", "tokenizer.model", vocab::WORD_PIECES, vocab::BYTE_PAIRS];
 
 /// Turns text into token ids as the checkpoint's own tokenizer does.
 ///
@@ -53,8 +55,8 @@ pub struct TextTokenizer {
 }
 
 impl TextTokenizer {
-    /// Reads a model folder: `tokenizer.json` if present, else `spm.model` or `tokenizer.model`, and the settings
-    /// beside it.
+    /// Reads a model folder: `tokenizer.json` if present, else the first of `spm.model`, `tokenizer.model`, `vocab.txt` and
+    /// `vocab.json`, and the settings beside it.
     pub fn from_dir(folder: &Path) -> Result<Self> {
         let file = FILES.iter().map(|name| folder.join(name)).find(|file| file.is_file());
         let file = file.ok_or_else(|| {
@@ -64,7 +66,8 @@ impl TextTokenizer {
         Self::load(&file, &Settings::read(folder)?)
     }
 
-    /// Reads one vocabulary file without settings: SentencePiece unless its name ends in `.json`.
+    /// Reads one vocabulary file without settings: `vocab.txt` and `vocab.json` by their names, else a `tokenizer.json` if
+    /// the name ends in `.json`, else SentencePiece.
     pub fn from_file(file: &Path) -> Result<Self> {
         Self::load(file, &Settings::default())
     }
@@ -77,11 +80,15 @@ impl TextTokenizer {
     }
 
     fn load(file: &Path, settings: &Settings) -> Result<Self> {
-        let bytes = std::fs::read(file).map_err(Error::read(file))?;
-        let engine = if file.extension().is_some_and(|extension| extension == "json") {
-            tokenizer_json::parse(&bytes, file)?
+        let read = || std::fs::read(file).map_err(Error::read(file));
+        let engine = if file.ends_with(vocab::WORD_PIECES) {
+            vocab::word_pieces(file, settings)?
+        } else if file.ends_with(vocab::BYTE_PAIRS) {
+            vocab::byte_pairs(file, settings)?
+        } else if file.extension().is_some_and(|extension| extension == "json") {
+            tokenizer_json::parse(&read()?, file)?
         } else {
-            convert(&SpmModel::parse(&bytes, file)?, file, settings)?
+            convert(&SpmModel::parse(&read()?, file)?, file, settings)?
         };
         Self::build(engine, file, settings)
     }

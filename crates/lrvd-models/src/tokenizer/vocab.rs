@@ -1,0 +1,154 @@
+//! The vocabulary files of BERT and of RoBERTa as an engine of the `tokenizers` library, as transformers makes it.
+//!
+//! Word pieces (`vocab.txt`, a token a line, whose number is its id):
+//!
+//! ```text
+//! normaliser     control characters out, spaces around CJK characters, [lower case, accents off]
+//! pre-tokenizer  cut at spaces and around punctuation
+//! model          the longest piece first, `##` before a piece within a word
+//! template       [CLS] a [SEP]   and   [CLS] a [SEP] b [SEP]   with type ids 0 and 1
+//! ```
+//!
+//! Text is lower-cased unless `do_lower_case` is false; `strip_accents` follows it unless it is set.
+//!
+//! Byte-level pairs (`vocab.json`, ids by token, and `merges.txt`, a pair a line, best first):
+//!
+//! ```text
+//! pre-tokenizer  GPT-2's, every byte as a printable character
+//! template       <s> a </s>   and   <s> a </s></s> b </s>   with type ids 0
+//! ```
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use serde_json::{Value, json};
+use tokenizers::Tokenizer;
+
+use super::settings::{ROLES, Settings, missing_token, template_json};
+use super::tokenizer_json::{Growth, engine};
+use crate::error::{Error, Result};
+
+/// Name of BERT's vocabulary.
+pub(super) const WORD_PIECES: &str = "vocab.txt";
+/// Name of RoBERTa's, beside which its merges are.
+pub(super) const BYTE_PAIRS: &str = "vocab.json";
+const MERGES: &str = "merges.txt";
+
+type Vocabulary = BTreeMap<String, u32>;
+
+/// Reads a `vocab.txt`.
+pub(super) fn word_pieces(file: &Path, settings: &Settings) -> Result<(Tokenizer, Growth)> {
+    let text = std::fs::read_to_string(file).map_err(Error::read(file))?;
+    let mut vocabulary = Vocabulary::new();
+    for (id, token) in text.lines().enumerate() {
+        if let Some(before) = vocabulary.insert(token.to_owned(), id as u32) {
+            let (key, first) = (format!("line {}", id + 1), before + 1);
+            let expected = format!("a token that is not in line {first}");
+            return Err(Error::format(file, key, expected, format!("`{token}`")));
+        }
+    }
+    let roles = Roles { file, settings, vocabulary: &vocabulary, usual: 0 };
+    let (cls, sep) = (roles.needed("cls_token")?, roles.needed("sep_token")?);
+    let lowercase = settings.do_lower_case.unwrap_or(true);
+    let parts = json!({
+        "added_tokens": roles.added(),
+        "normalizer": {
+            "type": "BertNormalizer", "clean_text": true, "lowercase": lowercase,
+            "handle_chinese_chars": settings.tokenize_chinese_chars.unwrap_or(true),
+            "strip_accents": settings.strip_accents,
+        },
+        "pre_tokenizer": {"type": "BertPreTokenizer"},
+        "post_processor": template_json(Some(&cls), Some(&sep), false),
+        "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": true},
+        "model": {
+            "type": "WordPiece", "unk_token": roles.needed("unk_token")?.0,
+            "continuing_subword_prefix": "##", "max_input_chars_per_word": 100, "vocab": vocabulary,
+        },
+    });
+    engine(&parts, parts.to_string().as_bytes(), file)
+}
+
+/// Reads a `vocab.json` and the `merges.txt` beside it.
+pub(super) fn byte_pairs(file: &Path, settings: &Settings) -> Result<(Tokenizer, Growth)> {
+    let bytes = std::fs::read(file).map_err(Error::read(file))?;
+    let vocabulary: Vocabulary = serde_json::from_slice(&bytes).map_err(Error::json(file))?;
+    let beside = file.with_file_name(MERGES);
+    let text = std::fs::read_to_string(&beside).map_err(Error::read(&beside))?;
+    let mut merges = Vec::new();
+    for (line, pair) in text.lines().enumerate() {
+        if pair.is_empty() || line == 0 && pair.starts_with("#version") {
+            continue;
+        }
+        if pair.split(' ').filter(|part| !part.is_empty()).count() != 2 {
+            let (key, found) = (format!("line {}", line + 1), format!("`{pair}`"));
+            return Err(Error::format(&beside, key, "two tokens with a space between them", found));
+        }
+        merges.push(pair);
+    }
+    let roles = Roles { file, settings, vocabulary: &vocabulary, usual: 1 };
+    let (cls, sep) = (roles.needed("bos_token")?, roles.needed("eos_token")?);
+    let space = settings.add_prefix_space.unwrap_or(false);
+    let bytes = json!({
+        "type": "ByteLevel", "add_prefix_space": space, "trim_offsets": true, "use_regex": true,
+    });
+    let parts = json!({
+        "added_tokens": roles.added(),
+        "pre_tokenizer": bytes,
+        "post_processor": {
+            "type": "RobertaProcessing", "sep": sep, "cls": cls,
+            "trim_offsets": true, "add_prefix_space": space,
+        },
+        "decoder": bytes,
+        "model": {"type": "BPE", "vocab": vocabulary, "merges": merges},
+    });
+    engine(&parts, parts.to_string().as_bytes(), file)
+}
+
+/// The tokens with a special part.
+struct Roles<'a> {
+    file: &'a Path,
+    settings: &'a Settings,
+    vocabulary: &'a Vocabulary,
+    /// Which of the usual names of a role the vocabulary has: that of BERT or, where there is one, that of RoBERTa.
+    usual: usize,
+}
+
+impl Roles<'_> {
+    /// The token of a role as the settings or transformers name it.
+    fn name(&self, key: &str) -> Option<&str> {
+        let named = self.settings.names.get(key).map(|(_, name)| name.as_str());
+        let usual = || ROLES.iter().find(|role| role.key == key)?.usual.get(self.usual).copied();
+        named.or_else(usual)
+    }
+
+    /// A token that every text needs, and its id.
+    fn needed(&self, key: &str) -> Result<(String, u32)> {
+        let name = self.name(key).unwrap_or_default();
+        let id = self.vocabulary.get(name).copied();
+        let id = id.ok_or_else(|| missing_token(self.file, name, key))?;
+        Ok((name.to_owned(), id))
+    }
+
+    /// Special tokens of the vocabulary, and those that the settings add, by id.
+    fn added(&self) -> Vec<Value> {
+        let mut added = BTreeMap::new();
+        for role in &ROLES {
+            let name = self.name(role.key);
+            if let Some((name, &id)) = name.and_then(|name| self.vocabulary.get_key_value(name)) {
+                // As transformers has it: a mask takes the space before it.
+                let takes_space = self.usual == 1 && role.key == "mask_token";
+                let token = json!({
+                    "id": id, "content": name, "single_word": false, "lstrip": takes_space,
+                    "rstrip": false, "normalized": false, "special": true,
+                });
+                added.insert(id, token);
+            }
+        }
+        for (&id, (_, token)) in &self.settings.added {
+            let mut token = json!(token);
+            token["id"] = id.into();
+            added.insert(id, token);
+        }
+        added.into_values().collect()
+    }
+}
