@@ -1,20 +1,12 @@
 //! A model of one's own: two adapted layers and a trained head.
 
-use burn::module::{Module, Param};
 use burn::tensor::activation::log_softmax;
-use burn::tensor::{DType, Tensor};
-use lrvd_burn::adapter::{AdaptedLinear, Prior};
-use lrvd_burn::host::HostAdapter;
-use lrvd_burn::model::{NamedModule, Names, total_kl};
+use lrvd_burn::model::{Names, total_kl};
 use lrvd_burn::objective::{Objective, ObjectiveParts};
-use lrvd_burn::optimizer::{AdamW, AdamWConfig, GroupRates, NamedGradients, ParameterGroups};
-use lrvd_burn::parameters::Group;
-use lrvd_burn::sampling::{Pass, Scheme};
-use lrvd_core::kl::KlReduction;
-use lrvd_core::noise::NoiseKey;
+use lrvd_burn::optimizer::{AdamW, AdamWConfig, GroupRates, ParameterGroups};
 use lrvd_core::schedule::LrSchedule;
 
-use super::{RANK, SCALING, base, host, layer_at, numbers, random, tensor};
+use super::prelude::*;
 
 /// Widths of the two layers and of the head.
 pub(crate) const WIDTHS: [usize; 4] = [5, 7, 6, 3];
@@ -87,16 +79,8 @@ impl Net {
 pub(crate) fn factors(index: usize) -> HostAdapter {
     let (d_input, d_output) = (WIDTHS[index], WIDTHS[index + 1]);
     let seed = 20 * (index as u64 + 1);
-    HostAdapter {
-        rank: RANK,
-        d_input,
-        d_output,
-        a: numbers(seed, RANK * d_input),
-        b: numbers(seed + 1, RANK * d_output),
-        e: None,
-        noise: None,
-        scaling: SCALING,
-    }
+    let (a, b) = (numbers(seed, RANK * d_input), numbers(seed + 1, RANK * d_output));
+    HostAdapter { d_input, d_output, a, b, ..plain() }
 }
 
 /// Inputs and one-hot targets.
