@@ -162,7 +162,9 @@ impl Task {
             let mut hidden = x.clone();
             for [_, planted] in &layers {
                 hidden = times_transposed(&hidden, planted, n, planted.len() / HIDDEN, HIDDEN);
-                hidden.iter_mut().for_each(|h| *h = h.tanh());
+                for h in &mut hidden {
+                    *h = h.tanh();
+                }
             }
             let logits = times_transposed(&hidden, &readout, n, HIDDEN, CLASSES);
             let (mut one_hot, mut nll) = (vec![0.0; n * CLASSES], 0.0);

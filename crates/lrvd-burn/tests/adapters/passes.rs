@@ -135,19 +135,6 @@ fn inputs_of_any_rank_are_sequences_by_tokens() {
 }
 
 #[test]
-fn a_plain_device_runs_the_same_forward() {
-    // Without autodiff anywhere, as in prediction.
-    let layer = layer(&noisy(VariationalFamily::RankVariance), DType::F32);
-    let plain = layer.valid();
-    for scheme in SCHEMES {
-        let x = inputs(DType::F32).inner();
-        let out = plain.forward_with(x.clone(), &Pass::sampled(scheme, key()));
-        assert_eq!(out.device(), Device::flex());
-        same(&format!("{scheme:?}"), &host(out), &run(&layer, x, scheme));
-    }
-}
-
-#[test]
 fn the_ends_of_the_clamp_pass_the_gradient() {
     let [ends, beyond] = [[2.0, -20.0, 2.0, -20.0], [2.0, -20.0, 3.5, -25.0]].map(|values| {
         let noise = Some(HostNoise::RankVariance(values.to_vec()));

@@ -61,7 +61,7 @@ fn c_lora_is_pytorchs() {
     let of = |name| read(case, name, 0);
     let [mut eps, input_sign, output_sign, prior] =
         ["eps", "input_sign", "output_sign", "prior_std_dev"].map(of);
-    // The published code turns the noise by signs, which is noise of other signs.
+    // The published code multiplies the noise by signs.
     for (at, eps) in eps.iter_mut().enumerate() {
         let (token, i, j) = (at / (r * r), at / r % r, at % r);
         *eps *= output_sign[token * r + i] * input_sign[token * r + j];

@@ -133,8 +133,6 @@ fn scala_bl_starts_in_the_basis_of_a_lora() {
 #[case::lora(LORA, RANK, RANK * 12, 0, &["lora_A", "lora_B"])]
 #[case::bayes_by_backprop(BBB, RANK, 2 * RANK * 12, RANK * 12,
     &["lora_A", "lora_B", "lora_A_rho", "lora_B_rho"])]
-#[case::on_a(bbb(false, -6.0, 0.0, None), RANK, RANK * 12 + RANK * 5, RANK * 5,
-    &["lora_A", "lora_B", "lora_A_rho"])]
 #[case::blob(BLOB, RANK, RANK * 12 + RANK * 5, RANK * 5, &["lora_A", "lora_B", "lora_A_G"])]
 // The basis needs as many inputs as ranks.
 #[case::scala_bl(SCALA, 4, 4 * 12 + 2 * 4, 4,

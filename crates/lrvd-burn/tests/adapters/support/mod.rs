@@ -22,7 +22,7 @@ pub(crate) use lrvd_burn::adapter::{
     AdaptedLinear, ContextualGaussian, ElementGaussian, ElementParameters, Extension,
     LowRankAdapter, Posterior, RankParameters, ScaleGaussian,
 };
-pub(crate) use lrvd_burn::host::{HostAdapter, HostNoise};
+pub(crate) use lrvd_burn::host::{HostAdapter, HostNoise, values as host};
 pub(crate) use lrvd_burn::model::NamedModule;
 pub(crate) use lrvd_burn::optimizer::NamedGradients;
 pub(crate) use lrvd_burn::parameters::Group;
@@ -98,11 +98,6 @@ pub(crate) fn random<const D: usize>(
     dtype: DType,
 ) -> Param<Tensor<D>> {
     parameter(&numbers(seed, shape.iter().product()), shape, dtype)
-}
-
-/// The values in row-major order, read at once.
-pub(crate) fn host<const D: usize>(tensor: Tensor<D>) -> Vec<f64> {
-    tensor.into_data().convert_dtype(DType::F64).try_into_vec::<f64>().unwrap()
 }
 
 /// The gradient of `tensor`.

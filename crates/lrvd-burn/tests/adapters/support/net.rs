@@ -10,13 +10,7 @@ use super::prelude::*;
 
 /// Widths of the two layers and of the head.
 pub(crate) const WIDTHS: [usize; 4] = [5, 7, 6, 3];
-pub(crate) const BATCH: usize = 4;
-pub(crate) const TOKENS: usize = 3;
-pub(crate) const MAX_NORM: f64 = 0.05;
-pub(crate) const KL_WEIGHT: f64 = 0.02;
-
-/// Name, shape and values of every parameter.
-pub(crate) type Snapshot = Vec<(String, Vec<usize>, Vec<f64>)>;
+const BATCH: usize = 4;
 
 /// Two frozen layers with adapters and a trained head: `head(mean over tokens of second(tanh(first(x))))`.
 #[derive(Module, Debug)]
@@ -63,10 +57,11 @@ impl Net {
         let n = x.dims()[0] as f64;
         let nll = (log_softmax(self.forward(x, pass), 1) * targets).sum().div_scalar(-n);
         let kl = total_kl(self, Prior::LogUniform, KlReduction::Element).unwrap();
-        Objective { nll, kl, penalty: None, kl_weight: KL_WEIGHT, divisor: 2.0 }
+        Objective { nll, kl, penalty: None, kl_weight: 0.02, divisor: 2.0 }
     }
 
-    pub(crate) fn snapshot(&self) -> Snapshot {
+    /// Name, shape and values of every parameter.
+    pub(crate) fn snapshot(&self) -> Vec<(String, Vec<usize>, Vec<f64>)> {
         let mut all = Vec::new();
         self.visit_parameters(&mut |p| {
             all.push((p.name.to_owned(), p.value.shape(), host(p.value.flat())));
@@ -122,7 +117,7 @@ pub(crate) fn train_step(
     let gradients = loss.backward();
     let mut gradients = NamedGradients::collect(net, &gradients);
     let norm = gradients.global_norm();
-    assert!(gradients.clip(norm, MAX_NORM) < 1.0, "the clip must be at work: {norm}");
+    assert!(gradients.clip(norm, 0.05) < 1.0, "the clip must be at work: {norm}");
     let schedule = LrSchedule::linear(2, 9).unwrap();
     optimizer.step(net, &gradients, schedule.factor(step));
     parts
