@@ -23,19 +23,17 @@ use lrvd_burn::burn::optim::AdamWConfig;
 use lrvd_burn::burn::tensor::{Device, Tensor};
 use lrvd_burn::burn::train::metric::LossMetric;
 use lrvd_burn::burn::train::{ExecutionStrategy, Learner, SupervisedTraining};
-use lrvd_burn::burn_train::{
-    AccuracyMetric, EceMetric, KlMetric, Learning, NllMetric, TotalRankMetric,
-};
+use lrvd_burn::burn_train::{Learning, StepMetric};
 use lrvd_burn::core::prune::PruneSchedule;
 use lrvd_burn::core::schedule::KlSchedule;
 use lrvd_burn::optimizer::{GroupRates, ParameterGroups};
-use lrvd_burn::train::{Batch, BayesLora, LabelledExamples, LabelledRows, Pruning, TrainConfig};
+use lrvd_burn::train::{Batch, BayesLora, Examples, Pruning, Rows, TrainConfig};
 
 const BATCH: usize = 32;
 const EXAMPLES: usize = 512;
 
 /// Numbers of rows to batches of them.
-struct Batches(LabelledRows<2>);
+struct Batches(Rows<2>);
 
 impl Batcher<usize, Batch<Tensor<2>>> for Batches {
     fn batch(&self, rows: Vec<usize>, _: &Device) -> Batch<Tensor<2>> {
@@ -51,8 +49,8 @@ pub(crate) fn train(folder: &Path, epochs: usize) -> Result<Vec<(String, usize)>
     };
     let device = Device::flex().autodiff();
     let training = SupervisedTraining::new(folder, loader(10, EXAMPLES), loader(11, 256))
-        .metrics((LossMetric::new(), NllMetric::default(), KlMetric::default()))
-        .metrics((TotalRankMetric::default(), AccuracyMetric::default(), EceMetric::default()))
+        .metrics((LossMetric::new(), StepMetric::nll(), StepMetric::kl()))
+        .metrics((StepMetric::total_rank(), StepMetric::accuracy(), StepMetric::ece()))
         .with_training_strategy(ExecutionStrategy::single(device).into())
         .with_application_logger(None)
         .num_epochs(epochs)
@@ -86,7 +84,7 @@ pub(crate) fn train(folder: &Path, epochs: usize) -> Result<Vec<(String, usize)>
     if let Some(stop) = result.interrupted {
         return Err(stop.reason.unwrap_or_default().into());
     }
-    Ok(lrvd_burn::ranks(result.model.model()))
+    Ok(lrvd_burn::ranks(&result.model.model))
 }
 
 fn main() -> Result<(), Box<dyn Error>> {

@@ -24,13 +24,13 @@ use lrvd_burn::core::kl::ArdScales;
 use lrvd_burn::core::linalg::{svd, times, times_transposed, transpose};
 use lrvd_burn::core::metrics::Predictions;
 use lrvd_burn::core::noise::{Draws, NoiseKey, Stream};
-use lrvd_burn::core::prune::{PathTolerance, PruneRule, StatisticAggregate, StatisticOptions};
+use lrvd_burn::core::prune::{PruneRule, StatisticAggregate, StatisticOptions};
 use lrvd_burn::core::schedule::{KlDivisor, KlSchedule};
 use lrvd_burn::gauge::turn;
 use lrvd_burn::optimizer::GroupRates;
 use lrvd_burn::train::{
-    BayesLora, Inputs, LabelledRows, Model, OrderConfig, Ordered, Run, Targets, TrainConfig, Turn,
-    Watch, directions, rank_path,
+    BayesLora, Inputs, Model, OrderConfig, Ordered, Rows, Run, Targets, TrainConfig, Turn, Watch,
+    directions, keep,
 };
 use lrvd_burn::{AdaptedLinear, AdapterTargets, Pass, Scheme, prune, ranks};
 use serde::Serialize;
@@ -139,8 +139,8 @@ fn mixing(draws: &mut Draws) -> Vec<f64> {
 /// ```
 struct Task {
     student: Student,
-    train: LabelledRows<2>,
-    fresh: LabelledRows<2>,
+    train: Rows<2>,
+    fresh: Rows<2>,
     /// Mean negative log-likelihood of the planted weights on the fresh rows, nats.
     oracle: f64,
 }
@@ -182,7 +182,7 @@ impl Task {
             let tensor =
                 |values, width| Tensor::<2>::from_data(TensorData::new(values, [n, width]), device);
             let targets = Targets::Classes(tensor(one_hot, CLASSES));
-            (LabelledRows::new(tensor(x, INPUT), targets), nll / n as f64)
+            (Rows::new(tensor(x, INPUT), targets), nll / n as f64)
         };
         let ((train, _), (fresh, oracle)) = (rows(config.n), rows(FRESH_ROWS));
         let frozen = |values: &[f64], n_out: usize| {
@@ -290,9 +290,13 @@ pub(crate) fn recover(config: &Config, device: &Device) -> Result<Recovery, Box<
     let mut rotated = model.clone();
     let spectra = turn(&mut rotated, None)?;
     let order = directions(&rotated);
-    let counts: Vec<usize> = (0..=order.len().min(INITIAL_RANK)).collect();
-    let tolerance = PathTolerance::default();
-    let path = rank_path(&rotated, &order, &counts, &task.fresh, EVALUATION_BATCH, tolerance)?;
+    let with_rank = |n: usize| {
+        let mut part = rotated.clone();
+        keep(&mut part, &order, n, None);
+        nll(&part, &task.fresh, 0)
+    };
+    let nll_by_rank =
+        (0..=order.len().min(INITIAL_RANK)).map(with_rank).collect::<Result<_, _>>()?;
     prune::apply(model, &event, None, None);
     let found = |(path, rank)| {
         let singular_values = spectra.get(&path).cloned().unwrap_or_default();
@@ -303,24 +307,20 @@ pub(crate) fn recover(config: &Config, device: &Device) -> Result<Recovery, Box<
         seed: config.seed,
         is_exact: layers.iter().all(|layer| layer.rank == config.rank),
         layers,
-        nll_mean: nll(&run, &task.fresh, 0)?,
-        nll_mc: nll(&run, &task.fresh, DRAWS)?,
+        nll_mean: nll(&run.state.model, &task.fresh, 0)?,
+        nll_mc: nll(&run.state.model, &task.fresh, DRAWS)?,
         nll_oracle: task.oracle,
-        nll_by_rank: path.points.iter().map(|point| point.loss).collect(),
+        nll_by_rank,
         seconds,
     })
 }
 
-fn nll(
-    run: &Run<Student, BayesLora>,
-    rows: &LabelledRows<2>,
-    draws: usize,
-) -> Result<f64, Box<dyn Error>> {
+fn nll(model: &Student, rows: &Rows<2>, draws: usize) -> Result<f64, Box<dyn Error>> {
     let inputs = Inputs { batch_size: EVALUATION_BATCH, ..Inputs::new(rows) };
-    let logits = run.predict(&inputs, draws)?;
+    let logits = inputs.predict(&model.clone().valid(), draws)?;
     let probabilities: Vec<f64> =
         logits.classes()?.into_iter().flat_map(|answer| answer.probabilities).collect();
-    let classes = rows.targets.classes().unwrap_or_default();
+    let classes = rows.targets.as_ref().and_then(Targets::classes).unwrap_or_default();
     Ok(Predictions::new(&probabilities, logits.width, &classes)?.nll())
 }
 
