@@ -2,7 +2,8 @@
 
 use burn::module::Module;
 use burn::tensor::Tensor;
-use lrvd_burn::model::{NamedModule, visit_adapters};
+use lrvd_burn::adapter::Attached;
+use lrvd_burn::model::{NamedModule, adapters};
 use lrvd_burn::sampling::Pass;
 use lrvd_burn::train::Model;
 
@@ -116,7 +117,5 @@ impl Model for LlamaForCausalLm {
 
 /// Ensemble members that the adapters hold side by side; every one of them sees the batch.
 fn members(model: &impl NamedModule) -> usize {
-    let mut found = None;
-    visit_adapters(model, &mut |attached| found = found.or(attached.members()));
-    found.unwrap_or(1)
+    adapters(model).iter().find_map(Attached::members).unwrap_or(1)
 }

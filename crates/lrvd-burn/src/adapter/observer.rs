@@ -14,14 +14,9 @@ use burn::tensor::{Gradients, Tensor};
 /// model with [`model::observe`](crate::model::observe).
 #[derive(Clone, Debug)]
 pub struct Observer {
-    what: Observe,
+    /// The prior of divergences; uses are recorded without one.
+    pub(super) prior_std: Option<f64>,
     seen: Arc<Mutex<Seen>>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Observe {
-    Gradients,
-    Divergences { prior_std: f64 },
 }
 
 #[derive(Debug, Default)]
@@ -96,12 +91,12 @@ pub struct ContextDivergence {
 impl Observer {
     /// Records inputs and probes of every use: Kronecker factors, gradients of single examples.
     pub fn of_gradients() -> Self {
-        Self { what: Observe::Gradients, seen: Arc::default() }
+        Self { prior_std: None, seen: Arc::default() }
     }
 
     /// Records the divergence of every use of a contextual adapter from `N(0, prior_std²)`.
     pub fn of_divergences(prior_std: f64) -> Self {
-        Self { what: Observe::Divergences { prior_std }, seen: Arc::default() }
+        Self { prior_std: Some(prior_std), seen: Arc::default() }
     }
 
     /// The uses since the last call, in the order of the forward pass.
@@ -115,19 +110,6 @@ impl Observer {
     /// [`Observer::take_uses`].
     pub fn take_divergences(&self) -> Vec<ContextDivergence> {
         std::mem::take(&mut self.seen().divergences)
-    }
-
-    /// The prior, if divergences are computed.
-    pub(super) fn prior_std(&self) -> Option<f64> {
-        match self.what {
-            Observe::Divergences { prior_std } => Some(prior_std),
-            Observe::Gradients => None,
-        }
-    }
-
-    /// Whether uses are recorded.
-    pub(super) fn wants_uses(&self) -> bool {
-        self.what == Observe::Gradients
     }
 
     pub(super) fn record_divergence(&self, divergence: ContextDivergence) {

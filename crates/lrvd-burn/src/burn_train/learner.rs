@@ -195,7 +195,7 @@ fn take(model: &impl NamedModule, gradients: &mut GradientsParams) -> NamedGradi
         };
         // Burn has gradients for factors of rank 0, too; there is nothing to update.
         if let Some(gradient) = gradient.filter(|_| len > 0) {
-            named.insert(p.name.to_owned(), gradient);
+            named.values.insert(p.name.to_owned(), gradient);
         }
     });
     named

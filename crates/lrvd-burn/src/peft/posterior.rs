@@ -18,8 +18,7 @@ use serde_json::Value;
 use super::adapter::PeftAdapter;
 use super::model::{Place, take_parameters, unusable};
 use crate::adapter::{
-    Adapter, AdapterSlot, ElementParameters, Extension, Posterior, RankParameters, Sizes,
-    posterior_schemas,
+    Adapter, AdapterSlot, ElementParameters, Extension, Posterior, Sizes, posterior_schemas,
 };
 use crate::error::Error;
 use crate::files::{HostTensor, LoadReport, TensorFile, write_safetensors};
@@ -308,22 +307,15 @@ impl PeftPosterior {
     /// without a rank.
     pub fn noise(&self, path: &str) -> Result<Option<HostNoise>, Error> {
         let Some(stored) = self.stored(path) else { return Ok(None) };
-        let values = || stored[0].to_f64();
-        Ok(Some(match self.header.family {
-            VariationalFamily::RankVariance => HostNoise::RankVariance(values()?),
-            VariationalFamily::AsymRankVariance => HostNoise::AsymRankVariance(values()?),
-            VariationalFamily::NoiseToSignal => HostNoise::NoiseToSignal(values()?),
-            VariationalFamily::ElementVariance => {
-                let b = stored[1].transpose2()?.to_f64()?;
-                HostNoise::ElementVariance { a: values()?, b }
-            }
-        }))
+        let (family, a) = (self.header.family, stored[0].to_f64()?);
+        let b = stored.get(1).map_or(Ok(Vec::new()), |b| b.transpose2()?.to_f64())?;
+        Ok(Some(HostNoise { family, a, b }))
     }
 
     /// The same as parameters of a layer.
     fn on_device(&self, path: &str, place: &Place) -> Result<Option<Posterior>, Error> {
         let Some(stored) = self.stored(path) else { return Ok(None) };
-        let vector = || Ok::<_, Error>(RankParameters { value: place.parameter(stored[0])? });
+        let vector = || place.parameter(stored[0]);
         Ok(Some(match self.header.family {
             VariationalFamily::RankVariance => Posterior::RankVariance(vector()?),
             VariationalFamily::AsymRankVariance => Posterior::AsymRankVariance(vector()?),

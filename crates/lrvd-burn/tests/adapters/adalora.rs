@@ -116,23 +116,8 @@ fn a_compact_model_gives_the_masked_outputs() {
         let got: Vec<usize> = ranks(&net).into_iter().map(|(_, rank)| rank).collect();
         assert_eq!(got, kept.collect::<Vec<_>>());
         bridge.compact(&mut net);
-        bridge.mask_again(&mut net);
         close("again", &host(net.forward(x, &Pass::mean())), &masked, tolerance);
     }
-}
-
-#[test]
-fn masking_again_undoes_what_grew_back() {
-    let dtype = DType::F32;
-    let (mut net, bridge) = finished(dtype, None);
-    let masked = singular_values(&net);
-    let gradients = gradients(&net, dtype);
-    optimizer().step(&mut net, &gradients, 1.0);
-    let grown = singular_values(&net);
-    let zeros = |v: &[Vec<f64>; 2]| v.iter().flatten().filter(|e| **e == 0.0).count();
-    assert!(zeros(&grown) < zeros(&masked));
-    bridge.mask_again(&mut net);
-    assert_eq!(zeros(&singular_values(&net)), zeros(&masked));
 }
 
 #[test]

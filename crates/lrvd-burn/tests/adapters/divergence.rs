@@ -88,7 +88,11 @@ fn every_family_and_prior_equals_the_core(#[case] dtype: DType, #[case] toleranc
 
 #[test]
 fn the_ends_of_the_clamp_pass_the_gradient() {
-    let noise = Some(HostNoise::RankVariance(vec![2.0, 2.0001, -20.0, -20.0001]));
+    let noise = Some(host_noise(
+        VariationalFamily::RankVariance,
+        vec![2.0, 2.0001, -20.0, -20.0001],
+        Vec::new(),
+    ));
     for prior in PRIORS {
         let layer = layer(&HostAdapter { noise: noise.clone(), ..plain() }, DType::F64);
         let slope = layer_gradients(&layer, &kl(&layer, prior).backward()).remove(2);

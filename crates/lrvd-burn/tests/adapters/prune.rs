@@ -337,7 +337,11 @@ fn adapters_without_a_posterior_are_left_alone() {
 
 #[test]
 fn a_diverged_adapter_is_not_pruned_silently() {
-    let noise = Some(HostNoise::RankVariance(vec![-3.0, f64::NAN, -2.0, -1.0]));
+    let noise = Some(host_noise(
+        VariationalFamily::RankVariance,
+        vec![-3.0, f64::NAN, -2.0, -1.0],
+        Vec::new(),
+    ));
     let net = Net::new([Some(&HostAdapter { noise, ..factors(0) }), None], DTYPE);
     let error = plan(&net, &rule(0), StatisticOptions::default()).unwrap_err();
     assert!(error.to_string().contains("is NaN at index 1"), "{error}");

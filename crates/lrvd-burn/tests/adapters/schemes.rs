@@ -110,11 +110,11 @@ mod worked_example {
     }
 
     fn additive() -> AdaptedLinear {
-        example(HostNoise::RankVariance(vec![-4.0, -3.0]))
+        example(host_noise(VariationalFamily::RankVariance, vec![-4.0, -3.0], Vec::new()))
     }
 
     fn multiplicative() -> AdaptedLinear {
-        example(HostNoise::NoiseToSignal(vec![-1.0, 0.5]))
+        example(host_noise(VariationalFamily::NoiseToSignal, vec![-1.0, 0.5], Vec::new()))
     }
 
     /// A key whose four output normals are all far enough from 0 to divide by.
@@ -254,7 +254,7 @@ mod worked_example {
 #[test]
 fn a_clamped_log_variance_is_used_clamped_and_gets_no_gradient() {
     let [wide, clamped] = [vec![-25.0, 2.0, 3.5, -20.0], vec![-20.0, 2.0, 2.0, -20.0]].map(|v| {
-        let noise = Some(HostNoise::RankVariance(v));
+        let noise = Some(host_noise(VariationalFamily::RankVariance, v, Vec::new()));
         layer(&HostAdapter { noise, ..plain() }, DType::F64)
     });
     for scheme in [
@@ -275,7 +275,7 @@ fn a_clamped_log_variance_is_used_clamped_and_gets_no_gradient() {
 
 #[test]
 fn a_large_noise_to_signal_ratio_is_finite_in_single_precision() {
-    let noise = Some(HostNoise::NoiseToSignal(vec![50.0; RANK]));
+    let noise = Some(host_noise(VariationalFamily::NoiseToSignal, vec![50.0; RANK], Vec::new()));
     let layer = layer(&HostAdapter { noise, ..plain() }, DType::F32);
     for scheme in SCHEMES {
         let out = layer.forward_with(inputs(DType::F32), &Pass::sampled(scheme, key()));

@@ -97,7 +97,10 @@ fn lora_ada_lora_and_bayes_lora_start_where_they_should() {
     assert!(largest(&lora.b) == 0.0 && largest(&lora.a) <= (D_IN as f64).sqrt().recip());
     let bayes = read(AdapterKind::bayes_lora());
     assert!((5e-4..1.0001e-3).contains(&largest(&bayes.b)));
-    assert_eq!(bayes.noise, Some(HostNoise::RankVariance(vec![-8.0; RANK])));
+    assert_eq!(
+        bayes.noise,
+        Some(host_noise(VariationalFamily::RankVariance, vec![-8.0; RANK], Vec::new()))
+    );
     let ada = read(AdapterKind::AdaLora);
     assert_eq!((ada.e, ada.scaling), (Some(vec![0.0; RANK]), 16.0 / 8.00001));
 }

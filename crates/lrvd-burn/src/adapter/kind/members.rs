@@ -5,20 +5,12 @@ use burn::tensor::Tensor;
 
 use super::low_rank::LowRankAdapter;
 use crate::adapter::initialisation::Initialiser;
-use crate::adapter::schema::{Axis, ParameterSchema, Sizes, parameters};
-use crate::parameters::Group;
+use crate::adapter::schema::{Axis, ParameterSchema, Sizes};
 
-const fn factor(name: &'static str, axes: &'static [Axis]) -> ParameterSchema {
-    let (group, transposed) = (Group::AdapterMean, false);
-    ParameterSchema { name, group, transposed, axes, initial_use: 16 }
-}
-
-/// The factors A.
 pub(super) const A: ParameterSchema =
-    factor("lora_A_members", &[Axis::Members, Axis::Input, Axis::Rank]);
-/// The factors B.
+    ParameterSchema::mean("lora_A_members", false, &[Axis::Members, Axis::Input, Axis::Rank], 16);
 pub(super) const B: ParameterSchema =
-    factor("lora_B_members", &[Axis::Members, Axis::Rank, Axis::Output]);
+    ParameterSchema::mean("lora_B_members", false, &[Axis::Members, Axis::Rank, Axis::Output], 16);
 
 /// Factors of several members, each for its share of the batch.
 ///
@@ -60,11 +52,6 @@ impl AdapterMembers {
         self.a.val().dims()[0]
     }
 
-    /// Rank of every member.
-    pub fn rank(&self) -> usize {
-        self.a.val().dims()[2]
-    }
-
     /// Member `index` as a plain adapter with frozen factors, for files or for a closer look;
     /// `None` if there is no such member.
     pub fn member(&self, index: usize) -> Option<LowRankAdapter> {
@@ -75,11 +62,8 @@ impl AdapterMembers {
             Param::from_tensor(p.val().without_autodiff().narrow(0, index, 1).squeeze_dim::<2>(0))
                 .set_require_grad(false)
         };
-        let dropout = self.dropout;
-        Some(LowRankAdapter {
-            dropout,
-            ..LowRankAdapter::new(of(&self.a), of(&self.b), self.scaling)
-        })
+        let adapter = LowRankAdapter::new(of(&self.a), of(&self.b), self.scaling);
+        Some(LowRankAdapter { dropout: self.dropout, ..adapter })
     }
 
     /// Members with `A ~ U(±gain·sqrt(6/(d_input + rank)))` and `B = 0`.
@@ -89,8 +73,6 @@ impl AdapterMembers {
         Self { a: init.uniform(&A, bound), b: init.uniform(&B, 0.0), scaling, dropout }
     }
 }
-
-parameters!(AdapterMembers { a: A, b: B });
 
 /// The batch repeated member by member, `[n, ...]` to `[members·n, ...]`.
 ///

@@ -31,7 +31,7 @@ use burn::module::Param;
 use burn::tensor::{DType, Device, Gradients, Tensor, TensorData};
 use lrvd_burn::adapter::{
     AdaptedLinear, Adapter, ContextualGaussian, ElementGaussian, ElementParameters, Extension,
-    LowRankAdapter, Posterior, RankParameters, ScaleGaussian,
+    LowRankAdapter, Posterior, ScaleGaussian,
 };
 use lrvd_burn::host::{HostAdapter, HostNoise};
 use lrvd_burn::sampling::{DrawPer, Scheme};
@@ -159,7 +159,7 @@ pub(crate) fn leaves_of(layer: &AdaptedLinear) -> Vec<Tracked> {
             Posterior::RankVariance(p)
             | Posterior::NoiseToSignal(p)
             | Posterior::AsymRankVariance(p),
-        )) => vec![tracked("noise", p.value.val())],
+        )) => vec![tracked("noise", p.val())],
         Some(Extension::Gaussian(noise)) => {
             let b = noise.b.as_ref().map(|b| tracked("noise of B", b.val()));
             [tracked("noise of A", noise.a.val())].into_iter().chain(b).collect()
@@ -310,12 +310,7 @@ pub(crate) fn within(what: &str, values: impl Iterator<Item = f64> + Clone, expe
 
 /// Noise parameters: `a` per rank, or `a` and `b` of the entries.
 pub(crate) fn host_noise(family: VariationalFamily, a: Vec<f64>, b: Vec<f64>) -> HostNoise {
-    match family {
-        VariationalFamily::RankVariance => HostNoise::RankVariance(a),
-        VariationalFamily::AsymRankVariance => HostNoise::AsymRankVariance(a),
-        VariationalFamily::NoiseToSignal => HostNoise::NoiseToSignal(a),
-        VariationalFamily::ElementVariance => HostNoise::ElementVariance { a, b },
-    }
+    HostNoise { family, a, b }
 }
 
 pub(crate) fn family_of(adapter: &HostAdapter) -> VariationalFamily {
@@ -364,14 +359,14 @@ pub(crate) fn noisy(family: VariationalFamily) -> HostAdapter {
 /// The adapter as a trainable module.
 pub(crate) fn adapter(host: &HostAdapter, dtype: DType) -> LowRankAdapter {
     let (rank, d_input, d_output) = (host.rank, host.d_input, host.d_output);
-    let per_rank = |v: &[f64]| RankParameters { value: parameter(v, [rank], dtype) };
+    let per_rank = |v: &[f64]| parameter(v, [rank], dtype);
     let of_a = |v: &[f64]| parameter(&transposed(v, rank, d_input), [d_input, rank], dtype);
     let of_b = |v: &[f64]| parameter(v, [rank, d_output], dtype);
-    let posterior = host.noise.as_ref().map(|noise| match noise {
-        HostNoise::RankVariance(v) => Posterior::RankVariance(per_rank(v)),
-        HostNoise::NoiseToSignal(v) => Posterior::NoiseToSignal(per_rank(v)),
-        HostNoise::AsymRankVariance(v) => Posterior::AsymRankVariance(per_rank(v)),
-        HostNoise::ElementVariance { a, b } => {
+    let posterior = host.noise.as_ref().map(|HostNoise { family, a, b }| match family {
+        VariationalFamily::RankVariance => Posterior::RankVariance(per_rank(a)),
+        VariationalFamily::NoiseToSignal => Posterior::NoiseToSignal(per_rank(a)),
+        VariationalFamily::AsymRankVariance => Posterior::AsymRankVariance(per_rank(a)),
+        VariationalFamily::ElementVariance => {
             Posterior::ElementVariance(ElementParameters { a: of_a(a), b: of_b(b) })
         }
     });
