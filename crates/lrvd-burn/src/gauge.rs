@@ -87,7 +87,7 @@ fn rotate_factors(
             ) = (&mut adapter.extension, log_variance)
             {
                 let n = log_variance.len();
-                noise.set_data(TensorData::new(log_variance, [n]));
+                noise.value.set_data(TensorData::new(log_variance, [n]));
             }
             let spectrum = factors.values.iter().map(|value| adapter.scaling * value).collect();
             spectra.insert(path.to_owned(), spectrum);

@@ -20,12 +20,6 @@ pub struct HostNoise {
 }
 
 /// One adapter, read back from the device.
-///
-/// | Name | Shape |
-/// |---|---|
-/// | `a` | `[rank, d_input]`, row-major |
-/// | `b` | `[rank, d_output]`, row-major |
-/// | `e` | `[rank]` |
 #[derive(Clone, Debug, PartialEq)]
 pub struct HostAdapter {
     /// Current rank.
@@ -34,9 +28,9 @@ pub struct HostAdapter {
     pub d_input: usize,
     /// Features out.
     pub d_output: usize,
-    /// Down-projection.
+    /// Down-projection, `[rank, d_input]`, row-major.
     pub a: Vec<f64>,
-    /// Up-projection, transposed.
+    /// Up-projection, `[rank, d_output]`, row-major.
     pub b: Vec<f64>,
     /// AdaLoRA's singular values.
     pub e: Option<Vec<f64>>,
@@ -53,7 +47,7 @@ impl HostAdapter {
             let (a, b) = match posterior {
                 Posterior::RankVariance(p)
                 | Posterior::NoiseToSignal(p)
-                | Posterior::AsymRankVariance(p) => (values(p.val()), Vec::new()),
+                | Posterior::AsymRankVariance(p) => (values(p.value.val()), Vec::new()),
                 Posterior::ElementVariance(p) => (values(p.a.val().transpose()), values(p.b.val())),
             };
             HostNoise { family: posterior.family(), a, b }

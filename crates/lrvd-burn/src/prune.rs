@@ -136,15 +136,15 @@ mod tests {
     use lrvd_core::prune::StatisticAggregate;
 
     use super::*;
-    use crate::adapter::AdaptedLinear;
+    use crate::adapter::{AdaptedLinear, RankParameters};
 
     /// A layer of rank 2 with `noise`.
-    fn layer(family: fn(Param<Tensor<1>>) -> Posterior, noise: [f64; 2]) -> AdaptedLinear {
+    fn layer(family: fn(RankParameters) -> Posterior, noise: [f64; 2]) -> AdaptedLinear {
         let device = Device::flex();
         let value = Param::from_tensor(Tensor::from_data(noise, &device));
         let ones = |shape: [usize; 2]| Param::from_tensor(Tensor::ones(shape, &device));
         let mut adapter = LowRankAdapter::new(ones([3, 2]), ones([2, 4]), 1.0);
-        adapter.extension = Some(Extension::Posterior(family(value)));
+        adapter.extension = Some(Extension::Posterior(family(RankParameters { value })));
         let mut layer = AdaptedLinear::new(Tensor::ones([3, 4], &device), None);
         layer.attach("", adapter, 2).unwrap();
         layer

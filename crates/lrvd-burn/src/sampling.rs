@@ -159,11 +159,6 @@ impl Pass {
         Self { draws, ..self }
     }
 
-    /// Whether layers can do what is asked: several draws are draws of weights for a batch.
-    pub(crate) fn is_sound(&self) -> bool {
-        self.draws == DrawSet::ONE || self.scheme == Scheme::Weights(DrawPer::Batch)
-    }
-
     /// `noise` of every draw for layer `module`, one behind the other along the first axis.
     pub fn noise_of<const D: usize>(
         &self,

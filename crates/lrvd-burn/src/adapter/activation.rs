@@ -51,7 +51,7 @@ impl LowRankAdapter {
         let s = || linear(x.clone(), a.clone(), None);
         let variance = match posterior {
             Posterior::RankVariance(p) | Posterior::AsymRankVariance(p) => {
-                let v = clamped(p.val()).exp();
+                let v = clamped(p.value.val()).exp();
                 let w = (b.square() * v.clone().unsqueeze_dim(1)).sum_dim(0).squeeze_dim(0);
                 let q = row_energy(x.clone(), None);
                 let (w, t) = match posterior {
@@ -64,7 +64,7 @@ impl LowRankAdapter {
                 return add_rank_two_noise(mean, q, w, t, noise).reshape(shape);
             }
             Posterior::NoiseToSignal(p) => {
-                let alpha = clamped_log_alpha(p.val()).exp();
+                let alpha = clamped_log_alpha(p.value.val()).exp();
                 let inner = alpha.clone() + alpha.clone().square().mul_scalar(kappa);
                 let u = linear(x.clone().square(), a.clone().square(), None);
                 let c = u * inner.unsqueeze() + s().square() * alpha.unsqueeze();
@@ -124,7 +124,7 @@ impl LowRankAdapter {
         let noise = Noise { key: key.on_stream(Stream::OUTPUT).with_use(use_index), scale: 1.0 };
         let out = match posterior {
             Posterior::RankVariance(p) | Posterior::AsymRankVariance(p) => {
-                let v = clamped(p.val()).exp();
+                let v = clamped(p.value.val()).exp();
                 let q = row_energy(x, None);
                 let s = with_noise(q.unsqueeze_dim(1) * v.clone().unsqueeze_dim(0));
                 if matches!(posterior, Posterior::AsymRankVariance(_)) {
@@ -139,7 +139,7 @@ impl LowRankAdapter {
                 }
             }
             Posterior::NoiseToSignal(p) => {
-                let alpha = clamped_log_alpha(p.val()).exp().unsqueeze_dim::<2>(0);
+                let alpha = clamped_log_alpha(p.value.val()).exp().unsqueeze_dim::<2>(0);
                 let s = with_noise(linear(x.square(), a.square(), None) * alpha.clone());
                 let rho = linear(s.clone().square() * alpha, b.clone().square(), None);
                 add_gaussian_noise(linear(s, b, None), rho, noise)

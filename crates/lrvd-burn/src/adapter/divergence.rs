@@ -106,7 +106,7 @@ impl LowRankAdapter {
             Posterior::RankVariance(p)
             | Posterior::AsymRankVariance(p)
             | Posterior::NoiseToSignal(p) => {
-                [0, 1].map(|axis| clamped(p.val()).unsqueeze_dim(axis))
+                [0, 1].map(|axis| clamped(p.value.val()).unsqueeze_dim(axis))
             }
             Posterior::ElementVariance(p) => [&p.a, &p.b].map(|p| clamped(p.val())),
         };
@@ -131,7 +131,7 @@ fn kl_from_log_uniform(
 ) -> Option<Tensor<1>> {
     let width: f64 = factors.iter().map(RandomFactor::width).sum();
     let sum = if let Posterior::NoiseToSignal(p) = posterior {
-        kl_of_log_alpha(p.val()).sum().mul_scalar(width)
+        kl_of_log_alpha(p.value.val()).sum().mul_scalar(width)
     } else {
         let of_factor = |f: RandomFactor| match posterior {
             Posterior::ElementVariance(_) => {
@@ -140,7 +140,9 @@ fn kl_from_log_uniform(
             }
             Posterior::RankVariance(p)
             | Posterior::AsymRankVariance(p)
-            | Posterior::NoiseToSignal(p) => kl_log_uniform(f.mean, 1 - f.axis, p.val()).sum(),
+            | Posterior::NoiseToSignal(p) => {
+                kl_log_uniform(f.mean, 1 - f.axis, p.value.val()).sum()
+            }
         };
         factors.into_iter().map(of_factor).reduce(|a, b| a + b)?
     };

@@ -1,14 +1,13 @@
 //! A frozen linear layer with an optional adapter.
 
 use burn::module::{Module, Param};
-use burn::nn::{Linear, LinearConfig};
+use burn::nn::Linear;
 use burn::tensor::quantization::{QuantScheme, QuantStore, QuantValue, ScaleDtype};
 use burn::tensor::{FloatDType, Int, Tensor};
 
 use super::attached::{AdapterSlot, Attached, set as set_attached};
 use super::kind::{Adapter, Extension, LowRankAdapter};
 use super::observer::Observer;
-use super::prepared::PreparedLinear;
 use super::schema::Axis;
 use crate::error::Error;
 use crate::parameters::ParameterValue as _;
@@ -55,19 +54,11 @@ impl BaseBits {
 /// the `[d_input, d_output]` weight gradient (`cargo bench -p lrvd-perf -- frozen_base`
 /// measures the difference). A layer whose adapter was pruned to rank 0 does the base product and
 /// nothing else.
-///
-/// # Shapes
-///
-/// | Name | Shape |
-/// |---|---|
-/// | `weight` | `[d_input, d_output]` |
-/// | `bias` | `[d_output]` |
-/// | input | `[sequences, ..., d_input]`, two axes or more |
 #[derive(Module, Debug)]
 pub struct AdaptedLinear {
-    /// Base weight, as Burn multiplies it, with the adapter on it.
+    /// Base weight, `[d_input, d_output]`, with the adapter on it.
     pub weight: Param<Tensor<2>>,
-    /// Base bias.
+    /// Base bias, `[d_output]`.
     pub bias: Option<Param<Tensor<1>>>,
 }
 
@@ -293,37 +284,6 @@ impl AdaptedLinear {
         self.edit_attached(|attached| attached.observer = observer);
     }
 
-    /// Base product plus update, `[n, ..., d_input]` to `[n, ..., d_output]` as `burn::nn::Linear`: at the
-    /// mean, or under the pass that [`with_pass`](crate::with_pass) gave the model.
-    pub fn forward<const D: usize>(&self, x: Tensor<D>) -> Tensor<D> {
-        let pass = self.attached().map_or_else(Pass::mean, |attached| attached.pass);
-        self.forward_with(x, &pass)
-    }
-
-    /// As [`AdaptedLinear::forward`] under `pass`; the first axis counts sequences for draws per sequence.
-    ///
-    /// # Panics
-    ///
-    /// As [`AdaptedLinear::prepare`].
-    pub fn forward_with<const D: usize>(&self, x: Tensor<D>, pass: &Pass) -> Tensor<D> {
-        let n = x.dims()[0];
-        self.prepare(pass, n).forward(x)
-    }
-
-    /// Draws this pass's weights once, for layers that are used more than once in a forward.
-    ///
-    /// `sequences` is the number of examples, used by draws per sequence and by member ensembles,
-    /// for which it counts every member's.
-    ///
-    /// # Panics
-    ///
-    /// If the layer does not [support](AdaptedLinear::supports) the scheme of `pass`
-    /// ([`model::check_scheme`](crate::model::check_scheme) asks a whole model beforehand), or if
-    /// `sequences` is no multiple of the number of members.
-    pub fn prepare(&self, pass: &Pass, sequences: usize) -> PreparedLinear<'_> {
-        PreparedLinear::new(self, pass, sequences)
-    }
-
     /// Whether the update at the mean is one matrix, the same for every input: true but for
     /// contextual adapters and member ensembles.
     pub fn has_dense_mean(&self) -> bool {
@@ -366,12 +326,7 @@ impl AdaptedLinear {
             None => weight,
         };
         let bias = self.bias.map(|b| b.val().without_autodiff());
-        let [d_input, d_output] = weight.dims();
-        let linear = LinearConfig::new(d_input, d_output).with_bias(bias.is_some());
-        let mut linear = linear.init(&weight.device());
-        linear.weight = Param::from_tensor(weight);
-        linear.bias = bias.map(Param::from_tensor);
-        linear
+        Linear { weight: Param::from_tensor(weight), bias: bias.map(Param::from_tensor) }
     }
 
     /// The layer with its base weight in `bits`; the weight has no gradient.

@@ -25,7 +25,7 @@ pub use initialisation::adapter_dtype;
 pub(crate) use kind::posterior_schemas;
 pub use kind::{
     Adapter, AdapterMembers, ContextualGaussian, ElementGaussian, ElementParameters, Extension,
-    LowRankAdapter, Posterior, ScaleGaussian, repeat_for_members,
+    LowRankAdapter, Posterior, RankParameters, ScaleGaussian, repeat_for_members,
 };
 pub use linear::{AdaptedLinear, BaseBits};
 pub use noise::AdapterStream;

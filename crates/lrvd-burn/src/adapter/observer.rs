@@ -40,11 +40,6 @@ struct Seen {
 ///
 /// # Shapes
 ///
-/// | Name | Shape |
-/// |---|---|
-/// | `input` | `[n, tokens, d_input]` |
-/// | `rank_input` | `[n, tokens, rank]` |
-///
 /// `n` is the number of sequences; 1 for rows that all sequences share, unless they meet one draw
 /// each; the number of members for a member ensemble, whose rows `tokens` then counts over its
 /// sequences.
@@ -54,9 +49,9 @@ pub struct ObservedUse {
     pub module: u32,
     /// 0 for tokens, 1 for rows that all sequences share.
     pub use_index: u32,
-    /// What A multiplies, after dropout; cut off from the graph.
+    /// What A multiplies, after dropout, `[n, tokens, d_input]`; cut off from the graph.
     pub input: Tensor<3>,
-    /// What B multiplies, scaled; cut off from the graph.
+    /// What B multiplies, scaled, `[n, tokens, rank]`; cut off from the graph.
     pub rank_input: Tensor<3>,
     rank_probe: Tensor<3>,
     output_probe: Tensor<3>,

@@ -102,17 +102,44 @@ pub struct PreparedLinear<'a> {
     diverges: bool,
 }
 
-impl<'a> PreparedLinear<'a> {
-    /// See [`AdaptedLinear::prepare`].
-    pub(super) fn new(layer: &'a AdaptedLinear, pass: &Pass, sequences: usize) -> Self {
+impl AdaptedLinear {
+    /// Base product plus update, `[n, ..., d_input]` to `[n, ..., d_output]` as `burn::nn::Linear`: at the
+    /// mean, or under the pass that [`with_pass`](crate::with_pass) gave the model.
+    pub fn forward<const D: usize>(&self, x: Tensor<D>) -> Tensor<D> {
+        let pass = self.attached().map_or_else(Pass::mean, |attached| attached.pass);
+        self.forward_with(x, &pass)
+    }
+
+    /// As [`AdaptedLinear::forward`] under `pass`; the first axis counts sequences for draws per sequence. Panics as
+    /// [`AdaptedLinear::prepare`].
+    pub fn forward_with<const D: usize>(&self, x: Tensor<D>, pass: &Pass) -> Tensor<D> {
+        self.prepare(pass, x.dims()[0]).forward(x)
+    }
+
+    /// Draws this pass's weights once, for layers that are used more than once in a forward.
+    ///
+    /// `sequences` is the number of examples, used by draws per sequence and by member ensembles,
+    /// for which it counts every member's.
+    ///
+    /// # Panics
+    ///
+    /// If the layer does not [support](AdaptedLinear::supports) the scheme of `pass`
+    /// ([`model::check_scheme`](crate::model::check_scheme) asks a whole model beforehand), or if
+    /// `sequences` is no multiple of the number of members.
+    pub fn prepare(&self, pass: &Pass, sequences: usize) -> PreparedLinear<'_> {
         assert!(
-            layer.supports(pass.scheme),
+            self.supports(pass.scheme),
             "an adapter cannot be sampled by {:?}: ask `AdaptedLinear::supports` first",
             pass.scheme
         );
-        assert!(pass.is_sound(), "{:?} holds several draws of the weights", pass.scheme);
-        let update = Update::new(layer, pass, sequences);
-        Self { layer, update, pass: *pass, diverges: layer.is_stochastic(pass) }
+        let is_drawn_once = pass.scheme == Scheme::Weights(DrawPer::Batch);
+        assert!(
+            pass.draws == DrawSet::ONE || is_drawn_once,
+            "{:?} holds several draws of the weights",
+            pass.scheme
+        );
+        let (update, diverges) = (Update::new(self, pass, sequences), self.is_stochastic(pass));
+        PreparedLinear { layer: self, update, pass: *pass, diverges }
     }
 }
 
@@ -131,7 +158,10 @@ impl PreparedLinear<'_> {
         } else {
             x.reshape([sequences, tokens, features])
         };
-        let out = self.apply(self.of_draws(x));
+        let DrawSet { count, rows, .. } = self.pass.draws;
+        // The rows of every draw, where this layer tells them apart.
+        let x = if self.diverges { self.pass.repeated(x, count * rows) } else { x };
+        let out = self.apply(x, TOKENS);
         if D == 3 {
             return Tensor::from_dispatch(out.into_dispatch());
         }
@@ -139,22 +169,14 @@ impl PreparedLinear<'_> {
         out.reshape(shape)
     }
 
-    /// The rows of every draw, where this layer tells them apart.
-    fn of_draws(&self, x: Tensor<3>) -> Tensor<3> {
-        let DrawSet { count, rows, .. } = self.pass.draws;
-        if self.diverges { self.pass.repeated(x, count * rows) } else { x }
-    }
-
-    /// In one operator where the update's mean is a product of two factors that are not observed.
-    fn apply(&self, x: Tensor<3>) -> Tensor<3> {
-        match self.factors(x.dtype()) {
-            Some(low) => self.with_factors(x, low, TOKENS),
-            None => self.separately(x, TOKENS),
+    /// In one operator where the update's mean is a product of two factors that are not observed; else the base
+    /// product, and the update beside it.
+    fn apply(&self, x: Tensor<3>, use_index: u32) -> Tensor<3> {
+        let low = self.factors(x.dtype());
+        // Rows that all sequences share cannot meet factors of each.
+        if let Some(low) = low.filter(|low| use_index == TOKENS || low.a.dims()[0] == 1) {
+            return self.with_factors(x, low, use_index);
         }
-    }
-
-    /// The base product, and the update beside it.
-    fn separately(&self, x: Tensor<3>, use_index: u32) -> Tensor<3> {
         let base = self.base(x.clone());
         match self.update(x, use_index) {
             Some(update) => base + update,
@@ -215,11 +237,7 @@ impl PreparedLinear<'_> {
     /// The base product is computed once; with draws per sequence, and for members, only the
     /// rank-space update is per sequence.
     pub fn forward_shared(&self, rows: Tensor<2>) -> Tensor<3> {
-        let x: Tensor<3> = rows.unsqueeze_dim(0);
-        match self.factors(x.dtype()).filter(|low| low.a.dims()[0] == 1) {
-            Some(low) => self.with_factors(x, low, SHARED),
-            None => self.of_sequences(self.separately(x, SHARED)),
-        }
+        self.of_sequences(self.apply(rows.unsqueeze_dim(0), SHARED))
     }
 
     /// What holds one entry for each draw, once for each sequence of the batch.

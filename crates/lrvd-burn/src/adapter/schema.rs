@@ -68,8 +68,6 @@ pub struct ParameterSchema {
     pub name: &'static str,
     /// What it is for; the optimiser's groups follow from it.
     pub group: Group,
-    /// How it is held relative to a file.
-    pub transposed: bool,
     /// What its axes run over, in memory.
     pub axes: &'static [Axis],
     /// Use index of its initial values on [`Stream::INIT`](lrvd_core::noise::Stream::INIT); those of
@@ -79,23 +77,18 @@ pub struct ParameterSchema {
 
 impl ParameterSchema {
     /// A part of the posterior mean.
-    pub(super) const fn mean(
-        name: &'static str,
-        transposed: bool,
-        axes: &'static [Axis],
-        initial_use: u32,
-    ) -> Self {
-        Self { name, group: Group::AdapterMean, transposed, axes, initial_use }
+    pub(super) const fn mean(name: &'static str, axes: &'static [Axis], initial_use: u32) -> Self {
+        Self { name, group: Group::AdapterMean, axes, initial_use }
     }
 
     /// A parameter of the noise.
-    pub(super) const fn noise(
-        name: &'static str,
-        transposed: bool,
-        axes: &'static [Axis],
-        initial_use: u32,
-    ) -> Self {
-        Self { name, group: Group::LogVariance, transposed, axes, initial_use }
+    pub(super) const fn noise(name: &'static str, axes: &'static [Axis], initial_use: u32) -> Self {
+        Self { name, group: Group::LogVariance, axes, initial_use }
+    }
+
+    /// Whether a file holds it transposed, as it does every matrix.
+    pub fn transposed(&self) -> bool {
+        self.axes.len() == 2
     }
 
     /// Shape in memory.
@@ -106,7 +99,7 @@ impl ParameterSchema {
     /// Shape in a file.
     pub(crate) fn stored_shape(&self, sizes: &Sizes) -> Vec<usize> {
         let mut shape = self.shape(sizes);
-        if self.transposed {
+        if self.transposed() {
             shape.reverse();
         }
         shape

@@ -4,7 +4,6 @@
 //! nor the checkpoint's name of a field. The modules that know them, [`Attached`] and [`Names`], hand them to the walk
 //! that runs on their thread; other visitors see nothing of it.
 
-use std::any::Any;
 use std::collections::BTreeMap;
 
 use burn::module::{
@@ -297,7 +296,7 @@ impl ModuleMapper for Writer<'_> {
         if let Some((adapter, visit)) = attached.adapter.as_mut().zip(self.parameter.as_mut()) {
             adapter.each(&mut |schema, value| {
                 let (name, group, transposed) =
-                    (joined(&path, schema.name), schema.group, schema.transposed);
+                    (joined(&path, schema.name), schema.group, schema.transposed());
                 visit(NamedParameterMut { name: &name, group, transposed, value });
             });
         }
@@ -382,24 +381,14 @@ pub trait NamedModule: Module {
 
 impl<M: Module> NamedModule for M {}
 
-/// What stands on the weight of each layer, in order: the shortest walk.
+/// What stands on the weight of each layer, in order.
 pub fn adapters<M: Module>(model: &M) -> Vec<Attached> {
-    struct Adapters(Vec<Attached>);
-
-    impl ModuleVisitor for Adapters {
-        fn enter_module(&mut self, _: &str, container: &str) {
-            if container == HANDED
-                && let Some(Ok(attached)) = take().map(<Box<dyn Any>>::downcast::<Attached>)
-            {
-                self.0.push(*attached);
-            }
-        }
-    }
-
-    let mut found = Adapters(Vec::new());
-    let _handing = Handing::on();
-    model.visit(&mut found);
-    found.0
+    let attached = |found: Found| {
+        let mut attached = found.layer.attached()?.clone();
+        attached.path = found.path.into();
+        Some(attached)
+    };
+    layers(model).into_iter().filter_map(attached).collect()
 }
 
 /// The linear layers of `model`.

@@ -18,7 +18,8 @@ use serde_json::Value;
 use super::adapter::PeftAdapter;
 use super::model::{Place, take_parameters, unusable};
 use crate::adapter::{
-    Adapter, AdapterSlot, ElementParameters, Extension, Posterior, Sizes, posterior_schemas,
+    Adapter, AdapterSlot, ElementParameters, Extension, Posterior, RankParameters, Sizes,
+    posterior_schemas,
 };
 use crate::error::Error;
 use crate::files::{HostTensor, LoadReport, TensorFile, write_safetensors};
@@ -315,7 +316,7 @@ impl PeftPosterior {
     /// The same as parameters of a layer.
     fn on_device(&self, path: &str, place: &Place) -> Result<Option<Posterior>, Error> {
         let Some(stored) = self.stored(path) else { return Ok(None) };
-        let vector = || place.parameter(stored[0]);
+        let vector = || Ok::<_, Error>(RankParameters { value: place.parameter(stored[0])? });
         Ok(Some(match self.header.family {
             VariationalFamily::RankVariance => Posterior::RankVariance(vector()?),
             VariationalFamily::AsymRankVariance => Posterior::AsymRankVariance(vector()?),

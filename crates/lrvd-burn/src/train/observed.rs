@@ -7,7 +7,7 @@ use burn::tensor::Tensor;
 use lrvd_core::noise::NoiseKey;
 
 use super::data::Model;
-use crate::adapter::{AdaptedLinear, Extension, Observer, Posterior};
+use crate::adapter::{AdaptedLinear, Extension, Observer, Posterior, RankParameters};
 use crate::error::Error;
 use crate::sampling::{DrawPer, Pass, Scheme};
 
@@ -62,7 +62,7 @@ impl<M: Model> Observed<M> {
                 let value =
                     Tensor::full([adapter.rank()], NO_NOISE, (&a.device().inner(), a.dtype()));
                 let value = Param::from_tensor(value).set_require_grad(false);
-                let noise = Posterior::NoiseToSignal(value);
+                let noise = Posterior::NoiseToSignal(RankParameters { value });
                 outcome = layer.extend(Some(Extension::Posterior(noise))).map(drop);
             }
         });

@@ -8,7 +8,7 @@ use super::data::{Batch, Model, negative_log_likelihood};
 use super::method::{Method, Placement, RankChange, Setup, StepSizes, StepState, Terms};
 use super::state::TrainState;
 use crate::error::Error;
-use crate::objective::{Objective, ObjectiveParts, UnreadParts};
+use crate::objective::{Objective, ObjectiveParts};
 use crate::optimizer::NamedGradients;
 use crate::sampling::{Pass, Scheme};
 
@@ -114,7 +114,7 @@ pub(super) fn train_step<M: Model, T: Method<M> + ?Sized>(
         }
     }
     // Read when every pass is under way: a device does not wait for the host between forward and backward.
-    let parts = unread.into_iter().map(UnreadParts::read).reduce(|total, parts| ObjectiveParts {
+    let parts = unread.into_iter().map(|read| read()).reduce(|total, parts| ObjectiveParts {
         loss: total.loss + parts.loss,
         nll: total.nll + parts.nll,
         ..total

@@ -119,7 +119,7 @@ fn a_rotation_keeps_the_total_variance_of_the_update() {
                         Posterior::RankVariance(noise) | Posterior::AsymRankVariance(noise),
                     )) = &mut adapter.extension
                     {
-                        *noise = noise.clone().map(|value| {
+                        noise.value = noise.value.clone().map(|value| {
                             Tensor::from_data([-6.0, -3.0, -9.0, -4.5, -30.0], &value.device())
                         });
                     }

@@ -23,7 +23,7 @@ fn model(device: &Device) -> DebertaClassifier {
         layer.edit(|adapter| {
             adapter.b = adapter.b.clone().map(|b| (b * 200.0).detach());
             if let Some(Extension::Posterior(Posterior::RankVariance(p))) = &mut adapter.extension {
-                *p = p.clone().map(|v| (v * 0.0 - 3.0).detach());
+                p.value = p.value.clone().map(|v| (v * 0.0 - 3.0).detach());
             }
         });
     });

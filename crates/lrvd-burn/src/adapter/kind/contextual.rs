@@ -13,12 +13,11 @@ use crate::ops::standard_normal;
 use crate::sampling::DrawPer;
 
 const W1: ParameterSchema =
-    ParameterSchema::mean("lora_context_w1", true, &[Axis::Rank, Axis::Hidden], 4);
-const B1: ParameterSchema = ParameterSchema::mean("lora_context_b1", false, &[Axis::Hidden], 5);
+    ParameterSchema::mean("lora_context_w1", &[Axis::Rank, Axis::Hidden], 4);
+const B1: ParameterSchema = ParameterSchema::mean("lora_context_b1", &[Axis::Hidden], 5);
 const W2: ParameterSchema =
-    ParameterSchema::mean("lora_context_w2", true, &[Axis::Hidden, Axis::RankMatrices], 6);
-const B2: ParameterSchema =
-    ParameterSchema::mean("lora_context_b2", false, &[Axis::RankMatrices], 7);
+    ParameterSchema::mean("lora_context_w2", &[Axis::Hidden, Axis::RankMatrices], 6);
+const B2: ParameterSchema = ParameterSchema::mean("lora_context_b2", &[Axis::RankMatrices], 7);
 pub(super) const SCHEMAS: &[&ParameterSchema] = &[&W1, &B1, &W2, &B2];
 
 /// A small network that reads mean and standard deviation of a rank matrix off every token.
@@ -34,25 +33,18 @@ pub(super) const SCHEMAS: &[&ParameterSchema] = &[&W1, &B1, &W2, &B2];
 /// `eps` is drawn once for a batch, once for a sequence, or anew for every token
 /// ([`DrawPer::Token`], as the published code does).
 ///
-/// # Shapes
-///
-/// | Name | Shape | In a checkpoint |
-/// |---|---|---|
-/// | `w1`, `b1` | `[rank, hidden]`, `[hidden]` | `lora_context_w1`, transposed; `lora_context_b1` |
-/// | `w2`, `b2` | `[hidden, 2·rank²]`, `[2·rank²]` | `lora_context_w2`, transposed; `lora_context_b2` |
-///
 /// # References
 ///
 /// The divergence: `lrvd_core::baselines::context_kl`. Rahmati et al. 2025, arXiv:2505.17773.
 #[derive(Module, Debug)]
 pub struct ContextualGaussian {
-    /// Weight of the first layer.
+    /// Weight of the first layer, `[rank, hidden]`; `lora_context_w1` in a checkpoint, transposed.
     pub w1: Param<Tensor<2>>,
-    /// Bias of the first layer.
+    /// Bias of the first layer, `[hidden]`; `lora_context_b1`.
     pub b1: Param<Tensor<1>>,
-    /// Weight of the second layer.
+    /// Weight of the second layer, `[hidden, 2·rank²]`; `lora_context_w2`, transposed.
     pub w2: Param<Tensor<2>>,
-    /// Bias of the second layer.
+    /// Bias of the second layer, `[2·rank²]`; `lora_context_b2`.
     pub b2: Param<Tensor<1>>,
 }
 

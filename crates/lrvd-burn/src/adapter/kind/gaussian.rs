@@ -3,25 +3,20 @@
 
 use burn::module::{Module, Param};
 use burn::tensor::{Tensor, activation};
-use lrvd_core::baselines::{ElementReduction, ScaleMixture, StdMap, blob};
+use lrvd_core::baselines::{ElementReduction, ScaleMixture, StdMap};
 use lrvd_core::noise::Stream;
 
 use super::Extension;
 use crate::adapter::divergence::widened;
-use crate::adapter::initialisation::Initialiser;
 use crate::adapter::linear::AdaptedLinear;
 use crate::adapter::schema::{Axis, ParameterSchema, Visit};
 use crate::ops::standard_normal;
 use crate::sampling::Pass;
 
-const RHO_A: ParameterSchema =
-    ParameterSchema::noise("lora_A_rho", true, &[Axis::Input, Axis::Rank], 2);
-const RHO_B: ParameterSchema =
-    ParameterSchema::noise("lora_B_rho", true, &[Axis::Rank, Axis::Output], 3);
-const G_A: ParameterSchema =
-    ParameterSchema::noise("lora_A_G", true, &[Axis::Input, Axis::Rank], 2);
-const G_B: ParameterSchema =
-    ParameterSchema::noise("lora_B_G", true, &[Axis::Rank, Axis::Output], 3);
+const RHO_A: ParameterSchema = ParameterSchema::noise("lora_A_rho", &[Axis::Input, Axis::Rank], 2);
+const RHO_B: ParameterSchema = ParameterSchema::noise("lora_B_rho", &[Axis::Rank, Axis::Output], 3);
+const G_A: ParameterSchema = ParameterSchema::noise("lora_A_G", &[Axis::Input, Axis::Rank], 2);
+const G_B: ParameterSchema = ParameterSchema::noise("lora_B_G", &[Axis::Rank, Axis::Output], 3);
 
 /// Above this, softplus is the identity in double precision.
 const SOFTPLUS_LINEAR: f64 = 40.0;
@@ -34,21 +29,15 @@ const SOFTPLUS_LINEAR: f64 = 40.0;
 /// A = mean_a + σ(a) ⊙ eps_a,   B = mean_b + σ(b) ⊙ eps_b        σ: softplus or square
 /// ```
 ///
-/// # Shapes
-///
-/// | Name | Shape | In a checkpoint |
-/// |---|---|---|
-/// | `a` | `[d_input, rank]` | `lora_A_rho` (softplus), `lora_A_G` (square), transposed |
-/// | `b` | `[rank, d_output]` | `lora_B_rho`, `lora_B_G`, transposed |
-///
 /// # References
 ///
 /// The definition: `lrvd_core::baselines::bayes_by_backprop`.
 #[derive(Module, Debug)]
 pub struct ElementGaussian {
-    /// Unconstrained parameter of A's standard deviations.
+    /// Unconstrained parameter of A's standard deviations, `[d_input, rank]`; in a checkpoint, transposed, `lora_A_rho`
+    /// (softplus) or `lora_A_G` (square).
     pub a: Param<Tensor<2>>,
-    /// The same of B; `None` if B is not random.
+    /// The same of B, `[rank, d_output]`; `None` if B is not random.
     pub b: Option<Param<Tensor<2>>>,
     #[module(skip)]
     map: StdMap,
@@ -69,19 +58,6 @@ impl ElementGaussian {
     pub fn deviations(&self) -> (Tensor<2>, Option<Tensor<2>>) {
         let std = |p: &Param<Tensor<2>>| standard_deviation(self.map, p.val());
         (std(&self.a), self.b.as_ref().map(std))
-    }
-
-    /// Softplus noise whose parameters are `N(rho, rho_std²)`, on both factors or on A alone.
-    pub(super) fn fresh_softplus(init: &Initialiser, both: bool, rho: f64, rho_std: f64) -> Self {
-        let [of_a, of_b] = schemas(StdMap::Softplus);
-        let b = both.then(|| init.normal(of_b, rho, rho_std));
-        Self::new(StdMap::Softplus, init.normal(of_a, rho, rho_std), b)
-    }
-
-    /// Squared noise on A whose parameters are `U(epsilon/√2, epsilon)`.
-    pub(super) fn fresh_square(init: &Initialiser, epsilon: f64) -> Self {
-        let [of_a, _] = schemas(StdMap::Square);
-        Self::new(StdMap::Square, init.mapped(of_a, |u| blob::initial_rho(u, epsilon)), None)
     }
 
     pub(super) fn each(&mut self, visit: &mut Visit<'_>) {

@@ -9,11 +9,11 @@ use crate::adapter::noise::LayerNoise;
 use crate::adapter::schema::{Axis, ParameterSchema, Visit};
 
 pub(super) const A: ParameterSchema =
-    ParameterSchema::mean("lora_A", true, &[Axis::Input, Axis::Rank], 0);
+    ParameterSchema::mean("lora_A", &[Axis::Input, Axis::Rank], 0);
 pub(super) const B: ParameterSchema =
-    ParameterSchema::mean("lora_B", true, &[Axis::Rank, Axis::Output], 1);
+    ParameterSchema::mean("lora_B", &[Axis::Rank, Axis::Output], 1);
 /// AdaLoRA's singular values.
-pub(super) const E: ParameterSchema = ParameterSchema::mean("lora_E", false, &[Axis::Rank], 0);
+pub(super) const E: ParameterSchema = ParameterSchema::mean("lora_E", &[Axis::Rank], 0);
 
 /// Standard deviations of A and of B, each broadcastable against its factor; `None` if B is not random.
 pub(in crate::adapter) type Deviations = (Tensor<2>, Option<Tensor<2>>);
@@ -25,26 +25,15 @@ pub(in crate::adapter) type Deviations = (Tensor<2>, Option<Tensor<2>>);
 /// ```text
 /// update(x) = scaling · ((x·A) ⊙ E)·B        E = 1 unless the adapter is an AdaLoRA one
 /// ```
-///
-/// # Shapes
-///
-/// | Name | Shape | In a PEFT file |
-/// |---|---|---|
-/// | `a` | `[d_input, rank]` | `lora_A`, transposed |
-/// | `b` | `[rank, d_output]` | `lora_B`, transposed |
-///
-/// # Invariants
-///
-/// `scaling` belongs to the initial rank and never changes, also not when ranks are pruned.
 #[derive(Module, Debug)]
 pub struct LowRankAdapter {
-    /// Down-projection (posterior mean).
+    /// Down-projection (posterior mean), `[d_input, rank]`; `lora_A` in a PEFT file, transposed.
     pub a: Param<Tensor<2>>,
-    /// Up-projection (posterior mean).
+    /// Up-projection (posterior mean), `[rank, d_output]`; `lora_B`, transposed.
     pub b: Param<Tensor<2>>,
     /// What stands between or around the factors; `None` for plain LoRA.
     pub extension: Option<Extension>,
-    /// The factor `c`.
+    /// The factor `c`, which belongs to the initial rank and never changes, also not when ranks are pruned.
     pub scaling: f64,
     /// Drop probability of the adapter's input in training.
     pub dropout: f64,

@@ -4,13 +4,12 @@ use burn::module::{Module, Param};
 use burn::tensor::Tensor;
 
 use super::low_rank::LowRankAdapter;
-use crate::adapter::initialisation::Initialiser;
-use crate::adapter::schema::{Axis, ParameterSchema, Sizes};
+use crate::adapter::schema::{Axis, ParameterSchema};
 
 pub(super) const A: ParameterSchema =
-    ParameterSchema::mean("lora_A_members", false, &[Axis::Members, Axis::Input, Axis::Rank], 16);
+    ParameterSchema::mean("lora_A_members", &[Axis::Members, Axis::Input, Axis::Rank], 16);
 pub(super) const B: ParameterSchema =
-    ParameterSchema::mean("lora_B_members", false, &[Axis::Members, Axis::Rank, Axis::Output], 16);
+    ParameterSchema::mean("lora_B_members", &[Axis::Members, Axis::Rank, Axis::Output], 16);
 
 /// Factors of several members, each for its share of the batch.
 ///
@@ -24,21 +23,14 @@ pub(super) const B: ParameterSchema =
 /// [`repeat_for_members`] does: rows `m·n .. (m+1)·n` belong to member `m`. The layer computes all of
 /// them in one batched product.
 ///
-/// # Shapes
-///
-/// | Name | Shape | In a checkpoint |
-/// |---|---|---|
-/// | `a` | `[members, d_input, rank]` | `lora_A_members` |
-/// | `b` | `[members, rank, d_output]` | `lora_B_members` |
-///
 /// # References
 ///
 /// Halbheer et al. 2024, arXiv:2405.14438.
 #[derive(Module, Debug)]
 pub struct AdapterMembers {
-    /// Down-projections.
+    /// Down-projections, `[members, d_input, rank]`; `lora_A_members` in a checkpoint.
     pub a: Param<Tensor<3>>,
-    /// Up-projections.
+    /// Up-projections, `[members, rank, d_output]`; `lora_B_members`.
     pub b: Param<Tensor<3>>,
     /// The factor `c`.
     pub scaling: f64,
@@ -64,13 +56,6 @@ impl AdapterMembers {
         };
         let adapter = LowRankAdapter::new(of(&self.a), of(&self.b), self.scaling);
         Some(LowRankAdapter { dropout: self.dropout, ..adapter })
-    }
-
-    /// Members with `A ~ U(±gain·sqrt(6/(d_input + rank)))` and `B = 0`.
-    pub(super) fn fresh(init: &Initialiser, gain: f64, scaling: f64, dropout: f64) -> Self {
-        let Sizes { d_input, rank, .. } = init.sizes;
-        let bound = gain * (6.0 / (d_input + rank) as f64).sqrt();
-        Self { a: init.uniform(&A, bound), b: init.uniform(&B, 0.0), scaling, dropout }
     }
 }
 

@@ -18,7 +18,7 @@ mod scale;
 
 use burn::module::{Module, Param};
 use burn::tensor::Tensor;
-use lrvd_core::baselines::StdMap;
+use lrvd_core::baselines::{StdMap, blob};
 use lrvd_core::family::INITIAL_B_BOUND;
 
 use super::config::{AdapterConfig, AdapterKind};
@@ -34,7 +34,7 @@ pub(super) use low_rank::Deviations;
 pub use low_rank::LowRankAdapter;
 pub use members::{AdapterMembers, repeat_for_members};
 pub(crate) use posterior::schemas as posterior_schemas;
-pub use posterior::{ElementParameters, Posterior};
+pub use posterior::{ElementParameters, Posterior, RankParameters};
 pub(super) use posterior::{clamped, clamped_log_alpha};
 pub use scale::ScaleGaussian;
 
@@ -188,11 +188,16 @@ impl Adapter {
                 (lora(INITIAL_B_BOUND), Some(Extension::Posterior(posterior)))
             }
             AdapterKind::BayesByBackprop { both, rho, rho_std, mean_std } => {
-                let noise = ElementGaussian::fresh_softplus(init, both, rho, rho_std);
+                let [of_a, of_b] = gaussian::schemas(StdMap::Softplus);
+                let b = both.then(|| init.normal(of_b, rho, rho_std));
+                let a = init.normal(of_a, rho, rho_std);
+                let noise = ElementGaussian::new(StdMap::Softplus, a, b);
                 (mean_std.map_or_else(|| lora(0.0), normal), Some(Extension::Gaussian(noise)))
             }
             AdapterKind::Blob { epsilon } => {
-                let noise = ElementGaussian::fresh_square(init, epsilon);
+                let [of_a, _] = gaussian::schemas(StdMap::Square);
+                let a = init.mapped(of_a, |u| blob::initial_rho(u, epsilon));
+                let noise = ElementGaussian::new(StdMap::Square, a, None);
                 (lora(0.0), Some(Extension::Gaussian(noise)))
             }
             AdapterKind::ScalaBl { epsilon } => {
@@ -203,7 +208,9 @@ impl Adapter {
                 (lora(0.0), Some(Extension::Contextual(ContextualGaussian::fresh(init))))
             }
             AdapterKind::LoraEnsemble { gain, .. } => {
-                return Ok(AdapterMembers::fresh(init, gain, scaling, dropout).into());
+                let bound = gain * (6.0 / (init.sizes.d_input + init.sizes.rank) as f64).sqrt();
+                let (a, b) = (init.uniform(&members::A, bound), init.uniform(&members::B, 0.0));
+                return Ok(AdapterMembers { a, b, scaling, dropout }.into());
             }
         };
         Ok(LowRankAdapter { a, b, extension, scaling, dropout }.into())

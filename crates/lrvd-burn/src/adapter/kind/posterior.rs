@@ -9,13 +9,19 @@ use crate::adapter::schema::{Axis, ParameterSchema, Visit};
 use crate::parameters::ParameterValue;
 
 const RANK_LOG_SIGMA2: ParameterSchema =
-    ParameterSchema::noise("rank_log_sigma2", false, &[Axis::Rank], 0);
-const RANK_LOG_ALPHA: ParameterSchema =
-    ParameterSchema::noise("rank_log_alpha", false, &[Axis::Rank], 0);
+    ParameterSchema::noise("rank_log_sigma2", &[Axis::Rank], 0);
+const RANK_LOG_ALPHA: ParameterSchema = ParameterSchema::noise("rank_log_alpha", &[Axis::Rank], 0);
 const LOG_SIGMA2_A: ParameterSchema =
-    ParameterSchema::noise("log_sigma2_a", true, &[Axis::Input, Axis::Rank], 0);
+    ParameterSchema::noise("log_sigma2_a", &[Axis::Input, Axis::Rank], 0);
 const LOG_SIGMA2_B: ParameterSchema =
-    ParameterSchema::noise("log_sigma2_b", true, &[Axis::Rank, Axis::Output], 0);
+    ParameterSchema::noise("log_sigma2_b", &[Axis::Rank, Axis::Output], 0);
+
+/// One number per rank direction, shared by row `i` of A and column `i` of B.
+#[derive(Module, Debug)]
+pub struct RankParameters {
+    /// `ln σ²` or `ln α`, shape `[rank]`.
+    pub value: Param<Tensor<1>>,
+}
 
 /// One log-variance per entry of both factors.
 #[derive(Module, Debug)]
@@ -28,18 +34,17 @@ pub struct ElementParameters {
 
 /// The posterior of an adapter: which family, and its parameters.
 ///
-/// The means are the adapter's factors themselves, so switching the noise off leaves plain LoRA. Parameters per rank,
-/// `[rank]`, are shared by row `i` of A and column `i` of B.
+/// The means are the adapter's factors themselves, so switching the noise off leaves plain LoRA.
 #[derive(Module, Debug)]
 pub enum Posterior {
     /// Additive, one `ln σ²` per rank for both factors (the default).
-    RankVariance(Param<Tensor<1>>),
+    RankVariance(RankParameters),
     /// Multiplicative, one `ln α` per rank: `σ² = α·mean²`.
-    NoiseToSignal(Param<Tensor<1>>),
+    NoiseToSignal(RankParameters),
     /// Additive, one `ln σ²` per entry.
     ElementVariance(ElementParameters),
     /// As `RankVariance`, but only A is random.
-    AsymRankVariance(Param<Tensor<1>>),
+    AsymRankVariance(RankParameters),
 }
 
 impl Posterior {
@@ -57,10 +62,10 @@ impl Posterior {
     pub(crate) fn shift(&mut self, shift: &[f64]) {
         match self {
             Self::RankVariance(p) | Self::AsymRankVariance(p) => {
-                set(p, |value| clamped(value.clone() + on(shift, &value)));
+                set(&mut p.value, |value| clamped(value.clone() + on(shift, &value)));
             }
             Self::NoiseToSignal(p) => {
-                set(p, |value| clamped_log_alpha(value.clone() + on(shift, &value)));
+                set(&mut p.value, |value| clamped_log_alpha(value.clone() + on(shift, &value)));
             }
             Self::ElementVariance(p) => {
                 set(&mut p.a, |a| clamped(a.clone() + on(shift, &a).unsqueeze_dim(0)));
@@ -77,12 +82,12 @@ impl Posterior {
     pub fn deviations(&self, a: &Tensor<2>, b: &Tensor<2>) -> (Tensor<2>, Option<Tensor<2>>) {
         match self {
             Self::RankVariance(p) => {
-                let std = half_exp(clamped(p.val()));
+                let std = half_exp(clamped(p.value.val()));
                 (std.clone().unsqueeze_dim(0), Some(std.unsqueeze_dim(1)))
             }
-            Self::AsymRankVariance(p) => (half_exp(clamped(p.val())).unsqueeze_dim(0), None),
+            Self::AsymRankVariance(p) => (half_exp(clamped(p.value.val())).unsqueeze_dim(0), None),
             Self::NoiseToSignal(p) => {
-                let root = half_exp(clamped_log_alpha(p.val()));
+                let root = half_exp(clamped_log_alpha(p.value.val()));
                 let of_a = a.clone() * root.clone().unsqueeze_dim(0);
                 (of_a, Some(b.clone() * root.unsqueeze_dim(1)))
             }
@@ -94,7 +99,7 @@ impl Posterior {
 
     /// One variance per rank, `[rank]`, and whether B has it too; `None` of the other families.
     pub(crate) fn tied_variance(&self) -> Option<(Tensor<1>, bool)> {
-        let variance = |p: &Param<Tensor<1>>| clamped(p.val()).exp();
+        let variance = |p: &RankParameters| clamped(p.value.val()).exp();
         match self {
             Self::RankVariance(p) => Some((variance(p), true)),
             Self::AsymRankVariance(p) => Some((variance(p), false)),
@@ -106,7 +111,7 @@ impl Posterior {
         let of = schemas(self.family());
         match self {
             Self::RankVariance(p) | Self::NoiseToSignal(p) | Self::AsymRankVariance(p) => {
-                visit(of[0], p);
+                visit(of[0], &mut p.value);
             }
             Self::ElementVariance(p) => {
                 visit(of[0], &mut p.a);
@@ -118,7 +123,7 @@ impl Posterior {
     /// Noise parameters that all start at `initial`.
     pub(super) fn fresh(init: &Initialiser, family: VariationalFamily, initial: f64) -> Self {
         let of = schemas(family);
-        let per_rank = || init.constant(of[0], initial);
+        let per_rank = || RankParameters { value: init.constant(of[0], initial) };
         match family {
             VariationalFamily::RankVariance => Self::RankVariance(per_rank()),
             VariationalFamily::NoiseToSignal => Self::NoiseToSignal(per_rank()),

@@ -13,9 +13,9 @@ use crate::adapter::noise::{AdapterStream, LayerNoise};
 use crate::adapter::schema::{Axis, ParameterSchema, Sizes, Visit};
 
 pub(super) const LOG_MEAN: ParameterSchema =
-    ParameterSchema::mean("lora_scale_log_mean", false, &[Axis::Rank], 0);
+    ParameterSchema::mean("lora_scale_log_mean", &[Axis::Rank], 0);
 pub(super) const LOG_STD: ParameterSchema =
-    ParameterSchema::noise("lora_scale_log_std", false, &[Axis::Rank], 2);
+    ParameterSchema::noise("lora_scale_log_std", &[Axis::Rank], 2);
 
 /// Gaussian scales between the factors, whose A starts as an orthonormal basis.
 ///
@@ -27,18 +27,14 @@ pub(super) const LOG_STD: ParameterSchema =
 ///
 /// One draw per module and forward, or per sequence.
 ///
-/// # Shapes
-///
-/// Both `[rank]`: `lora_scale_log_mean` and `lora_scale_log_std` in a checkpoint.
-///
 /// # References
 ///
 /// The divergence: `lrvd_core::baselines::scala_bl_kl`. Samplawski et al. 2025, arXiv:2506.21408.
 #[derive(Module, Debug)]
 pub struct ScaleGaussian {
-    /// Logarithms of the mean scales.
+    /// Logarithms of the mean scales, `[rank]`; `lora_scale_log_mean` in a checkpoint.
     pub log_mean: Param<Tensor<1>>,
-    /// Logarithms of their standard deviations.
+    /// Logarithms of their standard deviations, `[rank]`; `lora_scale_log_std`.
     pub log_std: Param<Tensor<1>>,
 }
 

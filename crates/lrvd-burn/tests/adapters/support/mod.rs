@@ -31,7 +31,7 @@ use burn::module::Param;
 use burn::tensor::{DType, Device, Gradients, Tensor, TensorData};
 use lrvd_burn::adapter::{
     AdaptedLinear, Adapter, ContextualGaussian, ElementGaussian, ElementParameters, Extension,
-    LowRankAdapter, Posterior, ScaleGaussian,
+    LowRankAdapter, Posterior, RankParameters, ScaleGaussian,
 };
 use lrvd_burn::host::{HostAdapter, HostNoise};
 use lrvd_burn::sampling::{DrawPer, Scheme};
@@ -159,7 +159,7 @@ pub(crate) fn leaves_of(layer: &AdaptedLinear) -> Vec<Tracked> {
             Posterior::RankVariance(p)
             | Posterior::NoiseToSignal(p)
             | Posterior::AsymRankVariance(p),
-        )) => vec![tracked("noise", p.val())],
+        )) => vec![tracked("noise", p.value.val())],
         Some(Extension::Gaussian(noise)) => {
             let b = noise.b.as_ref().map(|b| tracked("noise of B", b.val()));
             [tracked("noise of A", noise.a.val())].into_iter().chain(b).collect()
@@ -359,7 +359,7 @@ pub(crate) fn noisy(family: VariationalFamily) -> HostAdapter {
 /// The adapter as a trainable module.
 pub(crate) fn adapter(host: &HostAdapter, dtype: DType) -> LowRankAdapter {
     let (rank, d_input, d_output) = (host.rank, host.d_input, host.d_output);
-    let per_rank = |v: &[f64]| parameter(v, [rank], dtype);
+    let per_rank = |v: &[f64]| RankParameters { value: parameter(v, [rank], dtype) };
     let of_a = |v: &[f64]| parameter(&transposed(v, rank, d_input), [d_input, rank], dtype);
     let of_b = |v: &[f64]| parameter(v, [rank, d_output], dtype);
     let posterior = host.noise.as_ref().map(|HostNoise { family, a, b }| match family {
