@@ -125,14 +125,11 @@ pub fn attach_adapters(
              adapter's input, ensembles and adapters that depend on the input need a `lrvd_burn::nn::Linear`"
         )));
     }
-    let paths: Vec<String> = found.into_iter().map(|found| found.path).collect();
-    let mut outcome = Ok(());
-    model.visit_layers_mut(&mut |path, layer| {
-        if outcome.is_ok() && paths.iter().any(|chosen| chosen == path) {
-            outcome = config.attach(layer, path, seed);
-        }
-    });
-    outcome?;
+    for Found { layer, path, .. } in &mut found {
+        config.attach(layer, path, seed)?;
+    }
+    let paths: Vec<String> = found.iter().map(|found| found.path.clone()).collect();
+    *model = walk::write_layers(model, found.into_iter().map(|f| (f.path, f.layer)).collect());
     debug!(layers, adapted = paths.len(), ?targets, "attached adapters");
     for path in &paths {
         trace!(%path, "adapted");
@@ -169,22 +166,11 @@ pub fn total_kl(
     prior: Prior,
     reduction: KlReduction,
 ) -> Result<Option<Tensor<1>>, Error> {
-    let mut total = None;
-    for attached in adapters(model) {
-        if let Some(adapter) = attached.low_rank() {
-            add(&mut total, adapter.kl(prior, reduction)?);
-        }
+    let mut terms = Vec::new();
+    for adapter in adapters(model).iter().filter_map(Attached::low_rank) {
+        terms.extend(adapter.kl(prior, reduction)?);
     }
-    Ok(total)
-}
-
-fn add(total: &mut Option<Tensor<1>>, term: Option<Tensor<1>>) {
-    if let Some(term) = term {
-        *total = Some(match total.take() {
-            Some(sum) => sum + term,
-            None => term,
-        });
-    }
+    Ok(terms.into_iter().reduce(|sum, term| sum + term))
 }
 
 /// Sum of `term` over the adapted layers, `[1]`; `None` if it has no value for any of them.
@@ -195,9 +181,8 @@ pub fn total_over_adapters(
     model: &impl NamedModule,
     mut term: impl FnMut(&AdaptedLinear) -> Option<Tensor<1>>,
 ) -> Option<Tensor<1>> {
-    let mut total = None;
-    model.visit_layers(&mut |_, layer| add(&mut total, term(layer)));
-    total
+    let layers = walk::layers(model).into_iter();
+    layers.filter_map(|found| term(&found.layer)).reduce(|sum, term| sum + term)
 }
 
 /// Lets `observer` see every further use of the model's adapters, `None` ends it; returns the number

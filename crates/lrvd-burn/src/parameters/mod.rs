@@ -154,11 +154,6 @@ pub(crate) fn select<const D: usize>(tensor: Tensor<D>, axis: usize, kept: &[usi
     tensor.select(axis, Tensor::from_ints(kept.as_slice(), &device))
 }
 
-/// The tensor without its autodiff association.
-pub(crate) fn plain<const D: usize>(tensor: Tensor<D>) -> Tensor<D> {
-    if tensor.device().is_autodiff() { tensor.inner() } else { tensor }
-}
-
 /// Puts `value` into `param`, trainable exactly if the old value was.
 pub(crate) fn replace<const D: usize>(param: &mut Param<Tensor<D>>, value: Tensor<D>) {
     let value =

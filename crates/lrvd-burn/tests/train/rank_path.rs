@@ -136,7 +136,7 @@ fn a_rotation_keeps_the_total_variance_of_the_update() {
     }
     let mut other = adapted(VariationalFamily::ElementVariance);
     let answer = turn(&mut other, None);
-    assert!(answer.unwrap_err().to_string().starts_with("adapter `other` cannot be rotated"));
+    assert!(answer.unwrap_err().to_string().starts_with("adapter `one` cannot be rotated"));
 }
 
 #[test]
