@@ -21,8 +21,8 @@ use crate::parameters::ParameterValue;
 /// the singular values of each update `c·ΔW` by module path.
 ///
 /// The update itself is unchanged, and so is the total variance of each module's update: the variances are carried
-/// through the basis change by [`SingularFactors::log_variance`](lrvd_core::gauge::SingularFactors::log_variance), which says when single entries keep their variance too.
-/// The moments in `optimizer` belong to the old basis and are forgotten.
+/// through the basis change by [`log_variance`](lrvd_core::gauge::SingularFactors::log_variance), which says when
+/// single entries keep their variance too. The moments in `optimizer` belong to the old basis and are forgotten.
 ///
 /// An adapter with separate singular values, or whose noise is not one variance per rank, is an error; no adapter is
 /// rotated then.

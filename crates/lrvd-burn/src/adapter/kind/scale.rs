@@ -3,6 +3,7 @@
 use burn::module::{Module, Param};
 use burn::tensor::Tensor;
 use lrvd_core::baselines::{KlDirection, scala_bl};
+use lrvd_core::linalg::transpose;
 
 use super::Extension;
 use super::low_rank::A;
@@ -60,17 +61,12 @@ impl ScaleGaussian {
     ) -> Result<(Param<Tensor<2>>, Self), lrvd_core::Error> {
         let Sizes { rank, d_input, .. } = init.sizes;
         let of_lora = init.uniform_values(&A, Initialiser::bound_of(d_input));
-        // Rank-major, as the core and the papers have it.
-        let rows: Vec<f64> = (0..rank)
-            .flat_map(|i| of_lora.iter().skip(i).step_by(rank).map(|&v| f64::from(v)))
-            .collect();
-        let basis = scala_bl::scala_bl_basis(&rows, rank)?;
-        let a = (0..d_input)
-            .flat_map(|j| basis.v_h.iter().skip(j).step_by(d_input).map(|&v| v as f32))
-            .collect();
-        let log_mean = basis.log_mean.iter().map(|&v| v as f32).collect();
+        let of_lora: Vec<f64> = of_lora.into_iter().map(f64::from).collect();
+        let basis = scala_bl::scala_bl_basis(&transpose(&of_lora, d_input, rank), rank)?;
+        let single = |values: &[f64]| values.iter().map(|&v| v as f32).collect();
+        let a = single(&transpose(&basis.v_h, rank, d_input));
         let scales = Self {
-            log_mean: init.given(&LOG_MEAN, log_mean),
+            log_mean: init.given(&LOG_MEAN, single(&basis.log_mean)),
             log_std: init.mapped(&LOG_STD, |u| scala_bl::initial_log_std_dev(u, epsilon)),
         };
         Ok((init.given(&A, a), scales))
