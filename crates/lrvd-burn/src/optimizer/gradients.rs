@@ -12,7 +12,7 @@ const NORM_EPSILON: f64 = 1e-6;
 /// Gradients of the trainable parameters, flattened, by checkpoint name.
 #[derive(Clone, Debug, Default)]
 pub struct NamedGradients {
-    pub(crate) values: BTreeMap<String, Tensor<1>>,
+    values: BTreeMap<String, Tensor<1>>,
 }
 
 impl NamedGradients {

@@ -3,7 +3,7 @@
 use anyhow::{Context, Result, ensure};
 use burn::tensor::{DType, Device, Int, Tensor, TensorData};
 use lrvd_burn::files::TensorFile;
-use lrvd_burn::train::{Targets, TokenTargets, negative_log_likelihood};
+use lrvd_burn::train::{Targets, negative_log_likelihood};
 use lrvd_models::TokenBatch;
 use lrvd_models::deberta::{DebertaConfig, ProblemType};
 
@@ -109,7 +109,7 @@ impl Inputs {
         let n = ids.len();
         let ids = Tensor::<1, Int>::from_data(TensorData::new(ids, [n]), &device());
         let text = TokenBatch { columns, ..self.batch(0)? };
-        Ok(Some((text, Targets::Tokens(TokenTargets { ids, per_row }))))
+        Ok(Some((text, Targets::Tokens { ids, per_row })))
     }
 
     /// The tokens that may be the answer, and which of them is right, if both are recorded.

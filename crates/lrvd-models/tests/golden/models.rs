@@ -10,6 +10,7 @@ use lrvd_burn::host::values;
 use lrvd_burn::model::NamedModule;
 use lrvd_burn::sampling::Pass;
 use lrvd_burn::train::Model;
+use lrvd_core::noise::NoiseKey;
 use lrvd_models::TokenBatch;
 use lrvd_models::deberta::{DebertaClassifier, DebertaConfig, RelativePositions};
 use lrvd_models::llama::{KvCache, LlamaConfig, LlamaForCausalLm};
@@ -33,7 +34,8 @@ const WORDS: &str = "deberta.embeddings.word_embeddings.weight";
 pub(crate) fn load_deberta(dir: &Path, dtype: DType) -> Result<(DebertaClassifier, DebertaConfig)> {
     let config = DebertaConfig::read(&dir.join("config.json"))?;
     let store = WeightStore::open(dir)?;
-    let (model, _) = DebertaClassifier::from_fine_tuned(&store, &config, &device(), dtype)?;
+    let (model, _) =
+        DebertaClassifier::from_pretrained(&store, &config, NoiseKey::new(0), &device(), dtype)?;
     Ok((model, config))
 }
 
@@ -52,7 +54,7 @@ pub(crate) fn deberta(case: &mut Case) -> Result<()> {
     case.described("num_labels", &[config.num_labels() as f64], Limit::EXACT)?;
     train_all(case, &mut model);
     let (batch, pass) = (inputs.batch(0)?, Pass::mean());
-    let mut states = model.encoder().hidden_states(&batch, &pass);
+    let mut states = model.encoder.hidden_states(&batch, &pass);
     for (i, state) in states.iter().enumerate() {
         inputs.compare(case, &format!("hidden_states.{i}"), state.clone())?;
     }
@@ -99,7 +101,7 @@ pub(crate) fn llama(case: &mut Case) -> Result<()> {
     inputs.describe(case)?;
     train_all(case, &mut model);
     let (batch, pass) = (inputs.batch(0)?, Pass::mean());
-    for (i, state) in model.model().hidden_states(&batch, &pass).into_iter().enumerate() {
+    for (i, state) in model.model.hidden_states(&batch, &pass).into_iter().enumerate() {
         inputs.compare(case, &format!("hidden_states.{i}"), state)?;
     }
     inputs.compare(case, "logits", model.forward(&batch, &pass))?;

@@ -5,8 +5,7 @@
 
 use anyhow::{Context, Result, bail, ensure};
 use lrvd_models::tokenizer::{
-    Encoding, PaddingDirection, PaddingParams, PaddingStrategy, TextTokenizer, TruncationParams,
-    TruncationStrategy,
+    Encoding, PaddingDirection, PaddingParams, PaddingStrategy, TextTokenizer,
 };
 use serde_json::{Value, json};
 
@@ -79,10 +78,10 @@ fn encode<'a>(
         vec![(entry.at(&["text"])?.text()?.to_owned(), pair.map(str::to_owned))]
     };
     let inputs: Vec<_> = inputs.iter().map(|(text, pair)| (&**text, pair.as_deref())).collect();
-    let truncation = truncation(tokenizer, entry)?;
+    let truncation = truncation(entry)?;
     let padding = padding(tokenizer, folder, entry)?;
     let run = |inputs: &[(&str, Option<&str>)]| {
-        tokenizer.encode_batch(inputs, truncation.as_ref(), padding.as_ref())
+        tokenizer.encode_batch(inputs, truncation, padding.as_ref())
     };
     let rows = run(&inputs)?;
     let each = |of: &dyn Fn(&Encoding) -> Value| {
@@ -114,23 +113,12 @@ fn encode<'a>(
 }
 
 /// `truncation` and `max_length` in the spelling of transformers.
-fn truncation(tokenizer: &TextTokenizer, entry: &Value) -> Result<Option<TruncationParams>> {
-    let known = [
-        TruncationStrategy::LongestFirst,
-        TruncationStrategy::OnlyFirst,
-        TruncationStrategy::OnlySecond,
-    ];
-    let strategy = match &entry["truncation"] {
-        Value::Null | Value::Bool(false) => return Ok(None),
-        Value::Bool(true) => known[0],
-        other if other == "do_not_truncate" => return Ok(None),
-        other => known
-            .into_iter()
-            .find(|strategy| other == strategy.as_ref())
-            .with_context(|| format!("`truncation` = {other}"))?,
-    };
-    let max_length = entry.at(&["max_length"])?.count()?;
-    Ok(Some(TruncationParams { strategy, ..tokenizer.truncation(max_length) }))
+fn truncation(entry: &Value) -> Result<Option<usize>> {
+    match &entry["truncation"] {
+        Value::Null => Ok(None),
+        stated if stated == "longest_first" => entry.at(&["max_length"])?.count().map(Some),
+        stated => bail!("`truncation` = {stated}"),
+    }
 }
 
 /// `padding` and `padding_side` in the spelling of transformers. No vocabulary file holds the padding token and side:

@@ -5,10 +5,11 @@ use lrvd_burn::adapter::{AdapterConfig, AdapterKind};
 use lrvd_burn::model::{NamedModule, check_scheme};
 use lrvd_burn::parameters::Group;
 use lrvd_burn::sampling::{DrawPer, Pass, Scheme};
+use lrvd_burn::train::Model;
 use lrvd_core::family::VariationalFamily;
 use lrvd_core::moments::CrossTerm;
 use lrvd_core::noise::NoiseKey;
-use lrvd_models::llama::{LlamaChoice, LlamaForCausalLm, LlamaScore};
+use lrvd_models::llama::{LlamaForCausalLm, LlamaScore};
 use lrvd_models::{TokenBatch, WeightSource};
 use rstest::rstest;
 
@@ -158,7 +159,7 @@ fn what_the_baselines_attach_gives_the_rows_of_the_full_head(
 #[test]
 fn a_choice_checks_its_answers_and_is_the_model() {
     let model = model(false, DType::F64);
-    let new = |ids: &[u32]| LlamaChoice::new(model.clone(), ids.to_vec());
+    let new = |ids: &[u32]| model.clone().answering(ids.to_vec());
     for (ids, expected) in [
         (&[3][..], "at least 2 tokens, found [3]"),
         (&[3, 50], "tokens below 50, the size of the model's vocabulary, found [3, 50]"),
@@ -169,7 +170,7 @@ fn a_choice_checks_its_answers_and_is_the_model() {
     }
     let choice = new(&ANSWERS).unwrap();
     let text = padded(&PROMPTS, true, DType::F64);
-    let found = choice.forward(&text, &Pass::mean());
+    let found = choice.logits(&text, &Pass::mean());
     assert_eq!(found.dims(), [3, 3]);
     close(&numbers(found), &numbers(model.answer_logits(&text, &ANSWERS, &Pass::mean())), 0.0);
     let (mut of_choice, mut of_model) = (Vec::new(), Vec::new());
@@ -197,7 +198,7 @@ fn a_score_is_a_product_with_the_hidden_state_of_the_last_real_token() {
             }
         });
         let input = padded(&PROMPTS, true, wide);
-        let hidden = numbers(decoder.model().last_hidden(&input, &Pass::mean()));
+        let hidden = numbers(decoder.model.last_hidden(&input, &Pass::mean()));
         let product = |row: &[f64]| row.iter().zip(&weight).map(|(h, w)| h * w).sum::<f64>();
         let expected: Vec<f64> = hidden.chunks(20).map(product).collect();
         assert!(expected.iter().all(|score| score.abs() > 1e-3), "{expected:?}");

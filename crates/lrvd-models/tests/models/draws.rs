@@ -10,7 +10,7 @@ use lrvd_core::family::VariationalFamily;
 use lrvd_core::noise::NoiseKey;
 use lrvd_models::TokenBatch;
 use lrvd_models::deberta::DebertaClassifier;
-use lrvd_models::llama::{KvCache, LlamaChoice};
+use lrvd_models::llama::KvCache;
 
 use crate::support::{
     PROMPTS, adapted, batch, deberta, model, names, numbers, padded, variational,
@@ -135,13 +135,13 @@ fn llama_with_and_without_a_cache() {
     ];
     for (family, targets) in VariationalFamily::ALL.into_iter().cycle().zip(targets) {
         let model = adapted(model(true, DType::F32), &variational(family), targets).valid();
-        let choice = LlamaChoice::new(model.clone(), vec![30, 4, 17]).unwrap();
+        let choice = model.clone().answering(vec![30, 4, 17]).unwrap();
         for rows in [1, PROMPTS.len()] {
             let whole = padded(&PROMPTS[..rows], true, DType::F32);
             let found = model.forward(&whole, &together(rows));
             equal(found, rows, |pass| model.forward(&whole, pass), true);
-            let found = choice.forward(&whole, &together(rows));
-            equal(found, rows, |pass| choice.forward(&whole, pass), true);
+            let found = choice.logits(&whole, &together(rows));
+            equal(found, rows, |pass| choice.logits(&whole, pass), true);
             let barred = whole.clone().answered_by(&vec![2; rows], 3);
             let found = choice.logits(&barred, &together(rows));
             equal(found.clone(), rows, |pass| choice.logits(&barred, pass), true);

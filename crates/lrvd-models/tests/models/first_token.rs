@@ -43,7 +43,7 @@ fn equal(model: &DebertaClassifier, pass: &Pass) {
         });
         found
     };
-    let whole = model.head(model.encoder().forward(&input, pass), pass).1;
+    let whole = model.head(model.encoder.forward(&input, pass), pass).1;
     let first = model.forward(&input, pass);
     assert_eq!(numbers(first.clone()), numbers(whole.clone()));
     let (found, expected) = (gradients(first), gradients(whole));

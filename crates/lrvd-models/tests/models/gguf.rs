@@ -56,7 +56,7 @@ fn weights_have_hugging_faces_names_and_order() {
 
 #[test]
 fn the_configuration_is_read() {
-    let config = model("byte_level.gguf").config().clone();
+    let config = model("byte_level.gguf").config;
     assert_eq!((config.vocab_size, config.hidden_size, config.intermediate_size), (680, 32, 64));
     assert_eq!((config.num_hidden_layers, config.head_dim), (2, 8));
     assert_eq!((config.num_attention_heads, config.num_key_value_heads), (4, 2));
@@ -64,7 +64,7 @@ fn the_configuration_is_read() {
     assert_eq!((config.bos_token_id, config.eos_token_ids), (Some(1), vec![2]));
     assert_eq!((config.pad_token_id, config.tie_word_embeddings), (Some(0), true));
     assert!(config.rope_scaling.is_none());
-    let config = model("sentencepiece.gguf").config().clone();
+    let config = model("sentencepiece.gguf").config;
     assert_eq!((config.vocab_size, config.eos_token_ids), (692, vec![2, 5]));
     assert!(!config.tie_word_embeddings);
     let scaling = config.rope_scaling.unwrap();
@@ -82,13 +82,13 @@ fn a_model_is_built_and_answers() {
         for dtype in [DType::F32, DType::BF16] {
             let store = file.weights().unwrap();
             let (model, loaded) =
-                LlamaForCausalLm::from_pretrained(&store, file.config(), &device, dtype).unwrap();
+                LlamaForCausalLm::from_pretrained(&store, &file.config, &device, dtype).unwrap();
             assert_eq!(loaded.report.applied.len(), store.len());
             let ids = Tensor::<2, Int>::from_data([[1, 7, 300, 2]], &device);
             let mask = Tensor::ones([1, 4], (&device, DType::F32));
             let input = TokenBatch::new(ids.clone(), ids.zeros_like(), mask);
             let logits = values(model.last_logits(&input, &Pass::mean()));
-            assert_eq!(logits.len(), file.config().vocab_size);
+            assert_eq!(logits.len(), file.config.vocab_size);
             assert!(logits.iter().all(|logit| logit.is_finite()));
         }
     }
@@ -273,7 +273,7 @@ fn written(settings: &[(&str, GgufField)], factors: Option<&[f32]>) -> Result<St
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("model.gguf");
     write_gguf(&path, &all, &tensors).unwrap();
-    GgufModel::open(&path).map(|model| model.config_json().to_owned())
+    GgufModel::open(&path).map(|model| model.config_json)
 }
 
 #[test]
@@ -360,7 +360,7 @@ fn an_adapter_is_added_by_llama_cpps_rule() {
     ];
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("adapter.gguf");
-    let written = write_gguf_adapter(&adapter(&modules), base.config(), "name", &path).unwrap();
+    let written = write_gguf_adapter(&adapter(&modules), &base.config, "name", &path).unwrap();
     assert_eq!((written.lora_alpha, written.ranks.len()), (6.0, 4));
     assert_eq!(written.folded, ["model.layers.1.mlp.down_proj"]);
     assert_eq!(written.dropped, ["model.layers.1.mlp.up_proj"]);
@@ -409,7 +409,7 @@ fn an_adapter_is_added_by_llama_cpps_rule() {
     }
     // The same bytes each time.
     let again = folder.path().join("again.gguf");
-    write_gguf_adapter(&adapter(&modules), base.config(), "name", &again).unwrap();
+    write_gguf_adapter(&adapter(&modules), &base.config, "name", &again).unwrap();
     assert_eq!(std::fs::read(&path).unwrap(), std::fs::read(&again).unwrap());
 }
 
@@ -417,7 +417,7 @@ fn an_adapter_is_added_by_llama_cpps_rule() {
 fn adapters_that_llama_cpp_cannot_take_are_errors() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("adapter.gguf");
-    let tied = model("byte_level.gguf").config().clone();
+    let tied = model("byte_level.gguf").config;
     let query = ("model.layers.0.self_attn.q_proj", update(32, 3, 32, 2.0));
     let mut whole = adapter(std::slice::from_ref(&query));
     let bias = HostTensor::from_f32(&[1], &[0.0]).unwrap();

@@ -166,8 +166,8 @@ fn half_precision_weights_keep_activations_and_adapters_wide() {
             &variational(VariationalFamily::RankVariance),
             &["q_proj", "down_proj", "lm_head"],
         );
-        assert_eq!(narrow.model().compute_dtype(), DType::F32);
-        assert_eq!(narrow.model().embeddings().dtype(), dtype);
+        assert_eq!(narrow.model.compute_dtype(), DType::F32);
+        assert_eq!(narrow.model.embeddings().dtype(), dtype);
         narrow.visit_layers(&mut |path, layer| {
             assert_eq!(layer.weight.base().dtype(), dtype, "{path}");
             if let Some(adapter) = layer.low_rank() {

@@ -63,7 +63,7 @@ fn load(case: &str, dir: &Path, dtype: DType) -> Result<LlamaForCausalLm, Error>
 }
 
 fn logits(model: &LlamaForCausalLm) -> Vec<f64> {
-    let input = batch(&[&[1, 7, 30], &[12, 99, 3]], model.model().compute_dtype());
+    let input = batch(&[&[1, 7, 30], &[12, 99, 3]], model.model.compute_dtype());
     values(model.forward(&input, &Pass::mean()))
 }
 

@@ -7,7 +7,6 @@ use lrvd_burn::sampling::{DrawPer, Pass, Scheme};
 use lrvd_burn::train::Model;
 use lrvd_core::family::VariationalFamily;
 use lrvd_core::noise::NoiseKey;
-use lrvd_models::llama::LlamaChoice;
 use lrvd_models::{AutoModel, TokenBatch};
 use rstest::rstest;
 
@@ -34,7 +33,7 @@ fn decoder() -> AutoModel {
     )
     .unwrap();
     enlarge(&mut model);
-    AutoModel::Llama(LlamaChoice::new(model, vec![3, 5]).unwrap())
+    AutoModel::Llama(model.answering(vec![3, 5]).unwrap())
 }
 
 /// Logits, and the gradients of what trains.

@@ -28,7 +28,7 @@ fn token_ids() -> Vec<u32> {
 
 fn model(dtype: DType) -> LlamaForCausalLm {
     let config = LlamaConfig::read(&shipped().join("config.json")).unwrap();
-    assert!(config.unrecognised().is_empty());
+    assert!(config.unrecognised.is_empty());
     let store = WeightStore::open(shipped()).unwrap();
     LlamaForCausalLm::from_pretrained(&store, &config, &Device::flex(), dtype).unwrap().0
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use lrvd_models::Error;
 use lrvd_models::tokenizer::{
     ModelType, PaddingDirection, PaddingParams, PaddingStrategy, SpmModel, TextTokenizer,
-    TruncationDirection, TruncationParams, TruncationStrategy, tokenizer_json,
+    tokenizer_json,
 };
 use prost::Message as _;
 use serde_json::Value;
@@ -76,20 +76,9 @@ fn limits_that_cannot_be_met_are_errors() {
     let error = tokenizer.encode("a river", Some("a boat"), Some(2)).unwrap_err().to_string();
     let expected = "`max_length` should be at least 3, the number of special tokens, found 2";
     assert_eq!(error, expected);
-    let only = |strategy, pair| {
-        let truncation = TruncationParams { strategy, ..tokenizer.truncation(5) };
-        tokenizer.encode_batch(&[("the river was high", pair)], Some(&truncation), None)
-    };
-    let second = TruncationStrategy::OnlySecond;
-    let error = only(second, None).unwrap_err().to_string();
-    let expected = "truncation `only_second` must remove 1 tokens from a text that has 0";
-    assert_eq!(error, expected);
-    assert!(matches!(only(second, Some("no")), Err(Error::Text(_))));
-    let first = only(TruncationStrategy::OnlyFirst, Some("no")).unwrap();
-    assert_eq!(first[0].len(), 5);
-    let left = TruncationParams { direction: TruncationDirection::Left, ..tokenizer.truncation(3) };
-    let kept = tokenizer.encode_batch(&[("the river was high", None)], Some(&left), None).unwrap();
-    assert_eq!(kept[0].get_tokens()[1], "▁high");
+    let left = stated(r#"{"truncation_side": "left"}"#).unwrap();
+    let kept = left.encode("the river was high", None, Some(3)).unwrap();
+    assert_eq!(kept.get_tokens()[1], "igh");
 }
 
 #[test]
