@@ -273,11 +273,12 @@ mod tests {
         report.unexpected = (0..21).map(|i| format!("t{i}")).collect();
         assert!(!report.check_shape("w", &[2, 3], &[3, 2]) && report.check_shape("v", &[1], &[1]));
         assert!(!report.check_finite("n", Some((4, f64::NAN))) && report.check_finite("o", None));
-        let listed = (0..20).map(|i| format!("  `t{i}`\n")).collect::<String>();
+        let listed: Vec<String> = (0..20).map(|i| format!("  `t{i}`")).collect();
         let expected = format!(
-            "`m.safetensors` does not hold the expected tensors\nmissing (1):\n  `gone`\nunexpected (21):\n{listed}  \
+            "`m.safetensors` does not hold the expected tensors\nmissing (1):\n  `gone`\nunexpected (21):\n{}\n  \
              and 1 more\nmis-shaped (1):\n  `w`: expected [2, 3], found [3, 2]\nnot finite (1):\n  `n`: NaN at index \
-             4\nignored (1):\n  `b` [2]: copy"
+             4\nignored (1):\n  `b` [2]: copy",
+            listed.join("\n")
         );
         assert_eq!(report.into_result().unwrap_err().to_string(), expected);
     }

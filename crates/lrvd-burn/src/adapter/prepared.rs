@@ -22,6 +22,7 @@ const TOKENS: u32 = 0;
 const SHARED: u32 = 1;
 
 /// The adapter's part of a prepared layer.
+#[expect(clippy::large_enum_variant, reason = "one lives on the stack for the time of a forward")]
 enum Update<'a> {
     /// Nothing to add.
     None,
