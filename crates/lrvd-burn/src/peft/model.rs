@@ -18,7 +18,7 @@ use crate::error::Error;
 use crate::files::{HostTensor, LoadReport};
 use crate::host::stored;
 use crate::model::{NamedModule, check_distinct};
-use crate::parameters::{Group, NamedParameter, ParameterValue, plain};
+use crate::parameters::{Group, NamedParameter, ParameterValue};
 
 impl PeftAdapter {
     /// Compares the adapter with the linear layers of a model, given as path, input and output
@@ -209,7 +209,7 @@ pub(super) struct Place {
 
 impl Place {
     pub(super) fn of(layer: &AdaptedLinear, trainable: bool) -> Self {
-        let like = plain(layer.weight.base());
+        let like = layer.weight.base().without_autodiff();
         Self { device: like.device(), dtype: adapter_dtype(like.dtype()), trainable }
     }
 

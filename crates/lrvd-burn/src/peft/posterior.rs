@@ -308,16 +308,9 @@ impl PeftPosterior {
     /// without a rank.
     pub fn noise(&self, path: &str) -> Result<Option<HostNoise>, Error> {
         let Some(stored) = self.stored(path) else { return Ok(None) };
-        let values = || stored[0].to_f64();
-        Ok(Some(match self.header.family {
-            VariationalFamily::RankVariance => HostNoise::RankVariance(values()?),
-            VariationalFamily::AsymRankVariance => HostNoise::AsymRankVariance(values()?),
-            VariationalFamily::NoiseToSignal => HostNoise::NoiseToSignal(values()?),
-            VariationalFamily::ElementVariance => {
-                let b = stored[1].transpose2()?.to_f64()?;
-                HostNoise::ElementVariance { a: values()?, b }
-            }
-        }))
+        let (family, a) = (self.header.family, stored[0].to_f64()?);
+        let b = stored.get(1).map_or(Ok(Vec::new()), |b| b.transpose2()?.to_f64())?;
+        Ok(Some(HostNoise { family, a, b }))
     }
 
     /// The same as parameters of a layer.

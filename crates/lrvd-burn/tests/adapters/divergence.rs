@@ -88,7 +88,11 @@ fn every_family_and_prior_equals_the_core(#[case] dtype: DType, #[case] toleranc
 
 #[test]
 fn the_ends_of_the_clamp_pass_the_gradient() {
-    let noise = Some(HostNoise::RankVariance(vec![2.0, 2.0001, -20.0, -20.0001]));
+    let noise = Some(host_noise(
+        VariationalFamily::RankVariance,
+        vec![2.0, 2.0001, -20.0, -20.0001],
+        Vec::new(),
+    ));
     let layer = layer(&HostAdapter { noise, ..plain() }, DType::F64);
     for prior in PRIORS {
         let gradients = kl(&layer, prior, KlReduction::Element).backward();

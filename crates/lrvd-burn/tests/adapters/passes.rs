@@ -137,7 +137,7 @@ fn inputs_of_any_rank_are_sequences_by_tokens() {
 #[test]
 fn the_ends_of_the_clamp_pass_the_gradient() {
     let [ends, beyond] = [[2.0, -20.0, 2.0, -20.0], [2.0, -20.0, 3.5, -25.0]].map(|values| {
-        let noise = Some(HostNoise::RankVariance(values.to_vec()));
+        let noise = Some(host_noise(VariationalFamily::RankVariance, values.to_vec(), Vec::new()));
         layer(&HostAdapter { noise, ..plain() }, DType::F64)
     });
     for scheme in [WEIGHTS[1], Scheme::MomentMatched(CrossTerm::Exact), Scheme::Nested] {
@@ -151,7 +151,7 @@ fn the_ends_of_the_clamp_pass_the_gradient() {
 
 #[test]
 fn a_large_noise_to_signal_ratio_is_finite_in_single_precision() {
-    let noise = Some(HostNoise::NoiseToSignal(vec![50.0; RANK]));
+    let noise = Some(host_noise(VariationalFamily::NoiseToSignal, vec![50.0; RANK], Vec::new()));
     let layer = layer(&HostAdapter { noise, ..plain() }, DType::F32);
     for scheme in SCHEMES {
         let out = run(&layer, inputs(DType::F32), scheme);

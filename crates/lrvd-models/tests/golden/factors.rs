@@ -3,6 +3,7 @@
 use anyhow::{Context, Result};
 use lrvd_burn::files::TensorFile;
 use lrvd_burn::host::{HostAdapter, HostNoise};
+use lrvd_core::family::VariationalFamily;
 use lrvd_core::posterior::Posterior;
 
 use crate::case::Values;
@@ -23,11 +24,11 @@ pub(crate) fn read(file: &TensorFile, a: &str, b: &str) -> Result<HostAdapter> {
 
 /// The same factors with the noise of one family.
 pub(crate) fn with_noise(factors: &HostAdapter, family: &str, parameters: &[f64]) -> HostAdapter {
-    let parameters = parameters.to_vec();
-    let noise = match family {
-        "additive" => HostNoise::RankVariance(parameters),
-        _ => HostNoise::NoiseToSignal(parameters),
+    let family = match family {
+        "additive" => VariationalFamily::RankVariance,
+        _ => VariationalFamily::NoiseToSignal,
     };
+    let noise = HostNoise { family, a: parameters.to_vec(), b: Vec::new() };
     HostAdapter { noise: Some(noise), ..factors.clone() }
 }
 

@@ -220,12 +220,7 @@ pub(crate) fn same(what: &str, got: &[f64], expected: &[f64]) {
 
 /// Noise parameters: `a` per rank, or `a` and `b` of the entries.
 pub(crate) fn host_noise(family: VariationalFamily, a: Vec<f64>, b: Vec<f64>) -> HostNoise {
-    match family {
-        VariationalFamily::RankVariance => HostNoise::RankVariance(a),
-        VariationalFamily::AsymRankVariance => HostNoise::AsymRankVariance(a),
-        VariationalFamily::NoiseToSignal => HostNoise::NoiseToSignal(a),
-        VariationalFamily::ElementVariance => HostNoise::ElementVariance { a, b },
-    }
+    HostNoise { family, a, b }
 }
 
 /// An adapter on the host without noise, `[rank, d_input]` and `[rank, d_output]`.
@@ -272,11 +267,11 @@ pub(crate) fn adapter(host: &HostAdapter, dtype: DType) -> LowRankAdapter {
     let per_rank = |v: &[f64]| RankParameters { value: parameter(v, [rank], dtype) };
     let of_a = |v: &[f64]| parameter(&transpose(v, rank, d_input), [d_input, rank], dtype);
     let of_b = |v: &[f64]| parameter(v, [rank, d_output], dtype);
-    let posterior = host.noise.as_ref().map(|noise| match noise {
-        HostNoise::RankVariance(v) => Posterior::RankVariance(per_rank(v)),
-        HostNoise::NoiseToSignal(v) => Posterior::NoiseToSignal(per_rank(v)),
-        HostNoise::AsymRankVariance(v) => Posterior::AsymRankVariance(per_rank(v)),
-        HostNoise::ElementVariance { a, b } => {
+    let posterior = host.noise.as_ref().map(|HostNoise { family, a, b }| match family {
+        VariationalFamily::RankVariance => Posterior::RankVariance(per_rank(a)),
+        VariationalFamily::NoiseToSignal => Posterior::NoiseToSignal(per_rank(a)),
+        VariationalFamily::AsymRankVariance => Posterior::AsymRankVariance(per_rank(a)),
+        VariationalFamily::ElementVariance => {
             Posterior::ElementVariance(ElementParameters { a: of_a(a), b: of_b(b) })
         }
     });
