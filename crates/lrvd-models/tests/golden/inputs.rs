@@ -7,7 +7,7 @@ use lrvd_burn::train::{Targets, TokenTargets, negative_log_likelihood};
 use lrvd_models::TokenBatch;
 use lrvd_models::deberta::{DebertaConfig, ProblemType};
 
-use crate::case::{Case, Limit, Values};
+use crate::case::{Case, Values};
 
 /// Where everything is computed.
 pub(crate) fn device() -> Device {
@@ -22,15 +22,14 @@ pub(crate) struct Inputs {
     pub(crate) rows: usize,
     pub(crate) tokens: usize,
     /// 1 for tokens, 0 for padding.
-    pub(crate) mask: Vec<i64>,
+    mask: Vec<i64>,
 }
 
 impl Inputs {
     /// Reads `inputs.safetensors`, which may hold ids, a mask and the tensors `others`.
     pub(crate) fn read(case: &Case, others: &[&str]) -> Result<Self> {
         let file = case.inputs(&[&["input_ids", "attention_mask"], others].concat())?;
-        let ids = file.read("input_ids")?;
-        let (steps, rows, tokens) = match *ids.shape() {
+        let (steps, rows, tokens) = match *file.read("input_ids")?.shape() {
             [rows, tokens] => (1, rows, tokens),
             [steps, rows, tokens] => (steps, rows, tokens),
             ref other => anyhow::bail!("`input_ids` has shape {other:?}"),
@@ -41,23 +40,16 @@ impl Inputs {
         Ok(Self { file, dtype: case.dtype, steps, rows, tokens, mask })
     }
 
-    /// Compares what the folder says about the lengths of rows.
-    pub(crate) fn describe(&self, case: &mut Case) -> Result<()> {
-        let lengths = self.mask.chunks(self.tokens).map(|row| row.iter().sum::<i64>() as f64);
-        case.described("lengths", &lengths.collect::<Vec<_>>(), Limit::EXACT)?;
-        case.described("padded_length", &[self.tokens as f64], Limit::EXACT)
-    }
-
-    /// Whether the entry at a row-major index of `[rows, tokens, width]` is no padding.
-    pub(crate) fn is_real(&self, index: usize, width: usize) -> bool {
-        self.mask[index / width] == 1
-    }
-
-    /// Compares `[rows, tokens, width]` where it is no padding, if it is recorded.
-    pub(crate) fn compare(&self, case: &mut Case, name: &str, found: Tensor<3>) -> Result<()> {
-        let width = found.dims()[2];
-        let found = Values::of(found).keeping(|index| self.is_real(index, width));
-        if case.has(name) { case.tolerated(name, &found) } else { Ok(()) }
+    /// `found`, whose last axes but one are the columns from `first` on, is compared where they are no padding.
+    pub(crate) fn real(&self, found: Values, first: usize) -> Values {
+        let &[rows, .., columns, width] = found.shape.as_slice() else {
+            panic!("shape {:?}", found.shape)
+        };
+        let per_row = found.values.len() / rows;
+        found.keeping(|index| {
+            let (row, column) = (index / per_row, index / width % columns);
+            self.mask[row * self.tokens + first + column] == 1
+        })
     }
 
     /// The batch of a step.
@@ -74,8 +66,7 @@ impl Inputs {
             None => ids.zeros_like(),
         };
         let mask: Vec<f64> = self.mask[cells.clone()].iter().map(|&m| m as f64).collect();
-        let mask = self.floats(mask, [rows, tokens]);
-        Ok(TokenBatch::new(ids, type_ids, mask))
+        Ok(TokenBatch::new(ids, type_ids, self.floats(mask, tokens)))
     }
 
     /// What a classifier should answer in a step; none without labels.
@@ -87,9 +78,7 @@ impl Inputs {
         let labels = &labels[step * self.rows..(step + 1) * self.rows];
         Ok(Some(match config.problem() {
             ProblemType::Classification => self.classes(labels, config.num_labels())?,
-            ProblemType::Regression => {
-                Targets::Scores(self.floats(labels.to_vec(), [self.rows, 1]))
-            }
+            ProblemType::Regression => Targets::Scores(self.floats(labels.to_vec(), 1)),
         }))
     }
 
@@ -127,7 +116,7 @@ impl Inputs {
             ensure!((0.0..classes as f64).contains(&label), "label {label} of {classes} classes");
             one_hot[row * classes + label as usize] = 1.0;
         }
-        Ok(Targets::Classes(self.floats(one_hot, [self.rows, classes])))
+        Ok(Targets::Classes(self.floats(one_hot, classes)))
     }
 
     fn integers(&self, name: &str) -> Result<Option<Vec<i64>>> {
@@ -135,8 +124,8 @@ impl Inputs {
         tensor.map(|t| t.to_i64().with_context(|| format!("tensor `{name}`"))).transpose()
     }
 
-    fn floats(&self, values: Vec<f64>, shape: [usize; 2]) -> Tensor<2> {
-        let data = TensorData::new(values, shape).convert_dtype(self.dtype);
+    fn floats(&self, values: Vec<f64>, columns: usize) -> Tensor<2> {
+        let data = TensorData::new(values, [self.rows, columns]).convert_dtype(self.dtype);
         Tensor::from_data(data, (&device(), self.dtype))
     }
 }

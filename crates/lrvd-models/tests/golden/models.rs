@@ -3,23 +3,19 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use burn::tensor::{DType, Gradients, Tensor, activation};
 use lrvd_burn::files::WeightStore;
 use lrvd_burn::host::values;
 use lrvd_burn::model::NamedModule;
 use lrvd_burn::sampling::Pass;
 use lrvd_burn::train::Model;
-use lrvd_models::TokenBatch;
 use lrvd_models::deberta::{DebertaClassifier, DebertaConfig, RelativePositions};
 use lrvd_models::llama::{KvCache, LlamaConfig, LlamaForCausalLm};
+use serde_json::Value;
 
-use crate::case::{Case, Limit, Values};
+use crate::case::{Case, Json, Limit, Values};
 use crate::inputs::{Inputs, device, mean_loss};
-use crate::json::Json;
-
-/// Keys or values that a cache holds of a layer.
-type Held = fn(&KvCache, usize) -> Option<Tensor<4>>;
 
 /// Tensors beside ids and mask that belong to a batch of DeBERTa.
 pub(crate) const DEBERTA_INPUTS: [&str; 2] = ["token_type_ids", "labels"];
@@ -45,22 +41,21 @@ pub(crate) fn load_llama(dir: &Path, dtype: DType) -> Result<LlamaForCausalLm> {
 }
 
 pub(crate) fn deberta(case: &mut Case) -> Result<()> {
-    case.require(&["logits"])?;
+    case.require_tolerated()?;
     let (mut model, config) = load_deberta(&case.dir, case.dtype)?;
     let inputs = Inputs::read(case, &DEBERTA_INPUTS)?;
-    inputs.describe(case)?;
-    case.described("num_labels", &[config.num_labels() as f64], Limit::EXACT)?;
     train_all(case, &mut model);
     let (batch, pass) = (inputs.batch(0)?, Pass::mean());
-    let mut states = model.encoder().hidden_states(&batch, &pass);
+    let (mut found, mut states) = (Vec::new(), model.encoder().hidden_states(&batch, &pass));
     for (i, state) in states.iter().enumerate() {
-        inputs.compare(case, &format!("hidden_states.{i}"), state.clone())?;
+        found.push((format!("hidden_states.{i}"), inputs.real(Values::of(state.clone()), 0)));
     }
     let last = states.pop().expect("the embeddings are a state");
     let (pooled, logits) = model.head(last, &pass);
     let loss = inputs.targets(0, &config)?.map(|targets| mean_loss(logits.clone(), &targets));
-    let mut found = vec![("pooled", Values::of(pooled)), ("logits", Values::of(logits))];
-    found.extend(loss.clone().map(|loss| ("loss", Values::of(loss))));
+    found.push(("pooled".to_owned(), Values::of(pooled)));
+    found.push(("logits".to_owned(), Values::of(logits)));
+    found.extend(loss.clone().map(|loss| ("loss".to_owned(), Values::of(loss))));
     case.found(&found)?;
     let Some(loss) = loss else { return Ok(()) };
     let mut gradients = gradients(&model, &loss);
@@ -72,18 +67,17 @@ pub(crate) fn deberta(case: &mut Case) -> Result<()> {
 }
 
 pub(crate) fn relative_positions(case: &mut Case) -> Result<()> {
-    for table in case.json.at(&["tables"])?.list()?.clone() {
-        let (stated, range) = (table.at(&["position_buckets"])?, table.at(&["max_position"])?);
+    for table in case.json.read::<Vec<Value>>("tables")? {
+        let (stated, range): (i64, usize) =
+            (table.read("position_buckets")?, table.read("max_position")?);
         // As in `config.json`: a number below 1 stands for "none".
-        let buckets = if stated.number()? < 1.0 { None } else { Some(stated.count()?) };
-        let positions = RelativePositions::new(buckets, range.count()?)?;
+        let buckets = usize::try_from(stated).ok().filter(|buckets| *buckets > 0);
+        let positions = RelativePositions::new(buckets, range)?;
         let key = format!("b{stated}_m{range}");
         let relative = case.recorded(&format!("relative.{key}"))?;
         let each = |of: &dyn Fn(i64) -> i64| {
-            Values::new(
-                &relative.shape,
-                relative.values.iter().map(|&r| of(r as i64) as f64).collect(),
-            )
+            let values = relative.values.iter().map(|&r| of(r as i64) as f64).collect();
+            Values::new(&relative.shape, values)
         };
         let (bucket, row) = (each(&|r| positions.bucket(r)), each(&|r| positions.row(r).into()));
         case.tensor(&format!("bucket.{key}"), &bucket, Limit::EXACT)?;
@@ -93,77 +87,54 @@ pub(crate) fn relative_positions(case: &mut Case) -> Result<()> {
 }
 
 pub(crate) fn llama(case: &mut Case) -> Result<()> {
-    case.require(&["logits"])?;
+    case.require_tolerated()?;
     let mut model = load_llama(&case.dir, case.dtype)?;
     let inputs = Inputs::read(case, &LLAMA_INPUTS)?;
-    inputs.describe(case)?;
     train_all(case, &mut model);
     let (batch, pass) = (inputs.batch(0)?, Pass::mean());
+    let mut found = Vec::new();
+    let mut put = |name: &str, values| found.push((name.to_owned(), values));
     for (i, state) in model.model().hidden_states(&batch, &pass).into_iter().enumerate() {
-        inputs.compare(case, &format!("hidden_states.{i}"), state)?;
+        put(&format!("hidden_states.{i}"), inputs.real(Values::of(state), 0));
     }
-    inputs.compare(case, "logits", model.forward(&batch, &pass))?;
-    let mut found = vec![("last_logits", Values::of(model.last_logits(&batch, &pass)))];
+    put("logits", inputs.real(Values::of(model.forward(&batch, &pass)), 0));
+    put("last_logits", Values::of(model.last_logits(&batch, &pass)));
     let (answers, right) = inputs.answers()?;
     if !answers.is_empty() {
         let logits = model.answer_logits(&batch, &answers, &pass);
-        found.push(("answer_logprobs", Values::of(activation::log_softmax(logits.clone(), 1))));
-        found.push(("answer_logits", Values::of(logits.clone())));
-        found.extend(right.map(|right| ("answer_loss", Values::of(mean_loss(logits, &right)))));
-    }
-    let loss =
-        inputs.text()?.map(|(text, targets)| mean_loss(model.logits(&text, &pass), &targets));
-    found.extend(loss.clone().map(|loss| ("loss", Values::of(loss))));
-    case.found(&found)?;
-    cache(case, &model, &inputs, &batch)?;
-    let Some(loss) = loss else { return Ok(()) };
-    compare_gradients(case, gradients(&model, &loss))
-}
-
-/// `kv.*`: keys and values after a prefill of some columns, and the logits of the others, fed one at a time.
-fn cache(
-    case: &mut Case,
-    model: &LlamaForCausalLm,
-    inputs: &Inputs,
-    batch: &TokenBatch,
-) -> Result<()> {
-    if case.below("kv.").is_empty() {
-        return Ok(());
-    }
-    let tokens = inputs.tokens;
-    let first = case.json.at(&["kv_cache", "prefill_columns"])?.count()?;
-    ensure!((1..tokens).contains(&first), "a prefill of {first} of {tokens} columns");
-    let mut cache = KvCache::new();
-    let feed = |cache: &mut KvCache, from: usize, columns: usize| {
-        let ids = batch.ids.clone().narrow(1, from, columns);
-        let mask = batch.mask.clone().narrow(1, from, columns);
-        model.forward_cached(ids, mask, cache, &Pass::mean())
-    };
-    feed(&mut cache, 0, first);
-    for (prefix, held) in [
-        ("kv.prefill_keys.", KvCache::keys as Held),
-        ("kv.prefill_values.", KvCache::values as Held),
-    ] {
-        for layer in case.below(prefix) {
-            let Some(held) = layer.parse().ok().and_then(|layer| held(&cache, layer)) else {
-                continue;
-            };
-            let [_, heads, columns, width] = held.dims();
-            let real = |index: usize| {
-                let (row, column) = (index / (heads * columns * width), index / width % columns);
-                inputs.is_real(row * tokens + column, 1)
-            };
-            case.tolerated(&format!("{prefix}{layer}"), &Values::of(held).keeping(real))?;
+        put("answer_logprobs", Values::of(activation::log_softmax(logits.clone(), 1)));
+        put("answer_logits", Values::of(logits.clone()));
+        if let Some(right) = right {
+            put("answer_loss", Values::of(mean_loss(logits, &right)));
         }
     }
-    let steps = (first..tokens).map(|column| feed(&mut cache, column, 1)).collect();
-    let steps = Tensor::cat(steps, 1);
-    let [_, columns, width] = steps.dims();
-    let real = |index: usize| {
-        let (row, step) = (index / width / columns, index / width % columns);
-        inputs.is_real(row * tokens + first + step, 1)
-    };
-    case.tolerated("kv.step_logits", &Values::of(steps).keeping(real))
+    let text = inputs.text()?;
+    let loss = text.map(|(text, targets)| mean_loss(model.logits(&text, &pass), &targets));
+    if let Some(loss) = &loss {
+        put("loss", Values::of(loss.clone()));
+    }
+    if !case.below("kv.").is_empty() {
+        // Keys and values after a prefill of some columns, and the logits of the others, fed one at a time.
+        let (tokens, first) = (inputs.tokens, case.json.read("kv_cache/prefill_columns")?);
+        ensure!((1..tokens).contains(&first), "a prefill of {first} of {tokens} columns");
+        let mut cache = KvCache::new();
+        let mut feed = |from: usize, columns: usize| {
+            let ids = batch.ids.clone().narrow(1, from, columns);
+            let mask = batch.mask.clone().narrow(1, from, columns);
+            let logits = model.forward_cached(ids, mask, &mut cache, &Pass::mean());
+            (logits, cache.keys(0), cache.values(0))
+        };
+        let (_, keys, values) = feed(0, first);
+        let held = [("kv.prefill_keys.0", keys), ("kv.prefill_values.0", values)];
+        for (name, held) in held {
+            put(name, inputs.real(Values::of(held.context("an empty cache")?), 0));
+        }
+        let steps = (first..tokens).map(|column| feed(column, 1).0).collect();
+        put("kv.step_logits", inputs.real(Values::of(Tensor::cat(steps, 1)), first));
+    }
+    case.found(&found)?;
+    let Some(loss) = loss else { return Ok(()) };
+    compare_gradients(case, gradients(&model, &loss))
 }
 
 /// Makes every parameter trainable where gradients are recorded.

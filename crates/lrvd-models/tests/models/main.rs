@@ -2,15 +2,11 @@
 
 #![allow(clippy::unwrap_used)]
 
-mod answers;
-mod draws;
-mod first_token;
+mod checkpoints;
+mod deberta;
 mod gguf;
-mod language;
 mod llama;
-mod loading;
-mod recompute;
-mod shared_keys;
+mod passes;
 mod stories260k;
 mod support;
 mod tokenizer;
