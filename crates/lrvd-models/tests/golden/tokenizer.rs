@@ -5,8 +5,7 @@
 
 use anyhow::{Context, Result, bail, ensure};
 use lrvd_models::tokenizer::{
-    Encoding, PaddingDirection, PaddingParams, PaddingStrategy, TextTokenizer, TruncationParams,
-    TruncationStrategy,
+    Encoding, PaddingDirection, PaddingParams, PaddingStrategy, TextTokenizer,
 };
 use serde_json::{Value, json};
 
@@ -57,8 +56,28 @@ fn encode<'a>(
     } else {
         vec![(entry.read("text")?, entry["pair"].as_str())]
     };
-    let truncation = truncation(tokenizer, entry)?;
-    let padding = padding(tokenizer, folder, entry)?;
+    // No vocabulary file holds the padding token and side: the folder states them.
+    let truncation = match &entry["truncation"] {
+        Value::Null => None,
+        stated if stated == "longest_first" => {
+            Some(tokenizer.truncation(entry.read("max_length")?))
+        }
+        stated => bail!("`truncation` = {stated}"),
+    };
+    let strategy = match &entry["padding"] {
+        Value::Null => None,
+        stated if stated == "longest" => Some(PaddingStrategy::BatchLongest),
+        stated if stated == "max_length" => Some(PaddingStrategy::Fixed(entry.read("max_length")?)),
+        stated => bail!("`padding` = {stated}"),
+    };
+    let mut padding = None;
+    if let Some(strategy) = strategy {
+        let side: &str = entry.read("padding_side").or_else(|_| folder.read("padding_side"))?;
+        let direction =
+            if side == "left" { PaddingDirection::Left } else { PaddingDirection::Right };
+        let own = tokenizer.padding(folder.read("special_ids/pad").ok())?;
+        padding = Some(PaddingParams { strategy, direction, ..own });
+    }
     let run = |inputs: &[(&str, Option<&str>)]| {
         tokenizer.encode_batch(inputs, truncation.as_ref(), padding.as_ref())
     };
@@ -90,52 +109,4 @@ fn encode<'a>(
         found.push((field, value));
     }
     Ok(found)
-}
-
-/// `truncation` and `max_length` in the spelling of transformers.
-fn truncation(tokenizer: &TextTokenizer, entry: &Value) -> Result<Option<TruncationParams>> {
-    let known = [
-        TruncationStrategy::LongestFirst,
-        TruncationStrategy::OnlyFirst,
-        TruncationStrategy::OnlySecond,
-    ];
-    let strategy = match &entry["truncation"] {
-        Value::Null | Value::Bool(false) => return Ok(None),
-        Value::Bool(true) => known[0],
-        other if other == "do_not_truncate" => return Ok(None),
-        other => known
-            .into_iter()
-            .find(|strategy| other == strategy.as_ref())
-            .with_context(|| format!("`truncation` = {other}"))?,
-    };
-    let max_length = entry.read("max_length")?;
-    Ok(Some(TruncationParams { strategy, ..tokenizer.truncation(max_length) }))
-}
-
-/// `padding` and `padding_side` in the spelling of transformers. No vocabulary file holds the padding token and side:
-/// the folder states them.
-fn padding(
-    tokenizer: &TextTokenizer,
-    folder: &Value,
-    entry: &Value,
-) -> Result<Option<PaddingParams>> {
-    let strategy = match &entry["padding"] {
-        Value::Null | Value::Bool(false) => return Ok(None),
-        Value::Bool(true) => PaddingStrategy::BatchLongest,
-        other => match other.as_str() {
-            Some("do_not_pad") => return Ok(None),
-            Some("longest") => PaddingStrategy::BatchLongest,
-            Some("max_length") => PaddingStrategy::Fixed(entry.read("max_length")?),
-            _ => bail!("`padding` = {other}"),
-        },
-    };
-    let padding = tokenizer.padding(folder.read("special_ids/pad").ok())?;
-    let stated = [entry, folder].into_iter().find_map(|json| json["padding_side"].as_str());
-    let direction = match stated {
-        None => padding.direction,
-        Some("left") => PaddingDirection::Left,
-        Some("right") => PaddingDirection::Right,
-        Some(other) => bail!("`padding_side` = `{other}`"),
-    };
-    Ok(Some(PaddingParams { strategy, direction, ..padding }))
 }
