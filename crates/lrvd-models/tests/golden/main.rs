@@ -10,7 +10,6 @@
 mod bayes;
 mod case;
 mod damaged;
-mod inputs;
 mod items;
 mod models;
 mod peft;

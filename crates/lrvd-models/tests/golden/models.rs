@@ -1,21 +1,21 @@
-//! Hidden states, logits, losses and gradients of the models, and DeBERTa's table of positions.
+//! Hidden states, logits, losses and gradients of the models on padded batches, and DeBERTa's table of positions.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
-use burn::tensor::{DType, Gradients, Tensor, activation};
-use lrvd_burn::files::WeightStore;
+use burn::tensor::{DType, Device, Gradients, Int, Tensor, TensorData, activation};
+use lrvd_burn::files::{TensorFile, WeightStore};
 use lrvd_burn::host::values;
 use lrvd_burn::model::NamedModule;
 use lrvd_burn::sampling::Pass;
-use lrvd_burn::train::Model;
-use lrvd_models::deberta::{DebertaClassifier, DebertaConfig, RelativePositions};
+use lrvd_burn::train::{Model, Targets, TokenTargets, negative_log_likelihood};
+use lrvd_models::TokenBatch;
+use lrvd_models::deberta::{DebertaClassifier, DebertaConfig, ProblemType, RelativePositions};
 use lrvd_models::llama::{KvCache, LlamaConfig, LlamaForCausalLm};
 use serde_json::Value;
 
 use crate::case::{Case, Json, Limit, Values};
-use crate::inputs::{Inputs, device, mean_loss};
 
 /// Tensors beside ids and mask that belong to a batch of DeBERTa.
 pub(crate) const DEBERTA_INPUTS: [&str; 2] = ["token_type_ids", "labels"];
@@ -176,4 +176,131 @@ pub(crate) fn compare_gradients(case: &mut Case, found: BTreeMap<String, Values>
         }
     }
     Ok(())
+}
+
+/// Where everything is computed.
+pub(crate) fn device() -> Device {
+    Device::flex()
+}
+
+/// The batches of a folder, `[steps, rows, tokens]`; outside of training runs there is one step.
+pub(crate) struct Inputs {
+    file: TensorFile,
+    dtype: DType,
+    pub(crate) steps: usize,
+    pub(crate) rows: usize,
+    pub(crate) tokens: usize,
+    /// 1 for tokens, 0 for padding.
+    mask: Vec<i64>,
+}
+
+impl Inputs {
+    /// Reads `inputs.safetensors`, which may hold ids, a mask and the tensors `others`.
+    pub(crate) fn read(case: &Case, others: &[&str]) -> Result<Self> {
+        let file = case.inputs(&[&["input_ids", "attention_mask"], others].concat())?;
+        let (steps, rows, tokens) = match *file.read("input_ids")?.shape() {
+            [rows, tokens] => (1, rows, tokens),
+            [steps, rows, tokens] => (steps, rows, tokens),
+            ref other => anyhow::bail!("`input_ids` has shape {other:?}"),
+        };
+        let mask = file.read("attention_mask")?.to_i64()?;
+        ensure!(mask.len() == steps * rows * tokens, "`attention_mask` has another shape");
+        ensure!(mask.iter().all(|m| (0..=1).contains(m)), "`attention_mask` is not 0 or 1");
+        Ok(Self { file, dtype: case.dtype, steps, rows, tokens, mask })
+    }
+
+    /// `found`, whose last axes but one are the columns from `first` on, is compared where they are no padding.
+    pub(crate) fn real(&self, found: Values, first: usize) -> Values {
+        let &[rows, .., columns, width] = found.shape.as_slice() else {
+            panic!("shape {:?}", found.shape)
+        };
+        let per_row = found.values.len() / rows;
+        found.keeping(|index| {
+            let (row, column) = (index / per_row, index / width % columns);
+            self.mask[row * self.tokens + first + column] == 1
+        })
+    }
+
+    /// The batch of a step.
+    pub(crate) fn batch(&self, step: usize) -> Result<TokenBatch> {
+        let (rows, tokens) = (self.rows, self.tokens);
+        let cells = step * rows * tokens..(step + 1) * rows * tokens;
+        let ints = |values: &[i64]| {
+            let data = TensorData::new(values[cells.clone()].to_vec(), [rows, tokens]);
+            Tensor::<2, Int>::from_data(data, &device())
+        };
+        let ids = ints(&self.file.read("input_ids")?.to_i64()?);
+        let type_ids = match self.integers("token_type_ids")? {
+            Some(types) => ints(&types),
+            None => ids.zeros_like(),
+        };
+        let mask: Vec<f64> = self.mask[cells.clone()].iter().map(|&m| m as f64).collect();
+        Ok(TokenBatch::new(ids, type_ids, self.floats(mask, tokens)))
+    }
+
+    /// What a classifier should answer in a step; none without labels.
+    pub(crate) fn targets(&self, step: usize, config: &DebertaConfig) -> Result<Option<Targets>> {
+        if !self.file.contains("labels") {
+            return Ok(None);
+        }
+        let labels = Values::read(&self.file, "labels")?.values;
+        let labels = &labels[step * self.rows..(step + 1) * self.rows];
+        Ok(Some(match config.problem() {
+            ProblemType::Classification => self.classes(labels, config.num_labels())?,
+            ProblemType::Regression => Targets::Scores(self.floats(labels.to_vec(), 1)),
+        }))
+    }
+
+    /// The text with the columns whose next token is labelled, and those tokens; none without labels.
+    pub(crate) fn text(&self) -> Result<Option<(TokenBatch, Targets)>> {
+        let Some(labels) = self.integers("labels")? else { return Ok(None) };
+        let asked = |row: &[i64]| (1..row.len()).filter(|&t| row[t] >= 0).map(|t| t - 1).collect();
+        let columns: Vec<Vec<usize>> = labels.chunks(self.tokens).map(asked).collect();
+        let next = |(row, columns): (&[i64], &Vec<usize>)| -> Vec<i64> {
+            columns.iter().map(|t| row[t + 1]).collect()
+        };
+        let ids = labels.chunks(self.tokens).zip(&columns).map(next).collect::<Vec<_>>().concat();
+        if ids.is_empty() {
+            return Ok(None);
+        }
+        let per_row = columns.iter().map(Vec::len).collect();
+        let n = ids.len();
+        let ids = Tensor::<1, Int>::from_data(TensorData::new(ids, [n]), &device());
+        let text = TokenBatch { columns, ..self.batch(0)? };
+        Ok(Some((text, Targets::Tokens(TokenTargets { ids, per_row }))))
+    }
+
+    /// The tokens that may be the answer, and which of them is right, if both are recorded.
+    pub(crate) fn answers(&self) -> Result<(Vec<u32>, Option<Targets>)> {
+        let ids = self.integers("answer_token_ids")?.unwrap_or_default();
+        let labels = self.integers("answer_labels")?;
+        let labels = labels.map(|l| l.into_iter().map(|l| l as f64).collect::<Vec<_>>());
+        let targets = labels.map(|labels| self.classes(&labels, ids.len())).transpose()?;
+        Ok((ids.into_iter().map(|id| id as u32).collect(), targets))
+    }
+
+    fn classes(&self, labels: &[f64], classes: usize) -> Result<Targets> {
+        let mut one_hot = vec![0.0; self.rows * classes];
+        for (row, &label) in labels.iter().enumerate() {
+            ensure!((0.0..classes as f64).contains(&label), "label {label} of {classes} classes");
+            one_hot[row * classes + label as usize] = 1.0;
+        }
+        Ok(Targets::Classes(self.floats(one_hot, classes)))
+    }
+
+    fn integers(&self, name: &str) -> Result<Option<Vec<i64>>> {
+        let tensor = self.file.contains(name).then(|| self.file.read(name)).transpose()?;
+        tensor.map(|t| t.to_i64().with_context(|| format!("tensor `{name}`"))).transpose()
+    }
+
+    fn floats(&self, values: Vec<f64>, columns: usize) -> Tensor<2> {
+        let data = TensorData::new(values, [self.rows, columns]).convert_dtype(self.dtype);
+        Tensor::from_data(data, (&device(), self.dtype))
+    }
+}
+
+/// Mean over the answers of the negative log-likelihood, as in training.
+pub(crate) fn mean_loss(logits: Tensor<2>, targets: &Targets) -> Tensor<1> {
+    // Multiplied, not divided: Burn's gradient of a division rounds the reciprocal to single precision.
+    negative_log_likelihood(logits, targets).mul_scalar(1.0 / targets.answers() as f64)
 }

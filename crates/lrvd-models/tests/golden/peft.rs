@@ -8,9 +8,9 @@ use lrvd_burn::peft::{PeftAdapter, PeftMethod, attach_peft, peft_from_model};
 use lrvd_burn::sampling::Pass;
 
 use crate::case::{Case, Json, Limit, Values};
-use crate::inputs::{Inputs, mean_loss};
 use crate::models::{
-    DEBERTA_INPUTS, LLAMA_INPUTS, compare_gradients, gradients, load_deberta, load_llama,
+    DEBERTA_INPUTS, Inputs, LLAMA_INPUTS, compare_gradients, gradients, load_deberta, load_llama,
+    mean_loss,
 };
 
 /// What a model answers, of which `logits` is the first.

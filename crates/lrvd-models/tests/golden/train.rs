@@ -16,8 +16,7 @@ use lrvd_core::schedule::LrSchedule;
 use lrvd_models::deberta::DebertaClassifier;
 
 use crate::case::{Case, Json, Limit, Values};
-use crate::inputs::{Inputs, mean_loss};
-use crate::models::{DEBERTA_INPUTS, load_deberta, stored};
+use crate::models::{DEBERTA_INPUTS, Inputs, load_deberta, mean_loss, stored};
 use crate::peft::{in_file, is_adalora, read};
 
 /// Relative error of a learning rate: one product and one quotient in double precision.

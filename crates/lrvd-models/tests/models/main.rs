@@ -7,6 +7,5 @@ mod deberta;
 mod gguf;
 mod llama;
 mod passes;
-mod stories260k;
 mod support;
 mod tokenizer;
