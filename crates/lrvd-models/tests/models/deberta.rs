@@ -1,4 +1,4 @@
-//! What a DeBERTa computes in a way of its own: the first token alone in the last layer, and projections that serve
+//! What a DeBERTa alone computes: the first token alone in the last layer, and projections that serve
 //! tokens and relative positions alike.
 
 use std::collections::BTreeMap;
