@@ -12,8 +12,8 @@ use lrvd_burn::core::noise::{NoiseKey, fill_normal_f64};
 use lrvd_burn::model::Names;
 use lrvd_burn::parameters::Group;
 use lrvd_burn::train::{
-    BayesLora, ClassAnswer, Event, Inputs, LabelledRows, Model, OrderConfig, Ordered, ProgressSink,
-    Rows, Run, Targets, TrainConfig, Watch,
+    BayesLora, ClassAnswer, Event, Inputs, Model, OrderConfig, Ordered, ProgressSink, Rows, Run,
+    Targets, TrainConfig, Watch,
 };
 use lrvd_burn::{AdaptedLinear, AdapterTargets, Pass};
 
@@ -59,10 +59,10 @@ impl Net {
 }
 
 /// `n` inputs whose class is the nearest of four random directions.
-fn examples(seed: u64, n: usize) -> LabelledRows<2> {
+fn examples(seed: u64, n: usize) -> Rows<2> {
     let inputs = normal(seed, [n, WIDTH], 1.0);
     let nearest = inputs.clone().matmul(normal(99, [WIDTH, CLASSES], 1.0)).argmax(1);
-    LabelledRows::new(inputs, Targets::Classes(nearest.reshape([n]).one_hot::<2>(CLASSES).float()))
+    Rows::new(inputs, Targets::Classes(nearest.reshape([n]).one_hot::<2>(CLASSES).float()))
 }
 
 /// Prints what happens.
@@ -89,13 +89,16 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let targets = AdapterTargets::Names(vec!["first".into(), "second".into()]);
     let method = BayesLora { rank: 12, ..BayesLora::default() };
     let mut run = Run::new(Net::pretrained(), method, &targets, &config)?;
-    run.fit(&mut batches, &mut Watch::default().validating(&validation).telling(&mut Lines))?;
+    let mut shown = Lines;
+    let mut watch =
+        Watch { validation: Some(&validation), sink: Some(&mut shown), ..Watch::default() };
+    run.fit(&mut batches, &mut watch)?;
     for (path, rank) in lrvd_burn::ranks(&run.state.model) {
         println!("{path}: rank {rank} of 12");
     }
 
     // In distribution, and twice as far from the origin as anything seen.
-    let far = Rows(normal(12, [256, WIDTH], 3.0));
+    let far = Rows { inputs: normal(12, [256, WIDTH], 3.0), targets: None };
     let inside = run.predict(&Inputs::new(&validation), 20)?.classes()?;
     let outside = run.predict(&Inputs::new(&far), 20)?.classes()?;
     let of = |answers: &[ClassAnswer], what: fn(&ClassAnswer) -> Option<f64>| -> Vec<f64> {

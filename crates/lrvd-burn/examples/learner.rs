@@ -17,9 +17,7 @@ use lrvd_burn::burn::optim::AdamWConfig;
 use lrvd_burn::burn::tensor::{Device, Tensor, TensorData};
 use lrvd_burn::burn::train::metric::LossMetric;
 use lrvd_burn::burn::train::{ExecutionStrategy, Learner, SupervisedTraining};
-use lrvd_burn::burn_train::{
-    AccuracyMetric, EceMetric, KlMetric, Learning, NllMetric, TotalRankMetric,
-};
+use lrvd_burn::burn_train::{Learning, StepMetric};
 use lrvd_burn::core::noise::{NoiseKey, fill_normal};
 use lrvd_burn::core::prune::PruneSchedule;
 use lrvd_burn::core::schedule::KlSchedule;
@@ -117,8 +115,8 @@ pub(crate) fn train(
     let loader =
         |seed, n| DataLoaderBuilder::new(Items).batch_size(BATCH).shuffle(7).build(items(seed, n));
     let training = SupervisedTraining::new(folder, loader(10, EXAMPLES), loader(11, 256))
-        .metrics((LossMetric::new(), NllMetric::default(), KlMetric::default()))
-        .metrics((TotalRankMetric::default(), AccuracyMetric::default(), EceMetric::default()))
+        .metrics((LossMetric::new(), StepMetric::nll(), StepMetric::kl()))
+        .metrics((StepMetric::total_rank(), StepMetric::accuracy(), StepMetric::ece()))
         .with_training_strategy(ExecutionStrategy::single(device.clone().autodiff()).into())
         .with_application_logger(None)
         .num_epochs(epochs)
@@ -155,7 +153,7 @@ pub(crate) fn train(
     if let Some(stop) = result.interrupted {
         return Err(stop.reason.unwrap_or_default().into());
     }
-    Ok(lrvd_burn::ranks(result.model.model()))
+    Ok(lrvd_burn::ranks(&result.model.model))
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {

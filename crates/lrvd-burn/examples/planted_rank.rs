@@ -25,13 +25,13 @@ use lrvd_burn::core::kl::ArdScales;
 use lrvd_burn::core::linalg::{svd, times, times_transposed, transpose};
 use lrvd_burn::core::metrics::Predictions;
 use lrvd_burn::core::noise::{Draws, NoiseKey, Stream};
-use lrvd_burn::core::prune::{PathTolerance, PruneRule, StatisticAggregate, StatisticOptions};
+use lrvd_burn::core::prune::{PruneRule, StatisticAggregate, StatisticOptions};
 use lrvd_burn::core::schedule::{KlDivisor, KlSchedule};
 use lrvd_burn::gauge::turn;
 use lrvd_burn::optimizer::GroupRates;
 use lrvd_burn::train::{
-    BayesLora, Inputs, LabelledRows, Model, OrderConfig, Ordered, Run, Targets, TrainConfig, Turn,
-    Watch, directions, rank_path,
+    BayesLora, Inputs, Model, OrderConfig, Ordered, Rows, Run, Targets, TrainConfig, Turn, Watch,
+    directions, keep,
 };
 use lrvd_burn::{AdaptedLinear, AdapterTargets, Pass, Scheme, prune, ranks};
 use serde_json::{Value, json};
@@ -111,8 +111,8 @@ struct Layer {
 /// ΔW_l = Σ_k ς_k·u_k·v_kᵀ with random orthonormal u, v and ς evenly from 3.0 to 1.5
 /// ```
 struct Task {
-    train: LabelledRows<2>,
-    fresh: LabelledRows<2>,
+    train: Rows<2>,
+    fresh: Rows<2>,
     /// Mean negative log-likelihood of the planted weights on the fresh rows, nats.
     oracle: f64,
     layers: Vec<Layer>,
@@ -134,7 +134,7 @@ impl Task {
             let (one_hot, nll) = label(&mut draws, &layers, &readout, &x, n);
             let tensor =
                 |values, width| Tensor::<2>::from_data(TensorData::new(values, [n, width]), device);
-            (LabelledRows::new(tensor(x, INPUT), Targets::Classes(tensor(one_hot, CLASSES))), nll)
+            (Rows::new(tensor(x, INPUT), Targets::Classes(tensor(one_hot, CLASSES))), nll)
         };
         let (train, _) = rows(config.n);
         let (fresh, oracle) = rows(FRESH_ROWS);
@@ -318,9 +318,13 @@ pub(crate) fn recover(config: &Config, device: &Device) -> Result<Recovery, Box<
     let mut rotated = model.clone();
     let spectra = turn(&mut rotated, None)?;
     let order = directions(&rotated);
-    let counts: Vec<usize> = (0..=order.len().min(INITIAL_RANK)).collect();
-    let tolerance = PathTolerance::default();
-    let path = rank_path(&rotated, &order, &counts, &task.fresh, EVALUATION_BATCH, tolerance)?;
+    let with_rank = |n: usize| {
+        let mut part = rotated.clone();
+        keep(&mut part, &order, n, None);
+        nll(&part, &task.fresh, 0)
+    };
+    let nll_by_rank =
+        (0..=order.len().min(INITIAL_RANK)).map(with_rank).collect::<Result<_, _>>()?;
     prune::apply(model, &event, None, None);
     let layers = ranks(model).into_iter().map(|(path, rank)| {
         let singular_values = spectra.get(&path).cloned().unwrap_or_default();
@@ -329,24 +333,20 @@ pub(crate) fn recover(config: &Config, device: &Device) -> Result<Recovery, Box<
     Ok(Recovery {
         config: *config,
         layers: layers.collect(),
-        nll_mean: nll(&run, &task.fresh, 0)?,
-        nll_mc: nll(&run, &task.fresh, DRAWS)?,
+        nll_mean: nll(&run.state.model, &task.fresh, 0)?,
+        nll_mc: nll(&run.state.model, &task.fresh, DRAWS)?,
         nll_oracle: task.oracle,
-        nll_by_rank: path.points.iter().map(|point| point.loss).collect(),
+        nll_by_rank,
         seconds,
     })
 }
 
-fn nll(
-    run: &Run<Student, BayesLora>,
-    rows: &LabelledRows<2>,
-    draws: usize,
-) -> Result<f64, Box<dyn Error>> {
+fn nll(model: &Student, rows: &Rows<2>, draws: usize) -> Result<f64, Box<dyn Error>> {
     let inputs = Inputs { batch_size: EVALUATION_BATCH, ..Inputs::new(rows) };
-    let logits = run.predict(&inputs, draws)?;
+    let logits = inputs.predict(&model.clone().valid(), draws)?;
     let probabilities: Vec<f64> =
         logits.classes()?.into_iter().flat_map(|answer| answer.probabilities).collect();
-    let classes = rows.targets.classes().unwrap_or_default();
+    let classes = rows.targets.as_ref().and_then(Targets::classes).unwrap_or_default();
     Ok(Predictions::new(&probabilities, logits.width, &classes)?.nll())
 }
 

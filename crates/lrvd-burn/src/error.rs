@@ -115,11 +115,6 @@ impl Error {
         Self::State(format!("the checkpoint has no usable entry `{name}`"))
     }
 
-    /// A position in the data that cannot be stored, or is not one of this source.
-    pub(crate) fn position(error: &serde_json::Error) -> Self {
-        Self::State(format!("the position in the data does not belong to this source: {error}"))
-    }
-
     /// A model whose logits are those of tokens, where those of whole rows are needed.
     pub(crate) fn token_logits() -> Self {
         Self::Undefined("tokens have no logits by row; `token_answers` measures them".to_owned())

@@ -5,7 +5,7 @@ use std::ops::{Add, Div, Mul, Neg, Range, Sub};
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Backend, TensorMetadata};
 use burn::tensor::ops::PadMode;
-use burn::tensor::{DType, FloatDType, Shape, Slice, TensorData};
+use burn::tensor::{DType, Shape, Slice, TensorData};
 
 /// A float tensor of backend `B`. Binary operators broadcast; reductions keep their axis.
 pub(crate) struct Value<B: Backend>(pub(crate) FloatTensor<B>);
@@ -29,7 +29,7 @@ impl<B: Backend> Value<B> {
         if on_device.dtype() == self.dtype() {
             return Self(on_device);
         }
-        Self(B::float_cast(on_device, float_dtype(self.dtype())))
+        Self(B::float_cast(on_device, self.dtype().into()))
     }
     pub(crate) fn exp(self) -> Self {
         Self(B::float_exp(self.0))
@@ -130,16 +130,6 @@ pub(crate) fn as_row<B: Backend>(vector: FloatTensor<B>, rank: usize) -> Value<B
     let mut shape = vec![1; rank];
     shape[rank - 1] = vector.shape()[0];
     vector.reshape(shape)
-}
-
-/// The float type behind a float tensor's type.
-fn float_dtype(dtype: DType) -> FloatDType {
-    match dtype {
-        DType::F64 => FloatDType::F64,
-        DType::F16 => FloatDType::F16,
-        DType::BF16 => FloatDType::BF16,
-        _ => FloatDType::F32,
-    }
 }
 
 impl<B: Backend> Add for Value<B> {

@@ -32,12 +32,6 @@ impl NamedGradients {
         Self { values }
     }
 
-    /// Puts in the gradient of the parameter `name`, flattened.
-    #[cfg(feature = "train")]
-    pub(crate) fn insert(&mut self, name: String, gradient: Tensor<1>) {
-        self.values.insert(name, gradient);
-    }
-
     /// Adds `other`, as for one more micro-batch.
     pub fn accumulate(&mut self, other: Self) {
         for (name, gradient) in other.values {

@@ -9,7 +9,8 @@ use lrvd_burn::files::{TensorFile, WeightStore};
 use lrvd_burn::host::values;
 use lrvd_burn::model::NamedModule;
 use lrvd_burn::sampling::Pass;
-use lrvd_burn::train::{Model, Targets, TokenTargets, negative_log_likelihood};
+use lrvd_burn::train::{Model, Targets, negative_log_likelihood};
+use lrvd_core::noise::NoiseKey;
 use lrvd_models::TokenBatch;
 use lrvd_models::deberta::{DebertaClassifier, DebertaConfig, ProblemType, RelativePositions};
 use lrvd_models::llama::{KvCache, LlamaConfig, LlamaForCausalLm};
@@ -29,7 +30,8 @@ const WORDS: &str = "deberta.embeddings.word_embeddings.weight";
 pub(crate) fn load_deberta(dir: &Path, dtype: DType) -> Result<(DebertaClassifier, DebertaConfig)> {
     let config = DebertaConfig::read(&dir.join("config.json"))?;
     let store = WeightStore::open(dir)?;
-    let (model, _) = DebertaClassifier::from_fine_tuned(&store, &config, &device(), dtype)?;
+    let (model, _) =
+        DebertaClassifier::from_pretrained(&store, &config, NoiseKey::new(0), &device(), dtype)?;
     Ok((model, config))
 }
 
@@ -46,7 +48,7 @@ pub(crate) fn deberta(case: &mut Case) -> Result<()> {
     let inputs = Inputs::read(case, &DEBERTA_INPUTS)?;
     train_all(case, &mut model);
     let (batch, pass) = (inputs.batch(0)?, Pass::mean());
-    let (mut found, mut states) = (Vec::new(), model.encoder().hidden_states(&batch, &pass));
+    let (mut found, mut states) = (Vec::new(), model.encoder.hidden_states(&batch, &pass));
     for (i, state) in states.iter().enumerate() {
         found.push((format!("hidden_states.{i}"), inputs.real(Values::of(state.clone()), 0)));
     }
@@ -94,7 +96,7 @@ pub(crate) fn llama(case: &mut Case) -> Result<()> {
     let (batch, pass) = (inputs.batch(0)?, Pass::mean());
     let mut found = Vec::new();
     let mut put = |name: &str, values| found.push((name.to_owned(), values));
-    for (i, state) in model.model().hidden_states(&batch, &pass).into_iter().enumerate() {
+    for (i, state) in model.model.hidden_states(&batch, &pass).into_iter().enumerate() {
         put(&format!("hidden_states.{i}"), inputs.real(Values::of(state), 0));
     }
     put("logits", inputs.real(Values::of(model.forward(&batch, &pass)), 0));
@@ -267,7 +269,7 @@ impl Inputs {
         let n = ids.len();
         let ids = Tensor::<1, Int>::from_data(TensorData::new(ids, [n]), &device());
         let text = TokenBatch { columns, ..self.batch(0)? };
-        Ok(Some((text, Targets::Tokens(TokenTargets { ids, per_row }))))
+        Ok(Some((text, Targets::Tokens { ids, per_row })))
     }
 
     /// The tokens that may be the answer, and which of them is right, if both are recorded.

@@ -59,9 +59,7 @@ fn encode<'a>(
     // No vocabulary file holds the padding token and side: the folder states them.
     let truncation = match &entry["truncation"] {
         Value::Null => None,
-        stated if stated == "longest_first" => {
-            Some(tokenizer.truncation(entry.read("max_length")?))
-        }
+        stated if stated == "longest_first" => Some(entry.read("max_length")?),
         stated => bail!("`truncation` = {stated}"),
     };
     let strategy = match &entry["padding"] {
@@ -79,7 +77,7 @@ fn encode<'a>(
         padding = Some(PaddingParams { strategy, direction, ..own });
     }
     let run = |inputs: &[(&str, Option<&str>)]| {
-        tokenizer.encode_batch(inputs, truncation.as_ref(), padding.as_ref())
+        tokenizer.encode_batch(inputs, truncation, padding.as_ref())
     };
     let rows = run(&inputs)?;
     let each = |of: &dyn Fn(&Encoding) -> Value| {

@@ -1,4 +1,4 @@
-//! What a DeBERTa alone computes: the first token alone in the last layer, and projections that serve
+//! What only a DeBERTa computes: the first token alone in the last layer, and projections that serve
 //! tokens and relative positions alike.
 
 use std::collections::BTreeMap;
@@ -28,7 +28,7 @@ fn equal(model: &DebertaClassifier, pass: &Pass) {
     let input = batch(&PROMPTS, DType::F32);
     let [found, expected] = [false, true].map(|whole| {
         let logits = if whole {
-            model.head(model.encoder().forward(&input, pass), pass).1
+            model.head(model.encoder.forward(&input, pass), pass).1
         } else {
             model.forward(&input, pass)
         };

@@ -48,7 +48,7 @@ fn weights_have_hugging_faces_names_and_order(
         let skipped = found.n_elements() - expected.n_elements();
         assert_eq!(found.to_f32().unwrap()[skipped..], expected.to_f32().unwrap(), "{name}");
     }
-    let config = file.config();
+    let config = &file.config;
     assert_eq!(config.tie_word_embeddings, tied);
     assert_eq!((config.hidden_size, config.intermediate_size, config.head_dim), (32, 64, 8));
     let heads = (config.num_hidden_layers, config.num_attention_heads, config.num_key_value_heads);
@@ -214,7 +214,7 @@ fn other_models_are_rejected_by_key() {
         ("llama.attention.layer_norm_rms_epsilon", GgufField::Float(1e-5)),
     ];
     write_gguf(&path, &whole, &tensors("more")).unwrap();
-    let config = GgufModel::open(&path).unwrap().config_json().to_owned();
+    let config = GgufModel::open(&path).unwrap().config_json;
     assert!(config.contains("\"num_key_value_heads\": 4"), "{config}");
     for (key, value) in [
         ("general.architecture", text("gemma")),
@@ -287,7 +287,7 @@ fn an_adapter_is_added_by_llama_cpps_rule() {
     ];
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("adapter.gguf");
-    let written = write_gguf_adapter(&adapter(&modules), base.config(), "name", &path).unwrap();
+    let written = write_gguf_adapter(&adapter(&modules), &base.config, "name", &path).unwrap();
     assert_eq!((written.lora_alpha, written.ranks.len()), (6.0, 4));
     assert_eq!(written.folded, ["model.layers.1.mlp.down_proj"]);
     assert_eq!(written.dropped, ["model.layers.1.mlp.up_proj"]);
@@ -326,7 +326,7 @@ fn an_adapter_is_added_by_llama_cpps_rule() {
 fn adapters_that_llama_cpp_cannot_take_are_errors() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("adapter.gguf");
-    let tied = model("byte_level.gguf").config().clone();
+    let tied = model("byte_level.gguf").config;
     let query = ("model.layers.0.self_attn.q_proj", update(32, 3, 32, 2.0));
     let mut whole = adapter(std::slice::from_ref(&query));
     let bias = HostTensor::from_f32(&[1], &[0.0]).unwrap();

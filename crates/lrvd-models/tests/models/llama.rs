@@ -11,7 +11,7 @@ use lrvd_burn::sampling::{DrawPer, Pass, Scheme};
 use lrvd_core::family::VariationalFamily;
 use lrvd_core::moments::CrossTerm;
 use lrvd_core::noise::NoiseKey;
-use lrvd_models::llama::{GenerateOptions, LlamaChoice, LlamaConfig, LlamaForCausalLm, LlamaScore};
+use lrvd_models::llama::{GenerateOptions, LlamaConfig, LlamaForCausalLm, LlamaScore};
 use lrvd_models::tokenizer::{PaddingDirection, TextTokenizer};
 use lrvd_models::{Error, WeightSource};
 use rstest::rstest;
@@ -76,7 +76,7 @@ fn answers_of_a_choice_are_different_tokens_of_the_model() {
         (&[3, 50], "tokens below 50, the size of the model's vocabulary, found [3, 50]"),
         (&[3, 4, 3], "different tokens, found [3, 4, 3]"),
     ] {
-        let error = LlamaChoice::new(llama(DType::F64), ids.to_vec()).unwrap_err().to_string();
+        let error = llama(DType::F64).answering(ids.to_vec()).unwrap_err().to_string();
         assert_eq!(error, format!("`answer_ids` should be {expected}"));
     }
 }
@@ -101,7 +101,7 @@ fn a_score_is_a_product_with_the_hidden_state_of_the_last_real_token(
         }
     });
     let input = left_padded(&PROMPTS, wide);
-    let hidden = numbers(llama(dtype).model().last_hidden(&input, &Pass::mean()));
+    let hidden = numbers(llama(dtype).model.last_hidden(&input, &Pass::mean()));
     let product = |row: &[f64]| row.iter().zip(&weight).map(|(h, w)| h * w).sum::<f64>();
     let expected: Vec<f64> = hidden.chunks(20).map(product).collect();
     assert!(expected.iter().all(|score| score.abs() > 1e-3), "{expected:?}");
@@ -200,7 +200,7 @@ fn continuations_are_those_of_whole_texts_and_stop_where_told() {
 fn the_story_and_its_logits_are_the_published_ones(#[case] dtype: DType, #[case] limit: f64) {
     let shipped = Path::new(env!("CARGO_MANIFEST_DIR")).join("../lrvd-bench/assets/stories260K");
     let config = LlamaConfig::read(&shipped.join("config.json")).unwrap();
-    assert!(config.unrecognised().is_empty());
+    assert!(config.unrecognised.is_empty());
     let store = WeightStore::open(&shipped).unwrap();
     let model = LlamaForCausalLm::from_pretrained(&store, &config, &Device::flex(), dtype).unwrap();
     let file = std::fs::read(golden("stories260k/expected_greedy.json")).unwrap();

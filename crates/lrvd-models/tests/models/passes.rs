@@ -9,7 +9,7 @@ use lrvd_burn::train::{DrawPolicy, Examples, Inputs, Logits, Model};
 use lrvd_core::family::VariationalFamily;
 use lrvd_core::noise::NoiseKey;
 use lrvd_models::deberta::DebertaClassifier;
-use lrvd_models::llama::{KvCache, LlamaChoice};
+use lrvd_models::llama::KvCache;
 use lrvd_models::{AutoModel, TokenBatch};
 use rstest::rstest;
 
@@ -95,8 +95,8 @@ fn a_batch_of_draws_of_a_llama_is_as_many_passes(#[case] names: &[&str]) {
     let drawn = model.drawn_together(&keys).unwrap().logits(&asked, &Pass::mean());
     close(&numbers(drawn), &expected, 1e-5);
 
-    let choice = LlamaChoice::new(model.clone(), ANSWERS.to_vec()).unwrap();
-    let free = equal(choice.forward(&whole, &together()), |pass| choice.forward(&whole, pass));
+    let choice = model.clone().answering(ANSWERS.to_vec()).unwrap();
+    let free = equal(choice.logits(&whole, &together()), |pass| choice.logits(&whole, pass));
     let barred = whole.clone().answered_by(&[2; PROMPTS.len()], ANSWERS.len());
     let found = equal(choice.logits(&barred, &together()), |pass| choice.logits(&barred, pass));
     for (i, (found, free)) in found.into_iter().zip(free).enumerate() {
@@ -227,9 +227,9 @@ fn pairs_need_weights_that_are_drawn_once_a_batch() {
 /// The same answers to the bit, and the same gradients.
 #[rstest]
 #[case(AutoModel::Deberta(adapted(deberta("", DType::F32), NOISY, &DENSE)))]
-#[case(AutoModel::Llama(LlamaChoice::new(
-    adapted(llama(DType::F32), NOISY, &["q_proj", "v_proj", "up_proj"]), vec![3, 5]
-).unwrap()))]
+#[case(AutoModel::Llama(
+    adapted(llama(DType::F32), NOISY, &["q_proj", "v_proj", "up_proj"]).answering(vec![3, 5]).unwrap()
+))]
 fn gradients_of_recomputed_blocks_are_those_of_held_activations(#[case] model: AutoModel) {
     let key = NoiseKey::new(2);
     let input = batch(&PROMPTS, DType::F32);

@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use lrvd_models::Error;
 use lrvd_models::tokenizer::{
     ModelType, PaddingDirection, PaddingParams, PaddingStrategy, SpmModel, TextTokenizer,
-    TruncationDirection, TruncationParams, TruncationStrategy,
 };
 use prost::Message as _;
 use rstest::rstest;
@@ -46,16 +45,14 @@ fn limits_that_cannot_be_met_are_errors() {
     let error = tokenizer.encode("a river", Some("a boat"), Some(2)).unwrap_err().to_string();
     let expected = "`max_length` should be at least 3, the number of special tokens, found 2";
     assert_eq!(error, expected);
-    let second = TruncationStrategy::OnlySecond;
-    let truncation = TruncationParams { strategy: second, ..tokenizer.truncation(5) };
-    let of = |truncation, pair| {
-        tokenizer.encode_batch(&[("the river was high", pair)], Some(truncation), None)
-    };
-    let expected = "truncation `only_second` must remove 1 tokens from a text that has 0";
-    assert_eq!(of(&truncation, None).unwrap_err().to_string(), expected);
-    assert!(matches!(of(&truncation, Some("no")), Err(Error::Text(_))));
-    let left = TruncationParams { direction: TruncationDirection::Left, ..tokenizer.truncation(3) };
-    assert_eq!(of(&left, None).unwrap()[0].get_tokens()[1], "▁high");
+    let folder = tempfile::tempdir().unwrap();
+    let json = golden("tokenizers/byte_level_bpe/tokenizer.json");
+    std::fs::copy(json, folder.path().join("tokenizer.json")).unwrap();
+    let settings = r#"{"truncation_side": "left"}"#;
+    std::fs::write(folder.path().join("tokenizer_config.json"), settings).unwrap();
+    let left = TextTokenizer::from_dir(folder.path()).unwrap();
+    let kept = left.encode("the river was high", None, Some(3)).unwrap();
+    assert_eq!(kept.get_tokens()[1], "igh");
 }
 
 #[test]
