@@ -7,7 +7,7 @@ use lrvd_core::gauge::singular_factors;
 
 use super::adapter::{PeftAdapter, PeftModule, exact_alpha, module_error};
 use super::config::{PeftConfig, PeftMethod};
-use super::pattern::{adalora_scaling, key_matches};
+use super::rules::{adalora_scaling, key_matches};
 use crate::error::Error;
 use crate::files::{HostDType, HostTensor};
 
@@ -66,14 +66,14 @@ impl PeftAdapter {
         let (mut lost, mut whole) = (0.0, 0.0);
         for (path, module) in &mut adapter.modules {
             module.check(path)?;
-            let cut = cut(module, rank).map_err(|source| {
+            let (total, cut) = cut(module, rank).map_err(|source| {
                 Error::module(path, "factors", "numbers that can be decomposed", source)
             })?;
-            whole += cut.total;
-            if let Some((cut_module, gone)) = cut.module {
+            whole += total;
+            if let Some((cut, gone)) = cut {
                 lost += gone;
-                errors.insert(path.clone(), relative(gone, cut.total));
-                *module = cut_module;
+                errors.insert(path.clone(), relative(gone, total));
+                *module = cut;
             }
         }
         let config = &mut adapter.config;
@@ -94,13 +94,7 @@ fn relative(part: f64, whole: f64) -> f64 {
 }
 
 /// `Σ ς²` of a module; at a rank above `rank` also the module at that rank, and the part of the sum that it lost.
-struct Cut {
-    total: f64,
-    module: Option<(PeftModule, f64)>,
-}
-
-fn cut(module: &PeftModule, rank: usize) -> Result<Cut, Error> {
-    let (d_input, d_output) = (module.d_input(), module.d_output());
+fn cut(module: &PeftModule, rank: usize) -> Result<(f64, Option<(PeftModule, f64)>), Error> {
     let (a, b) = (module.a.to_f64()?, module.b.transpose2()?.to_f64()?);
     let svd = singular_factors(&a, &b, module.rank)?;
     let energy = |values: &[f64]| {
@@ -108,15 +102,15 @@ fn cut(module: &PeftModule, rank: usize) -> Result<Cut, Error> {
     };
     let total = energy(&svd.values);
     if module.rank <= rank {
-        return Ok(Cut { total, module: None });
+        return Ok((total, None));
     }
     let kept = |values: &[f64], width: usize, dtype| {
         floats(dtype, &[rank, width], &values[..rank * width])
     };
-    let a = kept(&svd.a, d_input, module.a.dtype())?;
-    let b = kept(&svd.b, d_output, module.b.dtype())?.transpose2()?;
+    let a = kept(&svd.a, module.d_input(), module.a.dtype())?;
+    let b = kept(&svd.b, module.d_output(), module.b.dtype())?.transpose2()?;
     let cut = PeftModule::lora(a, b, module.scaling, module.initial_rank)?;
-    Ok(Cut { total, module: Some((cut, energy(&svd.values[rank..]))) })
+    Ok((total, Some((cut, energy(&svd.values[rank..])))))
 }
 
 /// Drops triplets without weight and multiplies the others' diagonal into `a`.

@@ -1,7 +1,7 @@
 //! Accuracy, likelihood, calibration error and Brier score of recorded probabilities.
 
 use anyhow::Result;
-use lrvd_burn::files::TensorFile;
+use lrvd_burn::files::WeightStore;
 use lrvd_core::metrics::{Binning, DEFAULT_BINS, Predictions, ReliabilityBin};
 use serde_json::Value;
 
@@ -15,7 +15,7 @@ pub(crate) fn verify(case: &mut Case) -> Result<()> {
     items.iter().try_for_each(|item| check(case, &file, item, limit))
 }
 
-fn check(case: &mut Case, file: &TensorFile, item: &Value, limit: Limit) -> Result<()> {
+fn check(case: &mut Case, file: &WeightStore, item: &Value, limit: Limit) -> Result<()> {
     let name = item.at(&["name"])?.text()?;
     let key = |suffix: &str| format!("{name}.{suffix}");
     let probabilities = Values::read(file, &key("probs"))?;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 use burn::tensor::{DType, Tensor};
-use lrvd_burn::files::{HostTensor, TensorFile};
+use lrvd_burn::files::{HostTensor, WeightStore};
 use lrvd_burn::host::values;
 use serde_json::Value;
 
@@ -54,7 +54,7 @@ impl Values {
     }
 
     /// The floats or integers of a file.
-    pub(crate) fn read(file: &TensorFile, name: &str) -> Result<Self> {
+    pub(crate) fn read(file: &WeightStore, name: &str) -> Result<Self> {
         Self::host(&file.read(name)?).with_context(|| format!("tensor `{name}`"))
     }
 
@@ -159,7 +159,7 @@ pub(crate) struct Case {
     pub(crate) json: Value,
     /// Float type of models; formulas are in f64 whatever this is.
     pub(crate) dtype: DType,
-    expected: Option<TensorFile>,
+    expected: Option<WeightStore>,
     seen: BTreeSet<String>,
     checks: Vec<Check>,
 }
@@ -172,15 +172,15 @@ impl Case {
             dir: dir.to_owned(),
             json: serde_json::from_slice(&text).context("`expected.json` is broken")?,
             dtype,
-            expected: tensors.is_file().then(|| TensorFile::open(tensors)).transpose()?,
+            expected: tensors.is_file().then(|| WeightStore::open(tensors)).transpose()?,
             seen: BTreeSet::new(),
             checks: Vec::new(),
         })
     }
 
     /// The input tensors, none but `known` ones: an unread input could change the meaning.
-    pub(crate) fn inputs(&self, known: &[&str]) -> Result<TensorFile> {
-        let file = TensorFile::open(self.dir.join("inputs.safetensors"))?;
+    pub(crate) fn inputs(&self, known: &[&str]) -> Result<WeightStore> {
+        let file = WeightStore::open(self.dir.join("inputs.safetensors"))?;
         if !known.is_empty()
             && let Some(name) = file.names().find(|name| !known.contains(name))
         {
@@ -191,7 +191,7 @@ impl Case {
 
     /// Names of the recorded tensors.
     pub(crate) fn names(&self) -> Vec<String> {
-        self.expected.iter().flat_map(TensorFile::names).map(str::to_owned).collect()
+        self.expected.iter().flat_map(WeightStore::names).map(str::to_owned).collect()
     }
 
     /// Names of the recorded tensors below `prefix`, without it.

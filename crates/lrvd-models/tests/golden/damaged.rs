@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use lrvd_burn::files::{HostDType, HostTensor, TensorFile, write_safetensors};
+use lrvd_burn::files::{HostDType, HostTensor, WeightStore, write_safetensors};
 use rstest::rstest;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -64,7 +64,7 @@ impl Copy {
     /// Changes the tensors of a file.
     fn tensors(&self, file: &str, change: impl FnOnce(&mut BTreeMap<String, HostTensor>)) {
         let path = self.path(file);
-        let mut tensors = TensorFile::open(&path).unwrap().read_all().unwrap();
+        let mut tensors = WeightStore::open(&path).unwrap().read_all().unwrap();
         change(&mut tensors);
         write_safetensors(&path, &tensors, &BTreeMap::new()).unwrap();
     }
@@ -143,7 +143,7 @@ fn every_recorded_tensor_changed_by_ten_tolerances_is_a_miss() {
                 limits.entry(check.name).or_insert(check.limit);
             }
         }
-        let names = TensorFile::open(copy.path("expected.safetensors")).unwrap();
+        let names = WeightStore::open(copy.path("expected.safetensors")).unwrap();
         let compared: Vec<String> =
             names.names().filter(|name| limits.contains_key(*name)).map(str::to_owned).collect();
         copy.edit("expected.safetensors", |name, values| {

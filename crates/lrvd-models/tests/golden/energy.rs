@@ -1,7 +1,7 @@
 //! Energy of an update along an order of its ranks.
 
 use anyhow::{Result, ensure};
-use lrvd_burn::files::TensorFile;
+use lrvd_burn::files::WeightStore;
 use lrvd_core::energy::{AucRule, Capture, UpdateEnergy};
 use serde_json::Value;
 
@@ -19,7 +19,7 @@ pub(crate) fn verify(case: &mut Case) -> Result<()> {
     items.iter().try_for_each(|item| check(case, &file, item, limit))
 }
 
-fn check(case: &mut Case, file: &TensorFile, item: &Value, limit: Limit) -> Result<()> {
+fn check(case: &mut Case, file: &WeightStore, item: &Value, limit: Limit) -> Result<()> {
     let name = item.at(&["name"])?.text()?;
     let key = |suffix: &str| format!("{name}.{suffix}");
     let factors = read(file, &key("A"), &key("B"))?;

@@ -1,7 +1,7 @@
 //! Two factors of an adapter with their posterior, read from a file into the core's layout.
 
 use anyhow::{Context, Result};
-use lrvd_burn::files::TensorFile;
+use lrvd_burn::files::WeightStore;
 use lrvd_burn::host::{HostAdapter, HostNoise};
 use lrvd_core::posterior::Posterior;
 
@@ -14,7 +14,7 @@ pub(crate) const FAMILIES: [&str; 2] = ["multiplicative", "additive"];
 pub(crate) const FORMULA: f64 = 1e-10;
 
 /// `A` `[rank, d_in]` and `B` `[d_out, rank]` of a file, both rank-major here.
-pub(crate) fn read(file: &TensorFile, a: &str, b: &str) -> Result<HostAdapter> {
+pub(crate) fn read(file: &WeightStore, a: &str, b: &str) -> Result<HostAdapter> {
     let (a, b) = (Values::read(file, a)?, Values::read(file, b)?);
     let (rank, d_input, d_output) = (a.shape[0], a.shape[1], b.shape[0]);
     let (a, b) = (a.values, b.transposed().values);

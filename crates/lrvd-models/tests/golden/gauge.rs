@@ -1,7 +1,7 @@
 //! Changes of basis of rank space: what each leaves alone.
 
 use anyhow::Result;
-use lrvd_burn::files::TensorFile;
+use lrvd_burn::files::WeightStore;
 use lrvd_burn::host::HostAdapter;
 use lrvd_core::gauge::Gauge;
 use lrvd_core::linalg::transposed_times;
@@ -22,7 +22,7 @@ pub(crate) fn verify(case: &mut Case) -> Result<()> {
     items.iter().try_for_each(|item| check(case, &file, item, tolerance))
 }
 
-fn check(case: &mut Case, file: &TensorFile, item: &Value, tolerance: f64) -> Result<()> {
+fn check(case: &mut Case, file: &WeightStore, item: &Value, tolerance: f64) -> Result<()> {
     let name = item.at(&["name"])?.text()?;
     let key = |suffix: &str| format!("{name}.{suffix}");
     let before = read(file, &key("A"), &key("B"))?;

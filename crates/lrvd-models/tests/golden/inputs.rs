@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, ensure};
 use burn::tensor::{DType, Device, Int, Tensor, TensorData};
-use lrvd_burn::files::TensorFile;
+use lrvd_burn::files::WeightStore;
 use lrvd_burn::train::{Targets, TokenTargets, negative_log_likelihood};
 use lrvd_models::TokenBatch;
 use lrvd_models::deberta::{DebertaConfig, ProblemType};
@@ -16,7 +16,7 @@ pub(crate) fn device() -> Device {
 
 /// The batches of a folder, `[steps, rows, tokens]`; outside of training runs there is one step.
 pub(crate) struct Inputs {
-    file: TensorFile,
+    file: WeightStore,
     dtype: DType,
     pub(crate) steps: usize,
     pub(crate) rows: usize,

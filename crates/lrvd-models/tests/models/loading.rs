@@ -4,9 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use burn::tensor::{DType, Device};
-use lrvd_burn::files::{
-    HostDType, HostTensor, LoadReport, TensorFile, WeightStore, write_safetensors,
-};
+use lrvd_burn::files::{HostDType, HostTensor, LoadReport, WeightStore, write_safetensors};
 use lrvd_burn::host::values;
 use lrvd_burn::sampling::Pass;
 use lrvd_models::Error;
@@ -26,7 +24,7 @@ fn golden(case: &str) -> PathBuf {
 }
 
 fn tensors(case: &str) -> Tensors {
-    let file = TensorFile::open(golden(case).join("model.safetensors")).unwrap();
+    let file = WeightStore::open(golden(case).join("model.safetensors")).unwrap();
     file.names().map(|name| (name.to_owned(), file.read(name).unwrap())).collect()
 }
 

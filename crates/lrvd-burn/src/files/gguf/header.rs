@@ -9,7 +9,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
-use std::io::Read;
+use std::io::{self, Read};
 use std::path::Path;
 
 use super::blocks::GgufType;
@@ -75,9 +75,9 @@ impl GgufValue {
 }
 
 /// A tensor of the list.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) struct Entry {
-    pub(crate) kind: GgufType,
+    pub(crate) kind: &'static GgufType,
     /// Outermost axis first.
     pub(crate) shape: Vec<usize>,
     /// First byte and number of bytes, from the start of the data.
@@ -194,7 +194,7 @@ impl<R: Read> Source<'_, R> {
                 GgufType::names()
             ));
         };
-        let (block, size) = kind.block();
+        let (block, size) = kind.block;
         let row = shape.last().copied().unwrap_or(0);
         let elements = shape.iter().try_fold(1_usize, |product, &n| product.checked_mul(n));
         let whole = elements.filter(|_| row.is_multiple_of(block));
@@ -265,7 +265,9 @@ impl<R: Read> Source<'_, R> {
         };
         self.fits(length, size, &what)?;
         if matches!(kind, 0..=3) {
-            self.skip(length * size)?;
+            let failed = |source| Error::io("read", self.path, source);
+            let skipped = io::copy(&mut (&mut self.input).take(length * size), &mut io::sink());
+            self.at += skipped.map_err(failed)?;
             return Ok(GgufValue::SmallIntegers(length));
         }
         if length > MOST_VALUES {
@@ -274,48 +276,19 @@ impl<R: Read> Source<'_, R> {
             ));
         }
         Ok(match kind {
-            6 => GgufValue::Floats(
-                self.many(length, |input, _| Ok(f32::from_le_bytes(input.bytes(&what)?)))?,
-            ),
-            12 => GgufValue::Floats(
-                self.many(length, |input, _| Ok(f64::from_le_bytes(input.bytes(&what)?) as f32))?,
-            ),
-            7 => {
-                GgufValue::Bools(self.many(length, |input, _| Ok(input.bytes::<1>(&what)? != [0]))?)
+            6 => GgufValue::Floats(many(length, |_| Ok(f32::from_le_bytes(self.bytes(&what)?)))?),
+            12 => GgufValue::Floats(many(length, |_| {
+                Ok(f64::from_le_bytes(self.bytes(&what)?) as f32)
+            })?),
+            7 => GgufValue::Bools(many(length, |_| Ok(self.bytes::<1>(&what)? != [0]))?),
+            8 => {
+                GgufValue::Texts(many(length, |i| self.text(&format_args!("text {i} of `{key}`")))?)
             }
-            8 => GgufValue::Texts(
-                self.many(length, |input, i| input.text(&format_args!("text {i} of `{key}`")))?,
-            ),
             // Beyond 63 bits nothing is counted or named.
-            _ => GgufValue::Integers(self.many(length, |input, _| {
-                Ok(i64::try_from(input.integer(key, kind, &what)?).unwrap_or(i64::MAX))
+            _ => GgufValue::Integers(many(length, |_| {
+                Ok(i64::try_from(self.integer(key, kind, &what)?).unwrap_or(i64::MAX))
             })?),
         })
-    }
-
-    /// A list of `length` values in a list of that capacity.
-    fn many<T>(
-        &mut self,
-        length: u64,
-        read: impl Fn(&mut Self, u64) -> Result<T, Error>,
-    ) -> Result<Vec<T>, Error> {
-        let mut list = Vec::with_capacity(length as usize);
-        for i in 0..length {
-            list.push(read(self, i)?);
-        }
-        Ok(list)
-    }
-
-    /// Passes over `length` bytes.
-    fn skip(&mut self, length: u64) -> Result<(), Error> {
-        let mut block = [0; 4096];
-        let mut left = length;
-        while left > 0 {
-            let n = left.min(block.len() as u64) as usize;
-            self.fill(&mut block[..n])?;
-            left -= n as u64;
-        }
-        Ok(())
     }
 
     fn integer(&mut self, key: &str, kind: u32, what: &dyn Display) -> Result<i128, Error> {
@@ -388,6 +361,10 @@ impl<R: Read> Source<'_, R> {
         self.at += bytes.len() as u64;
         Ok(())
     }
+}
+
+fn many<T>(length: u64, read: impl FnMut(u64) -> Result<T, Error>) -> Result<Vec<T>, Error> {
+    (0..length).map(read).collect()
 }
 
 /// The shortest decimal number that is `value` in single precision.

@@ -1,7 +1,7 @@
 //! Writing a GGUF file of single-precision tensors.
 
 use std::collections::BTreeMap;
-use std::io::{self, Write};
+use std::io::Write;
 use std::path::Path;
 
 use super::header::{ALIGNMENT, MAGIC};
@@ -33,81 +33,47 @@ pub fn write_gguf(
     tensors: &BTreeMap<String, HostTensor>,
 ) -> Result<(), Error> {
     let path = path.as_ref();
-    let mut values = Vec::with_capacity(tensors.len());
+    let mut head = MAGIC.to_vec();
+    head.extend(VERSION.to_le_bytes());
+    head.extend((tensors.len() as u64).to_le_bytes());
+    head.extend((settings.len() as u64).to_le_bytes());
+    for (key, field) in settings {
+        push_text(&mut head, key);
+        match field {
+            GgufField::Text(text) => {
+                head.extend(8_u32.to_le_bytes());
+                push_text(&mut head, text);
+            }
+            GgufField::Count(value) => head.extend([4, *value].map(u32::to_le_bytes).concat()),
+            GgufField::Float(value) => {
+                head.extend([6, value.to_bits()].map(u32::to_le_bytes).concat());
+            }
+        }
+    }
+    let mut data = Vec::new();
+    let mut offset = 0;
     for (name, tensor) in tensors {
         let floats = tensor
             .to_f32()
             .map_err(|error| Error::file(path, format!("cannot hold tensor `{name}`: {error}")))?;
-        values.push(floats);
+        push_text(&mut head, name);
+        head.extend((tensor.shape().len() as u32).to_le_bytes());
+        tensor.shape().iter().rev().for_each(|&n| head.extend((n as u64).to_le_bytes()));
+        head.extend(F32.to_le_bytes());
+        head.extend((offset as u64).to_le_bytes());
+        let mut bytes: Vec<u8> = floats.iter().flat_map(|value| value.to_le_bytes()).collect();
+        bytes.resize(bytes.len().next_multiple_of(ALIGNMENT as usize), 0);
+        offset += bytes.len();
+        data.push(bytes);
     }
+    head.resize(head.len().next_multiple_of(ALIGNMENT as usize), 0);
     replace_with(path, |out| {
-        let mut out = Counted { out, at: 0 };
-        out.write_all(&MAGIC)?;
-        out.u32(VERSION)?;
-        out.u64(tensors.len() as u64)?;
-        out.u64(settings.len() as u64)?;
-        for (key, field) in settings {
-            out.text(key)?;
-            match field {
-                GgufField::Text(text) => {
-                    out.u32(8)?;
-                    out.text(text)?;
-                }
-                GgufField::Count(value) => {
-                    out.u32(4)?;
-                    out.u32(*value)?;
-                }
-                GgufField::Float(value) => {
-                    out.u32(6)?;
-                    out.write_all(&value.to_le_bytes())?;
-                }
-            }
-        }
-        let mut offset = 0;
-        for ((name, tensor), floats) in tensors.iter().zip(&values) {
-            out.text(name)?;
-            out.u32(tensor.shape().len() as u32)?;
-            tensor.shape().iter().rev().try_for_each(|&n| out.u64(n as u64))?;
-            out.u32(F32)?;
-            out.u64(offset)?;
-            offset += (floats.len() as u64 * 4).next_multiple_of(ALIGNMENT);
-        }
-        out.align()?;
-        for floats in &values {
-            floats.iter().try_for_each(|value| out.write_all(&value.to_le_bytes()))?;
-            out.align()?;
-        }
-        Ok(())
+        out.write_all(&head)?;
+        data.iter().try_for_each(|bytes| out.write_all(bytes))
     })
 }
 
-/// A writer that knows where it is.
-struct Counted<W> {
-    out: W,
-    at: u64,
-}
-
-impl<W: Write> Counted<W> {
-    fn u32(&mut self, value: u32) -> io::Result<()> {
-        self.write_all(&value.to_le_bytes())
-    }
-
-    fn u64(&mut self, value: u64) -> io::Result<()> {
-        self.write_all(&value.to_le_bytes())
-    }
-
-    fn text(&mut self, text: &str) -> io::Result<()> {
-        self.u64(text.len() as u64)?;
-        self.write_all(text.as_bytes())
-    }
-
-    fn align(&mut self) -> io::Result<()> {
-        let missing = self.at.next_multiple_of(ALIGNMENT) - self.at;
-        self.write_all(&[0; ALIGNMENT as usize][..missing as usize])
-    }
-
-    fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.at += bytes.len() as u64;
-        self.out.write_all(bytes)
-    }
+fn push_text(bytes: &mut Vec<u8>, text: &str) {
+    bytes.extend((text.len() as u64).to_le_bytes());
+    bytes.extend(text.as_bytes());
 }
