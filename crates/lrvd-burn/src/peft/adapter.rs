@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::config::{CONFIG_FILE, PeftConfig, PeftMethod};
-use super::rules::{Factor, Key, Rule, factor_key, parse_key};
+use super::rules::{Factor, Key, factor_key, parse_key};
 use crate::error::Error;
 use crate::files::host_tensor::{not_a_matrix, wrong_type};
 use crate::files::{HostDType, HostTensor, IgnoredTensor, LoadReport, WeightStore};
@@ -30,8 +30,6 @@ pub struct PeftModule {
     pub initial_rank: usize,
     /// The factor before the product, fixed across prunes.
     pub scaling: f64,
-    /// The numerator behind `scaling`.
-    pub lora_alpha: f64,
     /// Down-projection, `[rank, d_input]`.
     pub a: HostTensor,
     /// Up-projection, `[d_output, rank]`.
@@ -41,9 +39,7 @@ pub struct PeftModule {
 }
 
 impl PeftModule {
-    /// A `LoRA` update; the rank is that of the factors, and `lora_alpha` is `scaling · rank`.
-    ///
-    /// Ranks that differ are found on writing.
+    /// A `LoRA` update; the rank is that of the factors. Ranks that differ are found on writing.
     pub fn lora(
         a: HostTensor,
         b: HostTensor,
@@ -56,8 +52,7 @@ impl PeftModule {
             }
         }
         let rank = a.shape()[0];
-        let lora_alpha = exact_alpha(scaling, rank);
-        Ok(Self { rank, initial_rank, scaling, lora_alpha, a, b, e: None })
+        Ok(Self { rank, initial_rank, scaling, a, b, e: None })
     }
 
     /// Input features.
@@ -216,7 +211,9 @@ impl PeftAdapter {
         }
         let mut saved = BTreeMap::new();
         for (parameter, key) in saved_keys {
-            saved.insert(parameter, read_tensor(&file, key, &mut report)?);
+            let tensor = file.read(key)?;
+            report.check_finite(key, tensor.first_non_finite());
+            saved.insert(parameter, tensor);
         }
         Ok(Self { config, modules, saved, ignored: report.into_result()?.ignored })
     }
@@ -226,11 +223,10 @@ impl PeftAdapter {
 fn read_module(
     file: &WeightStore,
     method: &PeftMethod,
-    rule: Rule,
+    (rank, initial_rank, scaling): (usize, usize, f64),
     (path, keys): (&str, &BTreeMap<Factor, &str>),
     report: &mut LoadReport,
 ) -> Result<Option<PeftModule>, Error> {
-    let Rule { rank, initial_rank, lora_alpha, scaling } = rule;
     let mut tensors = BTreeMap::new();
     for &factor in Factor::of(method) {
         let Some(key) = keys.get(&factor) else {
@@ -244,7 +240,8 @@ fn read_module(
             Factor::E => [rank, 1],
         };
         if report.check_shape(key, &shape, found) {
-            let tensor = read_tensor(file, key, report)?;
+            let tensor = file.read(key)?;
+            report.check_finite(key, tensor.first_non_finite());
             if !tensor.is_float() {
                 let error = wrong_type(HostDType::F32, tensor.dtype());
                 let what = format!("has a tensor `{key}` that cannot be used: {error}");
@@ -257,17 +254,7 @@ fn read_module(
         return Ok(None);
     };
     let e = tensors.remove(&Factor::E).map(|e| e.reshape(&[rank])).transpose()?;
-    Ok(Some(PeftModule { rank, initial_rank, scaling, lora_alpha, a, b, e }))
-}
-
-fn read_tensor(
-    file: &WeightStore,
-    key: &str,
-    report: &mut LoadReport,
-) -> Result<HostTensor, Error> {
-    let tensor = file.read(key)?;
-    report.check_finite(key, tensor.first_non_finite());
-    Ok(tensor)
+    Ok(Some(PeftModule { rank, initial_rank, scaling, a, b, e }))
 }
 
 /// Features of a factor, which only its file knows: the length of `axis`, or of the other axis

@@ -10,7 +10,7 @@ use burn::module::Param;
 use burn::tensor::{DType, Device, Tensor, TensorData};
 use lrvd_core::error::quoted;
 
-use super::adapter::{PeftAdapter, PeftModule, exact_alpha, no_module};
+use super::adapter::{PeftAdapter, PeftModule, no_module};
 use super::config::{PeftConfig, PeftMethod};
 use super::rules::{Factor, factor_key, saved_key};
 use crate::adapter::{AdaptedLinear, AdapterSlot, Extension, LowRankAdapter, adapter_dtype};
@@ -257,9 +257,8 @@ fn take_module(
         let found = if e.is_some() { "one" } else { "none" };
         return Err(Error::module(path, "diagonal", expected, found));
     }
-    let lora_alpha = if adalora { template.lora_alpha } else { exact_alpha(slot.scaling, rank) };
     let (initial_rank, scaling) = (slot.initial_rank, slot.scaling);
-    Ok(PeftModule { rank, initial_rank, scaling, lora_alpha, a, b, e })
+    Ok(PeftModule { rank, initial_rank, scaling, a, b, e })
 }
 
 pub(super) fn unusable(name: &str, error: Error) -> Error {

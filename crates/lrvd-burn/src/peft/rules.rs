@@ -20,13 +20,8 @@ use crate::model::OUTPUT_LAYER;
 const ADALORA_EPSILON: f64 = 1e-5;
 /// Start of every name.
 const PREFIX: &str = "base_model.model.";
-/// Part of the name of a frozen base weight that was saved along with an adapted embedding or head.
-const BASE_LAYER: &str = ".base_layer.";
 /// End of the name of an input embedding that PEFT saves along with an adapted head.
 const EMBEDDING: &str = "embed_tokens.weight";
-/// Parts that wrap a module which is stored whole, in files not written by PEFT's own saving.
-const SAVED_COPY: &str = ".modules_to_save.";
-const ORIGINAL_COPY: &str = ".original_module.";
 
 /// A configuration with its patterns compiled.
 ///
@@ -76,10 +71,8 @@ impl PeftConfig {
             compile("layers_pattern", list, &format!(r"{start}{list}\.(?P<idx>\d+)\."))
         });
         // Without effect for `AdaLoRA`.
-        let alphas = match self.method {
-            PeftMethod::Lora => self.alpha_pattern.as_slice(),
-            PeftMethod::AdaLora(_) => &[],
-        };
+        let is_lora = self.method == PeftMethod::Lora;
+        let alphas = if is_lora { self.alpha_pattern.as_slice() } else { &[] };
         Ok(ModuleRules {
             config: self,
             targets: whole_path("target_modules", Some(&self.target_modules))?,
@@ -117,37 +110,26 @@ impl ModuleRules<'_> {
         layer.is_some_and(|layer: usize| self.config.layers_to_transform.contains(&layer))
     }
 
-    /// What the configuration says of the module at `path`.
-    pub(super) fn of(&self, path: &str) -> Rule {
-        let config = self.config;
-        let lora_alpha = first_match(&self.alphas, path).unwrap_or(config.lora_alpha);
-        let (rank, initial_rank, scaling) = match &config.method {
+    /// Of the module at `path`: rank of its tensors in the file, rank before any reallocation, and the factor before
+    /// the product of its tensors.
+    pub(super) fn of(&self, path: &str) -> (usize, usize, f64) {
+        let PeftConfig { lora_alpha, r, use_rslora, .. } = *self.config;
+        match &self.config.method {
             PeftMethod::Lora => {
-                let rank = first_match(&self.ranks, path).unwrap_or(config.r);
-                let root = if config.use_rslora { (rank as f64).sqrt() } else { rank as f64 };
+                let lora_alpha = first_match(&self.alphas, path).unwrap_or(lora_alpha);
+                let rank = first_match(&self.ranks, path).unwrap_or(r);
+                let root = if use_rslora { (rank as f64).sqrt() } else { rank as f64 };
                 (rank, rank, lora_alpha / root)
             }
             PeftMethod::AdaLora(adalora) => {
-                let kept = config.kept().iter().find(|(known, _)| known == path);
+                let kept = self.config.kept().iter().find(|(known, _)| known == path);
                 let count =
                     |(_, flags): &(_, Vec<bool>)| flags.iter().filter(|&&flag| flag).count();
-                let init_r = adalora.init_r;
-                (kept.map_or(init_r, count), init_r, adalora_scaling(lora_alpha, init_r))
+                let rank = kept.map_or(adalora.init_r, count);
+                (rank, adalora.init_r, adalora_scaling(lora_alpha, adalora.init_r))
             }
-        };
-        Rule { rank, initial_rank, lora_alpha, scaling }
+        }
     }
-}
-
-/// What a configuration says of one module.
-pub(super) struct Rule {
-    /// Rank of its tensors in the file.
-    pub(super) rank: usize,
-    /// Rank before any reallocation.
-    pub(super) initial_rank: usize,
-    pub(super) lora_alpha: f64,
-    /// The factor before the product of its tensors.
-    pub(super) scaling: f64,
 }
 
 /// `AdaLoRA`'s scale; the divisor stays the initial rank for good.
@@ -250,14 +232,14 @@ pub(super) fn parse_key(config: &PeftConfig, key: &str) -> Key {
     if let Some(factor) = parse_factor(&config.method, name) {
         return factor;
     }
-    if name.contains(BASE_LAYER) {
+    if name.contains(".base_layer.") {
         return Key::Ignored("a frozen weight of the base model");
     }
-    if name.contains(ORIGINAL_COPY) {
+    if name.contains(".original_module.") {
         return Key::Ignored("the base model's own copy of a module that is stored whole");
     }
-    let parameter = match name.split_once(SAVED_COPY) {
-        // `path.modules_to_save.NAME.parameter`: the adapter's name is one part.
+    let parameter = match name.split_once(".modules_to_save.") {
+        // `path.modules_to_save.NAME.parameter`, in files not written by PEFT's own saving: the adapter's name is one part.
         Some((path, rest)) => match rest.split_once('.') {
             Some((_, parameter)) => format!("{path}.{parameter}"),
             None => return Key::Unknown,

@@ -201,7 +201,6 @@ fn compare_modules(case: &mut Case, adapter: &PeftAdapter) -> Result<()> {
         let Some(module) = adapter.modules.get(path) else { continue };
         let mut pairs = vec![
             ("r", module.rank as f64),
-            ("lora_alpha", module.lora_alpha),
             ("nonzero_rank", nonzero(module) as f64),
         ];
         // With no rank left the factor multiplies nothing, and PEFT forgets it.

@@ -121,24 +121,24 @@ impl<R: Read> Source<'_, R> {
     }
 
     fn header(&mut self) -> Result<Header, Error> {
-        let found = self.bytes::<4>(&"the magic number")?;
+        let found = self.read(|bytes: [u8; 4]| bytes, &"the magic number")?;
         if found != MAGIC {
             return self.unusable(format_args!("it starts with {found:?}, expected `GGUF`"));
         }
-        let version = self.u32(&"the version")?;
+        let version = self.read(u32::from_le_bytes, &"the version")?;
         if !(2..=3).contains(&version) {
             return self.unsupported(format!(
                 "is a GGUF file of version {version}, supported: 2 and 3, little-endian"
             ));
         }
-        let n_tensors = self.u64(&"the number of tensors")?;
-        let n_settings = self.u64(&"the number of settings")?;
+        let n_tensors = self.read(u64::from_le_bytes, &"the number of tensors")?;
+        let n_settings = self.read(u64::from_le_bytes, &"the number of settings")?;
         // Each takes at least its length, its type and one byte.
         self.fits(n_settings, 13, &format_args!("a list of {n_settings} settings"))?;
         let mut settings = BTreeMap::new();
         for i in 0..n_settings {
             let key = self.text(&format_args!("the key of setting {i}"))?;
-            let kind = self.u32(&format_args!("the type of `{key}`"))?;
+            let kind = self.read(u32::from_le_bytes, &format_args!("the type of `{key}`"))?;
             let value = self.value(&key, kind)?;
             if settings.insert(key.clone(), value).is_some() {
                 return self.unusable(format_args!("`{key}` is there twice"));
@@ -175,7 +175,7 @@ impl<R: Read> Source<'_, R> {
 
     fn entry(&mut self, name: &str, alignment: u64) -> Result<Entry, Error> {
         let what = format!("the description of tensor `{name}`");
-        let axes = self.u32(&what)?;
+        let axes = self.read(u32::from_le_bytes, &what)?;
         if !(1..=MOST_AXES).contains(&axes) {
             return self.unusable(format_args!(
                 "tensor `{name}` has {axes} axes, expected 1 to {MOST_AXES}"
@@ -183,11 +183,12 @@ impl<R: Read> Source<'_, R> {
         }
         let mut shape = Vec::new();
         for _ in 0..axes {
-            shape.push(usize::try_from(self.u64(&what)?).unwrap_or(usize::MAX));
+            shape
+                .push(usize::try_from(self.read(u64::from_le_bytes, &what)?).unwrap_or(usize::MAX));
         }
         shape.reverse();
-        let number = self.u32(&what)?;
-        let offset = self.u64(&what)?;
+        let number = self.read(u32::from_le_bytes, &what)?;
+        let offset = self.read(u64::from_le_bytes, &what)?;
         let Some(kind) = GgufType::from_number(number) else {
             return self.unsupported(format!(
                 "has the element type {number} in tensor `{name}`, supported: {}",
@@ -241,13 +242,13 @@ impl<R: Read> Source<'_, R> {
     fn value(&mut self, key: &str, kind: u32) -> Result<GgufValue, Error> {
         let what = format!("`{key}`");
         Ok(match kind {
-            6 => GgufValue::Float(decimal(f32::from_le_bytes(self.bytes(&what)?))),
-            12 => GgufValue::Float(f64::from_le_bytes(self.bytes(&what)?)),
-            7 => GgufValue::Bool(self.bytes::<1>(&what)? != [0]),
+            6 => GgufValue::Float(decimal(self.read(f32::from_le_bytes, &what)?)),
+            12 => GgufValue::Float(self.read(f64::from_le_bytes, &what)?),
+            7 => GgufValue::Bool(self.read(is_true, &what)?),
             8 => GgufValue::Text(self.text(&what)?),
             9 => {
-                let kind = self.u32(&what)?;
-                let length = self.u64(&what)?;
+                let kind = self.read(u32::from_le_bytes, &what)?;
+                let length = self.read(u64::from_le_bytes, &what)?;
                 self.list(key, kind, length)?
             }
             _ => GgufValue::Integer(self.integer(key, kind, &what)?),
@@ -276,11 +277,11 @@ impl<R: Read> Source<'_, R> {
             ));
         }
         Ok(match kind {
-            6 => GgufValue::Floats(many(length, |_| Ok(f32::from_le_bytes(self.bytes(&what)?)))?),
+            6 => GgufValue::Floats(many(length, |_| self.read(f32::from_le_bytes, &what))?),
             12 => GgufValue::Floats(many(length, |_| {
-                Ok(f64::from_le_bytes(self.bytes(&what)?) as f32)
+                Ok(self.read(f64::from_le_bytes, &what)? as f32)
             })?),
-            7 => GgufValue::Bools(many(length, |_| Ok(self.bytes::<1>(&what)? != [0]))?),
+            7 => GgufValue::Bools(many(length, |_| self.read(is_true, &what))?),
             8 => {
                 GgufValue::Texts(many(length, |i| self.text(&format_args!("text {i} of `{key}`")))?)
             }
@@ -293,28 +294,20 @@ impl<R: Read> Source<'_, R> {
 
     fn integer(&mut self, key: &str, kind: u32, what: &dyn Display) -> Result<i128, Error> {
         Ok(match kind {
-            0 => u8::from_le_bytes(self.bytes(what)?).into(),
-            1 => i8::from_le_bytes(self.bytes(what)?).into(),
-            2 => u16::from_le_bytes(self.bytes(what)?).into(),
-            3 => i16::from_le_bytes(self.bytes(what)?).into(),
-            4 => u32::from_le_bytes(self.bytes(what)?).into(),
-            5 => i32::from_le_bytes(self.bytes(what)?).into(),
-            10 => u64::from_le_bytes(self.bytes(what)?).into(),
-            11 => i64::from_le_bytes(self.bytes(what)?).into(),
+            0 => self.read(u8::from_le_bytes, what)?.into(),
+            1 => self.read(i8::from_le_bytes, what)?.into(),
+            2 => self.read(u16::from_le_bytes, what)?.into(),
+            3 => self.read(i16::from_le_bytes, what)?.into(),
+            4 => self.read(u32::from_le_bytes, what)?.into(),
+            5 => self.read(i32::from_le_bytes, what)?.into(),
+            10 => self.read(u64::from_le_bytes, what)?.into(),
+            11 => self.read(i64::from_le_bytes, what)?.into(),
             _ => return self.value_type(key, kind),
         })
     }
 
-    fn u32(&mut self, what: &dyn Display) -> Result<u32, Error> {
-        Ok(u32::from_le_bytes(self.bytes(what)?))
-    }
-
-    fn u64(&mut self, what: &dyn Display) -> Result<u64, Error> {
-        Ok(u64::from_le_bytes(self.bytes(what)?))
-    }
-
     fn text(&mut self, what: &dyn Display) -> Result<String, Error> {
-        let length = self.u64(what)?;
+        let length = self.read(u64::from_le_bytes, what)?;
         self.fits(length, 1, what)?;
         if length > MOST_BYTES {
             return self.unusable(format_args!(
@@ -327,11 +320,16 @@ impl<R: Read> Source<'_, R> {
             .or_else(|_| self.unusable(format_args!("{what} is not valid UTF-8")))
     }
 
-    fn bytes<const N: usize>(&mut self, what: &dyn Display) -> Result<[u8; N], Error> {
+    /// A value of `N` bytes.
+    fn read<const N: usize, T>(
+        &mut self,
+        from_bytes: impl Fn([u8; N]) -> T,
+        what: &dyn Display,
+    ) -> Result<T, Error> {
         let mut bytes = [0; N];
         self.fits(N as u64, 1, what)?;
         self.fill(&mut bytes)?;
-        Ok(bytes)
+        Ok(from_bytes(bytes))
     }
 
     /// `count` things of at least `size` bytes are left in the file.
@@ -361,6 +359,10 @@ impl<R: Read> Source<'_, R> {
         self.at += bytes.len() as u64;
         Ok(())
     }
+}
+
+fn is_true([byte]: [u8; 1]) -> bool {
+    byte != 0
 }
 
 fn many<T>(length: u64, read: impl FnMut(u64) -> Result<T, Error>) -> Result<Vec<T>, Error> {

@@ -76,7 +76,7 @@ fn the_first_pattern_in_file_order_wins_and_matches_whole_parts() {
     let ranks = vec![(r"1\..*q".into(), 3), ("q".into(), 5), ("h.1.q".into(), 7)];
     let config = config(|c| c.rank_pattern = ranks);
     let rules = config.rules().unwrap();
-    assert_eq!(["h.1.q", "h.0.q", "h.0.xq"].map(|path| rules.of(path).rank), [3, 5, 8]);
+    assert_eq!(["h.1.q", "h.0.q", "h.0.xq"].map(|path| rules.of(path).0), [3, 5, 8]);
 }
 
 #[test]
