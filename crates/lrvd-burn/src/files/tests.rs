@@ -251,7 +251,7 @@ fn an_index_agrees_with_its_shards_and_stays_in_its_folder() {
     assert_eq!(WeightStore::open(dir.path().join(WEIGHTS[1])).unwrap().len(), 3);
     let store = store.unwrap();
     assert!(store.read("x").unwrap_err().to_string().ends_with("has no tensor `x`"));
-    let error = store.rename(|name| name.replace("bb", "a")).unwrap_err().to_string();
+    let error = store.map(|name, _| Some((name.replace("bb", "a"), None))).unwrap_err().to_string();
     assert!(error.ends_with("has two tensors called `a`"), "{error}");
 }
 

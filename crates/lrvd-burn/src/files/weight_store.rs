@@ -156,35 +156,22 @@ impl WeightStore {
         Self { path: path.to_path_buf(), files, tensors, metadata }
     }
 
-    /// The same store with every name replaced by `rename(name)`, for checkpoints of a bare encoder
-    /// or of a model with another prefix.
-    pub fn rename(self, rename: impl Fn(&str) -> String) -> Result<Self, Error> {
+    /// The same store under other names: `place` gives the new name of a tensor with this name and shape, and the row of
+    /// the file for every row where they are in another order; `None` leaves a tensor out.
+    pub fn map(
+        self,
+        place: impl Fn(&str, &[usize]) -> Option<(String, Option<Vec<usize>>)>,
+    ) -> Result<Self, Error> {
         let mut tensors = BTreeMap::new();
-        for (name, entry) in self.tensors {
-            let name = rename(&name);
+        for (name, mut entry) in self.tensors {
+            let Some((name, rows)) = place(&name, &entry.shape) else { continue };
             if tensors.contains_key(&name) {
                 return Err(Error::file(self.path, format!("has two tensors called `{name}`")));
             }
+            entry.rows = rows;
             tensors.insert(name, entry);
         }
         Ok(Self { tensors, ..self })
-    }
-
-    /// The same store without a tensor, for those that are no weights.
-    #[must_use]
-    pub fn without(mut self, name: &str) -> Self {
-        self.tensors.remove(name);
-        self
-    }
-
-    /// The same store with the rows of some tensors in another order: row `i` of a tensor of this shape is row
-    /// `order(name, shape)[i]` of the file.
-    #[must_use]
-    pub fn reorder_rows(mut self, order: impl Fn(&str, &[usize]) -> Option<Vec<usize>>) -> Self {
-        for (name, entry) in &mut self.tensors {
-            entry.rows = order(name, &entry.shape);
-        }
-        self
     }
 
     /// The file or folder that was opened.

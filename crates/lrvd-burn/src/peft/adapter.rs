@@ -23,6 +23,7 @@ const PICKLED_FILE: &str = "adapter_model.bin";
 /// delta = scaling · b · diag(e) · a        [d_output, d_input]; e is absent for LoRA
 /// ```
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub struct PeftModule {
     /// Rank of the factors; 0 is possible for `AdaLoRA` and after pruning.
     pub rank: usize,
@@ -39,7 +40,7 @@ pub struct PeftModule {
 }
 
 impl PeftModule {
-    /// A `LoRA` update; the rank is that of the factors. Ranks that differ are found on writing.
+    /// A `LoRA` update of floats; the rank is that of the factors.
     pub fn lora(
         a: HostTensor,
         b: HostTensor,
@@ -50,8 +51,15 @@ impl PeftModule {
             if factor.shape().len() != 2 {
                 return Err(not_a_matrix(factor.shape()));
             }
+            if !factor.is_float() {
+                return Err(wrong_type(HostDType::F32, factor.dtype()));
+            }
         }
         let rank = a.shape()[0];
+        if b.shape()[1] != rank {
+            let what = format!("{rank} rows of `a` and {} columns of `b`", b.shape()[1]);
+            return Err(Error::Shape(format!("the factors differ in rank: {what}")));
+        }
         Ok(Self { rank, initial_rank, scaling, a, b, e: None })
     }
 
@@ -77,11 +85,6 @@ impl PeftModule {
 
     /// The sum of a matrix `[d_output, d_input]` and the update; scale and diagonal are multiplied into `b`.
     pub(super) fn added_to(&self, mut dense: Vec<f64>) -> Result<Vec<f64>, Error> {
-        for (tensor, shape) in self.expected_shapes() {
-            if tensor.shape() != shape {
-                return Err(not_a_matrix(tensor.shape()));
-            }
-        }
         let e = self.e.as_ref().map(HostTensor::to_f64).transpose()?;
         let (a, mut b, d_input) = (self.a.to_f64()?, self.b.to_f64()?, self.d_input().max(1));
         for (at, value) in b.iter_mut().enumerate() {
@@ -96,35 +99,10 @@ impl PeftModule {
         Ok(dense)
     }
 
-    /// Each factor with the shape it should have.
-    fn expected_shapes(&self) -> Vec<(&HostTensor, Vec<usize>)> {
-        let shape = |factor| match factor {
-            Factor::A => vec![self.rank, self.d_input()],
-            Factor::B => vec![self.d_output(), self.rank],
-            Factor::E => vec![self.rank],
-        };
-        self.factors().map(|(factor, tensor)| (tensor, shape(factor))).collect()
-    }
-
     /// The factors that the module has.
     pub(super) fn factors(&self) -> impl Iterator<Item = (Factor, &HostTensor)> {
         let two = [(Factor::A, &self.a), (Factor::B, &self.b)];
         two.into_iter().chain(self.e.as_ref().map(|e| (Factor::E, e)))
-    }
-
-    /// Checks that the factors of the module at `path` are floats that fit its rank.
-    pub(super) fn check(&self, path: &str) -> Result<(), Error> {
-        for (tensor, expected) in self.expected_shapes() {
-            if tensor.shape() != expected {
-                let (expected, found) = (format!("{expected:?}"), format!("{:?}", tensor.shape()));
-                return Err(Error::module(path, "shape", expected, found));
-            }
-            if !tensor.is_float() {
-                let source = wrong_type(HostDType::F32, tensor.dtype());
-                return Err(module_error(path, &source));
-            }
-        }
-        Ok(())
     }
 }
 

@@ -33,7 +33,6 @@ impl PeftAdapter {
         };
         let mut modules = BTreeMap::new();
         for (path, module) in &self.modules {
-            module.check(path)?;
             let folded = fold(module).map_err(|source| module_error(path, &source))?;
             modules.insert(path.clone(), folded);
         }
@@ -65,7 +64,6 @@ impl PeftAdapter {
         let mut errors = BTreeMap::new();
         let (mut lost, mut whole) = (0.0, 0.0);
         for (path, module) in &mut adapter.modules {
-            module.check(path)?;
             let (total, cut) = cut(module, rank).map_err(|source| {
                 Error::module(path, "factors", "numbers that can be decomposed", source)
             })?;

@@ -92,7 +92,6 @@ impl PeftAdapter {
             return Err(no_module());
         }
         for (path, module) in &self.modules {
-            module.check(path)?;
             let adalora = matches!(self.config.method, PeftMethod::AdaLora(_));
             if module.e.is_some() != adalora || !module.scaling.is_finite() {
                 let expected = format!("`{}` and finite", self.config.method.name());

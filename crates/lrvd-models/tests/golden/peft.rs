@@ -199,10 +199,7 @@ fn compare_modules(case: &mut Case, adapter: &PeftAdapter) -> Result<()> {
     let scale = if is_adalora(adapter) { "effective_factor" } else { "scaling" };
     for (path, entry) in stated {
         let Some(module) = adapter.modules.get(path) else { continue };
-        let mut pairs = vec![
-            ("r", module.rank as f64),
-            ("nonzero_rank", nonzero(module) as f64),
-        ];
+        let mut pairs = vec![("r", module.rank as f64), ("nonzero_rank", nonzero(module) as f64)];
         // With no rank left the factor multiplies nothing, and PEFT forgets it.
         if module.rank > 0 {
             pairs.push((scale, module.scaling));

@@ -97,7 +97,7 @@ fn harmless_and_unset_keys_are_accepted_and_unknown_ones_are_errors() {
 #[case(LORA, "r", "8.5", "as `r`, found `8.5`")]
 #[case(LORA, "lora_alpha", "[]", "a number as `lora_alpha`, found `[]`")]
 #[case(LORA, "lora_dropout", "1.5", "as `lora_dropout`, found")]
-#[case(LORA, "target_modules", "null", "as `target_modules`, found nothing")]
+#[case(LORA, "target_modules", "null", "as `target_modules`, found `nothing`")]
 #[case(LORA, "target_modules", "[1]", "a list of names or a text as `target_modules`, found")]
 #[case(
     LORA,
