@@ -15,7 +15,7 @@ mod weight_store;
 
 pub use crate::error::{IgnoredTensor, LoadReport, MisShaped, NonFinite};
 pub use atomic::{AtomicDir, replace_with, write_atomic};
-pub use gguf::{GgufField, GgufFile, GgufValue, write_gguf};
+pub use gguf::{GgufField, GgufFile, write_gguf};
 pub use host_tensor::{HostDType, HostTensor};
 pub use safetensors_file::write_safetensors;
 pub use weight_store::WeightStore;

@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
-use std::io::{BufReader, ErrorKind, Read, Seek, SeekFrom};
+use std::io::{ErrorKind, Read, Seek, SeekFrom};
 use std::path::{Component, Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
@@ -16,7 +16,7 @@ use pytorch_reader::{DType, PytorchReader, Tensor};
 use serde::Deserialize;
 use tracing::debug;
 
-use super::gguf::{self, GgufType, GgufValue};
+use super::gguf::{GgufFile, GgufType};
 use super::host_tensor::{HostDType, HostTensor};
 use super::ordered_map::OrderedMap;
 use super::safetensors_file::read_header;
@@ -47,7 +47,7 @@ pub(super) struct Entry {
     file: usize,
     dtype: HostDType,
     shape: Vec<usize>,
-    values: Values,
+    pub(super) values: Values,
     /// Row of the file for every row of the tensor, where they are not in the same order.
     rows: Option<Vec<usize>>,
 }
@@ -92,7 +92,7 @@ impl WeightStore {
         let ending = path.extension().and_then(|extension| extension.to_str());
         match ending {
             Some("json") => return Self::open_index(dir, path),
-            Some("gguf") => return Ok(Self::open_gguf(path)?.0),
+            Some("gguf") => return Ok(GgufFile::open(path)?.tensors),
             _ => {}
         }
         let (mut file, length) = open(path)?;
@@ -101,19 +101,6 @@ impl WeightStore {
             _ => read_header(&mut file, path, length)?,
         };
         Ok(Self::new(path, file, tensors, metadata))
-    }
-
-    /// A GGUF file under any name, and its settings.
-    pub(super) fn open_gguf(path: &Path) -> Result<(Self, BTreeMap<String, GgufValue>), Error> {
-        let (file, length) = open(path)?;
-        let header = gguf::read_header(BufReader::new(&file), path, length)?;
-        let entries =
-            header.tensors.into_iter().map(|(name, gguf::Entry { kind, shape, place })| {
-                let start = header.data_start.saturating_add(place.0);
-                (name, Entry::new(kind.dtype, shape, Values::Bytes(start, place.1, Some(kind))))
-            });
-        let tensors = entries.collect();
-        Ok((Self::new(path, file, tensors, BTreeMap::new()), header.settings))
     }
 
     fn open_index(dir: &Path, index: &Path) -> Result<Self, Error> {
@@ -145,7 +132,7 @@ impl WeightStore {
         Ok(store)
     }
 
-    fn new(
+    pub(super) fn new(
         path: &Path,
         file: File,
         tensors: BTreeMap<String, Entry>,
@@ -268,7 +255,7 @@ fn read_bytes(file: &Mutex<File>, start: u64, length: usize) -> std::io::Result<
 }
 
 /// The file and its length.
-fn open(path: &Path) -> Result<(File, u64), Error> {
+pub(super) fn open(path: &Path) -> Result<(File, u64), Error> {
     let open = || {
         let file = File::open(path)?;
         let length = file.metadata()?.len();

@@ -14,6 +14,7 @@ use std::path::Path;
 
 use super::blocks::GgufType;
 use crate::error::Error;
+use crate::files::weight_store::{Entry, Values};
 
 /// The first four bytes.
 pub(super) const MAGIC: [u8; 4] = *b"GGUF";
@@ -29,32 +30,23 @@ const MOST_BYTES: u64 = 1 << 28;
 const MOST_AXES: u32 = 4;
 
 /// A setting. Integers and floats keep only their kind, not their width.
-#[derive(Debug, Clone, PartialEq)]
-pub enum GgufValue {
-    /// A whole number, which fits into 64 bits with or without a sign.
+#[derive(Debug)]
+pub(super) enum GgufValue {
     Integer(i128),
-    /// A number; one of single precision is the decimal number that it was written for, so that an epsilon of 1e-5
-    /// is read as 1e-5.
+    /// One of single precision is the decimal number that it was written for: an epsilon of 1e-5 is read as 1e-5.
     Float(f64),
-    /// A truth value.
     Bool(bool),
-    /// A text.
     Text(String),
-    /// Whole numbers of 32 or 64 bits.
     Integers(Vec<i64>),
-    /// Whole numbers of 8 or 16 bits, of which only the count is kept: no setting that is used here has such a list.
-    SmallIntegers(u64),
-    /// Numbers, in single precision.
     Floats(Vec<f32>),
-    /// Truth values.
-    Bools(Vec<bool>),
-    /// Texts.
     Texts(Vec<String>),
+    /// A list as no setting that is used here has one: its count, and what its values are.
+    Skipped(u64, &'static str),
 }
 
 impl GgufValue {
     /// A few words for messages.
-    pub(crate) fn describe(&self) -> String {
+    pub(super) fn describe(&self) -> String {
         match self {
             Self::Integer(value) => value.to_string(),
             Self::Float(value) => format!("{value:?}"),
@@ -64,42 +56,27 @@ impl GgufValue {
             }
             Self::Text(text) => format!("`{text}`"),
             Self::Integers(list) => format!("a list of {} whole numbers", list.len()),
-            Self::SmallIntegers(count) => {
-                format!("a list of {count} whole numbers of 8 or 16 bits")
-            }
             Self::Floats(list) => format!("a list of {} numbers", list.len()),
-            Self::Bools(list) => format!("a list of {} truth values", list.len()),
             Self::Texts(list) => format!("a list of {} texts", list.len()),
+            Self::Skipped(count, what) => format!("a list of {count} {what}"),
         }
     }
 }
 
-/// A tensor of the list.
-#[derive(Debug)]
-pub(crate) struct Entry {
-    pub(crate) kind: &'static GgufType,
-    /// Outermost axis first.
-    pub(crate) shape: Vec<usize>,
-    /// First byte and number of bytes, from the start of the data.
-    pub(crate) place: (u64, usize),
-}
+type Settings = BTreeMap<String, GgufValue>;
+type Tensors = BTreeMap<String, Entry>;
 
-/// All that stands before the data.
-#[derive(Debug)]
-pub(crate) struct Header {
-    pub(crate) settings: BTreeMap<String, GgufValue>,
-    pub(crate) tensors: BTreeMap<String, Entry>,
-    /// First byte of the data.
-    pub(crate) data_start: u64,
-}
-
-/// Reads a header from the start of a file of `length` bytes.
-pub(crate) fn read_header(input: impl Read, path: &Path, length: u64) -> Result<Header, Error> {
+/// The settings and the tensors of a file of `length` bytes.
+pub(super) fn read_header(
+    input: impl Read,
+    path: &Path,
+    length: u64,
+) -> Result<(Settings, Tensors), Error> {
     Source { input, path, length, at: 0 }.header()
 }
 
 /// The error of the file at `path`.
-pub(crate) fn unusable(path: &Path, what: impl Display) -> Error {
+pub(super) fn unusable(path: &Path, what: impl Display) -> Error {
     Error::file(path, format!("is not a usable GGUF file: {what}"))
 }
 
@@ -120,7 +97,7 @@ impl<R: Read> Source<'_, R> {
         Err(Error::Unsupported { path: self.path.to_path_buf(), what })
     }
 
-    fn header(&mut self) -> Result<Header, Error> {
+    fn header(&mut self) -> Result<(Settings, Tensors), Error> {
         let found = self.read(|bytes: [u8; 4]| bytes, &"the magic number")?;
         if found != MAGIC {
             return self.unusable(format_args!("it starts with {found:?}, expected `GGUF`"));
@@ -169,8 +146,8 @@ impl<R: Read> Source<'_, R> {
             }
         }
         let data_start = self.at.checked_next_multiple_of(alignment).unwrap_or(u64::MAX);
-        self.check_places(data_start, &tensors)?;
-        Ok(Header { settings, tensors, data_start })
+        self.place(data_start, &mut tensors)?;
+        Ok((settings, tensors))
     }
 
     fn entry(&mut self, name: &str, alignment: u64) -> Result<Entry, Error> {
@@ -209,25 +186,24 @@ impl<R: Read> Source<'_, R> {
                 "tensor `{name}` starts at byte {offset} of the data: not a multiple of the alignment"
             ));
         }
-        Ok(Entry { kind, shape, place: (offset, bytes) })
+        Ok(Entry::new(kind.dtype, shape, Values::Bytes(offset, bytes, Some(kind))))
     }
 
-    /// Every tensor lies within the file, and no two share a byte.
-    fn check_places(
-        &self,
-        data_start: u64,
-        tensors: &BTreeMap<String, Entry>,
-    ) -> Result<(), Error> {
-        let mut order: Vec<_> = tensors.iter().collect();
-        order.sort_by_key(|(_, entry)| entry.place.0);
+    /// Puts the tensors behind `data_start`: every one lies within the file, and no two share a byte.
+    fn place(&self, data_start: u64, tensors: &mut Tensors) -> Result<(), Error> {
+        let places = tensors.iter_mut().filter_map(|(name, entry)| match &mut entry.values {
+            Values::Bytes(start, bytes, _) => Some((name, start, *bytes as u64)),
+            Values::Pytorch(_) => None,
+        });
+        let mut places: Vec<_> = places.collect();
+        places.sort_by_key(|(_, start, _)| **start);
         let mut free = 0_u64;
-        for (name, entry) in order {
-            let (offset, bytes) = entry.place;
-            let at = data_start.saturating_add(offset);
-            let found = self.length.saturating_sub(at);
-            let expected = bytes as u64;
+        for (name, start, expected) in places {
+            let offset = *start;
+            *start = data_start.saturating_add(offset);
+            let found = self.length.saturating_sub(*start);
             if expected > found {
-                return self.short(&format_args!("tensor `{name}`"), at, expected, found);
+                return self.short(&format_args!("tensor `{name}`"), *start, expected, found);
             }
             if offset < free {
                 return self.unusable(format_args!(
@@ -244,7 +220,7 @@ impl<R: Read> Source<'_, R> {
         Ok(match kind {
             6 => GgufValue::Float(decimal(self.read(f32::from_le_bytes, &what)?)),
             12 => GgufValue::Float(self.read(f64::from_le_bytes, &what)?),
-            7 => GgufValue::Bool(self.read(is_true, &what)?),
+            7 => GgufValue::Bool(self.read(|byte| byte != [0_u8], &what)?),
             8 => GgufValue::Text(self.text(&what)?),
             9 => {
                 let kind = self.read(u32::from_le_bytes, &what)?;
@@ -257,19 +233,20 @@ impl<R: Read> Source<'_, R> {
 
     fn list(&mut self, key: &str, kind: u32, length: u64) -> Result<GgufValue, Error> {
         let what = format!("`{key}`, a list of {length} values,");
-        let size = match kind {
-            0 | 1 | 7 => 1,
-            2 | 3 => 2,
-            4..=6 => 4,
-            8 | 10..=12 => 8,
+        let (size, skipped) = match kind {
+            0 | 1 => (1, Some("whole numbers of 8 or 16 bits")),
+            2 | 3 => (2, Some("whole numbers of 8 or 16 bits")),
+            7 => (1, Some("truth values")),
+            4..=6 => (4, None),
+            8 | 10..=12 => (8, None),
             _ => return self.value_type(key, kind),
         };
         self.fits(length, size, &what)?;
-        if matches!(kind, 0..=3) {
+        if let Some(values) = skipped {
             let failed = |source| Error::io("read", self.path, source);
             let skipped = io::copy(&mut (&mut self.input).take(length * size), &mut io::sink());
             self.at += skipped.map_err(failed)?;
-            return Ok(GgufValue::SmallIntegers(length));
+            return Ok(GgufValue::Skipped(length, values));
         }
         if length > MOST_VALUES {
             return self.unusable(format_args!(
@@ -281,7 +258,6 @@ impl<R: Read> Source<'_, R> {
             12 => GgufValue::Floats(many(length, |_| {
                 Ok(self.read(f64::from_le_bytes, &what)? as f32)
             })?),
-            7 => GgufValue::Bools(many(length, |_| self.read(is_true, &what))?),
             8 => {
                 GgufValue::Texts(many(length, |i| self.text(&format_args!("text {i} of `{key}`")))?)
             }
@@ -359,10 +335,6 @@ impl<R: Read> Source<'_, R> {
         self.at += bytes.len() as u64;
         Ok(())
     }
-}
-
-fn is_true([byte]: [u8; 1]) -> bool {
-    byte != 0
 }
 
 fn many<T>(length: u64, read: impl FnMut(u64) -> Result<T, Error>) -> Result<Vec<T>, Error> {

@@ -8,17 +8,15 @@ mod blocks;
 mod header;
 
 use std::collections::BTreeMap;
-use std::io::Write;
+use std::io::{BufReader, Write};
 use std::path::Path;
 
 pub(super) use blocks::GgufType;
-pub use header::GgufValue;
-use header::{ALIGNMENT, MAGIC, unusable};
-pub(super) use header::{Entry, read_header};
+use header::{ALIGNMENT, GgufValue, MAGIC, read_header, unusable};
 
 use super::atomic::replace_with;
 use super::host_tensor::HostTensor;
-use super::weight_store::WeightStore;
+use super::weight_store::{WeightStore, open};
 use crate::error::Error;
 
 /// Version that is written.
@@ -29,7 +27,7 @@ const F32: u32 = 0;
 /// An open GGUF file whose header has been checked.
 #[derive(Debug)]
 pub struct GgufFile {
-    tensors: WeightStore,
+    pub(super) tensors: WeightStore,
     settings: BTreeMap<String, GgufValue>,
 }
 
@@ -51,8 +49,10 @@ macro_rules! readers {
 impl GgufFile {
     /// Opens the file and checks its header against the file's length.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, Error> {
-        let (tensors, settings) = WeightStore::open_gguf(path.as_ref())?;
-        Ok(Self { tensors, settings })
+        let path = path.as_ref();
+        let (file, length) = open(path)?;
+        let (settings, tensors) = read_header(BufReader::new(&file), path, length)?;
+        Ok(Self { tensors: WeightStore::new(path, file, tensors, BTreeMap::new()), settings })
     }
 
     /// The file's path.
@@ -63,11 +63,6 @@ impl GgufFile {
     /// The tensors; a quantised one is widened to single precision.
     pub fn tensors(&self) -> &WeightStore {
         &self.tensors
-    }
-
-    /// The setting `key`, or none.
-    pub fn setting(&self, key: &str) -> Option<&GgufValue> {
-        self.settings.get(key)
     }
 
     readers! {
