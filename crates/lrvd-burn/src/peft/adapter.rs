@@ -98,12 +98,6 @@ impl PeftModule {
         }
         Ok(dense)
     }
-
-    /// The factors that the module has.
-    pub(super) fn factors(&self) -> impl Iterator<Item = (Factor, &HostTensor)> {
-        let two = [(Factor::A, &self.a), (Factor::B, &self.b)];
-        two.into_iter().chain(self.e.as_ref().map(|e| (Factor::E, e)))
-    }
 }
 
 /// The numerator that, divided by the rank, gives the scale back bit for bit; where none does, the
@@ -113,10 +107,6 @@ pub(super) fn exact_alpha(scaling: f64, rank: usize) -> f64 {
     let product = scaling * rank;
     let candidates = [product.round(), product, product.next_up(), product.next_down()];
     candidates.into_iter().find(|alpha| alpha / rank == scaling).unwrap_or(product)
-}
-
-pub(super) fn module_error(path: &str, source: &Error) -> Error {
-    Error::module(path, "factors", "floats that fit the rank", source)
 }
 
 pub(super) fn no_module() -> Error {
@@ -145,7 +135,8 @@ impl PeftAdapter {
     pub fn read(dir: impl AsRef<Path>) -> Result<Self, Error> {
         let dir = dir.as_ref();
         let file = dir.join(CONFIG_FILE);
-        let config = PeftConfig::read(&file)?;
+        let text = std::fs::read(&file).map_err(|source| Error::io("read", &file, source))?;
+        let config = PeftConfig::parse(&file, &text)?;
         let rules = config
             .rules()
             .map_err(|error| Error::file(&file, format!("cannot be used: {error}")))?;

@@ -225,19 +225,11 @@ impl PeftConfig {
         Self { method, ..Self::lora(8, lora_alpha, target_modules) }
     }
 
-    /// Reads `adapter_config.json`.
-    pub fn read(file: impl AsRef<Path>) -> Result<Self, Error> {
-        let file = file.as_ref();
-        let text = std::fs::read(file).map_err(|source| Error::io("read", file, source))?;
-        Self::parse(file, &text)
-    }
-
     /// Writes `adapter_config.json` atomically, keys sorted as PEFT does.
     ///
     /// Written are the keys that every PEFT version knows, so that old ones can load the adapter;
     /// options of later versions are added only where they are set.
-    pub fn write(&self, file: impl AsRef<Path>) -> Result<(), Error> {
-        let file = file.as_ref();
+    pub(super) fn write(&self, file: &Path) -> Result<(), Error> {
         let mut text = serde_json::to_vec_pretty(&self.document(file)?)
             .map_err(|source| Error::json(file, source))?;
         text.push(b'\n');
@@ -391,7 +383,9 @@ impl PeftConfig {
         for (_, entry) in &mut all {
             match entry {
                 Entry::Object(OrderedMap(pairs)) => {
-                    pairs.iter_mut().for_each(|(_, value)| shorten(value));
+                    for (_, value) in pairs {
+                        shorten(value);
+                    }
                 }
                 Entry::Plain(value) => shorten(value),
             }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use lrvd_core::gauge::singular_factors;
 
-use super::adapter::{PeftAdapter, PeftModule, exact_alpha, module_error};
+use super::adapter::{PeftAdapter, PeftModule, exact_alpha};
 use super::config::{PeftConfig, PeftMethod};
 use super::rules::{adalora_scaling, key_matches};
 use crate::error::Error;
@@ -33,8 +33,7 @@ impl PeftAdapter {
         };
         let mut modules = BTreeMap::new();
         for (path, module) in &self.modules {
-            let folded = fold(module).map_err(|source| module_error(path, &source))?;
-            modules.insert(path.clone(), folded);
+            modules.insert(path.clone(), fold(module)?);
         }
         let scaling = adalora_scaling(self.config.lora_alpha, adalora.init_r);
         let config = PeftConfig {

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use lrvd_core::error::quoted;
 
-use super::adapter::{PeftAdapter, PeftModule, WEIGHTS_FILE, exact_alpha, module_error, no_module};
+use super::adapter::{PeftAdapter, PeftModule, WEIGHTS_FILE, exact_alpha, no_module};
 use super::config::{CONFIG_FILE, PeftConfig, PeftMethod, TargetModules};
 use super::convert::{describe, floats};
 use super::rules::{Factor, adalora_scaling, factor_key, saved_key};
@@ -82,7 +82,7 @@ impl PeftAdapter {
         let metadata = [("format".to_owned(), "pt".to_owned())].into();
         write_safetensors(dir.join(WEIGHTS_FILE), &adapter.tensors()?, &metadata)?;
         write_atomic(dir.join("README.md"), write_card(&adapter, layout, &summary).as_bytes())?;
-        adapter.config.write(dir.join(CONFIG_FILE))?;
+        adapter.config.write(&dir.join(CONFIG_FILE))?;
         Ok(summary)
     }
 
@@ -115,13 +115,11 @@ impl PeftAdapter {
     fn tensors(&self) -> Result<BTreeMap<String, HostTensor>, Error> {
         let mut tensors = BTreeMap::new();
         for (path, module) in &self.modules {
-            for (factor, tensor) in module.factors() {
-                let mut tensor = tensor.clone();
-                if factor == Factor::E {
-                    tensor =
-                        tensor.reshape(&[module.rank, 1]).map_err(|e| module_error(path, &e))?;
-                }
-                tensors.insert(factor_key(&self.config.method, path, factor), tensor);
+            let key = |factor| factor_key(&self.config.method, path, factor);
+            tensors.insert(key(Factor::A), module.a.clone());
+            tensors.insert(key(Factor::B), module.b.clone());
+            if let Some(e) = &module.e {
+                tensors.insert(key(Factor::E), e.clone().reshape(&[module.rank, 1])?);
             }
         }
         tensors.extend(self.saved.iter().map(|(name, tensor)| (saved_key(name), tensor.clone())));
@@ -166,8 +164,7 @@ impl PeftAdapter {
         let none_left = self.modules.values().all(|module| module.rank == 0);
         for (path, module) in &mut self.modules {
             if none_left && summary.zero_module.is_none() {
-                let zeros = filled(module, 1, module.scaling);
-                *module = zeros.map_err(|source| module_error(path, &source))?;
+                *module = filled(module, 1, module.scaling)?;
                 summary.zero_module = Some(path.clone());
             } else if module.rank == 0 {
                 summary.dropped.push(path.clone());
@@ -186,8 +183,7 @@ impl PeftAdapter {
             if module.scaling != scaling {
                 folded.push(path.clone());
             }
-            *module =
-                filled(module, rank, scaling).map_err(|source| module_error(path, &source))?;
+            *module = filled(module, rank, scaling)?;
         }
         self.config.r = rank;
         self.config.use_rslora = false;

@@ -270,19 +270,6 @@ fn names_do_not_end_their_places_in_the_card() {
     assert!(card.contains("\n| `h.0.q'\\| \\u{1b}[2J` | 3 |"), "{card}");
 }
 
-#[test]
-fn a_pruned_adapter_lists_its_survivors_with_rank_and_numerator() {
-    let (back, summary) = through(&pruned(), ExportLayout::Ragged);
-    assert_eq!(summary.dropped, ["h.0.v"]);
-    let config = &back.config;
-    assert_eq!(config.target_modules, names(&["h.0.q", "h.1.q"]));
-    assert_eq!(config.rank_pattern, [("h.0.q".into(), 3), ("h.1.q".into(), 1)]);
-    assert_eq!(config.alpha_pattern, [("h.0.q".into(), 12.0), ("h.1.q".into(), 4.0)]);
-    assert_eq!((config.r, config.lora_alpha, config.use_rslora), (4, 16.0, false));
-    let error = pruned().write("unused", ExportLayout::AdaLora).unwrap_err();
-    assert!(error.to_string().ends_with("of the type `ADALORA`, found `LORA`"), "{error}");
-}
-
 /// As vLLM reads it: one rank and one scale, `lora_alpha / r`, for all modules, whatever patterns there may be.
 #[test]
 fn uniform_pads_and_folds_for_a_server_with_one_scale() {
@@ -298,6 +285,8 @@ fn uniform_pads_and_folds_for_a_server_with_one_scale() {
     assert_eq!(module.a.to_f32().unwrap()[5..], [0.0; 10]);
     // b was [-2.5, -1.5] at scale 2.
     assert_eq!(module.b.to_f32().unwrap(), [-1.25, 0.0, 0.0, -0.75, 0.0, 0.0]);
+    let error = adapter.write("unused", ExportLayout::AdaLora).unwrap_err().to_string();
+    assert!(error.ends_with("of the type `ADALORA`, found `LORA`"), "{error}");
 }
 
 #[test]
