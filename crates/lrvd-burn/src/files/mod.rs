@@ -6,6 +6,7 @@
 
 mod atomic;
 mod gguf;
+mod gguf_file;
 pub(crate) mod host_tensor;
 pub(crate) mod ordered_map;
 mod safetensors_file;
@@ -15,7 +16,7 @@ mod weight_store;
 
 pub use crate::error::{IgnoredTensor, LoadReport, MisShaped, NonFinite};
 pub use atomic::{AtomicDir, replace_with, write_atomic};
-pub use gguf::{GgufField, GgufFile, write_gguf};
+pub use gguf_file::{GgufField, GgufFile, write_gguf};
 pub use host_tensor::{HostDType, HostTensor};
 pub use safetensors_file::write_safetensors;
 pub use weight_store::WeightStore;

@@ -10,8 +10,7 @@ use safetensors::tensor::{Metadata, TensorInfo};
 use serde::{Serialize, Serializer};
 
 use super::atomic::replace_with;
-use super::host_tensor::{HostTensor, element_size};
-use super::weight_store::{Entry, Values};
+use super::host_tensor::{HostDType, HostTensor, element_size};
 use crate::error::Error;
 
 /// Longest header accepted, the limit of the reference implementation.
@@ -20,6 +19,8 @@ pub(super) const MAX_HEADER: u64 = 100_000_000;
 pub(super) const METADATA_KEY: &str = "__metadata__";
 
 type Texts = BTreeMap<String, String>;
+/// Element type, shape, first byte and number of bytes.
+type Entry = (HostDType, Vec<usize>, u64, usize);
 
 /// The tensors and the texts of a file of `n_file` bytes.
 pub(super) fn read_header(
@@ -69,8 +70,7 @@ pub(super) fn read_header(
             return Err(Error::Unsupported { path: path.to_path_buf(), what });
         }
         let (begin, end) = info.data_offsets;
-        let values = Values::Bytes(start + begin as u64, end - begin, None);
-        Ok((name, Entry::new(dtype, info.shape.clone(), values)))
+        Ok((name, (dtype, info.shape.clone(), start + begin as u64, end - begin)))
     };
     let tensors = tensors.into_iter().map(entry).collect::<Result<_, _>>()?;
     let metadata = header.metadata().iter().flatten();

@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
-use std::io::{ErrorKind, Read, Seek, SeekFrom};
+use std::io::{BufReader, ErrorKind, Read, Seek, SeekFrom};
 use std::path::{Component, Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
@@ -16,7 +16,7 @@ use pytorch_reader::{DType, PytorchReader, Tensor};
 use serde::Deserialize;
 use tracing::debug;
 
-use super::gguf::{GgufFile, GgufType};
+use super::gguf::{self, GgufType, GgufValue};
 use super::host_tensor::{HostDType, HostTensor};
 use super::ordered_map::OrderedMap;
 use super::safetensors_file::read_header;
@@ -42,26 +42,26 @@ pub struct WeightStore {
 
 /// A tensor of a file.
 #[derive(Debug)]
-pub(super) struct Entry {
+struct Entry {
     /// Which of the files has it.
     file: usize,
     dtype: HostDType,
     shape: Vec<usize>,
-    pub(super) values: Values,
+    values: Values,
     /// Row of the file for every row of the tensor, where they are not in the same order.
     rows: Option<Vec<usize>>,
 }
 
 /// Where the values of a tensor are.
 #[derive(Debug)]
-pub(super) enum Values {
+enum Values {
     /// At a byte of the file, in a number of bytes: as they are on the host, or in blocks of a type.
     Bytes(u64, usize, Option<&'static GgufType>),
     Pytorch(Tensor),
 }
 
 impl Entry {
-    pub(super) fn new(dtype: HostDType, shape: Vec<usize>, values: Values) -> Self {
+    fn new(dtype: HostDType, shape: Vec<usize>, values: Values) -> Self {
         Self { file: 0, dtype, shape, values, rows: None }
     }
 }
@@ -92,15 +92,32 @@ impl WeightStore {
         let ending = path.extension().and_then(|extension| extension.to_str());
         match ending {
             Some("json") => return Self::open_index(dir, path),
-            Some("gguf") => return Ok(GgufFile::open(path)?.tensors),
+            Some("gguf") => return Ok(Self::open_gguf(path)?.0),
             _ => {}
         }
         let (mut file, length) = open(path)?;
         let (tensors, metadata) = match ending {
             Some("bin" | "pt" | "pth") => (pytorch_entries(path)?, BTreeMap::new()),
-            _ => read_header(&mut file, path, length)?,
+            _ => {
+                let (tensors, metadata) = read_header(&mut file, path, length)?;
+                let entry = |(name, (dtype, shape, start, bytes))| {
+                    (name, Entry::new(dtype, shape, Values::Bytes(start, bytes, None)))
+                };
+                (tensors.into_iter().map(entry).collect(), metadata)
+            }
         };
         Ok(Self::new(path, file, tensors, metadata))
+    }
+
+    /// A GGUF file under any name, and its settings.
+    pub(super) fn open_gguf(path: &Path) -> Result<(Self, BTreeMap<String, GgufValue>), Error> {
+        let (file, length) = open(path)?;
+        let (settings, tensors) = gguf::read_header(BufReader::new(&file), path, length)?;
+        let entry = |(name, (kind, shape, start, bytes)): (String, gguf::Entry)| {
+            (name, Entry::new(kind.dtype, shape, Values::Bytes(start, bytes, Some(kind))))
+        };
+        let tensors = tensors.into_iter().map(entry).collect();
+        Ok((Self::new(path, file, tensors, BTreeMap::new()), settings))
     }
 
     fn open_index(dir: &Path, index: &Path) -> Result<Self, Error> {
@@ -132,7 +149,7 @@ impl WeightStore {
         Ok(store)
     }
 
-    pub(super) fn new(
+    fn new(
         path: &Path,
         file: File,
         tensors: BTreeMap<String, Entry>,
@@ -255,7 +272,7 @@ fn read_bytes(file: &Mutex<File>, start: u64, length: usize) -> std::io::Result<
 }
 
 /// The file and its length.
-pub(super) fn open(path: &Path) -> Result<(File, u64), Error> {
+fn open(path: &Path) -> Result<(File, u64), Error> {
     let open = || {
         let file = File::open(path)?;
         let length = file.metadata()?.len();

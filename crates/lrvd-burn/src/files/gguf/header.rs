@@ -14,12 +14,11 @@ use std::path::Path;
 
 use super::blocks::GgufType;
 use crate::error::Error;
-use crate::files::weight_store::{Entry, Values};
 
 /// The first four bytes.
-pub(super) const MAGIC: [u8; 4] = *b"GGUF";
+pub(crate) const MAGIC: [u8; 4] = *b"GGUF";
 /// The alignment where none is stated.
-pub(super) const ALIGNMENT: u64 = 32;
+pub(crate) const ALIGNMENT: u64 = 32;
 /// Key of the alignment.
 const ALIGNMENT_KEY: &str = "general.alignment";
 /// Values of a list: no vocabulary has as many.
@@ -31,7 +30,7 @@ const MOST_AXES: u32 = 4;
 
 /// A setting. Integers and floats keep only their kind, not their width.
 #[derive(Debug)]
-pub(super) enum GgufValue {
+pub(crate) enum GgufValue {
     Integer(i128),
     /// One of single precision is the decimal number that it was written for: an epsilon of 1e-5 is read as 1e-5.
     Float(f64),
@@ -46,7 +45,7 @@ pub(super) enum GgufValue {
 
 impl GgufValue {
     /// A few words for messages.
-    pub(super) fn describe(&self) -> String {
+    pub(crate) fn describe(&self) -> String {
         match self {
             Self::Integer(value) => value.to_string(),
             Self::Float(value) => format!("{value:?}"),
@@ -64,10 +63,12 @@ impl GgufValue {
 }
 
 type Settings = BTreeMap<String, GgufValue>;
+/// Type, shape with the outermost axis first, first byte and number of bytes.
+pub(crate) type Entry = (&'static GgufType, Vec<usize>, u64, usize);
 type Tensors = BTreeMap<String, Entry>;
 
 /// The settings and the tensors of a file of `length` bytes.
-pub(super) fn read_header(
+pub(crate) fn read_header(
     input: impl Read,
     path: &Path,
     length: u64,
@@ -76,7 +77,7 @@ pub(super) fn read_header(
 }
 
 /// The error of the file at `path`.
-pub(super) fn unusable(path: &Path, what: impl Display) -> Error {
+pub(crate) fn unusable(path: &Path, what: impl Display) -> Error {
     Error::file(path, format!("is not a usable GGUF file: {what}"))
 }
 
@@ -186,20 +187,16 @@ impl<R: Read> Source<'_, R> {
                 "tensor `{name}` starts at byte {offset} of the data: not a multiple of the alignment"
             ));
         }
-        Ok(Entry::new(kind.dtype, shape, Values::Bytes(offset, bytes, Some(kind))))
+        Ok((kind, shape, offset, bytes))
     }
 
     /// Puts the tensors behind `data_start`: every one lies within the file, and no two share a byte.
     fn place(&self, data_start: u64, tensors: &mut Tensors) -> Result<(), Error> {
-        let places = tensors.iter_mut().filter_map(|(name, entry)| match &mut entry.values {
-            Values::Bytes(start, bytes, _) => Some((name, start, *bytes as u64)),
-            Values::Pytorch(_) => None,
-        });
-        let mut places: Vec<_> = places.collect();
-        places.sort_by_key(|(_, start, _)| **start);
+        let mut places: Vec<_> = tensors.iter_mut().collect();
+        places.sort_by_key(|(_, entry)| entry.2);
         let mut free = 0_u64;
-        for (name, start, expected) in places {
-            let offset = *start;
+        for (name, (_, _, start, bytes)) in places {
+            let (offset, expected) = (*start, *bytes as u64);
             *start = data_start.saturating_add(offset);
             let found = self.length.saturating_sub(*start);
             if expected > found {
