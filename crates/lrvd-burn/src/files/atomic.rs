@@ -125,8 +125,7 @@ impl AtomicDir {
 }
 
 impl Drop for AtomicDir {
-    /// An unfinished folder is removed, and one that was renamed is not there; failing to is harmless, because nothing
-    /// reads `.lrvd-tmp` folders.
+    /// An unfinished folder is removed; failing to is harmless, because nothing reads `.lrvd-tmp` folders.
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.building);
     }

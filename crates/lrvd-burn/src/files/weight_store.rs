@@ -22,8 +22,7 @@ use super::ordered_map::OrderedMap;
 use super::safetensors_file::read_header;
 use crate::error::Error;
 
-/// What a folder may hold, in the order of preference: unsharded weights, or the index of sharded
-/// ones.
+/// What a folder may hold, in the order of preference.
 pub(super) const WEIGHTS: [&str; 4] = [
     "model.safetensors",
     "model.safetensors.index.json",

@@ -226,8 +226,7 @@ fn read_module(
     Ok(Some(PeftModule { rank, initial_rank, scaling, a, b, e }))
 }
 
-/// Features of a factor, which only its file knows: the length of `axis`, or of the other axis
-/// where the factor lies on its side.
+/// Features of a factor: the length of `axis`, or of the other axis where the factor lies on its side.
 fn features(found: &[usize], rank: usize, axis: usize) -> usize {
     match *found {
         [n, m] => {

@@ -225,10 +225,7 @@ impl PeftConfig {
         Self { method, ..Self::lora(8, lora_alpha, target_modules) }
     }
 
-    /// Writes `adapter_config.json` atomically, keys sorted as PEFT does.
-    ///
-    /// Written are the keys that every PEFT version knows, so that old ones can load the adapter;
-    /// options of later versions are added only where they are set.
+    /// Writes the keys that every PEFT version knows, sorted as PEFT does, and later options where they are set.
     pub(super) fn write(&self, file: &Path) -> Result<(), Error> {
         let mut text = serde_json::to_vec_pretty(&self.document(file)?)
             .map_err(|source| Error::json(file, source))?;

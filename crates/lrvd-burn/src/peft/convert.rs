@@ -141,11 +141,9 @@ pub(super) fn floats(
     HostTensor::from_f32(shape, &values)
 }
 
-/// A `LoRA` configuration that says the rank and the scale of every module by its full path.
-///
-/// `r` and `lora_alpha` stay those of the configuration (with `use_rslora`, the numerator that
-/// gives the same scale without it), so that a module without a pattern has kept its initial rank.
-/// Rank 0 is an error in PEFT: such modules are neither targeted nor listed.
+/// A `LoRA` configuration that says the rank and the scale of every module by its full path. `r` and the scale stay those
+/// of the configuration, so that a module without a pattern has kept its initial rank. Modules of rank 0, an error in
+/// PEFT, are neither targeted nor listed.
 pub(super) fn describe(config: &PeftConfig, modules: &BTreeMap<String, PeftModule>) -> PeftConfig {
     let present: Vec<(&String, &PeftModule)> =
         modules.iter().filter(|(_, module)| module.rank > 0).collect();
@@ -168,11 +166,8 @@ pub(super) fn describe(config: &PeftConfig, modules: &BTreeMap<String, PeftModul
     config
 }
 
-/// A pattern that matches this path and no other module's.
-///
-/// The plain path is that in all but odd cases, and other readers than PEFT know only plain paths.
-/// Where it is not (a path that ends another path, or holds a character with a meaning in patterns)
-/// it is escaped and anchored.
+/// A pattern that matches this path and no other module's: the plain path, which other readers than PEFT know, or, if it
+/// ends another path or holds a character with a meaning in patterns, escaped and anchored.
 pub(super) fn pattern_key<'a>(path: &str, mut others: impl Iterator<Item = &'a str>) -> String {
     if key_matches(path, path) && others.all(|other| other == path || !key_matches(path, other)) {
         path.to_owned()

@@ -224,8 +224,7 @@ fn common_scaling(modules: &BTreeMap<String, PeftModule>) -> f64 {
     most.map_or(0.0, |(scaling, _)| scaling)
 }
 
-/// The `README.md` of an exported adapter: what it belongs to, how it is laid out, and the rank and scale of every
-/// module.
+/// The `README.md` of an exported adapter.
 fn write_card(adapter: &PeftAdapter, layout: ExportLayout, summary: &ExportSummary) -> String {
     let PeftAdapter { config, modules, .. } = adapter;
     let base = config.base_model_name_or_path.as_deref().map(Path::new);

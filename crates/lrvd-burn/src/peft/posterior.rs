@@ -213,10 +213,6 @@ fn sizes(rank: usize, d_input: usize, d_output: usize) -> Sizes {
 
 impl PeftPosterior {
     /// Checks the posterior against itself and the adapter whose means it belongs to.
-    ///
-    /// The adapter must be the one that was written with it in the ragged layout: the uniform
-    /// layout pads ranks and moves scales, and the variances are then no longer those of its
-    /// factors.
     pub(super) fn check_against(&self, adapter: &PeftAdapter) -> Result<(), Error> {
         let modules = adapter.modules.iter().map(|(path, module)| {
             let sizes = sizes(module.rank, module.d_input(), module.d_output());
@@ -317,7 +313,8 @@ impl PeftPosterior {
     }
 
     /// Reads the posterior beside an adapter and checks it against that adapter, which must be the one that was written
-    /// with it in the ragged layout: the uniform layout pads ranks and moves scales.
+    /// with it in the ragged layout: the uniform layout pads ranks and moves scales, and the variances are then no
+    /// longer those of its factors.
     pub fn read(dir: impl AsRef<Path>, adapter: &PeftAdapter) -> Result<Self, Error> {
         let file = WeightStore::open(dir.as_ref().join(POSTERIOR_FILE))?;
         let (path, text) = (file.path(), file.metadata().get(HEADER_KEY));

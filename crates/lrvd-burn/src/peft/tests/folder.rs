@@ -9,7 +9,7 @@ use tempfile::tempdir;
 
 use super::{adapter, f32s, names, report};
 use crate::error::Error;
-use crate::files::{HostDType, HostTensor, WeightStore, write_safetensors};
+use crate::files::{HostDType, HostTensor, IgnoredTensor, WeightStore, write_safetensors};
 use crate::peft::adapter::exact_alpha;
 use crate::peft::config::CONFIG_FILE;
 use crate::peft::rules::adalora_scaling;
@@ -77,18 +77,11 @@ fn every_fault_of_a_file_is_listed() {
 
 #[test]
 fn known_extras_are_ignored_and_reported() {
-    let adapter = edited("deberta_lora_r4", |tensors| {
-        let extra = f32s(&[2, 2], &[1.0; 4]);
-        tensors.insert("base_model.model.deberta.embed_tokens.weight".into(), extra.clone());
-        tensors.insert("base_model.model.deberta.q.base_layer.weight".into(), extra);
-        for factor in ["A", "B"] {
-            let tensor = tensors.remove(&key("query", factor)).unwrap();
-            tensors.insert(key("query", &format!("{factor}.default")), tensor);
-        }
-    });
-    let adapter = adapter.unwrap();
-    assert_eq!((adapter.ignored.len(), &adapter.ignored[0].shape[..]), (2, &[2, 2][..]));
-    assert_eq!(adapter.modules, edited("deberta_lora_r4", |_| {}).unwrap().modules);
+    let name = "base_model.model.deberta.q.base_layer.weight".to_owned();
+    let extra = [(name.clone(), f32s(&[2, 3], &[1.0; 6]))];
+    let adapter = edited("deberta_lora_r4", |tensors| tensors.extend(extra)).unwrap();
+    let (shape, reason) = (vec![2, 3], "a frozen weight of the base model");
+    assert_eq!(adapter.ignored, [IgnoredTensor { name, shape, reason }]);
 }
 
 #[test]
