@@ -188,10 +188,8 @@ pub(super) enum Factor {
 impl Factor {
     /// Factors of a module.
     pub(super) fn of(method: &PeftMethod) -> &'static [Self] {
-        match method {
-            PeftMethod::Lora => &[Self::A, Self::B],
-            PeftMethod::AdaLora(_) => &[Self::A, Self::B, Self::E],
-        }
+        let all = &[Self::A, Self::B, Self::E];
+        if *method == PeftMethod::Lora { &all[..2] } else { all }
     }
 }
 
@@ -212,10 +210,7 @@ pub(super) enum Key {
 
 /// Name of a factor in a file of the given method.
 pub(super) fn factor_key(method: &PeftMethod, path: &str, factor: Factor) -> String {
-    let end = match method {
-        PeftMethod::Lora => ".weight",
-        PeftMethod::AdaLora(_) => "",
-    };
+    let end = if *method == PeftMethod::Lora { ".weight" } else { "" };
     format!("{PREFIX}{path}.lora_{factor:?}{end}")
 }
 
@@ -257,10 +252,7 @@ pub(super) fn parse_key(config: &PeftConfig, key: &str) -> Key {
 
 /// `path.lora_X[.adapter_name].weight` for `LoRA`, `path.lora_X[.adapter_name]` for `AdaLoRA`.
 fn parse_factor(method: &PeftMethod, name: &str) -> Option<Key> {
-    let stem = match method {
-        PeftMethod::Lora => name.strip_suffix(".weight")?,
-        PeftMethod::AdaLora(_) => name,
-    };
+    let stem = if *method == PeftMethod::Lora { name.strip_suffix(".weight")? } else { name };
     let find = |stem: &str| {
         let (path, last) = stem.rsplit_once('.')?;
         let mut factors = Factor::of(method).iter();
