@@ -75,24 +75,26 @@ impl WeightStore {
     /// index does not know.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, Error> {
         let path = path.as_ref();
-        if !path.is_dir() {
-            return Self::open_at(path.parent().unwrap_or(Path::new("")), path);
-        }
-        match WEIGHTS.into_iter().map(|name| path.join(name)).find(|file| file.is_file()) {
-            Some(file) => Self::open_at(path, &file),
-            None => Err(Error::file(
-                path,
-                "has no weights: expected `model.safetensors`, `pytorch_model.bin` or either's `.index.json`",
-            )),
+        let file = if path.is_dir() {
+            let found = WEIGHTS.map(|name| path.join(name)).into_iter().find(|file| file.is_file());
+            found.ok_or_else(|| {
+                let expected = "`model.safetensors`, `pytorch_model.bin` or either's `.index.json`";
+                Error::file(path, format!("has no weights: expected {expected}"))
+            })?
+        } else {
+            path.to_path_buf()
+        };
+        if file.extension().is_some_and(|ending| ending == "json") {
+            Self::open_index(file.parent().unwrap_or(Path::new("")), &file)
+        } else {
+            Self::open_file(&file)
         }
     }
 
-    fn open_at(dir: &Path, path: &Path) -> Result<Self, Error> {
+    fn open_file(path: &Path) -> Result<Self, Error> {
         let ending = path.extension().and_then(|extension| extension.to_str());
-        match ending {
-            Some("json") => return Self::open_index(dir, path),
-            Some("gguf") => return Ok(Self::open_gguf(path)?.0),
-            _ => {}
+        if ending == Some("gguf") {
+            return Ok(Self::open_gguf(path)?.0);
         }
         let (mut file, length) = open(path)?;
         let (tensors, metadata) = match ending {
@@ -131,7 +133,7 @@ impl WeightStore {
                     "names the shard `{shard}`, which is missing ({n} tensors, `{first}` first)"
                 ));
             }
-            let mut file = Self::open_at(dir, &path)?;
+            let mut file = Self::open_file(&path)?;
             let present: BTreeSet<String> = file.tensors.keys().cloned().collect();
             if !listed.is_subset(&present) {
                 let absent = quoted(listed.difference(&present));
