@@ -131,3 +131,37 @@ fn files_hold_the_mean_of_element_noise_and_nothing_of_the_rest() {
     assert!(peft_from_model(&net, &template).unwrap() == plain);
     assert!(net.first.detach().is_some() && net.first.slot().is_none());
 }
+
+/// What is missing, left over or of another shape is listed, and the model stays as it was.
+#[test]
+fn an_adapter_must_fit_the_model() {
+    let net = Net::new([Some(&plain()), None], DType::F32);
+    let template = PeftConfig {
+        modules_to_save: vec!["second".to_owned()],
+        ..PeftConfig::lora(4, 7.0, TargetModules::AllLinear)
+    };
+    let adapter = peft_from_model(&net, &template).unwrap();
+    let fails = |edit: &dyn Fn(&mut PeftAdapter)| {
+        let mut adapter = adapter.clone();
+        edit(&mut adapter);
+        let mut net = Net::new([None, None], DType::F32);
+        let error = attach_peft(&mut net, &adapter, false).unwrap_err();
+        assert!(net.first.adapter().is_none());
+        error.to_string()
+    };
+    let renamed = fails(&|adapter| {
+        let module = adapter.modules.remove("net.first").unwrap();
+        adapter.modules.insert("net.third".to_owned(), module);
+    });
+    for (line, path) in [("missing (2):", "first"), ("unexpected (2):", "third")] {
+        let expected = format!("{line}\n  `base_model.model.net.{path}.lora_A.weight`\n");
+        assert!(renamed.contains(&expected), "{renamed}");
+    }
+    let turned = fails(&|adapter| {
+        let module = adapter.modules.get_mut("net.first").unwrap();
+        module.a = module.a.transpose2().unwrap();
+    });
+    assert!(turned.contains("mis-shaped (1):\n  `base_model.model.net.first.lora_A.weight`: "));
+    let headless = fails(&|adapter| drop(adapter.saved.remove("net.second.bias")));
+    assert!(headless.ends_with("missing (1):\n  `base_model.model.net.second.bias`"), "{headless}");
+}

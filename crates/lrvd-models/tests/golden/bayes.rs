@@ -1,8 +1,9 @@
 //! Variances, divergence, moments, passes with given noise, and rank statistics of one adapter.
 
 use anyhow::{Context, Result};
-use lrvd_burn::files::TensorFile;
+use lrvd_burn::files::WeightStore;
 use lrvd_burn::host::{HostAdapter, HostNoise};
+use lrvd_core::family::VariationalFamily;
 use lrvd_core::forward::{moment_matched, nested};
 use lrvd_core::kl::{KlReduction, LogUniformOptions, kl_fit, kl_log_uniform};
 use lrvd_core::moments::{CrossTerm, moments, output_covariance};
@@ -19,7 +20,7 @@ pub(crate) const FAMILIES: [&str; 2] = ["multiplicative", "additive"];
 pub(crate) const FORMULA: f64 = 1e-10;
 
 /// `A` `[rank, d_in]` and `B` `[d_out, rank]` of a file, both rank-major here.
-pub(crate) fn factors(file: &TensorFile, a: &str, b: &str) -> Result<HostAdapter> {
+pub(crate) fn factors(file: &WeightStore, a: &str, b: &str) -> Result<HostAdapter> {
     let (a, b) = (Values::read(file, a)?, Values::read(file, b)?);
     let (rank, d_input, d_output) = (a.shape[0], a.shape[1], b.shape[0]);
     let (a, b) = (a.values, b.transposed().values);
@@ -28,11 +29,11 @@ pub(crate) fn factors(file: &TensorFile, a: &str, b: &str) -> Result<HostAdapter
 
 /// The same factors with the noise of one family.
 pub(crate) fn with_noise(factors: &HostAdapter, family: &str, parameters: &[f64]) -> HostAdapter {
-    let parameters = parameters.to_vec();
-    let noise = match family {
-        "additive" => HostNoise::RankVariance(parameters),
-        _ => HostNoise::NoiseToSignal(parameters),
+    let family = match family {
+        "additive" => VariationalFamily::RankVariance,
+        _ => VariationalFamily::NoiseToSignal,
     };
+    let noise = HostNoise { family, a: parameters.to_vec(), b: Vec::new() };
     HostAdapter { noise: Some(noise), ..factors.clone() }
 }
 
@@ -41,7 +42,7 @@ pub(crate) fn posterior(adapter: &HostAdapter) -> Result<Posterior<'_>> {
 }
 
 /// The parameters of a family in a file of inputs.
-fn parameters(file: &TensorFile, family: &str) -> Result<Vec<f64>> {
+fn parameters(file: &WeightStore, family: &str) -> Result<Vec<f64>> {
     let name = if family == "additive" { "log_sigma2" } else { "log_alpha" };
     Ok(Values::read(file, name)?.values)
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 use burn::tensor::{DType, Tensor};
-use lrvd_burn::files::{HostTensor, TensorFile};
+use lrvd_burn::files::{HostTensor, WeightStore};
 use lrvd_burn::host::values;
 use serde::Deserialize;
 use serde_json::Value;
@@ -82,7 +82,7 @@ impl Values {
     }
 
     /// The floats or integers of a file.
-    pub(crate) fn read(file: &TensorFile, name: &str) -> Result<Self> {
+    pub(crate) fn read(file: &WeightStore, name: &str) -> Result<Self> {
         Self::host(&file.read(name)?).with_context(|| format!("tensor `{name}`"))
     }
 
@@ -186,7 +186,7 @@ impl Case {
         let mut unread = BTreeMap::new();
         let tensors = dir.join("expected.safetensors");
         if tensors.is_file() {
-            let file = TensorFile::open(tensors)?;
+            let file = WeightStore::open(tensors)?;
             for name in file.names() {
                 unread.insert(name.to_owned(), Values::read(&file, name)?);
             }
@@ -195,8 +195,8 @@ impl Case {
     }
 
     /// The input tensors, none but `known` ones: an unread input could change the meaning.
-    pub(crate) fn inputs(&self, known: &[&str]) -> Result<TensorFile> {
-        let file = TensorFile::open(self.dir.join("inputs.safetensors"))?;
+    pub(crate) fn inputs(&self, known: &[&str]) -> Result<WeightStore> {
+        let file = WeightStore::open(self.dir.join("inputs.safetensors"))?;
         if !known.is_empty()
             && let Some(name) = file.names().find(|name| !known.contains(name))
         {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use lrvd_burn::files::{HostDType, HostTensor, TensorFile, write_safetensors};
+use lrvd_burn::files::{HostDType, HostTensor, WeightStore, write_safetensors};
 use rstest::rstest;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -102,7 +102,7 @@ fn what_was_changed_misses(#[case] path: &str, #[case] change: Change, #[case] e
     copy(&from, dir.path());
     let edit_tensors = |file: &str, edit: &dyn Fn(&mut BTreeMap<String, HostTensor>)| {
         let file = dir.path().join(file);
-        let mut tensors = TensorFile::open(&file).unwrap().read_all().unwrap();
+        let mut tensors = WeightStore::open(&file).unwrap().read_all().unwrap();
         edit(&mut tensors);
         write_safetensors(&file, &tensors, &BTreeMap::new()).unwrap();
     };

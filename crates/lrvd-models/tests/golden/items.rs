@@ -1,7 +1,7 @@
 //! Folders of `items`: changes of basis of rank space, energy along an order of ranks, calibration.
 
 use anyhow::{Context, Result, ensure};
-use lrvd_burn::files::TensorFile;
+use lrvd_burn::files::WeightStore;
 use lrvd_burn::host::HostAdapter;
 use lrvd_core::energy::{AucRule, Capture, UpdateEnergy};
 use lrvd_core::gauge::Gauge;
@@ -19,7 +19,7 @@ const ROUNDING: f64 = 1e-12;
 /// An entry of `items` while it is recomputed; its tensors have its name in front.
 struct Item<'a> {
     case: &'a mut Case,
-    file: &'a TensorFile,
+    file: &'a WeightStore,
     entry: &'a Value,
     name: &'a str,
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 use burn::tensor::{DType, Device, Gradients, Int, Tensor, TensorData, activation};
-use lrvd_burn::files::{TensorFile, WeightStore};
+use lrvd_burn::files::WeightStore;
 use lrvd_burn::host::values;
 use lrvd_burn::model::NamedModule;
 use lrvd_burn::sampling::Pass;
@@ -187,7 +187,7 @@ pub(crate) fn device() -> Device {
 
 /// The batches of a folder, `[steps, rows, tokens]`; outside of training runs there is one step.
 pub(crate) struct Inputs {
-    file: TensorFile,
+    file: WeightStore,
     dtype: DType,
     pub(crate) steps: usize,
     pub(crate) rows: usize,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use burn::tensor::{DType, Device};
-use lrvd_burn::files::{HostTensor, TensorFile, WeightStore, write_safetensors};
+use lrvd_burn::files::{HostTensor, WeightStore, write_safetensors};
 use lrvd_burn::sampling::Pass;
 use lrvd_models::Error;
 use lrvd_models::llama::{LlamaConfig, LlamaForCausalLm};
@@ -21,7 +21,7 @@ const EMBEDDINGS: &str = "model.embed_tokens.weight";
 const NORM: &str = "model.norm.weight";
 
 fn tensors(case: &str) -> Tensors {
-    TensorFile::open(golden(case).join("model.safetensors")).unwrap().read_all().unwrap()
+    WeightStore::open(golden(case).join("model.safetensors")).unwrap().read_all().unwrap()
 }
 
 fn folder(tensors: &Tensors) -> TempDir {
