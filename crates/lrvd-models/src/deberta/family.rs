@@ -172,11 +172,12 @@ impl Family {
             let parts = ["embeddings.", "encoder.", "pooler."];
             parts.iter().any(|part| name.starts_with(part)) && !name.starts_with(pooler)
         };
-        let renamed = store.rename(|name| {
+        let renamed = store.map(|name, _| {
             let name = name
                 .replace("LayerNorm.gamma", "LayerNorm.weight")
                 .replace("LayerNorm.beta", "LayerNorm.bias");
-            if is_bare && inner(&name) { prefix.clone() + &name } else { name }
+            let name = if is_bare && inner(&name) { prefix.clone() + &name } else { name };
+            Some((name, None))
         });
         Ok(renamed?)
     }

@@ -135,10 +135,8 @@ impl Roles<'_> {
         for role in &ROLES {
             let name = self.name(role.key);
             if let Some((name, &id)) = name.and_then(|name| self.vocabulary.get_key_value(name)) {
-                // As transformers has it: a mask takes the space before it.
-                let takes_space = self.usual == 1 && role.key == "mask_token";
                 let token = json!({
-                    "id": id, "content": name, "single_word": false, "lstrip": takes_space,
+                    "id": id, "content": name, "single_word": false, "lstrip": false,
                     "rstrip": false, "normalized": false, "special": true,
                 });
                 added.insert(id, token);
