@@ -154,7 +154,7 @@ fn missing(id: &str, cache: &Path, why: &str) -> Error {
     anyhow!(
         "model `{id}`: {why} (cache: `{}`). Put these files into one folder and pass `--model FOLDER`, e.g. \
          `models/{folder}`: `{CONFIG}`; `{weights}` (or its shards with `{index}`) or `{pytorch}`; \
-         `tokenizer.json`, `tokenizer.model` or `spm.model`; if they exist, {}",
+         `tokenizer.json`, `tokenizer.model`, `spm.model`, `vocab.txt`, or `{BYTE_PAIRS}` and `{MERGES}`; if they exist, {}",
         cache.display(),
         quoted(OPTIONAL)
     )

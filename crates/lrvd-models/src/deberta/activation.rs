@@ -39,3 +39,29 @@ impl Activation {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use burn::tensor::{DType, Device, TensorData};
+    use lrvd_burn::host::values;
+
+    use super::*;
+
+    /// The values are torch's, `gelu(x, approximate='tanh')` in double precision.
+    #[test]
+    fn the_tanh_form_of_gelu_is_that_of_torch() {
+        let expected = [
+            -0.045_402_305_912_224_94,
+            -0.154_285_990_174_856_06,
+            0.0,
+            0.841_191_990_608_276_8,
+            2.996_362_607_918_227,
+        ];
+        let x = TensorData::new(vec![-2.0, -0.5, 0.0, 1.0, 3.0], [5]);
+        let x = Tensor::<1>::from_data(x, (&Device::flex(), DType::F64));
+        for (found, expected) in values(Activation::GeluTanh.of(x)).into_iter().zip(expected) {
+            assert!((found - expected).abs() < 1e-9, "{found} for {expected}");
+        }
+    }
+}

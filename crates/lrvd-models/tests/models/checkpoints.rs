@@ -1,4 +1,4 @@
-//! Llama checkpoints as they come: with leftovers, damaged.
+//! Checkpoints as they come: with leftovers, without a head, damaged.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -6,8 +6,11 @@ use std::path::Path;
 use burn::tensor::{DType, Device};
 use lrvd_burn::files::{HostTensor, WeightStore, write_safetensors};
 use lrvd_burn::sampling::Pass;
+use lrvd_core::noise::NoiseKey;
 use lrvd_models::Error;
+use lrvd_models::deberta::{DebertaClassifier, DebertaConfig};
 use lrvd_models::llama::{LlamaConfig, LlamaForCausalLm};
+use rstest::rstest;
 use serde_json::json;
 use tempfile::TempDir;
 
@@ -101,4 +104,47 @@ fn a_wrong_shape_is_reported_before_its_values_are_read() {
     long.set_len(start.len() as u64 + bytes).unwrap();
     let text = load(SEPARATE, dir.path()).unwrap_err().to_string();
     assert!(text.contains("mis-shaped (1):\n  `model.norm.weight`: expected"), "{text}");
+}
+
+/// An encoder without prefix and head, with the names of the first BERT files and what pretraining leaves behind.
+#[rstest]
+#[case::bert("bert/pair", "cls.predictions.bias", "classifier.bias classifier.weight")]
+#[case::roberta(
+    "roberta/xlm",
+    "pooler.dense.bias",
+    "classifier.dense.bias classifier.dense.weight classifier.out_proj.bias classifier.out_proj.weight"
+)]
+fn a_bare_encoder_is_the_same_encoder(
+    #[case] case: &str,
+    #[case] spare: &str,
+    #[case] fresh: &str,
+) {
+    let config = DebertaConfig::read(&golden(case).join("config.json")).unwrap();
+    let load = |dir: &Path| {
+        let (seed, device) = (NoiseKey::new(1), Device::flex());
+        let store = config.open_weights(dir)?;
+        DebertaClassifier::from_pretrained(&store, &config, seed, &device, DType::F32)
+    };
+    let (whole, loaded) = load(&golden(case)).unwrap();
+    assert!(loaded.fresh.is_empty());
+    let prefix = format!("{}.", config.family.prefix());
+    let mut bare = Tensors::new();
+    for (name, tensor) in tensors(case) {
+        let Some(name) = name.strip_prefix(&prefix) else { continue };
+        let name = name.replace("LayerNorm.weight", "LayerNorm.gamma");
+        bare.insert(name.replace("LayerNorm.bias", "LayerNorm.beta"), tensor);
+    }
+    let any = bare["embeddings.LayerNorm.beta"].clone();
+    bare.insert(spare.to_owned(), any.clone());
+    bare.insert("embeddings.position_ids".to_owned(), any.clone());
+    let (model, loaded) = load(folder(&bare).path()).unwrap();
+    let mut found = loaded.fresh;
+    found.sort();
+    assert_eq!(found.join(" "), fresh);
+    let input = batch(&[&[0, 7, 30, 2], &[0, 99 - 1, 2]], DType::F32);
+    let of = |model: &DebertaClassifier| numbers(model.encoder.forward(&input, &Pass::mean()));
+    assert_eq!(of(&model), of(&whole));
+    bare.insert("encoder.more".to_owned(), any);
+    let error = load(folder(&bare).path()).map(drop).unwrap_err().to_string();
+    assert!(error.contains(&format!("unexpected (1):\n  `{prefix}encoder.more`")), "{error}");
 }

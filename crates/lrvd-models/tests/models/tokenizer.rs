@@ -158,3 +158,49 @@ fn an_end_without_a_token_and_a_model_of_words_are_errors() {
     let expected = "`trainer_spec.model_type` is `Word`, supported: Unigram, Bpe";
     assert!(error.ends_with(expected), "{error}");
 }
+
+/// The ids are those of transformers' `BertTokenizer` with the same settings.
+#[rstest]
+#[case::usual("{}", &[2, 82, 209, 48, 45, 3])]
+#[case::cased(r#"{"do_lower_case": false}"#, &[2, 1, 1, 48, 45, 3])]
+#[case::accents(r#"{"strip_accents": false}"#, &[2, 82, 1, 48, 45, 3])]
+#[case::no_chinese(r#"{"tokenize_chinese_chars": false}"#, &[2, 82, 209, 1, 3])]
+fn settings_of_word_pieces_are_followed(#[case] settings: &str, #[case] expected: &[u32]) {
+    let dir = tempfile::tempdir().unwrap();
+    let file = |name: &str| dir.path().join(name);
+    let vocabulary = golden("tokenizers/bert_word_pieces/vocab.txt");
+    std::fs::copy(vocabulary, file("vocab.txt")).unwrap();
+    std::fs::write(file("tokenizer_config.json"), settings).unwrap();
+    let tokenizer = TextTokenizer::from_dir(dir.path()).unwrap();
+    let text = "THE caf\u{e9} \u{6771}\u{4eac}";
+    assert_eq!(tokenizer.encode(text, None, None).unwrap().get_ids(), expected);
+}
+
+#[rstest]
+#[case::no_start(&[("vocab.txt", "[PAD]\n[UNK]\na")], "`cls_token` should be a token of the vocabulary, found `[CLS]`")]
+#[case::twice(
+    &[("vocab.txt", "[PAD]\na\n[UNK]\na")],
+    "vocab.txt`: `line 4` should be a token that is not in line 2, found `a`"
+)]
+#[case::no_merges(&[("vocab.json", r#"{"<s>": 0}"#)], "cannot read `")]
+#[case::not_ids(&[("vocab.json", r#"{"<s>": "x"}"#)], "vocab.json` is not the JSON")]
+#[case::not_a_pair(
+    &[("vocab.json", r#"{"<s>": 0, "</s>": 1}"#), ("merges.txt", "#version: 0.2\na b\nab")],
+    "merges.txt`: `line 3` should be two tokens with a space between them, found `ab`"
+)]
+#[case::of_another_model(
+    &[("vocab.json", r#"{"a": 0}"#), ("merges.txt", "")],
+    "`bos_token` should be a token of the vocabulary, found `<s>`"
+)]
+#[case::unknown_merge(
+    &[("vocab.json", r#"{"<s>": 0, "</s>": 1}"#), ("merges.txt", "a b")],
+    "`model` should be one that the `tokenizers` library can read"
+)]
+fn damaged_vocabularies_are_errors(#[case] files: &[(&str, &str)], #[case] expected: &str) {
+    let dir = tempfile::tempdir().unwrap();
+    for (name, text) in files {
+        std::fs::write(dir.path().join(name), text).unwrap();
+    }
+    let error = TextTokenizer::from_dir(dir.path()).unwrap_err().to_string();
+    assert!(error.contains(expected), "{error}");
+}
