@@ -131,39 +131,6 @@ impl Error {
     }
 }
 
-/// A tensor of the wrong shape.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct MisShaped {
-    /// Name of the tensor.
-    pub name: String,
-    /// Shape that the model expects.
-    pub expected: Vec<usize>,
-    /// Shape that the file has.
-    pub found: Vec<usize>,
-}
-
-/// A tensor with a value that is infinite or not a number.
-#[derive(Debug, Clone, PartialEq)]
-pub struct NonFinite {
-    /// Name of the tensor.
-    pub name: String,
-    /// Row-major index of the first such value.
-    pub index: usize,
-    /// The value.
-    pub value: f64,
-}
-
-/// A tensor that is known and deliberately not used.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct IgnoredTensor {
-    /// Name of the tensor.
-    pub name: String,
-    /// Its shape.
-    pub shape: Vec<usize>,
-    /// Why it is not used.
-    pub reason: &'static str,
-}
-
 /// What became of every tensor of a load.
 ///
 /// Strict: [`into_result`](Self::into_result) accepts only a report without missing, unexpected,
@@ -178,12 +145,12 @@ pub struct LoadReport {
     pub missing: Vec<String>,
     /// Tensors that are there and not expected.
     pub unexpected: Vec<String>,
-    /// Tensors of the wrong shape.
-    pub mis_shaped: Vec<MisShaped>,
-    /// Tensors with values that are not finite.
-    pub non_finite: Vec<NonFinite>,
-    /// Tensors that are known and deliberately not used.
-    pub ignored: Vec<IgnoredTensor>,
+    /// Tensors of the wrong shape, each with the expected and the found one.
+    pub mis_shaped: Vec<String>,
+    /// Tensors with values that are not finite, each with the row-major index of the first and the value.
+    pub non_finite: Vec<String>,
+    /// Tensors that are known and deliberately not used, each with its shape and the reason.
+    pub ignored: Vec<String>,
 }
 
 impl LoadReport {
@@ -203,8 +170,7 @@ impl LoadReport {
     /// Whether a tensor has the expected shape; notes one that has not.
     pub fn check_shape(&mut self, name: &str, expected: &[usize], found: &[usize]) -> bool {
         if expected != found {
-            let (name, expected, found) = (name.to_owned(), expected.to_vec(), found.to_vec());
-            self.mis_shaped.push(MisShaped { name, expected, found });
+            self.mis_shaped.push(format!("`{name}`: expected {expected:?}, found {found:?}"));
         }
         expected == found
     }
@@ -212,7 +178,7 @@ impl LoadReport {
     /// Whether a tensor has no `non_finite` value; notes one that has, with its index.
     pub fn check_finite(&mut self, name: &str, non_finite: Option<(usize, f64)>) -> bool {
         if let Some((index, value)) = non_finite {
-            self.non_finite.push(NonFinite { name: name.to_owned(), index, value });
+            self.non_finite.push(format!("`{name}`: {value} at index {index}"));
         }
         non_finite.is_none()
     }
@@ -226,23 +192,16 @@ impl LoadReport {
 /// What is wrong with the load, and what was passed over; what was applied is not listed.
 impl Display for LoadReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let quoted = |names: &[String]| names.iter().map(|name| format!("`{name}`")).collect();
-        let mis_shaped = self.mis_shaped.iter().map(|item| {
-            format!("`{}`: expected {:?}, found {:?}", item.name, item.expected, item.found)
-        });
-        let non_finite = self.non_finite.iter();
-        let non_finite = non_finite
-            .map(|item| format!("`{}`: {} at index {}", item.name, item.value, item.index));
-        let ignored = self.ignored.iter();
-        let ignored =
-            ignored.map(|item| format!("`{}` {:?}: {}", item.name, item.shape, item.reason));
+        let quoted = |names: &[String]| -> Vec<String> {
+            names.iter().map(|name| format!("`{name}`")).collect()
+        };
         write!(f, "`{}` does not hold the expected tensors", self.source)?;
-        let lists: [(&str, Vec<String>); 5] = [
-            ("missing", quoted(&self.missing)),
-            ("unexpected", quoted(&self.unexpected)),
-            ("mis-shaped", mis_shaped.collect()),
-            ("not finite", non_finite.collect()),
-            ("ignored", ignored.collect()),
+        let lists: [(&str, &[String]); 5] = [
+            ("missing", &quoted(&self.missing)),
+            ("unexpected", &quoted(&self.unexpected)),
+            ("mis-shaped", &self.mis_shaped),
+            ("not finite", &self.non_finite),
+            ("ignored", &self.ignored),
         ];
         for (kind, items) in lists.into_iter().filter(|(_, items)| !items.is_empty()) {
             write!(f, "\n{kind} ({}):", items.len())?;
@@ -267,7 +226,7 @@ mod tests {
     fn every_kind_makes_the_load_fail_and_is_listed() {
         let mut report = LoadReport::new("m.safetensors");
         report.applied.push("good".into());
-        report.ignored.push(IgnoredTensor { name: "b".into(), shape: vec![2], reason: "copy" });
+        report.ignored.push("`b` [2]: copy".into());
         let mut report = report.into_result().unwrap();
         report.missing.push("gone".into());
         report.unexpected = (0..21).map(|i| format!("t{i}")).collect();

@@ -14,7 +14,7 @@ mod safetensors_file;
 mod tests;
 mod weight_store;
 
-pub use crate::error::{IgnoredTensor, LoadReport, MisShaped, NonFinite};
+pub use crate::error::LoadReport;
 pub use atomic::{AtomicDir, replace_with, write_atomic};
 pub use gguf_file::{GgufField, GgufFile, write_gguf};
 pub use host_tensor::{HostDType, HostTensor};

@@ -8,7 +8,7 @@ use super::config::{CONFIG_FILE, PeftConfig, PeftMethod};
 use super::rules::{Factor, Key, factor_key, parse_key};
 use crate::error::Error;
 use crate::files::host_tensor::{not_a_matrix, wrong_type};
-use crate::files::{HostDType, HostTensor, IgnoredTensor, LoadReport, WeightStore};
+use crate::files::{HostDType, HostTensor, LoadReport, WeightStore};
 
 /// File name of the tensors in an adapter folder.
 pub const WEIGHTS_FILE: &str = "adapter_model.safetensors";
@@ -124,7 +124,7 @@ pub struct PeftAdapter {
     /// Parameters of modules that are stored whole, by parameter name in the model.
     pub saved: BTreeMap<String, HostTensor>,
     /// Tensors of the file that are known and not used.
-    pub ignored: Vec<IgnoredTensor>,
+    pub ignored: Vec<String>,
 }
 
 impl PeftAdapter {
@@ -161,8 +161,8 @@ impl PeftAdapter {
                 }
                 Key::Saved(parameter) => saved_keys.insert(parameter, key),
                 Key::Ignored(reason) => {
-                    let shape = file.shape(key).unwrap_or_default().to_vec();
-                    report.ignored.push(IgnoredTensor { name: key.to_owned(), shape, reason });
+                    let shape = file.shape(key).unwrap_or_default();
+                    report.ignored.push(format!("`{key}` {shape:?}: {reason}"));
                     None
                 }
                 Key::Factor { .. } | Key::Unknown => Some(key),

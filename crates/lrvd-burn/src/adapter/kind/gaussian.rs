@@ -39,19 +39,15 @@ pub struct ElementGaussian {
     pub a: Param<Tensor<2>>,
     /// The same of B, `[rank, d_output]`; `None` if B is not random.
     pub b: Option<Param<Tensor<2>>>,
+    /// How parameters become standard deviations.
     #[module(skip)]
-    map: StdMap,
+    pub map: StdMap,
 }
 
 impl ElementGaussian {
     /// Noise from parameters of the factors' shapes; they train if they ask for gradients.
     pub fn new(map: StdMap, a: Param<Tensor<2>>, b: Option<Param<Tensor<2>>>) -> Self {
         Self { a, b, map }
-    }
-
-    /// How parameters become standard deviations.
-    pub fn std_map(&self) -> StdMap {
-        self.map
     }
 
     /// Standard deviations of A `[d_input, rank]` and of B `[rank, d_output]`.

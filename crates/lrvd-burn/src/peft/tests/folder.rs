@@ -9,7 +9,7 @@ use tempfile::tempdir;
 
 use super::{adapter, f32s, names, report};
 use crate::error::Error;
-use crate::files::{HostDType, HostTensor, IgnoredTensor, WeightStore, write_safetensors};
+use crate::files::{HostDType, HostTensor, WeightStore, write_safetensors};
 use crate::peft::adapter::exact_alpha;
 use crate::peft::config::CONFIG_FILE;
 use crate::peft::rules::adalora_scaling;
@@ -67,21 +67,20 @@ fn every_fault_of_a_file_is_listed() {
     });
     let found = report(error.unwrap_err());
     assert_eq!(found.missing, [key("query", "B")]);
-    let shapes: Vec<_> = found.mis_shaped.iter().map(|m| (&m.expected[..], &m.found[..])).collect();
-    let expected: [(&[usize], &[usize]); 3] =
-        [(&[4, 32], &[128]), (&[32, 4], &[32, 5]), (&[4, 32], &[32, 4])];
-    assert_eq!(shapes, expected);
-    assert_eq!((found.non_finite.len(), found.non_finite[0].index), (1, 7));
+    let shapes = ["[4, 32], found [128]", "[32, 4], found [32, 5]", "[4, 32], found [32, 4]"];
+    assert!(found.mis_shaped.iter().zip(shapes).all(|(line, end)| line.ends_with(end)), "{found}");
+    assert_eq!((found.mis_shaped.len(), found.non_finite.len()), (3, 1));
+    assert!(found.non_finite[0].ends_with("at index 7"), "{found}");
     assert_eq!(found.unexpected.len(), 3, "{found}");
 }
 
 #[test]
 fn known_extras_are_ignored_and_reported() {
-    let name = "base_model.model.deberta.q.base_layer.weight".to_owned();
-    let extra = [(name.clone(), f32s(&[2, 3], &[1.0; 6]))];
+    let name = "base_model.model.deberta.q.base_layer.weight";
+    let extra = [(name.to_owned(), f32s(&[2, 3], &[1.0; 6]))];
     let adapter = edited("deberta_lora_r4", |tensors| tensors.extend(extra)).unwrap();
-    let (shape, reason) = (vec![2, 3], "a frozen weight of the base model");
-    assert_eq!(adapter.ignored, [IgnoredTensor { name, shape, reason }]);
+    let expected = format!("`{name}` [2, 3]: a frozen weight of the base model");
+    assert_eq!(adapter.ignored, [expected]);
 }
 
 #[test]

@@ -140,7 +140,7 @@ pub(crate) fn flipout(
 /// Standard deviations of A and B in memory order, zeros of a factor that is not random.
 fn deviations(layer: &AdaptedLinear, leaves: &[Vec<f64>]) -> [Vec<f64>; 2] {
     if let Some(Extension::Gaussian(noise)) = layer.extension() {
-        let of = |rho: &Vec<f64>| rho.iter().map(|&rho| noise.std_map().value(rho)).collect();
+        let of = |rho: &Vec<f64>| rho.iter().map(|&rho| noise.map.value(rho)).collect();
         return [of(&leaves[2]), leaves.get(3).map_or_else(|| vec![0.0; RANK * D_OUTPUT], of)];
     }
     let adapter = with_leaves(&HostAdapter::read(of(layer)), leaves);

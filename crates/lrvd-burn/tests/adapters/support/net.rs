@@ -113,7 +113,7 @@ pub(crate) fn train_step(
     let pass = Pass::sampled(scheme, NoiseKey::new(5).at_step(step));
     let objective = net.objective(x, targets, &pass);
     let loss = objective.loss();
-    let parts = objective.read(&loss);
+    let parts = objective.unread(&loss)();
     let gradients = loss.backward();
     let mut gradients = NamedGradients::collect(net, &gradients);
     let norm = gradients.global_norm();
