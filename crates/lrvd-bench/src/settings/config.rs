@@ -311,8 +311,9 @@ settings! {
         /// Settings of further methods by their key; written are those that differ from the defaults.
         #[serde(default, serialize_with = "MethodSettings::serialize_changed")]
         methods: MethodSettings = MethodSettings::of_glue();
-        /// What the head of an encoder reads: the first token through the pooler, or the mean over all tokens.
-        #[serde(default)]
+        /// What the head of an encoder reads: the first token through the pooler, or the mean over all tokens; written if it
+        /// is the mean.
+        #[serde(default, skip_serializing_if = "Pooling::is_first")]
         #[schemars(schema_with = "words::<Pooling>")]
         pooling: Pooling = Pooling::First;
         /// The pooler.
@@ -376,6 +377,7 @@ impl Config {
         let mut all = serde_json::to_value(self)?;
         all["methods"] = serde_json::to_value(&self.methods)?;
         all["wording"] = serde_json::to_value(&self.wording)?;
+        all["pooling"] = serde_json::to_value(self.pooling)?;
         Ok(all)
     }
 
