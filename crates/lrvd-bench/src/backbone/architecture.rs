@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::{anyhow, bail};
 use lrvd_models::deberta::{ADAPTER_TARGETS, DebertaConfig};
 use lrvd_models::llama::gguf::GgufModel;
-use lrvd_models::llama::{ADAPTER_TARGETS as LLAMA_TARGETS, LlamaConfig};
+use lrvd_models::llama::{ADAPTER_TARGETS as LLAMA_TARGETS, LlamaConfig, LlamaFamily};
 use lrvd_models::tokenizer::TextTokenizer;
 use serde_json::Value;
 
@@ -24,7 +24,7 @@ const LM_HEAD: &str = "lm_head";
 pub(crate) enum Architecture {
     /// DeBERTa-v2 or v3: an encoder that gets a head.
     Deberta(DebertaConfig),
-    /// Llama: a decoder that answers by the logits of a few tokens.
+    /// Llama, Mistral or Qwen: a decoder that answers by the logits of a few tokens.
     Llama(LlamaConfig),
 }
 
@@ -45,7 +45,7 @@ impl Architecture {
         let file = model.join("config.json");
         let config: Value = read_json(&file)?;
         Ok(match config["model_type"].as_str() {
-            Some("llama") => Self::Llama(LlamaConfig::read(&file)?),
+            Some(kind) if LlamaFamily::of(kind).is_some() => Self::Llama(LlamaConfig::read(&file)?),
             // Every other kind is rejected by name in there.
             _ => Self::Deberta(DebertaConfig::read(&file)?),
         })
@@ -218,14 +218,17 @@ impl Architecture {
     pub(crate) fn parameters(&self) -> u64 {
         let Sizes { layers, hidden, vocab, .. } = self.sizes();
         // Of a norm: weight and bias, or weight alone.
-        let (bias, norms, tied) = match self {
-            Self::Deberta(_) => (1, 4 * layers, false),
-            Self::Llama(config) => (0, 2 * layers + 1, config.tie_word_embeddings),
+        let (bias, norms, tied, own) = match self {
+            Self::Deberta(_) => (1, 4 * layers, false, 0),
+            Self::Llama(config) => {
+                let own = layers * attention_vectors(config);
+                (0, 2 * layers + 1, config.tie_word_embeddings, own)
+            }
         };
         let linear = self.linear_layers().into_iter();
         let linear = linear.filter(|(name, ..)| !(tied && *name == LM_HEAD));
         let linear: usize = linear.map(|(_, input, output, n)| n * (input + bias) * output).sum();
-        (vocab * hidden + linear + norms * hidden) as u64
+        (vocab * hidden + linear + norms * hidden + own) as u64
     }
 
     /// Widths of the input and of the output of every adapted layer.
@@ -265,4 +268,14 @@ impl Architecture {
             }
         }
     }
+}
+
+/// Parameters of the biases and head norms in one block's attention.
+fn attention_vectors(config: &LlamaConfig) -> usize {
+    let width = config.head_dim;
+    let queries_keys_values = (config.num_attention_heads + 2 * config.num_key_value_heads) * width;
+    let of = |is_there: bool, n: usize| if is_there { n } else { 0 };
+    of(config.attention_bias, queries_keys_values)
+        + of(config.output_bias(), config.hidden_size)
+        + of(config.head_norms(), 2 * width)
 }

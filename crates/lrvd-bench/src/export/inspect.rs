@@ -249,9 +249,9 @@ pub fn inspect_base(dir: &Path) -> Result<BaseReport> {
     let sizes = architecture.sizes();
     Ok(BaseReport {
         kind: "base",
-        architecture: match architecture {
+        architecture: match &architecture {
             Architecture::Deberta(_) => "deberta",
-            Architecture::Llama(_) => "llama",
+            Architecture::Llama(config) => config.family.model_type(),
         },
         folder: dir.display().to_string(),
         layers: sizes.layers,

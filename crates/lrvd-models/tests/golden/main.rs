@@ -128,9 +128,11 @@ fn recompute(dir: &Path) -> Result<(String, Vec<Check>)> {
 #[rstest]
 #[case::posterior_and_metrics("bayes", 12)]
 #[case::deberta("deberta", 10)]
-#[case::llama("llama", 7)]
-#[case::adapters("peft", 8)]
-#[case::tokenizers("tokenizers", 3)]
+#[case::llama("llama", 8)]
+#[case::qwen("qwen", 4)]
+#[case::mistral("mistral", 2)]
+#[case::adapters("peft", 9)]
+#[case::tokenizers("tokenizers", 4)]
 #[case::training_runs("train", 2)]
 fn recorded_folders_hold(#[case] kind: &str, #[case] count: usize) {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(kind);
