@@ -65,37 +65,21 @@ fn input(logits: &[f32], labels: &[usize]) -> StepOutput {
 
 /// Feeds three batches of unlike sizes, and compares every batch and the epoch with `expected`.
 fn agrees(mut metric: StepMetric, expected: fn(&Predictions<'_>) -> f64) {
-    let check = |logits: &[f32], labels: &[usize], found: f64| {
+    let name = metric.name();
+    let check = |first: usize, rows: usize, found: f64| {
+        let (logits, labels) = examples(first, rows);
         let logits: Vec<f64> = logits.iter().map(|&z| f64::from(z)).collect();
         let p = softmax(&logits, CLASSES).unwrap();
-        let expected = expected(&Predictions::new(&p, CLASSES, labels).unwrap());
-        assert!(
-            (found - expected).abs() < 1e-12,
-            "{}: {found}, expected {expected}",
-            metric.name()
-        );
+        let expected = expected(&Predictions::new(&p, CLASSES, &labels).unwrap());
+        assert!((found - expected).abs() < 1e-12, "{name}: {found}, expected {expected}");
     };
-    let name = metric.name();
-    let (mut batches, mut first) = (Vec::new(), 0);
-    for rows in [7, 32, 11] {
-        batches.push(examples(first, rows));
-        first += rows;
+    for (first, rows) in [(0, 7), (7, 32), (39, 11)] {
+        let (logits, labels) = examples(first, rows);
+        metric.update(&input(&logits, &labels), &metadata()).unwrap();
+        check(first, rows, value(metric.value()).unwrap());
     }
-    for (logits, labels) in &batches {
-        let mut metric = metric.clone();
-        metric.update(&input(logits, labels), &metadata()).unwrap();
-        check(logits, labels, value(metric.value()).unwrap());
-    }
-    let (logits, labels) = examples(0, first);
-    for (logits, labels) in &batches {
-        metric.update(&input(logits, labels), &metadata()).unwrap();
-    }
-    let entry = metric.compute().unwrap();
-    let found = metric.final_value().current();
-    let logits: Vec<f64> = logits.iter().map(|&z| f64::from(z)).collect();
-    let p = softmax(&logits, CLASSES).unwrap();
-    let expected = expected(&Predictions::new(&p, CLASSES, &labels).unwrap());
-    assert!((found - expected).abs() < 1e-12, "{name}: {found}, expected {expected}");
+    let (entry, found) = (metric.compute().unwrap(), metric.final_value().current());
+    check(0, 50, found);
     assert!(matches!(
         NumericEntry::deserialize(&entry.serialized), Ok(NumericEntry::Final(v)) if v == found
     ));

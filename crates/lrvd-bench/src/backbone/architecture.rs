@@ -279,3 +279,31 @@ fn attention_vectors(config: &LlamaConfig) -> usize {
         + of(config.output_bias(), config.hidden_size)
         + of(config.head_norms(), 2 * width)
 }
+
+#[cfg(test)]
+mod tests {
+    use lrvd_burn::files::WeightStore;
+
+    use super::*;
+
+    /// All that `parameters` counts is in the file: heads are tied or stored, biases and norms are there or not.
+    #[test]
+    fn parameters_are_those_of_the_file() {
+        let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../lrvd-models/tests/golden");
+        for folder in [
+            "llama/gqa_theta500000_left_padded",
+            "llama/attention_bias",
+            "mistral/window",
+            "qwen/qwen2_tied",
+            "qwen/qwen3_head_dim",
+            "qwen/qwen3_bias_listed_window",
+        ] {
+            let folder = golden.join(folder);
+            let store = WeightStore::open(&folder).unwrap();
+            let sizes = store.names().filter_map(|name| store.shape(name));
+            let stored: usize = sizes.map(|shape| shape.iter().product::<usize>()).sum();
+            let counted = Architecture::read(&folder).unwrap().parameters();
+            assert_eq!(counted, stored as u64, "{}", folder.display());
+        }
+    }
+}

@@ -207,11 +207,8 @@ pub(crate) fn load_model(
         }
         _ => {
             let model = load_language_model(backbone, dropout, device, precision)?;
-            let model = if task.goal.is_texts() {
-                model
-            } else {
-                model.answering(task.answers.clone())?
-            };
+            let model =
+                if task.goal.is_texts() { model } else { model.answering(task.answers.clone())? };
             Ok((AutoModel::Llama(model), Vec::new()))
         }
     }

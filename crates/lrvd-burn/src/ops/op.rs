@@ -1,12 +1,8 @@
 //! One operator: its definition by tensor operations, and its fused forms on backends that have one.
 //!
-//! | Part | Where |
-//! |---|---|
-//! | definition, shapes, public function | the operator's file |
-//! | fused form on the CPU in `f32`, on CubeCL's devices | its modules `cpu` and `cube` |
-//! | choice of the form, node of the graph | here, once for all operators |
-//!
-//! Where a backend has no fused form, the composite runs, and Burn differentiates it.
+//! An operator's file has its definition, its shapes, its public function, and its forms in `f32` on the CPU (`cpu`) and on
+//! CubeCL's devices (`cube`). The choice of the form and the node of the graph are here, once for all operators. Where a
+//! backend has no fused form, the composite runs, and Burn differentiates it.
 
 use std::cell::Cell;
 use std::fmt::Debug;

@@ -132,32 +132,22 @@ pub(crate) fn as_row<B: Backend>(vector: FloatTensor<B>, rank: usize) -> Value<B
     vector.reshape(shape)
 }
 
-impl<B: Backend> Add for Value<B> {
-    type Output = Self;
-    fn add(self, other: Self) -> Self {
-        Self(B::float_add(self.0, other.0))
-    }
+macro_rules! operators {
+    ($($operator:ident, $name:ident, $of:ident;)+) => {$(
+        impl<B: Backend> $operator for Value<B> {
+            type Output = Self;
+            fn $name(self, other: Self) -> Self {
+                Self(B::$of(self.0, other.0))
+            }
+        }
+    )+};
 }
 
-impl<B: Backend> Sub for Value<B> {
-    type Output = Self;
-    fn sub(self, other: Self) -> Self {
-        Self(B::float_sub(self.0, other.0))
-    }
-}
-
-impl<B: Backend> Mul for Value<B> {
-    type Output = Self;
-    fn mul(self, other: Self) -> Self {
-        Self(B::float_mul(self.0, other.0))
-    }
-}
-
-impl<B: Backend> Div for Value<B> {
-    type Output = Self;
-    fn div(self, other: Self) -> Self {
-        Self(B::float_div(self.0, other.0))
-    }
+operators! {
+    Add, add, float_add;
+    Sub, sub, float_sub;
+    Mul, mul, float_mul;
+    Div, div, float_div;
 }
 
 impl<B: Backend> Neg for Value<B> {

@@ -22,7 +22,7 @@ use super::search::CutModel;
 use super::state::{BestInfo, BestModel, InUse, Journal, TrainState};
 use crate::adapter::adapter_dtype;
 use crate::error::Error;
-use crate::files::{AtomicDir, HostTensor, TensorFile, write_atomic, write_safetensors};
+use crate::files::{AtomicDir, HostTensor, WeightStore, write_atomic, write_safetensors};
 use crate::host::stored;
 use crate::model::{NamedModule, ranks};
 use crate::optimizer::{AdamW, Moments};
@@ -166,7 +166,7 @@ pub fn load_checkpoint<M: Model, T: Method<M> + ?Sized>(
 ) -> Result<(), Error> {
     check_sums(path)?;
     let values = read_values(&path.join(VALUES))?;
-    let file = TensorFile::open(path.join(TENSORS))?;
+    let file = WeightStore::open(path.join(TENSORS))?;
     let fresh = state.model.clone();
     place("parameter", &values.ranks, &file, &mut state.model)?;
     restore_moments(&mut state.optimizer, &state.model, &values.moment_steps, &file)?;
@@ -203,7 +203,7 @@ fn restore_moments<M: Model>(
     optimizer: &mut AdamW,
     model: &M,
     steps: &BTreeMap<String, u64>,
-    file: &TensorFile,
+    file: &WeightStore,
 ) -> Result<(), Error> {
     let (device, dtype) = placement(model);
     let stored = steps.iter().map(|(name, &steps)| {
@@ -300,7 +300,7 @@ fn collect(
 fn place(
     prefix: &str,
     ranks: &BTreeMap<String, usize>,
-    file: &TensorFile,
+    file: &WeightStore,
     model: &mut impl NamedModule,
 ) -> Result<(), Error> {
     let mut outcome = Ok(());
@@ -327,7 +327,7 @@ fn place(
     outcome
 }
 
-fn fill(name: &str, file: &TensorFile, value: &mut dyn ParameterValue) -> Result<(), Error> {
+fn fill(name: &str, file: &WeightStore, value: &mut dyn ParameterValue) -> Result<(), Error> {
     let host = file.read(name)?;
     if host.n_elements() != value.len() {
         return Err(Error::checkpoint_entry(name));

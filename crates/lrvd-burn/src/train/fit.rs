@@ -15,7 +15,7 @@ use super::run::Run;
 use super::state::{BestInfo, BestModel, EvalPoint, Evaluation, RankCause, RankEvent, TrainState};
 use super::watch::{Event, Observer};
 use crate::error::Error;
-use crate::objective::{Objective, ObjectiveParts, UnreadParts};
+use crate::objective::{Objective, ObjectiveParts};
 use crate::optimizer::NamedGradients;
 use crate::sampling::{Pass, Scheme};
 
@@ -346,7 +346,7 @@ fn train_step<M: Model, T: Method<M> + ?Sized>(
         }
     }
     // Read when every pass is under way: a device does not wait for the host between forward and backward.
-    let parts = unread.into_iter().map(UnreadParts::read).reduce(|total, parts| ObjectiveParts {
+    let parts = unread.into_iter().map(|read| read()).reduce(|total, parts| ObjectiveParts {
         loss: total.loss + parts.loss,
         nll: total.nll + parts.nll,
         ..total

@@ -5,7 +5,6 @@
 
 mod resume;
 mod run;
-mod tmp;
 mod tokens;
 mod turn;
 

@@ -9,7 +9,7 @@ use lrvd_burn::train::directions;
 use lrvd_core::family::VariationalFamily;
 use lrvd_core::moments::{CrossTerm, moments};
 
-const RANK: usize = 5;
+const RANK: usize = 3;
 
 fn adapted(family: VariationalFamily) -> One {
     let mut model = one();
@@ -46,9 +46,10 @@ fn a_rotation_keeps_answers_and_total_variance() {
                     Posterior::RankVariance(noise) | Posterior::AsymRankVariance(noise),
                 )) = &mut adapter.extension
                 {
-                    noise.value = noise.value.clone().map(|value| {
-                        Tensor::from_data([-6.0, -3.0, -9.0, -4.5, -30.0], &value.device())
-                    });
+                    noise.value = noise
+                        .value
+                        .clone()
+                        .map(|value| Tensor::from_data([-6.0, -3.0, -30.0], &value.device()));
                 }
             });
             let before = (answers(&model), total_variance(&model));
@@ -59,9 +60,9 @@ fn a_rotation_keeps_answers_and_total_variance() {
             let (before, after) = (before.1, total_variance(&model));
             let error = (after / before - 1.0).abs();
             assert!(before == after || error < 1e-5, "{family} {scale}: {before} {after}");
-            for (k, direction) in directions(&model).into_iter().enumerate().take(CLASSES) {
+            for (k, direction) in directions(&model).into_iter().enumerate() {
                 let value = spectra["layer"][k];
-                assert!((direction.importance - value).abs() < 1e-5 * spectra["layer"][0], "{k}");
+                assert!((direction.importance - value).abs() <= 1e-5 * spectra["layer"][0], "{k}");
                 assert!(scale == 0.0 || direction.index == k);
             }
         }

@@ -195,7 +195,7 @@ impl LlamaConfig {
             return Err(json.wrong("head_dim", expected));
         }
         let rope_scaling = rotary(&mut json)?;
-        Ok(Self { family, rope_scaling, sliding_window, ..json.read()? })
+        Ok(Self { family, sliding_window, rope_scaling, ..json.read()? })
     }
 }
 

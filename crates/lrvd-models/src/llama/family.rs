@@ -3,7 +3,7 @@
 /// A family of models with Llama's blocks, by the `model_type` of its `config.json`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum LlamaFamily {
-    /// Llama 1 to 3, SmolLM2.
+    /// Llama 1 to 3, `SmolLM2`.
     #[default]
     Llama,
     /// Mistral: every layer may have a window.

@@ -1,4 +1,4 @@
-//! Llama: Llama 1 to 3, SmolLM2, Mistral, Qwen2, Qwen2.5 and Qwen3.
+//! Llama: Llama 1 to 3, `SmolLM2`, Mistral, Qwen2, Qwen2.5 and Qwen3.
 
 mod cache;
 mod causal_lm;

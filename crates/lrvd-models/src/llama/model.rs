@@ -126,9 +126,8 @@ impl LlamaModel {
         let rotary = table.at(positions.clone().narrow(1, keys - tokens, tokens).int());
         let whole = Visible::new(mask.clone(), tokens);
         let window = self.config.sliding_window.as_ref().filter(|window| window.tokens < keys);
-        let near = window.map(|window| {
-            (window, Visible::within(window.tokens, mask, positions, tokens))
-        });
+        let near =
+            window.map(|window| (window, Visible::within(window.tokens, mask, positions, tokens)));
         let mut x = embedding(self.embed_tokens.val(), ids).cast(self.compute);
         seen(&x);
         for (i, layer) in self.layers.iter().enumerate() {

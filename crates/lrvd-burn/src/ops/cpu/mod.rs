@@ -45,9 +45,7 @@ pub(crate) fn rows_per_task(width: usize) -> usize {
     (TASK / width.max(1)).max(1)
 }
 
-/// Runs `task` on every item and returns the results in the items' order.
-///
-/// A single item runs on the calling thread: waking a worker costs more than a small tensor does.
+/// The results of `task` in the items' order. A single item runs on the calling thread: waking a worker costs more.
 pub(crate) fn run<T: Send, R: Send>(items: Vec<T>, task: impl Fn(T) -> R + Sync + Send) -> Vec<R> {
     if items.len() <= 1 {
         items.into_iter().map(task).collect()

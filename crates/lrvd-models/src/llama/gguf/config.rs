@@ -49,12 +49,12 @@ pub(super) fn config_json(file: &GgufFile) -> Result<String> {
     for key in ["tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id"] {
         ends.extend(file.count(key)?.filter(|id| !ends.contains(id)));
     }
-    let vocab_size = file.tensors().info(EMBEDDING).and_then(|(_, shape)| shape.first().copied());
+    let vocab_size = file.tensors().shape(EMBEDDING).and_then(|shape| shape.first().copied());
     let vocab_size =
         vocab_size.ok_or_else(|| lrvd_burn::Error::no_tensor(file.path(), EMBEDDING))?;
     let config = json!({
         "architectures": [format!("{}ForCausalLM", family.class())],
-        "attention_bias": file.tensors().info(BIAS).is_some(),
+        "attention_bias": file.tensors().contains(BIAS),
         "bos_token_id": file.count("tokenizer.ggml.bos_token_id")?,
         "eos_token_id": ends,
         "head_dim": head_dim,
@@ -71,7 +71,7 @@ pub(super) fn config_json(file: &GgufFile) -> Result<String> {
         "rms_norm_eps": file.float(&epsilon)?.ok_or_else(|| file.missing(&epsilon))?,
         "rope_scaling": scaling(file, family, theta, head_dim)?,
         "rope_theta": theta,
-        "tie_word_embeddings": file.tensors().info("output.weight").is_none(),
+        "tie_word_embeddings": !file.tensors().contains("output.weight"),
         "torch_dtype": "float32",
         "vocab_size": vocab_size,
     });
@@ -115,7 +115,7 @@ fn scaling(file: &GgufFile, family: LlamaFamily, theta: f64, head_dim: u64) -> R
             return Err(Error::unsupported(file.path(), key("type"), kind, supported));
         }
     }
-    if file.tensors().info(ROPE_FACTORS).is_none() {
+    if !file.tensors().contains(ROPE_FACTORS) {
         return Ok(Value::Null);
     }
     let factors =

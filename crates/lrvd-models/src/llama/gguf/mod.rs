@@ -59,13 +59,14 @@ impl GgufModel {
 
     /// The weights under Hugging Face's names, quantised ones in single precision.
     pub fn weights(&self) -> Result<WeightStore> {
-        let order = |name: &str, shape: &[usize]| {
-            rows_in_pairs(*shape.first()?, heads(name.rsplit_once('.')?.0, &self.config)?)
+        let place = |name: &str, shape: &[usize]| {
+            let name = (name != ROPE_FACTORS).then(|| hugging_face_name(name))?;
+            let path = name.rsplit_once('.').map(|(path, _)| path);
+            let heads = path.and_then(|path| heads(path, &self.config));
+            let rows = shape.first().zip(heads).and_then(|(&n, heads)| rows_in_pairs(n, heads));
+            Some((name, rows))
         };
-        Ok(WeightStore::open(self.file.path())?
-            .without(ROPE_FACTORS)
-            .rename(hugging_face_name)?
-            .reorder_rows(order))
+        Ok(WeightStore::open(self.file.path())?.map(place)?)
     }
 }
 

@@ -141,7 +141,12 @@ fn byte_level(
         }
         _ if LLAMA_3.contains(&pre) => (split(LLAMA_3_WORDS), true),
         other => {
-            return Err(Error::unsupported(file.path(), PRE, other, "gpt-2, smollm, llama-bpe, qwen2"));
+            return Err(Error::unsupported(
+                file.path(),
+                PRE,
+                other,
+                "gpt-2, smollm, llama-bpe, qwen2",
+            ));
         }
     };
     let ids = (0_u32..).zip(vocabulary.tokens);

@@ -270,7 +270,7 @@ decoder("mistral/no_window", T.MistralConfig(**DECODER, sliding_window=None, rop
 decoder("qwen/qwen2_window_layers", T.Qwen2Config(**DECODER, use_sliding_window=True, sliding_window=4, max_window_layers=1),
         T.Qwen2ForCausalLM, [13, 7], 9)
 decoder("qwen/qwen3_bias_listed_window", T.Qwen3Config(**DECODER, head_dim=8, attention_bias=True, use_sliding_window=True,
-        sliding_window=3, layer_types=["sliding_attention", "full_attention", "sliding_attention"]), T.Qwen3ForCausalLM,
+        sliding_window=5, layer_types=["sliding_attention", "full_attention", "sliding_attention"]), T.Qwen3ForCausalLM,
         [5, 12], 13, left=True)
 decoder("llama/attention_bias", T.LlamaConfig(**DECODER, attention_bias=True), T.LlamaForCausalLM, [6, 10], 14)
 PEFT_QWEN = T.Qwen2Config(**DECODER, rope_theta=1e6)
