@@ -61,6 +61,93 @@ fn absent_keys_have_the_defaults_of_transformers() {
     assert_eq!((config.rope_theta, config.rope_scaling), (10_000.0, None));
     assert!(!config.tie_word_embeddings && config.eos_token_ids.is_empty());
     assert_eq!((config.attention_dropout, config.initializer_range), (0.0, 0.02));
+    assert!(!config.attention_bias && config.sliding_window.is_none());
+}
+
+/// A configuration with the sizes that none may leave out, and `rest`.
+fn smallest(kind: &str, rest: &str) -> Result<LlamaConfig> {
+    let text = format!(
+        r#"{{"model_type": "{kind}", "hidden_size": 128, "num_attention_heads": 32,
+            "num_hidden_layers": 30, "intermediate_size": 5, "vocab_size": 7{rest}}}"#
+    );
+    LlamaConfig::parse(text.as_bytes(), "config.json".as_ref())
+}
+
+#[test]
+fn each_family_has_its_own_defaults() {
+    for (kind, key_heads, head_dim, positions, [bias, output_bias, norms]) in [
+        ("llama", 32, 4, 2048, [false, false, false]),
+        ("mistral", 8, 4, 131_072, [false, false, false]),
+        ("qwen2", 32, 4, 32_768, [true, false, false]),
+        ("qwen3", 32, 128, 32_768, [false, false, true]),
+    ] {
+        let config = smallest(kind, "").unwrap();
+        assert_eq!((config.num_key_value_heads, config.head_dim), (key_heads, head_dim), "{kind}");
+        assert_eq!(config.max_position_embeddings, positions, "{kind}");
+        assert_eq!(config.family.model_type(), kind);
+        let vectors = [config.attention_bias, config.output_bias(), config.head_norms()];
+        assert_eq!(vectors, [bias, output_bias, norms], "{kind}");
+        let as_many = smallest(kind, r#", "num_key_value_heads": null"#).unwrap();
+        assert_eq!(as_many.num_key_value_heads, 32, "{kind}");
+    }
+    for kind in ["llama", "qwen3"] {
+        let config = smallest(kind, r#", "attention_bias": true"#).unwrap();
+        assert!(config.attention_bias && config.output_bias(), "{kind}");
+    }
+}
+
+/// The window and the layers that have it.
+#[test]
+fn windows_are_those_of_the_family() {
+    let listed = |kind: &str, n| format!(r#", "layer_types": [{}]"#, vec![kind; n].join(","));
+    let (full, sliding) = (r#""full_attention""#, r#""sliding_attention""#);
+    let mixed =
+        format!(r#", "use_sliding_window": true{}"#, listed(full, 30)).replacen(full, sliding, 1);
+    let from = r#", "use_sliding_window": true, "sliding_window": 9, "max_window_layers": 3"#;
+    for (kind, rest, tokens, layers) in [
+        ("llama", listed(full, 30), 0, 0..0),
+        ("mistral", String::new(), 4096, 0..30),
+        ("mistral", format!(r#", "sliding_window": 5{}"#, listed(sliding, 30)), 5, 0..30),
+        ("mistral", r#", "sliding_window": null"#.to_owned(), 0, 0..0),
+        ("qwen2", r#", "sliding_window": 9"#.to_owned(), 0, 0..0),
+        ("qwen2", r#", "use_sliding_window": true"#.to_owned(), 4096, 28..30),
+        ("qwen3", from.to_owned(), 9, 3..30),
+        ("qwen3", mixed, 4096, 0..1),
+    ] {
+        let config = smallest(kind, &rest).unwrap();
+        assert!(config.unrecognised.is_empty(), "{:?}", config.unrecognised);
+        let window = config.sliding_window.as_ref();
+        assert_eq!(window.map_or(0, |window| window.tokens), tokens, "{kind}{rest}");
+        let has = |&layer: &usize| window.is_some_and(|window| window.is_of(layer));
+        assert!((0..30).filter(has).eq(layers), "{kind}{rest}");
+    }
+    let short = listed(full, 2);
+    for (kind, rest, key, text) in [
+        ("mistral", r#", "sliding_window": 0"#, "sliding_window", "an integer from 1 to"),
+        (
+            "mistral",
+            &listed(full, 30),
+            "layer_types[0]",
+            "`sliding_attention` with a window of 4096",
+        ),
+        ("llama", &listed(sliding, 30), "layer_types[0]", "`full_attention` with no window, found"),
+        ("qwen2", &listed(sliding, 30), "layer_types[0]", "with no window, found"),
+        ("qwen2", &short, "layer_types", "a list of 30 names"),
+        ("qwen2", &listed(r#""chunked""#, 30), "layer_types[0]", "is `chunked`, supported"),
+        ("qwen2", r#", "use_sliding_window": 1"#, "use_sliding_window", "true or false"),
+        ("qwen2", r#", "attention_bias": false"#, "attention_bias", "is `false`, supported: true"),
+        ("mistral", r#", "attention_bias": true"#, "attention_bias", "is `true`, supported: false"),
+        ("qwen3", r#", "mlp_bias": true"#, "mlp_bias", "is `true`"),
+        (
+            "qwen3",
+            r#", "rope_scaling": {"type": "yarn", "factor": 4}"#,
+            "rope_scaling.rope_type",
+            "is `yarn`",
+        ),
+        ("qwen3_moe", "", "model_type", "supported: `llama`, `mistral`, `qwen2`, `qwen3`"),
+    ] {
+        is_error(smallest(kind, rest), key, text);
+    }
 }
 
 /// A recorded configuration of another family with changes.

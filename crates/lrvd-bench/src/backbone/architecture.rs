@@ -6,7 +6,7 @@ use anyhow::{anyhow, bail};
 use lrvd_burn::files::WeightStore;
 use lrvd_models::deberta::{ADAPTER_TARGETS, DebertaConfig};
 use lrvd_models::llama::gguf::GgufModel;
-use lrvd_models::llama::{ADAPTER_TARGETS as LLAMA_TARGETS, LlamaConfig};
+use lrvd_models::llama::{ADAPTER_TARGETS as LLAMA_TARGETS, LlamaConfig, LlamaFamily};
 use lrvd_models::tokenizer::TextTokenizer;
 use serde_json::Value;
 
@@ -25,7 +25,7 @@ const LM_HEAD: &str = "lm_head";
 pub(crate) enum Architecture {
     /// DeBERTa, BERT or RoBERTa: an encoder that gets a head.
     Deberta(DebertaConfig),
-    /// Llama: a decoder that answers by the logits of a few tokens.
+    /// Llama, Mistral or Qwen: a decoder that answers by the logits of a few tokens.
     Llama(LlamaConfig),
 }
 
@@ -46,7 +46,7 @@ impl Architecture {
         let file = model.join("config.json");
         let config: Value = read_json(&file)?;
         Ok(match config["model_type"].as_str() {
-            Some("llama") => Self::Llama(LlamaConfig::read(&file)?),
+            Some(kind) if LlamaFamily::of(kind).is_some() => Self::Llama(LlamaConfig::read(&file)?),
             // Every other kind is rejected by name in there.
             _ => Self::Deberta(DebertaConfig::read(&file)?),
         })
@@ -234,9 +234,12 @@ impl Architecture {
     pub(crate) fn parameters(&self) -> u64 {
         let Sizes { layers, hidden, vocab, .. } = self.sizes();
         // Of a norm: weight and bias, or weight alone.
-        let (bias, norms, tied) = match self {
-            Self::Deberta(_) => (1, 4 * layers, false),
-            Self::Llama(config) => (0, 2 * layers + 1, config.tie_word_embeddings),
+        let (bias, norms, tied, own) = match self {
+            Self::Deberta(_) => (1, 4 * layers, false, 0),
+            Self::Llama(config) => {
+                let own = layers * attention_vectors(config);
+                (0, 2 * layers + 1, config.tie_word_embeddings, own)
+            }
         };
         let tables = match self {
             Self::Deberta(config) if config.position_biased_input => {
@@ -247,7 +250,7 @@ impl Architecture {
         let linear = self.linear_layers().into_iter();
         let linear = linear.filter(|(name, ..)| !(tied && *name == LM_HEAD));
         let linear: usize = linear.map(|(_, input, output, n)| n * (input + bias) * output).sum();
-        ((vocab + tables + norms) * hidden + linear) as u64
+        ((vocab + tables + norms) * hidden + linear + own) as u64
     }
 
     /// Widths of the input and of the output of every adapted layer.
@@ -282,6 +285,44 @@ impl Architecture {
                     (LM_HEAD, d, vocab, 1),
                 ]
             }
+        }
+    }
+}
+
+/// Parameters of the biases and head norms in one block's attention.
+fn attention_vectors(config: &LlamaConfig) -> usize {
+    let width = config.head_dim;
+    let queries_keys_values = (config.num_attention_heads + 2 * config.num_key_value_heads) * width;
+    let of = |is_there: bool, n: usize| if is_there { n } else { 0 };
+    of(config.attention_bias, queries_keys_values)
+        + of(config.output_bias(), config.hidden_size)
+        + of(config.head_norms(), 2 * width)
+}
+
+#[cfg(test)]
+mod tests {
+    use lrvd_burn::files::WeightStore;
+
+    use super::*;
+
+    /// All that `parameters` counts is in the file: heads are tied or stored, biases and norms are there or not.
+    #[test]
+    fn parameters_are_those_of_the_file() {
+        let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../lrvd-models/tests/golden");
+        for folder in [
+            "llama/gqa_theta500000_left_padded",
+            "llama/attention_bias",
+            "mistral/window",
+            "qwen/qwen2_tied",
+            "qwen/qwen3_head_dim",
+            "qwen/qwen3_bias_listed_window",
+        ] {
+            let folder = golden.join(folder);
+            let store = WeightStore::open(&folder).unwrap();
+            let sizes = store.names().filter_map(|name| store.shape(name));
+            let stored: usize = sizes.map(|shape| shape.iter().product::<usize>()).sum();
+            let counted = Architecture::read(&folder).unwrap().parameters();
+            assert_eq!(counted, stored as u64, "{}", folder.display());
         }
     }
 }

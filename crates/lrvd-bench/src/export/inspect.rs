@@ -253,7 +253,7 @@ pub fn inspect_base(dir: &Path) -> Result<BaseReport> {
         kind: "base",
         architecture: match &architecture {
             Architecture::Deberta(config) => config.family.prefix(),
-            Architecture::Llama(_) => "llama",
+            Architecture::Llama(config) => config.family.model_type(),
         },
         folder: dir.display().to_string(),
         layers: sizes.layers,

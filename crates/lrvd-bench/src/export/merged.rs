@@ -221,11 +221,12 @@ fn config(backbone: &Backbone, info: Option<&ClassifierInfo>, untied: bool) -> R
     let mut set = |key: &str, value: Value| config[key] = value;
     set("torch_dtype", "float32".into());
     let (architecture, has_head) = match &backbone.architecture {
-        Architecture::Llama(_) if info.is_some_and(ClassifierInfo::has_head) => {
-            ("LlamaForSequenceClassification", true)
+        Architecture::Llama(config) => {
+            let has_head = info.is_some_and(ClassifierInfo::has_head);
+            let head = if has_head { "SequenceClassification" } else { "CausalLM" };
+            (format!("{}For{head}", config.family.class()), has_head)
         }
-        Architecture::Llama(_) => ("LlamaForCausalLM", false),
-        Architecture::Deberta(config) => (config.family.architecture(), true),
+        Architecture::Deberta(config) => (config.family.architecture().to_owned(), true),
     };
     set("architectures", json!([architecture]));
     if untied {

@@ -76,7 +76,7 @@ pub fn export_gguf(adapter: &Adapter, command: &str, out: &Path) -> Result<GgufE
     let info = adapter.described(&backbone)?;
     let Architecture::Llama(config) = &backbone.architecture else {
         bail!(
-            "a GGUF adapter is for a Llama, and `{model}` is an encoder, which llama.cpp does not run: use \
+            "a GGUF adapter is for a language model, and `{model}` is an encoder, which llama.cpp does not run: use \
              `--to merged` or `--to peft`",
             model = backbone.location.name
         );

@@ -80,9 +80,9 @@ pub enum BasePrecision {
     /// Single precision.
     #[default]
     F32,
-    /// Half precision with the exponents of single precision; Llama only.
+    /// Half precision with the exponents of single precision; language models only.
     Bf16,
-    /// IEEE half precision; Llama only.
+    /// IEEE half precision; language models only.
     F16,
     /// 8 bits and a scale for 32 inputs of an output; embeddings, norms and heads in single precision.
     Q8,

@@ -21,8 +21,8 @@ use crate::progress::{self, Journal};
 
 #[derive(Debug, Args)]
 pub(crate) struct TrainArguments {
-    /// Pretrained DeBERTa-v2 or -v3, BERT, RoBERTa, XLM-RoBERTa, or Llama: a folder, a repository `owner/name` on the
-    /// Hugging Face Hub, or a Llama in a `.gguf` file.
+    /// Pretrained DeBERTa-v2 or -v3, BERT, RoBERTa, XLM-RoBERTa, Llama, Mistral, Qwen2, Qwen2.5 or Qwen3: a folder, a repository
+    /// `owner/name` on the Hugging Face Hub, or a language model in a `.gguf` file.
     #[arg(long, value_name = "DIR|GGUF|HUB-ID")]
     pub(crate) model: String,
     #[command(flatten)]

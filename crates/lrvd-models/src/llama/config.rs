@@ -1,4 +1,4 @@
-//! The settings of a Llama `config.json`.
+//! The settings of a `config.json` of Llama, Mistral or Qwen.
 //!
 //! Typed, checked once, with transformers' defaults; both spellings of the rotary settings are read (`rope_theta` and
 //! `rope_scaling` at the top level, or `rope_parameters` of transformers 5). A value that would change the result and
@@ -6,20 +6,30 @@
 
 use std::path::Path;
 
+use lrvd_core::error::quoted;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use super::family::{LlamaFamily, Window};
 use crate::error::{Error, Result};
-use crate::json::{JsonObject, shown, unknown};
+use crate::json::{JsonObject, plain, shown, unknown};
 
 /// Wider heads are those of a damaged file, whose rotary tables must not be made.
 const WIDEST_HEAD: usize = 1 << 16;
 
-/// A Llama model with a language-modelling head.
+/// Window in tokens where a file has no key for it.
+const WINDOW: usize = 4096;
+/// First layer with a window where a file has no key for it.
+const FIRST_WINDOW: usize = 28;
+
+/// A model of one of the [families](LlamaFamily) with a language-modelling head.
 ///
 /// Names are those of `config.json`; sizes are numbers of features by default.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct LlamaConfig {
+    /// The family, `model_type` in the file.
+    #[serde(skip)]
+    pub family: LlamaFamily,
     /// Rows of the word embedding; at least 1.
     pub vocab_size: usize,
     /// Width of the hidden states.
@@ -37,6 +47,11 @@ pub struct LlamaConfig {
     pub head_dim: usize,
     /// Longest input of the training, in tokens. Not enforced: longer ones are used as they are.
     pub max_position_embeddings: usize,
+    /// Biases of the query, key and value projections; of the output projection see [`Self::output_bias`].
+    pub attention_bias: bool,
+    /// Layers whose queries see the nearest tokens only, if any.
+    #[serde(skip)]
+    pub sliding_window: Option<SlidingWindow>,
     /// Added to the mean square in every norm.
     pub rms_norm_eps: f64,
     /// Base of the rotary wavelengths.
@@ -75,7 +90,45 @@ pub struct Llama3Scaling {
     pub original_max_position_embeddings: usize,
 }
 
+/// Attention to the nearest tokens.
+///
+/// # Formula
+///
+/// ```text
+/// i − tokens < j ≤ i         positions j that position i sees; positions count real tokens
+/// ```
+///
+/// # References
+///
+/// Jiang et al. 2023, arXiv:2310.06825.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SlidingWindow {
+    /// Number of positions that a query sees, its own included; at least 1.
+    pub tokens: usize,
+    /// Of the layers beyond `layers`, those from this one on have the window.
+    first: usize,
+    /// Whether a layer has the window, where the file lists the layers; else empty.
+    layers: Vec<bool>,
+}
+
+impl SlidingWindow {
+    /// Whether a layer has the window.
+    pub fn is_of(&self, layer: usize) -> bool {
+        self.layers.get(layer).copied().unwrap_or(layer >= self.first)
+    }
+}
+
 impl LlamaConfig {
+    /// Whether the output projection has a bias: where the others have one, except in Qwen2.
+    pub fn output_bias(&self) -> bool {
+        self.attention_bias && self.family.row().bias.is_none()
+    }
+
+    /// Whether queries and keys are normalised before the rotation, head by head.
+    pub fn head_norms(&self) -> bool {
+        self.family.row().head_norms
+    }
+
     /// Reads a `config.json`, and of a `generation_config.json` beside it the tokens that end a text, of which it often
     /// has more.
     pub fn read(file: &Path) -> Result<Self> {
@@ -97,26 +150,42 @@ impl LlamaConfig {
     }
 
     fn of(mut json: JsonObject<'_>) -> Result<Self> {
+        let types = LlamaFamily::model_types();
+        json.require("model_type", &quoted(types))?;
+        json.check_names("model_type", &types)?;
+        let named = json.get("model_type").and_then(Value::as_str).and_then(LlamaFamily::of);
+        let family = named.unwrap_or_default();
+        let row = family.row();
+        // A null is "as many as queries", or no window; without the key the family's default applies.
+        let is_absent = |key: &str| !json.map.contains_key(key);
+        let key_heads = row.key_heads.filter(|_| is_absent("num_key_value_heads"));
+        let window = is_absent("sliding_window").then_some(WINDOW);
         json.fill(json!({
-            "attention_dropout": 0.0, "initializer_range": 0.02, "max_position_embeddings": 2048,
-            "rms_norm_eps": 1e-6, "tie_word_embeddings": false,
+            "attention_dropout": 0.0, "initializer_range": 0.02, "rms_norm_eps": 1e-6,
+            "max_position_embeddings": row.positions, "tie_word_embeddings": false,
         }));
-        json.check_model("llama")?;
+        json.check_model(row.model_type)?;
         json.take_only(&[
             ("hidden_act", json!("silu")),
-            ("attention_bias", json!(false)),
             ("mlp_bias", json!(false)),
+            ("use_mrope", json!(false)),
         ])?;
+        if let Some(bias) = row.bias {
+            json.take_only(&[("attention_bias", bias.into())])?;
+        }
+        json.check("attention_bias", "true or false", Value::is_boolean)?;
+        json.fill(json!({"attention_bias": row.bias.unwrap_or(false)}));
+        let sliding_window = sliding_window(&mut json, row.window, window)?;
         let ends = end_tokens(&json)?;
         json.map.insert("eos_token_id".to_owned(), ends.into());
         let heads = json.count("num_attention_heads").unwrap_or(1);
-        json.fill(json!({"num_key_value_heads": heads}));
+        json.fill(json!({"num_key_value_heads": key_heads.unwrap_or(heads)}));
         if json.count("num_key_value_heads").is_some_and(|groups| !heads.is_multiple_of(groups)) {
             let expected = format!("a divisor of `num_attention_heads` = {heads}");
             return Err(json.wrong("num_key_value_heads", expected));
         }
         if json.get("head_dim").is_none() {
-            let width = json.head_width()?;
+            let width = row.head_dim.map_or_else(|| json.head_width(), Ok)?;
             json.fill(json!({"head_dim": width}));
         }
         // The rotation takes pairs.
@@ -126,8 +195,65 @@ impl LlamaConfig {
             return Err(json.wrong("head_dim", expected));
         }
         let rope_scaling = rotary(&mut json)?;
-        Ok(Self { rope_scaling, ..json.read()? })
+        Ok(Self { family, sliding_window, rope_scaling, ..json.read()? })
     }
+}
+
+/// Takes the window and the layers that have it; `absent` is the window where the file had no key for it.
+fn sliding_window(
+    json: &mut JsonObject<'_>,
+    kind: Window,
+    absent: Option<usize>,
+) -> Result<Option<SlidingWindow>> {
+    let mut tokens = None;
+    // Of a Llama the key may be there and off, which is checked with those of every model.
+    if kind != Window::Never {
+        json.check_counts("sliding_window", 1)?;
+        tokens = json.count("sliding_window").or(absent);
+        json.map.remove("sliding_window");
+    }
+    let mut first = 0;
+    if kind == Window::Listed {
+        json.check("use_sliding_window", "true or false", Value::is_boolean)?;
+        json.check_counts("max_window_layers", 0)?;
+        first = json.count("max_window_layers").unwrap_or(FIRST_WINDOW);
+        tokens = tokens.filter(|_| json.get("use_sliding_window") == Some(&true.into()));
+        json.map.retain(|key, _| key != "use_sliding_window" && key != "max_window_layers");
+    }
+    let layers = window_layers(json)?;
+    for (i, &slides) in layers.iter().enumerate() {
+        // transformers computes the other kind of layer, or no model at all.
+        if slides != tokens.is_some() && (slides || kind != Window::Listed) {
+            let [expected, found] = if slides { KINDS } else { [KINDS[1], KINDS[0]] };
+            let window = tokens.map_or("no window".to_owned(), |n| format!("a window of {n}"));
+            let expected = format!("`{expected}` with {window}");
+            let key = format!("layer_types[{i}]");
+            return Err(Error::format(json.file, key, expected, shown(found)));
+        }
+    }
+    Ok(tokens.map(|tokens| SlidingWindow { tokens, first, layers }))
+}
+
+/// Names of a layer without a window and of one with it.
+const KINDS: [&str; 2] = ["full_attention", "sliding_attention"];
+
+/// Takes the list of layers: whether each has a window. Empty without a list.
+fn window_layers(json: &mut JsonObject<'_>) -> Result<Vec<bool>> {
+    let key = "layer_types";
+    let Some(found) = json.get(key).cloned() else { return Ok(Vec::new()) };
+    let layers = json.count("num_hidden_layers").unwrap_or(0);
+    let expected = || format!("a list of {layers} names, {} for each layer", quoted(KINDS));
+    let list = found.as_array().filter(|list| list.len() == layers);
+    let list = list.ok_or_else(|| json.wrong(key, expected()))?;
+    let slides = |(i, kind): (usize, &Value)| {
+        let place = KINDS.iter().position(|name| kind == name);
+        let unsupported =
+            || Error::unsupported(json.file, format!("{key}[{i}]"), plain(kind), quoted(KINDS));
+        place.map(|place| place == 1).ok_or_else(unsupported)
+    };
+    let slides = list.iter().enumerate().map(slides).collect::<Result<_>>()?;
+    json.map.remove(key);
+    Ok(slides)
 }
 
 /// The tokens that end a text: one, or a list.

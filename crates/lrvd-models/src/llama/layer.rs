@@ -57,11 +57,11 @@ impl DecoderLayer {
 /// # Formula
 ///
 /// ```text
-/// out = o(concat_h softmax_j(q_h,i·k_g(h),j / sqrt(d))·v_g(h),j)       j ≤ i, real tokens only
+/// out = o(concat_h softmax_j(q_h,i·k_g(h),j / sqrt(d))·v_g(h),j)       j ≤ i, real tokens only; with a window of w: i − w < j
 /// ```
 ///
-/// `q` and `k` are rotated by their positions; `g(h)` is the key head that query head `h` shares with its group.
-/// Without a cache and without dropout on the weights this is one fused operation. Else the queries of a group are
+/// `q` and `k` are rotated by their positions, in Qwen3 after a norm over each head; `g(h)` is the key head that query head `h` shares with its group.
+/// Without a cache, without dropout on the weights and without a window that is shorter than the text this is one fused operation. Else the queries of a group are
 /// stacked as rows of one product, so that keys and values are never repeated.
 ///
 /// # References
@@ -73,6 +73,8 @@ struct Attention {
     k_proj: AdaptedLinear,
     v_proj: AdaptedLinear,
     o_proj: AdaptedLinear,
+    q_norm: Option<RmsNorm>,
+    k_norm: Option<RmsNorm>,
     heads: usize,
     key_heads: usize,
     head_dim: usize,
@@ -86,12 +88,20 @@ impl Attention {
         let (heads, key_heads) = (config.num_attention_heads, config.num_key_value_heads);
         let (wide, narrow) = (heads * config.head_dim, key_heads * config.head_dim);
         let mut linear =
-            |name: &str, shape| source.linear(&format!("{path}.{name}"), shape, false, std);
+            |name: &str, shape, bias| source.linear(&format!("{path}.{name}"), shape, bias, std);
+        let bias = config.attention_bias;
+        let norm = |source: &mut WeightSource<'_>, name: &str| {
+            let path = format!("{path}.{name}");
+            let load = || RmsNorm::load(source, &path, config.head_dim, config.rms_norm_eps);
+            config.head_norms().then(load)
+        };
         Self {
-            q_proj: linear("q_proj", [hidden, wide]),
-            k_proj: linear("k_proj", [hidden, narrow]),
-            v_proj: linear("v_proj", [hidden, narrow]),
-            o_proj: linear("o_proj", [wide, hidden]),
+            q_proj: linear("q_proj", [hidden, wide], bias),
+            k_proj: linear("k_proj", [hidden, narrow], bias),
+            v_proj: linear("v_proj", [hidden, narrow], bias),
+            o_proj: linear("o_proj", [wide, hidden], config.output_bias()),
+            q_norm: norm(source, "q_norm"),
+            k_norm: norm(source, "k_norm"),
             heads,
             key_heads,
             head_dim: config.head_dim,
@@ -113,10 +123,19 @@ impl Attention {
         let (groups, width) = (self.key_heads, self.head_dim);
         let scale = 1.0 / (width as f64).sqrt();
         let dropout_key = pass.dropout_key(self.site).filter(|_| self.dropout > 0.0);
-        let q = rotary.apply(self.q_proj.forward_with(x.clone(), pass), self.heads, pass);
-        let k = rotary.apply(self.k_proj.forward_with(x.clone(), pass), groups, pass);
-        let v = self.v_proj.forward_with(x, pass);
-        let v = v.clone().reshape([v.dims()[0], tokens, groups, width]);
+        let split = |x: Tensor<3>, heads| {
+            let rows = x.dims()[0];
+            x.reshape([rows, tokens, heads, width])
+        };
+        let normed = |norm: &Option<RmsNorm>, x| match norm {
+            Some(norm) => norm.forward(x),
+            None => x,
+        };
+        let q = split(self.q_proj.forward_with(x.clone(), pass), self.heads);
+        let k = split(self.k_proj.forward_with(x.clone(), pass), groups);
+        let v = split(self.v_proj.forward_with(x, pass), groups);
+        let q = rotary.apply(normed(&self.q_norm, q), pass);
+        let k = rotary.apply(normed(&self.k_norm, k), pass);
         let mixed = match (visible, &cache, dropout_key) {
             (Visible::Alone(mask), None, None) => {
                 let [q, k, v] = pass.aligned([q, k, v]);
@@ -129,7 +148,7 @@ impl Attention {
         self.o_proj.forward_with(mixed.reshape([batch, tokens, self.heads * width]), pass)
     }
 
-    /// Attention from single operations: with the keys of a cache, or with dropout on the weights.
+    /// Attention from single operations: with the keys of a cache, with dropout on the weights, or with a window.
     fn composed(
         &self,
         [q, k, v]: [Tensor<4>; 3],
@@ -199,15 +218,15 @@ impl Mlp {
 /// any key (a padded one) has weights that mean nothing instead of values that are not numbers.
 const UNSEEN: f64 = -1.0e30;
 
-/// Visibility of one batch, shared by all layers.
+/// Visibility of one batch, shared by all layers with the same window.
 ///
 /// A query sees the real tokens up to its own column; columns of the cache come before those of the input.
 #[derive(Clone)]
 pub(super) enum Visible {
-    /// No past, as many keys as queries: 1 for tokens, 0 for padding, `[batch, tokens]`.
+    /// No past, as many keys as queries, no window: 1 for tokens, 0 for padding, `[batch, tokens]`.
     Alone(Tensor<2>),
-    /// Keys of a cache before those of the input: a sum of [`UNSEEN`], `[batch, 1, tokens, past + tokens]`.
-    After(Tensor<4>),
+    /// Any other: a sum of [`UNSEEN`], `[batch, 1, tokens, past + tokens]`.
+    Summed(Tensor<4>),
 }
 
 impl Visible {
@@ -216,14 +235,28 @@ impl Visible {
         if mask.dims()[1] == tokens {
             return Self::Alone(mask);
         }
-        Self::After(unseen(mask, tokens))
+        Self::Summed(unseen(mask, tokens))
+    }
+
+    /// For layers that see `window` positions; `positions` are those of all keys, in the mask's type.
+    pub(super) fn within(
+        window: usize,
+        mask: Tensor<2>,
+        positions: Tensor<2>,
+        tokens: usize,
+    ) -> Self {
+        let keys = mask.dims()[1];
+        let (dtype, queries) = (mask.dtype(), positions.clone().narrow(1, keys - tokens, tokens));
+        let distance = queries.unsqueeze_dim::<3>(2) - positions.unsqueeze_dim::<3>(1);
+        let far = distance.greater_equal_elem(window as f64).float().cast(dtype);
+        Self::Summed(unseen(mask, tokens) + far.mul_scalar(UNSEEN).unsqueeze_dim::<4>(1))
     }
 
     /// Attention weights of scores `[batch, heads, tokens, keys]`, which are multiplied by `scale` first.
     fn weights(&self, scores: Tensor<4>, scale: f64, pass: &Pass) -> Tensor<4> {
         let unseen = match self {
             Self::Alone(mask) => unseen(mask.clone(), mask.dims()[1]),
-            Self::After(unseen) => unseen.clone(),
+            Self::Summed(unseen) => unseen.clone(),
         };
         let unseen = pass.repeated(unseen, scores.dims()[0]);
         activation::softmax(scores.mul_scalar(scale) + unseen, 3)

@@ -1,9 +1,10 @@
-//! Llama: Llama 1 to 3 and models of that architecture.
+//! Llama: Llama 1 to 3, `SmolLM2`, Mistral, Qwen2, Qwen2.5 and Qwen3.
 
 mod cache;
 mod causal_lm;
 mod choose;
 mod config;
+mod family;
 mod generate;
 pub mod gguf;
 mod head;
@@ -14,7 +15,8 @@ mod rope;
 pub use cache::KvCache;
 pub use causal_lm::LlamaForCausalLm;
 pub use choose::{GeneratedToken, TokenSampling};
-pub use config::{Llama3Scaling, LlamaConfig};
+pub use config::{Llama3Scaling, LlamaConfig, SlidingWindow};
+pub use family::LlamaFamily;
 pub use generate::{GenerateOptions, GeneratedText};
 pub use head::LlamaScore;
 pub use model::LlamaModel;

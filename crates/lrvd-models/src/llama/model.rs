@@ -22,7 +22,7 @@ const NAMES: Names = Names::below("model").renamed(&[
     ("post_attention_norm", "post_attention_layernorm"),
 ]);
 
-/// The Llama decoder, without a head.
+/// The decoder, without a head.
 ///
 /// Padding may stand on either side: a token's position counts the real tokens before it, and padding is never seen.
 /// What the model holds at padded columns is finite and means nothing.
@@ -123,11 +123,16 @@ impl LlamaModel {
             None => Table::new(&self.config, keys, &mask.device(), self.compute),
         };
         let positions = mask.clone().cumsum(1).sub_scalar(1.0).clamp_min(0.0);
-        let rotary = table.at(positions.narrow(1, keys - tokens, tokens).int());
-        let visible = Visible::new(mask, tokens);
+        let rotary = table.at(positions.clone().narrow(1, keys - tokens, tokens).int());
+        let whole = Visible::new(mask.clone(), tokens);
+        let window = self.config.sliding_window.as_ref().filter(|window| window.tokens < keys);
+        let near =
+            window.map(|window| (window, Visible::within(window.tokens, mask, positions, tokens)));
         let mut x = embedding(self.embed_tokens.val(), ids).cast(self.compute);
         seen(&x);
         for (i, layer) in self.layers.iter().enumerate() {
+            let near = near.as_ref().filter(|(window, _)| window.is_of(i));
+            let visible = near.map_or(&whole, |(_, visible)| visible);
             let cache = cache.as_deref_mut().map(|cache| (cache, i));
             x = if self.recomputes && cache.is_none() {
                 let (rotary, visible, pass) = (rotary.clone(), visible.clone(), *pass);
@@ -135,7 +140,7 @@ impl LlamaModel {
                     layer.forward(x, &rotary, &visible, None, &pass)
                 })
             } else {
-                layer.forward(x, &rotary, &visible, cache, pass)
+                layer.forward(x, &rotary, visible, cache, pass)
             };
             seen(&x);
         }

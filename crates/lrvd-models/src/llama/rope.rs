@@ -93,10 +93,10 @@ pub(super) struct RotaryEmbedding {
 }
 
 impl RotaryEmbedding {
-    /// Rotates every head of `[batch, tokens, heads·d]`; the result is `[batch, tokens, heads, d]`.
-    pub(super) fn apply(&self, x: Tensor<3>, heads: usize, pass: &Pass) -> Tensor<4> {
-        let [batch, tokens, width] = x.dims();
-        let half = width / heads / 2;
+    /// Rotates every head of `[batch, tokens, heads, d]`.
+    pub(super) fn apply(&self, x: Tensor<4>, pass: &Pass) -> Tensor<4> {
+        let [batch, tokens, heads, width] = x.dims();
+        let half = width / 2;
         let x = x.reshape([batch, tokens, heads, 2, half]);
         let (first, second) = (x.clone().narrow(3, 0, 1), x.narrow(3, 1, 1));
         let [cos, sin] = [&self.cos, &self.sin].map(|t| pass.repeated(t.clone(), batch));
@@ -104,6 +104,6 @@ impl RotaryEmbedding {
             first.clone() * cos.clone() - second.clone() * sin.clone(),
             second * cos.clone() + first * sin.clone(),
         ];
-        Tensor::cat(rotated.to_vec(), 3).reshape([batch, tokens, heads, 2 * half])
+        Tensor::cat(rotated.to_vec(), 3).reshape([batch, tokens, heads, width])
     }
 }

@@ -125,9 +125,11 @@ fn recompute(dir: &Path) -> Result<(String, Vec<Check>)> {
 #[case::deberta("deberta", 10)]
 #[case::bert("bert", 2)]
 #[case::roberta("roberta", 2)]
-#[case::llama("llama", 7)]
-#[case::adapters("peft", 10)]
-#[case::tokenizers("tokenizers", 5)]
+#[case::llama("llama", 8)]
+#[case::qwen("qwen", 4)]
+#[case::mistral("mistral", 2)]
+#[case::adapters("peft", 11)]
+#[case::tokenizers("tokenizers", 6)]
 #[case::training_runs("train", 2)]
 fn recorded_folders_hold(#[case] kind: &str, #[case] count: usize) {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(kind);

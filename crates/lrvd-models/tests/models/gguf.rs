@@ -3,15 +3,18 @@
 
 use std::collections::BTreeMap;
 
+use burn::tensor::{DType, Device};
 use lrvd_burn::files::{GgufField, GgufFile, HostTensor, WeightStore, write_gguf};
 use lrvd_burn::peft::{PeftAdapter, PeftConfig, PeftModule, TargetModules};
+use lrvd_burn::sampling::Pass;
 use lrvd_models::Error;
+use lrvd_models::llama::LlamaForCausalLm;
 use lrvd_models::llama::gguf::{GgufModel, rows_in_halves, write_gguf_adapter};
 use lrvd_models::tokenizer::TextTokenizer;
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use crate::support::{close, golden};
+use crate::support::{batch, close, golden, numbers};
 
 fn model(name: &str) -> GgufModel {
     GgufModel::open(&golden("gguf").join(name)).unwrap()
@@ -66,10 +69,42 @@ fn weights_have_hugging_faces_names_and_order(
     }
 }
 
+/// Names, the order of rows, which is Hugging Face's in both kinds of file, and the logits of transformers.
+#[rstest]
+#[case("qwen2", 26, 8)]
+#[case("qwen3", 25, 16)]
+fn qwens_are_read_as_transformers_reads_them(
+    #[case] name: &str,
+    #[case] tensors: usize,
+    #[case] width: usize,
+) {
+    let file = model(&format!("{name}.gguf"));
+    let (store, config) = (file.weights().unwrap(), &file.config);
+    let expected = WeightStore::open(golden(&format!("gguf/{name}.safetensors"))).unwrap();
+    assert_eq!((store.len(), config.family.model_type()), (tensors, name));
+    assert_eq!((config.head_dim, config.num_key_value_heads), (width, 2));
+    assert_eq!((config.attention_bias, config.head_norms()), (name == "qwen2", name == "qwen3"));
+    assert!(!config.output_bias() && config.sliding_window.is_none());
+    let device = Device::flex();
+    let (model, loaded) =
+        LlamaForCausalLm::from_pretrained(&store, config, &device, DType::F32).unwrap();
+    assert_eq!(loaded.report.applied.len(), tensors);
+    for name in expected.names() {
+        let values = expected.read(name).unwrap().to_f64().unwrap();
+        if name == "logits" {
+            let input = batch(&[&[1, 7, 300, 2]], DType::F32);
+            close(&numbers(model.last_logits(&input, &Pass::mean())), &values, 1e-4);
+        } else {
+            assert_eq!(store.read(name).unwrap().to_f64().unwrap(), values, "{name}");
+        }
+    }
+}
+
 /// The ids that the `tokenizers` library recorded for the vocabulary in the file, from it and from its texts as a folder.
 #[rstest]
 #[case("byte_level.gguf", "byte_level_bpe")]
 #[case("sentencepiece.gguf", "llama2_spm_bpe")]
+#[case("qwen2.gguf", "qwen2_bpe")]
 fn tokenizers_give_the_recorded_ids(#[case] name: &str, #[case] case: &str) {
     let file = model(name);
     let (folder, texts) = (tempfile::tempdir().unwrap(), file.tokenizer_files().unwrap());
@@ -219,6 +254,7 @@ fn other_models_are_rejected_by_key() {
         ("general.architecture", text("gemma")),
         ("general.type", text("adapter")),
         ("llama.expert_count", GgufField::Count(8)),
+        ("general.architecture", text("qwen2moe")),
         ("llama.attention.sliding_window", GgufField::Count(4096)),
         ("llama.rope.scaling.type", text("yarn")),
         ("llama.embedding_length", text("32")),
@@ -319,6 +355,46 @@ fn an_adapter_is_added_by_llama_cpps_rule() {
         let merged = rows.map_or(merged.clone(), |rows| merged.select_rows(&rows).unwrap());
         close(&found, &merged.to_f64().unwrap(), 1e-5);
     }
+}
+
+/// Of a Qwen the rows of queries and keys stay as they are, and the file says whose adapter it is.
+#[test]
+fn an_adapter_of_a_qwen_keeps_its_rows() {
+    let (base, folder) = (model("qwen2.gguf"), tempfile::tempdir().unwrap());
+    let path = folder.path().join("adapter.gguf");
+    let query = ("model.layers.0.self_attn.q_proj", update(32, 3, 32, 2.0));
+    let one = adapter(std::slice::from_ref(&query));
+    write_gguf_adapter(&one, &base.config, "name", &path).unwrap();
+    let file = GgufFile::open(&path).unwrap();
+    assert_eq!(file.text("general.architecture").unwrap(), Some("qwen2"));
+    let b = file.tensors().read("blk.0.attn_q.weight.lora_b").unwrap();
+    assert_eq!(b.to_f64().unwrap(), query.1.b.to_f64().unwrap());
+}
+
+/// Of a Llama the biases of queries and keys have llama.cpp's order, as the weights have.
+#[test]
+fn biases_of_a_llama_are_read_in_order() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.gguf");
+    let count = |key: &'static str, n| (key, GgufField::Count(n));
+    let settings = [
+        ("general.architecture", GgufField::Text("llama".to_owned())),
+        count("llama.embedding_length", 8),
+        count("llama.attention.head_count", 2),
+        count("llama.feed_forward_length", 8),
+        count("llama.context_length", 128),
+        count("llama.block_count", 1),
+        ("llama.attention.layer_norm_rms_epsilon", GgufField::Float(1e-5)),
+    ];
+    let bias: Vec<f32> = (0..8).map(|row| row as f32).collect();
+    let tensors = [("token_embd.weight", &[1, 8][..]), ("blk.0.attn_q.bias", &[8])];
+    let tensors =
+        tensors.map(|(name, shape)| (name.to_owned(), HostTensor::from_f32(shape, &bias).unwrap()));
+    write_gguf(&path, &settings, &tensors.into()).unwrap();
+    let file = GgufModel::open(&path).unwrap();
+    assert!(file.config.attention_bias && file.config.output_bias());
+    let read = file.weights().unwrap().read("model.layers.0.self_attn.q_proj.bias").unwrap();
+    assert_eq!(read.to_f32().unwrap(), [0.0, 2.0, 1.0, 3.0, 4.0, 6.0, 5.0, 7.0]);
 }
 
 #[test]

@@ -19,7 +19,7 @@ use serde_json::Value;
 
 use crate::support::{
     ANSWERS, LORA, NOISY, PROMPTS, adapted, batch, close, config, golden, left_padded, llama,
-    numbers,
+    numbers, qwen,
 };
 
 fn key() -> NoiseKey {
@@ -133,10 +133,13 @@ fn entropy(probabilities: &[f64]) -> f64 {
     -probabilities.iter().map(|p| p * p.ln()).sum::<f64>()
 }
 
-/// Each token is the best of the whole text so far, without a cache and company, averaged over the draws.
-#[test]
-fn continuations_are_those_of_whole_texts_and_stop_where_told() {
-    let model = adapted(llama(DType::F64), NOISY, &["q_proj", "lm_head"]);
+/// Each token is the best of the whole text so far, without a cache and company, averaged over the draws; with a window,
+/// too.
+#[rstest]
+#[case(llama(DType::F64))]
+#[case(qwen(DType::F64))]
+fn continuations_are_those_of_whole_texts_and_stop_where_told(#[case] model: LlamaForCausalLm) {
+    let model = adapted(model, NOISY, &["q_proj", "lm_head"]);
     let prompts = PROMPTS.map(<[u32]>::to_vec);
     let mut options = GenerateOptions { max_new_tokens: 6, ..GenerateOptions::default() };
     for draws in [0, 1, 3] {

@@ -24,17 +24,35 @@ pub(crate) const NOISY: AdapterKind =
 
 /// 50 tokens, 2 layers, 6 heads of 4 features in 2 groups, hidden 20: no size is a multiple of another by chance.
 pub(crate) fn config() -> LlamaConfig {
-    let config = r#"{"model_type": "llama", "hidden_size": 20, "num_attention_heads": 6,
+    config_of("llama", "")
+}
+
+/// The same of another family; `rest` are further settings.
+fn config_of(model_type: &str, rest: &str) -> LlamaConfig {
+    let config = format!(
+        r#"{{"model_type": "{model_type}", "hidden_size": 20, "num_attention_heads": 6,
         "num_key_value_heads": 2, "head_dim": 4, "num_hidden_layers": 2, "intermediate_size": 28,
-        "vocab_size": 50, "initializer_range": 0.4, "tie_word_embeddings": true}"#;
+        "vocab_size": 50, "initializer_range": 0.4, "tie_word_embeddings": true{rest}}}"#
+    );
     LlamaConfig::parse(config.as_bytes(), "config.json".as_ref()).unwrap()
 }
 
 /// The model of that shape with random weights.
 pub(crate) fn llama(dtype: DType) -> LlamaForCausalLm {
+    random(&config(), dtype)
+}
+
+/// A Qwen3 of that shape with biases, whose second layer sees three tokens.
+pub(crate) fn qwen(dtype: DType) -> LlamaForCausalLm {
+    let rest = r#", "attention_bias": true, "use_sliding_window": true, "sliding_window": 3,
+        "max_window_layers": 1"#;
+    random(&config_of("qwen3", rest), dtype)
+}
+
+fn random(config: &LlamaConfig, dtype: DType) -> LlamaForCausalLm {
     let device = Device::flex();
     let mut source = WeightSource::random(NoiseKey::new(5), &device, dtype);
-    let model = LlamaForCausalLm::load(&mut source, &config());
+    let model = LlamaForCausalLm::load(&mut source, config);
     source.finish().unwrap();
     model
 }

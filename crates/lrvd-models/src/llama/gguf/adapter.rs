@@ -82,7 +82,7 @@ pub fn write_gguf_adapter(
     }
     let text = |text: &str| GgufField::Text(text.to_owned());
     let settings = [
-        ("general.architecture", text("llama")),
+        ("general.architecture", text(config.family.row().gguf)),
         ("general.type", text("adapter")),
         ("general.name", text(name)),
         ("general.file_type", GgufField::Count(0)),

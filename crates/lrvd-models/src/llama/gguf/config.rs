@@ -1,4 +1,4 @@
-//! `llama.*` keys as the text of a `config.json`.
+//! `llama.*`, `qwen2.*` and `qwen3.*` keys as the text of a `config.json`.
 
 use std::f64::consts::TAU;
 
@@ -6,11 +6,15 @@ use lrvd_burn::files::GgufFile;
 use serde_json::{Value, json};
 
 use crate::error::{Error, Result};
+use crate::llama::family::LlamaFamily;
 
 /// Stretching of the rotary wavelengths, as a tensor.
 pub(super) const ROPE_FACTORS: &str = "rope_freqs.weight";
 /// Word embedding, whose rows are the vocabulary.
 const EMBEDDING: &str = "token_embd.weight";
+/// Bias of the first query projection, which tells whether a model has such.
+const BIAS: &str = "blk.0.attn_q.bias";
+const ARCHITECTURE: &str = "general.architecture";
 /// Base of the rotary wavelengths where none is stated.
 const THETA: f64 = 10_000.0;
 // Llama 3's settings of stretched wavelengths, all but the factor: llama.cpp's converter writes only what they
@@ -21,22 +25,26 @@ const LENGTH: f64 = 8192.0;
 
 /// The text of a `config.json`.
 pub(super) fn config_json(file: &GgufFile) -> Result<String> {
-    check_kind(file)?;
-    let needed =
-        |key: &str| -> Result<u64> { Ok(file.count(key)?.ok_or_else(|| file.missing(key))?) };
-    let hidden = needed("llama.embedding_length")?;
-    let heads = needed("llama.attention.head_count")?;
-    let groups = file.count("llama.attention.head_count_kv")?.unwrap_or(heads);
+    let family = check_kind(file)?;
+    let key = |name: &str| format!("{}.{name}", family.row().gguf);
+    let needed = |name: &str| -> Result<u64> {
+        let key = key(name);
+        Ok(file.count(&key)?.ok_or_else(|| file.missing(&key))?)
+    };
+    let hidden = needed("embedding_length")?;
+    let heads = needed("attention.head_count")?;
+    let groups = file.count(&key("attention.head_count_kv"))?.unwrap_or(heads);
     let whole = hidden.checked_div(heads).unwrap_or(0);
-    let head_dim = file.count("llama.attention.key_length")?.unwrap_or(whole);
-    let same = "the width of a head, which is `llama.attention.key_length` or the embedding's over the heads";
-    for key in ["llama.attention.value_length", "llama.rope.dimension_count"] {
-        if file.count(key)?.is_some_and(|found| found != head_dim) {
-            return Err(file.unexpected(key, same).into());
+    let head_dim = file.count(&key("attention.key_length"))?.unwrap_or(whole);
+    let same =
+        "the width of a head, which is `attention.key_length` or the embedding's over the heads";
+    for other in ["attention.value_length", "rope.dimension_count"].map(key) {
+        if file.count(&other)?.is_some_and(|found| found != head_dim) {
+            return Err(file.unexpected(&other, same).into());
         }
     }
-    let theta = file.float("llama.rope.freq_base")?.unwrap_or(THETA);
-    let epsilon = "llama.attention.layer_norm_rms_epsilon";
+    let theta = file.float(&key("rope.freq_base"))?.unwrap_or(THETA);
+    let epsilon = key("attention.layer_norm_rms_epsilon");
     let mut ends: Vec<u64> = Vec::new();
     for key in ["tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id"] {
         ends.extend(file.count(key)?.filter(|id| !ends.contains(id)));
@@ -45,23 +53,23 @@ pub(super) fn config_json(file: &GgufFile) -> Result<String> {
     let vocab_size =
         vocab_size.ok_or_else(|| lrvd_burn::Error::no_tensor(file.path(), EMBEDDING))?;
     let config = json!({
-        "architectures": ["LlamaForCausalLM"],
-        "attention_bias": false,
+        "architectures": [format!("{}ForCausalLM", family.class())],
+        "attention_bias": file.tensors().contains(BIAS),
         "bos_token_id": file.count("tokenizer.ggml.bos_token_id")?,
         "eos_token_id": ends,
         "head_dim": head_dim,
         "hidden_act": "silu",
         "hidden_size": hidden,
-        "intermediate_size": needed("llama.feed_forward_length")?,
-        "max_position_embeddings": needed("llama.context_length")?,
+        "intermediate_size": needed("feed_forward_length")?,
+        "max_position_embeddings": needed("context_length")?,
         "mlp_bias": false,
-        "model_type": "llama",
+        "model_type": family.model_type(),
         "num_attention_heads": heads,
-        "num_hidden_layers": needed("llama.block_count")?,
+        "num_hidden_layers": needed("block_count")?,
         "num_key_value_heads": groups,
         "pad_token_id": file.count("tokenizer.ggml.padding_token_id")?,
-        "rms_norm_eps": file.float(epsilon)?.ok_or_else(|| file.missing(epsilon))?,
-        "rope_scaling": scaling(file, theta, head_dim)?,
+        "rms_norm_eps": file.float(&epsilon)?.ok_or_else(|| file.missing(&epsilon))?,
+        "rope_scaling": scaling(file, family, theta, head_dim)?,
         "rope_theta": theta,
         "tie_word_embeddings": !file.tensors().contains("output.weight"),
         "torch_dtype": "float32",
@@ -70,36 +78,41 @@ pub(super) fn config_json(file: &GgufFile) -> Result<String> {
     Ok(format!("{config:#}\n"))
 }
 
-/// A whole model of llama.cpp's architecture `llama`, without experts.
-fn check_kind(file: &GgufFile) -> Result<()> {
-    const ARCHITECTURE: &str = "general.architecture";
+/// The architecture of a file, as llama.cpp calls it.
+pub(super) fn architecture(file: &GgufFile) -> Result<&str> {
+    Ok(file.text(ARCHITECTURE)?.ok_or_else(|| file.missing(ARCHITECTURE))?)
+}
+
+/// The family of a whole model without experts and windows.
+fn check_kind(file: &GgufFile) -> Result<LlamaFamily> {
     let unsupported = |key: &str, found: &str, supported: &str| {
         Err(Error::unsupported(file.path(), key, found, supported))
     };
-    let architecture = file.text(ARCHITECTURE)?.ok_or_else(|| file.missing(ARCHITECTURE))?;
-    if architecture != "llama" {
-        return unsupported(ARCHITECTURE, architecture, "`llama`");
-    }
+    let architecture = architecture(file)?;
+    let Some(family) = LlamaFamily::of_gguf(architecture) else {
+        return unsupported(ARCHITECTURE, architecture, "`llama`, `qwen2`, `qwen3`");
+    };
     if let Some(kind) = file.text("general.type")?.filter(|kind| *kind != "model") {
         return unsupported("general.type", kind, "`model`");
     }
-    for key in ["llama.expert_count", "llama.attention.sliding_window"] {
-        if let Some(found) = file.count(key)?.filter(|&found| found > 0) {
-            return unsupported(key, &found.to_string(), "none or 0");
+    for name in ["expert_count", "attention.sliding_window"] {
+        let key = format!("{architecture}.{name}");
+        if let Some(found) = file.count(&key)?.filter(|&found| found > 0) {
+            return unsupported(&key, &found.to_string(), "none or 0");
         }
     }
-    Ok(())
+    Ok(family)
 }
 
 /// Stretched wavelengths, from the factors that the file holds for every one of them.
-fn scaling(file: &GgufFile, theta: f64, head_dim: u64) -> Result<Value> {
-    const KIND: &str = "llama.rope.scaling.type";
-    const FACTOR: &str = "llama.rope.scaling.factor";
-    if let Some(kind) = file.text(KIND)? {
-        let idle = kind == "none" || (kind == "linear" && file.float(FACTOR)? == Some(1.0));
+fn scaling(file: &GgufFile, family: LlamaFamily, theta: f64, head_dim: u64) -> Result<Value> {
+    let key = |name: &str| format!("{}.rope.scaling.{name}", family.row().gguf);
+    if let Some(kind) = file.text(&key("type"))? {
+        let factor = file.float(&key("factor"))?;
+        let idle = kind == "none" || (kind == "linear" && factor == Some(1.0));
         if !idle {
             let supported = "`none`, or the factors of Llama 3 as the tensor `rope_freqs.weight`";
-            return Err(Error::unsupported(file.path(), KIND, kind, supported));
+            return Err(Error::unsupported(file.path(), key("type"), kind, supported));
         }
     }
     if !file.tensors().contains(ROPE_FACTORS) {

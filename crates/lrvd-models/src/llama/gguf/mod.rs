@@ -1,7 +1,8 @@
-//! A Llama in one file of llama.cpp.
+//! A Llama, Mistral or Qwen in one file of llama.cpp.
 //!
 //! A `.gguf` file holds weights, configuration and tokenizer. Each is converted to what the Hugging Face folder of
-//! the same model holds: `config.json`, `tokenizer.json` and `tokenizer_config.json` as texts, and weights under Hugging Face's names with the rows of the query and key projections in its order.
+//! the same model holds: `config.json`, `tokenizer.json` and `tokenizer_config.json` as texts, and weights under
+//! Hugging Face's names, with the rows of a Llama's query and key projections in its order; Qwen's are stored so.
 
 mod adapter;
 mod config;
@@ -20,7 +21,7 @@ use crate::error::Result;
 use crate::llama::config::LlamaConfig;
 use crate::tokenizer::TextTokenizer;
 
-/// A Llama in a GGUF file. Weights are read at first use.
+/// A model in a GGUF file. Weights are read at first use.
 #[derive(Debug)]
 pub struct GgufModel {
     file: GgufFile,
@@ -60,7 +61,7 @@ impl GgufModel {
     pub fn weights(&self) -> Result<WeightStore> {
         let place = |name: &str, shape: &[usize]| {
             let name = (name != ROPE_FACTORS).then(|| hugging_face_name(name))?;
-            let path = name.strip_suffix(".weight");
+            let path = name.rsplit_once('.').map(|(path, _)| path);
             let heads = path.and_then(|path| heads(path, &self.config));
             let rows = shape.first().zip(heads).and_then(|(&n, heads)| rows_in_pairs(n, heads));
             Some((name, rows))
@@ -73,12 +74,14 @@ impl GgufModel {
 const WHOLE: [[&str; 2]; 3] =
     [["token_embd", "model.embed_tokens"], ["output_norm", "model.norm"], ["output", "lm_head"]];
 /// Names within a layer.
-const LAYER: [[&str; 2]; 9] = [
+const LAYER: [[&str; 2]; 11] = [
     ["attn_norm", "input_layernorm"],
     ["attn_q", "self_attn.q_proj"],
     ["attn_k", "self_attn.k_proj"],
     ["attn_v", "self_attn.v_proj"],
     ["attn_output", "self_attn.o_proj"],
+    ["attn_q_norm", "self_attn.q_norm"],
+    ["attn_k_norm", "self_attn.k_norm"],
     ["ffn_norm", "post_attention_layernorm"],
     ["ffn_gate", "mlp.gate_proj"],
     ["ffn_up", "mlp.up_proj"],
@@ -133,8 +136,11 @@ pub fn rows_in_halves(rows: usize, heads: usize) -> Option<Vec<usize>> {
     Some(places)
 }
 
-/// Heads of a query or key projection, by module path: their rows have another order in llama.cpp.
+/// Heads of a query or key projection whose rows have another order in llama.cpp, by module path.
 fn heads(path: &str, config: &LlamaConfig) -> Option<usize> {
+    if !config.family.row().gguf_pairs {
+        return None;
+    }
     match path.rsplit('.').next()? {
         "q_proj" => Some(config.num_attention_heads),
         "k_proj" => Some(config.num_key_value_heads),

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use lrvd_burn::files::GgufFile;
 use serde_json::{Map, Value, json};
 
+use super::config::architecture;
 use crate::error::{Error, Result};
 use crate::tokenizer::{Piece, PieceKind, SpmModel, template_json, tokenizer_json};
 
@@ -30,6 +31,12 @@ const LLAMA_3: [&str; 3] = ["llama-bpe", "llama3", "llama-v3"];
 /// Llama 3's words.
 const LLAMA_3_WORDS: &str = concat!(
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}|",
+    r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+);
+
+/// Those of Qwen2 to Qwen3: every digit is a word.
+const QWEN_2_WORDS: &str = concat!(
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}|",
     r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 );
 
@@ -115,21 +122,31 @@ fn byte_level(
     file: &GgufFile,
 ) -> Result<String> {
     let bytes = |words: bool| json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": words});
+    let split = |pattern: &str| {
+        let words = json!({
+            "type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": false,
+        });
+        json!({"type": "Sequence", "pretokenizers": [words, bytes(false)]})
+    };
+    let mut normalizer = Value::Null;
     let (cut, whole_words) = match pre {
         "gpt-2" => (bytes(true), false),
         "smollm" => {
             let digits = json!({"type": "Digits", "individual_digits": true});
             (json!({"type": "Sequence", "pretokenizers": [digits, bytes(true)]}), false)
         }
-        _ if LLAMA_3.contains(&pre) => {
-            let words = json!({
-                "type": "Split", "pattern": {"Regex": LLAMA_3_WORDS}, "behavior": "Isolated",
-                "invert": false,
-            });
-            (json!({"type": "Sequence", "pretokenizers": [words, bytes(false)]}), true)
+        "qwen2" => {
+            normalizer = json!({"type": "NFC"});
+            (split(QWEN_2_WORDS), false)
         }
+        _ if LLAMA_3.contains(&pre) => (split(LLAMA_3_WORDS), true),
         other => {
-            return Err(Error::unsupported(file.path(), PRE, other, "gpt-2, smollm, llama-bpe"));
+            return Err(Error::unsupported(
+                file.path(),
+                PRE,
+                other,
+                "gpt-2, smollm, llama-bpe, qwen2",
+            ));
         }
     };
     let ids = (0_u32..).zip(vocabulary.tokens);
@@ -147,7 +164,7 @@ fn byte_level(
     let [bos, eos] = &vocabulary.ends;
     let tokenizer = json!({
         "version": "1.0", "truncation": null, "padding": null, "added_tokens": added.collect::<Vec<_>>(),
-        "normalizer": null, "pre_tokenizer": cut, "decoder": bytes(true),
+        "normalizer": normalizer, "pre_tokenizer": cut, "decoder": bytes(true),
         "post_processor": template_json(bos.as_ref(), eos.as_ref(), true),
         "model": {
             "type": "BPE", "dropout": null, "unk_token": null, "continuing_subword_prefix": null,
@@ -190,7 +207,7 @@ fn settings(file: &GgufFile, vocabulary: &Vocabulary<'_>) -> Result<String> {
     let mut set = |key: &str, value: Value| map.insert(key.to_owned(), value);
     set("add_bos_token", vocabulary.ends[0].is_some().into());
     set("add_eos_token", vocabulary.ends[1].is_some().into());
-    if let Some(length) = file.count("llama.context_length")? {
+    if let Some(length) = file.count(&format!("{}.context_length", architecture(file)?))? {
         set("model_max_length", length.into());
     }
     for (key, role) in ROLES {

@@ -27,12 +27,14 @@ SINGLE = torch.float32
 def double():
     """Runs the library's code with float64 wherever it names float32."""
     to_single = torch.Tensor.float
-    torch.float32, torch.Tensor.float = torch.float64, torch.Tensor.double
+    torch.float32 = torch.float = torch.float64
+    torch.Tensor.float = torch.Tensor.double
     torch.set_default_dtype(torch.float64)
     try:
         yield
     finally:
-        torch.float32, torch.Tensor.float = SINGLE, to_single
+        torch.float32 = torch.float = SINGLE
+        torch.Tensor.float = to_single
         torch.set_default_dtype(SINGLE)
 
 
@@ -157,7 +159,8 @@ def decoder(name, config, kind, lengths, seed, left=False, prefill=4):
     randomise(model, seed)
     model.save_pretrained(folder)
     ids, mask = ids_and_mask(random, config.vocab_size, lengths, left)
-    labels = np.where(mask == 1, ids, -100)
+    # Nothing predicts the first token of a row.
+    labels = np.where((mask == 1) & (np.cumsum(mask, 1) > 1), ids, -100)
     positions = np.where(mask == 1, np.cumsum(mask, 1) - 1, 1)
     answers = np.sort(random.choice(np.arange(5, config.vocab_size), 4, replace=False))
     right = random.integers(0, 4, len(lengths))
@@ -175,9 +178,7 @@ def decoder(name, config, kind, lengths, seed, left=False, prefill=4):
         last = (t["attention_mask"] * columns).argmax(1)
         last = out.logits[torch.arange(len(lengths)), last]
         answered = last[:, t["answer_token_ids"]]
-        shifted = t["labels"][:, 1:].clone()
-        shifted[t["attention_mask"][:, :-1] == 0] = -100
-        loss = cross_entropy(out.logits[:, :-1].flatten(0, 1), shifted.flatten(), ignore_index=-100)
+        loss = cross_entropy(out.logits[:, :-1].flatten(0, 1), t["labels"][:, 1:].flatten(), ignore_index=-100)
         loss.backward()
         found |= dict(logits=out.logits, last_logits=last, answer_logits=answered, loss=loss,
                       answer_logprobs=log_softmax(answered, 1), answer_loss=cross_entropy(answered, t["answer_labels"]))
@@ -268,6 +269,10 @@ decoder("mistral/window", T.MistralConfig(**DECODER, sliding_window=5, rope_thet
 decoder("mistral/no_window", T.MistralConfig(**DECODER, sliding_window=None, rope_theta=1e6), T.MistralForCausalLM, [8, 12], 8, left=True)
 decoder("qwen/qwen2_window_layers", T.Qwen2Config(**DECODER, use_sliding_window=True, sliding_window=4, max_window_layers=1),
         T.Qwen2ForCausalLM, [13, 7], 9)
+decoder("qwen/qwen3_bias_listed_window", T.Qwen3Config(**DECODER, head_dim=8, attention_bias=True, use_sliding_window=True,
+        sliding_window=5, layer_types=["sliding_attention", "full_attention", "sliding_attention"]), T.Qwen3ForCausalLM,
+        [5, 12], 13, left=True)
+decoder("llama/attention_bias", T.LlamaConfig(**DECODER, attention_bias=True), T.LlamaForCausalLM, [6, 10], 14)
 PEFT_QWEN = T.Qwen2Config(**DECODER, rope_theta=1e6)
 adapter("peft/qwen2_lora_all_linear", PEFT_QWEN, T.Qwen2ForCausalLM, "all-linear", "CAUSAL_LM", 10)
 PEFT_ROBERTA = T.RobertaConfig(**R, num_labels=3)

@@ -1,9 +1,12 @@
 #!/usr/bin/env python3
-"""Write the GGUF fixtures: `python make.py` in this folder (needs `pip install gguf==0.19.0 safetensors numpy`).
+"""Write the GGUF fixtures: `python make.py` in this folder (needs `pip install gguf==0.19.0 safetensors numpy`, and for
+the Qwen files `torch transformers`).
 
 blocks.gguf         one tensor of every element type that is read, of random blocks
 byte_level.gguf     a tiny random Llama with the tokenizer of ../tokenizers/byte_level_bpe
 sentencepiece.gguf  the same with the tokenizer of ../tokenizers/llama2_spm_bpe and Llama 3's stretched rotation
+qwen2.gguf          a tiny random Qwen2 with biases, with the tokenizer of ../tokenizers/qwen2_bpe
+qwen3.gguf          a tiny random Qwen3 with norms of queries and keys and an untied head, with the same tokenizer
 *.safetensors       what they hold, by the package's own `dequantize`, under Hugging Face's names
 """
 import json
@@ -133,6 +136,77 @@ def model(path: str, tokenizer: dict, byte_level: bool) -> None:
     save_file(expected, path.replace(".gguf", ".safetensors"))
 
 
+def qwen(path: str, architecture: str, tokenizer: dict, seed: int) -> None:
+    """Weights, and logits of a text by transformers, which reads the file itself. Rows are not permuted."""
+    random, third = np.random.default_rng(seed), architecture == "qwen3"
+    hidden, heads, groups, width, inner, layers = 32, 4, 2, 16 if third else 8, 64, 2
+    vocab = tokenizer["model"]["vocab"]
+    writer, expected = GGUFWriter(path, architecture), {}
+    writer.add_type("model")
+    writer.add_block_count(layers)
+    writer.add_context_length(256)
+    writer.add_embedding_length(hidden)
+    writer.add_feed_forward_length(inner)
+    writer.add_head_count(heads)
+    writer.add_head_count_kv(groups)
+    writer.add_rope_freq_base(1e6)
+    writer.add_layer_norm_rms_eps(1e-6)
+    if third:
+        writer.add_key_length(width)
+        writer.add_value_length(width)
+    tokens = sorted(vocab, key=vocab.get)
+    writer.add_token_list(tokens)
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("qwen2")
+    writer.add_token_merges([" ".join(pair) for pair in tokenizer["model"]["merges"]])
+    writer.add_token_types([int(TokenType.CONTROL)] * 3 + [int(TokenType.NORMAL)] * (len(tokens) - 3))
+    writer.add_bos_token_id(1)
+    writer.add_eos_token_id(2)
+    writer.add_pad_token_id(0)
+    writer.add_add_bos_token(False)
+
+    def put(own: str, other: str, shape: tuple, kind: str) -> None:
+        value = random.normal(scale=0.4, size=shape).astype(np.float32) + (1 if "norm" in own else 0)
+        stored = quantize(value, Type[kind])
+        writer.add_tensor(own, stored, raw_dtype=Type[kind])
+        if ".self_attn." in other:
+            expected[other] = np.ascontiguousarray(dequantize(stored, Type[kind]).reshape(shape))
+
+    put("token_embd.weight", "", (len(tokens), hidden), "Q8_0")
+    put("output_norm.weight", "", (hidden,), "F32")
+    if third:
+        put("output.weight", "", (len(tokens), hidden), "Q4_0")
+    for i in range(layers):
+        own, other = f"blk.{i}.", f"model.layers.{i}."
+        for short, long, rows, columns, kind in (
+            ("attn_q", "self_attn.q_proj", heads * width, hidden, "Q8_0"),
+            ("attn_k", "self_attn.k_proj", groups * width, hidden, "F16"),
+            ("attn_v", "self_attn.v_proj", groups * width, hidden, "Q5_0"),
+            ("attn_output", "self_attn.o_proj", hidden, heads * width, "Q8_0"),
+            ("ffn_gate", "", inner, hidden, "F16"),
+            ("ffn_up", "", inner, hidden, "Q4_0"),
+            ("ffn_down", "", hidden, inner, "Q8_0"),
+        ):
+            put(own + short + ".weight", other + long + ".weight", (rows, columns), kind)
+            if not third and short in ("attn_q", "attn_k", "attn_v"):
+                put(own + short + ".bias", other + long + ".bias", (rows,), "F32")
+        for short in ("attn_norm", "ffn_norm"):
+            put(own + short + ".weight", "", (hidden,), "F32")
+        if third:
+            put(own + "attn_q_norm.weight", other + "self_attn.q_norm.weight", (width,), "F32")
+            put(own + "attn_k_norm.weight", other + "self_attn.k_norm.weight", (width,), "F32")
+    finish(writer)
+
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+    config = AutoConfig.from_pretrained(".", gguf_file=path)
+    config.head_dim = width  # which the library does not read from the file
+    loaded = AutoModelForCausalLM.from_pretrained(".", gguf_file=path, config=config, dtype=torch.float32).eval()
+    with torch.no_grad():
+        expected["logits"] = loaded(torch.tensor([[1, 7, 300, 2]])).logits[0, -1].numpy()
+    save_file(expected, path.replace(".gguf", ".safetensors"))
+
+
 def finish(writer: GGUFWriter) -> None:
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
@@ -145,3 +219,7 @@ if __name__ == "__main__":
     for name, folder in (("byte_level", "byte_level_bpe"), ("sentencepiece", "llama2_spm_bpe")):
         with open(f"../tokenizers/{folder}/tokenizer.json", encoding="utf-8") as file:
             model(f"{name}.gguf", json.load(file), name == "byte_level")
+    with open("../tokenizers/qwen2_bpe/tokenizer.json", encoding="utf-8") as file:
+        tokenizer = json.load(file)
+    for seed, name in enumerate(("qwen2", "qwen3")):
+        qwen(f"{name}.gguf", name, tokenizer, seed)
