@@ -147,7 +147,7 @@ fn labelled(
     let shown = |Example { input, label, .. }: &Example| {
         let text = match (&reader, input) {
             (Some((reader, tokenizer)), _) => {
-                tokenizer.decode(&reader.encode(input, *label)?.0.ids, false)?
+                tokenizer.decode(&reader.encode(input, label.clone())?.0.ids, false)?
             }
             (None, question) if !question.choices.is_empty() => {
                 QuestionForm::default().text(question)
@@ -156,8 +156,11 @@ fn labelled(
             (None, Input { text, pair: None, .. }) => text.clone(),
         };
         let label = match label {
-            Label::Class(id) => goal.classes.get(*id).cloned().unwrap_or_default(),
             Label::Score(score) => score.to_string(),
+            label => {
+                let class = label.class().and_then(|id| goal.classes.get(id));
+                class.cloned().unwrap_or_default()
+            }
         };
         Ok(json!({ "input": text, "label": label }))
     };

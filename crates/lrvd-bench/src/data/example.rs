@@ -4,31 +4,36 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::PathBuf;
 
+use lrvd_core::metrics::argmax_rows;
 use lrvd_core::noise::{NoiseKey, Stream, permutation};
 use serde::{Deserialize, Serialize};
 
 use super::{Place, SourceFile, TextColumns};
 use crate::task::{Goal, Task};
 
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Label {
     Class(usize),
+    /// The share of every class, such as of votes; they sum to 1.
+    Shares(Vec<f64>),
     Score(f64),
 }
 
 impl Label {
-    pub const fn class(self) -> Option<usize> {
+    /// The class of the largest share, the first of equals.
+    pub fn class(&self) -> Option<usize> {
         match self {
-            Self::Class(id) => Some(id),
+            Self::Class(id) => Some(*id),
+            Self::Shares(shares) => argmax_rows(shares, shares.len()).ok()?.first().copied(),
             Self::Score(_) => None,
         }
     }
 
-    pub const fn score(self) -> Option<f64> {
+    pub const fn score(&self) -> Option<f64> {
         match self {
-            Self::Class(_) => None,
-            Self::Score(score) => Some(score),
+            Self::Class(_) | Self::Shares(_) => None,
+            Self::Score(score) => Some(*score),
         }
     }
 }

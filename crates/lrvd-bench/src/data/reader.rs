@@ -245,7 +245,7 @@ impl<'a> TextReader<'a> {
                 left_out += 1;
                 continue;
             }
-            let (example, lost) = self.encode(input, *label)?;
+            let (example, lost) = self.encode(input, label.clone())?;
             if lost != Cut::Nothing {
                 *cut.entry(lost).or_default() += 1;
             }
