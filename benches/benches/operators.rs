@@ -10,15 +10,9 @@ use burn::tensor::{DType, Device, Gradients, Tensor};
 use criterion::measurement::WallTime;
 use criterion::{BenchmarkGroup, Criterion, criterion_group};
 use lrvd_burn::adapter::{AdaptedLinear, AdapterConfig};
-use lrvd_burn::ops::adapted_linear::adapted_linear_composite;
-use lrvd_burn::ops::causal_attention::causal_attention_composite;
-use lrvd_burn::ops::gated_silu::gated_silu_composite;
-use lrvd_burn::ops::gelu::gelu_composite;
-use lrvd_burn::ops::layer_norm::layer_norm_composite;
-use lrvd_burn::ops::rms_norm::rms_norm_composite;
 use lrvd_burn::ops::{
-    LowRank, adapted_linear, causal_attention, gated_silu, gelu, layer_norm, rms_norm,
-    standard_normal,
+    LowRank, adapted_linear, by_definition, causal_attention, gated_silu, gelu, layer_norm,
+    rms_norm, standard_normal,
 };
 use lrvd_burn::sampling::Pass;
 use lrvd_core::noise::NoiseKey;
@@ -64,14 +58,13 @@ fn pair<'c, const D: usize>(
     c: &'c mut Criterion,
     name: &str,
     gradients: impl Fn(&Gradients) -> Vec<Vec<f64>>,
-    fused: impl Fn() -> Tensor<D>,
-    composite: impl Fn() -> Tensor<D>,
+    op: impl Fn() -> Tensor<D>,
 ) -> BenchmarkGroup<'c, WallTime> {
-    prove(name, &values(fused(), &gradients), &values(composite(), &gradients));
+    prove(name, &values(op(), &gradients), &values(by_definition(&op), &gradients));
     let mut group = c.benchmark_group(name);
     group.sample_size(20);
-    group.bench_function("fused", |b| b.iter(|| fused().sum().backward()));
-    group.bench_function("composite", |b| b.iter(|| composite().sum().backward()));
+    group.bench_function("fused", |b| b.iter(|| op().sum().backward()));
+    group.bench_function("composite", |b| b.iter(|| by_definition(&op).sum().backward()));
     group
 }
 
@@ -79,43 +72,19 @@ fn operators(c: &mut Criterion) {
     let [rows, other] = [1, 2].map(|seed| leaf(seed, [8, 256, 768]));
     let [gain, shift] = [3, 4].map(|seed| leaf(seed, [768]).detach());
     let of_rows = |g: &Gradients| vec![gradient(&rows, g)];
-    pair(c, "gelu", of_rows, || gelu(rows.clone()), || gelu_composite(rows.clone()));
-    pair(
-        c,
-        "gated_silu",
-        |g| vec![gradient(&rows, g), gradient(&other, g)],
-        || gated_silu(rows.clone(), other.clone()),
-        || gated_silu_composite(rows.clone(), other.clone()),
-    );
-    pair(
-        c,
-        "layer_norm",
-        of_rows,
-        || layer_norm(rows.clone(), gain.clone(), shift.clone(), 1e-7),
-        || layer_norm_composite(rows.clone(), gain.clone(), shift.clone(), 1e-7),
-    );
-    pair(
-        c,
-        "rms_norm",
-        of_rows,
-        || rms_norm(rows.clone(), gain.clone(), 1e-5),
-        || rms_norm_composite(rows.clone(), gain.clone(), 1e-5),
-    );
+    let of_both = |g: &Gradients| vec![gradient(&rows, g), gradient(&other, g)];
+    pair(c, "gelu", of_rows, || gelu(rows.clone()));
+    pair(c, "gated_silu", of_both, || gated_silu(rows.clone(), other.clone()));
+    pair(c, "layer_norm", of_rows, || layer_norm(rows.clone(), gain.clone(), shift.clone(), 1e-7));
+    pair(c, "rms_norm", of_rows, || rms_norm(rows.clone(), gain.clone(), 1e-5));
     for (heads, width) in [(8, 8), (12, 64)] {
         let [query, key, value] = [1, 2, 3].map(|seed| leaf(seed, [8, 256, heads, width]));
         let mask = Tensor::<2>::ones([8, 256], (&Device::flex().autodiff(), DType::F32));
         let scale = 1.0 / (width as f64).sqrt();
-        let arguments = || (query.clone(), key.clone(), value.clone(), mask.clone());
-        let fused = || {
-            let (query, key, value, mask) = arguments();
-            causal_attention(query, key, value, mask, scale)
-        };
-        let composite = || {
-            let (query, key, value, mask) = arguments();
-            causal_attention_composite(query, key, value, mask, scale)
-        };
+        let op =
+            || causal_attention(query.clone(), key.clone(), value.clone(), mask.clone(), scale);
         let gradients = |g: &Gradients| [&query, &key, &value].map(|leaf| gradient(leaf, g)).into();
-        pair(c, &format!("causal_attention_{heads}x{width}"), gradients, fused, composite);
+        pair(c, &format!("causal_attention_{heads}x{width}"), gradients, op);
     }
 }
 
@@ -128,12 +97,10 @@ fn layers(c: &mut Criterion) {
         let weight = leaf(4, [d_input, d_output]).detach();
         let bias = leaf(5, [d_output]).detach();
         let low = || Some(LowRank { a: a.clone(), b: b.clone(), scale: 2.0 });
-        let fused = || adapted_linear(x.clone(), weight.clone(), Some(bias.clone()), low());
-        let composite =
-            || adapted_linear_composite(x.clone(), weight.clone(), Some(bias.clone()), low());
+        let op = || adapted_linear(x.clone(), weight.clone(), Some(bias.clone()), low());
         let gradients = |g: &Gradients| vec![gradient(&x, g), gradient(&a, g), gradient(&b, g)];
         let name = format!("adapted_linear_{d_input}x{d_output}");
-        let mut group = pair(c, &name, gradients, fused, composite);
+        let mut group = pair(c, &name, gradients, op);
         let device = Device::flex().autodiff();
         let mut linear = LinearConfig::new(d_input, d_output).init(&device).no_grad();
         linear.weight = Param::initialized(linear.weight.id, weight.clone());
@@ -142,8 +109,8 @@ fn layers(c: &mut Criterion) {
         let run = |layer: &Linear| layer.forward(x.clone());
         group.bench_function("burn_lora", |b| b.iter(|| run(&lora).sum().backward()));
         group.bench_function("burn_linear", |b| b.iter(|| run(&linear).sum().backward()));
-        group.bench_function("fused_forward", |b| b.iter(fused));
-        group.bench_function("composite_forward", |b| b.iter(composite));
+        group.bench_function("fused_forward", |b| b.iter(op));
+        group.bench_function("composite_forward", |b| b.iter(|| by_definition(op)));
         group.bench_function("burn_lora_forward", |b| b.iter(|| run(&lora)));
         group.bench_function("burn_linear_forward", |b| b.iter(|| run(&linear)));
     }

@@ -11,7 +11,7 @@ use lrvd_burn::parameters::Group;
 use lrvd_burn::prune::{PruneEvent, apply};
 use lrvd_core::noise::{Draws, NoiseKey};
 use lrvd_models::deberta::{ADAPTER_TARGETS, DebertaClassifier, DebertaConfig};
-use lrvd_models::llama::{LlamaChoice, LlamaConfig, LlamaForCausalLm};
+use lrvd_models::llama::{LlamaConfig, LlamaForCausalLm};
 use lrvd_models::{AutoModel, Precision, TokenBatch, WeightSource};
 use serde_json::Value;
 
@@ -72,7 +72,7 @@ pub fn model(
         Architecture::Smollm2 => {
             let config = LlamaConfig::parse(bytes, name)?;
             let model = LlamaForCausalLm::load(&mut source, &config);
-            AutoModel::Llama(LlamaChoice::new(model, ANSWERS.to_vec())?)
+            AutoModel::Llama(model.answering(ANSWERS.to_vec())?)
         }
     };
     if let Some(adapter) = adapter {

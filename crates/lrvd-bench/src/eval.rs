@@ -26,7 +26,7 @@ use crate::settings::Config;
 use crate::task::Metric;
 
 /// What training, fitting and answering need beside the model.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub struct RunContext<'a> {
     pub config: &'a Config,
     pub task: &'a PreparedTask,

@@ -12,8 +12,8 @@ use lrvd_burn::core::noise::{NoiseKey, fill_normal_f64};
 use lrvd_burn::model::Names;
 use lrvd_burn::parameters::Group;
 use lrvd_burn::train::{
-    BayesLora, ClassAnswer, Event, Inputs, LabelledRows, Model, OrderConfig, Ordered, ProgressSink,
-    Rows, Run, Targets, TrainConfig, Watch,
+    BayesLora, ClassAnswer, Event, Inputs, Model, OrderConfig, Ordered, ProgressSink, Rows, Run,
+    Targets, TrainConfig, Watch,
 };
 use lrvd_burn::{AdaptedLinear, AdapterTargets, Pass};
 
@@ -22,7 +22,7 @@ const CLASSES: usize = 4;
 
 /// A "pretrained" network: two layers of random weights and a fresh head.
 #[derive(Module, Debug)]
-struct Net {
+pub(crate) struct Net {
     names: Names,
     first: AdaptedLinear,
     second: AdaptedLinear,
@@ -46,7 +46,7 @@ fn normal(seed: u64, [rows, columns]: [usize; 2], scale: f64) -> Tensor<2> {
 }
 
 impl Net {
-    fn pretrained() -> Self {
+    pub(crate) fn pretrained() -> Self {
         let scale = 1.0 / (WIDTH as f64).sqrt();
         let layer = |seed, width| AdaptedLinear::new(normal(seed, [WIDTH, width], scale), None);
         Self {
@@ -59,10 +59,10 @@ impl Net {
 }
 
 /// `n` inputs whose class is the nearest of four random directions.
-fn examples(seed: u64, n: usize) -> LabelledRows<2> {
+pub(crate) fn examples(seed: u64, n: usize) -> Rows<2> {
     let inputs = normal(seed, [n, WIDTH], 1.0);
     let nearest = inputs.clone().matmul(normal(99, [WIDTH, CLASSES], 1.0)).argmax(1);
-    LabelledRows::new(inputs, Targets::Classes(nearest.reshape([n]).one_hot::<2>(CLASSES).float()))
+    Rows::new(inputs, Targets::Classes(nearest.reshape([n]).one_hot::<2>(CLASSES).float()))
 }
 
 /// Prints what happens.
@@ -89,25 +89,28 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let targets = AdapterTargets::Names(vec!["first".into(), "second".into()]);
     let method = BayesLora { rank: 12, ..BayesLora::default() };
     let mut run = Run::new(Net::pretrained(), method, &targets, &config)?;
-    run.fit(&mut batches, &mut Watch::default().validating(&validation).telling(&mut Lines))?;
+    let mut shown = Lines;
+    let mut watch =
+        Watch { validation: Some(&validation), sink: Some(&mut shown), ..Watch::default() };
+    run.fit(&mut batches, &mut watch)?;
     for (path, rank) in lrvd_burn::ranks(&run.state.model) {
         println!("{path}: rank {rank} of 12");
     }
 
-    // In distribution, and twice as far from the origin as anything seen.
-    let far = Rows(normal(12, [256, WIDTH], 3.0));
+    // In distribution, and far from the origin.
+    let far = Rows { inputs: normal(12, [256, WIDTH], 3.0), targets: None };
     let inside = run.predict(&Inputs::new(&validation), 20)?.classes()?;
     let outside = run.predict(&Inputs::new(&far), 20)?.classes()?;
-    let of = |answers: &[ClassAnswer], what: fn(&ClassAnswer) -> Option<f64>| -> Vec<f64> {
-        answers.iter().filter_map(what).collect()
+    let mutual = |answers: &[ClassAnswer]| -> Vec<f64> {
+        answers.iter().filter_map(|answer| answer.mutual_information).collect()
     };
     for (name, answers) in [("in distribution", &inside), ("out of distribution", &outside)] {
-        let mean = |values: Vec<f64>| values.iter().sum::<f64>() / values.len() as f64;
-        let entropy = mean(of(answers, |a| Some(a.entropy)));
-        let mutual = mean(of(answers, |a| a.mutual_information));
+        let n = answers.len() as f64;
+        let entropy = answers.iter().map(|answer| answer.entropy).sum::<f64>() / n;
+        let mutual = mutual(answers).iter().sum::<f64>() / n;
         println!("{name}: entropy {entropy:.3}, mutual information {mutual:.4} nats");
     }
-    let scores = [&outside, &inside].map(|a| of(a, |a| a.mutual_information));
-    println!("AUROC of the mutual information: {:.3}", auroc(&scores[1], &scores[0])?);
+    let auroc = auroc(&mutual(&inside), &mutual(&outside))?;
+    println!("AUROC of the mutual information: {auroc:.3}");
     Ok(())
 }

@@ -13,7 +13,6 @@
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
 use std::error::Error;
-use std::fmt::Write as _;
 use std::time::Instant;
 
 use clap::builder::RangedU64ValueParser;
@@ -25,15 +24,16 @@ use lrvd_burn::core::kl::ArdScales;
 use lrvd_burn::core::linalg::{svd, times, times_transposed, transpose};
 use lrvd_burn::core::metrics::Predictions;
 use lrvd_burn::core::noise::{Draws, NoiseKey, Stream};
-use lrvd_burn::core::prune::{PathTolerance, PruneRule, StatisticAggregate, StatisticOptions};
+use lrvd_burn::core::prune::{PruneRule, StatisticAggregate, StatisticOptions};
 use lrvd_burn::core::schedule::{KlDivisor, KlSchedule};
 use lrvd_burn::gauge::turn;
 use lrvd_burn::optimizer::GroupRates;
 use lrvd_burn::train::{
-    BayesLora, Inputs, LabelledRows, Model, OrderConfig, Ordered, Run, Targets, TrainConfig, Turn,
-    Watch, directions, rank_path,
+    BayesLora, Inputs, Model, OrderConfig, Ordered, Rows, Run, Targets, TrainConfig, Turn, Watch,
+    directions, keep,
 };
 use lrvd_burn::{AdaptedLinear, AdapterTargets, Pass, Scheme, prune, ranks};
+use serde::Serialize;
 use serde_json::{Value, json};
 
 const INPUT: usize = 48;
@@ -96,11 +96,38 @@ fn count() -> RangedU64ValueParser<usize> {
     RangedU64ValueParser::new()
 }
 
-/// One layer: its frozen weight and the same plus the planted update, row-major `[HIDDEN, width]`.
-struct Layer {
-    frozen: Vec<f64>,
-    planted: Vec<f64>,
-    width: usize,
+fn normals(draws: &mut Draws, n: usize, scale: f64) -> Vec<f64> {
+    (0..n).map(|_| scale * draws.normal()).collect()
+}
+
+/// `n` orthonormal rows of length `width`.
+fn orthonormal(draws: &mut Draws, n: usize, width: usize) -> Vec<f64> {
+    svd(&normals(draws, n * width, 1.0), n, width).right
+}
+
+/// A frozen weight, row-major `[HIDDEN, width]`, and the same plus the planted update.
+fn plant(draws: &mut Draws, width: usize, rank: usize) -> [Vec<f64>; 2] {
+    let frozen = normals(draws, HIDDEN * width, 1.0 / (width as f64).sqrt());
+    let (u, v) = (orthonormal(draws, rank, HIDDEN), orthonormal(draws, rank, width));
+    let step = if rank > 1 { (SINGULAR.0 - SINGULAR.1) / (rank - 1) as f64 } else { 0.0 };
+    let mut planted = frozen.clone();
+    for k in 0..rank {
+        let value = SINGULAR.0 - step * k as f64;
+        for (at, weight) in planted.iter_mut().enumerate() {
+            *weight += value * u[k * HIDDEN + at / width] * v[k * width + at % width];
+        }
+    }
+    [frozen, planted]
+}
+
+/// `diag(√λ)·Q`, for rows from the right.
+fn mixing(draws: &mut Draws) -> Vec<f64> {
+    let mut mixing = orthonormal(draws, INPUT, INPUT);
+    let total: f64 = (1..=INPUT).map(|j| 1.0 / j as f64).sum();
+    for (at, value) in mixing.iter_mut().enumerate() {
+        *value *= (INPUT as f64 / total / (at / INPUT + 1) as f64).sqrt();
+    }
+    mixing
 }
 
 /// A frozen network, an update of known rank, and rows whose labels follow their sum.
@@ -111,108 +138,66 @@ struct Layer {
 /// ΔW_l = Σ_k ς_k·u_k·v_kᵀ with random orthonormal u, v and ς evenly from 3.0 to 1.5
 /// ```
 struct Task {
-    train: LabelledRows<2>,
-    fresh: LabelledRows<2>,
+    student: Student,
+    train: Rows<2>,
+    fresh: Rows<2>,
     /// Mean negative log-likelihood of the planted weights on the fresh rows, nats.
     oracle: f64,
-    layers: Vec<Layer>,
-    /// `4·H`, row-major `[CLASSES, HIDDEN]`.
-    readout: Vec<f64>,
 }
 
 impl Task {
     fn new(config: &Config, device: &Device) -> Self {
-        let mut draws = Draws::new(NoiseKey::new(config.seed).on_stream(Stream::DATA));
-        let readout = normals(&mut draws, CLASSES * HIDDEN, SHARPNESS / (HIDDEN as f64).sqrt());
-        let layers: Vec<Layer> = (0..config.layers)
-            .map(|l| plant(&mut draws, if l == 0 { INPUT } else { HIDDEN }, config.rank))
+        let draws = &mut Draws::new(NoiseKey::new(config.seed).on_stream(Stream::DATA));
+        let readout = normals(draws, CLASSES * HIDDEN, SHARPNESS / (HIDDEN as f64).sqrt());
+        let layers: Vec<_> = [INPUT, HIDDEN][..config.layers]
+            .iter()
+            .map(|&width| plant(draws, width, config.rank))
             .collect();
-        let mixing = (config.inputs == InputLaw::Decaying).then(|| mixing(&mut draws));
+        let mixing = (config.inputs == InputLaw::Decaying).then(|| mixing(draws));
         let mut rows = |n: usize| {
-            let x = normals(&mut draws, n * INPUT, 1.0);
-            let x = mixing.as_ref().map_or(x.clone(), |m| times(&x, m, n, INPUT, INPUT));
-            let (one_hot, nll) = label(&mut draws, &layers, &readout, &x, n);
+            let mut x = normals(draws, n * INPUT, 1.0);
+            if let Some(mixing) = &mixing {
+                x = times(&x, mixing, n, INPUT, INPUT);
+            }
+            let mut hidden = x.clone();
+            for [_, planted] in &layers {
+                hidden = times_transposed(&hidden, planted, n, planted.len() / HIDDEN, HIDDEN);
+                for h in &mut hidden {
+                    *h = h.tanh();
+                }
+            }
+            let logits = times_transposed(&hidden, &readout, n, HIDDEN, CLASSES);
+            let (mut one_hot, mut nll) = (vec![0.0; n * CLASSES], 0.0);
+            for (logits, label) in logits.chunks(CLASSES).zip(one_hot.chunks_mut(CLASSES)) {
+                let total: f64 = logits.iter().map(|z| z.exp()).sum();
+                let (u, mut sum) = (draws.uniform() * total, 0.0);
+                let reached = |z: &f64| {
+                    sum += z.exp();
+                    u < sum
+                };
+                let class = logits.iter().position(reached).unwrap_or(CLASSES - 1);
+                label[class] = 1.0;
+                nll += total.ln() - logits[class];
+            }
             let tensor =
                 |values, width| Tensor::<2>::from_data(TensorData::new(values, [n, width]), device);
-            (LabelledRows::new(tensor(x, INPUT), Targets::Classes(tensor(one_hot, CLASSES))), nll)
+            let targets = Targets::Classes(tensor(one_hot, CLASSES));
+            (Rows::new(tensor(x, INPUT), targets), nll / n as f64)
         };
-        let (train, _) = rows(config.n);
-        let (fresh, oracle) = rows(FRESH_ROWS);
-        Self { train, fresh, oracle, layers, readout }
-    }
-}
-
-/// The planted singular values, largest first.
-fn planted_values(n: usize) -> Vec<f64> {
-    let step = if n > 1 { (SINGULAR.0 - SINGULAR.1) / (n - 1) as f64 } else { 0.0 };
-    (0..n).map(|k| SINGULAR.0 - step * k as f64).collect()
-}
-
-fn normals(draws: &mut Draws, n: usize, scale: f64) -> Vec<f64> {
-    (0..n).map(|_| scale * draws.normal()).collect()
-}
-
-/// `n` orthonormal rows of length `width`.
-fn orthonormal(draws: &mut Draws, n: usize, width: usize) -> Vec<f64> {
-    svd(&normals(draws, n * width, 1.0), n, width).right
-}
-
-fn plant(draws: &mut Draws, width: usize, rank: usize) -> Layer {
-    let frozen = normals(draws, HIDDEN * width, 1.0 / (width as f64).sqrt());
-    let (u, v) = (orthonormal(draws, rank, HIDDEN), orthonormal(draws, rank, width));
-    let mut planted = frozen.clone();
-    for (k, value) in planted_values(rank).into_iter().enumerate() {
-        for (o, row) in planted.chunks_mut(width).enumerate() {
-            for (weight, v) in row.iter_mut().zip(&v[k * width..]) {
-                *weight += value * u[k * HIDDEN + o] * v;
-            }
-        }
-    }
-    Layer { frozen, planted, width }
-}
-
-/// `diag(√λ)·Q`, for rows from the right.
-fn mixing(draws: &mut Draws) -> Vec<f64> {
-    let mut mixing = orthonormal(draws, INPUT, INPUT);
-    let total: f64 = (1..=INPUT).map(|j| 1.0 / j as f64).sum();
-    for (j, row) in mixing.chunks_mut(INPUT).enumerate() {
-        let variance = INPUT as f64 / total / (j + 1) as f64;
-        for value in row.iter_mut() {
-            *value *= variance.sqrt();
-        }
-    }
-    mixing
-}
-
-/// One-hot labels `[n, CLASSES]` and their mean negative log-likelihood under the planted weights.
-fn label(
-    draws: &mut Draws,
-    layers: &[Layer],
-    readout: &[f64],
-    x: &[f64],
-    n: usize,
-) -> (Vec<f64>, f64) {
-    let mut hidden = x.to_vec();
-    for layer in layers {
-        hidden = times_transposed(&hidden, &layer.planted, n, layer.width, HIDDEN);
-        for value in &mut hidden {
-            *value = value.tanh();
-        }
-    }
-    let logits = times_transposed(&hidden, readout, n, HIDDEN, CLASSES);
-    let (mut one_hot, mut nll) = (vec![0.0; n * CLASSES], 0.0);
-    for (logits, label) in logits.chunks(CLASSES).zip(one_hot.chunks_mut(CLASSES)) {
-        let total: f64 = logits.iter().map(|z| z.exp()).sum();
-        let (u, mut sum) = (draws.uniform() * total, 0.0);
-        let reached = |z: &f64| {
-            sum += z.exp();
-            u < sum
+        let ((train, _), (fresh, oracle)) = (rows(config.n), rows(FRESH_ROWS));
+        let frozen = |values: &[f64], n_out: usize| {
+            let n_in = values.len() / n_out;
+            let data = TensorData::new(transpose(values, n_out, n_in), [n_in, n_out]);
+            AdaptedLinear::new(Tensor::from_data(data, device), None)
         };
-        let class = logits.iter().position(reached).unwrap_or(CLASSES - 1);
-        label[class] = 1.0;
-        nll += total.ln() - logits[class];
+        let layer = layers.iter().map(|[weight, _]| frozen(weight, HIDDEN)).collect();
+        Self {
+            student: Student { layer, readout: frozen(&readout, CLASSES) },
+            train,
+            fresh,
+            oracle,
+        }
     }
-    (one_hot, nll / n as f64)
 }
 
 /// The frozen network before the update; its layers are `layer.0` and `layer.1`.
@@ -232,21 +217,12 @@ impl Model for Student {
     }
 }
 
-impl Student {
-    fn new(task: &Task, device: &Device) -> Self {
-        let layer = |values: &[f64], [n_out, n_in]: [usize; 2]| {
-            let data = TensorData::new(transpose(values, n_out, n_in), [n_in, n_out]);
-            AdaptedLinear::new(Tensor::from_data(data, device), None)
-        };
-        let layers = task.layers.iter().map(|l| layer(&l.frozen, [HIDDEN, l.width]));
-        Self { layer: layers.collect(), readout: layer(&task.readout, [CLASSES, HIDDEN]) }
-    }
-}
-
 /// What was found in one layer.
+#[derive(Serialize)]
 pub(crate) struct Found {
     path: String,
     /// Directions whose mean has more energy than their noise.
+    #[serde(rename = "found")]
     pub(crate) rank: usize,
     /// Of the mean update before the others were cut, largest first.
     pub(crate) singular_values: Vec<f64>,
@@ -254,8 +230,9 @@ pub(crate) struct Found {
 
 /// What one seed found; losses are nats on fresh rows.
 pub(crate) struct Recovery {
-    config: Config,
+    seed: u64,
     pub(crate) layers: Vec<Found>,
+    is_exact: bool,
     pub(crate) nll_mean: f64,
     pub(crate) nll_mc: f64,
     pub(crate) nll_oracle: f64,
@@ -265,12 +242,8 @@ pub(crate) struct Recovery {
 }
 
 impl Recovery {
-    pub(crate) fn rank(&self) -> usize {
+    fn rank(&self) -> usize {
         self.layers.iter().map(|layer| layer.rank).sum()
-    }
-
-    fn is_exact(&self) -> bool {
-        self.layers.iter().all(|layer| layer.rank == self.config.rank)
     }
 }
 
@@ -305,8 +278,7 @@ pub(crate) fn recover(config: &Config, device: &Device) -> Result<Recovery, Box<
     };
     training.groups.adapter = GroupRates { learning_rate: 1e-2, weight_decay: 0.0 };
     let paths = (0..config.layers).map(|layer| format!("layer.{layer}")).collect();
-    let student = Student::new(&task, device);
-    let mut run = Run::new(student, method, &AdapterTargets::Paths(paths), &training)?;
+    let mut run = Run::new(task.student, method, &AdapterTargets::Paths(paths), &training)?;
     let mut batches = Ordered::new(&task.train, OrderConfig::shuffled(BATCH), config.seed)?;
     let start = Instant::now();
     run.fit(&mut batches, &mut Watch::default())?;
@@ -318,91 +290,79 @@ pub(crate) fn recover(config: &Config, device: &Device) -> Result<Recovery, Box<
     let mut rotated = model.clone();
     let spectra = turn(&mut rotated, None)?;
     let order = directions(&rotated);
-    let counts: Vec<usize> = (0..=order.len().min(INITIAL_RANK)).collect();
-    let tolerance = PathTolerance::default();
-    let path = rank_path(&rotated, &order, &counts, &task.fresh, EVALUATION_BATCH, tolerance)?;
+    let with_rank = |n: usize| {
+        let mut part = rotated.clone();
+        keep(&mut part, &order, n, None);
+        nll(&part, &task.fresh, 0)
+    };
+    let nll_by_rank =
+        (0..=order.len().min(INITIAL_RANK)).map(with_rank).collect::<Result<_, _>>()?;
     prune::apply(model, &event, None, None);
-    let layers = ranks(model).into_iter().map(|(path, rank)| {
+    let found = |(path, rank)| {
         let singular_values = spectra.get(&path).cloned().unwrap_or_default();
         Found { path, rank, singular_values }
-    });
+    };
+    let layers: Vec<Found> = ranks(model).into_iter().map(found).collect();
     Ok(Recovery {
-        config: *config,
-        layers: layers.collect(),
-        nll_mean: nll(&run, &task.fresh, 0)?,
-        nll_mc: nll(&run, &task.fresh, DRAWS)?,
+        seed: config.seed,
+        is_exact: layers.iter().all(|layer| layer.rank == config.rank),
+        layers,
+        nll_mean: nll(&run.state.model, &task.fresh, 0)?,
+        nll_mc: nll(&run.state.model, &task.fresh, DRAWS)?,
         nll_oracle: task.oracle,
-        nll_by_rank: path.points.iter().map(|point| point.loss).collect(),
+        nll_by_rank,
         seconds,
     })
 }
 
-fn nll(
-    run: &Run<Student, BayesLora>,
-    rows: &LabelledRows<2>,
-    draws: usize,
-) -> Result<f64, Box<dyn Error>> {
+fn nll(model: &Student, rows: &Rows<2>, draws: usize) -> Result<f64, Box<dyn Error>> {
     let inputs = Inputs { batch_size: EVALUATION_BATCH, ..Inputs::new(rows) };
-    let logits = run.predict(&inputs, draws)?;
+    let logits = inputs.predict(&model.clone().valid(), draws)?;
     let probabilities: Vec<f64> =
         logits.classes()?.into_iter().flat_map(|answer| answer.probabilities).collect();
-    let classes = rows.targets.classes().unwrap_or_default();
+    let classes = rows.targets.as_ref().and_then(Targets::classes).unwrap_or_default();
     Ok(Predictions::new(&probabilities, logits.width, &classes)?.nll())
 }
 
 pub(crate) fn report(config: &Config, runs: &[Recovery]) -> Value {
-    let all = |of: &dyn Fn(&Recovery) -> Value| runs.iter().map(of).collect::<Vec<_>>();
-    let layer = |layer: &Found| json!({ "path": layer.path, "found": layer.rank, "singular_values": layer.singular_values });
-    let run = |run: &Recovery| {
-        let layers: Vec<Value> = run.layers.iter().map(layer).collect();
-        json!({ "seed": run.config.seed, "layers": layers, "nll_by_rank": run.nll_by_rank })
-    };
+    let all = |of: fn(&Recovery) -> Value| runs.iter().map(of).collect::<Value>();
     json!({
         "planted_rank": config.rank,
         "n": config.n,
         "layers": config.layers,
-        "seeds": all(&|r| r.config.seed.into()),
-        "found_rank": all(&|r| r.rank().into()),
-        "exact": all(&|r| r.is_exact().into()),
-        "nll_mean": all(&|r| r.nll_mean.into()),
-        "nll_mc": all(&|r| r.nll_mc.into()),
-        "nll_oracle": all(&|r| r.nll_oracle.into()),
-        "seconds": all(&|r| r.seconds.into()),
-        "runs": all(&run),
+        "seeds": all(|r| r.seed.into()),
+        "found_rank": all(|r| r.rank().into()),
+        "exact": all(|r| r.is_exact.into()),
+        "nll_mean": all(|r| r.nll_mean.into()),
+        "nll_mc": all(|r| r.nll_mc.into()),
+        "nll_oracle": all(|r| r.nll_oracle.into()),
+        "seconds": all(|r| r.seconds.into()),
+        "runs": all(|r| json!({ "seed": r.seed, "layers": r.layers, "nll_by_rank": r.nll_by_rank })),
     })
 }
 
-/// The singular values of a run as bars, its losses, and whether the planted rank was found.
-fn text(run: &Recovery) -> String {
-    let mut text = String::new();
-    for layer in &run.layers {
-        let (seed, planted) = (run.config.seed, run.config.rank);
-        let _ = writeln!(
-            text,
-            "seed {seed}, {}: rank {planted} planted, {} found",
-            layer.path, layer.rank
-        );
-        let largest = layer.singular_values.first().copied().unwrap_or(1.0);
-        for (k, value) in layer.singular_values.iter().enumerate() {
+/// Prints the singular values of a run as bars, and its losses.
+fn print(run: &Recovery, planted: usize) {
+    for Found { path, rank, singular_values } in &run.layers {
+        println!("seed {}, {path}: rank {planted} planted, {rank} found", run.seed);
+        let largest = singular_values.first().copied().unwrap_or(1.0);
+        for (k, value) in singular_values.iter().enumerate() {
             let bar = "█".repeat((value / largest * 36.0).round() as usize);
-            let kept = if k < layer.rank { "kept" } else { "" };
-            let _ = writeln!(text, "  {:>2} {value:7.4} {bar:<36} {kept}", k + 1);
+            let kept = if k < *rank { "kept" } else { "" };
+            println!("  {:>2} {value:7.4} {bar:<36} {kept}", k + 1);
         }
     }
-    let _ = write!(
-        text,
+    println!(
         "NLL {:.4} at the mean, {:.4} with {DRAWS} draws, {:.4} of the planted weights",
         run.nll_mean, run.nll_mc, run.nll_oracle
     );
-    text
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
     let Arguments { config: first, seeds, json } = Arguments::parse();
-    let device = Device::flex();
     let mut runs = Vec::new();
     for seed in first.seed..first.seed + seeds as u64 {
-        let run = recover(&Config { seed, ..first }, &device)?;
+        let run = recover(&Config { seed, ..first }, &Device::flex())?;
         eprintln!("seed {seed}: rank {} found in {:.0} s", run.rank(), run.seconds);
         runs.push(run);
     }
@@ -410,8 +370,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         println!("{:#}", report(&first, &runs));
         return Ok(());
     }
-    println!("{}", text(&runs[0]));
-    let exact = runs.iter().filter(|run| run.is_exact()).count();
+    print(&runs[0], first.rank);
+    let exact = runs.iter().filter(|run| run.is_exact).count();
     println!("The planted rank was found in {exact} of {} runs.", runs.len());
     Ok(())
 }

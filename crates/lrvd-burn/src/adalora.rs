@@ -7,9 +7,9 @@ use lrvd_core::adalora::{
     AdaLoraAllocator, AdaLoraConfig, AdaLoraState, Allocation, TripletShape, TripletValues,
 };
 
-use crate::adapter::LowRankAdapter;
+use crate::adapter::Extension;
 use crate::host::values;
-use crate::model::NamedModule;
+use crate::model::{NamedModule, adapters};
 use crate::optimizer::NamedGradients;
 use crate::parameters::replace;
 
@@ -25,17 +25,13 @@ const NORM_FLOOR: f64 = 1e-30;
 pub struct AdaLora {
     paths: Vec<String>,
     allocator: AdaLoraAllocator,
-    mask: Option<Vec<Vec<bool>>>,
 }
-
-/// Host copies of one triplet and its gradients, in PEFT's layout: of A, E and B.
-type Triplet = [[Vec<f64>; 2]; 3];
 
 impl AdaLora {
     /// An allocator over the AdaLoRA adapters of `model`, in the model's order.
     pub fn new(config: AdaLoraConfig, model: &impl NamedModule) -> Result<Self, lrvd_core::Error> {
-        let (paths, shapes) = triplets(model);
-        Ok(Self { paths, allocator: AdaLoraAllocator::new(config, shapes)?, mask: None })
+        let (paths, shapes) = shapes(model);
+        Ok(Self { paths, allocator: AdaLoraAllocator::new(config, shapes)? })
     }
 
     /// An allocator that continues from `state`.
@@ -44,10 +40,8 @@ impl AdaLora {
         model: &impl NamedModule,
         state: AdaLoraState,
     ) -> Result<Self, lrvd_core::Error> {
-        let (paths, shapes) = triplets(model);
-        let mask = state.mask.clone();
-        let allocator = AdaLoraAllocator::from_state(config, shapes, state)?;
-        Ok(Self { paths, allocator, mask })
+        let (paths, shapes) = shapes(model);
+        Ok(Self { paths, allocator: AdaLoraAllocator::from_state(config, shapes, state)? })
     }
 
     /// Everything that a checkpoint must hold.
@@ -67,178 +61,130 @@ impl AdaLora {
 
     /// Directions that the last mask keeps, by adapter; `None` before the first mask.
     pub fn mask(&self) -> Option<&[Vec<bool>]> {
-        self.mask.as_deref()
+        self.state().mask.as_deref()
     }
 
     /// Advances the averages with the gradients of step `step` and zeroes the singular values that
     /// the budget leaves out.
     ///
-    /// Call it after the optimiser's update with the gradients that the update used.
+    /// Call it after the optimiser's update with the gradients that the update used. A model whose adapters went or
+    /// shrank is an error.
     pub fn update(
         &mut self,
         step: u32,
         model: &mut impl NamedModule,
         gradients: &NamedGradients,
     ) -> Result<Allocation, lrvd_core::Error> {
-        self.check(model)?;
-        let hosts = if self.allocator.config().reads_gradients(step) {
-            read_triplets(model, gradients)
+        let (config, triplets) = (self.allocator.config(), triplets(model));
+        if triplets.len() != self.paths.len() {
+            return Err(lrvd_core::Error::length("model", triplets.len(), self.paths.len()));
+        }
+        for (module, triplet) in triplets.iter().enumerate() {
+            let rank = triplet.e.dims()[0];
+            if rank != config.init_r {
+                let name = format!("E of module {module}");
+                return Err(lrvd_core::Error::length(name, rank, config.init_r));
+            }
+        }
+        let hosts: Vec<_> = if config.reads_gradients(step) {
+            triplets.iter().map(|triplet| triplet.read(gradients)).collect()
         } else {
             Vec::new()
         };
-        let triplets: Vec<TripletValues<'_, f64>> = hosts
+        let hosts: Vec<TripletValues<'_, f64>> = hosts
             .iter()
             .map(|triplet| triplet.each_ref().map(|pair| pair.each_ref().map(Vec::as_slice)))
             .collect();
-        let allocation = self.allocator.update(step, &triplets)?;
-        if let Some(mask) = &allocation.mask {
-            if allocation.masked_now {
-                self.apply(model, mask);
-            }
-            self.mask = Some(mask.clone());
+        let allocation = self.allocator.update(step, &hosts)?;
+        if let Some(mask) = allocation.mask.as_ref().filter(|_| allocation.masked_now) {
+            let by_path: BTreeMap<&str, &Vec<bool>> =
+                self.paths.iter().map(String::as_str).zip(mask).collect();
+            model.visit_layers_mut(&mut |path, layer| {
+                let Some(mask) = by_path.get(path) else { return };
+                layer.edit(|adapter| {
+                    let Some(Extension::SingularValues(e)) = &mut adapter.extension else { return };
+                    let old = e.val();
+                    let keep: Vec<f32> = mask.iter().map(|&k| f32::from(u8::from(k))).collect();
+                    let keep = TensorData::new(keep, [mask.len()]);
+                    let keep = Tensor::from_data(keep, (&old.device().inner(), old.dtype()));
+                    replace(e, old.without_autodiff() * keep);
+                });
+            });
         }
         Ok(allocation)
     }
 
-    /// Zeroes the singular values outside the last mask once more.
-    pub fn mask_again(&self, model: &mut impl NamedModule) {
-        if let Some(mask) = &self.mask {
-            self.apply(model, mask);
-        }
-    }
-
     /// Cuts every adapter to the directions that the last mask keeps.
     pub fn compact(&self, model: &mut impl NamedModule) {
-        let Some(mask) = &self.mask else { return };
-        let kept: BTreeMap<&str, Vec<usize>> = self
-            .paths
-            .iter()
-            .zip(mask)
-            .map(|(path, mask)| {
-                let kept = mask.iter().enumerate().filter(|(_, keep)| **keep).map(|(i, _)| i);
-                (path.as_str(), kept.collect())
-            })
-            .collect();
-        model.visit_layers_mut(&mut |path, layer| {
-            if let Some(kept) = kept.get(path)
-                && kept.len() < layer.rank()
-            {
-                layer.select_ranks(kept);
-            }
-        });
-    }
-
-    /// Rejects a model whose adapters went or shrank.
-    fn check(&self, model: &impl NamedModule) -> Result<(), lrvd_core::Error> {
-        let mut found = Vec::new();
-        model.visit_layers(&mut |_, layer| {
-            if let Some(e) = layer.low_rank().and_then(LowRankAdapter::singular_values) {
-                found.push(e.val().dims()[0]);
-            }
-        });
-        let expected = self.paths.len();
-        if found.len() != expected {
-            return Err(lrvd_core::Error::length("model", found.len(), expected));
-        }
-        let expected = self.allocator.config().init_r;
-        match found.into_iter().enumerate().find(|(_, rank)| *rank != expected) {
-            Some((module, found)) => {
-                Err(lrvd_core::Error::length(format!("E of module {module}"), found, expected))
-            }
-            None => Ok(()),
-        }
-    }
-
-    fn apply(&self, model: &mut impl NamedModule, mask: &[Vec<bool>]) {
+        let Some(mask) = self.mask() else { return };
         let by_path: BTreeMap<&str, &Vec<bool>> =
             self.paths.iter().map(String::as_str).zip(mask).collect();
         model.visit_layers_mut(&mut |path, layer| {
             let Some(mask) = by_path.get(path) else { return };
-            layer.edit(|adapter| {
-                let Some(e) = adapter.singular_values_mut() else { return };
-                let old = e.val();
-                if old.dims()[0] != mask.len() {
-                    // Cut to the mask by `compact`: nothing is left to zero.
-                    return;
-                }
-                let device = old.device().inner();
-                let keep: Vec<f32> = mask.iter().map(|&k| f32::from(u8::from(k))).collect();
-                let n = keep.len();
-                let keep = Tensor::from_data(TensorData::new(keep, [n]), (&device, old.dtype()));
-                replace(e, old.without_autodiff() * keep);
-            });
+            let kept: Vec<usize> = (0..mask.len()).filter(|&i| mask[i]).collect();
+            if kept.len() < layer.rank() {
+                layer.select_ranks(&kept);
+            }
         });
     }
 }
 
-fn triplets(model: &impl NamedModule) -> (Vec<String>, Vec<TripletShape>) {
-    let (mut paths, mut shapes) = (Vec::new(), Vec::new());
-    model.visit_layers(&mut |path, layer| {
-        if layer.low_rank().is_some_and(|a| a.singular_values().is_some()) {
-            paths.push(path.to_owned());
-            shapes.push(TripletShape { d_input: layer.d_input(), d_output: layer.d_output() });
-        }
-    });
-    (paths, shapes)
+/// One AdaLoRA adapter.
+struct Triplet {
+    path: String,
+    a: Tensor<2>,
+    e: Tensor<1>,
+    b: Tensor<2>,
 }
 
-fn read_triplets(model: &impl NamedModule, gradients: &NamedGradients) -> Vec<Triplet> {
-    let mut hosts = Vec::new();
-    model.visit_layers(&mut |path, layer| {
-        let Some(adapter) = layer.low_rank() else { return };
-        let Some(e) = adapter.singular_values() else { return };
-        let (d_input, rank, d_output) = (adapter.d_input(), adapter.rank(), adapter.d_output());
-        let gradient = |name: &str| gradients.get(&format!("{path}.{name}")).cloned();
-        let zeros = |n: usize| vec![0.0; n];
-        // PEFT's layout: A is `[rank, d_input]`, B is `[d_output, rank]`.
-        hosts.push([
-            [
-                values(adapter.a.val().transpose()),
-                gradient("lora_A").map_or_else(
-                    || zeros(rank * d_input),
-                    |g| values(g.reshape([d_input, rank]).transpose()),
-                ),
-            ],
-            [values(e.val()), gradient("lora_E").map_or_else(|| zeros(rank), values)],
-            [
-                values(adapter.b.val().transpose()),
-                gradient("lora_B").map_or_else(
-                    || zeros(rank * d_output),
-                    |g| values(g.reshape([rank, d_output]).transpose()),
-                ),
-            ],
-        ]);
+impl Triplet {
+    /// Values and gradients of A `[rank, d_input]`, E and B `[d_output, rank]`: PEFT's layout.
+    fn read(&self, gradients: &NamedGradients) -> [[Vec<f64>; 2]; 3] {
+        let gradient = |name: &str| gradients.get(&format!("{}.{name}", self.path)).cloned();
+        let of = |name: &str, factor: &Tensor<2>| {
+            let slope = gradient(name).map_or_else(
+                || vec![0.0; factor.shape().num_elements()],
+                |g| values(g.reshape(factor.dims()).transpose()),
+            );
+            [values(factor.clone().transpose()), slope]
+        };
+        let slope = gradient("lora_E").map_or_else(|| vec![0.0; self.e.dims()[0]], values);
+        [of("lora_A", &self.a), [values(self.e.clone()), slope], of("lora_B", &self.b)]
+    }
+}
+
+fn triplets(model: &impl NamedModule) -> Vec<Triplet> {
+    let adapters = adapters(model).into_iter();
+    let triplet = adapters.filter_map(|attached| {
+        let adapter = attached.low_rank()?;
+        let (a, e, b) = (adapter.a.val(), adapter.singular_values()?.val(), adapter.b.val());
+        Some(Triplet { path: attached.path.to_string(), a, e, b })
     });
-    hosts
+    triplet.collect()
+}
+
+fn shapes(model: &impl NamedModule) -> (Vec<String>, Vec<TripletShape>) {
+    let shape = |a: &Tensor<2>, b: &Tensor<2>| {
+        let (d_input, d_output) = (a.dims()[0], b.dims()[1]);
+        TripletShape { d_input, d_output }
+    };
+    triplets(model).into_iter().map(|t| (t.path, shape(&t.a, &t.b))).unzip()
 }
 
 /// Mean over the factors of all AdaLoRA adapters of `‖AAᵀ − I‖_F` and `‖BᵀB − I‖_F`, `[1]`.
 ///
 /// The norm is not squared, as in the reference implementation. `None` without AdaLoRA adapters.
 pub fn orthogonality(model: &impl NamedModule) -> Option<Tensor<1>> {
-    let mut sum: Option<Tensor<1>> = None;
-    let mut count = 0;
-    model.visit_layers(&mut |_, layer| {
-        let Some(adapter) = layer.low_rank() else { return };
-        if adapter.singular_values().is_none() {
-            return;
-        }
-        for norm in deviations(adapter) {
-            count += 1;
-            sum = Some(match sum.take() {
-                Some(total) => total + norm,
-                None => norm,
-            });
-        }
-    });
+    let norms: Vec<Tensor<1>> = triplets(model)
+        .into_iter()
+        .flat_map(|Triplet { a, b, .. }| {
+            let (rank, device) = (a.dims()[1], a.clone().without_autodiff().device());
+            let eye = Tensor::<2>::eye(rank, &device).cast(a.dtype());
+            let grams = [a.clone().transpose().matmul(a), b.clone().matmul(b.transpose())];
+            grams.map(|gram| (gram - eye.clone()).square().sum().add_scalar(NORM_FLOOR).sqrt())
+        })
+        .collect();
     // Not a division: Burn's gradient of one rounds the reciprocal to single precision.
-    sum.map(|total| total.mul_scalar(f64::from(count).recip()))
-}
-
-fn deviations(adapter: &LowRankAdapter) -> [Tensor<1>; 2] {
-    let (a, b) = (adapter.a.val(), adapter.b.val());
-    let device = a.clone().without_autodiff().device();
-    let eye = Tensor::<2>::eye(adapter.rank(), &device).cast(a.dtype());
-    let norm = |gram: Tensor<2>| (gram - eye.clone()).square().sum().add_scalar(NORM_FLOOR).sqrt();
-    [norm(a.clone().transpose().matmul(a)), norm(b.clone().matmul(b.transpose()))]
+    let weight = (norms.len() as f64).recip();
+    norms.into_iter().reduce(|sum, norm| sum + norm).map(|sum| sum.mul_scalar(weight))
 }

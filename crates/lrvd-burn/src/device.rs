@@ -1,21 +1,19 @@
 //! Devices by name: `cpu`, `wgpu[:N]`, `cuda[:N]`.
 
-use crate::error::Error;
 use burn::tensor::Device;
+
+use crate::error::Error;
+
+/// Kinds of devices, the feature of each, and whether it is compiled in.
+const KINDS: [(&str, &str, bool); 3] = [
+    ("cpu", "flex", cfg!(feature = "flex")),
+    ("wgpu", "wgpu", cfg!(feature = "wgpu")),
+    ("cuda", "cuda", cfg!(feature = "cuda")),
+];
 
 /// The backends compiled into this build, as a reader would type them.
 pub fn built_in() -> Vec<&'static str> {
-    let mut names = Vec::new();
-    if cfg!(feature = "flex") {
-        names.push("cpu");
-    }
-    if cfg!(feature = "wgpu") {
-        names.push("wgpu");
-    }
-    if cfg!(feature = "cuda") {
-        names.push("cuda");
-    }
-    names
+    KINDS.iter().filter(|(_, _, is_built_in)| *is_built_in).map(|(kind, ..)| *kind).collect()
 }
 
 /// Opens the device called `name`.
@@ -28,81 +26,42 @@ pub fn open(name: &str) -> Result<Device, Error> {
         ))
     };
     let (kind, index) = match name.split_once(':') {
-        Some((kind, index)) => (kind, Some(index.parse::<usize>().map_err(|_| unknown())?)),
-        None => (name, None),
+        Some(("cpu", _)) => return Err(unknown()),
+        Some((kind, index)) => (kind, index.parse::<usize>().map_err(|_| unknown())?),
+        None => (name, 0),
     };
-    match (kind, index) {
-        ("cpu", None) => cpu(name),
-        ("wgpu", index) => wgpu(name, index),
-        ("cuda", index) => cuda(name, index.unwrap_or(0)),
-        _ => Err(unknown()),
+    let (_, feature, _) = KINDS.iter().find(|(known, ..)| *known == kind).ok_or_else(unknown)?;
+    let mut devices = found(kind).ok_or_else(|| {
+        Error::Undefined(format!(
+            "device `{name}` is not built in; rebuild with `--features {feature}` (built in: {})",
+            built_in().join(", ")
+        ))
+    })?;
+    if index < devices.len() {
+        return Ok(devices.swap_remove(index));
     }
+    let reason = match (kind, devices.len()) {
+        ("wgpu", 0) => {
+            "no adapter answers (a Vulkan, Metal or DirectX driver is needed)".to_owned()
+        }
+        ("wgpu", count) => format!("{count} adapter(s) found, numbered from 0"),
+        (_, 0) => "no CUDA driver or no CUDA device".to_owned(),
+        (_, count) => format!("{count} device(s) found, numbered from 0"),
+    };
+    Err(Error::Undefined(format!("device `{name}` is not available: {reason}")))
 }
 
-#[cfg(not(all(feature = "flex", feature = "wgpu", feature = "cuda")))]
-fn not_built_in(name: &str, feature: &'static str) -> Error {
-    Error::Undefined(format!(
-        "device `{name}` is not built in; rebuild with `--features {feature}` (built in: {})",
-        built_in().join(", ")
-    ))
-}
-
-#[cfg(any(feature = "wgpu", feature = "cuda"))]
-fn unavailable(name: &str, reason: &str) -> Error {
-    Error::Undefined(format!("device `{name}` is not available: {reason}"))
-}
-
-#[cfg(feature = "flex")]
-#[expect(clippy::unnecessary_wraps, reason = "the other backends can fail")]
-fn cpu(_name: &str) -> Result<Device, Error> {
-    Ok(Device::flex())
-}
-
-#[cfg(not(feature = "flex"))]
-fn cpu(name: &str) -> Result<Device, Error> {
-    Err(not_built_in(name, "flex"))
-}
-
-#[cfg(feature = "wgpu")]
-fn wgpu(name: &str, index: Option<usize>) -> Result<Device, Error> {
-    use burn::tensor::DeviceType;
-    let mut found = Device::enumerate(DeviceType::Wgpu).into_vec();
-    if found.is_empty() {
-        return Err(unavailable(
-            name,
-            "no adapter answers (a Vulkan, Metal or DirectX driver is needed)",
-        ));
+/// The devices of `kind`; `None` if its backend is not compiled in.
+fn found(kind: &str) -> Option<Vec<Device>> {
+    match kind {
+        #[cfg(feature = "flex")]
+        "cpu" => Some(vec![Device::flex()]),
+        #[cfg(feature = "wgpu")]
+        "wgpu" => Some(Device::enumerate(burn::tensor::DeviceType::Wgpu).into_vec()),
+        #[cfg(feature = "cuda")]
+        "cuda" => Some(Device::enumerate(burn::tensor::DeviceType::Cuda).into_vec()),
+        _ => None,
     }
-    let (index, count) = (index.unwrap_or(0), found.len());
-    if index >= count {
-        return Err(unavailable(name, &format!("{count} adapter(s) found, numbered from 0")));
-    }
-    Ok(found.swap_remove(index))
-}
-
-#[cfg(not(feature = "wgpu"))]
-fn wgpu(name: &str, _index: Option<usize>) -> Result<Device, Error> {
-    Err(not_built_in(name, "wgpu"))
-}
-
-#[cfg(feature = "cuda")]
-fn cuda(name: &str, index: usize) -> Result<Device, Error> {
-    use burn::tensor::DeviceType;
-    let mut found = Device::enumerate(DeviceType::Cuda).into_vec();
-    let count = found.len();
-    if index >= count {
-        let reason = match count {
-            0 => "no CUDA driver or no CUDA device".to_owned(),
-            n => format!("{n} device(s) found, numbered from 0"),
-        };
-        return Err(unavailable(name, &reason));
-    }
-    Ok(found.swap_remove(index))
-}
-
-#[cfg(not(feature = "cuda"))]
-fn cuda(name: &str, _index: usize) -> Result<Device, Error> {
-    Err(not_built_in(name, "cuda"))
 }
 
 #[cfg(test)]

@@ -7,14 +7,13 @@
 
 use std::collections::BTreeMap;
 
-use burn::module::Param;
-use burn::tensor::{Tensor, TensorData};
-use lrvd_core::gauge::{SingularFactors, singular_factors};
+use burn::tensor::TensorData;
+use lrvd_core::gauge::singular_factors;
 
 use crate::adapter::{Extension, Posterior};
 use crate::error::Error;
 use crate::host::HostAdapter;
-use crate::model::NamedModule;
+use crate::model::{NamedModule, adapters};
 use crate::optimizer::AdamW;
 use crate::parameters::ParameterValue;
 
@@ -22,8 +21,8 @@ use crate::parameters::ParameterValue;
 /// the singular values of each update `c·ΔW` by module path.
 ///
 /// The update itself is unchanged, and so is the total variance of each module's update: the variances are carried
-/// through the basis change by [`SingularFactors::log_variance`], which says when single entries keep their variance too.
-/// The moments in `optimizer` belong to the old basis and are forgotten.
+/// through the basis change by [`log_variance`](lrvd_core::gauge::SingularFactors::log_variance), which says when
+/// single entries keep their variance too. The moments in `optimizer` belong to the old basis and are forgotten.
 ///
 /// An adapter with separate singular values, or whose noise is not one variance per rank, is an error; no adapter is
 /// rotated then.
@@ -50,39 +49,35 @@ fn rotate_factors(
     carries_noise: bool,
 ) -> Result<BTreeMap<String, Vec<f64>>, Error> {
     let mut rotated = BTreeMap::new();
-    let mut outcome = Ok(());
-    model.visit_layers(&mut |path, layer| {
-        let Some(adapter) = layer.low_rank() else { return };
+    for attached in adapters(model) {
+        let Some(adapter) = attached.low_rank() else { continue };
         let can = match &adapter.extension {
             None => true,
             Some(Extension::Posterior(posterior)) => {
-                let per_rank = matches!(
-                    posterior,
-                    Posterior::RankVariance(_) | Posterior::AsymRankVariance(_)
-                );
-                per_rank || !carries_noise
+                posterior.tied_variance().is_some() || !carries_noise
             }
             Some(_) => false,
         };
         if !can {
-            outcome = Err(Error::Undefined(format!(
-                "adapter `{path}` cannot be rotated: expected two factors with at most one variance per rank"
+            return Err(Error::Undefined(format!(
+                "adapter `{}` cannot be rotated: expected two factors with at most one variance per rank",
+                attached.path
             )));
-            return;
         }
-        match singular(&HostAdapter::read(adapter), carries_noise) {
-            Ok(found) => {
-                rotated.insert(path.to_owned(), found);
-            }
-            Err(error) => outcome = Err(error.into()),
-        }
-    });
-    outcome?;
+        let host = HostAdapter::read(adapter);
+        let factors = singular_factors(&host.a, &host.b, host.rank)?;
+        // The log-variances in the new basis, of a posterior that is carried along.
+        let posterior = host.posterior()?.filter(|_| carries_noise);
+        let carried = posterior.map(|posterior| factors.log_variance(&posterior)).transpose()?;
+        rotated.insert(attached.path.to_string(), (factors, carried));
+    }
     let mut spectra = BTreeMap::new();
     model.visit_layers_mut(&mut |path, layer| {
         let Some((factors, log_variance)) = rotated.remove(path) else { return };
         layer.edit(|adapter| {
-            set_rows(&mut adapter.a, &factors.a);
+            let [width, rank] = adapter.a.val().dims();
+            let columns = lrvd_core::linalg::transpose(&factors.a, rank, width);
+            adapter.a.set_data(TensorData::new(columns, [width, rank]));
             adapter.b.set_data(TensorData::new(factors.b, adapter.b.val().dims()));
             if let (
                 Some(Extension::Posterior(
@@ -99,22 +94,4 @@ fn rotate_factors(
         });
     });
     Ok(spectra)
-}
-
-/// The singular factors of an adapter, and the log-variances in their basis of a posterior that is to be carried along.
-fn singular(
-    host: &HostAdapter,
-    carries_noise: bool,
-) -> Result<(SingularFactors, Option<Vec<f64>>), lrvd_core::Error> {
-    let factors = singular_factors(&host.a, &host.b, host.rank)?;
-    let posterior = host.posterior()?.filter(|_| carries_noise);
-    let carried = posterior.map(|posterior| factors.log_variance(&posterior)).transpose()?;
-    Ok((factors, carried))
-}
-
-/// Replaces `[width, rank]` by rows that are rank-major.
-fn set_rows(param: &mut Param<Tensor<2>>, rows: &[f64]) {
-    let [width, rank] = param.val().dims();
-    let columns = lrvd_core::linalg::transpose(rows, rank, width);
-    param.set_data(TensorData::new(columns, [width, rank]));
 }

@@ -10,29 +10,16 @@ use crate::files::HostTensor;
 
 /// Noise parameters on the host.
 #[derive(Clone, Debug, PartialEq)]
-pub enum HostNoise {
-    /// `ln σ²` per rank.
-    RankVariance(Vec<f64>),
-    /// `ln α` per rank.
-    NoiseToSignal(Vec<f64>),
-    /// `ln σ²` per entry, `[rank, d_input]` and `[rank, d_output]`.
-    ElementVariance {
-        /// Of A.
-        a: Vec<f64>,
-        /// Of B.
-        b: Vec<f64>,
-    },
-    /// `ln σ²` per rank, A only.
-    AsymRankVariance(Vec<f64>),
+pub struct HostNoise {
+    /// The family.
+    pub family: VariationalFamily,
+    /// One for each rank direction, or one for each entry of A, `[rank, d_input]`.
+    pub a: Vec<f64>,
+    /// One for each entry of B, `[rank, d_output]`; empty where there is one for each rank direction.
+    pub b: Vec<f64>,
 }
 
 /// One adapter, read back from the device.
-///
-/// | Name | Shape |
-/// |---|---|
-/// | `a` | `[rank, d_input]`, row-major |
-/// | `b` | `[rank, d_output]`, row-major |
-/// | `e` | `[rank]` |
 #[derive(Clone, Debug, PartialEq)]
 pub struct HostAdapter {
     /// Current rank.
@@ -41,9 +28,9 @@ pub struct HostAdapter {
     pub d_input: usize,
     /// Features out.
     pub d_output: usize,
-    /// Down-projection.
+    /// Down-projection, `[rank, d_input]`, row-major.
     pub a: Vec<f64>,
-    /// Up-projection, transposed.
+    /// Up-projection, `[rank, d_output]`, row-major.
     pub b: Vec<f64>,
     /// AdaLoRA's singular values.
     pub e: Option<Vec<f64>>,
@@ -56,14 +43,14 @@ pub struct HostAdapter {
 impl HostAdapter {
     /// Reads `adapter` back from its device.
     pub fn read(adapter: &LowRankAdapter) -> Self {
-        let noise = adapter.posterior().map(|posterior| match posterior {
-            Posterior::RankVariance(p) => HostNoise::RankVariance(values(p.value.val())),
-            Posterior::NoiseToSignal(p) => HostNoise::NoiseToSignal(values(p.value.val())),
-            Posterior::AsymRankVariance(p) => HostNoise::AsymRankVariance(values(p.value.val())),
-            Posterior::ElementVariance(p) => HostNoise::ElementVariance {
-                a: values(p.a.val().transpose()),
-                b: values(p.b.val()),
-            },
+        let noise = adapter.posterior().map(|posterior| {
+            let (a, b) = match posterior {
+                Posterior::RankVariance(p)
+                | Posterior::NoiseToSignal(p)
+                | Posterior::AsymRankVariance(p) => (values(p.value.val()), Vec::new()),
+                Posterior::ElementVariance(p) => (values(p.a.val().transpose()), values(p.b.val())),
+            };
+            HostNoise { family: posterior.family(), a, b }
         });
         Self {
             rank: adapter.rank(),
@@ -79,15 +66,10 @@ impl HostAdapter {
 
     /// The posterior as the core sees it, if there is one.
     pub fn posterior(&self) -> Result<Option<CorePosterior<'_>>, lrvd_core::Error> {
-        let Some(noise) = &self.noise else { return Ok(None) };
-        let (family, noise): (_, [&[f64]; 2]) = match noise {
-            HostNoise::RankVariance(v) => (VariationalFamily::RankVariance, [v, v]),
-            HostNoise::NoiseToSignal(v) => (VariationalFamily::NoiseToSignal, [v, v]),
-            HostNoise::ElementVariance { a, b } => (VariationalFamily::ElementVariance, [a, b]),
-            HostNoise::AsymRankVariance(v) => (VariationalFamily::AsymRankVariance, [v, v]),
-        };
+        let Some(HostNoise { family, a, b }) = &self.noise else { return Ok(None) };
+        let b = if b.is_empty() { a } else { b };
         let shape = [self.rank, self.d_input, self.d_output];
-        CorePosterior::new(family, shape, [&self.a, &self.b], noise).map(Some)
+        CorePosterior::new(*family, shape, [&self.a, &self.b], [a, b]).map(Some)
     }
 }
 

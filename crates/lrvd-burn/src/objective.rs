@@ -34,43 +34,19 @@ impl Objective {
         loss
     }
 
-    /// The parts as numbers, `loss` being what [`Objective::loss`] returned; one read from the
-    /// device.
-    pub fn read(&self, loss: &Tensor<1>) -> ObjectiveParts {
-        self.unread(loss).read()
-    }
-
-    /// The parts on the device: a GPU works on while nothing of a step is read.
-    pub fn unread(&self, loss: &Tensor<1>) -> UnreadParts {
+    /// What waits for the device and reads the parts as numbers, `loss` being what [`Objective::loss`] returned: a GPU works
+    /// on while nothing of a step is read.
+    pub fn unread(&self, loss: &Tensor<1>) -> impl FnOnce() -> ObjectiveParts + use<> {
         let zero = || Tensor::zeros([1], (&loss.clone().without_autodiff().device(), loss.dtype()));
         let part = |t: Option<&Tensor<1>>| t.map_or_else(zero, |t| t.clone().without_autodiff());
         let parts =
             [Some(loss), Some(&self.nll), self.kl.as_ref(), self.penalty.as_ref()].map(part);
-        let values = Tensor::cat(parts.to_vec(), 0);
-        UnreadParts { values, kl_weight: self.kl_weight, divisor: self.divisor }
-    }
-}
-
-/// [`ObjectiveParts`] that are still on the device.
-#[derive(Debug)]
-pub struct UnreadParts {
-    /// Loss, likelihood, KL and penalty.
-    values: Tensor<1>,
-    kl_weight: f64,
-    divisor: f64,
-}
-
-impl UnreadParts {
-    /// Waits for the device and reads the parts.
-    pub fn read(self) -> ObjectiveParts {
-        let values: Vec<f64> = self.values.into_data().iter::<f64>().collect();
-        ObjectiveParts {
-            loss: values[0],
-            nll: values[1],
-            kl: values[2],
-            penalty: values[3],
-            kl_weight: self.kl_weight,
-            divisor: self.divisor,
+        let (parts, kl_weight, divisor) =
+            (Tensor::cat(parts.to_vec(), 0), self.kl_weight, self.divisor);
+        move || {
+            let parts: Vec<f64> = parts.into_data().iter::<f64>().collect();
+            let (loss, nll, kl, penalty) = (parts[0], parts[1], parts[2], parts[3]);
+            ObjectiveParts { loss, nll, kl, penalty, kl_weight, divisor }
         }
     }
 }

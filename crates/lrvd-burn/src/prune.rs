@@ -2,12 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use burn::tensor::Tensor;
 use lrvd_core::prune::{PruneRule, StatisticOptions, rank_statistic};
 
-use crate::adapter::{Extension, Posterior, RankCut};
+use crate::adapter::{Attached, Extension, LowRankAdapter, Posterior};
 use crate::error::Error;
 use crate::host::HostAdapter;
-use crate::model::NamedModule;
+use crate::model::{NamedModule, adapters};
 use crate::optimizer::{AdamW, NamedGradients};
 
 /// What one prune event keeps.
@@ -27,22 +28,12 @@ pub fn statistics(
     options: StatisticOptions,
 ) -> Result<BTreeMap<String, Vec<f64>>, Error> {
     let mut found = BTreeMap::new();
-    let mut outcome = Ok(());
-    model.visit_layers(&mut |path, layer| {
-        let Some(adapter) = layer.low_rank() else { return };
-        let host = HostAdapter::read(adapter);
-        let statistic = host
-            .posterior()
-            .and_then(|posterior| posterior.map(|p| rank_statistic(&p, options)).transpose());
-        match statistic {
-            Ok(Some(statistic)) => {
-                found.insert(path.to_owned(), statistic);
-            }
-            Ok(None) => {}
-            Err(error) => outcome = Err(error),
+    for attached in adapters(model) {
+        let host = attached.low_rank().map(HostAdapter::read);
+        if let Some(posterior) = host.as_ref().map(HostAdapter::posterior).transpose()?.flatten() {
+            found.insert(attached.path.to_string(), rank_statistic(&posterior, options)?);
         }
-    });
-    outcome?;
+    }
     Ok(found)
 }
 
@@ -56,24 +47,21 @@ pub(crate) fn set_relevance(
     options: StatisticOptions,
 ) -> Result<(), Error> {
     let statistics = statistics(model, options)?;
-    let mut outcome = Ok(());
-    model.visit_layers(&mut |path, layer| {
-        let Some((adapter, of_layer)) = layer.low_rank().zip(statistics.get(path)) else { return };
+    for attached in adapters(model) {
+        let Some(found) = statistics.get(&*attached.path) else { continue };
         // A parameter is finite; noise relative to the energy of a mean of zero is not.
-        let is_parameter = matches!(adapter.posterior(), Some(Posterior::NoiseToSignal(_)));
+        let posterior = attached.low_rank().and_then(LowRankAdapter::posterior);
+        let is_parameter = matches!(posterior, Some(Posterior::NoiseToSignal(_)));
         let most = if is_parameter { f64::MAX } else { f64::INFINITY };
-        if let Some(rank) = of_layer.iter().position(|found| !(f64::MIN..=most).contains(found)) {
-            let value = of_layer[rank];
-            outcome = Err(Error::Undefined(format!(
+        if let Some(rank) = found.iter().position(|found| !(f64::MIN..=most).contains(found)) {
+            let (path, value) = (attached.path, found[rank]);
+            return Err(Error::Undefined(format!(
                 "the relevance statistic of rank {rank} of adapter `{path}` is {value}, expected a finite number"
             )));
         }
-    });
-    outcome?;
+    }
     model.visit_layers_mut(&mut |path, layer| {
-        let Some(statistic) = statistics.get(path).filter(|found| !found.is_empty()) else {
-            return;
-        };
+        let Some(statistic) = statistics.get(path) else { return };
         layer.edit(|adapter| {
             if let Some(Extension::Posterior(posterior)) = &mut adapter.extension {
                 let shift: Vec<f64> = statistic.iter().map(|found| log_alpha - found).collect();
@@ -113,24 +101,24 @@ pub fn plan(
 pub fn apply(
     model: &mut impl NamedModule,
     event: &PruneEvent,
-    optimizer: Option<&mut AdamW>,
-    gradients: Option<&mut NamedGradients>,
+    mut optimizer: Option<&mut AdamW>,
+    mut gradients: Option<&mut NamedGradients>,
 ) {
-    let mut cuts = Vec::new();
-    model.visit_layers(&mut |path, layer| {
-        if event.changed.contains(path) {
-            layer.each_adapter_parameter(&mut |schema, value| {
-                let name = format!("{path}.{}", schema.name);
-                let (shape, kept) = (value.shape(), event.kept[path].as_slice());
-                cuts.push(RankCut { name, schema, shape, kept });
-            });
-        }
-    });
-    if let Some(optimizer) = optimizer {
-        optimizer.cut(&cuts);
-    }
-    if let Some(gradients) = gradients {
-        gradients.cut(&cuts);
+    for Attached { path, adapter, .. } in adapters(model) {
+        let Some(mut adapter) = adapter.filter(|_| event.changed.contains(&*path)) else {
+            continue;
+        };
+        let kept = event.kept[&*path].as_slice();
+        adapter.each(&mut |schema, value| {
+            let (name, shape) = (format!("{path}.{}", schema.name), value.shape());
+            let cut = |flat: Tensor<1>| schema.cut_flat(flat, &shape, kept);
+            if let Some(optimizer) = &mut optimizer {
+                optimizer.cut(&name, cut);
+            }
+            if let Some(gradients) = &mut gradients {
+                gradients.cut(&name, cut);
+            }
+        });
     }
     model.visit_layers_mut(&mut |path, layer| {
         if event.changed.contains(path) {
@@ -144,55 +132,46 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use burn::module::Param;
-    use burn::tensor::{Device, Tensor};
-    use lrvd_core::family::VariationalFamily;
+    use burn::tensor::Device;
     use lrvd_core::prune::StatisticAggregate;
 
     use super::*;
-    use crate::adapter::{AdaptedLinear, LowRankAdapter, RankParameters};
-    use crate::host::values;
+    use crate::adapter::{AdaptedLinear, RankParameters};
 
     /// A layer of rank 2 with `noise`.
-    fn layer(family: VariationalFamily, noise: [f64; 2]) -> AdaptedLinear {
+    fn layer(family: fn(RankParameters) -> Posterior, noise: [f64; 2]) -> AdaptedLinear {
         let device = Device::flex();
-        let parameters =
-            RankParameters { value: Param::from_tensor(Tensor::from_data(noise, &device)) };
-        let posterior = match family {
-            VariationalFamily::NoiseToSignal => Posterior::NoiseToSignal(parameters),
-            _ => Posterior::RankVariance(parameters),
-        };
+        let value = Param::from_tensor(Tensor::from_data(noise, &device));
         let ones = |shape: [usize; 2]| Param::from_tensor(Tensor::ones(shape, &device));
         let mut adapter = LowRankAdapter::new(ones([3, 2]), ones([2, 4]), 1.0);
-        adapter.extension = Some(Extension::Posterior(posterior));
+        adapter.extension = Some(Extension::Posterior(family(RankParameters { value })));
         let mut layer = AdaptedLinear::new(Tensor::ones([3, 4], &device), None);
-        layer.attach("layer", adapter, 2).unwrap();
+        layer.attach("", adapter, 2).unwrap();
         layer
     }
 
     fn noise(layer: &AdaptedLinear) -> Vec<f64> {
-        match layer.low_rank().unwrap().posterior().unwrap() {
-            Posterior::RankVariance(p) | Posterior::NoiseToSignal(p) => values(p.value.val()),
-            other => panic!("{other:?}"),
-        }
+        HostAdapter::read(layer.low_rank().unwrap()).noise.unwrap().a
     }
 
     #[test]
     fn a_relevance_is_set_within_the_range_of_the_family() {
-        let options = StatisticOptions::default();
-        let mut ratio = layer(VariationalFamily::NoiseToSignal, [-1.0, 3.0]);
-        set_relevance(&mut ratio, -30.0, options).unwrap();
-        assert_eq!(noise(&ratio), [-30.0; 2]);
-        set_relevance(&mut ratio, 50.0, options).unwrap();
+        let families = [Posterior::NoiseToSignal, Posterior::RankVariance];
+        let [mut ratio, mut variance] = families.map(|family| layer(family, [-1.0, 0.5]));
+        for (layer, log_alpha, expected) in
+            [(&mut ratio, -30.0, -30.0), (&mut variance, -30.0, -20.0)]
+        {
+            set_relevance(layer, log_alpha, StatisticOptions::default()).unwrap();
+            assert_eq!(noise(layer), [expected; 2]);
+        }
+        set_relevance(&mut ratio, 50.0, StatisticOptions::default()).unwrap();
         assert_eq!(noise(&ratio), [40.0; 2]);
-        let mut variance = layer(VariationalFamily::RankVariance, [-1.0, 0.5]);
-        set_relevance(&mut variance, -30.0, options).unwrap();
-        assert_eq!(noise(&variance), [-20.0; 2]);
     }
 
     #[test]
     fn a_statistic_without_a_value_is_an_error_and_changes_nothing() {
         for value in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
-            let mut ratio = layer(VariationalFamily::NoiseToSignal, [-1.0, value]);
+            let mut ratio = layer(Posterior::NoiseToSignal, [-1.0, value]);
             let outcome = set_relevance(&mut ratio, -8.0, StatisticOptions::default());
             assert!(outcome.unwrap_err().to_string().contains("statistic of rank 1 of adapter"));
             assert_eq!(noise(&ratio)[0], -1.0);
@@ -203,7 +182,7 @@ mod tests {
     fn a_rank_without_a_mean_gets_the_least_noise() {
         let energy = StatisticAggregate::Energy;
         let options = StatisticOptions { aggregate: energy, ..StatisticOptions::default() };
-        let mut layer = layer(VariationalFamily::RankVariance, [-1.0, 0.5]);
+        let mut layer = layer(Posterior::RankVariance, [-1.0, 0.5]);
         let device = Device::flex();
         layer.edit(|adapter| {
             adapter.a = Param::from_tensor(Tensor::from_data([[1.0, 0.0]; 3], &device));

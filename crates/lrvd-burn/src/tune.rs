@@ -9,7 +9,7 @@ use lrvd_core::kl::KlReduction;
 use lrvd_core::noise::NoiseKey;
 use lrvd_core::prune::{PruneRule, StatisticOptions};
 
-use crate::adapter::{Adapter, AdapterConfig, AdapterKind, Extension, Prior};
+use crate::adapter::{Adapter, AdapterConfig, AdapterKind, Prior};
 use crate::error::Error;
 use crate::files::LoadReport;
 use crate::model::{self, AdapterTargets, NamedModule, attach_adapters, walk};
@@ -86,17 +86,18 @@ pub fn load<M: Module>(model: M, folder: impl AsRef<Path>) -> Result<(M, LoadRep
 fn described(model: &impl NamedModule) -> AdapterConfig {
     let (mut scaling, kind) = (1.0, AdapterKind::Lora { b_bound: 0.0 });
     let mut config = AdapterConfig { kind, rank: 1, lora_alpha: 1.0, dropout: 0.0 };
-    model.visit_layers(&mut |_, layer| {
-        if let Some(slot) = layer.slot()
+    for attached in model::adapters(model) {
+        if let Some(slot) = attached.slot
             && slot.initial_rank >= config.rank
         {
             (config.rank, scaling) = (slot.initial_rank, slot.scaling);
         }
-        config.dropout = config.dropout.max(layer.adapter().map_or(0.0, Adapter::dropout));
-        if matches!(layer.extension(), Some(Extension::SingularValues(_))) {
+        config.dropout =
+            config.dropout.max(attached.adapter.as_ref().map_or(0.0, Adapter::dropout));
+        if attached.low_rank().is_some_and(|adapter| adapter.singular_values().is_some()) {
             config.kind = AdapterKind::AdaLora;
         }
-    });
+    }
     AdapterConfig { lora_alpha: scaling * config.rank as f64, ..config }
 }
 
@@ -131,22 +132,16 @@ pub fn predict<M: Module>(
 /// A [`burn::nn::Linear`] has one weight for a batch: it supports [`Scheme::Mean`] and
 /// [`DrawPer::Batch`](crate::sampling::DrawPer), without dropout.
 pub fn with_pass<M: Module>(model: &M, pass: Pass) -> Result<M, Error> {
-    let is_one_weight = matches!(pass.scheme, Scheme::Mean | Scheme::Weights(DrawPer::Batch));
-    let (mut outcome, mut layers) = (Ok(()), BTreeMap::new());
-    walk::each_layer(model, &mut |mut found| {
-        let adapter = found.layer.adapter();
-        let one_weight = !found.is_composed || is_one_weight && pass.draws == DrawSet::ONE;
-        let can = adapter.is_none() || one_weight && found.layer.supports(pass.scheme);
-        if outcome.is_ok() && !can {
-            let (path, scheme) = (&found.path, pass.scheme);
-            outcome =
-                Err(Error::Undefined(format!("adapter `{path}` cannot be sampled by {scheme:?}")));
+    model::check_scheme(model, pass.scheme)?;
+    let is_drawn_once = matches!(pass.scheme, Scheme::Mean | Scheme::Weights(DrawPer::Batch));
+    let is_one_weight = is_drawn_once && pass.draws == DrawSet::ONE;
+    let mut layers = BTreeMap::new();
+    for mut found in walk::layers(model) {
+        if found.is_composed && found.layer.adapter().is_some() && !is_one_weight {
+            return Err(model::cannot_sample(&found.path, pass.scheme));
         }
         found.layer.edit_attached(|attached| attached.pass = pass);
         layers.insert(found.path, found.layer);
-    });
-    outcome?;
-    let mut model = model.clone();
-    walk::write_layers(&mut model, layers);
-    Ok(model)
+    }
+    Ok(walk::write_layers(model, layers))
 }

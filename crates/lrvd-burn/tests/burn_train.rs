@@ -8,10 +8,7 @@ mod example;
 use burn::data::dataloader::Progress;
 use burn::tensor::{Device, Tensor, TensorData};
 use burn::train::metric::{Metric, MetricAttributes, MetricMetadata, Numeric, NumericEntry};
-use lrvd_burn::burn_train::{
-    AccuracyMetric, BrierMetric, EceMetric, ExamplesPerSecondMetric, KlMetric, NllMetric,
-    StepOutput, TotalRankMetric,
-};
+use lrvd_burn::burn_train::{StepMetric, StepOutput};
 use lrvd_burn::train::Targets;
 use lrvd_core::metrics::{Binning, DEFAULT_BINS, Predictions, softmax};
 use lrvd_core::noise::{NoiseKey, fill_normal};
@@ -67,41 +64,22 @@ fn input(logits: &[f32], labels: &[usize]) -> StepOutput {
 }
 
 /// Feeds three batches of unlike sizes, and compares every batch and the epoch with `expected`.
-fn agrees<M: Metric<Input = StepOutput> + Numeric>(
-    mut metric: M,
-    expected: impl Fn(&Predictions<'_>) -> f64,
-) {
-    let check = |logits: &[f32], labels: &[usize], found: f64| {
+fn agrees(mut metric: StepMetric, expected: fn(&Predictions<'_>) -> f64) {
+    let name = metric.name();
+    let check = |first: usize, rows: usize, found: f64| {
+        let (logits, labels) = examples(first, rows);
         let logits: Vec<f64> = logits.iter().map(|&z| f64::from(z)).collect();
         let p = softmax(&logits, CLASSES).unwrap();
-        let expected = expected(&Predictions::new(&p, CLASSES, labels).unwrap());
-        assert!(
-            (found - expected).abs() < 1e-12,
-            "{}: {found}, expected {expected}",
-            metric.name()
-        );
+        let expected = expected(&Predictions::new(&p, CLASSES, &labels).unwrap());
+        assert!((found - expected).abs() < 1e-12, "{name}: {found}, expected {expected}");
     };
-    let name = metric.name();
-    let (mut batches, mut first) = (Vec::new(), 0);
-    for rows in [7, 32, 11] {
-        batches.push(examples(first, rows));
-        first += rows;
+    for (first, rows) in [(0, 7), (7, 32), (39, 11)] {
+        let (logits, labels) = examples(first, rows);
+        metric.update(&input(&logits, &labels), &metadata()).unwrap();
+        check(first, rows, value(metric.value()).unwrap());
     }
-    for (logits, labels) in &batches {
-        let mut metric = metric.clone();
-        metric.update(&input(logits, labels), &metadata()).unwrap();
-        check(logits, labels, value(metric.value()).unwrap());
-    }
-    let (logits, labels) = examples(0, first);
-    for (logits, labels) in &batches {
-        metric.update(&input(logits, labels), &metadata()).unwrap();
-    }
-    let entry = metric.compute().unwrap();
-    let found = metric.final_value().current();
-    let logits: Vec<f64> = logits.iter().map(|&z| f64::from(z)).collect();
-    let p = softmax(&logits, CLASSES).unwrap();
-    let expected = expected(&Predictions::new(&p, CLASSES, &labels).unwrap());
-    assert!((found - expected).abs() < 1e-12, "{name}: {found}, expected {expected}");
+    let (entry, found) = (metric.compute().unwrap(), metric.final_value().current());
+    check(0, 50, found);
     assert!(matches!(
         NumericEntry::deserialize(&entry.serialized), Ok(NumericEntry::Final(v)) if v == found
     ));
@@ -112,9 +90,9 @@ fn agrees<M: Metric<Input = StepOutput> + Numeric>(
 #[test]
 #[expect(clippy::redundant_closure_for_method_calls, reason = "a path is not general enough")]
 fn accuracy_brier_and_ece_are_those_of_the_core() {
-    agrees(AccuracyMetric::default(), |p| p.accuracy());
-    agrees(BrierMetric::default(), |p| p.brier());
-    agrees(EceMetric::default(), |p| p.ece(DEFAULT_BINS, Binning::default()).unwrap());
+    agrees(StepMetric::accuracy(), |p| p.accuracy());
+    agrees(StepMetric::brier(), |p| p.brier());
+    agrees(StepMetric::ece(), |p| p.ece(DEFAULT_BINS, Binning::default()).unwrap());
 }
 
 #[test]
@@ -123,7 +101,7 @@ fn undefined_values_are_not_available() {
     let scores = output(0.0, 4);
     logits[5] = f32::NAN;
     for undefined in [scores, input(&logits, &labels)] {
-        let mut metric = EceMetric::default();
+        let mut metric = StepMetric::ece();
         let entry = metric.update(&undefined, &metadata()).unwrap();
         assert!(entry.is_not_available() && metric.value().is_none());
         assert!(metric.compute().unwrap().is_not_available());
@@ -132,7 +110,7 @@ fn undefined_values_are_not_available() {
 
 #[test]
 fn likelihoods_are_averaged_over_examples() {
-    let mut metric = NllMetric::default();
+    let mut metric = StepMetric::nll();
     for (nll, examples) in [(1.0, 30), (2.0, 10)] {
         metric.update(&output(nll, examples), &metadata()).unwrap();
         assert_eq!(value(metric.value()), Some(f64::from(nll)));
@@ -143,12 +121,12 @@ fn likelihoods_are_averaged_over_examples() {
 
 #[test]
 fn divergence_and_rank_are_the_latest() {
-    let mut kl = KlMetric::default();
+    let mut kl = StepMetric::kl();
     for value in [Some(scalar(50.0)), Some(scalar(40.0)), None] {
         kl.update(&StepOutput { kl: value, ..output(0.0, 1) }, &metadata()).unwrap();
     }
     assert_eq!((value(kl.value()), kl.final_value().current()), (None, 40.0));
-    let mut rank = TotalRankMetric::default();
+    let mut rank = StepMetric::total_rank();
     for total_rank in [48, 32] {
         rank.update(&StepOutput { total_rank, ..output(0.0, 1) }, &metadata()).unwrap();
     }
@@ -161,7 +139,7 @@ fn divergence_and_rank_are_the_latest() {
 
 #[test]
 fn speed_counts_from_the_end_of_the_first_batch() {
-    let mut metric = ExamplesPerSecondMetric::default();
+    let mut metric = StepMetric::examples_per_second();
     let input = output(0.0, 10);
     assert!(metric.update(&input, &metadata()).unwrap().is_not_available());
     std::thread::sleep(std::time::Duration::from_millis(5));

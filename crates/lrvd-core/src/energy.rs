@@ -209,3 +209,44 @@ pub fn normalised_gap(auc: f64, auc_random: f64, auc_svd: f64) -> Result<f64, Er
     check_range("auc_svd - auc_random", room, f64::EPSILON, f64::MAX)?;
     Ok((auc - auc_random) / room)
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::testing::assert_near;
+
+    #[test]
+    fn orders_areas_and_gaps() {
+        assert_eq!(order_by_statistic(&[3.0, -1.0, f64::NAN, -1.0, 2.0]), [1, 3, 4, 0, 2]);
+        assert_eq!(AucRule::Trapezoid.area(&[0.5, 1.0]).unwrap(), 0.5);
+        assert!(AucRule::Trapezoid.area(&[]).is_err());
+        assert!((normalised_gap(0.8, 0.6, 1.0).unwrap() - 0.5).abs() < 1e-15);
+        assert!(normalised_gap(1.0, 1.0, 1.0).is_err());
+        let b = [1.0, 1.0];
+        let update = UpdateEnergy::new(&[1.0, 0.0, 0.0, 2.0], &b, 2).unwrap();
+        for wrong in [&[0, 0][..], &[0, 2], &[0]] {
+            assert!(update.curve(Capture::Residual, wrong).is_err(), "{wrong:?}");
+        }
+        assert!(UpdateEnergy::new(&[0.0; 4], &b, 2).is_err());
+        let none = UpdateEnergy::new(&[], &[], 0).unwrap();
+        assert!(none.curve(Capture::Residual, &[]).unwrap().is_empty());
+        assert!(none.singular_value_curve().is_empty());
+    }
+
+    #[test]
+    fn the_closed_mean_over_orders_is_the_mean() {
+        let a = [0.5, -0.25, 1.5, 0.125, 1.0, 0.3, 0.75, -1.25, 0.2];
+        let b = [0.2, -0.4, 0.6, 1.1, 0.9, -0.7];
+        let update = UpdateEnergy::new(&a, &b, 3).unwrap();
+        for capture in [Capture::Residual, Capture::PartialNorm] {
+            let mut mean = [0.0; 3];
+            for order in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
+                for (m, v) in mean.iter_mut().zip(update.curve(capture, &order).unwrap()) {
+                    *m += v / 6.0;
+                }
+            }
+            assert_near(&update.permutation_mean(capture), &mean, 1e-12);
+        }
+    }
+}

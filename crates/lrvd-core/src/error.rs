@@ -109,12 +109,7 @@ pub fn quoted<T: AsRef<str>>(names: impl IntoIterator<Item = T>) -> String {
 }
 
 /// Checks that a number is in `low..=high`; NaN never is.
-pub(crate) fn check_range(
-    name: &'static str,
-    value: f64,
-    low: f64,
-    high: f64,
-) -> Result<(), Error> {
+pub fn check_range(name: &'static str, value: f64, low: f64, high: f64) -> Result<(), Error> {
     if value >= low && value <= high {
         Ok(())
     } else {

@@ -327,21 +327,6 @@ mod tests {
     use super::*;
     use crate::testing::assert_near;
 
-    const X: [f64; 6] = [1.0, 2.0, 3.0, 4.0, 5.0, 7.0];
-    const W: [f64; 6] = [0.5, -1.0, 2.0, 0.0, 3.0, 1.0];
-
-    #[test]
-    fn the_three_products_agree_with_hand_calculation() {
-        // X [2, 3], W [2, 3]: 0.5 − 2 + 6, 6 + 3; 2 − 5 + 14, 15 + 7.
-        assert_eq!(times_transposed(&X, &W, 2, 3, 2), [4.5, 9.0, 11.0, 22.0]);
-        // X [2, 3], W [3, 2]: 0.5 + 4 + 9, −1 + 0 + 3; 2 + 10 + 21, −4 + 0 + 7.
-        assert_eq!(times(&X, &W, 2, 3, 2), [13.5, 2.0, 33.0, 3.0]);
-        // X [3, 2]ᵀ, W [3, 1].
-        assert_eq!(transposed_times(&X, &W[..3], 3, 2, 1), [7.5, 11.0]);
-        assert_eq!(transpose(&X, 2, 3), [1.0, 4.0, 2.0, 5.0, 3.0, 7.0]);
-        assert_eq!(norm(&[3.0, 4.0]), 5.0);
-    }
-
     #[test]
     fn a_cholesky_factor_by_hand_and_what_is_not_positive_definite() {
         // L = [[2], [1, 3], [-1, 1, 2]].

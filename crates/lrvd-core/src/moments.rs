@@ -147,17 +147,6 @@ mod tests {
     }
 
     #[test]
-    fn the_covariance_has_the_variance_on_its_diagonal() {
-        let q = Posterior::noise_to_signal(&A, &B, &[-1.0, 0.5]).unwrap();
-        let m = moments(&q, &X, CrossTerm::Exact).unwrap();
-        let c = output_covariance(&q, &X, CrossTerm::Exact).unwrap();
-        assert_eq!([c[0], c[3], c[4], c[7]], m.variance[..]);
-        assert_eq!((c[1], c[5]), (c[2], c[6]));
-        let by_hand = m.rank_variance[0] * B[0] * B[1] + m.rank_variance[1] * B[2] * B[3];
-        assert!((c[1] - by_hand).abs() < 1e-18);
-    }
-
-    #[test]
     fn rank_zero_is_silent_and_ragged_inputs_are_errors() {
         let family = VariationalFamily::RankVariance;
         let none = Posterior::new(family, [0, 3, 2], [&[], &[]], [&[], &[]]).unwrap();

@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use burn::tensor::{DType, Device, Tensor, TensorData};
 use lrvd_burn::files::WeightStore;
 use lrvd_burn::train::{
-    Event, Examples, Inputs, LabelledExamples, OrderConfig, Ordered, ProgressSink, Targets, Watch,
+    Event, Examples, Inputs, OrderConfig, Ordered, ProgressSink, Targets, Watch,
 };
 use lrvd_burn::{AdapterTargets, BayesLora, Run, TrainConfig, ranks};
 use lrvd_core::noise::NoiseKey;
@@ -76,9 +76,7 @@ impl Examples for Texts {
             .collect();
         Ok(TokenBatch::padded(&rows, self.pad, &Device::flex(), DType::F32))
     }
-}
 
-impl LabelledExamples for Texts {
     fn targets(&self, indices: &[usize]) -> Result<Targets, lrvd_burn::Error> {
         let width = self.names.len();
         let mut one_hot = vec![0.0_f32; indices.len() * width];
@@ -132,7 +130,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     let targets = AdapterTargets::Names(ADAPTER_TARGETS.map(str::to_owned).to_vec());
     let mut run = Run::new(model, BayesLora::default(), &targets, &settings)?;
     let mut batches = Ordered::new(&train, OrderConfig::shuffled(16), settings.seed)?;
-    run.fit(&mut batches, &mut Watch::default().validating(&validation).telling(&mut Lines))?;
+    let mut shown = Lines;
+    let mut watch =
+        Watch { validation: Some(&validation), sink: Some(&mut shown), ..Watch::default() };
+    run.fit(&mut batches, &mut watch)?;
     for (path, rank) in ranks(&run.state.model) {
         println!("{path}: rank {rank}");
     }

@@ -2,13 +2,13 @@
 
 use burn::module::Module;
 use burn::tensor::Tensor;
-use lrvd_burn::model::{NamedModule, visit_adapters};
+use lrvd_burn::model::{NamedModule, members};
 use lrvd_burn::sampling::Pass;
 use lrvd_burn::train::Model;
 
 use crate::batch::TokenBatch;
 use crate::deberta::DebertaClassifier;
-use crate::llama::{LlamaChoice, LlamaForCausalLm, LlamaScore};
+use crate::llama::{LlamaForCausalLm, LlamaScore};
 
 /// An encoder with a classification head, or a language model that answers by the logits of a few tokens, by a number, or by
 /// those of every next token.
@@ -17,36 +17,35 @@ use crate::llama::{LlamaChoice, LlamaForCausalLm, LlamaScore};
 pub enum AutoModel {
     /// DeBERTa-v2 or v3.
     Deberta(DebertaClassifier),
-    /// Llama, by words.
-    Llama(LlamaChoice),
+    /// Llama, by its [answer tokens](LlamaForCausalLm::answering), or without them by the next tokens of a text.
+    Llama(LlamaForCausalLm),
     /// Llama, by a number.
     LlamaScore(LlamaScore),
-    /// Llama, by the next tokens of a text.
-    LlamaText(LlamaForCausalLm),
 }
 
 impl AutoModel {
     /// Gradient checkpointing: whether the backward pass computes a layer's activations again instead of holding those
     /// of all layers. Costs one more forward pass a step.
     pub fn recompute(&mut self, recomputes: bool) {
-        match self {
-            Self::Deberta(model) => model.recompute(recomputes),
-            Self::Llama(model) => model.recompute(recomputes),
-            Self::LlamaScore(model) => model.recompute(recomputes),
-            Self::LlamaText(model) => model.recompute(recomputes),
-        }
+        *match self {
+            Self::Deberta(model) => &mut model.encoder.recomputes,
+            Self::Llama(model) => &mut model.model.recomputes,
+            Self::LlamaScore(model) => &mut model.model.recomputes,
+        } = recomputes;
     }
 
     /// What the head reads of every input, `[batch, features]`, at the posterior mean: the encoder's pooled first token,
     /// or the decoder's last hidden state after the final norm.
     pub fn features(&self, input: &TokenBatch) -> Tensor<2> {
         let pass = Pass::mean();
-        match self {
-            Self::Deberta(model) => model.head(model.encoder().first_token(input, &pass), &pass).0,
-            Self::Llama(model) => model.model().model().last_hidden(input, &pass).squeeze_dim(1),
-            Self::LlamaScore(model) => model.model().last_hidden(input, &pass).squeeze_dim(1),
-            Self::LlamaText(model) => model.model().last_hidden(input, &pass).squeeze_dim(1),
-        }
+        let decoder = match self {
+            Self::Deberta(model) => {
+                return model.head(model.encoder.first_token(input, &pass), &pass).0;
+            }
+            Self::Llama(model) => &model.model,
+            Self::LlamaScore(model) => &model.model,
+        };
+        decoder.last_hidden(input, &pass).squeeze_dim(1)
     }
 }
 
@@ -58,8 +57,7 @@ impl Model for AutoModel {
         match self {
             Self::Deberta(model) => model.logits(input, pass),
             Self::Llama(model) => model.logits(input, pass),
-            Self::LlamaScore(model) => model.logits(input, pass),
-            Self::LlamaText(model) => model.logits(input, pass),
+            Self::LlamaScore(model) => answered(model, input, pass, LlamaScore::forward),
         }
     }
 }
@@ -69,54 +67,34 @@ impl Model for DebertaClassifier {
     const HOLDS_DRAWS: bool = true;
 
     fn logits(&self, input: &TokenBatch, pass: &Pass) -> Tensor<2> {
-        answered(&input.repeat(members(self)), pass, |input| self.forward(input, pass))
+        answered(self, input, pass, Self::forward)
     }
 }
 
-impl Model for LlamaChoice {
-    type Input = TokenBatch;
-    const HOLDS_DRAWS: bool = true;
-
-    fn logits(&self, input: &TokenBatch, pass: &Pass) -> Tensor<2> {
-        answered(&input.repeat(members(self)), pass, |input| self.forward(input, pass))
-    }
-}
-
-impl Model for LlamaScore {
-    type Input = TokenBatch;
-    const HOLDS_DRAWS: bool = true;
-
-    fn logits(&self, input: &TokenBatch, pass: &Pass) -> Tensor<2> {
-        self.forward(&input.repeat(members(self)), pass)
-    }
-}
-
-/// The logits that `forward` makes of `input`, without answers that a row does not have.
-fn answered(
-    input: &TokenBatch,
-    pass: &Pass,
-    forward: impl FnOnce(&TokenBatch) -> Tensor<2>,
-) -> Tensor<2> {
-    let logits = forward(input);
-    let Some(barred) = &input.barred else { return logits };
-    let barred = barred.clone().cast(logits.dtype());
-    let [logits, barred] = pass.aligned([logits, barred]);
-    logits + barred
-}
-
-/// Language modelling: logits of the next token after the columns that the batch asks for.
+/// Logits of the answer tokens; without them those of the next token after the columns that the batch asks for.
 impl Model for LlamaForCausalLm {
     type Input = TokenBatch;
     const HOLDS_DRAWS: bool = true;
 
     fn logits(&self, input: &TokenBatch, pass: &Pass) -> Tensor<2> {
-        self.logits_at(&input.repeat(members(self)), pass)
+        answered(self, input, pass, |model, input, pass| match &model.answer_ids[..] {
+            [] => model.logits_at(input, pass),
+            answers => model.answer_logits(input, answers, pass),
+        })
     }
 }
 
-/// Ensemble members that the adapters hold side by side; every one of them sees the batch.
-fn members(model: &impl NamedModule) -> usize {
-    let mut found = None;
-    visit_adapters(model, &mut |attached| found = found.or(attached.members()));
-    found.unwrap_or(1)
+/// The logits that `forward` makes of `input` for every ensemble member, without answers that a row does not have.
+fn answered<M: NamedModule>(
+    model: &M,
+    input: &TokenBatch,
+    pass: &Pass,
+    forward: impl FnOnce(&M, &TokenBatch, &Pass) -> Tensor<2>,
+) -> Tensor<2> {
+    let input = input.repeat(members(model).unwrap_or(1));
+    let logits = forward(model, &input, pass);
+    let Some(barred) = input.barred else { return logits };
+    let barred = barred.cast(logits.dtype());
+    let [logits, barred] = pass.aligned([logits, barred]);
+    logits + barred
 }

@@ -6,16 +6,18 @@
 mod auto;
 mod batch;
 pub mod chat;
+#[cfg(test)]
+mod config_tests;
 pub mod deberta;
 mod error;
 mod json;
 pub mod llama;
 mod norm;
-pub mod source;
+mod source;
 pub mod tokenizer;
 
 pub use auto::AutoModel;
 pub use batch::TokenBatch;
 pub use error::{Error, Result};
 pub use norm::{LayerNorm, RmsNorm};
-pub use source::{Precision, WeightSource};
+pub use source::{Loaded, Precision, WeightSource};

@@ -1,10 +1,11 @@
 //! Normalisation of the last axis, with the checkpoint's names.
 
 use burn::module::{Module, Param};
-use burn::tensor::{DType, Tensor};
+use burn::tensor::Tensor;
+use lrvd_burn::adapter::adapter_dtype;
 use lrvd_burn::ops::{layer_norm, rms_norm};
 
-use crate::source::{Init, Layout, WeightSource};
+use crate::source::{Init, Layout, WeightSource, frozen};
 
 /// `(x − mean)/sqrt(var + ε)·weight + bias` over the last axis.
 #[derive(Module, Debug)]
@@ -50,18 +51,12 @@ pub struct RmsNorm {
 }
 
 impl RmsNorm {
-    /// Reads `{path}.weight` as values of type `dtype`.
-    pub(crate) fn load(
-        source: &mut WeightSource<'_>,
-        path: &str,
-        d: usize,
-        epsilon: f64,
-        dtype: DType,
-    ) -> Self {
-        let name = format!("{path}.weight");
-        let init = Init::Constant(1.0);
-        let weight = source.tensor_of(&name, [d], Layout::AsStored, init, dtype);
-        Self { weight: Param::from_tensor(weight).set_require_grad(false), epsilon }
+    /// Reads `{path}.weight`.
+    pub(crate) fn load(source: &mut WeightSource<'_>, path: &str, d: usize, epsilon: f64) -> Self {
+        let (name, init) = (format!("{path}.weight"), Init::Constant(1.0));
+        let dtype = adapter_dtype(source.dtype());
+        let weight = source.tensor(&name, [d], Layout::AsStored, init, dtype);
+        Self { weight: frozen(weight), epsilon }
     }
 
     /// Normalises the last axis.

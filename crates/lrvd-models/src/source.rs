@@ -29,9 +29,14 @@ pub(crate) fn check_depth(layers: usize, store: &WeightStore) -> Result<()> {
     Err(Error::format(&file, "num_hidden_layers", most, layers))
 }
 
+/// A parameter that gets no gradient.
+pub(crate) fn frozen<const D: usize>(value: Tensor<D>) -> Param<Tensor<D>> {
+    Param::from_tensor(value).set_require_grad(false)
+}
+
 /// How the tensor in memory relates to the one in a checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Layout {
+pub(crate) enum Layout {
     /// The same shape and order.
     AsStored,
     /// A matrix held transposed: checkpoints store linear weights `[d_output, d_input]`.
@@ -55,7 +60,7 @@ impl From<DType> for Precision {
 
 /// Initialisation of a parameter that no file provides.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Init {
+pub(crate) enum Init {
     /// `N(0, std²)`.
     Normal(f64),
     /// Every value the same.
@@ -124,24 +129,12 @@ impl<'a> WeightSource<'a> {
         }
     }
 
-    /// The float type of every tensor that is not quantised.
-    pub fn dtype(&self) -> DType {
+    pub(crate) fn dtype(&self) -> DType {
         self.precision.dtype
     }
 
     /// The parameter `name` with `shape` in memory.
-    pub fn tensor<const D: usize>(
-        &mut self,
-        name: &str,
-        shape: [usize; D],
-        layout: Layout,
-        init: Init,
-    ) -> Tensor<D> {
-        self.tensor_of(name, shape, layout, init, self.precision.dtype)
-    }
-
-    /// As [`Self::tensor`], in another float type than the rest.
-    pub fn tensor_of<const D: usize>(
+    pub(crate) fn tensor<const D: usize>(
         &mut self,
         name: &str,
         shape: [usize; D],
@@ -161,27 +154,25 @@ impl<'a> WeightSource<'a> {
     }
 
     /// The frozen parameter `name` with `shape`, in memory as in the file.
-    pub fn parameter<const D: usize>(
+    pub(crate) fn parameter<const D: usize>(
         &mut self,
         name: &str,
         shape: [usize; D],
         init: Init,
     ) -> Param<Tensor<D>> {
-        let value = self.tensor(name, shape, Layout::AsStored, init);
-        Param::from_tensor(value).set_require_grad(false)
+        frozen(self.tensor(name, shape, Layout::AsStored, init, self.precision.dtype))
     }
 
-    /// The linear layer at `path`, `[d_input] -> [d_output]`, with a bias if the model has one; quantised if the
+    /// The linear layer at `path`, of `[d_input, d_output]`, with a bias if the model has one; quantised if the
     /// [precision](Precision) says so.
-    pub fn linear(
+    pub(crate) fn linear(
         &mut self,
         path: &str,
-        d_input: usize,
-        d_output: usize,
+        shape: [usize; 2],
         bias: bool,
         std: f64,
     ) -> AdaptedLinear {
-        let layer = self.head(path, d_input, d_output, bias, std);
+        let layer = self.head(path, shape, bias, std);
         let Some(bits) = self.precision.bits.filter(|_| !self.has_failed()) else { return layer };
         layer.clone().quantized(bits).unwrap_or_else(|source| {
             let store = self.store.map_or(Path::new(path), WeightStore::path);
@@ -192,19 +183,17 @@ impl<'a> WeightSource<'a> {
     }
 
     /// As [`Self::linear`], never quantised.
-    pub fn head(
+    pub(crate) fn head(
         &mut self,
         path: &str,
-        d_input: usize,
-        d_output: usize,
+        shape: [usize; 2],
         bias: bool,
         std: f64,
     ) -> AdaptedLinear {
-        let (name, shape) = (format!("{path}.weight"), [d_input, d_output]);
-        let weight = self.tensor(&name, shape, Layout::Transposed, Init::Normal(std));
-        let name = format!("{path}.bias");
-        let bias =
-            bias.then(|| self.tensor(&name, [d_output], Layout::AsStored, Init::Constant(0.0)));
+        let (name, dtype) = (format!("{path}.weight"), self.precision.dtype);
+        let weight = self.tensor(&name, shape, Layout::Transposed, Init::Normal(std), dtype);
+        let (name, zero) = (format!("{path}.bias"), Init::Constant(0.0));
+        let bias = bias.then(|| self.tensor(&name, [shape[1]], Layout::AsStored, zero, dtype));
         AdaptedLinear::new(weight, bias)
     }
 
@@ -246,13 +235,10 @@ impl<'a> WeightSource<'a> {
         if !self.report.check_shape(name, &expected, found) {
             return None;
         }
-        let host = match store.read(name) {
-            Ok(host) => host,
-            Err(error) => {
-                self.failure.get_or_insert(error.into());
-                return None;
-            }
-        };
+        let host = store.read(name).map_err(|error| {
+            self.failure.get_or_insert(error.into());
+        });
+        let host = host.ok()?;
         // A value that the type cannot hold would become infinite.
         let largest = if dtype == DType::F16 { F16_MAX } else { f64::MAX };
         if !self.report.check_finite(name, host.first_beyond(largest)) {
@@ -267,30 +253,22 @@ impl<'a> WeightSource<'a> {
                 transposed
             }
         };
-        match in_memory.and_then(|host| to_data(host, dtype)) {
-            Ok(data) => {
-                self.report.applied.push(name.to_owned());
-                Some(data)
-            }
-            Err(source) => {
-                let expected = "a tensor of floats";
-                self.failure.get_or_insert(Error::format(store.path(), name, expected, source));
-                None
-            }
-        }
+        let data = in_memory.and_then(|host| to_data(host, dtype)).map_err(|source| {
+            let expected = "a tensor of floats";
+            self.failure.get_or_insert(Error::format(store.path(), name, expected, source));
+        });
+        self.report.applied.extend(data.is_ok().then(|| name.to_owned()));
+        data.ok()
     }
 
     fn fresh(&self, name: &str, shape: &[usize], init: Init) -> TensorData {
-        let n = shape.iter().product();
-        let mut values = vec![0.0_f32; n];
+        let mut values = vec![0.0_f32; shape.iter().product()];
         match init {
             Init::Constant(value) => values.fill(value as f32),
             Init::Normal(std) => {
                 let key = self.seed.for_module(module_id(name)).on_stream(Stream::INIT);
                 fill_normal(key, 0, &mut values);
-                for v in &mut values {
-                    *v *= std as f32;
-                }
+                values.iter_mut().for_each(|v| *v *= std as f32);
             }
         }
         TensorData::new(values, shape)

@@ -8,10 +8,10 @@ use burn::module::Module as _;
 use burn::tensor::{DType, Device};
 use lrvd_burn::host::values;
 use lrvd_burn::sampling::Pass;
-use lrvd_burn::train::{DrawSeed, PassWatch, token_answers};
+use lrvd_burn::train::{DrawSeed, token_answers};
 use lrvd_models::TokenBatch;
 use lrvd_models::llama::{
-    GenerateOptions, GeneratedText, GeneratedToken, LlamaForCausalLm, TokenChoice, TokenSampling,
+    GenerateOptions, GeneratedText, GeneratedToken, LlamaForCausalLm, TokenSampling,
 };
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -81,14 +81,12 @@ impl Generation {
     }
 
     pub fn check(&self) -> Result<(), lrvd_core::Error> {
-        self.choice(0).check()
+        self.token_sampling(0).map_or(Ok(()), |sampling| sampling.check())
     }
 
-    fn choice(&self, first: usize) -> TokenChoice {
-        let seed = self.seed;
-        self.sampling.map_or(TokenChoice::Greedy, |(temperature, top_p)| {
-            TokenChoice::Sampled(TokenSampling { temperature, top_p, seed, first })
-        })
+    fn token_sampling(&self, first: usize) -> Option<TokenSampling> {
+        let (seed, sampling) = (self.seed, self.sampling);
+        sampling.map(|(temperature, top_p)| TokenSampling { temperature, top_p, seed, first })
     }
 }
 
@@ -191,7 +189,7 @@ impl SavedLanguageModel {
         let (pad_id, task) = (reader.pad_id, PreparedTask::without_examples(Goal::texts("data")));
         let task = PreparedTask { validation, validation_ids, pad_id, ..task };
         let examples = task.examples(&task.validation, &self.device);
-        let (model, watch) = (&self.model, PassWatch::default());
+        let (model, watch) = (&self.model, None);
         let scored = with_mean(draws, |draws| {
             score_tokens(token_answers(model, &examples, batch_size, seed, draws, watch)?, draws)
         })?;
@@ -228,7 +226,7 @@ impl SavedLanguageModel {
             max_new_tokens: options.max_tokens.min(room),
             stop: reader.stops.iter().copied().collect(),
             draws: (0..draws).map(|draw| seed.key(draw)).collect(),
-            choice: options.choice(first),
+            sampling: options.token_sampling(first),
         };
         let texts =
             self.model.generate_while(&ids, &generate, go_on).map_err(|error| match error {

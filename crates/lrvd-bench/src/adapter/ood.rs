@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use anyhow::{anyhow, bail};
-use lrvd_burn::files::{HostTensor, TensorFile, write_safetensors};
+use lrvd_burn::files::{HostTensor, WeightStore, write_safetensors};
 use lrvd_burn::host::values;
 use lrvd_burn::peft::WEIGHTS_FILE;
 use lrvd_burn::train::{Examples as _, evaluation_batches, restore_order};
@@ -220,7 +220,7 @@ impl OodDetector {
         if !path.is_file() {
             bail!("`{}` is not there: run `lrvd ood fit` first", path.display());
         }
-        let file = TensorFile::open(&path)?;
+        let file = WeightStore::open(&path)?;
         let header = file.metadata().get(HEADER);
         let header =
             header.ok_or_else(|| anyhow!("`{}` has no header `{HEADER}`", path.display()))?;

@@ -40,7 +40,7 @@ pub(crate) struct Sizes {
 impl Architecture {
     pub(crate) fn read(model: &Path) -> Result<Self> {
         if GgufModel::is_at(model) {
-            return Ok(Self::Llama(GgufModel::open(model)?.config().clone()));
+            return Ok(Self::Llama(GgufModel::open(model)?.config));
         }
         let file = model.join("config.json");
         let config: Value = read_json(&file)?;
@@ -63,8 +63,8 @@ impl Architecture {
 
     pub(crate) fn unrecognised(&self) -> &[String] {
         match self {
-            Self::Deberta(config) => config.unrecognised(),
-            Self::Llama(config) => config.unrecognised(),
+            Self::Deberta(config) => &config.unrecognised,
+            Self::Llama(config) => &config.unrecognised,
         }
     }
 

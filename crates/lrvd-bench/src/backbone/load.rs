@@ -9,7 +9,7 @@ use lrvd_burn::files::WeightStore;
 use lrvd_core::noise::NoiseKey;
 use lrvd_models::deberta::{DebertaClassifier, DebertaConfig};
 use lrvd_models::llama::gguf::GgufModel;
-use lrvd_models::llama::{LlamaChoice, LlamaConfig, LlamaForCausalLm, LlamaScore};
+use lrvd_models::llama::{LlamaConfig, LlamaForCausalLm, LlamaScore};
 use lrvd_models::tokenizer::TextTokenizer;
 use lrvd_models::{AutoModel, Precision};
 
@@ -207,12 +207,9 @@ pub(crate) fn load_model(
         }
         _ => {
             let model = load_language_model(backbone, dropout, device, precision)?;
-            let model = if task.goal.is_texts() {
-                AutoModel::LlamaText(model)
-            } else {
-                AutoModel::Llama(LlamaChoice::new(model, task.answers.clone())?)
-            };
-            Ok((model, Vec::new()))
+            let model =
+                if task.goal.is_texts() { model } else { model.answering(task.answers.clone())? };
+            Ok((AutoModel::Llama(model), Vec::new()))
         }
     }
 }

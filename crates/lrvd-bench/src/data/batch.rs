@@ -1,7 +1,7 @@
 //! Tokenised examples as training and prediction read them: batches, and the splits of a task.
 
 use burn::tensor::{DType, Device, Tensor, TensorData};
-use lrvd_burn::train::{Examples, LabelledExamples, Targets, TokenTargets};
+use lrvd_burn::train::{Examples, Targets};
 use lrvd_models::TokenBatch;
 
 use super::Label;
@@ -117,9 +117,7 @@ impl Examples for TokenExamples<'_> {
         let answers = picked.iter().map(|example| example.choices.unwrap_or(self.labels));
         Ok(batch.answered_by(&answers.collect::<Vec<_>>(), self.labels))
     }
-}
 
-impl LabelledExamples for TokenExamples<'_> {
     fn targets(&self, indices: &[usize]) -> Burn<Targets> {
         let picked = picked(self.examples, indices)?;
         if picked[0].answer.label().is_none() {
@@ -165,7 +163,7 @@ impl TokenExamples<'_> {
         }
         let n = all.len();
         let ids = Tensor::from_data(TensorData::new(all, [n]), self.device);
-        Ok(Targets::Tokens(TokenTargets { ids, per_row }))
+        Ok(Targets::Tokens { ids, per_row })
     }
 }
 
@@ -245,7 +243,7 @@ mod tests {
         let examples = examples(&all, &device);
         let batch = examples.batch(&[2, 1]).unwrap();
         let numbers = |data: TensorData| data.iter::<i64>().collect::<Vec<_>>();
-        assert_eq!((batch.rows(), batch.tokens, batch.input.ids.dims()), (2, 6, [2, 4]));
+        assert_eq!((batch.targets.rows(), batch.tokens, batch.input.ids.dims()), (2, 6, [2, 4]));
         assert_eq!(numbers(batch.input.ids.into_data()), [10, 20, 30, 40, 10, 20, 7, 7]);
         assert_eq!(numbers(batch.input.type_ids.into_data()), [0, 0, 1, 1, 0, 0, 0, 0]);
         assert_eq!(numbers(batch.input.mask.into_data()), [1, 1, 1, 1, 1, 1, 0, 0]);

@@ -310,7 +310,7 @@ pub fn check_model(dir: &Path, device: &Device, allow_changed: bool) -> Result<M
         }
         Architecture::Llama(config) => {
             let (model, loaded) = LlamaForCausalLm::from_pretrained(&store, config, device, dtype)?;
-            (AutoModel::LlamaText(model), loaded)
+            (AutoModel::Llama(model), loaded)
         }
     };
     let (finite, read) = (

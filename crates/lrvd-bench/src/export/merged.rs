@@ -212,7 +212,7 @@ fn config(backbone: &Backbone, info: Option<&ClassifierInfo>, untied: bool) -> R
     let model = backbone.location.folder.as_path();
     let file = model.join("config.json");
     let mut config: Value = if GgufModel::is_at(model) {
-        let text = GgufModel::open(model)?.config_json().to_owned();
+        let text = GgufModel::open(model)?.config_json;
         crate::io::parse_json(model, &text)?
     } else {
         read_json(&file)?

@@ -4,7 +4,7 @@ use lrvd_burn::adapter::{AdapterConfig, AdapterKind};
 use lrvd_burn::model::{AdapterTargets, attach_adapters};
 use lrvd_core::noise::{Draws, NoiseKey, Stream};
 use lrvd_models::deberta::{ADAPTER_TARGETS, DebertaClassifier, DebertaConfig};
-use lrvd_models::llama::{LlamaChoice, LlamaConfig, LlamaForCausalLm};
+use lrvd_models::llama::{LlamaConfig, LlamaForCausalLm};
 use lrvd_models::{AutoModel, WeightSource};
 
 use crate::data::Label;
@@ -43,7 +43,7 @@ pub(crate) fn llama() -> AutoModel {
     let device = Device::flex();
     let mut source = WeightSource::random(NoiseKey::new(5), &device, DType::F64);
     let model = LlamaForCausalLm::load(&mut source, &config);
-    let mut model = AutoModel::Llama(LlamaChoice::new(model, vec![7, 3, 40]).unwrap());
+    let mut model = AutoModel::Llama(model.answering(vec![7, 3, 40]).unwrap());
     adapt(&mut model, &["q_proj", "v_proj", "lm_head"]);
     model
 }

@@ -100,7 +100,7 @@ impl Method<AutoModel> for Bbb {
 
     fn terms(&self, model: &AutoModel, pass: &Pass, sizes: StepSizes) -> Burn<Terms> {
         let kl = total_over_adapters(model, |layer| self.kl(layer, pass));
-        Ok(Terms::kl(kl, self.weight(sizes)?))
+        Ok(Terms { kl, kl_weight: self.weight(sizes)?, ..Terms::none() })
     }
 }
 
@@ -276,7 +276,7 @@ impl Method<AutoModel> for CLora {
         let kl = seen.into_iter().map(|seen| seen.per_token.sum()).reduce(|a, b| a + b);
         let weight = self.cycle.weight(sizes.step, sizes.n_train)?;
         let weight = weight * self.kl_weight * share / modules.len().max(1) as f64;
-        Ok(Terms::kl(kl, weight))
+        Ok(Terms { kl, kl_weight: weight, ..Terms::none() })
     }
 
     fn update(

@@ -61,7 +61,8 @@ impl Method<AutoModel> for Map {
             Some(adapter.a.val().square().sum() + adapter.b.val().square().sum())
         });
         let weight = 0.5 * self.settings.precision / sizes.n_train as f64;
-        Ok(Terms::penalty(squares.map(|squares| squares.mul_scalar(weight))))
+        let penalty = squares.map(|squares| squares.mul_scalar(weight));
+        Ok(Terms { penalty, ..Terms::none() })
     }
 }
 

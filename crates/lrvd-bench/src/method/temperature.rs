@@ -36,7 +36,7 @@ impl Temperatures {
             return Ok(Self::default());
         }
         let classes = data.holdout.targets(&all)?.classes().unwrap_or_default();
-        let (model, inputs) = (model.clone().valid(), data.inputs(&data.holdout));
+        let (model, inputs) = (model.clone().valid(), data.inputs(data.holdout));
         let mut found = BTreeMap::new();
         for draws in std::iter::once(0).chain(draws.iter().copied()) {
             let logs = averaged(method.predict(&model, &inputs, draws)?)?;

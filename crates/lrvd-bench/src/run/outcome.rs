@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use burn::module::Module as _;
 use lrvd_burn::model::trainable_counts;
-use lrvd_burn::train::{self, LabelledExamples as _};
+use lrvd_burn::train::{self, Examples as _};
 use lrvd_core::prune::RankSummary;
 use lrvd_models::AutoModel;
 

@@ -11,9 +11,9 @@ use burn::tensor::{DType, Device};
 use lrvd_burn::model::AdapterTargets;
 use lrvd_burn::train::{
     self, Checkpoints, DrawPolicy, Evaluation, Inputs, Observer, OrderConfig, Ordered, Outcome,
-    PassWatch, TrainState, latest_checkpoint, load_checkpoint,
+    TrainState, latest_checkpoint, load_checkpoint,
 };
-use lrvd_models::AutoModel;
+use lrvd_models::{AutoModel, TokenBatch};
 
 use super::folder::{CHECKPOINT_DIR, RECORD_FILE, still_there};
 use super::outcome::{Finished, evaluate, held_out, record, summary};
@@ -149,7 +149,7 @@ impl<'a> Run<'a> {
             device: self.start.device,
             dtype: DType::F32,
             memory: self.memory,
-            watch: PassWatch::default(),
+            watch: None,
         }
     }
 
@@ -202,7 +202,7 @@ impl<'a> Run<'a> {
             sink.borrow_mut().event(&Event::Evaluating { done: done.get(), total });
             !self.stop.load(Ordering::Relaxed)
         };
-        let context = RunContext { watch: PassWatch::new(&passed), ..self.context() };
+        let context = RunContext { watch: Some(&passed), ..self.context() };
         match answer(&context) {
             Err(error) if kind_of(&error) == Some(Kind::Stopped) => Ok(None),
             found => found.map(Some),
@@ -225,7 +225,8 @@ impl<'a> Run<'a> {
 
     /// The run in `folder` at its newest checkpoint or its start, with whatever could fail at the first step checked.
     pub(crate) fn open(&self, folder: &Path) -> Result<RunState> {
-        batches(&self.context(), &self.task.train, 0)?;
+        let context = self.context();
+        batches(&context, &training(&context, &self.task.train), 0)?;
         let mut run = self.start.fresh()?;
         if let Some(path) = latest_checkpoint(&folder.join(CHECKPOINT_DIR))? {
             load_checkpoint(&path, &mut run.state, &mut *run.method)?;
@@ -245,23 +246,26 @@ pub fn fit(
     // Rows held out take part at the end, once they have cut the ranks, unless something is fitted to them afterwards.
     let waiting = if fits_holdout { &[] } else { &task.holdout[..] };
     let rows = [&task.train, waiting].concat();
+    let rows = training(context, &rows);
     let mut batches = batches(context, &rows, waiting.len())?;
     let mut observer = Watched { context, checkpoints, stop, sink };
     run.fit(&mut batches, &mut observer)
 }
 
-/// `rows` in their order, the last of them `kept_back` until they have cut the ranks.
+fn training<'a>(context: &RunContext<'a>, rows: &'a [TokenisedExample]) -> TokenExamples<'a> {
+    TokenExamples { smoothing: context.config.label_smoothing, ..context.examples(rows) }
+}
+
+/// `rows` in their order, the last of them held out until they have cut the ranks.
 fn batches<'a>(
-    context: &RunContext<'a>,
-    rows: &'a [TokenisedExample],
-    kept_back: usize,
-) -> Burn<Ordered<TokenExamples<'a>>> {
+    context: &RunContext<'_>,
+    rows: &'a TokenExamples<'_>,
+    held_out: usize,
+) -> Burn<Ordered<'a, TokenBatch>> {
     let config = context.config;
-    let rows = TokenExamples { smoothing: config.label_smoothing, ..context.examples(rows) };
-    let Config { batch_size, bucketing, last_batch, .. } = *config;
-    Ordered::new(rows, OrderConfig { batch_size, bucketing, last_batch }, context.seed)?
-        .accumulating(config.accumulation)?
-        .holding_out(kept_back)
+    let Config { batch_size, bucketing, last_batch, accumulation, .. } = *config;
+    let order = OrderConfig { batch_size, bucketing, last_batch, accumulation, held_out };
+    Ordered::new(rows, order, context.seed)
 }
 
 /// Measures the validation rows, keeps checkpoints, ends on a stop request.
@@ -283,9 +287,11 @@ impl Observer<AutoModel, DynMethod> for Watched<'_> {
         evaluate(self.context, model, method).map(Some)
     }
 
-    fn held_out(&mut self, model: &AutoModel, method: &DynMethod) -> Result<Option<Vec<f64>>> {
-        let is_any = !self.context.task.holdout.is_empty();
-        is_any.then(|| held_out(self.context, model, method)).transpose()
+    fn held_out(&mut self, model: &AutoModel, method: &DynMethod) -> Result<Vec<f64>> {
+        if self.context.task.holdout.is_empty() {
+            return Ok(Vec::new());
+        }
+        held_out(self.context, model, method)
     }
 
     fn checkpoint(&mut self, state: &TrainState<AutoModel>, method: &DynMethod) -> Result<()> {

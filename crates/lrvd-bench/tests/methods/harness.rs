@@ -17,13 +17,12 @@ use lrvd_burn::model::NamedModule;
 use lrvd_burn::optimizer::NamedGradients;
 use lrvd_burn::sampling::Pass;
 use lrvd_burn::train::{
-    Batch, Fitted, LabelledExamples, Model, Outcome, PassWatch, Run, StepSizes,
-    negative_log_likelihood,
+    Batch, Examples, Fitted, Model, Outcome, Run, StepSizes, negative_log_likelihood,
 };
 use lrvd_core::noise::{Draws, NoiseKey};
 use lrvd_core::schedule::BatchSize;
 use lrvd_models::deberta::{DebertaClassifier, DebertaConfig};
-use lrvd_models::llama::{LlamaChoice, LlamaConfig, LlamaForCausalLm};
+use lrvd_models::llama::{LlamaConfig, LlamaForCausalLm};
 use lrvd_models::{AutoModel, TokenBatch, WeightSource};
 
 pub(crate) const LABELS: usize = 2;
@@ -116,7 +115,7 @@ impl Bench {
             device: &self.device,
             dtype: self.dtype,
             memory: PeakMemory::start(),
-            watch: PassWatch::default(),
+            watch: None,
         }
     }
 
@@ -147,7 +146,7 @@ impl Bench {
                 let config = LlamaConfig::read(&config).unwrap();
                 let loaded = LlamaForCausalLm::from_pretrained(&store, &config, device, dtype);
                 let answers = (0..LABELS as u32).map(|i| 20 + 7 * i).collect();
-                AutoModel::Llama(LlamaChoice::new(loaded.unwrap().0, answers).unwrap())
+                AutoModel::Llama(loaded.unwrap().0.answering(answers).unwrap())
             }
         }
     }
@@ -201,7 +200,8 @@ impl Bench {
     pub(crate) fn batch(&self) -> (Batch<TokenBatch>, StepSizes) {
         let indices: Vec<usize> = (0..self.config.batch_size).collect();
         let batch = self.context().examples(&self.task.train).batch(&indices).unwrap();
-        let (examples, tokens, n_train) = (batch.rows(), batch.tokens, self.task.train.len());
+        let (examples, tokens, n_train) =
+            (batch.targets.rows(), batch.tokens, self.task.train.len());
         let whole = BatchSize { examples, tokens, n_train };
         let steps = self.config.steps;
         (batch, StepSizes { step: 0, steps, examples, tokens, batch: whole, n_train })

@@ -35,28 +35,33 @@ impl LowRankAdapter {
     ///
     /// # Shapes
     ///
-    /// `x` is `[n, d_input]`, `mean` and the result `[n, d_output]`.
+    /// `x` is `[sequences, tokens, d_input]`, `mean` and the result `[sequences, tokens, d_output]`.
     pub(super) fn moment_matched(
         &self,
-        mean: Tensor<2>,
-        x: Tensor<2>,
+        mean: Tensor<3>,
+        x: Tensor<3>,
         posterior: &Posterior,
         cross: CrossTerm,
         key: (NoiseKey, u32),
-    ) -> Tensor<2> {
+    ) -> Tensor<3> {
         let OutputNoise { noise, cross: kappa, .. } = self.output_noise(key, cross, true);
         let (a, b) = (self.a.val(), self.b.val());
+        let shape = mean.dims();
+        let (mean, x) = (rows(mean), rows(x));
         let s = || linear(x.clone(), a.clone(), None);
         let variance = match posterior {
             Posterior::RankVariance(p) | Posterior::AsymRankVariance(p) => {
                 let v = clamped(p.value.val()).exp();
                 let w = (b.square() * v.clone().unsqueeze_dim(1)).sum_dim(0).squeeze_dim(0);
                 let q = row_energy(x.clone(), None);
-                if matches!(posterior, Posterior::AsymRankVariance(_)) {
-                    return add_rank_two_noise(mean, q.clone(), w, q.zeros_like(), noise);
-                }
-                let w = w + v.clone().square().sum().mul_scalar(kappa);
-                return add_rank_two_noise(mean, q, w, row_energy(s(), Some(v)), noise);
+                let (w, t) = match posterior {
+                    Posterior::AsymRankVariance(_) => (w, q.zeros_like()),
+                    _ => {
+                        let w = w + v.clone().square().sum().mul_scalar(kappa);
+                        (w, row_energy(s(), Some(v)))
+                    }
+                };
+                return add_rank_two_noise(mean, q, w, t, noise).reshape(shape);
             }
             Posterior::NoiseToSignal(p) => {
                 let alpha = clamped_log_alpha(p.value.val()).exp();
@@ -73,7 +78,7 @@ impl LowRankAdapter {
                 of_s + linear(s().square(), var_b, None)
             }
         };
-        add_gaussian_noise(mean, variance, noise)
+        add_gaussian_noise(mean, variance, noise).reshape(shape)
     }
 
     /// Where the noise of an output comes from.
@@ -103,11 +108,12 @@ impl LowRankAdapter {
     /// ```
     pub(super) fn nested(
         &self,
-        x: Tensor<2>,
+        x: Tensor<3>,
         posterior: &Posterior,
-        key: NoiseKey,
-        use_index: u32,
-    ) -> Tensor<2> {
+        (key, use_index): (NoiseKey, u32),
+    ) -> Tensor<3> {
+        let [sequences, tokens, _] = x.dims();
+        let x = rows(x);
         let (a, b) = (self.a.val(), self.b.val());
         let mean = linear(x.clone(), a.clone(), None);
         let shape = mean.dims();
@@ -116,23 +122,21 @@ impl LowRankAdapter {
             mean.clone() + variance.add_scalar(EPS_VARIANCE).sqrt() * eps.clone()
         };
         let noise = Noise { key: key.on_stream(Stream::OUTPUT).with_use(use_index), scale: 1.0 };
-        match posterior {
-            Posterior::RankVariance(p) => {
+        let out = match posterior {
+            Posterior::RankVariance(p) | Posterior::AsymRankVariance(p) => {
                 let v = clamped(p.value.val()).exp();
-                let s =
-                    with_noise(row_energy(x, None).unsqueeze_dim(1) * v.clone().unsqueeze_dim(0));
-                let rho = row_energy(s.clone(), Some(v));
-                let out = linear(s, b, None);
-                let [n, d] = out.dims();
-                let device = out.device();
-                let dtype = out.dtype();
-                let q = Tensor::zeros([n], (&device, dtype));
-                add_rank_two_noise(out, q, Tensor::zeros([d], (&device, dtype)), rho, noise)
-            }
-            Posterior::AsymRankVariance(p) => {
-                let v = clamped(p.value.val()).exp();
-                let s = with_noise(row_energy(x, None).unsqueeze_dim(1) * v.unsqueeze_dim(0));
-                linear(s, b, None)
+                let q = row_energy(x, None);
+                let s = with_noise(q.unsqueeze_dim(1) * v.clone().unsqueeze_dim(0));
+                if matches!(posterior, Posterior::AsymRankVariance(_)) {
+                    linear(s, b, None)
+                } else {
+                    let rho = row_energy(s.clone(), Some(v));
+                    let out = linear(s, b, None);
+                    let [n, d] = out.dims();
+                    let place = (&out.device(), out.dtype());
+                    let (q, w) = (Tensor::zeros([n], place), Tensor::zeros([d], place));
+                    add_rank_two_noise(out, q, w, rho, noise)
+                }
             }
             Posterior::NoiseToSignal(p) => {
                 let alpha = clamped_log_alpha(p.value.val()).exp().unsqueeze_dim::<2>(0);
@@ -145,6 +149,14 @@ impl LowRankAdapter {
                 let rho = linear(s.clone().square(), clamped(p.b.val()).exp(), None);
                 add_gaussian_noise(linear(s, b, None), rho, noise)
             }
-        }
+        };
+        let d_output = out.dims()[1];
+        out.mul_scalar(self.scaling).reshape([sequences, tokens, d_output])
     }
+}
+
+/// One row for each token.
+fn rows(x: Tensor<3>) -> Tensor<2> {
+    let [sequences, tokens, width] = x.dims();
+    x.reshape([sequences * tokens, width])
 }

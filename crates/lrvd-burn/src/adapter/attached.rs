@@ -9,7 +9,7 @@ use burn::tensor::{Device, Tensor};
 use lrvd_core::family::VariationalFamily;
 use lrvd_core::noise::module_id;
 
-use super::kind::{Adapter, LowRankAdapter, Posterior};
+use super::kind::{Adapter, Extension, LowRankAdapter, Posterior};
 use super::observer::Observer;
 use crate::parameters::handing::{hand_out, hand_over};
 use crate::sampling::Pass;
@@ -28,15 +28,13 @@ pub struct AdapterSlot {
 }
 
 impl AdapterSlot {
-    fn of(adapter: &Adapter, initial_rank: usize) -> Option<Self> {
-        adapter.has_factors().then(|| Self {
-            initial_rank,
-            scaling: adapter.scaling(),
-            family: match adapter {
-                Adapter::LowRank(adapter) => adapter.posterior().map(Posterior::family),
-                Adapter::Members(_) => None,
-            },
-        })
+    pub(super) fn of(adapter: &Adapter, initial_rank: usize) -> Option<Self> {
+        let Adapter::LowRank(adapter) = adapter else { return None };
+        if matches!(adapter.extension, Some(Extension::Scale(_) | Extension::Contextual(_))) {
+            return None;
+        }
+        let family = adapter.posterior().map(Posterior::family);
+        Some(Self { initial_rank, scaling: adapter.scaling, family })
     }
 }
 
@@ -47,12 +45,14 @@ impl AdapterSlot {
 /// that it walks, so one whose last rank was pruned stays and adds nothing.
 #[derive(Clone, Debug)]
 pub struct Attached {
-    pub(super) adapter: Option<Adapter>,
-    pub(super) slot: Option<AdapterSlot>,
+    /// The adapter; `None` after its last rank was pruned.
+    pub adapter: Option<Adapter>,
+    /// What was attached, for files.
+    pub slot: Option<AdapterSlot>,
     /// Path of the layer, which names it in files.
-    pub(super) path: Arc<str>,
+    pub path: Arc<str>,
     /// Identity of the layer in the noise streams, derived from its path.
-    pub(super) noise_id: u32,
+    pub noise_id: u32,
     pub(super) observer: Option<Observer>,
     /// The pass of `forward` without an explicit one.
     pub(crate) pass: Pass,
@@ -61,40 +61,13 @@ pub struct Attached {
 impl Attached {
     /// Nothing yet, on the layer at `path`.
     pub(crate) fn empty(path: &str) -> Self {
-        Self {
-            adapter: None,
-            slot: None,
-            path: path.into(),
-            noise_id: module_id(path),
-            observer: None,
-            pass: Pass::mean(),
-        }
-    }
-
-    /// Puts `adapter` in place of what was there; rank 0 leaves only the slot.
-    pub(super) fn place(&mut self, adapter: Adapter, initial_rank: usize) {
-        self.slot = AdapterSlot::of(&adapter, initial_rank);
-        self.adapter = (adapter.rank() > 0).then_some(adapter);
-    }
-
-    /// Path of the layer.
-    pub fn path(&self) -> &str {
-        &self.path
-    }
-
-    /// Identity of the layer in the noise streams.
-    pub fn noise_id(&self) -> u32 {
-        self.noise_id
-    }
-
-    /// The adapter; `None` after its last rank was pruned.
-    pub fn adapter(&self) -> Option<&Adapter> {
-        self.adapter.as_ref()
+        let (noise_id, pass) = (module_id(path), Pass::mean());
+        Self { adapter: None, slot: None, path: path.into(), noise_id, observer: None, pass }
     }
 
     /// The adapter, if it is one of two factors.
     pub fn low_rank(&self) -> Option<&LowRankAdapter> {
-        match self.adapter() {
+        match &self.adapter {
             Some(Adapter::LowRank(adapter)) => Some(adapter),
             _ => None,
         }
@@ -102,14 +75,10 @@ impl Attached {
 
     /// Number of ensemble members that share a batch here, if there are several adapters.
     pub fn members(&self) -> Option<usize> {
-        match self.adapter() {
+        match &self.adapter {
             Some(Adapter::Members(members)) => Some(members.count()),
             _ => None,
         }
-    }
-
-    pub(crate) fn adapter_mut(&mut self) -> Option<&mut Adapter> {
-        self.adapter.as_mut()
     }
 
     fn with(mut self, change: impl FnOnce(Option<Adapter>) -> Option<Adapter>) -> Self {
@@ -187,13 +156,7 @@ pub(crate) fn set(weight: &mut Param<Tensor<2>>, attached: Option<Attached>) {
 }
 
 /// Puts one adapter on one parameter.
-pub(crate) struct Attach(Option<Attached>);
-
-impl Attach {
-    pub(crate) fn new(attached: &Attached) -> Self {
-        Self(Some(attached.clone()))
-    }
-}
+pub(crate) struct Attach(pub(crate) Option<Attached>);
 
 impl Reparameterizer for Attach {
     type Reparam = Attached;

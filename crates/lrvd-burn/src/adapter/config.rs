@@ -1,5 +1,6 @@
 //! What to attach to a layer, and with which initial values.
 
+use lrvd_core::error::check_range;
 use lrvd_core::family::{INITIAL_LOG_VARIANCE, VariationalFamily};
 use lrvd_core::noise::{NoiseKey, module_id};
 use serde::{Deserialize, Serialize};
@@ -74,23 +75,16 @@ impl AdapterKind {
 }
 
 /// An adapter to attach.
-///
-/// | Field | Default | Meaning |
-/// |---|---|---|
-/// | `kind` | variational | LoRA, AdaLoRA, variational, or one of the uncertainty baselines |
-/// | `rank` | 16 | rank at attachment, at least 1 |
-/// | `lora_alpha` | 16 | numerator of the scaling, above 0 |
-/// | `dropout` | 0 | drop probability of the adapter's input in training, in [0, 1) |
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AdapterConfig {
-    /// Kind of adapter.
+    /// LoRA, AdaLoRA, variational (the default), or one of the uncertainty baselines.
     pub kind: AdapterKind,
-    /// Initial rank.
+    /// Rank at attachment, at least 1; 16 by default.
     pub rank: usize,
-    /// Numerator of the scaling.
+    /// Numerator of the scaling, above 0; 16 by default.
     pub lora_alpha: f64,
-    /// Drop probability of the adapter's input.
+    /// Drop probability of the adapter's input in training, in `[0, 1)`; 0 by default.
     pub dropout: f64,
 }
 
@@ -101,34 +95,29 @@ impl Default for AdapterConfig {
 }
 
 impl AdapterConfig {
-    /// Checks the ranges in the table above.
+    /// Checks that every number is in its range.
     pub fn check(&self) -> Result<(), lrvd_core::Error> {
-        let range = |name, value: f64, low: f64, high: f64| {
-            if value >= low && value <= high {
-                Ok(())
-            } else {
-                Err(lrvd_core::Error::OutOfRange { name, value, low, high })
-            }
-        };
-        range("rank", self.rank as f64, 1.0, 65_536.0)?;
-        range("lora_alpha", self.lora_alpha, f64::MIN_POSITIVE, f64::MAX)?;
-        range("dropout", self.dropout, 0.0, 1.0 - f64::EPSILON)?;
+        check_range("rank", self.rank as f64, 1.0, 65_536.0)?;
+        check_range("lora_alpha", self.lora_alpha, f64::MIN_POSITIVE, f64::MAX)?;
+        check_range("dropout", self.dropout, 0.0, 1.0 - f64::EPSILON)?;
         match self.kind {
-            AdapterKind::Lora { b_bound } => range("b_bound", b_bound, 0.0, 1.0),
+            AdapterKind::Lora { b_bound } => check_range("b_bound", b_bound, 0.0, 1.0),
             AdapterKind::AdaLora => Ok(()),
-            AdapterKind::Variational { initial, .. } => range("initial", initial, -30.0, 10.0),
+            AdapterKind::Variational { initial, .. } => {
+                check_range("initial", initial, -30.0, 10.0)
+            }
             AdapterKind::BayesByBackprop { rho, rho_std, mean_std, .. } => {
-                range("rho", rho, -30.0, 10.0)?;
-                range("rho_std", rho_std, 0.0, 10.0)?;
-                mean_std.map_or(Ok(()), |std| range("mean_std", std, f64::MIN_POSITIVE, 10.0))
+                check_range("rho", rho, -30.0, 10.0)?;
+                check_range("rho_std", rho_std, 0.0, 10.0)?;
+                mean_std.map_or(Ok(()), |std| check_range("mean_std", std, f64::MIN_POSITIVE, 10.0))
             }
             AdapterKind::Blob { epsilon } | AdapterKind::ScalaBl { epsilon } => {
-                range("epsilon", epsilon, f64::MIN_POSITIVE, 1.0)
+                check_range("epsilon", epsilon, f64::MIN_POSITIVE, 1.0)
             }
-            AdapterKind::CLora { hidden } => range("hidden", hidden as f64, 1.0, 65_536.0),
+            AdapterKind::CLora { hidden } => check_range("hidden", hidden as f64, 1.0, 65_536.0),
             AdapterKind::LoraEnsemble { members, gain } => {
-                range("members", members as f64, 1.0, 4096.0)?;
-                range("gain", gain, f64::MIN_POSITIVE, 1e6)
+                check_range("members", members as f64, 1.0, 4096.0)?;
+                check_range("gain", gain, f64::MIN_POSITIVE, 1e6)
             }
         }
     }

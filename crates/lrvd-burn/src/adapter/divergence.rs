@@ -3,7 +3,7 @@
 //! Definitions, derivations and references: `lrvd_core::kl`. Divisions by a number are written as
 //! products: Burn's gradient of the division rounds the reciprocal to single precision.
 
-use burn::tensor::{Tensor, activation};
+use burn::tensor::{DType, FloatDType, Tensor, activation};
 use lrvd_core::family::{EPS_MEAN, VariationalFamily};
 use lrvd_core::kl::{ArdScales, K1, K2, K3, KlReduction};
 use lrvd_core::special::ln_gamma;
@@ -73,11 +73,20 @@ impl Prior {
     }
 }
 
-/// Means and log-variances of the random factors, `[rank, width]` seen through `rank_axis`.
+/// A random factor.
 struct RandomFactor {
     mean: Tensor<2>,
-    rank_axis: usize,
-    width: usize,
+    /// Of an additive posterior, broadcastable against the mean.
+    log_variance: Tensor<2>,
+    /// The axis of the entries of one rank direction.
+    axis: usize,
+}
+
+impl RandomFactor {
+    /// Entries of one rank direction.
+    fn width(&self) -> f64 {
+        self.mean.dims()[self.axis] as f64
+    }
 }
 
 impl LowRankAdapter {
@@ -93,109 +102,99 @@ impl LowRankAdapter {
             let a = self.a.val();
             return Ok(Some(Tensor::zeros([1], (&a.device(), a.dtype()))));
         }
-        Ok(Some(match prior {
-            Prior::LogUniform => self.kl_log_uniform(posterior, reduction),
-            Prior::Ard { scales, hyper } => self.kl_ard(posterior, scales, hyper),
-            Prior::Gaussian { std } => self.kl_gaussian(posterior, std),
-        }))
-    }
-
-    fn random_factors(&self, posterior: &Posterior) -> Vec<RandomFactor> {
-        let (a, b) = (self.a.val(), self.b.val());
-        let (d_input, d_output) = (a.dims()[0], b.dims()[1]);
-        let a = RandomFactor { mean: a, rank_axis: 1, width: d_input };
-        match posterior {
-            Posterior::AsymRankVariance(_) => vec![a],
-            _ => vec![a, RandomFactor { mean: b, rank_axis: 0, width: d_output }],
-        }
-    }
-
-    fn kl_log_uniform(&self, posterior: &Posterior, reduction: KlReduction) -> Tensor<1> {
-        let (d_input, d_output) = (self.d_input(), self.d_output());
-        let width = match posterior {
-            Posterior::AsymRankVariance(_) => d_input,
-            _ => d_input + d_output,
-        };
-        let sum = match posterior {
-            Posterior::RankVariance(p) | Posterior::AsymRankVariance(p) => self
-                .random_factors(posterior)
-                .into_iter()
-                .map(|f| kl_log_uniform(f.mean, f.rank_axis, p.value.val()).sum())
-                .reduce(|a, b| a + b)
-                .unwrap_or_else(|| self.a.val().zeros_like().sum()),
-            Posterior::NoiseToSignal(p) => {
-                kl_of_log_alpha(p.value.val()).sum().mul_scalar(width as f64)
-            }
-            Posterior::ElementVariance(p) => {
-                let entries = |mean: Tensor<2>, log_variance: Tensor<2>| {
-                    let energy = mean.square().add_scalar(EPS_MEAN);
-                    kl_of_log_alpha(clamped(log_variance) - energy.log()).sum()
-                };
-                entries(self.a.val(), p.a.val()) + entries(self.b.val(), p.b.val())
-            }
-        };
-        match reduction {
-            KlReduction::Element => sum,
-            KlReduction::PerRank => sum.mul_scalar((width as f64).recip()),
-        }
-    }
-
-    /// Per-entry log-variance of the factor of an additive posterior, broadcastable against its mean.
-    fn log_variance(posterior: &Posterior, factor: &RandomFactor) -> Tensor<2> {
-        match posterior {
+        let [of_a, of_b] = match posterior {
             Posterior::RankVariance(p)
             | Posterior::AsymRankVariance(p)
             | Posterior::NoiseToSignal(p) => {
-                clamped(p.value.val()).unsqueeze_dim(1 - factor.rank_axis)
+                [0, 1].map(|axis| clamped(p.value.val()).unsqueeze_dim(axis))
             }
-            Posterior::ElementVariance(p) if factor.rank_axis == 1 => clamped(p.a.val()),
-            Posterior::ElementVariance(p) => clamped(p.b.val()),
-        }
+            Posterior::ElementVariance(p) => [&p.a, &p.b].map(|p| clamped(p.val())),
+        };
+        let a = RandomFactor { mean: self.a.val(), log_variance: of_a, axis: 0 };
+        let b = RandomFactor { mean: self.b.val(), log_variance: of_b, axis: 1 };
+        let factors = match posterior {
+            Posterior::AsymRankVariance(_) => vec![a],
+            _ => vec![a, b],
+        };
+        Ok(match prior {
+            Prior::LogUniform => kl_from_log_uniform(posterior, factors, reduction),
+            Prior::Ard { scales, hyper } => kl_from_ard(factors, scales, hyper),
+            Prior::Gaussian { std } => kl_from_gaussian(factors, std),
+        })
     }
+}
 
-    fn kl_ard(&self, posterior: &Posterior, scales: ArdScales, hyper: ArdHyper) -> Tensor<1> {
-        // Per random factor: width n, second moment Q = Σ(μ² + σ²) and Σ ln σ², each `[rank]`.
-        let groups = self.random_factors(posterior).into_iter().map(|f| {
-            let log_variance = Self::log_variance(posterior, &f);
-            let ones = f.mean.ones_like();
-            let axis = 1 - f.rank_axis;
-            let sum = |t: Tensor<2>| t.sum_dim(axis).squeeze_dim::<1>(axis);
-            let q = sum(f.mean.square() + log_variance.clone().exp() * ones.clone());
-            (f.width as f64, q, sum(log_variance * ones))
-        });
-        let groups: Vec<_> = match scales {
-            ArdScales::Separate => groups.collect(),
-            ArdScales::Shared => {
-                groups.reduce(|x, y| (x.0 + y.0, x.1 + y.1, x.2 + y.2)).into_iter().collect()
+fn kl_from_log_uniform(
+    posterior: &Posterior,
+    factors: Vec<RandomFactor>,
+    reduction: KlReduction,
+) -> Option<Tensor<1>> {
+    let width: f64 = factors.iter().map(RandomFactor::width).sum();
+    let sum = if let Posterior::NoiseToSignal(p) = posterior {
+        kl_of_log_alpha(p.value.val()).sum().mul_scalar(width)
+    } else {
+        let of_factor = |f: RandomFactor| match posterior {
+            Posterior::ElementVariance(_) => {
+                let energy = f.mean.square().add_scalar(EPS_MEAN);
+                kl_of_log_alpha(f.log_variance - energy.log()).sum()
+            }
+            Posterior::RankVariance(p)
+            | Posterior::AsymRankVariance(p)
+            | Posterior::NoiseToSignal(p) => {
+                kl_log_uniform(f.mean, 1 - f.axis, p.value.val()).sum()
             }
         };
-        let kl = groups.into_iter().map(|(n, q, sum_log)| match hyper {
-            // ½ Σ ln(γ*/σ²) with γ* = Q/n.
-            ArdHyper::EmpiricalBayes => {
-                (q.mul_scalar(n.recip()).log().mul_scalar(n) - sum_log).sum().mul_scalar(0.5)
-            }
-            ArdHyper::InverseGamma { shape, rate } => {
-                // At the coordinate optimum b̂ = b0 + Q/2 the terms in Q and b̂ collapse to
-                // ln b̂ alone; docs/math/ard.md derives it.
-                let half = 0.5 * n;
-                let constant = ln_gamma(shape) - ln_gamma(shape + half) - shape * rate.ln() - half;
-                let log_b = q.mul_scalar(0.5).add_scalar(rate).log();
-                let terms = log_b.mul_scalar(shape + half) - sum_log.mul_scalar(0.5);
-                terms.add_scalar(constant).sum()
-            }
-        });
-        kl.reduce(|a, b| a + b).unwrap_or_else(|| self.a.val().zeros_like().sum())
-    }
+        factors.into_iter().map(of_factor).reduce(|a, b| a + b)?
+    };
+    Some(match reduction {
+        KlReduction::Element => sum,
+        KlReduction::PerRank => sum.mul_scalar(width.recip()),
+    })
+}
 
-    fn kl_gaussian(&self, posterior: &Posterior, std: f64) -> Tensor<1> {
-        let kl = self.random_factors(posterior).into_iter().map(|f| {
-            let log_variance = Self::log_variance(posterior, &f);
-            let second = f.mean.clone().square() + log_variance.clone().exp();
-            let terms = second.mul_scalar((std * std).recip()) - log_variance;
-            terms.add_scalar(2.0 * std.ln() - 1.0).sum().mul_scalar(0.5)
-        });
-        kl.reduce(|a, b| a + b).unwrap_or_else(|| self.a.val().zeros_like().sum())
-    }
+fn kl_from_ard(
+    factors: Vec<RandomFactor>,
+    scales: ArdScales,
+    hyper: ArdHyper,
+) -> Option<Tensor<1>> {
+    // Per random factor: width n, second moment Q = Σ(μ² + σ²) and Σ ln σ², each `[rank]`.
+    let groups = factors.into_iter().map(|f| {
+        let (width, ones) = (f.width(), f.mean.ones_like());
+        let sum = |t: Tensor<2>| t.sum_dim(f.axis).squeeze_dim::<1>(f.axis);
+        let q = sum(f.mean.square() + f.log_variance.clone().exp() * ones.clone());
+        (width, q, sum(f.log_variance * ones))
+    });
+    let groups: Vec<_> = match scales {
+        ArdScales::Separate => groups.collect(),
+        ArdScales::Shared => {
+            groups.reduce(|x, y| (x.0 + y.0, x.1 + y.1, x.2 + y.2)).into_iter().collect()
+        }
+    };
+    let kl = groups.into_iter().map(|(n, q, sum_log)| match hyper {
+        // ½ Σ ln(γ*/σ²) with γ* = Q/n.
+        ArdHyper::EmpiricalBayes => {
+            (q.mul_scalar(n.recip()).log().mul_scalar(n) - sum_log).sum().mul_scalar(0.5)
+        }
+        ArdHyper::InverseGamma { shape, rate } => {
+            // At the coordinate optimum b̂ = b0 + Q/2 the terms in Q and b̂ collapse to
+            // ln b̂ alone; docs/math/ard.md derives it.
+            let half = 0.5 * n;
+            let constant = ln_gamma(shape) - ln_gamma(shape + half) - shape * rate.ln() - half;
+            let log_b = q.mul_scalar(0.5).add_scalar(rate).log();
+            let terms = log_b.mul_scalar(shape + half) - sum_log.mul_scalar(0.5);
+            terms.add_scalar(constant).sum()
+        }
+    });
+    kl.reduce(|a, b| a + b)
+}
+
+fn kl_from_gaussian(factors: Vec<RandomFactor>, std: f64) -> Option<Tensor<1>> {
+    let kl = factors.into_iter().map(|f| {
+        let second = f.mean.square() + f.log_variance.clone().exp();
+        let terms = second.mul_scalar((std * std).recip()) - f.log_variance;
+        terms.add_scalar(2.0 * std.ln() - 1.0).sum().mul_scalar(0.5)
+    });
+    kl.reduce(|a, b| a + b)
 }
 
 /// `k1·(1 − σ(k2 + k3·a)) + ½·ln(1 + exp(−a))` of every entry, for arguments that are tensors already.
@@ -203,4 +202,17 @@ fn kl_of_log_alpha<const D: usize>(log_alpha: Tensor<D>) -> Tensor<D> {
     let argument = log_alpha.clone().mul_scalar(K3).add_scalar(K2);
     activation::sigmoid(argument.neg()).mul_scalar(K1)
         - activation::log_sigmoid(log_alpha).mul_scalar(0.5)
+}
+
+/// The tensor in double precision where its device can, else as it is; gradients come back in its
+/// own precision.
+///
+/// A divergence is a difference of large logarithms summed over every weight of a model: in single
+/// precision the sum loses what a small weight of it would need.
+pub(super) fn widened<const D: usize>(tensor: Tensor<D>) -> Tensor<D> {
+    if tensor.device().inner().supports_dtype(DType::F64) {
+        tensor.cast(FloatDType::F64)
+    } else {
+        tensor
+    }
 }

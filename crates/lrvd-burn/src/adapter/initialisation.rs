@@ -23,7 +23,7 @@ impl Initialiser {
             sizes,
             key: key.on_stream(Stream::INIT),
             device: like.device().inner().autodiff(),
-            dtype: super::adapter_dtype(like.dtype()),
+            dtype: adapter_dtype(like.dtype()),
         }
     }
 
@@ -53,24 +53,28 @@ impl Initialiser {
         Param::from_tensor(full.require_grad())
     }
 
-    /// Values of `U(-bound, bound)`; members of an ensemble differ.
-    pub(super) fn uniform_values(&self, schema: &ParameterSchema, bound: f64) -> Vec<f32> {
-        let members = self.sizes.members;
-        let n = self.len(schema) / members;
-        let of_member = |member: usize| {
-            let mut values = vec![0.0; n];
-            if bound > 0.0 {
-                fill_uniform(self.key.with_use(schema.initial_use + member as u32), 0, &mut values);
-                for v in &mut values {
-                    *v = (2.0 * *v - 1.0) * bound as f32;
-                }
-            }
-            values
-        };
-        (0..members).flat_map(of_member).collect()
+    /// `map` of the numbers that `fill` draws; members of an ensemble differ.
+    fn drawn(
+        &self,
+        schema: &ParameterSchema,
+        fill: impl Fn(NoiseKey, u64, &mut [f32]),
+        map: impl Fn(f32) -> f32,
+    ) -> Vec<f32> {
+        let len: usize = schema.shape(&self.sizes).iter().product();
+        let mut values = vec![0.0; len];
+        for (member, part) in (0..).zip(values.chunks_mut(len / self.sizes.members)) {
+            fill(self.key.with_use(schema.initial_use + member), 0, part);
+        }
+        values.into_iter().map(map).collect()
     }
 
-    /// `U(-bound, bound)`; members of an ensemble differ.
+    /// Values of `U(-bound, bound)`.
+    pub(super) fn uniform_values(&self, schema: &ParameterSchema, bound: f64) -> Vec<f32> {
+        let at = |u: f32| if bound > 0.0 { (2.0 * u - 1.0) * bound as f32 } else { 0.0 };
+        self.drawn(schema, fill_uniform, at)
+    }
+
+    /// `U(-bound, bound)`.
     pub(super) fn uniform<const D: usize>(
         &self,
         schema: &ParameterSchema,
@@ -86,13 +90,8 @@ impl Initialiser {
         mean: f64,
         std: f64,
     ) -> Param<Tensor<D>> {
-        let mut values = vec![0.0; self.len(schema)];
-        fill_normal(self.key.with_use(schema.initial_use), 0, &mut values);
-        for v in &mut values {
-            *v *= std as f32;
-            *v += mean as f32;
-        }
-        self.given(schema, values)
+        let at = |z: f32| z * std as f32 + mean as f32;
+        self.given(schema, self.drawn(schema, fill_normal, at))
     }
 
     /// `map` of uniform numbers in `[0, 1)`.
@@ -101,12 +100,15 @@ impl Initialiser {
         schema: &ParameterSchema,
         map: impl Fn(f64) -> f64,
     ) -> Param<Tensor<D>> {
-        let mut values = vec![0.0; self.len(schema)];
-        fill_uniform(self.key.with_use(schema.initial_use), 0, &mut values);
-        self.given(schema, values.into_iter().map(|u| map(f64::from(u)) as f32).collect())
+        let at = |u: f32| map(f64::from(u)) as f32;
+        self.given(schema, self.drawn(schema, fill_uniform, at))
     }
+}
 
-    fn len(&self, schema: &ParameterSchema) -> usize {
-        schema.shape(&self.sizes).iter().product()
-    }
+/// The float type of an adapter on a weight that is stored as `weight`: double precision beside double
+/// precision, single precision beside all others.
+///
+/// Half precision has 8 or 11 significant bits: an update of one part in a thousand would be lost.
+pub fn adapter_dtype(weight: DType) -> DType {
+    if weight == DType::F64 { DType::F64 } else { DType::F32 }
 }

@@ -1,16 +1,52 @@
 //! A frozen linear layer with an optional adapter.
 
 use burn::module::{Module, Param};
-use burn::tensor::{Int, Tensor};
+use burn::nn::Linear;
+use burn::tensor::quantization::{QuantScheme, QuantStore, QuantValue, ScaleDtype};
+use burn::tensor::{FloatDType, Int, Tensor};
 
 use super::attached::{AdapterSlot, Attached, set as set_attached};
 use super::kind::{Adapter, Extension, LowRankAdapter};
 use super::observer::Observer;
-use super::prepared::PreparedLinear;
-use super::schema::{Axis, ParameterSchema, Parameters};
+use super::schema::Axis;
 use crate::error::Error;
-use crate::parameters::ParameterValue;
+use crate::parameters::ParameterValue as _;
 use crate::sampling::{DrawPer, Pass, Scheme};
+
+/// Inputs of a block of a quantised weight, which share a scale.
+const BLOCK: usize = 32;
+
+/// Bits of a quantised base weight.
+///
+/// # Formula
+///
+/// ```text
+/// w = s·q        s = max |w| / 127, q in -127 ..= 127 (8 bits)      s = max |w| / 7, q in -7 ..= 7 (4 bits)
+/// ```
+///
+/// with one scale `s` in single precision for 32 inputs of an output. A `Q8_0` tensor of a GGUF file has the same
+/// blocks and keeps its values. One of `Q4_0` does not: its `q` in `-8 ..= 7` has a scale of either sign.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BaseBits {
+    /// 8 bits.
+    Q8,
+    /// 4 bits. Burn's CPU backend holds them in a byte each.
+    Q4,
+}
+
+impl BaseBits {
+    /// Burn's scheme for a weight `[d_input, d_output]`.
+    pub fn scheme(self) -> QuantScheme {
+        let value = match self {
+            Self::Q8 => QuantValue::Q8S,
+            Self::Q4 => QuantValue::Q4S,
+        };
+        QuantScheme::default()
+            .with_value(value)
+            .with_store(QuantStore::PackedU32(0))
+            .per_block([BLOCK as u8, 1], ScaleDtype::F32)
+    }
+}
 
 /// `y = x·W + b + update(x)`: a linear layer of a pretrained model and its adapter.
 ///
@@ -18,19 +54,11 @@ use crate::sampling::{DrawPer, Pass, Scheme};
 /// the `[d_input, d_output]` weight gradient (`cargo bench -p lrvd-perf -- frozen_base`
 /// measures the difference). A layer whose adapter was pruned to rank 0 does the base product and
 /// nothing else.
-///
-/// # Shapes
-///
-/// | Name | Shape |
-/// |---|---|
-/// | `weight` | `[d_input, d_output]` |
-/// | `bias` | `[d_output]` |
-/// | input | `[sequences, ..., d_input]`, two axes or more |
 #[derive(Module, Debug)]
 pub struct AdaptedLinear {
-    /// Base weight, as Burn multiplies it, with the adapter on it.
+    /// Base weight, `[d_input, d_output]`, with the adapter on it.
     pub weight: Param<Tensor<2>>,
-    /// Base bias.
+    /// Base bias, `[d_output]`.
     pub bias: Option<Param<Tensor<1>>>,
 }
 
@@ -71,7 +99,7 @@ impl AdaptedLinear {
 
     /// Identity of the layer in the noise streams; 0 before an adapter is attached.
     pub fn noise_id(&self) -> u32 {
-        self.attached().map_or(0, Attached::noise_id)
+        self.attached().map_or(0, |attached| attached.noise_id)
     }
 
     /// What was attached here, if anything was.
@@ -81,7 +109,7 @@ impl AdaptedLinear {
 
     /// The adapter; `None` before one is attached and after its last rank is pruned.
     pub fn adapter(&self) -> Option<&Adapter> {
-        self.attached()?.adapter()
+        self.attached()?.adapter.as_ref()
     }
 
     pub(super) fn observer(&self) -> Option<&Observer> {
@@ -159,13 +187,18 @@ impl AdaptedLinear {
         adapter: impl Into<Adapter>,
         initial_rank: usize,
     ) -> Result<(), Error> {
-        let adapter = adapter.into();
+        let mut adapter = adapter.into();
         let sizes = adapter.sizes(self.d_input(), self.d_output());
-        if let Some((name, expected, found)) = adapter.misfit(&sizes) {
-            return Err(Error::Shape(format!(
-                "adapter `{path}`: `{name}` should have shape {expected:?}, found {found:?}"
-            )));
-        }
+        let mut outcome = Ok(());
+        adapter.each(&mut |schema, value| {
+            let (name, expected, found) = (schema.name, schema.shape(&sizes), value.shape());
+            if outcome.is_ok() && expected != found {
+                outcome = Err(Error::Shape(format!(
+                    "adapter `{path}`: `{name}` should have shape {expected:?}, found {found:?}"
+                )));
+            }
+        });
+        outcome?;
         self.place(path, adapter, initial_rank);
         Ok(())
     }
@@ -188,7 +221,7 @@ impl AdaptedLinear {
             return Err(Error::Undefined("the layer has no adapter of two factors".to_owned()));
         };
         let initial_rank = attached.slot.map_or(adapter.rank(), |slot| slot.initial_rank);
-        let (path, old) = (attached.path().to_owned(), adapter.extension.clone());
+        let (path, old) = (attached.path.clone(), adapter.extension.clone());
         let adapter = LowRankAdapter { extension, ..adapter.clone() };
         self.attach(&path, adapter, initial_rank)?;
         Ok(old)
@@ -206,16 +239,18 @@ impl AdaptedLinear {
         self.edit_attached(|attached| {
             attached.adapter = attached.adapter.take().filter(|_| !kept.is_empty());
             if let Some(adapter) = &mut attached.adapter {
-                adapter.select_ranks(kept);
+                adapter.each(&mut |schema, value| schema.cut(value, kept));
             }
         });
     }
 
     /// As [`AdaptedLinear::attach`], for shapes that are right.
     pub(crate) fn place(&mut self, path: &str, adapter: impl Into<Adapter>, initial_rank: usize) {
-        let old = self.attached().filter(|attached| attached.path() == path);
+        let old = self.attached().filter(|attached| *attached.path == *path);
         let mut attached = old.cloned().unwrap_or_else(|| Attached::empty(path));
-        attached.place(adapter.into(), initial_rank);
+        let adapter = adapter.into();
+        attached.slot = AdapterSlot::of(&adapter, initial_rank);
+        attached.adapter = (adapter.rank() > 0).then_some(adapter);
         set_attached(&mut self.weight, Some(attached));
     }
 
@@ -232,7 +267,7 @@ impl AdaptedLinear {
         }
         layer.edit_attached(|attached| {
             let Some(adapter) = &mut attached.adapter else { return };
-            adapter.each_mut(&mut |schema, value| {
+            adapter.each(&mut |schema, value| {
                 if let Some(axis) = schema.axes.iter().position(|axis| *axis == Axis::Output) {
                     value.gather(axis, ids);
                 }
@@ -249,44 +284,63 @@ impl AdaptedLinear {
         self.edit_attached(|attached| attached.observer = observer);
     }
 
-    /// Base product plus update, `[n, ..., d_input]` to `[n, ..., d_output]` as `burn::nn::Linear`: at the
-    /// mean, or under the pass that [`with_pass`](crate::with_pass) gave the model.
-    pub fn forward<const D: usize>(&self, x: Tensor<D>) -> Tensor<D> {
-        let pass = self.attached().map_or_else(Pass::mean, |attached| attached.pass);
-        self.forward_with(x, &pass)
+    /// Whether the update at the mean is one matrix, the same for every input: true but for
+    /// contextual adapters and member ensembles.
+    pub fn has_dense_mean(&self) -> bool {
+        let is_dense = |a: &LowRankAdapter| !matches!(a.extension, Some(Extension::Contextual(_)));
+        self.adapter().is_none() || self.low_rank().is_some_and(is_dense)
     }
 
-    /// As [`AdaptedLinear::forward`] under `pass`; the first axis counts sequences for draws per sequence.
+    /// The dense update `c·A·diag(E)·B` at the posterior mean, `[d_input, d_output]`; `None` without
+    /// an adapter, and if the mean is [not one matrix](AdaptedLinear::has_dense_mean).
+    pub fn delta(&self) -> Option<Tensor<2>> {
+        let adapter = self.low_rank().filter(|_| self.has_dense_mean())?;
+        let [a, b] = [&adapter.a, &adapter.b].map(|factor| factor.val().without_autodiff());
+        let a = match &adapter.extension {
+            Some(Extension::SingularValues(e)) => a * e.val().without_autodiff().unsqueeze_dim(0),
+            Some(Extension::Scale(e)) => a * e.mean().without_autodiff().unsqueeze_dim(0),
+            _ => a,
+        };
+        Some(a.matmul(b).mul_scalar(adapter.scaling))
+    }
+
+    /// The layer as a plain linear one, with the posterior mean of the update in its weight.
+    ///
+    /// The sum is made in the type of the update and rounded once to that of the weight.
     ///
     /// # Panics
     ///
-    /// As [`AdaptedLinear::prepare`].
-    pub fn forward_with<const D: usize>(&self, x: Tensor<D>, pass: &Pass) -> Tensor<D> {
-        let n = x.dims()[0];
-        self.prepare(pass, n).forward(x)
+    /// If the mean is [not one matrix](AdaptedLinear::has_dense_mean): no weight can take it in.
+    #[must_use]
+    pub fn merge(self) -> Linear {
+        assert!(
+            self.has_dense_mean(),
+            "the adapter has no dense mean: check `AdaptedLinear::has_dense_mean` first"
+        );
+        let weight = self.weight.base().without_autodiff().dequantize();
+        let weight = match self.delta() {
+            Some(delta) => {
+                let [stored, wide] = [&weight, &delta].map(Tensor::dtype).map(FloatDType::from);
+                (weight.cast(wide) + delta).cast(stored)
+            }
+            None => weight,
+        };
+        let bias = self.bias.map(|b| b.val().without_autodiff());
+        Linear { weight: Param::from_tensor(weight), bias: bias.map(Param::from_tensor) }
     }
 
-    /// Draws this pass's weights once, for layers that are used more than once in a forward.
+    /// The layer with its base weight in `bits`; the weight has no gradient.
     ///
-    /// `sequences` is the number of examples, used by draws per sequence and by member ensembles,
-    /// for which it counts every member's.
-    ///
-    /// # Panics
-    ///
-    /// If the layer does not [support](AdaptedLinear::supports) the scheme of `pass`
-    /// ([`model::check_scheme`](crate::model::check_scheme) asks a whole model beforehand), or if
-    /// `sequences` is no multiple of the number of members.
-    pub fn prepare(&self, pass: &Pass, sequences: usize) -> PreparedLinear<'_> {
-        PreparedLinear::new(self, pass, sequences)
-    }
-
-    /// Hands out the adapter's parameters with their schemas.
-    pub(crate) fn each_adapter_parameter(
-        &self,
-        visit: &mut dyn FnMut(&'static ParameterSchema, &dyn ParameterValue),
-    ) {
-        if let Some(adapter) = self.adapter() {
-            adapter.each(visit);
+    /// The number of inputs must be a multiple of 32.
+    pub fn quantized(mut self, bits: BaseBits) -> Result<Self, Error> {
+        let weight = self.weight.base().without_autodiff();
+        let [d_input, d_output] = weight.dims();
+        if !d_input.is_multiple_of(BLOCK) {
+            return Err(Error::Shape(format!(
+                "a weight `[{d_input}, {d_output}]` cannot be quantised: expected a multiple of {BLOCK} inputs"
+            )));
         }
+        self.set_weight(weight.quantize_dynamic(&bits.scheme()));
+        Ok(self)
     }
 }

@@ -9,33 +9,27 @@ mod activation;
 mod attached;
 mod config;
 mod divergence;
-mod flipout;
 mod initialisation;
 mod kind;
-mod layer_noise;
 mod linear;
-mod merge;
+mod noise;
 mod observer;
 mod prepared;
-mod quantized;
 mod schema;
-mod streams;
-mod wide;
 
 pub use attached::{AdapterSlot, Attached};
 pub(crate) use attached::{Attach, set as set_attached};
 pub use config::{AdapterConfig, AdapterKind};
 pub use divergence::{ArdHyper, Prior};
+pub use initialisation::adapter_dtype;
 pub(crate) use kind::posterior_schemas;
 pub use kind::{
     Adapter, AdapterMembers, ContextualGaussian, ElementGaussian, ElementParameters, Extension,
     LowRankAdapter, Posterior, RankParameters, ScaleGaussian, repeat_for_members,
 };
-pub use linear::AdaptedLinear;
+pub use linear::{AdaptedLinear, BaseBits};
+pub use noise::AdapterStream;
 pub use observer::{ContextDivergence, ObservedUse, Observer};
 pub use prepared::PreparedLinear;
-pub use quantized::BaseBits;
+pub(crate) use schema::Sizes;
 pub use schema::{Axis, ParameterSchema};
-pub(crate) use schema::{Parameters, RankCut, Sizes};
-pub use streams::AdapterStream;
-pub use wide::adapter_dtype;

@@ -14,14 +14,9 @@ use burn::tensor::{Gradients, Tensor};
 /// model with [`model::observe`](crate::model::observe).
 #[derive(Clone, Debug)]
 pub struct Observer {
-    what: Observe,
+    /// The prior of divergences; uses are recorded without one.
+    pub(super) prior_std: Option<f64>,
     seen: Arc<Mutex<Seen>>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Observe {
-    Gradients,
-    Divergences { prior_std: f64 },
 }
 
 #[derive(Debug, Default)]
@@ -45,11 +40,6 @@ struct Seen {
 ///
 /// # Shapes
 ///
-/// | Name | Shape |
-/// |---|---|
-/// | `input` | `[n, tokens, d_input]` |
-/// | `rank_input` | `[n, tokens, rank]` |
-///
 /// `n` is the number of sequences; 1 for rows that all sequences share, unless they meet one draw
 /// each; the number of members for a member ensemble, whose rows `tokens` then counts over its
 /// sequences.
@@ -59,9 +49,9 @@ pub struct ObservedUse {
     pub module: u32,
     /// 0 for tokens, 1 for rows that all sequences share.
     pub use_index: u32,
-    /// What A multiplies, after dropout; cut off from the graph.
+    /// What A multiplies, after dropout, `[n, tokens, d_input]`; cut off from the graph.
     pub input: Tensor<3>,
-    /// What B multiplies, scaled; cut off from the graph.
+    /// What B multiplies, scaled, `[n, tokens, rank]`; cut off from the graph.
     pub rank_input: Tensor<3>,
     rank_probe: Tensor<3>,
     output_probe: Tensor<3>,
@@ -96,12 +86,12 @@ pub struct ContextDivergence {
 impl Observer {
     /// Records inputs and probes of every use: Kronecker factors, gradients of single examples.
     pub fn of_gradients() -> Self {
-        Self { what: Observe::Gradients, seen: Arc::default() }
+        Self { prior_std: None, seen: Arc::default() }
     }
 
     /// Records the divergence of every use of a contextual adapter from `N(0, prior_std²)`.
     pub fn of_divergences(prior_std: f64) -> Self {
-        Self { what: Observe::Divergences { prior_std }, seen: Arc::default() }
+        Self { prior_std: Some(prior_std), seen: Arc::default() }
     }
 
     /// The uses since the last call, in the order of the forward pass.
@@ -115,19 +105,6 @@ impl Observer {
     /// [`Observer::take_uses`].
     pub fn take_divergences(&self) -> Vec<ContextDivergence> {
         std::mem::take(&mut self.seen().divergences)
-    }
-
-    /// The prior, if divergences are computed.
-    pub(super) fn prior_std(&self) -> Option<f64> {
-        match self.what {
-            Observe::Divergences { prior_std } => Some(prior_std),
-            Observe::Gradients => None,
-        }
-    }
-
-    /// Whether uses are recorded.
-    pub(super) fn wants_uses(&self) -> bool {
-        self.what == Observe::Gradients
     }
 
     pub(super) fn record_divergence(&self, divergence: ContextDivergence) {

@@ -3,18 +3,15 @@
 use burn::module::Param;
 use burn::tensor::module::linear;
 use burn::tensor::{DType, Tensor};
-use lrvd_core::moments::CrossTerm;
 use lrvd_core::noise::NoiseKey;
 
-use super::flipout::FlippedDraw;
+use super::initialisation::adapter_dtype;
 use super::kind::{
-    Adapter, AdapterMembers, ContextNoise, ContextualGaussian, Deviations, Extension,
-    LowRankAdapter, Posterior,
+    Adapter, AdapterMembers, ContextNoise, ContextualGaussian, Extension, LowRankAdapter, Posterior,
 };
-use super::layer_noise::{LayerNoise, each_repeated};
 use super::linear::AdaptedLinear;
-use super::observer::{ContextDivergence, Observer};
-use super::wide::adapter_dtype;
+use super::noise::{FlippedDraw, LayerNoise, each_repeated};
+use super::observer::ContextDivergence;
 use crate::ops::disentangled_attention::PositionRows;
 use crate::ops::{LowRank, adapted_linear, dropout, moment_matched_linear, quantized_linear};
 use crate::sampling::{DrawPer, DrawSet, Pass, Scheme};
@@ -25,90 +22,72 @@ const TOKENS: u32 = 0;
 const SHARED: u32 = 1;
 
 /// The adapter's part of a prepared layer.
+#[expect(clippy::large_enum_variant, reason = "one lives on the stack for the time of a forward")]
 enum Update<'a> {
     /// Nothing to add.
     None,
     /// Means or drawn weights, `[groups, d_input, rank]` and `[groups, rank, d_output]`: one for all, for
     /// each sequence, or for each draw that the batch holds.
-    Weights { adapter: &'a LowRankAdapter, a: Tensor<3>, b: Tensor<3> },
+    Weights { adapter: &'a LowRankAdapter, a: Tensor<3>, b: Tensor<3>, between: Between<'a> },
     /// One draw, turned by signs for every token.
     Flipped { adapter: &'a LowRankAdapter, draw: FlippedDraw },
     /// Noise on activations, resampled for each use.
     Activations { adapter: &'a LowRankAdapter, posterior: &'a Posterior, key: NoiseKey },
-    /// Scales of the rank directions, `[1 | sequences, rank]`.
-    Scaled { adapter: &'a LowRankAdapter, scales: Tensor<2> },
-    /// A matrix between the factors that depends on the input.
-    Contextual { adapter: &'a LowRankAdapter, context: &'a ContextualGaussian, noise: ContextNoise },
     /// Several adapters, each for its rows of the batch.
     Members { members: &'a AdapterMembers, sequences: usize },
 }
 
+/// What is between the factors, besides singular values.
+enum Between<'a> {
+    Nothing,
+    /// Scales of the rank directions, `[1 | sequences, 1, rank]`.
+    Scales(Tensor<3>),
+    /// A matrix that depends on the input.
+    Context(&'a ContextualGaussian, ContextNoise),
+}
+
 impl<'a> Update<'a> {
     fn new(layer: &'a AdaptedLinear, pass: &Pass, sequences: usize) -> Self {
-        let module = layer.noise_id();
         let adapter = match layer.adapter() {
             None => return Self::None,
-            Some(Adapter::Members(members)) => return Self::members(members, sequences),
             Some(Adapter::LowRank(adapter)) => adapter,
+            Some(Adapter::Members(members)) => {
+                let count = members.count();
+                assert!(
+                    sequences.is_multiple_of(count),
+                    "a batch of {sequences} rows does not hold as many for each of {count} members"
+                );
+                return Self::Members { members, sequences };
+            }
         };
-        let noise = match pass.scheme {
-            Scheme::Weights(per) => Some(LayerNoise { pass, module, per, sequences }),
+        let module = layer.noise_id();
+        let noise = match (pass.scheme, adapter.posterior()) {
+            (Scheme::MomentMatched(_) | Scheme::Nested, Some(posterior)) => {
+                let key = pass.noise.for_module(module);
+                return Self::Activations { adapter, posterior, key };
+            }
+            (Scheme::Weights(per), _) => Some(LayerNoise { pass, module, per, sequences }),
             _ => None,
         };
         let noise = noise.as_ref();
-        match &adapter.extension {
-            None | Some(Extension::SingularValues(_)) => Self::means(adapter),
-            Some(Extension::Posterior(posterior)) => match (pass.scheme, noise) {
-                (Scheme::MomentMatched(_) | Scheme::Nested, _) => {
-                    let key = pass.noise.for_module(module);
-                    Self::Activations { adapter, posterior, key }
-                }
-                (_, Some(noise)) => {
-                    let (a, b) = posterior.deviations(&adapter.a.val(), &adapter.b.val());
-                    Self::weights(adapter, Deviations { a, b }, noise)
-                }
-                (_, None) => Self::means(adapter),
-            },
-            Some(Extension::Gaussian(e)) => match noise {
-                Some(noise) => Self::weights(adapter, e.factor_deviations(), noise),
-                None => Self::means(adapter),
-            },
-            Some(Extension::Scale(scale)) => {
-                let scales = scale.scales(noise);
-                let scales = match noise {
-                    Some(noise) => noise.for_rows(scales),
-                    None => scales,
-                };
-                Self::Scaled { adapter, scales }
+        let ((a, b), between) = match (&adapter.extension, noise.zip(adapter.deviations())) {
+            (Some(Extension::Scale(scale)), _) => {
+                (adapter.means(), Between::Scales(scale.scales(noise).unsqueeze_dim(1)))
             }
-            Some(Extension::Contextual(context)) => {
+            (Some(Extension::Contextual(context)), _) => {
                 let noise = noise.map_or(ContextNoise::None, |noise| context.draw(noise));
-                Self::Contextual { adapter, context, noise }
+                (adapter.means(), Between::Context(context, noise))
             }
-        }
-    }
-
-    fn means(adapter: &'a LowRankAdapter) -> Self {
-        let (a, b) = adapter.means();
-        Self::Weights { adapter, a, b }
-    }
-
-    /// Drawn weights.
-    fn weights(adapter: &'a LowRankAdapter, std: Deviations, noise: &LayerNoise<'_>) -> Self {
-        if noise.per == DrawPer::Token {
-            return Self::Flipped { adapter, draw: FlippedDraw::new(adapter, std, noise.key()) };
-        }
-        let (a, b) = adapter.draw(std, noise);
-        Self::Weights { adapter, a, b }
-    }
-
-    fn members(members: &'a AdapterMembers, sequences: usize) -> Self {
-        let count = members.count();
-        assert!(
-            sequences.is_multiple_of(count),
-            "a batch of {sequences} rows does not hold as many for each of {count} members"
-        );
-        Self::Members { members, sequences }
+            (_, None) => (adapter.means(), Between::Nothing),
+            (_, Some((noise, std))) if noise.per == DrawPer::Token => {
+                return Self::Flipped {
+                    adapter,
+                    draw: FlippedDraw::new(adapter, std, noise.key()),
+                };
+            }
+            (_, Some((noise, std))) => (adapter.draw(std, noise), Between::Nothing),
+        };
+        Self::Weights { adapter, a, b, between }
     }
 }
 
@@ -124,17 +103,44 @@ pub struct PreparedLinear<'a> {
     diverges: bool,
 }
 
-impl<'a> PreparedLinear<'a> {
-    /// See [`AdaptedLinear::prepare`].
-    pub(super) fn new(layer: &'a AdaptedLinear, pass: &Pass, sequences: usize) -> Self {
+impl AdaptedLinear {
+    /// Base product plus update, `[n, ..., d_input]` to `[n, ..., d_output]` as `burn::nn::Linear`: at the
+    /// mean, or under the pass that [`with_pass`](crate::with_pass) gave the model.
+    pub fn forward<const D: usize>(&self, x: Tensor<D>) -> Tensor<D> {
+        let pass = self.attached().map_or_else(Pass::mean, |attached| attached.pass);
+        self.forward_with(x, &pass)
+    }
+
+    /// As [`AdaptedLinear::forward`] under `pass`; the first axis counts sequences for draws per sequence. Panics as
+    /// [`AdaptedLinear::prepare`].
+    pub fn forward_with<const D: usize>(&self, x: Tensor<D>, pass: &Pass) -> Tensor<D> {
+        self.prepare(pass, x.dims()[0]).forward(x)
+    }
+
+    /// Draws this pass's weights once, for layers that are used more than once in a forward.
+    ///
+    /// `sequences` is the number of examples, used by draws per sequence and by member ensembles,
+    /// for which it counts every member's.
+    ///
+    /// # Panics
+    ///
+    /// If the layer does not [support](AdaptedLinear::supports) the scheme of `pass`
+    /// ([`model::check_scheme`](crate::model::check_scheme) asks a whole model beforehand), or if
+    /// `sequences` is no multiple of the number of members.
+    pub fn prepare(&self, pass: &Pass, sequences: usize) -> PreparedLinear<'_> {
         assert!(
-            layer.supports(pass.scheme),
+            self.supports(pass.scheme),
             "an adapter cannot be sampled by {:?}: ask `AdaptedLinear::supports` first",
             pass.scheme
         );
-        assert!(pass.is_sound(), "{:?} holds several draws of the weights", pass.scheme);
-        let update = Update::new(layer, pass, sequences);
-        Self { layer, update, pass: *pass, diverges: layer.is_stochastic(pass) }
+        let is_drawn_once = pass.scheme == Scheme::Weights(DrawPer::Batch);
+        assert!(
+            pass.draws == DrawSet::ONE || is_drawn_once,
+            "{:?} holds several draws of the weights",
+            pass.scheme
+        );
+        let (update, diverges) = (Update::new(self, pass, sequences), self.is_stochastic(pass));
+        PreparedLinear { layer: self, update, pass: *pass, diverges }
     }
 }
 
@@ -153,7 +159,10 @@ impl PreparedLinear<'_> {
         } else {
             x.reshape([sequences, tokens, features])
         };
-        let out = self.apply(self.of_draws(x));
+        let DrawSet { count, rows, .. } = self.pass.draws;
+        // The rows of every draw, where this layer tells them apart.
+        let x = if self.diverges { self.pass.repeated(x, count * rows) } else { x };
+        let out = self.apply(x, TOKENS);
         if D == 3 {
             return Tensor::from_dispatch(out.into_dispatch());
         }
@@ -161,22 +170,14 @@ impl PreparedLinear<'_> {
         out.reshape(shape)
     }
 
-    /// The rows of every draw, where this layer tells them apart.
-    fn of_draws(&self, x: Tensor<3>) -> Tensor<3> {
-        let DrawSet { count, rows, .. } = self.pass.draws;
-        if self.diverges { self.pass.repeated(x, count * rows) } else { x }
-    }
-
-    /// In one operator where the update's mean is a product of two factors that are not observed.
-    fn apply(&self, x: Tensor<3>) -> Tensor<3> {
-        match self.factors(x.dtype()) {
-            Some(low) => self.with_factors(x, low, TOKENS),
-            None => self.separately(x, TOKENS),
+    /// In one operator where the update's mean is a product of two factors that are not observed; else the base
+    /// product, and the update beside it.
+    fn apply(&self, x: Tensor<3>, use_index: u32) -> Tensor<3> {
+        let low = self.factors(x.dtype());
+        // Rows that all sequences share cannot meet factors of each.
+        if let Some(low) = low.filter(|low| use_index == TOKENS || low.a.dims()[0] == 1) {
+            return self.with_factors(x, low, use_index);
         }
-    }
-
-    /// The base product, and the update beside it.
-    fn separately(&self, x: Tensor<3>, use_index: u32) -> Tensor<3> {
         let base = self.base(x.clone());
         match self.update(x, use_index) {
             Some(update) => base + update,
@@ -200,13 +201,15 @@ impl PreparedLinear<'_> {
             return moment_matched_linear(x, weight, bias, low, variance, noise);
         }
         let mean = adapted_linear(x.clone(), weight, bias, Some(low));
-        with_noise(adapter, posterior, cross, mean, x, key)
+        adapter.moment_matched(mean, x, posterior, cross, key)
     }
 
     /// The factors of an update without dropout or observer, all in the type of the activations.
     fn factors(&self, activations: DType) -> Option<LowRank> {
         let (adapter, a, b) = match &self.update {
-            Update::Weights { adapter, a, b } => (adapter, a.clone(), b.clone()),
+            Update::Weights { adapter, a, b, between: Between::Nothing } => {
+                (adapter, a.clone(), b.clone())
+            }
             Update::Activations { adapter, .. }
                 if matches!(self.pass.scheme, Scheme::MomentMatched(_)) =>
             {
@@ -217,7 +220,7 @@ impl PreparedLinear<'_> {
         };
         let dropped =
             adapter.dropout > 0.0 && self.pass.adapter_dropout_key(self.layer.noise_id()).is_some();
-        let watched = self.layer.observer().is_some_and(Observer::wants_uses);
+        let watched = self.layer.observer().is_some_and(|observer| observer.prior_std.is_none());
         let one_type = self.layer.weight.base().dtype() == activations && a.dtype() == activations;
         if dropped || watched || !one_type || a.dims()[0] != b.dims()[0] {
             return None;
@@ -235,11 +238,7 @@ impl PreparedLinear<'_> {
     /// The base product is computed once; with draws per sequence, and for members, only the
     /// rank-space update is per sequence.
     pub fn forward_shared(&self, rows: Tensor<2>) -> Tensor<3> {
-        let x: Tensor<3> = rows.unsqueeze_dim(0);
-        match self.factors(x.dtype()).filter(|low| low.a.dims()[0] == 1) {
-            Some(low) => self.with_factors(x, low, SHARED),
-            None => self.of_sequences(self.separately(x, SHARED)),
-        }
+        self.of_sequences(self.apply(rows.unsqueeze_dim(0), SHARED))
     }
 
     /// What holds one entry for each draw, once for each sequence of the batch.
@@ -281,26 +280,35 @@ impl PreparedLinear<'_> {
         adapted_linear(x, weight, bias, None).cast(dtype)
     }
 
-    fn dropped(&self, x: Tensor<3>, use_index: u32) -> Tensor<3> {
-        let rate = self.layer.adapter().map_or(0.0, Adapter::dropout);
-        match self.pass.adapter_dropout_key(self.layer.noise_id()) {
-            Some(key) if rate > 0.0 => dropout(x, rate, key.with_use(use_index)),
-            _ => x,
-        }
-    }
-
     /// The update is computed in the type of the adapter, and has that of the activations.
     fn update(&self, x: Tensor<3>, use_index: u32) -> Option<Tensor<3>> {
         let dtype = x.dtype();
         let x = x.cast(adapter_dtype(self.layer.weight.base().dtype()));
-        self.wide_update(x, use_index).map(|update| update.cast(dtype))
-    }
-
-    fn wide_update(&self, x: Tensor<3>, use_index: u32) -> Option<Tensor<3>> {
-        let x = self.dropped(x, use_index);
-        Some(match &self.update {
+        let rate = self.layer.adapter().map_or(0.0, Adapter::dropout);
+        let x = match self.pass.adapter_dropout_key(self.layer.noise_id()) {
+            Some(key) if rate > 0.0 => dropout(x, rate, key.with_use(use_index)),
+            _ => x,
+        };
+        let update = match &self.update {
             Update::None => return None,
-            Update::Weights { adapter, a, b } => self.weights(adapter, x, a, b, use_index),
+            Update::Weights { adapter, a, b, between } => {
+                let groups = a.dims()[0].max(b.dims()[0]);
+                // Rows shared by all sequences meet one weight draw each.
+                let is_shared = groups > 1 && x.dims()[0] == 1;
+                let x = if is_shared { x.expand([groups as i64, -1, -1]) } else { x };
+                let between = |h: Tensor<3>| match between {
+                    Between::Nothing => h,
+                    Between::Scales(scales) => h * scales.clone(),
+                    Between::Context(context, noise) => self.mixed(context, noise, h, use_index),
+                };
+                self.in_rank_space(
+                    x,
+                    use_index,
+                    |x| grouped(x, a),
+                    |h| adapter.scale_rank(between(h)),
+                    |s| grouped(s, b),
+                )
+            }
             Update::Flipped { adapter, draw } => self.in_rank_space(
                 x,
                 use_index,
@@ -309,75 +317,20 @@ impl PreparedLinear<'_> {
                 |s| draw.up(adapter, s, use_index),
             ),
             Update::Activations { adapter, posterior, key } => {
-                self.activations(adapter, posterior, x, (*key, use_index))
+                let key = (*key, use_index);
+                if let Scheme::MomentMatched(cross) = self.pass.scheme {
+                    let s = adapter.scale_rank(linear(x.clone(), adapter.a.val(), None));
+                    let mean = linear(s, adapter.b.val(), None);
+                    adapter.moment_matched(mean, x, posterior, cross, key)
+                } else {
+                    adapter.nested(x, posterior, key)
+                }
             }
-            Update::Scaled { adapter, scales } => self.in_rank_space(
-                x,
-                use_index,
-                |x| linear(x, adapter.a.val(), None),
-                |h| adapter.scale_rank(h * scales.clone().unsqueeze_dim(1)),
-                |s| linear(s, adapter.b.val(), None),
-            ),
-            Update::Contextual { adapter, context, noise } => self.in_rank_space(
-                x,
-                use_index,
-                |x| linear(x, adapter.a.val(), None),
-                |h| adapter.scale_rank(self.mixed(context, noise, h, use_index)),
-                |s| linear(s, adapter.b.val(), None),
-            ),
             Update::Members { members, sequences } => {
                 self.members(members, *sequences, x, use_index)
             }
-        })
-    }
-
-    fn weights(
-        &self,
-        adapter: &LowRankAdapter,
-        x: Tensor<3>,
-        a: &Tensor<3>,
-        b: &Tensor<3>,
-        use_index: u32,
-    ) -> Tensor<3> {
-        let groups = a.dims()[0].max(b.dims()[0]);
-        if groups == 1 {
-            let down = |x| linear(x, a.clone().squeeze_dim(0), None);
-            let up = |s| linear(s, b.clone().squeeze_dim(0), None);
-            return self.in_rank_space(x, use_index, down, |h| adapter.scale_rank(h), up);
-        }
-        // Rows shared by all sequences meet one weight draw each.
-        let x = if x.dims()[0] == 1 { x.expand([groups as i64, -1, -1]) } else { x };
-        let [sequences, tokens, _] = x.dims();
-        let product = |x: Tensor<3>, factor: &Tensor<3>| {
-            let [depth, width] = [x.dims()[2], factor.dims()[2]];
-            if factor.dims()[0] == 1 {
-                return linear(x, factor.clone().squeeze_dim(0), None);
-            }
-            let x = x.reshape([groups, sequences / groups * tokens, depth]);
-            x.matmul(factor.clone()).reshape([sequences, tokens, width])
         };
-        let down = |x: Tensor<3>| product(x, a);
-        let up = |s: Tensor<3>| product(s, b);
-        self.in_rank_space(x, use_index, down, |h| adapter.scale_rank(h), up)
-    }
-
-    /// The update alone, with its noise.
-    fn activations(
-        &self,
-        adapter: &LowRankAdapter,
-        posterior: &Posterior,
-        x: Tensor<3>,
-        (key, use_index): (NoiseKey, u32),
-    ) -> Tensor<3> {
-        if let Scheme::MomentMatched(cross) = self.pass.scheme {
-            let s = adapter.scale_rank(linear(x.clone(), adapter.a.val(), None));
-            let mean = linear(s, adapter.b.val(), None);
-            return with_noise(adapter, posterior, cross, mean, x, (key, use_index));
-        }
-        let [batch, tokens, d_input] = x.dims();
-        let x = x.reshape([batch * tokens, d_input]);
-        let update = adapter.nested(x, posterior, key, use_index);
-        update.mul_scalar(adapter.scaling).reshape([batch, tokens, adapter.d_output()])
+        Some(update.cast(dtype))
     }
 
     fn mixed(
@@ -387,11 +340,10 @@ impl PreparedLinear<'_> {
         h: Tensor<3>,
         use_index: u32,
     ) -> Tensor<3> {
-        let watched =
-            self.layer.observer().and_then(|o| o.prior_std().map(|prior_std| (o, prior_std)));
-        let prior_std = watched.map(|(_, prior_std)| prior_std);
+        let observer = self.layer.observer();
+        let prior_std = observer.and_then(|observer| observer.prior_std);
         let (mixed, divergence) = context.mix(h, noise, use_index, prior_std);
-        if let (Some((observer, _)), Some(per_token)) = (watched, divergence) {
+        if let Some((observer, per_token)) = observer.zip(divergence) {
             let module = self.layer.noise_id();
             observer.record_divergence(ContextDivergence { module, use_index, per_token });
         }
@@ -423,9 +375,7 @@ impl PreparedLinear<'_> {
         );
         let d_output = update.dims()[2];
         if shared {
-            let each = (sequences / count) as i64;
-            let update = update.unsqueeze_dim::<4>(1).expand([-1, each, -1, -1]);
-            update.reshape([sequences, tokens, d_output])
+            each_repeated(update, sequences / count)
         } else {
             update.reshape([n, tokens, d_output])
         }
@@ -441,7 +391,7 @@ impl PreparedLinear<'_> {
         up: impl FnOnce(Tensor<3>) -> Tensor<3>,
     ) -> Tensor<3> {
         match self.layer.observer() {
-            Some(observer) if observer.wants_uses() => {
+            Some(observer) if observer.prior_std.is_none() => {
                 observer.through((self.layer.noise_id(), use_index), x, down, middle, up)
             }
             _ => up(middle(down(x))),
@@ -449,17 +399,13 @@ impl PreparedLinear<'_> {
     }
 }
 
-/// `mean` with the noise of the update of `x`.
-fn with_noise(
-    adapter: &LowRankAdapter,
-    posterior: &Posterior,
-    cross: CrossTerm,
-    mean: Tensor<3>,
-    x: Tensor<3>,
-    key: (NoiseKey, u32),
-) -> Tensor<3> {
-    let (shape, [batch, tokens, d_input]) = (mean.dims(), x.dims());
-    let rows = batch * tokens;
-    let (mean, x) = (mean.reshape([rows, shape[2]]), x.reshape([rows, d_input]));
-    adapter.moment_matched(mean, x, posterior, cross, key).reshape(shape)
+/// `x·factor` for each group of sequences, or with the one factor of all.
+fn grouped(x: Tensor<3>, factor: &Tensor<3>) -> Tensor<3> {
+    let [groups, depth, width] = factor.dims();
+    if groups == 1 {
+        return linear(x, factor.clone().squeeze_dim(0), None);
+    }
+    let [sequences, tokens, _] = x.dims();
+    let x = x.reshape([groups, sequences / groups * tokens, depth]);
+    x.matmul(factor.clone()).reshape([sequences, tokens, width])
 }

@@ -1,7 +1,4 @@
 //! Schemas of adapter parameters: what files, optimisers, pruning and counts must know of each.
-//!
-//! Every kind of adapter lists its parameters once, in its file below `kind`. Walks by name, shape
-//! checks, pruning of values, moments and gradients, and counts are derived from the list.
 
 use burn::tensor::Tensor;
 
@@ -53,7 +50,7 @@ impl Axis {
 }
 
 /// The sizes that fix every shape of an adapter.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy)]
 pub(crate) struct Sizes {
     pub(crate) d_input: usize,
     pub(crate) d_output: usize,
@@ -71,8 +68,6 @@ pub struct ParameterSchema {
     pub name: &'static str,
     /// What it is for; the optimiser's groups follow from it.
     pub group: Group,
-    /// How it is held relative to a file.
-    pub transposed: bool,
     /// What its axes run over, in memory.
     pub axes: &'static [Axis],
     /// Use index of its initial values on [`Stream::INIT`](lrvd_core::noise::Stream::INIT); those of
@@ -81,6 +76,21 @@ pub struct ParameterSchema {
 }
 
 impl ParameterSchema {
+    /// A part of the posterior mean.
+    pub(super) const fn mean(name: &'static str, axes: &'static [Axis], initial_use: u32) -> Self {
+        Self { name, group: Group::AdapterMean, axes, initial_use }
+    }
+
+    /// A parameter of the noise.
+    pub(super) const fn noise(name: &'static str, axes: &'static [Axis], initial_use: u32) -> Self {
+        Self { name, group: Group::LogVariance, axes, initial_use }
+    }
+
+    /// Whether a file holds it transposed, as it does every matrix.
+    pub fn transposed(&self) -> bool {
+        self.axes.len() == 2
+    }
+
     /// Shape in memory.
     pub(crate) fn shape(&self, sizes: &Sizes) -> Vec<usize> {
         self.axes.iter().map(|axis| axis.len(sizes)).collect()
@@ -89,14 +99,31 @@ impl ParameterSchema {
     /// Shape in a file.
     pub(crate) fn stored_shape(&self, sizes: &Sizes) -> Vec<usize> {
         let mut shape = self.shape(sizes);
-        if self.transposed {
+        if self.transposed() {
             shape.reverse();
         }
         shape
     }
 
-    /// What the rank directions `kept` leave of a tensor of `shape`, given and returned flattened.
-    fn select_flat(&self, flat: Tensor<1>, shape: &[usize], kept: &[usize]) -> Tensor<1> {
+    /// Keeps the rank directions `kept` of `value`, in order; identity and trainability stay.
+    pub(super) fn cut(&self, value: &mut dyn ParameterValue, kept: &[usize]) {
+        for (at, axis) in self.axes.iter().enumerate() {
+            if let Some(kept) = axis.kept(value.shape()[at], kept) {
+                value.select(at, &kept);
+            }
+        }
+    }
+
+    /// What the rank directions `kept` leave of a tensor of `shape`, given and returned flattened; `None` without any.
+    pub(crate) fn cut_flat(
+        &self,
+        flat: Tensor<1>,
+        shape: &[usize],
+        kept: &[usize],
+    ) -> Option<Tensor<1>> {
+        if kept.is_empty() {
+            return None;
+        }
         let (mut flat, mut shape) = (flat, shape.to_vec());
         for (at, axis) in self.axes.iter().enumerate() {
             if let Some(kept) = axis.kept(shape[at], kept) {
@@ -107,90 +134,9 @@ impl ParameterSchema {
                 flat = cut.reshape([around(&shape)]);
             }
         }
-        flat
+        Some(flat)
     }
 }
 
-/// A part of an adapter that hands its parameters out with their schemas.
-pub(crate) trait Parameters {
-    /// Calls `visit` for every parameter, always in the same order.
-    fn each(&self, visit: &mut dyn FnMut(&'static ParameterSchema, &dyn ParameterValue));
-
-    /// The same, to write.
-    fn each_mut(
-        &mut self,
-        visit: &mut dyn FnMut(&'static ParameterSchema, &mut dyn ParameterValue),
-    );
-
-    /// Keeps the rank directions `kept`, in order; identity and trainability stay.
-    fn select_ranks(&mut self, kept: &[usize]) {
-        self.each_mut(&mut |schema, value| {
-            for (at, axis) in schema.axes.iter().enumerate() {
-                if let Some(kept) = axis.kept(value.shape()[at], kept) {
-                    value.select(at, &kept);
-                }
-            }
-        });
-    }
-
-    /// The first parameter whose shape is not what `sizes` ask for, with expected and found shape.
-    fn misfit(&self, sizes: &Sizes) -> Option<(&'static str, Vec<usize>, Vec<usize>)> {
-        let mut misfit = None;
-        self.each(&mut |schema, value| {
-            let (expected, found) = (schema.shape(sizes), value.shape());
-            if misfit.is_none() && expected != found {
-                misfit = Some((schema.name, expected, found));
-            }
-        });
-        misfit
-    }
-}
-
-/// Makes a struct [`Parameters`] by naming the schema of each of its fields.
-macro_rules! parameters {
-    ($name:ty { $($field:ident: $schema:expr),+ $(,)? }) => {
-        impl $crate::adapter::schema::Parameters for $name {
-            fn each(
-                &self,
-                visit: &mut dyn FnMut(
-                    &'static $crate::adapter::ParameterSchema,
-                    &dyn $crate::parameters::ParameterValue,
-                ),
-            ) {
-                $(visit(&$schema, &self.$field);)+
-            }
-
-            fn each_mut(
-                &mut self,
-                visit: &mut dyn FnMut(
-                    &'static $crate::adapter::ParameterSchema,
-                    &mut dyn $crate::parameters::ParameterValue,
-                ),
-            ) {
-                $(visit(&$schema, &mut self.$field);)+
-            }
-        }
-    };
-}
-pub(super) use parameters;
-
-/// A cut of one named adapter parameter: what a prune does to its moments and its gradient.
-pub(crate) struct RankCut<'a> {
-    /// Name in a checkpoint.
-    pub(crate) name: String,
-    pub(crate) schema: &'static ParameterSchema,
-    /// Shape before the cut.
-    pub(crate) shape: Vec<usize>,
-    /// Rank directions that stay.
-    pub(crate) kept: &'a [usize],
-}
-
-impl RankCut<'_> {
-    /// What stays of a tensor of the parameter's shape, flattened; `None` without a rank.
-    pub(crate) fn apply(&self, flat: Tensor<1>) -> Option<Tensor<1>> {
-        if self.kept.is_empty() {
-            return None;
-        }
-        Some(self.schema.select_flat(flat, &self.shape, self.kept))
-    }
-}
+/// Is given a parameter and its schema.
+pub(crate) type Visit<'a> = dyn FnMut(&'static ParameterSchema, &mut dyn ParameterValue) + 'a;

@@ -6,19 +6,18 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use burn::lr_scheduler::module_lr_scheduler::ModuleLearningRate;
 use burn::module::{Module, ModuleDisplay};
 use burn::optim::{GradientsParams, ModuleOptimizer, MultiGradientsParams};
-use burn::tensor::Tensor;
 use burn::train::{InferenceStep, Interrupter, TrainOutput, TrainStep};
 use lrvd_core::schedule::BatchSize;
 
 use super::metrics::StepOutput;
 use crate::error::Error;
-use crate::model::{AdapterTargets, NamedModule};
+use crate::model::AdapterTargets;
 use crate::objective::Objective;
 use crate::optimizer::{AdamW, NamedGradients};
 use crate::sampling::Pass;
 use crate::train::{
     Batch, InUse, Method, Model, Part, Run, Setup, StepContext, StepSizes, Terms, TrainConfig,
-    TrainState, negative_log_likelihood, ranks_in_use, update,
+    TrainState, likelihood, ranks_in_use, update,
 };
 
 /// A model with adapters that burn-train's `Learner` trains by the rules of a method.
@@ -36,7 +35,8 @@ use crate::train::{
 /// `LearningResult::interrupted` then has the reason.
 #[derive(Module, Debug)]
 pub struct Learning<M: Module, T: Clone + Debug + Send> {
-    model: M,
+    /// The model.
+    pub model: M,
     #[module(skip)]
     training: Training<T>,
 }
@@ -52,9 +52,28 @@ struct Training<T> {
     skip_next_update: bool,
     in_use: InUse,
     optimizer: AdamW,
-    /// The micro-batches since the last update, shared with the clones that burn-train makes for a step.
-    parts: Arc<Mutex<Vec<BatchSize>>>,
+    /// Shared with the clones that burn-train makes for a step.
+    pending: Arc<Mutex<Pending>>,
     stop: Interrupter,
+}
+
+/// The micro-batches since the last update: their number, their sizes together, and the sum of their gradients.
+#[derive(Default)]
+struct Pending {
+    parts: usize,
+    sizes: Option<StepSizes>,
+    gradients: NamedGradients,
+}
+
+impl Pending {
+    /// Counts a micro-batch, and returns its number.
+    fn add(&mut self, own: StepSizes) -> usize {
+        let sizes = self.sizes.get_or_insert(StepSizes { examples: 0, tokens: 0, ..own });
+        sizes.examples += own.examples;
+        sizes.tokens += own.tokens;
+        self.parts += 1;
+        self.parts - 1
+    }
 }
 
 /// burn-train prints the model, and this with it, at the end of a training.
@@ -68,25 +87,16 @@ impl<T: Debug> Debug for Training<T> {
 }
 
 impl<T> Training<T> {
-    fn parts(&self) -> MutexGuard<'_, Vec<BatchSize>> {
-        self.parts.lock().unwrap_or_else(PoisonError::into_inner)
+    fn pending(&self) -> MutexGuard<'_, Pending> {
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn size<I>(&self, batch: &Batch<I>) -> BatchSize {
-        BatchSize { examples: batch.answers(), tokens: batch.tokens, n_train: self.n_train }
-    }
-
-    fn sizes(&self, parts: &[BatchSize]) -> StepSizes {
-        let n_train = self.n_train;
-        let none = BatchSize { examples: 0, tokens: 0, n_train };
-        StepSizes {
-            step: self.step,
-            steps: self.config.steps,
-            examples: parts.iter().map(|part| part.examples).sum(),
-            tokens: parts.iter().map(|part| part.tokens).sum(),
-            batch: parts.first().copied().unwrap_or(none),
-            n_train,
-        }
+    /// Those of a step on `batch` alone.
+    fn sizes<I>(&self, batch: &Batch<I>) -> StepSizes {
+        let (step, steps, n_train) = (self.step, self.config.steps, self.n_train);
+        let (examples, tokens) = (batch.targets.answers(), batch.tokens);
+        let first = BatchSize { examples, tokens, n_train };
+        StepSizes { step, steps, examples, tokens, batch: first, n_train }
     }
 }
 
@@ -116,89 +126,27 @@ where
             skip_next_update: false,
             in_use: state.in_use,
             optimizer: state.optimizer,
-            parts: Arc::default(),
+            pending: Arc::default(),
             stop: interrupter,
         };
         Ok(Self { model: state.model, training })
     }
 
-    /// The model.
-    pub fn model(&self) -> &M {
-        &self.model
-    }
-
-    /// The model, at the end.
-    pub fn into_model(self) -> M {
-        self.model
-    }
-
-    /// The objective of `batch` with its parts.
-    fn output(&self, batch: Batch<M::Input>, pass: &Pass) -> (Tensor<1>, StepOutput) {
+    fn output(&self, batch: &Batch<M::Input>, pass: &Pass) -> StepOutput {
         let Training { method, in_use, .. } = &self.training;
-        let logits = self.model.logits(&batch.input, pass);
-        let sizes = self.training.sizes(&[self.training.size(&batch)]);
+        let sizes = self.training.sizes(batch);
         let terms = method.terms(&self.model, pass, sizes).unwrap_or_else(|error| {
             self.training.stop.stop(Some(&error.to_string()));
             Terms::none()
         });
-        // One block of rows for each member that the adapters hold.
-        let (answers, all) = (batch.answers().max(1), logits.dims()[0]);
-        let targets = batch.targets.repeat(all / answers);
-        let nll =
-            negative_log_likelihood(logits.clone(), &targets).mul_scalar((all as f64).recip());
+        let (nll, logits, targets) = likelihood(&self.model, batch, pass, sizes.examples);
         let Terms { kl, kl_weight, divisor, penalty } = terms;
         let objective = Objective { nll, kl, penalty, kl_weight, divisor };
         let loss = objective.loss();
         let Objective { nll, kl, .. } = objective;
         let total_rank = ranks_in_use(&self.model, in_use).values().sum();
-        (loss.clone(), StepOutput { loss, nll, kl, total_rank, logits, targets })
+        StepOutput { loss, nll, kl, total_rank, logits, targets }
     }
-
-    /// The update with what the method does around it.
-    fn update(self, scheduled: f64, mut gradients: GradientsParams) -> Self {
-        let Self { model, training } = self;
-        let sizes = training.sizes(&std::mem::take(&mut *training.parts()));
-        let named = take(&model, &mut gradients);
-        let Training { mut method, in_use, optimizer, skip_next_update, mut step, .. } = training;
-        let context = context(&training.config, &training.setup, training.n_train, scheduled);
-        let mut state =
-            TrainState { skip_next_update, in_use, ..TrainState::new(model, optimizer) };
-        match update(&context, &mut state, &mut method, named, sizes) {
-            Ok(_) => step += 1,
-            Err(error) => training.stop.stop(Some(&error.to_string())),
-        }
-        let TrainState { model, optimizer, skip_next_update, in_use, .. } = state;
-        let training = Training { method, step, skip_next_update, in_use, optimizer, ..training };
-        Self { model, training }
-    }
-}
-
-/// The context of a step whose learning rates have the factor `scheduled`.
-fn context<'a>(
-    config: &'a TrainConfig,
-    setup: &'a Setup,
-    n_train: usize,
-    scheduled: f64,
-) -> StepContext<'a> {
-    StepContext { config, setup, part: Part::Whole, n_train, scheduled }
-}
-
-/// Takes the gradients of every parameter that `model` names out of `gradients`, flattened.
-fn take(model: &impl NamedModule, gradients: &mut GradientsParams) -> NamedGradients {
-    let mut named = NamedGradients::default();
-    model.visit_parameters(&mut |p| {
-        let (id, len) = (p.value.id(), p.value.len());
-        let gradient = match p.value.shape().len() {
-            1 => gradients.remove::<1>(id),
-            2 => gradients.remove::<2>(id).map(|g| g.reshape([len])),
-            _ => gradients.remove::<3>(id).map(|g| g.reshape([len])),
-        };
-        // Burn has gradients for factors of rank 0, too; there is nothing to update.
-        if let Some(gradient) = gradient.filter(|_| len > 0) {
-            named.insert(p.name.to_owned(), gradient);
-        }
-    });
-    named
 }
 
 impl<M, T> TrainStep for Learning<M, T>
@@ -212,30 +160,40 @@ where
 
     fn step(&self, batch: Batch<M::Input>) -> TrainOutput<StepOutput> {
         let training = &self.training;
-        let part = {
-            let mut parts = training.parts();
-            parts.push(training.size(&batch));
-            parts.len() - 1
-        };
-        let Training { config, setup, n_train, step, .. } = training;
-        let pass = context(config, setup, *n_train, 1.0).pass(*step, part);
-        let (loss, item) = self.output(batch, &pass);
+        let part = training.pending().add(training.sizes(&batch));
+        let &Training { ref config, ref setup, n_train, step, .. } = training;
+        let whole = StepContext { config, setup, part: Part::Whole, n_train, scheduled: 1.0 };
+        let item = self.output(&batch, &whole.pass(step, part));
         // Without a head nothing is left to learn once every rank is pruned.
-        let grads = if loss.is_tracked() {
-            GradientsParams::from_grads(loss.backward(), self)
-        } else {
-            GradientsParams::new()
-        };
-        TrainOutput { grads, item }
+        if item.loss.is_tracked() {
+            let gradients = NamedGradients::collect(&self.model, &item.loss.backward());
+            training.pending().gradients.accumulate(gradients);
+        }
+        TrainOutput { grads: GradientsParams::new(), item }
     }
 
     fn optimize(
         self,
         _optimizer: &mut ModuleOptimizer,
         rate: ModuleLearningRate,
-        gradients: GradientsParams,
+        _gradients: GradientsParams,
     ) -> Self {
-        self.update(rate.base(), gradients)
+        let Pending { sizes, gradients, .. } = std::mem::take(&mut *self.training.pending());
+        let Some(sizes) = sizes else { return self };
+        let Self { model, training } = self;
+        let Training { mut method, in_use, optimizer, skip_next_update, mut step, .. } = training;
+        let (config, setup, n_train) = (&training.config, &training.setup, training.n_train);
+        let scheduled = rate.base();
+        let context = StepContext { config, setup, part: Part::Whole, n_train, scheduled };
+        let mut state =
+            TrainState { skip_next_update, in_use, ..TrainState::new(model, optimizer) };
+        match update(&context, &mut state, &mut method, gradients, sizes) {
+            Ok(_) => step += 1,
+            Err(error) => training.stop.stop(Some(&error.to_string())),
+        }
+        let TrainState { model, optimizer, skip_next_update, in_use, .. } = state;
+        let training = Training { method, step, skip_next_update, in_use, optimizer, ..training };
+        Self { model, training }
     }
 
     fn optimize_multi(
@@ -260,6 +218,6 @@ where
     type Output = StepOutput;
 
     fn step(&self, batch: Batch<M::Input>) -> StepOutput {
-        self.output(batch, &Pass::mean()).1
+        self.output(&batch, &Pass::mean())
     }
 }

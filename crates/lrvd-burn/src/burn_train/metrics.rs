@@ -57,59 +57,146 @@ impl Adaptor<StepOutput> for StepOutput {
     }
 }
 
-/// What a metric measures: its name, how it reads a step, and its value over the steps of an epoch.
-pub trait Quantity: Clone + Default + Send + Sync {
-    /// Name in the dashboard, in summaries and in log files.
-    const NAME: &'static str;
-    /// What the name leaves open.
-    const DESCRIPTION: &'static str;
-    /// Unit, if it has one.
-    const UNIT: Option<&'static str> = None;
-    /// Which direction is better.
-    const HIGHER_IS_BETTER: bool = false;
-
-    /// Adds a step and returns its value; `None` if the quantity is undefined for it.
-    fn update(&mut self, output: &StepOutput) -> Result<Option<f64>, TensorReadError>;
-
-    /// Value over the steps of the epoch so far; `None` if there is none.
-    fn epoch(&self) -> Option<f64>;
-}
-
-/// A [`Quantity`] for burn-train's learner: `metric_train_numeric(NllMetric::default())`.
-#[derive(Clone, Debug, Default)]
-pub struct Measured<Q> {
-    quantity: Q,
+/// A quantity of the steps of an epoch for burn-train's learner: `metric_train_numeric(StepMetric::nll())`.
+#[derive(Clone, Debug)]
+pub struct StepMetric {
+    name: &'static str,
+    description: &'static str,
+    unit: Option<&'static str>,
+    /// Adds a step to the epoch, and returns its own value, if it has one.
+    add: fn(&mut Self, &StepOutput) -> Result<Option<f64>, TensorReadError>,
+    /// Value of the last step, and that over the steps of the epoch so far.
     batch: Option<f64>,
+    epoch: Option<f64>,
+    /// Sum over examples, and their number.
+    sum: f64,
+    count: usize,
+    bins: Option<ReliabilityDiagram>,
+    started: Option<Instant>,
 }
 
-impl<Q: Quantity> Measured<Q> {
+impl StepMetric {
+    fn new(
+        name: &'static str,
+        description: &'static str,
+        unit: Option<&'static str>,
+        add: fn(&mut Self, &StepOutput) -> Result<Option<f64>, TensorReadError>,
+    ) -> Self {
+        let (batch, epoch, sum, count, bins, started) = (None, None, 0.0, 0, None, None);
+        Self { name, description, unit, add, batch, epoch, sum, count, bins, started }
+    }
+
+    /// Negative log-likelihood, nats per example.
+    pub fn nll() -> Self {
+        Self::new("NLL", "mean negative log-likelihood per example", Some("nats"), |m, output| {
+            let nll = output.nll.clone().try_into_scalar::<f64>()?;
+            Ok(m.average(Some((nll, output.targets.answers()))))
+        })
+    }
+
+    /// Unweighted KL divergence of the posterior, nats; the latest, as it belongs to the parameters and not to the batches.
+    pub fn kl() -> Self {
+        let what = "KL divergence of the posterior from the prior, unweighted";
+        Self::new("KL", what, Some("nats"), |m, output| {
+            let kl = output.kl.clone().map(Tensor::try_into_scalar::<f64>).transpose()?;
+            m.epoch = kl.or(m.epoch);
+            Ok(kl)
+        })
+    }
+
+    /// Sum of ranks over the adapters, the latest.
+    pub fn total_rank() -> Self {
+        Self::new("Total rank", "sum of ranks over the adapters", None, |m, output| {
+            m.epoch = Some(output.total_rank as f64);
+            Ok(m.epoch)
+        })
+    }
+
+    /// Share of right answers.
+    pub fn accuracy() -> Self {
+        Self::new("Accuracy", "share of right answers", None, |m, output| {
+            Ok(m.average(with_predictions(output, |p| Ok((p.accuracy(), p.len())))?))
+        })
+    }
+
+    /// Brier score, in `[0, 2]`.
+    pub fn brier() -> Self {
+        let what = "mean squared error of the probabilities, summed over classes";
+        Self::new("Brier", what, None, |m, output| {
+            Ok(m.average(with_predictions(output, |p| Ok((p.brier(), p.len())))?))
+        })
+    }
+
+    /// Expected calibration error with [`DEFAULT_BINS`] bins.
+    pub fn ece() -> Self {
+        let what = "expected calibration error, 15 bins, torchmetrics' edges";
+        Self::new("ECE", what, None, |m, output| {
+            let found = |p: Predictions<'_>| p.reliability(DEFAULT_BINS, Binning::default());
+            let Some(batch) = with_predictions(output, found)? else { return Ok(None) };
+            let value = batch.ece();
+            match &mut m.bins {
+                Some(total) => {
+                    for (bin, new) in total.bins.iter_mut().zip(batch.bins) {
+                        bin.count += new.count;
+                        bin.correct += new.correct;
+                        bin.confidence_sum += new.confidence_sum;
+                    }
+                }
+                none => *none = Some(batch),
+            }
+            m.epoch = m.bins.as_ref().map(ReliabilityDiagram::ece);
+            Ok(Some(value))
+        })
+    }
+
+    /// Examples per second since the epoch's first batch, whose own start is not known.
+    pub fn examples_per_second() -> Self {
+        let what = "examples per second since the epoch's first batch";
+        Self::new("Examples per second", what, Some("ex/s"), |m, output| {
+            if let Some(started) = m.started {
+                m.count += output.targets.rows();
+                m.epoch = Some(m.count as f64 / started.elapsed().as_secs_f64());
+            }
+            m.started.get_or_insert_with(Instant::now);
+            Ok(m.epoch)
+        })
+    }
+
+    /// Takes the mean over examples of values that are themselves means over so many of them.
+    fn average(&mut self, found: Option<(f64, usize)>) -> Option<f64> {
+        let (value, count) = found?;
+        self.sum += value * count as f64;
+        self.count += count;
+        self.epoch = Some(self.sum / self.count as f64);
+        Some(value)
+    }
+
     fn entry(&self, serialized: Option<NumericEntry>) -> SerializedEntry {
-        let Some(entry) = serialized else { return SerializedEntry::not_available(Q::UNIT) };
+        let Some(entry) = serialized else { return SerializedEntry::not_available(self.unit) };
         let text = |value: Option<f64>| {
             let number =
                 value.map_or_else(|| SerializedEntry::NOT_AVAILABLE.to_owned(), format_value);
-            Q::UNIT.map_or_else(|| number.clone(), |unit| format!("{number} {unit}"))
+            self.unit.map_or_else(|| number.clone(), |unit| format!("{number} {unit}"))
         };
-        let formatted =
-            format!("epoch {} - batch {}", text(self.quantity.epoch()), text(self.batch));
+        let formatted = format!("epoch {} - batch {}", text(self.epoch), text(self.batch));
         SerializedEntry::new(formatted, entry.serialize())
     }
 }
 
-impl<Q: Quantity> Metric for Measured<Q> {
+impl Metric for StepMetric {
     type Input = StepOutput;
 
     fn name(&self) -> MetricName {
-        Arc::new(Q::NAME.to_owned())
+        Arc::new(self.name.to_owned())
     }
 
     fn description(&self) -> Option<String> {
-        Some(Q::DESCRIPTION.to_owned())
+        Some(self.description.to_owned())
     }
 
     fn attributes(&self) -> MetricAttributes {
-        let unit = Q::UNIT.map(ToOwned::to_owned);
-        NumericAttributes { unit, higher_is_better: Q::HIGHER_IS_BETTER }.into()
+        let higher_is_better = ["Accuracy", "Examples per second"].contains(&self.name);
+        NumericAttributes { unit: self.unit.map(ToOwned::to_owned), higher_is_better }.into()
     }
 
     fn update(
@@ -117,30 +204,30 @@ impl<Q: Quantity> Metric for Measured<Q> {
         output: &StepOutput,
         _metadata: &MetricMetadata,
     ) -> Result<SerializedEntry, TensorReadError> {
-        self.batch = self.quantity.update(output)?;
+        self.batch = (self.add)(self, output)?;
         Ok(self.entry(self.value()))
     }
 
     fn compute(&mut self) -> Result<SerializedEntry, TensorReadError> {
-        Ok(self.entry(self.quantity.epoch().map(NumericEntry::Final)))
+        Ok(self.entry(self.epoch.map(NumericEntry::Final)))
     }
 
     fn clear(&mut self) {
-        *self = Self::default();
+        *self = Self::new(self.name, self.description, self.unit, self.add);
     }
 }
 
-impl<Q: Quantity> Numeric for Measured<Q> {
+impl Numeric for StepMetric {
     fn value(&self) -> Option<NumericEntry> {
         self.batch.map(NumericEntry::Value)
     }
 
     fn running_value(&self) -> Option<NumericEntry> {
-        self.quantity.epoch().map(NumericEntry::Value)
+        self.epoch.map(NumericEntry::Value)
     }
 
     fn final_value(&self) -> NumericEntry {
-        NumericEntry::Final(self.quantity.epoch().unwrap_or(f64::NAN))
+        NumericEntry::Final(self.epoch.unwrap_or(f64::NAN))
     }
 }
 
@@ -155,21 +242,6 @@ fn format_value(value: f64) -> String {
         format!("{value:.0}")
     }
 }
-
-/// Negative log-likelihood, nats per example.
-pub type NllMetric = Measured<Nll>;
-/// Unweighted KL divergence of the posterior, nats.
-pub type KlMetric = Measured<Kl>;
-/// Sum of ranks over the adapters.
-pub type TotalRankMetric = Measured<TotalRank>;
-/// Share of right answers.
-pub type AccuracyMetric = Measured<Accuracy>;
-/// Expected calibration error with [`DEFAULT_BINS`] bins.
-pub type EceMetric = Measured<Ece>;
-/// Brier score, in `[0, 2]`.
-pub type BrierMetric = Measured<Brier>;
-/// Examples per second since the epoch's first batch.
-pub type ExamplesPerSecondMetric = Measured<ExamplesPerSecond>;
 
 /// Calls `of` with the probabilities of a step, in f64; `None` without classes, and for logits that are no numbers.
 fn with_predictions<T>(
@@ -186,148 +258,4 @@ fn with_predictions<T>(
         of(Predictions::new(&probabilities, classes, &labels)?)
     };
     Ok(checked().ok())
-}
-
-/// Quantities that are averaged over examples: from a step's value and number of examples.
-macro_rules! averaged {
-    ($(#[$doc:meta] $name:ident, $shown:literal, $unit:expr, $higher:literal, $description:literal, $value:expr;)*) => {$(
-        #[$doc]
-        #[derive(Clone, Debug, Default)]
-        pub struct $name {
-            sum: f64,
-            count: usize,
-        }
-
-        impl Quantity for $name {
-            const NAME: &'static str = $shown;
-            const DESCRIPTION: &'static str = $description;
-            const UNIT: Option<&'static str> = $unit;
-            const HIGHER_IS_BETTER: bool = $higher;
-
-            fn update(&mut self, output: &StepOutput) -> Result<Option<f64>, TensorReadError> {
-                let value: fn(&StepOutput) -> Result<Option<(f64, usize)>, TensorReadError> = $value;
-                Ok(value(output)?.map(|(value, count)| {
-                    self.sum += value * count as f64;
-                    self.count += count;
-                    value
-                }))
-            }
-
-            fn epoch(&self) -> Option<f64> {
-                (self.count > 0).then(|| self.sum / self.count as f64)
-            }
-        }
-    )*};
-}
-
-averaged! {
-    /// See [`NllMetric`].
-    Nll, "NLL", Some("nats"), false, "mean negative log-likelihood per example",
-        |o| Ok(Some((o.nll.clone().try_into_scalar::<f64>()?, o.targets.answers())));
-    /// See [`AccuracyMetric`].
-    Accuracy, "Accuracy", None, true, "share of right answers",
-        |o| with_predictions(o, |p| Ok((p.accuracy(), p.len())));
-    /// See [`BrierMetric`].
-    Brier, "Brier", None, false, "mean squared error of the probabilities, summed over classes",
-        |o| with_predictions(o, |p| Ok((p.brier(), p.len())));
-}
-
-/// See [`KlMetric`].
-#[derive(Clone, Debug, Default)]
-pub struct Kl(Option<f64>);
-
-impl Quantity for Kl {
-    const NAME: &'static str = "KL";
-    const DESCRIPTION: &'static str = "KL divergence of the posterior from the prior, unweighted";
-    const UNIT: Option<&'static str> = Some("nats");
-
-    fn update(&mut self, output: &StepOutput) -> Result<Option<f64>, TensorReadError> {
-        let kl = output.kl.clone().map(Tensor::try_into_scalar::<f64>).transpose()?;
-        self.0 = kl.or(self.0);
-        Ok(kl)
-    }
-
-    /// The latest: it belongs to the parameters, not to the batches.
-    fn epoch(&self) -> Option<f64> {
-        self.0
-    }
-}
-
-/// See [`TotalRankMetric`].
-#[derive(Clone, Debug, Default)]
-pub struct TotalRank(Option<f64>);
-
-impl Quantity for TotalRank {
-    const NAME: &'static str = "Total rank";
-    const DESCRIPTION: &'static str = "sum of ranks over the adapters";
-
-    fn update(&mut self, output: &StepOutput) -> Result<Option<f64>, TensorReadError> {
-        self.0 = Some(output.total_rank as f64);
-        Ok(self.0)
-    }
-
-    fn epoch(&self) -> Option<f64> {
-        self.0
-    }
-}
-
-/// See [`EceMetric`].
-#[derive(Clone, Debug, Default)]
-pub struct Ece(Option<ReliabilityDiagram>);
-
-impl Quantity for Ece {
-    const NAME: &'static str = "ECE";
-    const DESCRIPTION: &'static str = "expected calibration error, 15 bins, torchmetrics' edges";
-
-    fn update(&mut self, output: &StepOutput) -> Result<Option<f64>, TensorReadError> {
-        let batch = with_predictions(output, |p| p.reliability(DEFAULT_BINS, Binning::default()))?;
-        let Some(batch) = batch else { return Ok(None) };
-        let value = batch.ece();
-        match &mut self.0 {
-            None => self.0 = Some(batch),
-            Some(total) => {
-                for (bin, new) in total.bins.iter_mut().zip(&batch.bins) {
-                    bin.count += new.count;
-                    bin.correct += new.correct;
-                    bin.confidence_sum += new.confidence_sum;
-                }
-            }
-        }
-        Ok(Some(value))
-    }
-
-    fn epoch(&self) -> Option<f64> {
-        self.0.as_ref().map(ReliabilityDiagram::ece)
-    }
-}
-
-/// See [`ExamplesPerSecondMetric`].
-#[derive(Clone, Debug, Default)]
-pub struct ExamplesPerSecond {
-    started: Option<Instant>,
-    examples: usize,
-    speed: Option<f64>,
-}
-
-impl Quantity for ExamplesPerSecond {
-    const NAME: &'static str = "Examples per second";
-    const DESCRIPTION: &'static str = "examples per second since the epoch's first batch";
-    const UNIT: Option<&'static str> = Some("ex/s");
-    const HIGHER_IS_BETTER: bool = true;
-
-    fn update(&mut self, output: &StepOutput) -> Result<Option<f64>, TensorReadError> {
-        match self.started {
-            // The start of the first batch is not known here.
-            None => self.started = Some(Instant::now()),
-            Some(started) => {
-                self.examples += output.targets.rows();
-                self.speed = Some(self.examples as f64 / started.elapsed().as_secs_f64());
-            }
-        }
-        Ok(self.speed)
-    }
-
-    fn epoch(&self) -> Option<f64> {
-        self.speed
-    }
 }

@@ -7,8 +7,4 @@ mod learner;
 mod metrics;
 
 pub use learner::Learning;
-pub use metrics::{
-    Accuracy, AccuracyMetric, Brier, BrierMetric, Ece, EceMetric, ExamplesPerSecond,
-    ExamplesPerSecondMetric, Kl, KlMetric, Measured, Nll, NllMetric, Quantity, StepOutput,
-    TotalRank, TotalRankMetric,
-};
+pub use metrics::{StepMetric, StepOutput};

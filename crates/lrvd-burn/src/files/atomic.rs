@@ -5,7 +5,7 @@
 //! A folder is built under its name plus `.lrvd-tmp`, everything in it is flushed to the disk, and one
 //! rename gives it its name. A crash before the rename leaves a `.lrvd-tmp` folder, which no reader
 //! looks at. To replace a folder the old one is first renamed to `.lrvd-old`; a crash between the two
-//! renames is recovered by [`recover_dir`], which [`AtomicDir::create`] calls itself.
+//! renames is recovered by the next [`AtomicDir::create`].
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -51,7 +51,7 @@ pub fn replace_with(
         .map_err(failed("write"))?;
     drop(out);
     sibling.persist(path).map_err(|error| failed("write")(error.error))?;
-    sync_parent(path)
+    sync_dir(parent_of(path))
 }
 
 fn parent_of(path: &Path) -> &Path {
@@ -59,11 +59,6 @@ fn parent_of(path: &Path) -> &Path {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
     }
-}
-
-/// Flushes the folder that holds `path`, so that a rename in it survives a crash.
-fn sync_parent(path: &Path) -> Result<(), Error> {
-    sync_dir(parent_of(path))
 }
 
 /// Flushes a folder's list of names.
@@ -82,7 +77,6 @@ fn sync_dir(dir: &Path) -> Result<(), Error> {
 pub struct AtomicDir {
     target: PathBuf,
     building: PathBuf,
-    committed: bool,
 }
 
 impl AtomicDir {
@@ -93,7 +87,7 @@ impl AtomicDir {
         recover_dir(&target)?;
         let building = with_suffix(&target, BUILDING)?;
         fs::create_dir_all(&building).map_err(|source| Error::io("create", &building, source))?;
-        Ok(Self { target, building, committed: false })
+        Ok(Self { target, building })
     }
 
     /// Where to put the files until the commit.
@@ -102,8 +96,8 @@ impl AtomicDir {
     }
 
     /// Gives the folder its name; there must be nothing of that name yet.
-    pub fn commit(mut self) -> Result<PathBuf, Error> {
-        if self.target.try_exists().map_err(|source| Error::io("look at", &self.target, source))? {
+    pub fn commit(self) -> Result<(), Error> {
+        if is_there(&self.target)? {
             return Err(Error::file(&self.target, "already exists"));
         }
         sync_tree(&self.building)?;
@@ -111,54 +105,49 @@ impl AtomicDir {
     }
 
     /// Gives the folder its name, in place of the one that may be there.
-    pub fn commit_replacing(mut self) -> Result<PathBuf, Error> {
+    pub fn commit_replacing(self) -> Result<(), Error> {
         sync_tree(&self.building)?;
         let old = with_suffix(&self.target, REPLACED)?;
         match fs::rename(&self.target, &old) {
-            Ok(()) => sync_parent(&self.target)?,
+            Ok(()) => sync_dir(parent_of(&self.target))?,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(source) => return Err(Error::io("move", &self.target, source)),
         }
-        let target = self.rename_into_place()?;
-        remove_tree(&old)?;
-        Ok(target)
+        self.rename_into_place()?;
+        remove_tree(&old)
     }
 
-    fn rename_into_place(&mut self) -> Result<PathBuf, Error> {
+    fn rename_into_place(&self) -> Result<(), Error> {
         fs::rename(&self.building, &self.target)
             .map_err(|source| Error::io("create", &self.target, source))?;
-        self.committed = true;
-        sync_parent(&self.target)?;
-        Ok(self.target.clone())
+        sync_dir(parent_of(&self.target))
     }
 }
 
 impl Drop for AtomicDir {
-    /// An unfinished folder is removed; failing to is harmless, because nothing reads `.lrvd-tmp`
-    /// folders.
+    /// An unfinished folder is removed; failing to is harmless, because nothing reads `.lrvd-tmp` folders.
     fn drop(&mut self) {
-        if !self.committed {
-            let _ = fs::remove_dir_all(&self.building);
-        }
+        let _ = fs::remove_dir_all(&self.building);
     }
 }
 
 /// Clears what a crash left of the folder `target`: an unfinished `.lrvd-tmp` is removed; an `.lrvd-old` is
 /// put back if the target is absent, and removed if it is there.
-pub fn recover_dir(target: impl AsRef<Path>) -> Result<(), Error> {
-    let target = target.as_ref();
+fn recover_dir(target: &Path) -> Result<(), Error> {
     remove_tree(&with_suffix(target, BUILDING)?)?;
     let old = with_suffix(target, REPLACED)?;
-    let there =
-        |path: &Path| path.try_exists().map_err(|source| Error::io("look at", path, source));
-    if there(&old)? {
-        if there(target)? {
+    if is_there(&old)? {
+        if is_there(target)? {
             return remove_tree(&old);
         }
         fs::rename(&old, target).map_err(|source| Error::io("restore", target, source))?;
-        sync_parent(target)?;
+        sync_dir(parent_of(target))?;
     }
     Ok(())
+}
+
+fn is_there(path: &Path) -> Result<bool, Error> {
+    path.try_exists().map_err(|source| Error::io("look at", path, source))
 }
 
 fn with_suffix(target: &Path, suffix: &str) -> Result<PathBuf, Error> {

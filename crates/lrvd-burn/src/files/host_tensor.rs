@@ -5,17 +5,11 @@ use crate::error::Error;
 use half::{bf16, f16};
 pub use safetensors::Dtype as HostDType;
 
-/// Whether elements of this type are floating-point numbers that can be read.
-pub fn is_float(dtype: HostDType) -> bool {
-    use HostDType::{BF16, F16, F32, F64};
-    matches!(dtype, F16 | BF16 | F32 | F64)
-}
-
 /// Bytes of one element; none for the narrow and complex types, which are not read here.
 pub(super) fn element_size(dtype: HostDType) -> Option<usize> {
-    use HostDType::{BOOL, I8, I16, I32, I64, U8, U16, U32, U64};
-    let whole = matches!(dtype, BOOL | U8 | I8 | U16 | I16 | U32 | I32 | U64 | I64);
-    (whole || is_float(dtype)).then(|| dtype.bitsize() / 8)
+    use HostDType::{BF16, BOOL, F16, F32, F64, I8, I16, I32, I64, U8, U16, U32, U64};
+    let known = [BOOL, U8, I8, U16, I16, U32, I32, U64, I64, F16, BF16, F32, F64].contains(&dtype);
+    known.then(|| dtype.bitsize() / 8)
 }
 
 /// The error of elements that do not convert without loss of meaning.
@@ -36,23 +30,17 @@ pub struct HostTensor {
     bytes: Vec<u8>,
 }
 
-/// Constructors from values.
-macro_rules! constructors {
-    ($($doc:literal $name:ident($value:ty) $dtype:ident)*) => {$(
-        #[doc = $doc]
-        pub fn $name(shape: &[usize], values: &[$value]) -> Result<Self, Error> {
-            let bytes = values.iter().flat_map(|value| value.to_le_bytes()).collect();
-            Self::new(HostDType::$dtype, shape.to_vec(), bytes)
-        }
-    )*};
-}
-
 impl HostTensor {
-    constructors! {
-        "Single-precision values." from_f32(f32) F32
-        "Double-precision values." from_f64(f64) F64
-        "64-bit integers." from_i64(i64) I64
-        "Bytes as unsigned integers." from_u8(u8) U8
+    /// Single-precision values.
+    pub fn from_f32(shape: &[usize], values: &[f32]) -> Result<Self, Error> {
+        let bytes = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+        Self::new(HostDType::F32, shape.to_vec(), bytes)
+    }
+
+    /// Double-precision values.
+    pub fn from_f64(shape: &[usize], values: &[f64]) -> Result<Self, Error> {
+        let bytes = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+        Self::new(HostDType::F64, shape.to_vec(), bytes)
     }
 
     /// Takes raw little-endian bytes.
@@ -62,14 +50,13 @@ impl HostTensor {
             .iter()
             .try_fold(size, |product, &length| product.checked_mul(length))
             .unwrap_or(usize::MAX);
-        if expected == bytes.len() {
-            Ok(Self { dtype, shape, bytes })
-        } else {
+        if expected != bytes.len() {
             let found = bytes.len();
             let what =
                 format!("shape {shape:?} of `{dtype}` needs {expected} bytes, found {found}");
-            Err(Error::Shape(what))
+            return Err(Error::Shape(what));
         }
+        Ok(Self { dtype, shape, bytes })
     }
 
     /// Element type.
@@ -79,7 +66,8 @@ impl HostTensor {
 
     /// Whether the elements are floating-point numbers.
     pub fn is_float(&self) -> bool {
-        is_float(self.dtype)
+        use HostDType::{BF16, F16, F32, F64};
+        matches!(self.dtype, F16 | BF16 | F32 | F64)
     }
 
     /// Bytes of one element.
@@ -130,7 +118,6 @@ impl HostTensor {
     pub fn to_f64(&self) -> Result<Vec<f64>, Error> {
         match self.dtype {
             HostDType::F64 => Ok(self.chunks(f64::from_le_bytes)),
-            HostDType::U32 => Ok(self.chunks(|raw| f64::from(u32::from_le_bytes(raw)))),
             HostDType::F32 | HostDType::F16 | HostDType::BF16 => {
                 Ok(self.to_f32()?.into_iter().map(f64::from).collect())
             }
@@ -151,8 +138,8 @@ impl HostTensor {
             HostDType::I16 => Ok(self.chunks(|raw| i64::from(i16::from_le_bytes(raw)))),
             HostDType::U16 => Ok(self.chunks(|raw| i64::from(u16::from_le_bytes(raw)))),
             HostDType::I8 => Ok(self.chunks(|raw| i64::from(i8::from_le_bytes(raw)))),
-            HostDType::U8 => Ok(self.bytes.iter().map(|&byte| i64::from(byte)).collect()),
-            HostDType::BOOL => Ok(self.bytes.iter().map(|&byte| i64::from(byte != 0)).collect()),
+            HostDType::U8 => Ok(self.chunks(|[byte]| i64::from(byte))),
+            HostDType::BOOL => Ok(self.chunks(|[byte]| i64::from(byte != 0))),
             found => Err(wrong_type(HostDType::I64, found)),
         }
     }
@@ -199,26 +186,31 @@ impl HostTensor {
     /// Index and value of the first element that is larger than `largest` in absolute value, infinite or
     /// not a number; none for integers.
     pub fn first_beyond(&self, largest: f64) -> Option<(usize, f64)> {
-        fn first(values: impl Iterator<Item = f64>, largest: f64) -> Option<(usize, f64)> {
-            values.enumerate().find(|(_, value)| !(value.is_finite() && value.abs() <= largest))
-        }
+        let beyond = |(_, value): &(usize, f64)| !(value.is_finite() && value.abs() <= largest);
         match self.dtype {
-            HostDType::F64 => first(self.elements().map(f64::from_le_bytes), largest),
-            HostDType::F32 => first(self.elements().map(|x| f32::from_le_bytes(x).into()), largest),
-            HostDType::F16 => first(self.elements().map(|x| f16::from_le_bytes(x).into()), largest),
+            HostDType::F64 => self.elements(f64::from_le_bytes).enumerate().find(beyond),
+            HostDType::F32 => {
+                self.elements(|raw| f32::from_le_bytes(raw).into()).enumerate().find(beyond)
+            }
+            HostDType::F16 => {
+                self.elements(|raw| f16::from_le_bytes(raw).into()).enumerate().find(beyond)
+            }
             HostDType::BF16 => {
-                first(self.elements().map(|x| bf16::from_le_bytes(x).into()), largest)
+                self.elements(|raw| bf16::from_le_bytes(raw).into()).enumerate().find(beyond)
             }
             _ => None,
         }
     }
 
-    /// Raw elements of `N` bytes; `N` is the size of the element type at every call.
-    fn elements<const N: usize>(&self) -> impl Iterator<Item = [u8; N]> + '_ {
-        self.bytes.as_chunks::<N>().0.iter().copied()
+    fn chunks<const N: usize, T>(&self, convert: impl Fn([u8; N]) -> T) -> Vec<T> {
+        self.elements(convert).collect()
     }
 
-    fn chunks<const N: usize, T>(&self, convert: impl Fn([u8; N]) -> T) -> Vec<T> {
-        self.elements().map(convert).collect()
+    /// Elements of `N` bytes; `N` is the size of the element type at every call.
+    fn elements<const N: usize, T>(
+        &self,
+        convert: impl Fn([u8; N]) -> T,
+    ) -> impl Iterator<Item = T> {
+        self.bytes.as_chunks::<N>().0.iter().map(move |raw| convert(*raw))
     }
 }

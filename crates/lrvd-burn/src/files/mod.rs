@@ -9,15 +9,14 @@ mod gguf;
 mod gguf_file;
 pub(crate) mod host_tensor;
 pub(crate) mod ordered_map;
-mod tensor_file;
+mod safetensors_file;
 #[cfg(test)]
 mod tests;
 mod weight_store;
 
-pub use crate::error::{IgnoredTensor, LoadReport, MisShaped, NonFinite};
-pub use atomic::{AtomicDir, recover_dir, replace_with, write_atomic};
-pub use gguf::{GgufField, GgufType, GgufValue, write_gguf};
-pub use gguf_file::GgufFile;
-pub use host_tensor::{HostDType, HostTensor, is_float};
-pub use tensor_file::{TensorFile, write_safetensors};
+pub use crate::error::LoadReport;
+pub use atomic::{AtomicDir, replace_with, write_atomic};
+pub use gguf_file::{GgufField, GgufFile, write_gguf};
+pub use host_tensor::{HostDType, HostTensor};
+pub use safetensors_file::write_safetensors;
 pub use weight_store::WeightStore;

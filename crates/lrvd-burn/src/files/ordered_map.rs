@@ -14,9 +14,23 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct OrderedMap<T>(pub(crate) Vec<(String, T)>);
 
+/// Writes the pairs of a field; `#[serde(with = "ordered_map")]` on a field uses this and [`deserialize`].
+pub(crate) fn serialize<T: Serialize, S: Serializer>(
+    pairs: &[(String, T)],
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    serializer.collect_map(pairs.iter().map(|(key, value)| (key, value)))
+}
+
+pub(crate) fn deserialize<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Vec<(String, T)>, D::Error> {
+    OrderedMap::deserialize(deserializer).map(|OrderedMap(pairs)| pairs)
+}
+
 impl<T: Serialize> Serialize for OrderedMap<T> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_map(self.0.iter().map(|(key, value)| (key, value)))
+        serialize(&self.0, serializer)
     }
 }
 

@@ -1,15 +1,12 @@
 //! Models that contain adapted layers: attach, collect, count, observe.
 
-mod counts;
-mod recompute;
 pub(crate) mod walk;
 
-pub use counts::{TrainableCounts, trainable_counts};
-pub use recompute::recomputed;
-pub use walk::{NamedModule, Names, visit_adapters};
+pub use walk::{NamedModule, Names, adapters};
 
 use std::collections::BTreeSet;
 
+use burn::module::Module;
 use burn::tensor::Tensor;
 use lrvd_core::error::quoted;
 use lrvd_core::kl::KlReduction;
@@ -17,8 +14,11 @@ use lrvd_core::noise::NoiseKey;
 use tracing::{debug, trace};
 
 use self::walk::Found;
-use crate::adapter::{AdaptedLinear, AdapterConfig, AdapterKind, Observer, Prior};
+use crate::adapter::{
+    AdaptedLinear, Adapter, AdapterConfig, AdapterKind, Attached, Observer, Prior,
+};
 use crate::error::Error;
+use crate::ops::recompute;
 use crate::parameters::Group;
 use crate::sampling::Scheme;
 
@@ -82,8 +82,7 @@ pub fn attach_adapters(
     seed: NoiseKey,
 ) -> Result<Vec<String>, Error> {
     config.check()?;
-    let mut found = Vec::new();
-    walk::each_layer(model, &mut |layer| found.push(layer));
+    let mut found = walk::layers(model);
     check_distinct(found.iter().map(|found| found.path.as_str()))?;
     if targets.list().is_empty() && *targets != AdapterTargets::AllLinear {
         return Err(Error::Argument("there are no targets, expected at least 1".to_owned()));
@@ -126,14 +125,11 @@ pub fn attach_adapters(
              adapter's input, ensembles and adapters that depend on the input need a `lrvd_burn::nn::Linear`"
         )));
     }
-    let paths: Vec<String> = found.into_iter().map(|found| found.path).collect();
-    let mut outcome = Ok(());
-    model.visit_layers_mut(&mut |path, layer| {
-        if outcome.is_ok() && paths.iter().any(|chosen| chosen == path) {
-            outcome = config.attach(layer, path, seed);
-        }
-    });
-    outcome?;
+    for Found { layer, path, .. } in &mut found {
+        config.attach(layer, path, seed)?;
+    }
+    let paths: Vec<String> = found.iter().map(|found| found.path.clone()).collect();
+    *model = walk::write_layers(model, found.into_iter().map(|f| (f.path, f.layer)).collect());
     debug!(layers, adapted = paths.len(), ?targets, "attached adapters");
     for path in &paths {
         trace!(%path, "adapted");
@@ -154,13 +150,12 @@ pub(crate) fn check_distinct<'a>(paths: impl IntoIterator<Item = &'a str>) -> Re
 
 /// Rank of every layer that was given an adapter, in order; pruned ones count 0.
 pub fn ranks(model: &impl NamedModule) -> Vec<(String, usize)> {
-    let mut ranks = Vec::new();
-    model.visit_layers(&mut |path, layer| {
-        if layer.slot().is_some() || layer.adapter().is_some() {
-            ranks.push((path.to_owned(), layer.rank()));
-        }
-    });
-    ranks
+    let given = |attached: &Attached| attached.slot.is_some() || attached.adapter.is_some();
+    let rank = |attached: Attached| {
+        let rank = attached.adapter.as_ref().map_or(0, Adapter::rank);
+        (attached.path.to_string(), rank)
+    };
+    adapters(model).into_iter().filter(given).map(rank).collect()
 }
 
 /// `Σ KL(q ‖ p)` over all adapters in nats, `[1]`; `None` if no adapter has a posterior left.
@@ -171,24 +166,11 @@ pub fn total_kl(
     prior: Prior,
     reduction: KlReduction,
 ) -> Result<Option<Tensor<1>>, Error> {
-    let (mut total, mut outcome) = (None, Ok(()));
-    visit_adapters(model, &mut |attached| match attached
-        .low_rank()
-        .map_or(Ok(None), |adapter| adapter.kl(prior, reduction))
-    {
-        Ok(term) => add(&mut total, term),
-        Err(error) => outcome = Err(error),
-    });
-    outcome.map(|()| total)
-}
-
-fn add(total: &mut Option<Tensor<1>>, term: Option<Tensor<1>>) {
-    if let Some(term) = term {
-        *total = Some(match total.take() {
-            Some(sum) => sum + term,
-            None => term,
-        });
+    let mut terms = Vec::new();
+    for adapter in adapters(model).iter().filter_map(Attached::low_rank) {
+        terms.extend(adapter.kl(prior, reduction)?);
     }
+    Ok(terms.into_iter().reduce(|sum, term| sum + term))
 }
 
 /// Sum of `term` over the adapted layers, `[1]`; `None` if it has no value for any of them.
@@ -199,9 +181,8 @@ pub fn total_over_adapters(
     model: &impl NamedModule,
     mut term: impl FnMut(&AdaptedLinear) -> Option<Tensor<1>>,
 ) -> Option<Tensor<1>> {
-    let mut total = None;
-    model.visit_layers(&mut |_, layer| add(&mut total, term(layer)));
-    total
+    let layers = walk::layers(model).into_iter();
+    layers.filter_map(|found| term(&found.layer)).reduce(|sum, term| sum + term)
 }
 
 /// Lets `observer` see every further use of the model's adapters, `None` ends it; returns the number
@@ -218,28 +199,100 @@ pub fn observe(model: &mut impl NamedModule, observer: Option<&Observer>) -> usi
 
 /// Checks that every adapter of `model` can be sampled by `scheme`.
 pub fn check_scheme(model: &impl NamedModule, scheme: Scheme) -> Result<(), Error> {
-    let mut outcome = Ok(());
-    model.visit_layers(&mut |path, layer| {
-        if outcome.is_ok() && !layer.supports(scheme) {
-            let what = format!("adapter `{path}` cannot be sampled by {scheme:?}");
-            outcome = Err(Error::Undefined(what));
-        }
-    });
-    outcome
+    let cannot = |attached: &Attached| {
+        attached.adapter.as_ref().is_some_and(|adapter| !adapter.supports(scheme))
+    };
+    match adapters(model).into_iter().find(cannot) {
+        Some(attached) => Err(cannot_sample(&attached.path, scheme)),
+        None => Ok(()),
+    }
+}
+
+pub(crate) fn cannot_sample(path: &str, scheme: Scheme) -> Error {
+    Error::Undefined(format!("adapter `{path}` cannot be sampled by {scheme:?}"))
 }
 
 /// Number of ensemble members that share a batch, 1 without members: how often a caller repeats its
 /// batch with [`repeat_for_members`](crate::adapter::repeat_for_members).
 pub fn members(model: &impl NamedModule) -> Result<usize, Error> {
     let mut expected = None;
-    let mut outcome = Ok(());
-    visit_adapters(model, &mut |attached| {
-        let (Some(found), path) = (attached.members(), attached.path()) else { return };
+    for attached in adapters(model) {
+        let (Some(found), path) = (attached.members(), &attached.path) else { continue };
         let expected = *expected.get_or_insert(found);
-        if outcome.is_ok() && found != expected {
+        if found != expected {
             let what = format!("adapter `{path}` has {found} members, others have {expected}");
-            outcome = Err(Error::Shape(what));
+            return Err(Error::Shape(what));
+        }
+    }
+    Ok(expected.unwrap_or(1))
+}
+
+/// Numbers of trainable values by role.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TrainableCounts {
+    /// Adapter factors.
+    pub adapter: usize,
+    /// Posterior parameters.
+    pub posterior: usize,
+    /// Pooler and head.
+    pub head: usize,
+    /// Unfrozen backbone weights.
+    pub backbone: usize,
+}
+
+/// Counts the trainable values of `model` by role.
+pub fn trainable_counts(model: &impl NamedModule) -> TrainableCounts {
+    let mut counts = TrainableCounts::default();
+    model.visit_parameters(&mut |p| {
+        if p.value.is_trainable() {
+            let n = p.value.len();
+            match p.group {
+                Group::AdapterMean => counts.adapter += n,
+                Group::LogVariance => counts.posterior += n,
+                Group::Pooler | Group::Head => counts.head += n,
+                Group::Backbone => counts.backbone += n,
+            }
         }
     });
-    outcome.map(|()| expected.unwrap_or(1))
+    counts
+}
+
+/// `forward(block, x)`, of whose activations the graph holds only `x`.
+///
+/// The backward pass runs `forward` again, with the same noise: all of it is keyed. It costs one more forward of the block
+/// and holds the activations of one block at a time. Gradients reach `x` and the trainable parameters of `block`;
+/// whatever else `forward` captures is a constant. A block without trainable parameters runs as it is: one of a model
+/// that does not train, whose observers see each use once.
+///
+/// # References
+///
+/// Chen et al. 2016, arXiv:1604.06174.
+pub fn recomputed<M: Module + Sync + 'static>(
+    block: &M,
+    x: Tensor<3>,
+    forward: impl Fn(&M, Tensor<3>) -> Tensor<3> + Send + Sync + 'static,
+) -> Tensor<3> {
+    // A node of the graph has a fixed number of parents: the parameters are one of them, end to end.
+    let mut parts = Vec::new();
+    block.visit_parameters(&mut |p| {
+        if p.value.is_trainable() && !p.value.is_empty() {
+            parts.push(p.value.tracked());
+        }
+    });
+    if parts.is_empty() {
+        return forward(block, x);
+    }
+    let block = block.clone();
+    let run = move |x: Tensor<3>, parameters: Tensor<1>| {
+        let (mut block, mut start) = (block.clone(), 0);
+        block.visit_parameters_mut(&mut |p| {
+            if p.value.is_trainable() && !p.value.is_empty() {
+                let len = p.value.len();
+                p.value.track(parameters.clone().narrow(0, start, len));
+                start += len;
+            }
+        });
+        forward(&block, x)
+    };
+    recompute(x, Tensor::cat(parts, 0), run)
 }

@@ -4,8 +4,7 @@
 //! nor the checkpoint's name of a field. The modules that know them, [`Attached`] and [`Names`], hand them to the walk
 //! that runs on their thread; other visitors see nothing of it.
 
-use std::any::Any;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use burn::module::{
     Content, Devices, Module, ModuleDisplay, ModuleDisplayDefault, ModuleMapper, ModuleVisitor,
@@ -13,13 +12,9 @@ use burn::module::{
 };
 use burn::tensor::{Device, Tensor};
 
-use crate::adapter::{AdaptedLinear, Attach, Attached, Parameters, set_attached};
+use crate::adapter::{AdaptedLinear, Attach, Attached, set_attached};
 use crate::parameters::handing::{HANDED, Handing, hand_out, hand_over, put, take};
 use crate::parameters::{Group, NamedParameter, NamedParameterMut};
-
-/// Container types of linear layers, as Burn's derive reports them: ours and `burn::nn`'s.
-const ADAPTED_LINEAR: &str = "Struct:AdaptedLinear";
-const BURN_LINEAR: &str = "Struct:Linear";
 
 /// What a checkpoint calls the parameters of the struct that has this as its **first** field.
 ///
@@ -139,39 +134,34 @@ impl ModuleDisplay for Names {}
 /// Where a walk is.
 #[derive(Default)]
 struct Place {
-    /// Fields from the root, end to end.
-    fields: String,
-    /// Where each field starts, and the kind of its container.
-    path: Vec<(usize, Container)>,
+    /// Fields from the root, and the kind of linear layer that each is a field of.
+    path: Vec<(String, Option<Linear>)>,
     /// Names in force, from the depth at which their struct starts.
     names: Vec<(usize, Names)>,
 }
 
-/// What a field is a field of.
+/// A kind of linear layer.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Container {
+enum Linear {
     /// An [`AdaptedLinear`].
     Adapted,
     /// A `burn::nn::Linear`.
     Composed,
-    Other,
 }
 
 impl Place {
     fn enter(&mut self, name: &str, container: &str) {
-        let container = match container {
-            ADAPTED_LINEAR => Container::Adapted,
-            BURN_LINEAR => Container::Composed,
-            _ => Container::Other,
+        // As Burn's derive reports the types.
+        let linear = match container {
+            "Struct:AdaptedLinear" => Some(Linear::Adapted),
+            "Struct:Linear" => Some(Linear::Composed),
+            _ => None,
         };
-        self.path.push((self.fields.len(), container));
-        self.fields.push_str(name);
+        self.path.push((name.to_owned(), linear));
     }
 
     fn exit(&mut self) {
-        if let Some((start, _)) = self.path.pop() {
-            self.fields.truncate(start);
-        }
+        self.path.pop();
         while self.names.last().is_some_and(|(depth, _)| *depth > self.path.len()) {
             self.names.pop();
         }
@@ -191,18 +181,13 @@ impl Place {
     fn name(&self, above: usize) -> String {
         let (depth, names) = self.names.last().copied().unwrap_or_default();
         let end = self.path.len().saturating_sub(above).max(depth);
-        names.of((depth..end).map(|at| self.field(at)))
+        names.of(self.path[depth..end].iter().map(|(field, _)| field.as_str()))
     }
 
-    /// The field at depth `at`.
-    fn field(&self, at: usize) -> &str {
-        let end = self.path.get(at + 1).map_or(self.fields.len(), |(start, _)| *start);
-        &self.fields[self.path[at].0..end]
-    }
-
-    /// Whether the place is the field `name`.
-    fn is_at(&self, name: &str) -> bool {
-        self.path.len().checked_sub(1).is_some_and(|last| self.field(last) == name)
+    /// Whether the place is the field `name` of a linear layer of the kind that is returned.
+    fn linear(&self, name: &str) -> Option<Linear> {
+        let (field, linear) = self.path.last()?;
+        linear.filter(|_| field == name)
     }
 
     /// Name and group of the parameter at the place.
@@ -217,18 +202,6 @@ impl Place {
         };
         (name, group)
     }
-
-    /// Whether the place is the matrix of a linear layer.
-    fn is_linear<const D: usize>(&self) -> bool {
-        let of_linear =
-            self.path.last().is_some_and(|(_, container)| *container != Container::Other);
-        D == 2 && of_linear && self.is_at("weight")
-    }
-
-    /// Whether the layer at the place multiplies by its weight's composed value.
-    fn is_composed(&self) -> bool {
-        self.path.last().is_some_and(|(_, container)| *container == Container::Composed)
-    }
 }
 
 /// The same parameter, of two axes where `D` is 2.
@@ -242,83 +215,42 @@ pub(crate) struct Found {
     pub(crate) group: Group,
     /// Whether the layer is a `burn::nn::Linear`, which multiplies by the composed weight.
     pub(crate) is_composed: bool,
-    /// Length of the path to its fields.
-    depth: usize,
     pub(crate) layer: AdaptedLinear,
 }
 
-/// Reads.
-struct Reader<'a> {
+/// Collects the linear layers.
+#[derive(Default)]
+struct Layers {
     place: Place,
-    seen: BTreeSet<u64>,
-    parameter: Option<&'a mut dyn FnMut(NamedParameter<'_>)>,
-    layer: Option<&'a mut dyn FnMut(Found)>,
-    pending: Option<Found>,
+    found: Vec<Found>,
 }
 
-impl Reader<'_> {
-    fn finish(&mut self) {
-        if let Some((found, visit)) = self.pending.take().zip(self.layer.as_mut()) {
-            let _quiet = Handing::off();
-            visit(found);
-        }
-    }
-}
-
-impl ModuleVisitor for Reader<'_> {
+impl ModuleVisitor for Layers {
     fn enter_module(&mut self, name: &str, container: &str) {
         if container != HANDED {
             return self.place.enter(name, container);
         }
-        let Some(attached) = self.place.handed() else { return };
-        let _quiet = Handing::off();
-        if let Some((adapter, visit)) = attached.adapter().zip(self.parameter.as_mut()) {
-            let layer = self.place.name(2);
-            adapter.each(&mut |schema, value| {
-                let name = joined(&layer, schema.name);
-                visit(NamedParameter {
-                    name: &name,
-                    group: schema.group,
-                    transposed: schema.transposed,
-                    value,
-                });
-            });
-        }
-        if let Some(found) = &mut self.pending {
+        if let Some((attached, found)) = self.place.handed().zip(self.found.last_mut()) {
             set_attached(&mut found.layer.weight, Some(attached));
         }
     }
 
     fn exit_module(&mut self, _: &str, _: &str) {
         self.place.exit();
-        if self.pending.as_ref().is_some_and(|found| self.place.path.len() < found.depth) {
-            self.finish();
-        }
     }
 
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-        let is_linear = self.place.is_linear::<D>();
-        if is_linear && self.layer.is_some() {
-            self.finish();
-            self.pending = Some(Found {
+        if let (2, Some(linear)) = (D, self.place.linear("weight")) {
+            self.found.push(Found {
                 path: self.place.name(1),
                 group: self.place.named(param).1,
-                is_composed: self.place.is_composed(),
-                depth: self.place.path.len() - 1,
+                is_composed: linear == Linear::Composed,
                 layer: AdaptedLinear { weight: matrix(param), bias: None },
             });
-        } else if let (1, Some(found)) = (D, &mut self.pending)
-            && self.place.path.len() == found.depth + 1
-            && self.place.is_at("bias")
+        } else if let (1, Some(_), Some(found)) =
+            (D, self.place.linear("bias"), self.found.last_mut())
         {
             found.layer.bias = Some(matrix(param));
-        }
-        if let Some(visit) = &mut self.parameter
-            && self.seen.insert(param.id.val())
-        {
-            let (name, group) = self.place.named(param);
-            let _quiet = Handing::off();
-            visit(NamedParameter { name: &name, group, transposed: is_linear, value: param });
         }
     }
 }
@@ -348,13 +280,6 @@ impl Writer<'_> {
             if first.dims()[..] == param.base().dims()[..] { first } else { first.transpose() };
         Some(Param::initialized(param.id, Tensor::from_dispatch(first.into_dispatch())))
     }
-
-    fn keep<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-        if D == 2 {
-            let value = Tensor::from_dispatch(param.base().without_autodiff().into_dispatch());
-            self.matrices.insert(param.id.val(), value);
-        }
-    }
 }
 
 impl ModuleMapper for Writer<'_> {
@@ -368,15 +293,11 @@ impl ModuleMapper for Writer<'_> {
         if let Some(layer) = self.layers.get(&path) {
             attached = layer.attached().cloned().unwrap_or_else(|| Attached::empty(&path));
         }
-        if let Some((adapter, visit)) = attached.adapter_mut().zip(self.parameter.as_mut()) {
-            adapter.each_mut(&mut |schema, value| {
-                let name = joined(&path, schema.name);
-                visit(NamedParameterMut {
-                    name: &name,
-                    group: schema.group,
-                    transposed: schema.transposed,
-                    value,
-                });
+        if let Some((adapter, visit)) = attached.adapter.as_mut().zip(self.parameter.as_mut()) {
+            adapter.each(&mut |schema, value| {
+                let (name, group, transposed) =
+                    (joined(&path, schema.name), schema.group, schema.transposed());
+                visit(NamedParameterMut { name: &name, group, transposed, value });
             });
         }
         drop(quiet);
@@ -388,49 +309,35 @@ impl ModuleMapper for Writer<'_> {
     }
 
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
-        let is_linear = self.place.is_linear::<D>();
+        let is_linear = D == 2 && self.place.linear("weight").is_some();
         let has_layers = !self.layers.is_empty();
-        let layer =
-            (is_linear && has_layers).then(|| self.layers.get(&self.place.name(1))).flatten();
-        if let Some(tied) = self.tied(&param) {
-            return match layer {
-                Some(layer) => standing_on(tied, layer),
-                None => tied,
-            };
-        }
-        let mut param = param;
-        if let Some(layer) = layer {
-            param = standing_on(matrix(&layer.weight), layer);
-        } else if D == 1
-            && has_layers
-            && self.place.is_at("bias")
-            && let Some(bias) = self.layers.get(&self.place.name(1)).and_then(|l| l.bias.as_ref())
-        {
-            param = matrix(bias);
-        }
-        if let Some(visit) = &mut self.parameter {
+        let layer = has_layers.then(|| self.layers.get(&self.place.name(1))).flatten();
+        let tied = self.tied(&param);
+        let is_first = tied.is_none();
+        let mut param = match (tied, layer) {
+            (Some(tied), _) => tied,
+            (None, Some(layer)) if is_linear => matrix(&layer.weight),
+            (None, Some(AdaptedLinear { bias: Some(bias), .. }))
+                if D == 1 && self.place.linear("bias").is_some() =>
+            {
+                matrix(bias)
+            }
+            _ => param,
+        };
+        if is_first && let Some(visit) = &mut self.parameter {
             let (name, group) = self.place.named(&param);
             let _quiet = Handing::off();
-            visit(NamedParameterMut {
-                name: &name,
-                group,
-                transposed: is_linear,
-                value: &mut param,
-            });
+            let value = &mut param;
+            visit(NamedParameterMut { name: &name, group, transposed: is_linear, value });
         }
-        self.keep(&param);
-        param
-    }
-}
-
-/// The weight with what stands on that of `layer`.
-fn standing_on<const D: usize>(
-    weight: Param<Tensor<D>>,
-    layer: &AdaptedLinear,
-) -> Param<Tensor<D>> {
-    match layer.attached() {
-        Some(attached) => weight.apply_reparameterization(Attach::new(attached)),
-        None => weight,
+        if is_first && D == 2 {
+            let value = Tensor::from_dispatch(param.base().without_autodiff().into_dispatch());
+            self.matrices.insert(param.id.val(), value);
+        }
+        match layer.filter(|_| is_linear).and_then(AdaptedLinear::attached) {
+            Some(attached) => param.apply_reparameterization(Attach(Some(attached.clone()))),
+            None => param,
+        }
     }
 }
 
@@ -442,80 +349,67 @@ fn standing_on<const D: usize>(
 pub trait NamedModule: Module {
     /// Calls `visit` for every parameter, adapters included.
     fn visit_parameters(&self, visit: &mut dyn FnMut(NamedParameter<'_>)) {
-        read(self, Some(visit), None);
+        // The copy has the same tensors.
+        let visit =
+            &mut |NamedParameter { name, group, transposed, value }: NamedParameterMut<'_>| {
+                visit(NamedParameter { name, group, transposed, value: &*value });
+            };
+        write(self.clone(), Some(visit), BTreeMap::new());
     }
 
     /// The same, to write.
     fn visit_parameters_mut(&mut self, visit: &mut dyn FnMut(NamedParameterMut<'_>)) {
-        write(self, Some(visit), BTreeMap::new());
+        *self = write(self.clone(), Some(visit), BTreeMap::new());
     }
 
     /// Calls `visit` with path and layer for every linear layer that can carry an adapter.
     fn visit_layers(&self, visit: &mut dyn FnMut(&str, &AdaptedLinear)) {
-        each_layer(self, &mut |found| visit(&found.path, &found.layer));
+        for found in layers(self) {
+            visit(&found.path, &found.layer);
+        }
     }
 
     /// The same, to write.
     fn visit_layers_mut(&mut self, visit: &mut dyn FnMut(&str, &mut AdaptedLinear)) {
-        let mut layers = BTreeMap::new();
-        each_layer(self, &mut |mut found| {
+        let changed = layers(self).into_iter().map(|mut found| {
             visit(&found.path, &mut found.layer);
-            layers.insert(found.path, found.layer);
+            (found.path, found.layer)
         });
-        write_layers(self, layers);
+        *self = write_layers(self, changed.collect());
     }
 }
 
 impl<M: Module> NamedModule for M {}
 
-/// Calls `visit` for what stands on each layer's weight: the shortest walk.
-pub fn visit_adapters<M: Module>(model: &M, visit: &mut dyn FnMut(&Attached)) {
-    struct Adapters<'a>(&'a mut dyn FnMut(&Attached));
+/// What stands on the weight of each layer, in order.
+pub fn adapters<M: Module>(model: &M) -> Vec<Attached> {
+    let attached = |found: Found| {
+        let mut attached = found.layer.attached()?.clone();
+        attached.path = found.path.into();
+        Some(attached)
+    };
+    layers(model).into_iter().filter_map(attached).collect()
+}
 
-    impl ModuleVisitor for Adapters<'_> {
-        fn enter_module(&mut self, _: &str, container: &str) {
-            if container == HANDED
-                && let Some(Ok(attached)) = take().map(<Box<dyn Any>>::downcast::<Attached>)
-            {
-                let _quiet = Handing::off();
-                (self.0)(&attached);
-            }
-        }
-    }
-
+/// The linear layers of `model`.
+pub(crate) fn layers<M: Module>(model: &M) -> Vec<Found> {
+    let mut layers = Layers::default();
     let _handing = Handing::on();
-    model.visit(&mut Adapters(visit));
+    model.visit(&mut layers);
+    layers.found
 }
 
-/// Calls `visit` for every linear layer.
-pub(crate) fn each_layer<M: Module>(model: &M, visit: &mut dyn FnMut(Found)) {
-    read(model, None, Some(visit));
-}
-
-/// Puts `layers` in the place of those of the same paths.
-pub(crate) fn write_layers<M: Module>(model: &mut M, layers: BTreeMap<String, AdaptedLinear>) {
-    write(model, None, layers);
-}
-
-fn read<'a, M: Module>(
-    model: &M,
-    parameter: Option<&'a mut dyn FnMut(NamedParameter<'_>)>,
-    layer: Option<&'a mut dyn FnMut(Found)>,
-) {
-    let (place, seen, pending) = (Place::default(), BTreeSet::new(), None);
-    let mut reader = Reader { place, seen, parameter, layer, pending };
-    let _handing = Handing::on();
-    model.visit(&mut reader);
-    reader.finish();
+/// `model` with `layers` in the place of those of the same paths.
+pub(crate) fn write_layers<M: Module>(model: &M, layers: BTreeMap<String, AdaptedLinear>) -> M {
+    write(model.clone(), None, layers)
 }
 
 fn write<M: Module>(
-    model: &mut M,
+    model: M,
     parameter: Option<&mut dyn FnMut(NamedParameterMut<'_>)>,
     layers: BTreeMap<String, AdaptedLinear>,
-) {
+) -> M {
     let (place, matrices) = (Place::default(), BTreeMap::new());
-    let mut writer = Writer { place, matrices, parameter, layers };
     let _handing = Handing::on();
-    *model = model.clone().map(&mut writer);
+    model.map(&mut Writer { place, matrices, parameter, layers })
 }

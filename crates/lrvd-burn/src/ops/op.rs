@@ -1,14 +1,11 @@
 //! One operator: its definition by tensor operations, and its fused forms on backends that have one.
 //!
-//! | Part | Where |
-//! |---|---|
-//! | definition, shapes, public function | the operator's file |
-//! | fused form on the CPU, on CubeCL's devices | `cpu` and `cube` of the operator |
-//! | choice of the form, node of the graph | here, once for all operators |
-//!
-//! Where a backend has no fused form, the composite runs, and Burn differentiates it.
+//! An operator's file has its definition, its shapes, its public function, and its forms in `f32` on the CPU (`cpu`) and on
+//! CubeCL's devices (`cube`). The choice of the form and the node of the graph are here, once for all operators. Where a
+//! backend has no fused form, the composite runs, and Burn differentiates it.
 
-use std::fmt::{self, Debug};
+use std::cell::Cell;
+use std::fmt::Debug;
 
 use burn::backend::autodiff::Autodiff;
 use burn::backend::autodiff::checkpoint::base::Checkpointer;
@@ -41,13 +38,13 @@ pub trait FusedOp: Clone + Debug + Send + Sync + 'static {
 }
 
 type Forward<B, O> = fn(&O, Operands<B>, bool) -> Fused<B>;
-type Gradient<B, O> = fn(&O, Operands<B>, FloatTensor<B>, &[bool]) -> Operands<B>;
+type Gradient<B, O> = fn(&O, Upstream<'_, B>) -> Operands<B>;
 
 /// A fused form on backend `B`. It never meets an empty first operand.
 pub struct Form<B: Backend, O> {
     /// The output and, if asked to save, what `gradient` reads.
     pub(crate) forward: Forward<B, O>,
-    /// Gradients of the operands from what was saved and the gradient of the output, where needed; `None` of a constant.
+    /// Gradients of the operands, at least where needed; `None` of a constant.
     pub(crate) gradient: Option<Gradient<B, O>>,
 }
 
@@ -55,6 +52,16 @@ pub struct Form<B: Backend, O> {
 pub(crate) struct Fused<B: Backend> {
     pub(crate) out: FloatTensor<B>,
     pub(crate) saved: Operands<B>,
+}
+
+/// What the gradients of the operands come from.
+pub(crate) struct Upstream<'a, B: Backend> {
+    /// What the forward pass saved.
+    pub(crate) saved: Operands<B>,
+    /// The gradient of the output.
+    pub(crate) grad: FloatTensor<B>,
+    /// Which operands need one.
+    pub(crate) needs_grad: &'a [bool],
 }
 
 /// Tensors by position: operands, what is saved of them, or their gradients; an absent one is `None`.
@@ -72,23 +79,13 @@ impl<B: Backend> From<Vec<Option<FloatTensor<B>>>> for Operands<B> {
 }
 
 impl<B: Backend> Operands<B> {
-    /// All of them.
     pub(crate) fn of<const N: usize>(tensors: [FloatTensor<B>; N]) -> Self {
         tensors.map(Some).to_vec().into()
     }
 
-    /// All of them, some absent.
+    /// Some absent.
     pub(crate) fn some<const N: usize>(tensors: [Option<FloatTensor<B>>; N]) -> Self {
         Vec::from(tensors).into()
-    }
-
-    /// The tensors where `needs_grad`.
-    pub(crate) fn needed<const N: usize>(
-        tensors: [FloatTensor<B>; N],
-        needs_grad: &[bool],
-    ) -> Self {
-        let tensors = tensors.into_iter().zip(needs_grad);
-        tensors.map(|(tensor, &needed)| needed.then_some(tensor)).collect::<Vec<_>>().into()
     }
 
     /// The first `N`, which every call has.
@@ -170,9 +167,23 @@ pub trait Forms: LrvdBackend {
     fn form<O: FusedOp>(dtype: DType) -> Option<Form<Self, O>>;
 }
 
+thread_local! {
+    static BY_DEFINITION: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Runs `f` with the definition of every operator in place of its fused form: what tests and benches hold the fused
+/// forms against.
+pub fn by_definition<T>(f: impl FnOnce() -> T) -> T {
+    let before = BY_DEFINITION.replace(true);
+    let result = f();
+    BY_DEFINITION.set(before);
+    result
+}
+
 /// The form for `x`, the first operand; empty tensors run the composite.
 fn form_for<B: Forms, O: FusedOp>(x: &impl TensorMetadata) -> Option<Form<B, O>> {
-    B::form::<O>(x.dtype()).filter(|_| x.shape().num_elements() > 0)
+    let defined = BY_DEFINITION.get() || x.shape().num_elements() == 0;
+    B::form::<O>(x.dtype()).filter(|_| !defined)
 }
 
 #[cfg(any(feature = "flex", feature = "cube"))]
@@ -222,11 +233,8 @@ impl<B: Forms, C: CheckpointStrategy> LrvdBackend for Autodiff<B, C> {
         };
         let run = match x.tensors.len() {
             1 => node::<B, C, O, 1>,
-            2 => node::<B, C, O, 2>,
-            3 => node::<B, C, O, 3>,
-            4 => node::<B, C, O, 4>,
-            5 => node::<B, C, O, 5>,
-            6 => node::<B, C, O, 6>,
+            2 | 3 => node::<B, C, O, 3>,
+            4..=6 => node::<B, C, O, 6>,
             _ => node::<B, C, O, 10>,
         };
         run(op, x, forward, gradient)
@@ -263,16 +271,11 @@ fn node<B: Forms, C: CheckpointStrategy, O: FusedOp, const N: usize>(
     }
 }
 
+#[derive(Debug)]
 struct Node<B: Backend, O, const N: usize> {
     op: O,
     gradient: Gradient<B, O>,
     present: [bool; N],
-}
-
-impl<B: Backend, O: Debug, const N: usize> Debug for Node<B, O, N> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.op.fmt(f)
-    }
 }
 
 impl<B: Backend, O: FusedOp, const N: usize> Backward<B, N> for Node<B, O, N> {
@@ -282,7 +285,8 @@ impl<B: Backend, O: FusedOp, const N: usize> Backward<B, N> for Node<B, O, N> {
         let grad = grads.consume::<B>(&ops.node);
         let needed: [bool; N] =
             std::array::from_fn(|i| self.present[i] && ops.parents[i].is_some());
-        let gradients = (self.gradient)(&self.op, ops.state, grad, &needed);
+        let upstream = Upstream { saved: ops.state, grad, needs_grad: &needed };
+        let gradients = (self.gradient)(&self.op, upstream);
         for (i, (parent, gradient)) in ops.parents.into_iter().zip(gradients.tensors).enumerate() {
             if let (Some(parent), Some(gradient), true) = (parent, gradient, needed[i]) {
                 grads.register::<B>(parent.id, gradient);
@@ -291,32 +295,31 @@ impl<B: Backend, O: FusedOp, const N: usize> Backward<B, N> for Node<B, O, N> {
     }
 }
 
-/// The operator on tensors, by whatever form the backend has.
+/// The operator on tensors.
 pub(crate) fn fused<O: FusedOp, const D: usize>(op: O, x: Operands<Dispatch>) -> Tensor<D> {
     Tensor::from_dispatch(<Dispatch as LrvdBackend>::fused(op, x))
 }
 
-/// The operator's definition on tensors.
-pub(crate) fn composite<O: FusedOp, const D: usize>(op: O, x: Operands<Dispatch>) -> Tensor<D> {
-    Tensor::from_dispatch(op.composite::<Dispatch>(x))
-}
-
-/// A form whose functions are generic over the element, for `f32` and `f64`.
-#[cfg(feature = "flex")]
-macro_rules! real_form {
-    ($dtype:expr, $module:ident::{$forward:ident, $gradient:ident}) => {
-        match $dtype {
-            burn::tensor::DType::F32 => Some($crate::ops::op::Form {
-                forward: $module::$forward::<f32>,
-                gradient: Some($module::$gradient::<f32>),
-            }),
-            burn::tensor::DType::F64 => Some($crate::ops::op::Form {
-                forward: $module::$forward::<f64>,
-                gradient: Some($module::$gradient::<f64>),
-            }),
-            _ => None,
+/// The fused forms of an operator, `forward` and `gradient` of its modules `cpu`, for `f32`, and `cube`.
+macro_rules! forms {
+    ($($module:ident),+) => {
+        $($crate::ops::op::forms!(@$module);)+
+    };
+    (@cpu) => {
+        #[cfg(feature = "flex")]
+        fn cpu(
+            dtype: burn::tensor::DType,
+        ) -> Option<$crate::ops::op::Form<burn::backend::Flex, Self>> {
+            let form =
+                $crate::ops::op::Form { forward: cpu::forward, gradient: Some(cpu::gradient) };
+            (dtype == burn::tensor::DType::F32).then_some(form)
+        }
+    };
+    (@cube) => {
+        #[cfg(feature = "cube")]
+        fn cube() -> Option<$crate::ops::op::Form<burn_cubecl::CubeBackend, Self>> {
+            Some($crate::ops::op::Form { forward: cube::forward, gradient: Some(cube::gradient) })
         }
     };
 }
-#[cfg(feature = "flex")]
-pub(crate) use real_form;
+pub(crate) use forms;

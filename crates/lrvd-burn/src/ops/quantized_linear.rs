@@ -7,25 +7,11 @@ use burn::tensor::Tensor;
 use super::op::{self, FusedOp, LrvdBackend, Operands};
 use super::value::{Value, as_row};
 
-/// `x·dequantize(W) + bias`.
-///
-/// # Shapes
-///
-/// | Name | Shape |
-/// |---|---|
-/// | `x` | `[n, tokens, d_input]` |
-/// | `weight` | `[d_input, d_output]`, quantised |
-/// | `bias` | `[d_output]` |
-/// | *returns* | `[n, tokens, d_output]` |
-///
-/// # Numerics
+/// `x·dequantize(W) + bias` of `[n, tokens, d_input]` and a quantised weight `[d_input, d_output]`.
 ///
 /// The product is that of [`adapted_linear`](super::adapted_linear()) in the type of `x`. The graph holds the quantised
-/// weight, which the backward pass dequantises again; a weight never has a gradient.
-///
-/// # References
-///
-/// Dettmers et al. 2023, arXiv:2305.14314 (`QLoRA`).
+/// weight, which the backward pass dequantises again; a weight never has a gradient (Dettmers et al. 2023,
+/// arXiv:2305.14314).
 pub(crate) fn quantized_linear(
     x: Tensor<3>,
     weight: Tensor<2>,
@@ -72,7 +58,7 @@ impl FusedOp for QuantizedLinear {
 fn form<B: LrvdBackend>() -> op::Form<B, QuantizedLinear> {
     op::Form {
         forward: |_, x, save| op::Fused { saved: saved(&x, save), out: forward(x) },
-        gradient: Some(|_, saved, grad, needs_grad| {
+        gradient: Some(|_, op::Upstream { saved, grad, .. }| {
             let weight = Value::<B>(QuantizedLinear::weight(&saved, &grad));
             let (grad, [d_input, d_output]) =
                 (Value::<B>(grad), [weight.shape()[0], weight.shape()[1]]);
@@ -80,7 +66,7 @@ fn form<B: LrvdBackend>() -> op::Form<B, QuantizedLinear> {
             let rows = grad.reshape([shape[0] * shape[1], d_output]);
             let d_x = rows.clone().matmul(weight.swap(0, 1)).reshape([shape[0], shape[1], d_input]);
             let d_bias = rows.sum(0).reshape([d_output]);
-            Operands::needed([d_x.0, d_bias.0], needs_grad)
+            Operands::of([d_x.0, d_bias.0])
         }),
     }
 }
@@ -106,26 +92,19 @@ fn saved<B: Backend>(x: &Operands<B>, save: bool) -> Operands<B> {
 /// The product and its gradient by the operator on packed rows.
 #[cfg(feature = "flex")]
 mod cpu {
-    use burn::backend::Flex;
-    use burn_flex::FlexTensor;
-
     use super::QuantizedLinear;
     use crate::ops::adapted_linear::cpu::{bias_gradient, input_gradient, layer};
-    use crate::ops::op::{Fused, Operands};
+    use crate::ops::cpu::prelude::*;
 
-    pub(super) fn forward(_: &QuantizedLinear, x: Operands<Flex>, save: bool) -> Fused<Flex> {
+    pub(crate) fn forward(_: &QuantizedLinear, x: Operands<Flex>, save: bool) -> Fused<Flex> {
         let (saved, weight) = (super::saved(&x, save), QuantizedLinear::weight(&x, x.first()));
         let ([x], [bias]) = x.parts();
         let (out, _) = layer(Operands::some([Some(x), Some(weight), bias, None, None]), 1.0);
         Fused { out, saved }
     }
 
-    pub(super) fn gradient(
-        _: &QuantizedLinear,
-        saved: Operands<Flex>,
-        grad: FlexTensor,
-        needs_grad: &[bool],
-    ) -> Operands<Flex> {
+    pub(crate) fn gradient(_: &QuantizedLinear, x: Upstream<'_, Flex>) -> Operands<Flex> {
+        let Upstream { saved, grad, needs_grad } = x;
         let d_x = || input_gradient(&QuantizedLinear::weight(&saved, &grad), &grad);
         let d_bias = || bias_gradient(&grad);
         Operands::some([needs_grad[0].then(d_x), needs_grad[1].then(d_bias)])

@@ -4,6 +4,7 @@ use std::fmt::{self, Debug};
 use std::sync::Arc;
 
 use burn::backend::tensor::FloatTensor;
+use burn::backend::{Backend, DispatchKindConversion, DispatchTensor, TensorMetadata};
 use burn::tensor::Tensor;
 
 use super::op::{self, FusedOp, LrvdBackend, Operands};
@@ -32,50 +33,53 @@ impl Debug for Recompute {
 
 /// The forward pass on plain tensors, and the gradient by a separate graph.
 #[cfg(any(feature = "flex", feature = "cube"))]
-macro_rules! form {
-    ($backend:ty) => {{
-        fn tensors(x: Operands<$backend>) -> (Tensor<3>, Tensor<1>) {
+fn form<B: Backend>() -> op::Form<B, Recompute>
+where
+    DispatchTensor: DispatchKindConversion<B>,
+{
+    op::Form {
+        forward: |op, x, save| {
+            let saved = x.keep(save, &[0, 1]);
             let [x, parameters] = x.all();
-            let x = Tensor::from_primitive::<$backend>(x);
-            (x, Tensor::from_primitive::<$backend>(parameters))
-        }
-        fn primitive<const D: usize>(x: Tensor<D>) -> FloatTensor<$backend> {
-            x.try_into_primitive::<$backend>().expect("a tensor of the backend that it was made on")
-        }
-        op::Form {
-            forward: |op, x, save| {
-                let saved = x.keep(save, &[0, 1]);
-                let (x, parameters) = tensors(x);
-                op::Fused { out: primitive((op.0)(x, parameters)), saved }
-            },
-            gradient: Some(|op, saved, grad, needs_grad| {
-                let (x, parameters) = tensors(saved);
-                let x = x.autodiff().require_grad();
-                let parameters = parameters.autodiff().require_grad();
-                let out = (op.0)(x.clone(), parameters.clone());
-                let grad = Tensor::<3>::from_primitive::<$backend>(grad);
-                let gradients = (out * grad.autodiff()).sum().backward();
-                let d_x = x.grad(&gradients).filter(|_| needs_grad[0]);
-                let d_parameters = parameters.grad(&gradients);
-                Operands::some([d_x.map(primitive), d_parameters.map(primitive)])
-            }),
-        }
-    }};
+            let x = Tensor::from_primitive::<B>(x);
+            op::Fused { out: primitive((op.0)(x, Tensor::from_primitive::<B>(parameters))), saved }
+        },
+        gradient: Some(|op, op::Upstream { saved, grad, needs_grad }| {
+            let [x, parameters] = saved.all();
+            let x = Tensor::from_primitive::<B>(x).autodiff().require_grad();
+            let parameters = Tensor::from_primitive::<B>(parameters).autodiff().require_grad();
+            let out = (op.0)(x.clone(), parameters.clone());
+            let grad = Tensor::<3>::from_primitive::<B>(grad);
+            let gradients = (out * grad.autodiff()).sum().backward();
+            let d_x = x.grad(&gradients).filter(|_| needs_grad[0]);
+            let d_parameters = parameters.grad(&gradients);
+            Operands::some([d_x.map(primitive), d_parameters.map(primitive)])
+        }),
+    }
+}
+
+#[cfg(any(feature = "flex", feature = "cube"))]
+fn primitive<B: Backend, const D: usize>(x: Tensor<D>) -> FloatTensor<B>
+where
+    DispatchTensor: DispatchKindConversion<B>,
+{
+    x.try_into_primitive::<B>().expect("a tensor of the backend that it was made on")
 }
 
 impl FusedOp for Recompute {
-    /// Only an empty batch comes here.
+    /// Of an empty batch: every other runs by its form.
     fn composite<B: LrvdBackend>(&self, x: Operands<B>) -> FloatTensor<B> {
+        assert_eq!(x.first().shape().num_elements(), 0, "recomputation has no definition");
         x.first().clone()
     }
 
     #[cfg(feature = "flex")]
     fn cpu(_: burn::tensor::DType) -> Option<op::Form<burn::backend::Flex, Self>> {
-        Some(form!(burn::backend::Flex))
+        Some(form())
     }
 
     #[cfg(feature = "cube")]
     fn cube() -> Option<op::Form<burn_cubecl::CubeBackend, Self>> {
-        Some(form!(burn_cubecl::CubeBackend))
+        Some(form())
     }
 }

@@ -5,7 +5,7 @@ use std::ops::{Add, Div, Mul, Neg, Range, Sub};
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Backend, TensorMetadata};
 use burn::tensor::ops::PadMode;
-use burn::tensor::{DType, FloatDType, Shape, Slice, TensorData};
+use burn::tensor::{DType, Shape, Slice, TensorData};
 
 /// A float tensor of backend `B`. Binary operators broadcast; reductions keep their axis.
 pub(crate) struct Value<B: Backend>(pub(crate) FloatTensor<B>);
@@ -29,7 +29,7 @@ impl<B: Backend> Value<B> {
         if on_device.dtype() == self.dtype() {
             return Self(on_device);
         }
-        Self(B::float_cast(on_device, float_dtype(self.dtype())))
+        Self(B::float_cast(on_device, self.dtype().into()))
     }
     pub(crate) fn exp(self) -> Self {
         Self(B::float_exp(self.0))
@@ -132,42 +132,22 @@ pub(crate) fn as_row<B: Backend>(vector: FloatTensor<B>, rank: usize) -> Value<B
     vector.reshape(shape)
 }
 
-/// The float type behind a float tensor's type.
-fn float_dtype(dtype: DType) -> FloatDType {
-    match dtype {
-        DType::F64 => FloatDType::F64,
-        DType::F16 => FloatDType::F16,
-        DType::BF16 => FloatDType::BF16,
-        _ => FloatDType::F32,
-    }
+macro_rules! operators {
+    ($($operator:ident, $name:ident, $of:ident;)+) => {$(
+        impl<B: Backend> $operator for Value<B> {
+            type Output = Self;
+            fn $name(self, other: Self) -> Self {
+                Self(B::$of(self.0, other.0))
+            }
+        }
+    )+};
 }
 
-impl<B: Backend> Add for Value<B> {
-    type Output = Self;
-    fn add(self, other: Self) -> Self {
-        Self(B::float_add(self.0, other.0))
-    }
-}
-
-impl<B: Backend> Sub for Value<B> {
-    type Output = Self;
-    fn sub(self, other: Self) -> Self {
-        Self(B::float_sub(self.0, other.0))
-    }
-}
-
-impl<B: Backend> Mul for Value<B> {
-    type Output = Self;
-    fn mul(self, other: Self) -> Self {
-        Self(B::float_mul(self.0, other.0))
-    }
-}
-
-impl<B: Backend> Div for Value<B> {
-    type Output = Self;
-    fn div(self, other: Self) -> Self {
-        Self(B::float_div(self.0, other.0))
-    }
+operators! {
+    Add, add, float_add;
+    Sub, sub, float_sub;
+    Mul, mul, float_mul;
+    Div, div, float_div;
 }
 
 impl<B: Backend> Neg for Value<B> {

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use burn::tensor::{Gradients, Tensor};
 
-use crate::adapter::RankCut;
 use crate::model::NamedModule;
 
 /// Added to the norm before dividing, as PyTorch's `clip_grad_norm_` does.
@@ -30,12 +29,6 @@ impl NamedGradients {
             }
         });
         Self { values }
-    }
-
-    /// Puts in the gradient of the parameter `name`, flattened.
-    #[cfg(feature = "train")]
-    pub(crate) fn insert(&mut self, name: String, gradient: Tensor<1>) {
-        self.values.insert(name, gradient);
     }
 
     /// Adds `other`, as for one more micro-batch.
@@ -66,13 +59,11 @@ impl NamedGradients {
         self.values.retain(|name, _| !drop(name));
     }
 
-    /// Cuts the gradients along with their parameters.
-    pub(crate) fn cut(&mut self, cuts: &[RankCut<'_>]) {
-        for cut in cuts {
-            let Some(gradient) = self.values.remove(&cut.name) else { continue };
-            if let Some(gradient) = cut.apply(gradient.without_autodiff()) {
-                self.values.insert(cut.name.clone(), gradient);
-            }
+    /// Replaces the gradient of the parameter `name` by what `cut` leaves of it.
+    pub(crate) fn cut(&mut self, name: &str, cut: impl Fn(Tensor<1>) -> Option<Tensor<1>>) {
+        let gradient = self.values.remove(name);
+        if let Some(gradient) = gradient.and_then(|gradient| cut(gradient.without_autodiff())) {
+            self.values.insert(name.to_owned(), gradient);
         }
     }
 

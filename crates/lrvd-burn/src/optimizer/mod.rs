@@ -5,10 +5,238 @@
 //! as in PyTorch, and the gradient norm is global; a prune slices the moments along the pruned
 //! axis, and a resumed run continues bit for bit.
 
-mod adamw;
 mod gradients;
-mod groups;
 
-pub use adamw::{AdamW, AdamWConfig, Moments};
-pub use gradients::NamedGradients;
-pub use groups::{GroupRates, ParameterGroups};
+use std::collections::BTreeMap;
+
+use burn::tensor::Tensor;
+use lrvd_core::error::{check_range, quoted};
+use serde::{Deserialize, Serialize};
+
+pub use self::gradients::NamedGradients;
+
+use crate::error::Error;
+use crate::model::NamedModule;
+use crate::parameters::Group;
+
+/// Hyper-parameters shared by all groups; the defaults are PyTorch's.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct AdamWConfig {
+    /// Decay of the first moment.
+    pub beta1: f64,
+    /// Decay of the second moment.
+    pub beta2: f64,
+    /// Added to the root of the second moment.
+    pub epsilon: f64,
+}
+
+impl Default for AdamWConfig {
+    fn default() -> Self {
+        Self { beta1: 0.9, beta2: 0.999, epsilon: 1e-8 }
+    }
+}
+
+impl AdamWConfig {
+    /// Checks that both averages forget and that nothing is subtracted from the denominator.
+    pub fn check(&self) -> Result<(), lrvd_core::Error> {
+        let below_one = 1.0 - f64::EPSILON;
+        check_range("optimizer.beta1", self.beta1, 0.0, below_one)?;
+        check_range("optimizer.beta2", self.beta2, 0.0, below_one)?;
+        check_range("optimizer.epsilon", self.epsilon, 0.0, 1.0)
+    }
+}
+
+/// Upper bound on plausible rates and decays.
+const LARGEST: f64 = 1e6;
+
+/// Learning rate and decoupled weight decay of one group.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct GroupRates {
+    /// Peak learning rate.
+    pub learning_rate: f64,
+    /// Decoupled decay per unit of learning rate.
+    pub weight_decay: f64,
+}
+
+/// Rates of every role.
+///
+/// | Group | Parameters | Decay |
+/// |---|---|---|
+/// | `adapter` | factors A and B, AdaLoRA's E | usually 0 |
+/// | `log_variance` | posterior parameters | 0 |
+/// | `pooler` | matrices of the pooler, at the adapter's rate | usually 1e-2 |
+/// | `head` | matrices of the task head | usually 1e-2 |
+/// | `pooler`, `head`, vectors | biases and norm scales | always 0 |
+/// | `backbone` | unfrozen backbone weights, as `head` | matrices only |
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ParameterGroups {
+    /// Adapter factors.
+    pub adapter: GroupRates,
+    /// Posterior parameters.
+    pub log_variance: GroupRates,
+    /// Pooler.
+    pub pooler: GroupRates,
+    /// Task head.
+    pub head: GroupRates,
+    /// Backbone weights, if any are trained.
+    pub backbone: GroupRates,
+}
+
+impl ParameterGroups {
+    /// Checks that rates and decays are finite and at least 0.
+    pub fn check(&self) -> Result<(), lrvd_core::Error> {
+        for (rate, decay, group) in [
+            ("adapter.learning_rate", "adapter.weight_decay", self.adapter),
+            ("log_variance.learning_rate", "log_variance.weight_decay", self.log_variance),
+            ("pooler.learning_rate", "pooler.weight_decay", self.pooler),
+            ("head.learning_rate", "head.weight_decay", self.head),
+            ("backbone.learning_rate", "backbone.weight_decay", self.backbone),
+        ] {
+            check_range(rate, group.learning_rate, 0.0, LARGEST)?;
+            check_range(decay, group.weight_decay, 0.0, LARGEST)?;
+        }
+        Ok(())
+    }
+
+    /// The rates of a parameter with `role` and `dimensions` axes.
+    pub fn rates(&self, group: Group, dimensions: usize) -> GroupRates {
+        let rates = match group {
+            Group::AdapterMean => self.adapter,
+            Group::LogVariance => GroupRates { weight_decay: 0.0, ..self.log_variance },
+            Group::Pooler => self.pooler,
+            Group::Head => self.head,
+            Group::Backbone => self.backbone,
+        };
+        let exempt =
+            matches!(group, Group::Pooler | Group::Head | Group::Backbone) && dimensions < 2;
+        GroupRates { weight_decay: if exempt { 0.0 } else { rates.weight_decay }, ..rates }
+    }
+}
+
+/// First and second moment of one parameter, flattened, and its own step count.
+#[derive(Clone, Debug)]
+pub struct Moments {
+    /// `m`.
+    pub first: Tensor<1>,
+    /// `v`.
+    pub second: Tensor<1>,
+    /// Updates so far.
+    pub steps: u64,
+}
+
+/// The optimiser.
+///
+/// # Formula
+///
+/// ```text
+/// p ← p − η·wd·p
+/// m ← β1·m + (1 − β1)·g,   v ← β2·v + (1 − β2)·g²
+/// p ← p − η/(1 − β1^t) · m / (sqrt(v)/sqrt(1 − β2^t) + ε)        t counts from 1
+/// ```
+///
+/// A parameter without a gradient is skipped: no decay, no count.
+///
+/// # References
+///
+/// Loshchilov and Hutter 2019, arXiv:1711.05101.
+#[derive(Clone, Debug)]
+pub struct AdamW {
+    config: AdamWConfig,
+    groups: ParameterGroups,
+    state: BTreeMap<String, Moments>,
+}
+
+impl AdamW {
+    /// An optimiser without state.
+    pub fn new(config: AdamWConfig, groups: ParameterGroups) -> Self {
+        Self { config, groups, state: BTreeMap::new() }
+    }
+
+    /// One update with every group's rate multiplied by `factor` (the schedule).
+    pub fn step(&mut self, model: &mut impl NamedModule, gradients: &NamedGradients, factor: f64) {
+        let AdamWConfig { beta1, beta2, epsilon } = self.config;
+        model.visit_parameters_mut(&mut |p| {
+            let Some(gradient) = gradients.get(p.name) else { return };
+            if !p.value.is_trainable() {
+                return;
+            }
+            let g = gradient.clone().without_autodiff();
+            let rates = self.groups.rates(p.group, p.value.shape().len());
+            let rate = rates.learning_rate * factor;
+            let (first, second, steps) = match self.state.remove(p.name) {
+                Some(s) => (s.first.mul_scalar(beta1), s.second.mul_scalar(beta2), s.steps + 1),
+                None => (g.zeros_like(), g.zeros_like(), 1),
+            };
+            let first = first + g.clone().mul_scalar(1.0 - beta1);
+            let second = second + g.square().mul_scalar(1.0 - beta2);
+            let t = steps as f64;
+            let size = rate / (1.0 - beta1.powf(t));
+            let root = (1.0 - beta2.powf(t)).sqrt();
+            let denominator = second.clone().sqrt().div_scalar(root).add_scalar(epsilon);
+            let mut value = p.value.flat();
+            if rates.weight_decay != 0.0 {
+                value = value.mul_scalar(1.0 - rate * rates.weight_decay);
+            }
+            value = value - (first.clone() / denominator).mul_scalar(size);
+            p.value.set_flat(value);
+            self.state.insert(p.name.to_owned(), Moments { first, second, steps });
+        });
+    }
+
+    /// The groups.
+    pub fn groups(&self) -> &ParameterGroups {
+        &self.groups
+    }
+
+    /// Forgets every moment and count.
+    pub fn reset(&mut self) {
+        self.state.clear();
+    }
+
+    /// Forgets moments and counts of the parameters that `which` names.
+    pub(crate) fn forget(&mut self, which: impl Fn(&str) -> bool) {
+        self.state.retain(|name, _| !which(name));
+    }
+
+    /// State by parameter name.
+    pub fn state(&self) -> &BTreeMap<String, Moments> {
+        &self.state
+    }
+
+    /// Replaces the state.
+    pub fn restore(
+        &mut self,
+        model: &impl NamedModule,
+        state: BTreeMap<String, Moments>,
+    ) -> Result<(), Error> {
+        let mut lengths = BTreeMap::new();
+        model.visit_parameters(&mut |p| {
+            if p.value.is_trainable() {
+                lengths.insert(p.name.to_owned(), p.value.len());
+            }
+        });
+        let is_unexpected = |(name, moments): &(&String, &Moments)| {
+            let found = [&moments.first, &moments.second].map(|m| Some(m.dims()[0]));
+            found != [lengths.get(*name).copied(); 2]
+        };
+        let mut unexpected = state.iter().filter(is_unexpected).map(|(name, _)| name).peekable();
+        if unexpected.peek().is_some() {
+            return Err(Error::State(format!(
+                "the optimizer state does not fit the model: unexpected {}",
+                quoted(unexpected)
+            )));
+        }
+        self.state = state;
+        Ok(())
+    }
+
+    /// Replaces the moments of the parameter `name` by what `cut` leaves of them.
+    pub(crate) fn cut(&mut self, name: &str, cut: impl Fn(Tensor<1>) -> Option<Tensor<1>>) {
+        let Some(Moments { first, second, steps }) = self.state.remove(name) else { return };
+        if let Some((first, second)) = cut(first).zip(cut(second)) {
+            self.state.insert(name.to_owned(), Moments { first, second, steps });
+        }
+    }
+}

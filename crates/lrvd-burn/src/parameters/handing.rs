@@ -1,22 +1,18 @@
 //! How a module gives a walk of ours what Burn's visitors do not: an object instead of its parameters.
 
 use std::any::Any;
-use std::cell::RefCell;
+use std::cell::Cell;
 
 use burn::module::{ModuleMapper, ModuleVisitor};
 
 /// Container type under which something is handed out.
 pub(crate) const HANDED: &str = "lrvd:handed";
 
-/// Whether a walk of ours runs on this thread, and what was handed out last.
-enum Hands {
-    Closed,
-    Open,
-    Full(Box<dyn Any>),
-}
-
 thread_local! {
-    static HANDS: RefCell<Hands> = const { RefCell::new(Hands::Closed) };
+    /// Whether a walk of ours runs on this thread.
+    static IS_OPEN: Cell<bool> = const { Cell::new(false) };
+    /// What was handed out last.
+    static PART: Cell<Option<Box<dyn Any>>> = const { Cell::new(None) };
 }
 
 /// Gives `part` to the walk of ours behind `visitor`; `false` if there is none.
@@ -43,45 +39,37 @@ pub(crate) fn hand_over<T: Any + Clone, M: ModuleMapper>(mapper: &mut M, part: T
     }
 }
 
-/// Puts `part` into the hands of the walk on this thread; `false` if there is none.
+/// Hands `part` to the walk on this thread; `false` if there is none.
 pub(crate) fn put<T: Any>(part: impl FnOnce() -> T) -> bool {
-    HANDS.with_borrow_mut(|hands| {
-        let is_open = !matches!(hands, Hands::Closed);
-        if is_open {
-            *hands = Hands::Full(Box::new(part()));
-        }
-        is_open
-    })
+    let is_open = IS_OPEN.get();
+    if is_open {
+        PART.set(Some(Box::new(part())));
+    }
+    is_open
 }
 
 /// What was handed out.
 pub(crate) fn take() -> Option<Box<dyn Any>> {
-    HANDS.with_borrow_mut(|hands| match hands {
-        Hands::Full(_) => match std::mem::replace(hands, Hands::Open) {
-            Hands::Full(part) => Some(part),
-            Hands::Closed | Hands::Open => None,
-        },
-        Hands::Closed | Hands::Open => None,
-    })
+    PART.take()
 }
 
 /// A stretch of time in which modules hand out or do not; ends with the value.
-pub(crate) struct Handing(Hands);
+pub(crate) struct Handing(bool);
 
 impl Handing {
     /// For the length of a walk.
     pub(crate) fn on() -> Self {
-        Self(HANDS.replace(Hands::Open))
+        Self(IS_OPEN.replace(true))
     }
 
     /// For a call out of a walk, which may start another one.
     pub(crate) fn off() -> Self {
-        Self(HANDS.replace(Hands::Closed))
+        Self(IS_OPEN.replace(false))
     }
 }
 
 impl Drop for Handing {
     fn drop(&mut self) {
-        HANDS.set(std::mem::replace(&mut self.0, Hands::Closed));
+        IS_OPEN.set(self.0);
     }
 }

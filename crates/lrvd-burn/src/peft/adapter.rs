@@ -4,12 +4,11 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use super::config::{CONFIG_FILE, PeftConfig};
-use super::keys::{Factor, Key, factor_key, parse_key};
-use super::pattern::ModuleRules;
+use super::config::{CONFIG_FILE, PeftConfig, PeftMethod};
+use super::rules::{Factor, Key, factor_key, parse_key};
 use crate::error::Error;
 use crate::files::host_tensor::{not_a_matrix, wrong_type};
-use crate::files::{HostDType, HostTensor, IgnoredTensor, LoadReport, TensorFile};
+use crate::files::{HostDType, HostTensor, LoadReport, WeightStore};
 
 /// File name of the tensors in an adapter folder.
 pub const WEIGHTS_FILE: &str = "adapter_model.safetensors";
@@ -24,6 +23,7 @@ const PICKLED_FILE: &str = "adapter_model.bin";
 /// delta = scaling · b · diag(e) · a        [d_output, d_input]; e is absent for LoRA
 /// ```
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub struct PeftModule {
     /// Rank of the factors; 0 is possible for `AdaLoRA` and after pruning.
     pub rank: usize,
@@ -31,8 +31,6 @@ pub struct PeftModule {
     pub initial_rank: usize,
     /// The factor before the product, fixed across prunes.
     pub scaling: f64,
-    /// The numerator behind `scaling`.
-    pub lora_alpha: f64,
     /// Down-projection, `[rank, d_input]`.
     pub a: HostTensor,
     /// Up-projection, `[d_output, rank]`.
@@ -42,9 +40,7 @@ pub struct PeftModule {
 }
 
 impl PeftModule {
-    /// A `LoRA` update; the rank is that of the factors, and `lora_alpha` is `scaling · rank`.
-    ///
-    /// Ranks that differ are found on writing.
+    /// A `LoRA` update of floats; the rank is that of the factors.
     pub fn lora(
         a: HostTensor,
         b: HostTensor,
@@ -55,10 +51,16 @@ impl PeftModule {
             if factor.shape().len() != 2 {
                 return Err(not_a_matrix(factor.shape()));
             }
+            if !factor.is_float() {
+                return Err(wrong_type(HostDType::F32, factor.dtype()));
+            }
         }
         let rank = a.shape()[0];
-        let lora_alpha = exact_alpha(scaling, rank);
-        Ok(Self { rank, initial_rank, scaling, lora_alpha, a, b, e: None })
+        if b.shape()[1] != rank {
+            let what = format!("{rank} rows of `a` and {} columns of `b`", b.shape()[1]);
+            return Err(Error::Shape(format!("the factors differ in rank: {what}")));
+        }
+        Ok(Self { rank, initial_rank, scaling, a, b, e: None })
     }
 
     /// Input features.
@@ -71,83 +73,30 @@ impl PeftModule {
         self.b.shape().first().copied().unwrap_or(0)
     }
 
-    /// The update as a dense matrix, `[d_output, d_input]`, row-major, in double precision.
-    pub fn delta(&self) -> Result<Vec<f64>, Error> {
-        let (d_input, d_output) = (self.d_input(), self.d_output());
-        let update = self.update()?;
-        let mut delta = vec![0.0; d_output * d_input];
-        for (row, out) in delta.chunks_exact_mut(d_input.max(1)).enumerate() {
-            update(row, out);
-        }
-        Ok(delta)
-    }
-
-    /// `weight + delta` in single precision, each value rounded once.
+    /// The weight and the update in single precision, each value rounded once.
     pub fn merged(&self, weight: &HostTensor) -> Result<HostTensor, Error> {
-        let (d_input, d_output) = (self.d_input(), self.d_output());
-        if weight.shape() != [d_output, d_input] {
+        if weight.shape() != [self.d_output(), self.d_input()] {
             return Err(not_a_matrix(weight.shape()));
         }
-        let update = self.update()?;
-        let mut values = weight.to_f32()?;
-        let mut sum = vec![0.0; d_input];
-        for (row, values) in values.chunks_exact_mut(d_input.max(1)).enumerate() {
-            sum.iter_mut().zip(values.iter()).for_each(|(sum, value)| *sum = f64::from(*value));
-            update(row, &mut sum);
-            values.iter_mut().zip(&sum).for_each(|(value, sum)| *value = *sum as f32);
-        }
+        let sum = self.added_to(weight.to_f32()?.into_iter().map(f64::from).collect())?;
+        let values: Vec<f32> = sum.into_iter().map(|value| value as f32).collect();
         HostTensor::from_f32(weight.shape(), &values)
     }
 
-    /// Adds a row of the update to what it is given, in double precision; scale and diagonal are multiplied into `b`.
-    fn update(&self) -> Result<impl Fn(usize, &mut [f64]) + use<>, Error> {
-        for (tensor, shape) in self.expected_shapes() {
-            if tensor.shape() != shape {
-                return Err(not_a_matrix(tensor.shape()));
-            }
-        }
+    /// The sum of a matrix `[d_output, d_input]` and the update; scale and diagonal are multiplied into `b`.
+    pub(super) fn added_to(&self, mut dense: Vec<f64>) -> Result<Vec<f64>, Error> {
         let e = self.e.as_ref().map(HostTensor::to_f64).transpose()?;
-        let (a, mut b, rank) = (self.a.to_f64()?, self.b.to_f64()?, self.rank);
+        let (a, mut b, d_input) = (self.a.to_f64()?, self.b.to_f64()?, self.d_input().max(1));
         for (at, value) in b.iter_mut().enumerate() {
-            *value *= self.scaling * e.as_ref().map_or(1.0, |e| e[at % rank]);
+            *value *= self.scaling * e.as_ref().map_or(1.0, |e| e[at % self.rank]);
         }
-        Ok(move |row: usize, out: &mut [f64]| {
-            let weights = &b[row * rank..(row + 1) * rank];
-            for (weight, a) in weights.iter().zip(a.chunks_exact(out.len().max(1))) {
-                out.iter_mut().zip(a).for_each(|(value, a)| *value += weight * a);
-            }
-        })
-    }
-
-    /// Each factor with the shape it should have.
-    fn expected_shapes(&self) -> Vec<(&HostTensor, Vec<usize>)> {
-        let shape = |factor| match factor {
-            Factor::A => vec![self.rank, self.d_input()],
-            Factor::B => vec![self.d_output(), self.rank],
-            Factor::E => vec![self.rank],
-        };
-        self.factors().map(|(factor, tensor)| (tensor, shape(factor))).collect()
-    }
-
-    /// The factors that the module has.
-    pub(super) fn factors(&self) -> impl Iterator<Item = (Factor, &HostTensor)> {
-        let two = [(Factor::A, &self.a), (Factor::B, &self.b)];
-        two.into_iter().chain(self.e.as_ref().map(|e| (Factor::E, e)))
-    }
-
-    /// Checks that the factors of the module at `path` are floats that fit its rank.
-    pub(super) fn check(&self, path: &str) -> Result<(), Error> {
-        for (tensor, expected) in self.expected_shapes() {
-            if tensor.shape() != expected {
-                let (expected, found) = (format!("{expected:?}"), format!("{:?}", tensor.shape()));
-                return Err(Error::module(path, "shape", expected, found));
-            }
-            if !tensor.is_float() {
-                let source = wrong_type(HostDType::F32, tensor.dtype());
-                return Err(module_error(path, &source));
+        let rows = dense.chunks_exact_mut(d_input).zip(b.chunks_exact(self.rank.max(1)));
+        for (row, weights) in rows {
+            for (weight, a) in weights.iter().zip(a.chunks_exact(d_input)) {
+                row.iter_mut().zip(a).for_each(|(value, a)| *value += weight * a);
             }
         }
-        Ok(())
+        Ok(dense)
     }
 }
 
@@ -158,10 +107,6 @@ pub(super) fn exact_alpha(scaling: f64, rank: usize) -> f64 {
     let product = scaling * rank;
     let candidates = [product.round(), product, product.next_up(), product.next_down()];
     candidates.into_iter().find(|alpha| alpha / rank == scaling).unwrap_or(product)
-}
-
-pub(super) fn module_error(path: &str, source: &Error) -> Error {
-    Error::module(path, "factors", "floats that fit the rank", source)
 }
 
 pub(super) fn no_module() -> Error {
@@ -179,7 +124,7 @@ pub struct PeftAdapter {
     /// Parameters of modules that are stored whole, by parameter name in the model.
     pub saved: BTreeMap<String, HostTensor>,
     /// Tensors of the file that are known and not used.
-    pub ignored: Vec<IgnoredTensor>,
+    pub ignored: Vec<String>,
 }
 
 impl PeftAdapter {
@@ -190,7 +135,8 @@ impl PeftAdapter {
     pub fn read(dir: impl AsRef<Path>) -> Result<Self, Error> {
         let dir = dir.as_ref();
         let file = dir.join(CONFIG_FILE);
-        let config = PeftConfig::read(&file)?;
+        let text = std::fs::read(&file).map_err(|source| Error::io("read", &file, source))?;
+        let config = PeftConfig::parse(&file, &text)?;
         let rules = config
             .rules()
             .map_err(|error| Error::file(&file, format!("cannot be used: {error}")))?;
@@ -202,121 +148,85 @@ impl PeftAdapter {
             );
             return Err(Error::Unsupported { path: dir.to_path_buf(), what });
         }
-        let file = TensorFile::open(path)?;
-        let report = LoadReport::new(file.path().display());
-        let (modules, saved, ignored) =
-            Folder { file: &file, config: &config, rules, report }.read()?;
-        Ok(Self { config, modules, saved, ignored })
-    }
-}
-
-/// An open folder on its way to a [`PeftAdapter`].
-struct Folder<'a> {
-    file: &'a TensorFile,
-    config: &'a PeftConfig,
-    rules: ModuleRules<'a>,
-    report: LoadReport,
-}
-
-/// Names in the file by module and factor.
-type FactorKeys<'a> = BTreeMap<String, BTreeMap<Factor, &'a str>>;
-type Contents = (BTreeMap<String, PeftModule>, BTreeMap<String, HostTensor>, Vec<IgnoredTensor>);
-
-impl<'a> Folder<'a> {
-    fn read(mut self) -> Result<Contents, Error> {
-        let (factors, saved_keys) = self.sort_keys();
-        let mut modules = BTreeMap::new();
-        for (path, keys) in factors {
-            if let Some(module) = self.read_module(&path, &keys)? {
-                modules.insert(path, module);
-            }
-        }
-        let mut saved = BTreeMap::new();
-        for (parameter, key) in saved_keys {
-            saved.insert(parameter, self.read_tensor(key, false)?);
-        }
-        Ok((modules, saved, self.report.into_result()?.ignored))
-    }
-
-    /// Sorts every name of the file into factors, whole modules and the report.
-    fn sort_keys(&mut self) -> (FactorKeys<'a>, BTreeMap<String, &'a str>) {
+        let file = WeightStore::open(path)?;
+        let mut report = LoadReport::new(file.path().display());
         // Modules that a reallocation lists must be there, whatever is left of them.
-        let listed = self.rules.listed().map(|(path, _)| (path.to_owned(), BTreeMap::new()));
-        let mut factors: FactorKeys<'a> = listed.collect();
-        let mut saved = BTreeMap::new();
-        for key in self.file.names() {
-            let unexpected = match parse_key(self.config, key) {
-                Key::Factor { path, factor } if self.rules.targets(&path) => {
+        let listed = config.kept().iter().map(|(path, _)| (path.clone(), BTreeMap::new()));
+        let mut factors: BTreeMap<String, BTreeMap<Factor, &str>> = listed.collect();
+        let mut saved_keys = BTreeMap::new();
+        for key in file.names() {
+            let unexpected = match parse_key(&config, key) {
+                Key::Factor { path, factor } if rules.targets(&path) => {
                     factors.entry(path).or_default().insert(factor, key)
                 }
-                Key::Saved(parameter) => saved.insert(parameter, key),
+                Key::Saved(parameter) => saved_keys.insert(parameter, key),
                 Key::Ignored(reason) => {
-                    let shape = self.file.shape(key).unwrap_or_default().to_vec();
-                    let name = key.to_owned();
-                    self.report.ignored.push(IgnoredTensor { name, shape, reason });
+                    let shape = file.shape(key).unwrap_or_default();
+                    report.ignored.push(format!("`{key}` {shape:?}: {reason}"));
                     None
                 }
                 Key::Factor { .. } | Key::Unknown => Some(key),
             };
             // Either unknown, or a second name for what another name stands for already.
-            self.report.unexpected.extend(unexpected.map(str::to_owned));
+            report.unexpected.extend(unexpected.map(str::to_owned));
         }
-        (factors, saved)
-    }
-
-    /// The module at `path`; none where a factor is in the report.
-    fn read_module(
-        &mut self,
-        path: &str,
-        keys: &BTreeMap<Factor, &str>,
-    ) -> Result<Option<PeftModule>, Error> {
-        let rank = self.rules.rank(path);
-        let mut tensors = BTreeMap::new();
-        let factors = Factor::of(&self.config.method);
-        for &factor in factors {
-            let Some(key) = keys.get(&factor) else {
-                self.report.missing.push(factor_key(&self.config.method, path, factor));
-                continue;
-            };
-            let found = self.file.shape(key).unwrap_or_default();
-            let shape = match factor {
-                Factor::A => [rank, features(found, rank, 1)],
-                Factor::B => [features(found, rank, 0), rank],
-                Factor::E => [rank, 1],
-            };
-            if self.report.check_shape(key, &shape, found) {
-                tensors.insert(factor, self.read_tensor(key, true)?);
+        let mut modules = BTreeMap::new();
+        for (path, keys) in factors {
+            let names = (path.as_str(), &keys);
+            let module = read_module(&file, &config.method, rules.of(&path), names, &mut report)?;
+            if let Some(module) = module {
+                modules.insert(path, module);
             }
         }
-        if tensors.len() < factors.len() {
-            return Ok(None);
+        let mut saved = BTreeMap::new();
+        for (parameter, key) in saved_keys {
+            let tensor = file.read(key)?;
+            report.check_finite(key, tensor.first_non_finite());
+            saved.insert(parameter, tensor);
         }
-        let (Some(a), Some(b)) = (tensors.remove(&Factor::A), tensors.remove(&Factor::B)) else {
-            return Ok(None);
-        };
-        let e = tensors.remove(&Factor::E).map(|e| e.reshape(&[rank])).transpose()?;
-        let rules = &self.rules;
-        let (initial_rank, scaling) = (rules.initial_rank(path), rules.scaling(path));
-        let lora_alpha = rules.lora_alpha(path);
-        Ok(Some(PeftModule { rank, initial_rank, scaling, lora_alpha, a, b, e }))
-    }
-
-    fn read_tensor(&mut self, key: &str, float: bool) -> Result<HostTensor, Error> {
-        let tensor = self.file.read(key)?;
-        if float && !tensor.is_float() {
-            let error = wrong_type(HostDType::F32, tensor.dtype());
-            let what = format!("has a tensor `{key}` that cannot be used: {error}");
-            return Err(Error::file(self.file.path(), what));
-        }
-        if self.report.check_finite(key, tensor.first_non_finite()) {
-            self.report.applied.push(key.to_owned());
-        }
-        Ok(tensor)
+        Ok(Self { config, modules, saved, ignored: report.into_result()?.ignored })
     }
 }
 
-/// Features of a factor, which only its file knows: the length of `axis`, or of the other axis
-/// where the factor lies on its side.
+/// The module at a path, whose tensors have these names; none where a factor is in the report.
+fn read_module(
+    file: &WeightStore,
+    method: &PeftMethod,
+    (rank, initial_rank, scaling): (usize, usize, f64),
+    (path, keys): (&str, &BTreeMap<Factor, &str>),
+    report: &mut LoadReport,
+) -> Result<Option<PeftModule>, Error> {
+    let mut tensors = BTreeMap::new();
+    for &factor in Factor::of(method) {
+        let Some(key) = keys.get(&factor) else {
+            report.missing.push(factor_key(method, path, factor));
+            continue;
+        };
+        let found = file.shape(key).unwrap_or_default();
+        let shape = match factor {
+            Factor::A => [rank, features(found, rank, 1)],
+            Factor::B => [features(found, rank, 0), rank],
+            Factor::E => [rank, 1],
+        };
+        if report.check_shape(key, &shape, found) {
+            let tensor = file.read(key)?;
+            report.check_finite(key, tensor.first_non_finite());
+            if !tensor.is_float() {
+                let error = wrong_type(HostDType::F32, tensor.dtype());
+                let what = format!("has a tensor `{key}` that cannot be used: {error}");
+                return Err(Error::file(file.path(), what));
+            }
+            tensors.insert(factor, tensor);
+        }
+    }
+    let (Some(a), Some(b)) = (tensors.remove(&Factor::A), tensors.remove(&Factor::B)) else {
+        return Ok(None);
+    };
+    let e = tensors.remove(&Factor::E).map(|e| e.reshape(&[rank])).transpose()?;
+    Ok(Some(PeftModule { rank, initial_rank, scaling, a, b, e }))
+}
+
+/// Features of a factor: the length of `axis`, or of the other axis where the factor lies on its side.
 fn features(found: &[usize], rank: usize, axis: usize) -> usize {
     match *found {
         [n, m] => {

@@ -7,19 +7,15 @@
 use std::path::Path;
 
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Value, json};
 
 use crate::error::Error;
-use crate::files::ordered_map::OrderedMap;
+use crate::files::ordered_map::{self, OrderedMap};
 use crate::files::write_atomic;
 
 /// File name of the configuration in an adapter folder.
 pub(super) const CONFIG_FILE: &str = "adapter_config.json";
-/// Heads that PEFT saves with every sequence or token classifier, whether listed or not.
-const CLASSIFIER_HEADS: [&str; 2] = ["classifier", "score"];
-/// The head that PEFT saves with every extractive question answerer.
-const ANSWER_HEADS: [&str; 1] = ["qa_outputs"];
 /// Form of a rank.
 const RANK: &str = "a whole number, 1 or more";
 /// End of the names in an `AdaLoRA` rank pattern.
@@ -174,21 +170,22 @@ pub struct PeftConfig {
     /// Modules to adapt.
     pub target_modules: TargetModules,
     /// Modules not to adapt after all.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub exclude_modules: Option<TargetModules>,
     /// Numbers of the layers to adapt; all if empty.
-    #[serde(with = "one_or_many")]
+    #[serde(deserialize_with = "one_or_many", skip_serializing_if = "Vec::is_empty")]
     pub layers_to_transform: Vec<usize>,
     /// Names of the list of layers, as regular expressions; any if empty.
-    #[serde(with = "one_or_many")]
+    #[serde(deserialize_with = "one_or_many", skip_serializing_if = "Vec::is_empty")]
     pub layers_pattern: Vec<String>,
     /// Modules that are stored whole, as listed.
-    #[serde(with = "one_or_many")]
+    #[serde(deserialize_with = "one_or_many", serialize_with = "null_if_empty")]
     pub modules_to_save: Vec<String>,
     /// Ranks by pattern, first match first; empty for `AdaLoRA`.
-    #[serde(with = "pairs")]
+    #[serde(with = "ordered_map")]
     pub rank_pattern: Vec<(String, usize)>,
     /// Numerators by pattern, first match first; without effect for `AdaLoRA`.
-    #[serde(with = "pairs")]
+    #[serde(with = "ordered_map")]
     pub alpha_pattern: Vec<(String, f64)>,
 }
 
@@ -228,24 +225,20 @@ impl PeftConfig {
         Self { method, ..Self::lora(8, lora_alpha, target_modules) }
     }
 
-    /// Reads `adapter_config.json`.
-    pub fn read(file: impl AsRef<Path>) -> Result<Self, Error> {
-        let file = file.as_ref();
-        let text = std::fs::read(file).map_err(|source| Error::io("read", file, source))?;
-        Self::parse(file, &text)
-    }
-
-    /// Writes `adapter_config.json` atomically, keys sorted as PEFT does.
-    ///
-    /// Written are the keys that every PEFT version knows, so that old ones can load the adapter;
-    /// options of later versions are added only where they are set.
-    pub fn write(&self, file: impl AsRef<Path>) -> Result<(), Error> {
-        let file = file.as_ref();
-        let document = OrderedMap(self.document(file)?);
-        let mut text =
-            serde_json::to_vec_pretty(&document).map_err(|source| Error::json(file, source))?;
+    /// Writes the keys that every PEFT version knows, sorted as PEFT does, and later options where they are set.
+    pub(super) fn write(&self, file: &Path) -> Result<(), Error> {
+        let mut text = serde_json::to_vec_pretty(&self.document(file)?)
+            .map_err(|source| Error::json(file, source))?;
         text.push(b'\n');
         write_atomic(file, &text)
+    }
+
+    /// Kept triplets of `AdaLoRA` by module path; none for `LoRA` and before the reallocation.
+    pub(super) fn kept(&self) -> &[(String, Vec<bool>)] {
+        match &self.method {
+            PeftMethod::AdaLora(AdaLoraConfig { kept: Some(kept), .. }) => kept,
+            _ => &[],
+        }
     }
 
     /// The same configuration with these modules alone as its targets, without patterns and filters.
@@ -264,8 +257,8 @@ impl PeftConfig {
     /// Modules that PEFT stores whole: those listed, once each, and the heads it adds for the task.
     pub fn saved_modules(&self) -> Vec<&str> {
         let heads: &[&str] = match self.task_type.as_deref() {
-            Some("SEQ_CLS" | "TOKEN_CLS") => &CLASSIFIER_HEADS,
-            Some("QUESTION_ANS") => &ANSWER_HEADS,
+            Some("SEQ_CLS" | "TOKEN_CLS") => &["classifier", "score"],
+            Some("QUESTION_ANS") => &["qa_outputs"],
             _ => &[],
         };
         let mut modules: Vec<&str> = Vec::new();
@@ -316,11 +309,8 @@ impl PeftConfig {
         {
             config.target_modules = TargetModules::AllLinear;
         }
-        config.exclude_modules = config.exclude_modules.filter(|targets| match targets {
-            TargetModules::Names(names) => !names.is_empty(),
-            TargetModules::Regex(text) => !text.is_empty(),
-            TargetModules::AllLinear => true,
-        });
+        config.exclude_modules =
+            config.exclude_modules.filter(|targets| !is_unset(&json!(targets)));
         if let Some((key, expected, found)) = config.fault() {
             return Err(wrong(file, &key, expected, &found));
         }
@@ -335,6 +325,7 @@ impl PeftConfig {
     /// The first value that fails the checks of PEFT itself, as key, expected and found.
     fn fault(&self) -> Option<(String, &'static str, Value)> {
         let fault = |key: &str, expected, found| Some((key.to_owned(), expected, found));
+        let (numbers, lists) = (&self.layers_to_transform, &self.layers_pattern);
         if self.r == 0 {
             return fault("r", RANK, json!(0));
         }
@@ -344,38 +335,28 @@ impl PeftConfig {
         if !(0.0..=1.0).contains(&self.lora_dropout) {
             return fault("lora_dropout", "a number from 0 to 1", json!(self.lora_dropout));
         }
-        let names = matches!(self.target_modules, TargetModules::Names(_));
-        if !self.layers_to_transform.is_empty() && !names {
-            let found = json!(self.layers_to_transform);
-            return fault("layers_to_transform", "unset with a text target", found);
+        if !numbers.is_empty() && !matches!(self.target_modules, TargetModules::Names(_)) {
+            return fault("layers_to_transform", "unset with a text target", json!(numbers));
         }
-        if !self.layers_pattern.is_empty() && self.layers_to_transform.is_empty() {
-            let found = json!(self.layers_pattern);
-            return fault("layers_pattern", "unset without `layers_to_transform`", found);
+        if !lists.is_empty() && numbers.is_empty() {
+            return fault("layers_pattern", "unset without `layers_to_transform`", json!(lists));
         }
-        let PeftMethod::AdaLora(adalora) = &self.method else { return None };
+        let PeftMethod::AdaLora(AdaLoraConfig { init_r, .. }) = self.method else { return None };
         // PEFT puts the rank in the place of such a numerator, which cannot be meant.
         if self.lora_alpha <= 0.0 {
             return fault("lora_alpha", "above 0", json!(self.lora_alpha));
         }
-        if adalora.init_r == 0 {
+        if init_r == 0 {
             return fault("init_r", RANK, json!(0));
         }
-        let mut kept = adalora.kept.iter().flatten();
-        let (path, flags) = kept.find(|(_, flags)| flags.len() != adalora.init_r)?;
+        let (path, flags) = self.kept().iter().find(|(_, flags)| flags.len() != init_r)?;
         let expected = "one true or false per initial rank";
         fault(&format!("rank_pattern.{path}{E_SUFFIX}"), expected, json!(flags))
     }
 
     /// The document to write, keys sorted.
-    pub(super) fn document(&self, file: &Path) -> Result<Vec<(String, Entry)>, Error> {
+    pub(super) fn document(&self, file: &Path) -> Result<OrderedMap<Entry>, Error> {
         let mut entries = self.entries(file)?;
-        let layers = !self.layers_to_transform.is_empty();
-        entries.retain(|(key, _)| match key.as_str() {
-            "exclude_modules" => self.exclude_modules.is_some(),
-            "layers_to_transform" | "layers_pattern" => layers,
-            _ => true,
-        });
         let fixed = [
             ("bias", json!("none")),
             ("fan_in_fan_out", json!(false)),
@@ -385,10 +366,10 @@ impl PeftConfig {
         ];
         entries.extend(fixed.map(|(key, value)| (key.to_owned(), Entry::Plain(value))));
         entries.sort_by(|(one, _), (two, _)| one.cmp(two));
-        Ok(entries)
+        Ok(OrderedMap(entries))
     }
 
-    /// Every key that is read, with its value.
+    /// Every key that is set or always written, with its value.
     fn entries(&self, file: &Path) -> Result<Vec<(String, Entry)>, Error> {
         let json = |source| Error::json(file, source);
         let mut all = entries(file, &serde_json::to_vec(self).map_err(json)?)?;
@@ -488,13 +469,12 @@ fn check_unread(file: &Path, key: &str, value: &Value) -> Result<(), Error> {
 }
 
 /// Whether the value says "not set": null, false, or an empty text, list or object.
-pub(super) fn is_unset(value: &Value) -> bool {
+fn is_unset(value: &Value) -> bool {
     match value {
-        Value::Null | Value::Bool(false) => true,
-        Value::Bool(true) | Value::Number(_) => false,
         Value::String(text) => text.is_empty(),
         Value::Array(items) => items.is_empty(),
         Value::Object(pairs) => pairs.is_empty(),
+        other => matches!(other, Value::Null | Value::Bool(false)),
     }
 }
 
@@ -511,59 +491,31 @@ fn all_linear<S: Serializer>(serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str("all-linear")
 }
 
-/// A list; one of one entry may be the entry itself, and an empty one is written as null.
-mod one_or_many {
-    use serde::{Deserialize, Deserializer, Serialize, Serializer};
-
+/// Reads a list; one of one entry may be the entry itself.
+fn one_or_many<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Vec<T>, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged, expecting = "expected a list, or one value of it")]
     enum OneOrMany<T> {
         One(T),
         Many(Vec<T>),
     }
-
-    pub(super) fn deserialize<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
-        deserializer: D,
-    ) -> Result<Vec<T>, D::Error> {
-        Ok(match OneOrMany::deserialize(deserializer)? {
-            OneOrMany::One(value) => vec![value],
-            OneOrMany::Many(values) => values,
-        })
-    }
-
-    pub(super) fn serialize<T: Serialize, S: Serializer>(
-        list: &[T],
-        serializer: S,
-    ) -> Result<S::Ok, S::Error> {
-        (!list.is_empty()).then_some(list).serialize(serializer)
-    }
+    Ok(match OneOrMany::deserialize(deserializer)? {
+        OneOrMany::One(value) => vec![value],
+        OneOrMany::Many(values) => values,
+    })
 }
 
-/// The pairs of an object in the order of the file.
-mod pairs {
-    use serde::{Deserialize, Deserializer, Serialize, Serializer};
-
-    use super::OrderedMap;
-
-    pub(super) fn deserialize<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
-        deserializer: D,
-    ) -> Result<Vec<(String, T)>, D::Error> {
-        OrderedMap::deserialize(deserializer).map(|OrderedMap(pairs)| pairs)
-    }
-
-    pub(super) fn serialize<T: Serialize, S: Serializer>(
-        pairs: &[(String, T)],
-        serializer: S,
-    ) -> Result<S::Ok, S::Error> {
-        serializer.collect_map(pairs.iter().map(|(key, value)| (key, value)))
-    }
+fn null_if_empty<S: Serializer>(list: &[String], serializer: S) -> Result<S::Ok, S::Error> {
+    (!list.is_empty()).then_some(list).serialize(serializer)
 }
 
 /// The kept triplets, by module path: keys end in `.lora_E`, in old files also in an adapter name.
 mod kept {
-    use serde::{Deserializer, Serialize as _, Serializer, de::Error as _};
+    use serde::{Deserialize as _, Deserializer, Serialize as _, Serializer, de::Error as _};
 
-    use super::{E_SUFFIX, OrderedMap, pairs};
+    use super::{E_SUFFIX, OrderedMap};
 
     /// Flags by module path, in the order of the file.
     type Kept = Option<Vec<(String, Vec<bool>)>>;
@@ -572,7 +524,7 @@ mod kept {
         deserializer: D,
     ) -> Result<Kept, D::Error> {
         let mut kept = Vec::new();
-        for (key, flags) in pairs::deserialize(deserializer)? {
+        for (key, flags) in OrderedMap::deserialize(deserializer)?.0 {
             let path = key.strip_suffix(E_SUFFIX).or_else(|| {
                 let (start, adapter_name) = key.rsplit_once('.')?;
                 start.strip_suffix(E_SUFFIX).filter(|_| !adapter_name.is_empty())

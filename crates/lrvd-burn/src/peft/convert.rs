@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 
 use lrvd_core::gauge::singular_factors;
 
-use super::adapter::{PeftAdapter, PeftModule, exact_alpha, module_error};
+use super::adapter::{PeftAdapter, PeftModule, exact_alpha};
 use super::config::{PeftConfig, PeftMethod};
-use super::pattern::{adalora_scaling, key_matches};
+use super::rules::{adalora_scaling, key_matches};
 use crate::error::Error;
 use crate::files::{HostDType, HostTensor};
 
@@ -33,9 +33,7 @@ impl PeftAdapter {
         };
         let mut modules = BTreeMap::new();
         for (path, module) in &self.modules {
-            module.check(path)?;
-            let folded = fold(module).map_err(|source| module_error(path, &source))?;
-            modules.insert(path.clone(), folded);
+            modules.insert(path.clone(), fold(module)?);
         }
         let scaling = adalora_scaling(self.config.lora_alpha, adalora.init_r);
         let config = PeftConfig {
@@ -65,15 +63,14 @@ impl PeftAdapter {
         let mut errors = BTreeMap::new();
         let (mut lost, mut whole) = (0.0, 0.0);
         for (path, module) in &mut adapter.modules {
-            module.check(path)?;
-            let cut = cut(module, rank).map_err(|source| {
+            let (total, cut) = cut(module, rank).map_err(|source| {
                 Error::module(path, "factors", "numbers that can be decomposed", source)
             })?;
-            whole += cut.total;
-            if let Some((cut_module, gone)) = cut.module {
+            whole += total;
+            if let Some((cut, gone)) = cut {
                 lost += gone;
-                errors.insert(path.clone(), relative(gone, cut.total));
-                *module = cut_module;
+                errors.insert(path.clone(), relative(gone, total));
+                *module = cut;
             }
         }
         let config = &mut adapter.config;
@@ -94,13 +91,7 @@ fn relative(part: f64, whole: f64) -> f64 {
 }
 
 /// `Σ ς²` of a module; at a rank above `rank` also the module at that rank, and the part of the sum that it lost.
-struct Cut {
-    total: f64,
-    module: Option<(PeftModule, f64)>,
-}
-
-fn cut(module: &PeftModule, rank: usize) -> Result<Cut, Error> {
-    let (d_input, d_output) = (module.d_input(), module.d_output());
+fn cut(module: &PeftModule, rank: usize) -> Result<(f64, Option<(PeftModule, f64)>), Error> {
     let (a, b) = (module.a.to_f64()?, module.b.transpose2()?.to_f64()?);
     let svd = singular_factors(&a, &b, module.rank)?;
     let energy = |values: &[f64]| {
@@ -108,15 +99,15 @@ fn cut(module: &PeftModule, rank: usize) -> Result<Cut, Error> {
     };
     let total = energy(&svd.values);
     if module.rank <= rank {
-        return Ok(Cut { total, module: None });
+        return Ok((total, None));
     }
     let kept = |values: &[f64], width: usize, dtype| {
         floats(dtype, &[rank, width], &values[..rank * width])
     };
-    let a = kept(&svd.a, d_input, module.a.dtype())?;
-    let b = kept(&svd.b, d_output, module.b.dtype())?.transpose2()?;
+    let a = kept(&svd.a, module.d_input(), module.a.dtype())?;
+    let b = kept(&svd.b, module.d_output(), module.b.dtype())?.transpose2()?;
     let cut = PeftModule::lora(a, b, module.scaling, module.initial_rank)?;
-    Ok(Cut { total, module: Some((cut, energy(&svd.values[rank..]))) })
+    Ok((total, Some((cut, energy(&svd.values[rank..])))))
 }
 
 /// Drops triplets without weight and multiplies the others' diagonal into `a`.
@@ -150,11 +141,9 @@ pub(super) fn floats(
     HostTensor::from_f32(shape, &values)
 }
 
-/// A `LoRA` configuration that says the rank and the scale of every module by its full path.
-///
-/// `r` and `lora_alpha` stay those of the configuration (with `use_rslora`, the numerator that
-/// gives the same scale without it), so that a module without a pattern has kept its initial rank.
-/// Rank 0 is an error in PEFT: such modules are neither targeted nor listed.
+/// A `LoRA` configuration that says the rank and the scale of every module by its full path. `r` and the scale stay those
+/// of the configuration, so that a module without a pattern has kept its initial rank. Modules of rank 0, an error in
+/// PEFT, are neither targeted nor listed.
 pub(super) fn describe(config: &PeftConfig, modules: &BTreeMap<String, PeftModule>) -> PeftConfig {
     let present: Vec<(&String, &PeftModule)> =
         modules.iter().filter(|(_, module)| module.rank > 0).collect();
@@ -177,11 +166,8 @@ pub(super) fn describe(config: &PeftConfig, modules: &BTreeMap<String, PeftModul
     config
 }
 
-/// A pattern that matches this path and no other module's.
-///
-/// The plain path is that in all but odd cases, and other readers than PEFT know only plain paths.
-/// Where it is not (a path that ends another path, or holds a character with a meaning in patterns)
-/// it is escaped and anchored.
+/// A pattern that matches this path and no other module's: the plain path, which other readers than PEFT know, or, if it
+/// ends another path or holds a character with a meaning in patterns, escaped and anchored.
 pub(super) fn pattern_key<'a>(path: &str, mut others: impl Iterator<Item = &'a str>) -> String {
     if key_matches(path, path) && others.all(|other| other == path || !key_matches(path, other)) {
         path.to_owned()

@@ -1,15 +1,14 @@
 //! Writing an adapter folder that PEFT loads.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::path::Path;
 
 use lrvd_core::error::quoted;
 
-use super::adapter::{PeftAdapter, PeftModule, WEIGHTS_FILE, exact_alpha, module_error, no_module};
+use super::adapter::{PeftAdapter, PeftModule, WEIGHTS_FILE, exact_alpha, no_module};
 use super::config::{CONFIG_FILE, PeftConfig, PeftMethod, TargetModules};
 use super::convert::{describe, floats};
-use super::keys::{Factor, factor_key, saved_key};
+use super::rules::{Factor, adalora_scaling, factor_key, saved_key};
 use crate::error::Error;
 use crate::files::{HostTensor, LoadReport, write_atomic, write_safetensors};
 use crate::text::{cell, code, printable_json};
@@ -41,12 +40,8 @@ impl ExportLayout {
 }
 
 /// What was written.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct ExportSummary {
-    /// The layout.
-    pub layout: ExportLayout,
-    /// The configuration as written.
-    pub config: PeftConfig,
     /// Rank in the file by module path.
     pub ranks: BTreeMap<String, usize>,
     /// Modules of rank 0, which PEFT cannot hold and which are left out.
@@ -69,26 +64,25 @@ impl PeftAdapter {
     ) -> Result<ExportSummary, Error> {
         let dir = dir.as_ref();
         self.check(dir)?;
-        let (mut dropped, mut zero_module, mut folded) = (Vec::new(), None, Vec::new());
+        let mut summary = ExportSummary::default();
         let adapter = if layout == ExportLayout::AdaLora {
             self.as_adalora()?
         } else {
             let mut lora = self.to_lora()?;
-            (dropped, zero_module) = lora.drop_empty()?;
+            lora.drop_empty(&mut summary)?;
             if layout == ExportLayout::Uniform {
-                folded = lora.make_uniform()?;
+                summary.folded = lora.make_uniform()?;
             }
             lora.config = describe(&lora.config, &lora.modules);
             lora
         };
         let ranks = adapter.modules.iter().map(|(path, module)| (path.clone(), module.rank));
-        let (config, ranks) = (adapter.config.clone(), ranks.collect());
-        let summary = ExportSummary { layout, config, ranks, dropped, zero_module, folded };
+        summary.ranks = ranks.collect();
         std::fs::create_dir_all(dir).map_err(|source| Error::io("create", dir, source))?;
         let metadata = [("format".to_owned(), "pt".to_owned())].into();
         write_safetensors(dir.join(WEIGHTS_FILE), &adapter.tensors()?, &metadata)?;
-        write_atomic(dir.join("README.md"), write_card(&summary, &adapter.modules).as_bytes())?;
-        adapter.config.write(dir.join(CONFIG_FILE))?;
+        write_atomic(dir.join("README.md"), write_card(&adapter, layout, &summary).as_bytes())?;
+        adapter.config.write(&dir.join(CONFIG_FILE))?;
         Ok(summary)
     }
 
@@ -98,7 +92,6 @@ impl PeftAdapter {
             return Err(no_module());
         }
         for (path, module) in &self.modules {
-            module.check(path)?;
             let adalora = matches!(self.config.method, PeftMethod::AdaLora(_));
             if module.e.is_some() != adalora || !module.scaling.is_finite() {
                 let expected = format!("`{}` and finite", self.config.method.name());
@@ -122,13 +115,11 @@ impl PeftAdapter {
     fn tensors(&self) -> Result<BTreeMap<String, HostTensor>, Error> {
         let mut tensors = BTreeMap::new();
         for (path, module) in &self.modules {
-            for (factor, tensor) in module.factors() {
-                let mut tensor = tensor.clone();
-                if factor == Factor::E {
-                    tensor =
-                        tensor.reshape(&[module.rank, 1]).map_err(|e| module_error(path, &e))?;
-                }
-                tensors.insert(factor_key(&self.config.method, path, factor), tensor);
+            let key = |factor| factor_key(&self.config.method, path, factor);
+            tensors.insert(key(Factor::A), module.a.clone());
+            tensors.insert(key(Factor::B), module.b.clone());
+            if let Some(e) = &module.e {
+                tensors.insert(key(Factor::E), e.clone().reshape(&[module.rank, 1])?);
             }
         }
         tensors.extend(self.saved.iter().map(|(name, tensor)| (saved_key(name), tensor.clone())));
@@ -145,19 +136,20 @@ impl PeftAdapter {
             )));
         };
         let mut adalora = adalora.clone();
-        let rules = self.config.rules()?;
+        let scaling = adalora_scaling(self.config.lora_alpha, adalora.init_r);
         let mut kept = Vec::new();
         for (path, module) in &self.modules {
-            if module.rank > adalora.init_r || module.scaling != rules.scaling(path) {
-                let expected = format!("at most {} and {}", adalora.init_r, rules.scaling(path));
+            if module.rank > adalora.init_r || module.scaling != scaling {
+                let expected = format!("at most {} and {scaling}", adalora.init_r);
                 let found = format!("{} and {}", module.rank, module.scaling);
                 return Err(Error::module(path, "rank and scale", expected, found));
             }
-            let flags = rules.kept(path).map(<[bool]>::to_vec);
-            let fits = |flags: &Vec<bool>| flags.iter().filter(|&&f| f).count() == module.rank;
+            let listed = self.config.kept().iter().find(|(known, flags)| {
+                known == path && flags.iter().filter(|&&flag| flag).count() == module.rank
+            });
             // PEFT takes only the number of flags from a file; which ones matters to no reader.
             let first = || (0..adalora.init_r).map(|k| k < module.rank).collect();
-            kept.push((path.clone(), flags.filter(fits).unwrap_or_else(first)));
+            kept.push((path.clone(), listed.map_or_else(first, |(_, flags)| flags.clone())));
         }
         let changed = adalora.kept.is_some() || kept.iter().any(|(_, f)| f.contains(&false));
         adalora.kept = changed.then_some(kept);
@@ -167,21 +159,19 @@ impl PeftAdapter {
         Ok(Self { config, ..self.clone() })
     }
 
-    /// Leaves out modules of rank 0; if none is left, the first stays with a rank of 1 and zeros. Paths of those that are
-    /// left out, and of the one of zeros.
-    fn drop_empty(&mut self) -> Result<(Vec<String>, Option<String>), Error> {
-        let empty = self.modules.iter().filter(|(_, module)| module.rank == 0);
-        let mut dropped: Vec<String> = empty.map(|(path, _)| path.clone()).collect();
-        let none_left = dropped.len() == self.modules.len();
-        let zero_module = none_left.then(|| dropped.remove(0));
-        if let Some((path, module)) =
-            zero_module.as_ref().and_then(|path| self.modules.get_key_value(path))
-        {
-            let zeros = pad(module, 1).map_err(|source| module_error(path, &source))?;
-            self.modules.insert(path.clone(), zeros);
+    /// Leaves out modules of rank 0; if none is left, the first stays with a rank of 1 and zeros.
+    fn drop_empty(&mut self, summary: &mut ExportSummary) -> Result<(), Error> {
+        let none_left = self.modules.values().all(|module| module.rank == 0);
+        for (path, module) in &mut self.modules {
+            if none_left && summary.zero_module.is_none() {
+                *module = filled(module, 1, module.scaling)?;
+                summary.zero_module = Some(path.clone());
+            } else if module.rank == 0 {
+                summary.dropped.push(path.clone());
+            }
         }
         self.modules.retain(|_, module| module.rank > 0);
-        Ok((dropped, zero_module))
+        Ok(())
     }
 
     /// Gives every module the largest rank and the commonest scale; the paths of those whose scale was another one.
@@ -193,8 +183,7 @@ impl PeftAdapter {
             if module.scaling != scaling {
                 folded.push(path.clone());
             }
-            *module =
-                filled(module, rank, scaling).map_err(|source| module_error(path, &source))?;
+            *module = filled(module, rank, scaling)?;
         }
         self.config.r = rank;
         self.config.use_rslora = false;
@@ -203,16 +192,22 @@ impl PeftAdapter {
     }
 }
 
-/// The same update at a larger rank and another scale.
+/// The same update at a larger rank, with zero rows below `a` and zero columns beside `b`, and at another scale.
 fn filled(module: &PeftModule, rank: usize, scaling: f64) -> Result<PeftModule, Error> {
-    let full = pad(module, rank)?;
-    if module.scaling == scaling {
-        return Ok(full);
+    let padded = |tensor: HostTensor| {
+        let (dtype, columns) = (tensor.dtype(), tensor.shape()[1]);
+        let size = rank * columns * tensor.element_size();
+        let mut bytes = tensor.into_bytes();
+        bytes.resize(size, 0);
+        HostTensor::new(dtype, vec![rank, columns], bytes)
+    };
+    let mut b = padded(module.b.transpose2()?)?.transpose2()?;
+    if module.scaling != scaling {
+        let ratio = module.scaling / scaling;
+        let values: Vec<f64> = b.to_f64()?.into_iter().map(|value| value * ratio).collect();
+        b = floats(b.dtype(), b.shape(), &values)?;
     }
-    let ratio = module.scaling / scaling;
-    let b: Vec<f64> = full.b.to_f64()?.into_iter().map(|value| value * ratio).collect();
-    let b = floats(full.b.dtype(), full.b.shape(), &b)?;
-    Ok(PeftModule { b, scaling, lora_alpha: exact_alpha(scaling, rank), ..full })
+    PeftModule::lora(padded(module.a.clone())?, b, scaling, module.initial_rank)
 }
 
 /// The scale that most modules have, so that as few as possible are touched; the larger of two as
@@ -229,69 +224,43 @@ fn common_scaling(modules: &BTreeMap<String, PeftModule>) -> f64 {
     most.map_or(0.0, |(scaling, _)| scaling)
 }
 
-/// The same update with zero rows below `a` and zero columns beside `b`.
-fn pad(module: &PeftModule, rank: usize) -> Result<PeftModule, Error> {
-    let padded = |tensor: HostTensor| {
-        let (dtype, columns) = (tensor.dtype(), tensor.shape()[1]);
-        let size = rank * columns * tensor.element_size();
-        let mut bytes = tensor.into_bytes();
-        bytes.resize(size, 0);
-        HostTensor::new(dtype, vec![rank, columns], bytes)
-    };
-    let b = padded(module.b.transpose2()?)?.transpose2()?;
-    PeftModule::lora(padded(module.a.clone())?, b, module.scaling, module.initial_rank)
-}
-
-/// The `README.md` of an exported adapter: what it belongs to, how it is laid out, and the rank and scale of every
-/// module.
-fn write_card(summary: &ExportSummary, modules: &BTreeMap<String, PeftModule>) -> String {
-    let config = &summary.config;
+/// The `README.md` of an exported adapter.
+fn write_card(adapter: &PeftAdapter, layout: ExportLayout, summary: &ExportSummary) -> String {
+    let PeftAdapter { config, modules, .. } = adapter;
     let base = config.base_model_name_or_path.as_deref().map(Path::new);
     // A place on this machine says nothing elsewhere: its last part is the name.
     let id = base.filter(|base| !base.is_absolute()).and_then(Path::to_str);
     let name =
         base.and_then(|base| if base.is_absolute() { base.file_name()?.to_str() } else { id });
-    let mut card = String::from("---\n");
-    if let Some(base) = id {
-        // A JSON text is a YAML text, whatever is in it.
-        let json = serde_json::Value::from(base).to_string();
-        let _ = writeln!(card, "base_model: {}", printable_json(&json));
-    }
-    card.push_str("library_name: peft\ntags:\n- lora\n- lrvd\n---\n\n# Low-rank adapter\n\n");
-    let total: usize = summary.ranks.values().sum();
-    let _ = writeln!(
-        card,
-        "Adapter of the type {} for {}, layout `{}`: {} modules, {total} ranks in all.",
+    let mut lines = vec!["---".to_owned()];
+    // A JSON text is a YAML text, whatever is in it.
+    let json = id.map(|base| serde_json::Value::from(base).to_string());
+    lines.extend(json.map(|json| format!("base_model: {}", printable_json(&json))));
+    lines.push("library_name: peft\ntags:\n- lora\n- lrvd\n---\n\n# Low-rank adapter\n".to_owned());
+    lines.push(format!(
+        "Adapter of the type {} for {}, layout `{}`: {} modules, {} ranks in all.",
         config.method.name(),
         name.map_or_else(|| "an unnamed base model".to_owned(), code),
-        summary.layout.name(),
+        layout.name(),
         modules.len(),
-    );
-    if let Some(path) = &summary.zero_module {
-        let _ = writeln!(
-            card,
-            "\nNo module has a rank left. {} is there with zeros, because PEFT demands a module.",
-            code(path)
-        );
-    }
+        summary.ranks.values().sum::<usize>(),
+    ));
+    lines.extend(summary.zero_module.as_deref().map(code).map(|path| {
+        format!("\nNo module has a rank left. {path} is there with zeros, because PEFT demands a module.")
+    }));
     if !summary.dropped.is_empty() {
-        let _ = writeln!(
-            card,
-            "\n{} modules were pruned to rank 0 and are left out.",
-            summary.dropped.len()
-        );
+        let n = summary.dropped.len();
+        lines.push(format!("\n{n} modules were pruned to rank 0 and are left out."));
     }
     if !summary.folded.is_empty() {
-        let _ = writeln!(
-            card,
-            "\nThe scale of {} modules differs from the common one and is multiplied into `lora_B`.",
-            summary.folded.len()
-        );
+        let n = summary.folded.len();
+        lines.push(format!(
+            "\nThe scale of {n} modules differs from the common one and is multiplied into `lora_B`."
+        ));
     }
-    card.push_str("\n| Module | Rank | Scale |\n|---|---|---|\n");
-    for (path, module) in modules {
-        let path = cell(&code(path));
-        let _ = writeln!(card, "| {path} | {} | {} |", module.rank, module.scaling);
-    }
-    card
+    lines.push("\n| Module | Rank | Scale |\n|---|---|---|".to_owned());
+    lines.extend(modules.iter().map(|(path, module)| {
+        format!("| {} | {} | {} |", cell(&code(path)), module.rank, module.scaling)
+    }));
+    lines.join("\n") + "\n"
 }

@@ -9,10 +9,9 @@ mod adapter;
 mod config;
 mod convert;
 mod export;
-mod keys;
 mod model;
-mod pattern;
 mod posterior;
+mod rules;
 #[cfg(test)]
 mod tests;
 

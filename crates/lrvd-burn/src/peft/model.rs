@@ -10,82 +10,15 @@ use burn::module::Param;
 use burn::tensor::{DType, Device, Tensor, TensorData};
 use lrvd_core::error::quoted;
 
-use super::adapter::{PeftAdapter, PeftModule, exact_alpha, no_module};
+use super::adapter::{PeftAdapter, PeftModule, no_module};
 use super::config::{PeftConfig, PeftMethod};
-use super::keys::{Factor, factor_key, saved_key};
+use super::rules::{Factor, factor_key, saved_key};
 use crate::adapter::{AdaptedLinear, AdapterSlot, Extension, LowRankAdapter, adapter_dtype};
 use crate::error::Error;
 use crate::files::{HostTensor, LoadReport};
 use crate::host::stored;
 use crate::model::{NamedModule, check_distinct};
-use crate::parameters::{Group, NamedParameter, ParameterValue, plain};
-
-impl PeftAdapter {
-    /// Compares the adapter with the linear layers of a model, given as path, input and output
-    /// features.
-    ///
-    /// Missing are factors of a layer that the configuration targets; unexpected are factors of a
-    /// path that is no such layer. Both would make PEFT leave a layer at its initial state without
-    /// a word.
-    pub fn check_against<S: AsRef<str>>(
-        &self,
-        layers: &[(S, usize, usize)],
-    ) -> Result<LoadReport, Error> {
-        let rules = self.config.rules()?;
-        let mut report = LoadReport::new("adapter modules");
-        let factors = Factor::of(&self.config.method);
-        let name = |path: &str, factor| factor_key(&self.config.method, path, factor);
-        let mut targeted = BTreeSet::new();
-        for (path, d_input, d_output) in layers {
-            let path = path.as_ref();
-            if !rules.targets(path) || !targeted.insert(path) {
-                continue;
-            }
-            let Some(module) = self.modules.get(path) else {
-                report.missing.extend(factors.iter().map(|&factor| name(path, factor)));
-                continue;
-            };
-            for (factor, tensor, expected) in [
-                (Factor::A, &module.a, [module.rank, *d_input]),
-                (Factor::B, &module.b, [*d_output, module.rank]),
-            ] {
-                report.check_shape(&name(path, factor), &expected, tensor.shape());
-            }
-            report.applied.extend(factors.iter().map(|&factor| name(path, factor)));
-        }
-        for path in self.modules.keys().filter(|path| !targeted.contains(path.as_str())) {
-            report.unexpected.extend(factors.iter().map(|&factor| name(path, factor)));
-        }
-        report.into_result()
-    }
-
-    /// Compares the modules that are stored whole with the parameters of a model, given as name and
-    /// shape.
-    ///
-    /// Every parameter in a module that PEFT stores whole must be there: a head that was trained
-    /// and not saved is the commonest way to lose a classifier.
-    pub fn check_saved<S: AsRef<str>, D: AsRef<[usize]>>(
-        &self,
-        parameters: &[(S, D)],
-    ) -> Result<LoadReport, Error> {
-        let mut report = LoadReport::new("adapter modules stored whole");
-        let expected: BTreeMap<&str, &[usize]> =
-            parameters.iter().map(|(name, shape)| (name.as_ref(), shape.as_ref())).collect();
-        for (&name, &shape) in expected.iter().filter(|(name, _)| self.config.saves(name)) {
-            let key = saved_key(name);
-            match self.saved.get(name) {
-                None => report.missing.push(key),
-                Some(tensor) if report.check_shape(&key, shape, tensor.shape()) => {
-                    report.applied.push(key);
-                }
-                Some(_) => {}
-            }
-        }
-        let unknown = self.saved.keys().filter(|name| !expected.contains_key(name.as_str()));
-        report.unexpected.extend(unknown.map(|name| saved_key(name)));
-        report.into_result()
-    }
-}
+use crate::parameters::{Group, NamedParameter, ParameterValue};
 
 /// Puts `adapter` on `model`: factors on the layers at the module paths, and the parameters of
 /// modules that are stored whole in place of the model's own.
@@ -100,47 +33,71 @@ pub fn attach_peft(
     adapter: &PeftAdapter,
     trainable: bool,
 ) -> Result<LoadReport, Error> {
-    let mut layers = Vec::new();
-    let mut places = BTreeMap::new();
-    model.visit_layers(&mut |path, layer| {
-        layers.push((path.to_owned(), layer.d_input(), layer.d_output()));
-        places.insert(path.to_owned(), Place::of(layer, trainable));
-    });
-    check_distinct(layers.iter().map(|(path, ..)| path.as_str()))?;
-    let mut report = adapter.check_against(&layers)?;
-    let (mut parameters, mut transposed) = (Vec::new(), BTreeSet::new());
-    model.visit_parameters(&mut |p| {
-        if !is_adapter(p.group) {
-            let mut shape = p.value.shape();
-            if p.transposed {
-                shape.reverse();
-                transposed.insert(p.name.to_owned());
-            }
-            parameters.push((p.name.to_owned(), shape));
-        }
-    });
-    report.applied.extend(adapter.check_saved(&parameters)?.applied);
-    report.ignored.clone_from(&adapter.ignored);
-
+    let PeftAdapter { config, modules, saved, ignored } = adapter;
+    let rules = config.rules()?;
+    // PEFT would leave a layer without its factors at its initial state, and say nothing.
+    let mut report = LoadReport::new("adapter modules");
+    let names = |path: &str| {
+        let name = |&factor: &Factor| factor_key(&config.method, path, factor);
+        Factor::of(&config.method).iter().map(name).collect::<Vec<_>>()
+    };
     // Everything is converted before anything is placed, so that an error leaves the model whole.
-    let mut factors = BTreeMap::new();
-    for (path, place) in &places {
-        if let Some(module) = adapter.modules.get(path) {
-            module.check(path)?;
-            let low_rank = place.low_rank(module).map_err(|source| unusable(path, source))?;
-            factors.insert(path.as_str(), (module, low_rank));
+    let (mut paths, mut factors) = (Vec::new(), Ok(BTreeMap::new()));
+    model.visit_layers(&mut |path, layer| {
+        paths.push(path.to_owned());
+        if !rules.targets(path) {
+            return;
         }
-    }
-    let mut whole = BTreeMap::new();
-    for (name, tensor) in &adapter.saved {
-        let in_memory =
-            if transposed.contains(name) { tensor.transpose2() } else { Ok(tensor.clone()) };
-        let values = in_memory.and_then(|tensor| tensor.to_f64());
-        whole.insert(name.as_str(), values.map_err(|source| unusable(name, source))?);
-    }
+        let Some(module) = modules.get(path) else {
+            report.missing.extend(names(path));
+            return;
+        };
+        let (rank, d_input, d_output) = (module.rank, layer.d_input(), layer.d_output());
+        report.check_shape(&names(path)[0], &[rank, d_input], module.a.shape());
+        report.check_shape(&names(path)[1], &[d_output, rank], module.b.shape());
+        report.applied.extend(names(path));
+        // A factor of another shape is in the report.
+        let low_rank = Place::of(layer, trainable).low_rank(module);
+        let low_rank = low_rank.map_err(|source| unusable(path, source));
+        insert(&mut factors, path, low_rank);
+    });
+    check_distinct(paths.iter().map(String::as_str))?;
+    let unexpected = modules.keys().filter(|path| !paths.contains(path) || !rules.targets(path));
+    report.unexpected.extend(unexpected.flat_map(|path| names(path)));
+    let LoadReport { mut applied, .. } = report.into_result()?;
+
+    let mut report = LoadReport::new("adapter modules stored whole");
+    let (mut known, mut whole) = (BTreeSet::new(), Ok(BTreeMap::new()));
+    model.visit_parameters(&mut |p| {
+        if is_adapter(p.group) || !config.saves(p.name) {
+            return;
+        }
+        known.insert(p.name.to_owned());
+        let key = saved_key(p.name);
+        // A head that was trained and not saved is the commonest way to lose a classifier.
+        let Some(tensor) = saved.get(p.name) else {
+            report.missing.push(key);
+            return;
+        };
+        let mut shape = p.value.shape();
+        if p.transposed {
+            shape.reverse();
+        }
+        if report.check_shape(&key, &shape, tensor.shape()) {
+            let in_memory = if p.transposed { tensor.transpose2() } else { Ok(tensor.clone()) };
+            let values = in_memory.and_then(|tensor| tensor.to_f64());
+            insert(&mut whole, p.name, values.map_err(|source| unusable(p.name, source)));
+            report.applied.push(key);
+        }
+    });
+    let unexpected = saved.keys().filter(|name| !known.contains(*name));
+    report.unexpected.extend(unexpected.map(|name| saved_key(name)));
+    applied.extend(report.into_result()?.applied);
+
+    let (mut factors, whole) = (factors?, whole?);
     model.visit_layers_mut(&mut |path, layer| {
-        let Some((module, low_rank)) = factors.remove(path) else { return };
-        let (initial_rank, scaling) = (module.initial_rank, module.scaling);
+        let Some(low_rank) = factors.remove(path) else { return };
+        let PeftModule { initial_rank, scaling, .. } = modules[path];
         match low_rank {
             Some(low_rank) => layer.place(path, low_rank, initial_rank),
             None => layer.attach_empty(path, AdapterSlot { initial_rank, scaling, family: None }),
@@ -151,7 +108,8 @@ pub fn attach_peft(
         p.value.set_data(TensorData::new(values.clone(), p.value.shape()));
         p.value.set_trainable(trainable);
     });
-    Ok(report)
+    let ignored = ignored.clone();
+    Ok(LoadReport { applied, ignored, ..LoadReport::new("adapter modules") })
 }
 
 /// Takes the adapters of `model`, and every trainable parameter outside them, onto the host.
@@ -165,8 +123,7 @@ pub fn peft_from_model(
     model: &impl NamedModule,
     template: &PeftConfig,
 ) -> Result<PeftAdapter, Error> {
-    let mut modules = BTreeMap::new();
-    let mut outcome = Ok(());
+    let mut modules = Ok(BTreeMap::new());
     model.visit_layers(&mut |path, layer| {
         let module = match (layer.slot(), layer.adapter()) {
             (Some(slot), _) => take_module(path, layer, slot, template),
@@ -175,13 +132,9 @@ pub fn peft_from_model(
                 Err(Error::module(path, "extension", "a product of two factors", "none"))
             }
         };
-        match module {
-            Ok(module) => drop(modules.insert(path.to_owned(), module)),
-            Err(error) if outcome.is_ok() => outcome = Err(error),
-            Err(_) => {}
-        }
+        insert(&mut modules, path, module);
     });
-    outcome?;
+    let modules = modules?;
     if modules.is_empty() {
         return Err(no_module());
     }
@@ -200,6 +153,19 @@ pub fn peft_from_model(
     Ok(PeftAdapter { config, modules, saved, ignored: Vec::new() })
 }
 
+/// Adds what a visit found, or keeps the first error.
+pub(super) fn insert<T>(
+    found: &mut Result<BTreeMap<String, T>, Error>,
+    name: &str,
+    value: Result<T, Error>,
+) {
+    match (found.as_mut(), value) {
+        (Ok(all), Ok(value)) => drop(all.insert(name.to_owned(), value)),
+        (Ok(_), Err(error)) => *found = Err(error),
+        (Err(_), _) => {}
+    }
+}
+
 /// Device and precision of what belongs to a layer.
 pub(super) struct Place {
     device: Device,
@@ -209,7 +175,7 @@ pub(super) struct Place {
 
 impl Place {
     pub(super) fn of(layer: &AdaptedLinear, trainable: bool) -> Self {
-        let like = plain(layer.weight.base());
+        let like = layer.weight.base().without_autodiff();
         Self { device: like.device(), dtype: adapter_dtype(like.dtype()), trainable }
     }
 
@@ -249,16 +215,14 @@ pub(super) fn take_parameters(
     model: &impl NamedModule,
     wanted: impl Fn(&NamedParameter<'_>) -> bool,
 ) -> Result<BTreeMap<String, HostTensor>, Error> {
-    let (mut tensors, mut outcome) = (BTreeMap::new(), Ok(()));
+    let mut tensors = Ok(BTreeMap::new());
     model.visit_parameters(&mut |p| {
-        if outcome.is_ok() && wanted(&p) {
-            match take(p.value, p.transposed) {
-                Ok(tensor) => drop(tensors.insert(p.name.to_owned(), tensor)),
-                Err(source) => outcome = Err(unusable(p.name, source)),
-            }
+        if tensors.is_ok() && wanted(&p) {
+            let tensor = take(p.value, p.transposed);
+            insert(&mut tensors, p.name, tensor.map_err(|source| unusable(p.name, source)));
         }
     });
-    outcome.map(|()| tensors)
+    tensors
 }
 
 /// A parameter in the layout of files.
@@ -278,7 +242,7 @@ fn take_module(
     let (rank, a, b, e) = match layer.low_rank() {
         None => {
             let empty = |shape: &[usize]| HostTensor::from_f32(shape, &[]).map_err(wrong);
-            let e = if adalora { Some(empty(&[0])?) } else { None };
+            let e = adalora.then(|| empty(&[0])).transpose()?;
             (0, empty(&[0, layer.d_input()])?, empty(&[layer.d_output(), 0])?, e)
         }
         Some(adapter) => {
@@ -292,9 +256,8 @@ fn take_module(
         let found = if e.is_some() { "one" } else { "none" };
         return Err(Error::module(path, "diagonal", expected, found));
     }
-    let lora_alpha = if adalora { template.lora_alpha } else { exact_alpha(slot.scaling, rank) };
     let (initial_rank, scaling) = (slot.initial_rank, slot.scaling);
-    Ok(PeftModule { rank, initial_rank, scaling, lora_alpha, a, b, e })
+    Ok(PeftModule { rank, initial_rank, scaling, a, b, e })
 }
 
 pub(super) fn unusable(name: &str, error: Error) -> Error {

@@ -5,8 +5,7 @@
 //! the posterior mean.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
-use std::fmt::Display;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use lrvd_core::family::{LOG_VARIANCE_MAX, LOG_VARIANCE_MIN, VariationalFamily};
@@ -16,13 +15,13 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use serde_json::Value;
 
 use super::adapter::PeftAdapter;
-use super::model::{Place, take_parameters, unusable};
+use super::model::{Place, insert, take_parameters, unusable};
 use crate::adapter::{
     Adapter, AdapterSlot, ElementParameters, Extension, Posterior, RankParameters, Sizes,
     posterior_schemas,
 };
 use crate::error::Error;
-use crate::files::{HostTensor, LoadReport, TensorFile, write_safetensors};
+use crate::files::{HostTensor, LoadReport, WeightStore, write_safetensors};
 use crate::host::HostNoise;
 use crate::model::NamedModule;
 use crate::sampling::{DrawPer, Scheme};
@@ -134,8 +133,7 @@ pub struct PosteriorModuleHeader {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PosteriorHeader {
-    /// Version of this header.
-    pub schema_version: u32,
+    pub(super) schema_version: u32,
     /// How the variance is tied.
     #[serde(serialize_with = "write_name", deserialize_with = "read_name")]
     pub family: VariationalFamily,
@@ -177,31 +175,15 @@ impl PosteriorHeader {
 
     /// Checks the values against their ranges.
     fn check(&self) -> Result<(), Error> {
-        let wrong = |key: &str, expected: &dyn Display, found: &dyn Display| {
+        let (threshold, weight) = (self.log_alpha_threshold, self.kl_weight);
+        let wrong = |key, expected, found| {
             Err(Error::value(Path::new(POSTERIOR_FILE), key, expected, found))
         };
-        let [low, high] = self.log_variance_clamp;
-        if self.schema_version != SCHEMA_VERSION {
-            return wrong("schema_version", &SCHEMA_VERSION, &self.schema_version);
+        if !threshold.is_finite() {
+            return wrong("log_alpha_threshold", "finite", threshold);
         }
-        if !self.log_alpha_threshold.is_finite() {
-            return wrong("log_alpha_threshold", &"finite", &self.log_alpha_threshold);
-        }
-        if !(low.is_finite() && high.is_finite() && low < high) {
-            let found = format_args!("{low}..={high}");
-            return wrong("log_variance_clamp", &"a finite range", &found);
-        }
-        if !(self.kl_weight.is_finite() && self.kl_weight >= 0.0) {
-            return wrong("kl_weight", &"finite and at least 0", &self.kl_weight);
-        }
-        for (path, PosteriorModuleHeader { initial_rank, rank, scaling }) in &self.modules {
-            if rank > initial_rank {
-                let expected = format_args!("at most `initial_rank` = {initial_rank}");
-                return wrong(&format!("{path}.rank"), &expected, rank);
-            }
-            if !scaling.is_finite() {
-                return wrong(&format!("{path}.scaling"), &"finite", scaling);
-            }
+        if !(weight.is_finite() && weight >= 0.0) {
+            return wrong("kl_weight", "finite and at least 0", weight);
         }
         Ok(())
     }
@@ -222,80 +204,64 @@ pub struct PeftPosterior {
     pub tensors: BTreeMap<String, HostTensor>,
 }
 
-/// What a posterior has to fit: the factors of one module.
-#[derive(Debug, Clone, Copy)]
-struct Factors {
-    rank: usize,
-    scaling: f64,
-    d_input: usize,
-    d_output: usize,
-}
+/// The scale of a module, and the sizes of its factors.
+type Module = (f64, Sizes);
 
-impl Factors {
-    /// Names and shapes of a family's parameters.
-    fn parameters(self, family: VariationalFamily) -> Vec<(&'static str, Vec<usize>)> {
-        let Self { rank, d_input, d_output, .. } = self;
-        let sizes = Sizes { d_input, d_output, rank, hidden: 0, members: 1 };
-        posterior_schemas(family).iter().map(|s| (s.name, s.stored_shape(&sizes))).collect()
-    }
+fn sizes(rank: usize, d_input: usize, d_output: usize) -> Sizes {
+    Sizes { d_input, d_output, rank, hidden: 0, members: 1 }
 }
 
 impl PeftPosterior {
     /// Checks the posterior against itself and the adapter whose means it belongs to.
-    ///
-    /// The adapter must be the one that was written with it in the ragged layout: the uniform
-    /// layout pads ranks and moves scales, and the variances are then no longer those of its
-    /// factors.
-    pub fn check_against(&self, adapter: &PeftAdapter) -> Result<(), Error> {
-        self.check_factors(adapter.modules.iter().map(|(path, module)| {
-            let (rank, scaling) = (module.rank, module.scaling);
-            let (d_input, d_output) = (module.d_input(), module.d_output());
-            (path.as_str(), Factors { rank, scaling, d_input, d_output })
-        }))
+    pub(super) fn check_against(&self, adapter: &PeftAdapter) -> Result<(), Error> {
+        let modules = adapter.modules.iter().map(|(path, module)| {
+            let sizes = sizes(module.rank, module.d_input(), module.d_output());
+            (path.clone(), (module.scaling, sizes))
+        });
+        self.check(&modules.collect())
     }
 
-    /// Checks the posterior against itself and the factors of an adapter, by module path.
-    fn check_factors<'a>(
-        &self,
-        adapted: impl Iterator<Item = (&'a str, Factors)>,
-    ) -> Result<(), Error> {
+    /// Checks the posterior against itself and the modules of an adapter, by path.
+    fn check(&self, adapted: &BTreeMap<String, Module>) -> Result<(), Error> {
         self.header.check()?;
-        let adapted: BTreeMap<&str, Factors> =
-            adapted.filter(|(_, factors)| factors.rank > 0).collect();
-        let parameters = |path: &str, factors: Factors| {
-            let named = factors.parameters(self.header.family).into_iter();
-            named.map(move |(end, shape)| (format!("{path}.{end}"), shape)).collect::<Vec<_>>()
-        };
-        let mut expected = BTreeMap::new();
+        let live = |path: &str| self.header.modules.get(path).filter(|header| header.rank > 0);
         for (path, header) in self.header.modules.iter().filter(|(_, header)| header.rank > 0) {
-            let absent = Factors { rank: 0, scaling: header.scaling, d_input: 0, d_output: 0 };
-            let factors = adapted.get(path.as_str()).copied().unwrap_or(absent);
-            check_module(path, header, factors)?;
-            expected.extend(parameters(path, factors));
+            let found = adapted.get(path).filter(|(_, sizes)| sizes.rank > 0);
+            let (rank, scaling) =
+                found.map_or((0, header.scaling), |(scaling, sizes)| (sizes.rank, *scaling));
+            let near = (header.scaling - scaling).abs() <= SCALING_TOLERANCE * scaling.abs();
+            if header.rank != rank || !near {
+                let expected = format!("{rank} and {scaling} as in the adapter");
+                let found = format!("{} and {}", header.rank, header.scaling);
+                return Err(Error::module(
+                    path,
+                    "rank and scale of the posterior",
+                    expected,
+                    found,
+                ));
+            }
         }
         let mut report = LoadReport::new(POSTERIOR_FILE);
-        for (name, shape) in &expected {
-            match self.tensors.get(name) {
-                None => report.missing.push(name.clone()),
-                Some(tensor) if !tensor.is_float() => report.unexpected.push(name.clone()),
-                Some(tensor) => {
-                    if report.check_shape(name, shape, tensor.shape())
-                        && report.check_finite(name, tensor.first_non_finite())
-                    {
-                        report.applied.push(name.clone());
+        let mut known = BTreeSet::new();
+        for (path, (_, sizes)) in adapted.iter().filter(|(_, (_, sizes))| sizes.rank > 0) {
+            for schema in posterior_schemas(self.header.family) {
+                let name = format!("{path}.{}", schema.name);
+                // A module of the adapter that the header does not know has means without a posterior.
+                match self.tensors.get(&name).filter(|_| live(path).is_some()) {
+                    Some(tensor) if tensor.is_float() => {
+                        if report.check_shape(&name, &schema.stored_shape(sizes), tensor.shape()) {
+                            report.check_finite(&name, tensor.first_non_finite());
+                        }
+                        known.insert(name);
                     }
+                    Some(_) => {}
+                    None => report.missing.push(name),
                 }
             }
         }
-        let unknown = self.tensors.keys().filter(|name| !expected.contains_key(*name));
+        let unknown = self.tensors.keys().filter(|name| !known.contains(*name));
         report.unexpected.extend(unknown.cloned());
-        // A module of the adapter that the header does not know has means without a posterior.
-        let known = |path: &str| self.header.modules.get(path).is_some_and(|h| h.rank > 0);
-        for (path, factors) in adapted.into_iter().filter(|(path, _)| !known(path)) {
-            report.missing.extend(parameters(path, factors).into_iter().map(|(name, _)| name));
-        }
-        report.into_result()?;
-        Ok(())
+        report.into_result().map(drop)
     }
 
     /// The stored parameters of the module at `path`, in the order of their schemas; none of a module without a rank.
@@ -308,16 +274,9 @@ impl PeftPosterior {
     /// without a rank.
     pub fn noise(&self, path: &str) -> Result<Option<HostNoise>, Error> {
         let Some(stored) = self.stored(path) else { return Ok(None) };
-        let values = || stored[0].to_f64();
-        Ok(Some(match self.header.family {
-            VariationalFamily::RankVariance => HostNoise::RankVariance(values()?),
-            VariationalFamily::AsymRankVariance => HostNoise::AsymRankVariance(values()?),
-            VariationalFamily::NoiseToSignal => HostNoise::NoiseToSignal(values()?),
-            VariationalFamily::ElementVariance => {
-                let b = stored[1].transpose2()?.to_f64()?;
-                HostNoise::ElementVariance { a: values()?, b }
-            }
-        }))
+        let (family, a) = (self.header.family, stored[0].to_f64()?);
+        let b = stored.get(1).map_or(Ok(Vec::new()), |b| b.transpose2()?.to_f64())?;
+        Ok(Some(HostNoise { family, a, b }))
     }
 
     /// The same as parameters of a layer.
@@ -335,9 +294,7 @@ impl PeftPosterior {
         }))
     }
 
-    /// Writes the posterior beside the adapter it belongs to, atomically.
-    ///
-    /// What could not be read back ([`check_against`](Self::check_against)) is not written.
+    /// Writes the posterior beside the adapter it belongs to, atomically. What could not be read back is not written.
     pub fn write(&self, dir: impl AsRef<Path>, adapter: &PeftAdapter) -> Result<(), Error> {
         self.check_against(adapter)?;
         let path = dir.as_ref().join(POSTERIOR_FILE);
@@ -348,41 +305,28 @@ impl PeftPosterior {
         write_safetensors(path, &self.tensors, &BTreeMap::from(metadata))
     }
 
-    /// Reads the posterior beside an adapter and checks it against that adapter.
+    /// Reads the posterior beside an adapter and checks it against that adapter, which must be the one that was written
+    /// with it in the ragged layout: the uniform layout pads ranks and moves scales, and the variances are then no
+    /// longer those of its factors.
     pub fn read(dir: impl AsRef<Path>, adapter: &PeftAdapter) -> Result<Self, Error> {
-        let file = TensorFile::open(dir.as_ref().join(POSTERIOR_FILE))?;
-        let header = read_header(&file)?;
+        let file = WeightStore::open(dir.as_ref().join(POSTERIOR_FILE))?;
+        let (path, text) = (file.path(), file.metadata().get(HEADER_KEY));
+        let text = text.ok_or_else(|| Error::value(path, HEADER_KEY, "a header", "nothing"))?;
+        let broken = |error| {
+            Error::file(path, format!("has a posterior header that cannot be read: {error}"))
+        };
+        // The version first: of another version nothing else can be relied on.
+        let document: Value = serde_json::from_str(text).map_err(broken)?;
+        let version = document.get("schema_version");
+        if version.and_then(Value::as_u64) != Some(u64::from(SCHEMA_VERSION)) {
+            let found = version.map_or_else(|| "nothing".to_owned(), Value::to_string);
+            return Err(Error::value(path, "schema_version", SCHEMA_VERSION, found));
+        }
+        let header = serde_json::from_str(text).map_err(broken)?;
         let posterior = Self { header, tensors: file.read_all()? };
         posterior.check_against(adapter)?;
         Ok(posterior)
     }
-}
-
-fn read_header(file: &TensorFile) -> Result<PosteriorHeader, Error> {
-    let path = file.path();
-    let text = file.metadata().get(HEADER_KEY);
-    let text = text.ok_or_else(|| Error::value(path, HEADER_KEY, "a header", "nothing"))?;
-    let broken =
-        |error| Error::file(path, format!("has a posterior header that cannot be read: {error}"));
-    // The version first: of another version nothing else can be relied on.
-    let document: Value = serde_json::from_str(text).map_err(broken)?;
-    let version = document.get("schema_version");
-    if version.and_then(Value::as_u64) != Some(u64::from(SCHEMA_VERSION)) {
-        let found = version.map_or_else(|| "nothing".to_owned(), Value::to_string);
-        return Err(Error::value(path, "schema_version", SCHEMA_VERSION, found));
-    }
-    serde_json::from_str(text).map_err(broken)
-}
-
-fn check_module(path: &str, header: &PosteriorModuleHeader, factors: Factors) -> Result<(), Error> {
-    let Factors { rank, scaling, .. } = factors;
-    let near = (header.scaling - scaling).abs() <= SCALING_TOLERANCE * scaling.abs();
-    if header.rank == rank && near {
-        return Ok(());
-    }
-    let expected = format!("{rank} and {scaling} as in the adapter");
-    let found = format!("{} and {}", header.rank, header.scaling);
-    Err(Error::module(path, "rank and scale of the posterior", expected, found))
 }
 
 /// The posterior of `model`; `None` if none of its layers ever had one.
@@ -393,27 +337,28 @@ pub fn posterior_from_model(
     model: &impl NamedModule,
     run: PosteriorRun,
 ) -> Result<Option<PeftPosterior>, Error> {
-    let mut header: Option<PosteriorHeader> = None;
-    let mut slots = BTreeMap::new();
-    let mut outcome = Ok(());
+    let mut family = None;
+    let mut modules = Ok(BTreeMap::new());
     model.visit_layers(&mut |path, layer| {
-        let Some(AdapterSlot { initial_rank, scaling, family }) = layer.slot() else { return };
-        let module = PosteriorModuleHeader { initial_rank, rank: layer.rank(), scaling };
-        slots.insert(path.to_owned(), module);
-        let Some(found) = family else { return };
-        let header = header.get_or_insert_with(|| PosteriorHeader::new(found, run));
-        if header.family != found {
-            let expected = format!("{}, as in other layers", header.family);
-            outcome = Err(Error::module(path, "family", expected, found));
+        let Some(slot) = layer.slot() else { return };
+        let AdapterSlot { initial_rank, scaling, .. } = slot;
+        let mut module = Ok(PosteriorModuleHeader { initial_rank, rank: layer.rank(), scaling });
+        if let Some(found) = slot.family {
+            let first = *family.get_or_insert(found);
+            if first != found {
+                let expected = format!("{first}, as in other layers");
+                module = Err(Error::module(path, "family", expected, found));
+            }
         }
+        insert(&mut modules, path, module);
     });
-    outcome?;
-    let Some(mut header) = header else { return Ok(None) };
-    header.modules = slots;
-    let schemas = posterior_schemas(header.family);
+    let modules = modules?;
+    let Some(family) = family else { return Ok(None) };
+    let schemas = posterior_schemas(family);
     let tensors = take_parameters(model, |p| {
         p.name.rsplit('.').next().is_some_and(|end| schemas.iter().any(|s| s.name == end))
     })?;
+    let header = PosteriorHeader { modules, ..PosteriorHeader::new(family, run) };
     Ok(Some(PeftPosterior { header, tensors }))
 }
 
@@ -422,7 +367,7 @@ pub fn posterior_from_model(
 /// The draws of a layer depend on its path and the key only, so they are those of the model it was
 /// taken from. A layer that the header knows and that has no rank left gets its slot.
 ///
-/// The checks are those of [`PeftPosterior::check_against`], with the model's layers in the place of the adapter's
+/// The checks are those of [`PeftPosterior::read`], with the model's layers in the place of the adapter's
 /// modules, and the clamp must be this build's. On an error the model is unchanged.
 pub fn attach_posterior(
     model: &mut impl NamedModule,
@@ -435,19 +380,16 @@ pub fn attach_posterior(
         let found = format!("{low}..={high}");
         return Err(Error::value(Path::new(POSTERIOR_FILE), "log_variance_clamp", expected, found));
     }
-    let mut layers = BTreeMap::new();
+    let (mut layers, mut places) = (BTreeMap::new(), BTreeMap::new());
     model.visit_layers(&mut |path, layer| {
-        let factors = Factors {
-            rank: layer.rank(),
-            scaling: layer.slot().map_or(0.0, |slot| slot.scaling),
-            d_input: layer.d_input(),
-            d_output: layer.d_output(),
-        };
-        layers.insert(path.to_owned(), (factors, Place::of(layer, false)));
+        let sizes = sizes(layer.rank(), layer.d_input(), layer.d_output());
+        let scaling = layer.slot().map_or(0.0, |slot| slot.scaling);
+        layers.insert(path.to_owned(), (scaling, sizes));
+        places.insert(path.to_owned(), Place::of(layer, false));
     });
-    posterior.check_factors(layers.iter().map(|(path, (factors, _))| (path.as_str(), *factors)))?;
+    posterior.check(&layers)?;
     let mut placed = BTreeMap::new();
-    for (path, (_, place)) in &layers {
+    for (path, place) in &places {
         let parameters = posterior.on_device(path, place);
         placed.insert(path.as_str(), parameters.map_err(|source| unusable(path, source))?);
     }

@@ -17,10 +17,12 @@ use tracing::debug;
 
 use super::data::Model;
 use super::method::{Method, MethodState};
-use super::state::{BestInfo, BestModel, CutModel, InUse, Journal, TrainState};
+use super::order::OrderState;
+use super::search::CutModel;
+use super::state::{BestInfo, BestModel, InUse, Journal, TrainState};
 use crate::adapter::adapter_dtype;
 use crate::error::Error;
-use crate::files::{AtomicDir, HostTensor, TensorFile, write_atomic, write_safetensors};
+use crate::files::{AtomicDir, HostTensor, WeightStore, write_atomic, write_safetensors};
 use crate::host::stored;
 use crate::model::{NamedModule, ranks};
 use crate::optimizer::{AdamW, Moments};
@@ -38,7 +40,7 @@ const PREFIX: &str = "step-";
 struct Values {
     format: u32,
     done: usize,
-    position: serde_json::Value,
+    position: Option<OrderState>,
     skip_next_update: bool,
     ranks: BTreeMap<String, usize>,
     moment_steps: BTreeMap<String, u64>,
@@ -56,7 +58,7 @@ struct Values {
 /// The lock is the system's: it ends with the process, whatever ends the process.
 #[derive(Debug)]
 pub struct Checkpoints {
-    folder: PathBuf,
+    pub(super) folder: PathBuf,
     lock: File,
 }
 
@@ -74,11 +76,6 @@ impl Checkpoints {
             }
             Err(TryLockError::Error(source)) => Err(Error::io("lock", &path, source)),
         }
-    }
-
-    /// The newest whole checkpoint, if there is one.
-    pub fn latest(&self) -> Result<Option<PathBuf>, Error> {
-        latest_checkpoint(&self.folder)
     }
 
     /// Writes a checkpoint, then removes older ones; one of this step that is there already stays.
@@ -114,7 +111,7 @@ impl Checkpoints {
         let values = Values {
             format: FORMAT,
             done: state.done,
-            position: state.position.clone(),
+            position: state.position,
             skip_next_update: state.skip_next_update,
             ranks: ranks(&state.model).into_iter().collect(),
             moment_steps,
@@ -137,7 +134,7 @@ impl Checkpoints {
         let text =
             serde_json::to_vec(&values).map_err(|source| Error::json(&value_file, source))?;
         write_atomic(&value_file, &text)?;
-        write_sums(building.path(), &[TENSORS, VALUES])?;
+        write_atomic(building.path().join(SUMS), sums(building.path())?.as_bytes())?;
         building.commit()?;
         debug!(folder = %target.display(), tensors = tensors.len(), "wrote a checkpoint");
         for (done, path) in list(&self.folder)? {
@@ -167,25 +164,24 @@ pub fn load_checkpoint<M: Model, T: Method<M> + ?Sized>(
     state: &mut TrainState<M>,
     method: &mut T,
 ) -> Result<(), Error> {
-    check_sums(path, &[TENSORS, VALUES])?;
+    check_sums(path)?;
     let values = read_values(&path.join(VALUES))?;
-    let file = TensorFile::open(path.join(TENSORS))?;
+    let file = WeightStore::open(path.join(TENSORS))?;
     let fresh = state.model.clone();
     place("parameter", &values.ranks, &file, &mut state.model)?;
     restore_moments(&mut state.optimizer, &state.model, &values.moment_steps, &file)?;
-    let kept = |prefix: &str, ranks: &BTreeMap<String, usize>| {
+    state.best = None;
+    if let Some(info) = values.best {
         let mut model = fresh.clone();
-        place(prefix, ranks, &file, &mut model)?;
-        Ok::<_, Error>(model)
-    };
-    state.best = match values.best {
-        Some(info) => Some(BestModel { model: kept("best", &info.ranks)?, info }),
-        None => None,
-    };
-    state.cut = match values.whole {
-        Some(whole) => Some(CutModel { model: kept("cut", &values.ranks)?, whole }),
-        None => None,
-    };
+        place("best", &info.ranks, &file, &mut model)?;
+        state.best = Some(BestModel { model, info });
+    }
+    state.cut = None;
+    if let Some(whole) = values.whole {
+        let mut model = fresh;
+        place("cut", &values.ranks, &file, &mut model)?;
+        state.cut = Some(CutModel { model, whole });
+    }
     (state.in_use, state.kl_weight) = (values.in_use, values.kl_weight);
     let mut tensors = BTreeMap::new();
     for name in file.names() {
@@ -207,7 +203,7 @@ fn restore_moments<M: Model>(
     optimizer: &mut AdamW,
     model: &M,
     steps: &BTreeMap<String, u64>,
-    file: &TensorFile,
+    file: &WeightStore,
 ) -> Result<(), Error> {
     let (device, dtype) = placement(model);
     let stored = steps.iter().map(|(name, &steps)| {
@@ -288,23 +284,23 @@ fn collect(
     model: &impl NamedModule,
     tensors: &mut BTreeMap<String, HostTensor>,
 ) -> Result<(), Error> {
-    let mut outcome = Ok(());
+    let mut found = Vec::new();
     model.visit_parameters(&mut |p| {
-        if p.value.is_trainable() && outcome.is_ok() {
-            match host(p.value.flat()) {
-                Ok(tensor) => drop(tensors.insert(format!("{prefix}/{}", p.name), tensor)),
-                Err(error) => outcome = Err(error),
-            }
+        if p.value.is_trainable() {
+            found.push((format!("{prefix}/{}", p.name), p.value.flat()));
         }
     });
-    outcome
+    for (name, tensor) in found {
+        tensors.insert(name, host(tensor)?);
+    }
+    Ok(())
 }
 
 /// Gives `model` the shapes `ranks` and the parameters stored under `prefix/`.
 fn place(
     prefix: &str,
     ranks: &BTreeMap<String, usize>,
-    file: &TensorFile,
+    file: &WeightStore,
     model: &mut impl NamedModule,
 ) -> Result<(), Error> {
     let mut outcome = Ok(());
@@ -331,7 +327,7 @@ fn place(
     outcome
 }
 
-fn fill(name: &str, file: &TensorFile, value: &mut dyn ParameterValue) -> Result<(), Error> {
+fn fill(name: &str, file: &WeightStore, value: &mut dyn ParameterValue) -> Result<(), Error> {
     let host = file.read(name)?;
     if host.n_elements() != value.len() {
         return Err(Error::checkpoint_entry(name));
@@ -341,38 +337,35 @@ fn fill(name: &str, file: &TensorFile, value: &mut dyn ParameterValue) -> Result
     Ok(())
 }
 
-/// Writes the hashes of the files called `names` in `folder`, as `sha256sum` does.
-fn write_sums(folder: &Path, names: &[&str]) -> Result<(), Error> {
-    let line = |name: &&str| Ok(format!("{}  {name}\n", sha256(&folder.join(name))?));
-    let text = names.iter().map(line).collect::<Result<String, Error>>()?;
-    write_atomic(folder.join(SUMS), text.as_bytes())
+/// What `sha256sum` prints of the files of the checkpoint in `folder`.
+fn sums(folder: &Path) -> Result<String, Error> {
+    let mut text = String::new();
+    for name in [TENSORS, VALUES] {
+        let path = folder.join(name);
+        let bytes = fs::read(&path).map_err(|source| Error::io("read", &path, source))?;
+        for byte in Sha256::digest(bytes) {
+            // Writing to a string cannot fail.
+            let _ = write!(text, "{byte:02x}");
+        }
+        let _ = writeln!(text, "  {name}");
+    }
+    Ok(text)
 }
 
-/// Compares the files called `names` in `folder` with their listed hashes.
-fn check_sums(folder: &Path, names: &[&str]) -> Result<(), Error> {
+/// Compares the files in `folder` with their listed hashes.
+fn check_sums(folder: &Path) -> Result<(), Error> {
     let list = folder.join(SUMS);
     let text = fs::read_to_string(&list).map_err(|source| Error::io("read", &list, source))?;
-    for name in names {
-        let line = text.lines().find_map(|line| line.strip_suffix(name)?.strip_suffix("  "));
-        let expected = line.unwrap_or("none").to_owned();
-        let file = folder.join(name);
-        let found = sha256(&file)?;
+    for line in sums(folder)?.lines() {
+        let (found, name) = line.split_once("  ").unwrap_or_default();
+        let listed = text.lines().find_map(|line| line.strip_suffix(name)?.strip_suffix("  "));
+        let expected = listed.unwrap_or("none");
         if found != expected {
             let what = format!(
                 "has changed since it was written: its SHA-256 should be {expected}, found {found}"
             );
-            return Err(Error::file(file, what));
+            return Err(Error::file(folder.join(name), what));
         }
     }
     Ok(())
-}
-
-fn sha256(path: &Path) -> Result<String, Error> {
-    let bytes = fs::read(path).map_err(|source| Error::io("read", path, source))?;
-    let mut hex = String::with_capacity(64);
-    for byte in Sha256::digest(bytes) {
-        // Writing to a string cannot fail.
-        let _ = write!(hex, "{byte:02x}");
-    }
-    Ok(hex)
 }

@@ -3,7 +3,6 @@
 use burn::module::Module;
 use burn::tensor::{Device, Int, Tensor, TensorData, activation};
 
-use crate::adapter::repeat_for_members;
 use crate::error::Error;
 use crate::model::NamedModule;
 use crate::sampling::Pass;
@@ -25,7 +24,7 @@ pub trait Model: NamedModule + Module {
     /// `[answers, vocabulary]`, those of one example after those of another.
     ///
     /// A model whose adapters hold ensemble members repeats the input for them
-    /// ([`repeat_for_members`]) and answers `[members · rows, ...]`,
+    /// ([`repeat_for_members`](crate::adapter::repeat_for_members)) and answers `[members · rows, ...]`,
     /// member after member. For a pass that holds several draws the answer is `[count · rows, ...]`, draw
     /// after draw, or `[rows, ...]` if no layer draws.
     fn logits(&self, input: &Self::Input, pass: &Pass) -> Tensor<2>;
@@ -38,17 +37,13 @@ pub enum Targets {
     Classes(Tensor<2>),
     /// Scores, `[rows, 1]`.
     Scores(Tensor<2>),
-    /// Tokens, any number of them for a row.
-    Tokens(TokenTargets),
-}
-
-/// The tokens that a language model should predict.
-#[derive(Clone, Debug)]
-pub struct TokenTargets {
-    /// Their ids, `[answers]`, row after row.
-    pub ids: Tensor<1, Int>,
-    /// How many of them are of each row.
-    pub per_row: Vec<usize>,
+    /// Tokens that a language model should predict, any number of them for a row.
+    Tokens {
+        /// Their ids, `[answers]`, row after row.
+        ids: Tensor<1, Int>,
+        /// How many of them are of each row.
+        per_row: Vec<usize>,
+    },
 }
 
 impl Targets {
@@ -56,7 +51,7 @@ impl Targets {
     pub fn rows(&self) -> usize {
         match self {
             Self::Classes(values) | Self::Scores(values) => values.dims()[0],
-            Self::Tokens(tokens) => tokens.per_row.len(),
+            Self::Tokens { per_row, .. } => per_row.len(),
         }
     }
 
@@ -65,7 +60,7 @@ impl Targets {
     pub fn answers(&self) -> usize {
         match self {
             Self::Classes(values) | Self::Scores(values) => values.dims()[0],
-            Self::Tokens(tokens) => tokens.ids.dims()[0],
+            Self::Tokens { ids, .. } => ids.dims()[0],
         }
     }
 
@@ -79,15 +74,10 @@ impl Targets {
     /// The targets `times` over, copy after copy.
     #[must_use]
     pub fn repeat(&self, times: usize) -> Self {
-        match self {
-            _ if times == 1 => self.clone(),
-            Self::Classes(one_hot) => Self::Classes(repeat_for_members(one_hot.clone(), times)),
-            Self::Scores(scores) => Self::Scores(repeat_for_members(scores.clone(), times)),
-            Self::Tokens(TokenTargets { ids, per_row }) => Self::Tokens(TokenTargets {
-                ids: repeat_for_members(ids.clone(), times),
-                per_row: per_row.repeat(times),
-            }),
+        if times == 1 {
+            return self.clone();
         }
+        self.select(&(0..self.rows()).collect::<Vec<_>>().repeat(times))
     }
 
     /// Those of the rows at `indices`, in that order.
@@ -95,13 +85,13 @@ impl Targets {
         match self {
             Self::Classes(one_hot) => Self::Classes(select(one_hot, indices)),
             Self::Scores(scores) => Self::Scores(select(scores, indices)),
-            Self::Tokens(TokenTargets { ids, per_row }) => {
+            Self::Tokens { ids, per_row } => {
                 let start = |index: usize| per_row[..index].iter().sum::<usize>();
                 let of_row = |&index: &usize| (start(index)..).take(per_row[index]);
                 let places: Vec<usize> = indices.iter().flat_map(of_row).collect();
                 let ids = ids.clone().select(0, index_tensor(&places, &ids.device()));
                 let per_row = indices.iter().map(|&index| per_row[index]).collect();
-                Self::Tokens(TokenTargets { ids, per_row })
+                Self::Tokens { ids, per_row }
             }
         }
     }
@@ -120,11 +110,10 @@ pub fn negative_log_likelihood(logits: Tensor<2>, targets: &Targets) -> Tensor<1
             (activation::log_softmax(logits, 1) * one_hot.clone()).sum().neg()
         }
         Targets::Scores(scores) => (logits - scores.clone()).square().sum(),
-        Targets::Tokens(tokens) => {
+        Targets::Tokens { ids, .. } => {
             // One entry a row is read: no one-hot matrix of the size of a vocabulary is made.
-            let ids = tokens.ids.clone().unsqueeze_dim(1);
-            let expected = activation::log_softmax(logits, 1).gather(1, ids);
-            expected.squeeze_dim::<1>(1).sum().neg()
+            let ids = ids.clone().unsqueeze_dim(1);
+            activation::log_softmax(logits, 1).gather(1, ids).squeeze_dim::<1>(1).sum().neg()
         }
     }
 }
@@ -143,22 +132,11 @@ pub struct Batch<I> {
 impl<I> Batch<I> {
     /// A batch whose tokens are its rows.
     pub fn new(input: I, targets: Targets) -> Self {
-        let tokens = targets.rows();
-        Self { input, targets, tokens }
-    }
-
-    /// Number of answers.
-    pub fn answers(&self) -> usize {
-        self.targets.answers()
-    }
-
-    /// Number of examples.
-    pub fn rows(&self) -> usize {
-        self.targets.rows()
+        Self { input, tokens: targets.rows(), targets }
     }
 }
 
-/// Inputs by number.
+/// Inputs by number, with answers for training and validation.
 pub trait Examples {
     /// Input of the model.
     type Input;
@@ -183,19 +161,18 @@ pub trait Examples {
 
     /// The examples at `indices`, in that order, as one input.
     fn input(&self, indices: &[usize]) -> Result<Self::Input, Error>;
-}
 
-/// Examples with answers, for training and validation.
-pub trait LabelledExamples: Examples {
-    /// The answers to the examples at `indices`, in that order.
-    fn targets(&self, indices: &[usize]) -> Result<Targets, Error>;
+    /// The answers to the examples at `indices`, in that order; an error where they are not known.
+    fn targets(&self, _indices: &[usize]) -> Result<Targets, Error> {
+        Err(unlabelled())
+    }
 
     /// Answers of example `index`: 1, unless they are tokens.
     fn answers(&self, _index: usize) -> usize {
         1
     }
 
-    /// Both as one batch.
+    /// Inputs and answers as one batch.
     fn batch(&self, indices: &[usize]) -> Result<Batch<Self::Input>, Error> {
         Ok(Batch {
             input: self.input(indices)?,
@@ -210,52 +187,22 @@ pub trait LabelledExamples: Examples {
     }
 }
 
-impl<E: Examples + ?Sized> Examples for &E {
-    type Input = E::Input;
-
-    fn len(&self) -> usize {
-        (**self).len()
-    }
-
-    fn size(&self, index: usize) -> usize {
-        (**self).size(index)
-    }
-
-    fn input(&self, indices: &[usize]) -> Result<Self::Input, Error> {
-        (**self).input(indices)
-    }
-}
-
-impl<E: LabelledExamples + ?Sized> LabelledExamples for &E {
-    fn targets(&self, indices: &[usize]) -> Result<Targets, Error> {
-        (**self).targets(indices)
-    }
-
-    fn answers(&self, index: usize) -> usize {
-        (**self).answers(index)
-    }
-}
-
-/// Some of other examples, labelled where those are.
-pub struct Subset<'a, E: ?Sized> {
+/// Some of other examples.
+pub struct Subset<'a, I> {
     /// All of them.
-    pub of: &'a E,
+    pub of: &'a dyn Examples<Input = I>,
     /// Numbers of those that belong to it.
     pub rows: Vec<usize>,
 }
 
-impl<E: ?Sized> Subset<'_, E> {
-    fn among_all(&self, indices: &[usize]) -> Result<Vec<usize>, Error> {
-        let absent = |index| {
-            Error::other(format!("there is no example {index}: there are {}", self.rows.len()))
-        };
-        let row = |&index: &usize| self.rows.get(index).copied().ok_or_else(|| absent(index));
-        indices.iter().map(row).collect()
+impl<I> Subset<'_, I> {
+    fn among_all(&self, indices: &[usize]) -> Vec<usize> {
+        indices.iter().map(|&index| self.rows[index]).collect()
     }
 }
 
-impl<E: Examples + ?Sized> Examples for Subset<'_, E> {
-    type Input = E::Input;
+impl<I> Examples for Subset<'_, I> {
+    type Input = I;
 
     fn len(&self) -> usize {
         self.rows.len()
@@ -265,14 +212,12 @@ impl<E: Examples + ?Sized> Examples for Subset<'_, E> {
         self.of.size(self.rows[index])
     }
 
-    fn input(&self, indices: &[usize]) -> Result<E::Input, Error> {
-        self.of.input(&self.among_all(indices)?)
+    fn input(&self, indices: &[usize]) -> Result<I, Error> {
+        self.of.input(&self.among_all(indices))
     }
-}
 
-impl<E: LabelledExamples + ?Sized> LabelledExamples for Subset<'_, E> {
     fn targets(&self, indices: &[usize]) -> Result<Targets, Error> {
-        self.of.targets(&self.among_all(indices)?)
+        self.of.targets(&self.among_all(indices))
     }
 
     fn answers(&self, index: usize) -> usize {
@@ -280,61 +225,48 @@ impl<E: LabelledExamples + ?Sized> LabelledExamples for Subset<'_, E> {
     }
 }
 
-/// Examples that are the rows of one tensor, `[n, ...]`.
+/// Examples that are the rows of one tensor.
 #[derive(Clone, Debug)]
-pub struct Rows<const D: usize>(pub Tensor<D>);
+pub struct Rows<const D: usize> {
+    /// The inputs, `[n, ...]`.
+    pub inputs: Tensor<D>,
+    /// The answers, if they are known: `[n, classes]`, `[n, 1]`, or tokens of `n` rows.
+    pub targets: Option<Targets>,
+}
+
+impl<const D: usize> Rows<D> {
+    /// Inputs `[n, ...]` with their answers.
+    pub fn new(inputs: Tensor<D>, targets: Targets) -> Self {
+        Self { inputs, targets: Some(targets) }
+    }
+}
 
 impl<const D: usize> Examples for Rows<D> {
     type Input = Tensor<D>;
 
     fn len(&self) -> usize {
-        self.0.dims()[0]
+        self.inputs.dims()[0]
     }
 
     fn input(&self, indices: &[usize]) -> Result<Tensor<D>, Error> {
-        Ok(select(&self.0, indices))
-    }
-}
-
-/// [`Rows`] with their answers.
-#[derive(Clone, Debug)]
-pub struct LabelledRows<const D: usize> {
-    /// The inputs, `[n, ...]`.
-    pub inputs: Rows<D>,
-    /// The answers, `[n, classes]`, `[n, 1]`, or tokens of `n` rows.
-    pub targets: Targets,
-}
-
-impl<const D: usize> LabelledRows<D> {
-    /// Inputs `[n, ...]` with answers `[n, ...]`.
-    pub fn new(inputs: Tensor<D>, targets: Targets) -> Self {
-        Self { inputs: Rows(inputs), targets }
-    }
-}
-
-impl<const D: usize> Examples for LabelledRows<D> {
-    type Input = Tensor<D>;
-
-    fn len(&self) -> usize {
-        self.inputs.len()
+        Ok(select(&self.inputs, indices))
     }
 
-    fn input(&self, indices: &[usize]) -> Result<Tensor<D>, Error> {
-        self.inputs.input(indices)
-    }
-}
-
-impl<const D: usize> LabelledExamples for LabelledRows<D> {
     fn targets(&self, indices: &[usize]) -> Result<Targets, Error> {
-        Ok(self.targets.select(indices))
+        let answers = self.targets.as_ref().map(|targets| targets.select(indices));
+        answers.ok_or_else(unlabelled)
     }
 
     fn answers(&self, index: usize) -> usize {
         match &self.targets {
-            Targets::Tokens(tokens) => tokens.per_row[index],
-            Targets::Classes(_) | Targets::Scores(_) => 1,
+            Some(Targets::Tokens { per_row, .. }) => per_row[index],
+            _ => 1,
         }
     }
+}
+
+fn unlabelled() -> Error {
+    Error::Undefined("targets: the examples have no answers".to_owned())
 }
 
 fn select<const D: usize>(tensor: &Tensor<D>, indices: &[usize]) -> Tensor<D> {

@@ -1,49 +1,23 @@
-//! The loop around a step.
+//! The loop, and its step: forward, backward, clip, update, and the method's own changes around the update.
 
 use std::time::Instant;
 
-use lrvd_core::schedule::LrSchedule;
+use burn::tensor::Tensor;
+use lrvd_core::noise::NoiseKey;
+use lrvd_core::schedule::{BatchSize, LrSchedule};
 use tracing::{debug, trace};
 
-use super::config::TrainConfig;
-use super::data::{Batch, Model};
-use super::method::{Method, RankChange, Setup};
-use super::order::Batches;
-use super::progress::{Event, Pace};
+use super::config::{PART_SHIFT, TrainConfig};
+use super::data::{Batch, Model, Targets, negative_log_likelihood};
+use super::method::{Method, Placement, RankChange, Setup, StepSizes, StepState, Terms};
+use super::order::Ordered;
+use super::run::Run;
 use super::state::{BestInfo, BestModel, EvalPoint, Evaluation, RankCause, RankEvent, TrainState};
-use super::step::{Part, StepContext, train_step};
+use super::watch::{Event, Observer};
 use crate::error::Error;
-use crate::objective::ObjectiveParts;
-
-/// Callbacks of a run: events, evaluations, checkpoints, and whether it should stop.
-pub trait Observer<M: Model, T: Method<M> + ?Sized> {
-    /// Error of the callbacks.
-    type Error: From<Error>;
-
-    /// Receives an event.
-    fn event(&mut self, _event: &Event) {}
-
-    /// Evaluates the model, which has no gradients; `None` measures nothing.
-    fn evaluate(&mut self, _model: &M, _method: &T) -> Result<Option<Evaluation>, Self::Error> {
-        Ok(None)
-    }
-
-    /// The loss of `model` on every row that was held out of training, for a [search](super::RankSearch) of ranks;
-    /// `None` if there are none. Of classes best by [`calibrated_losses`](super::calibrated_losses).
-    fn held_out(&mut self, _model: &M, _method: &T) -> Result<Option<Vec<f64>>, Self::Error> {
-        Ok(None)
-    }
-
-    /// Saves a checkpoint; called after every evaluation, before a stop and at the end.
-    fn checkpoint(&mut self, _state: &TrainState<M>, _method: &T) -> Result<(), Self::Error> {
-        Ok(())
-    }
-
-    /// Whether the run should end after this step.
-    fn stops(&self) -> bool {
-        false
-    }
-}
+use crate::objective::{Objective, ObjectiveParts};
+use crate::optimizer::NamedGradients;
+use crate::sampling::{Pass, Scheme};
 
 /// How training ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,94 +45,93 @@ pub(super) struct Stage {
 }
 
 /// A run that is being trained.
-pub(super) struct Loop<'a, M, T: ?Sized, B, O> {
-    pub(super) config: &'a TrainConfig,
-    pub(super) schedule: LrSchedule,
+pub(super) struct Loop<'a, 'b, M: Model, T: ?Sized, O> {
+    pub(super) run: &'a mut Run<M, T>,
     pub(super) setup: Setup,
-    pub(super) state: &'a mut TrainState<M>,
-    pub(super) method: &'a mut T,
-    pub(super) batches: &'a mut B,
+    pub(super) batches: &'a mut Ordered<'b, M::Input>,
     pub(super) observer: &'a mut O,
     /// The objective of the last step, and the factor of its learning rates.
     pub(super) last: Option<(ObjectiveParts, f64)>,
 }
 
-impl<M, T, B, O> Loop<'_, M, T, B, O>
+impl<M, T, O> Loop<'_, '_, M, T, O>
 where
     M: Model,
     T: Method<M> + ?Sized,
-    B: Batches<Input = M::Input>,
     O: Observer<M, T>,
 {
     /// Trains until the last step, the end of the patience, a stop request or an error.
     pub(super) fn fit(&mut self) -> Result<Outcome, O::Error> {
-        self.start()?;
-        match self.train(&self.first(self.config.steps, Part::Whole))? {
-            Outcome::Stopped => Ok(Outcome::Stopped),
-            Outcome::Finished => self.finish(),
+        if let Some(position) = self.run.state.position {
+            self.batches.seek(position)?;
         }
+        if self.run.state.done == 0 && self.run.state.journal.rank_events.is_empty() {
+            self.record_ranks(RankCause::Start, 0);
+            self.evaluate(self.run.schedule.factor(0))?;
+        }
+        let trained = match self.run.search {
+            Some(rule) => self.search(&rule)?,
+            None => self.train(&self.first(self.run.config.steps, Part::Whole))?,
+        };
+        if trained == Outcome::Finished {
+            let evaluated = self.run.state.journal.history.last().map(|point| point.step);
+            if evaluated != Some(self.run.state.done) {
+                self.evaluate(0.0)?;
+            }
+            self.observer.checkpoint(&self.run.state, &self.run.method)?;
+        }
+        Ok(trained)
     }
 
     /// The stage with the steps of the settings, in a run that ends after `end` steps.
     pub(super) fn first(&self, end: usize, part: Part) -> Stage {
-        let (&TrainConfig { steps: until, patience, .. }, schedule) = (self.config, self.schedule);
-        Stage { until, end, patience, schedule, start: 0, peak: 1.0, part }
-    }
-
-    /// Moves the batches to the position of the run; a fresh run is recorded and evaluated.
-    pub(super) fn start(&mut self) -> Result<(), O::Error> {
-        if !self.state.position.is_null() {
-            let position = serde_json::from_value(self.state.position.clone());
-            self.batches.seek(position.map_err(|error| Error::position(&error))?)?;
-        }
-        if self.state.done == 0 && self.state.journal.rank_events.is_empty() {
-            self.record_ranks(RankCause::Start, 0);
-            self.evaluate(None, self.schedule.factor(0))?;
-        }
-        Ok(())
+        let TrainConfig { steps: until, patience, .. } = self.run.config;
+        Stage { until, end, patience, schedule: self.run.schedule, start: 0, peak: 1.0, part }
     }
 
     /// Takes the steps of `stage` that are left, with evaluations and checkpoints on the way.
     pub(super) fn train(&mut self, stage: &Stage) -> Result<Outcome, O::Error> {
         let &Stage { until, end, start, peak, part, .. } = stage;
-        let (config, every) = (self.config, self.config.evaluate_every);
-        let journal = &self.state.journal;
-        let mut pace = Pace::after(journal.history.len(), journal.evaluate_seconds);
-        let first = self.state.done;
-        while self.state.done < until {
-            let waited =
-                stage.patience.and_then(|n| Some((n, waited(n, &self.state.journal.history)?)));
-            if let Some((n, best)) = waited {
-                let done = self.state.done;
+        let (every, n_train) = (self.run.config.evaluate_every, self.batches.n_train());
+        let journal = &self.run.state.journal;
+        let (evaluations, evaluation_seconds) = (journal.history.len(), journal.evaluate_seconds);
+        let mut pace = Pace { evaluations, evaluation_seconds, ..Pace::default() };
+        while self.run.state.done < until {
+            let history = &self.run.state.journal.history;
+            if let Some(n) = stage.patience
+                && let Some(best) = waited(n, history)
+            {
+                let done = self.run.state.done;
                 self.note(format!(
                     "stopped at step {done} of {until}: {n} evaluations are no better than that of step {best}"
                 ));
                 break;
             }
             let clock = Instant::now();
-            let step = self.state.done;
+            let step = self.run.state.done;
             let micro_batches = self.batches.next_step()?;
-            let examples = micro_batches.iter().map(Batch::rows).sum::<usize>();
-            if step == first {
-                let sizes = |of: fn(&Batch<B::Input>) -> usize| {
-                    micro_batches.iter().map(of).collect::<Vec<_>>()
-                };
-                debug!(step, rows = ?sizes(Batch::rows), tokens = ?sizes(|batch| batch.tokens), "first batches");
+            let rows: Vec<_> = micro_batches.iter().map(|batch| batch.targets.rows()).collect();
+            if pace.steps == 0 {
+                let tokens: Vec<_> = micro_batches.iter().map(|batch| batch.tokens).collect();
+                debug!(step, ?rows, ?tokens, "first batches");
             }
             let scheduled = peak * stage.schedule.factor(step.saturating_sub(start) as u32);
-            let (setup, n_train) = (&self.setup, self.batches.n_train());
-            let context = StepContext { config, setup, part, n_train, scheduled };
-            let taken = train_step(&context, self.state, self.method, micro_batches)?;
-            for (change, done) in taken.changes {
+            let Run { state, method, config, .. } = &mut *self.run;
+            let context = StepContext { config, setup: &self.setup, part, n_train, scheduled };
+            let (parts, (factor, changes)) =
+                train_step(&context, state, &mut **method, micro_batches)?;
+            for (change, done) in changes {
                 self.note_change(change, done);
             }
-            self.state.done += 1;
-            self.state.position = serde_json::to_value(self.batches.position())
-                .map_err(|error| Error::position(&error))?;
+            let state = &mut self.run.state;
+            state.done += 1;
+            state.position = Some(self.batches.position());
             let seconds = clock.elapsed().as_secs_f64();
-            self.state.journal.train_seconds += seconds;
-            pace.step(examples, seconds);
-            let (done, parts, factor) = (self.state.done, taken.parts, taken.rate_factor);
+            state.journal.train_seconds += seconds;
+            pace.steps += 1;
+            pace.examples += rows.iter().sum::<usize>();
+            pace.step_seconds += seconds;
+            let done = state.done;
             self.last = Some((parts, factor));
             let ObjectiveParts { loss, nll, kl, .. } = parts;
             trace!(done, loss, nll, kl, factor, "step");
@@ -167,20 +140,21 @@ where
                 loss,
                 nll,
                 kl,
-                total_rank: self.state.total_rank(),
-                examples_per_second: pace.examples_per_second(),
+                total_rank: self.run.state.total_rank(),
+                examples_per_second: pace.examples as f64 / pace.step_seconds,
                 seconds_left: pace.seconds_left(done, end, every),
             });
             // The end of the run is evaluated when its model is settled.
             let due = done < end && done.is_multiple_of(every);
             let clock = Instant::now();
             if due {
-                self.evaluate(Some(parts), factor)?;
+                self.evaluate(factor)?;
             }
             let stops = self.observer.stops() && done < end;
             if due || stops {
-                self.observer.checkpoint(self.state, self.method)?;
-                pace.evaluation(clock.elapsed().as_secs_f64());
+                self.observer.checkpoint(&self.run.state, &self.run.method)?;
+                pace.evaluations += 1;
+                pace.evaluation_seconds += clock.elapsed().as_secs_f64();
             }
             if stops {
                 return Ok(Outcome::Stopped);
@@ -189,23 +163,12 @@ where
         Ok(Outcome::Finished)
     }
 
-    /// Evaluates the last model, and saves the last checkpoint.
-    pub(super) fn finish(&mut self) -> Result<Outcome, O::Error> {
-        let evaluated = self.state.journal.history.last().map(|point| point.step);
-        if evaluated != Some(self.state.done) {
-            let (parts, factor) = self.last.unzip();
-            self.evaluate(parts, factor.unwrap_or_default())?;
-        }
-        self.observer.checkpoint(self.state, self.method)?;
-        Ok(Outcome::Finished)
-    }
-
     pub(super) fn note(&mut self, text: String) {
         self.observer.event(&Event::Note(text));
     }
 
     fn note_change(&mut self, change: RankChange, done: usize) {
-        let journal = &mut self.state.journal;
+        let journal = &mut self.run.state.journal;
         for (path, values) in change.removed {
             journal.removed.entry(path).or_default().extend(values);
         }
@@ -220,7 +183,7 @@ where
 
     /// Notes if no rank is left, so that only the head is trained from here on.
     pub(super) fn warn_if_empty(&mut self) {
-        if self.state.total_rank() == 0 {
+        if self.run.state.total_rank() == 0 {
             let note = "no adapter has a rank left, only the head is trained on: a smaller KL weight, more \
                         examples or a later prune keep some";
             self.note(note.to_owned());
@@ -229,9 +192,9 @@ where
 
     /// Adds the ranks in use to the journal, and returns their sum.
     pub(super) fn record_ranks(&mut self, cause: RankCause, done: usize) -> usize {
-        let ranks = self.state.ranks();
+        let ranks = self.run.state.ranks();
         let total_rank = ranks.values().sum::<usize>();
-        self.state.journal.rank_events.push(RankEvent {
+        self.run.state.journal.rank_events.push(RankEvent {
             step: done as u64,
             cause,
             ranks: ranks.into_iter().map(|(path, r)| (path, r as u32)).collect(),
@@ -240,20 +203,16 @@ where
         total_rank
     }
 
-    /// Evaluates the model, and keeps a copy of it if it is strictly the best so far.
-    fn evaluate(
-        &mut self,
-        parts: Option<ObjectiveParts>,
-        rate_factor: f64,
-    ) -> Result<(), O::Error> {
+    /// Evaluates the model, and keeps a copy of it if it is strictly the best so far. `factor` is that of the learning rates
+    /// where no step was taken.
+    fn evaluate(&mut self, factor: f64) -> Result<(), O::Error> {
         let clock = Instant::now();
-        let state = &mut *self.state;
-        let Some(evaluation) = self.observer.evaluate(&state.model.clone().valid(), self.method)?
-        else {
+        let Run { state, method, .. } = &mut *self.run;
+        let Some(evaluation) = self.observer.evaluate(&state.model.clone().valid(), method)? else {
             return Ok(());
         };
-        let (step, ranks) = (state.done, state.ranks());
-        let total_rank = ranks.values().sum();
+        let (step, ranks, (parts, last)) = (state.done, state.ranks(), self.last.unzip());
+        let (rate_factor, total_rank) = (last.unwrap_or(factor), ranks.values().sum());
         let Evaluation { metric, score, metrics } = evaluation.clone();
         state.journal.history.push(EvalPoint { step, parts, rate_factor, total_rank, evaluation });
         if let Some(score) = score
@@ -282,4 +241,204 @@ fn waited(patience: usize, history: &[EvalPoint]) -> Option<usize> {
     let losses: Vec<f64> = history.iter().map(loss).collect();
     let (best, _) = losses.iter().enumerate().min_by(|a, b| a.1.total_cmp(b.1))?;
     (losses.len() > best + patience).then(|| history[best].step)
+}
+
+/// How long steps and evaluations take, to estimate the time that is left.
+#[derive(Default)]
+struct Pace {
+    /// Steps of the stage, their examples and seconds.
+    steps: usize,
+    examples: usize,
+    step_seconds: f64,
+    /// Evaluations of the run with their checkpoints.
+    evaluations: usize,
+    evaluation_seconds: f64,
+}
+
+impl Pace {
+    /// Seconds from the end of step `done` to that of the last of `steps`, with an evaluation after every `every` steps and
+    /// after the last one.
+    fn seconds_left(&self, done: usize, steps: usize, every: usize) -> f64 {
+        let mean = |seconds: f64, n: usize| if n == 0 { 0.0 } else { seconds / n as f64 };
+        let due = |before: usize| before.saturating_sub(1) / every;
+        let evaluations = due(steps).saturating_sub(due(done)) + 1;
+        steps.saturating_sub(done) as f64 * mean(self.step_seconds, self.steps)
+            + evaluations as f64 * mean(self.evaluation_seconds, self.evaluations)
+    }
+}
+
+/// The part of a method that a stage of a run trains.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Part {
+    /// The method as it is.
+    Whole,
+    /// The likelihood at the mean; ranks stay.
+    Mean,
+    /// The likelihood and the divergence under this weight, per training example; ranks stay.
+    Posterior { kl_weight: f64 },
+}
+
+/// What a step needs to know of the run around it.
+pub(crate) struct StepContext<'a> {
+    pub config: &'a TrainConfig,
+    pub setup: &'a Setup,
+    pub part: Part,
+    pub n_train: usize,
+    /// Factor of the learning rates by the schedule of the settings.
+    pub scheduled: f64,
+}
+
+impl StepContext<'_> {
+    /// The pass of micro-batch `part` of `step`; every micro-batch draws its own noise.
+    pub(crate) fn pass(&self, step: usize, part: usize) -> Pass {
+        let key = NoiseKey::new(self.config.seed).at_step(step as u32);
+        let key = NoiseKey { seed: key.seed ^ ((part as u64) << PART_SHIFT), ..key };
+        let scheme = if self.part == Part::Mean { Scheme::Mean } else { self.setup.scheme };
+        let pass = Pass::sampled(scheme, key);
+        let drops = self.config.model_dropout || self.setup.adapter.dropout > 0.0;
+        if drops { pass.with_dropout(key) } else { pass }
+    }
+}
+
+/// Takes a step. Returns the objective, and what [`update`] does.
+fn train_step<M: Model, T: Method<M> + ?Sized>(
+    context: &StepContext<'_>,
+    state: &mut TrainState<M>,
+    method: &mut T,
+    batches: Vec<Batch<M::Input>>,
+) -> Result<(ObjectiveParts, Updated), Error> {
+    let (step, n_train) = (state.done, context.n_train);
+    let examples = batches.iter().map(|batch| batch.targets.answers()).sum::<usize>();
+    let empty = || Error::Argument(format!("step {step} has no training example"));
+    let first = batches.first().filter(|_| examples > 0).ok_or_else(empty)?;
+    let mut sizes = StepSizes {
+        step,
+        steps: context.config.steps,
+        examples,
+        tokens: 0,
+        batch: BatchSize { examples: first.targets.answers(), tokens: first.tokens, n_train },
+        n_train,
+    };
+    let (mut gradients, mut unread) = (NamedGradients::default(), Vec::new());
+    for (part, batch) in batches.into_iter().enumerate() {
+        let pass = context.pass(step, part);
+        let (nll, ..) = likelihood(&state.model, &batch, &pass, examples);
+        sizes.tokens += batch.tokens;
+        // The KL belongs to the step, not to a micro-batch; what divides it is that of a batch as
+        // the loader gives it, for the published scripts accumulate such batches.
+        let divisor = n_train as f64;
+        let terms = match context.part {
+            _ if part > 0 => Terms::none(),
+            Part::Whole => method.terms(&state.model, &pass, sizes)?,
+            Part::Mean => Terms { divisor, ..Terms::none() },
+            Part::Posterior { kl_weight } => {
+                Terms { kl_weight, divisor, ..method.terms(&state.model, &pass, sizes)? }
+            }
+        };
+        let Terms { kl, kl_weight, divisor, penalty } = terms;
+        let objective = Objective { nll, kl, penalty, kl_weight, divisor };
+        let loss = objective.loss();
+        unread.push(objective.unread(&loss));
+        // Without a head nothing is left to learn once every rank is pruned, and no graph to go back.
+        if loss.is_tracked() {
+            let backward = loss.backward();
+            gradients.accumulate(NamedGradients::collect(&state.model, &backward));
+        }
+    }
+    // Read when every pass is under way: a device does not wait for the host between forward and backward.
+    let parts = unread.into_iter().map(|read| read()).reduce(|total, parts| ObjectiveParts {
+        loss: total.loss + parts.loss,
+        nll: total.nll + parts.nll,
+        ..total
+    });
+    let parts = parts.ok_or_else(empty)?;
+    finite("loss", parts.loss, step)?;
+    Ok((parts, update(context, state, method, gradients, sizes)?))
+}
+
+/// The negative log-likelihood of `batch` over the `answers` of its step, with logits and targets.
+pub(crate) fn likelihood<M: Model>(
+    model: &M,
+    batch: &Batch<M::Input>,
+    pass: &Pass,
+    answers: usize,
+) -> (Tensor<1>, Tensor<2>, Targets) {
+    let logits = model.logits(&batch.input, pass);
+    // One block of rows for each member that the adapters hold.
+    let members = logits.dims()[0] / batch.targets.answers().max(1);
+    let targets = batch.targets.repeat(members);
+    let nll = negative_log_likelihood(logits.clone(), &targets);
+    (nll.mul_scalar(1.0 / (answers * members) as f64), logits, targets)
+}
+
+/// The factor of the learning rates, before a skipped update sets it to 0, and the changes of ranks with the number of completed
+/// steps at which they happened.
+type Updated = (f64, Vec<(RankChange, usize)>);
+
+/// The update with the method's changes around it.
+pub(crate) fn update<M: Model, T: Method<M> + ?Sized>(
+    context: &StepContext<'_>,
+    state: &mut TrainState<M>,
+    method: &mut T,
+    mut gradients: NamedGradients,
+    sizes: StepSizes,
+) -> Result<Updated, Error> {
+    let (step, pass, mut changes) = (sizes.step, context.pass(sizes.step, 0), Vec::new());
+    let (tail, scheduled) = (context.setup.tail, context.scheduled);
+    let factor = tail.map_or(scheduled, |tail| tail.factor(step, scheduled));
+    let skip = std::mem::take(&mut state.skip_next_update);
+    let mut rate_factor = if skip { 0.0 } else { factor };
+    for when in [Placement::BeforeUpdate, Placement::AfterUpdate] {
+        if when == Placement::AfterUpdate {
+            if let Some(clip) = context.config.gradient_clip {
+                let norm = finite("gradient norm", gradients.global_norm(), step)?;
+                gradients.clip(norm, clip);
+            }
+            // A method that rebuilt the optimiser just now starts the schedule anew with this update.
+            if std::mem::take(&mut state.skip_next_update) {
+                rate_factor = 0.0;
+            }
+            state.optimizer.step(&mut state.model, &gradients, rate_factor);
+        }
+        if context.part != Part::Whole {
+            continue;
+        }
+        let change = method.update(
+            when,
+            StepState {
+                sizes,
+                pass: &pass,
+                rate_factor,
+                model: &mut state.model,
+                in_use: &mut state.in_use,
+                optimizer: &mut state.optimizer,
+                gradients: &mut gradients,
+            },
+        )?;
+        if let Some(change) = change {
+            state.skip_next_update = change.skip_next_update;
+            changes.push((change, step + usize::from(when == Placement::AfterUpdate)));
+        }
+    }
+    Ok((factor, changes))
+}
+
+fn finite(name: &'static str, value: f64, step: usize) -> Result<f64, Error> {
+    if value.is_finite() { Ok(value) } else { Err(Error::Diverged { name, step, value }) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_that_is_left_counts_steps_and_evaluations() {
+        let mut pace = Pace { steps: 2, step_seconds: 5.0, ..Pace::default() };
+        assert_eq!(pace.seconds_left(2, 40, 10), 38.0 * 2.5);
+        (pace.evaluations, pace.evaluation_seconds) = (2, 12.0);
+        // After steps 10, 20, 30 and 40; the one after step 10 is still due when step 10 is done.
+        for (done, expected) in [(2, 119.0), (10, 99.0), (11, 90.5), (40, 6.0)] {
+            assert_eq!(pace.seconds_left(done, 40, 10), expected, "{done}");
+        }
+    }
 }

@@ -1,15 +1,25 @@
-//! LoRA at a uniform rank, the maximum-likelihood baseline.
-//!
-//! Objective: mean negative log-likelihood. Parameters: `rank·(d_input + d_output)` per layer.
-//! Source: Hu et al. 2021, arXiv:2106.09685.
+//! LoRA at a uniform rank, and AdaLoRA, whose singular values are masked to a falling budget by their sensitivity.
+
+use std::collections::BTreeMap;
+
+use lrvd_core::adalora::{AdaLoraConfig, AdaLoraState, EntryImportance, TripletImportance};
 
 use super::config::TrainConfig;
 use super::data::Model;
-use super::method::{Method, Setup};
+use super::method::{
+    Method, MethodState, Placement, RankChange, Setup, StepSizes, StepState, Terms,
+};
+use super::state::{InUse, RankCause, ranks_in_use};
+use crate::adalora::{AdaLora as Allocator, orthogonality};
 use crate::adapter::{AdapterConfig, AdapterKind};
 use crate::error::Error;
+use crate::files::HostTensor;
+use crate::sampling::Pass;
 
-/// LoRA.
+/// LoRA, the maximum-likelihood baseline.
+///
+/// Objective: mean negative log-likelihood. Parameters: `rank·(d_input + d_output)` per layer.
+/// Source: Hu et al. 2021, arXiv:2106.09685.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Lora {
     /// Rank of every adapter; 8 by default.
@@ -33,5 +43,118 @@ impl<M: Model> Method<M> for Lora {
         let Self { rank, lora_alpha, dropout, b_bound } = *self;
         let kind = AdapterKind::Lora { b_bound };
         Ok(Setup::new(AdapterConfig { kind, rank, lora_alpha, dropout }, config))
+    }
+}
+
+/// AdaLoRA.
+///
+/// Objective: mean negative log-likelihood plus the orthogonality penalty. Parameters:
+/// `rank·(d_input + d_output + 1)` per layer at the initial rank; masked triplets are cut from the
+/// model that is kept. Source: Zhang et al. 2023, arXiv:2303.10512.
+#[derive(Clone, Debug)]
+pub struct AdaLora {
+    lora_alpha: f64,
+    dropout: f64,
+    schedule: AdaLoraConfig,
+    placement: Placement,
+    allocator: Option<Allocator>,
+}
+
+impl AdaLora {
+    /// AdaLoRA with the budget of `schedule`, scaled by `lora_alpha` over the initial rank. Singular values outside the budget
+    /// are set to zero at `placement`: after the update as in the reference implementation, or before it, which then
+    /// moves masked values off zero again.
+    pub fn new(
+        schedule: AdaLoraConfig,
+        lora_alpha: f64,
+        dropout: f64,
+        placement: Placement,
+    ) -> Result<Self, Error> {
+        schedule.check()?;
+        Ok(Self { lora_alpha, dropout, schedule, placement, allocator: None })
+    }
+}
+
+impl<M: Model> Method<M> for AdaLora {
+    fn setup(&self, config: &TrainConfig) -> Result<Setup, Error> {
+        let (kind, rank) = (AdapterKind::AdaLora, self.schedule.init_r);
+        let Self { lora_alpha, dropout, .. } = *self;
+        Ok(Setup::new(AdapterConfig { kind, rank, lora_alpha, dropout }, config))
+    }
+
+    fn terms(&self, model: &M, _pass: &Pass, _sizes: StepSizes) -> Result<Terms, Error> {
+        let weight = self.schedule.orth_reg_weight;
+        let penalty = if weight > 0.0 { orthogonality(model) } else { None };
+        Ok(Terms { penalty: penalty.map(|p| p.mul_scalar(weight)), ..Terms::none() })
+    }
+
+    fn update(
+        &mut self,
+        when: Placement,
+        step: StepState<'_, M>,
+    ) -> Result<Option<RankChange>, Error> {
+        if when != self.placement {
+            return Ok(None);
+        }
+        let total = |model: &M, in_use: &InUse| ranks_in_use(model, in_use).values().sum::<usize>();
+        let before = total(step.model, step.in_use);
+        let allocator = match &mut self.allocator {
+            Some(allocator) => allocator,
+            none => none.insert(Allocator::new(self.schedule, step.model)?),
+        };
+        allocator.update(step.sizes.step as u32, step.model, step.gradients)?;
+        if let Some(mask) = allocator.mask() {
+            *step.in_use = allocator.paths().iter().cloned().zip(mask.iter().cloned()).collect();
+        }
+        let changed = total(step.model, step.in_use) != before;
+        let (cause, removed) = (RankCause::Budget, BTreeMap::new());
+        Ok(changed.then_some(RankChange { cause, removed, skip_next_update: false }))
+    }
+
+    fn state(&self) -> MethodState {
+        let Some(allocator) = &self.allocator else { return MethodState::default() };
+        let state = allocator.state();
+        let mut tensors = BTreeMap::new();
+        for (i, module) in state.modules.iter().enumerate() {
+            for (name, entries) in [("a", &module.a), ("e", &module.e), ("b", &module.b)] {
+                let EntryImportance { importance, uncertainty } = entries;
+                for (kind, values) in [("importance", importance), ("uncertainty", uncertainty)] {
+                    let tensor = HostTensor::from_f64(&[values.len()], values);
+                    let tensor = tensor.expect("the shape is the length");
+                    tensors.insert(format!("adalora.{i}.{name}.{kind}"), tensor);
+                }
+            }
+        }
+        let values = serde_json::json!({ "modules": state.modules.len(), "mask": state.mask });
+        MethodState { tensors, values }
+    }
+
+    fn restore(&mut self, model: &M, mut state: MethodState) -> Result<(), Error> {
+        let Some(count) = state.values.get("modules").and_then(serde_json::Value::as_u64) else {
+            return Ok(());
+        };
+        let mut take = |name: String| {
+            let found = state.tensors.remove(&name);
+            found.and_then(|t| t.to_f64().ok()).ok_or_else(|| Error::checkpoint_entry(&name))
+        };
+        let mut modules = Vec::new();
+        for i in 0..count {
+            let mut entries = |part: &str| -> Result<EntryImportance, Error> {
+                Ok(EntryImportance {
+                    importance: take(format!("adalora.{i}.{part}.importance"))?,
+                    uncertainty: take(format!("adalora.{i}.{part}.uncertainty"))?,
+                })
+            };
+            modules.push(TripletImportance {
+                a: entries("a")?,
+                e: entries("e")?,
+                b: entries("b")?,
+            });
+        }
+        let mask = serde_json::from_value(state.values["mask"].take())
+            .map_err(|_| Error::checkpoint_entry("mask"))?;
+        let state = AdaLoraState { modules, mask };
+        self.allocator = Some(Allocator::from_state(self.schedule, model, state)?);
+        Ok(())
     }
 }

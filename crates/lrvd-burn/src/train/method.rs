@@ -8,9 +8,8 @@ use lrvd_core::schedule::BatchSize;
 use serde::{Deserialize, Serialize};
 
 use super::config::TrainConfig;
-use super::data::{Examples, LabelledExamples, Model, Subset, Targets};
-use super::inputs::Inputs;
-use super::predict::Logits;
+use super::data::{Examples, Model, Subset, Targets};
+use super::predict::{Inputs, Logits};
 use super::state::{InUse, RankCause};
 use crate::adapter::{AdapterConfig, Observer};
 use crate::error::Error;
@@ -20,14 +19,6 @@ use crate::peft::PosteriorRun;
 use crate::sampling::{Pass, Scheme};
 
 /// A way of fine-tuning and of predicting.
-///
-/// | Hook | Called | For |
-/// |---|---|---|
-/// | `terms` | at every step | the objective beside the likelihood |
-/// | `update` | before and after every update | ranks that change, values with a separate update rule |
-/// | `state`, `restore` | for a checkpoint | what a resumed run needs |
-/// | `finish` | after training | what is fitted to the trained model |
-/// | `predict` | for every answer | logits at the mean and at draws |
 pub trait Method<M: Model> {
     /// The adapters under the settings of a run, or an error if the method's own settings are out of range.
     fn setup(&self, config: &TrainConfig) -> Result<Setup, Error>;
@@ -37,7 +28,8 @@ pub trait Method<M: Model> {
         Ok(Terms::none())
     }
 
-    /// Called between backward pass and update, and after the update. Returns a change of ranks, if there was one.
+    /// Called between backward pass and update, and after the update, for ranks that change and values with a separate update
+    /// rule. Returns a change of ranks, if there was one.
     fn update(
         &mut self,
         _when: Placement,
@@ -96,11 +88,6 @@ impl Setup {
         let (groups, scheme) = (config.groups, Scheme::Mean);
         Self { adapter, groups, scheme, tail: None, posterior: None, observer: None }
     }
-
-    /// Factor of every learning rate at `step`, where the schedule of the settings has `scheduled`.
-    pub(crate) fn rate_factor(&self, step: usize, scheduled: f64) -> f64 {
-        self.tail.map_or(scheduled, |tail| tail.factor(step, scheduled))
-    }
 }
 
 /// A learning rate that goes to a constant in a line.
@@ -145,9 +132,9 @@ pub enum Placement {
 /// The data that a method is [fitted](Method::finish) to once training is over.
 pub struct Fitting<'a, I> {
     /// The training examples.
-    pub train: &'a dyn LabelledExamples<Input = I>,
+    pub train: &'a dyn Examples<Input = I>,
     /// Examples that were held out of training.
-    pub holdout: &'a dyn LabelledExamples<Input = I>,
+    pub holdout: &'a dyn Examples<Input = I>,
     /// How the model predicts; the examples in it are replaced.
     pub inputs: Inputs<'a, I>,
 }
@@ -167,11 +154,7 @@ impl<'a, I> Fitting<'a, I> {
     }
 
     /// `count` training examples, or all if there are fewer, picked by the run's seed and `salt`.
-    pub fn picked(
-        &self,
-        salt: u64,
-        count: usize,
-    ) -> Subset<'a, dyn LabelledExamples<Input = I> + 'a> {
+    pub fn picked(&self, salt: u64, count: usize) -> Subset<'a, I> {
         let key = NoiseKey::new(self.inputs.seed ^ salt).on_stream(Stream::DATA);
         let mut rows = permutation(key, self.train.len());
         rows.truncate(count);
@@ -205,16 +188,6 @@ impl Terms {
     /// Nothing is added.
     pub fn none() -> Self {
         Self { divisor: 1.0, ..Self::default() }
-    }
-
-    /// `weight · kl`.
-    pub fn kl(kl: Option<Tensor<1>>, weight: f64) -> Self {
-        Self { kl, kl_weight: weight, ..Self::none() }
-    }
-
-    /// `penalty` as it is.
-    pub fn penalty(penalty: Option<Tensor<1>>) -> Self {
-        Self { penalty, ..Self::none() }
     }
 }
 

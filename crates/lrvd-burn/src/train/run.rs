@@ -5,16 +5,16 @@ use std::path::Path;
 use lrvd_core::noise::NoiseKey;
 use lrvd_core::schedule::LrSchedule;
 
-use super::checkpoint::{Checkpoints, load_checkpoint};
+use super::checkpoint::{Checkpoints, latest_checkpoint, load_checkpoint};
 use super::config::TrainConfig;
 use super::data::Model;
-use super::fit::{Loop, Observer, Outcome};
-use super::inputs::Inputs;
+use super::fit::{Loop, Outcome};
 use super::method::{Method, Setup};
-use super::order::Batches;
-use super::predict::Logits;
-use super::search::{RankSearch, Search};
+use super::order::Ordered;
+use super::predict::{Inputs, Logits};
+use super::search::RankSearch;
 use super::state::TrainState;
+use super::watch::Observer;
 use crate::adapter::{AdapterConfig, AdapterKind};
 use crate::error::Error;
 use crate::files::{AtomicDir, LoadReport};
@@ -33,9 +33,10 @@ pub struct Run<M, T: ?Sized> {
     pub state: TrainState<M>,
     /// The method.
     pub method: Box<T>,
-    config: TrainConfig,
-    schedule: LrSchedule,
-    search: Option<RankSearch>,
+    /// The settings, which were checked.
+    pub config: TrainConfig,
+    pub(super) schedule: LrSchedule,
+    pub(super) search: Option<RankSearch>,
 }
 
 impl<M: Model, T: Method<M>> Run<M, T> {
@@ -80,19 +81,14 @@ impl<M: Model, T: Method<M> + ?Sized> Run<M, T> {
         Ok(Self { search: Some(search), ..self })
     }
 
-    /// The settings.
-    pub fn config(&self) -> &TrainConfig {
-        &self.config
-    }
-
     /// The method's adapters under the settings.
     pub fn setup(&self) -> Result<Setup, Error> {
-        self.method.setup(self.config())
+        self.method.setup(&self.config)
     }
 
     /// Steps of the whole run: those of the settings, and those of a search for ranks after its cut.
     pub fn steps(&self) -> usize {
-        self.config().steps + self.search.map_or(0, |search| search.refine_steps)
+        self.config.steps + self.search.map_or(0, |search| search.refine_steps)
     }
 
     /// Header of the posterior's file; `None` of adapters without a posterior.
@@ -105,25 +101,19 @@ impl<M: Model, T: Method<M> + ?Sized> Run<M, T> {
 
     /// Continues from the newest checkpoint; `false` if there is none.
     pub fn resume(&mut self, checkpoints: &Checkpoints) -> Result<bool, Error> {
-        let Some(path) = checkpoints.latest()? else { return Ok(false) };
+        let Some(path) = latest_checkpoint(&checkpoints.folder)? else { return Ok(false) };
         load_checkpoint(&path, &mut self.state, &mut *self.method)?;
         Ok(true)
     }
 
     /// Trains to the last step, or until `observer` asks to stop.
-    pub fn fit<B, O>(&mut self, batches: &mut B, observer: &mut O) -> Result<Outcome, O::Error>
-    where
-        B: Batches<Input = M::Input>,
-        O: Observer<M, T>,
-    {
+    pub fn fit<O: Observer<M, T>>(
+        &mut self,
+        batches: &mut Ordered<'_, M::Input>,
+        observer: &mut O,
+    ) -> Result<Outcome, O::Error> {
         let setup = self.setup()?;
-        let Self { state, method, config, schedule, search } = self;
-        let (method, schedule, last) = (&mut **method, *schedule, None);
-        let mut run = Loop { config, schedule, setup, state, method, batches, observer, last };
-        match search {
-            Some(rule) => Search { rule, run }.fit(),
-            None => run.fit(),
-        }
+        Loop { run: self, setup, batches, observer, last: None }.fit()
     }
 
     /// The model's answers to `inputs`: at the mean for 0 draws, else at as many draws.

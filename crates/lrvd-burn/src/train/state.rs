@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::order::OrderState;
+use super::search::{Choice, CutModel};
 use crate::model::{NamedModule, observe, ranks};
 use crate::objective::ObjectiveParts;
 use crate::optimizer::AdamW;
@@ -21,8 +23,8 @@ pub struct TrainState<M> {
     pub optimizer: AdamW,
     /// Completed steps.
     pub done: usize,
-    /// [Position](super::Batches::position) in the data; null before the first step.
-    pub position: serde_json::Value,
+    /// Position in the data; `None` before the first step.
+    pub position: Option<OrderState>,
     /// The next update has rate 0: the optimiser was rebuilt.
     pub skip_next_update: bool,
     /// Best model so far.
@@ -44,7 +46,7 @@ impl<M> TrainState<M> {
             model,
             optimizer,
             done: 0,
-            position: serde_json::Value::Null,
+            position: None,
             skip_next_update: false,
             best: None,
             in_use: InUse::new(),
@@ -118,48 +120,6 @@ pub struct BestInfo {
     pub ranks: BTreeMap<String, usize>,
     /// Statistics of the directions pruned before it, by module path.
     pub removed: BTreeMap<String, Vec<f64>>,
-}
-
-/// A model with its ranks cut, before its refinement.
-#[derive(Clone, Debug)]
-pub struct CutModel<M> {
-    /// A copy of the model.
-    pub model: M,
-    /// The loss of the whole model on every held-out row.
-    pub whole: Vec<f64>,
-}
-
-/// The number of directions that held-out rows showed to be enough.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Choice {
-    /// Completed steps of the whole model.
-    pub step: usize,
-    /// Held-out rows.
-    pub rows: usize,
-    /// The most that the mean loss may rise over that of the whole model.
-    pub margin: f64,
-    /// The sizes that were tried, the whole model first.
-    pub points: Vec<ChoicePoint>,
-    /// Place of the size that was kept.
-    pub chosen: usize,
-    /// The kept size after its refinement, whose means stay if its bound is within the margin; `None` before, or without one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub refined: Option<ChoicePoint>,
-}
-
-/// A size beside the whole model, on the held-out rows.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct ChoicePoint {
-    /// Sum of ranks over all adapters.
-    pub total_rank: usize,
-    /// Mean loss.
-    pub loss: f64,
-    /// Mean difference of the losses to those of the whole model, row by row.
-    pub difference: f64,
-    /// Upper end of its one-sided 95 % interval.
-    pub upper: f64,
 }
 
 /// What happened so far, as plain numbers.

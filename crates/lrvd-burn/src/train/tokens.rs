@@ -1,12 +1,13 @@
 //! A language model's answers to the tokens that it should predict.
 
+use std::ops::Range;
+
 use burn::tensor::{Int, Tensor, activation};
 use lrvd_core::metrics::{Binning, DEFAULT_BINS, ReliabilityDiagram, mean};
 
-use super::data::{LabelledExamples, Model, Targets, TokenTargets};
-use super::inputs::PassWatch;
+use super::data::{Batch, Examples, Model, Targets};
 use super::order::{evaluation_batches, restore_order};
-use super::predict::DrawSeed;
+use super::predict::{DrawSeed, PassWatch, passed};
 use crate::error::Error;
 use crate::host::values;
 use crate::sampling::Pass;
@@ -37,15 +38,6 @@ pub struct TokenAnswers {
     pub entropy: Vec<f64>,
     /// Mutual information between the next token and the weights; 0 of a single model.
     pub mutual_information: Vec<f64>,
-}
-
-/// Those of one token.
-struct Answer {
-    log_probability: f64,
-    confidence: f64,
-    correct: bool,
-    entropy: f64,
-    mutual_information: f64,
 }
 
 impl TokenAnswers {
@@ -83,6 +75,66 @@ impl TokenAnswers {
         };
         self.per_row.iter().map(row).collect()
     }
+
+    /// Adds the answers to `batch`; a pass may hold several draws or members.
+    fn add<M: Model>(
+        &mut self,
+        model: &M,
+        batch: &Batch<M::Input>,
+        passes: &[Pass],
+        watch: PassWatch<'_>,
+    ) -> Result<(), Error> {
+        let Targets::Tokens { ids, per_row } = &batch.targets else {
+            let what = "token answers: the examples do not ask for tokens".to_owned();
+            return Err(Error::Undefined(what));
+        };
+        let answers = ids.dims()[0];
+        // Of all draws: the sum of probabilities, `[answers, vocabulary]`, that of entropies, and `ln p[y]` of each.
+        let (mut sum, mut entropies, mut expected) =
+            (None::<Tensor<2>>, vec![0.0; answers], Vec::new());
+        for pass in passes {
+            let logits = model.logits(&batch.input, pass);
+            let found = logits.dims()[0];
+            if answers == 0 || !found.is_multiple_of(answers) {
+                return Err(Error::Shape(format!(
+                    "the model gave {found} rows of logits for {answers} tokens"
+                )));
+            }
+            for logits in logits.without_autodiff().split(answers, 0) {
+                let logs = activation::log_softmax(logits, 1);
+                expected.push(values(logs.clone().gather(1, ids.clone().unsqueeze_dim(1))));
+                let probabilities = logs.clone().exp();
+                let entropy = values((probabilities.clone() * logs).sum_dim(1).neg());
+                entropies.iter_mut().zip(entropy).for_each(|(sum, value)| *sum += value);
+                sum = Some(match sum {
+                    Some(sum) => sum + probabilities,
+                    None => probabilities,
+                });
+            }
+            passed(watch, per_row.len())?;
+        }
+        let Some(sum) = sum else { return Ok(()) };
+        let draws = expected.len() as f64;
+        let mean = sum.div_scalar(draws);
+        let (confidence, best) = mean.clone().max_dim_with_indices(1);
+        let best: Tensor<1, Int> = best.squeeze_dim(1);
+        self.correct.extend(best.equal(ids.clone()).into_data().iter::<bool>());
+        self.confidence.extend(values(confidence).into_iter().map(|p| p.clamp(0.0, 1.0)));
+        let entropy = if expected.len() == 1 {
+            entropies.clone()
+        } else {
+            values((mean.clone() * mean.clamp_min(TINY).log()).sum_dim(1).neg())
+        };
+        for (i, (entropy, of_draws)) in entropy.into_iter().zip(entropies).enumerate() {
+            let logs: Vec<f64> = expected.iter().map(|draw| draw[i]).collect();
+            self.log_probability.push(log_mean_exp(&logs));
+            self.entropy.push(entropy);
+            // Below 0 by rounding alone.
+            self.mutual_information.push((entropy - of_draws / draws).max(0.0));
+        }
+        self.per_row.extend(per_row);
+        Ok(())
+    }
 }
 
 /// The answers of `model` to `examples`, whose targets are tokens: at the mean for 0 draws, else at the weight draws that
@@ -92,7 +144,7 @@ impl TokenAnswers {
 /// one for each batch and draw.
 pub fn token_answers<M: Model>(
     model: &M,
-    examples: &dyn LabelledExamples<Input = M::Input>,
+    examples: &dyn Examples<Input = M::Input>,
     batch_size: usize,
     seed: u64,
     draws: usize,
@@ -106,103 +158,27 @@ pub fn token_answers<M: Model>(
             (0..draws).map(|draw| seed.pass(draw)).collect()
         }
     };
-    let mut rows = Vec::with_capacity(examples.len());
+    let mut found = TokenAnswers::default();
     for indices in &batches {
-        let batch = examples.batch(indices)?;
-        let Targets::Tokens(TokenTargets { ids, per_row }) = &batch.targets else {
-            let what = "token answers: the examples do not ask for tokens".to_owned();
-            return Err(Error::Undefined(what));
-        };
-        let mut sum = Sum::new(ids);
-        for pass in &passes {
-            sum.add(model.logits(&batch.input, pass))?;
-            watch.passed(indices.len())?;
-        }
-        let mut answers = sum.answers().into_iter();
-        rows.extend(per_row.iter().map(|&n| answers.by_ref().take(n).collect::<Vec<Answer>>()));
+        found.add(model, &examples.batch(indices)?, &passes, watch)?;
     }
-    let rows = restore_order(&batches, rows)?;
-    let all: Vec<&Answer> = rows.iter().flatten().collect();
-    let numbers = |of: fn(&Answer) -> f64| all.iter().map(|answer| of(answer)).collect();
+    let end = |end: &mut usize, n: &usize| {
+        *end += n;
+        Some(*end - n..*end)
+    };
+    let rows = restore_order(&batches, found.per_row.iter().scan(0, end).collect())?;
     Ok(TokenAnswers {
-        per_row: rows.iter().map(Vec::len).collect(),
-        log_probability: numbers(|answer| answer.log_probability),
-        confidence: numbers(|answer| answer.confidence),
-        correct: all.iter().map(|answer| answer.correct).collect(),
-        entropy: numbers(|answer| answer.entropy),
-        mutual_information: numbers(|answer| answer.mutual_information),
+        per_row: rows.iter().map(Range::len).collect(),
+        log_probability: picked(&rows, &found.log_probability),
+        confidence: picked(&rows, &found.confidence),
+        correct: picked(&rows, &found.correct),
+        entropy: picked(&rows, &found.entropy),
+        mutual_information: picked(&rows, &found.mutual_information),
     })
 }
 
-/// Sums over draws of one batch.
-struct Sum<'a> {
-    ids: &'a Tensor<1, Int>,
-    /// Sum of probabilities, `[answers, vocabulary]`.
-    probabilities: Option<Tensor<2>>,
-    /// Entropies of every draw so far, summed.
-    entropies: Vec<f64>,
-    /// `ln p[y]` by draw.
-    expected: Vec<Vec<f64>>,
-}
-
-impl<'a> Sum<'a> {
-    fn new(ids: &'a Tensor<1, Int>) -> Self {
-        let entropies = vec![0.0; ids.dims()[0]];
-        Self { ids, probabilities: None, entropies, expected: Vec::new() }
-    }
-
-    /// Adds the logits of a pass, which may hold several draws or members.
-    fn add(&mut self, logits: Tensor<2>) -> Result<(), Error> {
-        let (answers, found) = (self.ids.dims()[0], logits.dims()[0]);
-        if answers == 0 || !found.is_multiple_of(answers) {
-            return Err(Error::Shape(format!(
-                "the model gave {found} rows of logits for {answers} tokens"
-            )));
-        }
-        for part in 0..found / answers {
-            let logits = logits.clone().narrow(0, part * answers, answers).without_autodiff();
-            let logs = activation::log_softmax(logits, 1);
-            let expected = logs.clone().gather(1, self.ids.clone().unsqueeze_dim(1));
-            let probabilities = logs.clone().exp();
-            let entropy = values((probabilities.clone() * logs).sum_dim(1).neg());
-            self.entropies.iter_mut().zip(entropy).for_each(|(sum, value)| *sum += value);
-            self.expected.push(values(expected));
-            self.probabilities = Some(match self.probabilities.take() {
-                Some(sum) => sum + probabilities,
-                None => probabilities,
-            });
-        }
-        Ok(())
-    }
-
-    fn answers(self) -> Vec<Answer> {
-        let (draws, Some(sum)) = (self.expected.len(), self.probabilities) else {
-            return Vec::new();
-        };
-        let mean = sum.div_scalar(draws as f64);
-        let (confidence, best) = mean.clone().max_dim_with_indices(1);
-        let best: Tensor<1, Int> = best.squeeze_dim(1);
-        let correct = best.equal(self.ids.clone()).into_data();
-        let entropy = if draws == 1 {
-            self.entropies.clone()
-        } else {
-            values((mean.clone() * mean.clamp_min(TINY).log()).sum_dim(1).neg())
-        };
-        let confidence = values(confidence);
-        let of_token = |(i, correct): (usize, bool)| {
-            let logs: Vec<f64> = self.expected.iter().map(|draw| draw[i]).collect();
-            let of_draws = self.entropies[i] / draws as f64;
-            Answer {
-                log_probability: log_mean_exp(&logs),
-                confidence: confidence[i].clamp(0.0, 1.0),
-                correct,
-                entropy: entropy[i],
-                // Below 0 by rounding alone.
-                mutual_information: (entropy[i] - of_draws).max(0.0),
-            }
-        };
-        correct.iter::<bool>().enumerate().map(of_token).collect()
-    }
+fn picked<T: Copy>(rows: &[Range<usize>], values: &[T]) -> Vec<T> {
+    rows.iter().flat_map(|row| &values[row.clone()]).copied().collect()
 }
 
 /// `ln(1/n·Σ exp x)`.

@@ -1,72 +1,173 @@
-//! The usual observer: validates, saves checkpoints, passes events on, checks a stop flag.
+//! What a run reports, and who follows it. Nothing here prints.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use lrvd_core::metrics::{Predictions, mean};
 
 use super::checkpoint::Checkpoints;
-use super::data::{LabelledExamples, Model, Targets};
-use super::fit::Observer;
-use super::inputs::{Inputs, PassWatch};
+use super::data::{Examples, Model, Targets};
 use super::method::Method;
-use super::predict::Logits;
-use super::progress::{Event, ProgressSink};
-use super::rank_path::calibrated_losses;
+use super::predict::Inputs;
+use super::search::calibrated_losses;
 use super::state::{Evaluation, TrainState};
-use super::tokens::{TokenAnswers, token_answers};
+use super::tokens::token_answers;
 use crate::error::Error;
 use crate::host::values;
+
+/// An event of a run.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Event {
+    /// A message.
+    Note(String),
+    /// One fine-tuning run starts or continues.
+    RunStarted {
+        /// Position among all runs, from 1.
+        index: usize,
+        /// Number of runs.
+        runs: usize,
+        /// `task / method / seed`.
+        label: String,
+        /// Optimiser steps of the run.
+        steps: usize,
+        /// Steps already done by an earlier process.
+        done: usize,
+    },
+    /// A step was taken.
+    Step {
+        /// Completed steps.
+        done: usize,
+        /// The objective: everything below, weighted, and any penalty.
+        loss: f64,
+        /// Mean negative log-likelihood of the batch, nats.
+        nll: f64,
+        /// Unweighted KL, nats; 0 without a posterior.
+        kl: f64,
+        /// Sum of ranks over all adapters.
+        total_rank: usize,
+        /// Training examples per second of training, evaluations not counted.
+        examples_per_second: f64,
+        /// Estimated seconds to the last step and its evaluation.
+        seconds_left: f64,
+    },
+    /// The validation split was evaluated.
+    Evaluated {
+        /// Completed steps.
+        done: usize,
+        /// Name of the metric.
+        metric: String,
+        /// Its value.
+        value: f64,
+        /// Mean negative log-likelihood, nats; `None` where it was not measured.
+        nll: Option<f64>,
+        /// Sum of ranks over all adapters.
+        total_rank: usize,
+    },
+    /// A search for ranks tried a size on the held-out rows.
+    Searching {
+        /// Sum of ranks that was tried.
+        total_rank: usize,
+        /// Sum of ranks of the whole model.
+        of: usize,
+    },
+    /// The trained model is being evaluated, which may take as long as training did; first with `done = 0`.
+    Evaluating {
+        /// Answers so far: examples times draws.
+        done: usize,
+        /// Answers that are expected.
+        total: usize,
+    },
+    /// Ranks were removed.
+    Pruned {
+        /// Completed steps.
+        done: usize,
+        /// Sum of ranks before.
+        before: usize,
+        /// Sum of ranks after.
+        after: usize,
+    },
+    /// A run ended.
+    RunFinished {
+        /// `task / method / seed`.
+        label: String,
+        /// One line of results.
+        summary: String,
+        /// Seconds in training.
+        seconds: f64,
+    },
+}
+
+/// Receives events; a closure is one.
+pub trait ProgressSink {
+    /// Receives one event.
+    fn event(&mut self, event: &Event);
+}
+
+impl<F: FnMut(&Event)> ProgressSink for F {
+    fn event(&mut self, event: &Event) {
+        self(event);
+    }
+}
+
+/// Shows nothing.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Silent;
+
+impl ProgressSink for Silent {
+    fn event(&mut self, _event: &Event) {}
+}
+
+/// Callbacks of a run: events, evaluations, checkpoints, and whether it should stop.
+pub trait Observer<M: Model, T: Method<M> + ?Sized> {
+    /// Error of the callbacks.
+    type Error: From<Error>;
+
+    /// Receives an event.
+    fn event(&mut self, _event: &Event) {}
+
+    /// Evaluates the model, which has no gradients; `None` measures nothing.
+    fn evaluate(&mut self, _model: &M, _method: &T) -> Result<Option<Evaluation>, Self::Error> {
+        Ok(None)
+    }
+
+    /// The loss of `model` on every row that was held out of training, if any, for a [search](super::RankSearch) of ranks. Of
+    /// classes best by [`calibrated_losses`](super::calibrated_losses).
+    fn held_out(&mut self, _model: &M, _method: &T) -> Result<Vec<f64>, Self::Error> {
+        Ok(Vec::new())
+    }
+
+    /// Saves a checkpoint; called after every evaluation, before a stop and at the end.
+    fn checkpoint(&mut self, _state: &TrainState<M>, _method: &T) -> Result<(), Self::Error> {
+        Ok(())
+    }
+
+    /// Whether the run should end after this step.
+    fn stops(&self) -> bool {
+        false
+    }
+}
 
 /// Rows of a batch of token answers.
 const BATCH_SIZE: usize = 8;
 
-/// Validation, checkpoints and progress of a run; nothing by default.
+/// The usual observer of a run, which does nothing by default.
 pub struct Watch<'a, I> {
-    validation: Option<&'a dyn LabelledExamples<Input = I>>,
-    held_out: Option<&'a dyn LabelledExamples<Input = I>>,
-    checkpoints: Option<&'a Checkpoints>,
-    sink: Option<&'a mut dyn ProgressSink>,
-    stop: Option<&'a AtomicBool>,
+    /// Rows that the model is measured on at its mean: accuracy and negative log-likelihood, or the mean squared error of
+    /// scores. The best model is the one of the largest accuracy or smallest error, of tokens that of the smallest negative
+    /// log-likelihood.
+    pub validation: Option<&'a dyn Examples<Input = I>>,
+    /// Rows for a [search](super::RankSearch) of ranks, which training must not see before. Without them all ranks are kept.
+    pub held_out: Option<&'a dyn Examples<Input = I>>,
+    /// Where checkpoints are kept.
+    pub checkpoints: Option<&'a Checkpoints>,
+    /// Receives the events.
+    pub sink: Option<&'a mut dyn ProgressSink>,
+    /// Ends the run after the step in which it is found set, as a signal handler does.
+    pub stop: Option<&'a AtomicBool>,
 }
 
 impl<I> Default for Watch<'_, I> {
     fn default() -> Self {
         Self { validation: None, held_out: None, checkpoints: None, sink: None, stop: None }
-    }
-}
-
-impl<'a, I> Watch<'a, I> {
-    /// Measures the model on `examples` at its mean: accuracy and negative log-likelihood, or the mean
-    /// squared error of scores. The best model is the one of the largest accuracy or smallest error, of tokens that of the
-    /// smallest negative log-likelihood.
-    #[must_use]
-    pub fn validating(self, examples: &'a dyn LabelledExamples<Input = I>) -> Self {
-        Self { validation: Some(examples), ..self }
-    }
-
-    /// Lets a [search](super::RankSearch) of ranks use `examples`, which training must not
-    /// see before. Without them all ranks are kept.
-    #[must_use]
-    pub fn choosing_by(self, examples: &'a dyn LabelledExamples<Input = I>) -> Self {
-        Self { held_out: Some(examples), ..self }
-    }
-
-    /// Keeps checkpoints there.
-    #[must_use]
-    pub fn keeping(self, checkpoints: &'a Checkpoints) -> Self {
-        Self { checkpoints: Some(checkpoints), ..self }
-    }
-
-    /// Passes events on.
-    #[must_use]
-    pub fn telling(self, sink: &'a mut dyn ProgressSink) -> Self {
-        Self { sink: Some(sink), ..self }
-    }
-
-    /// Ends the run after the step in which `flag` is found set, as a signal handler does.
-    #[must_use]
-    pub fn stopping_at(self, flag: &'a AtomicBool) -> Self {
-        Self { stop: Some(flag), ..self }
     }
 }
 
@@ -86,21 +187,44 @@ where
     fn evaluate(&mut self, model: &M, method: &T) -> Result<Option<Evaluation>, Error> {
         let Some(examples) = self.validation else { return Ok(None) };
         let targets = examples.all_targets()?;
-        if matches!(targets, Targets::Tokens(_)) {
-            return measure_tokens(&answers(model, examples)?).map(Some);
-        }
-        let logits = method.predict(model, &Inputs::new(&examples), 0)?;
-        measure(&logits, &targets).map(Some)
+        let predict = || method.predict(model, &Inputs::new(examples), 0);
+        let (metric, score, metrics) = match &targets {
+            Targets::Classes(_) => {
+                let logits = predict()?;
+                let answers = logits.classes()?.into_iter();
+                let probabilities: Vec<f64> = answers.flat_map(|a| a.probabilities).collect();
+                let classes = targets.classes().unwrap_or_default();
+                let predictions = Predictions::new(&probabilities, logits.width, &classes)?;
+                let (accuracy, nll) = (predictions.accuracy(), predictions.nll());
+                ("accuracy", accuracy, vec![("accuracy", accuracy), ("nll", nll)])
+            }
+            Targets::Scores(scores) => {
+                let (found, expected) = (predict()?.scores()?, values(scores.clone()));
+                let errors = found.iter().zip(expected).map(|(found, y)| (found.score - y).powi(2));
+                let mse = mean(&errors.collect::<Vec<f64>>())?;
+                ("mse", -mse, vec![("mse", mse)])
+            }
+            Targets::Tokens { .. } => {
+                let answers = token_answers(model, examples, BATCH_SIZE, 0, 0, None)?;
+                let nll = answers.nll()?;
+                ("nll", -nll, vec![("accuracy", answers.accuracy()?), ("nll", nll)])
+            }
+        };
+        let finite = metrics.into_iter().filter(|(_, value)| value.is_finite());
+        Ok(Some(Evaluation {
+            metric: metric.to_owned(),
+            score: Some(score).filter(|score| score.is_finite()),
+            metrics: finite.map(|(name, value)| (name.to_owned(), value)).collect(),
+        }))
     }
 
-    fn held_out(&mut self, model: &M, method: &T) -> Result<Option<Vec<f64>>, Error> {
-        let Some(examples) = self.held_out else { return Ok(None) };
+    fn held_out(&mut self, model: &M, method: &T) -> Result<Vec<f64>, Error> {
+        let Some(examples) = self.held_out else { return Ok(Vec::new()) };
         let targets = examples.all_targets()?;
-        if matches!(targets, Targets::Tokens(_)) {
-            return Ok(Some(answers(model, examples)?.row_losses()));
+        if matches!(targets, Targets::Tokens { .. }) {
+            return Ok(token_answers(model, examples, BATCH_SIZE, 0, 0, None)?.row_losses());
         }
-        let logits = method.predict(model, &Inputs::new(&examples), 0)?;
-        calibrated_losses(&logits, &targets).map(Some)
+        calibrated_losses(&method.predict(model, &Inputs::new(examples), 0)?, &targets)
     }
 
     fn checkpoint(&mut self, state: &TrainState<M>, method: &T) -> Result<(), Error> {
@@ -109,50 +233,5 @@ where
 
     fn stops(&self) -> bool {
         self.stop.is_some_and(|stop| stop.load(Ordering::Relaxed))
-    }
-}
-
-/// The answers at the mean.
-fn answers<M: Model>(
-    model: &M,
-    examples: &dyn LabelledExamples<Input = M::Input>,
-) -> Result<TokenAnswers, Error> {
-    token_answers(model, examples, BATCH_SIZE, 0, 0, PassWatch::default())
-}
-
-fn measure_tokens(answers: &TokenAnswers) -> Result<Evaluation, Error> {
-    let nll = answers.nll()?;
-    Ok(evaluation("nll", -nll, &[("accuracy", answers.accuracy()?), ("nll", nll)]))
-}
-
-fn measure(logits: &Logits, targets: &Targets) -> Result<Evaluation, Error> {
-    Ok(match targets {
-        Targets::Classes(_) => {
-            let answers = logits.classes()?;
-            let probabilities: Vec<f64> =
-                answers.into_iter().flat_map(|answer| answer.probabilities).collect();
-            let classes = targets.classes().unwrap_or_default();
-            let predictions = Predictions::new(&probabilities, logits.width, &classes)?;
-            let (accuracy, nll) = (predictions.accuracy(), predictions.nll());
-            evaluation("accuracy", accuracy, &[("accuracy", accuracy), ("nll", nll)])
-        }
-        Targets::Scores(scores) => {
-            let (found, expected) = (logits.scores()?, values(scores.clone()));
-            let errors = found.iter().zip(expected).map(|(found, y)| (found.score - y).powi(2));
-            let mse = mean(&errors.collect::<Vec<f64>>())?;
-            evaluation("mse", -mse, &[("mse", mse)])
-        }
-        // Tokens are measured where they are answered.
-        Targets::Tokens(_) => return Err(Error::token_logits()),
-    })
-}
-
-/// The finite ones of `metrics`.
-fn evaluation(metric: &str, score: f64, metrics: &[(&str, f64)]) -> Evaluation {
-    let finite = metrics.iter().filter(|(_, value)| value.is_finite());
-    Evaluation {
-        metric: metric.to_owned(),
-        score: Some(score).filter(|score| score.is_finite()),
-        metrics: finite.map(|&(name, value)| (name.to_owned(), value)).collect(),
     }
 }

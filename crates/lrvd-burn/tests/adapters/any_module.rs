@@ -3,10 +3,10 @@
 use crate::support::prelude::*;
 use burn::module::ParamGroup;
 use burn::nn::{Embedding, EmbeddingConfig, LayerNorm, LayerNormConfig, Linear, LinearConfig};
-use burn::tensor::{Device, Int};
+use burn::tensor::Int;
+use lrvd_burn::adapter::BaseBits;
 use lrvd_burn::model::Names;
-use lrvd_burn::parameters::Group;
-use lrvd_burn::{AdapterTargets, attach, nn, predict, ranks, with_pass};
+use lrvd_burn::{AdapterTargets, attach, nn, predict, with_pass};
 
 /// An embedding, which is a matrix as well, two layers and a head.
 #[derive(Module, Debug)]
@@ -19,16 +19,15 @@ struct Plain {
 }
 
 impl Plain {
-    fn new(device: &Device) -> Self {
+    fn new() -> Self {
+        let device = device();
+        let layer = || LinearConfig::new(6, 6).init(&device);
         let mut model = Self {
-            embedding: EmbeddingConfig::new(9, 6).init(device),
-            norm: LayerNormConfig::new(6).init(device),
-            layers: vec![
-                LinearConfig::new(6, 6).init(device),
-                LinearConfig::new(6, 6).init(device),
-            ],
-            fast: nn::LinearConfig::new(6, 5).with_bias(false).init(device),
-            head: LinearConfig::new(5, 2).init(device),
+            embedding: EmbeddingConfig::new(9, 6).init(&device),
+            norm: LayerNormConfig::new(6).init(&device),
+            layers: vec![layer(), layer()],
+            fast: nn::LinearConfig::new(6, 5).with_bias(false).init(&device),
+            head: LinearConfig::new(5, 2).init(&device),
         };
         model.visit_parameters_mut(&mut |p| {
             let len = p.value.len();
@@ -53,7 +52,7 @@ fn device() -> Device {
 }
 
 fn adapted() -> Plain {
-    attach(Plain::new(&device()), config(), AdapterTargets::AllLinear, 1).unwrap()
+    attach(Plain::new(), config(), AdapterTargets::AllLinear, 1).unwrap()
 }
 
 fn ids() -> Tensor<2, Int> {
@@ -72,19 +71,15 @@ fn every_linear_layer_is_found_and_nothing_else() {
         }
     });
     let parts = ["lora_A", "lora_B", "rank_log_sigma2"];
-    let expected: Vec<String> =
-        expected.iter().flat_map(|(path, _)| parts.map(|part| format!("{path}.{part}"))).collect();
-    assert_eq!(trained, expected, "all else is frozen");
+    let parts = expected.iter().flat_map(|(path, _)| parts.map(|part| format!("{path}.{part}")));
+    assert_eq!(trained, parts.collect::<Vec<_>>(), "all else is frozen");
     // Burn's own walks see the parameters as well.
-    assert_eq!(model.num_params() - Plain::new(&device()).num_params(), {
-        let widths = [(6, 6), (6, 6), (6, 5), (5, 2)];
-        widths.iter().map(|(d_in, d_out)| 2 * (d_in + d_out) + 2).sum::<usize>()
-    });
-}
+    let widths = [(6, 6), (6, 6), (6, 5), (5, 2)];
+    let added: usize = widths.iter().map(|(d_in, d_out)| 2 * (d_in + d_out) + 2).sum();
+    assert_eq!(model.num_params() - Plain::new().num_params(), added);
 
-#[test]
-fn an_unfrozen_parameter_without_a_name_is_part_of_a_head() {
-    let model = adapted().unfreeze_group(ParamGroup::from_predicate("norm"));
+    // An unfrozen parameter without a name is part of a head.
+    let model = model.unfreeze_group(ParamGroup::from_predicate("norm"));
     let mut groups = Vec::new();
     model.visit_parameters(&mut |p| groups.push((p.name.to_owned(), p.group)));
     let group = |name: &str| groups.iter().find(|(found, _)| found == name).unwrap().1;
@@ -95,8 +90,7 @@ fn an_unfrozen_parameter_without_a_name_is_part_of_a_head() {
 fn a_pass_is_of_the_model_that_it_was_given_to() {
     let model = adapted().valid();
     let mean = host(model.forward(ids()));
-    let pass =
-        |draw| Pass::sampled(Scheme::Weights(DrawPer::Batch), NoiseKey::new(4).at_step(draw));
+    let pass = |draw| Pass::sampled(WEIGHTS[0], NoiseKey::new(4).at_step(draw));
     let drawn = |draw| host(with_pass(&model, pass(draw)).unwrap().forward(ids()));
     let first = drawn(0);
     assert_ne!(first, mean);
@@ -107,43 +101,37 @@ fn a_pass_is_of_the_model_that_it_was_given_to() {
     assert_eq!((answers(3).members(), answers(0).members()), (3, 1));
 }
 
-#[rstest]
-#[case::one_draw_per_sequence(Scheme::Weights(DrawPer::Sequence))]
-#[case::one_draw_per_token(Scheme::FLIPOUT)]
-#[case::noise_on_outputs(Scheme::MomentMatched(CrossTerm::Exact))]
-#[case::nested(Scheme::Nested)]
-fn a_composed_weight_is_one_weight_for_a_batch(#[case] scheme: Scheme) {
-    let error = with_pass(&adapted(), Pass::sampled(scheme, NoiseKey::new(1))).unwrap_err();
-    assert!(error.to_string().starts_with("adapter `layers.0` cannot be sampled by"), "{error}");
-    let fast = attach(Plain::new(&device()), config(), ["fast"], 1).unwrap();
-    let drawn = with_pass(&fast, Pass::sampled(scheme, NoiseKey::new(1))).unwrap();
-    assert_ne!(host(drawn.forward(ids())), host(fast.forward(ids())));
-}
-
-#[rstest]
-#[case::dropout(AdapterConfig { dropout: 0.1, ..config() })]
-#[case::of_the_input(AdapterConfig { kind: AdapterKind::CLora { hidden: 2 }, ..config() })]
-#[case::ensemble(AdapterConfig { kind: AdapterKind::LoraEnsemble { members: 2, gain: 1.0 }, ..config() })]
-fn what_a_composed_weight_cannot_do_is_an_error(#[case] config: AdapterConfig) {
-    let error = attach(Plain::new(&device()), config, ["layers.1"], 1).unwrap_err().to_string();
-    assert!(error.contains("layer `layers.1` is a `burn::nn::Linear`"), "{error}");
-    assert!(attach(Plain::new(&device()), config, ["fast"], 1).is_ok());
+#[test]
+fn a_composed_weight_is_one_weight_for_a_batch() {
+    for &scheme in &SCHEMES[2..] {
+        let pass = Pass::sampled(scheme, NoiseKey::new(1));
+        let error = with_pass(&adapted(), pass).unwrap_err().to_string();
+        assert!(error.starts_with("adapter `layers.0` cannot be sampled by"), "{error}");
+        let fast = attach(Plain::new(), config(), ["fast"], 1).unwrap();
+        let drawn = with_pass(&fast, pass).unwrap();
+        assert_ne!(host(drawn.forward(ids())), host(fast.forward(ids())), "{scheme:?}");
+    }
+    for config in [
+        AdapterConfig { dropout: 0.1, ..config() },
+        AdapterConfig { kind: AdapterKind::CLora { hidden: 2 }, ..config() },
+        AdapterConfig { kind: AdapterKind::LoraEnsemble { members: 2, gain: 1.0 }, ..config() },
+    ] {
+        let error = attach(Plain::new(), config, ["layers.1"], 1).unwrap_err().to_string();
+        assert!(error.contains("layer `layers.1` is a `burn::nn::Linear`"), "{error}");
+        assert!(attach(Plain::new(), config, ["fast"], 1).is_ok());
+    }
 }
 
 #[test]
-fn a_second_adapter_on_a_layer_is_an_error() {
+fn a_layer_has_one_adapter_until_it_has_lost_its_ranks() {
     let error = attach(adapted(), config(), ["fast"], 1).unwrap_err().to_string();
     assert!(error.starts_with("layer `fast` has an adapter"), "{error}");
-}
-
-#[test]
-fn a_layer_without_ranks_is_its_base_and_takes_another_adapter() {
-    let bare = host(Plain::new(&device()).valid().forward(ids()));
+    let bare = host(Plain::new().valid().forward(ids()));
     let mut model = adapted();
     model.visit_layers_mut(&mut |_, layer| layer.select_ranks(&[]));
     assert!(ranks(&model).iter().all(|(_, rank)| *rank == 0) && ranks(&model).len() == 4);
     assert_eq!(host(model.clone().valid().forward(ids())), bare);
-    assert_eq!(model.num_params(), Plain::new(&device()).num_params());
+    assert_eq!(model.num_params(), Plain::new().num_params());
     assert!(ranks(&attach(model, config(), ["fast"], 1).unwrap()).contains(&("fast".into(), 2)));
 }
 
@@ -169,4 +157,19 @@ fn a_tied_weight_is_visited_once_and_follows_the_first() {
     assert_eq!(model.head.weight.val().dims(), [3, 4]);
     let model = attach(model, config(), ["head"], 1).unwrap();
     assert_eq!(ranks(&model), [("tied.head".to_owned(), 2)]);
+}
+
+#[test]
+fn a_layer_of_burns_own_has_the_mean_of_ours_also_on_a_quantised_base() {
+    let weight = tensor(&numbers(3, 64 * 5), [64, 5], DType::F32);
+    let applied = nn::Linear::new(weight, None).quantized(BaseBits::Q8).unwrap();
+    let composed = Linear { weight: applied.weight.clone(), bias: None };
+    let applied = attach(vec![applied], config(), AdapterTargets::AllLinear, 1).unwrap();
+    let composed = attach(vec![composed], config(), AdapterTargets::AllLinear, 1).unwrap();
+    for weight in [applied[0].weight.base(), composed[0].weight.base()] {
+        assert!(matches!(weight.dtype(), DType::QFloat(_)));
+    }
+    let x = tensor(&numbers(5, 64), [1, 64], DType::F32);
+    let [applied, composed] = [applied[0].forward(x.clone()), composed[0].forward(x)].map(host);
+    close("mean", &composed, &applied, 1e-6);
 }

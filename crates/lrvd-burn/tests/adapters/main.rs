@@ -3,19 +3,14 @@
 #![cfg(feature = "flex")]
 #![allow(clippy::unwrap_used)]
 
-mod adalora;
-mod adapter;
 mod any_module;
 mod divergence;
-mod extension;
-mod flipout;
-mod members;
+mod files;
+mod layers;
 mod observer;
 mod optimizer;
-mod peft_posterior;
+mod passes;
 mod prune;
 mod pytorch;
-mod quantized;
-mod schemes;
 mod start;
 mod support;

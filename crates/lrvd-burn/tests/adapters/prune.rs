@@ -1,79 +1,75 @@
-//! A prune shrinks tensors and moments, and training on cannot tell it from a smaller model.
+//! A prune shrinks tensors, moments and gradients, and training on cannot tell it from a smaller model; AdaLoRA's masks.
 
 use crate::support::prelude::*;
-use lrvd_burn::model::{ranks, total_kl, trainable_counts};
+use lrvd_burn::adalora::{AdaLora, orthogonality};
+use lrvd_burn::model::{total_kl, trainable_counts};
 use lrvd_burn::optimizer::{AdamW, Moments};
 use lrvd_burn::prune::{PruneEvent, apply, plan, statistics};
+use lrvd_core::adalora::AdaLoraConfig;
 use lrvd_core::prune::{PruneRule, StatisticOptions, rank_statistic};
 use std::collections::BTreeMap;
 
 const DTYPE: DType = DType::F32;
-const THRESHOLD: f64 = 3.0;
 const FAMILY: VariationalFamily = VariationalFamily::RankVariance;
 
-/// Of `rank`, with means of ordinary size; the ranks in `noisy` drown in their noise.
-fn adapter(family: VariationalFamily, index: usize, noisy: &[usize], rank: usize) -> HostAdapter {
-    let plain = factors(index);
+/// With means of ordinary size; the ranks in `noisy` drown in their noise.
+fn adapter(family: VariationalFamily, index: usize, noisy: &[usize]) -> HostAdapter {
+    let HostAdapter { d_input, d_output, mut a, mut b, .. } = factors(index);
+    a.iter_mut().chain(&mut b).for_each(|mean| *mean *= 0.3);
     let noise = |width: usize| -> Vec<f64> {
         let shift = if family == VariationalFamily::NoiseToSignal { 2.0 } else { 0.0 };
         let of = |k: usize| if noisy.contains(&k) { 1.9 } else { -5.0 - 0.3 * k as f64 };
-        (0..rank).flat_map(|k| vec![of(k) + shift; width]).collect()
+        (0..RANK).flat_map(|k| vec![of(k) + shift; width]).collect()
     };
-    let noise = match family {
-        VariationalFamily::ElementVariance => {
-            host_noise(family, noise(plain.d_input), noise(plain.d_output))
-        }
-        _ => host_noise(family, noise(1), Vec::new()),
+    let [of_a, of_b] = match family {
+        VariationalFamily::ElementVariance => [noise(d_input), noise(d_output)],
+        _ => [noise(1), Vec::new()],
     };
-    let scaled = |v: &[f64]| v[..v.len() / RANK * rank].iter().map(|v| 0.3 * v).collect();
-    let (a, b) = (scaled(&plain.a), scaled(&plain.b));
-    HostAdapter { rank, a, b, noise: Some(noise), ..plain }
+    HostAdapter { a, b, noise: Some(host_noise(family, of_a, of_b)), ..factors(index) }
 }
 
-/// A net of which the given ranks drown in their noise.
-fn noisy_net(family: VariationalFamily, noisy: [&[usize]; 2]) -> Net {
-    let adapters = [0, 1].map(|i| adapter(family, i, noisy[i], RANK));
-    Net::new([Some(&adapters[0]), Some(&adapters[1])], DTYPE)
-}
-
-/// [`noisy_net`] after some steps, with its optimiser.
+/// A net of which the given ranks drown in their noise, after some steps, with its optimiser.
 fn trained(
     family: VariationalFamily,
     noisy: [&[usize]; 2],
     steps: u32,
     scheme: Scheme,
 ) -> (Net, AdamW) {
-    let (mut net, mut optimizer) = (noisy_net(family, noisy), optimizer());
+    let adapters = [0, 1].map(|i| adapter(family, i, noisy[i]));
+    let mut net = Net::new([Some(&adapters[0]), Some(&adapters[1])], DTYPE);
+    let mut optimizer = optimizer();
     for step in 0..steps {
         train_step(&mut net, &mut optimizer, step, scheme);
     }
     (net, optimizer)
 }
 
-fn rule(min_rank: usize) -> PruneRule {
-    PruneRule::new(THRESHOLD, min_rank).unwrap()
+fn planned(net: &Net, min_rank: usize) -> PruneEvent {
+    plan(net, &PruneRule::new(3.0, min_rank).unwrap(), StatisticOptions::default()).unwrap()
 }
 
-fn prune(net: &mut Net, optimizer: &mut AdamW, rule: &PruneRule) -> PruneEvent {
-    let event = plan(net, rule, StatisticOptions::default()).unwrap();
+fn prune(net: &mut Net, optimizer: &mut AdamW) -> PruneEvent {
+    let event = planned(net, 0);
     apply(net, &event, Some(optimizer), None);
     event
 }
 
-/// A parameter with the moments and the number of its updates.
-#[derive(Clone, PartialEq)]
+/// The values of a parameter and of its moments, and the number of its updates.
+#[derive(PartialEq)]
 struct Entry {
     name: String,
     shape: Vec<usize>,
-    values: Vec<f64>,
-    moments: Option<([Vec<f64>; 2], u64)>,
+    values: Vec<Vec<f64>>,
+    steps: u64,
 }
 
 fn entries(net: &Net, optimizer: &AdamW) -> Vec<Entry> {
-    let read = |m: &Moments| ([host(m.first.clone()), host(m.second.clone())], m.steps);
-    let entry = |(name, shape, values)| {
-        let moments = optimizer.state().get(&name).map(read);
-        Entry { name, shape, values, moments }
+    let entry = |(name, shape, values)| match optimizer.state().get(&name) {
+        None => Entry { name, shape, values: vec![values], steps: 0 },
+        Some(Moments { first, second, steps }) => {
+            let values = vec![values, host(first.clone()), host(second.clone())];
+            Entry { name, shape, values, steps: *steps }
+        }
     };
     net.snapshot().into_iter().map(entry).collect()
 }
@@ -90,255 +86,252 @@ fn sliced(shape: &[usize], values: &[f64], kept: &[usize]) -> Vec<f64> {
     }
 }
 
-impl Entry {
-    /// The entry after a prune, cut on the host.
-    fn sliced(mut self, kept: &BTreeMap<String, Vec<usize>>) -> Self {
-        let Some(kept) = kept.get(self.name.rsplit_once('.').unwrap().0) else { return self };
-        let cut = |values: &[f64]| sliced(&self.shape, values, kept);
-        self.values = cut(&self.values);
-        self.moments = self.moments.map(|(all, steps)| (all.map(|values| cut(&values)), steps));
-        for n in self.shape.iter_mut().filter(|n| **n == RANK) {
+/// The entries after a prune, cut on the host.
+fn all_sliced(mut entries: Vec<Entry>, kept: &BTreeMap<String, Vec<usize>>) -> Vec<Entry> {
+    for entry in &mut entries {
+        let Some(kept) = kept.get(entry.name.rsplit_once('.').unwrap().0) else { continue };
+        for values in &mut entry.values {
+            *values = sliced(&entry.shape, values, kept);
+        }
+        for n in entry.shape.iter_mut().filter(|n| **n == RANK) {
             *n = kept.len();
         }
-        self
     }
-}
-
-fn all_sliced(entries: Vec<Entry>, kept: &BTreeMap<String, Vec<usize>>) -> Vec<Entry> {
-    entries.into_iter().map(|entry| entry.sliced(kept)).collect()
-}
-
-/// A model that never was larger, of ranks 2 and 3, with the given values and optimiser state.
-fn built(family: VariationalFamily, entries: &[Entry]) -> (Net, AdamW) {
-    let small = [2, 3].map(|rank| adapter(family, rank - 2, &[], rank));
-    let mut net = Net::new([Some(&small[0]), Some(&small[1])], DTYPE);
-    let on_device = |v: &[f64]| tensor(v, [v.len()], DTYPE);
-    net.visit_parameters_mut(&mut |p| {
-        let entry = entries.iter().find(|entry| entry.name == p.name).unwrap();
-        assert_eq!(p.value.shape(), entry.shape, "{}", p.name);
-        p.value.set_flat(on_device(&entry.values));
-    });
-    let moments = entries.iter().filter_map(|entry| {
-        let ([first, second], steps) = entry.moments.as_ref()?;
-        let (first, second) = (on_device(first), on_device(second));
-        Some((entry.name.clone(), Moments { first, second, steps: *steps }))
-    });
-    let mut fresh = optimizer();
-    fresh.restore(&net, moments.collect()).unwrap();
-    (net, fresh)
+    entries
 }
 
 #[rstest]
+#[case(VariationalFamily::RankVariance, Scheme::MomentMatched(CrossTerm::Exact))]
+#[case(VariationalFamily::NoiseToSignal, Scheme::Nested)]
+#[case(VariationalFamily::ElementVariance, WEIGHTS[1])]
+#[case(VariationalFamily::AsymRankVariance, WEIGHTS[0])]
 fn training_on_equals_a_model_built_at_the_pruned_size(
-    #[values(0, 1, 2, 3)] family: usize,
-    #[values(SCHEMES[1], SCHEMES[2], SCHEMES[3], Scheme::Nested)] scheme: Scheme,
+    #[case] family: VariationalFamily,
+    #[case] scheme: Scheme,
 ) {
-    let family = VariationalFamily::ALL[family];
-    let (mut net, mut optimizer) = trained(family, [&[1, 3], &[0]], 3, scheme);
-    let before = entries(&net, &optimizer);
-    let event = prune(&mut net, &mut optimizer, &rule(0));
-    assert_eq!(event.kept["net.first"], [0, 2], "{family} {:?}", event.statistics);
-    assert_eq!(event.kept["net.second"], [1, 2, 3], "{family} {:?}", event.statistics);
+    let (mut net, mut adamw) = trained(family, [&[1, 3], &[0]], 3, scheme);
+    let (before, weight) = (entries(&net, &adamw), host(net.first.weight.base()));
+    let (slot, id, param) = (net.first.slot(), net.first.noise_id(), of(&net.first).a.id);
+    let event = prune(&mut net, &mut adamw);
+    assert_eq!(event.kept["net.first"], [0, 2], "{:?}", event.statistics);
+    assert_eq!(event.kept["net.second"], [1, 2, 3], "{:?}", event.statistics);
+    assert_eq!(ranks(&net), [("net.first".to_owned(), 2), ("net.second".to_owned(), 3)]);
 
     // What stayed is what was there, values and moments alike.
     let after = all_sliced(before, &event.kept);
-    assert!(entries(&net, &optimizer) == after, "{family}");
+    assert!(entries(&net, &adamw) == after);
+    same("base", &host(net.first.weight.base()), &weight);
+    assert_eq!((net.first.slot(), net.first.noise_id()), (slot, id));
+    assert_eq!((slot.unwrap().initial_rank, of(&net.first).scaling), (RANK, SCALING));
+    assert_eq!(of(&net.first).a.id, param);
 
-    let (mut fresh, mut fresh_optimizer) = built(family, &after);
+    // A model that never was larger, with the same values and the same state of the optimiser.
+    let small = [&net.first, &net.second].map(|layer| HostAdapter::read(of(layer)));
+    let fresh = Net::new([Some(&small[0]), Some(&small[1])], DTYPE);
+    let (head_weight, head_bias) = (net.head_weight.clone(), net.head_bias.clone());
+    let (mut fresh, mut fresh_adamw) = (Net { head_weight, head_bias, ..fresh }, optimizer());
+    fresh_adamw.restore(&fresh, adamw.state().clone()).unwrap();
     for step in 3..6 {
-        let on = train_step(&mut net, &mut optimizer, step, scheme);
-        let anew = train_step(&mut fresh, &mut fresh_optimizer, step, scheme);
-        assert_eq!(on, anew, "{family}: objective at step {step}");
+        let on = train_step(&mut net, &mut adamw, step, scheme);
+        let anew = train_step(&mut fresh, &mut fresh_adamw, step, scheme);
+        assert_eq!(on, anew, "objective at step {step}");
     }
-    let (found, expected) = (entries(&net, &optimizer), entries(&fresh, &fresh_optimizer));
-    let bits = |entries: &[Entry]| -> Vec<u64> {
-        entries.iter().flat_map(|entry| &entry.values).map(|v| v.to_bits()).collect()
-    };
-    assert!(bits(&found) == bits(&expected), "{family}: values");
-    assert!(found == expected, "{family}: moments");
-    assert!(found.iter().zip(&after).any(|(a, b)| a.values != b.values), "nothing was trained");
-}
-
-#[test]
-fn moments_that_are_not_cut_would_show() {
-    // The control of the test above: the same run with the moments of other ranks differs.
-    let run = |moved: bool| {
-        let (mut net, mut optimizer) = trained(FAMILY, [&[1, 3], &[0]], 3, Scheme::Nested);
-        let before = entries(&net, &optimizer);
-        let event = prune(&mut net, &mut optimizer, &rule(0));
-        let mut kept = event.kept.clone();
-        if moved {
-            kept.insert("net.first".to_owned(), vec![1, 3]);
-        }
-        let mut after = entries(&net, &optimizer);
-        for (entry, moved) in after.iter_mut().zip(all_sliced(before, &kept)) {
-            entry.moments = moved.moments;
-        }
-        let (mut net, mut optimizer) = built(FAMILY, &after);
-        train_step(&mut net, &mut optimizer, 3, Scheme::Nested);
-        net.snapshot()
-    };
-    assert!(run(false) == run(false));
-    assert!(run(false) != run(true));
+    let (found, expected) = (entries(&net, &adamw), entries(&fresh, &fresh_adamw));
+    assert!(found == expected);
+    let moves = |(a, b): (&Entry, &Entry)| (a.values != b.values) == (a.steps > 0);
+    assert!(found.iter().zip(&after).all(moves), "what trains moves");
 }
 
 #[test]
 fn a_prune_before_the_update_takes_the_gradients_along() {
-    for family in VariationalFamily::ALL {
-        let (mut net, mut optimizer) = trained(family, [&[1, 3], &[0, 1, 2, 3]], 1, Scheme::Nested);
-        let (x, targets) = data(DTYPE);
-        let pass = Pass::sampled(Scheme::Nested, NoiseKey::new(5).at_step(1));
-        let loss = net.objective(x, targets, &pass).loss();
-        let mut gradients = NamedGradients::collect(&net, &loss.backward());
-        let full: Vec<Entry> = entries(&net, &optimizer)
-            .into_iter()
-            .filter_map(|entry| {
-                let values = host(gradients.get(&entry.name)?.clone());
-                Some(Entry { values, ..entry })
-            })
-            .collect();
-        let event = plan(&net, &rule(0), StatisticOptions::default()).unwrap();
-        assert_eq!(event.kept["net.first"], [0, 2]);
-        apply(&mut net, &event, Some(&mut optimizer), Some(&mut gradients));
-        // Nothing is left of a layer without a rank; the rest is what the kept directions had.
-        let mut expected = all_sliced(full, &event.kept);
-        expected.retain(|e| !e.name.starts_with("net.second.") || !e.values.is_empty());
-        assert_eq!(gradients.names().count(), expected.len(), "{family}");
-        for Entry { name, values, .. } in expected {
-            same(&name, &host(gradients.get(&name).unwrap().clone()), &values);
-        }
-        let before = net.snapshot();
-        optimizer.step(&mut net, &gradients, 1.0);
-        assert!(net.snapshot() != before, "{family}: the update fits the smaller tensors");
+    let (mut net, mut optimizer) = trained(FAMILY, [&[1, 3], &[0, 1, 2, 3]], 1, Scheme::Nested);
+    let (x, targets) = data(DTYPE);
+    let loss = net.objective(x, targets, &Pass::mean()).loss();
+    let mut gradients = NamedGradients::collect(&net, &loss.backward());
+    let full = entries(&net, &optimizer).into_iter().filter_map(|entry| {
+        Some(Entry { values: vec![host(gradients.get(&entry.name)?.clone())], ..entry })
+    });
+    let (full, event) = (full.collect(), planned(&net, 0));
+    apply(&mut net, &event, Some(&mut optimizer), Some(&mut gradients));
+    // Nothing is left of a layer without a rank; the rest is what the kept directions had.
+    let mut expected = all_sliced(full, &event.kept);
+    expected.retain(|entry| !entry.values[0].is_empty());
+    assert_eq!(gradients.names().count(), expected.len());
+    for Entry { name, values, .. } in expected {
+        same(&name, &host(gradients.get(&name).unwrap().clone()), &values[0]);
     }
-}
-
-#[test]
-fn scaling_slot_and_identity_stay() {
-    let mut net = noisy_net(FAMILY, [&[1, 3], &[0]]);
-    let (slot, id) = (net.first.slot(), net.first.noise_id());
-    let weight = host(net.first.weight.base());
-    let param = net.first.low_rank().unwrap().a.id;
-    prune(&mut net, &mut optimizer(), &rule(0));
-    let after = net.first.low_rank().unwrap();
-    assert_eq!((after.rank(), after.scaling, after.a.id), (2, 1.75, param));
-    assert_eq!((net.first.slot(), net.first.noise_id()), (slot, id));
-    assert_eq!(slot.unwrap().initial_rank, RANK);
-    same("base", &host(net.first.weight.base()), &weight);
-    assert!(after.a.val().is_require_grad() && after.b.val().is_require_grad());
-    assert_eq!(ranks(&net), [("net.first".to_owned(), 2), ("net.second".to_owned(), 3)]);
-    let counts = trainable_counts(&net);
-    assert_eq!((counts.adapter, counts.posterior), (2 * 12 + 3 * 13, 5));
-}
-
-#[test]
-fn the_mean_output_changes_by_the_dropped_directions_alone() {
-    let mut host_adapter = adapter(FAMILY, 0, &[1, 3], RANK);
-    // Directions that are zero in one factor can go without a trace.
-    for k in [1, 3] {
-        host_adapter.b[k * WIDTHS[1]..][..WIDTHS[1]].fill(0.0);
-    }
-    let mut net = Net::new([Some(&host_adapter), None], DType::F64);
-    let x = data(DType::F64).0;
-    let before = host(net.forward(x.clone(), &Pass::mean()));
-    let event = prune(&mut net, &mut optimizer(), &rule(0));
-    assert_eq!(event.kept["net.first"], [0, 2]);
-    close("outputs", &host(net.forward(x, &Pass::mean())), &before, 1e-13);
+    optimizer.step(&mut net, &gradients, 1.0);
 }
 
 #[test]
 fn rank_zero_leaves_the_base_and_nothing_else() {
-    for family in VariationalFamily::ALL {
-        let scheme = Scheme::MomentMatched(CrossTerm::Exact);
-        let (mut net, mut optimizer) = trained(family, [&[1], &[0, 1, 2, 3]], 3, scheme);
-        let slot = net.second.slot();
-        prune(&mut net, &mut optimizer, &rule(0));
-        assert!(net.second.adapter().is_none(), "{family}");
-        assert_eq!((net.second.slot(), net.second.rank()), (slot, 0));
-        assert_eq!(ranks(&net), [("net.first".to_owned(), 3), ("net.second".to_owned(), 0)]);
-        let of_second = |name: &String| name.starts_with("net.second.");
-        let left: Vec<String> = net.snapshot().into_iter().map(|s| s.0).filter(of_second).collect();
-        assert_eq!(left, ["net.second.weight", "net.second.bias"]);
-        assert!(!optimizer.state().keys().any(of_second), "{family}");
+    let scheme = Scheme::MomentMatched(CrossTerm::Exact);
+    let (mut net, mut optimizer) = trained(FAMILY, [&[1], &[0, 1, 2, 3]], 3, scheme);
+    let slot = net.second.slot();
+    prune(&mut net, &mut optimizer);
+    assert!(net.second.adapter().is_none());
+    assert_eq!((net.second.slot(), net.second.rank()), (slot, 0));
+    assert_eq!(ranks(&net), [("net.first".to_owned(), 3), ("net.second".to_owned(), 0)]);
+    assert!(!optimizer.state().keys().any(|name| name.starts_with("net.second.")));
 
-        // The layer is its base, whatever the pass.
-        let x = tensor(&numbers(4, 42), [2, 3, 7], DTYPE);
-        let bare = Net::new([None, None], DTYPE).second;
-        let expected = host(bare.forward_with(x.clone(), &Pass::mean()));
-        for scheme in SCHEMES {
-            let pass = Pass::sampled(scheme, NoiseKey::new(1)).with_dropout(NoiseKey::new(2));
-            same("base", &host(net.second.forward_with(x.clone(), &pass)), &expected);
-            let shared =
-                net.second.prepare(&pass, 2).forward_shared(x.clone().slice([0..1]).squeeze_dim(0));
-            assert_eq!(shared.dims(), [1, 3, 6]);
-        }
-        let of_first = net.first.low_rank().unwrap();
-        let kl = |kl: Option<Tensor<1>>| host(kl.unwrap());
-        assert_eq!(
-            kl(total_kl(&net, Prior::LogUniform, KlReduction::Element).unwrap()),
-            kl(of_first.kl(Prior::LogUniform, KlReduction::Element).unwrap())
-        );
-        train_step(&mut net, &mut optimizer, 3, scheme);
-
-        // The last adapter goes too: the head trains on, and there is no divergence left.
-        let none = PruneRule::new(-1e3, 0).unwrap();
-        prune(&mut net, &mut optimizer, &none);
-        assert!(total_kl(&net, Prior::LogUniform, KlReduction::Element).unwrap().is_none());
-        let names: Vec<&String> = optimizer.state().keys().collect();
-        assert_eq!(names, ["head.bias", "head.weight"]);
-        let parts = train_step(&mut net, &mut optimizer, 4, scheme);
-        assert_eq!((parts.kl, parts.loss), (0.0, parts.nll));
-        assert_eq!(trainable_counts(&net).adapter, 0);
+    // The layer is its base, whatever the pass.
+    let x = tensor(&numbers(4, 42), [2, 3, 7], DTYPE);
+    let bare = Net::new([None, None], DTYPE).second;
+    let expected = host(bare.forward_with(x.clone(), &Pass::mean()));
+    for scheme in SCHEMES {
+        let pass = Pass::sampled(scheme, NoiseKey::new(1)).with_dropout(NoiseKey::new(2));
+        same("base", &host(net.second.forward_with(x.clone(), &pass)), &expected);
+        let rows = x.clone().slice([0..1]).squeeze_dim(0);
+        assert_eq!(net.second.prepare(&pass, 2).forward_shared(rows).dims(), [1, 3, 6]);
     }
+    train_step(&mut net, &mut optimizer, 3, scheme);
+
+    // The last adapter goes too: the head trains on, and there is no divergence left.
+    let none = PruneRule::new(-1e3, 0).unwrap();
+    let event = plan(&net, &none, StatisticOptions::default()).unwrap();
+    apply(&mut net, &event, Some(&mut optimizer), None);
+    assert!(total_kl(&net, Prior::LogUniform, KlReduction::Element).unwrap().is_none());
+    assert_eq!(optimizer.state().keys().collect::<Vec<_>>(), ["head.bias", "head.weight"]);
+    let parts = train_step(&mut net, &mut optimizer, 4, scheme);
+    assert_eq!((parts.kl, parts.loss), (0.0, parts.nll));
+    assert_eq!(trainable_counts(&net).adapter, 0);
 }
 
 #[test]
-fn a_least_rank_keeps_the_clearest_directions() {
-    let mut net = noisy_net(FAMILY, [&[0, 1, 2, 3], &[0]]);
+fn plans_follow_the_statistic_of_the_core() {
+    let (mut net, mut optimizer) = trained(FAMILY, [&[0, 1, 2, 3], &[0]], 0, Scheme::Mean);
     let found = statistics(&net, StatisticOptions::default()).unwrap();
-    let posterior = HostAdapter::read(net.first.low_rank().unwrap());
+    let posterior = HostAdapter::read(of(&net.first));
     let posterior = posterior.posterior().unwrap().unwrap();
     let expected = rank_statistic(&posterior, StatisticOptions::default()).unwrap();
     assert_eq!(found["net.first"], expected);
+    // A least rank keeps the clearest directions.
     let mut order: Vec<usize> = (0..RANK).collect();
     order.sort_by(|&i, &j| expected[i].total_cmp(&expected[j]));
-    let mut clearest = order[..2].to_vec();
-    clearest.sort_unstable();
-    let event = prune(&mut net, &mut optimizer(), &rule(2));
-    assert_eq!(event.kept["net.first"], clearest);
-    assert_eq!(event.kept["net.second"], [1, 2, 3]);
+    let event = planned(&net, 2);
+    assert!(event.kept["net.first"].iter().all(|k| order[..2].contains(k)));
+    assert_eq!((event.kept["net.first"].len(), &event.kept["net.second"][..]), (2, &[1, 2, 3][..]));
+    // What is left is not pruned again.
+    prune(&mut net, &mut optimizer);
+    let again = planned(&net, 0);
+    assert!(again.changed.is_empty());
+    assert_eq!(again.kept.keys().collect::<Vec<_>>(), ["net.second"]);
+    // Nor is an adapter without a posterior; one that diverged is an error.
+    let net = Net::new([Some(&factors(0)), None], DTYPE);
+    assert_eq!(planned(&net, 0), PruneEvent::default());
+    let noise = Some(host_noise(
+        VariationalFamily::RankVariance,
+        vec![-3.0, f64::NAN, -2.0, -1.0],
+        Vec::new(),
+    ));
+    let net = Net::new([Some(&HostAdapter { noise, ..factors(0) }), None], DTYPE);
+    let rule = PruneRule::new(3.0, 0).unwrap();
+    let error = plan(&net, &rule, StatisticOptions::default()).unwrap_err();
+    assert!(error.to_string().contains("is NaN at index 1"), "{error}");
 }
 
 #[test]
-fn a_second_prune_finds_nothing() {
-    for family in VariationalFamily::ALL {
-        let (mut net, mut optimizer) = trained(family, [&[1, 3], &[0, 1, 2, 3]], 2, Scheme::Mean);
-        let first = prune(&mut net, &mut optimizer, &rule(0));
-        assert_eq!(first.changed.len(), 2);
-        let before = entries(&net, &optimizer);
-        let again = prune(&mut net, &mut optimizer, &rule(0));
-        assert!(again.changed.is_empty(), "{family}");
-        assert_eq!(again.kept.keys().collect::<Vec<_>>(), ["net.first"], "{family}");
-        let kept: Vec<f64> =
-            first.kept["net.first"].iter().map(|&k| first.statistics["net.first"][k]).collect();
-        assert_eq!(again.statistics["net.first"], kept);
-        assert!(entries(&net, &optimizer) == before, "{family}");
+fn dropping_directions_drops_their_noise() {
+    let kept = [0, 2];
+    for mut layer in every_layer(DType::F64) {
+        let full = leaves(&layer);
+        let is_context = matches!(layer.extension(), Some(Extension::Contextual(_)));
+        // The same with the other directions zero.
+        let mut zeroed = layer.clone();
+        let mask = tensor(&[1.0, 0.0, 1.0, 0.0], [4], DType::F64);
+        zeroed.edit(|adapter| {
+            let (a, b) = (adapter.a.val().inner(), adapter.b.val().inner());
+            adapter.a = Param::from_tensor(a * mask.clone().unsqueeze_dim(0));
+            adapter.b = Param::from_tensor(b * mask.unsqueeze_dim(1));
+        });
+        layer.select_ranks(&kept);
+        assert_eq!(layer.rank(), 2);
+        let run =
+            |layer: &AdaptedLinear| host(layer.forward_with(inputs(DType::F64), &Pass::mean()));
+        close("cut", &run(&layer), &run(&zeroed), 1e-13);
+        for (found, full) in leaves(&layer).iter().zip(full).filter(|_| !is_context) {
+            let shape = match full.len() {
+                RANK => vec![RANK],
+                n if n == D_INPUT * RANK => vec![D_INPUT, RANK],
+                _ => vec![RANK, D_OUTPUT],
+            };
+            assert_eq!(*found, sliced(&shape, &full, &kept));
+        }
+        layer.select_ranks(&[]);
+        assert!(layer.adapter().is_none() && layer.extension().is_none());
+    }
+}
+
+fn with_values(index: usize) -> HostAdapter {
+    HostAdapter { e: Some(numbers(22 + 20 * index as u64, RANK)), ..factors(index) }
+}
+
+/// Gradients of a batch at the mean.
+fn gradients(net: &Net) -> NamedGradients {
+    let (x, targets) = data(DTYPE);
+    let loss = net.objective(x, targets, &Pass::mean()).loss();
+    NamedGradients::collect(net, &loss.backward())
+}
+
+/// A whole run of AdaLoRA, which ends masked.
+fn allocated() -> (Net, AdaLora) {
+    let config = AdaLoraConfig {
+        init_r: RANK,
+        target_r: 1,
+        tinit: 1,
+        tfinal: 2,
+        delta_t: 2,
+        total_step: 8,
+        beta1: 0.85,
+        beta2: 0.85,
+        orth_reg_weight: 0.5,
+    };
+    let mut net = Net::new([Some(&with_values(0)), Some(&with_values(1))], DTYPE);
+    let (mut optimizer, mut bridge) = (optimizer(), AdaLora::new(config, &net).unwrap());
+    for step in 0..8 {
+        let gradients = gradients(&net);
+        optimizer.step(&mut net, &gradients, 1.0);
+        bridge.update(step, &mut net, &gradients).unwrap();
+    }
+    (net, bridge)
+}
+
+#[test]
+fn adalora_masks_and_compacts() {
+    let (mut net, mut bridge) = allocated();
+    let run = |net: &Net| host(net.forward(data(DTYPE).0, &Pass::mean()));
+    let zeros = |net: &Net| {
+        let of = |layer| host(of(layer).singular_values().unwrap().val());
+        [of(&net.first), of(&net.second)].concat().iter().filter(|e| **e == 0.0).count()
+    };
+    let (masked, expected) = (zeros(&net), run(&net));
+    assert_eq!(masked, 2 * RANK - 2, "the target is an average rank of 1");
+
+    // A compact model gives the masked outputs, and stays as it is.
+    let full = net.clone();
+    for _ in 0..2 {
+        bridge.compact(&mut net);
+        close("compact", &run(&net), &expected, 1e-6);
+        assert_eq!(ranks(&net).iter().map(|(_, rank)| rank).sum::<usize>(), 2);
+    }
+    // One that was cut otherwise is an error.
+    let (gradients, mut net) = (gradients(&full), full);
+    for (kept, message) in [
+        (&[0, 2][..], "`E of module 0` has length 2, expected 4"),
+        (&[], "`model` has length 1, expected 2"),
+    ] {
+        net.first.select_ranks(kept);
+        let error = bridge.update(7, &mut net, &gradients).unwrap_err();
+        assert_eq!(error.to_string(), message);
     }
 }
 
 #[test]
-fn adapters_without_a_posterior_are_left_alone() {
-    let mut net = Net::new([Some(&factors(0)), None], DTYPE);
-    let before = net.snapshot();
-    let event = prune(&mut net, &mut optimizer(), &PruneRule::new(-1e3, 0).unwrap());
-    assert_eq!(event, PruneEvent::default());
-    assert!(net.snapshot() == before);
-}
-
-#[test]
-fn a_diverged_adapter_is_not_pruned_silently() {
-    let noise = Some(HostNoise::RankVariance(vec![-3.0, f64::NAN, -2.0, -1.0]));
-    let net = Net::new([Some(&HostAdapter { noise, ..factors(0) }), None], DTYPE);
-    let error = plan(&net, &rule(0), StatisticOptions::default()).unwrap_err();
-    assert!(error.to_string().contains("is NaN at index 1"), "{error}");
+fn an_orthonormal_factor_has_a_finite_gradient() {
+    // Rows of A are unit vectors; B is arbitrary.
+    let a = (0..RANK * 5).map(|i| f64::from(u8::from(i % 5 == i / 5))).collect();
+    let net = Net::new([Some(&HostAdapter { a, ..with_values(0) }), None], DTYPE);
+    let gradients = orthogonality(&net).unwrap().backward();
+    assert!(layer_gradients(&net.first, &gradients)[0].iter().all(|g| *g == 0.0));
+    assert!(orthogonality(&Net::new([None, None], DTYPE)).is_none());
 }

@@ -5,6 +5,7 @@
 pub(crate) mod cases;
 
 use burn::tensor::{DType, Device, Tensor, TensorData};
+use lrvd_burn::ops::by_definition;
 
 /// An operator on flat tensors: reshapes its leaves, returns a flat result.
 pub(crate) type Op<'a> = &'a (dyn Fn(&[Tensor<1>]) -> Tensor<1> + Sync);
@@ -66,52 +67,42 @@ pub(crate) fn distance(got: &[f64], expected: &[f64]) -> f64 {
     })
 }
 
-/// A fused operator, its composite, and inputs.
+/// An operator and inputs.
 pub(crate) struct Case<'a> {
     pub(crate) name: &'a str,
-    pub(crate) fused: Op<'a>,
-    pub(crate) composite: Op<'a>,
+    pub(crate) op: Op<'a>,
     pub(crate) leaves: Vec<Vec<f64>>,
     /// Leaves that may be tracked (masks may not).
     pub(crate) differentiable: Vec<bool>,
 }
 
 impl Case<'_> {
-    /// Every pattern of tracked leaves, the empty one included; with many leaves each alone, all and none.
+    /// Every leaf tracked alone, none, and all that may be.
     fn patterns(&self) -> Vec<Vec<bool>> {
         let n = self.leaves.len();
-        let all = (1usize << n) - 1;
-        let patterns: Vec<usize> = if n > 5 {
-            (0..n).map(|i| 1 << i).chain([0, all]).collect()
-        } else {
-            (0..=all).collect()
-        };
-        let allowed = |(i, &d): (usize, &bool)| usize::from(d) << i;
-        let allowed: usize = self.differentiable.iter().enumerate().map(allowed).sum();
-        let mut patterns: Vec<usize> = patterns.into_iter().map(|bits| bits & allowed).collect();
-        patterns.sort_unstable();
-        patterns.dedup();
-        patterns.into_iter().map(|bits| (0..n).map(|i| bits >> i & 1 == 1).collect()).collect()
+        let alone = |i: usize| (0..n).map(|k| k == i && self.differentiable[i]).collect();
+        (0..n).map(alone).chain([vec![false; n], self.differentiable.clone()]).collect()
     }
 
-    /// The fused operator on `device` gives the composite's numbers on the CPU.
+    /// The operator on `device` gives the numbers of its definition on the CPU.
     pub(crate) fn check(&self, device: &Device, dtype: DType, tolerance: f64) {
         for pattern in self.patterns() {
-            let got = evaluate(self.fused, &self.leaves, &pattern, device, dtype);
-            let expected = evaluate(self.composite, &self.leaves, &pattern, &Device::flex(), dtype);
-            self.compare(&got, &expected, &pattern, tolerance);
+            let run = |device: &Device| evaluate(self.op, &self.leaves, &pattern, device, dtype);
+            let expected = by_definition(|| run(&Device::flex()));
+            self.compare(&run(device), &expected, &pattern, tolerance);
         }
     }
 
-    /// The fused operator on `device` in `dtype` gives the numbers of the composite on the CPU in the wider format
-    /// `exact`, from the same inputs, with every leaf tracked that may be.
+    /// The operator on `device` in `dtype` gives the numbers of its definition on the CPU in the wider format `exact`, from
+    /// the same inputs, with every leaf tracked that may be.
     pub(crate) fn check_wide(&self, device: &Device, dtype: DType, exact: DType, tolerance: f64) {
         let rounded = |values: &Vec<f64>| host(leaf(values, &Device::flex(), dtype));
         let leaves: Vec<Vec<f64>> = self.leaves.iter().map(rounded).collect();
-        let tracked = &self.differentiable;
-        let got = evaluate(self.fused, &leaves, tracked, device, dtype);
-        let expected = evaluate(self.composite, &leaves, tracked, &Device::flex(), exact);
-        self.compare(&got, &expected, tracked, tolerance);
+        let run = |device: &Device, dtype| {
+            evaluate(self.op, &leaves, &self.differentiable, device, dtype)
+        };
+        let expected = by_definition(|| run(&Device::flex(), exact));
+        self.compare(&run(device, dtype), &expected, &self.differentiable, tolerance);
     }
 
     fn compare(&self, got: &Run, expected: &Run, pattern: &[bool], tolerance: f64) {
@@ -131,25 +122,15 @@ impl Case<'_> {
         }
     }
 
-    /// Largest distance of the gradients from central differences, in `f64` on the CPU.
-    pub(crate) fn gradient_distance(&self) -> f64 {
-        self.distance_from_differences(&Device::flex(), DType::F64, self.fused)
-    }
-
-    /// Largest distance of the gradients on `device` from central differences of `definition` in `f64` on
+    /// Largest distance of the gradients on `device` from central differences of the definition in `f64` on
     /// the CPU.
-    pub(crate) fn distance_from_differences(
-        &self,
-        device: &Device,
-        dtype: DType,
-        definition: Op,
-    ) -> f64 {
-        let run = evaluate(self.fused, &self.leaves, &self.differentiable, device, dtype);
+    pub(crate) fn distance_from_differences(&self, device: &Device, dtype: DType) -> f64 {
+        let run = evaluate(self.op, &self.leaves, &self.differentiable, device, dtype);
         let none = vec![false; self.leaves.len()];
         let weight = wave(run.out.len(), 0.7);
         let loss = |leaves: &[Vec<f64>]| -> f64 {
-            let out = evaluate(definition, leaves, &none, &Device::flex(), DType::F64).out;
-            out.iter().zip(&weight).map(|(o, w)| o * w).sum()
+            let out = || evaluate(self.op, leaves, &none, &Device::flex(), DType::F64).out;
+            by_definition(out).iter().zip(&weight).map(|(o, w)| o * w).sum()
         };
         let mut worst = 0.0f64;
         for (i, grad) in run.grads.iter().enumerate() {

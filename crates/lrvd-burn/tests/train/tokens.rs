@@ -1,10 +1,7 @@
 //! Rows that ask for any number of tokens.
 
-use crate::prelude::*;
-use lrvd_burn::train::{
-    Batches, DrawSeed, Examples, LabelledExamples, MAX_SEED, PassWatch, TokenTargets, check_seed,
-    token_answers,
-};
+use super::*;
+use lrvd_burn::train::{DrawSeed, Examples, MAX_SEED, check_seed, token_answers};
 use lrvd_core::schedule::KlDivisor;
 
 /// Row `i` has `LENGTHS[i]` tokens.
@@ -44,15 +41,13 @@ impl Examples for Texts {
         let rows = places.iter().flat_map(|&p| self.inputs[p * WIDTH..(p + 1) * WIDTH].to_vec());
         Ok(tensor(rows.collect(), [places.len(), WIDTH]))
     }
-}
 
-impl LabelledExamples for Texts {
     fn targets(&self, indices: &[usize]) -> Result<Targets, lrvd_burn::Error> {
         let ids: Vec<i64> = Self::places(indices).into_iter().map(|p| self.expected[p]).collect();
         let n = ids.len();
         let ids = Tensor::<1, Int>::from_data(TensorData::new(ids, [n]), &Device::flex());
         let per_row = indices.iter().map(|&i| LENGTHS[i]).collect();
-        Ok(Targets::Tokens(TokenTargets { ids, per_row }))
+        Ok(Targets::Tokens { ids, per_row })
     }
 
     fn answers(&self, index: usize) -> usize {
@@ -80,11 +75,12 @@ fn every_token_weighs_the_same_however_a_batch_is_cut() {
         let config = TrainConfig { warmup_ratio: 0.0, evaluate_every: 1, ..config(2) };
         let lora = Lora { rank: 2, b_bound: 0.3, ..Lora::default() };
         let mut run = Run::new(one(), lora, &targets(), &config).unwrap();
-        let order = Ordered::new(Texts::new(), OrderConfig::shuffled(5), 1).unwrap();
-        let mut batches = order.accumulating(accumulation).unwrap();
+        let order = OrderConfig { accumulation, ..OrderConfig::shuffled(5) };
+        let mut batches = Ordered::new(leaked(Texts::new()), order, 1).unwrap();
         assert_eq!(batches.n_train(), 12);
         let texts = Texts::new();
-        run.fit(&mut batches, &mut Watch::default().validating(&texts)).unwrap();
+        let mut watch = Watch { validation: Some(&texts), ..Watch::default() };
+        run.fit(&mut batches, &mut watch).unwrap();
         let history = run.state.journal.history.clone();
         let losses: Vec<f64> = history.iter().filter_map(|point| Some(point.parts?.nll)).collect();
         // The loss of the first step is that of every token before it.
@@ -105,7 +101,7 @@ fn drawn() -> One {
         BayesLora { rank: 3, initial: -1.0, kl_divisor: KlDivisor::NTrain, ..BayesLora::default() };
     let config = TrainConfig { steps: 6, evaluate_every: 3, ..TrainConfig::default() };
     let mut run = Run::new(one(), method, &targets(), &config).unwrap();
-    let mut batches = Ordered::new(Texts::new(), OrderConfig::shuffled(2), 1).unwrap();
+    let mut batches = Ordered::new(leaked(Texts::new()), OrderConfig::shuffled(2), 1).unwrap();
     run.fit(&mut batches, &mut Watch::default()).unwrap();
     run.state.model.clone().valid()
 }
@@ -119,8 +115,7 @@ fn a_watch_counts_the_answers_and_ends_them() {
         seen.get() < 7
     };
     // Batches of 2, 2 and 1 rows, four draws of each: the fourth pass makes eight.
-    let watch = PassWatch::new(&count);
-    let stopped = token_answers(&model, &texts, 2, 8, 4, watch);
+    let stopped = token_answers(&model, &texts, 2, 8, 4, Some(&count));
     assert!(matches!(stopped, Err(lrvd_burn::Error::Stopped)));
     assert_eq!(seen.get(), 8);
 }
@@ -131,7 +126,7 @@ fn answers_are_those_of_averaged_probabilities() {
     let all: Vec<usize> = (0..5).collect();
     let input = texts.input(&all).unwrap();
     for draws in [0, 4] {
-        let found = token_answers(&model, &texts, 2, 8, draws, PassWatch::default()).unwrap();
+        let found = token_answers(&model, &texts, 2, 8, draws, None).unwrap();
         assert_eq!(found.per_row, LENGTHS);
         let passes: Vec<_> = match draws {
             0 => vec![Pass::mean()],
@@ -170,19 +165,12 @@ fn answers_are_those_of_averaged_probabilities() {
 }
 
 #[test]
-fn logits_by_row_are_an_error() {
+fn what_tokens_do_not_have_is_an_error() {
     let (model, texts) = (drawn(), Texts::new());
     let error = Inputs::new(&texts).logits(&model, &Pass::mean()).unwrap_err();
     assert!(error.to_string().contains("tokens have no logits by row"), "{error}");
-}
-
-#[test]
-fn a_seed_above_the_largest_is_an_error() {
-    let (model, texts) = (drawn(), Texts::new());
-    for seed in [MAX_SEED + 1, u64::MAX] {
-        let expected = check_seed(seed).unwrap_err().to_string();
-        let tokens = token_answers(&model, &texts, 2, seed, 1, PassWatch::default());
-        assert_eq!(tokens.unwrap_err().to_string(), expected);
-    }
-    token_answers(&model, &texts, 2, MAX_SEED, 1, PassWatch::default()).unwrap();
+    token_answers(&model, &texts, 2, MAX_SEED, 1, None).unwrap();
+    let expected = check_seed(MAX_SEED + 1).unwrap_err().to_string();
+    let tokens = token_answers(&model, &texts, 2, MAX_SEED + 1, 1, None);
+    assert_eq!(tokens.unwrap_err().to_string(), expected);
 }

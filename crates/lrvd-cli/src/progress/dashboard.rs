@@ -16,7 +16,7 @@ use burn::train::metric::{
 use burn::train::renderer::tui::TuiMetricsRendererWrapper;
 use burn::train::renderer::{MetricState, MetricsRenderer};
 use lrvd_bench::progress::{Event, ProgressSink};
-use lrvd_burn::burn_train::{ExamplesPerSecondMetric, KlMetric, NllMetric, TotalRankMetric};
+use lrvd_burn::burn_train::StepMetric;
 
 use super::lines::Lines;
 use crate::log;
@@ -230,15 +230,16 @@ impl Curves for Rendered {
             Event::Step { done, loss, nll, kl, total_rank, examples_per_second, .. } => {
                 self.renderer.update_split(*done);
                 self.show(&LossMetric::new(), *loss, format!("{loss:.4}"));
-                self.show(&NllMetric::default(), *nll, format!("{nll:.4}"));
+                self.show(&StepMetric::nll(), *nll, format!("{nll:.4}"));
                 // Without a posterior it is 0 throughout.
                 if *kl != 0.0 {
-                    self.show(&KlMetric::default(), *kl, format!("{kl:.0}"));
+                    self.show(&StepMetric::kl(), *kl, format!("{kl:.0}"));
                 }
                 let rank = *total_rank as f64;
-                self.show(&TotalRankMetric::default(), rank, total_rank.to_string());
+                self.show(&StepMetric::total_rank(), rank, total_rank.to_string());
                 let speed = format!("{examples_per_second:.0} ex/s");
-                self.show(&ExamplesPerSecondMetric::default(), *examples_per_second, speed);
+                let metric = StepMetric::examples_per_second();
+                self.show(&metric, *examples_per_second, speed);
             }
             Event::Evaluated { metric, value, .. } => {
                 let definition = MetricDefinition {

@@ -171,15 +171,6 @@ mod tests {
     }
 
     #[test]
-    fn scaling_the_logits_scales_the_temperature() {
-        let base = temperature_scaling(&LOGITS, 3, &LABELS).unwrap();
-        let triple: Vec<f64> = LOGITS.iter().map(|z| 3.0 * z + 0.7).collect();
-        let fit = temperature_scaling(&triple, 3, &LABELS).unwrap();
-        assert!((fit.temperature / base.temperature - 3.0).abs() < 1e-12);
-        assert!((fit.nll - base.nll).abs() < 1e-14);
-    }
-
-    #[test]
     fn minima_outside_the_bracket_end_at_its_nearer_side() {
         let right = temperature_scaling(&[1.0, 0.0, 0.0, 2.0], 2, &[0, 1]).unwrap();
         assert!((right.temperature / BRACKET.0 - 1.0).abs() < 1e-15 && right.at_bound);

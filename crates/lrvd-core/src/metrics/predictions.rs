@@ -176,25 +176,6 @@ impl Outcomes {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use proptest::prelude::*;
-
-    #[test]
-    fn worked_example() {
-        let predictions = Predictions::new(&[0.7, 0.2, 0.1, 0.1, 0.6, 0.3], 3, &[0, 2]).unwrap();
-        // Brier (0.09 + 0.04 + 0.01 + 0.01 + 0.36 + 0.49)/2; NLL −(ln 0.7 + ln 0.3)/2.
-        assert!((predictions.brier() - 0.5).abs() < 1e-15);
-        assert!((predictions.nll() + 0.21f64.ln() / 2.0).abs() < 1e-15);
-        assert_eq!(predictions.predicted(), [0, 1]);
-        assert_eq!(predictions.correct(), [true, false]);
-        assert_eq!(predictions.confidence(), [0.7, 0.6]);
-    }
-
-    #[test]
-    fn the_floor_bounds_an_impossible_label() {
-        let predictions = Predictions::new(&[1.0, 0.0], 2, &[1]).unwrap();
-        assert_eq!(predictions.nll_unclamped(), f64::INFINITY);
-        assert!((predictions.nll() - 12.0 * 10f64.ln()).abs() < 1e-12);
-    }
 
     /// Certain answers.
     fn certain(predicted: &[usize], n_classes: usize) -> Vec<f64> {
@@ -250,26 +231,5 @@ mod tests {
             sum.to_string(),
             "`row sum of probabilities` is 0.9 at index 1, expected 1 within 0.0001"
         );
-    }
-
-    #[test]
-    fn row_sums_are_checked_at_their_tolerance() {
-        let near = 0.5 * ROW_SUM_TOLERANCE;
-        assert!(Predictions::new(&[0.5, 0.5 + near], 2, &[0]).is_ok());
-        assert!(Predictions::new(&[0.5, 0.5 + 4.0 * near], 2, &[0]).is_err());
-        assert!(Predictions::new(&[0.5, 0.5 - 4.0 * near], 2, &[0]).is_err());
-    }
-
-    proptest! {
-        #[test]
-        fn the_correlation_is_that_of_the_indicators(pairs in prop::collection::vec((0usize..2, 0usize..2), 2..80)) {
-            let (predicted, labels): (Vec<_>, Vec<_>) = pairs.into_iter().unzip();
-            let rows = certain(&predicted, 2);
-            let mcc = Predictions::new(&rows, 2, &labels).unwrap().mcc().unwrap();
-            let as_numbers = |classes: &[usize]| classes.iter().map(|&c| c as f64).collect::<Vec<_>>();
-            // Where one side never varies the correlation is undefined, and the metric is 0 by convention.
-            let correlation = crate::metrics::pearson(&as_numbers(&predicted), &as_numbers(&labels));
-            prop_assert!((mcc - correlation.unwrap_or(0.0)).abs() < 1e-12);
-        }
     }
 }

@@ -196,7 +196,6 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::testing::assert_near;
-    use proptest::prelude::*;
 
     const LN_2: f64 = std::f64::consts::LN_2;
 
@@ -267,30 +266,5 @@ mod tests {
         let sum = error_of(&[half, -0.1], 1, 2).to_string();
         assert!(sum.starts_with("`row sum of log_probabilities` is 1.4"), "{sum}");
         assert!(sum.ends_with("at index 0, expected 1 within 0.0001"), "{sum}");
-    }
-
-    proptest! {
-        #[test]
-        fn the_split_is_consistent(logits in prop::collection::vec(-30.0..30.0f64, 24)) {
-            // Four draws, two examples, three classes.
-            let log_probabilities = log_softmax(&logits, 3).unwrap();
-            let split = uncertainty(&log_probabilities, 4, 3).unwrap();
-            let mean = mean_probability(&log_probabilities, 4, 3).unwrap();
-            for example in 0..2 {
-                let row = &mean[3 * example..][..3];
-                let direct: f64 = row.iter().map(|p| -p * p.ln()).sum();
-                let total = split.predictive_entropy[example];
-                prop_assert!((total - direct).abs() < 1e-12);
-                prop_assert!(total >= 0.0 && total <= 3f64.ln() + 1e-12);
-                let parts = split.expected_entropy[example] + split.mutual_information[example];
-                prop_assert!((total - parts).abs() < 1e-12);
-                // At most the entropy of the draw's index.
-                prop_assert!(split.mutual_information[example] <= 4f64.ln() + 1e-12);
-                for (class, mean) in row.iter().enumerate() {
-                    let plain = (0..4).map(|t| log_probabilities[t * 6 + example * 3 + class].exp()).sum::<f64>() / 4.0;
-                    prop_assert!((plain - mean).abs() < 1e-14);
-                }
-            }
-        }
     }
 }

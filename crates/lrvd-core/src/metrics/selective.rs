@@ -193,7 +193,6 @@ fn at_most(errors: usize, n: usize, p: f64) -> f64 {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use proptest::prelude::*;
 
     #[test]
     fn worked_example() {
@@ -312,26 +311,5 @@ mod tests {
         assert!(matches!(RiskCoverage::new(&[0.5], &[]), Err(Error::Length { .. })));
         let nan = RiskCoverage::new(&[0.5, f64::NAN], &[true; 2]);
         assert!(matches!(nan, Err(Error::Entry { index: 1, .. })));
-    }
-
-    proptest! {
-        #[test]
-        fn order_does_not_matter_and_the_end_is_the_error_rate(
-            pairs in prop::collection::vec((0u8..6, any::<bool>()), 1..40), turn in 0usize..40
-        ) {
-            let split = |pairs: &[(u8, bool)]| -> (Vec<f64>, Vec<bool>) {
-                pairs.iter().map(|&(c, k)| (f64::from(c) / 5.0, k)).unzip()
-            };
-            let (confidence, correct) = split(&pairs);
-            let curve = RiskCoverage::new(&confidence, &correct).unwrap();
-            let mut turned = pairs.clone();
-            turned.rotate_left(turn % pairs.len());
-            let (confidence, turned) = split(&turned);
-            prop_assert_eq!(&curve, &RiskCoverage::new(&confidence, &turned).unwrap());
-            let error_rate = correct.iter().filter(|&&k| !k).count() as f64 / correct.len() as f64;
-            prop_assert_eq!(curve.points().last().map(|point| point.risk), Some(error_rate));
-            prop_assert!((0.0..=1.0).contains(&curve.area()));
-            prop_assert_eq!(curve.threshold_for_risk(1.0).map(|point| point.coverage), Some(1.0));
-        }
     }
 }

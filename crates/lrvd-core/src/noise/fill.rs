@@ -221,25 +221,6 @@ mod tests {
         assert!(worst < 1e-6, "largest distance {worst:e}");
     }
 
-    #[test]
-    fn logarithm_and_circle_hold_on_their_whole_grids() {
-        // Every 61st grid point (a prime, so every quadrant boundary neighbourhood is visited) and all edges.
-        let edges =
-            (0..8).map(|eighth| eighth << 21).chain([1, 2, 3, (1 << 21) - 1, (1 << 24) - 1]);
-        let (mut worst_radius, mut worst_circle) = (0.0f64, 0.0f64);
-        for j in edges.chain((0..1u32 << 24).step_by(61)) {
-            let exact = (-2.0 * (f64::from(j + 1) / 16_777_216.0).ln()).sqrt();
-            let radius = f64::from((-2.0 * ln_of_grid_point(j + 1)).sqrt());
-            worst_radius = worst_radius.max((radius - exact).abs());
-            let (cos, sin) = cos_sin_of_turn(j);
-            let angle = std::f64::consts::TAU * f64::from(j) / 16_777_216.0;
-            worst_circle = worst_circle.max((f64::from(cos) - angle.cos()).abs());
-            worst_circle = worst_circle.max((f64::from(sin) - angle.sin()).abs());
-        }
-        assert!(worst_radius < 6e-7, "radius off by {worst_radius:e}");
-        assert!(worst_circle < 1.5e-7, "circle off by {worst_circle:e}");
-    }
-
     /// Largest distance of the empirical distribution from `cdf`, times `√n`.
     fn kolmogorov(mut sample: Vec<f64>, cdf: impl Fn(f64) -> f64) -> f64 {
         sample.sort_by(f64::total_cmp);

@@ -32,17 +32,20 @@ fn triplet([a, grad_a, e, grad_e, b, grad_b]: &[Vec<f64>; 6]) -> TripletValues<'
     [[a, grad_a], [e, grad_e], [b, grad_b]]
 }
 
-fn read() -> (Value, AdaLoraConfig, Vec<TripletShape>) {
+#[test]
+fn every_step_of_the_reference_allocator() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/adalora/allocator.json");
     let golden: Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
     let settings = &golden["config"];
+    let [init_r, target_r] = ["init_r", "target_r"].map(|key| count(&settings[key]));
+    let steps = |key: &str| count(&settings[key]) as u32;
     let config = AdaLoraConfig {
-        init_r: count(&settings["init_r"]),
-        target_r: count(&settings["target_r"]),
-        tinit: count(&settings["tinit"]) as u32,
-        tfinal: count(&settings["tfinal"]) as u32,
-        delta_t: count(&settings["delta_t"]) as u32,
-        total_step: count(&settings["total_step"]) as u32,
+        init_r,
+        target_r,
+        tinit: steps("tinit"),
+        tfinal: steps("tfinal"),
+        delta_t: steps("delta_t"),
+        total_step: steps("total_step"),
         beta1: number(&settings["beta1"]),
         beta2: number(&settings["beta2"]),
         orth_reg_weight: number(&settings["orth_reg_weight"]),
@@ -52,17 +55,15 @@ fn read() -> (Value, AdaLoraConfig, Vec<TripletShape>) {
         d_output: count(&shape["d_output"]),
     });
     let shapes = shapes.collect();
-    (golden, config, shapes)
-}
-
-#[test]
-fn every_step_of_the_reference_allocator() {
-    let (golden, config, shapes) = read();
     let mut allocator = AdaLoraAllocator::new(config, shapes).unwrap();
     let steps = golden["steps"].as_array().unwrap();
     assert_eq!(steps.len(), 15);
     for (step, expected) in (0u32..).zip(steps) {
         let modules: Vec<_> = expected["modules"].as_array().unwrap().iter().map(values).collect();
+        let factors: Vec<[&[f64]; 2]> =
+            modules.iter().map(|[a, _, _, _, b, _]| [a.as_slice(), b]).collect();
+        let penalty = orthogonality(&factors, init_r).unwrap();
+        check("penalty", &[penalty], &Value::from(vec![number(&expected["orthogonality"])]));
         let modules: Vec<_> = modules.iter().map(triplet).collect();
         let found = allocator.update(step, &modules).unwrap();
         assert_eq!(found.budget, count(&expected["budget"]), "step {step}");
@@ -80,18 +81,5 @@ fn every_step_of_the_reference_allocator() {
                 check(&what, &entries.uncertainty, &expected["uncertainty"][module][factor]);
             }
         }
-    }
-}
-
-#[test]
-fn the_orthogonality_penalty() {
-    let (golden, config, _) = read();
-    for (step, expected) in golden["steps"].as_array().unwrap().iter().enumerate() {
-        let modules: Vec<_> = expected["modules"].as_array().unwrap().iter().map(values).collect();
-        let factors: Vec<[&[f64]; 2]> =
-            modules.iter().map(|[a, _, _, _, b, _]| [a.as_slice(), b]).collect();
-        let found = orthogonality(&factors, config.init_r).unwrap();
-        let value = number(&expected["orthogonality"]);
-        assert!((found / value - 1.0).abs() < RELATIVE, "step {step}: {found} {value}");
     }
 }

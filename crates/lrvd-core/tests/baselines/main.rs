@@ -6,14 +6,11 @@ mod adalora;
 mod adapters;
 mod laplace;
 mod predictions;
-#[path = "../support/mod.rs"]
-mod support;
 
 use std::path::Path;
 
 use lrvd_core::noise::{NoiseKey, fill_normal_f64};
 use serde_json::Value;
-use support::assert_close;
 
 /// The file that `reference.py` wrote.
 fn reference() -> Value {
@@ -37,6 +34,17 @@ fn normals(seed: u64, n: usize) -> Vec<f64> {
     let mut values = vec![0.0; n];
     fill_normal_f64(NoiseKey::new(seed), 0, &mut values);
     values
+}
+
+/// Asserts equality relative to the largest expected entry.
+#[track_caller]
+fn assert_close(what: &str, found: &[f64], expected: &[f64], relative: f64) {
+    assert_eq!(found.len(), expected.len(), "length of {what}");
+    let scale = expected.iter().fold(0.0_f64, |m, v| m.max(v.abs()));
+    let allowed = if scale > 0.0 { relative * scale } else { 1e-300 };
+    for (i, (f, w)) in found.iter().zip(expected).enumerate() {
+        assert!((f - w).abs() <= allowed, "{what}[{i}]: {f}, expected {w} (allowed {allowed:e})");
+    }
 }
 
 /// Both sides compute in float64; the largest entry sets the scale of rounding.

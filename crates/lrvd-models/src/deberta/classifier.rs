@@ -5,13 +5,14 @@ use burn::tensor::{Device, Tensor};
 use lrvd_burn::adapter::AdaptedLinear;
 use lrvd_burn::files::WeightStore;
 use lrvd_burn::model::Names;
-use lrvd_burn::ops::{dropout, gelu};
+use lrvd_burn::ops::gelu;
 use lrvd_burn::parameters::Group;
 use lrvd_burn::sampling::Pass;
 use lrvd_core::noise::{NoiseKey, module_id};
 
 use super::config::DebertaConfig;
 use super::encoder::DebertaEncoder;
+use super::layer::dropped;
 use crate::batch::TokenBatch;
 use crate::error::Result;
 use crate::source::{Loaded, Precision, WeightSource, check_depth};
@@ -27,7 +28,8 @@ use crate::source::{Loaded, Precision, WeightSource, check_depth};
 #[derive(Module, Debug)]
 pub struct DebertaClassifier {
     names: Names,
-    encoder: DebertaEncoder,
+    /// The encoder.
+    pub encoder: DebertaEncoder,
     pooler: AdaptedLinear,
     classifier: AdaptedLinear,
     pooler_dropout: f64,
@@ -43,8 +45,8 @@ impl DebertaClassifier {
                 .renamed(&[("pooler", "pooler.dense")])
                 .with_groups(&[("pooler", Group::Pooler), ("classifier", Group::Head)]),
             encoder: DebertaEncoder::load(source, config),
-            pooler: source.head("pooler.dense", d, d, true, std),
-            classifier: source.head("classifier", d, config.num_labels(), true, std),
+            pooler: source.head("pooler.dense", [d, d], true, std),
+            classifier: source.head("classifier", [d, config.num_labels()], true, std),
             pooler_dropout: config.pooler_dropout,
             classifier_dropout: config.cls_dropout,
         }
@@ -61,74 +63,31 @@ impl DebertaClassifier {
         device: &Device,
         precision: impl Into<Precision>,
     ) -> Result<(Self, Loaded)> {
-        Self::checked(store, config, &is_head, seed, device, precision)
-    }
-
-    /// As [`Self::from_pretrained`], but the head must be in the checkpoint as well.
-    pub fn from_fine_tuned(
-        store: &WeightStore,
-        config: &DebertaConfig,
-        device: &Device,
-        precision: impl Into<Precision>,
-    ) -> Result<(Self, Loaded)> {
-        Self::checked(store, config, &|_| false, NoiseKey::new(0), device, precision)
-    }
-
-    fn checked(
-        store: &WeightStore,
-        config: &DebertaConfig,
-        fresh: &dyn Fn(&str) -> bool,
-        seed: NoiseKey,
-        device: &Device,
-        precision: impl Into<Precision>,
-    ) -> Result<(Self, Loaded)> {
         check_depth(config.num_hidden_layers, store)?;
-        let ignored = |name: &str| is_pretraining_head(name);
-        let mut source = WeightSource::checkpoint(store, fresh, &ignored, seed, device, precision);
+        let fresh = |name: &str| name.starts_with("pooler.") || name.starts_with("classifier.");
+        let ignored = |name: &str| {
+            let unread = ["lm_predictions.", "mask_predictions.", "cls."];
+            unread.iter().any(|head| name.starts_with(head)) || name.ends_with(".position_ids")
+        };
+        let mut source = WeightSource::checkpoint(store, &fresh, &ignored, seed, device, precision);
         let model = Self::load(&mut source, config);
         Ok((model, source.finish()?))
     }
 
-    /// Gradient checkpointing; see [`DebertaEncoder::recompute`].
-    pub fn recompute(&mut self, recomputes: bool) {
-        self.encoder.recompute(recomputes);
-    }
-
-    /// The encoder.
-    pub fn encoder(&self) -> &DebertaEncoder {
-        &self.encoder
-    }
-
     /// Logits `[batch, labels]`.
     pub fn forward(&self, input: &TokenBatch, pass: &Pass) -> Tensor<2> {
-        let first = self.encoder.first_token(input, pass);
-        self.head(first, pass).1
+        self.head(self.encoder.first_token(input, pass), pass).1
     }
 
     /// Pooled first token and logits of the last hidden state `[batch, tokens, hidden]`, of which the first
     /// token is enough.
     pub fn head(&self, hidden: Tensor<3>, pass: &Pass) -> (Tensor<2>, Tensor<2>) {
         let first = hidden.narrow(1, 0, 1);
-        let dropped = |x: Tensor<3>, rate: f64, site: &str| match pass.dropout_key(module_id(site))
-        {
-            Some(key) => dropout(x, rate, key),
-            None => x,
-        };
-        let first = dropped(first, self.pooler_dropout, "pooler");
+        let key = |site| pass.dropout_key(module_id(site));
+        let first = dropped(first, self.pooler_dropout, key("pooler"));
         let pooled = gelu(self.pooler.forward_with(first, pass));
-        let head_input = dropped(pooled.clone(), self.classifier_dropout, "classifier");
+        let head_input = dropped(pooled.clone(), self.classifier_dropout, key("classifier"));
         let logits = self.classifier.forward_with(head_input, pass);
         (pooled.squeeze_dim(1), logits.squeeze_dim(1))
     }
-}
-
-/// Parameters that fine-tuning starts anew.
-fn is_head(name: &str) -> bool {
-    name.starts_with("pooler.") || name.starts_with("classifier.")
-}
-
-/// Tensors of pretraining checkpoints that no classifier reads.
-fn is_pretraining_head(name: &str) -> bool {
-    ["lm_predictions.", "mask_predictions.", "cls."].iter().any(|prefix| name.starts_with(prefix))
-        || name.ends_with(".position_ids")
 }

@@ -19,15 +19,6 @@ const OPTIONAL: &str = "max_relative_positions position_buckets conv_kernel_size
 /// More labels than any classifier has: a damaged number must not become a list of names.
 const MOST_LABELS: usize = 1 << 16;
 
-/// Position terms of the attention scores, added to content to content.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct PositionAttention {
-    /// Content to position, `q_i · pk[row(i - j)]`.
-    pub c2p: bool,
-    /// Position to content, `k_j · pq[row(i - j)]`.
-    pub p2c: bool,
-}
-
 /// Activation after the convolution.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ConvolutionActivation {
@@ -39,7 +30,7 @@ pub enum ConvolutionActivation {
 
 /// The convolution parallel to the first layer of some v2 checkpoints.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Convolution {
+pub struct ConvolutionConfig {
     /// Width, odd, so that the length stays the same.
     pub kernel_size: usize,
     /// What follows it.
@@ -71,9 +62,6 @@ pub struct DebertaConfig {
     pub num_hidden_layers: usize,
     /// Number of heads; at least 1.
     pub num_attention_heads: usize,
-    /// Width of a head; heads times this is `hidden_size`.
-    #[serde(skip)]
-    pub attention_head_size: usize,
     /// Width between the two feed-forward projections.
     pub intermediate_size: usize,
     /// Width of the word embedding; where it differs from `hidden_size` there is an `embed_proj` without bias.
@@ -99,12 +87,15 @@ pub struct DebertaConfig {
     pub norm_rel_ebd: bool,
     /// Position keys and queries come from the content projections.
     pub share_att_key: bool,
-    /// Which position terms there are.
+    /// Scores have the term content to position, `q_i · pk[row(i - j)]`.
     #[serde(skip)]
-    pub pos_att_type: PositionAttention,
+    pub c2p: bool,
+    /// Scores have the term position to content, `k_j · pq[row(i - j)]`.
+    #[serde(skip)]
+    pub p2c: bool,
     /// Convolution after the first layer, if any.
     #[serde(skip)]
-    pub convolution: Option<Convolution>,
+    pub convolution: Option<ConvolutionConfig>,
     /// Dropout probability of embeddings, projections and feed-forward.
     pub hidden_dropout_prob: f64,
     /// Dropout probability of the attention weights.
@@ -122,7 +113,7 @@ pub struct DebertaConfig {
     pub problem_type: Option<ProblemType>,
     /// Keys of the file that were neither read nor known to be harmless, sorted.
     #[serde(flatten, deserialize_with = "unknown")]
-    unrecognised: Vec<String>,
+    pub unrecognised: Vec<String>,
 }
 
 impl DebertaConfig {
@@ -157,12 +148,11 @@ impl DebertaConfig {
             "embedding_size": json.get("hidden_size"), "cls_dropout": json.get("hidden_dropout_prob"),
             "max_relative_positions": json.get("max_position_embeddings"),
         }));
-        let attention_head_size = json.head_width()?;
         json.take_only(&[
             ("hidden_act", json!("gelu")),
             ("pooler_hidden_act", json!("gelu")),
             ("conv_groups", json!(1)),
-            ("attention_head_size", attention_head_size.into()),
+            ("attention_head_size", json.head_width()?.into()),
             ("pooler_hidden_size", json.get("hidden_size").cloned().into()),
         ])?;
         let norms = names(&mut json, "norm_rel_ebd", &["layer_norm", "none"])?;
@@ -173,9 +163,9 @@ impl DebertaConfig {
         let problems = ["regression", "single_label_classification"];
         json.check_names("problem_type", &problems)?;
         let config = Self {
-            attention_head_size,
             norm_rel_ebd: norms.iter().any(|name| name == "layer_norm"),
-            pos_att_type: PositionAttention { c2p, p2c },
+            c2p,
+            p2c,
             convolution,
             id2label,
             ..json.read()?
@@ -236,11 +226,6 @@ impl DebertaConfig {
         self.problem_type = None;
         self
     }
-
-    /// Keys of the file that were neither read nor known to be harmless, sorted.
-    pub fn unrecognised(&self) -> &[String] {
-        &self.unrecognised
-    }
 }
 
 /// Takes a list of names, or a text with `|` between them; empty names are left out.
@@ -262,7 +247,7 @@ fn names(json: &mut JsonObject<'_>, key: &str, known: &[&str]) -> Result<Vec<Str
 }
 
 /// Takes the keys of the convolution; without a kernel the activation means nothing.
-fn convolution(json: &mut JsonObject<'_>) -> Result<Option<Convolution>> {
+fn convolution(json: &mut JsonObject<'_>) -> Result<Option<ConvolutionConfig>> {
     if json.count("conv_kernel_size").is_some_and(|width| width.is_multiple_of(2)) {
         return Err(json.unsupported("conv_kernel_size", "odd widths"));
     }
@@ -273,7 +258,7 @@ fn convolution(json: &mut JsonObject<'_>) -> Result<Option<Convolution>> {
     };
     let kernel_size = json.count("conv_kernel_size");
     json.map.remove("conv_kernel_size");
-    Ok(kernel_size.map(|kernel_size| Convolution { kernel_size, activation }))
+    Ok(kernel_size.map(|kernel_size| ConvolutionConfig { kernel_size, activation }))
 }
 
 /// Takes the names of the labels, in the order of their classes; transformers' default is two.
@@ -299,6 +284,3 @@ fn labels(json: &mut JsonObject<'_>) -> Result<Vec<String>> {
     json.map.retain(|key, _| !["num_labels", "id2label"].contains(&&**key));
     Ok(names)
 }
-
-#[cfg(test)]
-mod tests;

@@ -1,14 +1,17 @@
-//! Embeddings, relative positions and the stack of layers.
+//! Embeddings, relative positions, the stack of layers, and the convolution beside the first of some v2 checkpoints.
 
 use burn::module::{Module, Param};
-use burn::tensor::Tensor;
+use burn::tensor::module::{conv1d, embedding};
+use burn::tensor::ops::ConvOptions;
+use burn::tensor::{Tensor, activation};
+use lrvd_burn::adapter::AdaptedLinear;
 use lrvd_burn::model::{Names, recomputed};
+use lrvd_burn::ops::gelu;
 use lrvd_burn::sampling::Pass;
+use lrvd_core::noise::module_id;
 
-use super::config::DebertaConfig;
-use super::convolution::Convolution;
-use super::embeddings::Embeddings;
-use super::layer::EncoderLayer;
+use super::config::{ConvolutionActivation, ConvolutionConfig, DebertaConfig};
+use super::layer::{EncoderLayer, dropped};
 use super::relative_position::Positions;
 use crate::batch::TokenBatch;
 use crate::norm::LayerNorm;
@@ -32,10 +35,6 @@ const NAMES: Names = Names::below("deberta").renamed(&[
     ("intermediate", "intermediate.dense"),
 ]);
 
-/// What is computed of a layer.
-type LayerForward =
-    fn(&EncoderLayer, Tensor<3>, Option<&Tensor<2>>, Option<&Positions>, &Pass) -> Tensor<3>;
-
 /// The DeBERTa-v2/v3 encoder, without a head.
 #[derive(Module, Debug)]
 pub struct DebertaEncoder {
@@ -45,7 +44,7 @@ pub struct DebertaEncoder {
     rel_norm: Option<LayerNorm>,
     convolution: Option<Convolution>,
     layers: Vec<EncoderLayer>,
-    recomputes: bool,
+    pub(crate) recomputes: bool,
     #[module(skip)]
     config: DebertaConfig,
 }
@@ -83,79 +82,62 @@ impl DebertaEncoder {
         }
     }
 
-    /// The configuration it was built from.
-    pub fn config(&self) -> &DebertaConfig {
-        &self.config
-    }
-
-    /// Gradient checkpointing: whether the backward pass computes a layer's activations again instead of holding those
-    /// of all layers.
-    pub fn recompute(&mut self, recomputes: bool) {
-        self.recomputes = recomputes;
-    }
-
     /// Whether the relative positions, which all layers share, have a gradient.
     fn trains_positions(&self) -> bool {
-        let norm = self.rel_norm.iter().flat_map(|norm| [&norm.weight, &norm.bias]);
-        let mut norm = norm.map(|p| p.base().is_require_grad());
-        self.rel_embeddings.iter().any(|p| p.base().is_require_grad()) || norm.any(|trains| trains)
+        let mut norm = self.rel_norm.iter().flat_map(|norm| [&norm.weight, &norm.bias]);
+        self.rel_embeddings.iter().any(|p| p.base().is_require_grad())
+            || norm.any(|p| p.base().is_require_grad())
     }
 
     /// The last hidden state, `[batch, tokens, hidden]`.
     pub fn forward(&self, input: &TokenBatch, pass: &Pass) -> Tensor<3> {
-        self.run(input, pass, &mut |_| (), EncoderLayer::forward)
+        self.run(input, pass, &mut |_| (), false)
     }
 
     /// The first token of the last hidden state, `[batch, 1, hidden]`, without those rows of the last layer that
     /// only other tokens need: to the bit what [`Self::forward`] gives in `f32` on a CPU, and so are the gradients.
     pub fn first_token(&self, input: &TokenBatch, pass: &Pass) -> Tensor<3> {
         // A convolution behind the last layer reads all of them.
-        let last = if self.convolution.is_some() && self.layers.len() == 1 {
-            EncoderLayer::forward
-        } else {
-            EncoderLayer::first_row
-        };
-        self.run(input, pass, &mut |_| (), last).narrow(1, 0, 1)
+        let first_only = self.convolution.is_none() || self.layers.len() > 1;
+        self.run(input, pass, &mut |_| (), first_only).narrow(1, 0, 1)
     }
 
     /// Every hidden state: the embedding output, then the output of each layer.
     pub fn hidden_states(&self, input: &TokenBatch, pass: &Pass) -> Vec<Tensor<3>> {
         let mut states = Vec::with_capacity(self.layers.len() + 1);
-        self.run(input, pass, &mut |state| states.push(state.clone()), EncoderLayer::forward);
+        self.run(input, pass, &mut |state| states.push(state.clone()), false);
         states
     }
 
-    /// All layers, the last one by `last`.
+    /// All layers; with `first_only` of the last one only what the first token needs.
     fn run(
         &self,
         input: &TokenBatch,
         pass: &Pass,
         seen: &mut dyn FnMut(&Tensor<3>),
-        last: LayerForward,
+        first_only: bool,
     ) -> Tensor<3> {
         let tokens = input.ids.dims()[1];
-        let embedded =
-            self.embeddings.forward(input.ids.clone(), input.type_ids.clone(), &input.mask, pass);
+        let embedded = self.embeddings.forward(input, pass);
         seen(&embedded);
         let layout = self.config.relative_positions();
         let positions = self.rel_embeddings.as_ref().zip(layout).map(|(table, layout)| {
-            let table = table.val();
-            let table = match &self.rel_norm {
-                Some(norm) => norm.forward(table),
-                None => table,
-            };
+            let mut table = table.val();
+            if let Some(norm) = &self.rel_norm {
+                table = norm.forward(table);
+            }
             Positions::new(table, tokens, layout)
         });
         let mut x = embedded.clone();
         for (i, layer) in self.layers.iter().enumerate() {
-            let forward = if i + 1 == self.layers.len() { last } else { EncoderLayer::forward };
+            let first_only = first_only && i + 1 == self.layers.len();
             x = if self.recomputes && !self.trains_positions() {
                 let (mask, positions, pass) = (input.mask.clone(), positions.clone(), *pass);
                 recomputed(layer, x, move |layer, x| {
-                    forward(layer, x, Some(&mask), positions.as_ref(), &pass)
+                    layer.forward(x, &mask, positions.as_ref(), first_only, &pass)
                 })
             } else {
-                forward(layer, x, Some(&input.mask), positions.as_ref(), pass)
+                layer.forward(x, &input.mask, positions.as_ref(), first_only, pass)
             };
             if i == 0
                 && let Some(convolution) = &self.convolution
@@ -165,5 +147,122 @@ impl DebertaEncoder {
             seen(&x);
         }
         x
+    }
+}
+
+/// Sum of the embedding tables in use, normalised and masked.
+#[derive(Module, Debug)]
+struct Embeddings {
+    word: Param<Tensor<2>>,
+    position: Option<Param<Tensor<2>>>,
+    token_type: Option<Param<Tensor<2>>>,
+    projection: Option<AdaptedLinear>,
+    norm: LayerNorm,
+    dropout: f64,
+    site: u32,
+}
+
+impl Embeddings {
+    fn load(source: &mut WeightSource<'_>, path: &str, config: &DebertaConfig) -> Self {
+        let width = config.embedding_size;
+        let init = Init::Normal(config.initializer_range);
+        let mut table = |name: &str, rows: usize| {
+            source.parameter(&format!("{path}.{name}.weight"), [rows, width], init)
+        };
+        let word = table("word_embeddings", config.vocab_size);
+        let position = config
+            .position_biased_input
+            .then(|| table("position_embeddings", config.max_position_embeddings));
+        let token_type = (config.type_vocab_size > 0)
+            .then(|| table("token_type_embeddings", config.type_vocab_size));
+        let d = config.hidden_size;
+        let projection = (width != d).then(|| {
+            let path = format!("{path}.embed_proj");
+            source.linear(&path, [width, d], false, config.initializer_range)
+        });
+        Self {
+            word,
+            position,
+            token_type,
+            projection,
+            norm: LayerNorm::load(source, &format!("{path}.LayerNorm"), d, config.layer_norm_eps),
+            dropout: config.hidden_dropout_prob,
+            site: module_id(path),
+        }
+    }
+
+    /// `[batch, tokens, hidden]`.
+    fn forward(&self, input: &TokenBatch, pass: &Pass) -> Tensor<3> {
+        let tokens = input.ids.dims()[1];
+        let mut x = embedding(self.word.val(), input.ids.clone());
+        if let Some(position) = &self.position {
+            x = x + position.val().narrow(0, 0, tokens).unsqueeze_dim(0);
+        }
+        if let Some(token_type) = &self.token_type {
+            x = x + embedding(token_type.val(), input.type_ids.clone());
+        }
+        if let Some(projection) = &self.projection {
+            x = projection.forward_with(x, pass);
+        }
+        let mask = pass.repeated(input.mask.clone(), x.dims()[0]);
+        let x = self.norm.forward(x) * mask.unsqueeze_dim(2);
+        dropped(x, self.dropout, pass.dropout_key(self.site))
+    }
+}
+
+/// `norm(after_layer_0 + act(dropout(conv(embeddings))))`, masked.
+#[derive(Module, Debug)]
+struct Convolution {
+    kernel: Param<Tensor<3>>,
+    kernel_bias: Param<Tensor<1>>,
+    norm: LayerNorm,
+    #[module(skip)]
+    activation: ConvolutionActivation,
+    dropout: f64,
+    site: u32,
+}
+
+impl Convolution {
+    fn load(
+        source: &mut WeightSource<'_>,
+        path: &str,
+        convolution: ConvolutionConfig,
+        config: &DebertaConfig,
+    ) -> Self {
+        let d = config.hidden_size;
+        let init = Init::Normal(config.initializer_range);
+        let shape = [d, d, convolution.kernel_size];
+        Self {
+            kernel: source.parameter(&format!("{path}.conv.weight"), shape, init),
+            kernel_bias: source.parameter(&format!("{path}.conv.bias"), [d], Init::Constant(0.0)),
+            norm: LayerNorm::load(source, &format!("{path}.LayerNorm"), d, config.layer_norm_eps),
+            activation: convolution.activation,
+            dropout: config.hidden_dropout_prob,
+            site: module_id(path),
+        }
+    }
+
+    /// `embeddings` and `after_layer` are `[batch, tokens, hidden]`, `mask` is `[batch, tokens]`.
+    fn forward(
+        &self,
+        embeddings: Tensor<3>,
+        after_layer: Tensor<3>,
+        mask: &Tensor<2>,
+        pass: &Pass,
+    ) -> Tensor<3> {
+        let kernel = self.kernel.val().dims()[2];
+        let options = ConvOptions::new([1], [(kernel - 1) / 2], [1], 1);
+        let [embeddings, after_layer] = pass.aligned([embeddings, after_layer]);
+        let mask = pass.repeated(mask.clone(), after_layer.dims()[0]);
+        let channels_first = embeddings.swap_dims(1, 2);
+        let out = conv1d(channels_first, self.kernel.val(), Some(self.kernel_bias.val()), options);
+        let mask: Tensor<3> = mask.unsqueeze_dim(2);
+        let out = out.swap_dims(1, 2) * mask.clone();
+        let out = dropped(out, self.dropout, pass.dropout_key(self.site));
+        let out = match self.activation {
+            ConvolutionActivation::Gelu => gelu(out),
+            ConvolutionActivation::Tanh => activation::tanh(out),
+        };
+        self.norm.forward(after_layer + out) * mask
     }
 }

@@ -1,13 +1,15 @@
-//! One encoder layer: attention, feed-forward, and the residual norm that follows each.
+//! One encoder layer: disentangled attention, feed-forward, and the residual norm that follows each.
+
+use std::sync::Arc;
 
 use burn::module::Module;
 use burn::tensor::Tensor;
 use lrvd_burn::adapter::AdaptedLinear;
-use lrvd_burn::ops::{dropout, gelu};
+use lrvd_burn::ops::disentangled_attention::AttentionLayout;
+use lrvd_burn::ops::{disentangled_attention, dropout, gelu};
 use lrvd_burn::sampling::Pass;
-use lrvd_core::noise::module_id;
+use lrvd_core::noise::{NoiseKey, module_id};
 
-use super::attention::SelfAttention;
 use super::config::DebertaConfig;
 use super::relative_position::Positions;
 use crate::norm::LayerNorm;
@@ -15,7 +17,7 @@ use crate::source::WeightSource;
 
 /// `norm(residual + dropout(dense(x)))`, the end of both halves of a layer.
 #[derive(Module, Debug)]
-pub(super) struct ResidualOutput {
+struct ResidualOutput {
     dense: AdaptedLinear,
     norm: LayerNorm,
     dropout: f64,
@@ -29,21 +31,18 @@ impl ResidualOutput {
         d_input: usize,
         config: &DebertaConfig,
     ) -> Self {
-        let d = config.hidden_size;
-        let dense = format!("{path}.dense");
+        let (d, eps, std) = (config.hidden_size, config.layer_norm_eps, config.initializer_range);
         Self {
-            dense: source.linear(&dense, d_input, d, true, config.initializer_range),
-            norm: LayerNorm::load(source, &format!("{path}.LayerNorm"), d, config.layer_norm_eps),
+            dense: source.linear(&format!("{path}.dense"), [d_input, d], true, std),
+            norm: LayerNorm::load(source, &format!("{path}.LayerNorm"), d, eps),
             dropout: config.hidden_dropout_prob,
             site: module_id(path),
         }
     }
 
     fn forward(&self, x: Tensor<3>, residual: Tensor<3>, pass: &Pass) -> Tensor<3> {
-        let mut x = self.dense.forward_with(x, pass);
-        if let Some(key) = pass.dropout_key(self.site) {
-            x = dropout(x, self.dropout, key);
-        }
+        let x = self.dense.forward_with(x, pass);
+        let x = dropped(x, self.dropout, pass.dropout_key(self.site));
         let [x, residual] = pass.aligned([x, residual]);
         self.norm.forward(x + residual)
     }
@@ -60,54 +59,147 @@ pub(super) struct EncoderLayer {
 
 impl EncoderLayer {
     pub(super) fn load(source: &mut WeightSource<'_>, path: &str, config: &DebertaConfig) -> Self {
-        let (d, wide) = (config.hidden_size, config.intermediate_size);
-        let intermediate = format!("{path}.intermediate.dense");
+        let (d, wide, std) =
+            (config.hidden_size, config.intermediate_size, config.initializer_range);
+        let at = |name: &str| format!("{path}.{name}");
         Self {
-            attention: SelfAttention::load(source, &format!("{path}.attention.self"), config),
-            attention_output: ResidualOutput::load(
-                source,
-                &format!("{path}.attention.output"),
-                d,
-                config,
-            ),
-            intermediate: source.linear(&intermediate, d, wide, true, config.initializer_range),
-            output: ResidualOutput::load(source, &format!("{path}.output"), wide, config),
+            attention: SelfAttention::load(source, &at("attention.self"), config),
+            attention_output: ResidualOutput::load(source, &at("attention.output"), d, config),
+            intermediate: source.linear(&at("intermediate.dense"), [d, wide], true, std),
+            output: ResidualOutput::load(source, &at("output"), wide, config),
         }
     }
 
+    /// With `first_only` at least the first token's row: the others are not computed behind the attention, unless they
+    /// share noise, a mask or an observer with the first.
     pub(super) fn forward(
         &self,
         x: Tensor<3>,
-        mask: Option<&Tensor<2>>,
+        mask: &Tensor<2>,
         positions: Option<&Positions>,
-        pass: &Pass,
-    ) -> Tensor<3> {
-        let context = self.attention.forward(x.clone(), mask, positions, pass);
-        self.output_block(context, x, pass)
-    }
-
-    /// The first token's row of [`Self::forward`], `[batch, 1, hidden]`. The other rows are not computed behind
-    /// the attention, unless they share noise, a mask or an observer with the first.
-    pub(super) fn first_row(
-        &self,
-        x: Tensor<3>,
-        mask: Option<&Tensor<2>>,
-        positions: Option<&Positions>,
+        first_only: bool,
         pass: &Pass,
     ) -> Tensor<3> {
         let context = self.attention.forward(x.clone(), mask, positions, pass);
         let dense = [&self.attention_output.dense, &self.intermediate, &self.output.dense];
-        let first = |x: Tensor<3>| x.narrow(1, 0, 1);
-        if pass.dropout.is_none() && dense.into_iter().all(|layer| layer.is_row_independent(pass)) {
-            return self.output_block(first(context), first(x), pass);
-        }
-        first(self.output_block(context, x, pass))
-    }
-
-    /// Both residual outputs, row by row.
-    fn output_block(&self, context: Tensor<3>, x: Tensor<3>, pass: &Pass) -> Tensor<3> {
-        let x = self.attention_output.forward(context, x, pass);
+        let alone = first_only
+            && pass.dropout.is_none()
+            && dense.into_iter().all(|layer| layer.is_row_independent(pass));
+        let rows = |x: Tensor<3>| if alone { x.narrow(1, 0, 1) } else { x };
+        let x = self.attention_output.forward(rows(context), rows(x), pass);
         let wide = gelu(self.intermediate.forward_with(x.clone(), pass));
         self.output.forward(wide, x, pass)
+    }
+}
+
+/// `x` after dropout, if the pass has it.
+pub(super) fn dropped<const D: usize>(x: Tensor<D>, rate: f64, key: Option<NoiseKey>) -> Tensor<D> {
+    match key {
+        Some(key) => dropout(x, rate, key),
+        None => x,
+    }
+}
+
+/// Projections of one attention block; the position projections exist without shared keys only.
+///
+/// # Formula
+///
+/// ```text
+/// score(i, j) = (q_i·k_j + q_i·pk[n] + k_j·pq[n]) / sqrt(3·d)      n = bucket(i − j) + span
+/// ```
+///
+/// `pk` and `pq` are the key and query projections of the relative embeddings: with shared keys
+/// `key_proj` and `query_proj` themselves, whose adapters then act on both uses with one weight
+/// draw. `d` is the head width; the 3 counts the terms in use.
+///
+/// # References
+///
+/// He et al. 2021, arXiv:2006.03654; He et al. 2023, arXiv:2111.09543.
+#[derive(Module, Debug)]
+struct SelfAttention {
+    query_proj: AdaptedLinear,
+    key_proj: AdaptedLinear,
+    value_proj: AdaptedLinear,
+    pos_key_proj: Option<AdaptedLinear>,
+    pos_query_proj: Option<AdaptedLinear>,
+    heads: usize,
+    c2p: bool,
+    p2c: bool,
+    attention_dropout: f64,
+    position_dropout: f64,
+    site: u32,
+}
+
+impl SelfAttention {
+    fn load(source: &mut WeightSource<'_>, path: &str, config: &DebertaConfig) -> Self {
+        let (d, std) = (config.hidden_size, config.initializer_range);
+        let mut linear = |name: &str| source.linear(&format!("{path}.{name}"), [d, d], true, std);
+        let (c2p, p2c) =
+            (config.relative_attention && config.c2p, config.relative_attention && config.p2c);
+        let separate = !config.share_att_key;
+        Self {
+            query_proj: linear("query_proj"),
+            key_proj: linear("key_proj"),
+            value_proj: linear("value_proj"),
+            pos_key_proj: (separate && c2p).then(|| linear("pos_key_proj")),
+            pos_query_proj: (separate && p2c).then(|| linear("pos_query_proj")),
+            heads: config.num_attention_heads,
+            c2p,
+            p2c,
+            attention_dropout: config.attention_probs_dropout_prob,
+            position_dropout: config.hidden_dropout_prob,
+            site: module_id(path),
+        }
+    }
+
+    /// `[batch, tokens, hidden]` to the same shape, before the output projection.
+    fn forward(
+        &self,
+        x: Tensor<3>,
+        mask: &Tensor<2>,
+        positions: Option<&Positions>,
+        pass: &Pass,
+    ) -> Tensor<3> {
+        let [batch, _, hidden] = x.dims();
+        let query_proj = self.query_proj.prepare(pass, batch);
+        let key_proj = self.key_proj.prepare(pass, batch);
+        let query = query_proj.forward(x.clone());
+        let key = key_proj.forward(x.clone());
+        let value = self.value_proj.forward_with(x, pass);
+        let [mut query, key, value] = pass.aligned([query, key, value]);
+        let separate = [&self.pos_key_proj, &self.pos_query_proj];
+        if separate.into_iter().flatten().any(|p| p.is_stochastic(pass)) {
+            query = pass.repeated(query, pass.draws.count * pass.draws.rows);
+        }
+        let [query, key, value] = pass.aligned([query, key, value]);
+        let batch = query.dims()[0];
+        let mask = pass.repeated(mask.clone(), batch);
+
+        let (mut keys, mut queries) = (None, None);
+        let mut terms = 1;
+        if let Some(positions) = positions {
+            let key = pass.dropout_key(self.site).map(|key| key.with_use(1));
+            let table = dropped(positions.table.clone(), self.position_dropout, key);
+            if self.c2p {
+                let separate = self.pos_key_proj.as_ref().map(|p| p.prepare(pass, batch));
+                keys = Some(separate.as_ref().unwrap_or(&key_proj).position_rows(table.clone()));
+                terms += 1;
+            }
+            if self.p2c {
+                let separate = self.pos_query_proj.as_ref().map(|p| p.prepare(pass, batch));
+                queries = Some(separate.as_ref().unwrap_or(&query_proj).position_rows(table));
+                terms += 1;
+            }
+        }
+        let layout = AttentionLayout {
+            heads: self.heads,
+            rows: positions.map_or_else(|| [].into(), |positions| Arc::clone(&positions.rows)),
+            scale: 1.0 / ((hidden / self.heads * terms) as f64).sqrt(),
+            dropout: pass
+                .dropout_key(self.site)
+                .filter(|_| self.attention_dropout > 0.0)
+                .map(|key| (self.attention_dropout, key)),
+        };
+        disentangled_attention(query, key, value, keys, queries, Some(mask), layout)
     }
 }

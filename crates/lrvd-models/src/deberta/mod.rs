@@ -1,10 +1,7 @@
 //! DeBERTa-v2 and v3.
 
-mod attention;
 mod classifier;
 mod config;
-mod convolution;
-mod embeddings;
 mod encoder;
 mod layer;
 mod relative_position;
@@ -22,9 +19,6 @@ pub const ADAPTER_TARGETS: [&str; 6] = [
 ];
 
 pub use classifier::DebertaClassifier;
-pub use config::{
-    Convolution as ConvolutionConfig, ConvolutionActivation, DebertaConfig, PositionAttention,
-    ProblemType,
-};
+pub use config::{ConvolutionActivation, ConvolutionConfig, DebertaConfig, ProblemType};
 pub use encoder::DebertaEncoder;
 pub use relative_position::RelativePositions;

@@ -48,24 +48,22 @@ impl RelativePositions {
     ///
     /// If the range is empty, or there are fewer than 2 buckets, or `m - 1 = mid`, where the formula divides by `ln 1`.
     pub fn new(position_buckets: Option<usize>, max_relative_positions: usize) -> Result<Self> {
-        let range = |name, found, expected| Err(Error::argument(name, expected, found));
         // The table has twice as many rows and its row numbers are i32.
         let limit = i32::MAX as usize / 2;
+        let wrong = |expected: String| {
+            Err(Error::argument("max_relative_positions", expected, max_relative_positions))
+        };
         if max_relative_positions == 0 || max_relative_positions > limit {
-            return range(
-                "max_relative_positions",
-                max_relative_positions,
-                format!("1 to {limit}"),
-            );
+            return wrong(format!("1 to {limit}"));
         }
         if let Some(buckets) = position_buckets {
             if !(2..=limit).contains(&buckets) {
-                return range("position_buckets", buckets, format!("2 to {limit}, or -1 for none"));
+                let expected = format!("2 to {limit}, or -1 for none");
+                return Err(Error::argument("position_buckets", expected, buckets));
             }
             let singular = buckets / 2 + 1;
             if max_relative_positions == singular {
-                let expected = format!("other than {singular} for {buckets} `position_buckets`");
-                return range("max_relative_positions", max_relative_positions, expected);
+                return wrong(format!("other than {singular} for {buckets} `position_buckets`"));
             }
         }
         Ok(Self { buckets: position_buckets, max_relative_positions })
@@ -98,20 +96,6 @@ impl RelativePositions {
         let span = self.span() as i64;
         (self.bucket(relative).saturating_add(span)).clamp(0, 2 * span - 1) as i32
     }
-
-    /// Rows for all distances within a sequence.
-    ///
-    /// # Shapes
-    ///
-    /// | Name      | Shape      | Meaning                                              |
-    /// |-----------|------------|------------------------------------------------------|
-    /// | *returns* | `[2L - 1]` | element `o` is the row for `i - j = o - (L - 1)`      |
-    ///
-    /// Empty for `length` 0.
-    pub fn offset_rows(&self, length: usize) -> Vec<i32> {
-        let last = length as i64 - 1;
-        (-last..=last).map(|relative| self.row(relative)).collect()
-    }
 }
 
 /// The rows of the (normalised) relative embedding table that a sequence length needs, each once.
@@ -125,7 +109,8 @@ pub(super) struct Positions {
 
 impl Positions {
     pub(super) fn new(table: Tensor<2>, tokens: usize, layout: RelativePositions) -> Self {
-        let offsets = layout.offset_rows(tokens);
+        let last = tokens as i64 - 1;
+        let offsets: Vec<i32> = (-last..=last).map(|relative| layout.row(relative)).collect();
         let used: Vec<i32> = offsets.iter().copied().collect::<BTreeSet<_>>().into_iter().collect();
         let place = |row: &i32| used.partition_point(|other| other < row) as u32;
         let rows = offsets.iter().map(place).collect();
@@ -136,54 +121,5 @@ impl Positions {
         let device = table.device().inner();
         let used = Tensor::<1, Int>::from_data(TensorData::new(used, [count]), &device);
         Self { table: table.select(0, used), rows }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-    use super::*;
-
-    #[test]
-    fn offsets_run_from_the_last_key_to_the_last_query() {
-        let positions = RelativePositions::new(Some(16), 64).unwrap();
-        assert!(positions.offset_rows(0).is_empty());
-        assert_eq!(positions.offset_rows(1), [16]);
-        // Hand-checked: mid 8; ln(9/8)/ln(63/8)·7 = 0.399, so r = 9 falls into bucket 9.
-        assert_eq!(positions.offset_rows(3), [14, 15, 16, 17, 18]);
-        assert_eq!(positions.bucket(9), 9);
-        let rows = positions.offset_rows(200);
-        assert_eq!(rows.len(), 399);
-        assert_eq!((rows[0], rows[398]), (0, 31), "far distances are clamped");
-        assert!(rows.is_sorted());
-    }
-
-    #[test]
-    fn buckets_are_odd_and_do_not_fall() {
-        let positions = RelativePositions::new(Some(256), 512).unwrap();
-        for r in 0..2000 {
-            assert_eq!(positions.bucket(-r), -positions.bucket(r));
-            assert!(positions.bucket(r + 1) >= positions.bucket(r));
-        }
-        assert_eq!(positions.bucket(511), 255, "exactly the last bucket at the end of the range");
-    }
-
-    #[test]
-    fn without_buckets_every_distance_has_its_row() {
-        let positions = RelativePositions::new(None, 4).unwrap();
-        assert_eq!(positions.span(), 4);
-        assert_eq!(positions.offset_rows(6), [0, 0, 1, 2, 3, 4, 5, 6, 7, 7, 7]);
-        assert_eq!(positions.row(i64::MAX), 7);
-        assert_eq!(positions.row(i64::MIN), 0);
-    }
-
-    #[test]
-    fn settings_that_divide_by_zero_are_errors() {
-        for (buckets, range) in [(None, 0), (Some(0), 64), (Some(1), 64), (Some(16), 9)] {
-            assert!(RelativePositions::new(buckets, range).is_err(), "{buckets:?} {range}");
-        }
-        // A table larger than the range is of use: short distances have a row each.
-        let wide = RelativePositions::new(Some(256), 64).unwrap();
-        assert_eq!((wide.row(-128), wide.row(100)), (128, 356));
     }
 }

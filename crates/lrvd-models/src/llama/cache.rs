@@ -2,7 +2,8 @@
 
 use burn::tensor::Tensor;
 
-use super::rope::{Rotary, Table};
+use super::config::LlamaConfig;
+use super::rope::Table;
 
 /// Keys and values of every layer, for feeding a text piece by piece.
 ///
@@ -19,17 +20,10 @@ use super::rope::{Rotary, Table};
 /// doubling.
 #[derive(Debug, Default)]
 pub struct KvCache {
-    layers: Vec<LayerCache>,
+    /// Keys and values of every layer, with room to spare.
+    layers: Vec<Option<[Tensor<4>; 2]>>,
     mask: Option<Tensor<2>>,
     table: Option<Table>,
-}
-
-/// Keys and values of one layer, with room to spare.
-#[derive(Debug, Default)]
-pub(super) struct LayerCache {
-    keys: Option<Tensor<4>>,
-    values: Option<Tensor<4>>,
-    columns: usize,
 }
 
 impl KvCache {
@@ -46,14 +40,17 @@ impl KvCache {
     /// Keys of layer `layer` after the rotation, `[batch, key heads, columns, head width]`; none before the first
     /// piece and beyond the last layer.
     pub fn keys(&self, layer: usize) -> Option<Tensor<4>> {
-        let layer = self.layers.get(layer)?;
-        Some(layer.keys.clone()?.narrow(2, 0, layer.columns))
+        self.held(layer, 0)
     }
 
     /// Values of layer `layer`, in the shape of the keys.
     pub fn values(&self, layer: usize) -> Option<Tensor<4>> {
-        let layer = self.layers.get(layer)?;
-        Some(layer.values.clone()?.narrow(2, 0, layer.columns))
+        self.held(layer, 1)
+    }
+
+    fn held(&self, layer: usize, which: usize) -> Option<Tensor<4>> {
+        let held = self.layers.get(layer)?.as_ref()?[which].clone();
+        Some(held.narrow(2, 0, self.columns()))
     }
 
     /// Appends the mask of a new piece, and returns the whole.
@@ -65,46 +62,40 @@ impl KvCache {
                 Tensor::cat(vec![past, mask], 1)
             }
         };
-        self.mask = Some(whole.clone());
-        whole
+        self.mask.insert(whole).clone()
     }
 
     /// Rotations of at least `limit` positions.
-    pub(super) fn table(&mut self, rotary: &Rotary, limit: usize, like: &Tensor<2>) -> Table {
-        match &self.table {
-            Some(table) if table.limit() >= limit => table.clone(),
-            _ => {
-                let table = rotary.table(limit.next_power_of_two(), &like.device(), like.dtype());
-                self.table.insert(table).clone()
+    pub(super) fn table(&mut self, config: &LlamaConfig, limit: usize, like: &Tensor<2>) -> Table {
+        let known = self.table.take().filter(|table| table.limit() >= limit);
+        let (device, limit) = (like.device(), limit.next_power_of_two());
+        let table = known.unwrap_or_else(|| Table::new(config, limit, &device, like.dtype()));
+        self.table.insert(table).clone()
+    }
+
+    /// Appends keys and values of layer `layer`, `[batch, key heads, tokens, head width]`, for the piece whose mask came
+    /// last, and returns everything read so far.
+    pub(super) fn append(&mut self, layer: usize, piece: [Tensor<4>; 2]) -> [Tensor<4>; 2] {
+        let columns = self.columns();
+        if self.layers.len() <= layer {
+            self.layers.resize_with(layer + 1, || None);
+        }
+        let [keys, values] = piece.map(Tensor::without_autodiff);
+        let stores = match self.layers[layer].take() {
+            None => [write(None, columns, keys), write(None, columns, values)],
+            Some([old_keys, old_values]) => {
+                [write(Some(old_keys), columns, keys), write(Some(old_values), columns, values)]
             }
-        }
-    }
-
-    pub(super) fn layer(&mut self, index: usize) -> &mut LayerCache {
-        if self.layers.len() <= index {
-            self.layers.resize_with(index + 1, LayerCache::default);
-        }
-        &mut self.layers[index]
+        };
+        self.layers[layer].insert(stores).clone().map(|store| store.narrow(2, 0, columns))
     }
 }
 
-impl LayerCache {
-    /// Appends `[batch, key heads, tokens, head width]` and returns everything read so far.
-    pub(super) fn append(&mut self, keys: Tensor<4>, values: Tensor<4>) -> (Tensor<4>, Tensor<4>) {
-        let start = self.columns;
-        self.columns += keys.dims()[2];
-        (
-            write(&mut self.keys, start, keys.without_autodiff()),
-            write(&mut self.values, start, values.without_autodiff()),
-        )
-    }
-}
-
-/// Writes `piece` at column `start`; in place, because the store has one owner between two pieces.
-fn write(slot: &mut Option<Tensor<4>>, start: usize, piece: Tensor<4>) -> Tensor<4> {
+/// Writes `piece` into the columns before `end`; in place, because the store has one owner between two pieces.
+fn write(store: Option<Tensor<4>>, end: usize, piece: Tensor<4>) -> Tensor<4> {
     let [batch, heads, tokens, width] = piece.dims();
-    let end = start + tokens;
-    let store = match slot.take() {
+    let start = end - tokens;
+    let store = match store {
         Some(store) if store.dims()[2] >= end => store,
         old => {
             let room = [batch, heads, end.next_power_of_two(), width];
@@ -118,8 +109,5 @@ fn write(slot: &mut Option<Tensor<4>>, start: usize, piece: Tensor<4>) -> Tensor
             }
         }
     };
-    let store = store.slice_assign([0..batch, 0..heads, start..end, 0..width], piece);
-    let seen = store.clone().narrow(2, 0, end);
-    *slot = Some(store);
-    seen
+    store.slice_assign([0..batch, 0..heads, start..end, 0..width], piece)
 }

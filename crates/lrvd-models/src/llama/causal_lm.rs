@@ -1,7 +1,9 @@
-//! The language model: decoder and head.
+//! The language model: decoder and head over the vocabulary.
+
+use std::collections::BTreeSet;
 
 use burn::module::{Module, Param};
-use burn::tensor::{DType, Device, Int, Tensor};
+use burn::tensor::{Device, Int, Tensor};
 use lrvd_burn::adapter::AdaptedLinear;
 use lrvd_burn::files::WeightStore;
 use lrvd_burn::model::Names;
@@ -10,20 +12,18 @@ use lrvd_core::noise::NoiseKey;
 
 use super::cache::KvCache;
 use super::config::LlamaConfig;
-use super::head::{answer_logits, indices};
+use super::head::{answer_logits, check_load, indices, is_spare};
 use super::model::LlamaModel;
 use crate::batch::TokenBatch;
 use crate::error::{Error, Result};
-use crate::source::{Loaded, Precision, WeightSource, check_depth};
+use crate::source::{Loaded, Precision, WeightSource};
 
-/// Module path of the head.
-const HEAD: &str = "lm_head";
-/// Name of its weight in a checkpoint.
+/// Name of the head's weight in a checkpoint.
 const HEAD_WEIGHT: &str = "lm_head.weight";
 /// Name of the word embedding.
 const EMBEDDINGS: &str = "model.embed_tokens.weight";
 
-/// A Llama with its head over the vocabulary.
+/// A Llama with its head over the vocabulary, or over a few [answer tokens](Self::answering).
 ///
 /// Parameters are called what Hugging Face checkpoints call them, and every linear layer can carry an adapter, the
 /// head included. A tied head shares the memory of the word embedding and has no separate parameter; an adapter on
@@ -46,24 +46,27 @@ const EMBEDDINGS: &str = "model.embed_tokens.weight";
 #[derive(Module, Debug)]
 pub struct LlamaForCausalLm {
     names: Names,
-    model: LlamaModel,
+    /// The decoder.
+    pub model: LlamaModel,
     lm_head: AdaptedLinear,
     tied: bool,
+    #[module(skip)]
+    pub(crate) answer_ids: Vec<u32>,
 }
 
 impl LlamaForCausalLm {
     /// Builds decoder and head from `source`.
     pub fn load(source: &mut WeightSource<'_>, config: &LlamaConfig) -> Self {
-        let model = LlamaModel::load(source, config);
-        let lm_head = if config.tie_word_embeddings {
+        let (model, tied) = (LlamaModel::load(source, config), config.tie_word_embeddings);
+        let lm_head = if tied {
             // The same id: a walk takes it for the embedding.
-            let weight = Param::initialized(model.embeddings_id(), model.embeddings().transpose());
+            let weight = Param::initialized(model.embed_tokens.id, model.embeddings().transpose());
             AdaptedLinear { weight, bias: None }
         } else {
-            let (d, vocab) = (config.hidden_size, config.vocab_size);
-            source.head(HEAD, d, vocab, false, config.initializer_range)
+            let shape = [config.hidden_size, config.vocab_size];
+            source.head("lm_head", shape, false, config.initializer_range)
         };
-        Self { names: Names::below(""), model, lm_head, tied: config.tie_word_embeddings }
+        Self { names: Names::below(""), model, lm_head, tied, answer_ids: Vec::new() }
     }
 
     /// Builds the model from a checkpoint, strictly; matrices are held in `precision`.
@@ -90,19 +93,34 @@ impl LlamaForCausalLm {
         Ok((model, source.finish()?))
     }
 
-    /// Gradient checkpointing; see [`LlamaModel::recompute`].
-    pub fn recompute(&mut self, recomputes: bool) {
-        self.model.recompute(recomputes);
+    /// The same model as a classifier among the answers `answer_ids`, in the order of the classes: as a
+    /// [`Model`](lrvd_burn::train::Model) its logits are [those of the answers](Self::answer_logits).
+    ///
+    /// # Errors
+    ///
+    /// If there are fewer than two answers, one twice, or one that is no token of the model.
+    pub fn answering(self, answer_ids: Vec<u32>) -> Result<Self> {
+        let vocab_size = self.config().vocab_size;
+        let expected = if answer_ids.len() < 2 {
+            "at least 2 tokens".to_owned()
+        } else if answer_ids.iter().any(|&id| id as usize >= vocab_size) {
+            format!("tokens below {vocab_size}, the size of the model's vocabulary")
+        } else if answer_ids.iter().collect::<BTreeSet<_>>().len() < answer_ids.len() {
+            "different tokens".to_owned()
+        } else {
+            return Ok(Self { answer_ids, ..self });
+        };
+        Err(Error::argument("answer_ids", expected, format_args!("{answer_ids:?}")))
     }
 
-    /// The decoder.
-    pub fn model(&self) -> &LlamaModel {
-        &self.model
+    /// The answer tokens, in the order of the classes; empty for a model of every next token.
+    pub fn answer_ids(&self) -> &[u32] {
+        &self.answer_ids
     }
 
     /// The configuration it was built from.
     pub fn config(&self) -> &LlamaConfig {
-        self.model.config()
+        &self.model.config
     }
 
     /// Logits of every column, `[batch, tokens, vocab]`.
@@ -110,7 +128,10 @@ impl LlamaForCausalLm {
         self.head(self.model.forward(input, pass), pass)
     }
 
-    /// Logits of a piece of text that follows what `cache` holds; see [`LlamaModel::forward_cached`].
+    /// As [`Self::forward`], for a piece of text that follows what `cache` holds, which then holds it, too.
+    ///
+    /// `mask` is that of the piece. The pass must be the same for all pieces; a scheme with noise on activations draws
+    /// anew for every piece.
     ///
     /// # Panics
     ///
@@ -122,12 +143,18 @@ impl LlamaForCausalLm {
         cache: &mut KvCache,
         pass: &Pass,
     ) -> Tensor<3> {
-        self.head(self.model.forward_cached(ids, mask, cache, pass), pass)
+        let states = self.model.run(ids, mask, Some(cache), pass, &mut |_| ());
+        self.head(self.model.normed(states), pass)
     }
 
-    /// Logits of normed hidden states, `[batch, tokens, hidden]` to `[batch, tokens, vocab]`.
+    /// Logits of normed hidden states, `[batch, tokens, hidden]` to `[batch, tokens, vocab]`. A tied head takes its weight
+    /// from the embedding at every use, so that it follows it.
     pub fn head(&self, hidden: Tensor<3>, pass: &Pass) -> Tensor<3> {
-        self.head_layer().forward_with(hidden, pass)
+        let mut head = self.lm_head.clone();
+        if self.tied {
+            head.set_weight(self.model.embeddings().transpose());
+        }
+        head.forward_with(hidden, pass)
     }
 
     /// Logits after each row's last real token, `[batch, vocab]`; with padding on the left that is the last column.
@@ -135,56 +162,56 @@ impl LlamaForCausalLm {
         self.head(self.model.last_hidden(input, pass), pass).squeeze_dim(1)
     }
 
-    /// As [`Self::last_logits`], for the tokens `answers` only: `[batch, answers]`. Nothing else of the head is
-    /// computed, of an adapter on it neither.
+    /// As [`Self::last_logits`], for the tokens `answers` only, which must be below the size of the vocabulary:
+    /// `[batch, answers]`. Nothing else of the head is computed, of an adapter on it neither.
     ///
-    /// Under a scheme with one weight draw a batch or a sequence the noise is that of the full head. The ids must be below the size of the
-    /// vocabulary; [`LlamaChoice`](super::LlamaChoice) checks them once.
+    /// Under a scheme with one weight draw a batch or a sequence the noise is that of the full head.
     pub fn answer_logits(&self, input: &TokenBatch, answers: &[u32], pass: &Pass) -> Tensor<2> {
         let hidden = self.model.last_hidden(input, pass);
-        let ids = indices(answers, &hidden);
+        let ids = indices(answers.iter().map(|&id| id as usize), &hidden);
         let weight = if self.tied {
-            self.model.embeddings().select(0, ids).transpose()
+            self.model.embeddings().select(0, ids.clone()).transpose()
         } else {
-            self.lm_head.weight.base().select(1, ids)
+            self.lm_head.weight.base().select(1, ids.clone())
         };
-        answer_logits(&self.lm_head, weight, hidden, answers, pass)
+        answer_logits(&self.lm_head, weight, hidden, (answers, &ids), pass)
     }
 
-    /// Whether the head has an adapter.
-    pub(super) fn head_draws(&self) -> bool {
-        self.lm_head.low_rank().is_some() || self.lm_head.members().is_some()
-    }
-
-    /// The head with its weight: a tied one takes it from the embedding at every use, so that it follows it.
-    fn head_layer(&self) -> AdaptedLinear {
-        let mut head = self.lm_head.clone();
-        if self.tied {
-            let shared = self.model.embeddings().transpose();
-            head.set_weight(shared);
+    /// Logits at the [columns](TokenBatch::columns) of `input`, row after row, `[asked, vocab]`; for a pass that holds several draws
+    /// `[draws · asked, vocab]`, draw after draw, unless no layer draws.
+    ///
+    /// The head over a vocabulary is most of the work for a short text, and its logits most of the memory of a training
+    /// step: other columns do not reach it. An adapter on the head draws per sequence as other layers do: its states then
+    /// stay apart by row, and short rows are filled up.
+    ///
+    /// # Panics
+    ///
+    /// If a column is not one of the batch.
+    pub fn logits_at(&self, input: &TokenBatch, pass: &Pass) -> Tensor<2> {
+        let TokenBatch { ids, mask, .. } = input.clone();
+        let states = self.model.run(ids, mask, None, pass, &mut |_| ());
+        let [rows, tokens, hidden] = states.dims();
+        let states = states.reshape([rows * tokens, hidden]);
+        // The columns of all rows as places in the states; a row of fewer than `width` is filled up by its first column.
+        let places = |width: usize| {
+            let places = (0..rows).zip(input.columns.iter().cycle()).flat_map(|(row, columns)| {
+                let filled =
+                    (0..width.max(columns.len())).map(|i| columns.get(i).copied().unwrap_or(0));
+                filled.map(move |column| row * tokens + column)
+            });
+            states.clone().select(0, indices(places, &states))
+        };
+        if self.lm_head.low_rank().is_none() && self.lm_head.members().is_none() {
+            return self.head(self.model.normed(places(0).unsqueeze_dim(0)), pass).squeeze_dim(0);
         }
-        head
+        let width = input.columns.iter().map(Vec::len).max().unwrap_or(0);
+        let filled = places(width).reshape([rows, width, hidden]);
+        let logits = self.head(self.model.normed(filled), pass);
+        // The head may be the first layer that draws.
+        let [rows, _, vocab] = logits.dims();
+        let real = (0..rows).zip(input.columns.iter().cycle());
+        let real = real.flat_map(|(row, asked)| (0..asked.len()).map(move |i| row * width + i));
+        let real = indices(real, &logits);
+        logits.reshape([rows * width, vocab]).select(0, real)
     }
-}
-
-/// Checks what can be checked before anything is read.
-pub(super) fn check_load(
-    store: &WeightStore,
-    config: &LlamaConfig,
-    device: &Device,
-    dtype: DType,
-) -> Result<()> {
-    if !device.supports_dtype(dtype) {
-        return Err(Error::argument(
-            "dtype",
-            "a float type that the device computes in",
-            format_args!("`{dtype:?}`"),
-        ));
-    }
-    check_depth(config.num_hidden_layers, store)
-}
-
-/// Stored rotary frequencies of old checkpoints, which are computed here.
-pub(super) fn is_spare(name: &str) -> bool {
-    name.ends_with(".rotary_emb.inv_freq")
 }

@@ -1,21 +1,11 @@
 //! Which token comes next.
 
 use lrvd_core::Error;
-use lrvd_core::metrics::{argmax_rows, log_softmax, mean_probability, uncertainty};
+use lrvd_core::metrics::{Uncertainty, argmax_rows, log_softmax, mean_probability, uncertainty};
 use lrvd_core::noise::{Draws, NoiseKey};
 
 /// Mixed into a seed, so that sampled tokens share no random number with weight draws.
 const TOKEN_SALT: u64 = 0x544f_4b45_4e53_2121;
-
-/// Which token is taken.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub enum TokenChoice {
-    /// The most likely one; the smallest id among equals.
-    #[default]
-    Greedy,
-    /// One at random.
-    Sampled(TokenSampling),
-}
 
 /// How a token is drawn.
 ///
@@ -40,22 +30,17 @@ pub struct TokenSampling {
     pub first: usize,
 }
 
-impl TokenChoice {
-    /// Checks every range.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::OutOfRange`] naming the field.
+impl TokenSampling {
+    /// Checks every range; [`Error::OutOfRange`] names the field.
     pub fn check(&self) -> Result<(), Error> {
-        let Self::Sampled(sampling) = self else { return Ok(()) };
         let within = |name, value: f64, low: f64, high: f64| {
             if value >= low && value <= high {
                 return Ok(());
             }
             Err(Error::OutOfRange { name, value, low, high })
         };
-        within("temperature", sampling.temperature, 1e-3, 1e3)?;
-        within("top_p", sampling.top_p, f64::MIN_POSITIVE, 1.0)
+        within("temperature", self.temperature, 1e-3, 1e3)?;
+        within("top_p", self.top_p, f64::MIN_POSITIVE, 1.0)
     }
 }
 
@@ -82,8 +67,7 @@ pub(super) struct Answers {
     /// `p̄`, `[prompts, vocab]`.
     probabilities: Vec<f64>,
     best: Vec<usize>,
-    entropy: Vec<f64>,
-    mutual_information: Vec<f64>,
+    uncertainty: Uncertainty,
 }
 
 impl Answers {
@@ -91,33 +75,29 @@ impl Answers {
     pub(super) fn new(logits: &[f64], members: usize, vocab: usize) -> Result<Self, Error> {
         let logs = log_softmax(logits, vocab)?;
         let probabilities = mean_probability(&logs, members, vocab)?;
-        let split = uncertainty(&logs, members, vocab)?;
-        Ok(Self {
-            vocab,
-            best: argmax_rows(&probabilities, vocab)?,
-            probabilities,
-            entropy: split.predictive_entropy,
-            mutual_information: split.mutual_information,
-        })
+        let uncertainty = uncertainty(&logs, members, vocab)?;
+        Ok(Self { vocab, best: argmax_rows(&probabilities, vocab)?, probabilities, uncertainty })
     }
 
-    /// Token number `place` of prompt `row`.
-    pub(super) fn take(&self, row: usize, place: usize, choice: &TokenChoice) -> GeneratedToken {
+    /// Token number `place` of prompt `row`: drawn, or the most likely one.
+    pub(super) fn take(
+        &self,
+        row: usize,
+        place: usize,
+        sampling: Option<&TokenSampling>,
+    ) -> GeneratedToken {
         let probabilities = &self.probabilities[row * self.vocab..][..self.vocab];
-        let id = match choice {
-            TokenChoice::Greedy => self.best[row],
-            TokenChoice::Sampled(sampling) => {
-                let key = NoiseKey::new(sampling.seed ^ TOKEN_SALT)
-                    .for_module((sampling.first + row) as u32)
-                    .at_step(place as u32);
-                sampled(probabilities, sampling, Draws::new(key).uniform())
-            }
-        };
+        let id = sampling.map_or(self.best[row], |sampling| {
+            let key = NoiseKey::new(sampling.seed ^ TOKEN_SALT)
+                .for_module((sampling.first + row) as u32)
+                .at_step(place as u32);
+            sampled(probabilities, sampling, Draws::new(key).uniform())
+        });
         GeneratedToken {
             id: id as u32,
             probability: probabilities[id],
-            entropy: self.entropy[row],
-            mutual_information: self.mutual_information[row],
+            entropy: self.uncertainty.predictive_entropy[row],
+            mutual_information: self.uncertainty.mutual_information[row],
         }
     }
 }
@@ -158,54 +138,32 @@ mod tests {
 
     #[test]
     fn frequencies_are_those_of_temperature_and_nucleus() {
-        let p = [0.1, 0.5, 0.0, 0.4];
-        let frequencies = |settings: TokenSampling| {
-            let mut counts = [0.0; 4];
-            let n = 20_000;
+        let (p, n) = ([0.1, 0.5, 0.0, 0.4], 20_000);
+        for (temperature, top_p, expected) in [
+            (1.0, 1.0, p),
+            // Squares 0.01, 0.25, 0.16 over their sum 0.42.
+            (0.5, 1.0, [0.01 / 0.42, 0.25 / 0.42, 0.0, 0.16 / 0.42]),
+            // 0.5 is not enough for 0.6, and 0.5 + 0.4 is.
+            (1.0, 0.6, [0.0, 5.0 / 9.0, 0.0, 4.0 / 9.0]),
+            (1.0, 0.5, [0.0, 1.0, 0.0, 0.0]),
+            (1e-3, 1.0, [0.0, 1.0, 0.0, 0.0]),
+        ] {
+            let mut found = [0.0; 4];
             for i in 0..n {
-                counts[sampled(&p, &settings, (f64::from(i) + 0.5) / f64::from(n))] +=
-                    1.0 / f64::from(n);
+                let uniform = (f64::from(i) + 0.5) / f64::from(n);
+                found[sampled(&p, &sampling(temperature, top_p), uniform)] += 1.0 / f64::from(n);
             }
-            counts
-        };
-        let near = |found: [f64; 4], expected: [f64; 4]| {
-            found.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-3)
-        };
-        assert!(near(frequencies(sampling(1.0, 1.0)), p));
-        // Squares 0.01, 0.25, 0.16 over their sum 0.42.
-        assert!(near(
-            frequencies(sampling(0.5, 1.0)),
-            [0.01 / 0.42, 0.25 / 0.42, 0.0, 0.16 / 0.42]
-        ));
-        // 0.5 is not enough for 0.6, and 0.5 + 0.4 is.
-        assert!(near(frequencies(sampling(1.0, 0.6)), [0.0, 5.0 / 9.0, 0.0, 4.0 / 9.0]));
-        assert!(near(frequencies(sampling(1.0, 0.5)), [0.0, 1.0, 0.0, 0.0]));
-        assert!(near(frequencies(sampling(1e-3, 1.0)), [0.0, 1.0, 0.0, 0.0]));
-    }
-
-    #[test]
-    fn draws_are_averaged_as_probabilities() {
-        // Two draws that are sure of different tokens, and one prompt.
-        let logits = [9.0, 0.0, 0.0, 0.0, 9.0, 0.0];
-        let token = Answers::new(&logits, 2, 3).unwrap().take(0, 0, &TokenChoice::Greedy);
-        let p = 9.0_f64.exp() / (9.0_f64.exp() + 2.0);
-        assert_eq!(token.id, 0);
-        assert!((token.probability - f64::midpoint(p, (1.0 - p) / 2.0)).abs() < 1e-12);
-        assert!((token.mutual_information - 2.0_f64.ln()).abs() < 0.01);
-        let alone = Answers::new(&logits, 1, 3).unwrap();
-        let [first, second] = [0, 1].map(|row| alone.take(row, 0, &TokenChoice::Greedy));
-        assert_eq!((first.id, second.id, first.mutual_information), (0, 1, 0.0));
+            let near = found.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-3);
+            assert!(near, "{found:?}");
+        }
     }
 
     #[test]
     fn values_out_of_range_are_named() {
-        for (settings, expected) in [
-            (sampling(0.0, 1.0), "temperature"),
-            (sampling(f64::NAN, 1.0), "temperature"),
-            (sampling(1.0, 0.0), "top_p"),
-            (sampling(1.0, 1.5), "top_p"),
-        ] {
-            let error = TokenChoice::Sampled(settings).check().unwrap_err();
+        for (temperature, top_p, expected) in
+            [(f64::NAN, 1.0, "temperature"), (1.0, 0.0, "top_p"), (1.0, 1.5, "top_p")]
+        {
+            let error = sampling(temperature, top_p).check().unwrap_err();
             assert!(matches!(error, Error::OutOfRange { name, .. } if name == expected));
         }
     }

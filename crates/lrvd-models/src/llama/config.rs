@@ -59,11 +59,10 @@ pub struct LlamaConfig {
     pub pad_token_id: Option<u32>,
     /// Keys of the file that were neither read nor known to be harmless, sorted.
     #[serde(flatten, deserialize_with = "unknown")]
-    unrecognised: Vec<String>,
+    pub unrecognised: Vec<String>,
 }
 
-/// Stretching of the long rotary wavelengths, type `llama3`; the formula is that of
-/// [`Rotary::new`](crate::llama::Rotary::new).
+/// Stretching of the long rotary wavelengths, type `llama3`; `rope.rs` has the formula.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Llama3Scaling {
     /// By how much the longest wavelengths grow; at least 1.
@@ -128,11 +127,6 @@ impl LlamaConfig {
         }
         let rope_scaling = rotary(&mut json)?;
         Ok(Self { rope_scaling, ..json.read()? })
-    }
-
-    /// Keys of the file that were neither read nor known to be harmless, sorted.
-    pub fn unrecognised(&self) -> &[String] {
-        &self.unrecognised
     }
 }
 
@@ -228,6 +222,3 @@ fn scaling(json: &mut JsonObject<'_>, object: &str) -> Result<Option<Llama3Scali
     json.map.retain(|key, _| !factors.contains(key) && *key != length);
     Ok(Some(scaling))
 }
-
-#[cfg(test)]
-mod tests;

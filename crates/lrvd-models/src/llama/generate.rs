@@ -1,16 +1,20 @@
 //! Continuation of texts.
 
+use std::iter::repeat_n;
+
 use burn::module::Module;
 use burn::tensor::{Int, Tensor, TensorData};
-use lrvd_burn::adapter::repeat_for_members;
-use lrvd_burn::model::members;
+use lrvd_burn::adapter::{AdapterMembers, LowRankAdapter, repeat_for_members};
+use lrvd_burn::model::{NamedModule, members};
+use lrvd_burn::ops::standard_normal;
 use lrvd_burn::sampling::{DrawPer, Pass, Scheme};
-use lrvd_core::noise::NoiseKey;
+use lrvd_core::noise::{NoiseKey, Stream};
 
 use super::cache::KvCache;
 use super::causal_lm::LlamaForCausalLm;
-use super::choose::{Answers, GeneratedToken, TokenChoice};
+use super::choose::{Answers, GeneratedToken, TokenSampling};
 use crate::error::{Error, Result};
+use crate::source::frozen;
 
 /// How far to continue, with which weights, and which token is taken.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -22,8 +26,8 @@ pub struct GenerateOptions {
     /// The weight draws whose probabilities are averaged at every token, the same ones for the whole text; without any
     /// the posterior mean answers.
     pub draws: Vec<NoiseKey>,
-    /// Which token is taken.
-    pub choice: TokenChoice,
+    /// How a token is drawn; the most likely one without, the smallest id among equals.
+    pub sampling: Option<TokenSampling>,
 }
 
 /// A continuation.
@@ -58,7 +62,7 @@ impl LlamaForCausalLm {
         options: &GenerateOptions,
         go_on: &mut dyn FnMut(usize) -> bool,
     ) -> Result<Vec<GeneratedText>> {
-        options.choice.check()?;
+        options.sampling.map_or(Ok(()), |sampling| sampling.check())?;
         self.check_prompts(prompts)?;
         let mut found = vec![GeneratedText::default(); prompts.len()];
         if prompts.is_empty() || options.max_new_tokens == 0 {
@@ -79,7 +83,7 @@ impl LlamaForCausalLm {
             let answers = Answers::new(&next, members, self.config().vocab_size)?;
             let (mut step, mut added) = (Vec::with_capacity(prompts.len()), 0);
             for (row, (text, open)) in found.iter_mut().zip(&mut open).enumerate() {
-                let token = answers.take(row, text.tokens.len(), &options.choice);
+                let token = answers.take(row, text.tokens.len(), options.sampling.as_ref());
                 step.push(vec![token.id]);
                 text.stopped |= *open && options.stop.contains(&token.id);
                 *open = *open && !text.stopped;
@@ -107,7 +111,7 @@ impl LlamaForCausalLm {
         prompts: &[Vec<u32>],
         options: &GenerateOptions,
     ) -> Result<Vec<Vec<u32>>> {
-        let options = GenerateOptions { choice: TokenChoice::Greedy, ..options.clone() };
+        let options = GenerateOptions { sampling: None, ..options.clone() };
         let texts = self.generate(prompts, &options)?;
         Ok(texts.into_iter().map(|text| text.tokens.iter().map(|t| t.id).collect()).collect())
     }
@@ -120,20 +124,20 @@ impl LlamaForCausalLm {
         cache: &mut KvCache,
         pass: &Pass,
     ) -> Vec<f64> {
-        let (device, dtype) = (self.model().embeddings().device(), self.model().compute_dtype());
+        let (device, dtype) = (self.model.embeddings().device(), self.model.compute_dtype());
         let tokens = rows.iter().map(Vec::len).max().unwrap_or(0);
         let (mut ids, mut mask) = (Vec::new(), Vec::new());
         for row in rows {
             let padding = tokens - row.len();
-            ids.extend(std::iter::repeat_n(0, padding).chain(row.iter().map(|&id| i64::from(id))));
-            mask.extend((0..tokens).map(|i| f32::from(u8::from(i >= padding))));
+            ids.extend(repeat_n(0, padding).chain(row.iter().map(|&id| i64::from(id))));
+            mask.extend(repeat_n(0.0_f32, padding).chain(repeat_n(1.0, row.len())));
         }
         let shape = [rows.len(), tokens];
         let ids = Tensor::<2, Int>::from_data(TensorData::new(ids, shape), &device);
         let mask = Tensor::<2>::from_data(TensorData::new(mask, shape), (&device, dtype));
         let (ids, mask) = (repeat_for_members(ids, members), repeat_for_members(mask, members));
-        let x = self.model().run(ids, mask, Some(cache), pass, &mut |_| ());
-        let last = self.model().normed(x.narrow(1, tokens - 1, 1));
+        let x = self.model.run(ids, mask, Some(cache), pass, &mut |_| ());
+        let last = self.model.normed(x.narrow(1, tokens - 1, 1));
         self.head(last, pass).into_data().iter::<f64>().collect()
     }
 
@@ -158,4 +162,68 @@ impl LlamaForCausalLm {
         }
         Ok(())
     }
+
+    /// The model with every posterior at one weight draw, as plain adapters: what a pass with one draw a batch under
+    /// `noise` computes, without drawing again for every piece of text.
+    ///
+    /// Extensions of the baselines stay, and draw under the pass.
+    #[must_use]
+    pub fn drawn(&self, noise: NoiseKey) -> Self {
+        let mut drawn = self.clone();
+        drawn.visit_layers_mut(&mut |_, layer| {
+            let key = noise.for_module(layer.noise_id());
+            layer.edit(|adapter| {
+                let Some([a, b]) = draw(adapter, key) else { return };
+                adapter.take_posterior();
+                (adapter.a, adapter.b) = (frozen(a), frozen(b));
+            });
+        });
+        drawn
+    }
+
+    /// The model with every posterior at several weight draws side by side, as ensemble members that share a batch: rows
+    /// `m·n .. (m+1)·n` are answered by draw `m`, as a pass under `keys[m]` answers them.
+    ///
+    /// The base product of all draws is one product, and nothing is drawn again for another piece of text.
+    ///
+    /// # Errors
+    ///
+    /// [`lrvd_burn::Error`] if a layer cannot hold members.
+    pub fn drawn_together(&self, keys: &[NoiseKey]) -> Result<Self, lrvd_burn::Error> {
+        let (mut drawn, mut outcome) = (self.clone(), Ok(()));
+        drawn.visit_layers_mut(&mut |path, layer| {
+            let Some(adapter) = layer.low_rank().cloned() else { return };
+            let draws: Option<Vec<[Tensor<2>; 2]>> =
+                keys.iter().map(|key| draw(&adapter, key.for_module(layer.noise_id()))).collect();
+            let Some(draws) = draws.filter(|draws| !draws.is_empty()) else { return };
+            let (a, b): (Vec<_>, Vec<_>) = draws.into_iter().map(|[a, b]| (a, b)).unzip();
+            let initial_rank = layer.slot().map_or(adapter.rank(), |slot| slot.initial_rank);
+            let members = AdapterMembers {
+                a: frozen(Tensor::stack(a, 0)),
+                b: frozen(Tensor::stack(b, 0)),
+                scaling: adapter.scaling,
+                dropout: 0.0,
+            };
+            if outcome.is_ok() {
+                outcome = layer.attach(path, members, initial_rank);
+            }
+        });
+        outcome.map(|()| drawn)
+    }
+}
+
+/// The factors at a draw; `None` of an adapter without a posterior.
+fn draw(adapter: &LowRankAdapter, key: NoiseKey) -> Option<[Tensor<2>; 2]> {
+    let posterior = adapter.posterior()?;
+    let (a, b) = (adapter.a.val().without_autodiff(), adapter.b.val().without_autodiff());
+    let (std_a, std_b) = posterior.deviations(&a, &b);
+    let draw = |mean: Tensor<2>, std: Tensor<2>, stream| {
+        let eps = standard_normal(&mean, mean.dims(), key.on_stream(stream));
+        mean + eps * std.without_autodiff()
+    };
+    let b = match std_b {
+        Some(std_b) => draw(b, std_b, Stream::WEIGHT_B),
+        None => b,
+    };
+    Some([draw(a, std_a, Stream::WEIGHT_A), b])
 }

@@ -1,4 +1,4 @@
-//! The head over a few tokens only.
+//! Heads other than that over the vocabulary: a few of its tokens, and a number.
 //!
 //! A head of 32 000 rows is most of the work behind a short text, and of its memory in training. A question with a
 //! handful of possible answers needs a handful of rows: those of the base weight, and those of whatever the adapter
@@ -13,27 +13,101 @@
 //! generator the two differ by its rounding, about `1e-6`. Noise on activations and signs per token have the same
 //! distribution and are numbered by the outputs that exist: they are those of a head that has the answers' rows only.
 
-use burn::tensor::{DType, Int, Tensor, TensorData};
+use burn::module::Module;
+use burn::tensor::{DType, Device, Int, Tensor, TensorData};
 use lrvd_burn::adapter::{AdaptedLinear, Extension, LowRankAdapter};
+use lrvd_burn::files::WeightStore;
+use lrvd_burn::model::Names;
 use lrvd_burn::ops::{dropout, standard_normal};
+use lrvd_burn::parameters::Group;
 use lrvd_burn::sampling::{DrawPer, Pass, Scheme};
 use lrvd_core::noise::{NoiseKey, Stream, fill_normal, fill_normal_f64};
 
-/// Logits of `answers` for the states `[batch, 1, hidden]`, `[batch, answers]`.
+use super::config::LlamaConfig;
+use super::model::LlamaModel;
+use crate::batch::TokenBatch;
+use crate::error::{Error, Result};
+use crate::source::{Init, Layout, Loaded, Precision, WeightSource, check_depth};
+
+/// A Llama that predicts a number: `score · h`, with `h` the normed hidden state of each row's last real token.
+///
+/// It is the `LlamaForSequenceClassification` of Hugging Face's transformers with one label, whose names it has: no
+/// bias, and no head over the vocabulary. Where the decoder is held in half precision, the head is in single.
+#[derive(Module, Debug)]
+pub struct LlamaScore {
+    names: Names,
+    pub(crate) model: LlamaModel,
+    score: AdaptedLinear,
+}
+
+impl LlamaScore {
+    /// Builds decoder and head from `source`.
+    pub fn load(source: &mut WeightSource<'_>, config: &LlamaConfig) -> Self {
+        let model = LlamaModel::load(source, config);
+        let (shape, init) = ([config.hidden_size, 1], Init::Normal(config.initializer_range));
+        let dtype = model.compute_dtype();
+        let weight = source.tensor("score.weight", shape, Layout::Transposed, init, dtype);
+        let names = Names::below("").with_groups(&[("score", Group::Head)]);
+        Self { names, model, score: AdaptedLinear::new(weight, None) }
+    }
+
+    /// Builds the model from a checkpoint: the decoder strictly, the head where the checkpoint has one of one label,
+    /// and from `seed` where it has none. A head over the vocabulary may stay unused.
+    pub fn from_pretrained(
+        store: &WeightStore,
+        config: &LlamaConfig,
+        seed: NoiseKey,
+        device: &Device,
+        precision: impl Into<Precision>,
+    ) -> Result<(Self, Loaded)> {
+        let precision = precision.into();
+        check_load(store, config, device, precision.dtype)?;
+        let fresh = |name: &str| name.starts_with("score");
+        let ignored = |name: &str| is_spare(name) || name.starts_with("lm_head.");
+        let mut source = WeightSource::checkpoint(store, &fresh, &ignored, seed, device, precision);
+        let model = Self::load(&mut source, config);
+        Ok((model, source.finish()?))
+    }
+
+    /// Scores `[batch, 1]` after each row's last real token. Segment ids are not read.
+    pub fn forward(&self, input: &TokenBatch, pass: &Pass) -> Tensor<2> {
+        self.score.forward_with(self.model.last_hidden(input, pass), pass).squeeze_dim(1)
+    }
+}
+
+/// Checks what can be checked before anything is read.
+pub(super) fn check_load(
+    store: &WeightStore,
+    config: &LlamaConfig,
+    device: &Device,
+    dtype: DType,
+) -> Result<()> {
+    if !device.supports_dtype(dtype) {
+        let expected = "a float type that the device computes in";
+        return Err(Error::argument("dtype", expected, format_args!("`{dtype:?}`")));
+    }
+    check_depth(config.num_hidden_layers, store)
+}
+
+/// Stored rotary frequencies of old checkpoints, which are computed here.
+pub(super) fn is_spare(name: &str) -> bool {
+    name.ends_with(".rotary_emb.inv_freq")
+}
+
+/// Logits of the tokens `answers` for the states `[batch, 1, hidden]`, `[batch, answers]`.
 ///
 /// `weight` holds the answers' columns of the head's base weight, `[hidden, answers]`.
 pub(super) fn answer_logits(
     head: &AdaptedLinear,
     weight: Tensor<2>,
     x: Tensor<3>,
-    answers: &[u32],
+    (answers, ids): (&[u32], &Tensor<1, Int>),
     pass: &Pass,
 ) -> Tensor<2> {
-    let mut small = head.with_outputs(weight, &indices(answers, &x));
-    let logits = match Draw::of_b(head, &small, answers, x.dims()[0], pass) {
+    let mut small = head.with_outputs(weight, ids);
+    let logits = match drawn_update(head, &small, answers, &x, pass) {
         None => small.forward_with(x, pass),
-        Some(draw) => {
-            let update = draw.update(&small, x.clone(), pass);
+        Some(update) => {
             small.detach();
             let [base, update] = pass.aligned([small.forward_with(x, pass), update]);
             base + update
@@ -42,76 +116,63 @@ pub(super) fn answer_logits(
     logits.squeeze_dim(1)
 }
 
-/// Token ids as indices on the device of `like`.
-pub(super) fn indices<const D: usize>(answers: &[u32], like: &Tensor<D>) -> Tensor<1, Int> {
-    let ids: Vec<i32> = answers.iter().map(|&id| id as i32).collect();
-    Tensor::from_ints(ids.as_slice(), &like.device().inner())
+/// Indices on the device of `like`.
+pub(super) fn indices<const D: usize>(
+    places: impl Iterator<Item = usize>,
+    like: &Tensor<D>,
+) -> Tensor<1, Int> {
+    let places: Vec<i32> = places.map(|place| place as i32).collect();
+    Tensor::from_ints(places.as_slice(), &like.device().inner())
 }
 
-/// Drawn factors, `[groups, hidden, rank]` and `[groups, rank, answers]`: one group, one for each sequence, or one for
-/// each draw that the batch holds.
-struct Draw {
-    a: Tensor<3>,
-    b: Tensor<3>,
-}
-
-impl Draw {
-    /// The draw of `head` at the outputs of `small`, if the pass draws weights once a batch or a sequence and B is
-    /// random. Where B is not, nothing random has an axis for the outputs, and the layer's own pass will do.
-    fn of_b(
-        head: &AdaptedLinear,
-        small: &AdaptedLinear,
-        answers: &[u32],
-        batch: usize,
-        pass: &Pass,
-    ) -> Option<Self> {
-        let draws = match pass.scheme {
-            Scheme::Weights(DrawPer::Sequence) => batch,
-            Scheme::Weights(DrawPer::Batch) => 1,
-            _ => return None,
-        };
-        let adapter = small.low_rank()?;
-        let (a, b) = (adapter.a.val(), adapter.b.val());
-        let (std_a, std_b) = match &adapter.extension {
-            Some(Extension::Posterior(posterior)) => posterior.deviations(&a, &b),
-            Some(Extension::Gaussian(noise)) => noise.deviations(),
-            Some(Extension::SingularValues(_) | Extension::Scale(_) | Extension::Contextual(_))
-            | None => return None,
-        };
-        let std_b = std_b?;
-        let vocab = head.low_rank().map(LowRankAdapter::d_output)?;
-        let [d_input, rank] = a.dims();
-        let eps_a = pass.noise_of(head.noise_id(), |key| -> Tensor<3> {
-            standard_normal(&a, [draws, d_input, rank], key.on_stream(Stream::WEIGHT_A))
-        });
-        let eps_b = pass.noise_of(head.noise_id(), |key| {
-            columns(&b, draws, vocab, answers, key.on_stream(Stream::WEIGHT_B))
-        });
-        Some(Self {
-            a: a.unsqueeze_dim::<3>(0) + eps_a * std_a.unsqueeze_dim::<3>(0),
-            b: b.unsqueeze_dim::<3>(0) + eps_b * std_b.unsqueeze_dim::<3>(0),
-        })
+/// What the drawn adapter of `head` adds to the outputs of `small`, `[batch, 1, answers]`, if the pass draws weights once
+/// a batch or a sequence and B is random. Where B is not, nothing random has an axis for the outputs, and the layer's own
+/// pass will do.
+fn drawn_update(
+    head: &AdaptedLinear,
+    small: &AdaptedLinear,
+    answers: &[u32],
+    x: &Tensor<3>,
+    pass: &Pass,
+) -> Option<Tensor<3>> {
+    let draws = match pass.scheme {
+        Scheme::Weights(DrawPer::Sequence) => x.dims()[0],
+        Scheme::Weights(DrawPer::Batch) => 1,
+        _ => return None,
+    };
+    let adapter = small.low_rank()?;
+    let (a, b) = (adapter.a.val(), adapter.b.val());
+    let (std_a, std_b) = match &adapter.extension {
+        Some(Extension::Posterior(posterior)) => posterior.deviations(&a, &b),
+        Some(Extension::Gaussian(noise)) => noise.deviations(),
+        Some(Extension::SingularValues(_) | Extension::Scale(_) | Extension::Contextual(_))
+        | None => return None,
+    };
+    let std_b = std_b?;
+    let vocab = head.low_rank().map(LowRankAdapter::d_output)?;
+    let [d_input, rank] = a.dims();
+    // One group of rows a draw: the batch, a sequence, or the rows of each draw that the batch holds.
+    let eps_a = pass.noise_of(head.noise_id(), |key| -> Tensor<3> {
+        standard_normal(&a, [draws, d_input, rank], key.on_stream(Stream::WEIGHT_A))
+    });
+    let eps_b = pass.noise_of(head.noise_id(), |key| {
+        columns(&b, draws, vocab, answers, key.on_stream(Stream::WEIGHT_B))
+    });
+    let a = a.unsqueeze_dim::<3>(0) + eps_a * std_a.unsqueeze_dim::<3>(0);
+    let b = b.unsqueeze_dim::<3>(0) + eps_b * std_b.unsqueeze_dim::<3>(0);
+    let x = match pass.adapter_dropout_key(small.noise_id()) {
+        Some(key) if adapter.dropout > 0.0 => dropout(x.clone(), adapter.dropout, key.with_use(0)),
+        _ => x.clone(),
+    };
+    if pass.draws.count == 1 {
+        return Some(x.matmul(a).mul_scalar(adapter.scaling).matmul(b));
     }
-
-    /// The update of `[batch, 1, hidden]`, `[batch, 1, answers]`.
-    fn update(self, small: &AdaptedLinear, x: Tensor<3>, pass: &Pass) -> Tensor<3> {
-        let (rate, scaling) =
-            small.low_rank().map_or((0.0, 1.0), |adapter| (adapter.dropout, adapter.scaling));
-        let x = match pass.adapter_dropout_key(small.noise_id()) {
-            Some(key) if rate > 0.0 => dropout(x, rate, key.with_use(0)),
-            _ => x,
-        };
-        let groups = self.a.dims()[0];
-        if pass.draws.count == 1 {
-            return x.matmul(self.a).mul_scalar(scaling).matmul(self.b);
-        }
-        let x = pass.repeated(x, groups * pass.draws.rows);
-        let [rows, tokens, hidden] = x.dims();
-        let x = x.reshape([groups, rows / groups * tokens, hidden]);
-        let update = x.matmul(self.a).mul_scalar(scaling).matmul(self.b);
-        let answers = update.dims()[2];
-        update.reshape([rows, tokens, answers])
-    }
+    let groups = a.dims()[0];
+    let x = pass.repeated(x, groups * pass.draws.rows);
+    let [rows, tokens, hidden] = x.dims();
+    let x = x.reshape([groups, rows / groups * tokens, hidden]);
+    let update = x.matmul(a).mul_scalar(adapter.scaling).matmul(b);
+    Some(update.reshape([rows, tokens, answers.len()]))
 }
 
 /// Columns `answers` of the noise `[draws, rank, vocab]`, in the type and on the device of `like` `[rank, answers]`.

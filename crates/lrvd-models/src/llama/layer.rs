@@ -1,16 +1,15 @@
 //! One decoder layer: attention and feed-forward, each behind a norm and beside a residual.
 
 use burn::module::Module;
-use burn::tensor::{DType, Tensor};
+use burn::tensor::{Int, Tensor, activation};
 use lrvd_burn::adapter::AdaptedLinear;
 use lrvd_burn::ops::{causal_attention, dropout, gated_silu};
 use lrvd_burn::sampling::Pass;
 use lrvd_core::noise::module_id;
 
-use super::cache::LayerCache;
+use super::cache::KvCache;
 use super::config::LlamaConfig;
 use super::rope::RotaryEmbedding;
-use super::visible::Visible;
 use crate::norm::RmsNorm;
 use crate::source::WeightSource;
 
@@ -24,21 +23,14 @@ pub(super) struct DecoderLayer {
 }
 
 impl DecoderLayer {
-    pub(super) fn load(
-        source: &mut WeightSource<'_>,
-        path: &str,
-        config: &LlamaConfig,
-        compute: DType,
-    ) -> Self {
+    pub(super) fn load(source: &mut WeightSource<'_>, path: &str, config: &LlamaConfig) -> Self {
         let (d, eps) = (config.hidden_size, config.rms_norm_eps);
-        let norm = |source: &mut WeightSource<'_>, name: &str| {
-            RmsNorm::load(source, &format!("{path}.{name}"), d, eps, compute)
-        };
+        let at = |name: &str| format!("{path}.{name}");
         Self {
-            input_norm: norm(source, "input_layernorm"),
-            self_attn: Attention::load(source, &format!("{path}.self_attn"), config),
-            post_attention_norm: norm(source, "post_attention_layernorm"),
-            mlp: Mlp::load(source, &format!("{path}.mlp"), config),
+            input_norm: RmsNorm::load(source, &at("input_layernorm"), d, eps),
+            self_attn: Attention::load(source, &at("self_attn"), config),
+            post_attention_norm: RmsNorm::load(source, &at("post_attention_layernorm"), d, eps),
+            mlp: Mlp::load(source, &at("mlp"), config),
         }
     }
 
@@ -47,7 +39,7 @@ impl DecoderLayer {
         x: Tensor<3>,
         rotary: &RotaryEmbedding,
         visible: &Visible,
-        cache: Option<&mut LayerCache>,
+        cache: Option<(&mut KvCache, usize)>,
         pass: &Pass,
     ) -> Tensor<3> {
         let normed = self.input_norm.forward(x.clone());
@@ -93,14 +85,13 @@ impl Attention {
         let (hidden, std) = (config.hidden_size, config.initializer_range);
         let (heads, key_heads) = (config.num_attention_heads, config.num_key_value_heads);
         let (wide, narrow) = (heads * config.head_dim, key_heads * config.head_dim);
-        let mut linear = |name: &str, d_input, d_output| {
-            source.linear(&format!("{path}.{name}"), d_input, d_output, false, std)
-        };
+        let mut linear =
+            |name: &str, shape| source.linear(&format!("{path}.{name}"), shape, false, std);
         Self {
-            q_proj: linear("q_proj", hidden, wide),
-            k_proj: linear("k_proj", hidden, narrow),
-            v_proj: linear("v_proj", hidden, narrow),
-            o_proj: linear("o_proj", wide, hidden),
+            q_proj: linear("q_proj", [hidden, wide]),
+            k_proj: linear("k_proj", [hidden, narrow]),
+            v_proj: linear("v_proj", [hidden, narrow]),
+            o_proj: linear("o_proj", [wide, hidden]),
             heads,
             key_heads,
             head_dim: config.head_dim,
@@ -115,7 +106,7 @@ impl Attention {
         x: Tensor<3>,
         rotary: &RotaryEmbedding,
         visible: &Visible,
-        cache: Option<&mut LayerCache>,
+        cache: Option<(&mut KvCache, usize)>,
         pass: &Pass,
     ) -> Tensor<3> {
         let tokens = x.dims()[1];
@@ -143,15 +134,15 @@ impl Attention {
         &self,
         [q, k, v]: [Tensor<4>; 3],
         visible: &Visible,
-        cache: Option<&mut LayerCache>,
+        cache: Option<(&mut KvCache, usize)>,
         scale: f64,
         pass: &Pass,
     ) -> Tensor<4> {
         let groups = self.key_heads;
-        let (k, v) = (k.swap_dims(1, 2), v.swap_dims(1, 2));
-        let (k, v) = match cache {
-            Some(cache) => cache.append(k, v),
-            None => (k, v),
+        let piece = [k.swap_dims(1, 2), v.swap_dims(1, 2)];
+        let [k, v] = match cache {
+            Some((cache, layer)) => cache.append(layer, piece),
+            None => piece,
         };
         // A cache keeps what the draws of the batch share once.
         let [q, k, v] = pass.aligned([q, k, v]);
@@ -187,21 +178,66 @@ impl Mlp {
     fn load(source: &mut WeightSource<'_>, path: &str, config: &LlamaConfig) -> Self {
         let (d, wide) = (config.hidden_size, config.intermediate_size);
         let std = config.initializer_range;
-        let mut linear = |name: &str, d_input, d_output| {
-            source.linear(&format!("{path}.{name}"), d_input, d_output, false, std)
-        };
+        let mut linear =
+            |name: &str, shape| source.linear(&format!("{path}.{name}"), shape, false, std);
         Self {
-            gate_proj: linear("gate_proj", d, wide),
-            up_proj: linear("up_proj", d, wide),
-            down_proj: linear("down_proj", wide, d),
+            gate_proj: linear("gate_proj", [d, wide]),
+            up_proj: linear("up_proj", [d, wide]),
+            down_proj: linear("down_proj", [wide, d]),
         }
     }
 
-    /// `[batch, tokens, hidden]` to the same shape.
     fn forward(&self, x: Tensor<3>, pass: &Pass) -> Tensor<3> {
         let gate = self.gate_proj.forward_with(x.clone(), pass);
         let up = self.up_proj.forward_with(x, pass);
         let [gate, up] = pass.aligned([gate, up]);
         self.down_proj.forward_with(gated_silu(gate, up), pass)
     }
+}
+
+/// What is added to the score of a key that must not be seen: far below any score, and finite, so that a query without
+/// any key (a padded one) has weights that mean nothing instead of values that are not numbers.
+const UNSEEN: f64 = -1.0e30;
+
+/// Visibility of one batch, shared by all layers.
+///
+/// A query sees the real tokens up to its own column; columns of the cache come before those of the input.
+#[derive(Clone)]
+pub(super) enum Visible {
+    /// No past, as many keys as queries: 1 for tokens, 0 for padding, `[batch, tokens]`.
+    Alone(Tensor<2>),
+    /// Keys of a cache before those of the input: a sum of [`UNSEEN`], `[batch, 1, tokens, past + tokens]`.
+    After(Tensor<4>),
+}
+
+impl Visible {
+    /// `mask` is that of all keys, `[batch, past + tokens]`, 1 for tokens and 0 for padding.
+    pub(super) fn new(mask: Tensor<2>, tokens: usize) -> Self {
+        if mask.dims()[1] == tokens {
+            return Self::Alone(mask);
+        }
+        Self::After(unseen(mask, tokens))
+    }
+
+    /// Attention weights of scores `[batch, heads, tokens, keys]`, which are multiplied by `scale` first.
+    fn weights(&self, scores: Tensor<4>, scale: f64, pass: &Pass) -> Tensor<4> {
+        let unseen = match self {
+            Self::Alone(mask) => unseen(mask.clone(), mask.dims()[1]),
+            Self::After(unseen) => unseen.clone(),
+        };
+        let unseen = pass.repeated(unseen, scores.dims()[0]);
+        activation::softmax(scores.mul_scalar(scale) + unseen, 3)
+    }
+}
+
+/// [`UNSEEN`] where a query must not look, once for padding and once for later keys.
+fn unseen(mask: Tensor<2>, tokens: usize) -> Tensor<4> {
+    let [batch, keys] = mask.dims();
+    let columns = |from: usize| Tensor::<1, Int>::arange(from as i64..keys as i64, &mask.device());
+    let query: Tensor<2, Int> = columns(keys - tokens).unsqueeze_dim(1);
+    let key: Tensor<2, Int> = columns(0).unsqueeze_dim(0);
+    let later = key.expand([tokens, keys]).greater(query.expand([tokens, keys]));
+    let later = later.float().cast(mask.dtype()).mul_scalar(UNSEEN);
+    let padding = mask.sub_scalar(1.0).mul_scalar(-UNSEEN);
+    padding.reshape([batch, 1, 1, keys]) + later.reshape([1, 1, tokens, keys])
 }

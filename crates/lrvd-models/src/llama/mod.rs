@@ -2,29 +2,22 @@
 
 mod cache;
 mod causal_lm;
-mod choice;
 mod choose;
 mod config;
-mod drawn;
 mod generate;
 pub mod gguf;
 mod head;
 mod layer;
 mod model;
 mod rope;
-mod score;
-mod text;
-mod visible;
 
 pub use cache::KvCache;
 pub use causal_lm::LlamaForCausalLm;
-pub use choice::LlamaChoice;
-pub use choose::{GeneratedToken, TokenChoice, TokenSampling};
+pub use choose::{GeneratedToken, TokenSampling};
 pub use config::{Llama3Scaling, LlamaConfig};
 pub use generate::{GenerateOptions, GeneratedText};
+pub use head::LlamaScore;
 pub use model::LlamaModel;
-pub use rope::Rotary;
-pub use score::LlamaScore;
 
 /// The linear layers of every block, by the end of their path: what is adapted for language modelling. The head is not
 /// among them, as in other tools' `all-linear`.

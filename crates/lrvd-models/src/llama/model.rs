@@ -1,6 +1,6 @@
 //! Embeddings and the stack of layers.
 
-use burn::module::{Module, Param, ParamId};
+use burn::module::{Module, Param};
 use burn::tensor::module::embedding;
 use burn::tensor::{DType, Int, Tensor};
 use lrvd_burn::adapter::adapter_dtype;
@@ -9,9 +9,8 @@ use lrvd_burn::sampling::Pass;
 
 use super::cache::KvCache;
 use super::config::LlamaConfig;
-use super::layer::DecoderLayer;
-use super::rope::Rotary;
-use super::visible::Visible;
+use super::layer::{DecoderLayer, Visible};
+use super::rope::Table;
 use crate::batch::TokenBatch;
 use crate::norm::RmsNorm;
 use crate::source::{Init, WeightSource};
@@ -30,14 +29,12 @@ const NAMES: Names = Names::below("model").renamed(&[
 #[derive(Module, Debug)]
 pub struct LlamaModel {
     names: Names,
-    embed_tokens: Param<Tensor<2>>,
+    pub(super) embed_tokens: Param<Tensor<2>>,
     layers: Vec<DecoderLayer>,
     norm: RmsNorm,
-    recomputes: bool,
+    pub(crate) recomputes: bool,
     #[module(skip)]
-    config: LlamaConfig,
-    #[module(skip)]
-    rotary: Rotary,
+    pub(super) config: LlamaConfig,
     #[module(skip)]
     compute: DType,
 }
@@ -46,36 +43,24 @@ impl LlamaModel {
     /// Builds the decoder, whose parameters are below `model`; matrices are held in the source's type, the
     /// rest in the compute type.
     pub fn load(source: &mut WeightSource<'_>, config: &LlamaConfig) -> Self {
-        let (d, compute) = (config.hidden_size, adapter_dtype(source.dtype()));
+        let d = config.hidden_size;
         let embed_tokens = source.parameter(
             "model.embed_tokens.weight",
             [config.vocab_size, d],
             Init::Normal(config.initializer_range),
         );
         let layers = (0..config.num_hidden_layers)
-            .map(|i| DecoderLayer::load(source, &format!("model.layers.{i}"), config, compute))
+            .map(|i| DecoderLayer::load(source, &format!("model.layers.{i}"), config))
             .collect();
         Self {
             names: NAMES,
             embed_tokens,
             layers,
-            norm: RmsNorm::load(source, "model.norm", d, config.rms_norm_eps, compute),
+            norm: RmsNorm::load(source, "model.norm", d, config.rms_norm_eps),
             recomputes: false,
             config: config.clone(),
-            rotary: Rotary::new(config),
-            compute,
+            compute: adapter_dtype(source.dtype()),
         }
-    }
-
-    /// The configuration it was built from.
-    pub fn config(&self) -> &LlamaConfig {
-        &self.config
-    }
-
-    /// Gradient checkpointing: whether the backward pass computes a layer's activations again instead of holding those
-    /// of all layers.
-    pub fn recompute(&mut self, recomputes: bool) {
-        self.recomputes = recomputes;
     }
 
     /// The float type of activations, norms and adapters: double precision beside double-precision weights, else
@@ -89,32 +74,9 @@ impl LlamaModel {
         self.embed_tokens.val()
     }
 
-    pub(super) fn embeddings_id(&self) -> ParamId {
-        self.embed_tokens.id
-    }
-
     /// The last hidden state after the final norm, `[batch, tokens, hidden]`. Segment ids are not read.
     pub fn forward(&self, input: &TokenBatch, pass: &Pass) -> Tensor<3> {
-        let x = self.run(input.ids.clone(), input.mask.clone(), None, pass, &mut |_| ());
-        self.norm.forward(x)
-    }
-
-    /// As [`Self::forward`], for a piece of text that follows what `cache` holds, which then holds it, too.
-    ///
-    /// `mask` is that of the piece. The pass must be the same for all pieces; a scheme with noise on activations draws
-    /// anew for every piece.
-    ///
-    /// # Panics
-    ///
-    /// If the batch is not that of the cache.
-    pub fn forward_cached(
-        &self,
-        ids: Tensor<2, Int>,
-        mask: Tensor<2>,
-        cache: &mut KvCache,
-        pass: &Pass,
-    ) -> Tensor<3> {
-        self.norm.forward(self.run(ids, mask, Some(cache), pass, &mut |_| ()))
+        self.normed(self.run(input.ids.clone(), input.mask.clone(), None, pass, &mut |_| ()))
     }
 
     /// Every hidden state: the embeddings, the output of each layer but the last, and the normed output of the last.
@@ -122,10 +84,8 @@ impl LlamaModel {
         let mut states = Vec::with_capacity(self.layers.len() + 1);
         let keep = &mut |state: &Tensor<3>| states.push(state.clone());
         self.run(input.ids.clone(), input.mask.clone(), None, pass, keep);
-        if let Some(last) = states.pop() {
-            states.push(self.norm.forward(last));
-        }
-        states
+        let last = states.pop().map(|last| self.normed(last));
+        states.into_iter().chain(last).collect()
     }
 
     /// The hidden state of each row's last real token after the final norm, `[batch, 1, hidden]`; with padding on the
@@ -159,8 +119,8 @@ impl LlamaModel {
         }
         let keys = mask.dims()[1];
         let table = match &mut cache {
-            Some(cache) => cache.table(&self.rotary, keys, &mask),
-            None => self.rotary.table(keys, &mask.device(), self.compute),
+            Some(cache) => cache.table(&self.config, keys, &mask),
+            None => Table::new(&self.config, keys, &mask.device(), self.compute),
         };
         let positions = mask.clone().cumsum(1).sub_scalar(1.0).clamp_min(0.0);
         let rotary = table.at(positions.narrow(1, keys - tokens, tokens).int());
@@ -168,7 +128,7 @@ impl LlamaModel {
         let mut x = embedding(self.embed_tokens.val(), ids).cast(self.compute);
         seen(&x);
         for (i, layer) in self.layers.iter().enumerate() {
-            let cache = cache.as_deref_mut().map(|cache| cache.layer(i));
+            let cache = cache.as_deref_mut().map(|cache| (cache, i));
             x = if self.recomputes && cache.is_none() {
                 let (rotary, visible, pass) = (rotary.clone(), visible.clone(), *pass);
                 recomputed(layer, x, move |layer, x| {

@@ -5,21 +5,16 @@
 //! `tokenizers` crate; this module reads the files, returns an error for what it cannot reproduce, and takes truncation
 //! and padding per call.
 
-mod bpe;
 mod charsmap;
+mod convert;
 mod settings;
-mod special;
 mod spm;
 mod text;
 mod tokenizer_json;
-mod unigram;
 
-pub use bpe::tokenizer_json;
+pub use convert::tokenizer_json;
 pub use settings::SpecialTokens;
-pub(crate) use special::template_json;
+pub(crate) use settings::template_json;
 pub use spm::{ModelType, NormalizerSpec, Piece, PieceKind, SpmModel, TrainerSpec};
 pub use text::TextTokenizer;
-pub use tokenizers::{
-    Encoding, PaddingDirection, PaddingParams, PaddingStrategy, TruncationDirection,
-    TruncationParams, TruncationStrategy,
-};
+pub use tokenizers::{Encoding, PaddingDirection, PaddingParams, PaddingStrategy};

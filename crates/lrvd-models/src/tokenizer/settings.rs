@@ -1,16 +1,21 @@
-//! Settings in the JSON files of a tokenizer's folder.
+//! Settings in the JSON files of a tokenizer's folder, and the special tokens that they put around every text.
 //!
 //! `tokenizer_config.json`, `special_tokens_map.json` and `added_tokens.json` name the special tokens, the padding
 //! side, and switches of the conversion from `spm.model`. All are optional. Where two name the same thing, the one
 //! listed first wins.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize as _;
-use serde_json::Value;
-use tokenizers::{AddedToken, PaddingDirection, TruncationDirection};
+use serde_json::{Map, Value, json};
+use tokenizers::processors::PostProcessorWrapper;
+use tokenizers::processors::template::TemplateProcessing;
+use tokenizers::{
+    AddedToken, Encoding, PaddingDirection, PostProcessor, Token, Tokenizer, TruncationDirection,
+};
 
 use crate::error::{Error, Result};
 use crate::json::{JsonObject, shown};
@@ -41,7 +46,7 @@ pub(super) struct Role {
     pub(super) usual: &'static [&'static str],
 }
 
-/// In the order in which [`SpecialTokens::from_list`] takes them.
+/// In the order of the fields of [`SpecialTokens`].
 pub(super) const ROLES: [Role; 7] = [
     Role { key: "bos_token", usual: &["[CLS]", "<s>"] },
     Role { key: "eos_token", usual: &["[SEP]", "</s>"] },
@@ -51,14 +56,6 @@ pub(super) const ROLES: [Role; 7] = [
     Role { key: "unk_token", usual: &["[UNK]", "<unk>"] },
     Role { key: "mask_token", usual: &["[MASK]", "<mask>"] },
 ];
-
-impl SpecialTokens {
-    /// Ids in the order of [`ROLES`].
-    pub(super) fn from_list(ids: [Option<u32>; 7]) -> Self {
-        let [bos, eos, cls, sep, pad, unk, mask] = ids;
-        Self { bos, eos, cls, sep, pad, unk, mask }
-    }
-}
 
 /// The settings that are used here.
 #[derive(Debug, Default)]
@@ -170,6 +167,104 @@ fn token_text(token: &Value) -> Option<&str> {
     token.as_str().or_else(|| token.get("content")?.as_str())
 }
 
+/// A token and its id.
+type Named = (String, u32);
+
+/// `<s> a </s>` and `<s> a </s> <s> b </s>` with type ids 0 and 1 as in a `tokenizer.json`, without absent tokens; null
+/// without any. `again` puts the first token before the second text too.
+pub(crate) fn template_json(bos: Option<&Named>, eos: Option<&Named>, again: bool) -> Value {
+    if bos.is_none() && eos.is_none() {
+        return Value::Null;
+    }
+    let part = |text: &str, kind: u32, before: Option<&Named>| {
+        let token = |(name, _): &Named| json!({"SpecialToken": {"id": name, "type_id": kind}});
+        let own = json!({"Sequence": {"id": text, "type_id": kind}});
+        before.map(token).into_iter().chain([own]).chain(eos.map(token)).collect::<Vec<_>>()
+    };
+    let single = part("A", 0, bos);
+    let pair = [single.clone(), part("B", 1, bos.filter(|_| again))].concat();
+    let special: Map<String, Value> = bos
+        .into_iter()
+        .chain(eos)
+        .map(|(name, id)| (name.clone(), json!({"id": name, "ids": [id], "tokens": [name]})))
+        .collect();
+    json!({"type": "TemplateProcessing", "single": single, "pair": pair, "special_tokens": special})
+}
+
+/// As [`template_json`], for the engine; none without any token.
+pub(super) fn template(
+    bos: Option<&Named>,
+    eos: Option<&Named>,
+    again: bool,
+    file: &Path,
+) -> Result<Option<PostProcessorWrapper>> {
+    let json = template_json(bos, eos, again);
+    let template = Option::<TemplateProcessing>::deserialize(json).map_err(Error::json(file))?;
+    Ok(template.map(PostProcessorWrapper::from))
+}
+
+/// The template of a `tokenizer.json` under the settings of `tokenizer_config.json`: `add_bos_token` and
+/// `add_eos_token` decide whether a text starts and ends with these tokens, as in transformers. Without a setting the
+/// template stays, as does one that agrees with the settings.
+pub(super) fn with_ends(
+    own: Option<PostProcessorWrapper>,
+    engine: &Tokenizer,
+    settings: &Settings,
+    special: SpecialTokens,
+    file: &Path,
+) -> Result<Option<PostProcessorWrapper>> {
+    if settings.add_bos.is_none() && settings.add_eos.is_none() {
+        return Ok(own);
+    }
+    let found = match &own {
+        Some(own) => adds_ends(own, special, file)?,
+        None => [false, false],
+    };
+    let ends = [settings.add_bos.unwrap_or(found[0]), settings.add_eos.unwrap_or(found[1])];
+    if ends == found {
+        return Ok(own);
+    }
+    let token = |add: bool, id: Option<u32>, role: &str| {
+        if !add {
+            return Ok(None);
+        }
+        let named = id.and_then(|id| Some((engine.id_to_token(id)?, id)));
+        let expected = "a token, which the settings put around every text";
+        named.map(Some).ok_or_else(|| Error::format(file, role, expected, "nothing"))
+    };
+    let bos = token(ends[0], special.bos, "bos_token")?;
+    let eos = token(ends[1], special.eos, "eos_token")?;
+    template(bos.as_ref(), eos.as_ref(), true, file)
+}
+
+/// Whether a template puts the start-of-text token before a text, and the end-of-text token after it.
+fn adds_ends(
+    template: &PostProcessorWrapper,
+    special: SpecialTokens,
+    file: &Path,
+) -> Result<[bool; 2]> {
+    /// Of no token.
+    const TEXT: u32 = u32::MAX;
+    let text = Encoding::from_tokens(vec![Token::new(TEXT, "a".to_owned(), (0, 1))], 0);
+    let whole =
+        template.process(text, None, true).map_err(Error::library("try the template", file))?;
+    let ids = whole.get_ids();
+    let at = ids.iter().position(|&id| id == TEXT).unwrap_or(0);
+    let has = |ids: &[u32], token: Option<u32>| token.is_some_and(|token| ids.contains(&token));
+    Ok([has(&ids[..at], special.bos), has(ids.get(at + 1..).unwrap_or(&[]), special.eos)])
+}
+
+/// An added token that cannot have the `id` that its file gives it.
+pub(super) fn wrong_id(file: &Path, token: &str, id: impl Display, place: u32) -> Error {
+    let expected = format!("{place}, its place in the vocabulary");
+    Error::format(file, format!("id of token {token}"), expected, id)
+}
+
+/// A token that is named for a role and is not in the vocabulary.
+pub(super) fn missing_token(file: &Path, token: &str, role: &str) -> Error {
+    Error::format(file, role, "a token of the vocabulary", format_args!("`{token}`"))
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -181,13 +276,6 @@ mod tests {
             std::fs::write(folder.path().join(name), text).unwrap();
         }
         Settings::read(folder.path())
-    }
-
-    #[test]
-    fn an_empty_folder_says_nothing() {
-        let settings = read(&[]).unwrap();
-        assert!(settings.names.is_empty() && settings.added.is_empty());
-        assert!(settings.padding_side.is_none() && settings.model_max_length.is_none());
     }
 
     #[test]
@@ -214,18 +302,15 @@ mod tests {
     #[test]
     fn wrong_values_name_file_and_key() {
         for (text, key) in [
-            (r#"{"padding_side": "up"}"#, "padding_side"),
-            (r#"{"do_lower_case": "no"}"#, "do_lower_case"),
-            (r#"{"model_max_length": -1}"#, "model_max_length"),
-            (r#"{"pad_token": 3}"#, "pad_token"),
+            (r#"{"padding_side": "up"}"#, "`padding_side`"),
+            (r#"{"do_lower_case": "no"}"#, "`do_lower_case`"),
+            (r#"{"model_max_length": -1}"#, "`model_max_length`"),
+            (r#"{"pad_token": 3}"#, "`pad_token`"),
+            (r#"{"added_tokens_decoder": {"x": {}}}"#, "`added_tokens_decoder.x`"),
+            ("[]", "is not the JSON"),
         ] {
-            let message = read(&[("tokenizer_config.json", text)]).unwrap_err().to_string();
-            assert!(
-                message.contains("tokenizer_config.json") && message.contains(key),
-                "{message}"
-            );
+            let error = read(&[("tokenizer_config.json", text)]).unwrap_err().to_string();
+            assert!(error.contains("tokenizer_config.json`") && error.contains(key), "{error}");
         }
-        let list = read(&[("tokenizer_config.json", "[]")]);
-        assert!(matches!(list, Err(Error::Json { .. })), "{list:?}");
     }
 }

@@ -2,19 +2,14 @@
 //!
 //! The parts of `ModelProto` that decide how text is cut: the pieces with score and kind, the model type of the
 //! trainer's settings, and the normaliser. Field numbers are those of SentencePiece's `sentencepiece_model.proto`, which
-//! `prost` decodes; fields that only steer training are skipped. `unigram` and `bpe` convert the model.
+//! `prost` decodes; fields that only steer training are skipped. `convert` makes a tokenizer of them.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use prost::Message as _;
-use serde_json::Value;
-use tokenizers::Tokenizer;
 
 use crate::error::{Error, Result};
-
-/// The mark that SentencePiece writes for a space.
-pub(super) const SPACE_MARK: &str = "\u{2581}";
 
 /// What a piece is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, prost::Enumeration)]
@@ -138,26 +133,6 @@ impl SpmModel {
             .expect("`check` found exactly one piece of this kind")
     }
 
-    /// Checks settings of which a conversion supports one value (the key, the value and the supported value), and the
-    /// kinds of the pieces.
-    pub(super) fn check_supported<const N: usize>(
-        &self,
-        file: &Path,
-        flags: [(&str, bool, bool); N],
-        kinds: &[PieceKind],
-    ) -> Result<()> {
-        if let Some((key, found, supported)) = flags.into_iter().find(|flag| flag.1 != flag.2) {
-            return Err(Error::unsupported(file, key, found, supported.to_string()));
-        }
-        match self.pieces.iter().find(|piece| !kinds.contains(&piece.kind())) {
-            None => Ok(()),
-            Some(piece) => {
-                let found = format!("{:?} (`{}`)", piece.kind(), piece.text);
-                Err(Error::unsupported(file, "pieces.type", found, format!("{kinds:?}")))
-            }
-        }
-    }
-
     fn check(&self, file: &Path) -> Result<()> {
         let wrong = |key: &str, expected: &str, found: String| {
             Err(Error::format(file, key, expected, found))
@@ -193,11 +168,6 @@ impl SpmModel {
     }
 }
 
-/// The engine of a `tokenizer.json` with these parts.
-pub(super) fn engine(parts: &Value, file: &Path) -> Result<Tokenizer> {
-    Tokenizer::from_bytes(parts.to_string()).map_err(Error::library("convert", file))
-}
-
 #[cfg(test)]
 pub(super) mod tests {
     #![allow(clippy::unwrap_used)]
@@ -207,77 +177,29 @@ pub(super) mod tests {
         Piece { text: text.into(), score, kind: kind.into() }
     }
 
-    /// A field of wire type 2.
-    fn bytes_field(number: u8, content: &[u8]) -> Vec<u8> {
-        assert!(number < 16 && content.len() < 128);
-        [&[number << 3 | 2, content.len() as u8], content].concat()
-    }
-
-    /// A `SentencePiece` as a field of `ModelProto`.
-    fn piece_field(text: &str, score: f32, kind: u8) -> Vec<u8> {
-        let score = [&[0x15][..], &score.to_le_bytes()].concat();
-        bytes_field(1, &[bytes_field(1, text.as_bytes()), score, vec![0x18, kind]].concat())
-    }
-
-    fn parse(bytes: &[u8]) -> Result<SpmModel> {
-        SpmModel::parse(bytes, "spm.model".as_ref())
-    }
-
-    fn small() -> Vec<u8> {
-        [piece_field("<unk>", 0.0, 2), piece_field("\u{2581}a", -1.5, 1)].concat()
-    }
-
-    #[test]
-    fn pieces_and_settings_are_read() {
-        let mut bytes = small();
-        bytes.extend(piece_field("[CLS]", 0.0, 3));
-        bytes.extend(bytes_field(2, &[0x18, 2, 0x98, 0x02, 1])); // model_type 2, byte_fallback
-        bytes.extend(bytes_field(3, &[0x12, 2, 7, 8, 0x18, 0, 0x20, 0]));
-        let model = parse(&bytes).unwrap();
-        let kinds: Vec<_> = model.pieces.iter().map(Piece::kind).collect();
-        assert_eq!(kinds, [PieceKind::Unknown, PieceKind::Normal, PieceKind::Control]);
-        assert_eq!((model.pieces[1].text.as_str(), model.pieces[1].score), ("\u{2581}a", -1.5));
-        assert_eq!(model.trainer.model_type(), ModelType::Bpe);
-        assert!(model.trainer.byte_fallback);
-        assert_eq!(model.normalizer.precompiled_charsmap, [7, 8]);
-        assert!(!model.normalizer.add_dummy_prefix);
-        assert!(!model.normalizer.remove_extra_whitespaces);
-        assert!(model.normalizer.escape_whitespaces, "the schema's default");
-        assert_eq!(model.unknown_id(), 0);
-    }
-
     #[test]
     fn contradictions_are_errors() {
-        let piece = piece_field;
+        use PieceKind::{Normal, Unknown};
+        let file = Path::new("spm.model");
+        let both = [piece("<unk>", 0.0, Unknown), piece("\u{2581}a", -1.5, Normal)];
+        let with = |third: Piece| {
+            let pieces = [&both[..], &[third]].concat();
+            SpmModel { pieces, ..SpmModel::default() }.encode_to_vec()
+        };
         for (bytes, text) in [
             (
-                piece("<unk>", 0.0, 1),
+                with(piece("<unk>", 0.0, Normal)),
                 "`piece 2` should be a text of no other piece, found `<unk>`, the text of piece 0",
             ),
-            (piece("<x>", 0.0, 2), "exactly 1 piece of type UNKNOWN, found 2 of 3"),
-            (piece("", 0.0, 1), "`piece 2` should be a text, found an empty one"),
-            (piece("b", f32::NAN, 1), "`piece 2` should be a piece of a finite score, found NaN"),
-            (piece("b", 0.0, 7), "`piece 2` should be a piece of a type from 1 to 6, found 7"),
-            (vec![0x08, 1], "SpmModel.pieces"),
-            (bytes_field(1, &bytes_field(1, &[0xff])), "Piece.text"),
+            (with(piece("<x>", 0.0, Unknown)), "exactly 1 piece of type UNKNOWN, found 2 of 3"),
+            (with(piece("", 0.0, Normal)), "`piece 2` should be a text, found an empty one"),
+            (with(piece("b", f32::NAN, Normal)), "should be a piece of a finite score, found NaN"),
+            (with(Piece { kind: 7, text: "b".into(), score: 0.0 }), "a type from 1 to 6, found 7"),
             (vec![0x0a, 100], "SpmModel.pieces"),
+            (vec![0x0a, 3, 0x0a, 1, 0xff], "Piece.text"),
         ] {
-            let error = parse(&[small(), bytes].concat()).unwrap_err().to_string();
+            let error = SpmModel::parse(&bytes, file).unwrap_err().to_string();
             assert!(error.contains(text), "{error}");
-        }
-        let error = parse(&[]).unwrap_err().to_string();
-        assert!(error.contains("found 0 of 0"), "{error}");
-    }
-
-    #[test]
-    fn every_prefix_of_a_model_is_an_error_or_a_model() {
-        let bytes = [small(), piece_field("b", -2.0, 1)].concat();
-        for end in 0..bytes.len() {
-            // No assertion on the outcome: a prefix may end between two pieces. It must not panic.
-            let _ = parse(&bytes[..end]);
-            let mut flipped = bytes.clone();
-            flipped[end] ^= 0x81;
-            let _ = parse(&flipped);
         }
     }
 }

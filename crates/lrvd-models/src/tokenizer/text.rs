@@ -7,14 +7,13 @@ use tokenizers::processors::PostProcessorWrapper;
 use tokenizers::utils::truncation::truncate_encodings;
 use tokenizers::{
     Encoding, PaddingDirection, PaddingParams, PostProcessor, Tokenizer, TruncationDirection,
-    TruncationParams, TruncationStrategy, pad_encodings,
+    TruncationParams, pad_encodings,
 };
 
-use super::settings::{ROLES, Settings, SpecialTokens};
-use super::special::{missing_token, with_ends};
-use super::spm::{ModelType, SpmModel};
+use super::convert::convert;
+use super::settings::{ROLES, Settings, SpecialTokens, missing_token, with_ends};
+use super::spm::SpmModel;
 use super::tokenizer_json::{self, Growth};
-use super::{bpe, unigram};
 use crate::error::{Error, Result};
 
 /// Vocabularies that a folder may hold, best first.
@@ -59,10 +58,8 @@ impl TextTokenizer {
     pub fn from_dir(folder: &Path) -> Result<Self> {
         let file = FILES.iter().map(|name| folder.join(name)).find(|file| file.is_file());
         let file = file.ok_or_else(|| {
-            Error::tokenizer(
-                folder,
-                format!("has no vocabulary, expected one of the files {}", quoted(FILES)),
-            )
+            let reason = format!("has no vocabulary, expected one of the files {}", quoted(FILES));
+            Error::tokenizer(folder, reason)
         })?;
         Self::load(&file, &Settings::read(folder)?)
     }
@@ -75,11 +72,8 @@ impl TextTokenizer {
     /// From the texts of a `tokenizer.json` and of the `tokenizer_config.json` beside it, for tokenizers that come in
     /// another file; `file` is only named in errors.
     pub fn from_texts(tokenizer: &[u8], settings: &[u8], file: &Path) -> Result<Self> {
-        Self::build(
-            tokenizer_json::parse(tokenizer, file)?,
-            file,
-            &Settings::parse(settings, file)?,
-        )
+        let engine = tokenizer_json::parse(tokenizer, file)?;
+        Self::build(engine, file, &Settings::parse(settings, file)?)
     }
 
     fn load(file: &Path, settings: &Settings) -> Result<Self> {
@@ -87,25 +81,16 @@ impl TextTokenizer {
         let engine = if file.extension().is_some_and(|extension| extension == "json") {
             tokenizer_json::parse(&bytes, file)?
         } else {
-            let model = SpmModel::parse(&bytes, file)?;
-            match model.trainer.model_type() {
-                ModelType::Unigram => unigram::convert(&model, file, settings)?,
-                ModelType::Bpe => bpe::convert(&model, file, settings)?,
-                other => {
-                    let (key, found) = ("trainer_spec.model_type", format!("{other:?}"));
-                    return Err(Error::unsupported(file, key, found, "Unigram, Bpe"));
-                }
-            }
+            convert(&SpmModel::parse(&bytes, file)?, file, settings)?
         };
         Self::build(engine, file, settings)
     }
 
-    fn build(mut engine: Tokenizer, file: &Path, settings: &Settings) -> Result<Self> {
-        let normalizer =
-            serde_json::to_value(engine.get_normalizer()).map_err(Error::json(file))?;
-        let pre_tokenizer =
-            serde_json::to_value(engine.get_pre_tokenizer()).map_err(Error::json(file))?;
-        let growth = Growth::of(file, &normalizer, &pre_tokenizer)?;
+    fn build(
+        (mut engine, growth): (Tokenizer, Growth),
+        file: &Path,
+        settings: &Settings,
+    ) -> Result<Self> {
         let library = Error::library("clear the file's own truncation", file);
         engine.with_truncation(None).map_err(library)?;
         let stored = engine.get_padding().cloned();
@@ -133,12 +118,6 @@ impl TextTokenizer {
         })
     }
 
-    /// Truncation to `max_length` tokens, special ones included: longest first, on the side of the tokenizer's settings.
-    pub fn truncation(&self, max_length: usize) -> TruncationParams {
-        let direction = self.truncation_side;
-        TruncationParams { direction, max_length, ..TruncationParams::default() }
-    }
-
     /// Padding to the longest of a batch on the side of the tokenizer's settings, with `pad_id` or the padding token;
     /// decoders without one borrow another token.
     pub fn padding(&self, pad_id: Option<u32>) -> Result<PaddingParams> {
@@ -150,8 +129,8 @@ impl TextTokenizer {
         Ok(PaddingParams { direction, pad_id, pad_token, ..PaddingParams::default() })
     }
 
-    /// Encodes a text, or a pair, with special tokens and no padding, cut to `max_length` tokens longest first.
-    /// Offsets count characters.
+    /// Encodes a text, or a pair, with special tokens and no padding, cut to `max_length` tokens, special ones included,
+    /// longest first on the side of the tokenizer's settings. Offsets count characters.
     ///
     /// `Some("")` as the second text is a pair whose second part is empty.
     pub fn encode(
@@ -160,42 +139,23 @@ impl TextTokenizer {
         pair: Option<&str>,
         max_length: Option<usize>,
     ) -> Result<Encoding> {
-        let truncation = max_length.map(|max_length| self.truncation(max_length));
-        self.encode_one(text, pair, truncation.as_ref())
-    }
-
-    /// Encodes many texts or pairs with special tokens, cut and padded as the parameters say.
-    pub fn encode_batch(
-        &self,
-        inputs: &[(&str, Option<&str>)],
-        truncation: Option<&TruncationParams>,
-        padding: Option<&PaddingParams>,
-    ) -> Result<Vec<Encoding>> {
-        let encode = |(text, pair): &(&str, Option<&str>)| self.encode_one(text, *pair, truncation);
-        let mut encodings = inputs.iter().map(encode).collect::<Result<Vec<_>>>()?;
-        if let Some(padding) = padding {
-            pad_encodings(&mut encodings, padding)
-                .map_err(Error::library("pad a batch", &self.file))?;
-        }
-        Ok(encodings)
-    }
-
-    fn encode_one(
-        &self,
-        text: &str,
-        pair: Option<&str>,
-        truncation: Option<&TruncationParams>,
-    ) -> Result<Encoding> {
         let library = Error::library("encode a text", &self.file);
         // The template is not part of the engine, so this is the bare text.
         let bare = |text| {
             self.growth.check(&self.file, text)?;
             self.engine.encode_char_offsets(text, false).map_err(library)
         };
-        let mut first = bare(text)?;
-        let mut second = pair.map(bare).transpose()?;
-        if let Some(truncation) = truncation {
-            (first, second) = self.truncate(first, second, truncation)?;
+        let (mut first, mut second) = (bare(text)?, pair.map(bare).transpose()?);
+        if let Some(max_length) = max_length {
+            let added = self.template.as_ref().map_or(0, |t| t.added_tokens(second.is_some()));
+            let left = max_length.checked_sub(added).ok_or_else(|| {
+                let expected = format!("at least {added}, the number of special tokens");
+                Error::argument("max_length", expected, max_length)
+            })?;
+            let (direction, max_length) = (self.truncation_side, left);
+            let params = TruncationParams { direction, max_length, ..TruncationParams::default() };
+            (first, second) = truncate_encodings(first, second, &params)
+                .map_err(Error::library("truncate a text", &self.file))?;
         }
         match &self.template {
             Some(template) => template.process(first, second, true).map_err(library),
@@ -203,34 +163,20 @@ impl TextTokenizer {
         }
     }
 
-    fn truncate(
+    /// Encodes many texts or pairs as [`encode`](Self::encode) does, padded as the parameters say.
+    pub fn encode_batch(
         &self,
-        first: Encoding,
-        second: Option<Encoding>,
-        params: &TruncationParams,
-    ) -> Result<(Encoding, Option<Encoding>)> {
-        let added =
-            self.template.as_ref().map_or(0, |template| template.added_tokens(second.is_some()));
-        let max_length = params.max_length.checked_sub(added).ok_or_else(|| {
-            let expected = format!("at least {added}, the number of special tokens");
-            Error::argument("max_length", expected, params.max_length)
-        })?;
-        let n_second = second.as_ref().map_or(0, Encoding::len);
-        let remove = (first.len() + n_second).saturating_sub(max_length);
-        let available = match params.strategy {
-            TruncationStrategy::LongestFirst => usize::MAX,
-            TruncationStrategy::OnlyFirst => first.len(),
-            TruncationStrategy::OnlySecond => n_second,
-        };
-        if remove > 0 && remove >= available {
-            return Err(Error::Text(format!(
-                "truncation `{}` must remove {remove} tokens from a text that has {available}",
-                params.strategy.as_ref(),
-            )));
+        inputs: &[(&str, Option<&str>)],
+        max_length: Option<usize>,
+        padding: Option<&PaddingParams>,
+    ) -> Result<Vec<Encoding>> {
+        let encode = |(text, pair): &(&str, Option<&str>)| self.encode(text, *pair, max_length);
+        let mut encodings = inputs.iter().map(encode).collect::<Result<Vec<_>>>()?;
+        if let Some(padding) = padding {
+            pad_encodings(&mut encodings, padding)
+                .map_err(Error::library("pad a batch", &self.file))?;
         }
-        let params = TruncationParams { max_length, ..params.clone() };
-        truncate_encodings(first, second, &params)
-            .map_err(Error::library("truncate a text", &self.file))
+        Ok(encodings)
     }
 
     /// Text of some ids, with or without the special tokens.
@@ -298,5 +244,6 @@ fn special_tokens(engine: &Tokenizer, settings: &Settings) -> Result<SpecialToke
             }
         };
     }
-    Ok(SpecialTokens::from_list(ids))
+    let [bos, eos, cls, sep, pad, unk, mask] = ids;
+    Ok(SpecialTokens { bos, eos, cls, sep, pad, unk, mask })
 }

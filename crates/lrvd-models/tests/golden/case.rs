@@ -1,18 +1,56 @@
 //! A folder of recorded numbers, and what was compared with them.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 use burn::tensor::{DType, Tensor};
-use lrvd_burn::files::{HostTensor, TensorFile};
+use lrvd_burn::files::{HostTensor, WeightStore};
 use lrvd_burn::host::values;
+use serde::Deserialize;
 use serde_json::Value;
 
-use crate::json::Json;
+/// Access to `expected.json` by paths such as `adalora/modules`.
+pub(crate) trait Json {
+    /// The entry at a path; null counts as absent.
+    fn at(&self, path: &str) -> Result<&Value>;
+    /// The entry at a path as a `T`.
+    fn read<'a, T: Deserialize<'a>>(&'a self, path: &str) -> Result<T>;
+    /// All numbers of a list, nested lists included, in order; of a number the number. Truth values are 0 and 1, and
+    /// `"inf"` is a number, too.
+    fn numbers(&self) -> Result<Vec<f64>>;
+    /// The entries of an object.
+    fn entries(&self) -> Result<Vec<(&str, &Value)>>;
+}
 
-/// Relative error of a number that was written with three digits, with room for a carry.
-const THREE_DIGITS: f64 = 6e-3;
+impl Json for Value {
+    fn at(&self, path: &str) -> Result<&Value> {
+        let entry = self.pointer(&format!("/{path}")).filter(|entry| !entry.is_null());
+        entry.with_context(|| format!("no entry `{path}`"))
+    }
+
+    fn read<'a, T: Deserialize<'a>>(&'a self, path: &str) -> Result<T> {
+        T::deserialize(self.at(path)?).with_context(|| format!("entry `{path}`"))
+    }
+
+    fn numbers(&self) -> Result<Vec<f64>> {
+        let number = match self {
+            Self::Array(list) => {
+                return Ok(list.iter().map(Json::numbers).collect::<Result<Vec<_>>>()?.concat());
+            }
+            Self::Bool(flag) => Some(f64::from(u8::from(*flag))),
+            Self::String(text) => text.parse().ok(),
+            other => other.as_f64(),
+        };
+        Ok(vec![number.with_context(|| format!("expected a number, found `{self}`"))?])
+    }
+
+    fn entries(&self) -> Result<Vec<(&str, &Value)>> {
+        let object = self.as_object();
+        let object = object.with_context(|| format!("expected an object, found `{self}`"))?;
+        Ok(object.iter().map(|(key, value)| (key.as_str(), value)).collect())
+    }
+}
 
 /// Row-major values with a shape.
 #[derive(Clone, Debug)]
@@ -33,16 +71,6 @@ impl Values {
         Self::new(&[values.len()], values)
     }
 
-    /// The same values, of which those at the row-major indices that satisfy `keep` are compared.
-    pub(crate) fn keeping(self, keep: impl Fn(usize) -> bool) -> Self {
-        let kept = (0..self.values.len()).map(keep).collect();
-        Self { kept: Some(kept), ..self }
-    }
-
-    pub(crate) fn is_kept(&self, index: usize) -> bool {
-        self.kept.as_ref().is_none_or(|kept| kept[index])
-    }
-
     /// Truth values as 0 and 1.
     pub(crate) fn flags(shape: &[usize], flags: impl IntoIterator<Item = bool>) -> Self {
         Self::new(shape, flags.into_iter().map(|flag| f64::from(u8::from(flag))).collect())
@@ -54,7 +82,7 @@ impl Values {
     }
 
     /// The floats or integers of a file.
-    pub(crate) fn read(file: &TensorFile, name: &str) -> Result<Self> {
+    pub(crate) fn read(file: &WeightStore, name: &str) -> Result<Self> {
         Self::host(&file.read(name)?).with_context(|| format!("tensor `{name}`"))
     }
 
@@ -65,6 +93,16 @@ impl Values {
             tensor.to_i64()?.into_iter().map(|v| v as f64).collect()
         };
         Ok(Self::new(tensor.shape(), values))
+    }
+
+    /// The same values, of which those at the row-major indices that satisfy `keep` are compared.
+    pub(crate) fn keeping(self, keep: impl Fn(usize) -> bool) -> Self {
+        let kept = (0..self.values.len()).map(keep).collect();
+        Self { kept: Some(kept), ..self }
+    }
+
+    pub(crate) fn is_kept(&self, index: usize) -> bool {
+        self.kept.as_ref().is_none_or(|kept| kept[index])
     }
 
     pub(crate) fn transposed(&self) -> Self {
@@ -80,33 +118,28 @@ impl Values {
 }
 
 /// A bound on the difference of two numbers.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) enum Limit {
-    /// On `|found − expected|`.
     Absolute(f64),
-    /// On `|found − expected| / |expected|`.
+    /// This part of the expected number.
     Relative(f64),
 }
 
 impl Limit {
     pub(crate) const EXACT: Self = Self::Absolute(0.0);
 
-    fn bound(self) -> f64 {
-        let (Self::Absolute(bound) | Self::Relative(bound)) = self;
-        bound
-    }
-
-    /// Not a number if either side is not.
-    fn difference(self, found: f64, expected: f64) -> f64 {
+    /// The difference over the bound; infinite where a side is not a number.
+    fn ratio(self, found: f64, expected: f64) -> f64 {
         // Also equal infinities.
         if found == expected {
             return 0.0;
         }
-        let absolute = (found - expected).abs();
-        match self {
-            Self::Absolute(_) => absolute,
-            Self::Relative(_) => absolute / expected.abs(),
-        }
+        let bound = match self {
+            Self::Absolute(bound) => bound,
+            Self::Relative(part) => part * expected.abs(),
+        };
+        let ratio = (found - expected).abs() / bound;
+        if ratio.is_nan() { f64::INFINITY } else { ratio }
     }
 }
 
@@ -117,39 +150,21 @@ pub(crate) struct Check {
     dtype: DType,
     /// Name of the tensor, or path of the number in `expected.json`.
     pub(crate) name: String,
-    /// Largest difference; not a number if either side is not.
-    pub(crate) difference: f64,
-    pub(crate) limit: Limit,
-    /// Number of values compared.
-    pub(crate) compared: usize,
-    pub(crate) note: String,
+    /// Largest ratio of a difference to its tolerance.
+    pub(crate) ratio: f64,
+    note: String,
 }
 
 impl Check {
     pub(crate) fn holds(&self) -> bool {
-        // A difference that is not a number compares false.
-        self.difference <= self.limit.bound()
-    }
-
-    /// Difference over tolerance: 0 where both are 0, infinite where it is not a number.
-    pub(crate) fn ratio(&self) -> f64 {
-        match self.difference / self.limit.bound() {
-            _ if self.difference == 0.0 => 0.0,
-            ratio if ratio.is_nan() => f64::INFINITY,
-            ratio => ratio,
-        }
+        self.ratio <= 1.0
     }
 }
 
 impl std::fmt::Display for Check {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { dtype, name, difference, limit, compared, note } = self;
-        let relative = if matches!(limit, Limit::Relative(_)) { ", relative" } else { "" };
-        let sign = if self.holds() { "<=" } else { "> " };
-        let bound = limit.bound();
-        write!(f, "{}  {difference:.2e} {sign} {bound:.2e}{relative}", dtype.name())?;
-        write!(f, "  {name}  ({compared} values)")?;
-        if note.is_empty() { Ok(()) } else { write!(f, "  {note}") }
+        let Self { dtype, name, ratio, note } = self;
+        write!(f, "{}  {ratio:.2e} of its tolerance  {name}  {note}", dtype.name())
     }
 }
 
@@ -159,28 +174,29 @@ pub(crate) struct Case {
     pub(crate) json: Value,
     /// Float type of models; formulas are in f64 whatever this is.
     pub(crate) dtype: DType,
-    expected: Option<TensorFile>,
-    seen: BTreeSet<String>,
+    /// Recorded tensors that nothing was compared with yet.
+    unread: BTreeMap<String, Values>,
     checks: Vec<Check>,
 }
 
 impl Case {
     pub(crate) fn open(dir: &Path, dtype: DType) -> Result<Self> {
         let text = std::fs::read(dir.join("expected.json")).context("no `expected.json`")?;
+        let json = serde_json::from_slice(&text).context("`expected.json` is broken")?;
+        let mut unread = BTreeMap::new();
         let tensors = dir.join("expected.safetensors");
-        Ok(Self {
-            dir: dir.to_owned(),
-            json: serde_json::from_slice(&text).context("`expected.json` is broken")?,
-            dtype,
-            expected: tensors.is_file().then(|| TensorFile::open(tensors)).transpose()?,
-            seen: BTreeSet::new(),
-            checks: Vec::new(),
-        })
+        if tensors.is_file() {
+            let file = WeightStore::open(tensors)?;
+            for name in file.names() {
+                unread.insert(name.to_owned(), Values::read(&file, name)?);
+            }
+        }
+        Ok(Self { dir: dir.to_owned(), json, dtype, unread, checks: Vec::new() })
     }
 
     /// The input tensors, none but `known` ones: an unread input could change the meaning.
-    pub(crate) fn inputs(&self, known: &[&str]) -> Result<TensorFile> {
-        let file = TensorFile::open(self.dir.join("inputs.safetensors"))?;
+    pub(crate) fn inputs(&self, known: &[&str]) -> Result<WeightStore> {
+        let file = WeightStore::open(self.dir.join("inputs.safetensors"))?;
         if !known.is_empty()
             && let Some(name) = file.names().find(|name| !known.contains(name))
         {
@@ -189,34 +205,25 @@ impl Case {
         Ok(file)
     }
 
-    /// Names of the recorded tensors.
-    pub(crate) fn names(&self) -> Vec<String> {
-        self.expected.iter().flat_map(TensorFile::names).map(str::to_owned).collect()
-    }
-
-    /// Names of the recorded tensors below `prefix`, without it.
+    /// Names of the tensors below `prefix` that nothing was compared with yet, without it.
     pub(crate) fn below(&self, prefix: &str) -> Vec<String> {
-        let names = self.names().into_iter();
-        names.filter_map(|name| Some(name.strip_prefix(prefix)?.to_owned())).collect()
+        self.unread.keys().filter_map(|name| Some(name.strip_prefix(prefix)?.to_owned())).collect()
     }
 
     pub(crate) fn has(&self, name: &str) -> bool {
-        self.expected.as_ref().is_some_and(|file| file.contains(name))
+        self.unread.contains_key(name)
     }
 
     /// A recorded tensor, which then counts as compared.
     pub(crate) fn recorded(&mut self, name: &str) -> Result<Values> {
-        let file = self.expected.as_ref().context("no `expected.safetensors`")?;
-        self.seen.insert(name.to_owned());
-        Values::read(file, name)
+        self.unread.remove(name).with_context(|| format!("not recorded: `{name}`"))
     }
 
-    /// Every tensor that `tolerances` names, and `names`, must be recorded.
-    pub(crate) fn require(&self, names: &[&str]) -> Result<()> {
-        let tolerated = self.json.at(&["tolerances"]).and_then(Json::entries).unwrap_or_default();
-        let all = tolerated.iter().map(|(name, _)| *name).chain(names.iter().copied());
-        let absent: Vec<&str> = all.filter(|name| !self.has(name)).collect();
-        ensure!(absent.is_empty(), "not recorded: {absent:?}");
+    /// Every tensor that `tolerances` names must be recorded.
+    pub(crate) fn require_tolerated(&self) -> Result<()> {
+        for (name, _) in self.json.at("tolerances").and_then(Json::entries).unwrap_or_default() {
+            ensure!(self.has(name), "not recorded: `{name}`");
+        }
         Ok(())
     }
 
@@ -225,15 +232,10 @@ impl Case {
         format!("{start}_{}", if self.dtype == DType::F64 { "f64" } else { "f32" })
     }
 
-    /// `tolerances.<name>`, else `tolerance_by_group.<group>`.
+    /// `tolerances/<name>`.
     pub(crate) fn tolerance(&self, name: &str) -> Result<Limit> {
-        let group = name.split('.').next().unwrap_or(name);
-        let key = self.key("atol");
-        let own = self.json.at(&["tolerances", name, &key]);
-        let entry = own.or_else(|_| self.json.at(&["tolerance_by_group", group, &key]));
-        let bound = entry.with_context(|| format!("no tolerance {key} for `{name}`"))?.number()?;
-        ensure!(bound >= 0.0, "tolerance {bound} for `{name}`");
-        Ok(Limit::Absolute(bound))
+        let path = format!("tolerances/{name}/{}", self.key("atol"));
+        Ok(Limit::Absolute(self.json.read(&path)?))
     }
 
     /// Compares a recorded tensor within its own tolerance.
@@ -253,88 +255,41 @@ impl Case {
     pub(crate) fn pair(&mut self, name: &str, found: &Values, expected: &Values, limit: Limit) {
         if expected.shape != found.shape {
             let note = format!("recorded shape {:?}, found {:?}", expected.shape, found.shape);
-            return self.push(name, f64::INFINITY, limit, 0, note);
+            return self.push(name, f64::INFINITY, note);
         }
         let pairs = found.values.iter().zip(&expected.values).enumerate();
-        let kept: Vec<f64> = pairs
+        let ratios: Vec<f64> = pairs
             .filter(|(index, _)| found.is_kept(*index))
-            .map(|(_, (&found, &expected))| limit.difference(found, expected))
+            .map(|(_, (&found, &expected))| limit.ratio(found, expected))
             .collect();
-        self.push(name, largest(&kept), limit, kept.len(), String::new());
-    }
-
-    /// Compares numbers of `expected.json`.
-    pub(crate) fn numbers(
-        &mut self,
-        name: &str,
-        entry: &Value,
-        found: &[f64],
-        limit: Limit,
-    ) -> Result<()> {
-        let expected = Values::list(entry.numbers()?);
-        self.pair(name, &Values::list(found.to_vec()), &expected, limit);
-        Ok(())
-    }
-
-    /// Compares an entry of the first level, if it is there.
-    pub(crate) fn described(&mut self, key: &str, found: &[f64], limit: Limit) -> Result<()> {
-        let Ok(entry) = self.json.at(&[key]).cloned() else { return Ok(()) };
-        self.numbers(key, &entry, found, limit)
-    }
-
-    /// Compares a number that was written with three digits; below `floor` both count as 0.
-    pub(crate) fn rounded(
-        &mut self,
-        name: &str,
-        entry: &Value,
-        found: f64,
-        floor: f64,
-    ) -> Result<()> {
-        let limit = Limit::Absolute(THREE_DIGITS * entry.number()?.abs() + floor);
-        self.numbers(name, entry, &[found], limit)
+        let note = format!("({} values)", ratios.len());
+        self.push(name, ratios.into_iter().fold(0.0, f64::max), note);
     }
 
     /// A statement that holds or not.
     pub(crate) fn statement(&mut self, name: &str, holds: bool, note: String) {
-        self.push(name, f64::from(u8::from(!holds)), Limit::EXACT, 1, note);
+        self.push(name, if holds { 0.0 } else { f64::INFINITY }, note);
     }
 
-    /// Compares those of `found` that are recorded, and the numbers of `scalars`, which repeat tensors.
+    /// Compares those of `found` that are recorded.
     pub(crate) fn found(&mut self, found: &[(impl AsRef<str>, Values)]) -> Result<()> {
         for (name, values) in found {
-            if self.has(name.as_ref()) && !self.seen.contains(name.as_ref()) {
+            if self.has(name.as_ref()) {
                 self.tolerated(name.as_ref(), values)?;
             }
-        }
-        let Ok(scalars) = self.json.at(&["scalars"]).cloned() else { return Ok(()) };
-        for (name, entry) in scalars.entries()? {
-            let values = found.iter().find(|(known, _)| known.as_ref() == name);
-            let (_, values) = values.with_context(|| format!("unknown entry `scalars.{name}`"))?;
-            let limit = self.tolerance(name)?;
-            self.numbers(&format!("scalars.{name}"), entry, &values.values, limit)?;
         }
         Ok(())
     }
 
     /// Ends the account: a recorded tensor that was not compared is a miss.
     pub(crate) fn finish(mut self) -> Vec<Check> {
-        let mut unread = self.names();
-        unread.retain(|name| !self.seen.contains(name));
-        for name in unread {
-            self.push(&name, f64::NAN, Limit::EXACT, 0, "recorded, and not compared".to_owned());
+        for name in std::mem::take(&mut self.unread).into_keys() {
+            self.push(&name, f64::INFINITY, "recorded, and not compared".to_owned());
         }
         self.checks
     }
 
-    fn push(&mut self, name: &str, difference: f64, limit: Limit, compared: usize, note: String) {
-        let (dtype, name) = (self.dtype, name.to_owned());
-        self.checks.push(Check { dtype, name, difference, limit, compared, note });
+    fn push(&mut self, name: &str, ratio: f64, note: String) {
+        self.checks.push(Check { dtype: self.dtype, name: name.to_owned(), ratio, note });
     }
-}
-
-/// The largest of differences; not a number if one of them is not.
-fn largest(differences: &[f64]) -> f64 {
-    differences
-        .iter()
-        .fold(0.0, |a, &b| if f64::is_nan(a) || b.is_nan() { f64::NAN } else { a.max(b) })
 }

@@ -1,25 +1,22 @@
-//! Hidden states, logits, losses and gradients of the models, and DeBERTa's table of positions.
+//! Hidden states, logits, losses and gradients of the models on padded batches, and DeBERTa's table of positions.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use anyhow::{Result, ensure};
-use burn::tensor::{DType, Gradients, Tensor, activation};
+use anyhow::{Context, Result, ensure};
+use burn::tensor::{DType, Device, Gradients, Int, Tensor, TensorData, activation};
 use lrvd_burn::files::WeightStore;
 use lrvd_burn::host::values;
 use lrvd_burn::model::NamedModule;
 use lrvd_burn::sampling::Pass;
-use lrvd_burn::train::Model;
+use lrvd_burn::train::{Model, Targets, negative_log_likelihood};
+use lrvd_core::noise::NoiseKey;
 use lrvd_models::TokenBatch;
-use lrvd_models::deberta::{DebertaClassifier, DebertaConfig, RelativePositions};
+use lrvd_models::deberta::{DebertaClassifier, DebertaConfig, ProblemType, RelativePositions};
 use lrvd_models::llama::{KvCache, LlamaConfig, LlamaForCausalLm};
+use serde_json::Value;
 
-use crate::case::{Case, Limit, Values};
-use crate::inputs::{Inputs, device, mean_loss};
-use crate::json::Json;
-
-/// Keys or values that a cache holds of a layer.
-type Held = fn(&KvCache, usize) -> Option<Tensor<4>>;
+use crate::case::{Case, Json, Limit, Values};
 
 /// Tensors beside ids and mask that belong to a batch of DeBERTa.
 pub(crate) const DEBERTA_INPUTS: [&str; 2] = ["token_type_ids", "labels"];
@@ -33,7 +30,8 @@ const WORDS: &str = "deberta.embeddings.word_embeddings.weight";
 pub(crate) fn load_deberta(dir: &Path, dtype: DType) -> Result<(DebertaClassifier, DebertaConfig)> {
     let config = DebertaConfig::read(&dir.join("config.json"))?;
     let store = WeightStore::open(dir)?;
-    let (model, _) = DebertaClassifier::from_fine_tuned(&store, &config, &device(), dtype)?;
+    let (model, _) =
+        DebertaClassifier::from_pretrained(&store, &config, NoiseKey::new(0), &device(), dtype)?;
     Ok((model, config))
 }
 
@@ -45,22 +43,21 @@ pub(crate) fn load_llama(dir: &Path, dtype: DType) -> Result<LlamaForCausalLm> {
 }
 
 pub(crate) fn deberta(case: &mut Case) -> Result<()> {
-    case.require(&["logits"])?;
+    case.require_tolerated()?;
     let (mut model, config) = load_deberta(&case.dir, case.dtype)?;
     let inputs = Inputs::read(case, &DEBERTA_INPUTS)?;
-    inputs.describe(case)?;
-    case.described("num_labels", &[config.num_labels() as f64], Limit::EXACT)?;
     train_all(case, &mut model);
     let (batch, pass) = (inputs.batch(0)?, Pass::mean());
-    let mut states = model.encoder().hidden_states(&batch, &pass);
+    let (mut found, mut states) = (Vec::new(), model.encoder.hidden_states(&batch, &pass));
     for (i, state) in states.iter().enumerate() {
-        inputs.compare(case, &format!("hidden_states.{i}"), state.clone())?;
+        found.push((format!("hidden_states.{i}"), inputs.real(Values::of(state.clone()), 0)));
     }
     let last = states.pop().expect("the embeddings are a state");
     let (pooled, logits) = model.head(last, &pass);
     let loss = inputs.targets(0, &config)?.map(|targets| mean_loss(logits.clone(), &targets));
-    let mut found = vec![("pooled", Values::of(pooled)), ("logits", Values::of(logits))];
-    found.extend(loss.clone().map(|loss| ("loss", Values::of(loss))));
+    found.push(("pooled".to_owned(), Values::of(pooled)));
+    found.push(("logits".to_owned(), Values::of(logits)));
+    found.extend(loss.clone().map(|loss| ("loss".to_owned(), Values::of(loss))));
     case.found(&found)?;
     let Some(loss) = loss else { return Ok(()) };
     let mut gradients = gradients(&model, &loss);
@@ -72,18 +69,17 @@ pub(crate) fn deberta(case: &mut Case) -> Result<()> {
 }
 
 pub(crate) fn relative_positions(case: &mut Case) -> Result<()> {
-    for table in case.json.at(&["tables"])?.list()?.clone() {
-        let (stated, range) = (table.at(&["position_buckets"])?, table.at(&["max_position"])?);
+    for table in case.json.read::<Vec<Value>>("tables")? {
+        let (stated, range): (i64, usize) =
+            (table.read("position_buckets")?, table.read("max_position")?);
         // As in `config.json`: a number below 1 stands for "none".
-        let buckets = if stated.number()? < 1.0 { None } else { Some(stated.count()?) };
-        let positions = RelativePositions::new(buckets, range.count()?)?;
+        let buckets = usize::try_from(stated).ok().filter(|buckets| *buckets > 0);
+        let positions = RelativePositions::new(buckets, range)?;
         let key = format!("b{stated}_m{range}");
         let relative = case.recorded(&format!("relative.{key}"))?;
         let each = |of: &dyn Fn(i64) -> i64| {
-            Values::new(
-                &relative.shape,
-                relative.values.iter().map(|&r| of(r as i64) as f64).collect(),
-            )
+            let values = relative.values.iter().map(|&r| of(r as i64) as f64).collect();
+            Values::new(&relative.shape, values)
         };
         let (bucket, row) = (each(&|r| positions.bucket(r)), each(&|r| positions.row(r).into()));
         case.tensor(&format!("bucket.{key}"), &bucket, Limit::EXACT)?;
@@ -93,77 +89,54 @@ pub(crate) fn relative_positions(case: &mut Case) -> Result<()> {
 }
 
 pub(crate) fn llama(case: &mut Case) -> Result<()> {
-    case.require(&["logits"])?;
+    case.require_tolerated()?;
     let mut model = load_llama(&case.dir, case.dtype)?;
     let inputs = Inputs::read(case, &LLAMA_INPUTS)?;
-    inputs.describe(case)?;
     train_all(case, &mut model);
     let (batch, pass) = (inputs.batch(0)?, Pass::mean());
-    for (i, state) in model.model().hidden_states(&batch, &pass).into_iter().enumerate() {
-        inputs.compare(case, &format!("hidden_states.{i}"), state)?;
+    let mut found = Vec::new();
+    let mut put = |name: &str, values| found.push((name.to_owned(), values));
+    for (i, state) in model.model.hidden_states(&batch, &pass).into_iter().enumerate() {
+        put(&format!("hidden_states.{i}"), inputs.real(Values::of(state), 0));
     }
-    inputs.compare(case, "logits", model.forward(&batch, &pass))?;
-    let mut found = vec![("last_logits", Values::of(model.last_logits(&batch, &pass)))];
+    put("logits", inputs.real(Values::of(model.forward(&batch, &pass)), 0));
+    put("last_logits", Values::of(model.last_logits(&batch, &pass)));
     let (answers, right) = inputs.answers()?;
     if !answers.is_empty() {
         let logits = model.answer_logits(&batch, &answers, &pass);
-        found.push(("answer_logprobs", Values::of(activation::log_softmax(logits.clone(), 1))));
-        found.push(("answer_logits", Values::of(logits.clone())));
-        found.extend(right.map(|right| ("answer_loss", Values::of(mean_loss(logits, &right)))));
-    }
-    let loss =
-        inputs.text()?.map(|(text, targets)| mean_loss(model.logits(&text, &pass), &targets));
-    found.extend(loss.clone().map(|loss| ("loss", Values::of(loss))));
-    case.found(&found)?;
-    cache(case, &model, &inputs, &batch)?;
-    let Some(loss) = loss else { return Ok(()) };
-    compare_gradients(case, gradients(&model, &loss))
-}
-
-/// `kv.*`: keys and values after a prefill of some columns, and the logits of the others, fed one at a time.
-fn cache(
-    case: &mut Case,
-    model: &LlamaForCausalLm,
-    inputs: &Inputs,
-    batch: &TokenBatch,
-) -> Result<()> {
-    if case.below("kv.").is_empty() {
-        return Ok(());
-    }
-    let tokens = inputs.tokens;
-    let first = case.json.at(&["kv_cache", "prefill_columns"])?.count()?;
-    ensure!((1..tokens).contains(&first), "a prefill of {first} of {tokens} columns");
-    let mut cache = KvCache::new();
-    let feed = |cache: &mut KvCache, from: usize, columns: usize| {
-        let ids = batch.ids.clone().narrow(1, from, columns);
-        let mask = batch.mask.clone().narrow(1, from, columns);
-        model.forward_cached(ids, mask, cache, &Pass::mean())
-    };
-    feed(&mut cache, 0, first);
-    for (prefix, held) in [
-        ("kv.prefill_keys.", KvCache::keys as Held),
-        ("kv.prefill_values.", KvCache::values as Held),
-    ] {
-        for layer in case.below(prefix) {
-            let Some(held) = layer.parse().ok().and_then(|layer| held(&cache, layer)) else {
-                continue;
-            };
-            let [_, heads, columns, width] = held.dims();
-            let real = |index: usize| {
-                let (row, column) = (index / (heads * columns * width), index / width % columns);
-                inputs.is_real(row * tokens + column, 1)
-            };
-            case.tolerated(&format!("{prefix}{layer}"), &Values::of(held).keeping(real))?;
+        put("answer_logprobs", Values::of(activation::log_softmax(logits.clone(), 1)));
+        put("answer_logits", Values::of(logits.clone()));
+        if let Some(right) = right {
+            put("answer_loss", Values::of(mean_loss(logits, &right)));
         }
     }
-    let steps = (first..tokens).map(|column| feed(&mut cache, column, 1)).collect();
-    let steps = Tensor::cat(steps, 1);
-    let [_, columns, width] = steps.dims();
-    let real = |index: usize| {
-        let (row, step) = (index / width / columns, index / width % columns);
-        inputs.is_real(row * tokens + first + step, 1)
-    };
-    case.tolerated("kv.step_logits", &Values::of(steps).keeping(real))
+    let text = inputs.text()?;
+    let loss = text.map(|(text, targets)| mean_loss(model.logits(&text, &pass), &targets));
+    if let Some(loss) = &loss {
+        put("loss", Values::of(loss.clone()));
+    }
+    if !case.below("kv.").is_empty() {
+        // Keys and values after a prefill of some columns, and the logits of the others, fed one at a time.
+        let (tokens, first) = (inputs.tokens, case.json.read("kv_cache/prefill_columns")?);
+        ensure!((1..tokens).contains(&first), "a prefill of {first} of {tokens} columns");
+        let mut cache = KvCache::new();
+        let mut feed = |from: usize, columns: usize| {
+            let ids = batch.ids.clone().narrow(1, from, columns);
+            let mask = batch.mask.clone().narrow(1, from, columns);
+            let logits = model.forward_cached(ids, mask, &mut cache, &Pass::mean());
+            (logits, cache.keys(0), cache.values(0))
+        };
+        let (_, keys, values) = feed(0, first);
+        let held = [("kv.prefill_keys.0", keys), ("kv.prefill_values.0", values)];
+        for (name, held) in held {
+            put(name, inputs.real(Values::of(held.context("an empty cache")?), 0));
+        }
+        let steps = (first..tokens).map(|column| feed(column, 1).0).collect();
+        put("kv.step_logits", inputs.real(Values::of(Tensor::cat(steps, 1)), first));
+    }
+    case.found(&found)?;
+    let Some(loss) = loss else { return Ok(()) };
+    compare_gradients(case, gradients(&model, &loss))
 }
 
 /// Makes every parameter trainable where gradients are recorded.
@@ -205,4 +178,131 @@ pub(crate) fn compare_gradients(case: &mut Case, found: BTreeMap<String, Values>
         }
     }
     Ok(())
+}
+
+/// Where everything is computed.
+pub(crate) fn device() -> Device {
+    Device::flex()
+}
+
+/// The batches of a folder, `[steps, rows, tokens]`; outside of training runs there is one step.
+pub(crate) struct Inputs {
+    file: WeightStore,
+    dtype: DType,
+    pub(crate) steps: usize,
+    pub(crate) rows: usize,
+    pub(crate) tokens: usize,
+    /// 1 for tokens, 0 for padding.
+    mask: Vec<i64>,
+}
+
+impl Inputs {
+    /// Reads `inputs.safetensors`, which may hold ids, a mask and the tensors `others`.
+    pub(crate) fn read(case: &Case, others: &[&str]) -> Result<Self> {
+        let file = case.inputs(&[&["input_ids", "attention_mask"], others].concat())?;
+        let (steps, rows, tokens) = match *file.read("input_ids")?.shape() {
+            [rows, tokens] => (1, rows, tokens),
+            [steps, rows, tokens] => (steps, rows, tokens),
+            ref other => anyhow::bail!("`input_ids` has shape {other:?}"),
+        };
+        let mask = file.read("attention_mask")?.to_i64()?;
+        ensure!(mask.len() == steps * rows * tokens, "`attention_mask` has another shape");
+        ensure!(mask.iter().all(|m| (0..=1).contains(m)), "`attention_mask` is not 0 or 1");
+        Ok(Self { file, dtype: case.dtype, steps, rows, tokens, mask })
+    }
+
+    /// `found`, whose last axes but one are the columns from `first` on, is compared where they are no padding.
+    pub(crate) fn real(&self, found: Values, first: usize) -> Values {
+        let &[rows, .., columns, width] = found.shape.as_slice() else {
+            panic!("shape {:?}", found.shape)
+        };
+        let per_row = found.values.len() / rows;
+        found.keeping(|index| {
+            let (row, column) = (index / per_row, index / width % columns);
+            self.mask[row * self.tokens + first + column] == 1
+        })
+    }
+
+    /// The batch of a step.
+    pub(crate) fn batch(&self, step: usize) -> Result<TokenBatch> {
+        let (rows, tokens) = (self.rows, self.tokens);
+        let cells = step * rows * tokens..(step + 1) * rows * tokens;
+        let ints = |values: &[i64]| {
+            let data = TensorData::new(values[cells.clone()].to_vec(), [rows, tokens]);
+            Tensor::<2, Int>::from_data(data, &device())
+        };
+        let ids = ints(&self.file.read("input_ids")?.to_i64()?);
+        let type_ids = match self.integers("token_type_ids")? {
+            Some(types) => ints(&types),
+            None => ids.zeros_like(),
+        };
+        let mask: Vec<f64> = self.mask[cells.clone()].iter().map(|&m| m as f64).collect();
+        Ok(TokenBatch::new(ids, type_ids, self.floats(mask, tokens)))
+    }
+
+    /// What a classifier should answer in a step; none without labels.
+    pub(crate) fn targets(&self, step: usize, config: &DebertaConfig) -> Result<Option<Targets>> {
+        if !self.file.contains("labels") {
+            return Ok(None);
+        }
+        let labels = Values::read(&self.file, "labels")?.values;
+        let labels = &labels[step * self.rows..(step + 1) * self.rows];
+        Ok(Some(match config.problem() {
+            ProblemType::Classification => self.classes(labels, config.num_labels())?,
+            ProblemType::Regression => Targets::Scores(self.floats(labels.to_vec(), 1)),
+        }))
+    }
+
+    /// The text with the columns whose next token is labelled, and those tokens; none without labels.
+    pub(crate) fn text(&self) -> Result<Option<(TokenBatch, Targets)>> {
+        let Some(labels) = self.integers("labels")? else { return Ok(None) };
+        let asked = |row: &[i64]| (1..row.len()).filter(|&t| row[t] >= 0).map(|t| t - 1).collect();
+        let columns: Vec<Vec<usize>> = labels.chunks(self.tokens).map(asked).collect();
+        let next = |(row, columns): (&[i64], &Vec<usize>)| -> Vec<i64> {
+            columns.iter().map(|t| row[t + 1]).collect()
+        };
+        let ids = labels.chunks(self.tokens).zip(&columns).map(next).collect::<Vec<_>>().concat();
+        if ids.is_empty() {
+            return Ok(None);
+        }
+        let per_row = columns.iter().map(Vec::len).collect();
+        let n = ids.len();
+        let ids = Tensor::<1, Int>::from_data(TensorData::new(ids, [n]), &device());
+        let text = TokenBatch { columns, ..self.batch(0)? };
+        Ok(Some((text, Targets::Tokens { ids, per_row })))
+    }
+
+    /// The tokens that may be the answer, and which of them is right, if both are recorded.
+    pub(crate) fn answers(&self) -> Result<(Vec<u32>, Option<Targets>)> {
+        let ids = self.integers("answer_token_ids")?.unwrap_or_default();
+        let labels = self.integers("answer_labels")?;
+        let labels = labels.map(|l| l.into_iter().map(|l| l as f64).collect::<Vec<_>>());
+        let targets = labels.map(|labels| self.classes(&labels, ids.len())).transpose()?;
+        Ok((ids.into_iter().map(|id| id as u32).collect(), targets))
+    }
+
+    fn classes(&self, labels: &[f64], classes: usize) -> Result<Targets> {
+        let mut one_hot = vec![0.0; self.rows * classes];
+        for (row, &label) in labels.iter().enumerate() {
+            ensure!((0.0..classes as f64).contains(&label), "label {label} of {classes} classes");
+            one_hot[row * classes + label as usize] = 1.0;
+        }
+        Ok(Targets::Classes(self.floats(one_hot, classes)))
+    }
+
+    fn integers(&self, name: &str) -> Result<Option<Vec<i64>>> {
+        let tensor = self.file.contains(name).then(|| self.file.read(name)).transpose()?;
+        tensor.map(|t| t.to_i64().with_context(|| format!("tensor `{name}`"))).transpose()
+    }
+
+    fn floats(&self, values: Vec<f64>, columns: usize) -> Tensor<2> {
+        let data = TensorData::new(values, [self.rows, columns]).convert_dtype(self.dtype);
+        Tensor::from_data(data, (&device(), self.dtype))
+    }
+}
+
+/// Mean over the answers of the negative log-likelihood, as in training.
+pub(crate) fn mean_loss(logits: Tensor<2>, targets: &Targets) -> Tensor<1> {
+    // Multiplied, not divided: Burn's gradient of a division rounds the reciprocal to single precision.
+    negative_log_likelihood(logits, targets).mul_scalar(1.0 / targets.answers() as f64)
 }

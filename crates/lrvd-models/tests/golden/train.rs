@@ -5,164 +5,101 @@ use std::collections::BTreeMap;
 use anyhow::{Context, Result, bail, ensure};
 use burn::tensor::DType;
 use lrvd_burn::adalora::{AdaLora, orthogonality};
+use lrvd_burn::adapter::LowRankAdapter;
 use lrvd_burn::host::values;
 use lrvd_burn::model::NamedModule;
 use lrvd_burn::optimizer::{AdamW, AdamWConfig, GroupRates, NamedGradients, ParameterGroups};
-use lrvd_burn::parameters::Group;
-use lrvd_burn::peft::{PeftAdapter, PeftMethod, PeftModule, attach_peft, peft_from_model};
+use lrvd_burn::peft::attach_peft;
 use lrvd_burn::sampling::Pass;
-use lrvd_core::adalora::AdaLoraConfig;
+use lrvd_core::adalora::{AdaLoraConfig, Phase};
 use lrvd_core::schedule::LrSchedule;
 use lrvd_models::deberta::DebertaClassifier;
-use serde::Deserialize;
 
-use crate::allocation::Decisions;
-use crate::case::{Case, Limit, Values};
-use crate::inputs::{Inputs, mean_loss};
-use crate::json::Json;
-use crate::models::{DEBERTA_INPUTS, load_deberta, stored};
+use crate::case::{Case, Json, Limit, Values};
+use crate::models::{DEBERTA_INPUTS, Inputs, load_deberta, mean_loss, stored};
 use crate::peft::{in_file, is_adalora, read};
 
 /// Relative error of a learning rate: one product and one quotient in double precision.
 const RATE_ROUNDING: f64 = 1e-12;
 /// Half a unit in the last place of a single-precision number of size 1, which a file rounds to.
 const STORED_ROUNDING: f64 = 6e-8;
-/// What the prose of each description must contain: a folder that describes another procedure must not be
-/// recomputed by this one.
-const DESCRIPTIONS: [(&str, &[&str]); 4] = [
-    ("optimizer", &["AdamW, decoupled: p -= lr*wd*p;", "t counts from 1"]),
-    ("schedule", &["t/warmup for t < warmup", "max(0, (steps-t)/(steps-warmup))"]),
-    ("clipping", &["total L2 norm over all trainable tensors", "min(1, clip/(norm+1e-6))"]),
-    (
-        "parameter_groups",
-        &[
-            "lora_*: lr adapter_lr, weight decay 0",
-            "classifier.weight: lr head_lr, weight decay head_weight_decay",
-            "classifier.bias: lr head_lr, weight decay 0",
-            "everything else frozen",
-        ],
-    ),
-];
-/// The same of a run of AdaLoRA.
-const UPDATE_ORDER: &str =
-    "forward, backward, clip, optimizer step, scheduler step, update_and_allocate(global_step)";
-
-/// `hyperparameters`, all of them read.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Settings {
-    adapter_lr: f64,
-    head_lr: f64,
-    head_weight_decay: f64,
-    betas: [f64; 2],
-    eps: f64,
-    /// Largest gradient norm; null for no clipping.
-    clip: Option<f64>,
-    steps: u32,
-    warmup_steps: u32,
-    lora_alpha: f64,
-    #[serde(rename = "target_modules")]
-    _target_modules: serde_json::Value,
-    dropout: f64,
-    r: Option<usize>,
-    init_r: Option<usize>,
-    target_r: Option<usize>,
-    tinit: Option<u32>,
-    tfinal: Option<u32>,
-    #[serde(rename = "deltaT")]
-    delta_t: Option<u32>,
-    total_step: Option<u32>,
-    orth_reg_weight: Option<f64>,
-    beta1: Option<f64>,
-    beta2: Option<f64>,
-}
-
-impl Settings {
-    fn read(case: &Case) -> Result<Self> {
-        let settings = case.json.at(&["hyperparameters"])?.clone();
-        let settings: Self = serde_json::from_value(settings).context("hyperparameters")?;
-        ensure!(settings.dropout == 0.0, "`dropout` = {}", settings.dropout);
-        for (key, parts) in DESCRIPTIONS {
-            let text = plain(&case.json.at(&[key])?.to_string());
-            let absent = parts.iter().find(|part| !text.contains(**part));
-            ensure!(absent.is_none(), "`{key}` describes another procedure: {text}");
-        }
-        Ok(settings)
-    }
-
-    fn allocation(&self) -> Option<AdaLoraConfig> {
-        Some(AdaLoraConfig {
-            init_r: self.init_r?,
-            target_r: self.target_r?,
-            tinit: self.tinit?,
-            tfinal: self.tfinal?,
-            delta_t: self.delta_t?,
-            total_step: self.total_step?,
-            beta1: self.beta1?,
-            beta2: self.beta2?,
-            orth_reg_weight: self.orth_reg_weight?,
-        })
-    }
-
-    fn groups(&self) -> ParameterGroups {
-        let group = |learning_rate, weight_decay| GroupRates { learning_rate, weight_decay };
-        let frozen = group(0.0, 0.0);
-        ParameterGroups {
-            adapter: group(self.adapter_lr, 0.0),
-            head: group(self.head_lr, self.head_weight_decay),
-            log_variance: frozen,
-            pooler: frozen,
-            backbone: frozen,
-        }
-    }
-}
 
 /// Values of all trainable parameters by their name in an adapter file.
 type Snapshot = BTreeMap<String, Values>;
 
+/// The allocator of a run of AdaLoRA and what it decided, by step of the loop and in the model's order of modules.
+struct Decisions {
+    allocator: AdaLora,
+    config: AdaLoraConfig,
+    /// Step of the schedule at which the loop starts.
+    first: u32,
+    budget: Vec<f64>,
+    masked_now: Vec<bool>,
+    /// Kept triplets of each module.
+    mask: Vec<Vec<Vec<bool>>>,
+    /// Singular values of each module that are not 0.
+    nonzero: Vec<Vec<Vec<bool>>>,
+    /// Scores at the steps that chose a mask.
+    scores: BTreeMap<usize, Vec<Vec<f64>>>,
+}
+
 pub(crate) fn verify(case: &mut Case) -> Result<()> {
-    let settings = Settings::read(case)?;
+    let json = case.json.clone();
+    let setting = |key: &str| json.read::<f64>(&format!("hyperparameters/{key}"));
+    let count = |key: &str| json.read::<u32>(&format!("hyperparameters/{key}"));
     let adapter = read(case, "adapter_init")?;
     let adalora = is_adalora(&adapter);
-    let rank = if adalora { settings.init_r } else { settings.r };
-    let start = match &adapter.config.method {
-        PeftMethod::AdaLora(config) => config.init_r,
-        _ => adapter.config.r,
-    };
-    let alpha = adapter.config.lora_alpha;
-    ensure!(
-        (rank, settings.lora_alpha) == (Some(start), alpha),
-        "another rank or alpha in the adapter"
-    );
     let (mut model, config) = load_deberta(&case.dir.join("base"), case.dtype)?;
     let inputs = Inputs::read(case, &DEBERTA_INPUTS)?;
-    ensure!(
-        inputs.steps == settings.steps as usize && inputs.steps > 0,
-        "{} batches",
-        inputs.steps
-    );
+    let (steps, dropout) = (count("steps")?, setting("dropout")?);
+    ensure!(inputs.steps == steps as usize && steps > 0, "{} batches", inputs.steps);
+    ensure!(dropout == 0.0, "`dropout` = {dropout}");
     attach_peft(&mut model, &adapter, true)?;
-    check_trained(&model)?;
 
+    let [beta1, beta2] = json.read("hyperparameters/betas")?;
+    let group = |learning_rate, weight_decay| GroupRates { learning_rate, weight_decay };
+    let (adapter_lr, head_lr) = (setting("adapter_lr")?, setting("head_lr")?);
     let mut optimizer = AdamW::new(
-        AdamWConfig { beta1: settings.betas[0], beta2: settings.betas[1], epsilon: settings.eps },
-        settings.groups(),
+        AdamWConfig { beta1, beta2, epsilon: setting("eps")? },
+        ParameterGroups {
+            adapter: group(adapter_lr, 0.0),
+            head: group(head_lr, setting("head_weight_decay")?),
+            log_variance: group(0.0, 0.0),
+            pooler: group(0.0, 0.0),
+            backbone: group(0.0, 0.0),
+        },
     );
-    let schedule = LrSchedule::linear(settings.warmup_steps, settings.steps)?;
-    let penalised = match case.json.at(&["differentiated"])?.text()? {
+    let schedule = LrSchedule::linear(count("warmup_steps")?, steps)?;
+    // Null for no clipping.
+    let clip = setting("clip").ok();
+    let penalised = match json.read("differentiated")? {
         "loss" => false,
         "total_loss" if adalora => true,
         other => bail!("`differentiated` = `{other}`"),
     };
-    let mut allocator = None;
+    let mut decisions = None;
     if adalora {
-        let config = settings.allocation().context("`hyperparameters` lack some of AdaLoRA's")?;
-        let order = case.json.at(&["adalora", "update_order"])?.text()?;
-        ensure!(plain(order).starts_with(UPDATE_ORDER), "`adalora.update_order` = `{order}`");
-        let first = case.json.at(&["adalora", "first_global_step"])?.count()? as u32;
-        let allocation = AdaLora::new(config, &model)?;
-        let decisions = Decisions::new(allocation.paths(), config);
-        allocator = Some((allocation, config.orth_reg_weight, first, decisions));
+        let config = AdaLoraConfig {
+            init_r: json.read("hyperparameters/init_r")?,
+            target_r: json.read("hyperparameters/target_r")?,
+            tinit: count("tinit")?,
+            tfinal: count("tfinal")?,
+            delta_t: count("deltaT")?,
+            total_step: count("total_step")?,
+            beta1: setting("beta1")?,
+            beta2: setting("beta2")?,
+            orth_reg_weight: setting("orth_reg_weight")?,
+        };
+        decisions = Some(Decisions {
+            allocator: AdaLora::new(config, &model)?,
+            config,
+            first: json.read("adalora/first_global_step")?,
+            budget: Vec::new(),
+            masked_now: Vec::new(),
+            mask: Vec::new(),
+            nonzero: Vec::new(),
+            scores: BTreeMap::new(),
+        });
     }
     let mut series: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
     let mut snapshots: Vec<Snapshot> = vec![snapshot(&model, adalora)];
@@ -172,55 +109,34 @@ pub(crate) fn verify(case: &mut Case) -> Result<()> {
         let mut record = |name, value| series.entry(name).or_default().push(value);
         record("loss", values(loss.clone())[0]);
         let mut total = loss.clone();
-        if let Some((_, weight, ..)) = &allocator
+        if let Some(decisions) = &decisions
             && let Some(penalty) = orthogonality(&model)
         {
             record("orthogonal_regularizer", values(penalty.clone())[0]);
-            total = total + penalty.mul_scalar(*weight);
+            total = total + penalty.mul_scalar(decisions.config.orth_reg_weight);
+            record("total_loss", values(total.clone())[0]);
         }
-        record("total_loss", values(total.clone())[0]);
         let backward = if penalised { total.backward() } else { loss.backward() };
         let mut gradients = NamedGradients::collect(&model, &backward);
         let norm = gradients.global_norm();
         record("grad_norm", norm);
-        record("clip_coefficient", settings.clip.map_or(1.0, |limit| gradients.clip(norm, limit)));
+        record("clip_coefficient", clip.map_or(1.0, |limit| gradients.clip(norm, limit)));
         let factor = schedule.factor(step as u32);
-        record("lr_adapter", settings.adapter_lr * factor);
-        record("lr_head", settings.head_lr * factor);
+        record("lr_adapter", adapter_lr * factor);
+        record("lr_head", head_lr * factor);
         optimizer.step(&mut model, &gradients, factor);
-        if let Some((allocator, _, first, decisions)) = &mut allocator {
-            let step = first.saturating_add(step as u32);
-            let made = allocator.update(step, &mut model, &gradients)?;
-            decisions.record(step, &made, allocator, &model);
+        if let Some(decisions) = &mut decisions {
+            decisions.update(step, &mut model, &gradients)?;
         }
         snapshots.push(snapshot(&model, adalora));
     }
-    compare_series(case, &series, adalora)?;
+    compare_series(case, &series)?;
     compare_stages(case, &snapshots)?;
-    compare_scalars(case, &series["loss"], &snapshots)?;
-    if let Some((allocator, _, _, decisions)) = &allocator {
+    if let Some(decisions) = &decisions {
         decisions.compare(case)?;
-        allocator.compact(&mut model);
+        decisions.allocator.compact(&mut model);
     }
-    compare_written(case, &model, allocator.as_ref().map(|(.., decisions)| decisions))
-}
-
-/// One blank between words.
-fn plain(text: &str) -> String {
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
-}
-
-/// The description says that the classifier is trained beside the adapter, and nothing else.
-fn check_trained(model: &impl NamedModule) -> Result<()> {
-    let mut trained = Vec::new();
-    model.visit_parameters(&mut |p| {
-        if p.value.is_trainable() && p.group != Group::AdapterMean {
-            trained.push(p.name.to_owned());
-        }
-    });
-    trained.sort();
-    ensure!(trained == ["classifier.bias", "classifier.weight"], "trained as well: {trained:?}");
-    Ok(())
+    compare_written(case, &model, adalora)
 }
 
 fn snapshot(model: &impl NamedModule, adalora: bool) -> Snapshot {
@@ -234,37 +150,37 @@ fn snapshot(model: &impl NamedModule, adalora: bool) -> Snapshot {
     found
 }
 
-fn compare_series(case: &mut Case, series: &BTreeMap<&str, Vec<f64>>, adalora: bool) -> Result<()> {
-    let norm = case.json.at(&["tolerances", "grad_norm", &case.key("rtol")])?.number()?;
+fn compare_series(case: &mut Case, series: &BTreeMap<&str, Vec<f64>>) -> Result<()> {
+    let norm = case.json.read(&format!("tolerances/grad_norm/{}", case.key("rtol")))?;
     for (name, found) in series {
         let limit = match *name {
             "grad_norm" | "clip_coefficient" => Limit::Relative(norm),
             "lr_adapter" | "lr_head" => Limit::Relative(RATE_ROUNDING),
             _ => case.tolerance("loss")?,
         };
-        // Without a penalty the total is the loss, and need not be recorded.
-        if adalora || *name != "total_loss" || case.has(name) {
-            case.tensor(name, &Values::list(found.clone()), limit)?;
-        }
+        case.tensor(name, &Values::list(found.clone()), limit)?;
         // The same of a run in single precision: it shows how far such a run may be off.
         let other = format!("{name}_f32_run");
         if case.has(&other) {
             case.recorded(&other)?;
         }
     }
+    // Without a penalty the total is the loss, and need not be recorded.
+    if case.has("total_loss") {
+        case.tensor("total_loss", &Values::list(series["loss"].clone()), case.tolerance("loss")?)?;
+    }
     Ok(())
 }
 
 /// The tolerance of trained parameters after a stage.
 fn parameter_limit(case: &Case, stage: &str) -> Result<f64> {
-    let keys = match case.dtype {
-        DType::F64 => &["tolerances", "parameters_f64", "atol_f64"][..],
-        _ => &["tolerances", "parameters", stage, "atol_f32"],
-    };
-    case.json.at(keys)?.number()
+    match case.dtype {
+        DType::F64 => case.json.read("tolerances/parameters_f64/atol_f64"),
+        _ => case.json.read(&format!("tolerances/parameters/{stage}/atol_f32")),
+    }
 }
 
-/// `after_<steps>.<parameter>` and `final.<parameter>`; a stage records every trained parameter.
+/// `after_<steps>.<parameter>` and `final.<parameter>`, where a stage records every trained parameter.
 fn compare_stages(case: &mut Case, snapshots: &[Snapshot]) -> Result<()> {
     for (steps, found) in snapshots.iter().enumerate() {
         let last = (steps + 1 == snapshots.len()).then(|| "final".to_owned());
@@ -281,66 +197,85 @@ fn compare_stages(case: &mut Case, snapshots: &[Snapshot]) -> Result<()> {
     Ok(())
 }
 
-fn compare_scalars(case: &mut Case, losses: &[f64], snapshots: &[Snapshot]) -> Result<()> {
-    let limit = case.tolerance("loss")?;
-    let Ok(scalars) = case.json.at(&["scalars"]).cloned() else { return Ok(()) };
-    for (name, entry) in scalars.entries()? {
-        let path = format!("scalars.{name}");
-        match name {
-            "first_loss" => case.numbers(&path, entry, &losses[..1], limit)?,
-            "last_loss" => case.numbers(&path, entry, &losses[losses.len() - 1..], limit)?,
-            "largest_parameter_change" => {
-                let (first, last) = (&snapshots[0], &snapshots[snapshots.len() - 1]);
-                let pairs =
-                    first.iter().flat_map(|(name, old)| old.values.iter().zip(&last[name].values));
-                let change = pairs.map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
-                let floor = parameter_limit(case, "final")?;
-                case.rounded(&path, entry, change, floor)?;
-            }
-            _ => bail!("unknown entry `{path}`"),
+impl Decisions {
+    /// Decides after a step of the loop. All tables count these from 0; the schedule may start later.
+    fn update(
+        &mut self,
+        step: usize,
+        model: &mut DebertaClassifier,
+        gradients: &NamedGradients,
+    ) -> Result<()> {
+        let of_schedule = self.first.saturating_add(step as u32);
+        let made = self.allocator.update(of_schedule, model, gradients)?;
+        if self.config.phase(of_schedule) == Phase::Choose {
+            self.scores.insert(step, self.allocator.scores());
         }
+        self.budget.push(made.budget as f64);
+        self.masked_now.push(made.masked_now);
+        let all = || vec![vec![true; self.config.init_r]; self.allocator.paths().len()];
+        self.mask.push(made.mask.unwrap_or_else(all));
+        let mut nonzero = Vec::new();
+        model.visit_layers(&mut |_, layer| {
+            if let Some(e) = layer.low_rank().and_then(LowRankAdapter::singular_values) {
+                nonzero.push(values(e.val()).iter().map(|&e| e != 0.0).collect());
+            }
+        });
+        self.nonzero.push(nonzero);
+        Ok(())
     }
-    Ok(())
+
+    /// Compares everything that a folder records of the decisions.
+    fn compare(&self, case: &mut Case) -> Result<()> {
+        // The folder's modules as places in the model's order.
+        let place = |entry: &String| {
+            let path = entry.trim_end_matches(".lora_E");
+            let place = self.allocator.paths().iter().position(|known| known == path);
+            place.with_context(|| format!("`adalora/modules`: `{path}` is not adapted"))
+        };
+        let names: Vec<String> = case.json.read("adalora/modules")?;
+        let order = names.iter().map(place).collect::<Result<Vec<_>>>()?;
+        let (steps, modules, rank) = (self.mask.len(), order.len(), self.config.init_r);
+        let cells = |table: &[Vec<Vec<bool>>]| {
+            let flags = table.iter().flat_map(|row| order.iter().flat_map(|&m| row[m].clone()));
+            Values::flags(&[steps, modules, rank], flags)
+        };
+        let mask = cells(&self.mask);
+        let ranks: Vec<f64> = mask.values.chunks(rank).map(|kept| kept.iter().sum()).collect();
+        for (name, found) in [
+            ("budget", Values::list(self.budget.clone())),
+            ("masked_now", Values::flags(&[steps], self.masked_now.iter().copied())),
+            ("mask", mask),
+            ("nonzero_E", cells(&self.nonzero)),
+            ("rank", Values::new(&[steps, modules], ranks)),
+        ] {
+            case.tensor(name, &found, Limit::EXACT)?;
+        }
+        // Scores are products of averages of gradients and have the gradients' relative error.
+        let limit = case.json.read(match case.dtype {
+            DType::F64 => "tolerances/grad_norm/rtol_f64",
+            _ => "adalora/score_tolerance_relative_f32",
+        })?;
+        for (t, scores) in &self.scores {
+            let found = order.iter().flat_map(|&m| scores[m].clone()).collect();
+            let found = Values::new(&[modules, rank], found);
+            case.tensor(&format!("score.{t}"), &found, Limit::Relative(limit))?;
+        }
+        Ok(())
+    }
 }
 
-/// The adapter folder that the recorded run wrote: cut to the kept ranks, in single precision.
-fn compare_written(
-    case: &mut Case,
-    model: &DebertaClassifier,
-    decisions: Option<&Decisions>,
-) -> Result<()> {
-    let written = read(case, "adapter_final")?;
+/// The adapter folder that the recorded run wrote, on its base: cut to the kept ranks, in single precision.
+fn compare_written(case: &mut Case, model: &DebertaClassifier, adalora: bool) -> Result<()> {
     let tolerance = parameter_limit(case, "final")?;
-    if let (Some(decisions), PeftMethod::AdaLora(config)) = (decisions, &written.config.method) {
-        let stated: BTreeMap<_, _> = config.kept.iter().flatten().cloned().collect();
-        let all = vec![true; config.init_r];
-        let kept = decisions.kept();
-        let same = kept.iter().all(|(path, flags)| stated.get(*path).unwrap_or(&all) == *flags)
-            && stated.keys().all(|path| kept.contains_key(path.as_str()));
-        case.statement("adapter_final.rank_pattern", same, String::new());
-    }
-    let found = tensors(&peft_from_model(model, &written.config)?)?;
-    let expected = tensors(&written)?;
-    case.statement(
-        "adapter_final",
-        found.keys().eq(expected.keys()),
-        "names of tensors".to_owned(),
-    );
+    let (mut written, _) = load_deberta(&case.dir.join("base"), case.dtype)?;
+    attach_peft(&mut written, &read(case, "adapter_final")?, true)?;
+    let (found, expected) = (snapshot(model, adalora), snapshot(&written, adalora));
+    let same = found.keys().eq(expected.keys());
+    case.statement("adapter_final", same, "names of tensors".to_owned());
     for (name, expected) in &expected {
         let Some(found) = found.get(name) else { continue };
         let limit = Limit::Absolute(tolerance + STORED_ROUNDING * expected.largest());
         case.pair(&format!("adapter_final.{name}"), found, expected, limit);
     }
     Ok(())
-}
-
-/// Every tensor of an adapter on the host.
-fn tensors(adapter: &PeftAdapter) -> Result<Snapshot> {
-    let mut all = Vec::new();
-    for (path, PeftModule { a, b, e, .. }) in &adapter.modules {
-        all.extend([(format!("{path}.lora_A"), a), (format!("{path}.lora_B"), b)]);
-        all.extend(e.as_ref().map(|e| (format!("{path}.lora_E"), e)));
-    }
-    all.extend(adapter.saved.iter().map(|(name, tensor)| (name.clone(), tensor)));
-    all.into_iter().map(|(name, tensor)| Ok((name, Values::host(tensor)?))).collect()
 }

@@ -1,230 +1,126 @@
-//! Properties of the Llama port that hold without a reference: padding, caches, tied heads, answers, adapters.
+//! The head over a few answers, scores and continuations of a Llama, and the shipped model stories260K.
 
-use burn::tensor::DType;
-use lrvd_burn::model::{AdapterTargets, NamedModule, attach_adapters};
-use lrvd_burn::peft::{PeftConfig, TargetModules, attach_peft, peft_from_model};
+use std::path::Path;
+
+use burn::tensor::{DType, Device};
+use lrvd_burn::adapter::AdapterKind;
+use lrvd_burn::files::WeightStore;
+use lrvd_burn::model::{NamedModule, check_scheme};
+use lrvd_burn::parameters::Group;
 use lrvd_burn::sampling::{DrawPer, Pass, Scheme};
 use lrvd_core::family::VariationalFamily;
+use lrvd_core::moments::CrossTerm;
 use lrvd_core::noise::NoiseKey;
-use lrvd_models::Error;
-use lrvd_models::llama::{GenerateOptions, KvCache, LlamaForCausalLm};
+use lrvd_models::llama::{GenerateOptions, LlamaConfig, LlamaForCausalLm, LlamaScore};
+use lrvd_models::tokenizer::{PaddingDirection, TextTokenizer};
+use lrvd_models::{Error, WeightSource};
+use rstest::rstest;
+use serde_json::Value;
 
 use crate::support::{
-    ANSWERS, PROMPTS, adapted, close, enlarge, input, key, lora, model, numbers, padded,
-    variational,
+    ANSWERS, LORA, NOISY, PROMPTS, adapted, batch, close, config, golden, left_padded, llama,
+    numbers,
 };
 
-#[test]
-fn padding_on_either_side_changes_nothing() {
-    for tied in [false, true] {
-        let model = adapted(model(tied, DType::F64), &lora(), &["q_proj", "v_proj", "lm_head"]);
-        let pass = Pass::mean();
-        let alone: Vec<f64> = PROMPTS
-            .iter()
-            .flat_map(|row| numbers(model.last_logits(&input(&[row], DType::F64), &pass)))
-            .collect();
-        for left in [true, false] {
-            let together = padded(&PROMPTS, left, DType::F64);
-            close(&numbers(model.last_logits(&together, &pass)), &alone, 1e-12);
+fn key() -> NoiseKey {
+    NoiseKey::new(11).at_step(3)
+}
+
+/// The head over the answers gives their rows of the full head under every scheme that the adapter has, wherever the padding is.
+#[rstest]
+#[case(NOISY, 1)]
+#[case(AdapterKind::Variational { family: VariationalFamily::ElementVariance, initial: -3.0 }, 1)]
+#[case(LORA, 1)]
+#[case(AdapterKind::BayesByBackprop { both: true, rho: -2.0, rho_std: 0.1, mean_std: None }, 1)]
+#[case(AdapterKind::Blob { epsilon: 0.5 }, 1)]
+#[case(AdapterKind::ScalaBl { epsilon: 0.5 }, 1)]
+#[case(AdapterKind::CLora { hidden: 4 }, 1)]
+#[case(AdapterKind::LoraEnsemble { members: 2, gain: 1.0 }, 2)]
+fn answers_are_rows_of_the_full_head(#[case] kind: AdapterKind, #[case] members: usize) {
+    let model = adapted(llama(DType::F64), kind, &["v_proj", "lm_head"]);
+    let sequence = Pass::sampled(Scheme::Weights(DrawPer::Sequence), key());
+    for pass in [
+        Pass::mean(),
+        Pass::sampled(Scheme::Weights(DrawPer::Batch), key()),
+        sequence,
+        sequence.with_adapter_dropout(NoiseKey::new(8)),
+    ] {
+        for input in [left_padded(&PROMPTS, DType::F64), batch(&PROMPTS, DType::F64)] {
+            let input = input.repeat(members);
+            let full = numbers(model.last_logits(&input, &pass));
+            let rows = full.chunks(50).flat_map(|row| ANSWERS.map(|id| row[id as usize]));
+            let found = numbers(model.answer_logits(&input, &ANSWERS, &pass));
+            close(&found, &rows.collect::<Vec<_>>(), 1e-12);
         }
-        // One more column of padding for everybody, in the middle too.
-        let gaps: Vec<Vec<i64>> = PROMPTS
-            .iter()
-            .map(|row| {
-                let mut row = row.to_vec();
-                row.insert(1, -1);
-                row.insert(0, -1);
-                row
-            })
-            .collect();
-        let gaps: Vec<&[i64]> = gaps.iter().map(Vec::as_slice).collect();
-        close(&numbers(model.last_logits(&padded(&gaps, true, DType::F64), &pass)), &alone, 1e-12);
+    }
+}
+
+/// With every token as an answer the noise of activations is that of the full head.
+#[test]
+fn activation_noise_is_that_of_a_head_with_the_answers_only() {
+    let all: Vec<u32> = (0..50).collect();
+    let model = adapted(llama(DType::F64), NOISY, &["lm_head"]);
+    for scheme in [Scheme::MomentMatched(CrossTerm::Exact), Scheme::Nested, Scheme::FLIPOUT] {
+        check_scheme(&model, scheme).unwrap();
+        let pass = Pass::sampled(scheme, key());
+        let input = left_padded(&PROMPTS, DType::F64);
+        let expected = numbers(model.last_logits(&input, &pass));
+        close(&numbers(model.answer_logits(&input, &all, &pass)), &expected, 1e-12);
+    }
+}
+
+#[test]
+fn answers_of_a_choice_are_different_tokens_of_the_model() {
+    for (ids, expected) in [
+        (&[3][..], "at least 2 tokens, found [3]"),
+        (&[3, 50], "tokens below 50, the size of the model's vocabulary, found [3, 50]"),
+        (&[3, 4, 3], "different tokens, found [3, 4, 3]"),
+    ] {
+        let error = llama(DType::F64).answering(ids.to_vec()).unwrap_err().to_string();
+        assert_eq!(error, format!("`answer_ids` should be {expected}"));
+    }
+}
+
+#[rstest]
+#[case(DType::F64, DType::F64, 1e-12)]
+#[case(DType::BF16, DType::F32, 1e-5)]
+fn a_score_is_a_product_with_the_hidden_state_of_the_last_real_token(
+    #[case] dtype: DType,
+    #[case] wide: DType,
+    #[case] limit: f64,
+) {
+    // The name of a weight decides its values: the decoder is that of `llama`.
+    let device = Device::flex();
+    let scorer =
+        LlamaScore::load(&mut WeightSource::random(NoiseKey::new(5), &device, dtype), &config());
+    let mut weight = Vec::new();
+    scorer.visit_parameters(&mut |p| {
+        if p.group == Group::Head {
+            assert_eq!((p.name, p.value.flat().dtype()), ("score.weight", wide));
+            weight.extend(numbers(p.value.flat()));
+        }
+    });
+    let input = left_padded(&PROMPTS, wide);
+    let hidden = numbers(llama(dtype).model.last_hidden(&input, &Pass::mean()));
+    let product = |row: &[f64]| row.iter().zip(&weight).map(|(h, w)| h * w).sum::<f64>();
+    let expected: Vec<f64> = hidden.chunks(20).map(product).collect();
+    assert!(expected.iter().all(|score| score.abs() > 1e-3), "{expected:?}");
+    for input in [input, batch(&PROMPTS, wide)] {
+        close(&numbers(scorer.forward(&input, &Pass::mean())), &expected, limit);
     }
 }
 
 #[test]
 fn a_row_of_nothing_but_padding_is_finite_and_harmless() {
-    let model = model(false, DType::F32);
-    let rows: [&[i64]; 2] = [&[1, 7, 9], &[-1, -1, -1]];
-    let logits = model.forward(&padded(&rows, true, DType::F32), &Pass::mean());
+    let model = adapted(llama(DType::F32), LORA, &["q_proj", "k_proj", "lm_head"]);
+    let logits = model.last_logits(&left_padded(&[PROMPTS[0], &[]], DType::F32), &Pass::mean());
     assert!(numbers(logits.clone()).iter().all(|v| v.is_finite()));
-    let alone = model.forward(&input(&[rows[0]], DType::F32), &Pass::mean());
-    close(&numbers(logits.narrow(0, 0, 1)), &numbers(alone), 1e-5);
-    // The gradient of a real row does not see it either.
-    let model = adapted(model, &lora(), &["q_proj", "k_proj", "lm_head"]);
-    let both = model.last_logits(&padded(&rows, true, DType::F32), &Pass::mean());
-    let gradients = both.narrow(0, 0, 1).square().sum().backward();
+    let gradients = logits.narrow(0, 0, 1).square().sum().backward();
     model.visit_parameters(&mut |p| {
         if let Some(gradient) = p.value.gradient(&gradients) {
             assert!(numbers(gradient).iter().all(|v| v.is_finite()), "{}", p.name);
         }
     });
-}
-
-#[test]
-fn pieces_through_the_cache_equal_the_whole_text() {
-    let model = adapted(
-        model(false, DType::F64),
-        &variational(VariationalFamily::RankVariance),
-        &["q_proj", "v_proj", "down_proj", "lm_head"],
-    );
-    let whole = padded(&PROMPTS, true, DType::F64);
-    let tokens = whole.ids.dims()[1];
-    let draws = [
-        Pass::mean(),
-        Pass::sampled(Scheme::Weights(DrawPer::Batch), key()),
-        Pass::sampled(Scheme::Weights(DrawPer::Sequence), key()),
-    ];
-    for pass in draws {
-        let expected = numbers(model.forward(&whole, &pass).narrow(1, tokens - 1, 1));
-        for cuts in [vec![tokens], vec![3, tokens - 3], vec![1; tokens], vec![2, 1, tokens - 3]] {
-            let mut cache = KvCache::new();
-            let (mut from, mut last) = (0, Vec::new());
-            for columns in cuts {
-                let ids = whole.ids.clone().narrow(1, from, columns);
-                let mask = whole.mask.clone().narrow(1, from, columns);
-                let logits = model.forward_cached(ids, mask, &mut cache, &pass);
-                last = numbers(logits.narrow(1, columns - 1, 1));
-                from += columns;
-            }
-            assert_eq!(cache.columns(), tokens);
-            close(&last, &expected, 1e-12);
-        }
-    }
-    let fixed = model.drawn(key());
-    let drawn = Pass::sampled(Scheme::Weights(DrawPer::Batch), key());
-    close(
-        &numbers(fixed.forward(&whole, &Pass::mean())),
-        &numbers(model.forward(&whole, &drawn)),
-        1e-12,
-    );
-}
-
-#[test]
-fn a_tied_head_is_the_embedding() {
-    let mut model = model(true, DType::F64);
-    let (mut names, mut layers) = (Vec::new(), Vec::new());
-    model.visit_parameters(&mut |p| names.push(p.name.to_owned()));
-    model.visit_layers(&mut |path, _| layers.push(path.to_owned()));
-    assert!(!names.iter().any(|name| name.starts_with("lm_head")), "{names:?}");
-    assert_eq!(layers.last().unwrap(), "lm_head");
-    // One more row in the file than layers need: the embedding counts once.
-    assert_eq!(names.iter().filter(|name| name.ends_with("embed_tokens.weight")).count(), 1);
-    let text = input(&[PROMPTS[0]], DType::F64);
-    let before = numbers(model.last_logits(&text, &Pass::mean()));
-    model.visit_parameters_mut(&mut |p| {
-        if p.name == "model.embed_tokens.weight" {
-            let doubled = p.value.flat().mul_scalar(2.0);
-            p.value.set_flat(doubled);
-        }
-    });
-    // Twice the embeddings in front, which the first norm takes away nearly, and twice the head behind.
-    let after = numbers(model.last_logits(&text, &Pass::mean()));
-    assert!(before.iter().zip(&after).any(|(b, a)| (a - b).abs() > 1e-3));
-    let answers = numbers(model.answer_logits(&text, &ANSWERS, &Pass::mean()));
-    for (&id, answer) in ANSWERS.iter().zip(answers) {
-        assert!((after[id as usize] - answer).abs() < 1e-12);
-    }
-    let adapted = adapted(model, &lora(), &["lm_head"]);
-    let mut names = Vec::new();
-    adapted.visit_parameters(&mut |p| names.push(p.name.to_owned()));
-    let tail: Vec<&str> = names.iter().rev().take(2).map(String::as_str).collect();
-    assert_eq!(tail, ["lm_head.lora_B", "lm_head.lora_A"]);
-}
-
-#[test]
-fn every_linear_layer_can_carry_an_adapter() {
-    let mut model = model(false, DType::F64);
-    let mut paths = Vec::new();
-    model.visit_layers(&mut |path, _| paths.push(path.to_owned()));
-    assert_eq!(paths.len(), 2 * 7 + 1);
-    let mut weights = Vec::new();
-    model.visit_parameters(&mut |p| weights.push(p.name.to_owned()));
-    for path in &paths {
-        assert!(weights.contains(&format!("{path}.weight")), "{path}");
-    }
-    let mut mutable = Vec::new();
-    model.visit_layers_mut(&mut |path, _| mutable.push(path.to_owned()));
-    assert_eq!(paths, mutable);
-    let before = numbers(model.last_logits(&input(&[PROMPTS[0]], DType::F64), &Pass::mean()));
-    for path in &paths {
-        let targets = AdapterTargets::Paths(vec![path.clone()]);
-        let mut one = model.clone();
-        attach_adapters(&mut one, &targets, &lora(), NoiseKey::new(3)).unwrap();
-        enlarge(&mut one);
-        let after = numbers(one.last_logits(&input(&[PROMPTS[0]], DType::F64), &Pass::mean()));
-        assert!(before.iter().zip(&after).any(|(b, a)| (a - b).abs() > 1e-6), "{path}");
-    }
-}
-
-#[test]
-fn half_precision_weights_keep_activations_and_adapters_wide() {
-    let wide = model(false, DType::F32);
-    for (dtype, limit) in [(DType::BF16, 0.1), (DType::F16, 0.02)] {
-        let narrow = adapted(
-            model(false, dtype),
-            &variational(VariationalFamily::RankVariance),
-            &["q_proj", "down_proj", "lm_head"],
-        );
-        assert_eq!(narrow.model().compute_dtype(), DType::F32);
-        assert_eq!(narrow.model().embeddings().dtype(), dtype);
-        narrow.visit_layers(&mut |path, layer| {
-            assert_eq!(layer.weight.base().dtype(), dtype, "{path}");
-            if let Some(adapter) = layer.low_rank() {
-                assert_eq!(adapter.a.val().dtype(), DType::F32, "{path}");
-                assert!(adapter.a.val().is_require_grad() && adapter.b.val().is_require_grad());
-            }
-        });
-        let text = padded(&PROMPTS, true, DType::F32);
-        let pass = Pass::sampled(Scheme::Weights(DrawPer::Sequence), key());
-        let rows = numbers(narrow.answer_logits(&text, &ANSWERS, &pass));
-        let full = numbers(narrow.last_logits(&text, &pass));
-        for (i, row) in rows.iter().enumerate() {
-            let id = ANSWERS[i % 3] as usize;
-            assert!((row - full[i / 3 * 50 + id]).abs() < 1e-5);
-        }
-        // Training reaches the adapters in single precision.
-        let loss = narrow.answer_logits(&text, &ANSWERS, &pass).square().sum();
-        let gradients = loss.backward();
-        let mut reached = 0;
-        narrow.visit_parameters(&mut |p| {
-            if let Some(gradient) = p.value.gradient(&gradients) {
-                assert_eq!(gradient.dtype(), DType::F32, "{}", p.name);
-                reached += 1;
-            }
-        });
-        assert!(reached >= 9, "{reached}");
-        let plain = model(false, dtype);
-        let (a, b) =
-            (plain.last_logits(&text, &Pass::mean()), wide.last_logits(&text, &Pass::mean()));
-        let (a, b) = (numbers(a), numbers(b));
-        let worst = a.iter().zip(&b).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
-        assert!(worst < limit, "{dtype:?}: {worst}");
-    }
-}
-
-#[test]
-fn adapters_keep_every_bit_on_a_half_precision_base() {
-    let values = |model: &LlamaForCausalLm| {
-        let mut found = Vec::new();
-        model.visit_layers(&mut |_, layer| {
-            found.extend(layer.low_rank().iter().map(|a| (numbers(a.a.val()), numbers(a.b.val()))));
-        });
-        assert!(!found.is_empty());
-        found
-    };
-    let targets = ["q_proj", "lm_head"];
-    let wide = adapted(model(false, DType::F32), &lora(), &targets);
-    // Fresh ones...
-    let narrow = adapted(model(false, DType::BF16), &lora(), &targets);
-    assert_eq!(values(&narrow), values(&wide));
-    // ... and those of a file.
-    let names = targets.map(str::to_owned).to_vec();
-    let settings = PeftConfig::lora(3, 6.0, TargetModules::Names(names));
-    let saved = peft_from_model(&wide, &settings).unwrap();
-    let mut loaded = model(false, DType::BF16);
-    attach_peft(&mut loaded, &saved, true).unwrap();
-    assert_eq!(values(&loaded), values(&wide));
 }
 
 fn softmax(logits: &[f64]) -> Vec<f64> {
@@ -237,74 +133,56 @@ fn entropy(probabilities: &[f64]) -> f64 {
     -probabilities.iter().map(|p| p * p.ln()).sum::<f64>()
 }
 
+/// Each token is the best of the whole text so far, without a cache and company, averaged over the draws.
 #[test]
-fn continuations_do_not_depend_on_company_and_stop_where_told() {
-    let model = adapted(
-        model(true, DType::F64),
-        &variational(VariationalFamily::RankVariance),
-        &["q_proj", "lm_head"],
-    );
-    let prompts: Vec<Vec<u32>> =
-        PROMPTS.iter().map(|row| row.iter().map(|&id| id as u32).collect()).collect();
+fn continuations_are_those_of_whole_texts_and_stop_where_told() {
+    let model = adapted(llama(DType::F64), NOISY, &["q_proj", "lm_head"]);
+    let prompts = PROMPTS.map(<[u32]>::to_vec);
     let mut options = GenerateOptions { max_new_tokens: 6, ..GenerateOptions::default() };
-    let several: Vec<NoiseKey> = (0..3).map(|draw| key().at_step(draw)).collect();
-    for draws in [Vec::new(), vec![key()], several] {
-        options.draws.clone_from(&draws);
-        let together = model.generate_greedy(&prompts, &options).unwrap();
-        for (prompt, text) in prompts.iter().zip(&together) {
-            assert_eq!(text.len(), 6);
-            let alone = model.generate_greedy(std::slice::from_ref(prompt), &options).unwrap();
-            assert_eq!(&alone[0], text);
-            // Each token is the best of the whole text so far.
-            let mut so_far: Vec<i64> = prompt.iter().map(|&id| i64::from(id)).collect();
-            let of_draw = |key| Pass::sampled(Scheme::Weights(DrawPer::Batch), key);
-            let mut passes: Vec<Pass> = draws.iter().copied().map(of_draw).collect();
-            if passes.is_empty() {
-                passes.push(Pass::mean());
-            }
-            let known = &model.generate(std::slice::from_ref(prompt), &options).unwrap()[0];
-            for (&token, known) in text.iter().zip(&known.tokens) {
-                // The whole text again, without a cache and pass by pass.
-                let batch = input(&[&so_far], DType::F64);
+    for draws in [0, 1, 3] {
+        options.draws = (0..draws).map(|draw| key().at_step(draw)).collect();
+        let of_draw = |key| Pass::sampled(Scheme::Weights(DrawPer::Batch), key);
+        let mut passes: Vec<Pass> = options.draws.iter().copied().map(of_draw).collect();
+        if passes.is_empty() {
+            passes.push(Pass::mean());
+        }
+        for (prompt, text) in prompts.iter().zip(model.generate(&prompts, &options).unwrap()) {
+            assert_eq!(text.tokens.len(), 6);
+            let mut so_far = prompt.clone();
+            for token in text.tokens {
+                let batch = batch(&[&so_far], DType::F64);
                 let each: Vec<Vec<f64>> = passes
                     .iter()
                     .map(|pass| softmax(&numbers(model.last_logits(&batch, pass))))
                     .collect();
                 let n = each.len() as f64;
-                let mean: Vec<f64> = (0..each[0].len())
-                    .map(|i| each.iter().map(|p| p[i]).sum::<f64>() / n)
-                    .collect();
-                let best = (0..mean.len()).max_by(|&a, &b| mean[a].total_cmp(&mean[b]));
-                assert_eq!((best, known.id), (Some(token as usize), token));
+                let mean: Vec<f64> =
+                    (0..50).map(|i| each.iter().map(|p| p[i]).sum::<f64>() / n).collect();
+                let best = (0..50).max_by(|&a, &b| mean[a].total_cmp(&mean[b]));
+                assert_eq!(best, Some(token.id as usize));
                 let information = entropy(&mean) - each.iter().map(|p| entropy(p)).sum::<f64>() / n;
-                assert!((known.probability - mean[token as usize]).abs() < 1e-9);
-                assert!((known.entropy - entropy(&mean)).abs() < 1e-9);
-                assert!((known.mutual_information - information.max(0.0)).abs() < 1e-9);
-                assert_eq!(draws.len() > 1, known.mutual_information > 1e-6);
-                so_far.push(i64::from(token));
+                let found = [token.probability, token.entropy, token.mutual_information];
+                let best = mean[token.id as usize];
+                close(&found, &[best, entropy(&mean), information.max(0.0)], 1e-9);
+                so_far.push(token.id);
             }
         }
-        let stop = together[0][2];
-        options.stop = vec![stop];
-        let stopped = model.generate_greedy(&prompts, &options).unwrap();
-        let expected = together[0].iter().position(|&id| id == stop).unwrap();
-        assert_eq!(stopped[0], together[0][..expected]);
-        options.stop.clear();
     }
+    let all = model.generate_greedy(&prompts, &options).unwrap();
+    let stop = all[0][2];
+    let stopping = GenerateOptions { stop: vec![stop], ..options.clone() };
+    let stopped = model.generate_greedy(&prompts, &stopping).unwrap();
+    let end = all[0].iter().position(|&id| id == stop).unwrap();
+    assert_eq!(stopped[0], all[0][..end]);
     // A stop after three of the six tokens is an error; after the last one it changes nothing.
-    for (enough, ends) in [(3, 3), (6, 6)] {
+    for enough in [3, 6] {
         let mut added = Vec::new();
         let found = model.generate_while(&prompts, &options, &mut |tokens| {
             added.push(tokens);
             added.len() < enough
         });
-        assert_eq!(added, vec![prompts.len(); ends]);
-        match found {
-            Ok(texts) => {
-                assert_eq!((ends, &texts), (6, &model.generate(&prompts, &options).unwrap()));
-            }
-            Err(error) => assert!(ends == 3 && matches!(error, Error::Stopped), "{error}"),
-        }
+        assert_eq!(added, vec![prompts.len(); enough]);
+        assert_eq!(matches!(found, Err(Error::Stopped)), enough == 3);
     }
     for (prompts, expected) in [
         ([vec![1], vec![]], "prompt 1 has no tokens"),
@@ -313,5 +191,34 @@ fn continuations_do_not_depend_on_company_and_stop_where_told() {
         let error = model.generate_greedy(&prompts, &options).unwrap_err();
         assert!(matches!(&error, Error::Text(text) if text == expected), "{error}");
     }
-    assert!(model.generate_greedy(&[], &options).unwrap().is_empty());
+}
+
+/// The published story, and logits of an independent forward pass in six decimals.
+#[rstest]
+#[case(DType::F32, 2e-5)]
+#[case(DType::F64, 6e-7)]
+fn the_story_and_its_logits_are_the_published_ones(#[case] dtype: DType, #[case] limit: f64) {
+    let shipped = Path::new(env!("CARGO_MANIFEST_DIR")).join("../lrvd-bench/assets/stories260K");
+    let config = LlamaConfig::read(&shipped.join("config.json")).unwrap();
+    assert!(config.unrecognised.is_empty());
+    let store = WeightStore::open(&shipped).unwrap();
+    let model = LlamaForCausalLm::from_pretrained(&store, &config, &Device::flex(), dtype).unwrap();
+    let file = std::fs::read(golden("stories260k/expected_greedy.json")).unwrap();
+    let json: Value = serde_json::from_slice(&file).unwrap();
+    let ids: Vec<u32> = serde_json::from_value(json["token_ids"].clone()).unwrap();
+    let options = GenerateOptions { max_new_tokens: 200, ..GenerateOptions::default() };
+    assert_eq!(model.0.generate_greedy(&[vec![1]], &options).unwrap()[0], ids[1..]);
+    let logits = numbers(model.0.forward(&batch(&[&ids], dtype), &Pass::mean()));
+    for (position, expected) in json["logits_after_position"].as_object().unwrap() {
+        let expected: Vec<f64> = serde_json::from_value(expected.clone()).unwrap();
+        let start = position.parse::<usize>().unwrap() * 512;
+        let worst = expected.iter().zip(&logits[start..start + 512]);
+        let worst = worst.map(|(w, f)| (w - f).abs()).fold(0.0, f64::max);
+        assert!(expected.len() == 512 && worst < limit, "{position}: {worst}");
+    }
+    let tokenizer = TextTokenizer::from_dir(&shipped).unwrap();
+    let text = json["text_published"].as_str().unwrap();
+    assert_eq!(tokenizer.decode(&ids, true).unwrap(), text);
+    assert_eq!(tokenizer.encode(text, None, None).unwrap().get_ids(), ids);
+    assert!(matches!(tokenizer.padding(Some(1)).unwrap().direction, PaddingDirection::Left));
 }

@@ -2,15 +2,10 @@
 
 #![allow(clippy::unwrap_used)]
 
-mod answers;
-mod draws;
-mod first_token;
+mod checkpoints;
+mod deberta;
 mod gguf;
-mod language;
 mod llama;
-mod loading;
-mod recompute;
-mod shared_keys;
-mod stories260k;
+mod passes;
 mod support;
 mod tokenizer;

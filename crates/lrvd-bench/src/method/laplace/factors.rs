@@ -3,7 +3,7 @@
 use burn::tensor::Tensor;
 use lrvd_burn::host::{HostAdapter, values};
 use lrvd_burn::model::NamedModule;
-use lrvd_burn::train::{LabelledExamples, evaluation_batches};
+use lrvd_burn::train::{Examples, evaluation_batches};
 use lrvd_core::baselines::laplace::{CurvatureBlock, InputNormalisation, WideFactor, WideSide};
 use lrvd_core::linalg::{svd, symmetric_eigen, times, times_transposed, transposed_times};
 use lrvd_core::metrics::{log_softmax, softmax};
@@ -131,7 +131,7 @@ impl Curvatures {
     /// labels, Kronecker-factored over rows, with at most `memory` bytes for the squares of wide factors.
     pub(super) fn of(
         watch: &Watch,
-        examples: &dyn LabelledExamples<Input = TokenBatch>,
+        examples: &dyn Examples<Input = TokenBatch>,
         batch_size: usize,
         settings: &Settings,
         scale: f64,
@@ -196,7 +196,7 @@ fn roots(probabilities: &[f64], labels: usize, n: usize) -> Vec<f64> {
 
 fn likelihood(
     seen: &Seen,
-    examples: &dyn LabelledExamples<Input = TokenBatch>,
+    examples: &dyn Examples<Input = TokenBatch>,
     indices: &[usize],
     labels: usize,
 ) -> Burn<f64> {

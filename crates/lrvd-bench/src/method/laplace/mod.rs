@@ -93,8 +93,7 @@ impl Laplace {
         let candidates = self.settings.candidates();
         let all: Vec<usize> = (0..data.holdout.len()).collect();
         let classes = data.holdout.targets(&all)?.classes().unwrap_or_default();
-        let examples =
-            gaussian_logits(watch, curvatures, &data.inputs(&data.holdout), &candidates)?;
+        let examples = gaussian_logits(watch, curvatures, &data.inputs(data.holdout), &candidates)?;
         let mut best = (f64::INFINITY, self.settings.prior_start);
         for (which, &candidate) in candidates.iter().enumerate() {
             let answers = probabilities(&examples, which, &self.settings, data.inputs.seed)?;
@@ -135,7 +134,7 @@ impl Method<AutoModel> for Laplace {
         let picked = count.map(|count| data.picked(SALT, count));
         let train = picked.as_ref().map_or(data.train, |picked| picked);
         let scale = all as f64 / train.len().max(1) as f64;
-        let watch = Watch::new(model, self.settings.layers, &train)?;
+        let watch = Watch::new(model, self.settings.layers, train)?;
         let rows = data.inputs.batch_size;
         let curvatures = Curvatures::of(&watch, train, rows, &self.settings, scale, SQUARES)?;
         let prior_precision = self.prior_precision(&watch, &curvatures, data)?;

@@ -5,34 +5,20 @@ use burn::tensor::module::linear;
 use burn::tensor::{Tensor, activation};
 use lrvd_core::noise::NoiseKey;
 
+use crate::adapter::divergence::widened;
 use crate::adapter::initialisation::Initialiser;
-use crate::adapter::layer_noise::LayerNoise;
-use crate::adapter::schema::{Axis, ParameterSchema, parameters};
-use crate::adapter::streams::AdapterStream;
-use crate::adapter::wide::widened;
+use crate::adapter::noise::{AdapterStream, LayerNoise};
+use crate::adapter::schema::{Axis, ParameterSchema, Visit};
 use crate::ops::standard_normal;
-use crate::parameters::Group;
 use crate::sampling::DrawPer;
 
-const fn mean(
-    name: &'static str,
-    transposed: bool,
-    axes: &'static [Axis],
-    initial_use: u32,
-) -> ParameterSchema {
-    ParameterSchema { name, group: Group::AdapterMean, transposed, axes, initial_use }
-}
-
-/// Weight of the first layer.
-pub(super) const W1: ParameterSchema =
-    mean("lora_context_w1", true, &[Axis::Rank, Axis::Hidden], 4);
-/// Bias of the first layer.
-pub(super) const B1: ParameterSchema = mean("lora_context_b1", false, &[Axis::Hidden], 5);
-/// Weight of the second layer.
-pub(super) const W2: ParameterSchema =
-    mean("lora_context_w2", true, &[Axis::Hidden, Axis::RankMatrices], 6);
-/// Bias of the second layer.
-pub(super) const B2: ParameterSchema = mean("lora_context_b2", false, &[Axis::RankMatrices], 7);
+const W1: ParameterSchema =
+    ParameterSchema::mean("lora_context_w1", &[Axis::Rank, Axis::Hidden], 4);
+const B1: ParameterSchema = ParameterSchema::mean("lora_context_b1", &[Axis::Hidden], 5);
+const W2: ParameterSchema =
+    ParameterSchema::mean("lora_context_w2", &[Axis::Hidden, Axis::RankMatrices], 6);
+const B2: ParameterSchema = ParameterSchema::mean("lora_context_b2", &[Axis::RankMatrices], 7);
+pub(super) const SCHEMAS: &[&ParameterSchema] = &[&W1, &B1, &W2, &B2];
 
 /// A small network that reads mean and standard deviation of a rank matrix off every token.
 ///
@@ -47,25 +33,18 @@ pub(super) const B2: ParameterSchema = mean("lora_context_b2", false, &[Axis::Ra
 /// `eps` is drawn once for a batch, once for a sequence, or anew for every token
 /// ([`DrawPer::Token`], as the published code does).
 ///
-/// # Shapes
-///
-/// | Name | Shape | In a checkpoint |
-/// |---|---|---|
-/// | `w1`, `b1` | `[rank, hidden]`, `[hidden]` | `lora_context_w1`, transposed; `lora_context_b1` |
-/// | `w2`, `b2` | `[hidden, 2·rank²]`, `[2·rank²]` | `lora_context_w2`, transposed; `lora_context_b2` |
-///
 /// # References
 ///
 /// The divergence: `lrvd_core::baselines::context_kl`. Rahmati et al. 2025, arXiv:2505.17773.
 #[derive(Module, Debug)]
 pub struct ContextualGaussian {
-    /// Weight of the first layer.
+    /// Weight of the first layer, `[rank, hidden]`; `lora_context_w1` in a checkpoint, transposed.
     pub w1: Param<Tensor<2>>,
-    /// Bias of the first layer.
+    /// Bias of the first layer, `[hidden]`; `lora_context_b1`.
     pub b1: Param<Tensor<1>>,
-    /// Weight of the second layer.
+    /// Weight of the second layer, `[hidden, 2·rank²]`; `lora_context_w2`, transposed.
     pub w2: Param<Tensor<2>>,
-    /// Bias of the second layer.
+    /// Bias of the second layer, `[2·rank²]`; `lora_context_b2`.
     pub b2: Param<Tensor<1>>,
 }
 
@@ -81,25 +60,14 @@ pub(in crate::adapter) enum ContextNoise {
     PerToken(NoiseKey),
 }
 
-/// Mean and the standard deviation before its map, both `[n, tokens, rank, rank]`.
-struct Law {
-    mean: Tensor<4>,
-    raw_std: Tensor<4>,
-}
-
 impl ContextualGaussian {
-    /// Rank of the adapter that the network fits.
-    pub fn rank(&self) -> usize {
-        self.w1.val().dims()[0]
-    }
-
     /// The noise of one pass for all uses of the layer.
     pub(in crate::adapter) fn draw(&self, noise: &LayerNoise<'_>) -> ContextNoise {
         if noise.per == DrawPer::Token {
             return ContextNoise::PerToken(noise.key().on_stream(AdapterStream::CONTEXT_TOKEN));
         }
-        let rank = self.rank();
-        let eps: Tensor<3> = noise.normal(&self.b1.val(), [rank, rank], AdapterStream::CONTEXT);
+        let [rank, _] = self.w1.val().dims();
+        let eps = noise.normal(&self.b1.val(), [rank, rank], AdapterStream::CONTEXT);
         ContextNoise::Drawn(noise.for_rows(eps).unsqueeze_dim(1))
     }
 
@@ -111,27 +79,27 @@ impl ContextualGaussian {
         use_index: u32,
         prior_std: Option<f64>,
     ) -> (Tensor<3>, Option<Tensor<2>>) {
-        let law = self.law(z.clone());
-        let divergence = prior_std.map(|prior_std| law.divergence(prior_std));
-        let Law { mean, raw_std } = law;
-        let eps = match noise {
-            ContextNoise::None => return (applied(mean, z), divergence),
-            ContextNoise::Drawn(eps) => eps.clone(),
-            ContextNoise::PerToken(key) => {
-                standard_normal(&mean, mean.dims(), key.with_use(use_index))
-            }
-        };
-        let std = activation::sigmoid(raw_std).square();
-        (applied(mean + std * eps, z), divergence)
-    }
-
-    fn law(&self, z: Tensor<3>) -> Law {
         let [n, tokens, rank] = z.dims();
-        let hidden = activation::relu(linear(z, self.w1.val(), Some(self.b1.val())));
+        let hidden = activation::relu(linear(z.clone(), self.w1.val(), Some(self.b1.val())));
         let out = linear(hidden, self.w2.val(), Some(self.b2.val()));
         let half =
             |start| out.clone().narrow(2, start, rank * rank).reshape([n, tokens, rank, rank]);
-        Law { mean: half(0), raw_std: half(rank * rank) }
+        let (mean, raw_std): (Tensor<4>, Tensor<4>) = (half(0), half(rank * rank));
+        let divergence = prior_std.map(|std| divergence(mean.clone(), raw_std.clone(), std));
+        let eps = match noise {
+            ContextNoise::None => None,
+            ContextNoise::Drawn(eps) => Some(eps.clone()),
+            ContextNoise::PerToken(key) => {
+                Some(standard_normal(&mean, mean.dims(), key.with_use(use_index)))
+            }
+        };
+        let matrix = match eps {
+            Some(eps) => mean + activation::sigmoid(raw_std).square() * eps,
+            None => mean,
+        };
+        // Products and sums rather than a product of thousands of matrices of a few entries each.
+        let mixed = (matrix * z.unsqueeze_dim::<4>(2)).sum_dim(3).squeeze_dim(3);
+        (mixed, divergence)
     }
 
     /// Units of the hidden layer.
@@ -149,30 +117,26 @@ impl ContextualGaussian {
             b2: init.uniform(&B2, second),
         }
     }
-}
 
-parameters!(ContextualGaussian { w1: W1, b1: B1, w2: W2, b2: B2 });
-
-impl Law {
-    /// `KL(q ‖ N(0, prior_std²))` of every token, `[n, tokens]`.
-    ///
-    /// ```text
-    /// Σ_ij ln(prior/std) + (std² + mean²)/(2·prior²) − ½,     ln std = 2·ln logistic(o)
-    /// ```
-    fn divergence(&self, prior_std: f64) -> Tensor<2> {
-        let dtype = self.mean.dtype();
-        let precision = (prior_std * prior_std).recip();
-        let log_std = activation::log_sigmoid(widened(self.raw_std.clone())).mul_scalar(2.0);
-        let second = widened(self.mean.clone()).square() + log_std.clone().mul_scalar(2.0).exp();
-        let terms = second.mul_scalar(0.5 * precision) - log_std;
-        let terms = terms.add_scalar(prior_std.ln() - 0.5).sum_dim(3).sum_dim(2);
-        terms.squeeze_dim::<3>(3).squeeze_dim::<2>(2).cast(dtype)
+    pub(super) fn each(&mut self, visit: &mut Visit<'_>) {
+        visit(&W1, &mut self.w1);
+        visit(&B1, &mut self.b1);
+        visit(&W2, &mut self.w2);
+        visit(&B2, &mut self.b2);
     }
 }
 
-/// `Σ_j matrix_ij·z_j` of every token.
+/// `KL(q ‖ N(0, prior_std²))` of every token, `[n, tokens]`.
 ///
-/// Products and sums rather than a product of thousands of matrices of a few entries each.
-fn applied(matrix: Tensor<4>, z: Tensor<3>) -> Tensor<3> {
-    (matrix * z.unsqueeze_dim::<4>(2)).sum_dim(3).squeeze_dim(3)
+/// ```text
+/// Σ_ij ln(prior/std) + (std² + mean²)/(2·prior²) − ½,     ln std = 2·ln logistic(raw_std)
+/// ```
+fn divergence(mean: Tensor<4>, raw_std: Tensor<4>, prior_std: f64) -> Tensor<2> {
+    let dtype = mean.dtype();
+    let precision = (prior_std * prior_std).recip();
+    let log_std = activation::log_sigmoid(widened(raw_std)).mul_scalar(2.0);
+    let second = widened(mean).square() + log_std.clone().mul_scalar(2.0).exp();
+    let terms = second.mul_scalar(0.5 * precision) - log_std;
+    let terms = terms.add_scalar(prior_std.ln() - 0.5).sum_dim(3).sum_dim(2);
+    terms.squeeze_dim::<3>(3).squeeze_dim::<2>(2).cast(dtype)
 }

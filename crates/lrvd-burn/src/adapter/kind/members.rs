@@ -4,21 +4,12 @@ use burn::module::{Module, Param};
 use burn::tensor::Tensor;
 
 use super::low_rank::LowRankAdapter;
-use crate::adapter::initialisation::Initialiser;
-use crate::adapter::schema::{Axis, ParameterSchema, Sizes, parameters};
-use crate::parameters::Group;
+use crate::adapter::schema::{Axis, ParameterSchema};
 
-const fn factor(name: &'static str, axes: &'static [Axis]) -> ParameterSchema {
-    let (group, transposed) = (Group::AdapterMean, false);
-    ParameterSchema { name, group, transposed, axes, initial_use: 16 }
-}
-
-/// The factors A.
 pub(super) const A: ParameterSchema =
-    factor("lora_A_members", &[Axis::Members, Axis::Input, Axis::Rank]);
-/// The factors B.
+    ParameterSchema::mean("lora_A_members", &[Axis::Members, Axis::Input, Axis::Rank], 16);
 pub(super) const B: ParameterSchema =
-    factor("lora_B_members", &[Axis::Members, Axis::Rank, Axis::Output]);
+    ParameterSchema::mean("lora_B_members", &[Axis::Members, Axis::Rank, Axis::Output], 16);
 
 /// Factors of several members, each for its share of the batch.
 ///
@@ -32,21 +23,14 @@ pub(super) const B: ParameterSchema =
 /// [`repeat_for_members`] does: rows `m·n .. (m+1)·n` belong to member `m`. The layer computes all of
 /// them in one batched product.
 ///
-/// # Shapes
-///
-/// | Name | Shape | In a checkpoint |
-/// |---|---|---|
-/// | `a` | `[members, d_input, rank]` | `lora_A_members` |
-/// | `b` | `[members, rank, d_output]` | `lora_B_members` |
-///
 /// # References
 ///
 /// Halbheer et al. 2024, arXiv:2405.14438.
 #[derive(Module, Debug)]
 pub struct AdapterMembers {
-    /// Down-projections.
+    /// Down-projections, `[members, d_input, rank]`; `lora_A_members` in a checkpoint.
     pub a: Param<Tensor<3>>,
-    /// Up-projections.
+    /// Up-projections, `[members, rank, d_output]`; `lora_B_members`.
     pub b: Param<Tensor<3>>,
     /// The factor `c`.
     pub scaling: f64,
@@ -60,11 +44,6 @@ impl AdapterMembers {
         self.a.val().dims()[0]
     }
 
-    /// Rank of every member.
-    pub fn rank(&self) -> usize {
-        self.a.val().dims()[2]
-    }
-
     /// Member `index` as a plain adapter with frozen factors, for files or for a closer look;
     /// `None` if there is no such member.
     pub fn member(&self, index: usize) -> Option<LowRankAdapter> {
@@ -75,22 +54,10 @@ impl AdapterMembers {
             Param::from_tensor(p.val().without_autodiff().narrow(0, index, 1).squeeze_dim::<2>(0))
                 .set_require_grad(false)
         };
-        let dropout = self.dropout;
-        Some(LowRankAdapter {
-            dropout,
-            ..LowRankAdapter::new(of(&self.a), of(&self.b), self.scaling)
-        })
-    }
-
-    /// Members with `A ~ U(±gain·sqrt(6/(d_input + rank)))` and `B = 0`.
-    pub(super) fn fresh(init: &Initialiser, gain: f64, scaling: f64, dropout: f64) -> Self {
-        let Sizes { d_input, rank, .. } = init.sizes;
-        let bound = gain * (6.0 / (d_input + rank) as f64).sqrt();
-        Self { a: init.uniform(&A, bound), b: init.uniform(&B, 0.0), scaling, dropout }
+        let adapter = LowRankAdapter::new(of(&self.a), of(&self.b), self.scaling);
+        Some(LowRankAdapter { dropout: self.dropout, ..adapter })
     }
 }
-
-parameters!(AdapterMembers { a: A, b: B });
 
 /// The batch repeated member by member, `[n, ...]` to `[members·n, ...]`.
 ///

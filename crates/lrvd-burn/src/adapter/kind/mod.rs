@@ -2,8 +2,7 @@
 //!
 //! | File | Method | Beside the two factors |
 //! |---|---|---|
-//! | `low_rank` | LoRA | nothing: factors, draws and scaling of every kind below |
-//! | `singular_values` | AdaLoRA | a diagonal between the factors |
+//! | `low_rank` | LoRA, AdaLoRA | nothing, or a diagonal between the factors (arXiv:2303.10512) |
 //! | `posterior` | BayesLoRA and its families | a Gaussian posterior around them |
 //! | `gaussian` | Bayes by backprop, BLoB | a standard deviation per entry |
 //! | `scale` | `ScalaBL` | random scales between the factors |
@@ -12,21 +11,20 @@
 
 mod contextual;
 mod gaussian;
-pub(super) mod low_rank;
+mod low_rank;
 mod members;
 mod posterior;
 mod scale;
-mod singular_values;
 
 use burn::module::{Module, Param};
 use burn::tensor::Tensor;
-use lrvd_core::baselines::StdMap;
+use lrvd_core::baselines::{StdMap, blob};
+use lrvd_core::family::INITIAL_B_BOUND;
 
 use super::config::{AdapterConfig, AdapterKind};
 use super::initialisation::Initialiser;
-use super::layer_noise::LayerNoise;
-use super::schema::{ParameterSchema, Parameters, Sizes};
-use crate::parameters::ParameterValue;
+use super::noise::LayerNoise;
+use super::schema::{ParameterSchema, Sizes, Visit};
 use crate::sampling::{DrawPer, Pass, Scheme};
 
 pub(super) use contextual::ContextNoise;
@@ -39,6 +37,9 @@ pub(crate) use posterior::schemas as posterior_schemas;
 pub use posterior::{ElementParameters, Posterior, RankParameters};
 pub(super) use posterior::{clamped, clamped_log_alpha};
 pub use scale::ScaleGaussian;
+
+/// Standard deviation of AdaLoRA's initial factors.
+const ADALORA_STD: f64 = 0.02;
 
 /// What is attached to a layer.
 #[derive(Module, Debug)]
@@ -82,7 +83,7 @@ impl Adapter {
     pub fn rank(&self) -> usize {
         match self {
             Self::LowRank(adapter) => adapter.rank(),
-            Self::Members(members) => members.rank(),
+            Self::Members(members) => members.a.val().dims()[2],
         }
     }
 
@@ -104,64 +105,54 @@ impl Adapter {
 
     /// Whether passes of `scheme` have a meaning here; the mean always has.
     ///
-    /// Plain factors and singular values run at their mean under every scheme, posteriors support all
-    /// of them; for the rest see [`Extension::supports`]. Members are deterministic, whatever the
-    /// scheme.
+    /// | | `Weights(Batch)` | `Weights(Sequence)` | `Weights(Token)` | `MomentMatched`, `Nested` |
+    /// |---|---|---|---|---|
+    /// | plain, singular values, members | at the mean | at the mean | at the mean | at the mean |
+    /// | posterior | yes | yes | flipout | yes |
+    /// | Gaussian | yes | yes | flipout | no |
+    /// | scale | yes | yes | no | no |
+    /// | contextual | yes | yes | noise per token | no |
     pub fn supports(&self, scheme: Scheme) -> bool {
-        match self {
-            Self::LowRank(adapter) => adapter.extension.as_ref().is_none_or(|e| e.supports(scheme)),
-            Self::Members(_) => true,
-        }
-    }
-
-    /// Whether the update at the mean is the product of two factors, so that a LoRA file can hold it
-    /// without loss and a base weight can take it in.
-    pub(super) fn has_factors(&self) -> bool {
-        match self {
-            Self::LowRank(adapter) => {
-                !matches!(adapter.extension, Some(Extension::Scale(_) | Extension::Contextual(_)))
-            }
-            Self::Members(_) => false,
-        }
-    }
-
-    /// Whether the update at the mean is one matrix, the same for every input.
-    pub(super) fn has_dense_mean(&self) -> bool {
-        match self {
-            Self::LowRank(adapter) => !matches!(adapter.extension, Some(Extension::Contextual(_))),
-            Self::Members(_) => false,
+        let Self::LowRank(LowRankAdapter { extension: Some(extension), .. }) = self else {
+            return true;
+        };
+        match (extension, scheme) {
+            (Extension::SingularValues(_) | Extension::Posterior(_), _) | (_, Scheme::Mean) => true,
+            (_, Scheme::MomentMatched(_) | Scheme::Nested)
+            | (Extension::Scale(_), Scheme::Weights(DrawPer::Token)) => false,
+            (_, Scheme::Weights(_)) => true,
         }
     }
 
     /// The update as one matrix `[d_input, d_output]`: at the mean, or at one weight draw where the scheme of
-    /// `pass` draws weights; `None` where it is [not one](Self::has_dense_mean).
-    pub(super) fn dense(&self, pass: &Pass, noise_id: u32) -> Option<Tensor<2>> {
+    /// `pass` draws weights; `None` where it is not one matrix.
+    pub(super) fn dense(&self, pass: &Pass, module: u32) -> Option<Tensor<2>> {
         let Self::LowRank(adapter) = self else { return None };
         let is_drawn = matches!(pass.scheme, Scheme::Weights(_));
-        let noise = LayerNoise { pass, module: noise_id, per: DrawPer::Batch, sequences: 1 };
+        let noise = LayerNoise { pass, module, per: DrawPer::Batch, sequences: 1 };
         let noise = is_drawn.then_some(&noise);
-        let means = (adapter.a.val(), adapter.b.val());
-        let std = match &adapter.extension {
-            Some(Extension::Contextual(_)) => return None,
-            Some(Extension::Posterior(posterior)) => {
-                let (a, b) = posterior.deviations(&means.0, &means.1);
-                Some(Deviations { a, b })
-            }
-            Some(Extension::Gaussian(e)) => Some(e.factor_deviations()),
-            Some(Extension::SingularValues(_) | Extension::Scale(_)) | None => None,
+        let (a, b) = match noise.zip(adapter.deviations()) {
+            Some((noise, std)) => adapter.draw(std, noise),
+            None => adapter.means(),
         };
-        let (a, b) = match noise.zip(std) {
-            Some((noise, std)) => {
-                let (a, b) = adapter.draw(std, noise);
-                (a.squeeze_dim(0), b.squeeze_dim(0))
-            }
-            None => means,
-        };
+        let a = a.squeeze_dim::<2>(0);
         let a = match &adapter.extension {
+            Some(Extension::Contextual(_)) => return None,
             Some(Extension::Scale(scale)) => a * scale.scales(noise),
             _ => a,
         };
-        Some(adapter.scale_rank(a).matmul(b))
+        Some(adapter.scale_rank(a).matmul(b.squeeze_dim(0)))
+    }
+
+    /// Calls `visit` for every parameter, always in the same order.
+    pub(crate) fn each(&mut self, visit: &mut Visit<'_>) {
+        match self {
+            Self::LowRank(adapter) => adapter.each(visit),
+            Self::Members(all) => {
+                visit(&members::A, &mut all.a);
+                visit(&members::B, &mut all.b);
+            }
+        }
     }
 
     /// The sizes that its parameters should have on a layer of the given widths.
@@ -176,12 +167,12 @@ impl Adapter {
         }
     }
 
-    /// A fresh adapter of the kind that `config` names.
+    /// A fresh adapter of the kind that `config` names; [`AdapterConfig::attach`] has the distributions.
     pub(super) fn fresh(
         config: &AdapterConfig,
         init: &Initialiser,
     ) -> Result<Self, lrvd_core::Error> {
-        use low_rank::{A, B, POSTERIOR_B_BOUND};
+        use low_rank::{A, B, E};
         let (scaling, dropout) = (config.scaling(), config.dropout);
         let a_bound = Initialiser::bound_of(init.sizes.d_input);
         let lora = |b_bound| (init.uniform(&A, a_bound), init.uniform(&B, b_bound));
@@ -189,18 +180,24 @@ impl Adapter {
         let ((a, b), extension) = match config.kind {
             AdapterKind::Lora { b_bound } => (lora(b_bound), None),
             AdapterKind::AdaLora => {
-                (normal(singular_values::STD), Some(singular_values::fresh(init)))
+                (normal(ADALORA_STD), Some(Extension::SingularValues(init.constant(&E, 0.0))))
             }
             AdapterKind::Variational { family, initial } => {
                 let posterior = Posterior::fresh(init, family, initial);
-                (lora(POSTERIOR_B_BOUND), Some(Extension::Posterior(posterior)))
+                // At zero the noise-to-signal ratio of every entry would be at its floor.
+                (lora(INITIAL_B_BOUND), Some(Extension::Posterior(posterior)))
             }
             AdapterKind::BayesByBackprop { both, rho, rho_std, mean_std } => {
-                let noise = ElementGaussian::fresh_softplus(init, both, rho, rho_std);
+                let [of_a, of_b] = gaussian::schemas(StdMap::Softplus);
+                let b = both.then(|| init.normal(of_b, rho, rho_std));
+                let a = init.normal(of_a, rho, rho_std);
+                let noise = ElementGaussian::new(StdMap::Softplus, a, b);
                 (mean_std.map_or_else(|| lora(0.0), normal), Some(Extension::Gaussian(noise)))
             }
             AdapterKind::Blob { epsilon } => {
-                let noise = ElementGaussian::fresh_square(init, epsilon);
+                let [of_a, _] = gaussian::schemas(StdMap::Square);
+                let a = init.mapped(of_a, |u| blob::initial_rho(u, epsilon));
+                let noise = ElementGaussian::new(StdMap::Square, a, None);
                 (lora(0.0), Some(Extension::Gaussian(noise)))
             }
             AdapterKind::ScalaBl { epsilon } => {
@@ -211,7 +208,9 @@ impl Adapter {
                 (lora(0.0), Some(Extension::Contextual(ContextualGaussian::fresh(init))))
             }
             AdapterKind::LoraEnsemble { gain, .. } => {
-                return Ok(AdapterMembers::fresh(init, gain, scaling, dropout).into());
+                let bound = gain * (6.0 / (init.sizes.d_input + init.sizes.rank) as f64).sqrt();
+                let (a, b) = (init.uniform(&members::A, bound), init.uniform(&members::B, 0.0));
+                return Ok(AdapterMembers { a, b, scaling, dropout }.into());
             }
         };
         Ok(LowRankAdapter { a, b, extension, scaling, dropout }.into())
@@ -221,84 +220,19 @@ impl Adapter {
 impl AdapterKind {
     /// Every parameter that a fresh adapter of the kind has, in the order of walks.
     pub fn parameters(self) -> Vec<&'static ParameterSchema> {
-        use low_rank::{A, B};
+        use low_rank::{A, B, E};
         let extension: &[&ParameterSchema] = match self {
             Self::Lora { .. } => &[],
-            Self::AdaLora => &[&singular_values::E],
+            Self::AdaLora => &[&E],
             Self::Variational { family, .. } => posterior::schemas(family),
             Self::BayesByBackprop { both, .. } => {
                 &gaussian::schemas(StdMap::Softplus)[..=usize::from(both)]
             }
             Self::Blob { .. } => &gaussian::schemas(StdMap::Square)[..1],
             Self::ScalaBl { .. } => &[&scale::LOG_MEAN, &scale::LOG_STD],
-            Self::CLora { .. } => {
-                &[&contextual::W1, &contextual::B1, &contextual::W2, &contextual::B2]
-            }
+            Self::CLora { .. } => contextual::SCHEMAS,
             Self::LoraEnsemble { .. } => return vec![&members::A, &members::B],
         };
         [&[&A, &B], extension].concat()
-    }
-}
-
-impl Extension {
-    /// Whether passes of `scheme` have a meaning here; the mean always has.
-    ///
-    /// | | `Weights(Batch)` | `Weights(Sequence)` | `Weights(Token)` | `MomentMatched`, `Nested` |
-    /// |---|---|---|---|---|
-    /// | singular values | at the mean | at the mean | at the mean | at the mean |
-    /// | posterior | yes | yes | flipout | yes |
-    /// | Gaussian | yes | yes | flipout | no |
-    /// | scale | yes | yes | no | no |
-    /// | contextual | yes | yes | noise per token | no |
-    pub fn supports(&self, scheme: Scheme) -> bool {
-        match (self, scheme) {
-            (Self::SingularValues(_) | Self::Posterior(_), _) | (_, Scheme::Mean) => true,
-            (_, Scheme::MomentMatched(_) | Scheme::Nested) => false,
-            (_, Scheme::Weights(per)) => per != DrawPer::Token || !matches!(self, Self::Scale(_)),
-        }
-    }
-}
-
-impl Parameters for Extension {
-    fn each(&self, visit: &mut dyn FnMut(&'static ParameterSchema, &dyn ParameterValue)) {
-        match self {
-            Self::SingularValues(e) => visit(&singular_values::E, e),
-            Self::Posterior(e) => e.each(visit),
-            Self::Gaussian(e) => e.each(visit),
-            Self::Scale(e) => e.each(visit),
-            Self::Contextual(e) => e.each(visit),
-        }
-    }
-
-    fn each_mut(
-        &mut self,
-        visit: &mut dyn FnMut(&'static ParameterSchema, &mut dyn ParameterValue),
-    ) {
-        match self {
-            Self::SingularValues(e) => visit(&singular_values::E, e),
-            Self::Posterior(e) => e.each_mut(visit),
-            Self::Gaussian(e) => e.each_mut(visit),
-            Self::Scale(e) => e.each_mut(visit),
-            Self::Contextual(e) => e.each_mut(visit),
-        }
-    }
-}
-
-impl Parameters for Adapter {
-    fn each(&self, visit: &mut dyn FnMut(&'static ParameterSchema, &dyn ParameterValue)) {
-        match self {
-            Self::LowRank(adapter) => adapter.each(visit),
-            Self::Members(members) => members.each(visit),
-        }
-    }
-
-    fn each_mut(
-        &mut self,
-        visit: &mut dyn FnMut(&'static ParameterSchema, &mut dyn ParameterValue),
-    ) {
-        match self {
-            Self::LowRank(adapter) => adapter.each_mut(visit),
-            Self::Members(members) => members.each_mut(visit),
-        }
     }
 }

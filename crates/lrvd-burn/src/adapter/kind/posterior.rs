@@ -5,18 +5,16 @@ use burn::tensor::{Tensor, TensorData};
 use lrvd_core::family::{LOG_ALPHA_MAX, LOG_VARIANCE_MAX, LOG_VARIANCE_MIN, VariationalFamily};
 
 use crate::adapter::initialisation::Initialiser;
-use crate::adapter::schema::{Axis, ParameterSchema, Parameters};
-use crate::parameters::{Group, ParameterValue};
+use crate::adapter::schema::{Axis, ParameterSchema, Visit};
+use crate::parameters::ParameterValue;
 
-/// A noise parameter whose axes are `axes`.
-const fn noise(name: &'static str, transposed: bool, axes: &'static [Axis]) -> ParameterSchema {
-    ParameterSchema { name, group: Group::LogVariance, transposed, axes, initial_use: 0 }
-}
-
-const RANK_LOG_SIGMA2: ParameterSchema = noise("rank_log_sigma2", false, &[Axis::Rank]);
-const RANK_LOG_ALPHA: ParameterSchema = noise("rank_log_alpha", false, &[Axis::Rank]);
-const LOG_SIGMA2_A: ParameterSchema = noise("log_sigma2_a", true, &[Axis::Input, Axis::Rank]);
-const LOG_SIGMA2_B: ParameterSchema = noise("log_sigma2_b", true, &[Axis::Rank, Axis::Output]);
+const RANK_LOG_SIGMA2: ParameterSchema =
+    ParameterSchema::noise("rank_log_sigma2", &[Axis::Rank], 0);
+const RANK_LOG_ALPHA: ParameterSchema = ParameterSchema::noise("rank_log_alpha", &[Axis::Rank], 0);
+const LOG_SIGMA2_A: ParameterSchema =
+    ParameterSchema::noise("log_sigma2_a", &[Axis::Input, Axis::Rank], 0);
+const LOG_SIGMA2_B: ParameterSchema =
+    ParameterSchema::noise("log_sigma2_b", &[Axis::Rank, Axis::Output], 0);
 
 /// One number per rank direction, shared by row `i` of A and column `i` of B.
 #[derive(Module, Debug)]
@@ -100,12 +98,25 @@ impl Posterior {
     }
 
     /// One variance per rank, `[rank]`, and whether B has it too; `None` of the other families.
-    pub(in crate::adapter) fn tied_variance(&self) -> Option<(Tensor<1>, bool)> {
+    pub(crate) fn tied_variance(&self) -> Option<(Tensor<1>, bool)> {
         let variance = |p: &RankParameters| clamped(p.value.val()).exp();
         match self {
             Self::RankVariance(p) => Some((variance(p), true)),
             Self::AsymRankVariance(p) => Some((variance(p), false)),
             Self::NoiseToSignal(_) | Self::ElementVariance(_) => None,
+        }
+    }
+
+    pub(super) fn each(&mut self, visit: &mut Visit<'_>) {
+        let of = schemas(self.family());
+        match self {
+            Self::RankVariance(p) | Self::NoiseToSignal(p) | Self::AsymRankVariance(p) => {
+                visit(of[0], &mut p.value);
+            }
+            Self::ElementVariance(p) => {
+                visit(of[0], &mut p.a);
+                visit(of[1], &mut p.b);
+            }
         }
     }
 
@@ -137,37 +148,6 @@ pub(crate) fn schemas(family: VariationalFamily) -> &'static [&'static Parameter
         }
         VariationalFamily::NoiseToSignal => &[&RANK_LOG_ALPHA],
         VariationalFamily::ElementVariance => &[&LOG_SIGMA2_A, &LOG_SIGMA2_B],
-    }
-}
-
-impl Parameters for Posterior {
-    fn each(&self, visit: &mut dyn FnMut(&'static ParameterSchema, &dyn ParameterValue)) {
-        let of = schemas(self.family());
-        match self {
-            Self::RankVariance(p) | Self::NoiseToSignal(p) | Self::AsymRankVariance(p) => {
-                visit(of[0], &p.value);
-            }
-            Self::ElementVariance(p) => {
-                visit(of[0], &p.a);
-                visit(of[1], &p.b);
-            }
-        }
-    }
-
-    fn each_mut(
-        &mut self,
-        visit: &mut dyn FnMut(&'static ParameterSchema, &mut dyn ParameterValue),
-    ) {
-        let of = schemas(self.family());
-        match self {
-            Self::RankVariance(p) | Self::NoiseToSignal(p) | Self::AsymRankVariance(p) => {
-                visit(of[0], &mut p.value);
-            }
-            Self::ElementVariance(p) => {
-                visit(of[0], &mut p.a);
-                visit(of[1], &mut p.b);
-            }
-        }
     }
 }
 

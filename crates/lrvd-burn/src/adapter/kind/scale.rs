@@ -3,25 +3,20 @@
 use burn::module::{Module, Param};
 use burn::tensor::Tensor;
 use lrvd_core::baselines::{KlDirection, scala_bl};
+use lrvd_core::linalg::transpose;
 
 use super::Extension;
 use super::low_rank::A;
+use crate::adapter::divergence::widened;
 use crate::adapter::initialisation::Initialiser;
-use crate::adapter::layer_noise::LayerNoise;
 use crate::adapter::linear::AdaptedLinear;
-use crate::adapter::schema::{Axis, ParameterSchema, Sizes, parameters};
-use crate::adapter::streams::AdapterStream;
-use crate::adapter::wide::widened;
-use crate::parameters::Group;
+use crate::adapter::noise::{AdapterStream, LayerNoise};
+use crate::adapter::schema::{Axis, ParameterSchema, Sizes, Visit};
 
-const fn scales(name: &'static str, group: Group, initial_use: u32) -> ParameterSchema {
-    ParameterSchema { name, group, transposed: false, axes: &[Axis::Rank], initial_use }
-}
-
-/// Logarithms of the mean scales.
-pub(super) const LOG_MEAN: ParameterSchema = scales("lora_scale_log_mean", Group::AdapterMean, 0);
-/// Logarithms of their standard deviations.
-pub(super) const LOG_STD: ParameterSchema = scales("lora_scale_log_std", Group::LogVariance, 2);
+pub(super) const LOG_MEAN: ParameterSchema =
+    ParameterSchema::mean("lora_scale_log_mean", &[Axis::Rank], 0);
+pub(super) const LOG_STD: ParameterSchema =
+    ParameterSchema::noise("lora_scale_log_std", &[Axis::Rank], 2);
 
 /// Gaussian scales between the factors, whose A starts as an orthonormal basis.
 ///
@@ -33,18 +28,14 @@ pub(super) const LOG_STD: ParameterSchema = scales("lora_scale_log_std", Group::
 ///
 /// One draw per module and forward, or per sequence.
 ///
-/// # Shapes
-///
-/// Both `[rank]`: `lora_scale_log_mean` and `lora_scale_log_std` in a checkpoint.
-///
 /// # References
 ///
 /// The divergence: `lrvd_core::baselines::scala_bl_kl`. Samplawski et al. 2025, arXiv:2506.21408.
 #[derive(Module, Debug)]
 pub struct ScaleGaussian {
-    /// Logarithms of the mean scales.
+    /// Logarithms of the mean scales, `[rank]`; `lora_scale_log_mean` in a checkpoint.
     pub log_mean: Param<Tensor<1>>,
-    /// Logarithms of their standard deviations.
+    /// Logarithms of their standard deviations, `[rank]`; `lora_scale_log_std`.
     pub log_std: Param<Tensor<1>>,
 }
 
@@ -54,27 +45,13 @@ impl ScaleGaussian {
         self.log_mean.val().exp()
     }
 
-    /// Draws of the scales, `[draws, rank]`, or their mean, `[1, rank]`.
+    /// Draws of the scales, `[draws, rank]` or one for each row of the batch, or their mean, `[1, rank]`.
     pub(in crate::adapter) fn scales(&self, noise: Option<&LayerNoise<'_>>) -> Tensor<2> {
         let mean = self.mean().unsqueeze_dim(0);
         let Some(noise) = noise else { return mean };
         let std = self.log_std.val().exp();
         let eps: Tensor<3> = noise.normal(&std, [1, std.dims()[0]], AdapterStream::SCALE);
-        mean + eps.squeeze_dim::<2>(1) * std.unsqueeze_dim(0)
-    }
-
-    /// See [`AdaptedLinear::kl_scale`](crate::adapter::AdaptedLinear::kl_scale).
-    fn kl(&self, direction: KlDirection) -> Tensor<1> {
-        let log_mean = self.log_mean.val();
-        let dtype = log_mean.dtype();
-        let (log_mean, log_std) = (widened(log_mean), widened(self.log_std.val()));
-        // The two directions exchange the widths and measure the mean in the narrower's place.
-        let (log_ratio, log_distance) = match direction {
-            KlDirection::PosteriorFromPrior => (log_std, log_mean),
-            KlDirection::PriorFromPosterior => (log_std.clone().neg(), log_mean - log_std),
-        };
-        let squares = log_ratio.clone().mul_scalar(2.0).exp() + log_distance.mul_scalar(2.0).exp();
-        (squares.mul_scalar(0.5) - log_ratio).add_scalar(-0.5).sum().cast(dtype)
+        noise.for_rows(mean + eps.squeeze_dim::<2>(1) * std.unsqueeze_dim(0))
     }
 
     /// The orthonormal basis of a LoRA's A, and the scales that make it that A.
@@ -84,24 +61,22 @@ impl ScaleGaussian {
     ) -> Result<(Param<Tensor<2>>, Self), lrvd_core::Error> {
         let Sizes { rank, d_input, .. } = init.sizes;
         let of_lora = init.uniform_values(&A, Initialiser::bound_of(d_input));
-        // Rank-major, as the core and the papers have it.
-        let rows: Vec<f64> = (0..rank)
-            .flat_map(|i| of_lora.iter().skip(i).step_by(rank).map(|&v| f64::from(v)))
-            .collect();
-        let basis = scala_bl::scala_bl_basis(&rows, rank)?;
-        let a = (0..d_input)
-            .flat_map(|j| basis.v_h.iter().skip(j).step_by(d_input).map(|&v| v as f32))
-            .collect();
-        let log_mean = basis.log_mean.iter().map(|&v| v as f32).collect();
+        let of_lora: Vec<f64> = of_lora.into_iter().map(f64::from).collect();
+        let basis = scala_bl::scala_bl_basis(&transpose(&of_lora, d_input, rank), rank)?;
+        let single = |values: &[f64]| values.iter().map(|&v| v as f32).collect();
+        let a = single(&transpose(&basis.v_h, rank, d_input));
         let scales = Self {
-            log_mean: init.given(&LOG_MEAN, log_mean),
+            log_mean: init.given(&LOG_MEAN, single(&basis.log_mean)),
             log_std: init.mapped(&LOG_STD, |u| scala_bl::initial_log_std_dev(u, epsilon)),
         };
         Ok((init.given(&A, a), scales))
     }
-}
 
-parameters!(ScaleGaussian { log_mean: LOG_MEAN, log_std: LOG_STD });
+    pub(super) fn each(&mut self, visit: &mut Visit<'_>) {
+        visit(&LOG_MEAN, &mut self.log_mean);
+        visit(&LOG_STD, &mut self.log_std);
+    }
+}
 
 impl AdaptedLinear {
     /// Divergence between the distribution of random scales and `N(0, 1)` in nats, `[1]`; `None` without
@@ -120,9 +95,16 @@ impl AdaptedLinear {
     ///
     /// The definition: `lrvd_core::baselines::scala_bl_kl`.
     pub fn kl_scale(&self, direction: KlDirection) -> Option<Tensor<1>> {
-        match self.extension() {
-            Some(Extension::Scale(e)) => Some(e.kl(direction)),
-            _ => None,
-        }
+        let Some(Extension::Scale(scale)) = self.extension() else { return None };
+        let log_mean = scale.log_mean.val();
+        let dtype = log_mean.dtype();
+        let (log_mean, log_std) = (widened(log_mean), widened(scale.log_std.val()));
+        // The two directions exchange the widths and measure the mean in the narrower's place.
+        let (log_ratio, log_distance) = match direction {
+            KlDirection::PosteriorFromPrior => (log_std, log_mean),
+            KlDirection::PriorFromPosterior => (log_std.clone().neg(), log_mean - log_std),
+        };
+        let squares = log_ratio.clone().mul_scalar(2.0).exp() + log_distance.mul_scalar(2.0).exp();
+        Some((squares.mul_scalar(0.5) - log_ratio).add_scalar(-0.5).sum().cast(dtype))
     }
 }

@@ -11,93 +11,67 @@ use crate::files::HostDType;
 /// Values in a block of a K type.
 const K: usize = 256;
 
-/// Element types that are read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[expect(non_camel_case_types, reason = "these are the names of the format")]
-pub enum GgufType {
-    /// Single precision.
-    F32,
-    /// Half precision.
-    F16,
-    /// Half the bits of single precision.
-    BF16,
-    /// 4 bits, scale.
-    Q4_0,
-    /// 4 bits, scale and offset.
-    Q4_1,
-    /// 5 bits, scale.
-    Q5_0,
-    /// 5 bits, scale and offset.
-    Q5_1,
-    /// 8 bits, scale.
-    Q8_0,
-    /// 2 bits, scales and offsets of 4 bits for each 16.
-    Q2_K,
-    /// 3 bits, scales of 6 bits for each 16.
-    Q3_K,
-    /// 4 bits, scales and offsets of 6 bits for each 32.
-    Q4_K,
-    /// 5 bits, scales and offsets of 6 bits for each 32.
-    Q5_K,
-    /// 6 bits, scales of 8 bits for each 16.
-    Q6_K,
-}
-
 /// Values of one block.
 type Unpack = fn(&[u8], &mut [f32]);
 
-/// Number in a file, type, values in a block, bytes of it, and its values where they are packed.
-const TYPES: [(u32, GgufType, usize, usize, Option<Unpack>); 13] = [
-    (0, GgufType::F32, 1, 4, None),
-    (1, GgufType::F16, 1, 2, None),
-    (30, GgufType::BF16, 1, 2, None),
-    (2, GgufType::Q4_0, 32, 18, Some(q4_0)),
-    (3, GgufType::Q4_1, 32, 20, Some(q4_1)),
-    (6, GgufType::Q5_0, 32, 22, Some(q5_0)),
-    (7, GgufType::Q5_1, 32, 24, Some(q5_1)),
-    (8, GgufType::Q8_0, 32, 34, Some(q8_0)),
-    (10, GgufType::Q2_K, K, 84, Some(q2_k)),
-    (11, GgufType::Q3_K, K, 110, Some(q3_k)),
-    (12, GgufType::Q4_K, K, 144, Some(q4_k)),
-    (13, GgufType::Q5_K, K, 176, Some(q5_k)),
-    (14, GgufType::Q6_K, K, 210, Some(q6_k)),
+/// An element type.
+#[derive(Debug)]
+pub(crate) struct GgufType {
+    /// Number in a file.
+    number: u32,
+    name: &'static str,
+    /// Values in a block, and bytes of it.
+    pub(super) block: (usize, usize),
+    /// What a tensor is on the host: quantised ones are widened to single precision.
+    pub(crate) dtype: HostDType,
+    unpack: Option<Unpack>,
+}
+
+static TYPES: [GgufType; 13] = [
+    plain(0, "F32", 4, HostDType::F32),
+    plain(1, "F16", 2, HostDType::F16),
+    plain(30, "BF16", 2, HostDType::BF16),
+    quantised(2, "Q4_0", 32, 18, small::<4, false>),
+    quantised(3, "Q4_1", 32, 20, small::<4, true>),
+    quantised(6, "Q5_0", 32, 22, small::<5, false>),
+    quantised(7, "Q5_1", 32, 24, small::<5, true>),
+    quantised(8, "Q8_0", 32, 34, q8_0),
+    quantised(10, "Q2_K", K, 84, q2_k),
+    quantised(11, "Q3_K", K, 110, q3_k),
+    quantised(12, "Q4_K", K, 144, middle::<4>),
+    quantised(13, "Q5_K", K, 176, middle::<5>),
+    quantised(14, "Q6_K", K, 210, q6_k),
 ];
+
+const fn plain(number: u32, name: &'static str, bytes: usize, dtype: HostDType) -> GgufType {
+    GgufType { number, name, block: (1, bytes), dtype, unpack: None }
+}
+
+const fn quantised(
+    number: u32,
+    name: &'static str,
+    elements: usize,
+    bytes: usize,
+    unpack: Unpack,
+) -> GgufType {
+    let (block, dtype) = ((elements, bytes), HostDType::F32);
+    GgufType { number, name, block, dtype, unpack: Some(unpack) }
+}
 
 impl GgufType {
     /// Names of all types, for messages.
     pub(super) fn names() -> String {
-        TYPES.map(|(_, kind, ..)| format!("{kind:?}")).join(", ")
+        TYPES.each_ref().map(|kind| kind.name).join(", ")
     }
 
     /// The type with this number in a file.
-    pub(super) fn from_number(number: u32) -> Option<Self> {
-        TYPES.iter().find(|row| row.0 == number).map(|row| row.1)
+    pub(super) fn from_number(number: u32) -> Option<&'static Self> {
+        TYPES.iter().find(|kind| kind.number == number)
     }
 
-    fn layout(self) -> (usize, usize, Option<Unpack>) {
-        let row = TYPES.iter().find(|row| row.1 == self);
-        let (_, _, elements, bytes, unpack) = *row.expect("the table has every type");
-        (elements, bytes, unpack)
-    }
-
-    /// Elements in a block, and its bytes.
-    pub(super) fn block(self) -> (usize, usize) {
-        let (elements, bytes, _) = self.layout();
-        (elements, bytes)
-    }
-
-    /// What a tensor of this type is on the host: quantised ones are widened to single precision.
-    pub(crate) fn host_dtype(self) -> HostDType {
-        match self {
-            Self::F16 => HostDType::F16,
-            Self::BF16 => HostDType::BF16,
-            _ => HostDType::F32,
-        }
-    }
-
-    /// Whole blocks as little-endian values of [`Self::host_dtype`].
-    pub(crate) fn widen(self, bytes: Vec<u8>) -> Vec<u8> {
-        let (elements, size, Some(unpack)) = self.layout() else { return bytes };
+    /// Whole blocks as little-endian values of the type on the host.
+    pub(crate) fn widen(&self, bytes: Vec<u8>) -> Vec<u8> {
+        let (Some(unpack), (elements, size)) = (self.unpack, self.block) else { return bytes };
         let mut values = [0.0_f32; K];
         let mut out = Vec::with_capacity(bytes.len() / size * elements * size_of::<f32>());
         for block in bytes.chunks_exact(size) {
@@ -118,39 +92,17 @@ fn nibbles(packed: &[u8]) -> impl Iterator<Item = u8> + '_ {
     packed.iter().map(|byte| byte & 15).chain(packed.iter().map(|byte| byte >> 4))
 }
 
-/// Fifth bits of 32 values.
-fn fifth_bits(block: &[u8], at: usize) -> impl Iterator<Item = u8> {
-    let bits = u32::from_le_bytes([block[at], block[at + 1], block[at + 2], block[at + 3]]);
-    (0..32).map(move |i| ((bits >> i) & 1) as u8)
-}
-
-fn q4_0(block: &[u8], out: &mut [f32]) {
+/// 32 values of 4 or 5 bits, with an offset or around 0.
+fn small<const BITS: u32, const OFFSET: bool>(block: &[u8], out: &mut [f32]) {
     let d = half(block, 0);
-    for (value, q) in out.iter_mut().zip(nibbles(&block[2..])) {
-        *value = d * (f32::from(q) - 8.0);
-    }
-}
-
-fn q4_1(block: &[u8], out: &mut [f32]) {
-    let (d, m) = (half(block, 0), half(block, 2));
-    for (value, q) in out.iter_mut().zip(nibbles(&block[4..])) {
-        *value = d * f32::from(q) + m;
-    }
-}
-
-fn q5_0(block: &[u8], out: &mut [f32]) {
-    let d = half(block, 0);
-    let quants = nibbles(&block[6..]).zip(fifth_bits(block, 2));
-    for (value, (low, high)) in out.iter_mut().zip(quants) {
-        *value = d * (f32::from(low | (high << 4)) - 16.0);
-    }
-}
-
-fn q5_1(block: &[u8], out: &mut [f32]) {
-    let (d, m) = (half(block, 0), half(block, 2));
-    let quants = nibbles(&block[8..]).zip(fifth_bits(block, 4));
-    for (value, (low, high)) in out.iter_mut().zip(quants) {
-        *value = d * f32::from(low | (high << 4)) + m;
+    let (m, block) = if OFFSET { (half(block, 2), &block[4..]) } else { (0.0, &block[2..]) };
+    let (fifth_bits, quants) = match block {
+        &[a, b, c, d, ref quants @ ..] if BITS == 5 => (u32::from_le_bytes([a, b, c, d]), quants),
+        quants => (0, quants),
+    };
+    for (i, (value, q)) in out.iter_mut().zip(nibbles(quants)).enumerate() {
+        let q = f32::from(q | (((fifth_bits >> i) & 1) << 4) as u8);
+        *value = if OFFSET { d * q + m } else { d * (q - (1 << (BITS - 1)) as f32) };
     }
 }
 
@@ -202,27 +154,17 @@ fn six_bits(packed: &[u8], part: usize) -> (f32, f32) {
     (f32::from(scale), f32::from(least))
 }
 
-fn q4_k(block: &[u8], out: &mut [f32]) {
+/// 256 values of 4 or 5 bits.
+fn middle<const BITS: u32>(block: &[u8], out: &mut [f32]) {
     let (d, d_min) = (half(block, 0), half(block, 2));
-    let (scales, quants) = (&block[4..16], &block[16..]);
+    let (scales, rest) = (&block[4..16], &block[16..]);
+    let (high_bits, quants) = rest.split_at(if BITS == 5 { 32 } else { 0 });
     for (part, values) in out.chunks_exact_mut(32).enumerate() {
         let (scale, least) = six_bits(scales, part);
         let (step, least) = (d * scale, d_min * least);
-        for (value, byte) in values.iter_mut().zip(&quants[32 * (part / 2)..]) {
-            *value = step * f32::from((byte >> (4 * (part % 2))) & 15) - least;
-        }
-    }
-}
-
-fn q5_k(block: &[u8], out: &mut [f32]) {
-    let (d, d_min) = (half(block, 0), half(block, 2));
-    let (scales, high_bits, quants) = (&block[4..16], &block[16..48], &block[48..]);
-    for (part, values) in out.chunks_exact_mut(32).enumerate() {
-        let (scale, least) = six_bits(scales, part);
-        let (step, least) = (d * scale, d_min * least);
-        let bytes = quants[32 * (part / 2)..].iter().zip(high_bits);
-        for (value, (byte, high)) in values.iter_mut().zip(bytes) {
-            let q = ((byte >> (4 * (part % 2))) & 15) | (((high >> part) & 1) << 4);
+        for (i, (value, byte)) in values.iter_mut().zip(&quants[32 * (part / 2)..]).enumerate() {
+            let high = high_bits.get(i).map_or(0, |bits| (bits >> part) & 1);
+            let q = ((byte >> (4 * (part % 2))) & 15) | (high << 4);
             *value = step * f32::from(q) - least;
         }
     }

@@ -9,16 +9,16 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
-use std::io::Read;
+use std::io::{self, Read};
 use std::path::Path;
 
 use super::blocks::GgufType;
 use crate::error::Error;
 
 /// The first four bytes.
-pub(super) const MAGIC: [u8; 4] = *b"GGUF";
+pub(crate) const MAGIC: [u8; 4] = *b"GGUF";
 /// The alignment where none is stated.
-pub(super) const ALIGNMENT: u64 = 32;
+pub(crate) const ALIGNMENT: u64 = 32;
 /// Key of the alignment.
 const ALIGNMENT_KEY: &str = "general.alignment";
 /// Values of a list: no vocabulary has as many.
@@ -29,27 +29,18 @@ const MOST_BYTES: u64 = 1 << 28;
 const MOST_AXES: u32 = 4;
 
 /// A setting. Integers and floats keep only their kind, not their width.
-#[derive(Debug, Clone, PartialEq)]
-pub enum GgufValue {
-    /// A whole number, which fits into 64 bits with or without a sign.
+#[derive(Debug)]
+pub(crate) enum GgufValue {
     Integer(i128),
-    /// A number; one of single precision is the decimal number that it was written for, so that an epsilon of 1e-5
-    /// is read as 1e-5.
+    /// One of single precision is the decimal number that it was written for: an epsilon of 1e-5 is read as 1e-5.
     Float(f64),
-    /// A truth value.
     Bool(bool),
-    /// A text.
     Text(String),
-    /// Whole numbers of 32 or 64 bits.
     Integers(Vec<i64>),
-    /// Whole numbers of 8 or 16 bits, of which only the count is kept: no setting that is used here has such a list.
-    SmallIntegers(u64),
-    /// Numbers, in single precision.
     Floats(Vec<f32>),
-    /// Truth values.
-    Bools(Vec<bool>),
-    /// Texts.
     Texts(Vec<String>),
+    /// A list as no setting that is used here has one: its count, and what its values are.
+    Skipped(u64, &'static str),
 }
 
 impl GgufValue {
@@ -64,37 +55,24 @@ impl GgufValue {
             }
             Self::Text(text) => format!("`{text}`"),
             Self::Integers(list) => format!("a list of {} whole numbers", list.len()),
-            Self::SmallIntegers(count) => {
-                format!("a list of {count} whole numbers of 8 or 16 bits")
-            }
             Self::Floats(list) => format!("a list of {} numbers", list.len()),
-            Self::Bools(list) => format!("a list of {} truth values", list.len()),
             Self::Texts(list) => format!("a list of {} texts", list.len()),
+            Self::Skipped(count, what) => format!("a list of {count} {what}"),
         }
     }
 }
 
-/// A tensor of the list.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Entry {
-    pub(crate) kind: GgufType,
-    /// Outermost axis first.
-    pub(crate) shape: Vec<usize>,
-    /// First byte and number of bytes, from the start of the data.
-    pub(crate) place: (u64, usize),
-}
+type Settings = BTreeMap<String, GgufValue>;
+/// Type, shape with the outermost axis first, first byte and number of bytes.
+pub(crate) type Entry = (&'static GgufType, Vec<usize>, u64, usize);
+type Tensors = BTreeMap<String, Entry>;
 
-/// All that stands before the data.
-#[derive(Debug)]
-pub(crate) struct Header {
-    pub(crate) settings: BTreeMap<String, GgufValue>,
-    pub(crate) tensors: BTreeMap<String, Entry>,
-    /// First byte of the data.
-    pub(crate) data_start: u64,
-}
-
-/// Reads a header from the start of a file of `length` bytes.
-pub(crate) fn read_header(input: impl Read, path: &Path, length: u64) -> Result<Header, Error> {
+/// The settings and the tensors of a file of `length` bytes.
+pub(crate) fn read_header(
+    input: impl Read,
+    path: &Path,
+    length: u64,
+) -> Result<(Settings, Tensors), Error> {
     Source { input, path, length, at: 0 }.header()
 }
 
@@ -120,25 +98,25 @@ impl<R: Read> Source<'_, R> {
         Err(Error::Unsupported { path: self.path.to_path_buf(), what })
     }
 
-    fn header(&mut self) -> Result<Header, Error> {
-        let found = self.bytes::<4>(&"the magic number")?;
+    fn header(&mut self) -> Result<(Settings, Tensors), Error> {
+        let found = self.read(|bytes: [u8; 4]| bytes, &"the magic number")?;
         if found != MAGIC {
             return self.unusable(format_args!("it starts with {found:?}, expected `GGUF`"));
         }
-        let version = self.u32(&"the version")?;
+        let version = self.read(u32::from_le_bytes, &"the version")?;
         if !(2..=3).contains(&version) {
             return self.unsupported(format!(
                 "is a GGUF file of version {version}, supported: 2 and 3, little-endian"
             ));
         }
-        let n_tensors = self.u64(&"the number of tensors")?;
-        let n_settings = self.u64(&"the number of settings")?;
+        let n_tensors = self.read(u64::from_le_bytes, &"the number of tensors")?;
+        let n_settings = self.read(u64::from_le_bytes, &"the number of settings")?;
         // Each takes at least its length, its type and one byte.
         self.fits(n_settings, 13, &format_args!("a list of {n_settings} settings"))?;
         let mut settings = BTreeMap::new();
         for i in 0..n_settings {
             let key = self.text(&format_args!("the key of setting {i}"))?;
-            let kind = self.u32(&format_args!("the type of `{key}`"))?;
+            let kind = self.read(u32::from_le_bytes, &format_args!("the type of `{key}`"))?;
             let value = self.value(&key, kind)?;
             if settings.insert(key.clone(), value).is_some() {
                 return self.unusable(format_args!("`{key}` is there twice"));
@@ -169,13 +147,13 @@ impl<R: Read> Source<'_, R> {
             }
         }
         let data_start = self.at.checked_next_multiple_of(alignment).unwrap_or(u64::MAX);
-        self.check_places(data_start, &tensors)?;
-        Ok(Header { settings, tensors, data_start })
+        self.place(data_start, &mut tensors)?;
+        Ok((settings, tensors))
     }
 
     fn entry(&mut self, name: &str, alignment: u64) -> Result<Entry, Error> {
         let what = format!("the description of tensor `{name}`");
-        let axes = self.u32(&what)?;
+        let axes = self.read(u32::from_le_bytes, &what)?;
         if !(1..=MOST_AXES).contains(&axes) {
             return self.unusable(format_args!(
                 "tensor `{name}` has {axes} axes, expected 1 to {MOST_AXES}"
@@ -183,18 +161,19 @@ impl<R: Read> Source<'_, R> {
         }
         let mut shape = Vec::new();
         for _ in 0..axes {
-            shape.push(usize::try_from(self.u64(&what)?).unwrap_or(usize::MAX));
+            shape
+                .push(usize::try_from(self.read(u64::from_le_bytes, &what)?).unwrap_or(usize::MAX));
         }
         shape.reverse();
-        let number = self.u32(&what)?;
-        let offset = self.u64(&what)?;
+        let number = self.read(u32::from_le_bytes, &what)?;
+        let offset = self.read(u64::from_le_bytes, &what)?;
         let Some(kind) = GgufType::from_number(number) else {
             return self.unsupported(format!(
                 "has the element type {number} in tensor `{name}`, supported: {}",
                 GgufType::names()
             ));
         };
-        let (block, size) = kind.block();
+        let (block, size) = kind.block;
         let row = shape.last().copied().unwrap_or(0);
         let elements = shape.iter().try_fold(1_usize, |product, &n| product.checked_mul(n));
         let whole = elements.filter(|_| row.is_multiple_of(block));
@@ -208,25 +187,20 @@ impl<R: Read> Source<'_, R> {
                 "tensor `{name}` starts at byte {offset} of the data: not a multiple of the alignment"
             ));
         }
-        Ok(Entry { kind, shape, place: (offset, bytes) })
+        Ok((kind, shape, offset, bytes))
     }
 
-    /// Every tensor lies within the file, and no two share a byte.
-    fn check_places(
-        &self,
-        data_start: u64,
-        tensors: &BTreeMap<String, Entry>,
-    ) -> Result<(), Error> {
-        let mut order: Vec<_> = tensors.iter().collect();
-        order.sort_by_key(|(_, entry)| entry.place.0);
+    /// Puts the tensors behind `data_start`: every one lies within the file, and no two share a byte.
+    fn place(&self, data_start: u64, tensors: &mut Tensors) -> Result<(), Error> {
+        let mut places: Vec<_> = tensors.iter_mut().collect();
+        places.sort_by_key(|(_, entry)| entry.2);
         let mut free = 0_u64;
-        for (name, entry) in order {
-            let (offset, bytes) = entry.place;
-            let at = data_start.saturating_add(offset);
-            let found = self.length.saturating_sub(at);
-            let expected = bytes as u64;
+        for (name, (_, _, start, bytes)) in places {
+            let (offset, expected) = (*start, *bytes as u64);
+            *start = data_start.saturating_add(offset);
+            let found = self.length.saturating_sub(*start);
             if expected > found {
-                return self.short(&format_args!("tensor `{name}`"), at, expected, found);
+                return self.short(&format_args!("tensor `{name}`"), *start, expected, found);
             }
             if offset < free {
                 return self.unusable(format_args!(
@@ -241,13 +215,13 @@ impl<R: Read> Source<'_, R> {
     fn value(&mut self, key: &str, kind: u32) -> Result<GgufValue, Error> {
         let what = format!("`{key}`");
         Ok(match kind {
-            6 => GgufValue::Float(decimal(f32::from_le_bytes(self.bytes(&what)?))),
-            12 => GgufValue::Float(f64::from_le_bytes(self.bytes(&what)?)),
-            7 => GgufValue::Bool(self.bytes::<1>(&what)? != [0]),
+            6 => GgufValue::Float(decimal(self.read(f32::from_le_bytes, &what)?)),
+            12 => GgufValue::Float(self.read(f64::from_le_bytes, &what)?),
+            7 => GgufValue::Bool(self.read(|byte| byte != [0_u8], &what)?),
             8 => GgufValue::Text(self.text(&what)?),
             9 => {
-                let kind = self.u32(&what)?;
-                let length = self.u64(&what)?;
+                let kind = self.read(u32::from_le_bytes, &what)?;
+                let length = self.read(u64::from_le_bytes, &what)?;
                 self.list(key, kind, length)?
             }
             _ => GgufValue::Integer(self.integer(key, kind, &what)?),
@@ -256,17 +230,20 @@ impl<R: Read> Source<'_, R> {
 
     fn list(&mut self, key: &str, kind: u32, length: u64) -> Result<GgufValue, Error> {
         let what = format!("`{key}`, a list of {length} values,");
-        let size = match kind {
-            0 | 1 | 7 => 1,
-            2 | 3 => 2,
-            4..=6 => 4,
-            8 | 10..=12 => 8,
+        let (size, skipped) = match kind {
+            0 | 1 => (1, Some("whole numbers of 8 or 16 bits")),
+            2 | 3 => (2, Some("whole numbers of 8 or 16 bits")),
+            7 => (1, Some("truth values")),
+            4..=6 => (4, None),
+            8 | 10..=12 => (8, None),
             _ => return self.value_type(key, kind),
         };
         self.fits(length, size, &what)?;
-        if matches!(kind, 0..=3) {
-            self.skip(length * size)?;
-            return Ok(GgufValue::SmallIntegers(length));
+        if let Some(values) = skipped {
+            let failed = |source| Error::io("read", self.path, source);
+            let skipped = io::copy(&mut (&mut self.input).take(length * size), &mut io::sink());
+            self.at += skipped.map_err(failed)?;
+            return Ok(GgufValue::Skipped(length, values));
         }
         if length > MOST_VALUES {
             return self.unusable(format_args!(
@@ -274,74 +251,36 @@ impl<R: Read> Source<'_, R> {
             ));
         }
         Ok(match kind {
-            6 => GgufValue::Floats(
-                self.many(length, |input, _| Ok(f32::from_le_bytes(input.bytes(&what)?)))?,
-            ),
-            12 => GgufValue::Floats(
-                self.many(length, |input, _| Ok(f64::from_le_bytes(input.bytes(&what)?) as f32))?,
-            ),
-            7 => {
-                GgufValue::Bools(self.many(length, |input, _| Ok(input.bytes::<1>(&what)? != [0]))?)
+            6 => GgufValue::Floats(many(length, |_| self.read(f32::from_le_bytes, &what))?),
+            12 => GgufValue::Floats(many(length, |_| {
+                Ok(self.read(f64::from_le_bytes, &what)? as f32)
+            })?),
+            8 => {
+                GgufValue::Texts(many(length, |i| self.text(&format_args!("text {i} of `{key}`")))?)
             }
-            8 => GgufValue::Texts(
-                self.many(length, |input, i| input.text(&format_args!("text {i} of `{key}`")))?,
-            ),
             // Beyond 63 bits nothing is counted or named.
-            _ => GgufValue::Integers(self.many(length, |input, _| {
-                Ok(i64::try_from(input.integer(key, kind, &what)?).unwrap_or(i64::MAX))
+            _ => GgufValue::Integers(many(length, |_| {
+                Ok(i64::try_from(self.integer(key, kind, &what)?).unwrap_or(i64::MAX))
             })?),
         })
     }
 
-    /// A list of `length` values in a list of that capacity.
-    fn many<T>(
-        &mut self,
-        length: u64,
-        read: impl Fn(&mut Self, u64) -> Result<T, Error>,
-    ) -> Result<Vec<T>, Error> {
-        let mut list = Vec::with_capacity(length as usize);
-        for i in 0..length {
-            list.push(read(self, i)?);
-        }
-        Ok(list)
-    }
-
-    /// Passes over `length` bytes.
-    fn skip(&mut self, length: u64) -> Result<(), Error> {
-        let mut block = [0; 4096];
-        let mut left = length;
-        while left > 0 {
-            let n = left.min(block.len() as u64) as usize;
-            self.fill(&mut block[..n])?;
-            left -= n as u64;
-        }
-        Ok(())
-    }
-
     fn integer(&mut self, key: &str, kind: u32, what: &dyn Display) -> Result<i128, Error> {
         Ok(match kind {
-            0 => u8::from_le_bytes(self.bytes(what)?).into(),
-            1 => i8::from_le_bytes(self.bytes(what)?).into(),
-            2 => u16::from_le_bytes(self.bytes(what)?).into(),
-            3 => i16::from_le_bytes(self.bytes(what)?).into(),
-            4 => u32::from_le_bytes(self.bytes(what)?).into(),
-            5 => i32::from_le_bytes(self.bytes(what)?).into(),
-            10 => u64::from_le_bytes(self.bytes(what)?).into(),
-            11 => i64::from_le_bytes(self.bytes(what)?).into(),
+            0 => self.read(u8::from_le_bytes, what)?.into(),
+            1 => self.read(i8::from_le_bytes, what)?.into(),
+            2 => self.read(u16::from_le_bytes, what)?.into(),
+            3 => self.read(i16::from_le_bytes, what)?.into(),
+            4 => self.read(u32::from_le_bytes, what)?.into(),
+            5 => self.read(i32::from_le_bytes, what)?.into(),
+            10 => self.read(u64::from_le_bytes, what)?.into(),
+            11 => self.read(i64::from_le_bytes, what)?.into(),
             _ => return self.value_type(key, kind),
         })
     }
 
-    fn u32(&mut self, what: &dyn Display) -> Result<u32, Error> {
-        Ok(u32::from_le_bytes(self.bytes(what)?))
-    }
-
-    fn u64(&mut self, what: &dyn Display) -> Result<u64, Error> {
-        Ok(u64::from_le_bytes(self.bytes(what)?))
-    }
-
     fn text(&mut self, what: &dyn Display) -> Result<String, Error> {
-        let length = self.u64(what)?;
+        let length = self.read(u64::from_le_bytes, what)?;
         self.fits(length, 1, what)?;
         if length > MOST_BYTES {
             return self.unusable(format_args!(
@@ -354,11 +293,16 @@ impl<R: Read> Source<'_, R> {
             .or_else(|_| self.unusable(format_args!("{what} is not valid UTF-8")))
     }
 
-    fn bytes<const N: usize>(&mut self, what: &dyn Display) -> Result<[u8; N], Error> {
+    /// A value of `N` bytes.
+    fn read<const N: usize, T>(
+        &mut self,
+        from_bytes: impl Fn([u8; N]) -> T,
+        what: &dyn Display,
+    ) -> Result<T, Error> {
         let mut bytes = [0; N];
         self.fits(N as u64, 1, what)?;
         self.fill(&mut bytes)?;
-        Ok(bytes)
+        Ok(from_bytes(bytes))
     }
 
     /// `count` things of at least `size` bytes are left in the file.
@@ -388,6 +332,10 @@ impl<R: Read> Source<'_, R> {
         self.at += bytes.len() as u64;
         Ok(())
     }
+}
+
+fn many<T>(length: u64, read: impl FnMut(u64) -> Result<T, Error>) -> Result<Vec<T>, Error> {
+    (0..length).map(read).collect()
 }
 
 /// The shortest decimal number that is `value` in single precision.

@@ -6,9 +6,6 @@
 
 mod blocks;
 mod header;
-mod write;
 
-pub use blocks::GgufType;
-pub use header::GgufValue;
-pub(super) use header::{Entry, read_header, unusable};
-pub use write::{GgufField, write_gguf};
+pub(super) use blocks::GgufType;
+pub(super) use header::{ALIGNMENT, Entry, GgufValue, MAGIC, read_header, unusable};

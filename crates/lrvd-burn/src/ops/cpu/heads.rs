@@ -1,50 +1,120 @@
-//! Heads of attention beside each other.
+//! Heads of attention beside each other, and the softmax of one head's scores.
+
+#![expect(clippy::inline_always, reason = "loops vectorise only with the functions inside")]
 
 use burn::tensor::Shape;
 use burn_flex::FlexTensor;
 
-use super::real::Real;
+use super::panels::Matrix;
+use super::{reduce, sum, sum_pairs, tensor, wide};
+use crate::ops::cpu::special::exp;
 
-/// Where the parts of the heads go.
+/// Parts of a tensor `[1 | B, lines, groups · width]`, one for each example and each of its `count` heads.
 #[derive(Clone, Copy)]
-pub(crate) struct Parts {
-    /// Query heads of an example, one part each.
-    pub(crate) heads: usize,
-    /// Groups of them that share a place.
+pub(crate) struct Heads {
+    pub(crate) count: usize,
+    /// Groups of heads that share a part.
     pub(crate) groups: usize,
-    /// Whether all examples share their places too.
+    /// Whether all examples share their parts too.
     pub(crate) shared: bool,
-    /// Lines of a part, and numbers in a line.
-    pub(crate) size: [usize; 2],
+    pub(crate) lines: usize,
+    pub(crate) width: usize,
 }
 
-impl Parts {
-    /// The parts beside each other as a tensor of `shape`.
-    pub(crate) fn tensor<'a>(
-        self,
-        parts: impl ExactSizeIterator<Item = &'a [f32]>,
-        shape: Shape,
-    ) -> FlexTensor {
-        let empty = shape.num_elements() == 0;
-        f32::tensor(if empty { Vec::new() } else { self.join(parts) }, shape)
+impl Heads {
+    /// Where the part of `task` starts: tasks are counted by example, then by head.
+    fn start(self, task: usize) -> usize {
+        let Self { count, groups, shared, lines, width } = self;
+        let example = if shared { 0 } else { task / count };
+        (example * lines * groups + task % count / (count / groups)) * width
     }
 
-    /// `[1 | B, lines, groups, width]` from one `[lines, width]` per example and head; parts of one place are
-    /// summed in order.
-    fn join<'a>(self, parts: impl ExactSizeIterator<Item = &'a [f32]>) -> Vec<f32> {
-        let Self { heads, groups, shared, size: [lines, width] } = self;
-        let examples = if shared { 1 } else { parts.len() / heads };
-        let mut values = vec![0.0; examples * lines * groups * width];
+    /// The part `[lines, width]` of `task`.
+    pub(crate) fn part(self, tensor: &[f32], task: usize) -> Matrix<'_> {
+        let stride = self.groups * self.width;
+        let values = &tensor[self.start(task).min(tensor.len())..];
+        Matrix { values, rows: self.lines, columns: self.width, strides: [stride, 1] }
+    }
+
+    /// The tensor of `shape` from the part of every task; parts of one place are summed in order.
+    pub(crate) fn join<'a>(
+        self,
+        parts: impl Iterator<Item = &'a [f32]>,
+        shape: impl Into<Shape>,
+    ) -> FlexTensor {
+        let shape = shape.into();
+        let mut values = vec![0.0; shape.num_elements()];
+        if values.is_empty() {
+            return tensor(values, shape);
+        }
         for (task, part) in parts.enumerate() {
-            let example = if shared { 0 } else { task / heads };
-            let group = task % heads / (heads / groups);
-            for (line, row) in part.chunks_exact(width).enumerate() {
-                let first = ((example * lines + line) * groups + group) * width;
-                for (out, &x) in values[first..first + width].iter_mut().zip(row) {
+            let rows = values[self.start(task)..].chunks_mut(self.groups * self.width);
+            for (out, row) in rows.zip(part.chunks_exact(self.width)) {
+                for (out, &x) in out.iter_mut().zip(row) {
                     *out += x;
                 }
             }
         }
-        values
+        tensor(values, shape)
+    }
+}
+
+wide! {
+    /// Softmax of `scale · row` over the keys whose mask is not 0, row by row; row `i` sees the first
+    /// `seen + i` keys, or all without a number.
+    pub(crate) fn softmax_rows<'a>(
+        scores: &'a mut [f32],
+        keys: usize,
+        mask: Option<&'a [f32]>,
+        seen: Option<usize>,
+        scale: f32,
+    ) {
+        for (i, row) in scores.chunks_exact_mut(keys).enumerate() {
+            softmax(row, mask, seen.map_or(keys, |seen| seen + i), scale);
+        }
+    }
+
+    /// Turns the gradient of the probabilities `p` into that of the scores before their scale.
+    pub(crate) fn softmax_gradient_rows<'a>(
+        grad: &'a mut [f32],
+        p: &'a [f32],
+        keys: usize,
+        scale: f32,
+    ) {
+        for (row, p) in grad.chunks_exact_mut(keys).zip(p.chunks_exact(keys)) {
+            let mean = sum_pairs(row, p, |grad, p| grad * p);
+            for (grad, &p) in row.iter_mut().zip(p) {
+                *grad = p * (*grad - mean) * scale;
+            }
+        }
+    }
+}
+
+/// Probabilities of the first `seen` keys that are not masked, 0 elsewhere.
+#[inline(always)]
+fn softmax(row: &mut [f32], mask: Option<&[f32]>, seen: usize, scale: f32) {
+    let lowest = f32::NEG_INFINITY;
+    for score in row.iter_mut() {
+        *score *= scale;
+    }
+    if let Some(mask) = mask {
+        // Masked scores leave the row before the maximum is taken.
+        for (score, &live) in row.iter_mut().zip(mask) {
+            *score = if live == 0.0 { lowest } else { *score };
+        }
+    }
+    row[seen..].fill(lowest);
+    let top = reduce(row, lowest, |a, b| if b > a { b } else { a });
+    if top == lowest {
+        row.fill(0.0);
+        return;
+    }
+    for score in row.iter_mut() {
+        let weight = exp(*score - top);
+        *score = if *score == lowest { 0.0 } else { weight };
+    }
+    let factor = 1.0 / sum(row);
+    for weight in row {
+        *weight *= factor;
     }
 }

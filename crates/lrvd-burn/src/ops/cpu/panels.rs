@@ -26,11 +26,6 @@ impl<'a> Matrix<'a> {
         Self { values, rows, columns, strides: [columns, 1] }
     }
 
-    /// `rows` rows of `columns` numbers that start `stride` apart.
-    pub(crate) fn spaced(values: &'a [f32], rows: usize, columns: usize, stride: usize) -> Self {
-        Self { values, rows, columns, strides: [stride, 1] }
-    }
-
     /// The rows `first..first + count`.
     pub(crate) fn part(self, first: usize, count: usize) -> Self {
         let start = (first * self.strides[0]).min(self.values.len());

@@ -29,6 +29,13 @@ pub(crate) fn pack_wide(matrix: Matrix<'_>) -> Panels {
     Panels::pack(matrix, panel_width(lanes()))
 }
 
+/// `x·base` on the calling thread.
+pub(crate) fn product(x: Matrix<'_>, base: &Panels) -> Vec<f32> {
+    let mut out = vec![0.0; x.rows * base.columns];
+    Product::plain(x, base).run_here(&mut out);
+    out
+}
+
 /// `out = x·base + bias + hidden·up`, `hidden = scale · x·down`, for rows in groups of equal size with
 /// separate factors.
 #[derive(Clone, Copy)]
@@ -66,12 +73,10 @@ impl<'a> Product<'a> {
         Self { adds: true, ..self }
     }
 
-    /// Columns of `out`.
     fn columns(&self) -> usize {
         self.base.map_or(0, |base| base.columns)
     }
 
-    /// Rank of the low-rank part.
     fn rank(&self) -> usize {
         self.low.map_or(0, |low| low.down.first().map_or(0, |down| down.columns))
     }
@@ -185,7 +190,7 @@ impl Rows<'_> {
                     for tile in 0..tiles {
                         let sums = accumulate::<S, MR, 1>(simd, zeros(simd), tile_of(tile), factor);
                         let hidden = &mut packed_hidden[tile * rank..][..rank][columns.clone()];
-                        add_columns(simd, sums, hidden);
+                        add_columns::<S, MR>(sums, hidden);
                     }
                 }
                 if last {
@@ -280,12 +285,7 @@ fn accumulate<S: Simd, const MR: usize, const NV: usize>(
 
 /// Adds a tile to columns that are stored with their rows side by side.
 #[inline(always)]
-fn add_columns<S: Simd, const MR: usize>(
-    simd: S,
-    sums: [[S::f32s; 1]; MR],
-    columns: &mut [[f32; MR]],
-) {
-    let _ = simd;
+fn add_columns<S: Simd, const MR: usize>(sums: [[S::f32s; 1]; MR], columns: &mut [[f32; MR]]) {
     let mut row = [0.0f32; WIDEST];
     for (i, sums) in sums.iter().enumerate() {
         let (vectors, _) = S::as_mut_simd_f32s(&mut row[..S::F32_LANES]);

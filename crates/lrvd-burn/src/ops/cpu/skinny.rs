@@ -3,7 +3,8 @@
 #![expect(clippy::inline_always, reason = "kernels are compiled for a vector width as a whole")]
 
 use pulp::{Arch, Simd, WithSimd};
-use rayon::prelude::*;
+
+use super::run;
 
 /// Columns of a task.
 const COLUMNS: usize = 256;
@@ -29,19 +30,17 @@ pub(crate) fn transposed_product(
     }
     let rows = u.len() / rank / groups;
     let arch = Arch::new();
-    let parts: Vec<(usize, Vec<f32>)> = (0..groups)
+    let tasks = (0..groups)
         .flat_map(|group| (0..columns).step_by(COLUMNS).map(move |first| (group, first)))
-        .collect::<Vec<_>>()
-        .into_par_iter()
-        .map(|(group, first)| {
-            let width = COLUMNS.min(columns - first);
-            let mut part = vec![0.0; rank * width];
-            let (u, v) = (&u[group * rows * rank..], &v[group * rows * columns..]);
-            let (u, v) = (&u[..rows * rank], &v[..rows * columns]);
-            arch.dispatch(Part { u, v, rank, columns, first, width, out: &mut part });
-            (group * rank * columns + first, part)
-        })
         .collect();
+    let parts = run(tasks, |(group, first)| {
+        let width = COLUMNS.min(columns - first);
+        let mut part = vec![0.0; rank * width];
+        let u = &u[group * rows * rank..][..rows * rank];
+        let v = &v[group * rows * columns..][..rows * columns];
+        arch.dispatch(Part { u, v, rank, columns, first, width, out: &mut part });
+        (group * rank * columns + first, part)
+    });
     for (start, part) in parts {
         let width = part.len() / rank;
         for (i, row) in part.chunks_exact(width).enumerate() {
@@ -73,21 +72,17 @@ impl WithSimd for Part<'_> {
                 self.add::<S, RANKS>(simd, u, v, done);
                 done += RANKS;
             }
-            while done < self.rank {
-                match self.rank - done {
-                    4.. => {
-                        self.add::<S, 4>(simd, u, v, done);
-                        done += 4;
-                    }
-                    2.. => {
-                        self.add::<S, 2>(simd, u, v, done);
-                        done += 2;
-                    }
-                    _ => {
-                        self.add::<S, 1>(simd, u, v, done);
-                        done += 1;
-                    }
-                }
+            let rest = self.rank - done;
+            if rest & 4 != 0 {
+                self.add::<S, 4>(simd, u, v, done);
+                done += 4;
+            }
+            if rest & 2 != 0 {
+                self.add::<S, 2>(simd, u, v, done);
+                done += 2;
+            }
+            if rest & 1 != 0 {
+                self.add::<S, 1>(simd, u, v, done);
             }
         }
     }
@@ -100,11 +95,10 @@ impl Part<'_> {
         let lanes = S::F32_LANES;
         let whole = self.width / lanes * lanes;
         for c in (0..whole).step_by(lanes) {
-            let sums: [S::f32s; R] = std::array::from_fn(|i| {
+            let mut sums: [S::f32s; R] = std::array::from_fn(|i| {
                 let (vector, _) = S::as_simd_f32s(&self.out[(at + i) * self.width + c..][..lanes]);
                 vector[0]
             });
-            let mut sums = sums;
             for (u, v) in u.chunks_exact(self.rank).zip(v.chunks_exact(self.columns)) {
                 let (vector, _) = S::as_simd_f32s(&v[self.first + c..][..lanes]);
                 let vector = vector[0];

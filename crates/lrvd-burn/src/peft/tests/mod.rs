@@ -5,19 +5,9 @@ mod folder;
 mod posterior;
 mod rules;
 
-use std::path::PathBuf;
-
 use super::*;
 use crate::error::Error;
 use crate::files::{HostTensor, LoadReport};
-
-fn golden(case: &str) -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../lrvd-models/tests/golden/peft").join(case)
-}
-
-fn read(case: &str) -> PeftAdapter {
-    PeftAdapter::read(golden(case).join("adapter")).unwrap()
-}
 
 fn names(names: &[&str]) -> TargetModules {
     TargetModules::Names(names.iter().map(|&name| name.to_owned()).collect())

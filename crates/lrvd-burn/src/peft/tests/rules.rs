@@ -4,8 +4,7 @@ use rstest::rstest;
 
 use super::names;
 use crate::peft::convert::pattern_key;
-use crate::peft::keys::{Factor, Key, factor_key, parse_key, saved_key};
-use crate::peft::pattern::key_matches;
+use crate::peft::rules::{Factor, Key, key_matches, parse_key, saved_key};
 use crate::peft::{AdaLoraConfig, PeftConfig, TargetModules};
 
 /// `r` 8 and scale 2 of `q` and `out.dense`, changed.
@@ -73,111 +72,53 @@ fn targets(#[case] config: PeftConfig, #[case] adapted: &[&str], #[case] not: &[
 }
 
 #[test]
-fn the_first_pattern_in_file_order_wins() {
-    let config = config(|c| {
-        c.rank_pattern = vec![(r"1\..*q".into(), 3), ("q".into(), 5), ("h.1.q".into(), 7)];
-        c.alpha_pattern = vec![(".*0.*".into(), 10.0)];
-    });
+fn the_first_pattern_in_file_order_wins_and_matches_whole_parts() {
+    let ranks = vec![(r"1\..*q".into(), 3), ("q".into(), 5), ("h.1.q".into(), 7)];
+    let config = config(|c| c.rank_pattern = ranks);
     let rules = config.rules().unwrap();
-    assert_eq!([rules.rank("h.1.q"), rules.rank("h.0.q"), rules.rank("h.0.v")], [3, 5, 8]);
-    // Keys match whole parts only.
-    assert_eq!(rules.rank("h.0.xq"), 8);
-    assert_eq!((rules.lora_alpha("h.0.q"), rules.scaling("h.0.q")), (10.0, 2.0));
-    assert_eq!(rules.scaling("h.1.q"), 16.0 / 3.0);
-}
-
-#[test]
-fn scale_by_the_root_of_the_rank() {
-    let config = config(|c| {
-        c.use_rslora = true;
-        c.rank_pattern = vec![("v".into(), 4)];
-    });
-    let rules = config.rules().unwrap();
-    assert_eq!([rules.scaling("v"), rules.scaling("q")], [8.0, 16.0 / 8.0_f64.sqrt()]);
-}
-
-#[rstest]
-#[case(config(|c| c.target_modules = regex("(?!x).*")), "`target_modules` has the pattern `(?!x).*`")]
-#[case(config(|c| c.alpha_pattern = vec![("(q".into(), 1.0)]), "`alpha_pattern` has the pattern `(q`")]
-fn patterns_that_cannot_be_evaluated_are_named(#[case] config: PeftConfig, #[case] text: &str) {
-    let error = config.rules().unwrap_err().to_string();
-    assert!(error.starts_with(text), "{error}");
+    assert_eq!(["h.1.q", "h.0.q", "h.0.xq"].map(|path| rules.of(path).0), [3, 5, 8]);
 }
 
 #[test]
 fn keys_match_their_module_alone() {
     let paths = ["pooler.dense", "dense", "h.0.q"];
     let key = |path| pattern_key(path, paths.into_iter());
-    assert_eq!(key("h.0.q"), "h.0.q");
-    assert_eq!(key("pooler.dense"), "pooler.dense");
-    assert_eq!(key("dense"), "^dense");
+    assert_eq!(["h.0.q", "pooler.dense", "dense"].map(key), ["h.0.q", "pooler.dense", "^dense"]);
     assert!(key_matches("^dense", "dense") && !key_matches("^dense", "pooler.dense"));
     let odd = pattern_key("h.(0)+q", ["h.(0)+q"].into_iter());
     assert!(key_matches(&odd, "h.(0)+q"), "{odd}");
 }
 
-/// A configuration that stores modules whole.
-fn saving(adalora: bool, modules: &[&str]) -> PeftConfig {
-    let config = if adalora {
-        PeftConfig::adalora(AdaLoraConfig::default(), 8.0, names(&["q"]))
-    } else {
-        PeftConfig::lora(4, 8.0, names(&["q"]))
-    };
-    let modules_to_save = modules.iter().map(|&name| name.to_owned()).collect();
-    PeftConfig { modules_to_save, ..config }
-}
-
-fn factor(factor: Factor) -> Key {
-    Key::Factor { path: "h.0.q".into(), factor }
-}
-
-const LORA: bool = false;
-const ADALORA: bool = true;
-
-#[rstest]
-#[case(LORA, "h.0.q.lora_A.weight", factor(Factor::A))]
-#[case(LORA, "h.0.q.lora_A.default.weight", factor(Factor::A))]
-#[case(ADALORA, "h.0.q.lora_E", factor(Factor::E))]
-#[case(ADALORA, "h.0.q.lora_E.mine", factor(Factor::E))]
-#[case::of_the_other_method(LORA, "q.lora_A", Key::Unknown)]
-#[case::of_the_other_method(LORA, "q.lora_E.weight", Key::Unknown)]
-#[case::of_the_other_method(ADALORA, "q.lora_A.weight", Key::Unknown)]
-#[case(LORA, "q.lora_magnitude_vector", Key::Unknown)]
-#[case(LORA, "q.lora_B.bias", Key::Unknown)]
-#[case(LORA, "q.lora_embedding_A", Key::Unknown)]
-#[case::wrapped(LORA, "classifier.modules_to_save.default.weight", Key::Saved("classifier.weight".into()))]
-fn names_of_tensors(#[case] adalora: bool, #[case] name: &str, #[case] expected: Key) {
-    let config = saving(adalora, &["classifier"]);
-    assert_eq!(parse_key(&config, &format!("base_model.model.{name}")), expected);
-    assert_eq!(parse_key(&config, name), Key::Unknown, "without the prefix");
-}
-
 #[test]
-fn names_that_are_written_are_read() {
-    for adalora in [LORA, ADALORA] {
-        let config = saving(adalora, &["classifier"]);
-        for which in [Factor::A, Factor::B] {
-            let key = factor_key(&config.method, "h.0.q", which);
-            assert_eq!(parse_key(&config, &key), factor(which), "{key}");
-        }
-        let key = saved_key("classifier.bias");
-        assert_eq!(parse_key(&config, &key), Key::Saved("classifier.bias".into()));
+fn names_of_tensors() {
+    let lora = config(|c| c.modules_to_save = vec!["classifier".into()]);
+    let adalora = PeftConfig::adalora(AdaLoraConfig::default(), 8.0, names(&["q"]));
+    let factor = |factor| Key::Factor { path: "h.0.q".into(), factor };
+    for (config, name, expected) in [
+        (&lora, "h.0.q.lora_A.weight", factor(Factor::A)),
+        (&lora, "h.0.q.lora_A.default.weight", factor(Factor::A)),
+        (&adalora, "h.0.q.lora_E", factor(Factor::E)),
+        (&adalora, "h.0.q.lora_E.mine", factor(Factor::E)),
+        // Of the other method.
+        (&lora, "q.lora_A", Key::Unknown),
+        (&lora, "q.lora_E.weight", Key::Unknown),
+        (&adalora, "q.lora_A.weight", Key::Unknown),
+        (&lora, "q.lora_B.bias", Key::Unknown),
+        (&lora, "q.lora_embedding_A", Key::Unknown),
+        (&lora, "c.classifier.modules_to_save.x.bias", Key::Saved("c.classifier.bias".into())),
+    ] {
+        assert_eq!(parse_key(config, &saved_key(name)), expected, "{name}");
+        assert_eq!(parse_key(config, name), Key::Unknown, "{name} without the prefix");
     }
-}
-
-#[test]
-fn copies_of_base_weights_are_passed_over() {
     for name in [
         "lm_head.base_layer.weight",
         "model.embed_tokens.weight",
         "classifier.original_module.weight",
     ] {
-        let key = parse_key(&saving(LORA, &["classifier"]), &saved_key(name));
-        assert!(matches!(key, Key::Ignored(_)), "{name}: {key:?}");
+        assert!(matches!(parse_key(&lora, &saved_key(name)), Key::Ignored(_)), "{name}");
     }
     // Listed, the embedding is a trained parameter.
-    let listed = saving(LORA, &["embed_tokens"]);
+    let listed = config(|c| c.modules_to_save = vec!["embed_tokens".into()]);
     let key = parse_key(&listed, &saved_key("model.embed_tokens.weight"));
     assert_eq!(key, Key::Saved("model.embed_tokens.weight".into()));
-    assert_eq!(parse_key(&listed, &saved_key("lm_head.weight")), Key::Unknown);
 }

@@ -1,30 +1,16 @@
 //! A model of one's own: two adapted layers and a trained head.
 
-use burn::module::{Module, Param};
 use burn::tensor::activation::log_softmax;
-use burn::tensor::{DType, Tensor};
-use lrvd_burn::adapter::{AdaptedLinear, Prior};
-use lrvd_burn::host::HostAdapter;
-use lrvd_burn::model::{NamedModule, Names, total_kl};
+use lrvd_burn::model::{Names, total_kl};
 use lrvd_burn::objective::{Objective, ObjectiveParts};
-use lrvd_burn::optimizer::{AdamW, AdamWConfig, GroupRates, NamedGradients, ParameterGroups};
-use lrvd_burn::parameters::Group;
-use lrvd_burn::sampling::{Pass, Scheme};
-use lrvd_core::kl::KlReduction;
-use lrvd_core::noise::NoiseKey;
+use lrvd_burn::optimizer::{AdamW, AdamWConfig, GroupRates, ParameterGroups};
 use lrvd_core::schedule::LrSchedule;
 
-use super::{RANK, SCALING, base, host, layer_at, numbers, random, tensor};
+use super::prelude::*;
 
 /// Widths of the two layers and of the head.
 pub(crate) const WIDTHS: [usize; 4] = [5, 7, 6, 3];
-pub(crate) const BATCH: usize = 4;
-pub(crate) const TOKENS: usize = 3;
-pub(crate) const MAX_NORM: f64 = 0.05;
-pub(crate) const KL_WEIGHT: f64 = 0.02;
-
-/// Name, shape and values of every parameter.
-pub(crate) type Snapshot = Vec<(String, Vec<usize>, Vec<f64>)>;
+const BATCH: usize = 4;
 
 /// Two frozen layers with adapters and a trained head: `head(mean over tokens of second(tanh(first(x))))`.
 #[derive(Module, Debug)]
@@ -71,10 +57,11 @@ impl Net {
         let n = x.dims()[0] as f64;
         let nll = (log_softmax(self.forward(x, pass), 1) * targets).sum().div_scalar(-n);
         let kl = total_kl(self, Prior::LogUniform, KlReduction::Element).unwrap();
-        Objective { nll, kl, penalty: None, kl_weight: KL_WEIGHT, divisor: 2.0 }
+        Objective { nll, kl, penalty: None, kl_weight: 0.02, divisor: 2.0 }
     }
 
-    pub(crate) fn snapshot(&self) -> Snapshot {
+    /// Name, shape and values of every parameter.
+    pub(crate) fn snapshot(&self) -> Vec<(String, Vec<usize>, Vec<f64>)> {
         let mut all = Vec::new();
         self.visit_parameters(&mut |p| {
             all.push((p.name.to_owned(), p.value.shape(), host(p.value.flat())));
@@ -87,16 +74,8 @@ impl Net {
 pub(crate) fn factors(index: usize) -> HostAdapter {
     let (d_input, d_output) = (WIDTHS[index], WIDTHS[index + 1]);
     let seed = 20 * (index as u64 + 1);
-    HostAdapter {
-        rank: RANK,
-        d_input,
-        d_output,
-        a: numbers(seed, RANK * d_input),
-        b: numbers(seed + 1, RANK * d_output),
-        e: None,
-        noise: None,
-        scaling: SCALING,
-    }
+    let (a, b) = (numbers(seed, RANK * d_input), numbers(seed + 1, RANK * d_output));
+    HostAdapter { d_input, d_output, a, b, ..plain() }
 }
 
 /// Inputs and one-hot targets.
@@ -134,11 +113,11 @@ pub(crate) fn train_step(
     let pass = Pass::sampled(scheme, NoiseKey::new(5).at_step(step));
     let objective = net.objective(x, targets, &pass);
     let loss = objective.loss();
-    let parts = objective.read(&loss);
+    let parts = objective.unread(&loss)();
     let gradients = loss.backward();
     let mut gradients = NamedGradients::collect(net, &gradients);
     let norm = gradients.global_norm();
-    assert!(gradients.clip(norm, MAX_NORM) < 1.0, "the clip must be at work: {norm}");
+    assert!(gradients.clip(norm, 0.05) < 1.0, "the clip must be at work: {norm}");
     let schedule = LrSchedule::linear(2, 9).unwrap();
     optimizer.step(net, &gradients, schedule.factor(step));
     parts

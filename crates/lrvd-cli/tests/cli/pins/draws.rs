@@ -1,6 +1,6 @@
 //! Random numbers, and the order of rows.
 
-use lrvd_burn::train::{Bucketing, EpochOrder, LastBatch, OrderConfig};
+use lrvd_burn::train::{Bucketing, LastBatch, OrderConfig};
 use lrvd_core::noise::{
     Draws, NoiseKey, Stream, fill_normal, fill_normal_f64, fill_uniform, module_id, permutation,
     philox, words,
@@ -59,9 +59,9 @@ fn random_numbers_and_orders() {
         ("file", Bucketing::FileOrder),
     ] {
         for last_batch in [LastBatch::Keep, LastBatch::Drop] {
-            let config = OrderConfig { batch_size: 3, bucketing, last_batch };
-            let mut order = EpochOrder::new(NoiseKey::new(5), &lengths, config).unwrap();
-            let batches: Vec<_> = (0..7).map(|_| order.next_batch()).collect();
+            let config = OrderConfig { bucketing, last_batch, ..OrderConfig::shuffled(3) };
+            let batches = (0..).flat_map(|epoch| config.batches(5, &lengths, epoch)).take(7);
+            let batches: Vec<_> = batches.collect();
             let name = format!("order.{name}.{last_batch:?}").to_lowercase();
             pins.exact(&name, format!("{batches:?}"));
         }

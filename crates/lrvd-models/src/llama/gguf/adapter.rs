@@ -11,12 +11,10 @@ use lrvd_burn::files::{GgufField, HostTensor, write_gguf};
 use lrvd_burn::peft::{PeftAdapter, PeftModule};
 use lrvd_core::error::quoted;
 
-use super::names::{file_stem, heads, rows_in_halves};
+use super::{counterpart, heads, rows_in_halves};
 use crate::error::{Error, Result};
 use crate::llama::config::LlamaConfig;
 
-/// Module path of the head.
-const HEAD: &str = "lm_head";
 const TIED_HEAD: &str = "`lm_head` is adapted, but in this model it is the word embedding: llama.cpp would adapt both. \
                          Export with `--to merged`, or train with `target_modules` without `lm_head`";
 
@@ -55,12 +53,12 @@ pub fn write_gguf_adapter(
     })?;
     let (mut tensors, mut folded) = (BTreeMap::new(), Vec::new());
     for (path, module) in live() {
-        if path == HEAD && config.tie_word_embeddings {
+        if path == "lm_head" && config.tie_word_embeddings {
             return Err(Error::Adapter(TIED_HEAD.to_owned()));
         }
         let wrong = |what: String| Error::Adapter(format!("module `{path}` {what}"));
-        let stem =
-            file_stem(path).ok_or_else(|| wrong("has no counterpart in llama.cpp".to_owned()))?;
+        let stem = counterpart(path, 1)
+            .ok_or_else(|| wrong("has no counterpart in llama.cpp".to_owned()))?;
         let ratio = module.scaling * module.rank as f64 / f64::from(lora_alpha);
         if ratio != 1.0 {
             folded.push(path.clone());
@@ -104,18 +102,10 @@ pub fn write_gguf_adapter(
 /// The scale times rank that most modules have, so that as few as possible are folded; of two as common the larger.
 /// One where all scales are zero; none if there is no module.
 fn common_alpha<'a>(modules: impl Iterator<Item = &'a PeftModule>) -> Option<f32> {
-    let mut counts: Vec<(f32, usize)> = Vec::new();
-    for alpha in modules.map(|module| (module.scaling * module.rank as f64) as f32) {
-        match counts.iter_mut().find(|(other, _)| *other == alpha) {
-            Some((_, count)) => *count += 1,
-            None => counts.push((alpha, 1)),
-        }
-    }
-    let any = !counts.is_empty();
+    let alphas: Vec<f32> = modules.map(|m| (m.scaling * m.rank as f64) as f32).collect();
+    let count = |alpha: &f32| alphas.iter().filter(|other| *other == alpha).count();
     // Nothing can be folded into a zero, which llama.cpp reads as no scale at all.
-    let most = counts
-        .into_iter()
-        .filter(|(alpha, _)| *alpha != 0.0)
-        .max_by(|(a, m), (b, n)| m.cmp(n).then(a.total_cmp(b)));
-    any.then_some(most.map_or(1.0, |(alpha, _)| alpha))
+    let scales = alphas.iter().filter(|alpha| **alpha != 0.0);
+    let most = scales.max_by(|a, b| count(a).cmp(&count(b)).then(a.total_cmp(b)));
+    most.copied().or_else(|| (!alphas.is_empty()).then_some(1.0))
 }

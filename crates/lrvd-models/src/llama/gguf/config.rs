@@ -41,7 +41,7 @@ pub(super) fn config_json(file: &GgufFile) -> Result<String> {
     for key in ["tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id"] {
         ends.extend(file.count(key)?.filter(|id| !ends.contains(id)));
     }
-    let vocab_size = file.tensors().info(EMBEDDING).and_then(|(_, shape)| shape.first().copied());
+    let vocab_size = file.tensors().shape(EMBEDDING).and_then(|shape| shape.first().copied());
     let vocab_size =
         vocab_size.ok_or_else(|| lrvd_burn::Error::no_tensor(file.path(), EMBEDDING))?;
     let config = json!({
@@ -63,7 +63,7 @@ pub(super) fn config_json(file: &GgufFile) -> Result<String> {
         "rms_norm_eps": file.float(epsilon)?.ok_or_else(|| file.missing(epsilon))?,
         "rope_scaling": scaling(file, theta, head_dim)?,
         "rope_theta": theta,
-        "tie_word_embeddings": file.tensors().info("output.weight").is_none(),
+        "tie_word_embeddings": !file.tensors().contains("output.weight"),
         "torch_dtype": "float32",
         "vocab_size": vocab_size,
     });
@@ -102,7 +102,7 @@ fn scaling(file: &GgufFile, theta: f64, head_dim: u64) -> Result<Value> {
             return Err(Error::unsupported(file.path(), KIND, kind, supported));
         }
     }
-    if file.tensors().info(ROPE_FACTORS).is_none() {
+    if !file.tensors().contains(ROPE_FACTORS) {
         return Ok(Value::Null);
     }
     let factors =

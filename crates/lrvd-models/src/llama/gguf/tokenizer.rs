@@ -24,9 +24,7 @@ const ROLES: [(&str, &str); 4] = [
     ("tokenizer.ggml.padding_token_id", "pad_token"),
 ];
 
-/// Names that llama.cpp gives to a way of cutting.
-const GPT_2: [&str; 1] = ["gpt-2"];
-const SMOLLM: [&str; 1] = ["smollm"];
+/// Names that llama.cpp gives to Llama 3's way of cutting.
 const LLAMA_3: [&str; 3] = ["llama-bpe", "llama3", "llama-v3"];
 
 /// Llama 3's words.
@@ -118,8 +116,8 @@ fn byte_level(
 ) -> Result<String> {
     let bytes = |words: bool| json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": words});
     let (cut, whole_words) = match pre {
-        _ if GPT_2.contains(&pre) => (bytes(true), false),
-        _ if SMOLLM.contains(&pre) => {
+        "gpt-2" => (bytes(true), false),
+        "smollm" => {
             let digits = json!({"type": "Digits", "individual_digits": true});
             (json!({"type": "Sequence", "pretokenizers": [digits, bytes(true)]}), false)
         }

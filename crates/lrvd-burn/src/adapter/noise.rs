@@ -1,0 +1,161 @@
+//! The noise of one layer in one pass: its streams, its draws, and flipout's signs.
+
+use burn::tensor::Tensor;
+use burn::tensor::module::linear;
+use lrvd_core::noise::{NoiseKey, Stream};
+
+use super::kind::{Deviations, LowRankAdapter};
+use crate::ops::{dropout, gaussian_draw, standard_normal};
+use crate::sampling::{DrawPer, DrawSet, Pass};
+
+/// Numbers of further streams, the low 16 bits of
+/// [`NoiseKey::stream`](lrvd_core::noise::NoiseKey::stream).
+///
+/// They start far above those of [`Stream`](lrvd_core::noise::Stream), so that both can grow. The use
+/// index of [`NoiseKey::with_use`](lrvd_core::noise::NoiseKey::with_use) is 0 for tokens and 1 for
+/// rows that all sequences share.
+#[derive(Clone, Copy, Debug)]
+pub struct AdapterStream;
+
+impl AdapterStream {
+    /// Flipout: signs of the input of A, `[tokens, d_input]`.
+    pub const FLIP_A_INPUT: u32 = 64;
+    /// Flipout: signs of the output of A, `[tokens, rank]`.
+    pub const FLIP_A_OUTPUT: u32 = 65;
+    /// Flipout: signs of the input of B, `[tokens, rank]`.
+    pub const FLIP_B_INPUT: u32 = 66;
+    /// Flipout: signs of the output of B, `[tokens, d_output]`.
+    pub const FLIP_B_OUTPUT: u32 = 67;
+    /// Normals of random rank scales, `[1 | sequences, rank]`.
+    pub const SCALE: u32 = 68;
+    /// Normals of a contextual rank matrix, `[1 | sequences, rank, rank]`.
+    pub const CONTEXT: u32 = 69;
+    /// The same with a matrix per token, `[n, tokens, rank, rank]`.
+    pub const CONTEXT_TOKEN: u32 = 70;
+}
+
+/// What a layer draws from.
+#[derive(Clone, Copy)]
+pub(super) struct LayerNoise<'a> {
+    pub(super) pass: &'a Pass,
+    /// Identity of the layer.
+    pub(super) module: u32,
+    pub(super) per: DrawPer,
+    /// Number of examples, for a draw per sequence.
+    pub(super) sequences: usize,
+}
+
+impl LayerNoise<'_> {
+    /// The key of the layer's first draw.
+    pub(super) fn key(&self) -> NoiseKey {
+        self.pass.noise.for_module(self.module)
+    }
+
+    /// Draws that each set of the batch holds: one for every sequence, or one.
+    fn each(&self) -> usize {
+        if self.per == DrawPer::Sequence { self.sequences } else { 1 }
+    }
+
+    /// Standard normals of every draw, `[draws, ...shape]`: the sequences or the one draw of each set, set
+    /// after set.
+    pub(super) fn normal<const K: usize>(
+        &self,
+        like: &Tensor<K>,
+        [rows, columns]: [usize; 2],
+        stream: u32,
+    ) -> Tensor<3> {
+        self.pass.noise_of(self.module, |key| {
+            standard_normal(like, [self.each(), rows, columns], key.on_stream(stream))
+        })
+    }
+
+    /// `mean + std ⊙ normals` with the same normals.
+    pub(super) fn drawn(&self, mean: &Tensor<2>, std: &Tensor<2>, stream: u32) -> Tensor<3> {
+        self.pass.of_draws(self.module, |key, is_negated| {
+            let std = if is_negated { std.clone().neg() } else { std.clone() };
+            gaussian_draw(mean.clone(), std, self.each(), key.on_stream(stream))
+        })
+    }
+
+    /// One entry for each row of the batch where it holds several draws, else `x` as it is.
+    pub(super) fn for_rows<const D: usize>(&self, x: Tensor<D>) -> Tensor<D> {
+        let DrawSet { count, rows, .. } = self.pass.draws;
+        if count == 1 { x } else { each_repeated(x, rows) }
+    }
+}
+
+/// Every entry along the first axis `times` over, one entry after the other.
+pub(super) fn each_repeated<const D: usize>(x: Tensor<D>, times: usize) -> Tensor<D> {
+    let mut shape = x.dims();
+    let [draws, size] = [shape[0], shape[1..].iter().product()];
+    shape[0] *= times;
+    x.reshape([draws, 1, size]).repeat_dim(1, times).reshape(shape)
+}
+
+/// `t ⊙ r` with independent signs `r` in {−1, 1}, and the same for the gradient.
+///
+/// ```text
+/// r[e] = 1  if uniform[e] >= 1/2,  else −1        uniform: `lrvd_core::noise::fill_uniform` of `key`
+/// ```
+///
+/// Dropout at rate ½ gives `2t` or `0`; taking `t` off leaves `±t` without rounding, and the backward
+/// pass recomputes the signs from the key instead of keeping them.
+fn flipped<const D: usize>(t: Tensor<D>, key: NoiseKey) -> Tensor<D> {
+    dropout(t.clone(), 0.5, key) - t
+}
+
+/// Flipout: one weight draw, turned into another for every token by random signs. Deviations times noise, for both factors.
+///
+/// ```text
+/// down(x) = x·A + ((x ⊙ r)·N_A) ⊙ q        N_A = σ_A ⊙ E_A
+/// up(h)   = h·B + ((h ⊙ t)·N_B) ⊙ u        N_B = σ_B ⊙ E_B, if B is random
+/// ```
+///
+/// `E` are the standard normals that a draw per batch uses; `r`, `q`, `t`, `u` are signs per token
+/// and feature.
+pub(super) struct FlippedDraw {
+    noise_a: Tensor<2>,
+    noise_b: Option<Tensor<2>>,
+    key: NoiseKey,
+}
+
+impl FlippedDraw {
+    pub(super) fn new(adapter: &LowRankAdapter, (a, b): Deviations, key: NoiseKey) -> Self {
+        let noise = |like: Tensor<2>, std: Tensor<2>, stream| {
+            standard_normal(&like, like.dims(), key.on_stream(stream)) * std
+        };
+        Self {
+            noise_a: noise(adapter.a.val(), a, Stream::WEIGHT_A),
+            noise_b: b.map(|b| noise(adapter.b.val(), b, Stream::WEIGHT_B)),
+            key,
+        }
+    }
+
+    /// `[n, tokens, d_input]` to `[n, tokens, rank]`.
+    pub(super) fn down(&self, adapter: &LowRankAdapter, x: Tensor<3>, use_index: u32) -> Tensor<3> {
+        let streams = [AdapterStream::FLIP_A_INPUT, AdapterStream::FLIP_A_OUTPUT];
+        let mean = linear(x.clone(), adapter.a.val(), None);
+        mean + self.turned(x, &self.noise_a, streams, use_index)
+    }
+
+    /// `[n, tokens, rank]` to `[n, tokens, d_output]`.
+    pub(super) fn up(&self, adapter: &LowRankAdapter, h: Tensor<3>, use_index: u32) -> Tensor<3> {
+        let streams = [AdapterStream::FLIP_B_INPUT, AdapterStream::FLIP_B_OUTPUT];
+        let mean = linear(h.clone(), adapter.b.val(), None);
+        match &self.noise_b {
+            Some(noise) => mean + self.turned(h, noise, streams, use_index),
+            None => mean,
+        }
+    }
+
+    fn turned(
+        &self,
+        x: Tensor<3>,
+        noise: &Tensor<2>,
+        streams: [u32; 2],
+        use_index: u32,
+    ) -> Tensor<3> {
+        let [input, output] = streams.map(|s| self.key.on_stream(s).with_use(use_index));
+        flipped(linear(flipped(x, input), noise.clone(), None), output)
+    }
+}

@@ -1,0 +1,254 @@
+//! A frozen linear layer and its low-rank update.
+
+use burn::backend::Dispatch;
+use burn::backend::tensor::FloatTensor;
+use burn::tensor::Tensor;
+
+use super::op::{self, FusedOp, LrvdBackend, Operands};
+use super::value::{Value, as_row};
+
+/// The factors of an update and what multiplies their product.
+#[derive(Clone, Debug)]
+pub struct LowRank {
+    /// Down-projections, `[groups, d_input, rank]`.
+    pub a: Tensor<3>,
+    /// Up-projections, `[groups, rank, d_output]`.
+    pub b: Tensor<3>,
+    /// The factor `c`.
+    pub scale: f64,
+}
+
+/// A linear layer and a low-rank update with separate factors for each group of sequences.
+///
+/// # Formula
+///
+/// ```text
+/// s = c · x·A_g        y = x·W + bias + s·B_g        g: the group of the row
+/// h = c · dy·B_gᵀ      dx = dy·Wᵀ + h·A_gᵀ           dA_g = Σ x·hᵀ      dB_g = Σ s·dyᵀ
+/// ```
+///
+/// # Shapes
+///
+/// | Name | Shape |
+/// |---|---|
+/// | `x` | `[n, tokens, d_input]` |
+/// | `weight` | `[d_input, d_output]` |
+/// | `bias` | `[d_output]` |
+/// | *returns* | `[n, tokens, d_output]` |
+///
+/// The first `n / groups` sequences are the first group's, and so on: one group for an ordinary adapter,
+/// `n` groups for a draw of weights per sequence.
+///
+/// # Numerics
+///
+/// On the CPU `x` is packed once for both products, and `s` never leaves the cache before it meets B. In
+/// `f32` every element is one chain of fused multiply-adds in a fixed order: the same bits for every
+/// number of threads, every vector width and every batch around a row. The backward pass saves `x`, the
+/// factors and `s`, and computes the gradient of a weight or a bias only where one is needed.
+///
+/// # Panics
+///
+/// If shapes do not fit, or `n` is no multiple of `groups`.
+pub fn adapted_linear(
+    x: Tensor<3>,
+    weight: Tensor<2>,
+    bias: Option<Tensor<1>>,
+    low: Option<LowRank>,
+) -> Tensor<3> {
+    let op = AdaptedLinear { scale: low.as_ref().map_or(1.0, |low| low.scale) };
+    op::fused(op, operands(x, weight, bias, low))
+}
+
+/// The checked operands of [`AdaptedLinear`].
+pub(super) fn operands(
+    x: Tensor<3>,
+    weight: Tensor<2>,
+    bias: Option<Tensor<1>>,
+    low: Option<LowRank>,
+) -> Operands<Dispatch> {
+    let ([n, _, features], [d_input, d_output]) = (x.dims(), weight.dims());
+    assert_eq!(features, d_input, "features of `x`");
+    if let Some(bias) = &bias {
+        assert_eq!(bias.dims(), [d_output], "shape of `bias`");
+    }
+    if let Some(LowRank { a, b, .. }) = &low {
+        let [groups, _, rank] = a.dims();
+        assert!(groups > 0 && n.is_multiple_of(groups), "{n} sequences in {groups} groups");
+        assert_eq!(a.dims(), [groups, d_input, rank], "shape of `a`");
+        assert_eq!(b.dims(), [groups, rank, d_output], "shape of `b`");
+    }
+    let [a, b] = low.map_or([None, None], |low| [Some(low.a), Some(low.b)]);
+    Operands::some([
+        Some(x.into_dispatch()),
+        Some(weight.into_dispatch()),
+        bias.map(Tensor::into_dispatch),
+        a.map(Tensor::into_dispatch),
+        b.map(Tensor::into_dispatch),
+    ])
+}
+
+/// Of `x`, `weight`, `bias`, `a` and `b`, the last three optional.
+#[derive(Clone, Debug)]
+pub(super) struct AdaptedLinear {
+    pub(super) scale: f64,
+}
+
+impl FusedOp for AdaptedLinear {
+    fn composite<B: LrvdBackend>(&self, x: Operands<B>) -> FloatTensor<B> {
+        let ([x, weight], [bias, a, b]) = x.parts();
+        let (x, weight) = (Value::<B>(x), Value::<B>(weight));
+        let (shape, d_output) = (x.shape(), weight.shape()[1]);
+        let rows = shape[0] * shape[1];
+        let mut out = x.clone().reshape([rows, shape[2]]).matmul(weight);
+        if let Some(bias) = bias {
+            out = out + as_row(bias, 2);
+        }
+        let out = out.reshape([shape[0], shape[1], d_output]);
+        let Some((a, b)) = a.zip(b) else { return out.0 };
+        let (a, b) = (Value::<B>(a), Value::<B>(b));
+        let groups = a.shape()[0];
+        let s = x.reshape([groups, rows / groups, shape[2]]).matmul(a) * self.scale;
+        (out + s.matmul(b).reshape([shape[0], shape[1], d_output])).0
+    }
+
+    op::forms!(cpu);
+}
+
+/// One pass over packed rows.
+#[cfg(feature = "flex")]
+pub(super) mod cpu {
+    use super::AdaptedLinear;
+    use crate::ops::cpu::prelude::*;
+
+    /// The matrix of every group, packed by `pack`.
+    fn packed_factor(factor: FlexTensor, pack: impl Fn(Matrix<'_>) -> Panels) -> Vec<Panels> {
+        let factor = contiguous(factor);
+        let [_, rows, columns] = factor.shape().dims();
+        let matrices = slice(&factor).chunks_exact((rows * columns).max(1));
+        matrices.map(|values| pack(Matrix::new(values, rows, columns))).collect()
+    }
+
+    /// `weight` packed as it is stored or transposed, whichever way its numbers lie.
+    fn packed_weight(weight: &FlexTensor, transposed: bool) -> Panels {
+        let shape = weight.shape();
+        let turned = weight.transpose(0, 1);
+        // A transposed view of a checkpoint is packed from where it lies.
+        let (tensor, matrix_shape, view) = if !weight.is_contiguous() && turned.is_contiguous() {
+            (turned, [shape[1], shape[0]], true)
+        } else {
+            (contiguous(weight.clone()), [shape[0], shape[1]], false)
+        };
+        let matrix = Matrix::new(slice(&tensor), matrix_shape[0], matrix_shape[1]);
+        pack_wide(if view == transposed { matrix } else { matrix.transposed() })
+    }
+
+    pub(crate) fn forward(op: &AdaptedLinear, x: Operands<Flex>, save: bool) -> Fused<Flex> {
+        let mut saved = x.keep(save, &[0, 1, 3, 4]);
+        let (out, hidden) = layer(x, op.scale);
+        if save {
+            saved.tensors.push(hidden);
+        }
+        Fused { out, saved }
+    }
+
+    /// The output and, with factors, `s` as `[groups, rows, rank]`.
+    pub(in crate::ops) fn layer(x: Operands<Flex>, scale: f64) -> (FlexTensor, Option<FlexTensor>) {
+        let ([x, weight], [bias, a, b]) = x.parts();
+        let (x, bias) = (contiguous(x), bias.map(contiguous));
+        let [n, tokens, depth] = x.shape().dims();
+        let columns = weight.shape()[1];
+        let base = packed_weight(&weight, false);
+        let [groups, _, rank] = a.as_ref().map_or([1, 0, 0], |a| a.shape().dims());
+        let factors = a.zip(b).map(|(a, b)| {
+            (packed_factor(a, |m| Panels::pack(m, lanes())), packed_factor(b, pack_wide))
+        });
+        let mut out = zeros(n * tokens * columns);
+        let mut hidden = vec![0.0; n * tokens * rank];
+        let low = factors.as_ref().map(|(down, up)| Low { down, up, scale: scale as f32 });
+        let rows = Matrix::new(slice(&x), n * tokens, depth);
+        let bias = bias.as_ref().map(slice);
+        Product { x: rows, base: Some(&base), bias, low, adds: false }.run(&mut out, &mut hidden);
+        let hidden =
+            low.is_some().then(|| tensor(hidden, [groups, n / groups.max(1) * tokens, rank]));
+        (tensor(out, [n, tokens, columns]), hidden)
+    }
+
+    /// Gradient of `x` with a plain weight, `dy·Wᵀ`.
+    pub(in crate::ops) fn input_gradient(weight: &FlexTensor, grad: &FlexTensor) -> FlexTensor {
+        let (grad, base) = (contiguous(grad.clone()), packed_weight(weight, true));
+        let [n, tokens, d_output] = grad.shape().dims();
+        let d_input = weight.shape()[0];
+        let mut d_x = zeros(n * tokens * d_input);
+        Product::plain(Matrix::new(slice(&grad), n * tokens, d_output), &base)
+            .run(&mut d_x, &mut []);
+        tensor(d_x, [n, tokens, d_input])
+    }
+
+    /// Gradient of a bias, the sum over rows.
+    pub(in crate::ops) fn bias_gradient(grad: &FlexTensor) -> FlexTensor {
+        let grad = contiguous(grad.clone());
+        let d_output = grad.shape()[2];
+        let ones = vec![1.0; slice(&grad).len() / d_output];
+        let sum = transposed_product(&ones, slice(&grad), 1, d_output, 1);
+        tensor(sum, [d_output])
+    }
+
+    pub(crate) fn gradient(op: &AdaptedLinear, x: Upstream<'_, Flex>) -> Operands<Flex> {
+        let Upstream { saved, grad, needs_grad } = x;
+        Operands::some(layer_gradients(saved, grad, op.scale, needs_grad, [None, None]))
+    }
+
+    /// Gradients of `x`, `weight`, `bias`, `a` and `b`, where needed, from `x`, `weight`, `a`, `b` and `s`; those of `x`
+    /// and of `x·A` are added to what another path has accumulated.
+    pub(in crate::ops) fn layer_gradients(
+        saved: Operands<Flex>,
+        grad: FlexTensor,
+        scale: f64,
+        needs_grad: &[bool],
+        acc: [Option<FlexTensor>; 2],
+    ) -> [Option<FlexTensor>; 5] {
+        let ([x, weight], [a, b, hidden]) = saved.parts();
+        let (x, grad) = (contiguous(x), contiguous(grad));
+        let [n, tokens, d_input] = x.shape().dims();
+        let (rows, d_output) = (n * tokens, weight.shape()[1]);
+        let (x_values, g) = (slice(&x), slice(&grad));
+        let [groups, _, rank] = a.as_ref().map_or([1, 0, 0], |a| a.shape().dims());
+        let adds = acc.iter().any(Option::is_some);
+        let [grad_x_acc, grad_h_acc] = acc;
+        let start = |acc: Option<FlexTensor>, shape: [usize; 3]| {
+            let empty = || tensor(zeros(shape.iter().product()), shape);
+            acc.map_or_else(empty, contiguous)
+        };
+        let mut d_x = needs_grad[0].then(|| start(grad_x_acc, [n, tokens, d_input]));
+        let mut h = start(grad_h_acc, [groups, rows / groups.max(1), rank]);
+        if needs_grad[0] || needs_grad[3] {
+            let base = needs_grad[0].then(|| packed_weight(&weight, true));
+            let factors = a.zip(b).map(|(a, b)| {
+                let down = packed_factor(b, |m| Panels::pack(m.transposed(), lanes()));
+                (down, packed_factor(a, |m| pack_wide(m.transposed())))
+            });
+            let low = factors.as_ref().map(|(down, up)| Low { down, up, scale: scale as f32 });
+            let g = Matrix::new(g, rows, d_output);
+            Product { x: g, base: base.as_ref(), bias: None, low, adds }
+                .run(d_x.as_mut().map(slice_mut).unwrap_or_default(), slice_mut(&mut h));
+        }
+        let d_a = needs_grad[3].then(|| {
+            let turned = transposed_product(slice(&h), x_values, rank, d_input, groups);
+            tensor(turned, [groups, rank, d_input]).transpose(1, 2)
+        });
+        let d_b = hidden.filter(|_| needs_grad[4]).map(|s| {
+            let s = contiguous(s);
+            let d_b = transposed_product(slice(&s), g, rank, d_output, groups);
+            tensor(d_b, [groups, rank, d_output])
+        });
+        let d_weight = needs_grad[1].then(|| {
+            let grad = pack_wide(Matrix::new(g, rows, d_output));
+            let mut d_weight = zeros(d_input * d_output);
+            let x = Matrix::new(x_values, rows, d_input).transposed();
+            Product::plain(x, &grad).run(&mut d_weight, &mut []);
+            tensor(d_weight, [d_input, d_output])
+        });
+        let d_bias = needs_grad[2].then(|| bias_gradient(&grad));
+        [d_x, d_weight, d_bias, d_a, d_b]
+    }
+}

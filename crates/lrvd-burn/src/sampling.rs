@@ -1,0 +1,238 @@
+//! How noise enters one forward pass.
+//!
+//! Every stochastic choice of a pass is an argument: a [`Pass`] says whether the adapters run at
+//! their posterior mean or are sampled, by which scheme, and which counter-based stream feeds them.
+//! Nothing reads a process-wide seed, so the same `Pass` gives the same output on every call, and
+//! the backward pass can recompute the noise instead of storing it.
+
+use burn::tensor::Tensor;
+use burn::tensor::kind::Basic;
+use lrvd_core::moments::CrossTerm;
+use lrvd_core::noise::{NoiseKey, Stream};
+
+/// How much of a batch shares one draw of the adapter weights.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DrawPer {
+    /// One draw for each sequence of the batch: the exact ELBO integrand, with gradient noise that
+    /// is independent across examples. The default in training.
+    #[default]
+    Sequence,
+    /// One draw for the whole batch. With a key that names the draw rather than the step this is
+    /// a reproducible member of a Monte Carlo ensemble: the default in prediction.
+    Batch,
+    /// Flipout: the draw of [`DrawPer::Batch`], turned into another one for every token by random
+    /// signs. Each token has the posterior's distribution, and the noise of two tokens is uncorrelated.
+    ///
+    /// ```text
+    /// h = x·A + ((x ⊙ r)·(σ_A ⊙ E_A)) ⊙ q,   y = x·W + c·(h·B + ((h ⊙ t)·(σ_B ⊙ E_B)) ⊙ u)
+    /// ```
+    ///
+    /// `r`, `q`, `t`, `u` are ±1 per token and feature, `E` standard normal, one per module and
+    /// forward. Reference: Wen et al. 2018, arXiv:1803.04386.
+    Token,
+}
+
+/// Where the posterior's noise enters.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Scheme {
+    /// No noise: the posterior mean, `k = 0`.
+    #[default]
+    Mean,
+    /// Weights are drawn: `A = mean_a + std * eps`.
+    Weights(DrawPer),
+    /// Outputs are drawn with the exact per-coordinate mean and variance ("local
+    /// reparameterisation"); covariance across outputs and tokens is dropped.
+    MomentMatched(CrossTerm),
+    /// Rank activations are drawn first, then outputs given them: the exact joint distribution of one token.
+    Nested,
+}
+
+impl Scheme {
+    /// Weights drawn once and decorrelated between tokens by random signs: [`DrawPer::Token`].
+    pub const FLIPOUT: Self = Self::Weights(DrawPer::Token);
+}
+
+/// Draws that a batch holds one after the other, each for the same sequences.
+///
+/// Draw `i` has the noise of a separate pass whose key is at step `step + first + i`; for antithetic
+/// draws at step `step + (first + i) div 2`, negated (antithetic) where `first + i` is odd.
+///
+/// # Shapes
+///
+/// A model reads its input once, `[rows, ...]`. Activations keep these rows up to the first layer whose
+/// adapter draws, and have `[count · rows, ...]` from there on, draw after draw: what does not depend on
+/// the draw is computed once. Where two tensors meet of which only one has passed such a layer, the
+/// model brings them together by [`Pass::repeated`] or [`Pass::aligned`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DrawSet {
+    /// Number of the first draw.
+    pub first: u32,
+    /// How many there are, at least 1.
+    pub count: usize,
+    /// Sequences of one draw; without meaning for a single one.
+    pub rows: usize,
+    /// Whether draws come in pairs, `eps` and `−eps`: each has the distribution of a draw, and in the mean of a pair
+    /// what is linear in the noise cancels.
+    pub antithetic: bool,
+}
+
+impl DrawSet {
+    /// A single draw under the key of its pass.
+    pub const ONE: Self = Self { first: 0, count: 1, rows: 0, antithetic: false };
+}
+
+impl Default for DrawSet {
+    fn default() -> Self {
+        Self::ONE
+    }
+}
+
+/// Which dropout modules of a model are on, if dropout is on at all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DropoutSites {
+    /// Those of the backbone and those at the input of the adapters: training.
+    #[default]
+    All,
+    /// Those at the input of the adapters only: Monte Carlo dropout at test time.
+    Adapters,
+}
+
+/// The randomness of one forward pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pass {
+    /// How the adapters are sampled.
+    pub scheme: Scheme,
+    /// Seed and step (training) or seed and draw (prediction) of the adapters' noise.
+    pub noise: NoiseKey,
+    /// Key of the dropout masks; `None` switches every dropout off.
+    pub dropout: Option<NoiseKey>,
+    /// Where dropout acts; without effect if `dropout` is `None`.
+    pub dropout_sites: DropoutSites,
+    /// How many draws the batch holds; one, unless weights are drawn once a batch.
+    pub draws: DrawSet,
+}
+
+impl Pass {
+    /// The posterior mean without dropout: the deterministic model.
+    #[must_use]
+    pub fn mean() -> Self {
+        Self::sampled(Scheme::Mean, NoiseKey::new(0))
+    }
+
+    /// A pass sampled by `scheme` from the stream of `noise`, without dropout.
+    #[must_use]
+    pub fn sampled(scheme: Scheme, noise: NoiseKey) -> Self {
+        let (dropout, dropout_sites, draws) = (None, DropoutSites::All, DrawSet::ONE);
+        Self { scheme, noise, dropout, dropout_sites, draws }
+    }
+
+    /// The same pass with dropout everywhere, masks keyed by `key`.
+    #[must_use]
+    pub fn with_dropout(self, key: NoiseKey) -> Self {
+        Self { dropout: Some(key), dropout_sites: DropoutSites::All, ..self }
+    }
+
+    /// The same pass with dropout at the input of the adapters only, masks keyed by `key`.
+    #[must_use]
+    pub fn with_adapter_dropout(self, key: NoiseKey) -> Self {
+        Self { dropout: Some(key), dropout_sites: DropoutSites::Adapters, ..self }
+    }
+
+    /// Key of the dropout mask at the backbone site with identity `site`, if dropout is on there.
+    #[must_use]
+    pub fn dropout_key(&self, site: u32) -> Option<NoiseKey> {
+        match self.dropout_sites {
+            DropoutSites::All => self.adapter_dropout_key(site),
+            DropoutSites::Adapters => None,
+        }
+    }
+
+    /// Key of the dropout mask of the adapter of layer `module`, if dropout is on.
+    #[must_use]
+    pub fn adapter_dropout_key(&self, module: u32) -> Option<NoiseKey> {
+        self.dropout.map(|key| key.for_module(module).on_stream(Stream::DROPOUT))
+    }
+
+    /// The same pass for several draws of the weights, each drawn once for all of its sequences.
+    #[must_use]
+    pub fn with_draws(self, draws: DrawSet) -> Self {
+        Self { draws, ..self }
+    }
+
+    /// `noise` of every draw for layer `module`, one behind the other along the first axis.
+    pub fn noise_of<const D: usize>(
+        &self,
+        module: u32,
+        noise: impl Fn(NoiseKey) -> Tensor<D>,
+    ) -> Tensor<D> {
+        self.of_draws(module, |key, is_negated| {
+            let eps = noise(key);
+            if is_negated { eps.neg() } else { eps }
+        })
+    }
+
+    /// `draw` by the key of every draw for layer `module`, and whether its noise is negated, one
+    /// behind the other along the first axis.
+    pub(crate) fn of_draws<const D: usize>(
+        &self,
+        module: u32,
+        draw: impl Fn(NoiseKey, bool) -> Tensor<D>,
+    ) -> Tensor<D> {
+        let DrawSet { first, count, antithetic, .. } = self.draws;
+        let key = self.noise.for_module(module);
+        let one = |i: u32| {
+            let number = first.wrapping_add(i);
+            let (step, is_negated) =
+                if antithetic { (number / 2, number % 2 == 1) } else { (number, false) };
+            draw(key.at_step(key.step.wrapping_add(step)), is_negated)
+        };
+        if count == 1 {
+            return one(0);
+        }
+        Tensor::cat((0..count as u32).map(one).collect(), 0)
+    }
+
+    /// `x` with `rows` along its first axis: as it is, or repeated for every draw.
+    ///
+    /// # Panics
+    ///
+    /// If `x` has neither as many rows nor those of one draw.
+    #[must_use]
+    pub fn repeated<const D: usize, K: Basic>(&self, x: Tensor<D, K>, rows: usize) -> Tensor<D, K> {
+        let found = x.dims()[0];
+        if found == rows {
+            return x;
+        }
+        let DrawSet { count, rows: of_one, .. } = self.draws;
+        assert!(
+            found == of_one && rows == count * of_one,
+            "{found} rows for {rows}, in a pass of {count} draws of {of_one} rows"
+        );
+        x.repeat_dim(0, count)
+    }
+
+    /// All of them with as many rows as the one that has most.
+    #[must_use]
+    pub fn aligned<const D: usize, const N: usize>(&self, all: [Tensor<D>; N]) -> [Tensor<D>; N] {
+        let rows = all.iter().map(|x| x.dims()[0]).max().unwrap_or(0);
+        all.map(|x| self.repeated(x, rows))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn adapters_keep_their_mask_when_the_backbone_goes_without() {
+        let key = NoiseKey::new(3).at_step(2);
+        let [off, all] = [Pass::mean(), Pass::mean().with_dropout(key)];
+        let adapters = all.with_adapter_dropout(key);
+        assert_eq!((off.dropout_key(9), off.adapter_dropout_key(9)), (None, None));
+        assert_eq!(all.dropout_key(9), Some(key.for_module(9).on_stream(Stream::DROPOUT)));
+        assert_eq!(all.adapter_dropout_key(9), all.dropout_key(9));
+        assert_eq!(adapters.dropout_key(9), None);
+        assert_eq!(adapters.adapter_dropout_key(9), all.dropout_key(9));
+        assert_eq!(adapters.with_dropout(key), all);
+    }
+}

@@ -1,0 +1,150 @@
+//! An ensemble on one layer has the numbers of separate adapters; extensions, schemes and targets that do not fit.
+
+use crate::support::prelude::*;
+use lrvd_burn::adapter::{Adapter, AdapterMembers, repeat_for_members};
+use lrvd_burn::files::HostTensor;
+use lrvd_burn::model::{AdapterTargets, Names, attach_adapters, check_scheme, members};
+use lrvd_burn::peft::{PeftAdapter, PeftConfig, PeftModule, TargetModules, attach_peft};
+
+const MEMBERS: usize = 3;
+
+fn three_members() -> AdapterMembers {
+    let (a, b) = ([MEMBERS, D_INPUT, RANK], [MEMBERS, RANK, D_OUTPUT]);
+    let (a, b) = (random(41, a, DType::F64), random(42, b, DType::F64));
+    AdapterMembers { a, b, scaling: SCALING, dropout: 0.0 }
+}
+
+fn on_layer(adapter: impl Into<Adapter>) -> AdaptedLinear {
+    let mut layer = bare(DType::F64);
+    layer.attach("net.first", adapter, RANK).unwrap();
+    layer
+}
+
+fn ensemble(members: usize) -> AdapterConfig {
+    let kind = AdapterKind::LoraEnsemble { members, gain: 1.0 };
+    AdapterConfig { kind, rank: 2, lora_alpha: 2.0, dropout: 0.0 }
+}
+
+#[test]
+fn one_product_gives_every_member_its_own_numbers() {
+    let layer = on_layer(three_members());
+    assert_eq!((layer.members(), layer.rank()), (Some(MEMBERS), RANK));
+    let x = inputs(DType::F64);
+    let shape = [MEMBERS * BATCH, TOKENS, D_OUTPUT];
+    let weights = tensor(&numbers(2, shape.iter().product()), shape, DType::F64);
+    let run = |scheme| {
+        let x = repeat_for_members(x.clone(), MEMBERS);
+        layer.forward_with(x, &Pass::sampled(scheme, NoiseKey::new(2)))
+    };
+    let out = run(Scheme::Mean);
+    for scheme in [WEIGHTS[1], Scheme::FLIPOUT, Scheme::Nested] {
+        same("there is no noise", &host(run(scheme)), &host(out.clone()));
+    }
+    let gradients = (out.clone() * weights.clone()).sum().backward();
+    let by_factor = layer_gradients(&layer, &gradients);
+    let mut by_x = vec![0.0; N * D_INPUT];
+    for m in 0..MEMBERS {
+        let member = three_members().member(m).unwrap();
+        let a = parameter(&host(member.a.val()), [D_INPUT, RANK], DType::F64);
+        let b = parameter(&host(member.b.val()), [RANK, D_OUTPUT], DType::F64);
+        let (alone, x) = (on_layer(LowRankAdapter { a, b, ..member }), inputs(DType::F64));
+        let expected = alone.forward_with(x.clone(), &Pass::mean());
+        let slopes = (expected.clone() * weights.clone().narrow(0, m * BATCH, BATCH)).sum();
+        let slopes = slopes.backward();
+        let got = host(out.clone().narrow(0, m * BATCH, BATCH));
+        close(&format!("member {m}"), &got, &host(expected), 1e-13);
+        for (all, expected) in by_factor.iter().zip(layer_gradients(&alone, &slopes)) {
+            let got = &all[m * expected.len()..][..expected.len()];
+            close(&format!("factor of {m}"), got, &expected, 1e-13);
+        }
+        by_x = plus(&by_x, &gradient(&x, &slopes));
+    }
+    close("x", &gradient(&x, &gradients), &by_x, 1e-13);
+
+    // Shared rows reach every sequence through its member.
+    let rows = leaf(&numbers(5, 4 * D_INPUT), [4, D_INPUT], DType::F64);
+    let prepared = layer.prepare(&Pass::mean(), MEMBERS * BATCH);
+    let shared = prepared.forward_shared(rows.clone());
+    let tokens: Tensor<3> = repeat_for_members(rows.unsqueeze_dim(0), MEMBERS * BATCH);
+    let tokens = prepared.forward(tokens);
+    close("as tokens", &host(shared.clone()), &host(tokens.clone()), 1e-13);
+    let slopes = |out: Tensor<3>| layer_gradients(&layer, &out.square().sum().backward());
+    close("gradient", &slopes(shared).concat(), &slopes(tokens).concat(), 1e-12);
+}
+
+#[test]
+#[should_panic(expected = "a batch of 4 rows does not hold as many for each of 3 members")]
+fn a_batch_that_is_not_repeated_is_a_mistake_of_the_caller() {
+    let x = tensor(&numbers(1, 4 * D_INPUT), [4, 1, D_INPUT], DType::F64);
+    drop(on_layer(three_members()).forward_with(x, &Pass::mean()));
+}
+
+#[test]
+fn adapters_that_do_not_fit_are_rejected_by_name() {
+    // Members of unlike factors, and layers of unlike numbers of members.
+    let mut layer = bare(DType::F64);
+    let b = random(1, [2, RANK, D_OUTPUT], DType::F64);
+    let error = layer.attach("net.first", AdapterMembers { b, ..three_members() }, RANK);
+    let shape = "`lora_B_members` should have shape [3, 4, 7], found [2, 4, 7]";
+    assert_eq!(error.unwrap_err().to_string(), format!("adapter `net.first`: {shape}"));
+    assert!(layer.adapter().is_none() && three_members().member(MEMBERS).is_none());
+    let mut net = Net::new([None, None], DType::F32);
+    assert_eq!(members(&net).unwrap(), 1);
+    ensemble(2).attach(&mut net.first, "net.first", NoiseKey::new(1)).unwrap();
+    ensemble(3).attach(&mut net.second, "net.second", NoiseKey::new(1)).unwrap();
+    let error = members(&net).unwrap_err();
+    assert_eq!(error.to_string(), "adapter `net.second` has 3 members, others have 2");
+    assert!(net.first.slot().is_none(), "no LoRA file can hold them");
+
+    // Extensions stand on two factors of their shape, and replace what was there.
+    let error = bare(DType::F32).extend(Some(scale_noise(DType::F32))).unwrap_err();
+    assert_eq!(error.to_string(), "the layer has no adapter of two factors");
+    let mut noisy = crate::support::layer(&noisy(VariationalFamily::RankVariance), DType::F32);
+    let narrow = ElementGaussian::new(StdMap::Square, random(1, [D_INPUT, 1], DType::F32), None);
+    let error = noisy.extend(Some(Extension::Gaussian(narrow))).unwrap_err();
+    let shape = "`lora_A_G` should have shape [5, 4], found [5, 1]";
+    assert_eq!(error.to_string(), format!("adapter `net.first`: {shape}"));
+    assert!(of(&noisy).posterior().is_some() && noisy.slot().is_some());
+    let old = noisy.extend(Some(element_noise(StdMap::Square, false, DType::F32))).unwrap();
+    assert!(matches!(old, Some(Extension::Posterior(_))) && of(&noisy).posterior().is_none());
+    assert_eq!(noisy.slot().unwrap().family, None);
+
+    // A scheme that an extension has no meaning for.
+    net.first = crate::support::layer(&plain(), DType::F32);
+    net.second.detach();
+    assert!(SCHEMES.iter().all(|&scheme| check_scheme(&net, scheme).is_ok()));
+    for (extension, rejected) in [
+        (element_noise(StdMap::Square, false, DType::F32), &SCHEMES[4..]),
+        (scale_noise(DType::F32), &SCHEMES[3..]),
+    ] {
+        net.first.extend(Some(extension)).unwrap();
+        for scheme in SCHEMES {
+            let error = check_scheme(&net, scheme).err().map(|error| error.to_string());
+            let text = format!("adapter `net.first` cannot be sampled by {scheme:?}");
+            assert_eq!(error, rejected.contains(&scheme).then_some(text));
+        }
+    }
+}
+
+#[test]
+fn targets_that_do_not_fit_are_rejected_by_name() {
+    let attach = |net: &mut Net, names: Vec<String>| {
+        let (targets, key) = (AdapterTargets::Names(names), NoiseKey::new(1));
+        attach_adapters(net, &targets, &AdapterConfig::default(), key).unwrap_err().to_string()
+    };
+    let mut net = Net::new([None, None], DType::F32);
+    let error = attach(&mut net, (0..1000).map(|i| i.to_string()).collect());
+    assert!(error.ends_with(", `9` and 990 more match none of the 2 adaptable layers"), "{error}");
+    assert_eq!(attach(&mut net, Vec::new()), "there are no targets, expected at least 1");
+
+    net.names = Names::below("net").renamed(&[("second", "first")]);
+    let error = attach(&mut net, vec!["first".to_owned()]);
+    assert!(error.starts_with("two layers of the model have the path `net.first`"), "{error}");
+    let factor = |shape: &[usize]| HostTensor::from_f32(shape, &[0.5; 14]).unwrap();
+    let module = PeftModule::lora(factor(&[2, 7]), factor(&[7, 2]), 4.0, 2).unwrap();
+    let config = PeftConfig::lora(2, 8.0, TargetModules::Names(vec!["first".to_owned()]));
+    let modules = [("net.first".to_owned(), module)].into();
+    let adapter = PeftAdapter { config, modules, saved: [].into(), ignored: Vec::new() };
+    assert_eq!(attach_peft(&mut net, &adapter, false).unwrap_err().to_string(), error);
+    assert!(net.first.adapter().is_none() && net.second.adapter().is_none());
+}

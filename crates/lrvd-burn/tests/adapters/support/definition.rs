@@ -1,0 +1,262 @@
+//! Passes by loops, as functions of a layer's leaves in memory order: A is `[d_input, rank]`, B `[rank, d_output]`.
+//!
+//! Those with noise on activations are the core's; `pytorch.rs` compares the others with PyTorch.
+
+use lrvd_burn::adapter::AdapterStream;
+use lrvd_core::baselines::context_kl;
+use lrvd_core::forward::{moment_matched, nested};
+use lrvd_core::noise::{fill_normal, fill_normal_f64};
+
+use super::prelude::*;
+
+/// Probability of the tests of dropout.
+pub(crate) const RATE: f64 = 0.4;
+
+/// The standard normals of `key` as a tensor of `dtype` holds them.
+pub(crate) fn noise(key: NoiseKey, n: usize, dtype: DType) -> Vec<f64> {
+    if dtype == DType::F64 {
+        let mut values = vec![0.0; n];
+        fill_normal_f64(key, 0, &mut values);
+        return values;
+    }
+    let mut values = vec![0.0f32; n];
+    fill_normal(key, 0, &mut values);
+    values.into_iter().map(f64::from).collect()
+}
+
+/// The adapter with other values of A, B and the noise parameters.
+pub(crate) fn with_leaves(adapter: &HostAdapter, leaves: &[Vec<f64>]) -> HostAdapter {
+    let of_a = |values: &[f64]| transpose(values, adapter.d_input, adapter.rank);
+    let family = adapter.posterior().unwrap().unwrap().family();
+    let noise = match &leaves[2..] {
+        [a, b] => host_noise(family, of_a(a), b.clone()),
+        noise => host_noise(family, noise[0].clone(), Vec::new()),
+    };
+    let (a, b) = (of_a(&leaves[0]), leaves[1].clone());
+    HostAdapter { a, b, noise: Some(noise), ..adapter.clone() }
+}
+
+/// Base product with bias.
+fn base_of(layer: &AdaptedLinear, x: &[f64]) -> Vec<f64> {
+    let bias = host(layer.bias.as_ref().unwrap().val());
+    let out = product(x, &host(layer.weight.base()), D_INPUT, D_OUTPUT);
+    out.iter().zip(bias.iter().cycle()).map(|(o, bias)| o + bias).collect()
+}
+
+/// Sizes of an adapter.
+#[derive(Clone, Copy)]
+pub(crate) struct Sizes {
+    pub(crate) d_input: usize,
+    pub(crate) rank: usize,
+    pub(crate) d_output: usize,
+    pub(crate) scaling: f64,
+}
+
+/// Sizes of the layers of the tests.
+pub(crate) const SIZES: Sizes =
+    Sizes { d_input: D_INPUT, rank: RANK, d_output: D_OUTPUT, scaling: SCALING };
+
+impl Sizes {
+    /// `x·A`.
+    fn down(self, x: &[f64], a: &[f64]) -> Vec<f64> {
+        product(x, a, self.d_input, self.rank)
+    }
+
+    /// `scaling · h·B`.
+    fn up(self, h: &[f64], b: &[f64]) -> Vec<f64> {
+        product(h, b, self.rank, self.d_output).iter().map(|y| self.scaling * y).collect()
+    }
+}
+
+/// `scaling · ((x·A) ∘ s)·B` with a scale for each rank.
+pub(crate) fn scaled(sizes: Sizes, [x, a, b]: [&[f64]; 3], scale: &[f64]) -> Vec<f64> {
+    let h = sizes.down(x, a);
+    let h: Vec<f64> = h.iter().zip(scale.iter().cycle()).map(|(h, s)| h * s).collect();
+    sizes.up(&h, b)
+}
+
+/// The scales of `ScalaBL`, `exp(log_mean) + exp(log_std) ∘ eps`.
+pub(crate) fn scales(log_mean: &[f64], log_std: &[f64], eps: &[f64]) -> Vec<f64> {
+    let std: Vec<f64> = log_std.iter().map(|s| s.exp()).collect();
+    plus(&log_mean.iter().map(|m| m.exp()).collect::<Vec<_>>(), &times(&std, eps))
+}
+
+/// C-LoRA: output, and divergence of each token; the leaves are `x`, A, B, and weights `[inputs, outputs]` and biases of
+/// both layers of the network.
+///
+/// ```text
+/// z = x·A,   o = relu(z·w1 + b1)·w2 + b2,   u_i = Σ_j (o_ij + logistic(o_(r²+ij))²·eps_ij)·z_j,   out = scaling · u·B
+/// ```
+pub(crate) fn c_lora(
+    sizes: Sizes,
+    leaves: &[Vec<f64>],
+    eps: &[f64],
+    prior: f64,
+) -> (Vec<f64>, Vec<f64>) {
+    let [x, a, b, w1, b1, w2, b2] = leaves else { panic!("seven leaves") };
+    let (r, hidden) = (sizes.rank, b1.len());
+    let square = r * r;
+    let affine = |x: &[f64], w: &[f64], bias: &[f64], inputs: usize| -> Vec<f64> {
+        let out = product(x, w, inputs, bias.len());
+        out.iter().zip(bias.iter().cycle()).map(|(y, b)| y + b).collect()
+    };
+    let z = sizes.down(x, a);
+    let first: Vec<f64> = affine(&z, w1, b1, r).iter().map(|h| h.max(0.0)).collect();
+    let second = affine(&first, w2, b2, hidden);
+    let (mut u, mut kl) = (Vec::new(), Vec::new());
+    for ((z, o), eps) in z.chunks(r).zip(second.chunks(2 * square)).zip(eps.chunks(square)) {
+        let (mean, raw) = o.split_at(square);
+        let entry = |at: usize| mean[at] + (1.0 / (1.0 + (-raw[at]).exp())).powi(2) * eps[at];
+        u.extend((0..r).map(|i| (0..r).map(|j| entry(i * r + j) * z[j]).sum::<f64>()));
+        kl.push(context_kl(mean, raw, prior).unwrap());
+    }
+    (sizes.up(&u, b), kl)
+}
+
+/// What a flipout pass draws, for A and for B: normals in memory order, and signs of the factor's inputs and outputs.
+pub(crate) struct Flips {
+    pub(crate) eps: [Vec<f64>; 2],
+    pub(crate) input_sign: [Vec<f64>; 2],
+    pub(crate) output_sign: [Vec<f64>; 2],
+}
+
+/// Flipout with standard deviations of A and of B; with signs of 1 it is a draw of the weights.
+///
+/// ```text
+/// h = x·A + ((x ∘ r)·(σ_A ∘ eps_A)) ∘ q,   out = scaling · (h·B + ((h ∘ t)·(σ_B ∘ eps_B)) ∘ u)
+/// ```
+pub(crate) fn flipout(
+    sizes: Sizes,
+    [x, a, b]: [&[f64]; 3],
+    [std_a, std_b]: [&[f64]; 2],
+    Flips { eps, input_sign, output_sign }: &Flips,
+) -> Vec<f64> {
+    let drawn = sizes.down(&times(x, &input_sign[0]), &times(std_a, &eps[0]));
+    let h = plus(&sizes.down(x, a), &times(&drawn, &output_sign[0]));
+    let drawn = sizes.up(&times(&h, &input_sign[1]), &times(std_b, &eps[1]));
+    plus(&sizes.up(&h, b), &times(&drawn, &output_sign[1]))
+}
+
+/// Standard deviations of A and B in memory order, zeros of a factor that is not random.
+fn deviations(layer: &AdaptedLinear, leaves: &[Vec<f64>]) -> [Vec<f64>; 2] {
+    if let Some(Extension::Gaussian(noise)) = layer.extension() {
+        let of = |rho: &Vec<f64>| rho.iter().map(|&rho| noise.map.value(rho)).collect();
+        return [of(&leaves[2]), leaves.get(3).map_or_else(|| vec![0.0; RANK * D_OUTPUT], of)];
+    }
+    let adapter = with_leaves(&HostAdapter::read(of(layer)), leaves);
+    let scale = adapter.posterior().unwrap().unwrap().noise_scale();
+    [transpose(&scale.a, RANK, D_INPUT), scale.b]
+}
+
+/// What `layer` adds to its base product of `x`, which is one draw's share of `total` rows, for the values of its leaves.
+///
+/// `index` is 0 for tokens, 1 for shared rows; `draw` counts the sequences that have a draw each.
+fn update(
+    layer: &AdaptedLinear,
+    pass: &Pass,
+    [index, draw]: [usize; 2],
+    x: &[f64],
+    leaves: &[Vec<f64>],
+) -> Vec<f64> {
+    let (dtype, rows, scheme) = (layer.weight.base().dtype(), x.len() / D_INPUT, pass.scheme);
+    let key = pass.noise.for_module(layer.noise_id());
+    let of_use = |stream: u32| key.on_stream(stream).with_use(index as u32);
+    // What all rows of a draw share.
+    let drawn = |stream, n: usize| match scheme {
+        Scheme::Mean => vec![0.0; n],
+        _ => noise(key.on_stream(stream), (draw + 1) * n, dtype).split_off(draw * n),
+    };
+    let (a, b) = (&leaves[0], &leaves[1]);
+    match (layer.extension(), scheme) {
+        (None, _) => scaled(SIZES, [x, a, b], &[1.0; RANK]),
+        (Some(Extension::SingularValues(_)), _) => scaled(SIZES, [x, a, b], &leaves[2]),
+        (Some(Extension::Scale(_)), _) => {
+            let scale = scales(&leaves[2], &leaves[3], &drawn(AdapterStream::SCALE, RANK));
+            scaled(SIZES, [x, a, b], &scale)
+        }
+        (Some(Extension::Contextual(_)), _) => {
+            let square = RANK * RANK;
+            let eps = match scheme {
+                Scheme::FLIPOUT => {
+                    noise(of_use(AdapterStream::CONTEXT_TOKEN), rows * square, dtype)
+                }
+                _ => drawn(AdapterStream::CONTEXT, square).repeat(rows),
+            };
+            c_lora(SIZES, &[&[x.to_vec()], leaves].concat(), &eps, 1.0).0
+        }
+        (Some(Extension::Posterior(_)), Scheme::MomentMatched(_) | Scheme::Nested) => {
+            let adapter = with_leaves(&HostAdapter::read(of(layer)), leaves);
+            let q = &adapter.posterior().unwrap().unwrap();
+            let output = noise(of_use(Stream::OUTPUT), rows * D_OUTPUT, dtype);
+            match scheme {
+                Scheme::MomentMatched(cross) => moment_matched(q, x, &output, SCALING, cross),
+                _ => {
+                    let rank = noise(of_use(Stream::RANK), rows * RANK, dtype);
+                    nested(q, x, [&rank, &output], SCALING)
+                }
+            }
+            .unwrap()
+        }
+        (Some(Extension::Posterior(_) | Extension::Gaussian(_)), _) => {
+            let sign = |stream, width: usize| {
+                let mut uniform = vec![1.0f32; rows * width];
+                if scheme == Scheme::FLIPOUT {
+                    fill_uniform(of_use(stream), 0, &mut uniform);
+                }
+                uniform.into_iter().map(|u| if u >= 0.5 { 1.0 } else { -1.0 }).collect()
+            };
+            let flips = Flips {
+                eps: [
+                    drawn(Stream::WEIGHT_A, D_INPUT * RANK),
+                    drawn(Stream::WEIGHT_B, RANK * D_OUTPUT),
+                ],
+                input_sign: [
+                    sign(AdapterStream::FLIP_A_INPUT, D_INPUT),
+                    sign(AdapterStream::FLIP_B_INPUT, RANK),
+                ],
+                output_sign: [
+                    sign(AdapterStream::FLIP_A_OUTPUT, RANK),
+                    sign(AdapterStream::FLIP_B_OUTPUT, D_OUTPUT),
+                ],
+            };
+            let [std_a, std_b] = deviations(layer, leaves);
+            flipout(SIZES, [x, a, b], [&std_a, &std_b], &flips)
+        }
+    }
+}
+
+/// Draws of the weights in a pass, each for its share of the sequences.
+pub(crate) fn draws(layer: &AdaptedLinear, scheme: Scheme) -> usize {
+    let is_random = !matches!(layer.extension(), None | Some(Extension::SingularValues(_)));
+    if scheme == WEIGHTS[1] && is_random { BATCH } else { 1 }
+}
+
+/// The output of `layer` for the leaves `x` and its own: of tokens, or of rows that all sequences share.
+pub(crate) fn definition(
+    layer: &AdaptedLinear,
+    pass: &Pass,
+    shared: bool,
+) -> impl Fn(&[Vec<f64>]) -> Vec<f64> {
+    let draws = draws(layer, pass.scheme);
+    let index = usize::from(shared);
+    move |leaves| {
+        let x = &leaves[0];
+        let mut kept = vec![1.0f32; x.len()];
+        let mut rate = 0.0;
+        if let Some(key) = pass.dropout {
+            rate = of(layer).dropout;
+            let key = key.for_module(layer.noise_id()).on_stream(Stream::DROPOUT);
+            fill_uniform(key.with_use(index as u32), 0, &mut kept);
+        }
+        let kept =
+            kept.into_iter().map(|u| if f64::from(u) >= rate { 1.0 / (1.0 - rate) } else { 0.0 });
+        let masked = times(x, &kept.collect::<Vec<_>>());
+        let share = if shared { x.len() } else { x.len() / draws };
+        let of_draw = |draw: usize| {
+            let at = if shared { 0 } else { draw * share };
+            let update = update(layer, pass, [index, draw], &masked[at..][..share], &leaves[1..]);
+            plus(&base_of(layer, &x[at..][..share]), &update)
+        };
+        (0..draws).flat_map(of_draw).collect()
+    }
+}

@@ -1,0 +1,228 @@
+//! What the loop does with batches, events and settings, what is wrong with a checkpoint, and what a saved adapter answers.
+
+use super::*;
+use lrvd_burn::optimizer::{GroupRates, ParameterGroups};
+use lrvd_burn::train::{latest_checkpoint, load_adapter};
+use lrvd_core::family::VariationalFamily;
+use std::fs;
+use std::sync::atomic::AtomicBool;
+
+/// A run on a single layer, and its batches.
+fn of_one<T: Method<One>>(
+    method: T,
+    learning_rate: f64,
+    config: &TrainConfig,
+) -> (Run<One, T>, Ordered<'static, Tensor<2>>) {
+    let adapter = GroupRates { learning_rate, weight_decay: 0.0 };
+    let config = TrainConfig { groups: ParameterGroups { adapter, ..config.groups }, ..*config };
+    let order = OrderConfig::shuffled(16);
+    let batches = Ordered::new(leaked(examples(1, 64)), order, config.seed).unwrap();
+    let targets = AdapterTargets::Paths(vec!["layer".to_owned()]);
+    (Run::new(one(), method, &targets, &config).unwrap(), batches)
+}
+
+fn lora() -> Lora {
+    Lora { rank: 3, ..Lora::default() }
+}
+
+#[test]
+fn a_model_of_one_layer_learns_and_reports() {
+    let config = TrainConfig { evaluate_every: 20, ..config(60) };
+    let (mut run, mut batches) = of_one(lora(), 3e-2, &config);
+    let (validation, mut steps, mut evaluations) = (examples(2, 40), 0, 0);
+    let mut count = |event: &Event| match event {
+        Event::Step { .. } => steps += 1,
+        Event::Evaluated { .. } => evaluations += 1,
+        _ => {}
+    };
+    let mut watch =
+        Watch { validation: Some(&validation), sink: Some(&mut count), ..Watch::default() };
+    run.fit(&mut batches, &mut watch).unwrap();
+    assert_eq!((steps, evaluations), (60, 4));
+    let history = &run.state.journal.history;
+    assert_eq!(history.iter().map(|p| p.step).collect::<Vec<_>>(), [0, 20, 40, 60]);
+    let nll = |i: usize| history[i].evaluation.metrics["nll"];
+    assert!(nll(3) < 0.7 * nll(0), "{} {}", nll(0), nll(3));
+    let best = run.state.best.as_ref().unwrap();
+    let scores = history.iter().filter_map(|p| p.evaluation.score);
+    assert_eq!(best.info.score, scores.fold(0.0, f64::max));
+}
+
+#[test]
+fn patience_ends_a_run_where_its_losses_say() {
+    let validation = examples(2, 40);
+    // An earlier process may have been stopped after its first step, or have come to the end.
+    let trained = |patience, earlier: Option<bool>| {
+        let config = TrainConfig { evaluate_every: 2, patience, ..config(60) };
+        let folder = tempfile::tempdir().unwrap();
+        let checkpoints = Checkpoints::open(folder.path().join("checkpoints")).unwrap();
+        let (mut notes, mut ended) = (Vec::new(), None);
+        for stop in earlier.into_iter().chain([false]) {
+            // A rate at which the loss soon goes up and down.
+            let (mut run, mut batches) = of_one(lora(), 0.5, &config);
+            run.resume(&checkpoints).unwrap();
+            let stop = AtomicBool::new(stop);
+            notes.clear();
+            let mut note = |event: &Event| match event {
+                Event::Note(text) if text.contains("stopped at step") => notes.push(text.clone()),
+                _ => {}
+            };
+            run.fit(
+                &mut batches,
+                &mut Watch {
+                    validation: Some(&validation),
+                    checkpoints: Some(&checkpoints),
+                    sink: Some(&mut note),
+                    stop: Some(&stop),
+                    ..Watch::default()
+                },
+            )
+            .unwrap();
+            ended = Some(run.state);
+        }
+        let state = ended.unwrap();
+        let history = state.journal.history.iter();
+        let losses: Vec<f64> = history.map(|p| p.evaluation.metrics["nll"]).collect();
+        (state.done, losses, notes.len())
+    };
+    let (done, whole, _) = trained(None, None);
+    assert_eq!((done, whole.len()), (60, 31));
+    // The first place at which three evaluations in a row are no better than one before them.
+    let ends = (3..31).find(|&i| {
+        let best = whole[..=i].iter().copied().fold(f64::INFINITY, f64::min);
+        whole[..=i - 3].iter().any(|loss| *loss <= best)
+    });
+    let ends = ends.expect("the losses rise somewhere");
+    assert!(ends < 30, "nothing to stop");
+    for earlier in [None, Some(true), Some(false)] {
+        assert_eq!(trained(Some(3), earlier), (2 * ends, whole[..=ends].to_vec(), 1));
+    }
+}
+
+#[test]
+fn nothing_left_to_learn_is_no_error() {
+    // One layer, no head, a threshold that no direction stays below.
+    let schedule = PruneSchedule::new(2, 2, None).unwrap();
+    let rule = PruneRule::new(-40.0, 0).unwrap();
+    let pruning = Some(Pruning { rule, ..Pruning::at(schedule) });
+    let method = BayesLora { rank: 3, pruning, ..pruned() };
+    let (mut run, mut batches) = of_one(method, 1e-3, &config(5));
+    run.fit(&mut batches, &mut Watch::<Tensor<2>>::default()).unwrap();
+    assert_eq!((run.state.done, run.state.model.layer.rank()), (5, 0));
+    assert_eq!(run.state.journal.removed["layer"].len(), 3);
+}
+
+#[test]
+fn settings_out_of_range_are_rejected_before_anything_is_attached() {
+    let pruning = pruned().pruning.map(|p| Pruning { rule: PruneRule::new(3.0, 9).unwrap(), ..p });
+    let turned = |after, kl_factor| BayesLora { turn: Some(Turn { after, kl_factor }), ..pruned() };
+    let family = VariationalFamily::NoiseToSignal;
+    for (method, expected) in [
+        (BayesLora { pruning, ..pruned() }, "prune.min_rank"),
+        (BayesLora { weight_decay: -1.0, ..pruned() }, "weight_decay"),
+        (BayesLora { rank: 0, ..pruned() }, "rank"),
+        (turned(0, 1.0), "turn.after"),
+        (turned(1, -1.0), "turn.kl_factor"),
+        (BayesLora { family, ..turned(1, 1.0) }, "turning"),
+    ] {
+        let failed = Run::new(net(), method, &targets(), &config(5)).err().unwrap().to_string();
+        assert!(failed.contains(expected), "{failed}");
+    }
+    let search = RankSearch::default();
+    for (search, expected) in [
+        (RankSearch { margin: -1.0, ..search }, "search.margin"),
+        (RankSearch { min_rank: 9, ..search }, "search.min_rank"),
+        (RankSearch { noise: -1.0, ..search }, "noise"),
+    ] {
+        let failed = run(pruned(), &config(5)).searching(search).err().unwrap().to_string();
+        assert!(failed.contains(expected), "{failed}");
+    }
+    let failed = run(lora(), &config(5)).searching(search).err().unwrap().to_string();
+    assert!(failed.contains("have no posterior"), "{failed}");
+    let mut wrong = config(5);
+    wrong.optimizer.beta1 = 2.0;
+    let failed = Run::new(net(), pruned(), &targets(), &wrong);
+    assert!(failed.err().unwrap().to_string().contains("optimizer.beta1"));
+}
+
+#[test]
+fn a_loss_that_is_not_finite_ends_the_run() {
+    let config = config(5);
+    let mut run = run(pruned(), &config);
+    let mut source = batches(&config);
+    run.method.kl = lrvd_core::schedule::KlSchedule::constant(f64::MAX).unwrap();
+    let failed = run.fit(&mut source, &mut Watch::<Tensor<2>>::default()).unwrap_err();
+    assert!(matches!(failed, lrvd_burn::Error::Diverged { name: "loss", step: 0, .. }), "{failed}");
+}
+
+#[test]
+fn a_folder_serves_one_run_and_keeps_its_newest_checkpoint() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("checkpoints");
+    let checkpoints = Checkpoints::open(&path).unwrap();
+    let failed = Checkpoints::open(&path).unwrap_err();
+    assert!(failed.to_string().contains("is in use by another run"), "{failed}");
+    let mut done = run(pruned(), &config(9));
+    let mut watch = Watch { checkpoints: Some(&checkpoints), ..Watch::default() };
+    done.fit(&mut batches(&config(9)), &mut watch).unwrap();
+    let mut names: Vec<_> =
+        fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    names.sort();
+    assert_eq!(names, ["lock", "step-00000009"]);
+    // Without variances there is nothing that their moments could belong to.
+    let mut other = run(Lora { rank: 5, ..Lora::default() }, &config(9));
+    let failed = other.resume(&checkpoints).unwrap_err();
+    assert!(matches!(failed, lrvd_burn::Error::State(_)), "{failed}");
+    // A flipped byte is noticed in either file.
+    for name in ["state.safetensors", "state.json"] {
+        let file = latest_checkpoint(&path).unwrap().unwrap().join(name);
+        let good = fs::read(&file).unwrap();
+        for seed in 0..8 {
+            let mut bad = good.clone();
+            bad[(seed + 1) * good.len() / 9] ^= 1 << seed;
+            fs::write(&file, bad).unwrap();
+            match run(pruned(), &config(9)).resume(&checkpoints) {
+                Err(lrvd_burn::Error::File { path, what }) => {
+                    assert_eq!(path, file);
+                    assert!(what.starts_with("has changed since it was written"), "{what}");
+                }
+                other => panic!("{name} {seed}: {other:?}"),
+            }
+        }
+        fs::write(&file, good).unwrap();
+    }
+    let mut whole = run(pruned(), &config(9));
+    assert!(whole.resume(&checkpoints).unwrap());
+    assert!(numbers(&whole.state) == numbers(&done.state));
+    checkpoints.remove().unwrap();
+    assert!(!path.exists());
+}
+
+#[test]
+fn mean_and_draws_come_back_bit_for_bit() {
+    let run = trained(run(pruned(), &config(8)));
+    assert!(ranks(&run.state.model)[0].1 < 5);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("adapter");
+    run.save(&path).unwrap();
+
+    let mut loaded = net();
+    load_adapter(&mut loaded, &path).unwrap();
+    let asked = examples(9, 20);
+    let inputs = Inputs::new(&asked);
+    for draws in [0, 3] {
+        let expected = run.predict(&inputs, draws).unwrap();
+        assert!(run.method.predict(&loaded, &inputs, draws).unwrap() == expected);
+        assert_eq!((expected.members(), expected.rows, expected.width), (draws.max(1), 20, 3));
+        let answers = expected.classes().unwrap();
+        let sampled = answers.iter().any(|answer| answer.mutual_information > Some(0.0));
+        assert_eq!(sampled, draws > 0);
+        assert!(answers.iter().all(|a| (a.probabilities.iter().sum::<f64>() - 1.0).abs() < 1e-6));
+    }
+    // Draws of a smaller number are the first ones of a larger.
+    let three = run.predict(&inputs, 3).unwrap();
+    assert!(run.predict(&inputs, 2).unwrap() == three.first(2));
+
+    let failed = run.save(&path).unwrap_err();
+    assert!(matches!(failed, lrvd_burn::Error::File { .. }), "{failed}");
+}

@@ -1,0 +1,246 @@
+//! Configurations in the layout of the published files, and one fault at a time.
+#![allow(clippy::unwrap_used)]
+
+use std::fmt::Debug;
+
+use serde_json::{Value, json};
+
+use crate::deberta::{ConvolutionActivation, ConvolutionConfig, DebertaConfig, ProblemType};
+use crate::error::{Error, Result};
+use crate::llama::{Llama3Scaling, LlamaConfig};
+
+const LLAMA: &str = include_str!("../tests/golden/llama/mha_right_padded/config.json");
+
+/// A recorded configuration with changes.
+fn deberta(changes: &[(&str, Value)]) -> Result<DebertaConfig> {
+    let base = include_str!("../tests/golden/deberta/v3_base_style/config.json");
+    DebertaConfig::parse(&changed(base, changes), "config.json".as_ref())
+}
+
+/// A recorded configuration with changes.
+fn llama(changes: &[(&str, Value)]) -> Result<LlamaConfig> {
+    LlamaConfig::parse(&changed(LLAMA, changes), "config.json".as_ref())
+}
+
+fn changed(base: &str, changes: &[(&str, Value)]) -> Vec<u8> {
+    let mut config: Value = serde_json::from_str(base).unwrap();
+    for (key, value) in changes {
+        config[*key] = value.clone();
+    }
+    config.to_string().into_bytes()
+}
+
+/// Llama 3's settings of the rotary wavelengths with one changed.
+fn scaling(key: &str, value: impl Into<Value>) -> Value {
+    let mut scaling = json!({
+        "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 8192, "rope_type": "llama3"
+    });
+    scaling[key] = value.into();
+    scaling
+}
+
+#[test]
+fn absent_keys_have_the_defaults_of_transformers() {
+    let text = |kind: &str| {
+        format!(
+            r#"{{"model_type": "{kind}", "hidden_size": 12, "num_attention_heads": 3,
+                "num_hidden_layers": 2, "intermediate_size": 5, "vocab_size": 7}}"#
+        )
+    };
+    let config = DebertaConfig::parse(text("deberta-v2").as_bytes(), "x".as_ref()).unwrap();
+    assert!(!config.relative_attention && config.position_biased_input);
+    assert!(!config.share_att_key && !config.norm_rel_ebd);
+    assert_eq!((config.layer_norm_eps, config.max_position_embeddings), (1e-7, 512));
+    assert_eq!((config.pad_token_id, config.relative_positions()), (Some(0), None));
+    assert_eq!((config.embedding_size, config.cls_dropout), (12, 0.1));
+    assert_eq!(config.problem(), ProblemType::Classification);
+    let config = LlamaConfig::parse(text("llama").as_bytes(), "x".as_ref()).unwrap();
+    assert_eq!((config.num_key_value_heads, config.head_dim), (3, 4));
+    assert_eq!((config.rms_norm_eps, config.max_position_embeddings), (1e-6, 2048));
+    assert_eq!((config.rope_theta, config.rope_scaling), (10_000.0, None));
+    assert!(!config.tie_word_embeddings && config.eos_token_ids.is_empty());
+    assert_eq!((config.attention_dropout, config.initializer_range), (0.0, 0.02));
+}
+
+#[test]
+fn positions_labels_and_convolution_of_an_encoder_are_read() {
+    for (value, c2p, p2c) in [
+        (json!("p2c|C2P"), true, true),
+        (json!(["c2p"]), true, false),
+        (json!(["", "p2c"]), false, true),
+    ] {
+        let found = deberta(&[("pos_att_type", value)]).unwrap();
+        assert_eq!((found.c2p, found.p2c), (c2p, p2c));
+    }
+    let plain = deberta(&[("position_buckets", json!(-1)), ("pad_token_id", Value::Null)]).unwrap();
+    assert_eq!((plain.position_buckets, plain.pad_token_id), (None, None));
+    assert_eq!(plain.relative_positions().unwrap().span(), 64);
+    let config = deberta(&[
+        ("id2label", json!({"0": "no", "2": "maybe", "1": "yes"})),
+        ("conv_kernel_size", json!(3)),
+        ("conv_act", json!("gelu")),
+        ("embedding_size", json!(128)),
+        ("max_relative_positions", json!(300)),
+    ]);
+    let config = config.unwrap();
+    assert_eq!(config.id2label, ["no", "yes", "maybe"]);
+    let activation = ConvolutionActivation::Gelu;
+    assert_eq!(config.convolution, Some(ConvolutionConfig { kernel_size: 3, activation }));
+    assert_eq!((config.embedding_size, config.max_relative_positions), (128, 300));
+    let renamed = config.with_labels(vec!["score".into()]);
+    assert_eq!((renamed.num_labels(), renamed.problem()), (1, ProblemType::Regression));
+}
+
+#[test]
+fn both_spellings_of_the_rotary_settings_say_the_same() {
+    let expected = Llama3Scaling {
+        factor: 8.0,
+        low_freq_factor: 1.0,
+        high_freq_factor: 4.0,
+        original_max_position_embeddings: 8192,
+    };
+    let (old, new) = (scaling("factor", 8.0), scaling("rope_theta", 5e5));
+    let plain = json!({"rope_type": "default", "rope_theta": 1e6});
+    for (changes, theta, scaling) in [
+        (vec![("rope_theta", 5e5.into()), ("rope_scaling", old.clone())], 5e5, Some(expected)),
+        (vec![("rope_parameters", new.clone())], 5e5, Some(expected)),
+        (vec![("rope_scaling", old), ("rope_parameters", new)], 5e5, Some(expected)),
+        (vec![("rope_parameters", plain)], 1e6, None),
+        // Older files call the type `type`.
+        (vec![("rope_scaling", json!({"type": "default"}))], 1e4, None),
+    ] {
+        let config = llama(&changes).unwrap();
+        assert_eq!((config.rope_theta, config.rope_scaling), (theta, scaling));
+        assert!(config.unrecognised.is_empty(), "{:?}", config.unrecognised);
+    }
+}
+
+#[test]
+fn tokens_that_end_a_text_are_one_or_several_in_two_files() {
+    let ends = json!([128_001, 128_008]);
+    let config =
+        llama(&[("eos_token_id", ends), ("pad_token_id", (-1).into()), ("head_dim", 64.into())]);
+    let config = config.unwrap();
+    assert_eq!(config.eos_token_ids, [128_001, 128_008]);
+    assert_eq!((config.pad_token_id, config.head_dim), (None, 64));
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("config.json");
+    std::fs::write(&file, LLAMA).unwrap();
+    assert_eq!(LlamaConfig::read(&file).unwrap().eos_token_ids, [2]);
+    let ends = |text: &str| {
+        std::fs::write(folder.path().join("generation_config.json"), text).unwrap();
+        LlamaConfig::read(&file).map(|config| config.eos_token_ids)
+    };
+    assert_eq!(ends(r#"{"eos_token_id": [7, 2, 9]}"#).unwrap(), [2, 7, 9]);
+    assert_eq!(ends(r#"{"eos_token_id": 5, "temperature": 0.6}"#).unwrap(), [2, 5]);
+    let error = ends(r#"{"eos_token_id": ["x"]}"#).unwrap_err().to_string();
+    assert!(error.contains("generation_config.json"), "{error}");
+}
+
+#[test]
+fn unknown_keys_are_kept_for_the_loader_to_report() {
+    let changes =
+        [("attention_flavour", json!("x")), ("pruned_heads", json!({})), ("legacy", json!(true))];
+    assert_eq!(deberta(&changes).unwrap().unrecognised, ["attention_flavour"]);
+    let changes = [("use_magic", json!(true)), ("rope_scaling", scaling("surprise", 1))];
+    assert_eq!(llama(&changes).unwrap().unrecognised, ["rope_scaling.surprise", "use_magic"]);
+}
+
+#[track_caller]
+fn is_error<T: Debug>(config: Result<T>, key: &str, text: &str) {
+    let error = config.unwrap_err().to_string();
+    assert!(error.starts_with(&format!("`config.json`: `{key}` ")), "{error}");
+    assert!(error.contains(text), "{error}");
+}
+
+#[test]
+fn values_that_no_model_can_use_are_named() {
+    let size = "should be an integer from 1 to 2147483647, found";
+    for (key, value, text) in [
+        ("is_decoder", json!(true), "is `true`, supported: null, false or empty"),
+        ("pruned_heads", json!({"1": [0]}), "is `{\"1\":[0]}`"),
+        ("hidden_size", Value::Null, "should be an integer of at least 1, found nothing"),
+        ("hidden_size", json!(33), "a multiple of `num_attention_heads` ="),
+        ("hidden_size", json!(0), size),
+        ("hidden_size", json!("768"), size),
+        ("num_hidden_layers", json!(-2), size),
+        ("vocab_size", json!(1_u64 << 31), size),
+        ("initializer_range", json!(-1), "a number of at least 0, found `-1`"),
+        ("tie_word_embeddings", json!("no"), "true or false, found `\"no\"`"),
+    ] {
+        is_error(deberta(&[(key, value.clone())]), key, text);
+        is_error(llama(&[(key, value)]), key, text);
+    }
+    let list = LlamaConfig::parse(b"[1]", "config.json".as_ref());
+    assert!(matches!(list, Err(Error::Json { .. })), "{list:?}");
+}
+
+#[test]
+fn values_that_an_encoder_cannot_use_are_named() {
+    for (key, value, text) in [
+        ("model_type", json!("deberta"), "is `deberta`, supported: `deberta-v2`"),
+        ("model_type", Value::Null, "should be `deberta-v2`, found nothing"),
+        ("pooler_hidden_act", json!("tanh"), "is `tanh`"),
+        ("pooler_hidden_size", json!(100), "is `100`, supported: 32"),
+        ("attention_head_size", json!(16), "is `16`, supported: 8"),
+        ("norm_rel_ebd", json!("rms_norm"), "is `rms_norm`, supported: `layer_norm`, `none`"),
+        ("problem_type", json!("multi_label_classification"), "is `multi_label_classification`"),
+        ("problem_type", json!("regression"), "is `regression with 2 labels`"),
+        ("conv_kernel_size", json!(4), "is `4`, supported: odd widths"),
+        ("conv_groups", json!(2), "is `2`, supported: 1"),
+        ("pad_token_id", json!(200), "an id below `vocab_size` = 200, found `200`"),
+        ("layer_norm_eps", json!(0.0), "a number above 0 and at most 1, found `0.0`"),
+        ("hidden_dropout_prob", json!(1.5), "a number from 0 to 1, found `1.5`"),
+        ("pos_att_type", json!(["c2p", "p2p"]), "supported: `c2p`, `p2c`"),
+        ("pos_att_type", json!([1]), "found `[1]`"),
+        ("position_buckets", json!(1), "2 to 1073741823, or -1 for none, found `1`"),
+        ("num_labels", json!(1 << 20), "should be 1 to 65536, found `1048576`"),
+        ("id2label", json!({"1": "x"}), "without a gap, found"),
+        ("id2label", json!(["x"]), "a map from class numbers to names"),
+    ] {
+        is_error(deberta(&[(key, value)]), key, text);
+    }
+    // The formula of the buckets would divide by `ln 1`.
+    let range = [("max_relative_positions", json!(9))];
+    is_error(deberta(&range), range[0].0, "other than 9 for 16 `position_buckets`, found `9`");
+    let labels = [("num_labels", json!(3)), ("id2label", json!({"0": "x"}))];
+    is_error(deberta(&labels), "num_labels", "should be 1, as `id2label` has it, found `3`");
+}
+
+#[test]
+fn values_that_a_decoder_cannot_use_are_named() {
+    let kind = "rope_scaling.rope_type";
+    for (key, value, at, text) in [
+        ("mlp_bias", json!(true), "mlp_bias", "is `true`, supported: false"),
+        ("rope_scaling", json!({"type": "dynamic", "factor": 2.0}), kind, "is `dynamic`"),
+        (
+            "rope_parameters",
+            json!({"rope_type": "yarn"}),
+            "rope_parameters.rope_type",
+            "is `yarn`, supported: `default`, `llama3`",
+        ),
+        ("partial_rotary_factor", json!(0.5), "partial_rotary_factor", "is `0.5`"),
+        ("sliding_window", json!(4096), "sliding_window", "is `4096`"),
+        ("num_key_value_heads", json!(3), "num_key_value_heads", "a divisor of"),
+        ("head_dim", json!(7), "head_dim", "an even number"),
+        ("head_dim", json!(1 << 30), "head_dim", "at most 65536, found"),
+        ("rope_theta", json!(0), "rope_theta", "a number from 1 to"),
+        ("eos_token_id", json!([1, "two"]), "eos_token_id", "a list of tokens, found"),
+        ("rope_scaling", json!("llama3"), "rope_scaling", "an object or null, found"),
+        ("rope_scaling", scaling("factor", Value::Null), "rope_scaling.factor", "found nothing"),
+        (
+            "rope_scaling",
+            scaling("low_freq_factor", 4),
+            "rope_scaling.high_freq_factor",
+            "more than `low_freq_factor` = 4, found `4.0`",
+        ),
+    ] {
+        is_error(llama(&[(key, value)]), at, text);
+    }
+    let theta = [("rope_theta", 5e5.into()), ("rope_parameters", scaling("rope_theta", 1e4))];
+    let text = "500000, as elsewhere, found `10000.0`";
+    is_error(llama(&theta), "rope_parameters.rope_theta", text);
+    let both = [("rope_scaling", scaling("factor", 8)), ("rope_parameters", scaling("factor", 32))];
+    is_error(llama(&both), "rope_parameters", "the same as `rope_scaling`, found");
+}
