@@ -143,7 +143,8 @@ impl Question {
         let name = fields.get("type").ok_or_else(|| Invalid::missing(&["type"], &expected))?;
         let found = QuestionKind::ALL.into_iter().find(|kind| name.as_str() == Some(kind.name()));
         let Some(question) = found else {
-            let found = name.as_str().map_or_else(|| kind(name).to_owned(), |name| format!("`{name}`"));
+            let found =
+                name.as_str().map_or_else(|| kind(name).to_owned(), |name| format!("`{name}`"));
             return Err(Invalid::at(&["type"], format!("{found}, expected {expected}")));
         };
         let instructions = match fields.get("instructions") {

@@ -30,6 +30,9 @@ pub(crate) struct ServeArguments {
     /// Environment variable with the key that requests must send as `Authorization: Bearer KEY`.
     #[arg(long, value_name = "NAME")]
     pub(crate) api_key_env: Option<String>,
+    /// An origin whose pages may send requests, as in `https://app.example`; may be repeated [default: none].
+    #[arg(long, value_name = "ORIGIN", value_parser = origin)]
+    pub(crate) allow_origin: Vec<String>,
     /// Give no label if the entropy is above this many nats [default: the threshold of `lrvd abstain fit`, if any].
     #[arg(long, value_name = "NATS", value_parser = args::entropy, allow_negative_numbers = true)]
     pub(crate) abstain_above: Option<f64>,
@@ -82,6 +85,26 @@ fn host_name(text: &str) -> Result<String, String> {
     Err("expected a host name without scheme, port or path".to_owned())
 }
 
+/// As browsers send it: scheme, host, and a port that is not the scheme's.
+fn origin(text: &str) -> Result<String, String> {
+    let expected = "expected an origin such as https://app.example or http://localhost:3000";
+    let rest = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
+    let rest = rest.ok_or(expected)?;
+    let (host, port) = match rest.rsplit_once(':') {
+        Some((host, port)) if !port.contains(']') => (host, Some(port)),
+        _ => (rest, None),
+    };
+    let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+    let is_host = match bare {
+        Some(address) => address.parse::<std::net::Ipv6Addr>().is_ok(),
+        None => host_name(host).is_ok() && !host.contains(char::is_uppercase),
+    };
+    if !is_host || port.is_some_and(|port| port.parse::<u16>().is_err()) {
+        return Err(expected.to_owned());
+    }
+    Ok(text.to_owned())
+}
+
 /// Texts that share a pass by default.
 const BATCH_SIZE: usize = 8;
 /// Most texts of a request by default.
@@ -109,7 +132,8 @@ pub(super) fn run(arguments: ServeArguments, printer: Printer) -> Outcome {
     let mut names = arguments.host_name;
     names.push(arguments.address.host);
     // Nothing is loaded for a port that is taken.
-    let server = Server::open(arguments.address.address, names, key, limits)?;
+    let origins = arguments.allow_origin;
+    let server = Server::open(arguments.address.address, names, key, origins, limits)?;
     if server.access.is_public() {
         // Also with `--quiet`: services run with it.
         remark(&format!(

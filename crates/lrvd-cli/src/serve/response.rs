@@ -2,31 +2,48 @@
 
 use axum::http::StatusCode;
 use axum::response::Response;
-use lrvd_bench::adapter::Continuation;
+use lrvd_bench::adapter::{Continuation, Decided};
 use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
 use serde::Serialize;
 use serde_json::Value;
 
 use super::answer::Answer;
+use super::decisions::{DecisionsAnswers, DecisionsRequest};
 use super::model::{Card, ClassifierCard, Key, LanguageCard, SCHEMA_VERSION};
 use super::problem::{Body, json};
-use super::request::{ClassifyRequest, GenerateRequest};
+use super::request::{ClassifyRequest, Form, GenerateRequest};
+use super::systemone::{Models, SystemoneAnswers};
 
 /// The response to one request, whose texts the model of `card` answered with one key.
-pub(super) fn respond(card: &Card, answers: Vec<Answer>, key: Key) -> Response {
+pub(super) fn respond(card: &Card, form: Form, answers: Vec<Answer>, key: Key) -> Response {
     let (schema_version, Key { draws, seed, sampling, .. }) = (SCHEMA_VERSION, key);
-    match card {
-        Card::Classifier(_) => {
+    match (card, form) {
+        (Card::Classifier(card), Form::Systemone(plan)) => {
+            json(StatusCode::OK, &SystemoneAnswers::new(plan, decided(answers), card))
+        }
+        (Card::Classifier(card), Form::Decisions(plan)) => {
+            json(StatusCode::OK, &DecisionsAnswers::new(plan, decided(answers), card))
+        }
+        (Card::Classifier(_), Form::Own) => {
             json(StatusCode::OK, &ClassifierAnswers { schema_version, seed, answers })
         }
-        Card::Language(_) => {
+        (Card::Language(_), _) => {
             let (temperature, top_p) = sampling.unzip();
             let texts = answers;
             let body = LanguageAnswers { schema_version, draws, seed, temperature, top_p, texts };
             json(StatusCode::OK, &body)
         }
     }
+}
+
+/// The answers to the questions of one request.
+fn decided(answers: Vec<Answer>) -> Vec<Decided> {
+    let all = answers.into_iter().filter_map(|answer| match answer {
+        Answer::Decided(all) => Some(all),
+        _ => None,
+    });
+    all.flatten().collect()
 }
 
 /// Answers to the texts of one request, in their order.
@@ -55,6 +72,43 @@ struct LanguageAnswers {
     /// One.
     #[schemars(with = "Vec<Continuation>")]
     texts: Vec<Answer>,
+}
+
+/// The last event of a text that was sent token by token: what is known of the whole, and the settings that it can be repeated with.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct Summary {
+    schema_version: u32,
+    draws: usize,
+    seed: u64,
+    temperature: Option<f64>,
+    top_p: Option<f64>,
+    text: String,
+    /// How many there were.
+    tokens: usize,
+    prompt_tokens: usize,
+    /// Whether the model ended the text.
+    stopped: bool,
+    /// Mean over the tokens, nats; null without a token.
+    mean_log_probability: Option<f64>,
+}
+
+impl Summary {
+    pub(super) fn new(found: Continuation, key: Key) -> Self {
+        let Continuation { text, tokens, prompt_tokens, stopped, mean_log_probability } = found;
+        let (temperature, top_p) = key.sampling.unzip();
+        Self {
+            schema_version: SCHEMA_VERSION,
+            draws: key.draws,
+            seed: key.seed,
+            temperature,
+            top_p,
+            text,
+            tokens: tokens.len(),
+            prompt_tokens,
+            stopped,
+            mean_log_probability,
+        }
+    }
 }
 
 /// Paths and responses; `{path}` and the like are replaced, and the schemas are those of the types that are read and written.
