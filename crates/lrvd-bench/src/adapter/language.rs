@@ -191,7 +191,7 @@ impl SavedLanguageModel {
         let scored = with_mean(draws, |draws| {
             score_tokens(token_answers(model, &examples, batch_size, seed, draws, watch)?, draws)
         })?;
-        Ok((Evaluation { scored, task }, notes))
+        Ok((Evaluation { scored, task, kinds: Vec::new() }, notes))
     }
 
     /// Continues `prompts`, of which the first is number `first` among all that are asked: what is drawn for a prompt does

@@ -1,5 +1,6 @@
 //! Trained adapters: what is in their folder, where they are found, what they answer.
 
+mod decide;
 mod description;
 mod evaluate;
 mod hashes;
@@ -8,7 +9,11 @@ mod ood;
 mod open;
 mod saved;
 
-pub use description::{Abstention, BaseInfo, ClassifierInfo, Description, LanguageInfo, RunInfo};
+pub use decide::Decided;
+pub use description::{
+    Abstention, BaseInfo, Calibration, ClassifierInfo, Description, LanguageInfo, RunInfo,
+    Threshold,
+};
 pub use evaluate::{Evaluation, Inputs, evaluate, fit_abstention, read_inputs, stream_inputs};
 pub use hashes::FileHashes;
 pub use language::{Continuation, ContinuedToken, Generation, NEW_TOKENS, SavedLanguageModel};

@@ -104,16 +104,19 @@ impl fmt::Display for Invalid {
 impl std::error::Error for Invalid {}
 
 /// One option and what is meant by it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct QuestionOption {
     /// As it is answered: a side, a level's index, or the name of a choice, byte for byte.
     pub name: String,
     /// In words; of a level never empty.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
 }
 
 /// A question with its options.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Question {
     pub kind: QuestionKind,
     /// Empty where a noul has none.
@@ -162,6 +165,34 @@ impl Question {
         Ok(Self { kind: question, instructions, options })
     }
 
+    /// A choice among `names`, which mean what they say.
+    pub(crate) fn choice(instructions: &str, names: &[String]) -> Result<Self, Invalid> {
+        let expected = format!("2 to {MOST_OPTIONS} options");
+        if !(2..=MOST_OPTIONS).contains(&names.len()) {
+            return Err(Invalid::at(&[], format!("{} options, expected {expected}", names.len())));
+        }
+        let option = |name: &String| QuestionOption { name: name.clone(), description: None };
+        let (instructions, options) = (instructions.trim().to_owned(), names.iter().map(option));
+        Ok(Self { kind: QuestionKind::Choice, instructions, options: options.collect() })
+    }
+
+    /// The place in this question of every option of `other`, if that has the same type and options, in any order.
+    pub(crate) fn places(&self, other: &Self) -> Option<Vec<usize>> {
+        let place = |asked: &QuestionOption| self.options.iter().position(|o| o.name == asked.name);
+        let is_like = self.kind == other.kind && self.options.len() == other.options.len();
+        other.options.iter().map(place).collect::<Option<_>>().filter(|_| is_like)
+    }
+
+    /// What a classifier that answers this question alone reads: the state.
+    pub(crate) fn state(&self, state: &str) -> Input {
+        Input { kind: Some(self.kind), ..Input::text(state) }
+    }
+
+    /// The type and the options, for an error.
+    pub(crate) fn describe(&self) -> String {
+        format!("the {} among {}", self.kind, quoted(self.names()))
+    }
+
     /// The names of the options.
     pub fn names(&self) -> Vec<String> {
         self.options.iter().map(|option| option.name.clone()).collect()
@@ -176,6 +207,7 @@ impl Question {
         };
         let text = if self.instructions.is_empty() { "Is it true?" } else { &self.instructions };
         Input {
+            kind: Some(self.kind),
             pair: Some(state.to_owned()),
             choices: self.options.iter().map(option).collect(),
             ..Input::text(text)
@@ -219,12 +251,52 @@ impl Question {
     }
 }
 
+/// The questions of an object, by their ids.
+pub fn questions(value: &Value) -> Result<Vec<(String, Question)>, Invalid> {
+    let expected = "an object of questions by their ids";
+    let Value::Object(found) = value else {
+        return Err(Invalid::at(&[], format!("{} where {expected} is expected", kind(value))));
+    };
+    if found.is_empty() {
+        return Err(Invalid::at(&[], "no question, expected at least one"));
+    }
+    let question = |(id, value): (&String, &Value)| {
+        if id.is_empty() {
+            return Err(Invalid::at(&[id], "a question without an id"));
+        }
+        let question = Question::read(value).map_err(|error| error.below(id))?;
+        Ok((id.clone(), question))
+    };
+    found.iter().map(question).collect()
+}
+
+/// The shares of the options of all `questions`, in their order, from an object of targets by the questions' ids.
+pub(super) fn targets(
+    value: &Value,
+    questions: &[(String, Question)],
+) -> Result<Vec<Vec<f64>>, Invalid> {
+    let Value::Object(found) = value else {
+        let expected = "an object of targets by the ids of the questions is expected";
+        return Err(Invalid::at(&[], format!("{} where {expected}", kind(value))));
+    };
+    if let Some(id) = found.keys().find(|id| !questions.iter().any(|(known, _)| known == *id)) {
+        let ids = quoted(questions.iter().map(|(id, _)| id));
+        return Err(Invalid::at(&[id], format!("a target without a question, which are {ids}")));
+    }
+    let target = |(id, question): &(String, Question)| {
+        let target =
+            found.get(id).ok_or_else(|| Invalid::missing(&[id], "the question's target"))?;
+        question.target(target).map_err(|error| error.below(id))
+    };
+    questions.iter().map(target).collect()
+}
+
 /// The text of a state: a string verbatim, an object or a list as [`rendered`] writes it.
 pub fn state(value: &Value) -> Result<String, Invalid> {
     worded(value).map_err(|error| error.below("state"))
 }
 
-fn worded(value: &Value) -> Result<String, Invalid> {
+pub(super) fn worded(value: &Value) -> Result<String, Invalid> {
     match value {
         Value::String(_) | Value::Object(_) | Value::Array(_) => {}
         _ => {

@@ -393,6 +393,7 @@ fn shortened(input: &Input, body: usize, choice: usize) -> Input {
         pair: input.pair.as_ref().map(|passage| cut(passage, body)),
         choices: input.choices.iter().map(|text| cut(text, choice)).collect(),
         numbered: input.numbered,
+        kind: input.kind,
     }
 }
 
