@@ -185,11 +185,7 @@ impl SavedClassifier {
     }
 
     /// What was fitted for answers of `draws` draws to questions of this type, if anything was for the type.
-    pub(super) fn calibration(
-        &self,
-        kind: QuestionKind,
-        draws: usize,
-    ) -> Result<Option<&Calibration>> {
+    pub fn calibration(&self, kind: QuestionKind, draws: usize) -> Result<Option<&Calibration>> {
         let Some(fitted) = self.info.calibration.get(&kind) else { return Ok(None) };
         let spared = self.policy.needs_draws().is_some();
         match fitted.get(&draws).filter(|_| !spared) {

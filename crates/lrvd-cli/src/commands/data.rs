@@ -120,6 +120,7 @@ pub(super) fn read(arguments: &ExampleArguments) -> Result<Data> {
                 texts: given.texts,
             };
             let files = OwnFiles {
+                instructions: None,
                 train,
                 validation: given.validation.map_or(Validation::Share(share), Validation::File),
                 columns,

@@ -5,7 +5,7 @@ use std::fmt::{Formatter, Result as Written};
 use std::marker::PhantomData;
 
 use lrvd_bench::adapter::Decided;
-use lrvd_bench::data::decision::{
+use lrvd_bench::data::{
     MOST_LEVELS, MOST_OPTIONS, Question, QuestionKind, QuestionOption, SIDES, rendered,
 };
 use schemars::JsonSchema;
@@ -543,7 +543,7 @@ impl DecisionsAnswers {
         let input_tokens = found.iter().map(|answer| answer.tokens).sum();
         let answers = plan.into_iter().zip(found).map(|((name, options), found)| DecisionsAnswer {
             name,
-            own: Own::new(&found, card.calibrated, found.kind != QuestionKind::Noul),
+            own: Own::new(&found),
             found: Found::new(options, &found),
         });
         Self {

@@ -7,8 +7,8 @@ use lrvd_bench::Result;
 use lrvd_bench::adapter::{
     ContinuedToken, Generation, NEW_TOKENS, SavedClassifier, SavedLanguageModel,
 };
-use lrvd_bench::data::decision::{Question, QuestionKind, QuestionOption};
 use lrvd_bench::data::{self, Content, LanguageColumns};
+use lrvd_bench::data::{Question, QuestionKind, QuestionOption, SIDES};
 use lrvd_bench::run::MAX_SEED;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -117,14 +117,8 @@ impl Model {
             Self::Classifier { saved, draws, seed, .. } => {
                 let info = &saved.info;
                 if !classifies(saved) {
-                    let option =
-                        |name: &str| QuestionOption { name: name.to_owned(), description: None };
-                    let question = Question {
-                        kind: QuestionKind::Choice,
-                        instructions: "first".to_owned(),
-                        options: ["one", "other"].map(option).to_vec(),
-                    };
-                    let (state, questions) = ("first".to_owned(), vec![question]);
+                    let (state, questions) =
+                        ("first".to_owned(), QuestionKind::ALL.map(simple).to_vec());
                     return (Input::Decision { state, questions }, drawn(*draws, *seed));
                 }
                 let pair = (info.pairs == Some(true)).then(|| "second".to_owned());
@@ -203,6 +197,18 @@ pub(super) enum Kind {
     Decisions,
 }
 
+/// A question of a type, with two options.
+fn simple(kind: QuestionKind) -> Question {
+    let option =
+        |name: &str| QuestionOption { name: name.to_owned(), description: Some(name.to_owned()) };
+    let names = match kind {
+        QuestionKind::Noul => SIDES,
+        QuestionKind::Choice => ["one", "other"],
+        QuestionKind::Score => ["0", "1"],
+    };
+    Question { kind, instructions: "first".to_owned(), options: names.map(option).to_vec() }
+}
+
 /// Whether texts are asked at [`CLASSIFY`]: of every classifier but those of typed questions, whose options come with the request.
 fn classifies(saved: &SavedClassifier) -> bool {
     !saved.is_decider() || saved.fixed_question().is_some()
@@ -269,8 +275,6 @@ pub(super) struct ClassifierCard {
     pub(super) labels: Vec<String>,
     /// Whether typed questions are answered, at `/v1/systemone` and `/v1/decisions`.
     pub(super) decides: bool,
-    /// Whether there is a fitted temperature.
-    pub(super) calibrated: bool,
     /// Whether inputs are pairs of texts, questions about a passage; null where that is not known.
     pub(super) pairs: Option<bool>,
     /// Draws where a request names no number.
@@ -299,6 +303,10 @@ impl ClassifierCard {
         let info = &classifier.info;
         let threshold = |draws: usize| {
             let draws = classifier.draws(Some(draws)).ok()?;
+            let is_fitted = |kind| classifier.calibration(kind, draws).is_ok();
+            if !QuestionKind::ALL.into_iter().all(is_fitted) {
+                return None;
+            }
             Some((draws, classifier.withheld_above(limit, draws).ok()?))
         };
         let scores = info.goal.is_regression();
@@ -318,7 +326,6 @@ impl ClassifierCard {
                 info.goal.classes.clone()
             },
             decides: classifier.is_decider(),
-            calibrated: !info.temperatures.0.is_empty(),
             pairs: info.pairs,
             draws,
             seed,

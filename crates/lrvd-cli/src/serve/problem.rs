@@ -5,7 +5,7 @@ use std::fmt::Display;
 use axum::body::Body as Content;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use lrvd_bench::data::decision::Invalid;
+use lrvd_bench::data::Invalid;
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -109,7 +109,7 @@ pub(super) struct Problem {
     pub(super) field: Option<String>,
     /// Its keys, from the outermost.
     #[serde(skip)]
-    keys: Vec<String>,
+    pub(super) keys: Vec<String>,
 }
 
 #[derive(Serialize, JsonSchema)]

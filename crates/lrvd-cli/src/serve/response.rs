@@ -6,11 +6,13 @@ use lrvd_bench::adapter::{Continuation, Decided};
 use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::answer::Answer;
 use super::decisions::{DecisionsAnswers, DecisionsRequest};
-use super::model::{Card, ClassifierCard, Key, LanguageCard, SCHEMA_VERSION};
+use super::model::{
+    CLASSIFY, Card, ClassifierCard, GENERATE, Key, LanguageCard, SCHEMA_VERSION, SYSTEMONE,
+};
 use super::problem::{Body, json};
 use super::request::{ClassifyRequest, Form, GenerateRequest};
 use super::systemone::{Models, SystemoneAnswers};
@@ -113,6 +115,8 @@ impl Summary {
 
 /// Paths and responses; `{path}` and the like are replaced, and the schemas are those of the types that are read and written.
 const DOCUMENT: &str = include_str!("openapi.json");
+/// The same of typed questions.
+const TYPED: &str = include_str!("openapi-decisions.json");
 
 /// The `OpenAPI` 3.1 document of a server of the model of `card`.
 pub(super) fn document(card: &Card) -> Value {
@@ -121,16 +125,13 @@ pub(super) fn document(card: &Card) -> Value {
     });
     let mut schemas = settings.into_generator();
     schemas.subschema_for::<Body>();
+    schemas.subschema_for::<Models>();
     let (description, summary) = match card {
         Card::Classifier(_) => {
-            schemas.subschema_for::<ClassifyRequest>();
-            schemas.subschema_for::<ClassifierAnswers>();
             schemas.subschema_for::<ClassifierCard>();
             ("A classifier that says how sure it is.", "Classify texts, with uncertainty.")
         }
         Card::Language(_) => {
-            schemas.subschema_for::<GenerateRequest>();
-            schemas.subschema_for::<LanguageAnswers>();
             schemas.subschema_for::<LanguageCard>();
             (
                 "A language model that says how sure it is of every token.",
@@ -138,13 +139,45 @@ pub(super) fn document(card: &Card) -> Value {
             )
         }
     };
+    let paths = card.paths();
+    let own = [CLASSIFY, GENERATE].into_iter().find(|path| paths.contains(path));
     let text = DOCUMENT
-        .replace("{path}", card.path())
+        .replace("{path}", own.unwrap_or_default())
         .replace("{version}", env!("CARGO_PKG_VERSION"))
         .replace("{description}", description)
         .replace("{summary}", summary);
-    // A test parses it.
+    // A test parses both.
     let mut document: Value = serde_json::from_str(&text).unwrap_or_default();
-    document["components"]["schemas"] = schemas.take_definitions(true).into();
+    match own {
+        Some(GENERATE) => {
+            schemas.subschema_for::<GenerateRequest>();
+            schemas.subschema_for::<LanguageAnswers>();
+            schemas.subschema_for::<Summary>();
+            let description = "With `stream`: events `token`, each a `Token`; then one `answer`, a `Summary`, or `error`, an `Error`.";
+            document["paths"][GENERATE]["post"]["responses"]["200"]["content"]["text/event-stream"] =
+                json!({ "schema": { "type": "string", "description": description } });
+        }
+        Some(_) => {
+            schemas.subschema_for::<ClassifyRequest>();
+            schemas.subschema_for::<ClassifierAnswers>();
+        }
+        None => drop(document["paths"].as_object_mut().and_then(|paths| paths.remove(""))),
+    }
+    if paths.contains(&SYSTEMONE) {
+        schemas.subschema_for::<SystemoneAnswers>();
+        schemas.subschema_for::<DecisionsRequest>();
+        schemas.subschema_for::<DecisionsAnswers>();
+        let mut typed: Value = serde_json::from_str(TYPED).unwrap_or_default();
+        add(&mut document["paths"], typed["paths"].take());
+        add(&mut document["components"]["schemas"], typed["schemas"].take());
+    }
+    add(&mut document["components"]["schemas"], schemas.take_definitions(true).into());
     document
+}
+
+/// Adds the fields of `more`.
+fn add(object: &mut Value, more: Value) {
+    if let (Some(fields), Value::Object(more)) = (object.as_object_mut(), more) {
+        fields.extend(more);
+    }
 }

@@ -7,8 +7,8 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use axum::Router;
 use axum::body::Bytes;
 use axum::extract::rejection::BytesRejection;
-use axum::extract::{DefaultBodyLimit, MatchedPath, Request, State};
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::extract::{DefaultBodyLimit, Request, State};
+use axum::http::{HeaderMap, StatusCode, Uri, header};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{Html, IntoResponse, Response};
 use axum::routing::{any, get, post};
@@ -150,12 +150,12 @@ async fn metrics(State(app): State<Arc<App>>) -> impl IntoResponse {
 
 async fn ask(
     State(app): State<Arc<App>>,
-    path: MatchedPath,
+    uri: Uri,
     headers: HeaderMap,
     body: Result<Bytes, BytesRejection>,
 ) -> Response {
     let begun = Instant::now();
-    let asked = match asked(&app, path.as_str(), &headers, body) {
+    let asked = match asked(&app, uri.path(), &headers, body) {
         Ok(asked) => asked,
         Err(problem) => return problem.into_response(),
     };

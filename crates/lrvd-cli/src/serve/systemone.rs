@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use lrvd_bench::adapter::Decided;
-use lrvd_bench::data::decision::{Question, QuestionKind, state};
+use lrvd_bench::data::{Question, QuestionKind, state};
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -154,8 +154,7 @@ impl SystemoneAnswers {
     pub(super) fn new(plan: Plan, found: Vec<Decided>, card: &ClassifierCard) -> Self {
         let input_tokens = found.iter().map(|answer| answer.tokens).sum();
         let asked = plan.ids.into_iter().zip(plan.legends).zip(found);
-        let answers =
-            asked.map(|((id, legend), found)| (id, answer(found, legend, card.calibrated)));
+        let answers = asked.map(|((id, legend), found)| (id, answer(found, legend)));
         Self {
             model: card.name.clone(),
             answers: answers.collect(),
@@ -164,8 +163,8 @@ impl SystemoneAnswers {
     }
 }
 
-fn answer(found: Decided, legend: Vec<String>, is_calibrated: bool) -> SystemoneAnswer {
-    let own = Own::new(&found, is_calibrated, found.kind != QuestionKind::Noul);
+fn answer(found: Decided, legend: Vec<String>) -> SystemoneAnswer {
+    let own = Own::new(&found);
     let Decided { kind, names, probabilities, choice, score, confidence, .. } = found;
     match kind {
         QuestionKind::Noul => {

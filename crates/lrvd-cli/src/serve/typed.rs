@@ -3,6 +3,7 @@
 use std::fmt::{Formatter, Result as Written};
 
 use lrvd_bench::adapter::Decided;
+use lrvd_bench::data::QuestionKind;
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
@@ -142,16 +143,16 @@ pub(super) struct Own {
 }
 
 impl Own {
-    pub(super) fn new(answer: &Decided, is_calibrated: bool, has_confidence: bool) -> Self {
+    pub(super) fn new(answer: &Decided) -> Self {
         Self {
-            x_confidence: (!has_confidence).then_some(answer.confidence),
+            x_confidence: (answer.kind == QuestionKind::Noul).then_some(answer.confidence),
             x_entropy: answer.entropy,
             x_mutual_information: answer.mutual_information,
             x_deviation: answer.deviation,
             x_abstained: answer.threshold.map(|_| answer.abstained),
             x_threshold: answer.threshold,
             x_draws: answer.draws,
-            x_calibrated: is_calibrated,
+            x_calibrated: answer.calibrated,
         }
     }
 }
