@@ -6,7 +6,8 @@ use std::time::Duration;
 use anyhow::{anyhow, bail};
 use clap::Args;
 use lrvd_bench::Result;
-use lrvd_bench::adapter::Adapter;
+use lrvd_bench::adapter::{Adapter, SavedClassifier};
+use lrvd_burn::device;
 
 use serde_json::json;
 
@@ -21,6 +22,9 @@ use crate::serve::{Limits, Model, Server};
 pub(crate) struct ServeArguments {
     #[command(flatten)]
     pub(crate) adapter: AdapterArguments,
+    /// Answer typed questions by the language model DIR itself, without an adapter: uncalibrated.
+    #[arg(long)]
+    pub(crate) decisions: bool,
     /// Address to listen at; port 0 means a free port.
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:8080", value_parser = listen)]
     pub(crate) address: Listen,
@@ -115,7 +119,7 @@ const MAX_TOKENS: usize = 1024;
 pub(super) fn run(arguments: ServeArguments, printer: Printer) -> Outcome {
     let stop = stop_flag()?;
     let own = &arguments.adapter;
-    let generates = Adapter::is_for_texts(&own.dir)?;
+    let generates = !arguments.decisions && Adapter::is_for_texts(&own.dir)?;
     check(&arguments, generates)?;
     let one = |asked: Option<usize>, usual| asked.unwrap_or(if generates { 1 } else { usual });
     let limits = Limits {
@@ -153,8 +157,14 @@ pub(super) fn run(arguments: ServeArguments, printer: Printer) -> Outcome {
         let seed = own.seed.unwrap_or(model.seed());
         Model::Language { saved: Box::new(model), draws, seed }
     } else {
-        let mut classifier = load(own, printer)?;
+        let mut classifier =
+            if arguments.decisions { untrained(own)? } else { load(own, printer)? };
         let limit = arguments.abstain_above;
+        if limit.is_some() && classifier.is_decider() && classifier.fixed_question().is_none() {
+            bail!(
+                "`--abstain-above` is an entropy, and typed questions have a threshold on the confidence"
+            );
+        }
         let draws = draws(own, &classifier)?;
         classifier.withheld_above(limit, draws)?;
         let seed = own.seed.unwrap_or(classifier.info.run.seed);
@@ -163,6 +173,17 @@ pub(super) fn run(arguments: ServeArguments, printer: Printer) -> Outcome {
     };
     server.run(&model, stop, printer, started)?;
     Ok(ExitStatus::Done)
+}
+
+fn untrained(own: &AdapterArguments) -> Result<SavedClassifier> {
+    if own.base.model.is_some() {
+        bail!("`--decisions`: the model is `{}`, leave out `--model`", own.dir.display());
+    }
+    if own.policy().needs_draws().is_some() {
+        bail!("`--decisions`: a model without an adapter has no draws");
+    }
+    let device = device::open(&own.device)?;
+    SavedClassifier::untrained(&own.dir.display().to_string(), &device)
 }
 
 fn key(name: &str) -> Result<String> {

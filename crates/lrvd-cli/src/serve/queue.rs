@@ -292,6 +292,35 @@ mod tests {
         assert_eq!((calls, replies), (vec![(1, 0); 3], vec![Ok(1), Ok(2)]));
     }
 
+    /// Typed questions count each, and share no pass, not even with texts of their key.
+    #[test]
+    fn typed_questions_count_as_texts_and_are_asked_alone() {
+        let asked = |n: usize| {
+            let question = data::Question {
+                kind: data::QuestionKind::Noul,
+                instructions: String::new(),
+                options: Vec::new(),
+            };
+            Input::Decision { state: "s".to_owned(), questions: vec![question; n] }
+        };
+        let queue = Queue::new(4);
+        let _text = push(&queue, "a", 1, MEAN).unwrap();
+        let mut replies = Vec::new();
+        let mut decide = |n| {
+            let (reply, receiver) = channel();
+            replies.push(receiver);
+            let job = Job { inputs: vec![asked(n)], key: MEAN, reply, tokens: None };
+            queue.push(job).map_err(|problem| problem.code)
+        };
+        assert_eq!(decide(2), Ok(()));
+        assert_eq!(queue.texts(), 3);
+        assert_eq!(decide(2), Err(Code::QueueFull));
+        assert_eq!(decide(1), Ok(()));
+        let is_shared = |input: &Input, _| matches!(input, Input::Text(_));
+        let taken = || queue.take(9, is_shared).unwrap().iter().map(Job::texts).collect::<Vec<_>>();
+        assert_eq!([taken(), taken(), taken()], [[1], [2], [1]]);
+    }
+
     #[test]
     fn a_text_that_fails_costs_its_own_request_alone() {
         let (calls, replies) = worked(&[("a", 1, MEAN), ("odd", 2, MEAN), ("c", 1, MEAN)], true);
