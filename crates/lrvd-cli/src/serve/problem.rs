@@ -8,7 +8,7 @@ use axum::response::{IntoResponse, Response};
 use lrvd_bench::data::Invalid;
 use schemars::JsonSchema;
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::model::{DECISIONS, MODELS, SYSTEMONE};
 
@@ -162,11 +162,14 @@ impl Problem {
     }
 
     /// Status and body in a form.
-    fn body(&self, shape: Shape) -> (StatusCode, Value) {
+    fn body(&self, shape: Shape) -> (StatusCode, String) {
         let Self { code, message, field, keys } = self;
         let (code, status) = (*code, code.status());
         match shape {
-            Shape::Own => (status, json!({ "error": self })),
+            Shape::Own => {
+                let body = Body { error: self.clone() };
+                (status, serde_json::to_string(&body).unwrap_or_default())
+            }
             Shape::Systemone if code.is_of_the_body() => {
                 let named = field.iter().filter(|field| keys.is_empty() && *field != "body");
                 let place = ["body"].into_iter().chain(named.map(String::as_str));
@@ -177,7 +180,7 @@ impl Problem {
                     _ => "value_error",
                 };
                 let detail = json!([{ "loc": place, "msg": message, "type": kind }]);
-                (StatusCode::UNPROCESSABLE_ENTITY, json!({ "detail": detail }))
+                (StatusCode::UNPROCESSABLE_ENTITY, json!({ "detail": detail }).to_string())
             }
             Shape::Systemone => {
                 let kind = match status {
@@ -189,7 +192,8 @@ impl Problem {
                     StatusCode::INTERNAL_SERVER_ERROR => "api_error",
                     _ => "invalid_request_error",
                 };
-                (status, json!({ "detail": { "error_type": kind, "message": message } }))
+                let detail = json!({ "error_type": kind, "message": message });
+                (status, json!({ "detail": detail }).to_string())
             }
             Shape::Openai => {
                 let status = if code.is_of_the_body() { StatusCode::BAD_REQUEST } else { status };
@@ -200,7 +204,7 @@ impl Problem {
                 };
                 let error =
                     json!({ "message": message, "type": kind, "param": field, "code": code });
-                (status, json!({ "error": error }))
+                (status, json!({ "error": error }).to_string())
             }
         }
     }
@@ -225,7 +229,7 @@ pub(super) fn write(response: &mut Response, shape: Shape) {
     let Some(problem) = response.extensions_mut().remove::<Problem>() else { return };
     let (status, body) = problem.body(shape);
     *response.status_mut() = status;
-    *response.body_mut() = Content::from(body.to_string());
+    *response.body_mut() = Content::from(body);
     let headers = response.headers_mut();
     // Of the empty body.
     headers.remove(header::CONTENT_LENGTH);

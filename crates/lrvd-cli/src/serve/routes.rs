@@ -224,8 +224,12 @@ pub(super) fn answered(
     match reply {
         Ok(Ok(answers)) => Ok(answers),
         Ok(Err((index, Fault::Text(reason)))) => {
-            let message = format!("the model cannot read this text: {reason}");
-            Err(Problem::at(Code::UnreadableText, fields.swap_remove(index), message))
+            let field = fields.swap_remove(index);
+            let message = match &*field {
+                "questions" => format!("the model does not answer this: {reason}"),
+                _ => format!("the model cannot read this text: {reason}"),
+            };
+            Err(Problem::at(Code::UnreadableText, field, message))
         }
         // Or the worker has ended, which it says itself.
         Ok(Err((_, Fault::Model))) | Err(_) => Err(Problem::internal()),

@@ -146,6 +146,7 @@ fn fault(path: &str, body: &Value) -> (String, String, String) {
             let field = if is_openai { "param" } else { "field" };
             let mut expected = vec!["code", "message", field];
             expected.extend(is_openai.then_some("type"));
+            expected.sort_unstable();
             assert_eq!(keys(error), expected, "{body}");
             (text(&error["code"]), text(&error[field]), text(&error["message"]))
         }
