@@ -11,7 +11,8 @@ use super::description::{Abstention, Description};
 use super::saved::SavedClassifier;
 use crate::data::table::{Format, Table};
 use crate::data::{
-    Example, Input, PreparedTask, QuestionKind, Split, TextColumns, load, read_labelled,
+    Asked, Example, Input, PreparedTask, QuestionKind, Split, TextColumns, asked, load,
+    read_labelled,
 };
 use crate::error::Result;
 use crate::eval::{Scored, measures, score_draws};
@@ -139,6 +140,35 @@ pub fn stream_inputs(
     columns: TextColumns,
 ) -> Result<Inputs> {
     inputs(Table::objects(reader, name), columns)
+}
+
+/// Questions about states, row by row.
+pub type AskedRows = Box<dyn Iterator<Item = Result<Example<Asked, ()>>>>;
+
+impl SavedClassifier {
+    /// The states of a file, each with its questions, or, of a table without questions, with the one of the training. Targets
+    /// are not read.
+    pub fn read_asked(
+        &self,
+        file: &Path,
+        format: Format,
+        columns: TextColumns,
+    ) -> Result<AskedRows> {
+        let mut table = Table::open(file, format, None, true)?;
+        let columns = TextColumns { label: None, ..columns };
+        columns.check(file, &table.names()?)?;
+        asked(table, columns, self.info.question.clone())
+    }
+
+    /// The same of a stream of one JSON object a line, which errors call `name`.
+    pub fn stream_asked(
+        &self,
+        reader: Box<dyn BufRead>,
+        name: &Path,
+        columns: TextColumns,
+    ) -> Result<AskedRows> {
+        asked(Table::objects(reader, name), columns, self.info.question.clone())
+    }
 }
 
 fn inputs(mut table: Table, columns: TextColumns) -> Result<Inputs> {

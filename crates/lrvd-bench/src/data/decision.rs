@@ -420,3 +420,55 @@ fn write(value: &Value, depth: usize, text: &mut String) {
         Value::Array(items) => items.iter().for_each(|value| line("- ", value)),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fmt::Write as _;
+
+    use super::super::{Data, Example, NamedColumns, OwnFiles, Validation};
+    use super::*;
+
+    #[test]
+    fn rows_are_read_as_questions_and_bad_ones_named_by_their_place_and_key() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("d.jsonl");
+        let mut found = String::new();
+        for row in include_str!("cases/decisions.jsonl").lines() {
+            std::fs::write(&file, row).unwrap();
+            let files = OwnFiles {
+                train: file.clone(),
+                validation: Validation::File(file.clone()),
+                columns: NamedColumns::default(),
+                labels: None,
+                regression: false,
+                classifies: false,
+                instructions: None,
+            };
+            writeln!(found, "{}", row.chars().take(150).collect::<String>()).unwrap();
+            match files.read() {
+                Ok(Data::Labelled(data)) => {
+                    for Example { id, input, label, .. } in data.train.examples {
+                        let Input { text, pair, choices, kind, .. } = input;
+                        let kind = kind.unwrap();
+                        writeln!(found, "    {id} {kind}: {text:?} {choices:?} {label:?}").unwrap();
+                        writeln!(found, "      {:?}", pair.unwrap()).unwrap();
+                    }
+                }
+                Ok(Data::Texts(_)) => panic!("texts for a language model"),
+                Err(error) => writeln!(found, "    {error}").unwrap(),
+            }
+        }
+        insta::assert_snapshot!(found.replace(&format!("{}/", dir.path().display()), ""));
+    }
+
+    #[test]
+    fn a_state_is_one_text_whatever_the_order_of_its_keys() {
+        let nested = serde_json::json!({
+            "b": [1, {"y": "two", "x": [true]}, []], "a": {"d": {}, "c": "three"}
+        });
+        let text = "a:\n  c: three\n  d: \nb:\n  - 1\n  - \n    x:\n      - true\n    y: two\n  - ";
+        assert_eq!(rendered(&nested), text);
+        assert_eq!(state(&nested).unwrap(), text);
+        assert_eq!(state(&" two\nlines ".into()).unwrap(), " two\nlines ");
+    }
+}

@@ -381,4 +381,64 @@ mod tests {
         assert_eq!(both, (0..40).collect::<Vec<_>>());
         assert_eq!(held_out(vec![0, 1], 1.0, 1).0.len(), 1);
     }
+
+    #[test]
+    fn options_are_permuted_with_their_labels_and_levels_are_not() {
+        let place =
+            || Place { file: std::path::Path::new("d").into(), at: super::super::At::Line(1) };
+        let example = |kind, label| {
+            let choices = ["a", "b", "c", "d"].map(str::to_owned).to_vec();
+            let input = Input { kind: Some(kind), choices, ..Input::text("t") };
+            Example { id: String::new(), place: place(), input, label }
+        };
+        let shares = Label::Shares(vec![0.1, 0.2, 0.3, 0.4]);
+        let one = |i: usize| match i % 3 {
+            0 => example(QuestionKind::Choice, Label::Class(i % 4)),
+            1 => example(QuestionKind::Choice, shares.clone()),
+            _ => example(QuestionKind::Score, Label::Class(i % 4)),
+        };
+        let split = |name, rows| Split {
+            name,
+            origin: Origin::Unverified,
+            files: Vec::new(),
+            examples: (0..rows).map(one).collect(),
+        };
+        let goal = Goal::questions("d", LETTERS);
+        let data = Dataset {
+            name: "d".to_owned(),
+            kind: Labelled { goal, task: None, columns: None, question: None },
+            train: split(SplitName::Train, 60),
+            validation: split(SplitName::Validation, 6),
+            validation_split: None,
+            notes: Vec::new(),
+        };
+        let permuted = |seed| {
+            let mut data = data.clone();
+            data.permute_options(seed);
+            data
+        };
+        let (found, again, other) = (permuted(1), permuted(1), permuted(2));
+        assert_eq!(found, again);
+        assert!(found.train != other.train && found.validation == data.validation);
+        let mut places = [[0; 4]; 4];
+        for (old, new) in data.train.examples.iter().zip(&found.train.examples) {
+            // What is said of an option stays with it.
+            let said = |example: &Example| {
+                let shares = example.label.shares(4).unwrap().into_iter();
+                let mut said: Vec<_> = example.input.choices.iter().cloned().zip(shares).collect();
+                said.sort_by(|a, b| a.0.cmp(&b.0));
+                said
+            };
+            assert_eq!(said(old), said(new));
+            if old.input.kind == Some(QuestionKind::Score) {
+                assert_eq!(old, new);
+            } else {
+                for (at, choice) in new.input.choices.iter().enumerate() {
+                    places[at]["abcd".find(choice.as_str()).unwrap()] += 1;
+                }
+            }
+        }
+        // Each option in each place in 10 of 40 rows on average.
+        assert!(places.iter().flatten().all(|count| (3..=20).contains(count)), "{places:?}");
+    }
 }

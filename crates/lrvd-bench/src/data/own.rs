@@ -290,7 +290,7 @@ pub(crate) fn asked(
     mut table: Table,
     columns: TextColumns,
     question: Option<Question>,
-) -> Result<Box<dyn Iterator<Item = Result<Decision<()>>>>> {
+) -> Result<Box<dyn Iterator<Item = Result<Example<Asked, ()>>>>> {
     let columns = TextColumns { label: None, ..columns };
     table.select(&columns.names())?;
     let read = move |(number, row): (usize, Result<table::Row>)| -> Vec<Result<Decision<()>>> {

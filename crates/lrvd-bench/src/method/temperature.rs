@@ -75,7 +75,7 @@ pub(crate) fn softened(logits: Logits, temperatures: &[Option<f64>]) -> Burn<Log
 }
 
 /// Logarithms of the averaged probabilities of `logits`, of one member.
-fn averaged(logits: Logits) -> Burn<Logits> {
+pub(crate) fn averaged(logits: Logits) -> Burn<Logits> {
     let logs = log_softmax(&logits.values, logits.width)?;
     let mean = mean_probability(&logs, logits.members().max(1), logits.width)?;
     let size = mean.len();

@@ -231,10 +231,14 @@ impl<B: Forms, C: CheckpointStrategy> LrvdBackend for Autodiff<B, C> {
         let Some(gradient) = gradient else {
             return <Self as AutodiffBackend>::from_inner(forward(&op, inner(x), false).out);
         };
+        // A node with more parents than operands would change the order in which Burn sums the gradients of a tensor.
         let run = match x.tensors.len() {
             1 => node::<B, C, O, 1>,
-            2 | 3 => node::<B, C, O, 3>,
-            4..=6 => node::<B, C, O, 6>,
+            2 => node::<B, C, O, 2>,
+            3 => node::<B, C, O, 3>,
+            4 => node::<B, C, O, 4>,
+            5 => node::<B, C, O, 5>,
+            6 => node::<B, C, O, 6>,
             _ => node::<B, C, O, 10>,
         };
         run(op, x, forward, gradient)

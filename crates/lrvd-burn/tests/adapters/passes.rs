@@ -46,7 +46,7 @@ fn numbers_and_gradients_are_those_of_the_definition(
         let out = layer.prepare(&pass, BATCH).forward_shared(rows.clone().squeeze_dim(0));
         assert_eq!(out.dims(), [draws(&layer, scheme), 4, D_OUTPUT], "{name}");
         check(&name, out, Some(&rows), &layer, tolerance, definition(&layer, &pass, true));
-        // Dropout has a key of its own, and separate masks for tokens and for shared rows.
+        // Dropout has another key, and separate masks for tokens and for shared rows.
         let pass = pass.with_dropout(NoiseKey::new(6).at_step(1));
         let (out, name) = (layer.forward_with(x.clone(), &pass), format!("{name} with dropout"));
         check(&name, out, Some(&x), &layer, tolerance, definition(&layer, &pass, false));
