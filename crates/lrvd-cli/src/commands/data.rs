@@ -128,7 +128,6 @@ pub(super) fn read(arguments: &ExampleArguments) -> Result<Data> {
                 texts: given.texts,
             };
             let files = OwnFiles {
-                instructions: None,
                 train,
                 validation: given.validation.map_or(Validation::Share(share), Validation::File),
                 columns,
