@@ -102,9 +102,14 @@ pub(super) fn run(arguments: DecideArguments, printer: Printer) -> Outcome {
 }
 
 /// The classifier in a folder, or a language model without an adapter.
-fn open(adapter: &AdapterArguments, printer: Printer) -> Result<SavedClassifier> {
+pub(super) fn open(adapter: &AdapterArguments, printer: Printer) -> Result<SavedClassifier> {
     if adapter.dir.is_dir() && Adapter::is_at(&adapter.dir) || adapter.base.model.is_some() {
         return load(adapter, printer);
+    }
+    if adapter.policy().needs_draws().is_some() {
+        bail!(
+            "`--cascade`, `--tolerance` and `--antithetic`: a model without an adapter has no draws"
+        );
     }
     let device = device::open(&adapter.device)?;
     let model = SavedClassifier::untrained(&adapter.dir.display().to_string(), &device)?;

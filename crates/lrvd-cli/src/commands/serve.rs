@@ -6,12 +6,12 @@ use std::time::Duration;
 use anyhow::{anyhow, bail};
 use clap::Args;
 use lrvd_bench::Result;
-use lrvd_bench::adapter::{Adapter, SavedClassifier};
-use lrvd_burn::device;
+use lrvd_bench::adapter::Adapter;
 
 use serde_json::json;
 
 use super::Outcome;
+use super::decide::open;
 use super::eval::{draws, load, load_language};
 use crate::args::{self, AdapterArguments};
 use crate::exit::{ExitStatus, stop_flag};
@@ -22,7 +22,7 @@ use crate::serve::{Limits, Model, Server};
 pub(crate) struct ServeArguments {
     #[command(flatten)]
     pub(crate) adapter: AdapterArguments,
-    /// Answer typed questions by the language model DIR itself, without an adapter: uncalibrated.
+    /// Answer typed questions; DIR may be a language model without an adapter, whose answers are not calibrated.
     #[arg(long)]
     pub(crate) decisions: bool,
     /// Address to listen at; port 0 means a free port.
@@ -158,7 +158,7 @@ pub(super) fn run(arguments: ServeArguments, printer: Printer) -> Outcome {
         Model::Language { saved: Box::new(model), draws, seed }
     } else {
         let mut classifier =
-            if arguments.decisions { untrained(own)? } else { load(own, printer)? };
+            if arguments.decisions { open(own, printer)? } else { load(own, printer)? };
         let limit = arguments.abstain_above;
         if limit.is_some() && classifier.is_decider() && classifier.fixed_question().is_none() {
             bail!(
@@ -173,17 +173,6 @@ pub(super) fn run(arguments: ServeArguments, printer: Printer) -> Outcome {
     };
     server.run(&model, stop, printer, started)?;
     Ok(ExitStatus::Done)
-}
-
-fn untrained(own: &AdapterArguments) -> Result<SavedClassifier> {
-    if own.base.model.is_some() {
-        bail!("`--decisions`: the model is `{}`, leave out `--model`", own.dir.display());
-    }
-    if own.policy().needs_draws().is_some() {
-        bail!("`--decisions`: a model without an adapter has no draws");
-    }
-    let device = device::open(&own.device)?;
-    SavedClassifier::untrained(&own.dir.display().to_string(), &device)
 }
 
 fn key(name: &str) -> Result<String> {
