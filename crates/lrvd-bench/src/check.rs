@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 
 use crate::backbone::{Architecture, ModelLocation, locate_model, open_tokenizer};
 use crate::data::{
-    Data, Dataset, Example, Input, Label, Pieces, QuestionForm, Split, TextColumns, TextRow,
-    TextSet, Wording,
+    Data, Dataset, Example, Input, InputForm, Label, Pieces, QuestionForm, QuestionKind, Split,
+    TextColumns, TextRow, TextSet, Wording,
 };
 use crate::error::Result;
 use crate::language::{EncodedText, LanguageReader};
@@ -46,9 +46,10 @@ impl Spread {
 /// columns                                                                  of texts for a language model
 /// splits      name, rows, characters, tokens (before anything is cut), truncated (rows that are longer than max_length),
 ///             repeated (rows whose texts have occurred before in the split), seen_in_training (of the validation split); and
+///               types (of typed questions, rows of each)
 ///               classes (rows of each, in class order), scores (least, mean, most), empty         of labelled rows
 ///               learnt (tokens of a row), dropped (rows with nothing left to learn once cut)      of texts
-/// examples    the first rows, as the model reads them if there is one: input and label, or pieces with whether they are learnt
+/// examples    the first rows, of typed questions the first of each type, as the model reads them if there is one: input and label, or pieces with whether they are learnt
 /// ```
 pub fn check_data(
     data: &Data,
@@ -117,11 +118,19 @@ fn labelled(
     given: &WordingSettings,
     max_length: usize,
 ) -> Result<Value> {
+    let form = model.map(|model| model.architecture.input_form());
+    let suited = match form.filter(|_| data.kind.is_decision()) {
+        Some(form) => Some(data.clone().suited(form)?),
+        None => None,
+    };
+    let data = suited.as_ref().unwrap_or(data);
     let goal = &data.kind.goal;
     let wording = model.map(|model| model.architecture.wording_of(data, given));
     let wording = wording.transpose()?.flatten();
     let has_choices = data.kind.columns.as_ref().is_some_and(TextColumns::has_choices);
-    let questions = has_choices.then(QuestionForm::default);
+    let is_decision = data.kind.is_decision();
+    let by_letters = is_decision && form != Some(InputForm::Encoder);
+    let questions = (has_choices || by_letters).then(QuestionForm::default);
     let reader = match model {
         Some(Opened { architecture, tokenizer, .. }) => {
             let wording = wording.as_ref();
@@ -134,20 +143,31 @@ fn labelled(
         let lengths = reader.as_ref().map(|(reader, _)| {
             split.examples.iter().map(|example| reader.measure(&example.input)).collect()
         });
-        let mut classes: Vec<(String, usize)> =
-            goal.classes.iter().map(|class| (class.clone(), 0)).collect();
+        // Letters say nothing of options that are others in each row.
+        let names = goal.classes.iter().filter(|_| !by_letters);
+        let mut classes: Vec<(String, usize)> = names.map(|class| (class.clone(), 0)).collect();
         for id in split.examples.iter().filter_map(|example| example.label.class()) {
-            classes[id].1 += 1;
+            if let Some((_, count)) = classes.get_mut(id) {
+                *count += 1;
+            }
         }
+        let types = is_decision.then(|| {
+            let count = |kind| split.examples.iter().filter(|e| e.input.kind == Some(kind)).count();
+            QuestionKind::ALL.map(|kind| (kind.name(), count(kind)))
+        });
         let is_empty = |example: &&Example| example.input.text.trim().is_empty();
         let empty = split.examples.iter().filter(is_empty).count();
         let scores = scores(&split.examples);
-        Ok((lengths.transpose()?, json!({ "classes": classes, "scores": scores, "empty": empty })))
+        let mut report = json!({ "classes": classes, "scores": scores, "empty": empty });
+        if let Some(types) = types {
+            report["types"] = json!(types);
+        }
+        Ok((lengths.transpose()?, report))
     };
     let shown = |Example { input, label, .. }: &Example| {
         let text = match (&reader, input) {
             (Some((reader, tokenizer)), _) => {
-                tokenizer.decode(&reader.encode(input, *label)?.0.ids, false)?
+                tokenizer.decode(&reader.encode(input, label.clone())?.0.ids, false)?
             }
             (None, question) if !question.choices.is_empty() => {
                 QuestionForm::default().text(question)
@@ -155,9 +175,25 @@ fn labelled(
             (None, Input { text, pair: Some(pair), .. }) => format!("{text} | {pair}"),
             (None, Input { text, pair: None, .. }) => text.clone(),
         };
+        let name = |id: usize| {
+            let name = goal.classes.get(id).cloned().unwrap_or_default();
+            match input.choices.get(id).filter(|_| is_decision) {
+                Some(choice) => format!("{name}) {choice}"),
+                None => name,
+            }
+        };
         let label = match label {
-            Label::Class(id) => goal.classes.get(*id).cloned().unwrap_or_default(),
             Label::Score(score) => score.to_string(),
+            Label::Shares(shares) => {
+                let voted = shares.iter().enumerate().filter(|(_, share)| **share > 0.0);
+                let each = voted.map(|(id, share)| format!("{} {share}", name(id)));
+                each.collect::<Vec<_>>().join(", ")
+            }
+            Label::Class(id) if is_decision => name(*id),
+            label => {
+                let class = label.class().and_then(|id| goal.classes.get(id));
+                class.cloned().unwrap_or_default()
+            }
         };
         Ok(json!({ "input": text, "label": label }))
     };
@@ -165,10 +201,16 @@ fn labelled(
         "files": data.files(),
         "regression": goal.is_regression(),
         "pairs": data.pairs(),
-        "wording": wording.as_ref().map(Wording::describe),
+        "wording": wording.as_ref().filter(|_| !is_decision).map(Wording::describe),
         "splits": splits([&data.train, &data.validation], counted)?,
-        "examples": data.train.examples.iter().take(SHOWN).map(shown).collect::<Result<Vec<_>>>()?,
+        "examples": first(&data.train.examples).map(shown).collect::<Result<Vec<_>>>()?,
     }))
+}
+
+/// The first rows, of typed questions the first of each type.
+fn first(examples: &[Example]) -> impl Iterator<Item = &Example> {
+    let kinds = [None].into_iter().chain(QuestionKind::ALL.map(Some));
+    kinds.flat_map(|kind| examples.iter().filter(move |e| e.input.kind == kind).take(SHOWN))
 }
 
 fn scores(examples: &[Example]) -> Option<[f64; 3]> {

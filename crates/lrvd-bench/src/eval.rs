@@ -214,9 +214,8 @@ impl PreparedTask {
         rows.map(move |(i, (id, example))| PredictionLine {
             id: id.clone(),
             label: match example.answer.label() {
-                Some(Label::Class(class)) => class as f64,
-                Some(Label::Score(score)) => score,
-                None => f64::NAN,
+                Some(Label::Score(score)) => *score,
+                label => label.and_then(Label::class).map_or(f64::NAN, |class| class as f64),
             },
             probs: scored
                 .iter()

@@ -62,6 +62,10 @@ pub fn train(
     }
     let device = device::open(&options.device)?;
     let backbone = Backbone::open(locate_model(&options.model)?)?;
+    let data = match data {
+        Data::Labelled(data) => Data::Labelled(data.suited(backbone.architecture.input_form())?),
+        texts @ Data::Texts(_) => texts,
+    };
     let settings = options.settings(&data, &backbone)?;
     let goal = match &data {
         Data::Labelled(data) => data.kind.goal.clone(),
@@ -107,10 +111,13 @@ fn prepare(data: Data, settings: &TrainSettings, backbone: &Backbone) -> Result<
         (Data::Labelled(mut data), RowSettings::Classes(own)) => {
             let drawn = data.sample(config.train_rows);
             let cut = data.limit(config.validation_rows);
+            data.permute_options(settings.seed);
             let (train, validation) = (&data.train.examples, &data.validation.examples);
             let reader = own.reader(backbone, config.max_length)?;
             let mut task = reader.prepare(own.goal.clone(), train, validation)?;
-            let asked = own.wording.as_ref().map(Wording::describe);
+            // Of typed questions each has its own.
+            let asked = own.wording.as_ref().filter(|_| !data.kind.is_decision());
+            let asked = asked.map(Wording::describe);
             let notes = data.notes.into_iter().filter(|_| data.kind.task.is_none());
             task.notes = notes.chain(drawn).chain(cut).chain(asked).chain(task.notes).collect();
             Ok(task)
@@ -169,6 +176,7 @@ impl TrainOptions {
                     columns: data.kind.columns.clone(),
                     wording: architecture.wording_of(data, &self.config.wording)?,
                     questions: QuestionForm::default(),
+                    question: data.kind.question.clone(),
                     pairs: data.pairs(),
                     goal: data.kind.goal.clone(),
                 };

@@ -24,6 +24,7 @@ fn texts() -> Data {
         labels: None,
         regression: false,
         classifies: false,
+        instructions: None,
     };
     source.read().unwrap()
 }

@@ -9,7 +9,10 @@ use serde::{Deserialize, Serialize};
 
 use super::hashes::FileHashes;
 use crate::backbone::Backbone;
-use crate::data::{LanguageColumns, QuestionForm, TextColumns, TextReader, Wording};
+use crate::data::{
+    LanguageColumns, Question, QuestionForm, QuestionKind, Reading, TextColumns, TextReader,
+    Wording,
+};
 use crate::error::Result;
 use crate::io::{JsonLayout, read_versioned, write_json};
 use crate::method::Temperatures;
@@ -94,6 +97,13 @@ pub struct ClassifierInfo {
     /// Where no answer is given, by number of draws, where it was fitted.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub abstentions: BTreeMap<usize, Abstention>,
+    /// The typed question that all rows of the training had: an encoder answers no other, and a language model asks it of the
+    /// rows of a table.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub question: Option<Question>,
+    /// What was fitted for typed questions, by type and number of draws.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub calibration: BTreeMap<QuestionKind, BTreeMap<usize, Calibration>>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -122,6 +132,34 @@ pub struct Abstention {
     pub rows: usize,
 }
 
+/// What was fitted for typed questions of one type and a number of draws.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Calibration {
+    pub temperature: f64,
+    /// Rows that the temperature was fitted to.
+    pub rows: usize,
+    /// Where no answer is given; `None` if the rows certify no threshold, and every answer is given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub threshold: Option<Threshold>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Threshold {
+    /// Smallest confidence of an answer that is given.
+    pub least: f64,
+    pub target: f64,
+    /// Probability, over the rows it was fitted to, that their error rate on further rows is larger.
+    pub delta: f64,
+    /// Upper confidence limit of the error rate, at confidence `1 − delta`.
+    pub bound: f64,
+    pub risk: f64,
+    pub coverage: f64,
+    /// Rows that it was fitted to, others than those of the temperature.
+    pub rows: usize,
+}
+
 impl Description {
     pub fn read(dir: &Path) -> Result<Option<Self>> {
         let [texts, classes] = [LANGUAGE_FILE, CLASSIFIER_FILE].map(|name| dir.join(name));
@@ -144,7 +182,10 @@ impl Description {
                 bail!("`{file}`: class `{class}` is there twice, expected distinct classes");
             }
             let wrong = |t: &f64| !(t.is_finite() && *t > 0.0);
-            if let Some((draws, found)) = info.temperatures.0.iter().find(|(_, t)| wrong(t)) {
+            let by_type = info.calibration.values().flatten();
+            let by_type = by_type.map(|(draws, own)| (draws, &own.temperature));
+            let mut all = info.temperatures.0.iter().chain(by_type);
+            if let Some((draws, found)) = all.find(|(_, t)| wrong(t)) {
                 bail!(
                     "`{file}`: the temperature of {draws} draws is {found}, expected a positive number"
                 );
@@ -210,6 +251,7 @@ impl Description {
         if let Self::Classifier(info) = &mut self {
             info.temperatures.0.retain(|draws, _| *draws == 0);
             info.abstentions.retain(|draws, _| *draws == 0);
+            info.calibration.values_mut().for_each(|own| own.retain(|draws, _| *draws == 0));
         }
         self
     }
@@ -231,6 +273,8 @@ impl ClassifierInfo {
             prediction_draws: PredictionDraws::default(),
             temperatures: Temperatures::default(),
             abstentions: BTreeMap::new(),
+            question: None,
+            calibration: BTreeMap::new(),
         }
     }
 
@@ -248,7 +292,21 @@ impl ClassifierInfo {
 
     /// Whether it answers questions by one of their choices; its classes are letters then.
     pub fn has_choices(&self) -> bool {
-        self.columns.as_ref().is_some_and(TextColumns::has_choices)
+        let by_letters = self.question.is_some() && self.wording.is_some();
+        by_letters || self.columns.as_ref().is_some_and(TextColumns::has_choices)
+    }
+
+    /// How the rows of a file with these `columns` are read.
+    pub(super) fn reading<'a>(&'a self, columns: &'a TextColumns) -> Reading<'a> {
+        let question = self.question.as_ref();
+        Reading { columns, goal: &self.goal, question, by_letters: self.has_choices() }
+    }
+
+    /// The temperature of the answers of `draws` draws to questions of this type, where one was fitted.
+    pub(super) fn temperature(&self, kind: Option<QuestionKind>, draws: usize) -> Option<f64> {
+        let own = kind.and_then(|kind| self.calibration.get(&kind)?.get(&draws));
+        let own = own.map(|calibration| calibration.temperature);
+        own.or_else(|| self.temperatures.0.get(&draws).copied())
     }
 }
 
@@ -272,6 +330,7 @@ impl TrainSettings {
             columns: own.columns.clone(),
             wording: own.wording.clone(),
             questions: own.questions,
+            question: own.question.clone(),
             base_precision,
             pooling: self.experiment.pooling,
             pairs: Some(own.pairs),

@@ -10,9 +10,13 @@ use lrvd_core::metrics::{RiskCoverage, argmax_rows};
 use super::description::{Abstention, Description};
 use super::saved::SavedClassifier;
 use crate::data::table::{Format, Table};
-use crate::data::{Example, Input, PreparedTask, Split, TextColumns, load, read_labelled};
+use crate::data::{
+    Asked, Example, Input, PreparedTask, QuestionKind, Split, TextColumns, asked, load,
+    read_labelled,
+};
 use crate::error::Result;
 use crate::eval::{Scored, measures, score_draws};
+use crate::method::softened;
 use crate::record::{Metrics, Reliability};
 use crate::task::{Goal, Task};
 use crate::text::quoted;
@@ -21,6 +25,8 @@ use crate::text::quoted;
 pub struct Evaluation {
     pub scored: BTreeMap<u32, Scored>,
     pub(super) task: PreparedTask,
+    /// Of typed questions, the type of each row.
+    pub(super) kinds: Vec<Option<QuestionKind>>,
 }
 
 impl Evaluation {
@@ -44,7 +50,7 @@ impl SavedClassifier {
                 "columns of choices are for a classifier that was trained on questions with choices"
             );
         }
-        read_labelled(file, columns, &self.info.goal)
+        read_labelled(file, &self.info.reading(columns))
     }
 
     /// The validation split of a benchmark task, whose classes must be the classifier's.
@@ -84,18 +90,20 @@ pub fn evaluate(
 ) -> Result<Evaluation> {
     let info = &classifier.info;
     // F1 and Matthews are reported for any two classes, whatever a benchmark reports.
-    let goal = if info.goal.is_regression() || info.has_choices() {
+    let goal = if info.goal.is_regression() || info.has_choices() || info.question.is_some() {
         info.goal.clone()
     } else {
         Goal::classification(&info.goal.name, info.goal.classes.clone())
     };
     let reader = info.reader(&classifier.backbone)?;
     let task = reader.prepare(goal, &[], examples)?;
+    let kinds: Vec<_> = examples.iter().map(|example| example.input.kind).collect();
     let examples = task.examples(&task.validation, &classifier.device);
     let scored = with_mean(draws, |draws| {
         let logits = classifier.logits(&examples, draws, seed)?;
         let raw = score_draws(&logits, &task)?;
-        let logits = info.temperatures.soften(logits, draws)?;
+        let fitted: Vec<_> = kinds.iter().map(|&kind| info.temperature(kind, draws)).collect();
+        let logits = softened(logits, &fitted)?;
         let mut answers = score_draws(&logits, &task)?;
         // What the draws disagree about is theirs, whatever the temperature.
         answers.metrics.mutual_information = raw.metrics.mutual_information;
@@ -104,7 +112,7 @@ pub fn evaluate(
         }
         Ok(answers)
     })?;
-    Ok(Evaluation { scored, task })
+    Ok(Evaluation { scored, task, kinds })
 }
 
 pub(super) fn with_mean(
@@ -132,6 +140,35 @@ pub fn stream_inputs(
     columns: TextColumns,
 ) -> Result<Inputs> {
     inputs(Table::objects(reader, name), columns)
+}
+
+/// Questions about states, row by row.
+pub type AskedRows = Box<dyn Iterator<Item = Result<Example<Asked, ()>>>>;
+
+impl SavedClassifier {
+    /// The states of a file, each with its questions, or, of a table without questions, with the one of the training. Targets
+    /// are not read.
+    pub fn read_asked(
+        &self,
+        file: &Path,
+        format: Format,
+        columns: TextColumns,
+    ) -> Result<AskedRows> {
+        let mut table = Table::open(file, format, None, true)?;
+        let columns = TextColumns { label: None, ..columns };
+        columns.check(file, &table.names()?)?;
+        asked(table, columns, self.info.question.clone())
+    }
+
+    /// The same of a stream of one JSON object a line, which errors call `name`.
+    pub fn stream_asked(
+        &self,
+        reader: Box<dyn BufRead>,
+        name: &Path,
+        columns: TextColumns,
+    ) -> Result<AskedRows> {
+        asked(Table::objects(reader, name), columns, self.info.question.clone())
+    }
 }
 
 fn inputs(mut table: Table, columns: TextColumns) -> Result<Inputs> {

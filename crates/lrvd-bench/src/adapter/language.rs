@@ -10,9 +10,7 @@ use lrvd_burn::host::values;
 use lrvd_burn::sampling::Pass;
 use lrvd_burn::train::{DrawSeed, token_answers};
 use lrvd_models::TokenBatch;
-use lrvd_models::llama::{
-    GenerateOptions, GeneratedText, GeneratedToken, LlamaForCausalLm, TokenSampling,
-};
+use lrvd_models::llama::{GenerateOptions, GeneratedToken, LlamaForCausalLm, TokenSampling};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -193,19 +191,19 @@ impl SavedLanguageModel {
         let scored = with_mean(draws, |draws| {
             score_tokens(token_answers(model, &examples, batch_size, seed, draws, watch)?, draws)
         })?;
-        Ok((Evaluation { scored, task }, notes))
+        Ok((Evaluation { scored, task, kinds: Vec::new() }, notes))
     }
 
     /// Continues `prompts`, of which the first is number `first` among all that are asked: what is drawn for a prompt does
     /// not depend on the others.
     /// A conversation is continued by the assistant. No text goes beyond the length that the model was made for. After every
-    /// token of the texts `go_on` receives how many there are more, and returns whether to continue.
+    /// step `go_on` receives the tokens that the texts have more, and returns whether to continue.
     pub fn generate(
         &self,
         prompts: &[Content],
         first: usize,
         options: &Generation,
-        go_on: &mut dyn FnMut(usize) -> bool,
+        go_on: &mut dyn FnMut(&[ContinuedToken]) -> bool,
     ) -> Result<Vec<Continuation>> {
         let draws = self.draws(Some(options.draws))?;
         let reader = self.reader()?;
@@ -228,45 +226,89 @@ impl SavedLanguageModel {
             draws: (0..draws).map(|draw| seed.key(draw)).collect(),
             sampling: options.token_sampling(first),
         };
-        let texts =
-            self.model.generate_while(&ids, &generate, go_on).map_err(|error| match error {
-                lrvd_models::Error::Stopped => Kind::Stopped.mark(error),
-                error => error.into(),
-            })?;
-        let continued = ids.iter().zip(texts);
-        continued.map(|(prompt, text)| self.continued(prompt, text, draws)).collect()
+        let mut spelled: Vec<Spelled> =
+            ids.iter().map(|prompt| self.spelled(prompt)).collect::<Result<_>>()?;
+        let mut failed = None;
+        let texts = self.model.generate_while(&ids, &generate, &mut |tokens| {
+            let mut add = |(row, token): &(usize, GeneratedToken)| {
+                self.spell(&mut spelled[*row], token, draws)
+            };
+            match tokens.iter().map(&mut add).collect::<Result<Vec<_>>>() {
+                Ok(tokens) => go_on(&tokens),
+                Err(error) => {
+                    failed = Some(error);
+                    false
+                }
+            }
+        });
+        if let Some(error) = failed {
+            return Err(error);
+        }
+        let texts = texts.map_err(|error| match error {
+            lrvd_models::Error::Stopped => Kind::Stopped.mark(error),
+            error => error.into(),
+        })?;
+        let continued = ids.iter().zip(spelled).zip(texts);
+        Ok(continued
+            .map(|((prompt, text), found)| text.ended(prompt.len(), found.stopped))
+            .collect())
     }
 
-    fn continued(&self, prompt: &[u32], text: GeneratedText, draws: usize) -> Result<Continuation> {
-        let tokenizer = &self.backbone.tokenizer;
+    /// The text that continues `prompt`, without a token.
+    fn spelled(&self, prompt: &[u32]) -> Result<Spelled> {
         // A decoder may drop the space of a first token, so the prompt's last one goes before it.
-        let mut ids: Vec<u32> = prompt.last().copied().into_iter().collect();
-        let mut so_far = tokenizer.decode(&ids, true)?;
-        let start = so_far.len();
-        let token = |token: &GeneratedToken| {
-            ids.push(token.id);
-            let longer = tokenizer.decode(&ids, true)?;
-            let piece = match longer.strip_prefix(&so_far) {
-                Some(piece) if !piece.is_empty() && !piece.contains('\u{fffd}') => piece.to_owned(),
-                _ => tokenizer.token(token.id)?,
-            };
-            so_far = longer;
-            Ok(ContinuedToken {
-                text: piece,
-                id: token.id,
-                probability: token.probability,
-                entropy: token.entropy,
-                mutual_information: (draws > 1).then_some(token.mutual_information),
-            })
+        let ids: Vec<u32> = prompt.last().copied().into_iter().collect();
+        let text = self.backbone.tokenizer.decode(&ids, true)?;
+        Ok(Spelled { start: text.len(), ids, text, tokens: Vec::new() })
+    }
+
+    /// Adds a token to a text.
+    fn spell(
+        &self,
+        so_far: &mut Spelled,
+        token: &GeneratedToken,
+        draws: usize,
+    ) -> Result<ContinuedToken> {
+        let tokenizer = &self.backbone.tokenizer;
+        so_far.ids.push(token.id);
+        let longer = tokenizer.decode(&so_far.ids, true)?;
+        let piece = match longer.strip_prefix(&so_far.text) {
+            Some(piece) if !piece.is_empty() && !piece.contains('\u{fffd}') => piece.to_owned(),
+            _ => tokenizer.token(token.id)?,
         };
-        let tokens: Vec<_> = text.tokens.iter().map(token).collect::<lrvd_models::Result<_>>()?;
+        so_far.text = longer;
+        let token = ContinuedToken {
+            text: piece,
+            id: token.id,
+            probability: token.probability,
+            entropy: token.entropy,
+            mutual_information: (draws > 1).then_some(token.mutual_information),
+        };
+        so_far.tokens.push(token.clone());
+        Ok(token)
+    }
+}
+
+/// A continuation while it grows.
+struct Spelled {
+    /// The last token of the prompt, and those after it.
+    ids: Vec<u32>,
+    text: String,
+    /// Where the continuation begins in `text`.
+    start: usize,
+    tokens: Vec<ContinuedToken>,
+}
+
+impl Spelled {
+    fn ended(self, prompt_tokens: usize, stopped: bool) -> Continuation {
+        let Self { text, start, tokens, .. } = self;
         let logarithms: f64 = tokens.iter().map(|token| token.probability.ln()).sum();
-        Ok(Continuation {
-            text: so_far.get(start..).unwrap_or(&so_far).to_owned(),
+        Continuation {
+            text: text.get(start..).unwrap_or(&text).to_owned(),
             mean_log_probability: (!tokens.is_empty()).then(|| logarithms / tokens.len() as f64),
             tokens,
-            prompt_tokens: prompt.len(),
-            stopped: text.stopped,
-        })
+            prompt_tokens,
+            stopped,
+        }
     }
 }

@@ -1,5 +1,7 @@
 //! Trained adapters: what is in their folder, where they are found, what they answer.
 
+mod calibrate;
+mod decide;
 mod description;
 mod evaluate;
 mod hashes;
@@ -8,8 +10,15 @@ mod ood;
 mod open;
 mod saved;
 
-pub use description::{Abstention, BaseInfo, ClassifierInfo, Description, LanguageInfo, RunInfo};
-pub use evaluate::{Evaluation, Inputs, evaluate, fit_abstention, read_inputs, stream_inputs};
+pub use calibrate::{QuestionMetrics, fit_decisions};
+pub use decide::Decided;
+pub use description::{
+    Abstention, BaseInfo, Calibration, ClassifierInfo, Description, LanguageInfo, RunInfo,
+    Threshold,
+};
+pub use evaluate::{
+    AskedRows, Evaluation, Inputs, evaluate, fit_abstention, read_inputs, stream_inputs,
+};
 pub use hashes::FileHashes;
 pub use language::{Continuation, ContinuedToken, Generation, NEW_TOKENS, SavedLanguageModel};
 pub use ood::{Oddness, OodDetector, OodReport, OodRow, OodScore, fit_ood};

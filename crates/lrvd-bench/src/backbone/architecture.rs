@@ -143,8 +143,9 @@ impl Architecture {
         data: &data::Dataset,
         given: &WordingSettings,
     ) -> Result<Option<Wording>> {
-        let data::Labelled { goal, task, columns } = &data.kind;
-        if !columns.as_ref().is_some_and(data::TextColumns::has_choices) {
+        let data::Labelled { goal, task, columns, question } = &data.kind;
+        let by_letters = question.is_some() && self.input_form() == InputForm::Decoder;
+        if !by_letters && !columns.as_ref().is_some_and(data::TextColumns::has_choices) {
             return self.wording(given, goal, *task, data.pairs());
         }
         if let Some(key) = given.given() {

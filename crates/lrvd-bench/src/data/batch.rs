@@ -45,9 +45,9 @@ impl Answer {
         }
     }
 
-    pub fn label(&self) -> Option<Label> {
+    pub fn label(&self) -> Option<&Label> {
         match self {
-            Self::Label(label) => Some(*label),
+            Self::Label(label) => Some(label),
             Self::Tokens { .. } => None,
         }
     }
@@ -123,7 +123,7 @@ impl Examples for TokenExamples<'_> {
         if picked[0].answer.label().is_none() {
             return self.tokens(&picked, indices);
         }
-        let classes = matches!(picked[0].answer, Answer::Label(Label::Class(_)));
+        let classes = !matches!(picked[0].answer, Answer::Label(Label::Score(_)));
         let width = if classes { self.labels } else { 1 };
         let mut values = vec![0.0_f32; picked.len() * width];
         for ((row, example), &index) in values.chunks_mut(width).zip(picked).zip(indices) {
@@ -131,9 +131,15 @@ impl Examples for TokenExamples<'_> {
                 (Some(Label::Class(class)), true) => {
                     let answers = example.choices.unwrap_or(width);
                     row[..answers].fill((self.smoothing / answers as f64) as f32);
-                    row[class] += (1.0 - self.smoothing) as f32;
+                    row[*class] += (1.0 - self.smoothing) as f32;
                 }
-                (Some(Label::Score(score)), false) => row[0] = score as f32,
+                (Some(Label::Shares(shares)), true) => {
+                    let even = self.smoothing / shares.len() as f64;
+                    for (target, share) in row.iter_mut().zip(shares) {
+                        *target = (even + (1.0 - self.smoothing) * share) as f32;
+                    }
+                }
+                (Some(Label::Score(score)), false) => row[0] = *score as f32,
                 _ => return Err(mixed(index)),
             }
         }

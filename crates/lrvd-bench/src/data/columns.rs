@@ -19,6 +19,9 @@ const CONVERSATIONS: &str = "conversations";
 /// Columns of the layout of Alpaca. The second may be empty or absent.
 pub(super) const INSTRUCTIONS: [&str; 3] = ["instruction", "input", "output"];
 
+/// Keys of the rows of decision models: the state, the typed questions about it, the targets of these.
+const DECISIONS: [&str; 3] = ["state", "questions", "targets"];
+
 const TEXTS: [&str; 4] = ["text", "sentence", "query", "question"];
 const LABELS: [&str; 5] = ["label", "category", "intent", "class", "target"];
 
@@ -32,19 +35,29 @@ pub struct TextColumns {
     /// labels are classes or scores of the texts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub choices: Vec<String>,
+    /// Typed questions about the text, which is their state; the label holds their targets.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub questions: Option<String>,
 }
 
 impl Default for TextColumns {
     fn default() -> Self {
         let label = Some(LABELS[0].to_owned());
-        Self { text: TEXTS[0].to_owned(), pair: None, label, choices: Vec::new() }
+        Self { text: TEXTS[0].to_owned(), pair: None, label, choices: Vec::new(), questions: None }
     }
 }
 
 impl TextColumns {
     pub fn usual_questions() -> Self {
         let [text, label, choices] = [QUESTION, ANSWER, CHOICES].map(str::to_owned);
-        Self { text, pair: None, label: Some(label), choices: vec![choices] }
+        Self { text, pair: None, label: Some(label), choices: vec![choices], questions: None }
+    }
+
+    /// Those of the rows of decision models: `state`, `questions` and `targets`.
+    pub fn decisions() -> Self {
+        let [text, questions, label] = DECISIONS.map(str::to_owned);
+        let choices = vec![questions.clone()];
+        Self { text, pair: None, label: Some(label), choices, questions: Some(questions) }
     }
 
     pub fn has_choices(&self) -> bool {
@@ -60,11 +73,14 @@ impl TextColumns {
         label: Option<String>,
         choices: Vec<String>,
     ) -> Self {
+        // A question that is always the same one is read to be checked, and its options are no choices.
+        let is_fixed = self.questions.is_some() && self.choices.is_empty();
         Self {
             text: text.unwrap_or(self.text),
             pair: pair.or(self.pair),
             label: label.or(self.label),
-            choices: if choices.is_empty() { self.choices } else { choices },
+            questions: self.questions.map(|own| choices.first().cloned().unwrap_or(own)),
+            choices: if choices.is_empty() || is_fixed { self.choices } else { choices },
         }
     }
 
@@ -75,7 +91,8 @@ impl TextColumns {
             (self.pair.as_ref(), "pair-column"),
             (self.label.as_ref(), "label-column"),
         ];
-        let choices = self.choices.iter().map(|column| (Some(column), "choice-columns"));
+        let several = self.choices.iter().chain(&self.questions);
+        let choices = several.map(|column| (Some(column), "choice-columns"));
         let is_absent = |column: &String| !names.contains(column);
         match single.into_iter().chain(choices).find(|(c, _)| c.is_some_and(is_absent)) {
             Some((Some(column), option)) => Err(absent(file, column, names, option)),
@@ -85,7 +102,9 @@ impl TextColumns {
 
     pub(crate) fn names(&self) -> Vec<&str> {
         let single = [Some(&self.text), self.pair.as_ref(), self.label.as_ref()];
-        single.into_iter().flatten().chain(&self.choices).map(String::as_str).collect()
+        let several =
+            self.choices.iter().chain(self.questions.iter().filter(|_| !self.has_choices()));
+        single.into_iter().flatten().chain(several).map(String::as_str).collect()
     }
 }
 
@@ -216,6 +235,13 @@ impl NamedColumns {
             Some(columns) => return Ok((Columns::Texts(columns), None)),
             None => {}
         }
+        let is_named = self.text.is_some() || self.label.is_some() || self.pair.is_some();
+        if !is_named
+            && self.choices.is_empty()
+            && DECISIONS.into_iter().all(|name| has(names, name))
+        {
+            return Ok((Columns::Labelled(TextColumns::decisions()), None));
+        }
         let has = |named: &Option<String>, usual| has(names, named.as_deref().unwrap_or(usual));
         let is_labelled = has(&self.text, TEXTS[0]) && has(&self.label, LABELS[0]);
         if !classifies
@@ -248,7 +274,8 @@ impl NamedColumns {
             [&text, &label].into_iter().filter_map(|(_, n)| n.clone()).collect();
         let note = (!taken.is_empty()).then(|| format!("`{}`: {}", file.display(), listed(&taken)));
         let (text, label) = (text.0, Some(label.0));
-        Ok((TextColumns { text, pair: self.pair.clone(), label, choices }, note))
+        let pair = self.pair.clone();
+        Ok((TextColumns { text, pair, label, choices, questions: None }, note))
     }
 }
 

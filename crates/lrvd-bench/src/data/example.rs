@@ -4,31 +4,66 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::PathBuf;
 
+use anyhow::bail;
+use lrvd_core::metrics::argmax_rows;
 use lrvd_core::noise::{NoiseKey, Stream, permutation};
 use serde::{Deserialize, Serialize};
 
-use super::{Place, SourceFile, TextColumns};
+use super::{InputForm, LETTERS, Place, Question, QuestionKind, SourceFile, TextColumns};
+use crate::error::Result;
 use crate::task::{Goal, Task};
 
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Label {
     Class(usize),
+    /// The share of every class, such as of votes; they sum to 1.
+    Shares(Vec<f64>),
     Score(f64),
 }
 
 impl Label {
-    pub const fn class(self) -> Option<usize> {
+    /// The class that has all, or the shares.
+    pub(super) fn of_shares(shares: Vec<f64>) -> Self {
+        match shares.iter().position(|&share| share == 1.0) {
+            Some(class) => Self::Class(class),
+            None => Self::Shares(shares),
+        }
+    }
+
+    /// The share of every one of `classes`; `None` of a score.
+    pub(crate) fn shares(&self, classes: usize) -> Option<Vec<f64>> {
         match self {
-            Self::Class(id) => Some(id),
+            Self::Class(id) => Some((0..classes).map(|i| f64::from(i == *id)).collect()),
+            Self::Shares(shares) => {
+                Some((0..classes).map(|i| shares.get(i).copied().unwrap_or(0.0)).collect())
+            }
             Self::Score(_) => None,
         }
     }
 
-    pub const fn score(self) -> Option<f64> {
+    /// The class of the largest share, the first of equals.
+    pub fn class(&self) -> Option<usize> {
         match self {
-            Self::Class(_) => None,
-            Self::Score(score) => Some(score),
+            Self::Class(id) => Some(*id),
+            Self::Shares(shares) => argmax_rows(shares, shares.len()).ok()?.first().copied(),
+            Self::Score(_) => None,
+        }
+    }
+
+    /// The label once class `order[i]` has become class `i`.
+    pub(super) fn reorder(&mut self, order: &[usize]) {
+        match self {
+            Self::Class(id) => *id = order.iter().position(|old| old == id).unwrap_or(*id),
+            Self::Shares(shares) => *shares = order.iter().map(|&old| shares[old]).collect(),
+            Self::Score(_) => {}
+        }
+    }
+
+    pub const fn score(&self) -> Option<f64> {
+        match self {
+            Self::Class(_) | Self::Shares(_) => None,
+            Self::Score(score) => Some(*score),
         }
     }
 }
@@ -44,6 +79,8 @@ pub struct Input {
     pub choices: Vec<String>,
     /// Whether the file numbers the choices, rather than to letter them.
     pub numbered: bool,
+    /// Of a typed question, its type.
+    pub kind: Option<QuestionKind>,
 }
 
 impl Input {
@@ -129,6 +166,12 @@ impl<T> Split<T> {
         self.examples.len()
     }
 
+    /// The examples of all rows.
+    pub(super) fn flat<U>(self, examples: impl FnMut(T) -> Vec<U>) -> Split<U> {
+        let Self { name, origin, files, examples: rows } = self;
+        Split { name, origin, files, examples: rows.into_iter().flat_map(examples).collect() }
+    }
+
     pub(super) fn file_names(&self) -> Vec<String> {
         let names = self.files.iter().filter_map(|file| file.path.file_name());
         names.map(|name| name.to_string_lossy().into_owned()).collect()
@@ -155,6 +198,16 @@ pub struct Labelled {
     pub task: Option<Task>,
     /// The columns, for files that have columns of the user's own.
     pub columns: Option<TextColumns>,
+    /// The typed question that all rows have, if they have one and the same.
+    pub question: Option<Question>,
+}
+
+impl Labelled {
+    /// Whether rows are typed questions about a state.
+    pub fn is_decision(&self) -> bool {
+        let columns = self.columns.as_ref();
+        self.question.is_some() || columns.is_some_and(|columns| columns.questions.is_some())
+    }
 }
 
 /// What a run learns from and is measured on: a task of the table, or a user's own files.
@@ -210,8 +263,70 @@ impl Dataset {
     pub fn pairs(&self) -> bool {
         self.train.examples.iter().any(|example| example.input.pair.is_some())
     }
+
+    /// The rows as a model of this `form` answers them: typed questions by letters, or of an encoder the one question that
+    /// all rows have by its classes. Other rows stay as they are.
+    pub(crate) fn suited(mut self, form: InputForm) -> Result<Self> {
+        if !self.kind.is_decision() {
+            return Ok(self);
+        }
+        let Self { kind, train, validation, .. } = &mut self;
+        let examples = train.examples.iter_mut().chain(&mut validation.examples);
+        let of_rows = kind.columns.as_ref().is_some_and(|columns| columns.questions.is_some());
+        match (form, &kind.question) {
+            (InputForm::Decoder, _) => {
+                let most = LETTERS.len();
+                if let Some(wide) = examples.into_iter().find(|e| e.input.choices.len() > most) {
+                    bail!(
+                        "{}: a question with {} options, and a language model answers by one of {most} letters: ask \
+                         for fewer options, or train an encoder, whose classes they are",
+                        wide.place,
+                        wide.input.choices.len()
+                    );
+                }
+                // It answers whatever question a row has.
+                kind.question.take_if(|_| of_rows);
+            }
+            (InputForm::Encoder, Some(question)) => {
+                for Example { input, .. } in examples {
+                    *input = question.state(input.pair.as_deref().unwrap_or_default());
+                }
+                let names = question.names();
+                let names: Vec<&str> = names.iter().map(String::as_str).collect();
+                kind.goal = Goal::questions(&kind.goal.name, &names);
+                if let Some(columns) = &mut kind.columns {
+                    columns.choices.clear();
+                }
+            }
+            (InputForm::Encoder, None) => bail!(
+                "the rows of `{}` ask several questions, and an encoder answers one: train a language model (Llama), or an \
+                 encoder for each question on a file of its own",
+                self.name
+            ),
+        }
+        Ok(self)
+    }
+
+    /// The options of typed questions in an order drawn by `seed` for each training row, so that the place of an option says
+    /// nothing; those of a score keep the order of its levels.
+    pub(crate) fn permute_options(&mut self, seed: u64) {
+        let key = NoiseKey::new(seed ^ OPTIONS_SALT).on_stream(Stream::DATA);
+        for (row, Example { input, label, .. }) in self.train.examples.iter_mut().enumerate() {
+            let is_ordered = matches!(input.kind, None | Some(QuestionKind::Score));
+            if is_ordered || input.choices.is_empty() {
+                continue;
+            }
+            let row = u32::try_from(row).unwrap_or(u32::MAX);
+            let order = permutation(key.at_step(row), input.choices.len());
+            let choices = order.iter().map(|&old| std::mem::take(&mut input.choices[old]));
+            input.choices = choices.collect();
+            label.reorder(&order);
+        }
+    }
 }
 
+/// Mixed into the run's seed, so that the order of options has nothing of that of rows.
+const OPTIONS_SALT: u64 = 0x4f50_5449_4f4e_5321;
 /// Mixed into the run's seed, so that the rows held out are no order of an epoch.
 const HOLDOUT_SALT: u64 = 0x484f_4c44_4f55_5421;
 
@@ -265,5 +380,65 @@ mod tests {
         both.sort_unstable();
         assert_eq!(both, (0..40).collect::<Vec<_>>());
         assert_eq!(held_out(vec![0, 1], 1.0, 1).0.len(), 1);
+    }
+
+    #[test]
+    fn options_are_permuted_with_their_labels_and_levels_are_not() {
+        let place =
+            || Place { file: std::path::Path::new("d").into(), at: super::super::At::Line(1) };
+        let example = |kind, label| {
+            let choices = ["a", "b", "c", "d"].map(str::to_owned).to_vec();
+            let input = Input { kind: Some(kind), choices, ..Input::text("t") };
+            Example { id: String::new(), place: place(), input, label }
+        };
+        let shares = Label::Shares(vec![0.1, 0.2, 0.3, 0.4]);
+        let one = |i: usize| match i % 3 {
+            0 => example(QuestionKind::Choice, Label::Class(i % 4)),
+            1 => example(QuestionKind::Choice, shares.clone()),
+            _ => example(QuestionKind::Score, Label::Class(i % 4)),
+        };
+        let split = |name, rows| Split {
+            name,
+            origin: Origin::Unverified,
+            files: Vec::new(),
+            examples: (0..rows).map(one).collect(),
+        };
+        let goal = Goal::questions("d", LETTERS);
+        let data = Dataset {
+            name: "d".to_owned(),
+            kind: Labelled { goal, task: None, columns: None, question: None },
+            train: split(SplitName::Train, 60),
+            validation: split(SplitName::Validation, 6),
+            validation_split: None,
+            notes: Vec::new(),
+        };
+        let permuted = |seed| {
+            let mut data = data.clone();
+            data.permute_options(seed);
+            data
+        };
+        let (found, again, other) = (permuted(1), permuted(1), permuted(2));
+        assert_eq!(found, again);
+        assert!(found.train != other.train && found.validation == data.validation);
+        let mut places = [[0; 4]; 4];
+        for (old, new) in data.train.examples.iter().zip(&found.train.examples) {
+            // What is said of an option stays with it.
+            let said = |example: &Example| {
+                let shares = example.label.shares(4).unwrap().into_iter();
+                let mut said: Vec<_> = example.input.choices.iter().cloned().zip(shares).collect();
+                said.sort_by(|a, b| a.0.cmp(&b.0));
+                said
+            };
+            assert_eq!(said(old), said(new));
+            if old.input.kind == Some(QuestionKind::Score) {
+                assert_eq!(old, new);
+            } else {
+                for (at, choice) in new.input.choices.iter().enumerate() {
+                    places[at]["abcd".find(choice.as_str()).unwrap()] += 1;
+                }
+            }
+        }
+        // Each option in each place in 10 of 40 rows on average.
+        assert!(places.iter().flatten().all(|count| (3..=20).contains(count)), "{places:?}");
     }
 }

@@ -6,6 +6,7 @@
 //! | `table` | rows of typed values from TSV, CSV, JSON and parquet |
 //! | `locate`, `read`, `load` | a task: its files in a data directory; examples from a file; both splits with notes |
 //! | `columns`, `content`, `own` | a user's files: their columns; texts for a language model; classes and examples |
+//! | `decision` | typed questions: the language of decision models, their targets |
 //! | `quick` | the shipped data of the quick profiles |
 //! | `wording` | how a language model is asked for a class; the prompts of questions with choices |
 //! | `tokens`, `reader` | the tokens of prompts and answers; [`TextReader`]: token ids of any example |
@@ -17,6 +18,7 @@
 pub mod batch;
 mod columns;
 mod content;
+mod decision;
 mod example;
 mod load;
 mod locate;
@@ -32,11 +34,15 @@ pub use batch::PreparedTask;
 pub use columns::{LanguageColumns, NamedColumns, NamedTexts, TextColumns};
 pub(crate) use content::Pieces;
 pub use content::{Content, TextRow};
+pub use decision::{
+    Invalid, MOST_LEVELS, MOST_OPTIONS, Question, QuestionKind, QuestionOption, SIDES, questions,
+    rendered, state,
+};
 pub use example::{Dataset, Example, Input, Label, Labelled, Origin, Split, SplitName, Validation};
 pub(crate) use example::{held_out, held_out_rows};
 pub use load::load;
-pub(crate) use own::read_labelled;
-pub use own::{Data, OwnFiles, TextSet, read_texts};
+pub use own::{Asked, Data, OwnFiles, TextSet, read_texts};
+pub(crate) use own::{Reading, asked, read_labelled};
 pub use quick::write_generated;
 pub use read::read_examples;
 pub use reader::{Encoded, InputForm, TextReader};

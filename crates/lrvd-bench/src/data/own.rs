@@ -7,6 +7,7 @@ use anyhow::{anyhow, bail, ensure};
 
 use super::columns::{Columns, LanguageColumns, NamedColumns, TextColumns};
 use super::content::{TextRow, content};
+use super::decision::{Invalid, Question, questions, targets, worded};
 use super::example::drawn;
 use super::table::{self, Cell, Place, Table};
 use super::wording::LETTERS;
@@ -33,6 +34,8 @@ pub struct OwnFiles {
     pub regression: bool,
     /// Whether options of a classifier alone are given besides.
     pub classifies: bool,
+    /// The choice that every row of a table is, of which the classes are the options.
+    pub instructions: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -44,8 +47,10 @@ pub enum Data {
 impl OwnFiles {
     /// Reads every file once.
     pub fn read(&self) -> Result<Data> {
-        let Self { train, validation, columns, labels, regression, classifies } = self;
-        let classifies = *classifies || *regression || labels.is_some();
+        let Self { train, validation, columns, labels, regression, .. } = self;
+        let instructions = self.instructions.as_deref();
+        let classifies =
+            self.classifies || *regression || labels.is_some() || instructions.is_some();
         let mut table = table::read(train)?;
         let (columns, note) = columns.resolve(train, &table.names()?, classifies)?;
         let name = train.file_stem().and_then(|stem| stem.to_str());
@@ -63,7 +68,37 @@ impl OwnFiles {
                 let kind = columns;
                 Ok(Data::Texts(Dataset { name, kind, train, validation, validation_split, notes }))
             }
+            Columns::Labelled(columns) if columns.questions.is_some() => {
+                if *regression || labels.is_some() || instructions.is_some() {
+                    bail!(
+                        "`{}`: its rows have questions and targets of their own: leave out labels, regression and \
+                         instructions",
+                        train.display()
+                    );
+                }
+                let name = name.unwrap_or("decisions").to_owned();
+                let read = |table| decision_rows(table, &columns);
+                let rows = read(table)?;
+                let (train, validation) = splits(train, rows, validation, read)?;
+                let of_both = train.examples.iter().chain(&validation.examples).flatten();
+                let mut of_both = of_both.map(|example| &example.input.question);
+                let first = of_both.next().cloned();
+                let question = first.filter(|first| of_both.all(|question| question == first));
+                let asked = |rows: Vec<Decision>| rows.into_iter().map(Example::asked).collect();
+                let [train, validation] = [train.flat(asked), validation.flat(asked)];
+                let (goal, columns) = (Goal::questions(&name, LETTERS), Some(columns));
+                let kind = Labelled { goal, task: None, columns, question };
+                let data = Dataset { name, kind, train, validation, validation_split, notes };
+                Ok(Data::Labelled(data))
+            }
             Columns::Labelled(columns) => {
+                if instructions.is_some()
+                    && (columns.has_choices() || columns.pair.is_some() || *regression)
+                {
+                    bail!(
+                        "instructions ask for the class of one text: leave out choices, pairs and regression"
+                    );
+                }
                 if columns.has_choices() && (*regression || labels.is_some()) {
                     bail!(
                         "questions with choices are answered by letters: leave out labels and regression"
@@ -86,9 +121,20 @@ impl OwnFiles {
                     let (rows, file) = raw_rows(table, &columns)?;
                     Ok((labelled(&goal, &columns, rows)?, file))
                 };
-                let (train, validation) = splits(train, rows, validation, read)?;
+                let path = train;
+                let (mut train, mut validation) = splits(train, rows, validation, read)?;
+                let question = instructions.map(|text| {
+                    let question = Question::choice(text, &goal.classes);
+                    question.map_err(|error| anyhow!("`{}`: {}", path.display(), error.message))
+                });
+                let question = question.transpose()?;
+                if let Some(question) = &question {
+                    let both = train.examples.iter_mut().chain(&mut validation.examples);
+                    both.for_each(|row| row.input = question.input(&row.input.text));
+                }
+                let goal = if question.is_some() { Goal::questions(name, LETTERS) } else { goal };
                 let (name, columns) = (name.to_owned(), Some(columns));
-                let kind = Labelled { goal, task: None, columns };
+                let kind = Labelled { goal, task: None, columns, question };
                 let data = Dataset { name, kind, train, validation, validation_split, notes };
                 Ok(Data::Labelled(data))
             }
@@ -124,12 +170,145 @@ fn splits<T>(
     Ok((train, Split::own(SplitName::Validation, other, held)))
 }
 
+/// How a classifier that exists already reads the rows of a file.
+pub(crate) struct Reading<'a> {
+    pub columns: &'a TextColumns,
+    pub goal: &'a Goal,
+    /// The typed question that it always answers.
+    pub question: Option<&'a Question>,
+    /// Whether it answers typed questions by letters, and not by its classes.
+    pub by_letters: bool,
+}
+
 /// The labelled examples of one file, for a classifier that exists already.
-pub(crate) fn read_labelled(file: &Path, columns: &TextColumns, goal: &Goal) -> Result<Split> {
-    let mut table = table::read(file)?;
+pub(crate) fn read_labelled(file: &Path, reading: &Reading<'_>) -> Result<Split> {
+    let (mut table, Reading { columns, goal, question, .. }) = (table::read(file)?, reading);
     columns.check(file, &table.names()?)?;
+    if columns.questions.is_some() {
+        let (rows, file) = decision_rows(table, columns)?;
+        let examples = rows.into_iter().flatten().map(|row| reading.example(row));
+        return Ok(Split::own(SplitName::Validation, file, examples.collect::<Result<_>>()?));
+    }
     let (rows, file) = raw_rows(table, columns)?;
-    Ok(Split::own(SplitName::Validation, file, labelled(goal, columns, rows)?))
+    let Some(question) = question else {
+        return Ok(Split::own(SplitName::Validation, file, labelled(goal, columns, rows)?));
+    };
+    let options = Goal::classification(&goal.name, question.names());
+    let mut examples = labelled(&options, columns, rows)?;
+    for Example { input, .. } in &mut examples {
+        *input = reading.input(question, &input.text);
+    }
+    Ok(Split::own(SplitName::Validation, file, examples))
+}
+
+impl Reading<'_> {
+    fn input(&self, question: &Question, state: &str) -> Input {
+        if self.by_letters { question.input(state) } else { question.state(state) }
+    }
+
+    fn example(&self, row: Decision) -> Result<Example> {
+        let Example { id, place, input: Asked { state, question, .. }, mut label } = row;
+        let input = self.input(&question, &state);
+        match self.question {
+            Some(own) => {
+                let Some(places) = own.places(&question) else {
+                    let (own, other) = (own.describe(), question.describe());
+                    bail!("{place}: question `{id}` is {other}, and the classifier answers {own}");
+                };
+                let mut order = vec![0; places.len()];
+                places.iter().enumerate().for_each(|(asked, &place)| order[place] = asked);
+                label.reorder(&order);
+            }
+            None if question.options.len() > self.goal.n_labels() => {
+                let (found, most) = (question.options.len(), self.goal.n_labels());
+                bail!("{place}: question `{id}` has {found} options, expected 2 to {most}");
+            }
+            None => {}
+        }
+        Ok(Example { id, place, input, label })
+    }
+}
+
+/// A state and a question about it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Asked {
+    pub state: String,
+    /// The key of the question.
+    pub id: String,
+    pub question: Question,
+}
+
+type Decision<L = Label> = Example<Asked, L>;
+
+impl Decision {
+    /// As it is answered by letters.
+    fn asked(self) -> Example {
+        let Self { id, place, input: Asked { state, question, .. }, label } = self;
+        Example { id, place, input: question.input(&state), label }
+    }
+}
+
+/// The questions of each row, with their targets.
+fn decision_rows(table: Table, columns: &TextColumns) -> Result<(Vec<Vec<Decision>>, SourceFile)> {
+    rows(table, &columns.names(), |number, row| {
+        let asked = decisions(number, row, columns)?;
+        let Some(column) = &columns.label else {
+            bail!("{}: the targets have no key", row.place);
+        };
+        let questions = asked.iter().map(|Example { input, .. }| &input.question);
+        let ids = asked.iter().map(|Example { input, .. }| input.id.clone());
+        let questions: Vec<_> = ids.zip(questions.cloned()).collect();
+        let found = targets(row.find(&[column])?.value, &questions);
+        let found = found.map_err(|error| at(row, column, error))?;
+        let labels = found.into_iter().map(Label::of_shares);
+        let labelled =
+            |(Example { id, place, input, .. }, label)| Example { id, place, input, label };
+        Ok(asked.into_iter().zip(labels).map(labelled).collect())
+    })
+}
+
+/// The questions of a row, whatever its targets; each has the id `ROW/QUESTION`.
+fn decisions(number: usize, row: &table::Row, columns: &TextColumns) -> Result<Vec<Decision<()>>> {
+    let column = columns.questions.as_deref().unwrap_or_default();
+    let state = worded(row.find(&[&columns.text])?.value);
+    let state = state.map_err(|error| at(row, &columns.text, error))?;
+    let found = questions(row.find(&[column])?.value).map_err(|error| at(row, column, error))?;
+    let one = |(id, question): (String, Question)| {
+        let (row_id, place, state) = (format!("{number}/{id}"), row.place.clone(), state.clone());
+        Example { id: row_id, place, input: Asked { state, id, question }, label: () }
+    };
+    Ok(found.into_iter().map(one).collect())
+}
+
+fn at(row: &table::Row, column: &str, error: Invalid) -> anyhow::Error {
+    anyhow!("{}, key {}", row.place, error.below(column))
+}
+
+/// The states of a table with their questions, or, of a table without questions, with the one `question`. Targets are not
+/// read.
+pub(crate) fn asked(
+    mut table: Table,
+    columns: TextColumns,
+    question: Option<Question>,
+) -> Result<Box<dyn Iterator<Item = Result<Example<Asked, ()>>>>> {
+    let columns = TextColumns { label: None, ..columns };
+    table.select(&columns.names())?;
+    let read = move |(number, row): (usize, Result<table::Row>)| -> Vec<Result<Decision<()>>> {
+        let found = row.and_then(|row| match (&columns.questions, &question) {
+            (None, Some(question)) => {
+                let (place, id) = (row.place.clone(), String::new());
+                let state = row.text(&[&columns.text])?.to_owned();
+                let input = Asked { state, id, question: question.clone() };
+                Ok(vec![Example { id: number.to_string(), place, input, label: () }])
+            }
+            _ => decisions(number, &row, &columns),
+        });
+        match found {
+            Ok(found) => found.into_iter().map(Ok).collect(),
+            Err(error) => vec![Err(error)],
+        }
+    };
+    Ok(Box::new(table.enumerate().flat_map(read)))
 }
 
 /// The texts of one file, under the given columns or those that it has by their usual names. Completions are read
@@ -350,7 +529,16 @@ mod tests {
             let columns = NamedColumns { choices, ..NamedColumns::default() };
             let (validation, labels) = (Validation::File(validation), None);
             let classifies = false;
-            let files = OwnFiles { train, validation, columns, labels, regression, classifies };
+            let instructions = None;
+            let files = OwnFiles {
+                train,
+                validation,
+                columns,
+                labels,
+                regression,
+                classifies,
+                instructions,
+            };
             match files.read() {
                 Ok(Data::Labelled(Dataset { kind, train, validation, .. })) => {
                     let Goal { classes, standard_metrics, .. } = kind.goal;

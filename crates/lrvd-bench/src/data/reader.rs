@@ -245,7 +245,7 @@ impl<'a> TextReader<'a> {
                 left_out += 1;
                 continue;
             }
-            let (example, lost) = self.encode(input, *label)?;
+            let (example, lost) = self.encode(input, label.clone())?;
             if lost != Cut::Nothing {
                 *cut.entry(lost).or_default() += 1;
             }
@@ -393,6 +393,7 @@ fn shortened(input: &Input, body: usize, choice: usize) -> Input {
         pair: input.pair.as_ref().map(|passage| cut(passage, body)),
         choices: input.choices.iter().map(|text| cut(text, choice)).collect(),
         numbered: input.numbered,
+        kind: input.kind,
     }
 }
 

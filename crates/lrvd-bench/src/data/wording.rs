@@ -181,7 +181,7 @@ impl PromptSet {
 
     /// The prompt of an item, without begin and end tokens; no line break ends it.
     pub fn text(self, task: Task, input: &Input) -> String {
-        let Input { text, pair, choices, numbered } = input;
+        let Input { text, pair, choices, numbered, .. } = input;
         let values = context! {
             task => task.name(),
             question => text.as_str(),
@@ -255,6 +255,7 @@ pub(super) fn trimmed(input: &Input) -> Input {
         pair: input.pair.as_ref().map(trim),
         choices: input.choices.iter().take(LETTERS.len()).map(trim).collect(),
         numbered: input.numbered,
+        kind: input.kind,
     }
 }
 

@@ -22,6 +22,7 @@ pub use setup::RankRequest;
 pub(crate) use table::Family;
 pub use table::{Can, DynMethod, MethodEntry, MethodForm, MethodName};
 pub use temperature::Temperatures;
+pub(crate) use temperature::{averaged, softened};
 
 pub type Inputs<'a> = train::Inputs<'a, lrvd_models::TokenBatch>;
 pub type Fitting<'a> = train::Fitting<'a, lrvd_models::TokenBatch>;

@@ -48,10 +48,8 @@ impl Temperatures {
 
     /// `logits` of so many draws under their temperature; as they are without one.
     pub fn soften(&self, logits: Logits, draws: usize) -> Burn<Logits> {
-        let Some(temperature) = self.0.get(&draws) else { return Ok(logits) };
-        let mut logs = averaged(logits)?;
-        logs.values.iter_mut().for_each(|value| *value /= temperature);
-        Ok(logs)
+        let rows = logits.rows;
+        softened(logits, &vec![self.0.get(&draws).copied(); rows])
     }
 
     pub fn is_empty(&self) -> bool {
@@ -63,8 +61,21 @@ impl Temperatures {
     }
 }
 
+/// `logits` under a temperature for each row, 1 of a row without one; as they are where no row has one.
+pub(crate) fn softened(logits: Logits, temperatures: &[Option<f64>]) -> Burn<Logits> {
+    if temperatures.iter().all(Option::is_none) {
+        return Ok(logits);
+    }
+    let mut logs = averaged(logits)?;
+    for (row, temperature) in logs.values.chunks_mut(logs.width).zip(temperatures) {
+        let temperature = temperature.unwrap_or(1.0);
+        row.iter_mut().for_each(|value| *value /= temperature);
+    }
+    Ok(logs)
+}
+
 /// Logarithms of the averaged probabilities of `logits`, of one member.
-fn averaged(logits: Logits) -> Burn<Logits> {
+pub(crate) fn averaged(logits: Logits) -> Burn<Logits> {
     let logs = log_softmax(&logits.values, logits.width)?;
     let mean = mean_probability(&logs, logits.members().max(1), logits.width)?;
     let size = mean.len();

@@ -9,7 +9,9 @@ use serde::{Deserialize, Serialize};
 use super::folder::SETTINGS_FILE;
 use super::start::RunStart;
 use crate::backbone::Backbone;
-use crate::data::{LanguageColumns, PreparedTask, QuestionForm, TextColumns, TextReader, Wording};
+use crate::data::{
+    LanguageColumns, PreparedTask, Question, QuestionForm, TextColumns, TextReader, Wording,
+};
 use crate::error::Result;
 use crate::io::{read_json, read_versioned};
 use crate::method::{MethodName, RankRequest};
@@ -57,6 +59,9 @@ pub(crate) struct ClassSettings {
     pub wording: Option<Wording>,
     #[serde(default, skip_serializing_if = "QuestionForm::is_usual")]
     pub questions: QuestionForm,
+    /// The typed question that all rows have.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub question: Option<Question>,
     pub pairs: bool,
     pub goal: Goal,
 }
@@ -154,7 +159,8 @@ impl ClassSettings {
         max_length: usize,
     ) -> Result<TextReader<'a>> {
         let Self { goal, columns, questions, wording, .. } = self;
-        let has_choices = columns.as_ref().is_some_and(TextColumns::has_choices);
+        let by_letters = self.question.is_some() && wording.is_some();
+        let has_choices = by_letters || columns.as_ref().is_some_and(TextColumns::has_choices);
         let (questions, wording) = (has_choices.then_some(*questions), wording.as_ref());
         backbone.architecture.reader(&backbone.tokenizer, goal, questions, wording, max_length)
     }

@@ -139,6 +139,7 @@ impl RunInput<'_> {
             columns,
             wording,
             questions,
+            question: None,
             pairs: run.task.is_pair(),
             goal,
         });

@@ -1,7 +1,11 @@
 //! `lrvd abstain`
 
+use std::collections::BTreeMap;
+
+use anyhow::bail;
 use clap::{Args, Subcommand};
-use lrvd_bench::adapter::{evaluate, fit_abstention};
+use lrvd_bench::adapter::{Calibration, evaluate, fit_abstention, fit_decisions};
+use lrvd_bench::data::QuestionKind;
 use serde_json::json;
 
 use super::Outcome;
@@ -46,6 +50,17 @@ pub(super) fn run(command: AbstainCommand, printer: Printer) -> Outcome {
     // As many draws as the answers of `lrvd predict` have.
     let draws = draws(&eval.adapter, &classifier)?;
     let seed = eval.adapter.seed.unwrap_or(classifier.info.run.seed);
+    if classifier.is_decider() {
+        if out.is_some() {
+            bail!(
+                "`--out` is not for typed questions here: `lrvd eval --out` writes the predictions"
+            );
+        }
+        let found = fit_decisions(&classifier, &labelled, (draws, seed), risk, delta)?;
+        let body = json!({ "draws": draws, "risk": risk, "delta": delta, "types": found });
+        printer.report("abstain fit", &body, |_| by_type(&found, risk, delta))?;
+        return Ok(ExitStatus::Done);
+    }
     let evaluation = evaluate(&classifier, &labelled.examples, draws, seed)?;
     write(&evaluation, out, printer)?;
     let found = fit_abstention(&classifier, &labelled, &evaluation, draws, risk, delta)?;
@@ -62,4 +77,30 @@ pub(super) fn run(command: AbstainCommand, printer: Printer) -> Outcome {
         )
     })?;
     Ok(ExitStatus::Done)
+}
+
+/// What was fitted for each type of question, in words.
+fn by_type(found: &BTreeMap<QuestionKind, Calibration>, risk: f64, delta: f64) -> String {
+    let confidence = 100.0 * (1.0 - delta);
+    let line = |(kind, own): (&QuestionKind, &Calibration)| {
+        let start =
+            format!("{kind}: temperature {:.4}, fitted to {} rows", own.temperature, own.rows);
+        match own.threshold {
+            Some(found) => format!(
+                "{start}; threshold: a confidence of {:.4}. Of {} other rows {:.1} % are answered, and {:.2} % of the \
+                 answers are wrong. With {confidence} % confidence the error rate on further rows of the same kind is at most \
+                 {:.2} %.",
+                found.least,
+                found.rows,
+                100.0 * found.coverage,
+                100.0 * found.risk,
+                100.0 * found.bound,
+            ),
+            None => format!(
+                "{start}; no threshold has an error rate below {risk} with {confidence} % confidence on the other rows: every \
+                 answer is given. Allow more errors with `--risk`, or pass more rows."
+            ),
+        }
+    };
+    found.iter().map(line).collect::<Vec<_>>().join("\n")
 }

@@ -6,7 +6,7 @@ use anyhow::anyhow;
 use clap::{Args, Subcommand};
 use lrvd_bench::Result;
 use lrvd_bench::check::{Spread, check_data};
-use lrvd_bench::data::{Data, NamedColumns, NamedTexts, OwnFiles, Validation, load};
+use lrvd_bench::data::{Data, NamedColumns, NamedTexts, OwnFiles, QuestionKind, Validation, load};
 use lrvd_bench::settings::{Preset, WordingSettings};
 use lrvd_bench::task::Task;
 use serde_json::Value;
@@ -63,6 +63,14 @@ pub(crate) struct ExampleArguments {
     /// [default: the task's, or the labels].
     #[arg(long, value_delimiter = ',', value_name = "A,B", conflicts_with = "regression")]
     pub(crate) answers: Vec<String>,
+    /// Ask every text this: the labels are the options of a typed question, by whose answer and confidence the model
+    /// decides.
+    #[arg(
+        long,
+        value_name = "TEXT",
+        conflicts_with_all = ["task", "regression", "template", "answers", "choice_columns", "pair_column"]
+    )]
+    pub(crate) instructions: Option<String>,
     #[command(flatten)]
     pub(crate) texts: NamedTexts,
     /// A GLUE task instead of files: cola, sst2, mrpc, qqp, mnli, qnli, rte, stsb, wnli.
@@ -126,6 +134,7 @@ pub(super) fn read(arguments: &ExampleArguments) -> Result<Data> {
                 labels: (!given.labels.is_empty()).then_some(given.labels),
                 regression: given.regression,
                 classifies: given.template.is_some() || !given.answers.is_empty(),
+                instructions: given.instructions,
             };
             files.read()
         }
@@ -207,6 +216,9 @@ fn text(report: &Value) -> String {
             let share = 100.0 / rows.max(1) as f64 * n as f64;
             Some(format!("{} ({share:.0} %)", count(n)))
         });
+    }
+    for (place, kind) in QuestionKind::ALL.into_iter().enumerate() {
+        row(&format!("questions of the type `{kind}`"), &|split| number(&split["types"][place][1]));
     }
     row("score: least, mean, most", &|split| {
         let [least, mean, most] = [0, 1, 2].map(|i| split["scores"][i].as_f64());

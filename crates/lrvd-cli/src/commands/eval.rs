@@ -76,8 +76,23 @@ pub(super) fn run(arguments: EvalArguments, printer: Printer) -> Outcome {
         "labels": classifier.info.goal.classes,
         "seed": seed,
     });
-    show(body, &evaluation, printer)
+    let mut body = body;
+    let by_type = evaluation.by_type(RISK)?;
+    if by_type.is_empty() {
+        return show(body, &evaluation, printer);
+    }
+    let (metrics, reliability) = evaluation.measures();
+    body["metrics"] = json!(metrics);
+    body["reliability"] = json!(reliability);
+    body["questions"] = json!({ "risk": RISK, "types": by_type });
+    printer.report("eval", &body, |_| {
+        format!("{}\n\n{}", table::metrics(&metrics, &reliability), table::by_type(&by_type, RISK))
+    })?;
+    Ok(ExitStatus::Done)
 }
+
+/// Error rate at which the coverage of answers to typed questions is reported.
+const RISK: f64 = 0.05;
 
 /// Prints metrics by number of draws, and `body` beside them as JSON.
 fn show(mut body: Value, evaluation: &Evaluation, printer: Printer) -> Outcome {

@@ -4,6 +4,7 @@ mod abstain;
 mod bench;
 mod config;
 mod data;
+mod decide;
 mod eval;
 mod export;
 mod generate;
@@ -43,6 +44,9 @@ pub(crate) enum Command {
     /// Classify texts, with calibrated probabilities and entropy.
     #[command(after_help = include_str!("help/predict.txt"))]
     Predict(predict::PredictArguments),
+    /// Answer typed questions about one state, with calibrated probabilities and confidence.
+    #[command(after_help = include_str!("help/decide.txt"))]
+    Decide(Box<decide::DecideArguments>),
     /// Generate text with a language model, with the uncertainty of every token.
     #[command(after_help = include_str!("help/generate.txt"))]
     Generate(Box<generate::GenerateArguments>),
@@ -101,6 +105,7 @@ pub(crate) fn run(arguments: Arguments, printer: Printer) -> Outcome {
         Command::Train(arguments) => train::run(*arguments, global, printer),
         Command::Eval(arguments) => eval::run(arguments, printer),
         Command::Predict(arguments) => predict::run(arguments, printer),
+        Command::Decide(arguments) => decide::run(*arguments, printer),
         Command::Generate(arguments) => generate::run(*arguments, printer),
         #[cfg(feature = "serve")]
         Command::Serve(arguments) => serve::run(*arguments, printer),

@@ -12,7 +12,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::eval::{draws, load};
-use super::{Outcome, STDIN};
+use super::{Outcome, STDIN, decide};
 use crate::args::{self, AdapterArguments, InputColumns};
 use crate::exit::ExitStatus;
 use crate::printer::{Format, Printer};
@@ -97,6 +97,14 @@ enum Kind<'a> {
 pub(super) fn run(arguments: PredictArguments, printer: Printer) -> Outcome {
     arguments.input.check()?;
     let classifier = load(&arguments.adapter, printer)?;
+    if classifier.is_decider() {
+        if arguments.abstain_above.is_some() {
+            bail!(
+                "`--abstain-above` is an entropy, and answers to typed questions are withheld by their confidence: leave it out"
+            );
+        }
+        return decide::predict(arguments.input, &arguments.adapter, &classifier, printer);
+    }
     let draws = draws(&arguments.adapter, &classifier)?;
     let limit = classifier.withheld_above(arguments.abstain_above, draws)?;
     let seed = arguments.adapter.seed.unwrap_or(classifier.info.run.seed);

@@ -11,6 +11,7 @@ use lrvd_bench::adapter::Adapter;
 use serde_json::json;
 
 use super::Outcome;
+use super::decide::open;
 use super::eval::{draws, load, load_language};
 use crate::args::{self, AdapterArguments};
 use crate::exit::{ExitStatus, stop_flag};
@@ -21,6 +22,9 @@ use crate::serve::{Limits, Model, Server};
 pub(crate) struct ServeArguments {
     #[command(flatten)]
     pub(crate) adapter: AdapterArguments,
+    /// Answer typed questions; DIR may be a language model without an adapter, whose answers are not calibrated.
+    #[arg(long)]
+    pub(crate) decisions: bool,
     /// Address to listen at; port 0 means a free port.
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:8080", value_parser = listen)]
     pub(crate) address: Listen,
@@ -30,6 +34,9 @@ pub(crate) struct ServeArguments {
     /// Environment variable with the key that requests must send as `Authorization: Bearer KEY`.
     #[arg(long, value_name = "NAME")]
     pub(crate) api_key_env: Option<String>,
+    /// An origin whose pages may send requests, as in `https://app.example`; may be repeated [default: none].
+    #[arg(long, value_name = "ORIGIN", value_parser = origin)]
+    pub(crate) allow_origin: Vec<String>,
     /// Give no label if the entropy is above this many nats [default: the threshold of `lrvd abstain fit`, if any].
     #[arg(long, value_name = "NATS", value_parser = args::entropy, allow_negative_numbers = true)]
     pub(crate) abstain_above: Option<f64>,
@@ -82,6 +89,26 @@ fn host_name(text: &str) -> Result<String, String> {
     Err("expected a host name without scheme, port or path".to_owned())
 }
 
+/// As browsers send it: scheme, host, and a port that is not the scheme's.
+fn origin(text: &str) -> Result<String, String> {
+    let expected = "expected an origin such as https://app.example or http://localhost:3000";
+    let rest = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
+    let rest = rest.ok_or(expected)?;
+    let (host, port) = match rest.rsplit_once(':') {
+        Some((host, port)) if !port.contains(']') => (host, Some(port)),
+        _ => (rest, None),
+    };
+    let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+    let is_host = match bare {
+        Some(address) => address.parse::<std::net::Ipv6Addr>().is_ok(),
+        None => host_name(host).is_ok() && !host.contains(char::is_uppercase),
+    };
+    if !is_host || port.is_some_and(|port| port.parse::<u16>().is_err()) {
+        return Err(expected.to_owned());
+    }
+    Ok(text.to_owned())
+}
+
 /// Texts that share a pass by default.
 const BATCH_SIZE: usize = 8;
 /// Most texts of a request by default.
@@ -92,7 +119,7 @@ const MAX_TOKENS: usize = 1024;
 pub(super) fn run(arguments: ServeArguments, printer: Printer) -> Outcome {
     let stop = stop_flag()?;
     let own = &arguments.adapter;
-    let generates = Adapter::is_for_texts(&own.dir)?;
+    let generates = !arguments.decisions && Adapter::is_for_texts(&own.dir)?;
     check(&arguments, generates)?;
     let one = |asked: Option<usize>, usual| asked.unwrap_or(if generates { 1 } else { usual });
     let limits = Limits {
@@ -109,7 +136,8 @@ pub(super) fn run(arguments: ServeArguments, printer: Printer) -> Outcome {
     let mut names = arguments.host_name;
     names.push(arguments.address.host);
     // Nothing is loaded for a port that is taken.
-    let server = Server::open(arguments.address.address, names, key, limits)?;
+    let origins = arguments.allow_origin;
+    let server = Server::open(arguments.address.address, names, key, origins, limits)?;
     if server.access.is_public() {
         // Also with `--quiet`: services run with it.
         remark(&format!(
@@ -129,8 +157,14 @@ pub(super) fn run(arguments: ServeArguments, printer: Printer) -> Outcome {
         let seed = own.seed.unwrap_or(model.seed());
         Model::Language { saved: Box::new(model), draws, seed }
     } else {
-        let mut classifier = load(own, printer)?;
+        let mut classifier =
+            if arguments.decisions { open(own, printer)? } else { load(own, printer)? };
         let limit = arguments.abstain_above;
+        if limit.is_some() && classifier.is_decider() && classifier.fixed_question().is_none() {
+            bail!(
+                "`--abstain-above` is an entropy, and typed questions have a threshold on the confidence"
+            );
+        }
         let draws = draws(own, &classifier)?;
         classifier.withheld_above(limit, draws)?;
         let seed = own.seed.unwrap_or(classifier.info.run.seed);

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 
 use comfy_table::{CellAlignment, LineStyle, Table, TableStyle};
+use lrvd_bench::adapter::QuestionMetrics;
+use lrvd_bench::data::QuestionKind;
 use lrvd_bench::decimals;
 use lrvd_bench::record::{Metrics, Reliability};
 
@@ -54,6 +56,35 @@ pub(super) fn metrics(
     let rows = all.iter().map(|(k, values)| {
         let cell = |&i: &usize| values[i].1.map_or_else(|| "-".to_owned(), |v| decimals(v, 4));
         std::iter::once(k.to_string()).chain(kept.iter().map(cell)).collect()
+    });
+    table(&header, rows.collect())
+}
+
+/// Metrics of typed questions: one row for each number of draws and type.
+pub(super) fn by_type(
+    by_draws: &BTreeMap<u32, BTreeMap<QuestionKind, QuestionMetrics>>,
+    risk: f64,
+) -> String {
+    let covered = format!("coverage at {} % wrong", 100.0 * risk);
+    let mut header = vec![
+        "draws",
+        "type",
+        "rows",
+        "accuracy",
+        "NLL",
+        "ECE",
+        "its floor",
+        "Brier",
+        "mean |error|",
+    ];
+    header.push(&covered);
+    let all = by_draws.iter().flat_map(|(draws, own)| own.iter().map(move |own| (draws, own)));
+    let rows = all.map(|(draws, (kind, m))| {
+        let error = m.mean_absolute_error.map_or_else(|| "-".to_owned(), |v| decimals(v, 4));
+        let values = [m.accuracy, m.nll, m.ece, m.ece_floor, m.brier].map(|v| decimals(v, 4));
+        let first = [draws.to_string(), kind.to_string(), count(m.rows)];
+        let last = [error, format!("{:.1} %", 100.0 * m.coverage)];
+        first.into_iter().chain(values).chain(last).collect()
     });
     table(&header, rows.collect())
 }

@@ -19,6 +19,8 @@ pub(crate) struct Access {
     /// Names of the server beside its addresses and `localhost`.
     pub(super) names: Vec<String>,
     pub(super) key: Option<String>,
+    /// Other sites whose pages may send requests.
+    pub(super) origins: Vec<String>,
 }
 
 impl Access {
@@ -101,7 +103,8 @@ mod tests {
         headers: &[(&str, &str)],
     ) -> (bool, Result<(), Code>) {
         let (address, key) = (address.parse().unwrap(), key.map(str::to_owned));
-        let access = Access { address, names: vec!["models.example".to_owned()], key };
+        let access =
+            Access { address, names: vec!["models.example".to_owned()], key, origins: Vec::new() };
         let request = Request::builder().uri(path);
         let request =
             headers.iter().fold(request, |request, (name, value)| request.header(*name, *value));

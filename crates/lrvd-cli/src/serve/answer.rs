@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use lrvd_bench::adapter::{Continuation, Prediction};
+use lrvd_bench::adapter::{Continuation, Decided, Prediction};
 use schemars::JsonSchema;
 use serde::{Serialize, Serializer};
 
@@ -14,6 +14,10 @@ pub(super) enum Answer {
     Score(ScoreAnswer),
     #[schemars(skip)]
     Text(Continuation),
+    /// To typed questions, which their route writes in its own form.
+    #[serde(skip)]
+    #[schemars(skip)]
+    Decided(Vec<Decided>),
 }
 
 /// Of a classifier.
@@ -51,7 +55,10 @@ pub(super) struct ScoreAnswer {
 }
 
 /// A map that keeps the order of the labels.
-fn in_order<S: Serializer>(map: &[(String, f64)], serializer: S) -> Result<S::Ok, S::Error> {
+pub(super) fn in_order<S: Serializer>(
+    map: &[(String, f64)],
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
     serializer.collect_map(map.iter().map(|(label, p)| (label, p)))
 }
 
@@ -90,8 +97,20 @@ impl Answer {
         }
     }
 
-    /// Whether the label is withheld.
-    pub(super) fn is_withheld(&self) -> bool {
-        matches!(self, Self::Class(answer) if answer.abstained == Some(true))
+    /// How many texts or questions it answers.
+    pub(super) fn texts(&self) -> usize {
+        match self {
+            Self::Decided(all) => all.len(),
+            Self::Class(_) | Self::Score(_) | Self::Text(_) => 1,
+        }
+    }
+
+    /// How many labels are withheld.
+    pub(super) fn withheld(&self) -> usize {
+        match self {
+            Self::Class(answer) => usize::from(answer.abstained == Some(true)),
+            Self::Decided(all) => all.iter().filter(|answer| answer.abstained).count(),
+            Self::Score(_) | Self::Text(_) => 0,
+        }
     }
 }

@@ -6,15 +6,19 @@
 //! |---|---|
 //! | `model` | the model, a classifier or a language model: how it is asked, and what clients can know of it |
 //! | `request`, `answer`, `response` | bodies of requests and responses, and their description for programs |
-//! | `problem` | the body of errors |
+//! | `typed` | what the routes for typed questions share |
+//! | `systemone`, `decisions` | those routes: requests and responses in the forms of their APIs |
+//! | `stream` | a text that is sent token by token |
+//! | `problem` | errors, in the form of the path's API |
 //! | `queue` | what waits, which of it is answered together, the loop that asks the model |
-//! | `access` | which requests are answered: their `Host`, their key |
+//! | `access`, `share` | which requests are answered: their `Host`, their key; which pages of other sites may ask |
 //! | `metrics` | counts for Prometheus |
 //! | `routes` | which path does what; limits, log lines |
 //! | `server` | start and stop, connections |
 
 mod access;
 mod answer;
+mod decisions;
 mod metrics;
 mod model;
 mod problem;
@@ -23,6 +27,10 @@ mod request;
 mod response;
 mod routes;
 mod server;
+mod share;
+mod stream;
+mod systemone;
+mod typed;
 
 pub(crate) use model::{Limits, Model};
 pub(crate) use server::Server;

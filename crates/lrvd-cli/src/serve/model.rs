@@ -1,11 +1,14 @@
 //! The model that is served: what clients can know of it, and how it is asked.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 use lrvd_bench::Result;
-use lrvd_bench::adapter::{Generation, NEW_TOKENS, SavedClassifier, SavedLanguageModel};
+use lrvd_bench::adapter::{
+    ContinuedToken, Generation, NEW_TOKENS, SavedClassifier, SavedLanguageModel,
+};
 use lrvd_bench::data::{self, Content, LanguageColumns};
+use lrvd_bench::data::{Question, QuestionKind, QuestionOption, SIDES};
 use lrvd_bench::run::MAX_SEED;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -17,6 +20,13 @@ use super::problem::{Code, Problem};
 pub(super) const SCHEMA_VERSION: u32 = 1;
 pub(super) const CLASSIFY: &str = "/v1/classify";
 pub(super) const GENERATE: &str = "/v1/generate";
+pub(super) const SYSTEMONE: &str = "/v1/systemone";
+pub(super) const DECISIONS: &str = "/v1/decisions";
+pub(super) const MODELS: &str = "/v1/models";
+/// Where models are asked.
+pub(super) const ASKED: [&str; 4] = [CLASSIFY, GENERATE, SYSTEMONE, DECISIONS];
+/// What clients of decision models call the model of a server by default.
+pub(super) const ALIAS: &str = "jev-latest";
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
@@ -38,6 +48,18 @@ pub(super) enum Input {
     Text(data::Input),
     /// Of a language model.
     Prompt(Content),
+    /// Of a classifier that decides: typed questions about one state.
+    Decision { state: String, questions: Vec<Question> },
+}
+
+impl Input {
+    /// How many texts it counts for in the queue and in the counts.
+    pub(super) fn texts(&self) -> usize {
+        match self {
+            Self::Text(_) | Self::Prompt(_) => 1,
+            Self::Decision { questions, .. } => questions.len(),
+        }
+    }
 }
 
 /// How texts are answered. Requests with one key can share a pass. A classifier reads draws and seed alone.
@@ -78,11 +100,27 @@ impl Model {
         })
     }
 
+    /// When its folder was last written, seconds after 1970; 0 where the system does not say.
+    pub(super) fn created(&self) -> u64 {
+        let folder = match self {
+            Self::Classifier { saved, .. } => saved.folder(),
+            Self::Language { saved, .. } => saved.folder(),
+        };
+        let written = std::fs::metadata(folder).and_then(|found| found.modified());
+        let since = written.ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+        since.map_or(0, |since| since.as_secs())
+    }
+
     /// A question for the start, with the draws and the seed of requests that name none.
     pub(super) fn first(&self) -> (Input, Key) {
         match self {
             Self::Classifier { saved, draws, seed, .. } => {
                 let info = &saved.info;
+                if !classifies(saved) {
+                    let (state, questions) =
+                        ("first".to_owned(), QuestionKind::ALL.map(simple).to_vec());
+                    return (Input::Decision { state, questions }, drawn(*draws, *seed));
+                }
                 let pair = (info.pairs == Some(true)).then(|| "second".to_owned());
                 let choices: &[&str] = if info.has_choices() { &["one", "other"] } else { &[] };
                 let choices = choices.iter().map(ToString::to_string).collect();
@@ -96,28 +134,35 @@ impl Model {
         }
     }
 
-    /// Whether the answer to a text does not depend on those beside it.
-    pub(super) fn is_shared(&self, key: Key) -> bool {
+    /// Whether `input` can share a pass with others: the answer does not depend on those beside it.
+    pub(super) fn is_shared(&self, input: &Input, key: Key) -> bool {
         match self {
+            // The questions about a state share a pass of their own.
+            Self::Classifier { .. } if matches!(input, Input::Decision { .. }) => false,
             Self::Classifier { saved, .. } => saved.is_batch_free(key.draws),
             // A text is then the one of `lrvd generate`, to the bit, and does not wait for the longest of several.
             Self::Language { .. } => false,
         }
     }
 
-    /// The answers to `inputs`. A model that generates tells `go_on` after every token how many there are more, and ends
-    /// with an error if that says no.
+    /// The answers to `inputs`. A model that generates gives `go_on` every token once it is there, and ends with an error
+    /// if that returns false.
     pub(super) fn answer(
         &self,
         inputs: &[Input],
         key: Key,
-        go_on: &mut dyn FnMut(usize) -> bool,
+        go_on: &mut dyn FnMut(&[ContinuedToken]) -> bool,
     ) -> Result<Vec<Answer>> {
         match self {
             Self::Classifier { saved, limit, .. } => {
+                // Alone: it is not shared.
+                if let [Input::Decision { state, questions }] = inputs {
+                    let decided = saved.decide(state, questions, key.draws, key.seed)?;
+                    return Ok(vec![Answer::Decided(decided)]);
+                }
                 let texts = inputs.iter().filter_map(|input| match input {
                     Input::Text(text) => Some(text.clone()),
-                    Input::Prompt(_) => None,
+                    Input::Prompt(_) | Input::Decision { .. } => None,
                 });
                 let (texts, draws): (Vec<data::Input>, _) = (texts.collect(), key.draws);
                 let limit = saved.withheld_above(*limit, draws)?;
@@ -132,7 +177,7 @@ impl Model {
             Self::Language { saved, .. } => {
                 let prompts = inputs.iter().filter_map(|input| match input {
                     Input::Prompt(prompt) => Some(prompt.clone()),
-                    Input::Text(_) => None,
+                    Input::Text(_) | Input::Decision { .. } => None,
                 });
                 let found = saved.generate(&prompts.collect::<Vec<_>>(), 0, &key, go_on)?;
                 Ok(found.into_iter().map(Answer::Text).collect())
@@ -149,6 +194,24 @@ pub(super) enum Kind {
     Choices,
     Scores,
     Texts,
+    Decisions,
+}
+
+/// A question of a type, with two options.
+fn simple(kind: QuestionKind) -> Question {
+    let option =
+        |name: &str| QuestionOption { name: name.to_owned(), description: Some(name.to_owned()) };
+    let names = match kind {
+        QuestionKind::Noul => SIDES,
+        QuestionKind::Choice => ["one", "other"],
+        QuestionKind::Score => ["0", "1"],
+    };
+    Question { kind, instructions: "first".to_owned(), options: names.map(option).to_vec() }
+}
+
+/// Whether texts are asked at [`CLASSIFY`]: of every classifier but those of typed questions, whose options come with the request.
+fn classifies(saved: &SavedClassifier) -> bool {
+    !saved.is_decider() || saved.fixed_question().is_some()
 }
 
 /// A model as its clients know it: `/v1/model`, and what can be asked.
@@ -161,10 +224,39 @@ pub(super) enum Card {
 
 impl Card {
     /// Where it is asked.
-    pub(super) fn path(&self) -> &'static str {
+    pub(super) fn paths(&self) -> &'static [&'static str] {
         match self {
-            Self::Classifier(_) => CLASSIFY,
-            Self::Language(_) => GENERATE,
+            Self::Classifier(card) if card.kind == Kind::Decisions => &[SYSTEMONE, DECISIONS],
+            Self::Classifier(card) if card.decides => &[CLASSIFY, SYSTEMONE, DECISIONS],
+            Self::Classifier(_) => &[CLASSIFY],
+            Self::Language(_) => &[GENERATE],
+        }
+    }
+
+    pub(super) fn name(&self) -> &str {
+        match self {
+            Self::Classifier(card) => &card.name,
+            Self::Language(card) => &card.name,
+        }
+    }
+
+    /// In a sentence.
+    pub(super) fn description(&self) -> String {
+        let (method, does) = match self {
+            Self::Classifier(card) => (
+                Some(&card.method),
+                match card.kind {
+                    Kind::Decisions => "answers typed questions",
+                    Kind::Choices => "answers questions with choices",
+                    Kind::Scores => "predicts a number",
+                    Kind::Classes | Kind::Texts => "classifies texts",
+                },
+            ),
+            Self::Language(card) => (card.method.as_ref(), "continues texts"),
+        };
+        match method {
+            Some(method) => format!("{does}, trained by {method}"),
+            None => does.to_owned(),
         }
     }
 }
@@ -181,6 +273,8 @@ pub(super) struct ClassifierCard {
     pub(super) kind: Kind,
     /// Labels in the order of the probabilities, the letters of questions with choices; empty for scores.
     pub(super) labels: Vec<String>,
+    /// Whether typed questions are answered, at `/v1/systemone` and `/v1/decisions`.
+    pub(super) decides: bool,
     /// Whether inputs are pairs of texts, questions about a passage; null where that is not known.
     pub(super) pairs: Option<bool>,
     /// Draws where a request names no number.
@@ -209,6 +303,10 @@ impl ClassifierCard {
         let info = &classifier.info;
         let threshold = |draws: usize| {
             let draws = classifier.draws(Some(draws)).ok()?;
+            let is_fitted = |kind| classifier.calibration(kind, draws).is_ok();
+            if !QuestionKind::ALL.into_iter().all(is_fitted) {
+                return None;
+            }
             Some((draws, classifier.withheld_above(limit, draws).ok()?))
         };
         let scores = info.goal.is_regression();
@@ -217,11 +315,17 @@ impl ClassifierCard {
             name: info.goal.name.clone(),
             method: info.run.method.clone(),
             kind: match info.has_choices() {
+                _ if !classifies(classifier) => Kind::Decisions,
                 true => Kind::Choices,
                 false if scores => Kind::Scores,
                 false => Kind::Classes,
             },
-            labels: if scores { Vec::new() } else { info.goal.classes.clone() },
+            labels: if scores || !classifies(classifier) {
+                Vec::new()
+            } else {
+                info.goal.classes.clone()
+            },
+            decides: classifier.is_decider(),
             pairs: info.pairs,
             draws,
             seed,

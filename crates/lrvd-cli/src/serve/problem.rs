@@ -2,10 +2,15 @@
 
 use std::fmt::Display;
 
+use axum::body::Body as Content;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use lrvd_bench::data::Invalid;
 use schemars::JsonSchema;
 use serde::Serialize;
+use serde_json::json;
+
+use super::model::{DECISIONS, MODELS, SYSTEMONE};
 
 /// Seconds after which a client that found the queue full may come back.
 const RETRY_AFTER: HeaderValue = HeaderValue::from_static("1");
@@ -24,6 +29,8 @@ pub(super) enum Code {
     BodyTooLarge,
     MalformedJson,
     InvalidField,
+    MissingField,
+    UnknownModel,
     NoText,
     EmptyText,
     TooManyTexts,
@@ -47,7 +54,7 @@ pub(super) enum Code {
 impl Code {
     fn status(self) -> StatusCode {
         match self {
-            Self::NotFound | Self::OtherKind => StatusCode::NOT_FOUND,
+            Self::NotFound | Self::OtherKind | Self::UnknownModel => StatusCode::NOT_FOUND,
             Self::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
             Self::UnsupportedMediaType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             Self::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
@@ -58,6 +65,34 @@ impl Code {
             Self::WrongHost => StatusCode::MISDIRECTED_REQUEST,
             Self::Unauthorized => StatusCode::UNAUTHORIZED,
             _ => StatusCode::BAD_REQUEST,
+        }
+    }
+
+    /// Whether the body of the request is at fault, and not the request around it.
+    fn is_of_the_body(self) -> bool {
+        matches!(self.status(), StatusCode::BAD_REQUEST | StatusCode::UNPROCESSABLE_ENTITY)
+            && self != Self::HostHeader
+    }
+}
+
+/// Whose form the body of an error has; the path says it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Shape {
+    /// `{"error": {"code", "message", "field"}}`
+    Own,
+    /// Of `/v1/systemone`: `{"detail": [{"loc", "msg", "type"}]}` with 422 for a wrong body, `{"detail": {"error_type",
+    /// "message"}}` for all else.
+    Systemone,
+    /// Of `OpenAI`: `{"error": {"message", "type", "param", "code"}}`.
+    Openai,
+}
+
+impl Shape {
+    pub(super) fn of(path: &str) -> Self {
+        match path {
+            SYSTEMONE | MODELS => Self::Systemone,
+            DECISIONS => Self::Openai,
+            _ => Self::Own,
         }
     }
 }
@@ -72,6 +107,9 @@ pub(super) struct Problem {
     pub(super) message: String,
     /// The field of the request that is to blame, as in `inputs[2].pair`; null where it is none.
     pub(super) field: Option<String>,
+    /// Its keys, from the outermost.
+    #[serde(skip)]
+    pub(super) keys: Vec<String>,
 }
 
 #[derive(Serialize, JsonSchema)]
@@ -82,12 +120,32 @@ pub(super) struct Body {
 
 impl Problem {
     pub(super) fn new(code: Code, message: impl Display) -> Self {
-        Self { code, message: message.to_string(), field: None }
+        Self { code, message: message.to_string(), field: None, keys: Vec::new() }
     }
 
     /// The fault of a field.
     pub(super) fn at(code: Code, field: impl Into<String>, message: impl Display) -> Self {
         Self { field: Some(field.into()), ..Self::new(code, message) }
+    }
+
+    /// The fault of the value at these keys.
+    pub(super) fn within(code: Code, keys: &[&str], message: impl Display) -> Self {
+        let keys = keys.iter().map(ToString::to_string).collect();
+        Self { keys, ..Self::new(code, message) }
+    }
+
+    /// What is wrong with a question or a state, which is at `outer`.
+    pub(super) fn invalid(outer: &[&str], invalid: &Invalid) -> Self {
+        let code = if invalid.missing { Code::MissingField } else { Code::InvalidField };
+        let keys: Vec<&str> =
+            outer.iter().copied().chain(invalid.path.iter().map(String::as_str)).collect();
+        Self::within(code, &keys, &invalid.message)
+    }
+
+    /// The same of a field that another API has as ours, behind `x_`.
+    pub(super) fn of_own_field(mut self) -> Self {
+        self.field = self.field.map(|field| format!("x_{field}"));
+        self
     }
 
     /// A number of draws that the model does not answer with.
@@ -102,19 +160,85 @@ impl Problem {
     pub(super) fn internal() -> Self {
         Self::new(Code::Internal, "the model failed; see the server's log")
     }
+
+    /// Status and body in a form.
+    fn body(&self, shape: Shape) -> (StatusCode, String) {
+        let Self { code, message, field, keys } = self;
+        let (code, status) = (*code, code.status());
+        match shape {
+            Shape::Own => {
+                let body = Body { error: self.clone() };
+                (status, serde_json::to_string(&body).unwrap_or_default())
+            }
+            Shape::Systemone if code.is_of_the_body() => {
+                let named = field.iter().filter(|field| keys.is_empty() && *field != "body");
+                let place = ["body"].into_iter().chain(named.map(String::as_str));
+                let place: Vec<&str> = place.chain(keys.iter().map(String::as_str)).collect();
+                let kind = match code {
+                    Code::MalformedJson => "json_invalid",
+                    Code::MissingField => "missing",
+                    _ => "value_error",
+                };
+                let detail = json!([{ "loc": place, "msg": message, "type": kind }]);
+                (StatusCode::UNPROCESSABLE_ENTITY, json!({ "detail": detail }).to_string())
+            }
+            Shape::Systemone => {
+                let kind = match status {
+                    StatusCode::UNAUTHORIZED => "authentication_error",
+                    StatusCode::NOT_FOUND => "not_found_error",
+                    StatusCode::PAYLOAD_TOO_LARGE => "request_too_large",
+                    StatusCode::SERVICE_UNAVAILABLE => "overloaded_error",
+                    StatusCode::GATEWAY_TIMEOUT => "timeout_error",
+                    StatusCode::INTERNAL_SERVER_ERROR => "api_error",
+                    _ => "invalid_request_error",
+                };
+                let detail = json!({ "error_type": kind, "message": message });
+                (status, json!({ "detail": detail }).to_string())
+            }
+            Shape::Openai => {
+                let status = if code.is_of_the_body() { StatusCode::BAD_REQUEST } else { status };
+                let kind = match status {
+                    StatusCode::UNAUTHORIZED => "authentication_error",
+                    status if status.is_server_error() => "server_error",
+                    _ => "invalid_request_error",
+                };
+                let error =
+                    json!({ "message": message, "type": kind, "param": field, "code": code });
+                (status, json!({ "error": error }).to_string())
+            }
+        }
+    }
+
+    /// The body of an event in place of an answer.
+    pub(super) fn event(self) -> Body {
+        Body { error: self }
+    }
 }
 
+/// The status alone: the body is written where the path is known, by [`write`].
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
-        let code = self.code;
-        let mut response = json(code.status(), &Body { error: self });
-        if matches!(code, Code::QueueFull | Code::Stopping) {
-            response.headers_mut().insert(header::RETRY_AFTER, RETRY_AFTER);
-        }
-        if code == Code::Unauthorized {
-            response.headers_mut().insert(header::WWW_AUTHENTICATE, SCHEME);
-        }
+        let mut response = self.code.status().into_response();
+        response.extensions_mut().insert(self);
         response
+    }
+}
+
+/// Writes the body of a response to a request without an answer.
+pub(super) fn write(response: &mut Response, shape: Shape) {
+    let Some(problem) = response.extensions_mut().remove::<Problem>() else { return };
+    let (status, body) = problem.body(shape);
+    *response.status_mut() = status;
+    *response.body_mut() = Content::from(body);
+    let headers = response.headers_mut();
+    // Of the empty body.
+    headers.remove(header::CONTENT_LENGTH);
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    if matches!(problem.code, Code::QueueFull | Code::Stopping) {
+        headers.insert(header::RETRY_AFTER, RETRY_AFTER);
+    }
+    if problem.code == Code::Unauthorized {
+        headers.insert(header::WWW_AUTHENTICATE, SCHEME);
     }
 }
 

@@ -5,6 +5,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
+use lrvd_bench::adapter::ContinuedToken;
+use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::oneshot::Sender;
 use tracing::debug;
 
@@ -32,6 +34,14 @@ pub(super) struct Job {
     pub(super) key: Key,
     /// Closed by a client that has gone or timed out.
     pub(super) reply: Sender<Reply>,
+    /// Where the tokens of a text go as they come, no more than the request asks for; closed after the reply.
+    pub(super) tokens: Option<UnboundedSender<ContinuedToken>>,
+}
+
+impl Job {
+    fn texts(&self) -> usize {
+        self.inputs.iter().map(Input::texts).sum()
+    }
 }
 
 /// First come, first served; bounded by texts.
@@ -54,7 +64,7 @@ impl Waiting {
     /// Drops the jobs whose clients have disconnected.
     fn forget(&mut self) {
         self.jobs.retain(|job| !job.reply.is_closed());
-        self.texts = self.jobs.iter().map(|job| job.inputs.len()).sum();
+        self.texts = self.jobs.iter().map(Job::texts).sum();
     }
 }
 
@@ -74,7 +84,7 @@ impl Queue {
         if waiting.closed {
             return Err(Problem::stopping());
         }
-        let texts = job.inputs.len();
+        let texts = job.texts();
         if waiting.texts + texts > self.most {
             waiting.forget();
         }
@@ -97,28 +107,33 @@ impl Queue {
 
     /// Waits for the next batch; `None` once the queue is closed and empty.
     ///
-    /// It is the job that has waited longest and, if `is_shared` says that its key allows that, those of the others with
-    /// the same key, in order, that fit within `most` texts.
-    pub(super) fn take(&self, most: usize, is_shared: impl Fn(Key) -> bool) -> Option<Vec<Job>> {
+    /// It is the job that has waited longest and, if `is_shared` says that its inputs allow that under its key, those of the
+    /// others of which it says the same, with the same key, in order, that fit within `most` texts.
+    pub(super) fn take(
+        &self,
+        most: usize,
+        is_shared: impl Fn(&Input, Key) -> bool,
+    ) -> Option<Vec<Job>> {
+        let shares = |job: &Job| job.inputs.iter().all(|input| is_shared(input, job.key));
         let mut waiting = self.lock();
         loop {
             waiting.forget();
             if let Some(first) = waiting.jobs.pop_front() {
                 let key = first.key;
-                let mut room = if is_shared(key) { most } else { 0 };
-                room = room.saturating_sub(first.inputs.len());
+                let mut room = if shares(&first) { most } else { 0 };
+                room = room.saturating_sub(first.texts());
                 let mut batch = vec![first];
                 let mut next = 0;
                 while room > 0 && next < waiting.jobs.len() {
                     let job = &waiting.jobs[next];
-                    if job.key == key && job.inputs.len() <= room {
-                        room -= job.inputs.len();
+                    if job.key == key && job.texts() <= room && shares(job) {
+                        room -= job.texts();
                         batch.extend(waiting.jobs.remove(next));
                     } else {
                         next += 1;
                     }
                 }
-                waiting.texts -= batch.iter().map(|job| job.inputs.len()).sum::<usize>();
+                waiting.texts -= batch.iter().map(Job::texts).sum::<usize>();
                 debug!(jobs = batch.len(), draws = key.draws, waiting = waiting.texts, "taken");
                 return Some(batch);
             }
@@ -136,33 +151,37 @@ impl Queue {
 }
 
 /// Answers what waits in `queue` until it is closed and empty, with at most `most` texts in one call of `answer`; one
-/// text in each where `is_shared` says so of the key.
+/// text in each unless `is_shared` allows more.
 ///
 /// A call that fails or panics is made again for each of its texts, so that one of them costs the others no answer. A call
-/// that generates reports its new tokens, and checks whether the client still waits.
+/// that generates reports its new tokens, which go to the client that wants them, and checks whether it still waits.
 pub(super) fn work(
     queue: &Queue,
     metrics: &Metrics,
     most: usize,
-    is_shared: impl Fn(Key) -> bool,
-    mut answer: impl FnMut(&[Input], Key, &mut dyn FnMut(usize) -> bool) -> Result<Vec<Answer>, Fault>,
+    is_shared: impl Fn(&Input, Key) -> bool,
+    mut answer: impl FnMut(
+        &[Input],
+        Key,
+        &mut dyn FnMut(&[ContinuedToken]) -> bool,
+    ) -> Result<Vec<Answer>, Fault>,
 ) {
-    let mut attempt = |inputs: &[Input], key: Key, is_awaited: &dyn Fn() -> bool| {
+    let mut attempt = |inputs: &[Input], key: Key, follow: &dyn Fn(&[ContinuedToken]) -> bool| {
         metrics.batches.inc();
-        metrics.batched.inc_by(inputs.len() as u64);
+        metrics.batched.inc_by(inputs.iter().map(Input::texts).sum::<usize>() as u64);
         let begun = Instant::now();
-        let mut go_on = |tokens| {
-            metrics.tokens.inc_by(tokens as u64);
-            is_awaited()
+        let mut go_on = |tokens: &[ContinuedToken]| {
+            metrics.tokens.inc_by(tokens.len() as u64);
+            follow(tokens)
         };
         let answered = catch_unwind(AssertUnwindSafe(|| answer(inputs, key, &mut go_on)));
         metrics.batch_seconds.inc_by(begun.elapsed().as_secs_f64());
         answered.unwrap_or(Err(Fault::Model))
     };
-    let mut ask = |inputs: &[Input], key: Key, is_awaited: &dyn Fn() -> bool| {
-        let mut found = vec![attempt(inputs, key, is_awaited)];
+    let mut ask = |inputs: &[Input], key: Key, follow: &dyn Fn(&[ContinuedToken]) -> bool| {
+        let mut found = vec![attempt(inputs, key, follow)];
         if found[0].is_err() && inputs.len() > 1 {
-            found = inputs.chunks(1).map(|one| attempt(one, key, is_awaited)).collect();
+            found = inputs.chunks(1).map(|one| attempt(one, key, follow)).collect();
         }
         let each = |found: Result<Vec<Answer>, Fault>| match found {
             Ok(answers) => answers.into_iter().map(Ok).collect(),
@@ -173,10 +192,16 @@ pub(super) fn work(
     while let Some(jobs) = queue.take(most, &is_shared) {
         let Some(key) = jobs.first().map(|job| job.key) else { continue };
         let inputs: Vec<Input> = jobs.iter().flat_map(|job| job.inputs.clone()).collect();
-        let size = if is_shared(key) { most } else { 1 };
-        let is_awaited = || jobs.iter().any(|job| !job.reply.is_closed());
+        let size = if inputs.iter().all(|input| is_shared(input, key)) { most } else { 1 };
+        let follow = |tokens: &[ContinuedToken]| {
+            for said in jobs.iter().filter_map(|job| job.tokens.as_ref()) {
+                // One that has gone is seen below.
+                tokens.iter().for_each(|token| drop(said.send(token.clone())));
+            }
+            jobs.iter().any(|job| !job.reply.is_closed())
+        };
         let answers: Vec<_> =
-            inputs.chunks(size).flat_map(|part| ask(part, key, &is_awaited)).collect();
+            inputs.chunks(size).flat_map(|part| ask(part, key, &follow)).collect();
         let mut answers = answers.into_iter();
         for job in jobs {
             let own: Vec<_> = answers.by_ref().take(job.inputs.len()).collect();
@@ -205,14 +230,14 @@ mod tests {
         let (reply, receiver) = channel();
         let input = |i| Input::Text(data::Input::text(format!("{name} {i}")));
         let inputs = (0..texts).map(input).collect();
-        queue.push(Job { inputs, key, reply }).map_err(|problem| problem.code)?;
+        queue.push(Job { inputs, key, reply, tokens: None }).map_err(|problem| problem.code)?;
         Ok(receiver)
     }
 
     fn text(input: &Input) -> &str {
         match input {
             Input::Text(input) => &input.text,
-            Input::Prompt(_) => "",
+            Input::Prompt(_) | Input::Decision { .. } => "",
         }
     }
 
@@ -226,9 +251,9 @@ mod tests {
         assert_eq!(queue.texts(), 3);
         queue.close();
         assert_eq!(push(&queue, "d", 1, MEAN).unwrap_err(), Code::Stopping);
-        let batch = queue.take(9, |_| true).unwrap();
+        let batch = queue.take(9, |_, _| true).unwrap();
         assert_eq!((batch.len(), text(&batch[0].inputs[0]), queue.texts()), (1, "c 0", 0));
-        assert!(queue.take(1, |_| true).is_none());
+        assert!(queue.take(1, |_, _| true).is_none());
     }
 
     /// How many answers there were, or what failed.
@@ -241,7 +266,7 @@ mod tests {
         let replies: Vec<_> = jobs.iter().map(|job| put(job).unwrap()).collect();
         queue.close();
         let mut calls = Vec::new();
-        let answer = |inputs: &[Input], key: Key, _: &mut dyn FnMut(usize) -> bool| {
+        let answer = |inputs: &[Input], key: Key, _: &mut dyn FnMut(&[ContinuedToken]) -> bool| {
             calls.push((inputs.len(), key.draws));
             assert!(inputs.iter().all(|input| text(input) != "panic 0"), "as asked");
             if inputs.iter().any(|input| text(input) == "odd 1") {
@@ -250,7 +275,7 @@ mod tests {
             let score = || Prediction::Score { score: 0.5, deviation: None };
             Ok(inputs.iter().map(|_| Answer::new(score(), &[], &[], 0, None)).collect())
         };
-        work(&queue, &Metrics::default(), 4, |_| is_shared, answer);
+        work(&queue, &Metrics::default(), 4, |_, _| is_shared, answer);
         let read = |mut reply: Receiver<Reply>| reply.try_recv().unwrap().map(|all| all.len());
         (calls, replies.into_iter().map(read).collect())
     }
@@ -265,6 +290,35 @@ mod tests {
         assert_eq!(replies, [Ok(2), Ok(1), Ok(3), Ok(1), Ok(9)]);
         let (calls, replies) = worked(&[("a", 1, MEAN), ("b", 2, MEAN)], false);
         assert_eq!((calls, replies), (vec![(1, 0); 3], vec![Ok(1), Ok(2)]));
+    }
+
+    /// Typed questions count each, and share no pass, not even with texts of their key.
+    #[test]
+    fn typed_questions_count_as_texts_and_are_asked_alone() {
+        let asked = |n: usize| {
+            let question = data::Question {
+                kind: data::QuestionKind::Noul,
+                instructions: String::new(),
+                options: Vec::new(),
+            };
+            Input::Decision { state: "s".to_owned(), questions: vec![question; n] }
+        };
+        let queue = Queue::new(4);
+        let _text = push(&queue, "a", 1, MEAN).unwrap();
+        let mut replies = Vec::new();
+        let mut decide = |n| {
+            let (reply, receiver) = channel();
+            replies.push(receiver);
+            let job = Job { inputs: vec![asked(n)], key: MEAN, reply, tokens: None };
+            queue.push(job).map_err(|problem| problem.code)
+        };
+        assert_eq!(decide(2), Ok(()));
+        assert_eq!(queue.texts(), 3);
+        assert_eq!(decide(2), Err(Code::QueueFull));
+        assert_eq!(decide(1), Ok(()));
+        let is_shared = |input: &Input, _| matches!(input, Input::Text(_));
+        let taken = || queue.take(9, is_shared).unwrap().iter().map(Job::texts).collect::<Vec<_>>();
+        assert_eq!([taken(), taken(), taken()], [[1], [2], [1]]);
     }
 
     #[test]

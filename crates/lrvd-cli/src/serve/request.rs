@@ -10,8 +10,9 @@ use schemars::JsonSchema;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserialize, DeserializeOwned, Deserializer, MapAccess, Visitor};
 
-use super::model::{Card, ClassifierCard, Input, Key, Kind, LanguageCard};
+use super::model::{Card, ClassifierCard, DECISIONS, Input, Key, Kind, LanguageCard, SYSTEMONE};
 use super::problem::{Code, Problem};
+use super::{decisions, systemone};
 
 /// A request that can be answered.
 #[derive(Debug)]
@@ -21,36 +22,58 @@ pub(super) struct Asked {
     /// The field of each of them, as the client wrote it.
     pub(super) fields: Vec<String>,
     pub(super) key: Key,
+    pub(super) form: Form,
+    /// Whether tokens are sent as they come.
+    pub(super) stream: bool,
 }
 
-/// Reads the body of a request to the model of `card`; nothing in it is passed over.
-pub(super) fn read(body: &[u8], card: &Card) -> Result<Asked, Problem> {
+/// Whose form the answers have, with what they are written with.
+#[derive(Debug)]
+pub(super) enum Form {
+    Own,
+    Systemone(systemone::Plan),
+    Decisions(decisions::Plan),
+}
+
+/// Reads the body of a request for `path` to the model of `card`; nothing in it is passed over but what other APIs pass over.
+pub(super) fn read(path: &str, body: &[u8], card: &Card) -> Result<Asked, Problem> {
     match card {
+        Card::Classifier(card) if path == SYSTEMONE => systemone::read(body, card),
+        Card::Classifier(card) if path == DECISIONS => decisions::read(body, card),
         Card::Classifier(card) => object::<ClassifyRequest>(body)?.check(card),
         Card::Language(card) => object::<GenerateRequest>(body)?.check(card),
     }
 }
 
-fn object<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
+/// Reads an object.
+pub(super) fn object<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
+    parsed(body).map(|Object(request)| request)
+}
+
+/// Reads a body of JSON.
+pub(super) fn parsed<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
     let malformed = |error: &serde_json::Error| {
         Problem::new(Code::MalformedJson, format!("the body is not JSON: {error}"))
     };
     let mut json = serde_json::Deserializer::from_slice(body);
     let read = serde_path_to_error::deserialize(&mut json);
-    let Object(request): Object<T> = read.map_err(|error| {
-        let (path, inner) = (error.path().to_string(), error.inner());
+    let request = read.map_err(|error| {
+        let (path, inner) = (error.path(), error.inner());
         if !inner.is_data() {
             return malformed(inner);
         }
-        let field = if path == "." { "body".to_owned() } else { path };
-        Problem::at(Code::InvalidField, field, inner)
+        let keys: Vec<String> = path.iter().map(ToString::to_string).collect();
+        let keys: Vec<&str> = keys.iter().map(|key| key.trim_matches(['[', ']'])).collect();
+        let field = if keys.is_empty() { "body".to_owned() } else { path.to_string() };
+        Problem { field: Some(field), ..Problem::within(Code::InvalidField, &keys, inner) }
     })?;
     json.end().map_err(|error| malformed(&error))?;
     Ok(request)
 }
 
 /// A `T` by the names of its fields; serde's own structs are read from lists as well.
-struct Object<T>(T);
+#[derive(Debug)]
+pub(super) struct Object<T>(pub(super) T);
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -72,7 +95,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
     }
 }
 
-fn filled(text: &str, field: impl FnOnce() -> String) -> Result<(), Problem> {
+pub(super) fn filled(text: &str, field: impl FnOnce() -> String) -> Result<(), Problem> {
     if text.trim().is_empty() {
         return Err(Problem::at(Code::EmptyText, field(), "the text is empty"));
     }
@@ -190,7 +213,8 @@ impl ClassifyRequest {
             }
         }
         let fields = (0..inputs.len()).map(|index| field(index, "text")).collect();
-        Ok(Asked { inputs: inputs.into_iter().map(Input::Text).collect(), fields, key })
+        let inputs = inputs.into_iter().map(Input::Text).collect();
+        Ok(Asked { inputs, fields, key, form: Form::Own, stream: false })
     }
 }
 
@@ -222,6 +246,9 @@ pub(super) struct GenerateRequest {
     /// Draw among the most likely tokens that together have this probability, above 0 and at most 1.
     #[serde(default)]
     top_p: Option<f64>,
+    /// Whether tokens are sent as they come, as server-sent events.
+    #[serde(default)]
+    stream: Option<bool>,
 }
 
 /// A message.
@@ -236,7 +263,7 @@ struct Said {
 impl GenerateRequest {
     /// What is asked of the model of `card`.
     fn check(self, card: &LanguageCard) -> Result<Asked, Problem> {
-        let Self { prompt, messages, max_tokens, draws, seed, temperature, top_p } = self;
+        let Self { prompt, messages, max_tokens, draws, seed, temperature, top_p, stream } = self;
         let (field, content) = match (prompt, messages) {
             (Some(_), Some(_)) => return Err(clash("messages", "prompt")),
             (Some(prompt), None) => {
@@ -259,6 +286,12 @@ impl GenerateRequest {
         };
         let sampling = Generation::sampling(temperature, top_p);
         let key = card.key(max_tokens, draws, seed, sampling)?;
-        Ok(Asked { inputs: vec![Input::Prompt(content)], fields: vec![field.to_owned()], key })
+        Ok(Asked {
+            inputs: vec![Input::Prompt(content)],
+            fields: vec![field.to_owned()],
+            key,
+            form: Form::Own,
+            stream: stream == Some(true),
+        })
     }
 }

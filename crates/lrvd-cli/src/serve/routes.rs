@@ -8,26 +8,41 @@ use axum::Router;
 use axum::body::Bytes;
 use axum::extract::rejection::BytesRejection;
 use axum::extract::{DefaultBodyLimit, Request, State};
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, Uri, header};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{Html, IntoResponse, Response};
 use axum::routing::{any, get, post};
 use serde::Serialize;
 use tokio::sync::oneshot::channel;
+use tokio::sync::oneshot::error::RecvError;
 
 use super::access::Access;
 use super::answer::Answer;
 use super::metrics::{CONTENT_TYPE, Metrics};
-use super::model::{CLASSIFY, Card, GENERATE, Limits};
-use super::problem::{Code, Problem, json};
-use super::queue::{Fault, Job, Queue};
+use super::model::{ASKED, CLASSIFY, Card, DECISIONS, GENERATE, Input, Limits, MODELS, SYSTEMONE};
+use super::problem::{Code, Problem, Shape, json, write};
+use super::queue::{Fault, Job, Queue, Reply};
 use super::request::{Asked, read};
 use super::response::{document, respond};
+use super::share::share;
+use super::stream::stream;
+use super::systemone::Models;
 use crate::printer::Printer;
 
 /// The paths, as they are counted.
-const PATHS: [&str; 8] =
-    ["/", CLASSIFY, GENERATE, "/v1/model", "/openapi.json", "/healthz", "/readyz", "/metrics"];
+const PATHS: [&str; 11] = [
+    "/",
+    CLASSIFY,
+    GENERATE,
+    SYSTEMONE,
+    DECISIONS,
+    "/v1/model",
+    MODELS,
+    "/openapi.json",
+    "/healthz",
+    "/readyz",
+    "/metrics",
+];
 
 /// The page; it sends requests to this server alone, and its policy makes browsers hold it to that.
 const PAGE: &str = include_str!("page.html");
@@ -37,6 +52,8 @@ const PAGE_POLICY: &str = "default-src 'none'; connect-src 'self'; img-src data:
 #[derive(Debug)]
 pub(super) struct App {
     pub(super) card: Card,
+    /// When the model was written, seconds after 1970.
+    pub(super) created: u64,
     pub(super) limits: Limits,
     pub(super) access: Access,
     pub(super) queue: Queue,
@@ -65,17 +82,22 @@ struct Line<'a> {
 }
 
 pub(super) fn router(app: Arc<App>) -> Router {
-    let path = app.card.path();
-    let elsewhere = if path == CLASSIFY { GENERATE } else { CLASSIFY };
-    Router::new()
+    let own = app.card.paths();
+    let elsewhere = move || async move {
+        let places = own.iter().map(|path| format!("`{path}`")).collect::<Vec<_>>().join(", ");
+        let message =
+            format!("the model of this server is of another kind: it answers at {places}");
+        Problem::new(Code::OtherKind, message)
+    };
+    let asked = ASKED.into_iter().fold(Router::new(), |router, path| {
+        router.route(path, if own.contains(&path) { post(ask) } else { any(elsewhere) })
+    });
+    asked
         .route("/", get(page))
-        .route(path, post(ask))
         .route(
-            elsewhere,
-            any(move || async move {
-                let message =
-                    format!("the model of this server is of another kind: it answers at `{path}`");
-                Problem::new(Code::OtherKind, message)
+            MODELS,
+            get(|State(app): State<Arc<App>>| async move {
+                json(StatusCode::OK, &Models::new(&app.card, app.created))
             }),
         )
         .route(
@@ -100,6 +122,7 @@ pub(super) fn router(app: Arc<App>) -> Router {
         })
         .layer(DefaultBodyLimit::max(app.limits.max_bytes))
         .layer(from_fn_with_state(Arc::clone(&app), admit))
+        .layer(from_fn_with_state(Arc::clone(&app), share))
         .layer(from_fn_with_state(Arc::clone(&app), observe))
         .with_state(app)
 }
@@ -127,31 +150,48 @@ async fn metrics(State(app): State<Arc<App>>) -> impl IntoResponse {
 
 async fn ask(
     State(app): State<Arc<App>>,
+    uri: Uri,
     headers: HeaderMap,
     body: Result<Bytes, BytesRejection>,
 ) -> Response {
     let begun = Instant::now();
-    let asked = match asked(&app, &headers, body) {
+    let asked = match asked(&app, uri.path(), &headers, body) {
         Ok(asked) => asked,
         Err(problem) => return problem.into_response(),
     };
-    let (key, size) = (asked.key, Size(asked.inputs.len(), asked.key.draws));
-    let mut response = match answers(&app, asked).await {
-        Ok(answers) => {
-            app.metrics.seconds.observe(begun.elapsed().as_secs_f64());
-            app.metrics.texts.inc_by(size.0 as u64);
-            let withheld = answers.iter().filter(|answer| answer.is_withheld()).count();
-            app.metrics.withheld.inc_by(withheld as u64);
-            respond(&app.card, answers, key)
-        }
-        Err(problem) => problem.into_response(),
+    let texts = asked.inputs.iter().map(Input::texts).sum();
+    let size = Size(texts, asked.key.draws);
+    let answered = match asked.stream {
+        true => stream(&app, asked, begun).await,
+        false => whole(&app, asked, begun).await,
     };
+    let mut response = answered.unwrap_or_else(Problem::into_response);
     response.extensions_mut().insert(size);
     response
 }
 
+/// The response to a request, once its answer is complete. A client that stops waiting closes the reply, which the model checks.
+async fn whole(app: &App, asked: Asked, begun: Instant) -> Result<Response, Problem> {
+    let Asked { inputs, fields, key, form, .. } = asked;
+    let (reply, ended) = channel();
+    app.queue.push(Job { inputs, key, reply, tokens: None })?;
+    let answers = answered(ended.await, fields)?;
+    app.count(&answers, begun);
+    Ok(respond(&app.card, form, answers, key))
+}
+
+impl App {
+    /// Counts the answers to a request that came at `begun`.
+    pub(super) fn count(&self, answers: &[Answer], begun: Instant) {
+        self.metrics.seconds.observe(begun.elapsed().as_secs_f64());
+        self.metrics.texts.inc_by(answers.iter().map(Answer::texts).sum::<usize>() as u64);
+        self.metrics.withheld.inc_by(answers.iter().map(Answer::withheld).sum::<usize>() as u64);
+    }
+}
+
 fn asked(
     app: &App,
+    path: &str,
     headers: &HeaderMap,
     body: Result<Bytes, BytesRejection>,
 ) -> Result<Asked, Problem> {
@@ -173,19 +213,23 @@ fn asked(
             Problem::new(Code::UnreadableBody, message)
         }
     })?;
-    read(&body, &app.card)
+    read(path, &body, &app.card)
 }
 
-/// Waits for the model; a client that stops waiting closes the reply, which the model checks.
-async fn answers(app: &App, asked: Asked) -> Result<Vec<Answer>, Problem> {
-    let Asked { inputs, mut fields, key } = asked;
-    let (reply, answered) = channel();
-    app.queue.push(Job { inputs, key, reply })?;
-    match answered.await {
+/// The answers of a reply to the texts of `fields`.
+pub(super) fn answered(
+    reply: Result<Reply, RecvError>,
+    mut fields: Vec<String>,
+) -> Result<Vec<Answer>, Problem> {
+    match reply {
         Ok(Ok(answers)) => Ok(answers),
         Ok(Err((index, Fault::Text(reason)))) => {
-            let message = format!("the model cannot read this text: {reason}");
-            Err(Problem::at(Code::UnreadableText, fields.swap_remove(index), message))
+            let field = fields.swap_remove(index);
+            let message = match &*field {
+                "questions" => format!("the model does not answer this: {reason}"),
+                _ => format!("the model cannot read this text: {reason}"),
+            };
+            Err(Problem::at(Code::UnreadableText, field, message))
         }
         // Or the worker has ended, which it says itself.
         Ok(Err((_, Fault::Model))) | Err(_) => Err(Problem::internal()),
@@ -199,19 +243,20 @@ async fn admit(State(app): State<Arc<App>>, request: Request, next: Next) -> Res
     }
 }
 
-/// Bounds a request in time, counts it and writes its line.
+/// Bounds a request in time, writes an error in the form of its path, counts the request and writes its line.
 async fn observe(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
     let begun = Instant::now();
     let method = request.method().clone();
     let path = request.uri().path().to_owned();
     let limit = app.limits.timeout;
-    let response = match tokio::time::timeout(limit, next.run(request)).await {
+    let mut response = match tokio::time::timeout(limit, next.run(request)).await {
         Ok(response) => response,
         Err(_) => {
             let message = format!("no answer within {} s", limit.as_secs());
             Problem::new(Code::Timeout, message).into_response()
         }
     };
+    write(&mut response, Shape::of(&path));
     let known = PATHS.into_iter().find(|known| *known == path).unwrap_or("other");
     let labels =
         vec![("path", known.to_owned()), ("status", response.status().as_str().to_owned())];

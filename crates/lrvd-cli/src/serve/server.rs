@@ -46,11 +46,13 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Listens at `address`, as a server that is also called `names` and needs `key`, if there is one.
+    /// Listens at `address`, as a server that is also called `names`, needs `key`, if there is one, and is asked by pages of
+    /// the sites `origins`.
     pub(crate) fn open(
         address: SocketAddr,
         names: Vec<String>,
         key: Option<String>,
+        origins: Vec<String>,
         limits: Limits,
     ) -> Result<Self> {
         if limits.queue < limits.max_texts {
@@ -65,7 +67,7 @@ impl Server {
         let listen = |error: io::Error| anyhow!("cannot listen at `{address}`: {error}");
         let listener = runtime.block_on(TcpListener::bind(address)).map_err(listen)?;
         let address = listener.local_addr().map_err(listen)?;
-        let access = Access { address, names, key };
+        let access = Access { address, names, key, origins };
         Ok(Self { runtime, listener, access, limits })
     }
 
@@ -84,13 +86,13 @@ impl Server {
             bail!("{draws} draws are more than a request may ask for; raise `--max-draws`, {most}");
         }
         let failed = |error: Error| anyhow!("the model does not answer: {error}");
-        let card = model.card(&limits).map_err(failed)?;
+        let (card, created) = (model.card(&limits).map_err(failed)?, model.created());
         // What cannot answer says so now.
         model.answer(&[first], key, &mut |_| true).map_err(failed)?;
         started()?;
 
         let (queue, metrics) = (Queue::new(limits.queue), Metrics::default());
-        let app = Arc::new(App { card, limits, access, queue, metrics, stop, printer });
+        let app = Arc::new(App { card, created, limits, access, queue, metrics, stop, printer });
         let ended = std::thread::scope(|scope| {
             let http = scope.spawn(|| {
                 runtime.block_on(accept(listener, &app));
@@ -100,7 +102,7 @@ impl Server {
                 &app.queue,
                 &app.metrics,
                 limits.batch_size,
-                |key| model.is_shared(key),
+                |input, key| model.is_shared(input, key),
                 |inputs, key, go_on| {
                     model.answer(inputs, key, go_on).map_err(|error| fault(&error, printer))
                 },

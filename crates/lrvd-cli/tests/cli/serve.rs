@@ -84,7 +84,8 @@ impl Server {
     }
 
     /// Sends requests that are rejected. The columns of each line are status, code and field of the error, then method with
-    /// content type, path, body.
+    /// content type, path, body. Code and field are those of the path's API: `type` or `error_type` and `loc` behind `body`, its
+    /// keys joined by `/`, of `/v1/systemone`; `code` and `param` of `/v1/decisions`.
     pub(crate) fn rejects(&self, lines: &[&str]) {
         for line in lines {
             let mut body = *line;
@@ -99,10 +100,12 @@ impl Server {
             let [start, kind] =
                 [format!("{method} {path} HTTP/1.1"), format!("Content-Type: {kind}")];
             let reply = self.ask(&[&start, "Host: localhost", &kind], body);
-            let (Reply { status, head, .. }, error) = (&reply, reply.json()["error"].take());
-            let [code, field] = ["code", "field"].map(|key| error[key].as_str().unwrap_or("-"));
-            assert_eq!([&*status.to_string(), code, field], expected, "{line}: {error}");
-            assert!(!error["message"].as_str().unwrap().is_empty());
+            let Reply { status, head, .. } = &reply;
+            assert!(head.contains("\r\ncontent-type: application/json\r\n"), "{line}: {head}");
+            let (code, field, message) = fault(path, &reply.json());
+            assert_eq!([&*status.to_string(), &code, &field], expected, "{line}: {message}");
+            assert!(!message.is_empty());
+            assert!(*status < 500 || matches!(status, 503 | 504), "{line}");
             assert_eq!(head.contains("\r\nallow: "), *status == 405, "{line}: {head}");
         }
     }
@@ -113,6 +116,40 @@ impl Server {
         let log = rest(&mut self.child);
         assert_eq!(self.child.wait().unwrap().code(), Some(0), "{log}");
         log
+    }
+}
+
+/// Code, field and message of an error, whose body has exactly the keys of the API of `path`.
+fn fault(path: &str, body: &Value) -> (String, String, String) {
+    let text = |value: &Value| value.as_str().unwrap_or("-").to_owned();
+    let keys =
+        |value: &Value| -> Vec<String> { value.as_object().unwrap().keys().cloned().collect() };
+    match path {
+        "/v1/systemone" | "/v1/models" => {
+            assert_eq!(keys(body), ["detail"], "{body}");
+            let detail = &body["detail"];
+            let Some(list) = detail.as_array() else {
+                assert_eq!(keys(detail), ["error_type", "message"], "{body}");
+                return (text(&detail["error_type"]), "-".to_owned(), text(&detail["message"]));
+            };
+            let [one] = &list[..] else { panic!("{body}") };
+            assert_eq!(keys(one), ["loc", "msg", "type"], "{body}");
+            let place: Vec<String> = one["loc"].as_array().unwrap().iter().map(text).collect();
+            let (first, rest) = place.split_first().unwrap();
+            assert_eq!(first, "body");
+            let field = if rest.is_empty() { "-".to_owned() } else { rest.join("/") };
+            (text(&one["type"]), field, text(&one["msg"]))
+        }
+        _ => {
+            assert_eq!(keys(body), ["error"], "{body}");
+            let (error, is_openai) = (&body["error"], path == "/v1/decisions");
+            let field = if is_openai { "param" } else { "field" };
+            let mut expected = vec!["code", "message", field];
+            expected.extend(is_openai.then_some("type"));
+            expected.sort_unstable();
+            assert_eq!(keys(error), expected, "{body}");
+            (text(&error["code"]), text(&error[field]), text(&error["message"]))
+        }
     }
 }
 
@@ -343,5 +380,226 @@ fn a_generation_ends_with_its_client() {
     assert_eq!(next.status, 200, "{}", next.text);
     assert!((2.0..400.0).contains(&tokens()), "{}", tokens());
     assert!(server.count("lrvd_batch_seconds_total") > 0.0);
+    server.stop();
+}
+
+/// The untrained language model, which answers typed questions all the same.
+fn decider(words: &str) -> (Sandbox, Server) {
+    let dir = Sandbox::new();
+    let server = Server::start(&dir, &format!("@llama --decisions --quiet {words}"));
+    (dir, server)
+}
+
+fn choice(options: usize, words: usize) -> Value {
+    let option = |i| (format!("option {i}"), json!("word ".repeat(words)));
+    let criteria: serde_json::Map<_, _> = (0..options).map(option).collect();
+    json!({ "type": "choice", "instructions": "Which one?", "criteria": criteria })
+}
+
+fn systemone(state: &Value, questions: &Value) -> String {
+    json!({ "model": "jev-latest", "state": state, "questions": questions }).to_string()
+}
+
+/// Names, company and order of questions change no bit of an answer, and both routes give the same.
+#[test]
+fn a_question_has_the_same_answer_whatever_else_is_asked_and_at_both_routes() {
+    let (_dir, server) = decider("");
+    let state = json!({ "message": "charged twice", "tags": ["money", 3] });
+    let team = json!({ "type": "choice", "instructions": "Which team?",
+        "criteria": { "환불 🙂": "money back", "billing": null, "technical": "it is broken" } });
+    let urgency =
+        json!({ "type": "score", "instructions": "How urgent?", "criteria": ["can wait", "now"] });
+    let refund = json!({ "type": "noul", "instructions": "Money back?" });
+    let ask = |questions: Value| -> Value {
+        let reply = server.post("/v1/systemone", &systemone(&state, &questions));
+        assert_eq!(reply.status, 200, "{}", reply.text);
+        reply.json()["answers"].take()
+    };
+    let all = ask(json!({ "team": team, "urgency": urgency, "refund": refund }));
+    for (id, question) in [("team", &team), ("urgency", &urgency), ("refund", &refund)] {
+        assert_eq!(ask(json!({ "🎯": question }))["🎯"], all[id], "{id}");
+    }
+    let swapped = ask(json!({ "a": refund, "b": team, "c": urgency }));
+    assert_eq!(
+        [&swapped["a"], &swapped["b"], &swapped["c"]],
+        [&all["refund"], &all["team"], &all["urgency"]]
+    );
+    let names: Vec<_> = all["team"]["probabilities"].as_object().unwrap().keys().collect();
+    assert_eq!(names, ["billing", "technical", "환불 🙂"]);
+
+    // The state as the text that it is read as; options in another order.
+    let body = json!({ "model": "jev-latest",
+        "input": [{ "role": "user", "content": [{ "type": "input_json", "data": state }] }],
+        "questions": [
+            { "type": "predicate", "instructions": "Money back?" },
+            { "type": "choice", "name": "team", "instructions": [{ "type": "input_text", "text": "Which team?" }],
+              "choices": [{ "value": "technical", "description": "it is broken" }, { "value": "billing" },
+                          { "value": "환불 🙂", "description": "money back" }] },
+            { "type": "score", "name": null, "instructions": "How urgent?",
+              "levels": [{ "label": "can wait" }, { "label": "now" }] } ] });
+    let reply = server.post("/v1/decisions", &body.to_string());
+    assert_eq!(reply.status, 200, "{}", reply.text);
+    let answers = reply.json()["answers"].take();
+    assert_eq!(answers[0]["probability"], all["refund"]["noul"]);
+    assert_eq!([&answers[0]["name"], &answers[1]["name"]], [&Value::Null, &json!("team")]);
+    for probability in answers[1]["probabilities"].as_array().unwrap() {
+        let name = probability["value"].as_str().unwrap();
+        assert_eq!(probability["probability"], all["team"]["probabilities"][name], "{name}");
+    }
+    assert_eq!(answers[1]["probabilities"][0]["value"], "technical");
+    for key in ["choice", "confidence", "x_entropy"] {
+        assert_eq!(answers[1][key], all["team"][key], "{key}");
+    }
+    for key in ["score", "confidence"] {
+        assert_eq!(answers[2][key], all["urgency"][key], "{key}");
+    }
+    assert_eq!(answers[2]["probabilities"][1]["label"], "now");
+    assert_eq!(all["team"]["x_calibrated"], false);
+    server.stop();
+}
+
+/// Bodies that are small and could cost much: bounded, and the next request is answered.
+#[test]
+fn deep_wide_and_cut_bodies_are_rejected_or_answered_in_bounded_time() {
+    let (_dir, server) = decider("--max-texts 4");
+    let begun = std::time::Instant::now();
+    let noul = json!({ "q": { "type": "noul", "instructions": "So?" } });
+    let deep =
+        |depth: usize, inner: &str| format!("{}{inner}{}", "[".repeat(depth), "]".repeat(depth));
+    let posted = |state: &str| {
+        let body = systemone(&json!("STATE"), &noul).replace("\"STATE\"", state);
+        server.post("/v1/systemone", &body).status
+    };
+    // Beyond the parser's depth; a deep list of many, which as text is a hundred times as long.
+    assert_eq!(posted(&deep(200_000, "1")), 422);
+    assert_eq!(posted(&deep(100, &vec!["1"; 100_000].join(","))), 413);
+    assert_eq!(posted(&deep(100, "1")), 200);
+    let wide = systemone(&json!("a"), &json!({ "q": choice(255, 400) }));
+    assert!(wide.len() > 500_000);
+    assert!([200, 422].contains(&server.post("/v1/systemone", &wide).status));
+    let many: serde_json::Map<_, _> =
+        (0..20_000).map(|i| (i.to_string(), json!({ "type": "noul" }))).collect();
+    let many = systemone(&json!("a"), &many.into());
+    assert_eq!(server.post("/v1/systemone", &many).status, 422);
+
+    // Two bodies that end early: closed by the client, and kept open.
+    for path in ["/v1/systemone", "/v1/decisions"] {
+        let mut cut = server.connect();
+        write!(cut, "POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 900\r\n\r\n{{\"mo").unwrap();
+        cut.shutdown(std::net::Shutdown::Write).unwrap();
+        let mut text = String::new();
+        let _ = cut.read_to_string(&mut text);
+        assert!(text.is_empty() || text.starts_with("HTTP/1.1 4"), "{text}");
+    }
+    let mut kept = server.connect();
+    kept.write_all(b"POST /v1/systemone HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 900\r\n\r\n{").unwrap();
+    assert_eq!(server.post("/v1/systemone", &systemone(&json!("a"), &noul)).status, 200);
+    assert!(begun.elapsed() < Duration::from_secs(50), "{:?}", begun.elapsed());
+    drop(kept);
+    server.stop();
+}
+
+#[test]
+fn errors_around_a_request_have_the_form_of_its_api_and_only_named_origins_may_read_them() {
+    let words = "--api-key-env LRVD_TEST_KEY --allow-origin https://app.example";
+    let (_dir, server) = decider(words);
+    server.rejects(&[
+        "401 authentication_error - POST /v1/systemone {}",
+        "401 authentication_error - GET /v1/models",
+        "401 unauthorized - POST /v1/decisions {}",
+        "401 unauthorized - GET /v1/model",
+    ]);
+    let ask = |lines: &[&str]| server.ask(&[lines, &["Host: localhost"]].concat(), "");
+    let (app, other) = ("Origin: https://app.example", "Origin: https://other.example");
+    let allowed = "\r\naccess-control-allow-origin: https://app.example\r\n";
+    let (options, method) =
+        ("OPTIONS /v1/systemone HTTP/1.1", "Access-Control-Request-Method: POST");
+    let before = ask(&[options, app, method]);
+    assert_eq!(before.status, 204);
+    let headers = "\r\naccess-control-allow-headers: authorization, content-type\r\n";
+    assert!(before.head.contains(allowed) && before.head.contains(headers), "{}", before.head);
+    let refused = ask(&[options, other, method]);
+    assert_eq!(refused.status, 401);
+    assert!(!refused.head.contains("access-control"), "{}", refused.head);
+    let keyed = ["GET /v1/models HTTP/1.1", "Authorization: Bearer s3cret"];
+    let models = ask(&[&keyed[..], &[app]].concat());
+    assert_eq!(
+        (models.status, models.json()["models"][0]["name"].take()),
+        (200, json!("decisions"))
+    );
+    assert!(
+        models.head.contains(allowed) && models.head.contains("\r\nvary: origin\r\n"),
+        "{}",
+        models.head
+    );
+    assert!(ask(&["GET /v1/models HTTP/1.1", app]).head.contains(allowed), "errors are read too");
+    assert!(!ask(&[&keyed[..], &[other]].concat()).head.contains("access-control"));
+    server.stop();
+
+    // Without a key a header with one is accepted; without `--allow-origin` no page is.
+    let (_dir, server) = decider("");
+    let models = server.ask(&[&keyed[..], &["Host: localhost", app]].concat(), "");
+    assert_eq!(models.status, 200);
+    assert!(
+        !models.head.contains("access-control") && !models.head.contains("vary"),
+        "{}",
+        models.head
+    );
+    assert_eq!(server.ask(&[options, "Host: localhost", app, method], "").status, 405);
+    server.stop();
+}
+
+/// The events of a stream are the tokens of the whole answer; what has no first token is an error with a status.
+#[test]
+fn a_text_that_is_streamed_is_the_text_that_is_not() {
+    let dir = Sandbox::new();
+    let server = Server::start(
+        &dir,
+        "@tests/pins/adapters/language --model @llama --max-draws 64 --max-tokens 500 --timeout 2 --quiet",
+    );
+    let post = |mut body: Value, stream: bool| {
+        body["stream"] = stream.into();
+        server.post("/v1/generate", &body.to_string())
+    };
+    let events = |reply: &Reply| -> Vec<(String, Value)> {
+        assert!(reply.head.contains("\r\ncontent-type: text/event-stream\r\n"), "{}", reply.head);
+        // Chunks of HTTP stand between the events.
+        let lines: Vec<&str> = reply.text.lines().filter(|line| line.contains(": ")).collect();
+        let pairs = lines.chunks(2).map(|pair| {
+            let name = pair[0].strip_prefix("event: ").unwrap().to_owned();
+            (name, serde_json::from_str(pair[1].strip_prefix("data: ").unwrap()).unwrap())
+        });
+        pairs.collect()
+    };
+    for body in [
+        json!({ "prompt": "Tim saw a red car.", "max_tokens": 12, "draws": 4, "seed": 2 }),
+        json!({ "prompt": "Tim", "max_tokens": 9, "temperature": 3, "top_p": 0.9 }),
+    ] {
+        let whole = post(body.clone(), false).json();
+        let mut events = events(&post(body, true));
+        let (name, last) = events.pop().unwrap();
+        assert_eq!(name, "answer");
+        let text = &whole["texts"][0];
+        let tokens: Vec<&Value> = events.iter().map(|(_, token)| token).collect();
+        assert!(events.iter().all(|(name, _)| name == "token") && tokens.len() > 3);
+        assert_eq!(json!(tokens), text["tokens"]);
+        assert_eq!(last["tokens"], tokens.len());
+        for key in ["text", "prompt_tokens", "stopped", "mean_log_probability"] {
+            assert_eq!(last[key], text[key], "{key}");
+        }
+        for key in ["schema_version", "draws", "seed", "temperature", "top_p"] {
+            assert_eq!(last[key], whole[key], "{key}");
+        }
+    }
+    let unread = post(json!({ "messages": [{ "role": "user", "content": "Hi" }] }), true);
+    assert_eq!(
+        (unread.status, unread.json()["error"]["code"].take()),
+        (422, json!("unreadable_text"))
+    );
+    let long =
+        json!({ "prompt": "Once", "max_tokens": 500, "temperature": 1000, "seed": 5, "draws": 64 });
+    let (name, last) = events(&post(long, true)).pop().unwrap();
+    assert_eq!((&*name, &last["error"]["code"]), ("error", &json!("timeout")));
+    assert_eq!(server.count("lrvd_texts_total"), 4.0);
     server.stop();
 }

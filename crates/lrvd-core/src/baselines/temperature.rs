@@ -1,6 +1,6 @@
 //! Temperature scaling.
 
-use crate::error::{Error, check_classes, check_finite, check_length, some_rows};
+use crate::error::{Error, check_all_in, check_classes, check_finite, check_length, some_rows};
 use crate::special::compensated_sum;
 
 /// Smallest and largest temperature that is looked at.
@@ -58,7 +58,31 @@ pub fn temperature_scaling(
     check_finite("logits", logits)?;
     check_length("labels", labels.len(), rows)?;
     check_classes("labels", labels, n_classes)?;
-    let at = |inverse| Nll::new(logits, n_classes, labels, inverse);
+    let rows = logits.chunks_exact(n_classes).zip(labels);
+    fit(logits, n_classes, &rows.map(|(row, &label)| row[label]).collect::<Vec<_>>())
+}
+
+/// The temperature that minimises the cross-entropy against the shares of the classes of held-out examples: that of
+/// [`temperature_scaling`] with `Σ_c s_c·z_c` in place of `z_y`.
+///
+/// `logits` and `shares` are `[n, n_classes]`, row-major; the shares of a row sum to 1.
+pub fn temperature_scaling_to_shares(
+    logits: &[f64],
+    n_classes: usize,
+    shares: &[f64],
+) -> Result<TemperatureFit, Error> {
+    some_rows("logits", logits.len(), "n_classes", n_classes)?;
+    check_finite("logits", logits)?;
+    check_length("shares", shares.len(), logits.len())?;
+    check_all_in("shares", shares, 0.0, 1.0)?;
+    let rows = logits.chunks_exact(n_classes).zip(shares.chunks_exact(n_classes));
+    let mean = |(row, shares): (&[f64], &[f64])| row.iter().zip(shares).map(|(z, s)| z * s).sum();
+    fit(logits, n_classes, &rows.map(mean).collect::<Vec<f64>>())
+}
+
+/// The fit to the mean logit of each row under its target.
+fn fit(logits: &[f64], n_classes: usize, targets: &[f64]) -> Result<TemperatureFit, Error> {
+    let at = |inverse| Nll::new(logits, n_classes, targets, inverse);
     let (inverse, at_bound) = minimise(at);
     let (before, after) = (at(1.0), at(inverse));
     Ok(TemperatureFit {
@@ -104,18 +128,18 @@ struct Nll {
 }
 
 impl Nll {
-    fn new(logits: &[f64], n_classes: usize, labels: &[usize], inverse: f64) -> Self {
+    fn new(logits: &[f64], n_classes: usize, targets: &[f64], inverse: f64) -> Self {
         let rows: Vec<[f64; 3]> = logits
             .chunks_exact(n_classes)
-            .zip(labels)
-            .map(|(row, &label)| Self::of_row(row, label, inverse))
+            .zip(targets)
+            .map(|(row, &target)| Self::of_row(row, target, inverse))
             .collect();
         let mean = |k: usize| compensated_sum(rows.iter().map(|r| r[k])) / rows.len() as f64;
         Self { value: mean(0), slope: mean(1), curvature: mean(2) }
     }
 
     /// Value, slope and curvature of one example, relative to its largest logit.
-    fn of_row(row: &[f64], label: usize, inverse: f64) -> [f64; 3] {
+    fn of_row(row: &[f64], target: f64, inverse: f64) -> [f64; 3] {
         let top = row.iter().copied().fold(f64::NEG_INFINITY, f64::max);
         let (mut total, mut first, mut second) = (0.0, 0.0, 0.0);
         for z in row.iter().map(|z| z - top) {
@@ -125,8 +149,8 @@ impl Nll {
             second += share * z * z;
         }
         let (mean, square) = (first / total, second / total);
-        let label = row[label] - top;
-        [total.ln() - inverse * label, mean - label, (square - mean * mean).max(0.0)]
+        let target = target - top;
+        [total.ln() - inverse * target, mean - target, (square - mean * mean).max(0.0)]
     }
 }
 
@@ -156,7 +180,8 @@ mod tests {
     #[test]
     fn the_slope_vanishes_and_its_derivatives_are_difference_quotients() {
         let fit = temperature_scaling(&LOGITS, 3, &LABELS).unwrap();
-        let at = |b: f64| Nll::new(&LOGITS, 3, &LABELS, b);
+        let targets: Vec<f64> = LABELS.iter().enumerate().map(|(i, y)| LOGITS[3 * i + y]).collect();
+        let at = |b: f64| Nll::new(&LOGITS, 3, &targets, b);
         assert!(at(1.0 / fit.temperature).slope.abs() < 1e-14);
         for b in [0.2, 0.9, 2.5] {
             let h = 6e-6;
@@ -178,6 +203,18 @@ mod tests {
         assert!((wrong.temperature / BRACKET.1 - 1.0).abs() < 1e-15 && wrong.at_bound);
         let flat = temperature_scaling(&[0.3; 4], 2, &[0, 1]).unwrap();
         assert_eq!((flat.temperature, flat.at_bound), (1.0, false));
+    }
+
+    #[test]
+    fn shares_are_as_good_as_rows_of_each_class_in_their_number() {
+        // Three votes for the first class and one for the second: one row with shares, or four rows.
+        let (row, votes) = ([4.0, 0.0, -1.0], [0, 0, 0, 1]);
+        let rows = temperature_scaling(&row.repeat(4), 3, &votes).unwrap();
+        let shares = temperature_scaling_to_shares(&row, 3, &[0.75, 0.25, 0.0]).unwrap();
+        assert!((shares.temperature / rows.temperature - 1.0).abs() < 1e-12, "{shares:?} {rows:?}");
+        assert!((shares.nll - rows.nll).abs() < 1e-13);
+        assert!(temperature_scaling_to_shares(&row, 3, &[0.75, 0.25]).is_err());
+        assert!(temperature_scaling_to_shares(&row, 3, &[1.5, -0.5, 0.0]).is_err());
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! indices. Inputs are checked once, where they enter; what cannot be computed is an [`Error`](crate::Error), never NaN.
 
 mod calibration;
+mod decision;
 mod outliers;
 mod predictions;
 mod probability;
@@ -11,6 +12,7 @@ mod selective;
 mod statistics;
 
 pub use calibration::{Binning, DEFAULT_BINS, ReliabilityBin, ReliabilityDiagram, ece_floor};
+pub use decision::{choice_confidence, expected_level, score_confidence};
 pub use outliers::{ClassDistance, conformal_p};
 pub use predictions::{NLL_FLOOR, Predictions};
 pub use probability::{

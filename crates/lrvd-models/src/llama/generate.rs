@@ -53,14 +53,14 @@ impl LlamaForCausalLm {
         self.generate_while(prompts, options, &mut |_| true)
     }
 
-    /// [`generate`](Self::generate) that can be stopped: `go_on` is called after every step with the number of tokens that
-    /// the step added to all texts together, and returns whether to continue. [`Error::Stopped`] if it returned false
-    /// before every text was finished.
+    /// [`generate`](Self::generate) that can be followed and stopped: `go_on` is called after every step with the tokens that
+    /// the step added, each with the index of its prompt, and returns whether to continue. [`Error::Stopped`] if it returned
+    /// false before every text was finished.
     pub fn generate_while(
         &self,
         prompts: &[Vec<u32>],
         options: &GenerateOptions,
-        go_on: &mut dyn FnMut(usize) -> bool,
+        go_on: &mut dyn FnMut(&[(usize, GeneratedToken)]) -> bool,
     ) -> Result<Vec<GeneratedText>> {
         options.sampling.map_or(Ok(()), |sampling| sampling.check())?;
         self.check_prompts(prompts)?;
@@ -81,7 +81,7 @@ impl LlamaForCausalLm {
         let mut next = model.next_logits(prompts, members, &mut cache, &pass);
         loop {
             let answers = Answers::new(&next, members, self.config().vocab_size)?;
-            let (mut step, mut added) = (Vec::with_capacity(prompts.len()), 0);
+            let (mut step, mut added) = (Vec::with_capacity(prompts.len()), Vec::new());
             for (row, (text, open)) in found.iter_mut().zip(&mut open).enumerate() {
                 let token = answers.take(row, text.tokens.len(), options.sampling.as_ref());
                 step.push(vec![token.id]);
@@ -89,11 +89,11 @@ impl LlamaForCausalLm {
                 *open = *open && !text.stopped;
                 if *open {
                     text.tokens.push(token);
-                    added += 1;
+                    added.push((row, token));
                     *open = text.tokens.len() < options.max_new_tokens;
                 }
             }
-            let goes_on = go_on(added);
+            let goes_on = go_on(&added);
             if !open.contains(&true) {
                 return Ok(found);
             }

@@ -179,12 +179,15 @@ fn continuations_are_those_of_whole_texts_and_stop_where_told(#[case] model: Lla
     assert_eq!(stopped[0], all[0][..end]);
     // A stop after three of the six tokens is an error; after the last one it changes nothing.
     for enough in [3, 6] {
-        let mut added = Vec::new();
+        let mut added = vec![Vec::new(); prompts.len()];
+        let mut steps = 0;
         let found = model.generate_while(&prompts, &options, &mut |tokens| {
-            added.push(tokens);
-            added.len() < enough
+            tokens.iter().for_each(|(row, token)| added[*row].push(token.id));
+            steps += 1;
+            steps < enough
         });
-        assert_eq!(added, vec![prompts.len(); enough]);
+        let expected: Vec<_> = all.iter().map(|ids| ids[..enough].to_vec()).collect();
+        assert_eq!(added, expected);
         assert_eq!(matches!(found, Err(Error::Stopped)), enough == 3);
     }
     for (prompts, expected) in [

@@ -87,7 +87,7 @@ fn real_folders_have_their_published_rows() {
 
 /// Rows without their places.
 fn plain(examples: &[Example]) -> Vec<(&str, &Input, Label)> {
-    examples.iter().map(|e| (e.id.as_str(), &e.input, e.label)).collect()
+    examples.iter().map(|e| (e.id.as_str(), &e.input, e.label.clone())).collect()
 }
 
 #[test]
@@ -108,6 +108,6 @@ fn shards_of_the_hub_hold_the_same_items() {
     }
     let file = folder.join("parquet/other/boolq-super-glue.parquet");
     let items = examples(&file, Format::Parquet, Task::BoolQ).unwrap();
-    let read: Vec<_> = items.iter().map(|item| (item.id.as_str(), item.label)).collect();
+    let read: Vec<_> = items.iter().map(|item| (item.id.as_str(), item.label.clone())).collect();
     assert_eq!(read, [("7", Label::Class(1)), ("8", Label::Class(0))]);
 }

@@ -63,7 +63,7 @@ fn questions_of_tasks_are_read_by_both_kinds_of_model_and_cut_where_they_may() {
         let kind = if kind == "Decoder" { Decoder } else { Encoder };
         let form = QuestionForm { task, prompt };
         let row = |(id, text, pair, choices, answer): Row| {
-            example(&id, Input { text, pair, choices, numbered: false }, answer)
+            example(&id, Input { text, pair, choices, numbered: false, kind: None }, answer)
         };
         let examples: Vec<Example> = rows.into_iter().map(row).collect();
         let labels = prompt.labels(task);

@@ -23,6 +23,7 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+pub(super) use row::kind;
 pub(crate) use row::plain;
 pub use row::{At, Cell, Place, Row};
 

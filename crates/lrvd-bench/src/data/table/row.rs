@@ -191,7 +191,7 @@ fn double(value: &Value) -> Option<f64> {
     value.as_f64().filter(|_| value.is_f64())
 }
 
-pub(super) fn kind(value: &Value) -> &'static str {
+pub(in crate::data) fn kind(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
         Value::Bool(_) => "a boolean",

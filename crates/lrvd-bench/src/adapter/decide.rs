@@ -1,0 +1,202 @@
+//! Answers to typed questions: a probability for each option, how sure the answer is, and whether it is given.
+
+use std::path::Path;
+
+use anyhow::{anyhow, bail};
+use burn::tensor::Device;
+use lrvd_core::metrics::argmax_rows;
+
+use super::description::{BaseInfo, Calibration, ClassifierInfo, RunInfo, SCHEMA};
+use super::saved::SavedClassifier;
+use crate::backbone::{Backbone, load_model, locate_model};
+use crate::data::{Input, LETTERS, Question, QuestionForm, QuestionKind, TextColumns};
+use crate::error::{Kind, Result};
+use crate::method::softened;
+use crate::settings::{BasePrecision, CheckpointChoice};
+use crate::task::Goal;
+use crate::text::quoted;
+
+/// The answer to a typed question.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Decided {
+    pub kind: QuestionKind,
+    /// The options in the order of the question.
+    pub names: Vec<String>,
+    /// Of the options, averaged over the draws; they sum to 1.
+    pub probabilities: Vec<f64>,
+    /// The most probable option, the first of equals.
+    pub choice: usize,
+    /// Expected level of a score.
+    pub score: Option<f64>,
+    /// From 0 to 1, [by type](QuestionKind::confidence).
+    pub confidence: f64,
+    /// Of the probabilities, nats.
+    pub entropy: f64,
+    /// Between the answer and the weights, nats; `None` without draws.
+    pub mutual_information: Option<f64>,
+    /// Standard deviation over the draws; not measured yet.
+    pub deviation: Option<f64>,
+    /// The confidence below which no answer is given, where one was fitted.
+    pub threshold: Option<f64>,
+    /// Whether the confidence is below the threshold.
+    pub abstained: bool,
+    /// Draws that the answer is averaged over; 0 at the mean.
+    pub draws: usize,
+    /// Tokens that the model has read.
+    pub tokens: usize,
+    /// Whether a temperature was fitted for such answers.
+    pub calibrated: bool,
+}
+
+impl SavedClassifier {
+    /// A language model without an adapter, in a folder, a GGUF file or a repository of the Hub: it answers typed questions by
+    /// letters, uncalibrated.
+    pub fn untrained(model: &str, device: &Device) -> Result<Self> {
+        const BATCH_SIZE: usize = 8;
+        let backbone = Backbone::open(locate_model(model)?)?;
+        backbone.decoder_for("answers to typed questions without training")?;
+        let architecture = &backbone.architecture;
+        let run = RunInfo {
+            max_length: architecture.sizes().positions,
+            batch_size: BATCH_SIZE,
+            method: "untrained".to_owned(),
+            seed: 0,
+            initial_rank: None,
+            ranks: std::collections::BTreeMap::new(),
+            checkpoint: CheckpointChoice::Last,
+            step: 0,
+            log_alpha_threshold: None,
+            fan_in_correction: false,
+            draws: 0,
+        };
+        let base = BaseInfo {
+            schema_version: SCHEMA,
+            name: backbone.location.name.clone(),
+            weights: backbone.hashes.clone(),
+            hashes: None,
+        };
+        let goal = Goal::questions("decisions", LETTERS);
+        let info = ClassifierInfo {
+            columns: Some(TextColumns::decisions()),
+            wording: architecture.question_wording(QuestionForm::default(), LETTERS.len(), true),
+            pairs: Some(true),
+            ..ClassifierInfo::new(base, goal, run)
+        };
+        let task = info.reader(&backbone)?.prepare(info.goal.clone(), &[], &[])?;
+        let dtype = backbone.stored_as(BasePrecision::F32)?;
+        let (model, _) = load_model(&backbone, &task, false, 0, device, dtype)?;
+        let folder = backbone.location.folder.clone();
+        Ok(Self::bare(info, Path::new(&folder), backbone, model, device))
+    }
+
+    /// Whether it answers typed questions.
+    pub fn is_decider(&self) -> bool {
+        let columns = self.info.columns.as_ref();
+        self.info.question.is_some() || columns.is_some_and(|columns| columns.questions.is_some())
+    }
+
+    /// The only question that it answers; `None` if it answers any, or none.
+    pub fn fixed_question(&self) -> Option<&Question> {
+        self.info.question.as_ref().filter(|_| !self.info.has_choices())
+    }
+
+    /// Answers each of `questions` about `state` at the posterior mean (`draws = 0`) or averaged over draws, which `seed`
+    /// addresses: `draws` is a number that [`draws`](Self::draws) has returned. Each question is a pass of its own, so the bits
+    /// of an answer do not depend on what else is asked. A state that is too long loses its end.
+    ///
+    /// An error of [`Kind::Input`] names a question that this classifier does not answer.
+    pub fn decide(
+        &self,
+        state: &str,
+        questions: &[Question],
+        draws: usize,
+        seed: u64,
+    ) -> Result<Vec<Decided>> {
+        questions.iter().map(|question| self.decide_one(state, question, draws, seed)).collect()
+    }
+
+    fn decide_one(
+        &self,
+        state: &str,
+        question: &Question,
+        draws: usize,
+        seed: u64,
+    ) -> Result<Decided> {
+        let (kind, n) = (question.kind, question.options.len());
+        let (input, places) = self.asked(state, question)?;
+        let calibration = self.calibration(kind, draws)?;
+        let (logits, tokens) = self.on_examples(&[input], 0, |examples| {
+            let tokens = examples.examples.iter().map(|example| example.ids.len()).sum();
+            Ok((self.logits(examples, draws, seed)?, tokens))
+        })?;
+        // What the draws disagree about is theirs, whatever the temperature.
+        let drawn = logits.made.as_ref().map_or(draws, |made| made.iter().sum());
+        let raw = logits.classes()?.into_iter().next();
+        let temperature = self.info.temperature(Some(kind), draws);
+        let found = softened(logits, &[temperature])?.classes()?.into_iter().next();
+        let (Some(raw), Some(found)) = (raw, found) else { bail!("the model gave no answer") };
+        let probabilities: Vec<f64> =
+            places.iter().map(|&place| found.probabilities[place]).collect();
+        let choice = argmax_rows(&probabilities, n)?[0];
+        let confidence = kind.confidence(&probabilities)?;
+        let threshold = calibration.and_then(|own| Some(own.threshold?.least));
+        Ok(Decided {
+            kind,
+            names: question.names(),
+            choice,
+            score: kind.score(&probabilities),
+            confidence,
+            entropy: found.entropy,
+            mutual_information: raw.mutual_information.filter(|_| drawn > 0),
+            deviation: None,
+            threshold,
+            abstained: threshold.is_some_and(|least| confidence < least),
+            draws: drawn,
+            tokens,
+            calibrated: temperature.is_some(),
+            probabilities,
+        })
+    }
+
+    /// What the model reads for a question, and the class of each of its options.
+    fn asked(&self, state: &str, question: &Question) -> Result<(Input, Vec<usize>)> {
+        if let Some(own) = self.fixed_question() {
+            let places = own.places(question).ok_or_else(|| {
+                let (own, other) = (own.describe(), question.describe());
+                Kind::Input
+                    .mark(anyhow!("this classifier answers {own}, and the question is {other}"))
+            })?;
+            return Ok((own.state(state), places));
+        }
+        if !self.is_decider() {
+            bail!(
+                "`{}` was not trained on typed questions: `lrvd train` with rows of `state`, `questions` and `targets` does \
+                 that",
+                self.folder().display()
+            );
+        }
+        let (n, most) = (question.options.len(), self.info.goal.n_labels());
+        if n > most {
+            return Err(Kind::Input.mark(anyhow!(
+                "a question with {n} options, and this language model answers by one of {most} letters"
+            )));
+        }
+        Ok((question.input(state), (0..n).collect()))
+    }
+
+    /// What was fitted for answers of `draws` draws to questions of this type, if anything was for the type.
+    pub fn calibration(&self, kind: QuestionKind, draws: usize) -> Result<Option<&Calibration>> {
+        let Some(fitted) = self.info.calibration.get(&kind) else { return Ok(None) };
+        let spared = self.policy.needs_draws().is_some();
+        match fitted.get(&draws).filter(|_| !spared) {
+            Some(found) => Ok(Some(found)),
+            None => {
+                let known = quoted(fitted.keys().map(usize::to_string));
+                bail!(
+                    "temperature and threshold of questions of the type `{kind}` were fitted for {known} draws, and not for \
+                     {draws} with these options: pass `--draws`, or run `lrvd abstain fit` with these options"
+                )
+            }
+        }
+    }
+}

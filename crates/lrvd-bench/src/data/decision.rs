@@ -1,0 +1,474 @@
+//! Typed questions about a state: the language of decision models.
+//!
+//! A question is read from the JSON that clients of `POST /v1/systemone` send and that training rows hold. Whatever
+//! its type, it has named options, and its answer is a distribution over them. Options stand in one order, that of a
+//! noul's sides, of a score's levels, or of a choice's names: the order of keys in a file changes no answer.
+
+use std::fmt;
+
+use lrvd_core::Error as CoreError;
+use lrvd_core::metrics::{choice_confidence, expected_level, score_confidence};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::Input;
+use super::table::kind;
+use crate::text::quoted;
+
+/// Most options of a choice.
+pub const MOST_OPTIONS: usize = 255;
+/// Most levels of a score.
+pub const MOST_LEVELS: usize = 10;
+/// The sides of a noul, in the order of its options.
+pub const SIDES: [&str; 2] = ["true", "false"];
+/// How far the shares of a target may be from 1 in all.
+const SHARES: f64 = 1e-3;
+
+/// What an answer is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum QuestionKind {
+    /// The probability that something holds.
+    Noul,
+    /// One of several options.
+    Choice,
+    /// A level on an ordered scale.
+    Score,
+}
+
+impl QuestionKind {
+    pub const ALL: [Self; 3] = [Self::Noul, Self::Choice, Self::Score];
+
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Noul => "noul",
+            Self::Choice => "choice",
+            Self::Score => "score",
+        }
+    }
+
+    /// How sure an answer with these probabilities is, from 0 to 1.
+    pub fn confidence(self, probabilities: &[f64]) -> Result<f64, CoreError> {
+        match self {
+            Self::Noul | Self::Choice => choice_confidence(probabilities),
+            Self::Score => score_confidence(probabilities),
+        }
+    }
+
+    /// The expected level of a score.
+    pub fn score(self, probabilities: &[f64]) -> Option<f64> {
+        (self == Self::Score).then(|| expected_level(probabilities))
+    }
+}
+
+impl fmt::Display for QuestionKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// What is wrong with a question or target, and at which key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Invalid {
+    /// Keys from the outermost to that of the value.
+    pub path: Vec<String>,
+    pub message: String,
+    /// Whether the value is not there.
+    pub missing: bool,
+}
+
+impl Invalid {
+    fn at(path: &[&str], message: impl Into<String>) -> Self {
+        let path = path.iter().map(ToString::to_string).collect();
+        Self { path, message: message.into(), missing: false }
+    }
+
+    fn missing(path: &[&str], expected: &str) -> Self {
+        Self { missing: true, ..Self::at(path, format!("missing, expected {expected}")) }
+    }
+
+    /// The same below `key`.
+    #[must_use]
+    pub fn below(mut self, key: &str) -> Self {
+        self.path.insert(0, key.to_owned());
+        self
+    }
+}
+
+impl fmt::Display for Invalid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "`{}`: {}", self.path.join("."), self.message)
+    }
+}
+
+impl std::error::Error for Invalid {}
+
+/// One option and what is meant by it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct QuestionOption {
+    /// As it is answered: a side, a level's index, or the name of a choice, byte for byte.
+    pub name: String,
+    /// In words; of a level never empty.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub description: Option<String>,
+}
+
+/// A question with its options.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Question {
+    pub kind: QuestionKind,
+    /// Empty where a noul has none.
+    pub instructions: String,
+    pub options: Vec<QuestionOption>,
+}
+
+impl Question {
+    /// Reads `{"type", "instructions", "criteria"}`.
+    ///
+    /// | type | `criteria` |
+    /// |---|---|
+    /// | `noul` | an object of `true` and `false`, either may be left out, or null |
+    /// | `choice` | an object of 2 to 255 options, each with a description or null |
+    /// | `score` | a list of 2 to 10 levels, from the lowest |
+    ///
+    /// Instructions and descriptions are texts, or objects and lists, which [`rendered`] writes as text.
+    pub fn read(value: &Value) -> Result<Self, Invalid> {
+        let Value::Object(fields) = value else {
+            return Err(Invalid::at(&[], format!("{} where a question is expected", kind(value))));
+        };
+        const KEYS: [&str; 3] = ["type", "instructions", "criteria"];
+        if let Some(key) = fields.keys().find(|key| !KEYS.contains(&key.as_str())) {
+            return Err(Invalid::at(&[key], format!("unknown key, expected {}", quoted(KEYS))));
+        }
+        let expected = quoted(QuestionKind::ALL.map(QuestionKind::name));
+        let name = fields.get("type").ok_or_else(|| Invalid::missing(&["type"], &expected))?;
+        let found = QuestionKind::ALL.into_iter().find(|kind| name.as_str() == Some(kind.name()));
+        let Some(question) = found else {
+            let found =
+                name.as_str().map_or_else(|| kind(name).to_owned(), |name| format!("`{name}`"));
+            return Err(Invalid::at(&["type"], format!("{found}, expected {expected}")));
+        };
+        let instructions = match fields.get("instructions") {
+            None | Some(Value::Null) if question == QuestionKind::Noul => String::new(),
+            None => return Err(Invalid::missing(&["instructions"], "a text, an object or a list")),
+            Some(value) => worded(value).map_err(|error| error.below("instructions"))?,
+        };
+        let criteria = fields.get("criteria").filter(|criteria| !criteria.is_null());
+        let options = match question {
+            QuestionKind::Noul => sides(criteria),
+            QuestionKind::Choice => choices(criteria),
+            QuestionKind::Score => levels(criteria),
+        };
+        let options = options.map_err(|error| error.below("criteria"))?;
+        Ok(Self { kind: question, instructions, options })
+    }
+
+    /// A choice among `names`, which mean what they say.
+    pub(crate) fn choice(instructions: &str, names: &[String]) -> Result<Self, Invalid> {
+        let expected = format!("2 to {MOST_OPTIONS} options");
+        if !(2..=MOST_OPTIONS).contains(&names.len()) {
+            return Err(Invalid::at(&[], format!("{} options, expected {expected}", names.len())));
+        }
+        let option = |name: &String| QuestionOption { name: name.clone(), description: None };
+        let (instructions, options) = (instructions.trim().to_owned(), names.iter().map(option));
+        Ok(Self { kind: QuestionKind::Choice, instructions, options: options.collect() })
+    }
+
+    /// The place in this question of every option of `other`, if that has the same type and options, in any order.
+    pub(crate) fn places(&self, other: &Self) -> Option<Vec<usize>> {
+        let place = |asked: &QuestionOption| self.options.iter().position(|o| o.name == asked.name);
+        let is_like = self.kind == other.kind && self.options.len() == other.options.len();
+        other.options.iter().map(place).collect::<Option<_>>().filter(|_| is_like)
+    }
+
+    /// What a classifier that answers this question alone reads: the state.
+    pub(crate) fn state(&self, state: &str) -> Input {
+        Input { kind: Some(self.kind), ..Input::text(state) }
+    }
+
+    /// The type and the options, for an error.
+    pub(crate) fn describe(&self) -> String {
+        format!("the {} among {}", self.kind, quoted(self.names()))
+    }
+
+    /// The names of the options.
+    pub fn names(&self) -> Vec<String> {
+        self.options.iter().map(|option| option.name.clone()).collect()
+    }
+
+    /// What a model reads: the question, the state as its passage, and the options in words.
+    pub fn input(&self, state: &str) -> Input {
+        let option = |QuestionOption { name, description }: &QuestionOption| match description {
+            Some(description) if self.kind == QuestionKind::Score => description.clone(),
+            Some(description) => format!("{name}: {description}"),
+            None => name.clone(),
+        };
+        let text = if self.instructions.is_empty() { "Is it true?" } else { &self.instructions };
+        Input {
+            kind: Some(self.kind),
+            pair: Some(state.to_owned()),
+            choices: self.options.iter().map(option).collect(),
+            ..Input::text(text)
+        }
+    }
+
+    /// The shares of the options in a target: an object of options and shares that sum to 1, or the one option.
+    pub fn target(&self, value: &Value) -> Result<Vec<f64>, Invalid> {
+        let index = |name: &str| {
+            let at = self.options.iter().position(|option| option.name == name);
+            at.ok_or_else(|| {
+                let names = quoted(self.names());
+                Invalid::at(&[], format!("`{name}` is no option, expected one of {names}"))
+            })
+        };
+        let mut shares = vec![0.0; self.options.len()];
+        let Value::Object(found) = value else {
+            let name = match value {
+                Value::String(name) => name.clone(),
+                Value::Bool(_) | Value::Number(_) => value.to_string(),
+                _ => {
+                    let found = kind(value);
+                    let expected = "an option, or an object of options and shares";
+                    return Err(Invalid::at(&[], format!("{found} where {expected} is expected")));
+                }
+            };
+            shares[index(&name)?] = 1.0;
+            return Ok(shares);
+        };
+        for (name, value) in found {
+            let share = value.as_f64().filter(|share| (0.0..=1.0).contains(share));
+            let wrong = || format!("{value}, expected a share from 0 to 1");
+            shares[index(name)?] = share.ok_or_else(|| Invalid::at(&[name], wrong()))?;
+        }
+        let total: f64 = shares.iter().sum();
+        if (total - 1.0).abs() > SHARES {
+            return Err(Invalid::at(&[], format!("the shares sum to {total}, expected 1")));
+        }
+        shares.iter_mut().for_each(|share| *share /= total);
+        Ok(shares)
+    }
+}
+
+/// The questions of an object, by their ids.
+pub fn questions(value: &Value) -> Result<Vec<(String, Question)>, Invalid> {
+    let expected = "an object of questions by their ids";
+    let Value::Object(found) = value else {
+        return Err(Invalid::at(&[], format!("{} where {expected} is expected", kind(value))));
+    };
+    if found.is_empty() {
+        return Err(Invalid::at(&[], "no question, expected at least one"));
+    }
+    let question = |(id, value): (&String, &Value)| {
+        if id.is_empty() {
+            return Err(Invalid::at(&[id], "a question without an id"));
+        }
+        let question = Question::read(value).map_err(|error| error.below(id))?;
+        Ok((id.clone(), question))
+    };
+    found.iter().map(question).collect()
+}
+
+/// The shares of the options of all `questions`, in their order, from an object of targets by the questions' ids.
+pub(super) fn targets(
+    value: &Value,
+    questions: &[(String, Question)],
+) -> Result<Vec<Vec<f64>>, Invalid> {
+    let Value::Object(found) = value else {
+        let expected = "an object of targets by the ids of the questions is expected";
+        return Err(Invalid::at(&[], format!("{} where {expected}", kind(value))));
+    };
+    if let Some(id) = found.keys().find(|id| !questions.iter().any(|(known, _)| known == *id)) {
+        let ids = quoted(questions.iter().map(|(id, _)| id));
+        return Err(Invalid::at(&[id], format!("a target without a question, which are {ids}")));
+    }
+    let target = |(id, question): &(String, Question)| {
+        let target =
+            found.get(id).ok_or_else(|| Invalid::missing(&[id], "the question's target"))?;
+        question.target(target).map_err(|error| error.below(id))
+    };
+    questions.iter().map(target).collect()
+}
+
+/// The text of a state: a string verbatim, an object or a list as [`rendered`] writes it.
+pub fn state(value: &Value) -> Result<String, Invalid> {
+    worded(value).map_err(|error| error.below("state"))
+}
+
+pub(super) fn worded(value: &Value) -> Result<String, Invalid> {
+    match value {
+        Value::String(_) | Value::Object(_) | Value::Array(_) => {}
+        _ => {
+            let expected = "a text, an object or a list is expected";
+            return Err(Invalid::at(&[], format!("{} where {expected}", kind(value))));
+        }
+    }
+    let text = rendered(value);
+    if text.trim().is_empty() {
+        return Err(Invalid::at(&[], "it is empty"));
+    }
+    Ok(text)
+}
+
+fn described(value: &Value) -> Result<Option<String>, Invalid> {
+    match value {
+        Value::Null => Ok(None),
+        Value::String(text) if text.trim().is_empty() => Ok(None),
+        value => worded(value).map(Some),
+    }
+}
+
+fn sides(criteria: Option<&Value>) -> Result<Vec<QuestionOption>, Invalid> {
+    let none = Map::new();
+    let found = match criteria {
+        None => &none,
+        Some(Value::Object(found)) => found,
+        Some(other) => {
+            let expected = "an object of `true` and `false` is expected";
+            return Err(Invalid::at(&[], format!("{} where {expected}", kind(other))));
+        }
+    };
+    if let Some(key) = found.keys().find(|key| !SIDES.contains(&key.as_str())) {
+        return Err(Invalid::at(&[key], format!("unknown side, expected {}", quoted(SIDES))));
+    }
+    let side = |name: &str| {
+        let description = found.get(name).map_or(Ok(None), described);
+        let description = description.map_err(|error| error.below(name))?;
+        Ok(QuestionOption { name: name.to_owned(), description })
+    };
+    SIDES.into_iter().map(side).collect()
+}
+
+fn choices(criteria: Option<&Value>) -> Result<Vec<QuestionOption>, Invalid> {
+    let expected = format!("an object of 2 to {MOST_OPTIONS} options");
+    let found = match criteria {
+        None => return Err(Invalid::missing(&[], &expected)),
+        Some(Value::Object(found)) => found,
+        Some(other) => {
+            return Err(Invalid::at(&[], format!("{} where {expected} is expected", kind(other))));
+        }
+    };
+    if !(2..=MOST_OPTIONS).contains(&found.len()) {
+        return Err(Invalid::at(&[], format!("{} options, expected {expected}", found.len())));
+    }
+    let choice = |(name, description): (&String, &Value)| {
+        if name.trim().is_empty() {
+            return Err(Invalid::at(&[name], "an option without a name"));
+        }
+        let description = described(description).map_err(|error| error.below(name))?;
+        Ok(QuestionOption { name: name.clone(), description })
+    };
+    found.iter().map(choice).collect()
+}
+
+fn levels(criteria: Option<&Value>) -> Result<Vec<QuestionOption>, Invalid> {
+    let expected = format!("a list of 2 to {MOST_LEVELS} levels");
+    let found = match criteria {
+        None => return Err(Invalid::missing(&[], &expected)),
+        Some(Value::Array(found)) => found,
+        Some(other) => {
+            return Err(Invalid::at(&[], format!("{} where {expected} is expected", kind(other))));
+        }
+    };
+    if !(2..=MOST_LEVELS).contains(&found.len()) {
+        return Err(Invalid::at(&[], format!("{} levels, expected {expected}", found.len())));
+    }
+    let level = |(i, value): (usize, &Value)| {
+        let description = worded(value).map_err(|error| error.below(&i.to_string()))?;
+        Ok(QuestionOption { name: i.to_string(), description: Some(description) })
+    };
+    found.iter().enumerate().map(level).collect()
+}
+
+/// A JSON value as text: strings verbatim, `key: value` for each key of an object in the order of keys, `- item` for
+/// each item of a list; what is nested is indented by two spaces.
+pub fn rendered(value: &Value) -> String {
+    let mut text = String::new();
+    write(value, 0, &mut text);
+    text
+}
+
+fn write(value: &Value, depth: usize, text: &mut String) {
+    let is_nested = |value: &Value| match value {
+        Value::Object(fields) => !fields.is_empty(),
+        Value::Array(items) => !items.is_empty(),
+        _ => false,
+    };
+    let mut line = |head: &str, value: &Value| {
+        if !text.is_empty() {
+            text.push('\n');
+        }
+        text.extend(std::iter::repeat_n("  ", depth));
+        text.push_str(head);
+        if !is_nested(value) {
+            if !head.ends_with("- ") {
+                text.push(' ');
+            }
+            write(value, depth, text);
+        } else {
+            write(value, depth + 1, text);
+        }
+    };
+    match value {
+        Value::Null => {}
+        Value::String(string) => text.push_str(string),
+        Value::Bool(_) | Value::Number(_) => text.push_str(&value.to_string()),
+        Value::Object(fields) => {
+            fields.iter().for_each(|(key, value)| line(&format!("{key}:"), value));
+        }
+        Value::Array(items) => items.iter().for_each(|value| line("- ", value)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fmt::Write as _;
+
+    use super::super::{Data, Example, NamedColumns, OwnFiles, Validation};
+    use super::*;
+
+    #[test]
+    fn rows_are_read_as_questions_and_bad_ones_named_by_their_place_and_key() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("d.jsonl");
+        let mut found = String::new();
+        for row in include_str!("cases/decisions.jsonl").lines() {
+            std::fs::write(&file, row).unwrap();
+            let files = OwnFiles {
+                train: file.clone(),
+                validation: Validation::File(file.clone()),
+                columns: NamedColumns::default(),
+                labels: None,
+                regression: false,
+                classifies: false,
+                instructions: None,
+            };
+            writeln!(found, "{}", row.chars().take(150).collect::<String>()).unwrap();
+            match files.read() {
+                Ok(Data::Labelled(data)) => {
+                    for Example { id, input, label, .. } in data.train.examples {
+                        let Input { text, pair, choices, kind, .. } = input;
+                        let kind = kind.unwrap();
+                        writeln!(found, "    {id} {kind}: {text:?} {choices:?} {label:?}").unwrap();
+                        writeln!(found, "      {:?}", pair.unwrap()).unwrap();
+                    }
+                }
+                Ok(Data::Texts(_)) => panic!("texts for a language model"),
+                Err(error) => writeln!(found, "    {error}").unwrap(),
+            }
+        }
+        insta::assert_snapshot!(found.replace(&format!("{}/", dir.path().display()), ""));
+    }
+
+    #[test]
+    fn a_state_is_one_text_whatever_the_order_of_its_keys() {
+        let nested = serde_json::json!({
+            "b": [1, {"y": "two", "x": [true]}, []], "a": {"d": {}, "c": "three"}
+        });
+        let text = "a:\n  c: three\n  d: \nb:\n  - 1\n  - \n    x:\n      - true\n    y: two\n  - ";
+        assert_eq!(rendered(&nested), text);
+        assert_eq!(state(&nested).unwrap(), text);
+        assert_eq!(state(&" two\nlines ".into()).unwrap(), " two\nlines ");
+    }
+}

@@ -1,0 +1,262 @@
+//! `lrvd decide`, and how answers to typed questions are written.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, anyhow, bail};
+use clap::Args;
+use lrvd_bench::Result;
+use lrvd_bench::adapter::{Adapter, AskedRows, Decided, SavedClassifier};
+use lrvd_bench::data::{
+    Asked, At, Example, Place, Question, QuestionKind, questions, state, table,
+};
+use lrvd_bench::decimals;
+use lrvd_burn::device;
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+
+use super::eval::{draws, load};
+use super::predict::{Answers, InputArguments};
+use super::table::table;
+use super::{Outcome, STDIN};
+use crate::args::{AdapterArguments, InputColumns};
+use crate::exit::ExitStatus;
+use crate::printer::Printer;
+
+#[derive(Debug, Args)]
+pub(crate) struct DecideArguments {
+    #[command(flatten)]
+    pub(crate) adapter: AdapterArguments,
+    /// What the questions are about: a text, or `@FILE`, of which a `.json` file is an object, a list or a string.
+    #[arg(long, value_name = "TEXT|@FILE")]
+    pub(crate) state: String,
+    /// An object of questions by their ids, each with `type`, `instructions` and `criteria` [default: the question of the
+    /// training, if it is always the same one].
+    #[arg(long, value_name = "FILE.json")]
+    pub(crate) questions: Option<PathBuf>,
+}
+
+/// An answer as it is written.
+#[derive(Serialize)]
+struct Answer<'a> {
+    /// The row, counted from 0, where there are rows.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    id: Option<&'a str>,
+    question: &'a str,
+    r#type: QuestionKind,
+    /// The name of the most probable option; null if it is withheld.
+    answer: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    score: Option<f64>,
+    probabilities: Map<String, Value>,
+    confidence: f64,
+    entropy: f64,
+    mutual_information: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    threshold: Option<f64>,
+    abstained: bool,
+    draws: usize,
+    calibrated: bool,
+}
+
+impl<'a> Answer<'a> {
+    fn new(id: Option<&'a str>, question: &'a str, decided: &'a Decided) -> Self {
+        let pairs = decided.names.iter().zip(&decided.probabilities);
+        let name = decided.names.get(decided.choice).map(String::as_str);
+        Self {
+            id,
+            question,
+            r#type: decided.kind,
+            answer: name.filter(|_| !decided.abstained),
+            score: decided.score,
+            probabilities: pairs.map(|(name, &p)| (name.clone(), json!(p))).collect(),
+            confidence: decided.confidence,
+            entropy: decided.entropy,
+            mutual_information: decided.mutual_information,
+            threshold: decided.threshold,
+            abstained: decided.abstained,
+            draws: decided.draws,
+            calibrated: decided.calibrated,
+        }
+    }
+}
+
+pub(super) fn run(arguments: DecideArguments, printer: Printer) -> Outcome {
+    let DecideArguments { adapter, state: given, questions: file } = arguments;
+    let (text, asked) = (read_state(&given)?, file.as_deref().map(read_questions).transpose()?);
+    let classifier = open(&adapter, printer)?;
+    let asked = match (asked, &classifier.info.question) {
+        (Some(asked), _) => asked,
+        (None, Some(question)) => vec![("answer".to_owned(), question.clone())],
+        (None, None) => bail!("pass --questions: this model answers any typed question"),
+    };
+    let draws = draws(&adapter, &classifier)?;
+    let seed = adapter.seed.unwrap_or(classifier.info.run.seed);
+    let (ids, questions): (Vec<String>, Vec<Question>) = asked.into_iter().unzip();
+    let found = classifier.decide(&text, &questions, draws, seed)?;
+    let answers: Vec<Answer<'_>> =
+        ids.iter().zip(&found).map(|(id, decided)| Answer::new(None, id, decided)).collect();
+    let tokens: usize = found.iter().map(|decided| decided.tokens).sum();
+    let body = json!({ "seed": seed, "answers": answers, "input_tokens": tokens });
+    printer.report("decide", &body, |_| shown(&ids, &questions, &found))?;
+    Ok(ExitStatus::Done)
+}
+
+/// The classifier in a folder, or a language model without an adapter.
+pub(super) fn open(adapter: &AdapterArguments, printer: Printer) -> Result<SavedClassifier> {
+    if adapter.dir.is_dir() && Adapter::is_at(&adapter.dir) || adapter.base.model.is_some() {
+        return load(adapter, printer);
+    }
+    if adapter.policy().needs_draws().is_some() {
+        bail!(
+            "`--cascade`, `--tolerance` and `--antithetic`: a model without an adapter has no draws"
+        );
+    }
+    let device = device::open(&adapter.device)?;
+    let model = SavedClassifier::untrained(&adapter.dir.display().to_string(), &device)?;
+    printer.note("the model has no adapter: its probabilities are not calibrated");
+    Ok(model)
+}
+
+/// A text, or that of a file; a `.json` file is rendered.
+fn read_state(given: &str) -> Result<String> {
+    let Some(name) = given.strip_prefix('@') else {
+        let text = given.trim();
+        return if text.is_empty() {
+            Err(anyhow!("`--state` is empty"))
+        } else {
+            Ok(text.to_owned())
+        };
+    };
+    let file = Path::new(name);
+    let text = std::fs::read_to_string(file).with_context(|| format!("cannot read `{name}`"))?;
+    if file.extension().is_some_and(|end| end == "json") {
+        let value: Value = serde_json::from_str(&text).with_context(|| format!("`{name}`"))?;
+        return state(&value).map_err(|error| anyhow!("`{name}`, key {error}"));
+    }
+    match text.trim() {
+        "" => Err(anyhow!("`{name}` is empty")),
+        text => Ok(text.to_owned()),
+    }
+}
+
+fn read_questions(file: &Path) -> Result<Vec<(String, Question)>> {
+    let name = file.display();
+    let text = std::fs::read_to_string(file).with_context(|| format!("cannot read `{name}`"))?;
+    let value: Value = serde_json::from_str(&text).with_context(|| format!("`{name}`"))?;
+    questions(&value).map_err(|error| {
+        let at = if error.path.is_empty() {
+            String::new()
+        } else {
+            format!(", key `{}`", error.path.join("."))
+        };
+        anyhow!("`{name}`{at}: {}", error.message)
+    })
+}
+
+/// The option that is answered, of a score with its words.
+fn named(question: &Question, decided: &Decided) -> String {
+    let option = &question.options[decided.choice];
+    match (&option.description, decided.score) {
+        (Some(words), Some(score)) => format!("{}: {words} ({score:.2})", option.name),
+        _ => option.name.clone(),
+    }
+}
+
+/// The answers as a table.
+fn shown(ids: &[String], questions: &[Question], found: &[Decided]) -> String {
+    let mut header = vec!["question", "answer", "probability", "confidence", "entropy"];
+    let drawn = found.iter().any(|decided| decided.mutual_information.is_some());
+    header.extend(drawn.then_some("mutual inf."));
+    let withheld = found.iter().any(|decided| decided.abstained);
+    header.extend(withheld.then_some("withheld below"));
+    let row = |((id, question), decided): ((&String, &Question), &Decided)| {
+        let answer = named(question, decided);
+        let answer = if decided.abstained { format!("withheld ({answer})") } else { answer };
+        let probability = 100.0 * decided.probabilities[decided.choice];
+        let mut cells = vec![id.clone(), answer, format!("{probability:.1} %")];
+        cells.extend([decided.confidence, decided.entropy].map(|value| decimals(value, 4)));
+        let or = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |v| decimals(v, 4));
+        cells.extend(drawn.then(|| or(decided.mutual_information)));
+        cells.extend(withheld.then(|| or(decided.threshold)));
+        cells
+    };
+    table(&header, ids.iter().zip(questions).zip(found).map(row).collect())
+}
+
+/// Writes the answers to the rows of a file, to texts or to lines.
+pub(super) fn predict(
+    input: InputArguments,
+    adapter: &AdapterArguments,
+    classifier: &SavedClassifier,
+    printer: Printer,
+) -> Outcome {
+    let draws = draws(adapter, classifier)?;
+    let seed = adapter.seed.unwrap_or(classifier.info.run.seed);
+    let mut written = Answers::new("predict", printer);
+    for row in rows_of(input, classifier)? {
+        let Example { id, input: Asked { state, id: key, question }, .. } = row?;
+        let asked = std::slice::from_ref(&question);
+        let found = classifier.decide(&state, asked, draws, seed)?;
+        let Some(decided) = found.first() else { continue };
+        let row = id.strip_suffix(&format!("/{key}")).unwrap_or(&id);
+        let key = if key.is_empty() { "answer" } else { &key };
+        let answer = Answer::new(Some(row), key, decided);
+        let shown = || {
+            let (answer, state) =
+                (named(&question, decided), state.lines().next().unwrap_or_default());
+            let note = if decided.abstained { "withheld: " } else { "" };
+            format!("{state}\n  {key}: {note}{answer}, confidence {:.4}", decided.confidence)
+        };
+        if !written.write(&answer, &answer, shown)? {
+            return Ok(ExitStatus::Done);
+        }
+    }
+    written.finish(|all| json!({ "predictions": all }))
+}
+
+/// The questions of a table or a stream, or the one of the training for texts and lines.
+fn rows_of(arguments: InputArguments, classifier: &SavedClassifier) -> Result<AskedRows> {
+    let InputColumns { text_column, pair_column, choice_columns } = arguments.columns;
+    if !arguments.pair.is_empty() || pair_column.is_some() {
+        bail!("a typed question is about one state: leave out pairs");
+    }
+    let columns = classifier.columns().with(text_column, None, None, choice_columns);
+    let is_text = |path: &PathBuf| path.extension().is_some_and(|end| end == "txt");
+    match (&arguments.input, arguments.jsonl) {
+        (Some(path), true) => return classifier.read_asked(path, table::Format::Jsonl, columns),
+        (Some(path), false) if !is_text(path) => {
+            return classifier.read_asked(path, table::Format::of(path)?, columns);
+        }
+        (None, true) => {
+            let reader = Box::new(std::io::stdin().lock());
+            return classifier.stream_asked(reader, Path::new(STDIN), columns);
+        }
+        _ => {}
+    }
+    let dir = classifier.folder().display();
+    let Some(question) = classifier.info.question.clone() else {
+        bail!(
+            "`{dir}` answers typed questions, and a text has none: pass rows with `state` and `questions` by `--input FILE`, \
+             or `lrvd decide {dir} --state TEXT --questions FILE.json`"
+        );
+    };
+    let (name, lines): (PathBuf, table::TextLines) = match (arguments.input, arguments.texts) {
+        (Some(path), _) => (path.clone(), table::text_lines(&path)?),
+        (None, texts) if !texts.is_empty() => {
+            ("the arguments".into(), Box::new(texts.into_iter().map(Ok)))
+        }
+        (None, _) => {
+            let lines = table::texts(Box::new(std::io::stdin().lock()), Path::new(STDIN));
+            (STDIN.into(), lines)
+        }
+    };
+    let file: std::sync::Arc<Path> = name.into();
+    Ok(Box::new(lines.enumerate().map(move |(row, line)| {
+        let (state, id, question) = (line?, String::new(), question.clone());
+        if state.trim().is_empty() {
+            bail!("an empty text cannot be decided on");
+        }
+        let place = Place { file: std::sync::Arc::clone(&file), at: At::Line(row + 1) };
+        Ok(Example { id: row.to_string(), place, input: Asked { state, id, question }, label: () })
+    })))
+}

@@ -1,0 +1,158 @@
+//! What the two routes for typed questions share: strict JSON, the model's name, how much text is read, our own fields.
+
+use std::fmt::{Formatter, Result as Written};
+
+use lrvd_bench::adapter::Decided;
+use lrvd_bench::data::QuestionKind;
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
+use serde_json::{Map, Number, Value};
+
+use super::model::{ALIAS, ClassifierCard};
+use super::problem::{Code, Problem};
+
+/// A JSON value in which no object has a key twice: of two questions under one name none is dropped.
+pub(super) struct Unique(pub(super) Value);
+
+impl<'de> Deserialize<'de> for Unique {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Any;
+
+        impl<'de> Visitor<'de> for Any {
+            type Value = Unique;
+
+            fn expecting(&self, formatter: &mut Formatter<'_>) -> Written {
+                formatter.write_str("a JSON value")
+            }
+
+            fn visit_unit<E>(self) -> Result<Unique, E> {
+                Ok(Unique(Value::Null))
+            }
+
+            fn visit_bool<E>(self, value: bool) -> Result<Unique, E> {
+                Ok(Unique(value.into()))
+            }
+
+            fn visit_i64<E>(self, value: i64) -> Result<Unique, E> {
+                Ok(Unique(value.into()))
+            }
+
+            fn visit_u64<E>(self, value: u64) -> Result<Unique, E> {
+                Ok(Unique(value.into()))
+            }
+
+            fn visit_f64<E>(self, value: f64) -> Result<Unique, E> {
+                Ok(Unique(Number::from_f64(value).map_or(Value::Null, Value::Number)))
+            }
+
+            fn visit_str<E>(self, value: &str) -> Result<Unique, E> {
+                Ok(Unique(value.into()))
+            }
+
+            fn visit_string<E>(self, value: String) -> Result<Unique, E> {
+                Ok(Unique(value.into()))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Unique, A::Error> {
+                let mut all = Vec::new();
+                while let Some(Unique(item)) = items.next_element()? {
+                    all.push(item);
+                }
+                Ok(Unique(all.into()))
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Unique, A::Error> {
+                let mut all = Map::new();
+                while let Some(key) = fields.next_key::<String>()? {
+                    if all.contains_key(&key) {
+                        return Err(A::Error::custom(format!("the key `{key}` is there twice")));
+                    }
+                    let Unique(value) = fields.next_value()?;
+                    all.insert(key, value);
+                }
+                Ok(Unique(all.into()))
+            }
+        }
+
+        deserializer.deserialize_any(Any)
+    }
+}
+
+/// Bytes of the text that a value is written as, in which nesting is indentation: a short body can be a long text.
+pub(super) fn length(value: &Value, depth: usize) -> usize {
+    let line = |value: &Value| 2 * depth + 3 + length(value, depth + 1);
+    match value {
+        Value::String(text) => text.len(),
+        Value::Array(items) => items.iter().map(line).sum(),
+        Value::Object(fields) => fields.iter().map(|(key, value)| key.len() + line(value)).sum(),
+        Value::Null | Value::Bool(_) | Value::Number(_) => 8,
+    }
+}
+
+/// Rejects a request whose text has more than the bytes that a body may have.
+pub(super) fn check_length(found: usize, card: &ClassifierCard) -> Result<(), Problem> {
+    if found > card.max_bytes {
+        let most = card.max_bytes;
+        let message =
+            format!("as text, nesting being indentation, the body is longer than {most} bytes");
+        return Err(Problem::new(Code::BodyTooLarge, message));
+    }
+    Ok(())
+}
+
+/// Rejects names of other models.
+pub(super) fn check_model(found: &str, card: &ClassifierCard) -> Result<(), Problem> {
+    if found == card.name || found == ALIAS {
+        return Ok(());
+    }
+    let message = format!("there is no model `{found}`: expected `{}` or `{ALIAS}`", card.name);
+    Err(Problem::at(Code::UnknownModel, "model", message))
+}
+
+/// Rejects more questions than a request may have, and none; `field` holds them.
+pub(super) fn check_count(found: usize, card: &ClassifierCard) -> Result<(), Problem> {
+    let most = card.max_texts;
+    if (1..=most).contains(&found) {
+        return Ok(());
+    }
+    let code = if found == 0 { Code::NoText } else { Code::TooManyTexts };
+    Err(Problem::at(code, "questions", format!("{found} questions, expected 1 to {most}")))
+}
+
+/// What neither API has a field for.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct Own {
+    /// Of a yes or no, which has no `confidence` in either API.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    x_confidence: Option<f64>,
+    /// Of the probabilities, nats.
+    x_entropy: f64,
+    /// Between answer and weights, nats; null without draws.
+    x_mutual_information: Option<f64>,
+    /// Standard deviation of a score over the draws; null of other answers and below two draws.
+    x_deviation: Option<f64>,
+    /// Whether the confidence is below the threshold; null where there is none. The answer is given all the same.
+    x_abstained: Option<bool>,
+    /// The confidence that `lrvd abstain fit` found for a target risk; null where there is none.
+    x_threshold: Option<f64>,
+    /// How many draws the probabilities are averaged over; 0 at the mean of the posterior.
+    x_draws: usize,
+    /// Whether a temperature was fitted on held-out rows.
+    x_calibrated: bool,
+}
+
+impl Own {
+    pub(super) fn new(answer: &Decided) -> Self {
+        Self {
+            x_confidence: (answer.kind == QuestionKind::Noul).then_some(answer.confidence),
+            x_entropy: answer.entropy,
+            x_mutual_information: answer.mutual_information,
+            x_deviation: answer.deviation,
+            x_abstained: answer.threshold.map(|_| answer.abstained),
+            x_threshold: answer.threshold,
+            x_draws: answer.draws,
+            x_calibrated: answer.calibrated,
+        }
+    }
+}
