@@ -84,7 +84,7 @@ impl SavedClassifier {
         };
         let task = info.reader(&backbone)?.prepare(info.goal.clone(), &[], &[])?;
         let dtype = backbone.stored_as(BasePrecision::F32)?;
-        let (model, _) = load_model(&backbone, &task, false, 0, device, dtype)?;
+        let (model, _) = load_model(&backbone, &task, info.pooling, false, 0, device, dtype)?;
         let folder = backbone.location.folder.clone();
         Ok(Self::bare(info, Path::new(&folder), backbone, model, device))
     }
