@@ -190,10 +190,7 @@ fn labelled(
                 each.collect::<Vec<_>>().join(", ")
             }
             Label::Class(id) if is_decision => name(*id),
-            label => {
-                let class = label.class().and_then(|id| goal.classes.get(id));
-                class.cloned().unwrap_or_default()
-            }
+            Label::Class(id) => goal.classes.get(*id).cloned().unwrap_or_default(),
         };
         Ok(json!({ "input": text, "label": label }))
     };

@@ -268,7 +268,9 @@ impl<'a> WeightSource<'a> {
             Init::Normal(std) => {
                 let key = self.seed.for_module(module_id(name)).on_stream(Stream::INIT);
                 fill_normal(key, 0, &mut values);
-                values.iter_mut().for_each(|v| *v *= std as f32);
+                for value in &mut values {
+                    *value *= std as f32;
+                }
             }
         }
         TensorData::new(values, shape)

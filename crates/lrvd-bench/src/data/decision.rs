@@ -21,6 +21,8 @@ pub const MOST_OPTIONS: usize = 255;
 pub const MOST_LEVELS: usize = 10;
 /// The sides of a noul, in the order of its options.
 pub const SIDES: [&str; 2] = ["true", "false"];
+/// The keys of a question.
+const KEYS: [&str; 3] = ["type", "instructions", "criteria"];
 /// How far the shares of a target may be from 1 in all.
 const SHARES: f64 = 1e-3;
 
@@ -138,7 +140,6 @@ impl Question {
         let Value::Object(fields) = value else {
             return Err(Invalid::at(&[], format!("{} where a question is expected", kind(value))));
         };
-        const KEYS: [&str; 3] = ["type", "instructions", "criteria"];
         if let Some(key) = fields.keys().find(|key| !KEYS.contains(&key.as_str())) {
             return Err(Invalid::at(&[key], format!("unknown key, expected {}", quoted(KEYS))));
         }
@@ -246,7 +247,9 @@ impl Question {
         if (total - 1.0).abs() > SHARES {
             return Err(Invalid::at(&[], format!("the shares sum to {total}, expected 1")));
         }
-        shares.iter_mut().for_each(|share| *share /= total);
+        for share in &mut shares {
+            *share /= total;
+        }
         Ok(shares)
     }
 }
@@ -401,13 +404,13 @@ fn write(value: &Value, depth: usize, text: &mut String) {
         }
         text.extend(std::iter::repeat_n("  ", depth));
         text.push_str(head);
-        if !is_nested(value) {
+        if is_nested(value) {
+            write(value, depth + 1, text);
+        } else {
             if !head.ends_with("- ") {
                 text.push(' ');
             }
             write(value, depth, text);
-        } else {
-            write(value, depth + 1, text);
         }
     };
     match value {

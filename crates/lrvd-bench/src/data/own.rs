@@ -38,6 +38,7 @@ pub struct OwnFiles {
     pub instructions: Option<String>,
 }
 
+#[expect(clippy::large_enum_variant, reason = "a run has one of them")]
 #[derive(Clone, Debug, PartialEq)]
 pub enum Data {
     Labelled(Dataset),
@@ -290,7 +291,7 @@ pub(crate) fn asked(
     mut table: Table,
     columns: TextColumns,
     question: Option<Question>,
-) -> Result<Box<dyn Iterator<Item = Result<Example<Asked, ()>>>>> {
+) -> Result<Box<dyn Iterator<Item = Result<Decision<()>>>>> {
     let columns = TextColumns { label: None, ..columns };
     table.select(&columns.names())?;
     let read = move |(number, row): (usize, Result<table::Row>)| -> Vec<Result<Decision<()>>> {

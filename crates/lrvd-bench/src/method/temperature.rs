@@ -69,7 +69,9 @@ pub(crate) fn softened(logits: Logits, temperatures: &[Option<f64>]) -> Burn<Log
     let mut logs = averaged(logits)?;
     for (row, temperature) in logs.values.chunks_mut(logs.width).zip(temperatures) {
         let temperature = temperature.unwrap_or(1.0);
-        row.iter_mut().for_each(|value| *value /= temperature);
+        for value in row {
+            *value /= temperature;
+        }
     }
     Ok(logs)
 }

@@ -41,6 +41,7 @@ pub(crate) struct TrainSettings<R = RowSettings> {
     pub experiment: Config,
 }
 
+#[expect(clippy::large_enum_variant, reason = "a run has one of them")]
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
 pub(crate) enum RowSettings {

@@ -59,7 +59,7 @@ pub fn temperature_scaling(
     check_length("labels", labels.len(), rows)?;
     check_classes("labels", labels, n_classes)?;
     let rows = logits.chunks_exact(n_classes).zip(labels);
-    fit(logits, n_classes, &rows.map(|(row, &label)| row[label]).collect::<Vec<_>>())
+    Ok(fit(logits, n_classes, &rows.map(|(row, &label)| row[label]).collect::<Vec<_>>()))
 }
 
 /// The temperature that minimises the cross-entropy against the shares of the classes of held-out examples: that of
@@ -77,20 +77,20 @@ pub fn temperature_scaling_to_shares(
     check_all_in("shares", shares, 0.0, 1.0)?;
     let rows = logits.chunks_exact(n_classes).zip(shares.chunks_exact(n_classes));
     let mean = |(row, shares): (&[f64], &[f64])| row.iter().zip(shares).map(|(z, s)| z * s).sum();
-    fit(logits, n_classes, &rows.map(mean).collect::<Vec<f64>>())
+    Ok(fit(logits, n_classes, &rows.map(mean).collect::<Vec<f64>>()))
 }
 
 /// The fit to the mean logit of each row under its target.
-fn fit(logits: &[f64], n_classes: usize, targets: &[f64]) -> Result<TemperatureFit, Error> {
+fn fit(logits: &[f64], n_classes: usize, targets: &[f64]) -> TemperatureFit {
     let at = |inverse| Nll::new(logits, n_classes, targets, inverse);
     let (inverse, at_bound) = minimise(at);
     let (before, after) = (at(1.0), at(inverse));
-    Ok(TemperatureFit {
+    TemperatureFit {
         temperature: 1.0 / inverse,
         nll_before: before.value,
         nll: after.value,
         at_bound,
-    })
+    }
 }
 
 /// The zero of an increasing slope in `1/BRACKET`, and whether there is none.

@@ -270,7 +270,9 @@ fn engine(
     engine.add_function("raise_exception", raise);
     engine.add_global("tools", ());
     engine.add_global("documents", ());
-    tokens.into_iter().for_each(|(name, token)| engine.add_global(name, token));
+    for (name, token) in tokens {
+        engine.add_global(name, token);
+    }
     engine.add_template_owned(NAME, without_generation_tags(source))?;
     Ok(engine)
 }

@@ -39,6 +39,9 @@ pub struct GeneratedText {
     pub stopped: bool,
 }
 
+/// What is told the tokens of a step, each with the index of its prompt, and returns whether to continue.
+pub type GoOn<'a> = dyn FnMut(&[(usize, GeneratedToken)]) -> bool + 'a;
+
 impl LlamaForCausalLm {
     /// The continuation of every prompt, token by token, with the uncertainty of each.
     ///
@@ -60,7 +63,7 @@ impl LlamaForCausalLm {
         &self,
         prompts: &[Vec<u32>],
         options: &GenerateOptions,
-        go_on: &mut dyn FnMut(&[(usize, GeneratedToken)]) -> bool,
+        go_on: &mut GoOn<'_>,
     ) -> Result<Vec<GeneratedText>> {
         options.sampling.map_or(Ok(()), |sampling| sampling.check())?;
         self.check_prompts(prompts)?;

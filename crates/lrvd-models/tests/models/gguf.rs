@@ -62,7 +62,7 @@ fn weights_have_hugging_faces_names_and_order(
         assert!(config.rope_scaling.is_none());
     } else {
         assert_eq!((config.vocab_size, &config.eos_token_ids[..]), (692, &[2, 5][..]));
-        let scaling = config.rope_scaling.clone().unwrap();
+        let scaling = config.rope_scaling.unwrap();
         let factors = (scaling.factor, scaling.low_freq_factor, scaling.high_freq_factor);
         assert_eq!(factors, (32.0, 1.0, 4.0));
         assert_eq!(scaling.original_max_position_embeddings, 8192);

@@ -182,7 +182,9 @@ fn continuations_are_those_of_whole_texts_and_stop_where_told(#[case] model: Lla
         let mut added = vec![Vec::new(); prompts.len()];
         let mut steps = 0;
         let found = model.generate_while(&prompts, &options, &mut |tokens| {
-            tokens.iter().for_each(|(row, token)| added[*row].push(token.id));
+            for (row, token) in tokens {
+                added[*row].push(token.id);
+            }
             steps += 1;
             steps < enough
         });

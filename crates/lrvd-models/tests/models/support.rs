@@ -76,8 +76,7 @@ pub(crate) fn adapted<M: NamedModule>(mut model: M, kind: AdapterKind, names: &[
     let targets = AdapterTargets::Names(names.iter().map(|&name| name.to_owned()).collect());
     // The classifier has two outputs, and a rank is at most a layer's smaller width.
     let rank = if names == ["classifier"] { 2 } else { 4 };
-    let config =
-        AdapterConfig { rank, lora_alpha: 6.0, kind, dropout: 0.3, ..AdapterConfig::default() };
+    let config = AdapterConfig { rank, lora_alpha: 6.0, kind, dropout: 0.3 };
     attach_adapters(&mut model, &targets, &config, NoiseKey::new(6)).unwrap();
     model.visit_parameters_mut(&mut |p| {
         if let Some(path) = p.name.find(".lora_B") {
