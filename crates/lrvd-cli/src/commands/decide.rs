@@ -36,6 +36,7 @@ pub(crate) struct DecideArguments {
 }
 
 /// An answer as it is written.
+#[expect(clippy::struct_field_names, reason = "the names on the wire")]
 #[derive(Serialize)]
 struct Answer<'a> {
     /// The row, counted from 0, where there are rows.

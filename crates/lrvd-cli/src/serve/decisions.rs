@@ -390,13 +390,14 @@ impl Asks {
         let said = place("instructions");
         let instructions = instructions.each(&said, |part, field| part.text(field, budget))?;
         filled(&instructions, || said)?;
-        let unwanted = |name: &str, is_given: bool| match is_given {
-            true => Err(invalid(&place(name), format!("a question of type `{kind}` has none"))),
-            false => Ok(()),
+        let check = |name: &str, holds: bool, message: String| {
+            if holds { Ok(()) } else { Err(invalid(&place(name), message)) }
         };
-        let count = |name: &str, found: usize, most: usize| match (2..=most).contains(&found) {
-            true => Ok(()),
-            false => Err(invalid(&place(name), format!("{found}, expected 2 to {most}"))),
+        let unwanted = |name: &str, is_given: bool| {
+            check(name, !is_given, format!("a question of type `{kind}` has none"))
+        };
+        let count = |name: &str, found: usize, most: usize| {
+            check(name, (2..=most).contains(&found), format!("{found}, expected 2 to {most}"))
         };
         let described =
             |description: Option<String>| description.filter(|text| !text.trim().is_empty());

@@ -196,7 +196,9 @@ pub(super) fn work(
         let follow = |tokens: &[ContinuedToken]| {
             for said in jobs.iter().filter_map(|job| job.tokens.as_ref()) {
                 // One that has gone is seen below.
-                tokens.iter().for_each(|token| drop(said.send(token.clone())));
+                for token in tokens {
+                    drop(said.send(token.clone()));
+                }
             }
             jobs.iter().any(|job| !job.reply.is_closed())
         };

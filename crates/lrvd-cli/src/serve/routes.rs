@@ -161,9 +161,10 @@ async fn ask(
     };
     let texts = asked.inputs.iter().map(Input::texts).sum();
     let size = Size(texts, asked.key.draws);
-    let answered = match asked.stream {
-        true => stream(&app, asked, begun).await,
-        false => whole(&app, asked, begun).await,
+    let answered = if asked.stream {
+        stream(&app, asked, begun).await
+    } else {
+        whole(&app, asked, begun).await
     };
     let mut response = answered.unwrap_or_else(Problem::into_response);
     response.extensions_mut().insert(size);

@@ -187,6 +187,7 @@ fn answer(found: Decided, legend: Vec<String>) -> SystemoneAnswer {
 }
 
 /// `/v1/models`, for the clients of decision models and for those of `OpenAI`.
+#[expect(clippy::struct_field_names, reason = "the names on the wire")]
 #[derive(Serialize, JsonSchema)]
 pub(super) struct Models {
     models: [ModelLine; 1],

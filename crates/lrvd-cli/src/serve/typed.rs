@@ -121,6 +121,7 @@ pub(super) fn check_count(found: usize, card: &ClassifierCard) -> Result<(), Pro
 }
 
 /// What neither API has a field for.
+#[expect(clippy::struct_field_names, reason = "the names on the wire")]
 #[derive(Serialize, JsonSchema)]
 pub(super) struct Own {
     /// Of a yes or no, which has no `confidence` in either API.
