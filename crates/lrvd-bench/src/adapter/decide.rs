@@ -101,7 +101,7 @@ impl SavedClassifier {
     }
 
     /// Answers each of `questions` about `state` at the posterior mean (`draws = 0`) or averaged over draws, which `seed`
-    /// addresses: `draws` is a number that [`draws`](Self::draws) has returned. Each question is a pass of its own, so the bits
+    /// addresses: `draws` is a number that [`draws`](Self::draws) has returned. Each question is a separate pass, so the bits
     /// of an answer do not depend on what else is asked. A state that is too long loses its end.
     ///
     /// An error of [`Kind::Input`] names a question that this classifier does not answer.
@@ -166,7 +166,7 @@ impl SavedClassifier {
                 Kind::Input
                     .mark(anyhow!("this classifier answers {own}, and the question is {other}"))
             })?;
-            return Ok((own.state(state), places));
+            return Ok((Input::state(own, state), places));
         }
         if !self.is_decider() {
             bail!(
@@ -181,7 +181,7 @@ impl SavedClassifier {
                 "a question with {n} options, and this language model answers by one of {most} letters"
             )));
         }
-        Ok((question.input(state), (0..n).collect()))
+        Ok((Input::asking(question, state), (0..n).collect()))
     }
 
     /// What was fitted for answers of `draws` draws to questions of this type, if anything was for the type.

@@ -294,7 +294,7 @@ struct Spelled {
     /// The last token of the prompt, and those after it.
     ids: Vec<u32>,
     text: String,
-    /// Where the continuation begins in `text`.
+    /// Where the continuation starts in `text`.
     start: usize,
     tokens: Vec<ContinuedToken>,
 }

@@ -1,7 +1,7 @@
 //! Typed questions about a state: the language of decision models.
 //!
 //! A question is read from the JSON that clients of `POST /v1/systemone` send and that training rows hold. Whatever
-//! its type, it has named options, and its answer is a distribution over them. Options stand in one order, that of a
+//! its type, it has named options, and its answer is a distribution over them. Options have one order, that of a
 //! noul's sides, of a score's levels, or of a choice's names: the order of keys in a file changes no answer.
 
 use std::fmt;
@@ -11,7 +11,6 @@ use lrvd_core::metrics::{choice_confidence, expected_level, score_confidence};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::Input;
 use super::table::kind;
 use crate::text::quoted;
 
@@ -184,11 +183,6 @@ impl Question {
         other.options.iter().map(place).collect::<Option<_>>().filter(|_| is_like)
     }
 
-    /// What a classifier that answers this question alone reads: the state.
-    pub(crate) fn state(&self, state: &str) -> Input {
-        Input { kind: Some(self.kind), ..Input::text(state) }
-    }
-
     /// The type and the options, for an error.
     pub(crate) fn describe(&self) -> String {
         format!("the {} among {}", self.kind, quoted(self.names()))
@@ -197,22 +191,6 @@ impl Question {
     /// The names of the options.
     pub fn names(&self) -> Vec<String> {
         self.options.iter().map(|option| option.name.clone()).collect()
-    }
-
-    /// What a model reads: the question, the state as its passage, and the options in words.
-    pub fn input(&self, state: &str) -> Input {
-        let option = |QuestionOption { name, description }: &QuestionOption| match description {
-            Some(description) if self.kind == QuestionKind::Score => description.clone(),
-            Some(description) => format!("{name}: {description}"),
-            None => name.clone(),
-        };
-        let text = if self.instructions.is_empty() { "Is it true?" } else { &self.instructions };
-        Input {
-            kind: Some(self.kind),
-            pair: Some(state.to_owned()),
-            choices: self.options.iter().map(option).collect(),
-            ..Input::text(text)
-        }
     }
 
     /// The shares of the options in a target: an object of options and shares that sum to 1, or the one option.
@@ -428,7 +406,7 @@ fn write(value: &Value, depth: usize, text: &mut String) {
 mod tests {
     use std::fmt::Write as _;
 
-    use super::super::{Data, Example, NamedColumns, OwnFiles, Validation};
+    use super::super::{Data, Example, Input, NamedColumns, OwnFiles, Validation};
     use super::*;
 
     #[test]

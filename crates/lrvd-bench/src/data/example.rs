@@ -9,6 +9,7 @@ use lrvd_core::metrics::argmax_rows;
 use lrvd_core::noise::{NoiseKey, Stream, permutation};
 use serde::{Deserialize, Serialize};
 
+use super::decision::QuestionOption;
 use super::{InputForm, LETTERS, Place, Question, QuestionKind, SourceFile, TextColumns};
 use crate::error::Result;
 use crate::task::{Goal, Task};
@@ -86,6 +87,30 @@ pub struct Input {
 impl Input {
     pub fn text(text: impl Into<String>) -> Self {
         Self { text: text.into(), ..Self::default() }
+    }
+
+    /// What a model reads of a question about a state: the question, the state as its passage, and the options in words.
+    pub fn asking(question: &Question, state: &str) -> Self {
+        let option = |QuestionOption { name, description }: &QuestionOption| match description {
+            Some(description) if question.kind == QuestionKind::Score => description.clone(),
+            Some(description) => format!("{name}: {description}"),
+            None => name.clone(),
+        };
+        let text = match &*question.instructions {
+            "" => "Is it true?",
+            instructions => instructions,
+        };
+        Self {
+            kind: Some(question.kind),
+            pair: Some(state.to_owned()),
+            choices: question.options.iter().map(option).collect(),
+            ..Self::text(text)
+        }
+    }
+
+    /// What a classifier that answers one question alone reads: the state.
+    pub(crate) fn state(question: &Question, state: &str) -> Self {
+        Self { kind: Some(question.kind), ..Self::text(state) }
     }
 }
 
@@ -289,7 +314,7 @@ impl Dataset {
             }
             (InputForm::Encoder, Some(question)) => {
                 for Example { input, .. } in examples {
-                    *input = question.state(input.pair.as_deref().unwrap_or_default());
+                    *input = Input::state(question, input.pair.as_deref().unwrap_or_default());
                 }
                 let names = question.names();
                 let names: Vec<&str> = names.iter().map(String::as_str).collect();

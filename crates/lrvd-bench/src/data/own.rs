@@ -131,7 +131,7 @@ impl OwnFiles {
                 let question = question.transpose()?;
                 if let Some(question) = &question {
                     let both = train.examples.iter_mut().chain(&mut validation.examples);
-                    both.for_each(|row| row.input = question.input(&row.input.text));
+                    both.for_each(|row| row.input = Input::asking(&question, &row.input.text));
                 }
                 let goal = if question.is_some() { Goal::questions(name, LETTERS) } else { goal };
                 let (name, columns) = (name.to_owned(), Some(columns));
@@ -204,7 +204,7 @@ pub(crate) fn read_labelled(file: &Path, reading: &Reading<'_>) -> Result<Split>
 
 impl Reading<'_> {
     fn input(&self, question: &Question, state: &str) -> Input {
-        if self.by_letters { question.input(state) } else { question.state(state) }
+        if self.by_letters { Input::asking(question, state) } else { Input::state(question, state) }
     }
 
     fn example(&self, row: Decision) -> Result<Example> {
@@ -245,7 +245,7 @@ impl Decision {
     /// As it is answered by letters.
     fn asked(self) -> Example {
         let Self { id, place, input: Asked { state, question, .. }, label } = self;
-        Example { id, place, input: question.input(&state), label }
+        Example { id, place, input: Input::asking(&question, &state), label }
     }
 }
 

@@ -14,8 +14,8 @@ use lrvd_burn::device;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
+use super::answers::{Answers, InputArguments};
 use super::eval::{draws, load};
-use super::predict::{Answers, InputArguments};
 use super::table::table;
 use super::{Outcome, STDIN};
 use crate::args::{AdapterArguments, InputColumns};

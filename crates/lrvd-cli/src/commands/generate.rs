@@ -14,8 +14,8 @@ use lrvd_burn::device;
 use serde::Serialize;
 use serde_json::json;
 
+use super::answers::Answers;
 use super::eval::load_language_from;
-use super::predict::Answers;
 use super::{Outcome, STDIN};
 use crate::args;
 use crate::exit::ExitStatus;

@@ -1,6 +1,7 @@
 //! The command line: a file for each command, its options first.
 
 mod abstain;
+mod answers;
 mod bench;
 mod config;
 mod data;

@@ -12,8 +12,9 @@ use lrvd_bench::{Result, decimals};
 use serde::Serialize;
 use serde_json::json;
 
+use super::answers::{Answers, InputArguments};
 use super::eval::{draws, load, read_rows};
-use super::predict::{Answers, InputArguments, in_windows, inputs_of};
+use super::predict::{in_windows, inputs_of};
 use super::{Outcome, table};
 use crate::args::{self, AdapterArguments, InputColumns};
 use crate::exit::ExitStatus;

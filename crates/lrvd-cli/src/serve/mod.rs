@@ -34,3 +34,11 @@ mod typed;
 
 pub(crate) use model::{Limits, Model};
 pub(crate) use server::Server;
+
+const CLASSIFY: &str = "/v1/classify";
+const GENERATE: &str = "/v1/generate";
+const SYSTEMONE: &str = "/v1/systemone";
+const DECISIONS: &str = "/v1/decisions";
+const MODELS: &str = "/v1/models";
+/// Where models are asked.
+const ASKED: [&str; 4] = [CLASSIFY, GENERATE, SYSTEMONE, DECISIONS];

@@ -15,16 +15,10 @@ use serde::Serialize;
 
 use super::answer::Answer;
 use super::problem::{Code, Problem};
+use super::{CLASSIFY, DECISIONS, GENERATE, SYSTEMONE};
 
 /// Version of answers and of the model's description.
 pub(super) const SCHEMA_VERSION: u32 = 1;
-pub(super) const CLASSIFY: &str = "/v1/classify";
-pub(super) const GENERATE: &str = "/v1/generate";
-pub(super) const SYSTEMONE: &str = "/v1/systemone";
-pub(super) const DECISIONS: &str = "/v1/decisions";
-pub(super) const MODELS: &str = "/v1/models";
-/// Where models are asked.
-pub(super) const ASKED: [&str; 4] = [CLASSIFY, GENERATE, SYSTEMONE, DECISIONS];
 /// What clients of decision models call the model of a server by default.
 pub(super) const ALIAS: &str = "jev-latest";
 
@@ -137,7 +131,7 @@ impl Model {
     /// Whether `input` can share a pass with others: the answer does not depend on those beside it.
     pub(super) fn is_shared(&self, input: &Input, key: Key) -> bool {
         match self {
-            // The questions about a state share a pass of their own.
+            // The questions about a state share a pass with nothing else.
             Self::Classifier { .. } if matches!(input, Input::Decision { .. }) => false,
             Self::Classifier { saved, .. } => saved.is_batch_free(key.draws),
             // A text is then the one of `lrvd generate`, to the bit, and does not wait for the longest of several.

@@ -10,7 +10,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::json;
 
-use super::model::{DECISIONS, MODELS, SYSTEMONE};
+use super::{DECISIONS, MODELS, SYSTEMONE};
 
 /// Seconds after which a client that found the queue full may come back.
 const RETRY_AFTER: HeaderValue = HeaderValue::from_static("1");

@@ -10,8 +10,9 @@ use schemars::JsonSchema;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserialize, DeserializeOwned, Deserializer, MapAccess, Visitor};
 
-use super::model::{Card, ClassifierCard, DECISIONS, Input, Key, Kind, LanguageCard, SYSTEMONE};
+use super::model::{Card, ClassifierCard, Input, Key, Kind, LanguageCard};
 use super::problem::{Code, Problem};
+use super::{DECISIONS, SYSTEMONE};
 use super::{decisions, systemone};
 
 /// A request that can be answered.

@@ -10,12 +10,11 @@ use serde_json::{Value, json};
 
 use super::answer::Answer;
 use super::decisions::{DecisionsAnswers, DecisionsRequest};
-use super::model::{
-    CLASSIFY, Card, ClassifierCard, GENERATE, Key, LanguageCard, SCHEMA_VERSION, SYSTEMONE,
-};
+use super::model::{Card, ClassifierCard, Key, LanguageCard, SCHEMA_VERSION};
 use super::problem::{Body, json};
 use super::request::{ClassifyRequest, Form, GenerateRequest};
 use super::systemone::{Models, SystemoneAnswers};
+use super::{CLASSIFY, GENERATE, SYSTEMONE};
 
 /// The response to one request, whose texts the model of `card` answered with one key.
 pub(super) fn respond(card: &Card, form: Form, answers: Vec<Answer>, key: Key) -> Response {

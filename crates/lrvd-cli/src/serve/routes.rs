@@ -19,7 +19,7 @@ use tokio::sync::oneshot::error::RecvError;
 use super::access::Access;
 use super::answer::Answer;
 use super::metrics::{CONTENT_TYPE, Metrics};
-use super::model::{ASKED, CLASSIFY, Card, DECISIONS, GENERATE, Input, Limits, MODELS, SYSTEMONE};
+use super::model::{Card, Input, Limits};
 use super::problem::{Code, Problem, Shape, json, write};
 use super::queue::{Fault, Job, Queue, Reply};
 use super::request::{Asked, read};
@@ -27,6 +27,7 @@ use super::response::{document, respond};
 use super::share::share;
 use super::stream::stream;
 use super::systemone::Models;
+use super::{ASKED, CLASSIFY, DECISIONS, GENERATE, MODELS, SYSTEMONE};
 use crate::printer::Printer;
 
 /// The paths, as they are counted.

@@ -119,7 +119,7 @@ impl Telling {
     }
 }
 
-/// One event; JSON has no line ends of its own.
+/// One event; the JSON has no line ends.
 fn event(name: &str, data: &impl Serialize) -> Bytes {
     let data = serde_json::to_string(data).unwrap_or_default();
     format!("event: {name}\ndata: {data}\n\n").into()

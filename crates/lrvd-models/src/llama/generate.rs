@@ -39,7 +39,7 @@ pub struct GeneratedText {
     pub stopped: bool,
 }
 
-/// What is told the tokens of a step, each with the index of its prompt, and returns whether to continue.
+/// Is called after a step with its tokens, each with the index of its prompt, and returns whether to continue.
 pub type GoOn<'a> = dyn FnMut(&[(usize, GeneratedToken)]) -> bool + 'a;
 
 impl LlamaForCausalLm {
