@@ -4,14 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::PathBuf;
 
-use anyhow::bail;
 use lrvd_core::metrics::argmax_rows;
 use lrvd_core::noise::{NoiseKey, Stream, permutation};
 use serde::{Deserialize, Serialize};
 
 use super::decision::QuestionOption;
-use super::{InputForm, LETTERS, Place, Question, QuestionKind, SourceFile, TextColumns};
-use crate::error::Result;
+use super::{Place, Question, QuestionKind, SourceFile, TextColumns};
 use crate::task::{Goal, Task};
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -289,49 +287,6 @@ impl Dataset {
         self.train.examples.iter().any(|example| example.input.pair.is_some())
     }
 
-    /// The rows as a model of this `form` answers them: typed questions by letters, or of an encoder the one question that
-    /// all rows have by its classes. Other rows stay as they are.
-    pub(crate) fn suited(mut self, form: InputForm) -> Result<Self> {
-        if !self.kind.is_decision() {
-            return Ok(self);
-        }
-        let Self { kind, train, validation, .. } = &mut self;
-        let examples = train.examples.iter_mut().chain(&mut validation.examples);
-        let of_rows = kind.columns.as_ref().is_some_and(|columns| columns.questions.is_some());
-        match (form, &kind.question) {
-            (InputForm::Decoder, _) => {
-                let most = LETTERS.len();
-                if let Some(wide) = examples.into_iter().find(|e| e.input.choices.len() > most) {
-                    bail!(
-                        "{}: a question with {} options, and a language model answers by one of {most} letters: ask \
-                         for fewer options, or train an encoder, whose classes they are",
-                        wide.place,
-                        wide.input.choices.len()
-                    );
-                }
-                // It answers whatever question a row has.
-                kind.question.take_if(|_| of_rows);
-            }
-            (InputForm::Encoder, Some(question)) => {
-                for Example { input, .. } in examples {
-                    *input = Input::state(question, input.pair.as_deref().unwrap_or_default());
-                }
-                let names = question.names();
-                let names: Vec<&str> = names.iter().map(String::as_str).collect();
-                kind.goal = Goal::questions(&kind.goal.name, &names);
-                if let Some(columns) = &mut kind.columns {
-                    columns.choices.clear();
-                }
-            }
-            (InputForm::Encoder, None) => bail!(
-                "the rows of `{}` ask several questions, and an encoder answers one: train a language model (Llama), or an \
-                 encoder for each question on a file of its own",
-                self.name
-            ),
-        }
-        Ok(self)
-    }
-
     /// The options of typed questions in an order drawn by `seed` for each training row, so that the place of an option says
     /// nothing; those of a score keep the order of its levels.
     pub(crate) fn permute_options(&mut self, seed: u64) {
@@ -428,7 +383,7 @@ mod tests {
             files: Vec::new(),
             examples: (0..rows).map(one).collect(),
         };
-        let goal = Goal::questions("d", LETTERS);
+        let goal = Goal::questions("d", &["a", "b", "c", "d"]);
         let data = Dataset {
             name: "d".to_owned(),
             kind: Labelled { goal, task: None, columns: None, question: None },

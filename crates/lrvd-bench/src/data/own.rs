@@ -11,7 +11,9 @@ use super::decision::{Invalid, Question, questions, targets, worded};
 use super::example::drawn;
 use super::table::{self, Cell, Place, Table};
 use super::wording::LETTERS;
-use super::{Dataset, Example, Input, Label, Labelled, SourceFile, Split, SplitName, Validation};
+use super::{
+    Dataset, Example, Input, InputForm, Label, Labelled, SourceFile, Split, SplitName, Validation,
+};
 use crate::error::Result;
 use crate::task::Goal;
 use crate::text::{one_of, quoted};
@@ -140,6 +142,51 @@ impl OwnFiles {
                 Ok(Data::Labelled(data))
             }
         }
+    }
+}
+
+impl Dataset {
+    /// The rows as a model of this `form` answers them: typed questions by letters, or of an encoder the one question that
+    /// all rows have by its classes. Other rows stay as they are.
+    pub(crate) fn suited(mut self, form: InputForm) -> Result<Self> {
+        if !self.kind.is_decision() {
+            return Ok(self);
+        }
+        let Self { kind, train, validation, .. } = &mut self;
+        let examples = train.examples.iter_mut().chain(&mut validation.examples);
+        let of_rows = kind.columns.as_ref().is_some_and(|columns| columns.questions.is_some());
+        match (form, &kind.question) {
+            (InputForm::Decoder, _) => {
+                let most = LETTERS.len();
+                if let Some(wide) = examples.into_iter().find(|e| e.input.choices.len() > most) {
+                    bail!(
+                        "{}: a question with {} options, and a language model answers by one of {most} letters: ask \
+                         for fewer options, or train an encoder, whose classes they are",
+                        wide.place,
+                        wide.input.choices.len()
+                    );
+                }
+                // It answers whatever question a row has.
+                kind.question.take_if(|_| of_rows);
+            }
+            (InputForm::Encoder, Some(question)) => {
+                for Example { input, .. } in examples {
+                    *input = Input::state(question, input.pair.as_deref().unwrap_or_default());
+                }
+                let names = question.names();
+                let names: Vec<&str> = names.iter().map(String::as_str).collect();
+                kind.goal = Goal::questions(&kind.goal.name, &names);
+                if let Some(columns) = &mut kind.columns {
+                    columns.choices.clear();
+                }
+            }
+            (InputForm::Encoder, None) => bail!(
+                "the rows of `{}` ask several questions, and an encoder answers one: train a language model (Llama), or an \
+                 encoder for each question on a file of its own",
+                self.name
+            ),
+        }
+        Ok(self)
     }
 }
 

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::fmt::{Formatter, Result as Written};
 use std::marker::PhantomData;
 
+use axum::http::StatusCode;
 use lrvd_bench::adapter::Decided;
 use lrvd_bench::data::{
     MOST_LEVELS, MOST_OPTIONS, Question, QuestionKind, QuestionOption, SIDES, rendered,
@@ -15,7 +16,7 @@ use serde::{Deserialize as Read, Serialize};
 use serde_json::Value;
 
 use super::model::{ClassifierCard, Input};
-use super::problem::{Code, Problem};
+use super::problem::{Code, Problem, json};
 use super::request::{Asked, Form, Object, filled, object};
 use super::typed::{Own, Unique, check_count, check_length, check_model, length};
 
@@ -213,7 +214,7 @@ struct Level {
 
 /// What the answers are written with, for each question.
 #[derive(Debug)]
-pub(super) struct Plan(Vec<(Option<String>, Options)>);
+struct Plan(Vec<(Option<String>, Options)>);
 
 #[derive(Debug)]
 enum Options {
@@ -250,7 +251,9 @@ pub(super) fn read(body: &[u8], card: &ClassifierCard) -> Result<Asked, Problem>
         inputs: vec![Input::Decision { state, questions }],
         fields: vec!["questions".to_owned()],
         key,
-        form: Form::Decisions(Plan(plan)),
+        form: Form::Typed(Box::new(move |found, card| {
+            json(StatusCode::OK, &DecisionsAnswers::new(Plan(plan), found, card))
+        })),
         stream: false,
     })
 }
@@ -540,7 +543,7 @@ struct LevelProbability {
 }
 
 impl DecisionsAnswers {
-    pub(super) fn new(Plan(plan): Plan, found: Vec<Decided>, card: &ClassifierCard) -> Self {
+    fn new(Plan(plan): Plan, found: Vec<Decided>, card: &ClassifierCard) -> Self {
         let input_tokens = found.iter().map(|answer| answer.tokens).sum();
         let answers = plan.into_iter().zip(found).map(|((name, options), found)| DecisionsAnswer {
             name,

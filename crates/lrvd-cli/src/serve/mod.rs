@@ -10,6 +10,7 @@
 //! | `systemone`, `decisions` | those routes: requests and responses in the forms of their APIs |
 //! | `stream` | a text that is sent token by token |
 //! | `problem` | errors, in the form of the path's API |
+//! | `app` | what every request needs |
 //! | `queue` | what waits, which of it is answered together, the loop that asks the model |
 //! | `access`, `share` | which requests are answered: their `Host`, their key; which pages of other sites may ask |
 //! | `metrics` | counts for Prometheus |
@@ -18,6 +19,7 @@
 
 mod access;
 mod answer;
+mod app;
 mod decisions;
 mod metrics;
 mod model;

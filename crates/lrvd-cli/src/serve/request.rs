@@ -3,20 +3,18 @@
 use std::fmt::{Formatter, Result as Written};
 use std::marker::PhantomData;
 
-use lrvd_bench::adapter::Generation;
+use axum::response::Response;
+use lrvd_bench::adapter::{Decided, Generation};
 use lrvd_bench::data::{self, Content};
 use lrvd_bench::language::{Message, Role};
 use schemars::JsonSchema;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserialize, DeserializeOwned, Deserializer, MapAccess, Visitor};
 
-use super::model::{Card, ClassifierCard, Input, Key, Kind, LanguageCard};
+use super::model::{ClassifierCard, Input, Key, Kind, LanguageCard};
 use super::problem::{Code, Problem};
-use super::{DECISIONS, SYSTEMONE};
-use super::{decisions, systemone};
 
 /// A request that can be answered.
-#[derive(Debug)]
 pub(super) struct Asked {
     /// At least one.
     pub(super) inputs: Vec<Input>,
@@ -28,23 +26,15 @@ pub(super) struct Asked {
     pub(super) stream: bool,
 }
 
-/// Whose form the answers have, with what they are written with.
-#[derive(Debug)]
+/// Whose form the answers have.
 pub(super) enum Form {
     Own,
-    Systemone(systemone::Plan),
-    Decisions(decisions::Plan),
+    /// That of an API for typed questions.
+    Typed(WriteDecided),
 }
 
-/// Reads the body of a request for `path` to the model of `card`; nothing in it is passed over but what other APIs pass over.
-pub(super) fn read(path: &str, body: &[u8], card: &Card) -> Result<Asked, Problem> {
-    match card {
-        Card::Classifier(card) if path == SYSTEMONE => systemone::read(body, card),
-        Card::Classifier(card) if path == DECISIONS => decisions::read(body, card),
-        Card::Classifier(card) => object::<ClassifyRequest>(body)?.check(card),
-        Card::Language(card) => object::<GenerateRequest>(body)?.check(card),
-    }
-}
+/// Writes the answers to the questions of one request.
+pub(super) type WriteDecided = Box<dyn FnOnce(Vec<Decided>, &ClassifierCard) -> Response + Send>;
 
 /// Reads an object.
 pub(super) fn object<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
@@ -159,7 +149,7 @@ impl From<Item> for data::Input {
 
 impl ClassifyRequest {
     /// What is asked of the model of `card`.
-    fn check(self, card: &ClassifierCard) -> Result<Asked, Problem> {
+    pub(super) fn check(self, card: &ClassifierCard) -> Result<Asked, Problem> {
         let Self { text, pair, choices, inputs, draws, seed } = self;
         let listed = inputs.is_some();
         let inputs: Vec<data::Input> = match (text, inputs) {
@@ -263,7 +253,7 @@ struct Said {
 
 impl GenerateRequest {
     /// What is asked of the model of `card`.
-    fn check(self, card: &LanguageCard) -> Result<Asked, Problem> {
+    pub(super) fn check(self, card: &LanguageCard) -> Result<Asked, Problem> {
         let Self { prompt, messages, max_tokens, draws, seed, temperature, top_p, stream } = self;
         let (field, content) = match (prompt, messages) {
             (Some(_), Some(_)) => return Err(clash("messages", "prompt")),

@@ -20,12 +20,7 @@ use super::{CLASSIFY, GENERATE, SYSTEMONE};
 pub(super) fn respond(card: &Card, form: Form, answers: Vec<Answer>, key: Key) -> Response {
     let (schema_version, Key { draws, seed, sampling, .. }) = (SCHEMA_VERSION, key);
     match (card, form) {
-        (Card::Classifier(card), Form::Systemone(plan)) => {
-            json(StatusCode::OK, &SystemoneAnswers::new(plan, decided(answers), card))
-        }
-        (Card::Classifier(card), Form::Decisions(plan)) => {
-            json(StatusCode::OK, &DecisionsAnswers::new(plan, decided(answers), card))
-        }
+        (Card::Classifier(card), Form::Typed(write)) => write(decided(answers), card),
         (Card::Classifier(_), Form::Own) => {
             json(StatusCode::OK, &ClassifierAnswers { schema_version, seed, answers })
         }

@@ -1,7 +1,7 @@
 //! Which path does what, how long it may take, and the line in the log.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use axum::Router;
@@ -14,21 +14,19 @@ use axum::response::{Html, IntoResponse, Response};
 use axum::routing::{any, get, post};
 use serde::Serialize;
 use tokio::sync::oneshot::channel;
-use tokio::sync::oneshot::error::RecvError;
 
-use super::access::Access;
-use super::answer::Answer;
-use super::metrics::{CONTENT_TYPE, Metrics};
-use super::model::{Card, Input, Limits};
+use super::app::{App, answered};
+use super::metrics::CONTENT_TYPE;
+use super::model::{Card, Input};
 use super::problem::{Code, Problem, Shape, json, write};
-use super::queue::{Fault, Job, Queue, Reply};
-use super::request::{Asked, read};
+use super::queue::Job;
+use super::request::{Asked, ClassifyRequest, GenerateRequest, object};
 use super::response::{document, respond};
 use super::share::share;
 use super::stream::stream;
 use super::systemone::Models;
 use super::{ASKED, CLASSIFY, DECISIONS, GENERATE, MODELS, SYSTEMONE};
-use crate::printer::Printer;
+use super::{decisions, systemone};
 
 /// The paths, as they are counted.
 const PATHS: [&str; 11] = [
@@ -49,20 +47,6 @@ const PATHS: [&str; 11] = [
 const PAGE: &str = include_str!("page.html");
 const PAGE_POLICY: &str = "default-src 'none'; connect-src 'self'; img-src data:; style-src 'unsafe-inline'; \
      script-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
-
-#[derive(Debug)]
-pub(super) struct App {
-    pub(super) card: Card,
-    /// When the model was written, seconds after 1970.
-    pub(super) created: u64,
-    pub(super) limits: Limits,
-    pub(super) access: Access,
-    pub(super) queue: Queue,
-    pub(super) metrics: Metrics,
-    /// Set when the server is to end.
-    pub(super) stop: Arc<AtomicBool>,
-    pub(super) printer: Printer,
-}
 
 /// Texts and draws of a request, for its line in the log.
 #[derive(Clone, Copy)]
@@ -123,7 +107,7 @@ pub(super) fn router(app: Arc<App>) -> Router {
         })
         .layer(DefaultBodyLimit::max(app.limits.max_bytes))
         .layer(from_fn_with_state(Arc::clone(&app), admit))
-        .layer(from_fn_with_state(Arc::clone(&app), share))
+        .layer(from_fn_with_state(Arc::<[String]>::from(&*app.access.origins), share))
         .layer(from_fn_with_state(Arc::clone(&app), observe))
         .with_state(app)
 }
@@ -182,12 +166,13 @@ async fn whole(app: &App, asked: Asked, begun: Instant) -> Result<Response, Prob
     Ok(respond(&app.card, form, answers, key))
 }
 
-impl App {
-    /// Counts the answers to a request that came at `begun`.
-    pub(super) fn count(&self, answers: &[Answer], begun: Instant) {
-        self.metrics.seconds.observe(begun.elapsed().as_secs_f64());
-        self.metrics.texts.inc_by(answers.iter().map(Answer::texts).sum::<usize>() as u64);
-        self.metrics.withheld.inc_by(answers.iter().map(Answer::withheld).sum::<usize>() as u64);
+/// Reads the body of a request for `path` to the model of `card`; nothing in it is passed over but what other APIs pass over.
+fn read(path: &str, body: &[u8], card: &Card) -> Result<Asked, Problem> {
+    match card {
+        Card::Classifier(card) if path == SYSTEMONE => systemone::read(body, card),
+        Card::Classifier(card) if path == DECISIONS => decisions::read(body, card),
+        Card::Classifier(card) => object::<ClassifyRequest>(body)?.check(card),
+        Card::Language(card) => object::<GenerateRequest>(body)?.check(card),
     }
 }
 
@@ -216,26 +201,6 @@ fn asked(
         }
     })?;
     read(path, &body, &app.card)
-}
-
-/// The answers of a reply to the texts of `fields`.
-pub(super) fn answered(
-    reply: Result<Reply, RecvError>,
-    mut fields: Vec<String>,
-) -> Result<Vec<Answer>, Problem> {
-    match reply {
-        Ok(Ok(answers)) => Ok(answers),
-        Ok(Err((index, Fault::Text(reason)))) => {
-            let field = fields.swap_remove(index);
-            let message = match &*field {
-                "questions" => format!("the model does not answer this: {reason}"),
-                _ => format!("the model cannot read this text: {reason}"),
-            };
-            Err(Problem::at(Code::UnreadableText, field, message))
-        }
-        // Or the worker has ended, which it says itself.
-        Ok(Err((_, Fault::Model))) | Err(_) => Err(Problem::internal()),
-    }
 }
 
 async fn admit(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {

@@ -21,10 +21,11 @@ use tokio_io_timeout::TimeoutStream;
 use tracing::{debug, warn};
 
 use super::access::Access;
+use super::app::App;
 use super::metrics::Metrics;
 use super::model::{Limits, Model};
 use super::queue::{Fault, Queue, work};
-use super::routes::{App, router};
+use super::routes::router;
 use crate::printer::Printer;
 
 /// How often the wish to stop is looked for.

@@ -17,12 +17,12 @@ use tokio::sync::oneshot;
 use tokio::time::timeout_at;
 
 use super::answer::Answer;
+use super::app::{App, answered};
 use super::model::Key;
 use super::problem::{Code, Problem};
 use super::queue::{Job, Reply};
 use super::request::Asked;
 use super::response::Summary;
-use super::routes::{App, answered};
 
 /// Events that wait for a slow reader.
 const EVENTS: usize = 16;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use axum::http::StatusCode;
 use lrvd_bench::adapter::Decided;
 use lrvd_bench::data::{Question, QuestionKind, state};
 use schemars::JsonSchema;
@@ -10,13 +11,13 @@ use serde_json::{Map, Value};
 
 use super::answer::in_order;
 use super::model::{Card, ClassifierCard, Input};
-use super::problem::{Code, Problem};
+use super::problem::{Code, Problem, json};
 use super::request::{Asked, Form, parsed};
 use super::typed::{Own, Unique, check_count, check_length, check_model, length};
 
 /// What the answers are written with.
 #[derive(Debug)]
-pub(super) struct Plan {
+struct Plan {
     /// The client's names of the questions; the model does not read them.
     ids: Vec<String>,
     /// Of each question with levels, the levels in words.
@@ -73,7 +74,9 @@ pub(super) fn read(body: &[u8], card: &ClassifierCard) -> Result<Asked, Problem>
         inputs: vec![Input::Decision { state, questions: all }],
         fields: vec!["questions".to_owned()],
         key,
-        form: Form::Systemone(plan),
+        form: Form::Typed(Box::new(move |found, card| {
+            json(StatusCode::OK, &SystemoneAnswers::new(plan, found, card))
+        })),
         stream: false,
     })
 }
@@ -151,7 +154,7 @@ enum SystemoneAnswer {
 }
 
 impl SystemoneAnswers {
-    pub(super) fn new(plan: Plan, found: Vec<Decided>, card: &ClassifierCard) -> Self {
+    fn new(plan: Plan, found: Vec<Decided>, card: &ClassifierCard) -> Self {
         let input_tokens = found.iter().map(|answer| answer.tokens).sum();
         let asked = plan.ids.into_iter().zip(plan.legends).zip(found);
         let answers = asked.map(|((id, legend), found)| (id, answer(found, legend)));
