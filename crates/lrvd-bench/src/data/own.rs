@@ -133,7 +133,7 @@ impl OwnFiles {
                 let question = question.transpose()?;
                 if let Some(question) = &question {
                     let both = train.examples.iter_mut().chain(&mut validation.examples);
-                    both.for_each(|row| row.input = Input::asking(&question, &row.input.text));
+                    both.for_each(|row| row.input = Input::asking(question, &row.input.text));
                 }
                 let goal = if question.is_some() { Goal::questions(name, LETTERS) } else { goal };
                 let (name, columns) = (name.to_owned(), Some(columns));
