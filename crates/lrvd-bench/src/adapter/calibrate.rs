@@ -140,7 +140,7 @@ impl Evaluation {
 /// Fits, for each type of question in `labelled` and the answers of `draws` draws, a temperature to half of the rows, which
 /// `seed` draws, and to the other half the smallest confidence from which answers have an error rate of at most `target`
 /// with confidence `1 − delta` ([`RiskCoverage::certified`]). Writes both into the classifier's folder, where
-/// [`SavedClassifier::decide`] finds them after the next load. A type whose rows certify no threshold gets a temperature alone.
+/// `SavedClassifier::decide` finds them after the next load. A type whose rows certify no threshold gets a temperature alone.
 ///
 /// The rows are others for each: a threshold on confidences that were fitted to its own rows has no certificate.
 pub fn fit_decisions(
