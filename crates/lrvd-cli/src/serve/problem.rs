@@ -215,7 +215,7 @@ impl Problem {
     }
 }
 
-/// The status alone: the body is written where the path is known, by [`write`].
+/// The status alone: the body is written where the path is known, by [`write()`].
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
         let mut response = self.code.status().into_response();
