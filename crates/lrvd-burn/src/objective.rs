@@ -34,8 +34,12 @@ impl Objective {
         loss
     }
 
-    /// What waits for the device and reads the parts as numbers, `loss` being what [`Objective::loss`] returned: a GPU works
-    /// on while nothing of a step is read.
+    /// The parts as numbers, `loss` being what [`Objective::loss`] returned; one read from the device.
+    pub fn read(&self, loss: &Tensor<1>) -> ObjectiveParts {
+        self.unread(loss)()
+    }
+
+    /// What waits for the device and reads the parts: a GPU works on while nothing of a step is read.
     pub fn unread(&self, loss: &Tensor<1>) -> impl FnOnce() -> ObjectiveParts + use<> {
         let zero = || Tensor::zeros([1], (&loss.clone().without_autodiff().device(), loss.dtype()));
         let part = |t: Option<&Tensor<1>>| t.map_or_else(zero, |t| t.clone().without_autodiff());
