@@ -44,8 +44,8 @@ impl Goal {
     }
 
     /// Questions whose classes are letters or other `labels`: metrics of the second class mean nothing there.
-    pub fn questions(name: &str, labels: &[&str]) -> Self {
-        let classes = labels.iter().map(ToString::to_string).collect();
+    pub fn questions(name: &str, labels: impl IntoIterator<Item = impl ToString>) -> Self {
+        let classes = labels.into_iter().map(|label| label.to_string()).collect();
         Self { standard_metrics: Vec::new(), ..Self::classification(name, classes) }
     }
 

@@ -159,6 +159,22 @@ impl Pass {
         Self { draws, ..self }
     }
 
+    /// The same pass for `count` sequences of its batch alone, from number `first` on. What is drawn anew for each sequence or
+    /// activation is drawn under another seed for each `first`, so that parts of a batch share no noise; weights that are drawn
+    /// once a batch stay those of the whole.
+    #[must_use]
+    pub fn for_rows(self, first: usize, count: usize) -> Self {
+        let apart = |key: NoiseKey| NoiseKey { seed: key.seed ^ part_seed(first), ..key };
+        let is_shared = matches!(self.scheme, Scheme::Mean | Scheme::Weights(DrawPer::Batch));
+        let rows = if self.draws.count == 1 { self.draws.rows } else { count };
+        Self {
+            noise: if is_shared { self.noise } else { apart(self.noise) },
+            dropout: self.dropout.map(apart),
+            draws: DrawSet { rows, ..self.draws },
+            ..self
+        }
+    }
+
     /// `noise` of every draw for layer `module`, one behind the other along the first axis.
     pub fn noise_of<const D: usize>(
         &self,
@@ -217,6 +233,11 @@ impl Pass {
         let rows = all.iter().map(|x| x.dims()[0]).max().unwrap_or(0);
         all.map(|x| self.repeated(x, rows))
     }
+}
+
+/// 0 for the first sequence; distinct numbers for others (the increment of Weyl's sequence in `SplitMix64`).
+const fn part_seed(first: usize) -> u64 {
+    (first as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
 #[cfg(test)]

@@ -1,12 +1,12 @@
 //! Every model that a run trains, behind one type.
 
 use burn::module::Module;
-use burn::tensor::Tensor;
+use burn::tensor::{Tensor, TensorData};
 use lrvd_burn::model::{NamedModule, members};
 use lrvd_burn::sampling::Pass;
 use lrvd_burn::train::Model;
 
-use crate::batch::TokenBatch;
+use crate::batch::{BARRED, ScoredOptions, TokenBatch};
 use crate::deberta::DebertaClassifier;
 use crate::llama::{LlamaForCausalLm, LlamaScore};
 
@@ -71,17 +71,65 @@ impl Model for DebertaClassifier {
     }
 }
 
-/// Logits of the answer tokens; without them those of the next token after the columns that the batch asks for.
+/// Logits of the answer tokens; without them those of the next token after the columns that the batch asks for. Rows with
+/// scored options get the scores of these, each in a separate pass.
 impl Model for LlamaForCausalLm {
     type Input = TokenBatch;
     const HOLDS_DRAWS: bool = true;
 
     fn logits(&self, input: &TokenBatch, pass: &Pass) -> Tensor<2> {
-        answered(self, input, pass, |model, input, pass| match &model.answer_ids[..] {
-            [] => model.logits_at(input, pass),
-            answers => model.answer_logits(input, answers, pass),
-        })
+        if input.scored.iter().all(Option::is_none) {
+            return answered(self, input, pass, |model, input, pass| match &model.answer_ids[..] {
+                [] => model.logits_at(input, pass),
+                answers => model.answer_logits(input, answers, pass),
+            });
+        }
+        let rows = 0..input.scored.len();
+        let others: Vec<usize> = rows.clone().filter(|&row| input.scored[row].is_none()).collect();
+        let (mut order, mut parts) = (Vec::with_capacity(rows.len()), Vec::new());
+        if !others.is_empty() {
+            parts.push(self.logits(&input.rows(&others), &pass.for_rows(0, others.len())));
+            order.extend(others);
+        }
+        for row in rows {
+            let Some(ScoredOptions { prompt, options }) = &input.scored[row] else { continue };
+            let pass = pass.for_rows(row, 1);
+            parts.push(answered(self, &input.rows(&[row]), &pass, |model, input, pass| {
+                let prompts = input.ids.clone().narrow(1, 0, *prompt);
+                model.option_logits(prompts, options, pass)
+            }));
+            order.push(row);
+        }
+        in_order(parts, &order)
     }
+}
+
+/// Rows of `parts`, of which each has every copy of its rows one behind the other, so that row `order[i]` of a copy was the
+/// `i`-th of all parts; narrow parts are filled up with answers that cannot be given.
+fn in_order(parts: Vec<Tensor<2>>, order: &[usize]) -> Tensor<2> {
+    let width = parts.iter().map(|part| part.dims()[1]).max().unwrap_or(0);
+    let rows: usize = parts.iter().map(|part| part.dims()[0]).sum();
+    let (copies, n) = (rows / order.len(), order.len());
+    let copied = |part: Tensor<2>| {
+        let part = widened(part, width);
+        let own = part.dims()[0] / copies;
+        part.reshape([copies, own, width])
+    };
+    let all = Tensor::cat(parts.into_iter().map(copied).collect(), 1);
+    let mut places = vec![0_i64; n];
+    order.iter().enumerate().for_each(|(place, &row)| places[row] = place as i64);
+    let places = Tensor::from_data(TensorData::new(places, [n]), &all.device().inner());
+    all.select(1, places).reshape([copies * n, width])
+}
+
+/// `logits` with `width` answers, of which the further ones cannot be given.
+fn widened(logits: Tensor<2>, width: usize) -> Tensor<2> {
+    let [rows, own] = logits.dims();
+    if own >= width {
+        return logits;
+    }
+    let none = Tensor::full([rows, width - own], BARRED, (&logits.device(), logits.dtype()));
+    Tensor::cat(vec![logits, none], 1)
 }
 
 /// The logits that `forward` makes of `input` for every ensemble member, without answers that a row does not have.
@@ -95,6 +143,6 @@ fn answered<M: NamedModule>(
     let logits = forward(model, &input, pass);
     let Some(barred) = input.barred else { return logits };
     let barred = barred.cast(logits.dtype());
-    let [logits, barred] = pass.aligned([logits, barred]);
+    let [logits, barred] = pass.aligned([widened(logits, barred.dims()[1]), barred]);
     logits + barred
 }

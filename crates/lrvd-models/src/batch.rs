@@ -5,7 +5,16 @@ use lrvd_burn::adapter::repeat_for_members;
 
 /// What is added to the logit of an answer that a row does not have. Finite, since a value that is not a number is an error
 /// everywhere, and so low that its probability is 0 in double precision, also under a temperature of 100.
-const BARRED: f32 = -1e6;
+pub(crate) const BARRED: f32 = -1e6;
+
+/// The options of a row that are scored by their texts, behind a prompt of `prompt` tokens without padding.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ScoredOptions {
+    /// Tokens of the row.
+    pub prompt: usize,
+    /// Tokens of each option, at least one.
+    pub options: Vec<Vec<u32>>,
+}
 
 /// One padded batch, all tensors `[batch, tokens]` but for [`barred`](Self::barred).
 #[derive(Clone, Debug)]
@@ -21,12 +30,15 @@ pub struct TokenBatch {
     pub barred: Option<Tensor<2>>,
     /// Columns of each row whose next token a language model predicts; empty for a classifier.
     pub columns: Vec<Vec<usize>>,
+    /// Of each row the options that are [scored](crate::LlamaForCausalLm::option_logits), none where it is answered otherwise;
+    /// empty if all are.
+    pub scored: Vec<Option<ScoredOptions>>,
 }
 
 impl TokenBatch {
     /// Rows of which every one has every answer.
     pub const fn new(ids: Tensor<2, Int>, type_ids: Tensor<2, Int>, mask: Tensor<2>) -> Self {
-        Self { ids, type_ids, mask, barred: None, columns: Vec::new() }
+        Self { ids, type_ids, mask, barred: None, columns: Vec::new(), scored: Vec::new() }
     }
 
     /// Rows of token ids and segment ids, padded on the right to the longest row with `pad_id`, segment
@@ -75,6 +87,22 @@ impl TokenBatch {
             mask: repeat_for_members(self.mask.clone(), times),
             barred: self.barred.clone().map(|barred| repeat_for_members(barred, times)),
             columns: vec![&self.columns[..]; times].concat(),
+            scored: vec![&self.scored[..]; times].concat(),
+        }
+    }
+
+    /// The rows `rows`, as they are, whose options are not scored.
+    pub(crate) fn rows(&self, rows: &[usize]) -> Self {
+        let at: Vec<i64> = rows.iter().map(|&row| row as i64).collect();
+        let at = Tensor::from_data(TensorData::new(at, [rows.len()]), &self.mask.device());
+        let columns = rows.iter().filter_map(|&row| self.columns.get(row).cloned());
+        Self {
+            ids: self.ids.clone().select(0, at.clone()),
+            type_ids: self.type_ids.clone().select(0, at.clone()),
+            mask: self.mask.clone().select(0, at.clone()),
+            barred: self.barred.clone().map(|barred| barred.select(0, at)),
+            columns: columns.collect(),
+            scored: Vec::new(),
         }
     }
 }

@@ -9,6 +9,7 @@ use lrvd_core::metrics::argmax_rows;
 use super::description::{BaseInfo, Calibration, ClassifierInfo, RunInfo, SCHEMA};
 use super::saved::SavedClassifier;
 use crate::backbone::{Backbone, load_model, locate_model};
+use crate::data::batch::TokenisedExample;
 use crate::data::{Input, LETTERS, Question, QuestionForm, QuestionKind, TextColumns};
 use crate::error::{Kind, Result};
 use crate::method::softened;
@@ -126,7 +127,7 @@ impl SavedClassifier {
         let (input, places) = self.asked(state, question)?;
         let calibration = self.calibration(kind, draws)?;
         let (logits, tokens) = self.on_examples(&[input], 0, |examples| {
-            let tokens = examples.examples.iter().map(|example| example.ids.len()).sum();
+            let tokens = examples.examples.iter().map(TokenisedExample::tokens).sum();
             Ok((self.logits(examples, draws, seed)?, tokens))
         })?;
         // What the draws disagree about is theirs, whatever the temperature.
@@ -175,13 +176,7 @@ impl SavedClassifier {
                 self.folder().display()
             );
         }
-        let (n, most) = (question.options.len(), self.info.goal.n_labels());
-        if n > most {
-            return Err(Kind::Input.mark(anyhow!(
-                "a question with {n} options, and this language model answers by one of {most} letters"
-            )));
-        }
-        Ok((Input::asking(question, state), (0..n).collect()))
+        Ok((Input::asking(question, state), (0..question.options.len()).collect()))
     }
 
     /// What was fitted for answers of `draws` draws to questions of this type, if anything was for the type.

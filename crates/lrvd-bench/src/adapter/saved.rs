@@ -13,8 +13,8 @@ use lrvd_models::AutoModel;
 use super::description::{ClassifierInfo, Description, check_draws};
 use super::open::{Adapter, OpenOptions};
 use crate::backbone::{Backbone, ModelLocation, load_model};
-use crate::data::batch::{TokenExamples, TokenisedExample};
-use crate::data::{Input, Label, TextColumns, TextReader};
+use crate::data::batch::{TokenExamples, TokenisedExample, widest};
+use crate::data::{Input, Label, MOST_OPTIONS, TextColumns, TextReader};
 use crate::error::{Burn, Error, Kind, Result};
 use crate::settings::{BasePrecision, PredictionDraws};
 use crate::text::quoted;
@@ -294,10 +294,11 @@ impl SavedClassifier {
         ask: impl FnOnce(&TokenExamples<'_>) -> Result<T>,
     ) -> Result<T> {
         let reader = self.info.reader(&self.backbone)?;
+        let examples = self.encode(&reader, inputs, first)?;
         ask(&TokenExamples {
-            examples: &self.encode(&reader, inputs, first)?,
+            labels: widest(self.info.goal.n_labels(), &examples),
+            examples: &examples,
             pad_id: reader.pad_id,
-            labels: self.info.goal.n_labels(),
             smoothing: 0.0,
             device: &self.device,
             dtype: DType::F32,
@@ -313,7 +314,10 @@ impl SavedClassifier {
         let kind = |pair: bool| if pair { "a pair (`text` and `pair`)" } else { "a single text" };
         let encode = |(i, input): (usize, &Input)| {
             let (pair, found) = (input.pair.is_some(), input.choices.len());
-            let most = self.info.goal.n_labels();
+            let most = match input.kind {
+                Some(_) => MOST_OPTIONS,
+                None => self.info.goal.n_labels(),
+            };
             let (found, expected) = match (self.info.pairs, self.info.has_choices()) {
                 (Some(expected), _) if expected != pair => {
                     (format!("is {}", kind(pair)), kind(expected).to_owned())

@@ -2,7 +2,7 @@
 
 use burn::tensor::{DType, Device, Tensor, TensorData};
 use lrvd_burn::train::{Examples, Targets};
-use lrvd_models::TokenBatch;
+use lrvd_models::{ScoredOptions, TokenBatch};
 
 use super::Label;
 use crate::error::Burn;
@@ -15,13 +15,21 @@ pub struct TokenisedExample {
     pub type_ids: Vec<u32>,
     /// How many of the classes are answers to this one, from the first on; all of them if `None`.
     pub choices: Option<usize>,
+    /// Tokens of each choice, where the choices themselves are scored.
+    pub scored: Vec<Vec<u32>>,
     pub answer: Answer,
 }
 
 impl TokenisedExample {
     /// A single text whose answers are all classes of its task, or its own tokens.
     pub fn single(ids: Vec<u32>, answer: impl Into<Answer>) -> Self {
-        Self { type_ids: vec![0; ids.len()], ids, choices: None, answer: answer.into() }
+        let (type_ids, scored) = (vec![0; ids.len()], Vec::new());
+        Self { type_ids, ids, choices: None, scored, answer: answer.into() }
+    }
+
+    /// How many tokens the model reads.
+    pub(crate) fn tokens(&self) -> usize {
+        self.ids.len() + self.scored.iter().map(Vec::len).sum::<usize>()
     }
 }
 
@@ -73,6 +81,14 @@ pub struct TokenExamples<'a> {
     pub dtype: DType,
 }
 
+/// As many answers as `labels`, or as the example with most has.
+pub(crate) fn widest<'a>(
+    labels: usize,
+    examples: impl IntoIterator<Item = &'a TokenisedExample>,
+) -> usize {
+    examples.into_iter().filter_map(|example| example.choices).fold(labels, usize::max)
+}
+
 /// The examples at `indices`, of which there is at least one.
 fn picked<'a>(all: &'a [TokenisedExample], indices: &[usize]) -> Burn<Vec<&'a TokenisedExample>> {
     if indices.is_empty() {
@@ -93,7 +109,7 @@ impl Examples for TokenExamples<'_> {
     }
 
     fn size(&self, index: usize) -> usize {
-        self.examples[index].ids.len()
+        self.examples[index].tokens()
     }
 
     fn input(&self, indices: &[usize]) -> Burn<TokenBatch> {
@@ -114,6 +130,13 @@ impl Examples for TokenExamples<'_> {
             Answer::Label(_) => None,
         });
         batch.columns = columns.collect();
+        let scored = |example: &&TokenisedExample| {
+            let (prompt, options) = (example.ids.len(), example.scored.clone());
+            (!options.is_empty()).then_some(ScoredOptions { prompt, options })
+        };
+        if picked.iter().any(|example| !example.scored.is_empty()) {
+            batch.scored = picked.iter().map(scored).collect();
+        }
         let answers = picked.iter().map(|example| example.choices.unwrap_or(self.labels));
         Ok(batch.answered_by(&answers.collect::<Vec<_>>(), self.labels))
     }
@@ -228,7 +251,7 @@ mod tests {
     fn example(length: u32, label: Label) -> TokenisedExample {
         let type_ids = (0..length).map(|i| u32::from(i > 1)).collect();
         let ids = (1..=length).map(|i| 10 * i).collect();
-        TokenisedExample { ids, type_ids, choices: None, answer: label.into() }
+        TokenisedExample { type_ids, ..TokenisedExample::single(ids, label) }
     }
 
     fn examples<'a>(examples: &'a [TokenisedExample], device: &'a Device) -> TokenExamples<'a> {

@@ -7,10 +7,10 @@ use anyhow::{anyhow, bail, ensure};
 
 use super::columns::{Columns, LanguageColumns, NamedColumns, TextColumns};
 use super::content::{TextRow, content};
-use super::decision::{Invalid, Question, questions, targets, worded};
+use super::decision::{Invalid, MOST_OPTIONS, Question, questions, targets, worded};
 use super::example::drawn;
 use super::table::{self, Cell, Place, Table};
-use super::wording::LETTERS;
+use super::wording::{LETTERS, option_names};
 use super::{
     Dataset, Example, Input, InputForm, Label, Labelled, SourceFile, Split, SplitName, Validation,
 };
@@ -89,7 +89,9 @@ impl OwnFiles {
                 let question = first.filter(|first| of_both.all(|question| question == first));
                 let asked = |rows: Vec<Decision>| rows.into_iter().map(Example::asked).collect();
                 let [train, validation] = [train.flat(asked), validation.flat(asked)];
-                let (goal, columns) = (Goal::questions(&name, LETTERS), Some(columns));
+                let inputs = train.examples.iter().chain(&validation.examples);
+                let classes = classes_of(inputs.map(|example| &example.input));
+                let (goal, columns) = (Goal::questions(&name, classes), Some(columns));
                 let kind = Labelled { goal, task: None, columns, question };
                 let data = Dataset { name, kind, train, validation, validation_split, notes };
                 Ok(Data::Labelled(data))
@@ -114,7 +116,7 @@ impl OwnFiles {
                 } else if columns.has_choices() {
                     // As many letters as a row has choices at most.
                     let most = rows.iter().map(|row| row.input.choices.len()).max().unwrap_or(0);
-                    Goal::questions(name, &LETTERS[..most.clamp(2, LETTERS.len())])
+                    Goal::questions(name, option_names(most.clamp(2, MOST_OPTIONS)))
                 } else {
                     let classes = classes(train, &columns, &rows, labels.clone())?;
                     Goal::classification(name, classes)
@@ -135,7 +137,13 @@ impl OwnFiles {
                     let both = train.examples.iter_mut().chain(&mut validation.examples);
                     both.for_each(|row| row.input = Input::asking(question, &row.input.text));
                 }
-                let goal = if question.is_some() { Goal::questions(name, LETTERS) } else { goal };
+                let goal = match question {
+                    Some(_) => {
+                        let inputs = train.examples.iter().map(|example| &example.input);
+                        Goal::questions(name, classes_of(inputs))
+                    }
+                    None => goal,
+                };
                 let (name, columns) = (name.to_owned(), Some(columns));
                 let kind = Labelled { goal, task: None, columns, question };
                 let data = Dataset { name, kind, train, validation, validation_split, notes };
@@ -145,27 +153,33 @@ impl OwnFiles {
     }
 }
 
+/// Letters, or as many classes as the question with most options has.
+fn classes_of<'a>(inputs: impl Iterator<Item = &'a Input>) -> Vec<String> {
+    option_names(inputs.map(|input| input.choices.len()).fold(LETTERS.len(), usize::max))
+}
+
 impl Dataset {
     /// The rows as a model of this `form` answers them: typed questions by letters, or of an encoder the one question that
     /// all rows have by its classes. Other rows stay as they are.
     pub(crate) fn suited(mut self, form: InputForm) -> Result<Self> {
-        if !self.kind.is_decision() {
+        let is_decision = self.kind.is_decision();
+        let Self { kind, train, validation, .. } = &mut self;
+        let mut examples = train.examples.iter_mut().chain(&mut validation.examples);
+        if !is_decision {
+            if let (InputForm::Encoder, Some(wide)) = (form, examples.find(|e| e.input.is_scored()))
+            {
+                bail!(
+                    "{}: {} choices, and an encoder answers by one of {} letters: train a language model",
+                    wide.place,
+                    wide.input.choices.len(),
+                    LETTERS.len()
+                );
+            }
             return Ok(self);
         }
-        let Self { kind, train, validation, .. } = &mut self;
-        let examples = train.examples.iter_mut().chain(&mut validation.examples);
         let of_rows = kind.columns.as_ref().is_some_and(|columns| columns.questions.is_some());
         match (form, &kind.question) {
             (InputForm::Decoder, _) => {
-                let most = LETTERS.len();
-                if let Some(wide) = examples.into_iter().find(|e| e.input.choices.len() > most) {
-                    bail!(
-                        "{}: a question with {} options, and a language model answers by one of {most} letters: ask \
-                         for fewer options, or train an encoder, whose classes they are",
-                        wide.place,
-                        wide.input.choices.len()
-                    );
-                }
                 // It answers whatever question a row has.
                 kind.question.take_if(|_| of_rows);
             }
@@ -174,8 +188,7 @@ impl Dataset {
                     *input = Input::state(question, input.pair.as_deref().unwrap_or_default());
                 }
                 let names = question.names();
-                let names: Vec<&str> = names.iter().map(String::as_str).collect();
-                kind.goal = Goal::questions(&kind.goal.name, &names);
+                kind.goal = Goal::questions(&kind.goal.name, names);
                 if let Some(columns) = &mut kind.columns {
                     columns.choices.clear();
                 }
@@ -257,21 +270,14 @@ impl Reading<'_> {
     fn example(&self, row: Decision) -> Result<Example> {
         let Example { id, place, input: Asked { state, question, .. }, mut label } = row;
         let input = self.input(&question, &state);
-        match self.question {
-            Some(own) => {
-                let Some(places) = own.places(&question) else {
-                    let (own, other) = (own.describe(), question.describe());
-                    bail!("{place}: question `{id}` is {other}, and the classifier answers {own}");
-                };
-                let mut order = vec![0; places.len()];
-                places.iter().enumerate().for_each(|(asked, &place)| order[place] = asked);
-                label.reorder(&order);
-            }
-            None if question.options.len() > self.goal.n_labels() => {
-                let (found, most) = (question.options.len(), self.goal.n_labels());
-                bail!("{place}: question `{id}` has {found} options, expected 2 to {most}");
-            }
-            None => {}
+        if let Some(own) = self.question {
+            let Some(places) = own.places(&question) else {
+                let (own, other) = (own.describe(), question.describe());
+                bail!("{place}: question `{id}` is {other}, and the classifier answers {own}");
+            };
+            let mut order = vec![0; places.len()];
+            places.iter().enumerate().for_each(|(asked, &place)| order[place] = asked);
+            label.reorder(&order);
         }
         Ok(Example { id, place, input, label })
     }

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use anyhow::{anyhow, bail};
 use lrvd_models::tokenizer::TextTokenizer;
 
-use super::batch::{PreparedTask, TokenisedExample};
+use super::batch::{PreparedTask, TokenisedExample, widest};
 use super::tokens::{AnswerToken, BareTokens, Cut, answer_tokens, longest, require_single};
-use super::wording::{QuestionForm, trimmed};
+use super::wording::{QuestionForm, scored_prompt, trimmed};
 use super::{Example, Input, Label, SplitName, Wording};
 use crate::error::{Error, Kind, Result};
 use crate::settings::PromptSet;
@@ -15,6 +15,10 @@ use crate::task::Goal;
 use crate::text::head;
 
 const NAME: usize = 60;
+/// Most tokens of all scored choices of a question.
+const SCORED: usize = 2048;
+/// Characters that a token seldom exceeds on average.
+const CHARACTERS: usize = 32;
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Encoded {
@@ -133,11 +137,15 @@ impl<'a> TextReader<'a> {
     /// One example, and what its prompt lost; the ends of segments are not counted.
     pub fn encode(&self, input: &Input, label: Label) -> Result<(TokenisedExample, Cut)> {
         let (ids, type_ids, cut) = self.within(input, Some(self.max_length))?;
-        let choices = match self.asked {
-            Asked::Questions { own: true, .. } => Some(input.choices.len()),
-            _ => None,
+        let (choices, scored) = match &self.asked {
+            Asked::Questions { own: true, kind, tokens, .. } => {
+                let is_scored = *kind == InputForm::Decoder && input.is_scored();
+                let scored = if is_scored { scored(input, tokens)? } else { Vec::new() };
+                (Some(input.choices.len()), scored)
+            }
+            _ => (None, Vec::new()),
         };
-        Ok((TokenisedExample { ids, type_ids, choices, answer: label.into() }, cut))
+        Ok((TokenisedExample { ids, type_ids, choices, scored, answer: label.into() }, cut))
     }
 
     /// Tokens before anything is cut, and whether something will be.
@@ -297,7 +305,9 @@ impl<'a> TextReader<'a> {
         };
         let train = encode(SplitName::Train, train)?.examples;
         let validation = encode(SplitName::Validation, validation)?;
+        let labels = widest(goal.n_labels(), train.iter().chain(&validation.examples));
         Ok(PreparedTask {
+            labels,
             train,
             validation: validation.examples,
             validation_ids: validation.ids,
@@ -327,6 +337,32 @@ fn lost(cut: Cut, kind: InputForm) -> &'static str {
         (Cut::Choices, _) => "their whole passage or question and the end of choices",
         _ => "the end of their passage or question",
     }
+}
+
+/// The tokens by which each choice follows the cue: of `n` choices the first `2048/n` of each, which must tell them apart.
+fn scored(input: &Input, tokens: &BareTokens<'_>) -> Result<Vec<Vec<u32>>> {
+    let (most, cue) = ((SCORED / input.choices.len()).max(1), scored_prompt().cue);
+    let name = |choice: &str| head(choice.trim(), NAME).to_owned();
+    let (mut known, mut scored) = (BTreeMap::new(), Vec::with_capacity(input.choices.len()));
+    for choice in &input.choices {
+        // What is cut here is far beyond the tokens that count.
+        let text = head(choice.trim(), CHARACTERS * most);
+        let mut ids = tokens.following(cue, &format!(" {text}"))?;
+        ids.truncate(most);
+        if ids.is_empty() {
+            return Err(Kind::Input.mark(anyhow!("choice `{}` has no tokens", name(choice))));
+        }
+        if let Some(other) = known.insert(ids.clone(), choice) {
+            return Err(Kind::Input.mark(anyhow!(
+                "choices `{}` and `{}` have the same first {most} tokens, all that is scored of each of {}",
+                name(other),
+                name(choice),
+                input.choices.len()
+            )));
+        }
+        scored.push(ids);
+    }
+    Ok(scored)
 }
 
 /// The prompt with as much of its texts as fits the limit.

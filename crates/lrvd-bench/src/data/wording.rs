@@ -130,6 +130,13 @@ pub const LETTERS: &[&str; 26] = &[
     "A", "B", "C", "D", "E", "F", "G", "H", "I", "J", "K", "L", "M", "N", "O", "P", "Q", "R", "S",
     "T", "U", "V", "W", "X", "Y", "Z",
 ];
+
+/// The names of `n` classes that are options of questions, in their order: letters, and numbers from 27 on.
+pub(crate) fn option_names(n: usize) -> Vec<String> {
+    let letters = LETTERS.iter().map(ToString::to_string);
+    letters.chain((LETTERS.len() + 1..).map(|number| number.to_string())).take(n).collect()
+}
+
 /// The digits that number choices in some files.
 pub(super) const DIGITS: [&str; 5] = ["1", "2", "3", "4", "5"];
 
@@ -148,19 +155,25 @@ pub struct Prompt {
     only: Option<usize>,
 }
 
+/// By prompt set and what is in a row.
+static PROMPTS: LazyLock<BTreeMap<String, BTreeMap<String, Prompt>>> = LazyLock::new(|| {
+    toml::from_str(include_str!("prompts.toml"))
+        .unwrap_or_else(|error| unreachable!("prompts.toml: {error}"))
+});
+
+/// The prompt of questions whose choices are scored, whatever the set: published ones have none.
+pub(super) fn scored_prompt() -> &'static Prompt {
+    &PROMPTS[PromptSet::Clean.name()]["scored"]
+}
+
 impl PromptSet {
     pub fn of(self, task: Task) -> &'static Prompt {
-        type Sets = BTreeMap<String, BTreeMap<String, Prompt>>;
-        static SETS: LazyLock<Sets> = LazyLock::new(|| {
-            toml::from_str(include_str!("prompts.toml"))
-                .unwrap_or_else(|error| unreachable!("prompts.toml: {error}"))
-        });
         let shape = match task.row().shape {
             Shape::Passage => "passage",
             Shape::Blank => "blank",
             Shape::Choices { .. } | Shape::Texts { .. } => "choices",
         };
-        let prompts = &SETS[self.name()];
+        let prompts = &PROMPTS[self.name()];
         prompts.get(shape).unwrap_or_else(|| &prompts["choices"])
     }
 
@@ -181,6 +194,7 @@ impl PromptSet {
 
     /// The prompt of an item, without begin and end tokens; no line break ends it.
     pub fn text(self, task: Task, input: &Input) -> String {
+        let prompt = if input.is_scored() { scored_prompt() } else { self.of(task) };
         let Input { text, pair, choices, numbered, .. } = input;
         let values = context! {
             task => task.name(),
@@ -191,7 +205,7 @@ impl PromptSet {
             numbered => *numbered,
         };
         Environment::new()
-            .render_str(&self.of(task).template, values)
+            .render_str(&prompt.template, values)
             .unwrap_or_else(|error| unreachable!("prompts.toml: {error:#}"))
     }
 
@@ -253,7 +267,7 @@ pub(super) fn trimmed(input: &Input) -> Input {
     Input {
         text: trim(&input.text),
         pair: input.pair.as_ref().map(trim),
-        choices: input.choices.iter().take(LETTERS.len()).map(trim).collect(),
+        choices: input.choices.iter().map(trim).collect(),
         numbered: input.numbered,
         kind: input.kind,
     }

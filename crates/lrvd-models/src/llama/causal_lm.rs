@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use burn::module::{Module, Param};
-use burn::tensor::{Device, Int, Tensor};
+use burn::tensor::{Device, Int, Tensor, TensorData, activation};
 use lrvd_burn::adapter::AdaptedLinear;
 use lrvd_burn::files::WeightStore;
 use lrvd_burn::model::Names;
@@ -20,6 +20,8 @@ use crate::source::{Loaded, Precision, WeightSource};
 
 /// Name of the head's weight in a checkpoint.
 const HEAD_WEIGHT: &str = "lm_head.weight";
+/// Columns whose logits over the vocabulary are held at once where options are scored.
+const COLUMNS: usize = 256;
 /// Name of the word embedding.
 const EMBEDDINGS: &str = "model.embed_tokens.weight";
 
@@ -213,5 +215,66 @@ impl LlamaForCausalLm {
         let real = real.flat_map(|(row, asked)| (0..asked.len()).map(move |i| row * width + i));
         let real = indices(real, &logits);
         logits.reshape([rows * width, vocab]).select(0, real)
+    }
+    /// Scores of `options`, texts that may follow the prompt `ids` `[rows, tokens]` without padding: `[rows, options]`, for a
+    /// pass that holds several draws `[draws · rows, options]`.
+    ///
+    /// # Formula
+    ///
+    /// ```text
+    /// score_o = 1/n_o·Σ_j ln p(t_oj | prompt, t_o1 … t_o,j−1)        t_o1 … t_o,n_o the tokens of option o
+    /// ```
+    ///
+    /// The mean makes options of different lengths comparable. The prompt is read once; every option is a branch behind it, which
+    /// sees the prompt and itself, at the positions behind the prompt. The score of an option does not depend on the others.
+    ///
+    /// # Panics
+    ///
+    /// If an option has no token.
+    pub fn option_logits(
+        &self,
+        ids: Tensor<2, Int>,
+        options: &[Vec<u32>],
+        pass: &Pass,
+    ) -> Tensor<2> {
+        let ([rows, prompt], device) = (ids.dims(), ids.device());
+        // The last token of an option is predicted and not read.
+        let read = options.iter().flat_map(|option| &option[..option.len() - 1]);
+        let read: Vec<i64> = read.map(|&id| i64::from(id)).collect();
+        let behind = read.len();
+        let ids = if behind == 0 {
+            ids
+        } else {
+            let read = Tensor::from_data(TensorData::new(read, [1, behind]), &device);
+            Tensor::cat(vec![ids, read.repeat_dim(0, rows)], 1)
+        };
+        let branches: Vec<usize> = options.iter().map(|option| option.len() - 1).collect();
+        let states = self.model.run_branches(ids, &branches, pass);
+        let states = states.narrow(1, prompt - 1, behind + 1);
+        // The column behind which a token comes, the token, and its option: first tokens stand behind the prompt.
+        let first = options.iter().enumerate().map(|(option, ids)| (0, ids[0], option));
+        let rest = options.iter().enumerate();
+        let rest = rest.flat_map(|(option, ids)| ids[1..].iter().map(move |&id| (id, option)));
+        let rest = rest.enumerate().map(|(column, (id, option))| (column + 1, id, option));
+        let tokens: Vec<(usize, u32, usize)> = first.chain(rest).collect();
+        let mut found = Vec::new();
+        for from in (0..=behind).step_by(COLUMNS) {
+            let columns = from..(from + COLUMNS).min(behind + 1);
+            let part = states.clone().narrow(1, from, columns.len());
+            let logits = self.head(self.model.normed(part), pass);
+            let [rows, n, vocab] = logits.dims();
+            let logs = activation::log_softmax(logits, 2).reshape([rows, n * vocab]);
+            let own = tokens.iter().filter(|(column, ..)| columns.contains(column));
+            let places = own.map(|&(column, id, _)| (column - from) * vocab + id as usize);
+            found.push(logs.clone().select(1, indices(places, &logs)));
+        }
+        let shares = tokens.iter().flat_map(|&(_, _, option)| {
+            let share = 1.0 / options[option].len() as f64;
+            (0..options.len()).map(move |o| if o == option { share } else { 0.0 })
+        });
+        let logs = Tensor::cat(found, 1);
+        let shares = TensorData::new(shares.collect::<Vec<f64>>(), [tokens.len(), options.len()]);
+        let shares = Tensor::from_data(shares, (&device, logs.dtype()));
+        logs.matmul(shares)
     }
 }

@@ -1,7 +1,7 @@
 //! One decoder layer: attention and feed-forward, each behind a norm and beside a residual.
 
 use burn::module::Module;
-use burn::tensor::{Int, Tensor, activation};
+use burn::tensor::{Bool, DType, Device, Int, Tensor, TensorData, activation};
 use lrvd_burn::adapter::AdaptedLinear;
 use lrvd_burn::ops::{causal_attention, dropout, gated_silu};
 use lrvd_burn::sampling::Pass;
@@ -121,8 +121,6 @@ impl Attention {
     ) -> Tensor<3> {
         let tokens = x.dims()[1];
         let (groups, width) = (self.key_heads, self.head_dim);
-        let scale = 1.0 / (width as f64).sqrt();
-        let dropout_key = pass.dropout_key(self.site).filter(|_| self.dropout > 0.0);
         let split = |x: Tensor<3>, heads| {
             let rows = x.dims()[0];
             x.reshape([rows, tokens, heads, width])
@@ -136,25 +134,53 @@ impl Attention {
         let v = split(self.v_proj.forward_with(x, pass), groups);
         let q = rotary.apply(normed(&self.q_norm, q), pass);
         let k = rotary.apply(normed(&self.k_norm, k), pass);
-        let mixed = match (visible, &cache, dropout_key) {
-            (Visible::Alone(mask), None, None) => {
-                let [q, k, v] = pass.aligned([q, k, v]);
-                let mask = pass.repeated(mask.clone(), q.dims()[0]);
-                causal_attention(q, k, v, mask, scale)
-            }
-            _ => self.composed([q, k, v], visible, cache, scale, pass),
-        };
+        let mixed = self.mixed([q, k, v], visible, cache, pass);
         let batch = mixed.dims()[0];
         self.o_proj.forward_with(mixed.reshape([batch, tokens, self.heads * width]), pass)
     }
 
-    /// Attention from single operations: with the keys of a cache, with dropout on the weights, or with a window.
+    /// What the queries see, `[batch, tokens, heads, head_dim]`; keys and values have the heads of the keys.
+    fn mixed(
+        &self,
+        [q, k, v]: [Tensor<4>; 3],
+        visible: &Visible,
+        cache: Option<(&mut KvCache, usize)>,
+        pass: &Pass,
+    ) -> Tensor<4> {
+        match (visible, &cache) {
+            (Visible::Branched { prefix, own }, _) => {
+                let [q, k, v] = pass.aligned([q, k, v]);
+                let (all, tokens) = (q.dims()[1], own.dims()[2]);
+                let first = |x: &Tensor<4>| x.clone().narrow(1, 0, all - tokens);
+                let before = self.mixed([&q, &k, &v].map(first), prefix, None, pass);
+                let q = q.narrow(1, all - tokens, tokens);
+                let behind = self.composed([q, k, v], visible, None, pass);
+                Tensor::cat(vec![before, behind], 1)
+            }
+            (Visible::Alone(mask), None) if !self.drops(pass) => {
+                let [q, k, v] = pass.aligned([q, k, v]);
+                let mask = pass.repeated(mask.clone(), q.dims()[0]);
+                causal_attention(q, k, v, mask, self.scale())
+            }
+            _ => self.composed([q, k, v], visible, cache, pass),
+        }
+    }
+
+    fn scale(&self) -> f64 {
+        1.0 / (self.head_dim as f64).sqrt()
+    }
+
+    /// Whether attention weights are dropped.
+    fn drops(&self, pass: &Pass) -> bool {
+        self.dropout > 0.0 && pass.dropout_key(self.site).is_some()
+    }
+
+    /// Attention from single operations: with the keys of a cache, with dropout on the weights, with a window, or with branches.
     fn composed(
         &self,
         [q, k, v]: [Tensor<4>; 3],
         visible: &Visible,
         cache: Option<(&mut KvCache, usize)>,
-        scale: f64,
         pass: &Pass,
     ) -> Tensor<4> {
         let groups = self.key_heads;
@@ -175,8 +201,8 @@ impl Attention {
             q.permute([0, 2, 3, 1, 4]).reshape([batch, groups, stacked, width])
         };
         let scores = q.matmul(k.swap_dims(2, 3)).reshape([batch, self.heads, tokens, keys]);
-        let mut weights = visible.weights(scores, scale, pass);
-        if let Some(key) = pass.dropout_key(self.site) {
+        let mut weights = visible.weights(scores, self.scale(), pass);
+        if let Some(key) = pass.dropout_key(self.site).filter(|_| self.drops(pass)) {
             weights = dropout(weights, self.dropout, key);
         }
         let mixed = weights.reshape([batch, groups, stacked, keys]).matmul(v);
@@ -227,6 +253,13 @@ pub(super) enum Visible {
     Alone(Tensor<2>),
     /// Any other: a sum of [`UNSEEN`], `[batch, 1, tokens, past + tokens]`.
     Summed(Tensor<4>),
+    /// Several texts behind one prefix, which do not see each other.
+    Branched {
+        /// Of the queries of the prefix.
+        prefix: Box<Visible>,
+        /// Of those behind it, as [`Summed`](Self::Summed), `[batch, 1, behind, prefix + behind]`.
+        own: Tensor<4>,
+    },
 }
 
 impl Visible {
@@ -238,6 +271,39 @@ impl Visible {
         Self::Summed(unseen(mask, tokens))
     }
 
+    /// The same for texts of `branches` tokens, one behind the other behind the prefix that `mask` is of. `positions` are those of all
+    /// keys, in the mask's type; layers with a `window` see as many.
+    pub(super) fn branched(
+        mask: Tensor<2>,
+        branches: &[usize],
+        positions: Tensor<2>,
+        window: Option<usize>,
+    ) -> Self {
+        let ([rows, before], behind) = (mask.dims(), branches.iter().sum::<usize>());
+        let (device, dtype) = (mask.device(), mask.dtype());
+        let numbers = branches.iter().enumerate().flat_map(|(i, &n)| vec![i as i64 + 1; n]);
+        let numbers: Vec<i64> = numbers.collect();
+        let own = Tensor::<1, Int>::from_data(TensorData::new(numbers, [behind]), &device);
+        let query = own.clone().unsqueeze_dim::<2>(1).expand([behind, before + behind]);
+        let of_prefix = Tensor::<1, Int>::zeros([before], &device);
+        let key = Tensor::cat(vec![of_prefix, own], 0).unsqueeze_dim::<2>(0);
+        let key = key.expand([behind, before + behind]);
+        let elsewhere = key.clone().not_equal(query).bool_and(key.greater_elem(0));
+        let elsewhere = elsewhere.float().cast(dtype).mul_scalar(UNSEEN);
+        let later = later(before + behind, behind, &device).float().cast(dtype).mul_scalar(UNSEEN);
+        let own = (elsewhere + later).reshape([1, 1, behind, before + behind]);
+        let own = own.repeat_dim(0, rows);
+        match window {
+            None => Self::Branched { prefix: Box::new(Self::Alone(mask)), own },
+            Some(window) => {
+                let far = far(window, positions.clone(), behind, dtype);
+                let own = own + far.mul_scalar(UNSEEN).unsqueeze_dim::<4>(1);
+                let prefix = Self::within(window, mask, positions.narrow(1, 0, before), before);
+                Self::Branched { prefix: Box::new(prefix), own }
+            }
+        }
+    }
+
     /// For layers that see `window` positions; `positions` are those of all keys, in the mask's type.
     pub(super) fn within(
         window: usize,
@@ -245,10 +311,7 @@ impl Visible {
         positions: Tensor<2>,
         tokens: usize,
     ) -> Self {
-        let keys = mask.dims()[1];
-        let (dtype, queries) = (mask.dtype(), positions.clone().narrow(1, keys - tokens, tokens));
-        let distance = queries.unsqueeze_dim::<3>(2) - positions.unsqueeze_dim::<3>(1);
-        let far = distance.greater_equal_elem(window as f64).float().cast(dtype);
+        let far = far(window, positions, tokens, mask.dtype());
         Self::Summed(unseen(mask, tokens) + far.mul_scalar(UNSEEN).unsqueeze_dim::<4>(1))
     }
 
@@ -256,7 +319,7 @@ impl Visible {
     fn weights(&self, scores: Tensor<4>, scale: f64, pass: &Pass) -> Tensor<4> {
         let unseen = match self {
             Self::Alone(mask) => unseen(mask.clone(), mask.dims()[1]),
-            Self::Summed(unseen) => unseen.clone(),
+            Self::Summed(unseen) | Self::Branched { own: unseen, .. } => unseen.clone(),
         };
         let unseen = pass.repeated(unseen, scores.dims()[0]);
         activation::softmax(scores.mul_scalar(scale) + unseen, 3)
@@ -266,11 +329,24 @@ impl Visible {
 /// [`UNSEEN`] where a query must not look, once for padding and once for later keys.
 fn unseen(mask: Tensor<2>, tokens: usize) -> Tensor<4> {
     let [batch, keys] = mask.dims();
-    let columns = |from: usize| Tensor::<1, Int>::arange(from as i64..keys as i64, &mask.device());
-    let query: Tensor<2, Int> = columns(keys - tokens).unsqueeze_dim(1);
-    let key: Tensor<2, Int> = columns(0).unsqueeze_dim(0);
-    let later = key.expand([tokens, keys]).greater(query.expand([tokens, keys]));
+    let later = later(keys, tokens, &mask.device());
     let later = later.float().cast(mask.dtype()).mul_scalar(UNSEEN);
     let padding = mask.sub_scalar(1.0).mul_scalar(-UNSEEN);
     padding.reshape([batch, 1, 1, keys]) + later.reshape([1, 1, tokens, keys])
+}
+
+/// Whether a key is behind the query in the row, `[tokens, keys]`, for the last `tokens` of `keys` columns.
+fn later(keys: usize, tokens: usize, device: &Device) -> Tensor<2, Bool> {
+    let columns = |from: usize| Tensor::<1, Int>::arange(from as i64..keys as i64, device);
+    let query: Tensor<2, Int> = columns(keys - tokens).unsqueeze_dim(1);
+    let key: Tensor<2, Int> = columns(0).unsqueeze_dim(0);
+    key.expand([tokens, keys]).greater(query.expand([tokens, keys]))
+}
+
+/// 1 where a key is `window` positions or more before the query, `[batch, tokens, keys]`, for the last `tokens` of the keys.
+fn far(window: usize, positions: Tensor<2>, tokens: usize, dtype: DType) -> Tensor<3> {
+    let keys = positions.dims()[1];
+    let queries = positions.clone().narrow(1, keys - tokens, tokens);
+    let distance = queries.unsqueeze_dim::<3>(2) - positions.unsqueeze_dim::<3>(1);
+    distance.greater_equal_elem(window as f64).float().cast(dtype)
 }

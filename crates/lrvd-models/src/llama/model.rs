@@ -2,7 +2,7 @@
 
 use burn::module::{Module, Param};
 use burn::tensor::module::embedding;
-use burn::tensor::{DType, Int, Tensor};
+use burn::tensor::{DType, Int, Tensor, TensorData};
 use lrvd_burn::adapter::adapter_dtype;
 use lrvd_burn::model::{Names, recomputed};
 use lrvd_burn::sampling::Pass;
@@ -10,7 +10,7 @@ use lrvd_burn::sampling::Pass;
 use super::cache::KvCache;
 use super::config::LlamaConfig;
 use super::layer::{DecoderLayer, Visible};
-use super::rope::Table;
+use super::rope::{RotaryEmbedding, Table};
 use crate::batch::TokenBatch;
 use crate::norm::RmsNorm;
 use crate::source::{Init, WeightSource};
@@ -125,14 +125,55 @@ impl LlamaModel {
         let positions = mask.clone().cumsum(1).sub_scalar(1.0).clamp_min(0.0);
         let rotary = table.at(positions.clone().narrow(1, keys - tokens, tokens).int());
         let whole = Visible::new(mask.clone(), tokens);
-        let window = self.config.sliding_window.as_ref().filter(|window| window.tokens < keys);
-        let near =
-            window.map(|window| (window, Visible::within(window.tokens, mask, positions, tokens)));
+        let near = self.window(keys).map(|window| Visible::within(window, mask, positions, tokens));
+        self.layered(ids, &rotary, (&whole, near.as_ref()), cache, pass, seen)
+    }
+
+    /// As [`Self::run`], for rows that hold a prefix and then texts of `branches` tokens, which see the prefix and themselves and
+    /// have the positions behind the prefix. There is no padding.
+    pub(super) fn run_branches(
+        &self,
+        ids: Tensor<2, Int>,
+        branches: &[usize],
+        pass: &Pass,
+    ) -> Tensor<3> {
+        let (device, [rows, keys]) = (ids.device(), ids.dims());
+        let before = keys - branches.iter().sum::<usize>();
+        let behind = branches.iter().flat_map(|&n| before..before + n);
+        let positions: Vec<i64> = (0..before).chain(behind).map(|at| at as i64).collect();
+        let longest = positions.iter().max().map_or(0, |&last| last as usize + 1);
+        let positions: Tensor<2, Int> =
+            Tensor::from_data(TensorData::new(positions, [1, keys]), &device);
+        let positions = positions.repeat_dim(0, rows);
+        let table = Table::new(&self.config, longest, &device, self.compute);
+        let rotary = table.at(positions.clone());
+        let mask = Tensor::ones([rows, before], (&device, self.compute));
+        let positions = positions.float().cast(self.compute);
+        let visible = |window| Visible::branched(mask.clone(), branches, positions.clone(), window);
+        let near = self.window(longest).map(|window| visible(Some(window)));
+        self.layered(ids, &rotary, (&visible(None), near.as_ref()), None, pass, &mut |_| ())
+    }
+
+    /// The window of layers that have one, if it is shorter than `keys` positions.
+    fn window(&self, keys: usize) -> Option<usize> {
+        self.config.sliding_window.as_ref().map(|window| window.tokens).filter(|&most| most < keys)
+    }
+
+    /// All layers; those with a window see what `near` says, if that is given.
+    fn layered(
+        &self,
+        ids: Tensor<2, Int>,
+        rotary: &RotaryEmbedding,
+        (whole, near): (&Visible, Option<&Visible>),
+        mut cache: Option<&mut KvCache>,
+        pass: &Pass,
+        seen: &mut dyn FnMut(&Tensor<3>),
+    ) -> Tensor<3> {
+        let windowed = |i| self.config.sliding_window.as_ref().is_some_and(|own| own.is_of(i));
         let mut x = embedding(self.embed_tokens.val(), ids).cast(self.compute);
         seen(&x);
         for (i, layer) in self.layers.iter().enumerate() {
-            let near = near.as_ref().filter(|(window, _)| window.is_of(i));
-            let visible = near.map_or(&whole, |(_, visible)| visible);
+            let visible = near.filter(|_| windowed(i)).unwrap_or(whole);
             let cache = cache.as_deref_mut().map(|cache| (cache, i));
             x = if self.recomputes && cache.is_none() {
                 let (rotary, visible, pass) = (rotary.clone(), visible.clone(), *pass);
@@ -140,7 +181,7 @@ impl LlamaModel {
                     layer.forward(x, &rotary, &visible, None, &pass)
                 })
             } else {
-                layer.forward(x, &rotary, visible, cache, pass)
+                layer.forward(x, rotary, visible, cache, pass)
             };
             seen(&x);
         }

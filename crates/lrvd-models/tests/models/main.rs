@@ -6,6 +6,7 @@ mod checkpoints;
 mod deberta;
 mod gguf;
 mod llama;
+mod options;
 mod passes;
 mod support;
 mod tokenizer;

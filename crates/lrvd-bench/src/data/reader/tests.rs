@@ -9,6 +9,7 @@ use PromptSet::{Blob, Clean};
 
 use crate::data::tokens::{LLAMA_2_LABELS, check_known};
 use crate::data::{At, LETTERS, Place};
+use crate::error::kind_of;
 use crate::task::Task;
 
 /// 690 pieces with byte fallback, `<s>` before every text.
@@ -152,6 +153,43 @@ fn a_users_question_is_the_same_for_both_kinds_of_model_and_loses_its_passage_fi
     let Wording { template, answers } = QuestionForm::default().wording(2, false);
     writeln!(found, "{template:?} {answers:?}").unwrap();
     insta::assert_snapshot!(found);
+}
+
+/// A prompt without letters, and the tokens of each choice behind the cue.
+#[test]
+fn choices_beyond_the_letters_are_scored_themselves_if_their_tokens_tell_them_apart() {
+    let tokenizer = tokenizer(STORIES);
+    let reader =
+        TextReader::questions(&tokenizer, Decoder, QuestionForm::default(), LETTERS, true, 300);
+    let reader = reader.unwrap();
+    let asked = |choices: Vec<String>| {
+        let input =
+            Input { pair: Some("It was day.".to_owned()), choices, ..Input::text("Which?") };
+        reader.encode(&input, Label::Class(29))
+    };
+    let names = |n: usize| (1..=n).map(|i| format!("day {i} ")).collect::<Vec<_>>();
+    let (found, cut) = asked(names(30)).unwrap();
+    let text = |ids: &[u32]| tokenizer.decode(ids, false).unwrap();
+    assert_eq!((found.scored.len(), found.choices, cut), (30, Some(30), Cut::Nothing));
+    assert!(text(&found.ids).ends_with("Passage: It was day.\nQuestion: Which?\nAnswer:"));
+    assert_eq!([0, 29].map(|i| text(&found.scored[i])), ["day 1", "day 30"]);
+    assert_eq!(found.tokens(), found.ids.len() + found.scored.concat().len());
+    // 2048 tokens in all, of which each choice has as many.
+    let long = |n: usize, end: &str| {
+        (0..n).map(|i| format!("{i} {}{end}", "a dog ".repeat(500))).collect::<Vec<_>>()
+    };
+    let (found, _) = asked(long(255, "")).unwrap();
+    assert!(found.scored.iter().all(|ids| ids.len() == 8));
+    let mut same = names(40);
+    same[7] = same[3].clone();
+    let error = asked(same).unwrap_err();
+    assert_eq!(kind_of(&error), Some(Kind::Input));
+    assert_eq!(
+        error.to_string(),
+        "choices `day 4` and `day 4` have the same first 51 tokens, all that is scored of each of 40"
+    );
+    // 26 are answered by letters.
+    assert_eq!(asked(names(26)).unwrap().0.scored, Vec::<Vec<u32>>::new());
 }
 
 type Case = (String, Vec<String>, usize, String, Option<String>);

@@ -1,0 +1,108 @@
+//! Options that are scored by their texts, beside the same texts read one by one.
+
+use burn::tensor::{DType, Tensor, activation};
+use lrvd_burn::model::NamedModule;
+use lrvd_burn::sampling::{DrawPer, DrawSet, Pass, Scheme};
+use lrvd_burn::train::Model;
+use lrvd_core::noise::NoiseKey;
+use lrvd_models::llama::LlamaForCausalLm;
+use lrvd_models::{ScoredOptions, TokenBatch};
+use rstest::rstest;
+
+use crate::support::{ANSWERS, NOISY, PROMPTS, adapted, batch, close, llama, numbers, qwen};
+
+const OPTIONS: [&[u32]; 5] =
+    [&[30, 12, 2, 9], &[4], &[30, 12, 5], &[17, 17], &[8, 1, 1, 6, 40, 22]];
+
+fn options() -> Vec<Vec<u32>> {
+    OPTIONS.iter().map(|option| option.to_vec()).collect()
+}
+
+fn drawn() -> Pass {
+    Pass::sampled(Scheme::Weights(DrawPer::Batch), NoiseKey::new(12).at_step(5))
+}
+
+/// The mean log-probability of each option, each behind a separate copy of the prompt: `[1, options]`.
+fn one_by_one(model: &LlamaForCausalLm, prompt: &[u32], pass: &Pass) -> Tensor<2> {
+    let score = |option: &&[u32]| {
+        let text = [prompt, option].concat();
+        let logits = model.forward(&batch(&[&text], DType::F64), pass);
+        let logs = activation::log_softmax(logits, 2);
+        let tokens = option.iter().enumerate().map(|(i, &id)| {
+            let (column, id) = (prompt.len() + i - 1, id as usize);
+            logs.clone().slice([0..1, column..column + 1, id..id + 1]).reshape([1, 1])
+        });
+        Tensor::cat(tokens.collect(), 1).mean_dim(1)
+    };
+    Tensor::cat(OPTIONS.iter().map(score).collect(), 1)
+}
+
+/// A Llama, and a Qwen3 with a layer that sees three tokens; at the mean and of a draw, with the gradients of all parameters.
+#[rstest]
+#[case(llama(DType::F64))]
+#[case(qwen(DType::F64))]
+fn an_option_has_the_score_of_its_text_alone(#[case] model: LlamaForCausalLm) {
+    let model = adapted(model, NOISY, &["q_proj", "v_proj", "down_proj", "lm_head"]);
+    let prompt = PROMPTS[0];
+    let ids = batch(&[prompt], DType::F64).ids;
+    for pass in [Pass::mean(), drawn()] {
+        let found = model.option_logits(ids.clone(), &options(), &pass);
+        let expected = one_by_one(&model, prompt, &pass);
+        close(&numbers(found.clone()), &numbers(expected.clone()), 1e-12);
+        let weights =
+            Tensor::<2>::from_data([[1.0, -2.0, 0.5, 3.0, -1.5]], (&ids.device(), DType::F64));
+        let [found, expected] =
+            [found, expected].map(|scores| (scores * weights.clone()).sum().backward());
+        let mut compared = 0;
+        model.visit_parameters(&mut |p| {
+            if let (Some(found), Some(expected)) =
+                (p.value.gradient(&found), p.value.gradient(&expected))
+            {
+                close(&numbers(found), &numbers(expected), 1e-10);
+                compared += 1;
+            }
+        });
+        assert!(compared >= 8, "{compared}");
+    }
+}
+
+/// Rows by letters have the bits that they have alone; several draws are as many passes.
+#[test]
+fn rows_of_a_batch_are_answered_by_letters_or_by_their_options() {
+    let model = adapted(llama(DType::F32), NOISY, &["q_proj", "v_proj"]);
+    let model = model.answering(ANSWERS.to_vec()).unwrap();
+    let scored = |row: usize, options: &[Vec<u32>]| {
+        let (prompt, options) = (PROMPTS[row].len(), options.to_vec());
+        Some(ScoredOptions { prompt, options })
+    };
+    let all = options();
+    let mixed = TokenBatch {
+        scored: vec![scored(0, &all), None, scored(2, &all[..4])],
+        ..batch(&PROMPTS, DType::F32)
+    };
+    let mixed = mixed.answered_by(&[5, 3, 4], 5);
+    let alone = |row: usize, pass: &Pass| {
+        let input = batch(&[PROMPTS[row]], DType::F32);
+        let kept = mixed.scored[row].clone();
+        numbers(match kept {
+            Some(ScoredOptions { options, .. }) => model.option_logits(input.ids, &options, pass),
+            None => model.logits(&input, pass),
+        })
+    };
+    let draws = DrawSet { count: 2, rows: 3, ..DrawSet::ONE };
+    let next = Pass { noise: drawn().noise.at_step(6), ..drawn() };
+    for (pass, each) in
+        [(Pass::mean(), vec![Pass::mean()]), (drawn().with_draws(draws), vec![drawn(), next])]
+    {
+        let found = numbers(model.logits(&mixed, &pass));
+        assert_eq!(found.len(), each.len() * 15);
+        for (draw, one) in each.iter().enumerate() {
+            for row in 0..3 {
+                let found = &found[(draw * 3 + row) * 5..][..5];
+                let expected = alone(row, one);
+                assert_eq!(found[..expected.len()], expected, "row {row} of draw {draw}");
+                assert!(found[expected.len()..].iter().all(|score| *score < -9e5));
+            }
+        }
+    }
+}
