@@ -3,6 +3,8 @@
 use burn::tensor::{DType, Device, Int, Tensor, TensorData};
 use lrvd_burn::adapter::repeat_for_members;
 
+use crate::llama::Prefixes;
+
 /// What is added to the logit of an answer that a row does not have. Finite, since a value that is not a number is an error
 /// everywhere, and so low that its probability is 0 in double precision, also under a temperature of 100.
 pub(crate) const BARRED: f32 = -1e6;
@@ -33,12 +35,23 @@ pub struct TokenBatch {
     /// Of each row the options that are [scored](crate::LlamaForCausalLm::option_logits), none where it is answered otherwise;
     /// empty if all are.
     pub scored: Vec<Option<ScoredOptions>>,
+    /// Of a single row without padding: its first tokens, where other batches start with them, too. A language model reads them
+    /// once for all of these, in passes whose noise allows it.
+    pub prefix: Option<(Vec<u32>, Prefixes)>,
 }
 
 impl TokenBatch {
     /// Rows of which every one has every answer.
     pub const fn new(ids: Tensor<2, Int>, type_ids: Tensor<2, Int>, mask: Tensor<2>) -> Self {
-        Self { ids, type_ids, mask, barred: None, columns: Vec::new(), scored: Vec::new() }
+        Self {
+            ids,
+            type_ids,
+            mask,
+            barred: None,
+            columns: Vec::new(),
+            scored: Vec::new(),
+            prefix: None,
+        }
     }
 
     /// Rows of token ids and segment ids, padded on the right to the longest row with `pad_id`, segment
@@ -88,6 +101,7 @@ impl TokenBatch {
             barred: self.barred.clone().map(|barred| repeat_for_members(barred, times)),
             columns: vec![&self.columns[..]; times].concat(),
             scored: vec![&self.scored[..]; times].concat(),
+            prefix: None,
         }
     }
 
@@ -103,6 +117,7 @@ impl TokenBatch {
             barred: self.barred.clone().map(|barred| barred.select(0, at)),
             columns: columns.collect(),
             scored: Vec::new(),
+            prefix: None,
         }
     }
 }

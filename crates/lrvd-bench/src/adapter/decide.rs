@@ -5,6 +5,7 @@ use std::path::Path;
 use anyhow::{anyhow, bail};
 use burn::tensor::Device;
 use lrvd_core::metrics::argmax_rows;
+use lrvd_models::llama::Prefixes;
 
 use super::description::{BaseInfo, Calibration, ClassifierInfo, RunInfo, SCHEMA};
 use super::saved::SavedClassifier;
@@ -102,8 +103,9 @@ impl SavedClassifier {
     }
 
     /// Answers each of `questions` about `state` at the posterior mean (`draws = 0`) or averaged over draws, which `seed`
-    /// addresses: `draws` is a number that [`draws`](Self::draws) has returned. Each question is a separate pass, so the bits
-    /// of an answer do not depend on what else is asked. A state that is too long loses its end.
+    /// addresses: `draws` is a number that [`draws`](Self::draws) has returned. A state of 64 tokens or more is read once, and each
+    /// question is a separate pass behind it, so the bits of an answer do not depend on what else is asked. A state that is too
+    /// long loses its end.
     ///
     /// An error of [`Kind::Input`] names a question that this classifier does not answer.
     pub fn decide(
@@ -113,7 +115,9 @@ impl SavedClassifier {
         draws: usize,
         seed: u64,
     ) -> Result<Vec<Decided>> {
-        questions.iter().map(|question| self.decide_one(state, question, draws, seed)).collect()
+        let prefixes = Prefixes::default();
+        let answer = |question| self.decide_one(state, question, draws, seed, &prefixes);
+        questions.iter().map(answer).collect()
     }
 
     fn decide_one(
@@ -122,11 +126,12 @@ impl SavedClassifier {
         question: &Question,
         draws: usize,
         seed: u64,
+        prefixes: &Prefixes,
     ) -> Result<Decided> {
         let (kind, n) = (question.kind, question.options.len());
         let (input, places) = self.asked(state, question)?;
         let calibration = self.calibration(kind, draws)?;
-        let (logits, tokens) = self.on_examples(&[input], 0, |examples| {
+        let (logits, tokens) = self.on_examples(&[input], 0, Some(prefixes), |examples| {
             let tokens = examples.examples.iter().map(TokenisedExample::tokens).sum();
             Ok((self.logits(examples, draws, seed)?, tokens))
         })?;

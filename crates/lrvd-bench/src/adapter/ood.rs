@@ -141,8 +141,8 @@ pub fn fit_ood(
     }
     let inputs = |rows: &[&Example]| rows.iter().map(|row| row.input.clone()).collect::<Vec<_>>();
     let classes: Vec<usize> = reference.iter().filter_map(|row| row.label.class()).collect();
-    let (features, width) =
-        classifier.on_examples(&inputs(&reference), 0, |examples| classifier.features(examples))?;
+    let (features, width) = classifier
+        .on_examples(&inputs(&reference), 0, None, |examples| classifier.features(examples))?;
     let distance = ClassDistance::fit(&features, &classes, width)?;
 
     let known: Vec<OodScore> = OodScore::ALL
@@ -273,7 +273,7 @@ impl SavedClassifier {
         let window = self.window(draws);
         let mut found = vec![Vec::with_capacity(inputs.len()); scores.len()];
         for (number, inputs) in inputs.chunks(window).enumerate() {
-            self.on_examples(inputs, first + number * window, |examples| {
+            self.on_examples(inputs, first + number * window, None, |examples| {
                 let (mut energy, mut answers) = (Vec::new(), Vec::new());
                 if is_answered {
                     let logits = self.logits(examples, draws, seed)?;

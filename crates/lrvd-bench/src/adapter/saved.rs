@@ -9,6 +9,7 @@ use lrvd_burn::peft::{POSTERIOR_FILE, attach_peft, attach_posterior};
 use lrvd_burn::sampling::Pass;
 use lrvd_burn::train::{ClassAnswer, DrawPolicy, Inputs, Logits, ScoreAnswer};
 use lrvd_models::AutoModel;
+use lrvd_models::llama::Prefixes;
 
 use super::description::{ClassifierInfo, Description, check_draws};
 use super::open::{Adapter, OpenOptions};
@@ -246,7 +247,7 @@ impl SavedClassifier {
         seed: u64,
         first: usize,
     ) -> Result<Vec<Prediction>> {
-        self.on_examples(inputs, first, |examples| {
+        self.on_examples(inputs, first, None, |examples| {
             self.answers(self.logits(examples, draws, seed)?, draws)
         })
     }
@@ -284,25 +285,26 @@ impl SavedClassifier {
     }
 
     pub(crate) fn mean_logits(&self, inputs: &[Input]) -> Result<Vec<f64>> {
-        self.on_examples(inputs, 0, |examples| Ok(self.logits(examples, 0, 0)?.values))
+        self.on_examples(inputs, 0, None, |examples| Ok(self.logits(examples, 0, 0)?.values))
     }
 
     pub(super) fn on_examples<T>(
         &self,
         inputs: &[Input],
         first: usize,
+        prefixes: Option<&Prefixes>,
         ask: impl FnOnce(&TokenExamples<'_>) -> Result<T>,
     ) -> Result<T> {
         let reader = self.info.reader(&self.backbone)?;
-        let examples = self.encode(&reader, inputs, first)?;
-        ask(&TokenExamples {
-            labels: widest(self.info.goal.n_labels(), &examples),
-            examples: &examples,
-            pad_id: reader.pad_id,
-            smoothing: 0.0,
-            device: &self.device,
-            dtype: DType::F32,
-        })
+        let mut examples = self.encode(&reader, inputs, first)?;
+        if prefixes.is_some() {
+            for (example, input) in examples.iter_mut().zip(inputs) {
+                example.prefix = reader.shared(input, &example.ids)?;
+            }
+        }
+        let labels = widest(self.info.goal.n_labels(), &examples);
+        let examples = TokenExamples::new(&examples, reader.pad_id, labels, &self.device);
+        ask(&TokenExamples { prefixes, ..examples })
     }
 
     fn encode(

@@ -2,6 +2,7 @@
 
 use burn::tensor::{DType, Device, Tensor, TensorData};
 use lrvd_burn::train::{Examples, Targets};
+use lrvd_models::llama::Prefixes;
 use lrvd_models::{ScoredOptions, TokenBatch};
 
 use super::Label;
@@ -17,6 +18,8 @@ pub struct TokenisedExample {
     pub choices: Option<usize>,
     /// Tokens of each choice, where the choices themselves are scored.
     pub scored: Vec<Vec<u32>>,
+    /// How many of the first tokens are those of every question about the same state; 0 where that saves nothing.
+    pub prefix: usize,
     pub answer: Answer,
 }
 
@@ -24,7 +27,7 @@ impl TokenisedExample {
     /// A single text whose answers are all classes of its task, or its own tokens.
     pub fn single(ids: Vec<u32>, answer: impl Into<Answer>) -> Self {
         let (type_ids, scored) = (vec![0; ids.len()], Vec::new());
-        Self { type_ids, ids, choices: None, scored, answer: answer.into() }
+        Self { type_ids, ids, choices: None, scored, prefix: 0, answer: answer.into() }
     }
 
     /// How many tokens the model reads.
@@ -77,6 +80,8 @@ pub struct TokenExamples<'a> {
     /// Label smoothing `ε`: of `k` classes the right one is `1 − ε + ε/k` and every other `ε/k` (Szegedy et al. 2016,
     /// arXiv:1512.00567).
     pub smoothing: f64,
+    /// What has been read of the state that all examples are about.
+    pub prefixes: Option<&'a Prefixes>,
     pub device: &'a Device,
     pub dtype: DType,
 }
@@ -99,6 +104,19 @@ fn picked<'a>(all: &'a [TokenisedExample], indices: &[usize]) -> Burn<Vec<&'a To
         all.get(index).ok_or_else(|| lrvd_burn::Error::other(absent()))
     };
     indices.iter().map(one).collect()
+}
+
+impl<'a> TokenExamples<'a> {
+    /// Without smoothing, in single precision.
+    pub fn new(
+        examples: &'a [TokenisedExample],
+        pad_id: u32,
+        labels: usize,
+        device: &'a Device,
+    ) -> Self {
+        let (smoothing, prefixes, dtype) = (0.0, None, DType::F32);
+        Self { examples, pad_id, labels, smoothing, prefixes, device, dtype }
+    }
 }
 
 impl Examples for TokenExamples<'_> {
@@ -138,6 +156,11 @@ impl Examples for TokenExamples<'_> {
             batch.scored = picked.iter().map(scored).collect();
         }
         let answers = picked.iter().map(|example| example.choices.unwrap_or(self.labels));
+        if let ([example], Some(known)) = (&picked[..], self.prefixes)
+            && example.prefix > 0
+        {
+            batch.prefix = Some((example.ids[..example.prefix].to_vec(), known.clone()));
+        }
         Ok(batch.answered_by(&answers.collect::<Vec<_>>(), self.labels))
     }
 
@@ -231,7 +254,7 @@ impl PreparedTask {
         device: &'a Device,
     ) -> TokenExamples<'a> {
         let Self { pad_id, labels, .. } = *self;
-        TokenExamples { examples, pad_id, labels, smoothing: 0.0, device, dtype: DType::F32 }
+        TokenExamples::new(examples, pad_id, labels, device)
     }
 
     /// The same task with the last `share` of the training examples kept out of training.
@@ -255,7 +278,7 @@ mod tests {
     }
 
     fn examples<'a>(examples: &'a [TokenisedExample], device: &'a Device) -> TokenExamples<'a> {
-        TokenExamples { examples, pad_id: 7, labels: 3, smoothing: 0.0, device, dtype: DType::F32 }
+        TokenExamples::new(examples, 7, 3, device)
     }
 
     #[test]

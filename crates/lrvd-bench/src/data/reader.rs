@@ -15,6 +15,8 @@ use crate::task::Goal;
 use crate::text::head;
 
 const NAME: usize = 60;
+/// Fewest tokens that are read once for several questions.
+const SHARED: usize = 64;
 /// Most tokens of all scored choices of a question.
 const SCORED: usize = 2048;
 /// Characters that a token seldom exceeds on average.
@@ -145,7 +147,26 @@ impl<'a> TextReader<'a> {
             }
             _ => (None, Vec::new()),
         };
-        Ok((TokenisedExample { ids, type_ids, choices, scored, answer: label.into() }, cut))
+        let answer = label.into();
+        Ok((TokenisedExample { ids, type_ids, choices, scored, prefix: 0, answer }, cut))
+    }
+
+    /// How many of the first tokens of a prompt, `ids`, are those of every question about its state: up to the question, unless
+    /// something was cut. 0 where they are too few to be worth a separate pass.
+    pub(crate) fn shared(&self, input: &Input, ids: &[u32]) -> Result<usize> {
+        let Asked::Questions { form, kind: InputForm::Decoder, own: true, tokens, .. } =
+            &self.asked
+        else {
+            return Ok(0);
+        };
+        if input.is_scored() || ids.len() <= SHARED {
+            return Ok(0);
+        }
+        let unasked = Input { pair: input.pair.clone(), ..Input::default() };
+        let text = form.prompt.text(form.task, &trimmed(&unasked));
+        let state = [self.pad_id].into_iter().chain(tokens.ids(&text)?);
+        let shared = state.zip(ids).take_while(|(a, b)| a == *b).count().min(ids.len() - 1);
+        Ok(if shared < SHARED { 0 } else { shared })
     }
 
     /// Tokens before anything is cut, and whether something will be.

@@ -84,15 +84,8 @@ pub(crate) fn inputs(lengths: &[usize], batch_size: usize) -> Asked<'static> {
 /// The examples stay for the rest of the program.
 pub(crate) fn inputs_of(examples: Vec<TokenisedExample>, batch_size: usize) -> Asked<'static> {
     let (examples, device) = (examples.leak(), Box::leak(Box::new(Device::flex())));
-    let examples = TokenExamples {
-        examples,
-        pad_id: 0,
-        labels: LABELS,
-        smoothing: 0.0,
-        device,
-        dtype: DType::F64,
-    };
-    Asked { examples, batch_size }
+    let examples = TokenExamples::new(examples, 0, LABELS, device);
+    Asked { examples: TokenExamples { dtype: DType::F64, ..examples }, batch_size }
 }
 
 /// Equal up to `limit`, absolutely for small and relatively for large values.

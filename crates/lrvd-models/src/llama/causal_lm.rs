@@ -7,10 +7,10 @@ use burn::tensor::{Device, Int, Tensor, TensorData, activation};
 use lrvd_burn::adapter::AdaptedLinear;
 use lrvd_burn::files::WeightStore;
 use lrvd_burn::model::Names;
-use lrvd_burn::sampling::Pass;
+use lrvd_burn::sampling::{DrawPer, Pass, Scheme};
 use lrvd_core::noise::NoiseKey;
 
-use super::cache::KvCache;
+use super::cache::{KvCache, Prefixes};
 use super::config::LlamaConfig;
 use super::head::{answer_logits, check_load, indices, is_spare};
 use super::model::LlamaModel;
@@ -168,8 +168,15 @@ impl LlamaForCausalLm {
     /// `[batch, answers]`. Nothing else of the head is computed, of an adapter on it neither.
     ///
     /// Under a scheme with one weight draw a batch or a sequence the noise is that of the full head.
+    /// A [prefix](TokenBatch::prefix) of the input is read once a pass, if weights are drawn once a batch or not at all.
     pub fn answer_logits(&self, input: &TokenBatch, answers: &[u32], pass: &Pass) -> Tensor<2> {
-        let hidden = self.model.last_hidden(input, pass);
+        let is_shared = matches!(pass.scheme, Scheme::Mean | Scheme::Weights(DrawPer::Batch));
+        let hidden = match &input.prefix {
+            Some((prefix, known)) if is_shared && pass.dropout.is_none() => {
+                self.last_behind(input, prefix, known, pass)
+            }
+            _ => self.model.last_hidden(input, pass),
+        };
         let ids = indices(answers.iter().map(|&id| id as usize), &hidden);
         let weight = if self.tied {
             self.model.embeddings().select(0, ids.clone()).transpose()
@@ -177,6 +184,29 @@ impl LlamaForCausalLm {
             self.lm_head.weight.base().select(1, ids.clone())
         };
         answer_logits(&self.lm_head, weight, hidden, (answers, &ids), pass)
+    }
+
+    /// The last state of one row that starts with `prefix`, `[1, 1, hidden]`.
+    fn last_behind(
+        &self,
+        input: &TokenBatch,
+        prefix: &[u32],
+        known: &Prefixes,
+        pass: &Pass,
+    ) -> Tensor<3> {
+        let (first, tokens) = (prefix.len(), input.ids.dims()[1]);
+        let piece = |from: usize, columns: usize| {
+            let TokenBatch { ids, mask, .. } = input.clone();
+            (ids.narrow(1, from, columns), mask.narrow(1, from, columns))
+        };
+        let mut cache = known.of(prefix, pass, || {
+            let (mut cache, (ids, mask)) = (KvCache::new(), piece(0, first));
+            self.model.run(ids, mask, Some(&mut cache), pass, &mut |_| ());
+            cache
+        });
+        let (ids, mask) = piece(first, tokens - first);
+        let states = self.model.run(ids, mask, Some(&mut cache), pass, &mut |_| ());
+        self.model.normed(states.narrow(1, tokens - first - 1, 1))
     }
 
     /// Logits at the [columns](TokenBatch::columns) of `input`, row after row, `[asked, vocab]`; for a pass that holds several draws

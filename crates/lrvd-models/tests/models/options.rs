@@ -5,7 +5,7 @@ use lrvd_burn::model::NamedModule;
 use lrvd_burn::sampling::{DrawPer, DrawSet, Pass, Scheme};
 use lrvd_burn::train::Model;
 use lrvd_core::noise::NoiseKey;
-use lrvd_models::llama::LlamaForCausalLm;
+use lrvd_models::llama::{LlamaForCausalLm, Prefixes};
 use lrvd_models::{ScoredOptions, TokenBatch};
 use rstest::rstest;
 
@@ -103,6 +103,31 @@ fn rows_of_a_batch_are_answered_by_letters_or_by_their_options() {
                 assert_eq!(found[..expected.len()], expected, "row {row} of draw {draw}");
                 assert!(found[expected.len()..].iter().all(|score| *score < -9e5));
             }
+        }
+    }
+}
+
+/// Two questions about one state: the answers of whole passes, and the same bits whichever was read first.
+#[test]
+fn a_prefix_is_read_once_for_all_that_start_with_it() {
+    let model = adapted(llama(DType::F64), NOISY, &["k_proj", "v_proj", "lm_head"]);
+    let model = model.answering(ANSWERS.to_vec()).unwrap();
+    let texts: [&[u32]; 2] = [&[1, 7, 9, 30, 12, 2], &[1, 7, 9, 30, 5]];
+    let draws = DrawSet { count: 3, rows: 1, ..DrawSet::ONE };
+    let dropped = Pass::mean().with_dropout(NoiseKey::new(1));
+    for pass in [Pass::mean(), drawn(), drawn().with_draws(draws), dropped] {
+        let ask = |known: &Prefixes, text: usize| {
+            let whole = batch(&[texts[text]], DType::F64);
+            let input =
+                TokenBatch { prefix: Some((texts[0][..4].to_vec(), known.clone())), ..whole };
+            numbers(model.logits(&input, &pass))
+        };
+        let (both, other) = (Prefixes::default(), Prefixes::default());
+        let found = [0, 1].map(|text| ask(&both, text));
+        assert_eq!([1, 0].map(|text| ask(&other, text)), [found[1].clone(), found[0].clone()]);
+        for (found, text) in found.iter().zip(texts) {
+            let expected = numbers(model.logits(&batch(&[text], DType::F64), &pass));
+            close(found, &expected, 1e-12);
         }
     }
 }
