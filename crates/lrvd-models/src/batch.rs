@@ -1,5 +1,7 @@
 //! Token ids and masks of one padded batch, as every model here reads them.
 
+use std::sync::Arc;
+
 use burn::tensor::{DType, Device, Int, Tensor, TensorData};
 use lrvd_burn::adapter::repeat_for_members;
 
@@ -10,12 +12,12 @@ use crate::llama::Prefixes;
 pub(crate) const BARRED: f32 = -1e6;
 
 /// The options of a row that are scored by their texts, behind a prompt of `prompt` tokens without padding.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScoredOptions {
     /// Tokens of the row.
     pub prompt: usize,
     /// Tokens of each option, at least one.
-    pub options: Vec<Vec<u32>>,
+    pub options: Arc<[Vec<u32>]>,
 }
 
 /// One padded batch, all tensors `[batch, tokens]` but for [`barred`](Self::barred).

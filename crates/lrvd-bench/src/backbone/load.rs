@@ -217,8 +217,11 @@ pub(crate) fn load_model(
         }
         _ => {
             let model = load_language_model(backbone, dropout, device, precision)?;
-            let model =
-                if task.goal.is_texts() { model } else { model.answering(task.answers.clone())? };
+            let model = if task.answers.is_empty() {
+                model
+            } else {
+                model.answering(task.answers.clone())?
+            };
             Ok((AutoModel::Llama(model), Vec::new()))
         }
     }

@@ -1,5 +1,7 @@
 //! Tokenised examples as training and prediction read them: batches, and the splits of a task.
 
+use std::sync::Arc;
+
 use burn::tensor::{DType, Device, Tensor, TensorData};
 use lrvd_burn::train::{Examples, Targets};
 use lrvd_models::llama::Prefixes;
@@ -16,8 +18,8 @@ pub struct TokenisedExample {
     pub type_ids: Vec<u32>,
     /// How many of the classes are answers to this one, from the first on; all of them if `None`.
     pub choices: Option<usize>,
-    /// Tokens of each choice, where the choices themselves are scored.
-    pub scored: Vec<Vec<u32>>,
+    /// Tokens of each choice or class, where these themselves are scored.
+    pub scored: Option<Arc<[Vec<u32>]>>,
     /// How many of the first tokens are those of every question about the same state; 0 where that saves nothing.
     pub prefix: usize,
     pub answer: Answer,
@@ -26,13 +28,19 @@ pub struct TokenisedExample {
 impl TokenisedExample {
     /// A single text whose answers are all classes of its task, or its own tokens.
     pub fn single(ids: Vec<u32>, answer: impl Into<Answer>) -> Self {
-        let (type_ids, scored) = (vec![0; ids.len()], Vec::new());
-        Self { type_ids, ids, choices: None, scored, prefix: 0, answer: answer.into() }
+        Self {
+            type_ids: vec![0; ids.len()],
+            ids,
+            choices: None,
+            scored: None,
+            prefix: 0,
+            answer: answer.into(),
+        }
     }
 
     /// How many tokens the model reads.
     pub(crate) fn tokens(&self) -> usize {
-        self.ids.len() + self.scored.iter().map(Vec::len).sum::<usize>()
+        self.ids.len() + self.scored.iter().flat_map(|own| own.iter()).map(Vec::len).sum::<usize>()
     }
 }
 
@@ -149,10 +157,10 @@ impl Examples for TokenExamples<'_> {
         });
         batch.columns = columns.collect();
         let scored = |example: &&TokenisedExample| {
-            let (prompt, options) = (example.ids.len(), example.scored.clone());
-            (!options.is_empty()).then_some(ScoredOptions { prompt, options })
+            let options = example.scored.clone()?;
+            Some(ScoredOptions { prompt: example.ids.len(), options })
         };
-        if picked.iter().any(|example| !example.scored.is_empty()) {
+        if picked.iter().any(|example| example.scored.is_some()) {
             batch.scored = picked.iter().map(scored).collect();
         }
         let answers = picked.iter().map(|example| example.choices.unwrap_or(self.labels));

@@ -1,6 +1,7 @@
 //! How a model reads examples: segments for an encoder, prompts and answers for a language model.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use anyhow::{anyhow, bail};
 use lrvd_models::tokenizer::TextTokenizer;
@@ -63,7 +64,13 @@ enum Asked<'a> {
     /// Of a language model: a question in words. The prompt starts as the tokenizer starts every text and ends with the
     /// template's end; the answer is read at its last token. What is too long loses the ends of its texts, the longer one
     /// first.
-    Words { wording: &'a Wording, task: &'a str, tokens: BareTokens<'a> },
+    Words {
+        wording: &'a Wording,
+        task: &'a str,
+        tokens: BareTokens<'a>,
+        /// Tokens of each answer, where not every one is a single token.
+        scored: Option<Arc<[Vec<u32>]>>,
+    },
     /// Of either: a question with its choices, which go by at most `letters`.
     Questions {
         form: QuestionForm,
@@ -97,12 +104,18 @@ impl<'a> TextReader<'a> {
             return Err(too_long(task, found, max_length));
         }
         let cue = wording.prompt("A", Some("B"), 1);
-        let answers = answer_tokens(tokenizer, &wording.answers, PromptSet::Clean, &cue)
-            .and_then(|answers| require_single(tokenizer, &answers).map(|()| answers))
-            .map_err(|error| {
-                anyhow!("task `{task}`: {error}; choose other words with `wording.answers`")
-            })?;
-        let asked = Asked::Words { wording, task, tokens };
+        let single = answer_tokens(tokenizer, &wording.answers, PromptSet::Clean, &cue)
+            .and_then(|answers| require_single(tokenizer, &answers).map(|()| answers));
+        let (answers, scored) = match single {
+            Ok(answers) => (answers, None),
+            Err(_) => {
+                let scored = scored(&wording.answers, &cue, &tokens).map_err(|error| {
+                    anyhow!("task `{task}`: {error}; choose other words with `wording.answers`")
+                })?;
+                (Vec::new(), Some(scored))
+            }
+        };
+        let asked = Asked::Words { wording, task, tokens, scored };
         Ok(Self { tokenizer, asked, max_length, answers, pad_id })
     }
 
@@ -142,10 +155,11 @@ impl<'a> TextReader<'a> {
         let (choices, scored) = match &self.asked {
             Asked::Questions { own: true, kind, tokens, .. } => {
                 let is_scored = *kind == InputForm::Decoder && input.is_scored();
-                let scored = if is_scored { scored(input, tokens)? } else { Vec::new() };
-                (Some(input.choices.len()), scored)
+                let score = || scored(&input.choices, scored_prompt().cue, tokens);
+                (Some(input.choices.len()), is_scored.then(score).transpose()?)
             }
-            _ => (None, Vec::new()),
+            Asked::Words { scored, .. } => (None, scored.clone()),
+            _ => (None, None),
         };
         let answer = label.into();
         Ok((TokenisedExample { ids, type_ids, choices, scored, prefix: 0, answer }, cut))
@@ -183,7 +197,7 @@ impl<'a> TextReader<'a> {
                 let (ids, type_ids) = (encoded.get_ids(), encoded.get_type_ids());
                 return Ok((ids.to_vec(), type_ids.to_vec(), Cut::Nothing));
             }
-            Asked::Words { wording, task, tokens } => {
+            Asked::Words { wording, task, tokens, .. } => {
                 let prompt =
                     |room| tokens.opened(&wording.prompt(&input.text, input.pair.as_deref(), room));
                 worded(input, task, limit, prompt)?
@@ -319,6 +333,9 @@ impl<'a> TextReader<'a> {
         validation: &[Example],
     ) -> Result<PreparedTask> {
         let mut notes = Vec::from_iter(split_labels(&self.answers));
+        if let Asked::Words { scored: Some(_), .. } = &self.asked {
+            notes.push("answers of several tokens: the texts of all are scored".to_owned());
+        }
         let mut encode = |split: SplitName, examples| {
             let encoded = self.encode_all(split, examples)?;
             notes.extend(self.notes(&encoded, &split.to_string()));
@@ -361,11 +378,11 @@ fn lost(cut: Cut, kind: InputForm) -> &'static str {
 }
 
 /// The tokens by which each choice follows the cue: of `n` choices the first `2048/n` of each, which must tell them apart.
-fn scored(input: &Input, tokens: &BareTokens<'_>) -> Result<Vec<Vec<u32>>> {
-    let (most, cue) = ((SCORED / input.choices.len()).max(1), scored_prompt().cue);
+fn scored(choices: &[String], cue: &str, tokens: &BareTokens<'_>) -> Result<Arc<[Vec<u32>]>> {
+    let most = (SCORED / choices.len().max(1)).max(1);
     let name = |choice: &str| head(choice.trim(), NAME).to_owned();
-    let (mut known, mut scored) = (BTreeMap::new(), Vec::with_capacity(input.choices.len()));
-    for choice in &input.choices {
+    let (mut known, mut scored) = (BTreeMap::new(), Vec::with_capacity(choices.len()));
+    for choice in choices {
         // What is cut here is far beyond the tokens that count.
         let text = head(choice.trim(), CHARACTERS * most);
         let mut ids = tokens.following(cue, &format!(" {text}"))?;
@@ -378,12 +395,12 @@ fn scored(input: &Input, tokens: &BareTokens<'_>) -> Result<Vec<Vec<u32>>> {
                 "choices `{}` and `{}` have the same first {most} tokens, all that is scored of each of {}",
                 name(other),
                 name(choice),
-                input.choices.len()
+                choices.len()
             )));
         }
         scored.push(ids);
     }
-    Ok(scored)
+    Ok(scored.into())
 }
 
 /// The prompt with as much of its texts as fits the limit.

@@ -59,7 +59,7 @@ pub(crate) struct ExampleArguments {
     /// [default: the task's, or a plain one].
     #[arg(long, value_name = "TEXT")]
     pub(crate) template: Option<String>,
-    /// Answers of a Llama classifier: one word for each class in order, one token each after the prompt
+    /// Answers of a Llama classifier: one word for each class in order; words of one token are faster
     /// [default: the task's, or the labels].
     #[arg(long, value_delimiter = ',', value_name = "A,B", conflicts_with = "regression")]
     pub(crate) answers: Vec<String>,

@@ -139,6 +139,10 @@ impl LlamaModel {
     ) -> Tensor<3> {
         let (device, [rows, keys]) = (ids.device(), ids.dims());
         let before = keys - branches.iter().sum::<usize>();
+        if before == keys {
+            let mask = Tensor::ones([rows, keys], (&device, self.compute));
+            return self.run(ids, mask, None, pass, &mut |_| ());
+        }
         let behind = branches.iter().flat_map(|&n| before..before + n);
         let positions: Vec<i64> = (0..before).chain(behind).map(|at| at as i64).collect();
         let longest = positions.iter().max().map_or(0, |&last| last as usize + 1);

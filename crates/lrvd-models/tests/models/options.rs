@@ -72,7 +72,7 @@ fn rows_of_a_batch_are_answered_by_letters_or_by_their_options() {
     let model = adapted(llama(DType::F32), NOISY, &["q_proj", "v_proj"]);
     let model = model.answering(ANSWERS.to_vec()).unwrap();
     let scored = |row: usize, options: &[Vec<u32>]| {
-        let (prompt, options) = (PROMPTS[row].len(), options.to_vec());
+        let (prompt, options) = (PROMPTS[row].len(), options.into());
         Some(ScoredOptions { prompt, options })
     };
     let all = options();
