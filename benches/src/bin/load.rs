@@ -4,6 +4,7 @@
 //! lrvd serve runs/mine &
 //! cargo run --release -p lrvd-perf --bin load -- --requests 500 --draws 10
 //! cargo run --release -p lrvd-perf --bin load -- --requests 5000 --clients 128 --rate 1000
+//! cargo run --release -p lrvd-perf --bin load -- --questions questions.json --draws 0
 //! ```
 #![allow(clippy::print_stdout, reason = "the line of JSON is the product")]
 
@@ -33,6 +34,14 @@ struct Options {
     /// Draws to ask for [default: the server's]
     #[arg(long)]
     draws: Option<usize>,
+    /// Asks these typed questions about each text
+    #[arg(long, value_name = "FILE.json", value_parser = questions)]
+    questions: Option<Value>,
+}
+
+fn questions(path: &str) -> Result<Value, String> {
+    let text = std::fs::read_to_string(path).map_err(|error| format!("`{path}`: {error}"))?;
+    serde_json::from_str(&text).map_err(|error| format!("`{path}`: {error}"))
 }
 
 fn main() {
@@ -73,11 +82,18 @@ fn send(agent: &Agent, options: &Options, number: usize, begun: Instant) -> (u16
         None => Instant::now(),
     };
     std::thread::sleep(due.saturating_duration_since(Instant::now()));
-    let mut body = json!({ "text": text(number) });
-    if let Some(draws) = options.draws {
-        body["draws"] = draws.into();
+    let (route, draws, mut body) = match &options.questions {
+        None => ("classify", "draws", json!({ "text": text(number) })),
+        Some(questions) => {
+            let model = "jev-latest";
+            let body = json!({ "model": model, "state": text(number), "questions": questions });
+            ("systemone", "x_draws", body)
+        }
+    };
+    if let Some(asked) = options.draws {
+        body[draws] = asked.into();
     }
-    let request = agent.post(format!("{}/v1/classify", options.url));
+    let request = agent.post(format!("{}/v1/{route}", options.url));
     let answer = request.header("content-type", "application/json").send(body.to_string());
     // Only a whole body is an answer.
     let status = answer.and_then(|mut answer| {
