@@ -11,7 +11,7 @@ use lrvd_core::metrics::{
 use lrvd_core::noise::{NoiseKey, Stream, permutation};
 use serde::Serialize;
 
-use super::description::{Calibration, Description, Threshold};
+use super::description::{Calibration, Certificate, Description, Threshold};
 use super::evaluate::Evaluation;
 use super::saved::SavedClassifier;
 use crate::data::batch::TokenisedExample;
@@ -194,16 +194,8 @@ pub fn fit_decisions(
             Scored::new(kind, &probabilities[..shares.len()], shares)
         };
         let answers = second.iter().map(answer).collect::<Result<Vec<_>>>()?;
-        let certified = curve(&answers)?.certified(target, delta)?;
-        let threshold = certified.map(|(point, bound)| Threshold {
-            least: point.threshold,
-            target,
-            delta,
-            bound,
-            risk: point.risk,
-            coverage: point.coverage,
-            rows: second.len(),
-        });
+        let certified = Certificate::of(&curve(&answers)?, target, delta)?;
+        let threshold = certified.map(|(least, certificate)| Threshold { least, certificate });
         let calibration = Calibration { temperature, rows: first.len(), threshold };
         info.calibration.entry(kind).or_default().insert(draws, calibration);
         found.insert(kind, calibration);

@@ -16,7 +16,6 @@ use crate::error::{Kind, Result};
 use crate::method::softened;
 use crate::settings::{BasePrecision, CheckpointChoice};
 use crate::task::Goal;
-use crate::text::quoted;
 
 /// The answer to a typed question.
 #[derive(Clone, Debug, PartialEq)]
@@ -187,16 +186,6 @@ impl SavedClassifier {
     /// What was fitted for answers of `draws` draws to questions of this type, if anything was for the type.
     pub fn calibration(&self, kind: QuestionKind, draws: usize) -> Result<Option<&Calibration>> {
         let Some(fitted) = self.info.calibration.get(&kind) else { return Ok(None) };
-        let spared = self.policy.needs_draws().is_some();
-        match fitted.get(&draws).filter(|_| !spared) {
-            Some(found) => Ok(Some(found)),
-            None => {
-                let known = quoted(fitted.keys().map(usize::to_string));
-                bail!(
-                    "temperature and threshold of questions of the type `{kind}` were fitted for {known} draws, and not for \
-                     {draws} with these options: pass `--draws`, or run `lrvd abstain fit` with these options"
-                )
-            }
-        }
+        self.fitted(fitted, &format!("temperature of questions of the type `{kind}`"), draws)
     }
 }

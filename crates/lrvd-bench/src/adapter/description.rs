@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use anyhow::{Context as _, bail};
+use lrvd_core::metrics::RiskCoverage;
 use lrvd_models::deberta::Pooling;
 use serde::{Deserialize, Serialize};
 
@@ -122,14 +123,8 @@ pub struct LanguageInfo {
 pub struct Abstention {
     /// Largest entropy of an answer that is given, nats.
     pub above: f64,
-    pub target: f64,
-    /// Probability, over the rows it was fitted to, that their error rate on further rows is larger.
-    pub delta: f64,
-    /// Upper confidence limit of the error rate, at confidence `1 − delta`.
-    pub bound: f64,
-    pub risk: f64,
-    pub coverage: f64,
-    pub rows: usize,
+    #[serde(flatten)]
+    pub certificate: Certificate,
 }
 
 /// What was fitted for typed questions of one type and a number of draws.
@@ -149,6 +144,13 @@ pub struct Calibration {
 pub struct Threshold {
     /// Smallest confidence of an answer that is given.
     pub least: f64,
+    #[serde(flatten)]
+    pub certificate: Certificate,
+}
+
+/// The error rate of the answers that a threshold lets through.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Certificate {
     pub target: f64,
     /// Probability, over the rows it was fitted to, that their error rate on further rows is larger.
     pub delta: f64,
@@ -156,8 +158,21 @@ pub struct Threshold {
     pub bound: f64,
     pub risk: f64,
     pub coverage: f64,
-    /// Rows that it was fitted to, others than those of the temperature.
+    /// Rows that the threshold was fitted to.
     pub rows: usize,
+}
+
+impl Certificate {
+    /// The smallest confidence from which the answers of `curve` have an error rate of at most `target` with confidence
+    /// `1 − delta` ([`RiskCoverage::certified`]), and what is known of them; `None` if no confidence is large enough.
+    pub(super) fn of(curve: &RiskCoverage, target: f64, delta: f64) -> Result<Option<(f64, Self)>> {
+        let rows = curve.points().last().map_or(0, |all| all.accepted);
+        let found = curve.certified(target, delta)?;
+        Ok(found.map(|(point, bound)| {
+            let (risk, coverage) = (point.risk, point.coverage);
+            (point.threshold, Self { target, delta, bound, risk, coverage, rows })
+        }))
+    }
 }
 
 impl Description {
@@ -426,5 +441,25 @@ mod tests {
             }
         }
         insta::assert_snapshot!(found);
+    }
+
+    #[test]
+    fn a_threshold_has_its_certificate_beside_it_and_nothing_else() {
+        let certificate =
+            r#""target":0.05,"delta":0.1,"bound":0.04,"risk":0.01,"coverage":0.75,"rows":200}"#;
+        let above = format!(r#"{{"above":0.3,{certificate}"#);
+        let least =
+            format!(r#"{{"temperature":1.5,"rows":180,"threshold":{{"least":0.8,{certificate}}}"#);
+        let abstention = |text: &str| serde_json::from_str::<Abstention>(text);
+        let calibration = |text: &str| serde_json::from_str::<Calibration>(text);
+        let found = [
+            serde_json::to_string(&abstention(&above).unwrap()),
+            serde_json::to_string(&calibration(&least).unwrap()),
+        ];
+        assert_eq!(found.map(Result::unwrap), [above.clone(), least.clone()]);
+        for (from, to) in [("\"rows\":200", "\"rows\":200,\"later\":1"), (",\"risk\":0.01", "")] {
+            assert!(abstention(&above.replace(from, to)).is_err(), "{from}");
+            assert!(calibration(&least.replace(from, to)).is_err(), "{from}");
+        }
     }
 }

@@ -7,7 +7,7 @@ use std::path::Path;
 use anyhow::{anyhow, bail};
 use lrvd_core::metrics::{RiskCoverage, argmax_rows};
 
-use super::description::{Abstention, Description};
+use super::description::{Abstention, Certificate, Description};
 use super::saved::SavedClassifier;
 use crate::data::table::{Format, Table};
 use crate::data::{
@@ -204,7 +204,7 @@ pub fn fit_abstention(
         .collect();
     let sure: Vec<f64> = uncertainty.predictive_entropy.iter().map(|entropy| -entropy).collect();
     let (rows, curve) = (correct.len(), RiskCoverage::new(&sure, &correct)?);
-    let Some((point, bound)) = curve.certified(target, delta)? else {
+    let Some((sure, certificate)) = Certificate::of(&curve, target, delta)? else {
         let best = curve.points().iter().map(|point| point.risk).fold(1.0, f64::min);
         let confidence = 100.0 * (1.0 - delta);
         bail!(
@@ -213,15 +213,7 @@ pub fn fit_abstention(
              `--risk`, or pass more rows"
         );
     };
-    let found = Abstention {
-        above: -point.threshold,
-        target,
-        delta,
-        bound,
-        risk: point.risk,
-        coverage: point.coverage,
-        rows,
-    };
+    let found = Abstention { above: -sure, certificate };
     let dir = classifier.folder();
     let Some(Description::Classifier(mut info)) = Description::read(dir)? else {
         bail!("`{}` has no `lrvd_classifier.json`, which stores fitted values", dir.display());

@@ -13,8 +13,8 @@ mod saved;
 pub use calibrate::{QuestionMetrics, fit_decisions};
 pub use decide::Decided;
 pub use description::{
-    Abstention, BaseInfo, Calibration, ClassifierInfo, Description, LanguageInfo, RunInfo,
-    Threshold,
+    Abstention, BaseInfo, Calibration, Certificate, ClassifierInfo, Description, LanguageInfo,
+    RunInfo, Threshold,
 };
 pub use evaluate::{
     AskedRows, Evaluation, Inputs, evaluate, fit_abstention, read_inputs, stream_inputs,

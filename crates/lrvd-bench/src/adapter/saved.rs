@@ -1,5 +1,6 @@
 //! A base model with an adapter on it: what classifiers and language models share, and the answers of a classifier.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::{anyhow, bail};
@@ -345,21 +346,31 @@ impl SavedClassifier {
         if asked.is_some() && self.info.goal.is_regression() {
             bail!("`--abstain-above` is for classifiers, and this one predicts numbers");
         }
-        let fitted = &self.info.abstentions;
-        let spared = self.policy.needs_draws().is_some();
-        match fitted.get(&draws).filter(|_| !spared) {
-            _ if asked.is_some() => Ok(asked),
-            Some(found) => Ok(Some(found.above)),
-            None if fitted.is_empty() => Ok(None),
-            None => {
-                let known = quoted(fitted.keys().map(usize::to_string));
-                Err(anyhow!(
-                    "no threshold was fitted for the answers of {draws} draws with these options in `{dir}`, \
-                     only for {known} draws: pass `--draws`, run `lrvd abstain fit` with these options, or pass \
-                     `--abstain-above` (`inf` always answers)",
-                    dir = self.folder().display()
-                ))
-            }
+        if asked.is_some() {
+            return Ok(asked);
         }
+        match self.fitted(&self.info.abstentions, "threshold", draws) {
+            Ok(found) => Ok(found.map(|found| found.above)),
+            Err(missing) => bail!("{missing}; `--abstain-above inf` always answers"),
+        }
+    }
+
+    /// What was `fitted` for the answers of `draws` draws; `None` if nothing was for any number of draws.
+    pub(super) fn fitted<'a, T>(
+        &self,
+        fitted: &'a BTreeMap<usize, T>,
+        what: &str,
+        draws: usize,
+    ) -> Result<Option<&'a T>> {
+        let spared = self.policy.needs_draws().is_some();
+        let found = fitted.get(&draws).filter(|_| !spared);
+        if found.is_none() && !fitted.is_empty() {
+            let (dir, known) = (self.dir.display(), quoted(fitted.keys().map(usize::to_string)));
+            bail!(
+                "no {what} was fitted for the answers of {draws} draws with these options in `{dir}`, only for {known} draws: \
+                 pass `--draws`, or run `lrvd abstain fit` with these options"
+            );
+        }
+        Ok(found)
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use anyhow::bail;
 use clap::{Args, Subcommand};
-use lrvd_bench::adapter::{Calibration, evaluate, fit_abstention, fit_decisions};
+use lrvd_bench::adapter::{Calibration, Certificate, evaluate, fit_abstention, fit_decisions};
 use lrvd_bench::data::QuestionKind;
 use serde_json::json;
 
@@ -65,18 +65,23 @@ pub(super) fn run(command: AbstainCommand, printer: Printer) -> Outcome {
     write(&evaluation, out, printer)?;
     let found = fit_abstention(&classifier, &labelled, &evaluation, draws, risk, delta)?;
     printer.report("abstain fit", &json!({ "draws": draws, "abstention": found }), |_| {
-        format!(
-            "threshold: an entropy of {:.4} nats. Of these {} rows {:.1} % are answered, and {:.2} % of the answers are \
-             wrong. With {} % confidence the error rate on further rows of the same kind is at most {:.2} %.",
-            found.above,
-            found.rows,
-            100.0 * found.coverage,
-            100.0 * found.risk,
-            100.0 * (1.0 - delta),
-            100.0 * found.bound,
-        )
+        let rows = format!("these {}", found.certificate.rows);
+        let certified = certified(&rows, &found.certificate);
+        format!("threshold: an entropy of {:.4} nats. {certified}", found.above)
     })?;
     Ok(ExitStatus::Done)
+}
+
+/// The error rate of the answers that are given, in words; `rows` is their number and which ones they are.
+fn certified(rows: &str, found: &Certificate) -> String {
+    format!(
+        "Of {rows} rows {:.1} % are answered, and {:.2} % of the answers are wrong. With {} % confidence the error rate on \
+         further rows of the same kind is at most {:.2} %.",
+        100.0 * found.coverage,
+        100.0 * found.risk,
+        100.0 * (1.0 - found.delta),
+        100.0 * found.bound,
+    )
 }
 
 /// What was fitted for each type of question, in words.
@@ -86,16 +91,11 @@ fn by_type(found: &BTreeMap<QuestionKind, Calibration>, risk: f64, delta: f64) -
         let start =
             format!("{kind}: temperature {:.4}, fitted to {} rows", own.temperature, own.rows);
         match own.threshold {
-            Some(found) => format!(
-                "{start}; threshold: a confidence of {:.4}. Of {} other rows {:.1} % are answered, and {:.2} % of the \
-                 answers are wrong. With {confidence} % confidence the error rate on further rows of the same kind is at most \
-                 {:.2} %.",
-                found.least,
-                found.rows,
-                100.0 * found.coverage,
-                100.0 * found.risk,
-                100.0 * found.bound,
-            ),
+            Some(found) => {
+                let rows = format!("{} other", found.certificate.rows);
+                let certified = certified(&rows, &found.certificate);
+                format!("{start}; threshold: a confidence of {:.4}. {certified}", found.least)
+            }
             None => format!(
                 "{start}; no threshold has an error rate below {risk} with {confidence} % confidence on the other rows: every \
                  answer is given. Allow more errors with `--risk`, or pass more rows."
