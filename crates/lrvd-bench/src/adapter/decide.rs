@@ -4,7 +4,8 @@ use std::path::Path;
 
 use anyhow::{anyhow, bail};
 use burn::tensor::Device;
-use lrvd_core::metrics::argmax_rows;
+use lrvd_burn::train::{ClassAnswer, Logits};
+use lrvd_core::metrics::{argmax_rows, sample_sd};
 use lrvd_models::llama::Prefixes;
 
 use super::description::{BaseInfo, Calibration, ClassifierInfo, RunInfo, SCHEMA};
@@ -16,6 +17,28 @@ use crate::error::{Kind, Result};
 use crate::method::softened;
 use crate::settings::{BasePrecision, CheckpointChoice};
 use crate::task::Goal;
+
+/// Standard deviation over draws, the rows of `each`, of what the options at `places` answer under a temperature: the expected
+/// level of a score, the probability of true; `None` of a choice and below two draws.
+fn deviation(
+    kind: QuestionKind,
+    each: Logits,
+    places: &[usize],
+    temperature: Option<f64>,
+) -> Result<Option<f64>> {
+    let temperatures = vec![temperature; each.rows];
+    let answer = |found: ClassAnswer| {
+        let probabilities: Vec<f64> =
+            places.iter().map(|&place| found.probabilities[place]).collect();
+        match kind {
+            QuestionKind::Noul => probabilities.first().copied(),
+            QuestionKind::Choice | QuestionKind::Score => kind.score(&probabilities),
+        }
+    };
+    let found = softened(each, &temperatures)?.classes()?.into_iter().map(answer);
+    let answers: Option<Vec<f64>> = found.collect();
+    Ok(answers.and_then(|answers| sample_sd(&answers).ok()))
+}
 
 /// The answer to a typed question.
 #[derive(Clone, Debug, PartialEq)]
@@ -35,7 +58,7 @@ pub struct Decided {
     pub entropy: f64,
     /// Between the answer and the weights, nats; `None` without draws.
     pub mutual_information: Option<f64>,
-    /// Standard deviation over the draws; not measured yet.
+    /// Standard deviation over the draws of a score, or of the probability of true; `None` of a choice and below two draws.
     pub deviation: Option<f64>,
     /// The confidence below which no answer is given, where one was fitted.
     pub threshold: Option<f64>,
@@ -138,6 +161,8 @@ impl SavedClassifier {
         let drawn = logits.made.as_ref().map_or(draws, |made| made.iter().sum());
         let raw = logits.classes()?.into_iter().next();
         let temperature = self.info.temperature(Some(kind), draws);
+        let (made, width) = (drawn.max(1), logits.width);
+        let each = Logits::new(logits.values[..made * width].to_vec(), made, width);
         let found = softened(logits, &[temperature])?.classes()?.into_iter().next();
         let (Some(raw), Some(found)) = (raw, found) else { bail!("the model gave no answer") };
         let probabilities: Vec<f64> =
@@ -153,7 +178,7 @@ impl SavedClassifier {
             confidence,
             entropy: found.entropy,
             mutual_information: raw.mutual_information.filter(|_| drawn > 0),
-            deviation: None,
+            deviation: deviation(kind, each, &places, temperature)?,
             threshold,
             abstained: threshold.is_some_and(|least| confidence < least),
             draws: drawn,
@@ -187,5 +212,33 @@ impl SavedClassifier {
     pub fn calibration(&self, kind: QuestionKind, draws: usize) -> Result<Option<&Calibration>> {
         let Some(fitted) = self.info.calibration.get(&kind) else { return Ok(None) };
         self.fitted(fitted, &format!("temperature of questions of the type `{kind}`"), draws)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_deviation_is_that_of_the_answers_of_the_draws_under_the_temperature() {
+        // Under a temperature of 2 the probabilities of two draws, of which the third option of a noul is barred.
+        let of = |kind, draws: &[[f64; 3]], places: &[usize]| {
+            let values = draws.iter().flatten().map(|p| if *p > 0.0 { 2.0 * p.ln() } else { -1e6 });
+            let each = Logits::new(values.collect(), draws.len(), 3);
+            deviation(kind, each, places, Some(2.0)).unwrap()
+        };
+        let (noul, draws) =
+            ([[0.8, 0.2, 0.0], [0.6, 0.4, 0.0]], [[0.5, 0.25, 0.25], [0.25, 0.25, 0.5]]);
+        for (found, expected) in [
+            // 0.8 and 0.6; expected levels of 0.75 and 1.25, and of 1 and 1.25 in another order.
+            (of(QuestionKind::Noul, &noul, &[0, 1]), 0.2),
+            (of(QuestionKind::Score, &draws, &[0, 1, 2]), 0.5),
+            (of(QuestionKind::Score, &draws, &[1, 0, 2]), 0.25),
+        ] {
+            let expected = expected * std::f64::consts::FRAC_1_SQRT_2;
+            assert!((found.unwrap() - expected).abs() < 1e-12, "{found:?}, expected {expected}");
+        }
+        assert_eq!(of(QuestionKind::Choice, &draws, &[0, 1, 2]), None);
+        assert_eq!(of(QuestionKind::Score, &draws[..1], &[0, 1, 2]), None);
     }
 }

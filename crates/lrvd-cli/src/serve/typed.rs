@@ -131,7 +131,7 @@ pub(super) struct Own {
     x_entropy: f64,
     /// Between answer and weights, nats; null without draws.
     x_mutual_information: Option<f64>,
-    /// Standard deviation of a score over the draws; null of other answers and below two draws.
+    /// Standard deviation over the draws of a score, or of the probability of true; null of a choice and below two draws.
     x_deviation: Option<f64>,
     /// Whether the confidence is below the threshold; null where there is none. The answer is given all the same.
     x_abstained: Option<bool>,
