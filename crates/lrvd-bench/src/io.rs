@@ -1,7 +1,7 @@
-//! Whole text and JSON files, and hashes, with errors that name the file.
+//! Whole text and JSON files, strict JSON, and hashes, with errors that name the file.
 
 use std::cell::RefCell;
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 use std::fs::File;
 use std::io::{self, Read, Write as _};
 use std::path::Path;
@@ -9,8 +9,9 @@ use std::rc::Rc;
 
 use anyhow::{anyhow, ensure};
 use lrvd_burn::files::{replace_with, write_atomic};
-use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
+use serde::de::{DeserializeOwned, Error as _, MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::{Map, Value};
 use sha2::{Digest as _, Sha256};
 use tracing::{debug, trace};
 
@@ -40,6 +41,90 @@ pub(crate) fn read_text(path: &Path) -> Result<String> {
 
 pub(crate) fn parse_json<T: DeserializeOwned>(path: &Path, text: &str) -> Result<T> {
     serde_json::from_str(text).map_err(|source| anyhow!("`{}`: {source}", path.display()))
+}
+
+/// A JSON value in which no object has a key twice: of two values under one key none is dropped.
+pub struct Unique(pub Value);
+
+impl<'de> Deserialize<'de> for Unique {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Any;
+
+        macro_rules! plain {
+            ($($visit:ident: $of:ty),*) => {
+                $(fn $visit<E>(self, value: $of) -> Result<Unique, E> {
+                    Ok(Unique(value.into()))
+                })*
+            };
+        }
+
+        impl<'de> Visitor<'de> for Any {
+            type Value = Unique;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a JSON value")
+            }
+
+            plain!(visit_bool: bool, visit_i64: i64, visit_u64: u64, visit_f64: f64);
+            plain!(visit_str: &str, visit_string: String);
+
+            fn visit_unit<E>(self) -> Result<Unique, E> {
+                Ok(Unique(Value::Null))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Unique, A::Error> {
+                let mut all = Vec::new();
+                while let Some(Unique(item)) = items.next_element()? {
+                    all.push(item);
+                }
+                Ok(Unique(all.into()))
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Unique, A::Error> {
+                let mut all = Map::new();
+                while let Some(key) = fields.next_key::<String>()? {
+                    if all.contains_key(&key) {
+                        return Err(A::Error::custom(format!("the key `{key}` is there twice")));
+                    }
+                    let Unique(value) = fields.next_value()?;
+                    all.insert(key, value);
+                }
+                Ok(Unique(all.into()))
+            }
+        }
+
+        deserializer.deserialize_any(Any)
+    }
+}
+
+/// What is wrong with a JSON document, with the keys that lead to it.
+type JsonError = serde_path_to_error::Error<serde_json::Error>;
+
+/// Reads a JSON document to its end.
+pub fn whole_json<'de, T: Deserialize<'de>>(
+    mut json: serde_json::Deserializer<impl serde_json::de::Read<'de>>,
+) -> Result<T, JsonError> {
+    let value = serde_path_to_error::deserialize(&mut json)?;
+    let nowhere = || serde_path_to_error::Track::new().path();
+    json.end().map_err(|error| JsonError::new(nowhere(), error)).map(|()| value)
+}
+
+/// The error of a JSON document at `place`.
+pub(crate) fn not_json(place: impl fmt::Display, error: &JsonError) -> Error {
+    let (path, source) = (error.path(), error.inner());
+    match path.iter().next() {
+        _ if !source.is_data() => anyhow!("{place}: not JSON: {source}"),
+        Some(_) => anyhow!("{place}, key `{path}`: {source}"),
+        None => anyhow!("{place}: {source}"),
+    }
+}
+
+/// Reads a JSON file in which no object has a key twice.
+pub fn read_unique(path: &Path) -> Result<Value> {
+    let text = read_text(path)?;
+    let read = whole_json(serde_json::Deserializer::from_str(&text));
+    read.map(|Unique(value)| value)
+        .map_err(|error| not_json(format!("`{}`", path.display()), &error))
 }
 
 /// Reads a JSON file whose `schema_version` must be `expected`.

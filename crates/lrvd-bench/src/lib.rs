@@ -46,6 +46,7 @@ mod text;
 mod train;
 
 pub use error::{Error, Kind, Result, kind_of};
+pub use io::{Unique, read_unique, whole_json};
 pub use lrvd_models::Error as ModelsError;
 pub use report::Verdict;
 pub use text::{UnknownName, decimals, grouped, printable, printable_json};

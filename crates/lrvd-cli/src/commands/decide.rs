@@ -4,12 +4,11 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, anyhow, bail};
 use clap::Args;
-use lrvd_bench::Result;
 use lrvd_bench::adapter::{Adapter, AskedRows, Decided, SavedClassifier};
 use lrvd_bench::data::{
     Asked, At, Example, Place, Question, QuestionKind, questions, state, table,
 };
-use lrvd_bench::decimals;
+use lrvd_bench::{Result, decimals, read_unique};
 use lrvd_burn::device;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
@@ -131,11 +130,10 @@ fn read_state(given: &str) -> Result<String> {
         };
     };
     let file = Path::new(name);
-    let text = std::fs::read_to_string(file).with_context(|| format!("cannot read `{name}`"))?;
     if file.extension().is_some_and(|end| end == "json") {
-        let value: Value = serde_json::from_str(&text).with_context(|| format!("`{name}`"))?;
-        return state(&value).map_err(|error| anyhow!("`{name}`, key {error}"));
+        return state(&read_unique(file)?).map_err(|error| anyhow!("`{name}`, key {error}"));
     }
+    let text = std::fs::read_to_string(file).with_context(|| format!("cannot read `{name}`"))?;
     match text.trim() {
         "" => Err(anyhow!("`{name}` is empty")),
         text => Ok(text.to_owned()),
@@ -143,16 +141,13 @@ fn read_state(given: &str) -> Result<String> {
 }
 
 fn read_questions(file: &Path) -> Result<Vec<(String, Question)>> {
-    let name = file.display();
-    let text = std::fs::read_to_string(file).with_context(|| format!("cannot read `{name}`"))?;
-    let value: Value = serde_json::from_str(&text).with_context(|| format!("`{name}`"))?;
-    questions(&value).map_err(|error| {
+    questions(&read_unique(file)?).map_err(|error| {
         let at = if error.path.is_empty() {
             String::new()
         } else {
             format!(", key `{}`", error.path.join("."))
         };
-        anyhow!("`{name}`{at}: {}", error.message)
+        anyhow!("`{}`{at}: {}", file.display(), error.message)
     })
 }
 

@@ -5,6 +5,7 @@ use std::fmt::{Formatter, Result as Written};
 use std::marker::PhantomData;
 
 use axum::http::StatusCode;
+use lrvd_bench::Unique;
 use lrvd_bench::adapter::Decided;
 use lrvd_bench::data::{
     MOST_LEVELS, MOST_OPTIONS, Question, QuestionKind, QuestionOption, SIDES, rendered,
@@ -18,7 +19,7 @@ use serde_json::Value;
 use super::model::{ClassifierCard, Input};
 use super::problem::{Code, Problem, json};
 use super::request::{Asked, Form, Object, filled, object};
-use super::typed::{Own, Unique, check_count, check_length, check_model, length};
+use super::typed::{Own, check_count, check_length, check_model, length};
 
 /// Typed questions about an input.
 #[derive(Read, JsonSchema)]

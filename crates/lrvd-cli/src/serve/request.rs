@@ -7,6 +7,7 @@ use axum::response::Response;
 use lrvd_bench::adapter::{Decided, Generation};
 use lrvd_bench::data::{self, Content};
 use lrvd_bench::language::{Message, Role};
+use lrvd_bench::whole_json;
 use schemars::JsonSchema;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserialize, DeserializeOwned, Deserializer, MapAccess, Visitor};
@@ -43,23 +44,16 @@ pub(super) fn object<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
 
 /// Reads a body of JSON.
 pub(super) fn parsed<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
-    let malformed = |error: &serde_json::Error| {
-        Problem::new(Code::MalformedJson, format!("the body is not JSON: {error}"))
-    };
-    let mut json = serde_json::Deserializer::from_slice(body);
-    let read = serde_path_to_error::deserialize(&mut json);
-    let request = read.map_err(|error| {
+    whole_json(serde_json::Deserializer::from_slice(body)).map_err(|error| {
         let (path, inner) = (error.path(), error.inner());
         if !inner.is_data() {
-            return malformed(inner);
+            return Problem::new(Code::MalformedJson, format!("the body is not JSON: {inner}"));
         }
         let keys: Vec<String> = path.iter().map(ToString::to_string).collect();
         let keys: Vec<&str> = keys.iter().map(|key| key.trim_matches(['[', ']'])).collect();
         let field = if keys.is_empty() { "body".to_owned() } else { path.to_string() };
         Problem { field: Some(field), ..Problem::within(Code::InvalidField, &keys, inner) }
-    })?;
-    json.end().map_err(|error| malformed(&error))?;
-    Ok(request)
+    })
 }
 
 /// A `T` by the names of its fields; serde's own structs are read from lists as well.

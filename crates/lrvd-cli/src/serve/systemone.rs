@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use axum::http::StatusCode;
+use lrvd_bench::Unique;
 use lrvd_bench::adapter::Decided;
 use lrvd_bench::data::{Question, QuestionKind, state};
 use schemars::JsonSchema;
@@ -13,7 +14,7 @@ use super::answer::in_order;
 use super::model::{Card, ClassifierCard, Input};
 use super::problem::{Code, Problem, json};
 use super::request::{Asked, Form, parsed};
-use super::typed::{Own, Unique, check_count, check_length, check_model, length};
+use super::typed::{Own, check_count, check_length, check_model, length};
 
 /// What the answers are written with.
 #[derive(Debug)]

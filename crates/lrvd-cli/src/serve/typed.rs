@@ -1,83 +1,13 @@
-//! What the two routes for typed questions share: strict JSON, the model's name, how much text is read, our own fields.
-
-use std::fmt::{Formatter, Result as Written};
+//! What the two routes for typed questions share: the model's name, how much text is read, our own fields.
 
 use lrvd_bench::adapter::Decided;
 use lrvd_bench::data::QuestionKind;
 use schemars::JsonSchema;
 use serde::Serialize;
-use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
-use serde_json::{Map, Number, Value};
+use serde_json::Value;
 
 use super::model::{ALIAS, ClassifierCard};
 use super::problem::{Code, Problem};
-
-/// A JSON value in which no object has a key twice: of two questions under one name none is dropped.
-pub(super) struct Unique(pub(super) Value);
-
-impl<'de> Deserialize<'de> for Unique {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Any;
-
-        impl<'de> Visitor<'de> for Any {
-            type Value = Unique;
-
-            fn expecting(&self, formatter: &mut Formatter<'_>) -> Written {
-                formatter.write_str("a JSON value")
-            }
-
-            fn visit_unit<E>(self) -> Result<Unique, E> {
-                Ok(Unique(Value::Null))
-            }
-
-            fn visit_bool<E>(self, value: bool) -> Result<Unique, E> {
-                Ok(Unique(value.into()))
-            }
-
-            fn visit_i64<E>(self, value: i64) -> Result<Unique, E> {
-                Ok(Unique(value.into()))
-            }
-
-            fn visit_u64<E>(self, value: u64) -> Result<Unique, E> {
-                Ok(Unique(value.into()))
-            }
-
-            fn visit_f64<E>(self, value: f64) -> Result<Unique, E> {
-                Ok(Unique(Number::from_f64(value).map_or(Value::Null, Value::Number)))
-            }
-
-            fn visit_str<E>(self, value: &str) -> Result<Unique, E> {
-                Ok(Unique(value.into()))
-            }
-
-            fn visit_string<E>(self, value: String) -> Result<Unique, E> {
-                Ok(Unique(value.into()))
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Unique, A::Error> {
-                let mut all = Vec::new();
-                while let Some(Unique(item)) = items.next_element()? {
-                    all.push(item);
-                }
-                Ok(Unique(all.into()))
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Unique, A::Error> {
-                let mut all = Map::new();
-                while let Some(key) = fields.next_key::<String>()? {
-                    if all.contains_key(&key) {
-                        return Err(A::Error::custom(format!("the key `{key}` is there twice")));
-                    }
-                    let Unique(value) = fields.next_value()?;
-                    all.insert(key, value);
-                }
-                Ok(Unique(all.into()))
-            }
-        }
-
-        deserializer.deserialize_any(Any)
-    }
-}
 
 /// Bytes of the text that a value is written as, in which nesting is indentation: a short body can be a long text.
 pub(super) fn length(value: &Value, depth: usize) -> usize {

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::row::{At, Place, Row, Source};
 use crate::error::{Error, Result};
-use crate::io::cannot;
+use crate::io::{Unique, cannot, not_json, whole_json};
 
 /// Longest line, or row of a CSV file, in bytes.
 const MAX_ROW: u64 = 64 << 20;
@@ -67,9 +67,9 @@ impl Lines {
 impl Source for Lines {
     fn next_row(&mut self) -> Result<Option<Row>> {
         let Some((place, line)) = self.next_line()? else { return Ok(None) };
-        match serde_json::from_str(&line) {
+        match whole_json(serde_json::Deserializer::from_str(&line)) {
             Ok(Fields(fields)) => Ok(Some(Row::keyed(place, fields))),
-            Err(source) => Err(Error::new(source).context(format!("{place}: not a JSON object"))),
+            Err(error) => Err(not_json(place, &error)),
         }
     }
 }
@@ -79,9 +79,9 @@ pub(super) fn objects(mut bytes: Box<dyn BufRead>, file: &Arc<Path>) -> Result<V
     let mut text = String::new();
     bytes.read_to_string(&mut text).map_err(cannot("read", file))?;
     let text = text.strip_prefix(BYTE_ORDER_MARK).unwrap_or(&text);
-    let rows: Vec<Fields> = serde_json::from_str(text).map_err(|source| {
-        Error::new(source).context(format!("`{}`: not an array of JSON objects", file.display()))
-    })?;
+    let rows = whole_json(serde_json::Deserializer::from_str(text));
+    let rows: Vec<Fields> =
+        rows.map_err(|error| not_json(format!("`{}`", file.display()), &error))?;
     let place = |i: usize| Place { file: Arc::clone(file), at: At::Row(i + 1) };
     let rows = rows.into_iter().enumerate();
     Ok(rows.map(|(i, Fields(fields))| Row::keyed(place(i), fields)).collect())
@@ -124,7 +124,7 @@ impl Source for Tabs {
     }
 }
 
-/// The fields of an object in their order, repeated names and all.
+/// The fields of an object in their order, repeated names and all; no object in them repeats a name.
 struct Fields(Vec<(String, Value)>);
 
 impl<'de> Deserialize<'de> for Fields {
@@ -139,8 +139,8 @@ impl<'de> Deserialize<'de> for Fields {
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Fields, A::Error> {
                 let mut fields = Vec::new();
-                while let Some(field) = map.next_entry()? {
-                    fields.push(field);
+                while let Some((name, Unique(value))) = map.next_entry()? {
+                    fields.push((name, value));
                 }
                 Ok(Fields(fields))
             }
