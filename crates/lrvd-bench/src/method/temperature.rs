@@ -1,16 +1,18 @@
 //! Temperature scaling on top of any method: a stage after training.
 //!
-//! `p = softmax(z / T)` with `T > 0` fitted to the negative log-likelihood of examples that were kept out of training; one number
-//! for every number of draws. With draws, `T` divides the logarithm of the averaged probabilities. Where the loss of the held-out
-//! examples has no minimum the temperature is a bound of the search, 0.01 or 100. A score has no temperature.
+//! `p = softmax(z / T)` with `T > 0` fitted to the negative log-likelihood of examples that were kept out of training, the
+//! cross-entropy against the shares of soft labels; one number for every number of draws. With draws, `T` divides the logarithm
+//! of the averaged probabilities. Where the loss of the held-out examples has no minimum the temperature is a bound of the
+//! search, 0.01 or 100. A score has no temperature.
 //!
 //! Source: Guo et al. 2017, arXiv:1706.04599.
 
 use std::collections::BTreeMap;
 
 use burn::module::Module;
-use lrvd_burn::train::{Fitting, Logits};
-use lrvd_core::baselines::temperature_scaling;
+use lrvd_burn::host::values;
+use lrvd_burn::train::{Fitting, Logits, Targets};
+use lrvd_core::baselines::temperature_scaling_to_shares;
 use lrvd_core::metrics::{log_softmax, mean_probability};
 use lrvd_models::AutoModel;
 use serde::{Deserialize, Serialize};
@@ -31,17 +33,17 @@ impl Temperatures {
         data: &Fitting<'_, lrvd_models::TokenBatch>,
         draws: &[usize],
     ) -> Burn<Self> {
-        let all: Vec<usize> = (0..data.holdout.len()).collect();
         if data.is_regression()? {
             return Ok(Self::default());
         }
-        let classes = data.holdout.targets(&all)?.classes().unwrap_or_default();
+        let Targets::Classes(shares) = data.holdout.all_targets()? else {
+            return Ok(Self::default());
+        };
+        let shares = values(shares);
         let (model, inputs) = (model.clone().valid(), data.inputs(data.holdout));
         let mut found = BTreeMap::new();
         for draws in std::iter::once(0).chain(draws.iter().copied()) {
-            let logs = averaged(method.predict(&model, &inputs, draws)?)?;
-            let fit = temperature_scaling(&logs.values, logs.width, &classes)?;
-            found.insert(draws, fit.temperature);
+            found.insert(draws, fitted(method.predict(&model, &inputs, draws)?, &shares)?);
         }
         Ok(Self(found))
     }
@@ -59,6 +61,12 @@ impl Temperatures {
     pub fn fitted(&self) -> impl Iterator<Item = (String, f64)> {
         self.0.iter().map(|(draws, &t)| (format!("temperature-k{draws}"), t))
     }
+}
+
+/// The temperature of the averaged probabilities of `logits` against the `shares` of the classes, `[rows, width]`.
+fn fitted(logits: Logits, shares: &[f64]) -> Burn<f64> {
+    let logs = averaged(logits)?;
+    Ok(temperature_scaling_to_shares(&logs.values, logs.width, shares)?.temperature)
 }
 
 /// `logits` under a temperature for each row, 1 of a row without one; as they are where no row has one.
@@ -91,7 +99,21 @@ pub(crate) fn averaged(logits: Logits) -> Burn<Logits> {
 
 #[cfg(test)]
 mod tests {
+    use lrvd_core::baselines::temperature_scaling;
+
     use super::*;
+
+    #[test]
+    fn a_temperature_is_fitted_to_the_shares_which_of_hard_labels_are_their_classes() {
+        let logits = |rows: usize| Logits::new([4.0, 0.0, -1.0].repeat(rows), rows, 3);
+        let one_hot = [1.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 1.0, 0.0, 0.0];
+        let hard = fitted(logits(4), &one_hot).unwrap();
+        let logs = averaged(logits(4)).unwrap().values;
+        assert_eq!(hard, temperature_scaling(&logs, 3, &[0, 0, 1, 0]).unwrap().temperature);
+        // The same votes on one row.
+        let soft = fitted(logits(1), &[0.75, 0.25, 0.0]).unwrap();
+        assert!((soft / hard - 1.0).abs() < 1e-9 && hard > 1.0, "{soft} {hard}");
+    }
 
     #[test]
     fn what_has_no_probability_gets_none_from_the_highest_temperature() {

@@ -33,7 +33,7 @@ pub trait Model: NamedModule + Module {
 /// Expected answers.
 #[derive(Clone, Debug)]
 pub enum Targets {
-    /// One-hot classes, `[rows, classes]`.
+    /// Shares of the classes, one-hot where a row has one class, `[rows, classes]`.
     Classes(Tensor<2>),
     /// Scores, `[rows, 1]`.
     Scores(Tensor<2>),
@@ -64,7 +64,7 @@ impl Targets {
         }
     }
 
-    /// The class of every example; `None` of other targets.
+    /// The class with the largest share of every example; `None` of other targets.
     pub fn classes(&self) -> Option<Vec<usize>> {
         let Self::Classes(one_hot) = self else { return None };
         let classes = one_hot.clone().argmax(1).into_data();

@@ -25,7 +25,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Instant;
 
-use lrvd_core::baselines::temperature_scaling;
+use lrvd_core::baselines::temperature_scaling_to_shares;
 use lrvd_core::metrics::log_softmax;
 use lrvd_core::prune::{PairedDifference, StatisticOptions};
 use lrvd_core::schedule::LrSchedule;
@@ -432,8 +432,8 @@ pub fn keep(
     apply(model, &event, optimizer, None);
 }
 
-/// The loss of every row at the first member: the squared error of scores, or the negative log-likelihood in nats at the
-/// temperature that minimises its mean, from 0.01 to 100.
+/// The loss of every row at the first member: the squared error of scores, or the negative log-likelihood (of soft labels the
+/// cross-entropy against their shares) in nats at the temperature that minimises its mean, from 0.01 to 100.
 ///
 /// How confident a model is, is one number, which can be fitted afterwards: models are compared by what is left. Where
 /// the loss has no minimum, because every answer is right or the logits contradict the labels, the temperature is the bound
@@ -441,13 +441,12 @@ pub fn keep(
 pub fn calibrated_losses(logits: &Logits, targets: &Targets) -> Result<Vec<f64>, Error> {
     let mut first = logits.first(1);
     match targets {
-        Targets::Classes(one_hot) => {
-            let classes = targets.classes().unwrap_or_default();
-            let fit = temperature_scaling(&first.values, first.width, &classes);
+        Targets::Classes(shares) => {
+            let expected = values(shares.clone());
+            let fit = temperature_scaling_to_shares(&first.values, first.width, &expected);
             let temperature = fit.map_err(Error::other)?.temperature;
             first.values.iter_mut().for_each(|logit| *logit /= temperature);
             let logs = log_softmax(&first.values, first.width)?;
-            let expected = values(one_hot.clone());
             let row = |(logs, expected): (&[f64], &[f64])| {
                 let weighted = logs.iter().zip(expected).filter(|(_, w)| **w != 0.0);
                 -weighted.map(|(log, w)| log * w).sum::<f64>()
@@ -521,6 +520,11 @@ mod tests {
                 }
             }
         }
+        // The votes on one row are as good as a row for each of them.
+        let votes = Targets::Classes(Tensor::from_floats([[0.75, 0.25]], &Device::default()));
+        let losses = calibrated_losses(&Logits::new(vec![4.0, 0.0], 1, 2), &votes).unwrap();
+        let entropy = -(0.75_f64 * 0.75_f64.ln() + 0.25 * 0.25_f64.ln());
+        assert!((losses[0] - entropy).abs() < 1e-9, "{losses:?}");
         let scores = Targets::Scores(Tensor::<2>::from_floats([[1.0], [3.0]], &Device::default()));
         let logits = Logits::new(vec![2.0, 5.0], 2, 1);
         assert_eq!(calibrated_losses(&logits, &scores).unwrap(), [1.0, 4.0]);
