@@ -15,7 +15,7 @@ use crate::data::{
 };
 use crate::error::Result;
 use crate::language::{EncodedText, LanguageReader};
-use crate::settings::WordingSettings;
+use crate::settings::{Preset, WordingSettings};
 
 const SHOWN: usize = 3;
 
@@ -37,7 +37,8 @@ impl Spread {
     }
 }
 
-/// Describes `data`, and with a `model` its tokens, by configuration, tokenizer and chat template: no weights are read.
+/// Describes `data`, and with a `model` its tokens, by configuration, tokenizer and chat template: no weights are read. Without a
+/// `max_length` it is the one that training has by default.
 ///
 /// ```text
 /// files       SHA-256 of every file, by path
@@ -55,7 +56,7 @@ pub fn check_data(
     data: &Data,
     model: Option<&str>,
     given: &WordingSettings,
-    max_length: usize,
+    max_length: Option<usize>,
 ) -> Result<Value> {
     let open = |name: &str| -> Result<Opened> {
         let location = locate_model(name)?;
@@ -64,6 +65,13 @@ pub fn check_data(
         Ok(Opened { location, architecture, tokenizer })
     };
     let model = model.map(open).transpose()?;
+    let max_length = max_length.unwrap_or_else(|| match (data, &model) {
+        (Data::Labelled(data), Some(model)) if data.kind.is_decision() => {
+            model.architecture.question_length()
+        }
+        (Data::Labelled(_), _) => Preset::Default.config().max_length,
+        (Data::Texts(_), _) => Preset::Default.language_config().max_length,
+    });
     let mut report = match data {
         Data::Labelled(data) => labelled(data, model.as_ref(), given, max_length)?,
         Data::Texts(data) => texts(data, model.as_ref(), max_length)?,

@@ -29,6 +29,8 @@ pub struct TrainOptions {
     /// Average rank that AdaLoRA ends with; half the initial rank if `None`.
     pub target_rank: Option<usize>,
     pub config: Config,
+    /// Whether typed questions have the length that is usual for them, in place of `config.max_length`.
+    pub usual_length: bool,
     pub seed: u64,
     pub device: String,
     pub out: PathBuf,
@@ -163,6 +165,9 @@ impl TrainOptions {
         let (architecture, mut experiment) = (&backbone.architecture, self.config.clone());
         let (rows, files) = match data {
             Data::Labelled(data) => {
+                if self.usual_length && data.kind.is_decision() {
+                    experiment.max_length = architecture.question_length();
+                }
                 // The presets name the layers of an encoder.
                 if experiment.target_modules == TargetModules::names(ADAPTER_TARGETS) {
                     experiment.target_modules =

@@ -42,6 +42,7 @@ fn options(dir: &Path, out: &str) -> TrainOptions {
         method: MethodName::BAYES_LORA,
         target_rank: None,
         config: config.finish().unwrap(),
+        usual_length: false,
         seed: 3,
         device: "cpu".to_owned(),
         out: dir.join(out),

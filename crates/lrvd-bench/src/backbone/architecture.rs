@@ -20,6 +20,8 @@ use crate::task::{Goal, Task};
 const LLAMA_LAYERS: [&str; 8] =
     ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj", LM_HEAD];
 const LM_HEAD: &str = "lm_head";
+/// Tokens of a state with a question and its options, of which a row of texts needs fewer.
+const QUESTION_LENGTH: usize = 512;
 
 #[derive(Clone, Debug)]
 pub(crate) enum Architecture {
@@ -163,6 +165,11 @@ impl Architecture {
             Self::Deberta(config) => config.positions(),
             Self::Llama(_) => None,
         }
+    }
+
+    /// The longest input of typed questions by default: 512 tokens, or fewer if the model has fewer positions.
+    pub(crate) fn question_length(&self) -> usize {
+        QUESTION_LENGTH.min(self.sizes().positions)
     }
 
     pub(crate) fn check_length(&self, max_length: usize) -> Result<()> {

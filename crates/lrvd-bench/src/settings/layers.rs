@@ -1,5 +1,6 @@
 //! Layers of settings: a preset, files and single assignments, in this order; unknown keys are errors.
 
+use std::collections::BTreeSet;
 use std::fmt::Display;
 use std::path::Path;
 
@@ -30,7 +31,10 @@ pub struct Layers {
     /// JSON, which has a word for what is absent.
     pub(super) document: Value,
     pub training: Training,
-    pub(super) evaluate_every: bool,
+    /// Whether `evaluate_every` follows from the steps where it is not set.
+    pub(super) derives: bool,
+    /// The keys of the settings that were set.
+    pub(super) given: BTreeSet<String>,
 }
 
 impl Layers {
@@ -38,7 +42,8 @@ impl Layers {
         Ok(Self {
             document: config.document()?,
             training: Training::default(),
-            evaluate_every: true,
+            derives: false,
+            given: BTreeSet::new(),
         })
     }
 
@@ -76,6 +81,11 @@ impl Layers {
         self.set(key, value.unwrap_or_else(|| text.into()))
     }
 
+    /// Whether the setting `key` was set, and is not what the layers started from.
+    pub fn is_given(&self, key: &str) -> bool {
+        self.given.contains(key)
+    }
+
     /// What the whole number at `key` is now; `None` if it is none.
     pub fn count(&self, key: &str) -> Option<usize> {
         self.document[key].as_u64().map(|count| count as usize)
@@ -107,7 +117,7 @@ impl Layers {
         } else {
             serde_json::to_value(&value).map_err(|error| unusable(key, value, error))?
         };
-        self.evaluate_every |= key == "evaluate_every";
+        self.given.insert(key.to_owned());
         Ok(())
     }
 
@@ -142,7 +152,7 @@ impl Layers {
     pub fn finish(self) -> Result<Config> {
         let mut config: Config = serde_path_to_error::deserialize(&self.document)
             .map_err(|error| self.unread(&error.path().to_string(), error.inner()))?;
-        if !self.evaluate_every {
+        if self.derives && !self.is_given("evaluate_every") {
             config.evaluate_every = (config.steps / EVALUATIONS).max(1);
         }
         let config = config.checked()?;

@@ -103,7 +103,7 @@ impl Layers {
         if preset == Preset::Default {
             config.initial_rank = RANK;
         }
-        Self { training, evaluate_every: false, ..Self::over(&config)? }.apply(&[table], None, &[])
+        Self { training, derives: true, ..Self::over(&config)? }.apply(&[table], None, &[])
     }
 }
 

@@ -7,7 +7,7 @@ use clap::{Args, Subcommand};
 use lrvd_bench::Result;
 use lrvd_bench::check::{Spread, check_data};
 use lrvd_bench::data::{Data, NamedColumns, NamedTexts, OwnFiles, QuestionKind, Validation, load};
-use lrvd_bench::settings::{Preset, WordingSettings};
+use lrvd_bench::settings::WordingSettings;
 use lrvd_bench::task::Task;
 use serde_json::Value;
 
@@ -97,7 +97,8 @@ pub(crate) struct CheckArguments {
     /// The model to be trained: a folder, a `.gguf` file, or a repository `owner/name` on the Hugging Face Hub.
     #[arg(long, value_name = "DIR|GGUF|HUB-ID")]
     pub(crate) model: Option<String>,
-    /// Longest input in tokens [default: 128; 1024 for a language model].
+    /// Longest input in tokens [default: 128; 1024 for texts of a language model; 512 for typed questions, or fewer if the model
+    /// has fewer positions].
     #[arg(long, value_name = "N", value_parser = args::count(), allow_negative_numbers = true)]
     pub(crate) max_length: Option<usize>,
 }
@@ -108,8 +109,6 @@ const VALIDATION_SPLIT: f64 = 0.1;
 const MANY_CLASSES: usize = 20;
 /// The largest and the smallest of them are listed.
 const ENDS: usize = 3;
-/// Longest input of a classifier by default, tokens.
-const MAX_LENGTH: usize = 128;
 
 /// Reads the data that `arguments` name: a task, or files whose columns say what they are for.
 pub(super) fn read(arguments: &ExampleArguments) -> Result<Data> {
@@ -151,18 +150,14 @@ pub(super) fn run(command: DataCommand, printer: Printer) -> Outcome {
         answers: (!examples.answers.is_empty()).then(|| examples.answers.clone()),
     };
     let data = read(&examples)?;
-    let (usual, notes) = match &data {
-        Data::Labelled(data) => {
-            (MAX_LENGTH, data.notes.iter().filter(|_| data.kind.task.is_none()).collect())
-        }
-        Data::Texts(data) => {
-            (Preset::Default.language_config().max_length, data.notes.iter().collect::<Vec<_>>())
-        }
+    let notes: Vec<_> = match &data {
+        Data::Labelled(data) => data.notes.iter().filter(|_| data.kind.task.is_none()).collect(),
+        Data::Texts(data) => data.notes.iter().collect(),
     };
     for note in notes {
         printer.note(note);
     }
-    let report = check_data(&data, model.as_deref(), &given, max_length.unwrap_or(usual))?;
+    let report = check_data(&data, model.as_deref(), &given, max_length)?;
     printer.report("data check", &report, text)?;
     Ok(ExitStatus::Done)
 }

@@ -52,7 +52,8 @@ pub(crate) struct TrainArguments {
     /// Average rank at the end, for adalora [default: half the initial rank].
     #[arg(long, value_name = "N", value_parser = args::count(), allow_negative_numbers = true)]
     pub(crate) target_rank: Option<usize>,
-    /// Longest input in tokens.
+    /// Longest input in tokens [default: from the settings, 128; 1024 for texts of a language model; 512 for typed questions,
+    /// or fewer if the model has fewer positions].
     #[arg(long, value_name = "N", value_parser = args::count(), allow_negative_numbers = true)]
     pub(crate) max_length: Option<usize>,
     /// Seed of all random numbers.
@@ -190,6 +191,7 @@ fn options(arguments: TrainArguments, data: &Data) -> Result<TrainOptions> {
     if let Some(epochs) = arguments.epochs {
         set_epochs(&mut config, epochs, rows)?;
     }
+    let usual_length = !config.is_given("max_length");
     let config = config.finish()?;
     // A temperature belongs to the last model, and numbers have none.
     let is_tempered = match data {
@@ -209,6 +211,7 @@ fn options(arguments: TrainArguments, data: &Data) -> Result<TrainOptions> {
         method,
         target_rank: arguments.target_rank,
         config,
+        usual_length,
         seed: arguments.seed,
         device: arguments.device,
         out: arguments.out,
