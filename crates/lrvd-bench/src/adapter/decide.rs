@@ -8,14 +8,14 @@ use lrvd_burn::train::{ClassAnswer, Logits};
 use lrvd_core::metrics::{argmax_rows, sample_sd};
 use lrvd_models::llama::Prefixes;
 
-use super::description::{BaseInfo, Calibration, ClassifierInfo, RunInfo, SCHEMA};
+use super::description::{BaseInfo, Calibration, ClassifierInfo, RunInfo};
 use super::saved::SavedClassifier;
 use crate::backbone::{Backbone, load_model, locate_model};
 use crate::data::batch::TokenisedExample;
 use crate::data::{Input, LETTERS, Question, QuestionForm, QuestionKind, TextColumns};
 use crate::error::{Kind, Result};
 use crate::method::softened;
-use crate::settings::{BasePrecision, CheckpointChoice};
+use crate::settings::BasePrecision;
 use crate::task::Goal;
 
 /// Standard deviation over draws, the rows of `each`, of what the options at `places` answer under a temperature: the expected
@@ -80,31 +80,13 @@ impl SavedClassifier {
         let backbone = Backbone::open(locate_model(model)?)?;
         backbone.decoder_for("answers to typed questions without training")?;
         let architecture = &backbone.architecture;
-        let run = RunInfo {
-            max_length: architecture.sizes().positions,
-            batch_size: BATCH_SIZE,
-            method: "untrained".to_owned(),
-            seed: 0,
-            initial_rank: None,
-            ranks: std::collections::BTreeMap::new(),
-            checkpoint: CheckpointChoice::Last,
-            step: 0,
-            log_alpha_threshold: None,
-            fan_in_correction: false,
-            draws: 0,
-        };
-        let base = BaseInfo {
-            schema_version: SCHEMA,
-            name: backbone.location.name.clone(),
-            weights: backbone.hashes.clone(),
-            hashes: None,
-        };
+        let run = RunInfo::none("untrained", architecture.sizes().positions, BATCH_SIZE);
         let goal = Goal::questions("decisions", LETTERS);
         let info = ClassifierInfo {
             columns: Some(TextColumns::decisions()),
             wording: architecture.question_wording(QuestionForm::default(), LETTERS.len(), true),
             pairs: Some(true),
-            ..ClassifierInfo::new(base, goal, run)
+            ..ClassifierInfo::new(BaseInfo::of(&backbone), goal, run)
         };
         let task = info.reader(&backbone)?.prepare(info.goal.clone(), &[], &[])?;
         let dtype = backbone.stored_as(BasePrecision::F32)?;

@@ -24,7 +24,7 @@ use crate::task::Goal;
 pub(crate) const CLASSIFIER_FILE: &str = "lrvd_classifier.json";
 pub(crate) const LANGUAGE_FILE: &str = "lrvd_language.json";
 /// Version of both that is written, and the only one that is read.
-pub(super) const SCHEMA: u32 = 1;
+const SCHEMA: u32 = 1;
 
 #[expect(clippy::large_enum_variant, reason = "an adapter has one of them")]
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -63,6 +63,33 @@ pub struct RunInfo {
     pub log_alpha_threshold: Option<f64>,
     pub fan_in_correction: bool,
     pub draws: usize,
+}
+
+impl BaseInfo {
+    /// Of a model that no run of ours trained.
+    pub(super) fn of(backbone: &Backbone) -> Self {
+        let (name, weights) = (backbone.location.name.clone(), backbone.hashes.clone());
+        Self { schema_version: SCHEMA, name, weights, hashes: None }
+    }
+}
+
+impl RunInfo {
+    /// Of a model that no run of ours trained.
+    pub(super) fn none(method: &str, max_length: usize, batch_size: usize) -> Self {
+        Self {
+            max_length,
+            batch_size,
+            method: method.to_owned(),
+            seed: 0,
+            initial_rank: None,
+            ranks: BTreeMap::new(),
+            checkpoint: CheckpointChoice::Last,
+            step: 0,
+            log_alpha_threshold: None,
+            fan_in_correction: false,
+            draws: 0,
+        }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

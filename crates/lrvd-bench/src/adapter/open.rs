@@ -13,7 +13,7 @@ use lrvd_burn::peft::{
 use lrvd_burn::train::{latest_checkpoint, load_checkpoint};
 
 use super::PEFT_CONFIG;
-use super::description::{BaseInfo, ClassifierInfo, Description, RunInfo, SCHEMA};
+use super::description::{BaseInfo, ClassifierInfo, Description, RunInfo};
 use crate::backbone::{Backbone, locate_model};
 use crate::error::Result;
 use crate::method::Temperatures;
@@ -182,26 +182,15 @@ impl Adapter {
         };
         let header = posterior.as_ref().map(|posterior| &posterior.header);
         let longest = backbone.tokenizer.model_max_length().unwrap_or(MAX_LENGTH);
+        let method = peft.config.method.name();
         let run = RunInfo {
-            max_length: longest.min(MAX_LENGTH),
-            batch_size: BATCH_SIZE,
-            method: peft.config.method.name().to_owned(),
             seed: header.map_or(0, |header| header.seed),
-            initial_rank: None,
             ranks: peft.modules.iter().map(|(path, m)| (path.clone(), m.rank)).collect(),
-            checkpoint: CheckpointChoice::Last,
-            step: 0,
             log_alpha_threshold: header.map(|header| header.log_alpha_threshold),
-            fan_in_correction: false,
             draws: if posterior.is_some() { 10 } else { 0 },
+            ..RunInfo::none(method, longest.min(MAX_LENGTH), BATCH_SIZE)
         };
-        let base = BaseInfo {
-            schema_version: SCHEMA,
-            name: backbone.location.name.clone(),
-            weights: backbone.hashes.clone(),
-            hashes: None,
-        };
-        Ok(ClassifierInfo::new(base, goal, run))
+        Ok(ClassifierInfo::new(BaseInfo::of(backbone), goal, run))
     }
 }
 
