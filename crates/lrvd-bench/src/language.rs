@@ -60,7 +60,7 @@ impl<'a> LanguageReader<'a> {
     ) -> Result<Self> {
         let Architecture::Llama(config) = architecture else {
             return Err(anyhow!(
-                "model `{}`: language modelling needs a language model (Llama), and this is an encoder",
+                "model `{}`: language modelling needs a language model, and this is an encoder",
                 location.name
             ));
         };

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::{anyhow, bail};
 use lrvd_burn::files::WeightStore;
-use lrvd_models::deberta::{ADAPTER_TARGETS, DebertaConfig};
+use lrvd_models::deberta::{ADAPTER_TARGETS, DebertaConfig, Family};
 use lrvd_models::llama::gguf::GgufModel;
 use lrvd_models::llama::{ADAPTER_TARGETS as LLAMA_TARGETS, LlamaConfig, LlamaFamily};
 use lrvd_models::tokenizer::TextTokenizer;
@@ -15,6 +15,7 @@ use crate::error::Result;
 use crate::io::read_json;
 use crate::settings::{TargetModules, WordingSettings};
 use crate::task::{Goal, Task};
+use crate::text::quoted;
 
 /// Every linear layer of a language model, by the end of the path.
 const LLAMA_LAYERS: [&str; 8] =
@@ -47,11 +48,19 @@ impl Architecture {
         }
         let file = model.join("config.json");
         let config: Value = read_json(&file)?;
-        Ok(match config["model_type"].as_str() {
-            Some(kind) if LlamaFamily::of(kind).is_some() => Self::Llama(LlamaConfig::read(&file)?),
-            // Every other kind is rejected by name in there.
-            _ => Self::Deberta(DebertaConfig::read(&file)?),
-        })
+        let (found, encoders) = (&config["model_type"], Family::ALL.map(Family::model_type));
+        match found.as_str() {
+            Some(kind) if LlamaFamily::of(kind).is_some() => {
+                Ok(Self::Llama(LlamaConfig::read(&file)?))
+            }
+            Some(kind) if encoders.contains(&kind) => {
+                Ok(Self::Deberta(DebertaConfig::read(&file)?))
+            }
+            _ => {
+                let supported = quoted(encoders.into_iter().chain(LlamaFamily::model_types()));
+                bail!("`{}`: `model_type` is {found}, supported: {supported}", file.display())
+            }
+        }
     }
 
     pub(crate) fn llama_2_7b() -> lrvd_models::Result<Self> {
@@ -312,6 +321,18 @@ mod tests {
     use lrvd_burn::files::WeightStore;
 
     use super::*;
+
+    #[test]
+    fn an_unknown_kind_of_model_is_an_error_that_names_all_that_are_supported() {
+        let folder = tempfile::tempdir().unwrap();
+        for (config, found) in [(r#"{"model_type": "gpt2"}"#, "\"gpt2\""), ("{}", "null")] {
+            std::fs::write(folder.path().join("config.json"), config).unwrap();
+            let error = Architecture::read(folder.path()).unwrap_err().to_string();
+            let (_, message) = error.split_once("config.json`: ").unwrap();
+            let supported = "`deberta-v2`, `bert`, `roberta`, `xlm-roberta`, `llama`, `mistral`, `qwen2`, `qwen3`";
+            assert_eq!(message, format!("`model_type` is {found}, supported: {supported}"));
+        }
+    }
 
     /// All that `parameters` counts is in the file: heads are tied or stored, biases and norms are there or not.
     #[test]

@@ -80,7 +80,7 @@ impl Backbone {
         match &self.architecture {
             Architecture::Llama(config) => Ok(config),
             Architecture::Deberta(_) => {
-                Err(self.unfit(what, "needs a language model (Llama), and this is an encoder"))
+                Err(self.unfit(what, "needs a language model, and this is an encoder"))
             }
         }
     }

@@ -194,7 +194,7 @@ impl Dataset {
                 }
             }
             (InputForm::Encoder, None) => bail!(
-                "the rows of `{}` ask several questions, and an encoder answers one: train a language model (Llama), or an \
+                "the rows of `{}` ask several questions, and an encoder answers one: train a language model, or an \
                  encoder for each question on a file of its own",
                 self.name
             ),

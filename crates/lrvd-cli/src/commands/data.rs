@@ -55,11 +55,11 @@ pub(crate) struct ExampleArguments {
     /// Learn numbers instead of classes.
     #[arg(long, conflicts_with = "task")]
     pub(crate) regression: bool,
-    /// Prompt of a Llama classifier, with `{text}` and, for pairs, `{pair}`; `\n` is a line break
+    /// Prompt of a language model that classifies, with `{text}` and, for pairs, `{pair}`; `\n` is a line break
     /// [default: the task's, or a plain one].
     #[arg(long, value_name = "TEXT")]
     pub(crate) template: Option<String>,
-    /// Answers of a Llama classifier: one word for each class in order; words of one token are faster
+    /// Answers of a language model that classifies: one word for each class in order; words of one token are faster
     /// [default: the task's, or the labels].
     #[arg(long, value_delimiter = ',', value_name = "A,B", conflicts_with = "regression")]
     pub(crate) answers: Vec<String>,
