@@ -177,7 +177,8 @@ impl PeftAdapter {
     /// Gives every module the largest rank and the commonest scale; the paths of those whose scale was another one.
     fn make_uniform(&mut self) -> Result<Vec<String>, Error> {
         let rank = self.modules.values().map(|module| module.rank).max().unwrap_or(1);
-        let scaling = common_scaling(&self.modules);
+        let scales: Vec<f64> = self.modules.values().map(|module| module.scaling).collect();
+        let scaling = common_scale(&scales).unwrap_or(0.0);
         let mut folded = Vec::new();
         for (path, module) in &mut self.modules {
             if module.scaling != scaling {
@@ -210,18 +211,13 @@ fn filled(module: &PeftModule, rank: usize, scaling: f64) -> Result<PeftModule, 
     PeftModule::lora(padded(module.a.clone())?, b, scaling, module.initial_rank)
 }
 
-/// The scale that most modules have, so that as few as possible are touched; the larger of two as
-/// common. Zero only if there is no other, since nothing can be folded into it.
-fn common_scaling(modules: &BTreeMap<String, PeftModule>) -> f64 {
-    let mut counts: Vec<(f64, usize)> = Vec::new();
-    for module in modules.values().filter(|module| module.scaling != 0.0) {
-        match counts.iter_mut().find(|(scaling, _)| *scaling == module.scaling) {
-            Some((_, count)) => *count += 1,
-            None => counts.push((module.scaling, 1)),
-        }
-    }
-    let most = counts.into_iter().max_by(|(a, m), (b, n)| m.cmp(n).then(a.total_cmp(b)));
-    most.map_or(0.0, |(scaling, _)| scaling)
+/// The scale that most modules have, so that as few as possible are changed; of two as common the larger. Zero only if there is
+/// no other, since nothing can be folded into it; `None` without scales.
+pub fn common_scale(scales: &[f64]) -> Option<f64> {
+    let count = |scale: &f64| scales.iter().filter(|other| *other == scale).count();
+    let live = scales.iter().filter(|scale| **scale != 0.0);
+    let most = live.max_by(|a, b| count(a).cmp(&count(b)).then(a.total_cmp(b)));
+    most.or(scales.first()).copied()
 }
 
 /// The `README.md` of an exported adapter.

@@ -18,7 +18,7 @@ mod tests;
 pub use adapter::{PeftAdapter, PeftModule, WEIGHTS_FILE};
 pub use config::{AdaLoraConfig, PeftConfig, PeftMethod, TargetModules};
 pub use convert::CapReport;
-pub use export::{ExportLayout, ExportSummary};
+pub use export::{ExportLayout, ExportSummary, common_scale};
 pub use model::{attach_peft, peft_from_model};
 pub use posterior::{
     POSTERIOR_FILE, PeftPosterior, PosteriorHeader, PosteriorModuleHeader, PosteriorRun,

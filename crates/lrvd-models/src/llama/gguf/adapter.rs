@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use lrvd_burn::files::{GgufField, HostTensor, write_gguf};
-use lrvd_burn::peft::{PeftAdapter, PeftModule};
+use lrvd_burn::peft::{PeftAdapter, common_scale};
 use lrvd_core::error::quoted;
 
 use super::{counterpart, heads, rows_in_halves};
@@ -48,9 +48,16 @@ pub fn write_gguf_adapter(
     }
     let adapter = adapter.to_lora()?;
     let live = || adapter.modules.iter().filter(|(_, module)| module.rank > 0);
-    let lora_alpha = common_alpha(live().map(|(_, module)| module)).ok_or_else(|| {
-        Error::Adapter("no module has a rank left: there is nothing to write".to_owned())
-    })?;
+    let alphas = live().map(|(_, m)| f64::from((m.scaling * m.rank as f64) as f32));
+    let lora_alpha = match common_scale(&alphas.collect::<Vec<_>>()) {
+        // llama.cpp reads a zero as no scale at all.
+        Some(0.0) => 1.0,
+        Some(alpha) => alpha as f32,
+        None => {
+            let what = "no module has a rank left: there is nothing to write";
+            return Err(Error::Adapter(what.to_owned()));
+        }
+    };
     let (mut tensors, mut folded) = (BTreeMap::new(), Vec::new());
     for (path, module) in live() {
         if path == "lm_head" && config.tie_word_embeddings {
@@ -97,15 +104,4 @@ pub fn write_gguf_adapter(
         ranks: live().map(|(path, module)| (path.clone(), module.rank)).collect(),
         folded,
     })
-}
-
-/// The scale times rank that most modules have, so that as few as possible are folded; of two as common the larger.
-/// One where all scales are zero; none if there is no module.
-fn common_alpha<'a>(modules: impl Iterator<Item = &'a PeftModule>) -> Option<f32> {
-    let alphas: Vec<f32> = modules.map(|m| (m.scaling * m.rank as f64) as f32).collect();
-    let count = |alpha: &f32| alphas.iter().filter(|other| *other == alpha).count();
-    // Nothing can be folded into a zero, which llama.cpp reads as no scale at all.
-    let scales = alphas.iter().filter(|alpha| **alpha != 0.0);
-    let most = scales.max_by(|a, b| count(a).cmp(&count(b)).then(a.total_cmp(b)));
-    most.copied().or_else(|| (!alphas.is_empty()).then_some(1.0))
 }
