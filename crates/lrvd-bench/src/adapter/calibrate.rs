@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use anyhow::bail;
-use lrvd_core::baselines::temperature_scaling_to_shares;
+use lrvd_core::baselines::temperature_scaling;
 use lrvd_core::metrics::{
     self, Binning, NLL_FLOOR, ReliabilityDiagram, RiskCoverage, argmax_rows, expected_level, mean,
 };
@@ -185,7 +185,7 @@ pub fn fit_decisions(
             own.resize(width, 0.0);
             targets.extend(own);
         }
-        let temperature = temperature_scaling_to_shares(&values, width, &targets)?.temperature;
+        let temperature = temperature_scaling(&values, width, &targets)?.temperature;
         let answer = |&i: &usize| {
             let row = rows[i];
             let cooled: Vec<f64> = row_of(row).iter().map(|value| value / temperature).collect();

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use burn::module::Module;
 use lrvd_burn::host::values;
 use lrvd_burn::train::{Fitting, Logits, Targets};
-use lrvd_core::baselines::temperature_scaling_to_shares;
+use lrvd_core::baselines::temperature_scaling;
 use lrvd_core::metrics::{log_softmax, mean_probability};
 use lrvd_models::AutoModel;
 use serde::{Deserialize, Serialize};
@@ -66,7 +66,7 @@ impl Temperatures {
 /// The temperature of the averaged probabilities of `logits` against the `shares` of the classes, `[rows, width]`.
 fn fitted(logits: Logits, shares: &[f64]) -> Burn<f64> {
     let logs = averaged(logits)?;
-    Ok(temperature_scaling_to_shares(&logs.values, logs.width, shares)?.temperature)
+    Ok(temperature_scaling(&logs.values, logs.width, shares)?.temperature)
 }
 
 /// `logits` under a temperature for each row, 1 of a row without one; as they are where no row has one.
@@ -99,18 +99,13 @@ pub(crate) fn averaged(logits: Logits) -> Burn<Logits> {
 
 #[cfg(test)]
 mod tests {
-    use lrvd_core::baselines::temperature_scaling;
-
     use super::*;
 
     #[test]
-    fn a_temperature_is_fitted_to_the_shares_which_of_hard_labels_are_their_classes() {
+    fn a_temperature_is_fitted_to_the_votes_on_a_row_as_to_a_row_for_each() {
         let logits = |rows: usize| Logits::new([4.0, 0.0, -1.0].repeat(rows), rows, 3);
         let one_hot = [1.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 1.0, 0.0, 0.0];
         let hard = fitted(logits(4), &one_hot).unwrap();
-        let logs = averaged(logits(4)).unwrap().values;
-        assert_eq!(hard, temperature_scaling(&logs, 3, &[0, 0, 1, 0]).unwrap().temperature);
-        // The same votes on one row.
         let soft = fitted(logits(1), &[0.75, 0.25, 0.0]).unwrap();
         assert!((soft / hard - 1.0).abs() < 1e-9 && hard > 1.0, "{soft} {hard}");
     }

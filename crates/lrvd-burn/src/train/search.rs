@@ -25,7 +25,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Instant;
 
-use lrvd_core::baselines::temperature_scaling_to_shares;
+use lrvd_core::baselines::temperature_scaling;
 use lrvd_core::metrics::log_softmax;
 use lrvd_core::prune::{PairedDifference, StatisticOptions};
 use lrvd_core::schedule::LrSchedule;
@@ -443,7 +443,7 @@ pub fn calibrated_losses(logits: &Logits, targets: &Targets) -> Result<Vec<f64>,
     match targets {
         Targets::Classes(shares) => {
             let expected = values(shares.clone());
-            let fit = temperature_scaling_to_shares(&first.values, first.width, &expected);
+            let fit = temperature_scaling(&first.values, first.width, &expected);
             let temperature = fit.map_err(Error::other)?.temperature;
             first.values.iter_mut().for_each(|logit| *logit /= temperature);
             let logs = log_softmax(&first.values, first.width)?;

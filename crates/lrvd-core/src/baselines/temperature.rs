@@ -1,6 +1,6 @@
 //! Temperature scaling.
 
-use crate::error::{Error, check_all_in, check_classes, check_finite, check_length, some_rows};
+use crate::error::{Error, check_all_in, check_finite, check_length, some_rows};
 use crate::special::compensated_sum;
 
 /// Smallest and largest temperature that is looked at.
@@ -22,17 +22,18 @@ pub struct TemperatureFit {
     pub at_bound: bool,
 }
 
-/// The temperature that minimises the negative log-likelihood of held-out examples.
+/// The temperature that minimises the cross-entropy of held-out examples against the shares of their classes: the negative
+/// log-likelihood where one class has all.
 ///
-/// With `b = 1/T`, the mean over examples
+/// With `b = 1/T` and shares `s`, the mean over examples
 ///
 /// ```text
-/// NLL(b)  = ln Σ_c exp(b·z_c) − b·z_y        NLL'(b) = E_p[z] − z_y        NLL''(b) = Var_p[z] ≥ 0
+/// NLL(b)  = ln Σ_c exp(b·z_c) − b·E_s[z]        NLL'(b) = E_p[z] − E_s[z]        NLL''(b) = Var_p[z] ≥ 0
 /// ```
 ///
 /// is convex in `b`, so its minimum is the one zero of `NLL'`.
 ///
-/// `logits` is `[n, n_classes]`, row-major, `labels` is `[n]`.
+/// `logits` and `shares` are `[n, n_classes]`, row-major; the shares of a row sum to 1.
 ///
 /// Newton's method in `b`, kept inside a shrinking bracket by halving it in `ln T`: quadratic near the
 /// minimum, never lost. Where the slope at 1 is exactly 0 (logits that do not depend on the class, or so far
@@ -45,28 +46,11 @@ pub struct TemperatureFit {
 /// ```
 /// # use lrvd_core::baselines::temperature_scaling;
 /// // Logit difference 4, but right in 3 of 4 cases: ln 3 is what it should have been.
-/// let fit = temperature_scaling(&[4.0, 0.0].repeat(4), 2, &[0, 0, 0, 1])?;
+/// let fit = temperature_scaling(&[4.0, 0.0], 2, &[0.75, 0.25])?;
 /// assert!((fit.temperature - 4.0 / 3.0_f64.ln()).abs() < 1e-12);
 /// # Ok::<(), lrvd_core::Error>(())
 /// ```
 pub fn temperature_scaling(
-    logits: &[f64],
-    n_classes: usize,
-    labels: &[usize],
-) -> Result<TemperatureFit, Error> {
-    let rows = some_rows("logits", logits.len(), "n_classes", n_classes)?;
-    check_finite("logits", logits)?;
-    check_length("labels", labels.len(), rows)?;
-    check_classes("labels", labels, n_classes)?;
-    let rows = logits.chunks_exact(n_classes).zip(labels);
-    Ok(fit(logits, n_classes, &rows.map(|(row, &label)| row[label]).collect::<Vec<_>>()))
-}
-
-/// The temperature that minimises the cross-entropy against the shares of the classes of held-out examples: that of
-/// [`temperature_scaling`] with `Σ_c s_c·z_c` in place of `z_y`.
-///
-/// `logits` and `shares` are `[n, n_classes]`, row-major; the shares of a row sum to 1.
-pub fn temperature_scaling_to_shares(
     logits: &[f64],
     n_classes: usize,
     shares: &[f64],
@@ -162,12 +146,21 @@ mod tests {
     const LOGITS: [f64; 12] = [2.0, -1.0, 0.5, 0.0, 3.0, -2.0, 1.0, 1.5, -0.5, -3.0, 0.25, 4.0];
     const LABELS: [usize; 4] = [0, 1, 0, 1];
 
+    fn one_hot(labels: &[usize], n_classes: usize) -> Vec<f64> {
+        let row = |&label| (0..n_classes).map(move |class| f64::from(class == label));
+        labels.iter().flat_map(row).collect()
+    }
+
+    fn of_labels(logits: &[f64], n_classes: usize, labels: &[usize]) -> TemperatureFit {
+        temperature_scaling(logits, n_classes, &one_hot(labels, n_classes)).unwrap()
+    }
+
     #[test]
     fn two_classes_in_closed_form() {
         // Logit difference a, right k of n times: T = a/ln(k/(n − k)).
         for (a, right, n) in [(4.0, 3, 4), (0.5, 9, 10), (30.0, 99, 100), (0.01, 51, 100)] {
             let labels: Vec<usize> = (0..n).map(|i| usize::from(i >= right)).collect();
-            let fit = temperature_scaling(&[a, 0.0].repeat(n), 2, &labels).unwrap();
+            let fit = of_labels(&[a, 0.0].repeat(n), 2, &labels);
             let share = right as f64 / n as f64;
             let expected = a / (share / (1.0 - share)).ln();
             assert!((fit.temperature / expected - 1.0).abs() < 1e-11, "{fit:?} {expected}");
@@ -179,10 +172,12 @@ mod tests {
 
     #[test]
     fn the_slope_vanishes_and_its_derivatives_are_difference_quotients() {
-        let fit = temperature_scaling(&LOGITS, 3, &LABELS).unwrap();
+        let found = of_labels(&LOGITS, 3, &LABELS);
         let targets: Vec<f64> = LABELS.iter().enumerate().map(|(i, y)| LOGITS[3 * i + y]).collect();
+        // Bit for bit: what a class without a share adds is 0.
+        assert_eq!(found, fit(&LOGITS, 3, &targets));
         let at = |b: f64| Nll::new(&LOGITS, 3, &targets, b);
-        assert!(at(1.0 / fit.temperature).slope.abs() < 1e-14);
+        assert!(at(1.0 / found.temperature).slope.abs() < 1e-14);
         for b in [0.2, 0.9, 2.5] {
             let h = 6e-6;
             let slope = (at(b + h).value - at(b - h).value) / (2.0 * h);
@@ -191,17 +186,17 @@ mod tests {
             assert!((at(b).curvature - curvature).abs() < 1e-9);
         }
         for factor in [0.9, 1.1] {
-            assert!(at(factor / fit.temperature).value > fit.nll);
+            assert!(at(factor / found.temperature).value > found.nll);
         }
     }
 
     #[test]
     fn minima_outside_the_bracket_end_at_its_nearer_side() {
-        let right = temperature_scaling(&[1.0, 0.0, 0.0, 2.0], 2, &[0, 1]).unwrap();
+        let right = of_labels(&[1.0, 0.0, 0.0, 2.0], 2, &[0, 1]);
         assert!((right.temperature / BRACKET.0 - 1.0).abs() < 1e-15 && right.at_bound);
-        let wrong = temperature_scaling(&[1.0, 0.0, 0.0, 2.0], 2, &[1, 0]).unwrap();
+        let wrong = of_labels(&[1.0, 0.0, 0.0, 2.0], 2, &[1, 0]);
         assert!((wrong.temperature / BRACKET.1 - 1.0).abs() < 1e-15 && wrong.at_bound);
-        let flat = temperature_scaling(&[0.3; 4], 2, &[0, 1]).unwrap();
+        let flat = of_labels(&[0.3; 4], 2, &[0, 1]);
         assert_eq!((flat.temperature, flat.at_bound), (1.0, false));
     }
 
@@ -209,26 +204,25 @@ mod tests {
     fn shares_are_as_good_as_rows_of_each_class_in_their_number() {
         // Three votes for the first class and one for the second: one row with shares, or four rows.
         let (row, votes) = ([4.0, 0.0, -1.0], [0, 0, 0, 1]);
-        let rows = temperature_scaling(&row.repeat(4), 3, &votes).unwrap();
-        let shares = temperature_scaling_to_shares(&row, 3, &[0.75, 0.25, 0.0]).unwrap();
+        let rows = of_labels(&row.repeat(4), 3, &votes);
+        let shares = temperature_scaling(&row, 3, &[0.75, 0.25, 0.0]).unwrap();
         assert!((shares.temperature / rows.temperature - 1.0).abs() < 1e-12, "{shares:?} {rows:?}");
         assert!((shares.nll - rows.nll).abs() < 1e-13);
-        assert!(temperature_scaling_to_shares(&row, 3, &[0.75, 0.25]).is_err());
-        assert!(temperature_scaling_to_shares(&row, 3, &[1.5, -0.5, 0.0]).is_err());
     }
 
     #[test]
     fn what_cannot_be_fitted_is_an_error() {
         let empty = temperature_scaling(&[], 2, &[]);
         assert_eq!(empty, Err(Error::length("logits", 0, "at least 1")));
-        for (logits, classes, labels) in [
-            (&LOGITS[..], 3, &LABELS[..3]),
-            (&LOGITS, 5, &LABELS),
-            (&LOGITS, 0, &LABELS),
-            (&LOGITS, 3, &[0, 1, 3, 0]),
-            (&[f64::INFINITY, 0.0], 2, &[0]),
+        let shares = one_hot(&LABELS, 3);
+        for (logits, classes, shares) in [
+            (&LOGITS[..], 3, &shares[..9]),
+            (&LOGITS, 5, &shares),
+            (&LOGITS, 0, &shares),
+            (&LOGITS[..3], 3, &[1.5, -0.5, 0.0]),
+            (&[f64::INFINITY, 0.0], 2, &[1.0, 0.0]),
         ] {
-            assert!(temperature_scaling(logits, classes, labels).is_err());
+            assert!(temperature_scaling(logits, classes, shares).is_err());
         }
     }
 }

@@ -60,7 +60,9 @@ fn predictions_that_do_not_exist_are_errors() {
 fn temperature_of_forty_examples() {
     let case = &reference()["temperature"];
     let labels: Vec<usize> = case["labels"].as_array().unwrap().iter().map(count).collect();
-    let fit = temperature_scaling(&numbers(&case["logits"]), 4, &labels).unwrap();
+    let shares = labels.iter().flat_map(|&label| (0..4).map(move |c| f64::from(c == label)));
+    let shares: Vec<f64> = shares.collect();
+    let fit = temperature_scaling(&numbers(&case["logits"]), 4, &shares).unwrap();
     assert_reference("nll", &[fit.nll], &case["nll"]);
     assert_reference("nll before", &[fit.nll_before], &case["nll_before"]);
     // L-BFGS stops where the objective is flat to rounding, at √ε.
