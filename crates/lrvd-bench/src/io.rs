@@ -112,10 +112,12 @@ pub fn whole_json<'de, T: Deserialize<'de>>(
 /// The error of a JSON document at `place`.
 pub(crate) fn not_json(place: impl fmt::Display, error: &JsonError) -> Error {
     let (path, source) = (error.path(), error.inner());
+    // The line of a document of one line is that of the place.
+    let reason = source.to_string().replace(" at line 1 column ", " at column ");
     match path.iter().next() {
-        _ if !source.is_data() => anyhow!("{place}: not JSON: {source}"),
-        Some(_) => anyhow!("{place}, key `{path}`: {source}"),
-        None => anyhow!("{place}: {source}"),
+        _ if !source.is_data() => anyhow!("{place}: not JSON: {reason}"),
+        Some(_) => anyhow!("{place}, key `{path}`: {reason}"),
+        None => anyhow!("{place}: {reason}"),
     }
 }
 
