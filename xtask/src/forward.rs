@@ -70,6 +70,14 @@ pub(crate) fn lrvd(before: &[&str], arguments: &[String]) -> Result<ExitCode> {
     }
 }
 
+/// The `lrvd` that a test runs: the given one, or that of a development build.
+pub(crate) fn program(root: &Path, given: Option<&Path>) -> Result<PathBuf> {
+    match given {
+        Some(program) => Ok(std::path::absolute(program)?),
+        None => build(root, &["--package", "lrvd-cli", "--bin", "lrvd"], "lrvd"),
+    }
+}
+
 /// Builds what `arguments` select and returns the path of `program`, as cargo reports it.
 pub(crate) fn build(root: &Path, arguments: &[&str], program: &str) -> Result<PathBuf> {
     let mut command = process::cargo(root);

@@ -10,7 +10,10 @@ mod bench;
 mod check;
 mod device;
 mod forward;
+mod jevcompat;
+mod page;
 mod process;
+mod served;
 mod test;
 mod tidy;
 mod workspace;
@@ -106,6 +109,18 @@ enum Command {
         #[arg(long, value_name = "LRVD")]
         program: Option<PathBuf>,
     },
+    /// The conformance suite of decision models and their Python clients against `lrvd serve`.
+    ///
+    /// Trains a model on typed questions with a posterior and a temperature, serves it with and without a key, at the
+    /// posterior mean and with 10 draws, and runs `jevcompat`, `typesafe-sdk` and `openai` against each server. Prints a table,
+    /// and the requirements that were not met: then the exit status is 1. The packages are installed into
+    /// `target/jevcompat`, with the versions of xtask/python/jevcompat.txt.
+    Jevcompat(jevcompat::Options),
+    /// The form for typed questions of the page of `lrvd serve`, in a headless Chromium (Debian: chromium).
+    ///
+    /// Fills in and sends the form by the keyboard, for each type of question, with and without a key, and compares the
+    /// verdict, confidence, entropy, threshold and probabilities on the page with the server's answer.
+    PageTest(page::Options),
 }
 
 /// Arguments for another program.
@@ -131,6 +146,8 @@ fn main() -> ExitCode {
         Command::GpuBench(options) => device::bench(&options),
         Command::CudaCheck => device::cuda_check(),
         Command::SlurmTest { program } => test::slurm(program.as_deref()),
+        Command::Jevcompat(options) => jevcompat::run(&options),
+        Command::PageTest(options) => page::run(&options),
     };
     outcome.unwrap_or_else(|error| {
         eprintln!("error: {error:#}");

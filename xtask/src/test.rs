@@ -69,10 +69,7 @@ pub(crate) fn golden(folders: &[PathBuf]) -> Result<ExitCode> {
 /// A sweep on a Slurm of this machine by `program`, which is built if none is given.
 pub(crate) fn slurm(program: Option<&Path>) -> Result<ExitCode> {
     let root = workspace::root()?;
-    let program = match program {
-        Some(program) => std::path::absolute(program)?,
-        None => forward::build(&root, &["--package", "lrvd-cli", "--bin", "lrvd"], "lrvd")?,
-    };
+    let program = forward::program(&root, program)?;
     process::run(Command::new(root.join("xtask/slurm-test.sh")).arg(program))?;
     Ok(ExitCode::SUCCESS)
 }
