@@ -1,6 +1,7 @@
 //! The program as a user meets it: output, exit codes, files.
 #![allow(clippy::unwrap_used, missing_docs)]
 
+mod guide;
 #[cfg(feature = "hub")]
 mod hub;
 mod pins;

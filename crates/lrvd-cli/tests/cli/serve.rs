@@ -32,9 +32,14 @@ impl Reply {
 impl Server {
     /// `lrvd serve`; at a free port unless `words` name an address. An API key is in the environment variable `LRVD_TEST_KEY`.
     pub(crate) fn start(dir: &Sandbox, words: &str) -> Self {
+        Self::start_with(dir, words, Some(("LRVD_TEST_KEY", "s3cret")))
+    }
+
+    /// As [`Self::start`], with another variable in the environment.
+    pub(crate) fn start_with(dir: &Sandbox, words: &str, variable: Option<(&str, &str)>) -> Self {
         let port = if words.contains("--address") { "" } else { "--address 127.0.0.1:0" };
         let mut command = dir.command(&format!("serve {words} {port} --format json"));
-        command.env("LRVD_TEST_KEY", "s3cret");
+        command.envs(variable);
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut first = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut first).unwrap();
@@ -71,7 +76,7 @@ impl Server {
     }
 
     /// The answer to a request with these lines of a head, and this body.
-    fn ask(&self, lines: &[&str], body: &str) -> Reply {
+    pub(crate) fn ask(&self, lines: &[&str], body: &str) -> Reply {
         let mut stream = self.connect();
         let length = format!("Content-Length: {}", body.len());
         let head = [lines, &[&length, "Connection: close", "", body]].concat().join("\r\n");
