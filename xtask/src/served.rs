@@ -43,7 +43,8 @@ impl Lrvd {
         let words =
             ["train", "--quiet", "--method", "bayeslora+ts", "--set", &draws, "--steps", "20"];
         let mut command = self.command(&words);
-        command.args(["--batch-size", "4", "--rank", "3", "--max-length", &length]);
+        command.args(["--batch-size", "4", "--rank", "3", "--learning-rate", "3e-3"]);
+        command.args(["--max-length", &length]);
         command.args(["--train", &train, "--validation", &validation]);
         command.arg("--model").arg(model).arg("--out").arg(out);
         process::run(command.stdout(Stdio::null()))

@@ -58,7 +58,7 @@ fn pieces(text: &str) -> Vec<Piece> {
     for c in text.chars() {
         match found.last_mut() {
             Some(Piece::Number(number)) if is_open && (c.is_ascii_digit() || c == '.') => {
-                number.push(c)
+                number.push(c);
             }
             _ if c.is_ascii_digit() => found.push(Piece::Number(c.into())),
             _ if c.is_whitespace() => {}
