@@ -9,6 +9,7 @@
 //! | `typed` | what the routes for typed questions share |
 //! | `systemone`, `decisions` | those routes: requests and responses in the forms of their APIs |
 //! | `stream` | a text that is sent token by token |
+//! | `encoding` | compressed bodies of requests |
 //! | `problem` | errors, in the form of the path's API |
 //! | `app` | what every request needs |
 //! | `queue` | what waits, which of it is answered together, the loop that asks the model |
@@ -21,6 +22,7 @@ mod access;
 mod answer;
 mod app;
 mod decisions;
+mod encoding;
 mod metrics;
 mod model;
 mod problem;

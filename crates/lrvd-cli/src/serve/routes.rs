@@ -16,6 +16,7 @@ use serde::Serialize;
 use tokio::sync::oneshot::channel;
 
 use super::app::{App, answered};
+use super::encoding::decoded;
 use super::metrics::CONTENT_TYPE;
 use super::model::{Card, Input};
 use super::problem::{Code, Problem, Shape, json, write};
@@ -200,7 +201,7 @@ fn asked(
             Problem::new(Code::UnreadableBody, message)
         }
     })?;
-    read(path, &body, &app.card)
+    read(path, &decoded(headers, &body, app.limits.max_bytes)?, &app.card)
 }
 
 async fn admit(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
