@@ -54,6 +54,7 @@ impl Held {
             config: config(live)?.checked()?,
             seed: SEED,
             device: "cpu".to_owned(),
+            usual_length: false,
             out: folder.join(format!("last-{live}")),
             resume: true,
         };

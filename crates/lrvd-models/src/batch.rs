@@ -1,11 +1,11 @@
 //! Token ids and masks of one padded batch, as every model here reads them.
 
-use std::sync::Arc;
+use std::any::Any;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use burn::tensor::{DType, Device, Int, Tensor, TensorData};
 use lrvd_burn::adapter::repeat_for_members;
-
-use crate::llama::Prefixes;
+use lrvd_burn::sampling::Pass;
 
 /// What is added to the logit of an answer that a row does not have. Finite, since a value that is not a number is an error
 /// everywhere, and so low that its probability is 0 in double precision, also under a temperature of 100.
@@ -18,6 +18,32 @@ pub struct ScoredOptions {
     pub prompt: usize,
     /// Tokens of each option, at least one.
     pub options: Arc<[Vec<u32>]>,
+}
+
+/// What a model keeps of texts that several batches start with: read once for each pass.
+#[derive(Clone, Debug, Default)]
+pub struct Prefixes(Arc<Mutex<Vec<Prefix>>>);
+
+/// The tokens that were read, the pass in which they were, and what the model keeps of them.
+type Prefix = (Vec<u32>, Pass, Box<dyn Any + Send>);
+
+impl Prefixes {
+    /// What is kept of `ids` in this pass, which `read` makes where there is nothing yet.
+    pub(crate) fn of<T: Clone + Send + 'static>(
+        &self,
+        ids: &[u32],
+        pass: &Pass,
+        read: impl FnOnce() -> T,
+    ) -> T {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = all.iter().filter(|(own, of, _)| own == ids && of == pass);
+        if let Some(kept) = known.find_map(|(.., kept)| kept.downcast_ref::<T>()) {
+            return kept.clone();
+        }
+        let kept = read();
+        all.push((ids.to_vec(), *pass, Box::new(kept.clone())));
+        kept
+    }
 }
 
 /// One padded batch, all tensors `[batch, tokens]` but for [`barred`](Self::barred).

@@ -17,7 +17,7 @@ mod source;
 pub mod tokenizer;
 
 pub use auto::AutoModel;
-pub use batch::{ScoredOptions, TokenBatch};
+pub use batch::{Prefixes, ScoredOptions, TokenBatch};
 pub use error::{Error, Result};
 pub use norm::{LayerNorm, RmsNorm};
 pub use source::{Loaded, Precision, WeightSource};

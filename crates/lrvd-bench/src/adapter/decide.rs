@@ -6,7 +6,7 @@ use anyhow::{anyhow, bail};
 use burn::tensor::Device;
 use lrvd_burn::train::{ClassAnswer, Logits};
 use lrvd_core::metrics::{argmax_rows, sample_sd};
-use lrvd_models::llama::Prefixes;
+use lrvd_models::Prefixes;
 
 use super::description::{BaseInfo, Calibration, ClassifierInfo, RunInfo};
 use super::saved::SavedClassifier;

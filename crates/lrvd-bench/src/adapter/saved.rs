@@ -9,8 +9,7 @@ use lrvd_burn::model::NamedModule;
 use lrvd_burn::peft::{POSTERIOR_FILE, attach_peft, attach_posterior};
 use lrvd_burn::sampling::Pass;
 use lrvd_burn::train::{ClassAnswer, DrawPolicy, Inputs, Logits, ScoreAnswer};
-use lrvd_models::AutoModel;
-use lrvd_models::llama::Prefixes;
+use lrvd_models::{AutoModel, Prefixes};
 
 use super::description::{ClassifierInfo, Description, check_draws};
 use super::open::{Adapter, OpenOptions};

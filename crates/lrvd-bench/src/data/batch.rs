@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 use burn::tensor::{DType, Device, Tensor, TensorData};
 use lrvd_burn::train::{Examples, Targets};
-use lrvd_models::llama::Prefixes;
-use lrvd_models::{ScoredOptions, TokenBatch};
+use lrvd_models::{Prefixes, ScoredOptions, TokenBatch};
 
 use super::Label;
 use crate::error::Burn;

@@ -9,7 +9,6 @@ use lrvd_core::noise::{NoiseKey, Stream, permutation};
 use serde::{Deserialize, Serialize};
 
 use super::decision::QuestionOption;
-use super::wording::LETTERS;
 use super::{Place, Question, QuestionKind, SourceFile, TextColumns};
 use crate::task::{Goal, Task};
 
@@ -86,11 +85,6 @@ pub struct Input {
 impl Input {
     pub fn text(text: impl Into<String>) -> Self {
         Self { text: text.into(), ..Self::default() }
-    }
-
-    /// Whether a language model scores the choices themselves: there are more than letters.
-    pub fn is_scored(&self) -> bool {
-        self.choices.len() > LETTERS.len()
     }
 
     /// What a model reads of a question about a state: the question, the state as its passage, and the options in words.

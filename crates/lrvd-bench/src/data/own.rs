@@ -10,7 +10,7 @@ use super::content::{TextRow, content};
 use super::decision::{Invalid, MOST_OPTIONS, Question, questions, targets, worded};
 use super::example::drawn;
 use super::table::{self, Cell, Place, Table};
-use super::wording::{LETTERS, option_names};
+use super::wording::{LETTERS, is_scored, option_names};
 use super::{
     Dataset, Example, Input, InputForm, Label, Labelled, SourceFile, Split, SplitName, Validation,
 };
@@ -166,7 +166,7 @@ impl Dataset {
         let Self { kind, train, validation, .. } = &mut self;
         let mut examples = train.examples.iter_mut().chain(&mut validation.examples);
         if !is_decision {
-            if let (InputForm::Encoder, Some(wide)) = (form, examples.find(|e| e.input.is_scored()))
+            if let (InputForm::Encoder, Some(wide)) = (form, examples.find(|e| is_scored(&e.input)))
             {
                 bail!(
                     "{}: {} choices, and an encoder answers by one of {} letters: train a language model",

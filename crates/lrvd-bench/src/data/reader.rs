@@ -8,7 +8,7 @@ use lrvd_models::tokenizer::TextTokenizer;
 
 use super::batch::{PreparedTask, TokenisedExample, widest};
 use super::tokens::{AnswerToken, BareTokens, Cut, answer_tokens, longest, require_single};
-use super::wording::{QuestionForm, scored_prompt, trimmed};
+use super::wording::{QuestionForm, is_scored, scored_prompt, trimmed};
 use super::{Example, Input, Label, SplitName, Wording};
 use crate::error::{Error, Kind, Result};
 use crate::settings::PromptSet;
@@ -154,7 +154,7 @@ impl<'a> TextReader<'a> {
         let (ids, type_ids, cut) = self.within(input, Some(self.max_length))?;
         let (choices, scored) = match &self.asked {
             Asked::Questions { own: true, kind, tokens, .. } => {
-                let is_scored = *kind == InputForm::Decoder && input.is_scored();
+                let is_scored = *kind == InputForm::Decoder && is_scored(input);
                 let score = || scored(&input.choices, scored_prompt().cue, tokens);
                 (Some(input.choices.len()), is_scored.then(score).transpose()?)
             }
@@ -173,7 +173,7 @@ impl<'a> TextReader<'a> {
         else {
             return Ok(0);
         };
-        if input.is_scored() || ids.len() <= SHARED {
+        if is_scored(input) || ids.len() <= SHARED {
             return Ok(0);
         }
         let unasked = Input { pair: input.pair.clone(), ..Input::default() };
@@ -387,8 +387,14 @@ fn scored(choices: &[String], cue: &str, tokens: &BareTokens<'_>) -> Result<Arc<
         let text = head(choice.trim(), CHARACTERS * most);
         let mut ids = tokens.following(cue, &format!(" {text}"))?;
         ids.truncate(most);
-        if ids.is_empty() {
+        if text.is_empty() || ids.is_empty() {
             return Err(Kind::Input.mark(anyhow!("choice `{}` has no tokens", name(choice))));
+        }
+        if let Some(&id) = ids.iter().find(|&&id| tokens.is_special(id)) {
+            let special = tokens.name(id)?;
+            let choice = name(choice);
+            return Err(Kind::Input
+                .mark(anyhow!("choice `{choice}` contains the special token `{special}`")));
         }
         if let Some(other) = known.insert(ids.clone(), choice) {
             return Err(Kind::Input.mark(anyhow!(

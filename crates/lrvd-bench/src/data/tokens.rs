@@ -48,6 +48,16 @@ impl<'a> BareTokens<'a> {
         Ok(Self { tokenizer, before, after })
     }
 
+    /// Whether `id` begins, ends, parts or fills texts.
+    pub(crate) fn is_special(&self, id: u32) -> bool {
+        is_special(self.tokenizer, id) && self.tokenizer.special_tokens().unk != Some(id)
+    }
+
+    /// The text of token `id`.
+    pub(crate) fn name(&self, id: u32) -> lrvd_models::Result<String> {
+        self.tokenizer.token(id)
+    }
+
     pub(crate) fn ids(&self, text: &str) -> lrvd_models::Result<Vec<u32>> {
         let mut ids = self.opened(text)?;
         ids.drain(..self.before.min(ids.len()));
@@ -75,7 +85,6 @@ fn file(tokenizer: &TextTokenizer) -> String {
     tokenizer.file().display().to_string()
 }
 
-/// Whether `id` has a role in every text, the unknown token's included.
 fn is_special(tokenizer: &TextTokenizer, id: u32) -> bool {
     let special = tokenizer.special_tokens();
     let all = [special.bos, special.eos, special.cls, special.sep, special.pad, special.unk];

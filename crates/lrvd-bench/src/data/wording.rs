@@ -161,6 +161,11 @@ static PROMPTS: LazyLock<BTreeMap<String, BTreeMap<String, Prompt>>> = LazyLock:
         .unwrap_or_else(|error| unreachable!("prompts.toml: {error}"))
 });
 
+/// Whether a language model scores the choices themselves: there are more than letters.
+pub(super) fn is_scored(input: &Input) -> bool {
+    input.choices.len() > LETTERS.len()
+}
+
 /// The prompt of questions whose choices are scored, whatever the set: published ones have none.
 pub(super) fn scored_prompt() -> &'static Prompt {
     &PROMPTS[PromptSet::Clean.name()]["scored"]
@@ -194,7 +199,7 @@ impl PromptSet {
 
     /// The prompt of an item, without begin and end tokens; no line break ends it.
     pub fn text(self, task: Task, input: &Input) -> String {
-        let prompt = if input.is_scored() { scored_prompt() } else { self.of(task) };
+        let prompt = if is_scored(input) { scored_prompt() } else { self.of(task) };
         let Input { text, pair, choices, numbered, .. } = input;
         let values = context! {
             task => task.name(),

@@ -1,9 +1,6 @@
 //! Keys and values of the tokens that a model has read.
 
-use std::sync::{Arc, Mutex, PoisonError};
-
 use burn::tensor::Tensor;
-use lrvd_burn::sampling::Pass;
 
 use super::config::LlamaConfig;
 use super::rope::Table;
@@ -91,26 +88,6 @@ impl KvCache {
             }
         };
         self.layers[layer].insert(stores).clone().map(|store| store.narrow(2, 0, columns))
-    }
-}
-
-/// What is kept of texts that several batches start with: read once for each pass.
-#[derive(Clone, Debug, Default)]
-pub struct Prefixes(Arc<Mutex<Vec<Prefix>>>);
-
-/// The tokens that were read, and the pass in which they were.
-type Prefix = (Vec<u32>, Pass, KvCache);
-
-impl Prefixes {
-    /// The cache of `ids` in this pass, which `read` makes where there is none yet.
-    pub(super) fn of(&self, ids: &[u32], pass: &Pass, read: impl FnOnce() -> KvCache) -> KvCache {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((.., cache)) = all.iter().find(|(own, of, _)| own == ids && of == pass) {
-            return cache.clone();
-        }
-        let cache = read();
-        all.push((ids.to_vec(), *pass, cache.clone()));
-        cache
     }
 }
 

@@ -10,11 +10,11 @@ use lrvd_burn::model::Names;
 use lrvd_burn::sampling::{DrawPer, Pass, Scheme};
 use lrvd_core::noise::NoiseKey;
 
-use super::cache::{KvCache, Prefixes};
+use super::cache::KvCache;
 use super::config::LlamaConfig;
 use super::head::{answer_logits, check_load, indices, is_spare};
 use super::model::LlamaModel;
-use crate::batch::TokenBatch;
+use crate::batch::{Prefixes, TokenBatch};
 use crate::error::{Error, Result};
 use crate::source::{Loaded, Precision, WeightSource};
 

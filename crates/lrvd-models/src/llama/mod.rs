@@ -12,7 +12,7 @@ mod layer;
 mod model;
 mod rope;
 
-pub use cache::{KvCache, Prefixes};
+pub use cache::KvCache;
 pub use causal_lm::LlamaForCausalLm;
 pub use choose::{GeneratedToken, TokenSampling};
 pub use config::{Llama3Scaling, LlamaConfig, SlidingWindow};

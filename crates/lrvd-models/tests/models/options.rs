@@ -5,8 +5,8 @@ use lrvd_burn::model::NamedModule;
 use lrvd_burn::sampling::{DrawPer, DrawSet, Pass, Scheme};
 use lrvd_burn::train::Model;
 use lrvd_core::noise::NoiseKey;
-use lrvd_models::llama::{LlamaForCausalLm, Prefixes};
-use lrvd_models::{ScoredOptions, TokenBatch};
+use lrvd_models::llama::LlamaForCausalLm;
+use lrvd_models::{Prefixes, ScoredOptions, TokenBatch};
 use rstest::rstest;
 
 use crate::support::{ANSWERS, NOISY, PROMPTS, adapted, batch, close, llama, numbers, qwen};
