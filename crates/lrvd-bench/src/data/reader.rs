@@ -1,6 +1,6 @@
 //! How a model reads examples: segments for an encoder, prompts and answers for a language model.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use anyhow::{anyhow, bail};
@@ -18,7 +18,7 @@ use crate::text::head;
 const NAME: usize = 60;
 /// Fewest tokens that are read once for several questions.
 const SHARED: usize = 64;
-/// Most tokens of all scored choices of a question.
+/// Most tokens of scored choices that a model reads for a question.
 const SCORED: usize = 2048;
 /// Characters that a token seldom exceeds on average.
 const CHARACTERS: usize = 32;
@@ -377,16 +377,15 @@ fn lost(cut: Cut, kind: InputForm) -> &'static str {
     }
 }
 
-/// The tokens by which each choice follows the cue: of `n` choices the first `2048/n` of each, which must tell them apart.
+/// The tokens by which each choice follows the cue. All are cut to as many first tokens as leave [`SCORED`] to be read, those that
+/// several choices start with being read once; they must tell the choices apart.
 fn scored(choices: &[String], cue: &str, tokens: &BareTokens<'_>) -> Result<Arc<[Vec<u32>]>> {
-    let most = (SCORED / choices.len().max(1)).max(1);
     let name = |choice: &str| head(choice.trim(), NAME).to_owned();
-    let (mut known, mut scored) = (BTreeMap::new(), Vec::with_capacity(choices.len()));
+    let mut scored = Vec::with_capacity(choices.len());
     for choice in choices {
         // What is cut here is far beyond the tokens that count.
-        let text = head(choice.trim(), CHARACTERS * most);
-        let mut ids = tokens.following(cue, &format!(" {text}"))?;
-        ids.truncate(most);
+        let text = head(choice.trim(), CHARACTERS * SCORED / choices.len());
+        let ids = tokens.following(cue, &format!(" {text}"))?;
         if text.is_empty() || ids.is_empty() {
             return Err(Kind::Input.mark(anyhow!("choice `{}` has no tokens", name(choice))));
         }
@@ -396,6 +395,12 @@ fn scored(choices: &[String], cue: &str, tokens: &BareTokens<'_>) -> Result<Arc<
             return Err(Kind::Input
                 .mark(anyhow!("choice `{choice}` contains the special token `{special}`")));
         }
+        scored.push(ids);
+    }
+    let most = readable(&scored);
+    let mut known = BTreeMap::new();
+    for (ids, choice) in scored.iter_mut().zip(choices) {
+        ids.truncate(most);
         if let Some(other) = known.insert(ids.clone(), choice) {
             return Err(Kind::Input.mark(anyhow!(
                 "choices `{}` and `{}` have the same first {most} tokens, all that is scored of each of {}",
@@ -404,9 +409,24 @@ fn scored(choices: &[String], cue: &str, tokens: &BareTokens<'_>) -> Result<Arc<
                 choices.len()
             )));
         }
-        scored.push(ids);
     }
     Ok(scored.into())
+}
+
+/// The number of first tokens to which texts are cut so that at most [`SCORED`] are read: what several texts start with is read
+/// once, and the last token of each not at all.
+fn readable(texts: &[Vec<u32>]) -> usize {
+    let longest = texts.iter().map(Vec::len).max().unwrap_or(0);
+    let mut read = 0;
+    for tokens in 1..longest {
+        let starts: BTreeSet<&[u32]> =
+            texts.iter().filter(|ids| ids.len() > tokens).map(|ids| &ids[..tokens]).collect();
+        read += starts.len();
+        if read > SCORED {
+            return tokens;
+        }
+    }
+    longest
 }
 
 /// The prompt with as much of its texts as fits the limit.

@@ -1,6 +1,6 @@
 //! The language model: decoder and head over the vocabulary.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use burn::module::{Module, Param};
 use burn::tensor::{Device, Int, Tensor, TensorData, activation};
@@ -255,8 +255,9 @@ impl LlamaForCausalLm {
     /// score_o = 1/n_o·Σ_j ln p(t_oj | prompt, t_o1 … t_o,j−1)        t_o1 … t_o,n_o the tokens of option o
     /// ```
     ///
-    /// The mean makes options of different lengths comparable. The prompt is read once; every option is a branch behind it, which
-    /// sees the prompt and itself, at the positions behind the prompt. The score of an option does not depend on the others.
+    /// The mean makes options of different lengths comparable. The prompt is read once, and the options are a tree behind it: a
+    /// token sees the prompt and those of its option before it, and what several options start with is read once. The score of
+    /// an option does not depend on the others.
     ///
     /// # Panics
     ///
@@ -268,9 +269,24 @@ impl LlamaForCausalLm {
         pass: &Pass,
     ) -> Tensor<2> {
         let ([rows, prompt], device) = (ids.dims(), ids.device());
-        // The last token of an option is predicted and not read.
-        let read = options.iter().flat_map(|option| &option[..option.len() - 1]);
-        let read: Vec<i64> = read.map(|&id| i64::from(id)).collect();
+        // A node is a token of the tree behind its parent; the last token of an option is predicted and not read.
+        let (mut nodes, mut parents, mut read) = (BTreeMap::new(), Vec::new(), Vec::new());
+        // The column behind which a token comes, 0 for the end of the prompt, the token, and its option.
+        let mut tokens: Vec<(usize, u32, usize)> = Vec::new();
+        for (option, ids) in options.iter().enumerate() {
+            let mut parent = None;
+            for (place, &id) in ids.iter().enumerate() {
+                tokens.push((parent.map_or(0, |node| node + 1), id, option));
+                if place + 1 < ids.len() {
+                    parent = Some(*nodes.entry((parent, id)).or_insert_with(|| {
+                        parents.push(parent);
+                        read.push(i64::from(id));
+                        read.len() - 1
+                    }));
+                }
+            }
+        }
+        tokens.sort_unstable();
         let behind = read.len();
         let ids = if behind == 0 {
             ids
@@ -278,15 +294,8 @@ impl LlamaForCausalLm {
             let read = Tensor::from_data(TensorData::new(read, [1, behind]), &device);
             Tensor::cat(vec![ids, read.repeat_dim(0, rows)], 1)
         };
-        let branches: Vec<usize> = options.iter().map(|option| option.len() - 1).collect();
-        let states = self.model.run_branches(ids, &branches, pass);
+        let states = self.model.run_branches(ids, &parents, pass);
         let states = states.narrow(1, prompt - 1, behind + 1);
-        // The column behind which a token comes, the token, and its option: first tokens stand behind the prompt.
-        let first = options.iter().enumerate().map(|(option, ids)| (0, ids[0], option));
-        let rest = options.iter().enumerate();
-        let rest = rest.flat_map(|(option, ids)| ids[1..].iter().map(move |&id| (id, option)));
-        let rest = rest.enumerate().map(|(column, (id, option))| (column + 1, id, option));
-        let tokens: Vec<(usize, u32, usize)> = first.chain(rest).collect();
         let mut found = Vec::new();
         for from in (0..=behind).step_by(COLUMNS) {
             let columns = from..(from + COLUMNS).min(behind + 1);

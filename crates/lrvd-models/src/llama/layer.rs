@@ -1,7 +1,7 @@
 //! One decoder layer: attention and feed-forward, each behind a norm and beside a residual.
 
 use burn::module::Module;
-use burn::tensor::{Bool, DType, Device, Int, Tensor, TensorData, activation};
+use burn::tensor::{DType, Int, Tensor, TensorData, activation};
 use lrvd_burn::adapter::AdaptedLinear;
 use lrvd_burn::ops::{causal_attention, dropout, gated_silu};
 use lrvd_burn::sampling::Pass;
@@ -253,7 +253,7 @@ pub(super) enum Visible {
     Alone(Tensor<2>),
     /// Any other: a sum of [`UNSEEN`], `[batch, 1, tokens, past + tokens]`.
     Summed(Tensor<4>),
-    /// Several texts behind one prefix, which do not see each other.
+    /// A tree of tokens behind a prefix.
     Branched {
         /// Of the queries of the prefix.
         prefix: Box<Visible>,
@@ -271,32 +271,33 @@ impl Visible {
         Self::Summed(unseen(mask, tokens))
     }
 
-    /// The same for texts of `branches` tokens, one behind the other behind the prefix that `mask` is of. `positions` are those of all
-    /// keys, in the mask's type; layers with a `window` see as many.
+    /// The same for a tree of tokens behind the prefix that `mask` is of: a token sees the prefix, its ancestors and itself.
+    /// `parents` are those of its tokens, each before its children. `positions` are those of all keys, in the mask's type; layers
+    /// with a `window` see as many.
     pub(super) fn branched(
         mask: Tensor<2>,
-        branches: &[usize],
+        parents: &[Option<usize>],
         positions: Tensor<2>,
         window: Option<usize>,
     ) -> Self {
-        let ([rows, before], behind) = (mask.dims(), branches.iter().sum::<usize>());
-        let (device, dtype) = (mask.device(), mask.dtype());
-        let numbers = branches.iter().enumerate().flat_map(|(i, &n)| vec![i as i64 + 1; n]);
-        let numbers: Vec<i64> = numbers.collect();
-        let own = Tensor::<1, Int>::from_data(TensorData::new(numbers, [behind]), &device);
-        let query = own.clone().unsqueeze_dim::<2>(1).expand([behind, before + behind]);
-        let of_prefix = Tensor::<1, Int>::zeros([before], &device);
-        let key = Tensor::cat(vec![of_prefix, own], 0).unsqueeze_dim::<2>(0);
-        let key = key.expand([behind, before + behind]);
-        let elsewhere = key.clone().not_equal(query).bool_and(key.greater_elem(0));
-        let elsewhere = elsewhere.float().cast(dtype).mul_scalar(UNSEEN);
-        let later = later(before + behind, behind, &device).float().cast(dtype).mul_scalar(UNSEEN);
-        let own = (elsewhere + later).reshape([1, 1, behind, before + behind]);
+        let ([rows, before], behind) = (mask.dims(), parents.len());
+        let keys = before + behind;
+        let mut elsewhere = vec![0.0_f32; behind * keys];
+        for (token, parent) in parents.iter().enumerate() {
+            let (known, own) = elsewhere.split_at_mut(token * keys);
+            match parent {
+                Some(parent) => own[..keys].copy_from_slice(&known[parent * keys..][..keys]),
+                None => own[before..keys].fill(UNSEEN as f32),
+            }
+            own[before + token] = 0.0;
+        }
+        let elsewhere = TensorData::new(elsewhere, [1, 1, behind, keys]);
+        let own = Tensor::<4>::from_data(elsewhere, (&mask.device(), mask.dtype()));
         let own = own.repeat_dim(0, rows);
         match window {
             None => Self::Branched { prefix: Box::new(Self::Alone(mask)), own },
             Some(window) => {
-                let far = far(window, positions.clone(), behind, dtype);
+                let far = far(window, positions.clone(), behind, mask.dtype());
                 let own = own + far.mul_scalar(UNSEEN).unsqueeze_dim::<4>(1);
                 let prefix = Self::within(window, mask, positions.narrow(1, 0, before), before);
                 Self::Branched { prefix: Box::new(prefix), own }
@@ -329,18 +330,13 @@ impl Visible {
 /// [`UNSEEN`] where a query must not look, once for padding and once for later keys.
 fn unseen(mask: Tensor<2>, tokens: usize) -> Tensor<4> {
     let [batch, keys] = mask.dims();
-    let later = later(keys, tokens, &mask.device());
+    let columns = |from: usize| Tensor::<1, Int>::arange(from as i64..keys as i64, &mask.device());
+    let query: Tensor<2, Int> = columns(keys - tokens).unsqueeze_dim(1);
+    let key: Tensor<2, Int> = columns(0).unsqueeze_dim(0);
+    let later = key.expand([tokens, keys]).greater(query.expand([tokens, keys]));
     let later = later.float().cast(mask.dtype()).mul_scalar(UNSEEN);
     let padding = mask.sub_scalar(1.0).mul_scalar(-UNSEEN);
     padding.reshape([batch, 1, 1, keys]) + later.reshape([1, 1, tokens, keys])
-}
-
-/// Whether a key is behind the query in the row, `[tokens, keys]`, for the last `tokens` of `keys` columns.
-fn later(keys: usize, tokens: usize, device: &Device) -> Tensor<2, Bool> {
-    let columns = |from: usize| Tensor::<1, Int>::arange(from as i64..keys as i64, device);
-    let query: Tensor<2, Int> = columns(keys - tokens).unsqueeze_dim(1);
-    let key: Tensor<2, Int> = columns(0).unsqueeze_dim(0);
-    key.expand([tokens, keys]).greater(query.expand([tokens, keys]))
 }
 
 /// 1 where a key is `window` positions or more before the query, `[batch, tokens, keys]`, for the last `tokens` of the keys.

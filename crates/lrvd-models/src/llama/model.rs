@@ -129,31 +129,32 @@ impl LlamaModel {
         self.layered(ids, &rotary, (&whole, near.as_ref()), cache, pass, seen)
     }
 
-    /// As [`Self::run`], for rows that hold a prefix and then texts of `branches` tokens, which see the prefix and themselves and
-    /// have the positions behind the prefix. There is no padding.
+    /// As [`Self::run`], for rows that hold a prefix and then a tree of tokens: each sees the prefix, its ancestors and itself,
+    /// at the position behind its parent. `parents` are those of the tree's tokens, each before its children; those of the first
+    /// tokens behind the prefix are `None`. There is no padding.
     pub(super) fn run_branches(
         &self,
         ids: Tensor<2, Int>,
-        branches: &[usize],
+        parents: &[Option<usize>],
         pass: &Pass,
     ) -> Tensor<3> {
         let (device, [rows, keys]) = (ids.device(), ids.dims());
-        let before = keys - branches.iter().sum::<usize>();
-        if before == keys {
-            let mask = Tensor::ones([rows, keys], (&device, self.compute));
+        let before = keys - parents.len();
+        let mask = Tensor::ones([rows, before], (&device, self.compute));
+        if parents.is_empty() {
             return self.run(ids, mask, None, pass, &mut |_| ());
         }
-        let behind = branches.iter().flat_map(|&n| before..before + n);
-        let positions: Vec<i64> = (0..before).chain(behind).map(|at| at as i64).collect();
+        let mut positions: Vec<i64> = (0..before as i64).collect();
+        for parent in parents {
+            positions.push(parent.map_or(before as i64, |parent| positions[before + parent] + 1));
+        }
         let longest = positions.iter().max().map_or(0, |&last| last as usize + 1);
         let positions: Tensor<2, Int> =
             Tensor::from_data(TensorData::new(positions, [1, keys]), &device);
         let positions = positions.repeat_dim(0, rows);
-        let table = Table::new(&self.config, longest, &device, self.compute);
-        let rotary = table.at(positions.clone());
-        let mask = Tensor::ones([rows, before], (&device, self.compute));
+        let rotary = Table::new(&self.config, longest, &device, self.compute).at(positions.clone());
         let positions = positions.float().cast(self.compute);
-        let visible = |window| Visible::branched(mask.clone(), branches, positions.clone(), window);
+        let visible = |window| Visible::branched(mask.clone(), parents, positions.clone(), window);
         let near = self.window(longest).map(|window| visible(Some(window)));
         self.layered(ids, &rotary, (&visible(None), near.as_ref()), None, pass, &mut |_| ())
     }

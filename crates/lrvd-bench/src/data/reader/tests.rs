@@ -175,19 +175,22 @@ fn choices_beyond_the_letters_are_scored_themselves_if_their_tokens_tell_them_ap
     assert!(text(&found.ids).ends_with("Passage: It was day.\nQuestion: Which?\nAnswer:"));
     assert_eq!([0, 29].map(|i| text(&scored[i])), ["day 1", "day 30"]);
     assert_eq!(found.tokens(), found.ids.len() + scored.concat().len());
-    // 2048 tokens in all, of which each choice has as many.
-    let long = |n: usize, end: &str| {
-        (0..n).map(|i| format!("{i} {}{end}", "a dog ".repeat(500))).collect::<Vec<_>>()
-    };
-    let (found, _) = asked(long(255, "")).unwrap();
-    assert!(found.scored.unwrap().iter().all(|ids| ids.len() == 8));
+    // 2048 tokens are read, those that several choices start with once.
+    let long = |i: usize| format!("{i:03} {}", "a dog ".repeat(500));
+    let (found, _) = asked((0..255).map(long).collect()).unwrap();
+    let scored = found.scored.unwrap();
+    let starts = |n: usize| scored.iter().map(|ids| &ids[..n]).collect::<BTreeSet<_>>().len();
+    let read = |tokens: usize| (1..tokens).map(starts).sum::<usize>();
+    let tokens = scored[0].len();
+    assert!(scored.iter().all(|ids| ids.len() == tokens));
+    assert!(read(tokens) <= SCORED && read(tokens) + 255 > SCORED, "{tokens}");
     let mut same = names(40);
     same[7] = same[3].clone();
     let error = asked(same).unwrap_err();
     assert_eq!(kind_of(&error), Some(Kind::Input));
     assert_eq!(
         error.to_string(),
-        "choices `day 4` and `day 4` have the same first 51 tokens, all that is scored of each of 40"
+        "choices `day 4` and `day 4` have the same first 5 tokens, all that is scored of each of 40"
     );
     // 26 are answered by letters.
     assert_eq!(asked(names(26)).unwrap().0.scored, None);
