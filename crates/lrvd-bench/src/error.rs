@@ -17,6 +17,8 @@ pub enum Kind {
     Differs,
     /// A stop request ended training, prediction or generation.
     Stopped,
+    /// An adapter was trained on another base model, or on one that was held in another way.
+    OtherBase,
     /// The model cannot read an input.
     Input,
     /// The model has no chat template, and an input is a conversation.

@@ -63,6 +63,13 @@ pub(crate) struct AdapterArguments {
     #[arg(value_name = "DIR")]
     pub(crate) dir: PathBuf,
     #[command(flatten)]
+    pub(crate) answers: AnswerArguments,
+}
+
+/// How a model is loaded, and how it answers.
+#[derive(Debug, Args)]
+pub(crate) struct AnswerArguments {
+    #[command(flatten)]
     pub(crate) base: OpenOptions,
     /// Draws of the posterior, or of MC dropout's masks; 0 uses the posterior mean [default: 0; for `eval` the mean
     /// and the number of draws in the training settings]. Draws add the mutual information; ten cost 2 to 11 passes.
@@ -86,7 +93,7 @@ pub(crate) struct AdapterArguments {
     pub(crate) device: String,
 }
 
-impl AdapterArguments {
+impl AnswerArguments {
     /// How draws are made, and when fewer are enough (`docs/guides/predict-with-draws.md`), not yet validated.
     pub(crate) fn policy(&self) -> DrawPolicy {
         let Self { cascade, tolerance, antithetic, .. } = *self;

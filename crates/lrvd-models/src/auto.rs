@@ -8,7 +8,7 @@ use lrvd_burn::train::Model;
 
 use crate::batch::{BARRED, ScoredOptions, TokenBatch};
 use crate::deberta::DebertaClassifier;
-use crate::llama::{LlamaForCausalLm, LlamaScore};
+use crate::llama::{LlamaForCausalLm, LlamaModel, LlamaScore};
 
 /// An encoder with a classification head, or a language model that answers by the logits of a few tokens, by a number, or by
 /// those of every next token.
@@ -38,14 +38,22 @@ impl AutoModel {
     /// or the decoder's last hidden state after the final norm.
     pub fn features(&self, input: &TokenBatch) -> Tensor<2> {
         let pass = Pass::mean();
-        let decoder = match self {
-            Self::Deberta(model) => {
-                return model.features(input, &pass);
+        match self {
+            Self::Deberta(model) => model.features(input, &pass),
+            Self::Llama(LlamaForCausalLm { model, .. })
+            | Self::LlamaScore(LlamaScore { model, .. }) => {
+                model.last_hidden(input, &pass).squeeze_dim(1)
             }
-            Self::Llama(model) => &model.model,
-            Self::LlamaScore(model) => &model.model,
-        };
-        decoder.last_hidden(input, &pass).squeeze_dim(1)
+        }
+    }
+
+    /// What is below the head of a language model; `None` for an encoder.
+    pub fn decoder(&self) -> Option<&LlamaModel> {
+        match self {
+            Self::Deberta(_) => None,
+            Self::Llama(model) => Some(&model.model),
+            Self::LlamaScore(model) => Some(&model.model),
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! Answers to typed questions: a probability for each option, how sure the answer is, and whether it is given.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use anyhow::{anyhow, bail};
 use burn::tensor::Device;
@@ -9,8 +10,9 @@ use lrvd_core::metrics::{argmax_rows, sample_sd};
 use lrvd_models::Prefixes;
 
 use super::description::{BaseInfo, Calibration, ClassifierInfo, RunInfo};
+use super::open::Base;
 use super::saved::SavedClassifier;
-use crate::backbone::{Backbone, load_model, locate_model};
+use crate::backbone::load_model;
 use crate::data::batch::TokenisedExample;
 use crate::data::{Input, LETTERS, Question, QuestionForm, QuestionKind, TextColumns};
 use crate::error::{Kind, Result};
@@ -73,11 +75,10 @@ pub struct Decided {
 }
 
 impl SavedClassifier {
-    /// A language model without an adapter, in a folder, a GGUF file or a repository of the Hub: it answers typed questions by
-    /// letters, uncalibrated.
-    pub fn untrained(model: &str, device: &Device) -> Result<Self> {
+    /// A language model without an adapter: it answers typed questions by letters, uncalibrated.
+    pub fn untrained(base: &Base, device: &Device) -> Result<Self> {
         const BATCH_SIZE: usize = 8;
-        let backbone = Backbone::open(locate_model(model)?)?;
+        let backbone = Arc::clone(&base.0);
         backbone.decoder_for("answers to typed questions without training")?;
         let architecture = &backbone.architecture;
         let run = RunInfo::none("untrained", architecture.sizes().positions, BATCH_SIZE);

@@ -2,6 +2,7 @@
 //! every token.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use anyhow::anyhow;
 use burn::module::Module as _;
@@ -45,7 +46,6 @@ pub struct Generation {
 
 /// What comes after a prompt.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
-#[schemars(rename = "Answer")]
 pub struct Continuation {
     pub text: String,
     pub tokens: Vec<ContinuedToken>,
@@ -96,7 +96,8 @@ impl SavedLanguageModel {
         Self::on(&Adapter::open(dir, options, device)?, None, device)
     }
 
-    pub(crate) fn on(
+    /// The language model of an opened adapter; `precision` takes the place of the one that the base was held in.
+    pub fn on(
         adapter: &Adapter,
         precision: Option<BasePrecision>,
         device: &Device,
@@ -124,7 +125,7 @@ impl SavedLanguageModel {
     }
 
     pub(crate) fn whole(location: ModelLocation, device: &Device) -> Result<Self> {
-        let (backbone, folder) = (Backbone::open(location.clone())?, location.folder);
+        let (backbone, folder) = (Arc::new(Backbone::open(location.clone())?), location.folder);
         let dtype = backbone.stored_as(BasePrecision::F32)?;
         let model = load_language_model(&backbone, false, device, dtype)?.valid();
         Ok(Self::bare(None, &folder, backbone, model, device))

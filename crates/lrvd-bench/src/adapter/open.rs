@@ -1,6 +1,8 @@
 //! Adapter folders: their files, where an adapter is found, and the base model that it belongs to.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::{anyhow, bail};
 use burn::tensor::Device;
@@ -15,7 +17,7 @@ use lrvd_burn::train::{latest_checkpoint, load_checkpoint};
 use super::PEFT_CONFIG;
 use super::description::{BaseInfo, ClassifierInfo, Description, RunInfo};
 use crate::backbone::{Backbone, locate_model};
-use crate::error::Result;
+use crate::error::{Kind, Result};
 use crate::method::Temperatures;
 use crate::run::{
     ADAPTER_DIR, CHECKPOINT_DIR, RunState, SETTINGS_FILE, TrainSettings, is_run_on_texts,
@@ -51,6 +53,25 @@ pub struct Adapter {
     /// What a reader must know of the model: that its run is not finished, or a file of it has changed.
     pub warnings: Vec<String>,
     pub(crate) options: OpenOptions,
+    /// The base that it shares with others.
+    shared: Option<Base>,
+}
+
+/// A base model that several adapters share: the memory of its weights, and its tokenizer.
+#[derive(Clone)]
+pub struct Base(pub(super) Arc<Backbone>);
+
+impl Base {
+    /// A folder, a GGUF file or a repository of the Hub; its weights are loaded with the first adapter.
+    pub fn open(model: &str) -> Result<Self> {
+        Ok(Self(Arc::new(Backbone::open(locate_model(model)?)?.shared())))
+    }
+}
+
+impl fmt::Debug for Base {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Base").field(&self.0.location.name).finish()
+    }
 }
 
 /// The output folder of the run that the checkpoint `dir` is of; `None` if `dir` is not one.
@@ -80,12 +101,8 @@ impl Adapter {
         if !dir.is_dir() {
             bail!("there is no folder `{}`", dir.display());
         }
-        let options = options.clone();
-        for (kind, folder) in [("adapter", dir.to_owned()), ("run", dir.join(ADAPTER_DIR))] {
-            if folder.join(PEFT_CONFIG).is_file() {
-                let (files, warnings) = AdapterFiles::read(&folder, options.allow_changed)?;
-                return Ok(Self { kind, folder, files, warnings, options });
-            }
+        if let Some(adapter) = Self::finished(dir, options)? {
+            return Ok(adapter);
         }
         // The newest one, where the output folder is named, and not a checkpoint.
         let newest = || latest_checkpoint(&dir.join(CHECKPOINT_DIR));
@@ -103,12 +120,51 @@ impl Adapter {
         };
         match rebuild(out, named, device) {
             // A run that is still training removes a checkpoint once it has written a newer one, and at its end all.
-            Err(_) if named.is_none() && !found.exists() => Self::open(dir, &options, device),
+            Err(_) if named.is_none() && !found.exists() => Self::open(dir, options, device),
             rebuilt => {
                 let (folder, files, warning) = rebuilt?;
-                Ok(Self { kind: "checkpoint", folder, files, warnings: vec![warning], options })
+                let (kind, warnings) = ("checkpoint", vec![warning]);
+                Ok(Self { kind, folder, files, warnings, options: options.clone(), shared: None })
             }
         }
+    }
+
+    /// Reads a PEFT folder or the output of a finished training run, to be one of several adapters on `base`.
+    pub fn open_on(base: &Base, dir: &Path, options: &OpenOptions) -> Result<Self> {
+        let adapter = Self::finished(dir, options)?.ok_or_else(|| {
+            anyhow!(
+                "`{}` holds no adapter of a finished run; looked for `{PEFT_CONFIG}`, `{ADAPTER_DIR}/{PEFT_CONFIG}`",
+                dir.display()
+            )
+        })?;
+        Ok(adapter.on(base))
+    }
+
+    fn finished(dir: &Path, options: &OpenOptions) -> Result<Option<Self>> {
+        for (kind, folder) in [("adapter", dir.to_owned()), ("run", dir.join(ADAPTER_DIR))] {
+            if folder.join(PEFT_CONFIG).is_file() {
+                let (files, warnings) = AdapterFiles::read(&folder, options.allow_changed)?;
+                let options = options.clone();
+                return Ok(Some(Self { kind, folder, files, warnings, options, shared: None }));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The same on `base`, whatever base it names.
+    #[must_use]
+    pub fn on(self, base: &Base) -> Self {
+        Self { shared: Some(base.clone()), ..self }
+    }
+
+    /// The base that it names or the options name, to be shared with others.
+    pub fn base_to_share(&self) -> Result<Base> {
+        Ok(Base(Arc::new(self.named_base()?.shared())))
+    }
+
+    /// Whether it is of a language model that was trained here on texts.
+    pub fn continues_texts(&self) -> bool {
+        matches!(self.files.description, Some(Description::Language(_)))
     }
 
     pub(super) fn classifier(&self, backbone: &Backbone) -> Result<ClassifierInfo> {
@@ -133,10 +189,20 @@ impl Adapter {
         Ok(info)
     }
 
-    /// The base model, and warnings of its files: the one that the options name, else the one of the description, else that
-    /// of PEFT's file. Its files must be those that the adapter was trained on, unless the options allow others.
-    pub(crate) fn base(&self) -> Result<(Backbone, Vec<String>)> {
-        let OpenOptions { model: asked, allow_other_base, allow_changed } = &self.options;
+    /// The base model, and warnings of its files: the shared one, else [`Self::named_base`]. Its files must be those that the
+    /// adapter was trained on, unless the options allow others.
+    pub(crate) fn base(&self) -> Result<(Arc<Backbone>, Vec<String>)> {
+        let backbone = match &self.shared {
+            Some(base) => Arc::clone(&base.0),
+            None => Arc::new(self.named_base()?),
+        };
+        let warnings = self.check_base(&backbone)?;
+        Ok((backbone, warnings))
+    }
+
+    /// The base that the options name, else the one of the description, else that of PEFT's file.
+    fn named_base(&self) -> Result<Backbone> {
+        let asked = &self.options.model;
         let described = self.files.description.as_ref().map(Description::base);
         let name = asked.as_ref().or(described.map(|base| &base.name));
         let name = name.or(self.files.peft.config.base_model_name_or_path.as_ref());
@@ -150,22 +216,24 @@ impl Adapter {
                 "`{folder}` names its base model `{name}`, and there is no such folder here; pass `--model DIR|HUB-ID`"
             );
         }
-        let backbone = Backbone::open(locate_model(name)?)?;
-        let Some(BaseInfo { weights, hashes, .. }) = described else {
-            return Ok((backbone, Vec::new()));
-        };
+        Backbone::open(locate_model(name)?)
+    }
+
+    fn check_base(&self, backbone: &Backbone) -> Result<Vec<String>> {
+        let OpenOptions { allow_other_base, allow_changed, .. } = self.options;
+        let described = self.files.description.as_ref().map(Description::base);
+        let Some(BaseInfo { weights, hashes, .. }) = described else { return Ok(Vec::new()) };
         if !allow_other_base && *weights != backbone.hashes {
-            bail!(
+            return Err(Kind::OtherBase.mark(anyhow!(
                 "model `{}` has other weights than the adapter was trained on ({}); pass `--allow-other-base` if that is meant",
                 backbone.location.name,
                 backbone.other_files(weights)
-            );
+            )));
         }
-        let allow = *allow_changed || *allow_other_base;
+        let allow = allow_changed || allow_other_base;
         let (found, place) = (&backbone.files, &backbone.location.folder);
         let check = hashes.as_ref().map(|hashes| hashes.check_base(found, place, allow));
-        let warnings = check.transpose()?.unwrap_or_default();
-        Ok((backbone, warnings))
+        Ok(check.transpose()?.unwrap_or_default())
     }
 
     fn foreign(&self, backbone: &Backbone) -> Result<ClassifierInfo> {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::{anyhow, bail};
 use burn::tensor::{DType, Device};
@@ -36,13 +37,19 @@ pub struct SavedModel<M, I> {
     pub(super) sampler: Sampler,
     pub(super) policy: DrawPolicy,
     pub(super) model: M,
-    pub(super) backbone: Backbone,
+    pub(super) backbone: Arc<Backbone>,
     pub(super) device: Device,
 }
 
 impl<M, I> SavedModel<M, I> {
     /// `model` of `backbone` without an adapter, or with one that is in its weights; `dir` is what it is called.
-    pub(super) fn bare(info: I, dir: &Path, backbone: Backbone, model: M, device: &Device) -> Self {
+    pub(super) fn bare(
+        info: I,
+        dir: &Path,
+        backbone: Arc<Backbone>,
+        model: M,
+        device: &Device,
+    ) -> Self {
         Self {
             info,
             warnings: Vec::new(),
@@ -90,7 +97,7 @@ impl<M: NamedModule, I> SavedModel<M, I> {
     pub(super) fn of(
         info: I,
         adapter: &Adapter,
-        backbone: Backbone,
+        backbone: Arc<Backbone>,
         mut model: M,
         device: &Device,
     ) -> Result<Self> {
@@ -144,16 +151,17 @@ impl SavedClassifier {
         policy: DrawPolicy,
         device: &Device,
     ) -> Result<Self> {
-        policy.check()?;
         Self::on(&Adapter::open(dir, options, device)?, policy, None, device)
     }
 
-    pub(crate) fn on(
+    /// The classifier of an opened adapter; `precision` takes the place of the one that the base was held in.
+    pub fn on(
         adapter: &Adapter,
         policy: DrawPolicy,
         precision: Option<BasePrecision>,
         device: &Device,
     ) -> Result<Self> {
+        policy.check()?;
         let (backbone, changed) = adapter.base()?;
         let (info, peft) = (adapter.classifier(&backbone)?, &adapter.files.peft);
         let task = info.reader(&backbone)?.prepare(info.goal.clone(), &[], &[])?;
@@ -187,7 +195,7 @@ impl SavedClassifier {
     }
 
     pub(crate) fn merged(folder: &Path, info: &ClassifierInfo, device: &Device) -> Result<Self> {
-        let backbone = Backbone::open(ModelLocation::of_folder(folder))?;
+        let backbone = Arc::new(Backbone::open(ModelLocation::of_folder(folder))?);
         let task = info.reader(&backbone)?.prepare(info.goal.clone(), &[], &[])?;
         let (model, fresh) =
             load_model(&backbone, &task, info.pooling, false, 0, device, DType::F32.into())?;
@@ -371,5 +379,133 @@ impl SavedClassifier {
             );
         }
         Ok(found)
+    }
+}
+
+#[cfg(all(test, feature = "flex"))]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::collections::BTreeMap;
+
+    use burn::backend::{BackendTensor, DispatchTensorKind};
+    use burn::module::{Module, ModuleVisitor, Param, ParamId};
+    use burn::tensor::Tensor;
+    use lrvd_models::deberta::Pooling;
+
+    use super::super::language::SavedLanguageModel;
+    use super::super::open::Base;
+    use super::*;
+    use crate::data::PreparedTask;
+    use crate::error::kind_of;
+    use crate::task::Goal;
+
+    /// Where the values of every parameter are in memory.
+    #[derive(Default)]
+    struct Places(BTreeMap<ParamId, usize>);
+
+    impl ModuleVisitor for Places {
+        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+            let DispatchTensorKind::Flex(BackendTensor::Float(values)) =
+                param.base().into_dispatch().kind
+            else {
+                panic!("a parameter that the CPU holds in another way");
+            };
+            self.0.insert(param.id, values.bytes().as_ptr() as usize);
+        }
+    }
+
+    /// Number of parameters at one place in both models; the others are in different places.
+    fn shared(a: &impl Module, b: &impl Module) -> usize {
+        let [mut a_places, mut b_places] = [Places::default(), Places::default()];
+        a.visit(&mut a_places);
+        b.visit(&mut b_places);
+        let alike = a_places.0.iter().filter(|(id, _)| b_places.0.contains_key(*id));
+        for (id, place) in alike.clone() {
+            assert_eq!(b_places.0[id], *place);
+        }
+        let both = alike.count();
+        let apart = |places: &Places| places.0.len() - both;
+        assert!(apart(&a_places) + apart(&b_places) > 0, "heads and adapters are not shared");
+        both
+    }
+
+    fn base(name: &str) -> Base {
+        Base::open(&format!("{}/assets/{name}", env!("CARGO_MANIFEST_DIR"))).unwrap()
+    }
+
+    fn adapter(base: &Base, name: &str) -> Result<Adapter> {
+        let folder = format!("../lrvd-cli/tests/cli/pins/adapters/{name}");
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
+        Adapter::open_on(base, &folder, &OpenOptions::default())
+    }
+
+    fn classifier(adapter: &Adapter, precision: Option<BasePrecision>) -> Result<SavedClassifier> {
+        SavedClassifier::on(adapter, DrawPolicy::default(), precision, &Device::flex())
+    }
+
+    #[test]
+    fn adapters_of_one_base_share_the_memory_of_its_weights() {
+        let (nano, stories) = (base("deberta-v3-nano"), base("stories260K"));
+        let parameters = |model: &AutoModel| {
+            let mut places = Places::default();
+            model.visit(&mut places);
+            places.0.len()
+        };
+        let encoder = || classifier(&adapter(&nano, "encoder").unwrap(), None).unwrap();
+        let [a, b] = [encoder(), encoder()];
+        let texts = [Input::text("a fine film")];
+        assert_eq!(a.predict(&texts, 2, 7, 0).unwrap(), b.predict(&texts, 2, 7, 0).unwrap());
+        let both = shared(&a.model, &b.model);
+        assert!(both > 20 && both < parameters(&a.model), "{both}");
+        // The weights outlive the adapters that they came with.
+        drop(a);
+        assert_eq!(shared(&encoder().model, &b.model), both);
+        let alone = base("deberta-v3-nano");
+        let alone = classifier(&adapter(&alone, "encoder").unwrap(), None).unwrap();
+        assert_eq!(shared(&alone.model, &b.model), 0);
+
+        let worded = classifier(&adapter(&stories, "worded").unwrap(), None).unwrap();
+        let language = adapter(&stories, "language").unwrap();
+        let language = SavedLanguageModel::on(&language, None, &Device::flex()).unwrap();
+        assert!(shared(&worded.model, &language.model) > 20);
+    }
+
+    /// A number needs no head over the vocabulary, and classes need one: the decoder is shared in every order.
+    #[test]
+    fn models_of_every_kind_share_a_base_under_different_heads() {
+        let load = |base: &Base, goal: Goal, pooling| {
+            let task = PreparedTask::without_examples(goal);
+            let task = PreparedTask { answers: vec![5, 6], ..task };
+            let (device, precision) = (Device::flex(), BasePrecision::F32.precision());
+            load_model(&base.0, &task, pooling, false, 3, &device, precision).unwrap().0
+        };
+        let classes =
+            |n: usize| Goal::classification("c", (0..n).map(|class| class.to_string()).collect());
+        let (stories, first) = (base("stories260K"), Pooling::default());
+        let score = load(&stories, Goal::regression("s"), first);
+        let [words, again] =
+            [classes(2), Goal::regression("s")].map(|goal| load(&stories, goal, first));
+        assert!(shared(&score, &words) > 20 && shared(&words, &again) == shared(&score, &again));
+        let nano = base("deberta-v3-nano");
+        let [two, three] =
+            [(2, first), (3, Pooling::Mean)].map(|(n, pooling)| load(&nano, classes(n), pooling));
+        assert!(shared(&two, &three) > 20);
+    }
+
+    #[test]
+    fn an_adapter_of_another_base_is_an_error_of_its_kind() {
+        let (nano, stories) = (base("deberta-v3-nano"), base("stories260K"));
+        let error = |adapter: Result<Adapter>, precision| {
+            let error = classifier(&adapter.unwrap(), precision).err().unwrap();
+            assert_eq!(kind_of(&error), Some(Kind::OtherBase), "{error:#}");
+            format!("{error:#}")
+        };
+        let other = error(adapter(&stories, "encoder"), None);
+        assert!(other.contains("has other weights than the adapter was trained on"), "{other}");
+        classifier(&adapter(&nano, "encoder").unwrap(), None).unwrap();
+        let held = error(adapter(&nano, "encoder"), Some(BasePrecision::Q8));
+        assert!(held.contains("`f32`") && held.contains("`q8`"), "{held}");
+        let none = adapter(&nano, ".").unwrap_err().to_string();
+        assert!(none.contains("holds no adapter of a finished run"), "{none}");
     }
 }

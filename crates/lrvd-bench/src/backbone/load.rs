@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 use anyhow::{anyhow, bail};
-use burn::tensor::Device;
+use burn::tensor::{DType, Device};
+use lrvd_burn::adapter::BaseBits;
 use lrvd_burn::files::WeightStore;
 use lrvd_core::noise::NoiseKey;
 use lrvd_models::deberta::{DebertaClassifier, DebertaConfig, Pooling};
@@ -16,7 +18,7 @@ use lrvd_models::{AutoModel, Precision};
 use super::architecture::Architecture;
 use super::hub;
 use crate::data::PreparedTask;
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result};
 use crate::io::{cannot, sha256_file};
 use crate::settings::BasePrecision;
 use crate::text::quoted;
@@ -48,6 +50,14 @@ pub(crate) struct Backbone {
     pub(crate) hashes: BTreeMap<String, String>,
     /// SHA-256 of those of [`READ_FILES`] that there are.
     pub(crate) files: BTreeMap<String, String>,
+    /// Of a base that several adapters share: its weights, once the first of them is loaded.
+    shared: Option<Mutex<Option<Held>>>,
+}
+
+/// A model without adapters, and how its weights are held.
+struct Held {
+    precision: Precision,
+    model: AutoModel,
 }
 
 impl Backbone {
@@ -65,7 +75,42 @@ impl Backbone {
         let read = READ_FILES.map(|name| location.folder.join(name)).into_iter();
         let read = read.filter(|file| file.is_file()).map(|file| hash(&file));
         let files = read.collect::<Result<_>>()?;
-        Ok(Self { location, architecture, tokenizer, hashes, files })
+        Ok(Self { location, architecture, tokenizer, hashes, files, shared: None })
+    }
+
+    /// The same, for several adapters: the models that are loaded from it share the memory of its weights.
+    pub(crate) fn shared(self) -> Self {
+        Self { shared: Some(Mutex::default()), ..self }
+    }
+
+    /// The model that is in memory, if one is to be shared.
+    fn held(&self, precision: Precision) -> Result<Option<AutoModel>> {
+        let Some(shared) = &self.shared else { return Ok(None) };
+        let held = shared.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*held {
+            None => Ok(None),
+            Some(held) if held.precision == precision => Ok(Some(held.model.clone())),
+            Some(held) => {
+                let why = format!(
+                    "is held with `base_precision` = `{}`, and the adapter was trained with `{}`",
+                    setting(held.precision),
+                    setting(precision)
+                );
+                Err(Kind::OtherBase.mark(self.unfit("the shared base", &why)))
+            }
+        }
+    }
+
+    /// Shares the memory of `model` from now on. A language model with its head takes the place of one without.
+    fn hold(&self, precision: Precision, model: &AutoModel) {
+        let Some(shared) = &self.shared else { return };
+        let mut held = shared.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_more = |held: &Held| {
+            matches!((&held.model, model), (AutoModel::LlamaScore(_), AutoModel::Llama(_)))
+        };
+        if held.as_ref().is_none_or(is_more) {
+            *held = Some(Held { precision, model: model.clone() });
+        }
     }
 
     /// The weight files that are not those of `hashes`, in words; empty if all are.
@@ -132,6 +177,17 @@ impl Backbone {
     }
 }
 
+/// The value of `base_precision` that holds weights so.
+fn setting(Precision { dtype, bits }: Precision) -> &'static str {
+    match (bits, dtype) {
+        (Some(BaseBits::Q8), _) => "q8",
+        (Some(BaseBits::Q4), _) => "q4",
+        (None, DType::BF16) => "bf16",
+        (None, DType::F16) => "f16",
+        (None, _) => "f32",
+    }
+}
+
 pub(crate) fn open_tokenizer(model: &Path) -> Result<TextTokenizer> {
     if GgufModel::is_at(model) {
         return Ok(GgufModel::open(model)?.tokenizer()?);
@@ -181,8 +237,19 @@ pub(crate) fn load_language_model(
     precision: Precision,
 ) -> Result<LlamaForCausalLm> {
     let config = undropped(backbone.decoder_for("language modelling")?, dropout);
+    let held = match backbone.held(precision)? {
+        Some(AutoModel::Llama(model)) => return Ok(model),
+        held => held,
+    };
     let store = backbone.open_weights()?;
-    Ok(LlamaForCausalLm::from_pretrained(&store, &config, device, precision)?.0)
+    let (model, _) = match held.as_ref().and_then(AutoModel::decoder) {
+        Some(decoder) => {
+            LlamaForCausalLm::with_decoder(decoder.clone(), &store, device, precision)?
+        }
+        None => LlamaForCausalLm::from_pretrained(&store, &config, device, precision)?,
+    };
+    backbone.hold(precision, &AutoModel::Llama(model.clone()));
+    Ok(model)
 }
 
 /// A model that answers `task`, and the names of the parameters that the checkpoint did not have.
@@ -198,22 +265,31 @@ pub(crate) fn load_model(
     precision: Precision,
 ) -> Result<(AutoModel, Vec<String>)> {
     let (store, seed) = (backbone.open_weights()?, NoiseKey::new(seed));
-    match &backbone.architecture {
+    let held = backbone.held(precision)?;
+    let (model, report) = match &backbone.architecture {
         Architecture::Deberta(encoder) if !task.goal.is_texts() => {
             let config = Backbone::config_for(encoder, task.labels, pooling, dropout);
-            let (model, report) =
-                DebertaClassifier::from_pretrained(&store, &config, seed, device, precision)?;
-            Ok((AutoModel::Deberta(model), report.fresh))
+            let (model, report) = match held {
+                Some(AutoModel::Deberta(held)) => {
+                    held.with_head(&store, &config, seed, device, precision)?
+                }
+                _ => DebertaClassifier::from_pretrained(&store, &config, seed, device, precision)?,
+            };
+            (AutoModel::Deberta(model), report)
         }
         Architecture::Llama(_) if !pooling.is_first() => {
-            Err(backbone
-                .unfit("`pooling` = `mean`", "is for encoders, and this is a language model"))
+            return Err(backbone
+                .unfit("`pooling` = `mean`", "is for encoders, and this is a language model"));
         }
         Architecture::Llama(config) if task.goal.is_regression() => {
             let config = undropped(config, dropout);
-            let (model, report) =
-                LlamaScore::from_pretrained(&store, &config, seed, device, precision)?;
-            Ok((AutoModel::LlamaScore(model), report.fresh))
+            let (model, report) = match held.as_ref().and_then(AutoModel::decoder) {
+                Some(decoder) => {
+                    LlamaScore::with_decoder(decoder.clone(), &store, seed, device, precision)?
+                }
+                None => LlamaScore::from_pretrained(&store, &config, seed, device, precision)?,
+            };
+            (AutoModel::LlamaScore(model), report)
         }
         _ => {
             let model = load_language_model(backbone, dropout, device, precision)?;
@@ -222,9 +298,11 @@ pub(crate) fn load_model(
             } else {
                 model.answering(task.answers.clone())?
             };
-            Ok((AutoModel::Llama(model), Vec::new()))
+            return Ok((AutoModel::Llama(model), Vec::new()));
         }
-    }
+    };
+    backbone.hold(precision, &model);
+    Ok((model, report.fresh))
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -48,8 +48,8 @@ pub(super) fn run(command: AbstainCommand, printer: Printer) -> Outcome {
     }
     classifier.check_unseen(&labelled)?;
     // As many draws as the answers of `lrvd predict` have.
-    let draws = draws(&eval.adapter, &classifier)?;
-    let seed = eval.adapter.seed.unwrap_or(classifier.info.run.seed);
+    let draws = draws(&eval.adapter.answers, &classifier)?;
+    let seed = eval.adapter.answers.seed.unwrap_or(classifier.info.run.seed);
     if classifier.is_decider() {
         if out.is_some() {
             bail!(

@@ -3,8 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, anyhow, bail};
+use burn::tensor::Device;
 use clap::Args;
-use lrvd_bench::adapter::{Adapter, AskedRows, Decided, SavedClassifier};
+use lrvd_bench::adapter::{Adapter, AskedRows, Base, Decided, SavedClassifier};
 use lrvd_bench::data::{
     Asked, At, Example, Place, Question, QuestionKind, questions, state, table,
 };
@@ -17,7 +18,7 @@ use super::answers::{Answers, InputArguments};
 use super::eval::{draws, load};
 use super::table::table;
 use super::{Outcome, STDIN};
-use crate::args::{AdapterArguments, InputColumns};
+use crate::args::{AdapterArguments, AnswerArguments, InputColumns};
 use crate::exit::ExitStatus;
 use crate::printer::Printer;
 
@@ -91,8 +92,8 @@ pub(super) fn run(arguments: DecideArguments, printer: Printer) -> Outcome {
         (None, Some(question)) => vec![("answer".to_owned(), question.clone())],
         (None, None) => bail!("pass --questions: this model answers any typed question"),
     };
-    let draws = draws(&adapter, &classifier)?;
-    let seed = adapter.seed.unwrap_or(classifier.info.run.seed);
+    let draws = draws(&adapter.answers, &classifier)?;
+    let seed = adapter.answers.seed.unwrap_or(classifier.info.run.seed);
     let (ids, questions): (Vec<String>, Vec<Question>) = asked.into_iter().unzip();
     let found = classifier.decide(&text, &questions, draws, seed)?;
     let answers: Vec<Answer<'_>> =
@@ -104,17 +105,29 @@ pub(super) fn run(arguments: DecideArguments, printer: Printer) -> Outcome {
 }
 
 /// The classifier in a folder, or a language model without an adapter.
-pub(super) fn open(adapter: &AdapterArguments, printer: Printer) -> Result<SavedClassifier> {
-    if adapter.dir.is_dir() && Adapter::is_at(&adapter.dir) || adapter.base.model.is_some() {
-        return load(adapter, printer);
+fn open(adapter: &AdapterArguments, printer: Printer) -> Result<SavedClassifier> {
+    let AdapterArguments { dir, answers } = adapter;
+    match base_alone(dir, answers)? {
+        Some(base) => untrained(&base, &device::open(&answers.device)?, printer),
+        None => load(adapter, printer),
     }
-    if adapter.policy().needs_draws().is_some() {
+}
+
+/// The language model that `dir` is, if it holds no adapter.
+pub(super) fn base_alone(dir: &Path, answers: &AnswerArguments) -> Result<Option<Base>> {
+    if dir.is_dir() && Adapter::is_at(dir) || answers.base.model.is_some() {
+        return Ok(None);
+    }
+    if answers.policy().needs_draws().is_some() {
         bail!(
             "`--cascade`, `--tolerance` and `--antithetic`: a model without an adapter has no draws"
         );
     }
-    let device = device::open(&adapter.device)?;
-    let model = SavedClassifier::untrained(&adapter.dir.display().to_string(), &device)?;
+    Base::open(&dir.display().to_string()).map(Some)
+}
+
+pub(super) fn untrained(base: &Base, device: &Device, printer: Printer) -> Result<SavedClassifier> {
+    let model = SavedClassifier::untrained(base, device)?;
     printer.note("the model has no adapter: its probabilities are not calibrated");
     Ok(model)
 }
@@ -188,8 +201,8 @@ pub(super) fn predict(
     classifier: &SavedClassifier,
     printer: Printer,
 ) -> Outcome {
-    let draws = draws(adapter, classifier)?;
-    let seed = adapter.seed.unwrap_or(classifier.info.run.seed);
+    let draws = draws(&adapter.answers, classifier)?;
+    let seed = adapter.answers.seed.unwrap_or(classifier.info.run.seed);
     let mut written = Answers::new("predict", printer);
     for row in rows_of(input, classifier)? {
         let Example { id, input: Asked { state, id: key, question }, .. } = row?;

@@ -15,7 +15,7 @@ use lrvd_burn::device;
 use serde_json::{Value, json};
 
 use super::{Outcome, table};
-use crate::args::{AdapterArguments, InputColumns};
+use crate::args::{AdapterArguments, AnswerArguments, InputColumns};
 use crate::exit::ExitStatus;
 use crate::printer::Printer;
 
@@ -65,8 +65,8 @@ pub(super) fn run(arguments: EvalArguments, printer: Printer) -> Outcome {
     }
     let out = arguments.out()?;
     let (classifier, data, rows) = labelled(&arguments, printer)?;
-    let draws = classifier.draws(arguments.adapter.draws)?;
-    let seed = arguments.adapter.seed.unwrap_or(classifier.info.run.seed);
+    let draws = classifier.draws(arguments.adapter.answers.draws)?;
+    let seed = arguments.adapter.answers.seed.unwrap_or(classifier.info.run.seed);
     let evaluation = evaluate(&classifier, &rows.examples, draws, seed)?;
     write(&evaluation, out, printer)?;
     let body = json!({
@@ -124,7 +124,7 @@ fn language(arguments: EvalArguments, printer: Printer) -> Outcome {
         None => model.columns().cloned().context("name the columns of the texts")?,
     };
     let rows = read_texts(file, Some(&columns), true)?;
-    let (draws, seed) = (model.draws(own.draws)?, own.seed.unwrap_or(model.seed()));
+    let (draws, seed) = (model.draws(own.answers.draws)?, own.answers.seed.unwrap_or(model.seed()));
     let (evaluation, notes) = model.evaluate(&rows, draws, seed)?;
     printer.notes(&notes);
     write(&evaluation, out, printer)?;
@@ -180,15 +180,15 @@ pub(super) fn read_rows(
 }
 
 /// Draws of an answer that is given: the mean where the command line names no number, unless it says how draws are made.
-pub(super) fn draws(arguments: &AdapterArguments, classifier: &SavedClassifier) -> Result<usize> {
+pub(super) fn draws(arguments: &AnswerArguments, classifier: &SavedClassifier) -> Result<usize> {
     let is_spared = arguments.policy().needs_draws().is_some();
     classifier.draws(arguments.draws.or((!is_spared).then_some(0)))
 }
 
 pub(super) fn load(arguments: &AdapterArguments, printer: Printer) -> Result<SavedClassifier> {
-    let device = device::open(&arguments.device)?;
-    let policy = arguments.policy();
-    let classifier = SavedClassifier::load(&arguments.dir, &arguments.base, policy, &device)?;
+    let AdapterArguments { dir, answers } = arguments;
+    let device = device::open(&answers.device)?;
+    let classifier = SavedClassifier::load(dir, &answers.base, answers.policy(), &device)?;
     printer.notes(&classifier.warnings);
     Ok(classifier)
 }
@@ -197,11 +197,17 @@ pub(super) fn load_language(
     arguments: &AdapterArguments,
     printer: Printer,
 ) -> Result<SavedLanguageModel> {
+    let AdapterArguments { dir, answers } = arguments;
+    spares_nothing(answers)?;
+    load_language_from(dir, &answers.base, &device::open(&answers.device)?, printer)
+}
+
+/// Rejects ways to spare draws, which a language model has not.
+pub(super) fn spares_nothing(arguments: &AnswerArguments) -> Result<()> {
     if arguments.policy().needs_draws().is_some() {
         bail!("`--cascade`, `--tolerance` and `--antithetic` are for classifiers only");
     }
-    let device = device::open(&arguments.device)?;
-    load_language_from(&arguments.dir, &arguments.base, &device, printer)
+    Ok(())
 }
 
 /// Loads the language model in `dir`, and says what a reader must know of it.

@@ -70,7 +70,7 @@ pub(super) fn run(command: OodCommand, printer: Printer) -> Outcome {
 
 /// The classifier, whose draws are all made.
 fn opened(arguments: &AdapterArguments, printer: Printer) -> Result<SavedClassifier> {
-    if let Some(setting) = arguments.policy().needs_draws() {
+    if let Some(setting) = arguments.answers.policy().needs_draws() {
         bail!(
             "`{setting}` spares draws, and scores are compared at the same number of draws: leave it out"
         );
@@ -80,8 +80,8 @@ fn opened(arguments: &AdapterArguments, printer: Printer) -> Result<SavedClassif
 
 fn fit(arguments: FitArguments, printer: Printer) -> Outcome {
     let classifier = opened(&arguments.adapter, printer)?;
-    let draws = draws(&arguments.adapter, &classifier)?;
-    let seed = arguments.adapter.seed.unwrap_or(classifier.info.run.seed);
+    let draws = draws(&arguments.adapter.answers, &classifier)?;
+    let seed = arguments.adapter.answers.seed.unwrap_or(classifier.info.run.seed);
     let label = arguments.label_column.as_ref();
     let rows = |file: &Path| read_rows(&classifier, file, &arguments.columns, label);
     let labelled = rows(&arguments.data)?;
@@ -156,8 +156,8 @@ fn score(arguments: ScoreArguments, printer: Printer) -> Outcome {
     let detector = OodDetector::read(&classifier)?;
     let OodReport { score, draws, seed, .. } = detector.report;
     for (name, asked, fitted) in [
-        ("--draws", adapter.draws.map(|draws| draws as u64), draws as u64),
-        ("--seed", adapter.seed, seed),
+        ("--draws", adapter.answers.draws.map(|draws| draws as u64), draws as u64),
+        ("--seed", adapter.answers.seed, seed),
     ] {
         if asked.is_some_and(|asked| asked != fitted) {
             bail!(

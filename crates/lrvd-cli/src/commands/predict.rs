@@ -75,9 +75,9 @@ pub(super) fn run(arguments: PredictArguments, printer: Printer) -> Outcome {
         }
         return decide::predict(arguments.input, &arguments.adapter, &classifier, printer);
     }
-    let draws = draws(&arguments.adapter, &classifier)?;
+    let draws = draws(&arguments.adapter.answers, &classifier)?;
     let limit = classifier.withheld_above(arguments.abstain_above, draws)?;
-    let seed = arguments.adapter.seed.unwrap_or(classifier.info.run.seed);
+    let seed = arguments.adapter.answers.seed.unwrap_or(classifier.info.run.seed);
     let most_labels = if arguments.all { usize::MAX } else { SHOWN };
     let labels = &classifier.info.goal.classes;
     let mut written = Answers::new("predict", printer);

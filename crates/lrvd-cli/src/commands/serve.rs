@@ -1,29 +1,44 @@
 //! `lrvd serve`
 
+use std::collections::HashSet;
 use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{anyhow, bail};
+use anyhow::{Context as _, anyhow, bail};
+use burn::tensor::Device;
 use clap::Args;
 use lrvd_bench::Result;
-use lrvd_bench::adapter::Adapter;
-
+use lrvd_bench::adapter::{Adapter, Base, SavedClassifier, SavedLanguageModel};
+use lrvd_burn::device;
 use serde_json::json;
 
 use super::Outcome;
-use super::decide::open;
-use super::eval::{draws, load, load_language};
-use crate::args::{self, AdapterArguments};
+use super::decide::{base_alone, untrained};
+use super::eval::{draws, spares_nothing};
+use crate::args::{self, AnswerArguments};
 use crate::exit::{ExitStatus, stop_flag};
 use crate::printer::{Format, Printer, remark};
-use crate::serve::{Limits, Model, Server};
+use crate::serve::{Limits, Model, Server, check_name};
 
 #[derive(Debug, Args)]
 pub(crate) struct ServeArguments {
+    /// Output of `lrvd train`, or an adapter folder.
+    #[arg(value_name = "DIR", required_unless_present = "shared")]
+    pub(crate) dir: Option<PathBuf>,
+    /// Base model of several adapters, whose weights are in memory once.
+    #[arg(long = "base", id = "shared", value_name = "DIR|GGUF|HUB-ID", requires = "adapters", conflicts_with_all = ["dir", "model"])]
+    pub(crate) shared: Option<String>,
+    /// An adapter on the base of `--base`, and the `model` that requests choose it by; may be repeated.
+    #[arg(long = "adapter", id = "adapters", value_name = "NAME=DIR", requires = "shared", value_parser = named)]
+    pub(crate) adapters: Vec<(String, PathBuf)>,
+    /// Largest number of adapters, also of those that are added while the server runs.
+    #[arg(long, value_name = "N", default_value = "32", value_parser = args::few(1, 10_000), allow_negative_numbers = true)]
+    pub(crate) max_adapters: usize,
     #[command(flatten)]
-    pub(crate) adapter: AdapterArguments,
+    pub(crate) answers: AnswerArguments,
     /// Answer typed questions; DIR may be a language model without an adapter, whose answers are not calibrated.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "shared")]
     pub(crate) decisions: bool,
     /// Address to listen at; port 0 means a free port.
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:8080", value_parser = listen)]
@@ -46,7 +61,7 @@ pub(crate) struct ServeArguments {
     /// Largest batch of a classifier; more suits a GPU [default: 8].
     #[arg(long, value_name = "N", value_parser = args::few(1, 4096), allow_negative_numbers = true)]
     pub(crate) batch_size: Option<usize>,
-    /// Largest number of texts in a request to a classifier [default: 64].
+    /// Largest number of texts in a request to a classifier [default: 64, or `--queue` if that is less].
     #[arg(long, value_name = "N", value_parser = args::few(1, 65_536), allow_negative_numbers = true)]
     pub(crate) max_texts: Option<usize>,
     /// Largest number of new tokens in a request to a language model [default: 1024].
@@ -79,6 +94,15 @@ fn listen(text: &str) -> Result<Listen, String> {
     let address = found.next().ok_or_else(|| "this host has no address".to_owned())?;
     let host = text.rsplit_once(':').map_or(text, |(host, _)| host);
     Ok(Listen { host: host.trim_matches(['[', ']']).to_owned(), address })
+}
+
+fn named(text: &str) -> Result<(String, PathBuf), String> {
+    let (name, folder) = text.split_once('=').ok_or("expected NAME=DIR")?;
+    check_name(name)?;
+    if folder.is_empty() {
+        return Err("expected NAME=DIR, found no folder".to_owned());
+    }
+    Ok((name.to_owned(), folder.into()))
 }
 
 fn host_name(text: &str) -> Result<String, String> {
@@ -118,19 +142,17 @@ const MAX_TOKENS: usize = 1024;
 
 pub(super) fn run(arguments: ServeArguments, printer: Printer) -> Outcome {
     let stop = stop_flag()?;
-    let own = &arguments.adapter;
-    let generates = !arguments.decisions && Adapter::is_for_texts(&own.dir)?;
-    check(&arguments, generates)?;
-    let one = |asked: Option<usize>, usual| asked.unwrap_or(if generates { 1 } else { usual });
+    check(&arguments)?;
     let limits = Limits {
-        batch_size: one(arguments.batch_size, BATCH_SIZE),
+        batch_size: arguments.batch_size.unwrap_or(BATCH_SIZE),
         max_draws: arguments.max_draws,
         max_tokens: arguments.max_tokens.unwrap_or(MAX_TOKENS),
-        max_texts: one(arguments.max_texts, MAX_TEXTS),
+        max_texts: arguments.max_texts.unwrap_or(MAX_TEXTS.min(arguments.queue)),
         max_bytes: arguments.max_bytes,
         queue: arguments.queue,
         timeout: Duration::from_secs(arguments.timeout as u64),
         max_connections: arguments.max_connections,
+        max_adapters: arguments.max_adapters,
     };
     let key = arguments.api_key_env.as_deref().map(key).transpose()?;
     let mut names = arguments.host_name;
@@ -150,29 +172,98 @@ pub(super) fn run(arguments: ServeArguments, printer: Printer) -> Outcome {
         Format::Text => printer.data(&address),
         Format::Json => printer.document_line("serve", json!({ "address": address })).map(|_| ()),
     };
-    let model = if generates {
-        let model = load_language(own, printer)?;
+    let device = device::open(&arguments.answers.device)?;
+    let (answers, limit) = (arguments.answers, arguments.abstain_above);
+    let loader = Loader {
+        answers,
+        limit,
+        batch_size: limits.batch_size,
+        decides: arguments.decisions,
+        device,
+        printer,
+    };
+    let (base, models) = match (arguments.dir, arguments.shared) {
+        (Some(dir), _) => {
+            let (base, model) = loader.alone(&dir)?;
+            (base, vec![(None, model)])
+        }
+        (None, Some(shared)) => {
+            let base = Base::open(&shared)?;
+            let load = |(name, dir): (String, PathBuf)| {
+                let model = loader.load(&base, &dir);
+                let model = model.with_context(|| format!("adapter `{name}`"))?;
+                Ok((Some(name), model))
+            };
+            let models = arguments.adapters.into_iter().map(load).collect::<Result<_>>()?;
+            (base, models)
+        }
+        (None, None) => bail!("pass DIR, or `--base` with `--adapter`"),
+    };
+    let load = Box::new(move |dir: &Path| loader.load(&base, dir));
+    server.run(models, load, stop, printer, started)?;
+    Ok(ExitStatus::Done)
+}
+
+/// How every model of a server is loaded, and what it answers with.
+struct Loader {
+    answers: AnswerArguments,
+    limit: Option<f64>,
+    batch_size: usize,
+    /// Whether a language model answers typed questions.
+    decides: bool,
+    device: Device,
+    printer: Printer,
+}
+
+impl Loader {
+    /// The only model of the command line, and its base.
+    fn alone(&self, dir: &Path) -> Result<(Base, Model)> {
+        if self.decides
+            && let Some(base) = base_alone(dir, &self.answers)?
+        {
+            let model = self.classifier(untrained(&base, &self.device, self.printer)?)?;
+            return Ok((base, model));
+        }
+        let adapter = Adapter::open(dir, &self.answers.base, &self.device)?;
+        let base = adapter.base_to_share()?;
+        let model = self.model(&adapter.on(&base))?;
+        Ok((base, model))
+    }
+
+    /// One of several adapters on `base`.
+    fn load(&self, base: &Base, dir: &Path) -> Result<Model> {
+        self.model(&Adapter::open_on(base, dir, &self.answers.base)?)
+    }
+
+    fn model(&self, adapter: &Adapter) -> Result<Model> {
+        let answers = &self.answers;
+        if self.decides || !adapter.continues_texts() {
+            let found = SavedClassifier::on(adapter, answers.policy(), None, &self.device)?;
+            return self.classifier(found);
+        }
+        spares_nothing(answers)?;
+        let saved = SavedLanguageModel::on(adapter, None, &self.device)?;
+        self.printer.notes(&saved.warnings);
         // As `lrvd generate`, at the mean by default.
-        let draws = model.draws(Some(own.draws.unwrap_or(0)))?;
-        let seed = own.seed.unwrap_or(model.seed());
-        Model::Language { saved: Box::new(model), draws, seed }
-    } else {
-        let mut classifier =
-            if arguments.decisions { open(own, printer)? } else { load(own, printer)? };
-        let limit = arguments.abstain_above;
-        if limit.is_some() && classifier.is_decider() && classifier.fixed_question().is_none() {
+        let draws = saved.draws(Some(answers.draws.unwrap_or(0)))?;
+        let seed = answers.seed.unwrap_or(saved.seed());
+        Ok(Model::Language { saved: Box::new(saved), draws, seed })
+    }
+
+    fn classifier(&self, mut saved: SavedClassifier) -> Result<Model> {
+        let Self { answers, limit, .. } = self;
+        self.printer.notes(&saved.warnings);
+        if limit.is_some() && saved.is_decider() && saved.fixed_question().is_none() {
             bail!(
                 "`--abstain-above` is an entropy, and typed questions have a threshold on the confidence"
             );
         }
-        let draws = draws(own, &classifier)?;
-        classifier.withheld_above(limit, draws)?;
-        let seed = own.seed.unwrap_or(classifier.info.run.seed);
-        classifier.info.run.batch_size = limits.batch_size;
-        Model::Classifier { saved: Box::new(classifier), draws, seed, limit }
-    };
-    server.run(&model, stop, printer, started)?;
-    Ok(ExitStatus::Done)
+        let draws = draws(answers, &saved)?;
+        saved.withheld_above(*limit, draws)?;
+        let seed = answers.seed.unwrap_or(saved.info.run.seed);
+        saved.info.run.batch_size = self.batch_size;
+        Ok(Model::Classifier { saved: Box::new(saved), draws, seed, limit: *limit })
+    }
 }
 
 fn key(name: &str) -> Result<String> {
@@ -188,24 +279,31 @@ fn key(name: &str) -> Result<String> {
     Ok(key)
 }
 
-/// Rejects options of the other kind of model.
-fn check(arguments: &ServeArguments, generates: bool) -> Result<()> {
+/// Rejects options of the other kind of model, where one is served alone, and names that are there twice.
+fn check(arguments: &ServeArguments) -> Result<()> {
+    let mut known = HashSet::new();
+    if let Some((name, _)) = arguments.adapters.iter().find(|(name, _)| !known.insert(name)) {
+        bail!("`--adapter {name}=…` is there twice, expected different names");
+    }
+    let (found, most) = (arguments.adapters.len(), arguments.max_adapters);
+    if found > most {
+        bail!("{found} adapters, expected at most {most}: raise `--max-adapters`");
+    }
+    let Some(dir) = &arguments.dir else { return Ok(()) };
     let own = [("--max-tokens", arguments.max_tokens.is_some())];
     let others = [
         ("--abstain-above", arguments.abstain_above.is_some()),
         ("--batch-size", arguments.batch_size.is_some()),
         ("--max-texts", arguments.max_texts.is_some()),
     ];
+    let generates = !arguments.decisions && Adapter::is_for_texts(dir)?;
     let (unwanted, expected, found) = if generates {
         (&others[..], "classifiers", "a language model")
     } else {
         (&own[..], "language models", "a classifier")
     };
     match unwanted.iter().find(|(_, is_given)| *is_given) {
-        Some((name, _)) => bail!(
-            "`{name}` is for {expected}, and `{}` is {found}",
-            arguments.adapter.dir.display()
-        ),
+        Some((name, _)) => bail!("`{name}` is for {expected}, and `{}` is {found}", dir.display()),
         None => Ok(()),
     }
 }

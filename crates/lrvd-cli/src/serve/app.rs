@@ -9,16 +9,14 @@ use tokio::sync::oneshot::error::RecvError;
 use super::access::Access;
 use super::answer::Answer;
 use super::metrics::Metrics;
-use super::model::{Card, Limits};
+use super::model::Limits;
+use super::models::Models;
 use super::problem::{Code, Problem};
 use super::queue::{Fault, Queue, Reply};
 use crate::printer::Printer;
 
-#[derive(Debug)]
 pub(super) struct App {
-    pub(super) card: Card,
-    /// When the model was written, seconds after 1970.
-    pub(super) created: u64,
+    pub(super) models: Models,
     pub(super) limits: Limits,
     pub(super) access: Access,
     pub(super) queue: Queue,

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::fmt::{Formatter, Result as Written};
 use std::marker::PhantomData;
+use std::sync::Arc;
 
 use axum::http::StatusCode;
 use lrvd_bench::Unique;
@@ -16,10 +17,12 @@ use serde::de::{Deserialize, Deserializer, Error as Wrong, IgnoredAny, SeqAccess
 use serde::{Deserialize as Read, Serialize};
 use serde_json::Value;
 
+use super::DECISIONS;
 use super::model::{ClassifierCard, Input};
+use super::models::{Models, Served};
 use super::problem::{Code, Problem, json};
 use super::request::{Asked, Form, Object, filled, object};
-use super::typed::{Own, check_count, check_length, check_model, length};
+use super::typed::{Own, check_count, check_length, length};
 
 /// Typed questions about an input.
 #[derive(Read, JsonSchema)]
@@ -234,9 +237,10 @@ fn missing(field: &str) -> Problem {
 }
 
 /// Reads a request.
-pub(super) fn read(body: &[u8], card: &ClassifierCard) -> Result<Asked, Problem> {
+pub(super) fn read(body: &[u8], models: &Models) -> Result<(Arc<Served>, Asked), Problem> {
     let request: DecisionsRequest = object(body)?;
-    check_model(&request.model, card)?;
+    let model = models.find(Some(&request.model), DECISIONS)?;
+    let card = model.classifier()?;
     check_count(request.questions.len(), card)?;
     let key = card.key(request.x_draws, request.x_seed).map_err(Problem::of_own_field)?;
     let mut budget = Budget { card, used: 0 };
@@ -248,7 +252,7 @@ pub(super) fn read(body: &[u8], card: &ClassifierCard) -> Result<Asked, Problem>
         questions.push(question);
         plan.push((name, options));
     }
-    Ok(Asked {
+    let asked = Asked {
         inputs: vec![Input::Decision { state, questions }],
         fields: vec!["questions".to_owned()],
         key,
@@ -256,7 +260,8 @@ pub(super) fn read(body: &[u8], card: &ClassifierCard) -> Result<Asked, Problem>
             json(StatusCode::OK, &DecisionsAnswers::new(Plan(plan), found, card))
         })),
         stream: false,
-    })
+    };
+    Ok((model, asked))
 }
 
 /// How much text of JSON values there is.

@@ -1,10 +1,12 @@
-//! A saved model behind HTTP: `lrvd serve`.
+//! Saved models behind HTTP: `lrvd serve`.
 //!
-//! The thread that calls [`Server::run`] owns the model and answers; one other thread speaks HTTP. Between them is a queue.
+//! The thread that calls [`Server::run`] asks the models; one other thread handles HTTP. Between them is a queue.
 //!
 //! | File | What is in it |
 //! |---|---|
-//! | `model` | the model, a classifier or a language model: how it is asked, and what clients can know of it |
+//! | `model` | a model, a classifier or a language model: how it is asked, and what clients can know of it |
+//! | `models` | the models by their names |
+//! | `adapters` | the route that lists them, adds one or replaces one |
 //! | `request`, `answer`, `response` | bodies of requests and responses, and their description for programs |
 //! | `typed` | what the routes for typed questions share |
 //! | `systemone`, `decisions` | those routes: requests and responses in the forms of their APIs |
@@ -19,12 +21,14 @@
 //! | `server` | start and stop, connections |
 
 mod access;
+mod adapters;
 mod answer;
 mod app;
 mod decisions;
 mod encoding;
 mod metrics;
 mod model;
+mod models;
 mod problem;
 mod queue;
 mod request;
@@ -37,6 +41,7 @@ mod systemone;
 mod typed;
 
 pub(crate) use model::{Limits, Model};
+pub(crate) use models::check_name;
 pub(crate) use server::Server;
 
 const CLASSIFY: &str = "/v1/classify";
@@ -44,5 +49,6 @@ const GENERATE: &str = "/v1/generate";
 const SYSTEMONE: &str = "/v1/systemone";
 const DECISIONS: &str = "/v1/decisions";
 const MODELS: &str = "/v1/models";
+const ADAPTERS: &str = "/v1/adapters";
 /// Where models are asked.
 const ASKED: [&str; 4] = [CLASSIFY, GENERATE, SYSTEMONE, DECISIONS];

@@ -34,6 +34,7 @@ pub(crate) struct Limits {
     /// From the head of a request to its answer.
     pub(crate) timeout: Duration,
     pub(crate) max_connections: usize,
+    pub(crate) max_adapters: usize,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -82,16 +83,23 @@ pub(crate) enum Model {
 }
 
 impl Model {
-    /// What clients can know of it under `limits`.
-    pub(super) fn card(&self, limits: &Limits) -> Result<Card> {
-        Ok(match self {
+    /// What clients can know of it under `limits`; without a `name` it is called by what it was trained for.
+    pub(super) fn card(&self, name: Option<String>, limits: &Limits) -> Result<Card> {
+        let mut card = match self {
             Self::Classifier { saved, draws, seed, limit } => {
                 Card::Classifier(ClassifierCard::new(saved, *draws, *seed, *limit, limits))
             }
             Self::Language { saved, draws, seed } => {
                 Card::Language(LanguageCard::new(saved, *draws, *seed, limits)?)
             }
-        })
+        };
+        if let Some(name) = name {
+            *match &mut card {
+                Card::Classifier(card) => &mut card.name,
+                Card::Language(card) => &mut card.name,
+            } = name;
+        }
+        Ok(card)
     }
 
     /// When its folder was last written, seconds after 1970; 0 where the system does not say.
@@ -209,8 +217,9 @@ fn classifies(saved: &SavedClassifier) -> bool {
 }
 
 /// A model as its clients know it: `/v1/model`, and what can be asked.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 #[serde(untagged)]
+#[schemars(rename = "Model")]
 pub(super) enum Card {
     Classifier(ClassifierCard),
     Language(LanguageCard),
@@ -255,12 +264,12 @@ impl Card {
     }
 }
 
-/// The model that answers.
+/// A model that classifies, predicts numbers or answers typed questions.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
-#[schemars(rename = "Model")]
+#[schemars(rename = "ClassifierModel")]
 pub(super) struct ClassifierCard {
     pub(super) schema_version: u32,
-    /// What it was trained for.
+    /// Its name on the command line or in `/v1/adapters`; without one what it was trained for.
     pub(super) name: String,
     /// How it was trained.
     pub(super) method: String,
@@ -352,12 +361,12 @@ impl ClassifierCard {
     }
 }
 
-/// The model that answers.
+/// A model that continues texts.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
-#[schemars(rename = "Model")]
+#[schemars(rename = "LanguageModel")]
 pub(super) struct LanguageCard {
     pub(super) schema_version: u32,
-    /// Its base model, without the place.
+    /// Its name on the command line or in `/v1/adapters`; without one its base model, without the place.
     pub(super) name: String,
     /// How it was trained; null where the adapter does not say.
     pub(super) method: Option<String>,

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use lrvd_bench::adapter::ContinuedToken;
@@ -13,6 +13,7 @@ use tracing::debug;
 use super::answer::Answer;
 use super::metrics::Metrics;
 use super::model::{Input, Key};
+use super::models::Served;
 use super::problem::{Code, Problem};
 
 /// Why a text has no answer.
@@ -27,8 +28,8 @@ pub(super) enum Fault {
 /// The answers to a job's texts, or the first text without one.
 pub(super) type Reply = Result<Vec<Answer>, (usize, Fault)>;
 
-#[derive(Debug)]
-pub(super) struct Job {
+pub(super) struct Job<M = Served> {
+    pub(super) model: Arc<M>,
     /// At least one.
     pub(super) inputs: Vec<Input>,
     pub(super) key: Key,
@@ -38,29 +39,27 @@ pub(super) struct Job {
     pub(super) tokens: Option<UnboundedSender<ContinuedToken>>,
 }
 
-impl Job {
+impl<M> Job<M> {
     fn texts(&self) -> usize {
         self.inputs.iter().map(Input::texts).sum()
     }
 }
 
 /// First come, first served; bounded by texts.
-#[derive(Debug)]
-pub(super) struct Queue {
+pub(super) struct Queue<M = Served> {
     /// Texts that may wait.
     pub(super) most: usize,
-    waiting: Mutex<Waiting>,
+    waiting: Mutex<Waiting<M>>,
     changed: Condvar,
 }
 
-#[derive(Debug)]
-struct Waiting {
-    jobs: VecDeque<Job>,
+struct Waiting<M> {
+    jobs: VecDeque<Job<M>>,
     texts: usize,
     closed: bool,
 }
 
-impl Waiting {
+impl<M> Waiting<M> {
     /// Drops the jobs whose clients have disconnected.
     fn forget(&mut self) {
         self.jobs.retain(|job| !job.reply.is_closed());
@@ -68,7 +67,7 @@ impl Waiting {
     }
 }
 
-impl Queue {
+impl<M> Queue<M> {
     pub(super) fn new(most: usize) -> Self {
         let waiting = Waiting { jobs: VecDeque::new(), texts: 0, closed: false };
         Self { most, waiting: Mutex::new(waiting), changed: Condvar::new() }
@@ -79,7 +78,7 @@ impl Queue {
     }
 
     /// Puts a job behind the others, unless the queue is full or stopping.
-    pub(super) fn push(&self, job: Job) -> Result<(), Problem> {
+    pub(super) fn push(&self, job: Job<M>) -> Result<(), Problem> {
         let mut waiting = self.lock();
         if waiting.closed {
             return Err(Problem::stopping());
@@ -108,25 +107,27 @@ impl Queue {
     /// Waits for the next batch; `None` once the queue is closed and empty.
     ///
     /// It is the job that has waited longest and, if `is_shared` says that its inputs allow that under its key, those of the
-    /// others of which it says the same, with the same key, in order, that fit within `most` texts.
+    /// others to the same model of which it says the same, with the same key, in order, that fit within `most` texts.
     pub(super) fn take(
         &self,
         most: usize,
-        is_shared: impl Fn(&Input, Key) -> bool,
-    ) -> Option<Vec<Job>> {
-        let shares = |job: &Job| job.inputs.iter().all(|input| is_shared(input, job.key));
+        is_shared: impl Fn(&M, &Input, Key) -> bool,
+    ) -> Option<Vec<Job<M>>> {
+        let shares =
+            |job: &Job<M>| job.inputs.iter().all(|input| is_shared(&job.model, input, job.key));
         let mut waiting = self.lock();
         loop {
             waiting.forget();
             if let Some(first) = waiting.jobs.pop_front() {
-                let key = first.key;
+                let (model, key) = (Arc::clone(&first.model), first.key);
                 let mut room = if shares(&first) { most } else { 0 };
                 room = room.saturating_sub(first.texts());
                 let mut batch = vec![first];
                 let mut next = 0;
                 while room > 0 && next < waiting.jobs.len() {
                     let job = &waiting.jobs[next];
-                    if job.key == key && job.texts() <= room && shares(job) {
+                    let is_alike = Arc::ptr_eq(&job.model, &model) && job.key == key;
+                    if is_alike && job.texts() <= room && shares(job) {
                         room -= job.texts();
                         batch.extend(waiting.jobs.remove(next));
                     } else {
@@ -144,7 +145,7 @@ impl Queue {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Waiting> {
+    fn lock(&self) -> MutexGuard<'_, Waiting<M>> {
         // No code that can panic holds it.
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -155,18 +156,21 @@ impl Queue {
 ///
 /// A call that fails or panics is made again for each of its texts, so that one of them costs the others no answer. A call
 /// that generates reports its new tokens, which go to the client that wants them, and checks whether it still waits.
-pub(super) fn work(
-    queue: &Queue,
+pub(super) fn work<M>(
+    queue: &Queue<M>,
     metrics: &Metrics,
     most: usize,
-    is_shared: impl Fn(&Input, Key) -> bool,
+    is_shared: impl Fn(&M, &Input, Key) -> bool,
     mut answer: impl FnMut(
+        &M,
         &[Input],
         Key,
         &mut dyn FnMut(&[ContinuedToken]) -> bool,
     ) -> Result<Vec<Answer>, Fault>,
 ) {
-    let mut attempt = |inputs: &[Input], key: Key, follow: &dyn Fn(&[ContinuedToken]) -> bool| {
+    let mut attempt = |first: &Job<M>,
+                       inputs: &[Input],
+                       follow: &dyn Fn(&[ContinuedToken]) -> bool| {
         metrics.batches.inc();
         metrics.batched.inc_by(inputs.iter().map(Input::texts).sum::<usize>() as u64);
         let begun = Instant::now();
@@ -174,14 +178,15 @@ pub(super) fn work(
             metrics.tokens.inc_by(tokens.len() as u64);
             follow(tokens)
         };
-        let answered = catch_unwind(AssertUnwindSafe(|| answer(inputs, key, &mut go_on)));
+        let answered =
+            catch_unwind(AssertUnwindSafe(|| answer(&first.model, inputs, first.key, &mut go_on)));
         metrics.batch_seconds.inc_by(begun.elapsed().as_secs_f64());
         answered.unwrap_or(Err(Fault::Model))
     };
-    let mut ask = |inputs: &[Input], key: Key, follow: &dyn Fn(&[ContinuedToken]) -> bool| {
-        let mut found = vec![attempt(inputs, key, follow)];
+    let mut ask = |first: &Job<M>, inputs: &[Input], follow: &dyn Fn(&[ContinuedToken]) -> bool| {
+        let mut found = vec![attempt(first, inputs, follow)];
         if found[0].is_err() && inputs.len() > 1 {
-            found = inputs.chunks(1).map(|one| attempt(one, key, follow)).collect();
+            found = inputs.chunks(1).map(|one| attempt(first, one, follow)).collect();
         }
         let each = |found: Result<Vec<Answer>, Fault>| match found {
             Ok(answers) => answers.into_iter().map(Ok).collect(),
@@ -190,9 +195,11 @@ pub(super) fn work(
         found.into_iter().flat_map(each).collect::<Vec<_>>()
     };
     while let Some(jobs) = queue.take(most, &is_shared) {
-        let Some(key) = jobs.first().map(|job| job.key) else { continue };
+        // Model and key of all.
+        let Some(first) = jobs.first() else { continue };
         let inputs: Vec<Input> = jobs.iter().flat_map(|job| job.inputs.clone()).collect();
-        let size = if inputs.iter().all(|input| is_shared(input, key)) { most } else { 1 };
+        let shares = |input: &Input| is_shared(&first.model, input, first.key);
+        let size = if inputs.iter().all(shares) { most } else { 1 };
         let follow = |tokens: &[ContinuedToken]| {
             for said in jobs.iter().filter_map(|job| job.tokens.as_ref()) {
                 // One that has gone is seen below.
@@ -203,7 +210,7 @@ pub(super) fn work(
             jobs.iter().any(|job| !job.reply.is_closed())
         };
         let answers: Vec<_> =
-            inputs.chunks(size).flat_map(|part| ask(part, key, &follow)).collect();
+            inputs.chunks(size).flat_map(|part| ask(first, part, &follow)).collect();
         let mut answers = answers.into_iter();
         for job in jobs {
             let own: Vec<_> = answers.by_ref().take(job.inputs.len()).collect();
@@ -218,6 +225,8 @@ pub(super) fn work(
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use std::sync::LazyLock;
+
     use lrvd_bench::adapter::Prediction;
     use lrvd_bench::data;
     use tokio::sync::oneshot::{Receiver, channel};
@@ -227,13 +236,27 @@ mod tests {
     const MEAN: Key = Key { max_tokens: 0, draws: 0, seed: 1, sampling: None };
     const DRAWN: Key = Key { draws: 3, ..MEAN };
 
-    /// Puts in a job of `texts` texts that are called `NAME 0`, `NAME 1` and so on.
-    fn push(queue: &Queue, name: &str, texts: usize, key: Key) -> Result<Receiver<Reply>, Code> {
+    /// Puts in a job of `texts` texts that are called `NAME 0`, `NAME 1` and so on, to `model`.
+    fn push_to(
+        queue: &Queue<()>,
+        model: &Arc<()>,
+        name: &str,
+        texts: usize,
+        key: Key,
+    ) -> Result<Receiver<Reply>, Code> {
         let (reply, receiver) = channel();
         let input = |i| Input::Text(data::Input::text(format!("{name} {i}")));
-        let inputs = (0..texts).map(input).collect();
-        queue.push(Job { inputs, key, reply, tokens: None }).map_err(|problem| problem.code)?;
+        let (model, inputs) = (Arc::clone(model), (0..texts).map(input).collect());
+        let job = Job { model, inputs, key, reply, tokens: None };
+        queue.push(job).map_err(|problem| problem.code)?;
         Ok(receiver)
+    }
+
+    static ONLY: LazyLock<Arc<()>> = LazyLock::new(Arc::default);
+
+    /// The same to the only model.
+    fn push(queue: &Queue<()>, name: &str, n: usize, key: Key) -> Result<Receiver<Reply>, Code> {
+        push_to(queue, &ONLY, name, n, key)
     }
 
     fn text(input: &Input) -> &str {
@@ -253,9 +276,9 @@ mod tests {
         assert_eq!(queue.texts(), 3);
         queue.close();
         assert_eq!(push(&queue, "d", 1, MEAN).unwrap_err(), Code::Stopping);
-        let batch = queue.take(9, |_, _| true).unwrap();
+        let batch = queue.take(9, |(), _, _| true).unwrap();
         assert_eq!((batch.len(), text(&batch[0].inputs[0]), queue.texts()), (1, "c 0", 0));
-        assert!(queue.take(1, |_, _| true).is_none());
+        assert!(queue.take(1, |(), _, _| true).is_none());
     }
 
     /// How many answers there were, or what failed.
@@ -268,16 +291,17 @@ mod tests {
         let replies: Vec<_> = jobs.iter().map(|job| put(job).unwrap()).collect();
         queue.close();
         let mut calls = Vec::new();
-        let answer = |inputs: &[Input], key: Key, _: &mut dyn FnMut(&[ContinuedToken]) -> bool| {
-            calls.push((inputs.len(), key.draws));
-            assert!(inputs.iter().all(|input| text(input) != "panic 0"), "as asked");
-            if inputs.iter().any(|input| text(input) == "odd 1") {
-                return Err(Fault::Text("odd".to_owned()));
-            }
-            let score = || Prediction::Score { score: 0.5, deviation: None };
-            Ok(inputs.iter().map(|_| Answer::new(score(), &[], &[], 0, None)).collect())
-        };
-        work(&queue, &Metrics::default(), 4, |_, _| is_shared, answer);
+        let answer =
+            |(): &(), inputs: &[Input], key: Key, _: &mut dyn FnMut(&[ContinuedToken]) -> bool| {
+                calls.push((inputs.len(), key.draws));
+                assert!(inputs.iter().all(|input| text(input) != "panic 0"), "as asked");
+                if inputs.iter().any(|input| text(input) == "odd 1") {
+                    return Err(Fault::Text("odd".to_owned()));
+                }
+                let score = || Prediction::Score { score: 0.5, deviation: None };
+                Ok(inputs.iter().map(|_| Answer::new(score(), &[], &[], 0, None)).collect())
+            };
+        work(&queue, &Metrics::default(), 4, |(), _, _| is_shared, answer);
         let read = |mut reply: Receiver<Reply>| reply.try_recv().unwrap().map(|all| all.len());
         (calls, replies.into_iter().map(read).collect())
     }
@@ -311,16 +335,29 @@ mod tests {
         let mut decide = |n| {
             let (reply, receiver) = channel();
             replies.push(receiver);
-            let job = Job { inputs: vec![asked(n)], key: MEAN, reply, tokens: None };
+            let (model, inputs) = (Arc::clone(&ONLY), vec![asked(n)]);
+            let job = Job { model, inputs, key: MEAN, reply, tokens: None };
             queue.push(job).map_err(|problem| problem.code)
         };
         assert_eq!(decide(2), Ok(()));
         assert_eq!(queue.texts(), 3);
         assert_eq!(decide(2), Err(Code::QueueFull));
         assert_eq!(decide(1), Ok(()));
-        let is_shared = |input: &Input, _| matches!(input, Input::Text(_));
+        let is_shared = |(): &(), input: &Input, _| matches!(input, Input::Text(_));
         let taken = || queue.take(9, is_shared).unwrap().iter().map(Job::texts).collect::<Vec<_>>();
         assert_eq!([taken(), taken(), taken()], [[1], [2], [1]]);
+    }
+
+    #[test]
+    fn requests_to_two_models_share_no_pass() {
+        let (queue, other) = (Queue::new(9), Arc::default());
+        let _replies = [(&*ONLY, "a"), (&other, "b"), (&*ONLY, "c"), (&other, "d")]
+            .map(|(model, name)| push_to(&queue, model, name, 1, MEAN).unwrap());
+        let taken = || {
+            let jobs = queue.take(9, |(), _, _| true).unwrap();
+            jobs.iter().map(|job| text(&job.inputs[0]).to_owned()).collect::<Vec<_>>()
+        };
+        assert_eq!([taken(), taken()], [["a 0", "c 0"], ["b 0", "d 0"]]);
     }
 
     #[test]

@@ -1,8 +1,12 @@
 //! The body of a request.
 
+use std::borrow::Cow;
 use std::fmt::{Formatter, Result as Written};
 use std::marker::PhantomData;
 
+use axum::body::Bytes;
+use axum::extract::rejection::BytesRejection;
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::Response;
 use lrvd_bench::adapter::{Decided, Generation};
 use lrvd_bench::data::{self, Content};
@@ -12,6 +16,7 @@ use schemars::JsonSchema;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserialize, DeserializeOwned, Deserializer, MapAccess, Visitor};
 
+use super::encoding::decoded;
 use super::model::{ClassifierCard, Input, Key, Kind, LanguageCard};
 use super::problem::{Code, Problem};
 
@@ -36,6 +41,36 @@ pub(super) enum Form {
 
 /// Writes the answers to the questions of one request.
 pub(super) type WriteDecided = Box<dyn FnOnce(Vec<Decided>, &ClassifierCard) -> Response + Send>;
+
+/// The body of a request, which must be called JSON, without its compression.
+pub(super) fn text_of(
+    headers: &HeaderMap,
+    body: Result<Bytes, BytesRejection>,
+    most: usize,
+) -> Result<Bytes, Problem> {
+    let kind =
+        headers.get(header::CONTENT_TYPE).map(|kind| String::from_utf8_lossy(kind.as_bytes()));
+    let essence = kind.as_deref().map(|kind| kind.split(';').next().unwrap_or_default().trim());
+    if !essence.is_some_and(|kind| kind.eq_ignore_ascii_case("application/json")) {
+        let found = kind.map_or_else(|| "not given".to_owned(), |kind| format!("`{kind}`"));
+        let message = format!("the content type is {found}, expected `application/json`");
+        return Err(Problem::new(Code::UnsupportedMediaType, message));
+    }
+    let body = body.map_err(|rejection| match rejection.status() {
+        StatusCode::PAYLOAD_TOO_LARGE => {
+            Problem::new(Code::BodyTooLarge, format!("the body is longer than {most} bytes"))
+        }
+        _ => {
+            let message = format!("the body could not be read: {}", rejection.body_text());
+            Problem::new(Code::UnreadableBody, message)
+        }
+    })?;
+    let decompressed = match decoded(headers, &body, most)? {
+        Cow::Borrowed(_) => None,
+        Cow::Owned(found) => Some(found.into()),
+    };
+    Ok(decompressed.unwrap_or(body))
+}
 
 /// Reads an object.
 pub(super) fn object<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
@@ -97,8 +132,10 @@ fn clash(field: &str, other: &str) -> Problem {
 /// several of these in `inputs`.
 #[derive(serde::Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-#[schemars(rename = "Request")]
 pub(super) struct ClassifyRequest {
+    /// Of `/v1/adapters`; the first one without it.
+    #[serde(default)]
+    pub(super) model: Option<String>,
     /// The text, or the question.
     #[serde(default)]
     text: Option<String>,
@@ -144,7 +181,7 @@ impl From<Item> for data::Input {
 impl ClassifyRequest {
     /// What is asked of the model of `card`.
     pub(super) fn check(self, card: &ClassifierCard) -> Result<Asked, Problem> {
-        let Self { text, pair, choices, inputs, draws, seed } = self;
+        let Self { text, pair, choices, inputs, draws, seed, .. } = self;
         let listed = inputs.is_some();
         let inputs: Vec<data::Input> = match (text, inputs) {
             (Some(text), None) => vec![Item { text, pair, choices }.into()],
@@ -206,8 +243,10 @@ impl ClassifyRequest {
 /// What to continue: `prompt`, or `messages` by the model's template for conversations.
 #[derive(serde::Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-#[schemars(rename = "Request")]
 pub(super) struct GenerateRequest {
+    /// Of `/v1/adapters`; the first one without it.
+    #[serde(default)]
+    pub(super) model: Option<String>,
     /// A text.
     #[serde(default)]
     prompt: Option<String>,
@@ -248,7 +287,8 @@ struct Said {
 impl GenerateRequest {
     /// What is asked of the model of `card`.
     pub(super) fn check(self, card: &LanguageCard) -> Result<Asked, Problem> {
-        let Self { prompt, messages, max_tokens, draws, seed, temperature, top_p, stream } = self;
+        let Self { prompt, messages, max_tokens, draws, seed, temperature, top_p, stream, .. } =
+            self;
         let (field, content) = match (prompt, messages) {
             (Some(_), Some(_)) => return Err(clash("messages", "prompt")),
             (Some(prompt), None) => {

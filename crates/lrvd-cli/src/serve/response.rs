@@ -1,5 +1,7 @@
 //! Bodies of responses, and the description of the server for programs.
 
+use std::collections::BTreeSet;
+
 use axum::http::StatusCode;
 use axum::response::Response;
 use lrvd_bench::adapter::{Continuation, Decided};
@@ -8,12 +10,13 @@ use schemars::generate::SchemaSettings;
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use super::adapters::{AdapterRequest, Adapters};
 use super::answer::Answer;
 use super::decisions::{DecisionsAnswers, DecisionsRequest};
-use super::model::{Card, ClassifierCard, Key, LanguageCard, SCHEMA_VERSION};
+use super::model::{Card, Key, SCHEMA_VERSION};
 use super::problem::{Body, json};
 use super::request::{ClassifyRequest, Form, GenerateRequest};
-use super::systemone::{Models, SystemoneAnswers};
+use super::systemone::{ModelList, SystemoneAnswers};
 use super::{CLASSIFY, GENERATE, SYSTEMONE};
 
 /// The response to one request, whose texts the model of `card` answered with one key.
@@ -44,7 +47,6 @@ fn decided(answers: Vec<Answer>) -> Vec<Decided> {
 
 /// Answers to the texts of one request, in their order.
 #[derive(Serialize, JsonSchema)]
-#[schemars(rename = "Answers")]
 struct ClassifierAnswers {
     schema_version: u32,
     /// Seed of the draws.
@@ -54,7 +56,6 @@ struct ClassifierAnswers {
 
 /// The continuation of the prompt of one request, and the settings that it can be repeated with.
 #[derive(Serialize, JsonSchema)]
-#[schemars(rename = "Answers")]
 struct LanguageAnswers {
     schema_version: u32,
     /// How many draws the probabilities are averaged over; 0 at the mean of the posterior.
@@ -107,57 +108,50 @@ impl Summary {
     }
 }
 
-/// Paths and responses; `{path}` and the like are replaced, and the schemas are those of the types that are read and written.
+/// Paths and responses that every server has; the schemas are those of the types that are read and written.
 const DOCUMENT: &str = include_str!("openapi.json");
+/// The path where classifiers or language models are asked; `{summary}` and the like are replaced.
+const ASKED: &str = include_str!("openapi-asked.json");
 /// The same of typed questions.
 const TYPED: &str = include_str!("openapi-decisions.json");
 
-/// The `OpenAPI` 3.1 document of a server of the model of `card`.
-pub(super) fn document(card: &Card) -> Value {
+/// The `OpenAPI` 3.1 document of a server whose models answer at `paths`.
+pub(super) fn document(paths: &BTreeSet<&str>) -> Value {
     let settings = SchemaSettings::draft2020_12().with(|settings| {
         settings.definitions_path = "/components/schemas".into();
     });
     let mut schemas = settings.into_generator();
     schemas.subschema_for::<Body>();
-    schemas.subschema_for::<Models>();
-    let (description, summary) = match card {
-        Card::Classifier(_) => {
-            schemas.subschema_for::<ClassifierCard>();
-            ("A classifier that says how sure it is.", "Classify texts, with uncertainty.")
-        }
-        Card::Language(_) => {
-            schemas.subschema_for::<LanguageCard>();
-            (
-                "A language model that says how sure it is of every token.",
-                "Continue a text or a conversation, with uncertainty.",
-            )
-        }
-    };
-    let paths = card.paths();
-    let own = [CLASSIFY, GENERATE].into_iter().find(|path| paths.contains(path));
-    let text = DOCUMENT
-        .replace("{path}", own.unwrap_or_default())
-        .replace("{version}", env!("CARGO_PKG_VERSION"))
-        .replace("{description}", description)
-        .replace("{summary}", summary);
-    // A test parses both.
+    schemas.subschema_for::<Card>();
+    schemas.subschema_for::<ModelList>();
+    schemas.subschema_for::<AdapterRequest>();
+    schemas.subschema_for::<Adapters>();
+    let text = DOCUMENT.replace("{version}", env!("CARGO_PKG_VERSION"));
+    // A test parses all of them.
     let mut document: Value = serde_json::from_str(&text).unwrap_or_default();
-    match own {
-        Some(GENERATE) => {
-            schemas.subschema_for::<GenerateRequest>();
-            schemas.subschema_for::<LanguageAnswers>();
-            schemas.subschema_for::<Summary>();
-            let description = "With `stream`: events `token`, each a `Token`; then one `answer`, a `Summary`, or `error`, an `Error`.";
-            document["paths"][GENERATE]["post"]["responses"]["200"]["content"]["text/event-stream"] =
-                json!({ "schema": { "type": "string", "description": description } });
-        }
-        Some(_) => {
-            schemas.subschema_for::<ClassifyRequest>();
-            schemas.subschema_for::<ClassifierAnswers>();
-        }
-        None => drop(document["paths"].as_object_mut().and_then(|paths| paths.remove(""))),
+    let asked = |summary: &str, request: &str, answers: &str| -> Value {
+        let text = ASKED.replace("{summary}", summary);
+        let text = text.replace("{request}", request).replace("{answers}", answers);
+        serde_json::from_str(&text).unwrap_or_default()
+    };
+    if paths.contains(CLASSIFY) {
+        schemas.subschema_for::<ClassifyRequest>();
+        schemas.subschema_for::<ClassifierAnswers>();
+        let summary = "Classify texts, with uncertainty.";
+        document["paths"][CLASSIFY] = asked(summary, "ClassifyRequest", "ClassifierAnswers");
     }
-    if paths.contains(&SYSTEMONE) {
+    if paths.contains(GENERATE) {
+        schemas.subschema_for::<GenerateRequest>();
+        schemas.subschema_for::<LanguageAnswers>();
+        schemas.subschema_for::<Summary>();
+        let summary = "Continue a text or a conversation, with uncertainty.";
+        let mut path = asked(summary, "GenerateRequest", "LanguageAnswers");
+        let description = "With `stream`: events `token`, each a `Token`; then one `answer`, a `Summary`, or `error`, an `Error`.";
+        path["post"]["responses"]["200"]["content"]["text/event-stream"] =
+            json!({ "schema": { "type": "string", "description": description } });
+        document["paths"][GENERATE] = path;
+    }
+    if paths.contains(SYSTEMONE) {
         schemas.subschema_for::<SystemoneAnswers>();
         schemas.subschema_for::<DecisionsRequest>();
         schemas.subschema_for::<DecisionsAnswers>();

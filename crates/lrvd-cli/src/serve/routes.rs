@@ -11,26 +11,26 @@ use axum::extract::{DefaultBodyLimit, Request, State};
 use axum::http::{HeaderMap, StatusCode, Uri, header};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{Html, IntoResponse, Response};
-use axum::routing::{any, get, post};
+use axum::routing::{get, post};
 use serde::Serialize;
 use tokio::sync::oneshot::channel;
 
 use super::app::{App, answered};
-use super::encoding::decoded;
 use super::metrics::CONTENT_TYPE;
-use super::model::{Card, Input};
+use super::model::Input;
+use super::models::{Models, Served};
 use super::problem::{Code, Problem, Shape, json, write};
 use super::queue::Job;
-use super::request::{Asked, ClassifyRequest, GenerateRequest, object};
+use super::request::{Asked, ClassifyRequest, GenerateRequest, object, text_of};
 use super::response::{document, respond};
 use super::share::share;
 use super::stream::stream;
-use super::systemone::Models;
-use super::{ASKED, CLASSIFY, DECISIONS, GENERATE, MODELS, SYSTEMONE};
-use super::{decisions, systemone};
+use super::systemone::ModelList;
+use super::{ADAPTERS, ASKED, CLASSIFY, DECISIONS, GENERATE, MODELS, SYSTEMONE};
+use super::{adapters, decisions, systemone};
 
 /// The paths, as they are counted.
-const PATHS: [&str; 11] = [
+const PATHS: [&str; 12] = [
     "/",
     CLASSIFY,
     GENERATE,
@@ -38,6 +38,7 @@ const PATHS: [&str; 11] = [
     DECISIONS,
     "/v1/model",
     MODELS,
+    ADAPTERS,
     "/openapi.json",
     "/healthz",
     "/readyz",
@@ -49,9 +50,13 @@ const PAGE: &str = include_str!("page.html");
 const PAGE_POLICY: &str = "default-src 'none'; connect-src 'self'; img-src data:; style-src 'unsafe-inline'; \
      script-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
-/// Texts and draws of a request, for its line in the log.
-#[derive(Clone, Copy)]
-struct Size(usize, usize);
+/// What the line of a request in the log also has.
+#[derive(Clone, Serialize)]
+struct Size {
+    model: String,
+    texts: usize,
+    draws: usize,
+}
 
 #[derive(Serialize)]
 struct Line<'a> {
@@ -61,39 +66,31 @@ struct Line<'a> {
     path: &'a str,
     status: u16,
     milliseconds: f64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    texts: Option<usize>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    draws: Option<usize>,
+    #[serde(flatten)]
+    size: Option<&'a Size>,
 }
 
 pub(super) fn router(app: Arc<App>) -> Router {
-    let own = app.card.paths();
-    let elsewhere = move || async move {
-        let places = own.iter().map(|path| format!("`{path}`")).collect::<Vec<_>>().join(", ");
-        let message =
-            format!("the model of this server is of another kind: it answers at {places}");
-        Problem::new(Code::OtherKind, message)
-    };
-    let asked = ASKED.into_iter().fold(Router::new(), |router, path| {
-        router.route(path, if own.contains(&path) { post(ask) } else { any(elsewhere) })
-    });
+    let asked = ASKED.into_iter().fold(Router::new(), |router, path| router.route(path, post(ask)));
     asked
         .route("/", get(page))
+        .route(ADAPTERS, get(adapters::list).post(adapters::add))
         .route(
             MODELS,
             get(|State(app): State<Arc<App>>| async move {
-                json(StatusCode::OK, &Models::new(&app.card, app.created))
+                json(StatusCode::OK, &ModelList::new(&app.models.all()))
             }),
         )
         .route(
             "/v1/model",
-            get(|State(app): State<Arc<App>>| async move { json(StatusCode::OK, &app.card) }),
+            get(|State(app): State<Arc<App>>| async move {
+                app.models.first().map(|model| json(StatusCode::OK, &model.card))
+            }),
         )
         .route(
             "/openapi.json",
             get(|State(app): State<Arc<App>>| async move {
-                json(StatusCode::OK, &document(&app.card))
+                json(StatusCode::OK, &document(&app.models.paths()))
             }),
         )
         .route("/healthz", get(|| async { "ok\n" }))
@@ -141,16 +138,20 @@ async fn ask(
     body: Result<Bytes, BytesRejection>,
 ) -> Response {
     let begun = Instant::now();
-    let asked = match asked(&app, uri.path(), &headers, body) {
-        Ok(asked) => asked,
+    let body = text_of(&headers, body, app.limits.max_bytes);
+    let (model, asked) = match body.and_then(|body| read(uri.path(), &body, &app.models)) {
+        Ok(found) => found,
         Err(problem) => return problem.into_response(),
     };
-    let texts = asked.inputs.iter().map(Input::texts).sum();
-    let size = Size(texts, asked.key.draws);
+    let size = Size {
+        model: model.card.name().to_owned(),
+        texts: asked.inputs.iter().map(Input::texts).sum(),
+        draws: asked.key.draws,
+    };
     let answered = if asked.stream {
-        stream(&app, asked, begun).await
+        stream(&app, model, asked, begun).await
     } else {
-        whole(&app, asked, begun).await
+        whole(&app, model, asked, begun).await
     };
     let mut response = answered.unwrap_or_else(Problem::into_response);
     response.extensions_mut().insert(size);
@@ -158,54 +159,44 @@ async fn ask(
 }
 
 /// The response to a request, once its answer is complete. A client that stops waiting closes the reply, which the model checks.
-async fn whole(app: &App, asked: Asked, begun: Instant) -> Result<Response, Problem> {
+async fn whole(
+    app: &App,
+    model: Arc<Served>,
+    asked: Asked,
+    begun: Instant,
+) -> Result<Response, Problem> {
     let Asked { inputs, fields, key, form, .. } = asked;
     let (reply, ended) = channel();
-    app.queue.push(Job { inputs, key, reply, tokens: None })?;
+    app.queue.push(Job { model: Arc::clone(&model), inputs, key, reply, tokens: None })?;
     let answers = answered(ended.await, fields)?;
     app.count(&answers, begun);
-    Ok(respond(&app.card, form, answers, key))
+    Ok(respond(&model.card, form, answers, key))
 }
 
-/// Reads the body of a request for `path` to the model of `card`; nothing in it is passed over but what other APIs pass over.
-fn read(path: &str, body: &[u8], card: &Card) -> Result<Asked, Problem> {
-    match card {
-        Card::Classifier(card) if path == SYSTEMONE => systemone::read(body, card),
-        Card::Classifier(card) if path == DECISIONS => decisions::read(body, card),
-        Card::Classifier(card) => object::<ClassifyRequest>(body)?.check(card),
-        Card::Language(card) => object::<GenerateRequest>(body)?.check(card),
-    }
-}
-
-fn asked(
-    app: &App,
-    path: &str,
-    headers: &HeaderMap,
-    body: Result<Bytes, BytesRejection>,
-) -> Result<Asked, Problem> {
-    let kind =
-        headers.get(header::CONTENT_TYPE).map(|kind| String::from_utf8_lossy(kind.as_bytes()));
-    let essence = kind.as_deref().map(|kind| kind.split(';').next().unwrap_or_default().trim());
-    if !essence.is_some_and(|kind| kind.eq_ignore_ascii_case("application/json")) {
-        let found = kind.map_or_else(|| "not given".to_owned(), |kind| format!("`{kind}`"));
-        let message = format!("the content type is {found}, expected `application/json`");
-        return Err(Problem::new(Code::UnsupportedMediaType, message));
-    }
-    let body = body.map_err(|rejection| match rejection.status() {
-        StatusCode::PAYLOAD_TOO_LARGE => {
-            let most = app.limits.max_bytes;
-            Problem::new(Code::BodyTooLarge, format!("the body is longer than {most} bytes"))
+/// Reads the body of a request for `path`, and finds the model that it is for; nothing in it is passed over but what other APIs
+/// pass over.
+fn read(path: &str, body: &[u8], models: &Models) -> Result<(Arc<Served>, Asked), Problem> {
+    match path {
+        SYSTEMONE => systemone::read(body, models),
+        DECISIONS => decisions::read(body, models),
+        GENERATE => {
+            let request: GenerateRequest = object(body)?;
+            let model = models.find(request.model.as_deref(), path)?;
+            let asked = request.check(model.language()?)?;
+            Ok((model, asked))
         }
         _ => {
-            let message = format!("the body could not be read: {}", rejection.body_text());
-            Problem::new(Code::UnreadableBody, message)
+            let request: ClassifyRequest = object(body)?;
+            let model = models.find(request.model.as_deref(), path)?;
+            let asked = request.check(model.classifier()?)?;
+            Ok((model, asked))
         }
-    })?;
-    read(path, &decoded(headers, &body, app.limits.max_bytes)?, &app.card)
+    }
 }
 
 async fn admit(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
-    match app.access.check(&request) {
+    let path = request.uri().path();
+    match app.access.check(&request).and_then(|()| app.models.check_path(path)) {
         Ok(()) => next.run(request).await,
         Err(problem) => problem.into_response(),
     }
@@ -229,7 +220,6 @@ async fn observe(State(app): State<Arc<App>>, request: Request, next: Next) -> R
     let labels =
         vec![("path", known.to_owned()), ("status", response.status().as_str().to_owned())];
     app.metrics.requests.get_or_create(&labels).inc();
-    let size = response.extensions().get::<Size>();
     let line = Line {
         time: SystemTime::now()
             .duration_since(UNIX_EPOCH)
@@ -238,8 +228,7 @@ async fn observe(State(app): State<Arc<App>>, request: Request, next: Next) -> R
         path: &path,
         status: response.status().as_u16(),
         milliseconds: begun.elapsed().as_micros() as f64 / 1e3,
-        texts: size.map(|size| size.0),
-        draws: size.map(|size| size.1),
+        size: response.extensions().get(),
     };
     if let Ok(line) = serde_json::to_string(&line) {
         app.printer.note(&line);

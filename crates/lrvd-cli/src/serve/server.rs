@@ -24,6 +24,7 @@ use super::access::Access;
 use super::app::App;
 use super::metrics::Metrics;
 use super::model::{Limits, Model};
+use super::models::{Load, Models, Served};
 use super::queue::{Fault, Queue, work};
 use super::routes::router;
 use crate::printer::Printer;
@@ -72,28 +73,32 @@ impl Server {
         Ok(Self { runtime, listener, access, limits })
     }
 
-    /// Answers by `model` until `stop` is set, then what was accepted. `started` is called once requests are taken.
+    /// Answers by the models, at least one, under their names until `stop` is set, then what was accepted. `load` loads those that
+    /// are added; `started` is called once requests are taken.
     pub(crate) fn run(
         self,
-        model: &Model,
+        models: Vec<(Option<String>, Model)>,
+        load: Load,
         stop: Arc<AtomicBool>,
         printer: Printer,
         started: impl FnOnce() -> Result<()>,
     ) -> Result<()> {
         let Self { runtime, listener, access, limits } = self;
-        let (first, key) = model.first();
-        if key.draws > limits.max_draws {
-            let (draws, most) = (key.draws, limits.max_draws);
-            bail!("{draws} draws are more than a request may ask for; raise `--max-draws`, {most}");
-        }
-        let failed = |error: Error| anyhow!("the model does not answer: {error}");
-        let (card, created) = (model.card(&limits).map_err(failed)?, model.created());
-        // What cannot answer says so now.
-        model.answer(&[first], key, &mut |_| true).map_err(failed)?;
+        let serve = |(name, model): (Option<String>, Model)| {
+            let served = Served::new(name, model, &limits)?;
+            let (first, key) = served.model.first();
+            // What cannot answer says so now.
+            let answered = served.model.answer(&[first], key, &mut |_| true);
+            let name = served.card.name();
+            answered.map_err(|error| anyhow!("the model `{name}` does not answer: {error}"))?;
+            Ok(served)
+        };
+        let models = models.into_iter().map(serve).collect::<Result<_>>()?;
         started()?;
 
+        let models = Models::new(models, limits.max_adapters, load);
         let (queue, metrics) = (Queue::new(limits.queue), Metrics::default());
-        let app = Arc::new(App { card, created, limits, access, queue, metrics, stop, printer });
+        let app = Arc::new(App { models, limits, access, queue, metrics, stop, printer });
         let ended = std::thread::scope(|scope| {
             let http = scope.spawn(|| {
                 runtime.block_on(accept(listener, &app));
@@ -103,9 +108,10 @@ impl Server {
                 &app.queue,
                 &app.metrics,
                 limits.batch_size,
-                |input, key| model.is_shared(input, key),
-                |inputs, key, go_on| {
-                    model.answer(inputs, key, go_on).map_err(|error| fault(&error, printer))
+                |served: &Served, input, key| served.model.is_shared(input, key),
+                |served, inputs, key, go_on| {
+                    let answered = served.model.answer(inputs, key, go_on);
+                    answered.map_err(|error| fault(&error, printer))
                 },
             );
             http.join()

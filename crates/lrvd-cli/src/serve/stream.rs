@@ -19,6 +19,7 @@ use tokio::time::timeout_at;
 use super::answer::Answer;
 use super::app::{App, answered};
 use super::model::Key;
+use super::models::Served;
 use super::problem::{Code, Problem};
 use super::queue::{Job, Reply};
 use super::request::Asked;
@@ -46,13 +47,14 @@ impl hyper::body::Body for Events {
 /// or `begun` is longer ago than a request may take.
 pub(super) async fn stream(
     app: &Arc<App>,
+    model: Arc<Served>,
     asked: Asked,
     begun: Instant,
 ) -> Result<Response, Problem> {
     let Asked { inputs, fields, key, .. } = asked;
     let (reply, mut ended) = oneshot::channel();
     let (said, mut tokens) = unbounded_channel();
-    app.queue.push(Job { inputs, key, reply, tokens: Some(said) })?;
+    app.queue.push(Job { model, inputs, key, reply, tokens: Some(said) })?;
     let first = tokens.recv().await;
     let early = match first {
         Some(_) => None,

@@ -1,6 +1,7 @@
 //! `POST /v1/systemone`: typed questions about a state, and `GET /v1/models`, as the clients of decision models send and read them.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use axum::http::StatusCode;
 use lrvd_bench::Unique;
@@ -10,11 +11,13 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
+use super::SYSTEMONE;
 use super::answer::in_order;
-use super::model::{Card, ClassifierCard, Input};
+use super::model::{ClassifierCard, Input};
+use super::models::{Models, Served};
 use super::problem::{Code, Problem, json};
 use super::request::{Asked, Form, parsed};
-use super::typed::{Own, check_count, check_length, check_model, length};
+use super::typed::{Own, check_count, check_length, length};
 
 /// What the answers are written with.
 #[derive(Debug)]
@@ -26,7 +29,7 @@ struct Plan {
 }
 
 /// Reads a request. Fields that are not known are passed over, as every server of this API does, but not those of a question.
-pub(super) fn read(body: &[u8], card: &ClassifierCard) -> Result<Asked, Problem> {
+pub(super) fn read(body: &[u8], models: &Models) -> Result<(Arc<Served>, Asked), Problem> {
     let Unique(body) = parsed(body)?;
     let Value::Object(fields) = body else {
         return Err(Problem::at(Code::InvalidField, "body", "expected an object"));
@@ -35,7 +38,8 @@ pub(super) fn read(body: &[u8], card: &ClassifierCard) -> Result<Asked, Problem>
     let Value::String(model) = model else {
         return Err(Problem::within(Code::InvalidField, &["model"], "expected a text"));
     };
-    check_model(model, card)?;
+    let model = models.find(Some(model), SYSTEMONE)?;
+    let card = model.classifier()?;
     let asked = field(&fields, "state", "a text, an object or a list")?;
     let questions = field(&fields, "questions", "an object of questions")?;
     let Value::Object(questions) = questions else {
@@ -71,7 +75,7 @@ pub(super) fn read(body: &[u8], card: &ClassifierCard) -> Result<Asked, Problem>
         plan.ids.push(id.clone());
         all.push(question);
     }
-    Ok(Asked {
+    let asked = Asked {
         inputs: vec![Input::Decision { state, questions: all }],
         fields: vec!["questions".to_owned()],
         key,
@@ -79,7 +83,8 @@ pub(super) fn read(body: &[u8], card: &ClassifierCard) -> Result<Asked, Problem>
             json(StatusCode::OK, &SystemoneAnswers::new(plan, found, card))
         })),
         stream: false,
-    })
+    };
+    Ok((model, asked))
 }
 
 fn field<'a>(
@@ -191,13 +196,13 @@ fn answer(found: Decided, legend: Vec<String>) -> SystemoneAnswer {
 }
 
 /// `/v1/models`, for the clients of decision models and for those of `OpenAI`.
-#[expect(clippy::struct_field_names, reason = "the names on the wire")]
 #[derive(Serialize, JsonSchema)]
-pub(super) struct Models {
-    models: [ModelLine; 1],
+#[schemars(rename = "Models")]
+pub(super) struct ModelList {
+    models: Vec<ModelLine>,
     /// `list`
     object: &'static str,
-    data: [ModelObject; 1],
+    data: Vec<ModelObject>,
 }
 
 #[derive(Serialize, JsonSchema)]
@@ -218,18 +223,24 @@ struct ModelObject {
     owned_by: &'static str,
 }
 
-impl Models {
-    /// Of a model that was written so many seconds after 1970.
-    pub(super) fn new(card: &Card, created: u64) -> Self {
-        let name = card.name().to_owned();
+impl ModelList {
+    pub(super) fn new(all: &[Arc<Served>]) -> Self {
+        let name = |model: &Served| model.card.name().to_owned();
+        let line = |model: &Arc<Served>| ModelLine {
+            name: name(model),
+            description: model.card.description(),
+            release_date: day(model.created),
+        };
+        let object = |model: &Arc<Served>| ModelObject {
+            id: name(model),
+            object: "model",
+            created: model.created,
+            owned_by: "lrvd",
+        };
         Self {
-            models: [ModelLine {
-                name: name.clone(),
-                description: card.description(),
-                release_date: day(created),
-            }],
+            models: all.iter().map(line).collect(),
             object: "list",
-            data: [ModelObject { id: name, object: "model", created, owned_by: "lrvd" }],
+            data: all.iter().map(object).collect(),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What the two routes for typed questions share: the model's name, how much text is read, our own fields.
+//! What the two routes for typed questions share: how much text is read, our own fields.
 
 use lrvd_bench::adapter::Decided;
 use lrvd_bench::data::QuestionKind;
@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::model::{ALIAS, ClassifierCard};
+use super::model::ClassifierCard;
 use super::problem::{Code, Problem};
 
 /// Bytes of the text that a value is written as, in which nesting is indentation: a short body can be a long text.
@@ -29,15 +29,6 @@ pub(super) fn check_length(found: usize, card: &ClassifierCard) -> Result<(), Pr
         return Err(Problem::new(Code::BodyTooLarge, message));
     }
     Ok(())
-}
-
-/// Rejects names of other models.
-pub(super) fn check_model(found: &str, card: &ClassifierCard) -> Result<(), Problem> {
-    if found == card.name || found == ALIAS {
-        return Ok(());
-    }
-    let message = format!("there is no model `{found}`: expected `{}` or `{ALIAS}`", card.name);
-    Err(Problem::at(Code::UnknownModel, "model", message))
 }
 
 /// Rejects more questions than a request may have, and none; `field` holds them.

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::support::{Sandbox, signal};
+use crate::support::{Sandbox, placed, signal, training};
 
 pub(crate) struct Server {
     child: Child,
@@ -56,6 +56,13 @@ impl Server {
     pub(crate) fn post(&self, path: &str, body: &str) -> Reply {
         let start = format!("POST {path} HTTP/1.1");
         self.ask(&[&start, "Host: localhost", "Content-Type: application/json"], body)
+    }
+
+    /// As [`Self::post`], with the key.
+    fn post_keyed(&self, path: &str, body: &Value) -> Reply {
+        let (start, key) = (format!("POST {path} HTTP/1.1"), "Authorization: Bearer s3cret");
+        let lines = [&*start, "Host: localhost", "Content-Type: application/json", key];
+        self.ask(&lines, &body.to_string())
     }
 
     /// A counter or gauge of `/metrics`.
@@ -606,5 +613,188 @@ fn a_text_that_is_streamed_is_the_text_that_is_not() {
     let (name, last) = events(&post(long, true)).pop().unwrap();
     assert_eq!((&*name, &last["error"]["code"]), ("error", &json!("timeout")));
     assert_eq!(server.count("lrvd_texts_total"), 4.0);
+    server.stop();
+}
+
+/// A folder with a base and two classifiers on it, `out` and `second`.
+fn two_adapters() -> Sandbox {
+    let dir = classifier();
+    let trained = dir.run(&training("second", 2, "--model deberta-v3-nano --seed 6"));
+    assert_eq!(trained.code, 0, "{}", trained.stderr);
+    dir
+}
+
+/// The answers of a classifier at the mean and by draws, of the model of that name or of the one of requests without one.
+fn answers(server: &Server, model: Option<&str>) -> Vec<Value> {
+    let ask = |draws: usize| {
+        let texts = ["a fine film", "a grim book, number 3"].map(|text| json!({ "text": text }));
+        let body = json!({ "model": model, "inputs": texts, "draws": draws, "seed": 7 });
+        let reply = server.post_keyed("/v1/classify", &body);
+        assert_eq!(reply.status, 200, "{body}: {}", reply.text);
+        reply.json()["answers"].take()
+    };
+    vec![ask(0), ask(3)]
+}
+
+#[test]
+fn adapters_on_one_base_answer_as_each_alone_does() {
+    let dir = two_adapters();
+    let alone = |words: &str| {
+        let server = Server::start(&dir, words);
+        let found = answers(&server, None);
+        server.stop();
+        found
+    };
+    let (team, spam) = (alone("out --quiet"), alone("second --quiet"));
+    assert_ne!(team, spam);
+    let server =
+        Server::start(&dir, "--base deberta-v3-nano --adapter team=out --adapter org/spam=second");
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| assert_eq!(answers(&server, Some("team")), team));
+            scope.spawn(|| assert_eq!(answers(&server, Some("org/spam")), spam));
+        }
+    });
+    for first in [None, Some("jev-latest")] {
+        assert_eq!(answers(&server, first), team);
+    }
+    let unknown = server.post("/v1/classify", r#"{"model": "other", "text": "a"}"#);
+    let error = unknown.json()["error"].take();
+    assert_eq!((unknown.status, &error["code"]), (404, &json!("unknown_model")));
+    let message = error["message"].as_str().unwrap();
+    assert!(message.ends_with("`team`, `org/spam`, `jev-latest`"), "{message}");
+
+    let names = |list: &Value| -> Vec<String> {
+        let name = |model: &Value| model["name"].as_str().unwrap().to_owned();
+        list.as_array().unwrap().iter().map(name).collect()
+    };
+    assert_eq!(names(&server.get("/v1/models").json()["models"]), ["team", "org/spam"]);
+    assert_eq!(names(&server.get("/v1/adapters").json()["adapters"]), ["team", "org/spam"]);
+    assert_eq!(server.get("/v1/model").json()["name"], "team");
+    let paths = server.get("/openapi.json").json()["paths"].take();
+    let keys: Vec<_> = paths["/v1/adapters"].as_object().unwrap().keys().collect();
+    assert_eq!(keys, ["get", "post"]);
+    server.rejects(&[
+        r#"403 key_not_set - POST /v1/adapters {"name": "a", "folder": "out"}"#,
+        "403 key_not_set - POST;text/plain /v1/adapters x",
+        "405 method_not_allowed - PUT /v1/adapters {}",
+    ]);
+    let log = server.stop();
+    assert!(log.contains(r#""model":"org/spam","texts":2,"draws":3}"#), "{log}");
+}
+
+#[test]
+fn models_of_two_kinds_answer_at_their_routes() {
+    let dir = Sandbox::new();
+    let [chat, words] =
+        ["language", "worded"].map(|name| placed(&format!("@tests/pins/adapters/{name}")));
+    let words = format!("--base @llama --adapter chat={chat} --adapter words={words} --quiet");
+    let server = Server::start(&dir, &words);
+    let generate = r#"{"prompt": "Tim saw a red car.", "max_tokens": 3}"#;
+    let classify = r#"{"model": "words", "text": "a fine film"}"#;
+    assert_eq!(server.post("/v1/generate", generate).status, 200);
+    assert_eq!(server.post("/v1/classify", classify).status, 200);
+    server.rejects(&[
+        r#"404 other_kind model POST /v1/classify {"text": "a"}"#,
+        r#"404 other_kind model POST /v1/generate {"model": "words", "prompt": "a"}"#,
+        r#"404 unknown_model model POST /v1/generate {"model": "Chat", "prompt": "a"}"#,
+        r#"400 invalid_field model POST /v1/generate {"model": 3, "prompt": "a"}"#,
+        "404 not_found_error - POST /v1/systemone {}",
+    ]);
+    let document = server.get("/openapi.json").json();
+    for path in ["/v1/classify", "/v1/generate"] {
+        assert!(document["paths"][path].is_object(), "{path}");
+    }
+    server.stop();
+}
+
+/// Requests that came before a new adapter of their model are answered by the old one, later ones by the new one.
+#[test]
+fn an_adapter_is_added_and_replaced_while_requests_are_in_flight() {
+    let dir = two_adapters();
+    let server = Server::start(&dir, "out --api-key-env LRVD_TEST_KEY --quiet");
+    let name = "train";
+    let old = answers(&server, Some(name));
+    let put = |name: &str, folder: &str| {
+        server.post_keyed("/v1/adapters", &json!({ "name": name, "folder": folder }))
+    };
+    let added = put("spam", "second");
+    assert_eq!((added.status, &added.json()["name"]), (201, &json!("spam")), "{}", added.text);
+    let new = answers(&server, Some("spam"));
+    assert_ne!(new, old);
+
+    let slow = json!({ "text": "a fine film", "draws": 100, "seed": 1 });
+    let count = |name: &str| {
+        let lines = ["GET /metrics HTTP/1.1", "Host: localhost", "Authorization: Bearer s3cret"];
+        let page = server.ask(&lines, "").text;
+        let line = page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        line.unwrap().parse::<f64>().unwrap()
+    };
+    std::thread::scope(|scope| {
+        let before = count("lrvd_batches_total");
+        let with_the_model = scope.spawn(|| server.post_keyed("/v1/classify", &slow).status);
+        wait_until(|| count("lrvd_batches_total") != before);
+        let waits = scope.spawn(|| answers(&server, Some(name)));
+        wait_until(|| count("lrvd_queue_texts") > 0.0 || waits.is_finished());
+        let replaced = put(name, "second");
+        assert_eq!((replaced.status, &replaced.json()["name"]), (200, &json!(name)));
+        assert_eq!(with_the_model.join().unwrap(), 200);
+        // The first request of it came before, the second one may have come later.
+        let waited = waits.join().unwrap();
+        assert_eq!(waited[0], old[0]);
+        assert!([&old[1], &new[1]].contains(&&waited[1]));
+    });
+    assert_eq!(answers(&server, Some(name)), new);
+    assert_eq!(answers(&server, None), new);
+    let names = server
+        .ask(&["GET /v1/models HTTP/1.1", "Host: localhost", "Authorization: Bearer s3cret"], "");
+    assert_eq!(names.json()["models"].as_array().unwrap().len(), 2);
+    server.stop();
+}
+
+#[test]
+fn a_folder_that_cannot_be_loaded_leaves_everything_as_it_was() {
+    let dir = two_adapters();
+    dir.copy(&dir.path("second/adapter"), "damaged");
+    dir.write("damaged/adapter_model.safetensors", "no tensors");
+    dir.write("empty/README.md", "no adapter");
+    let words = "--base deberta-v3-nano --adapter team=out --api-key-env LRVD_TEST_KEY --quiet";
+    let server = Server::start(&dir, &format!("{words} --max-adapters 2"));
+    let before = answers(&server, Some("team"));
+    let put = |name: &str, folder: &str| {
+        let body = json!({ "name": name, "folder": folder });
+        let reply = server.post_keyed("/v1/adapters", &body);
+        let error = reply.json()["error"].take();
+        let text = |key: &str| error[key].as_str().unwrap_or("-").to_owned();
+        (reply.status, text("code"), text("field"), text("message"))
+    };
+    let other = placed("@tests/pins/adapters/worded");
+    for (name, folder, status, code, field, part) in [
+        ("team", "absent", 422, "unusable_adapter", "folder", "`absent`"),
+        ("team", "empty", 422, "unusable_adapter", "folder", "no adapter of a finished run"),
+        ("team", "damaged", 422, "unusable_adapter", "folder", "has changed"),
+        ("team", "deberta-v3-nano", 422, "unusable_adapter", "folder", "adapter `team`: "),
+        ("team", "", 422, "unusable_adapter", "folder", "adapter `team`: "),
+        ("team", &*other, 409, "other_base", "folder", "adapter `team`: "),
+        ("", "second", 400, "invalid_field", "name", "expected a name"),
+        ("a b", "second", 400, "invalid_field", "name", "expected a name"),
+        ("jev-latest", "second", 400, "invalid_field", "name", "the first model"),
+    ] {
+        let found = put(name, folder);
+        assert_eq!((found.0, &*found.1, &*found.2), (status, code, field), "{name} {folder}");
+        assert!(found.3.contains(part), "{folder}: {}", found.3);
+    }
+    let start = "POST /v1/adapters HTTP/1.1";
+    let unknown = server.ask(&[start, "Host: localhost", "Content-Type: application/json"], "{}");
+    assert_eq!(unknown.status, 401);
+    let more = json!({ "name": "a", "folder": "second", "base": "x" });
+    assert_eq!(server.post_keyed("/v1/adapters", &more).json()["error"]["field"], "base");
+
+    assert_eq!(put("second", "second").0, 201);
+    let full = put("third", "second");
+    assert_eq!((full.0, &*full.1), (409, "too_many_adapters"), "{}", full.3);
+    assert_eq!(answers(&server, Some("team")), before);
+    assert_eq!(put("second", "out").0, 200);
+    assert_eq!(answers(&server, Some("second")), before);
     server.stop();
 }

@@ -49,12 +49,20 @@ pub struct DebertaClassifier {
 impl DebertaClassifier {
     /// Builds encoder and head from `source`.
     pub fn load(source: &mut WeightSource<'_>, config: &DebertaConfig) -> Self {
+        Self::headed(DebertaEncoder::load(source, config), source, config)
+    }
+
+    fn headed(
+        encoder: DebertaEncoder,
+        source: &mut WeightSource<'_>,
+        config: &DebertaConfig,
+    ) -> Self {
         let (d, std) = (config.hidden_size, config.initializer_range);
         let [pooler, classifier] = config.family.head();
         let is_deberta = config.family == Family::Deberta;
         Self {
             names: config.family.head_names(),
-            encoder: DebertaEncoder::load(source, config),
+            encoder,
             pooler: config.pooling.is_first().then(|| source.head(pooler, [d, d], true, std)),
             activation: if is_deberta { Activation::Gelu } else { Activation::Tanh },
             classifier: source.head(classifier, [d, config.num_labels()], true, std),
@@ -76,12 +84,40 @@ impl DebertaClassifier {
         precision: impl Into<Precision>,
     ) -> Result<(Self, Loaded)> {
         check_depth(config.num_hidden_layers, store)?;
+        Self::build(None, store, config, seed, device, precision.into())
+    }
+
+    /// The same encoder, whose memory is shared, under another head: that for `config`, as
+    /// [`from_pretrained`](Self::from_pretrained) reads it from the checkpoint of the encoder.
+    pub fn with_head(
+        &self,
+        store: &WeightStore,
+        config: &DebertaConfig,
+        seed: NoiseKey,
+        device: &Device,
+        precision: impl Into<Precision>,
+    ) -> Result<(Self, Loaded)> {
+        Self::build(Some(self.encoder.clone()), store, config, seed, device, precision.into())
+    }
+
+    fn build(
+        encoder: Option<DebertaEncoder>,
+        store: &WeightStore,
+        config: &DebertaConfig,
+        seed: NoiseKey,
+        device: &Device,
+        precision: Precision,
+    ) -> Result<(Self, Loaded)> {
         let family = config.family;
         let [pooler, classifier] = family.head().map(|path| format!("{path}."));
         let fresh = |name: &str| name.starts_with(&pooler) || name.starts_with(&classifier);
-        let ignored = |name: &str| family.is_spare(name) || name.starts_with(&pooler);
+        let has_encoder = encoder.is_some();
+        let ignored = |name: &str| {
+            family.is_spare(name) || name.starts_with(&pooler) || (has_encoder && !fresh(name))
+        };
         let mut source = WeightSource::checkpoint(store, &fresh, &ignored, seed, device, precision);
-        let model = Self::load(&mut source, config);
+        let encoder = encoder.unwrap_or_else(|| DebertaEncoder::load(&mut source, config));
+        let model = Self::headed(encoder, &mut source, config);
         Ok((model, source.finish()?))
     }
 

@@ -59,7 +59,11 @@ pub struct LlamaForCausalLm {
 impl LlamaForCausalLm {
     /// Builds decoder and head from `source`.
     pub fn load(source: &mut WeightSource<'_>, config: &LlamaConfig) -> Self {
-        let (model, tied) = (LlamaModel::load(source, config), config.tie_word_embeddings);
+        Self::on(LlamaModel::load(source, config), source, config)
+    }
+
+    fn on(model: LlamaModel, source: &mut WeightSource<'_>, config: &LlamaConfig) -> Self {
+        let tied = config.tie_word_embeddings;
         let lm_head = if tied {
             // The same id: a walk takes it for the embedding.
             let weight = Param::initialized(model.embed_tokens.id, model.embeddings().transpose());
@@ -92,6 +96,23 @@ impl LlamaForCausalLm {
         let mut source =
             WeightSource::checkpoint(store, &|_| false, &ignored, seed, device, precision);
         let model = Self::load(&mut source, config);
+        Ok((model, source.finish()?))
+    }
+
+    /// The head of a checkpoint on its decoder, which is in memory and shared.
+    pub fn with_decoder(
+        decoder: LlamaModel,
+        store: &WeightStore,
+        device: &Device,
+        precision: impl Into<Precision>,
+    ) -> Result<(Self, Loaded)> {
+        let config = decoder.config.clone();
+        // A head beside a tied embedding is not read.
+        let ignored = |name: &str| name != HEAD_WEIGHT || config.tie_word_embeddings;
+        let seed = NoiseKey::new(0);
+        let mut source =
+            WeightSource::checkpoint(store, &|_| false, &ignored, seed, device, precision);
+        let model = Self::on(decoder, &mut source, &config);
         Ok((model, source.finish()?))
     }
 

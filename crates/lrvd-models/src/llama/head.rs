@@ -43,7 +43,10 @@ pub struct LlamaScore {
 impl LlamaScore {
     /// Builds decoder and head from `source`.
     pub fn load(source: &mut WeightSource<'_>, config: &LlamaConfig) -> Self {
-        let model = LlamaModel::load(source, config);
+        Self::on(LlamaModel::load(source, config), source, config)
+    }
+
+    fn on(model: LlamaModel, source: &mut WeightSource<'_>, config: &LlamaConfig) -> Self {
         let (shape, init) = ([config.hidden_size, 1], Init::Normal(config.initializer_range));
         let dtype = model.compute_dtype();
         let weight = source.tensor("score.weight", shape, Layout::Transposed, init, dtype);
@@ -62,10 +65,26 @@ impl LlamaScore {
     ) -> Result<(Self, Loaded)> {
         let precision = precision.into();
         check_load(store, config, device, precision.dtype)?;
-        let fresh = |name: &str| name.starts_with("score");
         let ignored = |name: &str| is_spare(name) || name.starts_with("lm_head.");
-        let mut source = WeightSource::checkpoint(store, &fresh, &ignored, seed, device, precision);
+        let mut source =
+            WeightSource::checkpoint(store, &is_score, &ignored, seed, device, precision);
         let model = Self::load(&mut source, config);
+        Ok((model, source.finish()?))
+    }
+
+    /// A head as [`from_pretrained`](Self::from_pretrained) reads it, on a decoder of the same checkpoint that is in
+    /// memory, which is shared.
+    pub fn with_decoder(
+        decoder: LlamaModel,
+        store: &WeightStore,
+        seed: NoiseKey,
+        device: &Device,
+        precision: impl Into<Precision>,
+    ) -> Result<(Self, Loaded)> {
+        let (config, ignored) = (decoder.config.clone(), |name: &str| !is_score(name));
+        let mut source =
+            WeightSource::checkpoint(store, &is_score, &ignored, seed, device, precision);
+        let model = Self::on(decoder, &mut source, &config);
         Ok((model, source.finish()?))
     }
 
@@ -87,6 +106,10 @@ pub(super) fn check_load(
         return Err(Error::argument("dtype", expected, format_args!("`{dtype:?}`")));
     }
     check_depth(config.num_hidden_layers, store)
+}
+
+fn is_score(name: &str) -> bool {
+    name.starts_with("score")
 }
 
 /// Stored rotary frequencies of old checkpoints, which are computed here.

@@ -1,0 +1,103 @@
+//! `/v1/adapters`: the models of the server, and adapters that are added while it runs.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use axum::body::Bytes;
+use axum::extract::State;
+use axum::extract::rejection::BytesRejection;
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Response};
+use lrvd_bench::{Error, Kind, Result as Loaded, kind_of};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use tokio::sync::oneshot::channel;
+use tokio::task::spawn_blocking;
+
+use super::app::App;
+use super::model::{Card, SCHEMA_VERSION};
+use super::models::{Served, check_name};
+use super::problem::{Code, Problem, json};
+use super::queue::{Fault, Job};
+use super::request::{object, text_of};
+
+/// An adapter to add, or to answer from now on in place of the one of this name.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct AdapterRequest {
+    /// What requests call it as `model`: 1 to 64 ASCII letters, digits and `-._/:`.
+    name: String,
+    /// Output of `lrvd train`, or an adapter folder, on the server's machine.
+    folder: PathBuf,
+}
+
+/// The models of the server; the first one answers requests that name none.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct Adapters {
+    schema_version: u32,
+    adapters: Vec<Card>,
+}
+
+pub(super) async fn list(State(app): State<Arc<App>>) -> Response {
+    let adapters = app.models.all().iter().map(|model| model.card.clone()).collect();
+    json(StatusCode::OK, &Adapters { schema_version: SCHEMA_VERSION, adapters })
+}
+
+/// Loads the adapter on a thread of its own while others answer, asks it one question in its turn, and then lets it answer.
+pub(super) async fn add(
+    State(app): State<Arc<App>>,
+    headers: HeaderMap,
+    body: Result<Bytes, BytesRejection>,
+) -> Response {
+    match added(app, &headers, body).await {
+        Ok((status, model)) => json(status, &model.card),
+        Err(problem) => problem.into_response(),
+    }
+}
+
+async fn added(
+    app: Arc<App>,
+    headers: &HeaderMap,
+    body: Result<Bytes, BytesRejection>,
+) -> Result<(StatusCode, Arc<Served>), Problem> {
+    if app.access.key.is_none() {
+        let message =
+            "adapters can only be added to a server with a key: start it with `--api-key-env`";
+        return Err(Problem::new(Code::KeyNotSet, message));
+    }
+    let body = text_of(headers, body, app.limits.max_bytes)?;
+    let AdapterRequest { name, folder } = object(&body)?;
+    check_name(&name).map_err(|message| Problem::at(Code::InvalidField, "name", message))?;
+    // A client that leaves does not let the next one in before this adapter is loaded.
+    let turn = Arc::clone(&app.models.turn).lock_owned().await;
+    app.models.check_room(&name)?;
+    let (own, called) = (Arc::clone(&app), name.clone());
+    let load = move || -> (Loaded<Served>, _) {
+        let model = (own.models.load)(&folder);
+        (model.and_then(|model| Served::new(Some(called), model, &own.limits)), turn)
+    };
+    let (served, _turn) = spawn_blocking(load).await.map_err(|_| Problem::internal())?;
+    let served = Arc::new(served.map_err(|error| unusable(&name, &error))?);
+    let ((input, key), (reply, ended)) = (served.model.first(), channel());
+    let model = Arc::clone(&served);
+    app.queue.push(Job { model, inputs: vec![input], key, reply, tokens: None })?;
+    let wrong = |reason: &str| {
+        let message = format!("adapter `{name}`: the model does not answer: {reason}");
+        Err(Problem::at(Code::UnusableAdapter, "folder", message))
+    };
+    match ended.await {
+        Ok(Ok(_)) => {}
+        Ok(Err((_, Fault::Text(reason)))) => return wrong(&reason),
+        Ok(Err((_, Fault::Model))) | Err(_) => return wrong("see the server's log"),
+    }
+    let is_new = app.models.put(Arc::clone(&served));
+    Ok((if is_new { StatusCode::CREATED } else { StatusCode::OK }, served))
+}
+
+fn unusable(name: &str, error: &Error) -> Problem {
+    let code = match kind_of(error) {
+        Some(Kind::OtherBase) => Code::OtherBase,
+        _ => Code::UnusableAdapter,
+    };
+    Problem::at(code, "folder", format!("adapter `{name}`: {error:#}"))
+}
