@@ -43,7 +43,7 @@ pub(super) async fn list(State(app): State<Arc<App>>) -> Response {
     json(StatusCode::OK, &Adapters { schema_version: SCHEMA_VERSION, adapters })
 }
 
-/// Loads the adapter on a thread of its own while others answer, asks it one question in its turn, and then lets it answer.
+/// Loads the adapter on a separate thread while others answer, and asks it one question in its turn; then it takes requests.
 pub(super) async fn add(
     State(app): State<Arc<App>>,
     headers: HeaderMap,
