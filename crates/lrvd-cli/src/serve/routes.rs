@@ -8,10 +8,10 @@ use axum::Router;
 use axum::body::Bytes;
 use axum::extract::rejection::BytesRejection;
 use axum::extract::{DefaultBodyLimit, Request, State};
-use axum::http::{HeaderMap, StatusCode, Uri, header};
+use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{Html, IntoResponse, Response};
-use axum::routing::{get, post};
+use axum::routing::{any, get};
 use serde::Serialize;
 use tokio::sync::oneshot::channel;
 
@@ -71,7 +71,7 @@ struct Line<'a> {
 }
 
 pub(super) fn router(app: Arc<App>) -> Router {
-    let asked = ASKED.into_iter().fold(Router::new(), |router, path| router.route(path, post(ask)));
+    let asked = ASKED.into_iter().fold(Router::new(), |router, path| router.route(path, any(ask)));
     asked
         .route("/", get(page))
         .route(ADAPTERS, get(adapters::list).post(adapters::add))
@@ -99,10 +99,7 @@ pub(super) fn router(app: Arc<App>) -> Router {
         .fallback(|| async {
             Problem::new(Code::NotFound, "unknown path; `/openapi.json` lists the paths")
         })
-        .method_not_allowed_fallback(|| async {
-            let message = "method not allowed; the header `Allow` names the allowed one";
-            Problem::new(Code::MethodNotAllowed, message)
-        })
+        .method_not_allowed_fallback(|| async { not_allowed() })
         .layer(DefaultBodyLimit::max(app.limits.max_bytes))
         .layer(from_fn_with_state(Arc::clone(&app), admit))
         .layer(from_fn_with_state(Arc::<[String]>::from(&*app.access.origins), share))
@@ -131,13 +128,23 @@ async fn metrics(State(app): State<Arc<App>>) -> impl IntoResponse {
     ([(header::CONTENT_TYPE, CONTENT_TYPE)], page)
 }
 
+fn not_allowed() -> Problem {
+    let message = "method not allowed; the header `Allow` names the allowed one";
+    Problem::new(Code::MethodNotAllowed, message)
+}
+
 async fn ask(
     State(app): State<Arc<App>>,
+    method: Method,
     uri: Uri,
     headers: HeaderMap,
     body: Result<Bytes, BytesRejection>,
 ) -> Response {
     let begun = Instant::now();
+    if method != Method::POST {
+        // The router would name the method in a 404 of `admit`, too.
+        return ([(header::ALLOW, "POST")], not_allowed()).into_response();
+    }
     let body = text_of(&headers, body, app.limits.max_bytes);
     let (model, asked) = match body.and_then(|body| read(uri.path(), &body, &app.models)) {
         Ok(found) => found,
