@@ -48,7 +48,7 @@ impl<'a> BareTokens<'a> {
         Ok(Self { tokenizer, before, after })
     }
 
-    /// Whether `id` begins, ends, parts or fills texts.
+    /// Whether `id` starts, ends, parts or fills texts.
     pub(crate) fn is_special(&self, id: u32) -> bool {
         is_special(self.tokenizer, id) && self.tokenizer.special_tokens().unk != Some(id)
     }
