@@ -60,8 +60,8 @@ pub struct TokenBatch {
     pub barred: Option<Tensor<2>>,
     /// Columns of each row whose next token a language model predicts; empty for a classifier.
     pub columns: Vec<Vec<usize>>,
-    /// Of each row the options that are [scored](crate::LlamaForCausalLm::option_logits), none where it is answered otherwise;
-    /// empty if all are.
+    /// Of each row the options that are [scored](crate::llama::LlamaForCausalLm::option_logits), none where it is answered
+    /// otherwise; empty if all are.
     pub scored: Vec<Option<ScoredOptions>>,
     /// Of a single row without padding: its first tokens, where other batches start with them, too. A language model reads them
     /// once for all of these, in passes whose noise allows it.
