@@ -48,6 +48,12 @@ pub enum Scheme {
 }
 
 impl Scheme {
+    /// Whether all sequences of a batch, and all their tokens, are answered by the same weights.
+    #[must_use]
+    pub fn shares_weights(self) -> bool {
+        matches!(self, Self::Mean | Self::Weights(DrawPer::Batch))
+    }
+
     /// Weights drawn once and decorrelated between tokens by random signs: [`DrawPer::Token`].
     pub const FLIPOUT: Self = Self::Weights(DrawPer::Token);
 }
@@ -159,16 +165,15 @@ impl Pass {
         Self { draws, ..self }
     }
 
-    /// The same pass for `count` sequences of its batch alone, from number `first` on. What is drawn anew for each sequence or
-    /// activation is drawn under another seed for each `first`, so that parts of a batch share no noise; weights that are drawn
-    /// once a batch stay those of the whole.
+    /// The same pass for `count` sequences of its batch alone, from number `first` on. Noise of single sequences or activations has
+    /// another seed for each `first`, so that parts of a batch share none of it; weights that are drawn once a batch stay
+    /// those of the whole.
     #[must_use]
     pub fn for_rows(self, first: usize, count: usize) -> Self {
         let apart = |key: NoiseKey| NoiseKey { seed: key.seed ^ part_seed(first), ..key };
-        let is_shared = matches!(self.scheme, Scheme::Mean | Scheme::Weights(DrawPer::Batch));
         let rows = if self.draws.count == 1 { self.draws.rows } else { count };
         Self {
-            noise: if is_shared { self.noise } else { apart(self.noise) },
+            noise: if self.scheme.shares_weights() { self.noise } else { apart(self.noise) },
             dropout: self.dropout.map(apart),
             draws: DrawSet { rows, ..self.draws },
             ..self

@@ -16,7 +16,7 @@ use crate::model::{self, AdapterTargets, NamedModule, attach_adapters, walk};
 use crate::optimizer::AdamW;
 use crate::peft::PosteriorRun;
 use crate::prune::{self, PruneEvent};
-use crate::sampling::{DrawPer, DrawSet, Pass, Scheme};
+use crate::sampling::{DrawSet, Pass};
 use crate::train::{self, BayesLora, DrawSeed, Logits, write_adapter};
 
 /// `model` with everything frozen and a fresh adapter on every targeted layer.
@@ -129,12 +129,11 @@ pub fn predict<M: Module>(
 /// `model` with every adapter under `pass` in a `forward` without one: its parameters are those of `model`, so that
 /// gradients reach them, and `model` itself stays at the mean.
 ///
-/// A [`burn::nn::Linear`] has one weight for a batch: it supports [`Scheme::Mean`] and
+/// A [`burn::nn::Linear`] has one weight for a batch: it supports [`Scheme::Mean`](crate::sampling::Scheme::Mean) and
 /// [`DrawPer::Batch`](crate::sampling::DrawPer), without dropout.
 pub fn with_pass<M: Module>(model: &M, pass: Pass) -> Result<M, Error> {
     model::check_scheme(model, pass.scheme)?;
-    let is_drawn_once = matches!(pass.scheme, Scheme::Mean | Scheme::Weights(DrawPer::Batch));
-    let is_one_weight = is_drawn_once && pass.draws == DrawSet::ONE;
+    let is_one_weight = pass.scheme.shares_weights() && pass.draws == DrawSet::ONE;
     let mut layers = BTreeMap::new();
     for mut found in walk::layers(model) {
         if found.is_composed && found.layer.adapter().is_some() && !is_one_weight {

@@ -30,8 +30,7 @@ fn deviation(
 ) -> Result<Option<f64>> {
     let temperatures = vec![temperature; each.rows];
     let answer = |found: ClassAnswer| {
-        let probabilities: Vec<f64> =
-            places.iter().map(|&place| found.probabilities[place]).collect();
+        let probabilities = at(places, &found);
         match kind {
             QuestionKind::Noul => probabilities.first().copied(),
             QuestionKind::Choice | QuestionKind::Score => kind.score(&probabilities),
@@ -40,6 +39,11 @@ fn deviation(
     let found = softened(each, &temperatures)?.classes()?.into_iter().map(answer);
     let answers: Option<Vec<f64>> = found.collect();
     Ok(answers.and_then(|answers| sample_sd(&answers).ok()))
+}
+
+/// The probabilities of the options, which are the classes at `places`.
+fn at(places: &[usize], found: &ClassAnswer) -> Vec<f64> {
+    places.iter().map(|&place| found.probabilities[place]).collect()
 }
 
 /// The answer to a typed question.
@@ -148,8 +152,7 @@ impl SavedClassifier {
         let each = Logits::new(logits.values[..made * width].to_vec(), made, width);
         let found = softened(logits, &[temperature])?.classes()?.into_iter().next();
         let (Some(raw), Some(found)) = (raw, found) else { bail!("the model gave no answer") };
-        let probabilities: Vec<f64> =
-            places.iter().map(|&place| found.probabilities[place]).collect();
+        let probabilities = at(&places, &found);
         let choice = argmax_rows(&probabilities, n)?[0];
         let confidence = kind.confidence(&probabilities)?;
         let threshold = calibration.and_then(|own| Some(own.threshold?.least));

@@ -89,9 +89,9 @@ impl OwnFiles {
                 let question = first.filter(|first| of_both.all(|question| question == first));
                 let asked = |rows: Vec<Decision>| rows.into_iter().map(Example::asked).collect();
                 let [train, validation] = [train.flat(asked), validation.flat(asked)];
-                let inputs = train.examples.iter().chain(&validation.examples);
-                let classes = classes_of(inputs.map(|example| &example.input));
-                let (goal, columns) = (Goal::questions(&name, classes), Some(columns));
+                let both = train.examples.iter().chain(&validation.examples);
+                let most = both.map(|example| example.input.choices.len()).max().unwrap_or(0);
+                let (goal, columns) = (Goal::questions(&name, classes_of(most)), Some(columns));
                 let kind = Labelled { goal, task: None, columns, question };
                 let data = Dataset { name, kind, train, validation, validation_split, notes };
                 Ok(Data::Labelled(data))
@@ -137,11 +137,8 @@ impl OwnFiles {
                     let both = train.examples.iter_mut().chain(&mut validation.examples);
                     both.for_each(|row| row.input = Input::asking(question, &row.input.text));
                 }
-                let goal = match question {
-                    Some(_) => {
-                        let inputs = train.examples.iter().map(|example| &example.input);
-                        Goal::questions(name, classes_of(inputs))
-                    }
+                let goal = match &question {
+                    Some(question) => Goal::questions(name, classes_of(question.options.len())),
                     None => goal,
                 };
                 let (name, columns) = (name.to_owned(), Some(columns));
@@ -153,9 +150,9 @@ impl OwnFiles {
     }
 }
 
-/// Letters, or as many classes as the question with most options has.
-fn classes_of<'a>(inputs: impl Iterator<Item = &'a Input>) -> Vec<String> {
-    option_names(inputs.map(|input| input.choices.len()).fold(LETTERS.len(), usize::max))
+/// The classes of questions with at most so many options: all letters, and numbers beyond them.
+fn classes_of(options: usize) -> Vec<String> {
+    option_names(options.max(LETTERS.len()))
 }
 
 impl Dataset {

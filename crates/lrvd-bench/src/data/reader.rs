@@ -381,11 +381,12 @@ fn lost(cut: Cut, kind: InputForm) -> &'static str {
 /// several choices start with being read once; they must tell the choices apart.
 fn scored(choices: &[String], cue: &str, tokens: &BareTokens<'_>) -> Result<Arc<[Vec<u32>]>> {
     let name = |choice: &str| head(choice.trim(), NAME).to_owned();
+    let following = tokens.following(cue)?;
     let mut scored = Vec::with_capacity(choices.len());
     for choice in choices {
         // What is cut here is far beyond the tokens that count.
         let text = head(choice.trim(), CHARACTERS * SCORED / choices.len());
-        let ids = tokens.following(cue, &format!(" {text}"))?;
+        let ids = following(&format!(" {text}"))?;
         if text.is_empty() || ids.is_empty() {
             return Err(Kind::Input.mark(anyhow!("choice `{}` has no tokens", name(choice))));
         }

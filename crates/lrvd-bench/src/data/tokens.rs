@@ -71,13 +71,18 @@ impl<'a> BareTokens<'a> {
         Ok(ids)
     }
 
-    /// The tokens by which `text` followed by `more` is longer than `text`.
-    pub(crate) fn following(&self, text: &str, more: &str) -> lrvd_models::Result<Vec<u32>> {
+    /// The tokens by which `text` followed by more is longer than `text`, by what follows.
+    pub(crate) fn following(
+        &self,
+        text: &str,
+    ) -> lrvd_models::Result<impl Fn(&str) -> lrvd_models::Result<Vec<u32>>> {
         let before = self.ids(text)?;
-        let mut ids = self.ids(&format!("{text}{more}"))?;
-        let shared = before.iter().zip(&ids).take_while(|(a, b)| a == b).count();
-        ids.drain(..shared);
-        Ok(ids)
+        Ok(move |more: &str| {
+            let mut ids = self.ids(&format!("{text}{more}"))?;
+            let shared = before.iter().zip(&ids).take_while(|(a, b)| a == b).count();
+            ids.drain(..shared);
+            Ok(ids)
+        })
     }
 }
 
@@ -146,6 +151,7 @@ pub fn answer_tokens(
     cue: &str,
 ) -> Result<Vec<AnswerToken>> {
     let bare = BareTokens::new(tokenizer)?;
+    let following = bare.following(cue)?;
     let labels: Vec<&str> = labels.iter().map(AsRef::as_ref).collect();
     let pieces = labels
         .iter()
@@ -153,7 +159,7 @@ pub fn answer_tokens(
             // A space alone may be a token, but it is no word.
             _ if label.is_empty() => Ok(Vec::new()),
             PromptSet::Blob | PromptSet::Laplace => bare.ids(label),
-            PromptSet::Clean => bare.following(cue, &format!(" {label}")),
+            PromptSet::Clean => following(&format!(" {label}")),
         })
         .collect::<Result<Vec<_>, _>>()?;
     let mut answers: Vec<AnswerToken> = Vec::with_capacity(labels.len());

@@ -7,7 +7,7 @@ use burn::tensor::{Device, Int, Tensor, TensorData, activation};
 use lrvd_burn::adapter::AdaptedLinear;
 use lrvd_burn::files::WeightStore;
 use lrvd_burn::model::Names;
-use lrvd_burn::sampling::{DrawPer, Pass, Scheme};
+use lrvd_burn::sampling::Pass;
 use lrvd_core::noise::NoiseKey;
 
 use super::cache::KvCache;
@@ -191,11 +191,9 @@ impl LlamaForCausalLm {
     /// Under a scheme with one weight draw a batch or a sequence the noise is that of the full head.
     /// A [prefix](TokenBatch::prefix) of the input is read once a pass, if weights are drawn once a batch or not at all.
     pub fn answer_logits(&self, input: &TokenBatch, answers: &[u32], pass: &Pass) -> Tensor<2> {
-        let is_shared = matches!(pass.scheme, Scheme::Mean | Scheme::Weights(DrawPer::Batch));
+        let is_shared = pass.scheme.shares_weights() && pass.dropout.is_none();
         let hidden = match &input.prefix {
-            Some((prefix, known)) if is_shared && pass.dropout.is_none() => {
-                self.last_behind(input, prefix, known, pass)
-            }
+            Some((prefix, known)) if is_shared => self.last_behind(input, prefix, known, pass),
             _ => self.model.last_hidden(input, pass),
         };
         let ids = indices(answers.iter().map(|&id| id as usize), &hidden);
@@ -267,6 +265,7 @@ impl LlamaForCausalLm {
         let real = indices(real, &logits);
         logits.reshape([rows * width, vocab]).select(0, real)
     }
+
     /// Scores of `options`, texts that may follow the prompt `ids` `[rows, tokens]` without padding: `[rows, options]`, for a
     /// pass that holds several draws `[draws · rows, options]`.
     ///

@@ -5,7 +5,7 @@ use burn::tensor::{DType, Int, Tensor, TensorData, activation};
 use lrvd_burn::adapter::AdaptedLinear;
 use lrvd_burn::ops::{causal_attention, dropout, gated_silu};
 use lrvd_burn::sampling::Pass;
-use lrvd_core::noise::module_id;
+use lrvd_core::noise::{NoiseKey, module_id};
 
 use super::cache::KvCache;
 use super::config::LlamaConfig;
@@ -157,7 +157,7 @@ impl Attention {
                 let behind = self.composed([q, k, v], visible, None, pass);
                 Tensor::cat(vec![before, behind], 1)
             }
-            (Visible::Alone(mask), None) if !self.drops(pass) => {
+            (Visible::Alone(mask), None) if self.dropout_key(pass).is_none() => {
                 let [q, k, v] = pass.aligned([q, k, v]);
                 let mask = pass.repeated(mask.clone(), q.dims()[0]);
                 causal_attention(q, k, v, mask, self.scale())
@@ -170,9 +170,9 @@ impl Attention {
         1.0 / (self.head_dim as f64).sqrt()
     }
 
-    /// Whether attention weights are dropped.
-    fn drops(&self, pass: &Pass) -> bool {
-        self.dropout > 0.0 && pass.dropout_key(self.site).is_some()
+    /// The key by which attention weights are dropped, if they are.
+    fn dropout_key(&self, pass: &Pass) -> Option<NoiseKey> {
+        pass.dropout_key(self.site).filter(|_| self.dropout > 0.0)
     }
 
     /// Attention from single operations: with the keys of a cache, with dropout on the weights, with a window, or with branches.
@@ -202,7 +202,7 @@ impl Attention {
         };
         let scores = q.matmul(k.swap_dims(2, 3)).reshape([batch, self.heads, tokens, keys]);
         let mut weights = visible.weights(scores, self.scale(), pass);
-        if let Some(key) = pass.dropout_key(self.site).filter(|_| self.drops(pass)) {
+        if let Some(key) = self.dropout_key(pass) {
             weights = dropout(weights, self.dropout, key);
         }
         let mixed = weights.reshape([batch, groups, stacked, keys]).matmul(v);
