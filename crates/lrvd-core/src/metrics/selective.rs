@@ -98,18 +98,19 @@ impl RiskCoverage {
     /// n_c = the smallest n for which c errors of n certify:  error_rate_bound(c, n, delta) ≤ target
     /// ```
     ///
-    /// Fixed-sequence testing: the thresholds that accept the `n_0`, `n_1`, … most confident examples (`n_0 = ⌈ln delta /
-    /// ln(1 − target)⌉`) and the one that accepts all are tested in this order, each at the full level `delta`. The first
-    /// failure ends it; the last success is returned.
+    /// The thresholds that accept the `n_0`, `n_1`, … most confident examples and the one that accepts all are tested in this
+    /// order by the fallback procedure. A test has the level of the one before it if that succeeded, and else none; `n_c` of
+    /// `c = 0, 3, 15, 63, …` has a share of `delta` besides. So one error among the most confident does not end it. There are
+    /// as many equal shares as such `c` that half of the examples could certify, and each `n_c` is that of a share. The success of
+    /// the largest coverage is returned.
     ///
-    /// The sequence does not depend on which examples are correct. A threshold with too large a risk is returned only if the
-    /// first such one in the sequence passes its test, so the probability of that is at most `delta`. This holds for the
-    /// mean error probability of the accepted examples, given their confidences, and for the risk on further examples of
-    /// the same distribution if that risk exceeds `target` from some coverage on. It does not hold for examples that were
-    /// used to train or choose the model.
+    /// The sequence and its levels do not depend on which examples are correct, and the probability that any threshold with too
+    /// large a risk succeeds is at most `delta`. This holds for the mean error probability of the accepted examples, given their
+    /// confidences, and for the risk on further examples of the same distribution if that risk exceeds `target` from some
+    /// coverage on. It does not hold for examples that were used to train or choose the model.
     ///
-    /// Source: Angelopoulos et al. 2021, Learn then Test, arXiv:2110.01052, section 4 (fixed-sequence testing); Geifman, El-Yaniv
-    /// 2017, arXiv:1705.08500 (the problem).
+    /// Source: Bretz et al. 2011, doi:10.1002/bimj.201000239 (the fallback procedure, of Wiens 2003); Angelopoulos et al. 2021,
+    /// Learn then Test, arXiv:2110.01052 (family-wise tests of thresholds); Geifman, El-Yaniv 2017, arXiv:1705.08500 (the problem).
     pub fn certified(
         &self,
         target: f64,
@@ -117,13 +118,22 @@ impl RiskCoverage {
     ) -> Result<Option<(RiskCoveragePoint, f64)>, Error> {
         check_range("target", target, 0.0, 1.0)?;
         check_range("delta", delta, 0.0, 1.0)?;
-        let certifies = |errors, n| at_most(errors, n, target) <= delta;
-        let (last, mut best) = (self.points.len() - 1, None);
+        let certifies = |errors, n, level| errors <= n && at_most(errors, n, target) <= level;
+        let starts = || (1..).map(|k| 4_usize.pow(k - 1) - 1);
+        let last = self.points.len() - 1;
+        let rows = self.points[last].accepted;
+        let shares =
+            starts().take_while(|&errors| certifies(errors, rows / 2, delta)).count().max(1);
+        let share = delta / shares as f64;
         let (mut next_errors, mut next_rows) = (0, 1);
+        let (mut level, mut best) = (0.0, None);
         for (i, &point) in self.points.iter().enumerate() {
             let mut is_tested = i == last;
             while next_rows <= point.accepted {
-                if next_errors <= next_rows && certifies(next_errors, next_rows) {
+                if certifies(next_errors, next_rows, share) {
+                    if starts().take(shares).any(|errors| errors == next_errors) {
+                        level += share;
+                    }
                     next_errors += 1;
                     is_tested = true;
                 } else {
@@ -131,11 +141,12 @@ impl RiskCoverage {
                 }
             }
             if is_tested {
-                if !certifies(point.errors, point.accepted) {
-                    break;
+                if certifies(point.errors, point.accepted, level) {
+                    let bound = error_rate_bound(point.errors, point.accepted, delta);
+                    best = Some((point, bound));
+                } else {
+                    level = 0.0;
                 }
-                let bound = error_rate_bound(point.errors, point.accepted, delta);
-                best = Some((point, bound));
             }
         }
         Ok(best)
@@ -264,19 +275,29 @@ mod tests {
 
     #[test]
     fn a_thousand_rows_whose_best_group_has_no_error_certify_two_percent() {
-        // 300 right ones, then every tenth wrong. n_0 = 149, n_1 = 236, n_2 = 313, n_3 = 386: errors of the first n_c are
-        // 0, 0, 1 and 8.
+        // 300 right ones, then every tenth wrong. Two shares of .025: n_0 = 183, n_1 = 277, n_2 = 359, n_3 = 436. Errors of the
+        // first n_c are 0, 0, 5 and 13.
         let confidence: Vec<f64> = (0..1000).map(|i| 1.0 - f64::from(i) / 1000.0).collect();
         let correct: Vec<bool> = (0..1000).map(|i| i < 300 || i % 10 != 9).collect();
         let curve = RiskCoverage::new(&confidence, &correct).unwrap();
         let (point, bound) = curve.certified(0.02, 0.05).unwrap().unwrap();
-        assert_eq!((point.accepted, point.errors), (313, 1));
-        assert!((bound - error_rate_bound(1, 313, 0.05)).abs() < 1e-15 && bound < 0.02);
+        assert_eq!((point.accepted, point.errors), (277, 0));
+        assert!((bound - error_rate_bound(0, 277, 0.05)).abs() < 1e-15 && bound < 0.02);
         // Without an error all are answered, by the bound of all.
         let curve = RiskCoverage::new(&confidence, &[true; 1000]).unwrap();
         let (point, bound) = curve.certified(0.02, 0.05).unwrap().unwrap();
         assert_eq!(point.accepted, 1000);
         assert!((bound - (1.0 - 0.05_f64.powf(1e-3))).abs() < 1e-12);
+    }
+
+    #[test]
+    fn an_error_among_the_most_confident_does_not_end_the_tests() {
+        let confidence: Vec<f64> = (0..1000).map(|i| 1.0 - f64::from(i) / 1000.0).collect();
+        // n_0 fails, n_3 has a share of the level, and all follow it.
+        let correct: Vec<bool> = (0..1000).map(|i| i != 5 && i != 700).collect();
+        let curve = RiskCoverage::new(&confidence, &correct).unwrap();
+        let (point, _) = curve.certified(0.02, 0.05).unwrap().unwrap();
+        assert_eq!((point.accepted, point.errors), (1000, 2));
     }
 
     #[test]
