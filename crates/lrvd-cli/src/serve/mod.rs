@@ -7,7 +7,8 @@
 //! | `model` | a model, a classifier or a language model: how it is asked, and what clients can know of it |
 //! | `models` | the models by their names |
 //! | `adapters` | the route that lists them, adds one or replaces one |
-//! | `request`, `answer`, `response` | bodies of requests and responses, and their description for programs |
+//! | `apis` | the ways of asking a model, a row each, and their description for programs |
+//! | `request`, `answer`, `response` | bodies of requests and responses |
 //! | `typed` | what the routes for typed questions share |
 //! | `systemone`, `decisions` | those routes: requests and responses in the forms of their APIs |
 //! | `stream` | a text that is sent token by token |
@@ -23,6 +24,7 @@
 mod access;
 mod adapters;
 mod answer;
+mod apis;
 mod app;
 mod decisions;
 mod encoding;
@@ -50,5 +52,3 @@ const SYSTEMONE: &str = "/v1/systemone";
 const DECISIONS: &str = "/v1/decisions";
 const MODELS: &str = "/v1/models";
 const ADAPTERS: &str = "/v1/adapters";
-/// Where models are asked.
-const ASKED: [&str; 4] = [CLASSIFY, GENERATE, SYSTEMONE, DECISIONS];

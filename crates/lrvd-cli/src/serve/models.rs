@@ -8,7 +8,6 @@ use anyhow::{anyhow, bail};
 use lrvd_bench::{Error, Result};
 use tokio::sync::Mutex;
 
-use super::ASKED;
 use super::model::{ALIAS, Card, ClassifierCard, LanguageCard, Limits, Model};
 use super::problem::{Code, Problem};
 
@@ -108,10 +107,10 @@ impl Models {
         self.all().iter().flat_map(|model| model.card.paths()).copied().collect()
     }
 
-    /// Rejects a path where models of another kind are asked than there are.
+    /// Rejects a path where models are asked of another kind than there are.
     pub(super) fn check_path(&self, path: &str) -> Result<(), Problem> {
         let own = self.paths();
-        if !ASKED.contains(&path) || own.contains(path) {
+        if own.contains(path) {
             return Ok(());
         }
         let message =

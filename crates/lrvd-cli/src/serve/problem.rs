@@ -10,8 +10,6 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::json;
 
-use super::{DECISIONS, MODELS, SYSTEMONE};
-
 /// Seconds after which a client that found the queue full may come back.
 const RETRY_AFTER: HeaderValue = HeaderValue::from_static("1");
 const SCHEME: HeaderValue = HeaderValue::from_static("Bearer");
@@ -81,7 +79,7 @@ impl Code {
     }
 }
 
-/// Whose form the body of an error has; the path says it.
+/// Whose form the body of an error has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Shape {
     /// `{"error": {"code", "message", "field"}}`
@@ -91,16 +89,6 @@ pub(super) enum Shape {
     Systemone,
     /// Of `OpenAI`: `{"error": {"message", "type", "param", "code"}}`.
     Openai,
-}
-
-impl Shape {
-    pub(super) fn of(path: &str) -> Self {
-        match path {
-            SYSTEMONE | MODELS => Self::Systemone,
-            DECISIONS => Self::Openai,
-            _ => Self::Own,
-        }
-    }
 }
 
 /// A request without an answer, as its body says it.

@@ -8,42 +8,30 @@ use axum::Router;
 use axum::body::Bytes;
 use axum::extract::rejection::BytesRejection;
 use axum::extract::{DefaultBodyLimit, Request, State};
-use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
+use axum::http::{HeaderMap, Method, StatusCode, header};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{Html, IntoResponse, Response};
 use axum::routing::{any, get};
 use serde::Serialize;
 use tokio::sync::oneshot::channel;
 
+use super::apis::{APIS, Api, api, document, shape};
 use super::app::{App, answered};
 use super::metrics::CONTENT_TYPE;
 use super::model::Input;
-use super::models::{Models, Served};
-use super::problem::{Code, Problem, Shape, json, write};
+use super::models::Served;
+use super::problem::{Code, Problem, json, write};
 use super::queue::Job;
-use super::request::{Asked, ClassifyRequest, GenerateRequest, object, text_of};
-use super::response::{document, respond};
+use super::request::{Asked, text_of};
+use super::response::respond;
 use super::share::share;
 use super::stream::stream;
 use super::systemone::ModelList;
-use super::{ADAPTERS, ASKED, CLASSIFY, DECISIONS, GENERATE, MODELS, SYSTEMONE};
-use super::{adapters, decisions, systemone};
+use super::{ADAPTERS, MODELS, adapters};
 
-/// The paths, as they are counted.
-const PATHS: [&str; 12] = [
-    "/",
-    CLASSIFY,
-    GENERATE,
-    SYSTEMONE,
-    DECISIONS,
-    "/v1/model",
-    MODELS,
-    ADAPTERS,
-    "/openapi.json",
-    "/healthz",
-    "/readyz",
-    "/metrics",
-];
+/// The paths where no model is asked.
+const PATHS: [&str; 8] =
+    ["/", "/v1/model", MODELS, ADAPTERS, "/openapi.json", "/healthz", "/readyz", "/metrics"];
 
 /// The page; it sends requests to this server alone, and its policy makes browsers hold it to that.
 const PAGE: &str = include_str!("page.html");
@@ -71,7 +59,12 @@ struct Line<'a> {
 }
 
 pub(super) fn router(app: Arc<App>) -> Router {
-    let asked = ASKED.into_iter().fold(Router::new(), |router, path| router.route(path, any(ask)));
+    let asked = APIS.iter().fold(Router::new(), |router, api| {
+        router.route(
+            api.path,
+            any(move |app, method, headers, body| ask(api, app, method, headers, body)),
+        )
+    });
     asked
         .route("/", get(page))
         .route(ADAPTERS, get(adapters::list).post(adapters::add))
@@ -90,7 +83,7 @@ pub(super) fn router(app: Arc<App>) -> Router {
         .route(
             "/openapi.json",
             get(|State(app): State<Arc<App>>| async move {
-                json(StatusCode::OK, &document(&app.models.paths()))
+                json(StatusCode::OK, &document(&app.models))
             }),
         )
         .route("/healthz", get(|| async { "ok\n" }))
@@ -134,9 +127,9 @@ fn not_allowed() -> Problem {
 }
 
 async fn ask(
+    api: &Api,
     State(app): State<Arc<App>>,
     method: Method,
-    uri: Uri,
     headers: HeaderMap,
     body: Result<Bytes, BytesRejection>,
 ) -> Response {
@@ -146,7 +139,7 @@ async fn ask(
         return ([(header::ALLOW, "POST")], not_allowed()).into_response();
     }
     let body = text_of(&headers, body, app.limits.max_bytes);
-    let (model, asked) = match body.and_then(|body| read(uri.path(), &body, &app.models)) {
+    let (model, asked) = match body.and_then(|body| (api.read)(&body, &app.models)) {
         Ok(found) => found,
         Err(problem) => return problem.into_response(),
     };
@@ -180,30 +173,10 @@ async fn whole(
     Ok(respond(&model.card, form, answers, key))
 }
 
-/// Reads the body of a request for `path`, and finds the model that it is for; nothing in it is passed over but what other APIs
-/// pass over.
-fn read(path: &str, body: &[u8], models: &Models) -> Result<(Arc<Served>, Asked), Problem> {
-    match path {
-        SYSTEMONE => systemone::read(body, models),
-        DECISIONS => decisions::read(body, models),
-        GENERATE => {
-            let request: GenerateRequest = object(body)?;
-            let model = models.find(request.model.as_deref(), path)?;
-            let asked = request.check(model.language()?)?;
-            Ok((model, asked))
-        }
-        _ => {
-            let request: ClassifyRequest = object(body)?;
-            let model = models.find(request.model.as_deref(), path)?;
-            let asked = request.check(model.classifier()?)?;
-            Ok((model, asked))
-        }
-    }
-}
-
 async fn admit(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
-    let path = request.uri().path();
-    match app.access.check(&request).and_then(|()| app.models.check_path(path)) {
+    let asked = api(request.uri().path()).map(|api| api.path);
+    let is_answered = || asked.map_or(Ok(()), |path| app.models.check_path(path));
+    match app.access.check(&request).and_then(|()| is_answered()) {
         Ok(()) => next.run(request).await,
         Err(problem) => problem.into_response(),
     }
@@ -222,8 +195,9 @@ async fn observe(State(app): State<Arc<App>>, request: Request, next: Next) -> R
             Problem::new(Code::Timeout, message).into_response()
         }
     };
-    write(&mut response, Shape::of(&path));
-    let known = PATHS.into_iter().find(|known| *known == path).unwrap_or("other");
+    write(&mut response, shape(&path));
+    let paths = APIS.iter().map(|api| api.path).chain(PATHS);
+    let known = paths.into_iter().find(|known| *known == path).unwrap_or("other");
     let labels =
         vec![("path", known.to_owned()), ("status", response.status().as_str().to_owned())];
     app.metrics.requests.get_or_create(&labels).inc();

@@ -1,0 +1,218 @@
+//! The ways of asking models, and the description of the server for programs.
+
+use std::sync::Arc;
+
+use schemars::generate::{SchemaGenerator, SchemaSettings};
+use serde_json::{Map, Value, json};
+
+use super::adapters::{AdapterRequest, Adapters};
+use super::decisions::{self, DecisionsAnswers, DecisionsRequest};
+use super::model::Card;
+use super::models::{Models, Served};
+use super::problem::{Body, Problem, Shape};
+use super::request::{Asked, ClassifyRequest, GenerateRequest, object};
+use super::response::{ClassifierAnswers, LanguageAnswers, Summary};
+use super::systemone::{self, ModelList, SystemoneAnswers};
+use super::{CLASSIFY, DECISIONS, GENERATE, MODELS, SYSTEMONE};
+
+/// Reads a body, and finds the model that it is for.
+type Read = fn(&[u8], &Models) -> Result<(Arc<Served>, Asked), Problem>;
+
+/// A way of asking models. Another one is another row of [`APIS`].
+pub(super) struct Api {
+    pub(super) path: &'static str,
+    /// The form of its errors.
+    shape: Shape,
+    /// Passes over nothing but what other servers of the same API pass over.
+    pub(super) read: Read,
+    about: About,
+    /// Adds the schemas of what is read and written.
+    schemas: fn(&mut SchemaGenerator),
+    /// Schemas of what no type of ours has, by their names.
+    written: &'static str,
+}
+
+/// Words in the description of a path, and names of schemas.
+struct About {
+    summary: &'static str,
+    answered: &'static str,
+    request: &'static str,
+    answers: &'static str,
+    error: &'static str,
+    /// Statuses of requests that are themselves wrong.
+    wrong: &'static [(&'static str, &'static str)],
+    /// What is sent instead of `answers` if the request has `stream`.
+    events: Option<&'static str>,
+}
+
+const TEXTS: About = About {
+    summary: "Classify texts, with uncertainty.",
+    answered: "Answers in the order of the texts.",
+    request: "ClassifyRequest",
+    answers: "ClassifierAnswers",
+    error: "Error",
+    wrong: &[
+        ("400", "A field is wrong; `field` names it."),
+        ("422", "A text cannot be read by the model."),
+    ],
+    events: None,
+};
+
+const QUESTIONS: About = About {
+    summary: "Answer typed questions about a state.",
+    answered: "Answers to the questions.",
+    request: "SystemoneRequest",
+    answers: "SystemoneAnswers",
+    error: "SystemoneError",
+    wrong: &[("422", "The body is wrong; `loc` names the value.")],
+    events: None,
+};
+
+pub(super) static APIS: [Api; 4] = [
+    Api {
+        path: CLASSIFY,
+        shape: Shape::Own,
+        read: |body, models| {
+            let request: ClassifyRequest = object(body)?;
+            let model = models.find(request.model.as_deref(), CLASSIFY)?;
+            let asked = request.check(model.classifier()?)?;
+            Ok((model, asked))
+        },
+        about: TEXTS,
+        schemas: |all| {
+            all.subschema_for::<ClassifyRequest>();
+            all.subschema_for::<ClassifierAnswers>();
+        },
+        written: "{}",
+    },
+    Api {
+        path: GENERATE,
+        shape: Shape::Own,
+        read: |body, models| {
+            let request: GenerateRequest = object(body)?;
+            let model = models.find(request.model.as_deref(), GENERATE)?;
+            let asked = request.check(model.language()?)?;
+            Ok((model, asked))
+        },
+        about: About {
+            summary: "Continue a text or a conversation, with uncertainty.",
+            request: "GenerateRequest",
+            answers: "LanguageAnswers",
+            events: Some(
+                "With `stream`: events `token`, each a `Token`; then one `answer`, a `Summary`, or `error`, an `Error`.",
+            ),
+            ..TEXTS
+        },
+        schemas: |all| {
+            all.subschema_for::<GenerateRequest>();
+            all.subschema_for::<LanguageAnswers>();
+            all.subschema_for::<Summary>();
+        },
+        written: "{}",
+    },
+    Api {
+        path: SYSTEMONE,
+        shape: Shape::Systemone,
+        read: systemone::read,
+        about: QUESTIONS,
+        schemas: |all| {
+            all.subschema_for::<SystemoneAnswers>();
+        },
+        written: include_str!("openapi-systemone.json"),
+    },
+    Api {
+        path: DECISIONS,
+        shape: Shape::Openai,
+        read: decisions::read,
+        about: About {
+            summary: "Answer typed questions about an input, in the form of OpenAI.",
+            request: "DecisionsRequest",
+            answers: "DecisionsAnswers",
+            error: "DecisionsError",
+            wrong: &[("400", "The body is wrong; `param` names the value.")],
+            ..QUESTIONS
+        },
+        schemas: |all| {
+            all.subschema_for::<DecisionsRequest>();
+            all.subschema_for::<DecisionsAnswers>();
+        },
+        written: include_str!("openapi-decisions.json"),
+    },
+];
+
+/// The one at `path`.
+pub(super) fn api(path: &str) -> Option<&'static Api> {
+    APIS.iter().find(|api| api.path == path)
+}
+
+/// The form of the errors at `path`.
+pub(super) fn shape(path: &str) -> Shape {
+    match api(path) {
+        Some(api) => api.shape,
+        None if path == MODELS => Shape::Systemone,
+        None => Shape::Own,
+    }
+}
+
+/// Paths and responses that every server has; the schemas are those of the types that are read and written.
+const DOCUMENT: &str = include_str!("openapi.json");
+/// A path where models are asked; `{summary}` and the like are replaced.
+const ASKED: &str = include_str!("openapi-asked.json");
+
+/// The `OpenAPI` 3.1 document of a server with `models`.
+pub(super) fn document(models: &Models) -> Value {
+    let settings = SchemaSettings::draft2020_12().with(|settings| {
+        settings.definitions_path = "/components/schemas".into();
+    });
+    let mut schemas = settings.into_generator();
+    schemas.subschema_for::<Body>();
+    schemas.subschema_for::<Card>();
+    schemas.subschema_for::<ModelList>();
+    schemas.subschema_for::<AdapterRequest>();
+    schemas.subschema_for::<Adapters>();
+    // A test parses all of them.
+    let text = DOCUMENT.replace("{version}", env!("CARGO_PKG_VERSION"));
+    let mut document: Value = serde_json::from_str(&text).unwrap_or_default();
+    let paths = models.paths();
+    for Api { path, about, schemas: add, written, .. } in
+        APIS.iter().filter(|api| paths.contains(api.path))
+    {
+        add(&mut schemas);
+        document["paths"][*path] = about.path();
+        extend(&mut document["components"]["schemas"], serde_json::from_str(written).ok());
+    }
+    extend(&mut document["components"]["schemas"], Some(schemas.take_definitions(true)));
+    document
+}
+
+impl About {
+    fn path(&self) -> Value {
+        let named = [
+            ("{summary}", self.summary),
+            ("{answered}", self.answered),
+            ("{request}", self.request),
+            ("{answers}", self.answers),
+            ("{error}", self.error),
+        ];
+        let replaced = |text: String, (name, words): (&str, &str)| text.replace(name, words);
+        let text = named.into_iter().fold(ASKED.to_owned(), replaced);
+        let mut path: Value = serde_json::from_str(&text).unwrap_or_default();
+        let responses = &mut path["post"]["responses"];
+        let error = responses["500"]["content"].clone();
+        for (status, description) in self.wrong {
+            responses[*status] = json!({ "description": description, "content": error });
+        }
+        if let Some(description) = self.events {
+            responses["200"]["content"]["text/event-stream"] =
+                json!({ "schema": { "type": "string", "description": description } });
+        }
+        path
+    }
+}
+
+/// Adds the fields of `more`.
+fn extend(object: &mut Value, more: Option<Map<String, Value>>) {
+    if let Some(fields) = object.as_object_mut() {
+        fields.extend(more.unwrap_or_default());
+    }
+}
