@@ -97,7 +97,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
         for has_key in [false, true] {
             for draws in [0, DRAWS] {
                 let options = ["--draws", &*draws.to_string()];
-                let server = lrvd.serve(&trained, &options, has_key.then_some(KEY))?;
+                let server = lrvd.serve(Some(&trained), &options, has_key.then_some(KEY))?;
                 let mut row = Row {
                     model: model
                         .file_name()

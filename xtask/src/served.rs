@@ -58,8 +58,13 @@ impl Lrvd {
         process::run(command.stdout(Stdio::null()))
     }
 
-    /// Serves what was trained at a free port, with options and a key, if there is one.
-    pub(crate) fn serve(&self, run: &Path, options: &[&str], key: Option<&str>) -> Result<Server> {
+    /// Serves what was trained, or what the options name, at a free port, with a key, if there is one.
+    pub(crate) fn serve(
+        &self,
+        run: Option<&Path>,
+        options: &[&str],
+        key: Option<&str>,
+    ) -> Result<Server> {
         // Nothing here tests how long an answer takes.
         let words = [
             "serve",
@@ -72,7 +77,7 @@ impl Lrvd {
             "3600",
         ];
         let mut command = self.command(&words);
-        command.args(options).arg(run).stdout(Stdio::piped());
+        command.args(options).args(run).stdout(Stdio::piped());
         if let Some(key) = key {
             command.args(["--api-key-env", KEY_VARIABLE]).env(KEY_VARIABLE, key);
         }

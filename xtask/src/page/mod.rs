@@ -19,7 +19,7 @@ const TAB: (&str, u32) = ("Tab", 9);
 const ENTER: (&str, u32) = ("Enter", 13);
 const DOWN: (&str, u32) = ("ArrowDown", 40);
 /// Paths that the page asks for.
-const PATHS: [&str; 3] = ["/", "/v1/model", "/v1/systemone"];
+const PATHS: [&str; 3] = ["/", "/v1/adapters", "/v1/systemone"];
 
 /// Options of `page-test`.
 #[derive(Debug, Args)]
@@ -83,7 +83,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     set_thresholds(&trained)?;
     for key in [None, Some(KEY)] {
         // The thresholds are not those that were saved.
-        let server = lrvd.serve(&trained, &["--draws", "0", "--allow-changed"], key)?;
+        let server = lrvd.serve(Some(&trained), &["--draws", "0", "--allow-changed"], key)?;
         for asked in questions() {
             let kind = asked.question["type"].as_str().unwrap_or_default().to_owned();
             let with = if key.is_some() { "with a key" } else { "without a key" };
@@ -94,10 +94,42 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
             );
         }
     }
+    check_choice(&mut browser, &lrvd, &trained)?;
+    println!("the second of two adapters answers once it is chosen");
     let faults: Vec<String> = browser.events.iter().filter_map(fault).collect();
     ensure!(faults.is_empty(), "the page is at fault: {}", faults.join("; "));
     println!("requests went to {} only, and there was no error", PATHS.join(", "));
     Ok(ExitCode::SUCCESS)
+}
+
+/// Of two adapters the one is asked that is chosen.
+fn check_choice(browser: &mut Browser, lrvd: &Lrvd, trained: &Path) -> Result<()> {
+    let folder = trained.to_str().context("a folder whose name is no text")?;
+    let base = lrvd.root.join(TINY);
+    let words = ["--base", base.to_str().unwrap_or_default(), "--allow-changed"];
+    let adapters = ["one", "two"].map(|name| format!("--adapter={name}={folder}"));
+    let words: Vec<&str> = words.into_iter().chain(adapters.iter().map(String::as_str)).collect();
+    let server = lrvd.serve(None, &words, None)?;
+    browser.open(&format!("{}/", server.address))?;
+    browser.until("!document.getElementById('several').hidden")?;
+    browser.write(STATE)?;
+    let names = browser.value(
+        "(() => { const chosen = document.getElementById('adapter'); chosen.value = 'two'; \
+         chosen.dispatchEvent(new Event('change')); document.getElementById('asks').focus(); \
+         return [...chosen.options].map((option) => option.value); })()",
+    )?;
+    ensure!(names == json!(["one", "two"]), "the adapters to choose from are {names}");
+    browser.write("Did it rain?")?;
+    browser.value("document.getElementById('form').requestSubmit()")?;
+    browser.until("document.querySelector('#result .card .verdict')")?;
+    let sent = browser.events.iter().rev().find_map(|event| {
+        event["params"]["request"]["postData"]
+            .as_str()
+            .filter(|_| event["method"] == "Network.requestWillBeSent")
+    });
+    let sent: Value = serde_json::from_str(sent.unwrap_or_default())?;
+    ensure!(sent["model"] == "two", "the page asked {sent}");
+    Ok(())
 }
 
 /// A choice keeps its threshold, a score gets one that no answer reaches, and a noul has none.
