@@ -404,7 +404,8 @@ fn scored(choices: &[String], cue: &str, tokens: &BareTokens<'_>) -> Result<Arc<
         ids.truncate(most);
         if let Some(other) = known.insert(ids.clone(), choice) {
             return Err(Kind::Input.mark(anyhow!(
-                "choices `{}` and `{}` have the same first {most} tokens, all that is scored of each of {}",
+                "choices `{}` and `{}` have the same tokens as far as they are scored: at most {most} of each of {} \
+                 choices",
                 name(other),
                 name(choice),
                 choices.len()

@@ -190,7 +190,7 @@ fn choices_beyond_the_letters_are_scored_themselves_if_their_tokens_tell_them_ap
     assert_eq!(kind_of(&error), Some(Kind::Input));
     assert_eq!(
         error.to_string(),
-        "choices `day 4` and `day 4` have the same first 4 tokens, all that is scored of each of 40"
+        "choices `day 4` and `day 4` have the same tokens as far as they are scored: at most 4 of each of 40 choices"
     );
     // 26 are answered by letters.
     assert_eq!(asked(names(26)).unwrap().0.scored, None);
