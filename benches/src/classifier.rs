@@ -55,6 +55,7 @@ impl Held {
             seed: SEED,
             device: "cpu".to_owned(),
             usual_length: false,
+            usual_pooling: false,
             out: folder.join(format!("last-{live}")),
             resume: true,
         };

@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicBool;
 
 use anyhow::bail;
 use lrvd_burn::device;
-use lrvd_models::deberta::ADAPTER_TARGETS;
+use lrvd_models::deberta::{ADAPTER_TARGETS, Pooling};
 
 use crate::adapter::keep;
 use crate::backbone::{Backbone, locate_model};
@@ -31,6 +31,8 @@ pub struct TrainOptions {
     pub config: Config,
     /// Whether typed questions have the length that is usual for them, in place of `config.max_length`.
     pub usual_length: bool,
+    /// Whether the head of an encoder reads what the model's folder says, in place of `config.pooling`.
+    pub usual_pooling: bool,
     pub seed: u64,
     pub device: String,
     pub out: PathBuf,
@@ -82,6 +84,11 @@ pub fn train(
         let (summary, seconds) = (summary(&record, &goal), record.train_seconds);
         sink.event(&Event::RunFinished { label, summary, seconds });
         return Ok(TrainOutcome { record: Some(record), adapter });
+    }
+    if options.usual_pooling && settings.experiment.pooling == Pooling::Mean {
+        let note = "the head reads the mean over all tokens, as `1_Pooling/config.json` of the model says; \
+                    `--set pooling=first` reads the first token";
+        sink.event(&Event::Note(note.to_owned()));
     }
     let task = prepare(data, &settings, &backbone)?;
     task.notes.iter().for_each(|note| sink.event(&Event::Note(note.clone())));
@@ -165,6 +172,9 @@ impl TrainOptions {
         let (architecture, mut experiment) = (&backbone.architecture, self.config.clone());
         let (rows, files) = match data {
             Data::Labelled(data) => {
+                if self.usual_pooling {
+                    experiment.pooling = architecture.pooling();
+                }
                 if self.usual_length && data.kind.is_decision() {
                     experiment.max_length = architecture.question_length();
                 }

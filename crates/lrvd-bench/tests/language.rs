@@ -43,6 +43,7 @@ fn options(dir: &Path, out: &str) -> TrainOptions {
         target_rank: None,
         config: config.finish().unwrap(),
         usual_length: false,
+        usual_pooling: false,
         seed: 3,
         device: "cpu".to_owned(),
         out: dir.join(out),

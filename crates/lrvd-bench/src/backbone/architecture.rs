@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::{anyhow, bail};
 use lrvd_burn::files::WeightStore;
-use lrvd_models::deberta::{ADAPTER_TARGETS, DebertaConfig, Family};
+use lrvd_models::deberta::{ADAPTER_TARGETS, DebertaConfig, Family, Pooling};
 use lrvd_models::llama::gguf::GgufModel;
 use lrvd_models::llama::{ADAPTER_TARGETS as LLAMA_TARGETS, LlamaConfig, LlamaFamily};
 use lrvd_models::tokenizer::TextTokenizer;
@@ -179,6 +179,14 @@ impl Architecture {
     /// The longest input of typed questions by default: 512 tokens, or fewer if the model has fewer positions.
     pub(crate) fn question_length(&self) -> usize {
         QUESTION_LENGTH.min(self.sizes().positions)
+    }
+
+    /// What the head reads by default: what the folder of an encoder says.
+    pub(crate) fn pooling(&self) -> Pooling {
+        match self {
+            Self::Deberta(config) => config.pooling,
+            Self::Llama(_) => Pooling::First,
+        }
     }
 
     pub(crate) fn check_length(&self, max_length: usize) -> Result<()> {

@@ -32,8 +32,9 @@ const TOKENIZERS: [&str; 5] =
 /// A vocabulary that needs its merges.
 const BYTE_PAIRS: &str = "vocab.json";
 const MERGES: &str = "merges.txt";
-const OPTIONAL: [&str; 3] =
-    ["tokenizer_config.json", "generation_config.json", "chat_template.jinja"];
+const OPTIONAL: [&str; 4] =
+    ["tokenizer_config.json", "generation_config.json", "chat_template.jinja", POOLING];
+const POOLING: &str = "1_Pooling/config.json";
 
 const ENDPOINT: &str = "https://huggingface.co";
 /// Seconds to wait for a connection, an answer or the next bytes, unless `HF_HUB_DOWNLOAD_TIMEOUT` is set.
@@ -297,7 +298,7 @@ impl<'a> Repository<'a> {
 
     /// The file `name`, downloaded if the cache does not have it; `None` if the repository does not have it.
     fn fetch(&self, name: &str) -> Result<Option<PathBuf>, String> {
-        if !is_plain(name) {
+        if name != POOLING && !is_plain(name) {
             return Err(format!("`{}` is not a plain file name", name.escape_default()));
         }
         let mut files = self.listing.siblings.iter();
@@ -311,7 +312,7 @@ impl<'a> Repository<'a> {
         if !file.is_file() {
             let blob = self.root.join("blobs").join(hash);
             self.download(remote, &blob).map_err(|why| format!("`{name}`: {why}"))?;
-            link(&blob, &file).map_err(|error| format!("`{}`: {error}", file.display()))?;
+            link(&blob, &file, name).map_err(|error| format!("`{}`: {error}", file.display()))?;
         }
         Ok(Some(file))
     }
@@ -415,8 +416,8 @@ fn words(error: io::Error) -> String {
     error.to_string()
 }
 
-/// Makes `file` a link to `blob`, relative as Python's library makes it.
-fn link(blob: &Path, file: &Path) -> io::Result<()> {
+/// Makes `file`, which a snapshot calls `name`, a link to `blob`, relative as Python's library makes it.
+fn link(blob: &Path, file: &Path, name: &str) -> io::Result<()> {
     if let Some(folder) = file.parent() {
         fs::create_dir_all(folder)?;
     }
@@ -426,8 +427,9 @@ fn link(blob: &Path, file: &Path) -> io::Result<()> {
     }
     #[cfg(unix)]
     let made = {
-        let name = blob.file_name().unwrap_or_default();
-        std::os::unix::fs::symlink(Path::new("../../blobs").join(name), file)
+        let root = "../".repeat(name.split('/').count() + 1);
+        let hash = blob.file_name().unwrap_or_default();
+        std::os::unix::fs::symlink(Path::new(&root).join("blobs").join(hash), file)
     };
     #[cfg(not(unix))]
     let made = fs::copy(blob, file).map(drop);

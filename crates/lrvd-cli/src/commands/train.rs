@@ -191,7 +191,7 @@ fn options(arguments: TrainArguments, data: &Data) -> Result<TrainOptions> {
     if let Some(epochs) = arguments.epochs {
         set_epochs(&mut config, epochs, rows)?;
     }
-    let usual_length = !config.is_given("max_length");
+    let [usual_length, usual_pooling] = ["max_length", "pooling"].map(|key| !config.is_given(key));
     let config = config.finish()?;
     // A temperature belongs to the last model, and numbers have none.
     let is_tempered = match data {
@@ -212,6 +212,7 @@ fn options(arguments: TrainArguments, data: &Data) -> Result<TrainOptions> {
         target_rank: arguments.target_rank,
         config,
         usual_length,
+        usual_pooling,
         seed: arguments.seed,
         device: arguments.device,
         out: arguments.out,

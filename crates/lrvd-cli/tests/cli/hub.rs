@@ -95,6 +95,9 @@ fn read(stream: &TcpStream) -> Option<Call> {
 /// Small files of the repository.
 const SMALL: [&str; 3] = ["config.json", "tokenizer.json", "tokenizer_config.json"];
 
+/// Beside them, in a folder.
+const POOLING: &str = "1_Pooling/config.json";
+
 /// The hub's list of the small files and of `others`, without `others` with the weights.
 fn list(others: &[Value]) -> Answer {
     let weights =
@@ -103,8 +106,11 @@ fn list(others: &[Value]) -> Answer {
         let size = std::fs::metadata(placed("@nano/") + name).unwrap().len();
         json!({ "rfilename": name, "blobId": format!("{i:040}"), "size": size })
     });
+    // Its bytes are those of the other `config.json`.
+    let size = std::fs::metadata(placed("@nano/config.json")).unwrap().len();
+    let pooling = json!({ "rfilename": POOLING, "blobId": "f".repeat(40), "size": size });
     let others = if others.is_empty() { &[weights][..] } else { others };
-    let files: Vec<Value> = small.chain(others.iter().cloned()).collect();
+    let files: Vec<Value> = small.chain([pooling]).chain(others.iter().cloned()).collect();
     answer("200 OK", json!({ "sha": COMMIT, "siblings": files }).to_string().as_bytes())
 }
 
@@ -214,6 +220,8 @@ fn a_model_is_fetched_into_the_cache_of_pythons_library() {
     let link = |name: &str| std::fs::read_link(snapshot.join(name)).unwrap();
     assert_eq!(link(NAME), Path::new("../../blobs").join(SHA256));
     assert_eq!(link("config.json"), Path::new("../../blobs").join(format!("{:040}", 0)));
+    assert_eq!(link(POOLING), Path::new("../../../blobs").join("f".repeat(40)));
+    assert!(snapshot.join(POOLING).is_file());
     assert_eq!(std::fs::read(snapshot.join(NAME)).unwrap(), WEIGHTS);
     assert!(!home.unfinished().exists());
 

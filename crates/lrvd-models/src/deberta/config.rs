@@ -57,6 +57,18 @@ pub enum Pooling {
 }
 
 impl Pooling {
+    /// The mean, if `1_Pooling/config.json` of sentence-transformers says so; else the first token.
+    pub fn of_folder(folder: &Path) -> Result<Self> {
+        let file = folder.join("1_Pooling/config.json");
+        if !file.is_file() {
+            return Ok(Self::First);
+        }
+        let json = JsonObject::open(&file)?;
+        let flag = json.get("pooling_mode_mean_tokens").and_then(Value::as_bool);
+        let is_mean = flag.unwrap_or_else(|| json.get("pooling_mode").is_some_and(|v| v == "mean"));
+        Ok(if is_mean { Self::Mean } else { Self::First })
+    }
+
     /// Whether it is the usual one, for `skip_serializing_if`.
     #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
     pub fn is_first(&self) -> bool {
@@ -141,9 +153,10 @@ pub struct DebertaConfig {
 }
 
 impl DebertaConfig {
-    /// Reads a `config.json`.
+    /// Reads a `config.json`, and the pooling of the folder that it is in.
     pub fn read(file: &Path) -> Result<Self> {
-        Self::of(JsonObject::open(file)?)
+        let pooling = Pooling::of_folder(file.parent().unwrap_or(file))?;
+        Ok(Self { pooling, ..Self::of(JsonObject::open(file)?)? })
     }
 
     /// Reads the text of a `config.json`; `file` is only named in errors.
