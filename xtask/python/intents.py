@@ -47,12 +47,12 @@ def batches(tokenizer, texts, size):
         yield part, tokenizer.pad({"input_ids": [ids[i] for i in part]}, return_tensors="pt")
 
 
-def probabilities(model, tokenizer, texts):
-    model.eval()
+def answers(tokenizer, texts, answer):
+    """A row for each text, of what `answer` makes of a batch of inputs."""
     found = [None] * len(texts)
     with torch.no_grad():
         for part, inputs in batches(tokenizer, texts, BATCH):
-            for i, row in zip(part, model(**inputs).logits.double().softmax(-1)):
+            for i, row in zip(part, answer(inputs)):
                 found[i] = row.numpy()
     return np.stack(found)
 
@@ -97,22 +97,19 @@ def train_peft(arguments, tokenizer, rows, names):
         optimizer.zero_grad()
         schedule.step()
         step += 1
-    return lambda texts: probabilities(model, tokenizer, texts)
+    model.eval()
+    return lambda texts: answers(tokenizer, texts, lambda inputs: model(**inputs).logits.double().softmax(-1))
 
 
 def fit_logistic(arguments, tokenizer, rows, names):
     encoder = AutoModel.from_pretrained(arguments.model).eval()
 
-    def embed(texts):
-        found = [None] * len(texts)
-        with torch.no_grad():
-            for part, inputs in batches(tokenizer, texts, BATCH):
-                mask = inputs["attention_mask"].unsqueeze(-1).float()
-                mean = (encoder(**inputs).last_hidden_state * mask).sum(1) / mask.sum(1)
-                for i, row in zip(part, torch.nn.functional.normalize(mean, dim=-1)):
-                    found[i] = row.numpy()
-        return np.stack(found)
+    def mean(inputs):
+        mask = inputs["attention_mask"].unsqueeze(-1).float()
+        total = (encoder(**inputs).last_hidden_state * mask).sum(1)
+        return torch.nn.functional.normalize(total / mask.sum(1), dim=-1)
 
+    embed = lambda texts: answers(tokenizer, texts, mean)  # noqa: E731
     search = GridSearchCV(LogisticRegression(max_iter=1000), {"C": [16, 64, 256, 1024]}, scoring="neg_log_loss", cv=3)
     search.fit(embed([text for text, _ in rows]), [names.index(label) for _, label in rows])
     arguments.c = search.best_params_["C"]

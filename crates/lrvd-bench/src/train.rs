@@ -86,9 +86,11 @@ pub fn train(
         return Ok(TrainOutcome { record: Some(record), adapter });
     }
     if options.usual_pooling && settings.experiment.pooling == Pooling::Mean {
-        let note = "the head reads the mean over all tokens, as `1_Pooling/config.json` of the model says; \
-                    `--set pooling=first` reads the first token";
-        sink.event(&Event::Note(note.to_owned()));
+        sink.event(&Event::Note(format!(
+            "the head reads the mean over all tokens, as `{}` of the model says; `--set pooling=first` reads the \
+             first token",
+            Pooling::FILE
+        )));
     }
     let task = prepare(data, &settings, &backbone)?;
     task.notes.iter().for_each(|note| sink.event(&Event::Note(note.clone())));

@@ -105,8 +105,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
 /// Of two adapters the one is asked that is chosen.
 fn check_choice(browser: &mut Browser, lrvd: &Lrvd, trained: &Path) -> Result<()> {
     let folder = trained.to_str().context("a folder whose name is no text")?;
-    let base = lrvd.root.join(TINY);
-    let words = ["--base", base.to_str().unwrap_or_default(), "--allow-changed"];
+    let words = ["--base", TINY, "--allow-changed"];
     let adapters = ["one", "two"].map(|name| format!("--adapter={name}={folder}"));
     let words: Vec<&str> = words.into_iter().chain(adapters.iter().map(String::as_str)).collect();
     let server = lrvd.serve(None, &words, None)?;

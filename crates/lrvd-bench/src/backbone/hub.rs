@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::anyhow;
+use lrvd_models::deberta::Pooling;
 use serde::Deserialize;
 use tracing::{debug, info, warn};
 use ureq::config::RedirectAuthHeaders;
@@ -33,8 +34,7 @@ const TOKENIZERS: [&str; 5] =
 const BYTE_PAIRS: &str = "vocab.json";
 const MERGES: &str = "merges.txt";
 const OPTIONAL: [&str; 4] =
-    ["tokenizer_config.json", "generation_config.json", "chat_template.jinja", POOLING];
-const POOLING: &str = "1_Pooling/config.json";
+    ["tokenizer_config.json", "generation_config.json", "chat_template.jinja", Pooling::FILE];
 
 const ENDPOINT: &str = "https://huggingface.co";
 /// Seconds to wait for a connection, an answer or the next bytes, unless `HF_HUB_DOWNLOAD_TIMEOUT` is set.
@@ -298,7 +298,7 @@ impl<'a> Repository<'a> {
 
     /// The file `name`, downloaded if the cache does not have it; `None` if the repository does not have it.
     fn fetch(&self, name: &str) -> Result<Option<PathBuf>, String> {
-        if name != POOLING && !is_plain(name) {
+        if name != Pooling::FILE && !is_plain(name) {
             return Err(format!("`{}` is not a plain file name", name.escape_default()));
         }
         let mut files = self.listing.siblings.iter();

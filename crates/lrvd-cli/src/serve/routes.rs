@@ -196,8 +196,8 @@ async fn observe(State(app): State<Arc<App>>, request: Request, next: Next) -> R
         }
     };
     write(&mut response, shape(&path));
-    let paths = APIS.iter().map(|api| api.path).chain(PATHS);
-    let known = paths.into_iter().find(|known| *known == path).unwrap_or("other");
+    let mut paths = APIS.iter().map(|api| api.path).chain(PATHS);
+    let known = paths.find(|known| *known == path).unwrap_or("other");
     let labels =
         vec![("path", known.to_owned()), ("status", response.status().as_str().to_owned())];
     app.metrics.requests.get_or_create(&labels).inc();

@@ -125,13 +125,14 @@ impl RiskCoverage {
         let shares =
             starts().take_while(|&errors| certifies(errors, rows / 2, delta)).count().max(1);
         let share = delta / shares as f64;
+        let mut starts = starts().take(shares).peekable();
         let (mut next_errors, mut next_rows) = (0, 1);
         let (mut level, mut best) = (0.0, None);
         for (i, &point) in self.points.iter().enumerate() {
             let mut is_tested = i == last;
             while next_rows <= point.accepted {
                 if certifies(next_errors, next_rows, share) {
-                    if starts().take(shares).any(|errors| errors == next_errors) {
+                    if starts.next_if_eq(&next_errors).is_some() {
                         level += share;
                     }
                     next_errors += 1;
@@ -142,14 +143,16 @@ impl RiskCoverage {
             }
             if is_tested {
                 if certifies(point.errors, point.accepted, level) {
-                    let bound = error_rate_bound(point.errors, point.accepted, delta);
-                    best = Some((point, bound));
+                    best = Some(point);
                 } else {
                     level = 0.0;
                 }
             }
         }
-        Ok(best)
+        let bounded = |point: RiskCoveragePoint| {
+            (point, error_rate_bound(point.errors, point.accepted, delta))
+        };
+        Ok(best.map(bounded))
     }
 }
 

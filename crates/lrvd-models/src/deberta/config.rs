@@ -57,9 +57,12 @@ pub enum Pooling {
 }
 
 impl Pooling {
-    /// The mean, if `1_Pooling/config.json` of sentence-transformers says so; else the first token.
+    /// Where a folder of sentence-transformers says what is read.
+    pub const FILE: &str = "1_Pooling/config.json";
+
+    /// The mean, if the [file](Self::FILE) in `folder` says so; else the first token.
     pub fn of_folder(folder: &Path) -> Result<Self> {
-        let file = folder.join("1_Pooling/config.json");
+        let file = folder.join(Self::FILE);
         if !file.is_file() {
             return Ok(Self::First);
         }
