@@ -58,6 +58,7 @@ impl Held {
             usual_pooling: false,
             out: folder.join(format!("last-{live}")),
             resume: true,
+            strict: false,
         };
         let data = Data::Labelled(load(&data_dir, TASK, None)?);
         let trained = train(&options, data, &AtomicBool::new(false), &mut Silent)?;

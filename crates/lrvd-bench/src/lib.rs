@@ -5,7 +5,7 @@
 //!
 //! | Module | What is in it |
 //! |---|---|
-//! | `error`, `text`, `io` | errors and their kinds, words of messages, whole files |
+//! | `error`, `text`, `io`, `unused` | errors and their kinds, words of messages, whole files, what is read and not used |
 //! | [`settings`] | every setting of a run, the presets, the methods there are |
 //! | [`record`] | what a run leaves behind |
 //! | [`task`], [`data`] | the table of tasks; what is learnt, from which files; prompts and token ids |
@@ -44,6 +44,7 @@ pub mod suite;
 pub mod task;
 mod text;
 mod train;
+mod unused;
 
 pub use error::{Error, Kind, Result, kind_of};
 pub use io::{Unique, read_unique, whole_json};
@@ -51,6 +52,7 @@ pub use lrvd_models::Error as ModelsError;
 pub use report::Verdict;
 pub use text::{UnknownName, decimals, grouped, printable, printable_json};
 pub use train::{TrainOptions, TrainOutcome, train};
+pub use unused::Unused;
 
 pub mod progress {
     pub use lrvd_burn::train::{Event, ProgressSink, Silent};

@@ -37,6 +37,8 @@ pub struct TrainOptions {
     pub device: String,
     pub out: PathBuf,
     pub resume: bool,
+    /// Whether it is an error that something is read and not used ([`Unused`](crate::Unused)).
+    pub strict: bool,
 }
 
 #[derive(Clone, Debug)]

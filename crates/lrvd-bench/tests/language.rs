@@ -25,6 +25,7 @@ fn texts() -> Data {
         regression: false,
         classifies: false,
         instructions: None,
+        strict: false,
     };
     source.read().unwrap()
 }
@@ -48,6 +49,7 @@ fn options(dir: &Path, out: &str) -> TrainOptions {
         device: "cpu".to_owned(),
         out: dir.join(out),
         resume: false,
+        strict: false,
     }
 }
 

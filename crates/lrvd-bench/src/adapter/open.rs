@@ -42,6 +42,9 @@ pub struct OpenOptions {
     /// Accept changed files: the adapter's, or the base model's configuration or tokenizer.
     #[cfg_attr(feature = "cli", arg(long))]
     pub allow_changed: bool,
+    /// Make it an error that a key, a tensor, a template, a row or a token is read and not used, in place of a note.
+    #[cfg_attr(feature = "cli", arg(long))]
+    pub strict: bool,
 }
 
 #[derive(Clone, Debug)]

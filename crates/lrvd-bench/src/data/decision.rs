@@ -424,6 +424,7 @@ mod tests {
                 regression: false,
                 classifies: false,
                 instructions: None,
+                strict: false,
             };
             writeln!(found, "{}", row.chars().take(150).collect::<String>()).unwrap();
             match files.read() {

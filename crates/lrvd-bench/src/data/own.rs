@@ -38,6 +38,8 @@ pub struct OwnFiles {
     pub classifies: bool,
     /// The choice that every row of a table is, of which the classes are the options.
     pub instructions: Option<String>,
+    /// Whether it is an error that something is read and not used ([`Unused`](crate::Unused)).
+    pub strict: bool,
 }
 
 #[expect(clippy::large_enum_variant, reason = "a run has one of them")]
@@ -589,6 +591,7 @@ mod tests {
                 regression,
                 classifies,
                 instructions,
+                strict: false,
             };
             match files.read() {
                 Ok(Data::Labelled(Dataset { kind, train, validation, .. })) => {

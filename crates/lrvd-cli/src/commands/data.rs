@@ -79,6 +79,9 @@ pub(crate) struct ExampleArguments {
     /// Folder of the GLUE data.
     #[arg(long, value_name = "DIR", requires = "task")]
     pub(crate) data_dir: Option<PathBuf>,
+    /// Make it an error that a key, a tensor, a template, a row or a token is read and not used, in place of a note.
+    #[arg(long)]
+    pub(crate) strict: bool,
 }
 
 /// Commands of `lrvd data`.
@@ -134,6 +137,7 @@ pub(super) fn read(arguments: &ExampleArguments) -> Result<Data> {
                 regression: given.regression,
                 classifies: given.template.is_some() || !given.answers.is_empty(),
                 instructions: given.instructions,
+                strict: given.strict,
             };
             files.read()
         }

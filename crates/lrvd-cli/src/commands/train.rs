@@ -217,5 +217,6 @@ fn options(arguments: TrainArguments, data: &Data) -> Result<TrainOptions> {
         device: arguments.device,
         out: arguments.out,
         resume: arguments.resume,
+        strict: arguments.examples.strict,
     })
 }
