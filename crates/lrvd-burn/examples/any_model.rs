@@ -11,7 +11,7 @@ use std::path::Path;
 use std::process::Command;
 
 use lrvd_burn::burn;
-use lrvd_burn::burn::module::{Module, ParamGroup};
+use lrvd_burn::burn::module::Module;
 use lrvd_burn::burn::nn::transformer::{
     TransformerEncoder, TransformerEncoderConfig, TransformerEncoderInput,
 };
@@ -25,7 +25,7 @@ use lrvd_burn::optimizer::{AdamW, AdamWConfig, NamedGradients};
 use lrvd_burn::peft::PosteriorRun;
 use lrvd_burn::train::TrainConfig;
 use lrvd_burn::{
-    AdapterConfig, BayesLora, DrawPer, Pass, Scheme, attach, kl, load, predict, prune, ranks, save,
+    AdapterConfig, DrawPer, Pass, Scheme, attach, kl, load, predict, prune, ranks, save, unfreeze,
     with_pass,
 };
 
@@ -95,10 +95,10 @@ fn data(device: &Device) -> (Tensor<2, Int>, Tensor<2>) {
 /// Trains an adapter and writes it into `folder`: the losses of all steps, and the model.
 pub(crate) fn train(folder: &Path) -> Result<(Vec<f64>, Classifier), Box<dyn Error>> {
     let device = Device::flex().autodiff();
-    let config = AdapterConfig::from(&BayesLora { rank: 8, ..BayesLora::default() });
+    let config = AdapterConfig { rank: 8, ..AdapterConfig::default() };
     let targets = ["query", "value", "linear_inner"];
     let model = attach(Classifier::pretrained(&device), config, targets, SEED)?;
-    let mut model = model.unfreeze_group(ParamGroup::from_predicate("head"));
+    let mut model = unfreeze(model, &["head"])?;
     let mut optimizer = AdamW::new(AdamWConfig::default(), TrainConfig::default().groups);
     let (ids, labels) = data(&device);
     let mut losses = Vec::new();
@@ -119,7 +119,13 @@ pub(crate) fn train(folder: &Path) -> Result<(Vec<f64>, Classifier), Box<dyn Err
         losses.push(loss.into_scalar::<f64>());
     }
     prune(&mut model, &PruneRule::default(), Some(&mut optimizer))?;
-    save(&model, folder, PosteriorRun { seed: SEED, ..PosteriorRun::default() })?;
+    let run = PosteriorRun {
+        scheme: Some(Scheme::Weights(DrawPer::Batch)),
+        kl_weight: Some(KL_WEIGHT),
+        seed: Some(SEED),
+        ..PosteriorRun::default()
+    };
+    save(&model, folder, run)?;
     Ok((losses, model))
 }
 

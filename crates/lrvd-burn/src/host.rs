@@ -1,5 +1,6 @@
 //! Adapters on the host, in f64 and in the rank-major layout of `lrvd_core`.
 
+use burn::module::Module as _;
 use burn::tensor::{DType, Tensor};
 use lrvd_core::family::VariationalFamily;
 use lrvd_core::posterior::Posterior as CorePosterior;
@@ -43,6 +44,7 @@ pub struct HostAdapter {
 impl HostAdapter {
     /// Reads `adapter` back from its device.
     pub fn read(adapter: &LowRankAdapter) -> Self {
+        let adapter = &adapter.valid();
         let noise = adapter.posterior().map(|posterior| {
             let (a, b) = match posterior {
                 Posterior::RankVariance(p)

@@ -54,7 +54,7 @@ pub use adapter::{AdaptedLinear, AdapterConfig, AdapterKind, Prior};
 pub use model::{AdapterTargets, NamedModule, attach_adapters, ranks, total_kl};
 pub use sampling::{DrawPer, Pass, Scheme};
 pub use train::{BayesLora, Run, TrainConfig};
-pub use tune::{attach, kl, load, predict, prune, save, with_pass};
+pub use tune::{attach, kl, load, predict, prune, save, trainable, unfreeze, with_pass};
 
 /// The examples of the guides and of the README, run as tests.
 #[cfg(all(doctest, feature = "flex"))]

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use burn::module::Module;
 use burn::tensor::Tensor;
+use lrvd_core::error::quoted;
 use lrvd_core::kl::KlReduction;
 use lrvd_core::noise::NoiseKey;
 use lrvd_core::prune::{PruneRule, StatisticOptions};
@@ -17,32 +18,76 @@ use crate::optimizer::AdamW;
 use crate::peft::PosteriorRun;
 use crate::prune::{self, PruneEvent};
 use crate::sampling::{DrawSet, Pass};
-use crate::train::{self, BayesLora, DrawSeed, Logits, write_adapter};
+use crate::train::{self, DrawSeed, Logits, write_adapter};
 
 /// `model` with everything frozen and a fresh adapter on every targeted layer.
 ///
 /// `model` is any Burn module. A [`burn::nn::Linear`] multiplies by the composed weight `W + c·A·B`, with one weight draw
 /// a pass; an [`nn::Linear`](crate::nn::Linear) in its place (`use lrvd_burn::nn::Linear`) applies the update to activations, with
-/// every scheme, dropout and kind of adapter. Heads that should train are unfrozen afterwards, by Burn's
-/// `unfreeze_group`.
+/// every scheme, dropout and kind of adapter. Heads that should train are unfrozen afterwards, by [`unfreeze`];
+/// [`trainable`] lists what then trains.
 ///
 /// Errors are those of [`attach_adapters`].
 pub fn attach<M: Module>(
     model: M,
-    config: impl Into<AdapterConfig>,
+    config: AdapterConfig,
     targets: impl Into<AdapterTargets>,
     seed: u64,
 ) -> Result<M, Error> {
     let mut model = model.freeze();
-    attach_adapters(&mut model, &targets.into(), &config.into(), NoiseKey::new(seed))?;
+    attach_adapters(&mut model, &targets.into(), &config, NoiseKey::new(seed))?;
     Ok(model)
 }
 
-impl From<&BayesLora> for AdapterConfig {
-    fn from(method: &BayesLora) -> Self {
-        let &BayesLora { family, initial, rank, lora_alpha, dropout, .. } = method;
-        Self { kind: AdapterKind::Variational { family, initial }, rank, lora_alpha, dropout }
+/// `model` with the modules and parameters at `paths` trained whole, such as a head.
+///
+/// A path is one of fields from the root: `output` is not `attention.output`, as it is by a substring. One that means nothing
+/// is an error.
+pub fn unfreeze<M: Module>(mut model: M, paths: &[&str]) -> Result<M, Error> {
+    let means = |path: &str, name: &str| {
+        name.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+    };
+    let (mut unknown, mut modules) = (paths.to_vec(), Vec::new());
+    model.visit_parameters_mut(&mut |p| {
+        unknown.retain(|path| !means(path, p.name));
+        let module = module_of(p.name);
+        if modules.last().is_none_or(|last| last != module) {
+            modules.push(module.to_owned());
+        }
+        if paths.iter().any(|path| means(path, p.name)) {
+            p.value.set_trainable(true);
+        }
+    });
+    if unknown.is_empty() {
+        return Ok(model);
     }
+    Err(Error::Argument(format!(
+        "the paths {} name nothing in the model, whose modules are {}",
+        quoted(unknown),
+        quoted(modules)
+    )))
+}
+
+/// What trains: the modules with a trainable parameter in order, and the number of its trainable values. An adapter belongs to
+/// its layer.
+pub fn trainable(model: &impl NamedModule) -> Vec<(String, usize)> {
+    let mut found: Vec<(String, usize)> = Vec::new();
+    model.visit_parameters(&mut |p| {
+        if !p.value.is_trainable() {
+            return;
+        }
+        let module = module_of(p.name);
+        match found.iter_mut().find(|(name, _)| name == module) {
+            Some((_, values)) => *values += p.value.len(),
+            None => found.push((module.to_owned(), p.value.len())),
+        }
+    });
+    found
+}
+
+/// The module of the parameter `name`.
+fn module_of(name: &str) -> &str {
+    name.rsplit_once('.').map_or(name, |(module, _)| module)
 }
 
 /// `Σ KL(q ‖ p)` of the adapters from the log-uniform prior in nats, `[1]`; `None` if none has a posterior left.
@@ -66,7 +111,7 @@ pub fn prune(
 }
 
 /// Writes the adapters and every other trainable parameter as PEFT does, and the posterior beside them, into
-/// `folder`, atomically. `run` is what the posterior's header says of the training.
+/// `folder`, atomically. `run` is what the posterior's header says of the training; what it does not give is not written.
 pub fn save(
     model: &impl NamedModule,
     folder: impl AsRef<Path>,
@@ -75,10 +120,15 @@ pub fn save(
     write_adapter(model, &described(model), Some(run), folder).map(drop)
 }
 
-/// `model` with the adapter in `folder`, everything frozen; it must be the base model that the adapter was trained on.
+/// `model` with the adapter in `folder`, everything frozen.
+///
+/// A model whose other parameters are not those that the adapter was saved with is an error: shapes alone do not tell. They
+/// are compared in bfloat16, so the same model may be in single or half precision, and not at all with an adapter that
+/// another program wrote. [`train::load_adapter`] compares shapes only.
 pub fn load<M: Module>(model: M, folder: impl AsRef<Path>) -> Result<(M, LoadReport), Error> {
-    let mut model = model.freeze();
+    let (mut model, folder) = (model.freeze(), folder.as_ref());
     let report = train::load_adapter(&mut model, folder)?;
+    train::check_base(&model, folder)?;
     Ok((model, report))
 }
 

@@ -6,12 +6,22 @@
 mod example;
 
 use burn::data::dataloader::Progress;
+use burn::optim::{AdamWConfig as BurnAdamW, GradientsParams};
 use burn::tensor::{Device, Tensor, TensorData};
 use burn::train::metric::{Metric, MetricAttributes, MetricMetadata, Numeric, NumericEntry};
-use lrvd_burn::burn_train::{StepMetric, StepOutput};
-use lrvd_burn::train::Targets;
+use burn::train::{Interrupter, TrainStep};
+use lrvd_burn::burn_train::{Learning, StepMetric, StepOutput};
+use lrvd_burn::model::NamedModule;
+use lrvd_burn::optimizer::{AdamWConfig, GroupRates, ParameterGroups};
+use lrvd_burn::train::{BayesLora, Examples, Targets, TrainConfig};
+use lrvd_burn::{AdapterTargets, Scheme};
 use lrvd_core::metrics::{Binning, DEFAULT_BINS, Predictions, softmax};
 use lrvd_core::noise::{NoiseKey, fill_normal};
+use lrvd_core::schedule::KlSchedule;
+
+#[allow(dead_code)]
+#[path = "../examples/classifier.rs"]
+mod classifier;
 
 const CLASSES: usize = 3;
 
@@ -155,4 +165,55 @@ fn the_learner_prunes_and_trains_on() {
     assert_eq!(ranks.len(), 2);
     let total: usize = ranks.iter().map(|(_, rank)| rank).sum();
     assert!((1..16).contains(&total), "{ranks:?}");
+}
+
+/// The values after one update by the rows `0..first` and `first..16` as micro-batches, or by all of them.
+fn updated(first: Option<usize>) -> Vec<f64> {
+    let rows = classifier::examples(10, 16);
+    // Beside an epsilon of 1 an update depends on the size of its gradient, which Adam would hide.
+    let optimizer = AdamWConfig { epsilon: 1.0, ..AdamWConfig::default() };
+    let rates = GroupRates { learning_rate: 1.0, weight_decay: 0.0 };
+    let groups = ParameterGroups {
+        adapter: rates,
+        log_variance: rates,
+        head: rates,
+        ..TrainConfig::default().groups
+    };
+    let config = TrainConfig { gradient_clip: None, optimizer, groups, ..TrainConfig::default() };
+    let kl = KlSchedule::constant(30.0).unwrap();
+    let method =
+        BayesLora { rank: 4, scheme: Scheme::Mean, kl, pruning: None, ..BayesLora::default() };
+    let targets = AdapterTargets::Names(vec!["first".into(), "second".into()]);
+    let net = classifier::Net::pretrained();
+    let learning = Learning::new(net, method, &targets, &config, 64, Interrupter::new()).unwrap();
+    let before = values(&learning.model);
+    let all: Vec<usize> = (0..16).collect();
+    for part in first.map_or(vec![&all[..]], |first| vec![&all[..first], &all[first..]]) {
+        TrainStep::step(&learning, rows.batch(part).unwrap());
+    }
+    let mut unused = BurnAdamW::new().init();
+    let learning = learning.optimize(&mut unused, 1.0.into(), GradientsParams::new());
+    values(&learning.model).iter().zip(before).map(|(new, old)| new - old).collect()
+}
+
+fn values(model: &impl NamedModule) -> Vec<f64> {
+    let mut found = Vec::new();
+    model.visit_parameters(&mut |p| {
+        if p.value.is_trainable() {
+            found.extend(p.value.flat().into_data().iter::<f64>());
+        }
+    });
+    found
+}
+
+#[test]
+fn accumulated_batches_are_one_batch_of_all_their_rows() {
+    let whole = updated(None);
+    let largest = whole.iter().fold(0.0, |most: f64, value| most.max(value.abs()));
+    assert!(largest > 0.0);
+    for first in [8, 10] {
+        for (found, expected) in updated(Some(first)).iter().zip(&whole) {
+            assert!((found - expected).abs() < 1e-4 * largest, "{first}: {found}, {expected}");
+        }
+    }
 }

@@ -255,9 +255,9 @@ impl Adapter {
         let longest = backbone.tokenizer.model_max_length().unwrap_or(MAX_LENGTH);
         let method = peft.config.method.name();
         let run = RunInfo {
-            seed: header.map_or(0, |header| header.seed),
+            seed: header.and_then(|header| header.seed).unwrap_or_default(),
             ranks: peft.modules.iter().map(|(path, m)| (path.clone(), m.rank)).collect(),
-            log_alpha_threshold: header.map(|header| header.log_alpha_threshold),
+            log_alpha_threshold: header.and_then(|header| header.log_alpha_threshold),
             draws: if posterior.is_some() { 10 } else { 0 },
             ..RunInfo::none(method, longest.min(MAX_LENGTH), BATCH_SIZE)
         };
@@ -310,7 +310,7 @@ pub struct AdapterFiles {
 
 /// Factor of the KL that a posterior was trained with in the end; 0 of a method without one.
 fn kl_weight(run: &RunState) -> Result<f64> {
-    Ok(run.posterior()?.map_or(0.0, |posterior| posterior.kl_weight))
+    Ok(run.posterior()?.and_then(|posterior| posterior.kl_weight).unwrap_or_default())
 }
 
 /// Writes the adapter of the finished run `trained` into `folder`: the best model or the last one, as its settings say.
@@ -385,11 +385,11 @@ impl AdapterFiles {
         };
         let peft = peft_from_model(model, &template)?;
         let run = PosteriorRun {
-            scheme: config.training_scheme.scheme(),
-            statistic: config.prune.statistic,
-            log_alpha_threshold: config.prune.log_alpha_threshold,
-            kl_weight,
-            seed: description.run().seed,
+            scheme: Some(config.training_scheme.scheme()),
+            statistic: Some(config.prune.statistic),
+            log_alpha_threshold: Some(config.prune.log_alpha_threshold),
+            kl_weight: Some(kl_weight),
+            seed: Some(description.run().seed),
         };
         let posterior = posterior_from_model(model, run)?;
         description.parts_mut().1.ranks = ranks(model).into_iter().collect();

@@ -100,7 +100,7 @@ pub fn inspect_adapter(source: &Adapter) -> Result<AdapterReport> {
     let corrected = run.is_some_and(|run| run.fan_in_correction);
     let header = posterior.as_ref().map(|p| &p.header);
     let options = StatisticOptions {
-        aggregate: header.map(|h| h.statistic).unwrap_or_default(),
+        aggregate: header.and_then(|h| h.statistic).unwrap_or_default(),
         fan_in_correction: corrected.then_some(REFERENCE_FAN_IN),
         ..StatisticOptions::default()
     };
@@ -152,7 +152,7 @@ pub fn inspect_adapter(source: &Adapter) -> Result<AdapterReport> {
     }
     let modules: Vec<ModuleReport> = modules.into_values().collect();
     let total_rank = modules.iter().map(|m| m.rank).sum();
-    let threshold = header.map(|h| h.log_alpha_threshold);
+    let threshold = header.and_then(|h| h.log_alpha_threshold);
     let above = |m: &ModuleReport| {
         m.log_alpha.iter().filter(|value| threshold.is_some_and(|limit| **value >= limit)).count()
     };
@@ -162,7 +162,7 @@ pub fn inspect_adapter(source: &Adapter) -> Result<AdapterReport> {
         base_model: peft.config.base_model_name_or_path.clone(),
         method: run.map_or_else(|| peft.config.method.name().to_owned(), |run| run.method.clone()),
         family: header.map(|h| posterior_family_name(h.family)),
-        statistic: header.map(|h| h.statistic),
+        statistic: header.and_then(|h| h.statistic),
         log_alpha_threshold: threshold,
         pruned: modules.iter().map(|m| m.initial_rank.saturating_sub(m.rank)).sum(),
         above_threshold: modules.iter().map(above).sum(),

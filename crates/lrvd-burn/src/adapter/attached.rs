@@ -148,7 +148,8 @@ impl Reparameterization for Attached {
 
 /// Puts `attached` on `weight` in place of what was there. Burn attaches once: the old one has to come off first.
 pub(crate) fn set(weight: &mut Param<Tensor<2>>, attached: Option<Attached>) {
-    let base = Param::initialized(weight.id, weight.base());
+    // Without what stood on it.
+    let base = weight.clone().map(|value| value);
     *weight = match attached {
         Some(attached) => base.apply_reparameterization(Attach(Some(attached))),
         None => base,

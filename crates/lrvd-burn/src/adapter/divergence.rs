@@ -3,7 +3,9 @@
 //! Definitions, derivations and references: `lrvd_core::kl`. Divisions by a number are written as
 //! products: Burn's gradient of the division rounds the reciprocal to single precision.
 
+use burn::module::Param;
 use burn::tensor::{DType, FloatDType, Tensor, activation};
+use lrvd_core::error::check_range;
 use lrvd_core::family::{EPS_MEAN, VariationalFamily};
 use lrvd_core::kl::{ArdScales, K1, K2, K3, KlReduction};
 use lrvd_core::special::ln_gamma;
@@ -57,8 +59,16 @@ pub enum Prior {
 }
 
 impl Prior {
-    /// Checks that the divergence from this prior is finite for a posterior of the family.
+    /// Checks the ranges, and that the divergence from this prior is finite for a posterior of the family.
     pub(crate) fn check(self, family: VariationalFamily) -> Result<(), lrvd_core::Error> {
+        match self {
+            Self::Gaussian { std } => check_range("std", std, f64::MIN_POSITIVE, 1e6)?,
+            Self::Ard { hyper: ArdHyper::InverseGamma { shape, rate }, .. } => {
+                check_range("hyper.shape", shape, f64::MIN_POSITIVE, 1e6)?;
+                check_range("hyper.rate", rate, f64::MIN_POSITIVE, 1e6)?;
+            }
+            Self::Ard { .. } | Self::LogUniform => {}
+        }
         if family == VariationalFamily::NoiseToSignal && self != Self::LogUniform {
             let reason = format!(
                 "is not defined for the family `{family}`: a zero mean has zero variance, whose divergence from a Gaussian is \
@@ -73,27 +83,43 @@ impl Prior {
     }
 }
 
-/// A random factor.
-struct RandomFactor {
+/// A random factor of an additive posterior.
+struct RandomFactor<'a> {
     mean: Tensor<2>,
-    /// Of an additive posterior, broadcastable against the mean.
-    log_variance: Tensor<2>,
+    variance: Variance<'a>,
     /// The axis of the entries of one rank direction.
     axis: usize,
 }
 
-impl RandomFactor {
+/// `ln σ²` of a factor.
+#[derive(Clone, Copy)]
+enum Variance<'a> {
+    /// One for each rank direction.
+    Rank(&'a Param<Tensor<1>>),
+    /// One for each entry.
+    Entry(&'a Param<Tensor<2>>),
+}
+
+impl RandomFactor<'_> {
     /// Entries of one rank direction.
     fn width(&self) -> f64 {
         self.mean.dims()[self.axis] as f64
+    }
+
+    /// Clamped to its range, broadcastable against the mean.
+    fn log_variance(&self) -> Tensor<2> {
+        match self.variance {
+            Variance::Rank(p) => clamped(p.val()).unsqueeze_dim(self.axis),
+            Variance::Entry(p) => clamped(p.val()),
+        }
     }
 }
 
 impl LowRankAdapter {
     /// `KL(q ‖ p)` of the adapter in nats, `[1]`; `None` without a posterior.
     ///
-    /// A noise-to-signal posterior with a prior other than the log-uniform one is an error: a zero mean has zero
-    /// variance, whose divergence from a Gaussian is infinite.
+    /// A number of the prior that is out of range is an error, and so is a noise-to-signal posterior with a prior other
+    /// than the log-uniform one: a zero mean has zero variance, whose divergence from a Gaussian is infinite.
     pub fn kl(&self, prior: Prior, reduction: KlReduction) -> Result<Option<Tensor<1>>, Error> {
         let Some(posterior) = self.posterior() else { return Ok(None) };
         prior.check(posterior.family())?;
@@ -102,22 +128,28 @@ impl LowRankAdapter {
             let a = self.a.val();
             return Ok(Some(Tensor::zeros([1], (&a.device(), a.dtype()))));
         }
-        let [of_a, of_b] = match posterior {
-            Posterior::RankVariance(p)
-            | Posterior::AsymRankVariance(p)
-            | Posterior::NoiseToSignal(p) => {
-                [0, 1].map(|axis| clamped(p.value.val()).unsqueeze_dim(axis))
+        let (of_a, of_b) = match posterior {
+            Posterior::RankVariance(p) => {
+                (Variance::Rank(&p.value), Some(Variance::Rank(&p.value)))
             }
-            Posterior::ElementVariance(p) => [&p.a, &p.b].map(|p| clamped(p.val())),
+            Posterior::AsymRankVariance(p) => (Variance::Rank(&p.value), None),
+            Posterior::ElementVariance(p) => (Variance::Entry(&p.a), Some(Variance::Entry(&p.b))),
+            // The check left the log-uniform prior alone.
+            Posterior::NoiseToSignal(p) => {
+                let sum = kl_of_log_alpha(p.value.val()).sum();
+                return Ok(Some(match reduction {
+                    KlReduction::Element => {
+                        sum.mul_scalar((self.d_input() + self.d_output()) as f64)
+                    }
+                    KlReduction::PerRank => sum,
+                }));
+            }
         };
-        let a = RandomFactor { mean: self.a.val(), log_variance: of_a, axis: 0 };
-        let b = RandomFactor { mean: self.b.val(), log_variance: of_b, axis: 1 };
-        let factors = match posterior {
-            Posterior::AsymRankVariance(_) => vec![a],
-            _ => vec![a, b],
-        };
+        let a = RandomFactor { mean: self.a.val(), variance: of_a, axis: 0 };
+        let b = of_b.map(|variance| RandomFactor { mean: self.b.val(), variance, axis: 1 });
+        let factors: Vec<_> = std::iter::once(a).chain(b).collect();
         Ok(match prior {
-            Prior::LogUniform => kl_from_log_uniform(posterior, factors, reduction),
+            Prior::LogUniform => kl_from_log_uniform(factors, reduction),
             Prior::Ard { scales, hyper } => kl_from_ard(factors, scales, hyper),
             Prior::Gaussian { std } => kl_from_gaussian(factors, std),
         })
@@ -125,27 +157,19 @@ impl LowRankAdapter {
 }
 
 fn kl_from_log_uniform(
-    posterior: &Posterior,
-    factors: Vec<RandomFactor>,
+    factors: Vec<RandomFactor<'_>>,
     reduction: KlReduction,
 ) -> Option<Tensor<1>> {
     let width: f64 = factors.iter().map(RandomFactor::width).sum();
-    let sum = if let Posterior::NoiseToSignal(p) = posterior {
-        kl_of_log_alpha(p.value.val()).sum().mul_scalar(width)
-    } else {
-        let of_factor = |f: RandomFactor| match posterior {
-            Posterior::ElementVariance(_) => {
-                let energy = f.mean.square().add_scalar(EPS_MEAN);
-                kl_of_log_alpha(f.log_variance - energy.log()).sum()
-            }
-            Posterior::RankVariance(p)
-            | Posterior::AsymRankVariance(p)
-            | Posterior::NoiseToSignal(p) => {
-                kl_log_uniform(f.mean, 1 - f.axis, p.value.val()).sum()
-            }
-        };
-        factors.into_iter().map(of_factor).reduce(|a, b| a + b)?
+    let of_factor = |f: RandomFactor<'_>| match f.variance {
+        Variance::Entry(_) => {
+            let log_variance = f.log_variance();
+            let energy = f.mean.square().add_scalar(EPS_MEAN);
+            kl_of_log_alpha(log_variance - energy.log()).sum()
+        }
+        Variance::Rank(p) => kl_log_uniform(f.mean, 1 - f.axis, p.val()).sum(),
     };
+    let sum = factors.into_iter().map(of_factor).reduce(|a, b| a + b)?;
     Some(match reduction {
         KlReduction::Element => sum,
         KlReduction::PerRank => sum.mul_scalar(width.recip()),
@@ -153,16 +177,16 @@ fn kl_from_log_uniform(
 }
 
 fn kl_from_ard(
-    factors: Vec<RandomFactor>,
+    factors: Vec<RandomFactor<'_>>,
     scales: ArdScales,
     hyper: ArdHyper,
 ) -> Option<Tensor<1>> {
     // Per random factor: width n, second moment Q = Σ(μ² + σ²) and Σ ln σ², each `[rank]`.
     let groups = factors.into_iter().map(|f| {
-        let (width, ones) = (f.width(), f.mean.ones_like());
+        let (width, ones, log_variance) = (f.width(), f.mean.ones_like(), f.log_variance());
         let sum = |t: Tensor<2>| t.sum_dim(f.axis).squeeze_dim::<1>(f.axis);
-        let q = sum(f.mean.square() + f.log_variance.clone().exp() * ones.clone());
-        (width, q, sum(f.log_variance * ones))
+        let q = sum(f.mean.square() + log_variance.clone().exp() * ones.clone());
+        (width, q, sum(log_variance * ones))
     });
     let groups: Vec<_> = match scales {
         ArdScales::Separate => groups.collect(),
@@ -188,10 +212,11 @@ fn kl_from_ard(
     kl.reduce(|a, b| a + b)
 }
 
-fn kl_from_gaussian(factors: Vec<RandomFactor>, std: f64) -> Option<Tensor<1>> {
+fn kl_from_gaussian(factors: Vec<RandomFactor<'_>>, std: f64) -> Option<Tensor<1>> {
     let kl = factors.into_iter().map(|f| {
-        let second = f.mean.square() + f.log_variance.clone().exp();
-        let terms = second.mul_scalar((std * std).recip()) - f.log_variance;
+        let log_variance = f.log_variance();
+        let second = f.mean.square() + log_variance.clone().exp();
+        let terms = second.mul_scalar((std * std).recip()) - log_variance;
         terms.add_scalar(2.0 * std.ln() - 1.0).sum().mul_scalar(0.5)
     });
     kl.reduce(|a, b| a + b)

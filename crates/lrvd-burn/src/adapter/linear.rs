@@ -112,7 +112,7 @@ impl AdaptedLinear {
         self.attached()?.adapter.as_ref()
     }
 
-    pub(super) fn observer(&self) -> Option<&Observer> {
+    pub(crate) fn observer(&self) -> Option<&Observer> {
         self.attached()?.observer.as_ref()
     }
 
@@ -134,7 +134,7 @@ impl AdaptedLinear {
     /// Replaces the base weight; the adapter stays.
     pub fn set_weight(&mut self, weight: Tensor<2>) {
         let attached = self.attached().cloned();
-        self.weight = Param::initialized(self.weight.id, weight);
+        self.weight = self.weight.clone().map(|_| weight);
         set_attached(&mut self.weight, attached);
     }
 

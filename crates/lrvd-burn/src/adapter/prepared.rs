@@ -70,7 +70,8 @@ impl<'a> Update<'a> {
             _ => None,
         };
         let noise = noise.as_ref();
-        let ((a, b), between) = match (&adapter.extension, noise.zip(adapter.deviations())) {
+        let drawn = noise.and_then(|noise| Some((noise, adapter.deviations()?)));
+        let ((a, b), between) = match (&adapter.extension, drawn) {
             (Some(Extension::Scale(scale)), _) => {
                 (adapter.means(), Between::Scales(scale.scales(noise).unsqueeze_dim(1)))
             }

@@ -26,7 +26,8 @@ use crate::train::{
 /// an update by [`AdamW`], whose moments are cut with the ranks. The optimizer that `Learner::new` takes is not used; its
 /// learning rate or schedule is the factor of the rates in [`TrainConfig::groups`].
 ///
-/// Gradients of accumulated batches are summed, and the divergence with them, so that the objective keeps its proportions.
+/// The objective of accumulated batches is that of a step of [`Run::fit`]: the mean likelihood of all their examples, and the
+/// divergence once.
 ///
 /// An interrupted run cannot be resumed bit for bit: burn-train's checkpoints hold no step, no moments, no position in the
 /// data and no state of the method, and their tensors fit the ranks they were saved with.
@@ -57,7 +58,8 @@ struct Training<T> {
     stop: Interrupter,
 }
 
-/// The micro-batches since the last update: their number, their sizes together, and the sum of their gradients.
+/// The micro-batches since the last update: their number, their sizes together, and the gradients of their mean objective,
+/// by example.
 #[derive(Default)]
 struct Pending {
     parts: usize,
@@ -66,13 +68,23 @@ struct Pending {
 }
 
 impl Pending {
-    /// Counts a micro-batch, and returns its number.
-    fn add(&mut self, own: StepSizes) -> usize {
+    /// Counts a micro-batch, and returns its number and its share of the examples so far.
+    fn add(&mut self, own: StepSizes) -> (usize, f64) {
         let sizes = self.sizes.get_or_insert(StepSizes { examples: 0, tokens: 0, ..own });
         sizes.examples += own.examples;
         sizes.tokens += own.tokens;
         self.parts += 1;
-        self.parts - 1
+        (self.parts - 1, own.examples as f64 / sizes.examples.max(1) as f64)
+    }
+
+    /// Adds the gradients of the last micro-batch, which has this share of the examples.
+    fn accumulate(&mut self, mut gradients: NamedGradients, share: f64) {
+        // Of the first one nothing is rounded.
+        if self.parts > 1 {
+            self.gradients.scale(1.0 - share);
+            gradients.scale(share);
+        }
+        self.gradients.accumulate(gradients);
     }
 }
 
@@ -160,14 +172,14 @@ where
 
     fn step(&self, batch: Batch<M::Input>) -> TrainOutput<StepOutput> {
         let training = &self.training;
-        let part = training.pending().add(training.sizes(&batch));
+        let (part, share) = training.pending().add(training.sizes(&batch));
         let &Training { ref config, ref setup, n_train, step, .. } = training;
         let whole = StepContext { config, setup, part: Part::Whole, n_train, scheduled: 1.0 };
         let item = self.output(&batch, &whole.pass(step, part));
         // Without a head nothing is left to learn once every rank is pruned.
         if item.loss.is_tracked() {
             let gradients = NamedGradients::collect(&self.model, &item.loss.backward());
-            training.pending().gradients.accumulate(gradients);
+            training.pending().accumulate(gradients, share);
         }
         TrainOutput { grads: GradientsParams::new(), item }
     }

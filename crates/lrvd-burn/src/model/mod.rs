@@ -7,7 +7,7 @@ pub use walk::{NamedModule, Names, adapters};
 use std::collections::BTreeSet;
 
 use burn::module::Module;
-use burn::tensor::Tensor;
+use burn::tensor::{DType, FloatDType, Tensor};
 use lrvd_core::error::quoted;
 use lrvd_core::kl::KlReduction;
 use lrvd_core::noise::NoiseKey;
@@ -261,8 +261,8 @@ pub fn trainable_counts(model: &impl NamedModule) -> TrainableCounts {
 ///
 /// The backward pass runs `forward` again, with the same noise: all of it is keyed. It costs one more forward of the block
 /// and holds the activations of one block at a time. Gradients reach `x` and the trainable parameters of `block`;
-/// whatever else `forward` captures is a constant. A block without trainable parameters runs as it is: one of a model
-/// that does not train, whose observers see each use once.
+/// whatever else `forward` captures is a constant. Where nothing has a gradient, the block runs as it is, and so does one
+/// without trainable parameters that is observed: each use is seen once.
 ///
 /// # References
 ///
@@ -272,27 +272,45 @@ pub fn recomputed<M: Module + Sync + 'static>(
     x: Tensor<3>,
     forward: impl Fn(&M, Tensor<3>) -> Tensor<3> + Send + Sync + 'static,
 ) -> Tensor<3> {
-    // A node of the graph has a fixed number of parents: the parameters are one of them, end to end.
     let mut parts = Vec::new();
     block.visit_parameters(&mut |p| {
         if p.value.is_trainable() && !p.value.is_empty() {
             parts.push(p.value.tracked());
         }
     });
-    if parts.is_empty() {
+    let is_observed = || walk::layers(block).iter().any(|found| found.layer.observer().is_some());
+    if parts.is_empty() && (!x.is_tracked() || is_observed()) {
         return forward(block, x);
     }
+    let dtypes: Vec<FloatDType> = parts.iter().map(|part| part.dtype().into()).collect();
+    let parameters = end_to_end(parts, &x);
     let block = block.clone();
     let run = move |x: Tensor<3>, parameters: Tensor<1>| {
-        let (mut block, mut start) = (block.clone(), 0);
+        let (mut block, mut start, mut dtypes) = (block.clone(), 0, dtypes.iter());
         block.visit_parameters_mut(&mut |p| {
-            if p.value.is_trainable() && !p.value.is_empty() {
+            if p.value.is_trainable()
+                && !p.value.is_empty()
+                && let Some(dtype) = dtypes.next()
+            {
                 let len = p.value.len();
-                p.value.track(parameters.clone().narrow(0, start, len));
+                p.value.track(parameters.clone().narrow(0, start, len).cast(*dtype));
                 start += len;
             }
         });
         forward(&block, x)
     };
-    recompute(x, Tensor::cat(parts, 0), run)
+    recompute(x, parameters, run)
+}
+
+/// `parts` in one tensor, as a node of the graph has a fixed number of parents; of several types in a wider one, which holds
+/// all values exactly. Without parts a constant beside `x`.
+fn end_to_end(parts: Vec<Tensor<1>>, x: &Tensor<3>) -> Tensor<1> {
+    let Some(first) = parts.first().map(Tensor::dtype) else {
+        return Tensor::zeros([1], (&x.device(), x.dtype()));
+    };
+    let is_one = parts.iter().all(|part| part.dtype() == first);
+    let has_double = parts.iter().any(|part| part.dtype() == DType::F64);
+    let wide = if has_double { FloatDType::F64 } else { FloatDType::F32 };
+    let parts = parts.into_iter().map(|part| if is_one { part } else { part.cast(wide) });
+    Tensor::cat(parts.collect(), 0)
 }

@@ -4,7 +4,8 @@
 //! nor the checkpoint's name of a field. The modules that know them, [`Attached`] and [`Names`], hand them to the walk
 //! that runs on their thread; other visitors see nothing of it.
 
-use std::collections::BTreeMap;
+use std::any::Any;
+use std::collections::{BTreeMap, BTreeSet};
 
 use burn::module::{
     Content, Devices, Module, ModuleDisplay, ModuleDisplayDefault, ModuleMapper, ModuleVisitor,
@@ -204,9 +205,10 @@ impl Place {
     }
 }
 
-/// The same parameter, of two axes where `D` is 2.
-fn matrix<const D: usize, const E: usize>(param: &Param<Tensor<D>>) -> Param<Tensor<E>> {
-    Param::initialized(param.id, Tensor::from_dispatch(param.base().into_dispatch()))
+/// The same parameter, without what stands on it, if it has `E` axes.
+fn of_axes<const D: usize, const E: usize>(param: &Param<Tensor<D>>) -> Option<Param<Tensor<E>>> {
+    let param = (param as &dyn Any).downcast_ref::<Param<Tensor<E>>>()?;
+    Some(param.clone().map(|value| value))
 }
 
 /// A linear layer of a model, as a walk sees it.
@@ -240,17 +242,17 @@ impl ModuleVisitor for Layers {
     }
 
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-        if let (2, Some(linear)) = (D, self.place.linear("weight")) {
+        if let (Some(weight), Some(linear)) = (of_axes(param), self.place.linear("weight")) {
             self.found.push(Found {
                 path: self.place.name(1),
                 group: self.place.named(param).1,
                 is_composed: linear == Linear::Composed,
-                layer: AdaptedLinear { weight: matrix(param), bias: None },
+                layer: AdaptedLinear { weight, bias: None },
             });
-        } else if let (1, Some(_), Some(found)) =
-            (D, self.place.linear("bias"), self.found.last_mut())
+        } else if let (Some(bias), Some(_), Some(found)) =
+            (of_axes(param), self.place.linear("bias"), self.found.last_mut())
         {
-            found.layer.bias = Some(matrix(param));
+            found.layer.bias = Some(bias);
         }
     }
 }
@@ -258,6 +260,46 @@ impl ModuleVisitor for Layers {
 /// The name of a parameter of the layer at `path`; the root has no path.
 fn joined(path: &str, name: &str) -> String {
     if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
+}
+
+/// Reads every parameter.
+struct Reader<'a> {
+    place: Place,
+    /// Matrices, so that a tied weight is read once.
+    matrices: BTreeSet<u64>,
+    visit: &'a mut dyn FnMut(NamedParameter<'_>),
+}
+
+impl ModuleVisitor for Reader<'_> {
+    fn enter_module(&mut self, name: &str, container: &str) {
+        if container != HANDED {
+            return self.place.enter(name, container);
+        }
+        let Some(mut adapter) = self.place.handed().and_then(|attached| attached.adapter) else {
+            return;
+        };
+        let path = self.place.name(2);
+        let _quiet = Handing::off();
+        adapter.each(&mut |schema, value| {
+            let (name, group, transposed) =
+                (joined(&path, schema.name), schema.group, schema.transposed());
+            (self.visit)(NamedParameter { name: &name, group, transposed, value: &*value });
+        });
+    }
+
+    fn exit_module(&mut self, _: &str, _: &str) {
+        self.place.exit();
+    }
+
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+        if D == 2 && !self.matrices.insert(param.id.val()) {
+            return;
+        }
+        let (name, group) = self.place.named(param);
+        let transposed = D == 2 && self.place.linear("weight").is_some();
+        let _quiet = Handing::off();
+        (self.visit)(NamedParameter { name: &name, group, transposed, value: param });
+    }
 }
 
 /// Writes: every parameter, or the layers of a map.
@@ -278,7 +320,7 @@ impl Writer<'_> {
         let first = self.matrices.get(&param.id.val())?.clone();
         let first =
             if first.dims()[..] == param.base().dims()[..] { first } else { first.transpose() };
-        Some(Param::initialized(param.id, Tensor::from_dispatch(first.into_dispatch())))
+        Some(param.clone().map(|_| Tensor::from_dispatch(first.into_dispatch())))
     }
 }
 
@@ -314,16 +356,12 @@ impl ModuleMapper for Writer<'_> {
         let layer = has_layers.then(|| self.layers.get(&self.place.name(1))).flatten();
         let tied = self.tied(&param);
         let is_first = tied.is_none();
-        let mut param = match (tied, layer) {
-            (Some(tied), _) => tied,
-            (None, Some(layer)) if is_linear => matrix(&layer.weight),
-            (None, Some(AdaptedLinear { bias: Some(bias), .. }))
-                if D == 1 && self.place.linear("bias").is_some() =>
-            {
-                matrix(bias)
-            }
-            _ => param,
-        };
+        let of_layer = layer.and_then(|layer| match &layer.bias {
+            _ if is_linear => of_axes(&layer.weight),
+            Some(bias) if self.place.linear("bias").is_some() => of_axes(bias),
+            _ => None,
+        });
+        let mut param = tied.or(of_layer).unwrap_or(param);
         if is_first && let Some(visit) = &mut self.parameter {
             let (name, group) = self.place.named(&param);
             let _quiet = Handing::off();
@@ -349,12 +387,9 @@ impl ModuleMapper for Writer<'_> {
 pub trait NamedModule: Module {
     /// Calls `visit` for every parameter, adapters included.
     fn visit_parameters(&self, visit: &mut dyn FnMut(NamedParameter<'_>)) {
-        // The copy has the same tensors.
-        let visit =
-            &mut |NamedParameter { name, group, transposed, value }: NamedParameterMut<'_>| {
-                visit(NamedParameter { name, group, transposed, value: &*value });
-            };
-        write(self.clone(), Some(visit), BTreeMap::new());
+        let (place, matrices) = (Place::default(), BTreeSet::new());
+        let _handing = Handing::on();
+        self.visit(&mut Reader { place, matrices, visit });
     }
 
     /// The same, to write.

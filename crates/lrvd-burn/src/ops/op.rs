@@ -174,10 +174,15 @@ thread_local! {
 /// Runs `f` with the definition of every operator in place of its fused form: what tests and benches hold the fused
 /// forms against.
 pub fn by_definition<T>(f: impl FnOnce() -> T) -> T {
-    let before = BY_DEFINITION.replace(true);
-    let result = f();
-    BY_DEFINITION.set(before);
-    result
+    /// Ends also where `f` panics.
+    struct Until(bool);
+    impl Drop for Until {
+        fn drop(&mut self) {
+            BY_DEFINITION.set(self.0);
+        }
+    }
+    let _until = Until(BY_DEFINITION.replace(true));
+    f()
 }
 
 /// The form for `x`, the first operand; empty tensors run the composite.

@@ -45,7 +45,7 @@ pub type NamedParameterMut<'a> = NamedParameter<'a, &'a mut dyn ParameterValue>;
 
 /// A parameter of any rank: read through `&`, written through `&mut`.
 pub trait ParameterValue: Debug {
-    /// Burn's name for it, which it keeps through updates and prunes.
+    /// Burn's name for it, which it keeps through updates; one whose shape changes gets another.
     fn id(&self) -> ParamId;
 
     /// Shape in memory.
@@ -85,7 +85,7 @@ pub trait ParameterValue: Debug {
     /// Replaces the values from host data of the same shape, keeping dtype and trainability.
     fn set_data(&mut self, data: TensorData);
 
-    /// Keeps the indices `kept` along `axis`, in order; identity and trainability stay.
+    /// Keeps the indices `kept` along `axis`, in order; trainability stays, and the identity is a new one.
     fn select(&mut self, axis: usize, kept: &[usize]);
 
     /// Keeps the entries `ids` along `axis` as a part of the graph: gradients reach the tensor that they
@@ -116,7 +116,7 @@ impl<const D: usize> ParameterValue for Param<Tensor<D>> {
     }
 
     fn track(&mut self, values: Tensor<1>) {
-        *self = Param::initialized(self.id, values.reshape(self.base().dims()));
+        change(self, |old| values.reshape(old.dims()));
     }
 
     fn gradient(&self, gradients: &Gradients) -> Option<Tensor<1>> {
@@ -128,9 +128,11 @@ impl<const D: usize> ParameterValue for Param<Tensor<D>> {
     }
 
     fn set_trainable(&mut self, trainable: bool) {
-        let value = self.base().without_autodiff();
-        let value = if trainable { value.autodiff().require_grad() } else { value };
-        *self = Param::initialized(self.id, value);
+        change(self, |old| {
+            let value = old.without_autodiff();
+            if trainable { value.autodiff() } else { value }
+        });
+        *self = self.clone().set_require_grad(trainable);
     }
 
     fn set_data(&mut self, data: TensorData) {
@@ -140,10 +142,13 @@ impl<const D: usize> ParameterValue for Param<Tensor<D>> {
 
     fn select(&mut self, axis: usize, kept: &[usize]) {
         replace(self, select(self.base().without_autodiff(), axis, kept));
+        // Burn's optimizers know a parameter by its id: moments of the old shape would be broadcast, and the update
+        // with them.
+        self.id = ParamId::new();
     }
 
     fn gather(&mut self, axis: usize, ids: &Tensor<1, Int>) {
-        *self = Param::initialized(self.id, self.base().select(axis, ids.clone()));
+        change(self, |old| old.select(axis, ids.clone()));
     }
 }
 
@@ -156,7 +161,19 @@ pub(crate) fn select<const D: usize>(tensor: Tensor<D>, axis: usize, kept: &[usi
 
 /// Puts `value` into `param`, trainable exactly if the old value was.
 pub(crate) fn replace<const D: usize>(param: &mut Param<Tensor<D>>, value: Tensor<D>) {
-    let value =
-        if param.base().is_require_grad() { value.autodiff().require_grad() } else { value };
-    *param = Param::initialized(param.id, value);
+    change(
+        param,
+        |old| {
+            if old.is_require_grad() { value.autodiff().require_grad() } else { value }
+        },
+    );
+}
+
+/// Puts what `value` makes of the old value into `param`, which keeps how it is saved and loaded, such as the layout of
+/// Burn's linear layers, and whether it trains; without what stands on it.
+fn change<const D: usize>(
+    param: &mut Param<Tensor<D>>,
+    value: impl FnOnce(Tensor<D>) -> Tensor<D>,
+) {
+    *param = param.clone().map(value);
 }

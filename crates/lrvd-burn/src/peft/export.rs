@@ -62,7 +62,16 @@ impl PeftAdapter {
         dir: impl AsRef<Path>,
         layout: ExportLayout,
     ) -> Result<ExportSummary, Error> {
-        let dir = dir.as_ref();
+        self.write_with(dir.as_ref(), layout, BTreeMap::new())
+    }
+
+    /// The same, with more texts in the file of the tensors.
+    pub(crate) fn write_with(
+        &self,
+        dir: &Path,
+        layout: ExportLayout,
+        mut metadata: BTreeMap<String, String>,
+    ) -> Result<ExportSummary, Error> {
         self.check(dir)?;
         let mut summary = ExportSummary::default();
         let adapter = if layout == ExportLayout::AdaLora {
@@ -79,7 +88,7 @@ impl PeftAdapter {
         let ranks = adapter.modules.iter().map(|(path, module)| (path.clone(), module.rank));
         summary.ranks = ranks.collect();
         std::fs::create_dir_all(dir).map_err(|source| Error::io("create", dir, source))?;
-        let metadata = [("format".to_owned(), "pt".to_owned())].into();
+        metadata.insert("format".to_owned(), "pt".to_owned());
         write_safetensors(dir.join(WEIGHTS_FILE), &adapter.tensors()?, &metadata)?;
         write_atomic(dir.join("README.md"), write_card(&adapter, layout, &summary).as_bytes())?;
         adapter.config.write(&dir.join(CONFIG_FILE))?;

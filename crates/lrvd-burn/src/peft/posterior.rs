@@ -10,7 +10,7 @@ use std::path::Path;
 
 use lrvd_core::family::{LOG_VARIANCE_MAX, LOG_VARIANCE_MIN, VariationalFamily};
 use lrvd_core::moments::CrossTerm;
-use lrvd_core::prune::{PruneRule, StatisticAggregate};
+use lrvd_core::prune::StatisticAggregate;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use serde_json::Value;
 
@@ -79,6 +79,20 @@ fn write_name<T: Named, S: Serializer>(value: &T, serializer: S) -> Result<S::Ok
     serializer.serialize_str(value.stored_name())
 }
 
+fn write_known<T: Named, S: Serializer>(
+    value: &Option<T>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    match value {
+        Some(value) => write_name(value, serializer),
+        None => serializer.serialize_none(),
+    }
+}
+
+fn read_known<'de, T: Named, D: Deserializer<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
+    read_name(deserializer).map(Some)
+}
+
 fn read_name<'de, T: Named, D: Deserializer<'de>>(deserializer: D) -> Result<T, D::Error> {
     let name = Cow::<str>::deserialize(deserializer)?;
     let entry = T::NAMES.iter().find(|(known, _)| *known == name);
@@ -89,32 +103,19 @@ fn read_name<'de, T: Named, D: Deserializer<'de>>(deserializer: D) -> Result<T, 
     })
 }
 
-/// What the header keeps of the run that trained a posterior.
-#[derive(Debug, Clone, Copy, PartialEq)]
+/// What the header keeps of the run that trained a posterior; what is `None` is not in the file.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct PosteriorRun {
     /// How noise entered the forward pass in training.
-    pub scheme: Scheme,
+    pub scheme: Option<Scheme>,
     /// What the statistic of a rank is.
-    pub statistic: StatisticAggregate,
+    pub statistic: Option<StatisticAggregate>,
     /// Ranks with a statistic at or above this were pruned, in nats.
-    pub log_alpha_threshold: f64,
+    pub log_alpha_threshold: Option<f64>,
     /// Weight of the KL divergence in the objective.
-    pub kl_weight: f64,
+    pub kl_weight: Option<f64>,
     /// Seed of the run.
-    pub seed: u64,
-}
-
-impl Default for PosteriorRun {
-    /// A draw for each sequence, the default statistic and rule, the whole KL.
-    fn default() -> Self {
-        Self {
-            scheme: Scheme::Weights(DrawPer::Sequence),
-            statistic: StatisticAggregate::default(),
-            log_alpha_threshold: PruneRule::default().log_alpha_threshold(),
-            kl_weight: 1.0,
-            seed: 0,
-        }
-    }
+    pub seed: Option<u64>,
 }
 
 /// What the header says of one module.
@@ -139,19 +140,27 @@ pub struct PosteriorHeader {
     pub family: VariationalFamily,
     /// How noise entered the forward pass in training; the cross term of moment matching is not
     /// kept, and reads as exact.
-    #[serde(serialize_with = "write_name", deserialize_with = "read_name")]
-    pub scheme: Scheme,
-    /// What the statistic of a rank is; the median where the file does not say.
-    #[serde(default)]
-    pub statistic: StatisticAggregate,
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        serialize_with = "write_known",
+        deserialize_with = "read_known"
+    )]
+    pub scheme: Option<Scheme>,
+    /// What the statistic of a rank is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub statistic: Option<StatisticAggregate>,
     /// Ranks with a statistic at or above this were pruned, in nats.
-    pub log_alpha_threshold: f64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub log_alpha_threshold: Option<f64>,
     /// Range that log-variances are clamped to in use, in ln(weight²).
     pub log_variance_clamp: [f64; 2],
     /// Weight of the KL divergence in the objective.
-    pub kl_weight: f64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kl_weight: Option<f64>,
     /// Seed of the run.
-    pub seed: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seed: Option<u64>,
     /// Every module that was adapted, also those pruned to rank 0, by path.
     pub modules: BTreeMap<String, PosteriorModuleHeader>,
 }
@@ -179,10 +188,10 @@ impl PosteriorHeader {
         let wrong = |key, expected, found| {
             Err(Error::value(Path::new(POSTERIOR_FILE), key, expected, found))
         };
-        if !threshold.is_finite() {
+        if let Some(threshold) = threshold.filter(|value| !value.is_finite()) {
             return wrong("log_alpha_threshold", "finite", threshold);
         }
-        if !(weight.is_finite() && weight >= 0.0) {
+        if let Some(weight) = weight.filter(|value| !(value.is_finite() && *value >= 0.0)) {
             return wrong("kl_weight", "finite and at least 0", weight);
         }
         Ok(())

@@ -6,17 +6,18 @@
 
 use std::collections::BTreeMap;
 
+use lrvd_core::error::check_range;
 use lrvd_core::family::{INITIAL_LOG_VARIANCE, VariationalFamily};
 use lrvd_core::kl::KlReduction;
 use lrvd_core::prune::{PruneRule, PruneSchedule, StatisticOptions};
 use lrvd_core::schedule::{KlDivisor, KlSchedule};
 use serde::{Deserialize, Serialize};
 
-use super::config::{TrainConfig, range};
+use super::config::TrainConfig;
 use super::data::Model;
 use super::method::{Method, Placement, RankChange, Setup, StepSizes, StepState, Terms};
 use super::state::RankCause;
-use crate::adapter::{AdapterConfig, AdapterKind, ArdHyper, Prior};
+use crate::adapter::{AdapterConfig, AdapterKind, Prior};
 use crate::error::Error;
 use crate::gauge;
 use crate::model::total_kl;
@@ -175,19 +176,15 @@ impl BayesLora {
     /// Checks the ranges, and which settings go together.
     pub fn check(&self) -> Result<(), lrvd_core::Error> {
         self.adapter().check()?;
-        range("noise_rate_factor", self.noise_rate_factor, 0.0, 1e6)?;
-        range("weight_decay", self.weight_decay, 0.0, 1e6)?;
+        check_range("noise_rate_factor", self.noise_rate_factor, 0.0, 1e6)?;
+        check_range("weight_decay", self.weight_decay, 0.0, 1e6)?;
         if let Some(pruning) = &self.pruning {
             let fewest = pruning.rule.min_rank() as f64;
-            range("prune.min_rank", fewest, 0.0, self.rank as f64)?;
-        }
-        if let Prior::Ard { hyper: ArdHyper::InverseGamma { shape, rate }, .. } = self.prior {
-            range("hyper.shape", shape, f64::MIN_POSITIVE, 1e6)?;
-            range("hyper.rate", rate, f64::MIN_POSITIVE, 1e6)?;
+            check_range("prune.min_rank", fewest, 0.0, self.rank as f64)?;
         }
         if let Some(turn) = self.turn {
-            range("turn.after", turn.after as f64, 1.0, 1e9)?;
-            range("turn.kl_factor", turn.kl_factor, 0.0, 1e6)?;
+            check_range("turn.after", turn.after as f64, 1.0, 1e9)?;
+            check_range("turn.kl_factor", turn.kl_factor, 0.0, 1e6)?;
             let per_rank = [VariationalFamily::RankVariance, VariationalFamily::AsymRankVariance];
             if !per_rank.contains(&self.family) {
                 let reason = format!(
@@ -214,14 +211,12 @@ impl<M: Model> Method<M> for BayesLora {
         setup.groups.adapter.weight_decay = self.weight_decay;
         setup.groups.log_variance.learning_rate =
             config.groups.adapter.learning_rate * self.noise_rate_factor;
-        let (rule, statistic) =
-            self.pruning.map(|pruning| (pruning.rule, pruning.statistic)).unwrap_or_default();
         setup.posterior = Some(PosteriorRun {
-            scheme: self.scheme,
-            statistic: statistic.aggregate,
-            log_alpha_threshold: rule.log_alpha_threshold(),
-            kl_weight: self.kl.kl_weight(),
-            seed: config.seed,
+            scheme: Some(self.scheme),
+            statistic: self.pruning.map(|pruning| pruning.statistic.aggregate),
+            log_alpha_threshold: self.pruning.map(|pruning| pruning.rule.log_alpha_threshold()),
+            kl_weight: Some(self.kl.kl_weight()),
+            seed: Some(config.seed),
         });
         Ok(setup)
     }

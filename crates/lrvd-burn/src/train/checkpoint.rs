@@ -78,7 +78,8 @@ impl Checkpoints {
         }
     }
 
-    /// Writes a checkpoint, then removes older ones; one of this step that is there already stays.
+    /// Writes a checkpoint, then removes older ones; one of this step that is there already stays, unless a search has cut the
+    /// model since.
     ///
     /// On an error the older checkpoint is still there.
     pub fn save<M: Model, T: Method<M> + ?Sized>(
@@ -87,7 +88,13 @@ impl Checkpoints {
         method: &T,
     ) -> Result<(), Error> {
         let target = self.folder.join(format!("{PREFIX}{:08}", state.done));
-        if target.exists() {
+        let cut =
+            |journal: &Journal| journal.choice.as_ref().map(|choice| choice.refined.is_some());
+        // The cut takes no step: the state before it and the one after it have the same number.
+        let is_there = target.exists()
+            && read_values(&target.join(VALUES))
+                .is_ok_and(|values| cut(&values.journal) == cut(&state.journal));
+        if is_there {
             return Ok(());
         }
         let mut tensors = BTreeMap::new();
@@ -135,7 +142,7 @@ impl Checkpoints {
             serde_json::to_vec(&values).map_err(|source| Error::json(&value_file, source))?;
         write_atomic(&value_file, &text)?;
         write_atomic(building.path().join(SUMS), sums(building.path())?.as_bytes())?;
-        building.commit()?;
+        building.commit_replacing()?;
         debug!(folder = %target.display(), tensors = tensors.len(), "wrote a checkpoint");
         for (done, path) in list(&self.folder)? {
             if done < state.done {

@@ -1,5 +1,6 @@
 //! The settings of a run that do not depend on its method.
 
+use lrvd_core::error::check_range;
 use lrvd_core::schedule::LrSchedule;
 use serde::{Deserialize, Serialize};
 
@@ -66,13 +67,13 @@ impl Default for TrainConfig {
 impl TrainConfig {
     /// Checks every range, and returns the factor of every learning rate by step.
     pub fn check(&self) -> Result<LrSchedule, lrvd_core::Error> {
-        range("steps", self.steps as f64, 1.0, 1e9)?;
+        check_range("steps", self.steps as f64, 1.0, 1e9)?;
         check_seed(self.seed)?;
-        range("evaluate_every", self.evaluate_every as f64, 1.0, 1e9)?;
-        range("patience", self.patience.unwrap_or(1) as f64, 1.0, 1e9)?;
-        range("warmup_ratio", self.warmup_ratio, 0.0, 1.0)?;
+        check_range("evaluate_every", self.evaluate_every as f64, 1.0, 1e9)?;
+        check_range("patience", self.patience.unwrap_or(1) as f64, 1.0, 1e9)?;
+        check_range("warmup_ratio", self.warmup_ratio, 0.0, 1.0)?;
         if let Some(clip) = self.gradient_clip {
-            range("gradient_clip", clip, f64::MIN_POSITIVE, f64::MAX)?;
+            check_range("gradient_clip", clip, f64::MIN_POSITIVE, f64::MAX)?;
         }
         self.optimizer.check()?;
         self.groups.check()?;
@@ -83,20 +84,7 @@ impl TrainConfig {
 
 /// Checks that a seed is at most [`MAX_SEED`].
 pub fn check_seed(seed: u64) -> Result<(), lrvd_core::Error> {
-    range("seed", seed as f64, 0.0, MAX_SEED as f64)
-}
-
-/// Checks that a setting is in `low..=high`.
-pub(super) fn range(
-    name: &'static str,
-    value: f64,
-    low: f64,
-    high: f64,
-) -> Result<(), lrvd_core::Error> {
-    if value >= low && value <= high {
-        return Ok(());
-    }
-    Err(lrvd_core::Error::OutOfRange { name, value, low, high })
+    check_range("seed", seed as f64, 0.0, MAX_SEED as f64)
 }
 
 #[cfg(test)]

@@ -36,8 +36,8 @@ pub use order::{
 pub use predict::{
     ClassAnswer, DrawPolicy, DrawSeed, Inputs, Logits, PassWatch, PredictionDraws, ScoreAnswer,
 };
-pub(crate) use run::write_adapter;
 pub use run::{Run, load_adapter};
+pub(crate) use run::{check_base, write_adapter};
 pub use search::{
     Choice, ChoicePoint, CutModel, Direction, RankSearch, calibrated_losses, directions, keep,
 };

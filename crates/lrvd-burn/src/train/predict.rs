@@ -3,6 +3,7 @@
 use std::ops::{Range, RangeInclusive};
 
 use burn::tensor::Tensor;
+use lrvd_core::error::check_range;
 use lrvd_core::metrics::{
     argmax_rows, log_softmax, mean, mean_probability, sample_sd, softmax, uncertainty,
 };
@@ -10,7 +11,7 @@ use lrvd_core::moments::CrossTerm;
 use lrvd_core::noise::NoiseKey;
 use serde::{Deserialize, Serialize};
 
-use super::config::{PART_SHIFT, check_seed, range};
+use super::config::{PART_SHIFT, check_seed};
 use super::data::{Examples, Model, Subset};
 use super::order::{evaluation_batches, restore_order};
 use crate::error::Error;
@@ -119,7 +120,7 @@ impl DrawPolicy {
     /// Checks every range.
     pub fn check(&self) -> Result<(), lrvd_core::Error> {
         let within = |name, value: Option<f64>, allowed: RangeInclusive<f64>| {
-            value.map_or(Ok(()), |value| range(name, value, *allowed.start(), *allowed.end()))
+            value.map_or(Ok(()), |value| check_range(name, value, *allowed.start(), *allowed.end()))
         };
         within("cascade", self.cascade, Self::CASCADE)?;
         within("tolerance", self.tolerance, Self::TOLERANCE)

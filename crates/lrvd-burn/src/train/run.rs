@@ -2,8 +2,11 @@
 
 use std::path::Path;
 
+use burn::tensor::FloatDType;
+use half::bf16;
 use lrvd_core::noise::NoiseKey;
 use lrvd_core::schedule::LrSchedule;
+use sha2::{Digest as _, Sha256};
 
 use super::checkpoint::{Checkpoints, latest_checkpoint, load_checkpoint};
 use super::config::TrainConfig;
@@ -17,14 +20,14 @@ use super::state::TrainState;
 use super::watch::Observer;
 use crate::adapter::{AdapterConfig, AdapterKind};
 use crate::error::Error;
-use crate::files::{AtomicDir, LoadReport};
+use crate::files::{AtomicDir, LoadReport, WeightStore};
 use crate::model::{AdapterTargets, NamedModule, attach_adapters, check_scheme, observe};
 use crate::optimizer::AdamW;
 use crate::parameters::Group;
 use crate::peft::{
     AdaLoraConfig, ExportLayout, ExportSummary, POSTERIOR_FILE, PeftAdapter, PeftConfig,
-    PeftPosterior, PosteriorRun, TargetModules, attach_peft, attach_posterior, peft_from_model,
-    posterior_from_model,
+    PeftPosterior, PosteriorRun, TargetModules, WEIGHTS_FILE, attach_peft, attach_posterior,
+    peft_from_model, posterior_from_model,
 };
 
 /// A model with what trains it.
@@ -93,9 +96,16 @@ impl<M: Model, T: Method<M> + ?Sized> Run<M, T> {
 
     /// Header of the posterior's file; `None` of adapters without a posterior.
     pub fn posterior(&self) -> Result<Option<PosteriorRun>, Error> {
-        let weight = self.search.map(|_| self.state.kl_weight.unwrap_or_default());
-        let of_run =
-            |run: PosteriorRun| PosteriorRun { kl_weight: weight.unwrap_or(run.kl_weight), ..run };
+        let of_run = |run: PosteriorRun| match self.search {
+            None => run,
+            // The cut takes the place of the rule, and its weight that of the method.
+            Some(search) => PosteriorRun {
+                statistic: Some(search.statistic.aggregate),
+                log_alpha_threshold: None,
+                kl_weight: self.state.kl_weight,
+                ..run
+            },
+        };
         Ok(self.setup()?.posterior.map(of_run))
     }
 
@@ -156,7 +166,8 @@ pub(crate) fn write_adapter(
         None => None,
     };
     let building = AtomicDir::create(folder)?;
-    let summary = adapter.write(building.path(), ExportLayout::Ragged)?;
+    let base = [(BASE_KEY.to_owned(), base_hash(model, &adapter.config))].into();
+    let summary = adapter.write_with(building.path(), ExportLayout::Ragged, base)?;
     if let Some(posterior) = posterior.filter(|_| summary.zero_module.is_none()) {
         posterior.write(building.path(), &adapter)?;
     }
@@ -178,4 +189,39 @@ pub fn load_adapter(
         attach_posterior(model, &posterior)?;
     }
     Ok(report)
+}
+
+/// Key of the hash of the base model among the texts of the adapter's tensors.
+const BASE_KEY: &str = "lrvd_base_sha256";
+
+/// Checks that the parameters of `model` that are not of the adapter in `folder` are those that it was saved with, if it says.
+pub(crate) fn check_base(model: &impl NamedModule, folder: &Path) -> Result<(), Error> {
+    let path = folder.join(WEIGHTS_FILE);
+    let file = WeightStore::open(&path)?;
+    let Some(expected) = file.metadata().get(BASE_KEY) else { return Ok(()) };
+    let found = base_hash(model, &PeftAdapter::read(folder)?.config);
+    if found == *expected {
+        return Ok(());
+    }
+    let what = format!(
+        "belongs to another base model: the SHA-256 of the weights of its base is {expected}, of this one {found}"
+    );
+    Err(Error::file(path, what))
+}
+
+/// SHA-256 of name, shape and values of every parameter that is neither an adapter's nor stored whole beside it, in bfloat16.
+fn base_hash(model: &impl NamedModule, config: &PeftConfig) -> String {
+    let mut hash = Sha256::new();
+    model.visit_parameters(&mut |p| {
+        let is_adapter = matches!(p.group, Group::AdapterMean | Group::LogVariance);
+        if is_adapter || config.saves(p.name) {
+            return;
+        }
+        hash.update(format!("{} {:?}\n", p.name, p.value.shape()));
+        let values = p.value.flat().cast(FloatDType::F32).into_data();
+        for value in values.iter::<f32>() {
+            hash.update(bf16::from_f32(value).to_le_bytes());
+        }
+    });
+    hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -26,13 +26,13 @@ use std::fmt;
 use std::time::Instant;
 
 use lrvd_core::baselines::temperature_scaling;
+use lrvd_core::error::check_range;
 use lrvd_core::metrics::log_softmax;
 use lrvd_core::prune::{PairedDifference, StatisticOptions};
 use lrvd_core::schedule::LrSchedule;
 use serde::{Deserialize, Serialize};
 use tracing::debug;
 
-use super::config::range;
 use super::data::{Model, Targets};
 use super::fit::{Loop, Outcome, Part, Stage};
 use super::method::{Method, Setup};
@@ -96,12 +96,12 @@ impl RankSearch {
     /// Checks the ranges, and that adapters of `setup` can be searched, and takes their updates off `model`: it is trained as LoRA
     /// first.
     pub(super) fn prepare(&self, setup: &Setup, model: &mut impl NamedModule) -> Result<(), Error> {
-        range("search.margin", self.margin, 0.0, 1e3)?;
-        range("search.refine_steps", self.refine_steps as f64, 0.0, 1e9)?;
-        range("search.refine_rate", self.refine_rate, 0.0, 1e3)?;
-        range("log_alpha", self.log_alpha, -20.0, 20.0)?;
-        range("noise", self.noise, 0.0, 1e6)?;
-        range("search.min_rank", self.min_rank as f64, 0.0, setup.adapter.rank as f64)?;
+        check_range("search.margin", self.margin, 0.0, 1e3)?;
+        check_range("search.refine_steps", self.refine_steps as f64, 0.0, 1e9)?;
+        check_range("search.refine_rate", self.refine_rate, 0.0, 1e3)?;
+        check_range("log_alpha", self.log_alpha, -20.0, 20.0)?;
+        check_range("noise", self.noise, 0.0, 1e6)?;
+        check_range("search.min_rank", self.min_rank as f64, 0.0, setup.adapter.rank as f64)?;
         if setup.posterior.is_none() {
             return Err(Error::Undefined(
                 "a search for ranks: the adapters of the method have no posterior".to_owned(),

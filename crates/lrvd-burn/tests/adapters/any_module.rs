@@ -2,11 +2,16 @@
 
 use crate::support::prelude::*;
 use burn::module::ParamGroup;
-use burn::nn::{Embedding, EmbeddingConfig, LayerNorm, LayerNormConfig, Linear, LinearConfig};
-use burn::tensor::Int;
+use burn::nn::{
+    Embedding, EmbeddingConfig, LayerNorm, LayerNormConfig, Linear, LinearConfig, LinearLayout,
+};
+use burn::store::ModuleRecord;
+use burn::tensor::{FloatDType, Int};
 use lrvd_burn::adapter::BaseBits;
 use lrvd_burn::model::Names;
-use lrvd_burn::{AdapterTargets, attach, nn, predict, with_pass};
+use lrvd_burn::peft::PosteriorRun;
+use lrvd_burn::train::load_adapter;
+use lrvd_burn::{AdapterTargets, attach, load, nn, predict, save, trainable, unfreeze, with_pass};
 
 /// An embedding, which is a matrix as well, two layers and a head.
 #[derive(Module, Debug)]
@@ -133,6 +138,112 @@ fn a_layer_has_one_adapter_until_it_has_lost_its_ranks() {
     assert_eq!(host(model.clone().valid().forward(ids())), bare);
     assert_eq!(model.num_params(), Plain::new().num_params());
     assert!(ranks(&attach(model, config(), ["fast"], 1).unwrap()).contains(&("fast".into(), 2)));
+}
+
+#[rstest]
+#[case(4, 4)]
+#[case(4, 6)]
+fn an_adapted_layer_is_saved_and_loaded_in_its_own_layout(
+    #[case] d_in: usize,
+    #[case] d_out: usize,
+) {
+    let plain = || LinearConfig::new(d_in, d_out).with_layout(LinearLayout::Col).init(&device());
+    let adapted = |seed| {
+        let mut model = attach(vec![plain()], config(), AdapterTargets::AllLinear, seed).unwrap();
+        let own = model[0].weight.base().dims();
+        // Walks of every kind.
+        model.visit_layers_mut(&mut |_, layer| layer.set_weight(layer.weight.base()));
+        model.visit_parameters_mut(&mut |p| p.value.set_flat(p.value.flat() * 2.0));
+        assert_eq!((own, model[0].weight.base().dims()), ([d_in, d_out], own));
+        model
+    };
+    let (trained, x) = (adapted(1), tensor(&numbers(5, d_in), [1, d_in], DType::F32));
+    let bytes = trained.clone().into_record().into_bytes().unwrap();
+    let loaded = adapted(2).load_record(ModuleRecord::from_bytes(bytes).unwrap());
+    let [expected, found] = [&trained, &loaded].map(|model| host(model[0].forward(x.clone())));
+    assert_eq!(found, expected);
+    // What was frozen and what trained are so again after an evaluation.
+    let trains = |model: &Vec<Linear>| {
+        let mut names = Vec::new();
+        model.visit_parameters(&mut |p| {
+            names.extend(p.value.is_trainable().then(|| p.name.to_owned()))
+        });
+        names
+    };
+    let mut evaluated = trained.valid();
+    evaluated.visit_parameters_mut(&mut |p| p.value.set_flat(p.value.flat()));
+    assert_eq!((trains(&evaluated).len(), trains(&evaluated.train())), (0, trains(&trained)));
+}
+
+/// Two layers of one name at unlike paths.
+#[derive(Module, Debug)]
+struct Deep {
+    attention: Block,
+    output: Linear,
+}
+
+#[derive(Module, Debug)]
+struct Block {
+    output: Linear,
+}
+
+fn deep() -> Deep {
+    let layer = || LinearConfig::new(6, 6).init(&device());
+    Deep { attention: Block { output: layer() }, output: layer() }
+}
+
+#[test]
+fn what_is_unfrozen_is_a_path_and_what_trains_is_listed() {
+    let found = |paths: &[&str]| trainable(&unfreeze(deep().freeze(), paths).unwrap());
+    let module = |name: &str, values| (name.to_owned(), values);
+    assert_eq!(found(&["output"]), [module("output", 42)]);
+    assert_eq!(found(&["attention"]), [module("attention.output", 42)]);
+    assert_eq!(found(&["output.bias"]), [module("output", 6)]);
+    let tuned = attach(deep(), config(), ["attention.output"], 1).unwrap();
+    let tuned = unfreeze(tuned, &["output"]).unwrap();
+    assert_eq!(trainable(&tuned), [module("attention.output", 2 * 12 + 2), module("output", 42)]);
+    let error = unfreeze(tuned, &["out", "output"]).unwrap_err().to_string();
+    let expected =
+        "the paths `out` name nothing in the model, whose modules are `attention.output`, `output`";
+    assert_eq!(error, expected);
+}
+
+/// A body and a head.
+#[derive(Module, Debug)]
+struct Net {
+    body: Linear,
+    head: Linear,
+}
+
+fn net() -> Net {
+    let layer = |d_output| LinearConfig::new(6, d_output).init(&device());
+    Net { body: layer(6), head: layer(2) }
+}
+
+#[rstest]
+#[case(AdapterKind::bayes_lora())]
+#[case(AdapterKind::Lora { b_bound: 0.5 })]
+fn an_adapter_is_loaded_onto_the_base_that_it_was_saved_with(#[case] kind: AdapterKind) {
+    let folder = tempfile::tempdir().unwrap();
+    let (base, path) = (net(), folder.path().join("adapter"));
+    let tuned = attach(base.clone(), AdapterConfig { kind, ..config() }, ["body"], 1).unwrap();
+    let tuned = unfreeze(tuned, &["head"]).unwrap();
+    save(&tuned, &path, PosteriorRun::default()).unwrap();
+    // Half precision of the same weights is the same base, and what is stored whole may be anything.
+    let mut narrow = base.clone();
+    narrow.visit_parameters_mut(&mut |p| {
+        let rounded = p.value.flat().cast(FloatDType::BF16).cast(FloatDType::F32);
+        p.value.set_flat(if p.name.starts_with("head") { rounded + 1.0 } else { rounded });
+    });
+    for base in [base, narrow] {
+        let (loaded, _) = load(base, &path).unwrap();
+        same("head", &host(loaded.head.weight.val()), &host(tuned.head.weight.val()));
+        assert_eq!(ranks(&loaded), [("body".to_owned(), 2)]);
+    }
+    // The same shapes, other weights.
+    let error = load(net(), &path).unwrap_err().to_string();
+    assert!(error.contains("belongs to another base model: the SHA-256 of"), "{error}");
+    assert!(load_adapter(&mut net(), &path).is_ok());
 }
 
 /// A head that is the embedding.

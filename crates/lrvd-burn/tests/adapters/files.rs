@@ -9,11 +9,11 @@ use lrvd_burn::peft::{
 use lrvd_core::prune::StatisticAggregate;
 
 const RUN: PosteriorRun = PosteriorRun {
-    scheme: Scheme::Weights(DrawPer::Sequence),
-    statistic: StatisticAggregate::Energy,
-    log_alpha_threshold: 3.5,
-    kl_weight: 0.25,
-    seed: 7,
+    scheme: Some(Scheme::Weights(DrawPer::Sequence)),
+    statistic: Some(StatisticAggregate::Energy),
+    log_alpha_threshold: Some(3.5),
+    kl_weight: Some(0.25),
+    seed: Some(7),
 };
 
 /// A net whose second layer lost every rank.

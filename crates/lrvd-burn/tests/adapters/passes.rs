@@ -1,8 +1,11 @@
 //! Passes through an adapted layer: numbers and gradients by definition, draws, shared rows, dropout, and what trains.
 
 use crate::support::prelude::*;
+use burn::backend::autodiff::NodeId;
+use burn::module::ParamId;
 use burn::tensor::FloatDType;
 use lrvd_burn::adapter::BaseBits;
+use lrvd_burn::model::recomputed;
 use lrvd_burn::sampling::DrawSet;
 
 fn key() -> NoiseKey {
@@ -156,6 +159,90 @@ fn a_large_noise_to_signal_ratio_is_finite_in_single_precision() {
     for scheme in SCHEMES {
         let out = run(&layer, inputs(DType::F32), scheme);
         assert!(out.iter().all(|v| v.is_finite()), "{scheme:?}");
+    }
+}
+
+/// Nodes that `pass` adds to Burn's graph. Other tests of the process may add some meanwhile, so the least of several.
+fn nodes(pass: impl Fn()) -> u64 {
+    let added = |_| {
+        let before = NodeId::new().value;
+        pass();
+        NodeId::new().value - before
+    };
+    (0..9).map(added).min().unwrap()
+}
+
+/// What no loss reaches stays in Burn's graph as long as the parameter lives, and every backward pass visits it.
+#[test]
+fn a_pass_at_the_mean_tracks_no_more_than_that_of_lora() {
+    let layers = every_layer(DType::F32);
+    let mean = |layer: &AdaptedLinear| {
+        nodes(|| drop(layer.forward_with(inputs(DType::F32), &Pass::mean()).sum().backward()))
+    };
+    let composed = |layer: &AdaptedLinear| {
+        let layer = burn::nn::Linear { weight: layer.weight.clone(), bias: None };
+        nodes(|| drop(layer.forward(inputs(DType::F32)).sum().backward()))
+    };
+    let expected = (mean(&layers[0]), composed(&layers[0]));
+    // The posteriors, and independent noise on the entries.
+    for layer in &layers[2..8] {
+        assert_eq!((mean(layer), composed(layer)), expected, "{:?}", layer.extension());
+    }
+}
+
+/// Three uses of a layer, of which the graph would hold each.
+fn thrice(layer: &AdaptedLinear, x: Tensor<3>) -> Tensor<3> {
+    (0..3).fold(x, |x, _| layer.forward_with(x, &Pass::mean()).tanh())
+}
+
+#[test]
+fn a_block_without_trainable_parameters_is_recomputed_where_a_gradient_passes() {
+    let frozen = base("square", D_INPUT, D_INPUT, DType::F64);
+    let [held, recomputes] = [thrice as fn(&AdaptedLinear, Tensor<3>) -> Tensor<3>, |layer, x| {
+        recomputed(layer, x, thrice)
+    }];
+    let of = |run: fn(&AdaptedLinear, Tensor<3>) -> Tensor<3>| {
+        let x = inputs(DType::F64);
+        let gradients = run(&frozen, x.clone()).sum().backward();
+        (nodes(|| drop(run(&frozen, inputs(DType::F64)))), gradient(&x, &gradients))
+    };
+    let ((all, expected), (few, found)) = (of(held), of(recomputes));
+    assert!(few + 5 < all, "{few} of {all} nodes");
+    same("gradient", &found, &expected);
+    // An observer sees each use once, and nothing is recomputed where nothing has a gradient.
+    let (observer, mut observed) = (Observer::of_gradients(), layer(&plain(), DType::F64).valid());
+    observed.observe(Some(observer.clone()));
+    let pass = |layer: &AdaptedLinear, x: Tensor<3>| layer.forward_with(x, &Pass::mean());
+    recomputed(&observed, inputs(DType::F64), pass).sum().backward();
+    assert_eq!(observer.take_uses().len(), 1);
+}
+
+/// An adapted layer and a gain in half precision.
+#[derive(Module, Debug)]
+struct Mixed {
+    layer: AdaptedLinear,
+    gain: Param<Tensor<1>>,
+}
+
+#[test]
+fn a_recomputed_block_may_have_parameters_of_several_types() {
+    let gain = leaf(&numbers(9, D_OUTPUT), [D_OUTPUT], DType::BF16);
+    let layer = layer(&noisy(VariationalFamily::RankVariance), DType::F32);
+    let block = Mixed { layer, gain: Param::initialized(ParamId::new(), gain) };
+    let forward = |block: &Mixed, x: Tensor<3>| {
+        let gain = block.gain.val().cast(FloatDType::F32);
+        block.layer.forward_with(x, &Pass::sampled(WEIGHTS[1], key())) * gain.unsqueeze()
+    };
+    let [expected, found] = [false, true].map(|again| {
+        let x = inputs(DType::F32);
+        let out = if again { recomputed(&block, x, forward) } else { forward(&block, x) };
+        let gradients = NamedGradients::collect(&block, &out.clone().square().sum().backward());
+        let each = gradients.names().map(|name| host(gradients.get(name).unwrap().clone()));
+        (host(out), each.collect::<Vec<_>>())
+    });
+    assert_eq!((found.1.len(), found.0), (4, expected.0));
+    for (found, expected) in found.1.iter().zip(&expected.1) {
+        close("gradient", found, expected, 1e-6);
     }
 }
 

@@ -99,7 +99,7 @@ fn a_search_for_ranks_resumes_across_the_cut(
     assert!(expected.contains(&choice.total_rank()), "{choice:?}");
     // The posterior was fitted. A draw may cost .01 nats: 2 · .01 · 30 rows over 6 + 8 entries a rank.
     let expected = 0.6 / (14 * choice.total_rank()) as f64;
-    let weight = run.posterior().unwrap().unwrap().kl_weight;
+    let weight = run.posterior().unwrap().unwrap().kl_weight.unwrap();
     assert!((weight / expected - 1.0).abs() < 1e-12, "{weight}");
     assert!(parameters(&run.state.model).iter().any(|(name, values)| {
         name.ends_with(NOISE) && values.iter().all(|&v| v != run.method.initial)
@@ -120,10 +120,44 @@ fn the_whole_model_is_that_of_lora_bit_for_bit() {
     let mut watch = Watch { sink: Some(&mut end), stop: Some(&stop), ..Watch::default() };
     assert_eq!(whole.fit(&mut batches(&config), &mut watch).unwrap(), Outcome::Stopped);
     let weight = whole.posterior().unwrap().unwrap().kl_weight;
-    assert_eq!((whole.state.done, weight), (40, 0.0));
+    assert_eq!((whole.state.done, weight), (40, None));
     let mut found = numbers(&whole.state);
     found.retain(|(name, _)| !name.ends_with(NOISE));
     assert!(found == numbers(&plain.state));
+}
+
+/// Without a refinement the state before the cut and the one after it are of the same step.
+#[test]
+fn the_state_after_a_cut_takes_the_place_of_that_before_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let checkpoints = Checkpoints::open(folder.path().join("checkpoints")).unwrap();
+    let held_out = examples(9, 200);
+    let fitted = |stops: bool| {
+        let search = RankSearch { margin: 0.05, refine_steps: 0, ..RankSearch::default() };
+        let mut run = run(pruned(), &learning()).searching(search).unwrap();
+        run.resume(&checkpoints).unwrap();
+        let (stop, mut tried) = (AtomicBool::new(false), 0);
+        let mut sink = |event: &Event| {
+            if let Event::Searching { .. } = event {
+                tried += 1;
+                stop.store(stops, Ordering::Relaxed);
+            }
+        };
+        let mut watch = Watch {
+            held_out: Some(&held_out),
+            checkpoints: Some(&checkpoints),
+            sink: Some(&mut sink),
+            stop: Some(&stop),
+            ..Watch::default()
+        };
+        let outcome = run.fit(&mut batches(&learning()), &mut watch).unwrap();
+        (outcome, tried, run.state.done, run.state.journal.choice.map(|choice| choice.total_rank()))
+    };
+    assert_eq!(fitted(true), (Outcome::Stopped, 1, 40, None));
+    let (outcome, tried, done, rank) = fitted(false);
+    assert!(tried > 1 && rank.is_some(), "{tried} {rank:?}");
+    // The search is not repeated.
+    assert_eq!(fitted(false), (outcome, 0, done, rank));
 }
 
 #[test]

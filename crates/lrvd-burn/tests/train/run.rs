@@ -1,6 +1,7 @@
 //! What the loop does with batches, events and settings, what is wrong with a checkpoint, and what a saved adapter answers.
 
 use super::*;
+use burn::backend::autodiff::NodeId;
 use lrvd_burn::optimizer::{GroupRates, ParameterGroups};
 use lrvd_burn::train::{latest_checkpoint, load_adapter};
 use lrvd_core::family::VariationalFamily;
@@ -46,6 +47,30 @@ fn a_model_of_one_layer_learns_and_reports() {
     let best = run.state.best.as_ref().unwrap();
     let scores = history.iter().filter_map(|p| p.evaluation.score);
     assert_eq!(best.info.score, scores.fold(0.0, f64::max));
+}
+
+/// Nodes that `run` adds to Burn's graph. Other tests of the process may add some meanwhile, so the least of several.
+fn nodes(run: impl Fn()) -> u64 {
+    let added = |_| {
+        let before = NodeId::new().value;
+        run();
+        NodeId::new().value - before
+    };
+    (0..5).map(added).min().unwrap()
+}
+
+/// What a loss does not reach stays in Burn's graph, and makes every later step slower.
+#[test]
+fn a_step_before_a_search_tracks_what_one_of_lora_does() {
+    let lora = |steps| {
+        let lora = Lora { rank: 5, ..Lora::default() };
+        nodes(|| drop(trained(run(lora, &config(steps)))))
+    };
+    let search = |steps| {
+        let run = || run(pruned(), &config(steps)).searching(RankSearch::default()).unwrap();
+        nodes(|| drop(trained(run())))
+    };
+    assert_eq!(search(12) - search(8), lora(12) - lora(8));
 }
 
 #[test]

@@ -147,6 +147,7 @@ impl DebertaClassifier {
         input: &TokenBatch,
         pass: &Pass,
     ) -> (Tensor<2>, Tensor<2>) {
+        // Named unlike every layer, whose path names the dropout of its adapter.
         let key = |site| pass.dropout_key(module_id(site));
         let pooled = match &self.pooler {
             Some(pooler) => {
@@ -159,7 +160,8 @@ impl DebertaClassifier {
                 (hidden * weights.unsqueeze_dim(2)).sum_dim(1)
             }
         };
-        let head_input = dropped(pooled.clone(), self.classifier_dropout, key("classifier"));
+        let head_input =
+            dropped(pooled.clone(), self.classifier_dropout, key("classifier.dropout"));
         let logits = self.classifier.forward_with(head_input, pass);
         (pooled.squeeze_dim(1), logits.squeeze_dim(1))
     }

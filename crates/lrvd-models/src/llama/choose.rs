@@ -1,6 +1,7 @@
 //! Which token comes next.
 
 use lrvd_core::Error;
+use lrvd_core::error::check_range;
 use lrvd_core::metrics::{Uncertainty, argmax_rows, log_softmax, mean_probability, uncertainty};
 use lrvd_core::noise::{Draws, NoiseKey};
 
@@ -33,14 +34,8 @@ pub struct TokenSampling {
 impl TokenSampling {
     /// Checks every range; [`Error::OutOfRange`] names the field.
     pub fn check(&self) -> Result<(), Error> {
-        let within = |name, value: f64, low: f64, high: f64| {
-            if value >= low && value <= high {
-                return Ok(());
-            }
-            Err(Error::OutOfRange { name, value, low, high })
-        };
-        within("temperature", self.temperature, 1e-3, 1e3)?;
-        within("top_p", self.top_p, f64::MIN_POSITIVE, 1.0)
+        check_range("temperature", self.temperature, 1e-3, 1e3)?;
+        check_range("top_p", self.top_p, f64::MIN_POSITIVE, 1.0)
     }
 }
 

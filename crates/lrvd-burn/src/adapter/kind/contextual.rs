@@ -84,8 +84,9 @@ impl ContextualGaussian {
         let out = linear(hidden, self.w2.val(), Some(self.b2.val()));
         let half =
             |start| out.clone().narrow(2, start, rank * rank).reshape([n, tokens, rank, rank]);
-        let (mean, raw_std): (Tensor<4>, Tensor<4>) = (half(0), half(rank * rank));
-        let divergence = prior_std.map(|std| divergence(mean.clone(), raw_std.clone(), std));
+        let mean: Tensor<4> = half(0);
+        let raw_std = || half(rank * rank);
+        let divergence = prior_std.map(|std| divergence(mean.clone(), raw_std(), std));
         let eps = match noise {
             ContextNoise::None => None,
             ContextNoise::Drawn(eps) => Some(eps.clone()),
@@ -94,7 +95,7 @@ impl ContextualGaussian {
             }
         };
         let matrix = match eps {
-            Some(eps) => mean + activation::sigmoid(raw_std).square() * eps,
+            Some(eps) => mean + activation::sigmoid(raw_std()).square() * eps,
             None => mean,
         };
         // Products and sums rather than a product of thousands of matrices of a few entries each.

@@ -95,7 +95,10 @@ impl LowRankAdapter {
         (self.a.val().unsqueeze_dim(0), self.b.val().unsqueeze_dim(0))
     }
 
-    /// Standard deviations of the factors, if they are random.
+    /// Standard deviations of the factors, if they are random; only for a pass that draws.
+    ///
+    /// They are part of the graph. Where the loss does not reach them, Burn keeps them as long as the parameter
+    /// lives, and visits all of them after every backward pass: a step would cost more with every step.
     pub(in crate::adapter) fn deviations(&self) -> Option<Deviations> {
         match &self.extension {
             Some(Extension::Posterior(e)) => Some(e.deviations(&self.a.val(), &self.b.val())),

@@ -131,7 +131,7 @@ impl Adapter {
         let is_drawn = matches!(pass.scheme, Scheme::Weights(_));
         let noise = LayerNoise { pass, module, per: DrawPer::Batch, sequences: 1 };
         let noise = is_drawn.then_some(&noise);
-        let (a, b) = match noise.zip(adapter.deviations()) {
+        let (a, b) = match noise.and_then(|noise| Some((noise, adapter.deviations()?))) {
             Some((noise, std)) => adapter.draw(std, noise),
             None => adapter.means(),
         };

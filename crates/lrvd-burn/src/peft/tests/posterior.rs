@@ -23,7 +23,11 @@ fn tensor(shape: &[usize]) -> HostTensor {
 
 /// Two modules with ranks 3 and 2 of 4; a third was pruned away.
 fn sample() -> (PeftAdapter, PeftPosterior) {
-    let run = PosteriorRun { seed: u64::MAX, ..PosteriorRun::default() };
+    let run = PosteriorRun {
+        scheme: Some(Scheme::Weights(DrawPer::Sequence)),
+        seed: Some(u64::MAX),
+        ..PosteriorRun::default()
+    };
     let mut header = PosteriorHeader::new(VariationalFamily::RankVariance, run);
     let (mut modules, mut tensors) = (Vec::new(), BTreeMap::new());
     for (path, rank) in [("h.0.q", 3), ("h.1.q", 2), ("h.2.q", 0)] {
@@ -63,14 +67,24 @@ fn names_in_the_file_are_those_of_the_first_version() {
         (Scheme::MomentMatched(CrossTerm::Omitted), "moment_matched"),
         (Scheme::Nested, "nested"),
     ] {
-        let text = serde_json::to_string(&PosteriorHeader { scheme, ..header.clone() }).unwrap();
+        let of_scheme = PosteriorHeader { scheme: Some(scheme), ..header.clone() };
+        let text = serde_json::to_string(&of_scheme).unwrap();
         assert!(text.contains(&format!("\"scheme\":\"{name}\"")), "{text}");
-        let read = serde_json::from_str::<PosteriorHeader>(&text).unwrap().scheme;
+        let read = serde_json::from_str::<PosteriorHeader>(&text).unwrap().scheme.unwrap();
         assert!(read == scheme || scheme == Scheme::MomentMatched(CrossTerm::Omitted), "{text}");
     }
     let text = serde_json::to_string(&header).unwrap().replace("weight_per_sequence", "sometimes");
     let error = serde_json::from_str::<PosteriorHeader>(&text).unwrap_err().to_string();
     assert!(error.contains("`sometimes`") && error.contains("`nested`"), "{error}");
+}
+
+#[test]
+fn what_nobody_gave_is_not_in_the_header() {
+    let header = PosteriorHeader::new(VariationalFamily::RankVariance, PosteriorRun::default());
+    let text = serde_json::to_string(&header).unwrap();
+    let expected = r#"{"schema_version":1,"family":"rank_variance","log_variance_clamp":[-20.0,2.0],"modules":{}}"#;
+    assert_eq!(text, expected);
+    assert_eq!(serde_json::from_str::<PosteriorHeader>(&text).unwrap(), header);
 }
 
 #[test]
@@ -96,9 +110,9 @@ fn the_adapter_must_be_the_same() {
     }));
     assert!(found.non_finite[0].ends_with("NaN at index 1"), "{found}");
     assert!(found.mis_shaped[0].ends_with("expected [2], found [3]"), "{found}");
-    let error = fails(&|_, posterior| posterior.header.log_alpha_threshold = f64::INFINITY);
+    let error = fails(&|_, posterior| posterior.header.log_alpha_threshold = Some(f64::INFINITY));
     assert!(error.to_string().ends_with("as `log_alpha_threshold`, found inf"), "{error}");
-    let error = fails(&|_, posterior| posterior.header.kl_weight = -1.0);
+    let error = fails(&|_, posterior| posterior.header.kl_weight = Some(-1.0));
     assert!(error.to_string().ends_with("at least 0 as `kl_weight`, found -1"), "{error}");
 }
 
