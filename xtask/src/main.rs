@@ -11,6 +11,7 @@ mod check;
 mod device;
 mod forward;
 mod jevcompat;
+mod outside;
 mod page;
 mod process;
 mod served;
@@ -77,6 +78,8 @@ enum Command {
         #[arg(long)]
         bless: bool,
     },
+    /// The programs of README.md and of the guide to a first adapter, in a crate outside the workspace.
+    Outside,
     /// Build the CLI in release mode, then run `lrvd bench glue ARGS…`.
     #[command(disable_help_flag = true, after_help = FORWARDED)]
     Glue(Passed),
@@ -137,6 +140,7 @@ fn main() -> ExitCode {
         Command::Tidy { names, list } => tidy::run(&names, list),
         Command::Golden { folders } => test::golden(&folders),
         Command::Pins { bless } => test::pins(bless),
+        Command::Outside => outside::run(),
         Command::Glue(Passed { arguments }) => forward::suite("glue", &arguments),
         Command::Reasoning(Passed { arguments }) => forward::suite("reasoning", &arguments),
         Command::Lrvd(Passed { arguments }) => forward::lrvd(&[], &arguments),
