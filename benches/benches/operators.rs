@@ -10,6 +10,7 @@ use burn::tensor::{DType, Device, Gradients, Tensor};
 use criterion::measurement::WallTime;
 use criterion::{BenchmarkGroup, Criterion, criterion_group};
 use lrvd_burn::adapter::{AdaptedLinear, AdapterConfig};
+use lrvd_burn::model::NamedModule as _;
 use lrvd_burn::ops::{
     LowRank, adapted_linear, by_definition, causal_attention, gated_silu, gelu, layer_norm,
     rms_norm, standard_normal,
@@ -105,8 +106,33 @@ fn layers(c: &mut Criterion) {
         let mut linear = LinearConfig::new(d_input, d_output).init(&device).no_grad();
         linear.weight = Param::initialized(linear.weight.id, weight.clone());
         linear.bias = Some(Param::from_tensor(bias.clone()).set_require_grad(false));
-        let lora = linear.clone().apply_lora(Lora::new(8, 16.0));
+        let mut lora = linear.clone().apply_lora(Lora::new(8, 16.0));
+        // The factors of the operator, so that both sides are one function of the same numbers.
+        lora.visit_parameters_mut(&mut |p| match p.name {
+            "weight.lora.a" => p.value.set_flat(a.clone().without_autodiff().reshape([-1])),
+            "weight.lora.b" => p.value.set_flat(b.clone().without_autodiff().reshape([-1])),
+            _ => {}
+        });
         let run = |layer: &Linear| layer.forward(x.clone());
+        let of_lora = |g: &Gradients| {
+            let mut found = vec![gradient(&x, g)];
+            lora.visit_parameters(&mut |p| {
+                found.extend(p.value.gradient(g).map(|g| g.into_data().iter().collect::<Vec<_>>()));
+            });
+            found
+        };
+        prove(
+            &format!("{name} by Burn's LoRA"),
+            &values(op(), &gradients),
+            &values(run(&lora), &of_lora),
+        );
+        let of_x = |g: &Gradients| vec![gradient(&x, g)];
+        let base = || adapted_linear(x.clone(), weight.clone(), Some(bias.clone()), None);
+        prove(
+            &format!("{name} without an update"),
+            &values(base(), &of_x),
+            &values(run(&linear), &of_x),
+        );
         group.bench_function("burn_lora", |b| b.iter(|| run(&lora).sum().backward()));
         group.bench_function("burn_linear", |b| b.iter(|| run(&linear).sum().backward()));
         group.bench_function("fused_forward", |b| b.iter(op));
@@ -126,11 +152,17 @@ fn frozen_base(c: &mut Criterion) {
     trainable.weight = Param::from_tensor(weight.autodiff().require_grad());
     let device = Device::flex().autodiff();
     let x = Tensor::<3>::full([8, 128, 768], 0.5, (&device, DType::F32)).require_grad();
+    let run = |layer: &AdaptedLinear| layer.forward_with(x.clone(), &Pass::mean());
+    let of_x = |g: &Gradients| vec![gradient(&x, g)];
+    prove("frozen base", &values(run(&layer), &of_x), &values(run(&trainable), &of_x));
+    let has_gradient = [&layer, &trainable]
+        .map(|layer| layer.weight.base().grad(&run(layer).sum().backward()).is_some());
+    assert_eq!(has_gradient, [false, true], "the gradient of the base is what is timed");
     let mut group = c.benchmark_group("forward_and_backward_1024x768x3072");
     group.sample_size(10);
     for (name, layer) in [("frozen_base", layer), ("trainable_base", trainable)] {
         group.bench_function(name, |b| {
-            b.iter(|| layer.forward_with(x.clone(), &Pass::mean()).sum().backward());
+            b.iter(|| run(&layer).sum().backward());
         });
     }
     group.finish();

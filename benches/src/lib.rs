@@ -3,7 +3,10 @@
 //! | file | what |
 //! |---|---|
 //! | `model` | the architectures, with random weights, their adapters, and a prune |
-//! | `trainer` | one training step, ours and that of Burn's own LoRA |
+//! | `trainer` | one training step |
+//! | `encoder` | the same of an encoder of Burn's parts, with Burn's own LoRA and with ours |
+//! | `recipe` | the loop that users run: its steps, and whole runs |
+//! | `ceiling` | what the processor can do at most |
 //! | `predict` | predictions with draws, by each way of drawing |
 //! | `classifier` | a trained model whose predictions are worth something |
 //! | `process` | how the `lrvd` command runs, so that what is timed is what users run |
@@ -11,16 +14,22 @@
 //! `cargo xtask bench` runs the program `step` beside its peers; `cargo bench -p lrvd-perf` times operators; the program
 //! `load` is for `lrvd serve`.
 
+mod ceiling;
 mod classifier;
+mod encoder;
 mod model;
 mod predict;
 #[path = "../../crates/lrvd-cli/src/process.rs"]
 mod process;
+mod recipe;
 mod trainer;
 
+pub use ceiling::{product, read_bandwidth};
 pub use classifier::Held;
+pub use encoder::EncoderTrainer;
 pub use model::{Architecture, batch, keep_last_layers, model, prune_to};
 pub use predict::{Way, predict, prove};
+pub use recipe::{Recipe, Task, Timed, train};
 pub use trainer::{Method, Trainer};
 
 /// Runs `program` as the command runs: allocator and threads.

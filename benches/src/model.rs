@@ -27,15 +27,24 @@ pub enum Architecture {
     Base,
     /// 30 layers, hidden 576, 9 heads over 3 of keys, tied head: SmolLM2-135M.
     Smollm2,
+    /// 6 layers, hidden 384: a BERT of the size of MiniLM-L6.
+    Minilm,
+    /// 2 layers, hidden 32: a DeBERTa for steps of milliseconds.
+    Tiny,
+    /// 2 layers, hidden 32: the same as a language model that learns every next token.
+    TinyLlama,
 }
 
 impl Architecture {
     /// Its `config.json`, with `layers` layers if given.
-    fn config(self, layers: Option<usize>) -> Result<Value, serde_json::Error> {
+    pub(crate) fn config(self, layers: Option<usize>) -> Result<Value, serde_json::Error> {
         let mut config: Value = serde_json::from_str(match self {
             Self::Nano => include_str!("models/nano.json"),
             Self::Base => include_str!("models/base.json"),
             Self::Smollm2 => include_str!("models/smollm2.json"),
+            Self::Minilm => include_str!("models/minilm.json"),
+            Self::Tiny => include_str!("models/tiny.json"),
+            Self::TinyLlama => include_str!("models/tiny-llama.json"),
         })?;
         if let Some(layers) = layers {
             config["num_hidden_layers"] = layers.into();
@@ -46,8 +55,16 @@ impl Architecture {
     /// The layers that get an adapter: the six of the published configuration, or queries and values.
     pub fn targets(self) -> AdapterTargets {
         let names: &[&str] = match self {
-            Self::Nano | Self::Base => &ADAPTER_TARGETS,
-            Self::Smollm2 => &["q_proj", "v_proj"],
+            Self::Nano | Self::Base | Self::Tiny => &ADAPTER_TARGETS,
+            Self::Smollm2 | Self::TinyLlama => &["q_proj", "v_proj"],
+            Self::Minilm => &[
+                "query",
+                "key",
+                "value",
+                "attention.output.dense",
+                "intermediate.dense",
+                "output.dense",
+            ],
         };
         AdapterTargets::Names(names.iter().map(|name| (*name).to_owned()).collect())
     }
@@ -65,14 +82,17 @@ pub fn model(
     let text = architecture.config(layers)?.to_string();
     let (bytes, name) = (text.as_bytes(), Path::new("config.json"));
     let mut model = match architecture {
-        Architecture::Nano | Architecture::Base => {
+        Architecture::Nano | Architecture::Base | Architecture::Minilm | Architecture::Tiny => {
             let config = DebertaConfig::parse(bytes, name)?;
             AutoModel::Deberta(DebertaClassifier::load(&mut source, &config))
         }
-        Architecture::Smollm2 => {
+        Architecture::Smollm2 | Architecture::TinyLlama => {
             let config = LlamaConfig::parse(bytes, name)?;
             let model = LlamaForCausalLm::load(&mut source, &config);
-            AutoModel::Llama(model.answering(ANSWERS.to_vec())?)
+            AutoModel::Llama(match architecture {
+                Architecture::TinyLlama => model,
+                _ => model.answering(ANSWERS.to_vec())?,
+            })
         }
     };
     if let Some(adapter) = adapter {

@@ -15,7 +15,8 @@ use lrvd_burn::adapter::BaseBits;
 use lrvd_burn::model::trainable_counts;
 use lrvd_models::Precision;
 use lrvd_perf::{
-    Architecture, Held, Method, Trainer, Way, batch, keep_last_layers, predict, prove, prune_to,
+    Architecture, EncoderTrainer, Held, Method, Recipe, Task, Trainer, Way, batch,
+    keep_last_layers, predict, prove, prune_to,
 };
 use serde_json::{Value, json};
 
@@ -65,11 +66,26 @@ struct Options {
     /// held-out texts
     #[arg(long, requires = "draws", value_name = "FOLDER")]
     trained: Option<PathBuf>,
+    /// Trains by the loop that users run, in place of `--method`
+    #[arg(long, value_enum, conflicts_with = "method")]
+    recipe: Option<Recipe>,
+    /// Times whole runs of so many steps, in place of steps
+    #[arg(long, requires = "recipe", value_name = "STEPS")]
+    whole: Option<usize>,
+    /// Rows of the data of a recipe, of which a search holds a tenth out
+    #[arg(long, default_value_t = 1000)]
+    rows: usize,
     #[arg(long, default_value_t = 5)]
     steps: usize,
     /// Steps before the clock starts
     #[arg(long, default_value_t = 1)]
     warmup: usize,
+    /// Further steps before the clock starts
+    #[arg(long, default_value_t = 0)]
+    skip: usize,
+    /// Measures what the processor can do at most, in place of everything else
+    #[arg(long)]
+    ceiling: bool,
 }
 
 /// How the frozen base is held.
@@ -94,9 +110,15 @@ impl Base {
 
 fn main() -> Result<(), String> {
     let options = Options::parse();
-    let timed = || match &options.trained {
-        Some(folder) => classifier(&options, folder),
-        None => random(&options),
+    let timed = || match (&options.trained, options.recipe) {
+        _ if options.ceiling => Ok(json!({
+            "product_flops": lrvd_perf::product(),
+            "read_bytes_per_second": lrvd_perf::read_bandwidth(),
+        })),
+        (Some(folder), _) => classifier(&options, folder),
+        (None, Some(recipe)) => by_recipe(&options, recipe),
+        (None, None) if options.method.is_of_encoder() => of_encoder(&options),
+        (None, None) => random(&options),
     };
     let line = lrvd_perf::as_command(|| timed().map_err(|error| error.to_string()))?;
     println!("{line}");
@@ -121,26 +143,103 @@ fn random(options: &Options) -> Result<Value, Box<dyn std::error::Error>> {
     if let Some((draws, model)) = &frozen {
         prove(options.way, model, &input, *draws)?;
     }
-    let mut forward_seconds = Vec::new();
+    let (mut forward_seconds, mut losses) = (Vec::new(), Vec::new());
     let seconds = times(options, |number| {
         match &frozen {
             Some((draws, model)) => drop(predict(options.way, model, &input, *draws)?),
-            None => forward_seconds.push(trainer.step(&input, &labels, number)),
+            None => {
+                let (forward, loss) = trainer.step(&input, &labels, number);
+                forward_seconds.push(forward);
+                losses.push(loss);
+            }
         }
         Ok(device.sync()?)
     })?;
     let counts = trainable_counts(&trainer.model);
-    let name = |value: Option<clap::builder::PossibleValue>| value.map(|v| v.get_name().to_owned());
     Ok(json!({
         "framework": "lrvd",
-        "config": name(config.to_possible_value()),
-        "method": name(method.to_possible_value()),
+        "config": name(config),
+        "method": name(method),
         "batch": options.batch,
         "length": options.length,
         "trainable_parameters": trainer.trainable(),
         "adapter_bytes": 4 * (counts.adapter + counts.posterior),
         "seconds": seconds,
-        "forward_seconds": forward_seconds.split_off(options.warmup.min(forward_seconds.len())),
+        "forward_seconds": timed_ones(options, forward_seconds),
+        "loss": losses.last(),
+        "peak_rss_bytes": peak_rss(),
+    }))
+}
+
+/// The name of an option's value.
+fn name(value: impl ValueEnum) -> Option<String> {
+    value.to_possible_value().map(|value| value.get_name().to_owned())
+}
+
+/// Those of the steps on the clock.
+fn timed_ones(options: &Options, mut all: Vec<f64>) -> Vec<f64> {
+    all.split_off((options.skip + options.warmup).min(all.len()))
+}
+
+/// Steps of an encoder of Burn's parts.
+fn of_encoder(options: &Options) -> Result<Value, Box<dyn std::error::Error>> {
+    let device = lrvd_burn::device::open(&options.device)?;
+    let Options { config, method, layers, rank, .. } = *options;
+    let mut trainer = EncoderTrainer::new(config, layers, method, rank, &device)?;
+    let (input, labels) = batch(config, options.batch, options.length, &device)?;
+    let (mut forward_seconds, mut losses) = (Vec::new(), Vec::new());
+    let seconds = times(options, |number| {
+        let (forward, loss) = trainer.step(&input.ids, &labels, number)?;
+        forward_seconds.push(forward);
+        losses.push(loss);
+        Ok(device.sync()?)
+    })?;
+    Ok(json!({
+        "framework": if method == Method::ApplyLora { "burn" } else { "lrvd" },
+        "config": name(config),
+        "method": name(method),
+        "batch": options.batch,
+        "length": options.length,
+        "trainable_parameters": trainer.trainable(),
+        "seconds": seconds,
+        "forward_seconds": timed_ones(options, forward_seconds),
+        "loss": losses.last(),
+        "peak_rss_bytes": peak_rss(),
+    }))
+}
+
+/// Steps or whole runs of the loop that users run.
+fn by_recipe(options: &Options, recipe: Recipe) -> Result<Value, Box<dyn std::error::Error>> {
+    let device = lrvd_burn::device::open(&options.device)?;
+    let steps = options.whole.unwrap_or(options.skip + options.warmup + options.steps);
+    let task = Task {
+        architecture: options.config,
+        rank: options.rank,
+        rows: options.rows,
+        batch: options.batch,
+        length: options.length,
+        steps,
+    };
+    let (mut seconds, mut loss) = (Vec::new(), f64::NAN);
+    if options.whole.is_some() {
+        for _ in 0..options.steps {
+            let timed = lrvd_perf::train(recipe, &task, true, &device)?;
+            seconds.push(timed.whole);
+            loss = timed.loss;
+        }
+    } else {
+        let mut timed = lrvd_perf::train(recipe, &task, false, &device)?;
+        seconds = timed.steps.split_off(timed.steps.len().saturating_sub(options.steps));
+        loss = timed.loss;
+    }
+    Ok(json!({
+        "framework": "lrvd",
+        "config": name(options.config),
+        "recipe": name(recipe),
+        "batch": options.batch,
+        "length": options.length,
+        "seconds": seconds,
+        "loss": loss,
         "peak_rss_bytes": peak_rss(),
     }))
 }
@@ -167,12 +266,12 @@ fn times(
     mut step: impl FnMut(usize) -> Result<(), Box<dyn std::error::Error>>,
 ) -> Result<Vec<f64>, Box<dyn std::error::Error>> {
     let mut seconds = Vec::new();
-    for number in 0..options.warmup + options.steps {
+    for number in 0..options.skip + options.warmup + options.steps {
         let begun = Instant::now();
         step(number)?;
         seconds.push(begun.elapsed().as_secs_f64());
     }
-    Ok(seconds.split_off(options.warmup))
+    Ok(timed_ones(options, seconds))
 }
 
 /// Largest resident set so far in bytes; `None` where the system does not tell.

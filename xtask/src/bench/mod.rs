@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 
 use self::programs::{Programs, criterion, torch_problem};
 use self::report::{Machine, replace, section, speed, versions};
-use self::table::{Group, groups, select, take_pytorch};
+use self::table::{Group, groups, select_all, take_pytorch};
 use crate::{forward, workspace};
 
 const PAGE: &str = "docs/results/speed.md";
@@ -31,9 +31,9 @@ pub(crate) struct Options {
     /// Folder for speed.md and speed.json.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Run one comparison or group, and only print it; an unknown name lists them.
-    #[arg(long, value_name = "NAME")]
-    only: Option<String>,
+    /// Run comparisons or groups by name, and only print them; an unknown name lists all.
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
+    only: Vec<String>,
     /// A Python with torch, transformers and peft [default: python3].
     #[arg(long)]
     python: Option<String>,
@@ -45,10 +45,10 @@ pub(crate) struct Options {
 /// Runs the comparisons, or one of them, and writes them down.
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let root = workspace::root()?;
-    let machine = Machine::read(&root);
+    let mut machine = Machine::read(&root);
     let mut chosen = groups(machine.avx512())?;
-    if let Some(name) = &options.only {
-        chosen = select(chosen, name)?;
+    if !options.only.is_empty() {
+        chosen = select_all(&chosen, &options.only)?;
     }
     if options.quick {
         for group in chosen.iter_mut().filter(|group| !group.is_criterions()) {
@@ -56,7 +56,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
         }
     }
     let skipped = skip_pytorch(&mut chosen, options, || torch_problem(options.python()))?;
-    let (sections, failed) = measure(&chosen, &root, options, &machine)?;
+    let (sections, failed) = measure(&chosen, &root, options, &mut machine)?;
     let page = speed(&json!({
         "machine": machine,
         "command": options.command(),
@@ -74,7 +74,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
             let entries = json!(entries.collect::<Vec<_>>());
             write(&folder.join("speed.json"), &format!("{entries:#}\n"))?;
         }
-        None if options.only.is_none() && !options.quick && failed.is_empty() => {
+        None if options.only.is_empty() && !options.quick && failed.is_empty() => {
             let file = root.join(PAGE);
             let old =
                 std::fs::read_to_string(&file).with_context(|| format!("cannot read `{PAGE}`"))?;
@@ -88,7 +88,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
 impl Options {
     /// The call as a reader would repeat it: paths of this machine stay out.
     fn command(&self) -> String {
-        let only = self.only.as_ref().map(|name| format!(" --only {name}"));
+        let only = (!self.only.is_empty()).then(|| format!(" --only {}", self.only.join(",")));
         [
             Some("cargo xtask bench".to_owned()),
             self.out.is_some().then(|| " --out OUT".to_owned()),
@@ -136,21 +136,23 @@ fn measure(
     groups: &[Group],
     root: &Path,
     options: &Options,
-    machine: &Machine,
+    machine: &mut Machine,
 ) -> Result<Measured> {
     let mut programs = None;
     if !groups.iter().all(Group::is_criterions) {
         // The command is built along: both then share one set of compiled dependencies.
         let build = ["--package", "lrvd-cli", "--package", "lrvd-perf", "--bin", "lrvd"];
         let build = [&["--release"], &build[..], &["--bin", "step"]].concat();
-        programs = Some(Programs {
+        let built = Programs {
             step: forward::build(root, &build, "step")?,
             python: options.python().to_owned(),
             root: root.to_owned(),
             threads: machine.threads,
             warmup: 1,
             folder: tempfile::tempdir()?,
-        });
+        };
+        machine.ceiling = Some(built.ceiling()?);
+        programs = Some(built);
     }
     let (mut sections, mut failed) = (Vec::new(), Vec::new());
     for group in groups {
@@ -180,17 +182,18 @@ fn write(file: &Path, text: &str) -> Result<()> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use super::table::select;
     use super::*;
 
     #[test]
     fn the_command_on_the_page_names_no_folder_of_this_machine() {
         let options = Options {
             out: Some("x/y".into()),
-            only: Some("nano".to_owned()),
+            only: vec!["nano".to_owned(), "growth-lora".to_owned()],
             python: Some("z/python".to_owned()),
             quick: true,
         };
-        let shown = "cargo xtask bench --out OUT --python PYTHON --only nano --quick";
+        let shown = "cargo xtask bench --out OUT --python PYTHON --only nano,growth-lora --quick";
         assert_eq!(options.command(), shown);
     }
 

@@ -8,6 +8,7 @@ use anyhow::{Context as _, Result, bail};
 use serde_json::Value;
 use tempfile::{TempDir, tempdir};
 
+use super::report::Ceiling;
 use super::table::{Group, Program, Side};
 use crate::process;
 
@@ -71,6 +72,19 @@ impl Programs {
         let (warmup, steps) = (self.warmup.to_string(), steps.to_string());
         command.args(["--warmup", &warmup, "--steps", &steps]);
         command
+    }
+
+    /// What the processor can do at most.
+    pub(crate) fn ceiling(&self) -> Result<Ceiling> {
+        let mut command = Command::new(&self.step);
+        command.env("RAYON_NUM_THREADS", self.threads.to_string()).arg("--ceiling");
+        let text = process::output(&mut command)?;
+        let found: Value = serde_json::from_str(text.trim()).context("`step --ceiling`")?;
+        let number = |key: &str| found[key].as_f64().with_context(|| format!("no `{key}`"));
+        Ok(Ceiling {
+            product_gflops: number("product_flops")? * 1e-9,
+            read_gigabytes_per_second: number("read_bytes_per_second")? * 1e-9,
+        })
     }
 
     /// The times of a group, side by side.

@@ -37,6 +37,9 @@ pub(crate) struct Comparison {
     pub(crate) target: Option<f64>,
     pub(crate) avx512: Option<f64>,
     pub(crate) worth: Option<String>,
+    /// Whether the losses of the last steps must agree.
+    #[serde(default)]
+    pub(crate) same_loss: bool,
 }
 
 impl Comparison {
@@ -95,6 +98,26 @@ pub(crate) fn groups(avx512: bool) -> Result<Vec<Group>> {
         comparison.target = comparison.avx512.filter(|_| avx512).or(comparison.target);
     }
     Ok(groups)
+}
+
+/// The groups and comparisons called `names`.
+pub(crate) fn select_all(groups: &[Group], names: &[String]) -> Result<Vec<Group>> {
+    let mut chosen: Vec<Group> = Vec::new();
+    for name in names {
+        for group in select(groups.to_vec(), name)? {
+            match chosen.iter_mut().find(|known| known.name == group.name) {
+                None => chosen.push(group),
+                Some(known) => {
+                    let new = group.comparisons.into_iter();
+                    let is_new =
+                        |c: &Comparison| known.comparisons.iter().all(|k| k.name != c.name);
+                    let new: Vec<_> = new.filter(is_new).collect();
+                    known.comparisons.extend(new);
+                }
+            }
+        }
+    }
+    Ok(chosen)
 }
 
 /// The group or the one comparison called `name`.
@@ -184,6 +207,29 @@ mod tests {
         let error = select(groups(false).unwrap(), "deberta").unwrap_err().to_string();
         assert!(error.starts_with("there is no comparison `deberta`; there are\n  nano\n"));
         assert!(error.contains("\n  pruned-base-rank-10"), "{error}");
+    }
+
+    #[test]
+    fn several_names_are_run_together_and_none_twice() {
+        let names = ["growth-lora", "nano-bayeslora-lora", "growth-search", "growth-lora"];
+        let chosen = select_all(&groups(false).unwrap(), &names.map(str::to_owned)).unwrap();
+        let found: Vec<Vec<&str>> = chosen.iter().map(used).collect();
+        let growth = vec!["lora-early", "lora-late", "search-early", "search-late"];
+        assert_eq!(found, [growth, vec!["lora", "bayeslora"]]);
+        assert!(select_all(&groups(false).unwrap(), &["lora".to_owned()]).is_err());
+    }
+
+    #[test]
+    fn growth_is_measured_at_the_same_work() {
+        let growth = &select(groups(false).unwrap(), "growth").unwrap()[0];
+        for Comparison { ours, reference, target, .. } in &growth.comparisons {
+            let arguments = |key: &String| {
+                let side = growth.sides.iter().find(|side| side.key == *key).unwrap();
+                side.arguments.rsplit_once(" --skip ").unwrap()
+            };
+            let ((late, after), (early, before)) = (arguments(ours), arguments(reference));
+            assert_eq!((late, after, before, *target), (early, "999", "49", Some(1.03)));
+        }
     }
 
     #[test]
