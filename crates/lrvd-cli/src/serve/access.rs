@@ -11,6 +11,8 @@ use super::problem::{Code, Problem};
 
 /// Paths that need no key: the page, which has a field for one, and the probes of supervisors.
 const OPEN: [&str; 3] = ["/", "/healthz", "/readyz"];
+/// Paths that supervisors ask by any name, or by none: they say nothing of texts.
+const PROBES: [&str; 3] = ["/healthz", "/readyz", "/metrics"];
 
 /// The checks that every request passes before its path is looked at.
 #[derive(Debug)]
@@ -29,9 +31,22 @@ impl Access {
         self.key.is_none() && !self.address.ip().to_canonical().is_loopback()
     }
 
-    /// [`Code::HostHeader`] without exactly one readable `Host`, [`Code::WrongHost`] for one that is another
-    /// server's, [`Code::Unauthorized`] without the key on a path that needs it.
+    /// [`Code::Unauthorized`] without the key on a path that needs it. Of a server without a key, [`Code::HostHeader`] without
+    /// exactly one readable `Host` and [`Code::WrongHost`] for one that is another server's, but for probes: a page that reaches
+    /// the server by a name of its own has no key.
     pub(super) fn check(&self, request: &Request) -> Result<(), Problem> {
+        let path = request.uri().path();
+        if self.key.is_none() && !PROBES.contains(&path) {
+            self.check_host(request)?;
+        }
+        if OPEN.contains(&path) || self.has_key(request) {
+            return Ok(());
+        }
+        let message = "expected the header `Authorization: Bearer KEY` with the key of this server";
+        Err(Problem::new(Code::Unauthorized, message))
+    }
+
+    fn check_host(&self, request: &Request) -> Result<(), Problem> {
         let wrong = |found: &str| {
             let message =
                 format!("expected one header `Host` with a name or an address, found {found}");
@@ -58,13 +73,7 @@ impl Access {
                 return Err(Problem::new(Code::WrongHost, message));
             }
         }
-        if OPEN.contains(&request.uri().path()) || self.has_key(request) {
-            Ok(())
-        } else {
-            let message =
-                "expected the header `Authorization: Bearer KEY` with the key of this server";
-            Err(Problem::new(Code::Unauthorized, message))
-        }
+        Ok(())
     }
 
     /// Whether `host` means this server. A browser resolves the names of other sites to any address that these sites
@@ -146,6 +155,13 @@ mod tests {
             assert_eq!(local("/", hosts), no, "{hosts:?}");
         }
         assert_eq!(local("http://evil.example/v1/model", &["localhost"]), wrong);
+        // Probes, whatever they call the server.
+        for path in PROBES {
+            for hosts in [&[][..], &["10.1.2.3:80"], &["lrvd.default.svc"], &["a b"]] {
+                assert_eq!(local(path, hosts), own, "{path} {hosts:?}");
+            }
+        }
+        assert_eq!(local("/healthz/", &["evil.example"]), wrong);
     }
 
     #[test]
@@ -162,6 +178,12 @@ mod tests {
             assert_eq!((ask(path, ""), ask(path, "Bearer s3cret")), (wrong, own), "{path}");
         }
         assert_eq!(ask("/metrics", "bearer s3cret"), own);
+        // With a key the name of the server is the client's own affair.
+        for hosts in [&[][..], &[("host", "lrvd")], &[("host", "evil.example"), ("host", "b")]] {
+            let keyed = [hosts, &[("authorization", "Bearer s3cret")]].concat();
+            let ask = |headers: &[_]| asked("0.0.0.0:80", Some("s3cret"), "/v1/model", headers);
+            assert_eq!((ask(hosts), ask(&keyed)), (wrong, own), "{hosts:?}");
+        }
         let others = "Bearer|Bearer |Bearer s3cre|Bearer s3cret |Bearer S3cret|Basic s3cret|s3cret";
         for value in others.split('|') {
             assert_eq!(ask("/metrics", value), wrong, "{value:?}");
