@@ -3,6 +3,7 @@
 use std::fmt;
 
 pub use anyhow::Error;
+use lrvd_models::Error as ModelsError;
 
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -59,6 +60,19 @@ pub fn kind_of(error: &Error) -> Option<Kind> {
         Some(lrvd_burn::Error::Stopped) => Some(Kind::Stopped),
         _ => marked(cause),
     })
+}
+
+/// Why the model cannot read an input, in words that name no place of this machine; `None` if the input did not cause the error.
+pub fn unreadable(error: &Error) -> Option<String> {
+    match (error.downcast_ref(), kind_of(error)) {
+        (Some(ModelsError::Text(text)), _) => Some(text.clone()),
+        // Not the tokenizer's file.
+        (Some(ModelsError::Tokenizer { .. } | ModelsError::Argument { .. }), _) => {
+            Some("the tokenizer cannot encode it".to_owned())
+        }
+        (_, Some(Kind::Input)) => Some(error.to_string()),
+        _ => None,
+    }
 }
 
 #[cfg(test)]

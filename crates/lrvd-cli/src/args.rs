@@ -71,8 +71,8 @@ pub(crate) struct AdapterArguments {
 pub(crate) struct AnswerArguments {
     #[command(flatten)]
     pub(crate) base: OpenOptions,
-    /// Draws of the posterior, or of MC dropout's masks; 0 uses the posterior mean [default: 0; for `eval` the mean
-    /// and the number of draws in the training settings]. Draws add the mutual information; ten cost 2 to 11 passes.
+    /// Draws of the posterior, or of MC dropout's masks; 0 uses the posterior mean [default: 0, or the only number
+    /// that a threshold was fitted for; for `eval` the mean and the number of draws in the training settings]. Draws add the mutual information; ten cost 2 to 11 passes.
     #[arg(long, value_name = "K", value_parser = draws(), allow_negative_numbers = true)]
     pub(crate) draws: Option<usize>,
     /// Seed of the draws [default: the training's].

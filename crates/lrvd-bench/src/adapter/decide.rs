@@ -3,9 +3,9 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use anyhow::{anyhow, bail};
+use anyhow::bail;
 use burn::tensor::Device;
-use lrvd_burn::train::{ClassAnswer, Logits};
+use lrvd_burn::train::{ClassAnswer, Logits, PassWatch};
 use lrvd_core::metrics::{argmax_rows, sample_sd};
 use lrvd_models::Prefixes;
 
@@ -13,9 +13,9 @@ use super::description::{BaseInfo, Calibration, ClassifierInfo, RunInfo};
 use super::open::Base;
 use super::saved::SavedClassifier;
 use crate::backbone::load_model;
-use crate::data::batch::TokenisedExample;
-use crate::data::{Input, LETTERS, Question, QuestionForm, QuestionKind, TextColumns};
-use crate::error::{Kind, Result};
+use crate::data::batch::{TokenExamples, TokenisedExample};
+use crate::data::{Input, Invalid, LETTERS, Question, QuestionForm, QuestionKind, TextColumns};
+use crate::error::{Burn, Error, Kind, Result, kind_of, unreadable};
 use crate::method::softened;
 use crate::settings::BasePrecision;
 use crate::task::Goal;
@@ -78,6 +78,31 @@ pub struct Decided {
     pub calibrated: bool,
 }
 
+/// Most tokens of scored options that share a pass, unless one option has more.
+const PART: usize = 512;
+
+/// `options` in their order, in parts of at most [`PART`] tokens or of one option.
+fn parts(options: &[Vec<u32>]) -> Vec<&[Vec<u32>]> {
+    let (mut parts, mut first, mut tokens) = (Vec::new(), 0, 0);
+    for (place, option) in options.iter().enumerate() {
+        if place > first && tokens + option.len() > PART {
+            parts.push(&options[first..place]);
+            (first, tokens) = (place, 0);
+        }
+        tokens += option.len();
+    }
+    parts.push(&options[first..]);
+    parts
+}
+
+/// What is wrong with a question that cannot be read; the error itself if it has another cause. What does not fit are its options:
+/// all else may be cut.
+fn of_question(question: &Question, error: Error) -> Result<Invalid> {
+    let Some(message) = unreadable(&error) else { return Err(error) };
+    let is_of_options = kind_of(&error) == Some(Kind::Input) && !question.options.is_empty();
+    Ok(Invalid::at(if is_of_options { &["criteria"] } else { &[] }, message))
+}
+
 impl SavedClassifier {
     /// A language model without an adapter: it answers typed questions by letters, uncalibrated.
     pub fn untrained(base: &Base, device: &Device) -> Result<Self> {
@@ -114,36 +139,110 @@ impl SavedClassifier {
     /// Answers each of `questions` about `state` at the posterior mean (`draws = 0`) or averaged over draws, which `seed`
     /// addresses: `draws` is a number that [`draws`](Self::draws) has returned. A state of 64 tokens or more is read once, and each
     /// question is a separate pass behind it, so the bits of an answer do not depend on what else is asked. A state that is too
-    /// long loses its end.
+    /// long loses its end. An encoder, which reads the state alone, is asked once.
     ///
-    /// An error of [`Kind::Input`] names a question that this classifier does not answer.
+    /// A question that this classifier does not answer, or whose options do not fit, costs the others nothing. `watch` is asked
+    /// before every question and after every pass, of which a question with many options has several; once it says no, the error
+    /// is one of [`Kind::Stopped`](crate::Kind::Stopped).
     pub fn decide(
         &self,
         state: &str,
         questions: &[Question],
         draws: usize,
         seed: u64,
-    ) -> Result<Vec<Decided>> {
-        let prefixes = Prefixes::default();
-        let answer = |question| self.decide_one(state, question, draws, seed, &prefixes);
-        questions.iter().map(answer).collect()
+        watch: PassWatch<'_>,
+    ) -> Result<Vec<Result<Decided, Invalid>>> {
+        if !self.is_decider() {
+            bail!(
+                "`{}` was not trained on typed questions: `lrvd train` with rows of `state`, `questions` and `targets` does \
+                 that",
+                self.folder().display()
+            );
+        }
+        let (prefixes, mut read) = (Prefixes::default(), Vec::new());
+        let mut all = Vec::with_capacity(questions.len());
+        for question in questions {
+            if watch.is_some_and(|goes_on| !goes_on(0)) {
+                return Err(lrvd_burn::Error::Stopped.into());
+            }
+            let calibration = self.calibration(question.kind, draws)?;
+            let (input, places) = match self.asked(state, question) {
+                Ok(found) => found,
+                Err(invalid) => {
+                    all.push(Err(invalid));
+                    continue;
+                }
+            };
+            let logits = self.read_once(input, (draws, seed), &prefixes, &mut read, watch);
+            all.push(match logits {
+                Ok(found) => Ok(self.decided(question, &places, calibration, found, draws)?),
+                Err(error) => Err(of_question(question, error)?),
+            });
+        }
+        Ok(all)
     }
 
-    fn decide_one(
+    /// The logits of `input` and the tokens that were read, which are those of `known` if it was asked before.
+    fn read_once(
         &self,
-        state: &str,
-        question: &Question,
+        input: Input,
+        (draws, seed): (usize, u64),
+        prefixes: &Prefixes,
+        known: &mut Vec<(Input, Logits, usize)>,
+        watch: PassWatch<'_>,
+    ) -> Result<(Logits, usize)> {
+        if let Some((_, logits, tokens)) = known.iter().find(|(own, ..)| *own == input) {
+            return Ok((logits.clone(), *tokens));
+        }
+        let found = self.on_examples(std::slice::from_ref(&input), 0, Some(prefixes), |examples| {
+            let tokens = examples.examples.iter().map(TokenisedExample::tokens).sum();
+            Ok((self.in_parts(examples, draws, seed, watch)?, tokens))
+        });
+        let (logits, tokens) = found?;
+        known.push((input, logits.clone(), tokens));
+        Ok((logits, tokens))
+    }
+
+    /// The logits of one question. Options that are scored come in parts of [`PART`] tokens where that changes no draw: the score of
+    /// an option does not depend on the others, and a request can be ended between parts.
+    fn in_parts(
+        &self,
+        examples: &TokenExamples<'_>,
         draws: usize,
         seed: u64,
-        prefixes: &Prefixes,
+        watch: PassWatch<'_>,
+    ) -> Burn<Logits> {
+        let is_free = self.is_batch_free(draws)
+            && self.policy.cascade.is_none()
+            && self.policy.tolerance.is_none();
+        let (example, options) = match examples.examples {
+            [example @ TokenisedExample { scored: Some(options), .. }] if is_free => {
+                (example, options)
+            }
+            _ => return self.logits_while(examples, draws, seed, watch),
+        };
+        let mut each = vec![Vec::with_capacity(options.len()); draws.max(1)];
+        for part in parts(options) {
+            let (scored, choices) = (Some(part.into()), Some(part.len()));
+            let own = [TokenisedExample { scored, choices, ..example.clone() }];
+            let part = TokenExamples { examples: &own, labels: part.len(), ..*examples };
+            let found = self.logits_while(&part, draws, seed, watch)?;
+            for (draw, values) in each.iter_mut().zip(found.values.chunks(found.width)) {
+                draw.extend_from_slice(&values[..part.labels]);
+            }
+        }
+        Ok(Logits::new(each.concat(), 1, options.len()))
+    }
+
+    fn decided(
+        &self,
+        question: &Question,
+        places: &[usize],
+        calibration: Option<&Calibration>,
+        (logits, tokens): (Logits, usize),
+        draws: usize,
     ) -> Result<Decided> {
         let (kind, n) = (question.kind, question.options.len());
-        let (input, places) = self.asked(state, question)?;
-        let calibration = self.calibration(kind, draws)?;
-        let (logits, tokens) = self.on_examples(&[input], 0, Some(prefixes), |examples| {
-            let tokens = examples.examples.iter().map(TokenisedExample::tokens).sum();
-            Ok((self.logits(examples, draws, seed)?, tokens))
-        })?;
         // What the draws disagree about is theirs, whatever the temperature.
         let drawn = logits.made.as_ref().map_or(draws, |made| made.iter().sum());
         let raw = logits.classes()?.into_iter().next();
@@ -152,7 +251,7 @@ impl SavedClassifier {
         let each = Logits::new(logits.values[..made * width].to_vec(), made, width);
         let found = softened(logits, &[temperature])?.classes()?.into_iter().next();
         let (Some(raw), Some(found)) = (raw, found) else { bail!("the model gave no answer") };
-        let probabilities = at(&places, &found);
+        let probabilities = at(places, &found);
         let choice = argmax_rows(&probabilities, n)?[0];
         let confidence = kind.confidence(&probabilities)?;
         let threshold = calibration.and_then(|own| Some(own.threshold?.least));
@@ -164,7 +263,7 @@ impl SavedClassifier {
             confidence,
             entropy: found.entropy,
             mutual_information: raw.mutual_information.filter(|_| drawn > 0),
-            deviation: deviation(kind, each, &places, temperature)?,
+            deviation: deviation(kind, each, places, temperature)?,
             threshold,
             abstained: threshold.is_some_and(|least| confidence < least),
             draws: drawn,
@@ -175,23 +274,11 @@ impl SavedClassifier {
     }
 
     /// What the model reads for a question, and the class of each of its options.
-    fn asked(&self, state: &str, question: &Question) -> Result<(Input, Vec<usize>)> {
-        if let Some(own) = self.fixed_question() {
-            let places = own.places(question).ok_or_else(|| {
-                let (own, other) = (own.describe(), question.describe());
-                Kind::Input
-                    .mark(anyhow!("this classifier answers {own}, and the question is {other}"))
-            })?;
-            return Ok((Input::state(own, state), places));
+    fn asked(&self, state: &str, question: &Question) -> Result<(Input, Vec<usize>), Invalid> {
+        match self.fixed_question() {
+            Some(own) => Ok((Input::state(own, state), own.places_of_same(question)?)),
+            None => Ok((Input::asking(question, state), (0..question.options.len()).collect())),
         }
-        if !self.is_decider() {
-            bail!(
-                "`{}` was not trained on typed questions: `lrvd train` with rows of `state`, `questions` and `targets` does \
-                 that",
-                self.folder().display()
-            );
-        }
-        Ok((Input::asking(question, state), (0..question.options.len()).collect()))
     }
 
     /// What was fitted for answers of `draws` draws to questions of this type, if anything was for the type.
@@ -201,9 +288,74 @@ impl SavedClassifier {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "flex"))]
 mod tests {
+    use std::cell::Cell;
+
     use super::*;
+    use crate::data::QuestionOption;
+
+    /// The language model of the repository without an adapter.
+    fn untrained() -> SavedClassifier {
+        let base = Base::open(&format!("{}/assets/stories260K", env!("CARGO_MANIFEST_DIR")));
+        SavedClassifier::untrained(&base.unwrap(), &Device::flex()).unwrap()
+    }
+
+    fn choice(instructions: &str, options: usize, words: &str) -> Question {
+        let option = |i| QuestionOption { name: format!("opt {i}{words}"), description: None };
+        let options = (0..options).map(option).collect();
+        Question { kind: QuestionKind::Choice, instructions: instructions.to_owned(), options }
+    }
+
+    #[test]
+    fn a_watch_that_says_no_ends_before_the_next_question_and_between_parts_of_options() {
+        let model = untrained();
+        let ask = |questions: &[Question], most: usize| {
+            let passes = Cell::new(0);
+            let watch = |answers: usize| {
+                passes.set(passes.get() + answers);
+                passes.get() < most
+            };
+            let found = model.decide("a long day", questions, 0, 0, Some(&watch));
+            (found.map(|found| found.len()).map_err(|error| kind_of(&error)), passes.get())
+        };
+        let few = ["Which?", "What?", "Who?"].map(|words| choice(words, 3, ""));
+        assert_eq!(ask(&few, usize::MAX), (Ok(3), 3));
+        assert_eq!(ask(&few, 1), (Err(Some(Kind::Stopped)), 1));
+        assert_eq!(ask(&few, 0), (Err(Some(Kind::Stopped)), 0));
+        let wide = [choice("Which?", 255, " with a longer text")];
+        let (answered, parts) = ask(&wide, usize::MAX);
+        assert!(answered == Ok(1) && parts > 3, "{parts}");
+        assert_eq!(ask(&wide, 2), (Err(Some(Kind::Stopped)), 2));
+        // The same question again is not read again.
+        assert_eq!(ask(&[few[0].clone(), few[0].clone()], usize::MAX), (Ok(2), 1));
+    }
+
+    #[test]
+    fn options_that_are_scored_in_parts_have_the_scores_of_all_in_one_pass() {
+        let (model, question) = (untrained(), choice("Which?", 255, " with a longer text"));
+        let input = Input::asking(&question, "a long day");
+        let whole = model.on_examples(&[input], 0, None, |all| Ok(model.logits(all, 0, 0)?));
+        let whole = whole.unwrap().classes().unwrap().remove(0).probabilities;
+        let found = model.decide("a long day", &[question], 0, 0, None).unwrap().remove(0).unwrap();
+        assert_eq!((found.probabilities.len(), whole.len()), (255, 255));
+        for (part, whole) in found.probabilities.iter().zip(whole) {
+            assert!((part - whole).abs() < 1e-5 * whole, "{part} {whole}");
+        }
+    }
+
+    #[test]
+    fn options_that_do_not_fit_cost_their_own_question_alone() {
+        let mut model = untrained();
+        model.info.run.max_length = 96;
+        let questions = [2, 26, 5, 8, 40].map(|options| choice("Which?", options, ""));
+        let found = model.decide("a day", &questions, 0, 0, None).unwrap();
+        let names = found.iter().map(|found| found.as_ref().map(|found| found.names.len()));
+        let wrong = |found: &Invalid| (found.path.join("."), found.message.contains("is 96"));
+        let own: Vec<_> = names.map(|found| found.map_err(wrong)).collect();
+        let unfit = || Err(("criteria".to_owned(), true));
+        assert_eq!(own, [Ok(2), unfit(), Ok(5), unfit(), Ok(40)]);
+    }
 
     #[test]
     fn the_deviation_is_that_of_the_answers_of_the_draws_under_the_temperature() {

@@ -25,6 +25,6 @@ pub use ood::{Oddness, OodDetector, OodReport, OodRow, OodScore, fit_ood};
 pub use open::{Adapter, AdapterFiles, Base, OpenOptions};
 pub(crate) use open::{CARD_FILE, keep};
 pub(crate) use saved::no_head;
-pub use saved::{Prediction, SavedClassifier};
+pub use saved::{Prediction, SavedClassifier, Withheld};
 
 const PEFT_CONFIG: &str = "adapter_config.json";

@@ -1,6 +1,6 @@
 //! A base model with an adapter on it: what classifiers and language models share, and the answers of a classifier.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -9,15 +9,16 @@ use burn::tensor::{DType, Device};
 use lrvd_burn::model::NamedModule;
 use lrvd_burn::peft::{POSTERIOR_FILE, attach_peft, attach_posterior};
 use lrvd_burn::sampling::Pass;
-use lrvd_burn::train::{ClassAnswer, DrawPolicy, Inputs, Logits, ScoreAnswer};
+use lrvd_burn::train::{ClassAnswer, DrawPolicy, Inputs, Logits, PassWatch, ScoreAnswer};
 use lrvd_models::{AutoModel, Prefixes};
 
-use super::description::{ClassifierInfo, Description, check_draws};
+use super::description::{Certificate, ClassifierInfo, Description, check_draws};
 use super::open::{Adapter, OpenOptions};
 use crate::backbone::{Backbone, ModelLocation, load_model};
 use crate::data::batch::{TokenExamples, TokenisedExample, widest};
-use crate::data::{Input, Label, MOST_OPTIONS, TextColumns, TextReader};
+use crate::data::{Cut, Input, Label, MOST_OPTIONS, QuestionKind, TextColumns, TextReader};
 use crate::error::{Burn, Error, Kind, Result};
+use crate::method::softened;
 use crate::settings::{BasePrecision, PredictionDraws};
 use crate::text::quoted;
 
@@ -143,6 +144,25 @@ pub enum Prediction {
     },
 }
 
+/// Which answers are withheld.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Withheld {
+    /// With an entropy above this, nats.
+    Above(f64),
+    /// To a question of the type, with a confidence below this.
+    Below(QuestionKind, f64),
+}
+
+impl Withheld {
+    /// `true` for an answer with these probabilities and this entropy.
+    pub fn contains(self, probabilities: &[f64], entropy: f64) -> bool {
+        match self {
+            Self::Above(limit) => entropy > limit,
+            Self::Below(kind, least) => kind.confidence(probabilities).is_ok_and(|own| own < least),
+        }
+    }
+}
+
 impl SavedClassifier {
     /// Loads a PEFT folder, the output of a training run, or one of its checkpoints.
     pub fn load(
@@ -211,9 +231,20 @@ impl SavedClassifier {
         draws: usize,
         seed: u64,
     ) -> Burn<Logits> {
+        self.logits_while(examples, draws, seed, None)
+    }
+
+    /// As [`Self::logits`], until `watch` ends it.
+    pub(super) fn logits_while(
+        &self,
+        examples: &TokenExamples<'_>,
+        draws: usize,
+        seed: u64,
+        watch: PassWatch<'_>,
+    ) -> Burn<Logits> {
         let (batch_size, kind) = (self.info.run.batch_size, self.info.prediction_draws);
         let inputs =
-            Inputs { batch_size, seed, kind, policy: self.policy, ..Inputs::new(examples) };
+            Inputs { batch_size, seed, kind, policy: self.policy, watch, ..Inputs::new(examples) };
         match self.sampler {
             Sampler::Mean | Sampler::Posterior => inputs.predict(&self.model, draws),
             Sampler::Dropout => inputs
@@ -255,8 +286,20 @@ impl SavedClassifier {
         seed: u64,
         first: usize,
     ) -> Result<Vec<Prediction>> {
+        self.predict_while(inputs, draws, seed, first, None)
+    }
+
+    /// As [`Self::predict`], until `watch` ends it with [`Kind::Stopped`].
+    pub fn predict_while(
+        &self,
+        inputs: &[Input],
+        draws: usize,
+        seed: u64,
+        first: usize,
+        watch: PassWatch<'_>,
+    ) -> Result<Vec<Prediction>> {
         self.on_examples(inputs, first, None, |examples| {
-            self.answers(self.logits(examples, draws, seed)?, draws)
+            self.answers(self.logits_while(examples, draws, seed, watch)?, draws)
         })
     }
 
@@ -269,7 +312,9 @@ impl SavedClassifier {
         // What the draws disagree about is theirs, whatever the temperature.
         let information: Vec<Option<f64>> =
             logits.classes()?.into_iter().map(|answer| answer.mutual_information).collect();
-        let logits = self.info.temperatures.soften(logits, draws)?;
+        let kind = self.fixed_question().map(|question| question.kind);
+        let temperatures = vec![self.info.temperature(kind, draws); logits.rows];
+        let logits = softened(logits, &temperatures)?;
         let made = |row: usize| logits.made.as_ref().map_or(draws, |made| made[row]);
         let answer = |(row, a): (usize, ClassAnswer)| Prediction::Class {
             probabilities: a.probabilities,
@@ -304,10 +349,11 @@ impl SavedClassifier {
         ask: impl FnOnce(&TokenExamples<'_>) -> Result<T>,
     ) -> Result<T> {
         let reader = self.info.reader(&self.backbone)?;
-        let mut examples = self.encode(&reader, inputs, first)?;
+        let (mut examples, cut): (Vec<_>, Vec<_>) =
+            self.encode(&reader, inputs, first)?.into_iter().unzip();
         if prefixes.is_some() {
-            for (example, input) in examples.iter_mut().zip(inputs) {
-                example.prefix = reader.shared(input, &example.ids)?;
+            for ((example, input), cut) in examples.iter_mut().zip(inputs).zip(cut) {
+                example.prefix = reader.shared(input, &example.ids, cut)?;
             }
         }
         let labels = widest(self.info.goal.n_labels(), &examples);
@@ -320,7 +366,7 @@ impl SavedClassifier {
         reader: &TextReader<'_>,
         inputs: &[Input],
         first: usize,
-    ) -> Result<Vec<TokenisedExample>> {
+    ) -> Result<Vec<(TokenisedExample, Cut)>> {
         let kind = |pair: bool| if pair { "a pair (`text` and `pair`)" } else { "a single text" };
         let encode = |(i, input): (usize, &Input)| {
             let (pair, found) = (input.pair.is_some(), input.choices.len());
@@ -339,7 +385,7 @@ impl SavedClassifier {
                     (format!("has {found} choices"), "texts without choices".to_owned())
                 }
                 // Without a target: the label is not read in prediction.
-                _ => return Ok(reader.encode(input, Label::Class(0))?.0),
+                _ => return reader.encode(input, Label::Class(0)),
             };
             let number = first + i + 1;
             Err(Kind::Input
@@ -348,18 +394,71 @@ impl SavedClassifier {
         inputs.iter().enumerate().map(encode).collect()
     }
 
-    /// The entropy above which answers from `draws` draws are withheld: `asked`, or else the fitted one, if there is any.
-    pub fn withheld_above(&self, asked: Option<f64>, draws: usize) -> Result<Option<f64>> {
+    /// Which answers to texts from `draws` draws are withheld: those with an entropy above `asked`, or else those of the fitted
+    /// threshold, if there is any.
+    pub fn withheld(&self, asked: Option<f64>, draws: usize) -> Result<Option<Withheld>> {
         if asked.is_some() && self.info.goal.is_regression() {
             bail!("`--abstain-above` is for classifiers, and this one predicts numbers");
         }
+        if asked.is_some() && self.is_decider() {
+            bail!(
+                "`--abstain-above` is an entropy, and typed questions have a threshold on the confidence: leave it out"
+            );
+        }
         if asked.is_some() {
-            return Ok(asked);
+            return Ok(asked.map(Withheld::Above));
+        }
+        if let Some(question) = self.fixed_question() {
+            let found = self.calibration(question.kind, draws)?;
+            let least = found.and_then(|own| Some(own.threshold?.least));
+            return Ok(least.map(|least| Withheld::Below(question.kind, least)));
         }
         match self.fitted(&self.info.abstentions, "threshold", draws) {
-            Ok(found) => Ok(found.map(|found| found.above)),
+            Ok(found) => Ok(found.map(|found| Withheld::Above(found.above))),
             Err(missing) => bail!("{missing}; `--abstain-above inf` always answers"),
         }
+    }
+
+    /// The numbers of draws for which everything was fitted that was fitted for any; `None` if nothing was.
+    pub fn fitted_draws(&self) -> Option<BTreeSet<usize>> {
+        let info = &self.info;
+        let keys = [
+            info.temperatures.0.keys().copied().collect(),
+            info.abstentions.keys().copied().collect(),
+        ];
+        let by_type = info.calibration.values().map(|own| own.keys().copied().collect());
+        let all = keys.into_iter().chain(by_type).filter(|own: &BTreeSet<usize>| !own.is_empty());
+        all.reduce(|a, b| &a & &b)
+    }
+
+    /// Draws of an answer where no number is asked for: none, unless what was fitted is for one other number.
+    pub fn usual_draws(&self) -> usize {
+        let fitted = self.fitted_draws().unwrap_or_default();
+        match fitted.first() {
+            Some(&only) if fitted.len() == 1 => only,
+            _ => 0,
+        }
+    }
+
+    /// The thresholds of the answers of `draws` draws, one sentence each.
+    pub fn thresholds(&self, draws: usize) -> Vec<String> {
+        let of = |what: String, certificate: &Certificate| {
+            let Certificate { target, delta, rows, .. } = certificate;
+            let (risk, confidence) = (100.0 * target, 100.0 * (1.0 - delta));
+            format!(
+                "threshold: {what} is withheld, which was fitted to {rows} rows with {draws} draws for at most {risk} % \
+                 wrong answers at {confidence} % confidence"
+            )
+        };
+        let above = self.info.abstentions.get(&draws).map(|own| {
+            of(format!("an answer with an entropy above {:.4} nats", own.above), &own.certificate)
+        });
+        let below = self.info.calibration.iter().filter_map(|(kind, own)| {
+            let found = own.get(&draws)?.threshold?;
+            let what = format!("an answer to a {kind} with a confidence below {:.4}", found.least);
+            Some(of(what, &found.certificate))
+        });
+        above.into_iter().chain(below).collect()
     }
 
     /// What was `fitted` for the answers of `draws` draws; `None` if nothing was for any number of draws.

@@ -79,7 +79,7 @@ pub struct Invalid {
 }
 
 impl Invalid {
-    fn at(path: &[&str], message: impl Into<String>) -> Self {
+    pub(crate) fn at(path: &[&str], message: impl Into<String>) -> Self {
         let path = path.iter().map(ToString::to_string).collect();
         Self { path, message: message.into(), missing: false }
     }
@@ -181,6 +181,36 @@ impl Question {
         let place = |asked: &QuestionOption| self.options.iter().position(|o| o.name == asked.name);
         let is_like = self.kind == other.kind && self.options.len() == other.options.len();
         other.options.iter().map(place).collect::<Option<_>>().filter(|_| is_like)
+    }
+
+    /// The places of the options of `other` in this question, which must be the same one, with its options in any order: a
+    /// classifier that reads the state alone answers no other. Descriptions may be left out.
+    pub(crate) fn places_of_same(&self, other: &Self) -> Result<Vec<usize>, Invalid> {
+        let places = self.places(other).ok_or_else(|| {
+            let key = if self.kind == other.kind { "criteria" } else { "type" };
+            let (own, other) = (self.describe(), other.describe());
+            let message = format!("this classifier answers {own}, and the question is {other}");
+            Invalid::at(&[key], message)
+        })?;
+        let [own, asked] = [self, other].map(|question| question.instructions.trim());
+        if own != asked {
+            let message =
+                format!("`{asked}`, and this classifier answers the question `{own}` alone");
+            return Err(Invalid::at(&["instructions"], message));
+        }
+        for (asked, &place) in other.options.iter().zip(&places) {
+            let own = &self.options[place].description;
+            if asked.description.is_some() && asked.description != *own {
+                let expected = match own {
+                    Some(words) => format!("`{words}`, as in training, or no description"),
+                    None => "no description, as in training".to_owned(),
+                };
+                let message =
+                    format!("another description of `{}`, expected {expected}", asked.name);
+                return Err(Invalid::at(&["criteria"], message));
+            }
+        }
+        Ok(places)
     }
 
     /// The type and the options, for an error.

@@ -270,10 +270,11 @@ impl Reading<'_> {
         let Example { id, place, input: Asked { state, question, .. }, mut label } = row;
         let input = self.input(&question, &state);
         if let Some(own) = self.question {
-            let Some(places) = own.places(&question) else {
-                let (own, other) = (own.describe(), question.describe());
-                bail!("{place}: question `{id}` is {other}, and the classifier answers {own}");
-            };
+            // By letters it reads the question, and answers any with these options.
+            let places = if self.by_letters { own.places(&question) } else { None };
+            let places = places.map_or_else(|| own.places_of_same(&question), Ok);
+            let places =
+                places.map_err(|wrong| anyhow!("{place}: question `{id}`, key {wrong}"))?;
             let mut order = vec![0; places.len()];
             places.iter().enumerate().for_each(|(asked, &place)| order[place] = asked);
             label.reorder(&order);

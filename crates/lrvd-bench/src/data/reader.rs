@@ -7,7 +7,9 @@ use anyhow::{anyhow, bail};
 use lrvd_models::tokenizer::TextTokenizer;
 
 use super::batch::{PreparedTask, TokenisedExample, widest};
-use super::tokens::{AnswerToken, BareTokens, Cut, answer_tokens, longest, require_single};
+use super::tokens::{
+    AnswerToken, BareTokens, Cut, answer_tokens, longest, reached, require_single,
+};
 use super::wording::{QuestionForm, is_scored, scored_prompt, trimmed};
 use super::{Example, Input, Label, SplitName, Wording};
 use crate::error::{Error, Kind, Result};
@@ -165,9 +167,10 @@ impl<'a> TextReader<'a> {
         Ok((TokenisedExample { ids, type_ids, choices, scored, prefix: 0, answer }, cut))
     }
 
-    /// How many of the first tokens of a prompt, `ids`, are those of every question about its state: up to the question, unless
-    /// something was cut. 0 where they are too few to be worth a separate pass.
-    pub(crate) fn shared(&self, input: &Input, ids: &[u32]) -> Result<usize> {
+    /// How many of the first tokens of a prompt, `ids`, are those of every question about its state: up to the question or, if
+    /// something was `cut`, half of the longest length, so that questions of different lengths share them. 0 where they are too
+    /// few to be worth a separate pass.
+    pub(crate) fn shared(&self, input: &Input, ids: &[u32], cut: Cut) -> Result<usize> {
         let Asked::Questions { form, kind: InputForm::Decoder, own: true, tokens, .. } =
             &self.asked
         else {
@@ -176,11 +179,15 @@ impl<'a> TextReader<'a> {
         if is_scored(input) || ids.len() <= SHARED {
             return Ok(0);
         }
-        let unasked = Input { pair: input.pair.clone(), ..Input::default() };
-        let text = form.prompt.text(form.task, &trimmed(&unasked));
-        let state = [self.pad_id].into_iter().chain(tokens.ids(&text)?);
+        let unasked = trimmed(&Input { pair: input.pair.clone(), ..Input::default() });
+        let length = unasked.pair.as_ref().map_or(0, |state| state.chars().count());
+        let text =
+            |room| tokens.ids(&form.prompt.text(form.task, &shortened(&unasked, room, usize::MAX)));
+        let (_, text) = reached(length, ids.len(), text)?;
+        let state = [self.pad_id].into_iter().chain(text);
         let shared = state.zip(ids).take_while(|(a, b)| a == *b).count().min(ids.len() - 1);
-        Ok(if shared < SHARED { 0 } else { shared })
+        let most = if cut == Cut::Nothing { shared } else { self.max_length / 2 };
+        Ok(if shared < most || most < SHARED { 0 } else { most })
     }
 
     /// Tokens before anything is cut, and whether something will be.
@@ -438,12 +445,12 @@ fn worded(
     limit: Option<usize>,
     prompt: impl Fn(usize) -> lrvd_models::Result<Vec<u32>>,
 ) -> Result<(Vec<u32>, Cut)> {
-    let whole = prompt(usize::MAX)?;
-    let Some(limit) = limit.filter(|limit| whole.len() > *limit) else {
-        return Ok((whole, Cut::Nothing));
-    };
     let texts = [&input.text].into_iter().chain(&input.pair);
-    let most = texts.map(|text| text.trim().chars().count()).max().unwrap_or_default();
+    let length = texts.map(|text| text.trim().chars().count()).max().unwrap_or_default();
+    let (most, ids) = reached(length, limit.unwrap_or(usize::MAX), &prompt)?;
+    let Some(limit) = limit.filter(|limit| ids.len() > *limit) else {
+        return Ok((ids, Cut::Nothing));
+    };
     match longest(most, limit, &prompt)? {
         Some(ids) => Ok((ids, Cut::Text)),
         None => Err(Kind::Input.mark(too_long(task, prompt(0)?.len(), limit))),
@@ -464,12 +471,12 @@ fn fitted(
     special: usize,
     encode: impl Fn(&Input) -> Result<Vec<u32>>,
 ) -> Result<(Vec<u32>, Cut)> {
-    let whole = encode(input)?;
-    if whole.len() <= limit {
-        return Ok((whole, Cut::Nothing));
-    }
     let body = |body| encode(&shortened(input, body, usize::MAX));
     let length = input.pair.as_ref().unwrap_or(&input.text).chars().count();
+    let (length, ids) = reached(length, limit, body)?;
+    if ids.len() <= limit {
+        return Ok((ids, Cut::Nothing));
+    }
     if let Some(ids) = longest(length, limit, body)? {
         return Ok((ids, Cut::Body));
     }
@@ -481,9 +488,9 @@ fn fitted(
     }
     let found = choices(0)?.len() + special;
     let (max_length, item) = (limit + special, head(input.text.trim(), NAME));
-    Err(anyhow!(
+    Err(Kind::Input.mark(anyhow!(
         "item `{item}`: the prompt takes {found} tokens without what may be cut, but the limit is {max_length}"
-    ))
+    )))
 }
 
 /// The question with at most `body` characters of its passage, or of the question where there is no passage, and at most

@@ -96,6 +96,28 @@ fn is_special(tokenizer: &TextTokenizer, id: u32) -> bool {
     all.contains(&Some(id)) || special.mask == Some(id)
 }
 
+/// Characters of a text for each token of a limit, from which on it is looked at in parts.
+const WIDE: usize = 8;
+/// Tokens beyond a limit from which on no longer text fits it: an end that is cut off changes fewer.
+const BEYOND: usize = 512;
+
+/// As many characters of a text of `length` as tell whether it fits `limit` tokens, and their encoding: all of them, or fewer
+/// whose encoding is far beyond the limit. So the work for a long text is that for the part that can be read.
+pub(super) fn reached<E>(
+    length: usize,
+    limit: usize,
+    encode: impl Fn(usize) -> Result<Vec<u32>, E>,
+) -> Result<(usize, Vec<u32>), E> {
+    let mut characters = limit.saturating_mul(WIDE).max(BEYOND);
+    loop {
+        let ids = encode(characters.min(length))?;
+        if characters >= length || ids.len() > limit.saturating_add(BEYOND) {
+            return Ok((characters.min(length), ids));
+        }
+        characters = characters.saturating_mul(4);
+    }
+}
+
 /// The encoding with the most characters (below `length`) that has at most `limit` tokens; `None` if none fits.
 ///
 /// By bisection: token numbers do not always grow with the text, so it may stop a few characters short, but what it

@@ -7,7 +7,7 @@ use burn::tensor::Device;
 use clap::Args;
 use lrvd_bench::adapter::{Adapter, AskedRows, Base, Decided, SavedClassifier};
 use lrvd_bench::data::{
-    Asked, At, Example, Place, Question, QuestionKind, questions, state, table,
+    Asked, At, Example, Invalid, Place, Question, QuestionKind, questions, state, table,
 };
 use lrvd_bench::{Result, decimals, read_unique};
 use lrvd_burn::device;
@@ -93,9 +93,18 @@ pub(super) fn run(arguments: DecideArguments, printer: Printer) -> Outcome {
         (None, None) => bail!("pass --questions: this model answers any typed question"),
     };
     let draws = draws(&adapter.answers, &classifier)?;
+    printer.notes(&classifier.thresholds(draws));
     let seed = adapter.answers.seed.unwrap_or(classifier.info.run.seed);
     let (ids, questions): (Vec<String>, Vec<Question>) = asked.into_iter().unzip();
-    let found = classifier.decide(&text, &questions, draws, seed)?;
+    let found = classifier.decide(&text, &questions, draws, seed, None)?;
+    let named = |(id, found): (&String, Result<Decided, Invalid>)| {
+        found.map_err(|wrong| {
+            let file =
+                file.as_ref().map_or_else(String::new, |file| format!("`{}`, ", file.display()));
+            anyhow!("{file}key {}", wrong.below(id))
+        })
+    };
+    let found = ids.iter().zip(found).map(named).collect::<Result<Vec<_>>>()?;
     let answers: Vec<Answer<'_>> =
         ids.iter().zip(&found).map(|(id, decided)| Answer::new(None, id, decided)).collect();
     let tokens: usize = found.iter().map(|decided| decided.tokens).sum();
@@ -202,19 +211,21 @@ pub(super) fn predict(
     printer: Printer,
 ) -> Outcome {
     let draws = draws(&adapter.answers, classifier)?;
+    printer.notes(&classifier.thresholds(draws));
     let seed = adapter.answers.seed.unwrap_or(classifier.info.run.seed);
     let mut written = Answers::new("predict", printer);
     for row in rows_of(input, classifier)? {
-        let Example { id, input: Asked { state, id: key, question }, .. } = row?;
+        let Example { id, place, input: Asked { state, id: key, question }, .. } = row?;
         let asked = std::slice::from_ref(&question);
-        let found = classifier.decide(&state, asked, draws, seed)?;
-        let Some(decided) = found.first() else { continue };
+        let found = classifier.decide(&state, asked, draws, seed, None)?.into_iter().next();
+        let Some(decided) = found else { continue };
+        let decided = decided.map_err(|wrong| anyhow!("{place}: question `{id}`, key {wrong}"))?;
         let row = id.strip_suffix(&format!("/{key}")).unwrap_or(&id);
         let key = if key.is_empty() { "answer" } else { &key };
-        let answer = Answer::new(Some(row), key, decided);
+        let answer = Answer::new(Some(row), key, &decided);
         let shown = || {
             let (answer, state) =
-                (named(&question, decided), state.lines().next().unwrap_or_default());
+                (named(&question, &decided), state.lines().next().unwrap_or_default());
             let note = if decided.abstained { "withheld: " } else { "" };
             format!("{state}\n  {key}: {note}{answer}, confidence {:.4}", decided.confidence)
         };

@@ -179,10 +179,12 @@ pub(super) fn read_rows(
     classifier.read_examples(file, &columns)
 }
 
-/// Draws of an answer that is given: the mean where the command line names no number, unless it says how draws are made.
+/// Draws of an answer that is given: where the command line names no number and does not say how draws are made, the mean or the
+/// number that a threshold was fitted for.
 pub(super) fn draws(arguments: &AnswerArguments, classifier: &SavedClassifier) -> Result<usize> {
     let is_spared = arguments.policy().needs_draws().is_some();
-    classifier.draws(arguments.draws.or((!is_spared).then_some(0)))
+    let usual = (!is_spared).then(|| classifier.usual_draws());
+    classifier.draws(arguments.draws.or(usual))
 }
 
 pub(super) fn load(arguments: &AdapterArguments, printer: Printer) -> Result<SavedClassifier> {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::bail;
 use clap::Args;
 use lrvd_bench::Result;
-use lrvd_bench::adapter::{Prediction, SavedClassifier, read_inputs, stream_inputs};
+use lrvd_bench::adapter::{Prediction, SavedClassifier, Withheld, read_inputs, stream_inputs};
 use lrvd_bench::data::{Input, table};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -68,15 +68,15 @@ pub(super) fn run(arguments: PredictArguments, printer: Printer) -> Outcome {
     arguments.input.check()?;
     let classifier = load(&arguments.adapter, printer)?;
     if classifier.is_decider() {
-        if arguments.abstain_above.is_some() {
-            bail!(
-                "`--abstain-above` is an entropy, and answers to typed questions are withheld by their confidence: leave it out"
-            );
-        }
+        classifier
+            .withheld(arguments.abstain_above, draws(&arguments.adapter.answers, &classifier)?)?;
         return decide::predict(arguments.input, &arguments.adapter, &classifier, printer);
     }
     let draws = draws(&arguments.adapter.answers, &classifier)?;
-    let limit = classifier.withheld_above(arguments.abstain_above, draws)?;
+    let limit = classifier.withheld(arguments.abstain_above, draws)?;
+    if arguments.abstain_above.is_none() {
+        printer.notes(&classifier.thresholds(draws));
+    }
     let seed = arguments.adapter.answers.seed.unwrap_or(classifier.info.run.seed);
     let most_labels = if arguments.all { usize::MAX } else { SHOWN };
     let labels = &classifier.info.goal.classes;
@@ -224,14 +224,14 @@ fn answer<'a>(
     input: &'a Input,
     prediction: &'a Prediction,
     draws: usize,
-    limit: Option<f64>,
+    limit: Option<Withheld>,
 ) -> Answer<'a> {
     let (kind, draws) = match prediction {
         Prediction::Score { score, deviation } => {
             (Kind::Score { predicted: *score, deviation: *deviation }, draws)
         }
         Prediction::Class { probabilities, class, entropy, mutual_information, draws } => {
-            let abstained = limit.map(|limit| *entropy > limit);
+            let abstained = limit.map(|limit| limit.contains(probabilities, *entropy));
             let given = |names: &'a [String]| {
                 names.get(*class).map(String::as_str).filter(|_| abstained != Some(true))
             };

@@ -11,6 +11,7 @@ use clap::Args;
 use lrvd_bench::Result;
 use lrvd_bench::adapter::{Adapter, Base, SavedClassifier, SavedLanguageModel};
 use lrvd_burn::device;
+use lrvd_burn::train::DrawPolicy;
 use serde_json::json;
 
 use super::Outcome;
@@ -64,6 +65,9 @@ pub(crate) struct ServeArguments {
     /// Largest number of texts in a request to a classifier [default: 64, or `--queue` if that is less].
     #[arg(long, value_name = "N", value_parser = args::few(1, 65_536), allow_negative_numbers = true)]
     pub(crate) max_texts: Option<usize>,
+    /// Largest number of options in all typed questions of a request together, times its draws.
+    #[arg(long, value_name = "N", default_value = "8192", value_parser = args::few(2, 1 << 24), allow_negative_numbers = true)]
+    pub(crate) max_options: usize,
     /// Largest number of new tokens in a request to a language model [default: 1024].
     #[arg(long, value_name = "N", value_parser = args::few(1, 1 << 20), allow_negative_numbers = true)]
     pub(crate) max_tokens: Option<usize>,
@@ -76,7 +80,8 @@ pub(crate) struct ServeArguments {
     /// Largest number of open connections; further ones wait.
     #[arg(long, value_name = "N", default_value = "512", value_parser = args::few(1, 65_536), allow_negative_numbers = true)]
     pub(crate) max_connections: usize,
-    /// Longest time from the head of a request to its answer; after it the request gets 504 and is cancelled.
+    /// Longest time from the head of a request to its answer, or of a stream to each token; after it the request gets 504 and is
+    /// cancelled.
     #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = args::few(1, 3600), allow_negative_numbers = true)]
     pub(crate) timeout: usize,
 }
@@ -103,6 +108,21 @@ fn named(text: &str) -> Result<(String, PathBuf), String> {
         return Err("expected NAME=DIR, found no folder".to_owned());
     }
     Ok((name.to_owned(), folder.into()))
+}
+
+/// What a model is called that has no other name: the run that its folder is of, in the letters that requests can send.
+fn run_name(dir: &Path) -> Option<String> {
+    if !Adapter::is_at(dir) {
+        return None;
+    }
+    let folder = dir.canonicalize().ok()?;
+    let names = folder.iter().rev().filter_map(|name| name.to_str());
+    let is_inner =
+        |name: &str| ["adapter", "checkpoints"].contains(&name) || name.starts_with("step-");
+    let name = names.take(3).find(|name| !is_inner(name))?;
+    let letter = |c: char| if c.is_ascii_alphanumeric() || "-._".contains(c) { c } else { '-' };
+    let name: String = name.chars().take(64).map(letter).collect();
+    check_name(&name).ok().map(|()| name)
 }
 
 fn host_name(text: &str) -> Result<String, String> {
@@ -135,6 +155,8 @@ fn origin(text: &str) -> Result<String, String> {
 
 /// Texts that share a pass by default.
 const BATCH_SIZE: usize = 8;
+/// Most tokens of a pass with several draws: a request is ended between passes.
+const TOKENS_PER_PASS: usize = 2048;
 /// Most texts of a request by default.
 const MAX_TEXTS: usize = 64;
 /// Most new tokens of a request by default.
@@ -148,6 +170,7 @@ pub(super) fn run(arguments: ServeArguments, printer: Printer) -> Outcome {
         max_draws: arguments.max_draws,
         max_tokens: arguments.max_tokens.unwrap_or(MAX_TOKENS),
         max_texts: arguments.max_texts.unwrap_or(MAX_TEXTS.min(arguments.queue)),
+        max_options: arguments.max_options,
         max_bytes: arguments.max_bytes,
         queue: arguments.queue,
         timeout: Duration::from_secs(arguments.timeout as u64),
@@ -185,7 +208,7 @@ pub(super) fn run(arguments: ServeArguments, printer: Printer) -> Outcome {
     let (base, models) = match (arguments.dir, arguments.shared) {
         (Some(dir), _) => {
             let (base, model) = loader.alone(&dir)?;
-            (base, vec![(None, model)])
+            (base, vec![(run_name(&dir), model)])
         }
         (None, Some(shared)) => {
             let base = Base::open(&shared)?;
@@ -238,7 +261,8 @@ impl Loader {
     fn model(&self, adapter: &Adapter) -> Result<Model> {
         let answers = &self.answers;
         if self.decides || !adapter.continues_texts() {
-            let found = SavedClassifier::on(adapter, answers.policy(), None, &self.device)?;
+            let policy = DrawPolicy { tokens_per_pass: TOKENS_PER_PASS, ..answers.policy() };
+            let found = SavedClassifier::on(adapter, policy, None, &self.device)?;
             return self.classifier(found);
         }
         spares_nothing(answers)?;
@@ -253,13 +277,11 @@ impl Loader {
     fn classifier(&self, mut saved: SavedClassifier) -> Result<Model> {
         let Self { answers, limit, .. } = self;
         self.printer.notes(&saved.warnings);
-        if limit.is_some() && saved.is_decider() && saved.fixed_question().is_none() {
-            bail!(
-                "`--abstain-above` is an entropy, and typed questions have a threshold on the confidence"
-            );
-        }
         let draws = draws(answers, &saved)?;
-        saved.withheld_above(*limit, draws)?;
+        saved.withheld(*limit, draws)?;
+        if limit.is_none() {
+            self.printer.notes(&saved.thresholds(draws));
+        }
         let seed = answers.seed.unwrap_or(saved.info.run.seed);
         saved.info.run.batch_size = self.batch_size;
         Ok(Model::Classifier { saved: Box::new(saved), draws, seed, limit: *limit })

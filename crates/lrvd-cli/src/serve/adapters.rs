@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::body::Bytes;
 use axum::extract::State;
@@ -20,6 +21,9 @@ use super::models::{Served, check_name};
 use super::problem::{Code, Problem, json};
 use super::queue::{Fault, Job};
 use super::request::{object, text_of};
+
+/// Longest time to the answer of a request that adds an adapter, which may come from a cold disk.
+pub(super) const LONGEST: Duration = Duration::from_mins(10);
 
 /// An adapter to add, or to answer from now on in place of the one of this name.
 #[derive(Deserialize, JsonSchema)]
@@ -49,7 +53,9 @@ pub(super) async fn add(
     headers: HeaderMap,
     body: Result<Bytes, BytesRejection>,
 ) -> Response {
-    match added(app, &headers, body).await {
+    // What has begun to load is added also if the client does not wait for it.
+    let added = tokio::spawn(async move { added(app, &headers, body).await });
+    match added.await.unwrap_or_else(|_| Err(Problem::internal())) {
         Ok((status, model)) => json(status, &model.card),
         Err(problem) => problem.into_response(),
     }
@@ -80,7 +86,8 @@ async fn added(
     let served = Arc::new(served.map_err(|error| unusable(&name, &error))?);
     let ((input, key), (reply, ended)) = (served.model.first(), channel());
     let model = Arc::clone(&served);
-    app.queue.push(Job { model, inputs: vec![input], key, reply, tokens: None })?;
+    let job = Job { model, inputs: vec![input], key, reply, tokens: None };
+    app.queue(&served).push(job)?;
     let wrong = |reason: &str| {
         let message = format!("adapter `{name}`: the model does not answer: {reason}");
         Err(Problem::at(Code::UnusableAdapter, "folder", message))

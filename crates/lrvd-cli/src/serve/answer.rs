@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use lrvd_bench::adapter::{Continuation, Decided, Prediction};
+use lrvd_bench::adapter::{Continuation, Decided, Prediction, Withheld};
+use lrvd_bench::data::Invalid;
 use schemars::JsonSchema;
 use serde::{Serialize, Serializer};
 
@@ -17,7 +18,7 @@ pub(super) enum Answer {
     /// To typed questions, which their route writes in its own form.
     #[serde(skip)]
     #[schemars(skip)]
-    Decided(Vec<Decided>),
+    Decided(Vec<Result<Decided, Invalid>>),
 }
 
 /// Of a classifier.
@@ -37,7 +38,7 @@ pub(super) struct ClassAnswer {
     entropy: f64,
     /// Between answer and weights, nats; null without draws.
     mutual_information: Option<f64>,
-    /// Whether the answer is withheld because the entropy is above the threshold; null where there is none.
+    /// Whether the answer is withheld because of the threshold; null where there is none.
     abstained: Option<bool>,
     /// How many draws the answer is averaged over; 0 at the mean of the posterior.
     draws: usize,
@@ -63,21 +64,21 @@ pub(super) fn in_order<S: Serializer>(
 }
 
 impl Answer {
-    /// A prediction under `labels`, from `draws` draws, to a text or to a question with `choices`; without a label above the
-    /// entropy `limit`, if there is one.
+    /// A prediction under `labels`, from `draws` draws, to a text or to a question with `choices`; without a label if it is one of
+    /// those that are `withheld`.
     pub(super) fn new(
         prediction: Prediction,
         labels: &[String],
         choices: &[String],
         draws: usize,
-        limit: Option<f64>,
+        withheld: Option<Withheld>,
     ) -> Self {
         match prediction {
             Prediction::Score { score, deviation } => {
                 Self::Score(ScoreAnswer { predicted: score, deviation, draws })
             }
             Prediction::Class { probabilities, class, entropy, mutual_information, draws } => {
-                let abstained = limit.map(|limit| entropy > limit);
+                let abstained = withheld.map(|those| those.contains(&probabilities, entropy));
                 let given = |names: &[String]| {
                     names.get(class).filter(|_| abstained != Some(true)).cloned()
                 };
@@ -109,7 +110,7 @@ impl Answer {
     pub(super) fn withheld(&self) -> usize {
         match self {
             Self::Class(answer) => usize::from(answer.abstained == Some(true)),
-            Self::Decided(all) => all.iter().filter(|answer| answer.abstained).count(),
+            Self::Decided(all) => all.iter().flatten().filter(|answer| answer.abstained).count(),
             Self::Score(_) | Self::Text(_) => 0,
         }
     }

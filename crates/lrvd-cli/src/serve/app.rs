@@ -9,8 +9,8 @@ use tokio::sync::oneshot::error::RecvError;
 use super::access::Access;
 use super::answer::Answer;
 use super::metrics::Metrics;
-use super::model::Limits;
-use super::models::Models;
+use super::model::{Limits, Model};
+use super::models::{Models, Served};
 use super::problem::{Code, Problem};
 use super::queue::{Fault, Queue, Reply};
 use crate::printer::Printer;
@@ -19,7 +19,10 @@ pub(super) struct App {
     pub(super) models: Models,
     pub(super) limits: Limits,
     pub(super) access: Access,
+    /// Texts and typed questions for classifiers.
     pub(super) queue: Queue,
+    /// Prompts for language models, which take long: they are answered beside the others.
+    pub(super) prompts: Queue,
     pub(super) metrics: Metrics,
     /// Set when the server is to end.
     pub(super) stop: Arc<AtomicBool>,
@@ -27,6 +30,14 @@ pub(super) struct App {
 }
 
 impl App {
+    /// Where requests to `model` wait.
+    pub(super) fn queue(&self, model: &Served) -> &Queue {
+        match model.model {
+            Model::Classifier { .. } => &self.queue,
+            Model::Language { .. } => &self.prompts,
+        }
+    }
+
     /// Counts the answers to a request that came at `begun`.
     pub(super) fn count(&self, answers: &[Answer], begun: Instant) {
         self.metrics.seconds.observe(begun.elapsed().as_secs_f64());
@@ -44,10 +55,7 @@ pub(super) fn answered(
         Ok(Ok(answers)) => Ok(answers),
         Ok(Err((index, Fault::Text(reason)))) => {
             let field = fields.swap_remove(index);
-            let message = match &*field {
-                "questions" => format!("the model does not answer this: {reason}"),
-                _ => format!("the model cannot read this text: {reason}"),
-            };
+            let message = format!("the model cannot read this text: {reason}");
             Err(Problem::at(Code::UnreadableText, field, message))
         }
         // Or the worker has ended, which it says itself.

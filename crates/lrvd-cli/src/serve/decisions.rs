@@ -9,7 +9,7 @@ use axum::http::StatusCode;
 use lrvd_bench::Unique;
 use lrvd_bench::adapter::Decided;
 use lrvd_bench::data::{
-    MOST_LEVELS, MOST_OPTIONS, Question, QuestionKind, QuestionOption, SIDES, rendered,
+    Invalid, MOST_LEVELS, MOST_OPTIONS, Question, QuestionKind, QuestionOption, SIDES, rendered,
 };
 use schemars::JsonSchema;
 use serde::de::value::SeqAccessDeserializer;
@@ -20,9 +20,9 @@ use serde_json::Value;
 use super::DECISIONS;
 use super::model::{ClassifierCard, Input};
 use super::models::{Models, Served};
-use super::problem::{Code, Problem, json};
-use super::request::{Asked, Form, Object, filled, object};
-use super::typed::{Own, check_count, check_length, length};
+use super::problem::{Code, OpenaiDetail, Problem, json};
+use super::request::{Answered, Asked, Form, Object, filled, object};
+use super::typed::{Own, check_count, check_length, check_options, length};
 
 /// Typed questions about an input.
 #[derive(Read, JsonSchema)]
@@ -252,12 +252,13 @@ pub(super) fn read(body: &[u8], models: &Models) -> Result<(Arc<Served>, Asked),
         questions.push(question);
         plan.push((name, options));
     }
+    check_options(questions.iter().map(|question| question.options.len()).sum(), key.draws, card)?;
     let asked = Asked {
         inputs: vec![Input::Decision { state, questions }],
         fields: vec!["questions".to_owned()],
         key,
         form: Form::Typed(Box::new(move |found, card| {
-            json(StatusCode::OK, &DecisionsAnswers::new(Plan(plan), found, card))
+            Ok(json(StatusCode::OK, &DecisionsAnswers::new(Plan(plan), found, card)?))
         })),
         stream: false,
     };
@@ -507,7 +508,7 @@ struct DecisionsAnswer {
     #[serde(flatten)]
     found: Found,
     #[serde(flatten)]
-    own: Own,
+    own: Option<Own>,
 }
 
 #[derive(Serialize, JsonSchema)]
@@ -532,6 +533,8 @@ enum Found {
         /// `max(0, 1 - sum p_i |i - mode| / u)`, `u = sum |i - (n-1)/2| / n`
         confidence: f64,
     },
+    /// In place of an answer, where other questions of the request have one: the model does not answer this question.
+    Error { error: OpenaiDetail },
 }
 
 #[derive(Serialize, JsonSchema)]
@@ -549,16 +552,28 @@ struct LevelProbability {
 }
 
 impl DecisionsAnswers {
-    fn new(Plan(plan): Plan, found: Vec<Decided>, card: &ClassifierCard) -> Self {
-        let input_tokens = found.iter().map(|answer| answer.tokens).sum();
-        let answers = plan.into_iter().zip(found).map(|((name, options), found)| DecisionsAnswer {
-            name,
-            own: Own::new(&found),
-            found: Found::new(options, &found),
-        });
-        Self {
+    fn new(Plan(plan): Plan, found: Answered, card: &ClassifierCard) -> Result<Self, Problem> {
+        let input_tokens = found.iter().flatten().map(|answer| answer.tokens).sum();
+        let (mut answers, mut wrong) = (Vec::with_capacity(plan.len()), None);
+        let is_answered = found.iter().any(Result::is_ok);
+        for (i, ((name, options), found)) in plan.into_iter().zip(found).enumerate() {
+            let (own, found) = match &found {
+                Ok(found) => (Some(Own::new(found)), Found::new(options, found)),
+                Err(invalid) => {
+                    let problem = of_question(i, &options, invalid);
+                    let (_, error) = problem.openai();
+                    wrong.get_or_insert(problem);
+                    (None, Found::Error { error })
+                }
+            };
+            answers.push(DecisionsAnswer { name, found, own });
+        }
+        if let Some(problem) = wrong.filter(|_| !is_answered) {
+            return Err(problem);
+        }
+        Ok(Self {
             model: card.name.clone(),
-            answers: answers.collect(),
+            answers,
             usage: DecisionsUsage {
                 input_tokens,
                 input_tokens_details: InputDetails::default(),
@@ -566,8 +581,21 @@ impl DecisionsAnswers {
                 output_tokens_details: OutputDetails::default(),
                 total_tokens: input_tokens,
             },
-        }
+        })
     }
+}
+
+/// What is wrong with question `i`, in the names of this API.
+fn of_question(i: usize, options: &Options, wrong: &Invalid) -> Problem {
+    let key = match (wrong.path.first().map(String::as_str), options) {
+        (Some("criteria"), Options::Choices(_)) => Some("choices"),
+        (Some("criteria"), Options::Levels(_)) => Some("levels"),
+        // A predicate has no field for its sides.
+        (Some("criteria"), Options::Sides) => None,
+        (key, _) => key,
+    };
+    let field = key.map_or_else(String::new, |key| format!(".{key}"));
+    invalid(&format!("questions[{i}]{field}"), &wrong.message)
 }
 
 impl Found {

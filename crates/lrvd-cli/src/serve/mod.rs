@@ -1,6 +1,7 @@
 //! Saved models behind HTTP: `lrvd serve`.
 //!
-//! The thread that calls [`Server::run`] asks the models; one other thread handles HTTP. Between them is a queue.
+//! The thread that calls [`Server::run`] asks the classifiers, a second one the language models, and a third one handles HTTP. Between
+//! them are two queues.
 //!
 //! | File | What is in it |
 //! |---|---|

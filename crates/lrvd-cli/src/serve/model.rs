@@ -1,11 +1,12 @@
 //! The model that is served: what clients can know of it, and how it is asked.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::time::{Duration, UNIX_EPOCH};
 
 use lrvd_bench::Result;
 use lrvd_bench::adapter::{
-    ContinuedToken, Generation, NEW_TOKENS, SavedClassifier, SavedLanguageModel,
+    ContinuedToken, Generation, NEW_TOKENS, SavedClassifier, SavedLanguageModel, Withheld,
 };
 use lrvd_bench::data::{self, Content, LanguageColumns};
 use lrvd_bench::data::{Question, QuestionKind, QuestionOption, SIDES};
@@ -29,6 +30,8 @@ pub(crate) struct Limits {
     pub(crate) max_draws: usize,
     pub(crate) max_tokens: usize,
     pub(crate) max_texts: usize,
+    /// Options of all questions of a request, times its draws.
+    pub(crate) max_options: usize,
     pub(crate) max_bytes: usize,
     pub(crate) queue: usize,
     /// From the head of a request to its answer.
@@ -147,8 +150,8 @@ impl Model {
         }
     }
 
-    /// The answers to `inputs`. A model that generates gives `go_on` every token once it is there, and ends with an error
-    /// if that returns false.
+    /// The answers to `inputs`. `go_on` is called after every pass, by a model that generates with the new tokens; the end is an
+    /// error once it returns false.
     pub(super) fn answer(
         &self,
         inputs: &[Input],
@@ -157,9 +160,12 @@ impl Model {
     ) -> Result<Vec<Answer>> {
         match self {
             Self::Classifier { saved, limit, .. } => {
+                let go_on = RefCell::new(go_on);
+                let watch = |_| (go_on.borrow_mut())(&[]);
                 // Alone: it is not shared.
                 if let [Input::Decision { state, questions }] = inputs {
-                    let decided = saved.decide(state, questions, key.draws, key.seed)?;
+                    let (draws, seed) = (key.draws, key.seed);
+                    let decided = saved.decide(state, questions, draws, seed, Some(&watch))?;
                     return Ok(vec![Answer::Decided(decided)]);
                 }
                 let texts = inputs.iter().filter_map(|input| match input {
@@ -167,12 +173,12 @@ impl Model {
                     Input::Prompt(_) | Input::Decision { .. } => None,
                 });
                 let (texts, draws): (Vec<data::Input>, _) = (texts.collect(), key.draws);
-                let limit = saved.withheld_above(*limit, draws)?;
-                let (found, labels) =
-                    (saved.predict(&texts, draws, key.seed, 0)?, &saved.info.goal.classes);
+                let withheld = saved.withheld(*limit, draws)?;
+                let found = saved.predict_while(&texts, draws, key.seed, 0, Some(&watch))?;
+                let labels = &saved.info.goal.classes;
                 let beside = found.into_iter().zip(&texts);
                 let answer = |(found, text): (_, &data::Input)| {
-                    Answer::new(found, labels, &text.choices, draws, limit)
+                    Answer::new(found, labels, &text.choices, draws, withheld)
                 };
                 Ok(beside.map(answer).collect())
             }
@@ -284,11 +290,14 @@ pub(super) struct ClassifierCard {
     pub(super) draws: usize,
     /// Seed of the draws where a request names none.
     pub(super) seed: u64,
-    /// By number of draws that a request may ask for: the entropy in nats above which the answer is withheld, null
-    /// where there is no such threshold.
-    pub(super) abstain_above: BTreeMap<usize, Option<f64>>,
+    /// The numbers of draws that a request may ask for.
+    pub(super) allowed_draws: Vec<usize>,
+    /// By number of draws where there is such a threshold: the entropy in nats above which an answer is withheld.
+    pub(super) abstain_above: BTreeMap<usize, f64>,
     /// Most texts of a request.
     pub(super) max_texts: usize,
+    /// Most options of all questions of a request together, times its draws, 1 at the mean.
+    pub(super) max_options: usize,
     /// Most bytes of a request.
     pub(super) max_bytes: usize,
 }
@@ -304,13 +313,21 @@ impl ClassifierCard {
         limits: &Limits,
     ) -> Self {
         let info = &classifier.info;
-        let threshold = |draws: usize| {
-            let draws = classifier.draws(Some(draws)).ok()?;
-            let is_fitted = |kind| classifier.calibration(kind, draws).is_ok();
-            if !QuestionKind::ALL.into_iter().all(is_fitted) {
-                return None;
-            }
-            Some((draws, classifier.withheld_above(limit, draws).ok()?))
+        let fitted = classifier.fitted_draws();
+        let is_allowed = |draws: &usize| {
+            // What was fitted is not for draws that are spared.
+            let is_calibrated = |kind| classifier.calibration(kind, *draws).is_ok();
+            classifier.draws(Some(*draws)).is_ok()
+                && classifier.withheld(limit, *draws).is_ok()
+                && QuestionKind::ALL.into_iter().all(is_calibrated)
+        };
+        let known = (0..=limits.max_draws).filter(|draws| {
+            limit.is_some() || fitted.as_ref().is_none_or(|fitted| fitted.contains(draws))
+        });
+        let allowed_draws: Vec<usize> = known.filter(is_allowed).collect();
+        let above = |&draws: &usize| match classifier.withheld(limit, draws) {
+            Ok(Some(Withheld::Above(above))) => Some((draws, above)),
+            _ => None,
         };
         let scores = info.goal.is_regression();
         Self {
@@ -332,8 +349,10 @@ impl ClassifierCard {
             pairs: info.pairs,
             draws,
             seed,
-            abstain_above: (0..=limits.max_draws).filter_map(threshold).collect(),
+            abstain_above: allowed_draws.iter().filter_map(above).collect(),
+            allowed_draws,
             max_texts: limits.max_texts,
+            max_options: limits.max_options,
             max_bytes: limits.max_bytes,
         }
     }
@@ -341,7 +360,7 @@ impl ClassifierCard {
     /// What to draw for a request.
     pub(super) fn key(&self, draws: Option<usize>, asked: Option<u64>) -> Result<Key, Problem> {
         let draws = draws.unwrap_or(self.draws);
-        if !self.abstain_above.contains_key(&draws) {
+        if !self.allowed_draws.contains(&draws) {
             return Err(Problem::draws(draws, &self.allowed()));
         }
         Ok(drawn(draws, seed(asked, self.seed)?))
@@ -349,7 +368,7 @@ impl ClassifierCard {
 
     /// The numbers of draws in words.
     fn allowed(&self) -> String {
-        let all: Vec<usize> = self.abstain_above.keys().copied().collect();
+        let all = &self.allowed_draws;
         match all[..] {
             [first, .., last] if last - first + 1 == all.len() => format!("{first} to {last}"),
             [only] => only.to_string(),

@@ -112,6 +112,29 @@ pub(super) struct Body {
     error: Problem,
 }
 
+/// Of a value in a body, as `/v1/systemone` says it.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct Detail {
+    /// `body`, and the keys of the value from the outermost.
+    loc: Vec<String>,
+    msg: String,
+    /// `json_invalid`, `missing` or `value_error`.
+    #[serde(rename = "type")]
+    kind: &'static str,
+}
+
+/// As `/v1/decisions` says it.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct OpenaiDetail {
+    message: String,
+    /// `authentication_error`, `invalid_request_error` or `server_error`.
+    #[serde(rename = "type")]
+    kind: &'static str,
+    /// As in `questions[0].choices[1].value`.
+    param: Option<String>,
+    code: Code,
+}
+
 impl Problem {
     pub(super) fn new(code: Code, message: impl Display) -> Self {
         Self { code, message: message.to_string(), field: None, keys: Vec::new() }
@@ -155,26 +178,47 @@ impl Problem {
         Self::new(Code::Internal, "the model failed; see the server's log")
     }
 
+    /// As an entry of the list of `/v1/systemone`.
+    pub(super) fn detail(&self) -> Detail {
+        let named = self.field.iter().filter(|field| self.keys.is_empty() && *field != "body");
+        let place = ["body"].into_iter().chain(named.map(String::as_str));
+        let loc = place.chain(self.keys.iter().map(String::as_str));
+        Detail {
+            loc: loc.map(str::to_owned).collect(),
+            msg: self.message.clone(),
+            kind: match self.code {
+                Code::MalformedJson => "json_invalid",
+                Code::MissingField => "missing",
+                _ => "value_error",
+            },
+        }
+    }
+
+    /// In the form of `OpenAI`, behind its status.
+    pub(super) fn openai(&self) -> (StatusCode, OpenaiDetail) {
+        let status = self.code.status();
+        let is_of_the_body = self.code.is_of_the_body();
+        let status = if is_of_the_body { StatusCode::BAD_REQUEST } else { status };
+        let kind = match status {
+            StatusCode::UNAUTHORIZED => "authentication_error",
+            status if status.is_server_error() => "server_error",
+            _ => "invalid_request_error",
+        };
+        let (message, param) = (self.message.clone(), self.field.clone());
+        (status, OpenaiDetail { message, kind, param, code: self.code })
+    }
+
     /// Status and body in a form.
     fn body(&self, shape: Shape) -> (StatusCode, String) {
-        let Self { code, message, field, keys } = self;
-        let (code, status) = (*code, code.status());
+        let (code, status) = (self.code, self.code.status());
         match shape {
             Shape::Own => {
                 let body = Body { error: self.clone() };
                 (status, serde_json::to_string(&body).unwrap_or_default())
             }
             Shape::Systemone if code.is_of_the_body() => {
-                let named = field.iter().filter(|field| keys.is_empty() && *field != "body");
-                let place = ["body"].into_iter().chain(named.map(String::as_str));
-                let place: Vec<&str> = place.chain(keys.iter().map(String::as_str)).collect();
-                let kind = match code {
-                    Code::MalformedJson => "json_invalid",
-                    Code::MissingField => "missing",
-                    _ => "value_error",
-                };
-                let detail = json!([{ "loc": place, "msg": message, "type": kind }]);
-                (StatusCode::UNPROCESSABLE_ENTITY, json!({ "detail": detail }).to_string())
+                let body = json!({ "detail": [self.detail()] });
+                (StatusCode::UNPROCESSABLE_ENTITY, body.to_string())
             }
             Shape::Systemone => {
                 let kind = match status {
@@ -186,18 +230,11 @@ impl Problem {
                     StatusCode::INTERNAL_SERVER_ERROR => "api_error",
                     _ => "invalid_request_error",
                 };
-                let detail = json!({ "error_type": kind, "message": message });
+                let detail = json!({ "error_type": kind, "message": self.message });
                 (status, json!({ "detail": detail }).to_string())
             }
             Shape::Openai => {
-                let status = if code.is_of_the_body() { StatusCode::BAD_REQUEST } else { status };
-                let kind = match status {
-                    StatusCode::UNAUTHORIZED => "authentication_error",
-                    status if status.is_server_error() => "server_error",
-                    _ => "invalid_request_error",
-                };
-                let error =
-                    json!({ "message": message, "type": kind, "param": field, "code": code });
+                let (status, error) = self.openai();
                 (status, json!({ "error": error }).to_string())
             }
         }

@@ -154,8 +154,9 @@ impl<M> Queue<M> {
 /// Answers what waits in `queue` until it is closed and empty, with at most `most` texts in one call of `answer`; one
 /// text in each unless `is_shared` allows more.
 ///
-/// A call that fails or panics is made again for each of its texts, so that one of them costs the others no answer. A call
-/// that generates reports its new tokens, which go to the client that wants them, and checks whether it still waits.
+/// A call that fails or panics is made again for each of its texts, so that one of them costs the others no answer. Every call
+/// reports its passes, those of a generation with new tokens, which go to the client that wants them. What no client waits for
+/// any more ends there.
 pub(super) fn work<M>(
     queue: &Queue<M>,
     metrics: &Metrics,
@@ -185,7 +186,7 @@ pub(super) fn work<M>(
     };
     let mut ask = |first: &Job<M>, inputs: &[Input], follow: &dyn Fn(&[ContinuedToken]) -> bool| {
         let mut found = vec![attempt(first, inputs, follow)];
-        if found[0].is_err() && inputs.len() > 1 {
+        if found[0].is_err() && inputs.len() > 1 && follow(&[]) {
             found = inputs.chunks(1).map(|one| attempt(first, one, follow)).collect();
         }
         let each = |found: Result<Vec<Answer>, Fault>| match found {
@@ -209,8 +210,9 @@ pub(super) fn work<M>(
             }
             jobs.iter().any(|job| !job.reply.is_closed())
         };
-        let answers: Vec<_> =
-            inputs.chunks(size).flat_map(|part| ask(first, part, &follow)).collect();
+        let mut parts = inputs.chunks(size);
+        let wanted = std::iter::from_fn(|| parts.next().filter(|_| follow(&[])));
+        let answers: Vec<_> = wanted.flat_map(|part| ask(first, part, &follow)).collect();
         let mut answers = answers.into_iter();
         for job in jobs {
             let own: Vec<_> = answers.by_ref().take(job.inputs.len()).collect();

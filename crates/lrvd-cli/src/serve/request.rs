@@ -9,7 +9,7 @@ use axum::extract::rejection::BytesRejection;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::Response;
 use lrvd_bench::adapter::{Decided, Generation};
-use lrvd_bench::data::{self, Content};
+use lrvd_bench::data::{self, Content, Invalid};
 use lrvd_bench::language::{Message, Role};
 use lrvd_bench::whole_json;
 use schemars::JsonSchema;
@@ -39,8 +39,12 @@ pub(super) enum Form {
     Typed(WriteDecided),
 }
 
-/// Writes the answers to the questions of one request.
-pub(super) type WriteDecided = Box<dyn FnOnce(Vec<Decided>, &ClassifierCard) -> Response + Send>;
+/// The answers to the questions of one request, and what is wrong with those that have none.
+pub(super) type Answered = Vec<Result<Decided, Invalid>>;
+
+/// Writes them. Where no question has an answer, that is the problem of the first.
+pub(super) type WriteDecided =
+    Box<dyn FnOnce(Answered, &ClassifierCard) -> Result<Response, Problem> + Send>;
 
 /// The body of a request, which must be called JSON, without its compression.
 pub(super) fn text_of(
@@ -57,9 +61,7 @@ pub(super) fn text_of(
         return Err(Problem::new(Code::UnsupportedMediaType, message));
     }
     let body = body.map_err(|rejection| match rejection.status() {
-        StatusCode::PAYLOAD_TOO_LARGE => {
-            Problem::new(Code::BodyTooLarge, format!("the body is longer than {most} bytes"))
-        }
+        StatusCode::PAYLOAD_TOO_LARGE => too_long(most),
         _ => {
             let message = format!("the body could not be read: {}", rejection.body_text());
             Problem::new(Code::UnreadableBody, message)
@@ -70,6 +72,27 @@ pub(super) fn text_of(
         Cow::Owned(found) => Some(found.into()),
     };
     Ok(decompressed.unwrap_or(body))
+}
+
+/// Rejects a body that says itself that it is too long or in a transfer coding that is not read, before any of it is read.
+pub(super) fn check_head(headers: &HeaderMap, most: usize) -> Result<(), Problem> {
+    let length = headers.get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok());
+    if length.and_then(|length| length.parse::<u64>().ok()).is_some_and(|own| own > most as u64) {
+        return Err(too_long(most));
+    }
+    let mut codings = headers.get_all(header::TRANSFER_ENCODING).iter();
+    match (codings.next(), codings.next()) {
+        (None, _) => Ok(()),
+        (Some(coding), None) if coding.as_bytes().eq_ignore_ascii_case(b"chunked") => Ok(()),
+        _ => {
+            let message = "the transfer coding is not `chunked` alone";
+            Err(Problem::new(Code::UnreadableBody, message))
+        }
+    }
+}
+
+fn too_long(most: usize) -> Problem {
+    Problem::new(Code::BodyTooLarge, format!("the body is longer than {most} bytes"))
 }
 
 /// Reads an object.

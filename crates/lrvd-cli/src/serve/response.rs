@@ -2,20 +2,25 @@
 
 use axum::http::StatusCode;
 use axum::response::Response;
-use lrvd_bench::adapter::{Continuation, Decided};
+use lrvd_bench::adapter::Continuation;
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::answer::Answer;
 use super::model::{Card, Key, SCHEMA_VERSION};
-use super::problem::json;
-use super::request::Form;
+use super::problem::{Problem, json};
+use super::request::{Answered, Form};
 
 /// The response to one request, whose texts the model of `card` answered with one key.
-pub(super) fn respond(card: &Card, form: Form, answers: Vec<Answer>, key: Key) -> Response {
+pub(super) fn respond(
+    card: &Card,
+    form: Form,
+    answers: Vec<Answer>,
+    key: Key,
+) -> Result<Response, Problem> {
     let (schema_version, Key { draws, seed, sampling, .. }) = (SCHEMA_VERSION, key);
-    match (card, form) {
-        (Card::Classifier(card), Form::Typed(write)) => write(decided(answers), card),
+    Ok(match (card, form) {
+        (Card::Classifier(card), Form::Typed(write)) => return write(decided(answers), card),
         (Card::Classifier(_), Form::Own) => {
             json(StatusCode::OK, &ClassifierAnswers { schema_version, seed, answers })
         }
@@ -25,11 +30,11 @@ pub(super) fn respond(card: &Card, form: Form, answers: Vec<Answer>, key: Key) -
             let body = LanguageAnswers { schema_version, draws, seed, temperature, top_p, texts };
             json(StatusCode::OK, &body)
         }
-    }
+    })
 }
 
 /// The answers to the questions of one request.
-fn decided(answers: Vec<Answer>) -> Vec<Decided> {
+fn decided(answers: Vec<Answer>) -> Answered {
     let all = answers.into_iter().filter_map(|answer| match answer {
         Answer::Decided(all) => Some(all),
         _ => None,

@@ -1,17 +1,20 @@
 //! Which path does what, how long it may take, and the line in the log.
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::task::{Context, Poll};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use axum::Router;
-use axum::body::Bytes;
+use axum::body::{Body, Bytes};
 use axum::extract::rejection::BytesRejection;
 use axum::extract::{DefaultBodyLimit, Request, State};
 use axum::http::{HeaderMap, Method, StatusCode, header};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{Html, IntoResponse, Response};
 use axum::routing::{any, get};
+use hyper::body::Frame;
 use serde::Serialize;
 use tokio::sync::oneshot::channel;
 
@@ -22,10 +25,10 @@ use super::model::Input;
 use super::models::Served;
 use super::problem::{Code, Problem, json, write};
 use super::queue::Job;
-use super::request::{Asked, text_of};
+use super::request::{Asked, check_head, text_of};
 use super::response::respond;
 use super::share::share;
-use super::stream::stream;
+use super::stream::{Streamed, stream};
 use super::systemone::ModelList;
 use super::{ADAPTERS, MODELS, adapters};
 
@@ -117,7 +120,7 @@ async fn ready(State(app): State<Arc<App>>) -> Response {
 }
 
 async fn metrics(State(app): State<Arc<App>>) -> impl IntoResponse {
-    let page = app.metrics.page(app.queue.texts(), app.queue.most);
+    let page = app.metrics.page(app.queue.texts() + app.prompts.texts(), app.queue.most);
     ([(header::CONTENT_TYPE, CONTENT_TYPE)], page)
 }
 
@@ -167,27 +170,32 @@ async fn whole(
 ) -> Result<Response, Problem> {
     let Asked { inputs, fields, key, form, .. } = asked;
     let (reply, ended) = channel();
-    app.queue.push(Job { model: Arc::clone(&model), inputs, key, reply, tokens: None })?;
+    let job = Job { model: Arc::clone(&model), inputs, key, reply, tokens: None };
+    app.queue(&model).push(job)?;
     let answers = answered(ended.await, fields)?;
     app.count(&answers, begun);
-    Ok(respond(&model.card, form, answers, key))
+    respond(&model.card, form, answers, key)
 }
 
 async fn admit(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
     let asked = api(request.uri().path()).map(|api| api.path);
     let is_answered = || asked.map_or(Ok(()), |path| app.models.check_path(path));
-    match app.access.check(&request).and_then(|()| is_answered()) {
+    let checked = app.access.check(&request).and_then(|()| is_answered());
+    let checked = checked.and_then(|()| check_head(request.headers(), app.limits.max_bytes));
+    match checked {
         Ok(()) => next.run(request).await,
         Err(problem) => problem.into_response(),
     }
 }
 
-/// Bounds a request in time, writes an error in the form of its path, counts the request and writes its line.
+/// Bounds a request in time, writes an error in the form of its path, counts the request and writes its line: of a stream at its
+/// end.
 async fn observe(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
     let begun = Instant::now();
     let method = request.method().clone();
     let path = request.uri().path().to_owned();
-    let limit = app.limits.timeout;
+    let is_load = path == ADAPTERS && method == Method::POST;
+    let limit = if is_load { adapters::LONGEST } else { app.limits.timeout };
     let mut response = match tokio::time::timeout(limit, next.run(request)).await {
         Ok(response) => response,
         Err(_) => {
@@ -196,23 +204,60 @@ async fn observe(State(app): State<Arc<App>>, request: Request, next: Next) -> R
         }
     };
     write(&mut response, shape(&path));
-    let mut paths = APIS.iter().map(|api| api.path).chain(PATHS);
-    let known = paths.find(|known| *known == path).unwrap_or("other");
-    let labels =
-        vec![("path", known.to_owned()), ("status", response.status().as_str().to_owned())];
-    app.metrics.requests.get_or_create(&labels).inc();
-    let line = Line {
-        time: SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .map_or(0.0, |d| d.as_millis() as f64 / 1e3),
-        method: method.as_str(),
-        path: &path,
-        status: response.status().as_u16(),
-        milliseconds: begun.elapsed().as_micros() as f64 / 1e3,
-        size: response.extensions().get(),
-    };
-    if let Ok(line) = serde_json::to_string(&line) {
-        app.printer.note(&line);
+    let (status, size) = (response.status(), response.extensions().get().cloned());
+    let ended = Ended { app, begun, method, path, status, size };
+    if response.extensions().get::<Streamed>().is_some() {
+        return response.map(|body| Body::new(Observed { body, _ended: ended }));
     }
     response
+}
+
+/// A request that has its answer, which is counted and written down when this is dropped.
+struct Ended {
+    app: Arc<App>,
+    begun: Instant,
+    method: Method,
+    path: String,
+    status: StatusCode,
+    size: Option<Size>,
+}
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        let Self { app, begun, method, path, status, size } = self;
+        let mut paths = APIS.iter().map(|api| api.path).chain(PATHS);
+        let known = paths.find(|known| known == path).unwrap_or("other");
+        let labels = vec![("path", known.to_owned()), ("status", status.as_str().to_owned())];
+        app.metrics.requests.get_or_create(&labels).inc();
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        let line = Line {
+            time: now.map_or(0.0, |d| d.as_millis() as f64 / 1e3),
+            method: method.as_str(),
+            path,
+            status: status.as_u16(),
+            milliseconds: begun.elapsed().as_micros() as f64 / 1e3,
+            size: size.as_ref(),
+        };
+        if let Ok(line) = serde_json::to_string(&line) {
+            app.printer.note(&line);
+        }
+    }
+}
+
+/// The body of a stream, which ends with its last event or its connection.
+struct Observed {
+    body: Body,
+    _ended: Ended,
+}
+
+impl hyper::body::Body for Observed {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        Pin::new(&mut self.body).poll_frame(context)
+    }
 }

@@ -12,7 +12,7 @@ use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
-use lrvd_bench::{Error, Kind, ModelsError, Result, kind_of};
+use lrvd_bench::{Error, Kind, Result, kind_of, unreadable};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::Semaphore;
@@ -97,15 +97,12 @@ impl Server {
         started()?;
 
         let models = Models::new(models, limits.max_adapters, load);
-        let (queue, metrics) = (Queue::new(limits.queue), Metrics::default());
-        let app = Arc::new(App { models, limits, access, queue, metrics, stop, printer });
-        let ended = std::thread::scope(|scope| {
-            let http = scope.spawn(|| {
-                runtime.block_on(accept(listener, &app));
-                app.queue.close();
-            });
+        let [queue, prompts] = [(), ()].map(|()| Queue::new(limits.queue));
+        let metrics = Metrics::default();
+        let app = Arc::new(App { models, limits, access, queue, prompts, metrics, stop, printer });
+        let work = |queue: &Queue| {
             work(
-                &app.queue,
+                queue,
                 &app.metrics,
                 limits.batch_size,
                 |served: &Served, input, key| served.model.is_shared(input, key),
@@ -114,7 +111,18 @@ impl Server {
                     answered.map_err(|error| fault(&error, printer))
                 },
             );
-            http.join()
+        };
+        let ended = std::thread::scope(|scope| {
+            let http = scope.spawn(|| {
+                runtime.block_on(accept(listener, &app));
+                app.queue.close();
+                app.prompts.close();
+                // An adapter that is still being loaded is not waited for.
+                runtime.shutdown_background();
+            });
+            let prompts = scope.spawn(|| work(&app.prompts));
+            work(&app.queue);
+            http.join().and(prompts.join())
         });
         ended.map_err(|_| stopped("it panicked"))
     }
@@ -178,22 +186,16 @@ fn is_of_the_client(error: &io::Error) -> bool {
 /// What a request gets to know of an error, in words that name no place of this machine; one that its text did not cause is
 /// printed here.
 fn fault(error: &Error, printer: Printer) -> Fault {
-    let text = match (error.downcast_ref(), kind_of(error)) {
-        (Some(ModelsError::Text(text)), _) => text.clone(),
-        // Not the tokenizer's file.
-        (Some(ModelsError::Tokenizer { .. } | ModelsError::Argument { .. }), _) => {
-            "the tokenizer cannot encode it".to_owned()
+    match (unreadable(error), kind_of(error)) {
+        (Some(text), _) => Fault::Text(text),
+        (None, Some(Kind::NoTemplate)) => {
+            let text = "the model has no chat template: send `prompt` instead of `messages`";
+            Fault::Text(text.to_owned())
         }
-        (_, Some(Kind::Input)) => error.to_string(),
-        (_, Some(Kind::NoTemplate)) => {
-            "the model has no chat template: send `prompt` instead of `messages`".to_owned()
+        (None, Some(Kind::Stopped)) => Fault::Model,
+        (None, _) => {
+            printer.error(error.as_ref());
+            Fault::Model
         }
-        (_, kind) => {
-            if kind != Some(Kind::Stopped) {
-                printer.error(error.as_ref());
-            }
-            return Fault::Model;
-        }
-    };
-    Fault::Text(text)
+    }
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Instant;
 
+use axum::Extension;
 use axum::body::{Body, Bytes};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -14,7 +15,7 @@ use lrvd_bench::adapter::ContinuedToken;
 use serde::Serialize;
 use tokio::sync::mpsc::{Receiver, Sender, UnboundedReceiver, channel, unbounded_channel};
 use tokio::sync::oneshot;
-use tokio::time::timeout_at;
+use tokio::time::timeout;
 
 use super::answer::Answer;
 use super::app::{App, answered};
@@ -24,6 +25,10 @@ use super::problem::{Code, Problem};
 use super::queue::{Job, Reply};
 use super::request::Asked;
 use super::response::Summary;
+
+/// Marks a response whose body goes on after it.
+#[derive(Clone, Copy)]
+pub(super) struct Streamed;
 
 /// Events that wait for a slow reader.
 const EVENTS: usize = 16;
@@ -44,7 +49,7 @@ impl hyper::body::Body for Events {
 }
 
 /// Waits for the first token, so that what has no answer is an error and no stream; then sends events until the answer is complete
-/// or `begun` is longer ago than a request may take.
+/// or the next token takes longer than a request may.
 pub(super) async fn stream(
     app: &Arc<App>,
     model: Arc<Served>,
@@ -54,7 +59,8 @@ pub(super) async fn stream(
     let Asked { inputs, fields, key, .. } = asked;
     let (reply, mut ended) = oneshot::channel();
     let (said, mut tokens) = unbounded_channel();
-    app.queue.push(Job { model, inputs, key, reply, tokens: Some(said) })?;
+    let job = Job { model: Arc::clone(&model), inputs, key, reply, tokens: Some(said) };
+    app.queue(&model).push(job)?;
     let first = tokens.recv().await;
     let early = match first {
         Some(_) => None,
@@ -62,21 +68,12 @@ pub(super) async fn stream(
     };
     let (events, body) = channel(EVENTS);
     let telling = Telling { app: Arc::clone(app), events, key, begun };
-    tokio::spawn(async move {
-        let limit = telling.app.limits.timeout;
-        let told = telling.tell(first, tokens, early, ended, fields);
-        if timeout_at((begun + limit).into(), told).await.is_err() {
-            let message = format!("no complete answer within {} s", limit.as_secs());
-            let problem = Problem::new(Code::Timeout, message);
-            // A full channel belongs to a client that reads nothing, and its connection ends.
-            let _ = telling.events.try_send(event("error", &problem.event()));
-        }
-    });
+    tokio::spawn(async move { telling.tell(first, tokens, early, ended, fields).await });
     let headers = [
         (header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream")),
         (header::CACHE_CONTROL, HeaderValue::from_static("no-cache")),
     ];
-    Ok((StatusCode::OK, headers, Body::new(Events(body))).into_response())
+    Ok((StatusCode::OK, headers, Extension(Streamed), Body::new(Events(body))).into_response())
 }
 
 struct Telling {
@@ -95,17 +92,26 @@ impl Telling {
         ended: oneshot::Receiver<Reply>,
         fields: Vec<String>,
     ) {
-        let mut next = first;
-        while let Some(token) = next {
+        let limit = self.app.limits.timeout;
+        let late = |_| {
+            let message = format!("no further token within {} s", limit.as_secs());
+            Problem::new(Code::Timeout, message)
+        };
+        let mut next = Ok(first);
+        while let Ok(Some(token)) = next {
             if self.events.send(event("token", &token)).await.is_err() {
                 // The client has gone; so does the reply, which the model checks.
                 return;
             }
-            next = tokens.recv().await;
+            next = timeout(limit, tokens.recv()).await.map_err(late);
         }
-        let found = match early {
-            Some(answers) => Ok(answers),
-            None => answered(ended.await, fields),
+        let found = match (next, early) {
+            (Err(late), _) => Err(late),
+            (Ok(_), Some(answers)) => Ok(answers),
+            (Ok(_), None) => match timeout(limit, ended).await {
+                Ok(ended) => answered(ended, fields),
+                Err(elapsed) => Err(late(elapsed)),
+            },
         };
         let last = match found {
             Ok(answers) => {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use axum::http::StatusCode;
 use lrvd_bench::Unique;
 use lrvd_bench::adapter::Decided;
-use lrvd_bench::data::{Question, QuestionKind, state};
+use lrvd_bench::data::{Invalid, Question, QuestionKind, state};
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -15,15 +15,16 @@ use super::SYSTEMONE;
 use super::answer::in_order;
 use super::model::{ClassifierCard, Input};
 use super::models::{Models, Served};
-use super::problem::{Code, Problem, json};
-use super::request::{Asked, Form, parsed};
-use super::typed::{Own, check_count, check_length, length};
+use super::problem::{Code, Detail, Problem, json};
+use super::request::{Answered, Asked, Form, parsed};
+use super::typed::{Own, check_count, check_length, check_options, length};
 
 /// What the answers are written with.
 #[derive(Debug)]
 struct Plan {
     /// The client's names of the questions; the model does not read them.
     ids: Vec<String>,
+    kinds: Vec<QuestionKind>,
     /// Of each question with levels, the levels in words.
     legends: Vec<Vec<String>>,
 }
@@ -54,37 +55,40 @@ pub(super) fn read(body: &[u8], models: &Models) -> Result<(Arc<Served>, Asked),
     let (draws, seed) = (whole(&fields, "x_draws")?, whole(&fields, "x_seed")?);
     let key = card.key(draws, seed).map_err(Problem::of_own_field)?;
     let state = state(asked).map_err(|error| Problem::invalid(&[], &error))?;
-    let mut plan = Plan { ids: Vec::new(), legends: Vec::new() };
+    let mut plan = Plan { ids: Vec::new(), kinds: Vec::new(), legends: Vec::new() };
     let mut all = Vec::new();
     for (id, value) in questions {
         if id.is_empty() {
             let message = "a question without a name";
             return Err(Problem::within(Code::InvalidField, &["questions", id], message));
         }
-        let question = Question::read(value).map_err(|error| {
-            // The keys of a question are below its type.
-            let kind = value["type"]
-                .as_str()
-                .filter(|_| error.path.first().is_some_and(|key| key != "type"));
-            let outer: Vec<&str> = ["questions", id].into_iter().chain(kind).collect();
-            Problem::invalid(&outer, &error)
-        })?;
+        let question = Question::read(value)
+            .map_err(|error| of_question(id, value["type"].as_str(), &error))?;
         let levels = question.options.iter().filter(|_| question.kind == QuestionKind::Score);
         plan.legends
             .push(levels.map(|level| level.description.clone().unwrap_or_default()).collect());
         plan.ids.push(id.clone());
+        plan.kinds.push(question.kind);
         all.push(question);
     }
+    check_options(all.iter().map(|question| question.options.len()).sum(), key.draws, card)?;
     let asked = Asked {
         inputs: vec![Input::Decision { state, questions: all }],
         fields: vec!["questions".to_owned()],
         key,
         form: Form::Typed(Box::new(move |found, card| {
-            json(StatusCode::OK, &SystemoneAnswers::new(plan, found, card))
+            Ok(json(StatusCode::OK, &SystemoneAnswers::new(plan, found, card)?))
         })),
         stream: false,
     };
     Ok((model, asked))
+}
+
+/// What is wrong with the question `id` of this type: its keys are below the type.
+fn of_question(id: &str, kind: Option<&str>, wrong: &Invalid) -> Problem {
+    let kind = kind.filter(|_| wrong.path.first().is_some_and(|key| key != "type"));
+    let outer: Vec<&str> = ["questions", id].into_iter().chain(kind).collect();
+    Problem::invalid(&outer, wrong)
 }
 
 fn field<'a>(
@@ -157,18 +161,36 @@ enum SystemoneAnswer {
         #[serde(flatten)]
         own: Own,
     },
+    /// In place of an answer, where other questions of the request have one: the model does not answer this question.
+    Error { error: Detail },
 }
 
 impl SystemoneAnswers {
-    fn new(plan: Plan, found: Vec<Decided>, card: &ClassifierCard) -> Self {
-        let input_tokens = found.iter().map(|answer| answer.tokens).sum();
-        let asked = plan.ids.into_iter().zip(plan.legends).zip(found);
-        let answers = asked.map(|((id, legend), found)| (id, answer(found, legend)));
-        Self {
-            model: card.name.clone(),
-            answers: answers.collect(),
-            usage: SystemoneUsage { input_tokens, output_tokens: 0 },
+    fn new(plan: Plan, found: Answered, card: &ClassifierCard) -> Result<Self, Problem> {
+        let input_tokens = found.iter().flatten().map(|answer| answer.tokens).sum();
+        let (mut answers, mut wrong) = (BTreeMap::new(), None);
+        let asked = plan.ids.into_iter().zip(plan.kinds).zip(plan.legends).zip(found);
+        for (((id, kind), legend), found) in asked {
+            let own = match found {
+                Ok(found) => answer(found, legend),
+                Err(invalid) => {
+                    let problem = of_question(&id, Some(kind.name()), &invalid);
+                    let error = problem.detail();
+                    wrong.get_or_insert(problem);
+                    SystemoneAnswer::Error { error }
+                }
+            };
+            answers.insert(id, own);
         }
+        let is_error = |own: &SystemoneAnswer| matches!(own, SystemoneAnswer::Error { .. });
+        if let Some(problem) = wrong.filter(|_| answers.values().all(is_error)) {
+            return Err(problem);
+        }
+        Ok(Self {
+            model: card.name.clone(),
+            answers,
+            usage: SystemoneUsage { input_tokens, output_tokens: 0 },
+        })
     }
 }
 

@@ -1,4 +1,4 @@
-//! What the two routes for typed questions share: how much text is read, our own fields.
+//! What the two routes for typed questions share: how much is read and answered, our own fields.
 
 use lrvd_bench::adapter::Decided;
 use lrvd_bench::data::QuestionKind;
@@ -39,6 +39,24 @@ pub(super) fn check_count(found: usize, card: &ClassifierCard) -> Result<(), Pro
     }
     let code = if found == 0 { Code::NoText } else { Code::TooManyTexts };
     Err(Problem::at(code, "questions", format!("{found} questions, expected 1 to {most}")))
+}
+
+/// Rejects questions with more `options` in all, for each draw, than a request may have.
+pub(super) fn check_options(
+    options: usize,
+    draws: usize,
+    card: &ClassifierCard,
+) -> Result<(), Problem> {
+    let (found, most) = (options.saturating_mul(draws.max(1)), card.max_options);
+    if found <= most {
+        return Ok(());
+    }
+    let times = if draws > 1 { format!(" for each of {draws} draws") } else { String::new() };
+    let message = format!(
+        "the questions have {options} options in all{times}, that is {found}, expected at most {most}: the server's \
+         `--max-options`"
+    );
+    Err(Problem::at(Code::TooManyTexts, "questions", message))
 }
 
 /// What neither API has a field for.

@@ -229,3 +229,48 @@ fn prompts_and_answers_are_single_tokens_and_texts_are_cut_the_longer_one_first(
     let error = TextReader::words(&wording, "tone", &tokenizer, 8).unwrap_err().to_string();
     assert!(error.ends_with("tokens without its texts, but `max_length` is 8"), "{error}");
 }
+
+/// The work for a text is that for the part that can be read, and that part is the one of the whole text.
+#[test]
+fn a_text_far_beyond_the_limit_is_not_encoded_whole() {
+    let (read, most) = (std::cell::Cell::new(0), 900_000);
+    // A token for every four characters.
+    let encode = |characters: usize| {
+        read.set(read.get() + characters);
+        Ok::<_, Error>(vec![7_u32; characters.div_ceil(4)])
+    };
+    let (length, ids) = reached(most, 96, encode).unwrap();
+    assert!(length < 10_000 && ids.len() > 96, "{length}");
+    let cut = longest(length, 96, encode).unwrap();
+    assert!(read.get() < 100_000, "{}", read.get());
+    assert_eq!(cut, longest(most, 96, encode).unwrap());
+    assert_eq!(cut.map(|ids| ids.len()), Some(96));
+    for (length, limit) in [(300, 96), (30_000, 7500), (300, usize::MAX), (0, 5)] {
+        assert_eq!(reached(length, limit, encode).unwrap().0, length);
+    }
+}
+
+/// Questions of different lengths about a state that is cut share the first half of their prompts.
+#[test]
+fn prompts_about_a_long_state_start_with_the_same_tokens() {
+    let tokenizer = tokenizer(STORIES);
+    let form = QuestionForm::default();
+    let reader = TextReader::questions(&tokenizer, Decoder, form, LETTERS, true, 200).unwrap();
+    let shared = |state: &str, question: &str| {
+        let choices = ["yes", "no"].map(str::to_owned).to_vec();
+        let input = Input { pair: Some(state.to_owned()), choices, ..Input::text(question) };
+        let (example, cut) = reader.encode(&input, Label::Class(0)).unwrap();
+        (reader.shared(&input, &example.ids, cut).unwrap(), example.ids)
+    };
+    let long = "once upon a time ".repeat(40_000);
+    let [(a, first), (b, second)] =
+        ["Was it?", "Was it long ago, and who was there?"].map(|words| shared(&long, words));
+    assert_eq!((a, b, first.len() <= 200, second.len() <= 200), (100, 100, true, true));
+    assert_eq!(first[..100], second[..100]);
+    assert_ne!(first, second);
+    // A whole state is shared up to the question.
+    let state = "once upon a time ".repeat(12);
+    let [(a, first), (b, second)] = ["Was it?", "And then?"].map(|words| shared(&state, words));
+    assert!(a == b && a > 64 && first[..a] == second[..b], "{a} {b}");
+    assert_eq!(shared("a day", "Was it?").0, 0);
+}
