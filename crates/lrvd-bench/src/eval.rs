@@ -19,6 +19,7 @@ use crate::data::batch::{TokenExamples, TokenisedExample};
 use crate::data::{Label, PreparedTask};
 use crate::error::Result;
 use crate::io::{create_dir, write_json_lines};
+use crate::method::FittedRows;
 use crate::record::{
     self, EnergyRecord, Metrics, PredictionLine, Reliability, SelectiveRecord, StatisticRecord,
 };
@@ -31,8 +32,8 @@ pub struct RunContext<'a> {
     pub config: &'a Config,
     pub task: &'a PreparedTask,
     pub seed: u64,
-    /// Whether something is fitted to the held-out rows after training, which then never trains on them.
-    pub fits_holdout: bool,
+    /// Rows that something is fitted to after training.
+    pub fitted: FittedRows,
     pub device: &'a Device,
     pub dtype: DType,
     pub memory: PeakMemory,
@@ -44,9 +45,16 @@ impl<'a> RunContext<'a> {
         TokenExamples { dtype: self.dtype, ..self.task.examples(examples, self.device) }
     }
 
+    fn fitted_rows(&self) -> &'a [TokenisedExample] {
+        match self.fitted {
+            FittedRows::Validation => &self.task.validation,
+            FittedRows::Holdout | FittedRows::None => &self.task.holdout,
+        }
+    }
+
     pub fn fitted<T>(&self, fit: impl FnOnce(&Fitting<'_, TokenBatch>) -> T) -> T {
         let [train, holdout] =
-            [&self.task.train, &self.task.holdout].map(|examples| self.examples(examples));
+            [&self.task.train, self.fitted_rows()].map(|examples| self.examples(examples));
         fit(&Fitting { train: &train, holdout: &holdout, inputs: self.inputs(&train) })
     }
 

@@ -15,7 +15,7 @@ use lrvd_models::tokenizer::TextTokenizer;
 use crate::backbone::{Architecture, Backbone, ModelLocation};
 use crate::data::batch::{Answer, TokenisedExample};
 use crate::data::tokens::BareTokens;
-use crate::data::{Content, PreparedTask, TextRow, TextSet};
+use crate::data::{Content, PreparedTask, TextRow, TextSet, text_row};
 use crate::error::{Kind, Result};
 use crate::settings::Config;
 use crate::task::Goal;
@@ -232,9 +232,13 @@ pub(crate) fn encoded(
 ) -> Result<Vec<(String, TokenisedExample)>> {
     let texts: Vec<EncodedText> =
         rows.iter().map(|row| reader.encode(row)).collect::<Result<_, _>>()?;
-    let numbered = texts.iter().enumerate();
-    let examples: Vec<(String, TokenisedExample)> =
-        numbered.filter_map(|(i, text)| Some((i.to_string(), text.example()?))).collect();
+    let mut examples = Vec::with_capacity(rows.len());
+    for (i, (text, row)) in texts.iter().zip(rows).enumerate() {
+        if let Some(example) = text.example() {
+            let row = text_row(&row.input);
+            examples.push((i.to_string(), TokenisedExample { row, ..example }));
+        }
+    }
     ensure!(
         !examples.is_empty(),
         "{split}: within {max_length} tokens none of its {rows} rows has a token of a completion left; \
@@ -252,9 +256,11 @@ pub(crate) fn encoded(
             0 => String::new(),
             n => format!("; {n} of them had nothing left to learn and are left out"),
         };
+        let longest = texts.iter().map(|text| text.length).max().unwrap_or(0);
         let rows = rows.len();
         notes.push(format!(
-            "{split}: {cut} of {rows} rows lost what is beyond {max_length} tokens{left_out}"
+            "{split}: {cut} of {rows} rows lost what is beyond {max_length} tokens{left_out}; the longest has {longest} \
+             (`--max-length` of `lrvd train`)"
         ));
     }
     if apart > 0 {

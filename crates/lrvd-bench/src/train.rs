@@ -1,5 +1,6 @@
 //! Training into a folder: classes, scores, questions with choices, texts.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 
@@ -9,18 +10,20 @@ use lrvd_models::deberta::{ADAPTER_TARGETS, Pooling};
 
 use crate::adapter::keep;
 use crate::backbone::{Backbone, locate_model};
-use crate::data::{Data, Dataset, PreparedTask, QuestionForm, Wording, held_out_rows};
+use crate::data::{Data, Dataset, PreparedTask, QuestionForm, Wording};
 use crate::error::Result;
 use crate::io::{JsonLayout, write_json};
 use crate::language;
-use crate::method::{MethodName, RankRequest};
+use crate::method::{FittedRows, Holdout, MethodName, RankRequest};
 use crate::progress::{Event, ProgressSink};
 use crate::record::{RankBudget, RunRecord};
 use crate::run::{self, RowSettings, TrainSettings, summary};
-use crate::settings::{CheckpointChoice, Config, TargetModules, Training};
+use crate::settings::{Config, LastBatch, TargetModules, Training, evaluate_every};
 use crate::task::Goal;
 
 const LABELS_FILE: &str = "labels.json";
+/// Most steps of a run, as the setting `steps` has it.
+const MAX_STEPS: f64 = 1e9;
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct TrainOptions {
@@ -29,10 +32,11 @@ pub struct TrainOptions {
     /// Average rank that AdaLoRA ends with; half the initial rank if `None`.
     pub target_rank: Option<usize>,
     pub config: Config,
-    /// Whether typed questions have the length that is usual for them, in place of `config.max_length`.
-    pub usual_length: bool,
-    /// Whether the head of an encoder reads what the model's folder says, in place of `config.pooling`.
-    pub usual_pooling: bool,
+    /// Keys of `config` that were set. Where they were not, `max_length`, `pooling` and `target_modules` are those of the model
+    /// and the data, and `evaluate_every` follows from the steps of `epochs`.
+    pub given: BTreeSet<String>,
+    /// Passes over the rows that are trained on, in place of `config.steps`.
+    pub epochs: Option<f64>,
     pub seed: u64,
     pub device: String,
     pub out: PathBuf,
@@ -72,12 +76,15 @@ pub fn train(
         Data::Labelled(data) => Data::Labelled(data.suited(backbone.architecture.input_form())?),
         texts @ Data::Texts(_) => texts,
     };
-    let settings = options.settings(&data, &backbone)?;
+    let mut out = run::OutputFolder::look(&options.out, options.resume)?;
+    out.check_results()?;
+    let (mut settings, note) = options.settings(&data, &backbone)?;
     let goal = match &data {
         Data::Labelled(data) => data.kind.goal.clone(),
         Data::Texts(data) => Goal::texts(&data.name),
     };
-    let mut out = run::OutputFolder::look(&options.out, options.resume)?;
+    let task = prepare(data, &settings, &backbone)?;
+    options.set_steps(&mut settings.experiment, &task)?;
     let (adapter, (value, finished)) = (out.file(run::ADAPTER_DIR), out.finished(&settings)?);
     let label = format!("{} / {} / seed {}", goal.name, settings.method, settings.seed);
     if let Some(record) = finished {
@@ -87,17 +94,18 @@ pub fn train(
         sink.event(&Event::RunFinished { label, summary, seconds });
         return Ok(TrainOutcome { record: Some(record), adapter });
     }
-    if options.usual_pooling && settings.experiment.pooling == Pooling::Mean {
+    if !options.given.contains("pooling") && settings.experiment.pooling == Pooling::Mean {
         sink.event(&Event::Note(format!(
             "the head reads the mean over all tokens, as `{}` of the model says; `--set pooling=first` reads the \
              first token",
             Pooling::FILE
         )));
     }
-    let task = prepare(data, &settings, &backbone)?;
-    task.notes.iter().for_each(|note| sink.event(&Event::Note(note.clone())));
     let run = run::Run::new(settings.start(&backbone, &task, &device), stop, label, (1, 1));
+    let notes = note.iter().chain(&task.notes).cloned().chain(task.shared_rows());
+    notes.chain(run.note()).for_each(|note| sink.event(&Event::Note(note)));
     let begun = run.open(&options.out)?;
+    sink.event(&Event::Note(run::trained(&begun.state.model)));
     // Whatever can be rejected is rejected by now: nothing was written before.
     out.begin(&value)?;
     if !goal.is_texts() {
@@ -112,7 +120,7 @@ pub fn train(
     let (out, layout) = (options.out.as_path(), JsonLayout::Pretty);
     let place = run::RunPlace { out, folder: out, budget, layout };
     let record = run.complete(begun, &place, sink, |trained, finished, _| {
-        keep(&settings, trained, &finished.temperatures, &adapter).map(Some)
+        keep(&settings, trained, finished.kept(), run.rows(), &adapter).map(Some)
     })?;
     Ok(TrainOutcome { record, adapter })
 }
@@ -133,6 +141,7 @@ fn prepare(data: Data, settings: &TrainSettings, backbone: &Backbone) -> Result<
             let asked = asked.map(Wording::describe);
             let notes = data.notes.into_iter().filter(|_| data.kind.task.is_none());
             task.notes = notes.chain(drawn).chain(cut).chain(asked).chain(task.notes).collect();
+            task.drawn_validation = data.validation_split.is_some();
             Ok(task)
         }
         (Data::Texts(data), RowSettings::Texts(_)) => language::prepare(data, backbone, config),
@@ -142,17 +151,16 @@ fn prepare(data: Data, settings: &TrainSettings, backbone: &Backbone) -> Result<
 
 impl TrainOptions {
     fn check_labelled(&self, data: &Dataset) -> Result<()> {
-        let (can, config, all) = (self.method.can(), &self.config, data.train.rows());
-        if !can.saved {
+        if !self.method.can().saved {
             bail!("the method's outcome is more than an adapter: use `lrvd bench`");
         }
-        if can.post_hoc && config.checkpoint == CheckpointChoice::Best {
-            bail!("a temperature is fitted to the last model: pass `--set checkpoint=last`");
-        }
+        let (config, all) = (&self.config, data.train.rows());
         let rows = config.train_rows.map_or(all, |most| most.min(all));
-        let share = config.drawn_share(true, all);
-        let is_fitted = self.method.is_tempered() && !data.kind.goal.is_regression();
-        if is_fitted && held_out_rows(rows, share) == 0 {
+        let (is_drawn, goal) = (data.validation_split.is_some(), &data.kind.goal);
+        let Holdout { share, fitted } =
+            Holdout::new(self.method, config, rows, is_drawn, goal.is_regression());
+        let is_fitted = self.method.is_tempered() && fitted == FittedRows::Holdout;
+        if is_fitted && share * (rows as f64) < 0.5 {
             bail!(
                 "a share of {share} of {rows} training rows is held out for the temperature, which is not one row: \
                  pass more rows, a larger share (`--set holdout=0.5`), or a method without a temperature (`--method \
@@ -172,25 +180,60 @@ impl TrainOptions {
         self.config.check_use(Training::Language)
     }
 
-    fn settings(&self, data: &Data, backbone: &Backbone) -> Result<TrainSettings> {
+    /// Puts the steps of [`epochs`](Self::epochs) passes over the rows of `task` that are trained on into `config`.
+    fn set_steps(&self, config: &mut Config, task: &PreparedTask) -> Result<()> {
+        let Some(epochs) = self.epochs else { return Ok(()) };
+        let rows = task.train.len();
+        let regression = task.goal.is_regression();
+        let Holdout { share, .. } =
+            Holdout::new(self.method, config, rows, task.drawn_validation, regression);
+        let rows = rows - task.held_out_rows(share, self.seed);
+        let batch = config.batch_size.max(1);
+        let batches = match config.last_batch {
+            LastBatch::Keep => rows.div_ceil(batch),
+            LastBatch::Drop => (rows / batch).max(1),
+        };
+        let steps = epochs * batches as f64;
+        if steps > MAX_STEPS {
+            bail!(
+                "`--epochs {epochs:e}` is {steps:.3e} steps of {batch} rows, the limit is {MAX_STEPS:e}"
+            );
+        }
+        config.steps = (steps.ceil() as usize).max(1);
+        if !self.given.contains("evaluate_every") {
+            config.evaluate_every = evaluate_every(config.steps);
+        }
+        Ok(())
+    }
+
+    /// The settings of the run, and a note on one that was set and does not fit the model.
+    fn settings(
+        &self,
+        data: &Data,
+        backbone: &Backbone,
+    ) -> Result<(TrainSettings, Option<String>)> {
         let (architecture, mut experiment) = (&backbone.architecture, self.config.clone());
+        let mut note = None;
         let (rows, files) = match data {
             Data::Labelled(data) => {
-                if self.usual_pooling {
+                if !self.given.contains("pooling") {
                     experiment.pooling = architecture.pooling();
                 }
-                if self.usual_length && data.kind.is_decision() {
+                if !self.given.contains("max_length") && data.kind.is_decision() {
                     experiment.max_length = architecture.question_length();
                 }
                 // The presets name the layers of an encoder.
                 if experiment.target_modules == TargetModules::names(ADAPTER_TARGETS) {
-                    experiment.target_modules =
-                        architecture.target_modules(&experiment.target_modules);
+                    let own = architecture.target_modules(&experiment.target_modules);
+                    if own != experiment.target_modules && self.given.contains("target_modules") {
+                        note = Some(format!(
+                            "`target_modules` names the layers of a DeBERTa: in this model {} are adapted in their place",
+                            own.describe()
+                        ));
+                    }
+                    experiment.target_modules = own;
                 }
-                let (post_hoc, rows) = (self.method.can().post_hoc, data.train.rows());
-                experiment.holdout = experiment.drawn_share(post_hoc, rows);
                 let rows = run::ClassSettings {
-                    validation_files: data.validation_files(),
                     validation_split: data.validation_split,
                     columns: data.kind.columns.clone(),
                     wording: architecture.wording_of(data, &self.config.wording)?,
@@ -210,6 +253,7 @@ impl TrainOptions {
             }
         };
         let (rows, method) = ((rows, files), (self.method, self.target_rank));
-        Ok(TrainSettings::new(backbone, rows, method, self.seed, &self.device, experiment))
+        let (seed, device) = (self.seed, &self.device);
+        Ok((TrainSettings::new(backbone, rows, method, seed, device, experiment), note))
     }
 }

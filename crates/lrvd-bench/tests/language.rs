@@ -1,6 +1,7 @@
 //! A language model's training as a library: an interrupted run, and what its files answer.
 #![allow(clippy::unwrap_used)]
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -43,8 +44,8 @@ fn options(dir: &Path, out: &str) -> TrainOptions {
         method: MethodName::BAYES_LORA,
         target_rank: None,
         config: config.finish().unwrap(),
-        usual_length: false,
-        usual_pooling: false,
+        given: BTreeSet::new(),
+        epochs: None,
         seed: 3,
         device: "cpu".to_owned(),
         out: dir.join(out),

@@ -201,5 +201,6 @@ pub fn fit_decisions(
         found.insert(kind, calibration);
     }
     Description::Classifier(info).write(dir)?;
+    classifier.certified_by(labelled)?;
     Ok(found)
 }

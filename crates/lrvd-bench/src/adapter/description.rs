@@ -97,9 +97,6 @@ impl RunInfo {
 pub struct ClassifierInfo {
     #[serde(flatten)]
     pub base: BaseInfo,
-    /// SHA-256 of the data files whose rows trained or chose this model, or were held out for its temperature.
-    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
-    pub seen: BTreeSet<String>,
     pub goal: Goal,
     /// Columns of the training file, for files of the user's own.
     pub columns: Option<TextColumns>,
@@ -303,7 +300,6 @@ impl ClassifierInfo {
     pub(super) fn new(base: BaseInfo, goal: Goal, run: RunInfo) -> Self {
         Self {
             base,
-            seen: BTreeSet::new(),
             goal,
             columns: None,
             wording: None,
@@ -364,11 +360,7 @@ impl TrainSettings {
                 return Description::Language(LanguageInfo { base, columns, base_precision, run });
             }
         };
-        let is_measured = |name: &String| own.validation_files.contains(name);
-        let is_seen = |name: &String| checkpoint == CheckpointChoice::Best || !is_measured(name);
-        let seen = self.data.iter().filter(|(name, _)| is_seen(name));
         Description::Classifier(ClassifierInfo {
-            seen: seen.map(|(_, sha256)| sha256.clone()).collect(),
             columns: own.columns.clone(),
             wording: own.wording.clone(),
             questions: own.questions,

@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 use std::io::BufRead;
 use std::path::Path;
 
-use anyhow::{anyhow, bail};
+use anyhow::bail;
 use lrvd_core::metrics::{RiskCoverage, argmax_rows};
 
 use super::description::{Abstention, Certificate, Description};
 use super::saved::SavedClassifier;
+use super::seen::{RowUse, SeenRows};
 use crate::data::table::{Format, Table};
 use crate::data::{
     Asked, Example, Input, PreparedTask, QuestionKind, Split, TextColumns, asked, load,
@@ -32,6 +33,16 @@ pub struct Evaluation {
 impl Evaluation {
     pub fn rows(&self) -> usize {
         self.task.validation.len()
+    }
+
+    /// What a reader of the metrics must know of the encoding, one sentence each.
+    pub fn notes(&self) -> &[String] {
+        &self.task.notes
+    }
+
+    /// Number of rows by the use that the run of the model made of them, without those that only measured it.
+    pub fn seen(&self, seen: &SeenRows) -> BTreeMap<RowUse, usize> {
+        seen.counts(self.task.validation.iter().map(|example| example.row))
     }
 
     pub fn measures(&self) -> (BTreeMap<u32, Metrics>, BTreeMap<u32, Reliability>) {
@@ -65,20 +76,6 @@ impl SavedClassifier {
             bail!("the classifier knows the labels {expected}, the data has {found}");
         }
         Ok(load(data_dir, task, None)?.validation)
-    }
-
-    /// Checks that no file of `labelled` trained or chose this model.
-    /// Files are compared by SHA-256, so copies of single rows are not noticed. Validation rows of a run with
-    /// `checkpoint = "last"` pass: nothing was chosen by them.
-    pub fn check_unseen(&self, labelled: &Split) -> Result<()> {
-        match labelled.files.iter().find(|file| self.info.seen.contains(&file.sha256)) {
-            Some(file) => Err(anyhow!(
-                "`{file}` trained or chose this model, so its error rate there is not that of new texts: pass \
-                 rows that the run has not used",
-                file = file.path.display()
-            )),
-            None => Ok(()),
-        }
     }
 }
 
@@ -220,5 +217,6 @@ pub fn fit_abstention(
     };
     info.abstentions.insert(draws, found);
     Description::Classifier(info).write(dir)?;
+    classifier.certified_by(labelled)?;
     Ok(found)
 }

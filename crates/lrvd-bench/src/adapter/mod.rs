@@ -9,6 +9,7 @@ mod language;
 mod ood;
 mod open;
 mod saved;
+mod seen;
 
 pub use calibrate::{QuestionMetrics, fit_decisions};
 pub use decide::Decided;
@@ -26,5 +27,6 @@ pub use open::{Adapter, AdapterFiles, Base, OpenOptions};
 pub(crate) use open::{CARD_FILE, keep};
 pub(crate) use saved::no_head;
 pub use saved::{Prediction, SavedClassifier, Withheld};
+pub use seen::{RowUse, SeenRows};
 
 const PEFT_CONFIG: &str = "adapter_config.json";

@@ -16,9 +16,11 @@ use lrvd_burn::train::{latest_checkpoint, load_checkpoint};
 
 use super::PEFT_CONFIG;
 use super::description::{BaseInfo, ClassifierInfo, Description, RunInfo};
+use super::seen::SeenRows;
 use crate::backbone::{Backbone, locate_model};
+use crate::data::PreparedTask;
 use crate::error::{Kind, Result};
-use crate::method::Temperatures;
+use crate::method::{FittedRows, Temperatures};
 use crate::run::{
     ADAPTER_DIR, CHECKPOINT_DIR, RunState, SETTINGS_FILE, TrainSettings, is_run_on_texts,
 };
@@ -318,6 +320,7 @@ pub(crate) fn keep(
     settings: &TrainSettings,
     trained: RunState,
     temperatures: &Temperatures,
+    (task, fitted): (&PreparedTask, FittedRows),
     folder: &Path,
 ) -> Result<()> {
     let (config, kl_weight) = (&settings.experiment, kl_weight(&trained)?);
@@ -333,7 +336,8 @@ pub(crate) fn keep(
         info.temperatures.clone_from(temperatures);
     }
     let files = AdapterFiles::of(&model, config, kl_weight, description)?;
-    files.write(folder, ExportLayout::Ragged, |_| Ok(None)).map(drop)
+    files.write(folder, ExportLayout::Ragged, |_| Ok(None))?;
+    SeenRows::of(task, fitted, config).write(folder)
 }
 
 impl AdapterFiles {

@@ -1,12 +1,13 @@
 //! Tokenised examples as training and prediction read them: batches, and the splits of a task.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use burn::tensor::{DType, Device, Tensor, TensorData};
 use lrvd_burn::train::{Examples, Targets};
 use lrvd_models::{Prefixes, ScoredOptions, TokenBatch};
 
-use super::Label;
+use super::{Label, held_out};
 use crate::error::Burn;
 use crate::task::Goal;
 
@@ -22,6 +23,8 @@ pub struct TokenisedExample {
     /// How many of the first tokens are those of every question about the same state; 0 where that saves nothing.
     pub prefix: usize,
     pub answer: Answer,
+    /// Hash of the row that it was read from; 0 of an example that was not read from one.
+    pub row: u64,
 }
 
 impl TokenisedExample {
@@ -34,7 +37,13 @@ impl TokenisedExample {
             scored: None,
             prefix: 0,
             answer: answer.into(),
+            row: 0,
         }
+    }
+
+    /// The class that it is of, by its largest share; `None` of a score and of a text.
+    fn class(&self) -> Option<usize> {
+        self.answer.label()?.class()
     }
 
     /// How many tokens the model reads.
@@ -229,10 +238,12 @@ pub struct PreparedTask {
     pub goal: Goal,
     pub labels: usize,
     pub train: Vec<TokenisedExample>,
-    /// Examples kept out of training, for methods that fit something afterwards.
+    /// Examples kept out of training, by which ranks are cut or to which something is fitted afterwards.
     pub holdout: Vec<TokenisedExample>,
     pub validation: Vec<TokenisedExample>,
     pub validation_ids: Vec<String>,
+    /// `true` if the validation examples were drawn from the rows of the training file.
+    pub drawn_validation: bool,
     pub pad_id: u32,
     /// Tokens that stand for the classes, for a language model; empty for an encoder.
     pub answers: Vec<u32>,
@@ -249,6 +260,7 @@ impl PreparedTask {
             holdout: Vec::new(),
             validation: Vec::new(),
             validation_ids: Vec::new(),
+            drawn_validation: false,
             pad_id: 0,
             answers: Vec::new(),
             notes: Vec::new(),
@@ -264,12 +276,29 @@ impl PreparedTask {
         TokenExamples::new(examples, pad_id, labels, device)
     }
 
-    /// The same task with the last `share` of the training examples kept out of training.
+    /// Number of training examples that [`holding_out`](Self::holding_out) keeps out.
+    pub(crate) fn held_out_rows(&self, share: f64, seed: u64) -> usize {
+        held_out(self.train.iter().collect(), share, seed, |row| row.class()).1.len()
+    }
+
+    /// A note on the validation rows that are also trained on.
+    pub(crate) fn shared_rows(&self) -> Option<String> {
+        let known: HashSet<u64> = self.train.iter().map(|example| example.row).collect();
+        let all = self.validation.len();
+        let shared = self.validation.iter().filter(|example| known.contains(&example.row)).count();
+        (shared > 0).then(|| {
+            format!(
+                "{shared} of {all} validation rows are also training rows: their metrics are not those of new rows"
+            )
+        })
+    }
+
+    /// The same task with `share` of the training examples kept out of training, drawn by class and by `seed`.
     #[must_use]
-    pub fn holding_out(&self, share: f64) -> Self {
+    pub fn holding_out(&self, share: f64, seed: u64) -> Self {
         let mut task = self.clone();
-        let kept = task.train.len() - (share * task.train.len() as f64).round() as usize;
-        task.holdout = task.train.split_off(kept.max(1).min(task.train.len()));
+        let train = std::mem::take(&mut task.train);
+        (task.train, task.holdout) = held_out(train, share, seed, TokenisedExample::class);
         task
     }
 }

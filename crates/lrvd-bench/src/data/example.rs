@@ -1,6 +1,7 @@
 //! Examples, splits and data sets: what readers return, and which rows take part.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 
@@ -255,12 +256,6 @@ impl<T, K> Dataset<T, K> {
         files
     }
 
-    /// Paths of the files that only the validation split has.
-    pub fn validation_files(&self) -> BTreeSet<String> {
-        let train = self.train.hashes();
-        self.validation.hashes().into_keys().filter(|name| !train.contains_key(name)).collect()
-    }
-
     /// Cuts the validation rows to the first `most` and says so.
     pub(crate) fn limit(&mut self, most: Option<usize>) -> Option<String> {
         let all = self.validation.rows();
@@ -313,30 +308,79 @@ const HOLDOUT_SALT: u64 = 0x484f_4c44_4f55_5421;
 /// `count` of the `rows`, and the others, drawn by `seed`; both in their order. Seed 0 is for what is drawn once and for
 /// all runs.
 pub(super) fn drawn<T>(rows: Vec<T>, count: usize, seed: u64) -> (Vec<T>, Vec<T>) {
+    drawn_by_class(rows, count, seed, |_| None)
+}
+
+/// As [`drawn`], of each `class` about its share of the rows, and not all rows of it. Of classes with one row each there may
+/// thus be fewer than `count`. Rows without a class are drawn as if they were one class, which may be drawn whole.
+///
+/// Shares are rounded by the largest remainder, of equal ones that of the class whose row comes first in the drawn order.
+pub(super) fn drawn_by_class<T>(
+    rows: Vec<T>,
+    count: usize,
+    seed: u64,
+    class: impl Fn(&T) -> Option<usize>,
+) -> (Vec<T>, Vec<T>) {
+    struct Share {
+        rows: usize,
+        most: usize,
+        drawn: usize,
+        remainder: usize,
+        first: usize,
+    }
     let order = permutation(NoiseKey::new(seed).on_stream(Stream::DATA), rows.len());
+    let (all, count) = (rows.len().max(1), count.min(rows.len()));
+    let mut shares: BTreeMap<Option<usize>, Share> = BTreeMap::new();
+    for (first, &row) in order.iter().enumerate() {
+        let new = || Share { rows: 0, most: 0, drawn: 0, remainder: 0, first };
+        shares.entry(class(&rows[row])).or_insert_with(new).rows += 1;
+    }
+    for (class, share) in &mut shares {
+        share.most = share.rows - usize::from(class.is_some());
+        share.drawn = (count * share.rows / all).min(share.most);
+        share.remainder = count * share.rows % all;
+    }
+    let mut left = count - shares.values().map(|share| share.drawn).sum::<usize>();
+    let mut by_remainder: Vec<&mut Share> = shares.values_mut().collect();
+    by_remainder.sort_by_key(|share| (Reverse(share.remainder), share.first));
+    while left > 0 {
+        let before = left;
+        for share in by_remainder.iter_mut().filter(|share| share.drawn < share.most).take(left) {
+            share.drawn += 1;
+            left -= 1;
+        }
+        if left == before {
+            break;
+        }
+    }
     let mut is_drawn = vec![false; rows.len()];
-    order[..count.min(rows.len())].iter().for_each(|&row| is_drawn[row] = true);
+    for &row in &order {
+        if let Some(share) = shares.get_mut(&class(&rows[row])).filter(|share| share.drawn > 0) {
+            share.drawn -= 1;
+            is_drawn[row] = true;
+        }
+    }
     let mut is_drawn = is_drawn.into_iter();
     rows.into_iter().partition(|_| is_drawn.next().unwrap_or(false))
 }
 
-/// How many of `rows` a `share` of them is; one row is left at least.
-pub(crate) fn held_out_rows(rows: usize, share: f64) -> usize {
-    let expected = (share * rows as f64).round() as usize;
-    expected.min(rows.saturating_sub(1))
-}
-
-/// The `rows` less `share` of them, and those, drawn by `seed`; both in their order. One row stays at least.
-pub(crate) fn held_out<T>(rows: Vec<T>, share: f64, seed: u64) -> (Vec<T>, Vec<T>) {
-    let expected = held_out_rows(rows.len(), share);
-    let (held, rest) = drawn(rows, expected, seed ^ HOLDOUT_SALT);
+/// The `rows` less `share` of them, and those, drawn by `class` and by `seed`; both in their order. One row stays at least.
+pub(crate) fn held_out<T>(
+    rows: Vec<T>,
+    share: f64,
+    seed: u64,
+    class: impl Fn(&T) -> Option<usize>,
+) -> (Vec<T>, Vec<T>) {
+    let expected = (share * rows.len() as f64).round() as usize;
+    let expected = expected.min(rows.len().saturating_sub(1));
+    let (held, rest) = drawn_by_class(rows, expected, seed ^ HOLDOUT_SALT, class);
     (rest, held)
 }
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Validation {
     File(PathBuf),
-    /// This share of the training file's rows, drawn once, the same ones for every seed.
+    /// This share of the training file's rows, drawn once by class, the same ones for every seed.
     Share(f64),
 }
 
@@ -353,13 +397,42 @@ mod tests {
         // Not the first ones, and more rows are these and others.
         assert!(rows[29] > 60 && rows.iter().all(|row| sample(60).0.contains(row)));
         assert_eq!(sample(100).0, (0..100).collect::<Vec<_>>());
-        let held = |seed| held_out((0..40).collect::<Vec<_>>(), 0.1, seed);
+        let held = |seed| held_out((0..40).collect::<Vec<_>>(), 0.1, seed, |_| None);
         assert!(held(1).0.len() == 36 && held(1).1 != held(2).1);
         assert_eq!(held(1), held(1));
         let mut both: Vec<_> = [held(1).0, held(1).1].concat();
         both.sort_unstable();
         assert_eq!(both, (0..40).collect::<Vec<_>>());
-        assert_eq!(held_out(vec![0, 1], 1.0, 1).0.len(), 1);
+        assert_eq!(held_out(vec![0, 1], 1.0, 1, |_| None).0.len(), 1);
+    }
+
+    /// Rows of each class among 100 and how many of ten drawn ones they are: `10·rows/100`, the rest by the largest remainder.
+    #[test]
+    fn a_class_gives_its_share_and_keeps_a_row() {
+        let rows = |sizes: &[usize]| -> Vec<usize> {
+            // Sorted by class, as a file may be.
+            sizes.iter().enumerate().flat_map(|(class, &n)| vec![class; n]).collect()
+        };
+        let drawn = |sizes: &[usize], count: usize, seed: u64| {
+            let (held, rest) = drawn_by_class(rows(sizes), count, seed, |&class| Some(class));
+            let of = |rows: &[usize], class| rows.iter().filter(|&&row| row == class).count();
+            for class in 0..sizes.len() {
+                assert!(of(&rest, class) > 0, "class {class} has no row left");
+                assert_eq!(of(&rest, class) + of(&held, class), sizes[class]);
+            }
+            (0..sizes.len()).map(|class| of(&held, class)).collect::<Vec<_>>()
+        };
+        for seed in 0..20 {
+            assert_eq!(drawn(&[50, 30, 20], 10, seed), [5, 3, 2]);
+            assert_eq!(drawn(&[56, 24, 19, 1], 10, seed), [6, 2, 2, 0]);
+            // Their shares are a half each, and neither gives its only row.
+            assert_eq!(drawn(&[1, 1, 2], 2, seed), [0, 0, 1]);
+            assert_eq!(drawn(&[1, 1, 1], 1, seed), [0, 0, 0]);
+            // Of equal remainders any may come first.
+            assert_eq!(drawn(&[5; 10], 5, seed).iter().sum::<usize>(), 5);
+        }
+        let first = |seed| drawn(&[5; 10], 5, seed);
+        assert!((1..20).any(|seed| first(seed) != first(0)));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! | File | Holds |
 //! |---|---|
 //! | `example` | [`Input`], [`Example`], [`Label`], [`Split`], [`Dataset`]; which rows are drawn or held out |
+//! | `hash` | hashes of rows, by which they are recognised in another file |
 //! | `table` | rows of typed values from TSV, CSV, JSON and parquet |
 //! | `locate`, `read`, `load` | a task: its files in a data directory; examples from a file; both splits with notes |
 //! | `columns`, `content`, `own` | a user's files: their columns; texts for a language model; classes and examples |
@@ -20,6 +21,7 @@ mod columns;
 mod content;
 mod decision;
 mod example;
+mod hash;
 mod load;
 mod locate;
 mod own;
@@ -38,8 +40,9 @@ pub use decision::{
     Invalid, MOST_LEVELS, MOST_OPTIONS, Question, QuestionKind, QuestionOption, SIDES, questions,
     rendered, state,
 };
+pub(crate) use example::held_out;
 pub use example::{Dataset, Example, Input, Label, Labelled, Origin, Split, SplitName, Validation};
-pub(crate) use example::{held_out, held_out_rows};
+pub(crate) use hash::{labelled_row, text_row};
 pub use load::load;
 pub use own::{Asked, Data, OwnFiles, TextSet, read_texts};
 pub(crate) use own::{Reading, asked, read_labelled};

@@ -8,7 +8,7 @@ use anyhow::{anyhow, bail, ensure};
 use super::columns::{Columns, LanguageColumns, NamedColumns, TextColumns};
 use super::content::{TextRow, content};
 use super::decision::{Invalid, MOST_OPTIONS, Question, questions, targets, worded};
-use super::example::drawn;
+use super::example::drawn_by_class;
 use super::table::{self, Cell, Place, Table};
 use super::wording::{LETTERS, is_scored, option_names};
 use super::{
@@ -63,13 +63,13 @@ impl OwnFiles {
             Validation::Share(share) => Some(*share),
             Validation::File(_) => None,
         };
-        let notes = Vec::from_iter(note);
+        let mut notes = Vec::from_iter(note);
         match columns {
             Columns::Texts(columns) => {
                 let name = name.unwrap_or("texts").to_owned();
                 let read = |table| text_rows(table, &columns, true);
                 let rows = read(table)?;
-                let (train, validation) = splits(train, rows, validation, read)?;
+                let (train, validation) = splits(train, rows, validation, |_| None, read)?;
                 let kind = columns;
                 Ok(Data::Texts(Dataset { name, kind, train, validation, validation_split, notes }))
             }
@@ -84,7 +84,11 @@ impl OwnFiles {
                 let name = name.unwrap_or("decisions").to_owned();
                 let read = |table| decision_rows(table, &columns);
                 let rows = read(table)?;
-                let (train, validation) = splits(train, rows, validation, read)?;
+                let class = |row: &Vec<Decision>| match &row[..] {
+                    [one] => one.label.class(),
+                    _ => None,
+                };
+                let (train, validation) = splits(train, rows, validation, class, read)?;
                 let of_both = train.examples.iter().chain(&validation.examples).flatten();
                 let mut of_both = of_both.map(|example| &example.input.question);
                 let first = of_both.next().cloned();
@@ -129,7 +133,13 @@ impl OwnFiles {
                     Ok((labelled(&goal, &columns, rows)?, file))
                 };
                 let path = train;
-                let (mut train, mut validation) = splits(train, rows, validation, read)?;
+                // The answers to questions with choices are letters, and no classes of the rows.
+                let by_class = !columns.has_choices();
+                let class = |row: &Example| row.label.class().filter(|_| by_class);
+                let (mut train, mut validation) = splits(train, rows, validation, class, read)?;
+                if by_class && validation_split.is_some() {
+                    notes.extend(single_rows(&goal, &train.examples, &validation.examples));
+                }
                 let question = instructions.map(|text| {
                     let question = Question::choice(text, &goal.classes);
                     question.map_err(|error| anyhow!("`{}`: {}", path.display(), error.message))
@@ -202,11 +212,33 @@ impl Dataset {
     }
 }
 
-/// The splits of a training file's rows: with those of another file, or with a share of them.
+/// A note on the classes whose only row stays in training.
+fn single_rows(goal: &Goal, train: &[Example], validation: &[Example]) -> Option<String> {
+    let mut rows = vec![0_usize; goal.classes.len()];
+    for class in train.iter().chain(validation).filter_map(|row| row.label.class()) {
+        rows[class] += 1;
+    }
+    let single = goal.classes.iter().zip(rows).filter(|(_, rows)| *rows == 1);
+    let single: Vec<&String> = single.map(|(class, _)| class).collect();
+    match single[..] {
+        [] => None,
+        [class] => Some(format!(
+            "class `{class}` has one row, which stays in training: no answer of this class is measured"
+        )),
+        _ => Some(format!(
+            "{} classes have one row each, which stays in training, so no answer of them is measured: {}",
+            single.len(),
+            quoted(single)
+        )),
+    }
+}
+
+/// The splits of a training file's rows: with those of another file, or with a share of them, drawn by `class`.
 fn splits<T>(
     train: &Path,
     (rows, file): (Vec<T>, SourceFile),
     validation: &Validation,
+    class: impl Fn(&T) -> Option<usize>,
     read: impl FnOnce(Table) -> Result<(Vec<T>, SourceFile)>,
 ) -> Result<(Split<T>, Split<T>)> {
     let (rows, held, other) = match validation {
@@ -222,7 +254,13 @@ fn splits<T>(
                  `--validation-split`, or `--validation FILE`",
                 train.display()
             );
-            let (held, rows) = drawn(rows, count, 0);
+            let (held, rows) = drawn_by_class(rows, count, 0, class);
+            ensure!(
+                !held.is_empty(),
+                "`{}`: every class has one row, which is trained on, so that none is left to measure on; pass \
+                 `--validation FILE`",
+                train.display()
+            );
             (rows, held, file.clone())
         }
     };

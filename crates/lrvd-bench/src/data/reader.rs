@@ -11,7 +11,7 @@ use super::tokens::{
     AnswerToken, BareTokens, Cut, answer_tokens, longest, reached, require_single,
 };
 use super::wording::{QuestionForm, is_scored, scored_prompt, trimmed};
-use super::{Example, Input, Label, SplitName, Wording};
+use super::{Example, Input, Label, SplitName, Wording, labelled_row};
 use crate::error::{Error, Kind, Result};
 use crate::settings::PromptSet;
 use crate::task::Goal;
@@ -31,6 +31,8 @@ pub struct Encoded {
     pub ids: Vec<String>,
     /// How many prompts lost something, by what it was.
     pub cut: BTreeMap<Cut, usize>,
+    /// Tokens of the longest of them, before anything was cut.
+    pub longest: usize,
     /// Questions that the prompt set does not use, or that have more choices than there are labels.
     pub left_out: usize,
 }
@@ -151,7 +153,7 @@ impl<'a> TextReader<'a> {
         Ok(Self { tokenizer, asked, max_length, answers, pad_id })
     }
 
-    /// One example, and what its prompt lost; the ends of segments are not counted.
+    /// One example, and what its prompt lost.
     pub fn encode(&self, input: &Input, label: Label) -> Result<(TokenisedExample, Cut)> {
         let (ids, type_ids, cut) = self.within(input, Some(self.max_length))?;
         let (choices, scored) = match &self.asked {
@@ -163,8 +165,8 @@ impl<'a> TextReader<'a> {
             Asked::Words { scored, .. } => (None, scored.clone()),
             _ => (None, None),
         };
-        let answer = label.into();
-        Ok((TokenisedExample { ids, type_ids, choices, scored, prefix: 0, answer }, cut))
+        let (row, answer) = (labelled_row(input, &label), label.into());
+        Ok((TokenisedExample { ids, type_ids, choices, scored, prefix: 0, answer, row }, cut))
     }
 
     /// How many of the first tokens of a prompt, `ids`, are those of every question about its state: up to the question or, if
@@ -202,7 +204,9 @@ impl<'a> TextReader<'a> {
             Asked::Segments => {
                 let encoded = self.tokenizer.encode(&input.text, input.pair.as_deref(), limit)?;
                 let (ids, type_ids) = (encoded.get_ids(), encoded.get_type_ids());
-                return Ok((ids.to_vec(), type_ids.to_vec(), Cut::Nothing));
+                let is_cut = !encoded.get_overflowing().is_empty();
+                let cut = if is_cut { Cut::Text } else { Cut::Nothing };
+                return Ok((ids.to_vec(), type_ids.to_vec(), cut));
             }
             Asked::Words { wording, task, tokens, .. } => {
                 let prompt =
@@ -289,7 +293,7 @@ impl<'a> TextReader<'a> {
     /// The examples of one split, in their order.
     pub fn encode_all(&self, split: SplitName, examples: &[Example]) -> Result<Encoded> {
         let (mut encoded, mut ids) = (Vec::with_capacity(examples.len()), Vec::new());
-        let (mut cut, mut left_out) = (BTreeMap::new(), 0);
+        let (mut cut, mut longest, mut left_out) = (BTreeMap::new(), 0, 0);
         for Example { id, input, label, .. } in examples {
             if self.leaves_out(input) {
                 left_out += 1;
@@ -298,6 +302,7 @@ impl<'a> TextReader<'a> {
             let (example, lost) = self.encode(input, label.clone())?;
             if lost != Cut::Nothing {
                 *cut.entry(lost).or_default() += 1;
+                longest = self.measure(input)?.0.max(longest);
             }
             encoded.push(example);
             ids.push(id.clone());
@@ -308,19 +313,23 @@ impl<'a> TextReader<'a> {
             {
                 bail!("the {split} split of `{task}` has no item for prompt set `{prompt}`")
             }
-            _ => Ok(Encoded { examples: encoded, ids, cut, left_out }),
+            _ => Ok(Encoded { examples: encoded, ids, cut, longest, left_out }),
         }
     }
 
     /// What a reader of the results must know of examples from `from`, one sentence each.
     pub(crate) fn notes(&self, encoded: &Encoded, from: &str) -> Vec<String> {
-        let (rows, length) = (encoded.examples.len(), self.max_length);
-        let note = |(&cut, count): (&Cut, &usize)| match &self.asked {
-            Asked::Questions { kind, .. } => {
-                let lost = lost(cut, *kind);
-                format!("{from}: {count} of {rows} prompts lost {lost} at {length} tokens")
-            }
-            _ => format!("{from}: {count} of {rows} prompts lost the end of a text"),
+        let (rows, length, longest) = (encoded.examples.len(), self.max_length, encoded.longest);
+        let note = |(&cut, count): (&Cut, &usize)| {
+            let (what, lost) = match &self.asked {
+                Asked::Segments => ("rows", "the end of a text"),
+                Asked::Words { .. } => ("prompts", "the end of a text"),
+                Asked::Questions { kind, .. } => ("prompts", lost(cut, *kind)),
+            };
+            format!(
+                "{from}: {count} of {rows} {what} lost {lost} at {length} tokens; the longest has {longest} \
+                 (`--max-length` of `lrvd train`)"
+            )
         };
         let mut notes: Vec<String> = encoded.cut.iter().map(note).collect();
         if let (Asked::Questions { form, .. }, count @ 1..) = (&self.asked, encoded.left_out) {
@@ -343,9 +352,11 @@ impl<'a> TextReader<'a> {
         if let Asked::Words { scored: Some(_), .. } = &self.asked {
             notes.push("answers of several tokens: the texts of all are scored".to_owned());
         }
+        let is_trained = !train.is_empty();
         let mut encode = |split: SplitName, examples| {
             let encoded = self.encode_all(split, examples)?;
-            notes.extend(self.notes(&encoded, &split.to_string()));
+            let from = if is_trained { split.to_string() } else { "data".to_owned() };
+            notes.extend(self.notes(&encoded, &from));
             Ok::<_, Error>(encoded)
         };
         let train = encode(SplitName::Train, train)?.examples;

@@ -5,6 +5,7 @@
 
 #[cfg(test)]
 pub(crate) mod fixture;
+mod holdout;
 mod laplace;
 mod lrvd;
 mod noisy;
@@ -18,6 +19,7 @@ mod tfb;
 
 use lrvd_burn::train;
 
+pub use holdout::{FittedRows, Holdout};
 pub use setup::RankRequest;
 pub(crate) use table::Family;
 pub use table::{Can, DynMethod, MethodEntry, MethodForm, MethodName};

@@ -43,7 +43,7 @@ pub struct Can {
     pub post_hoc: bool,
     /// What is fitted to the trained answers, as the curvature of the head's rows, has no others.
     pub other_answers: bool,
-    /// Share of the training examples that is kept out of training for it.
+    /// Share of the training examples that is kept out of training for it, without a temperature ([`Holdout`](super::Holdout)).
     pub holdout: fn(&Config) -> f64,
 }
 
@@ -176,8 +176,6 @@ methods! {
         "BayesLoRA under a Gaussian prior whose scale per rank direction is learnt";
 }
 
-/// Share of the training examples that a temperature is fitted to: the tail.
-const TEMPERATURE_HOLDOUT: f64 = 0.2;
 /// What stands behind a name for temperature scaling on top of it.
 const TEMPERED: &str = "+TS";
 
@@ -279,12 +277,6 @@ impl MethodName {
     pub fn is_for_language(self) -> bool {
         let form = self.entry().form;
         !self.tempered && matches!(form, MethodForm::Single { language: true, .. })
-    }
-
-    /// Share of the training examples that is kept out of training, for what is fitted after it.
-    pub fn holdout(self, config: &Config) -> f64 {
-        let own = (self.entry().can.holdout)(config);
-        if self.tempered { own.max(TEMPERATURE_HOLDOUT) } else { own }
     }
 
     /// The search that cuts ranks by held-out rows after the last step, if there is one.

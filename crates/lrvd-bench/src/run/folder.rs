@@ -68,19 +68,25 @@ impl OutputFolder {
         self.file(DATA_DIR)
     }
 
+    /// An error for a folder with a run that is not to be continued; writes nothing.
+    pub(crate) fn check_results(&self) -> Result<()> {
+        if !self.resume && self.file(SETTINGS_FILE).is_file() {
+            bail!(
+                "`{}` already holds results; pass `--resume` to continue, or name another folder",
+                self.path.display()
+            );
+        }
+        Ok(())
+    }
+
     /// The settings that the folder was started with, if it was; writes nothing.
     pub(crate) fn check(&self, settings: &Value) -> Result<Option<Value>> {
         let file = self.file(SETTINGS_FILE);
         if !file.is_file() {
             return Ok(None);
         }
+        self.check_results()?;
         let path = self.path.clone();
-        if !self.resume {
-            bail!(
-                "`{}` already holds results; pass `--resume` to continue, or name another folder",
-                path.display()
-            );
-        }
         let old: Value = read_json(&file)?;
         let fields = differences(&old, settings);
         if fields.is_empty() {
@@ -140,7 +146,7 @@ impl OutputFolder {
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
-                bail!("another `lrvd` is writing into `{}`", self.path.display());
+                return Err(self.in_use());
             }
             Err(TryLockError::Error(source)) => {
                 return Err(cannot("lock", &marker)(source));
@@ -153,6 +159,10 @@ impl OutputFolder {
         }
         self.lock = Some(file);
         Ok(is_new)
+    }
+
+    fn in_use(&self) -> Error {
+        anyhow!("another `lrvd` is writing into `{}`", self.path.display())
     }
 
     fn foreign(&self, found: &str) -> Error {
@@ -169,6 +179,12 @@ impl OutputFolder {
         }
         let names = entries(&self.path)?.into_iter().map(|entry| entry.file_name());
         match names.into_iter().find(|name| name != MARKER) {
+            // Another process may have made the folder its own since the marker was looked for.
+            Some(_)
+                if fs::read(self.file(MARKER)).is_ok_and(|text| text == MARKER_TEXT.as_bytes()) =>
+            {
+                Err(self.in_use())
+            }
             Some(name) => Err(self.foreign(&name.display().to_string())),
             None => Ok(()),
         }
@@ -333,6 +349,13 @@ mod tests {
         let rejected = begin(&out, true).unwrap_err();
         assert!(rejected.contains(&format!("holds `{MARKER}` and was not made by")), "{rejected}");
         assert_eq!(fs::read_to_string(out.join(MARKER)).unwrap(), "another program's");
+        // Another process made the folder its own between two looks at it: its files are not foreign.
+        let late = OutputFolder { path: out.clone(), resume: false, lock: None, made: None };
+        write(MARKER, MARKER_TEXT);
+        write(".settings.json0IMbJs.part", "{");
+        let error = late.reject_foreign().unwrap_err().to_string();
+        assert!(error.starts_with("another `lrvd` is writing into `"), "{error}");
+        fs::remove_file(out.join(".settings.json0IMbJs.part")).unwrap();
         // Empty, as a process leaves it that was killed before it wrote.
         write(MARKER, "");
         begin(&out, false).unwrap();

@@ -4,6 +4,7 @@ mod folder;
 mod outcome;
 mod settings;
 mod start;
+mod trained;
 
 pub use lrvd_burn::train::{MAX_SEED, check_seed};
 
@@ -17,3 +18,4 @@ pub(crate) use settings::{
 };
 pub(crate) use start::{Run, RunPlace, RunStart};
 pub use start::{RunState, fit};
+pub(crate) use trained::trained;

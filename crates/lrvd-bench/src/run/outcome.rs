@@ -12,14 +12,14 @@ use lrvd_core::prune::RankSummary;
 use lrvd_models::AutoModel;
 
 use crate::data::batch::TokenisedExample;
-use crate::error::{Burn, Result};
+use crate::error::Result;
 use crate::eval::{self, RunContext, Scored, score_draws, score_tokens};
 use crate::method::{DynMethod, MethodName, Temperatures};
 use crate::record::{
     CheckpointRecord, Checkpoints, EvalPoint, Metrics, ParameterCounts, RankBudget, RunRecord,
     RunStatus,
 };
-use crate::settings::Config;
+use crate::settings::{CheckpointChoice, Config};
 use crate::task::Goal;
 
 /// Answers of the last model and of the best one to the validation rows.
@@ -33,7 +33,17 @@ pub(crate) struct Finished {
     pub record: RunRecord,
     /// Answers of the last checkpoint to the validation split, by number of draws.
     pub answers: ByDraws<Scored>,
+    /// Those of the last checkpoint.
     pub temperatures: Temperatures,
+    /// Those of the best one, where the settings keep it.
+    pub best: Option<Temperatures>,
+}
+
+impl Finished {
+    /// Those of the checkpoint that the settings keep.
+    pub(crate) fn kept(&self) -> &Temperatures {
+        self.best.as_ref().unwrap_or(&self.temperatures)
+    }
 }
 
 struct Candidate<'a> {
@@ -43,7 +53,8 @@ struct Candidate<'a> {
     removed: &'a BTreeMap<String, Vec<f64>>,
 }
 
-/// Cuts the last model to its ranks in use, evaluates it and the best one, and writes their predictions into `folder`.
+/// Cuts the last model to its ranks in use, evaluates it and the best one, each with a temperature of its own, and writes
+/// their predictions into `folder`.
 pub(super) fn record(
     context: &RunContext<'_>,
     name: MethodName,
@@ -55,22 +66,24 @@ pub(super) fn record(
     let train::Run { state, method, .. } = run;
     let ranks = state.ranks();
     state.compact();
-    let (fitted, temperatures) = context.fitted(|data| {
-        let fitted = method.finish(&mut state.model, data)?;
-        let draws = name.draws(context.config);
-        let temperatures = if name.is_tempered() {
-            Temperatures::fit(&**method, &state.model, data, &draws)?
-        } else {
-            Temperatures::default()
-        };
-        Burn::Ok((fitted, temperatures))
-    })?;
+    let fitted = context.fitted(|data| method.finish(&mut state.model, data))?;
+    let draws = name.draws(context.config);
+    let tempered = |model: &AutoModel| {
+        if !name.is_tempered() {
+            return Ok(Temperatures::default());
+        }
+        context.fitted(|data| Temperatures::fit(&**method, model, data, &draws))
+    };
+    let (temperatures, mut kept) = (tempered(&state.model)?, None);
     let answering = (&**method, &temperatures);
     let (path, removed) = (folder.join(LAST_PREDICTIONS), &state.journal.removed);
     let last = Candidate { model: &state.model, step: state.done, ranks, removed };
     let (last_record, answers) = checkpoint(context, answering, name, &last, &path)?;
     let path = folder.join(BEST_PREDICTIONS);
-    let best_record = match state.best.as_ref().filter(|_| !name.can().post_hoc) {
+    let keeps_best = context.config.checkpoint == CheckpointChoice::Best;
+    // What is fitted around the last weights belongs to them; a temperature is fitted to either model.
+    let has_best = !name.can().post_hoc || (name.can().saved && keeps_best);
+    let best_record = match state.best.as_ref().filter(|_| has_best) {
         // The best model is the last one: its answers are known.
         Some(best) if best.info.step == state.done => {
             context.task.write_predictions(&answers, &path)?;
@@ -78,16 +91,19 @@ pub(super) fn record(
         }
         Some(best) => {
             let (model, info) = (&best.model, &best.info);
+            let own = tempered(model)?;
             let (step, ranks, removed) = (info.step, info.ranks.clone(), &info.removed);
             let best = Candidate { model, step, ranks, removed };
-            Some(checkpoint(context, answering, name, &best, &path)?.0)
+            let record = checkpoint(context, (&**method, &own), name, &best, &path)?.0;
+            kept = Some(own).filter(|_| keeps_best);
+            Some(record)
         }
         None => None,
     };
     let counts = trainable_counts(&state.model);
     let journal = std::mem::take(&mut state.journal);
     // Also of scores, which have no temperature.
-    let kept = if name.is_tempered() { temperatures.0.len().max(1) } else { 0 };
+    let stored = if name.is_tempered() { temperatures.0.len().max(1) } else { 0 };
     let record = RunRecord {
         task: context.task.goal.name.clone(),
         method: name.name(),
@@ -103,15 +119,19 @@ pub(super) fn record(
             adapter: counts.adapter as u64,
             posterior: counts.posterior as u64,
             head: counts.head as u64,
-            stored: (fitted.stored + kept) as u64,
+            stored: (fitted.stored + stored) as u64,
         },
-        fitted: fitted.values.into_iter().chain(temperatures.fitted()).collect(),
+        fitted: fitted
+            .values
+            .into_iter()
+            .chain(kept.as_ref().unwrap_or(&temperatures).fitted())
+            .collect(),
         history: history(context.config, name, journal.history),
         rank_events: journal.rank_events,
         choice: journal.choice,
         ood: BTreeMap::new(),
     };
-    Ok(Finished { record, answers, temperatures })
+    Ok(Finished { record, answers, temperatures, best: kept })
 }
 
 /// One line of results for the terminal: the metric of `goal` at the mean, and the rank.

@@ -1,6 +1,6 @@
 //! The settings that determine the numbers of a run, as `settings.json` has them and `--resume` compares them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use burn::tensor::Device;
@@ -51,8 +51,6 @@ pub(crate) enum RowSettings {
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct ClassSettings {
-    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
-    pub validation_files: BTreeSet<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub validation_split: Option<f64>,
     pub columns: Option<TextColumns>,

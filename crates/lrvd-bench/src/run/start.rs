@@ -18,12 +18,12 @@ use lrvd_models::{AutoModel, TokenBatch};
 use super::folder::{CHECKPOINT_DIR, RECORD_FILE, still_there};
 use super::outcome::{Finished, evaluate, held_out, record, summary};
 use crate::backbone::{Backbone, load_model};
+use crate::data::PreparedTask;
 use crate::data::batch::{TokenExamples, TokenisedExample};
-use crate::data::{self, PreparedTask};
 use crate::error::{Burn, Error, Kind, Result, kind_of};
 use crate::eval::{PeakMemory, RunContext};
 use crate::io::{JsonLayout, write_json};
-use crate::method::{DynMethod, MethodName, RankRequest};
+use crate::method::{DynMethod, FittedRows, Holdout, MethodName, RankRequest};
 use crate::progress::{Event, ProgressSink};
 use crate::record::{RankBudget, RunRecord};
 use crate::settings::Config;
@@ -44,6 +44,7 @@ pub type RunState = train::Run<AutoModel, DynMethod>;
 pub(crate) struct Run<'a> {
     start: RunStart<'a>,
     task: Cow<'a, PreparedTask>,
+    fitted: FittedRows,
     memory: PeakMemory,
     stop: &'a AtomicBool,
     label: String,
@@ -127,26 +128,53 @@ impl<'a> Run<'a> {
         position: (usize, usize),
     ) -> Self {
         let RunStart { config, method, seed, .. } = start;
-        let share = method.holdout(config);
-        let drawn = config.drawn_share(method.search(config).is_some(), start.task.train.len());
-        let task = if drawn > 0.0 {
-            let (train, holdout) = data::held_out(start.task.train.clone(), drawn, seed);
-            Cow::Owned(PreparedTask { train, holdout, ..start.task.clone() })
-        } else if share > 0.0 {
-            Cow::Owned(start.task.holding_out(share))
+        let PreparedTask { train, drawn_validation, goal, .. } = start.task;
+        let Holdout { share, fitted } =
+            Holdout::new(method, config, train.len(), *drawn_validation, goal.is_regression());
+        let task = if share > 0.0 {
+            Cow::Owned(start.task.holding_out(share, seed))
         } else {
             Cow::Borrowed(start.task)
         };
-        Self { start, task, memory: PeakMemory::start(), stop, label, position }
+        Self { start, task, fitted, memory: PeakMemory::start(), stop, label, position }
+    }
+
+    /// Rows that are held out of training, or fit something beside that, for a reader of the results.
+    pub(crate) fn note(&self) -> Option<String> {
+        let PreparedTask { train, holdout, validation, .. } = &*self.task;
+        let (held, all) = (holdout.len(), train.len() + holdout.len());
+        let searched = || {
+            format!(
+                "{held} of {all} training rows, drawn by class, cut the ranks before they are trained on"
+            )
+        };
+        match self.fitted {
+            FittedRows::None => (held > 0).then(searched),
+            FittedRows::Holdout => Some(format!(
+                "{held} of {all} training rows, drawn by class, are held out for what is fitted after training"
+            )),
+            FittedRows::Validation => {
+                let searched = if held > 0 { format!("; {}", searched()) } else { String::new() };
+                Some(format!(
+                    "the {} validation rows also fit the temperature: `lrvd eval` on other rows measures it{searched}",
+                    validation.len()
+                ))
+            }
+        }
+    }
+
+    /// The rows of the run, and those that something is fitted to.
+    pub(crate) fn rows(&self) -> (&PreparedTask, FittedRows) {
+        (&self.task, self.fitted)
     }
 
     pub(crate) fn context(&self) -> RunContext<'_> {
-        let RunStart { config, method, seed, .. } = self.start;
+        let RunStart { config, seed, .. } = self.start;
         RunContext {
             config,
             task: &self.task,
             seed,
-            fits_holdout: method.holdout(config) > 0.0 || config.holdout > 0.0,
+            fitted: self.fitted,
             device: self.start.device,
             dtype: DType::F32,
             memory: self.memory,
@@ -216,7 +244,11 @@ impl<'a> Run<'a> {
         let (all, most) = (1 + draws.iter().sum::<usize>(), 1 + draws.iter().max().unwrap_or(&0));
         let PreparedTask { holdout, validation, .. } = &*self.task;
         if method.can().post_hoc {
-            return (validation.len() + holdout.len()) * all;
+            let fitted = match self.fitted {
+                FittedRows::Validation => validation.len(),
+                FittedRows::Holdout | FittedRows::None => holdout.len(),
+            };
+            return (validation.len() + fitted) * all;
         }
         let best = run.state.best.as_ref().filter(|best| best.info.step != run.state.done);
         let models = 1 + usize::from(best.is_some());
@@ -243,9 +275,9 @@ pub fn fit(
     stop: &AtomicBool,
     sink: &mut dyn ProgressSink,
 ) -> Result<Outcome> {
-    let RunContext { task, fits_holdout, .. } = *context;
+    let RunContext { task, fitted, .. } = *context;
     // Rows held out take part at the end, once they have cut the ranks, unless something is fitted to them afterwards.
-    let waiting = if fits_holdout { &[] } else { &task.holdout[..] };
+    let waiting = if fitted == FittedRows::Holdout { &[] } else { &task.holdout[..] };
     let rows = [&task.train, waiting].concat();
     let rows = training(context, &rows);
     let mut batches = batches(context, &rows, waiting.len())?;

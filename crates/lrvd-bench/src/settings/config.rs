@@ -129,7 +129,7 @@ pub enum PoolerMode {
 pub enum CheckpointChoice {
     /// The last step.
     Last,
-    /// The best validation accuracy seen.
+    /// The best one by the validation rows: by their metric, with `patience` by their negative log-likelihood.
     Best,
 }
 
@@ -325,11 +325,13 @@ settings! {
         label_smoothing: f64 = 0.0, in 0.0..1.0;
         /// Steps between evaluations on the validation split.
         evaluate_every: usize = 200, in COUNT;
-        /// Evaluations without a smaller negative log-likelihood after which a run stops early; `None` never stops it.
+        /// Evaluations without a smaller negative log-likelihood after which a run stops early; `None` never stops it. The best
+        /// model is then that with the smallest one.
         #[serde(default)]
         patience: Option<usize> = None, in COUNT;
-        /// Share of the training examples that is held out, drawn by the seed, for fits after training. At 0 a method
-        /// holds out what its publication does, and an automatic KL weight a tenth.
+        /// Share of the training examples that is held out, drawn by class and by the seed, for fits after training. At 0
+        /// an automatic KL weight and a temperature hold out a tenth. A temperature needs none where the validation rows
+        /// are drawn from the training file and choose nothing else: it is then fitted to them.
         #[serde(default)]
         holdout: f64 = 0.0, in 0.0..=0.5;
         /// Numbers of draws of the final evaluation, in addition to the posterior mean.
@@ -455,12 +457,6 @@ impl Config {
 
     pub fn share(&self, share: f64) -> usize {
         (share * self.steps as f64).round() as usize
-    }
-
-    /// Share of `rows` training rows that is drawn and held out: `holdout`, or, where that is 0 and something is chosen by
-    /// held-out rows or fitted to them (`needed`), [`holdout_share`].
-    pub(crate) fn drawn_share(&self, needed: bool, rows: usize) -> f64 {
-        if needed && self.holdout == 0.0 { holdout_share(rows) } else { self.holdout }
     }
 
     /// When ranks are pruned, in completed steps; `None` if the settings leave no step for it.

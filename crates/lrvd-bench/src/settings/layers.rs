@@ -16,6 +16,11 @@ use crate::text::{UnknownName, nearest, quoted};
 
 const EVALUATIONS: usize = 10;
 
+/// Steps between evaluations where they are not set: a tenth of all.
+pub(crate) const fn evaluate_every(steps: usize) -> usize {
+    if steps < EVALUATIONS { 1 } else { steps / EVALUATIONS }
+}
+
 /// What a settings file says that it is for.
 pub(super) const TASK: &str = "task";
 /// A section that is gone, and the one that replaces it.
@@ -34,7 +39,7 @@ pub struct Layers {
     /// Whether `evaluate_every` follows from the steps where it is not set.
     pub(super) derives: bool,
     /// The keys of the settings that were set.
-    pub(super) given: BTreeSet<String>,
+    pub given: BTreeSet<String>,
 }
 
 impl Layers {
@@ -76,8 +81,11 @@ impl Layers {
         if key.is_empty() {
             return Err(bad());
         }
-        let parsed = format!("value = {text}").parse::<toml::Table>();
-        let value = parsed.ok().and_then(|mut table| table.remove("value"));
+        let mut table = format!("value = {text}").parse::<toml::Table>().unwrap_or_default();
+        let value = table.remove("value");
+        if let Some(more) = table.keys().next() {
+            bail!("`{key}={text}`: `{more}` is a second setting, expected one for each `--set`");
+        }
         self.set(key, value.unwrap_or_else(|| text.into()))
     }
 
@@ -153,7 +161,7 @@ impl Layers {
         let mut config: Config = serde_path_to_error::deserialize(&self.document)
             .map_err(|error| self.unread(&error.path().to_string(), error.inner()))?;
         if self.derives && !self.is_given("evaluate_every") {
-            config.evaluate_every = (config.steps / EVALUATIONS).max(1);
+            config.evaluate_every = evaluate_every(config.steps);
         }
         let config = config.checked()?;
         config.check_use(self.training)?;
@@ -299,6 +307,19 @@ mod tests {
             }
         }
         insta::assert_snapshot!(found);
+    }
+
+    #[test]
+    fn an_assignment_has_one_setting() {
+        let mut layers = Layers::new(None, None, None).unwrap();
+        let error = layers.assign("batch_size=8\nsteps=2").unwrap_err().to_string();
+        assert!(error.ends_with("`steps` is a second setting, expected one for each `--set`"));
+        // A value may have several lines.
+        layers.assign("draws=[1,\n2]").unwrap();
+        layers.assign("wording.template=Text:\n{text}\nIt is").unwrap();
+        let config = layers.finish().unwrap();
+        assert_eq!(config.draws, [1, 2]);
+        assert_eq!(config.wording.template.as_deref(), Some("Text:\n{text}\nIt is"));
     }
 
     #[test]

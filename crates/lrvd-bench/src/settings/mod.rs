@@ -13,6 +13,7 @@ pub use config::{
     PoolerMode, PruneSettings, RankSearchSettings, TrainingScheme, holdout_share,
 };
 pub use layers::Layers;
+pub(crate) use layers::evaluate_every;
 pub use lrvd_burn::train::{Bucketing, LastBatch, OptimizerOnPrune, Placement, PredictionDraws};
 pub use methods::{
     ArdSettings, BbbPrior, BbbSettings, BbbWeight, BlobSettings, CLoraSettings, KlDirectionSetting,

@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::table::settings;
-use crate::text::UnknownName;
+use crate::text::{UnknownName, quoted};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Preset {
@@ -108,6 +108,14 @@ pub enum TargetModules {
 impl TargetModules {
     pub fn names<T: ToString>(names: impl IntoIterator<Item = T>) -> Self {
         Self::Names(names.into_iter().map(|name| name.to_string()).collect())
+    }
+
+    /// The names in backquotes, or the word.
+    pub(crate) fn describe(&self) -> String {
+        match self {
+            Self::Names(names) => quoted(names),
+            Self::AllLinear => "`all-linear`".to_owned(),
+        }
     }
 
     pub fn layers(&self) -> AdapterTargets {

@@ -99,8 +99,21 @@ impl Arms {
             bail!("setting `arm` cannot be `[]`: expected at least one arm");
         }
         for (place, arm) in arms.arm.iter().enumerate() {
-            if arms.arm[..place].iter().any(|before| folder(&before.name) == folder(&arm.name)) {
-                bail!("arm `{}` is given twice", arm.name);
+            let name = &arm.name;
+            if !name.starts_with(|c: char| c.is_ascii_alphanumeric()) {
+                bail!(
+                    "arm `{name}`: its name is that of a folder, expected to start with a letter of A to Z or a digit"
+                );
+            }
+            let own = folder(name);
+            match arms.arm[..place].iter().find(|before| folder(&before.name) == own) {
+                Some(before) if before.name == *name => bail!("arm `{name}` is given twice"),
+                Some(before) => bail!(
+                    "arms `{}` and `{name}` have one folder, `{}`: give one of them another name",
+                    before.name,
+                    own.display()
+                ),
+                None => {}
             }
         }
         arms.claims()?;

@@ -72,7 +72,7 @@ impl RunInput<'_> {
             layout: JsonLayout::Compact,
         };
         training.complete(begun, &place, sink, |trained, finished, sink| {
-            let Finished { record, answers, temperatures } = finished;
+            let Finished { record, answers, temperatures, .. } = &mut *finished;
             if !ood.is_empty() {
                 let draws = answers.keys().map(|&draws| draws.max(1) as usize).sum::<usize>();
                 let total = draws * ood.iter().map(OodSet::rows).sum::<usize>();
@@ -89,7 +89,13 @@ impl RunInput<'_> {
                 record.ood = found;
             }
             if let Some(settings) = self.kept()? {
-                keep(&settings, trained, temperatures, &folder.join(ADAPTER_DIR))?;
+                keep(
+                    &settings,
+                    trained,
+                    finished.kept(),
+                    training.rows(),
+                    &folder.join(ADAPTER_DIR),
+                )?;
             }
             Ok(Some(()))
         })
@@ -130,11 +136,8 @@ impl RunInput<'_> {
             (None, wording(run.task, architecture, config)?, QuestionForm::default())
         };
         let (train, validation) = (&task.data.train.files, &task.data.validation.files);
-        let is_in_train = |path: &String| train.iter().any(|file| file.path == *path);
-        let validation_files = validation.iter().map(|file| file.path.clone());
         let files = train.iter().chain(validation);
         let rows = RowSettings::Classes(ClassSettings {
-            validation_files: validation_files.filter(|path| !is_in_train(path)).collect(),
             validation_split: None,
             columns,
             wording,

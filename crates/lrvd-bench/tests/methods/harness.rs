@@ -7,7 +7,7 @@ use burn::tensor::{DType, Device, Tensor};
 use lrvd_bench::data::batch::{TokenExamples, TokenisedExample};
 use lrvd_bench::data::{Label, PreparedTask};
 use lrvd_bench::eval::{PeakMemory, RunContext};
-use lrvd_bench::method::{DynMethod, MethodName, RankRequest, Temperatures};
+use lrvd_bench::method::{DynMethod, FittedRows, Holdout, MethodName, RankRequest, Temperatures};
 use lrvd_bench::progress::Silent;
 use lrvd_bench::run::{RunState, fit};
 use lrvd_bench::settings::{Config, Layers, Preset, TargetModules};
@@ -65,8 +65,8 @@ pub(crate) struct Bench {
     pub(crate) device: Device,
     pub(crate) dtype: DType,
     pub(crate) seed: u64,
-    /// Whether held-out rows are for fits after training.
-    pub(crate) fits_holdout: bool,
+    /// Rows that something is fitted to after training.
+    pub(crate) fitted: FittedRows,
     pub(crate) stop: AtomicBool,
 }
 
@@ -90,7 +90,7 @@ impl Bench {
             device: Device::flex(),
             dtype: DType::F32,
             seed: 7,
-            fits_holdout: false,
+            fitted: FittedRows::None,
             stop: AtomicBool::new(false),
         };
         bench.assign(
@@ -111,7 +111,7 @@ impl Bench {
             config: &self.config,
             task: &self.task,
             seed: self.seed,
-            fits_holdout: self.fits_holdout,
+            fitted: self.fitted,
             device: &self.device,
             dtype: self.dtype,
             memory: PeakMemory::start(),
@@ -178,10 +178,12 @@ impl Bench {
 
     /// Trains a method on what it does not hold out, and fits what is fitted after that.
     pub(crate) fn finished(&mut self, name: MethodName) -> Finished {
-        let share = name.holdout(&self.config);
+        let Holdout { share, fitted } =
+            Holdout::new(name, &self.config, self.task.train.len(), false, false);
         if share > 0.0 {
-            self.task = self.task.holding_out(share);
+            self.task = self.task.holding_out(share, self.seed);
         }
+        self.fitted = fitted;
         let Run { state, mut method, .. } = self.trained(name);
         let mut model = state.compacted();
         let (fitted, temperatures) = self.context().fitted(|data| {

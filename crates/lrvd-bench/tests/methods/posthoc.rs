@@ -4,6 +4,7 @@ use burn::module::Module;
 use lrvd_bench::data::batch::TokenisedExample;
 use lrvd_bench::data::{Label, PreparedTask};
 use lrvd_bench::eval::score_draws;
+use lrvd_bench::method::FittedRows;
 use lrvd_bench::record::Metrics;
 use lrvd_bench::settings::Preset;
 use lrvd_bench::task::Goal;
@@ -42,7 +43,7 @@ impl Bench {
     fn random(steps: usize, settings: &str, task: PreparedTask) -> Self {
         let config = Preset::ConstantWeight.config();
         let bench = Self::new(Backbone::Random);
-        let mut bench = Self { config, task, seed: 11, fits_holdout: true, ..bench };
+        let mut bench = Self { config, task, seed: 11, fitted: FittedRows::Holdout, ..bench };
         bench.assign(&format!(
             "steps={steps} initial_rank=4 batch_size=16 evaluation_batch_size=64 learning_rate=1e-2 \
              head_learning_rate=1e-2 gradient_clip=1.0 backbone_dropout=false evaluate_every=1000000 \
@@ -143,7 +144,7 @@ fn posthoc_temperature_keeps_accuracy_and_lowers_the_held_out_loss() {
     // Long enough to be too sure.
     let mut bed = Bench::random(150, "", task(6, 96, 48));
     let run = bed.finished(method("lora+ts"));
-    assert_eq!((bed.task.train.len(), bed.task.holdout.len()), (77, 19));
+    assert_eq!((bed.task.train.len(), bed.task.holdout.len()), (86, 10));
     assert_eq!((run.fitted.stored, run.temperatures.0.len()), (0, 1));
     let context = bed.context();
     let examples = context.examples(&bed.task.holdout);

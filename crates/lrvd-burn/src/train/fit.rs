@@ -203,19 +203,25 @@ where
         total_rank
     }
 
-    /// Evaluates the model, and keeps a copy of it if it is strictly the best so far. `factor` is that of the learning rates
+    /// Evaluates the model, and keeps a copy of it if it is strictly the best so far: by its score, in a run with patience by
+    /// its negative log-likelihood. `factor` is that of the learning rates
     /// where no step was taken.
     fn evaluate(&mut self, factor: f64) -> Result<(), O::Error> {
         let clock = Instant::now();
-        let Run { state, method, .. } = &mut *self.run;
+        let Run { state, method, config, .. } = &mut *self.run;
         let Some(evaluation) = self.observer.evaluate(&state.model.clone().valid(), method)? else {
             return Ok(());
         };
         let (step, ranks, (parts, last)) = (state.done, state.ranks(), self.last.unzip());
         let (rate_factor, total_rank) = (last.unwrap_or(factor), ranks.values().sum());
         let Evaluation { metric, score, metrics } = evaluation.clone();
+        // A run that ends by its patience keeps the model that it waited from.
+        let chosen_by = match config.patience {
+            Some(_) => Some(-loss(&evaluation)).filter(|score| score.is_finite()),
+            None => score,
+        };
         state.journal.history.push(EvalPoint { step, parts, rate_factor, total_rank, evaluation });
-        if let Some(score) = score
+        if let Some(score) = chosen_by
             && state.best.as_ref().is_none_or(|best| score > best.info.score)
         {
             let model = state.compacted();
@@ -231,14 +237,16 @@ where
     }
 }
 
+/// The negative log-likelihood, or where there is none the score with its sign turned.
+fn loss(evaluation: &Evaluation) -> f64 {
+    let Evaluation { metrics, score, .. } = evaluation;
+    metrics.get("nll").copied().or(score.map(|score| -score)).unwrap_or(f64::INFINITY)
+}
+
 /// The step of the best evaluation, if `patience` later ones are no better. A function of the journal alone, so that a run
 /// that is resumed ends where it would have ended.
 fn waited(patience: usize, history: &[EvalPoint]) -> Option<usize> {
-    let loss = |point: &EvalPoint| {
-        let Evaluation { metrics, score, .. } = &point.evaluation;
-        metrics.get("nll").copied().or(score.map(|score| -score)).unwrap_or(f64::INFINITY)
-    };
-    let losses: Vec<f64> = history.iter().map(loss).collect();
+    let losses: Vec<f64> = history.iter().map(|point| loss(&point.evaluation)).collect();
     let (best, _) = losses.iter().enumerate().min_by(|a, b| a.1.total_cmp(b.1))?;
     (losses.len() > best + patience).then(|| history[best].step)
 }

@@ -114,7 +114,7 @@ pub struct BestModel<M> {
 pub struct BestInfo {
     /// Completed steps.
     pub step: usize,
-    /// Validation score.
+    /// Validation score; in a run with patience the negative log-likelihood with its sign turned.
     pub score: f64,
     /// Ranks by module path.
     pub ranks: BTreeMap<String, usize>,

@@ -108,9 +108,9 @@ fn patience_ends_a_run_where_its_losses_say() {
         let state = ended.unwrap();
         let history = state.journal.history.iter();
         let losses: Vec<f64> = history.map(|p| p.evaluation.metrics["nll"]).collect();
-        (state.done, losses, notes.len())
+        (state.done, losses, notes.len(), state.best.map(|best| best.info.step))
     };
-    let (done, whole, _) = trained(None, None);
+    let (done, whole, ..) = trained(None, None);
     assert_eq!((done, whole.len()), (60, 31));
     // The first place at which three evaluations in a row are no better than one before them.
     let ends = (3..31).find(|&i| {
@@ -119,8 +119,12 @@ fn patience_ends_a_run_where_its_losses_say() {
     });
     let ends = ends.expect("the losses rise somewhere");
     assert!(ends < 30, "nothing to stop");
+    // The model that is kept is the one that the run waited from, also after a resume.
+    let least = whole[..=ends].iter().copied().fold(f64::INFINITY, f64::min);
+    let best = 2 * whole.iter().position(|loss| *loss <= least).unwrap();
     for earlier in [None, Some(true), Some(false)] {
-        assert_eq!(trained(Some(3), earlier), (2 * ends, whole[..=ends].to_vec(), 1));
+        let expected = (2 * ends, whole[..=ends].to_vec(), 1, Some(best));
+        assert_eq!(trained(Some(3), earlier), expected);
     }
 }
 

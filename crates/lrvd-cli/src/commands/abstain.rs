@@ -4,8 +4,11 @@ use std::collections::BTreeMap;
 
 use anyhow::bail;
 use clap::{Args, Subcommand};
-use lrvd_bench::adapter::{Calibration, Certificate, evaluate, fit_abstention, fit_decisions};
-use lrvd_bench::data::QuestionKind;
+use lrvd_bench::Result;
+use lrvd_bench::adapter::{
+    Calibration, Certificate, SavedClassifier, evaluate, fit_abstention, fit_decisions,
+};
+use lrvd_bench::data::{QuestionKind, Split};
 use serde_json::json;
 
 use super::Outcome;
@@ -28,6 +31,9 @@ pub(crate) struct AbstainArguments {
     /// Largest error rate of the answers that are given.
     #[arg(long, value_name = "RISK", default_value = "0.05", value_parser = args::share, allow_negative_numbers = true)]
     pub(crate) risk: f64,
+    /// Leave out rows that trained or chose the model or fitted its temperature, which are an error otherwise.
+    #[arg(long)]
+    pub(crate) skip_seen: bool,
     /// Probability that the error rate is larger than RISK; the confidence is 1 - DELTA.
     #[arg(long, value_name = "DELTA", default_value = "0.05", value_parser = args::share, allow_negative_numbers = true)]
     pub(crate) delta: f64,
@@ -36,17 +42,10 @@ pub(crate) struct AbstainArguments {
 /// Fits the threshold and keeps it beside the adapter.
 pub(super) fn run(command: AbstainCommand, printer: Printer) -> Outcome {
     let AbstainCommand::Fit(arguments) = command;
-    let AbstainArguments { eval, risk, delta } = *arguments;
+    let AbstainArguments { eval, risk, skip_seen, delta } = *arguments;
     let out = eval.out()?;
-    let (classifier, _, labelled) = labelled(&eval, printer)?;
-    if classifier.info.seen.is_empty() {
-        printer.note(&format!(
-            "the description of `{}` does not name the files that trained or chose the model: pass rows that the run \
-             has not used",
-            classifier.folder().display()
-        ));
-    }
-    classifier.check_unseen(&labelled)?;
+    let (classifier, _, mut labelled) = labelled(&eval, printer)?;
+    check_unseen(&classifier, &mut labelled, skip_seen, printer)?;
     // As many draws as the answers of `lrvd predict` have.
     let draws = draws(&eval.adapter.answers, &classifier)?;
     let seed = eval.adapter.answers.seed.unwrap_or(classifier.info.run.seed);
@@ -62,6 +61,7 @@ pub(super) fn run(command: AbstainCommand, printer: Printer) -> Outcome {
         return Ok(ExitStatus::Done);
     }
     let evaluation = evaluate(&classifier, &labelled.examples, draws, seed)?;
+    printer.notes(evaluation.notes());
     write(&evaluation, out, printer)?;
     let found = fit_abstention(&classifier, &labelled, &evaluation, draws, risk, delta)?;
     printer.report("abstain fit", &json!({ "draws": draws, "abstention": found }), |_| {
@@ -70,6 +70,29 @@ pub(super) fn run(command: AbstainCommand, printer: Printer) -> Outcome {
         format!("threshold: an entropy of {:.4} nats. {certified}", found.above)
     })?;
     Ok(ExitStatus::Done)
+}
+
+/// Rejects rows of `labelled` that the run of the classifier has used, or leaves them out.
+pub(super) fn check_unseen(
+    classifier: &SavedClassifier,
+    labelled: &mut Split,
+    skip: bool,
+    printer: Printer,
+) -> Result<()> {
+    if classifier.seen_rows()?.is_empty() {
+        printer.note(&format!(
+            "`{}` does not name the rows that trained or chose the model: pass rows that the run has not used",
+            classifier.folder().display()
+        ));
+    }
+    if !skip {
+        return classifier.check_unseen(labelled);
+    }
+    match classifier.skip_seen(labelled)? {
+        0 => {}
+        rows => printer.note(&format!("{rows} rows that the run has used are left out")),
+    }
+    Ok(())
 }
 
 /// The error rate of the answers that are given, in words; `rows` is their number and which ones they are.

@@ -1,5 +1,6 @@
 //! `lrvd eval`
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
@@ -7,7 +8,8 @@ use burn::tensor::Device;
 use clap::Args;
 use lrvd_bench::Result;
 use lrvd_bench::adapter::{
-    Adapter, Evaluation, OpenOptions, SavedClassifier, SavedLanguageModel, evaluate,
+    Adapter, Evaluation, OpenOptions, RowUse, SavedClassifier, SavedLanguageModel, SeenRows,
+    evaluate,
 };
 use lrvd_bench::data::{NamedTexts, Split, read_texts};
 use lrvd_bench::task::Task;
@@ -68,11 +70,14 @@ pub(super) fn run(arguments: EvalArguments, printer: Printer) -> Outcome {
     let draws = classifier.draws(arguments.adapter.answers.draws)?;
     let seed = arguments.adapter.answers.seed.unwrap_or(classifier.info.run.seed);
     let evaluation = evaluate(&classifier, &rows.examples, draws, seed)?;
+    printer.notes(evaluation.notes());
     write(&evaluation, out, printer)?;
+    let seen = seen(&evaluation, &classifier.seen_rows()?, printer);
     let body = json!({
         "adapter": classifier.folder().display().to_string(),
         "data": data,
         "rows": evaluation.rows(),
+        "seen": seen,
         "labels": classifier.info.goal.classes,
         "seed": seed,
     });
@@ -89,6 +94,21 @@ pub(super) fn run(arguments: EvalArguments, printer: Printer) -> Outcome {
         format!("{}\n\n{}", table::metrics(&metrics, &reliability), table::by_type(&by_type, RISK))
     })?;
     Ok(ExitStatus::Done)
+}
+
+/// Numbers of rows that the run of the model has used, with a note on them.
+fn seen(evaluation: &Evaluation, seen: &SeenRows, printer: Printer) -> BTreeMap<RowUse, usize> {
+    let found = evaluation.seen(seen);
+    if !found.is_empty() {
+        let part = |(used, rows): (&RowUse, &usize)| format!("{rows} {}", used.describe());
+        let parts: Vec<String> = found.iter().map(part).collect();
+        printer.note(&format!(
+            "of these {} rows {}: the metrics are not those of new rows",
+            evaluation.rows(),
+            parts.join(", ")
+        ));
+    }
+    found
 }
 
 /// Error rate at which the coverage of answers to typed questions is reported.
@@ -128,10 +148,12 @@ fn language(arguments: EvalArguments, printer: Printer) -> Outcome {
     let (evaluation, notes) = model.evaluate(&rows, draws, seed)?;
     printer.notes(&notes);
     write(&evaluation, out, printer)?;
+    let seen = seen(&evaluation, &model.seen_rows()?, printer);
     let body = json!({
         "adapter": model.folder().display().to_string(),
         "data": file.display().to_string(),
         "rows": evaluation.rows(),
+        "seen": seen,
         "seed": seed,
     });
     show(body, &evaluation, printer)

@@ -12,6 +12,7 @@ use lrvd_bench::{Result, decimals};
 use serde::Serialize;
 use serde_json::json;
 
+use super::abstain::check_unseen;
 use super::answers::{Answers, InputArguments};
 use super::eval::{draws, load, read_rows};
 use super::predict::{in_windows, inputs_of};
@@ -48,6 +49,9 @@ pub(crate) struct FitArguments {
     /// Column or key of the label [default: as in training].
     #[arg(long, value_name = "NAME")]
     label_column: Option<String>,
+    /// Leave out rows of `--data` that trained or chose the model or fitted its temperature, which are an error otherwise.
+    #[arg(long)]
+    skip_seen: bool,
 }
 
 #[derive(Debug, Args)]
@@ -84,7 +88,8 @@ fn fit(arguments: FitArguments, printer: Printer) -> Outcome {
     let seed = arguments.adapter.answers.seed.unwrap_or(classifier.info.run.seed);
     let label = arguments.label_column.as_ref();
     let rows = |file: &Path| read_rows(&classifier, file, &arguments.columns, label);
-    let labelled = rows(&arguments.data)?;
+    let mut labelled = rows(&arguments.data)?;
+    check_unseen(&classifier, &mut labelled, arguments.skip_seen, printer)?;
     let reference = arguments.reference.as_deref().map(rows).transpose()?;
     let input = InputArguments {
         input: Some(arguments.outside),

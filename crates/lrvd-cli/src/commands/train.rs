@@ -2,7 +2,6 @@
 
 use std::path::PathBuf;
 
-use anyhow::bail;
 use clap::Args;
 use lrvd_bench::data::Data;
 use lrvd_bench::method::MethodName;
@@ -29,7 +28,7 @@ pub(crate) struct TrainArguments {
     pub(crate) examples: ExampleArguments,
     /// Method: lora, adalora, bayeslora, or another that results in one adapter: map, mcd, bayeslora-fixed,
     /// lrvd-element, …; the suffix `+ts` fits a temperature to held-out rows [default: lora+ts; lora for a language
-    /// model, for numbers and with `checkpoint=best`].
+    /// model and for numbers].
     #[arg(long, value_name = "NAME")]
     pub(crate) method: Option<String>,
     #[command(flatten)]
@@ -37,7 +36,7 @@ pub(crate) struct TrainArguments {
     /// Optimiser steps [default: from the settings, 1000].
     #[arg(long, value_name = "N", value_parser = args::count(), allow_negative_numbers = true)]
     pub(crate) steps: Option<usize>,
-    /// Passes over the training rows, instead of steps; may be a fraction.
+    /// Passes over the rows that are trained on, instead of steps; may be a fraction.
     #[arg(long, value_name = "N", value_parser = args::positive, conflicts_with = "steps", allow_negative_numbers = true)]
     pub(crate) epochs: Option<f64>,
     /// Peak learning rate of the adapters.
@@ -65,7 +64,8 @@ pub(crate) struct TrainArguments {
     /// Output folder.
     #[arg(long, default_value = "runs/train", value_name = "DIR")]
     pub(crate) out: PathBuf,
-    /// Stop after N evaluations without a smaller negative log-likelihood on the validation rows.
+    /// Stop after N evaluations without a smaller negative log-likelihood on the validation rows, and keep the model with the
+    /// smallest one.
     #[arg(long, value_name = "N", value_parser = args::count(), allow_negative_numbers = true)]
     pub(crate) patience: Option<usize>,
     #[command(flatten)]
@@ -74,9 +74,6 @@ pub(crate) struct TrainArguments {
     #[arg(long)]
     pub(crate) resume: bool,
 }
-
-/// Most steps of a run, as the setting `steps` has it.
-const MAX_STEPS: f64 = 1e9;
 
 pub(super) fn run(arguments: TrainArguments, global: GlobalArguments, printer: Printer) -> Outcome {
     let logs = arguments.logs.log.clone();
@@ -155,18 +152,6 @@ fn settings(arguments: &TrainArguments, training: Training) -> Result<Layers> {
     Ok(config)
 }
 
-/// As many steps as `epochs` passes over `rows` take.
-fn set_epochs(config: &mut Layers, epochs: f64, rows: usize) -> Result<()> {
-    let batch = config.count("batch_size").unwrap_or(1).max(1);
-    let steps = epochs * rows.div_ceil(batch) as f64;
-    if steps > MAX_STEPS {
-        bail!(
-            "`--epochs {epochs:e}` is {steps:.3e} steps of {batch} rows, the limit is {MAX_STEPS:e}"
-        );
-    }
-    config.set("steps", (steps.ceil() as i64).max(1))
-}
-
 /// The method called `name`, which must be one of those that `suit`.
 fn named(name: &str, suit: impl Fn(MethodName) -> bool) -> Result<MethodName> {
     let known = MethodName::from_name(name).filter(|method| suit(*method));
@@ -175,9 +160,9 @@ fn named(name: &str, suit: impl Fn(MethodName) -> bool) -> Result<MethodName> {
 }
 
 fn options(arguments: TrainArguments, data: &Data) -> Result<TrainOptions> {
-    let (training, rows) = match data {
-        Data::Labelled(data) => (Training::Classifier, data.train.rows()),
-        Data::Texts(data) => (Training::Language, data.train.rows()),
+    let training = match data {
+        Data::Labelled(_) => Training::Classifier,
+        Data::Texts(_) => Training::Language,
     };
     let mut config = settings(&arguments, training)?;
     if let Data::Labelled(_) = data {
@@ -188,17 +173,16 @@ fn options(arguments: TrainArguments, data: &Data) -> Result<TrainOptions> {
             config.set("wording.answers", arguments.examples.answers.clone())?;
         }
     }
-    if let Some(epochs) = arguments.epochs {
-        set_epochs(&mut config, epochs, rows)?;
+    // The evaluations that end a training also choose its model.
+    if config.count("patience").is_some() && !config.is_given("checkpoint") {
+        config.set("checkpoint", "best")?;
     }
-    let [usual_length, usual_pooling] = ["max_length", "pooling"].map(|key| !config.is_given(key));
+    let given = config.given.clone();
     let config = config.finish()?;
-    // A temperature belongs to the last model, and numbers have none.
+    // Numbers and texts have no temperature.
     let is_tempered = match data {
         Data::Texts(_) => false,
-        Data::Labelled(data) => {
-            config.checkpoint != CheckpointChoice::Best && !data.kind.goal.is_regression()
-        }
+        Data::Labelled(data) => !data.kind.goal.is_regression(),
     };
     let method = match (&arguments.method, training) {
         (Some(name), Training::Language) => named(name, MethodName::is_for_language)?,
@@ -211,8 +195,8 @@ fn options(arguments: TrainArguments, data: &Data) -> Result<TrainOptions> {
         method,
         target_rank: arguments.target_rank,
         config,
-        usual_length,
-        usual_pooling,
+        given,
+        epochs: arguments.epochs,
         seed: arguments.seed,
         device: arguments.device,
         out: arguments.out,

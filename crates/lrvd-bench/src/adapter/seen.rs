@@ -1,0 +1,233 @@
+//! Rows that a run has used, by their hashes, so that they are recognised in other files.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use anyhow::{Context as _, bail};
+use lrvd_burn::files::{HostDType, HostTensor, WeightStore, write_safetensors};
+use serde::Serialize;
+
+use super::saved::{SavedClassifier, SavedModel};
+use crate::data::batch::TokenisedExample;
+use crate::data::{PreparedTask, Split, labelled_row};
+use crate::error::Result;
+use crate::method::FittedRows;
+use crate::settings::{CheckpointChoice, Config};
+
+/// Sorted hashes of 8 bytes, one tensor for each [`RowUse`], in the adapter folder of a run. Exports have no such file: the hash
+/// of a row that is known shows whether it was used.
+pub(crate) const ROWS_FILE: &str = "lrvd_rows.safetensors";
+
+/// Use that a run made of a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RowUse {
+    /// It was trained on, or cut ranks.
+    Train,
+    /// The temperature is fitted to it.
+    Temperature,
+    /// It chose the model: `checkpoint=best`, `patience`.
+    Choice,
+    /// It was measured on.
+    Validation,
+    /// A threshold is fitted to it.
+    Certificate,
+}
+
+impl RowUse {
+    const ALL: [Self; 5] =
+        [Self::Train, Self::Temperature, Self::Choice, Self::Validation, Self::Certificate];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Train => "train",
+            Self::Temperature => "temperature",
+            Self::Choice => "choice",
+            Self::Validation => "validation",
+            Self::Certificate => "certificate",
+        }
+    }
+
+    /// Words for a number of rows before them.
+    pub const fn describe(self) -> &'static str {
+        match self {
+            Self::Train => "trained the model",
+            Self::Temperature => "fitted its temperature",
+            Self::Choice => "chose the model",
+            Self::Validation => "were its validation rows",
+            Self::Certificate => "fitted its threshold",
+        }
+    }
+
+    /// `true` if answers to such rows are not like those to new ones.
+    const fn is_fitted(self) -> bool {
+        matches!(self, Self::Train | Self::Temperature | Self::Choice)
+    }
+}
+
+/// Hashes of the rows of a run by their use.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SeenRows(BTreeMap<RowUse, Vec<u64>>);
+
+impl SeenRows {
+    /// Those of a run with `config` on `task`, of which `fitted` are the rows of the temperature.
+    pub(crate) fn of(task: &PreparedTask, fitted: FittedRows, config: &Config) -> Self {
+        let chooses = config.patience.is_some() || config.checkpoint == CheckpointChoice::Best;
+        let held = match fitted {
+            FittedRows::Holdout => RowUse::Temperature,
+            FittedRows::None | FittedRows::Validation => RowUse::Train,
+        };
+        let measured = match fitted {
+            FittedRows::Validation => RowUse::Temperature,
+            _ if chooses => RowUse::Choice,
+            _ => RowUse::Validation,
+        };
+        let (mut seen, hash) = (Self::default(), |example: &TokenisedExample| example.row);
+        seen.add(RowUse::Train, task.train.iter().map(hash));
+        seen.add(held, task.holdout.iter().map(hash));
+        seen.add(measured, task.validation.iter().map(hash));
+        seen
+    }
+
+    pub(super) fn add(&mut self, used: RowUse, rows: impl IntoIterator<Item = u64>) {
+        let all = self.0.entry(used).or_default();
+        // Examples that were not read from a row have no hash.
+        all.extend(rows.into_iter().filter(|&row| row != 0));
+        all.sort_unstable();
+        all.dedup();
+    }
+
+    /// `true` if no row is known.
+    pub fn is_empty(&self) -> bool {
+        self.0.values().all(Vec::is_empty)
+    }
+
+    fn has(&self, used: RowUse, row: u64) -> bool {
+        self.0.get(&used).is_some_and(|rows| rows.binary_search(&row).is_ok())
+    }
+
+    /// `true` if the model was trained on the row, chosen by it, or has a temperature that was fitted to it.
+    fn is_fitted(&self, row: u64) -> bool {
+        RowUse::ALL.into_iter().any(|used| used.is_fitted() && self.has(used, row))
+    }
+
+    /// Number of `rows` of each use but that of validation rows, without those that there are none of.
+    pub(super) fn counts(&self, rows: impl Iterator<Item = u64>) -> BTreeMap<RowUse, usize> {
+        let mut found = BTreeMap::new();
+        for row in rows {
+            let used = RowUse::ALL.into_iter().filter(|&used| self.has(used, row));
+            for used in used.filter(|&used| used != RowUse::Validation) {
+                *found.entry(used).or_insert(0) += 1;
+            }
+        }
+        found
+    }
+
+    /// Those of the adapter in `folder`; none without the file.
+    pub(super) fn read(folder: &Path) -> Result<Self> {
+        let path = folder.join(ROWS_FILE);
+        if !path.is_file() {
+            return Ok(Self::default());
+        }
+        let file = WeightStore::open(&path)?;
+        let mut seen = Self::default();
+        for used in RowUse::ALL {
+            if file.shape(used.name()).is_none() {
+                continue;
+            }
+            let tensor = file.read(used.name())?;
+            if tensor.dtype() != HostDType::U64 {
+                let (name, found) = (used.name(), tensor.dtype());
+                bail!("`{}`: `{name}` has {found} values, expected U64", path.display());
+            }
+            let hash = |raw: &[u8]| raw.try_into().map(u64::from_le_bytes);
+            let rows: Vec<u64> =
+                tensor.bytes().chunks_exact(8).map(hash).collect::<Result<_, _>>()?;
+            seen.add(used, rows);
+        }
+        Ok(seen)
+    }
+
+    pub(super) fn write(&self, folder: &Path) -> Result<()> {
+        if self.is_empty() {
+            return Ok(());
+        }
+        let tensor = |(used, rows): (&RowUse, &Vec<u64>)| {
+            let bytes = rows.iter().flat_map(|row| row.to_le_bytes()).collect();
+            let tensor = HostTensor::new(HostDType::U64, vec![rows.len()], bytes)?;
+            Ok((used.name().to_owned(), tensor))
+        };
+        let known = self.0.iter().filter(|(_, rows)| !rows.is_empty());
+        let tensors = known.map(tensor).collect::<Result<BTreeMap<_, _>>>()?;
+        let path = folder.join(ROWS_FILE);
+        write_safetensors(&path, &tensors, &BTreeMap::new())
+            .with_context(|| format!("cannot write `{}`", path.display()))
+    }
+}
+
+impl<M, I> SavedModel<M, I> {
+    /// Rows that its run has used; none of a model whose folder does not name them.
+    pub fn seen_rows(&self) -> Result<SeenRows> {
+        SeenRows::read(&self.dir)
+    }
+}
+
+impl SavedClassifier {
+    /// Checks that no row of `labelled` trained or chose this model or fitted its temperature. Validation rows that only
+    /// measured it pass.
+    pub fn check_unseen(&self, labelled: &Split) -> Result<()> {
+        let seen = self.seen_rows()?;
+        let is_seen = |row: &&_| is_seen(&seen, row);
+        let mut known = labelled.examples.iter().filter(is_seen);
+        let Some(first) = known.next() else { return Ok(()) };
+        bail!(
+            "{} of {} rows, the first in {}, trained or chose this model, or fitted its temperature, so the error rate on \
+             them is not that of new texts: pass rows that the run has not used, or leave these out with `--skip-seen`",
+            known.count() + 1,
+            labelled.rows(),
+            first.place
+        )
+    }
+
+    /// Removes the rows that [`check_unseen`](Self::check_unseen) rejects from `labelled`, and returns their number.
+    pub fn skip_seen(&self, labelled: &mut Split) -> Result<usize> {
+        let (seen, all) = (self.seen_rows()?, labelled.rows());
+        labelled.examples.retain(|row| !is_seen(&seen, row));
+        Ok(all - labelled.rows())
+    }
+
+    /// Notes that a threshold was fitted to `labelled`.
+    pub(super) fn certified_by(&self, labelled: &Split) -> Result<()> {
+        let mut seen = self.seen_rows()?;
+        let rows = labelled.examples.iter().map(|row| labelled_row(&row.input, &row.label));
+        seen.add(RowUse::Certificate, rows);
+        seen.write(&self.dir)
+    }
+}
+
+fn is_seen(seen: &SeenRows, row: &crate::data::Example) -> bool {
+    seen.is_fitted(labelled_row(&row.input, &row.label))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_are_written_once_and_read_again() {
+        let folder = tempfile::tempdir().unwrap();
+        assert_eq!(SeenRows::read(folder.path()).unwrap(), SeenRows::default());
+        let mut seen = SeenRows::default();
+        // A million rows take 8 MB.
+        seen.add(RowUse::Train, (1..=1_000_000_u64).map(|row| row << 40));
+        seen.add(RowUse::Temperature, [u64::MAX, 3, 3, 0]);
+        seen.write(folder.path()).unwrap();
+        let size = std::fs::metadata(folder.path().join(ROWS_FILE)).unwrap().len();
+        assert!((8_000_016..8_001_000).contains(&size), "{size}");
+        let read = SeenRows::read(folder.path()).unwrap();
+        assert_eq!(read, seen);
+        assert!(read.is_fitted(7 << 40) && read.is_fitted(3) && !read.is_fitted(0));
+        let counts = read.counts([1 << 40, 2 << 40, 3, 5].into_iter());
+        assert_eq!(counts, BTreeMap::from([(RowUse::Train, 2), (RowUse::Temperature, 1)]));
+    }
+}
