@@ -1,6 +1,6 @@
 //! Errors are chains of messages. A [`Kind`] marks what a caller answers in its own way.
 
-use std::fmt;
+use std::{fmt, io};
 
 pub use anyhow::Error;
 use lrvd_models::Error as ModelsError;
@@ -24,6 +24,10 @@ pub enum Kind {
     Input,
     /// The model has no chat template, and an input is a conversation.
     NoTemplate,
+    /// The hub, a disk or a file server cannot do now what a later start may find possible.
+    Unavailable,
+    /// Another process writes into the folder.
+    InUse,
 }
 
 /// An error with a kind. Message and causes are the error's.
@@ -53,13 +57,41 @@ impl Kind {
 
 /// The kind of the error or of its nearest cause that has one.
 pub fn kind_of(error: &Error) -> Option<Kind> {
-    let marked = |cause: &(dyn std::error::Error + 'static)| {
-        cause.downcast_ref::<KindError>().map(|marked| marked.kind)
+    let of = |cause: &(dyn std::error::Error + 'static)| {
+        if let Some(marked) = cause.downcast_ref::<KindError>() {
+            return Some(marked.kind);
+        }
+        match cause.downcast_ref() {
+            Some(lrvd_burn::Error::Stopped) => return Some(Kind::Stopped),
+            Some(lrvd_burn::Error::InUse(_)) => return Some(Kind::InUse),
+            _ => {}
+        }
+        cause.downcast_ref().filter(|error| is_of_the_machine(error)).map(|_| Kind::Unavailable)
     };
-    error.chain().find_map(|cause| match cause.downcast_ref() {
-        Some(lrvd_burn::Error::Stopped) => Some(Kind::Stopped),
-        _ => marked(cause),
-    })
+    error.chain().find_map(of)
+}
+
+/// `true` if the state of a disk, a server or the system is the reason (no space, quota, input/output error, stale handle,
+/// timeout), `false` if the path is (no such file, no permission, not a folder).
+fn is_of_the_machine(error: &io::Error) -> bool {
+    use io::ErrorKind as Reason;
+    let is_of_the_path = matches!(
+        error.kind(),
+        Reason::NotFound
+            | Reason::PermissionDenied
+            | Reason::ReadOnlyFilesystem
+            | Reason::AlreadyExists
+            | Reason::NotADirectory
+            | Reason::IsADirectory
+            | Reason::DirectoryNotEmpty
+            | Reason::CrossesDevices
+            | Reason::InvalidFilename
+            | Reason::InvalidInput
+            | Reason::Unsupported
+            | Reason::BrokenPipe
+    );
+    // Errors of parsers, such as a file that ends too early, have no number of the system.
+    error.raw_os_error().is_some() && !is_of_the_path
 }
 
 /// Why the model cannot read an input, in words that name no place of this machine; `None` if the input did not cause the error.
@@ -91,5 +123,28 @@ mod tests {
         }
         let stopped = Error::from(lrvd_burn::Error::Stopped);
         assert_eq!(kind_of(&stopped), Some(Kind::Stopped));
+    }
+
+    /// Numbers of `errno.h` on Linux.
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_full_disk_is_unavailable_and_a_missing_file_is_not() {
+        let (eio, enospc, etimedout, estale, edquot) = (5, 28, 110, 116, 122);
+        let (enoent, eacces, eexist, enotdir, eisdir, einval, erofs) = (2, 13, 17, 20, 21, 22, 30);
+        let unavailable = Some(Kind::Unavailable);
+        let expected = [eio, enospc, etimedout, estale, edquot].map(|number| (number, unavailable));
+        let paths = [enoent, eacces, eexist, enotdir, eisdir, einval, erofs];
+        for (number, expected) in expected.into_iter().chain(paths.map(|number| (number, None))) {
+            let source = || io::Error::from_raw_os_error(number);
+            let path = std::path::Path::new("out");
+            for error in [
+                crate::io::cannot("write", path)(source()),
+                lrvd_burn::Error::io("write", path, source()).into(),
+                lrvd_models::Error::Read { file: path.into(), source: source() }.into(),
+            ] {
+                assert_eq!(kind_of(&error), expected, "{error:#}");
+            }
+        }
+        assert_eq!(kind_of(&io::Error::from(io::ErrorKind::UnexpectedEof).into()), None);
     }
 }

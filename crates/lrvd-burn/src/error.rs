@@ -34,6 +34,9 @@ pub enum Error {
         #[source]
         source: io::Error,
     },
+    /// Another run of this machine holds the lock on a folder.
+    #[error("`{0}` is in use by another run: wait for it to end or stop it")]
+    InUse(PathBuf),
     /// A file or folder is absent, broken or of another format.
     #[error("`{path}` {what}")]
     File {

@@ -4,21 +4,33 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use lrvd_bench::{Kind, kind_of};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ExitStatus {
-    /// It did what was asked.
+    /// The command ended as asked.
     Done = 0,
-    /// It ran, and the answer is no: a check did not hold.
-    No = 1,
+    /// The command ran, and a check did not hold.
+    CheckFailed = 1,
     /// Arguments, configuration or files cannot be used.
     Usage = 2,
+    /// The hub, a disk or a folder that another run uses: the same command may succeed later.
+    Unavailable = 3,
     /// Stopped by a signal after a checkpoint ("try again later"); run again with `--resume`.
     Requeue = 75,
 }
 
 impl ExitStatus {
+    /// The status of a command that ended in `error`.
+    pub(crate) fn of(error: &lrvd_bench::Error) -> Self {
+        match kind_of(error) {
+            Some(Kind::Unavailable | Kind::InUse) => Self::Unavailable,
+            Some(Kind::Stopped) => Self::Requeue,
+            _ => Self::Usage,
+        }
+    }
+
     pub(crate) fn code(self) -> ExitCode {
         ExitCode::from(self as u8)
     }

@@ -29,7 +29,7 @@ fn command(arguments: commands::Arguments) -> ExitCode {
         Ok(status) => status.code(),
         Err(error) => {
             printer.error(error.as_ref());
-            exit::ExitStatus::Usage.code()
+            exit::ExitStatus::of(&error).code()
         }
     }
 }

@@ -4,7 +4,6 @@ use std::error::Error;
 use std::io::{ErrorKind, Write};
 use std::sync::LazyLock;
 
-use anyhow::anyhow;
 use clap::ValueEnum;
 use indicatif::MultiProgress;
 use lrvd_bench::{Result, printable, printable_json};
@@ -133,7 +132,7 @@ fn written(text: &str) -> Result<bool> {
     match writeln!(out, "{text}").and_then(|()| out.flush()) {
         Ok(()) => Ok(true),
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
-        Err(error) => Err(anyhow!("cannot write to standard output: {error}")),
+        Err(error) => Err(anyhow::Error::new(error).context("cannot write to standard output")),
     }
 }
 

@@ -15,7 +15,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::backbone::GENERATION_FILE;
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result};
 use crate::io::{JsonLayout, cannot, create_dir, read_json, write_json};
 use crate::record::RunRecord;
 
@@ -162,7 +162,7 @@ impl OutputFolder {
     }
 
     fn in_use(&self) -> Error {
-        anyhow!("another `lrvd` is writing into `{}`", self.path.display())
+        Kind::InUse.mark(anyhow!("another `lrvd` is writing into `{}`", self.path.display()))
     }
 
     fn foreign(&self, found: &str) -> Error {

@@ -71,9 +71,7 @@ impl Checkpoints {
         let lock = File::create(&path).map_err(|source| Error::io("create", &path, source))?;
         match lock.try_lock() {
             Ok(()) => Ok(Self { folder, lock }),
-            Err(TryLockError::WouldBlock) => {
-                Err(Error::file(folder, "is in use by another run: wait for it to end or stop it"))
-            }
+            Err(TryLockError::WouldBlock) => Err(Error::InUse(folder)),
             Err(TryLockError::Error(source)) => Err(Error::io("lock", &path, source)),
         }
     }

@@ -76,7 +76,7 @@ pub(super) fn run(arguments: ExportArguments, printer: Printer) -> Outcome {
     let (mut body, mut lines) = match written {
         Err(error) if kind_of(&error) == Some(Kind::Differs) => {
             printer.error(error.as_ref());
-            return Ok(ExitStatus::No);
+            return Ok(ExitStatus::CheckFailed);
         }
         written => written?,
     };

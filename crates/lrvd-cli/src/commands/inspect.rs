@@ -37,11 +37,11 @@ pub(super) fn run(arguments: InspectArguments, printer: Printer) -> Outcome {
             Ok(check) => check,
             Err(error) => {
                 printer.error(error.as_ref());
-                return Ok(ExitStatus::No);
+                return Ok(ExitStatus::CheckFailed);
             }
         };
         printer.report("inspect", &check, checked)?;
-        return Ok(if check.finite == Some(false) { ExitStatus::No } else { ExitStatus::Done });
+        return Ok(if check.finite == Some(false) { ExitStatus::CheckFailed } else { ExitStatus::Done });
     }
     if is_base && !is_adapter {
         printer.report("inspect", &inspect_base(dir)?, base)?;

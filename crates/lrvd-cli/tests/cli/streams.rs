@@ -42,8 +42,8 @@ fn a_full_disk_is_an_error_and_a_closed_pipe_is_not() {
     let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
     let output = dir.command("inspect @nano").stdout(full).output().unwrap();
     let stderr = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(2), "{stderr}");
-    assert!(stderr.starts_with("error: cannot write to standard output: "), "{stderr}");
+    assert_eq!(output.status.code(), Some(3), "{stderr}");
+    assert!(stderr.starts_with("error: cannot write to standard output\ncaused by: "), "{stderr}");
     let mut closed = dir.start("inspect @nano");
     drop(closed.stdout.take());
     assert_eq!(closed.wait().unwrap().code(), Some(0));

@@ -251,6 +251,7 @@ fn broken(file: &Arc<Path>, error: csv::Error, bytes: &Bounded) -> Error {
         csv::ErrorKind::Io(_) if bytes.at >= bytes.end => {
             anyhow!("{place}: longer than {} MiB", MAX_ROW >> 20)
         }
+        csv::ErrorKind::Io(_) => cannot("read", file)(error.into()),
         csv::ErrorKind::Utf8 { err, .. } => {
             anyhow!("{place}: invalid UTF-8 in field {}", err.field() + 1)
         }

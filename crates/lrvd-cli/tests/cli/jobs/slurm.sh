@@ -22,7 +22,8 @@ while [ "$status" -gt 128 ] && kill -0 "$worker" 2>/dev/null; do
     wait "$worker"
     status=$?
 done
-if [ "$status" -eq 75 ] && [ "${SLURM_RESTART_COUNT:-0}" -lt 100 ]; then
+# 3: the hub, a disk or a file server is unavailable.
+if [[ "$status" =~ ^(75|3)$ ]] && [ "${SLURM_RESTART_COUNT:-0}" -lt 100 ]; then
     scontrol requeue "${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID" && exit 0
 fi
 exit "$status"
@@ -51,7 +52,8 @@ while [ "$status" -gt 128 ] && kill -0 "$worker" 2>/dev/null; do
     wait "$worker"
     status=$?
 done
-if [ "$status" -eq 75 ] && [ "${SLURM_RESTART_COUNT:-0}" -lt 100 ]; then
+# 3: the hub, a disk or a file server is unavailable.
+if [[ "$status" =~ ^(75|3)$ ]] && [ "${SLURM_RESTART_COUNT:-0}" -lt 100 ]; then
     scontrol requeue "${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID" && exit 0
 fi
 exit "$status"
