@@ -43,6 +43,7 @@ impl Spread {
 /// ```text
 /// files       SHA-256 of every file, by path
 /// max_length  longest input in tokens; null without a model, as every number of tokens
+/// model_note  only if files of the model may be missing in the hub's cache
 /// regression, pairs (of texts, or questions about a passage), wording      of labelled rows
 /// columns                                                                  of texts for a language model
 /// splits      name, rows, characters, tokens (before anything is cut), truncated (rows that are longer than max_length),
@@ -76,7 +77,10 @@ pub fn check_data(
         Data::Labelled(data) => labelled(data, model.as_ref(), given, max_length)?,
         Data::Texts(data) => texts(data, model.as_ref(), max_length)?,
     };
-    report["max_length"] = json!(model.map(|_| max_length));
+    report["max_length"] = json!(model.as_ref().map(|_| max_length));
+    if let Some(note) = model.and_then(|model| model.location.note) {
+        report["model_note"] = json!(note);
+    }
     Ok(report)
 }
 

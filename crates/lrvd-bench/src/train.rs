@@ -79,6 +79,7 @@ pub fn train(
     let mut out = run::OutputFolder::look(&options.out, options.resume)?;
     out.check_results()?;
     let (mut settings, note) = options.settings(&data, &backbone)?;
+    backbone.location.note.iter().for_each(|note| sink.event(&Event::Note(note.clone())));
     let goal = match &data {
         Data::Labelled(data) => data.kind.goal.clone(),
         Data::Texts(data) => Goal::texts(&data.name),

@@ -23,7 +23,7 @@ pub use evaluate::{
 pub use hashes::FileHashes;
 pub use language::{Continuation, ContinuedToken, Generation, NEW_TOKENS, SavedLanguageModel};
 pub use ood::{Oddness, OodDetector, OodReport, OodRow, OodScore, fit_ood};
-pub use open::{Adapter, AdapterFiles, Base, OpenOptions};
+pub use open::{Adapter, AdapterFiles, Base, OpenOptions, named_at};
 pub(crate) use open::{CARD_FILE, keep};
 pub(crate) use saved::no_head;
 pub use saved::{Prediction, SavedClassifier, Withheld};

@@ -17,7 +17,7 @@ use lrvd_burn::train::{latest_checkpoint, load_checkpoint};
 use super::PEFT_CONFIG;
 use super::description::{BaseInfo, ClassifierInfo, Description, RunInfo};
 use super::seen::SeenRows;
-use crate::backbone::{Backbone, locate_model};
+use crate::backbone::{Backbone, locate_model, split_revision};
 use crate::data::PreparedTask;
 use crate::error::{Kind, Result};
 use crate::method::{FittedRows, Temperatures};
@@ -38,6 +38,9 @@ pub struct OpenOptions {
     /// Base model [default: the one named by the adapter].
     #[cfg_attr(feature = "cli", arg(long, value_name = "DIR|GGUF|HUB-ID"))]
     pub model: Option<String>,
+    /// Revision of the base model's repository: a branch, a tag or a commit [default: main].
+    #[cfg_attr(feature = "cli", arg(long, value_name = "REVISION", requires = "model"))]
+    pub revision: Option<String>,
     /// Accept a base model with other weights than the adapter was trained on.
     #[cfg_attr(feature = "cli", arg(long))]
     pub allow_other_base: bool,
@@ -47,6 +50,30 @@ pub struct OpenOptions {
     /// Make it an error that a key, a tensor, a template, a row or a token is read and not used, in place of a note.
     #[cfg_attr(feature = "cli", arg(long))]
     pub strict: bool,
+}
+
+impl OpenOptions {
+    /// The base model that the options name, with its revision.
+    pub fn base_model(&self) -> Result<Option<String>> {
+        self.model.as_ref().map(|model| named_at(model, self.revision.as_deref())).transpose()
+    }
+}
+
+/// `model` at a revision, as one name: `owner/name@revision`.
+pub fn named_at(model: &str, revision: Option<&str>) -> Result<String> {
+    if let (Some(revision), true) = (revision, Path::new(model).exists()) {
+        bail!(
+            "`--revision {revision}` is for a repository of the hub, and `{model}` is a file or folder"
+        );
+    }
+    Ok(at_revision(model, revision))
+}
+
+fn at_revision(model: &str, revision: Option<&str>) -> String {
+    match revision {
+        Some(revision) if !Path::new(model).exists() => format!("{model}@{revision}"),
+        _ => model.to_owned(),
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -207,21 +234,25 @@ impl Adapter {
 
     /// The base that the options name, else the one of the description, else that of PEFT's file.
     fn named_base(&self) -> Result<Backbone> {
-        let asked = &self.options.model;
-        let described = self.files.description.as_ref().map(Description::base);
-        let name = asked.as_ref().or(described.map(|base| &base.name));
-        let name = name.or(self.files.peft.config.base_model_name_or_path.as_ref());
         let folder = self.folder.display();
-        let name = name.ok_or_else(|| {
+        if let Some(name) = self.options.base_model()? {
+            return Backbone::open(locate_model(&name)?);
+        }
+        let PeftConfig { base_model_name_or_path, revision, .. } = &self.files.peft.config;
+        let described = self.files.description.as_ref().map(|known| known.base().name.clone());
+        let named = || Some(at_revision(base_model_name_or_path.as_ref()?, revision.as_deref()));
+        let name = described.or_else(named).ok_or_else(|| {
             anyhow!("`{folder}` does not name its base model; pass `--model DIR|HUB-ID`")
         })?;
-        // An exported adapter has the last part of a path only.
-        if asked.is_none() && !name.contains(['/', '\\']) && !Path::new(name).exists() {
-            bail!(
+        let location = locate_model(&name);
+        // An exported adapter has the last part of a path only, which may be a repository without an owner, too.
+        let is_last_part = !name.contains(['/', '\\']);
+        Backbone::open(location.map_err(|error| match is_last_part {
+            true => error.context(format!(
                 "`{folder}` names its base model `{name}`, and there is no such folder here; pass `--model DIR|HUB-ID`"
-            );
-        }
-        Backbone::open(locate_model(name)?)
+            )),
+            false => error,
+        })?)
     }
 
     fn check_base(&self, backbone: &Backbone) -> Result<Vec<String>> {
@@ -380,8 +411,10 @@ impl AdapterFiles {
         } else {
             PeftConfig::lora(initial_rank, config.lora_alpha, targets)
         };
+        let (base, revision) = split_revision(&description.base().name);
         let template = PeftConfig {
-            base_model_name_or_path: Some(description.base().name.clone()),
+            base_model_name_or_path: Some(base.to_owned()),
+            revision: revision.map(str::to_owned),
             task_type: Some(task_type.to_owned()),
             modules_to_save: whole.map(ToString::to_string).collect(),
             lora_dropout: dropout,

@@ -1,25 +1,31 @@
 //! Model files from the Hugging Face Hub or its local cache.
 //!
 //! The cache has the layout of Hugging Face's Python library and is shared with it: `models--OWNER--NAME` holds `blobs/HASH`
-//! with the bytes, `snapshots/COMMIT/FILE` with links to them, and `refs/main` with the commit. An unfinished download is
-//! `blobs/HASH.incomplete` and is resumed. Environment variables: `HF_HOME`, `HF_HUB_CACHE`, `HF_TOKEN`, `HF_ENDPOINT`,
+//! with the bytes, `snapshots/COMMIT/FILE` with links to them, `.no_exist/COMMIT/FILE` for a file that the repository does not
+//! have, and `refs/REVISION` with the commit. An unfinished download is `blobs/HASH.incomplete` and is resumed.
+//!
+//! A snapshot of Python's library may lack files that only this program reads. Each file that is looked for is in the snapshot
+//! or known not to exist, else the hub is asked for it: a model has the same files whoever filled the cache. Where the hub
+//! cannot be asked, the snapshot is used and a note names the files. Environment variables: `HF_HOME`, `HF_HUB_CACHE`, `HF_TOKEN`, `HF_ENDPOINT`,
 //! `HF_HUB_OFFLINE` and `HF_HUB_DOWNLOAD_TIMEOUT`. Offline, only the cache is read.
 
+use std::cell::RefCell;
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::anyhow;
+use anyhow::{anyhow, bail, ensure};
 use lrvd_models::deberta::Pooling;
 use serde::Deserialize;
-use tracing::{debug, info, warn};
+use sha1::{Digest as _, Sha1};
+use tracing::{debug, info};
 use ureq::config::RedirectAuthHeaders;
 use ureq::http::{Response, StatusCode};
 use ureq::{Agent, Body};
 
-use crate::error::{Error, Result};
-use crate::io::{create_dir, read_json, sha256_file, write_text};
+use crate::error::{Error, Kind, Result, kind_of};
+use crate::io::{cannot, create_dir, hex, read_json, sha256_file, write_text};
 use crate::text::{head, quoted};
 
 const CONFIG: &str = "config.json";
@@ -45,82 +51,121 @@ const SHOWN: usize = 200;
 const SLOWEST: u64 = 16 << 10;
 const LONGEST: usize = 200;
 
-/// The folder that holds the files of repository `id`, downloading what is missing.
-pub(super) fn snapshot(id: &str) -> Result<PathBuf> {
-    // Weights last: a folder that has them has everything else that the repository offers.
-    folder_of(id, is_complete, |repository| {
+/// The folder of a repository's files, and what is to be known of them.
+pub(super) type Snapshot = (PathBuf, Option<String>);
+
+/// Looks a file of a repository up by its name; `None` if there is none.
+type Get<'a> = &'a dyn Fn(&str) -> Result<Option<PathBuf>>;
+
+/// The files of repository `id` at a branch, tag or commit; what the cache lacks is downloaded.
+pub(super) fn snapshot(id: &str, revision: &str) -> Result<Snapshot> {
+    // Weights last: they take longest.
+    folder_of(id, revision, |get| {
         for name in OPTIONAL {
-            repository.fetch(name)?;
+            get(name)?;
         }
-        if repository.fetch_first(&TOKENIZERS)?.ends_with(BYTE_PAIRS) {
-            repository.fetch_first(&[MERGES])?;
-        }
-        if weights(|name| repository.fetch(name))? {
-            return Ok(());
+        if first(&TOKENIZERS, get)?.ends_with(BYTE_PAIRS) {
+            first(&[MERGES], get)?;
         }
         let names = WEIGHTS.iter().flat_map(|&(single, index)| [single, index]);
-        Err(format!("the hub has none of {} of this repository", quoted(names)))
+        ensure!(weights(get)?, "the hub has none of {} of this repository", quoted(names));
+        Ok(())
     })
 }
 
-/// The folder that holds `config.json` of repository `id`, downloading no more than that.
-pub(super) fn config(id: &str) -> Result<PathBuf> {
-    folder_of(id, |_| true, |_| Ok(()))
+/// The folder with `config.json` of repository `id`; nothing else is downloaded.
+pub(super) fn config(id: &str, revision: &str) -> Result<Snapshot> {
+    folder_of(id, revision, |_| Ok(()))
 }
 
-/// The cached folder of repository `id` if it `is_enough`, else after `config.json` and `fetch`.
+/// The folder with `config.json` and all files that `look_up` looks up.
 fn folder_of(
     id: &str,
-    is_enough: impl Fn(&Path) -> bool,
-    fetch: impl Fn(&Repository<'_>) -> Result<(), String>,
-) -> Result<PathBuf> {
+    revision: &str,
+    look_up: impl Fn(Get<'_>) -> Result<()>,
+) -> Result<Snapshot> {
     let cache = variable("HF_HUB_CACHE").map_or_else(|| home().join("hub"), PathBuf::from);
-    let failed = |why: String| missing(id, &cache, &why);
-    if !id.split('/').all(is_plain) {
-        return Err(failed("a repository's name has letters, digits, `.`, `-` and `_`".to_owned()));
+    let failed = |error: Error| missing(id, &cache, &error);
+    for (what, name) in [("repository's name", id), ("revision", revision)] {
+        if !name.split('/').all(is_plain) {
+            return Err(failed(anyhow!("a {what} has letters, digits, `.`, `-` and `_`")));
+        }
     }
     let root = cache.join(format!("models--{}", id.replace('/', "--")));
-    let commit = fs::read_to_string(root.join("refs/main")).unwrap_or_default();
-    let folder = root.join("snapshots").join(commit.trim());
-    if is_plain(commit.trim()) && folder.join(CONFIG).is_file() && is_enough(&folder) {
-        debug!(repository = id, folder = %folder.display(), "in the cache");
-        return Ok(folder);
-    }
-    debug!(repository = id, cache = %cache.display(), "not in the cache");
-    if offline() {
-        return Err(failed("HF_HUB_OFFLINE is set and the cache does not hold it".to_owned()));
-    }
-    let fetched = || {
-        let repository = Repository::open(id, root)?;
-        repository.fetch_first(&[CONFIG])?;
-        fetch(&repository)?;
-        repository.finish()
+    let noted = || fs::read_to_string(root.join("refs").join(revision)).unwrap_or_default();
+    let commit = if is_commit(revision) { revision.to_owned() } else { noted().trim().to_owned() };
+    let (folder, absent) = (root.join("snapshots").join(&commit), absent(&root, &commit));
+    let unknown = RefCell::new(Vec::new());
+    let held = |name: &str| {
+        let file = Some(folder.join(name)).filter(|file| file.is_file());
+        if file.is_none() && !absent.join(name).is_file() {
+            unknown.borrow_mut().push(name.to_owned());
+        }
+        Ok(file)
     };
-    let folder = fetched().map_err(failed)?;
-    debug!(repository = id, "fetched");
-    Ok(folder)
+    let is_usable = is_plain(&commit) && folder.join(CONFIG).is_file() && look_up(&held).is_ok();
+    let unknown = unknown.into_inner();
+    if is_usable && unknown.is_empty() {
+        debug!(repository = id, folder = %folder.display(), "in the cache");
+        return Ok((folder, None));
+    }
+    debug!(repository = id, cache = %cache.display(), "not all in the cache");
+    let fetched = || {
+        if offline() {
+            bail!("HF_HUB_OFFLINE is set and the cache does not hold it");
+        }
+        // A model that is there keeps its commit.
+        let asked = if is_usable { &commit } else { revision };
+        let repository = Repository::open(id, root.clone(), asked)?;
+        first(&[CONFIG], &|name| repository.fetch(name))?;
+        look_up(&|name| repository.fetch(name))?;
+        repository.finish(revision)
+    };
+    match fetched() {
+        Ok(folder) => {
+            debug!(repository = id, "fetched");
+            Ok((folder, None))
+        }
+        Err(error) if is_usable => {
+            let note = format!(
+                "model `{id}`: the cache has no {}, and it is not known if the repository has ({error:#}); the files of the \
+                 cache are used",
+                quoted(unknown)
+            );
+            Ok((folder, Some(note)))
+        }
+        Err(error) => Err(failed(error)),
+    }
 }
 
-/// Whether `get` finds weights, in one file or in the shards of an index. A missing shard is an error.
-fn weights(get: impl Fn(&str) -> Result<Option<PathBuf>, String>) -> Result<bool, String> {
+/// Folder of the empty files that mark what a repository does not have at a commit.
+fn absent(root: &Path, commit: &str) -> PathBuf {
+    root.join(".no_exist").join(commit)
+}
+
+/// The first of `names` that there is.
+fn first(names: &[&str], get: Get<'_>) -> Result<PathBuf> {
+    for name in names {
+        if let Some(file) = get(name)? {
+            return Ok(file);
+        }
+    }
+    bail!("the hub does not have {} of this repository", quoted(names))
+}
+
+/// `true` if `get` finds weights, in one file or in the shards of an index. A missing shard is an error.
+fn weights(get: Get<'_>) -> Result<bool> {
     for (single, index) in WEIGHTS {
         if get(single)?.is_some() {
             return Ok(true);
         }
         let Some(index) = get(index)? else { continue };
-        for shard in shards(&index).map_err(|error| error.to_string())? {
-            if get(&shard)?.is_none() {
-                return Err(format!("the hub does not have `{shard}` of this repository"));
-            }
+        for shard in shards(&index)? {
+            ensure!(get(&shard)?.is_some(), "the hub does not have `{shard}` of this repository");
         }
         return Ok(true);
     }
     Ok(false)
-}
-
-fn is_complete(folder: &Path) -> bool {
-    let get = |name: &str| Some(folder.join(name)).filter(|file| file.is_file());
-    weights(|name| Ok(get(name))) == Ok(true) && TOKENIZERS.iter().any(|name| get(name).is_some())
 }
 
 fn shards(index: &Path) -> Result<Vec<String>> {
@@ -149,16 +194,31 @@ fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
-fn missing(id: &str, cache: &Path, why: &str) -> Error {
+fn missing(id: &str, cache: &Path, error: &Error) -> Error {
     let folder = id.rsplit('/').next().unwrap_or(id);
     let [(weights, index), (pytorch, _)] = WEIGHTS;
-    anyhow!(
-        "model `{id}`: {why} (cache: `{}`). Put these files into one folder and pass `--model FOLDER`, e.g. \
+    let nowhere = if folder == id { "no such folder or `.gguf` file here, and " } else { "" };
+    let message = anyhow!(
+        "model `{id}`: {nowhere}{error:#} (cache: `{}`). Put these files into one folder and pass `--model FOLDER`, e.g. \
          `models/{folder}`: `{CONFIG}`; `{weights}` (or its shards with `{index}`) or `{pytorch}`; \
          `tokenizer.json`, `tokenizer.model`, `spm.model`, `vocab.txt`, or `{BYTE_PAIRS}` and `{MERGES}`; if they exist, {}",
         cache.display(),
         quoted(OPTIONAL)
-    )
+    );
+    match kind_of(error) {
+        Some(kind) => kind.mark(message),
+        None => message,
+    }
+}
+
+/// An error that a later start may not meet.
+fn unavailable(what: String) -> Error {
+    Kind::Unavailable.mark(anyhow!(what))
+}
+
+/// `true` for the hash of a commit, as opposed to the name of a branch or tag.
+fn is_commit(revision: &str) -> bool {
+    revision.len() == 40 && revision.bytes().all(|digit| digit.is_ascii_hexdigit())
 }
 
 /// Whether `name` is a file's name and no path, hidden file or anything else.
@@ -178,7 +238,7 @@ struct Listing {
 #[serde(rename_all = "camelCase")]
 struct Remote {
     rfilename: String,
-    /// Git's hash.
+    /// Git's hash of the content, or of the pointer to a large file.
     blob_id: String,
     size: u64,
     /// Of a file in the store of large files.
@@ -206,14 +266,14 @@ struct Hub {
 }
 
 impl Hub {
-    fn of_environment() -> Result<Self, String> {
+    fn of_environment() -> Result<Self> {
         let endpoint = variable("HF_ENDPOINT").unwrap_or_else(|| ENDPOINT.to_owned());
         let stored = || fs::read_to_string(home().join("token")).ok();
         let token = variable("HF_TOKEN").or_else(stored).map(|token| token.trim().to_owned());
         let seconds = match variable("HF_HUB_DOWNLOAD_TIMEOUT") {
             None => TIMEOUT,
             Some(text) => text.parse().ok().filter(|&seconds| seconds > 0).ok_or_else(|| {
-                format!(
+                anyhow!(
                     "HF_HUB_DOWNLOAD_TIMEOUT is `{text}`, expected a whole number of seconds above 0"
                 )
             })?,
@@ -240,7 +300,7 @@ impl Hub {
     }
 
     /// The bytes at `path` from byte `start` on, or all (status 200) where the server sends no part, within `time`.
-    fn get(&self, path: &str, start: u64, time: Duration) -> Result<Response<Body>, String> {
+    fn get(&self, path: &str, start: u64, time: Duration) -> Result<Response<Body>> {
         let url = format!("{}/{path}", self.endpoint);
         let shown = head(url.split('?').next().unwrap_or(&url), SHOWN);
         let request = self.agent.get(&url).config().timeout_recv_body(Some(time)).build();
@@ -251,15 +311,28 @@ impl Hub {
         if let Some(token) = &self.token {
             request = request.header("Authorization", format!("Bearer {token}"));
         }
-        let answer =
-            request.call().map_err(|error| format!("`{shown}` did not answer: {error}"))?;
+        let answer = request.call().map_err(|error| {
+            let what = format!("`{shown}` did not answer: {error}");
+            // An address that is none.
+            let is_wrong = matches!(error, ureq::Error::BadUri(_) | ureq::Error::Http(_));
+            if is_wrong { anyhow!(what) } else { unavailable(what) }
+        })?;
         let status = answer.status();
         if status.is_success() || status == StatusCode::RANGE_NOT_SATISFIABLE {
             return Ok(answer);
         }
         let words = answer.headers().get("x-error-message").and_then(|words| words.to_str().ok());
         let words = words.map_or_else(String::new, |words| format!(": {}", head(words, SHOWN)));
-        Err(format!("`{shown}` answered {status}{words}"))
+        let token = match status {
+            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
+                "; a private or gated repository needs a token with access to it (`HF_TOKEN`, or `hf auth login`)"
+            }
+            _ => "",
+        };
+        let what = format!("`{shown}` answered {status}{words}{token}");
+        let passes = [StatusCode::REQUEST_TIMEOUT, StatusCode::TOO_MANY_REQUESTS];
+        let is_busy = status.is_server_error() || passes.contains(&status);
+        Err(if is_busy { unavailable(what) } else { anyhow!(what) })
     }
 }
 
@@ -272,56 +345,54 @@ struct Repository<'a> {
 }
 
 impl<'a> Repository<'a> {
-    fn open(id: &'a str, root: PathBuf) -> Result<Self, String> {
+    fn open(id: &'a str, root: PathBuf, revision: &str) -> Result<Self> {
         let hub = Hub::of_environment()?;
-        let path = format!("api/models/{id}/revision/main?blobs=true");
+        let revision = revision.replace('/', "%2F");
+        let path = format!("api/models/{id}/revision/{revision}?blobs=true");
         let listing = hub.get(&path, 0, hub.patience)?;
-        let listing: Listing = listing
-            .into_body()
-            .read_json()
-            .map_err(|error| format!("the hub's list of files cannot be read: {error}"))?;
+        let listing: Listing = listing.into_body().read_json().map_err(|error| {
+            unavailable(format!("the hub's list of files cannot be read: {error}"))
+        })?;
         if !is_plain(&listing.commit) {
-            let commit = listing.commit.escape_default();
-            return Err(format!("the hub's commit `{commit}` is not a plain name"));
+            bail!("the hub's commit `{}` is not a plain name", listing.commit.escape_default());
         }
         Ok(Self { hub, id, root, listing })
     }
 
-    fn fetch_first(&self, names: &[&str]) -> Result<PathBuf, String> {
-        for name in names {
-            if let Some(file) = self.fetch(name)? {
-                return Ok(file);
-            }
-        }
-        Err(format!("the hub does not have {} of this repository", quoted(names)))
-    }
-
-    /// The file `name`, downloaded if the cache does not have it; `None` if the repository does not have it.
-    fn fetch(&self, name: &str) -> Result<Option<PathBuf>, String> {
+    /// The file `name`, downloaded if the cache does not have it; `None` if the repository does not have it, which is noted.
+    fn fetch(&self, name: &str) -> Result<Option<PathBuf>> {
         if name != Pooling::FILE && !is_plain(name) {
-            return Err(format!("`{}` is not a plain file name", name.escape_default()));
+            bail!("`{}` is not a plain file name", name.escape_default());
         }
         let mut files = self.listing.siblings.iter();
-        let Some(remote) = files.find(|remote| remote.rfilename == name) else { return Ok(None) };
+        let Some(remote) = files.find(|remote| remote.rfilename == name) else {
+            let mark = absent(&self.root, &self.listing.commit).join(name);
+            mark.parent().map_or(Ok(()), create_dir)?;
+            File::create(&mark).map_err(cannot("create", &mark))?;
+            return Ok(None);
+        };
         let hash = remote.hash();
         if !is_plain(hash) {
-            let hash = hash.escape_default();
-            return Err(format!("`{name}`: the hub's hash `{hash}` is not a plain name"));
+            bail!("`{name}`: the hub's hash `{}` is not a plain name", hash.escape_default());
         }
         let file = self.snapshot().join(name);
         if !file.is_file() {
             let blob = self.root.join("blobs").join(hash);
-            self.download(remote, &blob).map_err(|why| format!("`{name}`: {why}"))?;
-            link(&blob, &file, name).map_err(|error| format!("`{}`: {error}", file.display()))?;
+            self.download(remote, &blob).map_err(|error| error.context(format!("`{name}`")))?;
+            link(&blob, &file, name).map_err(cannot("create", &file))?;
         }
         Ok(Some(file))
     }
 
-    /// Notes the commit in the cache, and returns its folder.
-    fn finish(self) -> Result<PathBuf, String> {
-        let refs = self.root.join("refs");
-        let note = || write_text(&refs.join("main"), &self.listing.commit);
-        create_dir(&refs).and_then(|()| note()).map_err(|error| error.to_string())?;
+    /// Notes the commit of `revision` in the cache, and returns its folder.
+    fn finish(self, revision: &str) -> Result<PathBuf> {
+        let note = self.root.join("refs").join(revision);
+        if !is_commit(revision)
+            && fs::read_to_string(&note).ok().as_ref() != Some(&self.listing.commit)
+        {
+            note.parent().map_or(Ok(()), create_dir)?;
+            write_text(&note, &self.listing.commit)?;
+        }
         Ok(self.snapshot())
     }
 
@@ -330,46 +401,46 @@ impl<'a> Repository<'a> {
     }
 
     /// Downloads `remote` to `blob`, which is there whole and checked or not at all.
-    fn download(&self, remote: &Remote, blob: &Path) -> Result<(), String> {
+    fn download(&self, remote: &Remote, blob: &Path) -> Result<()> {
         if blob.is_file() {
             return Ok(());
         }
         let name = &remote.rfilename;
-        if let Some(folder) = blob.parent() {
-            fs::create_dir_all(folder).map_err(words)?;
-        }
+        blob.parent().map_or(Ok(()), create_dir)?;
         let partial = blob.with_file_name(format!("{}.incomplete", remote.hash()));
-        let mut file = File::options().append(true).create(true).open(&partial).map_err(words)?;
+        let opened = File::options().append(true).create(true).open(&partial);
+        let mut file = opened.map_err(cannot("create", &partial))?;
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
                 info!(file = name, "another process downloads it, waiting");
-                file.lock().map_err(words)?;
+                file.lock().map_err(cannot("lock", &partial))?;
             }
-            Err(TryLockError::Error(error)) => return Err(words(error)),
+            Err(TryLockError::Error(error)) => return Err(cannot("lock", &partial)(error)),
         }
         // The other process may have finished it meanwhile.
         if blob.is_file() {
             return Ok(());
         }
-        self.complete(&mut file, remote)?;
-        file.sync_all().map_err(words)?;
-        if let Some(Large { sha256 }) = &remote.lfs {
-            let found = sha256_file(&partial).map_err(|error| error.to_string())?;
-            if !found.eq_ignore_ascii_case(sha256) {
-                fs::remove_file(&partial).map_err(words)?;
-                return Err(format!(
-                    "the SHA-256 of the download is {found}, the hub states {sha256}; the download was deleted"
-                ));
-            }
-        } else if [".safetensors", ".bin"].iter().any(|ending| name.ends_with(ending)) {
-            warn!(file = name, "the hub states no SHA-256 of these weights: not checked");
+        self.complete(&mut file, &partial, remote)?;
+        file.sync_all().map_err(cannot("write", &partial))?;
+        let (what, stated, found) = match &remote.lfs {
+            Some(Large { sha256 }) => ("SHA-256", sha256, sha256_file(&partial)?),
+            None => ("SHA-1 by git", &remote.blob_id, git_sha1(&partial)?),
+        };
+        if !found.eq_ignore_ascii_case(stated) {
+            fs::remove_file(&partial).map_err(cannot("remove", &partial))?;
+            return Err(unavailable(format!(
+                "the {what} of the download is {found}, the hub states {stated}; the download was deleted"
+            )));
         }
-        fs::rename(&partial, blob).map_err(words)
+        fs::rename(&partial, blob).map_err(cannot("rename", &partial))
     }
 
-    fn complete(&self, file: &mut File, remote: &Remote) -> Result<(), String> {
-        let (size, mut length) = (remote.size, file.metadata().map_err(words)?.len());
+    fn complete(&self, file: &mut File, partial: &Path, remote: &Remote) -> Result<()> {
+        let length_of =
+            |file: &File| Ok::<_, Error>(file.metadata().map_err(cannot("read", partial))?.len());
+        let (size, mut length) = (remote.size, length_of(file)?);
         if length >= size {
             if length == size && length > 0 {
                 return Ok(());
@@ -388,32 +459,41 @@ impl<'a> Repository<'a> {
         match answer.status() {
             StatusCode::PARTIAL_CONTENT if resumed => debug!(length, "resumed"),
             StatusCode::OK => length = 0,
-            status => return Err(format!("the server answered {status} to a download")),
+            status => {
+                return Err(unavailable(format!("the server answered {status} to a download")));
+            }
         }
-        file.set_len(length).map_err(words)?;
+        file.set_len(length).map_err(cannot("write", partial))?;
         // A byte more than there should be shows that there are more.
         let mut body = answer.into_body().into_reader().take(size - length + 1);
         let copied = io::copy(&mut body, file);
-        length = file.metadata().map_err(words)?.len();
+        length = length_of(file)?;
         let stopped = |why: &str| {
-            Err(format!(
+            Err(unavailable(format!(
                 "the download stopped after {length} of {size} bytes{why}; the next run resumes it"
-            ))
+            )))
         };
         match copied {
             Err(error) => stopped(&format!(": {error}")),
             Ok(_) if length < size => stopped(""),
             Ok(_) if length > size => {
-                file.set_len(0).map_err(words)?;
-                Err(format!("the server sends more than the {size} bytes that this file may have"))
+                file.set_len(0).map_err(cannot("write", partial))?;
+                Err(unavailable(format!(
+                    "the server sends more than the {size} bytes that this file may have"
+                )))
             }
             Ok(_) => Ok(()),
         }
     }
 }
 
-fn words(error: io::Error) -> String {
-    error.to_string()
+/// Git's name of a file's content in lower-case hex: SHA-1 of `blob SIZE`, a zero byte and the content.
+fn git_sha1(path: &Path) -> Result<String> {
+    let mut file = File::open(path).map_err(cannot("read", path))?;
+    let size = file.metadata().map_err(cannot("read", path))?.len();
+    let mut hasher = Sha1::new_with_prefix(format!("blob {size}\0"));
+    io::copy(&mut file, &mut hasher).map_err(cannot("read", path))?;
+    Ok(hex(&hasher.finalize()))
 }
 
 /// Makes `file`, which a snapshot calls `name`, a link to `blob`, relative as Python's library makes it.

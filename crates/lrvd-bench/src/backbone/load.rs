@@ -26,6 +26,9 @@ use crate::text::quoted;
 /// What a folder says of generation, beside its configuration.
 pub(crate) const GENERATION_FILE: &str = "generation_config.json";
 
+/// The branch of a repository that is taken where no revision is named.
+const MAIN: &str = "main";
+
 /// Files of a folder that answers depend on, beside the weights. A GGUF file holds all of that.
 pub(crate) const READ_FILES: [&str; 12] = [
     "config.json",
@@ -310,17 +313,19 @@ pub(crate) struct ModelLocation {
     pub(crate) name: String,
     /// The folder, or the one GGUF file that holds all of it.
     pub(crate) folder: PathBuf,
+    /// What is to be known of files that may be missing in the hub's cache.
+    pub(crate) note: Option<String>,
 }
 
 impl ModelLocation {
     pub(crate) fn of_folder(folder: &Path) -> Self {
-        Self { name: folder.display().to_string(), folder: folder.to_owned() }
+        Self { name: folder.display().to_string(), folder: folder.to_owned(), note: None }
     }
 
     /// A name that still finds the model from another working directory.
     pub(crate) fn lasting_name(&self) -> String {
         // A repository keeps its name: where its files lie is the cache's business.
-        if is_repository(&self.name) && !Path::new(&self.name).exists() {
+        if repository(&self.name).is_some() && !Path::new(&self.name).exists() {
             return self.name.clone();
         }
         let folder = self.folder.canonicalize();
@@ -328,10 +333,20 @@ impl ModelLocation {
     }
 }
 
-/// Whether `name` is the id of a repository of a hub, and no place on this machine.
+/// `true` if `name` is the id of a repository with its owner, and not a place on this machine. A name without an owner may be
+/// the last part of a path.
 pub(crate) fn is_hub_id(name: &str) -> bool {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "/-_.".contains(c);
-    is_repository(name) && name.chars().all(plain) && !Path::new(name).exists()
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/-_.@".contains(c);
+    let is_owned = repository(name).is_some_and(|(id, _)| id.contains('/'));
+    is_owned && name.chars().all(plain) && !Path::new(name).exists()
+}
+
+/// The name of a model without the revision of a repository, and the revision.
+pub(crate) fn split_revision(name: &str) -> (&str, Option<&str>) {
+    match repository(name) {
+        Some(found) if !Path::new(name).exists() => found,
+        _ => (name, None),
+    }
 }
 
 /// The name of a base model for files that leave this machine: the id of a repository as it is, of a path its last part.
@@ -340,7 +355,8 @@ pub(crate) fn shared_name(name: &str) -> &str {
     if is_hub_id(name) { name } else { last().unwrap_or(name) }
 }
 
-/// Finds a folder, a GGUF file, or a repository `owner/name` in the cache or, unless offline, on the Hub.
+/// Finds a folder, a GGUF file, or a repository (`owner/name`, `name`, either with `@REVISION`) in the cache or, unless
+/// offline, on the Hub.
 pub(crate) fn locate_model(model: &str) -> Result<ModelLocation> {
     locate(model, hub::snapshot)
 }
@@ -349,24 +365,39 @@ pub(crate) fn locate_config(model: &str) -> Result<ModelLocation> {
     locate(model, hub::config)
 }
 
-fn locate(model: &str, from_hub: impl Fn(&str) -> Result<PathBuf>) -> Result<ModelLocation> {
+fn locate(
+    model: &str,
+    from_hub: impl Fn(&str, &str) -> Result<(PathBuf, Option<String>)>,
+) -> Result<ModelLocation> {
     let path = Path::new(model);
+    let name = model.to_owned();
     if let Some(folder) = local(path)? {
-        return Ok(ModelLocation { name: model.to_owned(), folder });
+        return Ok(ModelLocation { name, folder, note: None });
     }
-    if !is_repository(model) {
+    let Some((id, revision)) = repository(model) else {
         bail!(
             "model `{model}`: no such folder or `.gguf` file, and not a repository id of the form `owner/name`"
         );
-    }
-    let folder = from_hub(model)?;
-    Ok(ModelLocation { name: model.to_owned(), folder })
+    };
+    let (folder, note) = from_hub(id, revision.unwrap_or(MAIN))?;
+    Ok(ModelLocation { name, folder, note })
 }
 
-fn is_repository(name: &str) -> bool {
-    let parts: Vec<&str> = name.split('/').collect();
-    matches!(parts.as_slice(), [owner, name]
-        if [owner, name].iter().all(|p| !p.is_empty() && !p.starts_with('.')))
+/// The id and the revision of `owner/name`, `owner/name@revision`, or the same without an owner (`gpt2`).
+fn repository(name: &str) -> Option<(&str, Option<&str>)> {
+    let (id, revision) = match name.split_once('@') {
+        Some((id, revision)) => (id, Some(revision)),
+        None => (name, None),
+    };
+    let parts: Vec<&str> = id.split('/').collect();
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    let is_id = match parts.as_slice() {
+        [name] => name.chars().all(is_plain) && !name.to_ascii_lowercase().ends_with(".gguf"),
+        [_, _] => true,
+        _ => false,
+    };
+    let is_part = |part: &&str| !part.is_empty() && !part.starts_with('.');
+    (is_id && parts.iter().all(is_part)).then_some((id, revision))
 }
 
 /// The folder or GGUF file at `path`. A folder without `config.json` that holds one GGUF file is that file.
@@ -398,6 +429,22 @@ pub(crate) fn local(path: &Path) -> Result<Option<PathBuf>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_repository_has_an_owner_or_none_and_may_have_a_revision() {
+        let found = |name| repository(name);
+        assert_eq!(found("gpt2"), Some(("gpt2", None)));
+        assert_eq!(found("bert-base-uncased@v1.0"), Some(("bert-base-uncased", Some("v1.0"))));
+        assert_eq!(found("a/b@refs/pr/3"), Some(("a/b", Some("refs/pr/3"))));
+        for path in
+            ["", "/", "a/", "./a", "../a", "a/b/c", "/a/b", "C:\\nano", "m.gguf", ".", "a b"]
+        {
+            assert_eq!(found(path), None, "{path}");
+        }
+        assert_eq!(split_revision("a/b@v1"), ("a/b", Some("v1")));
+        assert_eq!(split_revision("/srv/models/b@v1"), ("/srv/models/b@v1", None));
+        assert!(is_hub_id("a/b@v1") && is_hub_id("a/b") && !is_hub_id("gpt2"));
+    }
 
     #[test]
     fn a_shared_name_has_no_path() {

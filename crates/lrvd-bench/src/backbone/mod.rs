@@ -9,7 +9,7 @@ mod hub {
 
     use crate::error::Result;
 
-    pub(super) fn snapshot(id: &str) -> Result<PathBuf> {
+    pub(super) fn snapshot(id: &str, _revision: &str) -> Result<(PathBuf, Option<String>)> {
         anyhow::bail!(
             "model `{id}`: there is no such folder, and this program was built without its feature `hub`, which \
              downloads models; build with it (`--features hub`), or pass `--model FOLDER`"
@@ -23,5 +23,5 @@ mod load;
 pub(crate) use architecture::{Architecture, Sizes};
 pub(crate) use load::{
     Backbone, GENERATION_FILE, ModelLocation, READ_FILES, is_hub_id, load_language_model,
-    load_model, local, locate_config, locate_model, open_tokenizer, shared_name,
+    load_model, local, locate_config, locate_model, open_tokenizer, shared_name, split_revision,
 };

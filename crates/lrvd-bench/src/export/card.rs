@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use super::inspect::{AdapterReport, inspect_adapter};
 use crate::adapter::{Adapter, CARD_FILE, ClassifierInfo, Description};
-use crate::backbone::{is_hub_id, shared_name};
+use crate::backbone::{is_hub_id, shared_name, split_revision};
 use crate::data::Wording;
 use crate::error::Result;
 use crate::io::{cannot, read_json};
@@ -79,7 +79,7 @@ impl<'a> Card<'a> {
         let Self { info, report, ranks, settings, .. } = self;
         let base = info.map(|info| info.base.name.as_str()).or(report.base_model.as_deref());
         // The base where it is one that a hub knows, and not a place on some machine.
-        let hub_base = base.filter(|base| is_hub_id(base));
+        let hub_base = base.filter(|base| is_hub_id(base)).map(|base| split_revision(base).0);
         let hash = |(file, hash): (&String, &String)| format!("{} sha256 `{hash}`", code(file));
         let classes = |info: &ClassifierInfo| match info.goal.classes.as_slice() {
             [] => "none: a number is predicted".to_owned(),

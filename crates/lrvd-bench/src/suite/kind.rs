@@ -73,7 +73,7 @@ impl Suite {
             Profile::Paper => locate_model(&model),
             Profile::Quick => {
                 let folder = shipped(&model);
-                Ok(ModelLocation { name: format!("{model} (shipped)"), folder })
+                Ok(ModelLocation { name: format!("{model} (shipped)"), folder, note: None })
             }
         }
     }

@@ -72,7 +72,7 @@ pub(super) fn start(
     let mut top = OutputFolder::look(&options.out, options.resume)?;
     top.check(&whole)?;
     let started_at = now();
-    if let Some(note) = ignored(&backbone) {
+    for note in ignored(&backbone).into_iter().chain(backbone.location.note.clone()) {
         sink.event(&Event::Note(note));
     }
     let data_dir = match &options.data_dir {

@@ -10,6 +10,7 @@ use anyhow::{Context, anyhow, bail};
 use clap::{ArgAction, Args, Subcommand};
 use lrvd_bench::Result;
 use lrvd_bench::UnknownName;
+use lrvd_bench::adapter::named_at;
 use lrvd_bench::method::MethodName;
 use lrvd_bench::suite::{
     Arms, ArmsDryRun, Cluster, DEAD_AFTER, DryRun, Engine, Headline, Job, Plan, Profile, RunState,
@@ -80,6 +81,9 @@ pub(crate) struct SuiteArguments {
     /// Pretrained model: a folder, a `.gguf` file, or a repository `owner/name` on the Hugging Face Hub.
     #[arg(long, value_name = "DIR|GGUF|HUB-ID")]
     pub(crate) model: Option<String>,
+    /// Revision of the repository: a branch, a tag or a commit [default: main].
+    #[arg(long, value_name = "REVISION", requires = "model")]
+    pub(crate) revision: Option<String>,
     /// Data in their original layouts, or Hub-style parquet or JSONL. By default cola, sst2, rte and all sets but
     /// boolq are generated.
     #[arg(long, value_name = "DIR")]
@@ -412,7 +416,9 @@ fn options(suite: Suite, arguments: SuiteArguments) -> Result<SuiteOptions> {
     options.methods = methods;
     options.seeds = arguments.seeds;
     options.device = arguments.device;
-    options.model = match arguments.model {
+    let revision = arguments.revision.as_deref();
+    let model = arguments.model.map(|model| named_at(&model, revision)).transpose()?;
+    options.model = match model {
         Some(model) if plans && Path::new(&model).exists() => {
             Some(lasting(model.into())?.display().to_string())
         }

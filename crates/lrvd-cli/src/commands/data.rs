@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use anyhow::anyhow;
 use clap::{Args, Subcommand};
 use lrvd_bench::Result;
+use lrvd_bench::adapter::named_at;
 use lrvd_bench::check::{Spread, check_data};
 use lrvd_bench::data::{Data, NamedColumns, NamedTexts, OwnFiles, QuestionKind, Validation, load};
 use lrvd_bench::settings::WordingSettings;
@@ -100,6 +101,9 @@ pub(crate) struct CheckArguments {
     /// The model to be trained: a folder, a `.gguf` file, or a repository `owner/name` on the Hugging Face Hub.
     #[arg(long, value_name = "DIR|GGUF|HUB-ID")]
     pub(crate) model: Option<String>,
+    /// Revision of the repository: a branch, a tag or a commit [default: main].
+    #[arg(long, value_name = "REVISION", requires = "model")]
+    pub(crate) revision: Option<String>,
     /// Longest input in tokens [default: 128; 1024 for texts of a language model; 512 for typed questions, or fewer if the model
     /// has fewer positions].
     #[arg(long, value_name = "N", value_parser = args::count(), allow_negative_numbers = true)]
@@ -148,7 +152,8 @@ pub(super) fn read(arguments: &ExampleArguments) -> Result<Data> {
 /// Reads the data and describes them.
 pub(super) fn run(command: DataCommand, printer: Printer) -> Outcome {
     let DataCommand::Check(arguments) = command;
-    let CheckArguments { examples, model, max_length } = *arguments;
+    let CheckArguments { examples, model, max_length, revision } = *arguments;
+    let model = model.map(|model| named_at(&model, revision.as_deref())).transpose()?;
     let given = WordingSettings {
         template: examples.template.clone(),
         answers: (!examples.answers.is_empty()).then(|| examples.answers.clone()),
@@ -162,6 +167,7 @@ pub(super) fn run(command: DataCommand, printer: Printer) -> Outcome {
         printer.note(note);
     }
     let report = check_data(&data, model.as_deref(), &given, max_length)?;
+    report["model_note"].as_str().into_iter().for_each(|note| printer.note(note));
     printer.report("data check", &report, text)?;
     Ok(ExitStatus::Done)
 }

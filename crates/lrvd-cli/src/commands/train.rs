@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use lrvd_bench::adapter::named_at;
 use lrvd_bench::data::Data;
 use lrvd_bench::method::MethodName;
 use lrvd_bench::record::{CheckpointRecord, ParameterCounts};
@@ -24,6 +25,9 @@ pub(crate) struct TrainArguments {
     /// `owner/name` on the Hugging Face Hub, or a language model in a `.gguf` file.
     #[arg(long, value_name = "DIR|GGUF|HUB-ID")]
     pub(crate) model: String,
+    /// Revision of the repository: a branch, a tag or a commit [default: main].
+    #[arg(long, value_name = "REVISION")]
+    pub(crate) revision: Option<String>,
     #[command(flatten)]
     pub(crate) examples: ExampleArguments,
     /// Method: lora, adalora, bayeslora, or another that results in one adapter: map, mcd, bayeslora-fixed,
@@ -191,7 +195,7 @@ fn options(arguments: TrainArguments, data: &Data) -> Result<TrainOptions> {
         (None, _) => MethodName::LORA,
     };
     Ok(TrainOptions {
-        model: arguments.model,
+        model: named_at(&arguments.model, arguments.revision.as_deref())?,
         method,
         target_rank: arguments.target_rank,
         config,

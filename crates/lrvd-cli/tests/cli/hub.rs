@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
 
 use crate::support::{Output, Sandbox, ended, files_below, placed};
 
@@ -92,8 +93,12 @@ fn read(stream: &TcpStream) -> Option<Call> {
     Some(Call { path, headers: headers.collect() })
 }
 
-/// Small files of the repository.
-const SMALL: [&str; 3] = ["config.json", "tokenizer.json", "tokenizer_config.json"];
+/// Small files of the repository, and their hashes by `git hash-object`.
+const SMALL: [(&str, &str); 3] = [
+    ("config.json", "9d3551cc6b2fc764af7b240107e5be78d7e5e5b9"),
+    ("tokenizer.json", "9926f9282777b35a2d9ffd42a3caeb21e01dc434"),
+    ("tokenizer_config.json", "42d35e3e8e0d957aff645be62fb80d44a5a577de"),
+];
 
 /// Beside them, in a folder.
 const POOLING: &str = "1_Pooling/config.json";
@@ -102,13 +107,13 @@ const POOLING: &str = "1_Pooling/config.json";
 fn list(others: &[Value]) -> Answer {
     let weights =
         json!({ "rfilename": NAME, "blobId": "3", "size": 7, "lfs": { "sha256": SHA256 } });
-    let small = SMALL.iter().enumerate().map(|(i, name)| {
-        let size = std::fs::metadata(placed("@nano/") + name).unwrap().len();
-        json!({ "rfilename": name, "blobId": format!("{i:040}"), "size": size })
-    });
+    let entry = |name: &str, (of, hash): (&str, &str)| {
+        let size = std::fs::metadata(placed("@nano/") + of).unwrap().len();
+        json!({ "rfilename": name, "blobId": hash, "size": size })
+    };
+    let small = SMALL.iter().map(|&file| entry(file.0, file));
     // Its bytes are those of the other `config.json`.
-    let size = std::fs::metadata(placed("@nano/config.json")).unwrap().len();
-    let pooling = json!({ "rfilename": POOLING, "blobId": "f".repeat(40), "size": size });
+    let pooling = entry(POOLING, SMALL[0]);
     let others = if others.is_empty() { &[weights][..] } else { others };
     let files: Vec<Value> = small.chain([pooling]).chain(others.iter().cloned()).collect();
     answer("200 OK", json!({ "sha": COMMIT, "siblings": files }).to_string().as_bytes())
@@ -117,8 +122,8 @@ fn list(others: &[Value]) -> Answer {
 /// Configuration and tokenizer, and the list with the weights.
 fn small(call: &Call) -> Answer {
     match call.file() {
-        "main" => list(&[]),
-        file if SMALL.contains(&file) => {
+        "main" | COMMIT => list(&[]),
+        file if SMALL.iter().any(|(name, _)| *name == file) => {
             answer("200 OK", &std::fs::read(placed("@nano/") + file).unwrap())
         }
         _ => answer("404 Not Found", b""),
@@ -160,7 +165,11 @@ impl Home {
 
     /// Checks the rows against the model `owner/name` of a hub.
     fn check(&self, hub: &str, environment: &[(&str, &str)]) -> Output {
-        let mut command = self.0.command("data check --model owner/name --train rows.csv");
+        self.check_model("owner/name", hub, environment)
+    }
+
+    fn check_model(&self, model: &str, hub: &str, environment: &[(&str, &str)]) -> Output {
+        let mut command = self.0.command(&format!("data check --train rows.csv --model {model}"));
         for name in
             ["HF_HUB_OFFLINE", "HF_HUB_CACHE", "http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"]
         {
@@ -219,8 +228,8 @@ fn a_model_is_fetched_into_the_cache_of_pythons_library() {
     let snapshot = repository.join("snapshots").join(COMMIT);
     let link = |name: &str| std::fs::read_link(snapshot.join(name)).unwrap();
     assert_eq!(link(NAME), Path::new("../../blobs").join(SHA256));
-    assert_eq!(link("config.json"), Path::new("../../blobs").join(format!("{:040}", 0)));
-    assert_eq!(link(POOLING), Path::new("../../../blobs").join("f".repeat(40)));
+    assert_eq!(link("config.json"), Path::new("../../blobs").join(SMALL[0].1));
+    assert_eq!(link(POOLING), Path::new("../../../blobs").join(SMALL[0].1));
     assert!(snapshot.join(POOLING).is_file());
     assert_eq!(std::fs::read(snapshot.join(NAME)).unwrap(), WEIGHTS);
     assert!(!home.unfinished().exists());
@@ -235,6 +244,66 @@ fn a_model_is_fetched_into_the_cache_of_pythons_library() {
     // A link whose blob was removed is made anew.
     home.fetched(&hub);
     assert_eq!(std::fs::read(snapshot.join(NAME)).unwrap(), WEIGHTS);
+}
+
+/// A cache as Python's library leaves it after `AutoModel.from_pretrained`: what sentence-transformers adds is not in it.
+#[test]
+fn a_model_has_the_same_files_whoever_filled_the_cache() {
+    let home = Home::new();
+    let (hub, ..) = hub_with_store(part);
+    home.fetched(&hub);
+    let snapshot = home.repository().join("snapshots").join(COMMIT);
+    let absent = home.repository().join(".no_exist").join(COMMIT);
+    let marked = |name: &str| absent.join(name).is_file();
+    assert!(marked("chat_template.jinja") && marked("generation_config.json") && !marked(NAME));
+    // Files of a snapshot, and markers of what is known not to be there.
+    std::fs::remove_dir_all(snapshot.join("1_Pooling")).unwrap();
+    std::fs::remove_dir_all(&absent).unwrap();
+    let offline = home.check(&hub, &[("HF_HUB_OFFLINE", "1")]);
+    let note = "the cache has no `generation_config.json`, `chat_template.jinja`, `1_Pooling/config.json`, and it is not \
+                known if the repository has (HF_HUB_OFFLINE is set";
+    assert!(offline.code == 0 && offline.stderr.contains(note), "{}", offline.stderr);
+    let output = home.check("http://127.0.0.1:1", &[]);
+    assert!(output.code == 0 && output.stderr.contains("did not answer"), "{}", output.stderr);
+    let (hub, asked, stored) = hub_with_store(part);
+    let output = home.check(&hub, &[]);
+    assert!(output.code == 0 && !output.stderr.contains("the cache has no"), "{}", output.stderr);
+    assert!(snapshot.join(POOLING).is_file() && marked("chat_template.jinja"));
+    // Of the commit that is there, and nothing that the cache has is fetched again.
+    let paths: Vec<String> = asked.lock().unwrap().iter().map(|call| call.path.clone()).collect();
+    let list = format!("/api/models/owner/name/revision/{COMMIT}?blobs=true");
+    assert_eq!(paths, [list], "the bytes of the pooling file are those of another");
+    assert_eq!(stored.lock().unwrap().len(), 0);
+    home.fetched("http://127.0.0.1:1");
+}
+
+#[test]
+fn a_repository_may_have_no_owner_and_any_revision() {
+    let home = Home::new();
+    let (hub, asked) = server(|call| match call.file() {
+        NAME => answer("200 OK", WEIGHTS),
+        "v1.0" | "refs%2Fpr%2F1" => list(&[]),
+        _ => small(call),
+    });
+    let listed = |model: &str, revision: &str, folder: &str| {
+        let output = home.check_model(model, &hub, &[]);
+        assert_eq!(output.code, 0, "{}", output.stderr);
+        let first = asked.lock().unwrap().drain(..).next().unwrap().path;
+        let id = model.split(['@', ' ']).next().unwrap();
+        assert_eq!(first, format!("/api/models/{id}/revision/{revision}?blobs=true"));
+        assert!(home.0.path(&format!("hub/{folder}")).exists(), "{folder}");
+    };
+    listed("nano", "main", "models--nano/refs/main");
+    listed("owner/name --revision v1.0", "v1.0", "models--owner--name/refs/v1.0");
+    assert!(!home.repository().join("refs/main").exists());
+    listed("other/name@refs/pr/1", "refs%2Fpr%2F1", "models--other--name/refs/refs/pr/1");
+    let commit = format!("last/name@{COMMIT}");
+    listed(&commit, COMMIT, &format!("models--last--name/snapshots/{COMMIT}"));
+    assert!(!home.0.path("hub/models--last--name/refs").exists());
+    let output = home.check_model("nanoo", &server(|_| answer("404 Not Found", b"")).0, &[]);
+    output.rejected("model `nanoo`: no such folder or `.gguf` file here, and ");
+    home.check_model("rows.csv --revision v1", &hub, &[])
+        .rejected("`rows.csv` is a file or folder");
 }
 
 #[test]
@@ -264,7 +333,8 @@ fn an_interrupted_download_is_resumed() {
     for store in stores {
         let home = Home::new();
         let (hub, ..) = hub_with_store(|_| answer("200 OK | Content-Length: 7", &WEIGHTS[..3]));
-        home.check(&hub, &[]).rejected("stopped after 3");
+        let output = home.check(&hub, &[]);
+        assert!(output.code == 3 && output.stderr.contains("stopped after 3"), "{}", output.stderr);
         assert_eq!(std::fs::read(home.unfinished()).unwrap(), &WEIGHTS[..3]);
         assert!(!home.weights().exists());
         let (hub, _, stored) = hub_with_store(store);
@@ -275,9 +345,14 @@ fn an_interrupted_download_is_resumed() {
     }
 }
 
+fn sha256(text: &str) -> String {
+    Sha256::digest(text).iter().fold(String::new(), |hex, byte| format!("{hex}{byte:02x}"))
+}
+
 /// How the hub of a case of `hub.txt` answers. `head`: everything with this head. `raw` and `silent`: these bytes, after which
 /// the connection is closed or stays open. `list`: this list of files. `weights`: a download with this head and, behind ` || `,
-/// body. `stops`: a download without its end. `absent`: no weights. `shard`: an index that names this file.
+/// body. `stops`: a download without its end. `absent`: no weights. `shard`: an index that names this file. `config`: a
+/// `config.json` with another word of equal length.
 fn bad(case: &str) -> impl Fn(&Call) -> Answer + Send + Sync + use<> {
     let (kind, rest) = case.split_once(' ').unwrap_or((case, ""));
     let (kind, rest) = (kind.to_owned(), rest.replace("COMMIT", COMMIT));
@@ -296,15 +371,26 @@ fn bad(case: &str) -> impl Fn(&Call) -> Answer + Send + Sync + use<> {
             }
             ("absent" | "shard", "main") => {
                 let name = if kind == "shard" { INDEX } else { "other.json" };
-                list(&[json!({ "rfilename": name, "blobId": "3", "size": index.len() })])
+                let lfs = json!({ "sha256": sha256(&index) });
+                list(&[
+                    json!({ "rfilename": name, "blobId": "3", "size": index.len(), "lfs": lfs }),
+                ])
             }
             ("shard", INDEX) => answer("200 OK", index.as_bytes()),
+            // Another digit, and the length that the list states.
+            ("config", "config.json") => {
+                let config = std::fs::read_to_string(placed("@nano/config.json")).unwrap();
+                let (from, to) = rest.split_once(' ').unwrap();
+                assert!(config.contains(from) && from.len() == to.len(), "{config}");
+                answer("200 OK", config.replacen(from, to, 1).as_bytes())
+            }
             _ => small(call),
         }
     }
 }
 
-/// Each is an error in words, in time, with no file outside the cache and none in it that has the name of a blob.
+/// Each is an error in words, in time, with no file outside the cache and none in it that has the name of a blob. The exit code
+/// is 3 where a later start may succeed, else 2.
 #[test]
 fn a_hub_with_wrong_answers_is_an_error() {
     let lines: Vec<&str> = include_str!("hub.txt").lines().collect();
@@ -316,7 +402,9 @@ fn a_hub_with_wrong_answers_is_an_error() {
         let seconds = if is_silent { "1" } else { "20" };
         let output = home.check(&hub, &[("HF_HUB_DOWNLOAD_TIMEOUT", seconds)]);
         let text = output.stderr.split_whitespace().collect::<Vec<_>>().join(" ");
-        assert!(output.code == 2 && text.contains(expected), "{case}: {text}");
+        let (code, expected) = expected.split_once(' ').unwrap();
+        let code: i32 = code.parse().unwrap();
+        assert!(output.code == code && text.contains(expected), "{case}: {} {text}", output.code);
         assert!(text.contains("model `owner/name`") && !text.contains("secret"), "{text}");
         assert!(text.contains("pass `--model FOLDER`, e.g. `models/name`"), "{text}");
         assert!(calls.lock().unwrap().len() < 30, "{case}");
@@ -333,12 +421,14 @@ fn a_hub_with_wrong_answers_is_an_error() {
 #[test]
 fn an_invalid_address_or_timeout_is_an_error() {
     let home = Home::new();
-    for (endpoint, seconds, expected) in [
-        ("http://127.0.0.1:1", "20", "did not answer"),
-        ("nowhere", "20", "did not answer"),
-        (concat!("file:/", "//etc"), "20", "did not answer"),
-        ("http://127.0.0.1:1", "soon", "is `soon`, expected a whole number"),
+    for (endpoint, seconds, code, expected) in [
+        ("http://127.0.0.1:1", "20", 3, "did not answer"),
+        ("nowhere", "20", 2, "did not answer"),
+        (concat!("file:/", "//etc"), "20", 2, "did not answer"),
+        ("http://127.0.0.1:1", "soon", 2, "is `soon`, expected a whole number"),
     ] {
-        home.check(endpoint, &[("HF_HUB_DOWNLOAD_TIMEOUT", seconds)]).rejected(expected);
+        let output = home.check(endpoint, &[("HF_HUB_DOWNLOAD_TIMEOUT", seconds)]);
+        let Output { code: found, stderr, .. } = output;
+        assert!(found == code && stderr.contains(expected), "{endpoint}: {found} {stderr}");
     }
 }
