@@ -2,7 +2,8 @@
 //!
 //! A claim is a file `claims/ID.N` that its worker creates (`create_new`, which exactly one process can), rewrites as a
 //! heartbeat, and removes in the end. The claim of a dead worker is taken over by creating `ID.N+1`, of which again only one
-//! worker is capable; a worker that was only suspended finds the later file at its next heartbeat and stops.
+//! worker is capable; a worker that was only suspended finds the later file at its next heartbeat, stops this run and goes on
+//! with others.
 //!
 //! A worker is dead if its file has not been rewritten for a while by the clock of the file system, or sooner, if it ran on
 //! this host and its lock on the file is gone, or if it was an earlier start of this very job.
@@ -13,9 +14,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
-use anyhow::anyhow;
 use serde::{Deserialize, Serialize};
 
 use crate::error::Result;
@@ -23,6 +23,8 @@ use crate::io::cannot;
 
 /// Heartbeats within the time after which a silent worker counts as dead.
 const BEATS: u32 = 20;
+/// Longest time until a stop request reaches the work under a claim.
+const LOOK: Duration = Duration::from_millis(100);
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkerName {
@@ -178,34 +180,38 @@ enum Holder {
 }
 
 impl Claim<'_> {
-    /// `work` under heartbeats; if another worker takes the claim over meanwhile, `stop` is set, and the claim is an
-    /// error in the end.
-    pub(super) fn hold<T>(&self, stop: &AtomicBool, work: impl FnOnce() -> Result<T>) -> Result<T> {
+    /// Runs `work` under heartbeats. Its flag is set by `stop`, and if another worker takes the claim over meanwhile: then the
+    /// run is that worker's, and there is no result (`None`), not even an error.
+    pub(super) fn hold<T>(
+        &self,
+        stop: &AtomicBool,
+        work: impl FnOnce(&AtomicBool) -> Result<T>,
+    ) -> Result<Option<T>> {
         let (done, waits) = channel::<()>();
         let every = self.claims.dead_after / BEATS;
+        let own_stop = AtomicBool::new(stop.load(Ordering::Relaxed));
         let result = std::thread::scope(|scope| {
+            let own_stop = &own_stop;
             scope.spawn(move || {
-                while waits.recv_timeout(every) == Err(RecvTimeoutError::Timeout) {
-                    if self.beat() {
+                let mut beaten = Instant::now();
+                while waits.recv_timeout(every.min(LOOK)) == Err(RecvTimeoutError::Timeout) {
+                    own_stop.fetch_or(stop.load(Ordering::Relaxed), Ordering::Relaxed);
+                    if beaten.elapsed() < every {
                         continue;
                     }
-                    self.lost.store(true, Ordering::Relaxed);
-                    stop.store(true, Ordering::Relaxed);
-                    return;
+                    beaten = Instant::now();
+                    if !self.beat() {
+                        self.lost.store(true, Ordering::Relaxed);
+                        own_stop.store(true, Ordering::Relaxed);
+                        return;
+                    }
                 }
             });
-            let result = work();
+            let result = work(own_stop);
             drop(done);
             result
-        })?;
-        if self.lost.load(Ordering::Relaxed) {
-            return Err(anyhow!(
-                "another worker took run `{}` over: this one gave no sign of life for {} s",
-                self.id,
-                self.claims.dead_after.as_secs()
-            ));
-        }
-        Ok(result)
+        });
+        if self.lost.load(Ordering::Relaxed) { Ok(None) } else { result.map(Some) }
     }
 
     /// Rewrites the file; `false` if the claim is another worker's by now.
@@ -302,7 +308,7 @@ mod tests {
         let stop = AtomicBool::new(false);
         let claim = own(first.take("run").unwrap());
         let path = first.path("run", 0);
-        let holder = claim.hold(&stop, || {
+        let holder = claim.hold(&stop, |_| {
             silence(&path);
             let silent = || fs::metadata(&path).unwrap().modified().unwrap().elapsed().unwrap();
             while silent() > Duration::from_mins(1) {
@@ -310,21 +316,30 @@ mod tests {
             }
             second.living("run")
         });
-        assert_eq!(holder.unwrap().as_deref(), Some("process 1 on a"));
-        assert!(!stop.load(Ordering::Relaxed));
+        assert_eq!(holder.unwrap().unwrap().as_deref(), Some("process 1 on a"));
         // Taken over once, and the first worker sees it when it wakes up.
         silence(&path);
         let taken = own(second.take("run").unwrap());
         assert_eq!(taken.generation, 1);
-        let ended = claim.hold(&stop, || {
-            while !stop.load(Ordering::Relaxed) {
+        let until_stopped = |stopped: &AtomicBool| {
+            while !stopped.load(Ordering::Relaxed) {
                 std::thread::yield_now();
             }
-            Ok(())
+        };
+        let ended = claim.hold(&stop, |own_stop| {
+            until_stopped(own_stop);
+            Err::<(), _>(anyhow::anyhow!("the folder is another worker's"))
         });
-        assert!(ended.unwrap_err().to_string().contains("took run `run` over"));
+        assert!(ended.unwrap().is_none() && !stop.load(Ordering::Relaxed), "only this run stops");
         drop(claim);
         assert!(matches!(first.take("run").unwrap(), Taken::Other(_)), "it gave back nothing");
+        // A stop request reaches the work, and its error is one.
+        let failed = taken.hold(&stop, |own_stop| {
+            stop.store(true, Ordering::Relaxed);
+            until_stopped(own_stop);
+            Err::<(), _>(anyhow::anyhow!("stopped"))
+        });
+        assert_eq!(failed.unwrap_err().to_string(), "stopped");
         drop(taken);
         assert!(first.living("run").unwrap().is_none());
     }

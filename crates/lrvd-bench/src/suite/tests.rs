@@ -1,11 +1,14 @@
 //! Runs of a suite that are stopped, and output folders that vanish.
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use lrvd_burn::train::Checkpoints;
 
 use super::*;
 use crate::error::Result;
 use crate::method::MethodName;
-use crate::progress::Event;
+use crate::progress::{Event, Silent};
 
 fn worker() -> WorkerOptions {
     let name = WorkerName { host: "test".to_owned(), process: std::process::id(), job: None };
@@ -20,7 +23,11 @@ fn run(
     stop: &AtomicBool,
     mut each: impl FnMut(&Event),
 ) -> Result<SuiteOutcome> {
-    let options = SuiteOptions {
+    run_suite(&options((suite, task), seeds, out), None, worker(), stop, &mut each)
+}
+
+fn options((suite, task): (Suite, &str), seeds: &[u64], out: &Path) -> SuiteOptions {
+    SuiteOptions {
         tasks: vec![suite.task(task).unwrap()],
         methods: vec![MethodName::LORA],
         seeds: seeds.to_vec(),
@@ -28,8 +35,7 @@ fn run(
         set: vec!["validation_rows=20".to_owned()],
         resume: out.exists(),
         ..SuiteOptions::new(suite, Profile::Quick, out.to_owned())
-    };
-    run_suite(&options, None, worker(), stop, &mut each)
+    }
 }
 
 #[test]
@@ -87,4 +93,55 @@ fn an_output_folder_that_vanishes_after_the_last_checkpoint_is_an_error() {
     // While predictions are made, whose files make their folder.
     vanished(|event| matches!(event, Event::Evaluating { .. }));
     assert!(!out.join("results.json").exists());
+}
+
+/// A worker is suspended, another one takes its claim over, and the first one wakes up.
+#[test]
+fn a_run_that_is_taken_over_is_no_failure_of_either_worker() {
+    let parent = tempfile::tempdir().unwrap();
+    let (out, stop) = (parent.path().join("out"), AtomicBool::new(false));
+    write_plan(&options((Suite::Glue, "cola"), &[1, 2], &out), None, &mut Silent).unwrap();
+    let failed = out.join("plan/failed");
+    let short = WorkerOptions { dead_after: Duration::from_secs(1), ..worker() };
+
+    // The first one still has the lock on the folder.
+    let suspended = Checkpoints::open(out.join("runs/cola/lora/seed-1/checkpoints")).unwrap();
+    let mut second = Worker::open(&out, short.clone(), &stop).unwrap();
+    let step = second.run(0, &mut Silent).unwrap();
+    assert!(
+        matches!(&step, Step::InUse(why) if why.contains("is in use by another run")),
+        "{step:?}"
+    );
+    assert!(!failed.exists());
+    let mut suspended = Some(suspended);
+    let mut waited = Vec::new();
+    let all = second.run_all(&mut |event: &Event| match event {
+        Event::Note(note) if note.starts_with("waiting: ") => waited.push(note.clone()),
+        // The second run comes first.
+        Event::RunFinished { .. } => drop(suspended.take()),
+        _ => {}
+    });
+    assert_eq!((all.unwrap(), waited.len()), (Step::Done, 1));
+
+    // The first one finds the second's claim at its next heartbeat, stops this run, and makes the others.
+    let out = parent.path().join("other");
+    write_plan(&options((Suite::Glue, "cola"), &[1, 2], &out), None, &mut Silent).unwrap();
+    let plan = Plan::read(&out).unwrap();
+    let claim = out.join(format!("plan/claims/{}.1", plan.runs[0].id));
+    let mut first = Worker::open(&out, short, &stop).unwrap();
+    let (mut finished, mut notes) = (0, Vec::new());
+    let all = first.run_all(&mut |event: &Event| match event {
+        Event::RunStarted { .. } if finished == 0 && !claim.exists() => {
+            std::fs::write(&claim, r#"{"host": "away", "process": 7, "job": null}"#).unwrap();
+            // Twenty heartbeats.
+            std::thread::sleep(Duration::from_secs(1));
+        }
+        Event::RunFinished { .. } => finished += 1,
+        Event::Note(note) => notes.push(note.clone()),
+        _ => {}
+    });
+    assert_eq!((all.unwrap(), finished), (Step::Done, 1), "{notes:?}");
+    assert!(notes.iter().any(|note| note.contains("another worker took it over")), "{notes:?}");
+    assert!(!out.join("plan/failed").exists() && !stop.load(Ordering::Relaxed));
+    assert!(claim.exists(), "the other worker's claim stays");
 }

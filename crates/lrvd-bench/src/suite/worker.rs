@@ -1,6 +1,7 @@
 //! The runs of a plan: made by workers, one or all that can be made, and what has become of them. A single process, a job array
 //! and several machines use this one way.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -26,7 +27,7 @@ use super::runs::PlannedRun;
 use super::start::{Started, open_backbone, start};
 use super::task::{ReadyTask, Tasks, data_files, load};
 use crate::backbone::Backbone;
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result, kind_of};
 use crate::io::{cannot, create_dir, read_json, write_text};
 use crate::progress::{Event, ProgressSink};
 use crate::record::RunRecord;
@@ -46,6 +47,8 @@ pub enum Step {
     Done,
     Needs(String),
     Claimed(String),
+    /// A process of this machine that gave no sign of life still has the lock on the folder.
+    InUse(String),
     /// A stop request ended it after a checkpoint.
     Stopped,
 }
@@ -94,19 +97,27 @@ impl<'a> Worker<'a> {
     pub fn run_all(&mut self, sink: &mut dyn ProgressSink) -> Result<Step> {
         let runs = self.plan.runs.len();
         let (mut open, mut failed): (Vec<usize>, Option<Error>) = ((0..runs).collect(), None);
+        let mut noted = BTreeSet::new();
         while !open.is_empty() {
             let before = open.len();
-            let (mut left, mut needs) = (Vec::new(), None);
+            let (mut left, mut waits) = (Vec::new(), false);
             for index in std::mem::take(&mut open) {
                 match self.run(index, sink) {
                     Ok(Step::Done) => {}
                     Ok(Step::Claimed(_)) => left.push(index),
-                    Ok(Step::Needs(what)) => {
+                    Ok(Step::Needs(_)) => {
                         left.push(index);
-                        needs = Some(what);
+                        waits = true;
+                    }
+                    Ok(Step::InUse(why)) => {
+                        left.push(index);
+                        waits = true;
+                        if noted.insert(index) {
+                            sink.event(&Event::Note(format!("waiting: {why}")));
+                        }
                     }
                     Ok(Step::Stopped) => return Ok(Step::Stopped),
-                    Err(error) if self.continues && !self.stop.load(Ordering::Relaxed) => {
+                    Err(error) if self.continues && self.may_continue(&error) => {
                         sink.event(&Event::Note(format!("{error:#}")));
                         failed.get_or_insert(error);
                     }
@@ -116,7 +127,7 @@ impl<'a> Worker<'a> {
                     return Ok(Step::Stopped);
                 }
             }
-            if needs.is_none() && !left.is_empty() {
+            if !waits && !left.is_empty() {
                 sink.event(&Event::Note(format!("other workers make {} runs", left.len())));
                 break;
             }
@@ -126,6 +137,11 @@ impl<'a> Worker<'a> {
             open = left;
         }
         failed.map_or(Ok(Step::Done), Err)
+    }
+
+    /// `true` if `error` is of one run. Without the hub or the disk the others would fail as well.
+    fn may_continue(&self, error: &Error) -> bool {
+        kind_of(error) != Some(Kind::Unavailable) && !self.stop.load(Ordering::Relaxed)
     }
 
     /// Makes the run at `index`, unless it is finished: then nothing is to be done.
@@ -146,15 +162,28 @@ impl<'a> Worker<'a> {
         debug!(run = %run.label(), id = %run.id, "claimed");
         let failed = failed_file(&self.out, &run);
         let stop = self.stop;
-        match claim.hold(stop, || self.make(index, &run, &place, sink)) {
-            Ok(step) => match fs::remove_file(&failed) {
+        match claim.hold(stop, |own_stop| self.make(index, &run, &place, own_stop, sink)) {
+            Ok(None) => {
+                let silent = self.claims.dead_after.as_secs();
+                let label = run.label();
+                sink.event(&Event::Note(format!(
+                    "{label}: another worker took it over, this one gave no sign of life for {silent} s"
+                )));
+                Ok(Step::Claimed("another worker".to_owned()))
+            }
+            Ok(Some(step)) => match fs::remove_file(&failed) {
                 Err(error) if error.kind() != ErrorKind::NotFound => {
                     Err(cannot("remove", &failed)(error))
                 }
                 _ => Ok(step),
             },
+            Err(error) if kind_of(&error) == Some(Kind::InUse) => {
+                Ok(Step::InUse(format!("{}: {error:#}", run.label())))
+            }
             Err(error) => {
-                if still_there(&place).is_ok() {
+                // What a later start may find possible is no failure of the run.
+                let is_final = kind_of(&error) != Some(Kind::Unavailable);
+                if is_final && still_there(&place).is_ok() {
                     create_dir(&self.out.join(PLAN_DIR).join(FAILED_DIR))?;
                     write_text(&failed, &format!("{error:#}\n"))?;
                 }
@@ -182,6 +211,7 @@ impl<'a> Worker<'a> {
         index: usize,
         run: &PlannedRun,
         place: &Path,
+        stop: &AtomicBool,
         sink: &mut dyn ProgressSink,
     ) -> Result<Step> {
         let folder = place.join(run.folder());
@@ -211,7 +241,7 @@ impl<'a> Worker<'a> {
             device,
             task: &task,
             out: place,
-            stop: self.stop,
+            stop,
         };
         if run.is_combined() {
             input.combine()?;

@@ -347,6 +347,7 @@ fn work(arguments: RunArguments, global: GlobalArguments, printer: Printer) -> O
             (ExitStatus::Requeue, format!("needs {other}, which is not finished"))
         }
         Step::Claimed(worker) => (ExitStatus::Requeue, format!("{worker} makes it")),
+        Step::InUse(why) => (ExitStatus::Requeue, format!("waits: {why}")),
         Step::Stopped => (ExitStatus::Requeue, "interrupted after a checkpoint".to_owned()),
     };
     printer.note(&format!("{run}{what}"));
