@@ -291,7 +291,7 @@ mod tests {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("assets/stories260K");
         let (architecture, tokenizer) =
             (Architecture::read(&folder).unwrap(), TextTokenizer::from_dir(&folder).unwrap());
-        (ModelLocation { name: "stories".to_owned(), folder }, architecture, tokenizer)
+        (ModelLocation { name: "stories".to_owned(), folder, note: None }, architecture, tokenizer)
     }
 
     fn row(input: Content) -> TextRow {

@@ -5,12 +5,12 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use lrvd_bench::adapter::{Evaluation, OpenOptions, SavedLanguageModel};
-use lrvd_bench::data::{Data, NamedColumns, OwnFiles, Validation, read_texts};
+use lrvd_bench::adapter::{Evaluation, Generation, OpenOptions, SavedLanguageModel};
+use lrvd_bench::data::{Content, Data, NamedColumns, OwnFiles, Validation, read_texts};
 use lrvd_bench::method::MethodName;
 use lrvd_bench::progress::{Event, Silent};
 use lrvd_bench::settings::{Layers, Training};
-use lrvd_bench::{TrainOptions, train};
+use lrvd_bench::{Kind, TrainOptions, kind_of, train};
 use lrvd_burn::burn::tensor::Device;
 
 fn rows() -> PathBuf {
@@ -115,4 +115,26 @@ fn answers_do_not_depend_on_the_company_of_a_text() {
         }
     }
     assert!(start > 0);
+}
+
+#[test]
+fn a_prompt_has_the_room_that_it_has_alone() {
+    let stories = concat!(env!("CARGO_MANIFEST_DIR"), "/assets/stories260K");
+    let model = SavedLanguageModel::base(stories, &Device::flex()).unwrap();
+    let prompt = |text: &str| Content::Text { prompt: text.to_owned(), completion: None };
+    // 506 tokens by `tokenizers` 0.23, and four: together with its continuation a prompt has 512 at most.
+    let long = prompt(["the"; 505].join(" ").as_str());
+    let (short, longer) = (prompt("Once upon a"), prompt(["the"; 512].join(" ").as_str()));
+    let options = Generation { max_tokens: 20, draws: 0, seed: 1, sampling: None };
+    let texts = |prompts: &[Content]| model.generate(prompts, 0, &options, &mut |_| true);
+    let found = texts(&[long, short.clone()]).unwrap();
+    let lengths: Vec<_> =
+        found.iter().map(|text| (text.prompt_tokens, text.tokens.len())).collect();
+    assert_eq!(lengths, [(506, 6), (4, 20)]);
+    assert_eq!(found[1].text, texts(&[short.clone()]).unwrap()[0].text);
+    let pieces: String = found[1].tokens.iter().map(|token| token.text.as_str()).collect();
+    assert_eq!(pieces, found[1].text);
+    let error = texts(&[short, longer]).unwrap_err();
+    assert_eq!(kind_of(&error), Some(Kind::Input));
+    assert!(error.to_string().starts_with("prompt 2 has 513 tokens"), "{error}");
 }

@@ -11,21 +11,29 @@ use lrvd_burn::host::values;
 use lrvd_burn::sampling::Pass;
 use lrvd_burn::train::{DrawSeed, token_answers};
 use lrvd_models::TokenBatch;
+use lrvd_models::chat::ChatTemplate;
 use lrvd_models::llama::{GenerateOptions, GeneratedToken, LlamaForCausalLm, TokenSampling};
+use lrvd_models::tokenizer::{TextStream, TextTokenizer};
 use schemars::JsonSchema;
 use serde::Serialize;
+use serde_json::Value;
 
 use super::description::{Description, LanguageInfo};
 use super::evaluate::{Evaluation, with_mean};
 use super::open::{Adapter, OpenOptions};
 use super::saved::SavedModel;
-use crate::backbone::{Backbone, ModelLocation, load_language_model, locate_model};
+use crate::backbone::{
+    Backbone, GENERATION_FILE, ModelLocation, load_language_model, locate_model,
+};
 use crate::data::{Content, LanguageColumns, PreparedTask, TextRow};
 use crate::error::{Kind, Result};
 use crate::eval::score_tokens;
+use crate::io::read_unique;
 use crate::language::{LanguageReader, encoded};
 use crate::settings::BasePrecision;
 use crate::task::Goal;
+use crate::text::quoted;
+use crate::unused::Unused;
 
 const TASK_TYPE: &str = "CAUSAL_LM";
 const BATCH_SIZE: usize = 8;
@@ -47,6 +55,7 @@ pub struct Generation {
 /// What comes after a prompt.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Continuation {
+    /// The texts of its tokens. Without the part of a character that the largest number of tokens may have cut off.
     pub text: String,
     pub tokens: Vec<ContinuedToken>,
     /// Tokens of the prompt.
@@ -60,7 +69,8 @@ pub struct Continuation {
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 #[schemars(rename = "Token")]
 pub struct ContinuedToken {
-    /// What it adds to the text; the vocabulary's spelling where that is a part of a character.
+    /// What it adds to the text: the texts of all tokens joined are the text. Empty while a character is incomplete; the token
+    /// that completes it adds the character.
     pub text: String,
     pub id: u32,
     /// Averaged over the draws, before temperature and truncation.
@@ -116,6 +126,7 @@ impl SavedLanguageModel {
         let model = load_language_model(&backbone, false, device, dtype)?;
         let mut saved = Self::of(info, adapter, backbone, model, device)?;
         saved.model = saved.model.valid();
+        saved.tokenizer = TextTokenizer::find(&adapter.folder)?;
         saved.warnings.extend(changed);
         Ok(saved)
     }
@@ -136,8 +147,20 @@ impl SavedLanguageModel {
         self.possible_draws(asked, self.info.as_ref().map_or(0, |info| info.run.draws))
     }
 
+    /// Reads texts by the tokenizer and the chat template of the adapter's folder where it has them, else by those of the base.
     pub(super) fn reader(&self) -> Result<LanguageReader<'_>> {
-        LanguageReader::of(&self.backbone, self.max_length())
+        let Backbone { location, architecture, .. } = &*self.backbone;
+        let mut reader =
+            LanguageReader::new(location, architecture, self.tokenizer(), self.max_length())?;
+        if self.dir != location.folder {
+            let own = ChatTemplate::from_dir(&self.dir, self.tokenizer())?;
+            reader.chat = own.or(reader.chat);
+        }
+        Ok(reader)
+    }
+
+    fn tokenizer(&self) -> &TextTokenizer {
+        self.tokenizer.as_ref().unwrap_or(&self.backbone.tokenizer)
     }
 
     fn max_length(&self) -> usize {
@@ -146,6 +169,29 @@ impl SavedLanguageModel {
 
     pub fn has_chat(&self) -> Result<bool> {
         Ok(self.reader()?.chat.is_some())
+    }
+
+    /// Settings of generation that the model's folder states and that are not used: a continuation takes the most likely token, or
+    /// samples by the options of the call.
+    pub fn unused(&self) -> Result<Unused> {
+        let mut unused = Unused::default();
+        let base = &self.backbone.location.folder;
+        let own = (self.dir != *base).then_some(&self.dir);
+        for folder in own.into_iter().chain([base]) {
+            let file = folder.join(GENERATION_FILE);
+            if file.is_file() {
+                let settings = read_unique(&file)?;
+                let keys = unused_settings(&settings);
+                if !keys.is_empty() {
+                    let noun = if keys.len() == 1 { "key" } else { "keys" };
+                    unused.add(
+                        format!("{noun} {}", quoted(keys)),
+                        format_args!("`{}`", file.display()),
+                    );
+                }
+            }
+        }
+        Ok(unused)
     }
 
     /// Tokens that a prompt and its continuation may have together.
@@ -211,28 +257,26 @@ impl SavedLanguageModel {
         let ids: Vec<Vec<u32>> =
             prompts.iter().map(|prompt| reader.prompt(prompt)).collect::<Result<_>>()?;
         let most = self.context();
-        let longest = ids.iter().map(Vec::len).enumerate().max_by_key(|(_, length)| *length);
-        let room = match longest {
-            Some((place, found)) if found >= most => {
-                let number = first + place + 1;
-                return Err(Kind::Input.mark(anyhow!(
-                    "prompt {number} has {found} tokens, and the model was trained on texts of up to {most}")));
-            }
-            longest => most - longest.map_or(0, |(_, length)| length),
-        };
+        if let Some((place, prompt)) = ids.iter().enumerate().find(|(_, ids)| ids.len() >= most) {
+            let (number, found) = (first + place + 1, prompt.len());
+            return Err(Kind::Input.mark(anyhow!(
+                "prompt {number} has {found} tokens, and the model was trained on texts of up to {most}")));
+        }
         let seed = DrawSeed::new(options.seed)?;
         let generate = GenerateOptions {
-            max_new_tokens: options.max_tokens.min(room),
+            max_new_tokens: options.max_tokens,
+            context: Some(most),
             stop: reader.stops.iter().copied().collect(),
             draws: (0..draws).map(|draw| seed.key(draw)).collect(),
             sampling: options.token_sampling(first),
         };
-        let mut spelled: Vec<Spelled> =
-            ids.iter().map(|prompt| self.spelled(prompt)).collect::<Result<_>>()?;
+        let tokenizer = self.tokenizer();
+        let start = |prompt: &Vec<u32>| Spelled::after(tokenizer, prompt);
+        let mut spelled: Vec<Spelled> = ids.iter().map(start).collect::<Result<_>>()?;
         let mut failed = None;
         let texts = self.model.generate_while(&ids, &generate, &mut |tokens| {
             let mut add = |(row, token): &(usize, GeneratedToken)| {
-                self.spell(&mut spelled[*row], token, draws)
+                spelled[*row].push(tokenizer, token, draws)
             };
             match tokens.iter().map(&mut add).collect::<Result<Vec<_>>>() {
                 Ok(tokens) => go_on(&tokens),
@@ -251,65 +295,108 @@ impl SavedLanguageModel {
         })?;
         let continued = ids.iter().zip(spelled).zip(texts);
         Ok(continued
-            .map(|((prompt, text), found)| text.ended(prompt.len(), found.stopped))
+            .map(|((prompt, text), found)| text.finish(prompt.len(), found.stopped))
             .collect())
     }
+}
 
-    /// The text that continues `prompt`, without a token.
-    fn spelled(&self, prompt: &[u32]) -> Result<Spelled> {
-        // A decoder may drop the space of a first token, so the prompt's last one goes before it.
-        let ids: Vec<u32> = prompt.last().copied().into_iter().collect();
-        let text = self.backbone.tokenizer.decode(&ids, true)?;
-        Ok(Spelled { start: text.len(), ids, text, tokens: Vec::new() })
+/// Keys of a `generation_config.json` that would change a continuation: all but those that are read, that name other tokens, or
+/// that have the value of an absent key.
+fn unused_settings(settings: &Value) -> Vec<&str> {
+    const READ: [&str; 6] = [
+        "_from_model_config",
+        "transformers_version",
+        "bos_token_id",
+        "eos_token_id",
+        "pad_token_id",
+        "use_cache",
+    ];
+    const ONE: [&str; 7] = [
+        "temperature",
+        "top_p",
+        "typical_p",
+        "num_beams",
+        "repetition_penalty",
+        "length_penalty",
+        "num_return_sequences",
+    ];
+    let is_unset = |key: &str, value: &Value| match value {
+        Value::Null | Value::Bool(false) => true,
+        Value::Number(number) => {
+            number.as_f64() == Some(if ONE.contains(&key) { 1.0 } else { 0.0 })
+        }
+        _ => false,
+    };
+    let keys = settings.as_object().into_iter().flatten();
+    keys.filter(|(key, value)| !READ.contains(&key.as_str()) && !is_unset(key, value))
+        .map(|(key, _)| key.as_str())
+        .collect()
+}
+
+/// A continuation while it grows.
+struct Spelled {
+    stream: TextStream,
+    text: String,
+    tokens: Vec<ContinuedToken>,
+}
+
+impl Spelled {
+    fn after(tokenizer: &TextTokenizer, prompt: &[u32]) -> Result<Self> {
+        let stream = TextStream::after(tokenizer, prompt)?;
+        Ok(Self { stream, text: String::new(), tokens: Vec::new() })
     }
 
-    /// Adds a token to a text.
-    fn spell(
-        &self,
-        so_far: &mut Spelled,
+    fn push(
+        &mut self,
+        tokenizer: &TextTokenizer,
         token: &GeneratedToken,
         draws: usize,
     ) -> Result<ContinuedToken> {
-        let tokenizer = &self.backbone.tokenizer;
-        so_far.ids.push(token.id);
-        let longer = tokenizer.decode(&so_far.ids, true)?;
-        let piece = match longer.strip_prefix(&so_far.text) {
-            Some(piece) if !piece.is_empty() && !piece.contains('\u{fffd}') => piece.to_owned(),
-            _ => tokenizer.token(token.id)?,
-        };
-        so_far.text = longer;
         let token = ContinuedToken {
-            text: piece,
+            text: self.stream.push(tokenizer, token.id)?,
             id: token.id,
             probability: token.probability,
             entropy: token.entropy,
             mutual_information: (draws > 1).then_some(token.mutual_information),
         };
-        so_far.tokens.push(token.clone());
+        self.text.push_str(&token.text);
+        self.tokens.push(token.clone());
         Ok(token)
     }
-}
 
-/// A continuation while it grows.
-struct Spelled {
-    /// The last token of the prompt, and those after it.
-    ids: Vec<u32>,
-    text: String,
-    /// Where the continuation starts in `text`.
-    start: usize,
-    tokens: Vec<ContinuedToken>,
-}
-
-impl Spelled {
-    fn ended(self, prompt_tokens: usize, stopped: bool) -> Continuation {
-        let Self { text, start, tokens, .. } = self;
+    fn finish(self, prompt_tokens: usize, stopped: bool) -> Continuation {
+        let Self { text, tokens, .. } = self;
         let logarithms: f64 = tokens.iter().map(|token| token.probability.ln()).sum();
         Continuation {
-            text: text.get(start..).unwrap_or(&text).to_owned(),
+            text,
             mean_log_probability: (!tokens.is_empty()).then(|| logarithms / tokens.len() as f64),
             tokens,
             prompt_tokens,
             stopped,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// The files of SmolLM2-135M-Instruct and Qwen2.5-0.5B-Instruct, and defaults of transformers.
+    #[test]
+    fn settings_that_would_change_a_text_are_named() {
+        let smol = json!({"_from_model_config": true, "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 2,
+                          "transformers_version": "4.42.3"});
+        let qwen = json!({"bos_token_id": 151643, "do_sample": true, "eos_token_id": [151645, 151643],
+                          "pad_token_id": 151643, "repetition_penalty": 1.1, "temperature": 0.7, "top_k": 20,
+                          "top_p": 0.8, "transformers_version": "4.37.0"});
+        let neutral = json!({"do_sample": false, "temperature": 1.0, "top_p": 1, "num_beams": 1, "stop_strings": null,
+                             "no_repeat_ngram_size": 0});
+        assert_eq!(unused_settings(&smol), Vec::<&str>::new());
+        let named = ["do_sample", "repetition_penalty", "temperature", "top_k", "top_p"];
+        assert_eq!(unused_settings(&qwen), named);
+        assert_eq!(unused_settings(&neutral), Vec::<&str>::new());
+        assert_eq!(unused_settings(&json!({"stop_strings": ["###"]})), ["stop_strings"]);
     }
 }

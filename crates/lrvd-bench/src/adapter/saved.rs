@@ -10,6 +10,7 @@ use lrvd_burn::model::NamedModule;
 use lrvd_burn::peft::{POSTERIOR_FILE, attach_peft, attach_posterior};
 use lrvd_burn::sampling::Pass;
 use lrvd_burn::train::{ClassAnswer, DrawPolicy, Inputs, Logits, PassWatch, ScoreAnswer};
+use lrvd_models::tokenizer::TextTokenizer;
 use lrvd_models::{AutoModel, Prefixes};
 
 use super::description::{Certificate, ClassifierInfo, Description, check_draws};
@@ -21,6 +22,7 @@ use crate::error::{Burn, Error, Kind, Result};
 use crate::method::softened;
 use crate::settings::{BasePrecision, PredictionDraws};
 use crate::text::quoted;
+use crate::unused::Unused;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sampler {
@@ -39,6 +41,8 @@ pub struct SavedModel<M, I> {
     pub(super) policy: DrawPolicy,
     pub(super) model: M,
     pub(super) backbone: Arc<Backbone>,
+    /// Tokenizer in the folder of the adapter of a language model, in place of the base's.
+    pub(super) tokenizer: Option<TextTokenizer>,
     pub(super) device: Device,
 }
 
@@ -53,12 +57,13 @@ impl<M, I> SavedModel<M, I> {
     ) -> Self {
         Self {
             info,
-            warnings: Vec::new(),
+            warnings: backbone.location.note.iter().cloned().collect(),
             dir: dir.to_owned(),
             sampler: Sampler::Mean,
             policy: DrawPolicy::default(),
             model,
             backbone,
+            tokenizer: None,
             device: device.clone(),
         }
     }
@@ -108,7 +113,7 @@ impl<M: NamedModule, I> SavedModel<M, I> {
             attach_posterior(&mut saved.model, posterior)?;
             saved.sampler = Sampler::Posterior;
         }
-        saved.warnings.clone_from(&adapter.warnings);
+        saved.warnings.extend(adapter.warnings.iter().cloned());
         Ok(saved)
     }
 }
@@ -202,6 +207,13 @@ impl SavedClassifier {
             saved.sampler = Sampler::Dropout;
         }
         saved.warnings.extend(changed);
+        if let Some(own) = TextTokenizer::find(&adapter.folder)?
+            && !own.has_ids_of(&saved.backbone.tokenizer)
+        {
+            let mut unused = Unused::default();
+            unused.add("the adapter's tokenizer", format_args!("`{}`", own.file().display()));
+            saved.warnings.extend(unused.notes(adapter.options.strict)?);
+        }
         let stated = adapter.files.description.as_ref().and_then(Description::classifier);
         let (stated, most) =
             (stated.map_or(0, |info| info.run.max_length), saved.info.run.max_length);

@@ -94,11 +94,12 @@ fn folder_of(
     let root = cache.join(format!("models--{}", id.replace('/', "--")));
     let noted = || fs::read_to_string(root.join("refs").join(revision)).unwrap_or_default();
     let commit = if is_commit(revision) { revision.to_owned() } else { noted().trim().to_owned() };
-    let (folder, absent) = (root.join("snapshots").join(&commit), absent(&root, &commit));
+    let folder = root.join("snapshots").join(&commit);
+    let marks = absent(&root, &commit);
     let unknown = RefCell::new(Vec::new());
     let held = |name: &str| {
         let file = Some(folder.join(name)).filter(|file| file.is_file());
-        if file.is_none() && !absent.join(name).is_file() {
+        if file.is_none() && !marks.join(name).is_file() {
             unknown.borrow_mut().push(name.to_owned());
         }
         Ok(file)

@@ -16,7 +16,9 @@ use serde_json::{Value, json};
 
 use super::card::{Card, CardFormat};
 use crate::adapter::{Adapter, ClassifierInfo, SavedClassifier, SavedLanguageModel, no_head};
-use crate::backbone::{Architecture, Backbone, ModelLocation, READ_FILES, shared_name};
+use crate::backbone::{
+    Architecture, Backbone, GENERATION_FILE, ModelLocation, READ_FILES, shared_name,
+};
 use crate::data::Input;
 use crate::error::{Kind, Result};
 use crate::io::{JsonLayout, cannot, read_json, write_json};
@@ -26,6 +28,9 @@ const SHARD: usize = 4_000_000_000;
 const LM_HEAD: &str = "lm_head.weight";
 const EMBEDDINGS: &str = "model.embed_tokens.weight";
 const SCORE: &str = "score.weight";
+/// Settings of a tokenizer, which may contain a chat template, and the file of a template alone, which comes first.
+const SETTINGS_FILE: &str = "tokenizer_config.json";
+const TEMPLATE_FILE: &str = "chat_template.jinja";
 /// Texts that the merged model and the adapter are compared on.
 const PROBES: [&str; 6] = [
     "A fine film, and a long one.",
@@ -76,6 +81,9 @@ pub fn export_merged(
     let config = config(&backbone, info.as_ref(), plan.untied)?;
     write_json(&folder.join("config.json"), &config, JsonLayout::Pretty)?;
     companions(model, folder)?;
+    if info.is_none() {
+        own_companions(&adapter.folder, folder)?;
+    }
     let ranks: BTreeMap<String, usize> =
         lora.modules.iter().map(|(path, module)| (path.clone(), module.rank)).collect();
     let card = Card::of(adapter, info.as_ref(), &ranks, command)?;
@@ -275,11 +283,28 @@ fn companions(model: &Path, folder: &Path) -> Result<()> {
     for name in names.filter(|name| model.join(name).is_file()) {
         std::fs::copy(model.join(name), folder.join(name)).map_err(cannot("copy", model))?;
     }
-    let file = folder.join("tokenizer_config.json");
+    let file = folder.join(SETTINGS_FILE);
     if file.is_file() {
         let mut config = read_json(&file)?;
         if without_place(&mut config, "name_or_path") {
             write_json(&file, &config, JsonLayout::Pretty)?;
+        }
+    }
+    Ok(())
+}
+
+/// Copies the tokenizer and the chat template of an adapter's folder, where it has them, in place of the base's.
+fn own_companions(adapter: &Path, folder: &Path) -> Result<()> {
+    let names =
+        READ_FILES.into_iter().filter(|name| !["config.json", GENERATION_FILE].contains(name));
+    for name in names.filter(|name| adapter.join(name).is_file()) {
+        std::fs::copy(adapter.join(name), folder.join(name)).map_err(cannot("copy", adapter))?;
+        let template = folder.join(TEMPLATE_FILE);
+        let has_template = || -> Result<bool> {
+            Ok(read_json::<Value>(&adapter.join(name))?.get("chat_template").is_some())
+        };
+        if name == SETTINGS_FILE && template.is_file() && has_template()? {
+            std::fs::remove_file(&template).map_err(cannot("remove", &template))?;
         }
     }
     Ok(())

@@ -2,14 +2,14 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::bail;
+use anyhow::{anyhow, bail};
 use clap::Args;
-use lrvd_bench::Result;
 use lrvd_bench::adapter::{
     Continuation, ContinuedToken, Generation, NEW_TOKENS, OpenOptions, SavedLanguageModel,
 };
-use lrvd_bench::data::{Content, LanguageColumns, NamedTexts, read_texts, table};
+use lrvd_bench::data::{Content, LanguageColumns, NamedTexts, TextRow, read_texts, table};
 use lrvd_bench::language::{Message, Role};
+use lrvd_bench::{Error, Kind, Result, kind_of};
 use lrvd_burn::device;
 use serde::Serialize;
 use serde_json::json;
@@ -86,6 +86,7 @@ struct Answer<'a> {
 
 pub(super) fn run(mut arguments: GenerateArguments, printer: Printer) -> Outcome {
     let model = load(&mut arguments, printer)?;
+    printer.notes(&model.unused()?.notes(arguments.base.strict)?);
     let mut prompts = prompts(&arguments, &model)?;
     let options = Generation {
         max_tokens: arguments.max_tokens,
@@ -102,7 +103,7 @@ pub(super) fn run(mut arguments: GenerateArguments, printer: Printer) -> Outcome
         }
         // A group is full unless the prompts are over.
         written.for_reading = done == 0 && group.len() == 1 && arguments.input.is_none();
-        let found = model.generate(&group, done, &options, &mut |_| true)?;
+        let (found, rejected) = continued(&model, &group, done, &options)?;
         done += group.len();
         for (prompt, continuation) in group.iter().zip(&found) {
             let &Continuation { ref text, stopped, mean_log_probability, .. } = continuation;
@@ -113,6 +114,9 @@ pub(super) fn run(mut arguments: GenerateArguments, printer: Printer) -> Outcome
             if let Some(limit) = arguments.unsure.filter(|_| printer.format == Format::Text) {
                 printer.notes(&unsure(continuation, limit));
             }
+        }
+        if let Some(error) = rejected {
+            return Err(error);
         }
     }
     if done == 0 {
@@ -132,12 +136,41 @@ pub(super) fn run(mut arguments: GenerateArguments, printer: Printer) -> Outcome
     })
 }
 
+/// The continuations of `group`, whose first prompt is number `done`. A prompt that cannot be continued ends them: then those
+/// before it are returned with its error.
+fn continued(
+    model: &SavedLanguageModel,
+    group: &[Content],
+    done: usize,
+    options: &Generation,
+) -> Result<(Vec<Continuation>, Option<Error>)> {
+    let generate =
+        |prompts: &[Content], first: usize| model.generate(prompts, first, options, &mut |_| true);
+    match generate(group, done) {
+        Err(error) if kind_of(&error) == Some(Kind::Input) => {
+            let mut found = Vec::new();
+            for (place, prompt) in group.iter().enumerate() {
+                match generate(std::slice::from_ref(prompt), done + place) {
+                    Ok(texts) => found.extend(texts),
+                    Err(error) => return Ok((found, Some(error))),
+                }
+            }
+            Ok((found, None))
+        }
+        found => Ok((found?, None)),
+    }
+}
+
 /// The adapter that the first argument names, or the base model alone; what is left of the arguments are prompts.
 fn load(arguments: &mut GenerateArguments, printer: Printer) -> Result<SavedLanguageModel> {
     let device = device::open(&arguments.device)?;
     let is_folder = arguments.arguments.first().is_some_and(|first| Path::new(first).is_dir());
-    match &arguments.base.model {
-        Some(model) if !is_folder => Ok(SavedLanguageModel::base(model, &device)?),
+    match arguments.base.base_model()? {
+        Some(model) if !is_folder => {
+            let model = SavedLanguageModel::base(&model, &device)?;
+            printer.notes(&model.warnings);
+            Ok(model)
+        }
         _ if arguments.arguments.is_empty() => {
             bail!("name the folder of an adapter, or a base model by `--model`")
         }
@@ -159,7 +192,15 @@ fn prompts(arguments: &GenerateArguments, model: &SavedLanguageModel) -> Result<
         }
         let columns = arguments.texts.columns().or(trained.cloned());
         let rows = read_texts(file, columns.as_ref(), false)?;
-        return Ok(Box::new(rows.into_iter().map(|row| Ok(row.input))));
+        let (chat, plain) = (arguments.chat, arguments.plain);
+        let input = move |row: TextRow| match row.input {
+            Content::Text { prompt, .. } if chat => Ok(asked(prompt, None)),
+            Content::Chat(_) if plain => {
+                Err(anyhow!("{}: a conversation, and `--plain` is for plain texts", row.place))
+            }
+            input => Ok(input),
+        };
+        return Ok(Box::new(rows.into_iter().map(input)));
     }
     if arguments.texts.columns().is_some() {
         bail!("column options need a table: pass `--input FILE`");
@@ -172,9 +213,7 @@ fn prompts(arguments: &GenerateArguments, model: &SavedLanguageModel) -> Result<
         if !is_chat {
             return Content::Text { prompt: text, completion: None };
         }
-        let system = system.clone().map(|content| Message { role: Role::System, content });
-        let user = Message { role: Role::User, content: text };
-        Content::Chat(system.into_iter().chain([user]).collect())
+        asked(text, system.clone())
     };
     if arguments.arguments.is_empty() {
         let lines = table::texts(Box::new(std::io::stdin().lock()), Path::new(STDIN));
@@ -182,6 +221,13 @@ fn prompts(arguments: &GenerateArguments, model: &SavedLanguageModel) -> Result<
     }
     let texts = arguments.arguments.clone().into_iter().filter(|text| !text.trim().is_empty());
     Ok(Box::new(texts.map(move |text| Ok(prompt(text)))))
+}
+
+/// A conversation that starts with a user's message.
+fn asked(user: String, system: Option<String>) -> Content {
+    let system = system.map(|content| Message { role: Role::System, content });
+    let user = Message { role: Role::User, content: user };
+    Content::Chat(system.into_iter().chain([user]).collect())
 }
 
 /// The tokens that have less than `limit` of the probability, one a line.
@@ -192,9 +238,13 @@ fn unsure(continuation: &Continuation, limit: f64) -> Vec<String> {
             format!(", mutual information {information:.3}")
         });
         format!(
-            "  unsure of token {} {:?}: probability {:.3}, entropy {:.3}{shared}",
+            "  unsure of token {} {}: probability {:.3}, entropy {:.3}{shared}",
             place + 1,
-            token.text,
+            if token.text.is_empty() {
+                format!("(id {}, a part of a character)", token.id)
+            } else {
+                format!("{:?}", token.text)
+            },
             token.probability,
             token.entropy
         )

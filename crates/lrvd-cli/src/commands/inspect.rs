@@ -41,7 +41,11 @@ pub(super) fn run(arguments: InspectArguments, printer: Printer) -> Outcome {
             }
         };
         printer.report("inspect", &check, checked)?;
-        return Ok(if check.finite == Some(false) { ExitStatus::CheckFailed } else { ExitStatus::Done });
+        return Ok(if check.finite == Some(false) {
+            ExitStatus::CheckFailed
+        } else {
+            ExitStatus::Done
+        });
     }
     if is_base && !is_adapter {
         printer.report("inspect", &inspect_base(dir)?, base)?;

@@ -147,8 +147,9 @@ impl ProgressSink for Journal {
 }
 
 fn read(path: &Path) -> io::Result<Option<String>> {
-    match fs::read_to_string(path) {
-        Ok(text) => Ok(Some(text)),
+    match fs::read(path) {
+        // A damaged line is no JSON, or has another letter.
+        Ok(bytes) => Ok(Some(String::from_utf8_lossy(&bytes).into_owned())),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error),
     }
@@ -332,7 +333,8 @@ mod tests {
         tell(out, &[started("a / b", 0), step(1), step(2), pruned, step(3)]);
         // A kill in the middle of a line.
         let mut file = OpenOptions::new().append(true).open(out.join(METRICS_FILE)).unwrap();
-        file.write_all(b"{\"run\":\"a / b\",\"ev").unwrap();
+        // A byte that is not UTF-8, too.
+        file.write_all(b"{\"run\":\"a / b\",\"ev\xff").unwrap();
         tell(out, &[started("a / c", 0), step(1)]);
         tell(out, &[started("a / b", 2), step(3)]);
         let c = "c run 0, c step 1";

@@ -21,6 +21,8 @@ use crate::source::frozen;
 pub struct GenerateOptions {
     /// Most new tokens of a text.
     pub max_new_tokens: usize,
+    /// Most tokens of a prompt and its text together; `None` for no limit. A prompt that is longer has no text.
+    pub context: Option<usize>,
     /// Tokens that end a text; they are not returned.
     pub stop: Vec<u32>,
     /// The weight draws whose probabilities are averaged at every token, the same ones for the whole text; without any
@@ -68,7 +70,13 @@ impl LlamaForCausalLm {
         options.sampling.map_or(Ok(()), |sampling| sampling.check())?;
         self.check_prompts(prompts)?;
         let mut found = vec![GeneratedText::default(); prompts.len()];
-        if prompts.is_empty() || options.max_new_tokens == 0 {
+        let room = |prompt: &Vec<u32>| {
+            let room = options.context.map(|context| context.saturating_sub(prompt.len()));
+            room.unwrap_or(usize::MAX).min(options.max_new_tokens)
+        };
+        let room: Vec<usize> = prompts.iter().map(room).collect();
+        let mut open: Vec<bool> = room.iter().map(|&room| room > 0).collect();
+        if !open.contains(&true) {
             return Ok(found);
         }
         let model = self.valid();
@@ -80,7 +88,6 @@ impl LlamaForCausalLm {
         // Where no layer has a posterior there are no members, and one row answers for all draws.
         let members = members(&model)?;
         let mut cache = KvCache::new();
-        let mut open = vec![true; prompts.len()];
         let mut next = model.next_logits(prompts, members, &mut cache, &pass);
         loop {
             let answers = Answers::new(&next, members, self.config().vocab_size)?;
@@ -93,7 +100,7 @@ impl LlamaForCausalLm {
                 if *open {
                     text.tokens.push(token);
                     added.push((row, token));
-                    *open = text.tokens.len() < options.max_new_tokens;
+                    *open = text.tokens.len() < room[row];
                 }
             }
             let goes_on = go_on(&added);

@@ -58,12 +58,16 @@ impl TextTokenizer {
     /// Reads a model folder: `tokenizer.json` if present, else the first of `spm.model`, `tokenizer.model`, `vocab.txt` and
     /// `vocab.json`, and the settings beside it.
     pub fn from_dir(folder: &Path) -> Result<Self> {
-        let file = FILES.iter().map(|name| folder.join(name)).find(|file| file.is_file());
-        let file = file.ok_or_else(|| {
+        Self::find(folder)?.ok_or_else(|| {
             let reason = format!("has no vocabulary, expected one of the files {}", quoted(FILES));
             Error::tokenizer(folder, reason)
-        })?;
-        Self::load(&file, &Settings::read(folder)?)
+        })
+    }
+
+    /// [`from_dir`](Self::from_dir) of a folder that may have no vocabulary: `None` then.
+    pub fn find(folder: &Path) -> Result<Option<Self>> {
+        let file = FILES.iter().map(|name| folder.join(name)).find(|file| file.is_file());
+        file.map(|file| Self::load(&file, &Settings::read(folder)?)).transpose()
     }
 
     /// Reads one vocabulary file without settings: `vocab.txt` and `vocab.json` by their names, else a `tokenizer.json` if
@@ -205,6 +209,11 @@ impl TextTokenizer {
     /// Id of a token as the vocabulary writes it, if there is one.
     pub fn id(&self, token: &str) -> Option<u32> {
         self.engine.token_to_id(token)
+    }
+
+    /// `true` if both write every token by the same id.
+    pub fn has_ids_of(&self, other: &Self) -> bool {
+        self.engine.get_vocab(true) == other.engine.get_vocab(true)
     }
 
     /// Number of tokens, added ones included.

@@ -5,7 +5,7 @@
 
 use anyhow::{Context, Result, bail, ensure};
 use lrvd_models::tokenizer::{
-    Encoding, PaddingDirection, PaddingParams, PaddingStrategy, TextTokenizer,
+    Encoding, PaddingDirection, PaddingParams, PaddingStrategy, TextStream, TextTokenizer,
 };
 use serde_json::{Value, json};
 
@@ -97,7 +97,14 @@ fn encode<'a>(
             "type_ids" => each(&|row| json!(row.get_type_ids())),
             "attention_mask" => each(&|row| json!(row.get_attention_mask())),
             "tokens" => each(&|row| json!(row.get_tokens())),
-            "decoded_without_special" => json!(tokenizer.decode(rows[0].get_ids(), true)?),
+            "decoded_without_special" => {
+                let whole = tokenizer.decode(rows[0].get_ids(), true)?;
+                let mut stream = TextStream::after(tokenizer, &[])?;
+                let pieces = rows[0].get_ids().iter().map(|&id| stream.push(tokenizer, id));
+                let joined = pieces.collect::<lrvd_models::Result<String>>()?;
+                ensure!(joined == whole, "pieces {joined:?}, text {whole:?}");
+                json!(whole)
+            }
             // An empty second text counts as none.
             "transformers_python_ids" => {
                 let (text, pair) = inputs[0];

@@ -177,6 +177,18 @@ fn continuations_are_those_of_whole_texts_and_stop_where_told(#[case] model: Lla
     let stopped = model.generate_greedy(&prompts, &stopping).unwrap();
     let end = all[0].iter().position(|&id| id == stop).unwrap();
     assert_eq!(stopped[0], all[0][..end]);
+    // Each prompt has the room that it has alone.
+    let longest = prompts.iter().map(Vec::len).max().unwrap();
+    let limited = GenerateOptions { context: Some(longest + 1), ..options.clone() };
+    let expected: Vec<_> = prompts
+        .iter()
+        .zip(&all)
+        .map(|(prompt, ids)| ids[..6.min(longest + 1 - prompt.len())].to_vec())
+        .collect();
+    assert!(expected.iter().any(|ids| ids.len() == 1) && expected.iter().any(|ids| ids.len() > 1));
+    assert_eq!(model.generate_greedy(&prompts, &limited).unwrap(), expected);
+    let none = GenerateOptions { context: Some(1), ..options.clone() };
+    assert!(model.generate_greedy(&prompts, &none).unwrap().iter().all(Vec::is_empty));
     // A stop after three of the six tokens is an error; after the last one it changes nothing.
     for enough in [3, 6] {
         let mut added = vec![Vec::new(); prompts.len()];
