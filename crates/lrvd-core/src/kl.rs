@@ -271,9 +271,9 @@ pub enum ArdPrior {
     EmpiricalBayes,
     /// `γ ~ InvGamma(shape, rate)`.
     InverseGamma {
-        /// Shape `a0`, positive.
+        /// Shape `a0`, above 0 and at most 1e6: the divergence is a difference of `ln Γ`, which leaves eight digits there.
         shape: f64,
-        /// Rate `b0`, positive, unit weight².
+        /// Rate `b0`, above 0 and at most 1e6, unit weight².
         rate: f64,
     },
 }
@@ -282,8 +282,8 @@ impl ArdPrior {
     /// Checks that the numbers are positive and finite.
     fn check(self) -> Result<(), Error> {
         if let Self::InverseGamma { shape, rate } = self {
-            check_range("shape", shape, f64::MIN_POSITIVE, 1e12)?;
-            check_range("rate", rate, f64::MIN_POSITIVE, 1e12)?;
+            check_range("shape", shape, f64::MIN_POSITIVE, 1e6)?;
+            check_range("rate", rate, f64::MIN_POSITIVE, 1e6)?;
         }
         Ok(())
     }

@@ -66,6 +66,52 @@ pub fn compensated_sum(terms: impl IntoIterator<Item = f64>) -> f64 {
     if sum.is_finite() { sum + dropped } else { sum }
 }
 
+/// `P(X ≤ k)` of `X ~ Binomial(n, p)`.
+///
+/// The terms of the tail that does not hold the mean are summed, outwards from `k`: they fall, so that a first one that
+/// underflows leaves a sum of 0. Relative error below 1e-7 up to a million trials where the tail is the lower one, absolute
+/// otherwise.
+///
+/// # Examples
+///
+/// ```
+/// # use lrvd_core::special::binomial_cdf;
+/// assert!((binomial_cdf(1, 4, 0.5) - 5.0 / 16.0).abs() < 1e-15);
+/// // 1,963 wrong answers of 9,815 are more than an error rate of .05 would ever give.
+/// assert_eq!(binomial_cdf(1963, 9815, 0.05), 1.0);
+/// ```
+pub fn binomial_cdf(k: usize, n: usize, p: f64) -> f64 {
+    if k >= n || p <= 0.0 {
+        return 1.0;
+    }
+    let trials = n as f64;
+    let odds = p / (1.0 - p);
+    let first = |k: f64| {
+        let ways = ln_gamma(trials + 1.0) - ln_gamma(k + 1.0) - ln_gamma(trials - k + 1.0);
+        (ways + k * p.ln() + (trials - k) * (-p).ln_1p()).exp()
+    };
+    if k as f64 <= trials * p {
+        let below = |i: usize| i as f64 / (trials - i as f64 + 1.0) / odds;
+        falling_sum(first(k as f64), (1..=k).rev().map(below))
+    } else {
+        let above = |i: usize| (trials - i as f64) / (i as f64 + 1.0) * odds;
+        1.0 - falling_sum(first(k as f64 + 1.0), (k + 1..n).map(above))
+    }
+}
+
+/// `first·(1 + r_1 + r_1·r_2 + …)` up to the term that no longer counts, for ratios below 1.
+fn falling_sum(first: f64, ratios: impl Iterator<Item = f64>) -> f64 {
+    let (mut term, mut sum) = (first, first);
+    for ratio in ratios {
+        term *= ratio;
+        if term <= sum * f64::EPSILON {
+            break;
+        }
+        sum += term;
+    }
+    sum
+}
+
 /// Which value stands for the middle of an even number of values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum MedianKind {

@@ -2,6 +2,7 @@
 
 use crate::error::{Error, check_length, check_range};
 use crate::kl::gaussian_kl;
+use crate::metrics::log_sum_exp;
 use crate::special::{compensated_sum, softplus};
 
 /// `rho` at which Bayes by backprop starts here: `sigma = 0.0025`, small beside the weights.
@@ -123,7 +124,7 @@ impl ScaleMixture {
         [self.weight, self.first_std_dev, self.second_std_dev]
     }
 
-    /// `ln p(w)`, through the larger of the two components.
+    /// `ln p(w)`, through the larger of the two components; `−inf` where `w²` overflows.
     pub fn log_density(&self, w: f64) -> f64 {
         let log_normal = |std_dev: f64| {
             let z = w / std_dev;
@@ -131,8 +132,7 @@ impl ScaleMixture {
         };
         let first = self.weight.ln() + log_normal(self.first_std_dev);
         let second = (-self.weight).ln_1p() + log_normal(self.second_std_dev);
-        let (high, low) = if first >= second { (first, second) } else { (second, first) };
-        high + (low - high).exp().ln_1p()
+        log_sum_exp([first, second].into_iter())
     }
 }
 

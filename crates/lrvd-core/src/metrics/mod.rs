@@ -11,9 +11,11 @@ mod probability;
 mod selective;
 mod statistics;
 
+pub(crate) use probability::log_sum_exp;
+
 pub use calibration::{Binning, DEFAULT_BINS, ReliabilityBin, ReliabilityDiagram, ece_floor};
 pub use decision::{choice_confidence, expected_level, score_confidence};
-pub use outliers::{ClassDistance, conformal_p};
+pub use outliers::{ClassDistance, ClassMoments, conformal_p};
 pub use predictions::{NLL_FLOOR, Predictions};
 pub use probability::{
     ROW_SUM_TOLERANCE, Uncertainty, argmax_rows, free_energy, log_softmax, mean_probability,

@@ -1,5 +1,7 @@
 //! How unlike the training texts an input is: the distance of its features, and the share of calibration rows that are as far.
 
+use std::collections::BTreeMap;
+
 use crate::error::{Error, check_finite, check_same_length, some_rows};
 use crate::linalg::Cholesky;
 
@@ -22,47 +24,84 @@ pub struct ClassDistance {
     root: Cholesky,
 }
 
-impl ClassDistance {
-    /// Fits means and covariance to `features`, `[n, width]`, row-major, of which row `i` is of class `classes[i]`.
-    pub fn fit(features: &[f64], classes: &[usize], width: usize) -> Result<Self, Error> {
+/// Means of classes and the covariance around them, of rows that come in parts: memory for the classes and a square of the width,
+/// whatever the number of rows.
+///
+/// ```text
+/// δ = x − μ_c;   μ_c ← μ_c + δ/n_c;   n·S ← n·S + (1 − 1/n_c)·δ·δᵀ       for every row x, the n_c-th of its class c
+/// ```
+///
+/// Source: Welford 1962, Note on a method for calculating corrected sums of squares and products.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ClassMoments {
+    width: usize,
+    rows: usize,
+    /// Rows and mean of every class that has some.
+    classes: BTreeMap<usize, (usize, Vec<f64>)>,
+    /// `n·S`, of which the lower triangle is filled, `[width, width]`.
+    scatter: Vec<f64>,
+}
+
+impl ClassMoments {
+    /// Moments of no rows.
+    pub fn new(width: usize) -> Self {
+        Self { width, rows: 0, classes: BTreeMap::new(), scatter: vec![0.0; width * width] }
+    }
+
+    /// Adds `features`, `[n, width]`, row-major, of which row `i` is of class `classes[i]`.
+    pub fn add(&mut self, features: &[f64], classes: &[usize]) -> Result<(), Error> {
+        let width = self.width;
         let n = some_rows("features", features.len(), "width", width)?;
         check_same_length("features", n, "classes", classes.len())?;
         check_finite("features", features)?;
-        let most = classes.iter().max().map_or(0, |class| class + 1);
-        let (mut sums, mut counts) = (vec![0.0; most * width], vec![0usize; most]);
+        let mut delta = vec![0.0; width];
         for (row, &class) in features.chunks_exact(width).zip(classes) {
-            counts[class] += 1;
-            for (sum, value) in sums[class * width..].iter_mut().zip(row) {
-                *sum += value;
+            let (count, mean) = self.classes.entry(class).or_insert_with(|| (0, vec![0.0; width]));
+            *count += 1;
+            let share = 1.0 / *count as f64;
+            for ((delta, mean), value) in delta.iter_mut().zip(mean).zip(row) {
+                *delta = value - *mean;
+                *mean += *delta * share;
             }
-        }
-        for (mean, &count) in sums.chunks_exact_mut(width).zip(&counts) {
-            for value in mean {
-                *value /= count.max(1) as f64;
-            }
-        }
-        let mut covariance = vec![0.0; width * width];
-        let mut centred = vec![0.0; width];
-        for (row, &class) in features.chunks_exact(width).zip(classes) {
-            for (i, value) in centred.iter_mut().enumerate() {
-                *value = row[i] - sums[class * width + i];
-            }
-            for i in 0..width {
-                for j in 0..=i {
-                    covariance[i * width + j] += centred[i] * centred[j] / n as f64;
+            for (i, out) in self.scatter.chunks_exact_mut(width).enumerate() {
+                let scale = (1.0 - share) * delta[i];
+                for (out, delta) in out.iter_mut().zip(&delta[..=i]) {
+                    *out += scale * delta;
                 }
             }
         }
+        self.rows += n;
+        Ok(())
+    }
+
+    /// The distance to the means, with the shrunk covariance.
+    ///
+    /// # Errors
+    ///
+    /// The rows have no spread around their means, as a single one has not.
+    pub fn distance(self) -> Result<ClassDistance, Error> {
+        let width = self.width;
+        let n = self.rows as f64;
+        let mut covariance = self.scatter;
         for i in 0..width {
-            for j in 0..i {
+            for j in 0..=i {
+                covariance[i * width + j] /= n;
                 covariance[j * width + i] = covariance[i * width + j];
             }
         }
-        shrink(&mut covariance, width, n as f64);
+        shrink(&mut covariance, width, n);
         let root = Cholesky::new("features", &covariance, width)?;
-        let present = sums.chunks_exact(width).zip(&counts).filter(|(_, count)| **count > 0);
-        let means = present.flat_map(|(mean, _)| root.lower_solve(mean)).collect();
-        Ok(Self { means, root })
+        let means = self.classes.values().flat_map(|(_, mean)| root.lower_solve(mean)).collect();
+        Ok(ClassDistance { means, root })
+    }
+}
+
+impl ClassDistance {
+    /// Fits means and covariance to `features`, `[n, width]`, row-major, of which row `i` is of class `classes[i]`.
+    pub fn fit(features: &[f64], classes: &[usize], width: usize) -> Result<Self, Error> {
+        let mut moments = ClassMoments::new(width);
+        moments.add(features, classes)?;
+        moments.distance()
     }
 
     /// Puts together what [`means`](Self::means) and [`root`](Self::root) gave.
@@ -152,6 +191,16 @@ mod tests {
         let rows = [0.0, 0.0, 0.0, 3.0, 2.0, -1.0, -1.5, 0.5, 2.5];
         let expected = [0.214_558_000_083_150_68, 11.137_522_023_013_958, 34.349_093_682_210_665];
         assert_near(&fitted.distances(&rows).unwrap(), &expected, 1e-11);
+        // In parts, in another order of classes, and with ids that are no places.
+        let mut parts = ClassMoments::new(3);
+        let far = |class: &usize| if *class == 0 { 7 } else { usize::MAX };
+        for (rows, own) in features.chunks(21).zip(classes.chunks(7)) {
+            parts.add(rows, &own.iter().map(far).collect::<Vec<_>>()).unwrap();
+        }
+        let parts = parts.distance().unwrap();
+        assert_near(&parts.distances(&rows).unwrap(), &expected, 1e-11);
+        assert_eq!(parts.means().len(), 6);
+        assert!(ClassMoments::new(3).distance().is_err(), "no rows");
         let (means, root) = (fitted.means().to_vec(), fitted.root().to_vec());
         assert_eq!(ClassDistance::from_parts(means.clone(), root.clone(), 3), Ok(fitted));
         assert!(ClassDistance::from_parts(means.clone(), root[1..].to_vec(), 3).is_err());

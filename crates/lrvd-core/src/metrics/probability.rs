@@ -12,10 +12,11 @@ pub fn log_softmax(logits: &[f64], n_classes: usize) -> Result<Vec<f64>, Error> 
     check_finite("logits", logits)?;
     let mut out = logits.to_vec();
     for row in out.chunks_exact_mut(n_classes) {
+        let largest = row.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        // Differences first: a large logit would leave no digits of the sum.
+        row.iter_mut().for_each(|value| *value -= largest);
         let total = log_sum_exp(row.iter().copied());
-        for value in row {
-            *value -= total;
-        }
+        row.iter_mut().for_each(|value| *value -= total);
     }
     Ok(out)
 }
@@ -177,7 +178,7 @@ fn log_mean(log_probabilities: &[f64], n_draws: usize, width: usize) -> Vec<f64>
 }
 
 /// `ln Σ exp`, relative to the largest value; `−inf` if all values are.
-fn log_sum_exp(values: impl Iterator<Item = f64> + Clone) -> f64 {
+pub(crate) fn log_sum_exp(values: impl Iterator<Item = f64> + Clone) -> f64 {
     let largest = values.clone().fold(f64::NEG_INFINITY, f64::max);
     if largest == f64::NEG_INFINITY {
         return largest;
