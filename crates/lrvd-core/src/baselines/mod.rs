@@ -18,5 +18,5 @@ pub use c_lora::context_kl;
 pub use minibatch_weight::MinibatchWeight;
 pub use scala_bl::{KlDirection, ScalaBlBasis, scala_bl_basis, scala_bl_kl};
 pub use swag::Swag;
-pub use temperature::{TemperatureFit, temperature_scaling};
+pub use temperature::{TemperatureFit, shrunk_temperature, temperature_scaling};
 pub use tfb::RotatedAdapter;
