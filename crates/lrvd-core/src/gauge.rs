@@ -61,7 +61,8 @@ impl Gauge {
         self.matrix.iter().map(|v| (v - v.round()).abs()).fold(0.0, f64::max)
     }
 
-    /// How the gauge acts on one number per rank.
+    /// Action of the gauge on one number per rank. An orthogonal gauge is in the residual group of Theorem 1 if
+    /// [`off_diagonal`](DiagonalAction::off_diagonal) is 0: signed permutations, and rotations inside equal numbers.
     pub fn diagonal_action(&self, diagonal: &[f64]) -> Result<DiagonalAction, Error> {
         check_length("diagonal", diagonal.len(), self.size)?;
         let r = self.size;
@@ -82,19 +83,12 @@ impl Gauge {
         }
         Ok(DiagonalAction { commutator, off_diagonal, transformed })
     }
-
-    /// Whether the gauge is a symmetry that the tied additive family leaves unbroken: orthogonal,
-    /// and mixing only ranks whose parameter is equal.
-    pub fn is_residual(&self, diagonal: &[f64], tolerance: f64) -> Result<bool, Error> {
-        let action = self.diagonal_action(diagonal)?;
-        Ok(self.orthogonality_residual() <= tolerance && action.commutator <= tolerance)
-    }
 }
 
 /// How a gauge acts on a diagonal matrix `D`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DiagonalAction {
-    /// `max |R·D − D·R|`.
+    /// `max |R·D − D·R|`: 0 for the orthogonal gauges that leave `D` as it is, which not all of the residual group do.
     pub commutator: f64,
     /// `max` off-diagonal entry of `R·D·Rᵀ`.
     pub off_diagonal: f64,

@@ -34,8 +34,8 @@ pub struct ReliabilityBin {
     pub high: f64,
     /// Examples in the bin.
     pub count: usize,
-    /// How many of them are right.
-    pub correct: usize,
+    /// How many of them are right; of soft labels the sum of the shares of the predicted classes.
+    pub correct: f64,
     /// Sum of their confidences.
     pub confidence_sum: f64,
 }
@@ -43,7 +43,7 @@ pub struct ReliabilityBin {
 impl ReliabilityBin {
     /// Share of right answers; `None` for an empty bin.
     pub fn accuracy(&self) -> Option<f64> {
-        (self.count > 0).then(|| self.correct as f64 / self.count as f64)
+        (self.count > 0).then(|| self.correct / self.count as f64)
     }
 
     /// Mean confidence; `None` for an empty bin.
@@ -84,13 +84,26 @@ impl ReliabilityDiagram {
         n_bins: usize,
         binning: Binning,
     ) -> Result<Self, Error> {
+        let correct: Vec<f64> = correct.iter().map(|&correct| f64::from(correct)).collect();
+        Self::of_shares(confidence, &correct, n_bins, binning)
+    }
+
+    /// Sorts examples with soft labels into bins: `correct` is the share of the predicted class, the probability that the
+    /// prediction is right. Otherwise as [`new`](Self::new).
+    pub fn of_shares(
+        confidence: &[f64],
+        correct: &[f64],
+        n_bins: usize,
+        binning: Binning,
+    ) -> Result<Self, Error> {
         check_range("n_bins", n_bins as f64, 1.0, f64::MAX)?;
         check_same_length("correct", correct.len(), "confidence", confidence.len())?;
         check_at_least("confidence", confidence.len(), 1)?;
         check_all_in("confidence", confidence, 0.0, 1.0 + ROW_SUM_TOLERANCE)?;
+        check_all_in("correct", correct, 0.0, 1.0 + ROW_SUM_TOLERANCE)?;
         let edges: Vec<f64> = (0..=n_bins).map(|b| b as f64 / n_bins as f64).collect();
         let empty =
-            |low, high| ReliabilityBin { low, high, count: 0, correct: 0, confidence_sum: 0.0 };
+            |low, high| ReliabilityBin { low, high, count: 0, correct: 0.0, confidence_sum: 0.0 };
         let mut bins: Vec<_> = edges.windows(2).map(|edge| empty(edge[0], edge[1])).collect();
         if binning == Binning::Torchmetrics {
             bins.push(empty(1.0, 1.0));
@@ -106,7 +119,7 @@ impl ReliabilityDiagram {
             let index = passed.saturating_sub(1).min(bins.len() - 1);
             let bin = &mut bins[index];
             bin.count += 1;
-            bin.correct += usize::from(correct);
+            bin.correct += correct;
             bin.confidence_sum += confidence;
         }
         Ok(Self { binning, bins })

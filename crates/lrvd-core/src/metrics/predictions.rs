@@ -24,6 +24,8 @@ pub const NLL_FLOOR: f64 = 1e-12;
 pub struct Predictions<'a> {
     probabilities: &'a [f64],
     labels: &'a [usize],
+    /// Of soft labels, `[n, n_classes]`.
+    shares: Option<&'a [f64]>,
     n_classes: usize,
 }
 
@@ -45,7 +47,22 @@ impl<'a> Predictions<'a> {
         for (row, values) in probabilities.chunks_exact(n_classes).enumerate() {
             check_row_sum("probabilities", row, values.iter().sum())?;
         }
-        Ok(Self { probabilities, labels, n_classes })
+        Ok(Self { probabilities, labels, shares: None, n_classes })
+    }
+
+    /// Measures [`nll`](Self::nll), [`brier`](Self::brier) and calibration against the `shares` of soft labels, `[n, n_classes]`,
+    /// instead of the labels.
+    ///
+    /// # Errors
+    ///
+    /// A row of shares that is not a distribution within [`ROW_SUM_TOLERANCE`].
+    pub fn with_shares(self, shares: &'a [f64]) -> Result<Self, Error> {
+        check_same_length("shares", shares.len(), "probabilities", self.probabilities.len())?;
+        check_all_in("shares", shares, 0.0, 1.0 + ROW_SUM_TOLERANCE)?;
+        for (row, values) in shares.chunks_exact(self.n_classes).enumerate() {
+            check_row_sum("shares", row, values.iter().sum())?;
+        }
+        Ok(Self { shares: Some(shares), ..self })
     }
 
     /// Number of examples.
@@ -77,9 +94,16 @@ impl<'a> Predictions<'a> {
         self.correct().iter().filter(|&&correct| correct).count() as f64 / self.len() as f64
     }
 
-    /// Mean negative log-likelihood in nats per example, `p` floored at [`NLL_FLOOR`].
+    /// Mean negative log-likelihood in nats per example, `p` floored at [`NLL_FLOOR`]; of soft labels the mean cross-entropy
+    /// `−Σ_c s_c ln p_c` against their shares `s`.
     pub fn nll(&self) -> f64 {
-        self.mean(|row, label| -row[label].max(NLL_FLOOR).ln())
+        match self.shares {
+            None => self.mean(|row, label| -row[label].max(NLL_FLOOR).ln()),
+            Some(shares) => self.mean_of_shares(shares, |p, s| {
+                // A share of 0 counts nothing, whatever the probability.
+                if s > 0.0 { -s * p.max(NLL_FLOOR).ln() } else { 0.0 }
+            }),
+        }
     }
 
     /// Mean negative log-likelihood without a floor: infinite if a label has probability 0.
@@ -87,8 +111,11 @@ impl<'a> Predictions<'a> {
         self.mean(|row, label| -row[label].ln())
     }
 
-    /// Brier score, in `[0, 2]`: mean over examples of `Σ_c (p_c − 1[c = label])²`.
+    /// Brier score, in `[0, 2]`: mean over examples of `Σ_c (p_c − 1[c = label])²`, of soft labels of `Σ_c (p_c − s_c)²`.
     pub fn brier(&self) -> f64 {
+        if let Some(shares) = self.shares {
+            return self.mean_of_shares(shares, |p, s| (p - s) * (p - s));
+        }
         self.mean(|row, label| {
             let errors =
                 row.iter().enumerate().map(|(c, p)| p - if c == label { 1.0 } else { 0.0 });
@@ -101,13 +128,19 @@ impl<'a> Predictions<'a> {
         Ok(self.reliability(n_bins, binning)?.ece())
     }
 
-    /// Reliability diagram of the confidences.
+    /// Reliability diagram of the confidences; a prediction of a soft label is right with the share of its class.
     pub fn reliability(
         &self,
         n_bins: usize,
         binning: Binning,
     ) -> Result<ReliabilityDiagram, Error> {
-        ReliabilityDiagram::new(&self.confidence(), &self.correct(), n_bins, binning)
+        let confidence = self.confidence();
+        let Some(shares) = self.shares else {
+            return ReliabilityDiagram::new(&confidence, &self.correct(), n_bins, binning);
+        };
+        let rows = shares.chunks_exact(self.n_classes).zip(self.predicted());
+        let correct: Vec<f64> = rows.map(|(shares, class)| shares[class]).collect();
+        ReliabilityDiagram::of_shares(&confidence, &correct, n_bins, binning)
     }
 
     /// `F1 = 2TP / (2TP + FP + FN)` of class 1 of two, as in GLUE; 0 if it is neither predicted nor present.
@@ -116,9 +149,16 @@ impl<'a> Predictions<'a> {
         Ok(self.outcomes()[1].f1())
     }
 
-    /// Unweighted mean of the F1 of every class against the rest; 0 for a class where it is undefined.
+    /// Unweighted mean of the F1 of every class against the rest, over the classes that are a label or a prediction; a class
+    /// that is neither has no F1 (0/0).
+    ///
+    /// As `f1_score(average="macro")` of scikit-learn, which averages over the classes that occur; Opitz, Burst 2019,
+    /// arXiv:1911.03347, equation 1.
     pub fn macro_f1(&self) -> f64 {
-        self.outcomes().iter().map(Outcomes::f1).sum::<f64>() / self.n_classes as f64
+        let classes = self.outcomes();
+        let occur = classes.iter().filter(|class| class.predicted + class.labels > 0);
+        let (count, sum) = occur.fold((0, 0.0), |(n, sum), class| (n + 1, sum + class.f1()));
+        sum / f64::from(count)
     }
 
     /// Matthews correlation of two classes, 0 if the denominator is 0.
@@ -149,6 +189,11 @@ impl<'a> Predictions<'a> {
 
     fn rows(&self) -> impl Iterator<Item = &'a [f64]> {
         self.probabilities.chunks_exact(self.n_classes)
+    }
+
+    fn mean_of_shares(&self, shares: &[f64], term: impl Fn(f64, f64) -> f64) -> f64 {
+        let terms = self.probabilities.iter().zip(shares).map(|(&p, &s)| term(p, s));
+        terms.sum::<f64>() / self.len() as f64
     }
 
     fn mean(&self, of_row: impl Fn(&[f64], usize) -> f64) -> f64 {
@@ -192,11 +237,11 @@ mod tests {
         assert!((two.f1().unwrap() - 6.0 / 9.0).abs() < 1e-15);
         // (3·2 − 1·2)/√(4·5·3·4) = 4/√240
         assert!((two.mcc().unwrap() - 4.0 / 240f64.sqrt()).abs() < 1e-15);
-        // F1 of class 0: 4/(4 + 2 + 1) = 4/7; with a third, absent class the mean is over three.
+        // F1 of class 0: 4/(4 + 2 + 1) = 4/7. A third class that is neither predicted nor a label does not count.
         assert!((two.macro_f1() - f64::midpoint(2.0 / 3.0, 4.0 / 7.0)).abs() < 1e-15);
         let three = certain(&predicted, 3);
         let three = Predictions::new(&three, 3, &labels).unwrap();
-        assert!((three.macro_f1() - (2.0 / 3.0 + 4.0 / 7.0) / 3.0).abs() < 1e-15);
+        assert!((three.macro_f1() - f64::midpoint(2.0 / 3.0, 4.0 / 7.0)).abs() < 1e-15);
         assert!(three.f1().is_err() && three.mcc().is_err());
         // Undefined ratios are 0.
         for (predicted, labels) in [([0, 0, 0], [0, 0, 0]), ([1, 1, 1], [1, 0, 1])] {
@@ -205,6 +250,48 @@ mod tests {
         }
         let rows = certain(&[0, 0], 2);
         assert_eq!(Predictions::new(&rows, 2, &[0, 0]).unwrap().f1(), Ok(0.0));
+    }
+
+    /// `sklearn.metrics.f1_score(y, p, average="macro")` of scikit-learn 1.9.1.
+    #[test]
+    fn macro_f1_is_that_of_scikit_learn() {
+        for (labels, predicted, expected) in [
+            (&[0, 2, 2, 5][..], &[0, 2, 2, 5][..], 1.0),
+            (&[0, 2, 2, 5], &[0, 2, 5, 5], 0.777_777_777_777_777_8),
+            (&[0, 2, 2, 5], &[0, 2, 3, 5], 0.666_666_666_666_666_6),
+            (&[1, 1, 1, 1], &[1, 1, 1, 0], 0.428_571_428_571_428_55),
+        ] {
+            let rows = certain(predicted, 8);
+            let found = Predictions::new(&rows, 8, labels).unwrap().macro_f1();
+            assert!((found - expected).abs() < 1e-15, "{labels:?} {predicted:?}: {found}");
+        }
+    }
+
+    #[test]
+    fn soft_labels_are_measured_against_their_shares() {
+        // Two rows of equal shares: the undecided model is the calibrated one.
+        let shares = [0.5; 4];
+        let nll = |p: f64| {
+            let rows = [p, 1.0 - p].repeat(2);
+            let predictions = Predictions::new(&rows, 2, &[0, 0]).unwrap();
+            let soft = predictions.with_shares(&shares).unwrap();
+            (soft.nll(), soft.brier(), soft.ece(15, Binning::default()).unwrap())
+        };
+        let (even, sure) = (nll(0.5), nll(0.9));
+        assert!((even.0 - std::f64::consts::LN_2).abs() < 1e-15 && even.1 == 0.0 && even.2 == 0.0);
+        // −½ ln .9 − ½ ln .1, 2·.4², |.5 − .9|.
+        assert!((sure.0 - 1.203_972_804_325_936).abs() < 1e-14, "{sure:?}");
+        assert!((sure.1 - 0.32).abs() < 1e-15 && (sure.2 - 0.4).abs() < 1e-15, "{sure:?}");
+        // Shares of one class are its label.
+        let rows = [0.7, 0.2, 0.1, 0.1, 0.6, 0.3];
+        let hard = Predictions::new(&rows, 3, &[0, 2]).unwrap();
+        let soft = hard.with_shares(&[1.0, 0.0, 0.0, 0.0, 0.0, 1.0]).unwrap();
+        assert!(
+            (hard.nll() - soft.nll()).abs() < 1e-15 && (hard.brier() - soft.brier()).abs() < 1e-15
+        );
+        let eces = [hard, soft].map(|p| p.reliability(15, Binning::default()).unwrap());
+        assert_eq!(eces[0], eces[1]);
+        assert!(hard.with_shares(&[0.5; 6]).is_err() && hard.with_shares(&[1.0, 0.0]).is_err());
     }
 
     #[test]

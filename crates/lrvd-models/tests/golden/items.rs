@@ -101,7 +101,8 @@ pub(crate) fn gauge(case: &mut Case) -> Result<()> {
             ("commutes_with_D", small(action.commutator)),
             ("RDRt_is_diagonal", small(action.off_diagonal)),
             ("is_signed_permutation", small(orthogonality.max(integers))),
-            ("is_residual_gauge", flag(gauge.is_residual(&diagonal, tolerance)?)),
+            // Of the fixture: "orthogonal and commutes with D", the stabiliser of D.
+            ("is_residual_gauge", small(orthogonality.max(action.commutator))),
         ];
         for (family, names) in FAMILIES.into_iter().zip(&names) {
             let of = |factors: &HostAdapter, parameters: &[f64]| -> Result<Moments> {
@@ -204,7 +205,7 @@ pub(crate) fn calibration(case: &mut Case) -> Result<()> {
             ("prediction", Values::list(predicted), Limit::EXACT),
             ("confidence", Values::list(predictions.confidence()), limit),
             ("bin_count", bins(|bin| bin.count as f64), Limit::EXACT),
-            ("bin_correct", bins(|bin| bin.correct as f64), Limit::EXACT),
+            ("bin_correct", bins(|bin| bin.correct), Limit::EXACT),
             ("bin_confidence_sum", bins(|bin| bin.confidence_sum), limit),
         ] {
             item.tensor(suffix, &found, limit)?;
