@@ -248,11 +248,11 @@ impl Entry {
         }
     }
 
-    /// The log-variance as stored; that of an entry without noise is `−inf`.
+    /// The log-variance, as stored or after the clamp of `log_alpha`; that of an entry without noise is `−inf`.
     pub(crate) fn log_variance(self) -> f64 {
         match self.noise {
             Noise::LogVariance(l) => l,
-            Noise::LogAlpha(a) => a + (self.mean * self.mean).ln(),
+            Noise::LogAlpha(a) => a.min(LOG_ALPHA_MAX) + (self.mean * self.mean).ln(),
             Noise::None => f64::NEG_INFINITY,
         }
     }

@@ -62,7 +62,8 @@ impl Prior {
     /// Checks the ranges, and that the divergence from this prior is finite for a posterior of the family.
     pub(crate) fn check(self, family: VariationalFamily) -> Result<(), lrvd_core::Error> {
         match self {
-            Self::Gaussian { std } => check_range("std", std, f64::MIN_POSITIVE, 1e6)?,
+            // The reciprocal of its square is finite, also in single precision.
+            Self::Gaussian { std } => check_range("std", std, 1e-12, 1e6)?,
             Self::Ard { hyper: ArdHyper::InverseGamma { shape, rate }, .. } => {
                 check_range("hyper.shape", shape, f64::MIN_POSITIVE, 1e6)?;
                 check_range("hyper.rate", rate, f64::MIN_POSITIVE, 1e6)?;

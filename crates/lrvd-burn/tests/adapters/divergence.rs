@@ -87,6 +87,20 @@ fn every_family_and_prior_equals_the_core(#[case] dtype: DType, #[case] toleranc
 }
 
 #[test]
+fn a_prior_without_a_width_is_an_error() {
+    let layer = layer(&noisy(VariationalFamily::RankVariance), DType::F32);
+    for std in [0.0, -0.3, f64::NAN, f64::INFINITY, 1e-200] {
+        let found = of(&layer).kl(Prior::Gaussian { std }, KlReduction::Element);
+        let error = found.unwrap_err().to_string();
+        assert!(error.contains("`std`"), "{std}: {error}");
+    }
+    let hyper = ArdHyper::InverseGamma { shape: 0.0, rate: 1.0 };
+    let prior = Prior::Ard { scales: ArdScales::Shared, hyper };
+    let error = of(&layer).kl(prior, KlReduction::Element).unwrap_err().to_string();
+    assert!(error.contains("`hyper.shape`"), "{error}");
+}
+
+#[test]
 fn the_ends_of_the_clamp_pass_the_gradient() {
     let noise = Some(host_noise(
         VariationalFamily::RankVariance,
