@@ -11,7 +11,7 @@ use lrvd_burn::files::{HostTensor, WeightStore, write_safetensors};
 use lrvd_burn::host::values;
 use lrvd_burn::peft::WEIGHTS_FILE;
 use lrvd_burn::train::{Examples as _, evaluation_batches, restore_order};
-use lrvd_core::metrics::{Aurocs, ClassDistance, conformal_p, free_energy};
+use lrvd_core::metrics::{Aurocs, ClassDistance, ClassMoments, conformal_p, free_energy};
 use lrvd_core::noise::{NoiseKey, Stream, permutation};
 use serde::{Deserialize, Serialize};
 
@@ -27,6 +27,10 @@ const SCHEMA: u32 = 1;
 const CALIBRATION: &str = "calibration";
 const MEANS: &str = "distance.means";
 const ROOT: &str = "distance.root";
+/// Rows of the distribution that each of the distance, the choice and the calibration needs: `p` falls to .05 from 19 on.
+const FEWEST: usize = 20;
+/// Rows of other texts that the choice and the report need each.
+const FEWEST_OUTSIDE: usize = 10;
 
 /// A number that is larger for inputs unlike the texts of training.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -132,18 +136,25 @@ pub fn fit_ood(
     };
     let selected = [inside.len() / 2, outside.len() / 2];
     let reported = [inside.len() - selected[0], outside.len() - selected[1]];
-    if reference.is_empty() || selected.iter().any(|rows| *rows < 2) {
-        bail!(
-            "{} rows of the distribution and {} others are too few: expected at least 6 and 4",
-            labelled.rows(),
-            outside.len()
-        );
+    for (what, rows, fewest) in [
+        ("the distance", reference.len(), FEWEST),
+        ("the choice of a score", selected[0], FEWEST),
+        ("the choice of a score", selected[1], FEWEST_OUTSIDE),
+    ] {
+        if rows < fewest {
+            bail!(
+                "{} labelled rows and {} other texts leave {rows} for {what}, expected at least {fewest}: pass at least {} \
+                 labelled rows, or {} and `--reference` with at least {FEWEST}, and at least {} other texts",
+                labelled.rows(),
+                outside.len(),
+                3 * FEWEST,
+                2 * FEWEST,
+                2 * FEWEST_OUTSIDE,
+            );
+        }
     }
     let inputs = |rows: &[&Example]| rows.iter().map(|row| row.input.clone()).collect::<Vec<_>>();
-    let classes: Vec<usize> = reference.iter().filter_map(|row| row.label.class()).collect();
-    let (features, width) = classifier
-        .on_examples(&inputs(&reference), 0, None, |examples| classifier.features(examples))?;
-    let distance = ClassDistance::fit(&features, &classes, width)?;
+    let distance = classifier.distance(&reference)?;
 
     let known: Vec<OodScore> = OodScore::ALL
         .into_iter()
@@ -296,6 +307,23 @@ impl SavedClassifier {
             })?;
         }
         Ok(found)
+    }
+
+    /// The distance to the class means of `rows`, read in windows: a large table needs little memory.
+    fn distance(&self, rows: &[&Example]) -> Result<ClassDistance> {
+        let window = self.window(0);
+        let mut moments: Option<ClassMoments> = None;
+        for (number, rows) in rows.chunks(window).enumerate() {
+            let classes: Vec<usize> = rows.iter().filter_map(|row| row.label.class()).collect();
+            let inputs: Vec<Input> = rows.iter().map(|row| row.input.clone()).collect();
+            let (features, width) =
+                self.on_examples(&inputs, number * window, None, |examples| {
+                    self.features(examples)
+                })?;
+            moments.get_or_insert_with(|| ClassMoments::new(width)).add(&features, &classes)?;
+        }
+        let moments = moments.ok_or_else(|| anyhow!("no rows to fit the distance to"))?;
+        Ok(moments.distance()?)
     }
 
     /// What the head reads of every example at the posterior mean, `[examples, width]`, and the width.
