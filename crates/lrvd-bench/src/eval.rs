@@ -116,7 +116,7 @@ pub fn score_tokens(tokens: TokenAnswers, draws: usize) -> Result<Scored> {
         n: tokens.log_probability.len() as u64,
         accuracy: Some(tokens.accuracy()?),
         macro_f1: None,
-        standard: BTreeMap::from([("perplexity".to_owned(), nll.exp())]),
+        standard: BTreeMap::from([("perplexity".to_owned(), Some(nll.exp()))]),
         nll: Some(nll),
         ece: Some(diagram.ece()),
         brier: None,
@@ -144,7 +144,11 @@ fn classes(logits: &Logits, task: &PreparedTask) -> Result<Scored> {
     let logs = metrics::log_softmax(logits, classes)?;
     let outputs = metrics::mean_probability(&logs, draws, classes)?;
     let found = uncertainty(&logs, draws, classes)?;
-    let predictions = Predictions::new(&outputs, classes, &labels)?;
+    let shares = shares(task);
+    let mut predictions = Predictions::new(&outputs, classes, &labels)?;
+    if let Some(shares) = &shares {
+        predictions = predictions.with_shares(shares)?;
+    }
     let diagram = predictions.reliability(metrics::DEFAULT_BINS, metrics::Binning::Torchmetrics)?;
     let mut standard = BTreeMap::new();
     for metric in &task.goal.standard_metrics {
@@ -154,7 +158,7 @@ fn classes(logits: &Logits, task: &PreparedTask) -> Result<Scored> {
             Metric::Matthews => predictions.mcc()?,
             Metric::Pearson | Metric::Spearman | Metric::Nll => continue,
         };
-        standard.insert(metric.name().to_owned(), value);
+        standard.insert(metric.name().to_owned(), Some(value));
     }
     let metrics = Metrics {
         n: labels.len() as u64,
@@ -175,6 +179,13 @@ fn classes(logits: &Logits, task: &PreparedTask) -> Result<Scored> {
     Ok(Scored { outputs, metrics, reliability, uncertainty: Some(found), tokens: None })
 }
 
+/// The shares of the labels, `[rows, labels]`, if one of them is soft.
+fn shares(task: &PreparedTask) -> Option<Vec<f64>> {
+    let labels = || task.validation.iter().filter_map(|example| example.answer.label());
+    let is_soft = labels().any(|label| matches!(label, Label::Shares(_)));
+    is_soft.then(|| labels().filter_map(|label| label.shares(task.labels)).flatten().collect())
+}
+
 fn regression(logits: &[f64], draws: usize, task: &PreparedTask) -> Result<Scored> {
     let targets: Vec<f64> =
         task.validation.iter().filter_map(|e| e.answer.label()?.score()).collect();
@@ -182,10 +193,15 @@ fn regression(logits: &[f64], draws: usize, task: &PreparedTask) -> Result<Score
     let outputs: Vec<f64> =
         (0..n).map(|i| (0..draws).map(|t| logits[t * n + i]).sum::<f64>() / draws as f64).collect();
     let errors: Vec<f64> = outputs.iter().zip(&targets).map(|(p, y)| (p - y).powi(2)).collect();
+    // One row, or equal targets or predictions, have no correlation.
+    let defined = |found: std::result::Result<f64, lrvd_core::Error>| match found {
+        Err(lrvd_core::Error::Undefined { .. } | lrvd_core::Error::Length { .. }) => Ok(None),
+        found => found.map(Some),
+    };
     let standard = BTreeMap::from([
-        (Metric::Pearson.name().to_owned(), metrics::pearson(&outputs, &targets)?),
-        (Metric::Spearman.name().to_owned(), metrics::spearman(&outputs, &targets)?),
-        ("mse".to_owned(), mean(&errors)?),
+        (Metric::Pearson.name().to_owned(), defined(metrics::pearson(&outputs, &targets))?),
+        (Metric::Spearman.name().to_owned(), defined(metrics::spearman(&outputs, &targets))?),
+        ("mse".to_owned(), Some(mean(&errors)?)),
     ]);
     let metrics = Metrics { n: n as u64, standard, ..Metrics::default() };
     Ok(Scored { outputs, metrics, reliability: None, uncertainty: None, tokens: None })
@@ -422,6 +438,58 @@ mod tests {
         if let (Some(earlier), Some(later)) = (earlier, later) {
             assert!(earlier >= LARGE as u64 && later < earlier, "{earlier} {later}");
         }
+    }
+
+    #[test]
+    fn a_correlation_that_is_not_defined_is_none_beside_the_squared_error() {
+        let scored = |targets: &[f64], outputs: &[f64]| {
+            let example = |score: &f64| TokenisedExample::single(vec![1], Label::Score(*score));
+            let task = PreparedTask {
+                validation: targets.iter().map(example).collect(),
+                ..PreparedTask::without_examples(Goal::regression("score"))
+            };
+            let logits = Logits::new(outputs.to_vec(), outputs.len(), 1);
+            score_draws(&logits, &task).unwrap().metrics
+        };
+        for (targets, outputs, mse) in [
+            (&[3.0][..], &[1.0][..], 4.0),
+            (&[2.0, 2.0, 2.0], &[1.0, 2.0, 3.0], 2.0 / 3.0),
+            (&[1.0, 2.0, 3.0], &[2.0, 2.0, 2.0], 2.0 / 3.0),
+        ] {
+            let metrics = scored(targets, outputs);
+            let [pearson, spearman] = ["pearson", "spearman"].map(|name| metrics.standard[name]);
+            assert_eq!((pearson, spearman), (None, None));
+            assert!((metrics.standard["mse"].unwrap() - mse).abs() < 1e-15);
+            let text = serde_json::to_string(&metrics).unwrap();
+            assert!(text.contains(r#""pearson":null"#), "{text}");
+            assert_eq!(serde_json::from_str::<Metrics>(&text).unwrap(), metrics);
+        }
+        // What is not finite is an error all the same.
+        assert!(scored(&[1.0, 2.0], &[1.0, 2.0]).standard["pearson"].is_some());
+    }
+
+    #[test]
+    fn patience_and_evaluation_measure_soft_labels_against_their_shares() {
+        let even = Label::Shares(vec![0.5, 0.5]);
+        let task = PreparedTask {
+            validation: vec![TokenisedExample::single(vec![1], even); 2],
+            ..PreparedTask::without_examples(Goal::classification(
+                "c",
+                ["a", "b"].map(String::from).to_vec(),
+            ))
+        };
+        let nll = |z: f64| {
+            let logits = Logits::new([z, 0.0].repeat(2), 2, 2);
+            let metrics = score_draws(&logits, &task).unwrap().metrics;
+            (metrics.nll.unwrap(), metrics.brier.unwrap(), metrics.ece.unwrap())
+        };
+        // ln 9 is a probability of .9: −½ ln .9 − ½ ln .1.
+        let (even, sure) = (nll(0.0), nll(9.0_f64.ln()));
+        assert!(
+            (even.0 - std::f64::consts::LN_2).abs() < 1e-12 && even.1 < 1e-20 && even.2 < 1e-12
+        );
+        assert!((sure.0 - 1.203_972_804_325_936).abs() < 1e-12, "{sure:?}");
+        assert!((sure.1 - 0.32).abs() < 1e-12 && (sure.2 - 0.4).abs() < 1e-12, "{sure:?}");
     }
 
     #[test]

@@ -31,7 +31,7 @@ impl Goal {
         let found = match self.selection {
             Metric::Accuracy => metrics.accuracy,
             Metric::Nll => metrics.nll.map(|nll| -nll),
-            other => metrics.standard.get(other.name()).copied(),
+            other => metrics.standard.get(other.name()).copied().flatten(),
         };
         found.unwrap_or(f64::NEG_INFINITY)
     }

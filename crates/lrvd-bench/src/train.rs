@@ -120,7 +120,9 @@ pub fn train(
     let budget = RankBudget::new(settings.experiment.initial_rank, requested, note);
     let (out, layout) = (options.out.as_path(), JsonLayout::Pretty);
     let place = run::RunPlace { out, folder: out, budget, layout };
-    let record = run.complete(begun, &place, sink, |trained, finished, _| {
+    let record = run.complete(begun, &place, sink, |trained, finished, sink| {
+        let calibrated = finished.kept().describe();
+        calibrated.into_iter().for_each(|text| sink.event(&Event::Note(text)));
         keep(&settings, trained, finished.kept(), run.rows(), &adapter).map(Some)
     })?;
     Ok(TrainOutcome { record, adapter })

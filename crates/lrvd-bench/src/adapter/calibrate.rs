@@ -3,8 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::bail;
-use lrvd_core::baselines::temperature_scaling;
+use anyhow::{Context as _, bail};
+use lrvd_core::baselines::shrunk_temperature;
+use lrvd_core::baselines::temperature::FEWEST_ROWS;
 use lrvd_core::metrics::{
     self, Binning, NLL_FLOOR, ReliabilityDiagram, RiskCoverage, argmax_rows, expected_level, mean,
 };
@@ -19,8 +20,8 @@ use crate::data::{QuestionKind, Split};
 use crate::error::Result;
 use crate::method::averaged;
 
-/// Rows of a type from which something is fitted for it.
-const FEWEST: usize = 20;
+/// Rows of a type from which something is fitted for it: half of them give its temperature.
+const FEWEST: usize = 2 * FEWEST_ROWS;
 
 /// Metrics of the answers to typed questions of one type.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -30,6 +31,7 @@ pub struct QuestionMetrics {
     pub accuracy: f64,
     /// Mean cross-entropy `−Σ_i s_i ln p_i` against the shares of the target, nats.
     pub nll: f64,
+    /// Expected calibration error; an answer is right with its share of the target.
     pub ece: f64,
     /// The ECE that a perfectly calibrated model with these probabilities has on average.
     pub ece_floor: f64,
@@ -47,6 +49,8 @@ struct Scored {
     probabilities: Vec<f64>,
     shares: Vec<f64>,
     top: f64,
+    /// Share of the target that the answer has.
+    right: f64,
     confidence: f64,
     is_correct: bool,
 }
@@ -58,6 +62,7 @@ impl Scored {
         let (answer, label) = (answer?[0], label?[0]);
         Ok(Self {
             top: probabilities[answer],
+            right: shares[answer],
             confidence: kind.confidence(probabilities)?,
             is_correct: answer == label,
             probabilities: probabilities.to_vec(),
@@ -80,9 +85,13 @@ impl QuestionMetrics {
     fn new(kind: QuestionKind, rows: &[Scored], risk: f64) -> Result<Self> {
         let of = |value: &dyn Fn(&Scored) -> f64| mean(&rows.iter().map(value).collect::<Vec<_>>());
         let top: Vec<f64> = rows.iter().map(|row| row.top).collect();
-        let correct: Vec<bool> = rows.iter().map(|row| row.is_correct).collect();
-        let diagram =
-            ReliabilityDiagram::new(&top, &correct, metrics::DEFAULT_BINS, Binning::Torchmetrics)?;
+        let right: Vec<f64> = rows.iter().map(|row| row.right).collect();
+        let diagram = ReliabilityDiagram::of_shares(
+            &top,
+            &right,
+            metrics::DEFAULT_BINS,
+            Binning::Torchmetrics,
+        )?;
         let distance =
             |row: &Scored| (expected_level(&row.probabilities) - expected_level(&row.shares)).abs();
         let is_score = kind == QuestionKind::Score;
@@ -163,8 +172,8 @@ pub fn fit_decisions(
     }
     if let Some((kind, rows)) = by_type.iter().find(|(_, rows)| rows.len() < FEWEST) {
         bail!(
-            "{} questions of the type `{kind}`, expected at least {FEWEST}: half of them give the temperature, the others \
-             the threshold",
+            "{} questions of the type `{kind}`, expected at least {FEWEST}: half of them give the temperature, which needs \
+             {FEWEST_ROWS}, the others the threshold",
             rows.len()
         );
     }
@@ -185,7 +194,8 @@ pub fn fit_decisions(
             own.resize(width, 0.0);
             targets.extend(own);
         }
-        let temperature = temperature_scaling(&values, width, &targets)?.temperature;
+        let temperature = shrunk_temperature(&values, width, &targets)?
+            .with_context(|| format!("{} rows are too few for a temperature", first.len()))?;
         let answer = |&i: &usize| {
             let row = rows[i];
             let cooled: Vec<f64> = row_of(row).iter().map(|value| value / temperature).collect();

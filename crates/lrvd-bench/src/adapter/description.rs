@@ -116,7 +116,7 @@ pub struct ClassifierInfo {
     pub run: RunInfo,
     #[serde(default)]
     pub prediction_draws: PredictionDraws,
-    /// Temperature of the answer by number of draws, where it was fitted.
+    /// Temperature of the answer, where the method fits one.
     #[serde(default, skip_serializing_if = "Temperatures::is_empty")]
     pub temperatures: Temperatures,
     /// Where no answer is given, by number of draws, where it was fitted.
@@ -199,6 +199,28 @@ impl Certificate {
     }
 }
 
+/// Why `curve` certifies no threshold, in words.
+pub(super) fn nothing_certified(curve: &RiskCoverage, target: f64, delta: f64) -> String {
+    let confidence = 100.0 * (1.0 - delta);
+    let Some(all) = curve.points().last() else { return "there are no rows".to_owned() };
+    let rows = all.accepted;
+    let mut found =
+        format!("{} of them are answered wrong ({:.2} %)", all.errors, 100.0 * all.risk);
+    if let Some(point) = curve.threshold_for_risk(target) {
+        let (errors, most) = (point.errors, point.accepted);
+        found += &format!(", and {errors} of the {most} most confident ones");
+    }
+    // (1 − target)^n ≤ delta
+    let fewest = (delta.ln() / (-target).ln_1p()).ceil();
+    if fewest.is_finite() && rows as f64 <= fewest - 1.0 {
+        found += &format!("; even without an error at least {fewest} rows are needed");
+    }
+    format!(
+        "no threshold has an error rate below {target} with {confidence} % confidence on these {rows} rows: {found}. Allow \
+         more errors with `--risk`, or pass more rows"
+    )
+}
+
 impl Description {
     pub fn read(dir: &Path) -> Result<Option<Self>> {
         let [texts, classes] = [LANGUAGE_FILE, CLASSIFIER_FILE].map(|name| dir.join(name));
@@ -223,7 +245,7 @@ impl Description {
             let wrong = |t: &f64| !(t.is_finite() && *t > 0.0);
             let by_type = info.calibration.values().flatten();
             let by_type = by_type.map(|(draws, own)| (draws, &own.temperature));
-            let mut all = info.temperatures.0.iter().chain(by_type);
+            let mut all = info.temperatures.by_draws.iter().chain(by_type);
             if let Some((draws, found)) = all.find(|(_, t)| wrong(t)) {
                 bail!(
                     "`{file}`: the temperature of {draws} draws is {found}, expected a positive number"
@@ -288,7 +310,7 @@ impl Description {
     pub(super) fn at_the_mean(mut self) -> Self {
         self.parts_mut().1.draws = 0;
         if let Self::Classifier(info) = &mut self {
-            info.temperatures.0.retain(|draws, _| *draws == 0);
+            info.temperatures.by_draws.retain(|draws, _| *draws == 0);
             info.abstentions.retain(|draws, _| *draws == 0);
             info.calibration.values_mut().for_each(|own| own.retain(|draws, _| *draws == 0));
         }
@@ -344,7 +366,7 @@ impl ClassifierInfo {
     pub(super) fn temperature(&self, kind: Option<QuestionKind>, draws: usize) -> Option<f64> {
         let own = kind.and_then(|kind| self.calibration.get(&kind)?.get(&draws));
         let own = own.map(|calibration| calibration.temperature);
-        own.or_else(|| self.temperatures.0.get(&draws).copied())
+        own.or_else(|| self.temperatures.by_draws.get(&draws).copied())
     }
 }
 
@@ -446,7 +468,7 @@ mod tests {
                 ("/max_length", json!(0)),
                 ("/draws", json!(10_001)),
                 ("/goal/classes/1", json!("bad")),
-                ("/temperatures", json!({"3": 0.0})),
+                ("/temperatures", json!({"rows": 50, "by_draws": {"3": 0.0}})),
             ] {
                 let change = |info: &mut Value| match info.pointer_mut(place) {
                     Some(field) => *field = value.clone(),
@@ -460,6 +482,28 @@ mod tests {
             }
         }
         insta::assert_snapshot!(found);
+    }
+
+    /// The command of the report: 10,000 rows, of which 3,962 are answered wrong, at a risk of .05.
+    #[test]
+    fn a_model_that_is_wrong_on_two_fifths_certifies_nothing_and_says_so() {
+        let confidence: Vec<f64> = (0..10_000).map(|row| f64::from(10_000 - row)).collect();
+        let correct: Vec<bool> =
+            (0..10_000).map(|row| (row + 1) * 3962 / 10_000 == row * 3962 / 10_000).collect();
+        let curve = RiskCoverage::new(&confidence, &correct).unwrap();
+        assert_eq!(Certificate::of(&curve, 0.05, 0.05).unwrap(), None);
+        let words = nothing_certified(&curve, 0.05, 0.05);
+        assert_eq!(
+            words,
+            "no threshold has an error rate below 0.05 with 95 % confidence on these 10000 rows: 3962 of them are answered \
+             wrong (39.62 %), and 0 of the 2 most confident ones. Allow more errors with `--risk`, or pass more rows"
+        );
+        let few = RiskCoverage::new(&[0.9; 58], &[true; 58]).unwrap();
+        assert_eq!(Certificate::of(&few, 0.05, 0.05).unwrap(), None);
+        let words = nothing_certified(&few, 0.05, 0.05);
+        assert!(words.contains("even without an error at least 59 rows are needed"), "{words}");
+        let enough = RiskCoverage::new(&[0.9; 59], &[true; 59]).unwrap();
+        assert!(Certificate::of(&enough, 0.05, 0.05).unwrap().is_some());
     }
 
     #[test]

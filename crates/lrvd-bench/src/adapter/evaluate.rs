@@ -7,7 +7,7 @@ use std::path::Path;
 use anyhow::bail;
 use lrvd_core::metrics::{RiskCoverage, argmax_rows};
 
-use super::description::{Abstention, Certificate, Description};
+use super::description::{Abstention, Certificate, Description, nothing_certified};
 use super::saved::SavedClassifier;
 use super::seen::{RowUse, SeenRows};
 use crate::data::table::{Format, Table};
@@ -191,8 +191,7 @@ pub fn fit_abstention(
     let Some((scored, uncertainty)) = answers else {
         bail!("a threshold for giving no answer is for classes, and this one predicts numbers")
     };
-    let width = classifier.info.goal.n_labels();
-    let answered = argmax_rows(&scored.outputs, width)?;
+    let answered = argmax_rows(&scored.outputs, evaluation.task.labels)?;
     let correct: Vec<bool> = labelled
         .examples
         .iter()
@@ -200,15 +199,9 @@ pub fn fit_abstention(
         .map(|(example, class)| example.label.class() == Some(class))
         .collect();
     let sure: Vec<f64> = uncertainty.predictive_entropy.iter().map(|entropy| -entropy).collect();
-    let (rows, curve) = (correct.len(), RiskCoverage::new(&sure, &correct)?);
+    let curve = RiskCoverage::new(&sure, &correct)?;
     let Some((sure, certificate)) = Certificate::of(&curve, target, delta)? else {
-        let best = curve.points().iter().map(|point| point.risk).fold(1.0, f64::min);
-        let confidence = 100.0 * (1.0 - delta);
-        bail!(
-            "no threshold has an error rate below {target} with {confidence} % confidence on these {rows} rows \
-             (the lowest observed rate of the most confident rows is {best:.4}): allow more errors with \
-             `--risk`, or pass more rows"
-        );
+        bail!("{}", nothing_certified(&curve, target, delta));
     };
     let found = Abstention { above: -sure, certificate };
     let dir = classifier.folder();

@@ -214,6 +214,10 @@ impl SavedClassifier {
             unused.add("the adapter's tokenizer", format_args!("`{}`", own.file().display()));
             saved.warnings.extend(unused.notes(adapter.options.strict)?);
         }
+        let temperatures = &saved.info.temperatures;
+        if temperatures.by_draws.is_empty() {
+            saved.warnings.extend(temperatures.describe());
+        }
         let stated = adapter.files.description.as_ref().and_then(Description::classifier);
         let (stated, most) =
             (stated.map_or(0, |info| info.run.max_length), saved.info.run.max_length);
@@ -272,7 +276,7 @@ impl SavedClassifier {
 
     pub fn draws(&self, asked: Option<usize>) -> Result<usize> {
         let draws = self.possible_draws(asked, self.info.run.draws)?;
-        let fitted = &self.info.temperatures.0;
+        let fitted = &self.info.temperatures.by_draws;
         if !fitted.is_empty() && !fitted.contains_key(&draws) {
             let (dir, known) = (self.dir.display(), quoted(fitted.keys().map(usize::to_string)));
             bail!(
@@ -435,7 +439,7 @@ impl SavedClassifier {
     pub fn fitted_draws(&self) -> Option<BTreeSet<usize>> {
         let info = &self.info;
         let keys = [
-            info.temperatures.0.keys().copied().collect(),
+            info.temperatures.by_draws.keys().copied().collect(),
             info.abstentions.keys().copied().collect(),
         ];
         let by_type = info.calibration.values().map(|own| own.keys().copied().collect());

@@ -108,7 +108,7 @@ impl<'a> Card<'a> {
             classes => info.map(classes),
             question => info.and_then(|info| info.wording.as_ref()).map(Wording::describe),
             has_choices => info.is_some_and(ClassifierInfo::has_choices),
-            temperature => info.and_then(|info| info.temperatures.0.get(&0)).map(f64::to_string),
+            temperature => info.and_then(|info| info.temperatures.by_draws.get(&0)).map(f64::to_string),
             report => Serde(report),
             head => report.saved_parameters.values().sum::<usize>(),
             written_by => format!("lrvd {}, `{}`", env!("CARGO_PKG_VERSION"), self.command),
@@ -166,7 +166,7 @@ impl<'a> Card<'a> {
             "NLL" => metrics.nll,
             "ECE" => metrics.ece,
             "Brier" => metrics.brier,
-            name => metrics.standard.get(name).copied(),
+            name => metrics.standard.get(name).copied().flatten(),
         };
         let standard = at.metrics.values().next().into_iter().flat_map(|m| m.standard.keys());
         let names = std::iter::once("accuracy").chain(standard.map(String::as_str));

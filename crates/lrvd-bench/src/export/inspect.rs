@@ -20,6 +20,7 @@ use serde::Serialize;
 use crate::adapter::{Adapter, AdapterFiles, Description, OpenOptions};
 use crate::backbone::{Architecture, Sizes, local};
 use crate::error::{Burn, Result};
+use crate::method::Temperatures;
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct ModuleReport {
@@ -78,7 +79,7 @@ pub struct AdapterReport {
     pub log_alpha_threshold: Option<f64>,
     pub labels: Vec<String>,
     /// Temperature of the answer by number of draws, where it was fitted.
-    pub temperatures: BTreeMap<usize, f64>,
+    pub temperatures: Temperatures,
     pub modules: Vec<ModuleReport>,
     pub total_rank: usize,
     pub pruned: usize,
@@ -167,7 +168,7 @@ pub fn inspect_adapter(source: &Adapter) -> Result<AdapterReport> {
         pruned: modules.iter().map(|m| m.initial_rank.saturating_sub(m.rank)).sum(),
         above_threshold: modules.iter().map(above).sum(),
         labels: classifier.map(|info| info.goal.classes.clone()).unwrap_or_default(),
-        temperatures: classifier.map(|info| info.temperatures.0.clone()).unwrap_or_default(),
+        temperatures: classifier.map(|info| info.temperatures.clone()).unwrap_or_default(),
         total_rank,
         average_rank: total_rank as f64 / modules.len().max(1) as f64,
         max_rank: modules.iter().map(|m| m.rank).max().unwrap_or(0),

@@ -2,8 +2,8 @@
 //!
 //! `p = softmax(z / T)` with `T > 0` fitted to the negative log-likelihood of examples that were kept out of training, the
 //! cross-entropy against the shares of soft labels; one number for every number of draws. With draws, `T` divides the logarithm
-//! of the averaged probabilities. Where the loss of the held-out examples has no minimum the temperature is a bound of the
-//! search, 0.01 or 100. A score has no temperature.
+//! of the averaged probabilities. A prior holds `T` the nearer to 1 the fewer examples there are; fewer than
+//! [`FEWEST_ROWS`](lrvd_core::baselines::temperature::FEWEST_ROWS) give none ([`shrunk_temperature`]). A score has no temperature.
 //!
 //! Source: Guo et al. 2017, arXiv:1706.04599.
 
@@ -12,7 +12,8 @@ use std::collections::BTreeMap;
 use burn::module::Module;
 use lrvd_burn::host::values;
 use lrvd_burn::train::{Fitting, Logits, Targets};
-use lrvd_core::baselines::temperature_scaling;
+use lrvd_core::baselines::shrunk_temperature;
+use lrvd_core::baselines::temperature::FEWEST_ROWS;
 use lrvd_core::metrics::{log_softmax, mean_probability};
 use lrvd_models::AutoModel;
 use serde::{Deserialize, Serialize};
@@ -20,10 +21,22 @@ use serde::{Deserialize, Serialize};
 use super::DynMethod;
 use crate::error::Burn;
 
-/// A temperature for each number of draws; none before the fit, and for scores.
+/// Temperatures of a model; empty before the fit, and for scores.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct Temperatures(pub BTreeMap<usize, f64>);
+#[serde(deny_unknown_fields)]
+pub struct Temperatures {
+    /// Rows that were held out of training for them; 0 of a method that fits none.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub rows: usize,
+    /// Temperature by number of draws; none of too few rows.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub by_draws: BTreeMap<usize, f64>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_zero(rows: &usize) -> bool {
+    *rows == 0
+}
 
 impl Temperatures {
     /// Those of the answers of `method` at the mean and at each number of `draws`.
@@ -39,34 +52,60 @@ impl Temperatures {
         let Targets::Classes(shares) = data.holdout.all_targets()? else {
             return Ok(Self::default());
         };
+        let [rows, _] = shares.dims();
+        let mut by_draws = BTreeMap::new();
+        if rows < FEWEST_ROWS {
+            return Ok(Self { rows, by_draws });
+        }
         let shares = values(shares);
         let (model, inputs) = (model.clone().valid(), data.inputs(data.holdout));
-        let mut found = BTreeMap::new();
         for draws in std::iter::once(0).chain(draws.iter().copied()) {
-            found.insert(draws, fitted(method.predict(&model, &inputs, draws)?, &shares)?);
+            let found = fitted(method.predict(&model, &inputs, draws)?, &shares)?;
+            by_draws.extend(found.map(|temperature| (draws, temperature)));
         }
-        Ok(Self(found))
+        Ok(Self { rows, by_draws })
+    }
+
+    /// What was fitted, in words; `None` of a model whose method fits no temperature.
+    pub fn describe(&self) -> Option<String> {
+        if self.is_empty() {
+            return None;
+        }
+        let each = |(draws, t): (&usize, &f64)| match draws {
+            0 => format!("{t:.3}"),
+            1 => format!("{t:.3} of 1 draw"),
+            draws => format!("{t:.3} of {draws} draws"),
+        };
+        let all: Vec<String> = self.by_draws.iter().map(each).collect();
+        let rows = format!("{} held-out row{}", self.rows, if self.rows == 1 { "" } else { "s" });
+        Some(if all.is_empty() {
+            format!("not calibrated: {rows}, and a temperature needs {FEWEST_ROWS}")
+        } else {
+            format!("temperature {}, fitted to {rows}", all.join(", "))
+        })
     }
 
     /// `logits` of so many draws under their temperature; as they are without one.
     pub fn soften(&self, logits: Logits, draws: usize) -> Burn<Logits> {
         let rows = logits.rows;
-        softened(logits, &vec![self.0.get(&draws).copied(); rows])
+        softened(logits, &vec![self.by_draws.get(&draws).copied(); rows])
     }
 
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.rows == 0 && self.by_draws.is_empty()
     }
 
     pub fn fitted(&self) -> impl Iterator<Item = (String, f64)> {
-        self.0.iter().map(|(draws, &t)| (format!("temperature-k{draws}"), t))
+        let rows = (self.rows > 0).then(|| ("temperature-rows".to_owned(), self.rows as f64));
+        let each = self.by_draws.iter().map(|(draws, &t)| (format!("temperature-k{draws}"), t));
+        rows.into_iter().chain(each)
     }
 }
 
 /// The temperature of the averaged probabilities of `logits` against the `shares` of the classes, `[rows, width]`.
-fn fitted(logits: Logits, shares: &[f64]) -> Burn<f64> {
+fn fitted(logits: Logits, shares: &[f64]) -> Burn<Option<f64>> {
     let logs = averaged(logits)?;
-    Ok(temperature_scaling(&logs.values, logs.width, shares)?.temperature)
+    Ok(shrunk_temperature(&logs.values, logs.width, shares)?)
 }
 
 /// `logits` under a temperature for each row, 1 of a row without one; as they are where no row has one.
@@ -105,9 +144,24 @@ mod tests {
     fn a_temperature_is_fitted_to_the_votes_on_a_row_as_to_a_row_for_each() {
         let logits = |rows: usize| Logits::new([4.0, 0.0, -1.0].repeat(rows), rows, 3);
         let one_hot = [1.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 1.0, 0.0, 0.0];
-        let hard = fitted(logits(4), &one_hot).unwrap();
-        let soft = fitted(logits(1), &[0.75, 0.25, 0.0]).unwrap();
+        // 28 rows of each, so that the prior has the same weight.
+        let hard = fitted(logits(28), &one_hot.repeat(7)).unwrap().unwrap();
+        let soft = fitted(logits(28), &[0.75, 0.25, 0.0].repeat(28)).unwrap().unwrap();
         assert!((soft / hard - 1.0).abs() < 1e-9 && hard > 1.0, "{soft} {hard}");
+    }
+
+    #[test]
+    fn too_few_rows_are_named_with_their_number() {
+        let few = Temperatures { rows: 10, ..Temperatures::default() };
+        let words = "not calibrated: 10 held-out rows, and a temperature needs 20";
+        assert_eq!(few.describe().as_deref(), Some(words));
+        let fitted = Temperatures { rows: 62, by_draws: [(0, 1.25), (10, 1.0625)].into() };
+        let words = "temperature 1.250, 1.062 of 10 draws, fitted to 62 held-out rows";
+        assert_eq!(fitted.describe().as_deref(), Some(words));
+        assert_eq!(Temperatures::default().describe(), None);
+        let text = serde_json::to_string(&few).unwrap();
+        assert_eq!(text, r#"{"rows":10}"#);
+        assert_eq!(serde_json::from_str::<Temperatures>(&text).unwrap(), few);
     }
 
     #[test]
@@ -115,7 +169,7 @@ mod tests {
         // Two members, of which each bars the third answer.
         let values = vec![1.0, 0.5, -1e6, 0.0, 2.0, -1e6];
         let logits = Logits::new(values, 1, 3);
-        let hot = Temperatures([(0, 100.0)].into());
+        let hot = Temperatures { rows: 50, by_draws: [(0, 100.0)].into() };
         let soft = hot.soften(logits, 0).unwrap().classes().unwrap().remove(0).probabilities;
         assert!(soft[2] == 0.0 && soft[0] > 0.49 && soft[1] > 0.49, "{soft:?}");
     }

@@ -292,13 +292,14 @@ pub struct Metrics {
     pub n: u64,
     #[serde(with = "real")]
     pub accuracy: Option<f64>,
-    /// Mean over classes of the F1 score, 0 where it is undefined.
+    /// Mean of the F1 scores of the classes that are a label or a prediction.
     #[serde(with = "real")]
     pub macro_f1: Option<f64>,
-    /// The task's own metrics by name: `matthews`, `f1`; `pearson`, `spearman`, `mse` for regression.
+    /// The task's own metrics by name: `matthews`, `f1`; `pearson`, `spearman`, `mse` for regression. Null where the rows do not
+    /// define it.
     #[serde(with = "real")]
-    pub standard: BTreeMap<String, f64>,
-    /// Negative log-likelihood, nats per example.
+    pub standard: BTreeMap<String, Option<f64>>,
+    /// Negative log-likelihood, nats per example; of soft labels, as ECE and Brier score, against their shares.
     #[serde(with = "real")]
     pub nll: Option<f64>,
     /// Expected calibration error, 15 bins, a fraction.

@@ -179,7 +179,7 @@ impl<'a> Place<'a> {
 fn standard(at: &Place<'_>) -> Option<f64> {
     let (metrics, name) = (at.metrics()?, at.results.standard_metric(&at.run.task));
     let accuracy = || metrics.accuracy.filter(|_| name == "accuracy");
-    metrics.standard.get(name).copied().or_else(accuracy)
+    metrics.standard.get(name).copied().flatten().or_else(accuracy)
 }
 
 /// Mean expected calibration error of a perfectly calibrated model with the same confidences.

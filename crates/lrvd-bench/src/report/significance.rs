@@ -248,6 +248,52 @@ mod tests {
         near(d.interval().0, -0.22522927880722426);
     }
 
+    /// Two-sided `p` of `t` standard errors: the regularised incomplete beta function of mpmath 1.4.1 with 40 digits; quantiles by
+    /// `scipy.stats.t.isf(.025, freedom)`.
+    #[test]
+    fn students_tails_hold_for_any_degrees_of_freedom() {
+        for (freedom, quantile, tails) in [
+            (
+                1.0,
+                12.706204736174705,
+                [0.9993633804398389, 0.12566591637800237, 0.015912179824051628],
+            ),
+            (
+                3.8,
+                2.8350358793212047,
+                [0.9992523908078161, 0.008557623012044427, 3.943880660237238e-6],
+            ),
+            (
+                30.0,
+                2.042272456301238,
+                [0.9992087357664851, 2.3296685467007796e-5, 1.3726045194406403e-27],
+            ),
+            (
+                1e3,
+                1.9623390808264085,
+                [0.9992023150184527, 6.767256364648631e-7, 1.0478852155173361e-209],
+            ),
+            (1e5, 1.95998770753461, [0.9992021175668878, 5.742701678641673e-7, 0.0]),
+            (1e7, 1.9599642217672055, [0.999202115592125, 5.733128075008539e-7, 0.0]),
+        ] {
+            let of = |t: f64| Difference { mean: -t, error: 1.0, freedom };
+            for (t, expected) in [1e-3, 5.0, 40.0].into_iter().zip(tails) {
+                let allowed = 1e-6 * expected + 1e-300;
+                assert!((of(t).p() - expected).abs() <= allowed, "{t} {freedom}: {}", of(t).p());
+            }
+            let (low, high) = of(0.0).interval();
+            assert!((high / quantile - 1.0).abs() < 1e-6 && low == -high, "{freedom}: {high}");
+        }
+    }
+
+    /// `p.adjust(p, "holm")` of R, by hand: multiples of the rank, at most 1, never falling.
+    #[test]
+    fn holms_probabilities_stay_between_nothing_and_one() {
+        assert_eq!(holm(&[0.5, 0.0, 0.25]), [0.5, 0.0, 0.5]);
+        assert_eq!(holm(&[1.0, 1e-320, 0.7]), [1.0, 3.0 * 1e-320, 1.0]);
+        assert_eq!((holm(&[]), holm(&[0.04])), (Vec::new(), vec![0.04]));
+    }
+
     #[test]
     fn two_seeds_need_twelve_standard_errors_and_without_variation_there_is_no_test() {
         // qt(0.975, 1) = 12.706 standard errors of 0.01.

@@ -103,7 +103,7 @@ pub(super) fn record(
     let counts = trainable_counts(&state.model);
     let journal = std::mem::take(&mut state.journal);
     // Also of scores, which have no temperature.
-    let stored = if name.is_tempered() { temperatures.0.len().max(1) } else { 0 };
+    let stored = if name.is_tempered() { temperatures.by_draws.len().max(1) } else { 0 };
     let record = RunRecord {
         task: context.task.goal.name.clone(),
         method: name.name(),
@@ -139,10 +139,17 @@ pub(crate) fn summary(record: &RunRecord, goal: &Goal) -> String {
     let last = record.checkpoints.last.as_ref();
     let mean = last.and_then(|last| last.metrics.get(&0));
     let (sign, unit) = if goal.is_texts() { (-1.0, " a token") } else { (1.0, "") };
+    let score = |metrics: &Metrics| match goal.score(metrics) {
+        score if score.is_finite() => format!("{:.4}", sign * score),
+        _ => match metrics.standard.get("mse").copied().flatten() {
+            Some(mse) => format!("undefined, mse {mse:.4}"),
+            None => "undefined".to_owned(),
+        },
+    };
     format!(
         "{} {}{unit}, rank {:.2}",
         goal.selection.name(),
-        mean.map_or_else(|| "-".to_owned(), |metrics| format!("{:.4}", sign * goal.score(metrics))),
+        mean.map_or_else(|| "-".to_owned(), score),
         last.map_or(0.0, |last| last.average_rank),
     )
 }
@@ -216,13 +223,13 @@ pub(super) fn evaluate(
     let metrics = if task.goal.is_texts() {
         let tokens = tokens(context, model, &task.validation, 0)?;
         let (accuracy, nll) = (Some(tokens.accuracy()?), tokens.nll()?);
-        let standard = BTreeMap::from([("perplexity".to_owned(), nll.exp())]);
+        let standard = BTreeMap::from([("perplexity".to_owned(), Some(nll.exp()))]);
         Metrics { accuracy, standard, nll: Some(nll), ..Metrics::default() }
     } else {
         let examples = context.examples(&task.validation);
         score_draws(&method.predict(model, &context.inputs(&examples), 0)?, task)?.metrics
     };
-    let standard = metrics.standard.values().next().copied();
+    let standard = metrics.standard.values().next().copied().flatten();
     let found = [("accuracy", metrics.accuracy), ("standard", standard), ("nll", metrics.nll)];
     let finite = found.into_iter().filter_map(|(name, value)| {
         Some((name.to_owned(), value.filter(|value| value.is_finite())?))
@@ -284,7 +291,7 @@ fn answers(
     };
     answer(0, &[0])?;
     // Each number of draws has a separate temperature, if there is one.
-    let nest = !task.goal.is_texts() && temperatures.0.is_empty();
+    let nest = !task.goal.is_texts() && temperatures.by_draws.is_empty();
     match draws.iter().max().filter(|_| nest) {
         Some(&most) => answer(most, draws)?,
         None => draws.iter().try_for_each(|&draws| answer(draws, &[draws]))?,

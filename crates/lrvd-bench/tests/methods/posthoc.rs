@@ -142,10 +142,10 @@ fn posthoc_scores_get_the_trained_answer_or_a_rejection() {
 #[test]
 fn posthoc_temperature_keeps_accuracy_and_lowers_the_held_out_loss() {
     // Long enough to be too sure.
-    let mut bed = Bench::random(150, "", task(6, 96, 48));
+    let mut bed = Bench::random(150, "holdout=0.25", task(6, 96, 48));
     let run = bed.finished(method("lora+ts"));
-    assert_eq!((bed.task.train.len(), bed.task.holdout.len()), (86, 10));
-    assert_eq!((run.fitted.stored, run.temperatures.0.len()), (0, 1));
+    assert_eq!((bed.task.train.len(), bed.task.holdout.len()), (72, 24));
+    assert_eq!((run.fitted.stored, run.temperatures.by_draws.len()), (0, 1));
     let context = bed.context();
     let examples = context.examples(&bed.task.holdout);
     let plain = context.inputs(&examples).predict(&run.model.clone().valid(), 0).unwrap();
@@ -162,7 +162,7 @@ fn posthoc_temperature_keeps_accuracy_and_lowers_the_held_out_loss() {
     assert_eq!(after, before);
     assert!(nll_after < nll_before, "{nll_after} {nll_before}");
     // One number for all: differences of log-probabilities have its ratio.
-    let temperature = run.temperatures.0[&0];
+    let temperature = run.temperatures.by_draws[&0];
     assert!(temperature > 1.0, "a model this sure is cooled: {temperature}");
     for (plain, scaled) in logits.chunks(LABELS).zip(scaled.chunks(LABELS)) {
         let (plain, scaled) = (plain[0] - plain[1], scaled[0] - scaled[1]);

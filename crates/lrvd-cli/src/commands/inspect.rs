@@ -123,11 +123,7 @@ fn adapter(report: &AdapterReport) -> String {
             count(report.above_threshold),
         ));
     }
-    if !report.temperatures.is_empty() {
-        let all = report.temperatures.iter();
-        let all: Vec<String> = all.map(|(draws, t)| format!("{t:.3} at k = {draws}")).collect();
-        lines.push(format!("temperature of the answer: {}", all.join(", ")));
-    }
+    lines.extend(report.temperatures.describe());
     lines.join("\n")
 }
 

@@ -31,19 +31,22 @@ pub(super) fn metrics(
     by_draws: &BTreeMap<u32, Metrics>,
     reliability: &BTreeMap<u32, Reliability>,
 ) -> String {
-    type Named = Vec<(String, Option<f64>)>;
+    type Named = Vec<(String, Option<String>)>;
     let named = |k: &u32, m: &Metrics| -> Named {
         let own = m.standard.iter().filter(|(name, _)| *name != "accuracy");
-        let mut named = vec![("accuracy".to_owned(), m.accuracy)];
-        named.extend(own.map(|(name, value)| (name.clone(), Some(*value))));
-        named.extend([
+        let digits = |value: Option<f64>| value.map(|v| decimals(v, 4));
+        let mut named = vec![("accuracy".to_owned(), digits(m.accuracy))];
+        let defined = |value: &Option<f64>| digits(*value).or_else(|| Some("undefined".to_owned()));
+        named.extend(own.map(|(name, value)| (name.clone(), defined(value))));
+        let others = [
             ("NLL".to_owned(), m.nll),
             ("ECE".to_owned(), m.ece),
             ("its floor".to_owned(), reliability.get(k).map(Reliability::floor)),
             ("Brier".to_owned(), m.brier),
             ("entropy".to_owned(), m.entropy),
             ("mutual inf.".to_owned(), m.mutual_information),
-        ]);
+        ];
+        named.extend(others.map(|(name, value)| (name, digits(value))));
         named
     };
     let all: Vec<(u32, Named)> = by_draws.iter().map(|(k, m)| (*k, named(k, m))).collect();
@@ -54,7 +57,7 @@ pub(super) fn metrics(
     let header: Vec<&str> =
         std::iter::once("draws").chain(kept.iter().map(|&i| first[i].0.as_str())).collect();
     let rows = all.iter().map(|(k, values)| {
-        let cell = |&i: &usize| values[i].1.map_or_else(|| "-".to_owned(), |v| decimals(v, 4));
+        let cell = |&i: &usize| values[i].1.clone().unwrap_or_else(|| "-".to_owned());
         std::iter::once(k.to_string()).chain(kept.iter().map(cell)).collect()
     });
     table(&header, rows.collect())

@@ -286,6 +286,9 @@ pub(super) struct ClassifierCard {
     pub(super) decides: bool,
     /// Whether inputs are pairs of texts, questions about a passage; null where that is not known.
     pub(super) pairs: Option<bool>,
+    /// The temperature of the answers with the number of held-out rows that it was fitted to, or that they are not calibrated,
+    /// in words; null where the method fits none.
+    pub(super) calibration: Option<String>,
     /// Draws where a request names no number.
     pub(super) draws: usize,
     /// Seed of the draws where a request names none.
@@ -347,6 +350,7 @@ impl ClassifierCard {
             },
             decides: classifier.is_decider(),
             pairs: info.pairs,
+            calibration: info.temperatures.describe(),
             draws,
             seed,
             abstain_above: allowed_draws.iter().filter_map(above).collect(),
